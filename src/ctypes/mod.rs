@@ -1,0 +1,1 @@
+//! What C sees: structures, masks, enums, status codes and callback types of the public headers.

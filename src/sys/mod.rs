@@ -1,0 +1,1 @@
+//! The machine: everything that asks the kernel or the processor, nothing that knows a message.

@@ -1,0 +1,1 @@
+//! Bytes on the wire: message headers, worker address, packed rkey. Pure.
