@@ -8,3 +8,4 @@ pub mod options;
 pub mod sys;
 pub mod wire;
 pub mod tl;
+pub mod engine;
