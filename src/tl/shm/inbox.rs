@@ -229,10 +229,6 @@ impl Inbox {
     pub fn disarm(&self) {
         self.table.front().armed.store(0, Ordering::Relaxed);
     }
-
-    pub(super) fn table(&self) -> Table {
-        self.table
-    }
 }
 
 impl Drop for Inbox {

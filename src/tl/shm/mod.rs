@@ -1,7 +1,7 @@
 //! Shared memory: a ring per direction and pair of workers, in the receiver's segment.
 //!
 //! `ring` is the lock-free queue, `inbox` the receiver's segment with its rings, `outbox` a
-//! sender's end of one ring in a peer's segment. Loopback is a ring in the worker's own segment.
+//! sender's end of one ring in a peer's segment. A worker reaches itself the same way.
 
 pub mod inbox;
 pub mod outbox;

@@ -1,6 +1,6 @@
 //! A sender's end of one ring in a peer's inbox.
 
-use super::inbox::{self, Front, Inbox, TABLE_LEN, Table};
+use super::inbox::{self, Front, TABLE_LEN, Table};
 use super::ring::{Corrupt, Producer, RingMem};
 use super::{Locator, Sender};
 use crate::sys::machine;
@@ -16,12 +16,11 @@ pub struct Outbox {
     /// The receiver may sleep: look after each message.
     wakes: bool,
     peer: Locator,
-    /// Front page and ring; none for a ring in this worker's own inbox.
-    _maps: Option<(Mapping, Mapping)>,
+    /// Front page and ring.
+    _maps: (Mapping, Mapping),
 }
 
-// SAFETY: the pointers are into mappings that move along, or into the worker's own inbox, which
-// outlives its outboxes; the producer is Send.
+// SAFETY: the pointers are into mappings that move along; the producer is Send.
 unsafe impl Send for Outbox {}
 
 impl Outbox {
@@ -59,24 +58,7 @@ impl Outbox {
         };
         // SAFETY: mapped just above. Acquire: pairs with the Release store in `Inbox::enable_wake`.
         let wakes = unsafe { front_ptr.as_ref() }.wakes.load(Ordering::Acquire) != 0;
-        Ok(Self { ring: producer, front: front_ptr, wakes, peer, _maps: Some((front, ring)) })
-    }
-
-    /// A ring to oneself.
-    ///
-    /// # Errors
-    /// `WouldBlock`: all rings are taken; `ENOSPC`.
-    ///
-    /// # Safety
-    /// The outbox is dropped before `own`.
-    pub unsafe fn loopback(own: &Inbox, me: &Sender) -> io::Result<Self> {
-        let table = own.table();
-        let index = table.claim(me).ok_or(io::ErrorKind::WouldBlock)?;
-        // SAFETY: zero and claimed by us, as in `open_ring`; lives as long as `own`.
-        let ring = unsafe { Producer::new(own.ring(index)) };
-        table.announce(index);
-        let wakes = table.front().wakes.load(Ordering::Acquire) != 0;
-        Ok(Self { ring, front: NonNull::from(table.front()), wakes, peer: me.inbox, _maps: None })
+        Ok(Self { ring: producer, front: front_ptr, wakes, peer, _maps: (front, ring) })
     }
 
     /// As [`Producer::send_short`].
