@@ -9,3 +9,6 @@ pub mod sys;
 pub mod wire;
 pub mod tl;
 pub mod engine;
+pub mod proto;
+pub mod op;
+pub mod fast;

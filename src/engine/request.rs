@@ -76,6 +76,8 @@ pub struct Request {
     pub tail_owned: bool,
     /// Several messages, each with the offset of its part in `head`.
     pub stream: bool,
+    /// The message goes without the data, which the receiver fetches.
+    pub bare: bool,
     pub sent: Sent,
     /// Bytes moved so far.
     pub offset: u64,
@@ -167,6 +169,7 @@ pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
             tail_len: 0,
             tail_owned: false,
             stream: false,
+            bare: false,
             sent: Sent::Complete,
             offset: 0,
             remote: 0,
@@ -279,6 +282,19 @@ pub unsafe fn put(req: *mut Request) {
         if (*req).flags.load(Ordering::Relaxed) & EXTERNAL == 0 {
             (*(*req).worker).pool.lock().put(NonNull::new_unchecked(req.cast()));
         }
+    }
+}
+
+/// Frees a request that the user never sees: as [`complete`] without telling anybody.
+///
+/// # Safety
+/// As [`complete`].
+pub unsafe fn abandon(req: *mut Request) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (*req).data.finish();
+        drop_tail(&mut *req);
+        put(req);
     }
 }
 
