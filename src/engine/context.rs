@@ -41,6 +41,8 @@ pub struct Context {
     pub settings: Settings,
     pub regions: Regions,
     pub attached: Attached,
+    /// Memory handles that the user holds: clients are known to unmap what was never mapped.
+    pub handles: parking_lot::Mutex<std::collections::HashSet<usize>>,
     workers_made: AtomicU64,
 }
 
@@ -76,6 +78,7 @@ impl Context {
             settings,
             regions: Regions::default(),
             attached: Attached::default(),
+            handles: parking_lot::Mutex::default(),
             workers_made: AtomicU64::new(0),
         }
     }

@@ -306,3 +306,12 @@ pub unsafe fn discard(req: *mut Request, _status: ucs_status_t) {
     // SAFETY: the caller's promise.
     unsafe { put(req) };
 }
+
+/// What the request is about, for people.
+pub fn describe(r: &Request) -> String {
+    let flags = r.flags.load(Ordering::Relaxed);
+    let what = if flags & TAG_RECV != 0 { "recv" } else { "send" };
+    let how = if r.stream { "fragments" } else if r.bare { "rendezvous" } else { "eager" };
+    let state = if flags & COMPLETED != 0 { "completed" } else { "in progress" };
+    format!("{what} length {} host memory, {how}, {state}", r.data.len())
+}

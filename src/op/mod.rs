@@ -7,4 +7,6 @@ pub mod memory;
 pub mod param;
 pub mod rma;
 pub mod serve;
+pub mod sleep;
 pub mod tag;
+pub mod teardown;
