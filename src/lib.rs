@@ -7,3 +7,4 @@ pub mod ctypes;
 pub mod options;
 pub mod sys;
 pub mod wire;
+pub mod abi;
