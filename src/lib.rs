@@ -7,4 +7,6 @@ pub mod ctypes;
 pub mod options;
 pub mod sys;
 pub mod wire;
+pub mod tl;
+pub mod engine;
 pub mod abi;

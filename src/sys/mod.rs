@@ -1,4 +1,11 @@
 //! The machine: everything that asks the kernel or the processor, nothing that knows a message.
 
+pub mod clock;
+pub mod cma;
 pub mod loaded_from;
+pub mod lock;
 pub mod log;
+pub mod machine;
+pub mod pool;
+pub mod segment;
+pub mod sync;
