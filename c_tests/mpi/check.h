@@ -14,13 +14,14 @@ static int world_rank, world_size;
 /** Says what was wrong on which rank and ends the whole job with a non-zero status. */
 __attribute__((format(printf, 1, 2), noreturn)) static inline void fail(const char *format, ...)
 {
+    char what[1024];
     va_list args;
 
-    fprintf(stderr, "FAILED on rank %d: ", world_rank);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    vsnprintf(what, sizeof(what), format, args);
     va_end(args);
-    fputc('\n', stderr);
+    /* In one piece: other ranks may be failing as well. */
+    fprintf(stderr, "FAILED on rank %d: %s\n", world_rank, what);
     fflush(NULL);
     MPI_Abort(MPI_COMM_WORLD, 1);
     exit(1);

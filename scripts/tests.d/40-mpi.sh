@@ -2,7 +2,7 @@
 # Each rank fails if another libucp than rucp is mapped (EXPECT_LIBUCP, see mpirun-on). (sourced by scripts/test)
 
 # MPICH has no flag that forces UCX: it must have been built with nothing else.
-only_ucx() { mpichversion | grep -q 'ch4:ucx *$' || mpichversion | grep -qE 'device=ch4:ucx( |$|'"'"')'; }
+only_ucx() { mpichversion | grep -qx "MPICH Device:[[:space:]]*ch4:ucx"; }
 export -f only_ucx
 step 20 "MPICH has no transport but UCX" bash -c only_ucx
 

@@ -9,12 +9,12 @@ netpipe() {
     [ "$status" -eq 0 ] && [ "$(grep -c 'Integrity check passed' <<< "$output")" -ge 30 ] && ! grep -qi 'check failed' <<< "$output"
 }
 
-# hpcc_small RANKS: solves, transposes, updates at random; each of its parts checks its own result.
+# hpcc_small P Q: on a grid of P times Q ranks; solves, transposes, updates at random; each of its parts checks its own result.
 hpcc_small() {
     local directory
     directory=$(mktemp -d)
-    cp c_tests/mpi/hpcc/hpccinf.txt "$directory"
-    (cd "$directory" && PROVE=1 "$top/scripts/mpirun-on" openmpi rucp "$1" hpcc) || return
+    sed "s/^P /$1 /; s/^Q /$2 /" c_tests/mpi/hpcc/hpccinf.txt > "$directory/hpccinf.txt"
+    (cd "$directory" && PROVE=1 "$top/scripts/mpirun-on" openmpi rucp $(($1 * $2)) hpcc) || return
     cat "$directory/hpccoutf.txt"
     grep -q '^Success=1' "$directory/hpccoutf.txt" && grep -q '^MPIRandomAccess_Errors=0$' "$directory/hpccoutf.txt" &&
         grep -q 'PTRANS_residual=0' "$directory/hpccoutf.txt" && ! grep -q FAILED "$directory/hpccoutf.txt"
@@ -27,5 +27,5 @@ export top
 export -f netpipe hpcc_small
 step 120 "NetPIPE, Open MPI" bash -c 'netpipe openmpi NPopenmpi'
 step 120 "NetPIPE, MPICH" bash -c 'netpipe mpich NPmpich2'
-step 120 "hpcc, 2 ranks" bash -c 'hpcc_small 2'
-step 240 "hpcc, 8 ranks" bash -c 'hpcc_small 8'
+step 120 "hpcc, 2 ranks" bash -c 'hpcc_small 1 2'
+step 240 "hpcc, 8 ranks" bash -c 'hpcc_small 2 4'
