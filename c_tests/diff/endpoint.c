@@ -232,9 +232,9 @@ static void script(bed_t *bed)
 #endif
     close_facts(bed);
     close_behind_facts(bed, 8);
-    close_behind_facts(bed, 8000);
-    if (bed->topology != TOPOLOGY_SELF) {
-        close_behind_facts(bed, 200000); /* UCX loses a rendezvous with oneself here */
+    if (bed->topology != TOPOLOGY_SELF) { /* UCX crashes when it closes on its own long messages */
+        close_behind_facts(bed, 8000);
+        close_behind_facts(bed, 200000);
     }
     bed_close(bed);
 }
