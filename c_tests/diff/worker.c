@@ -7,6 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void on_done(void *request, ucs_status_t status)
+{
+    (void)request, (void)status;
+}
+
 static ucp_context_h context_make(side_t *side, uint64_t features)
 {
     ucp_params_t  params  = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = features};
@@ -127,7 +132,7 @@ static void idle_facts(bed_t *bed, side_t *side, ucp_worker_h worker)
     fact(side, "fence: %s", status_name(ucp_worker_fence(worker)));
     fact(side, "flush_nbx: %s", ptr_status_name(ucp_worker_flush_nbx(worker, &param)));
     fact(side, "flush: %s", status_name(ucp_worker_flush(worker)));
-    fact(side, "flush_nb: %s", status_name(bed_wait(bed, ucp_worker_flush_nb(worker, 0, NULL))));
+    fact(side, "flush_nb: %s", status_name(bed_wait(bed, ucp_worker_flush_nb(worker, 0, on_done))));
     fact(side, "request_alloc gives nothing: %d", ucp_request_alloc(worker) == NULL);
 }
 
