@@ -7,3 +7,8 @@ pub mod ctypes;
 pub mod options;
 pub mod sys;
 pub mod wire;
+pub mod tl;
+pub mod engine;
+pub mod proto;
+pub mod op;
+pub mod fast;

@@ -1,1 +1,3 @@
-//! The one table of `UCX_*` options.
+//! placeholder
+#[derive(Clone)]
+pub struct Options;

@@ -1,1 +1,10 @@
 //! Bytes on the wire: message headers, worker address, packed rkey. Pure.
+//!
+//! Everything is little-endian and packed, whatever the machine. What is decoded here comes from
+//! another process and is taken for hostile: decoding returns a valid value or none, and never panics.
+
+mod packed;
+
+pub mod header;
+pub mod address;
+pub mod rkey;

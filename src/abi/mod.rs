@@ -1,0 +1,20 @@
+//! The exported functions: handles to references, one call, one conversion. No logic.
+#![allow(clippy::not_unsafe_ptr_arg_deref)]
+
+pub mod address;
+pub mod am;
+pub mod amo;
+pub mod context;
+pub mod datatype;
+pub mod endpoint;
+pub mod lib_info;
+pub mod listener;
+pub mod memory;
+pub mod output;
+pub mod request;
+pub mod rkey;
+pub mod rma;
+pub mod stream;
+pub mod tag;
+pub mod wakeup;
+pub mod worker;

@@ -1,0 +1,100 @@
+//! A context: what the program asked for, what the environment allows, and the memory it registered.
+
+use super::memory::Regions;
+use super::rkey::Attached;
+use crate::ctypes::*;
+use crate::options::Options;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the options mean to the engine: decided once per context.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `UCX_TLS` lets a worker talk to itself.
+    pub loopback: bool,
+    /// It lets workers of one host talk through shared memory.
+    pub shm: bool,
+    /// It lets them copy from each other's memory.
+    pub cma: bool,
+    /// Messages longer than this travel by rendezvous, bytes.
+    pub rndv_thresh: usize,
+    /// Remote reads and writes that are not direct: segments get a name in /dev/shm always.
+    pub named_segments: bool,
+    /// Flags added to those of every operation.
+    pub extra_op_flags: u32,
+    /// Between two looks at a silent peer, milliseconds; `u64::MAX` for never.
+    pub keepalive_ms: u64,
+}
+
+/// Handed out as `ucp_context_h`.
+pub struct Context {
+    pub name: String,
+    pub features: u64,
+    /// Bytes of the user's area behind each request.
+    pub request_size: usize,
+    pub request_init: ucp_request_init_callback_t,
+    pub request_cleanup: ucp_request_cleanup_callback_t,
+    /// Threads may use different workers, or the context, at the same time.
+    pub mt_workers_shared: bool,
+    /// Minor API version of the caller: 5 was the number of "unknown" memory before 1.17 or so.
+    pub api_minor: u32,
+    pub options: Options,
+    pub settings: Settings,
+    pub regions: Regions,
+    pub attached: Attached,
+    /// Memory handles that the user holds: clients are known to unmap what was never mapped.
+    pub handles: parking_lot::Mutex<std::collections::HashSet<usize>>,
+    workers_made: AtomicU64,
+}
+
+/// Parameters of [`Context::new`] that come from `ucp_params_t`.
+pub struct ContextParams {
+    pub name: Option<String>,
+    pub features: u64,
+    pub request_size: usize,
+    pub request_init: ucp_request_init_callback_t,
+    pub request_cleanup: ucp_request_cleanup_callback_t,
+    pub mt_workers_shared: bool,
+    pub api_minor: u32,
+}
+
+static CONTEXTS_MADE: AtomicU64 = AtomicU64::new(0);
+
+impl Context {
+    /// A context; `settings` were derived from `options` by the caller.
+    pub fn new(params: ContextParams, options: Options, settings: Settings) -> Self {
+        let number = CONTEXTS_MADE.fetch_add(1, Ordering::Relaxed);
+        if settings.cma {
+            crate::sys::cma::allow_peers();
+        }
+        Self {
+            name: params.name.unwrap_or_else(|| format!("ucp_context_{number}")),
+            features: params.features,
+            request_size: params.request_size,
+            request_init: params.request_init,
+            request_cleanup: params.request_cleanup,
+            mt_workers_shared: params.mt_workers_shared,
+            api_minor: params.api_minor,
+            options,
+            settings,
+            regions: Regions::default(),
+            attached: Attached::default(),
+            handles: parking_lot::Mutex::default(),
+            workers_made: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether the options let this process copy from its peers' memory.
+    pub fn cma_allowed(&self) -> bool {
+        self.settings.cma
+    }
+
+    /// Whether the program asked for a feature.
+    pub fn has(&self, feature: ucp_feature) -> bool {
+        self.features & feature as u64 != 0
+    }
+
+    /// Counts workers; true for the first.
+    pub fn note_worker(&self) -> bool {
+        self.workers_made.fetch_add(1, Ordering::Relaxed) == 0
+    }
+}

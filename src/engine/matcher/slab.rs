@@ -1,0 +1,156 @@
+//! A slab of nodes that are chained into doubly linked lists by index: stable places, O(1) unlinking,
+//! and no allocation once it has grown to the working set.
+
+/// The index of no node. No slab grows this far, so that the bounds check of a lookup is at the same
+/// time the test for the end of a list.
+pub(super) const NIL: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Link {
+    prev: u32,
+    next: u32,
+}
+
+const UNLINKED: Link = Link {
+    prev: NIL,
+    next: NIL,
+};
+
+/// The two ends of a list whose nodes live in a [`Slab`].
+#[derive(Clone, Copy)]
+pub(super) struct List {
+    head: u32,
+    tail: u32,
+}
+
+impl List {
+    pub(super) const EMPTY: List = List {
+        head: NIL,
+        tail: NIL,
+    };
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.head == NIL
+    }
+
+    #[inline]
+    pub(super) fn head(&self) -> u32 {
+        self.head
+    }
+}
+
+/// An item (`None` while the node waits in the free list) and its place in up to `LISTS` lists.
+struct Node<T, const LISTS: usize> {
+    item: Option<T>,
+    links: [Link; LISTS],
+}
+
+/// Nodes and the chain of the free ones, which runs through the first link.
+pub(super) struct Slab<T, const LISTS: usize> {
+    nodes: Vec<Node<T, LISTS>>,
+    free: u32,
+}
+
+impl<T, const LISTS: usize> Slab<T, LISTS> {
+    pub(super) const fn new() -> Self {
+        Slab {
+            nodes: Vec::new(),
+            free: NIL,
+        }
+    }
+
+    /// Stores `item` in a node that is in no list yet.
+    #[inline]
+    pub(super) fn insert(&mut self, item: T) -> u32 {
+        let i = self.free;
+        match self.nodes.get_mut(i as usize) {
+            Some(node) => {
+                self.free = node.links[0].next;
+                node.item = Some(item);
+                i
+            }
+            None => self.insert_grown(item),
+        }
+    }
+
+    #[cold]
+    fn insert_grown(&mut self, item: T) -> u32 {
+        let i = self.nodes.len();
+        // More than 160 GB of nodes: memory has run out long before, which aborts just the same.
+        assert!(i < NIL as usize, "matcher: out of node indices");
+        self.nodes.push(Node {
+            item: Some(item),
+            links: [UNLINKED; LISTS],
+        });
+        i as u32
+    }
+
+    /// Takes the item out of a node that has been unlinked from all its lists.
+    #[inline]
+    pub(super) fn remove(&mut self, i: u32) -> Option<T> {
+        let node = self.nodes.get_mut(i as usize)?;
+        let item = node.item.take()?;
+        node.links[0].next = self.free;
+        self.free = i;
+        Some(item)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, i: u32) -> Option<&T> {
+        self.nodes.get(i as usize)?.item.as_ref()
+    }
+
+    /// The node after `i` in its list `L`.
+    #[inline]
+    pub(super) fn next<const L: usize>(&self, i: u32) -> u32 {
+        self.nodes
+            .get(i as usize)
+            .map_or(NIL, |node| node.links[L].next)
+    }
+
+    /// The first node of a list (of the kind `L`) whose item is `wanted`, or [`NIL`].
+    #[inline]
+    pub(super) fn find<const L: usize>(&self, list: List, wanted: impl Fn(&T) -> bool) -> u32 {
+        let mut i = list.head;
+        while let Some(node) = self.nodes.get(i as usize) {
+            if node.item.as_ref().is_some_and(&wanted) {
+                return i;
+            }
+            i = node.links[L].next;
+        }
+        NIL
+    }
+
+    #[inline]
+    pub(super) fn push_back<const L: usize>(&mut self, list: &mut List, i: u32) {
+        let Some(node) = self.nodes.get_mut(i as usize) else {
+            return;
+        };
+        node.links[L] = Link {
+            prev: list.tail,
+            next: NIL,
+        };
+        match self.nodes.get_mut(list.tail as usize) {
+            Some(tail) => tail.links[L].next = i,
+            None => list.head = i,
+        }
+        list.tail = i;
+    }
+
+    #[inline]
+    pub(super) fn unlink<const L: usize>(&mut self, list: &mut List, i: u32) {
+        let Some(node) = self.nodes.get(i as usize) else {
+            return;
+        };
+        let Link { prev, next } = node.links[L];
+        match self.nodes.get_mut(prev as usize) {
+            Some(before) => before.links[L].next = next,
+            None => list.head = next,
+        }
+        match self.nodes.get_mut(next as usize) {
+            Some(after) => after.links[L].prev = prev,
+            None => list.tail = prev,
+        }
+    }
+}

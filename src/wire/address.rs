@@ -1,0 +1,299 @@
+//! The worker address: the blob that a client carries to its peers, and by which they reach the worker.
+//!
+//! `prefix (4) | uid (8) | sections | CRC-32 (4)`, a section being `kind (1) | length (1) | body`. Sections
+//! of an unknown kind are skipped, and so are bytes behind the known ones of a body: later versions
+//! have room for further lanes.
+//!
+//! `ucp_ep_create` is given a bare pointer, so that the length has to come from the blob itself: the
+//! prefix holds it twice, once inverted, and is checked before any byte behind it is read. The
+//! checksum covers everything before it; CRC-32 because it finds every error of up to three bits and
+//! every burst of 32, and from the crate `crc` because that is a table made at compile time, without
+//! dispatch at run time, and has the CRC-8 of the packed rkey too.
+#![forbid(unsafe_code)]
+
+use super::packed::packed;
+use crc::{CRC_32_ISO_HDLC, Crc};
+use std::fmt;
+
+const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
+
+/// The prefix as a little-endian word: magic (8 bits), version (4), length (10), inverted length (10).
+const MAGIC: u32 = 0xCB;
+const VERSION: u32 = 1;
+const LENGTH_BITS: u32 = 10;
+
+/// No address is longer. LCI sends addresses as hexadecimal text through PMI values of 4095 bytes.
+pub const MAX_LEN: usize = (1 << LENGTH_BITS) - 1;
+const _: () = assert!(MAX_LEN * 2 <= 4095);
+
+const PREFIX: usize = 4;
+const CHECKSUM: usize = 4;
+/// Prefix, uid and checksum: an address without sections.
+const MIN_LEN: usize = PREFIX + size_of::<u64>() + CHECKSUM;
+
+/// Names are for people who look for a fault; longer ones are cut.
+const MAX_NAME: usize = 64;
+
+const CLIENT_ID: u8 = 1;
+const NAME: u8 = 2;
+const SHM: u8 = 3;
+
+packed! {
+    /// Where processes of the same machine find the worker's shared segment.
+    ShmLocator, 37 {
+        /// Hash of the boot id: the same kernel has the same.
+        host: u64,
+        /// Number of the process id namespace: `pid` means something to its members only.
+        pid_ns: u32,
+        /// The owner of the segment.
+        pid: u32,
+        /// The segment's descriptor in the owner.
+        fd: u32,
+        /// The segment's inode: what is opened must be this, not what took its place.
+        ino: u64,
+        /// Random; names the segment where the process id does not.
+        key: u64,
+        /// What the two ends agree on.
+        flags: u8,
+    }
+}
+
+/// What a worker tells its peers about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerAddress {
+    /// Tells workers apart.
+    pub uid: u64,
+    /// What the client calls the worker.
+    pub client_id: Option<u64>,
+    /// The worker's name, when debugging information is wanted.
+    pub name: Option<String>,
+    /// Present when the worker can be reached by shared memory.
+    pub shm: Option<ShmLocator>,
+}
+
+/// Why a blob is no worker address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressError {
+    /// It does not begin like one: it comes from another library, or is no address at all.
+    Foreign,
+    /// It comes from a later version of this library.
+    Version,
+    /// The length that it states is impossible, or there are fewer bytes than that.
+    Length,
+    /// It was damaged on the way.
+    Checksum,
+    /// Its checksum is right, but its sections make no sense.
+    Malformed,
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AddressError::Foreign => "not a worker address of this library",
+            AddressError::Version => "worker address of an unknown version",
+            AddressError::Length => "worker address of a wrong length",
+            AddressError::Checksum => "worker address with a wrong checksum",
+            AddressError::Malformed => "worker address with malformed contents",
+        })
+    }
+}
+
+impl std::error::Error for AddressError {}
+
+/// How long the address is that begins with these bytes. Nothing behind them needs to be readable.
+pub fn total_len(prefix: &[u8; PREFIX]) -> Result<usize, AddressError> {
+    let word = u32::from_le_bytes(*prefix);
+    if word & 0xFF != MAGIC {
+        return Err(AddressError::Foreign);
+    }
+    let len = word >> 12 & MAX_LEN as u32;
+    if word >> 22 != len ^ MAX_LEN as u32 || (len as usize) < MIN_LEN {
+        return Err(AddressError::Length);
+    }
+    if word >> 8 & 0xF != VERSION {
+        return Err(AddressError::Version);
+    }
+    Ok(len as usize)
+}
+
+fn prefix(len: usize) -> [u8; PREFIX] {
+    let len = len as u32 & MAX_LEN as u32;
+    (MAGIC | VERSION << 8 | len << 12 | (len ^ MAX_LEN as u32) << 22).to_le_bytes()
+}
+
+impl WorkerAddress {
+    /// The blob. Equal addresses give equal blobs.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut blob = vec![0; PREFIX];
+        blob.extend(self.uid.to_le_bytes());
+        if let Some(client_id) = self.client_id {
+            push_section(&mut blob, CLIENT_ID, &client_id.to_le_bytes());
+        }
+        if let Some(name) = &self.name {
+            push_section(&mut blob, NAME, cut(name).as_bytes());
+        }
+        if let Some(shm) = &self.shm {
+            push_section(&mut blob, SHM, &shm.encode());
+        }
+        seal(blob)
+    }
+
+    /// Reads the address that `blob` begins with; bytes behind it are ignored.
+    pub fn decode(blob: &[u8]) -> Result<WorkerAddress, AddressError> {
+        let len = total_len(blob.first_chunk().ok_or(AddressError::Length)?)?;
+        let blob = blob.get(..len).ok_or(AddressError::Length)?;
+        let (covered, checksum) = blob.split_last_chunk().ok_or(AddressError::Length)?;
+        if CRC.checksum(covered) != u32::from_le_bytes(*checksum) {
+            return Err(AddressError::Checksum);
+        }
+        covered
+            .get(PREFIX..)
+            .and_then(decode_body)
+            .ok_or(AddressError::Malformed)
+    }
+}
+
+/// The first [`MAX_NAME`] bytes of a name, or a little less where they would split a character.
+fn cut(name: &str) -> &str {
+    let ends = name
+        .char_indices()
+        .map(|(at, character)| at + character.len_utf8());
+    let end = ends.take_while(|&end| end <= MAX_NAME).last().unwrap_or(0);
+    name.get(..end).unwrap_or_default()
+}
+
+fn push_section(blob: &mut Vec<u8>, kind: u8, body: &[u8]) {
+    debug_assert!(body.len() <= u8::MAX as usize);
+    blob.extend([kind, body.len() as u8]);
+    blob.extend(body);
+}
+
+/// Fills in the prefix and adds the checksum.
+fn seal(mut blob: Vec<u8>) -> Vec<u8> {
+    let len = blob.len() + CHECKSUM;
+    debug_assert!(len <= MAX_LEN);
+    for (to, from) in blob.iter_mut().zip(prefix(len)) {
+        *to = from;
+    }
+    let checksum = CRC.checksum(&blob);
+    blob.extend(checksum.to_le_bytes());
+    blob
+}
+
+/// What lies between prefix and checksum.
+fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
+    let (uid, mut rest) = body.split_first_chunk()?;
+    let mut address = WorkerAddress {
+        uid: u64::from_le_bytes(*uid),
+        client_id: None,
+        name: None,
+        shm: None,
+    };
+    while let Some((&[kind, len], behind)) = rest.split_first_chunk() {
+        let (body, next) = behind.split_at_checked(len as usize)?;
+        match kind {
+            CLIENT_ID => address.client_id = Some(u64::from_le_bytes(*body.first_chunk()?)),
+            NAME => address.name = Some(std::str::from_utf8(body).ok()?.to_owned()),
+            SHM => address.shm = Some(ShmLocator::decode(body)?),
+            _ => {}
+        }
+        rest = next;
+    }
+    rest.is_empty().then_some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHM_LOCATOR: ShmLocator = ShmLocator {
+        host: 1,
+        pid_ns: 2,
+        pid: 3,
+        fd: 4,
+        ino: 5,
+        key: 6,
+        flags: 7,
+    };
+    const PLAIN: WorkerAddress = WorkerAddress {
+        uid: 9,
+        client_id: None,
+        name: None,
+        shm: Some(SHM_LOCATOR),
+    };
+
+    fn sealed(sections: &[u8]) -> Vec<u8> {
+        seal([&[0; PREFIX], &9u64.to_le_bytes()[..], sections].concat())
+    }
+
+    #[test]
+    fn an_address_with_shm_is_small() {
+        assert_eq!(PLAIN.encode().len(), 55);
+    }
+
+    #[test]
+    fn unknown_sections_and_longer_bodies_are_skipped() {
+        let shm = SHM_LOCATOR.encode();
+        let sections = [&[200, 3, 1, 2, 3, SHM, 40], &shm[..], &[1, 2, 3, 200, 0]].concat();
+        assert_eq!(WorkerAddress::decode(&sealed(&sections)), Ok(PLAIN));
+    }
+
+    #[test]
+    fn sections_that_make_no_sense_are_refused() {
+        let wrong: [&[u8]; 6] = [
+            &[200],
+            &[200, 1],
+            &[CLIENT_ID, 2, 0, 0],
+            &[NAME, 1, 0xFF],
+            &[SHM, 0],
+            &[0, 0, 0],
+        ];
+        for sections in wrong {
+            assert_eq!(
+                WorkerAddress::decode(&sealed(sections)),
+                Err(AddressError::Malformed),
+                "{sections:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_cut_between_characters() {
+        let named = |name: &str| WorkerAddress {
+            name: Some(name.into()),
+            ..PLAIN
+        };
+        let long = format!("x{}", "ü".repeat(100));
+        let cut = format!("x{}", "ü".repeat(31));
+        assert_eq!(
+            WorkerAddress::decode(&named(&long).encode()),
+            Ok(named(&cut))
+        );
+    }
+
+    #[test]
+    fn the_prefix_tells_what_is_wrong() {
+        let word = |magic: u32, version: u32, len: u32, inverted: u32| {
+            total_len(&(magic | version << 8 | len << 12 | inverted << 22).to_le_bytes())
+        };
+        let inverted = |len: u32| len ^ 1023;
+        assert_eq!(word(MAGIC, VERSION, 16, inverted(16)), Ok(16));
+        assert_eq!(word(MAGIC, VERSION, 1023, inverted(1023)), Ok(1023));
+        assert_eq!(
+            word(MAGIC, VERSION, 15, inverted(15)),
+            Err(AddressError::Length)
+        );
+        assert_eq!(
+            word(MAGIC, VERSION, 16, inverted(17)),
+            Err(AddressError::Length)
+        );
+        assert_eq!(
+            word(MAGIC, VERSION + 1, 16, inverted(16)),
+            Err(AddressError::Version)
+        );
+        assert_eq!(
+            word(0, VERSION, 16, inverted(16)),
+            Err(AddressError::Foreign)
+        );
+    }
+}

@@ -1,0 +1,349 @@
+//! Message headers: what a message is, and the fixed fields that precede its payload.
+//!
+//! A message is a kind, an auxiliary byte, an immediate word, the fixed header of its kind and a
+//! payload. The transports carry kind, auxiliary byte and immediate in their own frame (a ring slot,
+//! a TCP frame, an immediate of a queue pair); header and payload follow as bytes.
+#![forbid(unsafe_code)]
+
+use super::packed::packed;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $value:literal, $header:expr;)*) => {
+        /// What a message is. Where `aux` is not mentioned it is 0.
+        #[repr(u8)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Kind {
+            $($(#[$doc])* $name = $value,)*
+        }
+
+        impl Kind {
+            /// Every kind, in the order of the numbers.
+            pub const ALL: &[Kind] = &[$(Kind::$name),*];
+
+            /// The kind with this number, if there is one.
+            #[inline]
+            pub const fn from_u8(number: u8) -> Option<Kind> {
+                match number {
+                    $($value => Some(Kind::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// How many bytes of fixed header precede the payload.
+            #[inline]
+            pub const fn header_size(self) -> usize {
+                match self {
+                    $(Kind::$name => $header,)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A whole tagged message. `imm`: the tag. Payload: the data.
+    TagEager = 1, 0;
+    /// A whole tagged message whose sender waits for the match. `imm`: the tag. [`SyncHdr`], data.
+    TagSync = 2, SyncHdr::SIZE;
+    /// Request to send a tagged message by rendezvous. `imm`: the tag. [`RtsHdr`]. The sender of one
+    /// learns of the match in any case, so that synchronous sends need no kind of their own.
+    TagRts = 3, RtsHdr::SIZE;
+    /// A `TagSync` was matched. `imm`: its request.
+    SyncAck = 4, 0;
+    /// Acknowledge to send: a rendezvous is over. `imm`: the sender's request, `aux`: status as i8.
+    Ats = 5, 0;
+    /// Ready to receive: the sender of a rendezvous shall send `Data`. `imm`: its request. [`RtrHdr`].
+    Rtr = 6, RtrHdr::SIZE;
+    /// A piece of a rendezvous. `imm`: the receiver's request. [`DataHdr`], data.
+    Data = 7, DataHdr::SIZE;
+    /// A whole active message. `imm`: [`AmImm`]. Payload: the data, then the user's header.
+    AmEager = 8, 0;
+    /// Request to send an active message by rendezvous. `imm`: [`AmImm`]. [`RtsHdr`], user's header.
+    AmRts = 9, RtsHdr::SIZE;
+    /// A write. `imm`: the address. Payload: the data.
+    PutReq = 10, 0;
+    /// A write was done. `aux`: status as i8.
+    PutAck = 11, 0;
+    /// A read. `imm`: the address. [`GetHdr`].
+    GetReq = 12, GetHdr::SIZE;
+    /// A piece of what was read. `imm`: the reader's request, `aux`: status as i8. [`DataHdr`], data.
+    GetRep = 13, DataHdr::SIZE;
+    /// An atomic operation. `imm`: the address. [`AmoHdr`].
+    AmoReq = 14, AmoHdr::SIZE;
+    /// The answer to an atomic operation. `imm`: its request, `aux`: status as i8. [`ValueHdr`].
+    AmoRep = 15, ValueHdr::SIZE;
+    /// The sender's endpoint introduces itself. `imm`: [`EpImm`]. Payload: its worker address.
+    EpInfo = 16, 0;
+    /// The sender's endpoint is closed: nothing will follow. `imm`: [`EpImm`].
+    EpClosed = 17, 0;
+    /// A piece of a stream. `imm`: [`EpImm`]. Payload: the data.
+    StreamData = 18, 0;
+}
+
+packed! {
+    /// Of a synchronous send.
+    SyncHdr, 8 {
+        /// What the receiver names in its acknowledgement.
+        req: u64,
+    }
+}
+
+packed! {
+    /// Of a request to send: enough for the receiver to fetch the data itself where it can.
+    RtsHdr, 24 {
+        /// The sender's request.
+        req: u64,
+        /// Bytes of the whole message.
+        len: u64,
+        /// Where the data lies in the sender's address space.
+        addr: u64,
+    }
+}
+
+packed! {
+    /// Of a receiver that is ready.
+    RtrHdr, 8 {
+        /// What the sender names in each piece.
+        recv: u64,
+    }
+}
+
+packed! {
+    /// Of a piece of a longer transfer.
+    DataHdr, 8 {
+        /// Where in the whole the piece begins. Not checked here: only its receiver knows the length.
+        offset: u64,
+    }
+}
+
+packed! {
+    /// Of a read.
+    GetHdr, 24 {
+        /// The reader's request.
+        req: u64,
+        /// Bytes wanted.
+        len: u64,
+        /// The offset to name in the first piece of the answer.
+        offset: u64,
+    }
+}
+
+packed! {
+    /// Of an atomic operation.
+    AmoHdr, 27 {
+        /// The request that waits for the answer.
+        req: u64,
+        /// The operand; of a compare-and-swap the new value.
+        value: u64,
+        /// What a compare-and-swap compares with.
+        compare: u64,
+        /// A number of `ucp_atomic_op_t`, 0 (add) to 5 (xor).
+        op: u8,
+        /// Bytes of the operand, 4 or 8.
+        size: u8,
+        /// 1 when the old value is wanted, else 0.
+        fetch: u8,
+    } valid when |amo| amo.op <= AmoHdr::LAST_OP && matches!(amo.size, 4 | 8) && amo.fetch <= 1
+}
+
+impl AmoHdr {
+    /// The largest number of an operation: xor.
+    pub const LAST_OP: u8 = 5;
+}
+
+packed! {
+    /// Of the answer to an atomic operation.
+    ValueHdr, 8 {
+        /// The value before the operation.
+        value: u64,
+    }
+}
+
+/// Serial numbers of endpoints have so many bits; what is above them is not sent.
+pub const SN_BITS: u32 = 24;
+
+const SN_MASK: u64 = (1 << SN_BITS) - 1;
+
+/// The immediate of an active message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AmImm {
+    /// Which handler.
+    pub id: u16,
+    /// Bytes of the user's header.
+    pub header_len: u16,
+    /// What the two ends agree on.
+    pub flags: u8,
+    /// The sender's endpoint ([`SN_BITS`] bits).
+    pub sn: u32,
+}
+
+impl AmImm {
+    /// `id` in bits 0 to 15, `header_len` 16 to 31, `flags` 32 to 39, `sn` 40 to 63.
+    #[inline]
+    pub const fn to_u64(self) -> u64 {
+        self.id as u64
+            | (self.header_len as u64) << 16
+            | (self.flags as u64) << 32
+            | (self.sn as u64 & SN_MASK) << 40
+    }
+
+    /// The inverse of [`AmImm::to_u64`]. Every number is one.
+    #[inline]
+    pub const fn from_u64(imm: u64) -> AmImm {
+        AmImm {
+            id: imm as u16,
+            header_len: (imm >> 16) as u16,
+            flags: (imm >> 32) as u8,
+            sn: (imm >> 40) as u32,
+        }
+    }
+
+    /// Splits the payload of an `AmEager` into the data and the user's header behind it; `None` when
+    /// the header is said to be longer than the payload.
+    #[inline]
+    pub const fn split(self, payload: &[u8]) -> Option<(&[u8], &[u8])> {
+        match payload.len().checked_sub(self.header_len as usize) {
+            Some(data) => payload.split_at_checked(data),
+            None => None,
+        }
+    }
+}
+
+/// The immediate of what concerns an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpImm {
+    /// The sender's endpoint ([`SN_BITS`] bits).
+    pub sn: u32,
+    /// Its error handling mode.
+    pub err_mode: u8,
+}
+
+impl EpImm {
+    /// `sn` in bits 0 to 23, `err_mode` in bits 24 to 31; the others are 0 and left to later versions.
+    #[inline]
+    pub const fn to_u64(self) -> u64 {
+        self.sn as u64 & SN_MASK | (self.err_mode as u64) << SN_BITS
+    }
+
+    /// The inverse of [`EpImm::to_u64`]; the upper half is ignored.
+    #[inline]
+    pub const fn from_u64(imm: u64) -> EpImm {
+        EpImm {
+            sn: (imm & SN_MASK) as u32,
+            err_mode: (imm >> SN_BITS) as u8,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_kinds_are_one_to_one() {
+        let named: Vec<u8> = (0..=u8::MAX)
+            .filter(|&n| Kind::from_u8(n).is_some_and(|k| k as u8 == n))
+            .collect();
+        assert_eq!(named, (1..=18).collect::<Vec<u8>>());
+        assert_eq!(Kind::ALL.len(), 18);
+    }
+
+    /// What two builds must agree on, spelled out.
+    #[test]
+    fn bytes_are_as_documented() {
+        let rts = RtsHdr {
+            req: 1,
+            len: 0x0203,
+            addr: 0x0A09_0807_0605_0400,
+        };
+        assert_eq!(
+            rts.encode(),
+            [
+                1, 0, 0, 0, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, 0, 0, 0, 4, 5, 6, 7, 8, 9, 10
+            ]
+        );
+        let amo = AmoHdr {
+            req: 1,
+            value: 2,
+            compare: 3,
+            op: 4,
+            size: 8,
+            fetch: 1,
+        };
+        assert_eq!(
+            amo.encode(),
+            [
+                1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 8, 1
+            ]
+        );
+        assert_eq!(SyncHdr { req: 7 }.encode(), 7u64.to_le_bytes());
+    }
+
+    #[test]
+    fn immediates_are_as_documented() {
+        let am = AmImm {
+            id: 0x1234,
+            header_len: 0x5678,
+            flags: 0x9A,
+            sn: 0xBC_DEF0,
+        };
+        assert_eq!(am.to_u64(), 0xBCDE_F09A_5678_1234);
+        assert_eq!(AmImm::from_u64(0xBCDE_F09A_5678_1234), am);
+        let ep = EpImm {
+            sn: 0x12_3456,
+            err_mode: 0x78,
+        };
+        assert_eq!(ep.to_u64(), 0x7812_3456);
+        assert_eq!(EpImm::from_u64(0xFFFF_FFFF_7812_3456), ep);
+        // A serial number that has outgrown its bits wraps and touches nothing else.
+        assert_eq!(
+            AmImm {
+                sn: 0x0100_0001,
+                ..am
+            }
+            .to_u64(),
+            0x0000_019A_5678_1234
+        );
+        assert_eq!(
+            EpImm {
+                sn: 0x0100_0001,
+                err_mode: 0
+            }
+            .to_u64(),
+            1
+        );
+    }
+
+    #[test]
+    fn user_headers_are_no_longer_than_the_payload() {
+        let am = AmImm {
+            id: 0,
+            header_len: 2,
+            flags: 0,
+            sn: 0,
+        };
+        assert_eq!(am.split(b"datahd"), Some((&b"data"[..], &b"hd"[..])));
+        assert_eq!(am.split(b"hd"), Some((&b""[..], &b"hd"[..])));
+        assert_eq!(am.split(b"h"), None);
+    }
+
+    #[test]
+    fn impossible_atomics_are_refused() {
+        let add = AmoHdr {
+            req: 1,
+            value: 2,
+            compare: 3,
+            op: 0,
+            size: 8,
+            fetch: 1,
+        };
+        assert_eq!(AmoHdr::decode(&add.encode()), Some(add));
+        for wrong in [
+            AmoHdr { op: 6, ..add },
+            AmoHdr { size: 5, ..add },
+            AmoHdr { fetch: 2, ..add },
+        ] {
+            assert_eq!(AmoHdr::decode(&wrong.encode()), None);
+        }
+    }
+}

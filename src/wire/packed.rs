@@ -1,0 +1,50 @@
+//! Declares structures whose fields lie on the wire little-endian, side by side and without padding.
+#![forbid(unsafe_code)]
+
+/// `Name, size { fields }`, and after `valid when` what a decoded value has to satisfy.
+macro_rules! packed {
+    ($(#[$doc:meta])* $name:ident, $size:literal {
+        $($(#[$field_doc:meta])* $field:ident: $type:ty,)*
+    } valid when |$value:ident| $valid:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type,)*
+        }
+
+        const _: () = assert!($name::SIZE == 0 $(+ size_of::<$type>())*);
+
+        impl $name {
+            /// Bytes on the wire.
+            pub const SIZE: usize = $size;
+
+            /// The bytes of the fields, in the order of their declaration.
+            #[inline]
+            pub fn encode(&self) -> [u8; Self::SIZE] {
+                let mut bytes = [0; Self::SIZE];
+                let rest = &mut bytes[..];
+                $(
+                    let (field, rest) = rest.split_at_mut(size_of::<$type>());
+                    field.copy_from_slice(&self.$field.to_le_bytes());
+                )*
+                debug_assert!(rest.is_empty());
+                bytes
+            }
+
+            /// What `bytes` begin with; `None` when they are too few or make no sense.
+            #[inline]
+            pub fn decode(bytes: &[u8]) -> Option<Self> {
+                let rest = bytes.first_chunk::<{ Self::SIZE }>()?.as_slice();
+                $(let (&$field, rest) = rest.split_first_chunk::<{ size_of::<$type>() }>()?;)*
+                debug_assert!(rest.is_empty());
+                let $value = $name { $($field: <$type>::from_le_bytes($field),)* };
+                if $valid { Some($value) } else { None }
+            }
+        }
+    };
+    ($(#[$doc:meta])* $name:ident, $size:literal { $($body:tt)* }) => {
+        packed! { $(#[$doc])* $name, $size { $($body)* } valid when |value| true }
+    };
+}
+
+pub(super) use packed;

@@ -1,0 +1,237 @@
+//! Foreign bytes: every valid blob survives the round trip, every damaged one is an error or means
+//! something valid, and nothing panics.
+
+use proptest::prelude::*;
+use ucp::wire::address::{self, AddressError, ShmLocator, WorkerAddress};
+use ucp::wire::header::{
+    AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SyncHdr, ValueHdr,
+};
+use ucp::wire::rkey::{self, PackedRkey};
+
+fn shm() -> impl Strategy<Value = ShmLocator> {
+    any::<(u64, u32, u32, u32, u64, u64, u8)>().prop_map(
+        |(host, pid_ns, pid, fd, ino, key, flags)| ShmLocator {
+            host,
+            pid_ns,
+            pid,
+            fd,
+            ino,
+            key,
+            flags,
+        },
+    )
+}
+
+fn worker_address() -> impl Strategy<Value = WorkerAddress> {
+    (
+        any::<u64>(),
+        any::<Option<u64>>(),
+        prop::option::of("[a-zü:]{0,30}"),
+        prop::option::of(shm()),
+    )
+        .prop_map(|(uid, client_id, name, shm)| WorkerAddress {
+            uid,
+            client_id,
+            name,
+            shm,
+        })
+}
+
+fn rkey() -> impl Strategy<Value = PackedRkey> {
+    let segment = (any::<u16>(), any::<u32>(), 0..1u64 << 36, 0..1u64 << 28).prop_map(
+        |(fd, ino, base, len)| PackedRkey::Segment {
+            fd: fd.into(),
+            ino,
+            base: base << 12,
+            len: len << 12,
+        },
+    );
+    prop_oneof![1 => Just(PackedRkey::Empty), 1 => Just(PackedRkey::Plain), 6 => segment]
+}
+
+/// The address as `ucp_ep_create` takes it: the length from the prefix, then the whole.
+fn decode_address(blob: &[u8]) -> Result<WorkerAddress, AddressError> {
+    let len = address::total_len(blob.first_chunk().ok_or(AddressError::Length)?)?;
+    assert!(len <= address::MAX_LEN);
+    WorkerAddress::decode(blob.get(..len).ok_or(AddressError::Length)?)
+}
+
+/// The key as `ucp_ep_rkey_unpack` takes it.
+fn decode_rkey(bytes: &[u8]) -> Option<PackedRkey> {
+    let len = rkey::encoded_len(*bytes.first()?)?;
+    PackedRkey::decode(bytes.get(..len)?)
+}
+
+/// `blob` with one bit flipped, for every bit.
+fn flipped(blob: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> + '_ {
+    (0..blob.len() * 8).map(|bit| {
+        let mut damaged = blob.to_vec();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        (bit, damaged)
+    })
+}
+
+proptest! {
+    #[test]
+    fn addresses_round_trip(address in worker_address(), behind in any::<[u8; 3]>()) {
+        let blob = address.encode();
+        prop_assert_eq!(&blob, &address.clone().encode(), "deterministic");
+        prop_assert!(blob.len() <= 150);
+        prop_assert_eq!(address::total_len(blob.first_chunk().unwrap()), Ok(blob.len()));
+        prop_assert_eq!(WorkerAddress::decode(&[&blob[..], &behind].concat()), Ok(address));
+    }
+
+    #[test]
+    fn damaged_addresses_are_refused(address in worker_address()) {
+        let blob = address.encode();
+        for (bit, damaged) in flipped(&blob) {
+            prop_assert!(decode_address(&damaged).is_err(), "bit {} flipped", bit);
+        }
+        for len in 0..blob.len() {
+            prop_assert!(WorkerAddress::decode(&blob[..len]).is_err(), "cut to {}", len);
+        }
+    }
+
+    /// One flipped bit in the prefix must not even change how far the blob is read.
+    #[test]
+    fn a_damaged_prefix_has_no_length(address in worker_address()) {
+        let blob = address.encode();
+        for (bit, damaged) in flipped(&blob[..4]) {
+            prop_assert!(address::total_len(damaged.first_chunk().unwrap()).is_err(), "bit {} flipped", bit);
+        }
+    }
+
+    #[test]
+    fn rkeys_round_trip(rkey in rkey(), behind in any::<[u8; 3]>()) {
+        let (bytes, len) = rkey.encode().unwrap();
+        prop_assert_eq!(rkey::encoded_len(bytes[0]), Some(len));
+        prop_assert_eq!(PackedRkey::decode(&[&bytes[..len], &behind].concat()), Some(rkey));
+    }
+
+    #[test]
+    fn damaged_rkeys_are_refused(rkey in rkey()) {
+        let (bytes, len) = rkey.encode().unwrap();
+        for (bit, damaged) in flipped(&bytes[..len]) {
+            prop_assert_eq!(decode_rkey(&damaged), None, "bit {} flipped", bit);
+        }
+        for cut in 0..len {
+            prop_assert_eq!(PackedRkey::decode(&bytes[..cut]), None, "cut to {}", cut);
+        }
+    }
+
+    /// Bytes that are no blob at all, sometimes with the first byte of one.
+    #[test]
+    fn noise_never_panics(mut noise in prop::collection::vec(any::<u8>(), 0..80), first in prop::sample::select(b"EPS\xCB".to_vec())) {
+        let _ = (decode_address(&noise), decode_rkey(&noise), WorkerAddress::decode(&noise));
+        if let Some(byte) = noise.first_mut() {
+            *byte = first;
+        }
+        let _ = (decode_address(&noise), WorkerAddress::decode(&noise));
+        // A key that is taken must be one that could have been sent.
+        if let Some(rkey) = decode_rkey(&noise) {
+            let (bytes, len) = rkey.encode().unwrap();
+            prop_assert_eq!(&bytes[..len], &noise[..len]);
+        }
+    }
+
+    #[test]
+    fn immediates_round_trip(imm in any::<u64>()) {
+        prop_assert_eq!(AmImm::from_u64(imm).to_u64(), imm);
+        prop_assert_eq!(EpImm::from_u64(imm).to_u64(), imm & 0xFFFF_FFFF);
+    }
+
+    #[test]
+    fn user_headers_are_split_off_or_refused(imm in any::<u64>(), payload in prop::collection::vec(any::<u8>(), 0..200)) {
+        let am = AmImm::from_u64(imm & !0xFF00_0000);
+        match am.split(&payload) {
+            Some((data, header)) => {
+                prop_assert_eq!(header.len(), am.header_len as usize);
+                prop_assert_eq!([data, header].concat(), payload);
+            }
+            None => prop_assert!(payload.len() < am.header_len as usize),
+        }
+    }
+}
+
+/// One property for all headers: what is decoded encodes to the same bytes, whatever is behind them,
+/// and a byte less is none.
+macro_rules! header_property {
+    ($test:ident, $header:ident, $make_valid:expr) => {
+        proptest! {
+            #[test]
+            fn $test(mut bytes in any::<[u8; $header::SIZE + 3]>()) {
+                let make_valid: fn(&mut [u8]) = $make_valid;
+                make_valid(&mut bytes);
+                let header = $header::decode(&bytes).unwrap();
+                prop_assert_eq!(&header.encode()[..], &bytes[..$header::SIZE]);
+                for len in 0..$header::SIZE {
+                    prop_assert_eq!($header::decode(&bytes[..len]), None);
+                }
+            }
+        }
+    };
+    ($test:ident, $header:ident) => {
+        header_property!($test, $header, |_| {});
+    };
+}
+
+header_property!(sync_headers_round_trip, SyncHdr);
+header_property!(rts_headers_round_trip, RtsHdr);
+header_property!(rtr_headers_round_trip, RtrHdr);
+header_property!(data_headers_round_trip, DataHdr);
+header_property!(get_headers_round_trip, GetHdr);
+header_property!(value_headers_round_trip, ValueHdr);
+header_property!(amo_headers_round_trip, AmoHdr, |bytes| {
+    if let [.., op, size, fetch, _, _, _] = bytes {
+        *op %= AmoHdr::LAST_OP + 1;
+        *size = 4 << (*size & 1);
+        *fetch &= 1;
+    }
+});
+
+/// A flipped bit in an atomic either changes a value that anyone may send, or is refused.
+#[test]
+fn damaged_atomics_are_refused_or_valid() {
+    let amo = AmoHdr {
+        req: 1,
+        value: 2,
+        compare: 3,
+        op: 2,
+        size: 8,
+        fetch: 1,
+    };
+    for (bit, damaged) in flipped(&amo.encode()) {
+        match AmoHdr::decode(&damaged) {
+            Some(other) => {
+                assert!(other != amo, "bit {bit} has no meaning");
+                assert!(
+                    other.op <= AmoHdr::LAST_OP && [4, 8].contains(&other.size) && other.fetch <= 1
+                );
+            }
+            None => assert!(bit >= 24 * 8, "bit {bit} of a plain number was refused"),
+        }
+    }
+}
+
+#[test]
+fn every_kind_knows_its_header() {
+    let with_header: Vec<(u8, usize)> = Kind::ALL
+        .iter()
+        .map(|&kind| (kind as u8, kind.header_size()))
+        .filter(|&(_, size)| size > 0)
+        .collect();
+    assert_eq!(
+        with_header,
+        [
+            (2, 8),
+            (3, 24),
+            (6, 8),
+            (7, 8),
+            (9, 24),
+            (12, 24),
+            (13, 8),
+            (14, 27),
+            (15, 8)
+        ]
+    );
+}
