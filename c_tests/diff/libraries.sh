@@ -2,7 +2,6 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 work=$root/target/c_tests
-bed=$root/c_tests/diff/bed
 debian_lib=/usr/lib/$(uname -m)-linux-gnu
 
 # Sets UCX_WHEEL, fetching the package if nobody named it.
@@ -58,25 +57,16 @@ library_proven() {
     [ "$mapped" -eq 1 ]
 }
 
-# build_program SOURCE HEADERS: against UCX's own headers and linked to their library; lazily bound, so that it also
-# starts on a library that lacks a function it does not call.
+# build_program SOURCE HEADERS SUPPORT: against UCX's own headers and linked to their library, with the sources in the
+# directory SUPPORT; lazily bound, so that it also starts on a library that lacks a function it does not call.
 build_program() {
     local name include lib
     name=$(basename "$1" .c)
     case $2 in
-    debian) include=$bed lib=$debian_lib ;; # the headers are where the compiler looks anyway
+    debian) include=$3 lib=$debian_lib ;; # the headers are where the compiler looks anyway
     wheel) include=$UCX_WHEEL/include lib=$UCX_WHEEL/lib ;;
     esac
     mkdir -p "$work/$2"
-    "${CC:-cc}" -std=gnu11 -O1 -g -Wall -Wextra -Werror -I"$bed" -isystem "$include" -o "$work/$2/$name" \
-        "$1" "$bed"/*.c -L"$lib" -lucp -Wl,-z,lazy -Wl,--disable-new-dtags -Wl,--allow-shlib-undefined -lpthread
-}
-
-# build_all DIRECTORY ONLY: every program of the directory (or just ONLY) with both sets of headers.
-build_all() {
-    local source
-    for source in "$1"/*.c; do
-        [ -z "$2" ] || [ "$2" = "$(basename "$source" .c)" ] || continue
-        build_program "$source" debian && build_program "$source" wheel || return 1
-    done
+    "${CC:-cc}" -std=gnu11 -O1 -g -Wall -Wextra -Werror -I"$3" -isystem "$include" -o "$work/$2/$name" \
+        "$1" "$3"/*.c -L"$lib" -lucp -Wl,-z,lazy -Wl,--disable-new-dtags -Wl,--allow-shlib-undefined -lpthread
 }
