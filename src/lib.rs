@@ -12,3 +12,4 @@ pub mod engine;
 pub mod proto;
 pub mod op;
 pub mod fast;
+pub mod abi;

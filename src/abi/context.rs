@@ -3,7 +3,7 @@
 use super::lib_info::VERSION;
 use super::output::{self, invalid};
 use crate::ctypes::*;
-use crate::engine::context::{Context, ContextParams, Settings};
+use crate::engine::context::{Context, ContextParams, Policy};
 use crate::engine::request::REQUEST_SIZE;
 use crate::options::Options;
 use crate::sys::{log, machine};
@@ -47,11 +47,11 @@ pub unsafe extern "C" fn ucp_init_version(
     if params.features == 0 {
         log::warn!("empty features set passed to ucp context create");
     }
-    let settings = match Settings::new(&options) {
-        Ok(settings) => settings,
+    let policy = match Policy::new(&options) {
+        Ok(policy) => policy,
         Err(status) => return status,
     };
-    let context = Box::new(Context::new(params, options, settings));
+    let context = Box::new(Context::new(params, options, policy));
     // SAFETY: checked above.
     unsafe { context_p.write(Box::into_raw(context).cast()) };
     UCS_OK
@@ -62,10 +62,7 @@ unsafe fn options(config: *const ucp_config_t) -> Result<Options, ucs_status_t> 
         // SAFETY: the caller's configuration.
         return Ok(unsafe { super::config::options_of(config) }.clone());
     }
-    Options::read(None).map_err(|e| {
-        log::error!("{e}");
-        UCS_ERR_INVALID_PARAM
-    })
+    super::config::read_options(None)
 }
 
 unsafe fn read_params(params: *const ucp_params_t, api_minor: u32) -> ContextParams {
@@ -143,9 +140,9 @@ pub unsafe extern "C" fn ucp_context_print_info(context: ucp_context_h, stream: 
         return;
     }
     // SAFETY: the caller's handle.
-    let settings = &unsafe { context_of(context) }.settings;
+    let policy = &unsafe { context_of(context) }.policy;
     let mut text = "#\n# UCP context\n#\n".to_owned();
-    let lanes = [(settings.loopback, "self"), (settings.shm, "posix"), (settings.shm && settings.cma, "cma")];
+    let lanes = [(policy.loopback, "self"), (policy.shm, "posix"), (policy.shm && policy.cma, "cma")];
     let used: Vec<_> = lanes.iter().filter(|l| l.0).map(|l| l.1).collect();
     for (i, name) in used.iter().enumerate() {
         text += &format!("#            md {i}  :  {name}\n");

@@ -9,7 +9,7 @@ use crate::op::endpoint;
 use crate::op::param::{Param, status_ptr};
 use crate::proto::wireup;
 use crate::sys::log;
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_void};
 
 /// The endpoint behind a handle.
 #[inline(always)]
@@ -211,4 +211,20 @@ pub unsafe extern "C" fn ucp_ep_evaluate_perf(
         }
     }
     UCS_OK
+}
+
+/// Changes what the user attached to an endpoint: `None` leaves it as it is. User data is also the
+/// argument of the error handler.
+///
+/// # Safety
+/// A live endpoint.
+pub unsafe fn modify_ep(ep: ucp_ep_h, user_data: Option<*mut c_void>, err_handler: Option<ucp_err_handler_t>) {
+    // SAFETY: the caller's handle.
+    let e = unsafe { &mut *endpoint_of(ep) };
+    if let Some(handler) = err_handler {
+        (e.err_cb, e.err_arg) = (handler.cb, handler.arg);
+    }
+    if let Some(data) = user_data {
+        (e.user_data, e.err_arg) = (data, data);
+    }
 }

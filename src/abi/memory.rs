@@ -4,6 +4,7 @@ use super::context::context_of;
 use super::output::{self, invalid};
 use crate::ctypes::*;
 use crate::engine::memory::Memory;
+use crate::options::{Size, Value};
 use crate::sys::log;
 use crate::sys::segment::PAGE;
 use std::ffi::{c_char, c_uint};
@@ -200,7 +201,7 @@ pub unsafe extern "C" fn ucp_mem_print_info(mem_spec: *const c_char, context: uc
     // SAFETY: the caller's text, handle and stream.
     unsafe {
         let spec = output::text(mem_spec).unwrap_or_default();
-        let Some(len) = crate::options::parse_size(spec.split(',').next().unwrap_or_default()) else {
+        let Some(len) = Size::from_text(spec.split(',').next().unwrap_or_default()).and_then(Size::bytes) else {
             return output::write(stream, "<Failed to parse memory size>\n");
         };
         let ctx = context_of(context);

@@ -48,8 +48,8 @@ pub unsafe extern "C" fn ucp_worker_create(context: ucp_context_h, params: *cons
         Ok(params) => params,
         Err(what) => return invalid("ucp_worker_create", what),
     };
-    if ctx.note_worker() {
-        options::warn_unused_once();
+    if let (true, Some(report)) = (ctx.note_worker(), options::unused_report(&ctx.options)) {
+        log::warn!("{report}");
     }
     match Worker::new(ctx, params) {
         Ok(worker) => {

@@ -3,12 +3,20 @@
 use super::memory::Regions;
 use super::rkey::Attached;
 use crate::ctypes::*;
-use crate::options::Options;
+use crate::options::{OpFlag, Options};
+use crate::sys::log;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Transports of this version.
+pub const TRANSPORTS: [&str; 4] = ["self", "posix", "sysv", "cma"];
+
+/// `UCX_RNDV_THRESH=auto` over shared memory: from about here on one copy by the receiver (2 us
+/// for the system call, 9 GB/s) beats two copies through a ring.
+const DEFAULT_RNDV_THRESH: usize = 16 << 10;
 
 /// What the options mean to the engine: decided once per context.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct Policy {
     /// `UCX_TLS` lets a worker talk to itself.
     pub loopback: bool,
     /// It lets workers of one host talk through shared memory.
@@ -25,6 +33,53 @@ pub struct Settings {
     pub keepalive_ms: u64,
 }
 
+impl Policy {
+    /// What the options say.
+    ///
+    /// # Errors
+    /// `UCS_ERR_NO_DEVICE` if they leave no transport.
+    pub fn new(options: &Options) -> Result<Policy, ucs_status_t> {
+        let tls = &options.tls;
+        warn_unknown(options);
+        let shm = tls.allows("posix") || tls.allows("sysv");
+        let loopback = shm || tls.allows("self");
+        if !loopback {
+            let asked = options.get("TLS").unwrap_or_default();
+            log::error!("no usable transports/devices (asked {asked}; this version has self, posix, sysv and cma)");
+            return Err(UCS_ERR_NO_DEVICE);
+        }
+        Ok(Policy {
+            loopback,
+            shm,
+            cma: tls.allows("cma"),
+            rndv_thresh: options.rndv_thresh.intra.bytes().unwrap_or(DEFAULT_RNDV_THRESH),
+            named_segments: !options.posix_use_proc_link,
+            extra_op_flags: extra_flags(options),
+            keepalive_ms: options.keepalive_interval.duration().map_or(u64::MAX, |d| d.as_millis() as u64),
+        })
+    }
+}
+
+/// Names in `UCX_TLS` that mean nothing here are worth a warning: the user expects something else.
+fn warn_unknown(options: &Options) {
+    let unknown = options.tls.unknown(&TRANSPORTS);
+    if !unknown.is_empty() && options.warn_invalid_config && !options.tls.is_negated() {
+        log::debug!("transports '{}' are not available in this version", unknown.join(","));
+    }
+}
+
+fn extra_flags(options: &Options) -> u32 {
+    [
+        (OpFlag::NoImmCmpl, UCP_OP_ATTR_FLAG_NO_IMM_CMPL),
+        (OpFlag::FastCmpl, UCP_OP_ATTR_FLAG_FAST_CMPL),
+        (OpFlag::ForceImmCmpl, UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL),
+        (OpFlag::MultiSend, UCP_OP_ATTR_FLAG_MULTI_SEND),
+    ]
+    .into_iter()
+    .filter(|&(flag, _)| options.extra_op_attr_flags.contains(flag))
+    .fold(0, |bits, (_, bit)| bits | bit as u32)
+}
+
 /// Handed out as `ucp_context_h`.
 pub struct Context {
     pub name: String,
@@ -38,7 +93,7 @@ pub struct Context {
     /// Minor API version of the caller: 5 was the number of "unknown" memory before 1.17 or so.
     pub api_minor: u32,
     pub options: Options,
-    pub settings: Settings,
+    pub policy: Policy,
     pub regions: Regions,
     pub attached: Attached,
     /// Memory handles that the user holds: clients are known to unmap what was never mapped.
@@ -60,10 +115,10 @@ pub struct ContextParams {
 static CONTEXTS_MADE: AtomicU64 = AtomicU64::new(0);
 
 impl Context {
-    /// A context; `settings` were derived from `options` by the caller.
-    pub fn new(params: ContextParams, options: Options, settings: Settings) -> Self {
+    /// A context; `policy` were derived from `options` by the caller.
+    pub fn new(params: ContextParams, options: Options, policy: Policy) -> Self {
         let number = CONTEXTS_MADE.fetch_add(1, Ordering::Relaxed);
-        if settings.cma {
+        if policy.cma {
             crate::sys::cma::allow_peers();
         }
         Self {
@@ -75,7 +130,7 @@ impl Context {
             mt_workers_shared: params.mt_workers_shared,
             api_minor: params.api_minor,
             options,
-            settings,
+            policy,
             regions: Regions::default(),
             attached: Attached::default(),
             handles: parking_lot::Mutex::default(),
@@ -85,7 +140,7 @@ impl Context {
 
     /// Whether the options let this process copy from its peers' memory.
     pub fn cma_allowed(&self) -> bool {
-        self.settings.cma
+        self.policy.cma
     }
 
     /// Whether the program asked for a feature.

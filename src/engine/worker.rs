@@ -104,7 +104,7 @@ impl Worker {
     /// What making its inbox can answer.
     pub fn new(ctx: &'static Context, params: WorkerParams) -> io::Result<Box<Worker>> {
         let mt = params.thread_mode == ucs_thread_mode_t::UCS_THREAD_MODE_MULTI as u32;
-        let inbox = if ctx.settings.shm || ctx.settings.loopback { Some(make_inbox(ctx)?) } else { None };
+        let inbox = if ctx.policy.shm || ctx.policy.loopback { Some(make_inbox(ctx)?) } else { None };
         let wake = if ctx.has(ucp_feature::UCP_FEATURE_WAKEUP) { Some(Wake::new(&params, inbox.as_ref())?) } else { None };
         let request = REQUEST_SIZE + ctx.request_size;
         Ok(Box::new(Worker {
@@ -112,7 +112,7 @@ impl Worker {
             mt,
             uid: machine::random_u64(),
             locator: inbox.as_ref().map(Inbox::locator),
-            extra_op_flags: ctx.settings.extra_op_flags,
+            extra_op_flags: ctx.policy.extra_op_flags,
             rx: MtLock::new(mt, Rx { inbox, channels: Vec::new(), cursor: 0, calls: 0, checked_at: 0 }),
             matcher: MtLock::new(mt, Matcher::new()),
             am: MtLock::new(mt, Vec::new()),
@@ -177,7 +177,7 @@ impl Worker {
 fn make_inbox(ctx: &Context) -> io::Result<Inbox> {
     // A process outside of the first PID namespace is in a container; its peers may be in others
     // and reach it by name only.
-    let named = ctx.settings.named_segments || machine::place().pid_ns != machine::INIT_PID_NS;
+    let named = ctx.policy.named_segments || machine::place().pid_ns != machine::INIT_PID_NS;
     if !named {
         return Inbox::create(false);
     }

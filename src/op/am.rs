@@ -49,7 +49,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
             Ok(ok) => ok,
             Err(status) => return status_ptr(status),
         };
-        let protocol = select::protocol(data.len(), m.header_len, worker.ctx.settings.rndv_thresh, wish(flags));
+        let protocol = select::protocol(data.len(), m.header_len, worker.ctx.policy.rndv_thresh, wish(flags));
         if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && protocol == Protocol::Rendezvous {
             data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);

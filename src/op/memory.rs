@@ -50,7 +50,7 @@ pub unsafe fn unpack(ep: &Endpoint, packed: PackedRkey) -> Rkey {
         (key.base, key.len) = (base, len);
         return key;
     }
-    if !peer.same_pid_ns || !worker.ctx.settings.shm {
+    if !peer.same_pid_ns || !worker.ctx.policy.shm {
         return key;
     }
     match worker.ctx.attached.attach(inbox.pid_ns, id, len) {

@@ -5,10 +5,6 @@
 pub const MAX_EAGER: usize = 24 << 10;
 /// Longest part of a longer message that goes through a ring in one piece, bytes.
 pub const FRAGMENT: usize = 16 << 10;
-/// Default of `UCX_RNDV_THRESH` over shared memory: from about here on one copy by the receiver
-/// (2 us for the system call, 9 GB/s) beats two copies through a ring.
-pub const RNDV_THRESH: usize = 16 << 10;
-
 /// How the payload gets to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -44,13 +40,15 @@ const _: () = assert!(MAX_EAGER + 8192 <= crate::tl::shm::ring::MAX_RECORD && FR
 mod tests {
     use super::*;
 
+    const THRESH: usize = 16 << 10;
+
     #[test]
     fn thresholds_and_wishes() {
         use Protocol::{Eager, Rendezvous};
         assert_eq!(protocol(0, 0, 0, Wish::None), Eager);
         assert_eq!(protocol(1, 0, 0, Wish::None), Rendezvous);
-        assert_eq!(protocol(RNDV_THRESH, 0, RNDV_THRESH, Wish::None), Eager);
-        assert_eq!(protocol(RNDV_THRESH + 1, 0, RNDV_THRESH, Wish::None), Rendezvous);
+        assert_eq!(protocol(THRESH, 0, THRESH, Wish::None), Eager);
+        assert_eq!(protocol(THRESH + 1, 0, THRESH, Wish::None), Rendezvous);
         assert_eq!(protocol(usize::MAX, 8192, usize::MAX, Wish::None), Rendezvous, "what no ring holds");
         assert_eq!(protocol(MAX_EAGER, 8192, 0, Wish::Eager), Eager);
         assert_eq!(protocol(8, 0, usize::MAX, Wish::Rendezvous), Rendezvous);

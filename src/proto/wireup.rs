@@ -29,7 +29,7 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<*const Peer, 
 }
 
 fn shared_inbox(worker: &Worker, address: &WorkerAddress) -> Option<Locator> {
-    let shm = address.shm.filter(|_| worker.ctx.settings.shm)?;
+    let shm = address.shm.filter(|_| worker.ctx.policy.shm)?;
     let here = machine::place();
     let reachable = shm.host == here.host && (shm.pid_ns == here.pid_ns || shm.key != 0);
     let id = SegmentId { pid: shm.pid, fd: shm.fd, ino: shm.ino as u32, key: shm.key };
@@ -39,7 +39,7 @@ fn shared_inbox(worker: &Worker, address: &WorkerAddress) -> Option<Locator> {
 fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
     let here = machine::place();
     match address.shm {
-        _ if !worker.ctx.settings.shm => "shared memory is excluded by UCX_TLS",
+        _ if !worker.ctx.policy.shm => "shared memory is excluded by UCX_TLS",
         None => "its address names no transport that this library has",
         Some(shm) if shm.host != here.host => "it is on another host",
         Some(_) => "it is in another PID namespace and has no name in /dev/shm",

@@ -1,3 +1,0 @@
-//! placeholder
-#[derive(Clone)]
-pub struct Options;
