@@ -56,7 +56,8 @@ pub(super) const TABLE_LEN: usize = RINGS_AT;
 /// Bytes of an inbox, nearly all of them untouched.
 pub const INBOX_LEN: usize = RINGS_AT + RINGS * size_of::<RingMem>();
 
-const _: () = assert!(size_of::<Front>() == PAGE && RINGS_AT % PAGE == 0 && size_of::<RingMem>() % PAGE == 0);
+const _: () =
+    assert!(size_of::<Front>() == PAGE && RINGS_AT % PAGE == 0 && size_of::<RingMem>() % PAGE == 0);
 
 /// Where ring `index` lies in the segment.
 pub(super) fn ring_offset(index: usize) -> usize {
@@ -96,7 +97,10 @@ impl Table {
         let start = (sender.uid as usize).wrapping_mul(0x9E37_79B9) % 64;
         let index = (0..RINGS).map(|i| (start + i) % RINGS).find(|&i| {
             // Acquire on success: pairs with the Release store of FREE in `Inbox::free`.
-            self.claim_at(i).state.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            self.claim_at(i)
+                .state
+                .compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
         })?;
         let claim = self.claim_at(index);
         let id = sender.inbox.id;
@@ -136,7 +140,10 @@ impl Table {
             key: claim.key.load(Ordering::Relaxed),
         };
         let pid_ns = claim.pid_ns.load(Ordering::Relaxed);
-        Some(Sender { uid: claim.uid.load(Ordering::Relaxed), inbox: Locator { pid_ns, id } })
+        Some(Sender {
+            uid: claim.uid.load(Ordering::Relaxed),
+            inbox: Locator { pid_ns, id },
+        })
     }
 }
 
@@ -163,12 +170,20 @@ impl Inbox {
         let table = unsafe { Table::new(base) };
         // Release: pairs with the Acquire load in `Table::is_inbox`.
         table.front().magic.store(MAGIC, Ordering::Release);
-        Ok(Self { segment, map, table, seen: 0 })
+        Ok(Self {
+            segment,
+            map,
+            table,
+            seen: 0,
+        })
     }
 
     /// Where peers find it.
     pub fn locator(&self) -> Locator {
-        Locator { pid_ns: machine::place().pid_ns, id: self.segment.id() }
+        Locator {
+            pid_ns: machine::place().pid_ns,
+            id: self.segment.id(),
+        }
     }
 
     /// Whether a new ring may have become ready. One load.
@@ -203,9 +218,13 @@ impl Inbox {
 
     /// Makes a ring free again. Its sender is gone or has closed it; its consumer must be dropped.
     pub fn free(&mut self, index: usize) {
-        self.segment.discard(ring_offset(index), size_of::<RingMem>());
+        self.segment
+            .discard(ring_offset(index), size_of::<RingMem>());
         // Release: pairs with the Acquire exchange in `Table::claim`; the zeroing comes before.
-        self.table.claim_at(index).state.store(FREE, Ordering::Release);
+        self.table
+            .claim_at(index)
+            .state
+            .store(FREE, Ordering::Release);
     }
 
     /// Lets this worker's senders wake it: `fd` is the writing end of its pipe.
