@@ -7,4 +7,5 @@ pub mod ctypes;
 pub mod options;
 pub mod sys;
 pub mod wire;
+pub mod tl;
 pub mod engine;

@@ -1,1 +1,10 @@
 //! The machine: everything that asks the kernel or the processor, nothing that knows a message.
+
+pub mod clock;
+pub mod cma;
+pub mod lock;
+pub mod log;
+pub mod machine;
+pub mod pool;
+pub mod segment;
+pub mod sync;

@@ -1,0 +1,231 @@
+//! What a buffer looks like: contiguous, a list of pieces, or the user's own packing functions.
+
+use crate::ctypes::*;
+use std::ffi::c_void;
+use std::ptr;
+
+const CLASS_MASK: u64 = UCP_DATATYPE_CLASS_MASK as u64;
+
+/// A generic datatype: the user's functions and the argument they get. Owned by the user until
+/// `ucp_dt_destroy`; 8-byte aligned, so that its address leaves the class bits free.
+#[repr(C, align(8))]
+pub struct Generic {
+    pub ops: ucp_generic_dt_ops_t,
+    pub context: *mut c_void,
+}
+
+impl Generic {
+    /// The datatype behind a handle of the generic class.
+    ///
+    /// # Safety
+    /// `datatype` came from `ucp_dt_create_generic` and was not destroyed.
+    pub unsafe fn of<'a>(datatype: u64) -> &'a Generic {
+        // SAFETY: the caller's promise.
+        unsafe { &*((datatype & !CLASS_MASK) as *const Generic) }
+    }
+}
+
+/// The user's memory of one operation. Sizes are in bytes; `len` is that of the packed message or
+/// the capacity of the receive. It does not own the memory, which is the user's until completion.
+#[derive(Clone, Copy)]
+pub enum Data {
+    Contig { ptr: *mut u8, len: usize },
+    Iov { iov: *const ucp_dt_iov_t, count: usize, len: usize },
+    Generic { dt: *const Generic, state: *mut c_void, len: usize },
+}
+
+impl Data {
+    /// Nothing.
+    pub const EMPTY: Data = Data::Contig { ptr: ptr::null_mut(), len: 0 };
+
+    /// The source of a send. A generic datatype's `start_pack` and `packed_size` run here.
+    ///
+    /// # Errors
+    /// `UCS_ERR_INVALID_PARAM` for a class that cannot be sent.
+    ///
+    /// # Safety
+    /// `buffer`, `count` and `datatype` are as UCP defines them, readable until completion.
+    pub unsafe fn for_send(buffer: *const c_void, count: usize, datatype: u64) -> Result<Data, ucs_status_t> {
+        // SAFETY: passed on.
+        unsafe {
+            Self::new(buffer.cast_mut(), count, datatype, |g| g.ops.start_pack.map(|f| f(g.context, buffer, count)))
+        }
+    }
+
+    /// The target of a receive. As [`for_send`](Self::for_send) with `start_unpack`.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there, writable.
+    pub unsafe fn for_recv(buffer: *mut c_void, count: usize, datatype: u64) -> Result<Data, ucs_status_t> {
+        // SAFETY: passed on.
+        unsafe { Self::new(buffer, count, datatype, |g| g.ops.start_unpack.map(|f| f(g.context, buffer, count))) }
+    }
+
+    unsafe fn new(
+        buffer: *mut c_void,
+        count: usize,
+        datatype: u64,
+        start: impl FnOnce(&Generic) -> Option<*mut c_void>,
+    ) -> Result<Data, ucs_status_t> {
+        const CONTIG: u64 = UCP_DATATYPE_CONTIG as u64;
+        const IOV: u64 = UCP_DATATYPE_IOV as u64;
+        const GENERIC: u64 = UCP_DATATYPE_GENERIC as u64;
+        match datatype & CLASS_MASK {
+            CONTIG => {
+                let len = count.checked_mul((datatype >> 3) as usize).ok_or(UCS_ERR_INVALID_PARAM)?;
+                if len > 0 && buffer.is_null() {
+                    return Err(UCS_ERR_INVALID_PARAM);
+                }
+                Ok(Data::Contig { ptr: buffer.cast(), len })
+            }
+            IOV => {
+                if count > 0 && buffer.is_null() {
+                    return Err(UCS_ERR_INVALID_PARAM);
+                }
+                let iov: *const ucp_dt_iov_t = buffer.cast_const().cast();
+                // SAFETY: the caller promises `count` entries.
+                let len = (0..count).map(|i| unsafe { (*iov.add(i)).length }).sum();
+                Ok(Data::Iov { iov, count, len })
+            }
+            GENERIC if datatype & !CLASS_MASK != 0 => {
+                // SAFETY: the caller promises a live datatype.
+                let g = unsafe { Generic::of(datatype) };
+                let state = start(g).ok_or(UCS_ERR_INVALID_PARAM)?;
+                // SAFETY: the user's function with the user's state.
+                let len = g.ops.packed_size.map_or(0, |f| unsafe { f(state) });
+                Ok(Data::Generic { dt: g, state, len })
+            }
+            _ => Err(UCS_ERR_INVALID_PARAM),
+        }
+    }
+
+    /// Bytes.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        match *self {
+            Data::Contig { len, .. } | Data::Iov { len, .. } | Data::Generic { len, .. } => len,
+        }
+    }
+
+    /// Start of the memory if it is one piece.
+    pub fn as_contig(&self) -> Option<*mut u8> {
+        match *self {
+            Data::Contig { ptr, .. } => Some(ptr),
+            _ => None,
+        }
+    }
+
+    /// Writes `n` bytes of the packed form, from `offset` on, to `dst`.
+    ///
+    /// # Safety
+    /// `offset + n <= len`, `dst` has room, the user's memory is still his promise.
+    #[inline]
+    pub unsafe fn pack(&self, offset: usize, dst: *mut u8, n: usize) {
+        match *self {
+            // SAFETY: within the user's buffer.
+            Data::Contig { ptr, .. } => unsafe { ptr::copy_nonoverlapping(ptr.add(offset), dst, n) },
+            Data::Iov { iov, count, .. } => {
+                let mut done = 0;
+                // SAFETY: pieces of the user's list.
+                unsafe {
+                    for_pieces(iov, count, offset, n, |piece, len| {
+                        ptr::copy_nonoverlapping(piece, dst.add(done), len);
+                        done += len;
+                    });
+                }
+            }
+            // SAFETY: the user's functions with the user's state.
+            Data::Generic { dt, state, .. } => unsafe { pack_generic(&*dt, state, offset, dst, n) },
+        }
+    }
+
+    /// Stores `n` received bytes that belong at `offset`.
+    ///
+    /// # Errors
+    /// What a generic datatype's `unpack` returns.
+    ///
+    /// # Safety
+    /// `offset + n <= len`, `n` bytes are readable at `src`.
+    #[inline]
+    pub unsafe fn unpack(&self, offset: usize, src: *const u8, n: usize) -> Result<(), ucs_status_t> {
+        match *self {
+            // SAFETY: within the user's buffer. `copy`: the source can be the same memory.
+            Data::Contig { ptr, .. } => unsafe { ptr::copy(src, ptr.add(offset), n) },
+            Data::Iov { iov, count, .. } => {
+                let mut done = 0;
+                // SAFETY: pieces of the user's list.
+                unsafe {
+                    for_pieces(iov, count, offset, n, |piece, len| {
+                        ptr::copy(src.add(done), piece, len);
+                        done += len;
+                    });
+                }
+            }
+            Data::Generic { dt, state, .. } => {
+                // SAFETY: the user's function with the user's state; never called for nothing.
+                if let (Some(f), 1..) = (unsafe { (*dt).ops.unpack }, n) {
+                    // SAFETY: as above.
+                    let status = unsafe { status_raw(f(state, offset, src.cast(), n)) };
+                    if status != 0 {
+                        return Err(ucs_status_t::from_raw(status));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a generic datatype's state. Exactly once per operation, whatever its outcome.
+    ///
+    /// # Safety
+    /// Not called before, nothing else is called after.
+    #[inline(always)]
+    pub unsafe fn finish(&self) {
+        if let Data::Generic { dt, state, .. } = *self {
+            // SAFETY: the user's function with the user's state.
+            unsafe {
+                if let Some(f) = (*dt).ops.finish {
+                    f(state);
+                }
+            }
+        }
+    }
+}
+
+/// The user may pack less than asked; bytes that he refuses to give are zero.
+unsafe fn pack_generic(dt: &Generic, state: *mut c_void, offset: usize, dst: *mut u8, n: usize) {
+    let mut done = 0;
+    while done < n {
+        // SAFETY: the user's function with the user's state, never for nothing.
+        let got = dt.ops.pack.map_or(0, |f| unsafe { f(state, offset + done, dst.add(done).cast(), n - done) });
+        if got == 0 || got > n - done {
+            // SAFETY: `dst` has room for `n`.
+            unsafe { ptr::write_bytes(dst.add(done), 0, n - done) };
+            return;
+        }
+        done += got;
+    }
+}
+
+/// Calls `f` with each piece of memory of the range `offset..offset + n` of the list.
+unsafe fn for_pieces(iov: *const ucp_dt_iov_t, count: usize, mut offset: usize, mut n: usize, mut f: impl FnMut(*mut u8, usize)) {
+    for i in 0..count {
+        if n == 0 {
+            return;
+        }
+        // SAFETY: the caller promises `count` entries.
+        let entry = unsafe { &*iov.add(i) };
+        if offset >= entry.length {
+            offset -= entry.length;
+            continue;
+        }
+        let len = n.min(entry.length - offset);
+        // SAFETY: within the entry.
+        f(unsafe { entry.buffer.cast::<u8>().add(offset) }, len);
+        n -= len;
+        offset = 0;
+    }
+}

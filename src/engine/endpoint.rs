@@ -1,0 +1,73 @@
+//! An endpoint: the user's handle for sending to a peer.
+
+use super::peer::Peer;
+use super::worker::Worker;
+use crate::ctypes::*;
+use std::ffi::{CString, c_void};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Made by the library because a message asked for a way back; the user may adopt it.
+pub const INTERNAL: u8 = 1 << 0;
+/// The user has closed it.
+pub const CLOSED: u8 = 1 << 1;
+/// Its error handler has run, or is about to.
+pub const FAILED: u8 = 1 << 2;
+
+/// Handed out as `ucp_ep_h`. Memory comes from the worker's pool and stays allocated until the
+/// worker goes, so that a second close is noticed and not followed into freed memory.
+pub struct Endpoint {
+    pub worker: *const Worker,
+    pub peer: *const Peer,
+    /// Number among the endpoints to this peer, and that of its counterpart there.
+    pub sn: u32,
+    pub remote_sn: u32,
+    /// Place in the peer's list.
+    pub slot: u32,
+    pub err_mode: u8,
+    flags: AtomicU8,
+    pub err_cb: ucp_err_handler_cb_t,
+    /// Argument of `err_cb`.
+    pub err_arg: *mut c_void,
+    /// As given in `ucp_ep_params_t.user_data`, null if it was not.
+    pub user_data: *mut c_void,
+    pub name: Option<CString>,
+}
+
+impl Endpoint {
+    /// An endpoint with default parameters.
+    pub fn new(worker: *const Worker, peer: *const Peer, sn: u32, remote_sn: u32, flags: u8) -> Self {
+        Self {
+            worker,
+            peer,
+            sn,
+            remote_sn,
+            slot: 0,
+            err_mode: ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_NONE as u8,
+            flags: AtomicU8::new(flags),
+            err_cb: None,
+            err_arg: std::ptr::null_mut(),
+            user_data: std::ptr::null_mut(),
+            name: None,
+        }
+    }
+
+    /// Whether any of these flags is set.
+    pub fn has(&self, flags: u8) -> bool {
+        self.flags.load(Ordering::Relaxed) & flags != 0
+    }
+
+    /// Sets flags; true if none of them was set.
+    pub fn set(&self, flags: u8) -> bool {
+        self.flags.fetch_or(flags, Ordering::Relaxed) & flags == 0
+    }
+
+    /// Clears flags.
+    pub fn clear(&self, flags: u8) {
+        self.flags.fetch_and(!flags, Ordering::Relaxed);
+    }
+
+    /// The user wants to hear of failures.
+    pub fn handles_errors(&self) -> bool {
+        self.err_mode != ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_NONE as u8
+    }
+}

@@ -1,0 +1,60 @@
+//! Numbers by which peers name this worker's requests; a number that was given back names nothing.
+#![forbid(unsafe_code)]
+
+/// Slots with a generation each. Numbers are never 0 and not trusted when they come back.
+pub struct IdTable<T> {
+    slots: Vec<(u32, Option<T>)>,
+    free: Vec<u32>,
+}
+
+impl<T: Copy> IdTable<T> {
+    pub const fn new() -> Self {
+        Self { slots: Vec::new(), free: Vec::new() }
+    }
+
+    /// A number for `value`.
+    pub fn insert(&mut self, value: T) -> u64 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.0 = slot.0.wrapping_add(1).max(1);
+        slot.1 = Some(value);
+        u64::from(slot.0) << 32 | u64::from(index)
+    }
+
+    /// What the number names.
+    pub fn get(&self, id: u64) -> Option<T> {
+        self.slots.get(id as u32 as usize).filter(|s| s.0 == (id >> 32) as u32)?.1
+    }
+
+    /// Takes it out.
+    pub fn remove(&mut self, id: u64) -> Option<T> {
+        let slot = self.slots.get_mut(id as u32 as usize).filter(|s| s.0 == (id >> 32) as u32)?;
+        let value = slot.1.take()?;
+        self.free.push(id as u32);
+        Some(value)
+    }
+
+    /// All values, with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, T)> + '_ {
+        self.slots.iter().enumerate().filter_map(|(i, s)| Some((u64::from(s.0) << 32 | i as u64, s.1?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_given_back_names_nothing() {
+        let mut table = IdTable::new();
+        let a = table.insert('a');
+        assert_eq!((table.get(a), table.remove(a)), (Some('a'), Some('a')));
+        let b = table.insert('b');
+        assert_ne!(a, b);
+        assert_eq!((table.get(a), table.remove(a), table.get(0), table.get(u64::MAX)), (None, None, None, None));
+        assert_eq!(table.iter().collect::<Vec<_>>(), [(b, 'b')]);
+    }
+}

@@ -1,0 +1,110 @@
+//! Another worker, as this one knows it: where it is, the ring to it, what waits for room.
+
+use super::endpoint::Endpoint;
+use super::request::Request;
+use super::worker::Worker;
+use crate::ctypes::*;
+use crate::sys::lock::MtLock;
+use crate::tl::shm::Locator;
+use crate::tl::shm::outbox::Outbox;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI8, AtomicU8, AtomicU64, Ordering};
+
+/// What is known of the right to copy from and to the peer's memory.
+pub const CMA_UNKNOWN: u8 = 0;
+pub const CMA_YES: u8 = 1;
+pub const CMA_NO: u8 = 2;
+
+/// A worker that endpoints of ours lead to, or that talked to us. Lives as long as our worker.
+pub struct Peer {
+    pub uid: u64,
+    pub worker: *const Worker,
+    /// Its inbox, if shared memory reaches it.
+    pub inbox: Option<Locator>,
+    /// It is in this process: its memory is ours.
+    pub same_process: bool,
+    /// It is in this PID namespace: its pid means something to us.
+    pub same_pid_ns: bool,
+    pub tx: MtLock<Tx>,
+    pub eps: MtLock<Eps>,
+    /// Software RMA: parts sent, and parts answered.
+    pub rma_sent: AtomicU64,
+    pub rma_done: AtomicU64,
+    pub cma: AtomicU8,
+    /// `UCS_OK`, or why it cannot be talked to any more.
+    status: AtomicI8,
+}
+
+/// The way to a peer.
+pub struct Tx {
+    /// Made by the first operation.
+    pub outbox: Option<Box<Outbox>>,
+    /// Requests that wait for room, in order.
+    pub pending: VecDeque<*mut Request>,
+    /// Flushes that wait until `rma_done` reaches their number.
+    pub flushes: Vec<(u64, *mut Request)>,
+    /// This peer is in the worker's list of those with something pending.
+    pub listed: bool,
+}
+
+/// The endpoints to a peer.
+pub struct Eps {
+    /// Those that live, in no order; an endpoint knows its place.
+    pub all: Vec<*mut Endpoint>,
+    /// Number of the next one that the user makes.
+    pub next_sn: u32,
+}
+
+impl Peer {
+    /// A peer that nobody has talked to.
+    pub fn new(worker: &Worker, uid: u64, inbox: Option<Locator>) -> Self {
+        let here = crate::sys::machine::place();
+        let same_pid_ns = inbox.is_some_and(|l| l.pid_ns == here.pid_ns);
+        Self {
+            uid,
+            worker,
+            inbox,
+            same_process: same_pid_ns && inbox.is_some_and(|l| l.id.pid == here.pid),
+            same_pid_ns,
+            tx: MtLock::new(worker.mt, Tx { outbox: None, pending: VecDeque::new(), flushes: Vec::new(), listed: false }),
+            eps: MtLock::new(worker.mt, Eps { all: Vec::new(), next_sn: 0 }),
+            rma_sent: AtomicU64::new(0),
+            rma_done: AtomicU64::new(0),
+            cma: AtomicU8::new(if worker.ctx.cma_allowed() && same_pid_ns { CMA_UNKNOWN } else { CMA_NO }),
+            status: AtomicI8::new(UCS_OK as i8),
+        }
+    }
+
+    /// `UCS_OK` while it can be talked to.
+    #[inline(always)]
+    pub fn status(&self) -> ucs_status_t {
+        match self.status.load(Ordering::Relaxed) {
+            0 => UCS_OK,
+            raw => ucs_status_t::from_raw(raw),
+        }
+    }
+
+    /// Marks it as lost; true the first time.
+    pub fn set_failed(&self, status: ucs_status_t) -> bool {
+        self.status.compare_exchange(UCS_OK as i8, status as i8, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether all remote accesses by message have been answered.
+    #[inline(always)]
+    pub fn rma_idle(&self) -> bool {
+        // Acquire: pairs with the Release add where answers arrive.
+        self.rma_done.load(Ordering::Acquire) == self.rma_sent.load(Ordering::Relaxed)
+    }
+
+    /// Whether its memory can be copied from and to, as far as is known.
+    pub fn cma_usable(&self) -> bool {
+        self.same_process || self.cma.load(Ordering::Relaxed) != CMA_NO
+    }
+
+    /// The endpoint with this number.
+    pub fn ep_by_sn(&self, sn: u32) -> Option<*mut Endpoint> {
+        let eps = self.eps.lock();
+        // SAFETY: listed endpoints live; an endpoint leaves the list before it is freed.
+        eps.all.iter().copied().find(|&ep| unsafe { (*ep).sn == sn })
+    }
+}

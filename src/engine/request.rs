@@ -1,0 +1,292 @@
+//! A request: the state of one operation, in front of the user's own area.
+
+use super::datatype::Data;
+use super::endpoint::Endpoint;
+use super::matcher::Ticket;
+use super::peer::Peer;
+use super::worker::Worker;
+use crate::ctypes::*;
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The operation has ended; `status` and `info` are final.
+pub const COMPLETED: u32 = 1 << 0;
+/// The user gave the handle back: whoever ends the request frees it.
+pub const RELEASED: u32 = 1 << 1;
+/// The callback is running, or about to: its end frees a released request.
+pub const IN_CALLBACK: u32 = 1 << 2;
+/// `ucp_request_free` came before the end: no callback.
+pub const NO_CALLBACK: u32 = 1 << 3;
+/// The memory is the user's (`UCP_OP_ATTR_FIELD_REQUEST`).
+pub const EXTERNAL: u32 = 1 << 4;
+/// A tag receive in the matcher.
+pub const POSTED: u32 = 1 << 5;
+/// A tag receive, matched or not.
+pub const TAG_RECV: u32 = 1 << 6;
+
+/// Who hears of the end.
+#[derive(Clone, Copy)]
+pub enum Notify {
+    Nobody,
+    Send(unsafe extern "C" fn(*mut c_void, ucs_status_t, *mut c_void)),
+    TagRecv(unsafe extern "C" fn(*mut c_void, ucs_status_t, *const ucp_tag_recv_info_t, *mut c_void)),
+    Length(unsafe extern "C" fn(*mut c_void, ucs_status_t, usize, *mut c_void)),
+    /// An operation of the library's own; frees the request or keeps it.
+    Internal(unsafe fn(*mut Request, ucs_status_t)),
+}
+
+/// What happens when a request's messages have all been handed to the transport.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// The operation has ended.
+    Complete,
+    /// The peer will answer.
+    Await,
+    /// A marker: everything before it on this peer has been sent.
+    Flush,
+}
+
+/// The state of an operation. What the fields mean depends on the operation; unused ones are zero.
+/// `REQUEST_SIZE` bytes, 8-byte aligned because users place it on their stacks.
+#[repr(C)]
+pub struct Request {
+    pub flags: AtomicU32,
+    pub status: ucs_status_t,
+    /// Message kind, auxiliary byte and number of bytes in `head`.
+    pub kind: u8,
+    pub aux: u8,
+    pub head_len: u8,
+    pub worker: *const Worker,
+    pub notify: Notify,
+    pub user_data: *mut c_void,
+    pub data: Data,
+    /// Tag and length received; the answer of `ucp_request_test`.
+    pub info: ucp_tag_recv_info_t,
+    pub peer: *const Peer,
+    /// Only compared, never followed: the endpoint may be gone.
+    pub ep: *const Endpoint,
+    /// Immediate of the message: tag, remote address or the peer's id.
+    pub imm: u64,
+    pub head: [u8; 32],
+    /// The user's active message header, behind the data.
+    pub tail: *const u8,
+    pub tail_len: u32,
+    /// `tail` is a boxed slice of the request's own.
+    pub tail_owned: bool,
+    /// Several messages, each with the offset of its part in `head`.
+    pub stream: bool,
+    pub sent: Sent,
+    /// Bytes moved so far.
+    pub offset: u64,
+    /// The peer's address and id in a rendezvous; children of a flush.
+    pub remote: u64,
+    pub remote_id: u64,
+    /// What the peer calls this request, 0 if it does not.
+    pub id: u64,
+    pub ticket: Option<Ticket>,
+}
+
+/// Bytes of a request before the user's area, as `ucp_context_query` reports them.
+pub const REQUEST_SIZE: usize = 272;
+const _: () = assert!(size_of::<Request>() <= REQUEST_SIZE && align_of::<Request>() <= 8 && REQUEST_SIZE % 16 == 0);
+
+impl Request {
+    /// The user's handle: his area begins where ours ends.
+    #[inline(always)]
+    pub fn handle(this: *mut Request) -> *mut c_void {
+        this.cast::<u8>().wrapping_add(REQUEST_SIZE).cast()
+    }
+
+    /// The request behind a handle.
+    #[inline(always)]
+    pub fn of(handle: *mut c_void) -> *mut Request {
+        handle.cast::<u8>().wrapping_sub(REQUEST_SIZE).cast()
+    }
+
+    /// Sets bits and returns what was there. Atomic only where threads may overlap.
+    #[inline(always)]
+    fn raise(&self, mt: bool, bits: u32) -> u32 {
+        if mt {
+            // AcqRel: what the ending thread wrote is seen by the one that frees, and vice versa.
+            return self.flags.fetch_or(bits, Ordering::AcqRel);
+        }
+        let old = self.flags.load(Ordering::Relaxed);
+        self.flags.store(old | bits, Ordering::Relaxed);
+        old
+    }
+
+    #[inline(always)]
+    fn lower(&self, mt: bool, bits: u32) -> u32 {
+        if mt {
+            // AcqRel: as in `raise`.
+            return self.flags.fetch_and(!bits, Ordering::AcqRel);
+        }
+        let old = self.flags.load(Ordering::Relaxed);
+        self.flags.store(old & !bits, Ordering::Relaxed);
+        old
+    }
+
+    /// In progress, or how it ended.
+    #[inline(always)]
+    pub fn state(&self) -> ucs_status_t {
+        // Acquire: pairs with the AcqRel of `raise(COMPLETED)`; `status` and `info` come before.
+        if self.flags.load(Ordering::Acquire) & COMPLETED != 0 { self.status } else { UCS_INPROGRESS }
+    }
+}
+
+/// Takes a request from the worker's pool, or the user's memory, and clears it.
+///
+/// # Safety
+/// `external`, if not null, is the end of `REQUEST_SIZE` writable, 8-byte aligned bytes.
+#[inline]
+pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
+    let (req, flags) = if external.is_null() {
+        (worker.pool.lock().get(|element| worker.init_request(element)).as_ptr().cast::<Request>(), 0)
+    } else {
+        (Request::of(external), EXTERNAL)
+    };
+    // SAFETY: the request's memory is ours alone now. Every field is written.
+    unsafe {
+        req.write(Request {
+            flags: AtomicU32::new(flags),
+            status: UCS_INPROGRESS,
+            kind: 0,
+            aux: 0,
+            head_len: 0,
+            worker,
+            notify: Notify::Nobody,
+            user_data: ptr::null_mut(),
+            data: Data::EMPTY,
+            info: ucp_tag_recv_info_t { sender_tag: 0, length: 0 },
+            peer: ptr::null(),
+            ep: ptr::null(),
+            imm: 0,
+            head: [0; 32],
+            tail: ptr::null(),
+            tail_len: 0,
+            tail_owned: false,
+            stream: false,
+            sent: Sent::Complete,
+            offset: 0,
+            remote: 0,
+            remote_id: 0,
+            id: 0,
+            ticket: None,
+        });
+    }
+    req
+}
+
+/// Ends a request: status, then the callback, then the memory if the user gave it back before.
+/// No lock may be held: the callback may call anything but progress.
+///
+/// # Safety
+/// The request is in no queue, list or table any more and has not ended.
+pub unsafe fn complete(req: *mut Request, status: ucs_status_t) {
+    // SAFETY: the caller's promise; the request stays allocated until `put`.
+    let r = unsafe { &mut *req };
+    // SAFETY: ended once.
+    unsafe { r.data.finish() };
+    drop_tail(r);
+    r.status = status;
+    // SAFETY: requests do not outlive their worker.
+    let mt = unsafe { (*r.worker).mt };
+    if let Notify::Nobody = r.notify {
+        if r.raise(mt, COMPLETED) & RELEASED != 0 {
+            // SAFETY: released and ended.
+            unsafe { put(req) };
+        }
+        return;
+    }
+    if let Notify::Internal(f) = r.notify {
+        // SAFETY: the function was set by this library for this request.
+        return unsafe { f(req, status) };
+    }
+    if r.raise(mt, COMPLETED | IN_CALLBACK) & NO_CALLBACK == 0 {
+        // SAFETY: as the user asked for.
+        unsafe { call(req, status) };
+    }
+    // SAFETY: still allocated: IN_CALLBACK kept `release` from freeing it.
+    if unsafe { (*req).lower(mt, IN_CALLBACK) } & RELEASED != 0 {
+        // SAFETY: released and ended.
+        unsafe { put(req) };
+    }
+}
+
+unsafe fn call(req: *mut Request, status: ucs_status_t) {
+    let handle = Request::handle(req);
+    // SAFETY: the request is allocated; the callback gets what UCP says it gets. Only shared
+    // access from here: the callback may look at the request.
+    unsafe {
+        let (notify, user_data, info) = ((*req).notify, (*req).user_data, (*req).info);
+        match notify {
+            Notify::Send(f) => f(handle, status, user_data),
+            Notify::TagRecv(f) => f(handle, status, &info, user_data),
+            Notify::Length(f) => f(handle, status, info.length, user_data),
+            Notify::Nobody | Notify::Internal(_) => {}
+        }
+    }
+}
+
+fn drop_tail(r: &mut Request) {
+    if r.tail_owned {
+        let slice = ptr::slice_from_raw_parts_mut(r.tail.cast_mut(), r.tail_len as usize);
+        // SAFETY: made by `own_tail` from a boxed slice of this length.
+        drop(unsafe { Box::from_raw(slice) });
+        r.tail_owned = false;
+        r.tail_len = 0;
+    }
+}
+
+/// Copies the user's header, so that he may reuse his.
+///
+/// # Safety
+/// `tail_len` bytes are readable at `tail`.
+pub unsafe fn own_tail(r: &mut Request) {
+    if r.tail_len > 0 && !r.tail_owned {
+        // SAFETY: the caller's promise.
+        let copy: Box<[u8]> = unsafe { std::slice::from_raw_parts(r.tail, r.tail_len as usize) }.into();
+        r.tail = Box::into_raw(copy).cast();
+        r.tail_owned = true;
+    }
+}
+
+/// The user gives a handle back. `silent`: his callback, if still due, is dropped.
+///
+/// # Safety
+/// A handle from this library that was not given back before.
+pub unsafe fn release(req: *mut Request, silent: bool) {
+    // SAFETY: allocated until given back.
+    let r = unsafe { &*req };
+    // SAFETY: requests do not outlive their worker.
+    let mt = unsafe { (*r.worker).mt };
+    let bits = if silent { RELEASED | NO_CALLBACK } else { RELEASED };
+    let old = r.raise(mt, bits);
+    if old & COMPLETED != 0 && old & (IN_CALLBACK | RELEASED) == 0 {
+        // SAFETY: ended, and its callback has returned.
+        unsafe { put(req) };
+    }
+}
+
+/// Returns the memory to the pool.
+///
+/// # Safety
+/// Nobody refers to the request any more.
+pub unsafe fn put(req: *mut Request) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if (*req).flags.load(Ordering::Relaxed) & EXTERNAL == 0 {
+            (*(*req).worker).pool.lock().put(NonNull::new_unchecked(req.cast()));
+        }
+    }
+}
+
+/// The ends of `take`, for requests of the library's own that never reach the user.
+///
+/// # Safety
+/// As [`put`]; used as `Notify::Internal`.
+pub unsafe fn discard(req: *mut Request, _status: ucs_status_t) {
+    // SAFETY: the caller's promise.
+    unsafe { put(req) };
+}

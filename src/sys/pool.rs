@@ -1,0 +1,127 @@
+//! A pool of equal elements that never move and are handed out again.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::{self, NonNull};
+
+/// Elements of one size in chunks; the free ones form a list through their first bytes.
+/// Not a lock: whoever shares it puts it behind one.
+pub struct Pool {
+    element: Layout,
+    per_chunk: usize,
+    free: *mut u8,
+    chunks: Vec<NonNull<u8>>,
+    /// Elements handed out at present.
+    in_use: usize,
+}
+
+// SAFETY: the pool owns its chunks; raw pointers carry no thread affinity.
+unsafe impl Send for Pool {}
+
+impl Pool {
+    /// `size` bytes per element (at least a pointer), aligned to `align` (a power of two),
+    /// `per_chunk` elements allocated together. Allocates nothing yet.
+    pub fn new(size: usize, align: usize, per_chunk: usize) -> Self {
+        let align = align.max(align_of::<*mut u8>());
+        let element = Layout::from_size_align(size.max(size_of::<*mut u8>()), align)
+            .expect("element sizes come from this library, not from input")
+            .pad_to_align();
+        Self { element, per_chunk, free: ptr::null_mut(), chunks: Vec::new(), in_use: 0 }
+    }
+
+    /// An element. `init` runs once per element of its life, when its chunk is made.
+    #[inline]
+    pub fn get(&mut self, init: impl FnMut(*mut u8)) -> NonNull<u8> {
+        if self.free.is_null() {
+            self.grow(init);
+        }
+        let head = self.free;
+        // SAFETY: `free` is non-null after `grow`, and a free element holds the next pointer.
+        self.free = unsafe { head.cast::<*mut u8>().read() };
+        self.in_use += 1;
+        // SAFETY: checked above.
+        unsafe { NonNull::new_unchecked(head) }
+    }
+
+    /// Returns an element.
+    ///
+    /// # Safety
+    /// `element` came from `get` of this pool and nobody uses it any more. Its first pointer-size
+    /// bytes are overwritten.
+    #[inline]
+    pub unsafe fn put(&mut self, element: NonNull<u8>) {
+        // SAFETY: the element is the pool's again and large enough for a pointer.
+        unsafe { element.as_ptr().cast::<*mut u8>().write(self.free) };
+        self.free = element.as_ptr();
+        self.in_use -= 1;
+    }
+
+    /// Elements handed out and not returned.
+    pub fn in_use(&self) -> usize {
+        self.in_use
+    }
+
+    /// Every element of every chunk, free or not: for clean-up at the end.
+    pub fn for_each(&self, mut f: impl FnMut(*mut u8)) {
+        for chunk in &self.chunks {
+            for i in 0..self.per_chunk {
+                // SAFETY: a chunk holds `per_chunk` elements.
+                f(unsafe { chunk.as_ptr().add(i * self.element.size()) });
+            }
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, mut init: impl FnMut(*mut u8)) {
+        let layout = self.chunk_layout();
+        // SAFETY: the layout is not empty: elements have at least a pointer's size.
+        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        self.chunks.push(chunk);
+        for i in (0..self.per_chunk).rev() {
+            // SAFETY: inside the chunk just allocated.
+            let element = unsafe { chunk.as_ptr().add(i * self.element.size()) };
+            // SAFETY: the element is ours, uninitialised and large enough for a pointer. Zeroed:
+            // users see a defined area on first use.
+            unsafe { ptr::write_bytes(element, 0, self.element.size()) };
+            init(element);
+            // SAFETY: as above.
+            unsafe { element.cast::<*mut u8>().write(self.free) };
+            self.free = element;
+        }
+    }
+
+    fn chunk_layout(&self) -> Layout {
+        Layout::from_size_align(self.element.size() * self.per_chunk, self.element.align())
+            .expect("a chunk of small elements fits the address space")
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let layout = self.chunk_layout();
+        for chunk in &self.chunks {
+            // SAFETY: allocated in `grow` with the same layout.
+            unsafe { dealloc(chunk.as_ptr(), layout) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_distinct_initialised_once_and_reused() {
+        let mut inits = 0;
+        let mut pool = Pool::new(40, 16, 4);
+        let a: Vec<_> = (0..6).map(|_| pool.get(|_| inits += 1)).collect();
+        assert_eq!(inits, 8, "two chunks of four");
+        let mut sorted: Vec<_> = a.iter().map(|p| p.as_ptr() as usize).collect();
+        sorted.sort_unstable();
+        assert!(sorted.windows(2).all(|w| w[1] - w[0] >= 40), "no overlap");
+        assert!(sorted.iter().all(|p| p % 16 == 0));
+        // SAFETY: taken above, returned once.
+        unsafe { pool.put(a[3]) };
+        assert_eq!(pool.get(|_| unreachable!()), a[3], "last returned, first reused");
+        assert_eq!(pool.in_use(), 6);
+    }
+}

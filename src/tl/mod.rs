@@ -1,0 +1,3 @@
+//! Transports: how bytes get from one worker to another. They know nothing of matching or requests.
+
+pub mod shm;

@@ -1,0 +1,238 @@
+//! A worker's inbox: one sparse segment with a ring for every peer that talks to it.
+//!
+//! A sender claims a free ring by compare-and-swap, says who it is, and rings the doorbell; the
+//! receiver has the whole segment mapped and needs no system call to begin reading. A ring has
+//! memory only from its first use on, and gives it back when its sender is gone. Because the rings
+//! are the receiver's, what was sent arrives even if the sender exits right after.
+
+use super::ring::RingMem;
+use super::{Locator, Sender};
+use crate::sys::machine;
+use crate::sys::segment::{Mapping, PAGE, Segment, SegmentId};
+use crate::sys::sync::{AtomicU32, AtomicU64, Ordering};
+use std::io;
+use std::ptr::NonNull;
+
+/// Rings of an inbox: peers on one host that can talk to one worker at a time.
+pub const RINGS: usize = 1024;
+const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox1");
+
+const FREE: u32 = 0;
+const CLAIMED: u32 = 1;
+const READY: u32 = 2;
+
+/// First page of the segment.
+#[repr(C, align(4096))]
+pub(super) struct Front {
+    pub(super) magic: AtomicU64,
+    /// Counts rings that became ready.
+    doorbell: AtomicU32,
+    /// Not 0: the receiver may sleep; senders look at `armed` after each message.
+    pub(super) wakes: AtomicU32,
+    /// 1: the receiver sleeps or is about to; whoever resets it writes to the pipe.
+    pub(super) armed: AtomicU32,
+    /// The receiver's descriptor of the writing end of its wake-up pipe.
+    pub(super) wake_fd: AtomicU32,
+    /// One bit per ring: ready and not yet seen by the receiver.
+    ready: [AtomicU64; RINGS / 64],
+}
+
+/// Who has a ring. Plain fields are written between CLAIMED and READY by the claimant alone.
+#[repr(C, align(64))]
+struct Claim {
+    state: AtomicU32,
+    pid: AtomicU32,
+    pid_ns: AtomicU32,
+    fd: AtomicU32,
+    ino: AtomicU32,
+    key: AtomicU64,
+    uid: AtomicU64,
+}
+
+const CLAIMS_AT: usize = PAGE;
+const RINGS_AT: usize = CLAIMS_AT + RINGS * size_of::<Claim>();
+/// Bytes of the front page and the claims: what a sender maps to find a ring.
+pub(super) const TABLE_LEN: usize = RINGS_AT;
+/// Bytes of an inbox, nearly all of them untouched.
+pub const INBOX_LEN: usize = RINGS_AT + RINGS * size_of::<RingMem>();
+
+const _: () = assert!(size_of::<Front>() == PAGE && RINGS_AT % PAGE == 0 && size_of::<RingMem>() % PAGE == 0);
+
+/// Where ring `index` lies in the segment.
+pub(super) fn ring_offset(index: usize) -> usize {
+    RINGS_AT + index * size_of::<RingMem>()
+}
+
+/// The front page and the claims, wherever they are mapped. The memory is shared with processes
+/// that are not trusted.
+#[derive(Clone, Copy)]
+pub(super) struct Table(NonNull<u8>);
+
+impl Table {
+    /// # Safety
+    /// `base` is [`TABLE_LEN`] mapped bytes of an inbox that stay mapped while this is used.
+    pub(super) unsafe fn new(base: NonNull<u8>) -> Self {
+        Self(base)
+    }
+
+    pub(super) fn front(&self) -> &Front {
+        // SAFETY: the constructor's promise; all fields are atomics.
+        unsafe { &*self.0.as_ptr().cast::<Front>() }
+    }
+
+    fn claim_at(&self, index: usize) -> &Claim {
+        // SAFETY: the constructor's promise; indices come from loops below RINGS.
+        unsafe { &*self.0.as_ptr().add(CLAIMS_AT).cast::<Claim>().add(index) }
+    }
+
+    pub(super) fn is_inbox(&self) -> bool {
+        // Acquire: pairs with the Release store in `Inbox::create`.
+        self.front().magic.load(Ordering::Acquire) == MAGIC
+    }
+
+    /// Takes a free ring for `sender`. The search starts at a place that depends on the sender,
+    /// so that many peers starting together do not fight for the same entry.
+    pub(super) fn claim(&self, sender: &Sender) -> Option<usize> {
+        let start = (sender.uid as usize).wrapping_mul(0x9E37_79B9) % 64;
+        let index = (0..RINGS).map(|i| (start + i) % RINGS).find(|&i| {
+            // Acquire on success: pairs with the Release store of FREE in `Inbox::free`.
+            self.claim_at(i).state.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        })?;
+        let claim = self.claim_at(index);
+        let id = sender.inbox.id;
+        claim.pid.store(id.pid, Ordering::Relaxed);
+        claim.pid_ns.store(sender.inbox.pid_ns, Ordering::Relaxed);
+        claim.fd.store(id.fd, Ordering::Relaxed);
+        claim.ino.store(id.ino, Ordering::Relaxed);
+        claim.key.store(id.key, Ordering::Relaxed);
+        claim.uid.store(sender.uid, Ordering::Relaxed);
+        Some(index)
+    }
+
+    /// Gives a claimed ring back that could not be used.
+    pub(super) fn unclaim(&self, index: usize) {
+        self.claim_at(index).state.store(FREE, Ordering::Release);
+    }
+
+    /// Makes a claimed ring known to the receiver.
+    pub(super) fn announce(&self, index: usize) {
+        // Release: pairs with the Acquire load in `accept`; the fields come before.
+        self.claim_at(index).state.store(READY, Ordering::Release);
+        self.front().ready[index / 64].fetch_or(1 << (index % 64), Ordering::Release);
+        // Release: pairs with the Acquire load in `Inbox::knocked`; the bit comes before.
+        self.front().doorbell.fetch_add(1, Ordering::Release);
+    }
+
+    fn sender_of(&self, index: usize) -> Option<Sender> {
+        let claim = self.claim_at(index);
+        // Acquire: pairs with the Release store in `announce`.
+        if claim.state.load(Ordering::Acquire) != READY {
+            return None;
+        }
+        let id = SegmentId {
+            pid: claim.pid.load(Ordering::Relaxed),
+            fd: claim.fd.load(Ordering::Relaxed),
+            ino: claim.ino.load(Ordering::Relaxed),
+            key: claim.key.load(Ordering::Relaxed),
+        };
+        let pid_ns = claim.pid_ns.load(Ordering::Relaxed);
+        Some(Sender { uid: claim.uid.load(Ordering::Relaxed), inbox: Locator { pid_ns, id } })
+    }
+}
+
+/// The receiver's side of its segment.
+pub struct Inbox {
+    segment: Segment,
+    map: Mapping,
+    table: Table,
+    /// Value of the doorbell when the ready bits were last read.
+    seen: u32,
+}
+
+impl Inbox {
+    /// A new inbox. `named`: reachable from other PID namespaces that share /dev/shm.
+    ///
+    /// # Errors
+    /// What creating and mapping a segment can answer.
+    pub fn create(named: bool) -> io::Result<Self> {
+        let segment = Segment::create(INBOX_LEN, named)?;
+        segment.reserve(0, TABLE_LEN)?;
+        let map = segment.map(0, INBOX_LEN, None)?;
+        let base = NonNull::new(map.ptr()).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: mapped above for as long as `map` lives beside it.
+        let table = unsafe { Table::new(base) };
+        // Release: pairs with the Acquire load in `Table::is_inbox`.
+        table.front().magic.store(MAGIC, Ordering::Release);
+        Ok(Self { segment, map, table, seen: 0 })
+    }
+
+    /// Where peers find it.
+    pub fn locator(&self) -> Locator {
+        Locator { pid_ns: machine::place().pid_ns, id: self.segment.id() }
+    }
+
+    /// Whether a new ring may have become ready. One load.
+    #[inline(always)]
+    pub fn knocked(&self) -> bool {
+        // Acquire: pairs with the Release add in `Table::announce`.
+        self.table.front().doorbell.load(Ordering::Acquire) != self.seen
+    }
+
+    /// Rings that became ready since the last call, with what their senders say of themselves.
+    pub fn accept(&mut self) -> Vec<(usize, Sender)> {
+        self.seen = self.table.front().doorbell.load(Ordering::Acquire);
+        let mut new = Vec::new();
+        for word in 0..RINGS / 64 {
+            // Acquire: pairs with the Release or in `announce`.
+            let mut bits = self.table.front().ready[word].swap(0, Ordering::Acquire);
+            while bits != 0 {
+                let index = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                new.extend(self.table.sender_of(index).map(|sender| (index, sender)));
+            }
+        }
+        new
+    }
+
+    /// The memory of a ring, mapped as long as the inbox lives.
+    pub fn ring(&self, index: usize) -> NonNull<RingMem> {
+        assert!(index < RINGS);
+        // SAFETY: inside the mapping by INBOX_LEN; not null.
+        unsafe { NonNull::new_unchecked(self.map.ptr().add(ring_offset(index)).cast()) }
+    }
+
+    /// Makes a ring free again. Its sender is gone or has closed it; its consumer must be dropped.
+    pub fn free(&mut self, index: usize) {
+        self.segment.discard(ring_offset(index), size_of::<RingMem>());
+        // Release: pairs with the Acquire exchange in `Table::claim`; the zeroing comes before.
+        self.table.claim_at(index).state.store(FREE, Ordering::Release);
+    }
+
+    /// Lets this worker's senders wake it: `fd` is the writing end of its pipe.
+    pub fn enable_wake(&self, fd: u32) {
+        let front = self.table.front();
+        front.wake_fd.store(fd, Ordering::Relaxed);
+        // Release: pairs with the Acquire load in `Outbox::open`.
+        front.wakes.store(1, Ordering::Release);
+    }
+
+    /// Asks senders to wake this worker. The caller then looks for messages once more before it
+    /// sleeps: one sent before a sender could see this is in a ring by then.
+    pub fn arm(&self) {
+        // SeqCst: the store comes before the caller's look at the rings, as the sender's message
+        // comes before its look at `armed` (`Outbox::kick`): one of the two sees the other.
+        self.table.front().armed.store(1, Ordering::SeqCst);
+        crate::sys::sync::fence(Ordering::SeqCst);
+    }
+
+    /// The opposite of [`arm`](Self::arm).
+    pub fn disarm(&self) {
+        self.table.front().armed.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.segment.unlink();
+    }
+}

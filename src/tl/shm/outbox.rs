@@ -1,0 +1,130 @@
+//! A sender's end of one ring in a peer's inbox.
+
+use super::inbox::{self, Front, TABLE_LEN, Table};
+use super::ring::{Corrupt, Producer, RingMem};
+use super::{Locator, Sender};
+use crate::sys::machine;
+use crate::sys::segment::{Mapping, Segment};
+use crate::sys::sync::{Ordering, fence};
+use std::io;
+use std::ptr::NonNull;
+
+/// A producer, the mappings that hold its ring, and the bell of its receiver.
+pub struct Outbox {
+    ring: Producer,
+    front: NonNull<Front>,
+    /// The receiver may sleep: look after each message.
+    wakes: bool,
+    peer: Locator,
+    /// Front page and ring.
+    _maps: (Mapping, Mapping),
+}
+
+// SAFETY: the pointers are into mappings that move along; the producer is Send.
+unsafe impl Send for Outbox {}
+
+impl Outbox {
+    /// Opens the peer's inbox and takes a ring there for `me`.
+    ///
+    /// # Errors
+    /// `NotFound`: the peer is gone. `WouldBlock`: all rings are taken. Else what the system said.
+    pub fn open(peer: Locator, me: &Sender) -> io::Result<Self> {
+        let segment = Segment::open(peer.id, inbox::INBOX_LEN as u64)?;
+        let whole = segment.map(0, TABLE_LEN, None)?;
+        let base = NonNull::new(whole.ptr()).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: `whole` maps the table and lives until the end of this function.
+        let table = unsafe { Table::new(base) };
+        if segment.len() != inbox::INBOX_LEN || !table.is_inbox() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not an inbox"));
+        }
+        let index = table.claim(me).ok_or(io::ErrorKind::WouldBlock)?;
+        let opened = Self::open_ring(&segment, index, peer);
+        match &opened {
+            Ok(_) => table.announce(index),
+            Err(_) => table.unclaim(index),
+        }
+        opened
+    }
+
+    fn open_ring(segment: &Segment, index: usize, peer: Locator) -> io::Result<Self> {
+        let (at, len) = (inbox::ring_offset(index), size_of::<RingMem>());
+        segment.reserve(at, len)?;
+        let front = segment.map(0, size_of::<Front>(), None)?;
+        let ring = segment.map(at, len, None)?;
+        // SAFETY: a claimed ring is zero (never used, or discarded by `Inbox::free`) and this is
+        // its only producer; the mapping is stored beside it. Both pointers are not null.
+        let (producer, front_ptr) = unsafe {
+            (Producer::new(NonNull::new_unchecked(ring.ptr().cast())), NonNull::new_unchecked(front.ptr().cast::<Front>()))
+        };
+        // SAFETY: mapped just above. Acquire: pairs with the Release store in `Inbox::enable_wake`.
+        let wakes = unsafe { front_ptr.as_ref() }.wakes.load(Ordering::Acquire) != 0;
+        Ok(Self { ring: producer, front: front_ptr, wakes, peer, _maps: (front, ring) })
+    }
+
+    /// As [`Producer::send_short`].
+    ///
+    /// # Errors
+    /// [`Corrupt`].
+    ///
+    /// # Safety
+    /// `len` bytes at `src` are readable.
+    #[inline(always)]
+    pub unsafe fn send_short(&mut self, kind: u8, aux: u8, imm: u64, src: *const u8, len: usize) -> Result<bool, Corrupt> {
+        // SAFETY: the caller's promise.
+        let sent = unsafe { self.ring.send_short(kind, aux, imm, src, len) }?;
+        if self.wakes && sent {
+            self.kick();
+        }
+        Ok(sent)
+    }
+
+    /// As [`Producer::send`].
+    ///
+    /// # Errors
+    /// [`Corrupt`].
+    #[inline]
+    pub fn send(&mut self, kind: u8, aux: u8, imm: u64, len: usize, fill: impl FnOnce(*mut u8)) -> Result<bool, Corrupt> {
+        let sent = self.ring.send(kind, aux, imm, len, fill)?;
+        if self.wakes && sent {
+            self.kick();
+        }
+        Ok(sent)
+    }
+
+    /// Whether the receiver has read everything.
+    pub fn drained(&self) -> bool {
+        self.ring.drained()
+    }
+
+    /// Wakes the receiver if it sleeps.
+    #[inline(never)]
+    fn kick(&self) {
+        // SeqCst: pairs with `Inbox::arm`.
+        fence(Ordering::SeqCst);
+        // SAFETY: the front page stays mapped as long as self.
+        let front = unsafe { self.front.as_ref() };
+        if front.armed.load(Ordering::Relaxed) == 1 && front.armed.swap(0, Ordering::AcqRel) == 1 {
+            wake(self.peer, front.wake_fd.load(Ordering::Relaxed));
+        }
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.ring.close();
+    }
+}
+
+/// Writes a byte into the pipe that worker `peer` sleeps on. A full pipe wakes as well.
+fn wake(peer: Locator, fd: u32) {
+    use std::io::Write;
+    use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+    if peer.pid_ns != machine::place().pid_ns {
+        return;
+    }
+    let path = format!("/proc/{}/fd/{fd}", peer.id.pid);
+    if std::fs::metadata(&path).is_ok_and(|m| m.file_type().is_fifo()) {
+        let pipe = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path);
+        let _ = pipe.and_then(|mut p| p.write(&[1]));
+    }
+}

@@ -1,0 +1,426 @@
+//! The ring: a single-producer, single-consumer queue of messages in memory that two processes share.
+//!
+//! A message is 8 bytes of control word, 8 bytes of immediate and a record of bytes. It occupies one
+//! slot of two cache lines; records of up to [`INLINE`] bytes lie in the slot, so that a small
+//! message costs one transfer of a cache line, and larger ones in a circular data area. The slot's
+//! control word carries the number of the lap: the consumer knows a fresh slot from a stale one
+//! without an index that both sides would share. The consumer publishes how far it has read; the
+//! producer looks there only when it seems to have run out of room.
+//!
+//! The producer is not trusted: the consumer checks kind and length against its own account of the
+//! ring, and computes the record's place itself. Nor is the consumer: the producer checks tails.
+
+use crate::sys::sync::{AtomicU64, Ordering};
+use std::ptr::NonNull;
+
+/// Slots of a ring. A power of two.
+pub const SLOTS: usize = if cfg!(loom) { 2 } else { 128 };
+/// Bytes of a record that fit into a slot.
+pub const INLINE: usize = 112;
+/// Bytes of the data area. A power of two.
+pub const DATA: usize = if cfg!(loom) { 512 } else { 64 << 10 };
+/// Longest record: half of the data area, so that one always fits once the consumer has caught up.
+pub const MAX_RECORD: usize = DATA / 2;
+/// Records in the data area start at multiples of this many bytes: a cache line.
+const ALIGN: usize = 64;
+/// The producer's room is published after this many slots at the latest.
+const RELEASE_EVERY: u64 = SLOTS as u64 / 4;
+
+/// One message's place.
+#[repr(C, align(128))]
+struct Slot {
+    /// lap (16 bits) | kind (8) | aux (8) | record length (32), stored last by the producer.
+    word: AtomicU64,
+    imm: AtomicU64,
+    inline: std::cell::UnsafeCell<[u8; INLINE]>,
+}
+
+/// What the consumer writes and the producer reads.
+#[repr(C, align(128))]
+struct Tails {
+    /// Slots consumed since the beginning.
+    slots: AtomicU64,
+    /// Bytes of the data area given back since the beginning.
+    data: AtomicU64,
+}
+
+/// The shared memory of a ring. All zero is an empty ring.
+#[repr(C, align(4096))]
+pub struct RingMem {
+    tails: Tails,
+    /// Not 0: the producer will send no more.
+    closed: AtomicU64,
+    _pad: [u8; 4096 - size_of::<Tails>() - 8],
+    slots: [Slot; SLOTS],
+    data: std::cell::UnsafeCell<[u8; DATA]>,
+}
+
+/// A message as the consumer sees it. `record` points into the ring and is valid until
+/// [`Consumer::advance`]; another process can write there, so it is copied before it is trusted.
+#[derive(Clone, Copy)]
+pub struct Message {
+    pub kind: u8,
+    pub aux: u8,
+    pub imm: u64,
+    pub len: usize,
+    pub record: *const u8,
+}
+
+/// The other side broke the rules of the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupt;
+
+/// Lap number of the `n`-th message: 1 to 65535, so that zeroed memory is never a message.
+#[inline(always)]
+fn lap(n: u64) -> u64 {
+    (n / SLOTS as u64) % 0xFFFF + 1
+}
+
+/// Where a record of `len` bytes goes when `at` bytes have been given out: its start and the new
+/// count. Records do not wrap: the rest of the area is skipped instead. Both sides compute this.
+#[inline(always)]
+fn place(at: u64, len: usize) -> (u64, u64) {
+    let need = len.next_multiple_of(ALIGN) as u64;
+    let room = DATA as u64 - at % DATA as u64;
+    let start = if need <= room { at } else { at + room };
+    (start, start + need)
+}
+
+/// The sending end. One thread at a time.
+pub struct Producer {
+    mem: NonNull<RingMem>,
+    head: u64,
+    /// `head` may go up to here before the tails must be read again.
+    limit: u64,
+    data_head: u64,
+    data_tail: u64,
+}
+
+// SAFETY: the ring's memory is shared by design; the producer's own state moves with it.
+unsafe impl Send for Producer {}
+
+impl Producer {
+    /// # Safety
+    /// `mem` is a zeroed ring that outlives the producer, and this is its only one.
+    pub unsafe fn new(mem: NonNull<RingMem>) -> Self {
+        Self { mem, head: 0, limit: SLOTS as u64, data_head: 0, data_tail: 0 }
+    }
+
+    /// Sends a record of at most [`INLINE`] bytes. `Ok(false)`: no room now.
+    ///
+    /// # Errors
+    /// [`Corrupt`] when the consumer's account is impossible.
+    ///
+    /// # Safety
+    /// `len` bytes at `src` are readable (any `src` for 0).
+    #[inline(always)]
+    pub unsafe fn send_short(&mut self, kind: u8, aux: u8, imm: u64, src: *const u8, len: usize) -> Result<bool, Corrupt> {
+        debug_assert!(len <= INLINE);
+        if self.head == self.limit && !self.refill(0)? {
+            return Ok(false);
+        }
+        let slot = self.slot();
+        // SAFETY: the slot is the producer's (below `limit`), `src` is the caller's promise.
+        unsafe { copy_short(slot.inline.get().cast(), src, len) };
+        self.publish(kind, aux, imm, len);
+        Ok(true)
+    }
+
+    /// Sends a record of `len` bytes (up to [`MAX_RECORD`]), which `fill` writes in place.
+    /// `Ok(false)`: no room now, `fill` was not called.
+    ///
+    /// # Errors
+    /// [`Corrupt`] as above.
+    #[inline]
+    pub fn send(&mut self, kind: u8, aux: u8, imm: u64, len: usize, fill: impl FnOnce(*mut u8)) -> Result<bool, Corrupt> {
+        debug_assert!(len <= MAX_RECORD);
+        if len <= INLINE {
+            if self.head == self.limit && !self.refill(0)? {
+                return Ok(false);
+            }
+            fill(self.slot().inline.get().cast());
+        } else {
+            let (start, end) = place(self.data_head, len);
+            if (self.head == self.limit || end - self.data_tail > DATA as u64) && !self.refill(end)? {
+                return Ok(false);
+            }
+            // SAFETY: `start % DATA + len <= DATA` by `place`; the range is free by the check above.
+            fill(unsafe { self.data().add((start % DATA as u64) as usize) });
+            self.data_head = end;
+        }
+        self.publish(kind, aux, imm, len);
+        Ok(true)
+    }
+
+    #[inline(always)]
+    fn publish(&mut self, kind: u8, aux: u8, imm: u64, len: usize) {
+        let slot = self.slot();
+        slot.imm.store(imm, Ordering::Relaxed);
+        let word = lap(self.head) | u64::from(kind) << 16 | u64::from(aux) << 24 | (len as u64) << 32;
+        // Release: pairs with the Acquire load in `Consumer::peek`; record and imm come before.
+        slot.word.store(word, Ordering::Release);
+        self.head += 1;
+    }
+
+    /// Reads the consumer's tails; true when there is a free slot and the data area reaches `end`.
+    #[cold]
+    fn refill(&mut self, end: u64) -> Result<bool, Corrupt> {
+        // SAFETY: the ring outlives the producer.
+        let tails = unsafe { &(*self.mem.as_ptr()).tails };
+        // Acquire: pairs with the Release stores in `Consumer::release`; the consumer's reads of
+        // what it gives back come before our writes.
+        let (slots, data) = (tails.slots.load(Ordering::Acquire), tails.data.load(Ordering::Acquire));
+        let known = self.limit - SLOTS as u64;
+        if slots < known || slots > self.head || data < self.data_tail || data > self.data_head {
+            return Err(Corrupt);
+        }
+        self.limit = slots + SLOTS as u64;
+        self.data_tail = data;
+        Ok(self.head < self.limit && (end == 0 || end - data <= DATA as u64))
+    }
+
+    /// Tells the consumer that nothing will follow.
+    pub fn close(&mut self) {
+        // SAFETY: the ring outlives the producer.
+        // Release: pairs with the Acquire load in `Consumer::closed`; all messages come before.
+        unsafe { (*self.mem.as_ptr()).closed.store(1, Ordering::Release) };
+    }
+
+    /// Whether the consumer has read everything.
+    pub fn drained(&self) -> bool {
+        // SAFETY: the ring outlives the producer.
+        unsafe { (*self.mem.as_ptr()).tails.slots.load(Ordering::Acquire) == self.head }
+    }
+
+    #[inline(always)]
+    fn slot(&self) -> &Slot {
+        // SAFETY: the ring outlives the producer; the index is below SLOTS.
+        unsafe { &*(&raw const (*self.mem.as_ptr()).slots).cast::<Slot>().add(self.head as usize % SLOTS) }
+    }
+
+    #[inline(always)]
+    fn data(&self) -> *mut u8 {
+        // SAFETY: as above; a pointer only.
+        unsafe { (*self.mem.as_ptr()).data.get().cast() }
+    }
+}
+
+/// The receiving end. One thread at a time.
+pub struct Consumer {
+    mem: NonNull<RingMem>,
+    tail: u64,
+    released: u64,
+    data_tail: u64,
+    /// `data_tail` after the message that `peek` showed.
+    data_next: u64,
+}
+
+// SAFETY: as for `Producer`.
+unsafe impl Send for Consumer {}
+
+impl Consumer {
+    /// # Safety
+    /// `mem` is a ring that was zeroed before its producer began, outlives the consumer, and this
+    /// is its only one.
+    pub unsafe fn new(mem: NonNull<RingMem>) -> Self {
+        Self { mem, tail: 0, released: 0, data_tail: 0, data_next: 0 }
+    }
+
+    /// The oldest message, which stays until [`advance`](Self::advance).
+    ///
+    /// # Errors
+    /// [`Corrupt`] when the slot holds what no producer writes.
+    #[inline(always)]
+    pub fn peek(&mut self) -> Result<Option<Message>, Corrupt> {
+        // SAFETY: the ring outlives the consumer; the index is below SLOTS.
+        let slot = unsafe { &*(&raw const (*self.mem.as_ptr()).slots).cast::<Slot>().add(self.tail as usize % SLOTS) };
+        // Acquire: pairs with the Release store in `Producer::publish`. Loaded once: the other
+        // process may change it at any time.
+        let word = slot.word.load(Ordering::Acquire);
+        if word & 0xFFFF != lap(self.tail) {
+            return Ok(None);
+        }
+        let len = (word >> 32) as usize;
+        let record = if len <= INLINE {
+            self.data_next = self.data_tail;
+            slot.inline.get().cast::<u8>().cast_const()
+        } else {
+            if len > MAX_RECORD {
+                return Err(Corrupt);
+            }
+            let (start, end) = place(self.data_tail, len);
+            self.data_next = end;
+            // SAFETY: `start % DATA + len <= DATA` by `place`.
+            unsafe { (*self.mem.as_ptr()).data.get().cast::<u8>().add((start % DATA as u64) as usize) }
+        };
+        Ok(Some(Message { kind: (word >> 16) as u8, aux: (word >> 24) as u8, imm: slot.imm.load(Ordering::Relaxed), len, record }))
+    }
+
+    /// Done with the message that `peek` showed.
+    #[inline(always)]
+    pub fn advance(&mut self) {
+        self.tail += 1;
+        self.data_tail = self.data_next;
+        if self.tail - self.released >= RELEASE_EVERY {
+            self.release();
+        }
+    }
+
+    /// Tells the producer how far it may go. Called by `advance` now and then, and by the owner
+    /// at the end of a batch.
+    #[inline]
+    pub fn release(&mut self) {
+        // SAFETY: the ring outlives the consumer.
+        let tails = unsafe { &(*self.mem.as_ptr()).tails };
+        // Release: pairs with the Acquire loads in `Producer::refill`.
+        tails.data.store(self.data_tail, Ordering::Release);
+        tails.slots.store(self.tail, Ordering::Release);
+        self.released = self.tail;
+    }
+
+    /// Whether the producer has said that nothing will follow what is in the ring now.
+    pub fn closed(&self) -> bool {
+        // SAFETY: the ring outlives the consumer.
+        unsafe { (*self.mem.as_ptr()).closed.load(Ordering::Acquire) != 0 }
+    }
+
+    /// Whether something was read that the producer has not been told of.
+    #[inline(always)]
+    pub fn owes(&self) -> bool {
+        self.tail != self.released
+    }
+}
+
+/// Copies up to [`INLINE`] bytes; sizes up to 16 without a call.
+///
+/// # Safety
+/// `len` bytes readable at `src` and writable at `dst`, not overlapping.
+#[inline(always)]
+unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: every access below stays within `len` bytes: two overlapping halves.
+    unsafe {
+        if len == 8 {
+            dst.cast::<u64>().write_unaligned(src.cast::<u64>().read_unaligned());
+        } else if len > 16 || len == 0 {
+            std::ptr::copy_nonoverlapping(src, dst, len);
+        } else if len > 8 {
+            let (a, b) = (src.cast::<u64>().read_unaligned(), src.add(len - 8).cast::<u64>().read_unaligned());
+            dst.cast::<u64>().write_unaligned(a);
+            dst.add(len - 8).cast::<u64>().write_unaligned(b);
+        } else if len >= 4 {
+            let (a, b) = (src.cast::<u32>().read_unaligned(), src.add(len - 4).cast::<u32>().read_unaligned());
+            dst.cast::<u32>().write_unaligned(a);
+            dst.add(len - 4).cast::<u32>().write_unaligned(b);
+        } else {
+            for i in 0..len {
+                dst.add(i).write(src.add(i).read());
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::alloc::{Layout, alloc_zeroed};
+
+    /// A ring on the heap, leaked: tests are short.
+    fn ring() -> (Producer, Consumer, NonNull<RingMem>) {
+        let layout = Layout::new::<RingMem>();
+        // SAFETY: the layout is not empty.
+        let mem = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<RingMem>()).unwrap();
+        // SAFETY: zeroed, leaked, one of each.
+        unsafe { (Producer::new(mem), Consumer::new(mem), mem) }
+    }
+
+    fn pattern(n: u64, len: usize) -> Vec<u8> {
+        (0..len).map(|i| (n as usize * 31 + i) as u8).collect()
+    }
+
+    #[test]
+    fn threads_exchange_records_of_every_size_in_order() {
+        let (mut tx, mut rx, _) = ring();
+        const N: u64 = 20_000;
+        let len_of = |n: u64| (n * 7919 % 3000) as usize;
+        std::thread::scope(|s| {
+            s.spawn(move || {
+                for n in 0..N {
+                    let bytes = pattern(n, len_of(n));
+                    // SAFETY: `dst` has room for the record.
+                    let fill = |dst: *mut u8| unsafe { dst.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                    while !tx.send(1, n as u8, n, bytes.len(), fill).unwrap() {
+                        std::hint::spin_loop();
+                    }
+                }
+            });
+            for n in 0..N {
+                let m = loop {
+                    if let Some(m) = rx.peek().unwrap() {
+                        break m;
+                    }
+                    if rx.owes() {
+                        rx.release();
+                    }
+                };
+                assert_eq!((m.imm, m.kind, m.aux, m.len), (n, 1, n as u8, len_of(n)));
+                // SAFETY: the record is `len` bytes long until `advance`.
+                assert_eq!(unsafe { std::slice::from_raw_parts(m.record, m.len) }, pattern(n, m.len));
+                rx.advance();
+            }
+        });
+    }
+
+    #[test]
+    fn short_copies_are_exact() {
+        let (mut tx, mut rx, _) = ring();
+        for len in 0..=INLINE {
+            let bytes = pattern(9, len);
+            // SAFETY: `bytes` is `len` long.
+            assert!(unsafe { tx.send_short(2, 0, 0, bytes.as_ptr(), len) }.unwrap());
+            let m = rx.peek().unwrap().unwrap();
+            // SAFETY: as above.
+            assert_eq!(unsafe { std::slice::from_raw_parts(m.record, m.len) }, bytes);
+            rx.advance();
+        }
+    }
+
+    #[test]
+    fn full_ring_refuses_and_recovers() {
+        let (mut tx, mut rx, _) = ring();
+        let mut sent = 0;
+        while tx.send(1, 0, sent, 1000, |_| ()).unwrap() {
+            sent += 1;
+        }
+        assert!(sent >= 60, "64 KiB hold {sent} records of 1000 bytes");
+        for n in 0..sent {
+            assert_eq!(rx.peek().unwrap().unwrap().imm, n);
+            rx.advance();
+        }
+        assert!(rx.peek().unwrap().is_none());
+        rx.release();
+        assert!(tx.drained());
+        assert!(tx.send(1, 0, 0, MAX_RECORD, |_| ()).unwrap());
+    }
+
+    #[test]
+    fn garbage_is_refused_by_both_sides() {
+        let (mut tx, mut rx, mem) = ring();
+        // SAFETY: what a hostile producer would do.
+        unsafe { (*mem.as_ptr()).slots[0].word.store(lap(0) | ((MAX_RECORD as u64 + 1) << 32), Ordering::Release) };
+        assert_eq!(rx.peek().err(), Some(Corrupt));
+        // SAFETY: what a hostile consumer would do.
+        unsafe { (*mem.as_ptr()).tails.slots.store(SLOTS as u64 * 9, Ordering::Release) };
+        let mut r = Ok(true);
+        while r == Ok(true) {
+            r = tx.send(1, 0, 0, 0, |_| ());
+        }
+        assert_eq!(r, Err(Corrupt));
+    }
+
+    #[test]
+    fn laps_never_repeat_zero_and_differ_between_neighbours() {
+        for n in (0..200_000_000u64).step_by(SLOTS * 1000) {
+            assert!(lap(n) != 0 && lap(n) != lap(n + SLOTS as u64));
+        }
+    }
+}
