@@ -10,7 +10,7 @@
 //! The producer is not trusted: the consumer checks kind and length against its own account of the
 //! ring, and computes the record's place itself. Nor is the consumer: the producer checks tails.
 
-use crate::sys::sync::{AtomicU64, Ordering};
+use crate::sys::sync::{AtomicU64, Bytes, Ordering};
 use std::ptr::NonNull;
 
 /// Slots of a ring. A power of two.
@@ -32,7 +32,7 @@ struct Slot {
     /// lap (16 bits) | kind (8) | aux (8) | record length (32), stored last by the producer.
     word: AtomicU64,
     imm: AtomicU64,
-    inline: std::cell::UnsafeCell<[u8; INLINE]>,
+    inline: Bytes<INLINE>,
 }
 
 /// What the consumer writes and the producer reads.
@@ -52,7 +52,7 @@ pub struct RingMem {
     closed: AtomicU64,
     _pad: [u8; 4096 - size_of::<Tails>() - 8],
     slots: [Slot; SLOTS],
-    data: std::cell::UnsafeCell<[u8; DATA]>,
+    data: Bytes<DATA>,
 }
 
 /// A message as the consumer sees it. `record` points into the ring and is valid until
@@ -121,7 +121,7 @@ impl Producer {
         }
         let slot = self.slot();
         // SAFETY: the slot is the producer's (below `limit`), `src` is the caller's promise.
-        unsafe { copy_short(slot.inline.get().cast(), src, len) };
+        unsafe { copy_short(slot.inline.to_write(0, len), src, len) };
         self.publish(kind, aux, imm, len);
         Ok(true)
     }
@@ -138,14 +138,15 @@ impl Producer {
             if self.head == self.limit && !self.refill(0)? {
                 return Ok(false);
             }
-            fill(self.slot().inline.get().cast());
+            fill(self.slot().inline.to_write(0, len));
         } else {
             let (start, end) = place(self.data_head, len);
             if (self.head == self.limit || end - self.data_tail > DATA as u64) && !self.refill(end)? {
                 return Ok(false);
             }
-            // SAFETY: `start % DATA + len <= DATA` by `place`; the range is free by the check above.
-            fill(unsafe { self.data().add((start % DATA as u64) as usize) });
+            // SAFETY: the ring outlives the producer. `start % DATA + len <= DATA` by `place`; the
+            // range is free by the check above.
+            fill(unsafe { (*self.mem.as_ptr()).data.to_write((start % DATA as u64) as usize, len) });
             self.data_head = end;
         }
         self.publish(kind, aux, imm, len);
@@ -197,12 +198,6 @@ impl Producer {
         // SAFETY: the ring outlives the producer; the index is below SLOTS.
         unsafe { &*(&raw const (*self.mem.as_ptr()).slots).cast::<Slot>().add(self.head as usize % SLOTS) }
     }
-
-    #[inline(always)]
-    fn data(&self) -> *mut u8 {
-        // SAFETY: as above; a pointer only.
-        unsafe { (*self.mem.as_ptr()).data.get().cast() }
-    }
 }
 
 /// The receiving end. One thread at a time.
@@ -243,15 +238,15 @@ impl Consumer {
         let len = (word >> 32) as usize;
         let record = if len <= INLINE {
             self.data_next = self.data_tail;
-            slot.inline.get().cast::<u8>().cast_const()
+            slot.inline.to_read(0, len)
         } else {
             if len > MAX_RECORD {
                 return Err(Corrupt);
             }
             let (start, end) = place(self.data_tail, len);
             self.data_next = end;
-            // SAFETY: `start % DATA + len <= DATA` by `place`.
-            unsafe { (*self.mem.as_ptr()).data.get().cast::<u8>().add((start % DATA as u64) as usize) }
+            // SAFETY: the ring outlives the consumer. `start % DATA + len <= DATA` by `place`.
+            unsafe { (*self.mem.as_ptr()).data.to_read((start % DATA as u64) as usize, len) }
         };
         Ok(Some(Message { kind: (word >> 16) as u8, aux: (word >> 24) as u8, imm: slot.imm.load(Ordering::Relaxed), len, record }))
     }
@@ -318,6 +313,9 @@ unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
