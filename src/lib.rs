@@ -9,3 +9,7 @@ pub mod sys;
 pub mod wire;
 pub mod tl;
 pub mod engine;
+pub mod proto;
+pub mod op;
+pub mod fast;
+pub mod abi;

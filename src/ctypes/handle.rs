@@ -10,6 +10,7 @@ pub const UCP_REMOTE_ADDR_INVALID: u64 = u64::MAX;
 pub const UCP_RKEY_INVALID: ucp_rkey_h = std::ptr::null_mut();
 
 /// A context: one communication instance of a program.
+/// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_context {
     _private: [u8; 0],
@@ -18,6 +19,7 @@ pub struct ucp_context {
 pub type ucp_context_h = *mut ucp_context;
 
 /// Options of a context.
+/// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_config {
     _private: [u8; 0],
@@ -26,6 +28,7 @@ pub struct ucp_config {
 pub type ucp_config_t = ucp_config;
 
 /// A worker: the progress engine, its transports and its queues.
+/// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_worker {
     _private: [u8; 0],
@@ -34,6 +37,7 @@ pub struct ucp_worker {
 pub type ucp_worker_h = *mut ucp_worker;
 
 /// The bytes by which others reach a worker.
+/// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_address {
     _private: [u8; 0],
@@ -42,6 +46,7 @@ pub struct ucp_address {
 pub type ucp_address_t = ucp_address;
 
 /// An endpoint: the way from a worker to one other worker.
+/// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_ep {
     _private: [u8; 0],
@@ -50,6 +55,7 @@ pub struct ucp_ep {
 pub type ucp_ep_h = *mut ucp_ep;
 
 /// A listener: accepts clients on a socket address.
+/// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_listener {
     _private: [u8; 0],
@@ -58,6 +64,7 @@ pub struct ucp_listener {
 pub type ucp_listener_h = *mut ucp_listener;
 
 /// A client that asks for a connection.
+/// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_conn_request {
     _private: [u8; 0],
@@ -66,6 +73,7 @@ pub struct ucp_conn_request {
 pub type ucp_conn_request_h = *mut ucp_conn_request;
 
 /// Memory that others may access.
+/// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_mem {
     _private: [u8; 0],
@@ -74,6 +82,7 @@ pub struct ucp_mem {
 pub type ucp_mem_h = *mut ucp_mem;
 
 /// The key to another process's memory.
+/// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_rkey {
     _private: [u8; 0],
@@ -82,6 +91,7 @@ pub struct ucp_rkey {
 pub type ucp_rkey_h = *mut ucp_rkey;
 
 /// A message that arrived before anyone asked for it.
+/// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_recv_desc {
     _private: [u8; 0],
@@ -90,6 +100,7 @@ pub struct ucp_recv_desc {
 pub type ucp_tag_message_h = *mut ucp_recv_desc;
 
 /// Local memory as a device sees it.
+/// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_device_local_mem_list {
     _private: [u8; 0],
@@ -98,6 +109,7 @@ pub struct ucp_device_local_mem_list {
 pub type ucp_device_local_mem_list_h = *mut ucp_device_local_mem_list;
 
 /// Remote memory as a device sees it.
+/// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_device_remote_mem_list {
     _private: [u8; 0],

@@ -15,7 +15,10 @@ pub const FAILED: u8 = 1 << 2;
 
 /// Handed out as `ucp_ep_h`. Memory comes from the worker's pool and stays allocated until the
 /// worker goes, so that a second close is noticed and not followed into freed memory.
+#[repr(C)]
 pub struct Endpoint {
+    /// The pool's, once the endpoint is retired; everything else stays readable.
+    _link: usize,
     pub worker: *const Worker,
     pub peer: *const Peer,
     /// Number among the endpoints to this peer, and that of its counterpart there.
@@ -37,6 +40,7 @@ impl Endpoint {
     /// An endpoint with default parameters.
     pub fn new(worker: *const Worker, peer: *const Peer, sn: u32, remote_sn: u32, flags: u8) -> Self {
         Self {
+            _link: 0,
             worker,
             peer,
             sn,

@@ -1,3 +1,15 @@
 //! Contexts, workers, endpoints and what they hold; the tag matcher is a pure module of its own.
 
+pub mod am;
+pub mod context;
+pub mod datatype;
+pub mod endpoint;
+pub mod idtable;
 pub mod matcher;
+pub mod memory;
+pub mod peer;
+pub mod request;
+pub mod rkey;
+pub mod unexpected;
+pub mod wake;
+pub mod worker;

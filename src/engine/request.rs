@@ -76,6 +76,8 @@ pub struct Request {
     pub tail_owned: bool,
     /// Several messages, each with the offset of its part in `head`.
     pub stream: bool,
+    /// The message goes without the data, which the receiver fetches.
+    pub bare: bool,
     pub sent: Sent,
     /// Bytes moved so far.
     pub offset: u64,
@@ -167,6 +169,7 @@ pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
             tail_len: 0,
             tail_owned: false,
             stream: false,
+            bare: false,
             sent: Sent::Complete,
             offset: 0,
             remote: 0,
@@ -282,6 +285,24 @@ pub unsafe fn put(req: *mut Request) {
     }
 }
 
+/// Frees a request that ended inside of the call that made it: as [`complete`] without telling
+/// anybody. If the memory is the user's he may still look at it: Open MPI's blocking receive polls
+/// the request that it gave, whatever the call returned.
+///
+/// # Safety
+/// As [`complete`].
+pub unsafe fn abandon(req: *mut Request, status: ucs_status_t) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (*req).data.finish();
+        drop_tail(&mut *req);
+        (*req).status = status;
+        // Release: as in `raise`.
+        (*req).flags.fetch_or(COMPLETED, Ordering::Release);
+        put(req);
+    }
+}
+
 /// The ends of `take`, for requests of the library's own that never reach the user.
 ///
 /// # Safety
@@ -289,4 +310,13 @@ pub unsafe fn put(req: *mut Request) {
 pub unsafe fn discard(req: *mut Request, _status: ucs_status_t) {
     // SAFETY: the caller's promise.
     unsafe { put(req) };
+}
+
+/// What the request is about, for people.
+pub fn describe(r: &Request) -> String {
+    let flags = r.flags.load(Ordering::Relaxed);
+    let what = if flags & TAG_RECV != 0 { "recv" } else { "send" };
+    let how = if r.stream { "fragments" } else if r.bare { "rendezvous" } else { "eager" };
+    let state = if flags & COMPLETED != 0 { "completed" } else { "in progress" };
+    format!("{what} length {} host memory, {how}, {state}", r.data.len())
 }

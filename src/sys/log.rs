@@ -1,8 +1,204 @@
-//! placeholder until the helper's file is merged
-macro_rules! error { ($($a:tt)*) => { eprintln!($($a)*) } }
-macro_rules! warn_ { ($($a:tt)*) => { eprintln!($($a)*) } }
-macro_rules! diag { ($($a:tt)*) => { { let _ = format_args!($($a)*); } } }
-macro_rules! info { ($($a:tt)*) => { { let _ = format_args!($($a)*); } } }
-macro_rules! debug { ($($a:tt)*) => { { let _ = format_args!($($a)*); } } }
+//! Log messages in the manner of UCX: `[time] [host:pid:thread] file:line UCX LEVEL message`.
+//!
+//! A message that is not wanted costs one relaxed load and one branch. Nothing is set up before the first
+//! message or `configure`, and nothing holds a lock, so a process may fork while another thread logs.
+
+mod sink;
+
+use std::cell::Cell;
+use std::fmt::{self, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+pub use crate::options::LogLevel;
+use crate::options::{self, Options};
+use sink::Sink;
+
+/// Says that the level was not read yet: every message looks wanted, and `dispatch` looks again.
+const UNREAD: u8 = u8::MAX;
+
+static LEVEL: AtomicU8 = AtomicU8::new(UNREAD);
+static SINK: OnceLock<Sink> = OnceLock::new();
+
+/// Whether messages of a level are printed, as far as it is known.
+#[inline(always)]
+pub fn enabled(level: LogLevel) -> bool {
+    level as u8 <= LEVEL.load(Ordering::Relaxed)
+}
+
+/// Prints messages of this level and of more serious ones from now on.
+pub fn set_level(level: LogLevel) {
+    LEVEL.store(level as u8, Ordering::Relaxed);
+}
+
+/// Takes level and destination from options. What came first stays: `set_level` changes the level later, and
+/// the destination is fixed for the life of the process.
+pub fn configure(options: &Options) {
+    SINK.get_or_init(|| {
+        // A level that was set already is newer than the environment.
+        let _ = LEVEL.compare_exchange(UNREAD, options.log_level as u8, Ordering::Relaxed, Ordering::Relaxed);
+        Sink::open(&options.log_file, options.log_file_size.bytes(), options.log_file_rotate)
+    });
+}
+
+/// Reads the options, for the case that the first message comes before any context.
+#[cold]
+fn configure_from_environment() {
+    if SINK.get().is_some() {
+        return;
+    }
+    super::loaded_from::tell_options();
+    let options = Options::read_lenient();
+    configure(&options);
+}
+
+/// Prints a message if its level is wanted; use the macros, which look first.
+#[cold]
+#[inline(never)]
+pub fn dispatch(level: LogLevel, file: &str, line: u32, message: fmt::Arguments<'_>) {
+    configure_from_environment();
+    if !enabled(level) {
+        return;
+    }
+    if let Some(sink) = SINK.get() {
+        sink.write(&format_lines(level, file, line, message));
+    }
+}
+
+/// The message with the same head on each of its lines, so that a search finds all of them.
+fn format_lines(level: LogLevel, file: &str, line: u32, message: fmt::Arguments<'_>) -> String {
+    let now = now();
+    let head = format!(
+        "[{}.{:06}] [{}:{:<5}:{}] {:>18}:{line:<4} UCX  {:<5} ",
+        now.tv_sec,
+        now.tv_nsec / 1000,
+        host(),
+        std::process::id(),
+        thread_number(),
+        file.rsplit('/').next().unwrap_or(file),
+        level.name(),
+    );
+    let mut out = String::new();
+    for text in message.to_string().split('\n') {
+        // Writing to a String does not fail.
+        let _ = writeln!(out, "{head}{text}");
+    }
+    out
+}
+
+fn now() -> libc::timespec {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a timespec of ours; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut now) };
+    now
+}
+
+/// The name of this machine.
+fn host() -> &'static str {
+    static HOST: OnceLock<String> = OnceLock::new();
+    HOST.get_or_init(|| {
+        let mut name = [0u8; 256];
+        // SAFETY: the buffer is writable for one byte less than its length, so a zero stays at its end.
+        unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
+        let end = name.iter().position(|&byte| byte == 0).unwrap_or(0);
+        String::from_utf8_lossy(&name[..end]).into_owned()
+    })
+}
+
+/// 0 for the first thread of the process, else the order in which threads logged first.
+fn thread_number() -> u32 {
+    const NONE: u32 = u32::MAX;
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    thread_local!(static NUMBER: Cell<u32> = const { Cell::new(NONE) });
+    NUMBER.with(|number| {
+        if number.get() == NONE {
+            // SAFETY: no arguments, no failure.
+            let is_first = unsafe { libc::gettid() == libc::getpid() };
+            number.set(if is_first { 0 } else { LAST.fetch_add(1, Ordering::Relaxed) + 1 });
+        }
+        number.get()
+    })
+}
+
+/// Warns of variables that look like options and are none, and of values that were passed over; once per
+/// process, however often it is called.
+pub fn warn_unused_once(options: &Options) {
+    if let Some(report) = options::unused_report(options) {
+        warn!("{report}");
+    }
+    static DONE: AtomicU8 = AtomicU8::new(0);
+    if DONE.swap(1, Ordering::Relaxed) != 0 {
+        return;
+    }
+    for error in options.rejected() {
+        warn!("{error}");
+    }
+    if enabled(LogLevel::Info) {
+        info!("UCX_* env variables: {}", options::used_env_vars().join(" "));
+    }
+}
+
+/// Looks whether the level is wanted before anything is evaluated.
+macro_rules! at {
+    ($level:ident, $($message:tt)+) => {
+        if $crate::sys::log::enabled($crate::sys::log::LogLevel::$level) {
+            $crate::sys::log::dispatch(
+                $crate::sys::log::LogLevel::$level,
+                file!(),
+                line!(),
+                format_args!($($message)+),
+            );
+        }
+    };
+}
+
+// One macro a level, whether or not some message has that level today.
+#[allow(unused_macros)]
+macro_rules! fatal { ($($message:tt)+) => { $crate::sys::log::at!(Fatal, $($message)+) }; }
+#[allow(unused_macros)]
+macro_rules! error { ($($message:tt)+) => { $crate::sys::log::at!(Error, $($message)+) }; }
+#[allow(unused_macros)]
+macro_rules! warn_ { ($($message:tt)+) => { $crate::sys::log::at!(Warn, $($message)+) }; }
+#[allow(unused_macros)]
+macro_rules! diag { ($($message:tt)+) => { $crate::sys::log::at!(Diag, $($message)+) }; }
+#[allow(unused_macros)]
+macro_rules! info { ($($message:tt)+) => { $crate::sys::log::at!(Info, $($message)+) }; }
+#[allow(unused_macros)]
+macro_rules! debug { ($($message:tt)+) => { $crate::sys::log::at!(Debug, $($message)+) }; }
+#[allow(unused_macros)]
+macro_rules! trace { ($($message:tt)+) => { $crate::sys::log::at!(Trace, $($message)+) }; }
+
+// `warn` is also an attribute of the language: the macro is defined under another name.
 #[allow(unused_imports)]
-pub(crate) use {debug, diag, error, info, warn_ as warn};
+pub(crate) use {at, debug, diag, error, fatal, info, trace, warn_ as warn};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_has_the_head_of_ucx() {
+        let text = format_lines(LogLevel::Warn, "src/sys/parser.rs", 7, format_args!("one\ntwo {}", 2));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        for (line, message) in lines.iter().zip(["one", "two 2"]) {
+            let (time, rest) = line.strip_prefix('[').and_then(|rest| rest.split_once("] [")).expect("a time");
+            let (seconds, micros) = time.split_once('.').expect("a fraction");
+            assert!(seconds.parse::<u64>().is_ok() && micros.len() == 6, "{line}");
+            let (place, rest) = rest.split_once("] ").expect("a place");
+            let mut place = place.rsplitn(3, ':');
+            assert!(place.next().is_some_and(|thread| thread.parse::<u32>().is_ok()), "{line}");
+            assert_eq!(place.next().map(str::trim_end), Some(std::process::id().to_string().as_str()));
+            assert_eq!(place.next(), Some(host()));
+            assert_eq!(rest, format!("         parser.rs:7    UCX  WARN  {message}"));
+        }
+    }
+
+    #[test]
+    fn threads_have_numbers_of_their_own() {
+        let here = thread_number();
+        assert_eq!(here, thread_number());
+        let there = std::thread::spawn(thread_number).join().expect("the thread returns a number");
+        assert_ne!(here, there);
+    }
+}

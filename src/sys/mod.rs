@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod cma;
+pub mod loaded_from;
 pub mod lock;
 pub mod log;
 pub mod machine;

@@ -1,0 +1,157 @@
+//! Contexts: creation, queries, printing.
+
+use super::lib_info::VERSION;
+use super::output::{self, invalid};
+use crate::ctypes::*;
+use crate::engine::context::{Context, ContextParams, Policy};
+use crate::engine::request::REQUEST_SIZE;
+use crate::options::Options;
+use crate::sys::{log, machine};
+use std::ffi::c_uint;
+
+/// The context behind a handle.
+///
+/// # Safety
+/// A handle of a context that was not cleaned up; it stays until then.
+pub unsafe fn context_of(handle: ucp_context_h) -> &'static Context {
+    // SAFETY: the caller's promise.
+    unsafe { &*handle.cast::<Context>().cast_const() }
+}
+
+/// A context.
+///
+/// # Safety
+/// Pointers are null or valid, `params` as far as its mask says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucp_init_version(
+    api_major_version: c_uint,
+    api_minor_version: c_uint,
+    params: *const ucp_params_t,
+    config: *const ucp_config_t,
+    context_p: *mut ucp_context_h,
+) -> ucs_status_t {
+    if params.is_null() || context_p.is_null() {
+        return invalid("ucp_init", "params or context_p is null");
+    }
+    if api_major_version != VERSION.0 {
+        log::warn!("UCP API version is incompatible: required >= {api_major_version}.{api_minor_version}, actual {}.{}.{}", VERSION.0, VERSION.1, VERSION.2);
+    }
+    // SAFETY: the caller's configuration, or none.
+    let options = match unsafe { options(config) } {
+        Ok(options) => options,
+        Err(status) => return status,
+    };
+    log::info!("Version {}.{}.{} (loaded from {})", VERSION.0, VERSION.1, VERSION.2, machine::library_path());
+    // SAFETY: the caller's structure.
+    let params = unsafe { read_params(params, api_minor_version) };
+    if params.features == 0 {
+        log::warn!("empty features set passed to ucp context create");
+    }
+    let policy = match Policy::new(&options) {
+        Ok(policy) => policy,
+        Err(status) => return status,
+    };
+    let context = Box::new(Context::new(params, options, policy));
+    // SAFETY: checked above.
+    unsafe { context_p.write(Box::into_raw(context).cast()) };
+    UCS_OK
+}
+
+unsafe fn options(config: *const ucp_config_t) -> Result<Options, ucs_status_t> {
+    if !config.is_null() {
+        // SAFETY: the caller's configuration.
+        return Ok(unsafe { super::config::options_of(config) }.clone());
+    }
+    super::config::read_options(None)
+}
+
+unsafe fn read_params(params: *const ucp_params_t, api_minor: u32) -> ContextParams {
+    // SAFETY: each field is read only if its bit is set.
+    unsafe {
+        let mask = (*params).field_mask;
+        let has = |bit: ucp_params_field| mask & bit as u64 != 0;
+        ContextParams {
+            name: if has(UCP_PARAM_FIELD_NAME) { output::text((*params).name) } else { None },
+            features: if has(UCP_PARAM_FIELD_FEATURES) { (*params).features } else { 0 },
+            request_size: if has(UCP_PARAM_FIELD_REQUEST_SIZE) { (*params).request_size } else { 0 },
+            request_init: if has(UCP_PARAM_FIELD_REQUEST_INIT) { (*params).request_init } else { None },
+            request_cleanup: if has(UCP_PARAM_FIELD_REQUEST_CLEANUP) { (*params).request_cleanup } else { None },
+            mt_workers_shared: has(UCP_PARAM_FIELD_MT_WORKERS_SHARED) && (*params).mt_workers_shared != 0,
+            api_minor,
+        }
+    }
+}
+
+/// Frees a context whose workers are destroyed and whose memory is unmapped.
+///
+/// # Safety
+/// Null, or a context that is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucp_cleanup(context_p: ucp_context_h) {
+    if !context_p.is_null() {
+        // SAFETY: made by `ucp_init_version`, freed once.
+        drop(unsafe { Box::from_raw(context_p.cast::<Context>()) });
+    }
+}
+
+/// Fills `attr` as its mask asks.
+///
+/// # Safety
+/// A live context; `attr` is null or valid as far as its mask says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucp_context_query(context_p: ucp_context_h, attr: *mut ucp_context_attr_t) -> ucs_status_t {
+    if context_p.is_null() || attr.is_null() {
+        return invalid("ucp_context_query", "context or attr is null");
+    }
+    // SAFETY: the caller's handle; fields under the mask, through raw pointers.
+    unsafe {
+        let context = context_of(context_p);
+        let mask = (*attr).field_mask;
+        let has = |bit: ucp_context_attr_field| mask & bit as u64 != 0;
+        if has(UCP_ATTR_FIELD_REQUEST_SIZE) {
+            (*attr).request_size = REQUEST_SIZE;
+        }
+        if has(UCP_ATTR_FIELD_THREAD_MODE) {
+            let multi = context.mt_workers_shared;
+            let mode = if multi { ucs_thread_mode_t::UCS_THREAD_MODE_MULTI } else { ucs_thread_mode_t::UCS_THREAD_MODE_SINGLE };
+            (&raw mut (*attr).thread_mode).write(mode);
+        }
+        if has(UCP_ATTR_FIELD_MEMORY_TYPES) {
+            (*attr).memory_types = 1 << ucs_memory_type_t::UCS_MEMORY_TYPE_HOST as u64;
+        }
+        if has(UCP_ATTR_FIELD_NAME) {
+            output::name(&raw mut (*attr).name, &context.name);
+        }
+        if has(UCP_ATTR_FIELD_DEVICE_COUNTER_SIZE) {
+            (*attr).device_counter_size = size_of::<u64>();
+        }
+    }
+    UCS_OK
+}
+
+/// Lists transports and devices. Open MPI reads the `resource` lines.
+///
+/// # Safety
+/// A live context, an open stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucp_context_print_info(context: ucp_context_h, stream: *mut libc::FILE) {
+    if context.is_null() || stream.is_null() {
+        invalid("ucp_context_print_info", "context or stream is null");
+        return;
+    }
+    // SAFETY: the caller's handle.
+    let policy = &unsafe { context_of(context) }.policy;
+    let mut text = "#\n# UCP context\n#\n".to_owned();
+    let lanes = [(policy.loopback, "self"), (policy.shm, "posix"), (policy.shm && policy.cma, "cma")];
+    let used: Vec<_> = lanes.iter().filter(|l| l.0).map(|l| l.1).collect();
+    for (i, name) in used.iter().enumerate() {
+        text += &format!("#            md {i}  :  {name}\n");
+    }
+    text += "#\n";
+    for (i, name) in used.iter().enumerate() {
+        text += &format!("#      resource {i}  :  md {i}  dev {i}  flags -- {name}/memory\n");
+    }
+    text += "#\n";
+    // SAFETY: the caller's stream.
+    unsafe { output::write(stream, &text) };
+}

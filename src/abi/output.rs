@@ -1,0 +1,43 @@
+//! Text for C: streams, names in fixed fields, sentences about bad parameters.
+
+use crate::ctypes::*;
+use crate::sys::log;
+use std::ffi::{CStr, c_char};
+
+/// Writes text to a C stream; the C library does the buffering.
+///
+/// # Safety
+/// `stream` is an open stream.
+pub unsafe fn write(stream: *mut libc::FILE, text: &str) {
+    // SAFETY: the text's bytes; the caller's stream.
+    unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), stream) };
+}
+
+/// Stores a name, cut to the field, with its terminating zero.
+///
+/// # Safety
+/// `field` is writable.
+pub unsafe fn name(field: *mut [c_char; UCP_ENTITY_NAME_MAX], text: &str) {
+    let n = text.len().min(UCP_ENTITY_NAME_MAX - 1);
+    // SAFETY: the caller's field; at most its length is written.
+    unsafe {
+        let out = field.cast::<u8>();
+        out.copy_from_nonoverlapping(text.as_ptr(), n);
+        out.add(n).write(0);
+    }
+}
+
+/// A C string of the user's; `None` for null.
+///
+/// # Safety
+/// Null or NUL-terminated.
+pub unsafe fn text(ptr: *const c_char) -> Option<String> {
+    // SAFETY: the caller's promise.
+    (!ptr.is_null()).then(|| unsafe { CStr::from_ptr(ptr) }.to_string_lossy().into_owned())
+}
+
+/// Reports a parameter that cannot be.
+pub fn invalid(function: &str, what: &str) -> ucs_status_t {
+    log::error!("{function}: {what}");
+    UCS_ERR_INVALID_PARAM
+}

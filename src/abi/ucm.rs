@@ -1,0 +1,32 @@
+//! What Open MPI takes from libucm: it watches the process's memory itself and tells the library what went.
+
+use crate::ctypes::*;
+use std::ffi::{c_int, c_void};
+
+/// Says that the program will report these events itself.
+#[unsafe(no_mangle)]
+pub extern "C" fn ucm_set_external_event(events: c_int) {
+    let _ = events;
+}
+
+/// Whether these events are noticed.
+#[unsafe(no_mangle)]
+pub extern "C" fn ucm_test_events(events: c_int) -> ucs_status_t {
+    let _ = events;
+    UCS_OK
+}
+
+/// Whether the program's reports of these events are noticed.
+#[unsafe(no_mangle)]
+pub extern "C" fn ucm_test_external_events(events: c_int) -> ucs_status_t {
+    let _ = events;
+    UCS_OK
+}
+
+/// Reports that `length` bytes at `address` are about to go.
+///
+/// It is called inside munmap, so it neither allocates nor waits for a lock.
+#[unsafe(no_mangle)]
+pub extern "C" fn ucm_vm_munmap(address: *mut c_void, length: usize) {
+    let _ = (address, length);
+}

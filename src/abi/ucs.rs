@@ -1,0 +1,263 @@
+//! What clients of libucp take from libucs: names of status codes and memory types, and the log.
+
+use crate::ctypes::*;
+use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::io::Write;
+use std::mem::MaybeUninit;
+
+/// The text for a status code; never NULL, whatever the code.
+///
+/// The texts are UCX's own: programs print them, and tests compare them.
+#[unsafe(no_mangle)]
+pub extern "C" fn ucs_status_string(status: MaybeUninit<ucs_status_t>) -> *const c_char {
+    // SAFETY: an argument that C passed by value is initialised.
+    text(unsafe { status_raw(status) }).as_ptr()
+}
+
+/// The text for a status code.
+fn text(code: i8) -> &'static CStr {
+    match code {
+        1 => c"Operation in progress",
+        0 => c"Success",
+        -1 => c"No pending message",
+        -2 => c"No resources are available to initiate the operation",
+        -3 => c"Input/output error",
+        -4 => c"Out of memory",
+        -5 => c"Invalid parameter",
+        -6 => c"Destination is unreachable",
+        -7 => c"Address not valid",
+        -8 => c"Function not implemented",
+        -9 => c"Message truncated",
+        -10 => c"No progress",
+        -11 => c"Provided buffer is too small",
+        -12 => c"No such element",
+        -13 => c"Failed to connect some of the requested endpoints",
+        -14 => c"No such device",
+        -15 => c"Device is busy",
+        -16 => c"Request canceled",
+        -17 => c"Shared memory error",
+        -18 => c"Element already exists",
+        -19 => c"Index out of range",
+        -20 => c"Operation timed out",
+        -21 => c"User-defined limit was reached",
+        -22 => c"Unsupported operation",
+        -23 => c"Operation rejected by remote peer",
+        -24 => c"Endpoint is not connected",
+        -25 => c"Connection reset by remote peer",
+        -80 => c"Endpoint timeout",
+        other => unknown(other),
+    }
+}
+
+/// `Unknown error N`, for each of the 256 codes a text of its own that never moves.
+fn unknown(code: i8) -> &'static CStr {
+    const WIDTH: usize = 19;
+    static TEXTS: [[u8; WIDTH]; 256] = {
+        let mut texts = [*b"Unknown error \0\0\0\0\0"; 256];
+        let mut index = 0;
+        while index < 256 {
+            let code = index as u8 as i8;
+            let (mut rest, mut at) = (code.unsigned_abs(), 14);
+            if code < 0 {
+                texts[index][at] = b'-';
+                at += 1;
+            }
+            let mut unit = if rest >= 100 {
+                100
+            } else if rest >= 10 {
+                10
+            } else {
+                1
+            };
+            while unit > 0 {
+                texts[index][at] = b'0' + rest / unit;
+                rest %= unit;
+                unit /= 10;
+                at += 1;
+            }
+            index += 1;
+        }
+        texts
+    };
+    CStr::from_bytes_until_nul(&TEXTS[code as u8 as usize]).unwrap_or(c"Unknown error")
+}
+
+/// Pointers to texts that never change.
+#[repr(transparent)]
+pub struct Names<const N: usize>([*const c_char; N]);
+
+// SAFETY: the pointers lead to literals, which any thread may read.
+unsafe impl<const N: usize> Sync for Names<N> {}
+
+/// Name of each memory type, by number; one more entry for "unknown", and NULL.
+#[unsafe(no_mangle)]
+pub static ucs_memory_type_names: Names<12> = Names([
+    c"host".as_ptr(),
+    c"cuda".as_ptr(),
+    c"cuda-managed".as_ptr(),
+    c"rocm".as_ptr(),
+    c"rocm-managed".as_ptr(),
+    c"rdma".as_ptr(),
+    c"ze-host".as_ptr(),
+    c"ze-device".as_ptr(),
+    c"ze-managed".as_ptr(),
+    c"gaudi".as_ptr(),
+    c"unknown".as_ptr(),
+    std::ptr::null(),
+]);
+
+/// Name of a log level in a line of the log.
+fn level_name(level: u32) -> &'static str {
+    const NAMES: [&str; 12] = [
+        "FATAL", "ERROR", "WARN", "DIAG", "INFO", "DEBUG", "TRACE", "REQ", "DATA", "ASYNC", "FUNC",
+        "POLL",
+    ];
+    NAMES.get(level as usize).copied().unwrap_or("PRINT")
+}
+
+/// Writes one line of a client's log; the client checked the level.
+///
+/// # Safety
+/// `file`, `component` and `format` are what [`ucs_log_dispatch`] was given, `args` its further arguments
+/// as a `va_list`, or NULL.
+unsafe extern "C" fn log_line(
+    file: *const c_char,
+    line: c_uint,
+    _function: *const c_char,
+    level: u32,
+    component: *const ucs_log_component_config_t,
+    format: *const c_char,
+    args: *mut c_void,
+) {
+    unsafe extern "C" {
+        fn vsnprintf(
+            text: *mut c_char,
+            size: usize,
+            format: *const c_char,
+            args: *mut c_void,
+        ) -> std::ffi::c_int;
+    }
+    if format.is_null() {
+        return;
+    }
+    let mut text: [c_char; 1024] = [0; 1024];
+    // SAFETY: the caller vouches for format and arguments; the text is cut to the array and terminated.
+    let message = unsafe {
+        if args.is_null() {
+            CStr::from_ptr(format)
+        } else {
+            vsnprintf(text.as_mut_ptr(), text.len(), format, args);
+            CStr::from_ptr(text.as_ptr())
+        }
+    };
+    // SAFETY: a file name is a literal of the client, or NULL.
+    let file = if file.is_null() {
+        c"?"
+    } else {
+        unsafe { CStr::from_ptr(file) }
+    };
+    let file = file.to_string_lossy();
+    let file = file.rsplit('/').next().unwrap_or_default();
+    let name = if component.is_null() {
+        "UCX".into()
+    } else {
+        // SAFETY: the client's component has a terminated name.
+        unsafe { CStr::from_ptr((&raw const (*component).name).cast()) }.to_string_lossy()
+    };
+    let (level, message) = (level_name(level), message.to_string_lossy());
+    let text = format!("{file}:{line}  {name}  {level} {message}\n");
+    // A log that cannot be written is no reason to fail.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Writes one line of a client's log (C: `..., const char *format, ...`).
+///
+/// Stable Rust cannot define a variadic function, so this one builds the `va_list` of the System V ABI
+/// itself: all six integer registers hold named arguments, hence the further ones are on the stack, and
+/// floating-point ones in xmm0 to xmm7.
+///
+/// # Safety
+/// As printf.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn ucs_log_dispatch(
+    file: *const c_char,
+    line: c_uint,
+    function: *const c_char,
+    level: MaybeUninit<ucs_log_level_t>,
+    component: *mut ucs_log_component_config_t,
+    format: *const c_char,
+) {
+    std::arch::naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "sub rsp, 224",
+        // rsp+16 to rsp+192: the register save area, of which only the xmm part is ever looked at.
+        "movaps [rsp + 64], xmm0",
+        "movaps [rsp + 80], xmm1",
+        "movaps [rsp + 96], xmm2",
+        "movaps [rsp + 112], xmm3",
+        "movaps [rsp + 128], xmm4",
+        "movaps [rsp + 144], xmm5",
+        "movaps [rsp + 160], xmm6",
+        "movaps [rsp + 176], xmm7",
+        // rsp+192: the va_list { gp_offset, fp_offset, overflow_arg_area, reg_save_area }.
+        "mov dword ptr [rsp + 192], 48",
+        "mov dword ptr [rsp + 196], 48",
+        "lea rax, [rbp + 16]",
+        "mov [rsp + 200], rax",
+        "lea rax, [rsp + 16]",
+        "mov [rsp + 208], rax",
+        // The seventh argument goes onto the stack.
+        "lea rax, [rsp + 192]",
+        "mov [rsp], rax",
+        "call {log_line}",
+        "leave",
+        "ret",
+        log_line = sym log_line,
+    )
+}
+
+/// Writes one line of a client's log (C: `..., const char *format, ...`), the format as it is.
+///
+/// # Safety
+/// As printf.
+#[cfg(not(target_arch = "x86_64"))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucs_log_dispatch(
+    file: *const c_char,
+    line: c_uint,
+    function: *const c_char,
+    level: MaybeUninit<ucs_log_level_t>,
+    component: *mut ucs_log_component_config_t,
+    format: *const c_char,
+) {
+    let args = std::ptr::null_mut();
+    // SAFETY: the caller keeps printf's contract; no argument is looked at.
+    unsafe {
+        log_line(
+            file,
+            line,
+            function,
+            enum_raw(level),
+            component,
+            format,
+            args,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_text() {
+        assert_eq!(text(-26), c"Unknown error -26");
+        assert_eq!(text(-128), c"Unknown error -128");
+        assert_eq!(text(5), c"Unknown error 5");
+        assert_eq!(text(UCS_ERR_ENDPOINT_TIMEOUT as i8), c"Endpoint timeout");
+        assert!((i8::MIN..=i8::MAX).all(|code| !text(code).is_empty()));
+    }
+}

@@ -1,0 +1,211 @@
+//! Workers: creation, destruction, queries, progress, fence and flush.
+
+use super::context::context_of;
+use super::output::{self, invalid};
+use crate::ctypes::*;
+use crate::engine::worker::{MAX_AM_HEADER, Worker, WorkerParams};
+use crate::op::param::{Param, status_ptr};
+use crate::op::{endpoint, teardown};
+use crate::sys::log;
+use crate::{fast, options};
+use std::ffi::c_uint;
+use std::sync::atomic::Ordering;
+
+/// Longest text of `ucp_request_query` and the like, bytes.
+const MAX_DEBUG_STRING: usize = 200;
+
+/// The worker behind a handle.
+///
+/// # Safety
+/// A handle of a worker that was not destroyed; it stays until then.
+#[inline(always)]
+pub unsafe fn worker_of(handle: ucp_worker_h) -> &'static Worker {
+    // SAFETY: the caller's promise.
+    unsafe { &*handle.cast::<Worker>().cast_const() }
+}
+
+/// The worker of an endpoint.
+///
+/// # Safety
+/// A live endpoint.
+pub unsafe fn worker_of_ep(ep: ucp_ep_h) -> ucp_worker_h {
+    // SAFETY: the caller's promise.
+    unsafe { (*super::endpoint::endpoint_of(ep)).worker.cast_mut().cast() }
+}
+
+/// A worker.
+///
+/// # Safety
+/// A live context; `params` valid as far as its mask says; `worker_p` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucp_worker_create(context: ucp_context_h, params: *const ucp_worker_params_t, worker_p: *mut ucp_worker_h) -> ucs_status_t {
+    if context.is_null() || params.is_null() || worker_p.is_null() {
+        return invalid("ucp_worker_create", "context, params or worker_p is null");
+    }
+    // SAFETY: the caller's handle and structure.
+    let (ctx, params) = unsafe { (context_of(context), read_params(params)) };
+    let params = match params {
+        Ok(params) => params,
+        Err(what) => return invalid("ucp_worker_create", what),
+    };
+    if let (true, Some(report)) = (ctx.note_worker(), options::unused_report(&ctx.options)) {
+        log::warn!("{report}");
+    }
+    match Worker::new(ctx, params) {
+        Ok(worker) => {
+            // SAFETY: checked above.
+            unsafe { worker_p.write(Box::into_raw(worker).cast()) };
+            UCS_OK
+        }
+        Err(e) => {
+            log::error!("ucp_worker_create: cannot make the worker's shared memory: {e}");
+            UCS_ERR_NO_RESOURCE
+        }
+    }
+}
+
+unsafe fn read_params(params: *const ucp_worker_params_t) -> Result<WorkerParams, &'static str> {
+    // SAFETY: each field is read only if its bit is set.
+    unsafe {
+        let mask = (*params).field_mask;
+        let has = |bit: ucp_worker_params_field| mask & bit as u64 != 0;
+        let thread_mode = if has(UCP_WORKER_PARAM_FIELD_THREAD_MODE) { enum_raw((*params).thread_mode) } else { 0 };
+        let am_alignment = if has(UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT) { (*params).am_alignment } else { 1 };
+        let flags = if has(UCP_WORKER_PARAM_FIELD_FLAGS) { (*params).flags } else { 0 };
+        let events = if has(UCP_WORKER_PARAM_FIELD_EVENTS) { (*params).events } else { 0 };
+        if thread_mode > ucs_thread_mode_t::UCS_THREAD_MODE_MULTI as u32 {
+            return Err("unknown thread mode");
+        }
+        if !am_alignment.is_power_of_two() || am_alignment > 1 << 20 {
+            return Err("am_alignment is not a power of two, or above 1 MiB");
+        }
+        Ok(WorkerParams {
+            thread_mode,
+            name: if has(UCP_WORKER_PARAM_FIELD_NAME) { output::text((*params).name) } else { None },
+            am_alignment,
+            client_id: has(UCP_WORKER_PARAM_FIELD_CLIENT_ID).then(|| (*params).client_id),
+            ignore_leaks: flags & UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK as u64 != 0,
+            user_data: if has(UCP_WORKER_PARAM_FIELD_USER_DATA) { (*params).user_data } else { std::ptr::null_mut() },
+            event_fd: has(UCP_WORKER_PARAM_FIELD_EVENT_FD).then(|| (*params).event_fd),
+            edge: events & UCP_WAKEUP_EDGE as u32 != 0,
+        })
+    }
+}
+
+/// Destroys a worker; what was not received or finished is cancelled.
+///
+/// # Safety
+/// Null, or a worker that is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucp_worker_destroy(worker: ucp_worker_h) {
+    if !worker.is_null() {
+        // SAFETY: made by `ucp_worker_create`, freed once.
+        unsafe { teardown::worker(Box::from_raw(worker.cast::<Worker>())) };
+    }
+}
+
+/// Fills `attr` as its mask asks. The address is freed with `ucp_worker_release_address`.
+///
+/// # Safety
+/// A live worker; `attr` is null or valid as far as its mask says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucp_worker_query(worker: ucp_worker_h, attr: *mut ucp_worker_attr_t) -> ucs_status_t {
+    if worker.is_null() || attr.is_null() {
+        return invalid("ucp_worker_query", "worker or attr is null");
+    }
+    // SAFETY: the caller's handle; fields under the mask, through raw pointers.
+    unsafe {
+        let w = worker_of(worker);
+        let mask = (*attr).field_mask;
+        let has = |bit: ucp_worker_attr_field| mask & bit as u64 != 0;
+        if has(UCP_WORKER_ATTR_FIELD_THREAD_MODE) {
+            let mode = match w.params.thread_mode {
+                0 => ucs_thread_mode_t::UCS_THREAD_MODE_SINGLE,
+                1 => ucs_thread_mode_t::UCS_THREAD_MODE_SERIALIZED,
+                _ => ucs_thread_mode_t::UCS_THREAD_MODE_MULTI,
+            };
+            (&raw mut (*attr).thread_mode).write(mode);
+        }
+        if has(UCP_WORKER_ATTR_FIELD_ADDRESS) {
+            let flags = if has(UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS) { (*attr).address_flags } else { 0 };
+            let net_only = flags & UCP_WORKER_ADDRESS_FLAG_NET_ONLY as u32 != 0;
+            let Some((ptr, len)) = super::address::allocate(w, net_only) else { return UCS_ERR_NO_MEMORY };
+            ((*attr).address, (*attr).address_length) = (ptr, len);
+        }
+        if has(UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER) {
+            (*attr).max_am_header = if w.ctx.has(UCP_FEATURE_AM) { MAX_AM_HEADER } else { 0 };
+        }
+        if has(UCP_WORKER_ATTR_FIELD_NAME) {
+            let name = w.params.name.clone().unwrap_or_else(|| format!("{worker:p}"));
+            output::name(&raw mut (*attr).name, &name);
+        }
+        if has(UCP_WORKER_ATTR_FIELD_MAX_INFO_STRING) {
+            (*attr).max_debug_string = MAX_DEBUG_STRING;
+        }
+    }
+    UCS_OK
+}
+
+/// Prints what a worker is and whom it knows.
+///
+/// # Safety
+/// A live worker, an open stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucp_worker_print_info(worker: ucp_worker_h, stream: *mut libc::FILE) {
+    if worker.is_null() || stream.is_null() {
+        invalid("ucp_worker_print_info", "worker or stream is null");
+        return;
+    }
+    // SAFETY: the caller's handle and stream.
+    unsafe {
+        let w = worker_of(worker);
+        let name = w.params.name.clone().unwrap_or_else(|| format!("{worker:p}"));
+        let (address, peers) = (w.address(false).encode().len(), w.peers.lock().len());
+        let text = format!("#\n# UCP worker '{name}'\n#\n#                 address: {address} bytes\n#                   peers: {peers}\n#\n");
+        output::write(stream, &text);
+    }
+}
+
+/// Moves everything on; not 0 if something happened.
+///
+/// # Safety
+/// A live worker.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucp_worker_progress(worker: ucp_worker_h) -> c_uint {
+    // SAFETY: the caller's handle.
+    fast::progress(unsafe { worker_of(worker) })
+}
+
+/// Remote accesses after this take effect after those before it.
+///
+/// # Safety
+/// A live worker.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucp_worker_fence(worker: ucp_worker_h) -> ucs_status_t {
+    if worker.is_null() {
+        return invalid("ucp_worker_fence", "worker is null");
+    }
+    // SAFETY: the caller's handle; peers live as long as the worker.
+    unsafe {
+        let w = worker_of(worker);
+        if !w.fenced.load(Ordering::Relaxed) {
+            let busy = w.all_peers().into_iter().any(|p| !(*p).rma_idle());
+            w.fenced.store(busy, Ordering::Relaxed);
+        }
+    }
+    std::sync::atomic::fence(Ordering::SeqCst);
+    UCS_OK
+}
+
+/// Completes when everything before it has: locally, and remote accesses at their targets.
+///
+/// # Safety
+/// A live worker; `param` valid as far as its mask says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucp_worker_flush_nbx(worker: ucp_worker_h, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
+    if worker.is_null() || param.is_null() {
+        return status_ptr(invalid("ucp_worker_flush_nbx", "worker or param is null"));
+    }
+    // SAFETY: the caller's handle and structure.
+    unsafe { endpoint::flush_worker(worker_of(worker), &Param::new(param, 0)) }
+}

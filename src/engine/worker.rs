@@ -1,0 +1,187 @@
+//! A worker: queues, peers and everything that progress moves.
+
+use super::am::AmHandler;
+use super::context::Context;
+use super::endpoint::Endpoint;
+use super::idtable::IdTable;
+use super::matcher::Matcher;
+use super::peer::Peer;
+use super::request::{REQUEST_SIZE, Request};
+use super::unexpected::Unexpected;
+use super::wake::Wake;
+use crate::ctypes::*;
+use crate::sys::lock::MtLock;
+use crate::sys::pool::Pool;
+use crate::sys::{machine, segment};
+use crate::tl::shm::inbox::Inbox;
+use crate::tl::shm::ring::Consumer;
+use crate::tl::shm::{Locator, Sender};
+use crate::wire::address::{ShmLocator, WorkerAddress};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+/// Requests that are made together: as many as the original library makes.
+const REQUESTS_PER_CHUNK: usize = 128;
+/// Endpoints that are allocated together.
+const EPS_PER_CHUNK: usize = 32;
+/// Longest user header of an active message, bytes. MPICH 5.0.1 assumes 8000 and some without asking.
+pub const MAX_AM_HEADER: usize = 8192;
+
+/// Parameters of [`Worker::new`] that come from `ucp_worker_params_t`.
+pub struct WorkerParams {
+    pub thread_mode: u32,
+    pub name: Option<String>,
+    pub am_alignment: usize,
+    pub client_id: Option<u64>,
+    pub ignore_leaks: bool,
+    pub user_data: *mut std::ffi::c_void,
+    /// The user's own epoll descriptor.
+    pub event_fd: Option<i32>,
+    pub edge: bool,
+}
+
+/// Handed out as `ucp_worker_h`.
+pub struct Worker {
+    pub ctx: &'static Context,
+    /// Threads may overlap in this worker.
+    pub mt: bool,
+    pub params: WorkerParams,
+    pub uid: u64,
+    /// Where peers of this host find it, if they may.
+    pub locator: Option<Locator>,
+    pub extra_op_flags: u32,
+    /// What only the progressing thread touches.
+    pub rx: MtLock<Rx>,
+    pub matcher: MtLock<Matcher<*mut Request, Unexpected>>,
+    pub am: MtLock<Vec<AmHandler>>,
+    pub pool: MtLock<Pool>,
+    pub ep_pool: MtLock<Pool>,
+    pub ids: MtLock<IdTable<*mut Request>>,
+    pub peers: MtLock<HashMap<u64, Box<Peer>>>,
+    /// Peers with pending requests; looked at only if `backlog` is not 0.
+    pub busy: MtLock<Vec<*const Peer>>,
+    pub backlog: AtomicUsize,
+    /// Receives that copy from a peer's memory, a piece per progress.
+    pub pulls: MtLock<VecDeque<*mut Request>>,
+    /// Peers that were lost and not yet seen to.
+    pub lost: MtLock<Vec<*const Peer>>,
+    /// Endpoints whose error handlers are due, with the status.
+    pub failures: MtLock<Vec<(*mut Endpoint, ucs_status_t)>>,
+    /// There is something in `pulls`, `lost` or `failures`.
+    pub chores: AtomicBool,
+    /// A fence was called while remote accesses by message were under way.
+    pub fenced: AtomicBool,
+    pub wake: Option<Wake>,
+}
+
+/// Incoming rings and the account of idle time.
+pub struct Rx {
+    /// None where shared memory is not to be used.
+    pub inbox: Option<Inbox>,
+    pub channels: Vec<Box<Channel>>,
+    /// Next channel behind the hot ones to be looked at.
+    pub cursor: usize,
+    /// Progress calls since the clock was last read.
+    pub calls: u32,
+    /// Coarse milliseconds of the last look at the peers.
+    pub checked_at: u64,
+}
+
+/// An incoming ring.
+pub struct Channel {
+    pub consumer: Consumer,
+    pub index: usize,
+    pub peer: *const Peer,
+    /// The sender broke the rules: nothing of it is read any more.
+    pub broken: bool,
+}
+
+impl Worker {
+    /// A worker with nothing connected.
+    ///
+    /// # Errors
+    /// What making its inbox can answer.
+    pub fn new(ctx: &'static Context, params: WorkerParams) -> io::Result<Box<Worker>> {
+        let mt = params.thread_mode == ucs_thread_mode_t::UCS_THREAD_MODE_MULTI as u32;
+        let inbox = if ctx.policy.shm || ctx.policy.loopback { Some(make_inbox(ctx)?) } else { None };
+        let wake = if ctx.has(ucp_feature::UCP_FEATURE_WAKEUP) { Some(Wake::new(&params, inbox.as_ref())?) } else { None };
+        let request = REQUEST_SIZE + ctx.request_size;
+        Ok(Box::new(Worker {
+            ctx,
+            mt,
+            uid: machine::random_u64(),
+            locator: inbox.as_ref().map(Inbox::locator),
+            extra_op_flags: ctx.policy.extra_op_flags,
+            rx: MtLock::new(mt, Rx { inbox, channels: Vec::new(), cursor: 0, calls: 0, checked_at: 0 }),
+            matcher: MtLock::new(mt, Matcher::new()),
+            am: MtLock::new(mt, Vec::new()),
+            pool: MtLock::new(mt, Pool::new(request, 16, REQUESTS_PER_CHUNK)),
+            ep_pool: MtLock::new(mt, Pool::new(size_of::<Endpoint>(), align_of::<Endpoint>(), EPS_PER_CHUNK)),
+            ids: MtLock::new(mt, IdTable::new()),
+            peers: MtLock::new(mt, HashMap::new()),
+            busy: MtLock::new(mt, Vec::new()),
+            backlog: AtomicUsize::new(0),
+            pulls: MtLock::new(mt, VecDeque::new()),
+            lost: MtLock::new(mt, Vec::new()),
+            failures: MtLock::new(mt, Vec::new()),
+            chores: AtomicBool::new(false),
+            fenced: AtomicBool::new(false),
+            wake,
+            params,
+        }))
+    }
+
+    /// Runs the user's `request_init` on a new element of the pool.
+    pub fn init_request(&self, element: *mut u8) {
+        if let Some(init) = self.ctx.request_init {
+            // SAFETY: the user's function gets his area of a fresh element.
+            unsafe { init(Request::handle(element.cast())) };
+        }
+    }
+
+    /// How this worker introduces itself to a peer's inbox.
+    pub fn as_sender(&self) -> Option<Sender> {
+        Some(Sender { uid: self.uid, inbox: self.locator? })
+    }
+
+    /// What it tells the world. `net_only`: leave out what reaches only this host.
+    pub fn address(&self, net_only: bool) -> WorkerAddress {
+        let host = machine::place().host;
+        let shm = self.locator.filter(|_| !net_only).map(|l| ShmLocator {
+            host,
+            pid_ns: l.pid_ns,
+            pid: l.id.pid,
+            fd: l.id.fd,
+            ino: u64::from(l.id.ino),
+            key: l.id.key,
+            flags: 0,
+        });
+        WorkerAddress { uid: self.uid, client_id: self.params.client_id, name: None, shm }
+    }
+
+    /// The peer with this identity, made if it is new. `None` when its place contradicts what is
+    /// known: a worker does not move.
+    pub fn peer(&self, uid: u64, inbox: Option<Locator>) -> Option<*const Peer> {
+        let mut peers = self.peers.lock();
+        let peer = peers.entry(uid).or_insert_with(|| Box::new(Peer::new(self, uid, inbox)));
+        (peer.inbox == inbox || inbox.is_none()).then_some(&raw const **peer)
+    }
+
+    /// All peers, for the rare occasions that concern every one.
+    pub fn all_peers(&self) -> Vec<*const Peer> {
+        self.peers.lock().values().map(|p| &raw const **p).collect()
+    }
+}
+
+fn make_inbox(ctx: &Context) -> io::Result<Inbox> {
+    // A process outside of the first PID namespace is in a container; its peers may be in others
+    // and reach it by name only.
+    let named = ctx.policy.named_segments || machine::place().pid_ns != machine::INIT_PID_NS;
+    if !named {
+        return Inbox::create(false);
+    }
+    segment::sweep();
+    // /dev/shm can be missing or full; then peers of this namespace still find the inbox.
+    Inbox::create(true).or_else(|_| Inbox::create(false))
+}

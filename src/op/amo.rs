@@ -1,0 +1,155 @@
+//! Remote atomics: the processor's own where the memory is mapped, the peer's by message elsewhere.
+
+use super::param::{self, Param, status_ptr};
+use super::rma::{self, Way};
+use crate::ctypes::*;
+use crate::engine::datatype::Data;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::request::{self, Sent};
+use crate::engine::rkey::Rkey;
+use crate::proto::tx;
+use crate::sys::log;
+use crate::wire::header::{AmoHdr, Kind};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Numbers of `ucp_atomic_op_t`, also on the wire.
+const ADD: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u8;
+const SWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_SWAP as u8;
+const CSWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u8;
+const AND: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_AND as u8;
+const OR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_OR as u8;
+const XOR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_XOR as u8;
+
+/// What to do at the target.
+#[derive(Clone, Copy)]
+pub struct Amo {
+    pub op: u8,
+    /// 4 or 8 bytes.
+    pub size: u8,
+    /// Operand; for CSWAP the new value.
+    pub value: u64,
+    /// For CSWAP what must be there.
+    pub compare: u64,
+}
+
+macro_rules! apply {
+    ($atomic:ty, $int:ty, $ptr:expr, $amo:expr) => {{
+        // SAFETY: the caller of `execute` promises aligned, live memory.
+        let a = unsafe { <$atomic>::from_ptr($ptr.cast()) };
+        let v = $amo.value as $int;
+        // AcqRel: users build locks from these; the partner is the same operation of another process.
+        let old = match $amo.op {
+            ADD => a.fetch_add(v, Ordering::AcqRel),
+            AND => a.fetch_and(v, Ordering::AcqRel),
+            OR => a.fetch_or(v, Ordering::AcqRel),
+            XOR => a.fetch_xor(v, Ordering::AcqRel),
+            SWAP => a.swap(v, Ordering::AcqRel),
+            _ => match a.compare_exchange($amo.compare as $int, v, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(old) | Err(old) => old,
+            },
+        };
+        u64::from(old)
+    }};
+}
+
+/// Does it on memory of this process and returns what was there.
+///
+/// # Safety
+/// `ptr` is `size` live bytes, aligned to as many.
+pub unsafe fn execute(ptr: *mut u8, amo: Amo) -> u64 {
+    if amo.size == 4 { apply!(AtomicU32, u32, ptr, amo) } else { apply!(AtomicU64, u64, ptr, amo) }
+}
+
+/// One atomic operation. `op` and the operands are as `ucp_atomic_op_nbx` defines them.
+///
+/// # Safety
+/// As there.
+pub unsafe fn atomic(ep: *const Endpoint, op: u32, buffer: *const c_void, count: usize, addr: u64, rkey: *const Rkey, p: &Param) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, buffers and key.
+    unsafe {
+        let reply = p.reply_buffer();
+        let checked = param::open_endpoint(ep).and_then(|(worker, peer)| {
+            let amo = check(op, buffer, count, addr, p, reply)?;
+            let feature = if amo.size == 4 { UCP_FEATURE_AMO32 } else { UCP_FEATURE_AMO64 };
+            p.check(worker, feature as u64, "ucp_atomic_op_nbx")?;
+            let rkey = rkey.as_ref().ok_or(UCS_ERR_INVALID_PARAM)?;
+            Ok((worker, peer, amo, rma::way(worker, peer, rkey, addr, amo.size.into())?))
+        });
+        let (worker, peer, amo, way) = match checked {
+            Ok(ok) => ok,
+            Err(status) => return status_ptr(status),
+        };
+        let fetch = !reply.is_null();
+        if let Way::Direct(local) = way {
+            let old = execute(local, amo);
+            store(reply, old, amo.size);
+            if !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) {
+                return status_ptr(UCS_OK);
+            }
+        }
+        let req = request::take(worker, p.external());
+        let r = &mut *req;
+        (r.peer, r.ep) = (peer, ep);
+        if let Way::Direct(_) = way {
+            (r.notify, r.user_data) = (p.notify_send(), p.user_data());
+            return param::finish(req, p, UCS_OK);
+        }
+        if fetch {
+            r.data = Data::Contig { ptr: reply.cast(), len: amo.size.into() };
+            r.id = worker.ids.lock().insert(req);
+            (r.sent, r.bare) = (Sent::Await, true);
+        }
+        peer.rma_sent.fetch_add(1, Ordering::Relaxed);
+        let head = AmoHdr { req: r.id, value: amo.value, compare: amo.compare, op: amo.op, size: amo.size, fetch: fetch.into() };
+        tx::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
+        param::start(req, p)
+    }
+}
+
+unsafe fn check(op: u32, buffer: *const c_void, count: usize, addr: u64, p: &Param, reply: *mut c_void) -> Result<Amo, ucs_status_t> {
+    let size = (p.datatype() >> 3) as u8;
+    let fetch = p.has(UCP_OP_ATTR_FIELD_REPLY_BUFFER);
+    let wrong = if !p.has(UCP_OP_ATTR_FIELD_DATATYPE) {
+        "no datatype"
+    } else if p.datatype() != 4 << 3 && p.datatype() != 8 << 3 {
+        "a datatype that is not contiguous of 4 or 8 bytes"
+    } else if count != 1 {
+        "a count other than 1"
+    } else if addr % u64::from(size) != 0 {
+        "an address that is not a multiple of the size"
+    } else if p.has(UCP_OP_ATTR_FIELD_MEMH) {
+        "a memory handle"
+    } else if op > u32::from(XOR) {
+        "an unknown operation"
+    } else if buffer.is_null() || (fetch && reply.is_null()) {
+        "a null buffer"
+    } else if !fetch && (op == u32::from(SWAP) || op == u32::from(CSWAP)) {
+        "a swap without a reply buffer"
+    } else {
+        // SAFETY: `size` bytes are the caller's promise.
+        let operand = unsafe { load(buffer, size) };
+        // CSWAP: the buffer is what to compare with, the reply buffer holds the new value.
+        let (value, compare) = if op == u32::from(CSWAP) { (unsafe { load(reply, size) }, operand) } else { (operand, 0) };
+        return Ok(Amo { op: op as u8, size, value, compare });
+    };
+    log::error!("ucp_atomic_op_nbx: {wrong}");
+    Err(UCS_ERR_INVALID_PARAM)
+}
+
+unsafe fn load(ptr: *const c_void, size: u8) -> u64 {
+    // SAFETY: `size` bytes are readable.
+    unsafe { if size == 4 { ptr.cast::<u32>().read_unaligned().into() } else { ptr.cast::<u64>().read_unaligned() } }
+}
+
+/// Stores a result of 4 or 8 bytes, if it is wanted.
+///
+/// # Safety
+/// `ptr` is null or has room.
+pub unsafe fn store(ptr: *mut c_void, value: u64, size: u8) {
+    if ptr.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { if size == 4 { ptr.cast::<u32>().write_unaligned(value as u32) } else { ptr.cast::<u64>().write_unaligned(value) } }
+}

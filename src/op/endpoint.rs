@@ -1,0 +1,100 @@
+//! Endpoints: closing and flushing.
+
+use super::param::{self, Param, status_ptr};
+use crate::ctypes::*;
+use crate::engine::endpoint::{CLOSED, Endpoint};
+use crate::engine::peer::Peer;
+use crate::engine::request::{self, Request};
+use crate::engine::worker::Worker;
+use crate::proto::{failure, flush, tx, wireup};
+use crate::sys::log;
+use crate::wire::header::{EpImm, Kind};
+use std::ptr::NonNull;
+
+/// Closes. The handle is invalid from now on.
+///
+/// # Errors
+/// In the pointer: `UCS_ERR_INVALID_PARAM` for force without error handling,
+/// `UCS_ERR_NOT_CONNECTED` for one that is closed.
+///
+/// # Safety
+/// `ep` came from this library; its worker lives.
+pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr_t {
+    // SAFETY: endpoints stay allocated as long as the worker.
+    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, &*(*ep).peer) };
+    if e.has(CLOSED) {
+        log::error!("ucp_ep_close_nbx: endpoint {ep:p} is already closed");
+        return status_ptr(UCS_ERR_NOT_CONNECTED);
+    }
+    if force && !e.handles_errors() {
+        log::error!("ucp_ep_close_nbx: force close needs UCP_ERR_HANDLING_MODE_PEER");
+        return status_ptr(UCS_ERR_INVALID_PARAM);
+    }
+    e.set(CLOSED);
+    if force {
+        for req in failure::take_requests(worker, peer, |r| std::ptr::eq(r.ep, ep)) {
+            // SAFETY: taken out of every list.
+            unsafe { request::complete(req, UCS_ERR_CANCELED) };
+        }
+    }
+    if e.handles_errors() && peer.status() == UCS_OK && peer.tx.lock().outbox.is_some() {
+        let imm = EpImm { sn: e.remote_sn, err_mode: e.err_mode };
+        tx::control(peer, Kind::EpClosed, 0, imm.to_u64(), &[]);
+    }
+    wireup::unlist(peer, ep);
+    // SAFETY: the user's endpoint, unlisted.
+    unsafe { retire(worker, ep) };
+    if force {
+        return status_ptr(UCS_OK);
+    }
+    // SAFETY: a new request.
+    unsafe { flush_peer(worker, peer, p) }
+}
+
+/// Gives the memory back. `CLOSED` stays readable until the pool hands it out again.
+unsafe fn retire(worker: &Worker, ep: *mut Endpoint) {
+    // SAFETY: unlisted; failures that are due skip closed endpoints, which are taken out here.
+    unsafe {
+        worker.failures.lock().retain(|&(e, _)| e != ep);
+        (*ep).name = None;
+        worker.ep_pool.lock().put(NonNull::new_unchecked(ep.cast()));
+    }
+}
+
+/// Flushes what was sent to the endpoint's peer.
+///
+/// # Safety
+/// As `ucp_ep_flush_nbx`.
+pub unsafe fn flush(ep: *const Endpoint, p: &Param) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint.
+    match unsafe { param::open_endpoint(ep) } {
+        // SAFETY: a new request.
+        Ok((worker, peer)) => unsafe { flush_peer(worker, peer, p) },
+        Err(status) => status_ptr(status),
+    }
+}
+
+unsafe fn flush_peer(worker: &Worker, peer: &Peer, p: &Param) -> ucs_status_ptr_t {
+    if peer.status() != UCS_OK || flush::is_clean(peer) {
+        return status_ptr(UCS_OK);
+    }
+    // SAFETY: a new request, complete before it is started.
+    unsafe {
+        let req = request::take(worker, p.external());
+        ((*req).peer, (*req).notify, (*req).user_data) = (peer, p.notify_send(), p.user_data());
+        if flush::start(req) { param::drop_request(req, UCS_OK) } else { Request::handle(req) }
+    }
+}
+
+/// Flushes all peers.
+///
+/// # Safety
+/// As `ucp_worker_flush_nbx`.
+pub unsafe fn flush_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
+    // SAFETY: a new request, complete before it is started.
+    unsafe {
+        let req = request::take(worker, p.external());
+        ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
+        if flush::start_all(worker, req) { param::drop_request(req, UCS_OK) } else { Request::handle(req) }
+    }
+}

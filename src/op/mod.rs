@@ -1,0 +1,12 @@
+//! What the user asks for: tagged messages, active messages, remote memory access, endpoints.
+
+pub mod am;
+pub mod amo;
+pub mod endpoint;
+pub mod memory;
+pub mod param;
+pub mod rma;
+pub mod serve;
+pub mod sleep;
+pub mod tag;
+pub mod teardown;

@@ -1,0 +1,197 @@
+//! The parameters of an operation as the caller gave them, and the ways in which one ends.
+
+use crate::ctypes::*;
+use crate::engine::endpoint::{CLOSED, Endpoint, FAILED};
+use crate::engine::peer::Peer;
+use crate::engine::request::{self, Notify, Request};
+use crate::engine::worker::Worker;
+use crate::proto::tx::{self, Posted};
+use crate::sys::log;
+use std::ffi::c_void;
+
+/// `ucp_request_param_t` behind its mask: older callers pass shorter structures, and fields
+/// outside of the mask are not initialised, so that no reference to the whole is ever made.
+#[derive(Clone, Copy)]
+pub struct Param {
+    raw: *const ucp_request_param_t,
+    pub mask: u32,
+}
+
+const CONTIG_BYTES: u64 = 1 << 3;
+
+impl Param {
+    /// # Safety
+    /// `raw` is a caller's parameter structure, valid as far as its mask says, during the call.
+    #[inline(always)]
+    pub unsafe fn new(raw: *const ucp_request_param_t, extra: u32) -> Self {
+        // SAFETY: the mask is always there.
+        Self { raw, mask: unsafe { (*raw).op_attr_mask } | extra }
+    }
+
+    #[inline(always)]
+    pub fn has(&self, bit: ucp_op_attr) -> bool {
+        self.mask & bit as u32 != 0
+    }
+
+    /// Memory for the request: the end of what the user gave, or null.
+    #[inline(always)]
+    pub fn external(&self) -> *mut c_void {
+        // SAFETY: the field is there if its bit is.
+        if self.has(UCP_OP_ATTR_FIELD_REQUEST) { unsafe { (*self.raw).request } } else { std::ptr::null_mut() }
+    }
+
+    #[inline(always)]
+    pub fn datatype(&self) -> u64 {
+        // SAFETY: the field is there if its bit is.
+        if self.has(UCP_OP_ATTR_FIELD_DATATYPE) { unsafe { (*self.raw).datatype } } else { CONTIG_BYTES }
+    }
+
+    #[inline(always)]
+    pub fn flags(&self) -> u32 {
+        // SAFETY: the field is there if its bit is.
+        if self.has(UCP_OP_ATTR_FIELD_FLAGS) { unsafe { (*self.raw).flags } } else { 0 }
+    }
+
+    pub fn user_data(&self) -> *mut c_void {
+        // SAFETY: the field is there if its bit is.
+        if self.has(UCP_OP_ATTR_FIELD_USER_DATA) { unsafe { (*self.raw).user_data } } else { std::ptr::null_mut() }
+    }
+
+    pub fn reply_buffer(&self) -> *mut c_void {
+        // SAFETY: the field is there if its bit is.
+        if self.has(UCP_OP_ATTR_FIELD_REPLY_BUFFER) { unsafe { (*self.raw).reply_buffer } } else { std::ptr::null_mut() }
+    }
+
+    fn callback(&self) -> Option<ucp_request_param_cb> {
+        // SAFETY: the field is there if its bit is.
+        self.has(UCP_OP_ATTR_FIELD_CALLBACK).then(|| unsafe { (*self.raw).cb })
+    }
+
+    /// Who hears of the end of a send, a flush, a remote access.
+    pub fn notify_send(&self) -> Notify {
+        // SAFETY: a send's callback is this member.
+        self.callback().and_then(|cb| unsafe { cb.send }).map_or(Notify::Nobody, |f| Notify::Send(f))
+    }
+
+    pub fn notify_tag_recv(&self) -> Notify {
+        // SAFETY: a tag receive's callback is this member.
+        self.callback().and_then(|cb| unsafe { cb.recv }).map_or(Notify::Nobody, |f| Notify::TagRecv(f))
+    }
+
+    pub fn notify_am_recv(&self) -> Notify {
+        // SAFETY: the callback of a receive of active message data is this member.
+        self.callback().and_then(|cb| unsafe { cb.recv_am }).map_or(Notify::Nobody, |f| Notify::Length(f))
+    }
+
+    /// Where a tag receive that ends at once writes what it got.
+    pub fn tag_info(&self) -> Option<&mut ucp_tag_recv_info_t> {
+        // SAFETY: the field is there if its bit is; the user's structure is writable.
+        if self.has(UCP_OP_ATTR_FIELD_RECV_INFO) { unsafe { (*self.raw).recv_info.tag_info.as_mut() } } else { None }
+    }
+
+    /// Where a receive of active message data that ends at once writes its length.
+    pub fn length(&self) -> Option<&mut usize> {
+        // SAFETY: as above.
+        if self.has(UCP_OP_ATTR_FIELD_RECV_INFO) { unsafe { (*self.raw).recv_info.length.as_mut() } } else { None }
+    }
+
+    /// What is wrong with the flags, if anything.
+    ///
+    /// # Errors
+    /// `UCS_ERR_INVALID_PARAM` for flags that exclude each other.
+    pub fn check(&self, worker: &Worker, feature: u64, what: &str) -> Result<(), ucs_status_t> {
+        if worker.ctx.features & feature == 0 {
+            log::error!("{what}: the context was created without the feature");
+            return Err(UCS_ERR_INVALID_PARAM);
+        }
+        let both = UCP_OP_ATTR_FLAG_FAST_CMPL as u32 | UCP_OP_ATTR_FLAG_MULTI_SEND as u32;
+        if self.mask & both == both {
+            log::error!("{what}: FAST_CMPL and MULTI_SEND exclude each other");
+            return Err(UCS_ERR_INVALID_PARAM);
+        }
+        if let (true, 2..) = (self.has(UCP_OP_ATTR_FIELD_MEMORY_TYPE), self.memory_type()) {
+            log::debug!("{what}: memory type {} is treated as host memory", self.memory_type());
+        }
+        Ok(())
+    }
+
+    fn memory_type(&self) -> u32 {
+        // SAFETY: called only if the field's bit is set.
+        unsafe { enum_raw((*self.raw).memory_type) }
+    }
+}
+
+/// A status as the operations return it.
+#[inline(always)]
+pub fn status_ptr(status: ucs_status_t) -> ucs_status_ptr_t {
+    status as i8 as isize as ucs_status_ptr_t
+}
+
+/// The worker and the peer behind an endpoint that can still be used.
+///
+/// # Errors
+/// `UCS_ERR_NOT_CONNECTED` after close, the status of its failure after that.
+///
+/// # Safety
+/// `ep` came from this library; its worker lives.
+pub unsafe fn open_endpoint<'a>(ep: *const Endpoint) -> Result<(&'a Worker, &'a Peer), ucs_status_t> {
+    // SAFETY: the caller's promise; endpoints stay allocated until the worker goes.
+    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, &*(*ep).peer) };
+    if e.has(CLOSED) {
+        return Err(UCS_ERR_NOT_CONNECTED);
+    }
+    if e.has(FAILED) || peer.status() != UCS_OK {
+        return Err(if peer.status() == UCS_OK { UCS_ERR_CONNECTION_RESET } else { peer.status() });
+    }
+    Ok((worker, peer))
+}
+
+/// Posts a request that is complete in all fields but `notify`, and answers as the API does.
+///
+/// # Safety
+/// The request is the caller's and in no list, except that of names.
+pub unsafe fn start(req: *mut Request, p: &Param) -> ucs_status_ptr_t {
+    // SAFETY: the caller's request. It is filled in before it is posted: another thread may end
+    // it before `post` returns.
+    unsafe {
+        let r = &mut *req;
+        (r.notify, r.user_data) = (p.notify_send(), p.user_data());
+        let (answered, peer) = (r.sent == request::Sent::Await, &*r.peer);
+        match tx::post(req) {
+            Posted::Done if !answered => finish(req, p, UCS_OK),
+            Posted::Queued if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && tx::unqueue(peer, req) => drop_request(req, UCS_ERR_NO_RESOURCE),
+            Posted::Done | Posted::Queued => Request::handle(req),
+            Posted::Failed(status) => {
+                if r.id != 0 {
+                    (*r.worker).ids.lock().remove(r.id);
+                }
+                drop_request(req, status)
+            }
+        }
+    }
+}
+
+/// Ends a request inside of the call that made it: without a trace, unless the user wants a
+/// request and a callback always.
+///
+/// # Safety
+/// The request is the caller's and has not ended.
+pub unsafe fn finish(req: *mut Request, p: &Param, status: ucs_status_t) -> ucs_status_ptr_t {
+    if p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) {
+        // SAFETY: passed on. The user cannot have released a handle that he does not have yet.
+        unsafe { request::complete(req, status) };
+        return Request::handle(req);
+    }
+    // SAFETY: passed on.
+    unsafe { drop_request(req, status) }
+}
+
+/// Frees a request that the user never sees, and answers with a status.
+///
+/// # Safety
+/// As [`finish`].
+pub unsafe fn drop_request(req: *mut Request, status: ucs_status_t) -> ucs_status_ptr_t {
+    // SAFETY: the caller's request, ended here.
+    unsafe { request::abandon(req, status) };
+    status_ptr(status)
+}

@@ -1,0 +1,217 @@
+//! Remote memory access: by loads and stores, by the kernel's copy between processes, or by message.
+
+use super::param::{self, Param, status_ptr};
+use crate::ctypes::*;
+use crate::engine::datatype::Data;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::peer::Peer;
+use crate::engine::request::{self, Request, Sent};
+use crate::engine::rkey::Rkey;
+use crate::engine::worker::Worker;
+use crate::proto::rndv::{read_all, write_all};
+use crate::proto::tx;
+use crate::sys::log;
+use crate::wire::header::{GetHdr, Kind};
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+
+const FEATURE: u64 = UCP_FEATURE_RMA as u64;
+/// Bytes of the buffer between a peer's memory and one that is not one piece.
+const BOUNCE: usize = 64 << 10;
+
+/// How the bytes get there.
+pub enum Way {
+    /// The memory is mapped here.
+    Direct(*mut u8),
+    /// The kernel copies.
+    Attach,
+    /// The peer does it.
+    Message,
+}
+
+/// The best way to `len` bytes at `addr` of the key's region.
+///
+/// # Errors
+/// `UCS_ERR_INVALID_PARAM` outside of the region.
+pub fn way(worker: &Worker, peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> Result<Way, ucs_status_t> {
+    // After a fence nothing overtakes accesses by message that are under way, which the peer
+    // executes in order: the next ones go by message too.
+    if worker.fenced.load(Ordering::Relaxed) && !peer.rma_idle() {
+        return Ok(Way::Message);
+    }
+    if let Some(local) = rkey.local(addr, len) {
+        return Ok(Way::Direct(local));
+    }
+    if rkey.len != 0 {
+        log::error!("remote access to {addr:#x}..+{len} is outside of the region {:#x}..+{}", rkey.base, rkey.len);
+        return Err(UCS_ERR_INVALID_PARAM);
+    }
+    if peer.same_process {
+        return Ok(Way::Direct(addr as *mut u8));
+    }
+    Ok(if peer.cma_usable() { Way::Attach } else { Way::Message })
+}
+
+struct Access<'a> {
+    worker: &'a Worker,
+    peer: &'a Peer,
+    data: Data,
+    way: Way,
+}
+
+unsafe fn prepare<'a>(
+    ep: *const Endpoint,
+    rkey: *const Rkey,
+    addr: u64,
+    p: &Param,
+    what: &str,
+    data: impl FnOnce() -> Result<Data, ucs_status_t>,
+) -> Result<Access<'a>, ucs_status_t> {
+    // SAFETY: the caller's endpoint and key.
+    let (worker, peer) = unsafe { param::open_endpoint(ep) }?;
+    p.check(worker, FEATURE, what)?;
+    // SAFETY: as above.
+    let Some(rkey) = (unsafe { rkey.as_ref() }) else {
+        log::error!("{what}: no rkey");
+        return Err(UCS_ERR_INVALID_PARAM);
+    };
+    let data = data()?;
+    let way = way(worker, peer, rkey, addr, data.len()).inspect_err(|_| {
+        // SAFETY: made above, used no more.
+        unsafe { data.finish() };
+    })?;
+    Ok(Access { worker, peer, data, way })
+}
+
+/// Writes.
+///
+/// # Safety
+/// As `ucp_put_nbx`.
+pub unsafe fn put(ep: *const Endpoint, buffer: *const c_void, count: usize, addr: u64, rkey: *const Rkey, p: &Param) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, buffer and key.
+    unsafe {
+        let access = prepare(ep, rkey, addr, p, "ucp_put_nbx", || Data::for_send(buffer, count, p.datatype()));
+        let a = match access {
+            Ok(a) if a.data.len() == 0 => {
+                a.data.finish();
+                return status_ptr(UCS_OK);
+            }
+            Ok(a) => a,
+            Err(status) => return status_ptr(status),
+        };
+        let done = match a.way {
+            Way::Direct(local) => Ok(a.data.pack(0, local, a.data.len())),
+            Way::Attach => attach_put(a.peer, &a.data, addr),
+            Way::Message => Err(UCS_ERR_UNSUPPORTED),
+        };
+        if done != Err(UCS_ERR_UNSUPPORTED) {
+            return ended(&a, ep, p, done);
+        }
+        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) {
+            a.data.finish();
+            return status_ptr(UCS_ERR_NO_RESOURCE);
+        }
+        let req = request_for(&a, ep, p);
+        tx::set_message(&mut *req, Kind::PutReq, 0, addr, &[]);
+        (*req).stream = true;
+        param::start(req, p)
+    }
+}
+
+/// Reads.
+///
+/// # Safety
+/// As `ucp_get_nbx`.
+pub unsafe fn get(ep: *const Endpoint, buffer: *mut c_void, count: usize, addr: u64, rkey: *const Rkey, p: &Param) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, buffer and key.
+    unsafe {
+        let access = prepare(ep, rkey, addr, p, "ucp_get_nbx", || Data::for_recv(buffer, count, p.datatype()));
+        let a = match access {
+            Ok(a) if a.data.len() == 0 => {
+                a.data.finish();
+                return status_ptr(UCS_OK);
+            }
+            Ok(a) => a,
+            Err(status) => return status_ptr(status),
+        };
+        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && !matches!(a.way, Way::Direct(_)) {
+            a.data.finish();
+            return status_ptr(UCS_ERR_NO_RESOURCE);
+        }
+        let done = match a.way {
+            Way::Direct(local) => a.data.unpack(0, local, a.data.len()),
+            Way::Attach => attach_get(a.peer, &a.data, addr),
+            Way::Message => Err(UCS_ERR_UNSUPPORTED),
+        };
+        if done != Err(UCS_ERR_UNSUPPORTED) {
+            return ended(&a, ep, p, done);
+        }
+        let req = request_for(&a, ep, p);
+        let r = &mut *req;
+        r.info.length = r.data.len();
+        r.id = a.worker.ids.lock().insert(req);
+        (r.sent, r.bare) = (Sent::Await, true);
+        a.peer.rma_sent.fetch_add(1, Ordering::Relaxed);
+        tx::set_message(r, Kind::GetReq, 0, addr, &GetHdr { req: r.id, len: r.data.len() as u64, offset: 0 }.encode());
+        param::start(req, p)
+    }
+}
+
+unsafe fn request_for(a: &Access, ep: *const Endpoint, p: &Param) -> *mut Request {
+    // SAFETY: a new request.
+    unsafe {
+        let req = request::take(a.worker, p.external());
+        ((*req).data, (*req).peer, (*req).ep) = (a.data, a.peer, ep);
+        req
+    }
+}
+
+/// An access that ended inside of the call.
+unsafe fn ended(a: &Access, ep: *const Endpoint, p: &Param, done: Result<(), ucs_status_t>) -> ucs_status_ptr_t {
+    let status = done.err().unwrap_or(UCS_OK);
+    if status == UCS_ERR_CONNECTION_RESET {
+        tx::lose(a.peer, status);
+    }
+    // SAFETY: a new request, or none.
+    unsafe {
+        if !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) || status != UCS_OK {
+            a.data.finish();
+            return status_ptr(status);
+        }
+        let req = request_for(a, ep, p);
+        ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
+        param::finish(req, p, status)
+    }
+}
+
+unsafe fn attach_put(peer: &Peer, data: &Data, addr: u64) -> Result<(), ucs_status_t> {
+    // SAFETY: the user's memory, or a buffer of our own.
+    unsafe {
+        if let Some(ptr) = data.as_contig() {
+            return write_all(peer, ptr, addr, data.len());
+        }
+        let mut bounce = vec![0u8; BOUNCE.min(data.len())];
+        for offset in (0..data.len()).step_by(BOUNCE) {
+            let n = BOUNCE.min(data.len() - offset);
+            data.pack(offset, bounce.as_mut_ptr(), n);
+            write_all(peer, bounce.as_ptr(), addr + offset as u64, n)?;
+        }
+        Ok(())
+    }
+}
+
+unsafe fn attach_get(peer: &Peer, data: &Data, addr: u64) -> Result<(), ucs_status_t> {
+    // SAFETY: the user's memory, or a buffer of our own.
+    unsafe {
+        if let Some(ptr) = data.as_contig() {
+            return read_all(peer, ptr, addr, data.len());
+        }
+        let mut bounce = vec![0u8; BOUNCE.min(data.len())];
+        for offset in (0..data.len()).step_by(BOUNCE) {
+            let n = BOUNCE.min(data.len() - offset);
+            read_all(peer, bounce.as_mut_ptr(), addr + offset as u64, n)?;
+            data.unpack(offset, bounce.as_ptr(), n)?;
+        }
+        Ok(())
+    }
+}

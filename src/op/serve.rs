@@ -1,0 +1,199 @@
+//! What arrives: every kind of message and what it sets in motion. Bytes of peers are checked here.
+
+use super::amo::{self, Amo};
+use super::{am, tag};
+use crate::ctypes::*;
+use crate::engine::datatype::Data;
+use crate::engine::peer::Peer;
+use crate::engine::request::{self, Notify};
+use crate::engine::unexpected::Source;
+use crate::engine::worker::Worker;
+use crate::proto::rndv::{self, Offer};
+use crate::proto::tx::{self, Posted};
+use crate::proto::{failure, flush};
+use crate::sys::log;
+use crate::tl::shm::ring::Message;
+use crate::wire::header::{AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SyncHdr, ValueHdr};
+
+/// A message that no sender of this library writes.
+pub struct Malformed;
+
+/// Fixed headers are at most this long; they are copied before they are looked at, because the
+/// sender could change them meanwhile.
+const MAX_HEAD: usize = 40;
+
+/// Handles one message.
+///
+/// # Errors
+/// [`Malformed`]: the sender is not to be trusted any more.
+///
+/// # Safety
+/// The record of `m` is readable during the call.
+pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), Malformed> {
+    let kind = Kind::from_u8(m.kind).ok_or(Malformed)?;
+    let head_len = kind.header_size();
+    let body_len = m.len.checked_sub(head_len).ok_or(Malformed)?;
+    let mut head = [0u8; MAX_HEAD];
+    // SAFETY: the record has `head_len + body_len` bytes; MAX_HEAD is the longest header.
+    let body = unsafe {
+        std::ptr::copy_nonoverlapping(m.record, head.as_mut_ptr(), head_len.min(MAX_HEAD));
+        m.record.add(head_len)
+    };
+    // SAFETY: `body_len` bytes at `body`, as the functions ask for.
+    unsafe {
+        match kind {
+            Kind::TagEager => tag::on_message(worker, m.imm, Source::Eager, body_len, body, body_len),
+            Kind::TagSync => {
+                let h = SyncHdr::decode(&head).ok_or(Malformed)?;
+                tag::on_message(worker, m.imm, Source::Sync { peer, req: h.req }, body_len, body, body_len);
+            }
+            Kind::TagRts => {
+                let offer = Offer::from(RtsHdr::decode(&head).ok_or(Malformed)?);
+                tag::on_message(worker, m.imm, tag::rts_source(peer, offer), offer.len, body, 0);
+            }
+            Kind::SyncAck => rndv::on_ats(worker, peer, m.imm, UCS_OK),
+            Kind::Ats => rndv::on_ats(worker, peer, m.imm, final_status(m.aux)),
+            Kind::Rtr => rndv::on_rtr(worker, peer, m.imm, RtrHdr::decode(&head).ok_or(Malformed)?.recv),
+            Kind::Data => rndv::on_data(worker, peer, m.imm, DataHdr::decode(&head).ok_or(Malformed)?, body, body_len),
+            Kind::AmEager => {
+                let imm = AmImm::from_u64(m.imm);
+                let data_len = body_len.checked_sub(imm.header_len.into()).ok_or(Malformed)?;
+                am::on_eager(worker, peer, imm, body, data_len);
+            }
+            Kind::AmRts => {
+                let imm = AmImm::from_u64(m.imm);
+                if body_len != usize::from(imm.header_len) {
+                    return Err(Malformed);
+                }
+                am::on_rts(worker, peer, imm, RtsHdr::decode(&head).ok_or(Malformed)?, body);
+            }
+            Kind::PutReq => put(worker, peer, m.imm, body, body_len),
+            Kind::PutAck => answered(peer, m.aux, "put"),
+            Kind::GetReq => get(worker, peer, m.imm, GetHdr::decode(&head).ok_or(Malformed)?),
+            Kind::GetRep => got(worker, peer, m, DataHdr::decode(&head).ok_or(Malformed)?, body, body_len),
+            Kind::AmoReq => atomic(worker, peer, m.imm, AmoHdr::decode(&head).ok_or(Malformed)?)?,
+            Kind::AmoRep => atomic_done(worker, peer, m, ValueHdr::decode(&head).ok_or(Malformed)?.value),
+            Kind::EpClosed => failure::on_ep_closed(worker, peer, EpImm::from_u64(m.imm).sn),
+            Kind::EpInfo | Kind::StreamData => {}
+        }
+    }
+    Ok(())
+}
+
+/// A status byte of a peer's; "in progress" is no end.
+fn final_status(aux: u8) -> ucs_status_t {
+    match ucs_status_t::from_raw(aux as i8) {
+        UCS_INPROGRESS => UCS_ERR_IO_ERROR,
+        status => status,
+    }
+}
+
+fn allowed(worker: &Worker, peer: &Peer, addr: u64, len: u64, what: &str) -> bool {
+    let ok = worker.ctx.regions.contains(addr, len);
+    if !ok {
+        log::error!("worker {:#x} asks to {what} {len} bytes at {addr:#x}, which is not registered", peer.uid);
+    }
+    ok
+}
+
+unsafe fn put(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, len: usize) {
+    let ok = allowed(worker, peer, addr, len as u64, "write");
+    if ok {
+        // SAFETY: registered memory of this process.
+        unsafe { std::ptr::copy_nonoverlapping(bytes, addr as *mut u8, len) };
+    }
+    let status = if ok { UCS_OK } else { UCS_ERR_INVALID_ADDR };
+    tx::control(peer, Kind::PutAck, status as i8 as u8, 0, &[]);
+}
+
+fn answered(peer: &Peer, aux: u8, what: &str) {
+    if final_status(aux) != UCS_OK {
+        log::error!("worker {:#x} refused a {what}: {:?}", peer.uid, final_status(aux));
+    }
+    flush::answered(peer);
+}
+
+/// Sends the memory that a peer wants to read, in parts.
+unsafe fn get(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
+    if !allowed(worker, peer, addr, h.len, "read") {
+        let head = DataHdr { offset: 0 }.encode();
+        return tx::control(peer, Kind::GetRep, UCS_ERR_INVALID_ADDR as i8 as u8, h.req, &head);
+    }
+    // SAFETY: a new request on registered memory of this process.
+    unsafe {
+        let req = request::take(worker, std::ptr::null_mut());
+        let r = &mut *req;
+        tx::set_message(r, Kind::GetRep, UCS_OK as i8 as u8, h.req, &[]);
+        (r.peer, r.stream, r.notify) = (peer, true, Notify::Internal(request::discard));
+        r.data = Data::Contig { ptr: addr as *mut u8, len: h.len as usize };
+        if !matches!(tx::post(req), Posted::Queued) {
+            request::put(req);
+        }
+    }
+}
+
+/// A part of what this worker wanted to read.
+unsafe fn got(worker: &Worker, peer: &Peer, m: &Message, h: DataHdr, bytes: *const u8, len: usize) {
+    let status = final_status(m.aux);
+    let Some(req) = worker.ids.lock().get(m.imm) else { return };
+    // SAFETY: requests in the table live.
+    let r = unsafe { &mut *req };
+    let total = r.info.length;
+    if !std::ptr::eq(r.peer, peer) || r.kind != Kind::GetReq as u8 {
+        return;
+    }
+    if status == UCS_OK {
+        let offset = h.offset as usize;
+        if offset.checked_add(len).is_none_or(|end| end > total) {
+            return;
+        }
+        // SAFETY: inside the user's buffer.
+        if let Err(status) = unsafe { r.data.unpack(offset, bytes, len) } {
+            r.status = status;
+        }
+        r.offset += len as u64;
+        if (r.offset as usize) < total {
+            return;
+        }
+    } else {
+        r.status = status;
+    }
+    if rndv::take_named(worker, peer, m.imm).is_some() {
+        let status = if r.status == UCS_INPROGRESS { UCS_OK } else { r.status };
+        // SAFETY: out of the table: ours.
+        unsafe { request::complete(req, status) };
+        flush::answered(peer);
+    }
+}
+
+unsafe fn atomic(worker: &Worker, peer: &Peer, addr: u64, h: AmoHdr) -> Result<(), Malformed> {
+    if !matches!(h.size, 4 | 8) || h.op > AmoHdr::LAST_OP {
+        return Err(Malformed);
+    }
+    let aligned = addr % u64::from(h.size) == 0;
+    let ok = aligned && allowed(worker, peer, addr, h.size.into(), "change");
+    let amo = Amo { op: h.op, size: h.size, value: h.value, compare: h.compare };
+    // SAFETY: registered memory of this process, aligned.
+    let value = if ok { unsafe { amo::execute(addr as *mut u8, amo) } } else { 0 };
+    let status = if ok { UCS_OK } else { UCS_ERR_INVALID_ADDR };
+    tx::control(peer, Kind::AmoRep, status as i8 as u8, h.req, &ValueHdr { value }.encode());
+    Ok(())
+}
+
+unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &Message, value: u64) {
+    let status = final_status(m.aux);
+    if m.imm != 0 {
+        // SAFETY: requests in the table live; a fetch's data is its reply buffer.
+        let is_amo = worker.ids.lock().get(m.imm).is_some_and(|req| unsafe { (*req).kind } == Kind::AmoReq as u8);
+        if let (true, Some(req)) = (is_amo, rndv::take_named(worker, peer, m.imm)) {
+            // SAFETY: out of the table: ours.
+            unsafe {
+                if let (UCS_OK, Some(reply)) = (status, (*req).data.as_contig()) {
+                    amo::store(reply.cast(), value, (*req).data.len() as u8);
+                }
+                request::complete(req, status);
+            }
+        }
+    }
+    answered(peer, m.aux, "atomic operation");
+}

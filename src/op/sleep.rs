@@ -1,0 +1,40 @@
+//! Going to sleep without missing what comes meanwhile.
+
+use crate::ctypes::*;
+use crate::engine::wake::Wake;
+use crate::engine::worker::Worker;
+use std::sync::atomic::Ordering;
+
+/// Asks the peers to wake this worker. `UCS_ERR_BUSY` if there is something to do first.
+pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
+    if wake.take_signal() {
+        return UCS_ERR_BUSY;
+    }
+    let mut rx = worker.rx.lock();
+    let rx = &mut *rx;
+    let Some(inbox) = rx.inbox.as_ref() else { return UCS_OK };
+    wake.drain();
+    inbox.arm();
+    // Only after arming: a message that was sent before a sender could see it is seen here.
+    let busy = inbox.knocked()
+        || worker.backlog.load(Ordering::Relaxed) != 0
+        || worker.chores.load(Ordering::Acquire)
+        || rx.channels.iter_mut().any(|c| !c.broken && !matches!(c.consumer.peek(), Ok(None)));
+    if busy {
+        inbox.disarm();
+        return UCS_ERR_BUSY;
+    }
+    UCS_OK
+}
+
+/// Sleeps, unless there is something to do.
+pub fn wait(worker: &Worker, wake: &Wake) -> ucs_status_t {
+    match arm(worker, wake) {
+        UCS_OK => {
+            wake.wait();
+            UCS_OK
+        }
+        UCS_ERR_BUSY => UCS_OK,
+        status => status,
+    }
+}

@@ -1,0 +1,232 @@
+//! Tagged messages: sends, receives, probes.
+
+use super::param::{self, Param, status_ptr};
+use crate::ctypes::*;
+use crate::engine::datatype::Data;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::peer::Peer;
+use crate::engine::request::{self, POSTED, Request, Sent, TAG_RECV};
+use crate::engine::unexpected::{Removed, Source, Unexpected};
+use crate::engine::worker::Worker;
+use crate::proto::rndv::{self, Offer};
+use crate::proto::select::{self, Protocol, Wish};
+use crate::proto::tx;
+use crate::wire::header::{Kind, SyncHdr};
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+
+const FEATURE: u64 = UCP_FEATURE_TAG as u64;
+
+/// Sends. `sync`: the end means that the receiver has matched.
+///
+/// # Safety
+/// As `ucp_tag_send_nbx`.
+pub unsafe fn send(ep: *const Endpoint, buffer: *const c_void, count: usize, tag: u64, p: &Param, sync: bool) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint and buffer.
+    unsafe {
+        let (worker, peer) = match param::open_endpoint(ep) {
+            Ok(ok) => ok,
+            Err(status) => return status_ptr(status),
+        };
+        let data = match p.check(worker, FEATURE, "ucp_tag_send").and_then(|()| Data::for_send(buffer, count, p.datatype())) {
+            Ok(data) => data,
+            Err(status) => return status_ptr(status),
+        };
+        let protocol = select::protocol(data.len(), 0, worker.ctx.policy.rndv_thresh, Wish::None);
+        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && (sync || protocol == Protocol::Rendezvous) {
+            data.finish();
+            return status_ptr(UCS_ERR_NO_RESOURCE);
+        }
+        let req = request::take(worker, p.external());
+        let r = &mut *req;
+        (r.data, r.peer, r.ep) = (data, peer, ep);
+        match protocol {
+            Protocol::Eager if sync => {
+                r.id = worker.ids.lock().insert(req);
+                r.sent = Sent::Await;
+                tx::set_message(r, Kind::TagSync, 0, tag, &SyncHdr { req: r.id }.encode());
+            }
+            Protocol::Eager => tx::set_message(r, Kind::TagEager, 0, tag, &[]),
+            Protocol::Rendezvous => rndv::prepare(worker, req, Kind::TagRts, tag),
+        }
+        param::start(req, p)
+    }
+}
+
+/// Receives: takes a message that waits, or posts.
+///
+/// # Safety
+/// As `ucp_tag_recv_nbx`.
+pub unsafe fn recv(worker: &Worker, buffer: *mut c_void, count: usize, tag: u64, mask: u64, p: &Param) -> ucs_status_ptr_t {
+    // SAFETY: the caller's buffer.
+    unsafe {
+        let data = match p.check(worker, FEATURE, "ucp_tag_recv").and_then(|()| Data::for_recv(buffer, count, p.datatype())) {
+            Ok(data) => data,
+            Err(status) => return status_ptr(status),
+        };
+        let mut matcher = worker.matcher.lock();
+        if let Some((tag, message)) = matcher.take_unexpected(tag, mask) {
+            drop(matcher);
+            return deliver(worker, tag, message, data, p);
+        }
+        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) {
+            data.finish();
+            return status_ptr(UCS_ERR_NO_RESOURCE);
+        }
+        let req = request::take(worker, p.external());
+        let r = &mut *req;
+        r.flags.store(r.flags.load(Ordering::Relaxed) | POSTED | TAG_RECV, Ordering::Relaxed);
+        (r.data, r.notify, r.user_data) = (data, p.notify_tag_recv(), p.user_data());
+        r.ticket = Some(matcher.post(tag, mask, req));
+        Request::handle(req)
+    }
+}
+
+/// Receives a message that a probe took out.
+///
+/// # Safety
+/// As `ucp_tag_msg_recv_nbx`; `removed` is consumed.
+pub unsafe fn recv_removed(worker: &Worker, buffer: *mut c_void, count: usize, removed: Box<Removed>, p: &Param) -> ucs_status_ptr_t {
+    // SAFETY: the caller's buffer.
+    unsafe {
+        match p.check(worker, FEATURE, "ucp_tag_msg_recv").and_then(|()| Data::for_recv(buffer, count, p.datatype())) {
+            Ok(data) => deliver(worker, removed.tag, removed.message, data, p),
+            Err(status) => {
+                // The message is still the user's.
+                let _ = Box::into_raw(removed);
+                status_ptr(status)
+            }
+        }
+    }
+}
+
+/// Gives a message that waited to a receive that is being made.
+unsafe fn deliver(worker: &Worker, tag: u64, message: Unexpected, data: Data, p: &Param) -> ucs_status_ptr_t {
+    // SAFETY: a new request of the caller's; peers live as long as the worker.
+    unsafe {
+        let req = request::take(worker, p.external());
+        let r = &mut *req;
+        r.flags.store(r.flags.load(Ordering::Relaxed) | TAG_RECV, Ordering::Relaxed);
+        (r.data, r.notify, r.user_data) = (data, p.notify_tag_recv(), p.user_data());
+        r.info = ucp_tag_recv_info_t { sender_tag: tag, length: message.len };
+        let ended = match message.source {
+            Source::Eager => Some(fill(r, message.bytes.as_ptr(), message.len)),
+            Source::Sync { peer, req: id } => {
+                tx::control(&*peer, Kind::SyncAck, 0, id, &[]);
+                Some(fill(r, message.bytes.as_ptr(), message.len))
+            }
+            Source::Rts { peer, req: id, addr } => rndv::receive(worker, req, &*peer, Offer { req: id, len: message.len, addr }),
+        };
+        let Some(status) = ended else { return Request::handle(req) };
+        if let (UCS_OK, false, Some(info)) = (status, p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL), p.tag_info()) {
+            *info = (*req).info;
+        }
+        param::finish(req, p, status)
+    }
+}
+
+/// Copies a whole message into a receive. The length that the user learns is the message's, even
+/// if he had less room.
+///
+/// # Safety
+/// `len` bytes are readable at `bytes`.
+#[inline(always)]
+pub unsafe fn fill(r: &mut Request, bytes: *const u8, len: usize) -> ucs_status_t {
+    r.info.length = len;
+    let room = r.data.len();
+    // SAFETY: not more than both have.
+    match unsafe { r.data.unpack(0, bytes, len.min(room)) } {
+        Err(status) => status,
+        Ok(()) if len > room => UCS_ERR_MESSAGE_TRUNCATED,
+        Ok(()) => UCS_OK,
+    }
+}
+
+/// A message has come whose payload waits at the sender, or whose sender waits for the match.
+///
+/// # Safety
+/// `len` bytes are readable at `bytes`.
+pub unsafe fn on_message(worker: &Worker, tag: u64, source: Source, len: usize, bytes: *const u8, here: usize) {
+    let mut matcher = worker.matcher.lock();
+    let Some(req) = matcher.arrive(tag) else {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { std::slice::from_raw_parts(bytes, here) }.into();
+        return matcher.push_unexpected(tag, Unexpected { source, len, bytes });
+    };
+    drop(matcher);
+    // SAFETY: out of the matcher: ours. Peers live as long as the worker.
+    unsafe {
+        let r = &mut *req;
+        unpost(r);
+        r.info = ucp_tag_recv_info_t { sender_tag: tag, length: len };
+        let ended = match source {
+            Source::Eager => Some(fill(r, bytes, len)),
+            Source::Sync { peer, req: id } => {
+                tx::control(&*peer, Kind::SyncAck, 0, id, &[]);
+                Some(fill(r, bytes, len))
+            }
+            Source::Rts { peer, req: id, addr } => rndv::receive(worker, req, &*peer, Offer { req: id, len, addr }),
+        };
+        if let Some(status) = ended {
+            request::complete(req, status);
+        }
+    }
+}
+
+/// The receive is matched: it can no longer be cancelled.
+#[inline(always)]
+pub fn unpost(r: &mut Request) {
+    r.ticket = None;
+    // The owner of the handle may be releasing it at the same time: its bits must not be lost.
+    // SAFETY: requests do not outlive their worker.
+    if unsafe { (*r.worker).mt } {
+        r.flags.fetch_and(!POSTED, Ordering::Relaxed);
+    } else {
+        r.flags.store(r.flags.load(Ordering::Relaxed) & !POSTED, Ordering::Relaxed);
+    }
+}
+
+/// Takes a receive back that nothing has matched, and ends it inside of the call.
+///
+/// # Safety
+/// A live request of this worker's.
+pub unsafe fn cancel(worker: &Worker, req: *mut Request) {
+    let mut matcher = worker.matcher.lock();
+    // SAFETY: the caller's request lives. The ticket is read under the lock that guards it.
+    let Some(ticket) = (unsafe { (*req).ticket }) else { return };
+    if matcher.cancel(ticket).is_none() {
+        return;
+    }
+    drop(matcher);
+    // SAFETY: out of the matcher: ours.
+    unsafe {
+        unpost(&mut *req);
+        request::complete(req, UCS_ERR_CANCELED);
+    }
+}
+
+/// Looks for a message that waits, without progress. With `remove` it is the caller's, to be
+/// received by its handle; else the handle only says that there is one.
+///
+/// # Safety
+/// `info` is null or writable.
+pub unsafe fn probe(worker: &Worker, tag: u64, mask: u64, remove: bool, info: *mut ucp_tag_recv_info_t) -> ucp_tag_message_h {
+    let mut matcher = worker.matcher.lock();
+    let Some((sender_tag, message)) = matcher.probe(tag, mask) else { return std::ptr::null_mut() };
+    // SAFETY: the caller's structure.
+    if let Some(info) = unsafe { info.as_mut() } {
+        *info = ucp_tag_recv_info_t { sender_tag, length: message.len };
+    }
+    if !remove {
+        return (&raw const *message).cast_mut().cast();
+    }
+    match matcher.take_unexpected(tag, mask) {
+        Some((tag, message)) => Box::into_raw(Box::new(Removed { tag, message })).cast(),
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// What a peer's RTS means to the matcher.
+pub fn rts_source(peer: &Peer, offer: Offer) -> Source {
+    Source::Rts { peer, req: offer.req, addr: offer.addr }
+}

@@ -1,0 +1,62 @@
+//! The end of a worker: everything that is open is cancelled and said.
+
+use crate::ctypes::*;
+use crate::engine::endpoint::{Endpoint, INTERNAL};
+use crate::engine::request::{self, Request};
+use crate::engine::worker::Worker;
+use crate::proto::failure;
+use crate::sys::log;
+
+/// Destroys a worker.
+///
+/// # Safety
+/// The user calls nothing on it, its endpoints and requests any more.
+pub unsafe fn worker(worker: Box<Worker>) {
+    let w = &*worker;
+    let (mut unflushed, mut open) = (0, 0);
+    for peer in w.all_peers() {
+        // SAFETY: peers live as long as the worker.
+        let peer = unsafe { &*peer };
+        for req in failure::take_requests(w, peer, |_| true) {
+            unflushed += 1;
+            // SAFETY: taken out of every list.
+            unsafe { request::complete(req, UCS_ERR_CANCELED) };
+        }
+        let eps = std::mem::take(&mut peer.eps.lock().all);
+        // SAFETY: listed endpoints live. Their names are the only memory that they own.
+        open += eps.iter().filter(|&&ep| unsafe { retire(&mut *ep) }).count();
+    }
+    let posted = w.matcher.lock().drain_posted();
+    for req in posted {
+        // SAFETY: out of the matcher.
+        unsafe { request::complete(req, UCS_ERR_CANCELED) };
+    }
+    let unexpected = w.matcher.lock().drain_unexpected();
+    for (tag, message) in &unexpected {
+        log::warn!("unexpected tag-receive descriptor {:p} was not matched (tag {tag:#x}, {} bytes)", message, message.len);
+    }
+    if unflushed > 0 {
+        log::warn!("worker {w:p}: {unflushed} pending operations were not flushed");
+    }
+    if open > 0 {
+        log::debug!("worker {w:p}: {open} endpoints were not destroyed");
+    }
+    let pool = w.pool.lock();
+    if pool.in_use() > 0 && !w.params.ignore_leaks {
+        log::warn!("worker {w:p}: {} requests were not released", pool.in_use());
+    }
+    if let Some(cleanup) = w.ctx.request_cleanup {
+        // SAFETY: the user's function gets his area of every element, as `request_init` did.
+        pool.for_each(|element| unsafe { cleanup(Request::handle(element.cast())) });
+    }
+    drop(pool);
+    // Rings before the inbox that they are in; then the peers close theirs to us.
+    w.rx.lock().channels.clear();
+    drop(worker);
+}
+
+/// True for an endpoint of the user's.
+fn retire(ep: &mut Endpoint) -> bool {
+    ep.name = None;
+    !ep.has(INTERNAL)
+}

@@ -1,0 +1,248 @@
+//! The `UCX_*` options: one table of them, and the values that files, the environment and the program give.
+//!
+//! A value is kept as text in the one spelling of its kind; what the library itself reads is also a typed field
+//! (`options.tls`, `options.rndv_thresh`). Options that nobody gave a value cost nothing.
+#![forbid(unsafe_code)]
+
+pub mod choice;
+mod conf;
+mod environment;
+pub mod filter;
+mod kind;
+mod list;
+mod machine;
+mod number;
+mod print;
+mod rows_context;
+mod rows_devices;
+mod rows_ib;
+mod rows_process;
+mod settings;
+mod table;
+mod unused;
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::OnceLock;
+
+pub use choice::{AddressVersion, AtomicMode, FenceMode, HookMode, LogLevel, OnOffAuto, OpFlag, RndvScheme, Ternary};
+pub use conf::set_library_dir;
+pub use environment::used_env_vars;
+pub use filter::{DeviceFilter, TlsFilter};
+pub use number::{Count, Interval, Size};
+pub use print::{PrintFlags, reference};
+pub use settings::{OpFlags, PortRange, RndvThresh, Settings, Value};
+pub use unused::{unused_env_vars, unused_report};
+
+use table::{Distance, Slot, Strictness};
+
+/// The values of all options. Dereferences to the typed fields.
+#[derive(Clone, Debug)]
+pub struct Options {
+    given: Vec<Given>,
+    rejected: Vec<OptionError>,
+    settings: Settings,
+}
+
+/// A value that somebody gave.
+#[derive(Clone, Debug)]
+struct Given {
+    slot: Slot,
+    rank: Rank,
+    /// As it was written; in the spelling of its kind once it is settled.
+    text: String,
+}
+
+/// Who wins when a value is given more than once; the last field counts least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    /// Set by a call: the last call wins over everything.
+    called: bool,
+    /// The full name wins over a prefix that several transports share, wherever each was written.
+    distance: Reverse<Distance>,
+    source: Source,
+}
+
+/// Where a value was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    File,
+    Environment,
+    /// In the environment, behind the prefix that the program asked for.
+    Prefixed,
+    Call,
+}
+
+/// Why a value was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OptionError {
+    /// No option has this name.
+    Unknown(String),
+    /// The option cannot have this value.
+    Invalid {
+        /// The option, without `UCX_`.
+        name: String,
+        /// What was written.
+        value: String,
+        /// What could have been written.
+        expected: String,
+    },
+}
+
+impl fmt::Display for OptionError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OptionError::Unknown(name) => write!(out, "no option is called UCX_{name}"),
+            OptionError::Invalid { name, value, expected } => {
+                write!(out, "Invalid value for {name}: '{value}'. Expected: {expected}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for OptionError {}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { given: Vec::new(), rejected: Vec::new(), settings: default_settings().clone() }
+    }
+}
+
+/// The typed fields of an option set in which nothing is given, parsed once.
+fn default_settings() -> &'static Settings {
+    static DEFAULTS: OnceLock<Settings> = OnceLock::new();
+    DEFAULTS.get_or_init(|| {
+        let text_of = |name: &str| {
+            let found = table::find(name).into_iter().find(|(slot, _)| slot.is_called(name));
+            found.map_or(String::new(), |(slot, _)| slot.default().to_owned())
+        };
+        Settings::build(text_of).expect("the table has a valid default for every typed field: a test checks it")
+    })
+}
+
+impl Deref for Options {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+impl Options {
+    /// Reads the files, then `UCX_*` of the environment, then `PREFIX_UCX_*`; later ones win.
+    pub fn read(env_prefix: Option<&str>) -> Result<Options, OptionError> {
+        let mut options = Options::default();
+        for (name, value) in conf::entries() {
+            options.offer(name, value, Source::File);
+        }
+        environment::for_each(env_prefix, |name, value, source| options.offer(name, value, source));
+        options.settle()?;
+        Ok(options)
+    }
+
+    /// Reads like `read(None)`; wrong values stay at their defaults and are in `rejected`.
+    pub fn read_lenient() -> Options {
+        let mut options = Options::default();
+        for (name, value) in conf::entries() {
+            options.offer(name, value, Source::File);
+        }
+        environment::for_each(None, |name, value, source| options.offer(name, value, source));
+        while let Err(error) = options.settle() {
+            options.rejected.push(error);
+        }
+        options
+    }
+
+    /// Sets an option by its name without `UCX_`; a shared prefix sets it for all that share it.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
+        let found = table::find(name);
+        if found.is_empty() && !table::is_foreign(name) {
+            return Err(OptionError::Unknown(name.to_owned()));
+        }
+        let mut texts = Vec::with_capacity(found.len());
+        for (slot, _) in &found {
+            texts.push(normalise(*slot, name, value)?);
+        }
+        for ((slot, _), text) in found.into_iter().zip(texts) {
+            let rank = Rank { called: true, distance: Reverse(0), source: Source::Call };
+            self.settings.update(&slot.name(), &text);
+            self.insert(Given { slot, rank, text });
+        }
+        Ok(())
+    }
+
+    /// The value of an option by its full name without `UCX_`; by a shared prefix, that of the first that shares it.
+    pub fn get(&self, name: &str) -> Option<String> {
+        let found = table::find(name);
+        let exact = found.iter().find(|(slot, _)| slot.is_called(name));
+        let (slot, _) = exact.or(found.first())?;
+        Some(self.text(*slot).to_owned())
+    }
+
+    /// The value of an option as a type of the caller's choice.
+    pub fn value<T: Value>(&self, name: &str) -> Option<T> {
+        T::from_text(&self.get(name)?)
+    }
+
+    /// Wrong values that were passed over: the caller reports them.
+    pub fn rejected(&self) -> &[OptionError] {
+        &self.rejected
+    }
+
+    fn text(&self, slot: Slot) -> &str {
+        let given = self.given.iter().find(|given| given.slot == slot);
+        given.map_or(slot.default(), |given| &given.text)
+    }
+
+    /// Notes a value, unless a better one is there.
+    fn offer(&mut self, name: &str, text: &str, source: Source) {
+        for (slot, distance) in table::find(name) {
+            let rank = Rank { called: false, distance: Reverse(distance), source };
+            self.insert(Given { slot, rank, text: text.to_owned() });
+        }
+    }
+
+    fn insert(&mut self, new: Given) {
+        match self.given.iter_mut().find(|given| given.slot == new.slot) {
+            Some(given) if given.rank > new.rank => (),
+            Some(given) => *given = new,
+            None => self.given.push(new),
+        }
+    }
+
+    /// Checks what was offered and brings it into the spelling of its kind. Only what won is looked at, as UCX
+    /// does. A wrong value is taken out; it is an error or a report by the strictness of its section.
+    fn settle(&mut self) -> Result<(), OptionError> {
+        let mut at = 0;
+        while let Some(given) = self.given.get_mut(at) {
+            let name = given.slot.name();
+            match normalise(given.slot, &name, &given.text) {
+                Ok(text) => {
+                    self.settings.update(&name, &text);
+                    given.text = text;
+                    at += 1;
+                }
+                Err(error) => {
+                    let strictness = given.slot.section().strictness;
+                    self.given.swap_remove(at);
+                    match strictness {
+                        Strictness::Fail => return Err(error),
+                        Strictness::Report => self.rejected.push(error),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The value in the spelling of the option's kind; `name` is what the user called it.
+fn normalise(slot: Slot, name: &str, text: &str) -> Result<String, OptionError> {
+    let kind = &slot.row().kind;
+    kind.normalise(text).ok_or_else(|| OptionError::Invalid {
+        name: name.to_owned(),
+        value: text.to_owned(),
+        expected: kind.syntax(),
+    })
+}

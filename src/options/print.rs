@@ -1,0 +1,130 @@
+//! The printed forms of the options: for `ucp_config_print`, and the reference docs/OPTIONS.md.
+#![forbid(unsafe_code)]
+
+use std::fmt::{self, Write};
+
+use super::Options;
+use super::environment::UCX;
+use super::table::{Block, SECTIONS, Section, Slot, slots};
+
+/// What to print; the fields are the flags of `ucs_config_print_flags_t`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PrintFlags {
+    /// The values.
+    pub config: bool,
+    /// The title.
+    pub header: bool,
+    /// What each option is about.
+    pub doc: bool,
+    /// Older names too.
+    pub hidden: bool,
+    /// As comments, where they are the defaults.
+    pub comment_default: bool,
+}
+
+/// The section that is printed: the one that `ucp_config_print` of UCX prints.
+const PRINTED: &str = "Context";
+
+impl Options {
+    /// Prints the options of a context.
+    pub fn print(&self, out: &mut dyn Write, title: &str, flags: PrintFlags) -> fmt::Result {
+        self.print_sections(out, title, flags, &|section| section.title == PRINTED)
+    }
+
+    /// Prints the options of all sections.
+    pub fn print_all(&self, out: &mut dyn Write, title: &str, flags: PrintFlags) -> fmt::Result {
+        self.print_sections(out, title, flags, &|_| true)
+    }
+
+    fn print_sections(
+        &self,
+        out: &mut dyn Write,
+        title: &str,
+        flags: PrintFlags,
+        wanted: &dyn Fn(&Section) -> bool,
+    ) -> fmt::Result {
+        if flags.header {
+            writeln!(out, "#\n# {title}\n#\n")?;
+        }
+        if !flags.config {
+            return Ok(());
+        }
+        for slot in slots().filter(|slot| wanted(slot.section())) {
+            self.print_slot(out, slot, flags)?;
+        }
+        writeln!(out)
+    }
+
+    fn print_slot(&self, out: &mut dyn Write, slot: Slot, flags: PrintFlags) -> fmt::Result {
+        let row = slot.row();
+        if row.kind == super::kind::Kind::Retired {
+            return Ok(());
+        }
+        let text = self.text(slot);
+        let comment = if flags.comment_default && text == slot.default() { "# " } else { "" };
+        let prefix = slot.section().prefix;
+        if flags.doc {
+            writeln!(out, "#\n# {}\n#\n# syntax:    {}", row.doc, row.kind.syntax())?;
+            let shared: Vec<String> =
+                slot.block().aliases.iter().map(|alias| format!("{UCX}{alias}{}", row.name)).collect();
+            if !shared.is_empty() {
+                writeln!(out, "# inherits:  {}", shared.join(", "))?;
+            }
+            writeln!(out, "#")?;
+        }
+        for name in std::iter::once(row.name).chain(row.formerly.filter(|_| flags.hidden)) {
+            writeln!(out, "{comment}{UCX}{prefix}{name}={text}")?;
+        }
+        if flags.doc { writeln!(out) } else { Ok(()) }
+    }
+}
+
+/// docs/OPTIONS.md: every option, shared rows once.
+pub fn reference() -> String {
+    let mut out = String::from(
+        "# The UCX_* options\n\n\
+         This page is generated from the table in src/options; `RUCP_BLESS=1 cargo test --test options` writes it again.\n\n\
+         Options are read from `ucx.conf`, then from the environment (`UCX_NAME`), then from the environment with \
+         the prefix that the program asked for (`PREFIX_UCX_NAME`); later ones win, and `ucp_config_modify` wins \
+         over all. The full name of an option wins over a shared prefix. Which of the options have an effect is \
+         said in docs/ARCHITECTURE.md; the others are accepted in silence.\n",
+    );
+    for section in SECTIONS {
+        write_section(&mut out, section).expect("writing to a String does not fail");
+    }
+    out
+}
+
+fn write_section(out: &mut String, section: &Section) -> fmt::Result {
+    writeln!(out, "\n## {}\n\nNames begin with `{UCX}{}`.\n", section.title, section.prefix)?;
+    writeln!(out, "| name | default | values | what it does |\n|---|---|---|---|")?;
+    for block in section.blocks {
+        for row in block.rows {
+            let formerly = row.formerly.map_or(String::new(), |name| format!(" (formerly `{name}`)"));
+            writeln!(
+                out,
+                "| `{}`{formerly}{} | `{}` | {} | {} |",
+                row.name,
+                shared_note(block),
+                cell(section.default_of(row)),
+                cell(&row.kind.syntax()),
+                cell(row.doc)
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Under which prefixes the rows of a block can be set too.
+fn shared_note(block: &Block) -> String {
+    if block.aliases.is_empty() {
+        return String::new();
+    }
+    let prefixes: Vec<String> = block.aliases.iter().map(|alias| format!("`{UCX}{alias}`")).collect();
+    format!(" (or {})", prefixes.join(", "))
+}
+
+/// Text that cannot end a table cell.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}

@@ -1,0 +1,204 @@
+//! The options that the library itself reads, as typed fields: which row each comes from, and as what type.
+#![forbid(unsafe_code)]
+
+use super::choice::{AddressVersion, AtomicMode, FenceMode, HookMode, LogLevel, OnOffAuto, OpFlag, RndvScheme, Ternary};
+use super::filter::{DeviceFilter, TlsFilter};
+use super::number::{self, Count, Interval, Size};
+
+/// A type that an option can be read as. The text is in the spelling of the option's kind.
+pub trait Value: Sized {
+    /// The value, or `None` when the text is not one.
+    fn from_text(text: &str) -> Option<Self>;
+}
+
+/// Writes `Settings`, its defaults and its update from one list of fields.
+macro_rules! settings {
+    ($($field:ident: $type:ty = $name:literal,)+) => {
+        /// The values of the options that the library reads.
+        #[derive(Clone, Debug)]
+        pub struct Settings {
+            $(#[doc = concat!("`UCX_", $name, "`.")] pub $field: $type,)+
+        }
+
+        impl Settings {
+            /// The names of the options behind the fields.
+            pub const NAMES: &'static [&'static str] = &[$($name),+];
+
+            /// Builds every field from the text that `text_of` has for its option.
+            pub(super) fn build(text_of: impl Fn(&str) -> String) -> Option<Settings> {
+                Some(Settings { $($field: <$type>::from_text(&text_of($name))?,)+ })
+            }
+
+            /// Takes over a new value of the option `name`; the other options have no field.
+            pub(super) fn update(&mut self, name: &str, text: &str) {
+                match name {
+                    // A text that normalised has a value: a test checks that kinds and types agree.
+                    $($name => if let Some(value) = <$type>::from_text(text) { self.$field = value },)+
+                    _ => (),
+                }
+            }
+        }
+    };
+}
+
+settings! {
+    log_level: LogLevel = "LOG_LEVEL",
+    log_file: String = "LOG_FILE",
+    log_file_size: Size = "LOG_FILE_SIZE",
+    log_file_rotate: u32 = "LOG_FILE_ROTATE",
+    warn_unused_env_vars: bool = "WARN_UNUSED_ENV_VARS",
+    warn_invalid_config: bool = "WARN_INVALID_CONFIG",
+    memtype_cache: Ternary = "MEMTYPE_CACHE",
+    mem_events: bool = "MEM_EVENTS",
+    mem_mmap_hook_mode: HookMode = "MEM_MMAP_HOOK_MODE",
+
+    tls: TlsFilter = "TLS",
+    net_devices: DeviceFilter = "NET_DEVICES",
+    shm_devices: DeviceFilter = "SHM_DEVICES",
+    self_devices: DeviceFilter = "SELF_DEVICES",
+    single_net_device: bool = "SINGLE_NET_DEVICE",
+    sockaddr_tls_priority: Vec<String> = "SOCKADDR_TLS_PRIORITY",
+    cm_use_all_devices: bool = "CM_USE_ALL_DEVICES",
+    num_eps: Count = "NUM_EPS",
+    num_ppn: Count = "NUM_PPN",
+
+    seg_size: Size = "SEG_SIZE",
+    bcopy_thresh: Size = "BCOPY_THRESH",
+    zcopy_thresh: Size = "ZCOPY_THRESH",
+    rndv_thresh: RndvThresh = "RNDV_THRESH",
+    rndv_thresh_fallback: Size = "RNDV_THRESH_FALLBACK",
+    rndv_send_nbr_thresh: Size = "RNDV_SEND_NBR_THRESH",
+    rndv_scheme: RndvScheme = "RNDV_SCHEME",
+    max_eager_rails: u32 = "MAX_EAGER_RAILS",
+    max_rndv_rails: u32 = "MAX_RNDV_RAILS",
+    max_rma_rails: u32 = "MAX_RMA_RAILS",
+    extra_op_attr_flags: OpFlags = "EXTRA_OP_ATTR_FLAGS",
+    proto_info: String = "PROTO_INFO",
+
+    rcache_enable: Ternary = "RCACHE_ENABLE",
+    rcache_max_regions: Count = "RCACHE_MAX_REGIONS",
+    rcache_max_size: Size = "RCACHE_MAX_SIZE",
+    rcache_max_unreleased: Size = "RCACHE_MAX_UNRELEASED",
+    rcache_purge_on_fork: bool = "RCACHE_PURGE_ON_FORK",
+
+    adaptive_progress: bool = "ADAPTIVE_PROGRESS",
+    use_mt_mutex: bool = "USE_MT_MUTEX",
+    atomic_mode: AtomicMode = "ATOMIC_MODE",
+    fence_mode: FenceMode = "FENCE_MODE",
+    flush_worker_eps: bool = "FLUSH_WORKER_EPS",
+    keepalive_interval: Interval = "KEEPALIVE_INTERVAL",
+    keepalive_num_eps: u32 = "KEEPALIVE_NUM_EPS",
+    listener_backlog: Count = "LISTENER_BACKLOG",
+    resolve_remote_ep_id: OnOffAuto = "RESOLVE_REMOTE_EP_ID",
+    address_debug_info: bool = "ADDRESS_DEBUG_INFO",
+    address_version: AddressVersion = "ADDRESS_VERSION",
+    max_worker_address_name: u32 = "MAX_WORKER_ADDRESS_NAME",
+
+    posix_dir: String = "POSIX_DIR",
+    posix_use_proc_link: bool = "POSIX_USE_PROC_LINK",
+    posix_hugetlb_mode: Ternary = "POSIX_HUGETLB_MODE",
+    posix_seg_size: Size = "POSIX_SEG_SIZE",
+    posix_fifo_size: u32 = "POSIX_FIFO_SIZE",
+    posix_fifo_elem_size: u32 = "POSIX_FIFO_ELEM_SIZE",
+    posix_error_handling: bool = "POSIX_ERROR_HANDLING",
+
+    tcp_af_prio: Vec<String> = "TCP_AF_PRIO",
+    tcp_bridge_enable: bool = "TCP_BRIDGE_ENABLE",
+    tcp_prefer_default: bool = "TCP_PREFER_DEFAULT",
+    tcp_nodelay: bool = "TCP_NODELAY",
+    tcp_sndbuf: Size = "TCP_SNDBUF",
+    tcp_rcvbuf: Size = "TCP_RCVBUF",
+    tcp_syn_cnt: Count = "TCP_SYN_CNT",
+    tcp_user_timeout: Interval = "TCP_USER_TIMEOUT",
+    tcp_keepidle: Interval = "TCP_KEEPIDLE",
+    tcp_keepcnt: Count = "TCP_KEEPCNT",
+    tcp_keepintvl: Interval = "TCP_KEEPINTVL",
+    tcp_port_range: PortRange = "TCP_PORT_RANGE",
+    tcp_max_conn_retries: u32 = "TCP_MAX_CONN_RETRIES",
+    tcp_cm_reuseaddr: bool = "TCP_CM_REUSEADDR",
+}
+
+/// From which size on messages go by rendezvous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RndvThresh {
+    /// To a process on the same node.
+    pub intra: Size,
+    /// To a process on another node.
+    pub inter: Size,
+}
+
+/// A set of flags for every operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct OpFlags(u8);
+
+impl OpFlags {
+    /// Whether the set holds `flag`.
+    pub fn contains(self, flag: OpFlag) -> bool {
+        self.0 & (1 << flag as u8) != 0
+    }
+}
+
+/// The ports that a listener without a port of its own tries; 0 to 0 lets the system choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    /// The first.
+    pub first: u16,
+    /// The last.
+    pub last: u16,
+}
+
+macro_rules! value {
+    ($($type:ty: $text:ident => $parse:expr;)+) => {
+        $(impl Value for $type {
+            fn from_text($text: &str) -> Option<Self> { $parse }
+        })+
+    };
+}
+
+value! {
+    String: text => Some(text.to_owned());
+    Vec<String>: text => Some(text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect());
+    bool: text => match text { "y" => Some(true), "n" => Some(false), _ => None };
+    u32: text => number::uint(text);
+    u64: text => number::ulong(text);
+    f64: text => number::float(text);
+    Size: text => number::size(text);
+    Count: text => number::count(text);
+    Interval: text => number::interval(text);
+    LogLevel: text => LogLevel::from_name(text);
+    RndvScheme: text => RndvScheme::from_name(text);
+    AtomicMode: text => AtomicMode::from_name(text);
+    FenceMode: text => FenceMode::from_name(text);
+    AddressVersion: text => AddressVersion::from_name(text);
+    HookMode: text => HookMode::from_name(text);
+    Ternary: text => Ternary::from_name(text);
+    OnOffAuto: text => OnOffAuto::from_name(text);
+    TlsFilter: text => Some(TlsFilter::parse(text));
+    DeviceFilter: text => Some(DeviceFilter::parse(text));
+}
+
+impl Value for RndvThresh {
+    fn from_text(text: &str) -> Option<Self> {
+        let (intra, inter) = text.split_once(',')?;
+        Some(RndvThresh {
+            intra: number::size(intra.strip_prefix("intra:")?)?,
+            inter: number::size(inter.strip_prefix("inter:")?)?,
+        })
+    }
+}
+
+impl Value for OpFlags {
+    fn from_text(text: &str) -> Option<Self> {
+        let words = text.split(',').filter(|word| !word.is_empty());
+        words.map(OpFlag::from_name).try_fold(OpFlags(0), |set, flag| Some(OpFlags(set.0 | 1 << flag? as u8)))
+    }
+}
+
+impl Value for PortRange {
+    fn from_text(text: &str) -> Option<Self> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        // A port beyond 65535 is none: such a range ends at the last port.
+        let port = |text: &str| number::ulong(text).map(|n| u16::try_from(n).unwrap_or(u16::MAX));
+        Some(PortRange { first: port(first)?, last: port(last)? })
+    }
+}

@@ -1,0 +1,206 @@
+//! The one table of `UCX_*` options: sections of rows, and which names reach which row.
+//!
+//! Everything else derives from it: what `ucp_config_read` accepts, what `ucp_config_print` prints and what
+//! docs/OPTIONS.md says. Options that several transports share are written once, in a block; a section puts
+//! blocks behind the prefix of its transport. Names, types and defaults are those of UCX 1.22; what only 1.13.1
+//! or 1.23 has is here too, so that no name that some UCX knows is called unknown.
+#![forbid(unsafe_code)]
+
+use super::kind::Kind;
+use super::{rows_context, rows_devices, rows_ib, rows_process};
+
+/// One option, or one of several that differ in their prefix only.
+#[derive(Debug)]
+pub struct Row {
+    /// Its name behind `UCX_` and the prefix of the section.
+    pub name: &'static str,
+    /// What values it takes.
+    pub kind: Kind,
+    /// Its value when nobody gives one, in the spelling of its kind.
+    pub default: &'static str,
+    /// What it does, in one line.
+    pub doc: &'static str,
+    /// An older name.
+    pub formerly: Option<&'static str>,
+}
+
+/// A row without an older name.
+pub const fn row(name: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Row {
+    Row { name, kind, default, doc, formerly: None }
+}
+
+impl Row {
+    /// The same row, reached by an older name too.
+    pub const fn formerly(mut self, name: &'static str) -> Row {
+        self.formerly = Some(name);
+        self
+    }
+}
+
+/// Rows that a section has, and the shorter prefixes under which they can be set for several sections at once.
+#[derive(Debug)]
+pub struct Block {
+    /// The rows.
+    pub rows: &'static [Row],
+    /// The shared prefixes, nearest first: the nearest one that is given wins.
+    pub aliases: &'static [&'static str],
+}
+
+/// What a wrong value in the environment does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strictness {
+    /// Reading fails, as `ucp_config_read` of UCX does.
+    Fail,
+    /// It is reported and the default stays: UCX looks at it late or, without the hardware, never.
+    Report,
+}
+
+/// The options of one part of the library.
+#[derive(Debug)]
+pub struct Section {
+    /// What it is about.
+    pub title: &'static str,
+    /// What stands between `UCX_` and the names of its rows.
+    pub prefix: &'static str,
+    /// Its rows.
+    pub blocks: &'static [Block],
+    /// Defaults that differ from those of a shared block.
+    pub defaults: &'static [(&'static str, &'static str)],
+    /// What a wrong value does.
+    pub strictness: Strictness,
+}
+
+impl Section {
+    /// The default of a row in this section.
+    pub fn default_of(&self, row: &Row) -> &'static str {
+        let own = self.defaults.iter().find(|(name, _)| *name == row.name);
+        own.map_or(row.default, |(_, value)| value)
+    }
+}
+
+/// Every option, in the order in which it is printed.
+pub static SECTIONS: &[&Section] = &[
+    &rows_process::PROCESS,
+    &rows_process::PROCESS_START,
+    &rows_process::HOOKS,
+    &rows_context::CONTEXT,
+    &rows_devices::SELF,
+    &rows_devices::TCP,
+    &rows_devices::TCP_CM,
+    &rows_devices::RDMA_CM,
+    &rows_devices::SYSV,
+    &rows_devices::POSIX,
+    &rows_devices::XPMEM,
+    &rows_devices::CMA,
+    &rows_devices::KNEM,
+    &rows_devices::CUDA_COPY,
+    &rows_devices::CUDA_IPC,
+    &rows_devices::GDP,
+    &rows_ib::IB,
+    &rows_ib::IB_RCACHE,
+    &rows_ib::GGA,
+    &rows_ib::RC_VERBS,
+    &rows_ib::RC_MLX5,
+    &rows_ib::RC_GDA,
+    &rows_ib::GGA_MLX5,
+    &rows_ib::DC_MLX5,
+    &rows_ib::UD_VERBS,
+    &rows_ib::UD_MLX5,
+    &rows_ib::SRD,
+];
+
+/// Families whose options are accepted unseen: rucp has no such transport and never will look at them.
+const FOREIGN: &[&str] = &["GDR_COPY_", "ROCM_", "ZE_", "GAUDI_", "UGNI_"];
+
+/// Whether a name belongs to a family that is accepted unseen.
+pub fn is_foreign(name: &str) -> bool {
+    FOREIGN.iter().any(|family| name.starts_with(family))
+}
+
+/// One option of one section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    section: u8,
+    block: u8,
+    row: u8,
+}
+
+impl Slot {
+    /// The section it is in.
+    pub fn section(self) -> &'static Section {
+        SECTIONS[usize::from(self.section)]
+    }
+
+    /// The block of that section.
+    pub fn block(self) -> &'static Block {
+        &self.section().blocks[usize::from(self.block)]
+    }
+
+    /// The row of that block.
+    pub fn row(self) -> &'static Row {
+        &self.block().rows[usize::from(self.row)]
+    }
+
+    /// The full name without `UCX_`.
+    pub fn name(self) -> String {
+        format!("{}{}", self.section().prefix, self.row().name)
+    }
+
+    /// Whether `name` is the full name, not an alias.
+    pub fn is_called(self, name: &str) -> bool {
+        name.strip_prefix(self.section().prefix) == Some(self.row().name)
+    }
+
+    /// The value when nobody gives one.
+    pub fn default(self) -> &'static str {
+        self.section().default_of(self.row())
+    }
+}
+
+/// Every slot, in the order of the table.
+pub fn slots() -> impl Iterator<Item = Slot> {
+    // The casts hold: a test pins that no level has more than 255 elements.
+    SECTIONS.iter().enumerate().flat_map(|(section, content)| {
+        content.blocks.iter().enumerate().flat_map(move |(block, content)| {
+            (0..content.rows.len()).map(move |row| Slot {
+                section: section as u8,
+                block: block as u8,
+                row: row as u8,
+            })
+        })
+    })
+}
+
+/// How far a name is from the full name of the slot that it reaches: 0 is the full name itself.
+pub type Distance = u8;
+
+/// The slots that a name without `UCX_` reaches: one by its full name, several by a shared prefix.
+pub fn find(name: &str) -> Vec<(Slot, Distance)> {
+    let mut found = Vec::new();
+    for (section, content) in SECTIONS.iter().enumerate() {
+        for (block, inner) in content.blocks.iter().enumerate() {
+            let prefixes = std::iter::once(&content.prefix).chain(inner.aliases);
+            for (distance, prefix) in prefixes.enumerate() {
+                let Some(rest) = name.strip_prefix(*prefix) else {
+                    continue;
+                };
+                if let Some((row, older)) = find_row(inner.rows, rest) {
+                    let slot = Slot { section: section as u8, block: block as u8, row: row as u8 };
+                    found.push((slot, 2 * distance as Distance + Distance::from(older)));
+                    break;
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The row with this name, and whether it is its older name.
+fn find_row(rows: &[Row], name: &str) -> Option<(usize, bool)> {
+    rows.iter().enumerate().find_map(|(at, row)| {
+        if row.name == name {
+            return Some((at, false));
+        }
+        (row.formerly == Some(name)).then_some((at, true))
+    })
+}

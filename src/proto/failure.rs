@@ -1,0 +1,136 @@
+//! Peers that die or go: how they are noticed, and what becomes of everything that involves them.
+
+use super::tx;
+use crate::ctypes::*;
+use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, INTERNAL};
+use crate::engine::peer::Peer;
+use crate::engine::request::{self, Request};
+use crate::engine::unexpected::Source;
+use crate::engine::worker::{Rx, Worker};
+use crate::sys::{log, segment};
+use std::sync::atomic::Ordering;
+
+/// Milliseconds between two looks at the peers of a worker that is progressing.
+pub const CHECK_INTERVAL_MS: u64 = 200;
+/// Peers looked at in one round: a look costs 1 to 2 us.
+const CHECKS_PER_ROUND: usize = 128;
+
+/// Peers whose processes or workers are gone, though nobody has said so yet. `round` rotates
+/// through them where there are many.
+pub fn dead_peers(worker: &Worker, rx: &Rx, round: u64) -> Vec<*const Peer> {
+    let mut known: Vec<*const Peer> = rx.channels.iter().map(|c| c.peer).collect();
+    // SAFETY: peers live as long as the worker.
+    known.extend(worker.all_peers().into_iter().filter(|&p| unsafe { (*p).tx.lock().outbox.is_some() }));
+    known.sort_unstable();
+    known.dedup();
+    let skip = if known.len() > CHECKS_PER_ROUND { round as usize * CHECKS_PER_ROUND % known.len() } else { 0 };
+    known.rotate_left(skip);
+    known.truncate(CHECKS_PER_ROUND);
+    // SAFETY: as above.
+    known.retain(|&p| unsafe { &*p }.status() == UCS_OK && is_dead(worker, unsafe { &*p }));
+    known
+}
+
+/// Whether a peer's worker or process is gone. A file system look-up.
+pub fn is_dead(worker: &Worker, peer: &Peer) -> bool {
+    peer.uid != worker.uid && peer.inbox.is_some_and(|l| !segment::is_alive(l.id))
+}
+
+/// Ends everything that involves peers that were lost. Runs in progress.
+#[cold]
+pub fn reap(worker: &Worker) {
+    let lost = std::mem::take(&mut *worker.lost.lock());
+    for peer in lost {
+        // SAFETY: peers live as long as the worker.
+        let peer = unsafe { &*peer };
+        log::debug!("peer {:#x} is lost: {:?}", peer.uid, peer.status());
+        worker.matcher.lock().retain_unexpected(|u| !matches!(u.source, Source::Rts { peer: p, .. } if std::ptr::eq(p, peer)));
+        for req in take_requests(worker, peer, |_| true) {
+            // SAFETY: taken out of every list.
+            unsafe { request::complete(req, peer.status()) };
+        }
+        let eps = peer.eps.lock().all.clone();
+        for ep in eps {
+            // SAFETY: listed endpoints live.
+            fail_endpoint(worker, unsafe { &mut *ep }, peer.status());
+        }
+    }
+}
+
+/// Takes all requests of a peer that `wanted` selects out of the lists that they are in.
+pub fn take_requests(worker: &Worker, peer: &Peer, wanted: impl Fn(&Request) -> bool) -> Vec<*mut Request> {
+    // SAFETY: requests in lists live.
+    let wanted = |req: *mut Request| unsafe { std::ptr::eq((*req).peer, peer) && wanted(&*req) };
+    let mut taken = Vec::new();
+    let mut tx = peer.tx.lock();
+    let before = tx.pending.len();
+    tx.pending.retain(|&r| !wanted(r) || { taken.push(r); false });
+    worker.backlog.fetch_sub(before - tx.pending.len(), Ordering::Relaxed);
+    tx.flushes.retain(|&(_, r)| !wanted(r) || { taken.push(r); false });
+    drop(tx);
+    worker.pulls.lock().retain(|&r| !wanted(r) || { taken.push(r); false });
+    let mut ids = worker.ids.lock();
+    let named: Vec<_> = ids.iter().filter(|&(_, r)| wanted(r)).collect();
+    for (id, req) in named {
+        ids.remove(id);
+        if !taken.contains(&req) {
+            taken.push(req);
+        }
+    }
+    taken
+}
+
+/// The way of an endpoint is gone: its handler is called from progress, once.
+pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
+    if ep.has(CLOSED | INTERNAL) || !ep.set(FAILED) {
+        return;
+    }
+    if ep.handles_errors() && ep.err_cb.is_some() {
+        worker.failures.lock().push((ep, status));
+        // Release: pairs with the Acquire swap in `fast::chores`.
+        worker.chores.store(true, Ordering::Release);
+    } else if ep.handles_errors() {
+        log::error!("endpoint {:p} failed and has no error handler: {:?}", ep, status);
+    } else {
+        log::diag!("endpoint {:p}: the peer is gone: {:?}", ep, status);
+    }
+}
+
+/// Calls the error handlers that are due.
+#[cold]
+pub fn call_handlers(worker: &Worker) -> u32 {
+    let mut count = 0;
+    loop {
+        let Some((ep, status)) = worker.failures.lock().pop() else { return count };
+        // SAFETY: endpoints stay allocated as long as the worker; a closed one is skipped.
+        unsafe {
+            if let (false, Some(cb)) = ((*ep).has(CLOSED), (*ep).err_cb) {
+                cb((*ep).err_arg, ep.cast(), status);
+                count += 1;
+            }
+        }
+    }
+}
+
+/// The peer has closed its end of an endpoint.
+pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32) {
+    let Some(ep) = peer.ep_by_sn(sn) else { return };
+    // SAFETY: listed endpoints live.
+    let handles = unsafe { (*ep).handles_errors() };
+    if !handles {
+        return;
+    }
+    for req in take_requests(worker, peer, |r| std::ptr::eq(r.ep, ep)) {
+        // SAFETY: taken out of every list.
+        unsafe { request::complete(req, UCS_ERR_CONNECTION_RESET) };
+    }
+    // SAFETY: as above.
+    fail_endpoint(worker, unsafe { &mut *ep }, UCS_ERR_CONNECTION_RESET);
+}
+
+/// A peer's ring holds what no sender writes: nothing of it is believed any more.
+#[cold]
+pub fn distrust(peer: &Peer, what: &str) {
+    log::error!("worker {:#x} (pid {}) sent {what}: closing the way to it", peer.uid, peer.inbox.map_or(0, |l| l.id.pid));
+    tx::lose(peer, UCS_ERR_CONNECTION_RESET);
+}

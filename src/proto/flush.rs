@@ -1,0 +1,117 @@
+//! Flush: everything before it has left this process, and remote accesses have been answered.
+
+use super::tx;
+use crate::ctypes::*;
+use crate::engine::peer::Peer;
+use crate::engine::request::{self, Notify, Request, Sent};
+use crate::engine::worker::Worker;
+use std::sync::atomic::Ordering;
+
+/// Whether a flush of this peer would end at once.
+pub fn is_clean(peer: &Peer) -> bool {
+    peer.rma_idle() && peer.tx.lock().pending.is_empty()
+}
+
+/// Starts a flush of one peer. True if it has ended already; the request is then the caller's.
+///
+/// # Safety
+/// The request is new and its `peer` is set.
+pub unsafe fn start(req: *mut Request) -> bool {
+    // SAFETY: the caller's request; peers live as long as the worker.
+    let peer = unsafe {
+        (*req).sent = Sent::Flush;
+        &*(*req).peer
+    };
+    let mut tx = peer.tx.lock();
+    if peer.status() != UCS_OK {
+        return true;
+    }
+    if !tx.pending.is_empty() {
+        tx::enqueue(peer, &mut tx, req);
+        return false;
+    }
+    if peer.rma_idle() {
+        return true;
+    }
+    let target = peer.rma_sent.load(Ordering::Relaxed);
+    tx.flushes.push((target, req));
+    false
+}
+
+/// A flush has come to the head of the queue: what is left are answers.
+///
+/// # Safety
+/// The request is in no queue.
+pub unsafe fn marker_sent(req: *mut Request) {
+    // SAFETY: the caller's request; peers live as long as the worker.
+    let peer = unsafe { &*(*req).peer };
+    let mut tx = peer.tx.lock();
+    if peer.rma_idle() {
+        drop(tx);
+        // SAFETY: in no queue.
+        return unsafe { request::complete(req, UCS_OK) };
+    }
+    let target = peer.rma_sent.load(Ordering::Relaxed);
+    tx.flushes.push((target, req));
+}
+
+/// The peer has answered one part of a remote access.
+pub fn answered(peer: &Peer) {
+    // Release: pairs with the Acquire load in `Peer::rma_idle`.
+    let done = peer.rma_done.fetch_add(1, Ordering::Release) + 1;
+    loop {
+        let mut tx = peer.tx.lock();
+        let Some(i) = tx.flushes.iter().position(|&(target, _)| target <= done) else { return };
+        let (_, req) = tx.flushes.remove(i);
+        drop(tx);
+        // SAFETY: taken out of its only list.
+        unsafe { request::complete(req, UCS_OK) };
+    }
+}
+
+/// Starts a flush of all peers: children of `parent`, one per peer that is not clean. True if
+/// there was none; the request is then the caller's.
+///
+/// # Safety
+/// The request is new.
+pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> bool {
+    // SAFETY: peers live as long as the worker.
+    let dirty: Vec<_> = worker.all_peers().into_iter().filter(|&p| unsafe { &*p }.status() == UCS_OK && !is_clean(unsafe { &*p })).collect();
+    // The parent counts as a child until all are started, so that none can end it early.
+    // SAFETY: the caller's request.
+    unsafe { (*parent).remote = dirty.len() as u64 + 1 };
+    for peer in dirty {
+        // SAFETY: a new request of our own.
+        unsafe {
+            let child = request::take(worker, std::ptr::null_mut());
+            (*child).peer = peer;
+            (*child).remote = parent as u64;
+            (*child).notify = Notify::Internal(child_done);
+            if start(child) {
+                child_done(child, UCS_OK);
+            }
+        }
+    }
+    // SAFETY: as in `child_done`; the caller's request lives.
+    unsafe { count_down(parent) == 0 }
+}
+
+unsafe fn child_done(child: *mut Request, _status: ucs_status_t) {
+    // SAFETY: a child's parent lives until its last child ends; the child is ours.
+    unsafe {
+        let parent = (*child).remote as *mut Request;
+        request::put(child);
+        if count_down(parent) == 0 {
+            request::complete(parent, UCS_OK);
+        }
+    }
+}
+
+/// Children end in progress, which is one thread at a time, and in `start_all`, which can overlap
+/// with it: hence atomic.
+unsafe fn count_down(parent: *mut Request) -> u64 {
+    // SAFETY: the parent lives; the field is used as an atomic from `start_all` on.
+    let left = unsafe { std::sync::atomic::AtomicU64::from_ptr(&raw mut (*parent).remote) };
+    // AcqRel: the last one sees what all others did.
+    left.fetch_sub(1, Ordering::AcqRel) - 1
+}

@@ -1,0 +1,8 @@
+//! How a message travels: choice of the protocol, the way out, rendezvous, wireup, failure.
+
+pub mod failure;
+pub mod flush;
+pub mod rndv;
+pub mod select;
+pub mod tx;
+pub mod wireup;

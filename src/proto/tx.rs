@@ -1,0 +1,278 @@
+//! The way out: requests become messages in a peer's ring, or wait for room there.
+
+use super::select::FRAGMENT;
+use crate::ctypes::*;
+use crate::engine::datatype::Data;
+use crate::engine::peer::{Peer, Tx};
+use crate::engine::request::{self, Notify, Request, Sent};
+use crate::engine::worker::Worker;
+use crate::sys::log;
+use crate::tl::shm::outbox::Outbox;
+use crate::wire::header::{DataHdr, Kind};
+use std::io::ErrorKind;
+use std::sync::atomic::Ordering;
+
+/// What became of a posted request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Posted {
+    /// Every message of it is in the ring. The request is the caller's, unless its `sent` says
+    /// that the peer answers.
+    Done,
+    /// It waits in the peer's queue.
+    Queued,
+    /// The peer cannot be reached. The request is the caller's.
+    Failed(ucs_status_t),
+}
+
+/// Sends a request's messages, behind those that wait already.
+///
+/// # Safety
+/// The request is complete in all fields and in no queue.
+pub unsafe fn post(req: *mut Request) -> Posted {
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*(*req).peer };
+    let mut tx = peer.tx.lock();
+    if peer.status() != UCS_OK {
+        return Posted::Failed(peer.status());
+    }
+    if tx.pending.is_empty() {
+        // SAFETY: the request is ours.
+        match unsafe { advance(peer, &mut tx, req) } {
+            Ok(true) => return Posted::Done,
+            Ok(false) => {}
+            Err(status) => {
+                drop(tx);
+                lose(peer, status);
+                return Posted::Failed(status);
+            }
+        }
+    }
+    enqueue(peer, &mut tx, req);
+    Posted::Queued
+}
+
+/// Puts a request at the end of a peer's queue.
+pub fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
+    tx.pending.push_back(req);
+    // SAFETY: peers do not outlive their worker.
+    let worker = unsafe { &*peer.worker };
+    worker.backlog.fetch_add(1, Ordering::Relaxed);
+    if !tx.listed {
+        tx.listed = true;
+        worker.busy.lock().push(peer);
+    }
+}
+
+/// Takes a request back that was queued last, if it has not begun. True if it was there.
+///
+/// # Safety
+/// `req` was queued on `peer`.
+pub unsafe fn unqueue(peer: &Peer, req: *mut Request) -> bool {
+    let mut tx = peer.tx.lock();
+    // SAFETY: a queued request lives.
+    let found = tx.pending.iter().rposition(|&r| r == req && unsafe { (*r).offset } == 0);
+    if let Some(i) = found {
+        tx.pending.remove(i);
+        // SAFETY: as in `enqueue`.
+        unsafe { &*peer.worker }.backlog.fetch_sub(1, Ordering::Relaxed);
+    }
+    found.is_some()
+}
+
+/// Sends a message of the library's own: `kind`, `aux` and `imm` as `wire::header` says, `head`
+/// its fixed header. If there is no room a request is made for it.
+pub fn control(peer: &Peer, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
+    // SAFETY: peers do not outlive their worker; the request is filled in before it is posted.
+    unsafe {
+        let req = request::take(&*peer.worker, std::ptr::null_mut());
+        let r = &mut *req;
+        set_message(r, kind, aux, imm, head);
+        r.peer = peer;
+        r.notify = Notify::Internal(request::discard);
+        if !matches!(post(req), Posted::Queued) {
+            request::put(req);
+        }
+    }
+}
+
+/// Fills in what goes in front of a request's data.
+#[inline]
+pub fn set_message(r: &mut Request, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
+    r.kind = kind as u8;
+    r.aux = aux;
+    r.imm = imm;
+    r.head_len = head.len() as u8;
+    r.head[..head.len()].copy_from_slice(head);
+}
+
+/// Moves a request on as far as there is room; true when all of it has been sent.
+unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, ucs_status_t> {
+    // SAFETY: the caller's request.
+    let r = unsafe { &mut *req };
+    if tx.outbox.is_none() && !connect(peer, tx)? {
+        return Ok(false);
+    }
+    let Some(outbox) = tx.outbox.as_mut() else { return Ok(false) };
+    if r.sent == Sent::Flush {
+        return Ok(true);
+    }
+    // SAFETY: the request's data is the user's promise.
+    let sent = unsafe { if r.stream { send_parts(peer, outbox, r) } else { send_whole(outbox, r) } };
+    sent.map_err(|_| {
+        log::error!("peer {:#x} corrupted the shared ring to it", peer.uid);
+        UCS_ERR_CONNECTION_RESET
+    })
+}
+
+/// One message: header, data, tail.
+unsafe fn send_whole(outbox: &mut Outbox, r: &Request) -> Result<bool, crate::tl::shm::ring::Corrupt> {
+    let len = if r.bare { 0 } else { r.data.len() };
+    let (head, tail) = (r.head_len as usize, r.tail_len as usize);
+    outbox.send(r.kind, r.aux, r.imm, head + len + tail, |dst| {
+        // SAFETY: the record has room for the three parts.
+        unsafe {
+            dst.copy_from_nonoverlapping(r.head.as_ptr(), head);
+            r.data.pack(0, dst.add(head), len);
+            if tail > 0 {
+                dst.add(head + len).copy_from_nonoverlapping(r.tail, tail);
+            }
+        }
+    })
+}
+
+/// Messages of up to [`FRAGMENT`] bytes of data each. A put names the address in its immediate, the
+/// others the offset in their header.
+unsafe fn send_parts(peer: &Peer, outbox: &mut Outbox, r: &mut Request) -> Result<bool, crate::tl::shm::ring::Corrupt> {
+    let total = r.data.len();
+    let put = r.kind == Kind::PutReq as u8;
+    loop {
+        let offset = r.offset as usize;
+        let len = FRAGMENT.min(total - offset);
+        let head = DataHdr { offset: r.offset }.encode();
+        let (imm, head): (u64, &[u8]) = if put { (r.imm + r.offset, &[]) } else { (r.imm, &head) };
+        let sent = outbox.send(r.kind, r.aux, imm, head.len() + len, |dst| {
+            // SAFETY: the record has room for both; the range is inside the data.
+            unsafe {
+                dst.copy_from_nonoverlapping(head.as_ptr(), head.len());
+                r.data.pack(offset, dst.add(head.len()), len);
+            }
+        })?;
+        if !sent {
+            return Ok(false);
+        }
+        if put {
+            peer.rma_sent.fetch_add(1, Ordering::Relaxed);
+        }
+        r.offset += len as u64;
+        if r.offset as usize >= total {
+            return Ok(true);
+        }
+    }
+}
+
+/// Takes a ring in the peer's inbox. False: all are taken, try again later.
+#[cold]
+fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
+    // SAFETY: peers do not outlive their worker.
+    let worker = unsafe { &*peer.worker };
+    let (Some(inbox), Some(me)) = (peer.inbox, worker.as_sender()) else { return Err(UCS_ERR_UNREACHABLE) };
+    match Outbox::open(inbox, &me) {
+        Ok(outbox) => {
+            tx.outbox = Some(Box::new(outbox));
+            log_lanes(worker, peer);
+            Ok(true)
+        }
+        Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            log::debug!("peer {:#x} (pid {}) is gone", peer.uid, inbox.id.pid);
+            Err(UCS_ERR_CONNECTION_RESET)
+        }
+        Err(e) => {
+            log::error!("cannot open the shared memory of peer {:#x} (pid {}): {e}", peer.uid, inbox.id.pid);
+            Err(UCS_ERR_UNREACHABLE)
+        }
+    }
+}
+
+fn log_lanes(worker: &Worker, peer: &Peer) {
+    let lane = if peer.uid == worker.uid { "self/memory" } else { "posix/memory" };
+    let bulk = if peer.same_process { lane } else if peer.cma_usable() { "cma/memory" } else { lane };
+    log::info!("{} {} ep_cfg: tag({lane} {bulk}) rma({lane} {bulk}) amo({lane}) am({lane} {bulk})", worker.ctx.name, peer_kind(worker, peer));
+}
+
+fn peer_kind(worker: &Worker, peer: &Peer) -> &'static str {
+    if peer.uid == worker.uid { "self" } else { "intra-node" }
+}
+
+/// Gives up on a peer; progress sees to the consequences.
+#[cold]
+pub fn lose(peer: &Peer, status: ucs_status_t) {
+    if peer.set_failed(status) {
+        // SAFETY: peers do not outlive their worker.
+        let worker = unsafe { &*peer.worker };
+        worker.lost.lock().push(peer);
+        // Release: pairs with the Acquire swap in `chores`.
+        worker.chores.store(true, Ordering::Release);
+    }
+}
+
+/// Moves what waits for room. Returns the number of requests that got somewhere.
+#[cold]
+pub fn progress_backlog(worker: &Worker) -> u32 {
+    let peers = std::mem::take(&mut *worker.busy.lock());
+    let mut count = 0;
+    for peer in peers {
+        // SAFETY: peers live as long as the worker.
+        count += progress_peer(worker, unsafe { &*peer });
+    }
+    count
+}
+
+fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
+    let mut count = 0;
+    loop {
+        let mut tx = peer.tx.lock();
+        let Some(&req) = tx.pending.front() else {
+            tx.listed = false;
+            return count;
+        };
+        // SAFETY: a queued request lives.
+        match unsafe { advance(peer, &mut tx, req) } {
+            Ok(true) => {
+                tx.pending.pop_front();
+                drop(tx);
+                worker.backlog.fetch_sub(1, Ordering::Relaxed);
+                count += 1;
+                // SAFETY: out of the queue: ours.
+                unsafe { sent(req) };
+            }
+            Ok(false) => {
+                worker.busy.lock().push(peer);
+                return count;
+            }
+            Err(status) => {
+                tx.listed = false;
+                drop(tx);
+                lose(peer, status);
+                return count + 1;
+            }
+        }
+    }
+}
+
+/// A queued request has been sent.
+unsafe fn sent(req: *mut Request) {
+    // SAFETY: the caller's request.
+    match unsafe { (*req).sent } {
+        // SAFETY: in no queue any more.
+        Sent::Complete => unsafe { request::complete(req, UCS_OK) },
+        // SAFETY: as above.
+        Sent::Flush => unsafe { super::flush::marker_sent(req) },
+        Sent::Await => {}
+    }
+}
+
+/// Bytes of the user's memory that a peer may read by itself: its address, or 0.
+pub fn readable_at(data: &Data) -> u64 {
+    data.as_contig().map_or(0, |p| p as u64)
+}

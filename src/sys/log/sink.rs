@@ -1,0 +1,242 @@
+//! Where log messages go: standard output, standard error, or a file that is put aside when it has grown.
+
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+/// A destination. Every write is one system call, so lines of several threads and processes do not mix.
+pub struct Sink {
+    fd: RawFd,
+    /// What the user wrote, when it is a file.
+    file: Option<LogFile>,
+}
+
+struct LogFile {
+    pattern: String,
+    /// A file that would grow beyond this is put aside.
+    limit: usize,
+    /// How many that were put aside are kept.
+    backups: u32,
+    written: AtomicUsize,
+    /// The process that opened it: after a fork the name may be another.
+    pid: AtomicU32,
+    /// Set while one thread changes the file behind the descriptor.
+    busy: AtomicBool,
+}
+
+impl Sink {
+    /// Opens the destination that `UCX_LOG_FILE` names; one that cannot be opened is replaced by standard output.
+    pub fn open(name: &str, limit: Option<usize>, backups: u32) -> Sink {
+        match name {
+            "" | "stdout" => return Sink { fd: libc::STDOUT_FILENO, file: None },
+            "stderr" => return Sink { fd: libc::STDERR_FILENO, file: None },
+            _ => (),
+        }
+        let pattern = name.strip_prefix("file:").unwrap_or(name);
+        match open_file(&expand(pattern)) {
+            Ok(file) => Sink {
+                fd: file.into_raw_fd(),
+                file: Some(LogFile {
+                    pattern: pattern.to_owned(),
+                    limit: limit.unwrap_or(usize::MAX),
+                    backups,
+                    written: AtomicUsize::new(0),
+                    pid: AtomicU32::new(std::process::id()),
+                    busy: AtomicBool::new(false),
+                }),
+            },
+            Err(error) => {
+                let sink = Sink { fd: libc::STDOUT_FILENO, file: None };
+                sink.write(&format!("UCX  WARN  cannot open the log file {pattern}: {error}\n"));
+                sink
+            }
+        }
+    }
+
+    /// Writes whole lines. A message that cannot be written is lost: there is nobody to tell.
+    pub fn write(&self, lines: &str) {
+        if let Some(file) = &self.file {
+            file.prepare(self.fd, lines.len());
+        }
+        let mut rest = lines.as_bytes();
+        while !rest.is_empty() {
+            // SAFETY: the pointer and the length are those of a slice.
+            let written = unsafe { libc::write(self.fd, rest.as_ptr().cast(), rest.len()) };
+            match usize::try_from(written) {
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => (),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+impl LogFile {
+    /// Changes to another file before `len` bytes are written, where that is due.
+    fn prepare(&self, fd: RawFd, len: usize) {
+        let forked = self.pid.load(Ordering::Relaxed) != std::process::id();
+        let full = self.written.fetch_add(len, Ordering::Relaxed).saturating_add(len) > self.limit;
+        if !forked && !full {
+            return;
+        }
+        // Another thread at it: this message goes to either file. A child of a fork starts afresh, whatever the
+        // threads did that it does not have.
+        if self.busy.swap(true, Ordering::Acquire) && !forked {
+            return;
+        }
+        let path = expand(&self.pattern);
+        if full && !forked {
+            self.put_aside(&path);
+        }
+        if let Ok(file) = open_file(&path) {
+            // SAFETY: both descriptors are open; this swaps the file behind `fd` in one step, for all threads.
+            unsafe { libc::dup3(file.as_raw_fd(), fd, libc::O_CLOEXEC) };
+            self.written.store(len, Ordering::Relaxed);
+            self.pid.store(std::process::id(), Ordering::Relaxed);
+        }
+        self.busy.store(false, Ordering::Release);
+    }
+
+    /// Renames the file to `.1`, `.1` to `.2` and so on; without backups it is emptied.
+    fn put_aside(&self, path: &str) {
+        let backup = |number: u32| format!("{path}.{number}");
+        // What cannot be renamed stays, and is written to further.
+        for number in (1..self.backups).rev() {
+            let _ = fs::rename(backup(number), backup(number + 1));
+        }
+        let _ = match self.backups {
+            0 => fs::remove_file(path),
+            _ => fs::rename(path, backup(1)),
+        };
+    }
+}
+
+/// Opens for appending, so that processes that share a file do not overwrite each other.
+fn open_file(path: &str) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+/// Replaces `%h`, `%p`, `%c`, `%t`, `%u`, `%e` in a name; other text stays.
+fn expand(pattern: &str) -> String {
+    let mut name = String::new();
+    let mut rest = pattern;
+    while let Some((before, after)) = rest.split_once('%') {
+        name.push_str(before);
+        let mut after_key = after.chars();
+        match after_key.next().and_then(substitute) {
+            Some(text) => {
+                name.push_str(&text);
+                rest = after_key.as_str();
+            }
+            None => {
+                name.push('%');
+                rest = after;
+            }
+        }
+    }
+    name + rest
+}
+
+/// What a letter behind `%` stands for.
+fn substitute(key: char) -> Option<String> {
+    match key {
+        'h' => Some(super::host().to_owned()),
+        'p' => Some(std::process::id().to_string()),
+        // SAFETY: no arguments; on failure the number is -1.
+        'c' => Some(format!("{:02}", unsafe { libc::sched_getcpu() })),
+        't' => Some(local_time()),
+        'u' => Some(std::env::var("USER").unwrap_or_default()),
+        'e' => {
+            let exe = std::env::current_exe().ok()?;
+            Some(exe.file_name()?.to_string_lossy().into_owned())
+        }
+        _ => None,
+    }
+}
+
+/// The time here as `2026-11-21-11-07-00`.
+fn local_time() -> String {
+    let format = CString::from(c"%Y-%m-%d-%H-%M-%S");
+    let mut text = [0u8; 32];
+    // SAFETY: `tm` is plain data, for which zeros are valid; both calls get pointers to it and to a buffer with
+    // its length; the format ends with a zero.
+    let len = unsafe {
+        let mut tm: libc::tm = std::mem::zeroed();
+        let now = libc::time(std::ptr::null_mut());
+        libc::localtime_r(&now, &mut tm);
+        libc::strftime(text.as_mut_ptr().cast(), text.len(), format.as_ptr(), &tm)
+    };
+    String::from_utf8_lossy(&text[..len]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(name: &str) -> std::path::PathBuf {
+        let dir = std::env::temp_dir().join(format!("rucp-sink-{}-{name}", std::process::id()));
+        fs::create_dir_all(&dir).expect("the temporary directory can be written");
+        dir
+    }
+
+    fn close(sink: Sink) {
+        // SAFETY: the descriptor is of a file that the test opened, and nobody uses it later.
+        unsafe { libc::close(sink.fd) };
+    }
+
+    #[test]
+    fn names_have_substitutions() {
+        let pid = std::process::id();
+        assert_eq!(expand("a.%p.b"), format!("a.{pid}.b"));
+        assert_eq!(expand("%h"), super::super::host());
+        assert_eq!(expand("100%"), "100%");
+        assert_eq!(expand("%%x%p"), format!("%%x{pid}"));
+        assert_eq!(expand("%t").len(), "2026-11-21-11-07-00".len());
+        assert!(!expand("%e.%c.%u").contains('%'));
+    }
+
+    #[test]
+    fn a_full_file_is_put_aside() {
+        let dir = directory("full");
+        let path = dir.join("log");
+        let sink = Sink::open(&format!("file:{}", path.display()), Some(10), 2);
+        for number in 1..=4 {
+            sink.write(&format!("line {number}\n"));
+        }
+        let read = |name: &str| fs::read_to_string(dir.join(name)).ok();
+        assert_eq!(read("log").as_deref(), Some("line 4\n"));
+        assert_eq!(read("log.1").as_deref(), Some("line 3\n"));
+        assert_eq!(read("log.2").as_deref(), Some("line 2\n"));
+        assert_eq!(read("log.3"), None);
+        close(sink);
+        fs::remove_dir_all(dir).expect("the directory is ours");
+    }
+
+    #[test]
+    fn threads_do_not_mix_their_lines() {
+        let dir = directory("threads");
+        let path = dir.join("log");
+        let sink = Sink::open(&path.display().to_string(), None, 0);
+        std::thread::scope(|scope| {
+            for letter in ["a", "b", "c", "d"] {
+                let sink = &sink;
+                scope.spawn(move || (0..100).for_each(|_| sink.write(&format!("{}\n", letter.repeat(100)))));
+            }
+        });
+        let text = fs::read_to_string(&path).expect("the file was written");
+        assert_eq!(text.lines().count(), 400);
+        assert!(text.lines().all(|line| line.len() == 100 && line.bytes().all(|byte| byte == line.as_bytes()[0])));
+        close(sink);
+        fs::remove_dir_all(dir).expect("the directory is ours");
+    }
+
+    #[test]
+    fn standard_streams_are_known_by_name() {
+        assert_eq!(Sink::open("", None, 0).fd, 1);
+        assert_eq!(Sink::open("stdout", None, 0).fd, 1);
+        assert_eq!(Sink::open("stderr", None, 0).fd, 2);
+        assert_eq!(Sink::open("/nonexistent/dir/log", None, 0).fd, 1);
+    }
+}

@@ -1,0 +1,140 @@
+//! Options from the environment and from ucx.conf, each case in a process of its own.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use ucp::options::{OptionError, Options, unused_env_vars, unused_report, used_env_vars};
+
+/// The variable that tells a child which case it is.
+const CASE: &str = "RUCP_OPTIONS_CASE";
+
+/// An empty directory for one case.
+fn directory(case: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("rucp-options-{}-{case}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("the temporary directory can be written");
+    dir
+}
+
+/// Runs `child` as `case`, with `vars` as its only UCX variables and `conf` as ucx.conf of its directory.
+fn run(case: &str, conf: &str, vars: &[(&str, &str)]) {
+    let dir = directory(case);
+    std::fs::write(dir.join("ucx.conf"), conf).expect("the file can be written");
+    let exe = std::env::current_exe().expect("a running program has a path");
+    let output = Command::new(exe)
+        .args(["child", "--exact", "--ignored", "--nocapture"])
+        .env_clear()
+        .env(CASE, case)
+        .envs(vars.iter().copied())
+        .current_dir(&dir)
+        .output()
+        .expect("the test can run itself");
+    std::fs::remove_dir_all(&dir).expect("the directory is ours");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{case}: {text}{:?}", output.stderr);
+}
+
+fn get(options: &Options, name: &str) -> String {
+    options.get(name).expect("a known name")
+}
+
+#[test]
+#[ignore = "run by the other tests, in an environment made for it"]
+fn child() {
+    match std::env::var(CASE).expect("only the other tests run this").as_str() {
+        "layers" => {
+            let own = Options::read(Some("P")).unwrap();
+            assert_eq!(get(&own, "TLS"), "own");
+            assert_eq!(get(&own, "NUM_EPS"), "2");
+            assert_eq!(get(&own, "SEG_SIZE"), "1K");
+            let plain = Options::read(None).unwrap();
+            assert_eq!(get(&plain, "TLS"), "plain");
+            assert!(plain.tls.allows("plain") && !plain.tls.allows("own"));
+        }
+        "nearness" => {
+            let options = Options::read(None).unwrap();
+            assert_eq!(get(&options, "POSIX_SEG_SIZE"), "3K", "the full name wins, though in a file");
+            assert_eq!(get(&options, "SYSV_SEG_SIZE"), "1K");
+            assert_eq!(get(&options, "SYSV_ALLOC"), "mmap", "the nearest prefix wins");
+            assert_eq!(get(&options, "CMA_ALLOC"), "heap");
+            assert_eq!(get(&options, "TCP_ALLOC"), "thp");
+            assert_eq!(options.max_eager_rails, 5, "the newer name wins");
+            let mut options = options;
+            options.set("MM_SEG_SIZE", "7").unwrap();
+            assert_eq!(get(&options, "POSIX_SEG_SIZE"), "7", "a call wins over all");
+        }
+        "wrong" => {
+            let error = Options::read(None).unwrap_err();
+            assert!(matches!(&error, OptionError::Invalid { name, value, .. } if name == "RNDV_SCHEME" && value == "bogus"));
+            let lenient = Options::read_lenient();
+            assert_eq!(get(&lenient, "RNDV_SCHEME"), "auto");
+            assert_eq!(get(&lenient, "NUM_EPS"), "3");
+            assert_eq!(lenient.rejected().len(), 2);
+        }
+        "overridden" => assert_eq!(get(&Options::read(None).unwrap(), "RNDV_SCHEME"), "am"),
+        "reported" => {
+            let options = Options::read(None).unwrap();
+            assert_eq!(get(&options, "LOG_LEVEL"), "WARN");
+            assert!(matches!(options.rejected(), [OptionError::Invalid { name, .. }] if name == "LOG_LEVEL"));
+        }
+        "unused" => {
+            let unused = unused_env_vars();
+            let names: Vec<&str> = unused.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, ["UCX_NOSUCH", "UCX_RNDV_TRESH"]);
+            assert_eq!(unused[1].1, ["UCX_RNDV_THRESH"]);
+            assert_eq!(used_env_vars(), ["UCX_IB_SL=3", "UCX_TLS=tcp"]);
+            let options = Options::read(None).unwrap();
+            let report = unused_report(&options).expect("there are two");
+            assert!(report.contains("UCX_NOSUCH; UCX_RNDV_TRESH (maybe: UCX_RNDV_THRESH?)"), "{report}");
+            assert_eq!(unused_report(&options), None, "once is enough");
+        }
+        "silenced" => assert_eq!(unused_report(&Options::read(None).unwrap()), None),
+        case => panic!("no case {case}"),
+    }
+}
+
+#[test]
+fn later_sources_win() {
+    run(
+        "layers",
+        "UCX_TLS=file\nUCX_NUM_EPS=1\nUCX_SEG_SIZE=1k\n",
+        &[("UCX_TLS", "plain"), ("UCX_NUM_EPS", "2"), ("P_UCX_TLS", "own")],
+    );
+}
+
+#[test]
+fn nearer_names_win() {
+    run(
+        "nearness",
+        "UCX_POSIX_SEG_SIZE=3k\n",
+        &[
+            ("UCX_MM_SEG_SIZE", "1k"),
+            ("UCX_ALLOC", "thp"),
+            ("UCX_SM_ALLOC", "heap"),
+            ("UCX_MM_ALLOC", "mmap"),
+            ("UCX_MAX_EAGER_LANES", "3"),
+            ("UCX_MAX_EAGER_RAILS", "5"),
+        ],
+    );
+}
+
+#[test]
+fn wrong_values_fail_or_are_passed_over() {
+    run("wrong", "", &[("UCX_RNDV_SCHEME", "bogus"), ("UCX_SEG_SIZE", "x"), ("UCX_NUM_EPS", "3")]);
+    run("overridden", "UCX_RNDV_SCHEME=bogus\n", &[("UCX_RNDV_SCHEME", "am")]);
+    run("reported", "", &[("UCX_LOG_LEVEL", "loud")]);
+}
+
+#[test]
+fn unknown_variables_are_named_once() {
+    let vars = [
+        ("UCX_NOSUCH", "1"),
+        ("UCX_RNDV_TRESH", "8k"),
+        ("UCX_TLS", "tcp"),
+        ("UCX_IB_SL", "3"),
+        ("UCX_GDR_COPY_ANY", "1"),
+        ("UCX_CONFIG_DIR", "/nowhere"),
+        ("UC_X", "1"),
+    ];
+    run("unused", "", &vars);
+    run("silenced", "", &[("UCX_NOSUCH", "1"), ("UCX_WARN_UNUSED_ENV_VARS", "n")]);
+}
