@@ -5,7 +5,7 @@ use super::ring::{Corrupt, Producer, RingMem};
 use super::{Locator, Sender};
 use crate::sys::machine;
 use crate::sys::segment::{Mapping, Segment};
-use crate::sys::sync::{Ordering, fence};
+use crate::sys::sync::Ordering;
 use std::io;
 use std::ptr::NonNull;
 
@@ -130,11 +130,9 @@ impl Outbox {
     /// Wakes the receiver if it sleeps.
     #[inline(never)]
     fn kick(&self) {
-        // SeqCst: pairs with `Inbox::arm`.
-        fence(Ordering::SeqCst);
         // SAFETY: the front page stays mapped as long as self.
         let front = unsafe { self.front.as_ref() };
-        if front.armed.load(Ordering::Relaxed) == 1 && front.armed.swap(0, Ordering::AcqRel) == 1 {
+        if front.must_wake() {
             wake(self.peer, front.wake_fd.load(Ordering::Relaxed));
         }
     }

@@ -10,7 +10,7 @@
 //! The producer is not trusted: the consumer checks kind and length against its own account of the
 //! ring, and computes the record's place itself. Nor is the consumer: the producer checks tails.
 
-use crate::sys::sync::{AtomicU64, Ordering};
+use crate::sys::sync::{AtomicU64, Bytes, Ordering};
 use std::ptr::NonNull;
 
 /// Slots of a ring. A power of two.
@@ -32,7 +32,7 @@ struct Slot {
     /// lap (16 bits) | kind (8) | aux (8) | record length (32), stored last by the producer.
     word: AtomicU64,
     imm: AtomicU64,
-    inline: std::cell::UnsafeCell<[u8; INLINE]>,
+    inline: Bytes<INLINE>,
 }
 
 /// What the consumer writes and the producer reads.
@@ -52,7 +52,7 @@ pub struct RingMem {
     closed: AtomicU64,
     _pad: [u8; 4096 - size_of::<Tails>() - 8],
     slots: [Slot; SLOTS],
-    data: std::cell::UnsafeCell<[u8; DATA]>,
+    data: Bytes<DATA>,
 }
 
 /// A message as the consumer sees it. `record` points into the ring and is valid until
@@ -134,7 +134,7 @@ impl Producer {
         }
         let slot = self.slot();
         // SAFETY: the slot is the producer's (below `limit`), `src` is the caller's promise.
-        unsafe { copy_short(slot.inline.get().cast(), src, len) };
+        unsafe { copy_short(slot.inline.to_write(0, len), src, len) };
         self.publish(kind, aux, imm, len);
         Ok(true)
     }
@@ -158,7 +158,7 @@ impl Producer {
             if self.head == self.limit && !self.refill(0)? {
                 return Ok(false);
             }
-            fill(self.slot().inline.get().cast());
+            fill(self.slot().inline.to_write(0, len));
         } else {
             let (start, end) = place(self.data_head, len);
             if (self.head == self.limit || end - self.data_tail > DATA as u64)
@@ -166,8 +166,13 @@ impl Producer {
             {
                 return Ok(false);
             }
-            // SAFETY: `start % DATA + len <= DATA` by `place`; the range is free by the check above.
-            fill(unsafe { self.data().add((start % DATA as u64) as usize) });
+            // SAFETY: the ring outlives the producer. `start % DATA + len <= DATA` by `place`; the
+            // range is free by the check above.
+            fill(unsafe {
+                (*self.mem.as_ptr())
+                    .data
+                    .to_write((start % DATA as u64) as usize, len)
+            });
             self.data_head = end;
         }
         self.publish(kind, aux, imm, len);
@@ -243,12 +248,6 @@ impl Producer {
                 .add(self.head as usize % SLOTS)
         }
     }
-
-    #[inline(always)]
-    fn data(&self) -> *mut u8 {
-        // SAFETY: as above; a pointer only.
-        unsafe { (*self.mem.as_ptr()).data.get().cast() }
-    }
 }
 
 /// The receiving end. One thread at a time.
@@ -299,20 +298,18 @@ impl Consumer {
         let len = (word >> 32) as usize;
         let record = if len <= INLINE {
             self.data_next = self.data_tail;
-            slot.inline.get().cast::<u8>().cast_const()
+            slot.inline.to_read(0, len)
         } else {
             if len > MAX_RECORD {
                 return Err(Corrupt);
             }
             let (start, end) = place(self.data_tail, len);
             self.data_next = end;
-            // SAFETY: `start % DATA + len <= DATA` by `place`.
+            // SAFETY: the ring outlives the consumer. `start % DATA + len <= DATA` by `place`.
             unsafe {
                 (*self.mem.as_ptr())
                     .data
-                    .get()
-                    .cast::<u8>()
-                    .add((start % DATA as u64) as usize)
+                    .to_read((start % DATA as u64) as usize, len)
             }
         };
         Ok(Some(Message {
@@ -394,6 +391,9 @@ unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
+#[cfg(all(test, loom))]
+mod loom_tests;
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -406,6 +406,11 @@ mod tests {
         let mem = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<RingMem>()).unwrap();
         // SAFETY: zeroed, leaked, one of each.
         unsafe { (Producer::new(mem), Consumer::new(mem), mem) }
+    }
+
+    fn bytes_of(m: &Message) -> &[u8] {
+        // SAFETY: the record is `len` bytes long until `advance`.
+        unsafe { std::slice::from_raw_parts(m.record, m.len) }
     }
 
     fn pattern(n: u64, len: usize) -> Vec<u8> {
@@ -440,11 +445,7 @@ mod tests {
                     }
                 };
                 assert_eq!((m.imm, m.kind, m.aux, m.len), (n, 1, n as u8, len_of(n)));
-                // SAFETY: the record is `len` bytes long until `advance`.
-                assert_eq!(
-                    unsafe { std::slice::from_raw_parts(m.record, m.len) },
-                    pattern(n, m.len)
-                );
+                assert_eq!(bytes_of(&m), pattern(n, m.len));
                 rx.advance();
             }
         });
@@ -458,11 +459,7 @@ mod tests {
             // SAFETY: `bytes` is `len` long.
             assert!(unsafe { tx.send_short(2, 0, 0, bytes.as_ptr(), len) }.unwrap());
             let m = rx.peek().unwrap().unwrap();
-            // SAFETY: as above.
-            assert_eq!(
-                unsafe { std::slice::from_raw_parts(m.record, m.len) },
-                bytes
-            );
+            assert_eq!(bytes_of(&m), bytes);
             rx.advance();
         }
     }
