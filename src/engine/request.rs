@@ -285,15 +285,20 @@ pub unsafe fn put(req: *mut Request) {
     }
 }
 
-/// Frees a request that the user never sees: as [`complete`] without telling anybody.
+/// Frees a request that ended inside of the call that made it: as [`complete`] without telling
+/// anybody. If the memory is the user's he may still look at it: Open MPI's blocking receive polls
+/// the request that it gave, whatever the call returned.
 ///
 /// # Safety
 /// As [`complete`].
-pub unsafe fn abandon(req: *mut Request) {
+pub unsafe fn abandon(req: *mut Request, status: ucs_status_t) {
     // SAFETY: the caller's promise.
     unsafe {
         (*req).data.finish();
         drop_tail(&mut *req);
+        (*req).status = status;
+        // Release: as in `raise`.
+        (*req).flags.fetch_or(COMPLETED, Ordering::Release);
         put(req);
     }
 }

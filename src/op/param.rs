@@ -192,6 +192,6 @@ pub unsafe fn finish(req: *mut Request, p: &Param, status: ucs_status_t) -> ucs_
 /// As [`finish`].
 pub unsafe fn drop_request(req: *mut Request, status: ucs_status_t) -> ucs_status_ptr_t {
     // SAFETY: the caller's request, ended here.
-    unsafe { request::abandon(req) };
+    unsafe { request::abandon(req, status) };
     status_ptr(status)
 }
