@@ -149,7 +149,8 @@ static void nonblocking_facts(bed_t *bed, size_t items)
     }
     if (bed->a != NULL) {
         fact(bed->a, "send_nb: %s", status_name(mpi_wait(bed, sent[0], NULL)));
-        fact(bed->a, "send_sync_nb: %s, finished %u", status_name(mpi_wait(bed, sent[1], NULL)), out_type.finishes);
+        fact(bed->a, "send_sync_nb: %s", status_name(mpi_wait(bed, sent[1], NULL)));
+        fact(bed->a, "finished %u", out_type.finishes);
     }
     bed_sync(bed);
     generic_destroy(&out_type);
@@ -210,7 +211,8 @@ static void one_sided_facts(bed_t *bed, window_kind_t kind)
         requests[2] = ucp_atomic_fetch_nb(bed->a->ep, UCP_ATOMIC_FETCH_OP_CSWAP, 4, &fetched[2], 8,
                                           window.remote + 24, window.rkey, on_send);
         for (int i = 0; i < 3; i++) {
-            fact(bed->a, "fetch %d: %s, %d", i, status_name(mpi_wait(bed, requests[i], NULL)), (int)fetched[i]);
+            ucs_status_t status = mpi_wait(bed, requests[i], NULL);
+            fact(bed->a, "fetch %d: %s, %d", i, status_name(status), (int)fetched[i]);
         }
         fact(bed->a, "post: %d, worker flush %s", fine,
              status_name(mpi_wait(bed, ucp_worker_flush_nb(bed->a->worker, 0, on_send), NULL)));
