@@ -50,6 +50,10 @@ fn child() {
             assert_eq!(get(&plain, "TLS"), "plain");
             assert!(plain.tls.allows("plain") && !plain.tls.allows("own"));
         }
+        "places" => {
+            let options = Options::read(None).unwrap();
+            assert_eq!([get(&options, "TLS"), get(&options, "PROTOS"), get(&options, "NUM_EPS")], ["here", "etc", "1"]);
+        }
         "nearness" => {
             let options = Options::read(None).unwrap();
             assert_eq!(get(&options, "POSIX_SEG_SIZE"), "3K", "the full name wins, though in a file");
@@ -99,6 +103,18 @@ fn later_sources_win() {
         "UCX_TLS=file\nUCX_NUM_EPS=1\nUCX_SEG_SIZE=1k\n",
         &[("UCX_TLS", "plain"), ("UCX_NUM_EPS", "2"), ("P_UCX_TLS", "own")],
     );
+}
+
+#[test]
+fn nearer_files_win() {
+    let (home, etc) = (directory("home"), directory("etc"));
+    std::fs::write(home.join("ucx.conf"), "UCX_TLS=home\nUCX_PROTOS=home\nUCX_NUM_EPS=1\n").expect("ours");
+    std::fs::write(etc.join("ucx.conf"), "UCX_TLS=etc\nUCX_PROTOS=etc\n").expect("ours");
+    let path = |dir: &PathBuf| dir.to_str().expect("temporary directories have plain names").to_owned();
+    run("places", "UCX_TLS=here\n", &[("HOME", &path(&home)), ("UCX_CONFIG_DIR", &path(&etc))]);
+    for dir in [home, etc] {
+        std::fs::remove_dir_all(dir).expect("the directory is ours");
+    }
 }
 
 #[test]

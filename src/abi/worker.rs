@@ -7,7 +7,7 @@ use crate::engine::worker::{MAX_AM_HEADER, Worker, WorkerParams};
 use crate::op::param::{Param, status_ptr};
 use crate::op::{endpoint, teardown};
 use crate::sys::log;
-use crate::{fast, options};
+use crate::fast;
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering;
 
@@ -48,8 +48,8 @@ pub unsafe extern "C" fn ucp_worker_create(context: ucp_context_h, params: *cons
         Ok(params) => params,
         Err(what) => return invalid("ucp_worker_create", what),
     };
-    if let (true, Some(report)) = (ctx.note_worker(), options::unused_report(&ctx.options)) {
-        log::warn!("{report}");
+    if ctx.note_worker() {
+        log::warn_unused_once(&ctx.options);
     }
     match Worker::new(ctx, params) {
         Ok(worker) => {

@@ -142,6 +142,24 @@ impl Data {
         }
     }
 
+    /// Writes up to `n` bytes of the packed form, from `offset` on, and says how many: a generic
+    /// datatype may stop before an element that does not fit.
+    ///
+    /// # Safety
+    /// As [`pack`](Self::pack), with `n` not 0.
+    pub unsafe fn pack_some(&self, offset: usize, dst: *mut u8, n: usize) -> usize {
+        if let Data::Generic { dt, state, .. } = *self {
+            // SAFETY: the user's function with the user's state.
+            let got = unsafe { (*dt).ops.pack.map_or(0, |f| f(state, offset, dst.cast(), n)) };
+            if (1..=n).contains(&got) {
+                return got;
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.pack(offset, dst, n) };
+        n
+    }
+
     /// Stores `n` received bytes that belong at `offset`.
     ///
     /// # Errors

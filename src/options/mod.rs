@@ -113,10 +113,7 @@ impl Default for Options {
 fn default_settings() -> &'static Settings {
     static DEFAULTS: OnceLock<Settings> = OnceLock::new();
     DEFAULTS.get_or_init(|| {
-        let text_of = |name: &str| {
-            let found = table::find(name).into_iter().find(|(slot, _)| slot.is_called(name));
-            found.map_or(String::new(), |(slot, _)| slot.default().to_owned())
-        };
+        let text_of = |name: &str| table::find_exact(name).map_or("", Slot::default);
         Settings::build(text_of).expect("the table has a valid default for every typed field: a test checks it")
     })
 }
@@ -174,10 +171,8 @@ impl Options {
 
     /// The value of an option by its full name without `UCX_`; by a shared prefix, that of the first that shares it.
     pub fn get(&self, name: &str) -> Option<String> {
-        let found = table::find(name);
-        let exact = found.iter().find(|(slot, _)| slot.is_called(name));
-        let (slot, _) = exact.or(found.first())?;
-        Some(self.text(*slot).to_owned())
+        let slot = table::find_exact(name).or_else(|| table::find(name).first().map(|(slot, _)| *slot))?;
+        Some(self.text(slot).to_owned())
     }
 
     /// The value of an option as a type of the caller's choice.

@@ -151,7 +151,7 @@ pub fn print_size(size: Size) -> String {
         Size::Bytes(bytes) => bytes,
     };
     let mut unit = 0;
-    while bytes != 0 && bytes.is_multiple_of(1024) && unit < 6 {
+    while bytes != 0 && bytes % 1024 == 0 && unit < 6 {
         bytes /= 1024;
         unit += 1;
     }

@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 
 use super::Options;
 use super::environment::UCX;
+use super::kind::Kind;
 use super::table::{Block, SECTIONS, Section, Slot, slots};
 
 /// What to print; the fields are the flags of `ucs_config_print_flags_t`.
@@ -49,20 +50,18 @@ impl Options {
         if !flags.config {
             return Ok(());
         }
-        for slot in slots().filter(|slot| wanted(slot.section())) {
-            self.print_slot(out, slot, flags)?;
-        }
-        writeln!(out)
+        slots().filter(|slot| wanted(slot.section())).try_for_each(|slot| self.print_slot(out, slot, flags))
     }
 
     fn print_slot(&self, out: &mut dyn Write, slot: Slot, flags: PrintFlags) -> fmt::Result {
         let row = slot.row();
-        if row.kind == super::kind::Kind::Retired {
-            return Ok(());
+        let prefix = slot.section().prefix;
+        if row.kind == Kind::Retired {
+            // Nothing to see but the name.
+            return if flags.hidden { writeln!(out, "{UCX}{prefix}{} (deprecated)", row.name) } else { Ok(()) };
         }
         let text = self.text(slot);
         let comment = if flags.comment_default && text == slot.default() { "# " } else { "" };
-        let prefix = slot.section().prefix;
         if flags.doc {
             writeln!(out, "#\n# {}\n#\n# syntax:    {}", row.doc, row.kind.syntax())?;
             let shared: Vec<String> =

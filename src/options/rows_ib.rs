@@ -23,7 +23,7 @@ const DEVICE: &[Row] = &[
     row("GID_INDEX", Count, "auto", "Index of the port's address."),
     row("SUBNET_PREFIX", Text, "", "Use only ports with this subnet prefix."),
     row("GPU_DIRECT_RDMA", Ternary, "try", "Register accelerator memory with the network card."),
-    row("GDA_MAX_SYS_LATENCY", Time, "0.50us", "Farthest accelerator that drives this device."),
+    row("GDA_MAX_SYS_LATENCY", Time, "0.30us", "Farthest accelerator that drives this device."),
     row("GDA_MAX_HCA_PER_GPU", Count, "auto", "Most devices that one accelerator drives."),
     row("GDA_DMABUF_ENABLE", Ternary, "try", "Export queues to the accelerator as a dma-buf."),
     row("GDA_RETAIN_INACTIVE_CTX", Bool, "n", "Keep contexts of idle accelerators."),

@@ -25,8 +25,8 @@ macro_rules! settings {
             pub const NAMES: &'static [&'static str] = &[$($name),+];
 
             /// Builds every field from the text that `text_of` has for its option.
-            pub(super) fn build(text_of: impl Fn(&str) -> String) -> Option<Settings> {
-                Some(Settings { $($field: <$type>::from_text(&text_of($name))?,)+ })
+            pub(super) fn build(text_of: impl Fn(&str) -> &'static str) -> Option<Settings> {
+                Some(Settings { $($field: <$type>::from_text(text_of($name))?,)+ })
             }
 
             /// Takes over a new value of the option `name`; the other options have no field.

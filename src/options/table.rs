@@ -146,11 +146,6 @@ impl Slot {
         format!("{}{}", self.section().prefix, self.row().name)
     }
 
-    /// Whether `name` is the full name, not an alias.
-    pub fn is_called(self, name: &str) -> bool {
-        name.strip_prefix(self.section().prefix) == Some(self.row().name)
-    }
-
     /// The value when nobody gives one.
     pub fn default(self) -> &'static str {
         self.section().default_of(self.row())
@@ -193,6 +188,17 @@ pub fn find(name: &str) -> Vec<(Slot, Distance)> {
         }
     }
     found
+}
+
+/// The slot with this full name.
+pub fn find_exact(name: &str) -> Option<Slot> {
+    SECTIONS.iter().enumerate().find_map(|(section, content)| {
+        let rest = name.strip_prefix(content.prefix)?;
+        content.blocks.iter().enumerate().find_map(|(block, inner)| {
+            let row = inner.rows.iter().position(|row| row.name == rest)?;
+            Some(Slot { section: section as u8, block: block as u8, row: row as u8 })
+        })
+    })
 }
 
 /// The row with this name, and whether it is its older name.

@@ -147,14 +147,15 @@ unsafe fn send_parts(peer: &Peer, outbox: &mut Outbox, r: &mut Request) -> Resul
     let put = r.kind == Kind::PutReq as u8;
     loop {
         let offset = r.offset as usize;
-        let len = FRAGMENT.min(total - offset);
+        // SAFETY: the range is inside the data.
+        let part = unsafe { Part::cut(&r.data, offset, FRAGMENT.min(total - offset)) };
         let head = DataHdr { offset: r.offset }.encode();
         let (imm, head): (u64, &[u8]) = if put { (r.imm + r.offset, &[]) } else { (r.imm, &head) };
-        let sent = outbox.send(r.kind, r.aux, imm, head.len() + len, |dst| {
+        let sent = outbox.send(r.kind, r.aux, imm, head.len() + part.len, |dst| {
             // SAFETY: the record has room for both; the range is inside the data.
             unsafe {
                 dst.copy_from_nonoverlapping(head.as_ptr(), head.len());
-                r.data.pack(offset, dst.add(head.len()), len);
+                part.write(&r.data, offset, dst.add(head.len()));
             }
         })?;
         if !sent {
@@ -163,9 +164,37 @@ unsafe fn send_parts(peer: &Peer, outbox: &mut Outbox, r: &mut Request) -> Resul
         if put {
             peer.rma_sent.fetch_add(1, Ordering::Relaxed);
         }
-        r.offset += len as u64;
+        r.offset += part.len as u64;
         if r.offset as usize >= total {
             return Ok(true);
+        }
+    }
+}
+
+/// What goes into one message. The user's packing functions decide where a part ends: some (yaksa,
+/// MPICH's) cannot cut an element, so that what they pack has to be known before room is taken.
+struct Part {
+    len: usize,
+    packed: Vec<u8>,
+}
+
+impl Part {
+    unsafe fn cut(data: &Data, offset: usize, max: usize) -> Part {
+        let Data::Generic { .. } = data else { return Part { len: max, packed: Vec::new() } };
+        let mut packed = vec![0; max];
+        // SAFETY: the buffer has room for `max`.
+        let len = unsafe { data.pack_some(offset, packed.as_mut_ptr(), max) };
+        Part { len, packed }
+    }
+
+    unsafe fn write(&self, data: &Data, offset: usize, dst: *mut u8) {
+        // SAFETY: the caller has room for `len`.
+        unsafe {
+            if self.packed.is_empty() {
+                data.pack(offset, dst, self.len);
+            } else {
+                dst.copy_from_nonoverlapping(self.packed.as_ptr(), self.len);
+            }
         }
     }
 }
