@@ -44,13 +44,19 @@ fn log_all() {
 
 /// The marks of `log_all` in a text.
 fn marks(text: &str) -> Vec<&str> {
-    text.split('<').skip(1).filter_map(|rest| rest.split('>').next()).collect()
+    text.split('<')
+        .skip(1)
+        .filter_map(|rest| rest.split('>').next())
+        .collect()
 }
 
 #[test]
 #[ignore = "run by the other tests, in an environment made for it"]
 fn child() {
-    match std::env::var(CASE).expect("only the other tests run this").as_str() {
+    match std::env::var(CASE)
+        .expect("only the other tests run this")
+        .as_str()
+    {
         "levels" => {
             log_all();
             log::set_level(LogLevel::Error);
@@ -86,21 +92,34 @@ fn child() {
 fn the_level_comes_from_the_environment_and_can_be_changed() {
     run("levels", &[("UCX_LOG_LEVEL", "info")], |_, output| {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(marks(&text), ["FATAL", "ERROR", "WARN", "DIAG", "INFO", "FATAL", "ERROR"], "{text}");
-        assert!(text.contains("             b.rs:1    UCX  DIAG  <DIAG>\n"), "{text}");
+        assert_eq!(
+            marks(&text),
+            ["FATAL", "ERROR", "WARN", "DIAG", "INFO", "FATAL", "ERROR"],
+            "{text}"
+        );
+        assert!(
+            text.contains("             b.rs:1    UCX  DIAG  <DIAG>\n"),
+            "{text}"
+        );
     });
     run("earlier", &[("UCX_LOG_LEVEL", "poll")], |_, output| {
         assert_eq!(marks(&String::from_utf8_lossy(&output.stdout)), ["FATAL"]);
     });
     run("default", &[], |_, output| {
-        assert_eq!(marks(&String::from_utf8_lossy(&output.stdout)), ["FATAL", "ERROR", "WARN"]);
+        assert_eq!(
+            marks(&String::from_utf8_lossy(&output.stdout)),
+            ["FATAL", "ERROR", "WARN"]
+        );
     });
 }
 
 #[test]
 fn messages_go_where_the_options_say() {
     run("stderr", &[("UCX_LOG_FILE", "stderr")], |_, output| {
-        assert_eq!(marks(&String::from_utf8_lossy(&output.stderr)), ["FATAL", "ERROR", "WARN"]);
+        assert_eq!(
+            marks(&String::from_utf8_lossy(&output.stderr)),
+            ["FATAL", "ERROR", "WARN"]
+        );
         assert!(marks(&String::from_utf8_lossy(&output.stdout)).is_empty());
     });
     run("file", &[("UCX_LOG_FILE", "file:log")], |dir, output| {
@@ -128,7 +147,17 @@ fn unknown_variables_and_wrong_values_are_warned_of_once() {
     let vars = [("UCX_NOSUCH", "1"), ("UCX_LOG_LEVEL", "loud")];
     run("unused", &vars, |_, output| {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(text.matches("UCX  WARN  unused environment variable: UCX_NOSUCH (").count(), 1, "{text}");
-        assert_eq!(text.matches("UCX  WARN  Invalid value for LOG_LEVEL: 'loud'").count(), 1, "{text}");
+        assert_eq!(
+            text.matches("UCX  WARN  unused environment variable: UCX_NOSUCH (")
+                .count(),
+            1,
+            "{text}"
+        );
+        assert_eq!(
+            text.matches("UCX  WARN  Invalid value for LOG_LEVEL: 'loud'")
+                .count(),
+            1,
+            "{text}"
+        );
     });
 }

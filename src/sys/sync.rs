@@ -1,7 +1,67 @@
-//! The atomics of lock-free code, exchanged for loom's when its tests are built.
+//! The shared state of lock-free code: atomics, and the bytes they guard; exchanged for loom's when its tests are built.
 
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Bytes that one side writes and another reads without atomics, in memory that begins as zero. The
+/// owner's protocol keeps the two apart; loom is told of every access and finds those that nothing
+/// keeps apart.
+#[repr(C)]
+pub struct Bytes<const N: usize> {
+    bytes: std::cell::UnsafeCell<[u8; N]>,
+    #[cfg(loom)]
+    blocks: Vec<loom::cell::UnsafeCell<()>>,
+}
+
+#[cfg(not(loom))]
+impl<const N: usize> Bytes<N> {
+    /// The place of `_len` bytes at offset `at`, about to be written. `at` is at most `N`.
+    #[inline(always)]
+    pub fn to_write(&self, at: usize, _len: usize) -> *mut u8 {
+        self.bytes.get().cast::<u8>().wrapping_add(at)
+    }
+
+    /// The place of `_len` bytes at offset `at`, about to be read. `at` is at most `N`.
+    #[inline(always)]
+    pub fn to_read(&self, at: usize, _len: usize) -> *const u8 {
+        self.bytes.get().cast::<u8>().wrapping_add(at)
+    }
+}
+
+#[cfg(loom)]
+impl<const N: usize> Bytes<N> {
+    /// Loom watches cells, not ranges: one for so many bytes.
+    const BLOCK: usize = 64;
+
+    pub fn new() -> Self {
+        let blocks = (0..N.div_ceil(Self::BLOCK))
+            .map(|_| loom::cell::UnsafeCell::new(()))
+            .collect();
+        Self {
+            bytes: std::cell::UnsafeCell::new([0; N]),
+            blocks,
+        }
+    }
+
+    pub fn to_write(&self, at: usize, len: usize) -> *mut u8 {
+        self.blocks_of(at, len)
+            .for_each(|block| block.with_mut(|_| ()));
+        self.bytes.get().cast::<u8>().wrapping_add(at)
+    }
+
+    pub fn to_read(&self, at: usize, len: usize) -> *const u8 {
+        self.blocks_of(at, len).for_each(|block| block.with(|_| ()));
+        self.bytes.get().cast::<u8>().wrapping_add(at)
+    }
+
+    fn blocks_of(
+        &self,
+        at: usize,
+        len: usize,
+    ) -> impl Iterator<Item = &loom::cell::UnsafeCell<()>> {
+        self.blocks[at / Self::BLOCK..(at + len).div_ceil(Self::BLOCK)].iter()
+    }
+}

@@ -9,12 +9,14 @@ use super::ring::RingMem;
 use super::{Locator, Sender};
 use crate::sys::machine;
 use crate::sys::segment::{Mapping, PAGE, Segment, SegmentId};
-use crate::sys::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sys::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use std::io;
 use std::ptr::NonNull;
 
 /// Rings of an inbox: peers on one host that can talk to one worker at a time.
-pub const RINGS: usize = 1024;
+pub const RINGS: usize = if cfg!(loom) { 2 } else { 1024 };
+// Every bit of `Front::ready` is a ring's: the bits come from strangers, the claims are found by them.
+const _: () = assert!(RINGS % 64 == 0 || cfg!(loom));
 const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox1");
 
 const FREE: u32 = 0;
@@ -30,11 +32,29 @@ pub(super) struct Front {
     /// Not 0: the receiver may sleep; senders look at `armed` after each message.
     pub(super) wakes: AtomicU32,
     /// 1: the receiver sleeps or is about to; whoever resets it writes to the pipe.
-    pub(super) armed: AtomicU32,
+    armed: AtomicU32,
     /// The receiver's descriptor of the writing end of its wake-up pipe.
     pub(super) wake_fd: AtomicU32,
     /// One bit per ring: ready and not yet seen by the receiver.
-    ready: [AtomicU64; RINGS / 64],
+    ready: [AtomicU64; RINGS.div_ceil(64)],
+}
+
+impl Front {
+    /// Asks senders to wake the receiver. It then looks for messages once more before it sleeps: one
+    /// sent before a sender could see this is in a ring by then.
+    fn arm(&self) {
+        // SeqCst: the store comes before the caller's look at the rings, as the sender's message
+        // comes before its look at `armed` (`must_wake`): one of the two sees the other.
+        self.armed.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether the caller, who has just sent something, is the one to wake the receiver.
+    pub(super) fn must_wake(&self) -> bool {
+        // SeqCst: pairs with `arm`.
+        fence(Ordering::SeqCst);
+        self.armed.load(Ordering::Relaxed) == 1 && self.armed.swap(0, Ordering::AcqRel) == 1
+    }
 }
 
 /// Who has a ring. Plain fields are written between CLAIMED and READY by the claimant alone.
@@ -50,13 +70,14 @@ struct Claim {
 }
 
 const CLAIMS_AT: usize = PAGE;
-const RINGS_AT: usize = CLAIMS_AT + RINGS * size_of::<Claim>();
+const RINGS_AT: usize = (CLAIMS_AT + RINGS * size_of::<Claim>()).next_multiple_of(PAGE);
 /// Bytes of the front page and the claims: what a sender maps to find a ring.
 pub(super) const TABLE_LEN: usize = RINGS_AT;
 /// Bytes of an inbox, nearly all of them untouched.
 pub const INBOX_LEN: usize = RINGS_AT + RINGS * size_of::<RingMem>();
 
-const _: () = assert!(size_of::<Front>() == PAGE && RINGS_AT % PAGE == 0 && size_of::<RingMem>() % PAGE == 0);
+const _: () =
+    assert!(size_of::<Front>() == PAGE && RINGS_AT % PAGE == 0 && size_of::<RingMem>() % PAGE == 0);
 
 /// Where ring `index` lies in the segment.
 pub(super) fn ring_offset(index: usize) -> usize {
@@ -95,8 +116,11 @@ impl Table {
     pub(super) fn claim(&self, sender: &Sender) -> Option<usize> {
         let start = (sender.uid as usize).wrapping_mul(0x9E37_79B9) % 64;
         let index = (0..RINGS).map(|i| (start + i) % RINGS).find(|&i| {
-            // Acquire on success: pairs with the Release store of FREE in `Inbox::free`.
-            self.claim_at(i).state.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            // Acquire on success: pairs with the Release store of FREE in `unclaim`.
+            self.claim_at(i)
+                .state
+                .compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
         })?;
         let claim = self.claim_at(index);
         let id = sender.inbox.id;
@@ -109,8 +133,9 @@ impl Table {
         Some(index)
     }
 
-    /// Gives a claimed ring back that could not be used.
+    /// Gives a ring back that is zero.
     pub(super) fn unclaim(&self, index: usize) {
+        // Release: pairs with the Acquire exchange in `claim`; the zeroing comes before.
         self.claim_at(index).state.store(FREE, Ordering::Release);
     }
 
@@ -121,6 +146,25 @@ impl Table {
         self.front().ready[index / 64].fetch_or(1 << (index % 64), Ordering::Release);
         // Release: pairs with the Acquire load in `Inbox::knocked`; the bit comes before.
         self.front().doorbell.fetch_add(1, Ordering::Release);
+    }
+
+    /// What the doorbell counted, and the rings that became ready up to then (or a little later: they
+    /// are not reported again). The bell first: a ring announced in between rings it once more.
+    fn accept(&self) -> (u32, Vec<(usize, Sender)>) {
+        let front = self.front();
+        // Acquire: pairs with the Release add in `announce`.
+        let seen = front.doorbell.load(Ordering::Acquire);
+        let mut new = Vec::new();
+        for (word, ready) in front.ready.iter().enumerate() {
+            // Acquire: pairs with the Release or in `announce`.
+            let mut bits = ready.swap(0, Ordering::Acquire);
+            while bits != 0 {
+                let index = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                new.extend(self.sender_of(index).map(|sender| (index, sender)));
+            }
+        }
+        (seen, new)
     }
 
     fn sender_of(&self, index: usize) -> Option<Sender> {
@@ -136,7 +180,10 @@ impl Table {
             key: claim.key.load(Ordering::Relaxed),
         };
         let pid_ns = claim.pid_ns.load(Ordering::Relaxed);
-        Some(Sender { uid: claim.uid.load(Ordering::Relaxed), inbox: Locator { pid_ns, id } })
+        Some(Sender {
+            uid: claim.uid.load(Ordering::Relaxed),
+            inbox: Locator { pid_ns, id },
+        })
     }
 }
 
@@ -163,12 +210,20 @@ impl Inbox {
         let table = unsafe { Table::new(base) };
         // Release: pairs with the Acquire load in `Table::is_inbox`.
         table.front().magic.store(MAGIC, Ordering::Release);
-        Ok(Self { segment, map, table, seen: 0 })
+        Ok(Self {
+            segment,
+            map,
+            table,
+            seen: 0,
+        })
     }
 
     /// Where peers find it.
     pub fn locator(&self) -> Locator {
-        Locator { pid_ns: machine::place().pid_ns, id: self.segment.id() }
+        Locator {
+            pid_ns: machine::place().pid_ns,
+            id: self.segment.id(),
+        }
     }
 
     /// Whether a new ring may have become ready. One load.
@@ -180,17 +235,8 @@ impl Inbox {
 
     /// Rings that became ready since the last call, with what their senders say of themselves.
     pub fn accept(&mut self) -> Vec<(usize, Sender)> {
-        self.seen = self.table.front().doorbell.load(Ordering::Acquire);
-        let mut new = Vec::new();
-        for word in 0..RINGS / 64 {
-            // Acquire: pairs with the Release or in `announce`.
-            let mut bits = self.table.front().ready[word].swap(0, Ordering::Acquire);
-            while bits != 0 {
-                let index = word * 64 + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                new.extend(self.table.sender_of(index).map(|sender| (index, sender)));
-            }
-        }
+        let (seen, new) = self.table.accept();
+        self.seen = seen;
         new
     }
 
@@ -203,9 +249,9 @@ impl Inbox {
 
     /// Makes a ring free again. Its sender is gone or has closed it; its consumer must be dropped.
     pub fn free(&mut self, index: usize) {
-        self.segment.discard(ring_offset(index), size_of::<RingMem>());
-        // Release: pairs with the Acquire exchange in `Table::claim`; the zeroing comes before.
-        self.table.claim_at(index).state.store(FREE, Ordering::Release);
+        self.segment
+            .discard(ring_offset(index), size_of::<RingMem>());
+        self.table.unclaim(index);
     }
 
     /// Lets this worker's senders wake it: `fd` is the writing end of its pipe.
@@ -219,10 +265,7 @@ impl Inbox {
     /// Asks senders to wake this worker. The caller then looks for messages once more before it
     /// sleeps: one sent before a sender could see this is in a ring by then.
     pub fn arm(&self) {
-        // SeqCst: the store comes before the caller's look at the rings, as the sender's message
-        // comes before its look at `armed` (`Outbox::kick`): one of the two sees the other.
-        self.table.front().armed.store(1, Ordering::SeqCst);
-        crate::sys::sync::fence(Ordering::SeqCst);
+        self.table.front().arm();
     }
 
     /// The opposite of [`arm`](Self::arm).
@@ -236,3 +279,6 @@ impl Drop for Inbox {
         self.segment.unlink();
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;

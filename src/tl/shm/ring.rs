@@ -10,7 +10,7 @@
 //! The producer is not trusted: the consumer checks kind and length against its own account of the
 //! ring, and computes the record's place itself. Nor is the consumer: the producer checks tails.
 
-use crate::sys::sync::{AtomicU64, Ordering};
+use crate::sys::sync::{AtomicU64, Bytes, Ordering};
 use std::ptr::NonNull;
 
 /// Slots of a ring. A power of two.
@@ -32,7 +32,7 @@ struct Slot {
     /// lap (16 bits) | kind (8) | aux (8) | record length (32), stored last by the producer.
     word: AtomicU64,
     imm: AtomicU64,
-    inline: std::cell::UnsafeCell<[u8; INLINE]>,
+    inline: Bytes<INLINE>,
 }
 
 /// What the consumer writes and the producer reads.
@@ -52,7 +52,7 @@ pub struct RingMem {
     closed: AtomicU64,
     _pad: [u8; 4096 - size_of::<Tails>() - 8],
     slots: [Slot; SLOTS],
-    data: std::cell::UnsafeCell<[u8; DATA]>,
+    data: Bytes<DATA>,
 }
 
 /// A message as the consumer sees it. `record` points into the ring and is valid until
@@ -103,7 +103,13 @@ impl Producer {
     /// # Safety
     /// `mem` is a zeroed ring that outlives the producer, and this is its only one.
     pub unsafe fn new(mem: NonNull<RingMem>) -> Self {
-        Self { mem, head: 0, limit: SLOTS as u64, data_head: 0, data_tail: 0 }
+        Self {
+            mem,
+            head: 0,
+            limit: SLOTS as u64,
+            data_head: 0,
+            data_tail: 0,
+        }
     }
 
     /// Sends a record of at most [`INLINE`] bytes. `Ok(false)`: no room now.
@@ -114,14 +120,21 @@ impl Producer {
     /// # Safety
     /// `len` bytes at `src` are readable (any `src` for 0).
     #[inline(always)]
-    pub unsafe fn send_short(&mut self, kind: u8, aux: u8, imm: u64, src: *const u8, len: usize) -> Result<bool, Corrupt> {
+    pub unsafe fn send_short(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        src: *const u8,
+        len: usize,
+    ) -> Result<bool, Corrupt> {
         debug_assert!(len <= INLINE);
         if self.head == self.limit && !self.refill(0)? {
             return Ok(false);
         }
         let slot = self.slot();
         // SAFETY: the slot is the producer's (below `limit`), `src` is the caller's promise.
-        unsafe { copy_short(slot.inline.get().cast(), src, len) };
+        unsafe { copy_short(slot.inline.to_write(0, len), src, len) };
         self.publish(kind, aux, imm, len);
         Ok(true)
     }
@@ -132,31 +145,62 @@ impl Producer {
     /// # Errors
     /// [`Corrupt`] as above.
     #[inline]
-    pub fn send(&mut self, kind: u8, aux: u8, imm: u64, len: usize, fill: impl FnOnce(*mut u8)) -> Result<bool, Corrupt> {
+    pub fn send(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<bool, Corrupt> {
         debug_assert!(len <= MAX_RECORD);
         if len <= INLINE {
             if self.head == self.limit && !self.refill(0)? {
                 return Ok(false);
             }
-            fill(self.slot().inline.get().cast());
+            fill(self.slot().inline.to_write(0, len));
         } else {
             let (start, end) = place(self.data_head, len);
-            if (self.head == self.limit || end - self.data_tail > DATA as u64) && !self.refill(end)? {
+            if (self.head == self.limit || end - self.data_tail > DATA as u64)
+                && !self.refill(end)?
+            {
                 return Ok(false);
             }
-            // SAFETY: `start % DATA + len <= DATA` by `place`; the range is free by the check above.
-            fill(unsafe { self.data().add((start % DATA as u64) as usize) });
+            // SAFETY: the ring outlives the producer. `start % DATA + len <= DATA` by `place`; the
+            // range is free by the check above.
+            fill(unsafe {
+                (*self.mem.as_ptr())
+                    .data
+                    .to_write((start % DATA as u64) as usize, len)
+            });
             self.data_head = end;
         }
         self.publish(kind, aux, imm, len);
         Ok(true)
     }
 
+    /// Whether a record of `len` bytes, or any shorter one, can be sent now.
+    ///
+    /// # Errors
+    /// [`Corrupt`] as above.
+    pub fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
+        let end = if len <= INLINE {
+            0
+        } else {
+            place(self.data_head, len).1
+        };
+        Ok(
+            (self.head < self.limit && end.saturating_sub(self.data_tail) <= DATA as u64)
+                || self.refill(end)?,
+        )
+    }
+
     #[inline(always)]
     fn publish(&mut self, kind: u8, aux: u8, imm: u64, len: usize) {
         let slot = self.slot();
         slot.imm.store(imm, Ordering::Relaxed);
-        let word = lap(self.head) | u64::from(kind) << 16 | u64::from(aux) << 24 | (len as u64) << 32;
+        let word =
+            lap(self.head) | u64::from(kind) << 16 | u64::from(aux) << 24 | (len as u64) << 32;
         // Release: pairs with the Acquire load in `Consumer::peek`; record and imm come before.
         slot.word.store(word, Ordering::Release);
         self.head += 1;
@@ -169,7 +213,10 @@ impl Producer {
         let tails = unsafe { &(*self.mem.as_ptr()).tails };
         // Acquire: pairs with the Release stores in `Consumer::release`; the consumer's reads of
         // what it gives back come before our writes.
-        let (slots, data) = (tails.slots.load(Ordering::Acquire), tails.data.load(Ordering::Acquire));
+        let (slots, data) = (
+            tails.slots.load(Ordering::Acquire),
+            tails.data.load(Ordering::Acquire),
+        );
         let known = self.limit - SLOTS as u64;
         if slots < known || slots > self.head || data < self.data_tail || data > self.data_head {
             return Err(Corrupt);
@@ -195,13 +242,11 @@ impl Producer {
     #[inline(always)]
     fn slot(&self) -> &Slot {
         // SAFETY: the ring outlives the producer; the index is below SLOTS.
-        unsafe { &*(&raw const (*self.mem.as_ptr()).slots).cast::<Slot>().add(self.head as usize % SLOTS) }
-    }
-
-    #[inline(always)]
-    fn data(&self) -> *mut u8 {
-        // SAFETY: as above; a pointer only.
-        unsafe { (*self.mem.as_ptr()).data.get().cast() }
+        unsafe {
+            &*(&raw const (*self.mem.as_ptr()).slots)
+                .cast::<Slot>()
+                .add(self.head as usize % SLOTS)
+        }
     }
 }
 
@@ -223,7 +268,13 @@ impl Consumer {
     /// `mem` is a ring that was zeroed before its producer began, outlives the consumer, and this
     /// is its only one.
     pub unsafe fn new(mem: NonNull<RingMem>) -> Self {
-        Self { mem, tail: 0, released: 0, data_tail: 0, data_next: 0 }
+        Self {
+            mem,
+            tail: 0,
+            released: 0,
+            data_tail: 0,
+            data_next: 0,
+        }
     }
 
     /// The oldest message, which stays until [`advance`](Self::advance).
@@ -233,7 +284,11 @@ impl Consumer {
     #[inline(always)]
     pub fn peek(&mut self) -> Result<Option<Message>, Corrupt> {
         // SAFETY: the ring outlives the consumer; the index is below SLOTS.
-        let slot = unsafe { &*(&raw const (*self.mem.as_ptr()).slots).cast::<Slot>().add(self.tail as usize % SLOTS) };
+        let slot = unsafe {
+            &*(&raw const (*self.mem.as_ptr()).slots)
+                .cast::<Slot>()
+                .add(self.tail as usize % SLOTS)
+        };
         // Acquire: pairs with the Release store in `Producer::publish`. Loaded once: the other
         // process may change it at any time.
         let word = slot.word.load(Ordering::Acquire);
@@ -243,17 +298,27 @@ impl Consumer {
         let len = (word >> 32) as usize;
         let record = if len <= INLINE {
             self.data_next = self.data_tail;
-            slot.inline.get().cast::<u8>().cast_const()
+            slot.inline.to_read(0, len)
         } else {
             if len > MAX_RECORD {
                 return Err(Corrupt);
             }
             let (start, end) = place(self.data_tail, len);
             self.data_next = end;
-            // SAFETY: `start % DATA + len <= DATA` by `place`.
-            unsafe { (*self.mem.as_ptr()).data.get().cast::<u8>().add((start % DATA as u64) as usize) }
+            // SAFETY: the ring outlives the consumer. `start % DATA + len <= DATA` by `place`.
+            unsafe {
+                (*self.mem.as_ptr())
+                    .data
+                    .to_read((start % DATA as u64) as usize, len)
+            }
         };
-        Ok(Some(Message { kind: (word >> 16) as u8, aux: (word >> 24) as u8, imm: slot.imm.load(Ordering::Relaxed), len, record }))
+        Ok(Some(Message {
+            kind: (word >> 16) as u8,
+            aux: (word >> 24) as u8,
+            imm: slot.imm.load(Ordering::Relaxed),
+            len,
+            record,
+        }))
     }
 
     /// Done with the message that `peek` showed.
@@ -300,15 +365,22 @@ unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: every access below stays within `len` bytes: two overlapping halves.
     unsafe {
         if len == 8 {
-            dst.cast::<u64>().write_unaligned(src.cast::<u64>().read_unaligned());
+            dst.cast::<u64>()
+                .write_unaligned(src.cast::<u64>().read_unaligned());
         } else if len > 16 || len == 0 {
             std::ptr::copy_nonoverlapping(src, dst, len);
         } else if len > 8 {
-            let (a, b) = (src.cast::<u64>().read_unaligned(), src.add(len - 8).cast::<u64>().read_unaligned());
+            let (a, b) = (
+                src.cast::<u64>().read_unaligned(),
+                src.add(len - 8).cast::<u64>().read_unaligned(),
+            );
             dst.cast::<u64>().write_unaligned(a);
             dst.add(len - 8).cast::<u64>().write_unaligned(b);
         } else if len >= 4 {
-            let (a, b) = (src.cast::<u32>().read_unaligned(), src.add(len - 4).cast::<u32>().read_unaligned());
+            let (a, b) = (
+                src.cast::<u32>().read_unaligned(),
+                src.add(len - 4).cast::<u32>().read_unaligned(),
+            );
             dst.cast::<u32>().write_unaligned(a);
             dst.add(len - 4).cast::<u32>().write_unaligned(b);
         } else {
@@ -318,6 +390,9 @@ unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_tests;
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -331,6 +406,11 @@ mod tests {
         let mem = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<RingMem>()).unwrap();
         // SAFETY: zeroed, leaked, one of each.
         unsafe { (Producer::new(mem), Consumer::new(mem), mem) }
+    }
+
+    fn bytes_of(m: &Message) -> &[u8] {
+        // SAFETY: the record is `len` bytes long until `advance`.
+        unsafe { std::slice::from_raw_parts(m.record, m.len) }
     }
 
     fn pattern(n: u64, len: usize) -> Vec<u8> {
@@ -347,7 +427,9 @@ mod tests {
                 for n in 0..N {
                     let bytes = pattern(n, len_of(n));
                     // SAFETY: `dst` has room for the record.
-                    let fill = |dst: *mut u8| unsafe { dst.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                    let fill = |dst: *mut u8| unsafe {
+                        dst.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+                    };
                     while !tx.send(1, n as u8, n, bytes.len(), fill).unwrap() {
                         std::hint::spin_loop();
                     }
@@ -363,8 +445,7 @@ mod tests {
                     }
                 };
                 assert_eq!((m.imm, m.kind, m.aux, m.len), (n, 1, n as u8, len_of(n)));
-                // SAFETY: the record is `len` bytes long until `advance`.
-                assert_eq!(unsafe { std::slice::from_raw_parts(m.record, m.len) }, pattern(n, m.len));
+                assert_eq!(bytes_of(&m), pattern(n, m.len));
                 rx.advance();
             }
         });
@@ -378,8 +459,7 @@ mod tests {
             // SAFETY: `bytes` is `len` long.
             assert!(unsafe { tx.send_short(2, 0, 0, bytes.as_ptr(), len) }.unwrap());
             let m = rx.peek().unwrap().unwrap();
-            // SAFETY: as above.
-            assert_eq!(unsafe { std::slice::from_raw_parts(m.record, m.len) }, bytes);
+            assert_eq!(bytes_of(&m), bytes);
             rx.advance();
         }
     }
@@ -397,7 +477,9 @@ mod tests {
             rx.advance();
         }
         assert!(rx.peek().unwrap().is_none());
+        assert!(!tx.has_room(MAX_RECORD).unwrap());
         rx.release();
+        assert!(tx.has_room(MAX_RECORD).unwrap());
         assert!(tx.drained());
         assert!(tx.send(1, 0, 0, MAX_RECORD, |_| ()).unwrap());
     }
@@ -406,10 +488,19 @@ mod tests {
     fn garbage_is_refused_by_both_sides() {
         let (mut tx, mut rx, mem) = ring();
         // SAFETY: what a hostile producer would do.
-        unsafe { (*mem.as_ptr()).slots[0].word.store(lap(0) | ((MAX_RECORD as u64 + 1) << 32), Ordering::Release) };
+        unsafe {
+            (*mem.as_ptr()).slots[0]
+                .word
+                .store(lap(0) | ((MAX_RECORD as u64 + 1) << 32), Ordering::Release)
+        };
         assert_eq!(rx.peek().err(), Some(Corrupt));
         // SAFETY: what a hostile consumer would do.
-        unsafe { (*mem.as_ptr()).tails.slots.store(SLOTS as u64 * 9, Ordering::Release) };
+        unsafe {
+            (*mem.as_ptr())
+                .tails
+                .slots
+                .store(SLOTS as u64 * 9, Ordering::Release)
+        };
         let mut r = Ok(true);
         while r == Ok(true) {
             r = tx.send(1, 0, 0, 0, |_| ());

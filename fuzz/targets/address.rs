@@ -1,0 +1,37 @@
+//! Worker addresses: raw bytes, and the same bytes as sections between a right prefix and checksum.
+#![no_main]
+
+use crc::{CRC_32_ISO_HDLC, Crc};
+use libfuzzer_sys::fuzz_target;
+use ucp::wire::address::{MAX_LEN, WorkerAddress, total_len};
+
+/// What is accepted must mean the same after another round.
+fn check(blob: &[u8]) {
+    let Some(Ok(len)) = blob.first_chunk().map(total_len) else {
+        assert!(WorkerAddress::decode(blob).is_err());
+        return;
+    };
+    assert!(len <= MAX_LEN);
+    if let Ok(mut address) = WorkerAddress::decode(blob) {
+        // A foreign name may be longer than those that we send.
+        address.name = address.name.filter(|name| name.len() <= 64);
+        assert_eq!(WorkerAddress::decode(&address.encode()), Ok(address));
+    }
+}
+
+/// Fuzzing alone does not find checksums: puts everything right around the sections.
+fn repaired(body: &[u8]) -> Vec<u8> {
+    let len = body.len() as u32 + 8;
+    let prefix = 0xCB | 1 << 8 | len << 12 | (len ^ 1023) << 22;
+    let mut blob = [&prefix.to_le_bytes(), body].concat();
+    let checksum = Crc::<u32>::new(&CRC_32_ISO_HDLC).checksum(&blob);
+    blob.extend(checksum.to_le_bytes());
+    blob
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    check(bytes);
+    if (8..=MAX_LEN - 8).contains(&bytes.len()) {
+        check(&repaired(bytes));
+    }
+});

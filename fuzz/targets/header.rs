@@ -1,0 +1,47 @@
+//! Message headers: whatever decodes, encodes to the bytes that it came from.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ucp::wire::header::{AmImm, AmoHdr, DataHdr, GetHdr, Kind, RtrHdr, RtsHdr, SyncHdr, ValueHdr};
+
+/// Decodes a message as its receiver does: the header of its kind, then the payload.
+macro_rules! check {
+    ($header:ident, $body:expr) => {
+        match $header::decode($body) {
+            Some(header) => assert_eq!(header.encode(), $body[..$header::SIZE]),
+            None => assert!($body.len() < $header::SIZE || $header::SIZE == AmoHdr::SIZE),
+        }
+    };
+}
+
+fuzz_target!(|message: &[u8]| {
+    let Some((&number, rest)) = message.split_first() else {
+        return;
+    };
+    let Some((imm, body)) = rest.split_first_chunk() else {
+        return;
+    };
+    let Some(kind) = Kind::from_u8(number) else {
+        return;
+    };
+    match kind {
+        Kind::TagSync => check!(SyncHdr, body),
+        Kind::TagRts | Kind::AmRts => check!(RtsHdr, body),
+        Kind::Rtr => check!(RtrHdr, body),
+        Kind::Data | Kind::GetRep => check!(DataHdr, body),
+        Kind::GetReq => check!(GetHdr, body),
+        Kind::AmoReq => check!(AmoHdr, body),
+        Kind::AmoRep => check!(ValueHdr, body),
+        Kind::AmEager => {
+            let am = AmImm::from_u64(u64::from_le_bytes(*imm));
+            assert_eq!(am.to_u64().to_le_bytes(), *imm);
+            if let Some((data, header)) = am.split(body) {
+                assert_eq!(
+                    (data.len() + header.len(), header.len()),
+                    (body.len(), am.header_len.into())
+                );
+            }
+        }
+        _ => assert_eq!(kind.header_size(), 0),
+    }
+});

@@ -1,0 +1,34 @@
+//! Packed remote keys: raw bytes, and the same bytes with a right checksum.
+#![no_main]
+
+use crc::{CRC_8_SMBUS, Crc};
+use libfuzzer_sys::fuzz_target;
+use ucp::wire::rkey::{MAX_LEN, PackedRkey, encoded_len};
+
+/// A key that is accepted is one that we send.
+fn check(bytes: &[u8]) -> bool {
+    let Some(len) = bytes.first().copied().and_then(encoded_len) else {
+        assert_eq!(PackedRkey::decode(bytes), None);
+        return false;
+    };
+    assert!(len <= MAX_LEN);
+    let Some(rkey) = PackedRkey::decode(bytes) else {
+        return false;
+    };
+    let (again, again_len) = rkey.encode().expect("it came in this form");
+    assert_eq!(again[..again_len], bytes[..len]);
+    true
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    check(bytes);
+    let Some(len) = bytes.first().copied().and_then(encoded_len) else {
+        return;
+    };
+    if let Some(key) = bytes.get(..len) {
+        let mut key = key.to_vec();
+        let covered = [&key[..1], &key[2..]].concat();
+        key[1] = Crc::<u8>::new(&CRC_8_SMBUS).checksum(&covered);
+        assert!(check(&key), "a right checksum is all that a key needs");
+    }
+});

@@ -1,0 +1,157 @@
+//! Claims, doorbell and wake-up under loom: every order of the steps of senders and receiver.
+
+use super::*;
+use crate::sys::sync::Bytes;
+use loom::thread;
+use std::sync::Arc;
+
+/// What a table lives in, and a stand-in for the memory of ring 0.
+#[repr(C)]
+struct Memory {
+    front: Front,
+    claims: [Claim; RINGS],
+    ring: Bytes<64>,
+}
+
+// SAFETY: all is atomic but `ring`, and that is what loom watches.
+unsafe impl Sync for Memory {}
+// SAFETY: nothing in it knows a thread.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Zeroed memory is no valid state of loom's atomics.
+    fn new() -> Arc<Self> {
+        let (u32_0, u64_0) = (|| AtomicU32::new(0), || AtomicU64::new(0));
+        Arc::new(Memory {
+            front: Front {
+                magic: u64_0(),
+                doorbell: u32_0(),
+                wakes: u32_0(),
+                armed: u32_0(),
+                wake_fd: u32_0(),
+                ready: std::array::from_fn(|_| u64_0()),
+            },
+            claims: std::array::from_fn(|_| Claim {
+                state: u32_0(),
+                pid: u32_0(),
+                pid_ns: u32_0(),
+                fd: u32_0(),
+                ino: u32_0(),
+                key: u64_0(),
+                uid: u64_0(),
+            }),
+            ring: Bytes::new(),
+        })
+    }
+
+    fn table(&self) -> Table {
+        assert_eq!(std::mem::offset_of!(Memory, claims), CLAIMS_AT);
+        // SAFETY: laid out as a table, and the tests keep `self` as long as the table.
+        unsafe { Table::new(NonNull::from(self).cast()) }
+    }
+}
+
+fn sender(uid: u64) -> Sender {
+    let n = uid as u32;
+    let id = SegmentId {
+        pid: n + 1,
+        fd: n + 2,
+        ino: n + 3,
+        key: uid + 4,
+    };
+    Sender {
+        uid,
+        inbox: Locator { pid_ns: n + 5, id },
+    }
+}
+
+fn explore(test: impl Fn() + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(test);
+}
+
+/// Two senders that begin their search at the same place. The receiver looks only when the bell rang.
+#[test]
+fn loom_every_announced_ring_is_accepted_once() {
+    explore(|| {
+        let memory = Memory::new();
+        let senders = [64, 128].map(|uid| {
+            let memory = memory.clone();
+            thread::spawn(move || {
+                let index = memory.table().claim(&sender(uid)).expect("a ring for each");
+                memory.table().announce(index);
+                (index, uid)
+            })
+        });
+        let (mut seen, mut accepted) = (0, Vec::new());
+        while accepted.len() < 2 {
+            if memory.front.doorbell.load(Ordering::Acquire) == seen {
+                thread::yield_now();
+                continue;
+            }
+            let (now, new) = memory.table().accept();
+            seen = now;
+            accepted.extend(new);
+        }
+        for (index, uid) in senders.map(|sender| sender.join().unwrap()) {
+            assert!(
+                accepted.contains(&(index, sender(uid))),
+                "{uid} in {index}: {accepted:?}"
+            );
+        }
+        assert_ne!(accepted[0].0, accepted[1].0);
+        assert_eq!(memory.table().accept(), (2, Vec::new()));
+    });
+}
+
+/// The receiver arms and looks once more; of two senders one wakes it unless it saw something.
+#[test]
+fn loom_a_sleeper_is_woken_once() {
+    explore(|| {
+        let memory = Memory::new();
+        let senders = [0, 1].map(|index| {
+            let memory = memory.clone();
+            thread::spawn(move || {
+                memory.table().announce(index);
+                memory.front.must_wake()
+            })
+        });
+        memory.front.arm();
+        let sleeps = memory.front.doorbell.load(Ordering::Acquire) == 0;
+        let wakes = senders.map(|sender| sender.join().unwrap());
+        assert!(wakes != [true, true], "woken twice");
+        assert!(!sleeps || wakes.contains(&true), "slept over a message");
+    });
+}
+
+/// The receiver clears a ring before it gives it back; the next claimant writes only then.
+#[test]
+fn loom_a_ring_is_clean_when_it_is_claimed_again() {
+    explore(|| {
+        let memory = Memory::new();
+        // The first one fills the table: only ring 0 will become free.
+        let first = [0, 1].map(|uid| memory.table().claim(&sender(uid)));
+        assert_eq!(first, [Some(0), Some(1)]);
+        let second = {
+            let memory = memory.clone();
+            thread::spawn(move || {
+                let index = loop {
+                    match memory.table().claim(&sender(64)) {
+                        Some(index) => break index,
+                        None => thread::yield_now(),
+                    }
+                };
+                // SAFETY: within the bytes; loom checks that the receiver is done with them.
+                unsafe { memory.ring.to_write(0, 1).write(1) };
+                memory.table().announce(index);
+                index
+            })
+        };
+        // SAFETY: as above.
+        unsafe { memory.ring.to_write(0, 64).write_bytes(0, 64) };
+        memory.table().unclaim(0);
+        assert_eq!(second.join().unwrap(), 0);
+        assert_eq!(memory.table().accept(), (1, vec![(0, sender(64))]));
+    });
+}

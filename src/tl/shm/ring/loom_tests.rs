@@ -1,0 +1,167 @@
+//! The ring under loom: every order of the two sides' steps, and every stale value that they may see.
+
+use super::*;
+use loom::thread;
+
+/// Zeroed memory is no valid state of loom's atomics.
+fn empty() -> RingMem {
+    let slot = |_| Slot {
+        word: AtomicU64::new(0),
+        imm: AtomicU64::new(0),
+        inline: Bytes::new(),
+    };
+    RingMem {
+        tails: Tails {
+            slots: AtomicU64::new(0),
+            data: AtomicU64::new(0),
+        },
+        closed: AtomicU64::new(0),
+        _pad: [0; 4096 - size_of::<Tails>() - 8],
+        slots: std::array::from_fn(slot),
+        data: Bytes::new(),
+    }
+}
+
+/// Runs the two ends against each other in every order with up to three preemptions.
+fn explore(send: fn(&mut Producer), receive: fn(&mut Consumer)) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let mem = NonNull::from(Box::leak(Box::new(empty())));
+        // SAFETY: an empty ring, one of each, freed when both are done.
+        let (mut tx, mut rx) = unsafe { (Producer::new(mem), Consumer::new(mem)) };
+        let sender = thread::spawn(move || send(&mut tx));
+        receive(&mut rx);
+        sender.join().unwrap();
+        // SAFETY: leaked above, and no longer used.
+        drop(unsafe { Box::from_raw(mem.as_ptr()) });
+    });
+}
+
+fn byte(n: u64, i: usize) -> u8 {
+    (n as usize * 31 + i + 1) as u8
+}
+
+/// Sends message `n` of so many bytes, waiting for room.
+fn send(tx: &mut Producer, n: u64, len: usize) {
+    // SAFETY: `to` has room for `len` bytes.
+    let fill = |to: *mut u8| (0..len).for_each(|i| unsafe { to.add(i).write(byte(n, i)) });
+    while !tx.send(7, n as u8, n, len, fill).unwrap() {
+        thread::yield_now();
+    }
+}
+
+/// Waits for message `n` and checks all of it.
+fn receive(rx: &mut Consumer, n: u64, len: usize) {
+    let message = loop {
+        match rx.peek().unwrap() {
+            Some(message) => break message,
+            None => thread::yield_now(),
+        }
+    };
+    // Lets the producer run between the look and the reading: it must not touch the record.
+    rx.closed();
+    assert_eq!(
+        (message.kind, message.aux, message.imm, message.len),
+        (7, n as u8, n, len)
+    );
+    // SAFETY: the record is `len` bytes long until `advance`.
+    assert!(
+        (0..len).all(|i| unsafe { message.record.add(i).read() } == byte(n, i)),
+        "record {n}"
+    );
+    rx.advance();
+}
+
+/// More messages than slots: the producer has to wait for the consumer's account.
+#[test]
+fn loom_short_records_arrive_whole_and_in_order() {
+    const LENS: [usize; 4] = [8, INLINE, 0, 1];
+    explore(
+        |tx| (0..).zip(LENS).for_each(|(n, len)| send(tx, n, len)),
+        |rx| (0..).zip(LENS).for_each(|(n, len)| receive(rx, n, len)),
+    );
+}
+
+#[test]
+fn loom_short_copies_are_published_whole() {
+    explore(
+        |tx| {
+            for n in 0..3 {
+                let record = [byte(n, 0), byte(n, 1), byte(n, 2)];
+                // SAFETY: three bytes are readable.
+                while !unsafe { tx.send_short(7, n as u8, n, record.as_ptr(), 3) }.unwrap() {
+                    thread::yield_now();
+                }
+            }
+        },
+        |rx| (0..3).for_each(|n| receive(rx, n, 3)),
+    );
+}
+
+/// The second record leaves too little room at the end of the data area: the third skips it and waits
+/// for the first one's place.
+#[test]
+fn loom_long_records_do_not_overlap() {
+    const LENS: [usize; 4] = [MAX_RECORD, MAX_RECORD - 64, INLINE + 1, MAX_RECORD];
+    explore(
+        |tx| (0..).zip(LENS).for_each(|(n, len)| send(tx, n, len)),
+        |rx| (0..).zip(LENS).for_each(|(n, len)| receive(rx, n, len)),
+    );
+}
+
+/// When the third record wants to go there is a free slot, but the second one lies in its way: here
+/// the account of the data area alone has to hold it back.
+#[test]
+fn loom_long_records_wait_for_the_data_area() {
+    const LENS: [usize; 3] = [MAX_RECORD - 64, MAX_RECORD, MAX_RECORD];
+    explore(
+        |tx| (0..).zip(LENS).for_each(|(n, len)| send(tx, n, len)),
+        |rx| (0..).zip(LENS).for_each(|(n, len)| receive(rx, n, len)),
+    );
+}
+
+/// Whoever sees the end has everything before it in the ring.
+#[test]
+fn loom_what_was_sent_before_the_end_is_there() {
+    explore(
+        |tx| {
+            send(tx, 0, 8);
+            send(tx, 1, INLINE + 1);
+            tx.close();
+        },
+        |rx| {
+            while !rx.closed() {
+                thread::yield_now();
+            }
+            let first = rx.peek().unwrap().expect("sent before the end");
+            assert_eq!((first.imm, first.len), (0, 8));
+            rx.advance();
+            let second = rx.peek().unwrap().expect("sent before the end");
+            assert_eq!((second.imm, second.len), (1, INLINE + 1));
+            rx.advance();
+            assert_eq!(rx.peek().unwrap().map(|m| m.imm), None);
+        },
+    );
+}
+
+/// A producer that sees everything drained may reuse what the records lay in, whoever owns it.
+#[test]
+fn loom_drained_means_read() {
+    explore(
+        |tx| {
+            send(tx, 0, INLINE + 1);
+            while !tx.drained() {
+                thread::yield_now();
+            }
+            // SAFETY: the ring outlives its producer; nobody reads the record any more.
+            unsafe {
+                (*tx.mem.as_ptr())
+                    .data
+                    .to_write(0, INLINE + 1)
+                    .write_bytes(0, INLINE + 1)
+            };
+        },
+        |rx| receive(rx, 0, INLINE + 1),
+    );
+}
