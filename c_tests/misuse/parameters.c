@@ -273,9 +273,9 @@ static void features(void)
     WANT_TRUE(ucp_tag_probe_nb(none.worker, 1, -1, 0, &(ucp_tag_recv_info_t){0}) == NULL);
     WANT_PTR(INVALID, ucp_am_send_nbx(none.ep, 1, NULL, 0, &value, 8, &param));
     WANT(INVALID, ucp_worker_set_am_handler(none.worker, 1, NULL, NULL, 0));
-    WANT_PTR(INVALID, ucp_stream_send_nbx(none.ep, &value, 8, &param));
-    WANT_PTR(INVALID, ucp_stream_recv_nbx(none.ep, &value, 8, &length, &param));
-    WANT_PTR(INVALID, ucp_stream_recv_data_nb(none.ep, &length));
+    WANT_TRUE(UCS_PTR_IS_ERR(ucp_stream_send_nbx(none.ep, &value, 8, &param)));
+    WANT_TRUE(UCS_PTR_IS_ERR(ucp_stream_recv_nbx(none.ep, &value, 8, &length, &param)));
+    WANT_TRUE(UCS_PTR_IS_ERR(ucp_stream_recv_data_nb(none.ep, &length)));
     WANT_PTR(INVALID, ucp_atomic_op_nbx(none.ep, UCP_ATOMIC_OP_ADD, &value, 1, none.remote, none.rkey, &typed));
     WANT(INVALID, ucp_worker_get_efd(none.worker, &fd));
     WANT(INVALID, ucp_worker_arm(none.worker));
