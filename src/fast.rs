@@ -6,8 +6,8 @@
 
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FAILED};
-use crate::engine::rkey::Rkey;
 use crate::engine::request;
+use crate::engine::rkey::Rkey;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::op::am::AmMessage;
 use crate::op::param::Param;
@@ -52,7 +52,13 @@ fn plain_length(p: &Param, count: usize) -> Option<usize> {
 /// # Safety
 /// As there.
 #[inline(always)]
-pub unsafe fn tag_send(ep: *const Endpoint, buffer: *const c_void, count: usize, tag: u64, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
+pub unsafe fn tag_send(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    count: usize,
+    tag: u64,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, whose worker and peer outlive it.
     let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, &*(*ep).peer) };
     // SAFETY: the caller's structure.
@@ -77,7 +83,13 @@ pub unsafe fn tag_send(ep: *const Endpoint, buffer: *const c_void, count: usize,
 
 #[cold]
 #[inline(never)]
-unsafe fn tag_send_slow(ep: *const Endpoint, buffer: *const c_void, count: usize, tag: u64, p: &Param) -> ucs_status_ptr_t {
+unsafe fn tag_send_slow(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    count: usize,
+    tag: u64,
+    p: &Param,
+) -> ucs_status_ptr_t {
     // SAFETY: passed on.
     unsafe { tag::send(ep, buffer, count, tag, p, false) }
 }
@@ -87,7 +99,11 @@ unsafe fn tag_send_slow(ep: *const Endpoint, buffer: *const c_void, count: usize
 /// # Safety
 /// As there.
 #[inline(always)]
-pub unsafe fn am_send(ep: *const Endpoint, m: &AmMessage, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
+pub unsafe fn am_send(
+    ep: *const Endpoint,
+    m: &AmMessage,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, whose worker and peer outlive it.
     let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, &*(*ep).peer) };
     // SAFETY: the caller's structure.
@@ -126,7 +142,11 @@ unsafe fn am_send_slow(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_sta
 unsafe fn direct(ep: *const Endpoint, rkey: *const Rkey, addr: u64, len: usize) -> Option<*mut u8> {
     // SAFETY: the caller's endpoint and key.
     let (e, worker) = unsafe { (&*ep, &*(*ep).worker) };
-    if rkey.is_null() || e.has(CLOSED | FAILED) || worker.fenced.load(Ordering::Relaxed) || worker.ctx.features & UCP_FEATURE_RMA as u64 == 0 {
+    if rkey.is_null()
+        || e.has(CLOSED | FAILED)
+        || worker.fenced.load(Ordering::Relaxed)
+        || worker.ctx.features & UCP_FEATURE_RMA as u64 == 0
+    {
         return None;
     }
     // SAFETY: not null.
@@ -138,7 +158,14 @@ unsafe fn direct(ep: *const Endpoint, rkey: *const Rkey, addr: u64, len: usize) 
 /// # Safety
 /// As there.
 #[inline(always)]
-pub unsafe fn put(ep: *const Endpoint, buffer: *const c_void, count: usize, addr: u64, rkey: *const Rkey, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
+pub unsafe fn put(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    count: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint and structure; the worker outlives the endpoint.
     let p = unsafe { Param::new(param, (*(*ep).worker).extra_op_flags) };
     if let Some(len @ 1..) = plain_length(&p, count)
@@ -156,7 +183,14 @@ pub unsafe fn put(ep: *const Endpoint, buffer: *const c_void, count: usize, addr
 
 #[cold]
 #[inline(never)]
-unsafe fn put_slow(ep: *const Endpoint, buffer: *const c_void, count: usize, addr: u64, rkey: *const Rkey, p: &Param) -> ucs_status_ptr_t {
+unsafe fn put_slow(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    count: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    p: &Param,
+) -> ucs_status_ptr_t {
     // SAFETY: passed on.
     unsafe { rma::put(ep, buffer, count, addr, rkey, p) }
 }
@@ -166,7 +200,14 @@ unsafe fn put_slow(ep: *const Endpoint, buffer: *const c_void, count: usize, add
 /// # Safety
 /// As there.
 #[inline(always)]
-pub unsafe fn get(ep: *const Endpoint, buffer: *mut c_void, count: usize, addr: u64, rkey: *const Rkey, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
+pub unsafe fn get(
+    ep: *const Endpoint,
+    buffer: *mut c_void,
+    count: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint and structure; the worker outlives the endpoint.
     let p = unsafe { Param::new(param, (*(*ep).worker).extra_op_flags) };
     if let Some(len @ 1..) = plain_length(&p, count)
@@ -185,7 +226,14 @@ pub unsafe fn get(ep: *const Endpoint, buffer: *mut c_void, count: usize, addr: 
 
 #[cold]
 #[inline(never)]
-unsafe fn get_slow(ep: *const Endpoint, buffer: *mut c_void, count: usize, addr: u64, rkey: *const Rkey, p: &Param) -> ucs_status_ptr_t {
+unsafe fn get_slow(
+    ep: *const Endpoint,
+    buffer: *mut c_void,
+    count: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    p: &Param,
+) -> ucs_status_ptr_t {
     // SAFETY: passed on.
     unsafe { rma::get(ep, buffer, count, addr, rkey, p) }
 }
@@ -197,8 +245,12 @@ unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: the caller's ranges.
     unsafe {
         match len {
-            8 => dst.cast::<u64>().write_unaligned(src.cast::<u64>().read_unaligned()),
-            4 => dst.cast::<u32>().write_unaligned(src.cast::<u32>().read_unaligned()),
+            8 => dst
+                .cast::<u64>()
+                .write_unaligned(src.cast::<u64>().read_unaligned()),
+            4 => dst
+                .cast::<u32>()
+                .write_unaligned(src.cast::<u32>().read_unaligned()),
             _ => std::ptr::copy(src, dst, len),
         }
     }
@@ -208,7 +260,9 @@ unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
 /// callback that calls it, makes it return 0 at once.
 #[inline(always)]
 pub fn progress(worker: &Worker) -> u32 {
-    let Some(mut rx) = worker.rx.try_lock() else { return 0 };
+    let Some(mut rx) = worker.rx.try_lock() else {
+        return 0;
+    };
     let rx = &mut *rx;
     if rx.inbox.as_ref().is_some_and(|inbox| inbox.knocked()) {
         wireup::accept(worker, rx);
@@ -285,7 +339,16 @@ fn on_eager(worker: &Worker, m: &Message) {
 #[inline(never)]
 fn unexpected(worker: &Worker, m: &Message) {
     // SAFETY: the record is readable until `advance`.
-    unsafe { tag::on_message(worker, m.imm, crate::engine::unexpected::Source::Eager, m.len, m.record, m.len) };
+    unsafe {
+        tag::on_message(
+            worker,
+            m.imm,
+            crate::engine::unexpected::Source::Eager,
+            m.len,
+            m.record,
+            m.len,
+        )
+    };
 }
 
 #[inline(never)]
@@ -354,7 +417,11 @@ fn look_at_clock(worker: &Worker, rx: &mut Rx) {
     rx.checked_at = now;
     for peer in failure::dead_peers(worker, rx, now / failure::CHECK_INTERVAL_MS) {
         // What it sent before it died is in its ring by now.
-        for channel in rx.channels.iter_mut().filter(|c| std::ptr::eq(c.peer, peer)) {
+        for channel in rx
+            .channels
+            .iter_mut()
+            .filter(|c| std::ptr::eq(c.peer, peer))
+        {
             while poll(worker, channel) > 0 {}
             channel.broken = true;
         }
@@ -366,7 +433,9 @@ fn look_at_clock(worker: &Worker, rx: &mut Rx) {
 
 /// Gives back rings that nothing will come through any more.
 fn drop_finished(worker: &Worker, rx: &mut Rx) {
-    let Some(inbox) = rx.inbox.as_mut() else { return };
+    let Some(inbox) = rx.inbox.as_mut() else {
+        return;
+    };
     rx.channels.retain_mut(|c| {
         // A sender that lives can still write: its ring is not for others yet.
         // SAFETY: peers live as long as the worker.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use ucp::options::{
-    Count, FenceMode, Interval, LogLevel, OpFlag, OptionError, Options, PrintFlags, RndvScheme, Settings, Size,
-    Ternary, reference,
+    Count, FenceMode, Interval, LogLevel, OpFlag, OptionError, Options, PrintFlags, RndvScheme,
+    Settings, Size, Ternary, reference,
 };
 
 /// What an option is after it was set, or that it refused.
@@ -104,11 +104,43 @@ fn bandwidths() {
 fn switches() {
     check(
         "USE_MT_MUTEX",
-        &[("Y", Some("y")), ("No", Some("n")), ("on", Some("y")), ("0", Some("n")), ("try", None), ("true", None), ("", None)],
+        &[
+            ("Y", Some("y")),
+            ("No", Some("n")),
+            ("on", Some("y")),
+            ("0", Some("n")),
+            ("try", None),
+            ("true", None),
+            ("", None),
+        ],
     );
-    check("RCACHE_ENABLE", &[("maybe", Some("try")), ("TRY", Some("try")), ("off", Some("n")), ("auto", None)]);
-    check("PROTO_INDIRECT_ID", &[("y", Some("on")), ("0", Some("off")), ("try", Some("auto")), ("", None)]);
-    check("IB_PCI_RELAXED_ORDERING", &[("try", Some("try")), ("auto", Some("auto")), ("on", Some("y")), ("x", None)]);
+    check(
+        "RCACHE_ENABLE",
+        &[
+            ("maybe", Some("try")),
+            ("TRY", Some("try")),
+            ("off", Some("n")),
+            ("auto", None),
+        ],
+    );
+    check(
+        "PROTO_INDIRECT_ID",
+        &[
+            ("y", Some("on")),
+            ("0", Some("off")),
+            ("try", Some("auto")),
+            ("", None),
+        ],
+    );
+    check(
+        "IB_PCI_RELAXED_ORDERING",
+        &[
+            ("try", Some("try")),
+            ("auto", Some("auto")),
+            ("on", Some("y")),
+            ("x", None),
+        ],
+    );
 }
 
 #[test]
@@ -126,19 +158,72 @@ fn numbers() {
             ("", None),
         ],
     );
-    check("NUM_EPS", &[("3", Some("3")), ("Inf", Some("inf")), ("auto", Some("auto")), ("x", None)]);
+    check(
+        "NUM_EPS",
+        &[
+            ("3", Some("3")),
+            ("Inf", Some("inf")),
+            ("auto", Some("auto")),
+            ("x", None),
+        ],
+    );
     check("RKEY_MPOOL_MAX_MD", &[("-1", Some("-1")), ("inf", None)]);
-    check("RNDV_PERF_DIFF", &[("1", Some("1.000")), ("1e3", Some("1000.000")), ("-1", Some("-1.000")), ("inf", Some("inf")), ("x", None)]);
-    check("MULTI_PATH_RATIO", &[("2.5", Some("2.500")), ("Auto", Some("auto")), ("0", None), ("-1", None)]);
+    check(
+        "RNDV_PERF_DIFF",
+        &[
+            ("1", Some("1.000")),
+            ("1e3", Some("1000.000")),
+            ("-1", Some("-1.000")),
+            ("inf", Some("inf")),
+            ("x", None),
+        ],
+    );
+    check(
+        "MULTI_PATH_RATIO",
+        &[
+            ("2.5", Some("2.500")),
+            ("Auto", Some("auto")),
+            ("0", None),
+            ("-1", None),
+        ],
+    );
     check("LOG_DATA_SIZE", &[("3", Some("3")), ("inf", None)]);
-    check("TCP_PORT_RANGE", &[("1-5", Some("1-5")), ("1000-1000", Some("1000")), ("0", Some("0")), ("x", None)]);
-    check("RC_VERBS_PKEY", &[("0x7fff", Some("0x7fff")), ("ffff", Some("0xffff")), ("auto", Some("auto")), ("x", None)]);
-    check("DC_MLX5_DCT_PORT_AFFINITY", &[("random", Some("random")), ("2", Some("2")), ("x", None)]);
+    check(
+        "TCP_PORT_RANGE",
+        &[
+            ("1-5", Some("1-5")),
+            ("1000-1000", Some("1000")),
+            ("0", Some("0")),
+            ("x", None),
+        ],
+    );
+    check(
+        "RC_VERBS_PKEY",
+        &[
+            ("0x7fff", Some("0x7fff")),
+            ("ffff", Some("0xffff")),
+            ("auto", Some("auto")),
+            ("x", None),
+        ],
+    );
+    check(
+        "DC_MLX5_DCT_PORT_AFFINITY",
+        &[("random", Some("random")), ("2", Some("2")), ("x", None)],
+    );
 }
 
 #[test]
 fn lists() {
-    check("TLS", &[("a,b", Some("a,b")), ("^a,b", Some("^a,b")), ("^all", Some("all")), ("", Some("")), ("all,x", None)]);
+    check(
+        "TLS",
+        &[
+            ("a,b", Some("a,b")),
+            ("^a,b", Some("^a,b")),
+            ("^all", Some("all")),
+            ("", Some("")),
+            ("all,x", None),
+        ],
+    );
     check(
         "NET_DEVICES",
         &[
@@ -150,12 +235,46 @@ fn lists() {
             ("x[0-99999999]", Some("x[0-99999999]")),
         ],
     );
-    check("EXTRA_OP_ATTR_FLAGS", &[("multi_send,NO_IMM_CMPL", Some("no_imm_cmpl,multi_send")), ("", Some("")), ("foo", None)]);
+    check(
+        "EXTRA_OP_ATTR_FLAGS",
+        &[
+            ("multi_send,NO_IMM_CMPL", Some("no_imm_cmpl,multi_send")),
+            ("", Some("")),
+            ("foo", None),
+        ],
+    );
     check("SELF_ALLOC", &[("heap,MD", Some("heap,md")), ("foo", None)]);
-    check("RX_MPOOL_SIZES", &[("64,1k", Some("64,1K")), ("", Some("")), ("64,x", None)]);
-    check("ERROR_SIGNALS", &[("SEGV,SIGBUS", Some("SEGV,BUS")), ("11", Some("SEGV")), ("x", None), ("99", None)]);
-    check("DEBUG_SIGNO", &[("hup", Some("HUP")), ("SIGHUP", Some("HUP")), ("0", Some("SIGNAL0")), ("", Some("SIGNAL0"))]);
-    check("RNDV_SCHEME", &[("Get_Zcopy", Some("get_zcopy")), (" am", None), ("1", None), ("", None)]);
+    check(
+        "RX_MPOOL_SIZES",
+        &[("64,1k", Some("64,1K")), ("", Some("")), ("64,x", None)],
+    );
+    check(
+        "ERROR_SIGNALS",
+        &[
+            ("SEGV,SIGBUS", Some("SEGV,BUS")),
+            ("11", Some("SEGV")),
+            ("x", None),
+            ("99", None),
+        ],
+    );
+    check(
+        "DEBUG_SIGNO",
+        &[
+            ("hup", Some("HUP")),
+            ("SIGHUP", Some("HUP")),
+            ("0", Some("SIGNAL0")),
+            ("", Some("SIGNAL0")),
+        ],
+    );
+    check(
+        "RNDV_SCHEME",
+        &[
+            ("Get_Zcopy", Some("get_zcopy")),
+            (" am", None),
+            ("1", None),
+            ("", None),
+        ],
+    );
 }
 
 #[test]
@@ -175,14 +294,23 @@ fn keys_and_values() {
             ("", None),
         ],
     );
-    check("DISTANCE_BW", &[("auto,sys:16500MBs", Some("phb:auto,node:auto,sys:16500.00MBps"))]);
+    check(
+        "DISTANCE_BW",
+        &[(
+            "auto,sys:16500MBs",
+            Some("phb:auto,node:auto,sys:16500.00MBps"),
+        )],
+    );
 }
 
 #[test]
 fn typed_fields_follow() {
     let mut options = Options::default();
     assert_eq!(options.log_level, LogLevel::Warn);
-    assert_eq!(options.keepalive_interval, Interval::Every(Duration::from_secs(20)));
+    assert_eq!(
+        options.keepalive_interval,
+        Interval::Every(Duration::from_secs(20))
+    );
     assert_eq!(options.rndv_thresh.intra, Size::Auto);
     assert!(options.posix_use_proc_link && options.warn_unused_env_vars);
     for (name, value) in [
@@ -196,7 +324,9 @@ fn typed_fields_follow() {
         ("TCP_PORT_RANGE", "5000-99999"),
         ("RNDV_SCHEME", "am"),
     ] {
-        options.set(name, value).unwrap_or_else(|error| panic!("{error}"));
+        options
+            .set(name, value)
+            .unwrap_or_else(|error| panic!("{error}"));
     }
     assert_eq!(options.rndv_thresh.intra.bytes(), Some(8192));
     assert_eq!(options.rndv_thresh.inter.bytes(), Some(usize::MAX));
@@ -207,7 +337,10 @@ fn typed_fields_follow() {
     assert_eq!(options.num_eps, Count::Number(7));
     assert_eq!(options.posix_hugetlb_mode, Ternary::No);
     assert_eq!(options.max_rndv_rails, 4);
-    assert_eq!((options.tcp_port_range.first, options.tcp_port_range.last), (5000, 65535));
+    assert_eq!(
+        (options.tcp_port_range.first, options.tcp_port_range.last),
+        (5000, 65535)
+    );
     assert_eq!(options.rndv_scheme, RndvScheme::Am);
 }
 
@@ -218,23 +351,42 @@ fn shared_prefixes_reach_all_that_share() {
     assert_eq!(options.get("POSIX_SEG_SIZE").as_deref(), Some("1K"));
     assert_eq!(options.get("SYSV_SEG_SIZE").as_deref(), Some("1K"));
     options.set("IB_SL", "3").unwrap();
-    for tl in ["RC_VERBS", "RC_MLX5", "DC_MLX5", "UD_VERBS", "UD_MLX5", "SRD"] {
-        assert_eq!(options.get(&format!("{tl}_SL")).as_deref(), Some("3"), "{tl}");
+    for tl in [
+        "RC_VERBS", "RC_MLX5", "DC_MLX5", "UD_VERBS", "UD_MLX5", "SRD",
+    ] {
+        assert_eq!(
+            options.get(&format!("{tl}_SL")).as_deref(),
+            Some("3"),
+            "{tl}"
+        );
     }
     options.set("RC_TIMEOUT", "2s").unwrap();
-    assert_eq!(options.get("DC_MLX5_TIMEOUT").as_deref(), Some("2000000.00us"));
-    assert_eq!(options.get("UD_VERBS_TIMEOUT").as_deref(), Some("30000000.00us"));
+    assert_eq!(
+        options.get("DC_MLX5_TIMEOUT").as_deref(),
+        Some("2000000.00us")
+    );
+    assert_eq!(
+        options.get("UD_VERBS_TIMEOUT").as_deref(),
+        Some("30000000.00us")
+    );
 }
 
 #[test]
 fn wrong_names_and_values_change_nothing() {
     let mut options = Options::default();
     for name in ["NOSUCH", "UCX_TLS", "tls", "", "IB_TIMEOUT_"] {
-        assert_eq!(options.set(name, "1"), Err(OptionError::Unknown(name.into())));
+        assert_eq!(
+            options.set(name, "1"),
+            Err(OptionError::Unknown(name.into()))
+        );
     }
     let error = options.set("RNDV_SCHEME", "nope").unwrap_err();
     assert!(matches!(&error, OptionError::Invalid { name, .. } if name == "RNDV_SCHEME"));
-    assert!(error.to_string().starts_with("Invalid value for RNDV_SCHEME: 'nope'. Expected: one of auto, get_zcopy"));
+    assert!(
+        error
+            .to_string()
+            .starts_with("Invalid value for RNDV_SCHEME: 'nope'. Expected: one of auto, get_zcopy")
+    );
     assert_eq!(options.get("RNDV_SCHEME").as_deref(), Some("auto"));
     assert_eq!(options.get("NOSUCH"), None);
 }
@@ -264,19 +416,27 @@ fn names_that_programs_set_are_accepted() {
 
 /// The names at the start of the printed lines.
 fn names_of(printed: &str) -> Vec<String> {
-    let lines = printed.lines().filter_map(|line| line.strip_prefix("UCX_")?.split_once('='));
+    let lines = printed
+        .lines()
+        .filter_map(|line| line.strip_prefix("UCX_")?.split_once('='));
     lines.map(|(name, _)| name.to_owned()).collect()
 }
 
 fn print_all(flags: PrintFlags) -> String {
     let mut out = String::new();
-    Options::default().print_all(&mut out, "all", flags).unwrap();
+    Options::default()
+        .print_all(&mut out, "all", flags)
+        .unwrap();
     out
 }
 
 #[test]
 fn every_default_is_a_value_in_the_spelling_of_its_kind() {
-    let printed = print_all(PrintFlags { config: true, hidden: true, ..PrintFlags::default() });
+    let printed = print_all(PrintFlags {
+        config: true,
+        hidden: true,
+        ..PrintFlags::default()
+    });
     let names = names_of(&printed);
     assert!(names.len() > 850, "{}", names.len());
     for name in names {
@@ -287,7 +447,11 @@ fn every_default_is_a_value_in_the_spelling_of_its_kind() {
 
 #[test]
 fn no_name_is_there_twice() {
-    let mut names = names_of(&print_all(PrintFlags { config: true, hidden: true, ..PrintFlags::default() }));
+    let mut names = names_of(&print_all(PrintFlags {
+        config: true,
+        hidden: true,
+        ..PrintFlags::default()
+    }));
     let count = names.len();
     names.sort();
     names.dedup();
@@ -311,16 +475,49 @@ fn prints_what_the_flags_ask_for() {
         out
     };
     assert_eq!(print(PrintFlags::default()), "");
-    assert_eq!(print(PrintFlags { header: true, ..PrintFlags::default() }), "#\n# my title\n#\n\n");
-    let config = print(PrintFlags { config: true, ..PrintFlags::default() });
-    assert!(config.starts_with("UCX_NET_DEVICES=all\n") && config.contains("\nUCX_TLS=tcp\n"), "{config}");
-    assert!(!config.contains("POSIX") && !config.contains("LANES") && !config.contains('#'), "{config}");
-    let hidden = print(PrintFlags { config: true, hidden: true, ..PrintFlags::default() });
+    assert_eq!(
+        print(PrintFlags {
+            header: true,
+            ..PrintFlags::default()
+        }),
+        "#\n# my title\n#\n\n"
+    );
+    let config = print(PrintFlags {
+        config: true,
+        ..PrintFlags::default()
+    });
+    assert!(
+        config.starts_with("UCX_NET_DEVICES=all\n") && config.contains("\nUCX_TLS=tcp\n"),
+        "{config}"
+    );
+    assert!(
+        !config.contains("POSIX") && !config.contains("LANES") && !config.contains('#'),
+        "{config}"
+    );
+    let hidden = print(PrintFlags {
+        config: true,
+        hidden: true,
+        ..PrintFlags::default()
+    });
     assert!(hidden.contains("\nUCX_MAX_EAGER_LANES=1\n"), "{hidden}");
-    let commented = print(PrintFlags { config: true, comment_default: true, ..PrintFlags::default() });
-    assert!(commented.contains("\n# UCX_SEG_SIZE=8K\n") && commented.contains("\nUCX_TLS=tcp\n"), "{commented}");
-    let doc = print(PrintFlags { config: true, doc: true, ..PrintFlags::default() });
-    assert!(doc.contains("# syntax:    y or n\n#\nUCX_USE_MT_MUTEX=n\n"), "{doc}");
+    let commented = print(PrintFlags {
+        config: true,
+        comment_default: true,
+        ..PrintFlags::default()
+    });
+    assert!(
+        commented.contains("\n# UCX_SEG_SIZE=8K\n") && commented.contains("\nUCX_TLS=tcp\n"),
+        "{commented}"
+    );
+    let doc = print(PrintFlags {
+        config: true,
+        doc: true,
+        ..PrintFlags::default()
+    });
+    assert!(
+        doc.contains("# syntax:    y or n\n#\nUCX_USE_MT_MUTEX=n\n"),
+        "{doc}"
+    );
 }
 
 #[test]
@@ -331,7 +528,10 @@ fn the_reference_page_is_up_to_date() {
         std::fs::write(path, &page).expect("docs/OPTIONS.md can be written");
     }
     let kept = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(kept == page, "docs/OPTIONS.md differs from the table: RUCP_BLESS=1 cargo test --test options");
+    assert!(
+        kept == page,
+        "docs/OPTIONS.md differs from the table: RUCP_BLESS=1 cargo test --test options"
+    );
 }
 
 /// Texts near to what people write, and any others.

@@ -30,7 +30,11 @@ fn run(case: &str, conf: &str, vars: &[(&str, &str)]) {
         .expect("the test can run itself");
     std::fs::remove_dir_all(&dir).expect("the directory is ours");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{case}: {text}{:?}", output.stderr);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{case}: {text}{:?}",
+        output.stderr
+    );
 }
 
 fn get(options: &Options, name: &str) -> String {
@@ -40,7 +44,10 @@ fn get(options: &Options, name: &str) -> String {
 #[test]
 #[ignore = "run by the other tests, in an environment made for it"]
 fn child() {
-    match std::env::var(CASE).expect("only the other tests run this").as_str() {
+    match std::env::var(CASE)
+        .expect("only the other tests run this")
+        .as_str()
+    {
         "layers" => {
             let own = Options::read(Some("P")).unwrap();
             assert_eq!(get(&own, "TLS"), "own");
@@ -50,11 +57,30 @@ fn child() {
             assert_eq!(get(&plain, "TLS"), "plain");
             assert!(plain.tls.allows("plain") && !plain.tls.allows("own"));
         }
+        "places" => {
+            let options = Options::read(None).unwrap();
+            assert_eq!(
+                [
+                    get(&options, "TLS"),
+                    get(&options, "PROTOS"),
+                    get(&options, "NUM_EPS")
+                ],
+                ["here", "etc", "1"]
+            );
+        }
         "nearness" => {
             let options = Options::read(None).unwrap();
-            assert_eq!(get(&options, "POSIX_SEG_SIZE"), "3K", "the full name wins, though in a file");
+            assert_eq!(
+                get(&options, "POSIX_SEG_SIZE"),
+                "3K",
+                "the full name wins, though in a file"
+            );
             assert_eq!(get(&options, "SYSV_SEG_SIZE"), "1K");
-            assert_eq!(get(&options, "SYSV_ALLOC"), "mmap", "the nearest prefix wins");
+            assert_eq!(
+                get(&options, "SYSV_ALLOC"),
+                "mmap",
+                "the nearest prefix wins"
+            );
             assert_eq!(get(&options, "CMA_ALLOC"), "heap");
             assert_eq!(get(&options, "TCP_ALLOC"), "thp");
             assert_eq!(options.max_eager_rails, 5, "the newer name wins");
@@ -64,7 +90,9 @@ fn child() {
         }
         "wrong" => {
             let error = Options::read(None).unwrap_err();
-            assert!(matches!(&error, OptionError::Invalid { name, value, .. } if name == "RNDV_SCHEME" && value == "bogus"));
+            assert!(
+                matches!(&error, OptionError::Invalid { name, value, .. } if name == "RNDV_SCHEME" && value == "bogus")
+            );
             let lenient = Options::read_lenient();
             assert_eq!(get(&lenient, "RNDV_SCHEME"), "auto");
             assert_eq!(get(&lenient, "NUM_EPS"), "3");
@@ -74,7 +102,9 @@ fn child() {
         "reported" => {
             let options = Options::read(None).unwrap();
             assert_eq!(get(&options, "LOG_LEVEL"), "WARN");
-            assert!(matches!(options.rejected(), [OptionError::Invalid { name, .. }] if name == "LOG_LEVEL"));
+            assert!(
+                matches!(options.rejected(), [OptionError::Invalid { name, .. }] if name == "LOG_LEVEL")
+            );
         }
         "unused" => {
             let unused = unused_env_vars();
@@ -84,7 +114,10 @@ fn child() {
             assert_eq!(used_env_vars(), ["UCX_IB_SL=3", "UCX_TLS=tcp"]);
             let options = Options::read(None).unwrap();
             let report = unused_report(&options).expect("there are two");
-            assert!(report.contains("UCX_NOSUCH; UCX_RNDV_TRESH (maybe: UCX_RNDV_THRESH?)"), "{report}");
+            assert!(
+                report.contains("UCX_NOSUCH; UCX_RNDV_TRESH (maybe: UCX_RNDV_THRESH?)"),
+                "{report}"
+            );
             assert_eq!(unused_report(&options), None, "once is enough");
         }
         "silenced" => assert_eq!(unused_report(&Options::read(None).unwrap()), None),
@@ -97,8 +130,36 @@ fn later_sources_win() {
     run(
         "layers",
         "UCX_TLS=file\nUCX_NUM_EPS=1\nUCX_SEG_SIZE=1k\n",
-        &[("UCX_TLS", "plain"), ("UCX_NUM_EPS", "2"), ("P_UCX_TLS", "own")],
+        &[
+            ("UCX_TLS", "plain"),
+            ("UCX_NUM_EPS", "2"),
+            ("P_UCX_TLS", "own"),
+        ],
     );
+}
+
+#[test]
+fn nearer_files_win() {
+    let (home, etc) = (directory("home"), directory("etc"));
+    std::fs::write(
+        home.join("ucx.conf"),
+        "UCX_TLS=home\nUCX_PROTOS=home\nUCX_NUM_EPS=1\n",
+    )
+    .expect("ours");
+    std::fs::write(etc.join("ucx.conf"), "UCX_TLS=etc\nUCX_PROTOS=etc\n").expect("ours");
+    let path = |dir: &PathBuf| {
+        dir.to_str()
+            .expect("temporary directories have plain names")
+            .to_owned()
+    };
+    run(
+        "places",
+        "UCX_TLS=here\n",
+        &[("HOME", &path(&home)), ("UCX_CONFIG_DIR", &path(&etc))],
+    );
+    for dir in [home, etc] {
+        std::fs::remove_dir_all(dir).expect("the directory is ours");
+    }
 }
 
 #[test]
@@ -119,8 +180,20 @@ fn nearer_names_win() {
 
 #[test]
 fn wrong_values_fail_or_are_passed_over() {
-    run("wrong", "", &[("UCX_RNDV_SCHEME", "bogus"), ("UCX_SEG_SIZE", "x"), ("UCX_NUM_EPS", "3")]);
-    run("overridden", "UCX_RNDV_SCHEME=bogus\n", &[("UCX_RNDV_SCHEME", "am")]);
+    run(
+        "wrong",
+        "",
+        &[
+            ("UCX_RNDV_SCHEME", "bogus"),
+            ("UCX_SEG_SIZE", "x"),
+            ("UCX_NUM_EPS", "3"),
+        ],
+    );
+    run(
+        "overridden",
+        "UCX_RNDV_SCHEME=bogus\n",
+        &[("UCX_RNDV_SCHEME", "am")],
+    );
     run("reported", "", &[("UCX_LOG_LEVEL", "loud")]);
 }
 
@@ -136,5 +209,9 @@ fn unknown_variables_are_named_once() {
         ("UC_X", "1"),
     ];
     run("unused", "", &vars);
-    run("silenced", "", &[("UCX_NOSUCH", "1"), ("UCX_WARN_UNUSED_ENV_VARS", "n")]);
+    run(
+        "silenced",
+        "",
+        &[("UCX_NOSUCH", "1"), ("UCX_WARN_UNUSED_ENV_VARS", "n")],
+    );
 }

@@ -3,8 +3,21 @@
 use ucp::options::{DeviceFilter, TlsFilter};
 
 const ALL: &[&str] = &[
-    "self", "posix", "sysv", "xpmem", "knem", "cma", "tcp", "rc_verbs", "rc_mlx5", "dc_mlx5", "ud_verbs", "ud_mlx5",
-    "srd", "cuda_copy", "tofu",
+    "self",
+    "posix",
+    "sysv",
+    "xpmem",
+    "knem",
+    "cma",
+    "tcp",
+    "rc_verbs",
+    "rc_mlx5",
+    "dc_mlx5",
+    "ud_verbs",
+    "ud_mlx5",
+    "srd",
+    "cuda_copy",
+    "tofu",
 ];
 
 fn allowed(text: &str) -> Vec<&'static str> {
@@ -18,10 +31,18 @@ fn aliases_stand_for_their_members() {
     assert_eq!(allowed(""), [""; 0]);
     assert_eq!(allowed("tcp"), ["tcp"]);
     assert_eq!(allowed("mm"), ["posix", "sysv", "xpmem"]);
-    assert_eq!(allowed("sm,tcp"), ["posix", "sysv", "xpmem", "knem", "cma", "tcp"]);
+    assert_eq!(
+        allowed("sm,tcp"),
+        ["posix", "sysv", "xpmem", "knem", "cma", "tcp"]
+    );
     assert_eq!(allowed("shm"), allowed("sm"));
     assert_eq!(allowed("loopback"), ["self"]);
-    assert_eq!(allowed("ib"), ["rc_verbs", "rc_mlx5", "dc_mlx5", "ud_verbs", "ud_mlx5", "srd"]);
+    assert_eq!(
+        allowed("ib"),
+        [
+            "rc_verbs", "rc_mlx5", "dc_mlx5", "ud_verbs", "ud_mlx5", "srd"
+        ]
+    );
     assert_eq!(allowed("rc"), ["rc_verbs", "rc_mlx5"]);
     assert_eq!(allowed("rc_x,self"), ["self", "rc_mlx5"]);
     assert_eq!(allowed("ud_v"), ["ud_verbs"]);
@@ -55,13 +76,18 @@ fn helpers_only_connect() {
     let without = TlsFilter::parse("^ud:aux");
     assert!(without.allows("ud_verbs") && !without.allows_aux("ud_verbs"));
     let without = TlsFilter::parse("^rc");
-    assert!(!without.allows("rc_verbs") && without.allows("ud_verbs") && without.allows_aux("ud_verbs"));
+    assert!(
+        !without.allows("rc_verbs") && without.allows("ud_verbs") && without.allows_aux("ud_verbs")
+    );
 }
 
 #[test]
 fn unknown_transports_are_told() {
     let known = ["self", "posix", "tcp"];
-    assert_eq!(TlsFilter::parse("self,nope,sm,ib,tcp:aux").unknown(&known), ["nope", "ib"]);
+    assert_eq!(
+        TlsFilter::parse("self,nope,sm,ib,tcp:aux").unknown(&known),
+        ["nope", "ib"]
+    );
     assert!(TlsFilter::parse("all").unknown(&known).is_empty());
 }
 

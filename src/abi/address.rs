@@ -33,7 +33,8 @@ pub unsafe fn decode(address: *const ucp_address_t) -> Result<WorkerAddress, ucs
     let decoded = unsafe {
         let ptr = address.cast::<u8>();
         let prefix = ptr.cast::<[u8; 4]>().read_unaligned();
-        total_len(&prefix).and_then(|len| WorkerAddress::decode(std::slice::from_raw_parts(ptr, len)))
+        total_len(&prefix)
+            .and_then(|len| WorkerAddress::decode(std::slice::from_raw_parts(ptr, len)))
     };
     decoded.map_err(|e| {
         log::error!("{e}");
@@ -46,13 +47,22 @@ pub unsafe fn decode(address: *const ucp_address_t) -> Result<WorkerAddress, ucs
 /// # Safety
 /// A live worker; both pointers are null or writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_worker_get_address(worker: ucp_worker_h, address_p: *mut *mut ucp_address_t, address_length_p: *mut usize) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_worker_get_address(
+    worker: ucp_worker_h,
+    address_p: *mut *mut ucp_address_t,
+    address_length_p: *mut usize,
+) -> ucs_status_t {
     if worker.is_null() || address_p.is_null() || address_length_p.is_null() {
-        return invalid("ucp_worker_get_address", "worker, address_p or address_length_p is null");
+        return invalid(
+            "ucp_worker_get_address",
+            "worker, address_p or address_length_p is null",
+        );
     }
     // SAFETY: the caller's handle and pointers.
     unsafe {
-        let Some((ptr, len)) = allocate(worker_of(worker), false) else { return UCS_ERR_NO_MEMORY };
+        let Some((ptr, len)) = allocate(worker_of(worker), false) else {
+            return UCS_ERR_NO_MEMORY;
+        };
         address_p.write(ptr);
         address_length_p.write(len);
     }
@@ -64,7 +74,10 @@ pub unsafe extern "C" fn ucp_worker_get_address(worker: ucp_worker_h, address_p:
 /// # Safety
 /// Null, or an address of this library's that was not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_worker_release_address(_worker: ucp_worker_h, address: *mut ucp_address_t) {
+pub unsafe extern "C" fn ucp_worker_release_address(
+    _worker: ucp_worker_h,
+    address: *mut ucp_address_t,
+) {
     // SAFETY: made by `allocate`.
     unsafe { libc::free(address.cast()) };
 }
@@ -74,7 +87,10 @@ pub unsafe extern "C" fn ucp_worker_release_address(_worker: ucp_worker_h, addre
 /// # Safety
 /// A blob as `ucp_worker_query` made it; `attr` valid as far as its mask says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_worker_address_query(address: *mut ucp_address_t, attr: *mut ucp_worker_address_attr_t) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_worker_address_query(
+    address: *mut ucp_address_t,
+    attr: *mut ucp_worker_address_attr_t,
+) -> ucs_status_t {
     if address.is_null() || attr.is_null() {
         return invalid("ucp_worker_address_query", "address or attr is null");
     }

@@ -28,7 +28,10 @@ const UNKNOWN_FLAGS: u32 = !0 << 15;
 /// # Safety
 /// A live worker; `param` valid as far as its mask says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_worker_set_am_recv_handler(worker: ucp_worker_h, param: *const ucp_am_handler_param_t) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_worker_set_am_recv_handler(
+    worker: ucp_worker_h,
+    param: *const ucp_am_handler_param_t,
+) -> ucs_status_t {
     const NAME: &str = "ucp_worker_set_am_recv_handler";
     if worker.is_null() || param.is_null() {
         return invalid(NAME, "worker or param is null");
@@ -40,7 +43,11 @@ pub unsafe extern "C" fn ucp_worker_set_am_recv_handler(worker: ucp_worker_h, pa
         if !has(UCP_AM_HANDLER_PARAM_FIELD_ID) || !has(UCP_AM_HANDLER_PARAM_FIELD_CB) {
             return invalid(NAME, "id and cb must be given");
         }
-        let flags = if has(UCP_AM_HANDLER_PARAM_FIELD_FLAGS) { (*param).flags } else { 0 };
+        let flags = if has(UCP_AM_HANDLER_PARAM_FIELD_FLAGS) {
+            (*param).flags
+        } else {
+            0
+        };
         if (*param).id > u32::from(u16::MAX) || flags & UNKNOWN_FLAGS != 0 {
             return invalid(NAME, "id above 65535, or unknown flags");
         }
@@ -49,7 +56,11 @@ pub unsafe extern "C" fn ucp_worker_set_am_recv_handler(worker: ucp_worker_h, pa
         }
         let handler = AmHandler {
             function: (*param).cb.map_or(AmFunction::None, AmFunction::New),
-            arg: if has(UCP_AM_HANDLER_PARAM_FIELD_ARG) { (*param).arg } else { std::ptr::null_mut() },
+            arg: if has(UCP_AM_HANDLER_PARAM_FIELD_ARG) {
+                (*param).arg
+            } else {
+                std::ptr::null_mut()
+            },
             persistent: flags & UCP_AM_FLAG_PERSISTENT_DATA as u32 != 0,
         };
         set_handler(worker_of(worker), (*param).id, handler);
@@ -62,7 +73,13 @@ pub unsafe extern "C" fn ucp_worker_set_am_recv_handler(worker: ucp_worker_h, pa
 /// # Safety
 /// A live worker.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_worker_set_am_handler(worker: ucp_worker_h, id: u16, cb: ucp_am_callback_t, arg: *mut c_void, flags: u32) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_worker_set_am_handler(
+    worker: ucp_worker_h,
+    id: u16,
+    cb: ucp_am_callback_t,
+    arg: *mut c_void,
+    flags: u32,
+) -> ucs_status_t {
     const NAME: &str = "ucp_worker_set_am_handler";
     if worker.is_null() || flags & UNKNOWN_FLAGS != 0 {
         return invalid(NAME, "worker is null, or unknown flags");
@@ -73,7 +90,15 @@ pub unsafe extern "C" fn ucp_worker_set_am_handler(worker: ucp_worker_h, id: u16
         return invalid(NAME, "the context was created without UCP_FEATURE_AM");
     }
     let persistent = flags & UCP_AM_FLAG_PERSISTENT_DATA as u32 != 0;
-    set_handler(w, id.into(), AmHandler { function: cb.map_or(AmFunction::None, AmFunction::Old), arg, persistent });
+    set_handler(
+        w,
+        id.into(),
+        AmHandler {
+            function: cb.map_or(AmFunction::None, AmFunction::Old),
+            arg,
+            persistent,
+        },
+    );
     UCS_OK
 }
 
@@ -94,7 +119,13 @@ pub unsafe extern "C" fn ucp_am_send_nbx(
     if ep.is_null() || param.is_null() {
         return status_ptr(invalid("ucp_am_send_nbx", "ep or param is null"));
     }
-    let message = AmMessage { id, header, header_len: header_length, buffer, count };
+    let message = AmMessage {
+        id,
+        header,
+        header_len: header_length,
+        buffer,
+        count,
+    };
     // SAFETY: the caller's promises.
     unsafe { fast::am_send(endpoint_of(ep), &message, param) }
 }
@@ -112,12 +143,21 @@ pub unsafe extern "C" fn ucp_am_recv_data_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if worker.is_null() || data_desc.is_null() || param.is_null() {
-        return status_ptr(invalid("ucp_am_recv_data_nbx", "worker, data_desc or param is null"));
+        return status_ptr(invalid(
+            "ucp_am_recv_data_nbx",
+            "worker, data_desc or param is null",
+        ));
     }
     // SAFETY: the caller's promises.
     unsafe {
         let w = worker_of(worker);
-        am::recv_data(w, data_desc, buffer, count, &Param::new(param, w.extra_op_flags))
+        am::recv_data(
+            w,
+            data_desc,
+            buffer,
+            count,
+            &Param::new(param, w.extra_op_flags),
+        )
     }
 }
 

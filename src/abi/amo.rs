@@ -29,6 +29,14 @@ pub unsafe extern "C" fn ucp_atomic_op_nbx(
     // SAFETY: the caller's promises; an argument is initialised.
     unsafe {
         let extra = (*(*endpoint_of(ep)).worker).extra_op_flags;
-        amo::atomic(endpoint_of(ep), enum_raw(opcode), buffer, count, remote_addr, rkey.cast::<Rkey>(), &Param::new(param, extra))
+        amo::atomic(
+            endpoint_of(ep),
+            enum_raw(opcode),
+            buffer,
+            count,
+            remote_addr,
+            rkey.cast::<Rkey>(),
+            &Param::new(param, extra),
+        )
     }
 }

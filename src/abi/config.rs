@@ -150,7 +150,11 @@ impl fmt::Write for Stream {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         // SAFETY: the pointer and the length are those of a string; the caller of C says that the stream is open.
         let written = unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), self.0) };
-        if written == text.len() { Ok(()) } else { Err(fmt::Error) }
+        if written == text.len() {
+            Ok(())
+        } else {
+            Err(fmt::Error)
+        }
     }
 }
 
@@ -163,7 +167,11 @@ unsafe fn text_of(text: *const c_char) -> Option<String> {
         return None;
     }
     // SAFETY: the caller says so.
-    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    Some(
+        unsafe { CStr::from_ptr(text) }
+            .to_string_lossy()
+            .into_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -208,8 +216,14 @@ mod tests {
         let null = std::ptr::null();
         // SAFETY: NULL is what is tested.
         unsafe {
-            assert_eq!(ucp_config_read(null, null, std::ptr::null_mut()), UCS_ERR_INVALID_PARAM);
-            assert_eq!(ucp_config_modify(std::ptr::null_mut(), c"TLS".as_ptr(), c"x".as_ptr()), UCS_ERR_INVALID_PARAM);
+            assert_eq!(
+                ucp_config_read(null, null, std::ptr::null_mut()),
+                UCS_ERR_INVALID_PARAM
+            );
+            assert_eq!(
+                ucp_config_modify(std::ptr::null_mut(), c"TLS".as_ptr(), c"x".as_ptr()),
+                UCS_ERR_INVALID_PARAM
+            );
         }
         let config = read();
         // SAFETY: as above, with a live handle.
@@ -230,11 +244,17 @@ mod tests {
             ucp_config_print(config, stream, c"a title".as_ptr(), flags);
             let mut text = vec![0u8; libc::ftell(stream) as usize];
             libc::rewind(stream);
-            assert_eq!(libc::fread(text.as_mut_ptr().cast(), 1, text.len(), stream), text.len());
+            assert_eq!(
+                libc::fread(text.as_mut_ptr().cast(), 1, text.len(), stream),
+                text.len()
+            );
             libc::fclose(stream);
             String::from_utf8(text).expect("options are text")
         };
-        assert!(text.starts_with("#\n# a title\n#\n\nUCX_NET_DEVICES=all\n"), "{text}");
+        assert!(
+            text.starts_with("#\n# a title\n#\n\nUCX_NET_DEVICES=all\n"),
+            "{text}"
+        );
         assert!(text.contains("\nUCX_NUM_EPS=5\n"), "{text}");
         release(config);
     }

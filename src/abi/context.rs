@@ -34,14 +34,25 @@ pub unsafe extern "C" fn ucp_init_version(
         return invalid("ucp_init", "params or context_p is null");
     }
     if api_major_version != VERSION.0 {
-        log::warn!("UCP API version is incompatible: required >= {api_major_version}.{api_minor_version}, actual {}.{}.{}", VERSION.0, VERSION.1, VERSION.2);
+        log::warn!(
+            "UCP API version is incompatible: required >= {api_major_version}.{api_minor_version}, actual {}.{}.{}",
+            VERSION.0,
+            VERSION.1,
+            VERSION.2
+        );
     }
     // SAFETY: the caller's configuration, or none.
     let options = match unsafe { options(config) } {
         Ok(options) => options,
         Err(status) => return status,
     };
-    log::info!("Version {}.{}.{} (loaded from {})", VERSION.0, VERSION.1, VERSION.2, machine::library_path());
+    log::info!(
+        "Version {}.{}.{} (loaded from {})",
+        VERSION.0,
+        VERSION.1,
+        VERSION.2,
+        machine::library_path()
+    );
     // SAFETY: the caller's structure.
     let params = unsafe { read_params(params, api_minor_version) };
     if params.features == 0 {
@@ -71,12 +82,33 @@ unsafe fn read_params(params: *const ucp_params_t, api_minor: u32) -> ContextPar
         let mask = (*params).field_mask;
         let has = |bit: ucp_params_field| mask & bit as u64 != 0;
         ContextParams {
-            name: if has(UCP_PARAM_FIELD_NAME) { output::text((*params).name) } else { None },
-            features: if has(UCP_PARAM_FIELD_FEATURES) { (*params).features } else { 0 },
-            request_size: if has(UCP_PARAM_FIELD_REQUEST_SIZE) { (*params).request_size } else { 0 },
-            request_init: if has(UCP_PARAM_FIELD_REQUEST_INIT) { (*params).request_init } else { None },
-            request_cleanup: if has(UCP_PARAM_FIELD_REQUEST_CLEANUP) { (*params).request_cleanup } else { None },
-            mt_workers_shared: has(UCP_PARAM_FIELD_MT_WORKERS_SHARED) && (*params).mt_workers_shared != 0,
+            name: if has(UCP_PARAM_FIELD_NAME) {
+                output::text((*params).name)
+            } else {
+                None
+            },
+            features: if has(UCP_PARAM_FIELD_FEATURES) {
+                (*params).features
+            } else {
+                0
+            },
+            request_size: if has(UCP_PARAM_FIELD_REQUEST_SIZE) {
+                (*params).request_size
+            } else {
+                0
+            },
+            request_init: if has(UCP_PARAM_FIELD_REQUEST_INIT) {
+                (*params).request_init
+            } else {
+                None
+            },
+            request_cleanup: if has(UCP_PARAM_FIELD_REQUEST_CLEANUP) {
+                (*params).request_cleanup
+            } else {
+                None
+            },
+            mt_workers_shared: has(UCP_PARAM_FIELD_MT_WORKERS_SHARED)
+                && (*params).mt_workers_shared != 0,
             api_minor,
         }
     }
@@ -99,7 +131,10 @@ pub unsafe extern "C" fn ucp_cleanup(context_p: ucp_context_h) {
 /// # Safety
 /// A live context; `attr` is null or valid as far as its mask says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_context_query(context_p: ucp_context_h, attr: *mut ucp_context_attr_t) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_context_query(
+    context_p: ucp_context_h,
+    attr: *mut ucp_context_attr_t,
+) -> ucs_status_t {
     if context_p.is_null() || attr.is_null() {
         return invalid("ucp_context_query", "context or attr is null");
     }
@@ -113,7 +148,11 @@ pub unsafe extern "C" fn ucp_context_query(context_p: ucp_context_h, attr: *mut 
         }
         if has(UCP_ATTR_FIELD_THREAD_MODE) {
             let multi = context.mt_workers_shared;
-            let mode = if multi { ucs_thread_mode_t::UCS_THREAD_MODE_MULTI } else { ucs_thread_mode_t::UCS_THREAD_MODE_SINGLE };
+            let mode = if multi {
+                ucs_thread_mode_t::UCS_THREAD_MODE_MULTI
+            } else {
+                ucs_thread_mode_t::UCS_THREAD_MODE_SINGLE
+            };
             (&raw mut (*attr).thread_mode).write(mode);
         }
         if has(UCP_ATTR_FIELD_MEMORY_TYPES) {
@@ -142,7 +181,11 @@ pub unsafe extern "C" fn ucp_context_print_info(context: ucp_context_h, stream: 
     // SAFETY: the caller's handle.
     let policy = &unsafe { context_of(context) }.policy;
     let mut text = "#\n# UCP context\n#\n".to_owned();
-    let lanes = [(policy.loopback, "self"), (policy.shm, "posix"), (policy.shm && policy.cma, "cma")];
+    let lanes = [
+        (policy.loopback, "self"),
+        (policy.shm, "posix"),
+        (policy.shm && policy.cma, "cma"),
+    ];
     let used: Vec<_> = lanes.iter().filter(|l| l.0).map(|l| l.1).collect();
     for (i, name) in used.iter().enumerate() {
         text += &format!("#            md {i}  :  {name}\n");

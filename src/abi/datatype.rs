@@ -10,7 +10,11 @@ use std::ffi::c_void;
 /// # Safety
 /// `ops` and `datatype_p` are null or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_dt_create_generic(ops: *const ucp_generic_dt_ops_t, context: *mut c_void, datatype_p: *mut ucp_datatype_t) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_dt_create_generic(
+    ops: *const ucp_generic_dt_ops_t,
+    context: *mut c_void,
+    datatype_p: *mut ucp_datatype_t,
+) -> ucs_status_t {
     if ops.is_null() || datatype_p.is_null() {
         return invalid("ucp_dt_create_generic", "ops or datatype_p is null");
     }
@@ -23,7 +27,8 @@ pub unsafe extern "C" fn ucp_dt_create_generic(ops: *const ucp_generic_dt_ops_t,
 }
 
 fn is_generic(datatype: ucp_datatype_t) -> bool {
-    datatype & UCP_DATATYPE_CLASS_MASK == UCP_DATATYPE_GENERIC as u64 && datatype & !UCP_DATATYPE_CLASS_MASK != 0
+    datatype & UCP_DATATYPE_CLASS_MASK == UCP_DATATYPE_GENERIC as u64
+        && datatype & !UCP_DATATYPE_CLASS_MASK != 0
 }
 
 /// Frees a generic datatype; others need no freeing.
@@ -43,7 +48,10 @@ pub unsafe extern "C" fn ucp_dt_destroy(datatype: ucp_datatype_t) {
 /// # Safety
 /// A live datatype; `attr` valid as far as its mask says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_dt_query(datatype: ucp_datatype_t, attr: *mut ucp_datatype_attr_t) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_dt_query(
+    datatype: ucp_datatype_t,
+    attr: *mut ucp_datatype_attr_t,
+) -> ucs_status_t {
     if attr.is_null() {
         return invalid("ucp_dt_query", "attr is null");
     }
@@ -54,8 +62,16 @@ pub unsafe extern "C" fn ucp_dt_query(datatype: ucp_datatype_t, attr: *mut ucp_d
         if !has(UCP_DATATYPE_ATTR_FIELD_PACKED_SIZE) {
             return UCS_OK;
         }
-        let count = if has(UCP_DATATYPE_ATTR_FIELD_COUNT) { (*attr).count } else { 1 };
-        let buffer = if has(UCP_DATATYPE_ATTR_FIELD_BUFFER) { (*attr).buffer } else { std::ptr::null() };
+        let count = if has(UCP_DATATYPE_ATTR_FIELD_COUNT) {
+            (*attr).count
+        } else {
+            1
+        };
+        let buffer = if has(UCP_DATATYPE_ATTR_FIELD_BUFFER) {
+            (*attr).buffer
+        } else {
+            std::ptr::null()
+        };
         if datatype & UCP_DATATYPE_CLASS_MASK == UCP_DATATYPE_CONTIG as u64 {
             (*attr).packed_size = count.saturating_mul((datatype >> 3) as usize);
             return UCS_OK;

@@ -22,7 +22,11 @@ pub fn endpoint_of(handle: ucp_ep_h) -> *mut Endpoint {
 /// # Safety
 /// A live worker; `params` valid as far as its mask says; `ep_p` writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_ep_create(worker: ucp_worker_h, params: *const ucp_ep_params_t, ep_p: *mut ucp_ep_h) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_ep_create(
+    worker: ucp_worker_h,
+    params: *const ucp_ep_params_t,
+    ep_p: *mut ucp_ep_h,
+) -> ucs_status_t {
     const NAME: &str = "ucp_ep_create";
     if worker.is_null() || params.is_null() || ep_p.is_null() {
         return invalid(NAME, "worker, params or ep_p is null");
@@ -31,26 +35,37 @@ pub unsafe extern "C" fn ucp_ep_create(worker: ucp_worker_h, params: *const ucp_
     unsafe {
         let (w, mask) = (worker_of(worker), (*params).field_mask);
         let has = |bit: ucp_ep_params_field| mask & bit as u64 != 0;
-        let flags = if has(UCP_EP_PARAM_FIELD_FLAGS) { (*params).flags } else { 0 };
+        let flags = if has(UCP_EP_PARAM_FIELD_FLAGS) {
+            (*params).flags
+        } else {
+            0
+        };
         let client = flags & UCP_EP_PARAMS_FLAGS_CLIENT_SERVER as u32 != 0;
         if client || has(UCP_EP_PARAM_FIELD_CONN_REQUEST) {
             if client && !has(UCP_EP_PARAM_FIELD_SOCK_ADDR) {
                 return invalid(NAME, "CLIENT_SERVER without a socket address");
             }
-            log::error!("{NAME}: endpoints by socket address need a network transport, which this version has not");
+            log::error!(
+                "{NAME}: endpoints by socket address need a network transport, which this version has not"
+            );
             return UCS_ERR_UNSUPPORTED;
         }
         if !has(UCP_EP_PARAM_FIELD_REMOTE_ADDRESS) || (*params).address.is_null() {
             return invalid(NAME, "no address");
         }
-        let err_mode = if has(UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE) { enum_raw((*params).err_mode) } else { 0 };
+        let err_mode = if has(UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE) {
+            enum_raw((*params).err_mode)
+        } else {
+            0
+        };
         if err_mode > UCP_ERR_HANDLING_MODE_FAILOVER as u32 {
             return invalid(NAME, "unknown error handling mode");
         }
-        let peer = match super::address::decode((*params).address).and_then(|a| wireup::peer_of(w, &a)) {
-            Ok(peer) => &*peer,
-            Err(status) => return status,
-        };
+        let peer =
+            match super::address::decode((*params).address).and_then(|a| wireup::peer_of(w, &a)) {
+                Ok(peer) => &*peer,
+                Err(status) => return status,
+            };
         let ep = wireup::new_endpoint(w, peer, flags & UCP_EP_PARAMS_FLAGS_NO_LOOPBACK as u32 != 0);
         let e = &mut *ep;
         e.err_mode = err_mode as u8;
@@ -73,14 +88,21 @@ pub unsafe extern "C" fn ucp_ep_create(worker: ucp_worker_h, params: *const ucp_
 /// # Safety
 /// A live endpoint; `param` valid as far as its mask says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_ep_close_nbx(ep: ucp_ep_h, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
+pub unsafe extern "C" fn ucp_ep_close_nbx(
+    ep: ucp_ep_h,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
     if ep.is_null() || param.is_null() {
         return status_ptr(invalid("ucp_ep_close_nbx", "ep or param is null"));
     }
     // SAFETY: the caller's handle and structure.
     unsafe {
         let p = Param::new(param, 0);
-        endpoint::close(endpoint_of(ep), p.flags() & UCP_EP_CLOSE_FLAG_FORCE as u32 != 0, &p)
+        endpoint::close(
+            endpoint_of(ep),
+            p.flags() & UCP_EP_CLOSE_FLAG_FORCE as u32 != 0,
+            &p,
+        )
     }
 }
 
@@ -89,7 +111,10 @@ pub unsafe extern "C" fn ucp_ep_close_nbx(ep: ucp_ep_h, param: *const ucp_reques
 /// # Safety
 /// A live endpoint; `param` valid as far as its mask says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_ep_flush_nbx(ep: ucp_ep_h, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
+pub unsafe extern "C" fn ucp_ep_flush_nbx(
+    ep: ucp_ep_h,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
     if ep.is_null() || param.is_null() {
         return status_ptr(invalid("ucp_ep_flush_nbx", "ep or param is null"));
     }
@@ -125,7 +150,10 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
             return UCS_ERR_NOT_CONNECTED;
         }
         if has(UCP_EP_ATTR_FIELD_NAME) {
-            let name = e.name.as_ref().map_or_else(|| format!("{ep:p}"), |n| n.to_string_lossy().into_owned());
+            let name = e
+                .name
+                .as_ref()
+                .map_or_else(|| format!("{ep:p}"), |n| n.to_string_lossy().into_owned());
             output::name(&raw mut (*attr).name, &name);
         }
         if has(UCP_EP_ATTR_FIELD_USER_DATA) {
@@ -139,7 +167,12 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
             let lanes = lanes(&*e.peer);
             let n = lanes.len().min(out.num_entries as usize);
             for (i, (tl, device)) in lanes.iter().take(n).enumerate() {
-                write_entry(out.entries.byte_add(i * out.entry_size), out.entry_size, tl, device);
+                write_entry(
+                    out.entries.byte_add(i * out.entry_size),
+                    out.entry_size,
+                    tl,
+                    device,
+                );
             }
             out.num_entries = n as u32;
         }
@@ -148,7 +181,12 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
 }
 
 /// The caller's structure may be shorter than ours: what does not fit is left out.
-unsafe fn write_entry(entry: *mut ucp_transport_entry_t, size: usize, tl: &'static CStr, device: &'static CStr) {
+unsafe fn write_entry(
+    entry: *mut ucp_transport_entry_t,
+    size: usize,
+    tl: &'static CStr,
+    device: &'static CStr,
+) {
     // SAFETY: each field is inside of the `size` bytes of the caller's entry.
     unsafe {
         if size >= 8 {
@@ -173,9 +211,16 @@ pub unsafe extern "C" fn ucp_ep_print_info(ep: ucp_ep_h, stream: *mut libc::FILE
     // SAFETY: the caller's handle and stream.
     unsafe {
         let e = &*endpoint_of(ep);
-        let mut text = format!("#\n# UCP endpoint {ep:p}\n#\n#               peer: worker {:#x}\n", (*e.peer).uid);
+        let mut text = format!(
+            "#\n# UCP endpoint {ep:p}\n#\n#               peer: worker {:#x}\n",
+            (*e.peer).uid
+        );
         for (i, (tl, device)) in lanes(&*e.peer).iter().enumerate() {
-            text += &format!("#            lane[{i}]:  {}/{}\n", tl.to_string_lossy(), device.to_string_lossy());
+            text += &format!(
+                "#            lane[{i}]:  {}/{}\n",
+                tl.to_string_lossy(),
+                device.to_string_lossy()
+            );
         }
         output::write(stream, &(text + "#\n"));
     }
@@ -218,7 +263,11 @@ pub unsafe extern "C" fn ucp_ep_evaluate_perf(
 ///
 /// # Safety
 /// A live endpoint.
-pub unsafe fn modify_ep(ep: ucp_ep_h, user_data: Option<*mut c_void>, err_handler: Option<ucp_err_handler_t>) {
+pub unsafe fn modify_ep(
+    ep: ucp_ep_h,
+    user_data: Option<*mut c_void>,
+    err_handler: Option<ucp_err_handler_t>,
+) {
     // SAFETY: the caller's handle.
     let e = unsafe { &mut *endpoint_of(ep) };
     if let Some(handler) = err_handler {

@@ -31,8 +31,16 @@ pub unsafe extern "C" fn ucp_lib_query(attr: *mut ucp_lib_attr_t) -> ucs_status_
 /// # Safety
 /// Each pointer is null or writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_get_version(major_version: *mut c_uint, minor_version: *mut c_uint, release_number: *mut c_uint) {
-    for (out, value) in [(major_version, VERSION.0), (minor_version, VERSION.1), (release_number, VERSION.2)] {
+pub unsafe extern "C" fn ucp_get_version(
+    major_version: *mut c_uint,
+    minor_version: *mut c_uint,
+    release_number: *mut c_uint,
+) {
+    for (out, value) in [
+        (major_version, VERSION.0),
+        (minor_version, VERSION.1),
+        (release_number, VERSION.2),
+    ] {
         // SAFETY: the caller's promise.
         if let Some(out) = unsafe { out.as_mut() } {
             *out = value;

@@ -31,7 +31,11 @@ struct Request {
 /// # Safety
 /// A live context; `params` valid as far as its mask says; `memh_p` writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_mem_map(context: ucp_context_h, params: *const ucp_mem_map_params_t, memh_p: *mut ucp_mem_h) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_mem_map(
+    context: ucp_context_h,
+    params: *const ucp_mem_map_params_t,
+    memh_p: *mut ucp_mem_h,
+) -> ucs_status_t {
     const NAME: &str = "ucp_mem_map";
     if context.is_null() || params.is_null() || memh_p.is_null() {
         return invalid(NAME, "context, params or memh_p is null");
@@ -50,7 +54,11 @@ pub unsafe extern "C" fn ucp_mem_map(context: ucp_context_h, params: *const ucp_
         } else if !allocate {
             Memory::register(ctx, request.addr, request.len)
         } else {
-            let at = if fixed { NonNull::new(request.addr as *mut u8) } else { None };
+            let at = NonNull::new(request.addr as *mut u8).filter(|_| fixed);
+            if fixed && at.is_none() {
+                log::error!("{NAME}: nothing can be mapped at address 0");
+                return UCS_ERR_NO_MEMORY;
+            }
             match Memory::allocate(ctx, request.len, at) {
                 Ok(memory) => memory,
                 Err(e) => {
@@ -59,8 +67,13 @@ pub unsafe extern "C" fn ucp_mem_map(context: ucp_context_h, params: *const ucp_
                 }
             }
         };
-        if request.flags & UCP_MEM_MAP_LOCK as u32 != 0 && libc::mlock(memory.addr as *const _, memory.len) != 0 {
-            log::error!("{NAME}: cannot lock the memory: {}", std::io::Error::last_os_error());
+        if request.flags & UCP_MEM_MAP_LOCK as u32 != 0
+            && libc::mlock(memory.addr as *const _, memory.len) != 0
+        {
+            log::error!(
+                "{NAME}: cannot lock the memory: {}",
+                std::io::Error::last_os_error()
+            );
             let mut memory = memory;
             memory.unregister(ctx);
             return UCS_ERR_NO_RESOURCE;
@@ -84,9 +97,21 @@ unsafe fn read_params(params: *const ucp_mem_map_params_t) -> Result<Request, uc
         if !has(UCP_MEM_MAP_PARAM_FIELD_LENGTH) {
             return Err(invalid(NAME, "no length"));
         }
-        let flags: c_uint = if has(UCP_MEM_MAP_PARAM_FIELD_FLAGS) { (*params).flags } else { 0 };
-        let addr = if has(UCP_MEM_MAP_PARAM_FIELD_ADDRESS) { (*params).address as u64 } else { 0 };
-        let request = Request { addr, len: (*params).length, flags };
+        let flags: c_uint = if has(UCP_MEM_MAP_PARAM_FIELD_FLAGS) {
+            (*params).flags
+        } else {
+            0
+        };
+        let addr = if has(UCP_MEM_MAP_PARAM_FIELD_ADDRESS) {
+            (*params).address as u64
+        } else {
+            0
+        };
+        let request = Request {
+            addr,
+            len: (*params).length,
+            flags,
+        };
         let is = |bit: ucp_mem_map_flags| flags & bit as u32 != 0;
         if request.len == 0 {
             return Ok(request);
@@ -94,8 +119,11 @@ unsafe fn read_params(params: *const ucp_mem_map_params_t) -> Result<Request, uc
         if addr == 0 && !is(UCP_MEM_MAP_ALLOCATE) {
             return Err(invalid(NAME, "no address and not ALLOCATE"));
         }
-        if is(UCP_MEM_MAP_FIXED) && (!is(UCP_MEM_MAP_ALLOCATE) || addr == 0 || addr % PAGE as u64 != 0) {
-            return Err(invalid(NAME, "FIXED needs ALLOCATE and an address that is a multiple of the page size"));
+        if is(UCP_MEM_MAP_FIXED) && (!is(UCP_MEM_MAP_ALLOCATE) || addr % PAGE as u64 != 0) {
+            return Err(invalid(
+                NAME,
+                "FIXED needs ALLOCATE and an address that is a multiple of the page size",
+            ));
         }
         if is(UCP_MEM_MAP_NONBLOCK) && is(UCP_MEM_MAP_LOCK) {
             return Err(invalid(NAME, "NONBLOCK and LOCK exclude each other"));
@@ -164,25 +192,42 @@ pub unsafe extern "C" fn ucp_mem_query(memh: ucp_mem_h, attr: *mut ucp_mem_attr_
 /// # Safety
 /// A live context, a mapped handle, `params` valid as far as its mask says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_mem_advise(context: ucp_context_h, memh: ucp_mem_h, params: *mut ucp_mem_advise_params_t) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_mem_advise(
+    context: ucp_context_h,
+    memh: ucp_mem_h,
+    params: *mut ucp_mem_advise_params_t,
+) -> ucs_status_t {
     const NAME: &str = "ucp_mem_advise";
     if context.is_null() || memh.is_null() || params.is_null() {
         return invalid(NAME, "context, memh or params is null");
     }
-    let all = UCP_MEM_ADVISE_PARAM_FIELD_ADDRESS as u64 | UCP_MEM_ADVISE_PARAM_FIELD_LENGTH as u64 | UCP_MEM_ADVISE_PARAM_FIELD_ADVICE as u64;
+    let all = UCP_MEM_ADVISE_PARAM_FIELD_ADDRESS as u64
+        | UCP_MEM_ADVISE_PARAM_FIELD_LENGTH as u64
+        | UCP_MEM_ADVISE_PARAM_FIELD_ADVICE as u64;
     // SAFETY: the caller's handles; the fields are read only if all their bits are set.
     unsafe {
         if (*params).field_mask & all != all {
             return invalid(NAME, "address, length and advice must all be given");
         }
-        let (memory, addr, len) = (memory_of(memh), (*params).address as u64, (*params).length as u64);
-        let inside = addr >= memory.addr && addr.checked_add(len).is_some_and(|end| end <= memory.addr + memory.len as u64);
+        let (memory, addr, len) = (
+            memory_of(memh),
+            (*params).address as u64,
+            (*params).length as u64,
+        );
+        let inside = addr >= memory.addr
+            && addr
+                .checked_add(len)
+                .is_some_and(|end| end <= memory.addr + memory.len as u64);
         if !inside {
             return invalid(NAME, "the range is not inside of the mapping");
         }
         if enum_raw((*params).advice) == ucp_mem_advice_t::UCP_MADV_WILLNEED as u32 {
             let start = addr & !(PAGE as u64 - 1);
-            libc::madvise(start as *mut _, (addr + len - start) as usize, libc::MADV_WILLNEED);
+            libc::madvise(
+                start as *mut _,
+                (addr + len - start) as usize,
+                libc::MADV_WILLNEED,
+            );
         }
     }
     UCS_OK
@@ -193,7 +238,11 @@ pub unsafe extern "C" fn ucp_mem_advise(context: ucp_context_h, memh: ucp_mem_h,
 /// # Safety
 /// A live context, an open stream, a NUL-terminated text.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_mem_print_info(mem_spec: *const c_char, context: ucp_context_h, stream: *mut libc::FILE) {
+pub unsafe extern "C" fn ucp_mem_print_info(
+    mem_spec: *const c_char,
+    context: ucp_context_h,
+    stream: *mut libc::FILE,
+) {
     if mem_spec.is_null() || context.is_null() || stream.is_null() {
         invalid("ucp_mem_print_info", "mem_spec, context or stream is null");
         return;
@@ -201,15 +250,24 @@ pub unsafe extern "C" fn ucp_mem_print_info(mem_spec: *const c_char, context: uc
     // SAFETY: the caller's text, handle and stream.
     unsafe {
         let spec = output::text(mem_spec).unwrap_or_default();
-        let Some(len) = Size::from_text(spec.split(',').next().unwrap_or_default()).and_then(Size::bytes) else {
+        let Some(len) =
+            Size::from_text(spec.split(',').next().unwrap_or_default()).and_then(Size::bytes)
+        else {
             return output::write(stream, "<Failed to parse memory size>\n");
         };
         let ctx = context_of(context);
         let text = match Memory::allocate(ctx, len, None) {
             Ok(mut memory) => {
                 memory.unregister(ctx);
-                let method = if memory.segment().is_some() { "shared segment" } else { "mmap" };
-                format!("#\n# UCP memory allocation\n#\n#  allocated {} bytes at {:#x} using {method}\n#\n", memory.len, memory.addr)
+                let method = if memory.segment().is_some() {
+                    "shared segment"
+                } else {
+                    "mmap"
+                };
+                format!(
+                    "#\n# UCP memory allocation\n#\n#  allocated {} bytes at {:#x} using {method}\n#\n",
+                    memory.len, memory.addr
+                )
             }
             Err(e) => format!("<Failed to map memory of size {spec}: {e}>\n"),
         };

@@ -4,6 +4,7 @@
 pub mod address;
 pub mod am;
 pub mod amo;
+pub mod compat_am;
 pub mod compat_amo;
 pub mod compat_endpoint;
 pub mod compat_params;

@@ -32,8 +32,15 @@ pub unsafe fn name(field: *mut [c_char; UCP_ENTITY_NAME_MAX], text: &str) {
 /// # Safety
 /// Null or NUL-terminated.
 pub unsafe fn text(ptr: *const c_char) -> Option<String> {
+    if ptr.is_null() {
+        return None;
+    }
     // SAFETY: the caller's promise.
-    (!ptr.is_null()).then(|| unsafe { CStr::from_ptr(ptr) }.to_string_lossy().into_owned())
+    Some(
+        unsafe { CStr::from_ptr(ptr) }
+            .to_string_lossy()
+            .into_owned(),
+    )
 }
 
 /// Reports a parameter that cannot be.

@@ -33,12 +33,18 @@ pub unsafe extern "C" fn ucp_request_is_completed(request: *mut c_void) -> c_int
 /// # Safety
 /// A live request; `info` is null or writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_request_test(request: *mut c_void, info: *mut ucp_tag_recv_info_t) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_request_test(
+    request: *mut c_void,
+    info: *mut ucp_tag_recv_info_t,
+) -> ucs_status_t {
     // SAFETY: the caller's handle and pointer.
     unsafe {
         let r = &*Request::of(request);
         let status = r.state();
-        if status != UCS_INPROGRESS && !info.is_null() && r.flags.load(Ordering::Relaxed) & TAG_RECV != 0 {
+        if status != UCS_INPROGRESS
+            && !info.is_null()
+            && r.flags.load(Ordering::Relaxed) & TAG_RECV != 0
+        {
             info.write(r.info);
         }
         status
@@ -50,7 +56,10 @@ pub unsafe extern "C" fn ucp_request_test(request: *mut c_void, info: *mut ucp_t
 /// # Safety
 /// As there.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_tag_recv_request_test(request: *mut c_void, info: *mut ucp_tag_recv_info_t) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_tag_recv_request_test(
+    request: *mut c_void,
+    info: *mut ucp_tag_recv_info_t,
+) -> ucs_status_t {
     // SAFETY: passed on.
     unsafe { ucp_request_test(request, info) }
 }
@@ -98,7 +107,10 @@ pub unsafe extern "C" fn ucp_request_release(request: *mut c_void) {
 /// # Safety
 /// A live request; `attr` valid as far as its mask says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_request_query(request: *mut c_void, attr: *mut ucp_request_attr_t) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_request_query(
+    request: *mut c_void,
+    attr: *mut ucp_request_attr_t,
+) -> ucs_status_t {
     const NAME: &str = "ucp_request_query";
     if request.is_null() || attr.is_null() {
         return invalid(NAME, "request or attr is null");
@@ -111,7 +123,9 @@ pub unsafe extern "C" fn ucp_request_query(request: *mut c_void, attr: *mut ucp_
             return invalid(NAME, "the request was released");
         }
         if has(UCP_REQUEST_ATTR_FIELD_INFO_STRING) {
-            if !has(UCP_REQUEST_ATTR_FIELD_INFO_STRING_SIZE) || ((*attr).debug_string.is_null() && (*attr).debug_string_size > 0) {
+            if !has(UCP_REQUEST_ATTR_FIELD_INFO_STRING_SIZE)
+                || ((*attr).debug_string.is_null() && (*attr).debug_string_size > 0)
+            {
                 return invalid(NAME, "a text without its size, or a null pointer");
             }
             if (*attr).debug_string_size > 0 {

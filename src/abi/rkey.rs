@@ -31,13 +31,25 @@ unsafe fn pack(memh: ucp_mem_h, buffer_p: *mut *mut c_void, size_p: *mut usize) 
 /// # Safety
 /// A mapped handle; both pointers writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_rkey_pack(context: ucp_context_h, memh: ucp_mem_h, rkey_buffer_p: *mut *mut c_void, size_p: *mut usize) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_rkey_pack(
+    context: ucp_context_h,
+    memh: ucp_mem_h,
+    rkey_buffer_p: *mut *mut c_void,
+    size_p: *mut usize,
+) -> ucs_status_t {
     if context.is_null() || memh.is_null() || rkey_buffer_p.is_null() || size_p.is_null() {
-        return invalid("ucp_rkey_pack", "context, memh, rkey_buffer_p or size_p is null");
+        return invalid(
+            "ucp_rkey_pack",
+            "context, memh, rkey_buffer_p or size_p is null",
+        );
     }
     // SAFETY: the caller's handles.
     unsafe {
-        if !context_of(context).handles.lock().contains(&(memh as usize)) {
+        if !context_of(context)
+            .handles
+            .lock()
+            .contains(&(memh as usize))
+        {
             return invalid("ucp_rkey_pack", "a handle that is not mapped");
         }
         pack(memh, rkey_buffer_p, size_p)
@@ -59,13 +71,25 @@ pub unsafe extern "C" fn ucp_rkey_buffer_release(rkey_buffer: *mut c_void) {
 /// # Safety
 /// A mapped handle; `params` valid as far as its mask says; both pointers writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_memh_pack(memh: ucp_mem_h, params: *const ucp_memh_pack_params_t, buffer_p: *mut *mut c_void, buffer_size_p: *mut usize) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_memh_pack(
+    memh: ucp_mem_h,
+    params: *const ucp_memh_pack_params_t,
+    buffer_p: *mut *mut c_void,
+    buffer_size_p: *mut usize,
+) -> ucs_status_t {
     if memh.is_null() || params.is_null() || buffer_p.is_null() || buffer_size_p.is_null() {
-        return invalid("ucp_memh_pack", "memh, params, buffer_p or buffer_size_p is null");
+        return invalid(
+            "ucp_memh_pack",
+            "memh, params, buffer_p or buffer_size_p is null",
+        );
     }
     // SAFETY: the caller's structure and handle.
     unsafe {
-        let flags = if (*params).field_mask & UCP_MEMH_PACK_PARAM_FIELD_FLAGS as u64 != 0 { (*params).flags } else { 0 };
+        let flags = if (*params).field_mask & UCP_MEMH_PACK_PARAM_FIELD_FLAGS as u64 != 0 {
+            (*params).flags
+        } else {
+            0
+        };
         if flags & UCP_MEMH_PACK_FLAG_EXPORT as u64 != 0 {
             return UCS_ERR_UNSUPPORTED;
         }
@@ -78,7 +102,10 @@ pub unsafe extern "C" fn ucp_memh_pack(memh: ucp_mem_h, params: *const ucp_memh_
 /// # Safety
 /// Null, or such a buffer that was not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_memh_buffer_release(buffer: *mut c_void, _params: *const ucp_memh_buffer_release_params_t) {
+pub unsafe extern "C" fn ucp_memh_buffer_release(
+    buffer: *mut c_void,
+    _params: *const ucp_memh_buffer_release_params_t,
+) {
     // SAFETY: made by `pack`.
     unsafe { libc::free(buffer) };
 }
@@ -88,7 +115,11 @@ pub unsafe extern "C" fn ucp_memh_buffer_release(buffer: *mut c_void, _params: *
 /// # Safety
 /// A live endpoint; a buffer as `ucp_rkey_pack` made it; `rkey_p` writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_ep_rkey_unpack(ep: ucp_ep_h, rkey_buffer: *const c_void, rkey_p: *mut ucp_rkey_h) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_ep_rkey_unpack(
+    ep: ucp_ep_h,
+    rkey_buffer: *const c_void,
+    rkey_p: *mut ucp_rkey_h,
+) -> ucs_status_t {
     if ep.is_null() || rkey_buffer.is_null() || rkey_p.is_null() {
         return invalid("ucp_ep_rkey_unpack", "ep, rkey_buffer or rkey_p is null");
     }
@@ -110,7 +141,11 @@ pub unsafe extern "C" fn ucp_ep_rkey_unpack(ep: ucp_ep_h, rkey_buffer: *const c_
 /// # Safety
 /// A live key; `addr_p` writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_rkey_ptr(rkey: ucp_rkey_h, raddr: u64, addr_p: *mut *mut c_void) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_rkey_ptr(
+    rkey: ucp_rkey_h,
+    raddr: u64,
+    addr_p: *mut *mut c_void,
+) -> ucs_status_t {
     if rkey.is_null() || addr_p.is_null() {
         return invalid("ucp_rkey_ptr", "rkey or addr_p is null");
     }
@@ -150,7 +185,12 @@ pub unsafe extern "C" fn ucp_rkey_compare(
     params: *const ucp_rkey_compare_params_t,
     result: *mut c_int,
 ) -> ucs_status_t {
-    if worker.is_null() || rkey1.is_null() || rkey2.is_null() || params.is_null() || result.is_null() {
+    if worker.is_null()
+        || rkey1.is_null()
+        || rkey2.is_null()
+        || params.is_null()
+        || result.is_null()
+    {
         return invalid("ucp_rkey_compare", "a null pointer");
     }
     // SAFETY: the caller's keys and pointers.
@@ -160,7 +200,12 @@ pub unsafe extern "C" fn ucp_rkey_compare(
         }
         let order = |key: ucp_rkey_h| {
             let key = &*key.cast::<Rkey>();
-            (key.identity.0, key.identity.1.pid, key.identity.1.fd, key.identity.1.ino)
+            (
+                key.identity.0,
+                key.identity.1.pid,
+                key.identity.1.fd,
+                key.identity.1.ino,
+            )
         };
         result.write(match order(rkey1).cmp(&order(rkey2)) {
             Ordering::Less => -1,

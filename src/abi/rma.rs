@@ -25,7 +25,16 @@ pub unsafe extern "C" fn ucp_put_nbx(
         return status_ptr(invalid("ucp_put_nbx", "ep or param is null"));
     }
     // SAFETY: the caller's promises.
-    unsafe { fast::put(endpoint_of(ep), buffer, count, remote_addr, rkey.cast::<Rkey>(), param) }
+    unsafe {
+        fast::put(
+            endpoint_of(ep),
+            buffer,
+            count,
+            remote_addr,
+            rkey.cast::<Rkey>(),
+            param,
+        )
+    }
 }
 
 /// Reads a peer's memory; completes when the data is here.
@@ -45,5 +54,14 @@ pub unsafe extern "C" fn ucp_get_nbx(
         return status_ptr(invalid("ucp_get_nbx", "ep or param is null"));
     }
     // SAFETY: the caller's promises.
-    unsafe { fast::get(endpoint_of(ep), buffer, count, remote_addr, rkey.cast::<Rkey>(), param) }
+    unsafe {
+        fast::get(
+            endpoint_of(ep),
+            buffer,
+            count,
+            remote_addr,
+            rkey.cast::<Rkey>(),
+            param,
+        )
+    }
 }

@@ -14,7 +14,13 @@ use std::ffi::{c_int, c_void};
 /// # Safety
 /// A live endpoint; `param` valid as far as its mask says; the buffer readable until completion.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_tag_send_nbx(ep: ucp_ep_h, buffer: *const c_void, count: usize, tag: ucp_tag_t, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
+pub unsafe extern "C" fn ucp_tag_send_nbx(
+    ep: ucp_ep_h,
+    buffer: *const c_void,
+    count: usize,
+    tag: ucp_tag_t,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
     if ep.is_null() || param.is_null() {
         return status_ptr(invalid("ucp_tag_send_nbx", "ep or param is null"));
     }
@@ -27,14 +33,27 @@ pub unsafe extern "C" fn ucp_tag_send_nbx(ep: ucp_ep_h, buffer: *const c_void, c
 /// # Safety
 /// As `ucp_tag_send_nbx`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_tag_send_sync_nbx(ep: ucp_ep_h, buffer: *const c_void, count: usize, tag: ucp_tag_t, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
+pub unsafe extern "C" fn ucp_tag_send_sync_nbx(
+    ep: ucp_ep_h,
+    buffer: *const c_void,
+    count: usize,
+    tag: ucp_tag_t,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
     if ep.is_null() || param.is_null() {
         return status_ptr(invalid("ucp_tag_send_sync_nbx", "ep or param is null"));
     }
     // SAFETY: the caller's promises.
     unsafe {
         let extra = (*(*endpoint_of(ep)).worker).extra_op_flags;
-        op::tag::send(endpoint_of(ep), buffer, count, tag, &Param::new(param, extra), true)
+        op::tag::send(
+            endpoint_of(ep),
+            buffer,
+            count,
+            tag,
+            &Param::new(param, extra),
+            true,
+        )
     }
 }
 
@@ -57,7 +76,14 @@ pub unsafe extern "C" fn ucp_tag_recv_nbx(
     // SAFETY: the caller's promises.
     unsafe {
         let w = worker_of(worker);
-        op::tag::recv(w, buffer, count, tag, tag_mask, &Param::new(param, w.extra_op_flags))
+        op::tag::recv(
+            w,
+            buffer,
+            count,
+            tag,
+            tag_mask,
+            &Param::new(param, w.extra_op_flags),
+        )
     }
 }
 
@@ -66,7 +92,13 @@ pub unsafe extern "C" fn ucp_tag_recv_nbx(
 /// # Safety
 /// A live worker; `info` is null or writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_tag_probe_nb(worker: ucp_worker_h, tag: ucp_tag_t, tag_mask: ucp_tag_t, remove: c_int, info: *mut ucp_tag_recv_info_t) -> ucp_tag_message_h {
+pub unsafe extern "C" fn ucp_tag_probe_nb(
+    worker: ucp_worker_h,
+    tag: ucp_tag_t,
+    tag_mask: ucp_tag_t,
+    remove: c_int,
+    info: *mut ucp_tag_recv_info_t,
+) -> ucp_tag_message_h {
     if worker.is_null() {
         invalid("ucp_tag_probe_nb", "worker is null");
         return std::ptr::null_mut();
@@ -88,11 +120,20 @@ pub unsafe extern "C" fn ucp_tag_msg_recv_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if worker.is_null() || message.is_null() || param.is_null() {
-        return status_ptr(invalid("ucp_tag_msg_recv_nbx", "worker, message or param is null"));
+        return status_ptr(invalid(
+            "ucp_tag_msg_recv_nbx",
+            "worker, message or param is null",
+        ));
     }
     // SAFETY: the caller's promises; the message is made by `probe`.
     unsafe {
         let (w, removed) = (worker_of(worker), Box::from_raw(message.cast::<Removed>()));
-        op::tag::recv_removed(w, buffer, count, removed, &Param::new(param, w.extra_op_flags))
+        op::tag::recv_removed(
+            w,
+            buffer,
+            count,
+            removed,
+            &Param::new(param, w.extra_op_flags),
+        )
     }
 }

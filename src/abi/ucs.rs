@@ -150,11 +150,10 @@ unsafe extern "C" fn log_line(
             CStr::from_ptr(text.as_ptr())
         }
     };
-    // SAFETY: a file name is a literal of the client, or NULL.
-    let file = if file.is_null() {
-        c"?"
-    } else {
-        unsafe { CStr::from_ptr(file) }
+    let file = match file.is_null() {
+        true => c"?",
+        // SAFETY: a file name is a literal of the client.
+        false => unsafe { CStr::from_ptr(file) },
     };
     let file = file.to_string_lossy();
     let file = file.rsplit('/').next().unwrap_or_default();

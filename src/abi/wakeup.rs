@@ -8,13 +8,21 @@ use crate::engine::worker::Worker;
 use crate::op::sleep;
 use std::ffi::{c_int, c_void};
 
-unsafe fn wake_of(worker: ucp_worker_h, function: &str) -> Result<(&'static Worker, &'static Wake), ucs_status_t> {
+unsafe fn wake_of(
+    worker: ucp_worker_h,
+    function: &str,
+) -> Result<(&'static Worker, &'static Wake), ucs_status_t> {
     if worker.is_null() {
         return Err(invalid(function, "worker is null"));
     }
     // SAFETY: the caller's handle.
     let w = unsafe { worker_of(worker) };
-    w.wake.as_ref().map(|wake| (w, wake)).ok_or_else(|| invalid(function, "the context was created without UCP_FEATURE_WAKEUP"))
+    w.wake.as_ref().map(|wake| (w, wake)).ok_or_else(|| {
+        invalid(
+            function,
+            "the context was created without UCP_FEATURE_WAKEUP",
+        )
+    })
 }
 
 /// The descriptor that becomes readable when there is something to progress.

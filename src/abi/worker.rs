@@ -4,10 +4,10 @@ use super::context::context_of;
 use super::output::{self, invalid};
 use crate::ctypes::*;
 use crate::engine::worker::{MAX_AM_HEADER, Worker, WorkerParams};
+use crate::fast;
 use crate::op::param::{Param, status_ptr};
 use crate::op::{endpoint, teardown};
 use crate::sys::log;
-use crate::{fast, options};
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering;
 
@@ -38,7 +38,11 @@ pub unsafe fn worker_of_ep(ep: ucp_ep_h) -> ucp_worker_h {
 /// # Safety
 /// A live context; `params` valid as far as its mask says; `worker_p` writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_worker_create(context: ucp_context_h, params: *const ucp_worker_params_t, worker_p: *mut ucp_worker_h) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_worker_create(
+    context: ucp_context_h,
+    params: *const ucp_worker_params_t,
+    worker_p: *mut ucp_worker_h,
+) -> ucs_status_t {
     if context.is_null() || params.is_null() || worker_p.is_null() {
         return invalid("ucp_worker_create", "context, params or worker_p is null");
     }
@@ -48,8 +52,8 @@ pub unsafe extern "C" fn ucp_worker_create(context: ucp_context_h, params: *cons
         Ok(params) => params,
         Err(what) => return invalid("ucp_worker_create", what),
     };
-    if let (true, Some(report)) = (ctx.note_worker(), options::unused_report(&ctx.options)) {
-        log::warn!("{report}");
+    if ctx.note_worker() {
+        log::warn_unused_once(&ctx.options);
     }
     match Worker::new(ctx, params) {
         Ok(worker) => {
@@ -69,10 +73,26 @@ unsafe fn read_params(params: *const ucp_worker_params_t) -> Result<WorkerParams
     unsafe {
         let mask = (*params).field_mask;
         let has = |bit: ucp_worker_params_field| mask & bit as u64 != 0;
-        let thread_mode = if has(UCP_WORKER_PARAM_FIELD_THREAD_MODE) { enum_raw((*params).thread_mode) } else { 0 };
-        let am_alignment = if has(UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT) { (*params).am_alignment } else { 1 };
-        let flags = if has(UCP_WORKER_PARAM_FIELD_FLAGS) { (*params).flags } else { 0 };
-        let events = if has(UCP_WORKER_PARAM_FIELD_EVENTS) { (*params).events } else { 0 };
+        let thread_mode = if has(UCP_WORKER_PARAM_FIELD_THREAD_MODE) {
+            enum_raw((*params).thread_mode)
+        } else {
+            0
+        };
+        let am_alignment = if has(UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT) {
+            (*params).am_alignment
+        } else {
+            1
+        };
+        let flags = if has(UCP_WORKER_PARAM_FIELD_FLAGS) {
+            (*params).flags
+        } else {
+            0
+        };
+        let events = if has(UCP_WORKER_PARAM_FIELD_EVENTS) {
+            (*params).events
+        } else {
+            0
+        };
         if thread_mode > ucs_thread_mode_t::UCS_THREAD_MODE_MULTI as u32 {
             return Err("unknown thread mode");
         }
@@ -81,11 +101,19 @@ unsafe fn read_params(params: *const ucp_worker_params_t) -> Result<WorkerParams
         }
         Ok(WorkerParams {
             thread_mode,
-            name: if has(UCP_WORKER_PARAM_FIELD_NAME) { output::text((*params).name) } else { None },
+            name: if has(UCP_WORKER_PARAM_FIELD_NAME) {
+                output::text((*params).name)
+            } else {
+                None
+            },
             am_alignment,
             client_id: has(UCP_WORKER_PARAM_FIELD_CLIENT_ID).then(|| (*params).client_id),
             ignore_leaks: flags & UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK as u64 != 0,
-            user_data: if has(UCP_WORKER_PARAM_FIELD_USER_DATA) { (*params).user_data } else { std::ptr::null_mut() },
+            user_data: if has(UCP_WORKER_PARAM_FIELD_USER_DATA) {
+                (*params).user_data
+            } else {
+                std::ptr::null_mut()
+            },
             event_fd: has(UCP_WORKER_PARAM_FIELD_EVENT_FD).then(|| (*params).event_fd),
             edge: events & UCP_WAKEUP_EDGE as u32 != 0,
         })
@@ -109,7 +137,10 @@ pub unsafe extern "C" fn ucp_worker_destroy(worker: ucp_worker_h) {
 /// # Safety
 /// A live worker; `attr` is null or valid as far as its mask says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_worker_query(worker: ucp_worker_h, attr: *mut ucp_worker_attr_t) -> ucs_status_t {
+pub unsafe extern "C" fn ucp_worker_query(
+    worker: ucp_worker_h,
+    attr: *mut ucp_worker_attr_t,
+) -> ucs_status_t {
     if worker.is_null() || attr.is_null() {
         return invalid("ucp_worker_query", "worker or attr is null");
     }
@@ -127,16 +158,30 @@ pub unsafe extern "C" fn ucp_worker_query(worker: ucp_worker_h, attr: *mut ucp_w
             (&raw mut (*attr).thread_mode).write(mode);
         }
         if has(UCP_WORKER_ATTR_FIELD_ADDRESS) {
-            let flags = if has(UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS) { (*attr).address_flags } else { 0 };
+            let flags = if has(UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS) {
+                (*attr).address_flags
+            } else {
+                0
+            };
             let net_only = flags & UCP_WORKER_ADDRESS_FLAG_NET_ONLY as u32 != 0;
-            let Some((ptr, len)) = super::address::allocate(w, net_only) else { return UCS_ERR_NO_MEMORY };
+            let Some((ptr, len)) = super::address::allocate(w, net_only) else {
+                return UCS_ERR_NO_MEMORY;
+            };
             ((*attr).address, (*attr).address_length) = (ptr, len);
         }
         if has(UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER) {
-            (*attr).max_am_header = if w.ctx.has(UCP_FEATURE_AM) { MAX_AM_HEADER } else { 0 };
+            (*attr).max_am_header = if w.ctx.has(UCP_FEATURE_AM) {
+                MAX_AM_HEADER
+            } else {
+                0
+            };
         }
         if has(UCP_WORKER_ATTR_FIELD_NAME) {
-            let name = w.params.name.clone().unwrap_or_else(|| format!("{worker:p}"));
+            let name = w
+                .params
+                .name
+                .clone()
+                .unwrap_or_else(|| format!("{worker:p}"));
             output::name(&raw mut (*attr).name, &name);
         }
         if has(UCP_WORKER_ATTR_FIELD_MAX_INFO_STRING) {
@@ -159,9 +204,15 @@ pub unsafe extern "C" fn ucp_worker_print_info(worker: ucp_worker_h, stream: *mu
     // SAFETY: the caller's handle and stream.
     unsafe {
         let w = worker_of(worker);
-        let name = w.params.name.clone().unwrap_or_else(|| format!("{worker:p}"));
+        let name = w
+            .params
+            .name
+            .clone()
+            .unwrap_or_else(|| format!("{worker:p}"));
         let (address, peers) = (w.address(false).encode().len(), w.peers.lock().len());
-        let text = format!("#\n# UCP worker '{name}'\n#\n#                 address: {address} bytes\n#                   peers: {peers}\n#\n");
+        let text = format!(
+            "#\n# UCP worker '{name}'\n#\n#                 address: {address} bytes\n#                   peers: {peers}\n#\n"
+        );
         output::write(stream, &text);
     }
 }
@@ -202,7 +253,10 @@ pub unsafe extern "C" fn ucp_worker_fence(worker: ucp_worker_h) -> ucs_status_t 
 /// # Safety
 /// A live worker; `param` valid as far as its mask says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucp_worker_flush_nbx(worker: ucp_worker_h, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
+pub unsafe extern "C" fn ucp_worker_flush_nbx(
+    worker: ucp_worker_h,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
     if worker.is_null() || param.is_null() {
         return status_ptr(invalid("ucp_worker_flush_nbx", "worker or param is null"));
     }

@@ -11,9 +11,26 @@ use std::ptr::NonNull;
 pub enum AmFunction {
     None,
     /// `ucp_worker_set_am_recv_handler`
-    New(unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut c_void, usize, *const ucp_am_recv_param_t) -> std::mem::MaybeUninit<ucs_status_t>),
+    New(
+        unsafe extern "C" fn(
+            *mut c_void,
+            *const c_void,
+            usize,
+            *mut c_void,
+            usize,
+            *const ucp_am_recv_param_t,
+        ) -> std::mem::MaybeUninit<ucs_status_t>,
+    ),
     /// `ucp_worker_set_am_handler`
-    Old(unsafe extern "C" fn(*mut c_void, *mut c_void, usize, ucp_ep_h, u32) -> std::mem::MaybeUninit<ucs_status_t>),
+    Old(
+        unsafe extern "C" fn(
+            *mut c_void,
+            *mut c_void,
+            usize,
+            ucp_ep_h,
+            u32,
+        ) -> std::mem::MaybeUninit<ucs_status_t>,
+    ),
 }
 
 /// What to do with messages of one id.
@@ -26,7 +43,11 @@ pub struct AmHandler {
 }
 
 impl AmHandler {
-    pub const NONE: AmHandler = AmHandler { function: AmFunction::None, arg: std::ptr::null_mut(), persistent: false };
+    pub const NONE: AmHandler = AmHandler {
+        function: AmFunction::None,
+        arg: std::ptr::null_mut(),
+        persistent: false,
+    };
 }
 
 /// Where the payload of a descriptor comes from.
@@ -35,7 +56,11 @@ pub enum AmPayload {
     /// It is behind the descriptor.
     Here,
     /// The sender has it: a rendezvous that nobody has started yet.
-    Remote { peer: *const Peer, req: u64, addr: u64 },
+    Remote {
+        peer: *const Peer,
+        req: u64,
+        addr: u64,
+    },
     /// A rendezvous under way, or taken: nothing to give.
     Taken,
 }
@@ -66,17 +91,28 @@ impl AmDesc {
         let front = size_of::<AmDesc>().next_multiple_of(align);
         let layout = Self::layout(front, room, align);
         // SAFETY: the layout is not empty: it has a descriptor.
-        let Some(base) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        let Some(base) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout)
+        };
         // SAFETY: inside the allocation, aligned to 64.
         unsafe {
             let desc = base.add(front - size_of::<AmDesc>()).cast::<AmDesc>();
-            desc.write(AmDesc { payload, len, front, align, room, in_handler: false, consumed: false });
+            desc.write(AmDesc {
+                payload,
+                len,
+                front,
+                align,
+                room,
+                in_handler: false,
+                consumed: false,
+            });
             desc
         }
     }
 
     fn layout(front: usize, room: usize, align: usize) -> Layout {
-        Layout::from_size_align(front + room, align).expect("messages fit the address space; alignment is checked at worker creation")
+        Layout::from_size_align(front + room, align)
+            .expect("messages fit the address space; alignment is checked at worker creation")
     }
 
     /// The user's pointer.
@@ -103,7 +139,10 @@ impl AmDesc {
         unsafe {
             let d = this.as_ref();
             let (front, layout) = (d.front, Self::layout(d.front, d.room, d.align));
-            dealloc(this.cast::<u8>().as_ptr().sub(front - size_of::<AmDesc>()), layout);
+            dealloc(
+                this.cast::<u8>().as_ptr().sub(front - size_of::<AmDesc>()),
+                layout,
+            );
         }
     }
 }

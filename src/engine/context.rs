@@ -45,17 +45,26 @@ impl Policy {
         let loopback = shm || tls.allows("self");
         if !loopback {
             let asked = options.get("TLS").unwrap_or_default();
-            log::error!("no usable transports/devices (asked {asked}; this version has self, posix, sysv and cma)");
+            log::error!(
+                "no usable transports/devices (asked {asked}; this version has self, posix, sysv and cma)"
+            );
             return Err(UCS_ERR_NO_DEVICE);
         }
         Ok(Policy {
             loopback,
             shm,
             cma: tls.allows("cma"),
-            rndv_thresh: options.rndv_thresh.intra.bytes().unwrap_or(DEFAULT_RNDV_THRESH),
+            rndv_thresh: options
+                .rndv_thresh
+                .intra
+                .bytes()
+                .unwrap_or(DEFAULT_RNDV_THRESH),
             named_segments: !options.posix_use_proc_link,
             extra_op_flags: extra_flags(options),
-            keepalive_ms: options.keepalive_interval.duration().map_or(u64::MAX, |d| d.as_millis() as u64),
+            keepalive_ms: options
+                .keepalive_interval
+                .duration()
+                .map_or(u64::MAX, |d| d.as_millis() as u64),
         })
     }
 }
@@ -64,7 +73,10 @@ impl Policy {
 fn warn_unknown(options: &Options) {
     let unknown = options.tls.unknown(&TRANSPORTS);
     if !unknown.is_empty() && options.warn_invalid_config && !options.tls.is_negated() {
-        log::debug!("transports '{}' are not available in this version", unknown.join(","));
+        log::debug!(
+            "transports '{}' are not available in this version",
+            unknown.join(",")
+        );
     }
 }
 
@@ -122,7 +134,9 @@ impl Context {
             crate::sys::cma::allow_peers();
         }
         Self {
-            name: params.name.unwrap_or_else(|| format!("ucp_context_{number}")),
+            name: params
+                .name
+                .unwrap_or_else(|| format!("ucp_context_{number}")),
             features: params.features,
             request_size: params.request_size,
             request_init: params.request_init,

@@ -4,7 +4,7 @@ use crate::ctypes::*;
 use std::ffi::c_void;
 use std::ptr;
 
-const CLASS_MASK: u64 = UCP_DATATYPE_CLASS_MASK as u64;
+const CLASS_MASK: u64 = UCP_DATATYPE_CLASS_MASK;
 
 /// A generic datatype: the user's functions and the argument they get. Owned by the user until
 /// `ucp_dt_destroy`; 8-byte aligned, so that its address leaves the class bits free.
@@ -29,14 +29,28 @@ impl Generic {
 /// the capacity of the receive. It does not own the memory, which is the user's until completion.
 #[derive(Clone, Copy)]
 pub enum Data {
-    Contig { ptr: *mut u8, len: usize },
-    Iov { iov: *const ucp_dt_iov_t, count: usize, len: usize },
-    Generic { dt: *const Generic, state: *mut c_void, len: usize },
+    Contig {
+        ptr: *mut u8,
+        len: usize,
+    },
+    Iov {
+        iov: *const ucp_dt_iov_t,
+        count: usize,
+        len: usize,
+    },
+    Generic {
+        dt: *const Generic,
+        state: *mut c_void,
+        len: usize,
+    },
 }
 
 impl Data {
     /// Nothing.
-    pub const EMPTY: Data = Data::Contig { ptr: ptr::null_mut(), len: 0 };
+    pub const EMPTY: Data = Data::Contig {
+        ptr: ptr::null_mut(),
+        len: 0,
+    };
 
     /// The source of a send. A generic datatype's `start_pack` and `packed_size` run here.
     ///
@@ -45,10 +59,16 @@ impl Data {
     ///
     /// # Safety
     /// `buffer`, `count` and `datatype` are as UCP defines them, readable until completion.
-    pub unsafe fn for_send(buffer: *const c_void, count: usize, datatype: u64) -> Result<Data, ucs_status_t> {
+    pub unsafe fn for_send(
+        buffer: *const c_void,
+        count: usize,
+        datatype: u64,
+    ) -> Result<Data, ucs_status_t> {
         // SAFETY: passed on.
         unsafe {
-            Self::new(buffer.cast_mut(), count, datatype, |g| g.ops.start_pack.map(|f| f(g.context, buffer, count)))
+            Self::new(buffer.cast_mut(), count, datatype, |g| {
+                g.ops.start_pack.map(|f| f(g.context, buffer, count))
+            })
         }
     }
 
@@ -59,9 +79,17 @@ impl Data {
     ///
     /// # Safety
     /// As there, writable.
-    pub unsafe fn for_recv(buffer: *mut c_void, count: usize, datatype: u64) -> Result<Data, ucs_status_t> {
+    pub unsafe fn for_recv(
+        buffer: *mut c_void,
+        count: usize,
+        datatype: u64,
+    ) -> Result<Data, ucs_status_t> {
         // SAFETY: passed on.
-        unsafe { Self::new(buffer, count, datatype, |g| g.ops.start_unpack.map(|f| f(g.context, buffer, count))) }
+        unsafe {
+            Self::new(buffer, count, datatype, |g| {
+                g.ops.start_unpack.map(|f| f(g.context, buffer, count))
+            })
+        }
     }
 
     unsafe fn new(
@@ -75,11 +103,16 @@ impl Data {
         const GENERIC: u64 = UCP_DATATYPE_GENERIC as u64;
         match datatype & CLASS_MASK {
             CONTIG => {
-                let len = count.checked_mul((datatype >> 3) as usize).ok_or(UCS_ERR_INVALID_PARAM)?;
+                let len = count
+                    .checked_mul((datatype >> 3) as usize)
+                    .ok_or(UCS_ERR_INVALID_PARAM)?;
                 if len > 0 && buffer.is_null() {
                     return Err(UCS_ERR_INVALID_PARAM);
                 }
-                Ok(Data::Contig { ptr: buffer.cast(), len })
+                Ok(Data::Contig {
+                    ptr: buffer.cast(),
+                    len,
+                })
             }
             IOV => {
                 if count > 0 && buffer.is_null() {
@@ -126,7 +159,9 @@ impl Data {
     pub unsafe fn pack(&self, offset: usize, dst: *mut u8, n: usize) {
         match *self {
             // SAFETY: within the user's buffer.
-            Data::Contig { ptr, .. } => unsafe { ptr::copy_nonoverlapping(ptr.add(offset), dst, n) },
+            Data::Contig { ptr, .. } => unsafe {
+                ptr::copy_nonoverlapping(ptr.add(offset), dst, n)
+            },
             Data::Iov { iov, count, .. } => {
                 let mut done = 0;
                 // SAFETY: pieces of the user's list.
@@ -142,6 +177,29 @@ impl Data {
         }
     }
 
+    /// Writes up to `n` bytes of the packed form, from `offset` on, and says how many: a generic
+    /// datatype may stop before an element that does not fit.
+    ///
+    /// # Safety
+    /// As [`pack`](Self::pack), with `n` not 0.
+    pub unsafe fn pack_some(&self, offset: usize, dst: *mut u8, n: usize) -> usize {
+        if let Data::Generic { dt, state, .. } = *self {
+            // SAFETY: the user's function with the user's state.
+            let got = unsafe {
+                (*dt)
+                    .ops
+                    .pack
+                    .map_or(0, |f| f(state, offset, dst.cast(), n))
+            };
+            if (1..=n).contains(&got) {
+                return got;
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.pack(offset, dst, n) };
+        n
+    }
+
     /// Stores `n` received bytes that belong at `offset`.
     ///
     /// # Errors
@@ -150,7 +208,12 @@ impl Data {
     /// # Safety
     /// `offset + n <= len`, `n` bytes are readable at `src`.
     #[inline]
-    pub unsafe fn unpack(&self, offset: usize, src: *const u8, n: usize) -> Result<(), ucs_status_t> {
+    pub unsafe fn unpack(
+        &self,
+        offset: usize,
+        src: *const u8,
+        n: usize,
+    ) -> Result<(), ucs_status_t> {
         match *self {
             // SAFETY: within the user's buffer. `copy`: the source can be the same memory.
             Data::Contig { ptr, .. } => unsafe { ptr::copy(src, ptr.add(offset), n) },
@@ -200,7 +263,9 @@ unsafe fn pack_generic(dt: &Generic, state: *mut c_void, offset: usize, dst: *mu
     let mut done = 0;
     while done < n {
         // SAFETY: the user's function with the user's state, never for nothing.
-        let got = dt.ops.pack.map_or(0, |f| unsafe { f(state, offset + done, dst.add(done).cast(), n - done) });
+        let got = dt.ops.pack.map_or(0, |f| unsafe {
+            f(state, offset + done, dst.add(done).cast(), n - done)
+        });
         if got == 0 || got > n - done {
             // SAFETY: `dst` has room for `n`.
             unsafe { ptr::write_bytes(dst.add(done), 0, n - done) };
@@ -211,7 +276,13 @@ unsafe fn pack_generic(dt: &Generic, state: *mut c_void, offset: usize, dst: *mu
 }
 
 /// Calls `f` with each piece of memory of the range `offset..offset + n` of the list.
-unsafe fn for_pieces(iov: *const ucp_dt_iov_t, count: usize, mut offset: usize, mut n: usize, mut f: impl FnMut(*mut u8, usize)) {
+unsafe fn for_pieces(
+    iov: *const ucp_dt_iov_t,
+    count: usize,
+    mut offset: usize,
+    mut n: usize,
+    mut f: impl FnMut(*mut u8, usize),
+) {
     for i in 0..count {
         if n == 0 {
             return;

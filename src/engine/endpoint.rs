@@ -38,7 +38,13 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// An endpoint with default parameters.
-    pub fn new(worker: *const Worker, peer: *const Peer, sn: u32, remote_sn: u32, flags: u8) -> Self {
+    pub fn new(
+        worker: *const Worker,
+        peer: *const Peer,
+        sn: u32,
+        remote_sn: u32,
+        flags: u8,
+    ) -> Self {
         Self {
             _link: 0,
             worker,

@@ -7,9 +7,18 @@ pub struct IdTable<T> {
     free: Vec<u32>,
 }
 
+impl<T: Copy> Default for IdTable<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T: Copy> IdTable<T> {
     pub const fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new() }
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+        }
     }
 
     /// A number for `value`.
@@ -26,12 +35,18 @@ impl<T: Copy> IdTable<T> {
 
     /// What the number names.
     pub fn get(&self, id: u64) -> Option<T> {
-        self.slots.get(id as u32 as usize).filter(|s| s.0 == (id >> 32) as u32)?.1
+        self.slots
+            .get(id as u32 as usize)
+            .filter(|s| s.0 == (id >> 32) as u32)?
+            .1
     }
 
     /// Takes it out.
     pub fn remove(&mut self, id: u64) -> Option<T> {
-        let slot = self.slots.get_mut(id as u32 as usize).filter(|s| s.0 == (id >> 32) as u32)?;
+        let slot = self
+            .slots
+            .get_mut(id as u32 as usize)
+            .filter(|s| s.0 == (id >> 32) as u32)?;
         let value = slot.1.take()?;
         self.free.push(id as u32);
         Some(value)
@@ -39,7 +54,10 @@ impl<T: Copy> IdTable<T> {
 
     /// All values, with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u64, T)> + '_ {
-        self.slots.iter().enumerate().filter_map(|(i, s)| Some((u64::from(s.0) << 32 | i as u64, s.1?)))
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(i, s)| Some((u64::from(s.0) << 32 | i as u64, s.1?)))
     }
 }
 
@@ -54,7 +72,15 @@ mod tests {
         assert_eq!((table.get(a), table.remove(a)), (Some('a'), Some('a')));
         let b = table.insert('b');
         assert_ne!(a, b);
-        assert_eq!((table.get(a), table.remove(a), table.get(0), table.get(u64::MAX)), (None, None, None, None));
+        assert_eq!(
+            (
+                table.get(a),
+                table.remove(a),
+                table.get(0),
+                table.get(u64::MAX)
+            ),
+            (None, None, None, None)
+        );
         assert_eq!(table.iter().collect::<Vec<_>>(), [(b, 'b')]);
     }
 }

@@ -66,11 +66,29 @@ impl Peer {
             inbox,
             same_process: same_pid_ns && inbox.is_some_and(|l| l.id.pid == here.pid),
             same_pid_ns,
-            tx: MtLock::new(worker.mt, Tx { outbox: None, pending: VecDeque::new(), flushes: Vec::new(), listed: false }),
-            eps: MtLock::new(worker.mt, Eps { all: Vec::new(), next_sn: 0 }),
+            tx: MtLock::new(
+                worker.mt,
+                Tx {
+                    outbox: None,
+                    pending: VecDeque::new(),
+                    flushes: Vec::new(),
+                    listed: false,
+                },
+            ),
+            eps: MtLock::new(
+                worker.mt,
+                Eps {
+                    all: Vec::new(),
+                    next_sn: 0,
+                },
+            ),
             rma_sent: AtomicU64::new(0),
             rma_done: AtomicU64::new(0),
-            cma: AtomicU8::new(if worker.ctx.cma_allowed() && same_pid_ns { CMA_UNKNOWN } else { CMA_NO }),
+            cma: AtomicU8::new(if worker.ctx.cma_allowed() && same_pid_ns {
+                CMA_UNKNOWN
+            } else {
+                CMA_NO
+            }),
             status: AtomicI8::new(UCS_OK as i8),
         }
     }
@@ -86,7 +104,14 @@ impl Peer {
 
     /// Marks it as lost; true the first time.
     pub fn set_failed(&self, status: ucs_status_t) -> bool {
-        self.status.compare_exchange(UCS_OK as i8, status as i8, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.status
+            .compare_exchange(
+                UCS_OK as i8,
+                status as i8,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            )
+            .is_ok()
     }
 
     /// Whether all remote accesses by message have been answered.
@@ -105,6 +130,9 @@ impl Peer {
     pub fn ep_by_sn(&self, sn: u32) -> Option<*mut Endpoint> {
         let eps = self.eps.lock();
         // SAFETY: listed endpoints live; an endpoint leaves the list before it is freed.
-        eps.all.iter().copied().find(|&ep| unsafe { (*ep).sn == sn })
+        eps.all
+            .iter()
+            .copied()
+            .find(|&ep| unsafe { (*ep).sn == sn })
     }
 }

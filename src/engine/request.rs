@@ -30,7 +30,9 @@ pub const TAG_RECV: u32 = 1 << 6;
 pub enum Notify {
     Nobody,
     Send(unsafe extern "C" fn(*mut c_void, ucs_status_t, *mut c_void)),
-    TagRecv(unsafe extern "C" fn(*mut c_void, ucs_status_t, *const ucp_tag_recv_info_t, *mut c_void)),
+    TagRecv(
+        unsafe extern "C" fn(*mut c_void, ucs_status_t, *const ucp_tag_recv_info_t, *mut c_void),
+    ),
     Length(unsafe extern "C" fn(*mut c_void, ucs_status_t, usize, *mut c_void)),
     /// An operation of the library's own; frees the request or keeps it.
     Internal(unsafe fn(*mut Request, ucs_status_t)),
@@ -91,7 +93,9 @@ pub struct Request {
 
 /// Bytes of a request before the user's area, as `ucp_context_query` reports them.
 pub const REQUEST_SIZE: usize = 272;
-const _: () = assert!(size_of::<Request>() <= REQUEST_SIZE && align_of::<Request>() <= 8 && REQUEST_SIZE % 16 == 0);
+const _: () = assert!(
+    size_of::<Request>() <= REQUEST_SIZE && align_of::<Request>() <= 8 && REQUEST_SIZE % 16 == 0
+);
 
 impl Request {
     /// The user's handle: his area begins where ours ends.
@@ -133,7 +137,11 @@ impl Request {
     #[inline(always)]
     pub fn state(&self) -> ucs_status_t {
         // Acquire: pairs with the AcqRel of `raise(COMPLETED)`; `status` and `info` come before.
-        if self.flags.load(Ordering::Acquire) & COMPLETED != 0 { self.status } else { UCS_INPROGRESS }
+        if self.flags.load(Ordering::Acquire) & COMPLETED != 0 {
+            self.status
+        } else {
+            UCS_INPROGRESS
+        }
     }
 }
 
@@ -144,7 +152,15 @@ impl Request {
 #[inline]
 pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
     let (req, flags) = if external.is_null() {
-        (worker.pool.lock().get(|element| worker.init_request(element)).as_ptr().cast::<Request>(), 0)
+        (
+            worker
+                .pool
+                .lock()
+                .get(|element| worker.init_request(element))
+                .as_ptr()
+                .cast::<Request>(),
+            0,
+        )
     } else {
         (Request::of(external), EXTERNAL)
     };
@@ -160,7 +176,10 @@ pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
             notify: Notify::Nobody,
             user_data: ptr::null_mut(),
             data: Data::EMPTY,
-            info: ucp_tag_recv_info_t { sender_tag: 0, length: 0 },
+            info: ucp_tag_recv_info_t {
+                sender_tag: 0,
+                length: 0,
+            },
             peer: ptr::null(),
             ep: ptr::null(),
             imm: 0,
@@ -249,7 +268,8 @@ fn drop_tail(r: &mut Request) {
 pub unsafe fn own_tail(r: &mut Request) {
     if r.tail_len > 0 && !r.tail_owned {
         // SAFETY: the caller's promise.
-        let copy: Box<[u8]> = unsafe { std::slice::from_raw_parts(r.tail, r.tail_len as usize) }.into();
+        let copy: Box<[u8]> =
+            unsafe { std::slice::from_raw_parts(r.tail, r.tail_len as usize) }.into();
         r.tail = Box::into_raw(copy).cast();
         r.tail_owned = true;
     }
@@ -264,7 +284,11 @@ pub unsafe fn release(req: *mut Request, silent: bool) {
     let r = unsafe { &*req };
     // SAFETY: requests do not outlive their worker.
     let mt = unsafe { (*r.worker).mt };
-    let bits = if silent { RELEASED | NO_CALLBACK } else { RELEASED };
+    let bits = if silent {
+        RELEASED | NO_CALLBACK
+    } else {
+        RELEASED
+    };
     let old = r.raise(mt, bits);
     if old & COMPLETED != 0 && old & (IN_CALLBACK | RELEASED) == 0 {
         // SAFETY: ended, and its callback has returned.
@@ -280,7 +304,10 @@ pub unsafe fn put(req: *mut Request) {
     // SAFETY: the caller's promise.
     unsafe {
         if (*req).flags.load(Ordering::Relaxed) & EXTERNAL == 0 {
-            (*(*req).worker).pool.lock().put(NonNull::new_unchecked(req.cast()));
+            (*(*req).worker)
+                .pool
+                .lock()
+                .put(NonNull::new_unchecked(req.cast()));
         }
     }
 }
@@ -315,8 +342,22 @@ pub unsafe fn discard(req: *mut Request, _status: ucs_status_t) {
 /// What the request is about, for people.
 pub fn describe(r: &Request) -> String {
     let flags = r.flags.load(Ordering::Relaxed);
-    let what = if flags & TAG_RECV != 0 { "recv" } else { "send" };
-    let how = if r.stream { "fragments" } else if r.bare { "rendezvous" } else { "eager" };
-    let state = if flags & COMPLETED != 0 { "completed" } else { "in progress" };
+    let what = if flags & TAG_RECV != 0 {
+        "recv"
+    } else {
+        "send"
+    };
+    let how = if r.stream {
+        "fragments"
+    } else if r.bare {
+        "rendezvous"
+    } else {
+        "eager"
+    };
+    let state = if flags & COMPLETED != 0 {
+        "completed"
+    } else {
+        "in progress"
+    };
     format!("{what} length {} host memory, {how}, {state}", r.data.len())
 }

@@ -10,7 +10,11 @@ pub enum Source {
     /// All here, and the sender waits to hear of the match.
     Sync { peer: *const Peer, req: u64 },
     /// At the sender: a rendezvous to be started.
-    Rts { peer: *const Peer, req: u64, addr: u64 },
+    Rts {
+        peer: *const Peer,
+        req: u64,
+        addr: u64,
+    },
 }
 
 /// What the matcher keeps of it.

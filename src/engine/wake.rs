@@ -30,19 +30,39 @@ impl Wake {
         // SAFETY: two fresh descriptors.
         let pipe = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
         // SAFETY: no memory involved.
-        let signal = unsafe { OwnedFd::from_raw_fd(check(libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC))?) };
+        let signal = unsafe {
+            OwnedFd::from_raw_fd(check(libc::eventfd(
+                0,
+                libc::EFD_NONBLOCK | libc::EFD_CLOEXEC,
+            ))?)
+        };
         let epoll = match params.event_fd {
             Some(_) => None,
             // SAFETY: no memory involved.
-            None => Some(unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) }),
+            None => Some(unsafe {
+                OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?)
+            }),
         };
-        let wake = Self { epoll, pipe, signal, signaled: AtomicBool::new(false) };
-        let set = wake.epoll.as_ref().map_or(params.event_fd.unwrap_or(-1), AsRawFd::as_raw_fd);
+        let wake = Self {
+            epoll,
+            pipe,
+            signal,
+            signaled: AtomicBool::new(false),
+        };
+        let set = wake
+            .epoll
+            .as_ref()
+            .map_or(params.event_fd.unwrap_or(-1), AsRawFd::as_raw_fd);
         let edge = if params.edge { libc::EPOLLET as u32 } else { 0 };
         for fd in [&wake.pipe.0, &wake.signal] {
-            let mut event = libc::epoll_event { events: libc::EPOLLIN as u32 | edge, u64: params.user_data as u64 };
+            let mut event = libc::epoll_event {
+                events: libc::EPOLLIN as u32 | edge,
+                u64: params.user_data as u64,
+            };
             // SAFETY: `event` is valid; the kernel copies it.
-            check(unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event) })?;
+            check(unsafe {
+                libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event)
+            })?;
         }
         if let Some(inbox) = inbox {
             inbox.enable_wake(wake.pipe.1.as_raw_fd() as u32);
@@ -59,7 +79,14 @@ impl Wake {
     pub fn drain(&self) {
         let mut bytes = [0u8; 64];
         // SAFETY: the buffer is as long as said; the descriptor does not block.
-        while unsafe { libc::read(self.pipe.0.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len()) } > 0 {}
+        while unsafe {
+            libc::read(
+                self.pipe.0.as_raw_fd(),
+                bytes.as_mut_ptr().cast(),
+                bytes.len(),
+            )
+        } > 0
+        {}
     }
 
     /// Wakes the worker once, from any thread.
@@ -82,12 +109,20 @@ impl Wake {
 
     /// Sleeps until something happens; false for an interruption.
     pub fn wait(&self) -> bool {
-        let mut fds = [self.pipe.0.as_raw_fd(), self.signal.as_raw_fd()].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        let mut fds = [self.pipe.0.as_raw_fd(), self.signal.as_raw_fd()].map(|fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        });
         // SAFETY: two valid entries.
         unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) >= 0 }
     }
 }
 
 fn check(ret: i32) -> io::Result<i32> {
-    if ret < 0 { Err(Error::last_os_error()) } else { Ok(ret) }
+    if ret < 0 {
+        Err(Error::last_os_error())
+    } else {
+        Ok(ret)
+    }
 }

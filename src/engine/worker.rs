@@ -104,8 +104,16 @@ impl Worker {
     /// What making its inbox can answer.
     pub fn new(ctx: &'static Context, params: WorkerParams) -> io::Result<Box<Worker>> {
         let mt = params.thread_mode == ucs_thread_mode_t::UCS_THREAD_MODE_MULTI as u32;
-        let inbox = if ctx.policy.shm || ctx.policy.loopback { Some(make_inbox(ctx)?) } else { None };
-        let wake = if ctx.has(ucp_feature::UCP_FEATURE_WAKEUP) { Some(Wake::new(&params, inbox.as_ref())?) } else { None };
+        let inbox = if ctx.policy.shm || ctx.policy.loopback {
+            Some(make_inbox(ctx)?)
+        } else {
+            None
+        };
+        let wake = if ctx.has(ucp_feature::UCP_FEATURE_WAKEUP) {
+            Some(Wake::new(&params, inbox.as_ref())?)
+        } else {
+            None
+        };
         let request = REQUEST_SIZE + ctx.request_size;
         Ok(Box::new(Worker {
             ctx,
@@ -113,11 +121,23 @@ impl Worker {
             uid: machine::random_u64(),
             locator: inbox.as_ref().map(Inbox::locator),
             extra_op_flags: ctx.policy.extra_op_flags,
-            rx: MtLock::new(mt, Rx { inbox, channels: Vec::new(), cursor: 0, calls: 0, checked_at: 0 }),
+            rx: MtLock::new(
+                mt,
+                Rx {
+                    inbox,
+                    channels: Vec::new(),
+                    cursor: 0,
+                    calls: 0,
+                    checked_at: 0,
+                },
+            ),
             matcher: MtLock::new(mt, Matcher::new()),
             am: MtLock::new(mt, Vec::new()),
             pool: MtLock::new(mt, Pool::new(request, 16, REQUESTS_PER_CHUNK)),
-            ep_pool: MtLock::new(mt, Pool::new(size_of::<Endpoint>(), align_of::<Endpoint>(), EPS_PER_CHUNK)),
+            ep_pool: MtLock::new(
+                mt,
+                Pool::new(size_of::<Endpoint>(), align_of::<Endpoint>(), EPS_PER_CHUNK),
+            ),
             ids: MtLock::new(mt, IdTable::new()),
             peers: MtLock::new(mt, HashMap::new()),
             busy: MtLock::new(mt, Vec::new()),
@@ -142,7 +162,10 @@ impl Worker {
 
     /// How this worker introduces itself to a peer's inbox.
     pub fn as_sender(&self) -> Option<Sender> {
-        Some(Sender { uid: self.uid, inbox: self.locator? })
+        Some(Sender {
+            uid: self.uid,
+            inbox: self.locator?,
+        })
     }
 
     /// What it tells the world. `net_only`: leave out what reaches only this host.
@@ -157,14 +180,21 @@ impl Worker {
             key: l.id.key,
             flags: 0,
         });
-        WorkerAddress { uid: self.uid, client_id: self.params.client_id, name: None, shm }
+        WorkerAddress {
+            uid: self.uid,
+            client_id: self.params.client_id,
+            name: None,
+            shm,
+        }
     }
 
     /// The peer with this identity, made if it is new. `None` when its place contradicts what is
     /// known: a worker does not move.
     pub fn peer(&self, uid: u64, inbox: Option<Locator>) -> Option<*const Peer> {
         let mut peers = self.peers.lock();
-        let peer = peers.entry(uid).or_insert_with(|| Box::new(Peer::new(self, uid, inbox)));
+        let peer = peers
+            .entry(uid)
+            .or_insert_with(|| Box::new(Peer::new(self, uid, inbox)));
         (peer.inbox == inbox || inbox.is_none()).then_some(&raw const **peer)
     }
 

@@ -43,13 +43,22 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         let prepared = param::open_endpoint(ep).and_then(|(worker, peer)| {
             p.check(worker, FEATURE, "ucp_am_send_nbx")?;
             check(m, flags)?;
-            Ok((worker, peer, Data::for_send(m.buffer, m.count, p.datatype())?))
+            Ok((
+                worker,
+                peer,
+                Data::for_send(m.buffer, m.count, p.datatype())?,
+            ))
         });
         let (worker, peer, data) = match prepared {
             Ok(ok) => ok,
             Err(status) => return status_ptr(status),
         };
-        let protocol = select::protocol(data.len(), m.header_len, worker.ctx.policy.rndv_thresh, wish(flags));
+        let protocol = select::protocol(
+            data.len(),
+            m.header_len,
+            worker.ctx.policy.rndv_thresh,
+            wish(flags),
+        );
         if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && protocol == Protocol::Rendezvous {
             data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
@@ -58,9 +67,23 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         let r = &mut *req;
         (r.data, r.peer, r.ep) = (data, peer, ep);
         (r.tail, r.tail_len) = (m.header.cast(), m.header_len as u32);
-        let reply = if flags & UCP_AM_SEND_FLAG_REPLY as u32 != 0 { REPLY } else { 0 };
-        let whole = if protocol == Protocol::Rendezvous && wish(flags) == Wish::Eager { WHOLE } else { 0 };
-        let imm = AmImm { id: m.id as u16, header_len: m.header_len as u16, flags: reply | whole, sn: (*ep).remote_sn }.to_u64();
+        let reply = if flags & UCP_AM_SEND_FLAG_REPLY as u32 != 0 {
+            REPLY
+        } else {
+            0
+        };
+        let whole = if protocol == Protocol::Rendezvous && wish(flags) == Wish::Eager {
+            WHOLE
+        } else {
+            0
+        };
+        let imm = AmImm {
+            id: m.id as u16,
+            header_len: m.header_len as u16,
+            flags: reply | whole,
+            sn: (*ep).remote_sn,
+        }
+        .to_u64();
         match protocol {
             Protocol::Eager => tx::set_message(r, Kind::AmEager, 0, imm, &[]),
             Protocol::Rendezvous => rndv::prepare(worker, req, Kind::AmRts, imm),
@@ -100,7 +123,12 @@ fn check(m: &AmMessage, flags: u32) -> Result<(), ucs_status_t> {
 }
 
 fn handler(worker: &Worker, id: u16) -> AmHandler {
-    let handler = worker.am.lock().get(usize::from(id)).copied().unwrap_or(AmHandler::NONE);
+    let handler = worker
+        .am
+        .lock()
+        .get(usize::from(id))
+        .copied()
+        .unwrap_or(AmHandler::NONE);
     if let AmFunction::None = handler.function {
         log::warn!("active message with id {id}, for which there is no handler: dropped");
     }
@@ -116,16 +144,44 @@ pub unsafe fn on_eager(worker: &Worker, peer: &Peer, imm: AmImm, data: *const u8
     // SAFETY: the header is behind the data.
     let header = unsafe { data.add(data_len) };
     let kept = handler.persistent && data_len > 0;
-    if !kept && (data as usize).is_multiple_of(worker.params.am_alignment) {
+    if !kept && data as usize % worker.params.am_alignment == 0 {
         // SAFETY: the caller's bytes.
-        unsafe { call(worker, peer, handler, imm, header, data.cast_mut(), data_len, 0) };
+        unsafe {
+            call(
+                worker,
+                peer,
+                handler,
+                imm,
+                header,
+                data.cast_mut(),
+                data_len,
+                0,
+            )
+        };
         return;
     }
-    let desc = AmDesc::new(AmPayload::Here, data_len, data_len, worker.params.am_alignment);
+    let desc = AmDesc::new(
+        AmPayload::Here,
+        data_len,
+        data_len,
+        worker.params.am_alignment,
+    );
     // SAFETY: the descriptor has room for the payload.
     unsafe {
         std::ptr::copy_nonoverlapping(data, AmDesc::data(desc), data_len);
-        offer(worker, peer, handler, imm, header, desc, if kept { UCP_AM_RECV_ATTR_FLAG_DATA as u64 } else { 0 });
+        offer(
+            worker,
+            peer,
+            handler,
+            imm,
+            header,
+            desc,
+            if kept {
+                UCP_AM_RECV_ATTR_FLAG_DATA as u64
+            } else {
+                0
+            },
+        );
     }
 }
 
@@ -143,23 +199,67 @@ pub unsafe fn on_rts(worker: &Worker, peer: &Peer, imm: AmImm, hdr: RtsHdr, head
         // SAFETY: the caller's bytes.
         return unsafe { fetch_whole(worker, peer, imm, source, header) };
     }
-    let desc = AmDesc::new(AmPayload::Remote { peer, req: source.req, addr: source.addr }, source.len, 0, 64);
+    let desc = AmDesc::new(
+        AmPayload::Remote {
+            peer,
+            req: source.req,
+            addr: source.addr,
+        },
+        source.len,
+        0,
+        64,
+    );
     // SAFETY: a new descriptor; the caller's bytes.
-    unsafe { offer(worker, peer, handler, imm, header, desc, UCP_AM_RECV_ATTR_FLAG_RNDV as u64) };
+    unsafe {
+        offer(
+            worker,
+            peer,
+            handler,
+            imm,
+            header,
+            desc,
+            UCP_AM_RECV_ATTR_FLAG_RNDV as u64,
+        )
+    };
 }
 
 /// Runs the handler on a descriptor and does with it as he says.
-unsafe fn offer(worker: &Worker, peer: &Peer, handler: AmHandler, imm: AmImm, header: *const u8, mut desc: NonNull<AmDesc>, attr: u64) {
+unsafe fn offer(
+    worker: &Worker,
+    peer: &Peer,
+    handler: AmHandler,
+    imm: AmImm,
+    header: *const u8,
+    mut desc: NonNull<AmDesc>,
+    attr: u64,
+) {
     // SAFETY: the descriptor is ours while `in_handler` is set: neither release nor receive frees it.
     unsafe {
         desc.as_mut().in_handler = true;
         let len = desc.as_ref().len;
-        let status = call(worker, peer, handler, imm, header, AmDesc::data(desc), len, attr);
+        let status = call(
+            worker,
+            peer,
+            handler,
+            imm,
+            header,
+            AmDesc::data(desc),
+            len,
+            attr,
+        );
         let d = desc.as_mut();
         d.in_handler = false;
         if d.consumed || (status != UCS_INPROGRESS || attr == 0) {
             if let AmPayload::Remote { peer, req, .. } = d.payload {
-                rndv::acknowledge(&*peer, req, if status == UCS_INPROGRESS { UCS_OK } else { status });
+                rndv::acknowledge(
+                    &*peer,
+                    req,
+                    if status == UCS_INPROGRESS {
+                        UCS_OK
+                    } else {
+                        status
+                    },
+                );
             }
             AmDesc::free(desc);
         }
@@ -177,22 +277,47 @@ unsafe fn call(
     len: usize,
     attr: u64,
 ) -> ucs_status_t {
-    let reply = if imm.flags & REPLY != 0 { wireup::reply_endpoint(worker, peer, imm.sn).cast() } else { std::ptr::null_mut() };
+    let reply = if imm.flags & REPLY != 0 {
+        wireup::reply_endpoint(worker, peer, imm.sn).cast()
+    } else {
+        std::ptr::null_mut()
+    };
     // SAFETY: the user's function with what UCP says it gets.
     let status = unsafe {
         match handler.function {
             AmFunction::None => return UCS_OK,
             AmFunction::New(f) => {
-                let reply_bit = if imm.flags & REPLY != 0 { UCP_AM_RECV_ATTR_FIELD_REPLY_EP as u64 } else { 0 };
-                let param = ucp_am_recv_param_t { recv_attr: attr | reply_bit, reply_ep: reply };
-                status_raw(f(handler.arg, header.cast(), imm.header_len.into(), data.cast(), len, &param))
+                let reply_bit = if imm.flags & REPLY != 0 {
+                    UCP_AM_RECV_ATTR_FIELD_REPLY_EP as u64
+                } else {
+                    0
+                };
+                let param = ucp_am_recv_param_t {
+                    recv_attr: attr | reply_bit,
+                    reply_ep: reply,
+                };
+                status_raw(f(
+                    handler.arg,
+                    header.cast(),
+                    imm.header_len.into(),
+                    data.cast(),
+                    len,
+                    &param,
+                ))
             }
             AmFunction::Old(_) if imm.header_len != 0 => {
-                log::warn!("active message with a header, and the handler of id {} takes none: dropped", imm.id);
+                log::warn!(
+                    "active message with a header, and the handler of id {} takes none: dropped",
+                    imm.id
+                );
                 return UCS_OK;
             }
             AmFunction::Old(f) => {
-                let flags = if attr != 0 { UCP_CB_PARAM_FLAG_DATA as u32 } else { 0 };
+                let flags = if attr != 0 {
+                    UCP_CB_PARAM_FLAG_DATA as u32
+                } else {
+                    0
+                };
                 status_raw(f(handler.arg, data.cast(), len, reply, flags))
             }
         }
@@ -209,15 +334,29 @@ struct Fetch {
 }
 
 unsafe fn fetch_whole(worker: &Worker, peer: &Peer, imm: AmImm, source: Offer, header: *const u8) {
-    let desc = AmDesc::new(AmPayload::Here, source.len, source.len, worker.params.am_alignment);
+    let desc = AmDesc::new(
+        AmPayload::Here,
+        source.len,
+        source.len,
+        worker.params.am_alignment,
+    );
     // SAFETY: the caller's bytes; a new request of our own.
     unsafe {
         let header = std::slice::from_raw_parts(header, imm.header_len.into()).into();
         let req = request::take(worker, std::ptr::null_mut());
         let r = &mut *req;
-        r.data = Data::Contig { ptr: AmDesc::data(desc), len: source.len };
+        r.data = Data::Contig {
+            ptr: AmDesc::data(desc),
+            len: source.len,
+        };
         r.notify = Notify::Internal(fetched);
-        r.user_data = Box::into_raw(Box::new(Fetch { desc, peer, imm, header })).cast();
+        r.user_data = Box::into_raw(Box::new(Fetch {
+            desc,
+            peer,
+            imm,
+            header,
+        }))
+        .cast();
         if let Some(status) = rndv::receive(worker, req, peer, source) {
             fetched(req, status);
         }
@@ -231,12 +370,27 @@ unsafe fn fetched(req: *mut Request, status: ucs_status_t) {
         let worker = &*(*req).worker;
         request::put(req);
         if status != UCS_OK {
-            log::diag!("active message from {:#x} lost: {status:?}", (*fetch.peer).uid);
+            log::diag!(
+                "active message from {:#x} lost: {status:?}",
+                (*fetch.peer).uid
+            );
             return AmDesc::free(fetch.desc);
         }
         let h = handler(worker, fetch.imm.id);
-        let attr = if h.persistent { UCP_AM_RECV_ATTR_FLAG_DATA as u64 } else { 0 };
-        offer(worker, &*fetch.peer, h, fetch.imm, fetch.header.as_ptr(), fetch.desc, attr);
+        let attr = if h.persistent {
+            UCP_AM_RECV_ATTR_FLAG_DATA as u64
+        } else {
+            0
+        };
+        offer(
+            worker,
+            &*fetch.peer,
+            h,
+            fetch.imm,
+            fetch.header.as_ptr(),
+            fetch.desc,
+            attr,
+        );
     }
 }
 
@@ -244,7 +398,13 @@ unsafe fn fetched(req: *mut Request, status: ucs_status_t) {
 ///
 /// # Safety
 /// As `ucp_am_recv_data_nbx`.
-pub unsafe fn recv_data(worker: &Worker, data_desc: *mut c_void, buffer: *mut c_void, count: usize, p: &Param) -> ucs_status_ptr_t {
+pub unsafe fn recv_data(
+    worker: &Worker,
+    data_desc: *mut c_void,
+    buffer: *mut c_void,
+    count: usize,
+    p: &Param,
+) -> ucs_status_ptr_t {
     // SAFETY: the caller's descriptor and buffer.
     unsafe {
         let mut desc = AmDesc::of(data_desc);
@@ -261,7 +421,11 @@ pub unsafe fn recv_data(worker: &Worker, data_desc: *mut c_void, buffer: *mut c_
         let r = &mut *req;
         (r.data, r.notify, r.user_data) = (target, p.notify_am_recv(), p.user_data());
         let ended = match payload {
-            AmPayload::Remote { peer, req: id, addr } => {
+            AmPayload::Remote {
+                peer,
+                req: id,
+                addr,
+            } => {
                 desc.as_mut().payload = AmPayload::Taken;
                 // An empty target means that the data is not wanted.
                 if r.data.len() == 0 {
@@ -274,9 +438,11 @@ pub unsafe fn recv_data(worker: &Worker, data_desc: *mut c_void, buffer: *mut c_
             _ => Some(super::tag::fill(r, AmDesc::data(desc), len)),
         };
         dispose(desc);
-        let Some(status) = ended else { return Request::handle(req) };
-        if let (UCS_OK, Some(length)) = (status, p.length()) {
-            *length = (*req).info.length;
+        let Some(status) = ended else {
+            return Request::handle(req);
+        };
+        if status == UCS_OK {
+            p.tell_length((*req).info.length);
         }
         param::finish(req, p, status)
     }
@@ -313,5 +479,11 @@ unsafe fn dispose(mut desc: NonNull<AmDesc>) {
 /// The immediate of a message without a header, to which nobody answers.
 #[inline(always)]
 pub fn plain_imm(id: u32, sn: u32) -> u64 {
-    AmImm { id: id as u16, header_len: 0, flags: 0, sn }.to_u64()
+    AmImm {
+        id: id as u16,
+        header_len: 0,
+        flags: 0,
+        sn,
+    }
+    .to_u64()
 }

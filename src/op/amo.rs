@@ -58,23 +58,44 @@ macro_rules! apply {
 /// # Safety
 /// `ptr` is `size` live bytes, aligned to as many.
 pub unsafe fn execute(ptr: *mut u8, amo: Amo) -> u64 {
-    if amo.size == 4 { apply!(AtomicU32, u32, ptr, amo) } else { apply!(AtomicU64, u64, ptr, amo) }
+    if amo.size == 4 {
+        apply!(AtomicU32, u32, ptr, amo)
+    } else {
+        apply!(AtomicU64, u64, ptr, amo)
+    }
 }
 
 /// One atomic operation. `op` and the operands are as `ucp_atomic_op_nbx` defines them.
 ///
 /// # Safety
 /// As there.
-pub unsafe fn atomic(ep: *const Endpoint, op: u32, buffer: *const c_void, count: usize, addr: u64, rkey: *const Rkey, p: &Param) -> ucs_status_ptr_t {
+pub unsafe fn atomic(
+    ep: *const Endpoint,
+    op: u32,
+    buffer: *const c_void,
+    count: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    p: &Param,
+) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, buffers and key.
     unsafe {
         let reply = p.reply_buffer();
         let checked = param::open_endpoint(ep).and_then(|(worker, peer)| {
             let amo = check(op, buffer, count, addr, p, reply)?;
-            let feature = if amo.size == 4 { UCP_FEATURE_AMO32 } else { UCP_FEATURE_AMO64 };
+            let feature = if amo.size == 4 {
+                UCP_FEATURE_AMO32
+            } else {
+                UCP_FEATURE_AMO64
+            };
             p.check(worker, feature as u64, "ucp_atomic_op_nbx")?;
             let rkey = rkey.as_ref().ok_or(UCS_ERR_INVALID_PARAM)?;
-            Ok((worker, peer, amo, rma::way(worker, peer, rkey, addr, amo.size.into())?))
+            Ok((
+                worker,
+                peer,
+                amo,
+                rma::way(worker, peer, rkey, addr, amo.size.into())?,
+            ))
         });
         let (worker, peer, amo, way) = match checked {
             Ok(ok) => ok,
@@ -96,18 +117,35 @@ pub unsafe fn atomic(ep: *const Endpoint, op: u32, buffer: *const c_void, count:
             return param::finish(req, p, UCS_OK);
         }
         if fetch {
-            r.data = Data::Contig { ptr: reply.cast(), len: amo.size.into() };
+            r.data = Data::Contig {
+                ptr: reply.cast(),
+                len: amo.size.into(),
+            };
             r.id = worker.ids.lock().insert(req);
             (r.sent, r.bare) = (Sent::Await, true);
         }
         peer.rma_sent.fetch_add(1, Ordering::Relaxed);
-        let head = AmoHdr { req: r.id, value: amo.value, compare: amo.compare, op: amo.op, size: amo.size, fetch: fetch.into() };
+        let head = AmoHdr {
+            req: r.id,
+            value: amo.value,
+            compare: amo.compare,
+            op: amo.op,
+            size: amo.size,
+            fetch: fetch.into(),
+        };
         tx::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
         param::start(req, p)
     }
 }
 
-unsafe fn check(op: u32, buffer: *const c_void, count: usize, addr: u64, p: &Param, reply: *mut c_void) -> Result<Amo, ucs_status_t> {
+unsafe fn check(
+    op: u32,
+    buffer: *const c_void,
+    count: usize,
+    addr: u64,
+    p: &Param,
+    reply: *mut c_void,
+) -> Result<Amo, ucs_status_t> {
     let size = (p.datatype() >> 3) as u8;
     let fetch = p.has(UCP_OP_ATTR_FIELD_REPLY_BUFFER);
     let wrong = if !p.has(UCP_OP_ATTR_FIELD_DATATYPE) {
@@ -130,8 +168,18 @@ unsafe fn check(op: u32, buffer: *const c_void, count: usize, addr: u64, p: &Par
         // SAFETY: `size` bytes are the caller's promise.
         let operand = unsafe { load(buffer, size) };
         // CSWAP: the buffer is what to compare with, the reply buffer holds the new value.
-        let (value, compare) = if op == u32::from(CSWAP) { (unsafe { load(reply, size) }, operand) } else { (operand, 0) };
-        return Ok(Amo { op: op as u8, size, value, compare });
+        let (value, compare) = if op == u32::from(CSWAP) {
+            // SAFETY: as above.
+            (unsafe { load(reply, size) }, operand)
+        } else {
+            (operand, 0)
+        };
+        return Ok(Amo {
+            op: op as u8,
+            size,
+            value,
+            compare,
+        });
     };
     log::error!("ucp_atomic_op_nbx: {wrong}");
     Err(UCS_ERR_INVALID_PARAM)
@@ -139,7 +187,13 @@ unsafe fn check(op: u32, buffer: *const c_void, count: usize, addr: u64, p: &Par
 
 unsafe fn load(ptr: *const c_void, size: u8) -> u64 {
     // SAFETY: `size` bytes are readable.
-    unsafe { if size == 4 { ptr.cast::<u32>().read_unaligned().into() } else { ptr.cast::<u64>().read_unaligned() } }
+    unsafe {
+        if size == 4 {
+            ptr.cast::<u32>().read_unaligned().into()
+        } else {
+            ptr.cast::<u64>().read_unaligned()
+        }
+    }
 }
 
 /// Stores a result of 4 or 8 bytes, if it is wanted.
@@ -151,5 +205,11 @@ pub unsafe fn store(ptr: *mut c_void, value: u64, size: u8) {
         return;
     }
     // SAFETY: the caller's promise.
-    unsafe { if size == 4 { ptr.cast::<u32>().write_unaligned(value as u32) } else { ptr.cast::<u64>().write_unaligned(value) } }
+    unsafe {
+        if size == 4 {
+            ptr.cast::<u32>().write_unaligned(value as u32)
+        } else {
+            ptr.cast::<u64>().write_unaligned(value)
+        }
+    }
 }

@@ -38,12 +38,17 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         }
     }
     if e.handles_errors() && peer.status() == UCS_OK && peer.tx.lock().outbox.is_some() {
-        let imm = EpImm { sn: e.remote_sn, err_mode: e.err_mode };
+        let imm = EpImm {
+            sn: e.remote_sn,
+            err_mode: e.err_mode,
+        };
         tx::control(peer, Kind::EpClosed, 0, imm.to_u64(), &[]);
     }
-    wireup::unlist(peer, ep);
-    // SAFETY: the user's endpoint, unlisted.
-    unsafe { retire(worker, ep) };
+    // SAFETY: the user's endpoint, which is closed once.
+    unsafe {
+        wireup::unlist(peer, ep);
+        retire(worker, ep);
+    }
     if force {
         return status_ptr(UCS_OK);
     }
@@ -82,7 +87,11 @@ unsafe fn flush_peer(worker: &Worker, peer: &Peer, p: &Param) -> ucs_status_ptr_
     unsafe {
         let req = request::take(worker, p.external());
         ((*req).peer, (*req).notify, (*req).user_data) = (peer, p.notify_send(), p.user_data());
-        if flush::start(req) { param::drop_request(req, UCS_OK) } else { Request::handle(req) }
+        if flush::start(req) {
+            param::drop_request(req, UCS_OK)
+        } else {
+            Request::handle(req)
+        }
     }
 }
 
@@ -95,6 +104,10 @@ pub unsafe fn flush_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
     unsafe {
         let req = request::take(worker, p.external());
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        if flush::start_all(worker, req) { param::drop_request(req, UCS_OK) } else { Request::handle(req) }
+        if flush::start_all(worker, req) {
+            param::drop_request(req, UCS_OK)
+        } else {
+            Request::handle(req)
+        }
     }
 }

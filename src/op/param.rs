@@ -8,6 +8,7 @@ use crate::engine::worker::Worker;
 use crate::proto::tx::{self, Posted};
 use crate::sys::log;
 use std::ffi::c_void;
+use std::ptr;
 
 /// `ucp_request_param_t` behind its mask: older callers pass shorter structures, and fields
 /// outside of the mask are not initialised, so that no reference to the whole is ever made.
@@ -15,6 +16,20 @@ use std::ffi::c_void;
 pub struct Param {
     raw: *const ucp_request_param_t,
     pub mask: u32,
+}
+
+/// A field if its bit is set, else a default.
+macro_rules! field {
+    ($self:ident, $bit:ident, $name:ident $(=> $wrap:ident)?, $default:expr) => {
+        if $self.has($bit) {
+            // SAFETY: the caller's structure has the field if its bit is set.
+            let value = unsafe { (*$self.raw).$name };
+            $(let value = $wrap(value);)?
+            value
+        } else {
+            $default
+        }
+    };
 }
 
 const CONTIG_BYTES: u64 = 1 << 3;
@@ -25,7 +40,9 @@ impl Param {
     #[inline(always)]
     pub unsafe fn new(raw: *const ucp_request_param_t, extra: u32) -> Self {
         // SAFETY: the mask is always there.
-        Self { raw, mask: unsafe { (*raw).op_attr_mask } | extra }
+        // SAFETY: the mask is always there.
+        let mask = unsafe { (*raw).op_attr_mask } | extra;
+        Self { raw, mask }
     }
 
     #[inline(always)]
@@ -36,63 +53,82 @@ impl Param {
     /// Memory for the request: the end of what the user gave, or null.
     #[inline(always)]
     pub fn external(&self) -> *mut c_void {
-        // SAFETY: the field is there if its bit is.
-        if self.has(UCP_OP_ATTR_FIELD_REQUEST) { unsafe { (*self.raw).request } } else { std::ptr::null_mut() }
+        field!(self, UCP_OP_ATTR_FIELD_REQUEST, request, ptr::null_mut())
     }
 
     #[inline(always)]
     pub fn datatype(&self) -> u64 {
-        // SAFETY: the field is there if its bit is.
-        if self.has(UCP_OP_ATTR_FIELD_DATATYPE) { unsafe { (*self.raw).datatype } } else { CONTIG_BYTES }
+        field!(self, UCP_OP_ATTR_FIELD_DATATYPE, datatype, CONTIG_BYTES)
     }
 
     #[inline(always)]
     pub fn flags(&self) -> u32 {
-        // SAFETY: the field is there if its bit is.
-        if self.has(UCP_OP_ATTR_FIELD_FLAGS) { unsafe { (*self.raw).flags } } else { 0 }
+        field!(self, UCP_OP_ATTR_FIELD_FLAGS, flags, 0)
     }
 
     pub fn user_data(&self) -> *mut c_void {
-        // SAFETY: the field is there if its bit is.
-        if self.has(UCP_OP_ATTR_FIELD_USER_DATA) { unsafe { (*self.raw).user_data } } else { std::ptr::null_mut() }
+        field!(
+            self,
+            UCP_OP_ATTR_FIELD_USER_DATA,
+            user_data,
+            ptr::null_mut()
+        )
     }
 
     pub fn reply_buffer(&self) -> *mut c_void {
-        // SAFETY: the field is there if its bit is.
-        if self.has(UCP_OP_ATTR_FIELD_REPLY_BUFFER) { unsafe { (*self.raw).reply_buffer } } else { std::ptr::null_mut() }
+        field!(
+            self,
+            UCP_OP_ATTR_FIELD_REPLY_BUFFER,
+            reply_buffer,
+            ptr::null_mut()
+        )
     }
 
     fn callback(&self) -> Option<ucp_request_param_cb> {
-        // SAFETY: the field is there if its bit is.
-        self.has(UCP_OP_ATTR_FIELD_CALLBACK).then(|| unsafe { (*self.raw).cb })
+        field!(self, UCP_OP_ATTR_FIELD_CALLBACK, cb => Some, None)
+    }
+
+    fn recv_info(&self) -> Option<ucp_request_param_recv_info> {
+        field!(self, UCP_OP_ATTR_FIELD_RECV_INFO, recv_info => Some, None)
     }
 
     /// Who hears of the end of a send, a flush, a remote access.
     pub fn notify_send(&self) -> Notify {
         // SAFETY: a send's callback is this member.
-        self.callback().and_then(|cb| unsafe { cb.send }).map_or(Notify::Nobody, |f| Notify::Send(f))
+        self.callback()
+            .and_then(|cb| unsafe { cb.send })
+            .map_or(Notify::Nobody, Notify::Send)
     }
 
     pub fn notify_tag_recv(&self) -> Notify {
         // SAFETY: a tag receive's callback is this member.
-        self.callback().and_then(|cb| unsafe { cb.recv }).map_or(Notify::Nobody, |f| Notify::TagRecv(f))
+        self.callback()
+            .and_then(|cb| unsafe { cb.recv })
+            .map_or(Notify::Nobody, Notify::TagRecv)
     }
 
     pub fn notify_am_recv(&self) -> Notify {
         // SAFETY: the callback of a receive of active message data is this member.
-        self.callback().and_then(|cb| unsafe { cb.recv_am }).map_or(Notify::Nobody, |f| Notify::Length(f))
+        self.callback()
+            .and_then(|cb| unsafe { cb.recv_am })
+            .map_or(Notify::Nobody, Notify::Length)
     }
 
-    /// Where a tag receive that ends at once writes what it got.
-    pub fn tag_info(&self) -> Option<&mut ucp_tag_recv_info_t> {
-        // SAFETY: the field is there if its bit is; the user's structure is writable.
-        if self.has(UCP_OP_ATTR_FIELD_RECV_INFO) { unsafe { (*self.raw).recv_info.tag_info.as_mut() } } else { None }
+    /// Tells a tag receive that ends at once what it got, if it wants to know.
+    pub fn tell_tag_info(&self, info: ucp_tag_recv_info_t) {
+        // SAFETY: a tag receive's structure is this member, null or writable.
+        let tag_info = |i: ucp_request_param_recv_info| unsafe { i.tag_info.as_mut() };
+        if let Some(out) = self.recv_info().and_then(tag_info) {
+            *out = info;
+        }
     }
 
-    /// Where a receive of active message data that ends at once writes its length.
-    pub fn length(&self) -> Option<&mut usize> {
-        // SAFETY: as above.
-        if self.has(UCP_OP_ATTR_FIELD_RECV_INFO) { unsafe { (*self.raw).recv_info.length.as_mut() } } else { None }
+    /// Tells a receive of active message data that ends at once its length, if it wants to know.
+    pub fn tell_length(&self, length: usize) {
+        // SAFETY: the member of such a receive, null or writable.
+        if let Some(out) = self.recv_info().and_then(|i| unsafe { i.length.as_mut() }) {
+            *out = length;
+        }
     }
 
     /// What is wrong with the flags, if anything.
@@ -109,15 +145,7 @@ impl Param {
             log::error!("{what}: FAST_CMPL and MULTI_SEND exclude each other");
             return Err(UCS_ERR_INVALID_PARAM);
         }
-        if let (true, 2..) = (self.has(UCP_OP_ATTR_FIELD_MEMORY_TYPE), self.memory_type()) {
-            log::debug!("{what}: memory type {} is treated as host memory", self.memory_type());
-        }
         Ok(())
-    }
-
-    fn memory_type(&self) -> u32 {
-        // SAFETY: called only if the field's bit is set.
-        unsafe { enum_raw((*self.raw).memory_type) }
     }
 }
 
@@ -134,14 +162,20 @@ pub fn status_ptr(status: ucs_status_t) -> ucs_status_ptr_t {
 ///
 /// # Safety
 /// `ep` came from this library; its worker lives.
-pub unsafe fn open_endpoint<'a>(ep: *const Endpoint) -> Result<(&'a Worker, &'a Peer), ucs_status_t> {
+pub unsafe fn open_endpoint<'a>(
+    ep: *const Endpoint,
+) -> Result<(&'a Worker, &'a Peer), ucs_status_t> {
     // SAFETY: the caller's promise; endpoints stay allocated until the worker goes.
     let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, &*(*ep).peer) };
     if e.has(CLOSED) {
         return Err(UCS_ERR_NOT_CONNECTED);
     }
     if e.has(FAILED) || peer.status() != UCS_OK {
-        return Err(if peer.status() == UCS_OK { UCS_ERR_CONNECTION_RESET } else { peer.status() });
+        return Err(if peer.status() == UCS_OK {
+            UCS_ERR_CONNECTION_RESET
+        } else {
+            peer.status()
+        });
     }
     Ok((worker, peer))
 }
@@ -159,7 +193,9 @@ pub unsafe fn start(req: *mut Request, p: &Param) -> ucs_status_ptr_t {
         let (answered, peer) = (r.sent == request::Sent::Await, &*r.peer);
         match tx::post(req) {
             Posted::Done if !answered => finish(req, p, UCS_OK),
-            Posted::Queued if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && tx::unqueue(peer, req) => drop_request(req, UCS_ERR_NO_RESOURCE),
+            Posted::Queued if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && tx::unqueue(peer, req) => {
+                drop_request(req, UCS_ERR_NO_RESOURCE)
+            }
             Posted::Done | Posted::Queued => Request::handle(req),
             Posted::Failed(status) => {
                 if r.id != 0 {

@@ -33,7 +33,13 @@ pub enum Way {
 ///
 /// # Errors
 /// `UCS_ERR_INVALID_PARAM` outside of the region.
-pub fn way(worker: &Worker, peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> Result<Way, ucs_status_t> {
+pub fn way(
+    worker: &Worker,
+    peer: &Peer,
+    rkey: &Rkey,
+    addr: u64,
+    len: usize,
+) -> Result<Way, ucs_status_t> {
     // After a fence nothing overtakes accesses by message that are under way, which the peer
     // executes in order: the next ones go by message too.
     if worker.fenced.load(Ordering::Relaxed) && !peer.rma_idle() {
@@ -43,13 +49,21 @@ pub fn way(worker: &Worker, peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> 
         return Ok(Way::Direct(local));
     }
     if rkey.len != 0 {
-        log::error!("remote access to {addr:#x}..+{len} is outside of the region {:#x}..+{}", rkey.base, rkey.len);
+        log::error!(
+            "remote access to {addr:#x}..+{len} is outside of the region {:#x}..+{}",
+            rkey.base,
+            rkey.len
+        );
         return Err(UCS_ERR_INVALID_PARAM);
     }
     if peer.same_process {
         return Ok(Way::Direct(addr as *mut u8));
     }
-    Ok(if peer.cma_usable() { Way::Attach } else { Way::Message })
+    Ok(if peer.cma_usable() {
+        Way::Attach
+    } else {
+        Way::Message
+    })
 }
 
 struct Access<'a> {
@@ -80,17 +94,31 @@ unsafe fn prepare<'a>(
         // SAFETY: made above, used no more.
         unsafe { data.finish() };
     })?;
-    Ok(Access { worker, peer, data, way })
+    Ok(Access {
+        worker,
+        peer,
+        data,
+        way,
+    })
 }
 
 /// Writes.
 ///
 /// # Safety
 /// As `ucp_put_nbx`.
-pub unsafe fn put(ep: *const Endpoint, buffer: *const c_void, count: usize, addr: u64, rkey: *const Rkey, p: &Param) -> ucs_status_ptr_t {
+pub unsafe fn put(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    count: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    p: &Param,
+) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, buffer and key.
     unsafe {
-        let access = prepare(ep, rkey, addr, p, "ucp_put_nbx", || Data::for_send(buffer, count, p.datatype()));
+        let access = prepare(ep, rkey, addr, p, "ucp_put_nbx", || {
+            Data::for_send(buffer, count, p.datatype())
+        });
         let a = match access {
             Ok(a) if a.data.len() == 0 => {
                 a.data.finish();
@@ -100,7 +128,10 @@ pub unsafe fn put(ep: *const Endpoint, buffer: *const c_void, count: usize, addr
             Err(status) => return status_ptr(status),
         };
         let done = match a.way {
-            Way::Direct(local) => Ok(a.data.pack(0, local, a.data.len())),
+            Way::Direct(local) => {
+                a.data.pack(0, local, a.data.len());
+                Ok(())
+            }
             Way::Attach => attach_put(a.peer, &a.data, addr),
             Way::Message => Err(UCS_ERR_UNSUPPORTED),
         };
@@ -122,10 +153,19 @@ pub unsafe fn put(ep: *const Endpoint, buffer: *const c_void, count: usize, addr
 ///
 /// # Safety
 /// As `ucp_get_nbx`.
-pub unsafe fn get(ep: *const Endpoint, buffer: *mut c_void, count: usize, addr: u64, rkey: *const Rkey, p: &Param) -> ucs_status_ptr_t {
+pub unsafe fn get(
+    ep: *const Endpoint,
+    buffer: *mut c_void,
+    count: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    p: &Param,
+) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, buffer and key.
     unsafe {
-        let access = prepare(ep, rkey, addr, p, "ucp_get_nbx", || Data::for_recv(buffer, count, p.datatype()));
+        let access = prepare(ep, rkey, addr, p, "ucp_get_nbx", || {
+            Data::for_recv(buffer, count, p.datatype())
+        });
         let a = match access {
             Ok(a) if a.data.len() == 0 => {
                 a.data.finish();
@@ -152,7 +192,18 @@ pub unsafe fn get(ep: *const Endpoint, buffer: *mut c_void, count: usize, addr: 
         r.id = a.worker.ids.lock().insert(req);
         (r.sent, r.bare) = (Sent::Await, true);
         a.peer.rma_sent.fetch_add(1, Ordering::Relaxed);
-        tx::set_message(r, Kind::GetReq, 0, addr, &GetHdr { req: r.id, len: r.data.len() as u64, offset: 0 }.encode());
+        tx::set_message(
+            r,
+            Kind::GetReq,
+            0,
+            addr,
+            &GetHdr {
+                req: r.id,
+                len: r.data.len() as u64,
+                offset: 0,
+            }
+            .encode(),
+        );
         param::start(req, p)
     }
 }
@@ -167,7 +218,12 @@ unsafe fn request_for(a: &Access, ep: *const Endpoint, p: &Param) -> *mut Reques
 }
 
 /// An access that ended inside of the call.
-unsafe fn ended(a: &Access, ep: *const Endpoint, p: &Param, done: Result<(), ucs_status_t>) -> ucs_status_ptr_t {
+unsafe fn ended(
+    a: &Access,
+    ep: *const Endpoint,
+    p: &Param,
+    done: Result<(), ucs_status_t>,
+) -> ucs_status_ptr_t {
     let status = done.err().unwrap_or(UCS_OK);
     if status == UCS_ERR_CONNECTION_RESET {
         tx::lose(a.peer, status);

@@ -13,7 +13,9 @@ use crate::proto::tx::{self, Posted};
 use crate::proto::{failure, flush};
 use crate::sys::log;
 use crate::tl::shm::ring::Message;
-use crate::wire::header::{AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SyncHdr, ValueHdr};
+use crate::wire::header::{
+    AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SyncHdr, ValueHdr,
+};
 
 /// A message that no sender of this library writes.
 pub struct Malformed;
@@ -42,22 +44,52 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
     // SAFETY: `body_len` bytes at `body`, as the functions ask for.
     unsafe {
         match kind {
-            Kind::TagEager => tag::on_message(worker, m.imm, Source::Eager, body_len, body, body_len),
+            Kind::TagEager => {
+                tag::on_message(worker, m.imm, Source::Eager, body_len, body, body_len)
+            }
             Kind::TagSync => {
                 let h = SyncHdr::decode(&head).ok_or(Malformed)?;
-                tag::on_message(worker, m.imm, Source::Sync { peer, req: h.req }, body_len, body, body_len);
+                tag::on_message(
+                    worker,
+                    m.imm,
+                    Source::Sync { peer, req: h.req },
+                    body_len,
+                    body,
+                    body_len,
+                );
             }
             Kind::TagRts => {
                 let offer = Offer::from(RtsHdr::decode(&head).ok_or(Malformed)?);
-                tag::on_message(worker, m.imm, tag::rts_source(peer, offer), offer.len, body, 0);
+                tag::on_message(
+                    worker,
+                    m.imm,
+                    tag::rts_source(peer, offer),
+                    offer.len,
+                    body,
+                    0,
+                );
             }
             Kind::SyncAck => rndv::on_ats(worker, peer, m.imm, UCS_OK),
             Kind::Ats => rndv::on_ats(worker, peer, m.imm, final_status(m.aux)),
-            Kind::Rtr => rndv::on_rtr(worker, peer, m.imm, RtrHdr::decode(&head).ok_or(Malformed)?.recv),
-            Kind::Data => rndv::on_data(worker, peer, m.imm, DataHdr::decode(&head).ok_or(Malformed)?, body, body_len),
+            Kind::Rtr => rndv::on_rtr(
+                worker,
+                peer,
+                m.imm,
+                RtrHdr::decode(&head).ok_or(Malformed)?.recv,
+            ),
+            Kind::Data => rndv::on_data(
+                worker,
+                peer,
+                m.imm,
+                DataHdr::decode(&head).ok_or(Malformed)?,
+                body,
+                body_len,
+            ),
             Kind::AmEager => {
                 let imm = AmImm::from_u64(m.imm);
-                let data_len = body_len.checked_sub(imm.header_len.into()).ok_or(Malformed)?;
+                let data_len = body_len
+                    .checked_sub(imm.header_len.into())
+                    .ok_or(Malformed)?;
                 am::on_eager(worker, peer, imm, body, data_len);
             }
             Kind::AmRts => {
@@ -65,14 +97,32 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 if body_len != usize::from(imm.header_len) {
                     return Err(Malformed);
                 }
-                am::on_rts(worker, peer, imm, RtsHdr::decode(&head).ok_or(Malformed)?, body);
+                am::on_rts(
+                    worker,
+                    peer,
+                    imm,
+                    RtsHdr::decode(&head).ok_or(Malformed)?,
+                    body,
+                );
             }
             Kind::PutReq => put(worker, peer, m.imm, body, body_len),
             Kind::PutAck => answered(peer, m.aux, "put"),
             Kind::GetReq => get(worker, peer, m.imm, GetHdr::decode(&head).ok_or(Malformed)?),
-            Kind::GetRep => got(worker, peer, m, DataHdr::decode(&head).ok_or(Malformed)?, body, body_len),
+            Kind::GetRep => got(
+                worker,
+                peer,
+                m,
+                DataHdr::decode(&head).ok_or(Malformed)?,
+                body,
+                body_len,
+            ),
             Kind::AmoReq => atomic(worker, peer, m.imm, AmoHdr::decode(&head).ok_or(Malformed)?)?,
-            Kind::AmoRep => atomic_done(worker, peer, m, ValueHdr::decode(&head).ok_or(Malformed)?.value),
+            Kind::AmoRep => atomic_done(
+                worker,
+                peer,
+                m,
+                ValueHdr::decode(&head).ok_or(Malformed)?.value,
+            ),
             Kind::EpClosed => failure::on_ep_closed(worker, peer, EpImm::from_u64(m.imm).sn),
             Kind::EpInfo | Kind::StreamData => {}
         }
@@ -91,7 +141,10 @@ fn final_status(aux: u8) -> ucs_status_t {
 fn allowed(worker: &Worker, peer: &Peer, addr: u64, len: u64, what: &str) -> bool {
     let ok = worker.ctx.regions.contains(addr, len);
     if !ok {
-        log::error!("worker {:#x} asks to {what} {len} bytes at {addr:#x}, which is not registered", peer.uid);
+        log::error!(
+            "worker {:#x} asks to {what} {len} bytes at {addr:#x}, which is not registered",
+            peer.uid
+        );
     }
     ok
 }
@@ -108,7 +161,11 @@ unsafe fn put(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, len: us
 
 fn answered(peer: &Peer, aux: u8, what: &str) {
     if final_status(aux) != UCS_OK {
-        log::error!("worker {:#x} refused a {what}: {:?}", peer.uid, final_status(aux));
+        log::error!(
+            "worker {:#x} refused a {what}: {:?}",
+            peer.uid,
+            final_status(aux)
+        );
     }
     flush::answered(peer);
 }
@@ -117,7 +174,13 @@ fn answered(peer: &Peer, aux: u8, what: &str) {
 unsafe fn get(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
     if !allowed(worker, peer, addr, h.len, "read") {
         let head = DataHdr { offset: 0 }.encode();
-        return tx::control(peer, Kind::GetRep, UCS_ERR_INVALID_ADDR as i8 as u8, h.req, &head);
+        return tx::control(
+            peer,
+            Kind::GetRep,
+            UCS_ERR_INVALID_ADDR as i8 as u8,
+            h.req,
+            &head,
+        );
     }
     // SAFETY: a new request on registered memory of this process.
     unsafe {
@@ -125,7 +188,10 @@ unsafe fn get(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
         let r = &mut *req;
         tx::set_message(r, Kind::GetRep, UCS_OK as i8 as u8, h.req, &[]);
         (r.peer, r.stream, r.notify) = (peer, true, Notify::Internal(request::discard));
-        r.data = Data::Contig { ptr: addr as *mut u8, len: h.len as usize };
+        r.data = Data::Contig {
+            ptr: addr as *mut u8,
+            len: h.len as usize,
+        };
         if !matches!(tx::post(req), Posted::Queued) {
             request::put(req);
         }
@@ -135,7 +201,9 @@ unsafe fn get(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
 /// A part of what this worker wanted to read.
 unsafe fn got(worker: &Worker, peer: &Peer, m: &Message, h: DataHdr, bytes: *const u8, len: usize) {
     let status = final_status(m.aux);
-    let Some(req) = worker.ids.lock().get(m.imm) else { return };
+    let Some(req) = worker.ids.lock().get(m.imm) else {
+        return;
+    };
     // SAFETY: requests in the table live.
     let r = unsafe { &mut *req };
     let total = r.info.length;
@@ -159,7 +227,11 @@ unsafe fn got(worker: &Worker, peer: &Peer, m: &Message, h: DataHdr, bytes: *con
         r.status = status;
     }
     if rndv::take_named(worker, peer, m.imm).is_some() {
-        let status = if r.status == UCS_INPROGRESS { UCS_OK } else { r.status };
+        let status = if r.status == UCS_INPROGRESS {
+            UCS_OK
+        } else {
+            r.status
+        };
         // SAFETY: out of the table: ours.
         unsafe { request::complete(req, status) };
         flush::answered(peer);
@@ -172,11 +244,26 @@ unsafe fn atomic(worker: &Worker, peer: &Peer, addr: u64, h: AmoHdr) -> Result<(
     }
     let aligned = addr % u64::from(h.size) == 0;
     let ok = aligned && allowed(worker, peer, addr, h.size.into(), "change");
-    let amo = Amo { op: h.op, size: h.size, value: h.value, compare: h.compare };
-    // SAFETY: registered memory of this process, aligned.
-    let value = if ok { unsafe { amo::execute(addr as *mut u8, amo) } } else { 0 };
+    let amo = Amo {
+        op: h.op,
+        size: h.size,
+        value: h.value,
+        compare: h.compare,
+    };
+    let value = if ok {
+        // SAFETY: registered memory of this process, aligned.
+        unsafe { amo::execute(addr as *mut u8, amo) }
+    } else {
+        0
+    };
     let status = if ok { UCS_OK } else { UCS_ERR_INVALID_ADDR };
-    tx::control(peer, Kind::AmoRep, status as i8 as u8, h.req, &ValueHdr { value }.encode());
+    tx::control(
+        peer,
+        Kind::AmoRep,
+        status as i8 as u8,
+        h.req,
+        &ValueHdr { value }.encode(),
+    );
     Ok(())
 }
 
@@ -184,7 +271,11 @@ unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &Message, value: u64) {
     let status = final_status(m.aux);
     if m.imm != 0 {
         // SAFETY: requests in the table live; a fetch's data is its reply buffer.
-        let is_amo = worker.ids.lock().get(m.imm).is_some_and(|req| unsafe { (*req).kind } == Kind::AmoReq as u8);
+        let is_amo = worker
+            .ids
+            .lock()
+            .get(m.imm)
+            .is_some_and(|req| unsafe { (*req).kind } == Kind::AmoReq as u8);
         if let (true, Some(req)) = (is_amo, rndv::take_named(worker, peer, m.imm)) {
             // SAFETY: out of the table: ours.
             unsafe {

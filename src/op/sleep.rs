@@ -12,14 +12,19 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
     }
     let mut rx = worker.rx.lock();
     let rx = &mut *rx;
-    let Some(inbox) = rx.inbox.as_ref() else { return UCS_OK };
+    let Some(inbox) = rx.inbox.as_ref() else {
+        return UCS_OK;
+    };
     wake.drain();
     inbox.arm();
     // Only after arming: a message that was sent before a sender could see it is seen here.
     let busy = inbox.knocked()
         || worker.backlog.load(Ordering::Relaxed) != 0
         || worker.chores.load(Ordering::Acquire)
-        || rx.channels.iter_mut().any(|c| !c.broken && !matches!(c.consumer.peek(), Ok(None)));
+        || rx
+            .channels
+            .iter_mut()
+            .any(|c| !c.broken && !matches!(c.consumer.peek(), Ok(None)));
     if busy {
         inbox.disarm();
         return UCS_ERR_BUSY;

@@ -21,14 +21,24 @@ const FEATURE: u64 = UCP_FEATURE_TAG as u64;
 ///
 /// # Safety
 /// As `ucp_tag_send_nbx`.
-pub unsafe fn send(ep: *const Endpoint, buffer: *const c_void, count: usize, tag: u64, p: &Param, sync: bool) -> ucs_status_ptr_t {
+pub unsafe fn send(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    count: usize,
+    tag: u64,
+    p: &Param,
+    sync: bool,
+) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint and buffer.
     unsafe {
         let (worker, peer) = match param::open_endpoint(ep) {
             Ok(ok) => ok,
             Err(status) => return status_ptr(status),
         };
-        let data = match p.check(worker, FEATURE, "ucp_tag_send").and_then(|()| Data::for_send(buffer, count, p.datatype())) {
+        let data = match p
+            .check(worker, FEATURE, "ucp_tag_send")
+            .and_then(|()| Data::for_send(buffer, count, p.datatype()))
+        {
             Ok(data) => data,
             Err(status) => return status_ptr(status),
         };
@@ -57,10 +67,20 @@ pub unsafe fn send(ep: *const Endpoint, buffer: *const c_void, count: usize, tag
 ///
 /// # Safety
 /// As `ucp_tag_recv_nbx`.
-pub unsafe fn recv(worker: &Worker, buffer: *mut c_void, count: usize, tag: u64, mask: u64, p: &Param) -> ucs_status_ptr_t {
+pub unsafe fn recv(
+    worker: &Worker,
+    buffer: *mut c_void,
+    count: usize,
+    tag: u64,
+    mask: u64,
+    p: &Param,
+) -> ucs_status_ptr_t {
     // SAFETY: the caller's buffer.
     unsafe {
-        let data = match p.check(worker, FEATURE, "ucp_tag_recv").and_then(|()| Data::for_recv(buffer, count, p.datatype())) {
+        let data = match p
+            .check(worker, FEATURE, "ucp_tag_recv")
+            .and_then(|()| Data::for_recv(buffer, count, p.datatype()))
+        {
             Ok(data) => data,
             Err(status) => return status_ptr(status),
         };
@@ -75,7 +95,10 @@ pub unsafe fn recv(worker: &Worker, buffer: *mut c_void, count: usize, tag: u64,
         }
         let req = request::take(worker, p.external());
         let r = &mut *req;
-        r.flags.store(r.flags.load(Ordering::Relaxed) | POSTED | TAG_RECV, Ordering::Relaxed);
+        r.flags.store(
+            r.flags.load(Ordering::Relaxed) | POSTED | TAG_RECV,
+            Ordering::Relaxed,
+        );
         (r.data, r.notify, r.user_data) = (data, p.notify_tag_recv(), p.user_data());
         r.ticket = Some(matcher.post(tag, mask, req));
         Request::handle(req)
@@ -86,10 +109,19 @@ pub unsafe fn recv(worker: &Worker, buffer: *mut c_void, count: usize, tag: u64,
 ///
 /// # Safety
 /// As `ucp_tag_msg_recv_nbx`; `removed` is consumed.
-pub unsafe fn recv_removed(worker: &Worker, buffer: *mut c_void, count: usize, removed: Box<Removed>, p: &Param) -> ucs_status_ptr_t {
+pub unsafe fn recv_removed(
+    worker: &Worker,
+    buffer: *mut c_void,
+    count: usize,
+    removed: Box<Removed>,
+    p: &Param,
+) -> ucs_status_ptr_t {
     // SAFETY: the caller's buffer.
     unsafe {
-        match p.check(worker, FEATURE, "ucp_tag_msg_recv").and_then(|()| Data::for_recv(buffer, count, p.datatype())) {
+        match p
+            .check(worker, FEATURE, "ucp_tag_msg_recv")
+            .and_then(|()| Data::for_recv(buffer, count, p.datatype()))
+        {
             Ok(data) => deliver(worker, removed.tag, removed.message, data, p),
             Err(status) => {
                 // The message is still the user's.
@@ -101,25 +133,52 @@ pub unsafe fn recv_removed(worker: &Worker, buffer: *mut c_void, count: usize, r
 }
 
 /// Gives a message that waited to a receive that is being made.
-unsafe fn deliver(worker: &Worker, tag: u64, message: Unexpected, data: Data, p: &Param) -> ucs_status_ptr_t {
+unsafe fn deliver(
+    worker: &Worker,
+    tag: u64,
+    message: Unexpected,
+    data: Data,
+    p: &Param,
+) -> ucs_status_ptr_t {
     // SAFETY: a new request of the caller's; peers live as long as the worker.
     unsafe {
         let req = request::take(worker, p.external());
         let r = &mut *req;
-        r.flags.store(r.flags.load(Ordering::Relaxed) | TAG_RECV, Ordering::Relaxed);
+        r.flags.store(
+            r.flags.load(Ordering::Relaxed) | TAG_RECV,
+            Ordering::Relaxed,
+        );
         (r.data, r.notify, r.user_data) = (data, p.notify_tag_recv(), p.user_data());
-        r.info = ucp_tag_recv_info_t { sender_tag: tag, length: message.len };
+        r.info = ucp_tag_recv_info_t {
+            sender_tag: tag,
+            length: message.len,
+        };
         let ended = match message.source {
             Source::Eager => Some(fill(r, message.bytes.as_ptr(), message.len)),
             Source::Sync { peer, req: id } => {
                 tx::control(&*peer, Kind::SyncAck, 0, id, &[]);
                 Some(fill(r, message.bytes.as_ptr(), message.len))
             }
-            Source::Rts { peer, req: id, addr } => rndv::receive(worker, req, &*peer, Offer { req: id, len: message.len, addr }),
+            Source::Rts {
+                peer,
+                req: id,
+                addr,
+            } => rndv::receive(
+                worker,
+                req,
+                &*peer,
+                Offer {
+                    req: id,
+                    len: message.len,
+                    addr,
+                },
+            ),
         };
-        let Some(status) = ended else { return Request::handle(req) };
-        if let (UCS_OK, false, Some(info)) = (status, p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL), p.tag_info()) {
-            *info = (*req).info;
+        let Some(status) = ended else {
+            return Request::handle(req);
+        };
+        if status == UCS_OK && !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) {
+            p.tell_tag_info((*req).info);
         }
         param::finish(req, p, status)
     }
@@ -146,7 +205,14 @@ pub unsafe fn fill(r: &mut Request, bytes: *const u8, len: usize) -> ucs_status_
 ///
 /// # Safety
 /// `len` bytes are readable at `bytes`.
-pub unsafe fn on_message(worker: &Worker, tag: u64, source: Source, len: usize, bytes: *const u8, here: usize) {
+pub unsafe fn on_message(
+    worker: &Worker,
+    tag: u64,
+    source: Source,
+    len: usize,
+    bytes: *const u8,
+    here: usize,
+) {
     let mut matcher = worker.matcher.lock();
     let Some(req) = matcher.arrive(tag) else {
         // SAFETY: the caller's promise.
@@ -158,14 +224,21 @@ pub unsafe fn on_message(worker: &Worker, tag: u64, source: Source, len: usize, 
     unsafe {
         let r = &mut *req;
         unpost(r);
-        r.info = ucp_tag_recv_info_t { sender_tag: tag, length: len };
+        r.info = ucp_tag_recv_info_t {
+            sender_tag: tag,
+            length: len,
+        };
         let ended = match source {
             Source::Eager => Some(fill(r, bytes, len)),
             Source::Sync { peer, req: id } => {
                 tx::control(&*peer, Kind::SyncAck, 0, id, &[]);
                 Some(fill(r, bytes, len))
             }
-            Source::Rts { peer, req: id, addr } => rndv::receive(worker, req, &*peer, Offer { req: id, len, addr }),
+            Source::Rts {
+                peer,
+                req: id,
+                addr,
+            } => rndv::receive(worker, req, &*peer, Offer { req: id, len, addr }),
         };
         if let Some(status) = ended {
             request::complete(req, status);
@@ -182,7 +255,8 @@ pub fn unpost(r: &mut Request) {
     if unsafe { (*r.worker).mt } {
         r.flags.fetch_and(!POSTED, Ordering::Relaxed);
     } else {
-        r.flags.store(r.flags.load(Ordering::Relaxed) & !POSTED, Ordering::Relaxed);
+        r.flags
+            .store(r.flags.load(Ordering::Relaxed) & !POSTED, Ordering::Relaxed);
     }
 }
 
@@ -193,7 +267,9 @@ pub fn unpost(r: &mut Request) {
 pub unsafe fn cancel(worker: &Worker, req: *mut Request) {
     let mut matcher = worker.matcher.lock();
     // SAFETY: the caller's request lives. The ticket is read under the lock that guards it.
-    let Some(ticket) = (unsafe { (*req).ticket }) else { return };
+    let Some(ticket) = (unsafe { (*req).ticket }) else {
+        return;
+    };
     if matcher.cancel(ticket).is_none() {
         return;
     }
@@ -210,12 +286,23 @@ pub unsafe fn cancel(worker: &Worker, req: *mut Request) {
 ///
 /// # Safety
 /// `info` is null or writable.
-pub unsafe fn probe(worker: &Worker, tag: u64, mask: u64, remove: bool, info: *mut ucp_tag_recv_info_t) -> ucp_tag_message_h {
+pub unsafe fn probe(
+    worker: &Worker,
+    tag: u64,
+    mask: u64,
+    remove: bool,
+    info: *mut ucp_tag_recv_info_t,
+) -> ucp_tag_message_h {
     let mut matcher = worker.matcher.lock();
-    let Some((sender_tag, message)) = matcher.probe(tag, mask) else { return std::ptr::null_mut() };
+    let Some((sender_tag, message)) = matcher.probe(tag, mask) else {
+        return std::ptr::null_mut();
+    };
     // SAFETY: the caller's structure.
     if let Some(info) = unsafe { info.as_mut() } {
-        *info = ucp_tag_recv_info_t { sender_tag, length: message.len };
+        *info = ucp_tag_recv_info_t {
+            sender_tag,
+            length: message.len,
+        };
     }
     if !remove {
         return (&raw const *message).cast_mut().cast();
@@ -228,5 +315,9 @@ pub unsafe fn probe(worker: &Worker, tag: u64, mask: u64, remove: bool, info: *m
 
 /// What a peer's RTS means to the matcher.
 pub fn rts_source(peer: &Peer, offer: Offer) -> Source {
-    Source::Rts { peer, req: offer.req, addr: offer.addr }
+    Source::Rts {
+        peer,
+        req: offer.req,
+        addr: offer.addr,
+    }
 }

@@ -24,7 +24,10 @@ pub unsafe fn worker(worker: Box<Worker>) {
         }
         let eps = std::mem::take(&mut peer.eps.lock().all);
         // SAFETY: listed endpoints live. Their names are the only memory that they own.
-        open += eps.iter().filter(|&&ep| unsafe { retire(&mut *ep) }).count();
+        open += eps
+            .iter()
+            .filter(|&&ep| unsafe { retire(&mut *ep) })
+            .count();
     }
     let posted = w.matcher.lock().drain_posted();
     for req in posted {
@@ -33,7 +36,11 @@ pub unsafe fn worker(worker: Box<Worker>) {
     }
     let unexpected = w.matcher.lock().drain_unexpected();
     for (tag, message) in &unexpected {
-        log::warn!("unexpected tag-receive descriptor {:p} was not matched (tag {tag:#x}, {} bytes)", message, message.len);
+        log::warn!(
+            "unexpected tag-receive descriptor {:p} was not matched (tag {tag:#x}, {} bytes)",
+            message,
+            message.len
+        );
     }
     if unflushed > 0 {
         log::warn!("worker {w:p}: {unflushed} pending operations were not flushed");

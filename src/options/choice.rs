@@ -142,8 +142,17 @@ choice! {
 
 /// Memory types by name.
 pub const MEMORY_TYPES: &[&str] = &[
-    "host", "cuda", "cuda-managed", "rocm", "rocm-managed", "rdma", "ze-host", "ze-device", "ze-managed",
-    "gaudi", "unknown",
+    "host",
+    "cuda",
+    "cuda-managed",
+    "rocm",
+    "rocm-managed",
+    "rdma",
+    "ze-host",
+    "ze-device",
+    "ze-managed",
+    "gaudi",
+    "unknown",
 ];
 
 /// Ways to allocate memory.

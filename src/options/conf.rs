@@ -30,15 +30,25 @@ pub fn set_library_dir(dir: PathBuf) {
 /// The names without `UCX_` and the values of all files, read once per process. Later ones win.
 pub fn entries() -> &'static [(String, String)] {
     ENTRIES.get_or_init(|| {
-        let texts = directories().into_iter().filter_map(|dir| std::fs::read_to_string(dir.join(FILE)).ok());
-        texts.flat_map(|text| parse(&text, &Machine::this)).collect()
+        let texts = directories()
+            .into_iter()
+            .filter_map(|dir| std::fs::read_to_string(dir.join(FILE)).ok());
+        texts
+            .flat_map(|text| parse(&text, &Machine::this))
+            .collect()
     })
 }
 
 /// Where files are looked for; later ones override earlier ones.
 fn directories() -> Vec<PathBuf> {
-    let of_library = LIBRARY_DIR.get().and_then(|dir| Some(dir.parent()?.join("etc/ucx")));
-    let variable = |name| std::env::var_os(name).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let of_library = LIBRARY_DIR
+        .get()
+        .and_then(|dir| Some(dir.parent()?.join("etc/ucx")));
+    let variable = |name| {
+        std::env::var_os(name)
+            .filter(|dir| !dir.is_empty())
+            .map(PathBuf::from)
+    };
     let mut dirs: Vec<PathBuf> = BUILT_IN_DIR.map(PathBuf::from).into_iter().collect();
     dirs.extend(of_library);
     dirs.extend(variable("HOME"));
@@ -60,7 +70,10 @@ fn parse(text: &str, machine: &dyn Fn() -> Machine) -> Vec<(String, String)> {
     };
     let mut options = Vec::new();
     for keys in sections.values() {
-        let pairs = || keys.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_deref()?)));
+        let pairs = || {
+            keys.iter()
+                .filter_map(|(key, value)| Some((key.as_str(), value.as_deref()?)))
+        };
         // What is no option is a condition.
         let mut conditions = pairs().filter(|(key, _)| !key.starts_with(UCX)).peekable();
         if conditions.peek().is_some() {
@@ -69,7 +82,9 @@ fn parse(text: &str, machine: &dyn Fn() -> Machine) -> Vec<(String, String)> {
                 continue;
             }
         }
-        options.extend(pairs().filter_map(|(key, value)| Some((key.strip_prefix(UCX)?.to_owned(), value.to_owned()))));
+        options.extend(pairs().filter_map(|(key, value)| {
+            Some((key.strip_prefix(UCX)?.to_owned(), value.to_owned()))
+        }));
     }
     options
 }
@@ -79,7 +94,11 @@ mod tests {
     use super::*;
 
     fn machine() -> Machine {
-        Machine { cpu_vendor: "AMD".into(), cpu_model: "Milan".into(), product: "Rack 7".into() }
+        Machine {
+            cpu_vendor: "AMD".into(),
+            cpu_model: "Milan".into(),
+            product: "Rack 7".into(),
+        }
     }
 
     fn parsed(text: &str) -> Vec<(String, String)> {
@@ -91,8 +110,14 @@ mod tests {
         let text = "# comment\nUCX_TLS=tcp\nrubbish\n\n[here]\nCPU vendor=AMD\nCPU model=mil*\nUCX_TLS = self,tcp\n\
                     [elsewhere]\nCPU model=Grace\nUCX_TLS=ib\n[always]\nUCX_SEG_SIZE=16k\n";
         let options = parsed(text);
-        let pairs: Vec<(&str, &str)> = options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        assert_eq!(pairs, [("TLS", "tcp"), ("TLS", "self,tcp"), ("SEG_SIZE", "16k")]);
+        let pairs: Vec<(&str, &str)> = options
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        assert_eq!(
+            pairs,
+            [("TLS", "tcp"), ("TLS", "self,tcp"), ("SEG_SIZE", "16k")]
+        );
     }
 
     #[test]

@@ -11,7 +11,9 @@ pub const NO_OPTIONS: &[&str] = &["CONFIG_DIR"];
 
 /// Calls `give` with the name without prefixes, the value and the source of every option in the environment.
 pub fn for_each(env_prefix: Option<&str>, mut give: impl FnMut(&str, &str, Source)) {
-    let own = env_prefix.filter(|prefix| !prefix.is_empty()).map(|prefix| format!("{prefix}_{UCX}"));
+    let own = env_prefix
+        .filter(|prefix| !prefix.is_empty())
+        .map(|prefix| format!("{prefix}_{UCX}"));
     for (variable, value) in std::env::vars_os() {
         let Some(variable) = variable.to_str() else {
             continue;

@@ -9,11 +9,16 @@ const ALIASES: &[(&str, &[&str])] = &[
     ("shm", &["posix", "sysv", "xpmem", "knem", "cma"]),
     (
         "ib",
-        &["rc_verbs", "rc_mlx5", "rc_gda", "dc_mlx5", "gga_mlx5", "ud_verbs", "ud_mlx5", "srd"],
+        &[
+            "rc_verbs", "rc_mlx5", "rc_gda", "dc_mlx5", "gga_mlx5", "ud_verbs", "ud_mlx5", "srd",
+        ],
     ),
     ("rc_v", &["rc_verbs", "ud_verbs:aux"]),
     ("rc_x", &["rc_mlx5", "ud_mlx5:aux"]),
-    ("rc", &["rc_verbs", "rc_mlx5", "ud_verbs:aux", "ud_mlx5:aux"]),
+    (
+        "rc",
+        &["rc_verbs", "rc_mlx5", "ud_verbs:aux", "ud_mlx5:aux"],
+    ),
     ("dc", &["dc_mlx5", "ud_mlx5:aux"]),
     ("dc_x", &["dc_mlx5", "ud_mlx5:aux"]),
     ("ud_v", &["ud_verbs"]),
@@ -68,14 +73,25 @@ impl TlsFilter {
             Mode::All => true,
             Mode::Only => self.names(tl, false) || self.names(tl, true),
             // `^rc` takes away rc, not the helper that others need too; `^ud:aux` takes that.
-            Mode::Except => !self.names(tl, false) && !self.list.names.iter().any(|name| is_aux_of(name, tl)),
+            Mode::Except => {
+                !self.names(tl, false) && !self.list.names.iter().any(|name| is_aux_of(name, tl))
+            }
         }
     }
 
     /// The names in the list that stand for none of the transports in `known`.
     pub fn unknown<'a>(&'a self, known: &[&str]) -> Vec<&'a str> {
-        let reaches = |name: &&str| resolve(name).iter().any(|tl| known.contains(&tl.name.as_str()));
-        self.list.names.iter().map(String::as_str).filter(|name| !reaches(name)).collect()
+        let reaches = |name: &&str| {
+            resolve(name)
+                .iter()
+                .any(|tl| known.contains(&tl.name.as_str()))
+        };
+        self.list
+            .names
+            .iter()
+            .map(String::as_str)
+            .filter(|name| !reaches(name))
+            .collect()
     }
 
     /// Whether the list is a list of what to leave out.
@@ -84,7 +100,9 @@ impl TlsFilter {
     }
 
     fn names(&self, tl: &str, aux: bool) -> bool {
-        self.resolved.iter().any(|entry| entry.aux == aux && entry.name == tl)
+        self.resolved
+            .iter()
+            .any(|entry| entry.aux == aux && entry.name == tl)
     }
 }
 
@@ -103,15 +121,24 @@ fn resolve(name: &str) -> Vec<Transport> {
         None => (name, false),
     };
     match ALIASES.iter().find(|(alias, _)| *alias == base) {
-        Some((_, members)) => members.iter().map(|member| transport(member, aux)).collect(),
+        Some((_, members)) => members
+            .iter()
+            .map(|member| transport(member, aux))
+            .collect(),
         None => vec![transport(base, aux)],
     }
 }
 
 fn transport(name: &str, aux: bool) -> Transport {
     match name.strip_suffix(AUX) {
-        Some(base) => Transport { name: base.to_owned(), aux: true },
-        None => Transport { name: name.to_owned(), aux },
+        Some(base) => Transport {
+            name: base.to_owned(),
+            aux: true,
+        },
+        None => Transport {
+            name: name.to_owned(),
+            aux,
+        },
     }
 }
 
@@ -124,12 +151,19 @@ pub struct DeviceFilter {
 impl DeviceFilter {
     /// Parses the value of the option; ranges are written out already.
     pub fn parse(text: &str) -> DeviceFilter {
-        DeviceFilter { list: AllowList::parse(text) }
+        DeviceFilter {
+            list: AllowList::parse(text),
+        }
     }
 
     /// Whether `device` (`eth0`, `mlx5_0:1`) may be used; a name without port is for all ports.
     pub fn allows(&self, device: &str) -> bool {
-        let named = || self.list.names.iter().any(|name| matches_device(name, device));
+        let named = || {
+            self.list
+                .names
+                .iter()
+                .any(|name| matches_device(name, device))
+        };
         match self.list.mode {
             Mode::All => true,
             Mode::Only => named(),
@@ -140,7 +174,12 @@ impl DeviceFilter {
     /// The names in the list that no device of `present` has.
     pub fn unknown<'a>(&'a self, present: &[&str]) -> Vec<&'a str> {
         let reaches = |name: &&str| present.iter().any(|device| matches_device(name, device));
-        self.list.names.iter().map(String::as_str).filter(|name| !reaches(name)).collect()
+        self.list
+            .names
+            .iter()
+            .map(String::as_str)
+            .filter(|name| !reaches(name))
+            .collect()
     }
 
     /// Whether every device may be used.
@@ -151,7 +190,10 @@ impl DeviceFilter {
 
 /// Whether a name of the list means the device: its full name, or that before the port.
 fn matches_device(name: &str, device: &str) -> bool {
-    name == device || device.rsplit_once(':').is_some_and(|(base, _)| name == base)
+    name == device
+        || device
+            .rsplit_once(':')
+            .is_some_and(|(base, _)| name == base)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +217,13 @@ impl AllowList {
             Some(inner) => (Mode::Except, inner),
             None => (Mode::Only, text),
         };
-        let names = inner.split(',').map(str::trim).filter(|name| !name.is_empty());
-        AllowList { mode, names: names.map(str::to_owned).collect() }
+        let names = inner
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty());
+        AllowList {
+            mode,
+            names: names.map(str::to_owned).collect(),
+        }
     }
 }

@@ -78,12 +78,19 @@ impl Kind {
         match *self {
             Kind::Bool => switch(text, &[(YES, "y"), (NO, "n")]),
             Kind::Ternary => switch(text, &[(YES, "y"), (NO, "n"), (MAYBE, "try")]),
-            Kind::OnOffAuto => {
-                switch(text, &[(YES, "on"), (NO, "off"), (MAYBE, "auto"), (&["auto"], "auto")])
-            }
-            Kind::TernaryAuto => {
-                switch(text, &[(YES, "y"), (NO, "n"), (MAYBE, "try"), (&["auto"], "auto")])
-            }
+            Kind::OnOffAuto => switch(
+                text,
+                &[
+                    (YES, "on"),
+                    (NO, "off"),
+                    (MAYBE, "auto"),
+                    (&["auto"], "auto"),
+                ],
+            ),
+            Kind::TernaryAuto => switch(
+                text,
+                &[(YES, "y"), (NO, "n"), (MAYBE, "try"), (&["auto"], "auto")],
+            ),
             Kind::Size => number::size(text).map(number::print_size),
             Kind::Uint => number::uint(text).map(number::print_uint),
             Kind::Int => number::int(text).map(|n| n.to_string()),
@@ -139,7 +146,8 @@ impl Kind {
             Kind::ListOf(kind) => format!("comma list of ({})", kind.syntax()),
             Kind::Names => "all, a comma list of names, or ^ and the names to leave out".into(),
             Kind::Devices => {
-                "all, a comma list of names such as eth[0-3], or ^ and the names to leave out".into()
+                "all, a comma list of names such as eth[0-3], or ^ and the names to leave out"
+                    .into()
             }
             Kind::Keyed(keys, kind) => format!(
                 "comma list of <key>:<value> with the keys {}, a bare <value> is for all keys; value: {}",

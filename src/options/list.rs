@@ -5,7 +5,10 @@ use super::kind::Kind;
 
 /// The word of the set that `text` spells, whatever its case.
 pub fn choice(text: &str, words: &[&'static str]) -> Option<&'static str> {
-    words.iter().copied().find(|word| word.eq_ignore_ascii_case(text))
+    words
+        .iter()
+        .copied()
+        .find(|word| word.eq_ignore_ascii_case(text))
 }
 
 /// The parts between commas; an empty text has none.
@@ -17,10 +20,17 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
 pub fn choices(text: &str, words: &[&'static str]) -> Option<String> {
     let mut chosen = vec![false; words.len()];
     for part in parts(text) {
-        let at = words.iter().position(|word| word.eq_ignore_ascii_case(part))?;
+        let at = words
+            .iter()
+            .position(|word| word.eq_ignore_ascii_case(part))?;
         chosen[at] = true;
     }
-    let kept: Vec<&str> = words.iter().zip(chosen).filter(|(_, on)| *on).map(|(word, _)| *word).collect();
+    let kept: Vec<&str> = words
+        .iter()
+        .zip(chosen)
+        .filter(|(_, on)| *on)
+        .map(|(word, _)| *word)
+        .collect();
     Some(kept.join(","))
 }
 
@@ -42,7 +52,9 @@ pub fn names(text: &str) -> Option<String> {
     if inner == "all" {
         return Some(inner.to_owned());
     }
-    parts(inner).all(|part| part != "all").then(|| text.to_owned())
+    parts(inner)
+        .all(|part| part != "all")
+        .then(|| text.to_owned())
 }
 
 /// An allow list of devices, with its ranges written out.
@@ -69,7 +81,9 @@ fn expand(name: &str) -> Vec<String> {
         (first <= last && last - first < LONGEST_RANGE).then_some((prefix, first..=last, suffix))
     };
     match range() {
-        Some((prefix, numbers, suffix)) => numbers.map(|n| format!("{prefix}{n}{suffix}")).collect(),
+        Some((prefix, numbers, suffix)) => {
+            numbers.map(|n| format!("{prefix}{n}{suffix}")).collect()
+        }
         None => vec![name.to_owned()],
     }
 }
@@ -97,9 +111,9 @@ pub fn keyed(text: &str, keys: &[&'static str], kind: &Kind) -> Option<String> {
 
 /// Names of the signals of Linux, by number.
 const SIGNALS: [&str; 32] = [
-    "SIGNAL0", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
-    "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
-    "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    "SIGNAL0", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV",
+    "USR2", "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU",
+    "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
 ];
 
 /// The name of a signal without `SIG`.
@@ -111,7 +125,9 @@ pub fn signal(text: &str) -> Option<String> {
         return SIGNALS.get(number).map(|name| (*name).to_owned());
     }
     let bare = match text.get(..3) {
-        Some(start) if start.eq_ignore_ascii_case("SIG") && choice(text, &SIGNALS).is_none() => &text[3..],
+        Some(start) if start.eq_ignore_ascii_case("SIG") && choice(text, &SIGNALS).is_none() => {
+            &text[3..]
+        }
         _ => text,
     };
     choice(bare, &SIGNALS).map(str::to_owned)

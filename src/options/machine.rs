@@ -30,7 +30,11 @@ impl Machine {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let product = fs::read_to_string("/sys/class/dmi/id/product_name").unwrap_or_default();
         let (cpu_vendor, cpu_model) = processor(&cpuinfo);
-        Machine { cpu_vendor, cpu_model, product: product.trim().to_owned() }
+        Machine {
+            cpu_vendor,
+            cpu_model,
+            product: product.trim().to_owned(),
+        }
     }
 
     /// Whether a property matches a pattern (`*`, `?`), whatever its case. No machine has an unknown property.
@@ -49,7 +53,11 @@ impl Machine {
 fn processor(cpuinfo: &str) -> (String, String) {
     let field = |name: &str| {
         let lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
-        lines.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim()).next().unwrap_or("")
+        lines
+            .filter(|(key, _)| key.trim() == name)
+            .map(|(_, value)| value.trim())
+            .next()
+            .unwrap_or("")
     };
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).unwrap_or(0),
@@ -66,8 +74,13 @@ fn processor(cpuinfo: &str) -> (String, String) {
         "" => (number(field("cpu family")), number(field("model"))),
         part => (number(part), 0),
     };
-    let known = MODELS.iter().find(|entry| entry.0 == vendor && entry.1 == family && entry.2.contains(&model));
-    (vendor.to_owned(), known.map_or("unknown", |entry| entry.3).to_owned())
+    let known = MODELS
+        .iter()
+        .find(|entry| entry.0 == vendor && entry.1 == family && entry.2.contains(&model));
+    (
+        vendor.to_owned(),
+        known.map_or("unknown", |entry| entry.3).to_owned(),
+    )
 }
 
 /// Whether `text` matches `pattern`, in which `*` stands for any characters and `?` for one.
@@ -105,10 +118,14 @@ mod tests {
 
     #[test]
     fn knows_processors_by_their_numbers() {
-        let milan = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: EPYC\n";
+        let milan =
+            "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: EPYC\n";
         assert_eq!(processor(milan), ("AMD".into(), "Milan".into()));
         let a64fx = "CPU implementer\t: 0x46\nCPU part\t: 0x001\n";
-        assert_eq!(processor(a64fx), ("Fujitsu ARM".into(), "FUJITSU-A64FX".into()));
+        assert_eq!(
+            processor(a64fx),
+            ("Fujitsu ARM".into(), "FUJITSU-A64FX".into())
+        );
         let grace = "CPU implementer\t: 0x41\nCPU part\t: 0xd4f\n";
         assert_eq!(processor(grace), ("Generic ARM".into(), "Grace".into()));
         assert_eq!(processor(""), ("unknown".into(), "unknown".into()));

@@ -26,7 +26,10 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-pub use choice::{AddressVersion, AtomicMode, FenceMode, HookMode, LogLevel, OnOffAuto, OpFlag, RndvScheme, Ternary};
+pub use choice::{
+    AddressVersion, AtomicMode, FenceMode, HookMode, LogLevel, OnOffAuto, OpFlag, RndvScheme,
+    Ternary,
+};
 pub use conf::set_library_dir;
 pub use environment::used_env_vars;
 pub use filter::{DeviceFilter, TlsFilter};
@@ -94,8 +97,15 @@ impl fmt::Display for OptionError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OptionError::Unknown(name) => write!(out, "no option is called UCX_{name}"),
-            OptionError::Invalid { name, value, expected } => {
-                write!(out, "Invalid value for {name}: '{value}'. Expected: {expected}")
+            OptionError::Invalid {
+                name,
+                value,
+                expected,
+            } => {
+                write!(
+                    out,
+                    "Invalid value for {name}: '{value}'. Expected: {expected}"
+                )
             }
         }
     }
@@ -105,7 +115,11 @@ impl std::error::Error for OptionError {}
 
 impl Default for Options {
     fn default() -> Self {
-        Options { given: Vec::new(), rejected: Vec::new(), settings: default_settings().clone() }
+        Options {
+            given: Vec::new(),
+            rejected: Vec::new(),
+            settings: default_settings().clone(),
+        }
     }
 }
 
@@ -113,11 +127,9 @@ impl Default for Options {
 fn default_settings() -> &'static Settings {
     static DEFAULTS: OnceLock<Settings> = OnceLock::new();
     DEFAULTS.get_or_init(|| {
-        let text_of = |name: &str| {
-            let found = table::find(name).into_iter().find(|(slot, _)| slot.is_called(name));
-            found.map_or(String::new(), |(slot, _)| slot.default().to_owned())
-        };
-        Settings::build(text_of).expect("the table has a valid default for every typed field: a test checks it")
+        let text_of = |name: &str| table::find_exact(name).map_or("", Slot::default);
+        Settings::build(text_of)
+            .expect("the table has a valid default for every typed field: a test checks it")
     })
 }
 
@@ -136,7 +148,9 @@ impl Options {
         for (name, value) in conf::entries() {
             options.offer(name, value, Source::File);
         }
-        environment::for_each(env_prefix, |name, value, source| options.offer(name, value, source));
+        environment::for_each(env_prefix, |name, value, source| {
+            options.offer(name, value, source)
+        });
         options.settle()?;
         Ok(options)
     }
@@ -147,7 +161,9 @@ impl Options {
         for (name, value) in conf::entries() {
             options.offer(name, value, Source::File);
         }
-        environment::for_each(None, |name, value, source| options.offer(name, value, source));
+        environment::for_each(None, |name, value, source| {
+            options.offer(name, value, source)
+        });
         while let Err(error) = options.settle() {
             options.rejected.push(error);
         }
@@ -165,7 +181,11 @@ impl Options {
             texts.push(normalise(*slot, name, value)?);
         }
         for ((slot, _), text) in found.into_iter().zip(texts) {
-            let rank = Rank { called: true, distance: Reverse(0), source: Source::Call };
+            let rank = Rank {
+                called: true,
+                distance: Reverse(0),
+                source: Source::Call,
+            };
             self.settings.update(&slot.name(), &text);
             self.insert(Given { slot, rank, text });
         }
@@ -174,10 +194,9 @@ impl Options {
 
     /// The value of an option by its full name without `UCX_`; by a shared prefix, that of the first that shares it.
     pub fn get(&self, name: &str) -> Option<String> {
-        let found = table::find(name);
-        let exact = found.iter().find(|(slot, _)| slot.is_called(name));
-        let (slot, _) = exact.or(found.first())?;
-        Some(self.text(*slot).to_owned())
+        let slot =
+            table::find_exact(name).or_else(|| table::find(name).first().map(|(slot, _)| *slot))?;
+        Some(self.text(slot).to_owned())
     }
 
     /// The value of an option as a type of the caller's choice.
@@ -198,8 +217,16 @@ impl Options {
     /// Notes a value, unless a better one is there.
     fn offer(&mut self, name: &str, text: &str, source: Source) {
         for (slot, distance) in table::find(name) {
-            let rank = Rank { called: false, distance: Reverse(distance), source };
-            self.insert(Given { slot, rank, text: text.to_owned() });
+            let rank = Rank {
+                called: false,
+                distance: Reverse(distance),
+                source,
+            };
+            self.insert(Given {
+                slot,
+                rank,
+                text: text.to_owned(),
+            });
         }
     }
 

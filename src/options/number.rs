@@ -82,13 +82,20 @@ pub struct Seconds(pub f64);
 fn integer(text: &str) -> Option<(i128, &str)> {
     let text = text.trim_start();
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let digits = unsigned.len() - unsigned.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let digits = unsigned.len()
+        - unsigned
+            .trim_start_matches(|c: char| c.is_ascii_digit())
+            .len();
     if digits == 0 {
         return None;
     }
     // More digits than an i128 holds: as large as can be, the callers clamp.
     let magnitude = unsigned[..digits].parse().unwrap_or(i128::MAX);
-    let value = if text.starts_with('-') { -magnitude } else { magnitude };
+    let value = if text.starts_with('-') {
+        -magnitude
+    } else {
+        magnitude
+    };
     Some((value, &unsigned[digits..]))
 }
 
@@ -151,7 +158,7 @@ pub fn print_size(size: Size) -> String {
         Size::Bytes(bytes) => bytes,
     };
     let mut unit = 0;
-    while bytes != 0 && bytes.is_multiple_of(1024) && unit < 6 {
+    while bytes != 0 && bytes % 1024 == 0 && unit < 6 {
         bytes /= 1024;
         unit += 1;
     }
@@ -169,7 +176,11 @@ pub fn uint(text: &str) -> Option<u32> {
 
 /// A number of 32 bits, or `inf`.
 pub fn print_uint(value: u32) -> String {
-    if value == u32::MAX { "inf".into() } else { value.to_string() }
+    if value == u32::MAX {
+        "inf".into()
+    } else {
+        value.to_string()
+    }
 }
 
 /// A signed number of 32 bits.
@@ -210,7 +221,9 @@ pub fn float(text: &str) -> Option<f64> {
     if text.eq_ignore_ascii_case("inf") {
         return Some(f64::INFINITY);
     }
-    decimal(text).map(|(value, _)| value).filter(|value| value.is_finite())
+    decimal(text)
+        .map(|(value, _)| value)
+        .filter(|value| value.is_finite())
 }
 
 /// A decimal number above zero; the inner `None` is `auto`.
@@ -232,7 +245,10 @@ pub fn hex(text: &str) -> Option<Option<u32>> {
     if text.eq_ignore_ascii_case("auto") {
         return Some(None);
     }
-    let digits = text.strip_prefix("0x").or(text.strip_prefix("0X")).unwrap_or(text);
+    let digits = text
+        .strip_prefix("0x")
+        .or(text.strip_prefix("0X"))
+        .unwrap_or(text);
     u32::from_str_radix(digits, 16).ok().map(Some)
 }
 
@@ -260,7 +276,11 @@ pub fn time(text: &str) -> Option<Seconds> {
 pub fn print_time(span: Seconds) -> String {
     let us = span.0 * 1e6;
     let short = format!("{us:.2}us");
-    if us > 0.0 && us < 1.0 && (us * 100.0).fract() != 0.0 { format!("{us}us") } else { short }
+    if us > 0.0 && us < 1.0 && (us * 100.0).fract() != 0.0 {
+        format!("{us}us")
+    } else {
+        short
+    }
 }
 
 /// A time span, `inf` or `auto`.
@@ -272,7 +292,8 @@ pub fn interval(text: &str) -> Option<Interval> {
         return Some(Interval::Inf);
     }
     // Longer than a `Duration` holds is never.
-    time(text).map(|span| Duration::try_from_secs_f64(span.0).map_or(Interval::Inf, Interval::Every))
+    time(text)
+        .map(|span| Duration::try_from_secs_f64(span.0).map_or(Interval::Inf, Interval::Every))
 }
 
 /// An interval as it is kept.

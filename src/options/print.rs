@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 
 use super::Options;
 use super::environment::UCX;
+use super::kind::Kind;
 use super::table::{Block, SECTIONS, Section, Slot, slots};
 
 /// What to print; the fields are the flags of `ucs_config_print_flags_t`.
@@ -49,24 +50,41 @@ impl Options {
         if !flags.config {
             return Ok(());
         }
-        for slot in slots().filter(|slot| wanted(slot.section())) {
-            self.print_slot(out, slot, flags)?;
-        }
-        writeln!(out)
+        slots()
+            .filter(|slot| wanted(slot.section()))
+            .try_for_each(|slot| self.print_slot(out, slot, flags))
     }
 
     fn print_slot(&self, out: &mut dyn Write, slot: Slot, flags: PrintFlags) -> fmt::Result {
         let row = slot.row();
-        if row.kind == super::kind::Kind::Retired {
-            return Ok(());
+        let prefix = slot.section().prefix;
+        if row.kind == Kind::Retired {
+            // Nothing to see but the name.
+            return if flags.hidden {
+                writeln!(out, "{UCX}{prefix}{} (deprecated)", row.name)
+            } else {
+                Ok(())
+            };
         }
         let text = self.text(slot);
-        let comment = if flags.comment_default && text == slot.default() { "# " } else { "" };
-        let prefix = slot.section().prefix;
+        let comment = if flags.comment_default && text == slot.default() {
+            "# "
+        } else {
+            ""
+        };
         if flags.doc {
-            writeln!(out, "#\n# {}\n#\n# syntax:    {}", row.doc, row.kind.syntax())?;
-            let shared: Vec<String> =
-                slot.block().aliases.iter().map(|alias| format!("{UCX}{alias}{}", row.name)).collect();
+            writeln!(
+                out,
+                "#\n# {}\n#\n# syntax:    {}",
+                row.doc,
+                row.kind.syntax()
+            )?;
+            let shared: Vec<String> = slot
+                .block()
+                .aliases
+                .iter()
+                .map(|alias| format!("{UCX}{alias}{}", row.name))
+                .collect();
             if !shared.is_empty() {
                 writeln!(out, "# inherits:  {}", shared.join(", "))?;
             }
@@ -96,11 +114,20 @@ pub fn reference() -> String {
 }
 
 fn write_section(out: &mut String, section: &Section) -> fmt::Result {
-    writeln!(out, "\n## {}\n\nNames begin with `{UCX}{}`.\n", section.title, section.prefix)?;
-    writeln!(out, "| name | default | values | what it does |\n|---|---|---|---|")?;
+    writeln!(
+        out,
+        "\n## {}\n\nNames begin with `{UCX}{}`.\n",
+        section.title, section.prefix
+    )?;
+    writeln!(
+        out,
+        "| name | default | values | what it does |\n|---|---|---|---|"
+    )?;
     for block in section.blocks {
         for row in block.rows {
-            let formerly = row.formerly.map_or(String::new(), |name| format!(" (formerly `{name}`)"));
+            let formerly = row
+                .formerly
+                .map_or(String::new(), |name| format!(" (formerly `{name}`)"));
             writeln!(
                 out,
                 "| `{}`{formerly}{} | `{}` | {} | {} |",
@@ -120,7 +147,11 @@ fn shared_note(block: &Block) -> String {
     if block.aliases.is_empty() {
         return String::new();
     }
-    let prefixes: Vec<String> = block.aliases.iter().map(|alias| format!("`{UCX}{alias}`")).collect();
+    let prefixes: Vec<String> = block
+        .aliases
+        .iter()
+        .map(|alias| format!("`{UCX}{alias}`"))
+        .collect();
     format!(" (or {})", prefixes.join(", "))
 }
 

@@ -7,8 +7,18 @@ use super::table::{Block, Row, Section, Strictness, row};
 
 /// What every transport has.
 pub const IFACE: &[Row] = &[
-    row("ALLOC", Ranking(ALLOC_METHODS), "huge,thp,md,mmap,heap", "Ways to allocate buffers, best first."),
-    row("FAILURE", Choice(LogLevel::NAMES), "DIAG", "Level of messages about failed operations."),
+    row(
+        "ALLOC",
+        Ranking(ALLOC_METHODS),
+        "huge,thp,md,mmap,heap",
+        "Ways to allocate buffers, best first.",
+    ),
+    row(
+        "FAILURE",
+        Choice(LogLevel::NAMES),
+        "DIAG",
+        "Level of messages about failed operations.",
+    ),
     row("MAX_NUM_EPS", Count, "inf", "Most endpoints."),
     row("MAX_SHORT", Retired, "", "Longest inline message."),
     row("MAX_BCOPY", Retired, "", "Longest copied message."),
@@ -19,39 +29,131 @@ const SM: &[Row] = &[row("BW", Bandwidth, "15360.00MBps", "Bandwidth of memory."
 
 /// Growing pools of send buffers.
 const TX_POOL: &[Row] = &[
-    row("TX_MAX_BUFS", Int, "-1", "Most send buffers; -1 for no limit."),
+    row(
+        "TX_MAX_BUFS",
+        Int,
+        "-1",
+        "Most send buffers; -1 for no limit.",
+    ),
     row("TX_BUFS_GROW", Uint, "8", "Send buffers added at a time."),
-    row("TX_MAX_CHUNK_SIZE", Size, "128M", "Most memory added at a time for sending."),
-    row("TX_GROW_FACTOR", Float, "1.000", "Growth of each addition of send buffers."),
+    row(
+        "TX_MAX_CHUNK_SIZE",
+        Size,
+        "128M",
+        "Most memory added at a time for sending.",
+    ),
+    row(
+        "TX_GROW_FACTOR",
+        Float,
+        "1.000",
+        "Growth of each addition of send buffers.",
+    ),
 ];
 
 /// Growing pools of receive buffers.
 const RX_POOL: &[Row] = &[
-    row("RX_MAX_BUFS", Int, "-1", "Most receive buffers; -1 for no limit."),
-    row("RX_BUFS_GROW", Uint, "8", "Receive buffers added at a time."),
-    row("RX_MAX_CHUNK_SIZE", Size, "128M", "Most memory added at a time for receiving."),
-    row("RX_GROW_FACTOR", Float, "1.000", "Growth of each addition of receive buffers."),
+    row(
+        "RX_MAX_BUFS",
+        Int,
+        "-1",
+        "Most receive buffers; -1 for no limit.",
+    ),
+    row(
+        "RX_BUFS_GROW",
+        Uint,
+        "8",
+        "Receive buffers added at a time.",
+    ),
+    row(
+        "RX_MAX_CHUNK_SIZE",
+        Size,
+        "128M",
+        "Most memory added at a time for receiving.",
+    ),
+    row(
+        "RX_GROW_FACTOR",
+        Float,
+        "1.000",
+        "Growth of each addition of receive buffers.",
+    ),
 ];
 
 /// Transports that map each other's memory.
 const MM: &[Row] = &[
-    row("HUGETLB_MODE", Ternary, "try", "Back shared segments with huge pages."),
+    row(
+        "HUGETLB_MODE",
+        Ternary,
+        "try",
+        "Back shared segments with huge pages.",
+    ),
     row("FIFO_SIZE", Uint, "256", "Entries of the receive ring."),
-    row("SEG_SIZE", Size, "8256", "Size of a buffer for copied messages."),
-    row("FIFO_RELEASE_FACTOR", Float, "0.500", "Share of the ring that is read before its space is given back."),
-    row("FIFO_HUGETLB", Ternary, "n", "Back the ring with huge pages."),
-    row("FIFO_ELEM_SIZE", Uint, "128", "Size of a ring entry, header included."),
-    row("FIFO_MAX_POLL", Count, "16", "Most messages taken per poll."),
-    row("ERROR_HANDLING", Bool, "n", "Offer error handling over shared memory."),
-    row("SEND_OVERHEAD", Keyed(&["am_short", "am_bcopy"], &Time), "am_short:0.01us,am_bcopy:0.01us", "Cost of sending a message."),
-    row("RECV_OVERHEAD", Keyed(&["am_short", "am_bcopy"], &Time), "am_short:0.01us,am_bcopy:0.01us", "Cost of receiving a message."),
+    row(
+        "SEG_SIZE",
+        Size,
+        "8256",
+        "Size of a buffer for copied messages.",
+    ),
+    row(
+        "FIFO_RELEASE_FACTOR",
+        Float,
+        "0.500",
+        "Share of the ring that is read before its space is given back.",
+    ),
+    row(
+        "FIFO_HUGETLB",
+        Ternary,
+        "n",
+        "Back the ring with huge pages.",
+    ),
+    row(
+        "FIFO_ELEM_SIZE",
+        Uint,
+        "128",
+        "Size of a ring entry, header included.",
+    ),
+    row(
+        "FIFO_MAX_POLL",
+        Count,
+        "16",
+        "Most messages taken per poll.",
+    ),
+    row(
+        "ERROR_HANDLING",
+        Bool,
+        "n",
+        "Offer error handling over shared memory.",
+    ),
+    row(
+        "SEND_OVERHEAD",
+        Keyed(&["am_short", "am_bcopy"], &Time),
+        "am_short:0.01us,am_bcopy:0.01us",
+        "Cost of sending a message.",
+    ),
+    row(
+        "RECV_OVERHEAD",
+        Keyed(&["am_short", "am_bcopy"], &Time),
+        "am_short:0.01us,am_bcopy:0.01us",
+        "Cost of receiving a message.",
+    ),
 ];
 
 const MM_BLOCKS: &[Block] = &[
-    Block { rows: IFACE, aliases: &["MM_", "SM_", ""] },
-    Block { rows: SM, aliases: &["MM_", "SM_"] },
-    Block { rows: MM, aliases: &["MM_"] },
-    Block { rows: RX_POOL, aliases: &["MM_"] },
+    Block {
+        rows: IFACE,
+        aliases: &["MM_", "SM_", ""],
+    },
+    Block {
+        rows: SM,
+        aliases: &["MM_", "SM_"],
+    },
+    Block {
+        rows: MM,
+        aliases: &["MM_"],
+    },
+    Block {
+        rows: RX_POOL,
+        aliases: &["MM_"],
+    },
 ];
 
 /// Transports that copy from another process in one system call.
@@ -69,11 +171,24 @@ pub static SELF: Section = Section {
         Block {
             aliases: &[],
             rows: &[
-                row("NUM_DEVICES", Int, "1", "How many loopback devices there are."),
-                row("SEG_SIZE", Size, "8K", "Size of a buffer for copied messages."),
+                row(
+                    "NUM_DEVICES",
+                    Int,
+                    "1",
+                    "How many loopback devices there are.",
+                ),
+                row(
+                    "SEG_SIZE",
+                    Size,
+                    "8K",
+                    "Size of a buffer for copied messages.",
+                ),
             ],
         },
-        Block { rows: IFACE, aliases: &[""] },
+        Block {
+            rows: IFACE,
+            aliases: &[""],
+        },
     ],
     defaults: &[],
     strictness: Strictness::Fail,
@@ -87,33 +202,107 @@ pub static TCP: Section = Section {
         Block {
             aliases: &[],
             rows: &[
-                row("AF_PRIO", Texts, "inet,inet6", "Address families, best first."),
+                row(
+                    "AF_PRIO",
+                    Texts,
+                    "inet,inet6",
+                    "Address families, best first.",
+                ),
                 row("BRIDGE_ENABLE", Bool, "n", "Use bridge devices."),
                 row("TX_SEG_SIZE", Size, "8K", "Size of a send buffer."),
                 row("RX_SEG_SIZE", Size, "64K", "Size of a receive buffer."),
                 row("MAX_IOV", Ulong, "6", "Most pieces of one send."),
-                row("SENDV_THRESH", Size, "2K", "From this size on payload is sent in place, not copied behind its header."),
-                row("PREFER_DEFAULT", Bool, "y", "Prefer the device of the default route."),
+                row(
+                    "SENDV_THRESH",
+                    Size,
+                    "2K",
+                    "From this size on payload is sent in place, not copied behind its header.",
+                ),
+                row(
+                    "PREFER_DEFAULT",
+                    Bool,
+                    "y",
+                    "Prefer the device of the default route.",
+                ),
                 row("PUT_ENABLE", Bool, "y", "Offer put."),
                 row("CONN_NB", Bool, "n", "Connect without waiting."),
-                row("MAX_POLL", Uint, "16", "Most reads of a ready socket per poll."),
-                row("MAX_CONN_RETRIES", Uint, "25", "How often a dropped connection attempt is repeated."),
+                row(
+                    "MAX_POLL",
+                    Uint,
+                    "16",
+                    "Most reads of a ready socket per poll.",
+                ),
+                row(
+                    "MAX_CONN_RETRIES",
+                    Uint,
+                    "25",
+                    "How often a dropped connection attempt is repeated.",
+                ),
                 row("NODELAY", Bool, "y", "Send small segments at once."),
                 row("SNDBUF", Size, "auto", "Send buffer of a socket."),
                 row("RCVBUF", Size, "auto", "Receive buffer of a socket."),
-                row("SYN_CNT", Count, "auto", "Repetitions of the first segment of a connection."),
-                row("USER_TIMEOUT", Interval, "auto", "A connection whose data is unacknowledged for so long is broken."),
-                row("PORT_RANGE", Range, "0", "Ports to listen on; 0 lets the system choose."),
-                row("MAX_BW", Bandwidth, "2200.00MBps", "Upper bound of a device's bandwidth."),
-                row("KEEPIDLE", Interval, "10000000.00us", "Idle time before the first keepalive probe."),
-                row("KEEPCNT", Count, "auto", "Lost probes that break a connection."),
-                row("KEEPINTVL", Interval, "2000000.00us", "Time between probes."),
-                row("EP_BIND_SRC_ADDR", Ternary, "try", "Bind connecting sockets to their device."),
+                row(
+                    "SYN_CNT",
+                    Count,
+                    "auto",
+                    "Repetitions of the first segment of a connection.",
+                ),
+                row(
+                    "USER_TIMEOUT",
+                    Interval,
+                    "auto",
+                    "A connection whose data is unacknowledged for so long is broken.",
+                ),
+                row(
+                    "PORT_RANGE",
+                    Range,
+                    "0",
+                    "Ports to listen on; 0 lets the system choose.",
+                ),
+                row(
+                    "MAX_BW",
+                    Bandwidth,
+                    "2200.00MBps",
+                    "Upper bound of a device's bandwidth.",
+                ),
+                row(
+                    "KEEPIDLE",
+                    Interval,
+                    "10000000.00us",
+                    "Idle time before the first keepalive probe.",
+                ),
+                row(
+                    "KEEPCNT",
+                    Count,
+                    "auto",
+                    "Lost probes that break a connection.",
+                ),
+                row(
+                    "KEEPINTVL",
+                    Interval,
+                    "2000000.00us",
+                    "Time between probes.",
+                ),
+                row(
+                    "EP_BIND_SRC_ADDR",
+                    Ternary,
+                    "try",
+                    "Bind connecting sockets to their device.",
+                ),
             ],
         },
-        Block { rows: IFACE, aliases: &[""] },
-        Block { rows: TX_POOL, aliases: &[] },
-        Block { rows: RX_POOL, aliases: &[] },
+        Block {
+            rows: IFACE,
+            aliases: &[""],
+        },
+        Block {
+            rows: TX_POOL,
+            aliases: &[],
+        },
+        Block {
+            rows: RX_POOL,
+            aliases: &[],
+        },
     ],
     defaults: &[("MAX_NUM_EPS", "256")],
     strictness: Strictness::Fail,
@@ -123,8 +312,18 @@ pub static TCP: Section = Section {
 const CM: Block = Block {
     aliases: &["CM_"],
     rows: &[
-        row("FAILURE", Choice(LogLevel::NAMES), "DIAG", "Level of messages about failed connections."),
-        row("REUSEADDR", Bool, "n", "Listen on an address that is in use."),
+        row(
+            "FAILURE",
+            Choice(LogLevel::NAMES),
+            "DIAG",
+            "Level of messages about failed connections.",
+        ),
+        row(
+            "REUSEADDR",
+            Bool,
+            "n",
+            "Listen on an address that is in use.",
+        ),
     ],
 };
 
@@ -137,11 +336,26 @@ pub static TCP_CM: Section = Section {
         Block {
             aliases: &[],
             rows: &[
-                row("PRIV_DATA_LEN", Size, "2K", "Room for data in a connection request."),
+                row(
+                    "PRIV_DATA_LEN",
+                    Size,
+                    "2K",
+                    "Room for data in a connection request.",
+                ),
                 row("SNDBUF", Size, "auto", "Send buffer of a socket."),
                 row("RCVBUF", Size, "auto", "Receive buffer of a socket."),
-                row("SYN_CNT", Count, "auto", "Repetitions of the first segment of a connection."),
-                row("USER_TIMEOUT", Interval, "auto", "A connection whose data is unacknowledged for so long is broken."),
+                row(
+                    "SYN_CNT",
+                    Count,
+                    "auto",
+                    "Repetitions of the first segment of a connection.",
+                ),
+                row(
+                    "USER_TIMEOUT",
+                    Interval,
+                    "auto",
+                    "A connection whose data is unacknowledged for so long is broken.",
+                ),
             ],
         },
     ],
@@ -158,9 +372,24 @@ pub static RDMA_CM: Section = Section {
         Block {
             aliases: &[],
             rows: &[
-                row("TIMEOUT", Time, "10000000.00us", "Longest resolution of an address or route."),
-                row("RESERVED_QPN", Ternary, "try", "Take queue pair numbers from a reserved range."),
-                row("SOURCE_ADDRESS", Text, "", "Local address of outgoing connections."),
+                row(
+                    "TIMEOUT",
+                    Time,
+                    "10000000.00us",
+                    "Longest resolution of an address or route.",
+                ),
+                row(
+                    "RESERVED_QPN",
+                    Ternary,
+                    "try",
+                    "Take queue pair numbers from a reserved range.",
+                ),
+                row(
+                    "SOURCE_ADDRESS",
+                    Text,
+                    "",
+                    "Local address of outgoing connections.",
+                ),
             ],
         },
     ],
@@ -173,7 +402,11 @@ pub static SYSV: Section = Section {
     title: "Shared memory, System V",
     prefix: "SYSV_",
     blocks: MM_BLOCKS,
-    defaults: &[("ALLOC", "md,mmap,heap"), ("RX_BUFS_GROW", "512"), ("RX_GROW_FACTOR", "2.000")],
+    defaults: &[
+        ("ALLOC", "md,mmap,heap"),
+        ("RX_BUFS_GROW", "512"),
+        ("RX_GROW_FACTOR", "2.000"),
+    ],
     strictness: Strictness::Fail,
 };
 
@@ -186,14 +419,36 @@ pub static POSIX: Section = Section {
             aliases: &[],
             rows: &[
                 row("DIR", Text, "/dev/shm", "Directory of the segments."),
-                row("SHM_MIN_SIZE", Size, "16M", "A smaller file system for segments is not used."),
-                row("USE_PROC_LINK", Bool, "y", "Reach a peer's segment through /proc; needs one pid namespace."),
+                row(
+                    "SHM_MIN_SIZE",
+                    Size,
+                    "16M",
+                    "A smaller file system for segments is not used.",
+                ),
+                row(
+                    "USE_PROC_LINK",
+                    Bool,
+                    "y",
+                    "Reach a peer's segment through /proc; needs one pid namespace.",
+                ),
             ],
         },
-        Block { rows: IFACE, aliases: &["MM_", "SM_", ""] },
-        Block { rows: SM, aliases: &["MM_", "SM_"] },
-        Block { rows: MM, aliases: &["MM_"] },
-        Block { rows: RX_POOL, aliases: &["MM_"] },
+        Block {
+            rows: IFACE,
+            aliases: &["MM_", "SM_", ""],
+        },
+        Block {
+            rows: SM,
+            aliases: &["MM_", "SM_"],
+        },
+        Block {
+            rows: MM,
+            aliases: &["MM_"],
+        },
+        Block {
+            rows: RX_POOL,
+            aliases: &["MM_"],
+        },
     ],
     defaults: &[("ALLOC", "md,mmap,heap"), ("RX_BUFS_GROW", "512")],
     strictness: Strictness::Fail,
@@ -209,10 +464,22 @@ pub static XPMEM: Section = Section {
 };
 
 const SCOPY_BLOCKS: &[Block] = &[
-    Block { rows: IFACE, aliases: &["SCOPY_", "SM_", ""] },
-    Block { rows: SM, aliases: &["SCOPY_", "SM_"] },
-    Block { rows: SCOPY, aliases: &["SCOPY_"] },
-    Block { rows: TX_POOL, aliases: &["SCOPY_"] },
+    Block {
+        rows: IFACE,
+        aliases: &["SCOPY_", "SM_", ""],
+    },
+    Block {
+        rows: SM,
+        aliases: &["SCOPY_", "SM_"],
+    },
+    Block {
+        rows: SCOPY,
+        aliases: &["SCOPY_"],
+    },
+    Block {
+        rows: TX_POOL,
+        aliases: &["SCOPY_"],
+    },
 ];
 
 /// Cross-memory attach.
@@ -222,12 +489,29 @@ pub static CMA: Section = Section {
     blocks: &[
         Block {
             aliases: &[],
-            rows: &[row("MEMORY_INVALIDATE", Bool, "n", "Offer invalidation of memory.")],
+            rows: &[row(
+                "MEMORY_INVALIDATE",
+                Bool,
+                "n",
+                "Offer invalidation of memory.",
+            )],
         },
-        Block { rows: IFACE, aliases: &["SCOPY_", "SM_", ""] },
-        Block { rows: SM, aliases: &["SCOPY_", "SM_"] },
-        Block { rows: SCOPY, aliases: &["SCOPY_"] },
-        Block { rows: TX_POOL, aliases: &["SCOPY_"] },
+        Block {
+            rows: IFACE,
+            aliases: &["SCOPY_", "SM_", ""],
+        },
+        Block {
+            rows: SM,
+            aliases: &["SCOPY_", "SM_"],
+        },
+        Block {
+            rows: SCOPY,
+            aliases: &["SCOPY_"],
+        },
+        Block {
+            rows: TX_POOL,
+            aliases: &["SCOPY_"],
+        },
     ],
     defaults: &[("ALLOC", "huge,thp,mmap,heap"), ("BW", "11145.00MBps")],
     strictness: Strictness::Fail,
@@ -250,19 +534,57 @@ pub static CUDA_COPY: Section = Section {
         Block {
             aliases: &[],
             rows: &[
-                row("REG_WHOLE_ALLOC", OnOffAuto, "auto", "Register whole allocations."),
-                row("MAX_REG_RATIO", Float, "0.100", "Share of device memory that may be registered at once."),
+                row(
+                    "REG_WHOLE_ALLOC",
+                    OnOffAuto,
+                    "auto",
+                    "Register whole allocations.",
+                ),
+                row(
+                    "MAX_REG_RATIO",
+                    Float,
+                    "0.100",
+                    "Share of device memory that may be registered at once.",
+                ),
                 row("DMABUF", Ternary, "try", "Export memory as a dma-buf."),
-                row("PREF_LOC", Choice(&["cpu", "gpu"]), "cpu", "Where managed memory lives."),
-                row("ENABLE_FABRIC", Ternary, "try", "Allocate memory that other nodes can map."),
-                row("ASYNC_MEM_TYPE", Choice(MEMORY_TYPES), "cuda-managed", "How asynchronously allocated memory is treated."),
-                row("RETAIN_PRIMARY_CTX", Bool, "n", "Keep a device's first context alive."),
+                row(
+                    "PREF_LOC",
+                    Choice(&["cpu", "gpu"]),
+                    "cpu",
+                    "Where managed memory lives.",
+                ),
+                row(
+                    "ENABLE_FABRIC",
+                    Ternary,
+                    "try",
+                    "Allocate memory that other nodes can map.",
+                ),
+                row(
+                    "ASYNC_MEM_TYPE",
+                    Choice(MEMORY_TYPES),
+                    "cuda-managed",
+                    "How asynchronously allocated memory is treated.",
+                ),
+                row(
+                    "RETAIN_PRIMARY_CTX",
+                    Bool,
+                    "n",
+                    "Keep a device's first context alive.",
+                ),
                 row("MAX_POLL", Uint, "16", "Most events checked per poll."),
                 row("MAX_EVENTS", Uint, "inf", "Most events."),
-                row("BW", Keyed(&["h2d", "d2h", "d2d", "default"], &Bandwidth), "h2d:8300.00MBps,d2h:11660.00MBps,d2d:320.00GBps,default:10000.00MBps", "Bandwidth of copies by direction."),
+                row(
+                    "BW",
+                    Keyed(&["h2d", "d2h", "d2d", "default"], &Bandwidth),
+                    "h2d:8300.00MBps,d2h:11660.00MBps,d2d:320.00GBps,default:10000.00MBps",
+                    "Bandwidth of copies by direction.",
+                ),
             ],
         },
-        Block { rows: IFACE, aliases: &[""] },
+        Block {
+            rows: IFACE,
+            aliases: &[""],
+        },
     ],
     defaults: &[],
     strictness: Strictness::Report,
@@ -276,7 +598,12 @@ pub static CUDA_IPC: Section = Section {
         Block {
             aliases: &[],
             rows: &[
-                row("ENABLE_MNNVL", Ternary, "try", "Reach devices of other nodes."),
+                row(
+                    "ENABLE_MNNVL",
+                    Ternary,
+                    "try",
+                    "Reach devices of other nodes.",
+                ),
                 row("CACHE_MAX_REGIONS", Count, "inf", "Most mappings kept."),
                 row("CACHE_MAX_SIZE", Size, "inf", "Most bytes kept mapped."),
                 row("MAX_POLL", Uint, "16", "Most events checked per poll."),
@@ -287,10 +614,18 @@ pub static CUDA_IPC: Section = Section {
                 row("BW", Bandwidth, "auto", "Bandwidth of a copy."),
                 row("LAT", Time, "1.80us", "Latency of a copy."),
                 row("OVERHEAD", Time, "4.00us", "Cost of starting a copy."),
-                row("ENABLE_SAME_PROCESS", Bool, "n", "Use it within one process too."),
+                row(
+                    "ENABLE_SAME_PROCESS",
+                    Bool,
+                    "n",
+                    "Use it within one process too.",
+                ),
             ],
         },
-        Block { rows: IFACE, aliases: &[""] },
+        Block {
+            rows: IFACE,
+            aliases: &[""],
+        },
     ],
     defaults: &[],
     strictness: Strictness::Report,
@@ -302,7 +637,12 @@ pub static GDP: Section = Section {
     prefix: "GDP_",
     blocks: &[Block {
         aliases: &[],
-        rows: &[row("ENABLE", Bool, "n", "Let accelerators drive the network.")],
+        rows: &[row(
+            "ENABLE",
+            Bool,
+            "n",
+            "Let accelerators drive the network.",
+        )],
     }],
     defaults: &[],
     strictness: Strictness::Report,

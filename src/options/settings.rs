@@ -1,7 +1,10 @@
 //! The options that the library itself reads, as typed fields: which row each comes from, and as what type.
 #![forbid(unsafe_code)]
 
-use super::choice::{AddressVersion, AtomicMode, FenceMode, HookMode, LogLevel, OnOffAuto, OpFlag, RndvScheme, Ternary};
+use super::choice::{
+    AddressVersion, AtomicMode, FenceMode, HookMode, LogLevel, OnOffAuto, OpFlag, RndvScheme,
+    Ternary,
+};
 use super::filter::{DeviceFilter, TlsFilter};
 use super::number::{self, Count, Interval, Size};
 
@@ -25,8 +28,8 @@ macro_rules! settings {
             pub const NAMES: &'static [&'static str] = &[$($name),+];
 
             /// Builds every field from the text that `text_of` has for its option.
-            pub(super) fn build(text_of: impl Fn(&str) -> String) -> Option<Settings> {
-                Some(Settings { $($field: <$type>::from_text(&text_of($name))?,)+ })
+            pub(super) fn build(text_of: impl Fn(&str) -> &'static str) -> Option<Settings> {
+                Some(Settings { $($field: <$type>::from_text(text_of($name))?,)+ })
             }
 
             /// Takes over a new value of the option `name`; the other options have no field.
@@ -190,7 +193,11 @@ impl Value for RndvThresh {
 impl Value for OpFlags {
     fn from_text(text: &str) -> Option<Self> {
         let words = text.split(',').filter(|word| !word.is_empty());
-        words.map(OpFlag::from_name).try_fold(OpFlags(0), |set, flag| Some(OpFlags(set.0 | 1 << flag? as u8)))
+        words
+            .map(OpFlag::from_name)
+            .try_fold(OpFlags(0), |set, flag| {
+                Some(OpFlags(set.0 | 1 << flag? as u8))
+            })
     }
 }
 
@@ -199,6 +206,9 @@ impl Value for PortRange {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         // A port beyond 65535 is none: such a range ends at the last port.
         let port = |text: &str| number::ulong(text).map(|n| u16::try_from(n).unwrap_or(u16::MAX));
-        Some(PortRange { first: port(first)?, last: port(last)? })
+        Some(PortRange {
+            first: port(first)?,
+            last: port(last)?,
+        })
     }
 }

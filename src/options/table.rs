@@ -26,7 +26,13 @@ pub struct Row {
 
 /// A row without an older name.
 pub const fn row(name: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Row {
-    Row { name, kind, default, doc, formerly: None }
+    Row {
+        name,
+        kind,
+        default,
+        doc,
+        formerly: None,
+    }
 }
 
 impl Row {
@@ -146,11 +152,6 @@ impl Slot {
         format!("{}{}", self.section().prefix, self.row().name)
     }
 
-    /// Whether `name` is the full name, not an alias.
-    pub fn is_called(self, name: &str) -> bool {
-        name.strip_prefix(self.section().prefix) == Some(self.row().name)
-    }
-
     /// The value when nobody gives one.
     pub fn default(self) -> &'static str {
         self.section().default_of(self.row())
@@ -161,13 +162,17 @@ impl Slot {
 pub fn slots() -> impl Iterator<Item = Slot> {
     // The casts hold: a test pins that no level has more than 255 elements.
     SECTIONS.iter().enumerate().flat_map(|(section, content)| {
-        content.blocks.iter().enumerate().flat_map(move |(block, content)| {
-            (0..content.rows.len()).map(move |row| Slot {
-                section: section as u8,
-                block: block as u8,
-                row: row as u8,
+        content
+            .blocks
+            .iter()
+            .enumerate()
+            .flat_map(move |(block, content)| {
+                (0..content.rows.len()).map(move |row| Slot {
+                    section: section as u8,
+                    block: block as u8,
+                    row: row as u8,
+                })
             })
-        })
     })
 }
 
@@ -185,7 +190,11 @@ pub fn find(name: &str) -> Vec<(Slot, Distance)> {
                     continue;
                 };
                 if let Some((row, older)) = find_row(inner.rows, rest) {
-                    let slot = Slot { section: section as u8, block: block as u8, row: row as u8 };
+                    let slot = Slot {
+                        section: section as u8,
+                        block: block as u8,
+                        row: row as u8,
+                    };
                     found.push((slot, 2 * distance as Distance + Distance::from(older)));
                     break;
                 }
@@ -193,6 +202,25 @@ pub fn find(name: &str) -> Vec<(Slot, Distance)> {
         }
     }
     found
+}
+
+/// The slot with this full name.
+pub fn find_exact(name: &str) -> Option<Slot> {
+    SECTIONS.iter().enumerate().find_map(|(section, content)| {
+        let rest = name.strip_prefix(content.prefix)?;
+        content
+            .blocks
+            .iter()
+            .enumerate()
+            .find_map(|(block, inner)| {
+                let row = inner.rows.iter().position(|row| row.name == rest)?;
+                Some(Slot {
+                    section: section as u8,
+                    block: block as u8,
+                    row: row as u8,
+                })
+            })
+    })
 }
 
 /// The row with this name, and whether it is its older name.

@@ -66,13 +66,19 @@ fn suggestions(name: &str) -> Vec<String> {
     };
     near.retain(|(distance, _)| *distance == best);
     near.truncate(SUGGESTIONS);
-    near.into_iter().map(|(_, known)| format!("{UCX}{known}")).collect()
+    near.into_iter()
+        .map(|(_, known)| format!("{UCX}{known}"))
+        .collect()
 }
 
 /// Every name that an option can be set by.
 fn all_names() -> impl Iterator<Item = String> {
     table::slots().flat_map(|slot| {
-        let shared = slot.block().aliases.iter().map(move |alias| format!("{alias}{}", slot.row().name));
+        let shared = slot
+            .block()
+            .aliases
+            .iter()
+            .map(move |alias| format!("{alias}{}", slot.row().name));
         std::iter::once(slot.name()).chain(shared)
     })
 }
@@ -93,11 +99,23 @@ mod tests {
     fn reports_each_variable_with_its_suggestions() {
         let unused = [
             ("UCX_A".to_owned(), vec![]),
-            ("UCX_TSL".to_owned(), vec!["UCX_TLS".to_owned(), "UCX_SL".to_owned()]),
+            (
+                "UCX_TSL".to_owned(),
+                vec!["UCX_TLS".to_owned(), "UCX_SL".to_owned()],
+            ),
         ];
         let text = report(&unused).expect("two variables");
-        assert!(text.starts_with("unused environment variables: UCX_A; UCX_TSL (maybe: UCX_TLS, UCX_SL?)"), "{text}");
-        assert!(report(&unused[..1]).expect("one").starts_with("unused environment variable: UCX_A ("));
+        assert!(
+            text.starts_with(
+                "unused environment variables: UCX_A; UCX_TSL (maybe: UCX_TLS, UCX_SL?)"
+            ),
+            "{text}"
+        );
+        assert!(
+            report(&unused[..1])
+                .expect("one")
+                .starts_with("unused environment variable: UCX_A (")
+        );
         assert_eq!(report(&[]), None);
     }
 }

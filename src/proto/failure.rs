@@ -20,10 +20,19 @@ const CHECKS_PER_ROUND: usize = 128;
 pub fn dead_peers(worker: &Worker, rx: &Rx, round: u64) -> Vec<*const Peer> {
     let mut known: Vec<*const Peer> = rx.channels.iter().map(|c| c.peer).collect();
     // SAFETY: peers live as long as the worker.
-    known.extend(worker.all_peers().into_iter().filter(|&p| unsafe { (*p).tx.lock().outbox.is_some() }));
+    known.extend(
+        worker
+            .all_peers()
+            .into_iter()
+            .filter(|&p| unsafe { (*p).tx.lock().outbox.is_some() }),
+    );
     known.sort_unstable();
     known.dedup();
-    let skip = if known.len() > CHECKS_PER_ROUND { round as usize * CHECKS_PER_ROUND % known.len() } else { 0 };
+    let skip = if known.len() > CHECKS_PER_ROUND {
+        round as usize * CHECKS_PER_ROUND % known.len()
+    } else {
+        0
+    };
     known.rotate_left(skip);
     known.truncate(CHECKS_PER_ROUND);
     // SAFETY: as above.
@@ -44,7 +53,9 @@ pub fn reap(worker: &Worker) {
         // SAFETY: peers live as long as the worker.
         let peer = unsafe { &*peer };
         log::debug!("peer {:#x} is lost: {:?}", peer.uid, peer.status());
-        worker.matcher.lock().retain_unexpected(|u| !matches!(u.source, Source::Rts { peer: p, .. } if std::ptr::eq(p, peer)));
+        worker.matcher.lock().retain_unexpected(
+            |u| !matches!(u.source, Source::Rts { peer: p, .. } if std::ptr::eq(p, peer)),
+        );
         for req in take_requests(worker, peer, |_| true) {
             // SAFETY: taken out of every list.
             unsafe { request::complete(req, peer.status()) };
@@ -58,17 +69,38 @@ pub fn reap(worker: &Worker) {
 }
 
 /// Takes all requests of a peer that `wanted` selects out of the lists that they are in.
-pub fn take_requests(worker: &Worker, peer: &Peer, wanted: impl Fn(&Request) -> bool) -> Vec<*mut Request> {
+pub fn take_requests(
+    worker: &Worker,
+    peer: &Peer,
+    wanted: impl Fn(&Request) -> bool,
+) -> Vec<*mut Request> {
     // SAFETY: requests in lists live.
     let wanted = |req: *mut Request| unsafe { std::ptr::eq((*req).peer, peer) && wanted(&*req) };
     let mut taken = Vec::new();
     let mut tx = peer.tx.lock();
     let before = tx.pending.len();
-    tx.pending.retain(|&r| !wanted(r) || { taken.push(r); false });
-    worker.backlog.fetch_sub(before - tx.pending.len(), Ordering::Relaxed);
-    tx.flushes.retain(|&(_, r)| !wanted(r) || { taken.push(r); false });
+    tx.pending.retain(|&r| {
+        !wanted(r) || {
+            taken.push(r);
+            false
+        }
+    });
+    worker
+        .backlog
+        .fetch_sub(before - tx.pending.len(), Ordering::Relaxed);
+    tx.flushes.retain(|&(_, r)| {
+        !wanted(r) || {
+            taken.push(r);
+            false
+        }
+    });
     drop(tx);
-    worker.pulls.lock().retain(|&r| !wanted(r) || { taken.push(r); false });
+    worker.pulls.lock().retain(|&r| {
+        !wanted(r) || {
+            taken.push(r);
+            false
+        }
+    });
     let mut ids = worker.ids.lock();
     let named: Vec<_> = ids.iter().filter(|&(_, r)| wanted(r)).collect();
     for (id, req) in named {
@@ -90,7 +122,11 @@ pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
         // Release: pairs with the Acquire swap in `fast::chores`.
         worker.chores.store(true, Ordering::Release);
     } else if ep.handles_errors() {
-        log::error!("endpoint {:p} failed and has no error handler: {:?}", ep, status);
+        log::error!(
+            "endpoint {:p} failed and has no error handler: {:?}",
+            ep,
+            status
+        );
     } else {
         log::diag!("endpoint {:p}: the peer is gone: {:?}", ep, status);
     }
@@ -101,7 +137,9 @@ pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
 pub fn call_handlers(worker: &Worker) -> u32 {
     let mut count = 0;
     loop {
-        let Some((ep, status)) = worker.failures.lock().pop() else { return count };
+        let Some((ep, status)) = worker.failures.lock().pop() else {
+            return count;
+        };
         // SAFETY: endpoints stay allocated as long as the worker; a closed one is skipped.
         unsafe {
             if let (false, Some(cb)) = ((*ep).has(CLOSED), (*ep).err_cb) {
@@ -131,6 +169,10 @@ pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32) {
 /// A peer's ring holds what no sender writes: nothing of it is believed any more.
 #[cold]
 pub fn distrust(peer: &Peer, what: &str) {
-    log::error!("worker {:#x} (pid {}) sent {what}: closing the way to it", peer.uid, peer.inbox.map_or(0, |l| l.id.pid));
+    log::error!(
+        "worker {:#x} (pid {}) sent {what}: closing the way to it",
+        peer.uid,
+        peer.inbox.map_or(0, |l| l.id.pid)
+    );
     tx::lose(peer, UCS_ERR_CONNECTION_RESET);
 }

@@ -61,7 +61,9 @@ pub fn answered(peer: &Peer) {
     let done = peer.rma_done.fetch_add(1, Ordering::Release) + 1;
     loop {
         let mut tx = peer.tx.lock();
-        let Some(i) = tx.flushes.iter().position(|&(target, _)| target <= done) else { return };
+        let Some(i) = tx.flushes.iter().position(|&(target, _)| target <= done) else {
+            return;
+        };
         let (_, req) = tx.flushes.remove(i);
         drop(tx);
         // SAFETY: taken out of its only list.
@@ -76,7 +78,11 @@ pub fn answered(peer: &Peer) {
 /// The request is new.
 pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> bool {
     // SAFETY: peers live as long as the worker.
-    let dirty: Vec<_> = worker.all_peers().into_iter().filter(|&p| unsafe { &*p }.status() == UCS_OK && !is_clean(unsafe { &*p })).collect();
+    let dirty: Vec<_> = worker
+        .all_peers()
+        .into_iter()
+        .filter(|&p| unsafe { &*p }.status() == UCS_OK && !is_clean(unsafe { &*p }))
+        .collect();
     // The parent counts as a child until all are started, so that none can end it early.
     // SAFETY: the caller's request.
     unsafe { (*parent).remote = dirty.len() as u64 + 1 };

@@ -33,16 +33,27 @@ pub struct Offer {
 
 impl From<RtsHdr> for Offer {
     fn from(h: RtsHdr) -> Self {
-        Offer { req: h.req, len: h.len as usize, addr: h.addr }
+        Offer {
+            req: h.req,
+            len: h.len as usize,
+            addr: h.addr,
+        }
     }
 }
 
 /// Makes a send request wait for the receiver: gives it a name and the RTS that carries it.
-pub fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) {
+///
+/// # Safety
+/// The request is new.
+pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) {
     // SAFETY: the caller's new request.
     let r = unsafe { &mut *req };
     r.id = worker.ids.lock().insert(req);
-    let head = RtsHdr { req: r.id, len: r.data.len() as u64, addr: tx::readable_at(&r.data) };
+    let head = RtsHdr {
+        req: r.id,
+        len: r.data.len() as u64,
+        addr: tx::readable_at(&r.data),
+    };
     (r.sent, r.bare) = (Sent::Await, true);
     tx::set_message(r, kind, 0, imm, &head.encode());
 }
@@ -52,7 +63,12 @@ pub fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) {
 ///
 /// # Safety
 /// The request is new or taken out of the matcher.
-pub unsafe fn receive(worker: &Worker, req: *mut Request, peer: &Peer, offer: Offer) -> Option<ucs_status_t> {
+pub unsafe fn receive(
+    worker: &Worker,
+    req: *mut Request,
+    peer: &Peer,
+    offer: Offer,
+) -> Option<ucs_status_t> {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
     r.info.length = offer.len;
@@ -124,7 +140,13 @@ unsafe fn pull(worker: &Worker, req: *mut Request) -> Pull {
 }
 
 /// Copies `n` bytes at `addr` of the peer to `offset` of the target.
-unsafe fn copy_from(peer: &Peer, addr: u64, data: &Data, offset: usize, n: usize) -> Result<(), ucs_status_t> {
+unsafe fn copy_from(
+    peer: &Peer,
+    addr: u64,
+    data: &Data,
+    offset: usize,
+    n: usize,
+) -> Result<(), ucs_status_t> {
     if peer.same_process {
         // SAFETY: the sender's request keeps its memory until we acknowledge.
         return unsafe { data.unpack(offset, addr as *const u8, n) };
@@ -156,11 +178,19 @@ unsafe fn copy_from(peer: &Peer, addr: u64, data: &Data, offset: usize, n: usize
 /// # Safety
 /// `n` bytes at `dst` are writable.
 pub unsafe fn read_all(peer: &Peer, dst: *mut u8, addr: u64, n: usize) -> Result<(), ucs_status_t> {
-    let Some(inbox) = peer.inbox else { return Err(UCS_ERR_UNSUPPORTED) };
+    let Some(inbox) = peer.inbox else {
+        return Err(UCS_ERR_UNSUPPORTED);
+    };
     let mut done = 0;
     while done < n {
-        let local = Span { addr: dst as u64 + done as u64, len: n - done };
-        let remote = Span { addr: addr.wrapping_add(done as u64), len: n - done };
+        let local = Span {
+            addr: dst as u64 + done as u64,
+            len: n - done,
+        };
+        let remote = Span {
+            addr: addr.wrapping_add(done as u64),
+            len: n - done,
+        };
         // SAFETY: inside the caller's range.
         match unsafe { cma::read(inbox.id.pid, local, remote) } {
             Ok(0) => return Err(UCS_ERR_IO_ERROR),
@@ -179,12 +209,25 @@ pub unsafe fn read_all(peer: &Peer, dst: *mut u8, addr: u64, n: usize) -> Result
 ///
 /// # Safety
 /// `n` bytes at `src` are readable.
-pub unsafe fn write_all(peer: &Peer, src: *const u8, addr: u64, n: usize) -> Result<(), ucs_status_t> {
-    let Some(inbox) = peer.inbox else { return Err(UCS_ERR_UNSUPPORTED) };
+pub unsafe fn write_all(
+    peer: &Peer,
+    src: *const u8,
+    addr: u64,
+    n: usize,
+) -> Result<(), ucs_status_t> {
+    let Some(inbox) = peer.inbox else {
+        return Err(UCS_ERR_UNSUPPORTED);
+    };
     let mut done = 0;
     while done < n {
-        let local = Span { addr: src as u64 + done as u64, len: n - done };
-        let remote = Span { addr: addr.wrapping_add(done as u64), len: n - done };
+        let local = Span {
+            addr: src as u64 + done as u64,
+            len: n - done,
+        };
+        let remote = Span {
+            addr: addr.wrapping_add(done as u64),
+            len: n - done,
+        };
         // SAFETY: inside the caller's range.
         match unsafe { cma::write(inbox.id.pid, local, remote) } {
             Ok(0) => return Err(UCS_ERR_IO_ERROR),
@@ -200,7 +243,10 @@ fn cma_error(peer: &Peer, e: &std::io::Error) -> ucs_status_t {
     match e.raw_os_error() {
         Some(libc::EPERM | libc::ENOSYS | libc::EACCES) => {
             peer.cma.store(CMA_NO, Ordering::Relaxed);
-            log::debug!("no right to copy from and to the memory of peer {:#x}: using messages", peer.uid);
+            log::debug!(
+                "no right to copy from and to the memory of peer {:#x}: using messages",
+                peer.uid
+            );
             UCS_ERR_UNSUPPORTED
         }
         Some(libc::ESRCH) => UCS_ERR_CONNECTION_RESET,
@@ -214,7 +260,13 @@ fn ask(worker: &Worker, req: *mut Request, peer: &Peer) {
     let r = unsafe { &mut *req };
     r.offset = 0;
     r.id = worker.ids.lock().insert(req);
-    tx::control(peer, Kind::Rtr, 0, r.remote_id, &RtrHdr { recv: r.id }.encode());
+    tx::control(
+        peer,
+        Kind::Rtr,
+        0,
+        r.remote_id,
+        &RtrHdr { recv: r.id }.encode(),
+    );
 }
 
 /// Tells the sender how a rendezvous ended.
@@ -226,7 +278,9 @@ pub fn acknowledge(peer: &Peer, req: u64, status: ucs_status_t) {
 pub fn progress_pulls(worker: &Worker) -> bool {
     let batch = worker.pulls.lock().len();
     for _ in 0..batch {
-        let Some(req) = worker.pulls.lock().pop_front() else { break };
+        let Some(req) = worker.pulls.lock().pop_front() else {
+            break;
+        };
         // SAFETY: out of the list: ours.
         match unsafe { pull(worker, req) } {
             // SAFETY: in no list.
@@ -241,7 +295,11 @@ pub fn progress_pulls(worker: &Worker) -> bool {
 /// The request that a peer names, if it is that peer's business.
 fn named(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
     // SAFETY: requests in the table live.
-    worker.ids.lock().get(id).filter(|&req| std::ptr::eq(unsafe { (*req).peer }, peer))
+    worker
+        .ids
+        .lock()
+        .get(id)
+        .filter(|&req| std::ptr::eq(unsafe { (*req).peer }, peer))
 }
 
 /// Takes the request that a peer names out of the table.
@@ -263,7 +321,9 @@ pub fn on_ats(worker: &Worker, peer: &Peer, id: u64, status: ucs_status_t) {
 
 /// RTR: the receiver wants the data in messages.
 pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, recv: u64) {
-    let Some(req) = take_named(worker, peer, id) else { return };
+    let Some(req) = take_named(worker, peer, id) else {
+        return;
+    };
     // SAFETY: out of the table: ours.
     unsafe {
         let r = &mut *req;
@@ -281,8 +341,17 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, recv: u64) {
 ///
 /// # Safety
 /// `n` bytes are readable at `bytes`.
-pub unsafe fn on_data(worker: &Worker, peer: &Peer, id: u64, hdr: DataHdr, bytes: *const u8, n: usize) {
-    let Some(req) = named(worker, peer, id) else { return };
+pub unsafe fn on_data(
+    worker: &Worker,
+    peer: &Peer,
+    id: u64,
+    hdr: DataHdr,
+    bytes: *const u8,
+    n: usize,
+) {
+    let Some(req) = named(worker, peer, id) else {
+        return;
+    };
     // SAFETY: it lives in the table; progress is the only one that receives.
     let r = unsafe { &mut *req };
     let offset = hdr.offset as usize;
@@ -296,7 +365,11 @@ pub unsafe fn on_data(worker: &Worker, peer: &Peer, id: u64, hdr: DataHdr, bytes
     }
     r.offset += n as u64;
     if r.offset as usize >= r.info.length {
-        let status = if r.status == UCS_INPROGRESS { UCS_OK } else { r.status };
+        let status = if r.status == UCS_INPROGRESS {
+            UCS_OK
+        } else {
+            r.status
+        };
         if take_named(worker, peer, id).is_some() {
             // SAFETY: out of the table: ours.
             unsafe { request::complete(req, status) };

@@ -31,7 +31,11 @@ pub fn protocol(len: usize, extra: usize, thresh: usize, wish: Wish) -> Protocol
         Wish::None => fits && len <= thresh,
         Wish::Rendezvous => false,
     };
-    if eager { Protocol::Eager } else { Protocol::Rendezvous }
+    if eager {
+        Protocol::Eager
+    } else {
+        Protocol::Rendezvous
+    }
 }
 
 const _: () = assert!(cfg!(loom) || MAX_EAGER + 8192 <= crate::tl::shm::ring::MAX_RECORD && FRAGMENT + 32 <= crate::tl::shm::ring::MAX_RECORD);
@@ -49,7 +53,11 @@ mod tests {
         assert_eq!(protocol(1, 0, 0, Wish::None), Rendezvous);
         assert_eq!(protocol(THRESH, 0, THRESH, Wish::None), Eager);
         assert_eq!(protocol(THRESH + 1, 0, THRESH, Wish::None), Rendezvous);
-        assert_eq!(protocol(usize::MAX, 8192, usize::MAX, Wish::None), Rendezvous, "what no ring holds");
+        assert_eq!(
+            protocol(usize::MAX, 8192, usize::MAX, Wish::None),
+            Rendezvous,
+            "what no ring holds"
+        );
         assert_eq!(protocol(MAX_EAGER, 8192, 0, Wish::Eager), Eager);
         assert_eq!(protocol(8, 0, usize::MAX, Wish::Rendezvous), Rendezvous);
     }

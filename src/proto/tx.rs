@@ -70,11 +70,16 @@ pub fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
 pub unsafe fn unqueue(peer: &Peer, req: *mut Request) -> bool {
     let mut tx = peer.tx.lock();
     // SAFETY: a queued request lives.
-    let found = tx.pending.iter().rposition(|&r| r == req && unsafe { (*r).offset } == 0);
+    let found = tx
+        .pending
+        .iter()
+        .rposition(|&r| r == req && unsafe { (*r).offset } == 0);
     if let Some(i) = found {
         tx.pending.remove(i);
         // SAFETY: as in `enqueue`.
-        unsafe { &*peer.worker }.backlog.fetch_sub(1, Ordering::Relaxed);
+        unsafe { &*peer.worker }
+            .backlog
+            .fetch_sub(1, Ordering::Relaxed);
     }
     found.is_some()
 }
@@ -112,12 +117,20 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
     if tx.outbox.is_none() && !connect(peer, tx)? {
         return Ok(false);
     }
-    let Some(outbox) = tx.outbox.as_mut() else { return Ok(false) };
+    let Some(outbox) = tx.outbox.as_mut() else {
+        return Ok(false);
+    };
     if r.sent == Sent::Flush {
         return Ok(true);
     }
     // SAFETY: the request's data is the user's promise.
-    let sent = unsafe { if r.stream { send_parts(peer, outbox, r) } else { send_whole(outbox, r) } };
+    let sent = unsafe {
+        if r.stream {
+            send_parts(peer, outbox, r)
+        } else {
+            send_whole(outbox, r)
+        }
+    };
     sent.map_err(|_| {
         log::error!("peer {:#x} corrupted the shared ring to it", peer.uid);
         UCS_ERR_CONNECTION_RESET
@@ -125,7 +138,10 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
 }
 
 /// One message: header, data, tail.
-unsafe fn send_whole(outbox: &mut Outbox, r: &Request) -> Result<bool, crate::tl::shm::ring::Corrupt> {
+unsafe fn send_whole(
+    outbox: &mut Outbox,
+    r: &Request,
+) -> Result<bool, crate::tl::shm::ring::Corrupt> {
     let len = if r.bare { 0 } else { r.data.len() };
     let (head, tail) = (r.head_len as usize, r.tail_len as usize);
     outbox.send(r.kind, r.aux, r.imm, head + len + tail, |dst| {
@@ -142,30 +158,73 @@ unsafe fn send_whole(outbox: &mut Outbox, r: &Request) -> Result<bool, crate::tl
 
 /// Messages of up to [`FRAGMENT`] bytes of data each. A put names the address in its immediate, the
 /// others the offset in their header.
-unsafe fn send_parts(peer: &Peer, outbox: &mut Outbox, r: &mut Request) -> Result<bool, crate::tl::shm::ring::Corrupt> {
+unsafe fn send_parts(
+    peer: &Peer,
+    outbox: &mut Outbox,
+    r: &mut Request,
+) -> Result<bool, crate::tl::shm::ring::Corrupt> {
     let total = r.data.len();
     let put = r.kind == Kind::PutReq as u8;
     loop {
         let offset = r.offset as usize;
-        let len = FRAGMENT.min(total - offset);
+        // Packing functions are called in order, each byte once: not before there is room.
+        if !outbox.has_room(FRAGMENT + DataHdr::SIZE)? {
+            return Ok(false);
+        }
+        // SAFETY: the range is inside the data.
+        let part = unsafe { Part::cut(&r.data, offset, FRAGMENT.min(total - offset)) };
         let head = DataHdr { offset: r.offset }.encode();
-        let (imm, head): (u64, &[u8]) = if put { (r.imm + r.offset, &[]) } else { (r.imm, &head) };
-        let sent = outbox.send(r.kind, r.aux, imm, head.len() + len, |dst| {
+        let (imm, head): (u64, &[u8]) = if put {
+            (r.imm + r.offset, &[])
+        } else {
+            (r.imm, &head)
+        };
+        outbox.send(r.kind, r.aux, imm, head.len() + part.len, |dst| {
             // SAFETY: the record has room for both; the range is inside the data.
             unsafe {
                 dst.copy_from_nonoverlapping(head.as_ptr(), head.len());
-                r.data.pack(offset, dst.add(head.len()), len);
+                part.write(&r.data, offset, dst.add(head.len()));
             }
         })?;
-        if !sent {
-            return Ok(false);
-        }
         if put {
             peer.rma_sent.fetch_add(1, Ordering::Relaxed);
         }
-        r.offset += len as u64;
+        r.offset += part.len as u64;
         if r.offset as usize >= total {
             return Ok(true);
+        }
+    }
+}
+
+/// What goes into one message. The user's packing functions decide where a part ends: some (yaksa,
+/// MPICH's) cannot cut an element, so that what they pack has to be known before room is taken.
+struct Part {
+    len: usize,
+    packed: Vec<u8>,
+}
+
+impl Part {
+    unsafe fn cut(data: &Data, offset: usize, max: usize) -> Part {
+        let Data::Generic { .. } = data else {
+            return Part {
+                len: max,
+                packed: Vec::new(),
+            };
+        };
+        let mut packed = vec![0; max];
+        // SAFETY: the buffer has room for `max`.
+        let len = unsafe { data.pack_some(offset, packed.as_mut_ptr(), max) };
+        Part { len, packed }
+    }
+
+    unsafe fn write(&self, data: &Data, offset: usize, dst: *mut u8) {
+        // SAFETY: the caller has room for `len`.
+        unsafe {
+            if self.packed.is_empty() {
+                data.pack(offset, dst, self.len);
+            } else {
+                dst.copy_from_nonoverlapping(self.packed.as_ptr(), self.len);
+            }
         }
     }
 }
@@ -175,7 +234,9 @@ unsafe fn send_parts(peer: &Peer, outbox: &mut Outbox, r: &mut Request) -> Resul
 fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
-    let (Some(inbox), Some(me)) = (peer.inbox, worker.as_sender()) else { return Err(UCS_ERR_UNREACHABLE) };
+    let (Some(inbox), Some(me)) = (peer.inbox, worker.as_sender()) else {
+        return Err(UCS_ERR_UNREACHABLE);
+    };
     match Outbox::open(inbox, &me) {
         Ok(outbox) => {
             tx.outbox = Some(Box::new(outbox));
@@ -188,20 +249,42 @@ fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
             Err(UCS_ERR_CONNECTION_RESET)
         }
         Err(e) => {
-            log::error!("cannot open the shared memory of peer {:#x} (pid {}): {e}", peer.uid, inbox.id.pid);
+            log::error!(
+                "cannot open the shared memory of peer {:#x} (pid {}): {e}",
+                peer.uid,
+                inbox.id.pid
+            );
             Err(UCS_ERR_UNREACHABLE)
         }
     }
 }
 
 fn log_lanes(worker: &Worker, peer: &Peer) {
-    let lane = if peer.uid == worker.uid { "self/memory" } else { "posix/memory" };
-    let bulk = if peer.same_process { lane } else if peer.cma_usable() { "cma/memory" } else { lane };
-    log::info!("{} {} ep_cfg: tag({lane} {bulk}) rma({lane} {bulk}) amo({lane}) am({lane} {bulk})", worker.ctx.name, peer_kind(worker, peer));
+    let lane = if peer.uid == worker.uid {
+        "self/memory"
+    } else {
+        "posix/memory"
+    };
+    let bulk = if peer.same_process {
+        lane
+    } else if peer.cma_usable() {
+        "cma/memory"
+    } else {
+        lane
+    };
+    log::info!(
+        "{} {} ep_cfg: tag({lane} {bulk}) rma({lane} {bulk}) amo({lane}) am({lane} {bulk})",
+        worker.ctx.name,
+        peer_kind(worker, peer)
+    );
 }
 
 fn peer_kind(worker: &Worker, peer: &Peer) -> &'static str {
-    if peer.uid == worker.uid { "self" } else { "intra-node" }
+    if peer.uid == worker.uid {
+        "self"
+    } else {
+        "intra-node"
+    }
 }
 
 /// Gives up on a peer; progress sees to the consequences.

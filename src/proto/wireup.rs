@@ -16,7 +16,11 @@ use crate::wire::header::SN_BITS;
 /// # Errors
 /// `UCS_ERR_UNREACHABLE` if no transport that the options allow gets there.
 pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<*const Peer, ucs_status_t> {
-    let inbox = if address.uid == worker.uid { worker.locator } else { shared_inbox(worker, address) };
+    let inbox = if address.uid == worker.uid {
+        worker.locator
+    } else {
+        shared_inbox(worker, address)
+    };
     let Some(inbox) = inbox else {
         log::error!(
             "no active messages transport to worker {:#x}: {}. Destination is unreachable",
@@ -25,15 +29,25 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<*const Peer, 
         );
         return Err(UCS_ERR_UNREACHABLE);
     };
-    worker.peer(address.uid, Some(inbox)).ok_or(UCS_ERR_INVALID_ADDR)
+    worker
+        .peer(address.uid, Some(inbox))
+        .ok_or(UCS_ERR_INVALID_ADDR)
 }
 
 fn shared_inbox(worker: &Worker, address: &WorkerAddress) -> Option<Locator> {
     let shm = address.shm.filter(|_| worker.ctx.policy.shm)?;
     let here = machine::place();
     let reachable = shm.host == here.host && (shm.pid_ns == here.pid_ns || shm.key != 0);
-    let id = SegmentId { pid: shm.pid, fd: shm.fd, ino: shm.ino as u32, key: shm.key };
-    reachable.then_some(Locator { pid_ns: shm.pid_ns, id })
+    let id = SegmentId {
+        pid: shm.pid,
+        fd: shm.fd,
+        ino: shm.ino as u32,
+        key: shm.key,
+    };
+    reachable.then_some(Locator {
+        pid_ns: shm.pid_ns,
+        id,
+    })
 }
 
 fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
@@ -53,14 +67,22 @@ pub fn new_endpoint(worker: &Worker, peer: &Peer, no_loopback: bool) -> *mut End
     let sn = eps.next_sn;
     eps.next_sn = (sn + 1) % (1 << SN_BITS);
     // SAFETY: listed endpoints live.
-    let waiting = eps.all.iter().copied().find(|&ep| unsafe { (*ep).sn == sn && (*ep).has(INTERNAL) });
+    let waiting = eps
+        .all
+        .iter()
+        .copied()
+        .find(|&ep| unsafe { (*ep).sn == sn && (*ep).has(INTERNAL) });
     if let Some(ep) = waiting {
         // SAFETY: as above.
         unsafe { (*ep).clear(INTERNAL) };
         return ep;
     }
     // Endpoints to oneself that are not to lead back to themselves pair up: 0 with 1, 2 with 3.
-    let remote_sn = if no_loopback && peer.uid == worker.uid { sn ^ 1 } else { sn };
+    let remote_sn = if no_loopback && peer.uid == worker.uid {
+        sn ^ 1
+    } else {
+        sn
+    };
     let ep = Endpoint::new(worker, peer, sn, remote_sn, 0);
     list(worker, &mut eps.all, ep)
 }
@@ -71,12 +93,21 @@ pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
         return ep;
     }
     let mut eps = peer.eps.lock();
-    list(worker, &mut eps.all, Endpoint::new(worker, peer, sn, sn, INTERNAL))
+    list(
+        worker,
+        &mut eps.all,
+        Endpoint::new(worker, peer, sn, sn, INTERNAL),
+    )
 }
 
 fn list(worker: &Worker, all: &mut Vec<*mut Endpoint>, mut ep: Endpoint) -> *mut Endpoint {
     ep.slot = all.len() as u32;
-    let memory = worker.ep_pool.lock().get(|_| ()).cast::<Endpoint>().as_ptr();
+    let memory = worker
+        .ep_pool
+        .lock()
+        .get(|_| ())
+        .cast::<Endpoint>()
+        .as_ptr();
     // SAFETY: a fresh element of the right size.
     unsafe { memory.write(ep) };
     all.push(memory);
@@ -84,7 +115,10 @@ fn list(worker: &Worker, all: &mut Vec<*mut Endpoint>, mut ep: Endpoint) -> *mut
 }
 
 /// Takes an endpoint out of its peer's list.
-pub fn unlist(peer: &Peer, ep: *mut Endpoint) {
+///
+/// # Safety
+/// The endpoint is in it.
+pub unsafe fn unlist(peer: &Peer, ep: *mut Endpoint) {
     let mut eps = peer.eps.lock();
     // SAFETY: the endpoint is listed, so it lives; so do the others.
     unsafe {
@@ -101,17 +135,31 @@ pub fn unlist(peer: &Peer, ep: *mut Endpoint) {
 /// Begins to read the rings that peers have taken in our inbox.
 #[cold]
 pub fn accept(worker: &Worker, rx: &mut Rx) {
-    let Some(inbox) = rx.inbox.as_mut() else { return };
+    let Some(inbox) = rx.inbox.as_mut() else {
+        return;
+    };
     for (index, sender) in inbox.accept() {
         let Some(peer) = worker.peer(sender.uid, Some(sender.inbox)) else {
-            log::error!("a process claims to be worker {:#x}, which is elsewhere: not listening to it", sender.uid);
+            log::error!(
+                "a process claims to be worker {:#x}, which is elsewhere: not listening to it",
+                sender.uid
+            );
             inbox.free(index);
             continue;
         };
-        log::debug!("worker {:#x} (pid {}) talks to us through ring {index}", sender.uid, sender.inbox.id.pid);
+        log::debug!(
+            "worker {:#x} (pid {}) talks to us through ring {index}",
+            sender.uid,
+            sender.inbox.id.pid
+        );
         // SAFETY: the ring was zero when its sender took it; it lives as long as the inbox, which
         // is dropped after the channels; this is its only consumer: `accept` reports it once.
         let consumer = unsafe { Consumer::new(inbox.ring(index)) };
-        rx.channels.push(Box::new(Channel { consumer, index, peer, broken: false }));
+        rx.channels.push(Box::new(Channel {
+            consumer,
+            index,
+            peer,
+            broken: false,
+        }));
     }
 }

@@ -12,7 +12,10 @@ pub struct Span {
 
 impl Span {
     fn iov(self) -> libc::iovec {
-        libc::iovec { iov_base: self.addr as *mut libc::c_void, iov_len: self.len }
+        libc::iovec {
+            iov_base: self.addr as *mut libc::c_void,
+            iov_len: self.len,
+        }
     }
 }
 
@@ -40,7 +43,11 @@ pub unsafe fn write(pid: u32, local: Span, remote: Span) -> io::Result<usize> {
 }
 
 fn count(ret: isize) -> io::Result<usize> {
-    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret as usize) }
+    if ret < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(ret as usize)
+    }
 }
 
 /// Where Yama restricts attaching to descendants (`ptrace_scope` 1), declares that processes of
@@ -48,7 +55,8 @@ fn count(ret: isize) -> io::Result<usize> {
 pub fn allow_peers() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+        let scope =
+            std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
         if scope.trim() == "1" {
             // SAFETY: prctl with integer arguments only.
             unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY) };

@@ -15,7 +15,9 @@ pub fn directory() -> Option<PathBuf> {
     }
     // SAFETY: the loader keeps the name, which ends with a zero, as long as the library is loaded.
     let file = unsafe { CStr::from_ptr(info.dli_fname) };
-    Path::new(OsStr::from_bytes(file.to_bytes())).parent().map(Path::to_owned)
+    Path::new(OsStr::from_bytes(file.to_bytes()))
+        .parent()
+        .map(Path::to_owned)
 }
 
 /// Lets the options look for their file next to the library. To be called before they are first read.
@@ -31,6 +33,9 @@ mod tests {
     fn this_code_is_in_the_test_program() {
         let exe = std::env::current_exe().expect("a running program has a path");
         let directory = super::directory().expect("the loader knows the program");
-        assert_eq!(directory.canonicalize().ok(), exe.parent().and_then(|dir| dir.canonicalize().ok()));
+        assert_eq!(
+            directory.canonicalize().ok(),
+            exe.parent().and_then(|dir| dir.canonicalize().ok())
+        );
     }
 }

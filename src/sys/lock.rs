@@ -25,7 +25,12 @@ unsafe impl<T: Send> Send for MtLock<T> {}
 impl<T> MtLock<T> {
     /// `mt`: whether threads may overlap, fixed for the life of the lock.
     pub const fn new(mt: bool, value: T) -> Self {
-        Self { mt, raw: parking_lot::RawMutex::INIT, held: Cell::new(false), value: UnsafeCell::new(value) }
+        Self {
+            mt,
+            raw: parking_lot::RawMutex::INIT,
+            held: Cell::new(false),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Waits for its turn.
@@ -53,7 +58,10 @@ impl<T> MtLock<T> {
 
     #[inline(always)]
     fn entered(&self) -> MtGuard<'_, T> {
-        debug_assert!(!self.held.get(), "lock taken twice: a callback ran under it");
+        debug_assert!(
+            !self.held.get(),
+            "lock taken twice: a callback ran under it"
+        );
         if cfg!(debug_assertions) {
             self.held.set(true);
         }

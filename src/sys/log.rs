@@ -36,8 +36,17 @@ pub fn set_level(level: LogLevel) {
 pub fn configure(options: &Options) {
     SINK.get_or_init(|| {
         // A level that was set already is newer than the environment.
-        let _ = LEVEL.compare_exchange(UNREAD, options.log_level as u8, Ordering::Relaxed, Ordering::Relaxed);
-        Sink::open(&options.log_file, options.log_file_size.bytes(), options.log_file_rotate)
+        let _ = LEVEL.compare_exchange(
+            UNREAD,
+            options.log_level as u8,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        Sink::open(
+            &options.log_file,
+            options.log_file_size.bytes(),
+            options.log_file_rotate,
+        )
     });
 }
 
@@ -87,7 +96,10 @@ fn format_lines(level: LogLevel, file: &str, line: u32, message: fmt::Arguments<
 }
 
 fn now() -> libc::timespec {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: the pointer is to a timespec of ours; this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut now) };
     now
@@ -114,7 +126,11 @@ fn thread_number() -> u32 {
         if number.get() == NONE {
             // SAFETY: no arguments, no failure.
             let is_first = unsafe { libc::gettid() == libc::getpid() };
-            number.set(if is_first { 0 } else { LAST.fetch_add(1, Ordering::Relaxed) + 1 });
+            number.set(if is_first {
+                0
+            } else {
+                LAST.fetch_add(1, Ordering::Relaxed) + 1
+            });
         }
         number.get()
     })
@@ -134,7 +150,10 @@ pub fn warn_unused_once(options: &Options) {
         warn!("{error}");
     }
     if enabled(LogLevel::Info) {
-        info!("UCX_* env variables: {}", options::used_env_vars().join(" "));
+        info!(
+            "UCX_* env variables: {}",
+            options::used_env_vars().join(" ")
+        );
     }
 }
 
@@ -178,19 +197,41 @@ mod tests {
 
     #[test]
     fn every_line_has_the_head_of_ucx() {
-        let text = format_lines(LogLevel::Warn, "src/sys/parser.rs", 7, format_args!("one\ntwo {}", 2));
+        let text = format_lines(
+            LogLevel::Warn,
+            "src/sys/parser.rs",
+            7,
+            format_args!("one\ntwo {}", 2),
+        );
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2);
         for (line, message) in lines.iter().zip(["one", "two 2"]) {
-            let (time, rest) = line.strip_prefix('[').and_then(|rest| rest.split_once("] [")).expect("a time");
+            let (time, rest) = line
+                .strip_prefix('[')
+                .and_then(|rest| rest.split_once("] ["))
+                .expect("a time");
             let (seconds, micros) = time.split_once('.').expect("a fraction");
-            assert!(seconds.parse::<u64>().is_ok() && micros.len() == 6, "{line}");
+            assert!(
+                seconds.parse::<u64>().is_ok() && micros.len() == 6,
+                "{line}"
+            );
             let (place, rest) = rest.split_once("] ").expect("a place");
             let mut place = place.rsplitn(3, ':');
-            assert!(place.next().is_some_and(|thread| thread.parse::<u32>().is_ok()), "{line}");
-            assert_eq!(place.next().map(str::trim_end), Some(std::process::id().to_string().as_str()));
+            assert!(
+                place
+                    .next()
+                    .is_some_and(|thread| thread.parse::<u32>().is_ok()),
+                "{line}"
+            );
+            assert_eq!(
+                place.next().map(str::trim_end),
+                Some(std::process::id().to_string().as_str())
+            );
             assert_eq!(place.next(), Some(host()));
-            assert_eq!(rest, format!("         parser.rs:7    UCX  WARN  {message}"));
+            assert_eq!(
+                rest,
+                format!("         parser.rs:7    UCX  WARN  {message}")
+            );
         }
     }
 
@@ -198,7 +239,9 @@ mod tests {
     fn threads_have_numbers_of_their_own() {
         let here = thread_number();
         assert_eq!(here, thread_number());
-        let there = std::thread::spawn(thread_number).join().expect("the thread returns a number");
+        let there = std::thread::spawn(thread_number)
+            .join()
+            .expect("the thread returns a number");
         assert_ne!(here, there);
     }
 }

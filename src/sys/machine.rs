@@ -21,13 +21,19 @@ pub const INIT_PID_NS: u32 = 0xEFFF_FFFC;
 pub fn place() -> Place {
     static FIXED: OnceLock<(u64, u32)> = OnceLock::new();
     let &(host, pid_ns) = FIXED.get_or_init(|| (host_hash(), pid_namespace()));
-    Place { host, pid_ns, pid: std::process::id() }
+    Place {
+        host,
+        pid_ns,
+        pid: std::process::id(),
+    }
 }
 
 fn host_hash() -> u64 {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     // FNV-1a: the boot id is random already, its 36 characters only need folding to 64 bits.
-    id.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
+    id.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| {
+        (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 fn pid_namespace() -> u32 {
@@ -57,10 +63,13 @@ pub fn library_path() -> String {
         return "?".to_owned();
     }
     // SAFETY: dladdr returned a NUL-terminated string owned by the loader.
-    unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(info.dli_fname) }
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Name of this host, for logs.
 pub fn host_name() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(|_| "?".to_owned(), |s| s.trim_end().to_owned())
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "?".to_owned(), |s| s.trim_end().to_owned())
 }

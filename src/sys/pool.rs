@@ -25,7 +25,13 @@ impl Pool {
         let element = Layout::from_size_align(size.max(size_of::<*mut u8>()), align)
             .expect("element sizes come from this library, not from input")
             .pad_to_align();
-        Self { element, per_chunk, free: ptr::null_mut(), chunks: Vec::new(), in_use: 0 }
+        Self {
+            element,
+            per_chunk,
+            free: ptr::null_mut(),
+            chunks: Vec::new(),
+            in_use: 0,
+        }
     }
 
     /// An element. `init` runs once per element of its life, when its chunk is made.
@@ -74,7 +80,9 @@ impl Pool {
     fn grow(&mut self, mut init: impl FnMut(*mut u8)) {
         let layout = self.chunk_layout();
         // SAFETY: the layout is not empty: elements have at least a pointer's size.
-        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else {
+            handle_alloc_error(layout)
+        };
         self.chunks.push(chunk);
         for i in (0..self.per_chunk).rev() {
             // SAFETY: inside the chunk just allocated.
@@ -121,7 +129,11 @@ mod tests {
         assert!(sorted.iter().all(|p| p % 16 == 0));
         // SAFETY: taken above, returned once.
         unsafe { pool.put(a[3]) };
-        assert_eq!(pool.get(|_| unreachable!()), a[3], "last returned, first reused");
+        assert_eq!(
+            pool.get(|_| unreachable!()),
+            a[3],
+            "last returned, first reused"
+        );
         assert_eq!(pool.in_use(), 6);
     }
 }

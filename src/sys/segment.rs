@@ -48,14 +48,28 @@ impl Segment {
     /// # Errors
     /// `EMFILE`, `ENOMEM`, or what /dev/shm answers for a named one.
     pub fn create(len: usize, named: bool) -> io::Result<Self> {
-        let key = if named { super::machine::random_u64() } else { 0 };
-        let file = if named { create_named(key)? } else { create_memfd()? };
+        let key = if named {
+            super::machine::random_u64()
+        } else {
+            0
+        };
+        let file = if named {
+            create_named(key)?
+        } else {
+            create_memfd()?
+        };
         file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
         file.set_len(len as u64)?;
         if !named {
             // A peer that could shrink the file would make our accesses fault.
             // SAFETY: fcntl on an open memfd with constant flags.
-            unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW) };
+            unsafe {
+                libc::fcntl(
+                    file.as_raw_fd(),
+                    libc::F_ADD_SEALS,
+                    libc::F_SEAL_SHRINK | libc::F_SEAL_GROW,
+                )
+            };
         }
         let id = SegmentId {
             pid: std::process::id(),
@@ -75,7 +89,11 @@ impl Segment {
         let path = path_of(id);
         // Look before opening: opening a device or a FIFO can have effects.
         check(&std::fs::metadata(&path)?, id, max_len)?;
-        let file = std::fs::OpenOptions::new().read(true).write(true).custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK).open(&path)?;
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
+            .open(&path)?;
         let meta = file.metadata()?;
         check(&meta, id, max_len)?;
         // SAFETY: fcntl on an open file.
@@ -83,7 +101,11 @@ impl Segment {
         if id.key == 0 && (seals < 0 || seals & libc::F_SEAL_SHRINK == 0) {
             return Err(Error::new(ErrorKind::InvalidData, "not a sealed segment"));
         }
-        Ok(Self { file, len: meta.len() as usize, id })
+        Ok(Self {
+            file,
+            len: meta.len() as usize,
+            id,
+        })
     }
 
     /// How peers find it.
@@ -102,19 +124,36 @@ impl Segment {
     /// # Errors
     /// `ENOMEM`; `InvalidInput` outside the segment; `AlreadyExists` when `at` is taken.
     pub fn map(&self, offset: usize, len: usize, at: Option<NonNull<u8>>) -> io::Result<Mapping> {
-        if len == 0 || offset % PAGE != 0 || offset.checked_add(len).is_none_or(|end| end > self.len) {
+        if len == 0
+            || offset % PAGE != 0
+            || offset.checked_add(len).is_none_or(|end| end > self.len)
+        {
             return Err(Error::from(ErrorKind::InvalidInput));
         }
-        let fixed = if at.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
+        let fixed = if at.is_some() {
+            libc::MAP_FIXED_NOREPLACE
+        } else {
+            0
+        };
         let hint = at.map_or(std::ptr::null_mut(), |p| p.as_ptr().cast());
         // SAFETY: a fresh mapping of our own file; MAP_FIXED_NOREPLACE never replaces one.
         let ptr = unsafe {
-            libc::mmap(hint, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | fixed, self.file.as_raw_fd(), offset as i64)
+            libc::mmap(
+                hint,
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | fixed,
+                self.file.as_raw_fd(),
+                offset as i64,
+            )
         };
         if ptr == libc::MAP_FAILED {
             return Err(Error::last_os_error());
         }
-        let mapping = Mapping { ptr: NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?, len };
+        let mapping = Mapping {
+            ptr: NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?,
+            len,
+        };
         // A kernel before 4.17 takes MAP_FIXED_NOREPLACE for a hint.
         if at.is_some_and(|p| p != mapping.ptr) {
             return Err(Error::from(ErrorKind::AlreadyExists));
@@ -159,21 +198,31 @@ pub fn is_alive(id: SegmentId) -> bool {
     if id.key == 0 {
         return std::fs::metadata(path).is_ok_and(|m| m.ino() as u32 == id.ino);
     }
-    let Ok(file) = File::open(path) else { return false };
+    let Ok(file) = File::open(path) else {
+        return false;
+    };
     !try_lock(&file)
 }
 
 /// Removes the names of segments in /dev/shm that belong to this user and whose owners are gone.
 pub fn sweep() {
-    let Ok(dir) = std::fs::read_dir(DIR) else { return };
+    let Ok(dir) = std::fs::read_dir(DIR) else {
+        return;
+    };
     for entry in dir.flatten() {
-        let ours = entry.file_name().to_str().is_some_and(|n| n.starts_with(PREFIX));
+        let ours = entry
+            .file_name()
+            .to_str()
+            .is_some_and(|n| n.starts_with(PREFIX));
         if !ours {
             continue;
         }
         let path = entry.path();
         // Another user's file cannot be opened; a file whose lock is free has no owner.
-        let file = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(&path);
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(&path);
         if file.is_ok_and(|f| f.metadata().is_ok_and(|m| m.is_file()) && try_lock(&f)) {
             let _ = std::fs::remove_file(&path);
         }
@@ -212,7 +261,12 @@ impl Drop for Mapping {
 
 fn create_memfd() -> io::Result<File> {
     // SAFETY: a constant NUL-terminated name and constant flags.
-    let fd = unsafe { libc::memfd_create(c"rucp".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    let fd = unsafe {
+        libc::memfd_create(
+            c"rucp".as_ptr(),
+            libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING,
+        )
+    };
     if fd < 0 {
         return Err(Error::last_os_error());
     }
@@ -222,15 +276,32 @@ fn create_memfd() -> io::Result<File> {
 
 /// The file is locked before it gets its name, so that no [`sweep`] finds it free.
 fn create_named(key: u64) -> io::Result<File> {
-    let file = std::fs::OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC).open(DIR)?;
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC)
+        .open(DIR)?;
     if !try_lock(&file) {
         return Err(Error::last_os_error());
     }
     let from = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     let to = CString::new(name_of(key).into_os_string().into_encoded_bytes())?;
     // SAFETY: two NUL-terminated paths.
-    let linked = unsafe { libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW) };
-    if linked == 0 { Ok(file) } else { Err(Error::last_os_error()) }
+    let linked = unsafe {
+        libc::linkat(
+            libc::AT_FDCWD,
+            from.as_ptr(),
+            libc::AT_FDCWD,
+            to.as_ptr(),
+            libc::AT_SYMLINK_FOLLOW,
+        )
+    };
+    if linked == 0 {
+        Ok(file)
+    } else {
+        Err(Error::last_os_error())
+    }
 }
 
 fn try_lock(file: &File) -> bool {
@@ -243,7 +314,11 @@ fn name_of(key: u64) -> PathBuf {
 }
 
 fn path_of(id: SegmentId) -> PathBuf {
-    if id.key == 0 { PathBuf::from(format!("/proc/{}/fd/{}", id.pid, id.fd)) } else { name_of(id.key) }
+    if id.key == 0 {
+        PathBuf::from(format!("/proc/{}/fd/{}", id.pid, id.fd))
+    } else {
+        name_of(id.key)
+    }
 }
 
 fn check(meta: &std::fs::Metadata, id: SegmentId, max_len: u64) -> io::Result<()> {
@@ -254,7 +329,10 @@ fn check(meta: &std::fs::Metadata, id: SegmentId, max_len: u64) -> io::Result<()
     if meta.uid() != unsafe { libc::geteuid() } {
         return Err(Error::from(ErrorKind::PermissionDenied));
     }
-    if !meta.is_file() || meta.len() > max_len || (id.key == 0 && Some(meta.dev()) != memfd_device()) {
+    if !meta.is_file()
+        || meta.len() > max_len
+        || (id.key == 0 && Some(meta.dev()) != memfd_device())
+    {
         return Err(Error::new(ErrorKind::InvalidData, "not a segment"));
     }
     Ok(())
@@ -263,7 +341,12 @@ fn check(meta: &std::fs::Metadata, id: SegmentId, max_len: u64) -> io::Result<()
 /// The device number of the kernel's own memory file system, where all memfds live.
 fn memfd_device() -> Option<u64> {
     static DEVICE: OnceLock<Option<u64>> = OnceLock::new();
-    *DEVICE.get_or_init(|| create_memfd().and_then(|f| f.metadata()).map(|m| m.dev()).ok())
+    *DEVICE.get_or_init(|| {
+        create_memfd()
+            .and_then(|f| f.metadata())
+            .map(|m| m.dev())
+            .ok()
+    })
 }
 
 #[cfg(test)]
@@ -275,7 +358,10 @@ mod tests {
         for named in [false, true] {
             let owner = Segment::create(2 * PAGE, named).unwrap();
             let peer = Segment::open(owner.id(), 1 << 20).unwrap();
-            let (a, b) = (owner.map(PAGE, PAGE, None).unwrap(), peer.map(PAGE, PAGE, None).unwrap());
+            let (a, b) = (
+                owner.map(PAGE, PAGE, None).unwrap(),
+                peer.map(PAGE, PAGE, None).unwrap(),
+            );
             // SAFETY: both mappings are a page long.
             unsafe {
                 a.ptr().write(42);
@@ -292,11 +378,25 @@ mod tests {
     #[test]
     fn a_foreign_file_is_refused() {
         let file = File::open("/proc/self/exe").unwrap();
-        let id = SegmentId { pid: std::process::id(), fd: file.as_raw_fd() as u32, ino: file.metadata().unwrap().ino() as u32, key: 0 };
-        assert_eq!(Segment::open(id, u64::MAX).err().map(|e| e.kind()), Some(ErrorKind::InvalidData));
+        let id = SegmentId {
+            pid: std::process::id(),
+            fd: file.as_raw_fd() as u32,
+            ino: file.metadata().unwrap().ino() as u32,
+            key: 0,
+        };
+        assert_eq!(
+            Segment::open(id, u64::MAX).err().map(|e| e.kind()),
+            Some(ErrorKind::InvalidData)
+        );
         let seg = Segment::create(PAGE, false).unwrap();
-        let stale = SegmentId { ino: seg.id().ino ^ 1, ..seg.id() };
-        assert_eq!(Segment::open(stale, u64::MAX).err().map(|e| e.kind()), Some(ErrorKind::NotFound));
+        let stale = SegmentId {
+            ino: seg.id().ino ^ 1,
+            ..seg.id()
+        };
+        assert_eq!(
+            Segment::open(stale, u64::MAX).err().map(|e| e.kind()),
+            Some(ErrorKind::NotFound)
+        );
         assert!(Segment::open(seg.id(), 100).is_err(), "longer than allowed");
     }
 

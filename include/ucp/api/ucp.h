@@ -710,13 +710,17 @@ typedef enum ucp_worker_address_flags ucp_worker_address_flags_t;
 extern "C" {
 #endif // __cplusplus
 
-void ucp_worker_release_address(ucp_worker_h worker, ucp_address_t *address);
+// Frees an address.
+void ucp_worker_release_address(ucp_worker_h _worker, ucp_address_t *address);
 
+// What an address says.
 ucs_status_t ucp_worker_address_query(ucp_address_t *address, ucp_worker_address_attr_t *attr);
 
+// Sets or clears what is done with messages of an id.
 ucs_status_t ucp_worker_set_am_recv_handler(ucp_worker_h worker,
                                             const ucp_am_handler_param_t *param);
 
+// Sends.
 ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep,
                                  unsigned int id,
                                  const void *header,
@@ -725,14 +729,17 @@ ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep,
                                  size_t count,
                                  const ucp_request_param_t *param);
 
+// Gives the data of a descriptor to a buffer.
 ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h worker,
                                       void *data_desc,
                                       void *buffer,
                                       size_t count,
                                       const ucp_request_param_t *param);
 
+// Frees data that a handler kept.
 void ucp_am_data_release(ucp_worker_h worker, void *data);
 
+// One atomic operation on a peer's memory.
 ucs_status_ptr_t ucp_atomic_op_nbx(ucp_ep_h ep,
                                    ucp_atomic_op_t opcode,
                                    const void *buffer,
@@ -741,110 +748,154 @@ ucs_status_ptr_t ucp_atomic_op_nbx(ucp_ep_h ep,
                                    ucp_rkey_h rkey,
                                    const ucp_request_param_t *param);
 
+// Reads the options from files and from the environment. `filename` has no meaning, as in UCX.
 ucs_status_t ucp_config_read(const char *env_prefix, const char *filename, ucp_config_t **config_p);
 
+// Gives the options back; contexts made from them keep their own.
 void ucp_config_release(ucp_config_t *config);
 
+// Sets one option, by its name without `UCX_`.
 ucs_status_t ucp_config_modify(ucp_config_t *config, const char *name, const char *value);
 
+// Prints options to a C stream.
 void ucp_config_print(const ucp_config_t *config,
                       FILE *stream,
                       const char *title,
                       ucs_config_print_flags_t print_flags);
 
+// A context.
 ucs_status_t ucp_init_version(unsigned int api_major_version,
                               unsigned int api_minor_version,
                               const ucp_params_t *params,
                               const ucp_config_t *config,
                               ucp_context_h *context_p);
 
+// Frees a context whose workers are destroyed and whose memory is unmapped.
 void ucp_cleanup(ucp_context_h context_p);
 
+// Fills `attr` as its mask asks.
 ucs_status_t ucp_context_query(ucp_context_h context_p, ucp_context_attr_t *attr);
 
+// Lists transports and devices. Open MPI reads the `resource` lines.
 void ucp_context_print_info(ucp_context_h context, FILE *stream);
 
+// A datatype of the user's own packing functions.
 ucs_status_t ucp_dt_create_generic(const ucp_generic_dt_ops_t *ops,
                                    void *context,
                                    ucp_datatype_t *datatype_p);
 
+// Frees a generic datatype; others need no freeing.
 void ucp_dt_destroy(ucp_datatype_t datatype);
 
+// Fills `attr` as its mask asks: the packed size of `count` elements at `buffer`.
 ucs_status_t ucp_dt_query(ucp_datatype_t datatype, ucp_datatype_attr_t *attr);
 
+// An endpoint to a worker whose address is known.
 ucs_status_t ucp_ep_create(ucp_worker_h worker, const ucp_ep_params_t *params, ucp_ep_h *ep_p);
 
+// Closes an endpoint; the handle is invalid at once.
 ucs_status_ptr_t ucp_ep_close_nbx(ucp_ep_h ep, const ucp_request_param_t *param);
 
-void ucp_ep_print_info(ucp_ep_h ep, FILE *stream);
-
+// Completes when everything before it has.
 ucs_status_ptr_t ucp_ep_flush_nbx(ucp_ep_h ep, const ucp_request_param_t *param);
 
+// Fills `attr` as its mask asks.
+ucs_status_t ucp_ep_query(ucp_ep_h ep, ucp_ep_attr_t *attr);
+
+// Prints what an endpoint is.
+void ucp_ep_print_info(ucp_ep_h ep, FILE *stream);
+
+// Estimates the time that a message takes.
 ucs_status_t ucp_ep_evaluate_perf(ucp_ep_h ep,
                                   const ucp_ep_evaluate_perf_param_t *param,
                                   ucp_ep_evaluate_perf_attr_t *attr);
 
-ucs_status_t ucp_ep_query(ucp_ep_h ep, ucp_ep_attr_t *attr);
-
+// Fills `attr` as its mask asks.
 ucs_status_t ucp_lib_query(ucp_lib_attr_t *attr);
 
+// The version in numbers. Null pointers are skipped.
 void ucp_get_version(unsigned int *major_version,
                      unsigned int *minor_version,
                      unsigned int *release_number);
 
+// The version as a static string.
 const char *ucp_get_version_string(void);
 
+// Checks its parameters as UCP does, then says that there is no transport for it.
 ucs_status_t ucp_listener_create(ucp_worker_h worker,
                                  const ucp_listener_params_t *params,
                                  ucp_listener_h *listener_p);
 
-void ucp_listener_destroy(ucp_listener_h listener);
+// There is no listener that could be destroyed.
+void ucp_listener_destroy(ucp_listener_h _listener);
 
+// There is no listener to ask.
 ucs_status_t ucp_listener_query(ucp_listener_h listener, ucp_listener_attr_t *attr);
 
-ucs_status_t ucp_conn_request_query(ucp_conn_request_h conn_request, ucp_conn_request_attr_t *attr);
-
+// There is no connection request to reject.
 ucs_status_t ucp_listener_reject(ucp_listener_h listener, ucp_conn_request_h conn_request);
 
+// There is no connection request to ask.
+ucs_status_t ucp_conn_request_query(ucp_conn_request_h conn_request, ucp_conn_request_attr_t *attr);
+
+// Registers memory, or allocates it.
 ucs_status_t ucp_mem_map(ucp_context_h context,
                          const ucp_mem_map_params_t *params,
                          ucp_mem_h *memh_p);
 
+// Ends a mapping.
 ucs_status_t ucp_mem_unmap(ucp_context_h context, ucp_mem_h memh);
 
+// Fills `attr` as its mask asks.
 ucs_status_t ucp_mem_query(ucp_mem_h memh, ucp_mem_attr_t *attr);
 
-void ucp_mem_print_info(const char *mem_spec, ucp_context_h context, FILE *stream);
-
+// Passes advice about a part of a mapping on to the kernel.
 ucs_status_t ucp_mem_advise(ucp_context_h context, ucp_mem_h memh, ucp_mem_advise_params_t *params);
 
-ucs_status_t ucp_request_query(void *request, ucp_request_attr_t *attr);
+// Allocates as `mem_spec` says (a size, as `1m`) and prints where it is.
+void ucp_mem_print_info(const char *mem_spec, ucp_context_h context, FILE *stream);
 
+// In progress, or how it ended.
 ucs_status_t ucp_request_check_status(void *request);
 
+// As `ucp_request_test`.
+ucs_status_t ucp_tag_recv_request_test(void *request, ucp_tag_recv_info_t *info);
+
+// Cancels a receive that nothing has matched; everything else goes on.
 void ucp_request_cancel(ucp_worker_h worker, void *request);
 
+// Gives a request back. If it has not ended, its callback is dropped.
 void ucp_request_free(void *request);
 
+// Fills `attr` as its mask asks.
+ucs_status_t ucp_request_query(void *request, ucp_request_attr_t *attr);
+
+// As `ucp_rkey_pack`. Export to another operating system (a data processing unit) is unsupported.
+ucs_status_t ucp_memh_pack(ucp_mem_h memh,
+                           const ucp_memh_pack_params_t *params,
+                           void **buffer_p,
+                           size_t *buffer_size_p);
+
+// Frees what `ucp_memh_pack` made.
+void ucp_memh_buffer_release(void *buffer, const ucp_memh_buffer_release_params_t *_params);
+
+// Makes a packed key usable for an endpoint's peer.
+ucs_status_t ucp_ep_rkey_unpack(ucp_ep_h ep, const void *rkey_buffer, ucp_rkey_h *rkey_p);
+
+// The local address behind a remote one, where the memory is mapped.
+ucs_status_t ucp_rkey_ptr(ucp_rkey_h rkey, uint64_t raddr, void **addr_p);
+
+// Frees a key.
+void ucp_rkey_destroy(ucp_rkey_h rkey);
+
+// Orders two keys; 0 if they mean the same memory of the same peer.
 ucs_status_t ucp_rkey_compare(ucp_worker_h worker,
                               ucp_rkey_h rkey1,
                               ucp_rkey_h rkey2,
                               const ucp_rkey_compare_params_t *params,
                               int *result);
 
-ucs_status_t ucp_memh_pack(ucp_mem_h memh,
-                           const ucp_memh_pack_params_t *params,
-                           void **buffer_p,
-                           size_t *buffer_size_p);
-
-void ucp_memh_buffer_release(void *buffer, const ucp_memh_buffer_release_params_t *params);
-
-ucs_status_t ucp_ep_rkey_unpack(ucp_ep_h ep, const void *rkey_buffer, ucp_rkey_h *rkey_p);
-
-ucs_status_t ucp_rkey_ptr(ucp_rkey_h rkey, uint64_t raddr, void **addr_p);
-
-void ucp_rkey_destroy(ucp_rkey_h rkey);
-
+// Writes to a peer's memory; completes when the buffer can be used again.
 ucs_status_ptr_t ucp_put_nbx(ucp_ep_h ep,
                              const void *buffer,
                              size_t count,
@@ -852,6 +903,7 @@ ucs_status_ptr_t ucp_put_nbx(ucp_ep_h ep,
                              ucp_rkey_h rkey,
                              const ucp_request_param_t *param);
 
+// Reads a peer's memory; completes when the data is here.
 ucs_status_ptr_t ucp_get_nbx(ucp_ep_h ep,
                              void *buffer,
                              size_t count,
@@ -859,40 +911,49 @@ ucs_status_ptr_t ucp_get_nbx(ucp_ep_h ep,
                              ucp_rkey_h rkey,
                              const ucp_request_param_t *param);
 
-ssize_t ucp_stream_worker_poll(ucp_worker_h worker,
-                               ucp_stream_poll_ep_t *poll_eps,
-                               size_t max_eps,
-                               unsigned int flags);
-
+// `UCS_ERR_UNSUPPORTED`
 ucs_status_ptr_t ucp_stream_send_nbx(ucp_ep_h ep,
-                                     const void *buffer,
-                                     size_t count,
+                                     const void *_buffer,
+                                     size_t _count,
                                      const ucp_request_param_t *param);
 
+// `UCS_ERR_UNSUPPORTED`
 ucs_status_ptr_t ucp_stream_recv_nbx(ucp_ep_h ep,
-                                     void *buffer,
-                                     size_t count,
-                                     size_t *length,
+                                     void *_buffer,
+                                     size_t _count,
+                                     size_t *_length,
                                      const ucp_request_param_t *param);
 
+// `UCS_ERR_UNSUPPORTED`
 ucs_status_ptr_t ucp_stream_recv_data_nb(ucp_ep_h ep, size_t *length);
 
+// Nothing was given out that could be released.
+void ucp_stream_data_release(ucp_ep_h _ep, void *_data);
+
+// `UCS_ERR_UNSUPPORTED`
+ptrdiff_t ucp_stream_worker_poll(ucp_worker_h worker,
+                                 ucp_stream_poll_ep_t *poll_eps,
+                                 size_t _max_eps,
+                                 unsigned int _flags);
+
+// `UCS_ERR_UNSUPPORTED`: no request is one of a stream.
 ucs_status_t ucp_stream_recv_request_test(void *request, size_t *length_p);
 
-void ucp_stream_data_release(ucp_ep_h ep, void *data);
-
+// Sends; completes when the buffer can be used again.
 ucs_status_ptr_t ucp_tag_send_nbx(ucp_ep_h ep,
                                   const void *buffer,
                                   size_t count,
                                   ucp_tag_t tag,
                                   const ucp_request_param_t *param);
 
+// Sends; completes when a receive has taken the message.
 ucs_status_ptr_t ucp_tag_send_sync_nbx(ucp_ep_h ep,
                                        const void *buffer,
                                        size_t count,
                                        ucp_tag_t tag,
                                        const ucp_request_param_t *param);
 
+// Receives a message whose tag agrees in the bits of the mask.
 ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker,
                                   void *buffer,
                                   size_t count,
@@ -900,44 +961,56 @@ ucs_status_ptr_t ucp_tag_recv_nbx(ucp_worker_h worker,
                                   ucp_tag_t tag_mask,
                                   const ucp_request_param_t *param);
 
+// Looks for a message that has come, without progress.
 ucp_tag_message_h ucp_tag_probe_nb(ucp_worker_h worker,
                                    ucp_tag_t tag,
                                    ucp_tag_t tag_mask,
                                    int remove,
                                    ucp_tag_recv_info_t *info);
 
+// Receives a message that a probe has removed.
 ucs_status_ptr_t ucp_tag_msg_recv_nbx(ucp_worker_h worker,
                                       void *buffer,
                                       size_t count,
                                       ucp_tag_message_h message,
                                       const ucp_request_param_t *param);
 
-ucs_status_t ucp_tag_recv_request_test(void *request, ucp_tag_recv_info_t *info);
-
+// The descriptor that becomes readable when there is something to progress.
 ucs_status_t ucp_worker_get_efd(ucp_worker_h worker, int *fd);
 
-ucs_status_t ucp_worker_wait(ucp_worker_h worker);
-
-void ucp_worker_wait_mem(ucp_worker_h worker, void *address);
-
+// Prepares for sleep: `UCS_ERR_BUSY` if there is something to progress first.
 ucs_status_t ucp_worker_arm(ucp_worker_h worker);
 
+// Sleeps until there may be something to progress.
+ucs_status_t ucp_worker_wait(ucp_worker_h worker);
+
+// Rests for a moment, between two looks at memory that somebody else writes.
+void ucp_worker_wait_mem(ucp_worker_h _worker, void *_address);
+
+// Wakes the worker, from any thread.
 ucs_status_t ucp_worker_signal(ucp_worker_h worker);
 
+// A worker.
 ucs_status_t ucp_worker_create(ucp_context_h context,
                                const ucp_worker_params_t *params,
                                ucp_worker_h *worker_p);
 
+// Destroys a worker; what was not received or finished is cancelled.
 void ucp_worker_destroy(ucp_worker_h worker);
 
+// Fills `attr` as its mask asks. The address is freed with `ucp_worker_release_address`.
 ucs_status_t ucp_worker_query(ucp_worker_h worker, ucp_worker_attr_t *attr);
 
+// Prints what a worker is and whom it knows.
 void ucp_worker_print_info(ucp_worker_h worker, FILE *stream);
 
+// Moves everything on; not 0 if something happened.
 unsigned int ucp_worker_progress(ucp_worker_h worker);
 
+// Remote accesses after this take effect after those before it.
 ucs_status_t ucp_worker_fence(ucp_worker_h worker);
 
+// Completes when everything before it has: locally, and remote accesses at their targets.
 ucs_status_ptr_t ucp_worker_flush_nbx(ucp_worker_h worker, const ucp_request_param_t *param);
 
 #ifdef __cplusplus

@@ -68,6 +68,15 @@ typedef struct ucp_listener_accept_handler ucp_listener_accept_handler_t;
 extern "C" {
 #endif // __cplusplus
 
+// Sends an active message without a header; deprecated for `ucp_am_send_nbx`.
+ucs_status_ptr_t ucp_am_send_nb(ucp_ep_h ep,
+                                uint16_t id,
+                                const void *buffer,
+                                size_t count,
+                                ucp_datatype_t datatype,
+                                ucp_send_callback_t cb,
+                                unsigned int flags);
+
 // Starts an atomic without an answer, on 4 or 8 bytes; deprecated for `ucp_atomic_op_nbx`.
 ucs_status_t ucp_atomic_post(ucp_ep_h ep,
                              ucp_atomic_post_op_t opcode,
@@ -276,35 +285,34 @@ ucs_status_ptr_t ucp_worker_flush_nb(ucp_worker_h worker,
 // Answers NULL, as UCX does: a program brings its own memory for a request.
 void *ucp_request_alloc(ucp_worker_h worker);
 
+// The worker's address; freed with `ucp_worker_release_address`.
 ucs_status_t ucp_worker_get_address(ucp_worker_h worker,
                                     ucp_address_t **address_p,
                                     size_t *address_length_p);
 
+// As `ucp_worker_set_am_recv_handler`, for handlers of the older interface.
 ucs_status_t ucp_worker_set_am_handler(ucp_worker_h worker,
                                        uint16_t id,
                                        ucp_am_callback_t cb,
                                        void *arg,
                                        uint32_t flags);
 
-ucs_status_ptr_t ucp_am_send_nb(ucp_ep_h ep,
-                                uint16_t id,
-                                const void *buffer,
-                                size_t count,
-                                ucp_datatype_t datatype,
-                                ucp_send_callback_t cb,
-                                unsigned int flags);
-
+// As `ucp_request_check_status`, as a truth value.
 int ucp_request_is_completed(void *request);
 
-void ucp_request_release(void *request);
-
+// State, and for a tag receive that has ended what was received.
 ucs_status_t ucp_request_test(void *request, ucp_tag_recv_info_t *info);
 
+// Gives a request back. If it has not ended, its callback is still called.
+void ucp_request_release(void *request);
+
+// The key of a region, to be carried to peers; freed with `ucp_rkey_buffer_release`.
 ucs_status_t ucp_rkey_pack(ucp_context_h context,
                            ucp_mem_h memh,
                            void **rkey_buffer_p,
                            size_t *size_p);
 
+// Frees a packed key.
 void ucp_rkey_buffer_release(void *rkey_buffer);
 
 #ifdef __cplusplus

@@ -30,8 +30,18 @@ impl Sink {
     /// Opens the destination that `UCX_LOG_FILE` names; one that cannot be opened is replaced by standard output.
     pub fn open(name: &str, limit: Option<usize>, backups: u32) -> Sink {
         match name {
-            "" | "stdout" => return Sink { fd: libc::STDOUT_FILENO, file: None },
-            "stderr" => return Sink { fd: libc::STDERR_FILENO, file: None },
+            "" | "stdout" => {
+                return Sink {
+                    fd: libc::STDOUT_FILENO,
+                    file: None,
+                };
+            }
+            "stderr" => {
+                return Sink {
+                    fd: libc::STDERR_FILENO,
+                    file: None,
+                };
+            }
             _ => (),
         }
         let pattern = name.strip_prefix("file:").unwrap_or(name);
@@ -48,8 +58,13 @@ impl Sink {
                 }),
             },
             Err(error) => {
-                let sink = Sink { fd: libc::STDOUT_FILENO, file: None };
-                sink.write(&format!("UCX  WARN  cannot open the log file {pattern}: {error}\n"));
+                let sink = Sink {
+                    fd: libc::STDOUT_FILENO,
+                    file: None,
+                };
+                sink.write(&format!(
+                    "UCX  WARN  cannot open the log file {pattern}: {error}\n"
+                ));
                 sink
             }
         }
@@ -77,7 +92,11 @@ impl LogFile {
     /// Changes to another file before `len` bytes are written, where that is due.
     fn prepare(&self, fd: RawFd, len: usize) {
         let forked = self.pid.load(Ordering::Relaxed) != std::process::id();
-        let full = self.written.fetch_add(len, Ordering::Relaxed).saturating_add(len) > self.limit;
+        let full = self
+            .written
+            .fetch_add(len, Ordering::Relaxed)
+            .saturating_add(len)
+            > self.limit;
         if !forked && !full {
             return;
         }
@@ -222,12 +241,18 @@ mod tests {
         std::thread::scope(|scope| {
             for letter in ["a", "b", "c", "d"] {
                 let sink = &sink;
-                scope.spawn(move || (0..100).for_each(|_| sink.write(&format!("{}\n", letter.repeat(100)))));
+                scope.spawn(move || {
+                    (0..100).for_each(|_| sink.write(&format!("{}\n", letter.repeat(100))))
+                });
             }
         });
         let text = fs::read_to_string(&path).expect("the file was written");
         assert_eq!(text.lines().count(), 400);
-        assert!(text.lines().all(|line| line.len() == 100 && line.bytes().all(|byte| byte == line.as_bytes()[0])));
+        assert!(
+            text.lines().all(
+                |line| line.len() == 100 && line.bytes().all(|byte| byte == line.as_bytes()[0])
+            )
+        );
         close(sink);
         fs::remove_dir_all(dir).expect("the directory is ours");
     }

@@ -76,7 +76,8 @@ pub(super) const TABLE_LEN: usize = RINGS_AT;
 /// Bytes of an inbox, nearly all of them untouched.
 pub const INBOX_LEN: usize = RINGS_AT + RINGS * size_of::<RingMem>();
 
-const _: () = assert!(size_of::<Front>() == PAGE && RINGS_AT % PAGE == 0 && size_of::<RingMem>() % PAGE == 0);
+const _: () =
+    assert!(size_of::<Front>() == PAGE && RINGS_AT % PAGE == 0 && size_of::<RingMem>() % PAGE == 0);
 
 /// Where ring `index` lies in the segment.
 pub(super) fn ring_offset(index: usize) -> usize {
@@ -176,7 +177,10 @@ impl Table {
             key: claim.key.load(Ordering::Relaxed),
         };
         let pid_ns = claim.pid_ns.load(Ordering::Relaxed);
-        Some(Sender { uid: claim.uid.load(Ordering::Relaxed), inbox: Locator { pid_ns, id } })
+        Some(Sender {
+            uid: claim.uid.load(Ordering::Relaxed),
+            inbox: Locator { pid_ns, id },
+        })
     }
 }
 
@@ -203,12 +207,20 @@ impl Inbox {
         let table = unsafe { Table::new(base) };
         // Release: pairs with the Acquire load in `Table::is_inbox`.
         table.front().magic.store(MAGIC, Ordering::Release);
-        Ok(Self { segment, map, table, seen: 0 })
+        Ok(Self {
+            segment,
+            map,
+            table,
+            seen: 0,
+        })
     }
 
     /// Where peers find it.
     pub fn locator(&self) -> Locator {
-        Locator { pid_ns: machine::place().pid_ns, id: self.segment.id() }
+        Locator {
+            pid_ns: machine::place().pid_ns,
+            id: self.segment.id(),
+        }
     }
 
     /// Whether a new ring may have become ready. One load.

@@ -54,11 +54,20 @@ impl Outbox {
         // SAFETY: a claimed ring is zero (never used, or discarded by `Inbox::free`) and this is
         // its only producer; the mapping is stored beside it. Both pointers are not null.
         let (producer, front_ptr) = unsafe {
-            (Producer::new(NonNull::new_unchecked(ring.ptr().cast())), NonNull::new_unchecked(front.ptr().cast::<Front>()))
+            (
+                Producer::new(NonNull::new_unchecked(ring.ptr().cast())),
+                NonNull::new_unchecked(front.ptr().cast::<Front>()),
+            )
         };
         // SAFETY: mapped just above. Acquire: pairs with the Release store in `Inbox::enable_wake`.
         let wakes = unsafe { front_ptr.as_ref() }.wakes.load(Ordering::Acquire) != 0;
-        Ok(Self { ring: producer, front: front_ptr, wakes, peer, _maps: (front, ring) })
+        Ok(Self {
+            ring: producer,
+            front: front_ptr,
+            wakes,
+            peer,
+            _maps: (front, ring),
+        })
     }
 
     /// As [`Producer::send_short`].
@@ -69,7 +78,14 @@ impl Outbox {
     /// # Safety
     /// `len` bytes at `src` are readable.
     #[inline(always)]
-    pub unsafe fn send_short(&mut self, kind: u8, aux: u8, imm: u64, src: *const u8, len: usize) -> Result<bool, Corrupt> {
+    pub unsafe fn send_short(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        src: *const u8,
+        len: usize,
+    ) -> Result<bool, Corrupt> {
         // SAFETY: the caller's promise.
         let sent = unsafe { self.ring.send_short(kind, aux, imm, src, len) }?;
         if self.wakes && sent {
@@ -83,12 +99,27 @@ impl Outbox {
     /// # Errors
     /// [`Corrupt`].
     #[inline]
-    pub fn send(&mut self, kind: u8, aux: u8, imm: u64, len: usize, fill: impl FnOnce(*mut u8)) -> Result<bool, Corrupt> {
+    pub fn send(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<bool, Corrupt> {
         let sent = self.ring.send(kind, aux, imm, len, fill)?;
         if self.wakes && sent {
             self.kick();
         }
         Ok(sent)
+    }
+
+    /// As [`Producer::has_room`].
+    ///
+    /// # Errors
+    /// [`Corrupt`].
+    pub fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
+        self.ring.has_room(len)
     }
 
     /// Whether the receiver has read everything.
@@ -122,7 +153,10 @@ fn wake(peer: Locator, fd: u32) {
     }
     let path = format!("/proc/{}/fd/{fd}", peer.id.pid);
     if std::fs::metadata(&path).is_ok_and(|m| m.file_type().is_fifo()) {
-        let pipe = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path);
+        let pipe = std::fs::OpenOptions::new()
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open(path);
         let _ = pipe.and_then(|mut p| p.write(&[1]));
     }
 }

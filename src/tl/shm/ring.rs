@@ -103,7 +103,13 @@ impl Producer {
     /// # Safety
     /// `mem` is a zeroed ring that outlives the producer, and this is its only one.
     pub unsafe fn new(mem: NonNull<RingMem>) -> Self {
-        Self { mem, head: 0, limit: SLOTS as u64, data_head: 0, data_tail: 0 }
+        Self {
+            mem,
+            head: 0,
+            limit: SLOTS as u64,
+            data_head: 0,
+            data_tail: 0,
+        }
     }
 
     /// Sends a record of at most [`INLINE`] bytes. `Ok(false)`: no room now.
@@ -114,7 +120,14 @@ impl Producer {
     /// # Safety
     /// `len` bytes at `src` are readable (any `src` for 0).
     #[inline(always)]
-    pub unsafe fn send_short(&mut self, kind: u8, aux: u8, imm: u64, src: *const u8, len: usize) -> Result<bool, Corrupt> {
+    pub unsafe fn send_short(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        src: *const u8,
+        len: usize,
+    ) -> Result<bool, Corrupt> {
         debug_assert!(len <= INLINE);
         if self.head == self.limit && !self.refill(0)? {
             return Ok(false);
@@ -132,7 +145,14 @@ impl Producer {
     /// # Errors
     /// [`Corrupt`] as above.
     #[inline]
-    pub fn send(&mut self, kind: u8, aux: u8, imm: u64, len: usize, fill: impl FnOnce(*mut u8)) -> Result<bool, Corrupt> {
+    pub fn send(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<bool, Corrupt> {
         debug_assert!(len <= MAX_RECORD);
         if len <= INLINE {
             if self.head == self.limit && !self.refill(0)? {
@@ -141,7 +161,9 @@ impl Producer {
             fill(self.slot().inline.to_write(0, len));
         } else {
             let (start, end) = place(self.data_head, len);
-            if (self.head == self.limit || end - self.data_tail > DATA as u64) && !self.refill(end)? {
+            if (self.head == self.limit || end - self.data_tail > DATA as u64)
+                && !self.refill(end)?
+            {
                 return Ok(false);
             }
             // SAFETY: the ring outlives the producer. `start % DATA + len <= DATA` by `place`; the
@@ -153,11 +175,28 @@ impl Producer {
         Ok(true)
     }
 
+    /// Whether a record of `len` bytes, or any shorter one, can be sent now.
+    ///
+    /// # Errors
+    /// [`Corrupt`] as above.
+    pub fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
+        let end = if len <= INLINE {
+            0
+        } else {
+            place(self.data_head, len).1
+        };
+        Ok(
+            (self.head < self.limit && end.saturating_sub(self.data_tail) <= DATA as u64)
+                || self.refill(end)?,
+        )
+    }
+
     #[inline(always)]
     fn publish(&mut self, kind: u8, aux: u8, imm: u64, len: usize) {
         let slot = self.slot();
         slot.imm.store(imm, Ordering::Relaxed);
-        let word = lap(self.head) | u64::from(kind) << 16 | u64::from(aux) << 24 | (len as u64) << 32;
+        let word =
+            lap(self.head) | u64::from(kind) << 16 | u64::from(aux) << 24 | (len as u64) << 32;
         // Release: pairs with the Acquire load in `Consumer::peek`; record and imm come before.
         slot.word.store(word, Ordering::Release);
         self.head += 1;
@@ -170,7 +209,10 @@ impl Producer {
         let tails = unsafe { &(*self.mem.as_ptr()).tails };
         // Acquire: pairs with the Release stores in `Consumer::release`; the consumer's reads of
         // what it gives back come before our writes.
-        let (slots, data) = (tails.slots.load(Ordering::Acquire), tails.data.load(Ordering::Acquire));
+        let (slots, data) = (
+            tails.slots.load(Ordering::Acquire),
+            tails.data.load(Ordering::Acquire),
+        );
         let known = self.limit - SLOTS as u64;
         if slots < known || slots > self.head || data < self.data_tail || data > self.data_head {
             return Err(Corrupt);
@@ -196,7 +238,11 @@ impl Producer {
     #[inline(always)]
     fn slot(&self) -> &Slot {
         // SAFETY: the ring outlives the producer; the index is below SLOTS.
-        unsafe { &*(&raw const (*self.mem.as_ptr()).slots).cast::<Slot>().add(self.head as usize % SLOTS) }
+        unsafe {
+            &*(&raw const (*self.mem.as_ptr()).slots)
+                .cast::<Slot>()
+                .add(self.head as usize % SLOTS)
+        }
     }
 }
 
@@ -218,7 +264,13 @@ impl Consumer {
     /// `mem` is a ring that was zeroed before its producer began, outlives the consumer, and this
     /// is its only one.
     pub unsafe fn new(mem: NonNull<RingMem>) -> Self {
-        Self { mem, tail: 0, released: 0, data_tail: 0, data_next: 0 }
+        Self {
+            mem,
+            tail: 0,
+            released: 0,
+            data_tail: 0,
+            data_next: 0,
+        }
     }
 
     /// The oldest message, which stays until [`advance`](Self::advance).
@@ -228,7 +280,11 @@ impl Consumer {
     #[inline(always)]
     pub fn peek(&mut self) -> Result<Option<Message>, Corrupt> {
         // SAFETY: the ring outlives the consumer; the index is below SLOTS.
-        let slot = unsafe { &*(&raw const (*self.mem.as_ptr()).slots).cast::<Slot>().add(self.tail as usize % SLOTS) };
+        let slot = unsafe {
+            &*(&raw const (*self.mem.as_ptr()).slots)
+                .cast::<Slot>()
+                .add(self.tail as usize % SLOTS)
+        };
         // Acquire: pairs with the Release store in `Producer::publish`. Loaded once: the other
         // process may change it at any time.
         let word = slot.word.load(Ordering::Acquire);
@@ -248,7 +304,13 @@ impl Consumer {
             // SAFETY: the ring outlives the consumer. `start % DATA + len <= DATA` by `place`.
             unsafe { (*self.mem.as_ptr()).data.to_read((start % DATA as u64) as usize, len) }
         };
-        Ok(Some(Message { kind: (word >> 16) as u8, aux: (word >> 24) as u8, imm: slot.imm.load(Ordering::Relaxed), len, record }))
+        Ok(Some(Message {
+            kind: (word >> 16) as u8,
+            aux: (word >> 24) as u8,
+            imm: slot.imm.load(Ordering::Relaxed),
+            len,
+            record,
+        }))
     }
 
     /// Done with the message that `peek` showed.
@@ -295,15 +357,22 @@ unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: every access below stays within `len` bytes: two overlapping halves.
     unsafe {
         if len == 8 {
-            dst.cast::<u64>().write_unaligned(src.cast::<u64>().read_unaligned());
+            dst.cast::<u64>()
+                .write_unaligned(src.cast::<u64>().read_unaligned());
         } else if len > 16 || len == 0 {
             std::ptr::copy_nonoverlapping(src, dst, len);
         } else if len > 8 {
-            let (a, b) = (src.cast::<u64>().read_unaligned(), src.add(len - 8).cast::<u64>().read_unaligned());
+            let (a, b) = (
+                src.cast::<u64>().read_unaligned(),
+                src.add(len - 8).cast::<u64>().read_unaligned(),
+            );
             dst.cast::<u64>().write_unaligned(a);
             dst.add(len - 8).cast::<u64>().write_unaligned(b);
         } else if len >= 4 {
-            let (a, b) = (src.cast::<u32>().read_unaligned(), src.add(len - 4).cast::<u32>().read_unaligned());
+            let (a, b) = (
+                src.cast::<u32>().read_unaligned(),
+                src.add(len - 4).cast::<u32>().read_unaligned(),
+            );
             dst.cast::<u32>().write_unaligned(a);
             dst.add(len - 4).cast::<u32>().write_unaligned(b);
         } else {
@@ -345,7 +414,9 @@ mod tests {
                 for n in 0..N {
                     let bytes = pattern(n, len_of(n));
                     // SAFETY: `dst` has room for the record.
-                    let fill = |dst: *mut u8| unsafe { dst.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                    let fill = |dst: *mut u8| unsafe {
+                        dst.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+                    };
                     while !tx.send(1, n as u8, n, bytes.len(), fill).unwrap() {
                         std::hint::spin_loop();
                     }
@@ -362,7 +433,10 @@ mod tests {
                 };
                 assert_eq!((m.imm, m.kind, m.aux, m.len), (n, 1, n as u8, len_of(n)));
                 // SAFETY: the record is `len` bytes long until `advance`.
-                assert_eq!(unsafe { std::slice::from_raw_parts(m.record, m.len) }, pattern(n, m.len));
+                assert_eq!(
+                    unsafe { std::slice::from_raw_parts(m.record, m.len) },
+                    pattern(n, m.len)
+                );
                 rx.advance();
             }
         });
@@ -377,7 +451,10 @@ mod tests {
             assert!(unsafe { tx.send_short(2, 0, 0, bytes.as_ptr(), len) }.unwrap());
             let m = rx.peek().unwrap().unwrap();
             // SAFETY: as above.
-            assert_eq!(unsafe { std::slice::from_raw_parts(m.record, m.len) }, bytes);
+            assert_eq!(
+                unsafe { std::slice::from_raw_parts(m.record, m.len) },
+                bytes
+            );
             rx.advance();
         }
     }
@@ -395,7 +472,9 @@ mod tests {
             rx.advance();
         }
         assert!(rx.peek().unwrap().is_none());
+        assert!(!tx.has_room(MAX_RECORD).unwrap());
         rx.release();
+        assert!(tx.has_room(MAX_RECORD).unwrap());
         assert!(tx.drained());
         assert!(tx.send(1, 0, 0, MAX_RECORD, |_| ()).unwrap());
     }
@@ -404,10 +483,19 @@ mod tests {
     fn garbage_is_refused_by_both_sides() {
         let (mut tx, mut rx, mem) = ring();
         // SAFETY: what a hostile producer would do.
-        unsafe { (*mem.as_ptr()).slots[0].word.store(lap(0) | ((MAX_RECORD as u64 + 1) << 32), Ordering::Release) };
+        unsafe {
+            (*mem.as_ptr()).slots[0]
+                .word
+                .store(lap(0) | ((MAX_RECORD as u64 + 1) << 32), Ordering::Release)
+        };
         assert_eq!(rx.peek().err(), Some(Corrupt));
         // SAFETY: what a hostile consumer would do.
-        unsafe { (*mem.as_ptr()).tails.slots.store(SLOTS as u64 * 9, Ordering::Release) };
+        unsafe {
+            (*mem.as_ptr())
+                .tails
+                .slots
+                .store(SLOTS as u64 * 9, Ordering::Release)
+        };
         let mut r = Ok(true);
         while r == Ok(true) {
             r = tx.send(1, 0, 0, 0, |_| ());

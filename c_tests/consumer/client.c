@@ -1,0 +1,7 @@
+/* The client as a C program. */
+
+#include "client.h"
+
+int main(void) {
+    return client("from C") == 0 ? 0 : 1;
+}

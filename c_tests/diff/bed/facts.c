@@ -1,0 +1,106 @@
+/* Facts: the lines that a side prints, kept in memory that survives the process that wrote them. */
+#define _GNU_SOURCE
+#include "bed.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define FACTS_SIZE (1u << 20)
+
+struct facts {
+    size_t length;
+    char   text[];
+};
+
+facts_t *facts_create(void)
+{
+    void *memory = mmap(NULL, FACTS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED) {
+        perror("mmap");
+        exit(2);
+    }
+    return memory;
+}
+
+void facts_print(const facts_t *facts, char side)
+{
+    printf("== %c\n", side);
+    fwrite(facts->text, 1, facts->length, stdout);
+}
+
+void fact(const side_t *side, const char *format, ...)
+{
+    va_list arguments;
+
+    if (side == NULL) {
+        return;
+    }
+    facts_t *facts = side->facts;
+    size_t   room  = FACTS_SIZE - sizeof(*facts) - facts->length - 1;
+    va_start(arguments, format);
+    int written = vsnprintf(facts->text + facts->length, room, format, arguments);
+    va_end(arguments);
+    if (written > 0 && (size_t)written < room) {
+        facts->text[facts->length + (size_t)written] = '\n';
+        facts->length += (size_t)written + 1;
+    }
+}
+
+void must(const side_t *side, ucs_status_t status, const char *what)
+{
+    if (status != UCS_OK) {
+        fact(side, "CANNOT GO ON: %s: %s", what, status_name(status));
+        _exit(4);
+    }
+}
+
+const char *status_name(ucs_status_t status)
+{
+    static const struct {
+        ucs_status_t status;
+        const char  *name;
+    } names[] = {
+        {UCS_OK, "OK"},
+        {UCS_INPROGRESS, "INPROGRESS"},
+        {UCS_ERR_NO_MESSAGE, "NO_MESSAGE"},
+        {UCS_ERR_NO_RESOURCE, "NO_RESOURCE"},
+        {UCS_ERR_IO_ERROR, "IO_ERROR"},
+        {UCS_ERR_NO_MEMORY, "NO_MEMORY"},
+        {UCS_ERR_INVALID_PARAM, "INVALID_PARAM"},
+        {UCS_ERR_UNREACHABLE, "UNREACHABLE"},
+        {UCS_ERR_INVALID_ADDR, "INVALID_ADDR"},
+        {UCS_ERR_NOT_IMPLEMENTED, "NOT_IMPLEMENTED"},
+        {UCS_ERR_MESSAGE_TRUNCATED, "MESSAGE_TRUNCATED"},
+        {UCS_ERR_NO_PROGRESS, "NO_PROGRESS"},
+        {UCS_ERR_BUFFER_TOO_SMALL, "BUFFER_TOO_SMALL"},
+        {UCS_ERR_NO_ELEM, "NO_ELEM"},
+        {UCS_ERR_NO_DEVICE, "NO_DEVICE"},
+        {UCS_ERR_BUSY, "BUSY"},
+        {UCS_ERR_CANCELED, "CANCELED"},
+        {UCS_ERR_ALREADY_EXISTS, "ALREADY_EXISTS"},
+        {UCS_ERR_OUT_OF_RANGE, "OUT_OF_RANGE"},
+        {UCS_ERR_TIMED_OUT, "TIMED_OUT"},
+        {UCS_ERR_EXCEEDS_LIMIT, "EXCEEDS_LIMIT"},
+        {UCS_ERR_UNSUPPORTED, "UNSUPPORTED"},
+        {UCS_ERR_REJECTED, "REJECTED"},
+        {UCS_ERR_NOT_CONNECTED, "NOT_CONNECTED"},
+        {UCS_ERR_CONNECTION_RESET, "CONNECTION_RESET"},
+        {UCS_ERR_ENDPOINT_TIMEOUT, "ENDPOINT_TIMEOUT"},
+    };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (names[i].status == status) {
+            return names[i].name;
+        }
+    }
+    return "a status without a name";
+}
+
+const char *ptr_status_name(ucs_status_ptr_t ptr)
+{
+    return UCS_PTR_IS_PTR(ptr) ? "request" : status_name(UCS_PTR_STATUS(ptr));
+}

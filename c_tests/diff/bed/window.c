@@ -1,0 +1,66 @@
+/* Opens and closes windows: maps at B, carries address and packed key to A, unpacks there. */
+#include "window.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *window_name(window_kind_t kind)
+{
+    return kind == WINDOW_ALLOCATED ? "allocated" : "malloced";
+}
+
+static void window_map(side_t *side, window_t *window)
+{
+    ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS,
+        .length     = window->length,
+        .flags      = window->kind == WINDOW_ALLOCATED ? UCP_MEM_MAP_ALLOCATE : 0,
+    };
+    ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
+
+    if (window->kind == WINDOW_MALLOCED) {
+        params.address = window->user_memory = malloc(window->length);
+    }
+    must(side, ucp_mem_map(side->context, &params, &window->memh), "ucp_mem_map");
+    must(side, ucp_mem_query(window->memh, &attr), "ucp_mem_query");
+    window->memory = attr.address;
+    memset(window->memory, 0, window->length);
+}
+
+void window_open(bed_t *bed, window_t *window, window_kind_t kind, size_t length)
+{
+    char   key[4096];
+    void  *packed = NULL;
+    size_t packed_length = 0;
+
+    memset(window, 0, sizeof(*window));
+    window->kind   = kind;
+    window->length = length;
+    if (bed->b != NULL) {
+        window_map(bed->b, window);
+        window->remote = (uint64_t)(uintptr_t)window->memory;
+        must(bed->b, ucp_rkey_pack(bed->b->context, window->memh, &packed, &packed_length), "ucp_rkey_pack");
+    }
+    bed_carry(bed, bed->b, &window->remote, sizeof(window->remote), &window->remote, sizeof(window->remote));
+    bed_carry(bed, bed->b, packed, packed_length, key, sizeof(key));
+    if (bed->b != NULL) {
+        ucp_rkey_buffer_release(packed);
+    }
+    if (bed->a != NULL) {
+        must(bed->a, ucp_ep_rkey_unpack(bed->a->ep, key, &window->rkey), "ucp_ep_rkey_unpack");
+    }
+    bed_sync(bed);
+}
+
+void window_close(bed_t *bed, window_t *window)
+{
+    bed_sync(bed);
+    if (bed->a != NULL) {
+        ucp_rkey_destroy(window->rkey);
+    }
+    bed_sync(bed);
+    if (bed->b != NULL) {
+        must(bed->b, ucp_mem_unmap(bed->b->context, window->memh), "ucp_mem_unmap");
+    }
+    free(window->user_memory);
+}

@@ -1,0 +1,186 @@
+/* Library, configuration and context: what they answer without any peer. */
+#define _GNU_SOURCE
+#include "bed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void library_facts(side_t *side)
+{
+    ucp_lib_attr_t attr = {.field_mask = UCP_LIB_ATTR_FIELD_MAX_THREAD_LEVEL};
+    unsigned       major, minor, release;
+
+    ucs_status_t status = ucp_lib_query(&attr);
+    fact(side, "lib_query: %s, threads %d", status_name(status), attr.max_thread_level);
+    memset(&attr, 0xa5, sizeof(attr));
+    attr.field_mask = 0;
+    status = ucp_lib_query(&attr);
+    fact(side, "lib_query of nothing: %s, untouched %d", status_name(status),
+         data_is(&attr.max_thread_level, sizeof(attr.max_thread_level), 0xa5));
+    ucp_get_version(&major, &minor, &release);
+    fact(side, "major %u, minor at least 13: %d", major, minor >= 13);
+    char expected[64];
+    snprintf(expected, sizeof(expected), "%u.%u.%u", major, minor, release);
+    fact(side, "version string agrees: %d", strcmp(expected, ucp_get_version_string()) == 0);
+}
+
+/* Whether the printed configuration holds `line`. */
+static int config_holds(const ucp_config_t *config, const char *title, ucs_config_print_flags_t flags, const char *line)
+{
+    char  *text = NULL;
+    size_t length;
+    FILE  *stream = open_memstream(&text, &length);
+
+    ucp_config_print(config, stream, title, flags);
+    fclose(stream);
+    int found = strstr(text, line) != NULL;
+    free(text);
+    return found;
+}
+
+static void config_facts(side_t *side)
+{
+    ucp_config_t *config = NULL;
+
+    fact(side, "config_read: %s", status_name(ucp_config_read(NULL, NULL, &config)));
+    fact(side, "TLS from the environment: %d", config_holds(config, NULL, UCS_CONFIG_PRINT_CONFIG, "UCX_TLS=self,sm\n"));
+    fact(side, "modify TLS: %s", status_name(ucp_config_modify(config, "TLS", "self")));
+    fact(side, "TLS modified: %d", config_holds(config, NULL, UCS_CONFIG_PRINT_CONFIG, "UCX_TLS=self\n"));
+    fact(side, "title only with a header: %d %d", config_holds(config, "our title", UCS_CONFIG_PRINT_HEADER, "our title"),
+         config_holds(config, "our title", UCS_CONFIG_PRINT_CONFIG, "our title"));
+    fact(side, "modify RNDV_THRESH: %s", status_name(ucp_config_modify(config, "RNDV_THRESH", "4k")));
+    fact(side, "modify ZCOPY_THRESH: %s", status_name(ucp_config_modify(config, "ZCOPY_THRESH", "auto")));
+    fact(side, "size that is none refused: %d", ucp_config_modify(config, "RNDV_THRESH", "much") != UCS_OK);
+    ucp_config_release(config);
+}
+
+static void prefix_facts(side_t *side)
+{
+    ucp_config_t *config = NULL;
+
+    setenv("BED_UCX_TLS", "self", 1);
+    fact(side, "config_read with a prefix: %s", status_name(ucp_config_read("BED", NULL, &config)));
+    fact(side, "prefix comes first: %d", config_holds(config, NULL, UCS_CONFIG_PRINT_CONFIG, "TLS=self\n"));
+    ucp_config_release(config);
+    unsetenv("BED_UCX_TLS");
+    fact(side, "file name ignored: %s", status_name(ucp_config_read(NULL, "/nonexistent", &config)));
+    ucp_config_release(config);
+}
+
+static void name_facts(side_t *side, ucp_context_h context)
+{
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_NAME};
+
+    ucs_status_t status = ucp_context_query(context, &attr);
+    fact(side, "query name: %s, '%s'", status_name(status), attr.name);
+}
+
+static void query_facts(side_t *side, ucp_context_h context)
+{
+    ucp_context_attr_t attr;
+
+    memset(&attr, 0xa5, sizeof(attr));
+    attr.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE | UCP_ATTR_FIELD_THREAD_MODE | UCP_ATTR_FIELD_MEMORY_TYPES;
+    ucs_status_t status = ucp_context_query(context, &attr);
+    fact(side, "query: %s, request size sane %d, threads %d, host memory %d", status_name(status),
+         attr.request_size > 0 && attr.request_size <= 1024, attr.thread_mode, (int)(attr.memory_types & 1));
+    fact(side, "name untouched: %d", data_is(attr.name, sizeof(attr.name), 0xa5));
+    memset(&attr, 0xa5, sizeof(attr));
+    attr.field_mask = 0;
+    status = ucp_context_query(context, &attr);
+    fact(side, "query of nothing: %s, untouched %d", status_name(status),
+         data_is((char *)&attr + sizeof(attr.field_mask), sizeof(attr) - sizeof(attr.field_mask), 0xa5));
+}
+
+static ucp_context_h init_fact(side_t *side, const char *what, const ucp_params_t *params)
+{
+    ucp_context_h context = NULL;
+
+    fact(side, "init %s: %s", what, status_name(ucp_init(params, NULL, &context)));
+    return context;
+}
+
+static void init_facts(side_t *side)
+{
+    ucp_params_t params = {
+        .field_mask        = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_TAG_SENDER_MASK | UCP_PARAM_FIELD_NAME |
+                             UCP_PARAM_FIELD_ESTIMATED_NUM_EPS | UCP_PARAM_FIELD_ESTIMATED_NUM_PPN |
+                             UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+        .features          = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO32 | UCP_FEATURE_AMO64 |
+                             UCP_FEATURE_WAKEUP | UCP_FEATURE_STREAM | UCP_FEATURE_AM,
+        .tag_sender_mask   = 0xffff,
+        .mt_workers_shared = 1,
+        .estimated_num_eps = 100000,
+        .estimated_num_ppn = 64,
+        .name              = "a context",
+    };
+    ucp_context_h context = init_fact(side, "all features", &params);
+    query_facts(side, context);
+    name_facts(side, context);
+    ucp_cleanup(context);
+
+    params.name = "a name that is longer than an entity name may be";
+    context     = init_fact(side, "long name", &params);
+    name_facts(side, context);
+    ucp_cleanup(context);
+
+    params.field_mask = UCP_PARAM_FIELD_FEATURES;
+    params.features   = UCP_FEATURE_TAG;
+    context           = init_fact(side, "tags only", &params);
+    query_facts(side, context);
+    ucp_cleanup(context);
+    params.field_mask = 0;
+    ucp_cleanup(init_fact(side, "no features", &params));
+}
+
+static void config_used_facts(side_t *side)
+{
+    ucp_params_t  params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
+    ucp_context_h context;
+    ucp_config_t *config;
+
+    must(side, ucp_config_read(NULL, NULL, &config), "ucp_config_read");
+    ucp_config_modify(config, "TLS", "self");
+    fact(side, "init by configuration: %s", status_name(ucp_init(&params, config, &context)));
+    ucp_cleanup(context);
+    ucp_config_modify(config, "TLS", "no_such_transport");
+    fact(side, "init without a transport: %s", status_name(ucp_init(&params, config, &context)));
+    ucp_config_release(config);
+}
+
+static void print_facts(side_t *side)
+{
+    ucp_params_t  params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
+    ucp_context_h context = init_fact(side, "to print", &params);
+    char         *text = NULL;
+    size_t        length;
+    FILE         *stream = open_memstream(&text, &length);
+
+    ucp_context_print_info(context, stream);
+    fclose(stream);
+    fact(side, "print_info begins '%.1s', ends in a newline: %d", text, length > 0 && text[length - 1] == '\n');
+    free(text);
+    ucp_cleanup(context);
+}
+
+static void script(bed_t *bed)
+{
+    side_t *sides[] = {bed->a, bed->b};
+
+    for (int i = 0; i < 2; i++) {
+        if (sides[i] != NULL) {
+            library_facts(sides[i]);
+            config_facts(sides[i]);
+            prefix_facts(sides[i]);
+            init_facts(sides[i]);
+            config_used_facts(sides[i]);
+            print_facts(sides[i]);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    return bed_main(argc, argv, script);
+}

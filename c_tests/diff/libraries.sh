@@ -1,0 +1,72 @@
+# Finds the three libraries, builds C tests against UCX's headers, runs a program on one of the libraries. (sourced)
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+work=$root/target/c_tests
+debian_lib=/usr/lib/$(uname -m)-linux-gnu
+
+# Sets UCX_WHEEL, fetching the package if nobody named it.
+libraries_find() {
+    if [ ! -e "$debian_lib/libucp.so.0" ] || [ ! -e /usr/include/ucp/api/ucp.h ]; then
+        echo "UCX 1.13.1 is missing: apt-get install libucx-dev" >&2
+        return 1
+    fi
+    UCX_WHEEL=${UCX_WHEEL:-$root/target/libucx-cu12/libucx}
+    if [ ! -e "$UCX_WHEEL/lib/libucp.so.0" ]; then
+        echo "fetching the package libucx-cu12" >&2
+        local where
+        where=$(dirname "$UCX_WHEEL")
+        mkdir -p "$where"
+        python3 -m pip download --quiet --no-deps -d "$where" libucx-cu12==1.22.0 &&
+            python3 -m zipfile -e "$where"/libucx_cu12-*.whl "$where" || return 1
+    fi
+}
+
+libraries_find_rucp() {
+    if [ ! -e "${RUCP_LIB:-}/libucp.so.0" ] || [ ! -e "$RUCP_LIB/libucs.so.0" ]; then
+        echo "RUCP_LIB must name the directory of rucp's libucp.so.0 and its other names (PREFIX/lib)" >&2
+        return 1
+    fi
+}
+
+library_directory() {
+    case $1 in
+    ucx-1.13) echo "$debian_lib" ;;
+    ucx-1.22) echo "$UCX_WHEEL/lib" ;;
+    rucp) echo "$RUCP_LIB" ;;
+    esac
+}
+
+# on_library LIBRARY COMMAND...
+on_library() {
+    local directory
+    directory=$(library_directory "$1")
+    shift
+    LD_LIBRARY_PATH=$directory "$@"
+}
+
+# library_proven LIBRARY MAPS...: every UCX library that the processes had mapped lies in the library's directory.
+library_proven() {
+    local directory file mapped=0
+    directory=$(realpath "$(library_directory "$1")")
+    shift
+    while read -r file; do
+        file=$(realpath "$file")
+        [ "${file#"$directory"/}" != "$file" ] || return 1
+        case $file in */libucp.so*) mapped=1 ;; esac
+    done < <(cat "$@" | sort -u)
+    [ "$mapped" -eq 1 ]
+}
+
+# build_program SOURCE HEADERS SUPPORT: against UCX's own headers and linked to their library, with the sources in the
+# directory SUPPORT; lazily bound, so that it also starts on a library that lacks a function it does not call.
+build_program() {
+    local name include lib
+    name=$(basename "$1" .c)
+    case $2 in
+    debian) include=$3 lib=$debian_lib ;; # the headers are where the compiler looks anyway
+    wheel) include=$UCX_WHEEL/include lib=$UCX_WHEEL/lib ;;
+    esac
+    mkdir -p "$work/$2"
+    "${CC:-cc}" -std=gnu11 -O1 -g -Wall -Wextra -Werror -I"$3" -isystem "$include" -o "$work/$2/$name" \
+        "$1" "$3"/*.c -L"$lib" -lucp -Wl,-z,lazy -Wl,--disable-new-dtags -Wl,--allow-shlib-undefined -lpthread
+}

@@ -1,0 +1,137 @@
+/* Wakeup: file descriptor, arm, wait and signal, on an idle worker and with a peer that sends. */
+#define _GNU_SOURCE
+#include "bed.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define TAG 0x77
+
+/* Progresses until the worker can be armed; then it is quiet. */
+static ucs_status_t arm(bed_t *bed, side_t *side)
+{
+    ucs_status_t status;
+
+    BED_UNTIL(bed, (status = ucp_worker_arm(side->worker)) != UCS_ERR_BUSY);
+    return status;
+}
+
+static int readable(int fd, int milliseconds)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+
+    return poll(&poll_fd, 1, milliseconds);
+}
+
+static void signal_facts(bed_t *bed, side_t *side)
+{
+    int fd = -1, again = -1;
+
+    fact(side, "get_efd: %s", status_name(ucp_worker_get_efd(side->worker, &fd)));
+    fact(side, "get_efd again: %s", status_name(ucp_worker_get_efd(side->worker, &again)));
+    fact(side, "one descriptor: %d", fd >= 0 && fd == again);
+    fact(side, "arm: %s", status_name(arm(bed, side)));
+    fact(side, "quiet: %d", readable(fd, 0));
+    fact(side, "signal: %s", status_name(ucp_worker_signal(side->worker)));
+    fact(side, "readable: %d", readable(fd, 0));
+    fact(side, "arm after a signal: %s", status_name(ucp_worker_arm(side->worker)));
+    fact(side, "arm again: %s", status_name(arm(bed, side)));
+    fact(side, "quiet again: %d", readable(fd, 0));
+    ucp_worker_signal(side->worker);
+    ucp_worker_signal(side->worker);
+    fact(side, "wait after two signals: %s", status_name(ucp_worker_wait(side->worker)));
+    fact(side, "both are gone: %s", status_name(arm(bed, side)));
+}
+
+/* B sleeps on its descriptor until A's message is there. Only with two processes can the sleeper be woken. */
+static void sleep_facts(bed_t *bed, size_t size)
+{
+    char                data[256 * 1024];
+    ucp_request_param_t param   = {.op_attr_mask = 0};
+    ucs_status_ptr_t    sent    = NULL, received = NULL;
+    unsigned            bad_arm = 0;
+
+    if (bed->b != NULL) {
+        received = ucp_tag_recv_nbx(bed->b->worker, data, size, TAG, -1, &param);
+    }
+    bed_sync(bed);
+    if (bed->a != NULL) {
+        data_fill(data, size, 3);
+        sent = ucp_tag_send_nbx(bed->a->ep, data, size, TAG, &param);
+    }
+    if (bed->topology == TOPOLOGY_FORK && bed->b != NULL) {
+        int fd;
+        ucp_worker_get_efd(bed->b->worker, &fd);
+        while (ucp_request_check_status(received) == UCS_INPROGRESS) {
+            if (ucp_worker_progress(bed->b->worker) != 0) {
+                continue;
+            }
+            ucs_status_t status = ucp_worker_arm(bed->b->worker);
+            if (status == UCS_OK && readable(fd, 5000) != 1) {
+                fact(bed->b, "HANG: nobody woke the sleeper");
+                _exit(3);
+            }
+            bad_arm += status != UCS_OK && status != UCS_ERR_BUSY;
+        }
+    }
+    if (bed->b != NULL) {
+        fact(bed->b, "received: %s", status_name(bed_wait(bed, received)));
+        fact(bed->b, "data %s, arm failed %u", data_check(data, size, 3), bad_arm);
+    }
+    if (bed->a != NULL) {
+        fact(bed->a, "sent: %s", status_name(bed_wait(bed, sent)));
+    }
+    bed_sync(bed);
+}
+
+/* A worker that adds its events to the user's epoll set. */
+static void user_set_facts(side_t *side)
+{
+    int                 set    = epoll_create1(0), fd;
+    ucp_worker_params_t params = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_EVENT_FD | UCP_WORKER_PARAM_FIELD_USER_DATA,
+        .event_fd   = set,
+        .user_data  = side,
+    };
+    ucp_worker_h       worker;
+    struct epoll_event event = {.events = 0};
+
+    fact(side, "create on the user's set: %s", status_name(ucp_worker_create(side->context, &params, &worker)));
+    fact(side, "get_efd there: %s", status_name(ucp_worker_get_efd(worker, &fd)));
+    while (ucp_worker_progress(worker) != 0 || ucp_worker_arm(worker) == UCS_ERR_BUSY) {
+    }
+    fact(side, "quiet: %d", epoll_wait(set, &event, 1, 0));
+    ucp_worker_signal(worker);
+    int events = epoll_wait(set, &event, 1, 1000);
+    fact(side, "signalled: %d, user data is ours %d", events, event.data.ptr == (void *)side);
+    ucp_worker_destroy(worker);
+    fact(side, "set is empty again: %d", epoll_wait(set, &event, 1, 0));
+    close(set);
+}
+
+static void script(bed_t *bed)
+{
+    bed_params_t params = {.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP};
+
+    bed_open(bed, &params);
+    if (bed->a != NULL) {
+        signal_facts(bed, bed->a);
+        user_set_facts(bed->a);
+    }
+    if (bed->b != NULL && bed->topology != TOPOLOGY_SELF) {
+        signal_facts(bed, bed->b);
+    }
+    bed_sync(bed);
+    for (int i = 0; i < 10; i++) {
+        sleep_facts(bed, 8);
+        sleep_facts(bed, 5000);
+        sleep_facts(bed, 256 * 1024);
+    }
+    bed_close(bed);
+}
+
+int main(int argc, char **argv)
+{
+    return bed_main(argc, argv, script);
+}

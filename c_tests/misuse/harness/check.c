@@ -1,0 +1,81 @@
+/* Runs the cases, a process for each, and says which ones failed and why. */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CASE_SECONDS 20
+
+/* Of the current case; in its own process. */
+static int checks, failures;
+
+void check(const char *file, int line, const char *what, int fine, const char *got)
+{
+    const char *slash = strrchr(file, '/');
+
+    checks++;
+    if (!fine) {
+        failures++;
+        fprintf(stdout, "    %s:%d: %s: got %s\n", slash != NULL ? slash + 1 : file, line, what, got);
+        fflush(stdout);
+    }
+}
+
+const char *status_text(ucs_status_t status)
+{
+    static char text[32];
+
+    snprintf(text, sizeof(text), "status %d", status);
+    return text;
+}
+
+static void case_run(const case_t *test)
+{
+    alarm(CASE_SECONDS);
+    test->run();
+    if (checks == 0) {
+        printf("    checked nothing\n");
+        failures++;
+    }
+    fflush(stdout);
+    _exit(failures == 0 ? 0 : 1);
+}
+
+static int case_passes(const case_t *test)
+{
+    int status;
+
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        case_run(test);
+    }
+    waitpid(pid, &status, 0);
+    if (WIFSIGNALED(status)) {
+        printf("FAIL %s: killed by signal %d (%s)\n", test->name, WTERMSIG(status), strsignal(WTERMSIG(status)));
+        return 0;
+    }
+    printf("%s %s\n", WEXITSTATUS(status) == 0 ? "PASS" : "FAIL", test->name);
+    return WEXITSTATUS(status) == 0;
+}
+
+int check_main(const case_t *cases, size_t count, const char *only)
+{
+    int passed = 0, failed = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        if (only == NULL || strcmp(only, cases[i].name) == 0) {
+            if (case_passes(&cases[i])) {
+                passed++;
+            } else {
+                failed++;
+            }
+        }
+    }
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed != 0 || passed == 0;
+}

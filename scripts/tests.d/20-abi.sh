@@ -1,0 +1,5 @@
+# What a client sees before it runs: headers, exported symbols, layouts, the prefix. (sourced by scripts/test)
+step 300 "headers are what cbindgen makes" scripts/gen-headers --check
+step 300 "headers compile, C99 to C++23, gcc and clang" c_tests/abi/compile-headers
+step 300 "abi: symbols, layouts, constants" c_tests/abi/run
+step 300 "consumers: pkg-config and CMake, C and C++" c_tests/consumer/run build/prefix

@@ -1,0 +1,18 @@
+# The MPI checks on rucp by LD_PRELOAD, under both MPIs, with 2 and with 8 ranks on whatever cores there are.
+# Each rank fails if another libucp than rucp is mapped (EXPECT_LIBUCP, see mpirun-on). (sourced by scripts/test)
+
+# MPICH has no flag that forces UCX: it must have been built with nothing else.
+only_ucx() { mpichversion | grep -qx "MPICH Device:[[:space:]]*ch4:ucx"; }
+export -f only_ucx
+step 20 "MPICH has no transport but UCX" bash -c only_ucx
+
+for mpi in openmpi mpich; do
+    for ranks in 2 8; do
+        step 120 "$mpi, $ranks ranks: pingpong" scripts/mpirun-on "$mpi" rucp "$ranks" "build/mpi/$mpi/pingpong" --quick
+        for program in matching datatypes collectives onesided; do
+            step 180 "$mpi, $ranks ranks: $program" scripts/mpirun-on "$mpi" rucp "$ranks" "build/mpi/$mpi/$program"
+        done
+    done
+    # And once as a site would install it: all four names, found by LD_LIBRARY_PATH.
+    step 120 "$mpi, 2 ranks, from the prefix: matching" scripts/mpirun-on "$mpi" prefix 2 "build/mpi/$mpi/matching"
+done
