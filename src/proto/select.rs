@@ -38,7 +38,11 @@ pub fn protocol(len: usize, extra: usize, thresh: usize, wish: Wish) -> Protocol
     }
 }
 
-const _: () = assert!(cfg!(loom) || MAX_EAGER + 8192 <= crate::tl::shm::ring::MAX_RECORD && FRAGMENT + 32 <= crate::tl::shm::ring::MAX_RECORD);
+const _: () = assert!(
+    cfg!(loom)
+        || MAX_EAGER + 8192 <= crate::tl::shm::ring::MAX_RECORD
+            && FRAGMENT + 32 <= crate::tl::shm::ring::MAX_RECORD
+);
 
 #[cfg(test)]
 mod tests {

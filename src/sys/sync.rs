@@ -37,12 +37,18 @@ impl<const N: usize> Bytes<N> {
     const BLOCK: usize = 64;
 
     pub fn new() -> Self {
-        let blocks = (0..N.div_ceil(Self::BLOCK)).map(|_| loom::cell::UnsafeCell::new(())).collect();
-        Self { bytes: std::cell::UnsafeCell::new([0; N]), blocks }
+        let blocks = (0..N.div_ceil(Self::BLOCK))
+            .map(|_| loom::cell::UnsafeCell::new(()))
+            .collect();
+        Self {
+            bytes: std::cell::UnsafeCell::new([0; N]),
+            blocks,
+        }
     }
 
     pub fn to_write(&self, at: usize, len: usize) -> *mut u8 {
-        self.blocks_of(at, len).for_each(|block| block.with_mut(|_| ()));
+        self.blocks_of(at, len)
+            .for_each(|block| block.with_mut(|_| ()));
         self.bytes.get().cast::<u8>().wrapping_add(at)
     }
 
@@ -51,7 +57,11 @@ impl<const N: usize> Bytes<N> {
         self.bytes.get().cast::<u8>().wrapping_add(at)
     }
 
-    fn blocks_of(&self, at: usize, len: usize) -> impl Iterator<Item = &loom::cell::UnsafeCell<()>> {
+    fn blocks_of(
+        &self,
+        at: usize,
+        len: usize,
+    ) -> impl Iterator<Item = &loom::cell::UnsafeCell<()>> {
         self.blocks[at / Self::BLOCK..(at + len).div_ceil(Self::BLOCK)].iter()
     }
 }

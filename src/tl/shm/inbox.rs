@@ -117,7 +117,10 @@ impl Table {
         let start = (sender.uid as usize).wrapping_mul(0x9E37_79B9) % 64;
         let index = (0..RINGS).map(|i| (start + i) % RINGS).find(|&i| {
             // Acquire on success: pairs with the Release store of FREE in `unclaim`.
-            self.claim_at(i).state.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            self.claim_at(i)
+                .state
+                .compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
         })?;
         let claim = self.claim_at(index);
         let id = sender.inbox.id;
@@ -246,7 +249,8 @@ impl Inbox {
 
     /// Makes a ring free again. Its sender is gone or has closed it; its consumer must be dropped.
     pub fn free(&mut self, index: usize) {
-        self.segment.discard(ring_offset(index), size_of::<RingMem>());
+        self.segment
+            .discard(ring_offset(index), size_of::<RingMem>());
         self.table.unclaim(index);
     }
 

@@ -168,7 +168,11 @@ impl Producer {
             }
             // SAFETY: the ring outlives the producer. `start % DATA + len <= DATA` by `place`; the
             // range is free by the check above.
-            fill(unsafe { (*self.mem.as_ptr()).data.to_write((start % DATA as u64) as usize, len) });
+            fill(unsafe {
+                (*self.mem.as_ptr())
+                    .data
+                    .to_write((start % DATA as u64) as usize, len)
+            });
             self.data_head = end;
         }
         self.publish(kind, aux, imm, len);
@@ -302,7 +306,11 @@ impl Consumer {
             let (start, end) = place(self.data_tail, len);
             self.data_next = end;
             // SAFETY: the ring outlives the consumer. `start % DATA + len <= DATA` by `place`.
-            unsafe { (*self.mem.as_ptr()).data.to_read((start % DATA as u64) as usize, len) }
+            unsafe {
+                (*self.mem.as_ptr())
+                    .data
+                    .to_read((start % DATA as u64) as usize, len)
+            }
         };
         Ok(Some(Message {
             kind: (word >> 16) as u8,

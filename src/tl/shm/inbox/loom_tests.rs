@@ -53,8 +53,16 @@ impl Memory {
 
 fn sender(uid: u64) -> Sender {
     let n = uid as u32;
-    let id = SegmentId { pid: n + 1, fd: n + 2, ino: n + 3, key: uid + 4 };
-    Sender { uid, inbox: Locator { pid_ns: n + 5, id } }
+    let id = SegmentId {
+        pid: n + 1,
+        fd: n + 2,
+        ino: n + 3,
+        key: uid + 4,
+    };
+    Sender {
+        uid,
+        inbox: Locator { pid_ns: n + 5, id },
+    }
 }
 
 fn explore(test: impl Fn() + Send + Sync + 'static) {
@@ -87,7 +95,10 @@ fn loom_every_announced_ring_is_accepted_once() {
             accepted.extend(new);
         }
         for (index, uid) in senders.map(|sender| sender.join().unwrap()) {
-            assert!(accepted.contains(&(index, sender(uid))), "{uid} in {index}: {accepted:?}");
+            assert!(
+                accepted.contains(&(index, sender(uid))),
+                "{uid} in {index}: {accepted:?}"
+            );
         }
         assert_ne!(accepted[0].0, accepted[1].0);
         assert_eq!(memory.table().accept(), (2, Vec::new()));

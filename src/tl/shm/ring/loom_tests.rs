@@ -5,9 +5,16 @@ use loom::thread;
 
 /// Zeroed memory is no valid state of loom's atomics.
 fn empty() -> RingMem {
-    let slot = |_| Slot { word: AtomicU64::new(0), imm: AtomicU64::new(0), inline: Bytes::new() };
+    let slot = |_| Slot {
+        word: AtomicU64::new(0),
+        imm: AtomicU64::new(0),
+        inline: Bytes::new(),
+    };
     RingMem {
-        tails: Tails { slots: AtomicU64::new(0), data: AtomicU64::new(0) },
+        tails: Tails {
+            slots: AtomicU64::new(0),
+            data: AtomicU64::new(0),
+        },
         closed: AtomicU64::new(0),
         _pad: [0; 4096 - size_of::<Tails>() - 8],
         slots: std::array::from_fn(slot),
@@ -54,9 +61,15 @@ fn receive(rx: &mut Consumer, n: u64, len: usize) {
     };
     // Lets the producer run between the look and the reading: it must not touch the record.
     rx.closed();
-    assert_eq!((message.kind, message.aux, message.imm, message.len), (7, n as u8, n, len));
+    assert_eq!(
+        (message.kind, message.aux, message.imm, message.len),
+        (7, n as u8, n, len)
+    );
     // SAFETY: the record is `len` bytes long until `advance`.
-    assert!((0..len).all(|i| unsafe { message.record.add(i).read() } == byte(n, i)), "record {n}");
+    assert!(
+        (0..len).all(|i| unsafe { message.record.add(i).read() } == byte(n, i)),
+        "record {n}"
+    );
     rx.advance();
 }
 
@@ -142,7 +155,12 @@ fn loom_drained_means_read() {
                 thread::yield_now();
             }
             // SAFETY: the ring outlives its producer; nobody reads the record any more.
-            unsafe { (*tx.mem.as_ptr()).data.to_write(0, INLINE + 1).write_bytes(0, INLINE + 1) };
+            unsafe {
+                (*tx.mem.as_ptr())
+                    .data
+                    .to_write(0, INLINE + 1)
+                    .write_bytes(0, INLINE + 1)
+            };
         },
         |rx| receive(rx, 0, INLINE + 1),
     );
