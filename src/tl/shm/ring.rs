@@ -408,6 +408,11 @@ mod tests {
         unsafe { (Producer::new(mem), Consumer::new(mem), mem) }
     }
 
+    fn bytes_of(m: &Message) -> &[u8] {
+        // SAFETY: the record is `len` bytes long until `advance`.
+        unsafe { std::slice::from_raw_parts(m.record, m.len) }
+    }
+
     fn pattern(n: u64, len: usize) -> Vec<u8> {
         (0..len).map(|i| (n as usize * 31 + i) as u8).collect()
     }
@@ -440,11 +445,7 @@ mod tests {
                     }
                 };
                 assert_eq!((m.imm, m.kind, m.aux, m.len), (n, 1, n as u8, len_of(n)));
-                // SAFETY: the record is `len` bytes long until `advance`.
-                assert_eq!(
-                    unsafe { std::slice::from_raw_parts(m.record, m.len) },
-                    pattern(n, m.len)
-                );
+                assert_eq!(bytes_of(&m), pattern(n, m.len));
                 rx.advance();
             }
         });
@@ -458,11 +459,7 @@ mod tests {
             // SAFETY: `bytes` is `len` long.
             assert!(unsafe { tx.send_short(2, 0, 0, bytes.as_ptr(), len) }.unwrap());
             let m = rx.peek().unwrap().unwrap();
-            // SAFETY: as above.
-            assert_eq!(
-                unsafe { std::slice::from_raw_parts(m.record, m.len) },
-                bytes
-            );
+            assert_eq!(bytes_of(&m), bytes);
             rx.advance();
         }
     }
