@@ -139,6 +139,10 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
         return;
     };
     for (index, sender) in inbox.accept() {
+        // Whoever maps the inbox can announce a ring again that is being read.
+        if rx.channels.iter().any(|c| c.index == index) {
+            continue;
+        }
         let Some(peer) = worker.peer(sender.uid, Some(sender.inbox)) else {
             log::error!(
                 "a process claims to be worker {:#x}, which is elsewhere: not listening to it",

@@ -16,7 +16,8 @@ pub struct Outbox {
     wakes: bool,
     peer: Locator,
     /// Keeps ring and front page mapped.
-    _memory: Memory,
+    memory: Memory,
+    index: usize,
 }
 
 // SAFETY: the pointers are into memory that moves along; the producer is Send.
@@ -42,7 +43,8 @@ impl Outbox {
             front: NonNull::from(table.front()),
             wakes,
             peer,
-            _memory: memory,
+            memory,
+            index,
         })
     }
 
@@ -96,6 +98,12 @@ impl Outbox {
     /// [`Corrupt`].
     pub fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
         self.ring.has_room(len)
+    }
+
+    /// Announces the ring a second time, as only a broken or hostile sender would: for tests.
+    #[doc(hidden)]
+    pub fn announce_again(&self) {
+        self.memory.table().announce(self.index);
     }
 
     /// Whether the receiver has read everything.
