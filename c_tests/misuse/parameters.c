@@ -225,8 +225,8 @@ static void mapping(void)
     WANT(INVALID, MAP(length | address, NULL, 4096, 0));
     WANT(INVALID, MAP(length | address | flag, NULL, 4096, UCP_MEM_MAP_NONBLOCK));
     WANT(INVALID, MAP(length | address | flag, ours, 4096, UCP_MEM_MAP_FIXED));
-    WANT(INVALID, MAP(length | flag, NULL, 4096, UCP_MEM_MAP_FIXED | UCP_MEM_MAP_ALLOCATE));
-    WANT(INVALID, MAP(length | address | flag, NULL, 4096, UCP_MEM_MAP_FIXED | UCP_MEM_MAP_ALLOCATE));
+    WANT(UCS_ERR_NO_MEMORY, MAP(length | flag, NULL, 4096, UCP_MEM_MAP_FIXED | UCP_MEM_MAP_ALLOCATE));
+    WANT(UCS_ERR_NO_MEMORY, MAP(length | address | flag, NULL, 4096, UCP_MEM_MAP_FIXED | UCP_MEM_MAP_ALLOCATE));
     WANT(INVALID, MAP(length | address | flag, 0x7f0000000008, 4096, UCP_MEM_MAP_FIXED | UCP_MEM_MAP_ALLOCATE));
     WANT(INVALID, MAP(length | address | flag, ours, 4096, UCP_MEM_MAP_NONBLOCK | UCP_MEM_MAP_LOCK));
     WANT_TRUE(MAP(length | flag, NULL, (size_t)-1, UCP_MEM_MAP_ALLOCATE) != UCS_OK);

@@ -44,40 +44,102 @@ static void all_pairs(void)
     passed("all pairs, all sizes");
 }
 
+/** Sends the messages of `wildcard_order`: one after the other, or all at once so that they queue up. */
+static void send_in_order(int messages, int at_once)
+{
+    MPI_Request *requests = allocate((size_t)messages * sizeof(*requests));
+    char **out = allocate((size_t)messages * sizeof(*out));
+
+    for (int i = 0; i < messages; i++) {
+        size_t size = sizes[(i * 5) % SIZES];
+
+        out[i] = allocate(size);
+        fill(out[i], size, (unsigned)(world_rank * messages + i));
+        MPI_Isend(out[i], (int)size, MPI_BYTE, 0, i, COMM, &requests[i]);
+        if (!at_once) {
+            MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
+        }
+    }
+    MPI_Waitall(messages, requests, MPI_STATUSES_IGNORE);
+    for (int i = 0; i < messages; i++) {
+        free(out[i]);
+    }
+    free(out);
+    free(requests);
+}
+
 /** Messages from one rank arrive in the order they were sent, whatever their sizes and however they are received. */
-static void wildcard_order(void)
+static void wildcard_order(int at_once)
 {
     enum { MESSAGES = 60 };
+    int *next = calloc((size_t)world_size, sizeof(*next));
+    char *in = allocate(LARGEST);
 
     if (world_rank != 0) {
-        for (int i = 0; i < MESSAGES; i++) {
-            size_t size = sizes[(i * 5) % SIZES];
-            char *out = allocate(size);
-
-            fill(out, size, (unsigned)(world_rank * MESSAGES + i));
-            MPI_Send(out, (int)size, MPI_BYTE, 0, i, COMM);
-            free(out);
-        }
-    } else {
-        int *next = calloc((size_t)world_size, sizeof(*next));
-        char *in = allocate(LARGEST);
-
-        for (int i = 0; i < MESSAGES * (world_size - 1); i++) {
-            MPI_Status status;
-            int source;
-
-            MPI_Recv(in, LARGEST, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, COMM, &status);
-            source = status.MPI_SOURCE;
-            CHECK(source > 0 && source < world_size, "received from rank %d", source);
-            CHECK(status.MPI_TAG == next[source], "rank %d: message %d came when %d was due", source, status.MPI_TAG, next[source]);
-            CHECK(count_of(&status) == (int)sizes[(next[source] * 5) % SIZES], "message %d has %d bytes", status.MPI_TAG, count_of(&status));
-            verify(in, (size_t)count_of(&status), (unsigned)(source * MESSAGES + next[source]), "wildcard receive");
-            next[source]++;
-        }
-        free(in);
-        free(next);
+        send_in_order(MESSAGES, at_once);
     }
-    passed("wildcard receives keep the order of each sender");
+    for (int i = 0; world_rank == 0 && i < MESSAGES * (world_size - 1); i++) {
+        MPI_Status status;
+        int source;
+
+        MPI_Recv(in, LARGEST, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, COMM, &status);
+        source = status.MPI_SOURCE;
+        CHECK(source > 0 && source < world_size, "received from rank %d", source);
+        CHECK(status.MPI_TAG == next[source], "rank %d: message %d came when %d was due", source, status.MPI_TAG, next[source]);
+        CHECK(count_of(&status) == (int)sizes[(next[source] * 5) % SIZES], "message %d has %d bytes", status.MPI_TAG, count_of(&status));
+        verify(in, (size_t)count_of(&status), (unsigned)(source * MESSAGES + next[source]), "wildcard receive");
+        next[source]++;
+    }
+    free(in);
+    free(next);
+    passed(at_once ? "wildcard receives keep the order of each sender, all at once" : "wildcard receives keep the order of each sender");
+}
+
+/** Floods of small messages fill every queue: each is followed by an empty one that must not overtake it. */
+static void flood(void)
+{
+    enum { MESSAGES = 2000, BATCH = 100, WORDS = 400 };
+    int left = (world_rank + world_size - 1) % world_size, right = (world_rank + 1) % world_size;
+    int (*out)[WORDS] = allocate(sizeof(*out) * BATCH), in[WORDS];
+    MPI_Request requests[2 * BATCH], receive;
+    int flag, received = 0;
+    MPI_Status status;
+
+    MPI_Irecv(in, WORDS, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, COMM, &receive);
+    for (int sent = 0; sent < MESSAGES || received < 2 * MESSAGES;) {
+        int batch = sent < MESSAGES ? BATCH : 0;
+
+        for (int i = 0; i < batch; i++, sent++) {
+            int words = 1 + sent * 37 % WORDS;
+
+            for (int w = 0; w < words; w++) {
+                out[i][w] = sent * WORDS + w;
+            }
+            MPI_Isend(out[i], words, MPI_INT, right, sent % 1000, COMM, &requests[2 * i]);
+            MPI_Isend(NULL, 0, MPI_INT, right, 1000, COMM, &requests[2 * i + 1]);
+        }
+        for (flag = 1; flag && received < 2 * MESSAGES;) {
+            MPI_Test(&receive, &flag, &status);
+            if (flag) {
+                int number = received / 2, words = received % 2 ? 0 : 1 + number * 37 % WORDS;
+
+                CHECK(status.MPI_SOURCE == left && status.MPI_TAG == (received % 2 ? 1000 : number % 1000) && count_of(&status) == 4 * words,
+                      "flood: message %d of %d has tag %d and %d bytes from %d", received, 2 * MESSAGES, status.MPI_TAG, count_of(&status), status.MPI_SOURCE);
+                for (int w = 0; w < words; w++) {
+                    CHECK(in[w] == number * WORDS + w, "flood: word %d of message %d is %d", w, number, in[w]);
+                }
+                received++;
+                if (received < 2 * MESSAGES) {
+                    MPI_Irecv(in, WORDS, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG, COMM, &receive);
+                }
+            }
+        }
+        for (flag = 0; batch > 0 && !flag;) {
+            MPI_Testall(2 * batch, requests, &flag, MPI_STATUSES_IGNORE);
+        }
+    }
+    free(out);
+    passed("floods keep their order");
 }
 
 /** Receives posted first match first, be they exact or wildcards; tags pick out of what has arrived unexpectedly. */
@@ -385,7 +447,9 @@ int main(int argc, char **argv)
     CHECK(world_size >= 2, "needs two ranks or more");
     report_mapped_ucp();
     all_pairs();
-    wildcard_order();
+    wildcard_order(0);
+    wildcard_order(1);
+    flood();
     posting_order();
     communicators_apart();
     synchronous();

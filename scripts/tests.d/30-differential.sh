@@ -1,5 +1,5 @@
 # The same C programs on UCX 1.13.1, UCX 1.22 and rucp: the same output. (sourced by scripts/test)
-export RUCP_LIB=$top/build/prefix/lib UCX_WHEEL=$top/build/ucx-1.22
-step 600 "differential" c_tests/diff/run
-step 300 "conformance of the transports" c_tests/conformance/run
-step 300 "misuse" c_tests/misuse/run
+libraries=(env "RUCP_LIB=$top/build/prefix/lib" "UCX_WHEEL=$top/build/ucx-1.22")
+step 600 "differential" "${libraries[@]}" c_tests/diff/run
+step 300 "conformance of the transports" "${libraries[@]}" c_tests/conformance/run
+step 300 "misuse" "${libraries[@]}" c_tests/misuse/run
