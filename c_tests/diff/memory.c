@@ -157,7 +157,7 @@ static void pointer_facts(bed_t *bed)
     }
     bed_sync(bed);
     if (bed->a != NULL) {
-        fact(bed->a, "rkey_ptr: %s", status_name(ucp_rkey_ptr(window.rkey, window.remote + 1000, &pointer)));
+        must(bed->a, ucp_rkey_ptr(window.rkey, window.remote + 1000, &pointer), "ucp_rkey_ptr");
         fact(bed->a, "seen through it: %s", data_check_at(pointer, 1000, LENGTH - 1000, 21));
         data_fill(pointer, 500, 22);
     }
