@@ -440,7 +440,8 @@ fn drop_finished(worker: &Worker, rx: &mut Rx) {
         // A sender that lives can still write: its ring is not for others yet.
         // SAFETY: peers live as long as the worker.
         let gone = c.broken && failure::is_dead(worker, unsafe { &*c.peer });
-        let finished = gone || (c.consumer.closed() && matches!(c.consumer.peek(), Ok(None)));
+        let finished =
+            gone || (c.consumer.closed() && (c.broken || matches!(c.consumer.peek(), Ok(None))));
         if finished {
             inbox.free(c.index);
         }

@@ -9,13 +9,14 @@ use ucp::wire::header::{
 use ucp::wire::rkey::{self, PackedRkey};
 
 fn shm() -> impl Strategy<Value = ShmLocator> {
-    any::<(u64, u32, u32, u32, u64, u64, u8)>().prop_map(
-        |(host, pid_ns, pid, fd, ino, key, flags)| ShmLocator {
+    any::<(u64, u32, u32, u32, u32, u32, u64, u8)>().prop_map(
+        |(host, pid_ns, pid, fd, ino, ipc_ns, key, flags)| ShmLocator {
             host,
             pid_ns,
             pid,
             fd,
             ino,
+            ipc_ns,
             key,
             flags,
         },

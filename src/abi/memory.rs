@@ -119,6 +119,9 @@ unsafe fn read_params(params: *const ucp_mem_map_params_t) -> Result<Request, uc
         if addr == 0 && !is(UCP_MEM_MAP_ALLOCATE) {
             return Err(invalid(NAME, "no address and not ALLOCATE"));
         }
+        if addr.checked_add(request.len as u64).is_none() || request.len > isize::MAX as usize {
+            return Err(invalid(NAME, "a length beyond the address space"));
+        }
         if is(UCP_MEM_MAP_FIXED) && (!is(UCP_MEM_MAP_ALLOCATE) || addr % PAGE as u64 != 0) {
             return Err(invalid(
                 NAME,

@@ -14,6 +14,9 @@ use std::sync::atomic::Ordering;
 /// A live request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_request_check_status(request: *mut c_void) -> ucs_status_t {
+    if request.is_null() {
+        return invalid("ucp_request_check_status", "request is null");
+    }
     // SAFETY: the caller's handle.
     unsafe { (*Request::of(request)).state() }
 }
@@ -24,8 +27,8 @@ pub unsafe extern "C" fn ucp_request_check_status(request: *mut c_void) -> ucs_s
 /// A live request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_request_is_completed(request: *mut c_void) -> c_int {
-    // SAFETY: the caller's handle.
-    unsafe { ((*Request::of(request)).state() != UCS_INPROGRESS).into() }
+    // SAFETY: passed on.
+    unsafe { (ucp_request_check_status(request) != UCS_INPROGRESS).into() }
 }
 
 /// State, and for a tag receive that has ended what was received.
@@ -37,6 +40,9 @@ pub unsafe extern "C" fn ucp_request_test(
     request: *mut c_void,
     info: *mut ucp_tag_recv_info_t,
 ) -> ucs_status_t {
+    if request.is_null() {
+        return invalid("ucp_request_test", "request is null");
+    }
     // SAFETY: the caller's handle and pointer.
     unsafe {
         let r = &*Request::of(request);
@@ -88,6 +94,10 @@ pub unsafe extern "C" fn ucp_request_cancel(worker: ucp_worker_h, request: *mut 
 /// A request that was not given back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_request_free(request: *mut c_void) {
+    if request.is_null() {
+        invalid("ucp_request_free", "request is null");
+        return;
+    }
     // SAFETY: the caller's handle.
     unsafe { request::release(Request::of(request), true) };
 }
@@ -98,6 +108,10 @@ pub unsafe extern "C" fn ucp_request_free(request: *mut c_void) {
 /// A request that was not given back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_request_release(request: *mut c_void) {
+    if request.is_null() {
+        invalid("ucp_request_release", "request is null");
+        return;
+    }
     // SAFETY: the caller's handle.
     unsafe { request::release(Request::of(request), false) };
 }

@@ -120,7 +120,7 @@ fn level_name(level: u32) -> &'static str {
 /// # Safety
 /// `file`, `component` and `format` are what [`ucs_log_dispatch`] was given, `args` its further arguments
 /// as a `va_list`, or NULL.
-unsafe extern "C" fn log_line(
+unsafe fn log_line(
     file: *const c_char,
     line: c_uint,
     _function: *const c_char,
@@ -169,17 +169,39 @@ unsafe extern "C" fn log_line(
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
+/// The `va_list` of the System V ABI for x86-64.
+#[cfg(target_arch = "x86_64")]
+#[repr(C)]
+struct VaList {
+    gp_offset: u32,
+    fp_offset: u32,
+    overflow_arg_area: *const StackArguments,
+    reg_save_area: *const SavedRegisters,
+}
+
+/// Registers as a `va_list` expects them: six for integers, eight for floating-point numbers.
+#[cfg(target_arch = "x86_64")]
+#[repr(C, align(16))]
+struct SavedRegisters {
+    integers: [u64; 6],
+    floats: [[f64; 2]; 8],
+}
+
+/// Arguments on the stack, passed by value: its address is that of the first of them. There may be more or fewer.
+#[cfg(target_arch = "x86_64")]
+#[repr(C)]
+pub struct StackArguments([u64; 8]);
+
 /// Writes one line of a client's log (C: `..., const char *format, ...`).
 ///
-/// Stable Rust cannot define a variadic function, so this one builds the `va_list` of the System V ABI
-/// itself: all six integer registers hold named arguments, hence the further ones are on the stack, and
-/// floating-point ones in xmm0 to xmm7.
+/// Stable Rust cannot define a variadic function, but the System V ABI lets a function see what one sees. The six named
+/// arguments fill the registers for integers, so the further ones are in the eight registers for floating-point
+/// numbers and on the stack, which is where the parameters behind `format` are.
 ///
 /// # Safety
 /// As printf.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
-#[unsafe(naked)]
 pub unsafe extern "C" fn ucs_log_dispatch(
     file: *const c_char,
     line: c_uint,
@@ -187,35 +209,32 @@ pub unsafe extern "C" fn ucs_log_dispatch(
     level: MaybeUninit<ucs_log_level_t>,
     component: *mut ucs_log_component_config_t,
     format: *const c_char,
+    f0: f64,
+    f1: f64,
+    f2: f64,
+    f3: f64,
+    f4: f64,
+    f5: f64,
+    f6: f64,
+    f7: f64,
+    stack: StackArguments,
 ) {
-    std::arch::naked_asm!(
-        "push rbp",
-        "mov rbp, rsp",
-        "sub rsp, 224",
-        // rsp+16 to rsp+192: the register save area, of which only the xmm part is ever looked at.
-        "movaps [rsp + 64], xmm0",
-        "movaps [rsp + 80], xmm1",
-        "movaps [rsp + 96], xmm2",
-        "movaps [rsp + 112], xmm3",
-        "movaps [rsp + 128], xmm4",
-        "movaps [rsp + 144], xmm5",
-        "movaps [rsp + 160], xmm6",
-        "movaps [rsp + 176], xmm7",
-        // rsp+192: the va_list { gp_offset, fp_offset, overflow_arg_area, reg_save_area }.
-        "mov dword ptr [rsp + 192], 48",
-        "mov dword ptr [rsp + 196], 48",
-        "lea rax, [rbp + 16]",
-        "mov [rsp + 200], rax",
-        "lea rax, [rsp + 16]",
-        "mov [rsp + 208], rax",
-        // The seventh argument goes onto the stack.
-        "lea rax, [rsp + 192]",
-        "mov [rsp], rax",
-        "call {log_line}",
-        "leave",
-        "ret",
-        log_line = sym log_line,
-    )
+    let floats = [f0, f1, f2, f3, f4, f5, f6, f7].map(|low| [low, 0.0]);
+    let registers = SavedRegisters {
+        integers: [0; 6],
+        floats,
+    };
+    let mut args = VaList {
+        gp_offset: size_of_val(&registers.integers) as u32,
+        fp_offset: size_of_val(&registers.integers) as u32,
+        overflow_arg_area: &raw const stack,
+        reg_save_area: &raw const registers,
+    };
+    // SAFETY: the caller keeps printf's contract; the list says where its further arguments are.
+    unsafe {
+        let (level, args) = (enum_raw(level), (&raw mut args).cast());
+        log_line(file, line, function, level, component, format, args);
+    }
 }
 
 /// Writes one line of a client's log (C: `..., const char *format, ...`), the format as it is.

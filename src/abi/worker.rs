@@ -24,13 +24,14 @@ pub unsafe fn worker_of(handle: ucp_worker_h) -> &'static Worker {
     unsafe { &*handle.cast::<Worker>().cast_const() }
 }
 
-/// The worker of an endpoint.
+/// The worker of an endpoint, null for null.
 ///
 /// # Safety
-/// A live endpoint.
+/// Null, or a live endpoint.
 pub unsafe fn worker_of_ep(ep: ucp_ep_h) -> ucp_worker_h {
+    let ep = super::endpoint::endpoint_of(ep);
     // SAFETY: the caller's promise.
-    unsafe { (*super::endpoint::endpoint_of(ep)).worker.cast_mut().cast() }
+    unsafe { ep.as_ref() }.map_or(std::ptr::null_mut(), |e| e.worker.cast_mut().cast())
 }
 
 /// A worker.

@@ -2,7 +2,7 @@
 
 use super::peer::Peer;
 use crate::ctypes::*;
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
@@ -73,9 +73,7 @@ pub struct AmDesc {
     pub len: usize,
     /// Bytes in front of the payload, a multiple of the alignment; the descriptor is its last 64.
     front: usize,
-    align: usize,
-    /// Bytes allocated behind it.
-    room: usize,
+    layout: Layout,
     /// The handler has it now: it is freed after the handler unless he keeps it.
     pub in_handler: bool,
     /// It was consumed while the handler ran.
@@ -85,15 +83,19 @@ pub struct AmDesc {
 const _: () = assert!(size_of::<AmDesc>() % 64 == 0);
 
 impl AmDesc {
-    /// A descriptor with `room` bytes behind it, that begin at a multiple of `align`.
-    pub fn new(payload: AmPayload, len: usize, room: usize, align: usize) -> NonNull<AmDesc> {
+    /// A descriptor with `room` bytes behind it, that begin at a multiple of `align`. `None` if there
+    /// is not that much memory: the length comes from a peer.
+    pub fn new(
+        payload: AmPayload,
+        len: usize,
+        room: usize,
+        align: usize,
+    ) -> Option<NonNull<AmDesc>> {
         let align = align.max(64);
         let front = size_of::<AmDesc>().next_multiple_of(align);
-        let layout = Self::layout(front, room, align);
+        let layout = Layout::from_size_align(front.checked_add(room)?, align).ok()?;
         // SAFETY: the layout is not empty: it has a descriptor.
-        let Some(base) = NonNull::new(unsafe { alloc(layout) }) else {
-            handle_alloc_error(layout)
-        };
+        let base = NonNull::new(unsafe { alloc(layout) })?;
         // SAFETY: inside the allocation, aligned to 64.
         unsafe {
             let desc = base.add(front - size_of::<AmDesc>()).cast::<AmDesc>();
@@ -101,18 +103,12 @@ impl AmDesc {
                 payload,
                 len,
                 front,
-                align,
-                room,
+                layout,
                 in_handler: false,
                 consumed: false,
             });
-            desc
+            Some(desc)
         }
-    }
-
-    fn layout(front: usize, room: usize, align: usize) -> Layout {
-        Layout::from_size_align(front + room, align)
-            .expect("messages fit the address space; alignment is checked at worker creation")
     }
 
     /// The user's pointer.
@@ -137,8 +133,7 @@ impl AmDesc {
     pub unsafe fn free(this: NonNull<AmDesc>) {
         // SAFETY: allocated in `new` with this layout.
         unsafe {
-            let d = this.as_ref();
-            let (front, layout) = (d.front, Self::layout(d.front, d.room, d.align));
+            let AmDesc { front, layout, .. } = *this.as_ptr();
             dealloc(
                 this.cast::<u8>().as_ptr().sub(front - size_of::<AmDesc>()),
                 layout,

@@ -25,8 +25,6 @@ pub struct Policy {
     pub cma: bool,
     /// Messages longer than this travel by rendezvous, bytes.
     pub rndv_thresh: usize,
-    /// Remote reads and writes that are not direct: segments get a name in /dev/shm always.
-    pub named_segments: bool,
     /// Flags added to those of every operation.
     pub extra_op_flags: u32,
     /// Between two looks at a silent peer, milliseconds; `u64::MAX` for never.
@@ -59,7 +57,6 @@ impl Policy {
                 .intra
                 .bytes()
                 .unwrap_or(DEFAULT_RNDV_THRESH),
-            named_segments: !options.posix_use_proc_link,
             extra_op_flags: extra_flags(options),
             keepalive_ms: options
                 .keepalive_interval

@@ -124,7 +124,7 @@ impl Memory {
         let len = len
             .checked_next_multiple_of(PAGE)
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        let (ptr, owned, segment) = match Segment::create(len, false) {
+        let (ptr, owned, segment) = match Segment::create(len) {
             Ok(segment) => {
                 let map = segment.map(0, len, at)?;
                 (

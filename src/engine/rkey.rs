@@ -10,6 +10,8 @@ use std::sync::{Arc, Weak};
 /// Handed out as `ucp_rkey_h`. Direct access means `remote address + delta`, for addresses in
 /// `base..base + len`; any other access goes to the peer.
 pub struct Rkey {
+    /// The region is empty: nothing can be accessed.
+    pub empty: bool,
     /// First remote address of direct access.
     pub base: u64,
     /// Bytes of direct access, 0 for none.

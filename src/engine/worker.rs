@@ -11,8 +11,8 @@ use super::unexpected::Unexpected;
 use super::wake::Wake;
 use crate::ctypes::*;
 use crate::sys::lock::MtLock;
+use crate::sys::machine;
 use crate::sys::pool::Pool;
-use crate::sys::{machine, segment};
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::shm::{Locator, Sender};
@@ -105,7 +105,7 @@ impl Worker {
     pub fn new(ctx: &'static Context, params: WorkerParams) -> io::Result<Box<Worker>> {
         let mt = params.thread_mode == ucs_thread_mode_t::UCS_THREAD_MODE_MULTI as u32;
         let inbox = if ctx.policy.shm || ctx.policy.loopback {
-            Some(make_inbox(ctx)?)
+            Some(Inbox::create()?)
         } else {
             None
         };
@@ -176,8 +176,9 @@ impl Worker {
             pid_ns: l.pid_ns,
             pid: l.id.pid,
             fd: l.id.fd,
-            ino: u64::from(l.id.ino),
-            key: l.id.key,
+            ino: l.id.ino,
+            ipc_ns: l.ipc_ns,
+            key: l.key,
             flags: 0,
         });
         WorkerAddress {
@@ -202,16 +203,4 @@ impl Worker {
     pub fn all_peers(&self) -> Vec<*const Peer> {
         self.peers.lock().values().map(|p| &raw const **p).collect()
     }
-}
-
-fn make_inbox(ctx: &Context) -> io::Result<Inbox> {
-    // A process outside of the first PID namespace is in a container; its peers may be in others
-    // and reach it by name only.
-    let named = ctx.policy.named_segments || machine::place().pid_ns != machine::INIT_PID_NS;
-    if !named {
-        return Inbox::create(false);
-    }
-    segment::sweep();
-    // /dev/shm can be missing or full; then peers of this namespace still find the inbox.
-    Inbox::create(true).or_else(|_| Inbox::create(false))
 }

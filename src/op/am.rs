@@ -166,6 +166,9 @@ pub unsafe fn on_eager(worker: &Worker, peer: &Peer, imm: AmImm, data: *const u8
         data_len,
         worker.params.am_alignment,
     );
+    let Some(desc) = desc else {
+        return log::error!("no memory for an active message of {data_len} bytes: dropped");
+    };
     // SAFETY: the descriptor has room for the payload.
     unsafe {
         std::ptr::copy_nonoverlapping(data, AmDesc::data(desc), data_len);
@@ -209,6 +212,9 @@ pub unsafe fn on_rts(worker: &Worker, peer: &Peer, imm: AmImm, hdr: RtsHdr, head
         0,
         64,
     );
+    let Some(desc) = desc else {
+        return rndv::acknowledge(peer, source.req, UCS_ERR_NO_MEMORY);
+    };
     // SAFETY: a new descriptor; the caller's bytes.
     unsafe {
         offer(
@@ -340,6 +346,9 @@ unsafe fn fetch_whole(worker: &Worker, peer: &Peer, imm: AmImm, source: Offer, h
         source.len,
         worker.params.am_alignment,
     );
+    let Some(desc) = desc else {
+        return rndv::acknowledge(peer, source.req, UCS_ERR_NO_MEMORY);
+    };
     // SAFETY: the caller's bytes; a new request of our own.
     unsafe {
         let header = std::slice::from_raw_parts(header, imm.header_len.into()).into();

@@ -12,7 +12,6 @@ const NO_SEGMENT: SegmentId = SegmentId {
     pid: 0,
     fd: 0,
     ino: 0,
-    key: 0,
 };
 
 /// The packed key of a region: bytes and how many of them count.
@@ -61,6 +60,7 @@ pub unsafe fn unpack(ep: &Endpoint, packed: PackedRkey) -> Rkey {
     // SAFETY: peers and workers outlive endpoints.
     let (peer, worker) = unsafe { (&*ep.peer, &*ep.worker) };
     let mut key = Rkey {
+        empty: packed == PackedRkey::Empty,
         base: 0,
         len: 0,
         delta: 0,
@@ -75,7 +75,6 @@ pub unsafe fn unpack(ep: &Endpoint, packed: PackedRkey) -> Rkey {
         pid: inbox.id.pid,
         fd,
         ino,
-        key: 0,
     };
     key.identity.1 = id;
     if peer.same_process {
@@ -111,6 +110,6 @@ pub unsafe fn pointer(key: &Rkey, addr: u64) -> Result<*mut u8, ucs_status_t> {
     // SAFETY: peers live as long as the worker.
     let same_process = unsafe { (*key.peer).same_process };
     key.local(addr, 0)
-        .or_else(|| (key.len == 0 && same_process).then_some(addr as *mut u8))
+        .or_else(|| (key.len == 0 && !key.empty && same_process).then_some(addr as *mut u8))
         .ok_or(UCS_ERR_UNREACHABLE)
 }

@@ -40,15 +40,18 @@ pub fn way(
     addr: u64,
     len: usize,
 ) -> Result<Way, ucs_status_t> {
+    if len == 0 {
+        return Ok(Way::Message);
+    }
     // After a fence nothing overtakes accesses by message that are under way, which the peer
     // executes in order: the next ones go by message too.
-    if worker.fenced.load(Ordering::Relaxed) && !peer.rma_idle() {
+    if !rkey.empty && worker.fenced.load(Ordering::Relaxed) && !peer.rma_idle() {
         return Ok(Way::Message);
     }
     if let Some(local) = rkey.local(addr, len) {
         return Ok(Way::Direct(local));
     }
-    if rkey.len != 0 {
+    if rkey.len != 0 || rkey.empty {
         log::error!(
             "remote access to {addr:#x}..+{len} is outside of the region {:#x}..+{}",
             rkey.base,

@@ -7,7 +7,7 @@ use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::unexpected::Source;
 use crate::engine::worker::{Rx, Worker};
-use crate::sys::{log, segment};
+use crate::sys::{log, machine};
 use std::sync::atomic::Ordering;
 
 /// Milliseconds between two looks at the peers of a worker that is progressing.
@@ -42,7 +42,7 @@ pub fn dead_peers(worker: &Worker, rx: &Rx, round: u64) -> Vec<*const Peer> {
 
 /// Whether a peer's worker or process is gone. A file system look-up.
 pub fn is_dead(worker: &Worker, peer: &Peer) -> bool {
-    peer.uid != worker.uid && peer.inbox.is_some_and(|l| !segment::is_alive(l.id))
+    peer.uid != worker.uid && peer.inbox.is_some_and(|l| l.is_dead(machine::place()))
 }
 
 /// Ends everything that involves peers that were lost. Runs in progress.

@@ -20,6 +20,9 @@ const PULL_STEP: usize = 512 << 10;
 /// Bytes of the buffer between a peer's memory and one that is not one piece.
 const BOUNCE: usize = 64 << 10;
 
+/// Longest message: the user part of an address space.
+const MAX_MESSAGE: u64 = 1 << 47;
+
 /// What an RTS says.
 #[derive(Clone, Copy)]
 pub struct Offer {
@@ -35,7 +38,8 @@ impl From<RtsHdr> for Offer {
     fn from(h: RtsHdr) -> Self {
         Offer {
             req: h.req,
-            len: h.len as usize,
+            // Nobody has more; what follows computes with it.
+            len: h.len.min(MAX_MESSAGE) as usize,
             addr: h.addr,
         }
     }
@@ -302,9 +306,13 @@ fn named(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
         .filter(|&req| std::ptr::eq(unsafe { (*req).peer }, peer))
 }
 
-/// Takes the request that a peer names out of the table.
+/// Takes the request that a peer names out of the table. A peer cannot know the name of one that
+/// still waits to be sent: it guessed.
 pub fn take_named(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
     let req = named(worker, peer, id)?;
+    if peer.tx.lock().pending.contains(&req) {
+        return None;
+    }
     worker.ids.lock().remove(id)?;
     // SAFETY: it lived in the table.
     unsafe { (*req).id = 0 };

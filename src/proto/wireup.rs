@@ -37,17 +37,17 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<*const Peer, 
 fn shared_inbox(worker: &Worker, address: &WorkerAddress) -> Option<Locator> {
     let shm = address.shm.filter(|_| worker.ctx.policy.shm)?;
     let here = machine::place();
-    let reachable = shm.host == here.host && (shm.pid_ns == here.pid_ns || shm.key != 0);
-    let id = SegmentId {
-        pid: shm.pid,
-        fd: shm.fd,
-        ino: shm.ino as u32,
+    let inbox = Locator {
+        pid_ns: shm.pid_ns,
+        ipc_ns: shm.ipc_ns,
+        id: SegmentId {
+            pid: shm.pid,
+            fd: shm.fd,
+            ino: shm.ino,
+        },
         key: shm.key,
     };
-    reachable.then_some(Locator {
-        pid_ns: shm.pid_ns,
-        id,
-    })
+    (shm.host == here.host && inbox.reachable_from(here)).then_some(inbox)
 }
 
 fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
@@ -56,7 +56,7 @@ fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
         _ if !worker.ctx.policy.shm => "shared memory is excluded by UCX_TLS",
         None => "its address names no transport that this library has",
         Some(shm) if shm.host != here.host => "it is on another host",
-        Some(_) => "it is in another PID namespace and has no name in /dev/shm",
+        Some(_) => "it is in another IPC or PID namespace",
     }
 }
 
@@ -139,6 +139,10 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
         return;
     };
     for (index, sender) in inbox.accept() {
+        // Whoever maps the inbox can announce a ring again that is being read.
+        if rx.channels.iter().any(|c| c.index == index) {
+            continue;
+        }
         let Some(peer) = worker.peer(sender.uid, Some(sender.inbox)) else {
             log::error!(
                 "a process claims to be worker {:#x}, which is elsewhere: not listening to it",

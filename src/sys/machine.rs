@@ -10,20 +10,21 @@ pub struct Place {
     pub host: u64,
     /// Inode of the PID namespace: pids are comparable only where it is equal.
     pub pid_ns: u32,
+    /// Inode of the IPC namespace: System V numbers are comparable only where it is equal.
+    pub ipc_ns: u32,
     /// Process id in that namespace.
     pub pid: u32,
 }
 
-/// Inode number of the first PID namespace of a host (`PROC_PID_INIT_INO` in linux/proc_ns.h).
-pub const INIT_PID_NS: u32 = 0xEFFF_FFFC;
-
 /// This process. The pid is read each time (a fork changes it), the rest once.
 pub fn place() -> Place {
-    static FIXED: OnceLock<(u64, u32)> = OnceLock::new();
-    let &(host, pid_ns) = FIXED.get_or_init(|| (host_hash(), pid_namespace()));
+    static FIXED: OnceLock<(u64, u32, u32)> = OnceLock::new();
+    let &(host, pid_ns, ipc_ns) =
+        FIXED.get_or_init(|| (host_hash(), namespace("pid"), namespace("ipc")));
     Place {
         host,
         pid_ns,
+        ipc_ns,
         pid: std::process::id(),
     }
 }
@@ -36,9 +37,9 @@ fn host_hash() -> u64 {
     })
 }
 
-fn pid_namespace() -> u32 {
+fn namespace(kind: &str) -> u32 {
     use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino() as u32)
+    std::fs::metadata(format!("/proc/self/ns/{kind}")).map_or(0, |m| m.ino() as u32)
 }
 
 /// A random number from the kernel, never 0 (0 means "none" in identifiers).

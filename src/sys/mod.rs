@@ -9,3 +9,4 @@ pub mod machine;
 pub mod pool;
 pub mod segment;
 pub mod sync;
+pub mod sysv;

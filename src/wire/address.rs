@@ -50,8 +50,10 @@ packed! {
         /// The segment's descriptor in the owner.
         fd: u32,
         /// The segment's inode: what is opened must be this, not what took its place.
-        ino: u64,
-        /// Random; names the segment where the process id does not.
+        ino: u32,
+        /// Number of the IPC namespace: `key` means something to its members only.
+        ipc_ns: u32,
+        /// System V number of the memory and what must be written in it; 0 if `fd` is the memory.
         key: u64,
         /// What the two ends agree on.
         flags: u8,
@@ -212,6 +214,7 @@ mod tests {
         pid: 3,
         fd: 4,
         ino: 5,
+        ipc_ns: 8,
         key: 6,
         flags: 7,
     };

@@ -2,12 +2,15 @@
 #define _GNU_SOURCE
 #include "bed.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,7 +32,7 @@ static int topology_parse(const char *name, topology_t *topology)
 }
 
 /* Which UCX libraries this process runs on, for whoever compares runs. */
-static void maps_record(char side)
+void bed_maps_record(char side)
 {
     const char *prefix = getenv("BED_MAPS");
     char        line[4096], path[4096];
@@ -59,9 +62,9 @@ static void play(bed_t *bed, int first, int last, void (*script)(bed_t *))
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     bed->a = first == 0 ? &bed->sides[0] : NULL;
     bed->b = last == 1 ? &bed->sides[1] : NULL;
-    maps_record(bed->sides[first].name);
+    bed_maps_record(bed->sides[first].name);
     script(bed);
-    maps_record(bed->sides[first].name);
+    bed_maps_record(bed->sides[first].name);
     exit(0);
 }
 
@@ -105,12 +108,35 @@ static void reap(const pid_t *pids, int *statuses, int count)
     }
 }
 
+/*
+ * Which sides live in a process id namespace of their own, and then with a /proc of their own: BED_NAMESPACE is none,
+ * b (only B), or each.
+ */
+static int in_namespace(int side)
+{
+    const char *wanted = getenv("BED_NAMESPACE");
+
+    return wanted != NULL && (strcmp(wanted, "each") == 0 || (strcmp(wanted, "b") == 0 && side == 1));
+}
+
+static void mount_proc(void)
+{
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("proc", "/proc", "proc", 0, NULL) != 0) {
+        perror("a /proc of its own");
+        exit(6);
+    }
+}
+
 static pid_t launch(bed_t *bed, int first, int last, int link, int other, void (*script)(bed_t *))
 {
     fflush(stdout);
-    pid_t pid = fork();
+    pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD | (in_namespace(first) ? CLONE_NEWPID : 0), NULL, NULL, NULL, NULL);
     if (pid == 0) {
         bed->link = link;
+        if (in_namespace(first)) {
+            mount_proc();
+        }
         if (other >= 0) {
             close(other);
         }

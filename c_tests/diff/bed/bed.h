@@ -51,6 +51,9 @@ typedef struct bed_params {
 /* Runs `script` in the topology named by argv[1] and prints what each side found out. Returns main()'s result. */
 int bed_main(int argc, char **argv, void (*script)(bed_t *));
 
+/* Writes down which UCX libraries this process has mapped, in the file $BED_MAPS.SIDE. */
+void bed_maps_record(char side);
+
 /* --- sides: contexts, workers, endpoints (side.c) --- */
 
 void bed_open(bed_t *bed, const bed_params_t *params);

@@ -67,6 +67,9 @@ static size_t pack(void *state_pointer, size_t offset, void *dest, size_t max_le
     }
     if (length > state->length - offset) {
         length = state->length - offset;
+    } else if (generic->whole_items) {
+        generic->split_items += length < ITEM_BYTES; /* nothing can be packed into so little */
+        length = length / ITEM_BYTES * ITEM_BYTES;
     }
     for (size_t i = 0; i < length; i++) {
         ((uint8_t *)dest)[i] = *item_byte(state, offset + i);
@@ -86,6 +89,7 @@ static ucs_status_t unpack(void *state_pointer, size_t offset, const void *src, 
         generic->out_of_bounds++;
         return UCS_ERR_OUT_OF_RANGE;
     }
+    generic->split_items += generic->whole_items && (offset % ITEM_BYTES != 0 || length % ITEM_BYTES != 0);
     if (generic->fail_unpack_from != 0 && offset + length > generic->fail_unpack_from) {
         return UCS_ERR_IO_ERROR;
     }

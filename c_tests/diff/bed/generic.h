@@ -19,6 +19,8 @@ typedef struct {
     unsigned       out_of_order;     /* packs that did not go on where the last one ended, nor began anew */
     unsigned       out_of_bounds;
     unsigned       states; /* started and not finished */
+    int            whole_items;      /* packs whole items only, as MPICH does, and can unpack only such pieces */
+    unsigned       split_items;
     size_t         pack_at_most;     /* a pack function may do less than it is asked to; 0: all */
     size_t         fail_unpack_from; /* unpack fails at this offset and beyond; 0: never */
 } generic_t;

@@ -25,6 +25,11 @@ void check(const char *file, int line, const char *what, int fine, const char *g
     }
 }
 
+int check_failed(void)
+{
+    return failures != 0;
+}
+
 const char *status_text(ucs_status_t status)
 {
     static char text[32];

@@ -1,7 +1,7 @@
-//! A worker's inbox: one sparse segment with a ring for every peer that talks to it.
+//! A worker's inbox: one sparse piece of shared memory with a ring for every peer that talks to it.
 //!
 //! A sender claims a free ring by compare-and-swap, says who it is, and rings the doorbell; the
-//! receiver has the whole segment mapped and needs no system call to begin reading. A ring has
+//! receiver has all of it mapped and needs no system call to begin reading. A ring has
 //! memory only from its first use on, and gives it back when its sender is gone. Because the rings
 //! are the receiver's, what was sent arrives even if the sender exits right after.
 
@@ -10,6 +10,7 @@ use super::{Locator, Sender};
 use crate::sys::machine;
 use crate::sys::segment::{Mapping, PAGE, Segment, SegmentId};
 use crate::sys::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::sys::sysv::Block;
 use std::io;
 use std::ptr::NonNull;
 
@@ -27,6 +28,8 @@ const READY: u32 = 2;
 #[repr(C, align(4096))]
 pub(super) struct Front {
     pub(super) magic: AtomicU64,
+    /// High half of the locator's key: a number that was given to another segment is noticed.
+    nonce: AtomicU64,
     /// Counts rings that became ready.
     doorbell: AtomicU32,
     /// Not 0: the receiver may sleep; senders look at `armed` after each message.
@@ -63,6 +66,7 @@ struct Claim {
     state: AtomicU32,
     pid: AtomicU32,
     pid_ns: AtomicU32,
+    ipc_ns: AtomicU32,
     fd: AtomicU32,
     ino: AtomicU32,
     key: AtomicU64,
@@ -71,8 +75,6 @@ struct Claim {
 
 const CLAIMS_AT: usize = PAGE;
 const RINGS_AT: usize = (CLAIMS_AT + RINGS * size_of::<Claim>()).next_multiple_of(PAGE);
-/// Bytes of the front page and the claims: what a sender maps to find a ring.
-pub(super) const TABLE_LEN: usize = RINGS_AT;
 /// Bytes of an inbox, nearly all of them untouched.
 pub const INBOX_LEN: usize = RINGS_AT + RINGS * size_of::<RingMem>();
 
@@ -91,7 +93,7 @@ pub(super) struct Table(NonNull<u8>);
 
 impl Table {
     /// # Safety
-    /// `base` is [`TABLE_LEN`] mapped bytes of an inbox that stay mapped while this is used.
+    /// `base` is the front page and the claims, mapped, of an inbox that stay mapped while this is used.
     pub(super) unsafe fn new(base: NonNull<u8>) -> Self {
         Self(base)
     }
@@ -106,9 +108,11 @@ impl Table {
         unsafe { &*self.0.as_ptr().add(CLAIMS_AT).cast::<Claim>().add(index) }
     }
 
-    pub(super) fn is_inbox(&self) -> bool {
+    /// Whether this is the inbox that a locator with this key names.
+    pub(super) fn is_inbox(&self, key: u64) -> bool {
         // Acquire: pairs with the Release store in `Inbox::create`.
         self.front().magic.load(Ordering::Acquire) == MAGIC
+            && self.front().nonce.load(Ordering::Relaxed) == key >> 32
     }
 
     /// Takes a free ring for `sender`. The search starts at a place that depends on the sender,
@@ -126,9 +130,10 @@ impl Table {
         let id = sender.inbox.id;
         claim.pid.store(id.pid, Ordering::Relaxed);
         claim.pid_ns.store(sender.inbox.pid_ns, Ordering::Relaxed);
+        claim.ipc_ns.store(sender.inbox.ipc_ns, Ordering::Relaxed);
         claim.fd.store(id.fd, Ordering::Relaxed);
         claim.ino.store(id.ino, Ordering::Relaxed);
-        claim.key.store(id.key, Ordering::Relaxed);
+        claim.key.store(sender.inbox.key, Ordering::Relaxed);
         claim.uid.store(sender.uid, Ordering::Relaxed);
         Some(index)
     }
@@ -177,42 +182,102 @@ impl Table {
             pid: claim.pid.load(Ordering::Relaxed),
             fd: claim.fd.load(Ordering::Relaxed),
             ino: claim.ino.load(Ordering::Relaxed),
+        };
+        let inbox = Locator {
+            pid_ns: claim.pid_ns.load(Ordering::Relaxed),
+            ipc_ns: claim.ipc_ns.load(Ordering::Relaxed),
+            id,
             key: claim.key.load(Ordering::Relaxed),
         };
-        let pid_ns = claim.pid_ns.load(Ordering::Relaxed);
         Some(Sender {
             uid: claim.uid.load(Ordering::Relaxed),
-            inbox: Locator { pid_ns, id },
+            inbox,
         })
     }
 }
 
-/// The receiver's side of its segment.
+/// The memory of an inbox, in its owner or in a peer.
+pub(super) enum Memory {
+    /// The usual case.
+    Block(Block),
+    /// Where System V memory cannot be had.
+    Mapping(Mapping),
+}
+
+impl Memory {
+    /// Maps a peer's inbox.
+    pub(super) fn open(peer: Locator) -> io::Result<Self> {
+        let memory = if peer.key != 0 {
+            Memory::Block(Block::attach(peer.key as u32, INBOX_LEN)?)
+        } else {
+            let segment = Segment::open(peer.id, INBOX_LEN as u64)?;
+            Memory::Mapping(segment.map(0, INBOX_LEN, None)?)
+        };
+        if memory.table().is_inbox(peer.key) {
+            Ok(memory)
+        } else {
+            Err(io::Error::new(io::ErrorKind::NotFound, "not that inbox"))
+        }
+    }
+
+    fn base(&self) -> NonNull<u8> {
+        match self {
+            Memory::Block(block) => block.ptr(),
+            Memory::Mapping(map) => map.start(),
+        }
+    }
+
+    /// Front page and claims; not to be used after `self`.
+    pub(super) fn table(&self) -> Table {
+        // SAFETY: INBOX_LEN bytes are mapped; users keep `self` beside it.
+        unsafe { Table::new(self.base()) }
+    }
+
+    /// A ring; not to be used after `self`.
+    pub(super) fn ring(&self, index: usize) -> NonNull<RingMem> {
+        assert!(index < RINGS);
+        // SAFETY: inside of INBOX_LEN.
+        unsafe { self.base().add(ring_offset(index)).cast() }
+    }
+}
+
+/// The receiver's side.
 pub struct Inbox {
-    segment: Segment,
-    map: Mapping,
+    /// Says that the owner lives; holds the memory if it is not a block.
+    identity: Segment,
+    memory: Memory,
+    key: u64,
     table: Table,
     /// Value of the doorbell when the ready bits were last read.
     seen: u32,
 }
 
 impl Inbox {
-    /// A new inbox. `named`: reachable from other PID namespaces that share /dev/shm.
+    /// A new inbox.
     ///
     /// # Errors
-    /// What creating and mapping a segment can answer.
-    pub fn create(named: bool) -> io::Result<Self> {
-        let segment = Segment::create(INBOX_LEN, named)?;
-        segment.reserve(0, TABLE_LEN)?;
-        let map = segment.map(0, INBOX_LEN, None)?;
-        let base = NonNull::new(map.ptr()).ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: mapped above for as long as `map` lives beside it.
-        let table = unsafe { Table::new(base) };
+    /// `EMFILE`, `ENOMEM`.
+    pub fn create() -> io::Result<Self> {
+        let (identity, memory, key) = match Block::create(INBOX_LEN) {
+            Ok(block) => {
+                let nonce = machine::random_u64() | 1 << 32;
+                let key = nonce & !0xFFFF_FFFF | u64::from(block.number());
+                (Segment::create(PAGE)?, Memory::Block(block), key)
+            }
+            Err(_) => {
+                let segment = Segment::create(INBOX_LEN)?;
+                let map = segment.map(0, INBOX_LEN, None)?;
+                (segment, Memory::Mapping(map), 0)
+            }
+        };
+        let table = memory.table();
+        table.front().nonce.store(key >> 32, Ordering::Relaxed);
         // Release: pairs with the Acquire load in `Table::is_inbox`.
         table.front().magic.store(MAGIC, Ordering::Release);
         Ok(Self {
-            segment,
-            map,
+            identity,
+            memory,
+            key,
             table,
             seen: 0,
         })
@@ -220,9 +285,12 @@ impl Inbox {
 
     /// Where peers find it.
     pub fn locator(&self) -> Locator {
+        let here = machine::place();
         Locator {
-            pid_ns: machine::place().pid_ns,
-            id: self.segment.id(),
+            pid_ns: here.pid_ns,
+            ipc_ns: here.ipc_ns,
+            id: self.identity.id(),
+            key: self.key,
         }
     }
 
@@ -242,15 +310,16 @@ impl Inbox {
 
     /// The memory of a ring, mapped as long as the inbox lives.
     pub fn ring(&self, index: usize) -> NonNull<RingMem> {
-        assert!(index < RINGS);
-        // SAFETY: inside the mapping by INBOX_LEN; not null.
-        unsafe { NonNull::new_unchecked(self.map.ptr().add(ring_offset(index)).cast()) }
+        self.memory.ring(index)
     }
 
     /// Makes a ring free again. Its sender is gone or has closed it; its consumer must be dropped.
     pub fn free(&mut self, index: usize) {
-        self.segment
-            .discard(ring_offset(index), size_of::<RingMem>());
+        let (at, len) = (ring_offset(index), size_of::<RingMem>());
+        match &self.memory {
+            Memory::Block(block) => block.discard(at, len),
+            Memory::Mapping(_) => self.identity.discard(at, len),
+        }
         self.table.unclaim(index);
     }
 
@@ -271,12 +340,6 @@ impl Inbox {
     /// The opposite of [`arm`](Self::arm).
     pub fn disarm(&self) {
         self.table.front().armed.store(0, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Inbox {
-    fn drop(&mut self) {
-        self.segment.unlink();
     }
 }
 

@@ -1,10 +1,9 @@
 //! A sender's end of one ring in a peer's inbox.
 
-use super::inbox::{self, Front, TABLE_LEN, Table};
-use super::ring::{Corrupt, Producer, RingMem};
+use super::inbox::{Front, Memory};
+use super::ring::{Corrupt, Producer};
 use super::{Locator, Sender};
 use crate::sys::machine;
-use crate::sys::segment::{Mapping, Segment};
 use crate::sys::sync::Ordering;
 use std::io;
 use std::ptr::NonNull;
@@ -16,11 +15,12 @@ pub struct Outbox {
     /// The receiver may sleep: look after each message.
     wakes: bool,
     peer: Locator,
-    /// Front page and ring.
-    _maps: (Mapping, Mapping),
+    /// Keeps ring and front page mapped.
+    memory: Memory,
+    index: usize,
 }
 
-// SAFETY: the pointers are into mappings that move along; the producer is Send.
+// SAFETY: the pointers are into memory that moves along; the producer is Send.
 unsafe impl Send for Outbox {}
 
 impl Outbox {
@@ -29,44 +29,22 @@ impl Outbox {
     /// # Errors
     /// `NotFound`: the peer is gone. `WouldBlock`: all rings are taken. Else what the system said.
     pub fn open(peer: Locator, me: &Sender) -> io::Result<Self> {
-        let segment = Segment::open(peer.id, inbox::INBOX_LEN as u64)?;
-        let whole = segment.map(0, TABLE_LEN, None)?;
-        let base = NonNull::new(whole.ptr()).ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: `whole` maps the table and lives until the end of this function.
-        let table = unsafe { Table::new(base) };
-        if segment.len() != inbox::INBOX_LEN || !table.is_inbox() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "not an inbox"));
-        }
+        let memory = Memory::open(peer)?;
+        let table = memory.table();
         let index = table.claim(me).ok_or(io::ErrorKind::WouldBlock)?;
-        let opened = Self::open_ring(&segment, index, peer);
-        match &opened {
-            Ok(_) => table.announce(index),
-            Err(_) => table.unclaim(index),
-        }
-        opened
-    }
-
-    fn open_ring(segment: &Segment, index: usize, peer: Locator) -> io::Result<Self> {
-        let (at, len) = (inbox::ring_offset(index), size_of::<RingMem>());
-        segment.reserve(at, len)?;
-        let front = segment.map(0, size_of::<Front>(), None)?;
-        let ring = segment.map(at, len, None)?;
         // SAFETY: a claimed ring is zero (never used, or discarded by `Inbox::free`) and this is
-        // its only producer; the mapping is stored beside it. Both pointers are not null.
-        let (producer, front_ptr) = unsafe {
-            (
-                Producer::new(NonNull::new_unchecked(ring.ptr().cast())),
-                NonNull::new_unchecked(front.ptr().cast::<Front>()),
-            )
-        };
-        // SAFETY: mapped just above. Acquire: pairs with the Release store in `Inbox::enable_wake`.
-        let wakes = unsafe { front_ptr.as_ref() }.wakes.load(Ordering::Acquire) != 0;
+        // its only producer; the memory is stored beside it.
+        let ring = unsafe { Producer::new(memory.ring(index)) };
+        table.announce(index);
+        // Acquire: pairs with the Release store in `Inbox::enable_wake`.
+        let wakes = table.front().wakes.load(Ordering::Acquire) != 0;
         Ok(Self {
-            ring: producer,
-            front: front_ptr,
+            ring,
+            front: NonNull::from(table.front()),
             wakes,
             peer,
-            _maps: (front, ring),
+            memory,
+            index,
         })
     }
 
@@ -120,6 +98,12 @@ impl Outbox {
     /// [`Corrupt`].
     pub fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
         self.ring.has_room(len)
+    }
+
+    /// Announces the ring a second time, as only a broken or hostile sender would: for tests.
+    #[doc(hidden)]
+    pub fn announce_again(&self) {
+        self.memory.table().announce(self.index);
     }
 
     /// Whether the receiver has read everything.

@@ -472,12 +472,12 @@ mod tests {
             sent += 1;
         }
         assert!(sent >= 60, "64 KiB hold {sent} records of 1000 bytes");
+        assert!(!tx.has_room(1000).unwrap() && tx.has_room(INLINE).unwrap());
         for n in 0..sent {
             assert_eq!(rx.peek().unwrap().unwrap().imm, n);
             rx.advance();
         }
         assert!(rx.peek().unwrap().is_none());
-        assert!(!tx.has_room(MAX_RECORD).unwrap());
         rx.release();
         assert!(tx.has_room(MAX_RECORD).unwrap());
         assert!(tx.drained());

@@ -25,6 +25,7 @@ impl Memory {
         Arc::new(Memory {
             front: Front {
                 magic: u64_0(),
+                nonce: u64_0(),
                 doorbell: u32_0(),
                 wakes: u32_0(),
                 armed: u32_0(),
@@ -35,6 +36,7 @@ impl Memory {
                 state: u32_0(),
                 pid: u32_0(),
                 pid_ns: u32_0(),
+                ipc_ns: u32_0(),
                 fd: u32_0(),
                 ino: u32_0(),
                 key: u64_0(),
@@ -57,7 +59,6 @@ fn sender(uid: u64) -> Sender {
         pid: n + 1,
         fd: n + 2,
         ino: n + 3,
-        key: uid + 4,
     };
     Sender {
         uid,

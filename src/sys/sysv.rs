@@ -1,0 +1,152 @@
+//! System V shared memory that is marked for removal as soon as it is attached.
+//!
+//! Linux lets others attach a marked segment by its number while somebody has it attached, and
+//! frees it with the last one, killed or not. It is found across PID namespaces, as long as the
+//! IPC namespace is the same: what containers share when they share /dev/shm.
+
+use std::io::{self, Error, ErrorKind};
+use std::ptr::NonNull;
+
+/// A segment, attached; detached on drop.
+pub struct Block {
+    ptr: NonNull<u8>,
+    len: usize,
+    number: u32,
+}
+
+// SAFETY: a block is memory; who may touch which part of it is decided by its users.
+unsafe impl Send for Block {}
+// SAFETY: as above: `Block` itself hands out only a pointer.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// A new block of `len` bytes, zero, sparse, for this user only.
+    ///
+    /// # Errors
+    /// `ENOSPC` (the system's limits are reached), `ENOMEM`, `ENOSYS`.
+    pub fn create(len: usize) -> io::Result<Self> {
+        // Not reserved: nearly all of an inbox is never touched.
+        let flags = libc::IPC_CREAT | libc::IPC_EXCL | libc::SHM_NORESERVE | 0o600;
+        // SAFETY: no memory involved.
+        let number = unsafe { libc::shmget(libc::IPC_PRIVATE, len, flags) };
+        if number < 0 {
+            return Err(Error::last_os_error());
+        }
+        let block = at(number, len);
+        // Attached or not: nobody but those who have it may keep it from here on.
+        // SAFETY: no memory involved.
+        unsafe { libc::shmctl(number, libc::IPC_RMID, std::ptr::null_mut()) };
+        block
+    }
+
+    /// Attaches another process's block, which must be `len` bytes long and this user's.
+    ///
+    /// # Errors
+    /// `NotFound` when it is gone; `PermissionDenied`; `InvalidData` for one of another length.
+    pub fn attach(number: u32, len: usize) -> io::Result<Self> {
+        let stat = stat(number)?;
+        // SAFETY: no arguments, cannot fail.
+        if stat.shm_perm.uid != unsafe { libc::geteuid() } {
+            return Err(ErrorKind::PermissionDenied.into());
+        }
+        if stat.shm_segsz != len {
+            return Err(Error::new(ErrorKind::InvalidData, "not an inbox"));
+        }
+        at(number as i32, len)
+    }
+
+    /// First byte.
+    pub fn ptr(&self) -> NonNull<u8> {
+        self.ptr
+    }
+
+    /// The number by which others attach it.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Gives the memory of a range of whole pages back; it reads as zero afterwards.
+    pub fn discard(&self, offset: usize, len: usize) {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: inside of the block; what others see there becomes zero for them as well.
+        unsafe { libc::madvise(self.ptr.as_ptr().add(offset).cast(), len, libc::MADV_REMOVE) };
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: attached once, detached once.
+        unsafe { libc::shmdt(self.ptr.as_ptr().cast()) };
+    }
+}
+
+/// Whether the process that made a block is still there; `None` if it cannot be seen from here
+/// (it is in a PID namespace that is not below ours).
+pub fn creator_alive(number: u32) -> Option<bool> {
+    match stat(number) {
+        Ok(s) if s.shm_cpid > 0 => {
+            Some(std::path::Path::new(&format!("/proc/{}", s.shm_cpid)).exists())
+        }
+        Ok(_) => None,
+        Err(_) => Some(false),
+    }
+}
+
+fn at(number: i32, len: usize) -> io::Result<Block> {
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let ptr = unsafe { libc::shmat(number, std::ptr::null(), 0) };
+    if ptr as isize == -1 {
+        return Err(gone(Error::last_os_error()));
+    }
+    let ptr = NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?;
+    Ok(Block {
+        ptr,
+        len,
+        number: number as u32,
+    })
+}
+
+fn stat(number: u32) -> io::Result<libc::shmid_ds> {
+    // SAFETY: an all-zero structure is a valid value.
+    let mut stat: libc::shmid_ds = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is valid for writes.
+    if unsafe { libc::shmctl(number as i32, libc::IPC_STAT, &mut stat) } < 0 {
+        return Err(gone(Error::last_os_error()));
+    }
+    Ok(stat)
+}
+
+/// A number that names nothing any more is an end, not a mistake.
+fn gone(e: Error) -> Error {
+    match e.raw_os_error() {
+        Some(libc::EINVAL | libc::EIDRM) => ErrorKind::NotFound.into(),
+        _ => e,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attached_by_number_and_gone_with_the_last() {
+        let a = Block::create(8192).unwrap();
+        let b = Block::attach(a.number(), 8192).unwrap();
+        // SAFETY: both are 8192 bytes long.
+        unsafe {
+            a.ptr().add(5000).write(7);
+            assert_eq!(b.ptr().add(5000).read(), 7);
+            b.discard(4096, 4096);
+            assert_eq!(a.ptr().add(5000).read(), 0);
+        }
+        assert!(Block::attach(a.number(), 4096).is_err(), "another length");
+        assert_eq!(creator_alive(a.number()), Some(true));
+        let number = a.number();
+        drop((a, b));
+        assert_eq!(
+            Block::attach(number, 8192).err().map(|e| e.kind()),
+            Some(ErrorKind::NotFound)
+        );
+        assert_eq!(creator_alive(number), Some(false));
+    }
+}
