@@ -26,7 +26,7 @@ impl Random {
     fn id(&mut self) -> u64 {
         match self.next() % 4 {
             0 => self.next(),
-            1 => (self.next() % 4) << 32 | self.next() % 8,
+            1 => ((self.next() % 4) << 32) | (self.next() % 8),
             _ => self.next() % 64,
         }
     }
@@ -277,10 +277,8 @@ fn random_messages_of_every_kind_hurt_nobody_else() {
     }
     scene.decent_peer_works();
     // SAFETY: mapped above.
-    assert_eq!(
-        unsafe { memory::ucp_mem_unmap(scene.context, memh) },
-        UCS_OK
-    );
+    let unmapped = unsafe { memory::ucp_mem_unmap(scene.context, memh) };
+    assert_eq!(unmapped, UCS_OK);
 }
 
 #[test]

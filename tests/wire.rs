@@ -47,7 +47,15 @@ fn rkey() -> impl Strategy<Value = PackedRkey> {
             len: len << 12,
         },
     );
-    prop_oneof![1 => Just(PackedRkey::Empty), 1 => Just(PackedRkey::Plain), 6 => segment]
+    let block = (any::<u32>(), 0..1u64 << 36, 0..1u64 << 28).prop_map(|(number, base, len)| {
+        PackedRkey::Block {
+            number,
+            base: base << 12,
+            len: len << 12,
+        }
+    });
+    let (empty, plain) = (Just(PackedRkey::Empty), Just(PackedRkey::Plain));
+    prop_oneof![1 => empty, 1 => plain, 4 => segment, 4 => block]
 }
 
 /// The address as `ucp_ep_create` takes it: the length from the prefix, then the whole.

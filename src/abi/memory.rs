@@ -262,7 +262,7 @@ pub unsafe extern "C" fn ucp_mem_print_info(
         let text = match Memory::allocate(ctx, len, None) {
             Ok(mut memory) => {
                 memory.unregister(ctx);
-                let method = if memory.segment().is_some() {
+                let method = if memory.export.is_some() {
                     "shared segment"
                 } else {
                     "mmap"

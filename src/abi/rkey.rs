@@ -198,15 +198,7 @@ pub unsafe extern "C" fn ucp_rkey_compare(
         if (*params).field_mask != 0 {
             return invalid("ucp_rkey_compare", "an unknown field");
         }
-        let order = |key: ucp_rkey_h| {
-            let key = &*key.cast::<Rkey>();
-            (
-                key.identity.0,
-                key.identity.1.pid,
-                key.identity.1.fd,
-                key.identity.1.ino,
-            )
-        };
+        let order = |key: ucp_rkey_h| (*key.cast::<Rkey>()).identity;
         result.write(match order(rkey1).cmp(&order(rkey2)) {
             Ordering::Less => -1,
             Ordering::Equal => 0,

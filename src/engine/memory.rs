@@ -1,12 +1,12 @@
 //! Memory that the user registered, and the table of it that remote accesses are checked against.
 
 use super::context::Context;
-use crate::sys::segment::{Mapping, PAGE, Segment, SegmentId};
+use crate::sys::segment::PAGE;
+use crate::sys::shared::{Shared, SharedId};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 /// A registered region. Handed out as `ucp_mem_h`; freed by `ucp_mem_unmap`.
 pub struct Memory {
@@ -14,8 +14,8 @@ pub struct Memory {
     pub addr: u64,
     /// Bytes.
     pub len: usize,
-    /// The segment that peers can map, and where the region's first byte's segment begins here.
-    pub shared: Option<(Arc<Segment>, u64)>,
+    /// How peers map it, if they can.
+    pub export: Option<Export>,
     /// Memory that this handle allocated; unmapped with it.
     owned: Option<Owned>,
     /// Key in the context's table.
@@ -24,13 +24,23 @@ pub struct Memory {
 
 enum Owned {
     Shared {
-        _map: Mapping,
+        _memory: Shared,
     },
-    /// No segment could be had (descriptors used up): memory that peers reach by other ways.
+    /// No shared memory could be had: memory that peers reach by other ways.
     Private {
         ptr: NonNull<u8>,
         len: usize,
     },
+}
+
+/// Memory that peers can map, in which a region lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Export {
+    pub id: SharedId,
+    /// Where it begins in this process.
+    pub base: u64,
+    /// Bytes.
+    pub len: usize,
 }
 
 // SAFETY: the memory is the user's business; the handle's own fields do not change.
@@ -42,7 +52,7 @@ unsafe impl Sync for Memory {}
 #[derive(Clone)]
 struct Region {
     end: u64,
-    shared: Option<(Arc<Segment>, u64)>,
+    export: Option<Export>,
 }
 
 /// All regions of a context by start and number. Regions may overlap.
@@ -89,7 +99,7 @@ impl Memory {
         Memory {
             addr: 0,
             len: 0,
-            shared: None,
+            export: None,
             owned: None,
             key: None,
         }
@@ -98,24 +108,19 @@ impl Memory {
     /// Registers memory of the user's. If it lies in memory that the library allocated, peers
     /// map it as they map that.
     pub fn register(ctx: &Context, addr: u64, len: usize) -> Memory {
-        let shared = ctx.regions.find(addr, len as u64, |r| r.shared.clone());
-        let key = ctx.regions.insert(
-            addr,
-            Region {
-                end: addr.saturating_add(len as u64),
-                shared: shared.clone(),
-            },
-        );
+        let export = ctx.regions.find(addr, len as u64, |r| r.export);
+        let end = addr.saturating_add(len as u64);
+        let key = ctx.regions.insert(addr, Region { end, export });
         Memory {
             addr,
             len,
-            shared,
+            export,
             owned: None,
             key: Some(key),
         }
     }
 
-    /// Allocates `len` bytes, rounded up to pages, in a segment that peers can map. `at`: exactly
+    /// Allocates `len` bytes, rounded up to pages, in memory that peers can map. `at`: exactly
     /// there.
     ///
     /// # Errors
@@ -124,33 +129,21 @@ impl Memory {
         let len = len
             .checked_next_multiple_of(PAGE)
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        let (ptr, owned, segment) = match Segment::create(len) {
-            Ok(segment) => {
-                let map = segment.map(0, len, at)?;
-                (
-                    map.ptr(),
-                    Owned::Shared { _map: map },
-                    Some(Arc::new(segment)),
-                )
-            }
+        let (ptr, owned, id) = match Shared::create(len, at) {
+            Ok((memory, id)) => (memory.start(), Owned::Shared { _memory: memory }, Some(id)),
             Err(_) => {
                 let ptr = map_private(len, at)?;
-                (ptr.as_ptr(), Owned::Private { ptr, len }, None)
+                (ptr, Owned::Private { ptr, len }, None)
             }
         };
-        let addr = ptr as u64;
-        let shared = segment.map(|s| (s, addr));
-        let key = ctx.regions.insert(
-            addr,
-            Region {
-                end: addr + len as u64,
-                shared: shared.clone(),
-            },
-        );
+        let base = ptr.as_ptr() as u64;
+        let export = id.map(|id| Export { id, base, len });
+        let end = base + len as u64;
+        let key = ctx.regions.insert(base, Region { end, export });
         Ok(Memory {
-            addr,
+            addr: base,
             len,
-            shared,
+            export,
             owned: Some(owned),
             key: Some(key),
         })
@@ -161,13 +154,6 @@ impl Memory {
         if let Some(key) = self.key.take() {
             ctx.regions.0.write().by_start.remove(&key);
         }
-    }
-
-    /// The segment as peers find it, and the address at which it begins in this process.
-    pub fn segment(&self) -> Option<(SegmentId, u64, usize)> {
-        self.shared
-            .as_ref()
-            .map(|(s, base)| (s.id(), *base, s.len()))
     }
 }
 

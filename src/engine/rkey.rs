@@ -1,7 +1,7 @@
 //! A remote key: what a peer's region is to this process, resolved once when it is unpacked.
 
 use super::peer::Peer;
-use crate::sys::segment::{Mapping, Segment, SegmentId};
+use crate::sys::shared::{Shared, SharedId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
@@ -20,9 +20,9 @@ pub struct Rkey {
     pub delta: u64,
     pub peer: *const Peer,
     /// What keeps the memory mapped.
-    pub map: Option<Arc<Mapping>>,
+    pub map: Option<Arc<Shared>>,
     /// Identity, for `ucp_rkey_compare`.
-    pub identity: (u64, SegmentId),
+    pub identity: (u64, Option<SharedId>),
 }
 
 impl Rkey {
@@ -38,33 +38,23 @@ impl Rkey {
     }
 }
 
-/// Segments of peers that are mapped, shared by all keys to them.
+/// Memory of peers that is mapped, shared by all keys to it: by the peer and what it calls it.
 #[derive(Default)]
-pub struct Attached(Mutex<HashMap<(u32, SegmentKey), Weak<Mapping>>>);
-
-type SegmentKey = (u32, u32, u32);
-
-/// Longest segment of a peer that is mapped: the user part of an address space.
-const MAX_SEGMENT: u64 = 1 << 47;
+pub struct Attached(Mutex<HashMap<(u64, SharedId), Weak<Shared>>>);
 
 impl Attached {
-    /// Maps a peer's whole segment, or finds it mapped.
+    /// Maps a peer's memory, or finds it mapped.
     ///
     /// # Errors
-    /// As [`Segment::open`].
-    pub fn attach(&self, pid_ns: u32, id: SegmentId, len: u64) -> io::Result<Arc<Mapping>> {
-        let key = (pid_ns, (id.pid, id.fd, id.ino));
+    /// As [`Shared::open`].
+    pub fn attach(&self, peer: u64, id: SharedId, len: usize) -> io::Result<Arc<Shared>> {
         let mut table = self.0.lock();
-        if let Some(map) = table.get(&key).and_then(Weak::upgrade) {
-            return Ok(map);
+        if let Some(memory) = table.get(&(peer, id)).and_then(Weak::upgrade) {
+            return Ok(memory);
         }
-        let segment = Segment::open(id, MAX_SEGMENT)?;
-        if (segment.len() as u64) < len {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        let map = Arc::new(segment.map(0, segment.len(), None)?);
+        let memory = Arc::new(Shared::open(id, len)?);
         table.retain(|_, m| m.strong_count() > 0);
-        table.insert(key, Arc::downgrade(&map));
-        Ok(map)
+        table.insert((peer, id), Arc::downgrade(&memory));
+        Ok(memory)
     }
 }

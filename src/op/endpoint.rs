@@ -100,6 +100,9 @@ unsafe fn flush_peer(worker: &Worker, peer: &Peer, p: &Param) -> ucs_status_ptr_
 /// # Safety
 /// As `ucp_worker_flush_nbx`.
 pub unsafe fn flush_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
+    if flush::all_clean(worker) {
+        return status_ptr(UCS_OK);
+    }
     // SAFETY: a new request, complete before it is started.
     unsafe {
         let req = request::take(worker, p.external());

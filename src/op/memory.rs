@@ -2,28 +2,22 @@
 
 use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::memory::Memory;
+use crate::engine::memory::{Export, Memory};
 use crate::engine::rkey::Rkey;
-use crate::sys::log;
 use crate::sys::segment::SegmentId;
+use crate::sys::shared::SharedId;
+use crate::sys::{log, machine};
 use crate::wire::rkey::{self, PackedRkey};
-
-const NO_SEGMENT: SegmentId = SegmentId {
-    pid: 0,
-    fd: 0,
-    ino: 0,
-};
 
 /// The packed key of a region: bytes and how many of them count.
 pub fn pack(memory: &Memory) -> ([u8; rkey::MAX_LEN], usize) {
-    let segment = memory.segment().and_then(|(id, base, len)| {
-        PackedRkey::Segment {
-            fd: id.fd,
-            ino: id.ino,
-            base,
-            len: len as u64,
-        }
-        .encode()
+    let segment = memory.export.and_then(|Export { id, base, len }| {
+        let len = len as u64;
+        let packed = match id {
+            SharedId::Block(number) => PackedRkey::Block { number, base, len },
+            SharedId::File(SegmentId { fd, ino, .. }) => PackedRkey::Segment { fd, ino, base, len },
+        };
+        packed.encode()
     });
     let other = if memory.len == 0 {
         PackedRkey::Empty
@@ -66,32 +60,34 @@ pub unsafe fn unpack(ep: &Endpoint, packed: PackedRkey) -> Rkey {
         delta: 0,
         peer: ep.peer,
         map: None,
-        identity: (peer.uid, NO_SEGMENT),
+        identity: (peer.uid, None),
     };
-    let (PackedRkey::Segment { fd, ino, base, len }, Some(inbox)) = (packed, peer.inbox) else {
-        return key;
+    let Some(inbox) = peer.inbox else { return key };
+    let (id, base, len) = match packed {
+        PackedRkey::Empty | PackedRkey::Plain => return key,
+        PackedRkey::Segment { fd, ino, base, len } => {
+            let pid = inbox.id.pid;
+            (SharedId::File(SegmentId { pid, fd, ino }), base, len)
+        }
+        PackedRkey::Block { number, base, len } => (SharedId::Block(number), base, len),
     };
-    let id = SegmentId {
-        pid: inbox.id.pid,
-        fd,
-        ino,
-    };
-    key.identity.1 = id;
+    key.identity.1 = Some(id);
     if peer.same_process {
         (key.base, key.len) = (base, len);
         return key;
     }
-    if !peer.same_pid_ns || !worker.ctx.policy.shm {
+    let owner = (inbox.pid_ns, inbox.ipc_ns);
+    if !id.reachable(owner, machine::place()) || !worker.ctx.policy.shm {
         return key;
     }
-    match worker.ctx.attached.attach(inbox.pid_ns, id, len) {
+    match worker.ctx.attached.attach(peer.uid, id, len as usize) {
         Ok(map) => {
             (key.base, key.len) = (base, len);
-            key.delta = (map.ptr() as u64).wrapping_sub(base);
+            key.delta = (map.start().as_ptr() as u64).wrapping_sub(base);
             key.map = Some(map);
         }
         Err(e) => log::debug!(
-            "cannot map a segment of peer {:#x} (pid {}): {e}; using copies",
+            "cannot map memory of peer {:#x} (pid {}): {e}; using copies",
             peer.uid,
             inbox.id.pid
         ),

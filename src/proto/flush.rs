@@ -12,6 +12,12 @@ pub fn is_clean(peer: &Peer) -> bool {
     peer.rma_idle() && peer.tx.lock().pending.is_empty()
 }
 
+/// Whether a flush of all peers would end at once.
+pub fn all_clean(worker: &Worker) -> bool {
+    let peers = worker.peers.lock();
+    peers.values().all(|p| p.status() != UCS_OK || is_clean(p))
+}
+
 /// Starts a flush of one peer. True if it has ended already; the request is then the caller's.
 ///
 /// # Safety

@@ -8,5 +8,6 @@ pub mod log;
 pub mod machine;
 pub mod pool;
 pub mod segment;
+pub mod shared;
 pub mod sync;
 pub mod sysv;

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 pub const PAGE: usize = 4096;
 
 /// How a peer finds a segment. Plain data from an address, an rkey or shared memory: not trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SegmentId {
     /// Owner, in the PID namespace of owner and opener.
     pub pid: u32,

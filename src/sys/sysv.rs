@@ -20,11 +20,12 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// A new block of `len` bytes, zero, sparse, for this user only.
+    /// A new block of `len` bytes, zero, sparse, for this user only. `place`: exactly there, replacing
+    /// nothing.
     ///
     /// # Errors
-    /// `ENOSPC` (the system's limits are reached), `ENOMEM`, `ENOSYS`.
-    pub fn create(len: usize) -> io::Result<Self> {
+    /// `ENOSPC` (the system's limits are reached), `ENOMEM`, `ENOSYS`, `EINVAL` (the place is taken).
+    pub fn create(len: usize, place: Option<NonNull<u8>>) -> io::Result<Self> {
         // Not reserved: nearly all of an inbox is never touched.
         let flags = libc::IPC_CREAT | libc::IPC_EXCL | libc::SHM_NORESERVE | 0o600;
         // SAFETY: no memory involved.
@@ -32,7 +33,7 @@ impl Block {
         if number < 0 {
             return Err(Error::last_os_error());
         }
-        let block = at(number, len);
+        let block = at(number, len, place);
         // Attached or not: nobody but those who have it may keep it from here on.
         // SAFETY: no memory involved.
         unsafe { libc::shmctl(number, libc::IPC_RMID, std::ptr::null_mut()) };
@@ -52,12 +53,17 @@ impl Block {
         if stat.shm_segsz != len {
             return Err(Error::new(ErrorKind::InvalidData, "not an inbox"));
         }
-        at(number as i32, len)
+        at(number as i32, len, None)
     }
 
     /// First byte.
     pub fn ptr(&self) -> NonNull<u8> {
         self.ptr
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
     }
 
     /// The number by which others attach it.
@@ -92,9 +98,10 @@ pub fn creator_alive(number: u32) -> Option<bool> {
     }
 }
 
-fn at(number: i32, len: usize) -> io::Result<Block> {
-    // SAFETY: a fresh mapping at an address of the kernel's choice.
-    let ptr = unsafe { libc::shmat(number, std::ptr::null(), 0) };
+fn at(number: i32, len: usize, place: Option<NonNull<u8>>) -> io::Result<Block> {
+    let place = place.map_or(std::ptr::null(), |p| p.as_ptr().cast_const().cast());
+    // SAFETY: a fresh mapping; without SHM_REMAP it replaces nothing.
+    let ptr = unsafe { libc::shmat(number, place, 0) };
     if ptr as isize == -1 {
         return Err(gone(Error::last_os_error()));
     }
@@ -130,7 +137,7 @@ mod tests {
 
     #[test]
     fn attached_by_number_and_gone_with_the_last() {
-        let a = Block::create(8192).unwrap();
+        let a = Block::create(8192, None).unwrap();
         let b = Block::attach(a.number(), 8192).unwrap();
         // SAFETY: both are 8192 bytes long.
         unsafe {

@@ -15,6 +15,7 @@ pub const MAX_LEN: usize = 16;
 const EMPTY: u8 = b'E';
 const PLAIN: u8 = b'P';
 const SEGMENT: u8 = b'S';
+const BLOCK: u8 = b'B';
 
 /// Kind and checksum.
 const FRONT: usize = 2;
@@ -24,9 +25,11 @@ const BASE_PAGES_BITS: u32 = 36;
 const LEN_PAGES_BITS: u32 = 28;
 
 packed! {
-    /// The body of a segment's key.
+    /// The body of a segment's and of a block's key.
     SegmentBody, 14 {
+        /// Of a segment only.
         fd: u16,
+        /// Inode of a segment, number of a block.
         ino: u32,
         /// Page number of the base in the low 36 bits, number of pages in the others.
         pages: u64,
@@ -54,6 +57,15 @@ pub enum PackedRkey {
         /// Its length in bytes; a multiple of 4 KiB.
         len: u64,
     },
+    /// Memory in a System V block, which peers in the same IPC namespace can attach.
+    Block {
+        /// The number by which it is attached.
+        number: u32,
+        /// As of a segment.
+        base: u64,
+        /// As of a segment.
+        len: u64,
+    },
 }
 
 /// How long the key is that begins with this byte; `None` when no key does.
@@ -61,7 +73,7 @@ pub enum PackedRkey {
 pub const fn encoded_len(first: u8) -> Option<usize> {
     match first {
         EMPTY | PLAIN => Some(FRONT),
-        SEGMENT => Some(MAX_LEN),
+        SEGMENT | BLOCK => Some(MAX_LEN),
         _ => None,
     }
 }
@@ -70,21 +82,13 @@ impl PackedRkey {
     /// The bytes, and how many of them count. `None` when the numbers of a segment do not fit; then
     /// [`PackedRkey::Plain`] still opens the memory.
     pub fn encode(&self) -> Option<([u8; MAX_LEN], usize)> {
-        let mut body = [0; SegmentBody::SIZE];
-        let kind = match *self {
-            PackedRkey::Empty => EMPTY,
-            PackedRkey::Plain => PLAIN,
+        let (kind, body) = match *self {
+            PackedRkey::Empty => (EMPTY, [0; SegmentBody::SIZE]),
+            PackedRkey::Plain => (PLAIN, [0; SegmentBody::SIZE]),
             PackedRkey::Segment { fd, ino, base, len } => {
-                let pages =
-                    pages(base, BASE_PAGES_BITS)? | pages(len, LEN_PAGES_BITS)? << BASE_PAGES_BITS;
-                body = SegmentBody {
-                    fd: u16::try_from(fd).ok()?,
-                    ino,
-                    pages,
-                }
-                .encode();
-                SEGMENT
+                (SEGMENT, body(u16::try_from(fd).ok()?, ino, base, len)?)
             }
+            PackedRkey::Block { number, base, len } => (BLOCK, body(0, number, base, len)?),
         };
         let mut bytes = [0; MAX_LEN];
         let len = encoded_len(kind)?;
@@ -109,15 +113,27 @@ impl PackedRkey {
                 let SegmentBody { fd, ino, pages } = SegmentBody::decode(body)?;
                 let base = (pages & ((1 << BASE_PAGES_BITS) - 1)) << PAGE_BITS;
                 let len = pages >> BASE_PAGES_BITS << PAGE_BITS;
-                Some(PackedRkey::Segment {
-                    fd: fd.into(),
-                    ino,
-                    base,
-                    len,
+                Some(match kind {
+                    BLOCK => PackedRkey::Block {
+                        number: ino,
+                        base,
+                        len,
+                    },
+                    _ => PackedRkey::Segment {
+                        fd: fd.into(),
+                        ino,
+                        base,
+                        len,
+                    },
                 })
             }
         }
     }
+}
+
+fn body(fd: u16, ino: u32, base: u64, len: u64) -> Option<[u8; SegmentBody::SIZE]> {
+    let pages = pages(base, BASE_PAGES_BITS)? | pages(len, LEN_PAGES_BITS)? << BASE_PAGES_BITS;
+    Some(SegmentBody { fd, ino, pages }.encode())
 }
 
 /// A number of bytes as a number of pages, when it is one and has no more than so many bits.

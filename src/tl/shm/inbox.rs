@@ -258,7 +258,7 @@ impl Inbox {
     /// # Errors
     /// `EMFILE`, `ENOMEM`.
     pub fn create() -> io::Result<Self> {
-        let (identity, memory, key) = match Block::create(INBOX_LEN) {
+        let (identity, memory, key) = match Block::create(INBOX_LEN, None) {
             Ok(block) => {
                 let nonce = machine::random_u64() | 1 << 32;
                 let key = nonce & !0xFFFF_FFFF | u64::from(block.number());
