@@ -59,7 +59,7 @@ pub extern "C" fn ucp_stream_worker_poll(
     poll_eps: *mut ucp_stream_poll_ep_t,
     _max_eps: usize,
     _flags: c_uint,
-) -> isize {
+) -> libc::ssize_t {
     if worker.is_null() || poll_eps.is_null() {
         return invalid("ucp_stream_worker_poll", "worker or poll_eps is null") as isize;
     }

@@ -931,10 +931,10 @@ ucs_status_ptr_t ucp_stream_recv_data_nb(ucp_ep_h ep, size_t *length);
 void ucp_stream_data_release(ucp_ep_h _ep, void *_data);
 
 // `UCS_ERR_UNSUPPORTED`
-ptrdiff_t ucp_stream_worker_poll(ucp_worker_h worker,
-                                 ucp_stream_poll_ep_t *poll_eps,
-                                 size_t _max_eps,
-                                 unsigned int _flags);
+ssize_t ucp_stream_worker_poll(ucp_worker_h worker,
+                               ucp_stream_poll_ep_t *poll_eps,
+                               size_t _max_eps,
+                               unsigned int _flags);
 
 // `UCS_ERR_UNSUPPORTED`: no request is one of a stream.
 ucs_status_t ucp_stream_recv_request_test(void *request, size_t *length_p);
