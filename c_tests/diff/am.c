@@ -296,7 +296,7 @@ static void order_facts(bed_t *bed)
 /* Messages that nobody handles are dropped; their sends complete, and the next message arrives. */
 static void dropped_facts(bed_t *bed)
 {
-    ucp_request_param_t param = {.op_attr_mask = 0};
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_AM_SEND_FLAG_EAGER};
     void               *data  = data_make(1000, 1);
 
     if (bed->a != NULL) {

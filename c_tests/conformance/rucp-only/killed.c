@@ -3,211 +3,17 @@
  * such endpoints, so there is nothing to compare with: CONTRACT 2.3 says what must be seen.)
  */
 #define _GNU_SOURCE
-#include "check.h"
+#include "party.h"
 
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#define NOTICE_SECONDS 10
-#define SIZE           (1 << 20)
-
-/* One of two processes and its endpoint to the other. */
-typedef struct {
-    ucp_context_h context;
-    ucp_worker_h  worker;
-    ucp_ep_h      ep;
-    int           link;
-    pid_t         other; /* at the parent */
-    unsigned      failures;
-    ucs_status_t  failure;
-} party_t;
-
-static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
-{
-    party_t *self = arg;
-
-    self->failures++;
-    self->failure = status;
-    WANT_TRUE(ep == self->ep);
-}
-
-static int is_loss(ucs_status_t status)
-{
-    return status == UCS_ERR_CONNECTION_RESET || status == UCS_ERR_ENDPOINT_TIMEOUT;
-}
-
-static int is_loss_or_canceled(ucs_status_t status)
-{
-    return is_loss(status) || status == UCS_ERR_CANCELED;
-}
-
-static void party_connect(party_t *self, const void *address, ucp_err_handling_mode_t mode)
-{
-    ucp_ep_params_t params = {
-        .field_mask  = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address     = address,
-        .err_mode    = mode,
-        .err_handler = {.cb = on_failure, .arg = self},
-    };
-
-    WANT(UCS_OK, ucp_ep_create(self->worker, &params, &self->ep));
-}
-
-static void party_open(party_t *self, ucp_err_handling_mode_t mode)
-{
-    ucp_params_t        params        = {.field_mask = UCP_PARAM_FIELD_FEATURES,
-                                         .features = ALL_FEATURES & ~(uint64_t)UCP_FEATURE_WAKEUP};
-    ucp_worker_params_t worker_params = {.field_mask = 0};
-    char                theirs[1024];
-    ucp_address_t      *ours;
-    size_t              length;
-
-    WANT(UCS_OK, ucp_init(&params, NULL, &self->context));
-    WANT(UCS_OK, ucp_worker_create(self->context, &worker_params, &self->worker));
-    WANT(UCS_OK, ucp_worker_get_address(self->worker, &ours, &length));
-    WANT_TRUE(send(self->link, ours, length, 0) == (ssize_t)length);
-    WANT_TRUE(recv(self->link, theirs, sizeof(theirs), 0) > 0);
-    ucp_worker_release_address(self->worker, ours);
-    party_connect(self, theirs, mode);
-}
-
-static void tell(party_t *self)
-{
-    WANT_TRUE(send(self->link, "t", 1, MSG_NOSIGNAL) == 1);
-}
-
-/* Waits, progressing, for the other's word. 0 when it does not come. */
-static int heard(party_t *self)
-{
-    time_t end = time(NULL) + NOTICE_SECONDS;
-    char   byte;
-
-    while (recv(self->link, &byte, 1, MSG_DONTWAIT) != 1) {
-        ucp_worker_progress(self->worker);
-        if (time(NULL) > end) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-static ucs_status_t finish(party_t *self, ucs_status_ptr_t request)
-{
-    time_t end = time(NULL) + NOTICE_SECONDS;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && time(NULL) < end) {
-        ucp_worker_progress(self->worker);
-    }
-    ucs_status_t status = ucp_request_check_status(request);
-    ucp_request_free(request);
-    return status;
-}
-
-static ucs_status_ptr_t send_tag(party_t *self, const void *data, size_t size)
-{
-    ucp_request_param_t param = {.op_attr_mask = 0};
-
-    return ucp_tag_send_nbx(self->ep, data, size, 1, &param);
-}
-
-static ucs_status_ptr_t receive_tag(party_t *self, void *data, size_t size, ucp_tag_t tag)
-{
-    ucp_request_param_t param = {.op_attr_mask = 0};
-
-    return ucp_tag_recv_nbx(self->worker, data, size, tag, -1, &param);
-}
-
-/* A message there and one back, so that both endpoints are connected in fact. */
-static void meet(party_t *self, int first)
-{
-    uint64_t value = 5, got = 0;
-
-    if (first) {
-        WANT(UCS_OK, finish(self, send_tag(self, &value, 8)));
-    }
-    WANT(UCS_OK, finish(self, receive_tag(self, &got, 8, 1)));
-    if (!first) {
-        WANT(UCS_OK, finish(self, send_tag(self, &value, 8)));
-    }
-}
-
-/* Starts the other process, which does `act` and then waits to be killed. */
-static void start(party_t *self, ucp_err_handling_mode_t mode, void (*act)(party_t *))
-{
-    int links[2];
-
-    memset(self, 0, sizeof(*self));
-    WANT_TRUE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, links) == 0);
-    self->other = fork();
-    self->link  = links[self->other == 0];
-    close(links[self->other != 0]);
-    if (self->other == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-    }
-    party_open(self, mode);
-    meet(self, self->other != 0);
-    if (self->other == 0) {
-        act(self);
-        if (check_failed()) {
-            _exit(1); /* without a word, which the parent then misses */
-        }
-        tell(self);
-        for (;;) {
-            pause();
-        }
-    }
-}
-
-static void kill_other(party_t *self)
-{
-    WANT_TRUE(kill(self->other, SIGKILL) == 0);
-    waitpid(self->other, NULL, 0);
-}
-
-/* The handler is called in time, and once. */
-static void failure_seen(party_t *self)
-{
-    time_t end = time(NULL) + NOTICE_SECONDS;
-
-    while (self->failures == 0 && time(NULL) < end) {
-        ucp_worker_progress(self->worker);
-    }
-    WANT_TRUE(self->failures == 1);
-    WANT_TRUE(is_loss(self->failure));
-    for (int i = 0; i < 10000; i++) {
-        ucp_worker_progress(self->worker);
-    }
-    WANT_TRUE(self->failures == 1);
-}
-
-/* What is sent afterwards fails; the endpoint can be closed; the worker lives on. */
-static void aftermath(party_t *self)
-{
-    ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
-    uint64_t            value = 1;
-    fixture_t           alone;
-
-    WANT_TRUE(is_loss_or_canceled(finish(self, send_tag(self, &value, 8))));
-    WANT_TRUE(finish(self, ucp_ep_flush_nbx(self->ep, &force)) != UCS_INPROGRESS);
-    WANT_TRUE(finish(self, ucp_ep_close_nbx(self->ep, &force)) != UCS_INPROGRESS);
-    WANT_TRUE(self->failures == 1);
-    alone = fixture_open(ALL_FEATURES);
-    fixture_works(&alone);
-    fixture_close(&alone);
-    ucp_worker_destroy(self->worker);
-    ucp_cleanup(self->context);
-}
+#define SIZE (1 << 20)
 
 static void nothing(party_t *self)
 {
@@ -311,46 +117,117 @@ static void announced(void)
     free(data);
 }
 
-static void expose(party_t *self)
+static void expose(party_t *self, unsigned flags)
 {
-    void                *memory = calloc(1, SIZE), *packed;
-    ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-                                   .address = memory, .length = SIZE};
-    ucp_mem_h            memh;
-    size_t               length;
+    ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS,
+        .address    = flags & UCP_MEM_MAP_ALLOCATE ? NULL : calloc(1, SIZE),
+        .length     = SIZE,
+        .flags      = flags,
+    };
+    ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
+    ucp_mem_h      memh;
+    void          *packed;
+    size_t         length;
 
     WANT(UCS_OK, ucp_mem_map(self->context, &params, &memh));
+    WANT(UCS_OK, ucp_mem_query(memh, &attr));
     WANT(UCS_OK, ucp_rkey_pack(self->context, memh, &packed, &length));
-    WANT_TRUE(send(self->link, &memory, sizeof(memory), 0) == sizeof(memory));
+    WANT_TRUE(send(self->link, &attr.address, sizeof(attr.address), 0) == sizeof(attr.address));
     WANT_TRUE(send(self->link, packed, length, 0) == (ssize_t)length);
 }
 
-/* One-sided operations on memory that went with its owner. */
-static void one_sided(void)
+static void expose_own(party_t *self)
 {
-    party_t             self;
-    uint64_t            remote, value = 1;
-    char                key[1024], *data = calloc(1, SIZE);
-    ucp_rkey_h          rkey;
-    ucp_request_param_t param = {.op_attr_mask = 0};
-    ucp_request_param_t typed = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE, .datatype = ucp_dt_make_contig(8)};
+    expose(self, 0);
+}
 
-    start(&self, UCP_ERR_HANDLING_MODE_PEER, expose);
-    WANT_TRUE(recv(self.link, &remote, sizeof(remote), 0) == sizeof(remote));
-    WANT_TRUE(recv(self.link, key, sizeof(key), 0) > 0);
-    WANT_TRUE(heard(&self));
-    WANT(UCS_OK, ucp_ep_rkey_unpack(self.ep, key, &rkey));
-    WANT(UCS_OK, finish(&self, ucp_put_nbx(self.ep, &value, 8, remote, rkey, &param)));
-    kill_other(&self);
-    /* a put may be gone before the death is noticed, but what must bring something back cannot succeed */
-    WANT_TRUE(finish(&self, ucp_put_nbx(self.ep, data, SIZE, remote, rkey, &param)) != UCS_INPROGRESS);
-    WANT_TRUE(is_loss_or_canceled(finish(&self, ucp_get_nbx(self.ep, data, SIZE, remote, rkey, &param))));
-    WANT_TRUE(is_loss_or_canceled(finish(&self, ucp_get_nbx(self.ep, data, 8, remote, rkey, &param))));
-    WANT_TRUE(finish(&self, ucp_atomic_op_nbx(self.ep, UCP_ATOMIC_OP_ADD, &value, 1, remote, rkey, &typed)) !=
-              UCS_INPROGRESS);
-    failure_seen(&self);
-    ucp_rkey_destroy(rkey);
-    aftermath(&self);
+static void expose_allocated(party_t *self)
+{
+    expose(self, UCP_MEM_MAP_ALLOCATE);
+}
+
+/* The other's memory, before and after its death. */
+typedef struct {
+    party_t    self;
+    uint64_t   remote;
+    ucp_rkey_h rkey;
+} reach_t;
+
+static void reach_open(reach_t *reach, void (*act)(party_t *))
+{
+    char key[1024];
+
+    start(&reach->self, UCP_ERR_HANDLING_MODE_PEER, act);
+    WANT_TRUE(recv(reach->self.link, &reach->remote, sizeof(reach->remote), 0) == sizeof(reach->remote));
+    WANT_TRUE(recv(reach->self.link, key, sizeof(key), 0) > 0);
+    WANT_TRUE(heard(&reach->self));
+    WANT(UCS_OK, ucp_ep_rkey_unpack(reach->self.ep, key, &reach->rkey));
+}
+
+static ucs_status_t put(reach_t *reach, const void *data, size_t size)
+{
+    ucp_request_param_t param = {.op_attr_mask = 0};
+
+    return finish(&reach->self, ucp_put_nbx(reach->self.ep, data, size, reach->remote, reach->rkey, &param));
+}
+
+static ucs_status_t get(reach_t *reach, void *data, size_t size)
+{
+    ucp_request_param_t param = {.op_attr_mask = 0};
+
+    return finish(&reach->self, ucp_get_nbx(reach->self.ep, data, size, reach->remote, reach->rkey, &param));
+}
+
+static ucs_status_t add(reach_t *reach)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE, .datatype = ucp_dt_make_contig(8)};
+    uint64_t            one   = 1;
+
+    return finish(&reach->self, ucp_atomic_op_nbx(reach->self.ep, UCP_ATOMIC_OP_ADD, &one, 1, reach->remote,
+                                                  reach->rkey, &param));
+}
+
+/* Memory that went with its owner: a put may be gone before the death is noticed, but nothing can be brought back. */
+static void own_memory(void)
+{
+    reach_t reach;
+    char   *data = calloc(1, SIZE);
+
+    reach_open(&reach, expose_own);
+    WANT(UCS_OK, put(&reach, data, 8));
+    kill_other(&reach.self);
+    WANT_TRUE(put(&reach, data, SIZE) != UCS_INPROGRESS);
+    WANT_TRUE(is_loss_or_canceled(get(&reach, data, SIZE)));
+    WANT_TRUE(is_loss_or_canceled(get(&reach, data, 8)));
+    WANT_TRUE(add(&reach) != UCS_INPROGRESS);
+    failure_seen(&reach.self);
+    ucp_rkey_destroy(reach.rkey);
+    aftermath(&reach.self);
+    free(data);
+}
+
+/* Memory that this process has mapped as well is there as long as its key: whatever is answered, nothing crashes. */
+static void allocated_memory(void)
+{
+    reach_t reach;
+    char   *data = calloc(1, SIZE);
+    void   *pointer;
+
+    reach_open(&reach, expose_allocated);
+    WANT(UCS_OK, put(&reach, data, SIZE));
+    WANT(UCS_OK, ucp_rkey_ptr(reach.rkey, reach.remote, &pointer));
+    kill_other(&reach.self);
+    memset(pointer, 1, SIZE);
+    WANT_TRUE(put(&reach, data, SIZE) != UCS_INPROGRESS);
+    WANT_TRUE(get(&reach, data, SIZE) != UCS_INPROGRESS);
+    WANT_TRUE(add(&reach) != UCS_INPROGRESS);
+    failure_seen(&reach.self);
+    WANT_TRUE(is_loss_or_canceled(put(&reach, data, 8)));
+    WANT_TRUE(is_loss_or_canceled(get(&reach, data, 8)));
+    memset(pointer, 2, SIZE);
+    ucp_rkey_destroy(reach.rkey);
+    aftermath(&reach.self);
     free(data);
 }
 
@@ -510,7 +387,8 @@ static const case_t cases[] = {
     {"killed: unmatched sends", unmatched_sends},
     {"killed: flood", flood},
     {"killed: announced", announced},
-    {"killed: one-sided", one_sided},
+    {"killed: own memory", own_memory},
+    {"killed: allocated memory", allocated_memory},
     {"killed: forced close", forced_close},
     {"killed: the other forces", other_forces},
     {"killed: the other closes", other_closes},

@@ -109,14 +109,17 @@ static void reap(const pid_t *pids, int *statuses, int count)
 }
 
 /*
- * Which sides live in a process id namespace of their own, and then with a /proc of their own: BED_NAMESPACE is none,
- * b (only B), or each.
+ * The namespaces that a side is born into, if any, with a /proc of its own: BED_NAMESPACE is b (B has its own process
+ * ids), each (both have), or apart (and each has its own System V memory, too).
  */
-static int in_namespace(int side)
+static int namespaces_of(int side)
 {
     const char *wanted = getenv("BED_NAMESPACE");
 
-    return wanted != NULL && (strcmp(wanted, "each") == 0 || (strcmp(wanted, "b") == 0 && side == 1));
+    if (wanted == NULL || (strcmp(wanted, "b") == 0 && side == 0)) {
+        return 0;
+    }
+    return CLONE_NEWPID | (strcmp(wanted, "apart") == 0 ? CLONE_NEWIPC : 0);
 }
 
 static void mount_proc(void)
@@ -131,10 +134,10 @@ static void mount_proc(void)
 static pid_t launch(bed_t *bed, int first, int last, int link, int other, void (*script)(bed_t *))
 {
     fflush(stdout);
-    pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD | (in_namespace(first) ? CLONE_NEWPID : 0), NULL, NULL, NULL, NULL);
+    pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD | namespaces_of(first), NULL, NULL, NULL, NULL);
     if (pid == 0) {
         bed->link = link;
-        if (in_namespace(first)) {
+        if (namespaces_of(first) != 0) {
             mount_proc();
         }
         if (other >= 0) {

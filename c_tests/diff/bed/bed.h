@@ -57,6 +57,8 @@ void bed_maps_record(char side);
 /* --- sides: contexts, workers, endpoints (side.c) --- */
 
 void bed_open(bed_t *bed, const bed_params_t *params);
+/* Without endpoints. */
+void bed_open_unconnected(bed_t *bed, const bed_params_t *params);
 /* Flushes and closes the endpoints, destroys workers and contexts; both sides arrive here together. */
 void bed_close(bed_t *bed);
 /* One more endpoint from `from` to the worker at `address`. */

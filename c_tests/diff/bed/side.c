@@ -76,7 +76,7 @@ ucp_ep_h bed_connect(side_t *from, const void *address)
     return ep;
 }
 
-static void sides_open(bed_t *bed, const bed_params_t *params)
+void bed_open_unconnected(bed_t *bed, const bed_params_t *params)
 {
     if (bed->a != NULL) {
         context_open(bed->a, params);
@@ -101,7 +101,7 @@ void bed_open(bed_t *bed, const bed_params_t *params)
 {
     static char to_a[BED_ADDRESS_MAX], to_b[BED_ADDRESS_MAX];
 
-    sides_open(bed, params);
+    bed_open_unconnected(bed, params);
     bed_exchange_addresses(bed, to_b, to_a);
     if (bed->a != NULL) {
         bed->a->ep = bed_connect(bed->a, to_b);

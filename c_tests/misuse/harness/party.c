@@ -1,0 +1,188 @@
+/* Two processes, one of which is to die: starting, meeting, waiting with a limit, and what must follow. */
+#define _GNU_SOURCE
+#include "party.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NOTICE_SECONDS 10
+
+static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    party_t *self = arg;
+
+    self->failures++;
+    self->failure = status;
+    WANT_TRUE(ep == self->ep);
+}
+
+static int is_loss(ucs_status_t status)
+{
+    return status == UCS_ERR_CONNECTION_RESET || status == UCS_ERR_ENDPOINT_TIMEOUT;
+}
+
+int is_loss_or_canceled(ucs_status_t status)
+{
+    return is_loss(status) || status == UCS_ERR_CANCELED;
+}
+
+void party_connect(party_t *self, const void *address, ucp_err_handling_mode_t mode)
+{
+    ucp_ep_params_t params = {
+        .field_mask  = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address     = address,
+        .err_mode    = mode,
+        .err_handler = {.cb = on_failure, .arg = self},
+    };
+
+    WANT(UCS_OK, ucp_ep_create(self->worker, &params, &self->ep));
+}
+
+static void party_open(party_t *self, ucp_err_handling_mode_t mode)
+{
+    ucp_params_t        params        = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                                         .features = ALL_FEATURES & ~(uint64_t)UCP_FEATURE_WAKEUP};
+    ucp_worker_params_t worker_params = {.field_mask = 0};
+    char                theirs[1024];
+    ucp_address_t      *ours;
+    size_t              length;
+
+    WANT(UCS_OK, ucp_init(&params, NULL, &self->context));
+    WANT(UCS_OK, ucp_worker_create(self->context, &worker_params, &self->worker));
+    WANT(UCS_OK, ucp_worker_get_address(self->worker, &ours, &length));
+    WANT_TRUE(send(self->link, ours, length, 0) == (ssize_t)length);
+    WANT_TRUE(recv(self->link, theirs, sizeof(theirs), 0) > 0);
+    ucp_worker_release_address(self->worker, ours);
+    party_connect(self, theirs, mode);
+}
+
+void tell(party_t *self)
+{
+    WANT_TRUE(send(self->link, "t", 1, MSG_NOSIGNAL) == 1);
+}
+
+int heard(party_t *self)
+{
+    time_t end = time(NULL) + NOTICE_SECONDS;
+    char   byte;
+
+    while (recv(self->link, &byte, 1, MSG_DONTWAIT) != 1) {
+        ucp_worker_progress(self->worker);
+        if (time(NULL) > end) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+ucs_status_t finish(party_t *self, ucs_status_ptr_t request)
+{
+    time_t end = time(NULL) + NOTICE_SECONDS;
+
+    if (!UCS_PTR_IS_PTR(request)) {
+        return UCS_PTR_STATUS(request);
+    }
+    while (ucp_request_check_status(request) == UCS_INPROGRESS && time(NULL) < end) {
+        ucp_worker_progress(self->worker);
+    }
+    ucs_status_t status = ucp_request_check_status(request);
+    ucp_request_free(request);
+    return status;
+}
+
+ucs_status_ptr_t send_tag(party_t *self, const void *data, size_t size)
+{
+    ucp_request_param_t param = {.op_attr_mask = 0};
+
+    return ucp_tag_send_nbx(self->ep, data, size, 1, &param);
+}
+
+ucs_status_ptr_t receive_tag(party_t *self, void *data, size_t size, ucp_tag_t tag)
+{
+    ucp_request_param_t param = {.op_attr_mask = 0};
+
+    return ucp_tag_recv_nbx(self->worker, data, size, tag, -1, &param);
+}
+
+void meet(party_t *self, int first)
+{
+    uint64_t value = 5, got = 0;
+
+    if (first) {
+        WANT(UCS_OK, finish(self, send_tag(self, &value, 8)));
+    }
+    WANT(UCS_OK, finish(self, receive_tag(self, &got, 8, 1)));
+    if (!first) {
+        WANT(UCS_OK, finish(self, send_tag(self, &value, 8)));
+    }
+}
+
+void start(party_t *self, ucp_err_handling_mode_t mode, void (*act)(party_t *))
+{
+    int links[2];
+
+    memset(self, 0, sizeof(*self));
+    WANT_TRUE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, links) == 0);
+    self->other = fork();
+    self->link  = links[self->other == 0];
+    close(links[self->other != 0]);
+    if (self->other == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    }
+    party_open(self, mode);
+    meet(self, self->other != 0);
+    if (self->other == 0) {
+        act(self);
+        if (check_failed()) {
+            _exit(1); /* without a word, which the parent then misses */
+        }
+        tell(self);
+        for (;;) {
+            pause();
+        }
+    }
+}
+
+void kill_other(party_t *self)
+{
+    WANT_TRUE(kill(self->other, SIGKILL) == 0);
+    waitpid(self->other, NULL, 0);
+}
+
+void failure_seen(party_t *self)
+{
+    time_t end = time(NULL) + NOTICE_SECONDS;
+
+    while (self->failures == 0 && time(NULL) < end) {
+        ucp_worker_progress(self->worker);
+    }
+    WANT_TRUE(self->failures == 1);
+    WANT_TRUE(is_loss(self->failure));
+    for (int i = 0; i < 10000; i++) {
+        ucp_worker_progress(self->worker);
+    }
+    WANT_TRUE(self->failures == 1);
+}
+
+void aftermath(party_t *self)
+{
+    ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    uint64_t            value = 1;
+    fixture_t           alone;
+
+    WANT_TRUE(is_loss_or_canceled(finish(self, send_tag(self, &value, 8))));
+    WANT_TRUE(finish(self, ucp_ep_flush_nbx(self->ep, &force)) != UCS_INPROGRESS);
+    WANT_TRUE(finish(self, ucp_ep_close_nbx(self->ep, &force)) != UCS_INPROGRESS);
+    WANT_TRUE(self->failures == 1);
+    alone = fixture_open(ALL_FEATURES);
+    fixture_works(&alone);
+    fixture_close(&alone);
+    ucp_worker_destroy(self->worker);
+    ucp_cleanup(self->context);
+}

@@ -1,0 +1,41 @@
+/* One of two processes with an endpoint to the other that handles errors, and what it sees of the other's end. */
+#ifndef PARTY_H
+#define PARTY_H
+
+#include "check.h"
+
+#include <sys/types.h>
+
+typedef struct {
+    ucp_context_h context;
+    ucp_worker_h  worker;
+    ucp_ep_h      ep;
+    int           link;
+    pid_t         other; /* at the parent */
+    unsigned      failures;
+    ucs_status_t  failure;
+} party_t;
+
+int is_loss_or_canceled(ucs_status_t status);
+
+/* Starts the other process, which does `act` and then waits to be killed; both are connected in fact. */
+void start(party_t *self, ucp_err_handling_mode_t mode, void (*act)(party_t *));
+void party_connect(party_t *self, const void *address, ucp_err_handling_mode_t mode);
+/* A message there and one back. */
+void meet(party_t *self, int first);
+void kill_other(party_t *self);
+
+void tell(party_t *self);
+/* Waits, progressing, for the other's word. 0 when it does not come. */
+int heard(party_t *self);
+
+ucs_status_t     finish(party_t *self, ucs_status_ptr_t request);
+ucs_status_ptr_t send_tag(party_t *self, const void *data, size_t size);
+ucs_status_ptr_t receive_tag(party_t *self, void *data, size_t size, ucp_tag_t tag);
+
+/* The error handler is called in time, and once. */
+void failure_seen(party_t *self);
+/* What is sent afterwards fails; the endpoint can be closed; the process can go on. Ends the party. */
+void aftermath(party_t *self);
+
+#endif
