@@ -62,7 +62,12 @@ fn sender(uid: u64) -> Sender {
     };
     Sender {
         uid,
-        inbox: Locator { pid_ns: n + 5, id },
+        inbox: Locator {
+            pid_ns: n + 5,
+            ipc_ns: n + 6,
+            id,
+            key: uid + 4,
+        },
     }
 }
 
