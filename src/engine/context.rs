@@ -25,6 +25,8 @@ pub struct Policy {
     pub cma: bool,
     /// Messages longer than this travel by rendezvous, bytes.
     pub rndv_thresh: usize,
+    /// Inboxes have names in /dev/shm, for containers that share nothing else.
+    pub named_inboxes: bool,
     /// Flags added to those of every operation.
     pub extra_op_flags: u32,
     /// Between two looks at a silent peer, milliseconds; `u64::MAX` for never.
@@ -57,6 +59,7 @@ impl Policy {
                 .intra
                 .bytes()
                 .unwrap_or(DEFAULT_RNDV_THRESH),
+            named_inboxes: !options.posix_use_proc_link,
             extra_op_flags: extra_flags(options),
             keepalive_ms: options
                 .keepalive_interval

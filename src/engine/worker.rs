@@ -105,7 +105,7 @@ impl Worker {
     pub fn new(ctx: &'static Context, params: WorkerParams) -> io::Result<Box<Worker>> {
         let mt = params.thread_mode == ucs_thread_mode_t::UCS_THREAD_MODE_MULTI as u32;
         let inbox = if ctx.policy.shm || ctx.policy.loopback {
-            Some(Inbox::create()?)
+            Some(Inbox::create(ctx.policy.named_inboxes)?)
         } else {
             None
         };

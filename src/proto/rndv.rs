@@ -132,15 +132,28 @@ unsafe fn pull(worker: &Worker, req: *mut Request) -> Pull {
             acknowledge(peer, r.remote_id, UCS_OK);
             Pull::Ended(UCS_OK)
         }
-        Err(UCS_ERR_UNSUPPORTED) => {
+        Err(Fault::Access(UCS_ERR_UNSUPPORTED)) => {
             ask(worker, req, peer);
             Pull::Asked
         }
-        Err(status) => {
+        Err(Fault::Access(status)) => {
             acknowledge(peer, r.remote_id, status);
             Pull::Ended(status)
         }
+        // What the receiver's own functions refuse is no business of the sender's.
+        Err(Fault::Unpack(status)) => {
+            acknowledge(peer, r.remote_id, UCS_OK);
+            Pull::Ended(status)
+        }
     }
+}
+
+/// Why a copy failed.
+enum Fault {
+    /// The peer's memory cannot be read.
+    Access(ucs_status_t),
+    /// The user's `unpack` says so.
+    Unpack(ucs_status_t),
 }
 
 /// Copies `n` bytes at `addr` of the peer to `offset` of the target.
@@ -150,14 +163,14 @@ unsafe fn copy_from(
     data: &Data,
     offset: usize,
     n: usize,
-) -> Result<(), ucs_status_t> {
+) -> Result<(), Fault> {
     if peer.same_process {
         // SAFETY: the sender's request keeps its memory until we acknowledge.
-        return unsafe { data.unpack(offset, addr as *const u8, n) };
+        return unsafe { data.unpack(offset, addr as *const u8, n) }.map_err(Fault::Unpack);
     }
     if let Some(ptr) = data.as_contig() {
         // SAFETY: inside the target.
-        return unsafe { read_all(peer, ptr.add(offset), addr, n) };
+        return unsafe { read_all(peer, ptr.add(offset), addr, n) }.map_err(Fault::Access);
     }
     let mut bounce = vec![0u8; BOUNCE.min(n)];
     let mut done = 0;
@@ -165,8 +178,9 @@ unsafe fn copy_from(
         let part = bounce.len().min(n - done);
         // SAFETY: the buffer has room; the range is inside the target.
         unsafe {
-            read_all(peer, bounce.as_mut_ptr(), addr + done as u64, part)?;
-            data.unpack(offset + done, bounce.as_ptr(), part)?;
+            read_all(peer, bounce.as_mut_ptr(), addr + done as u64, part).map_err(Fault::Access)?;
+            data.unpack(offset + done, bounce.as_ptr(), part)
+                .map_err(Fault::Unpack)?;
         }
         done += part;
     }

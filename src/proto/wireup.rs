@@ -56,7 +56,9 @@ fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
         _ if !worker.ctx.policy.shm => "shared memory is excluded by UCX_TLS",
         None => "its address names no transport that this library has",
         Some(shm) if shm.host != here.host => "it is on another host",
-        Some(_) => "it is in another IPC or PID namespace",
+        Some(_) => {
+            "it is in another IPC namespace (UCX_POSIX_USE_PROC_LINK=n reaches across, where /dev/shm is shared)"
+        }
     }
 }
 

@@ -6,6 +6,7 @@ pub mod loaded_from;
 pub mod lock;
 pub mod log;
 pub mod machine;
+pub mod named;
 pub mod pool;
 pub mod segment;
 pub mod shared;

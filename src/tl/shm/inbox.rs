@@ -6,8 +6,9 @@
 //! are the receiver's, what was sent arrives even if the sender exits right after.
 
 use super::ring::RingMem;
-use super::{Locator, Sender};
+use super::{Kind, Locator, Sender};
 use crate::sys::machine;
+use crate::sys::named::Named;
 use crate::sys::segment::{Mapping, PAGE, Segment, SegmentId};
 use crate::sys::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::sys::sysv::Block;
@@ -200,6 +201,8 @@ impl Table {
 pub(super) enum Memory {
     /// The usual case.
     Block(Block),
+    /// For processes that share nothing but /dev/shm.
+    Named(Named),
     /// Where System V memory cannot be had.
     Mapping(Mapping),
 }
@@ -207,11 +210,13 @@ pub(super) enum Memory {
 impl Memory {
     /// Maps a peer's inbox.
     pub(super) fn open(peer: Locator) -> io::Result<Self> {
-        let memory = if peer.key != 0 {
-            Memory::Block(Block::attach(peer.key as u32, INBOX_LEN)?)
-        } else {
-            let segment = Segment::open(peer.id, INBOX_LEN as u64)?;
-            Memory::Mapping(segment.map(0, INBOX_LEN, None)?)
+        let memory = match peer.kind() {
+            Kind::Block => Memory::Block(Block::attach(peer.key as u32, INBOX_LEN)?),
+            Kind::Named => Memory::Named(Named::open(peer.key, INBOX_LEN)?),
+            Kind::File => {
+                let segment = Segment::open(peer.id, INBOX_LEN as u64)?;
+                Memory::Mapping(segment.map(0, INBOX_LEN, None)?)
+            }
         };
         if memory.table().is_inbox(peer.key) {
             Ok(memory)
@@ -223,6 +228,7 @@ impl Memory {
     fn base(&self) -> NonNull<u8> {
         match self {
             Memory::Block(block) => block.ptr(),
+            Memory::Named(file) => file.ptr(),
             Memory::Mapping(map) => map.start(),
         }
     }
@@ -231,6 +237,17 @@ impl Memory {
     pub(super) fn table(&self) -> Table {
         // SAFETY: INBOX_LEN bytes are mapped; users keep `self` beside it.
         unsafe { Table::new(self.base()) }
+    }
+
+    /// Makes sure that a ring has memory behind it, where that is not certain.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub(super) fn reserve(&self, index: usize) -> io::Result<()> {
+        match self {
+            Memory::Named(file) => file.reserve(ring_offset(index), size_of::<RingMem>()),
+            Memory::Block(_) | Memory::Mapping(_) => Ok(()),
+        }
     }
 
     /// A ring; not to be used after `self`.
@@ -253,34 +270,43 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// A new inbox.
+    /// A new inbox. `named`: with a name in /dev/shm.
     ///
     /// # Errors
-    /// `EMFILE`, `ENOMEM`.
-    pub fn create() -> io::Result<Self> {
-        let (identity, memory, key) = match Block::create(INBOX_LEN, None) {
-            Ok(block) => {
-                let nonce = machine::random_u64() | 1 << 32;
-                let key = nonce & !0xFFFF_FFFF | u64::from(block.number());
-                (Segment::create(PAGE)?, Memory::Block(block), key)
-            }
-            Err(_) => {
-                let segment = Segment::create(INBOX_LEN)?;
-                let map = segment.map(0, INBOX_LEN, None)?;
-                (segment, Memory::Mapping(map), 0)
-            }
-        };
+    /// `EMFILE`, `ENOMEM`, `ENOSPC`.
+    pub fn create(named: bool) -> io::Result<Self> {
+        if named {
+            let file = Named::create(INBOX_LEN)?;
+            file.reserve(0, RINGS_AT)?;
+            let key = file.key();
+            return Ok(Self::with(Segment::create(PAGE)?, Memory::Named(file), key));
+        }
+        if let Ok(block) = Block::create(INBOX_LEN, None) {
+            let nonce = machine::random_u64() | 1 << 32;
+            let key = nonce & !0xFFFF_FFFF | u64::from(block.number());
+            return Ok(Self::with(
+                Segment::create(PAGE)?,
+                Memory::Block(block),
+                key,
+            ));
+        }
+        let segment = Segment::create(INBOX_LEN)?;
+        let map = segment.map(0, INBOX_LEN, None)?;
+        Ok(Self::with(segment, Memory::Mapping(map), 0))
+    }
+
+    fn with(identity: Segment, memory: Memory, key: u64) -> Self {
         let table = memory.table();
         table.front().nonce.store(key >> 32, Ordering::Relaxed);
         // Release: pairs with the Acquire load in `Table::is_inbox`.
         table.front().magic.store(MAGIC, Ordering::Release);
-        Ok(Self {
+        Self {
             identity,
             memory,
             key,
             table,
             seen: 0,
-        })
+        }
     }
 
     /// Where peers find it.
@@ -288,7 +314,10 @@ impl Inbox {
         let here = machine::place();
         Locator {
             pid_ns: here.pid_ns,
-            ipc_ns: here.ipc_ns,
+            ipc_ns: match self.memory {
+                Memory::Named(_) => 0,
+                Memory::Block(_) | Memory::Mapping(_) => here.ipc_ns,
+            },
             id: self.identity.id(),
             key: self.key,
         }
@@ -318,6 +347,7 @@ impl Inbox {
         let (at, len) = (ring_offset(index), size_of::<RingMem>());
         match &self.memory {
             Memory::Block(block) => block.discard(at, len),
+            Memory::Named(file) => file.discard(at, len),
             Memory::Mapping(_) => self.identity.discard(at, len),
         }
         self.table.unclaim(index);

@@ -9,19 +9,30 @@ pub mod ring;
 
 use crate::sys::machine::Place;
 use crate::sys::segment::{self, SegmentId};
-use crate::sys::sysv;
+use crate::sys::{named, sysv};
 
 /// Where a worker's inbox is: what peers need to send to it and to see whether it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Locator {
     /// PID namespace in which `id` counts.
     pub pid_ns: u32,
-    /// IPC namespace in which `key` counts.
+    /// IPC namespace in which a System V number counts; 0 if the memory has a name.
     pub ipc_ns: u32,
-    /// A file that the owner has open as long as it lives, and the memory itself if `key` is 0.
+    /// A file that the owner has open as long as it lives.
     pub id: SegmentId,
-    /// System V number of the memory (low half) and what must be written in it (high half, not 0).
+    /// What the memory is found by, see [`Kind`].
     pub key: u64,
+}
+
+/// What an inbox is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A System V block: its number is the low half of the key; the high half, not 0, is written in it.
+    Block,
+    /// A file in /dev/shm that is named after the key.
+    Named,
+    /// The file that says that the owner lives; the key is 0.
+    File,
 }
 
 /// Who sends through a ring.
@@ -34,21 +45,33 @@ pub struct Sender {
 }
 
 impl Locator {
+    /// What the inbox is made of.
+    pub fn kind(&self) -> Kind {
+        match (self.key, self.ipc_ns) {
+            (0, _) => Kind::File,
+            (_, 0) => Kind::Named,
+            _ => Kind::Block,
+        }
+    }
+
     /// Whether a process at `here` can open the inbox, as far as namespaces go.
     pub fn reachable_from(&self, here: Place) -> bool {
-        if self.key != 0 {
-            self.ipc_ns == here.ipc_ns
-        } else {
-            self.pid_ns == here.pid_ns
+        match self.kind() {
+            Kind::Block => self.ipc_ns == here.ipc_ns,
+            Kind::Named => true,
+            Kind::File => self.pid_ns == here.pid_ns,
         }
     }
 
     /// Whether its owner is gone, as far as can be seen from `here`. A file system look-up.
     pub fn is_dead(&self, here: Place) -> bool {
         if self.pid_ns == here.pid_ns {
-            !segment::is_alive(self.id)
-        } else {
-            self.key != 0 && sysv::creator_alive(self.key as u32) == Some(false)
+            return !segment::is_alive(self.id);
+        }
+        match self.kind() {
+            Kind::Block => sysv::creator_alive(self.key as u32) == Some(false),
+            Kind::Named => !named::is_alive(self.key),
+            Kind::File => false,
         }
     }
 }

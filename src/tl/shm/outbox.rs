@@ -32,6 +32,9 @@ impl Outbox {
         let memory = Memory::open(peer)?;
         let table = memory.table();
         let index = table.claim(me).ok_or(io::ErrorKind::WouldBlock)?;
+        memory
+            .reserve(index)
+            .inspect_err(|_| table.unclaim(index))?;
         // SAFETY: a claimed ring is zero (never used, or discarded by `Inbox::free`) and this is
         // its only producer; the memory is stored beside it.
         let ring = unsafe { Producer::new(memory.ring(index)) };

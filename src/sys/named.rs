@@ -1,0 +1,198 @@
+//! Shared memory with a name in /dev/shm, for processes that share nothing else: containers with
+//! PID and IPC namespaces of their own. Only on request (`UCX_POSIX_USE_PROC_LINK=n`).
+//!
+//! Names are random and files mode 0600. A name is the one thing that a kill can leave behind, so
+//! every owner holds a lock on its file, and [`sweep`] removes the names of those who are gone.
+
+use super::machine;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Error, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::ptr::NonNull;
+
+const DIR: &str = "/dev/shm";
+const PREFIX: &str = "rucp-";
+
+/// A named file, mapped; unmapped on drop, and unlinked by its owner.
+pub struct Named {
+    file: File,
+    ptr: NonNull<u8>,
+    len: usize,
+    key: u64,
+    owner: bool,
+}
+
+// SAFETY: memory and a descriptor; who may touch which part is decided by its users.
+unsafe impl Send for Named {}
+// SAFETY: as above: `Named` itself hands out only a pointer.
+unsafe impl Sync for Named {}
+
+impl Named {
+    /// `len` new bytes, zero, sparse, under a random name.
+    ///
+    /// # Errors
+    /// What /dev/shm answers.
+    pub fn create(len: usize) -> io::Result<Self> {
+        sweep();
+        let key = machine::random_u64();
+        let file = options().create_new(true).mode(0o600).open(path(key))?;
+        // A sweep between the two lines finds a file of no length, and leaves it alone.
+        if !lock(&file) {
+            return Err(Error::last_os_error());
+        }
+        file.set_len(len as u64)?;
+        Self::map(file, len, key, true)
+    }
+
+    /// Maps a peer's file, which must be `len` bytes long and this user's.
+    ///
+    /// # Errors
+    /// `NotFound` when it is gone; `PermissionDenied`; `InvalidData` for one of another length.
+    pub fn open(key: u64, len: usize) -> io::Result<Self> {
+        let file = options().open(path(key))?;
+        let meta = file.metadata()?;
+        // SAFETY: no arguments, cannot fail.
+        if meta.uid() != unsafe { libc::geteuid() } {
+            return Err(ErrorKind::PermissionDenied.into());
+        }
+        if !meta.is_file() || meta.len() != len as u64 {
+            return Err(Error::new(ErrorKind::InvalidData, "not an inbox"));
+        }
+        Self::map(file, len, key, false)
+    }
+
+    fn map(file: File, len: usize, key: u64, owner: bool) -> io::Result<Self> {
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping of an open file.
+        let ptr = unsafe {
+            let fd = file.as_raw_fd();
+            libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, fd, 0)
+        };
+        if ptr == libc::MAP_FAILED {
+            return Err(Error::last_os_error());
+        }
+        let ptr = NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?;
+        Ok(Self {
+            file,
+            ptr,
+            len,
+            key,
+            owner,
+        })
+    }
+
+    /// First byte.
+    pub fn ptr(&self) -> NonNull<u8> {
+        self.ptr
+    }
+
+    /// What others find it by.
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// Makes sure that a range has memory behind it: /dev/shm is limited, in containers to 64 MB,
+    /// and an access beyond would fault.
+    ///
+    /// # Errors
+    /// `ENOSPC`.
+    pub fn reserve(&self, offset: usize, len: usize) -> io::Result<()> {
+        let fd = self.file.as_raw_fd();
+        // SAFETY: fallocate on an open file with a range that the kernel checks.
+        match unsafe { libc::posix_fallocate(fd, offset as i64, len as i64) } {
+            0 => Ok(()),
+            errno => Err(Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// Gives the memory of a range back; it reads as zero afterwards.
+    pub fn discard(&self, offset: usize, len: usize) {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: as in `reserve`.
+        unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset as i64, len as i64) };
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        // SAFETY: mapped once, unmapped once.
+        unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
+        if self.owner {
+            let _ = std::fs::remove_file(path(self.key));
+        }
+    }
+}
+
+/// Whether the owner still has it open.
+pub fn is_alive(key: u64) -> bool {
+    options().open(path(key)).is_ok_and(|file| !lock(&file))
+}
+
+/// Removes the names of this user's files whose owners are gone.
+pub fn sweep() {
+    let Ok(dir) = std::fs::read_dir(DIR) else {
+        return;
+    };
+    for entry in dir.flatten() {
+        let ours = entry
+            .file_name()
+            .to_str()
+            .is_some_and(|n| n.starts_with(PREFIX));
+        // Another user's file cannot be opened; a file whose lock is free has no owner.
+        let dead =
+            |file: File| file.metadata().is_ok_and(|m| m.is_file() && m.len() > 0) && lock(&file);
+        if ours && options().open(entry.path()).is_ok_and(dead) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    let flags = libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    options.read(true).write(true).custom_flags(flags);
+    options
+}
+
+fn lock(file: &File) -> bool {
+    // SAFETY: flock on an open file.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+}
+
+fn path(key: u64) -> PathBuf {
+    PathBuf::from(format!("{DIR}/{PREFIX}{key:016x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_by_name_and_swept_when_the_owner_is_gone() {
+        let (a, dead) = (Named::create(8192).unwrap(), Named::create(8192).unwrap());
+        let b = Named::open(a.key(), 8192).unwrap();
+        a.reserve(4096, 4096).unwrap();
+        // SAFETY: both are 8192 bytes long.
+        unsafe {
+            a.ptr().add(5000).write(7);
+            assert_eq!(b.ptr().add(5000).read(), 7);
+        }
+        assert!(is_alive(a.key()) && Named::open(a.key(), 4096).is_err());
+        // An owner that is killed does not unlink.
+        let mut killed = std::mem::ManuallyDrop::new(dead);
+        // SAFETY: the descriptor and the mapping are given up here; the value is used no more.
+        unsafe {
+            libc::munmap(killed.ptr.as_ptr().cast(), killed.len);
+            std::ptr::drop_in_place(&mut killed.file);
+        }
+        let key = killed.key;
+        assert!(path(key).exists() && !is_alive(key));
+        sweep();
+        assert!(!path(key).exists() && path(a.key()).exists());
+        let key = a.key();
+        drop((a, b));
+        assert!(!path(key).exists());
+    }
+}
