@@ -5,7 +5,7 @@
 //! Whatever is not the common case is somebody else's function, called out of line.
 
 use crate::ctypes::*;
-use crate::engine::endpoint::{CLOSED, Endpoint, FAILED};
+use crate::engine::endpoint::{self, Endpoint};
 use crate::engine::request;
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::{Channel, Rx, Worker};
@@ -64,7 +64,7 @@ pub unsafe fn tag_send(
     // SAFETY: the caller's structure.
     let p = unsafe { Param::new(param, worker.extra_op_flags) };
     if let Some(len @ ..=INLINE) = plain_length(&p, count)
-        && !e.has(CLOSED | FAILED)
+        && !e.has(endpoint::SPECIAL)
         && worker.ctx.features & UCP_FEATURE_TAG as u64 != 0
         && (len == 0 || !buffer.is_null())
     {
@@ -109,7 +109,7 @@ pub unsafe fn am_send(
     // SAFETY: the caller's structure.
     let p = unsafe { Param::new(param, worker.extra_op_flags) };
     if let Some(len @ ..=INLINE) = plain_length(&p, m.count)
-        && !e.has(CLOSED | FAILED)
+        && !e.has(endpoint::SPECIAL)
         && m.header_len == 0
         && p.flags() & !(UCP_AM_SEND_FLAG_EAGER as u32) == 0
         && m.id <= u32::from(u16::MAX)
@@ -143,7 +143,7 @@ unsafe fn direct(ep: *const Endpoint, rkey: *const Rkey, addr: u64, len: usize) 
     // SAFETY: the caller's endpoint and key.
     let (e, worker) = unsafe { (&*ep, &*(*ep).worker) };
     if rkey.is_null()
-        || e.has(CLOSED | FAILED)
+        || e.has(endpoint::SPECIAL)
         || worker.fenced.load(Ordering::Relaxed)
         || worker.ctx.features & UCP_FEATURE_RMA as u64 == 0
     {

@@ -3,11 +3,11 @@
 use super::output::{self, invalid};
 use super::worker::worker_of;
 use crate::ctypes::*;
-use crate::engine::endpoint::Endpoint;
+use crate::engine::endpoint::{Endpoint, FRESH};
 use crate::engine::peer::Peer;
 use crate::op::endpoint;
 use crate::op::param::{Param, status_ptr};
-use crate::proto::wireup;
+use crate::proto::{failure, wireup};
 use crate::sys::log;
 use std::ffi::{CStr, CString, c_void};
 
@@ -77,6 +77,12 @@ pub unsafe extern "C" fn ucp_ep_create(
         }
         if has(UCP_EP_PARAM_FIELD_NAME) && !(*params).name.is_null() {
             e.name = Some(CString::from(CStr::from_ptr((*params).name)));
+        }
+        if e.handles_errors() {
+            e.set(FRESH);
+        }
+        if e.mismatched() {
+            failure::refuse(w, e, peer);
         }
         ep_p.write(ep.cast());
     }

@@ -12,6 +12,13 @@ pub const INTERNAL: u8 = 1 << 0;
 pub const CLOSED: u8 = 1 << 1;
 /// Its error handler has run, or is about to.
 pub const FAILED: u8 = 1 << 2;
+/// It handles errors and has not told the peer so: its first operation does.
+pub const FRESH: u8 = 1 << 3;
+/// Not for the hot path.
+pub const SPECIAL: u8 = CLOSED | FAILED | FRESH;
+
+/// No error handling mode.
+pub const UNSAID: u8 = u8::MAX;
 
 /// Handed out as `ucp_ep_h`. Memory comes from the worker's pool and stays allocated until the
 /// worker goes, so that a second close is noticed and not followed into freed memory.
@@ -27,6 +34,8 @@ pub struct Endpoint {
     /// Place in the peer's list.
     pub slot: u32,
     pub err_mode: u8,
+    /// As the counterpart says, `UNSAID` before.
+    pub remote_err_mode: u8,
     flags: AtomicU8,
     pub err_cb: ucp_err_handler_cb_t,
     /// Argument of `err_cb`.
@@ -53,6 +62,7 @@ impl Endpoint {
             remote_sn,
             slot: 0,
             err_mode: ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_NONE as u8,
+            remote_err_mode: UNSAID,
             flags: AtomicU8::new(flags),
             err_cb: None,
             err_arg: std::ptr::null_mut(),
@@ -79,5 +89,10 @@ impl Endpoint {
     /// The user wants to hear of failures.
     pub fn handles_errors(&self) -> bool {
         self.err_mode != ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_NONE as u8
+    }
+
+    /// Whether the two ends disagree about error handling, which cannot work.
+    pub fn mismatched(&self) -> bool {
+        self.remote_err_mode != UNSAID && self.remote_err_mode != self.err_mode
     }
 }

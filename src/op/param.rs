@@ -1,10 +1,11 @@
 //! The parameters of an operation as the caller gave them, and the ways in which one ends.
 
 use crate::ctypes::*;
-use crate::engine::endpoint::{CLOSED, Endpoint, FAILED};
+use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Notify, Request};
 use crate::engine::worker::Worker;
+use crate::proto::failure;
 use crate::proto::tx::{self, Posted};
 use crate::sys::log;
 use std::ffi::c_void;
@@ -176,6 +177,9 @@ pub unsafe fn open_endpoint<'a>(
         } else {
             peer.status()
         });
+    }
+    if e.has(FRESH) {
+        failure::introduce(e, peer);
     }
     Ok((worker, peer))
 }

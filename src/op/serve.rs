@@ -123,8 +123,12 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 m,
                 ValueHdr::decode(&head).ok_or(Malformed)?.value,
             ),
-            Kind::EpClosed => failure::on_ep_closed(worker, peer, EpImm::from_u64(m.imm).sn),
-            Kind::EpInfo | Kind::StreamData => {}
+            Kind::EpClosed => {
+                let status = final_status(m.aux);
+                failure::on_ep_closed(worker, peer, EpImm::from_u64(m.imm).sn, status);
+            }
+            Kind::EpInfo => failure::on_ep_info(worker, peer, EpImm::from_u64(m.imm)),
+            Kind::StreamData => {}
         }
     }
     Ok(())

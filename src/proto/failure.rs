@@ -1,13 +1,14 @@
 //! Peers that die or go: how they are noticed, and what becomes of everything that involves them.
 
-use super::tx;
+use super::{tx, wireup};
 use crate::ctypes::*;
-use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, INTERNAL};
+use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH, INTERNAL};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::unexpected::Source;
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::{log, machine};
+use crate::wire::header::{EpImm, Kind};
 use std::sync::atomic::Ordering;
 
 /// Milliseconds between two looks at the peers of a worker that is progressing.
@@ -150,20 +151,71 @@ pub fn call_handlers(worker: &Worker) -> u32 {
     }
 }
 
-/// The peer has closed its end of an endpoint.
-pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32) {
+/// Tells the peer how an endpoint handles errors. Only those that do say so; it costs the others
+/// nothing.
+#[cold]
+pub fn introduce(ep: &Endpoint, peer: &Peer) {
+    ep.clear(FRESH);
+    let imm = EpImm {
+        sn: ep.remote_sn,
+        err_mode: ep.err_mode,
+    };
+    tx::control(peer, Kind::EpInfo, 0, imm.to_u64(), &[]);
+}
+
+/// The peer says how its end of an endpoint handles errors.
+pub fn on_ep_info(worker: &Worker, peer: &Peer, info: EpImm) {
+    let ep = wireup::reply_endpoint(worker, peer, info.sn);
+    // SAFETY: listed endpoints live; progress is the only one that writes the field.
+    let ep = unsafe { &mut *ep };
+    ep.remote_err_mode = info.err_mode;
+    if !ep.has(INTERNAL) && ep.mismatched() {
+        refuse(worker, ep, peer);
+    }
+}
+
+/// The two ends of an endpoint disagree about error handling: neither can be used.
+pub fn refuse(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
+    log::error!(
+        "endpoint {:p}: error handling mode {} here, {} at the peer",
+        ep,
+        ep.err_mode,
+        ep.remote_err_mode
+    );
+    let imm = EpImm {
+        sn: ep.remote_sn,
+        err_mode: ep.err_mode,
+    };
+    tx::control(
+        peer,
+        Kind::EpClosed,
+        UCS_ERR_UNSUPPORTED as i8 as u8,
+        imm.to_u64(),
+        &[],
+    );
+    end_endpoint(worker, peer, ep, UCS_ERR_UNSUPPORTED);
+}
+
+/// The peer has closed its end of an endpoint, or refused it: `status` says why, if it does.
+pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t) {
     let Some(ep) = peer.ep_by_sn(sn) else { return };
     // SAFETY: listed endpoints live.
-    let handles = unsafe { (*ep).handles_errors() };
-    if !handles {
-        return;
+    let ep = unsafe { &mut *ep };
+    if status != UCS_OK {
+        end_endpoint(worker, peer, ep, status);
+    } else if ep.handles_errors() {
+        end_endpoint(worker, peer, ep, UCS_ERR_CONNECTION_RESET);
     }
-    for req in take_requests(worker, peer, |r| std::ptr::eq(r.ep, ep)) {
+}
+
+/// Ends the requests of an endpoint and the endpoint.
+fn end_endpoint(worker: &Worker, peer: &Peer, ep: &mut Endpoint, status: ucs_status_t) {
+    let own: *const Endpoint = ep;
+    for req in take_requests(worker, peer, |r| std::ptr::eq(r.ep, own)) {
         // SAFETY: taken out of every list.
-        unsafe { request::complete(req, UCS_ERR_CONNECTION_RESET) };
+        unsafe { request::complete(req, status) };
     }
-    // SAFETY: as above.
-    fail_endpoint(worker, unsafe { &mut *ep }, UCS_ERR_CONNECTION_RESET);
+    fail_endpoint(worker, ep, status);
 }
 
 /// A peer's ring holds what no sender writes: nothing of it is believed any more.
