@@ -1,8 +1,8 @@
 //! What clients of libucp take from libucs: names of status codes and memory types, and the log.
 
 use crate::ctypes::*;
+use crate::sys::log;
 use std::ffi::{CStr, c_char, c_uint, c_void};
-use std::io::Write;
 use std::mem::MaybeUninit;
 
 /// The text for a status code; never NULL, whatever the code.
@@ -155,18 +155,14 @@ unsafe fn log_line(
         // SAFETY: a file name is a literal of the client.
         false => unsafe { CStr::from_ptr(file) },
     };
-    let file = file.to_string_lossy();
-    let file = file.rsplit('/').next().unwrap_or_default();
     let name = if component.is_null() {
         "UCX".into()
     } else {
         // SAFETY: the client's component has a terminated name.
         unsafe { CStr::from_ptr((&raw const (*component).name).cast()) }.to_string_lossy()
     };
-    let (level, message) = (level_name(level), message.to_string_lossy());
-    let text = format!("{file}:{line}  {name}  {level} {message}\n");
-    // A log that cannot be written is no reason to fail.
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    let (file, message) = (file.to_string_lossy(), message.to_string_lossy());
+    log::dispatch_client(&name, level_name(level), &file, line, &message);
 }
 
 /// The `va_list` of the System V ABI for x86-64.

@@ -240,10 +240,8 @@ pub unsafe extern "C" fn ucp_worker_fence(worker: ucp_worker_h) -> ucs_status_t 
     // SAFETY: the caller's handle; peers live as long as the worker.
     unsafe {
         let w = worker_of(worker);
-        if !w.fenced.load(Ordering::Relaxed) {
-            let busy = w.all_peers().into_iter().any(|p| !(*p).rma_idle());
-            w.fenced.store(busy, Ordering::Relaxed);
-        }
+        let busy = w.all_peers().into_iter().any(|p| !(*p).rma_idle());
+        w.fenced.store(busy, Ordering::Relaxed);
     }
     std::sync::atomic::fence(Ordering::SeqCst);
     UCS_OK

@@ -70,10 +70,8 @@ impl Policy {
 fn warn_unknown(options: &Options) {
     let unknown = options.tls.unknown(&TRANSPORTS);
     if !unknown.is_empty() && options.warn_invalid_config && !options.tls.is_negated() {
-        log::debug!(
-            "transports '{}' are not available in this version",
-            unknown.join(",")
-        );
+        let (names, ours) = (unknown.join("', '"), TRANSPORTS.join(", "));
+        log::warn!("transport '{names}' is not available, please use one or more of: {ours}");
     }
 }
 

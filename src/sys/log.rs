@@ -69,23 +69,39 @@ pub fn dispatch(level: LogLevel, file: &str, line: u32, message: fmt::Arguments<
     if !enabled(level) {
         return;
     }
+    print("UCX", level.name(), file, line, message);
+}
+
+/// Prints a client's message where ours go (`ucs_log_dispatch`); the client has looked at the level.
+/// `component` is what it calls itself, `level` the name of the level.
+pub fn dispatch_client(component: &str, level: &str, file: &str, line: u32, message: &str) {
+    configure_from_environment();
+    print(component, level, file, line, format_args!("{message}"));
+}
+
+fn print(component: &str, level: &str, file: &str, line: u32, message: fmt::Arguments<'_>) {
     if let Some(sink) = SINK.get() {
-        sink.write(&format_lines(level, file, line, message));
+        sink.write(&format_lines(component, level, file, line, message));
     }
 }
 
 /// The message with the same head on each of its lines, so that a search finds all of them.
-fn format_lines(level: LogLevel, file: &str, line: u32, message: fmt::Arguments<'_>) -> String {
+fn format_lines(
+    component: &str,
+    level: &str,
+    file: &str,
+    line: u32,
+    message: fmt::Arguments<'_>,
+) -> String {
     let now = now();
     let head = format!(
-        "[{}.{:06}] [{}:{:<5}:{}] {:>18}:{line:<4} UCX  {:<5} ",
+        "[{}.{:06}] [{}:{:<5}:{}] {:>18}:{line:<4} {component}  {level:<5} ",
         now.tv_sec,
         now.tv_nsec / 1000,
         host(),
         std::process::id(),
         thread_number(),
         file.rsplit('/').next().unwrap_or(file),
-        level.name(),
     );
     let mut out = String::new();
     for text in message.to_string().split('\n') {
@@ -198,7 +214,8 @@ mod tests {
     #[test]
     fn every_line_has_the_head_of_ucx() {
         let text = format_lines(
-            LogLevel::Warn,
+            "UCX",
+            "WARN",
             "src/sys/parser.rs",
             7,
             format_args!("one\ntwo {}", 2),

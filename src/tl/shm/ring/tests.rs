@@ -1,0 +1,120 @@
+//! The ring with real threads: order, sizes, room, and what each side refuses of the other.
+
+use super::*;
+use std::alloc::{Layout, alloc_zeroed};
+
+/// A ring on the heap, leaked: tests are short.
+fn ring() -> (Producer, Consumer, NonNull<RingMem>) {
+    let layout = Layout::new::<RingMem>();
+    // SAFETY: the layout is not empty.
+    let mem = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<RingMem>()).unwrap();
+    // SAFETY: zeroed, leaked, one of each.
+    unsafe { (Producer::new(mem), Consumer::new(mem), mem) }
+}
+
+fn bytes_of(m: &Message) -> &[u8] {
+    // SAFETY: the record is `len` bytes long until `advance`.
+    unsafe { std::slice::from_raw_parts(m.record, m.len) }
+}
+
+fn pattern(n: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (n as usize * 31 + i) as u8).collect()
+}
+
+#[test]
+fn threads_exchange_records_of_every_size_in_order() {
+    let (mut tx, mut rx, _) = ring();
+    const N: u64 = 20_000;
+    let len_of = |n: u64| (n * 7919 % 3000) as usize;
+    std::thread::scope(|s| {
+        s.spawn(move || {
+            for n in 0..N {
+                let bytes = pattern(n, len_of(n));
+                // SAFETY: `dst` has room for the record.
+                let fill = |dst: *mut u8| unsafe {
+                    dst.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+                };
+                while !tx.send(1, n as u8, n, bytes.len(), fill).unwrap() {
+                    std::hint::spin_loop();
+                }
+            }
+        });
+        for n in 0..N {
+            let m = loop {
+                if let Some(m) = rx.peek().unwrap() {
+                    break m;
+                }
+                if rx.owes() {
+                    rx.release();
+                }
+            };
+            assert_eq!((m.imm, m.kind, m.aux, m.len), (n, 1, n as u8, len_of(n)));
+            assert_eq!(bytes_of(&m), pattern(n, m.len));
+            rx.advance();
+        }
+    });
+}
+
+#[test]
+fn short_copies_are_exact() {
+    let (mut tx, mut rx, _) = ring();
+    for len in 0..=INLINE {
+        let bytes = pattern(9, len);
+        // SAFETY: `bytes` is `len` long.
+        assert!(unsafe { tx.send_short(2, 0, 0, bytes.as_ptr(), len) }.unwrap());
+        let m = rx.peek().unwrap().unwrap();
+        assert_eq!(bytes_of(&m), bytes);
+        rx.advance();
+    }
+}
+
+#[test]
+fn full_ring_refuses_and_recovers() {
+    let (mut tx, mut rx, _) = ring();
+    let mut sent = 0;
+    while tx.send(1, 0, sent, 1000, |_| ()).unwrap() {
+        sent += 1;
+    }
+    assert!(sent >= 60, "64 KiB hold {sent} records of 1000 bytes");
+    assert!(!tx.has_room(1000).unwrap() && tx.has_room(INLINE).unwrap());
+    for n in 0..sent {
+        assert_eq!(rx.peek().unwrap().unwrap().imm, n);
+        rx.advance();
+    }
+    assert!(rx.peek().unwrap().is_none());
+    rx.release();
+    assert!(tx.has_room(MAX_RECORD).unwrap());
+    assert!(tx.drained());
+    assert!(tx.send(1, 0, 0, MAX_RECORD, |_| ()).unwrap());
+}
+
+#[test]
+fn garbage_is_refused_by_both_sides() {
+    let (mut tx, mut rx, mem) = ring();
+    // SAFETY: what a hostile producer would do.
+    unsafe {
+        (*mem.as_ptr()).slots[0]
+            .word
+            .store(lap(0) | ((MAX_RECORD as u64 + 1) << 32), Ordering::Release)
+    };
+    assert_eq!(rx.peek().err(), Some(Corrupt));
+    // SAFETY: what a hostile consumer would do.
+    unsafe {
+        (*mem.as_ptr())
+            .tails
+            .slots
+            .store(SLOTS as u64 * 9, Ordering::Release)
+    };
+    let mut r = Ok(true);
+    while r == Ok(true) {
+        r = tx.send(1, 0, 0, 0, |_| ());
+    }
+    assert_eq!(r, Err(Corrupt));
+}
+
+#[test]
+fn laps_never_repeat_zero_and_differ_between_neighbours() {
+    for n in (0..200_000_000u64).step_by(SLOTS * 1000) {
+        assert!(lap(n) != 0 && lap(n) != lap(n + SLOTS as u64));
+    }
+}
