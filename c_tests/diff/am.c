@@ -330,7 +330,8 @@ static void old_facts(bed_t *bed)
 
     if (bed->b != NULL) {
         fact(bed->b, "old handler: %s",
-             status_name(ucp_worker_set_am_handler(bed->b->worker, ID_OLD, on_old_message, NULL, UCP_AM_FLAG_WHOLE_MSG)));
+             status_name(ucp_worker_set_am_handler(bed->b->worker, ID_OLD, on_old_message, NULL,
+                                                   UCP_AM_FLAG_WHOLE_MSG)));
     }
     for (int i = 0; i < 14; i++) {
         unsigned flags = i % 2 == 0 ? 0 : UCP_AM_SEND_FLAG_REPLY;

@@ -155,7 +155,8 @@ static void generic_facts(bed_t *bed)
         ucp_request_free(receiver.receiving);
         int good = 1;
         for (size_t i = 0; i < items; i++) {
-            good = good && data_check_at((char *)receiver.buffer + i * ITEM_STRIDE, i * ITEM_BYTES, ITEM_BYTES, 1)[0] == 'g';
+            const char *item = (char *)receiver.buffer + i * ITEM_STRIDE;
+            good             = good && data_check_at(item, i * ITEM_BYTES, ITEM_BYTES, 1)[0] == 'g';
         }
         fact(bed->b, "own datatype: %s, good %d, unpack %u, finished %u, out of bounds %u",
              status_name(receiver.done_status), good, generic.starts_unpack, generic.finishes, generic.out_of_bounds);

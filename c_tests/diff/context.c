@@ -44,10 +44,12 @@ static void config_facts(side_t *side)
     ucp_config_t *config = NULL;
 
     fact(side, "config_read: %s", status_name(ucp_config_read(NULL, NULL, &config)));
-    fact(side, "TLS from the environment: %d", config_holds(config, NULL, UCS_CONFIG_PRINT_CONFIG, "UCX_TLS=self,sm\n"));
+    fact(side, "TLS from the environment: %d",
+         config_holds(config, NULL, UCS_CONFIG_PRINT_CONFIG, "UCX_TLS=self,sm\n"));
     fact(side, "modify TLS: %s", status_name(ucp_config_modify(config, "TLS", "self")));
     fact(side, "TLS modified: %d", config_holds(config, NULL, UCS_CONFIG_PRINT_CONFIG, "UCX_TLS=self\n"));
-    fact(side, "title only with a header: %d %d", config_holds(config, "our title", UCS_CONFIG_PRINT_HEADER, "our title"),
+    fact(side, "title only with a header: %d %d",
+         config_holds(config, "our title", UCS_CONFIG_PRINT_HEADER, "our title"),
          config_holds(config, "our title", UCS_CONFIG_PRINT_CONFIG, "our title"));
     fact(side, "modify RNDV_THRESH: %s", status_name(ucp_config_modify(config, "RNDV_THRESH", "4k")));
     fact(side, "modify ZCOPY_THRESH: %s", status_name(ucp_config_modify(config, "ZCOPY_THRESH", "auto")));

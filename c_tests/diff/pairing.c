@@ -97,7 +97,8 @@ static void many_endpoints(bed_t *bed)
     bed_sync(bed);
     good = 0;
     for (int i = 0; i < MANY; i++) {
-        received[i] = bed->a != NULL ? ucp_tag_recv_nbx(bed->a->worker, &got[i], 8, (ucp_tag_t)i + 1000, -1, &param) : NULL;
+        ucp_tag_t tag = (ucp_tag_t)i + 1000;
+        received[i]   = bed->a != NULL ? ucp_tag_recv_nbx(bed->a->worker, &got[i], 8, tag, -1, &param) : NULL;
     }
     bed_sync(bed);
     for (int i = MANY - 1; i >= 0; i--) {

@@ -46,7 +46,8 @@ static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_i
     player_t *player = user_data;
 
     player->received++;
-    player->bad += status != UCS_OK || info->length != player->size || data_check(player->in, player->size, 1)[0] != 'g';
+    player->bad += status != UCS_OK || info->length != player->size ||
+                   data_check(player->in, player->size, 1)[0] != 'g';
     memset(player->in, 0, player->size);
     if (player->received < ROUNDS) {
         post_next(player);

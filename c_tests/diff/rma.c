@@ -8,9 +8,10 @@
 
 #define WINDOW (5 << 20)
 
-static const size_t sizes[] = {1,     2,     3,     7,     8,     9,     16,     63,     64,     65,      127,     255,    256,
-                               1000,  1024,  2048,  2049,  4096,  4097,  8192,   8193,   16384,  16385,   65536,   65537,  131072,
-                               262144, 1048576, 1048577, 4194304};
+static const size_t sizes[] = {
+    1, 2, 3, 7, 8, 9, 16, 63, 64, 65, 127, 255, 256, 1000, 1024, 2048, 2049, 4096, 4097, 8192, 8193, 16384,
+    16385, 65536, 65537, 131072, 262144, 1048576, 1048577, 4194304,
+};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
 static unsigned callbacks;
@@ -162,7 +163,8 @@ static void fence_facts(bed_t *bed, window_t *window)
             data_fill(data, 2048, (unsigned)i);
             ucs_status_ptr_t first = ucp_put_nbx(bed->a->ep, data, 2048, window->remote, window->rkey, &param);
             ucp_worker_fence(bed->a->worker);
-            ucs_status_ptr_t second = ucp_put_nbx(bed->a->ep, &values[i], 8, window->remote + 4096, window->rkey, &param);
+            ucs_status_ptr_t second =
+                ucp_put_nbx(bed->a->ep, &values[i], 8, window->remote + 4096, window->rkey, &param);
             bed_wait(bed, first);
             bed_wait(bed, second);
             if (bed->b == NULL) {
