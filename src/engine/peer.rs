@@ -53,6 +53,8 @@ pub struct Eps {
     pub all: Vec<*mut Endpoint>,
     /// Number of the next one that the user makes.
     pub next_sn: u32,
+    /// How many of them are internal.
+    pub internal: u32,
 }
 
 impl Peer {
@@ -80,6 +82,7 @@ impl Peer {
                 Eps {
                     all: Vec::new(),
                     next_sn: 0,
+                    internal: 0,
                 },
             ),
             rma_sent: AtomicU64::new(0),
@@ -128,11 +131,15 @@ impl Peer {
 
     /// The endpoint with this number.
     pub fn ep_by_sn(&self, sn: u32) -> Option<*mut Endpoint> {
-        let eps = self.eps.lock();
+        self.eps.lock().by_sn(sn)
+    }
+}
+
+impl Eps {
+    /// The endpoint with this number.
+    pub fn by_sn(&self, sn: u32) -> Option<*mut Endpoint> {
         // SAFETY: listed endpoints live; an endpoint leaves the list before it is freed.
-        eps.all
-            .iter()
-            .copied()
-            .find(|&ep| unsafe { (*ep).sn == sn })
+        let is = |ep: &*mut Endpoint| unsafe { (**ep).sn == sn };
+        self.all.iter().copied().find(is)
     }
 }

@@ -10,7 +10,10 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
     if wake.take_signal() {
         return UCS_ERR_BUSY;
     }
-    let mut rx = worker.rx.lock();
+    // Called from a callback, or while another thread progresses: there is something going on.
+    let Some(mut rx) = worker.rx.try_lock() else {
+        return UCS_ERR_BUSY;
+    };
     let rx = &mut *rx;
     let Some(inbox) = rx.inbox.as_ref() else {
         return UCS_OK;
