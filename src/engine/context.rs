@@ -1,94 +1,11 @@
 //! A context: what the program asked for, what the environment allows, and the memory it registered.
 
 use super::memory::Regions;
+pub use super::policy::{Policy, TRANSPORTS};
 use super::rkey::Attached;
 use crate::ctypes::*;
-use crate::options::{OpFlag, Options};
-use crate::sys::log;
+use crate::options::Options;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Transports of this version.
-pub const TRANSPORTS: [&str; 4] = ["self", "posix", "sysv", "cma"];
-
-/// `UCX_RNDV_THRESH=auto` over shared memory: from about here on one copy by the receiver (2 us
-/// for the system call, 9 GB/s) beats two copies through a ring.
-const DEFAULT_RNDV_THRESH: usize = 16 << 10;
-
-/// What the options mean to the engine: decided once per context.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    /// `UCX_TLS` lets a worker talk to itself.
-    pub loopback: bool,
-    /// It lets workers of one host talk through shared memory.
-    pub shm: bool,
-    /// It lets them copy from each other's memory.
-    pub cma: bool,
-    /// Messages longer than this travel by rendezvous, bytes.
-    pub rndv_thresh: usize,
-    /// Inboxes have names in /dev/shm, for containers that share nothing else.
-    pub named_inboxes: bool,
-    /// Flags added to those of every operation.
-    pub extra_op_flags: u32,
-    /// Between two looks at a silent peer, milliseconds; `u64::MAX` for never.
-    pub keepalive_ms: u64,
-}
-
-impl Policy {
-    /// What the options say.
-    ///
-    /// # Errors
-    /// `UCS_ERR_NO_DEVICE` if they leave no transport.
-    pub fn new(options: &Options) -> Result<Policy, ucs_status_t> {
-        let tls = &options.tls;
-        warn_unknown(options);
-        let shm = tls.allows("posix") || tls.allows("sysv");
-        let loopback = shm || tls.allows("self");
-        if !loopback {
-            let asked = options.get("TLS").unwrap_or_default();
-            log::error!(
-                "no usable transports/devices (asked {asked}; this version has self, posix, sysv and cma)"
-            );
-            return Err(UCS_ERR_NO_DEVICE);
-        }
-        Ok(Policy {
-            loopback,
-            shm,
-            cma: tls.allows("cma"),
-            rndv_thresh: options
-                .rndv_thresh
-                .intra
-                .bytes()
-                .unwrap_or(DEFAULT_RNDV_THRESH),
-            named_inboxes: !options.posix_use_proc_link,
-            extra_op_flags: extra_flags(options),
-            keepalive_ms: options
-                .keepalive_interval
-                .duration()
-                .map_or(u64::MAX, |d| d.as_millis() as u64),
-        })
-    }
-}
-
-/// Names in `UCX_TLS` that mean nothing here are worth a warning: the user expects something else.
-fn warn_unknown(options: &Options) {
-    let unknown = options.tls.unknown(&TRANSPORTS);
-    if !unknown.is_empty() && options.warn_invalid_config && !options.tls.is_negated() {
-        let (names, ours) = (unknown.join("', '"), TRANSPORTS.join(", "));
-        log::warn!("transport '{names}' is not available, please use one or more of: {ours}");
-    }
-}
-
-fn extra_flags(options: &Options) -> u32 {
-    [
-        (OpFlag::NoImmCmpl, UCP_OP_ATTR_FLAG_NO_IMM_CMPL),
-        (OpFlag::FastCmpl, UCP_OP_ATTR_FLAG_FAST_CMPL),
-        (OpFlag::ForceImmCmpl, UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL),
-        (OpFlag::MultiSend, UCP_OP_ATTR_FLAG_MULTI_SEND),
-    ]
-    .into_iter()
-    .filter(|&(flag, _)| options.extra_op_attr_flags.contains(flag))
-    .fold(0, |bits, (_, bit)| bits | bit as u32)
-}
 
 /// Handed out as `ucp_context_h`.
 pub struct Context {

@@ -8,6 +8,7 @@ pub mod idtable;
 pub mod matcher;
 pub mod memory;
 pub mod peer;
+pub mod policy;
 pub mod request;
 pub mod rkey;
 pub mod unexpected;

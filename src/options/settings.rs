@@ -105,6 +105,10 @@ settings! {
     posix_fifo_elem_size: u32 = "POSIX_FIFO_ELEM_SIZE",
     posix_error_handling: bool = "POSIX_ERROR_HANDLING",
 
+    tcp_tx_seg_size: Size = "TCP_TX_SEG_SIZE",
+    tcp_rx_seg_size: Size = "TCP_RX_SEG_SIZE",
+    tcp_max_poll: u32 = "TCP_MAX_POLL",
+    tcp_ep_bind_src_addr: Ternary = "TCP_EP_BIND_SRC_ADDR",
     tcp_af_prio: Vec<String> = "TCP_AF_PRIO",
     tcp_bridge_enable: bool = "TCP_BRIDGE_ENABLE",
     tcp_prefer_default: bool = "TCP_PREFER_DEFAULT",

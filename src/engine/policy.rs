@@ -1,0 +1,333 @@
+//! What the options mean to the engine: decided once per context, read by everything else.
+
+use crate::ctypes::*;
+use crate::options::{Count, DeviceFilter, Interval, OpFlag, Options, PortRange, Size, Ternary};
+use crate::sys::log;
+use std::time::Duration;
+
+/// Transports of this version.
+pub const TRANSPORTS: [&str; 4] = ["self", "posix", "sysv", "cma"];
+
+/// `UCX_RNDV_THRESH=auto` over shared memory: from about here on one copy by the receiver (2 us
+/// for the system call, 9 GB/s) beats two copies through a ring.
+const DEFAULT_RNDV_THRESH: usize = 16 << 10;
+/// `UCX_RNDV_THRESH=auto` between hosts: what a connection's buffers take without waiting.
+const DEFAULT_RNDV_THRESH_INTER: usize = 64 << 10;
+/// `UCX_ZCOPY_THRESH=auto`: shorter messages are copied, so that several share a packet.
+const DEFAULT_ZCOPY_THRESH: usize = 8 << 10;
+
+/// What the options of a context say.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// `UCX_TLS` lets a worker talk to itself.
+    pub loopback: bool,
+    /// It lets workers of one host talk through shared memory.
+    pub shm: bool,
+    /// It lets them copy from each other's memory.
+    pub cma: bool,
+    /// It lets workers talk over TCP, and how; `None` if not.
+    pub tcp: Option<TcpPolicy>,
+    /// Longer messages to a worker of this host travel by rendezvous, bytes.
+    pub rndv_thresh: usize,
+    /// Longer messages to a worker of another host travel by rendezvous, bytes.
+    pub rndv_thresh_inter: usize,
+    /// Where a transport can send from the user's buffer, it does so from this length on, bytes.
+    pub zcopy_thresh: usize,
+    /// Inboxes have names in /dev/shm, for containers that share nothing else.
+    pub named_inboxes: bool,
+    /// Flags added to those of every operation.
+    pub extra_op_flags: u32,
+    /// Between two looks at a silent peer, milliseconds; `u64::MAX` for never.
+    pub keepalive_ms: u64,
+    /// Peers that are looked at in one round.
+    pub keepalive_num_eps: u32,
+    /// What listeners and clients by socket address do.
+    pub sockaddr: SockaddrPolicy,
+}
+
+/// Settings of TCP sockets. `None`: the system's default.
+#[derive(Clone, Debug)]
+pub struct TcpPolicy {
+    /// `UCX_NET_DEVICES`: interfaces that may be used.
+    pub devices: DeviceFilter,
+    /// Bridges (docker0, virbr0) count as devices, too.
+    pub bridges: bool,
+    /// The interface of the default route comes first among equals.
+    pub prefer_default: bool,
+    /// Address families by rank; one that is not named is not used.
+    pub families: Vec<Family>,
+    /// Longest message that is copied before it is sent, bytes.
+    pub tx_seg_size: usize,
+    /// Bytes that one read takes from a socket at most.
+    pub rx_seg_size: usize,
+    pub nodelay: bool,
+    pub sndbuf: Option<usize>,
+    pub rcvbuf: Option<usize>,
+    /// Attempts to send a SYN.
+    pub syn_cnt: Option<u32>,
+    /// Attempts to connect when the system is short of something.
+    pub max_conn_retries: u32,
+    /// Reads of a ready socket before the next one's turn; 0 for none, `u32::MAX` until it is empty.
+    pub max_poll: u32,
+    /// Ports to listen on; `None`: the system chooses.
+    pub ports: Option<PortRange>,
+    /// A connection is made from the address of the interface that was chosen.
+    pub bind_source: bool,
+    pub keepalive: TcpKeepalive,
+    /// Sent data that is not acknowledged for this long ends the connection.
+    pub user_timeout: Option<Duration>,
+}
+
+/// Probes on silent connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpKeepalive {
+    /// Whether there are any: no time and no count is infinite.
+    pub on: bool,
+    /// Silence before the first.
+    pub idle: Option<Duration>,
+    /// Between two.
+    pub interval: Option<Duration>,
+    /// Unanswered ones that end the connection.
+    pub count: Option<u32>,
+}
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+/// What listeners and clients by socket address do.
+#[derive(Clone, Debug)]
+pub struct SockaddrPolicy {
+    /// `UCX_SOCKADDR_TLS_PRIORITY` names TCP (or everything).
+    pub tcp: bool,
+    /// Once connected every device may carry messages, not only the one of the connection.
+    pub all_devices: bool,
+    /// Connections that wait for the listener's program; `None`: as many as the system lets.
+    pub backlog: Option<u32>,
+    /// A listener takes an address that is still in use by old connections.
+    pub reuse_address: bool,
+}
+
+impl Policy {
+    /// What the options say.
+    ///
+    /// # Errors
+    /// `UCS_ERR_NO_DEVICE` if they leave no transport.
+    pub fn new(options: &Options) -> Result<Policy, ucs_status_t> {
+        let tls = &options.tls;
+        warn_unknown(options);
+        let shm = tls.allows("posix") || tls.allows("sysv");
+        let loopback = shm || tls.allows("self");
+        if !loopback {
+            let asked = options.get("TLS").unwrap_or_default();
+            log::error!(
+                "no usable transports/devices (asked {asked}; this version has self, posix, sysv and cma)"
+            );
+            return Err(UCS_ERR_NO_DEVICE);
+        }
+        Ok(Policy {
+            loopback,
+            shm,
+            cma: tls.allows("cma"),
+            tcp: tls.allows("tcp").then(|| TcpPolicy::new(options)),
+            rndv_thresh: bytes_or(options.rndv_thresh.intra, DEFAULT_RNDV_THRESH),
+            rndv_thresh_inter: bytes_or(options.rndv_thresh.inter, DEFAULT_RNDV_THRESH_INTER),
+            zcopy_thresh: bytes_or(options.zcopy_thresh, DEFAULT_ZCOPY_THRESH),
+            named_inboxes: !options.posix_use_proc_link,
+            extra_op_flags: extra_flags(options),
+            keepalive_ms: options
+                .keepalive_interval
+                .duration()
+                .map_or(u64::MAX, |d| d.as_millis() as u64),
+            keepalive_num_eps: options.keepalive_num_eps,
+            sockaddr: SockaddrPolicy::new(options),
+        })
+    }
+}
+
+impl TcpPolicy {
+    fn new(options: &Options) -> TcpPolicy {
+        let limit = |count: Count| count.number().map(|n| n.min(u32::MAX as usize) as u32);
+        TcpPolicy {
+            devices: options.net_devices.clone(),
+            bridges: options.tcp_bridge_enable,
+            prefer_default: options.tcp_prefer_default,
+            families: families(&options.tcp_af_prio),
+            tx_seg_size: bytes_or(options.tcp_tx_seg_size, 8 << 10),
+            rx_seg_size: bytes_or(options.tcp_rx_seg_size, 64 << 10),
+            nodelay: options.tcp_nodelay,
+            sndbuf: options.tcp_sndbuf.bytes(),
+            rcvbuf: options.tcp_rcvbuf.bytes(),
+            // The system takes no more.
+            syn_cnt: limit(options.tcp_syn_cnt).map(|n| n.min(255)),
+            max_conn_retries: options.tcp_max_conn_retries,
+            max_poll: options.tcp_max_poll,
+            ports: Some(options.tcp_port_range).filter(|range| range.last != 0),
+            bind_source: options.tcp_ep_bind_src_addr != Ternary::No,
+            keepalive: TcpKeepalive {
+                on: options.tcp_keepidle != Interval::Inf
+                    && options.tcp_keepintvl != Interval::Inf
+                    && options.tcp_keepcnt != Count::Inf,
+                idle: options.tcp_keepidle.duration(),
+                interval: options.tcp_keepintvl.duration(),
+                count: limit(options.tcp_keepcnt),
+            },
+            user_timeout: options.tcp_user_timeout.duration(),
+        }
+    }
+}
+
+impl SockaddrPolicy {
+    fn new(options: &Options) -> SockaddrPolicy {
+        let backlog = options.listener_backlog.number();
+        SockaddrPolicy {
+            tcp: options
+                .sockaddr_tls_priority
+                .iter()
+                .any(|name| name == "tcp" || name == "*"),
+            all_devices: options.cm_use_all_devices,
+            backlog: backlog.map(|n| n.min(u32::MAX as usize) as u32),
+            reuse_address: options.tcp_cm_reuseaddr,
+        }
+    }
+}
+
+fn bytes_or(size: Size, default: usize) -> usize {
+    size.bytes().unwrap_or(default)
+}
+
+/// The families of `UCX_TCP_AF_PRIO`, each once.
+fn families(names: &[String]) -> Vec<Family> {
+    let mut families = Vec::new();
+    for name in names {
+        let family = match name.as_str() {
+            "inet" => Family::V4,
+            "inet6" => Family::V6,
+            _ => {
+                log::warn!("UCX_TCP_AF_PRIO names '{name}', which is no address family");
+                continue;
+            }
+        };
+        if !families.contains(&family) {
+            families.push(family);
+        }
+    }
+    families
+}
+
+/// Names in `UCX_TLS` that mean nothing here are worth a warning: the user expects something else.
+fn warn_unknown(options: &Options) {
+    let unknown = options.tls.unknown(&TRANSPORTS);
+    if !unknown.is_empty() && options.warn_invalid_config && !options.tls.is_negated() {
+        let (names, ours) = (unknown.join("', '"), TRANSPORTS.join(", "));
+        log::warn!("transport '{names}' is not available, please use one or more of: {ours}");
+    }
+}
+
+fn extra_flags(options: &Options) -> u32 {
+    [
+        (OpFlag::NoImmCmpl, UCP_OP_ATTR_FLAG_NO_IMM_CMPL),
+        (OpFlag::FastCmpl, UCP_OP_ATTR_FLAG_FAST_CMPL),
+        (OpFlag::ForceImmCmpl, UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL),
+        (OpFlag::MultiSend, UCP_OP_ATTR_FLAG_MULTI_SEND),
+    ]
+    .into_iter()
+    .filter(|&(flag, _)| options.extra_op_attr_flags.contains(flag))
+    .fold(0, |bits, (_, bit)| bits | bit as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(settings: &[(&str, &str)]) -> Result<Policy, ucs_status_t> {
+        let mut options = Options::default();
+        for (name, value) in settings {
+            options.set(name, value).expect("a valid setting");
+        }
+        Policy::new(&options)
+    }
+
+    fn tcp(settings: &[(&str, &str)]) -> TcpPolicy {
+        policy(settings).unwrap().tcp.expect("TCP is allowed")
+    }
+
+    #[test]
+    fn thresholds_of_both_places() {
+        let p = policy(&[("RNDV_THRESH", "intra:1k,inter:2k"), ("ZCOPY_THRESH", "3k")]).unwrap();
+        assert_eq!(
+            (p.rndv_thresh, p.rndv_thresh_inter, p.zcopy_thresh),
+            (1024, 2048, 3072)
+        );
+        let p = policy(&[("RNDV_THRESH", "inf")]).unwrap();
+        assert_eq!(
+            (p.rndv_thresh, p.rndv_thresh_inter),
+            (usize::MAX, usize::MAX)
+        );
+        let p = policy(&[("RNDV_THRESH", "intra:auto,inter:7")]).unwrap();
+        assert_eq!(
+            (p.rndv_thresh, p.rndv_thresh_inter),
+            (DEFAULT_RNDV_THRESH, 7)
+        );
+    }
+
+    #[test]
+    fn transports() {
+        let p = policy(&[("TLS", "self")]).unwrap();
+        assert!(p.loopback && !p.shm && !p.cma && p.tcp.is_none());
+        let p = policy(&[("TLS", "^cma,tcp")]).unwrap();
+        assert!(p.loopback && p.shm && !p.cma && p.tcp.is_none());
+        assert_eq!(policy(&[("TLS", "rc")]).err(), Some(UCS_ERR_NO_DEVICE));
+    }
+
+    #[test]
+    fn sockets() {
+        let t = tcp(&[]);
+        assert!(t.nodelay && t.keepalive.on && !t.bridges && t.ports.is_none());
+        assert_eq!(t.families, [Family::V4, Family::V6]);
+        assert_eq!(t.keepalive.idle, Some(Duration::from_secs(10)));
+        assert_eq!((t.sndbuf, t.syn_cnt, t.user_timeout), (None, None, None));
+        let t = tcp(&[
+            ("NET_DEVICES", "^docker0"),
+            ("TCP_AF_PRIO", "inet6,inet6"),
+            ("TCP_KEEPIDLE", "inf"),
+            ("TCP_SNDBUF", "1m"),
+            ("TCP_SYN_CNT", "999"),
+            ("TCP_PORT_RANGE", "2000-2010"),
+            ("TCP_USER_TIMEOUT", "5s"),
+        ]);
+        assert!(t.devices.allows("eth0") && !t.devices.allows("docker0") && !t.keepalive.on);
+        assert_eq!(
+            (t.families, t.sndbuf, t.syn_cnt),
+            (vec![Family::V6], Some(1 << 20), Some(255))
+        );
+        assert_eq!(
+            t.ports,
+            Some(PortRange {
+                first: 2000,
+                last: 2010
+            })
+        );
+        assert_eq!(t.user_timeout, Some(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn listeners() {
+        let p = policy(&[
+            ("SOCKADDR_TLS_PRIORITY", "rdmacm"),
+            ("LISTENER_BACKLOG", "7"),
+        ])
+        .unwrap();
+        assert!(!p.sockaddr.tcp && p.sockaddr.all_devices);
+        assert_eq!(p.sockaddr.backlog, Some(7));
+        assert!(
+            policy(&[("SOCKADDR_TLS_PRIORITY", "*")])
+                .unwrap()
+                .sockaddr
+                .tcp
+        );
+    }
+}
