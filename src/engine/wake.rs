@@ -1,9 +1,11 @@
-//! How a worker sleeps: a pipe that senders write to, a signal of the user's, and an epoll set of both.
+//! How a worker sleeps: a pipe that senders write to, a signal of the user's, what other transports add, and
+//! an epoll set of all of them.
 
 use super::worker::WorkerParams;
 use crate::tl::shm::inbox::Inbox;
+use parking_lot::Mutex;
 use std::io::{self, Error};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Descriptors of a worker with `UCP_FEATURE_WAKEUP`.
@@ -16,6 +18,13 @@ pub struct Wake {
     signal: OwnedFd,
     /// A signal was given and not yet taken.
     signaled: AtomicBool,
+    /// The user's own set, if he gave one.
+    user_set: Option<RawFd>,
+    edge: bool,
+    /// What comes with each event in the user's set.
+    user_data: u64,
+    /// Descriptors that [`add`](Self::add) brought. Their owners close them.
+    others: Mutex<Vec<RawFd>>,
 }
 
 impl Wake {
@@ -48,21 +57,13 @@ impl Wake {
             pipe,
             signal,
             signaled: AtomicBool::new(false),
+            user_set: params.event_fd,
+            edge: params.edge,
+            user_data: params.user_data as u64,
+            others: Mutex::default(),
         };
-        let set = wake
-            .epoll
-            .as_ref()
-            .map_or(params.event_fd.unwrap_or(-1), AsRawFd::as_raw_fd);
-        let edge = if params.edge { libc::EPOLLET as u32 } else { 0 };
         for fd in [&wake.pipe.0, &wake.signal] {
-            let mut event = libc::epoll_event {
-                events: libc::EPOLLIN as u32 | edge,
-                u64: params.user_data as u64,
-            };
-            // SAFETY: `event` is valid; the kernel copies it.
-            check(unsafe {
-                libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event)
-            })?;
+            wake.control(libc::EPOLL_CTL_ADD, fd.as_raw_fd())?;
         }
         if let Some(inbox) = inbox {
             inbox.enable_wake(wake.pipe.1.as_raw_fd() as u32);
@@ -73,6 +74,42 @@ impl Wake {
     /// The descriptor to wait on, unless the user brought his own.
     pub fn epoll_fd(&self) -> Option<i32> {
         self.epoll.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// Lets another descriptor wake the worker when it is readable (a nested epoll set, too). As long as it is,
+    /// `ucp_worker_arm` answers `UCS_ERR_BUSY`: progress has to make it quiet. Thread-safe. The caller
+    /// [`remove`](Self::remove)s it before closing it.
+    ///
+    /// # Errors
+    /// What `epoll_ctl` answers.
+    pub fn add(&self, fd: RawFd) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd)?;
+        self.others.lock().push(fd);
+        Ok(())
+    }
+
+    /// The opposite of [`add`](Self::add).
+    pub fn remove(&self, fd: RawFd) {
+        self.others.lock().retain(|&other| other != fd);
+        // The user may have closed his set, and with it its entries.
+        let _ = self.control(libc::EPOLL_CTL_DEL, fd);
+    }
+
+    /// Whether one of the added descriptors is readable.
+    pub fn pending(&self) -> bool {
+        let others = self.others.lock().clone();
+        !others.is_empty() && poll(&others, 0) > 0
+    }
+
+    fn control(&self, what: i32, fd: RawFd) -> io::Result<()> {
+        let edge = if self.edge { libc::EPOLLET as u32 } else { 0 };
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32 | edge,
+            u64: self.user_data,
+        };
+        let set = self.epoll_fd().or(self.user_set).unwrap_or(-1);
+        // SAFETY: `event` is valid; the kernel copies it.
+        check(unsafe { libc::epoll_ctl(set, what, fd, &mut event) }).map(|_| ())
     }
 
     /// Empties the pipe: what it announced is looked at now.
@@ -107,16 +144,26 @@ impl Wake {
         self.signaled.swap(false, Ordering::Acquire) || got == 8
     }
 
-    /// Sleeps until something happens; false for an interruption.
+    /// Sleeps until something happens; false for an interruption. Not in the user's set, which has other things.
     pub fn wait(&self) -> bool {
-        let mut fds = [self.pipe.0.as_raw_fd(), self.signal.as_raw_fd()].map(|fd| libc::pollfd {
+        let mut fds = vec![self.pipe.0.as_raw_fd(), self.signal.as_raw_fd()];
+        fds.extend(self.others.lock().iter());
+        poll(&fds, -1) >= 0
+    }
+}
+
+/// How many are readable, after at most so many milliseconds (-1: as long as it takes).
+fn poll(fds: &[RawFd], milliseconds: i32) -> i32 {
+    let mut fds: Vec<_> = fds
+        .iter()
+        .map(|&fd| libc::pollfd {
             fd,
             events: libc::POLLIN,
             revents: 0,
-        });
-        // SAFETY: two valid entries.
-        unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) >= 0 }
-    }
+        })
+        .collect();
+    // SAFETY: as many valid entries as said.
+    unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, milliseconds) }
 }
 
 fn check(ret: i32) -> io::Result<i32> {

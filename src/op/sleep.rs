@@ -3,6 +3,7 @@
 use crate::ctypes::*;
 use crate::engine::wake::Wake;
 use crate::engine::worker::Worker;
+use crate::tl::shm::inbox::Inbox;
 use std::sync::atomic::Ordering;
 
 /// Asks the peers to wake this worker. `UCS_ERR_BUSY` if there is something to do first.
@@ -15,24 +16,27 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
         return UCS_ERR_BUSY;
     };
     let rx = &mut *rx;
-    let Some(inbox) = rx.inbox.as_ref() else {
-        return UCS_OK;
-    };
     wake.drain();
-    inbox.arm();
+    if let Some(inbox) = rx.inbox.as_ref() {
+        inbox.arm();
+    }
     // Only after arming: a message that was sent before a sender could see it is seen here.
-    let busy = inbox.knocked()
-        || worker.backlog.load(Ordering::Relaxed) != 0
+    // Acquire: pairs with the Release stores of those who leave something to do.
+    let busy = worker.backlog.load(Ordering::Relaxed) != 0
         || worker.chores.load(Ordering::Acquire)
+        || rx.inbox.as_ref().is_some_and(Inbox::knocked)
         || rx
             .channels
             .iter_mut()
-            .any(|c| !c.broken && !matches!(c.consumer.peek(), Ok(None)));
-    if busy {
-        inbox.disarm();
-        return UCS_ERR_BUSY;
+            .any(|c| !c.broken && !matches!(c.consumer.peek(), Ok(None)))
+        || wake.pending();
+    if !busy {
+        return UCS_OK;
     }
-    UCS_OK
+    if let Some(inbox) = rx.inbox.as_ref() {
+        inbox.disarm();
+    }
+    UCS_ERR_BUSY
 }
 
 /// Sleeps, unless there is something to do.
