@@ -12,19 +12,28 @@ pub struct Place {
     pub pid_ns: u32,
     /// Inode of the IPC namespace: System V numbers are comparable only where it is equal.
     pub ipc_ns: u32,
+    /// Inode of the network namespace: an address of one's own is the peer's too only where it is equal.
+    pub net_ns: u32,
     /// Process id in that namespace.
     pub pid: u32,
 }
 
 /// This process. The pid is read each time (a fork changes it), the rest once.
 pub fn place() -> Place {
-    static FIXED: OnceLock<(u64, u32, u32)> = OnceLock::new();
-    let &(host, pid_ns, ipc_ns) =
-        FIXED.get_or_init(|| (host_hash(), namespace("pid"), namespace("ipc")));
+    static FIXED: OnceLock<(u64, u32, u32, u32)> = OnceLock::new();
+    let &(host, pid_ns, ipc_ns, net_ns) = FIXED.get_or_init(|| {
+        (
+            host_hash(),
+            namespace("pid"),
+            namespace("ipc"),
+            namespace("net"),
+        )
+    });
     Place {
         host,
         pid_ns,
         ipc_ns,
+        net_ns,
         pid: std::process::id(),
     }
 }

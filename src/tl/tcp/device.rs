@@ -1,0 +1,270 @@
+//! The network devices that may carry TCP: those that are up, have an address and lead out of this host.
+
+use super::netlink;
+use super::route;
+use crate::options::Options;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use std::cmp::Reverse;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// What a device of unknown speed is taken for, Mb/s: virtual ones (virtio, tunnels) do not say theirs.
+const ASSUMED_MBPS: u32 = 1000;
+
+/// A network device that may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// As the kernel and `UCX_NET_DEVICES` call it.
+    pub name: String,
+    /// The kernel's number; the scope of its link-local addresses.
+    pub index: u32,
+    /// One address per family, the preferred family (`UCX_TCP_AF_PRIO`) first. Link-local ones (IPv6) only
+    /// where the family has no other.
+    pub addrs: Vec<IpAddr>,
+    /// Speed of the link in Mb/s, if it says.
+    pub mbps: Option<u32>,
+    /// Leads to this host only.
+    pub loopback: bool,
+    /// The way to everywhere else goes through it.
+    pub default_route: bool,
+}
+
+impl Device {
+    /// Speed of the link in Mb/s, or what is assumed.
+    pub fn speed(&self) -> u32 {
+        self.mbps.unwrap_or(ASSUMED_MBPS)
+    }
+}
+
+/// The devices that the options allow, best first; the loopback device is the last.
+///
+/// Left out are devices that are down or without carrier, and bridges that lead to containers and virtual
+/// machines of this host only (docker0, virbr0): those without a hardware port, unless `UCX_TCP_BRIDGE_ENABLE`
+/// or `UCX_NET_DEVICES` asks for them.
+///
+/// # Errors
+/// When the kernel does not tell its devices.
+pub fn usable(options: &Options) -> io::Result<Vec<Device>> {
+    let links: Vec<Link> = netlink::dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?
+        .iter()
+        .filter_map(Link::read)
+        .collect();
+    let addresses: Vec<Address> =
+        netlink::dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?
+            .iter()
+            .filter_map(Address::read)
+            .collect();
+    let named = !options.net_devices.is_all();
+    let gateways = defaults();
+    let mut devices: Vec<Device> = links
+        .iter()
+        .filter(|link| link.running && options.net_devices.allows(&link.name))
+        .filter(|link| {
+            let asked = options.tcp_bridge_enable || named && !is_negated(options);
+            asked || !link.is_inner_bridge(&links)
+        })
+        .map(|link| Device {
+            name: link.name.clone(),
+            index: link.index,
+            addrs: choose(&addresses, link.index, &options.tcp_af_prio),
+            mbps: speed_of(&link.name),
+            loopback: link.loopback,
+            default_route: gateways.contains(&link.index),
+        })
+        .filter(|device| !device.addrs.is_empty())
+        .collect();
+    let prefer_default = options.tcp_prefer_default;
+    devices.sort_by_key(|d| {
+        let gateway = d.default_route && prefer_default;
+        (d.loopback, Reverse(d.speed()), !gateway, d.index)
+    });
+    Ok(devices)
+}
+
+/// What a worker tells its peers of its devices: the loopback device only if there is nothing else.
+pub fn advertised(devices: &[Device]) -> &[Device] {
+    let outward = devices.iter().take_while(|d| !d.loopback).count();
+    if outward > 0 {
+        &devices[..outward]
+    } else {
+        devices
+    }
+}
+
+fn is_negated(options: &Options) -> bool {
+    options
+        .get("NET_DEVICES")
+        .is_some_and(|text| text.starts_with('^'))
+}
+
+/// Numbers of the devices that default routes use.
+fn defaults() -> Vec<u32> {
+    // Documentation addresses: nobody has a better route to them than the default one.
+    const ELSEWHERE: [IpAddr; 2] = [
+        IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)),
+        IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
+    ];
+    let routes = ELSEWHERE.map(|to| route::lookup(to, None, None));
+    routes
+        .into_iter()
+        .flatten()
+        .filter(|r| r.gateway && !r.local)
+        .map(|r| r.device)
+        .collect()
+}
+
+/// A link as the kernel tells it.
+struct Link {
+    name: String,
+    index: u32,
+    /// It is up and has a carrier.
+    running: bool,
+    loopback: bool,
+    bridge: bool,
+    /// Nothing but this host is behind it by itself: one end of a veth pair, a tap, a dummy.
+    inner: bool,
+    /// The bridge or bond that it is a port of.
+    controller: Option<u32>,
+}
+
+impl Link {
+    fn read(message: &RouteNetlinkMessage) -> Option<Link> {
+        let RouteNetlinkMessage::NewLink(message) = message else {
+            return None;
+        };
+        let flags = message.header.flags;
+        let mut link = Link {
+            name: String::new(),
+            index: message.header.index,
+            running: flags.contains(LinkFlags::Up | LinkFlags::Running),
+            loopback: flags.contains(LinkFlags::Loopback),
+            bridge: false,
+            inner: false,
+            controller: None,
+        };
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::Controller(index) => link.controller = Some(*index),
+                LinkAttribute::LinkInfo(infos) => link.note_kind(infos),
+                _ => (),
+            }
+        }
+        Some(link)
+    }
+
+    fn note_kind(&mut self, infos: &[LinkInfo]) {
+        for info in infos {
+            let LinkInfo::Kind(kind) = info else { continue };
+            self.bridge = matches!(kind, InfoKind::Bridge);
+            self.inner = matches!(
+                kind,
+                InfoKind::Veth | InfoKind::Netkit | InfoKind::Tun | InfoKind::Dummy | InfoKind::Ifb
+            );
+        }
+    }
+
+    /// Whether it is a bridge none of whose ports leads out of this host.
+    fn is_inner_bridge(&self, links: &[Link]) -> bool {
+        let is_port = |port: &&Link| port.controller == Some(self.index);
+        self.bridge && links.iter().filter(is_port).all(|port| port.inner)
+    }
+}
+
+/// An address of a device as the kernel tells it.
+struct Address {
+    index: u32,
+    addr: IpAddr,
+    link_local: bool,
+    /// The kernel does not choose it by itself: a second one of its subnet, or one about to go.
+    second: bool,
+}
+
+impl Address {
+    fn read(message: &RouteNetlinkMessage) -> Option<Address> {
+        let RouteNetlinkMessage::NewAddress(message) = message else {
+            return None;
+        };
+        let mut flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
+        let (mut own, mut other) = (None, None);
+        for attribute in &message.attributes {
+            match attribute {
+                // On a point-to-point link IFA_ADDRESS is the other end.
+                AddressAttribute::Local(addr) => own = Some(*addr),
+                AddressAttribute::Address(addr) => other = Some(*addr),
+                AddressAttribute::Flags(all) => flags |= *all,
+                _ => (),
+            }
+        }
+        // An address that is not known to be unique yet cannot be bound to.
+        let unusable = flags.contains(AddressFlags::Tentative)
+            && !flags.contains(AddressFlags::Optimistic)
+            || flags.contains(AddressFlags::Dadfailed);
+        Some(Address {
+            index: message.header.index,
+            addr: own.or(other).filter(|_| !unusable)?,
+            link_local: message.header.scope == AddressScope::Link,
+            second: flags.intersects(AddressFlags::Secondary | AddressFlags::Deprecated),
+        })
+    }
+}
+
+/// One address per family of a device.
+fn choose(addresses: &[Address], index: u32, families: &[String]) -> Vec<IpAddr> {
+    let best = |family: &String| {
+        let wants_v6 = family == "inet6";
+        let of_family = |a: &&Address| a.index == index && a.addr.is_ipv6() == wants_v6;
+        let candidates = addresses.iter().filter(of_family);
+        Some(candidates.min_by_key(|a| (a.link_local, a.second))?.addr)
+    };
+    families.iter().filter_map(best).collect()
+}
+
+/// Speed of a device in Mb/s. By ethtool and not from /sys, which shows the network namespace that it was
+/// mounted in and not always that of this process.
+fn speed_of(name: &str) -> Option<u32> {
+    const ETHTOOL_GSET: u32 = 1;
+    const SIOCETHTOOL: libc::c_ulong = 0x8946;
+    /// `struct ethtool_cmd` of linux/ethtool.h.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Settings {
+        command: u32,
+        supported: u32,
+        advertising: u32,
+        speed_low: u16,
+        _duplex_to_mdio: [u8; 6],
+        _max_packets: [u32; 2],
+        speed_high: u16,
+        _rest: [u8; 14],
+    }
+    const _: () = assert!(size_of::<Settings>() == 44);
+
+    let mut settings = Settings {
+        command: ETHTOOL_GSET,
+        ..Settings::default()
+    };
+    // SAFETY: an all-zero ifreq is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays 0. Longer names do not exist.
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name[..room].iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = (&raw mut settings).cast();
+    // SAFETY: no memory involved.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: a fresh descriptor.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: the request and what it points to are valid during the call, and as long as the kernel expects.
+    let answer = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
+    let mbps = u32::from(settings.speed_low) | u32::from(settings.speed_high) << 16;
+    // 0 and all ones say that it is not known; so does a half duplex 65535 of old drivers.
+    (answer == 0 && !matches!(mbps, 0 | 0xFFFF | u32::MAX)).then_some(mbps)
+}
