@@ -172,5 +172,5 @@ pub unsafe extern "C" fn ucp_am_data_release(worker: ucp_worker_h, data: *mut c_
         return;
     }
     // SAFETY: the caller's promises.
-    unsafe { am::release_data(data) };
+    unsafe { am::release_data(worker_of(worker), data) };
 }

@@ -1,10 +1,14 @@
 //! Active messages at the receiver: the handlers, and data that a handler keeps.
 
+use super::offer::Offer;
 use super::peer::Peer;
 use crate::ctypes::*;
+use crate::sys::lock::MtLock;
+use crate::sys::pool::Pool;
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A handler's function, of either interface.
 #[derive(Clone, Copy)]
@@ -56,61 +60,160 @@ pub enum AmPayload {
     /// It is behind the descriptor.
     Here,
     /// The sender has it: a rendezvous that nobody has started yet.
-    Remote {
-        peer: *const Peer,
-        req: u64,
-        addr: u64,
-    },
-    /// A rendezvous under way, or taken: nothing to give.
-    Taken,
+    Remote(*const Peer, Offer),
 }
+
+/// It is somebody's: not in a pool.
+const LIVE: u8 = 1 << 0;
+/// The handler has it now.
+const IN_HANDLER: u8 = 1 << 1;
+/// The user received or released the payload.
+const TAKEN: u8 = 1 << 2;
+/// And that needs the descriptor no more.
+const DONE: u8 = 1 << 3;
 
 /// What the user holds of a message: `data` pointers of handlers point right behind it.
 #[repr(C, align(64))]
 pub struct AmDesc {
+    /// Overwritten when the descriptor goes back to its pool.
     pub payload: AmPayload,
     /// Bytes of the message.
     pub len: usize,
-    /// Bytes in front of the payload, a multiple of the alignment; the descriptor is its last 64.
+    /// Bytes in front of the payload, a multiple of the alignment; the descriptor is the last of them.
     front: usize,
-    layout: Layout,
-    /// The handler has it now: it is freed after the handler unless he keeps it.
-    pub in_handler: bool,
-    /// It was consumed while the handler ran.
-    pub consumed: bool,
+    /// `Err`: from the heap, with so many bytes of payload.
+    class: Result<u8, usize>,
+    /// Whose it is. In a pool it is 0 and stays readable, so that a second receive is noticed.
+    state: AtomicU8,
 }
 
 const _: () = assert!(size_of::<AmDesc>() % 64 == 0);
 
-impl AmDesc {
-    /// A descriptor with `room` bytes behind it, that begin at a multiple of `align`. `None` if there
-    /// is not that much memory: the length comes from a peer.
-    pub fn new(
-        payload: AmPayload,
-        len: usize,
-        room: usize,
-        align: usize,
-    ) -> Option<NonNull<AmDesc>> {
-        let align = align.max(64);
-        let front = size_of::<AmDesc>().next_multiple_of(align);
-        let layout = Layout::from_size_align(front.checked_add(room)?, align).ok()?;
-        // SAFETY: the layout is not empty: it has a descriptor.
-        let base = NonNull::new(unsafe { alloc(layout) })?;
-        // SAFETY: inside the allocation, aligned to 64.
+/// Longest payloads of the pools, bytes: none (it is at the sender), short, medium, and whatever comes eagerly.
+const CLASSES: [usize; 4] = [0, 64, 1 << 10, 24 << 10];
+/// Descriptors allocated together, by class.
+const PER_CHUNK: [usize; 4] = [32, 64, 16, 2];
+
+/// Where descriptors come from; longer ones from the heap. Everything in the pools is freed with the worker.
+pub struct AmDescs {
+    pools: [MtLock<Pool>; CLASSES.len()],
+    align: usize,
+}
+
+impl AmDescs {
+    /// Payloads will begin at multiples of `align`, a power of two. Allocates nothing yet.
+    pub fn new(mt: bool, align: usize) -> Self {
+        let align = align.max(align_of::<AmDesc>());
+        let pool = |i: usize| {
+            let bytes = Self::front(align) + CLASSES[i];
+            MtLock::new(mt, Pool::new(bytes, align, PER_CHUNK[i]))
+        };
+        AmDescs {
+            pools: std::array::from_fn(pool),
+            align,
+        }
+    }
+
+    fn front(align: usize) -> usize {
+        size_of::<AmDesc>().next_multiple_of(align)
+    }
+
+    /// A descriptor of a message of `len` bytes, in the handler's hands, with `room` bytes behind it.
+    /// `None` if there is not that much memory: the length comes from a peer.
+    pub fn get(&self, payload: AmPayload, len: usize, room: usize) -> Option<NonNull<AmDesc>> {
+        let front = Self::front(self.align);
+        let class = CLASSES.iter().position(|&c| room <= c);
+        let base = match class {
+            Some(i) => self.pools[i].lock().get(|_| ()),
+            // SAFETY: the layout is not empty: it has a descriptor.
+            None => NonNull::new(unsafe { alloc(self.layout(room)?) })?,
+        };
+        // SAFETY: the last bytes of the front, which is aligned as the payload is.
         unsafe {
             let desc = base.add(front - size_of::<AmDesc>()).cast::<AmDesc>();
             desc.write(AmDesc {
                 payload,
                 len,
                 front,
-                layout,
-                in_handler: false,
-                consumed: false,
+                class: class.map(|i| i as u8).ok_or(room),
+                state: AtomicU8::new(LIVE | IN_HANDLER),
             });
             Some(desc)
         }
     }
 
+    fn layout(&self, room: usize) -> Option<Layout> {
+        Layout::from_size_align(Self::front(self.align).checked_add(room)?, self.align).ok()
+    }
+
+    unsafe fn free(&self, desc: NonNull<AmDesc>) {
+        // SAFETY: nobody uses it any more; it goes back where it came from.
+        unsafe {
+            let AmDesc { front, class, .. } = *desc.as_ptr();
+            // Relaxed: whoever asks for it again is wrong, and is told so if he is lucky.
+            desc.as_ref().state.store(0, Ordering::Relaxed);
+            let base = desc.cast::<u8>().sub(front - size_of::<AmDesc>());
+            match class {
+                Ok(i) => self.pools[usize::from(i)].lock().put(base),
+                Err(room) => {
+                    if let Some(layout) = self.layout(room) {
+                        dealloc(base.as_ptr(), layout);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The user wants the payload, or wants it gone. False: he had it before.
+    ///
+    /// # Safety
+    /// A descriptor that was handed to him.
+    pub unsafe fn take(&self, desc: NonNull<AmDesc>) -> bool {
+        // SAFETY: the caller's promise; a pooled descriptor stays readable.
+        let state = unsafe { &desc.as_ref().state };
+        let free = |s: u8| (s & (LIVE | TAKEN) == LIVE).then_some(s | TAKEN);
+        // Acquire: pairs with the Release of `leave_handler`, where the descriptor changes hands.
+        state
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, free)
+            .is_ok()
+    }
+
+    /// What `take` allowed is over. A handler that still runs frees the descriptor at its end.
+    ///
+    /// # Safety
+    /// Once after `take`; the descriptor is not used by the caller any more.
+    pub unsafe fn done(&self, desc: NonNull<AmDesc>) {
+        // SAFETY: live until freed here or in `leave_handler`; AcqRel: whoever is last frees.
+        unsafe {
+            if desc.as_ref().state.fetch_or(DONE, Ordering::AcqRel) & IN_HANDLER == 0 {
+                self.free(desc);
+            }
+        }
+    }
+
+    /// The handler has returned. If he did not keep the descriptor and nobody took it, it is freed and
+    /// its payload is the answer, to be seen to.
+    ///
+    /// # Safety
+    /// Once per descriptor, by who called the handler; not used by the caller any more.
+    pub unsafe fn leave_handler(&self, desc: NonNull<AmDesc>, kept: bool) -> Option<AmPayload> {
+        // SAFETY: live: the bit is still set.
+        unsafe {
+            if !kept && self.take(desc) {
+                let payload = desc.as_ref().payload;
+                self.free(desc);
+                return Some(payload);
+            }
+            // AcqRel: as in `done`.
+            if desc.as_ref().state.fetch_and(!IN_HANDLER, Ordering::AcqRel) & DONE != 0 {
+                self.free(desc);
+            }
+            None
+        }
+    }
+}
+
+impl AmDesc {
     /// The user's pointer.
     pub fn data(this: NonNull<AmDesc>) -> *mut u8 {
         // SAFETY: one past the descriptor is in its allocation, or its end.
@@ -125,19 +228,62 @@ impl AmDesc {
         // SAFETY: the caller's promise.
         unsafe { NonNull::new_unchecked(data.cast::<AmDesc>().sub(1)) }
     }
+}
 
-    /// Frees it.
-    ///
-    /// # Safety
-    /// Nobody uses it or its payload any more.
-    pub unsafe fn free(this: NonNull<AmDesc>) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe {
-            let AmDesc { front, layout, .. } = *this.as_ptr();
-            dealloc(
-                this.cast::<u8>().as_ptr().sub(front - size_of::<AmDesc>()),
-                layout,
-            );
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn descs() -> AmDescs {
+        AmDescs::new(false, 256)
+    }
+
+    #[test]
+    fn payloads_are_aligned_and_as_long_as_asked() {
+        let descs = descs();
+        for room in [0, 1, 64, 65, 1000, 24 << 10, 1 << 20] {
+            let desc = descs.get(AmPayload::Here, room, room).unwrap();
+            let data = AmDesc::data(desc);
+            assert_eq!(data as usize % 256, 0);
+            // SAFETY: a fresh descriptor with that much room, left once.
+            unsafe {
+                data.write_bytes(1, room);
+                assert!(matches!(
+                    descs.leave_handler(desc, false),
+                    Some(AmPayload::Here)
+                ));
+            }
         }
+        assert!(descs.pools.iter().all(|p| p.lock().in_use() == 0));
+        assert!(descs.get(AmPayload::Here, 0, usize::MAX / 2).is_none());
+    }
+
+    /// Taken while the handler runs, after it, by nobody; a second time never.
+    #[test]
+    fn a_payload_is_taken_once() {
+        let descs = descs();
+        // SAFETY: every descriptor is live, or in its pool, where it is readable.
+        unsafe {
+            let inside = descs.get(AmPayload::Here, 8, 8).unwrap();
+            assert!(descs.take(inside) && !descs.take(inside));
+            descs.done(inside);
+            assert!(descs.leave_handler(inside, true).is_none());
+            assert!(!descs.take(inside), "it is in the pool");
+
+            let kept = descs.get(AmPayload::Here, 8, 8).unwrap();
+            assert!(descs.leave_handler(kept, true).is_none());
+            assert!(descs.take(kept) && !descs.take(kept));
+            descs.done(kept);
+            assert!(!descs.take(kept));
+
+            let under_way = descs.get(AmPayload::Here, 8, 8).unwrap();
+            assert!(descs.take(under_way));
+            assert!(
+                descs.leave_handler(under_way, false).is_none(),
+                "somebody has it"
+            );
+            descs.done(under_way);
+        }
+        assert!(descs.pools.iter().all(|p| p.lock().in_use() == 0));
     }
 }

@@ -7,6 +7,7 @@ pub mod endpoint;
 pub mod idtable;
 pub mod matcher;
 pub mod memory;
+pub mod offer;
 pub mod peer;
 pub mod policy;
 pub mod request;

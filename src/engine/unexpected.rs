@@ -1,5 +1,6 @@
 //! A tagged message that nobody has asked for yet.
 
+use super::offer::Offer;
 use super::peer::Peer;
 
 /// Where the message is.
@@ -10,11 +11,7 @@ pub enum Source {
     /// All here, and the sender waits to hear of the match.
     Sync { peer: *const Peer, req: u64 },
     /// At the sender: a rendezvous to be started.
-    Rts {
-        peer: *const Peer,
-        req: u64,
-        addr: u64,
-    },
+    Rts { peer: *const Peer, offer: Offer },
 }
 
 /// What the matcher keeps of it.

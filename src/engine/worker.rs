@@ -1,6 +1,6 @@
 //! A worker: queues, peers and everything that progress moves.
 
-use super::am::AmHandler;
+use super::am::{AmDescs, AmHandler};
 use super::context::Context;
 use super::endpoint::Endpoint;
 use super::idtable::IdTable;
@@ -55,6 +55,8 @@ pub struct Worker {
     pub rx: MtLock<Rx>,
     pub matcher: MtLock<Matcher<*mut Request, Unexpected>>,
     pub am: MtLock<Vec<AmHandler>>,
+    /// Payloads that handlers keep.
+    pub am_descs: AmDescs,
     pub pool: MtLock<Pool>,
     pub ep_pool: MtLock<Pool>,
     pub ids: MtLock<IdTable<*mut Request>>,
@@ -133,6 +135,7 @@ impl Worker {
             ),
             matcher: MtLock::new(mt, Matcher::new()),
             am: MtLock::new(mt, Vec::new()),
+            am_descs: AmDescs::new(mt, params.am_alignment),
             pool: MtLock::new(mt, Pool::new(request, 16, REQUESTS_PER_CHUNK)),
             ep_pool: MtLock::new(
                 mt,

@@ -5,10 +5,11 @@ use crate::ctypes::*;
 use crate::engine::am::{AmDesc, AmFunction, AmHandler, AmPayload};
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
+use crate::engine::offer::Offer;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Notify, Request};
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
-use crate::proto::rndv::{self, Offer};
+use crate::proto::rndv;
 use crate::proto::select::{self, Protocol, Wish};
 use crate::proto::{tx, wireup};
 use crate::sys::log;
@@ -143,7 +144,7 @@ pub unsafe fn on_eager(worker: &Worker, peer: &Peer, imm: AmImm, data: *const u8
     let handler = handler(worker, imm.id);
     // SAFETY: the header is behind the data.
     let header = unsafe { data.add(data_len) };
-    let kept = handler.persistent && data_len > 0;
+    let kept = handler.persistent;
     if !kept && data as usize % worker.params.am_alignment == 0 {
         // SAFETY: the caller's bytes.
         unsafe {
@@ -160,13 +161,7 @@ pub unsafe fn on_eager(worker: &Worker, peer: &Peer, imm: AmImm, data: *const u8
         };
         return;
     }
-    let desc = AmDesc::new(
-        AmPayload::Here,
-        data_len,
-        data_len,
-        worker.params.am_alignment,
-    );
-    let Some(desc) = desc else {
+    let Some(desc) = worker.am_descs.get(AmPayload::Here, data_len, data_len) else {
         return log::error!("no memory for an active message of {data_len} bytes: dropped");
     };
     // SAFETY: the descriptor has room for the payload.
@@ -202,17 +197,8 @@ pub unsafe fn on_rts(worker: &Worker, peer: &Peer, imm: AmImm, hdr: RtsHdr, head
         // SAFETY: the caller's bytes.
         return unsafe { fetch_whole(worker, peer, imm, source, header) };
     }
-    let desc = AmDesc::new(
-        AmPayload::Remote {
-            peer,
-            req: source.req,
-            addr: source.addr,
-        },
-        source.len,
-        0,
-        64,
-    );
-    let Some(desc) = desc else {
+    let payload = AmPayload::Remote(peer, source);
+    let Some(desc) = worker.am_descs.get(payload, source.len, 0) else {
         return rndv::acknowledge(peer, source.req, UCS_ERR_NO_MEMORY);
     };
     // SAFETY: a new descriptor; the caller's bytes.
@@ -236,38 +222,16 @@ unsafe fn offer(
     handler: AmHandler,
     imm: AmImm,
     header: *const u8,
-    mut desc: NonNull<AmDesc>,
+    desc: NonNull<AmDesc>,
     attr: u64,
 ) {
-    // SAFETY: the descriptor is ours while `in_handler` is set: neither release nor receive frees it.
+    // SAFETY: the descriptor stays until `leave_handler`: neither release nor receive frees it.
     unsafe {
-        desc.as_mut().in_handler = true;
-        let len = desc.as_ref().len;
-        let status = call(
-            worker,
-            peer,
-            handler,
-            imm,
-            header,
-            AmDesc::data(desc),
-            len,
-            attr,
-        );
-        let d = desc.as_mut();
-        d.in_handler = false;
-        if d.consumed || (status != UCS_INPROGRESS || attr == 0) {
-            if let AmPayload::Remote { peer, req, .. } = d.payload {
-                rndv::acknowledge(
-                    &*peer,
-                    req,
-                    if status == UCS_INPROGRESS {
-                        UCS_OK
-                    } else {
-                        status
-                    },
-                );
-            }
-            AmDesc::free(desc);
+        let (data, len) = (AmDesc::data(desc), desc.as_ref().len);
+        let status = call(worker, peer, handler, imm, header, data, len, attr);
+        let kept = status == UCS_INPROGRESS && attr != 0;
+        if let Some(AmPayload::Remote(peer, offer)) = worker.am_descs.leave_handler(desc, kept) {
+            rndv::acknowledge(&*peer, offer.req, status);
         }
     }
 }
@@ -340,13 +304,7 @@ struct Fetch {
 }
 
 unsafe fn fetch_whole(worker: &Worker, peer: &Peer, imm: AmImm, source: Offer, header: *const u8) {
-    let desc = AmDesc::new(
-        AmPayload::Here,
-        source.len,
-        source.len,
-        worker.params.am_alignment,
-    );
-    let Some(desc) = desc else {
+    let Some(desc) = worker.am_descs.get(AmPayload::Here, source.len, source.len) else {
         return rndv::acknowledge(peer, source.req, UCS_ERR_NO_MEMORY);
     };
     // SAFETY: the caller's bytes; a new request of our own.
@@ -383,7 +341,8 @@ unsafe fn fetched(req: *mut Request, status: ucs_status_t) {
                 "active message from {:#x} lost: {status:?}",
                 (*fetch.peer).uid
             );
-            return AmDesc::free(fetch.desc);
+            worker.am_descs.leave_handler(fetch.desc, false);
+            return;
         }
         let h = handler(worker, fetch.imm.id);
         let attr = if h.persistent {
@@ -416,13 +375,17 @@ pub unsafe fn recv_data(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's descriptor and buffer.
     unsafe {
-        let mut desc = AmDesc::of(data_desc);
-        if matches!(desc.as_ref().payload, AmPayload::Taken) {
-            log::error!("ucp_am_recv_data_nbx: the data of this descriptor was already received");
-            return status_ptr(UCS_ERR_INVALID_PARAM);
-        }
-        let target = match Data::for_recv(buffer, count, p.datatype()) {
-            Ok(data) => data,
+        let desc = AmDesc::of(data_desc);
+        let target = Data::for_recv(buffer, count, p.datatype());
+        let target = match target {
+            Ok(data) if worker.am_descs.take(desc) => data,
+            Ok(data) => {
+                data.finish();
+                log::error!(
+                    "ucp_am_recv_data_nbx: the data of this descriptor was already received"
+                );
+                return status_ptr(UCS_ERR_INVALID_PARAM);
+            }
             Err(status) => return status_ptr(status),
         };
         let (payload, len) = (desc.as_ref().payload, desc.as_ref().len);
@@ -430,23 +393,15 @@ pub unsafe fn recv_data(
         let r = &mut *req;
         (r.data, r.notify, r.user_data) = (target, p.notify_am_recv(), p.user_data());
         let ended = match payload {
-            AmPayload::Remote {
-                peer,
-                req: id,
-                addr,
-            } => {
-                desc.as_mut().payload = AmPayload::Taken;
-                // An empty target means that the data is not wanted.
-                if r.data.len() == 0 {
-                    rndv::acknowledge(&*peer, id, UCS_OK);
-                    Some(UCS_OK)
-                } else {
-                    rndv::receive(worker, req, &*peer, Offer { req: id, len, addr })
-                }
+            // An empty target means that the data is not wanted.
+            AmPayload::Remote(peer, offer) if r.data.len() == 0 => {
+                rndv::acknowledge(&*peer, offer.req, UCS_OK);
+                Some(UCS_OK)
             }
-            _ => Some(super::tag::fill(r, AmDesc::data(desc), len)),
+            AmPayload::Remote(peer, offer) => rndv::receive(worker, req, &*peer, offer),
+            AmPayload::Here => Some(super::tag::fill(r, AmDesc::data(desc), len)),
         };
-        dispose(desc);
+        worker.am_descs.done(desc);
         let Some(status) = ended else {
             return Request::handle(req);
         };
@@ -461,27 +416,17 @@ pub unsafe fn recv_data(
 ///
 /// # Safety
 /// As `ucp_am_data_release`.
-pub unsafe fn release_data(data: *mut c_void) {
+pub unsafe fn release_data(worker: &Worker, data: *mut c_void) {
     // SAFETY: the caller's descriptor.
     unsafe {
-        let mut desc = AmDesc::of(data);
-        if let AmPayload::Remote { peer, req, .. } = desc.as_ref().payload {
-            rndv::acknowledge(&*peer, req, UCS_OK);
-            desc.as_mut().payload = AmPayload::Taken;
+        let desc = AmDesc::of(data);
+        if !worker.am_descs.take(desc) {
+            return log::error!("ucp_am_data_release: the data of this descriptor is gone already");
         }
-        dispose(desc);
-    }
-}
-
-/// Frees a descriptor, or leaves that to the call of the handler that still has it.
-unsafe fn dispose(mut desc: NonNull<AmDesc>) {
-    // SAFETY: the caller's descriptor.
-    unsafe {
-        if desc.as_ref().in_handler {
-            desc.as_mut().consumed = true;
-        } else {
-            AmDesc::free(desc);
+        if let AmPayload::Remote(peer, offer) = desc.as_ref().payload {
+            rndv::acknowledge(&*peer, offer.req, UCS_OK);
         }
+        worker.am_descs.done(desc);
     }
 }
 

@@ -4,11 +4,12 @@ use super::amo::{self, Amo};
 use super::{am, tag};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
+use crate::engine::offer::Offer;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Notify};
 use crate::engine::unexpected::Source;
 use crate::engine::worker::Worker;
-use crate::proto::rndv::{self, Offer};
+use crate::proto::rndv;
 use crate::proto::tx::{self, Posted};
 use crate::proto::{failure, flush};
 use crate::sys::log;
@@ -63,7 +64,7 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 tag::on_message(
                     worker,
                     m.imm,
-                    tag::rts_source(peer, offer),
+                    Source::Rts { peer, offer },
                     offer.len,
                     body,
                     0,

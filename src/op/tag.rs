@@ -4,11 +4,10 @@ use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::peer::Peer;
 use crate::engine::request::{self, POSTED, Request, Sent, TAG_RECV};
 use crate::engine::unexpected::{Removed, Source, Unexpected};
 use crate::engine::worker::Worker;
-use crate::proto::rndv::{self, Offer};
+use crate::proto::rndv;
 use crate::proto::select::{self, Protocol, Wish};
 use crate::proto::tx;
 use crate::wire::header::{Kind, SyncHdr};
@@ -159,20 +158,7 @@ unsafe fn deliver(
                 tx::control(&*peer, Kind::SyncAck, 0, id, &[]);
                 Some(fill(r, message.bytes.as_ptr(), message.len))
             }
-            Source::Rts {
-                peer,
-                req: id,
-                addr,
-            } => rndv::receive(
-                worker,
-                req,
-                &*peer,
-                Offer {
-                    req: id,
-                    len: message.len,
-                    addr,
-                },
-            ),
+            Source::Rts { peer, offer } => rndv::receive(worker, req, &*peer, offer),
         };
         let Some(status) = ended else {
             return Request::handle(req);
@@ -234,11 +220,7 @@ pub unsafe fn on_message(
                 tx::control(&*peer, Kind::SyncAck, 0, id, &[]);
                 Some(fill(r, bytes, len))
             }
-            Source::Rts {
-                peer,
-                req: id,
-                addr,
-            } => rndv::receive(worker, req, &*peer, Offer { req: id, len, addr }),
+            Source::Rts { peer, offer } => rndv::receive(worker, req, &*peer, offer),
         };
         if let Some(status) = ended {
             request::complete(req, status);
@@ -310,14 +292,5 @@ pub unsafe fn probe(
     match matcher.take_unexpected(tag, mask) {
         Some((tag, message)) => Box::into_raw(Box::new(Removed { tag, message })).cast(),
         None => std::ptr::null_mut(),
-    }
-}
-
-/// What a peer's RTS means to the matcher.
-pub fn rts_source(peer: &Peer, offer: Offer) -> Source {
-    Source::Rts {
-        peer,
-        req: offer.req,
-        addr: offer.addr,
     }
 }

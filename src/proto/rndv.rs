@@ -7,6 +7,7 @@
 use super::tx::{self, Posted};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
+use crate::engine::offer::Offer;
 use crate::engine::peer::{CMA_NO, CMA_YES, Peer};
 use crate::engine::request::{self, Request, Sent};
 use crate::engine::worker::Worker;
@@ -19,31 +20,6 @@ use std::sync::atomic::Ordering;
 const PULL_STEP: usize = 512 << 10;
 /// Bytes of the buffer between a peer's memory and one that is not one piece.
 const BOUNCE: usize = 64 << 10;
-
-/// Longest message: the user part of an address space.
-const MAX_MESSAGE: u64 = 1 << 47;
-
-/// What an RTS says.
-#[derive(Clone, Copy)]
-pub struct Offer {
-    /// The sender's name for its request.
-    pub req: u64,
-    /// Bytes of the message.
-    pub len: usize,
-    /// Where it is in the sender, 0 if it cannot be copied from there.
-    pub addr: u64,
-}
-
-impl From<RtsHdr> for Offer {
-    fn from(h: RtsHdr) -> Self {
-        Offer {
-            req: h.req,
-            // Nobody has more; what follows computes with it.
-            len: h.len.min(MAX_MESSAGE) as usize,
-            addr: h.addr,
-        }
-    }
-}
 
 /// Makes a send request wait for the receiver: gives it a name and the RTS that carries it.
 ///

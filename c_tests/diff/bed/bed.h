@@ -102,6 +102,18 @@ size_t bed_carry(bed_t *bed, const side_t *from, const void *data, size_t length
 facts_t *facts_create(void); /* in memory shared with the children, so that a crash loses nothing */
 void     facts_print(const facts_t *facts, char side);
 void     fact(const side_t *side, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A fact that shows a rule of the contract (R1, T5, 2.4.1): it begins with the rule's name in brackets. */
+void     rule(const side_t *side, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/*
+ * A rule that the libraries follow differently, on purpose: what each is to answer, and why. It prints the same
+ * wherever a library answers as it should. NULL: not asked of that library, `actual` is not looked at.
+ */
+typedef struct {
+    const char *name, *why, *on_1_13, *on_1_22, *on_rucp;
+} departure_t;
+void        rule_departs(const side_t *side, const departure_t *departure, const char *actual);
+int         on_rucp(void);
+int         on_ucx_1_13(void);
 /* Ends the process with a fact when the bed itself cannot work. */
 void        must(const side_t *side, ucs_status_t status, const char *what);
 const char *status_name(ucs_status_t status);

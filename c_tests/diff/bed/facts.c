@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -32,6 +33,17 @@ void facts_print(const facts_t *facts, char side)
     fwrite(facts->text, 1, facts->length, stdout);
 }
 
+static void add(facts_t *facts, const char *format, va_list arguments)
+{
+    size_t room    = FACTS_SIZE - sizeof(*facts) - facts->length - 1;
+    int    written = vsnprintf(facts->text + facts->length, room, format, arguments);
+
+    if (written > 0 && (size_t)written < room) {
+        facts->text[facts->length + (size_t)written] = '\n';
+        facts->length += (size_t)written + 1;
+    }
+}
+
 void fact(const side_t *side, const char *format, ...)
 {
     va_list arguments;
@@ -39,14 +51,53 @@ void fact(const side_t *side, const char *format, ...)
     if (side == NULL) {
         return;
     }
-    facts_t *facts = side->facts;
-    size_t   room  = FACTS_SIZE - sizeof(*facts) - facts->length - 1;
     va_start(arguments, format);
-    int written = vsnprintf(facts->text + facts->length, room, format, arguments);
+    add(side->facts, format, arguments);
     va_end(arguments);
-    if (written > 0 && (size_t)written < room) {
-        facts->text[facts->length + (size_t)written] = '\n';
-        facts->length += (size_t)written + 1;
+}
+
+void rule(const side_t *side, const char *name, const char *format, ...)
+{
+    char    named[512];
+    va_list arguments;
+
+    if (side == NULL) {
+        return;
+    }
+    snprintf(named, sizeof(named), "[%s] %s", name, format);
+    va_start(arguments, format);
+    add(side->facts, named, arguments);
+    va_end(arguments);
+}
+
+static unsigned library_minor(void)
+{
+    unsigned major, minor, release;
+
+    ucp_get_version(&major, &minor, &release);
+    return minor;
+}
+
+int on_rucp(void)
+{
+    return library_minor() >= 23;
+}
+
+int on_ucx_1_13(void)
+{
+    return library_minor() == 13;
+}
+
+void rule_departs(const side_t *side, const departure_t *departure, const char *actual)
+{
+    const char *expected = on_rucp()     ? departure->on_rucp :
+                           on_ucx_1_13() ? departure->on_1_13 :
+                                           departure->on_1_22;
+
+    if (expected == NULL || strcmp(expected, actual) == 0) {
+        rule(side, departure->name, "each library its own answer: %s", departure->why);
+    } else {
+        rule(side, departure->name, "%s, and not %s", actual, expected);
     }
 }
 

@@ -1,0 +1,28 @@
+//! A message that waits at its sender: what a request to send says of it.
+
+use crate::wire::header::RtsHdr;
+
+/// Longest message: the user part of an address space.
+const MAX_MESSAGE: u64 = 1 << 47;
+
+/// What an RTS says.
+#[derive(Clone, Copy)]
+pub struct Offer {
+    /// The sender's name for its request.
+    pub req: u64,
+    /// Bytes of the message.
+    pub len: usize,
+    /// Where it is in the sender, 0 if it cannot be copied from there.
+    pub addr: u64,
+}
+
+impl From<RtsHdr> for Offer {
+    fn from(h: RtsHdr) -> Self {
+        Offer {
+            req: h.req,
+            // Nobody has more; what follows computes with it.
+            len: h.len.min(MAX_MESSAGE) as usize,
+            addr: h.addr,
+        }
+    }
+}
