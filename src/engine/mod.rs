@@ -12,6 +12,7 @@ pub mod peer;
 pub mod policy;
 pub mod request;
 pub mod rkey;
+pub mod stats;
 pub mod unexpected;
 pub mod wake;
 pub mod worker;

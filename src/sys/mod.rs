@@ -8,6 +8,7 @@ pub mod log;
 pub mod machine;
 pub mod named;
 pub mod pool;
+pub mod published;
 pub mod segment;
 pub mod shared;
 pub mod sync;

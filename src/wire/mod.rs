@@ -8,3 +8,4 @@ mod packed;
 pub mod header;
 pub mod address;
 pub mod rkey;
+pub mod stats;

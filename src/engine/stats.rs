@@ -1,0 +1,310 @@
+//! The statistics of a worker, written where other processes can read them (`rucp_top`).
+//!
+//! Each counter has one writer at a time: the thread that has the peer's lock for sending, the one
+//! that progresses, the one that has the matcher or the pool. So an addition is a load and a store
+//! without a lock prefix, and what a reader sees is never more than one operation old. Only remote
+//! accesses to mapped memory take no lock: threads that share a peer can lose some of each other's.
+
+use crate::sys::published::Published;
+use crate::wire::stats::{self as layout, Protocol, entry, header};
+use std::io;
+use std::mem::offset_of;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// Messages and bytes.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Tally {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Tally {
+    /// Adds one message.
+    #[inline(always)]
+    pub fn add(&self, bytes: usize) {
+        self.add_many(1, bytes as u64);
+    }
+
+    /// Adds several.
+    #[inline(always)]
+    pub fn add_many(&self, messages: u64, bytes: u64) {
+        bump(&self.messages, messages);
+        bump(&self.bytes, bytes);
+    }
+}
+
+/// Relaxed: a reader wants no more than some value of each counter.
+#[inline(always)]
+fn bump(counter: &AtomicU64, by: u64) {
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(by),
+        Ordering::Relaxed,
+    );
+}
+
+/// First page.
+#[repr(C, align(4096))]
+pub struct WorkerStats {
+    magic: AtomicU64,
+    version: AtomicU32,
+    pid: AtomicU32,
+    uid: AtomicU64,
+    entries_used: AtomicU32,
+    thread_mode: AtomicU32,
+    unexpected: AtomicU64,
+    unexpected_total: AtomicU64,
+    /// The pool's own count.
+    requests: AtomicU64,
+    _hole: [u8; header::NAME - 56],
+    name: [AtomicU8; layout::NAME_LEN],
+    context: [AtomicU8; layout::NAME_LEN],
+}
+
+/// An entry.
+#[repr(C, align(256))]
+pub struct PeerStats {
+    state: AtomicU32,
+    pid: AtomicU32,
+    uid: AtomicU64,
+    endpoints: AtomicU32,
+    pending: AtomicU32,
+    /// By the progressing thread.
+    pub received: Tally,
+    lanes: [[AtomicU8; layout::LANE_LEN]; 2],
+    _hole: u64,
+    tallies: [Tally; Protocol::ALL.len()],
+}
+
+const _: () = assert!(
+    size_of::<WorkerStats>() == layout::HEADER_LEN
+        && size_of::<PeerStats>() == layout::ENTRY_LEN
+        && offset_of!(WorkerStats, pid) == header::PID
+        && offset_of!(WorkerStats, uid) == header::UID
+        && offset_of!(WorkerStats, entries_used) == header::ENTRIES_USED
+        && offset_of!(WorkerStats, thread_mode) == header::THREAD_MODE
+        && offset_of!(WorkerStats, unexpected) == header::UNEXPECTED
+        && offset_of!(WorkerStats, unexpected_total) == header::UNEXPECTED_TOTAL
+        && offset_of!(WorkerStats, requests) == header::REQUESTS
+        && offset_of!(WorkerStats, name) == header::NAME
+        && offset_of!(WorkerStats, context) == header::CONTEXT
+        && offset_of!(PeerStats, pid) == entry::PID
+        && offset_of!(PeerStats, uid) == entry::UID
+        && offset_of!(PeerStats, endpoints) == entry::ENDPOINTS
+        && offset_of!(PeerStats, pending) == entry::PENDING
+        && offset_of!(PeerStats, received) == entry::RECEIVED
+        && offset_of!(PeerStats, lanes) == entry::LANES
+        && offset_of!(PeerStats, tallies) == entry::TALLIES
+);
+
+impl PeerStats {
+    /// The tally of a protocol.
+    #[inline(always)]
+    pub fn of(&self, protocol: Protocol) -> &Tally {
+        &self.tallies[protocol as usize]
+    }
+
+    /// Requests that wait for room.
+    pub fn set_pending(&self, n: usize) {
+        self.pending.store(n as u32, Ordering::Relaxed);
+    }
+
+    /// Endpoints to the peer.
+    pub fn set_endpoints(&self, n: usize) {
+        self.endpoints.store(n as u32, Ordering::Relaxed);
+    }
+
+    /// Names of the lanes for messages and for copies.
+    pub fn set_lanes(&self, messages: &str, copies: &str) {
+        store_text(&self.lanes[0], messages);
+        store_text(&self.lanes[1], copies);
+    }
+
+    /// Nothing will be counted any more.
+    pub fn set_failed(&self) {
+        self.state.store(layout::FAILED, Ordering::Relaxed);
+    }
+}
+
+/// The page of a worker.
+pub struct Stats {
+    page: Published,
+}
+
+impl Stats {
+    /// A page on which nothing is counted yet. `visible`: for other processes.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new(uid: u64, visible: bool) -> io::Result<Self> {
+        let stats = Self {
+            page: Published::create(layout::PAGE_LEN, visible)?,
+        };
+        let head = stats.worker();
+        head.version.store(layout::VERSION, Ordering::Relaxed);
+        head.pid.store(std::process::id(), Ordering::Relaxed);
+        head.uid.store(uid, Ordering::Relaxed);
+        head.entries_used.store(1, Ordering::Relaxed);
+        // Release: a reader that finds the magic finds what is above.
+        head.magic.store(layout::MAGIC, Ordering::Release);
+        Ok(stats)
+    }
+
+    /// Says what the program calls the worker and its context.
+    pub fn set_names(&self, worker: &str, context: &str, thread_mode: u32) {
+        store_text(&self.worker().name, worker);
+        store_text(&self.worker().context, context);
+        self.worker()
+            .thread_mode
+            .store(thread_mode, Ordering::Relaxed);
+    }
+
+    /// The header.
+    #[inline(always)]
+    pub fn worker(&self) -> &WorkerStats {
+        // SAFETY: the mapping begins with it, is aligned to a page, and all fields are atomics.
+        unsafe { self.page.ptr().cast().as_ref() }
+    }
+
+    /// The entry for the peers that have none, or not yet.
+    pub fn rest(&self) -> NonNull<PeerStats> {
+        self.entry(0)
+    }
+
+    /// An entry for a peer; once all are taken, that for the rest. Valid as long as this is.
+    pub fn claim(&self, uid: u64, pid: u32) -> NonNull<PeerStats> {
+        let used = &self.worker().entries_used;
+        // Relaxed: the entry is published by its state.
+        let claimed = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+            (n < layout::ENTRIES as u32).then_some(n + 1)
+        });
+        let place = self.entry(claimed.unwrap_or(0) as usize);
+        // SAFETY: inside of the mapping, which lives as long as `self`.
+        let entry = unsafe { place.as_ref() };
+        if claimed.is_ok() {
+            entry.uid.store(uid, Ordering::Relaxed);
+            entry.pid.store(pid, Ordering::Relaxed);
+        }
+        // Release: a reader that finds the state finds what is above.
+        entry.state.store(layout::CONNECTED, Ordering::Release);
+        place
+    }
+
+    fn entry(&self, index: usize) -> NonNull<PeerStats> {
+        debug_assert!(index < layout::ENTRIES);
+        // SAFETY: inside of the mapping.
+        unsafe {
+            let first = self.page.ptr().add(layout::HEADER_LEN).cast::<PeerStats>();
+            first.add(index)
+        }
+    }
+}
+
+impl WorkerStats {
+    /// Messages that wait for a receive; by whoever has the matcher.
+    pub fn set_unexpected(&self, n: usize) {
+        self.unexpected.store(n as u64, Ordering::Relaxed);
+    }
+
+    /// One more had to wait; by whoever has the matcher.
+    pub fn note_unexpected(&self, n: usize) {
+        bump(&self.unexpected_total, 1);
+        self.set_unexpected(n);
+    }
+
+    /// Where the pool of requests counts those in use.
+    pub fn requests(&self) -> &AtomicU64 {
+        &self.requests
+    }
+}
+
+/// Stores as much as there is room for, and a zero behind it.
+fn store_text(place: &[AtomicU8], text: &str) {
+    let bytes = text.bytes().chain(std::iter::repeat(0));
+    let (last, room) = match place.split_last() {
+        Some(split) => split,
+        None => return,
+    };
+    for (cell, byte) in room.iter().zip(bytes) {
+        cell.store(byte, Ordering::Relaxed);
+    }
+    last.store(0, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::published;
+    use crate::wire::stats::{Carrier, decode};
+
+    fn read_back(uid: u64) -> layout::WorkerStats {
+        let pages = published::of_process(std::process::id());
+        let copies = pages
+            .iter()
+            .filter_map(|path| published::read(path, layout::PAGE_LEN).ok());
+        copies
+            .filter_map(|copy| decode(&copy).ok())
+            .find(|stats| stats.uid == uid)
+            .expect("the page of this test")
+    }
+
+    #[test]
+    fn what_is_counted_is_read() {
+        let stats = Stats::new(0x5151, true).unwrap();
+        stats.set_names("a worker", "a context", 2);
+        let place = stats.claim(9, 77);
+        // SAFETY: the page lives.
+        let peer = unsafe { place.as_ref() };
+        peer.set_lanes("posix/memory", "cma/memory");
+        peer.of(Protocol::Short).add(8);
+        peer.of(Protocol::Short).add(4);
+        peer.of(Protocol::RndvCopy).add(1 << 20);
+        peer.received.add_many(3, 30);
+        peer.set_pending(5);
+        peer.set_endpoints(2);
+        stats.worker().note_unexpected(1);
+        stats.worker().note_unexpected(2);
+        stats.worker().set_unexpected(0);
+        let read = read_back(0x5151);
+        assert_eq!(
+            (read.name.as_str(), read.context.as_str()),
+            ("a worker", "a context")
+        );
+        assert_eq!((read.unexpected, read.unexpected_total), (0, 2));
+        assert_eq!((read.pid, read.peers.len()), (std::process::id(), 1));
+        let peer = &read.peers[0];
+        assert_eq!(
+            (peer.uid, peer.pid, peer.pending, peer.endpoints),
+            (9, 77, 5, 2)
+        );
+        assert_eq!(
+            peer.sent[0],
+            layout::Tally {
+                messages: 2,
+                bytes: 12
+            }
+        );
+        assert_eq!(
+            peer.received,
+            layout::Tally {
+                messages: 3,
+                bytes: 30
+            }
+        );
+        assert_eq!(peer.lane(Protocol::RndvCopy.carrier()), "cma/memory");
+        assert_eq!(peer.lane(Carrier::Messages), "posix/memory");
+    }
+
+    #[test]
+    fn peers_beyond_the_last_entry_share_one() {
+        let stats = Stats::new(0x5252, true).unwrap();
+        for peer in 1..layout::ENTRIES as u64 {
+            assert_ne!(stats.claim(peer, 1), stats.rest());
+        }
+        assert_eq!(stats.claim(1 << 40, 1), stats.rest());
+        let read = read_back(0x5252);
+        assert_eq!(read.peers.len(), layout::ENTRIES);
+        assert!(read.peers[0].is_rest && read.peers[0].uid == 0);
+    }
+}
