@@ -16,6 +16,7 @@ use crate::proto::{failure, rndv, tx, wireup};
 use crate::sys::clock;
 use crate::tl::shm::ring::{INLINE, Message};
 use crate::wire::header::Kind;
+use crate::wire::stats::Protocol;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
@@ -74,6 +75,7 @@ pub unsafe fn tag_send(
             // SAFETY: `len` bytes of the user's buffer.
             && let Ok(true) = unsafe { outbox.send_short(Kind::TagEager as u8, 0, tag, buffer.cast(), len) }
         {
+            peer.stats().of(Protocol::Short).add(len);
             return std::ptr::null_mut();
         }
     }
@@ -123,6 +125,7 @@ pub unsafe fn am_send(
             // SAFETY: `len` bytes of the user's buffer.
             && let Ok(true) = unsafe { outbox.send_short(Kind::AmEager as u8, 0, imm, m.buffer.cast(), len) }
         {
+            peer.stats().of(Protocol::Short).add(len);
             return std::ptr::null_mut();
         }
     }
@@ -173,6 +176,9 @@ pub unsafe fn put(
         // SAFETY: the caller's endpoint and key.
         && let Some(local) = unsafe { direct(ep, rkey, addr, len) }
     {
+        // SAFETY: the peer outlives its endpoints. Counted before what may be a call.
+        let stats = unsafe { &*(*ep).peer }.stats();
+        stats.of(Protocol::RmaMapped).add(len);
         // SAFETY: the user's buffer and the peer's region, which is mapped here.
         unsafe { copy(local, buffer.cast(), len) };
         return std::ptr::null_mut();
@@ -216,6 +222,9 @@ pub unsafe fn get(
         // SAFETY: the caller's endpoint and key.
         && let Some(local) = unsafe { direct(ep, rkey, addr, len) }
     {
+        // SAFETY: the peer outlives its endpoints. Counted before what may be a call.
+        let stats = unsafe { &*(*ep).peer }.stats();
+        stats.of(Protocol::RmaMapped).add(len);
         // SAFETY: the user's buffer and the peer's region, which is mapped here.
         unsafe { copy(buffer.cast(), local, len) };
         return std::ptr::null_mut();
@@ -291,7 +300,7 @@ pub fn progress(worker: &Worker) -> u32 {
 /// Takes messages from one ring.
 #[inline(always)]
 fn poll(worker: &Worker, channel: &mut Channel) -> u32 {
-    let mut count = 0;
+    let (mut count, mut bytes) = (0, 0);
     while count < BATCH {
         let m = match channel.consumer.peek() {
             Ok(None) => break,
@@ -308,9 +317,15 @@ fn poll(worker: &Worker, channel: &mut Channel) -> u32 {
         }
         channel.consumer.advance();
         count += 1;
+        bytes += m.len as u64;
     }
-    if channel.consumer.owes() {
-        channel.consumer.release();
+    if count != 0 {
+        // SAFETY: peers live as long as the worker.
+        let stats = unsafe { &*channel.peer }.stats();
+        stats.received.add_many(count.into(), bytes);
+        if channel.consumer.owes() {
+            channel.consumer.release();
+        }
     }
     count
 }

@@ -2,13 +2,14 @@
 
 use super::endpoint::Endpoint;
 use super::request::Request;
+use super::stats::PeerStats;
 use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::lock::MtLock;
 use crate::tl::shm::Locator;
 use crate::tl::shm::outbox::Outbox;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI8, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI8, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 /// What is known of the right to copy from and to the peer's memory.
 pub const CMA_UNKNOWN: u8 = 0;
@@ -31,6 +32,8 @@ pub struct Peer {
     pub rma_sent: AtomicU64,
     pub rma_done: AtomicU64,
     pub cma: AtomicU8,
+    /// Where its traffic is counted, on the worker's page.
+    stats: AtomicPtr<PeerStats>,
     /// `UCS_OK`, or why it cannot be talked to any more.
     status: AtomicI8,
 }
@@ -92,7 +95,41 @@ impl Peer {
             } else {
                 CMA_NO
             }),
+            stats: AtomicPtr::new(worker.stats.rest().as_ptr()),
             status: AtomicI8::new(UCS_OK as i8),
+        }
+    }
+
+    /// Where its traffic is counted.
+    #[inline(always)]
+    pub fn stats(&self) -> &PeerStats {
+        // SAFETY: an entry of the worker's page, which outlives its peers. Relaxed: entries are not moved.
+        unsafe { &*self.stats.load(Ordering::Relaxed) }
+    }
+
+    /// Gives it an entry of its own on the worker's page, now that there will be traffic.
+    #[cold]
+    pub fn note_traffic(&self, worker: &Worker) {
+        let rest = worker.stats.rest().as_ptr();
+        if self.stats.load(Ordering::Relaxed) != rest {
+            return;
+        }
+        let _alone = worker.stats.claims.lock();
+        if self.stats.load(Ordering::Relaxed) == rest {
+            let pid = self.inbox.map_or(0, |inbox| inbox.id.pid);
+            let entry = worker.stats.claim(self.uid, pid);
+            self.stats.store(entry.as_ptr(), Ordering::Relaxed);
+            let endpoints = self.eps.lock().all.len();
+            self.stats().set_endpoints(endpoints);
+        }
+    }
+
+    /// Its number of endpoints is now `n`. The caller has `eps`.
+    pub fn tell_endpoints(&self, n: usize) {
+        // SAFETY: peers do not outlive their worker.
+        let rest = unsafe { &*self.worker }.stats.rest();
+        if self.stats.load(Ordering::Relaxed) != rest.as_ptr() {
+            self.stats().set_endpoints(n);
         }
     }
 

@@ -7,6 +7,7 @@
 
 use crate::sys::published::Published;
 use crate::wire::stats::{self as layout, Protocol, entry, header};
+use parking_lot::Mutex;
 use std::io;
 use std::mem::offset_of;
 use std::ptr::NonNull;
@@ -130,6 +131,8 @@ impl PeerStats {
 /// The page of a worker.
 pub struct Stats {
     page: Published,
+    /// Held by whoever takes an entry for a peer.
+    pub claims: Mutex<()>,
 }
 
 impl Stats {
@@ -140,6 +143,7 @@ impl Stats {
     pub fn new(uid: u64, visible: bool) -> io::Result<Self> {
         let stats = Self {
             page: Published::create(layout::PAGE_LEN, visible)?,
+            claims: Mutex::new(()),
         };
         let head = stats.worker();
         head.version.store(layout::VERSION, Ordering::Relaxed);

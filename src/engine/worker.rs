@@ -7,6 +7,7 @@ use super::idtable::IdTable;
 use super::matcher::Matcher;
 use super::peer::Peer;
 use super::request::{REQUEST_SIZE, Request};
+use super::stats::Stats;
 use super::unexpected::Unexpected;
 use super::wake::Wake;
 use crate::ctypes::*;
@@ -75,6 +76,8 @@ pub struct Worker {
     /// A fence was called while remote accesses by message were under way.
     pub fenced: AtomicBool,
     pub wake: Option<Wake>,
+    /// What other processes can read of all this. Last: everything above points into it.
+    pub stats: Stats,
 }
 
 /// Incoming rings and the account of idle time.
@@ -117,10 +120,17 @@ impl Worker {
             None
         };
         let request = REQUEST_SIZE + ctx.request_size;
+        let uid = machine::random_u64();
+        let stats = Stats::new(uid, ctx.options.vfs_enable)?;
+        let name = params.name.as_deref().unwrap_or_default();
+        stats.set_names(name, &ctx.name, params.thread_mode);
+        let pool = Pool::new(request, 16, REQUESTS_PER_CHUNK);
+        // SAFETY: the page is dropped after the pool; only the pool writes this counter.
+        let pool = unsafe { pool.count_in(stats.worker().requests()) };
         Ok(Box::new(Worker {
             ctx,
             mt,
-            uid: machine::random_u64(),
+            uid,
             locator: inbox.as_ref().map(Inbox::locator),
             extra_op_flags: ctx.policy.extra_op_flags,
             rx: MtLock::new(
@@ -136,7 +146,7 @@ impl Worker {
             matcher: MtLock::new(mt, Matcher::new()),
             am: MtLock::new(mt, Vec::new()),
             am_descs: AmDescs::new(mt, params.am_alignment),
-            pool: MtLock::new(mt, Pool::new(request, 16, REQUESTS_PER_CHUNK)),
+            pool: MtLock::new(mt, pool),
             ep_pool: MtLock::new(
                 mt,
                 Pool::new(size_of::<Endpoint>(), align_of::<Endpoint>(), EPS_PER_CHUNK),
@@ -152,6 +162,7 @@ impl Worker {
             fenced: AtomicBool::new(false),
             wake,
             params,
+            stats,
         }))
     }
 

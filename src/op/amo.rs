@@ -10,6 +10,7 @@ use crate::engine::rkey::Rkey;
 use crate::proto::tx;
 use crate::sys::log;
 use crate::wire::header::{AmoHdr, Kind};
+use crate::wire::stats::Protocol;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -105,6 +106,8 @@ pub unsafe fn atomic(
         if let Way::Direct(local) = way {
             let old = execute(local, amo);
             store(reply, old, amo.size);
+            let tally = peer.stats().of(Protocol::AmoMapped);
+            tally.add(amo.size.into());
             if !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) {
                 return status_ptr(UCS_OK);
             }

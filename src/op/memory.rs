@@ -53,6 +53,7 @@ pub unsafe fn decode(buffer: *const u8) -> Result<PackedRkey, ucs_status_t> {
 pub unsafe fn unpack(ep: &Endpoint, packed: PackedRkey) -> Rkey {
     // SAFETY: peers and workers outlive endpoints.
     let (peer, worker) = unsafe { (&*ep.peer, &*ep.worker) };
+    peer.note_traffic(worker);
     let mut key = Rkey {
         empty: packed == PackedRkey::Empty,
         base: 0,

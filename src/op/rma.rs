@@ -12,6 +12,7 @@ use crate::proto::rndv::{read_all, write_all};
 use crate::proto::tx;
 use crate::sys::log;
 use crate::wire::header::{GetHdr, Kind};
+use crate::wire::stats::Protocol;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
@@ -228,6 +229,13 @@ unsafe fn ended(
     done: Result<(), ucs_status_t>,
 ) -> ucs_status_ptr_t {
     let status = done.err().unwrap_or(UCS_OK);
+    let protocol = match a.way {
+        Way::Direct(_) => Protocol::RmaMapped,
+        Way::Attach | Way::Message => Protocol::RmaCopy,
+    };
+    if status == UCS_OK {
+        a.peer.stats().of(protocol).add(a.data.len());
+    }
     if status == UCS_ERR_CONNECTION_RESET {
         tx::lose(a.peer, status);
     }

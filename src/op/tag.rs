@@ -85,6 +85,10 @@ pub unsafe fn recv(
         };
         let mut matcher = worker.matcher.lock();
         if let Some((tag, message)) = matcher.take_unexpected(tag, mask) {
+            worker
+                .stats
+                .worker()
+                .set_unexpected(matcher.unexpected_len());
             drop(matcher);
             return deliver(worker, tag, message, data, p);
         }
@@ -203,7 +207,11 @@ pub unsafe fn on_message(
     let Some(req) = matcher.arrive(tag) else {
         // SAFETY: the caller's promise.
         let bytes = unsafe { std::slice::from_raw_parts(bytes, here) }.into();
-        return matcher.push_unexpected(tag, Unexpected { source, len, bytes });
+        matcher.push_unexpected(tag, Unexpected { source, len, bytes });
+        return worker
+            .stats
+            .worker()
+            .note_unexpected(matcher.unexpected_len());
     };
     drop(matcher);
     // SAFETY: out of the matcher: ours. Peers live as long as the worker.
@@ -289,7 +297,12 @@ pub unsafe fn probe(
     if !remove {
         return (&raw const *message).cast_mut().cast();
     }
-    match matcher.take_unexpected(tag, mask) {
+    let taken = matcher.take_unexpected(tag, mask);
+    worker
+        .stats
+        .worker()
+        .set_unexpected(matcher.unexpected_len());
+    match taken {
         Some((tag, message)) => Box::into_raw(Box::new(Removed { tag, message })).cast(),
         None => std::ptr::null_mut(),
     }

@@ -52,6 +52,7 @@ settings! {
     warn_unused_env_vars: bool = "WARN_UNUSED_ENV_VARS",
     warn_invalid_config: bool = "WARN_INVALID_CONFIG",
     memtype_cache: Ternary = "MEMTYPE_CACHE",
+    vfs_enable: bool = "VFS_ENABLE",
     mem_events: bool = "MEM_EVENTS",
     mem_mmap_hook_mode: HookMode = "MEM_MMAP_HOOK_MODE",
 

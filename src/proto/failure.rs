@@ -54,9 +54,14 @@ pub fn reap(worker: &Worker) {
         // SAFETY: peers live as long as the worker.
         let peer = unsafe { &*peer };
         log::debug!("peer {:#x} is lost: {:?}", peer.uid, peer.status());
-        worker.matcher.lock().retain_unexpected(
+        peer.stats().set_failed();
+        let mut matcher = worker.matcher.lock();
+        matcher.retain_unexpected(
             |u| !matches!(u.source, Source::Rts { peer: p, .. } if std::ptr::eq(p, peer)),
         );
+        let left = matcher.unexpected_len();
+        worker.stats.worker().set_unexpected(left);
+        drop(matcher);
         for req in take_requests(worker, peer, |_| true) {
             // SAFETY: taken out of every list.
             unsafe { request::complete(req, peer.status()) };
@@ -89,6 +94,7 @@ pub fn take_requests(
     worker
         .backlog
         .fetch_sub(before - tx.pending.len(), Ordering::Relaxed);
+    peer.stats().set_pending(tx.pending.len());
     tx.flushes.retain(|&(_, r)| {
         !wanted(r) || {
             taken.push(r);

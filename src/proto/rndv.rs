@@ -14,6 +14,7 @@ use crate::engine::worker::Worker;
 use crate::sys::cma::{self, Span};
 use crate::sys::log;
 use crate::wire::header::{DataHdr, Kind, RtrHdr, RtsHdr};
+use crate::wire::stats::Protocol;
 use std::sync::atomic::Ordering;
 
 /// Bytes that one progress call copies at most, so that other messages are not held up.
@@ -313,7 +314,13 @@ pub fn take_named(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request>
 pub fn on_ats(worker: &Worker, peer: &Peer, id: u64, status: ucs_status_t) {
     if let Some(req) = take_named(worker, peer, id) {
         // SAFETY: out of the table: ours. It has been sent: the peer knows its name.
-        unsafe { request::complete(req, status) };
+        unsafe {
+            let kind = Kind::from_u8((*req).kind);
+            if matches!(kind, Some(Kind::TagRts | Kind::AmRts)) && status == UCS_OK {
+                peer.stats().of(Protocol::RndvCopy).add((*req).data.len());
+            }
+            request::complete(req, status)
+        };
     }
 }
 

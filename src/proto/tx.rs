@@ -8,7 +8,9 @@ use crate::engine::request::{self, Notify, Request, Sent};
 use crate::engine::worker::Worker;
 use crate::sys::log;
 use crate::tl::shm::outbox::Outbox;
-use crate::wire::header::{DataHdr, Kind};
+use crate::tl::shm::ring::INLINE;
+use crate::wire::header::{AmoHdr, DataHdr, Kind};
+use crate::wire::stats::Protocol;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
@@ -38,7 +40,11 @@ pub unsafe fn post(req: *mut Request) -> Posted {
     if tx.pending.is_empty() {
         // SAFETY: the request is ours.
         match unsafe { advance(peer, &mut tx, req) } {
-            Ok(true) => return Posted::Done,
+            Ok(true) => {
+                // SAFETY: the request is ours.
+                tally(peer, unsafe { &*req });
+                return Posted::Done;
+            }
             Ok(false) => {}
             Err(status) => {
                 drop(tx);
@@ -57,6 +63,7 @@ pub fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
     worker.backlog.fetch_add(1, Ordering::Relaxed);
+    peer.stats().set_pending(tx.pending.len());
     if !tx.listed {
         tx.listed = true;
         worker.busy.lock().push(peer);
@@ -76,6 +83,7 @@ pub unsafe fn unqueue(peer: &Peer, req: *mut Request) -> bool {
         .rposition(|&r| r == req && unsafe { (*r).offset } == 0);
     if let Some(i) = found {
         tx.pending.remove(i);
+        peer.stats().set_pending(tx.pending.len());
         // SAFETY: as in `enqueue`.
         unsafe { &*peer.worker }
             .backlog
@@ -135,6 +143,35 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
         log::error!("peer {:#x} corrupted the shared ring to it", peer.uid);
         UCS_ERR_CONNECTION_RESET
     })
+}
+
+/// Counts what the user asked for once all of it has been sent. A rendezvous counts when it is known
+/// how the data went, a put or get of the user's here.
+fn tally(peer: &Peer, r: &Request) {
+    let len = r.data.len();
+    let (protocol, bytes) = match Kind::from_u8(r.kind) {
+        Some(Kind::TagEager | Kind::TagSync | Kind::AmEager) => {
+            let body = len + r.tail_len as usize;
+            let short = body + r.head_len as usize <= INLINE;
+            (
+                if short {
+                    Protocol::Short
+                } else {
+                    Protocol::Eager
+                },
+                body,
+            )
+        }
+        Some(Kind::StreamData) => (Protocol::Stream, len),
+        Some(Kind::Data) => (Protocol::RndvMessages, len),
+        Some(Kind::PutReq | Kind::GetReq) => (Protocol::RmaMessages, len),
+        Some(Kind::AmoReq) => {
+            let size = AmoHdr::decode(&r.head).map_or(0, |head| head.size.into());
+            (Protocol::AmoMessages, size)
+        }
+        _ => return,
+    };
+    peer.stats().of(protocol).add(bytes);
 }
 
 /// One message: header, data, tail.
@@ -240,6 +277,7 @@ fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
     match Outbox::open(inbox, &me) {
         Ok(outbox) => {
             tx.outbox = Some(Box::new(outbox));
+            peer.note_traffic(worker);
             log_lanes(worker, peer);
             Ok(true)
         }
@@ -259,19 +297,19 @@ fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
     }
 }
 
+/// Says which lanes serve a peer, to people and to the statistics.
 fn log_lanes(worker: &Worker, peer: &Peer) {
     let lane = if peer.uid == worker.uid {
         "self/memory"
     } else {
         "posix/memory"
     };
-    let bulk = if peer.same_process {
+    let bulk = if peer.same_process || !peer.cma_usable() {
         lane
-    } else if peer.cma_usable() {
-        "cma/memory"
     } else {
-        lane
+        "cma/memory"
     };
+    peer.stats().set_lanes(lane, bulk);
     log::info!(
         "{} {} ep_cfg: tag({lane} {bulk}) rma({lane} {bulk}) amo({lane}) am({lane} {bulk})",
         worker.ctx.name,
@@ -323,6 +361,9 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
         match unsafe { advance(peer, &mut tx, req) } {
             Ok(true) => {
                 tx.pending.pop_front();
+                // SAFETY: out of the queue: ours.
+                tally(peer, unsafe { &*req });
+                peer.stats().set_pending(tx.pending.len());
                 drop(tx);
                 worker.backlog.fetch_sub(1, Ordering::Relaxed);
                 count += 1;

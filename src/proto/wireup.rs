@@ -83,7 +83,7 @@ pub fn new_endpoint(worker: &Worker, peer: &Peer, no_loopback: bool) -> *mut End
         sn
     };
     let ep = Endpoint::new(worker, peer, sn, remote_sn, 0);
-    list(worker, &mut eps.all, ep)
+    list(peer, &mut eps.all, ep)
 }
 
 /// The endpoint with number `sn` to a peer, for the user to answer on; made if there is none.
@@ -94,10 +94,12 @@ pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
     }
     eps.internal += 1;
     let ep = Endpoint::new(worker, peer, sn, sn, INTERNAL);
-    list(worker, &mut eps.all, ep)
+    list(peer, &mut eps.all, ep)
 }
 
-fn list(worker: &Worker, all: &mut Vec<*mut Endpoint>, mut ep: Endpoint) -> *mut Endpoint {
+fn list(peer: &Peer, all: &mut Vec<*mut Endpoint>, mut ep: Endpoint) -> *mut Endpoint {
+    // SAFETY: peers do not outlive their worker.
+    let worker = unsafe { &*peer.worker };
     ep.slot = all.len() as u32;
     let memory = worker
         .ep_pool
@@ -108,6 +110,7 @@ fn list(worker: &Worker, all: &mut Vec<*mut Endpoint>, mut ep: Endpoint) -> *mut
     // SAFETY: a fresh element of the right size.
     unsafe { memory.write(ep) };
     all.push(memory);
+    peer.tell_endpoints(all.len());
     memory
 }
 
@@ -122,6 +125,7 @@ pub unsafe fn unlist(peer: &Peer, ep: *mut Endpoint) {
         let slot = (*ep).slot as usize;
         if eps.all.get(slot) == Some(&ep) {
             eps.all.swap_remove(slot);
+            peer.tell_endpoints(eps.all.len());
             if let Some(&moved) = eps.all.get(slot) {
                 (*moved).slot = slot as u32;
             }
@@ -153,6 +157,8 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
             sender.uid,
             sender.inbox.id.pid
         );
+        // SAFETY: peers live as long as the worker.
+        unsafe { &*peer }.note_traffic(worker);
         // SAFETY: the ring was zero when its sender took it; it lives as long as the inbox, which
         // is dropped after the channels; this is its only consumer: `accept` reports it once.
         let consumer = unsafe { Consumer::new(inbox.ring(index)) };

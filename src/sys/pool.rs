@@ -2,6 +2,7 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Elements of one size in chunks; the free ones form a list through their first bytes.
 /// Not a lock: whoever shares it puts it behind one.
@@ -10,8 +11,10 @@ pub struct Pool {
     per_chunk: usize,
     free: *mut u8,
     chunks: Vec<NonNull<u8>>,
-    /// Elements handed out at present.
-    in_use: usize,
+    /// Elements handed out at present; written under the pool's lock alone.
+    in_use: NonNull<AtomicU64>,
+    /// Where they are counted if nobody said.
+    _own_count: Box<AtomicU64>,
 }
 
 // SAFETY: the pool owns its chunks; raw pointers carry no thread affinity.
@@ -25,13 +28,33 @@ impl Pool {
         let element = Layout::from_size_align(size.max(size_of::<*mut u8>()), align)
             .expect("element sizes come from this library, not from input")
             .pad_to_align();
+        let own_count = Box::new(AtomicU64::new(0));
         Self {
             element,
             per_chunk,
             free: ptr::null_mut(),
             chunks: Vec::new(),
-            in_use: 0,
+            in_use: NonNull::from(&*own_count),
+            _own_count: own_count,
         }
+    }
+
+    /// Counts the elements that are handed out in `counter`, where others can read it.
+    ///
+    /// # Safety
+    /// `counter` outlives the pool's use, and nobody else writes it.
+    pub unsafe fn count_in(mut self, counter: &AtomicU64) -> Self {
+        self.in_use = NonNull::from(counter);
+        self
+    }
+
+    /// Relaxed: the lock of the pool orders its users; readers elsewhere want any recent value.
+    #[inline(always)]
+    fn count(&self, by: u64) {
+        // SAFETY: the own counter, or one that outlives the pool.
+        let counter = unsafe { self.in_use.as_ref() };
+        let n = counter.load(Ordering::Relaxed).wrapping_add(by);
+        counter.store(n, Ordering::Relaxed);
     }
 
     /// An element. `init` runs once per element of its life, when its chunk is made.
@@ -43,7 +66,7 @@ impl Pool {
         let head = self.free;
         // SAFETY: `free` is non-null after `grow`, and a free element holds the next pointer.
         self.free = unsafe { head.cast::<*mut u8>().read() };
-        self.in_use += 1;
+        self.count(1);
         // SAFETY: checked above.
         unsafe { NonNull::new_unchecked(head) }
     }
@@ -58,12 +81,13 @@ impl Pool {
         // SAFETY: the element is the pool's again and large enough for a pointer.
         unsafe { element.as_ptr().cast::<*mut u8>().write(self.free) };
         self.free = element.as_ptr();
-        self.in_use -= 1;
+        self.count(1u64.wrapping_neg());
     }
 
     /// Elements handed out and not returned.
     pub fn in_use(&self) -> usize {
-        self.in_use
+        // SAFETY: as in `count`.
+        unsafe { self.in_use.as_ref() }.load(Ordering::Relaxed) as usize
     }
 
     /// Every element of every chunk, free or not: for clean-up at the end.

@@ -1,0 +1,98 @@
+//! rucp_top: what the workers of rucp on this host are doing, live or for scripts.
+
+mod batch;
+mod rows;
+mod sample;
+mod screen;
+
+use clap::Parser;
+use rows::Order;
+use sample::Sample;
+use screen::View;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Shows what the workers of rucp on this host are doing: messages and bytes by protocol, lane and peer, what
+/// waits, unexpected messages. It reads the workers' statistics pages and nothing else; they do not notice.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    /// Print one sample and end: totals, no rates
+    #[arg(long)]
+    once: bool,
+    /// Print samples as JSON, one array of workers a line
+    #[arg(long)]
+    json: bool,
+    /// Print so many samples and end; from the second on with rates
+    #[arg(short = 'n', long, value_name = "N")]
+    count: Option<u64>,
+    /// Seconds between two samples
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0)]
+    delay: f64,
+    /// Only the workers of this process
+    #[arg(short, long)]
+    pid: Option<u32>,
+    /// What comes first
+    #[arg(short, long, value_enum, default_value_t = Order::Pid)]
+    sort: Order,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let delay = Duration::try_from_secs_f64(arguments.delay.clamp(0.05, 86400.0));
+    let Ok(delay) = delay else {
+        eprintln!("rucp_top: --delay is no number of seconds");
+        return ExitCode::from(2);
+    };
+    let batch = arguments.once || arguments.json || arguments.count.is_some();
+    let done = if batch {
+        print_samples(&arguments, delay)
+    } else if io::stdout().is_terminal() {
+        show(&arguments, delay)
+    } else {
+        eprintln!("rucp_top: the output is no terminal; see --once, --count and --json");
+        return ExitCode::from(2);
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read has read enough.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("rucp_top: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_samples(arguments: &Arguments, delay: Duration) -> io::Result<()> {
+    let samples = match arguments.once {
+        true => 1,
+        false => arguments.count.unwrap_or(u64::MAX),
+    };
+    let mut out = io::stdout().lock();
+    let mut before = None;
+    for number in 0..samples {
+        if number > 0 {
+            std::thread::sleep(delay);
+        }
+        let now = Sample::take(arguments.pid);
+        let rows = rows::rows(before.as_ref(), &now, arguments.sort);
+        if arguments.json {
+            writeln!(out, "{}", batch::json(&rows))?;
+        } else {
+            write!(out, "{}", batch::text(&rows))?;
+        }
+        out.flush()?;
+        before = Some(now);
+    }
+    Ok(())
+}
+
+fn show(arguments: &Arguments, delay: Duration) -> io::Result<()> {
+    let mut terminal = ratatui::try_init()?;
+    let mut view = View::new(arguments.pid, delay, arguments.sort);
+    let done = screen::run(&mut terminal, &mut view);
+    ratatui::restore();
+    done
+}

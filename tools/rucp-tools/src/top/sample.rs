@@ -1,0 +1,84 @@
+//! A sample: what the statistics pages of all workers that this user may see say at one moment.
+
+use std::collections::HashSet;
+use std::fs;
+use std::time::Instant;
+use ucp::sys::published;
+use ucp::wire::stats::{self, WorkerStats};
+
+/// A worker and where it lives.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    /// As this process sees it.
+    pub pid: u32,
+    pub command: String,
+    pub stats: WorkerStats,
+}
+
+/// All workers, in the order of their processes.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    pub at: Instant,
+    pub workers: Vec<Worker>,
+}
+
+impl Sample {
+    /// Reads the pages of one process, or of all. Processes that end meanwhile and pages that make no
+    /// sense are left out.
+    pub fn take(only: Option<u32>) -> Sample {
+        let mut pids = only.map_or_else(all_pids, |pid| vec![pid]);
+        pids.sort_unstable();
+        let mut seen = HashSet::new();
+        let workers = pids.into_iter().flat_map(workers_of);
+        Sample {
+            // A forked child has its parent's descriptors; nobody else claims the same identity twice.
+            workers: workers.filter(|w| seen.insert(w.stats.uid)).collect(),
+            at: Instant::now(),
+        }
+    }
+}
+
+fn all_pids() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter_map(|name| name.parse().ok()).collect()
+}
+
+fn workers_of(pid: u32) -> Vec<Worker> {
+    let pages = published::of_process(pid);
+    if pages.is_empty() {
+        return Vec::new();
+    }
+    let Some(inner) = inner_pid(pid) else {
+        return Vec::new();
+    };
+    let copies = pages
+        .iter()
+        .filter_map(|page| published::read(page, stats::PAGE_LEN).ok());
+    copies
+        .filter_map(|copy| stats::decode(&copy).ok())
+        .filter(|stats| stats.pid == inner)
+        .map(|stats| Worker {
+            pid,
+            command: command_of(pid),
+            stats,
+        })
+        .collect()
+}
+
+/// What the process calls itself: another number in a PID namespace of its own.
+fn inner_pid(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    line?.split_whitespace().last()?.parse().ok()
+}
+
+/// The name of a program, which can be any bytes.
+fn command_of(pid: u32) -> String {
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let shown = |c: char| if c.is_control() { '?' } else { c };
+    let name = String::from_utf8_lossy(&name);
+    name.trim_end_matches('\n').chars().map(shown).collect()
+}
