@@ -28,6 +28,11 @@ impl Tally {
         self.add_many(1, bytes as u64);
     }
 
+    /// Messages so far.
+    pub fn messages(&self) -> u64 {
+        self.messages.load(Ordering::Relaxed)
+    }
+
     /// Adds several.
     #[inline(always)]
     pub fn add_many(&self, messages: u64, bytes: u64) {
@@ -120,6 +125,11 @@ impl PeerStats {
     pub fn set_lanes(&self, messages: &str, copies: &str) {
         store_text(&self.lanes[0], messages);
         store_text(&self.lanes[1], copies);
+    }
+
+    /// Names of the lanes, as they were set.
+    pub fn lanes(&self) -> (String, String) {
+        (load_text(&self.lanes[0]), load_text(&self.lanes[1]))
     }
 
     /// Nothing will be counted any more.
@@ -234,6 +244,13 @@ fn store_text(place: &[AtomicU8], text: &str) {
         cell.store(byte, Ordering::Relaxed);
     }
     last.store(0, Ordering::Relaxed);
+}
+
+/// What `store_text` stored.
+fn load_text(place: &[AtomicU8]) -> String {
+    let bytes = place.iter().map(|cell| cell.load(Ordering::Relaxed));
+    let text: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 #[cfg(test)]

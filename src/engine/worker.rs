@@ -76,6 +76,8 @@ pub struct Worker {
     /// A fence was called while remote accesses by message were under way.
     pub fenced: AtomicBool,
     pub wake: Option<Wake>,
+    /// Tables of protocols that were printed.
+    pub told: parking_lot::Mutex<Vec<String>>,
     /// What other processes can read of all this. Last: everything above points into it.
     pub stats: Stats,
 }
@@ -162,6 +164,7 @@ impl Worker {
             fenced: AtomicBool::new(false),
             wake,
             params,
+            told: parking_lot::Mutex::default(),
             stats,
         }))
     }

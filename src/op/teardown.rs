@@ -4,7 +4,7 @@ use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
-use crate::proto::failure;
+use crate::proto::{failure, info};
 use crate::sys::log;
 
 /// Destroys a worker.
@@ -13,6 +13,7 @@ use crate::sys::log;
 /// The user calls nothing on it, its endpoints and requests any more.
 pub unsafe fn worker(worker: Box<Worker>) {
     let w = &*worker;
+    info::ending(w);
     let (mut unflushed, mut open) = (0, 0);
     for peer in w.all_peers() {
         // SAFETY: peers live as long as the worker.

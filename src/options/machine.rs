@@ -84,7 +84,7 @@ fn processor(cpuinfo: &str) -> (String, String) {
 }
 
 /// Whether `text` matches `pattern`, in which `*` stands for any characters and `?` for one.
-fn glob(pattern: &str, text: &str) -> bool {
+pub fn glob(pattern: &str, text: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let text: Vec<char> = text.chars().collect();
     let (mut p, mut t) = (0, 0);

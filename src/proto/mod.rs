@@ -2,6 +2,7 @@
 
 pub mod failure;
 pub mod flush;
+pub mod info;
 pub mod rndv;
 pub mod select;
 pub mod tx;

@@ -1,5 +1,6 @@
 //! The way out: requests become messages in a peer's ring, or wait for room there.
 
+use super::info;
 use super::select::FRAGMENT;
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
@@ -310,19 +311,16 @@ fn log_lanes(worker: &Worker, peer: &Peer) {
         "cma/memory"
     };
     peer.stats().set_lanes(lane, bulk);
+    let lanes = info::Lanes {
+        messages: lane,
+        copies: bulk,
+    };
+    info::connected(worker, peer, lanes);
     log::info!(
         "{} {} ep_cfg: tag({lane} {bulk}) rma({lane} {bulk}) amo({lane}) am({lane} {bulk})",
         worker.ctx.name,
-        peer_kind(worker, peer)
+        info::kind(worker, peer)
     );
-}
-
-fn peer_kind(worker: &Worker, peer: &Peer) -> &'static str {
-    if peer.uid == worker.uid {
-        "self"
-    } else {
-        "intra-node"
-    }
 }
 
 /// Gives up on a peer; progress sees to the consequences.

@@ -79,6 +79,19 @@ pub fn dispatch_client(component: &str, level: &str, file: &str, line: u32, mess
     print(component, level, file, line, format_args!("{message}"));
 }
 
+/// Prints what the user asked for by name, whatever the level.
+pub fn asked(text: &str) {
+    configure_from_environment();
+    let text = text.trim_end();
+    print(
+        "UCX",
+        LogLevel::Info.name(),
+        file!(),
+        line!(),
+        format_args!("{text}"),
+    );
+}
+
 fn print(component: &str, level: &str, file: &str, line: u32, message: fmt::Arguments<'_>) {
     if let Some(sink) = SINK.get() {
         sink.write(&format_lines(component, level, file, line, message));

@@ -1,0 +1,316 @@
+//! Which protocol and lane serve which sizes: for `UCX_PROTO_INFO`, `ucp_ep_print_info` and rucp_info.
+
+use super::select::{self, MAX_EAGER, Protocol as Choice, Wish};
+use crate::ctypes::*;
+use crate::engine::peer::Peer;
+use crate::engine::worker::Worker;
+use crate::options::LogLevel;
+use crate::sys::log;
+use crate::tl::shm::ring::INLINE;
+use crate::wire::stats::{Carrier, Protocol};
+use std::fmt::Write;
+
+/// The sizes of one operation that are served alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Bytes.
+    pub first: usize,
+    /// Bytes; `usize::MAX` for no end.
+    pub last: usize,
+    pub what: &'static str,
+    /// Transport and device, as `posix/memory`.
+    pub lane: String,
+    /// Under which the statistics count it.
+    pub protocol: Protocol,
+}
+
+/// One operation to one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    pub operation: &'static str,
+    pub ranges: Vec<Range>,
+}
+
+/// The names of the lanes to a peer.
+#[derive(Clone, Copy, Debug)]
+pub struct Lanes<'a> {
+    pub messages: &'a str,
+    pub copies: &'a str,
+}
+
+/// How one size is served.
+type Served = (&'static str, Protocol);
+
+/// The tables of all operations that the program asked for.
+pub fn tables(worker: &Worker, peer: &Peer, lanes: Lanes) -> Vec<Table> {
+    let mut tables = Vec::new();
+    let mut add = |feature: ucp_feature, operation, served: &dyn Fn(usize) -> Served| {
+        if worker.ctx.has(feature) {
+            let ranges = ranges(peer, lanes, served);
+            tables.push(Table { operation, ranges });
+        }
+    };
+    let message = |len| message(peer, len);
+    let (copied, asked) = (
+        access(peer),
+        ("executed by the peer", Protocol::AmoMessages),
+    );
+    let mapped = |what| move |_| (what, Protocol::RmaMapped);
+    add(UCP_FEATURE_TAG, "tagged message by ucp_tag_send*", &message);
+    add(UCP_FEATURE_AM, "active message by ucp_am_send*", &message);
+    add(UCP_FEATURE_STREAM, "stream by ucp_stream_send*", &|_| {
+        ("in order, in parts", Protocol::Stream)
+    });
+    add(
+        UCP_FEATURE_RMA,
+        "write by ucp_put* to memory that UCP allocated",
+        &mapped("store"),
+    );
+    add(
+        UCP_FEATURE_RMA,
+        "write by ucp_put* to other memory",
+        &|_| copied,
+    );
+    add(
+        UCP_FEATURE_RMA,
+        "read by ucp_get* from memory that UCP allocated",
+        &mapped("load"),
+    );
+    add(
+        UCP_FEATURE_RMA,
+        "read by ucp_get* from other memory",
+        &|_| copied,
+    );
+    for feature in [UCP_FEATURE_AMO32, UCP_FEATURE_AMO64] {
+        add(
+            feature,
+            "ucp_atomic_op* on memory that UCP allocated",
+            &|_| ("the processor's atomics", Protocol::AmoMapped),
+        );
+        add(
+            feature,
+            "ucp_atomic_op* on other memory",
+            &|_| match peer.same_process {
+                true => ("the processor's atomics", Protocol::AmoMapped),
+                false => asked,
+            },
+        );
+    }
+    tables.dedup();
+    tables
+}
+
+/// How a message of a size travels: what `select` decides, and what the receiver can do then.
+fn message(peer: &Peer, len: usize) -> Served {
+    // SAFETY: peers do not outlive their worker.
+    let policy = unsafe { &(*peer.worker).ctx.policy };
+    match select::protocol(len, 0, policy.rndv_thresh, Wish::None) {
+        Choice::Eager if len <= INLINE => ("eager short", Protocol::Short),
+        Choice::Eager => ("eager copy-in copy-out", Protocol::Eager),
+        Choice::Rendezvous if peer.same_process => {
+            ("rendezvous copy from mapped memory", Protocol::RndvCopy)
+        }
+        Choice::Rendezvous if peer.cma_usable() => {
+            ("rendezvous zero-copy read from remote", Protocol::RndvCopy)
+        }
+        Choice::Rendezvous => (
+            "rendezvous fragmented copy-in copy-out",
+            Protocol::RndvMessages,
+        ),
+    }
+}
+
+/// How memory that is mapped nowhere else is accessed.
+fn access(peer: &Peer) -> Served {
+    if peer.same_process {
+        ("load and store", Protocol::RmaMapped)
+    } else if peer.cma_usable() {
+        ("zero-copy", Protocol::RmaCopy)
+    } else {
+        ("executed by the peer", Protocol::RmaMessages)
+    }
+}
+
+/// Asks about every size at which something can change, and joins equal neighbours.
+fn ranges(peer: &Peer, lanes: Lanes, served: &dyn Fn(usize) -> Served) -> Vec<Range> {
+    // SAFETY: peers do not outlive their worker.
+    let policy = unsafe { &(*peer.worker).ctx.policy };
+    let last_of_its_kind = [
+        INLINE,
+        MAX_EAGER,
+        policy.rndv_thresh,
+        policy.rndv_thresh_inter,
+    ];
+    let mut firsts: Vec<usize> = last_of_its_kind
+        .iter()
+        .filter_map(|last| last.checked_add(1))
+        .collect();
+    firsts.push(0);
+    firsts.sort_unstable();
+    firsts.dedup();
+    let mut ranges: Vec<Range> = Vec::new();
+    for first in firsts {
+        let (what, protocol) = served(first);
+        match ranges.last_mut() {
+            Some(range) if range.what == what => continue,
+            Some(range) => range.last = first - 1,
+            None => {}
+        }
+        let lane = match protocol.carrier() {
+            Carrier::Messages => lanes.messages,
+            Carrier::Copy => lanes.copies,
+            Carrier::Mapped => "mapped memory",
+        };
+        ranges.push(Range {
+            first,
+            last: usize::MAX,
+            what,
+            lane: lane.to_owned(),
+            protocol,
+        });
+    }
+    ranges
+}
+
+/// A table as text, with a line above and below.
+pub fn draw(title: &str, table: &Table) -> String {
+    let rows: Vec<[String; 3]> = table
+        .ranges
+        .iter()
+        .map(|r| [span(r.first, r.last), r.what.into(), r.lane.clone()])
+        .collect();
+    let heads = ["Range", "Description", "Config"];
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].len());
+        cells.max().unwrap_or(0).max(heads[column].len())
+    };
+    let mut widths = [width(0), width(1), width(2)];
+    // The lines above the columns must fit, too.
+    let inner = title.len().max(table.operation.len());
+    widths[1] += inner.saturating_sub(widths.iter().sum::<usize>() + 6);
+    let [a, b, c] = widths;
+    let all = a + b + c + 6;
+    let rule = format!("+-{:-<a$}-+-{:-<b$}-+-{:-<c$}-+\n", "", "", "");
+    let mut out = rule.clone();
+    for text in [title, table.operation] {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "| {text:<all$} |");
+    }
+    out += &rule;
+    let _ = writeln!(
+        out,
+        "| {:^a$} | {:^b$} | {:^c$} |",
+        heads[0], heads[1], heads[2]
+    );
+    out += &rule;
+    for [range, what, lane] in rows {
+        let _ = writeln!(out, "| {range:>a$} | {what:<b$} | {lane:<c$} |");
+    }
+    out + &rule
+}
+
+/// `113..16K`
+fn span(first: usize, last: usize) -> String {
+    let bytes = |n: usize| match n {
+        usize::MAX => "inf".to_owned(),
+        n if n >= 1 << 20 && n % (1 << 20) == 0 => format!("{}M", n >> 20),
+        n if n >= 1 << 10 && n % (1 << 10) == 0 => format!("{}K", n >> 10),
+        n => n.to_string(),
+    };
+    format!("{}..{}", bytes(first), bytes(last))
+}
+
+/// Whether somebody wants to see a table when the first endpoint of its kind connects.
+fn wanted(worker: &Worker, table: &Table) -> bool {
+    match worker.ctx.options.proto_info.as_str() {
+        "y" | "yes" | "on" | "1" => true,
+        "n" | "no" | "off" | "0" | "used" => false,
+        "auto" => log::enabled(LogLevel::Debug),
+        pattern => crate::options::glob(pattern, table.operation),
+    }
+}
+
+/// A peer is connected: prints its tables if `UCX_PROTO_INFO` asks for them, each once per worker.
+#[cold]
+pub fn connected(worker: &Worker, peer: &Peer, lanes: Lanes) {
+    for table in tables(worker, peer, lanes) {
+        if !wanted(worker, &table) {
+            continue;
+        }
+        let title = format!("{} {}", worker.ctx.name, kind(worker, peer));
+        let text = draw(&title, &table);
+        let mut told = worker.told.lock();
+        if !told.contains(&text) {
+            log::asked(&text);
+            told.push(text);
+        }
+    }
+}
+
+/// The worker ends: prints what each peer's endpoints used, if `UCX_PROTO_INFO=used`.
+#[cold]
+pub fn ending(worker: &Worker) {
+    if worker.ctx.options.proto_info != "used" {
+        return;
+    }
+    for peer in worker.all_peers() {
+        // SAFETY: peers live as long as the worker.
+        let peer = unsafe { &*peer };
+        let (messages, copies) = peer.stats().lanes();
+        let lanes = Lanes {
+            messages: &messages,
+            copies: &copies,
+        };
+        for mut table in tables(worker, peer, lanes) {
+            let count = |range: &Range| peer.stats().of(range.protocol).messages();
+            table.ranges.retain(|range| count(range) > 0);
+            if !table.ranges.is_empty() {
+                let (name, kind) = (&worker.ctx.name, kind(worker, peer));
+                let title = format!("{name} {kind}, used with worker {:#x}", peer.uid);
+                log::asked(&draw(&title, &table));
+            }
+        }
+    }
+}
+
+/// Where the peer is, in a word.
+pub fn kind(worker: &Worker, peer: &Peer) -> &'static str {
+    if peer.uid == worker.uid {
+        "self"
+    } else if peer.inbox.is_some() {
+        "intra-node"
+    } else {
+        "inter-node"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans() {
+        assert_eq!(span(0, 112), "0..112");
+        assert_eq!(span(113, 16 << 10), "113..16K");
+        assert_eq!(span(1 << 20, usize::MAX), "1M..inf");
+    }
+
+    #[test]
+    fn a_table_is_a_rectangle() {
+        let range = |first, last, what, lane: &str| Range {
+            first,
+            last,
+            what,
+            lane: lane.into(),
+            protocol: Protocol::Short,
+        };
+        let table = Table {
+            operation: "an operation with a name that is longer than everything else here",
+            ranges: vec![range(0, 1, "short", "a"), range(2, 3, "long", "bcdef")],
+        };
+        let text = draw("title", &table);
+        let lengths: Vec<usize> = text.lines().map(str::len).collect();
+        assert!(lengths.iter().all(|&n| n == lengths[0]), "{text}");
+        assert_eq!(lengths.len(), 9);
+    }
+}
