@@ -11,7 +11,7 @@ use crate::engine::rkey::Rkey;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::op::am::AmMessage;
 use crate::op::param::Param;
-use crate::op::{am, rma, serve, tag};
+use crate::op::{am, rma, serve, stream, tag};
 use crate::proto::{failure, rndv, tx, wireup};
 use crate::sys::clock;
 use crate::tl::shm::ring::{INLINE, Message};
@@ -138,6 +138,51 @@ pub unsafe fn am_send(
 unsafe fn am_send_slow(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_ptr_t {
     // SAFETY: passed on.
     unsafe { am::send(ep, m, p) }
+}
+
+/// `ucp_stream_send_nbx`
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn stream_send(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    count: usize,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it.
+    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, &*(*ep).peer) };
+    // SAFETY: the caller's structure.
+    let p = unsafe { Param::new(param, worker.extra_op_flags) };
+    if let Some(len @ 1..=INLINE) = plain_length(&p, count)
+        && !e.has(endpoint::SPECIAL)
+        && worker.ctx.features & UCP_FEATURE_STREAM as u64 != 0
+        && !buffer.is_null()
+    {
+        let mut tx = peer.tx.lock();
+        if tx.pending.is_empty()
+            && let Some(outbox) = tx.outbox.as_mut()
+            // SAFETY: `len` bytes of the user's buffer.
+            && let Ok(true) = unsafe { outbox.send_short(Kind::StreamData as u8, 0, stream::imm(e), buffer.cast(), len) }
+        {
+            return std::ptr::null_mut();
+        }
+    }
+    // SAFETY: passed on.
+    unsafe { stream_send_slow(ep, buffer, count, &p) }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn stream_send_slow(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    count: usize,
+    p: &Param,
+) -> ucs_status_ptr_t {
+    // SAFETY: passed on.
+    unsafe { stream::send(ep, buffer, count, p) }
 }
 
 /// The local address behind a remote one, if this is a plain access that loads and stores can do.
@@ -370,6 +415,9 @@ fn unexpected(worker: &Worker, m: &Message) {
 fn other(worker: &Worker, channel: &mut Channel, m: &Message) {
     // SAFETY: peers live as long as the worker; the record is readable until `advance`.
     unsafe {
+        if m.kind == Kind::StreamData as u8 {
+            return stream::on_data(worker, &*channel.peer, m.imm, m.record, m.len);
+        }
         if serve::message(worker, &*channel.peer, m).is_err() {
             failure::distrust(&*channel.peer, "a message that makes no sense");
             channel.broken = true;

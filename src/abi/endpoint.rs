@@ -5,8 +5,8 @@ use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, FRESH};
 use crate::engine::peer::Peer;
-use crate::op::endpoint;
 use crate::op::param::{Param, status_ptr};
+use crate::op::{self, endpoint};
 use crate::proto::{failure, wireup};
 use crate::sys::log;
 use std::ffi::{CStr, CString, c_void};
@@ -84,6 +84,7 @@ pub unsafe extern "C" fn ucp_ep_create(
         if e.mismatched() {
             failure::refuse(w, e, peer);
         }
+        op::stream::adopted(w, ep);
         ep_p.write(ep.cast());
     }
     UCS_OK

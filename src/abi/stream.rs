@@ -1,74 +1,122 @@
-//! Streams: not in this version.
+//! Byte streams.
 
+use super::endpoint::endpoint_of;
 use super::output::invalid;
+use super::worker::worker_of;
 use crate::ctypes::*;
-use crate::op::param::status_ptr;
+use crate::engine::request::{Request, STREAM_RECV};
+use crate::fast;
+use crate::op::param::{Param, status_ptr};
+use crate::op::stream;
 use std::ffi::{c_uint, c_void};
+use std::sync::atomic::Ordering;
 
-fn unsupported(function: &str, handle_is_null: bool) -> ucs_status_ptr_t {
-    status_ptr(if handle_is_null {
-        invalid(function, "ep or param is null")
-    } else {
-        UCS_ERR_UNSUPPORTED
-    })
-}
-
-/// `UCS_ERR_UNSUPPORTED`
+/// Sends bytes; completes when the buffer can be used again.
 ///
 /// # Safety
-/// None of the pointers is followed.
+/// A live endpoint; `param` valid as far as its mask says; the buffer readable until completion.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_stream_send_nbx(
     ep: ucp_ep_h,
-    _buffer: *const c_void,
-    _count: usize,
+    buffer: *const c_void,
+    count: usize,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    unsupported("ucp_stream_send_nbx", ep.is_null() || param.is_null())
+    if ep.is_null() || param.is_null() {
+        return status_ptr(invalid("ucp_stream_send_nbx", "ep or param is null"));
+    }
+    // SAFETY: the caller's promises.
+    unsafe { fast::stream_send(endpoint_of(ep), buffer, count, param) }
 }
 
-/// `UCS_ERR_UNSUPPORTED`
+/// Receives bytes: whole elements, at least one; with `UCP_STREAM_RECV_FLAG_WAITALL` all of them. `length` is written
+/// when the receive ends at once.
 ///
 /// # Safety
-/// None of the pointers is followed.
+/// A live endpoint; `param` valid as far as its mask says; the buffer writable until completion; `length` is null or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_stream_recv_nbx(
     ep: ucp_ep_h,
-    _buffer: *mut c_void,
-    _count: usize,
-    _length: *mut usize,
+    buffer: *mut c_void,
+    count: usize,
+    length: *mut usize,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    unsupported("ucp_stream_recv_nbx", ep.is_null() || param.is_null())
+    if ep.is_null() || param.is_null() {
+        return status_ptr(invalid("ucp_stream_recv_nbx", "ep or param is null"));
+    }
+    // SAFETY: the caller's promises.
+    unsafe {
+        let ep = endpoint_of(ep);
+        let p = Param::new(param, (*(*ep).worker).extra_op_flags);
+        stream::recv(ep, buffer, count, length, &p)
+    }
 }
 
-/// `UCS_ERR_UNSUPPORTED`
+/// Lends the next bytes that have come, until `ucp_stream_data_release`; null if there are none.
+///
+/// # Safety
+/// A live endpoint; `length` is null or writable.
 #[unsafe(no_mangle)]
-pub extern "C" fn ucp_stream_recv_data_nb(ep: ucp_ep_h, length: *mut usize) -> ucs_status_ptr_t {
-    unsupported("ucp_stream_recv_data_nb", ep.is_null() || length.is_null())
+pub unsafe extern "C" fn ucp_stream_recv_data_nb(
+    ep: ucp_ep_h,
+    length: *mut usize,
+) -> ucs_status_ptr_t {
+    if ep.is_null() || length.is_null() {
+        return status_ptr(invalid("ucp_stream_recv_data_nb", "ep or length is null"));
+    }
+    // SAFETY: the caller's promises.
+    unsafe { stream::recv_data(endpoint_of(ep), length) }
 }
 
-/// Nothing was given out that could be released.
+/// Gives back what `ucp_stream_recv_data_nb` lent.
+///
+/// # Safety
+/// A live endpoint.
 #[unsafe(no_mangle)]
-pub extern "C" fn ucp_stream_data_release(_ep: ucp_ep_h, _data: *mut c_void) {}
+pub unsafe extern "C" fn ucp_stream_data_release(ep: ucp_ep_h, data: *mut c_void) {
+    if ep.is_null() || data.is_null() {
+        invalid("ucp_stream_data_release", "ep or data is null");
+        return;
+    }
+    // SAFETY: the caller's endpoint.
+    unsafe { stream::release_data(endpoint_of(ep), data) };
+}
 
-/// `UCS_ERR_UNSUPPORTED`
+/// Endpoints with bytes that were not told of before: how many were written to `poll_eps`.
+///
+/// # Safety
+/// A live worker; `max_eps` entries are writable at `poll_eps`.
 #[unsafe(no_mangle)]
-pub extern "C" fn ucp_stream_worker_poll(
+pub unsafe extern "C" fn ucp_stream_worker_poll(
     worker: ucp_worker_h,
     poll_eps: *mut ucp_stream_poll_ep_t,
-    _max_eps: usize,
+    max_eps: usize,
     _flags: c_uint,
 ) -> libc::ssize_t {
-    if worker.is_null() || poll_eps.is_null() {
+    if worker.is_null() || (poll_eps.is_null() && max_eps > 0) {
         return invalid("ucp_stream_worker_poll", "worker or poll_eps is null") as isize;
     }
-    UCS_ERR_UNSUPPORTED as isize
+    // SAFETY: the caller's promises.
+    unsafe {
+        let w = worker_of(worker);
+        if !w.ctx.has(UCP_FEATURE_STREAM) {
+            return invalid(
+                "ucp_stream_worker_poll",
+                "the context was created without UCP_FEATURE_STREAM",
+            ) as isize;
+        }
+        stream::poll(w, poll_eps, max_eps) as isize
+    }
 }
 
-/// `UCS_ERR_UNSUPPORTED`: no request is one of a stream.
+/// In progress, or how a stream receive ended, and then how many bytes it got.
+///
+/// # Safety
+/// A live request; `length_p` is null or writable.
 #[unsafe(no_mangle)]
-pub extern "C" fn ucp_stream_recv_request_test(
+pub unsafe extern "C" fn ucp_stream_recv_request_test(
     request: *mut c_void,
     length_p: *mut usize,
 ) -> ucs_status_t {
@@ -78,5 +126,13 @@ pub extern "C" fn ucp_stream_recv_request_test(
             "request or length_p is null",
         );
     }
-    UCS_ERR_UNSUPPORTED
+    // SAFETY: the caller's handle and pointer.
+    unsafe {
+        let r = &*Request::of(request);
+        let status = r.state();
+        if status != UCS_INPROGRESS && r.flags.load(Ordering::Relaxed) & STREAM_RECV != 0 {
+            length_p.write(r.info.length);
+        }
+        status
+    }
 }

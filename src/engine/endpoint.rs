@@ -1,10 +1,11 @@
 //! An endpoint: the user's handle for sending to a peer.
 
 use super::peer::Peer;
+use super::stream::Stream;
 use super::worker::Worker;
 use crate::ctypes::*;
 use std::ffi::{CString, c_void};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI8, AtomicU8, Ordering};
 
 /// Made by the library because a message asked for a way back; the user may adopt it.
 pub const INTERNAL: u8 = 1 << 0;
@@ -37,12 +38,16 @@ pub struct Endpoint {
     /// As the counterpart says, `UNSAID` before.
     pub remote_err_mode: u8,
     flags: AtomicU8,
+    /// Why it failed, 0 if it did not.
+    failure: AtomicI8,
     pub err_cb: ucp_err_handler_cb_t,
     /// Argument of `err_cb`.
     pub err_arg: *mut c_void,
     /// As given in `ucp_ep_params_t.user_data`, null if it was not.
     pub user_data: *mut c_void,
     pub name: Option<CString>,
+    /// What it has received as a byte stream, made by the first byte or receive. Guarded by `Worker::streams`.
+    pub stream: Option<Box<Stream>>,
 }
 
 impl Endpoint {
@@ -64,10 +69,12 @@ impl Endpoint {
             err_mode: ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_NONE as u8,
             remote_err_mode: UNSAID,
             flags: AtomicU8::new(flags),
+            failure: AtomicI8::new(0),
             err_cb: None,
             err_arg: std::ptr::null_mut(),
             user_data: std::ptr::null_mut(),
             name: None,
+            stream: None,
         }
     }
 
@@ -84,6 +91,25 @@ impl Endpoint {
     /// Clears flags.
     pub fn clear(&self, flags: u8) {
         self.flags.fetch_and(!flags, Ordering::Relaxed);
+    }
+
+    /// Made by the library, and not the user's yet.
+    pub fn is_internal(&self) -> bool {
+        self.has(INTERNAL)
+    }
+
+    /// Marks it as failed; true the first time.
+    pub fn fail(&self, status: ucs_status_t) -> bool {
+        let first = self.set(FAILED);
+        if first {
+            self.failure.store(status as i8, Ordering::Relaxed);
+        }
+        first
+    }
+
+    /// Why it failed, `UCS_OK` if it did not.
+    pub fn failure(&self) -> ucs_status_t {
+        ucs_status_t::from_raw(self.failure.load(Ordering::Relaxed))
     }
 
     /// The user wants to hear of failures.

@@ -13,6 +13,7 @@ pub mod policy;
 pub mod request;
 pub mod rkey;
 pub mod stats;
+pub mod stream;
 pub mod unexpected;
 pub mod wake;
 pub mod worker;

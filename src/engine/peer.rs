@@ -177,6 +177,8 @@ impl Eps {
     pub fn by_sn(&self, sn: u32) -> Option<*mut Endpoint> {
         // SAFETY: listed endpoints live; an endpoint leaves the list before it is freed.
         let is = |ep: &*mut Endpoint| unsafe { (**ep).sn == sn };
-        self.all.iter().copied().find(is)
+        // Its place as long as none before it was closed.
+        let first = self.all.get(sn as usize).copied().filter(is);
+        first.or_else(|| self.all.iter().copied().find(is))
     }
 }

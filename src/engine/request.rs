@@ -24,6 +24,8 @@ pub const EXTERNAL: u32 = 1 << 4;
 pub const POSTED: u32 = 1 << 5;
 /// A tag receive, matched or not.
 pub const TAG_RECV: u32 = 1 << 6;
+/// A receive from a stream.
+pub const STREAM_RECV: u32 = 1 << 7;
 
 /// Who hears of the end.
 #[derive(Clone, Copy)]

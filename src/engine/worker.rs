@@ -8,6 +8,7 @@ use super::matcher::Matcher;
 use super::peer::Peer;
 use super::request::{REQUEST_SIZE, Request};
 use super::stats::Stats;
+use super::stream::Streams;
 use super::unexpected::Unexpected;
 use super::wake::Wake;
 use crate::ctypes::*;
@@ -58,6 +59,7 @@ pub struct Worker {
     pub am: MtLock<Vec<AmHandler>>,
     /// Payloads that handlers keep.
     pub am_descs: AmDescs,
+    pub streams: MtLock<Streams>,
     pub pool: MtLock<Pool>,
     pub ep_pool: MtLock<Pool>,
     pub ids: MtLock<IdTable<*mut Request>>,
@@ -148,6 +150,7 @@ impl Worker {
             matcher: MtLock::new(mt, Matcher::new()),
             am: MtLock::new(mt, Vec::new()),
             am_descs: AmDescs::new(mt, params.am_alignment),
+            streams: MtLock::new(mt, Streams::default()),
             pool: MtLock::new(mt, pool),
             ep_pool: MtLock::new(
                 mt,

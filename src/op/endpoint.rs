@@ -31,11 +31,14 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         return status_ptr(UCS_ERR_INVALID_PARAM);
     }
     e.set(CLOSED);
+    let (failure, e_handled) = (param::why_failed(e, peer), e.handles_errors());
     if force {
         for req in failure::take_requests(worker, peer, |r| std::ptr::eq(r.ep, ep)) {
             // SAFETY: taken out of every list.
             unsafe { request::complete(req, UCS_ERR_CANCELED) };
         }
+    } else {
+        failure::forget_endpoint(worker, peer, ep);
     }
     if e.handles_errors() && peer.status() == UCS_OK && peer.tx.lock().outbox.is_some() {
         let imm = EpImm {
@@ -47,13 +50,31 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     // SAFETY: the user's endpoint, which is closed once.
     unsafe {
         wireup::unlist(peer, ep);
+        close_stream(worker, ep);
         retire(worker, ep);
     }
     if force {
         return status_ptr(UCS_OK);
     }
+    if e_handled && failure != UCS_OK {
+        return status_ptr(failure);
+    }
     // SAFETY: a new request.
     unsafe { flush_peer(worker, peer, p) }
+}
+
+/// Cancels the receives that wait for bytes.
+///
+/// # Safety
+/// An endpoint that no message finds any more.
+pub unsafe fn close_stream(worker: &Worker, ep: *mut Endpoint) {
+    // SAFETY: the caller's endpoint; what was taken out of it is ours.
+    unsafe {
+        let waiting = worker.streams.lock().close(ep);
+        for req in waiting {
+            request::complete(req, UCS_ERR_CANCELED);
+        }
+    }
 }
 
 /// Gives the memory back. `CLOSED` stays readable until the pool hands it out again.

@@ -8,5 +8,6 @@ pub mod param;
 pub mod rma;
 pub mod serve;
 pub mod sleep;
+pub mod stream;
 pub mod tag;
 pub mod teardown;

@@ -115,6 +115,13 @@ impl Param {
             .map_or(Notify::Nobody, Notify::Length)
     }
 
+    pub fn notify_stream_recv(&self) -> Notify {
+        // SAFETY: a stream receive's callback is this member.
+        self.callback()
+            .and_then(|cb| unsafe { cb.recv_stream })
+            .map_or(Notify::Nobody, Notify::Length)
+    }
+
     /// Tells a tag receive that ends at once what it got, if it wants to know.
     pub fn tell_tag_info(&self, info: ucp_tag_recv_info_t) {
         // SAFETY: a tag receive's structure is this member, null or writable.
@@ -172,16 +179,20 @@ pub unsafe fn open_endpoint<'a>(
         return Err(UCS_ERR_NOT_CONNECTED);
     }
     if e.has(FAILED) || peer.status() != UCS_OK {
-        return Err(if peer.status() == UCS_OK {
-            UCS_ERR_CONNECTION_RESET
-        } else {
-            peer.status()
-        });
+        return Err(why_failed(e, peer));
     }
     if e.has(FRESH) {
         failure::introduce(e, peer);
     }
     Ok((worker, peer))
+}
+
+/// Why an endpoint cannot be used any more, `UCS_OK` if it can.
+pub fn why_failed(e: &Endpoint, peer: &Peer) -> ucs_status_t {
+    match e.failure() {
+        UCS_OK => peer.status(),
+        status => status,
+    }
 }
 
 /// Posts a request that is complete in all fields but `notify`, and answers as the API does.

@@ -1,7 +1,7 @@
 //! What arrives: every kind of message and what it sets in motion. Bytes of peers are checked here.
 
 use super::amo::{self, Amo};
-use super::{am, tag};
+use super::{am, stream, tag};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::offer::Offer;
@@ -129,7 +129,7 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 failure::on_ep_closed(worker, peer, EpImm::from_u64(m.imm).sn, status);
             }
             Kind::EpInfo => failure::on_ep_info(worker, peer, EpImm::from_u64(m.imm)),
-            Kind::StreamData => {}
+            Kind::StreamData => stream::on_data(worker, peer, m.imm, body, body_len),
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! The end of a worker: everything that is open is cancelled and said.
 
+use super::endpoint;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::request::{self, Request};
@@ -24,6 +25,10 @@ pub unsafe fn worker(worker: Box<Worker>) {
             unsafe { request::complete(req, UCS_ERR_CANCELED) };
         }
         let eps = std::mem::take(&mut peer.eps.lock().all);
+        for &ep in &eps {
+            // SAFETY: listed endpoints live; no message finds it any more.
+            unsafe { endpoint::close_stream(w, ep) };
+        }
         // SAFETY: listed endpoints live. Their names are the only memory that they own.
         open += eps
             .iter()

@@ -2,7 +2,7 @@
 
 use super::{tx, wireup};
 use crate::ctypes::*;
-use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH, INTERNAL};
+use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::unexpected::Source;
@@ -119,11 +119,29 @@ pub fn take_requests(
     taken
 }
 
+/// An endpoint goes and its requests go on: they must not be taken for those of another endpoint in its memory.
+pub fn forget_endpoint(worker: &Worker, peer: &Peer, ep: *const Endpoint) {
+    let forget = |req: *mut Request| {
+        // SAFETY: requests in lists live, and stay there as long as their lock is held.
+        let r = unsafe { &mut *req };
+        if std::ptr::eq(r.ep, ep) {
+            r.ep = std::ptr::null();
+        }
+    };
+    let tx = peer.tx.lock();
+    tx.pending.iter().for_each(|&r| forget(r));
+    tx.flushes.iter().for_each(|&(_, r)| forget(r));
+    drop(tx);
+    worker.pulls.lock().iter().for_each(|&r| forget(r));
+    worker.ids.lock().iter().for_each(|(_, r)| forget(r));
+}
+
 /// The way of an endpoint is gone: its handler is called from progress, once.
 pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
-    if ep.has(CLOSED | INTERNAL) || !ep.set(FAILED) {
+    if ep.has(CLOSED | INTERNAL) || !ep.fail(status) {
         return;
     }
+    end_stream(worker, ep, status);
     if ep.handles_errors() && ep.err_cb.is_some() {
         worker.failures.lock().push((ep, status));
         // Release: pairs with the Acquire swap in `fast::chores`.
@@ -136,6 +154,20 @@ pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
         );
     } else {
         log::diag!("endpoint {:p}: the peer is gone: {:?}", ep, status);
+    }
+}
+
+/// Ends the receives that wait for bytes from an endpoint that has failed. What has come stays to be received.
+fn end_stream(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
+    let mut streams = worker.streams.lock();
+    // SAFETY: the caller's endpoint lives.
+    let stream = unsafe { streams.of(ep) };
+    stream.ended = Some(status);
+    let waiting = stream.drain();
+    drop(streams);
+    for req in waiting {
+        // SAFETY: out of the stream: ours.
+        unsafe { request::complete(req, status) };
     }
 }
 

@@ -194,15 +194,16 @@ unsafe fn send_whole(
     })
 }
 
-/// Messages of up to [`FRAGMENT`] bytes of data each. A put names the address in its immediate, the
-/// others the offset in their header.
+/// Messages of up to [`FRAGMENT`] bytes of data each. A put names the address in its immediate, a stream needs no
+/// more than the order, the others name the offset in their header.
 unsafe fn send_parts(
     peer: &Peer,
     outbox: &mut Outbox,
     r: &mut Request,
 ) -> Result<bool, crate::tl::shm::ring::Corrupt> {
     let total = r.data.len();
-    let put = r.kind == Kind::PutReq as u8;
+    const PUT: u8 = Kind::PutReq as u8;
+    const STREAM: u8 = Kind::StreamData as u8;
     loop {
         let offset = r.offset as usize;
         // Packing functions are called in order, each byte once: not before there is room.
@@ -212,10 +213,10 @@ unsafe fn send_parts(
         // SAFETY: the range is inside the data.
         let part = unsafe { Part::cut(&r.data, offset, FRAGMENT.min(total - offset)) };
         let head = DataHdr { offset: r.offset }.encode();
-        let (imm, head): (u64, &[u8]) = if put {
-            (r.imm + r.offset, &[])
-        } else {
-            (r.imm, &head)
+        let (imm, head): (u64, &[u8]) = match r.kind {
+            PUT => (r.imm + r.offset, &[]),
+            STREAM => (r.imm, &[]),
+            _ => (r.imm, &head),
         };
         outbox.send(r.kind, r.aux, imm, head.len() + part.len, |dst| {
             // SAFETY: the record has room for both; the range is inside the data.
@@ -224,7 +225,7 @@ unsafe fn send_parts(
                 part.write(&r.data, offset, dst.add(head.len()));
             }
         })?;
-        if put {
+        if r.kind == PUT {
             peer.rma_sent.fetch_add(1, Ordering::Relaxed);
         }
         r.offset += part.len as u64;

@@ -97,6 +97,19 @@ pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
     list(peer, &mut eps.all, ep)
 }
 
+/// The endpoint that the peer's endpoint number `sn` talks to: made if the user has not made it yet, none if he has
+/// closed it.
+pub fn counterpart(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoint> {
+    let eps = peer.eps.lock();
+    if let Some(ep) = eps.by_sn(sn) {
+        return Some(ep);
+    }
+    let ahead = sn.wrapping_sub(eps.next_sn) % (1 << SN_BITS);
+    drop(eps);
+    // Numbers wrap: half of them are of the future.
+    (ahead < 1 << (SN_BITS - 1)).then(|| reply_endpoint(worker, peer, sn))
+}
+
 fn list(peer: &Peer, all: &mut Vec<*mut Endpoint>, mut ep: Endpoint) -> *mut Endpoint {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };

@@ -1,0 +1,337 @@
+//! The receiving end of an endpoint's byte stream: bytes that nobody has asked for yet, receives that wait for more.
+//!
+//! All of it is guarded by `Worker::streams`. No function here calls the user's.
+
+use super::datatype::Data;
+use super::endpoint::Endpoint;
+use super::request::Request;
+use crate::ctypes::*;
+use std::collections::{HashMap, VecDeque};
+
+/// Bytes of the first chunk of small messages; each further one is twice as long.
+const FIRST_CHUNK: usize = 256;
+/// Until it is so long.
+const CHUNK: usize = 64 << 10;
+
+/// A chunk that is no longer than this is kept to be used again.
+const MAX_SPARE: usize = 32 << 10;
+
+/// Bytes that have come, in order. The allocation never grows: pointers into it stay valid.
+pub struct Chunk {
+    bytes: Vec<u8>,
+    /// Bytes at the front that have been taken.
+    taken: usize,
+}
+
+impl Chunk {
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.taken..]
+    }
+
+    fn room(&self) -> usize {
+        self.bytes.capacity() - self.bytes.len()
+    }
+}
+
+/// What an endpoint has received.
+#[derive(Default)]
+pub struct Stream {
+    chunks: VecDeque<Chunk>,
+    /// Bytes in `chunks`.
+    bytes: usize,
+    /// Receives that wait, in order.
+    pub posted: VecDeque<*mut Request>,
+    /// The first receive is out of `posted`: progress is filling it, with the user's functions.
+    pub filling: bool,
+    /// In `Streams::ready`.
+    listed: bool,
+    /// The endpoint has failed: nothing more will come.
+    pub ended: Option<ucs_status_t>,
+    /// A chunk to be used again.
+    spare: Option<Chunk>,
+}
+
+/// What a worker knows of its streams.
+#[derive(Default)]
+pub struct Streams {
+    /// Endpoints with bytes that `ucp_stream_worker_poll` has not told of.
+    ready: VecDeque<*mut Endpoint>,
+    /// Chunks that the user holds, by the address that he was given.
+    loans: HashMap<usize, Chunk>,
+}
+
+// SAFETY: pointers to endpoints and requests of the worker that owns this, used under its lock.
+unsafe impl Send for Streams {}
+
+/// How many of `bytes` a stream receive takes now: whole elements, or anything if it waits for all.
+#[inline]
+pub fn wanted(r: &Request, bytes: usize) -> usize {
+    let n = bytes.min(r.data.len() - r.offset as usize);
+    if waits_for_all(r) {
+        n
+    } else {
+        n - n % element(r)
+    }
+}
+
+/// Whether a stream receive has what it needs.
+#[inline]
+pub fn is_done(r: &Request) -> bool {
+    let least = if waits_for_all(r) {
+        r.data.len() as u64
+    } else {
+        1
+    };
+    r.offset >= least
+}
+
+/// Fills in what a stream receive waits for: elements of so many bytes, or `all`.
+pub fn expect(r: &mut Request, element: usize, all: bool) {
+    (r.remote, r.remote_id) = (element.max(1) as u64, u64::from(all));
+}
+
+fn element(r: &Request) -> usize {
+    r.remote as usize
+}
+
+fn waits_for_all(r: &Request) -> bool {
+    r.remote_id != 0
+}
+
+impl Stream {
+    /// Bytes that wait.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether a receive would have to wait for others before it.
+    #[inline]
+    pub fn contended(&self) -> bool {
+        self.filling || !self.posted.is_empty()
+    }
+
+    /// Keeps bytes that have come. Small messages share a chunk: an unread stream takes about as much memory
+    /// as was sent.
+    ///
+    /// # Safety
+    /// `len` bytes are readable at `src`; another process may be writing there.
+    pub unsafe fn push(&mut self, src: *const u8, len: usize) {
+        if self.chunks.back().is_none_or(|c| c.room() < len) {
+            let chunk = self.new_chunk(len);
+            self.chunks.push_back(chunk);
+        }
+        let Some(tail) = self.chunks.back_mut() else {
+            return;
+        };
+        let old = tail.bytes.len();
+        // SAFETY: there is room for `len` bytes behind the old ones.
+        unsafe {
+            tail.bytes
+                .as_mut_ptr()
+                .add(old)
+                .copy_from_nonoverlapping(src, len);
+            tail.bytes.set_len(old + len);
+        }
+        self.bytes += len;
+    }
+
+    fn new_chunk(&mut self, len: usize) -> Chunk {
+        if let Some(spare) = self.spare.take_if(|s| s.room() >= len) {
+            return spare;
+        }
+        let before = self
+            .chunks
+            .back()
+            .map_or(FIRST_CHUNK / 2, |c| c.bytes.capacity());
+        let capacity = (2 * before).min(CHUNK).max(len);
+        Chunk {
+            bytes: Vec::with_capacity(capacity),
+            taken: 0,
+        }
+    }
+
+    /// Moves `n` bytes, no more than wait, into a receive that is not of the user's own functions.
+    ///
+    /// # Safety
+    /// The receive has room for them; its memory is the user's promise.
+    pub unsafe fn fill(&mut self, r: &mut Request, n: usize) {
+        self.take(n, |part| {
+            // SAFETY: inside of the receive. What is not generic cannot fail.
+            let _ = unsafe { r.data.unpack(r.offset as usize, part.as_ptr(), part.len()) };
+            r.offset += part.len() as u64;
+        });
+    }
+
+    /// Takes `n` bytes, no more than wait, out for a receive of the user's own functions.
+    pub fn take_out(&mut self, n: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(n);
+        self.take(n, |part| out.extend_from_slice(part));
+        out
+    }
+
+    fn take(&mut self, mut n: usize, mut f: impl FnMut(&[u8])) {
+        self.bytes -= n;
+        while n > 0 {
+            let Some(chunk) = self.chunks.front_mut() else {
+                return;
+            };
+            let part = n.min(chunk.rest().len());
+            f(&chunk.rest()[..part]);
+            chunk.taken += part;
+            n -= part;
+            if chunk.rest().is_empty()
+                && let Some(chunk) = self.chunks.pop_front()
+            {
+                self.recycle(chunk);
+            }
+        }
+    }
+
+    fn recycle(&mut self, mut chunk: Chunk) {
+        let capacity = chunk.bytes.capacity();
+        if capacity <= MAX_SPARE
+            && self
+                .spare
+                .as_ref()
+                .is_none_or(|s| s.bytes.capacity() < capacity)
+        {
+            chunk.bytes.clear();
+            chunk.taken = 0;
+            self.spare = Some(chunk);
+        }
+    }
+
+    /// The receives that wait, taken out. The one that progress is filling is not among them: it sees `ended`.
+    pub fn drain(&mut self) -> Vec<*mut Request> {
+        self.posted.drain(..).collect()
+    }
+}
+
+impl Streams {
+    /// The stream of an endpoint, made if there is none.
+    ///
+    /// # Safety
+    /// A live endpoint of the worker whose streams these are.
+    #[inline]
+    pub unsafe fn of(&mut self, ep: *mut Endpoint) -> &mut Stream {
+        // SAFETY: the field is touched under the lock that guards `self`.
+        unsafe { (*ep).stream.get_or_insert_default() }
+    }
+
+    /// Notes that an endpoint has bytes that nobody waits for. Those of the library's own are noted when the user
+    /// makes them his.
+    ///
+    /// # Safety
+    /// As [`of`](Self::of).
+    pub unsafe fn announce(&mut self, ep: *mut Endpoint) {
+        // SAFETY: passed on.
+        let (internal, stream) = unsafe { ((*ep).is_internal(), self.of(ep)) };
+        if stream.bytes > 0 && !stream.contended() && !stream.listed && !internal {
+            stream.listed = true;
+            self.ready.push_back(ep);
+        }
+    }
+
+    /// The next endpoint with bytes, which is then forgotten until more come.
+    pub fn next_ready(&mut self) -> Option<*mut Endpoint> {
+        while let Some(ep) = self.ready.pop_front() {
+            // SAFETY: closed endpoints are taken out by `close`.
+            let stream = unsafe { self.of(ep) };
+            stream.listed = false;
+            if stream.bytes > 0 && !stream.contended() {
+                return Some(ep);
+            }
+        }
+        None
+    }
+
+    /// Lends the user the first chunk, whole, until he gives it back.
+    ///
+    /// # Safety
+    /// As [`of`](Self::of).
+    pub unsafe fn lend(&mut self, ep: *mut Endpoint) -> Option<(*const u8, usize)> {
+        // SAFETY: passed on.
+        let stream = unsafe { self.of(ep) };
+        if stream.contended() {
+            return None;
+        }
+        let chunk = stream.chunks.pop_front()?;
+        let (at, len) = (chunk.rest().as_ptr(), chunk.rest().len());
+        stream.bytes -= len;
+        self.loans.insert(at as usize, chunk);
+        Some((at, len))
+    }
+
+    /// The user gives a chunk back; false if he never had it.
+    ///
+    /// # Safety
+    /// As [`of`](Self::of).
+    pub unsafe fn give_back(&mut self, ep: *mut Endpoint, data: usize) -> bool {
+        let Some(chunk) = self.loans.remove(&data) else {
+            return false;
+        };
+        // SAFETY: passed on.
+        unsafe { self.of(ep) }.recycle(chunk);
+        true
+    }
+
+    /// Ends the stream of an endpoint that goes: its bytes are dropped, its receives are the caller's.
+    ///
+    /// # Safety
+    /// As [`of`](Self::of).
+    pub unsafe fn close(&mut self, ep: *mut Endpoint) -> Vec<*mut Request> {
+        // SAFETY: as in `of`.
+        let Some(mut stream) = (unsafe { (*ep).stream.take() }) else {
+            return Vec::new();
+        };
+        if stream.listed {
+            self.ready.retain(|&other| other != ep);
+        }
+        stream.drain()
+    }
+}
+
+/// Whether a receive's memory is filled by the user's own functions, which run under no lock.
+#[inline]
+pub fn is_generic(data: &Data) -> bool {
+    matches!(data, Data::Generic { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(stream: &mut Stream, bytes: &[u8]) {
+        // SAFETY: a slice.
+        unsafe { stream.push(bytes.as_ptr(), bytes.len()) };
+    }
+
+    #[test]
+    fn bytes_come_out_in_order_whatever_the_pieces() {
+        let mut stream = Stream::default();
+        let all: Vec<u8> = (0..200_000u32).map(|i| (i.wrapping_mul(7) >> 3) as u8).collect();
+        let (mut sent, mut got, mut step) = (0, Vec::new(), 1);
+        while got.len() < all.len() {
+            step = step * 5 % 30_011 + 1;
+            let n = step.min(all.len() - sent);
+            push(&mut stream, &all[sent..sent + n]);
+            sent += n;
+            let out = stream.take_out(stream.bytes() / 2 + usize::from(sent == all.len()));
+            got.extend(out);
+            assert_eq!(got.len() + stream.bytes(), sent);
+        }
+        assert_eq!(got, all);
+    }
+
+    #[test]
+    fn small_messages_share_chunks() {
+        let mut stream = Stream::default();
+        for _ in 0..10_000 {
+            push(&mut stream, b"12345678");
+        }
+        assert!(stream.chunks.len() < 16, "{} chunks", stream.chunks.len());
+        let held: usize = stream.chunks.iter().map(|c| c.bytes.capacity()).sum();
+        assert!(held < 2 * 80_000 + CHUNK);
+    }
+}
