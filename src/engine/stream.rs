@@ -310,7 +310,9 @@ mod tests {
     #[test]
     fn bytes_come_out_in_order_whatever_the_pieces() {
         let mut stream = Stream::default();
-        let all: Vec<u8> = (0..200_000u32).map(|i| (i.wrapping_mul(7) >> 3) as u8).collect();
+        let all: Vec<u8> = (0..200_000u32)
+            .map(|i| (i.wrapping_mul(7) >> 3) as u8)
+            .collect();
         let (mut sent, mut got, mut step) = (0, Vec::new(), 1);
         while got.len() < all.len() {
             step = step * 5 % 30_011 + 1;

@@ -186,6 +186,9 @@ unsafe fn unpack(r: &mut Request, bytes: &[u8]) -> ucs_status_t {
 pub unsafe fn on_data(worker: &Worker, peer: &Peer, imm: u64, src: *const u8, len: usize) {
     let sn = EpImm::from_u64(imm).sn;
     let mut done = 0;
+    if worker.ctx.features & FEATURE == 0 {
+        return; // nobody could ever receive it
+    }
     // SAFETY: endpoints in lists live, and a stream lives under the lock; the caller's bytes.
     unsafe {
         while done < len {
