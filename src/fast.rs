@@ -11,7 +11,8 @@ use crate::engine::rkey::Rkey;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::op::am::AmMessage;
 use crate::op::param::Param;
-use crate::op::{am, rma, serve, stream, tag};
+use crate::op::{am, rma, serve, sgl, stream, tag};
+use crate::proto::attach::Direction;
 use crate::proto::{failure, rndv, tx, wireup};
 use crate::sys::clock;
 use crate::tl::shm::ring::{INLINE, Message};
@@ -31,6 +32,7 @@ const CLOCK_EVERY: u32 = 4096;
 
 /// With none of these bits in its mask an operation is as simple as its function's name.
 const SPECIAL: u32 = UCP_OP_ATTR_FIELD_DATATYPE as u32
+    | UCP_OP_ATTR_FIELD_MEMORY_TYPE as u32
     | UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32
     | UCP_OP_ATTR_FLAG_FAST_CMPL as u32
     | UCP_OP_ATTR_FLAG_MULTI_SEND as u32;
@@ -41,8 +43,9 @@ fn plain_length(p: &Param, count: usize) -> Option<usize> {
     if p.mask & SPECIAL == 0 {
         return Some(count);
     }
+    let plain = UCP_OP_ATTR_FIELD_DATATYPE as u32 | UCP_OP_ATTR_FIELD_MEMORY_TYPE as u32;
     let datatype = p.datatype();
-    if p.mask & (SPECIAL & !(UCP_OP_ATTR_FIELD_DATATYPE as u32)) == 0 && datatype & 7 == 0 {
+    if p.mask & (SPECIAL & !plain) == 0 && datatype & 7 == 0 && p.memory_type() == 0 {
         return count.checked_mul((datatype >> 3) as usize);
     }
     None
@@ -243,7 +246,12 @@ unsafe fn put_slow(
     p: &Param,
 ) -> ucs_status_ptr_t {
     // SAFETY: passed on.
-    unsafe { rma::put(ep, buffer, count, addr, rkey, p) }
+    unsafe {
+        if sgl::is(p) {
+            return sgl::access(ep, Direction::Write, buffer, count, p);
+        }
+        rma::put(ep, buffer, count, addr, rkey, p)
+    }
 }
 
 /// `ucp_get_nbx`
@@ -289,7 +297,12 @@ unsafe fn get_slow(
     p: &Param,
 ) -> ucs_status_ptr_t {
     // SAFETY: passed on.
-    unsafe { rma::get(ep, buffer, count, addr, rkey, p) }
+    unsafe {
+        if sgl::is(p) {
+            return sgl::access(ep, Direction::Read, buffer, count, p);
+        }
+        rma::get(ep, buffer, count, addr, rkey, p)
+    }
 }
 
 /// Words are moved whole, because programs poll on them; anything else as memory. The ranges can

@@ -3,6 +3,7 @@
 use super::context::context_of;
 use super::output::{self, invalid};
 use crate::ctypes::*;
+use crate::engine::context::Context;
 use crate::engine::memory::Memory;
 use crate::options::{Size, Value};
 use crate::sys::log;
@@ -42,11 +43,11 @@ pub unsafe extern "C" fn ucp_mem_map(
     }
     // SAFETY: the caller's handle and structure.
     unsafe {
-        let request = match read_params(params) {
+        let ctx = context_of(context);
+        let request = match read_params(ctx, params) {
             Ok(request) => request,
             Err(status) => return status,
         };
-        let ctx = context_of(context);
         let allocate = request.flags & UCP_MEM_MAP_ALLOCATE as u32 != 0;
         let fixed = request.flags & UCP_MEM_MAP_FIXED as u32 != 0;
         let memory = if request.len == 0 {
@@ -85,7 +86,10 @@ pub unsafe extern "C" fn ucp_mem_map(
     UCS_OK
 }
 
-unsafe fn read_params(params: *const ucp_mem_map_params_t) -> Result<Request, ucs_status_t> {
+unsafe fn read_params(
+    ctx: &Context,
+    params: *const ucp_mem_map_params_t,
+) -> Result<Request, ucs_status_t> {
     const NAME: &str = "ucp_mem_map";
     // SAFETY: each field is read only if its bit is set.
     unsafe {
@@ -131,12 +135,12 @@ unsafe fn read_params(params: *const ucp_mem_map_params_t) -> Result<Request, uc
         if is(UCP_MEM_MAP_NONBLOCK) && is(UCP_MEM_MAP_LOCK) {
             return Err(invalid(NAME, "NONBLOCK and LOCK exclude each other"));
         }
-        let host = ucs_memory_type_t::UCS_MEMORY_TYPE_HOST as u32;
-        if has(UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE) && is(UCP_MEM_MAP_ALLOCATE) {
+        if has(UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE) {
             let memory_type = enum_raw((*params).memory_type);
-            // 5 and 10: "unknown" in the headers of 1.13 and 1.22.
-            if memory_type != host && memory_type != 10 {
-                log::debug!("{NAME}: memory of type {memory_type} cannot be allocated");
+            if !ctx.reaches(memory_type) {
+                log::error!(
+                    "{NAME}: memory of type {memory_type}, and only host memory is supported"
+                );
                 return Err(UCS_ERR_UNSUPPORTED);
             }
         }

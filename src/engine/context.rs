@@ -17,7 +17,7 @@ pub struct Context {
     pub request_cleanup: ucp_request_cleanup_callback_t,
     /// Threads may use different workers, or the context, at the same time.
     pub mt_workers_shared: bool,
-    /// Minor API version of the caller: 5 was the number of "unknown" memory before 1.17 or so.
+    /// Minor API version of the caller.
     pub api_minor: u32,
     pub options: Options,
     pub policy: Policy,
@@ -38,6 +38,9 @@ pub struct ContextParams {
     pub mt_workers_shared: bool,
     pub api_minor: u32,
 }
+
+/// Minor version of the API whose numbers of memory types are ours.
+const LAST_KNOWN_API: u32 = 22;
 
 static CONTEXTS_MADE: AtomicU64 = AtomicU64::new(0);
 
@@ -75,6 +78,17 @@ impl Context {
     /// Whether the program asked for a feature.
     pub fn has(&self, feature: ucp_feature) -> bool {
         self.features & feature as u64 != 0
+    }
+
+    /// Whether memory of this type, a number of the caller's, is or may be host memory. "Unknown" is the
+    /// number behind the last type, which was 5 in 1.13 and is 10 in 1.22; the headers between them added
+    /// one type after the other, so that for their programs a number from 5 on says nothing.
+    pub fn reaches(&self, memory_type: u32) -> bool {
+        match memory_type {
+            0 => true,
+            1..=4 => false,
+            n => n == UCS_MEMORY_TYPE_UNKNOWN as u32 || self.api_minor < LAST_KNOWN_API,
+        }
     }
 
     /// Counts workers; true for the first.

@@ -1,6 +1,7 @@
 //! What a buffer looks like: contiguous, a list of pieces, or the user's own packing functions.
 
 use crate::ctypes::*;
+use crate::sys::cma::{Span, Spans};
 use std::ffi::c_void;
 use std::ptr;
 
@@ -119,8 +120,12 @@ impl Data {
                     return Err(UCS_ERR_INVALID_PARAM);
                 }
                 let iov: *const ucp_dt_iov_t = buffer.cast_const().cast();
-                // SAFETY: the caller promises `count` entries.
-                let len = (0..count).map(|i| unsafe { (*iov.add(i)).length }).sum();
+                let mut len = 0usize;
+                for i in 0..count {
+                    // SAFETY: the caller promises `count` entries.
+                    let piece = unsafe { (*iov.add(i)).length };
+                    len = len.checked_add(piece).ok_or(UCS_ERR_INVALID_PARAM)?;
+                }
                 Ok(Data::Iov { iov, count, len })
             }
             GENERIC if datatype & !CLASS_MASK != 0 => {
@@ -151,6 +156,33 @@ impl Data {
         }
     }
 
+    /// Appends the pieces of memory of the range `offset..offset + n` as far as the list has room.
+    /// False for the user's own datatypes, which only their functions can read and write.
+    ///
+    /// # Safety
+    /// `offset + n <= len`; the list of pieces is still the user's promise.
+    pub unsafe fn spans(&self, offset: usize, n: usize, out: &mut Spans) -> bool {
+        match *self {
+            Data::Contig { ptr, .. } => {
+                out.push(Span {
+                    addr: ptr as u64 + offset as u64,
+                    len: n,
+                });
+            }
+            // SAFETY: the caller's promise.
+            Data::Iov { iov, count, .. } => unsafe {
+                for_pieces(iov, count, offset, n, |piece, len| {
+                    out.push(Span {
+                        addr: piece as u64,
+                        len,
+                    })
+                });
+            },
+            Data::Generic { .. } => return false,
+        }
+        true
+    }
+
     /// Writes `n` bytes of the packed form, from `offset` on, to `dst`.
     ///
     /// # Safety
@@ -169,6 +201,7 @@ impl Data {
                     for_pieces(iov, count, offset, n, |piece, len| {
                         ptr::copy_nonoverlapping(piece, dst.add(done), len);
                         done += len;
+                        true
                     });
                 }
             }
@@ -224,6 +257,7 @@ impl Data {
                     for_pieces(iov, count, offset, n, |piece, len| {
                         ptr::copy(src.add(done), piece, len);
                         done += len;
+                        true
                     });
                 }
             }
@@ -275,13 +309,13 @@ unsafe fn pack_generic(dt: &Generic, state: *mut c_void, offset: usize, dst: *mu
     }
 }
 
-/// Calls `f` with each piece of memory of the range `offset..offset + n` of the list.
+/// Calls `f` with each piece of memory of the range `offset..offset + n` of the list, until it says no.
 unsafe fn for_pieces(
     iov: *const ucp_dt_iov_t,
     count: usize,
     mut offset: usize,
     mut n: usize,
-    mut f: impl FnMut(*mut u8, usize),
+    mut f: impl FnMut(*mut u8, usize) -> bool,
 ) {
     for i in 0..count {
         if n == 0 {
@@ -295,7 +329,9 @@ unsafe fn for_pieces(
         }
         let len = n.min(entry.length - offset);
         // SAFETY: within the entry.
-        f(unsafe { entry.buffer.cast::<u8>().add(offset) }, len);
+        if !f(unsafe { entry.buffer.cast::<u8>().add(offset) }, len) {
+            return;
+        }
         n -= len;
         offset = 0;
     }

@@ -12,8 +12,10 @@ pub struct Offer {
     pub req: u64,
     /// Bytes of the message.
     pub len: usize,
-    /// Where it is in the sender, 0 if it cannot be copied from there.
+    /// Where it is in the sender, or the list of its pieces; 0 if it cannot be copied from there.
     pub addr: u64,
+    /// Entries of that list, 0 if there is none.
+    pub pieces: u32,
 }
 
 impl From<RtsHdr> for Offer {
@@ -23,6 +25,7 @@ impl From<RtsHdr> for Offer {
             // Nobody has more; what follows computes with it.
             len: h.len.min(MAX_MESSAGE) as usize,
             addr: h.addr,
+            pieces: h.pieces,
         }
     }
 }

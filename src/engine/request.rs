@@ -6,6 +6,7 @@ use super::matcher::Ticket;
 use super::peer::Peer;
 use super::worker::Worker;
 use crate::ctypes::*;
+use crate::sys::cma::Span;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -78,6 +79,10 @@ pub struct Request {
     pub tail_len: u32,
     /// `tail` is a boxed slice of the request's own.
     pub tail_owned: bool,
+    /// Entries of the list of the sender's pieces at `remote`; 0: `remote` is one piece.
+    pub listed: u32,
+    /// That list, once it was fetched.
+    pub pieces: Option<Box<[Span]>>,
     /// Several messages, each with the offset of its part in `head`.
     pub stream: bool,
     /// The message goes without the data, which the receiver fetches.
@@ -189,6 +194,8 @@ pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
             tail: ptr::null(),
             tail_len: 0,
             tail_owned: false,
+            listed: 0,
+            pieces: None,
             stream: false,
             bare: false,
             sent: Sent::Complete,
@@ -254,6 +261,7 @@ unsafe fn call(req: *mut Request, status: ucs_status_t) {
 }
 
 fn drop_tail(r: &mut Request) {
+    r.pieces = None;
     if r.tail_owned {
         let slice = ptr::slice_from_raw_parts_mut(r.tail.cast_mut(), r.tail_len as usize);
         // SAFETY: made by `own_tail` from a boxed slice of this length.

@@ -376,7 +376,9 @@ pub unsafe fn recv_data(
     // SAFETY: the caller's descriptor and buffer.
     unsafe {
         let desc = AmDesc::of(data_desc);
-        let target = Data::for_recv(buffer, count, p.datatype());
+        let target = p
+            .check_memory(worker, "ucp_am_recv_data_nbx")
+            .and_then(|()| Data::for_recv(buffer, count, p.datatype()));
         let target = match target {
             Ok(data) if worker.am_descs.take(desc) => data,
             Ok(data) => {

@@ -7,6 +7,7 @@ pub mod memory;
 pub mod param;
 pub mod rma;
 pub mod serve;
+pub mod sgl;
 pub mod sleep;
 pub mod stream;
 pub mod tag;

@@ -41,7 +41,6 @@ impl Param {
     #[inline(always)]
     pub unsafe fn new(raw: *const ucp_request_param_t, extra: u32) -> Self {
         // SAFETY: the mask is always there.
-        // SAFETY: the mask is always there.
         let mask = unsafe { (*raw).op_attr_mask } | extra;
         Self { raw, mask }
     }
@@ -65,6 +64,27 @@ impl Param {
     #[inline(always)]
     pub fn flags(&self) -> u32 {
         field!(self, UCP_OP_ATTR_FIELD_FLAGS, flags, 0)
+    }
+
+    /// Kind of memory of the buffer, as a number; host memory if nothing is said.
+    #[inline(always)]
+    pub fn memory_type(&self) -> u32 {
+        if !self.has(UCP_OP_ATTR_FIELD_MEMORY_TYPE) {
+            return 0;
+        }
+        // SAFETY: the caller's structure has the field if its bit is set.
+        unsafe { enum_raw((*self.raw).memory_type) }
+    }
+
+    pub fn remote_datatype(&self) -> Option<u64> {
+        field!(self, UCP_OP_ATTR_FIELD_REMOTE_DATATYPE, remote_datatype => Some, None)
+    }
+
+    /// Description and number of pieces of remote memory, null and 0 if they were not given.
+    pub fn remote(&self) -> (*const c_void, usize) {
+        let list = field!(self, UCP_OP_ATTR_FIELD_REMOTE, remote, ptr::null());
+        let count = field!(self, UCP_OP_ATTR_FIELD_REMOTE_COUNT, remote_count, 0);
+        (list, count)
     }
 
     pub fn user_data(&self) -> *mut c_void {
@@ -139,10 +159,11 @@ impl Param {
         }
     }
 
-    /// What is wrong with the flags, if anything.
+    /// What is wrong with the parameters, if anything.
     ///
     /// # Errors
-    /// `UCS_ERR_INVALID_PARAM` for flags that exclude each other.
+    /// `UCS_ERR_INVALID_PARAM` for flags that exclude each other, `UCS_ERR_UNSUPPORTED` for memory of a
+    /// device.
     pub fn check(&self, worker: &Worker, feature: u64, what: &str) -> Result<(), ucs_status_t> {
         if worker.ctx.features & feature == 0 {
             log::error!("{what}: the context was created without the feature");
@@ -153,7 +174,20 @@ impl Param {
             log::error!("{what}: FAST_CMPL and MULTI_SEND exclude each other");
             return Err(UCS_ERR_INVALID_PARAM);
         }
-        Ok(())
+        self.check_memory(worker, what)
+    }
+
+    /// Whether the buffer is in memory that this library can access.
+    ///
+    /// # Errors
+    /// `UCS_ERR_UNSUPPORTED` if it is not.
+    pub fn check_memory(&self, worker: &Worker, what: &str) -> Result<(), ucs_status_t> {
+        let memory_type = self.memory_type();
+        if worker.ctx.reaches(memory_type) {
+            return Ok(());
+        }
+        log::error!("{what}: no transport for memory of type {memory_type}, only for host memory");
+        Err(UCS_ERR_UNSUPPORTED)
     }
 }
 

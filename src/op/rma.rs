@@ -8,7 +8,7 @@ use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request, Sent};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
-use crate::proto::rndv::{read_all, write_all};
+use crate::proto::attach::{self, Direction, Fault, Remote};
 use crate::proto::tx;
 use crate::sys::log;
 use crate::wire::header::{GetHdr, Kind};
@@ -17,8 +17,6 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 const FEATURE: u64 = UCP_FEATURE_RMA as u64;
-/// Bytes of the buffer between a peer's memory and one that is not one piece.
-const BOUNCE: usize = 64 << 10;
 
 /// How the bytes get there.
 pub enum Way {
@@ -75,6 +73,16 @@ struct Access<'a> {
     peer: &'a Peer,
     data: Data,
     way: Way,
+}
+
+impl Access<'_> {
+    /// Lets the kernel copy.
+    unsafe fn attach(&self, direction: Direction, addr: u64) -> Result<(), ucs_status_t> {
+        let (remote, len) = (Remote::Piece(addr), self.data.len());
+        // SAFETY: all of the user's memory.
+        unsafe { attach::copy(self.peer, direction, &self.data, remote, 0, len) }
+            .map_err(Fault::status)
+    }
 }
 
 unsafe fn prepare<'a>(
@@ -136,7 +144,7 @@ pub unsafe fn put(
                 a.data.pack(0, local, a.data.len());
                 Ok(())
             }
-            Way::Attach => attach_put(a.peer, &a.data, addr),
+            Way::Attach => a.attach(Direction::Write, addr),
             Way::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
@@ -147,8 +155,7 @@ pub unsafe fn put(
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
         let req = request_for(&a, ep, p);
-        tx::set_message(&mut *req, Kind::PutReq, 0, addr, &[]);
-        (*req).stream = true;
+        by_message(a.worker, req, Direction::Write, addr);
         param::start(req, p)
     }
 }
@@ -184,32 +191,39 @@ pub unsafe fn get(
         }
         let done = match a.way {
             Way::Direct(local) => a.data.unpack(0, local, a.data.len()),
-            Way::Attach => attach_get(a.peer, &a.data, addr),
+            Way::Attach => a.attach(Direction::Read, addr),
             Way::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
             return ended(&a, ep, p, done);
         }
         let req = request_for(&a, ep, p);
-        let r = &mut *req;
-        r.info.length = r.data.len();
-        r.id = a.worker.ids.lock().insert(req);
-        (r.sent, r.bare) = (Sent::Await, true);
-        a.peer.rma_sent.fetch_add(1, Ordering::Relaxed);
-        tx::set_message(
-            r,
-            Kind::GetReq,
-            0,
-            addr,
-            &GetHdr {
-                req: r.id,
-                len: r.data.len() as u64,
-                offset: 0,
-            }
-            .encode(),
-        );
+        by_message(a.worker, req, Direction::Read, addr);
         param::start(req, p)
     }
+}
+
+/// Makes a request, whose data and peer are set, an access that the peer executes.
+///
+/// # Safety
+/// A new request.
+pub unsafe fn by_message(worker: &Worker, req: *mut Request, direction: Direction, addr: u64) {
+    // SAFETY: the caller's request; peers live as long as the worker.
+    let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
+    if direction == Direction::Write {
+        r.stream = true;
+        return tx::set_message(r, Kind::PutReq, 0, addr, &[]);
+    }
+    r.info.length = r.data.len();
+    r.id = worker.ids.lock().insert(req);
+    (r.sent, r.bare) = (Sent::Await, true);
+    peer.rma_sent.fetch_add(1, Ordering::Relaxed);
+    let head = GetHdr {
+        req: r.id,
+        len: r.data.len() as u64,
+        offset: 0,
+    };
+    tx::set_message(r, Kind::GetReq, 0, addr, &head.encode());
 }
 
 unsafe fn request_for(a: &Access, ep: *const Endpoint, p: &Param) -> *mut Request {
@@ -248,37 +262,5 @@ unsafe fn ended(
         let req = request_for(a, ep, p);
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         param::finish(req, p, status)
-    }
-}
-
-unsafe fn attach_put(peer: &Peer, data: &Data, addr: u64) -> Result<(), ucs_status_t> {
-    // SAFETY: the user's memory, or a buffer of our own.
-    unsafe {
-        if let Some(ptr) = data.as_contig() {
-            return write_all(peer, ptr, addr, data.len());
-        }
-        let mut bounce = vec![0u8; BOUNCE.min(data.len())];
-        for offset in (0..data.len()).step_by(BOUNCE) {
-            let n = BOUNCE.min(data.len() - offset);
-            data.pack(offset, bounce.as_mut_ptr(), n);
-            write_all(peer, bounce.as_ptr(), addr + offset as u64, n)?;
-        }
-        Ok(())
-    }
-}
-
-unsafe fn attach_get(peer: &Peer, data: &Data, addr: u64) -> Result<(), ucs_status_t> {
-    // SAFETY: the user's memory, or a buffer of our own.
-    unsafe {
-        if let Some(ptr) = data.as_contig() {
-            return read_all(peer, ptr, addr, data.len());
-        }
-        let mut bounce = vec![0u8; BOUNCE.min(data.len())];
-        for offset in (0..data.len()).step_by(BOUNCE) {
-            let n = BOUNCE.min(data.len() - offset);
-            read_all(peer, bounce.as_mut_ptr(), addr + offset as u64, n)?;
-            data.unpack(offset, bounce.as_ptr(), n)?;
-        }
-        Ok(())
     }
 }

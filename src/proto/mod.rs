@@ -1,5 +1,6 @@
 //! How a message travels: choice of the protocol, the way out, rendezvous, wireup, failure.
 
+pub mod attach;
 pub mod failure;
 pub mod flush;
 pub mod info;

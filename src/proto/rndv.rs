@@ -1,17 +1,18 @@
 //! Rendezvous: the receiver copies from the sender's memory, or asks for the data in parts.
 //!
-//! RTS names the sender's request, the length and, where the memory is one piece, its address.
-//! The receiver copies with `process_vm_readv` and answers ATS, or it answers RTR and gets DATA
+//! RTS names the sender's request, the length and where the memory is, in one piece or by the user's
+//! list of pieces. The receiver copies with `process_vm_readv` and answers ATS, or it answers RTR and gets DATA
 //! through the ring. A sender that learns of the end by ATS completes with the receiver's status.
 
+use super::attach::{self, Direction, Fault, Remote};
 use super::tx::{self, Posted};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::offer::Offer;
-use crate::engine::peer::{CMA_NO, CMA_YES, Peer};
+use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request, Sent};
 use crate::engine::worker::Worker;
-use crate::sys::cma::{self, Span};
+use crate::sys::cma::{Span, Spans};
 use crate::sys::log;
 use crate::wire::header::{DataHdr, Kind, RtrHdr, RtsHdr};
 use crate::wire::stats::Protocol;
@@ -19,8 +20,20 @@ use std::sync::atomic::Ordering;
 
 /// Bytes that one progress call copies at most, so that other messages are not held up.
 const PULL_STEP: usize = 512 << 10;
-/// Bytes of the buffer between a peer's memory and one that is not one piece.
-const BOUNCE: usize = 64 << 10;
+/// Longest list of pieces that is read by the peer; of longer ones the sender packs messages.
+const MAX_LISTED: usize = 4096;
+
+/// What a peer may read by itself: the address of the memory, or of the user's own list of pieces, which
+/// stays until the end of the operation as the memory does. 0 if only this process can.
+fn readable_at(data: &Data) -> (u64, u32) {
+    match *data {
+        Data::Contig { ptr, .. } => (ptr as u64, 0),
+        Data::Iov { iov, count, .. } if (1..=MAX_LISTED).contains(&count) => {
+            (iov as u64, count as u32)
+        }
+        _ => (0, 0),
+    }
+}
 
 /// Makes a send request wait for the receiver: gives it a name and the RTS that carries it.
 ///
@@ -30,10 +43,12 @@ pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) 
     // SAFETY: the caller's new request.
     let r = unsafe { &mut *req };
     r.id = worker.ids.lock().insert(req);
+    let (addr, pieces) = readable_at(&r.data);
     let head = RtsHdr {
         req: r.id,
         len: r.data.len() as u64,
-        addr: tx::readable_at(&r.data),
+        addr,
+        pieces,
     };
     (r.sent, r.bare) = (Sent::Await, true);
     tx::set_message(r, kind, 0, imm, &head.encode());
@@ -55,6 +70,7 @@ pub unsafe fn receive(
     r.info.length = offer.len;
     r.peer = peer;
     (r.remote, r.remote_id, r.offset) = (offer.addr, offer.req, 0);
+    r.listed = offer.pieces;
     if offer.len > r.data.len() {
         acknowledge(peer, offer.req, UCS_OK);
         return Some(UCS_ERR_MESSAGE_TRUNCATED);
@@ -99,8 +115,16 @@ unsafe fn pull(worker: &Worker, req: *mut Request) -> Pull {
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
     let (offset, len) = (r.offset as usize, r.info.length);
     let n = PULL_STEP.min(len - offset);
-    // SAFETY: the range is inside the target by the check in `receive`.
-    match unsafe { copy_from(peer, r.remote + r.offset, &r.data, offset, n) } {
+    let copied = fetch_list(peer, r).and_then(|()| {
+        let remote = match r.pieces.as_deref() {
+            Some(list) => Remote::List(list),
+            None => Remote::Piece(r.remote),
+        };
+        // SAFETY: the range is inside the target by the check in `receive`. In the same process the
+        // sender's request keeps its memory until we acknowledge.
+        unsafe { attach::copy(peer, Direction::Read, &r.data, remote, offset, n) }
+    });
+    match copied {
         Ok(()) => {
             r.offset += n as u64;
             if (r.offset as usize) < len {
@@ -125,128 +149,25 @@ unsafe fn pull(worker: &Worker, req: *mut Request) -> Pull {
     }
 }
 
-/// Why a copy failed.
-enum Fault {
-    /// The peer's memory cannot be read.
-    Access(ucs_status_t),
-    /// The user's `unpack` says so.
-    Unpack(ucs_status_t),
-}
-
-/// Copies `n` bytes at `addr` of the peer to `offset` of the target.
-unsafe fn copy_from(
-    peer: &Peer,
-    addr: u64,
-    data: &Data,
-    offset: usize,
-    n: usize,
-) -> Result<(), Fault> {
-    if peer.same_process {
-        // SAFETY: the sender's request keeps its memory until we acknowledge.
-        return unsafe { data.unpack(offset, addr as *const u8, n) }.map_err(Fault::Unpack);
+/// Fetches the list of the sender's pieces, if there is one and it is not here yet.
+fn fetch_list(peer: &Peer, r: &mut Request) -> Result<(), Fault> {
+    let count = r.listed as usize;
+    if count == 0 || r.pieces.is_some() {
+        return Ok(());
     }
-    if let Some(ptr) = data.as_contig() {
-        // SAFETY: inside the target.
-        return unsafe { read_all(peer, ptr.add(offset), addr, n) }.map_err(Fault::Access);
+    if count > MAX_LISTED {
+        return Err(Fault::Access(UCS_ERR_IO_ERROR));
     }
-    let mut bounce = vec![0u8; BOUNCE.min(n)];
-    let mut done = 0;
-    while done < n {
-        let part = bounce.len().min(n - done);
-        // SAFETY: the buffer has room; the range is inside the target.
-        unsafe {
-            read_all(peer, bounce.as_mut_ptr(), addr + done as u64, part).map_err(Fault::Access)?;
-            data.unpack(offset + done, bounce.as_ptr(), part)
-                .map_err(Fault::Unpack)?;
-        }
-        done += part;
-    }
+    let mut list = vec![Span { addr: 0, len: 0 }; count];
+    let bytes = count * size_of::<Span>();
+    let mut here = Spans::one(list.as_mut_ptr() as u64, bytes);
+    let mut there = Spans::one(r.remote, bytes);
+    // SAFETY: the list has room for what is fetched, and any bytes are spans. In the same process the
+    // sender keeps its list until we answer.
+    unsafe { attach::transfer(peer, Direction::Read, &mut here, &mut there) }
+        .map_err(Fault::Access)?;
+    r.pieces = Some(list.into());
     Ok(())
-}
-
-/// Copies from the peer's memory with the kernel's help. `UCS_ERR_UNSUPPORTED`: not allowed here,
-/// use messages.
-///
-/// # Errors
-/// `UCS_ERR_CONNECTION_RESET` when the peer is gone, `UCS_ERR_IO_ERROR` for memory that it does not have.
-///
-/// # Safety
-/// `n` bytes at `dst` are writable.
-pub unsafe fn read_all(peer: &Peer, dst: *mut u8, addr: u64, n: usize) -> Result<(), ucs_status_t> {
-    let Some(inbox) = peer.inbox else {
-        return Err(UCS_ERR_UNSUPPORTED);
-    };
-    let mut done = 0;
-    while done < n {
-        let local = Span {
-            addr: dst as u64 + done as u64,
-            len: n - done,
-        };
-        let remote = Span {
-            addr: addr.wrapping_add(done as u64),
-            len: n - done,
-        };
-        // SAFETY: inside the caller's range.
-        match unsafe { cma::read(inbox.id.pid, local, remote) } {
-            Ok(0) => return Err(UCS_ERR_IO_ERROR),
-            Ok(got) => done += got,
-            Err(e) => return Err(cma_error(peer, &e)),
-        }
-    }
-    peer.cma.store(CMA_YES, Ordering::Relaxed);
-    Ok(())
-}
-
-/// Copies to the peer's memory. As [`read_all`].
-///
-/// # Errors
-/// As there.
-///
-/// # Safety
-/// `n` bytes at `src` are readable.
-pub unsafe fn write_all(
-    peer: &Peer,
-    src: *const u8,
-    addr: u64,
-    n: usize,
-) -> Result<(), ucs_status_t> {
-    let Some(inbox) = peer.inbox else {
-        return Err(UCS_ERR_UNSUPPORTED);
-    };
-    let mut done = 0;
-    while done < n {
-        let local = Span {
-            addr: src as u64 + done as u64,
-            len: n - done,
-        };
-        let remote = Span {
-            addr: addr.wrapping_add(done as u64),
-            len: n - done,
-        };
-        // SAFETY: inside the caller's range.
-        match unsafe { cma::write(inbox.id.pid, local, remote) } {
-            Ok(0) => return Err(UCS_ERR_IO_ERROR),
-            Ok(put) => done += put,
-            Err(e) => return Err(cma_error(peer, &e)),
-        }
-    }
-    peer.cma.store(CMA_YES, Ordering::Relaxed);
-    Ok(())
-}
-
-fn cma_error(peer: &Peer, e: &std::io::Error) -> ucs_status_t {
-    match e.raw_os_error() {
-        Some(libc::EPERM | libc::ENOSYS | libc::EACCES) => {
-            peer.cma.store(CMA_NO, Ordering::Relaxed);
-            log::debug!(
-                "no right to copy from and to the memory of peer {:#x}: using messages",
-                peer.uid
-            );
-            UCS_ERR_UNSUPPORTED
-        }
-        Some(libc::ESRCH) => UCS_ERR_CONNECTION_RESET,
-        _ => UCS_ERR_IO_ERROR,
-    }
 }
 
 /// Asks the sender for the data in messages.

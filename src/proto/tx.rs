@@ -394,8 +394,3 @@ unsafe fn sent(req: *mut Request) {
         Sent::Await => {}
     }
 }
-
-/// Bytes of the user's memory that a peer may read by itself: its address, or 0.
-pub fn readable_at(data: &Data) -> u64 {
-    data.as_contig().map_or(0, |p| p as u64)
-}

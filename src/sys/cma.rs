@@ -3,24 +3,92 @@
 use std::io;
 use std::sync::Once;
 
-/// One piece of memory: address and bytes. The address may be another process's.
-#[derive(Clone, Copy)]
+/// One piece of memory: address and bytes, laid out as `struct iovec` and `ucp_dt_iov_t`. The address may
+/// be another process's.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub addr: u64,
     pub len: usize,
 }
 
-impl Span {
-    fn iov(self) -> libc::iovec {
-        libc::iovec {
-            iov_base: self.addr as *mut libc::c_void,
-            iov_len: self.len,
+const _: () = assert!(size_of::<Span>() == size_of::<libc::iovec>());
+
+/// Pieces that one call of the kernel's takes at most: more gain nothing, and the list lies on the stack.
+pub const MAX_SPANS: usize = 64;
+
+/// A short list of pieces, consumed from the front.
+pub struct Spans {
+    list: [Span; MAX_SPANS],
+    first: usize,
+    end: usize,
+}
+
+impl Spans {
+    pub const fn new() -> Self {
+        Self {
+            list: [Span { addr: 0, len: 0 }; MAX_SPANS],
+            first: 0,
+            end: 0,
+        }
+    }
+
+    /// A list of one piece.
+    pub fn one(addr: u64, len: usize) -> Self {
+        let mut spans = Self::new();
+        spans.push(Span { addr, len });
+        spans
+    }
+
+    /// Appends a piece; false if there is no room. Empty ones need none.
+    pub fn push(&mut self, span: Span) -> bool {
+        if span.len == 0 {
+            return true;
+        }
+        if self.end == MAX_SPANS {
+            return false;
+        }
+        self.list[self.end] = span;
+        self.end += 1;
+        true
+    }
+
+    pub fn clear(&mut self) {
+        (self.first, self.end) = (0, 0);
+    }
+
+    pub fn as_slice(&self) -> &[Span] {
+        &self.list[self.first..self.end]
+    }
+
+    /// Bytes of all pieces.
+    pub fn bytes(&self) -> usize {
+        self.as_slice().iter().map(|s| s.len).sum()
+    }
+
+    /// Drops `n` bytes from the front.
+    pub fn advance(&mut self, mut n: usize) {
+        while n > 0 && self.first < self.end {
+            let span = &mut self.list[self.first];
+            let part = n.min(span.len);
+            span.addr = span.addr.wrapping_add(part as u64);
+            span.len -= part;
+            n -= part;
+            if span.len == 0 {
+                self.first += 1;
+            }
         }
     }
 }
 
-/// Copies from `remote` of process `pid` to `local` of this one; returns the bytes copied, which
-/// can be fewer than asked when the remote range ends.
+impl Default for Spans {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Copies from `remote` of process `pid` to `local` of this one, one list filling the other; returns the
+/// bytes copied, which can be fewer than asked when a remote piece ends.
 ///
 /// # Errors
 /// `EPERM` (no right to attach: containers, Yama, another user), `ESRCH` (the process is gone),
@@ -28,18 +96,24 @@ impl Span {
 ///
 /// # Safety
 /// `local` must be writable memory of this process.
-pub unsafe fn read(pid: u32, local: Span, remote: Span) -> io::Result<usize> {
+pub unsafe fn read(pid: u32, local: &[Span], remote: &[Span]) -> io::Result<usize> {
+    let (l, r) = (iov(local), iov(remote));
     // SAFETY: the caller vouches for `local`; the kernel checks `remote` in the other process.
-    count(unsafe { libc::process_vm_readv(pid as i32, &local.iov(), 1, &remote.iov(), 1, 0) })
+    count(unsafe { libc::process_vm_readv(pid as i32, l.0, l.1, r.0, r.1, 0) })
 }
 
 /// Copies from `local` of this process to `remote` of process `pid`; else as [`read`].
 ///
 /// # Safety
 /// `local` must be readable memory of this process.
-pub unsafe fn write(pid: u32, local: Span, remote: Span) -> io::Result<usize> {
+pub unsafe fn write(pid: u32, local: &[Span], remote: &[Span]) -> io::Result<usize> {
+    let (l, r) = (iov(local), iov(remote));
     // SAFETY: as in `read`.
-    count(unsafe { libc::process_vm_writev(pid as i32, &local.iov(), 1, &remote.iov(), 1, 0) })
+    count(unsafe { libc::process_vm_writev(pid as i32, l.0, l.1, r.0, r.1, 0) })
+}
+
+fn iov(spans: &[Span]) -> (*const libc::iovec, libc::c_ulong) {
+    (spans.as_ptr().cast(), spans.len() as libc::c_ulong)
 }
 
 fn count(ret: isize) -> io::Result<usize> {
@@ -62,4 +136,48 @@ pub fn allow_peers() {
             unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY) };
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(addr: u64, len: usize) -> Span {
+        Span { addr, len }
+    }
+
+    #[test]
+    fn spans_are_consumed_from_the_front() {
+        let mut spans = Spans::one(10, 4);
+        assert!(spans.push(span(0, 0)) && spans.push(span(100, 6)));
+        assert_eq!((spans.as_slice().len(), spans.bytes()), (2, 10));
+        spans.advance(3);
+        assert_eq!(spans.as_slice(), [span(13, 1), span(100, 6)]);
+        spans.advance(2);
+        assert_eq!(spans.as_slice(), [span(101, 5)]);
+        spans.advance(9);
+        assert_eq!(spans.bytes(), 0);
+    }
+
+    #[test]
+    fn a_full_list_takes_no_more() {
+        let mut spans = Spans::new();
+        assert!((0..MAX_SPANS).all(|i| spans.push(span(i as u64, 1))));
+        assert!(!spans.push(span(0, 1)) && spans.push(span(0, 0)));
+        assert_eq!(spans.bytes(), MAX_SPANS);
+    }
+
+    /// Lists cut differently, from this very process: the right to that is always there.
+    #[test]
+    fn pieces_fill_pieces() {
+        let source: Vec<u8> = (0..30).collect();
+        let mut target = [0u8; 30];
+        let (from, to) = (source.as_ptr() as u64, target.as_mut_ptr() as u64);
+        let remote = [span(from, 7), span(from + 7, 23)];
+        let local = [span(to, 20), span(to + 20, 10)];
+        // SAFETY: inside of `target`.
+        let got = unsafe { read(std::process::id(), &local, &remote) };
+        assert_eq!(got.unwrap(), 30);
+        assert_eq!(target[..], source[..]);
+    }
 }

@@ -90,13 +90,15 @@ packed! {
 
 packed! {
     /// Of a request to send: enough for the receiver to fetch the data itself where it can.
-    RtsHdr, 24 {
+    RtsHdr, 28 {
         /// The sender's request.
         req: u64,
         /// Bytes of the whole message.
         len: u64,
-        /// Where the data lies in the sender's address space.
+        /// Where the data lies in the sender's address space, or the list of its pieces.
         addr: u64,
+        /// Entries of that list, each an address and a length of 8 bytes; 0: there is no list.
+        pieces: u32,
     }
 }
 
@@ -255,11 +257,13 @@ mod tests {
             req: 1,
             len: 0x0203,
             addr: 0x0A09_0807_0605_0400,
+            pieces: 0x0E0D_0C0B,
         };
         assert_eq!(
             rts.encode(),
             [
-                1, 0, 0, 0, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, 0, 0, 0, 4, 5, 6, 7, 8, 9, 10
+                1, 0, 0, 0, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, 0, 0, 0, 4, 5, 6, 7, 8, 9, 10, 11, 12,
+                13, 14
             ]
         );
         let amo = AmoHdr {

@@ -1,0 +1,405 @@
+//! Scatter-gather put and get: pieces of local memory, each with its own place and key at the peer.
+
+use super::param::{self, Param, status_ptr};
+use super::rma::{self, Way};
+use crate::ctypes::*;
+use crate::engine::datatype::Data;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::peer::Peer;
+use crate::engine::request::{self, Notify, Request, Sent};
+use crate::engine::rkey::Rkey;
+use crate::engine::worker::Worker;
+use crate::proto::attach::{self, Direction};
+use crate::proto::tx::{self, Posted};
+use crate::sys::cma::{Span, Spans};
+use crate::sys::log;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SGL: u64 = UCP_DATATYPE_SGL as u64;
+const FEATURE: u64 = UCP_FEATURE_RMA as u64;
+
+/// Whether an access names its pieces in lists.
+pub fn is(p: &Param) -> bool {
+    p.datatype() & UCP_DATATYPE_CLASS_MASK == SGL || p.remote_datatype().is_some()
+}
+
+/// The caller's arrays: `count` elements, each of some blocks of equal length. The arrays are his until
+/// completion, and are read only during the call.
+struct Lists {
+    count: usize,
+    buffers: *const *mut c_void,
+    lengths: *const usize,
+    /// Blocks of each element and the bytes from one to the next; null: one block each.
+    counts: *const usize,
+    strides: *const usize,
+    addrs: *const u64,
+    rkeys: *const ucp_rkey_h,
+}
+
+/// Blocks of one element.
+struct Element<'a> {
+    buffer: *mut u8,
+    len: usize,
+    blocks: usize,
+    stride: usize,
+    addr: u64,
+    rkey: &'a Rkey,
+}
+
+impl Lists {
+    /// # Errors
+    /// `UCS_ERR_INVALID_PARAM` if something is missing or both sides do not agree.
+    unsafe fn read(local: *const c_void, count: usize, p: &Param) -> Result<Lists, &'static str> {
+        let (remote, remote_count) = p.remote();
+        if p.datatype() != SGL || p.remote_datatype() != Some(SGL) {
+            return Err("both sides must be scatter-gather lists");
+        }
+        if local.is_null() || remote.is_null() || remote_count != count {
+            return Err("a null list, or not as many elements at both sides");
+        }
+        // SAFETY: the caller's structures; a field is used only if its bit is set.
+        unsafe {
+            let l = &*local.cast::<ucp_dt_local_sgl_t>();
+            let r = &*remote.cast::<ucp_dt_remote_sgl_t>();
+            let blocks = has(l.field_mask, UCP_DT_LOCAL_SGL_FIELD_COUNTS as u64, l.counts);
+            let strides = has(
+                l.field_mask,
+                UCP_DT_LOCAL_SGL_FIELD_STRIDES as u64,
+                l.strides,
+            );
+            let lists = Lists {
+                count,
+                buffers: has(
+                    l.field_mask,
+                    UCP_DT_LOCAL_SGL_FIELD_BUFFERS as u64,
+                    l.buffers,
+                ),
+                lengths: has(
+                    l.field_mask,
+                    UCP_DT_LOCAL_SGL_FIELD_LENGTHS as u64,
+                    l.lengths,
+                ),
+                counts: blocks,
+                strides,
+                addrs: has(
+                    r.field_mask,
+                    UCP_DT_REMOTE_SGL_FIELD_REMOTE_ADDRS as u64,
+                    r.remote_addrs,
+                ),
+                rkeys: has(r.field_mask, UCP_DT_REMOTE_SGL_FIELD_RKEYS as u64, r.rkeys),
+            };
+            let missing = lists.buffers.is_null()
+                || lists.lengths.is_null()
+                || lists.addrs.is_null()
+                || lists.rkeys.is_null();
+            if missing || blocks.is_null() != strides.is_null() {
+                return Err(
+                    "buffers, lengths, remote addresses and keys must be given, counts with strides",
+                );
+            }
+            let theirs = has(
+                r.field_mask,
+                UCP_DT_REMOTE_SGL_FIELD_LENGTHS as u64,
+                r.lengths,
+            );
+            let differ = |i| !theirs.is_null() && Some(*theirs.add(i)) != lists.length(i);
+            if (0..count).any(|i| lists.length(i).is_none() || differ(i)) {
+                return Err("the lengths of the two sides differ");
+            }
+            Ok(lists)
+        }
+    }
+
+    /// Bytes of an element, all blocks together.
+    unsafe fn length(&self, i: usize) -> Option<usize> {
+        // SAFETY: the caller's arrays have `count` entries.
+        unsafe {
+            let blocks = if self.counts.is_null() {
+                1
+            } else {
+                *self.counts.add(i)
+            };
+            (*self.lengths.add(i)).checked_mul(blocks)
+        }
+    }
+
+    /// An element, `None` if it is empty.
+    unsafe fn element(&self, i: usize) -> Result<Option<Element<'_>>, ucs_status_t> {
+        // SAFETY: the caller's arrays have `count` entries.
+        unsafe {
+            if self.length(i).unwrap_or(0) == 0 {
+                return Ok(None);
+            }
+            let strided = !self.counts.is_null();
+            let rkey = (*self.rkeys.add(i)).cast::<Rkey>().as_ref();
+            let (Some(rkey), false) = (rkey, (*self.buffers.add(i)).is_null()) else {
+                log::error!("scatter-gather access: element {i} has no buffer or no rkey");
+                return Err(UCS_ERR_INVALID_PARAM);
+            };
+            Ok(Some(Element {
+                buffer: (*self.buffers.add(i)).cast(),
+                len: *self.lengths.add(i),
+                blocks: if strided { *self.counts.add(i) } else { 1 },
+                stride: if strided { *self.strides.add(i) } else { 0 },
+                addr: *self.addrs.add(i),
+                rkey,
+            }))
+        }
+    }
+}
+
+fn has<T>(mask: u64, bit: u64, array: *const T) -> *const T {
+    if mask & bit != 0 {
+        array
+    } else {
+        std::ptr::null()
+    }
+}
+
+/// An access under way.
+struct Transfer<'a> {
+    worker: &'a Worker,
+    peer: &'a Peer,
+    ep: *const Endpoint,
+    direction: Direction,
+    p: &'a Param,
+    /// Pieces for one call of the kernel's.
+    local: Spans,
+    remote: Spans,
+    /// What the user gets; made when a piece goes by message. Its `remote` counts those and us.
+    parent: *mut Request,
+}
+
+/// Puts or gets.
+///
+/// # Safety
+/// As `ucp_put_nbx` with lists at both sides.
+pub unsafe fn access(
+    ep: *const Endpoint,
+    direction: Direction,
+    buffer: *const c_void,
+    count: usize,
+    p: &Param,
+) -> ucs_status_ptr_t {
+    const NAME: &str = "scatter-gather access";
+    // SAFETY: the caller's endpoint and lists.
+    unsafe {
+        let prepared = param::open_endpoint(ep).and_then(|(worker, peer)| {
+            p.check(worker, FEATURE, NAME)?;
+            let lists = Lists::read(buffer, count, p).map_err(|what| {
+                log::error!("{NAME}: {what}");
+                UCS_ERR_INVALID_PARAM
+            })?;
+            Ok((worker, peer, lists))
+        });
+        let (worker, peer, lists) = match prepared {
+            Ok(prepared) => prepared,
+            Err(status) => return status_ptr(status),
+        };
+        let mut t = Transfer {
+            worker,
+            peer,
+            ep,
+            direction,
+            p,
+            local: Spans::new(),
+            remote: Spans::new(),
+            parent: std::ptr::null_mut(),
+        };
+        // Before anything is written: is every element inside of its region?
+        if let Err(status) = t.check(&lists) {
+            return status_ptr(status);
+        }
+        let done = t.run(&lists);
+        t.end(done)
+    }
+}
+
+impl Transfer<'_> {
+    unsafe fn check(&self, lists: &Lists) -> Result<(), ucs_status_t> {
+        let at_once = self.p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL);
+        for i in 0..lists.count {
+            // SAFETY: the caller's lists.
+            let Some(e) = (unsafe { lists.element(i) })? else {
+                continue;
+            };
+            let way = rma::way(self.worker, self.peer, e.rkey, e.addr, e.len * e.blocks)?;
+            if at_once && !matches!(way, Way::Direct(_)) {
+                return Err(UCS_ERR_NO_RESOURCE);
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn run(&mut self, lists: &Lists) -> Result<(), ucs_status_t> {
+        for i in 0..lists.count {
+            // SAFETY: the caller's lists and memory.
+            unsafe {
+                if let Some(e) = lists.element(i)? {
+                    self.element(&e)?;
+                }
+            }
+        }
+        // SAFETY: as above.
+        unsafe { self.flush() }
+    }
+
+    unsafe fn element(&mut self, e: &Element) -> Result<(), ucs_status_t> {
+        let way = rma::way(self.worker, self.peer, e.rkey, e.addr, e.len * e.blocks)?;
+        for block in 0..e.blocks {
+            // The blocks lie one after the other at the peer.
+            let (ptr, offset) = (e.buffer.wrapping_add(block * e.stride), block * e.len);
+            let addr = e.addr + offset as u64;
+            // SAFETY: the user's memory, and the peer's within its region.
+            unsafe {
+                match way {
+                    Way::Direct(local) => self.direct(ptr, local.add(offset), e.len),
+                    Way::Attach => self.attach(ptr, addr, e.len)?,
+                    Way::Message => self.message(ptr, addr, e.len)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn direct(&self, ptr: *mut u8, local: *mut u8, len: usize) {
+        let (src, dst) = match self.direction {
+            Direction::Write => (ptr, local),
+            Direction::Read => (local, ptr),
+        };
+        // SAFETY: the caller's ranges. `copy`: a program may access its own memory.
+        unsafe { std::ptr::copy(src, dst, len) };
+    }
+
+    unsafe fn attach(&mut self, ptr: *mut u8, addr: u64, len: usize) -> Result<(), ucs_status_t> {
+        let here = Span {
+            addr: ptr as u64,
+            len,
+        };
+        let there = Span { addr, len };
+        if !self.local.push(here) {
+            // SAFETY: what was pushed is the user's.
+            unsafe { self.flush() }?;
+            self.local.push(here);
+        }
+        self.remote.push(there);
+        Ok(())
+    }
+
+    /// Moves the collected pieces; by message if the kernel does not let us.
+    unsafe fn flush(&mut self) -> Result<(), ucs_status_t> {
+        let (local, remote) = (&mut self.local, &mut self.remote);
+        // SAFETY: the caller's memory.
+        let moved = unsafe { attach::transfer(self.peer, self.direction, local, remote) };
+        if moved == Err(UCS_ERR_UNSUPPORTED) {
+            // The two lists were filled in pairs, and nothing of them has been moved.
+            let (mut local, mut remote) = (Spans::new(), Spans::new());
+            std::mem::swap(&mut local, &mut self.local);
+            std::mem::swap(&mut remote, &mut self.remote);
+            for (l, r) in local.as_slice().iter().zip(remote.as_slice()) {
+                // SAFETY: as above.
+                unsafe { self.message(l.addr as *mut u8, r.addr, l.len) }?;
+            }
+            return Ok(());
+        }
+        self.local.clear();
+        self.remote.clear();
+        moved
+    }
+
+    unsafe fn message(&mut self, ptr: *mut u8, addr: u64, len: usize) -> Result<(), ucs_status_t> {
+        // SAFETY: new requests; the child is filled in before it is posted.
+        unsafe {
+            if self.parent.is_null() {
+                self.parent = request::take(self.worker, self.p.external());
+                let parent = &mut *self.parent;
+                (parent.peer, parent.ep, parent.remote) = (self.peer, self.ep, 1);
+                (parent.notify, parent.user_data) = (self.p.notify_send(), self.p.user_data());
+            }
+            let child = request::take(self.worker, std::ptr::null_mut());
+            let c = &mut *child;
+            (c.data, c.peer, c.ep) = (Data::Contig { ptr, len }, self.peer, self.ep);
+            (c.notify, c.user_data) = (Notify::Internal(child_ended), self.parent.cast());
+            rma::by_message(self.worker, child, self.direction, addr);
+            let (answered, id) = (c.sent == Sent::Await, c.id);
+            pending(self.parent).fetch_add(1, Ordering::Relaxed);
+            match tx::post(child) {
+                Posted::Done if !answered => child_ended(child, UCS_OK),
+                Posted::Done | Posted::Queued => {}
+                Posted::Failed(status) => {
+                    if id != 0 {
+                        self.worker.ids.lock().remove(id);
+                    }
+                    child_ended(child, status);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer to the user.
+    unsafe fn end(self, done: Result<(), ucs_status_t>) -> ucs_status_ptr_t {
+        let status = done.err().unwrap_or(UCS_OK);
+        if status == UCS_ERR_CONNECTION_RESET {
+            tx::lose(self.peer, status);
+        }
+        // SAFETY: the parent is ours as long as we count; a new request otherwise.
+        unsafe {
+            if self.parent.is_null() {
+                if !self.p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) || status != UCS_OK {
+                    return status_ptr(status);
+                }
+                let req = request::take(self.worker, self.p.external());
+                ((*req).notify, (*req).user_data) = (self.p.notify_send(), self.p.user_data());
+                return param::finish(req, self.p, status);
+            }
+            note(self.parent, status);
+            // AcqRel: pairs with the children's, so that the last one sees every status.
+            if pending(self.parent).fetch_sub(1, Ordering::AcqRel) == 1 {
+                return param::finish(self.parent, self.p, outcome(self.parent));
+            }
+            Request::handle(self.parent)
+        }
+    }
+}
+
+/// Pieces that have not ended.
+unsafe fn pending<'a>(parent: *mut Request) -> &'a AtomicU64 {
+    // SAFETY: the caller's request, whose field is used in this way only; it is 8-byte aligned.
+    unsafe { AtomicU64::from_ptr(&raw mut (*parent).remote) }
+}
+
+unsafe fn failure<'a>(parent: *mut Request) -> &'a AtomicU64 {
+    // SAFETY: as above.
+    unsafe { AtomicU64::from_ptr(&raw mut (*parent).remote_id) }
+}
+
+/// Keeps the first failure.
+unsafe fn note(parent: *mut Request, status: ucs_status_t) {
+    if status != UCS_OK {
+        let raw = u64::from(status as i8 as u8);
+        // SAFETY: the caller counts. Relaxed: the count orders it.
+        let field = unsafe { failure(parent) };
+        let _ = field.compare_exchange(0, raw, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+unsafe fn outcome(parent: *mut Request) -> ucs_status_t {
+    // SAFETY: nobody else counts any more.
+    ucs_status_t::from_raw(unsafe { failure(parent) }.load(Ordering::Relaxed) as u8 as i8)
+}
+
+/// A piece has ended; the last one ends the whole.
+unsafe fn child_ended(child: *mut Request, status: ucs_status_t) {
+    // SAFETY: made by `message`; the parent lives until the count is 0.
+    unsafe {
+        let parent = (*child).user_data.cast::<Request>();
+        request::put(child);
+        note(parent, status);
+        // AcqRel: as in `end`.
+        if pending(parent).fetch_sub(1, Ordering::AcqRel) == 1 {
+            request::complete(parent, outcome(parent));
+        }
+    }
+}
