@@ -80,7 +80,7 @@ static void exchange(bed_t *bed, kind_t from, kind_t to, size_t length, uint32_t
     if (bed->b != NULL) {
         BED_UNTIL(bed, receiver.calls > 0);
         ucs_status_t status = bed_wait(bed, receiver.receiving);
-        fact(bed->b, "%zu as %s: %s, %s, calls %u", length, receiver.rendezvous ? kind_names[to] : "they came",
+        rule(bed->b, "2.6.3", "%zu as %s: %s, %s, calls %u", length, receiver.rendezvous ? kind_names[to] : "they came",
              status_name(status), receiver.rendezvous ? layout_check(&receiver.in, length, 7) : receiver.verdict,
              receiver.calls);
         generic_fact(receiver.rendezvous ? bed->b : NULL, &receiver.in);
@@ -88,7 +88,7 @@ static void exchange(bed_t *bed, kind_t from, kind_t to, size_t length, uint32_t
         receiver.rendezvous = 0;
     }
     if (bed->a != NULL) {
-        fact(bed->a, "%zu from %s: %s", length, kind_names[from], status_name(bed_wait(bed, sent)));
+        rule(bed->a, "2.6.3", "%zu from %s: %s", length, kind_names[from], status_name(bed_wait(bed, sent)));
         generic_fact(bed->a, &out);
         layout_free(&out);
     }

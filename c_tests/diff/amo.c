@@ -54,7 +54,8 @@ static void post_facts(bed_t *bed, window_t *window, ucp_atomic_op_t op, size_t 
     window_set(bed, window, 0x1234567887654321);
     if (bed->a != NULL) {
         ucs_status_ptr_t result = ucp_atomic_op_nbx(bed->a->ep, op, &operand, 1, window->remote, window->rkey, &param);
-        fact(bed->a, "%s%zu: %s, flush %s", op_names[op], size * 8, ptr_status_name(result), status_name(flush(bed)));
+        rule(bed->a, "2.9.3", "%s%zu: %s, flush %s",
+             op_names[op], size * 8, ptr_status_name(result), status_name(flush(bed)));
     }
     window_fact(bed, window, op_names[op]);
 }
@@ -73,7 +74,7 @@ static void fetch_facts(bed_t *bed, window_t *window, ucp_atomic_op_t op, size_t
     if (bed->a != NULL) {
         ucs_status_t status = bed_wait(bed, ucp_atomic_op_nbx(bed->a->ep, op, &operand, 1, window->remote, window->rkey,
                                                               &param));
-        fact(bed->a, "fetch %s%zu: %s, %#lx, flush %s", op_names[op], size * 8, status_name(status),
+        rule(bed->a, "2.9.3", "fetch %s%zu: %s, %#lx, flush %s", op_names[op], size * 8, status_name(status),
              (unsigned long)reply, status_name(flush(bed)));
     }
     window_fact(bed, window, op_names[op]);
@@ -174,7 +175,7 @@ static void counter_facts(bed_t *bed, window_t *window)
         bed_wait(bed, ucp_atomic_op_nbx(bed->a->ep, UCP_ATOMIC_OP_ADD, &one, 1, window->remote, window->rkey, &param));
     }
     if (bed->a != NULL) {
-        fact(bed->a, "flush of many: %s", status_name(flush(bed)));
+        rule(bed->a, "2.9.4", "flush of many: %s", status_name(flush(bed)));
     }
     window_fact(bed, window, "added");
     window_set(bed, window, 0);
@@ -187,7 +188,7 @@ static void counter_facts(bed_t *bed, window_t *window)
         bed_wait(bed, results[i]);
         sum += replies[i];
     }
-    fact(bed->a, "sum of fetched: %lu", (unsigned long)sum);
+    rule(bed->a, "2.9.4", "sum of fetched: %lu", (unsigned long)sum);
     window_fact(bed, window, "fetched and added");
 }
 

@@ -12,17 +12,17 @@ static void library_facts(side_t *side)
     unsigned       major, minor, release;
 
     ucs_status_t status = ucp_lib_query(&attr);
-    fact(side, "lib_query: %s, threads %d", status_name(status), attr.max_thread_level);
+    rule(side, "2.2.2", "lib_query: %s, threads %d", status_name(status), attr.max_thread_level);
     memset(&attr, 0xa5, sizeof(attr));
     attr.field_mask = 0;
     status = ucp_lib_query(&attr);
-    fact(side, "lib_query of nothing: %s, untouched %d", status_name(status),
+    rule(side, "2.2.2", "lib_query of nothing: %s, untouched %d", status_name(status),
          data_is(&attr.max_thread_level, sizeof(attr.max_thread_level), 0xa5));
     ucp_get_version(&major, &minor, &release);
-    fact(side, "major %u, minor at least 13: %d", major, minor >= 13);
+    rule(side, "2.2.2", "major %u, minor at least 13: %d", major, minor >= 13);
     char expected[64];
     snprintf(expected, sizeof(expected), "%u.%u.%u", major, minor, release);
-    fact(side, "version string agrees: %d", strcmp(expected, ucp_get_version_string()) == 0);
+    rule(side, "2.2.2", "version string agrees: %d", strcmp(expected, ucp_get_version_string()) == 0);
 }
 
 /* Whether the printed configuration holds `line`. */
@@ -43,17 +43,17 @@ static void config_facts(side_t *side)
 {
     ucp_config_t *config = NULL;
 
-    fact(side, "config_read: %s", status_name(ucp_config_read(NULL, NULL, &config)));
-    fact(side, "TLS from the environment: %d",
+    rule(side, "2.12.6", "config_read: %s", status_name(ucp_config_read(NULL, NULL, &config)));
+    rule(side, "2.12.6", "TLS from the environment: %d",
          config_holds(config, NULL, UCS_CONFIG_PRINT_CONFIG, "UCX_TLS=self,sm\n"));
-    fact(side, "modify TLS: %s", status_name(ucp_config_modify(config, "TLS", "self")));
-    fact(side, "TLS modified: %d", config_holds(config, NULL, UCS_CONFIG_PRINT_CONFIG, "UCX_TLS=self\n"));
-    fact(side, "title only with a header: %d %d",
+    rule(side, "2.12.6", "modify TLS: %s", status_name(ucp_config_modify(config, "TLS", "self")));
+    rule(side, "2.12.6", "TLS modified: %d", config_holds(config, NULL, UCS_CONFIG_PRINT_CONFIG, "UCX_TLS=self\n"));
+    rule(side, "2.12.6", "title only with a header: %d %d",
          config_holds(config, "our title", UCS_CONFIG_PRINT_HEADER, "our title"),
          config_holds(config, "our title", UCS_CONFIG_PRINT_CONFIG, "our title"));
-    fact(side, "modify RNDV_THRESH: %s", status_name(ucp_config_modify(config, "RNDV_THRESH", "4k")));
-    fact(side, "modify ZCOPY_THRESH: %s", status_name(ucp_config_modify(config, "ZCOPY_THRESH", "auto")));
-    fact(side, "size that is none refused: %d", ucp_config_modify(config, "RNDV_THRESH", "much") != UCS_OK);
+    rule(side, "2.12.6", "modify RNDV_THRESH: %s", status_name(ucp_config_modify(config, "RNDV_THRESH", "4k")));
+    rule(side, "2.12.6", "modify ZCOPY_THRESH: %s", status_name(ucp_config_modify(config, "ZCOPY_THRESH", "auto")));
+    rule(side, "2.12.6", "size that is none refused: %d", ucp_config_modify(config, "RNDV_THRESH", "much") != UCS_OK);
     ucp_config_release(config);
 }
 
@@ -62,11 +62,11 @@ static void prefix_facts(side_t *side)
     ucp_config_t *config = NULL;
 
     setenv("BED_UCX_TLS", "self", 1);
-    fact(side, "config_read with a prefix: %s", status_name(ucp_config_read("BED", NULL, &config)));
-    fact(side, "prefix comes first: %d", config_holds(config, NULL, UCS_CONFIG_PRINT_CONFIG, "TLS=self\n"));
+    rule(side, "2.12.6", "config_read with a prefix: %s", status_name(ucp_config_read("BED", NULL, &config)));
+    rule(side, "2.12.6", "prefix comes first: %d", config_holds(config, NULL, UCS_CONFIG_PRINT_CONFIG, "TLS=self\n"));
     ucp_config_release(config);
     unsetenv("BED_UCX_TLS");
-    fact(side, "file name ignored: %s", status_name(ucp_config_read(NULL, "/nonexistent", &config)));
+    rule(side, "2.12.6", "file name ignored: %s", status_name(ucp_config_read(NULL, "/nonexistent", &config)));
     ucp_config_release(config);
 }
 
@@ -75,7 +75,7 @@ static void name_facts(side_t *side, ucp_context_h context)
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_NAME};
 
     ucs_status_t status = ucp_context_query(context, &attr);
-    fact(side, "query name: %s, '%s'", status_name(status), attr.name);
+    rule(side, "2.12.1", "query name: %s, '%s'", status_name(status), attr.name);
 }
 
 static void query_facts(side_t *side, ucp_context_h context)
@@ -85,13 +85,13 @@ static void query_facts(side_t *side, ucp_context_h context)
     memset(&attr, 0xa5, sizeof(attr));
     attr.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE | UCP_ATTR_FIELD_THREAD_MODE | UCP_ATTR_FIELD_MEMORY_TYPES;
     ucs_status_t status = ucp_context_query(context, &attr);
-    fact(side, "query: %s, request size sane %d, threads %d, host memory %d", status_name(status),
+    rule(side, "2.12.8", "query: %s, request size sane %d, threads %d, host memory %d", status_name(status),
          attr.request_size > 0 && attr.request_size <= 1024, attr.thread_mode, (int)(attr.memory_types & 1));
-    fact(side, "name untouched: %d", data_is(attr.name, sizeof(attr.name), 0xa5));
+    rule(side, "2.12.8", "name untouched: %d", data_is(attr.name, sizeof(attr.name), 0xa5));
     memset(&attr, 0xa5, sizeof(attr));
     attr.field_mask = 0;
     status = ucp_context_query(context, &attr);
-    fact(side, "query of nothing: %s, untouched %d", status_name(status),
+    rule(side, "2.12.8", "query of nothing: %s, untouched %d", status_name(status),
          data_is((char *)&attr + sizeof(attr.field_mask), sizeof(attr) - sizeof(attr.field_mask), 0xa5));
 }
 
@@ -99,7 +99,7 @@ static ucp_context_h init_fact(side_t *side, const char *what, const ucp_params_
 {
     ucp_context_h context = NULL;
 
-    fact(side, "init %s: %s", what, status_name(ucp_init(params, NULL, &context)));
+    rule(side, "2.12.9", "init %s: %s", what, status_name(ucp_init(params, NULL, &context)));
     return context;
 }
 
@@ -144,10 +144,10 @@ static void config_used_facts(side_t *side)
 
     must(side, ucp_config_read(NULL, NULL, &config), "ucp_config_read");
     ucp_config_modify(config, "TLS", "self");
-    fact(side, "init by configuration: %s", status_name(ucp_init(&params, config, &context)));
+    rule(side, "2.12.9", "init by configuration: %s", status_name(ucp_init(&params, config, &context)));
     ucp_cleanup(context);
     ucp_config_modify(config, "TLS", "no_such_transport");
-    fact(side, "init without a transport: %s", status_name(ucp_init(&params, config, &context)));
+    rule(side, "2.12.9", "init without a transport: %s", status_name(ucp_init(&params, config, &context)));
     ucp_config_release(config);
 }
 

@@ -31,7 +31,7 @@ static void received_fact(bed_t *bed, ucs_status_ptr_t received, layout_t *in, s
     BED_UNTIL(bed, ucp_tag_recv_request_test(received, &info) != UCS_INPROGRESS);
     ucs_status_t status = ucp_request_check_status(received);
     ucp_request_free(received);
-    fact(bed->b, "received as %s: %s, length %zu, %s", kind_names[in->kind], status_name(status), info.length,
+    rule(bed->b, "2.6.2", "received as %s: %s, length %zu, %s", kind_names[in->kind], status_name(status), info.length,
          status == UCS_OK ? layout_check(in, sent_length, 3) : "partial");
     generic_fact(bed->b, in);
 }
@@ -126,12 +126,12 @@ static void pieces(bed_t *bed, size_t items, size_t at_most, int whole_items, in
             received = post_receive(bed->b, &in);
         }
         received_fact(bed, received, &in, items * ITEM_BYTES);
-        fact(bed->b, "  items split %u", in.generic.split_items);
+        rule(bed->b, "2.6.2", "  items split %u", in.generic.split_items);
         layout_free(&in);
     }
     if (bed->a != NULL) {
-        fact(bed->a, "in pieces, %zu: %s", items, status_name(bed_wait(bed, sent)));
-        fact(bed->a, "  items split %u", out.generic.split_items);
+        rule(bed->a, "2.6.2", "in pieces, %zu: %s", items, status_name(bed_wait(bed, sent)));
+        rule(bed->a, "2.6.2", "  items split %u", out.generic.split_items);
         layout_free(&out);
     }
 }
@@ -162,7 +162,7 @@ static void canceled(bed_t *bed)
     ucs_status_ptr_t received = post_receive(bed->b, &in);
     ucp_request_cancel(bed->b->worker, received);
     ucs_status_t status = bed_wait(bed, received);
-    fact(bed->b, "canceled: %s, finished twice %d", status_name(status), in.generic.finishes > 1);
+    rule(bed->b, "2.6.2", "canceled: %s, finished twice %d", status_name(status), in.generic.finishes > 1);
     layout_free(&in);
 }
 
@@ -179,12 +179,12 @@ static void unpack_fails(bed_t *bed, size_t length)
     if (bed->b != NULL) {
         layout_make(&in, GENERIC, length);
         in.generic.fail_unpack_from = length / 2;
-        fact(bed->b, "unpack fails: %s", status_name(bed_wait(bed, post_receive(bed->b, &in))));
+        rule(bed->b, "2.6.2", "unpack fails: %s", status_name(bed_wait(bed, post_receive(bed->b, &in))));
         generic_fact(bed->b, &in);
         layout_free(&in);
     }
     if (bed->a != NULL) {
-        fact(bed->a, "its send: %s", status_name(bed_wait(bed, sent)));
+        rule(bed->a, "2.6.2", "its send: %s", status_name(bed_wait(bed, sent)));
         layout_free(&out);
     }
     bed_sync(bed);
@@ -201,7 +201,7 @@ static void size_facts(side_t *side, kind_t kind)
     attr.buffer         = layout.buffer;
     attr.count          = layout.count;
     ucs_status_t status = ucp_dt_query(layout.type, &attr);
-    fact(side, "dt_query of %s: %s, %zu", kind_names[kind], status_name(status), attr.packed_size);
+    rule(side, "2.6.2", "dt_query of %s: %s, %zu", kind_names[kind], status_name(status), attr.packed_size);
     generic_fact(side, &layout);
     layout_free(&layout);
 }

@@ -42,15 +42,15 @@ static void query_facts(side_t *side)
     memset(&attr, 0, sizeof(attr));
     attr.field_mask     = UCP_EP_ATTR_FIELD_NAME;
     ucs_status_t status = ucp_ep_query(side->ep, &attr);
-    fact(side, "query name: %s, named %d", status_name(status), attr.name[0] != '\0');
+    rule(side, "E11", "query name: %s, named %d", status_name(status), attr.name[0] != '\0');
     attr.field_mask = UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR;
-    fact(side, "query local address: %s", status_name(ucp_ep_query(side->ep, &attr)));
+    rule(side, "E11", "query local address: %s", status_name(ucp_ep_query(side->ep, &attr)));
     attr.field_mask = UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR;
-    fact(side, "query remote address: %s", status_name(ucp_ep_query(side->ep, &attr)));
+    rule(side, "E11", "query remote address: %s", status_name(ucp_ep_query(side->ep, &attr)));
     memset(&attr, 0xa5, sizeof(attr));
     attr.field_mask = 0;
     status          = ucp_ep_query(side->ep, &attr);
-    fact(side, "query of nothing: %s, untouched %d", status_name(status),
+    rule(side, "E11", "query of nothing: %s, untouched %d", status_name(status),
          data_is((char *)&attr + sizeof(attr.field_mask), sizeof(attr) - sizeof(attr.field_mask), 0xa5));
 }
 
@@ -62,9 +62,9 @@ static void perf_facts(side_t *side)
     ucs_status_t status = ucp_ep_evaluate_perf(side->ep, &param, &attr);
     double       small  = attr.estimated_time;
     param.message_size  = 64 << 20;
-    fact(side, "evaluate_perf: %s %s", status_name(status),
+    rule(side, "E12", "evaluate_perf: %s %s", status_name(status),
          status_name(ucp_ep_evaluate_perf(side->ep, &param, &attr)));
-    fact(side, "positive %d, more for more %d", small > 0, attr.estimated_time > small);
+    rule(side, "E12", "positive %d, more for more %d", small > 0, attr.estimated_time > small);
 }
 
 #if UCP_API_MINOR >= 18
@@ -76,10 +76,10 @@ static void user_data_facts(side_t *side, const void *address)
     ucp_ep_h        ep;
 
     ucs_status_t status = ucp_ep_query(side->ep, &attr);
-    fact(side, "user data not given: %s, NULL %d", status_name(status), attr.user_data == NULL);
+    rule(side, "E5", "user data not given: %s, NULL %d", status_name(status), attr.user_data == NULL);
     must(side, ucp_ep_create(side->worker, &params, &ep), "ucp_ep_create");
     status = ucp_ep_query(ep, &attr);
-    fact(side, "user data: %s, ours %d", status_name(status), attr.user_data == (void *)side);
+    rule(side, "E5", "user data: %s, ours %d", status_name(status), attr.user_data == (void *)side);
     ucp_ep_destroy(ep);
 }
 
@@ -96,10 +96,10 @@ static void transport_facts(side_t *side)
     for (unsigned i = 0; i < attr.transports.num_entries; i++) {
         named = named && entries[i].transport_name[0] != '\0' && entries[i].device_name != NULL;
     }
-    fact(side, "transports: %s, some %d, named %d", status_name(status), attr.transports.num_entries > 0, named);
+    rule(side, "E11", "transports: %s, some %d, named %d", status_name(status), attr.transports.num_entries > 0, named);
     attr.transports.num_entries = 0;
     status                      = ucp_ep_query(side->ep, &attr);
-    fact(side, "transports into nothing: %s, %u", status_name(status), attr.transports.num_entries);
+    rule(side, "E11", "transports into nothing: %s, %u", status_name(status), attr.transports.num_entries);
 }
 #endif
 
@@ -111,7 +111,7 @@ static void print_facts(side_t *side)
 
     ucp_ep_print_info(side->ep, stream);
     fclose(stream);
-    fact(side, "print_info begins '%.1s', ends in a newline: %d", text, length > 0 && text[length - 1] == '\n');
+    rule(side, "E13", "print_info begins '%.1s', ends in a newline: %d", text, length > 0 && text[length - 1] == '\n');
     free(text);
 }
 
@@ -119,9 +119,9 @@ static void flush_facts(bed_t *bed, side_t *side)
 {
     ucp_request_param_t param = {.op_attr_mask = 0};
 
-    fact(side, "flush_nbx: %s", status_name(bed_wait(bed, ucp_ep_flush_nbx(side->ep, &param))));
-    fact(side, "flush_nb: %s", status_name(bed_wait(bed, ucp_ep_flush_nb(side->ep, 0, on_done))));
-    fact(side, "flush: %s", status_name(ucp_ep_flush(side->ep)));
+    rule(side, "E10", "flush_nbx: %s", status_name(bed_wait(bed, ucp_ep_flush_nbx(side->ep, &param))));
+    rule(side, "E10", "flush_nb: %s", status_name(bed_wait(bed, ucp_ep_flush_nb(side->ep, 0, on_done))));
+    rule(side, "E10", "flush: %s", status_name(ucp_ep_flush(side->ep)));
 }
 
 static void create_facts(side_t *side)
@@ -129,7 +129,7 @@ static void create_facts(side_t *side)
     ucp_ep_params_t params = {.field_mask = 0};
     ucp_ep_h        ep;
 
-    fact(side, "create to nowhere: %s", status_name(ucp_ep_create(side->worker, &params, &ep)));
+    rule(side, "E1", "create to nowhere: %s", status_name(ucp_ep_create(side->worker, &params, &ep)));
 }
 
 /* Several endpoints between the same workers, used and closed in turn, in each of the ways. */
@@ -146,15 +146,16 @@ static void close_facts(bed_t *bed)
     }
     bed_sync(bed);
     if (bed->a != NULL) {
-        fact(bed->a, "close_nbx: %s", status_name(bed_wait(bed, ucp_ep_close_nbx(eps[0], &param))));
-        fact(bed->a, "close_nb: %s", status_name(bed_wait(bed, ucp_ep_close_nb(eps[1], UCP_EP_CLOSE_MODE_FLUSH))));
-        fact(bed->a, "disconnect_nb: %s", status_name(bed_wait(bed, ucp_disconnect_nb(eps[2]))));
+        rule(bed->a, "E7", "close_nbx: %s", status_name(bed_wait(bed, ucp_ep_close_nbx(eps[0], &param))));
+        rule(bed->a, "E7", "close_nb: %s",
+             status_name(bed_wait(bed, ucp_ep_close_nb(eps[1], UCP_EP_CLOSE_MODE_FLUSH))));
+        rule(bed->a, "E7", "disconnect_nb: %s", status_name(bed_wait(bed, ucp_disconnect_nb(eps[2]))));
         if (bed->topology != TOPOLOGY_PAIR) {
             ucp_ep_destroy(eps[3]);
         } else {
             bed_disconnect(bed, eps[3]); /* ucp_ep_destroy() progresses one worker only */
         }
-        fact(bed->a, "close_nbx without parameters: %s",
+        rule(bed->a, "E7", "close_nbx without parameters: %s",
              status_name(bed_wait(bed, ucp_ep_close_nbx(eps[4], &param))));
     }
     bed_sync(bed);
@@ -166,7 +167,7 @@ static void force_facts(side_t *side)
 {
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
 
-    fact(side, "forced close: %s", ptr_status_name(ucp_ep_close_nbx(side->ep, &param)));
+    rule(side, "E8", "forced close: %s", ptr_status_name(ucp_ep_close_nbx(side->ep, &param)));
 }
 
 /* A sends and closes at once: closing flushes, so the messages arrive. */
@@ -192,12 +193,12 @@ static void close_behind_facts(bed_t *bed, size_t size)
     for (int i = 0; bed->b != NULL && i < MESSAGES; i++) {
         good += bed_wait(bed, received[i]) == UCS_OK && data_check(in + size * (size_t)i, size, 9)[0] == 'g';
     }
-    fact(bed->b, "received %zu: %d good", size, good);
+    rule(bed->b, "E7", "received %zu: %d good", size, good);
     good = 0;
     for (int i = 0; bed->a != NULL && i < MESSAGES; i++) {
         good += bed_wait(bed, sent[i]) == UCS_OK;
     }
-    fact(bed->a, "close behind %zu: %s, sent %d", size, status_name(bed_wait(bed, closed)), good);
+    rule(bed->a, "E7", "close behind %zu: %s, sent %d", size, status_name(bed_wait(bed, closed)), good);
     free(out);
     free(in);
     bed_sync(bed);

@@ -13,7 +13,7 @@ static void refused_fact(side_t *side, const char *what, const ucp_mem_map_param
 {
     ucp_mem_h memh;
 
-    fact(side, "map %s: refused %d", what, ucp_mem_map(side->context, params, &memh) != UCS_OK);
+    rule(side, "M1", "map %s: refused %d", what, ucp_mem_map(side->context, params, &memh) != UCS_OK);
 }
 
 static ucp_mem_h map_fact(side_t *side, const char *what, const ucp_mem_map_params_t *params)
@@ -21,7 +21,7 @@ static ucp_mem_h map_fact(side_t *side, const char *what, const ucp_mem_map_para
     ucp_mem_h memh = NULL;
 
     ucs_status_t status = ucp_mem_map(side->context, params, &memh);
-    fact(side, "map %s: %s", what, status_name(status));
+    rule(side, "M1", "map %s: %s", what, status_name(status));
     return status == UCS_OK ? memh : NULL;
 }
 
@@ -50,7 +50,8 @@ static void allocated_facts(side_t *side)
     ucp_mem_h      memh = map_fact(side, "allocated", &params);
     ucp_mem_attr_t attr = query_fact(side, memh);
     memset(attr.address, 1, LENGTH);
-    fact(side, "  length at least ours %d, whole pages %d, host %d", attr.length >= LENGTH, attr.length % 4096 == 0,
+    rule(side, "M2", "  length at least ours %d, whole pages %d, host %d",
+         attr.length >= LENGTH, attr.length % 4096 == 0,
          attr.mem_type == UCS_MEMORY_TYPE_HOST);
     unmap_fact(side, memh);
 
@@ -67,7 +68,7 @@ static void allocated_facts(side_t *side)
     munmap(place, 1 << 20);
     memh = map_fact(side, "allocated, at our place", &params);
     attr = query_fact(side, memh);
-    fact(side, "  at our place %d", attr.address == place);
+    rule(side, "M2", "  at our place %d", attr.address == place);
     memset(attr.address, 2, 1 << 20);
     unmap_fact(side, memh);
 }
@@ -84,7 +85,7 @@ static void user_memory_facts(side_t *side)
     ucp_mem_h      memh = map_fact(side, "ours", &params);
     ucp_mem_attr_t attr = query_fact(side, memh);
     uintptr_t      end  = (uintptr_t)attr.address + attr.length;
-    fact(side, "  covers ours %d, host %d",
+    rule(side, "M2", "  covers ours %d, host %d",
          (uint8_t *)attr.address <= memory + 1 && end >= (uintptr_t)memory + LENGTH - 1,
          attr.mem_type == UCS_MEMORY_TYPE_HOST);
     ucp_mem_h again = map_fact(side, "ours again", &params);
@@ -130,7 +131,7 @@ static void empty_facts(bed_t *bed)
 
     if (bed->b != NULL) {
         memh = map_fact(bed->b, "nothing", &params);
-        fact(bed->b, "  pack: %s", status_name(ucp_rkey_pack(bed->b->context, memh, &packed, &length)));
+        rule(bed->b, "M4", "  pack: %s", status_name(ucp_rkey_pack(bed->b->context, memh, &packed, &length)));
     }
     bed_carry(bed, bed->b, packed, length, key, sizeof(key));
     if (bed->b != NULL) {
@@ -139,7 +140,7 @@ static void empty_facts(bed_t *bed)
     }
     if (bed->a != NULL) {
         ucp_rkey_h rkey = NULL;
-        fact(bed->a, "unpack of nothing: %s", status_name(ucp_ep_rkey_unpack(bed->a->ep, key, &rkey)));
+        rule(bed->a, "M4", "unpack of nothing: %s", status_name(ucp_ep_rkey_unpack(bed->a->ep, key, &rkey)));
         ucp_rkey_destroy(rkey);
     }
     bed_sync(bed);
@@ -158,12 +159,12 @@ static void pointer_facts(bed_t *bed)
     bed_sync(bed);
     if (bed->a != NULL) {
         must(bed->a, ucp_rkey_ptr(window.rkey, window.remote + 1000, &pointer), "ucp_rkey_ptr");
-        fact(bed->a, "seen through it: %s", data_check_at(pointer, 1000, LENGTH - 1000, 21));
+        rule(bed->a, "M5", "seen through it: %s", data_check_at(pointer, 1000, LENGTH - 1000, 21));
         data_fill(pointer, 500, 22);
     }
     bed_sync(bed);
     if (bed->b != NULL) {
-        fact(bed->b, "written through it: %s", data_check(window.memory + 1000, 500, 22));
+        rule(bed->b, "M5", "written through it: %s", data_check(window.memory + 1000, 500, 22));
     }
     window_close(bed, &window);
 }
@@ -176,7 +177,8 @@ static void no_pointer_facts(bed_t *bed)
 
     window_open(bed, &window, WINDOW_MALLOCED, LENGTH);
     if (bed->a != NULL && bed->topology == TOPOLOGY_FORK) {
-        fact(bed->a, "rkey_ptr into user memory: %s", status_name(ucp_rkey_ptr(window.rkey, window.remote, &pointer)));
+        rule(bed->a, "M5", "rkey_ptr into user memory: %s",
+             status_name(ucp_rkey_ptr(window.rkey, window.remote, &pointer)));
     }
     window_close(bed, &window);
 }
@@ -198,11 +200,11 @@ static void advise_facts(side_t *side)
         .advice     = UCP_MADV_NORMAL,
     };
 
-    fact(side, "  advise: %s", status_name(ucp_mem_advise(side->context, memh, &advice)));
+    rule(side, "M7", "  advise: %s", status_name(ucp_mem_advise(side->context, memh, &advice)));
     advice.length = attr.length + 1;
-    fact(side, "  advise too much: %s", status_name(ucp_mem_advise(side->context, memh, &advice)));
+    rule(side, "M7", "  advise too much: %s", status_name(ucp_mem_advise(side->context, memh, &advice)));
     advice.field_mask = UCP_MEM_ADVISE_PARAM_FIELD_ADDRESS | UCP_MEM_ADVISE_PARAM_FIELD_LENGTH;
-    fact(side, "  advise nothing: %s", status_name(ucp_mem_advise(side->context, memh, &advice)));
+    rule(side, "M7", "  advise nothing: %s", status_name(ucp_mem_advise(side->context, memh, &advice)));
     unmap_fact(side, memh);
 }
 
@@ -216,11 +218,11 @@ static void compare_facts(bed_t *bed)
     window_open(bed, &one, WINDOW_ALLOCATED, LENGTH);
     window_open(bed, &two, WINDOW_ALLOCATED, LENGTH);
     if (bed->a != NULL) {
-        fact(bed->a, "compare: %s",
+        rule(bed->a, "M6", "compare: %s",
              status_name(ucp_rkey_compare(bed->a->worker, one.rkey, one.rkey, &params, &same)));
         ucp_rkey_compare(bed->a->worker, one.rkey, two.rkey, &params, &forth);
         ucp_rkey_compare(bed->a->worker, two.rkey, one.rkey, &params, &back);
-        fact(bed->a, "same %d, opposite signs %d", same, forth * back < 0 || (forth == 0 && back == 0));
+        rule(bed->a, "M6", "same %d, opposite signs %d", same, forth * back < 0 || (forth == 0 && back == 0));
     }
     window_close(bed, &two);
     window_close(bed, &one);
@@ -244,12 +246,12 @@ static void hinted_facts(bed_t *bed)
         param.op_attr_mask = UCP_OP_ATTR_FIELD_MEMH | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
         param.memh         = from.memh;
         param.memory_type  = UCS_MEMORY_TYPE_HOST;
-        fact(bed->b, "send of mapped memory: %s",
+        rule(bed->b, "M9", "send of mapped memory: %s",
              status_name(bed_wait(bed, ucp_tag_send_nbx(bed->b->ep, from.memory, LENGTH, 1, &param))));
     }
     if (bed->a != NULL) {
-        fact(bed->a, "receive of mapped memory: %s", status_name(bed_wait(bed, received)));
-        fact(bed->a, "data %s", data_check(got, LENGTH, 8));
+        rule(bed->a, "M9", "receive of mapped memory: %s", status_name(bed_wait(bed, received)));
+        rule(bed->a, "M9", "data %s", data_check(got, LENGTH, 8));
     }
     window_close(bed, &from);
     free(got);

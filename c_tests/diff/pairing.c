@@ -48,9 +48,9 @@ static void message(bed_t *bed, side_t *from, side_t *to, ucp_ep_h ep, uint64_t 
     }
     if (to != NULL) {
         BED_UNTIL(bed, calls > 0);
-        fact(to, "message %d", (int)header_seen);
+        rule(to, "E3", "message %d", (int)header_seen);
     }
-    fact(from, "sent %d: %s", (int)number, status_name(bed_wait(bed, sent)));
+    rule(from, "E3", "sent %d: %s", (int)number, status_name(bed_wait(bed, sent)));
     bed_sync(bed);
 }
 
@@ -92,8 +92,8 @@ static void many_endpoints(bed_t *bed)
         good += bed_wait(bed, sent[i]) == UCS_OK && bed_wait(bed, received[i]) == UCS_OK &&
                 (bed->b == NULL || got[i] == value[i]);
     }
-    fact(bed->a, "many there: %d", good);
-    fact(bed->b, "many there: %d", good);
+    rule(bed->a, "E3", "many there: %d", good);
+    rule(bed->b, "E3", "many there: %d", good);
     bed_sync(bed);
     good = 0;
     for (int i = 0; i < MANY; i++) {
@@ -107,8 +107,8 @@ static void many_endpoints(bed_t *bed)
     for (int i = 0; i < MANY; i++) {
         good += bed_wait(bed, sent[i]) == UCS_OK && bed_wait(bed, received[i]) == UCS_OK;
     }
-    fact(bed->a, "many back: %d", good);
-    fact(bed->b, "many back: %d", good);
+    rule(bed->a, "E3", "many back: %d", good);
+    rule(bed->b, "E3", "many back: %d", good);
     bed_sync(bed);
     good = 0;
     for (int i = 0; i < MANY; i++) {
@@ -118,8 +118,8 @@ static void many_endpoints(bed_t *bed)
     for (int i = 0; i < 2 * MANY; i++) {
         good += bed_wait(bed, sent[i]) == UCS_OK;
     }
-    fact(bed->a, "many closed: %d", good);
-    fact(bed->b, "many closed: %d", good);
+    rule(bed->a, "E3", "many closed: %d", good);
+    rule(bed->b, "E3", "many closed: %d", good);
     bed_sync(bed);
 }
 
@@ -130,9 +130,9 @@ static void unused_endpoints(bed_t *bed)
 
     if (bed->a != NULL) {
         ucp_ep_h unused = bed_connect(bed->a, address_of_b), flushed = bed_connect(bed->a, address_of_b);
-        fact(bed->a, "flush of an unused one: %s", status_name(bed_wait(bed, ucp_ep_flush_nbx(flushed, &param))));
-        fact(bed->a, "close of an unused one: %s", status_name(bed_disconnect(bed, unused)));
-        fact(bed->a, "close of a flushed one: %s", status_name(bed_disconnect(bed, flushed)));
+        rule(bed->a, "E2", "flush of an unused one: %s", status_name(bed_wait(bed, ucp_ep_flush_nbx(flushed, &param))));
+        rule(bed->a, "E2", "close of an unused one: %s", status_name(bed_disconnect(bed, unused)));
+        rule(bed->a, "E2", "close of a flushed one: %s", status_name(bed_disconnect(bed, flushed)));
     }
     bed_sync(bed);
 }

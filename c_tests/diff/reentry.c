@@ -71,7 +71,8 @@ static void post_next(player_t *player)
 
 static void player_fact(const player_t *player, const char *what)
 {
-    fact(player->side, "%s of %zu: received %u, sent %u, bad %u", what, player->size, player->received, player->sent,
+    rule(player->side, "2.2.3", "%s of %zu: received %u, sent %u, bad %u",
+         what, player->size, player->received, player->sent,
          player->bad);
 }
 
@@ -168,8 +169,8 @@ static void am_game(bed_t *bed)
         am_send(bed->a->ep, AM_PING, UCP_AM_SEND_FLAG_REPLY, 0);
     }
     BED_UNTIL(bed, (bed->a == NULL || am_a.calls >= ROUNDS) && (bed->b == NULL || am_b.calls >= ROUNDS));
-    fact(bed->a, "pongs in order: %u", am_a.calls);
-    fact(bed->b, "pings: %u", am_b.calls);
+    rule(bed->a, "2.2.3", "pongs in order: %u", am_a.calls);
+    rule(bed->b, "2.2.3", "pings: %u", am_b.calls);
     bed_sync(bed);
 }
 
@@ -232,12 +233,12 @@ static void busy_callback(bed_t *bed)
         sent               = ucp_tag_send_nbx(bed->a->ep, &value, 8, TAG_TOKEN, &param);
     }
     if (bed->b != NULL) {
-        fact(bed->b, "busy callback: %s", status_name(bed_wait(bed, received)));
-        fact(bed->b, "canceled %u, probed %u, flushed %u, closed %u", busy.canceled, busy.calls, busy.flushed,
+        rule(bed->b, "2.2.3", "busy callback: %s", status_name(bed_wait(bed, received)));
+        rule(bed->b, "2.2.3", "canceled %u, probed %u, flushed %u, closed %u", busy.canceled, busy.calls, busy.flushed,
              busy.closed);
         ucp_request_free(busy.victim);
     }
-    fact(bed->a, "token: %s", status_name(bed_wait(bed, sent)));
+    rule(bed->a, "2.2.3", "token: %s", status_name(bed_wait(bed, sent)));
     bed_sync(bed);
 }
 

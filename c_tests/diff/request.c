@@ -91,9 +91,10 @@ static void immediate_facts(bed_t *bed)
     await_unexpected(bed);
     if (bed->b != NULL) {
         ucs_status_ptr_t request = post_receive(bed->b, &got, sizeof(got), UCP_OP_ATTR_FLAG_NO_IMM_CMPL, &record);
-        fact(bed->b, "forbidden to be immediate: %s, called %u with our request %d, %s", ptr_status_name(request),
+        rule(bed->b, "R5", "forbidden to be immediate: %s, called %u with our request %d, %s", ptr_status_name(request),
              record.calls, record.request == request, status_name(ucp_request_check_status(request)));
-        fact(bed->b, "tag %#lx, length %zu, value %d", (long)record.info.sender_tag, record.info.length, (int)got);
+        rule(bed->b, "R5", "tag %#lx, length %zu, value %d",
+             (long)record.info.sender_tag, record.info.length, (int)got);
         ucp_request_free(request);
     }
     bed_sync(bed);
@@ -107,9 +108,9 @@ static void immediate_facts(bed_t *bed)
             .recv_info.tag_info = &info,
         };
         ucs_status_ptr_t result = ucp_tag_recv_nbx(bed->b->worker, &got, sizeof(got), TAG, -1, &param);
-        fact(bed->b, "immediate: %s, value %d", ptr_status_name(result), (int)got);
+        rule(bed->b, "R5", "immediate: %s, value %d", ptr_status_name(result), (int)got);
 #if UCP_API_MINOR > 13 /* 1.13.1 does not fill in what it promises */
-        fact(bed->b, "tag %#lx, length %zu", (long)info.sender_tag, info.length);
+        rule(bed->b, "R5", "tag %#lx, length %zu", (long)info.sender_tag, info.length);
 #endif
     }
     bed_sync(bed);
@@ -123,28 +124,28 @@ static void callback_facts(bed_t *bed, size_t size)
     ucs_status_ptr_t received = post_receive(bed->b, got, size, UCP_OP_ATTR_FLAG_NO_IMM_CMPL, &in);
 
     if (bed->b != NULL) {
-        fact(bed->b, "posted: %s, status %s, completed %d, calls %u", ptr_status_name(received),
+        rule(bed->b, "R12", "posted: %s, status %s, completed %d, calls %u", ptr_status_name(received),
              status_name(ucp_request_check_status(received)), ucp_request_is_completed(received), in.calls);
     }
     bed_sync(bed);
     ucs_status_ptr_t sent = post_send(bed->a, data, size, UCP_OP_ATTR_FLAG_NO_IMM_CMPL, &out);
     if (bed->a != NULL) {
         BED_UNTIL(bed, out.calls > 0);
-        fact(bed->a, "sent %zu: %s, calls %u, %s, ours %d, %s", size, ptr_status_name(sent), out.calls,
+        rule(bed->a, "R12", "sent %zu: %s, calls %u, %s, ours %d, %s", size, ptr_status_name(sent), out.calls,
              status_name(out.status), out.request == sent, status_name(ucp_request_check_status(sent)));
         ucp_request_free(sent);
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, in.calls > 0);
-        fact(bed->b, "received %zu: calls %u, %s, ours %d, length %zu, data %s", size, in.calls,
+        rule(bed->b, "R12", "received %zu: calls %u, %s, ours %d, length %zu, data %s", size, in.calls,
              status_name(in.status), in.request == received, in.info.length, data_check(got, size, 1));
         ucp_tag_recv_info_t info = {0};
         ucs_status_t        status = ucp_request_test(received, &info);
-        fact(bed->b, "request_test: %s, length %zu, tag %#lx", status_name(status), info.length,
+        rule(bed->b, "R12", "request_test: %s, length %zu, tag %#lx", status_name(status), info.length,
              (long)info.sender_tag);
         memset(&info, 0, sizeof(info));
         status = ucp_tag_recv_request_test(received, &info);
-        fact(bed->b, "recv_request_test: %s, length %zu, completed %d", status_name(status), info.length,
+        rule(bed->b, "R12", "recv_request_test: %s, length %zu, completed %d", status_name(status), info.length,
              ucp_request_is_completed(received));
         ucp_request_free(received);
     }
@@ -166,8 +167,8 @@ static void free_inside_facts(bed_t *bed, size_t size)
         post_send(bed->a, data, size, UCP_OP_ATTR_FLAG_NO_IMM_CMPL, &out);
         BED_UNTIL(bed, (bed->a == NULL || out.calls == i) && (bed->b == NULL || in.calls == i));
     }
-    fact(bed->a, "freed inside, %zu: %u", size, out.calls);
-    fact(bed->b, "freed inside, %zu: %u, data %s", size, in.calls, data_check(got, size, 2));
+    rule(bed->a, "R9", "freed inside, %zu: %u", size, out.calls);
+    rule(bed->b, "R9", "freed inside, %zu: %u, data %s", size, in.calls, data_check(got, size, 2));
     free(data);
     free(got);
 }
@@ -189,7 +190,7 @@ static void abandon_facts(bed_t *bed)
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, got[0] != 0 && got[1] != 0 && released.calls != 0);
-        fact(bed->b, "freed: value %d, calls %u; released: value %d, calls %u, %s", (int)got[0], freed.calls,
+        rule(bed->b, "R9", "freed: value %d, calls %u; released: value %d, calls %u, %s", (int)got[0], freed.calls,
              (int)got[1], released.calls, status_name(released.status));
     }
     bed_sync(bed);
@@ -204,22 +205,22 @@ static void cancel_facts(bed_t *bed)
     if (bed->b != NULL) {
         ucs_status_ptr_t request = post_receive(bed->b, &got, sizeof(got), 0, &record);
         ucs_status_t     status  = ucp_tag_recv_request_test(request, &info);
-        fact(bed->b, "tested early: %s, info untouched %d", status_name(status), info.length == 12345);
+        rule(bed->b, "R13", "tested early: %s, info untouched %d", status_name(status), info.length == 12345);
         ucp_request_cancel(bed->b->worker, request);
-        fact(bed->b, "canceled: calls %u, %s, status %s", record.calls, status_name(record.status),
+        rule(bed->b, "R13", "canceled: calls %u, %s, status %s", record.calls, status_name(record.status),
              status_name(ucp_request_check_status(request)));
         ucp_request_cancel(bed->b->worker, request);
-        fact(bed->b, "canceled twice: calls %u", record.calls);
+        rule(bed->b, "R13", "canceled twice: calls %u", record.calls);
         ucp_request_free(request);
     }
     bed_sync(bed);
     bed_wait(bed, post_send(bed->a, &value, sizeof(value), 0, &(record_t){0}));
     await_unexpected(bed);
     if (bed->b != NULL) {
-        fact(bed->b, "canceled receive took nothing: %d", got == 0);
+        rule(bed->b, "R13", "canceled receive took nothing: %d", got == 0);
         ucs_status_ptr_t request = post_receive(bed->b, &got, sizeof(got), UCP_OP_ATTR_FLAG_NO_IMM_CMPL, &record);
         ucp_request_cancel(bed->b->worker, request);
-        fact(bed->b, "cancel of a completed one: calls %u, %s, value %d", record.calls,
+        rule(bed->b, "R13", "cancel of a completed one: calls %u, %s, value %d", record.calls,
              status_name(ucp_request_check_status(request)), (int)got);
         ucp_request_free(request);
     }
@@ -235,15 +236,15 @@ static void cancel_send_facts(bed_t *bed)
     ucs_status_ptr_t sent = post_send(bed->a, data, LONG, UCP_OP_ATTR_FLAG_NO_IMM_CMPL, &record);
     if (bed->a != NULL) {
         ucp_request_cancel(bed->a->worker, sent);
-        fact(bed->a, "cancel of a send: calls %u", record.calls);
+        rule(bed->a, "R13", "cancel of a send: calls %u", record.calls);
     }
     bed_sync(bed);
     if (bed->b != NULL) {
         ucs_status_t status = bed_wait(bed, post_receive(bed->b, got, LONG, 0, &(record_t){0}));
-        fact(bed->b, "its message: %s, data %s", status_name(status), data_check(got, LONG, 4));
+        rule(bed->b, "R13", "its message: %s, data %s", status_name(status), data_check(got, LONG, 4));
     }
     if (bed->a != NULL) {
-        fact(bed->a, "the send: %s", status_name(bed_wait(bed, sent)));
+        rule(bed->a, "R13", "the send: %s", status_name(bed_wait(bed, sent)));
     }
     bed_sync(bed);
     free(data);
@@ -256,16 +257,16 @@ static void force_immediate_facts(bed_t *bed)
     uint64_t value = 5, got = 0;
 
     if (bed->b != NULL) {
-        fact(bed->b, "forced immediate receive of nothing: %s",
+        rule(bed->b, "R7", "forced immediate receive of nothing: %s",
              ptr_status_name(post_receive(bed->b, &got, 8, UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL, &(record_t){0})));
     }
     bed_sync(bed);
     bed_wait(bed, post_send(bed->a, &value, sizeof(value), 0, &(record_t){0}));
     await_unexpected(bed);
     if (bed->b != NULL) {
-        fact(bed->b, "forced immediate receive: %s",
+        rule(bed->b, "R7", "forced immediate receive: %s",
              ptr_status_name(post_receive(bed->b, &got, 8, UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL, &(record_t){0})));
-        fact(bed->b, "its value: %d", (int)got);
+        rule(bed->b, "R7", "its value: %d", (int)got);
     }
     bed_sync(bed);
 }
@@ -287,14 +288,15 @@ static void query_facts(bed_t *bed)
     }
     ucs_status_ptr_t request = post_receive(bed->b, &got, sizeof(got), 0, &(record_t){0});
     ucs_status_t     status  = ucp_request_query(request, &attr);
-    fact(bed->b, "query: %s, status %s, memory type %d, text ends %d", status_name(status), status_name(attr.status),
+    rule(bed->b, "R14", "query: %s, status %s, memory type %d, text ends %d",
+         status_name(status), status_name(attr.status),
          attr.mem_type, memchr(text, '\0', sizeof(text)) != NULL);
     attr.field_mask = UCP_REQUEST_ATTR_FIELD_INFO_STRING;
-    fact(bed->b, "query of text without its size: %s", status_name(ucp_request_query(request, &attr)));
+    rule(bed->b, "R14", "query of text without its size: %s", status_name(ucp_request_query(request, &attr)));
     ucp_request_cancel(bed->b->worker, request);
     attr.field_mask = UCP_REQUEST_ATTR_FIELD_STATUS;
     status          = ucp_request_query(request, &attr);
-    fact(bed->b, "query when canceled: %s, status %s", status_name(status), status_name(attr.status));
+    rule(bed->b, "R14", "query when canceled: %s, status %s", status_name(status), status_name(attr.status));
     ucp_request_free(request);
 }
 
@@ -307,13 +309,13 @@ static void nb_facts(bed_t *bed)
     memset(&last_nb, 0, sizeof(last_nb));
     if (bed->a != NULL) {
         request = ucp_tag_send_nb(bed->a->ep, &value, 1, ucp_dt_make_contig(8), TAG, on_sent_nb);
-        fact(bed->a, "send_nb: %s", status_name(bed_wait(bed, request)));
+        rule(bed->a, "R11", "send_nb: %s", status_name(bed_wait(bed, request)));
     }
     await_unexpected(bed);
     memset(&last_nb, 0, sizeof(last_nb));
     if (bed->b != NULL) {
         request = ucp_tag_recv_nb(bed->b->worker, &got, 1, ucp_dt_make_contig(8), TAG, -1, on_received_nb);
-        fact(bed->b, "recv_nb: %s, calls %u, length %zu, value %d", ptr_status_name(request), last_nb.calls,
+        rule(bed->b, "R11", "recv_nb: %s, calls %u, length %zu, value %d", ptr_status_name(request), last_nb.calls,
              last_nb.info.length, (int)got);
         ucp_request_release(request);
     }

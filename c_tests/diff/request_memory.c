@@ -57,13 +57,13 @@ static void many_requests(bed_t *bed, side_t *side, int round)
         long gap = labs((char *)areas[i] - (char *)areas[i - 1]);
         distinct = distinct && gap >= AREA;
     }
-    fact(side, "round %d: areas good %d, apart %d", round, good, distinct);
+    rule(side, "R1", "round %d: areas good %d, apart %d", round, good, distinct);
     for (int i = 0; i < RECEIVES; i++) {
         ucp_request_cancel(side->worker, areas[i]);
         ucs_status_t status = bed_wait(bed, areas[i]);
         good -= status == UCS_ERR_CANCELED;
     }
-    fact(side, "round %d: not canceled %d", round, good);
+    rule(side, "R1", "round %d: not canceled %d", round, good);
 }
 
 static size_t request_size(side_t *side)
@@ -144,12 +144,13 @@ static void own_message(bed_t *bed, size_t size, int expected)
     BED_UNTIL(bed, own_callbacks == wanted);
     bed_sync(bed);
     if (bed->a != NULL) {
-        fact(bed->a, "own request, %zu: returned ours %d, status %s, intact %d", size, sent == out.request,
+        rule(bed->a, "R3", "own request, %zu: returned ours %d, status %s, intact %d", size, sent == out.request,
              status_name(ucp_request_check_status(out.request)), own_intact(&out));
         free(out.memory);
     }
     if (bed->b != NULL) {
-        fact(bed->b, "own request, %zu, expected %d: returned ours %d, status %s, intact %d, data %s", size, expected,
+        rule(bed->b, "R3", "own request, %zu, expected %d: returned ours %d, status %s, intact %d, data %s",
+             size, expected,
              received == in.request, status_name(ucp_request_check_status(in.request)), own_intact(&in),
              data_check(to, size, 5));
         free(in.memory);
@@ -174,7 +175,7 @@ static void script(bed_t *bed)
             many_requests(bed, sides[i], 1);
             unsigned after_first = inits;
             many_requests(bed, sides[i], 2);
-            fact(sides[i], "init for each %d, again for reused ones %u", inits >= RECEIVES, inits - after_first);
+            rule(sides[i], "R2", "init for each %d, again for reused ones %u", inits >= RECEIVES, inits - after_first);
         }
     }
     bed_sync(bed);
@@ -183,12 +184,12 @@ static void script(bed_t *bed)
         unsigned before = inits;
         own_message(bed, sizes[i], 1);
         own_message(bed, sizes[i], 0);
-        fact(bed->a, "init for own requests: %u", inits - before);
+        rule(bed->a, "R2", "init for own requests: %u", inits - before);
     }
-    fact(bed->a, "cleanups before the end: %u", cleanups);
+    rule(bed->a, "R2", "cleanups before the end: %u", cleanups);
     bed_close(bed);
-    fact(bed->a, "a cleanup for every init: %d, bad %u", cleanups == inits, bad_cleanups);
-    fact(bed->b, "a cleanup for every init: %d, bad %u", cleanups == inits, bad_cleanups);
+    rule(bed->a, "R2", "a cleanup for every init: %d, bad %u", cleanups == inits, bad_cleanups);
+    rule(bed->b, "R2", "a cleanup for every init: %d, bad %u", cleanups == inits, bad_cleanups);
 }
 
 int main(int argc, char **argv)

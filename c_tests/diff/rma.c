@@ -60,12 +60,13 @@ static void put_facts(bed_t *bed, window_t *window, size_t size, unsigned seed)
         int              is_request = UCS_PTR_IS_PTR(result);
         ucs_status_t     status     = bed_wait(bed, result);
         memset(data, 0, size); /* ours again */
-        fact(bed->a, "put %zu: request %d, %s, calls %u, flush %s", size, is_request, status_name(status), callbacks,
+        rule(bed->a, "2.4.1", "put %zu: request %d, %s, calls %u, flush %s",
+             size, is_request, status_name(status), callbacks,
              status_name(flush(bed)));
     }
     bed_sync(bed);
     if (bed->b != NULL) {
-        fact(bed->b, "put %zu: %s, around it %d", size, data_check(window->memory + offset, size, seed),
+        rule(bed->b, "2.4.1", "put %zu: %s, around it %d", size, data_check(window->memory + offset, size, seed),
              data_is(window->memory, offset, 0x5a) && data_is(window->memory + offset + size, 64, 0x5a));
     }
     free(data);
@@ -100,9 +101,9 @@ static void empty_facts(bed_t *bed, window_t *window)
     char                byte;
 
     if (bed->a != NULL) {
-        fact(bed->a, "put of nothing: %s",
+        rule(bed->a, "2.9.1", "put of nothing: %s",
              ptr_status_name(ucp_put_nbx(bed->a->ep, &byte, 0, window->remote, window->rkey, &param)));
-        fact(bed->a, "get of nothing: %s",
+        rule(bed->a, "2.9.1", "get of nothing: %s",
              ptr_status_name(ucp_get_nbx(bed->a->ep, &byte, 0, window->remote, window->rkey, &param)));
     }
     bed_sync(bed);
@@ -126,11 +127,11 @@ static void many_facts(bed_t *bed, window_t *window, size_t size)
         for (int i = 0; i < COUNT; i++) {
             good += bed_wait(bed, results[i]) == UCS_OK;
         }
-        fact(bed->a, "many puts of %zu: flush %s, good %d", size, status_name(status), good);
+        rule(bed->a, "2.4.2", "many puts of %zu: flush %s, good %d", size, status_name(status), good);
     }
     bed_sync(bed);
     if (bed->b != NULL) {
-        fact(bed->b, "many puts of %zu: %s", size, data_check(window->memory, size * COUNT, 4));
+        rule(bed->b, "2.4.2", "many puts of %zu: %s", size, data_check(window->memory, size * COUNT, 4));
     }
     bed_sync(bed);
     for (int i = 0; bed->a != NULL && i < COUNT; i++) {
@@ -140,7 +141,7 @@ static void many_facts(bed_t *bed, window_t *window, size_t size)
     for (int i = 0; bed->a != NULL && i < COUNT; i++) {
         bed_wait(bed, results[i]);
     }
-    fact(bed->a, "many gets of %zu: %s", size, data_check(back, size * COUNT, 4));
+    rule(bed->a, "2.4.2", "many gets of %zu: %s", size, data_check(back, size * COUNT, 4));
     bed_sync(bed);
     free(data);
     free(back);
@@ -177,7 +178,7 @@ static void fence_facts(bed_t *bed, window_t *window)
         }
         bed_carry(bed, bed->b, &go, 1, &go, 1);
     }
-    fact(bed->b, "fenced: %d good", good);
+    rule(bed->b, "2.4.3", "fenced: %d good", good);
     bed_sync(bed);
     free(data);
 }
@@ -190,24 +191,24 @@ static void old_facts(bed_t *bed, window_t *window)
 
     if (bed->a != NULL) {
         status = ucp_put_nbi(bed->a->ep, &value, 8, window->remote, window->rkey);
-        fact(bed->a, "put_nbi: fine %d", status == UCS_OK || status == UCS_INPROGRESS);
-        fact(bed->a, "flush: %s", status_name(flush(bed)));
+        rule(bed->a, "2.9.2", "put_nbi: fine %d", status == UCS_OK || status == UCS_INPROGRESS);
+        rule(bed->a, "2.9.2", "flush: %s", status_name(flush(bed)));
         status = ucp_get_nbi(bed->a->ep, &got, 8, window->remote, window->rkey);
-        fact(bed->a, "get_nbi: fine %d, flush %s", status == UCS_OK || status == UCS_INPROGRESS,
+        rule(bed->a, "2.9.2", "get_nbi: fine %d, flush %s", status == UCS_OK || status == UCS_INPROGRESS,
              status_name(flush(bed)));
-        fact(bed->a, "got it: %d", got == value);
+        rule(bed->a, "2.9.2", "got it: %d", got == value);
         value  = 99;
         status = bed_wait(bed, ucp_put_nb(bed->a->ep, &value, 8, window->remote + 8, window->rkey, on_done_nb));
-        fact(bed->a, "put_nb: %s, flush %s", status_name(status), status_name(flush(bed)));
+        rule(bed->a, "2.9.2", "put_nb: %s, flush %s", status_name(status), status_name(flush(bed)));
         status = bed_wait(bed, ucp_get_nb(bed->a->ep, &got, 8, window->remote + 8, window->rkey, on_done_nb));
-        fact(bed->a, "get_nb: %s, %d", status_name(status), (int)got);
+        rule(bed->a, "2.9.2", "get_nb: %s, %d", status_name(status), (int)got);
     }
     if (bed->a != NULL && bed->topology != TOPOLOGY_PAIR) {
         value = 100;
-        fact(bed->a, "put: %s", status_name(ucp_put(bed->a->ep, &value, 8, window->remote, window->rkey)));
-        fact(bed->a, "ep_flush: %s", status_name(ucp_ep_flush(bed->a->ep)));
+        rule(bed->a, "2.9.2", "put: %s", status_name(ucp_put(bed->a->ep, &value, 8, window->remote, window->rkey)));
+        rule(bed->a, "2.9.2", "ep_flush: %s", status_name(ucp_ep_flush(bed->a->ep)));
         status = ucp_get(bed->a->ep, &got, 8, window->remote, window->rkey);
-        fact(bed->a, "get: %s, %d, worker_flush %s", status_name(status), (int)got,
+        rule(bed->a, "2.9.2", "get: %s, %d, worker_flush %s", status_name(status), (int)got,
              status_name(ucp_worker_flush(bed->a->worker)));
     }
     bed_sync(bed);

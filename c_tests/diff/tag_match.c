@@ -52,7 +52,7 @@ static void received_fact(bed_t *bed, int index, ucs_status_ptr_t request, const
     ucp_tag_recv_info_t info = {0};
 
     BED_UNTIL(bed, ucp_tag_recv_request_test(request, &info) != UCS_INPROGRESS);
-    fact(bed->b, "receive %d: message %d, tag %#lx, length %zu, %s", index, (int)*(const uint64_t *)got,
+    rule(bed->b, "T2", "receive %d: message %d, tag %#lx, length %zu, %s", index, (int)*(const uint64_t *)got,
          (long)info.sender_tag, info.length, status_name(ucp_request_check_status(request)));
     ucp_request_free(request);
 }

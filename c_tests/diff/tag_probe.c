@@ -50,21 +50,21 @@ static void probe_facts(bed_t *bed, size_t size, size_t room)
 
     if (bed->b != NULL) {
         BED_UNTIL(bed, ucp_tag_probe_nb(bed->b->worker, 0, 0, 0, &info) != NULL);
-        fact(bed->b, "seen: tag %#lx, length %zu", (long)info.sender_tag, info.length);
-        fact(bed->b, "not by another tag: %d", ucp_tag_probe_nb(bed->b->worker, 0x61, -1, 1, &info) == NULL);
-        fact(bed->b, "seen again: %d", ucp_tag_probe_nb(bed->b->worker, 0x60, -1, 0, &info) != NULL);
+        rule(bed->b, "T4", "seen: tag %#lx, length %zu", (long)info.sender_tag, info.length);
+        rule(bed->b, "T4", "not by another tag: %d", ucp_tag_probe_nb(bed->b->worker, 0x61, -1, 1, &info) == NULL);
+        rule(bed->b, "T4", "seen again: %d", ucp_tag_probe_nb(bed->b->worker, 0x60, -1, 0, &info) != NULL);
         message = ucp_tag_probe_nb(bed->b->worker, 0x60, -1, 1, &info);
-        fact(bed->b, "taken: %d, length %zu", message != NULL, info.length);
-        fact(bed->b, "gone: %d", ucp_tag_probe_nb(bed->b->worker, 0x60, -1, 0, &info) == NULL);
+        rule(bed->b, "T4", "taken: %d, length %zu", message != NULL, info.length);
+        rule(bed->b, "T4", "gone: %d", ucp_tag_probe_nb(bed->b->worker, 0x60, -1, 0, &info) == NULL);
         ucs_status_ptr_t received = ucp_tag_msg_recv_nbx(bed->b->worker, in, room, message, &param);
-        fact(bed->b, "msg_recv_nbx: %s", ptr_status_name(received));
+        rule(bed->b, "T4", "msg_recv_nbx: %s", ptr_status_name(received));
         BED_UNTIL(bed, record.calls > 0);
-        fact(bed->b, "called %u, %s, tag %#lx, length %zu, data %s", record.calls, status_name(record.status),
+        rule(bed->b, "T4", "called %u, %s, tag %#lx, length %zu, data %s", record.calls, status_name(record.status),
              (long)record.info.sender_tag, record.info.length,
              record.status == UCS_OK ? data_check(in, size, 6) : "partial");
         ucp_request_free(received);
     }
-    fact(bed->a, "%zu sent: %s", size, status_name(bed_wait(bed, sent)));
+    rule(bed->a, "T4", "%zu sent: %s", size, status_name(bed_wait(bed, sent)));
     bed_sync(bed);
     free(out);
     free(in);
@@ -84,7 +84,7 @@ static void probe_nb_facts(bed_t *bed, size_t size)
         void *received = ucp_tag_msg_recv_nb(bed->b->worker, in, size, ucp_dt_make_contig(1), message,
                                              on_received_nb);
         BED_UNTIL(bed, last_nb.calls > 0);
-        fact(bed->b, "msg_recv_nb %zu: %s, %s, calls %u, data %s", size, ptr_status_name(received),
+        rule(bed->b, "T4", "msg_recv_nb %zu: %s, %s, calls %u, data %s", size, ptr_status_name(received),
              status_name(last_nb.status), last_nb.calls, data_check(in, size, 8));
         ucp_request_free(received);
     }
@@ -114,10 +114,10 @@ static void order_facts(bed_t *bed)
         taken = ucp_tag_probe_nb(bed->b->worker, 0x71, -1, 1, &info);
         for (int i = 0; i < COUNT - 1; i++) {
             bed_wait(bed, ucp_tag_recv_nbx(bed->b->worker, &got, 8, 0x70, 0xf0, &param));
-            fact(bed->b, "any: message %d", (int)got);
+            rule(bed->b, "T3", "any: message %d", (int)got);
         }
         bed_wait(bed, ucp_tag_msg_recv_nbx(bed->b->worker, &got, 8, taken, &param));
-        fact(bed->b, "the taken one: message %d", (int)got);
+        rule(bed->b, "T3", "the taken one: message %d", (int)got);
     }
     for (int i = 0; i < COUNT; i++) {
         bed_wait(bed, sent[i]);

@@ -104,14 +104,14 @@ static void synchronous_waits(bed_t *bed)
             bed_progress(bed);
         }
         if (bed->a != NULL) {
-            fact(bed->a, "unmatched: %s, %s", ptr_status_name(sent), status_name(ucp_request_check_status(sent)));
+            rule(bed->a, "T8", "unmatched: %s, %s", ptr_status_name(sent), status_name(ucp_request_check_status(sent)));
         }
         bed_carry(bed, bed->a, &done, 1, &done, 1); /* B receives only after A looked */
         if (bed->b != NULL) {
-            fact(bed->b, "match it: %s", status_name(bed_wait(bed, post_receive(bed->b, in, some[i]))));
+            rule(bed->b, "T8", "match it: %s", status_name(bed_wait(bed, post_receive(bed->b, in, some[i]))));
         }
         if (bed->a != NULL) {
-            fact(bed->a, "matched: %s", status_name(bed_wait(bed, sent)));
+            rule(bed->a, "T8", "matched: %s", status_name(bed_wait(bed, sent)));
         }
         free(out);
         free(in);
@@ -156,7 +156,7 @@ static void truncated_at_once(bed_t *bed)
     if (bed->b != NULL) {
         BED_UNTIL(bed, ucp_tag_probe_nb(bed->b->worker, TAG, -1, 0, &probed) != NULL);
         ucs_status_ptr_t result = ucp_tag_recv_nbx(bed->b->worker, &got, 4, TAG, -1, &param);
-        fact(bed->b, "truncated at once: %s, info untouched %d, guard %d", ptr_status_name(result),
+        rule(bed->b, "T5", "truncated at once: %s, info untouched %d, guard %d", ptr_status_name(result),
              info.length == 4711 && info.sender_tag == 4712, data_is((char *)&got + 4, 4, 0x5a));
     }
     bed_sync(bed);

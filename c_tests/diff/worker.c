@@ -40,7 +40,8 @@ static void thread_mode_facts(side_t *side, ucp_context_h context)
         ucp_worker_h        worker = worker_make(side, context, "in a thread mode", &params);
         ucs_status_t        status = ucp_worker_query(worker, &attr);
         /* a worker may be safer than asked for, never less */
-        fact(side, "thread mode %d: %s, enough %d", modes[i], status_name(status), attr.thread_mode >= modes[i]);
+        rule(side, "2.2.2", "thread mode %d: %s, enough %d",
+             modes[i], status_name(status), attr.thread_mode >= modes[i]);
         ucp_worker_destroy(worker);
     }
 }
@@ -66,8 +67,8 @@ static void every_param_facts(side_t *side, ucp_context_h context)
     memset(&attr, 0xa5, sizeof(attr));
     attr.field_mask     = UCP_WORKER_ATTR_FIELD_NAME;
     ucs_status_t status = ucp_worker_query(worker, &attr);
-    fact(side, "query name: %s, '%s'", status_name(status), attr.name);
-    fact(side, "the rest untouched: %d", data_is(&attr.max_am_header, sizeof(attr.max_am_header), 0xa5) &&
+    rule(side, "2.12.2", "query name: %s, '%s'", status_name(status), attr.name);
+    rule(side, "2.12.2", "the rest untouched: %d", data_is(&attr.max_am_header, sizeof(attr.max_am_header), 0xa5) &&
          data_is(&attr.address, sizeof(attr.address), 0xa5) && data_is(&attr.thread_mode, 4, 0xa5));
     ucp_worker_destroy(worker);
 }
@@ -87,20 +88,20 @@ static uint64_t address_facts(side_t *side, ucp_worker_h worker)
     size_t            length;
 
     ucs_status_t status = ucp_worker_query(worker, &attr);
-    fact(side, "query address: %s, length sane %d", status_name(status),
+    rule(side, "2.12.1", "query address: %s, length sane %d", status_name(status),
          attr.address_length > 0 && attr.address_length < 512);
-    fact(side, "get_address: %s", status_name(ucp_worker_get_address(worker, &again, &length)));
-    fact(side, "two addresses agree: %d",
+    rule(side, "2.12.1", "get_address: %s", status_name(ucp_worker_get_address(worker, &again, &length)));
+    rule(side, "2.12.1", "two addresses agree: %d",
          length == attr.address_length && memcmp(again, attr.address, length) == 0);
     uint64_t uid = address_uid(side, attr.address);
-    fact(side, "one worker, one uid: %d", uid == address_uid(side, again));
+    rule(side, "2.12.1", "one worker, one uid: %d", uid == address_uid(side, again));
     ucp_worker_release_address(worker, attr.address);
     ucp_worker_release_address(worker, again);
 
     attr.field_mask    = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS;
     attr.address_flags = UCP_WORKER_ADDRESS_FLAG_NET_ONLY;
-    fact(side, "query address for the network: %s", status_name(ucp_worker_query(worker, &attr)));
-    fact(side, "same uid: %d", uid == address_uid(side, attr.address));
+    rule(side, "2.12.1", "query address for the network: %s", status_name(ucp_worker_query(worker, &attr)));
+    rule(side, "2.12.1", "same uid: %d", uid == address_uid(side, attr.address));
     ucp_worker_release_address(worker, attr.address);
     return uid;
 }
@@ -111,12 +112,12 @@ static void query_facts(side_t *side, ucp_worker_h worker)
                                               UCP_WORKER_ATTR_FIELD_MAX_INFO_STRING};
     ucs_status_t      status = ucp_worker_query(worker, &attr);
 
-    fact(side, "query: %s, AM header at least 256 %d, info string at least 64 %d", status_name(status),
+    rule(side, "2.12.3", "query: %s, AM header at least 256 %d, info string at least 64 %d", status_name(status),
          attr.max_am_header >= 256, attr.max_debug_string >= 64);
     memset(&attr, 0xa5, sizeof(attr));
     attr.field_mask = 0;
     status          = ucp_worker_query(worker, &attr);
-    fact(side, "query of nothing: %s, untouched %d", status_name(status),
+    rule(side, "2.12.3", "query of nothing: %s, untouched %d", status_name(status),
          data_is((char *)&attr + sizeof(attr.field_mask), sizeof(attr) - sizeof(attr.field_mask), 0xa5));
 }
 
@@ -144,7 +145,8 @@ static void print_facts(side_t *side, ucp_worker_h worker)
 
     ucp_worker_print_info(worker, stream);
     fclose(stream);
-    fact(side, "print_info begins '%.1s', ends in a newline: %d", text, length > 0 && text[length - 1] == '\n');
+    rule(side, "2.12.3", "print_info begins '%.1s', ends in a newline: %d",
+         text, length > 0 && text[length - 1] == '\n');
     free(text);
 }
 
