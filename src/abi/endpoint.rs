@@ -85,6 +85,7 @@ pub unsafe extern "C" fn ucp_ep_create(
             failure::refuse(w, e, peer);
         }
         op::stream::adopted(w, ep);
+        failure::begin(w, e, peer);
         ep_p.write(ep.cast());
     }
     UCS_OK

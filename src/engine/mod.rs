@@ -1,6 +1,8 @@
 //! Contexts, workers, endpoints and what they hold; the tag matcher is a pure module of its own.
 
 pub mod am;
+#[cfg(not(loom))]
+pub mod bell;
 pub mod context;
 pub mod datatype;
 pub mod endpoint;
@@ -16,4 +18,5 @@ pub mod stats;
 pub mod stream;
 pub mod unexpected;
 pub mod wake;
+pub mod watch;
 pub mod worker;

@@ -152,22 +152,35 @@ impl Request {
     }
 }
 
-/// Takes a request from the worker's pool, or the user's memory, and clears it.
+/// An element of the worker's pool.
+#[inline(always)]
+fn from_pool(worker: &Worker) -> NonNull<u8> {
+    loop {
+        let element = worker.pool.lock().pop();
+        match element {
+            Some(element) => return element,
+            None => grow(worker),
+        }
+    }
+}
+
+/// More elements. The user's `request_init` runs under no lock.
+#[cold]
+fn grow(worker: &Worker) {
+    let fresh = worker.pool.lock().allocate();
+    fresh.elements().for_each(|e| worker.init_request(e));
+    worker.pool.lock().add(fresh);
+}
+
+/// Takes a request from the worker's pool, or the user's memory, and clears it. No lock may be held: the user's
+/// `request_init` may run.
 ///
 /// # Safety
 /// `external`, if not null, is the end of `REQUEST_SIZE` writable, 8-byte aligned bytes.
 #[inline]
 pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
     let (req, flags) = if external.is_null() {
-        (
-            worker
-                .pool
-                .lock()
-                .get(|element| worker.init_request(element))
-                .as_ptr()
-                .cast::<Request>(),
-            0,
-        )
+        (from_pool(worker).as_ptr().cast::<Request>(), 0)
     } else {
         (Request::of(external), EXTERNAL)
     };
@@ -234,9 +247,19 @@ pub unsafe fn complete(req: *mut Request, status: ucs_status_t) {
         // SAFETY: the function was set by this library for this request.
         return unsafe { f(req, status) };
     }
-    if r.raise(mt, COMPLETED | IN_CALLBACK) & NO_CALLBACK == 0 {
-        // SAFETY: as the user asked for.
-        unsafe { call(req, status) };
+    let due = Due {
+        notify: r.notify,
+        user_data: r.user_data,
+        info: r.info,
+    };
+    // From here on the user knows the end and can give back his own memory, at the latest in the callback.
+    let before = r.raise(mt, COMPLETED | IN_CALLBACK);
+    if before & NO_CALLBACK == 0 {
+        // SAFETY: as the user asked for; the request is there until the callback runs.
+        unsafe { due.call(req, status) };
+    }
+    if before & EXTERNAL != 0 {
+        return;
     }
     // SAFETY: still allocated: IN_CALLBACK kept `release` from freeing it.
     if unsafe { (*req).lower(mt, IN_CALLBACK) } & RELEASED != 0 {
@@ -245,17 +268,24 @@ pub unsafe fn complete(req: *mut Request, status: ucs_status_t) {
     }
 }
 
-unsafe fn call(req: *mut Request, status: ucs_status_t) {
-    let handle = Request::handle(req);
-    // SAFETY: the request is allocated; the callback gets what UCP says it gets. Only shared
-    // access from here: the callback may look at the request.
-    unsafe {
-        let (notify, user_data, info) = ((*req).notify, (*req).user_data, (*req).info);
-        match notify {
-            Notify::Send(f) => f(handle, status, user_data),
-            Notify::TagRecv(f) => f(handle, status, &info, user_data),
-            Notify::Length(f) => f(handle, status, info.length, user_data),
-            Notify::Nobody | Notify::Internal(_) => {}
+/// A callback with what it gets, kept outside of the request: it may be gone when it has ended.
+struct Due {
+    notify: Notify,
+    user_data: *mut c_void,
+    info: ucp_tag_recv_info_t,
+}
+
+impl Due {
+    unsafe fn call(&self, req: *mut Request, status: ucs_status_t) {
+        let (handle, user_data, info) = (Request::handle(req), self.user_data, &self.info);
+        // SAFETY: the callback gets what UCP says it gets.
+        unsafe {
+            match self.notify {
+                Notify::Send(f) => f(handle, status, user_data),
+                Notify::TagRecv(f) => f(handle, status, info, user_data),
+                Notify::Length(f) => f(handle, status, info.length, user_data),
+                Notify::Nobody | Notify::Internal(_) => {}
+            }
         }
     }
 }

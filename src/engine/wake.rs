@@ -1,15 +1,23 @@
 //! How a worker sleeps: a pipe that senders write to, a signal of the user's, what other transports add, and
 //! an epoll set of all of them.
 
+#[cfg(not(loom))]
+use super::bell::Bell;
+use super::watch::Watch;
 use super::worker::WorkerParams;
 use crate::tl::shm::inbox::Inbox;
 use parking_lot::Mutex;
 use std::io::{self, Error};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Descriptors of a worker with `UCP_FEATURE_WAKEUP`.
 pub struct Wake {
+    /// First: its thread ends before the pipe is closed.
+    #[cfg(not(loom))]
+    bell: OnceLock<Bell>,
     /// The set that the user waits on; none if he gave his own.
     epoll: Option<OwnedFd>,
     /// Senders write to `pipe.1` when the inbox is armed.
@@ -18,6 +26,8 @@ pub struct Wake {
     signal: OwnedFd,
     /// A signal was given and not yet taken.
     signaled: AtomicBool,
+    /// The worker was armed: whoever leaves it something to do wakes it.
+    asleep: AtomicBool,
     /// The user's own set, if he gave one.
     user_set: Option<RawFd>,
     edge: bool,
@@ -25,6 +35,8 @@ pub struct Wake {
     user_data: u64,
     /// Descriptors that [`add`](Self::add) brought. Their owners close them.
     others: Mutex<Vec<RawFd>>,
+    /// Made with the first endpoint that handles errors.
+    watch: OnceLock<Watch>,
 }
 
 impl Wake {
@@ -53,14 +65,18 @@ impl Wake {
             }),
         };
         let wake = Self {
+            #[cfg(not(loom))]
+            bell: OnceLock::new(),
             epoll,
             pipe,
             signal,
             signaled: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
             user_set: params.event_fd,
             edge: params.edge,
             user_data: params.user_data as u64,
             others: Mutex::default(),
+            watch: OnceLock::new(),
         };
         for fd in [&wake.pipe.0, &wake.signal] {
             wake.control(libc::EPOLL_CTL_ADD, fd.as_raw_fd())?;
@@ -69,6 +85,41 @@ impl Wake {
             inbox.enable_wake(wake.pipe.1.as_raw_fd() as u32);
         }
         Ok(wake)
+    }
+
+    /// Begins to listen to senders that cannot open the pipe. Once; before the first sleep.
+    ///
+    /// # Safety
+    /// The inbox is dropped after `self`.
+    pub unsafe fn listen(&self, inbox: &Inbox) {
+        #[cfg(not(loom))]
+        // SAFETY: the caller's promise; the pipe is dropped after the bell.
+        self.bell
+            .get_or_init(|| unsafe { Bell::new(inbox.bell(), self.pipe.1.as_raw_fd()) });
+        #[cfg(loom)]
+        let _ = inbox;
+    }
+
+    /// The worker is about to sleep: its owner looks once more for what there is to do.
+    pub fn fall_asleep(&self) {
+        // SeqCst: comes before the look, as what is left to do comes before the look at this in `nudge`.
+        self.asleep.store(true, Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// The opposite of [`fall_asleep`](Self::fall_asleep).
+    pub fn stay_awake(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// Another thread of this process has left something to do: wakes the worker if it sleeps.
+    pub fn nudge(&self) {
+        // SeqCst: pairs with `fall_asleep`.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
+            // SAFETY: a readable byte. A full pipe wakes as well.
+            unsafe { libc::write(self.pipe.1.as_raw_fd(), [1u8].as_ptr().cast(), 1) };
+        }
     }
 
     /// The descriptor to wait on, unless the user brought his own.
@@ -93,6 +144,27 @@ impl Wake {
         self.others.lock().retain(|&other| other != fd);
         // The user may have closed his set, and with it its entries.
         let _ = self.control(libc::EPOLL_CTL_DEL, fd);
+    }
+
+    /// What watches the peers' processes, if anything does.
+    pub fn watch(&self) -> Option<&Watch> {
+        self.watch.get()
+    }
+
+    /// The same, made if need be.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub fn make_watch(&self, keepalive: Option<Duration>) -> io::Result<&Watch> {
+        if self.watch.get().is_none() {
+            let watch = Watch::new(keepalive)?;
+            let fd = watch.fd();
+            // Another thread can have been faster.
+            if self.watch.set(watch).is_ok() {
+                self.add(fd)?;
+            }
+        }
+        self.watch.get().ok_or_else(Error::last_os_error)
     }
 
     /// Whether one of the added descriptors is readable.

@@ -53,6 +53,8 @@ pub struct Worker {
     /// Where peers of this host find it, if they may.
     pub locator: Option<Locator>,
     pub extra_op_flags: u32,
+    /// In front of `rx`: dropped before the inbox, which its thread looks at.
+    pub wake: Option<Wake>,
     /// What only the progressing thread touches.
     pub rx: MtLock<Rx>,
     pub matcher: MtLock<Matcher<*mut Request, Unexpected>>,
@@ -77,7 +79,6 @@ pub struct Worker {
     pub chores: AtomicBool,
     /// A fence was called while remote accesses by message were under way.
     pub fenced: AtomicBool,
-    pub wake: Option<Wake>,
     /// Tables of protocols that were printed.
     pub told: parking_lot::Mutex<Vec<String>>,
     /// What other processes can read of all this. Last: everything above points into it.
@@ -91,8 +92,12 @@ pub struct Rx {
     pub channels: Vec<Box<Channel>>,
     /// Next channel behind the hot ones to be looked at.
     pub cursor: usize,
-    /// Progress calls since the clock was last read.
+    /// Progress calls until the clock is read again.
     pub calls: u32,
+    /// As many as were wanted between the last two looks.
+    pub pace: u32,
+    /// Coarse milliseconds of the last look at the clock.
+    pub looked_at: u64,
     /// Coarse milliseconds of the last look at the peers.
     pub checked_at: u64,
 }
@@ -143,7 +148,9 @@ impl Worker {
                     inbox,
                     channels: Vec::new(),
                     cursor: 0,
-                    calls: 0,
+                    calls: 1,
+                    pace: 1,
+                    looked_at: 0,
                     checked_at: 0,
                 },
             ),
@@ -170,6 +177,14 @@ impl Worker {
             told: parking_lot::Mutex::default(),
             stats,
         }))
+    }
+
+    /// There is something to do for progress, which may be asleep in another thread.
+    #[inline]
+    pub fn nudge(&self) {
+        if let Some(wake) = &self.wake {
+            wake.nudge();
+        }
     }
 
     /// Runs the user's `request_init` on a new element of the pool.

@@ -2,7 +2,7 @@
 
 use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
-use crate::engine::endpoint::{CLOSED, Endpoint};
+use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, INTERNAL, UNSAID};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
@@ -40,18 +40,15 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     } else {
         failure::forget_endpoint(worker, peer, ep);
     }
-    if e.handles_errors() && peer.status() == UCS_OK && peer.tx.lock().outbox.is_some() {
-        let imm = EpImm {
-            sn: e.remote_sn,
-            err_mode: e.err_mode,
-        };
-        tx::control(peer, Kind::EpClosed, 0, imm.to_u64(), &[]);
-    }
+    tell_closed(e, peer);
     // SAFETY: the user's endpoint, which is closed once.
     unsafe {
         wireup::unlist(peer, ep);
         close_stream(worker, ep);
         retire(worker, ep);
+    }
+    if peer.eps.lock().all.is_empty() {
+        failure::unwatch(worker, peer);
     }
     if force {
         return status_ptr(UCS_OK);
@@ -61,6 +58,30 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     }
     // SAFETY: a new request.
     unsafe { flush_peer(worker, peer, p) }
+}
+
+/// Tells the peer that an endpoint is closed, if both handle errors and have met.
+fn tell_closed(e: &Endpoint, peer: &Peer) {
+    let met = e.remote_err_mode != UNSAID || peer.tx.lock().outbox.is_some();
+    if e.handles_errors() && peer.status() == UCS_OK && met {
+        let imm = EpImm {
+            sn: e.remote_sn,
+            err_mode: e.err_mode,
+        };
+        tx::control(peer, Kind::EpClosed, 0, imm.to_u64(), &[]);
+    }
+}
+
+/// The worker goes with endpoints open: their other ends, which may sleep, are told.
+pub fn say_goodbye(peer: &Peer) {
+    let eps = peer.eps.lock().all.clone();
+    for ep in eps {
+        // SAFETY: listed endpoints live.
+        let e = unsafe { &*ep };
+        if !e.has(CLOSED | INTERNAL | FAILED) {
+            tell_closed(e, peer);
+        }
+    }
 }
 
 /// Cancels the receives that wait for bytes.

@@ -2,6 +2,7 @@
 
 use crate::ctypes::*;
 use crate::engine::wake::Wake;
+use crate::engine::watch::Watch;
 use crate::engine::worker::Worker;
 use crate::tl::shm::inbox::Inbox;
 use std::sync::atomic::Ordering;
@@ -17,9 +18,17 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
     };
     let rx = &mut *rx;
     wake.drain();
+    if wake.watch().is_some_and(Watch::take) {
+        // The next progress looks at the peers.
+        (rx.calls, rx.checked_at) = (1, 0);
+        return UCS_ERR_BUSY;
+    }
     if let Some(inbox) = rx.inbox.as_ref() {
+        // SAFETY: a worker drops its `wake` before its inbox.
+        unsafe { wake.listen(inbox) };
         inbox.arm();
     }
+    wake.fall_asleep();
     // Only after arming: a message that was sent before a sender could see it is seen here.
     // Acquire: pairs with the Release stores of those who leave something to do.
     let busy = worker.backlog.load(Ordering::Relaxed) != 0
@@ -36,6 +45,7 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
     if let Some(inbox) = rx.inbox.as_ref() {
         inbox.disarm();
     }
+    wake.stay_awake();
     UCS_ERR_BUSY
 }
 

@@ -83,6 +83,8 @@ pub unsafe fn recv(
             Ok(data) => data,
             Err(status) => return status_ptr(status),
         };
+        // Before the lock: making a request can call the user.
+        let req = new_receive(worker, data, p);
         let mut matcher = worker.matcher.lock();
         if let Some((tag, message)) = matcher.take_unexpected(tag, mask) {
             worker
@@ -90,19 +92,15 @@ pub unsafe fn recv(
                 .worker()
                 .set_unexpected(matcher.unexpected_len());
             drop(matcher);
-            return deliver(worker, tag, message, data, p);
+            return deliver(worker, tag, message, req, p);
         }
         if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) {
-            data.finish();
-            return status_ptr(UCS_ERR_NO_RESOURCE);
+            drop(matcher);
+            return param::drop_request(req, UCS_ERR_NO_RESOURCE);
         }
-        let req = request::take(worker, p.external());
         let r = &mut *req;
-        r.flags.store(
-            r.flags.load(Ordering::Relaxed) | POSTED | TAG_RECV,
-            Ordering::Relaxed,
-        );
-        (r.data, r.notify, r.user_data) = (data, p.notify_tag_recv(), p.user_data());
+        r.flags
+            .store(r.flags.load(Ordering::Relaxed) | POSTED, Ordering::Relaxed);
         r.ticket = Some(matcher.post(tag, mask, req));
         Request::handle(req)
     }
@@ -125,7 +123,10 @@ pub unsafe fn recv_removed(
             .check(worker, FEATURE, "ucp_tag_msg_recv")
             .and_then(|()| Data::for_recv(buffer, count, p.datatype()))
         {
-            Ok(data) => deliver(worker, removed.tag, removed.message, data, p),
+            Ok(data) => {
+                let req = new_receive(worker, data, p);
+                deliver(worker, removed.tag, removed.message, req, p)
+            }
             Err(status) => {
                 // The message is still the user's.
                 let _ = Box::into_raw(removed);
@@ -135,23 +136,32 @@ pub unsafe fn recv_removed(
     }
 }
 
+/// A request to receive into `data`.
+#[inline(always)]
+unsafe fn new_receive(worker: &Worker, data: Data, p: &Param) -> *mut Request {
+    // SAFETY: the caller's memory for the request, if he gives it.
+    let req = unsafe { request::take(worker, p.external()) };
+    // SAFETY: new: ours.
+    let r = unsafe { &mut *req };
+    r.flags.store(
+        r.flags.load(Ordering::Relaxed) | TAG_RECV,
+        Ordering::Relaxed,
+    );
+    (r.data, r.notify, r.user_data) = (data, p.notify_tag_recv(), p.user_data());
+    req
+}
+
 /// Gives a message that waited to a receive that is being made.
 unsafe fn deliver(
     worker: &Worker,
     tag: u64,
     message: Unexpected,
-    data: Data,
+    req: *mut Request,
     p: &Param,
 ) -> ucs_status_ptr_t {
     // SAFETY: a new request of the caller's; peers live as long as the worker.
     unsafe {
-        let req = request::take(worker, p.external());
         let r = &mut *req;
-        r.flags.store(
-            r.flags.load(Ordering::Relaxed) | TAG_RECV,
-            Ordering::Relaxed,
-        );
-        (r.data, r.notify, r.user_data) = (data, p.notify_tag_recv(), p.user_data());
         r.info = ucp_tag_recv_info_t {
             sender_tag: tag,
             length: message.len,

@@ -19,6 +19,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
     for peer in w.all_peers() {
         // SAFETY: peers live as long as the worker.
         let peer = unsafe { &*peer };
+        endpoint::say_goodbye(peer);
         for req in failure::take_requests(w, peer, |_| true) {
             unflushed += 1;
             // SAFETY: taken out of every list.

@@ -7,9 +7,11 @@ use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::unexpected::Source;
 use crate::engine::worker::{Rx, Worker};
+use crate::sys::process::Process;
 use crate::sys::{log, machine};
 use crate::wire::header::{EpImm, Kind};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Milliseconds between two looks at the peers of a worker that is progressing.
 pub const CHECK_INTERVAL_MS: u64 = 200;
@@ -46,6 +48,51 @@ pub fn is_dead(worker: &Worker, peer: &Peer) -> bool {
     peer.uid != worker.uid && peer.inbox.is_some_and(|l| l.is_dead(machine::place()))
 }
 
+/// Lets the death of a peer's process wake the worker when it sleeps. For endpoints that handle errors.
+pub fn watch(worker: &Worker, peer: &Peer) {
+    let Some(wake) = worker.wake.as_ref() else {
+        return;
+    };
+    let Some(inbox) = peer.inbox.filter(|_| !peer.same_process) else {
+        return;
+    };
+    let interval = worker.ctx.policy.keepalive_ms;
+    let keepalive = (interval != u64::MAX && interval > 0).then(|| Duration::from_millis(interval));
+    match wake.make_watch(keepalive) {
+        Ok(watch) => {
+            let process = inbox.process(machine::place());
+            watch.add(peer.uid, process.and_then(|pid| Process::open(pid).ok()));
+            // It can have died, and its number be another's, before it was watched.
+            if is_dead(worker, peer) {
+                tx::lose(peer, UCS_ERR_CONNECTION_RESET);
+            }
+        }
+        Err(e) => log::warn!(
+            "the death of peer {:#x} will not wake the worker: {e}",
+            peer.uid
+        ),
+    }
+}
+
+/// An endpoint is made. Its peer can be lost already: the handler hears of it from progress.
+pub fn begin(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
+    if !ep.handles_errors() {
+        return;
+    }
+    if peer.status() == UCS_OK {
+        watch(worker, peer);
+    } else {
+        fail_endpoint(worker, ep, peer.status());
+    }
+}
+
+/// The opposite of [`watch`].
+pub fn unwatch(worker: &Worker, peer: &Peer) {
+    if let Some(watch) = worker.wake.as_ref().and_then(|w| w.watch()) {
+        watch.remove(peer.uid);
+    }
+}
+
 /// Ends everything that involves peers that were lost. Runs in progress.
 #[cold]
 pub fn reap(worker: &Worker) {
@@ -54,6 +101,7 @@ pub fn reap(worker: &Worker) {
         // SAFETY: peers live as long as the worker.
         let peer = unsafe { &*peer };
         log::debug!("peer {:#x} is lost: {:?}", peer.uid, peer.status());
+        unwatch(worker, peer);
         peer.stats().set_failed();
         let mut matcher = worker.matcher.lock();
         matcher.retain_unexpected(
@@ -146,6 +194,7 @@ pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
         worker.failures.lock().push((ep, status));
         // Release: pairs with the Acquire swap in `fast::chores`.
         worker.chores.store(true, Ordering::Release);
+        worker.nudge();
     } else if ep.handles_errors() {
         log::error!(
             "endpoint {:p} failed and has no error handler: {:?}",

@@ -94,6 +94,7 @@ pub unsafe fn receive(
             worker.pulls.lock().push_back(req);
             // Release: pairs with the Acquire swap in `fast::chores`.
             worker.chores.store(true, Ordering::Release);
+            worker.nudge();
             None
         }
     }

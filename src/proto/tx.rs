@@ -68,6 +68,7 @@ pub fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
     if !tx.listed {
         tx.listed = true;
         worker.busy.lock().push(peer);
+        worker.nudge();
     }
 }
 
@@ -333,6 +334,7 @@ pub fn lose(peer: &Peer, status: ucs_status_t) {
         worker.lost.lock().push(peer);
         // Release: pairs with the Acquire swap in `chores`.
         worker.chores.store(true, Ordering::Release);
+        worker.nudge();
     }
 }
 

@@ -2,12 +2,14 @@
 
 pub mod clock;
 pub mod cma;
+pub mod futex;
 pub mod loaded_from;
 pub mod lock;
 pub mod log;
 pub mod machine;
 pub mod named;
 pub mod pool;
+pub mod process;
 pub mod published;
 pub mod segment;
 pub mod shared;

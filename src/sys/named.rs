@@ -125,9 +125,12 @@ impl Drop for Named {
     }
 }
 
-/// Whether the owner still has it open.
+/// Whether the owner still has it open. If that cannot be found out it has.
 pub fn is_alive(key: u64) -> bool {
-    options().open(path(key)).is_ok_and(|file| !lock(&file))
+    match options().open(path(key)) {
+        Ok(file) => !lock(&file),
+        Err(e) => e.kind() != ErrorKind::NotFound,
+    }
 }
 
 /// Removes the names of this user's files whose owners are gone.

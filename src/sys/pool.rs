@@ -1,6 +1,6 @@
 //! A pool of equal elements that never move and are handed out again.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,6 +15,21 @@ pub struct Pool {
     in_use: NonNull<AtomicU64>,
     /// Where they are counted if nobody said.
     _own_count: Box<AtomicU64>,
+}
+
+/// The elements of a new chunk.
+pub struct Fresh {
+    chunk: NonNull<u8>,
+    size: usize,
+    count: usize,
+}
+
+impl Fresh {
+    /// Each of them.
+    pub fn elements(&self) -> impl DoubleEndedIterator<Item = *mut u8> {
+        // SAFETY: a chunk holds `count` elements.
+        (0..self.count).map(|i| unsafe { self.chunk.as_ptr().add(i * self.size) })
+    }
 }
 
 // SAFETY: the pool owns its chunks; raw pointers carry no thread affinity.
@@ -59,16 +74,25 @@ impl Pool {
 
     /// An element. `init` runs once per element of its life, when its chunk is made.
     #[inline]
-    pub fn get(&mut self, init: impl FnMut(*mut u8)) -> NonNull<u8> {
-        if self.free.is_null() {
-            self.grow(init);
+    pub fn get(&mut self, mut init: impl FnMut(*mut u8)) -> NonNull<u8> {
+        loop {
+            if let Some(element) = self.pop() {
+                return element;
+            }
+            let fresh = self.allocate();
+            fresh.elements().for_each(&mut init);
+            self.add(fresh);
         }
-        let head = self.free;
-        // SAFETY: `free` is non-null after `grow`, and a free element holds the next pointer.
+    }
+
+    /// An element, if one is free.
+    #[inline(always)]
+    pub fn pop(&mut self) -> Option<NonNull<u8>> {
+        let head = NonNull::new(self.free)?;
+        // SAFETY: a free element holds the next pointer.
         self.free = unsafe { head.cast::<*mut u8>().read() };
         self.count(1);
-        // SAFETY: checked above.
-        unsafe { NonNull::new_unchecked(head) }
+        Some(head)
     }
 
     /// Returns an element.
@@ -100,22 +124,27 @@ impl Pool {
         }
     }
 
+    /// Elements that the pool does not know yet, so that they can be initialised without the lock that guards it.
     #[cold]
-    fn grow(&mut self, mut init: impl FnMut(*mut u8)) {
+    pub fn allocate(&self) -> Fresh {
         let layout = self.chunk_layout();
-        // SAFETY: the layout is not empty: elements have at least a pointer's size.
-        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else {
+        // SAFETY: the layout is not empty: elements have at least a pointer's size. Zeroed: users see a defined area
+        // on first use.
+        let Some(chunk) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             handle_alloc_error(layout)
         };
-        self.chunks.push(chunk);
-        for i in (0..self.per_chunk).rev() {
-            // SAFETY: inside the chunk just allocated.
-            let element = unsafe { chunk.as_ptr().add(i * self.element.size()) };
-            // SAFETY: the element is ours, uninitialised and large enough for a pointer. Zeroed:
-            // users see a defined area on first use.
-            unsafe { ptr::write_bytes(element, 0, self.element.size()) };
-            init(element);
-            // SAFETY: as above.
+        Fresh {
+            chunk,
+            size: self.element.size(),
+            count: self.per_chunk,
+        }
+    }
+
+    /// Takes in what [`allocate`](Self::allocate) of this pool gave.
+    pub fn add(&mut self, fresh: Fresh) {
+        self.chunks.push(fresh.chunk);
+        for element in fresh.elements().rev() {
+            // SAFETY: the element is the pool's and large enough for a pointer.
             unsafe { element.cast::<*mut u8>().write(self.free) };
             self.free = element;
         }

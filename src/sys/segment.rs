@@ -3,6 +3,7 @@
 //! A peer in the same PID namespace opens it as `/proc/PID/fd/FD`, which the kernel allows to the
 //! same user only, without ptrace capabilities.
 
+use super::process;
 use std::fs::File;
 use std::io::{self, Error, ErrorKind};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -148,9 +149,24 @@ impl Segment {
     }
 }
 
-/// Whether the owner of a segment still has it open: a file system look-up, 1 to 2 us.
+/// Whether the owner of a segment still has it open: a file system look-up, 1 to 2 us. An owner whose descriptors
+/// may not be seen (it is not dumpable, /proc hides it or is not ours) lives as long as its process does.
 pub fn is_alive(id: SegmentId) -> bool {
-    std::fs::metadata(path_of(id)).is_ok_and(|m| m.ino() as u32 == id.ino)
+    match std::fs::metadata(path_of(id)) {
+        Ok(meta) if meta.ino() as u32 == id.ino => true,
+        _ if !process::is_running(id.pid) => false,
+        Err(e) if e.kind() != ErrorKind::NotFound => true,
+        _ => !sees_descriptors(id.pid),
+    }
+}
+
+/// Whether a descriptor that /proc does not show is not open: /proc is of our PID namespace and shows the process.
+fn sees_descriptors(pid: u32) -> bool {
+    let ours = std::fs::read_link("/proc/self").is_ok_and(|me| {
+        me.to_str()
+            .is_some_and(|me| me == std::process::id().to_string())
+    });
+    ours && std::fs::read_dir(format!("/proc/{pid}/fd")).is_ok()
 }
 
 /// Memory of a segment in this process's address space, unmapped on drop.

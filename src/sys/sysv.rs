@@ -4,6 +4,7 @@
 //! frees it with the last one, killed or not. It is found across PID namespaces, as long as the
 //! IPC namespace is the same: what containers share when they share /dev/shm.
 
+use super::process;
 use std::io::{self, Error, ErrorKind};
 use std::ptr::NonNull;
 
@@ -86,15 +87,21 @@ impl Drop for Block {
     }
 }
 
+/// The process that made a block, if it can be seen from here.
+pub fn creator(number: u32) -> Option<u32> {
+    stat(number)
+        .ok()
+        .filter(|s| s.shm_cpid > 0)
+        .map(|s| s.shm_cpid as u32)
+}
+
 /// Whether the process that made a block is still there; `None` if it cannot be seen from here
 /// (it is in a PID namespace that is not below ours).
 pub fn creator_alive(number: u32) -> Option<bool> {
     match stat(number) {
-        Ok(s) if s.shm_cpid > 0 => {
-            Some(std::path::Path::new(&format!("/proc/{}", s.shm_cpid)).exists())
-        }
+        Ok(s) if s.shm_cpid > 0 => Some(process::is_running(s.shm_cpid as u32)),
         Ok(_) => None,
-        Err(_) => Some(false),
+        Err(e) => (e.kind() == ErrorKind::NotFound).then_some(false),
     }
 }
 

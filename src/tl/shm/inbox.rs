@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 pub const RINGS: usize = if cfg!(loom) { 2 } else { 1024 };
 // Every bit of `Front::ready` is a ring's: the bits come from strangers, the claims are found by them.
 const _: () = assert!(RINGS % 64 == 0 || cfg!(loom));
-const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox1");
+const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox2");
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -39,6 +39,8 @@ pub(super) struct Front {
     armed: AtomicU32,
     /// The receiver's descriptor of the writing end of its wake-up pipe.
     pub(super) wake_fd: AtomicU32,
+    /// Counts wakeups by senders that cannot write to the pipe. A futex.
+    pub(super) bell: AtomicU32,
     /// One bit per ring: ready and not yet seen by the receiver.
     ready: [AtomicU64; RINGS.div_ceil(64)],
 }
@@ -359,6 +361,12 @@ impl Inbox {
         front.wake_fd.store(fd, Ordering::Relaxed);
         // Release: pairs with the Acquire load in `Outbox::open`.
         front.wakes.store(1, Ordering::Release);
+    }
+
+    /// What senders that cannot open the pipe change, and wake as a futex. It lives as long as the inbox.
+    #[cfg(not(loom))]
+    pub fn bell(&self) -> NonNull<AtomicU32> {
+        NonNull::from(&self.table.front().bell)
     }
 
     /// Asks senders to wake this worker. The caller then looks for messages once more before it

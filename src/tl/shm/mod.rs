@@ -63,6 +63,17 @@ impl Locator {
         }
     }
 
+    /// The owner's process, as it is called here, if it can be seen.
+    pub fn process(&self, here: Place) -> Option<u32> {
+        if self.pid_ns == here.pid_ns {
+            return Some(self.id.pid);
+        }
+        match self.kind() {
+            Kind::Block => sysv::creator(self.key as u32),
+            Kind::Named | Kind::File => None,
+        }
+    }
+
     /// Whether its owner is gone, as far as can be seen from `here`. A file system look-up.
     pub fn is_dead(&self, here: Place) -> bool {
         if self.pid_ns == here.pid_ns {

@@ -119,8 +119,11 @@ impl Outbox {
     fn kick(&self) {
         // SAFETY: the front page stays mapped as long as self.
         let front = unsafe { self.front.as_ref() };
-        if front.must_wake() {
-            wake(self.peer, front.wake_fd.load(Ordering::Relaxed));
+        if front.must_wake() && !wake(self.peer, front.wake_fd.load(Ordering::Relaxed)) {
+            // Release: pairs with the Acquire load of the receiver's thread.
+            front.bell.fetch_add(1, Ordering::Release);
+            #[cfg(not(loom))]
+            crate::sys::futex::wake(&front.bell);
         }
     }
 }
@@ -131,19 +134,22 @@ impl Drop for Outbox {
     }
 }
 
-/// Writes a byte into the pipe that worker `peer` sleeps on. A full pipe wakes as well.
-fn wake(peer: Locator, fd: u32) {
+/// Writes a byte into the pipe that worker `peer` sleeps on. A full pipe wakes as well. False: it cannot be opened.
+fn wake(peer: Locator, fd: u32) -> bool {
     use std::io::Write;
     use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
     if peer.pid_ns != machine::place().pid_ns {
-        return;
+        return false;
     }
     let path = format!("/proc/{}/fd/{fd}", peer.id.pid);
-    if std::fs::metadata(&path).is_ok_and(|m| m.file_type().is_fifo()) {
-        let pipe = std::fs::OpenOptions::new()
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-            .open(path);
-        let _ = pipe.and_then(|mut p| p.write(&[1]));
+    if !std::fs::metadata(&path).is_ok_and(|m| m.file_type().is_fifo()) {
+        return false;
     }
+    // For reading as well: should the receiver die now, the write must not raise SIGPIPE in a program that is not ours.
+    let pipe = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path);
+    pipe.map(|mut p| p.write(&[1])).is_ok()
 }

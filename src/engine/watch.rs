@@ -1,0 +1,207 @@
+//! What wakes a sleeping worker when a peer dies: descriptors of the peers' processes, and a timer for what they do
+//! not show.
+
+use crate::sys::process::Process;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::io::{self, Error};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// How often the peers are looked at while one of them cannot be watched: a loss is noticed within a second.
+const BLIND_INTERVAL: Duration = Duration::from_millis(500);
+/// What the timer is called in the set; peers' numbers are other ones.
+const TIMER: u64 = 0;
+
+/// An epoll set that is readable when it is time to look whether the peers live.
+pub struct Watch {
+    set: OwnedFd,
+    timer: OwnedFd,
+    watched: Mutex<Watched>,
+    keepalive: Option<Duration>,
+}
+
+#[derive(Default)]
+struct Watched {
+    /// By the peers' numbers.
+    processes: HashMap<u64, Process>,
+    /// Peers whose processes cannot be watched.
+    blind: Vec<u64>,
+}
+
+impl Watch {
+    /// Watches nobody. `keepalive`: how often to look in any case.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub fn new(keepalive: Option<Duration>) -> io::Result<Self> {
+        // SAFETY: no memory involved; fresh descriptors.
+        let (set, timer) = unsafe {
+            (
+                owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
+                owned(libc::timerfd_create(
+                    libc::CLOCK_MONOTONIC,
+                    libc::TFD_NONBLOCK | libc::TFD_CLOEXEC,
+                ))?,
+            )
+        };
+        let watch = Self {
+            set,
+            timer,
+            watched: Mutex::default(),
+            keepalive,
+        };
+        watch.control(libc::EPOLL_CTL_ADD, watch.timer.as_raw_fd(), TIMER)?;
+        watch.set_timer(keepalive);
+        Ok(watch)
+    }
+
+    /// The descriptor to sleep on.
+    pub fn fd(&self) -> RawFd {
+        self.set.as_raw_fd()
+    }
+
+    /// Watches a peer whose process this is, if that can be seen.
+    pub fn add(&self, uid: u64, process: Option<Process>) {
+        let mut watched = self.watched.lock();
+        if watched.processes.contains_key(&uid) || watched.blind.contains(&uid) {
+            return;
+        }
+        let seen = process.filter(|p| {
+            self.control(libc::EPOLL_CTL_ADD, p.as_raw_fd(), uid)
+                .is_ok()
+        });
+        match seen {
+            Some(process) => {
+                watched.processes.insert(uid, process);
+            }
+            None => {
+                watched.blind.push(uid);
+                let often = self
+                    .keepalive
+                    .map_or(BLIND_INTERVAL, |k| k.min(BLIND_INTERVAL));
+                self.set_timer(Some(often));
+            }
+        }
+    }
+
+    /// The opposite of [`add`](Self::add). Closing the descriptor takes it out of the set.
+    pub fn remove(&self, uid: u64) {
+        let mut watched = self.watched.lock();
+        watched.processes.remove(&uid);
+        let before = watched.blind.len();
+        watched.blind.retain(|&other| other != uid);
+        if watched.blind.is_empty() && before > 0 {
+            self.set_timer(self.keepalive);
+        }
+    }
+
+    /// Whether it is time to look at the peers. Says so once for each process.
+    pub fn take(&self) -> bool {
+        let mut any = false;
+        loop {
+            let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
+            // SAFETY: as many entries as said.
+            let n = unsafe { libc::epoll_wait(self.fd(), events.as_mut_ptr(), 16, 0) };
+            if n <= 0 {
+                return any;
+            }
+            any = true;
+            for event in &events[..n as usize] {
+                self.quiet(event.u64);
+            }
+        }
+    }
+
+    /// Makes what was told readable no more. A process that has exited stays so.
+    fn quiet(&self, what: u64) {
+        if what == TIMER {
+            let mut count = 0u64;
+            // SAFETY: 8 writable bytes; the descriptor does not block.
+            unsafe { libc::read(self.timer.as_raw_fd(), (&raw mut count).cast(), 8) };
+        } else if let Some(process) = self.watched.lock().processes.get(&what) {
+            let _ = self.control(libc::EPOLL_CTL_DEL, process.as_raw_fd(), what);
+        }
+    }
+
+    fn control(&self, what: i32, fd: RawFd, data: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: data,
+        };
+        // SAFETY: `event` is valid; the kernel copies it.
+        match unsafe { libc::epoll_ctl(self.fd(), what, fd, &mut event) } {
+            0 => Ok(()),
+            _ => Err(Error::last_os_error()),
+        }
+    }
+
+    /// `None`: never.
+    fn set_timer(&self, interval: Option<Duration>) {
+        let time = interval.map_or(
+            libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            |d| libc::timespec {
+                tv_sec: d.as_secs().min(i32::MAX as u64) as libc::time_t,
+                tv_nsec: d.subsec_nanos().into(),
+            },
+        );
+        let spec = libc::itimerspec {
+            it_interval: time,
+            it_value: time,
+        };
+        // SAFETY: a valid structure; the old one is not wanted.
+        unsafe { libc::timerfd_settime(self.timer.as_raw_fd(), 0, &spec, std::ptr::null_mut()) };
+    }
+}
+
+/// # Safety
+/// A fresh descriptor that nobody owns, or negative.
+unsafe fn owned(fd: i32) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(Error::last_os_error());
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn readable(fd: RawFd, milliseconds: i32) -> bool {
+        let mut fd = libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid entry.
+        unsafe { libc::poll(&mut fd, 1, milliseconds) > 0 }
+    }
+
+    #[test]
+    fn a_death_is_told_once() {
+        let watch = Watch::new(None).unwrap();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        watch.add(7, Process::open(child.id()).ok());
+        assert!(!readable(watch.fd(), 0) && !watch.take());
+        child.kill().unwrap();
+        assert!(readable(watch.fd(), 10_000) && watch.take());
+        assert!(!readable(watch.fd(), 0) && !watch.take());
+        watch.remove(7);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn who_cannot_be_watched_is_looked_at() {
+        let watch = Watch::new(None).unwrap();
+        watch.add(7, None);
+        assert!(readable(watch.fd(), 10_000) && watch.take());
+        watch.remove(7);
+        watch.take();
+        assert!(!readable(watch.fd(), 700));
+    }
+}

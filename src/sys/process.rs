@@ -1,0 +1,79 @@
+//! Whether another process still runs, without asking /proc: it may be hidden there, or be that of other processes.
+
+use std::io::{self, Error};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// A descriptor of a process, readable once it has exited (reaped by its parent or not).
+pub struct Process(OwnedFd);
+
+impl Process {
+    /// The process with this number in our PID namespace.
+    ///
+    /// # Errors
+    /// `ESRCH`: there is none. `EMFILE`; `ENOSYS` before Linux 5.3, and where a filter forbids it.
+    pub fn open(pid: u32) -> io::Result<Self> {
+        // SAFETY: no memory involved.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+        if fd < 0 {
+            return Err(Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor. The kernel sets close-on-exec.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+    }
+
+    /// Whether it has exited.
+    pub fn exited(&self) -> bool {
+        let mut fd = libc::pollfd {
+            fd: self.0.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid entry.
+        unsafe { libc::poll(&mut fd, 1, 0) > 0 }
+    }
+}
+
+impl AsRawFd for Process {
+    fn as_raw_fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Whether a process with this number runs in our PID namespace. One that cannot be asked about does.
+pub fn is_running(pid: u32) -> bool {
+    match Process::open(pid) {
+        Ok(process) => !process.exited(),
+        Err(e) if e.raw_os_error() == Some(libc::ESRCH) => false,
+        // SAFETY: signal 0 is none.
+        Err(_) => unsafe {
+            libc::kill(pid as libc::pid_t, 0) == 0
+                || Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_zombie_does_not_run() {
+        assert!(is_running(std::process::id()));
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::open(child.id()).unwrap();
+        assert!(is_running(child.id()) && !process.exited());
+        child.kill().unwrap();
+        // Readable when it has exited, before it is reaped.
+        let mut fd = libc::pollfd {
+            fd: process.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid entry.
+        assert_eq!(unsafe { libc::poll(&mut fd, 1, 10_000) }, 1);
+        assert!(!is_running(child.id()) && process.exited());
+        child.wait().unwrap();
+        assert!(!is_running(child.id()));
+    }
+}
