@@ -11,10 +11,11 @@ use crate::engine::rkey::Rkey;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::op::am::AmMessage;
 use crate::op::param::Param;
-use crate::op::{am, rma, serve, sgl, stream, tag};
+use crate::op::{am, rma, serve, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
 use crate::proto::{failure, rndv, tx, wireup};
 use crate::sys::clock;
+use crate::tl::Lane;
 use crate::tl::shm::ring::{INLINE, Message};
 use crate::wire::header::Kind;
 use crate::wire::stats::Protocol;
@@ -75,7 +76,7 @@ pub unsafe fn tag_send(
     {
         let mut tx = peer.tx.lock();
         if tx.pending.is_empty()
-            && let Some(outbox) = tx.outbox.as_mut()
+            && let Some(Lane::Shm(outbox)) = tx.lane.as_mut()
             // SAFETY: `len` bytes of the user's buffer.
             && let Ok(true) = unsafe { outbox.send_short(Kind::TagEager as u8, 0, tag, buffer.cast(), len) }
         {
@@ -125,7 +126,7 @@ pub unsafe fn am_send(
         let mut tx = peer.tx.lock();
         let imm = am::plain_imm(m.id, e.remote_sn);
         if tx.pending.is_empty()
-            && let Some(outbox) = tx.outbox.as_mut()
+            && let Some(Lane::Shm(outbox)) = tx.lane.as_mut()
             // SAFETY: `len` bytes of the user's buffer.
             && let Ok(true) = unsafe { outbox.send_short(Kind::AmEager as u8, 0, imm, m.buffer.cast(), len) }
         {
@@ -166,7 +167,7 @@ pub unsafe fn stream_send(
     {
         let mut tx = peer.tx.lock();
         if tx.pending.is_empty()
-            && let Some(outbox) = tx.outbox.as_mut()
+            && let Some(Lane::Shm(outbox)) = tx.lane.as_mut()
             // SAFETY: `len` bytes of the user's buffer.
             && let Ok(true) = unsafe { outbox.send_short(Kind::StreamData as u8, 0, stream::imm(e), buffer.cast(), len) }
         {
@@ -346,6 +347,10 @@ pub fn progress(worker: &Worker) -> u32 {
     if worker.backlog.load(Ordering::Relaxed) != 0 {
         count += tx::progress_backlog(worker);
     }
+    // Acquire: pairs with the Release store of who wants a connection.
+    if worker.networked.load(Ordering::Acquire) {
+        count += sockets::progress(worker, rx);
+    }
     // Acquire: pairs with the Release stores of those who leave something to do.
     if worker.chores.load(Ordering::Acquire) {
         count += chores(worker);
@@ -488,8 +493,12 @@ fn chores(worker: &Worker) -> u32 {
 #[inline(never)]
 fn look_at_clock(worker: &Worker, rx: &mut Rx) {
     let now = clock::coarse_ms();
+    let ticked = now != rx.looked_at;
     rx.pace = pace(rx.pace, now.saturating_sub(rx.looked_at));
     (rx.calls, rx.looked_at) = (rx.pace, now);
+    if ticked && let Some(sockets) = rx.sockets.as_deref_mut() {
+        sockets::poll(worker, sockets);
+    }
     if now.saturating_sub(rx.checked_at) < failure::CHECK_INTERVAL_MS {
         return;
     }

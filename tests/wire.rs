@@ -2,7 +2,10 @@
 //! something valid, and nothing panics.
 
 use proptest::prelude::*;
-use ucp::wire::address::{self, AddressError, ShmLocator, WorkerAddress};
+use std::net::IpAddr;
+use ucp::wire::address::{
+    self, AddressError, MAX_ADDRESSES, NetAddress, ShmLocator, TcpLocator, WorkerAddress,
+};
 use ucp::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SyncHdr, ValueHdr,
 };
@@ -23,18 +26,37 @@ fn shm() -> impl Strategy<Value = ShmLocator> {
     )
 }
 
+fn tcp() -> impl Strategy<Value = TcpLocator> {
+    let ip = prop_oneof![
+        any::<[u8; 4]>().prop_map(IpAddr::from),
+        any::<[u8; 16]>().prop_map(IpAddr::from)
+    ];
+    let address = (ip, any::<u8>()).prop_map(|(ip, speed)| NetAddress { ip, speed });
+    let addresses = prop::collection::vec(address, 0..=MAX_ADDRESSES);
+    (any::<u16>(), any::<u64>(), any::<u32>(), addresses).prop_map(
+        |(port, secret, network, addresses)| TcpLocator {
+            port,
+            secret,
+            network,
+            addresses,
+        },
+    )
+}
+
 fn worker_address() -> impl Strategy<Value = WorkerAddress> {
     (
         any::<u64>(),
         any::<Option<u64>>(),
         prop::option::of("[a-zü:]{0,30}"),
         prop::option::of(shm()),
+        prop::option::of(tcp()),
     )
-        .prop_map(|(uid, client_id, name, shm)| WorkerAddress {
+        .prop_map(|(uid, client_id, name, shm, tcp)| WorkerAddress {
             uid,
             client_id,
             name,
             shm,
+            tcp,
         })
 }
 

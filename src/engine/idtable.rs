@@ -52,6 +52,22 @@ impl<T: Copy> IdTable<T> {
         Some(value)
     }
 
+    /// Takes the value out for a moment, if it `fits`: the number names nothing until it is given back.
+    pub fn lend(&mut self, id: u64, fits: impl FnOnce(&T) -> bool) -> Option<T> {
+        self.slots
+            .get_mut(id as u32 as usize)
+            .filter(|s| s.0 == (id >> 32) as u32)?
+            .1
+            .take_if(|v| fits(v))
+    }
+
+    /// Ends a `lend`.
+    pub fn give_back(&mut self, id: u64, value: T) {
+        if let Some(slot) = self.slots.get_mut(id as u32 as usize) {
+            slot.1 = Some(value);
+        }
+    }
+
     /// All values, with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u64, T)> + '_ {
         self.slots
@@ -82,5 +98,21 @@ mod tests {
             (None, None, None, None)
         );
         assert_eq!(table.iter().collect::<Vec<_>>(), [(b, 'b')]);
+    }
+
+    #[test]
+    fn what_is_lent_is_found_by_nobody_and_keeps_its_number() {
+        let mut table = IdTable::new();
+        let a = table.insert('a');
+        assert_eq!(table.lend(a, |_| false), None);
+        assert_eq!(table.lend(a, |_| true), Some('a'));
+        assert_eq!(
+            (table.get(a), table.remove(a), table.lend(a, |_| true)),
+            (None, None, None)
+        );
+        assert_eq!(table.iter().count(), 0);
+        assert_ne!(table.insert('b') as u32, a as u32);
+        table.give_back(a, 'a');
+        assert_eq!(table.remove(a), Some('a'));
     }
 }

@@ -16,6 +16,7 @@ pub mod request;
 pub mod rkey;
 pub mod stats;
 pub mod stream;
+pub mod sockets;
 pub mod unexpected;
 pub mod wake;
 pub mod watch;

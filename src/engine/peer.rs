@@ -6,8 +6,9 @@ use super::stats::PeerStats;
 use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::lock::MtLock;
+use crate::tl::Lane;
 use crate::tl::shm::Locator;
-use crate::tl::shm::outbox::Outbox;
+use crate::tl::tcp::Target;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI8, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
@@ -22,6 +23,8 @@ pub struct Peer {
     pub worker: *const Worker,
     /// Its inbox, if shared memory reaches it.
     pub inbox: Option<Locator>,
+    /// Where a connection to it is made, if that is how it is reached.
+    pub target: Option<Box<Target>>,
     /// It is in this process: its memory is ours.
     pub same_process: bool,
     /// It is in this PID namespace: its pid means something to us.
@@ -41,7 +44,9 @@ pub struct Peer {
 /// The way to a peer.
 pub struct Tx {
     /// Made by the first operation.
-    pub outbox: Option<Box<Outbox>>,
+    pub lane: Option<Lane>,
+    /// A connection is being made, or the peer was asked to make one.
+    pub dialing: bool,
     /// Requests that wait for room, in order.
     pub pending: VecDeque<*mut Request>,
     /// Flushes that wait until `rma_done` reaches their number.
@@ -62,19 +67,21 @@ pub struct Eps {
 
 impl Peer {
     /// A peer that nobody has talked to.
-    pub fn new(worker: &Worker, uid: u64, inbox: Option<Locator>) -> Self {
+    pub fn new(worker: &Worker, uid: u64, inbox: Option<Locator>, target: Option<Target>) -> Self {
         let here = crate::sys::machine::place();
         let same_pid_ns = inbox.is_some_and(|l| l.pid_ns == here.pid_ns);
         Self {
             uid,
             worker,
             inbox,
+            target: target.map(Box::new),
             same_process: same_pid_ns && inbox.is_some_and(|l| l.id.pid == here.pid),
             same_pid_ns,
             tx: MtLock::new(
                 worker.mt,
                 Tx {
-                    outbox: None,
+                    lane: None,
+                    dialing: false,
                     pending: VecDeque::new(),
                     flushes: Vec::new(),
                     listed: false,
@@ -152,6 +159,16 @@ impl Peer {
                 Ordering::Relaxed,
             )
             .is_ok()
+    }
+
+    /// Messages to it that are longer travel by rendezvous, bytes.
+    #[inline]
+    pub fn rndv_thresh(&self, worker: &Worker) -> usize {
+        if self.inbox.is_some() {
+            worker.ctx.policy.rndv_thresh
+        } else {
+            worker.ctx.policy.rndv_thresh_inter
+        }
     }
 
     /// Whether all remote accesses by message have been answered.

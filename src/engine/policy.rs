@@ -3,10 +3,11 @@
 use crate::ctypes::*;
 use crate::options::{Count, DeviceFilter, Interval, OpFlag, Options, PortRange, Size, Ternary};
 use crate::sys::log;
+use crate::tl::tcp::socket::Tuning;
 use std::time::Duration;
 
 /// Transports of this version.
-pub const TRANSPORTS: [&str; 4] = ["self", "posix", "sysv", "cma"];
+pub const TRANSPORTS: [&str; 5] = ["self", "posix", "sysv", "cma", "tcp"];
 
 /// `UCX_RNDV_THRESH=auto` over shared memory: from about here on one copy by the receiver (2 us
 /// for the system call, 9 GB/s) beats two copies through a ring.
@@ -121,11 +122,12 @@ impl Policy {
         warn_unknown(options);
         let shm = tls.allows("posix") || tls.allows("sysv");
         let loopback = shm || tls.allows("self");
-        if !loopback {
-            let asked = options.get("TLS").unwrap_or_default();
-            log::error!(
-                "no usable transports/devices (asked {asked}; this version has self, posix, sysv and cma)"
+        if !loopback && !tls.allows("tcp") {
+            let (asked, ours) = (
+                options.get("TLS").unwrap_or_default(),
+                TRANSPORTS.join(", "),
             );
+            log::error!("no usable transports/devices (asked {asked}; this version has {ours})");
             return Err(UCS_ERR_NO_DEVICE);
         }
         Ok(Policy {
@@ -149,6 +151,27 @@ impl Policy {
 }
 
 impl TcpPolicy {
+    /// What sockets need to know of it. `keepalive_ms`: a peer that cannot be heard is to be noticed within
+    /// this time, milliseconds.
+    pub fn tuning(&self, keepalive_ms: u64) -> Tuning {
+        let idle = self.keepalive.idle.unwrap_or(Duration::from_secs(10));
+        Tuning {
+            nodelay: self.nodelay,
+            sndbuf: self.sndbuf.filter(|&n| n < i32::MAX as usize),
+            rcvbuf: self.rcvbuf.filter(|&n| n < i32::MAX as usize),
+            syn_count: self.syn_cnt,
+            user_timeout: self.user_timeout,
+            keep_idle: self
+                .keepalive
+                .on
+                .then(|| idle.min(Duration::from_millis(keepalive_ms))),
+            keep_interval: self.keepalive.interval,
+            keep_count: self.keepalive.count,
+            bind_source: self.bind_source,
+            ports: self.ports.map_or((0, 0), |p| (p.first, p.last)),
+        }
+    }
+
     fn new(options: &Options) -> TcpPolicy {
         let limit = |count: Count| count.number().map(|n| n.min(u32::MAX as usize) as u32);
         TcpPolicy {

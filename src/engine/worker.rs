@@ -7,6 +7,7 @@ use super::idtable::IdTable;
 use super::matcher::Matcher;
 use super::peer::Peer;
 use super::request::{REQUEST_SIZE, Request};
+use super::sockets::Sockets;
 use super::stats::Stats;
 use super::stream::Streams;
 use super::unexpected::Unexpected;
@@ -18,10 +19,11 @@ use crate::sys::pool::Pool;
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::shm::{Locator, Sender};
-use crate::wire::address::{ShmLocator, WorkerAddress};
+use crate::tl::tcp::Target;
+use crate::wire::address::{ShmLocator, TcpLocator, WorkerAddress};
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Requests that are made together: as many as the original library makes.
 const REQUESTS_PER_CHUNK: usize = 128;
@@ -52,6 +54,8 @@ pub struct Worker {
     pub uid: u64,
     /// Where peers of this host find it, if they may.
     pub locator: Option<Locator>,
+    /// Where any peer finds it by TCP.
+    pub tcp: Option<TcpLocator>,
     pub extra_op_flags: u32,
     /// In front of `rx`: dropped before the inbox, which its thread looks at.
     pub wake: Option<Wake>,
@@ -79,6 +83,10 @@ pub struct Worker {
     pub chores: AtomicBool,
     /// A fence was called while remote accesses by message were under way.
     pub fenced: AtomicBool,
+    /// There are connections, or peers in `dials`.
+    pub networked: AtomicBool,
+    /// Peers that a connection is wanted to.
+    pub dials: MtLock<Vec<*const Peer>>,
     /// Tables of protocols that were printed.
     pub told: parking_lot::Mutex<Vec<String>>,
     /// What other processes can read of all this. Last: everything above points into it.
@@ -90,6 +98,8 @@ pub struct Rx {
     /// None where shared memory is not to be used.
     pub inbox: Option<Inbox>,
     pub channels: Vec<Box<Channel>>,
+    /// None where TCP is not to be used.
+    pub sockets: Option<Box<Sockets>>,
     /// Next channel behind the hot ones to be looked at.
     pub cursor: usize,
     /// Progress calls until the clock is read again.
@@ -123,11 +133,22 @@ impl Worker {
         } else {
             None
         };
+        // Without a device there is nobody to connect to or from.
+        let sockets = match &ctx.policy.tcp {
+            Some(tcp) if !ctx.devices().is_empty() => Some(Box::new(Sockets::new(
+                tcp.tuning(ctx.policy.keepalive_ms),
+                ctx.devices(),
+            )?)),
+            _ => None,
+        };
         let wake = if ctx.has(ucp_feature::UCP_FEATURE_WAKEUP) {
             Some(Wake::new(&params, inbox.as_ref())?)
         } else {
             None
         };
+        if let (Some(wake), Some(sockets)) = (&wake, &sockets) {
+            wake.add(sockets.epoll.fd())?;
+        }
         let request = REQUEST_SIZE + ctx.request_size;
         let uid = machine::random_u64();
         let stats = Stats::new(uid, ctx.options.vfs_enable)?;
@@ -141,12 +162,14 @@ impl Worker {
             mt,
             uid,
             locator: inbox.as_ref().map(Inbox::locator),
+            tcp: sockets.as_ref().map(|s| s.locator()),
             extra_op_flags: ctx.policy.extra_op_flags,
             rx: MtLock::new(
                 mt,
                 Rx {
                     inbox,
                     channels: Vec::new(),
+                    sockets,
                     cursor: 0,
                     calls: 1,
                     pace: 1,
@@ -172,6 +195,8 @@ impl Worker {
             failures: MtLock::new(mt, Vec::new()),
             chores: AtomicBool::new(false),
             fenced: AtomicBool::new(false),
+            networked: AtomicBool::new(false),
+            dials: MtLock::new(mt, Vec::new()),
             wake,
             params,
             told: parking_lot::Mutex::default(),
@@ -221,17 +246,31 @@ impl Worker {
             client_id: self.params.client_id,
             name: None,
             shm,
+            tcp: self.tcp.clone(),
         }
     }
 
     /// The peer with this identity, made if it is new. `None` when its place contradicts what is
     /// known: a worker does not move.
-    pub fn peer(&self, uid: u64, inbox: Option<Locator>) -> Option<*const Peer> {
+    pub fn peer(
+        &self,
+        uid: u64,
+        inbox: Option<Locator>,
+        target: Option<Target>,
+    ) -> Option<*const Peer> {
         let mut peers = self.peers.lock();
         let peer = peers
             .entry(uid)
-            .or_insert_with(|| Box::new(Peer::new(self, uid, inbox)));
-        (peer.inbox == inbox || inbox.is_none()).then_some(&raw const **peer)
+            .or_insert_with(|| Box::new(Peer::new(self, uid, inbox, target)));
+        (peer.inbox == inbox || inbox.is_none() || peer.inbox.is_none())
+            .then_some(&raw const **peer)
+    }
+
+    /// Asks progress for a connection to a peer.
+    pub fn dial(&self, peer: *const Peer) {
+        self.dials.lock().push(peer);
+        // Release: pairs with the Acquire load in `fast::progress`.
+        self.networked.store(true, Ordering::Release);
     }
 
     /// All peers, for the rare occasions that concern every one.

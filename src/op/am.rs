@@ -57,7 +57,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         let protocol = select::protocol(
             data.len(),
             m.header_len,
-            worker.ctx.policy.rndv_thresh,
+            peer.rndv_thresh(worker),
             wish(flags),
         );
         if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && protocol == Protocol::Rendezvous {

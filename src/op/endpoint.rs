@@ -62,7 +62,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
 
 /// Tells the peer that an endpoint is closed, if both handle errors and have met.
 fn tell_closed(e: &Endpoint, peer: &Peer) {
-    let met = e.remote_err_mode != UNSAID || peer.tx.lock().outbox.is_some();
+    let met = e.remote_err_mode != UNSAID || peer.tx.lock().lane.is_some();
     if e.handles_errors() && peer.status() == UCS_OK && met {
         let imm = EpImm {
             sn: e.remote_sn,

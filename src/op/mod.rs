@@ -2,6 +2,7 @@
 
 pub mod am;
 pub mod amo;
+pub mod bulk;
 pub mod endpoint;
 pub mod memory;
 pub mod param;
@@ -10,5 +11,6 @@ pub mod serve;
 pub mod sgl;
 pub mod sleep;
 pub mod stream;
+pub mod sockets;
 pub mod tag;
 pub mod teardown;

@@ -78,10 +78,11 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 m.imm,
                 RtrHdr::decode(&head).ok_or(Malformed)?.recv,
             ),
-            Kind::Data => rndv::on_data(
+            Kind::Data => rndv::on_part(
                 worker,
                 peer,
                 m.imm,
+                kind,
                 DataHdr::decode(&head).ok_or(Malformed)?,
                 body,
                 body_len,
@@ -154,12 +155,22 @@ fn allowed(worker: &Worker, peer: &Peer, addr: u64, len: u64, what: &str) -> boo
     ok
 }
 
-unsafe fn put(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, len: usize) {
+/// Writes to this worker's memory for a peer; false if that is not registered.
+///
+/// # Safety
+/// `len` bytes are readable at `bytes`.
+pub unsafe fn write(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, len: usize) -> bool {
     let ok = allowed(worker, peer, addr, len as u64, "write");
     if ok {
         // SAFETY: registered memory of this process.
         unsafe { std::ptr::copy_nonoverlapping(bytes, addr as *mut u8, len) };
     }
+    ok
+}
+
+unsafe fn put(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, len: usize) {
+    // SAFETY: the caller's bytes.
+    let ok = unsafe { write(worker, peer, addr, bytes, len) };
     let status = if ok { UCS_OK } else { UCS_ERR_INVALID_ADDR };
     tx::control(peer, Kind::PutAck, status as i8 as u8, 0, &[]);
 }
@@ -206,37 +217,12 @@ unsafe fn get(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
 /// A part of what this worker wanted to read.
 unsafe fn got(worker: &Worker, peer: &Peer, m: &Message, h: DataHdr, bytes: *const u8, len: usize) {
     let status = final_status(m.aux);
-    let Some(req) = worker.ids.lock().get(m.imm) else {
-        return;
-    };
-    // SAFETY: requests in the table live.
-    let r = unsafe { &mut *req };
-    let total = r.info.length;
-    if !std::ptr::eq(r.peer, peer) || r.kind != Kind::GetReq as u8 {
-        return;
-    }
     if status == UCS_OK {
-        let offset = h.offset as usize;
-        if offset.checked_add(len).is_none_or(|end| end > total) {
-            return;
-        }
-        // SAFETY: inside the user's buffer.
-        if let Err(status) = unsafe { r.data.unpack(offset, bytes, len) } {
-            r.status = status;
-        }
-        r.offset += len as u64;
-        if (r.offset as usize) < total {
-            return;
-        }
-    } else {
-        r.status = status;
+        // SAFETY: the caller's bytes.
+        return unsafe { rndv::on_part(worker, peer, m.imm, Kind::GetRep, h, bytes, len) };
     }
-    if rndv::take_named(worker, peer, m.imm).is_some() {
-        let status = if r.status == UCS_INPROGRESS {
-            UCS_OK
-        } else {
-            r.status
-        };
+    let is_get = rndv::lend(worker, peer, m.imm, Kind::GetRep).is_some();
+    if is_get && let Some(req) = rndv::take_named(worker, peer, m.imm) {
         // SAFETY: out of the table: ours.
         unsafe { request::complete(req, status) };
         flush::answered(peer);

@@ -33,6 +33,8 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
     // Acquire: pairs with the Release stores of those who leave something to do.
     let busy = worker.backlog.load(Ordering::Relaxed) != 0
         || worker.chores.load(Ordering::Acquire)
+        || rx.sockets.as_ref().is_some_and(|s| !s.redials.is_empty())
+        || !worker.dials.lock().is_empty()
         || rx.inbox.as_ref().is_some_and(Inbox::knocked)
         || rx
             .channels

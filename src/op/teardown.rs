@@ -5,7 +5,7 @@ use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
-use crate::proto::{failure, info};
+use crate::proto::{dial, failure, info};
 use crate::sys::log;
 
 /// Destroys a worker.
@@ -65,7 +65,15 @@ pub unsafe fn worker(worker: Box<Worker>) {
     }
     drop(pool);
     // Rings before the inbox that they are in; then the peers close theirs to us.
-    w.rx.lock().channels.clear();
+    let mut rx = w.rx.lock();
+    rx.channels.clear();
+    if let Some(sockets) = rx.sockets.as_deref_mut() {
+        if let Some(wake) = &w.wake {
+            wake.remove(sockets.epoll.fd());
+        }
+        dial::hang_up(w, sockets);
+    }
+    drop(rx);
     drop(worker);
 }
 

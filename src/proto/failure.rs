@@ -9,6 +9,7 @@ use crate::engine::unexpected::Source;
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::process::Process;
 use crate::sys::{log, machine};
+use crate::tl::Lane;
 use crate::wire::header::{EpImm, Kind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub fn dead_peers(worker: &Worker, rx: &Rx, round: u64) -> Vec<*const Peer> {
         worker
             .all_peers()
             .into_iter()
-            .filter(|&p| unsafe { (*p).tx.lock().outbox.is_some() }),
+            .filter(|&p| unsafe { matches!((*p).tx.lock().lane, Some(Lane::Shm(_))) }),
     );
     known.sort_unstable();
     known.dedup();
@@ -133,6 +134,7 @@ pub fn take_requests(
     let mut taken = Vec::new();
     let mut tx = peer.tx.lock();
     let before = tx.pending.len();
+    let first = tx.pending.front().copied();
     tx.pending.retain(|&r| {
         !wanted(r) || {
             taken.push(r);
@@ -143,6 +145,12 @@ pub fn take_requests(
         .backlog
         .fetch_sub(before - tx.pending.len(), Ordering::Relaxed);
     peer.stats().set_pending(tx.pending.len());
+    // A frame of the first one may be under way: the rest of it has to follow all the same.
+    if first != tx.pending.front().copied()
+        && let Some(Lane::Tcp(sender)) = tx.lane.as_mut()
+    {
+        sender.settle();
+    }
     tx.flushes.retain(|&(_, r)| {
         !wanted(r) || {
             taken.push(r);

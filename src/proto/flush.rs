@@ -2,14 +2,22 @@
 
 use super::tx;
 use crate::ctypes::*;
-use crate::engine::peer::Peer;
+use crate::engine::peer::{Peer, Tx};
 use crate::engine::request::{self, Notify, Request, Sent};
 use crate::engine::worker::Worker;
+use crate::tl::Lane;
 use std::sync::atomic::Ordering;
 
 /// Whether a flush of this peer would end at once.
 pub fn is_clean(peer: &Peer) -> bool {
-    peer.rma_idle() && peer.tx.lock().pending.is_empty()
+    peer.rma_idle() && {
+        let tx = peer.tx.lock();
+        tx.pending.is_empty() && is_drained(&tx)
+    }
+}
+
+fn is_drained(tx: &Tx) -> bool {
+    tx.lane.as_ref().is_none_or(Lane::is_drained)
 }
 
 /// Whether a flush of all peers would end at once.
@@ -32,7 +40,7 @@ pub unsafe fn start(req: *mut Request) -> bool {
     if peer.status() != UCS_OK {
         return true;
     }
-    if !tx.pending.is_empty() {
+    if !tx.pending.is_empty() || !is_drained(&tx) {
         tx::enqueue(peer, &mut tx, req);
         return false;
     }

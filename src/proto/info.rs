@@ -103,8 +103,8 @@ pub fn tables(worker: &Worker, peer: &Peer, lanes: Lanes) -> Vec<Table> {
 /// How a message of a size travels: what `select` decides, and what the receiver can do then.
 fn message(peer: &Peer, len: usize) -> Served {
     // SAFETY: peers do not outlive their worker.
-    let policy = unsafe { &(*peer.worker).ctx.policy };
-    match select::protocol(len, 0, policy.rndv_thresh, Wish::None) {
+    let thresh = peer.rndv_thresh(unsafe { &*peer.worker });
+    match select::protocol(len, 0, thresh, Wish::None) {
         Choice::Eager if len <= INLINE => ("eager short", Protocol::Short),
         Choice::Eager => ("eager copy-in copy-out", Protocol::Eager),
         Choice::Rendezvous if peer.same_process => {

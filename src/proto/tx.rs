@@ -8,8 +8,10 @@ use crate::engine::peer::{Peer, Tx};
 use crate::engine::request::{self, Notify, Request, Sent};
 use crate::engine::worker::Worker;
 use crate::sys::log;
+use crate::tl::Lane;
 use crate::tl::shm::outbox::Outbox;
 use crate::tl::shm::ring::INLINE;
+use crate::tl::tcp::sender::Sender;
 use crate::wire::header::{AmoHdr, DataHdr, Kind};
 use crate::wire::stats::Protocol;
 use std::io::ErrorKind;
@@ -78,7 +80,7 @@ pub fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
 /// `req` was queued on `peer`.
 pub unsafe fn unqueue(peer: &Peer, req: *mut Request) -> bool {
     let mut tx = peer.tx.lock();
-    // SAFETY: a queued request lives.
+    // SAFETY: a queued request lives. What has begun has an offset.
     let found = tx
         .pending
         .iter()
@@ -124,21 +126,22 @@ pub fn set_message(r: &mut Request, kind: Kind, aux: u8, imm: u64, head: &[u8]) 
 unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, ucs_status_t> {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
-    if tx.outbox.is_none() && !connect(peer, tx)? {
+    if tx.lane.is_none() && !connect(peer, tx)? {
         return Ok(false);
     }
-    let Some(outbox) = tx.outbox.as_mut() else {
+    let Some(lane) = tx.lane.as_mut() else {
         return Ok(false);
     };
     if r.sent == Sent::Flush {
-        return Ok(true);
+        return Ok(lane.is_drained());
     }
     // SAFETY: the request's data is the user's promise.
     let sent = unsafe {
-        if r.stream {
-            send_parts(peer, outbox, r)
-        } else {
-            send_whole(outbox, r)
+        match lane {
+            Lane::Shm(outbox) if r.stream => send_parts(peer, outbox, r),
+            Lane::Shm(outbox) => send_whole(outbox, r),
+            Lane::Tcp(sender) if r.stream => return Ok(tcp_parts(peer, sender, r)),
+            Lane::Tcp(sender) => return Ok(tcp_whole(sender, r)),
         }
     };
     sent.map_err(|_| {
@@ -181,30 +184,145 @@ unsafe fn send_whole(
     outbox: &mut Outbox,
     r: &Request,
 ) -> Result<bool, crate::tl::shm::ring::Corrupt> {
-    let len = if r.bare { 0 } else { r.data.len() };
-    let (head, tail) = (r.head_len as usize, r.tail_len as usize);
-    outbox.send(r.kind, r.aux, r.imm, head + len + tail, |dst| {
+    outbox.send(r.kind, r.aux, r.imm, whole_len(r), |dst| {
         // SAFETY: the record has room for the three parts.
-        unsafe {
-            dst.copy_from_nonoverlapping(r.head.as_ptr(), head);
-            r.data.pack(0, dst.add(head), len);
-            if tail > 0 {
-                dst.add(head + len).copy_from_nonoverlapping(r.tail, tail);
-            }
-        }
+        unsafe { write_whole(r, dst) }
     })
 }
 
-/// Messages of up to [`FRAGMENT`] bytes of data each. A put names the address in its immediate, a stream needs no
-/// more than the order, the others name the offset in their header.
+fn whole_len(r: &Request) -> usize {
+    let len = if r.bare { 0 } else { r.data.len() };
+    r.head_len as usize + len + r.tail_len as usize
+}
+
+unsafe fn write_whole(r: &Request, dst: *mut u8) {
+    let len = if r.bare { 0 } else { r.data.len() };
+    let (head, tail) = (r.head_len as usize, r.tail_len as usize);
+    // SAFETY: the caller has room for the three parts.
+    unsafe {
+        dst.copy_from_nonoverlapping(r.head.as_ptr(), head);
+        r.data.pack(0, dst.add(head), len);
+        if tail > 0 {
+            dst.add(head + len).copy_from_nonoverlapping(r.tail, tail);
+        }
+    }
+}
+
+/// From this size on data is given to the socket where it lies, bytes.
+const IN_PLACE: usize = 2 << 10;
+/// Longest part of a longer message that goes through a socket in one piece, bytes.
+const TCP_PART: usize = 1 << 20;
+
+/// One message through a socket.
+unsafe fn tcp_whole(sender: &mut Sender, r: &Request) -> bool {
+    let len = whole_len(r);
+    match r.data.as_contig() {
+        Some(data) if !r.bare && r.data.len() >= IN_PLACE => {
+            // SAFETY: the user's data and header.
+            let (data, tail) = unsafe {
+                let tail = if r.tail_len > 0 {
+                    r.tail
+                } else {
+                    data.cast_const()
+                };
+                (
+                    std::slice::from_raw_parts(data, r.data.len()),
+                    std::slice::from_raw_parts(tail, r.tail_len as usize),
+                )
+            };
+            let head = &r.head[..r.head_len as usize];
+            sender.send_parts(r.kind, r.aux, r.imm, [head, data, tail])
+        }
+        // SAFETY: the record has room for the three parts.
+        _ => sender.send(r.kind, r.aux, r.imm, len, |dst| unsafe {
+            write_whole(r, dst)
+        }),
+    }
+}
+
+/// Messages through a socket: long ones from the user's memory, if that is one piece.
+unsafe fn tcp_parts(peer: &Peer, sender: &mut Sender, r: &mut Request) -> bool {
+    let total = r.data.len();
+    loop {
+        if sender.is_midway() {
+            sender.flush();
+            if sender.is_midway() {
+                return false;
+            }
+        }
+        let offset = r.offset as usize;
+        if offset > 0 && offset >= total {
+            return true;
+        }
+        // SAFETY: the request's data is the user's promise until it ends; what ends it early settles first.
+        let Some(n) = (unsafe { tcp_part(sender, r, offset, total - offset) }) else {
+            return false;
+        };
+        if r.kind == PUT {
+            peer.rma_sent.fetch_add(1, Ordering::Relaxed);
+        }
+        r.offset += n as u64;
+        if r.offset as usize >= total && !sender.is_midway() {
+            return true;
+        }
+    }
+}
+
+/// One part: how many bytes it has, if there was room.
+unsafe fn tcp_part(sender: &mut Sender, r: &Request, offset: usize, left: usize) -> Option<usize> {
+    let head = DataHdr { offset: r.offset }.encode();
+    let (imm, head) = part_head(r, &head);
+    let in_place = r.data.as_contig().filter(|_| left >= IN_PLACE);
+    if let Some(data) = in_place {
+        let max = if r.kind == STREAM { FRAGMENT } else { TCP_PART };
+        let n = max.min(left);
+        // SAFETY: inside the user's data.
+        let sent = unsafe {
+            let payload = std::slice::from_raw_parts(data.add(offset), n);
+            if r.kind == STREAM {
+                sender.send_parts(r.kind, r.aux, imm, [head, payload, &[]])
+            } else {
+                sender.send_in_place(r.kind, r.aux, imm, head, payload)
+            }
+        };
+        return sent.then_some(n);
+    }
+    // Packing functions are called in order, each byte once: not before there is room.
+    if !sender.has_room(FRAGMENT + DataHdr::SIZE) {
+        return None;
+    }
+    // SAFETY: the range is inside the data.
+    let part = unsafe { Part::cut(&r.data, offset, FRAGMENT.min(left)) };
+    sender.send(r.kind, r.aux, imm, head.len() + part.len, |dst| {
+        // SAFETY: the record has room for both; the range is inside the data.
+        unsafe {
+            dst.copy_from_nonoverlapping(head.as_ptr(), head.len());
+            part.write(&r.data, offset, dst.add(head.len()));
+        }
+    });
+    Some(part.len)
+}
+
+const PUT: u8 = Kind::PutReq as u8;
+const STREAM: u8 = Kind::StreamData as u8;
+
+/// The immediate and the header of the next part. A put names the address in its immediate, a stream needs
+/// no more than the order, the others name the offset in their header.
+fn part_head<'a>(r: &Request, head: &'a [u8]) -> (u64, &'a [u8]) {
+    match r.kind {
+        PUT => (r.imm + r.offset, &[]),
+        STREAM => (r.imm, &[]),
+        _ => (r.imm, head),
+    }
+}
+
+/// Messages of up to [`FRAGMENT`] bytes of data each.
 unsafe fn send_parts(
     peer: &Peer,
     outbox: &mut Outbox,
     r: &mut Request,
 ) -> Result<bool, crate::tl::shm::ring::Corrupt> {
     let total = r.data.len();
-    const PUT: u8 = Kind::PutReq as u8;
-    const STREAM: u8 = Kind::StreamData as u8;
     loop {
         let offset = r.offset as usize;
         // Packing functions are called in order, each byte once: not before there is room.
@@ -214,11 +332,7 @@ unsafe fn send_parts(
         // SAFETY: the range is inside the data.
         let part = unsafe { Part::cut(&r.data, offset, FRAGMENT.min(total - offset)) };
         let head = DataHdr { offset: r.offset }.encode();
-        let (imm, head): (u64, &[u8]) = match r.kind {
-            PUT => (r.imm + r.offset, &[]),
-            STREAM => (r.imm, &[]),
-            _ => (r.imm, &head),
-        };
+        let (imm, head) = part_head(r, &head);
         outbox.send(r.kind, r.aux, imm, head.len() + part.len, |dst| {
             // SAFETY: the record has room for both; the range is inside the data.
             unsafe {
@@ -275,13 +389,17 @@ fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
     let (Some(inbox), Some(me)) = (peer.inbox, worker.as_sender()) else {
-        return Err(UCS_ERR_UNREACHABLE);
+        if !tx.dialing {
+            tx.dialing = true;
+            worker.dial(peer);
+        }
+        return Ok(false);
     };
     match Outbox::open(inbox, &me) {
         Ok(outbox) => {
-            tx.outbox = Some(Box::new(outbox));
+            tx.lane = Some(Lane::Shm(Box::new(outbox)));
             peer.note_traffic(worker);
-            log_lanes(worker, peer);
+            log_lanes(worker, peer, tx.lane.as_ref());
             Ok(true)
         }
         Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
@@ -301,11 +419,11 @@ fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
 }
 
 /// Says which lanes serve a peer, to people and to the statistics.
-fn log_lanes(worker: &Worker, peer: &Peer) {
-    let lane = if peer.uid == worker.uid {
-        "self/memory"
-    } else {
-        "posix/memory"
+pub fn log_lanes(worker: &Worker, peer: &Peer, lane: Option<&Lane>) {
+    let lane = match lane {
+        Some(Lane::Tcp(_)) => "tcp",
+        _ if peer.uid == worker.uid => "self/memory",
+        _ => "posix/memory",
     };
     let bulk = if peer.same_process || !peer.cma_usable() {
         lane
@@ -352,10 +470,12 @@ pub fn progress_backlog(worker: &Worker) -> u32 {
 
 fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
     let mut count = 0;
+    cork(&mut peer.tx.lock(), true);
     loop {
         let mut tx = peer.tx.lock();
         let Some(&req) = tx.pending.front() else {
             tx.listed = false;
+            cork(&mut tx, false);
             return count;
         };
         // SAFETY: a queued request lives.
@@ -372,6 +492,7 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
                 unsafe { sent(req) };
             }
             Ok(false) => {
+                cork(&mut tx, false);
                 worker.busy.lock().push(peer);
                 return count;
             }
@@ -382,6 +503,13 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
                 return count + 1;
             }
         }
+    }
+}
+
+/// Several messages go to a socket together.
+fn cork(tx: &mut Tx, on: bool) {
+    if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
+        if on { sender.cork() } else { sender.uncork() }
     }
 }
 

@@ -3,11 +3,13 @@
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::peer::Peer;
+use crate::engine::sockets;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::sys::segment::SegmentId;
 use crate::sys::{log, machine};
 use crate::tl::shm::Locator;
 use crate::tl::shm::ring::Consumer;
+use crate::tl::tcp::Target;
 use crate::wire::address::WorkerAddress;
 use crate::wire::header::SN_BITS;
 
@@ -21,17 +23,33 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<*const Peer, 
     } else {
         shared_inbox(worker, address)
     };
-    let Some(inbox) = inbox else {
+    let target = if inbox.is_none() {
+        tcp_target(worker, address)
+    } else {
+        None
+    };
+    if inbox.is_none() && target.is_none() {
         log::error!(
             "no active messages transport to worker {:#x}: {}. Destination is unreachable",
             address.uid,
             why_not(worker, address)
         );
         return Err(UCS_ERR_UNREACHABLE);
-    };
+    }
     worker
-        .peer(address.uid, Some(inbox))
+        .peer(address.uid, inbox, target)
         .ok_or(UCS_ERR_INVALID_ADDR)
+}
+
+/// Where a connection to the worker can be made.
+fn tcp_target(worker: &Worker, address: &WorkerAddress) -> Option<Target> {
+    // Without a device there is no listening socket either.
+    worker.tcp.as_ref()?;
+    let locator = address.tcp.clone().filter(|l| !l.addresses.is_empty())?;
+    Some(Target {
+        same_net: locator.network == sockets::network(),
+        locator,
+    })
 }
 
 fn shared_inbox(worker: &Worker, address: &WorkerAddress) -> Option<Locator> {
@@ -157,7 +175,7 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
         if rx.channels.iter().any(|c| c.index == index) {
             continue;
         }
-        let Some(peer) = worker.peer(sender.uid, Some(sender.inbox)) else {
+        let Some(peer) = worker.peer(sender.uid, Some(sender.inbox), None) else {
             log::error!(
                 "a process claims to be worker {:#x}, which is elsewhere: not listening to it",
                 sender.uid

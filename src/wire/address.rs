@@ -14,6 +14,7 @@
 use super::packed::packed;
 use crc::{CRC_32_ISO_HDLC, Crc};
 use std::fmt;
+use std::net::IpAddr;
 
 const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 
@@ -37,6 +38,9 @@ const MAX_NAME: usize = 64;
 const CLIENT_ID: u8 = 1;
 const NAME: u8 = 2;
 const SHM: u8 = 3;
+const TCP: u8 = 4;
+/// More addresses of one worker are not told.
+pub const MAX_ADDRESSES: usize = 8;
 
 packed! {
     /// Where processes of the same machine find the worker's shared segment.
@@ -60,6 +64,95 @@ packed! {
     }
 }
 
+/// Where the worker's host has a network address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetAddress {
+    pub ip: IpAddr,
+    /// Speed of its device: 8 times the binary logarithm of Mb/s.
+    pub speed: u8,
+}
+
+impl NetAddress {
+    pub fn new(ip: IpAddr, mbps: u32) -> Self {
+        let speed = (f64::from(mbps.max(1)).log2() * 8.0).round() as u8;
+        Self { ip, speed }
+    }
+
+    /// Speed of its device, Mb/s, to within 5 %.
+    pub fn mbps(&self) -> u32 {
+        (f64::from(self.speed) / 8.0).exp2() as u32
+    }
+}
+
+/// How peers reach the worker by TCP: `port (2) | secret (8) | network (4)`, then the addresses as
+/// `family (1) | speed (1) | address (4 or 16)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpLocator {
+    /// The listening socket's.
+    pub port: u16,
+    /// What a connection has to present.
+    pub secret: u64,
+    /// Names the network namespace: who has the same is in it.
+    pub network: u32,
+    /// At most [`MAX_ADDRESSES`].
+    pub addresses: Vec<NetAddress>,
+}
+
+const V4: u8 = 4;
+const V6: u8 = 6;
+
+impl TcpLocator {
+    fn encode(&self) -> Vec<u8> {
+        let mut body = self.port.to_le_bytes().to_vec();
+        body.extend(self.secret.to_le_bytes());
+        body.extend(self.network.to_le_bytes());
+        for address in self.addresses.iter().take(MAX_ADDRESSES) {
+            match address.ip {
+                IpAddr::V4(ip) => {
+                    body.extend([V4, address.speed]);
+                    body.extend(ip.octets());
+                }
+                IpAddr::V6(ip) => {
+                    body.extend([V6, address.speed]);
+                    body.extend(ip.octets());
+                }
+            }
+        }
+        body
+    }
+
+    fn decode(body: &[u8]) -> Option<TcpLocator> {
+        let (port, rest) = body.split_first_chunk()?;
+        let (secret, rest) = rest.split_first_chunk()?;
+        let (network, mut rest) = rest.split_first_chunk()?;
+        let mut addresses = Vec::new();
+        while let Some((&[family, speed], behind)) = rest.split_first_chunk() {
+            let (ip, next): (IpAddr, &[u8]) = match family {
+                V4 => {
+                    let (octets, next) = behind.split_first_chunk::<4>()?;
+                    ((*octets).into(), next)
+                }
+                V6 => {
+                    let (octets, next) = behind.split_first_chunk::<16>()?;
+                    ((*octets).into(), next)
+                }
+                _ => return None,
+            };
+            if addresses.len() == MAX_ADDRESSES {
+                return None;
+            }
+            addresses.push(NetAddress { ip, speed });
+            rest = next;
+        }
+        rest.is_empty().then_some(TcpLocator {
+            port: u16::from_le_bytes(*port),
+            secret: u64::from_le_bytes(*secret),
+            network: u32::from_le_bytes(*network),
+            addresses,
+        })
+    }
+}
+
 /// What a worker tells its peers about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerAddress {
@@ -71,6 +164,8 @@ pub struct WorkerAddress {
     pub name: Option<String>,
     /// Present when the worker can be reached by shared memory.
     pub shm: Option<ShmLocator>,
+    /// Present when it can be reached by TCP.
+    pub tcp: Option<TcpLocator>,
 }
 
 /// Why a blob is no worker address.
@@ -137,6 +232,9 @@ impl WorkerAddress {
         if let Some(shm) = &self.shm {
             push_section(&mut blob, SHM, &shm.encode());
         }
+        if let Some(tcp) = &self.tcp {
+            push_section(&mut blob, TCP, &tcp.encode());
+        }
         seal(blob)
     }
 
@@ -190,6 +288,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
         client_id: None,
         name: None,
         shm: None,
+        tcp: None,
     };
     while let Some((&[kind, len], behind)) = rest.split_first_chunk() {
         let (body, next) = behind.split_at_checked(len as usize)?;
@@ -197,6 +296,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
             CLIENT_ID => address.client_id = Some(u64::from_le_bytes(*body.first_chunk()?)),
             NAME => address.name = Some(std::str::from_utf8(body).ok()?.to_owned()),
             SHM => address.shm = Some(ShmLocator::decode(body)?),
+            TCP => address.tcp = Some(TcpLocator::decode(body)?),
             _ => {}
         }
         rest = next;
@@ -223,6 +323,7 @@ mod tests {
         client_id: None,
         name: None,
         shm: Some(SHM_LOCATOR),
+        tcp: None,
     };
 
     fn sealed(sections: &[u8]) -> Vec<u8> {
@@ -235,6 +336,30 @@ mod tests {
     }
 
     #[test]
+    fn an_address_with_shm_and_tcp_is_small() {
+        let net = |ip: &str, mbps| NetAddress::new(ip.parse().unwrap(), mbps);
+        let with = |addresses| WorkerAddress {
+            tcp: Some(TcpLocator {
+                port: 0x1234,
+                secret: 7,
+                network: 8,
+                addresses,
+            }),
+            ..PLAIN
+        };
+        let one = with(vec![net("10.1.2.3", 10_000)]);
+        assert_eq!(one.encode().len(), 77);
+        let both = with(vec![net("10.1.2.3", 0), net("fd00::1", u32::MAX)]);
+        assert_eq!(WorkerAddress::decode(&both.encode()), Ok(both));
+        let most = with(vec![net("fd00::1", 64); MAX_ADDRESSES]);
+        assert_eq!(WorkerAddress::decode(&most.encode()), Ok(most));
+        for mbps in [10, 1000, 25_000, 400_000] {
+            let told = net("10.1.2.3", mbps).mbps();
+            assert!(told.abs_diff(mbps) * 20 <= mbps, "{mbps} became {told}");
+        }
+    }
+
+    #[test]
     fn unknown_sections_and_longer_bodies_are_skipped() {
         let shm = SHM_LOCATOR.encode();
         let sections = [&[200, 3, 1, 2, 3, SHM, 40], &shm[..], &[1, 2, 3, 200, 0]].concat();
@@ -243,13 +368,18 @@ mod tests {
 
     #[test]
     fn sections_that_make_no_sense_are_refused() {
-        let wrong: [&[u8]; 6] = [
+        let wrong: [&[u8]; 9] = [
             &[200],
             &[200, 1],
             &[CLIENT_ID, 2, 0, 0],
             &[NAME, 1, 0xFF],
             &[SHM, 0],
             &[0, 0, 0],
+            &[TCP, 2, 0, 0],
+            &[TCP, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1],
+            &[
+                TCP, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 1, 2, 3, 4,
+            ],
         ];
         for sections in wrong {
             assert_eq!(

@@ -1,0 +1,226 @@
+//! A worker's sockets: the one that it listens on, those being connected, those that are open.
+
+use super::peer::Peer;
+use crate::sys::machine;
+use crate::tl::tcp::Link;
+use crate::tl::tcp::device::{self, Device};
+use crate::tl::tcp::epoll::Epoll;
+use crate::tl::tcp::receiver::Receiver;
+use crate::tl::tcp::socket::{self, Tuning};
+use crate::wire::address::{MAX_ADDRESSES, NetAddress, TcpLocator};
+use socket2::Socket;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+/// What the epoll set calls the listening socket.
+pub const LISTENER: u64 = u64::MAX;
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// We are connecting.
+    Dialing(Attempt),
+    /// We have sent our greeting and wait for the answer.
+    Greeted(Attempt),
+    /// Somebody has connected to us and not said who he is. Closed at this time, coarse milliseconds.
+    Guest { until: u64 },
+    /// Messages may come.
+    Open,
+}
+
+/// One of the attempts to connect to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Which of its addresses.
+    pub candidate: usize,
+    /// Attempts that the peer took and dropped.
+    pub dropped: u32,
+}
+
+/// A connection, as the progressing thread sees it.
+pub struct Connection {
+    pub link: Arc<Link>,
+    pub receiver: Receiver,
+    pub phase: Phase,
+    /// Null for a guest.
+    pub peer: *const Peer,
+}
+
+/// A peer that is to be tried again.
+#[derive(Clone, Copy)]
+pub struct Redial {
+    pub peer: *const Peer,
+    /// Not before, coarse milliseconds.
+    pub at: u64,
+    pub dropped: u32,
+}
+
+/// The progressing thread's.
+pub struct Sockets {
+    pub epoll: Arc<Epoll>,
+    pub listener: Socket,
+    pub tuning: Tuning,
+    pub secret: u64,
+    pub port: u16,
+    pub addresses: Vec<NetAddress>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Open connections, for polling without the epoll set where there are few.
+    pub open: Vec<u64>,
+    /// Those that are not open yet.
+    pub unsettled: usize,
+    /// Guests among them, oldest first.
+    pub guests: Vec<u64>,
+    pub redials: Vec<Redial>,
+    /// Progress calls, to look at the listening socket now and then.
+    pub calls: u32,
+}
+
+struct Slot {
+    generation: u32,
+    connection: Option<Box<Connection>>,
+}
+
+impl Sockets {
+    /// A listening socket and nothing else.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(tuning: Tuning, devices: &[Device]) -> io::Result<Self> {
+        let listener = socket::listen_everywhere(&tuning)?;
+        let local = listener.local_addr()?.as_socket();
+        let epoll = Epoll::new()?;
+        epoll.add(listener.as_raw_fd(), LISTENER, false)?;
+        Ok(Self {
+            epoll: Arc::new(epoll),
+            secret: machine::random_u64(),
+            port: local.map_or(0, |a| a.port()),
+            addresses: addresses(devices, local.is_some_and(|a| a.is_ipv6())),
+            listener,
+            tuning,
+            slots: Vec::new(),
+            free: Vec::new(),
+            open: Vec::new(),
+            unsettled: 0,
+            guests: Vec::new(),
+            redials: Vec::new(),
+            calls: 0,
+        })
+    }
+
+    /// What the worker's address says of them.
+    pub fn locator(&self) -> TcpLocator {
+        TcpLocator {
+            port: self.port,
+            secret: self.secret,
+            network: network(),
+            addresses: self.addresses.clone(),
+        }
+    }
+
+    /// Takes a socket into the set. `write`: to be told when it is connected.
+    ///
+    /// # Errors
+    /// What the system says; the socket is closed then.
+    pub fn add(
+        &mut self,
+        socket: Socket,
+        phase: Phase,
+        peer: *const Peer,
+        write: bool,
+    ) -> io::Result<u64> {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                generation: 0,
+                connection: None,
+            });
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        let token = u64::from(slot.generation & 0x7FFF_FFFF) << 32 | u64::from(index);
+        if let Err(e) = self.epoll.add(socket.as_raw_fd(), token, write) {
+            self.free.push(index);
+            return Err(e);
+        }
+        let link = Arc::new(Link {
+            socket,
+            epoll: self.epoll.clone(),
+            token,
+        });
+        slot.connection = Some(Box::new(Connection {
+            receiver: Receiver::new(link.clone()),
+            link,
+            phase,
+            peer,
+        }));
+        self.unsettled += 1;
+        if matches!(phase, Phase::Guest { .. }) {
+            self.guests.push(token);
+        }
+        Ok(token)
+    }
+
+    /// The connection with this token, if it is still there.
+    pub fn get(&mut self, token: u64) -> Option<&mut Connection> {
+        let slot = self.slots.get_mut(token as u32 as usize)?;
+        slot.connection
+            .as_deref_mut()
+            .filter(|c| c.link.token == token)
+    }
+
+    /// All that are there.
+    pub fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.slots.iter().filter_map(|s| s.connection.as_deref())
+    }
+
+    /// Messages may come from now on.
+    pub fn set_open(&mut self, token: u64, peer: *const Peer) {
+        if let Some(c) = self.get(token) {
+            (c.phase, c.peer) = (Phase::Open, peer);
+            self.unsettled -= 1;
+            self.guests.retain(|&t| t != token);
+            self.open.push(token);
+        }
+    }
+
+    /// Takes a connection out of the set. Its socket is closed when its sending half is gone too.
+    pub fn remove(&mut self, token: u64) -> Option<Box<Connection>> {
+        let slot = self.slots.get_mut(token as u32 as usize)?;
+        let connection = slot.connection.take_if(|c| c.link.token == token)?;
+        self.free.push(token as u32);
+        // Only a socket that is being connected is watched for room by us; else its sender does that.
+        let dialing = matches!(connection.phase, Phase::Dialing(_));
+        self.epoll.remove(connection.link.fd(), dialing);
+        if connection.phase == Phase::Open {
+            self.open.retain(|&t| t != token);
+        } else {
+            self.unsettled -= 1;
+            self.guests.retain(|&t| t != token);
+        }
+        Some(connection)
+    }
+
+    /// Whether nothing goes on but listening.
+    pub fn is_quiet(&self) -> bool {
+        self.open.is_empty() && self.unsettled == 0 && self.redials.is_empty()
+    }
+}
+
+/// A name of the network namespace that this process is in.
+pub fn network() -> u32 {
+    let here = machine::place();
+    here.net_ns ^ here.host as u32 ^ (here.host >> 32) as u32
+}
+
+/// What the worker tells of this host. `v6`: its socket takes connections of both families.
+fn addresses(devices: &[Device], v6: bool) -> Vec<NetAddress> {
+    let mut all: Vec<NetAddress> = device::advertised(devices)
+        .iter()
+        .flat_map(|d| d.addrs.iter().map(|&ip| NetAddress::new(ip, d.speed())))
+        .filter(|a| v6 || a.ip.is_ipv4())
+        .collect();
+    all.truncate(MAX_ADDRESSES);
+    all
+}

@@ -1,0 +1,185 @@
+//! What comes through sockets: connections, messages, and long payloads on their way to their place.
+
+use super::{bulk, serve};
+use crate::engine::peer::Peer;
+use crate::engine::sockets::{LISTENER, Phase, Sockets};
+use crate::engine::worker::{Rx, Worker};
+use crate::proto::dial;
+use crate::sys::log;
+use crate::tl::Lane;
+use crate::tl::tcp::epoll::Event;
+use crate::tl::tcp::receiver::{Next, PIECE, Receiver};
+use std::io::ErrorKind;
+use std::sync::atomic::Ordering;
+
+/// So many open connections are read without asking first which of them are ready.
+const DIRECT: usize = 2;
+/// Progress calls between two looks at the listening socket while connections are polled directly.
+const LISTEN_EVERY: u32 = 64;
+/// Where there are rings too, sockets get one progress call in so many: a look at a socket is a
+/// system call.
+const SHARE: u32 = 8;
+/// Reads from one connection in one progress call.
+const READS: u32 = 16;
+
+/// Moves connections and messages on. Called only while there are connections, or some are wanted.
+#[inline(never)]
+pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
+    let rings = !rx.channels.is_empty();
+    let Some(sockets) = rx.sockets.as_deref_mut() else {
+        return 0;
+    };
+    sockets.calls = sockets.calls.wrapping_add(1);
+    if rings && sockets.calls % SHARE != 0 {
+        return 0;
+    }
+    dial::start(worker, sockets);
+    let turn = if rings {
+        sockets.calls / SHARE
+    } else {
+        sockets.calls
+    };
+    let direct = sockets.unsettled == 0
+        && sockets.open.len() <= DIRECT
+        && sockets.epoll.writing.load(Ordering::Relaxed) == 0
+        && turn % LISTEN_EVERY != 0;
+    if !direct {
+        return poll(worker, sockets);
+    }
+    let mut count = 0;
+    for i in 0..sockets.open.len() {
+        if let Some(&token) = sockets.open.get(i) {
+            count += receive(worker, sockets, token);
+        }
+    }
+    count
+}
+
+/// Asks the epoll set what is ready.
+#[cold]
+#[inline(never)]
+pub fn poll(worker: &Worker, sockets: &mut Sockets) -> u32 {
+    let mut count = 0;
+    for event in sockets.epoll.poll() {
+        count += 1;
+        if event.token == LISTENER {
+            dial::accept(sockets);
+            continue;
+        }
+        match sockets.get(event.token).map(|c| c.phase) {
+            Some(Phase::Open) => count += on_open(worker, sockets, event),
+            Some(_) if dial::on_event(worker, sockets, event) => {
+                count += receive(worker, sockets, event.token);
+            }
+            _ => {}
+        }
+    }
+    // Relaxed: set again by whoever wants a connection, under the lock of `dials`.
+    let dials = worker.dials.lock();
+    let active = !dials.is_empty() || !sockets.is_quiet();
+    worker.networked.store(active, Ordering::Relaxed);
+    drop(dials);
+    count
+}
+
+fn on_open(worker: &Worker, sockets: &mut Sockets, event: Event) -> u32 {
+    let Some(c) = sockets.get(event.token) else {
+        return 0;
+    };
+    if event.write {
+        // SAFETY: peers live as long as the worker; an open connection has one.
+        let mut tx = unsafe { &*c.peer }.tx.lock();
+        if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
+            sender.on_room();
+        }
+    }
+    if event.read {
+        receive(worker, sockets, event.token)
+    } else {
+        0
+    }
+}
+
+/// Why a connection is not read any more.
+enum End {
+    /// The peer has closed it, or is gone.
+    Closed,
+    /// What came makes no sense.
+    Malformed,
+}
+
+/// Reads what has come through an open connection and handles it.
+fn receive(worker: &Worker, sockets: &mut Sockets, token: u64) -> u32 {
+    let Some(c) = sockets.get(token) else {
+        return 0;
+    };
+    let mut count = 0;
+    let peer = c.peer;
+    let Err(end) = read(worker, c.peer, &mut c.receiver, &mut count) else {
+        return count;
+    };
+    // SAFETY: peers live as long as the worker.
+    let uid = unsafe { &*peer }.uid;
+    match end {
+        End::Closed => log::debug!("worker {uid:#x} has closed its connection"),
+        End::Malformed => log::error!("worker {uid:#x} sent what is no message: connection closed"),
+    }
+    dial::close(sockets, token);
+    count + 1
+}
+
+fn read(
+    worker: &Worker,
+    peer: *const Peer,
+    receiver: &mut Receiver,
+    count: &mut u32,
+) -> Result<(), End> {
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*peer };
+    for _ in 0..READS {
+        handle(worker, peer, receiver, count)?;
+        let more = match bulk::read(worker, peer, receiver) {
+            Some(read) => read,
+            None => receiver.read(usize::MAX),
+        };
+        match more {
+            Ok(true) => {}
+            Ok(false) => return handle(worker, peer, receiver, count),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(_) => return Err(End::Closed),
+        }
+    }
+    handle(worker, peer, receiver, count)
+}
+
+/// Handles everything in the buffer that is complete.
+fn handle(
+    worker: &Worker,
+    peer: &Peer,
+    receiver: &mut Receiver,
+    count: &mut u32,
+) -> Result<(), End> {
+    loop {
+        match receiver.show().map_err(|_| End::Malformed)? {
+            Next::Starved => return Ok(()),
+            Next::Message(m) => {
+                // SAFETY: the record is in the buffer until `consume`.
+                unsafe { serve::message(worker, peer, &m) }.map_err(|_| End::Malformed)?;
+                receiver.consume();
+                *count += 1;
+            }
+            Next::Bulk => {
+                let left = receiver.bulk().map_or(0, |b| b.left());
+                let here = receiver.buffered().len().min(left);
+                // What goes through the buffer goes in pieces of a size that packing functions know.
+                if here < left.min(PIECE) && !bulk::is_one_piece(worker, peer, receiver)
+                    || here == 0
+                {
+                    return Ok(());
+                }
+                bulk::piece(worker, peer, receiver, here.min(PIECE));
+                *count += 1;
+            }
+        }
+    }
+}

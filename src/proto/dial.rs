@@ -1,0 +1,471 @@
+//! How two workers get a connection: dialling, greeting, and which one stays when both dial.
+//!
+//! Of two connections that cross, that of the worker with the larger uid stays if it got as far as
+//! his greeting; the other end finds it among its guests. No message is sent before the answer to
+//! a greeting, so that none is lost with the connection that goes.
+
+use super::tx;
+use crate::ctypes::*;
+use crate::engine::peer::Peer;
+use crate::engine::sockets::{Attempt, Connection, Phase, Redial, Sockets};
+use crate::engine::worker::Worker;
+use crate::sys::{clock, log};
+use crate::tl::Lane;
+use crate::tl::tcp::epoll::Event;
+use crate::tl::tcp::sender::Sender;
+use crate::tl::tcp::{Link, socket};
+use crate::wire::greeting::{self, Answer, CROSSED, Greeting, MAGIC, TO_WORKER, WELCOME};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+
+/// Guests that may be there at once; the oldest has to go when another one comes.
+const MAX_GUESTS: usize = 256;
+/// A guest who has not said who he is after so many milliseconds is sent away.
+const GUEST_MS: u64 = 5000;
+/// Connections accepted in one progress call.
+const ACCEPTS: usize = 32;
+/// Milliseconds before an attempt that the peer dropped is repeated.
+const REDIAL_MS: u64 = 10;
+/// Milliseconds after which a connection that the peer has announced is no longer waited for.
+const CROSSED_MS: u64 = 2000;
+
+/// Starts the connections that are wanted and due.
+pub fn start(worker: &Worker, sockets: &mut Sockets) {
+    let wanted = std::mem::take(&mut *worker.dials.lock());
+    for peer in wanted {
+        dial(
+            worker,
+            sockets,
+            peer,
+            Attempt {
+                candidate: 0,
+                dropped: 0,
+            },
+        );
+    }
+    if sockets.redials.is_empty() && sockets.guests.is_empty() {
+        return;
+    }
+    let now = clock::coarse_ms();
+    let all = std::mem::take(&mut sockets.redials);
+    let (due, later): (Vec<_>, Vec<_>) = all.into_iter().partition(|r| r.at <= now);
+    sockets.redials = later;
+    for Redial { peer, dropped, .. } in due {
+        dial(
+            worker,
+            sockets,
+            peer,
+            Attempt {
+                candidate: 0,
+                dropped,
+            },
+        );
+    }
+    while let Some(&token) = sockets.guests.first() {
+        match sockets.get(token).map(|c| c.phase) {
+            Some(Phase::Guest { until }) if until > now => return,
+            _ => send_away(sockets, token, "it did not say who it is"),
+        }
+    }
+}
+
+/// Connects to the next address of a peer that can be tried.
+fn dial(worker: &Worker, sockets: &mut Sockets, peer: *const Peer, mut attempt: Attempt) {
+    // SAFETY: peers live as long as the worker.
+    let p = unsafe { &*peer };
+    if !still_wanted(p) {
+        return;
+    }
+    let Some(target) = &p.target else {
+        return tx::lose(p, UCS_ERR_UNREACHABLE);
+    };
+    let ways = target.ways(worker.ctx.devices());
+    while let Some(way) = ways.get(attempt.candidate) {
+        let to = way.to;
+        log::debug!("connecting to worker {:#x} at {to}", p.uid);
+        let made = socket::connect(way, &sockets.tuning)
+            .and_then(|s| sockets.add(s, Phase::Dialing(attempt), peer, true));
+        match made {
+            Ok(_) => return,
+            Err(e) => log::debug!("no connection to worker {:#x} at {to}: {e}", p.uid),
+        }
+        attempt.candidate += 1;
+    }
+    log::diag!("worker {:#x} cannot be reached by tcp", p.uid);
+    tx::lose(p, UCS_ERR_UNREACHABLE);
+}
+
+fn still_wanted(peer: &Peer) -> bool {
+    peer.status() == UCS_OK && {
+        let tx = peer.tx.lock();
+        tx.dialing && tx.lane.is_none()
+    }
+}
+
+/// Something happened to a connection that is not open. True if it is open now.
+pub fn on_event(worker: &Worker, sockets: &mut Sockets, event: Event) -> bool {
+    let Some(c) = sockets.get(event.token) else {
+        return false;
+    };
+    match c.phase {
+        Phase::Dialing(attempt) => on_connected(worker, sockets, event.token, attempt),
+        Phase::Greeted(attempt) => return on_answer(worker, sockets, event.token, attempt),
+        Phase::Guest { .. } => return on_greeting(worker, sockets, event.token),
+        Phase::Open => {}
+    }
+    false
+}
+
+/// A socket is connected, or cannot be.
+fn on_connected(worker: &Worker, sockets: &mut Sockets, token: u64, attempt: Attempt) {
+    let Some(c) = sockets.get(token) else { return };
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*c.peer };
+    let done = socket::connected(&c.link.socket).and_then(|()| {
+        let target = peer.target.as_ref().ok_or(ErrorKind::NotFound)?;
+        let greeting = Greeting {
+            magic: MAGIC,
+            purpose: TO_WORKER,
+            flags: 0,
+            from: worker.uid,
+            to: peer.uid,
+            secret: target.locator.secret,
+            client_id: worker.params.client_id.unwrap_or(0),
+        };
+        say(&c.link, &greeting.encode())
+    });
+    match done {
+        Ok(()) => {
+            c.link.epoll.watch_room(c.link.fd(), token, false);
+            c.phase = Phase::Greeted(attempt);
+        }
+        Err(e) if e.kind() == ErrorKind::NotConnected => {}
+        Err(e) => {
+            log::debug!("no connection to worker {:#x}: {e}", peer.uid);
+            sockets.remove(token);
+            let next = Attempt {
+                candidate: attempt.candidate + 1,
+                ..attempt
+            };
+            dial(worker, sockets, peer, next);
+        }
+    }
+}
+
+/// Sends what is short enough to fit into the buffer of a fresh socket.
+fn say(link: &Link, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: readable bytes.
+    let sent = unsafe {
+        libc::send(
+            link.socket.as_raw_fd(),
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            libc::MSG_NOSIGNAL,
+        )
+    };
+    match usize::try_from(sent) {
+        Ok(n) if n == bytes.len() => Ok(()),
+        Ok(_) => Err(ErrorKind::WriteZero.into()),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Reads until `size` bytes are there; none if that takes longer.
+fn hear(c: &mut Connection, size: usize, limit: usize) -> io::Result<Option<&[u8]>> {
+    let missing = limit.saturating_sub(c.receiver.buffered().len());
+    match c.receiver.read(missing) {
+        Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
+        _ => {}
+    }
+    Ok(c.receiver.buffered().get(..size))
+}
+
+/// The peer says whether our connection is to stay.
+fn on_answer(worker: &Worker, sockets: &mut Sockets, token: u64, attempt: Attempt) -> bool {
+    let Some(c) = sockets.get(token) else {
+        return false;
+    };
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*c.peer };
+    // Messages may follow in the same segment.
+    let answer = match hear(c, Answer::SIZE, usize::MAX) {
+        Ok(None) => return false,
+        Ok(Some(bytes)) => Answer::decode(bytes),
+        Err(e) => {
+            log::debug!("worker {:#x} dropped the connection: {e}", peer.uid);
+            sockets.remove(token);
+            redial(sockets, peer, attempt);
+            return false;
+        }
+    };
+    match answer {
+        Some(a) if a.verdict == WELCOME && a.uid == peer.uid => {
+            c.receiver.take(Answer::SIZE);
+            let link = c.link.clone();
+            sockets.set_open(token, peer);
+            open(worker, peer, link)
+        }
+        Some(a) if a.verdict == CROSSED => {
+            sockets.remove(token);
+            sockets.redials.push(Redial {
+                peer,
+                at: clock::coarse_ms() + CROSSED_MS,
+                dropped: attempt.dropped,
+            });
+            false
+        }
+        _ => {
+            log::diag!(
+                "what answers in the place of worker {:#x} is none",
+                peer.uid
+            );
+            sockets.remove(token);
+            tx::lose(peer, UCS_ERR_UNREACHABLE);
+            false
+        }
+    }
+}
+
+/// The peer took the connection and closed it without an answer: too many guests, or it is not
+/// the worker that it was.
+fn redial(sockets: &mut Sockets, peer: &Peer, attempt: Attempt) {
+    let dropped = attempt.dropped + 1;
+    // SAFETY: peers do not outlive their worker.
+    let worker = unsafe { &*peer.worker };
+    if dropped > worker.ctx.options.tcp_max_conn_retries {
+        log::diag!("worker {:#x} does not let us in", peer.uid);
+        return tx::lose(peer, UCS_ERR_UNREACHABLE);
+    }
+    sockets.redials.push(Redial {
+        peer,
+        at: clock::coarse_ms() + REDIAL_MS * u64::from(dropped),
+        dropped,
+    });
+}
+
+/// Makes a connection the way to a peer. Always true.
+fn open(worker: &Worker, peer: &Peer, link: std::sync::Arc<Link>) -> bool {
+    let mut tx = peer.tx.lock();
+    tx.dialing = false;
+    if tx.lane.is_none() {
+        tx.lane = Some(Lane::Tcp(Box::new(Sender::new(link))));
+        peer.note_traffic(worker);
+        tx::log_lanes(worker, peer, tx.lane.as_ref());
+    }
+    true
+}
+
+/// Lets in who knocks, as far as there is room.
+pub fn accept(sockets: &mut Sockets) {
+    for _ in 0..ACCEPTS {
+        let (socket, from) = match socket::accept(&sockets.listener, &sockets.tuning) {
+            Ok(accepted) => accepted,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+            // Descriptors may run out: what waits is still there later.
+            Err(e) => return log::debug!("cannot accept a connection: {e}"),
+        };
+        // The socket listens everywhere; devices that are not to be used are as if it did not.
+        let local = socket.local_addr().ok().and_then(|a| a.as_socket());
+        let ip = local.map(|a| a.ip().to_canonical());
+        if !sockets.addresses.iter().any(|a| Some(a.ip) == ip) {
+            log::diag!(
+                "connection from {} closed: not through our devices",
+                text(from)
+            );
+            continue;
+        }
+        if sockets.guests.len() >= MAX_GUESTS {
+            let oldest = sockets.guests[0];
+            send_away(sockets, oldest, "others wait");
+        }
+        let until = clock::coarse_ms() + GUEST_MS;
+        log::trace!("connection from {}", text(from));
+        if let Err(e) = sockets.add(socket, Phase::Guest { until }, std::ptr::null(), false) {
+            log::debug!("cannot watch a connection: {e}");
+        }
+    }
+}
+
+fn text(from: Option<SocketAddr>) -> String {
+    from.map_or_else(|| "?".to_owned(), |a| a.to_string())
+}
+
+/// A guest is not, or no longer, welcome.
+fn send_away(sockets: &mut Sockets, token: u64, why: &str) {
+    if let Some(c) = sockets.remove(token) {
+        let from = c.link.socket.peer_addr().ok().and_then(|a| a.as_socket());
+        log::diag!("connection from {} closed: {why}", text(from));
+    }
+}
+
+/// A guest says who he is.
+fn on_greeting(worker: &Worker, sockets: &mut Sockets, token: u64) -> bool {
+    let secret = sockets.secret;
+    let Some(c) = sockets.get(token) else {
+        return false;
+    };
+    let greeting = match hear(c, Greeting::SIZE, Greeting::SIZE) {
+        Ok(Some(bytes)) => Greeting::decode(bytes),
+        Ok(None) => {
+            let begun = c.receiver.buffered().len().min(8);
+            if c.receiver.buffered()[..begun] != MAGIC.to_le_bytes()[..begun] {
+                send_away(sockets, token, "it speaks something else");
+            }
+            return false;
+        }
+        Err(_) => {
+            send_away(sockets, token, "it went without a word");
+            return false;
+        }
+    };
+    match greeting {
+        Some(g) if greeting::is_for(&g, worker.uid, secret) => welcome(worker, sockets, token, g),
+        Some(_) => {
+            send_away(sockets, token, "it does not know the secret");
+            false
+        }
+        None => {
+            send_away(sockets, token, "it speaks something else");
+            false
+        }
+    }
+}
+
+/// A guest knows the secret: the connection stays unless ours does.
+fn welcome(worker: &Worker, sockets: &mut Sockets, token: u64, g: Greeting) -> bool {
+    let Some(peer) = worker.peer(g.from, None, None) else {
+        return false;
+    };
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*peer };
+    let own = g.from == worker.uid;
+    if !own && (peer.status() != UCS_OK || ours_stays(worker, sockets, peer)) {
+        if let Some(c) = sockets.remove(token) {
+            let _ = say(&c.link, &answer(worker, CROSSED));
+        }
+        return false;
+    }
+    let Some(c) = sockets.get(token) else {
+        return false;
+    };
+    let link = c.link.clone();
+    c.receiver.take(Greeting::SIZE);
+    if let Err(e) = say(&link, &answer(worker, WELCOME)) {
+        log::debug!("worker {:#x} is gone: {e}", g.from);
+        sockets.remove(token);
+        return false;
+    }
+    if own {
+        // The end that was dialled sends; this one receives.
+        sockets.set_open(token, peer);
+        return true;
+    }
+    drop_attempts(sockets, peer);
+    sockets.set_open(token, peer);
+    // A peer that has an inbox is written to through that.
+    peer.inbox.is_some() || open(worker, peer, link)
+}
+
+fn answer(worker: &Worker, verdict: u32) -> [u8; Answer::SIZE] {
+    Answer {
+        magic: MAGIC,
+        verdict,
+        flags: 0,
+        uid: worker.uid,
+    }
+    .encode()
+}
+
+/// Whether a connection of ours to this peer is there, or will be.
+fn ours_stays(worker: &Worker, sockets: &Sockets, peer: &Peer) -> bool {
+    let ours = |phase| match phase {
+        Phase::Open => true,
+        Phase::Greeted(_) => worker.uid > peer.uid,
+        _ => false,
+    };
+    sockets
+        .iter()
+        .any(|c| std::ptr::eq(c.peer, peer) && ours(c.phase))
+}
+
+/// Gives up what we began to a peer that was faster.
+fn drop_attempts(sockets: &mut Sockets, peer: &Peer) {
+    let begun: Vec<u64> = sockets
+        .iter()
+        .filter(|c| std::ptr::eq(c.peer, peer) && c.phase != Phase::Open)
+        .map(|c| c.link.token)
+        .collect();
+    for token in begun {
+        sockets.remove(token);
+    }
+    sockets.redials.retain(|r| !std::ptr::eq(r.peer, peer));
+}
+
+/// An open connection is gone, or what came through it made no sense.
+pub fn close(sockets: &mut Sockets, token: u64) {
+    let Some(c) = sockets.remove(token) else {
+        return;
+    };
+    let _ = c.link.socket.shutdown(std::net::Shutdown::Both);
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*c.peer };
+    let mut tx = peer.tx.lock();
+    if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
+        sender.shut();
+    }
+    drop(tx);
+    tx::lose(peer, UCS_ERR_CONNECTION_RESET);
+}
+
+/// How long a worker that goes waits for what it has sent to be confirmed, milliseconds. A socket that
+/// is closed before, with anything unread in it, drops what is still to be sent.
+const LINGER_MS: u64 = 1000;
+
+/// Ends all connections: what was sent arrives, as far as the peers are there.
+pub fn hang_up(worker: &Worker, sockets: &mut Sockets) {
+    let open: Vec<*const Peer> = sockets
+        .iter()
+        .map(|c| c.peer)
+        .filter(|p| !p.is_null())
+        .collect();
+    let until = clock::coarse_ms() + LINGER_MS;
+    for peer in open {
+        // SAFETY: peers live as long as the worker.
+        let peer = unsafe { &*peer };
+        let mut tx = peer.tx.lock();
+        let Some(Lane::Tcp(sender)) = tx.lane.as_mut() else {
+            continue;
+        };
+        while peer.status() == UCS_OK && !sender.has_arrived() && clock::coarse_ms() < until {
+            sender.retry();
+            discard(sockets, peer);
+            // SAFETY: no descriptors: a pause of a millisecond, the kernel's unit of acknowledgement.
+            unsafe { libc::poll(std::ptr::null_mut(), 0, 1) };
+        }
+    }
+    let tokens: Vec<u64> = sockets.iter().map(|c| c.link.token).collect();
+    for token in tokens {
+        sockets.remove(token);
+    }
+    for peer in worker.all_peers() {
+        // SAFETY: as above.
+        unsafe { (*peer).tx.lock().lane = None };
+    }
+}
+
+/// Makes room in the way of a peer that sends to us and does not read before we do.
+fn discard(sockets: &mut Sockets, peer: &Peer) {
+    let from: Vec<u64> = sockets
+        .iter()
+        .filter(|c| std::ptr::eq(c.peer, peer))
+        .map(|c| c.link.token)
+        .collect();
+    for token in from {
+        if let Some(c) = sockets.get(token) {
+            while c.receiver.read(usize::MAX).is_ok() {
+                c.receiver.take(c.receiver.buffered().len());
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The set of a worker's sockets: which of them can be read or written.
+
+use std::io::{self, Error};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Events fetched in one call.
+const BATCH: usize = 32;
+
+/// An epoll set. Readiness is a level, not an edge: what is not read now is reported again.
+pub struct Epoll {
+    fd: OwnedFd,
+    /// Sockets that are watched for room to write.
+    pub writing: AtomicUsize,
+}
+
+/// What can be done with a socket now.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    pub token: u64,
+    /// There is something to read, or an end or error to be seen by reading.
+    pub read: bool,
+    /// There is room, or an error to be seen by writing.
+    pub write: bool,
+}
+
+impl Epoll {
+    /// # Errors
+    /// `EMFILE` and the like.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: no memory involved; a fresh descriptor.
+        let fd = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
+        Ok(Self {
+            fd,
+            writing: AtomicUsize::new(0),
+        })
+    }
+
+    /// The set's own descriptor: readable while one of its sockets is ready.
+    pub fn fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Begins to watch a socket for reading, and if `write` also for room to write. It leaves the
+    /// set when it is closed.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `ENOMEM`.
+    pub fn add(&self, fd: RawFd, token: u64, write: bool) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd, token, write)?;
+        if write {
+            self.writing.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Begins or ends to watch for room to write. The caller knows that it was the other way.
+    pub fn watch_room(&self, fd: RawFd, token: u64, write: bool) {
+        // It can fail only for a descriptor that is not in the set, and this one is.
+        let _ = self.control(libc::EPOLL_CTL_MOD, fd, token, write);
+        if write {
+            self.writing.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.writing.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Stops watching. `write`: it was watched for room to write.
+    pub fn remove(&self, fd: RawFd, write: bool) {
+        let _ = self.control(libc::EPOLL_CTL_DEL, fd, 0, false);
+        if write {
+            self.writing.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn control(&self, how: i32, fd: RawFd, token: u64, write: bool) -> io::Result<()> {
+        let room = if write { libc::EPOLLOUT as u32 } else { 0 };
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32 | room,
+            u64: token,
+        };
+        // SAFETY: `event` is valid; the kernel copies it.
+        check(unsafe { libc::epoll_ctl(self.fd.as_raw_fd(), how, fd, &mut event) }).map(|_| ())
+    }
+
+    /// What is ready now, without waiting.
+    pub fn poll(&self) -> impl Iterator<Item = Event> + use<> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
+        // SAFETY: room for BATCH events.
+        let got =
+            unsafe { libc::epoll_wait(self.fd.as_raw_fd(), events.as_mut_ptr(), BATCH as i32, 0) };
+        let ended = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+        events
+            .into_iter()
+            .take(got.max(0) as usize)
+            .map(move |e| Event {
+                token: e.u64,
+                read: e.events & (libc::EPOLLIN as u32 | ended) != 0,
+                write: e.events & (libc::EPOLLOUT as u32 | ended) != 0,
+            })
+    }
+}
+
+fn check(ret: i32) -> io::Result<i32> {
+    if ret < 0 {
+        Err(Error::last_os_error())
+    } else {
+        Ok(ret)
+    }
+}

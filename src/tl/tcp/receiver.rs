@@ -1,0 +1,234 @@
+//! The receiving half of a connection: bytes in, messages out.
+//!
+//! Records that can be handled in pieces and are long are shown as they come, so that their
+//! payload can be read from the socket into the place where it belongs.
+
+use super::Link;
+use crate::tl::shm::ring::Message;
+use crate::wire::frame::{self, Frame, HEADER, MAX_RECORD};
+use std::io::{self, Error, ErrorKind};
+use std::sync::Arc;
+
+/// Bytes of the buffer: a whole record fits, wherever the one before it ends.
+const BUFFER: usize = 64 << 10;
+const _: () = assert!(HEADER + MAX_RECORD <= BUFFER);
+/// Longer records of a kind that can be handled in pieces are.
+const WHOLE: usize = (16 << 10) + 64;
+/// Bytes read beyond the end of a payload that goes elsewhere: the header of what follows.
+const BEYOND: usize = 1 << 10;
+/// Pieces that go through the buffer, because their target is no one piece, are so long.
+pub const PIECE: usize = 16 << 10;
+
+/// What peers write is no sequence of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupt;
+
+/// What the buffer holds.
+pub enum Next {
+    /// A whole message, in the buffer until [`Receiver::consume`].
+    Message(Message),
+    /// A long record is under way: see [`Receiver::bulk`].
+    Bulk,
+    /// More has to be read first.
+    Starved,
+}
+
+/// A long record of which a part has come.
+#[derive(Clone, Copy)]
+pub struct Bulk {
+    pub frame: Frame,
+    /// The fixed header of its kind; as long as the kind says.
+    pub head: [u8; 8],
+    /// Bytes of payload that have been handled.
+    pub done: usize,
+    /// One of the pieces was refused.
+    pub refused: bool,
+}
+
+impl Bulk {
+    /// Bytes of payload that are to come.
+    pub fn left(&self) -> usize {
+        self.frame.len - self.frame.kind.header_size() - self.done
+    }
+}
+
+/// The progressing thread's.
+pub struct Receiver {
+    link: Arc<Link>,
+    /// Empty before the first read.
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Length of the message that `show` showed.
+    shown: usize,
+    bulk: Option<Bulk>,
+}
+
+impl Receiver {
+    pub fn new(link: Arc<Link>) -> Self {
+        Self {
+            link,
+            buffer: Vec::new(),
+            start: 0,
+            end: 0,
+            shown: 0,
+            bulk: None,
+        }
+    }
+
+    pub fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    /// The long record that is under way.
+    pub fn bulk(&mut self) -> Option<&mut Bulk> {
+        self.bulk.as_mut()
+    }
+
+    /// What has been read and not consumed.
+    pub fn buffered(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// The next thing to do.
+    ///
+    /// # Errors
+    /// [`Corrupt`].
+    pub fn show(&mut self) -> Result<Next, Corrupt> {
+        if self.bulk.is_some() {
+            return Ok(Next::Bulk);
+        }
+        let Some((header, record)) = self.buffered().split_first_chunk::<HEADER>() else {
+            return Ok(Next::Starved);
+        };
+        let frame = frame::decode(header).ok_or(Corrupt)?;
+        if frame.len > WHOLE && frame::in_pieces(frame.kind) {
+            let size = frame.kind.header_size();
+            let Some(bytes) = record.get(..size) else {
+                return Ok(Next::Starved);
+            };
+            let mut head = [0; 8];
+            head[..size].copy_from_slice(bytes);
+            self.bulk = Some(Bulk {
+                frame,
+                head,
+                done: 0,
+                refused: false,
+            });
+            self.take(HEADER + size);
+            return Ok(Next::Bulk);
+        }
+        if record.len() < frame.len {
+            return Ok(Next::Starved);
+        }
+        let record = record.as_ptr();
+        self.shown = HEADER + frame.len;
+        Ok(Next::Message(Message {
+            kind: frame.kind as u8,
+            aux: frame.aux,
+            imm: frame.imm,
+            len: frame.len,
+            record,
+        }))
+    }
+
+    /// Done with the message that `show` showed.
+    pub fn consume(&mut self) {
+        let shown = std::mem::take(&mut self.shown);
+        self.take(shown);
+    }
+
+    /// Done with so many bytes of what is buffered.
+    pub fn take(&mut self, n: usize) {
+        self.start += n;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// `n` bytes of the long record's payload have been handled. True at its end.
+    pub fn landed(&mut self, n: usize) -> Option<Bulk> {
+        let bulk = self.bulk.as_mut()?;
+        bulk.done += n;
+        if bulk.left() == 0 {
+            self.bulk.take()
+        } else {
+            None
+        }
+    }
+
+    /// Reads what there is, at most `limit` bytes, into the buffer. Returns whether there may be
+    /// more; `WouldBlock` says that there was nothing.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` at the end of the stream, else what the system says.
+    pub fn read(&mut self, limit: usize) -> io::Result<bool> {
+        self.compact();
+        let room = (self.buffer.len() - self.end).min(limit);
+        let target = libc::iovec {
+            iov_base: self.buffer[self.end..].as_mut_ptr().cast(),
+            iov_len: room,
+        };
+        // SAFETY: room in our buffer.
+        let n = unsafe { scatter(self.link.fd(), &[target]) }?;
+        self.end += n;
+        Ok(n == room)
+    }
+
+    /// Reads payload to where it belongs, and a little of what follows it. Returns how many bytes
+    /// went there, and whether there may be more. The buffer is empty before.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    ///
+    /// # Safety
+    /// `len` bytes at `target` are writable.
+    pub unsafe fn read_to(&mut self, target: *mut u8, len: usize) -> io::Result<(usize, bool)> {
+        debug_assert!(self.start == self.end);
+        self.compact();
+        let parts = [
+            libc::iovec {
+                iov_base: target.cast(),
+                iov_len: len,
+            },
+            libc::iovec {
+                iov_base: self.buffer.as_mut_ptr().cast(),
+                iov_len: BEYOND,
+            },
+        ];
+        // SAFETY: the caller's memory, and our buffer.
+        let n = unsafe { scatter(self.link.fd(), &parts) }?;
+        self.end = n.saturating_sub(len);
+        Ok((n.min(len), n == len + BEYOND))
+    }
+
+    /// Moves what is left of a record to the front of the buffer, if the rest would not fit behind it.
+    fn compact(&mut self) {
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; BUFFER];
+        }
+        if self.start > 0 && BUFFER - self.end < HEADER + MAX_RECORD {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+    }
+}
+
+/// Reads into several pieces with one call.
+unsafe fn scatter(fd: i32, parts: &[libc::iovec]) -> io::Result<usize> {
+    loop {
+        // SAFETY: the caller's memory; the socket does not block.
+        let n = unsafe { libc::readv(fd, parts.as_ptr(), parts.len() as i32) };
+        match n {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            1.. => return Ok(n as usize),
+            _ => {
+                let e = Error::last_os_error();
+                if e.kind() != ErrorKind::Interrupted {
+                    return Err(e);
+                }
+            }
+        }
+    }
+}

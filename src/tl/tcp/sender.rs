@@ -1,0 +1,277 @@
+//! The sending half of a connection: a buffer in front of a socket that never blocks.
+//!
+//! Messages are copied into the buffer and written at once while the socket takes them. When it
+//! does not, they collect there and leave together as soon as there is room. Long payloads are
+//! written from where they lie; what is left of one is remembered until the socket takes more.
+
+use super::{Link, socket};
+use crate::wire::frame::{self, HEADER, MAX_RECORD};
+use socket2::SockRef;
+use std::io::{self, Error, ErrorKind};
+use std::net::Shutdown;
+use std::sync::Arc;
+
+/// Bytes that are held back for a socket that takes none, before senders have to queue.
+const BUFFER: usize = 64 << 10;
+const _: () = assert!(HEADER + MAX_RECORD <= BUFFER);
+
+/// One thread at a time: whoever holds the peer's lock.
+pub struct Sender {
+    link: Arc<Link>,
+    /// What is to be written, from `start` on.
+    out: Vec<u8>,
+    start: usize,
+    /// The rest of the frame whose beginning is at the end of `out`: memory of the request that is
+    /// first in the peer's queue.
+    rest: &'static [u8],
+    /// The socket took no more when last asked; it is watched for room.
+    blocked: bool,
+    /// Write nothing until `uncork`.
+    corked: bool,
+    /// The connection is gone. What still arrives is read before that has consequences.
+    broken: bool,
+}
+
+impl Sender {
+    pub fn new(link: Arc<Link>) -> Self {
+        Self {
+            link,
+            out: Vec::new(),
+            start: 0,
+            rest: &[],
+            blocked: false,
+            corked: false,
+            broken: false,
+        }
+    }
+
+    /// Whether everything that was accepted has been given to the kernel.
+    pub fn is_drained(&self) -> bool {
+        self.start == self.out.len() && self.rest.is_empty()
+    }
+
+    /// Whether a frame is under way whose payload is in the user's memory.
+    pub fn is_midway(&self) -> bool {
+        !self.rest.is_empty()
+    }
+
+    /// Makes room for a frame of `len` bytes; false if there is none now.
+    fn reserve(&mut self, len: usize) -> bool {
+        if self.broken || self.is_midway() {
+            return false;
+        }
+        if self.out.len() - self.start + len > BUFFER {
+            self.flush();
+            if self.broken || self.out.len() - self.start + len > BUFFER {
+                return false;
+            }
+        }
+        if self.out.len() + len > BUFFER {
+            self.out.drain(..self.start);
+            self.start = 0;
+        }
+        self.out.reserve(len);
+        true
+    }
+
+    /// Whether a record of `len` bytes, or any shorter one, can be sent now.
+    pub fn has_room(&mut self, len: usize) -> bool {
+        self.reserve(HEADER + len)
+    }
+
+    /// Sends a record of `len` bytes (up to [`MAX_RECORD`]), which `fill` writes. False: no room
+    /// now, `fill` was not called.
+    pub fn send(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> bool {
+        debug_assert!(len <= MAX_RECORD);
+        if !self.reserve(HEADER + len) {
+            return false;
+        }
+        self.out.extend(frame::encode(kind, aux, imm, len));
+        let end = self.out.len();
+        fill(self.out.spare_capacity_mut().as_mut_ptr().cast());
+        // SAFETY: reserved above, and written by `fill`.
+        unsafe { self.out.set_len(end + len) };
+        self.push(&[]);
+        true
+    }
+
+    /// Sends a record of three parts (up to [`MAX_RECORD`] together) without copying what the
+    /// socket takes at once. False: no room now.
+    pub fn send_parts(&mut self, kind: u8, aux: u8, imm: u64, parts: [&[u8]; 3]) -> bool {
+        let len = parts.iter().map(|p| p.len()).sum();
+        debug_assert!(len <= MAX_RECORD);
+        if !self.reserve(HEADER + len) {
+            return false;
+        }
+        self.out.extend(frame::encode(kind, aux, imm, len));
+        let mut written = self.push(&parts);
+        for part in parts {
+            let skip = written.min(part.len());
+            written -= skip;
+            self.out.extend(&part[skip..]);
+        }
+        true
+    }
+
+    /// Begins to send `head` and `payload` from where it lies. False: not now. After true,
+    /// [`is_midway`](Self::is_midway) says whether the payload is still needed.
+    ///
+    /// # Safety
+    /// `payload` stays readable until that is false or `settle` was called.
+    pub unsafe fn send_in_place(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        head: &[u8],
+        payload: *const [u8],
+    ) -> bool {
+        if !self.reserve(HEADER + head.len()) {
+            return false;
+        }
+        // SAFETY: the caller's promise; `rest` is forgotten in time.
+        let payload: &'static [u8] = unsafe { &*payload };
+        let len = head.len() + payload.len();
+        self.out.extend(frame::encode(kind, aux, imm, len));
+        self.out.extend(head);
+        self.rest = payload;
+        self.push(&[]);
+        true
+    }
+
+    /// Copies what is left of a frame under way: its memory is about to go.
+    #[cold]
+    pub fn settle(&mut self) {
+        self.out.extend(self.rest);
+        self.rest = &[];
+    }
+
+    /// Writes nothing until [`uncork`](Self::uncork): several messages come.
+    pub fn cork(&mut self) {
+        self.corked = true;
+    }
+
+    /// Writes what has collected.
+    pub fn uncork(&mut self) {
+        self.corked = false;
+        self.flush();
+    }
+
+    /// The socket is said to take bytes again.
+    pub fn on_room(&mut self) {
+        if std::mem::take(&mut self.blocked) {
+            self.link
+                .epoll
+                .watch_room(self.link.fd(), self.link.token, false);
+        }
+        self.flush();
+    }
+
+    /// Writes as much as the socket takes.
+    pub fn flush(&mut self) {
+        if !self.is_drained() && !self.blocked && !self.broken {
+            self.write(&[]);
+        }
+    }
+
+    /// Writes what has collected and `extra` behind it, unless that has to wait. Returns how many
+    /// bytes of `extra` are gone.
+    fn push(&mut self, extra: &[&[u8]]) -> usize {
+        if self.corked || self.blocked || self.broken {
+            return 0;
+        }
+        self.write(extra)
+    }
+
+    /// One system call for `out`, `rest` and `extra`.
+    fn write(&mut self, extra: &[&[u8]]) -> usize {
+        let out = &self.out[self.start..];
+        let mut parts = [(&[][..]); 5];
+        parts[0] = out;
+        parts[1] = self.rest;
+        parts[2..2 + extra.len()].copy_from_slice(extra);
+        let total: usize = parts.iter().map(|p| p.len()).sum();
+        let sent = gather(self.link.fd(), &parts);
+        let mut left = match sent {
+            Ok(n) => n,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
+            Err(_) => {
+                self.broken = true;
+                return 0;
+            }
+        };
+        if left < total {
+            self.blocked = true;
+            self.link
+                .epoll
+                .watch_room(self.link.fd(), self.link.token, true);
+        }
+        let from_out = left.min(out.len());
+        left -= from_out;
+        self.start += from_out;
+        if self.start == self.out.len() {
+            self.out.clear();
+            self.out.shrink_to(BUFFER);
+            self.start = 0;
+        }
+        let from_rest = left.min(self.rest.len());
+        self.rest = &self.rest[from_rest..];
+        left - from_rest
+    }
+
+    /// Writes whether or not the socket is known to take anything.
+    pub fn retry(&mut self) {
+        self.on_room();
+    }
+
+    /// Whether the other end's kernel has everything, or nothing more can be done about it.
+    pub fn has_arrived(&self) -> bool {
+        self.broken || self.is_drained() && socket::unconfirmed(&self.link.socket) == 0
+    }
+
+    /// Ends the connection for both halves: the receiver sees it.
+    pub fn shut(&mut self) {
+        self.broken = true;
+        let _ = SockRef::from(&self.link.socket).shutdown(Shutdown::Both);
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        if self.blocked {
+            self.link
+                .epoll
+                .watch_room(self.link.fd(), self.link.token, false);
+        }
+    }
+}
+
+/// Writes several pieces with one call.
+fn gather(fd: i32, parts: &[&[u8]; 5]) -> io::Result<usize> {
+    let mut iov = parts.map(|p| libc::iovec {
+        iov_base: p.as_ptr().cast_mut().cast(),
+        iov_len: p.len(),
+    });
+    // SAFETY: all zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = iov.as_mut_ptr();
+    message.msg_iovlen = iov.len();
+    loop {
+        // SAFETY: the pieces are readable; a broken connection is an error and no signal.
+        let sent = unsafe { libc::sendmsg(fd, &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+        if let Ok(n) = usize::try_from(sent) {
+            return Ok(n);
+        }
+        let e = Error::last_os_error();
+        if e.kind() != ErrorKind::Interrupted {
+            return Err(e);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Sockets as this transport wants them: non-blocking, without delay, with keepalive.
+
+use super::Way;
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use std::io::{self, Error, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+/// Connections that the kernel holds for a listening socket until they are accepted.
+pub const BACKLOG: i32 = 1024;
+
+/// What the options say about every socket.
+#[derive(Clone, Debug)]
+pub struct Tuning {
+    pub nodelay: bool,
+    /// Bytes; none to leave it to the kernel, which adapts.
+    pub sndbuf: Option<usize>,
+    pub rcvbuf: Option<usize>,
+    pub syn_count: Option<u32>,
+    pub user_timeout: Option<Duration>,
+    pub keep_idle: Option<Duration>,
+    pub keep_interval: Option<Duration>,
+    pub keep_count: Option<u32>,
+    /// Connect from the address of the device that was chosen.
+    pub bind_source: bool,
+    /// Ports to listen on, 0 to 0 for any.
+    pub ports: (u16, u16),
+}
+
+impl Tuning {
+    /// What concerns the size of windows has to be said before a connection is made.
+    fn apply_early(&self, socket: &Socket) -> io::Result<()> {
+        if let Some(bytes) = self.sndbuf {
+            socket.set_send_buffer_size(bytes)?;
+        }
+        if let Some(bytes) = self.rcvbuf {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        Ok(())
+    }
+
+    /// What concerns one connection.
+    ///
+    /// # Errors
+    /// What the system says to values that it does not like.
+    pub fn apply(&self, socket: &Socket) -> io::Result<()> {
+        let socket = SockRef::from(socket);
+        socket.set_tcp_nodelay(self.nodelay)?;
+        if let Some(idle) = self.keep_idle {
+            // The kernel counts in seconds and takes no 0.
+            let seconds =
+                |d: Duration| Duration::from_secs((d.as_secs_f64().ceil() as u64).clamp(1, 32767));
+            let mut keep = TcpKeepalive::new().with_time(seconds(idle));
+            if let Some(interval) = self.keep_interval {
+                keep = keep.with_interval(seconds(interval));
+            }
+            if let Some(count) = self.keep_count {
+                keep = keep.with_retries(count);
+            }
+            socket.set_tcp_keepalive(&keep)?;
+        }
+        if self.user_timeout.is_some() {
+            socket.set_tcp_user_timeout(self.user_timeout)?;
+        }
+        Ok(())
+    }
+}
+
+/// A socket that listens at `at`; port 0 for one of the configured range.
+///
+/// # Errors
+/// What the system says; `AddrInUse` if no port of the range is free.
+pub fn listen(at: SocketAddr, tuning: &Tuning, reuse: bool) -> io::Result<Socket> {
+    let ports = match (at.port(), tuning.ports) {
+        (0, (first, last)) => first..=last.max(first),
+        (port, _) => port..=port,
+    };
+    let mut error = Error::from(ErrorKind::AddrInUse);
+    for port in ports {
+        let mut at = at;
+        at.set_port(port);
+        match listen_at(at, tuning, reuse) {
+            Err(e) if e.kind() == ErrorKind::AddrInUse => error = e,
+            other => return other,
+        }
+    }
+    Err(error)
+}
+
+fn listen_at(at: SocketAddr, tuning: &Tuning, reuse: bool) -> io::Result<Socket> {
+    let socket = new(at)?;
+    if let SocketAddr::V6(v6) = at {
+        socket.set_only_v6(!v6.ip().is_unspecified())?;
+    }
+    if reuse {
+        socket.set_reuse_address(true)?;
+    }
+    tuning.apply_early(&socket)?;
+    socket.bind(&at.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket)
+}
+
+/// A socket that listens on every address of the host, of both families where there are two.
+///
+/// # Errors
+/// As [`listen`].
+pub fn listen_everywhere(tuning: &Tuning) -> io::Result<Socket> {
+    listen((Ipv6Addr::UNSPECIFIED, 0).into(), tuning, false)
+        .or_else(|_| listen((Ipv4Addr::UNSPECIFIED, 0).into(), tuning, false))
+}
+
+/// Begins to connect; the end of that is seen by writability.
+///
+/// # Errors
+/// What the system knows at once.
+pub fn connect(way: &Way, tuning: &Tuning) -> io::Result<Socket> {
+    let socket = new(way.to)?;
+    tuning.apply_early(&socket)?;
+    tuning.apply(&socket)?;
+    if let Some(count) = tuning.syn_count {
+        let count = count as i32;
+        // SAFETY: four readable bytes.
+        unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_SYNCNT,
+                (&raw const count).cast(),
+                4,
+            )
+        };
+    }
+    if let Some(device) = &way.device {
+        socket.bind_device(Some(device.as_bytes()))?;
+    }
+    if let Some(from) = way.path.local.filter(|_| tuning.bind_source) {
+        socket.bind(&super::at(from, 0, way.path.scope).into())?;
+    }
+    match socket.connect(&way.to.into()) {
+        Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => Err(e),
+        _ => Ok(socket),
+    }
+}
+
+/// How an attempt to connect ended.
+///
+/// # Errors
+/// Why it failed.
+pub fn connected(socket: &Socket) -> io::Result<()> {
+    match socket.take_error()? {
+        Some(e) => Err(e),
+        // Neither an error nor a peer: still under way.
+        None => socket.peer_addr().map(|_| ()),
+    }
+}
+
+/// The next connection that waits at a listening socket.
+///
+/// # Errors
+/// `WouldBlock` if there is none.
+pub fn accept(listener: &Socket, tuning: &Tuning) -> io::Result<(Socket, Option<SocketAddr>)> {
+    let (socket, from) = listener.accept()?;
+    socket.set_nonblocking(true)?;
+    tuning.apply(&socket)?;
+    Ok((socket, from.as_socket()))
+}
+
+fn new(for_address: SocketAddr) -> io::Result<Socket> {
+    // Non-blocking from the start, and not inherited by programs that this process starts.
+    Socket::new(
+        Domain::for_address(for_address),
+        Type::STREAM.nonblocking().cloexec(),
+        Some(Protocol::TCP),
+    )
+}
+
+/// Bytes that the other end's kernel has not confirmed yet.
+pub fn unconfirmed(socket: &Socket) -> usize {
+    let mut bytes = 0i32;
+    // SAFETY: four writable bytes.
+    let ret = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if ret < 0 { 0 } else { bytes.max(0) as usize }
+}
