@@ -541,6 +541,9 @@ fn drop_finished(worker: &Worker, rx: &mut Rx) {
         let finished =
             gone || (c.consumer.closed() && (c.broken || matches!(c.consumer.peek(), Ok(None))));
         if finished {
+            // SAFETY: peers live as long as the worker.
+            let words = unsafe { &(*c.peer).withdrawals };
+            words.store(std::ptr::null_mut(), Ordering::Release);
             inbox.free(c.index);
         }
         !finished

@@ -8,6 +8,7 @@ use crate::ctypes::*;
 use crate::sys::lock::MtLock;
 use crate::tl::Lane;
 use crate::tl::shm::Locator;
+use crate::tl::shm::ring::Withdrawals;
 use crate::tl::tcp::Target;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI8, AtomicPtr, AtomicU8, AtomicU64, Ordering};
@@ -37,6 +38,12 @@ pub struct Peer {
     pub cma: AtomicU8,
     /// Where its traffic is counted, on the worker's page.
     stats: AtomicPtr<PeerStats>,
+    /// In the ring that it sends through, null if there is none.
+    pub withdrawals: AtomicPtr<Withdrawals>,
+    /// How many of them we were told of.
+    pub withdrawals_seen: AtomicU64,
+    /// Offers that it took back while nothing here referred to them: a descriptor that the user holds may.
+    pub withdrawn: parking_lot::Mutex<Vec<u64>>,
     /// `UCS_OK`, or why it cannot be talked to any more.
     status: AtomicI8,
 }
@@ -103,6 +110,9 @@ impl Peer {
                 CMA_NO
             }),
             stats: AtomicPtr::new(worker.stats.rest().as_ptr()),
+            withdrawals: AtomicPtr::new(std::ptr::null_mut()),
+            withdrawals_seen: AtomicU64::new(0),
+            withdrawn: parking_lot::Mutex::default(),
             status: AtomicI8::new(UCS_OK as i8),
         }
     }

@@ -6,7 +6,7 @@ use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, INTERNAL, UNSAID};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
-use crate::proto::{failure, flush, tx, wireup};
+use crate::proto::{failure, flush, tx, wireup, withdraw};
 use crate::sys::log;
 use crate::wire::header::{EpImm, Kind};
 use std::ptr::NonNull;
@@ -33,10 +33,9 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     e.set(CLOSED);
     let (failure, e_handled) = (param::why_failed(e, peer), e.handles_errors());
     if force {
-        for req in failure::take_requests(worker, peer, |r| std::ptr::eq(r.ep, ep)) {
-            // SAFETY: taken out of every list.
-            unsafe { request::complete(req, UCS_ERR_CANCELED) };
-        }
+        let taken = failure::take_requests(worker, peer, |r| std::ptr::eq(r.ep, ep));
+        // SAFETY: taken out of every list.
+        unsafe { withdraw::end_requests(peer, taken, UCS_ERR_CANCELED) };
     } else {
         failure::forget_endpoint(worker, peer, ep);
     }

@@ -11,7 +11,7 @@ use crate::engine::unexpected::Source;
 use crate::engine::worker::Worker;
 use crate::proto::rndv;
 use crate::proto::tx::{self, Posted};
-use crate::proto::{failure, flush};
+use crate::proto::{failure, flush, withdraw};
 use crate::sys::log;
 use crate::tl::shm::ring::Message;
 use crate::wire::header::{
@@ -129,6 +129,7 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 let status = final_status(m.aux);
                 failure::on_ep_closed(worker, peer, EpImm::from_u64(m.imm).sn, status);
             }
+            Kind::Withdrawn => withdraw::on_withdrawn(worker, peer, m.aux, m.imm),
             Kind::EpInfo => failure::on_ep_info(worker, peer, EpImm::from_u64(m.imm)),
             Kind::StreamData => stream::on_data(worker, peer, m.imm, body, body_len),
         }

@@ -5,7 +5,7 @@ use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
-use crate::proto::{dial, failure, info};
+use crate::proto::{dial, failure, info, withdraw};
 use crate::sys::log;
 
 /// Destroys a worker.
@@ -20,9 +20,13 @@ pub unsafe fn worker(worker: Box<Worker>) {
         // SAFETY: peers live as long as the worker.
         let peer = unsafe { &*peer };
         endpoint::say_goodbye(peer);
+        let taken = failure::take_requests(w, peer, |_| true);
+        unflushed += taken.len();
+        // SAFETY: taken out of every list.
+        unsafe { withdraw::end_requests(peer, taken, UCS_ERR_CANCELED) };
+        // What found no room goes with the worker.
         for req in failure::take_requests(w, peer, |_| true) {
-            unflushed += 1;
-            // SAFETY: taken out of every list.
+            // SAFETY: as above.
             unsafe { request::complete(req, UCS_ERR_CANCELED) };
         }
         let eps = std::mem::take(&mut peer.eps.lock().all);

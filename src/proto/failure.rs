@@ -1,6 +1,6 @@
 //! Peers that die or go: how they are noticed, and what becomes of everything that involves them.
 
-use super::{tx, wireup};
+use super::{tx, wireup, withdraw};
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL};
 use crate::engine::peer::Peer;
@@ -168,7 +168,11 @@ pub fn take_requests(
     let named: Vec<_> = ids.iter().filter(|&(_, r)| wanted(r)).collect();
     for (id, req) in named {
         ids.remove(id);
-        if !taken.contains(&req) {
+        if taken.contains(&req) {
+            // Not sent yet: the peer does not know it by its name.
+            // SAFETY: taken out of every list.
+            unsafe { (*req).id = 0 };
+        } else {
             taken.push(req);
         }
     }
@@ -306,10 +310,9 @@ pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t)
 /// Ends the requests of an endpoint and the endpoint.
 fn end_endpoint(worker: &Worker, peer: &Peer, ep: &mut Endpoint, status: ucs_status_t) {
     let own: *const Endpoint = ep;
-    for req in take_requests(worker, peer, |r| std::ptr::eq(r.ep, own)) {
-        // SAFETY: taken out of every list.
-        unsafe { request::complete(req, status) };
-    }
+    let taken = take_requests(worker, peer, |r| std::ptr::eq(r.ep, own));
+    // SAFETY: taken out of every list.
+    unsafe { withdraw::end_requests(peer, taken, status) };
     fail_endpoint(worker, ep, status);
 }
 

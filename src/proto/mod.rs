@@ -9,3 +9,4 @@ pub mod rndv;
 pub mod select;
 pub mod tx;
 pub mod wireup;
+pub mod withdraw;

@@ -6,6 +6,7 @@
 
 use super::attach::{self, Direction, Fault, Remote};
 use super::tx::{self, Posted};
+use super::withdraw::{self, Copy};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::offer::Offer;
@@ -83,6 +84,9 @@ pub unsafe fn receive(
         return Some(UCS_OK);
     }
     if offer.addr == 0 || !peer.cma_usable() {
+        if withdraw::was_withdrawn(peer, offer.req) {
+            return Some(UCS_ERR_CONNECTION_RESET);
+        }
         ask(worker, req, peer);
         return None;
     }
@@ -116,6 +120,12 @@ unsafe fn pull(worker: &Worker, req: *mut Request) -> Pull {
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
     let (offset, len) = (r.offset as usize, r.info.length);
     let n = PULL_STEP.min(len - offset);
+    let Some(copy) = Copy::begin(peer) else {
+        return Pull::More;
+    };
+    if withdraw::was_withdrawn(peer, r.remote_id) {
+        return Pull::Ended(UCS_ERR_CONNECTION_RESET);
+    }
     let copied = fetch_list(peer, r).and_then(|()| {
         let remote = match r.pieces.as_deref() {
             Some(list) => Remote::List(list),
@@ -125,6 +135,9 @@ unsafe fn pull(worker: &Worker, req: *mut Request) -> Pull {
         // sender's request keeps its memory until we acknowledge.
         unsafe { attach::copy(peer, Direction::Read, &r.data, remote, offset, n) }
     });
+    if !copy.end() {
+        return Pull::More;
+    }
     match copied {
         Ok(()) => {
             r.offset += n as u64;
@@ -176,14 +189,16 @@ fn ask(worker: &Worker, req: *mut Request, peer: &Peer) {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
     r.offset = 0;
-    r.id = worker.ids.lock().insert(req);
-    tx::control(
-        peer,
-        Kind::Rtr,
-        0,
-        r.remote_id,
-        &RtrHdr { recv: r.id }.encode(),
-    );
+    let (id, offer) = (worker.ids.lock().insert(req), r.remote_id);
+    r.id = id;
+    tx::control(peer, Kind::Rtr, 0, offer, &RtrHdr { recv: id }.encode());
+    if peer.status() != UCS_OK {
+        // It can have been lost, and seen to, before the request was in the table: once more.
+        worker.lost.lock().push(peer);
+        // Release: pairs with the Acquire swap in `fast::chores`.
+        worker.chores.store(true, Ordering::Release);
+        worker.nudge();
+    }
 }
 
 /// Tells the sender how a rendezvous ended.

@@ -12,6 +12,7 @@ use crate::tl::shm::ring::Consumer;
 use crate::tl::tcp::Target;
 use crate::wire::address::WorkerAddress;
 use crate::wire::header::SN_BITS;
+use std::sync::atomic::Ordering;
 
 /// The peer that an address names.
 ///
@@ -193,6 +194,9 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
         // SAFETY: the ring was zero when its sender took it; it lives as long as the inbox, which
         // is dropped after the channels; this is its only consumer: `accept` reports it once.
         let consumer = unsafe { Consumer::new(inbox.ring(index)) };
+        // SAFETY: peers live as long as the worker.
+        let words = unsafe { &(*peer).withdrawals };
+        words.store(consumer.withdrawals(), Ordering::Release);
         rx.channels.push(Box::new(Channel {
             consumer,
             index,

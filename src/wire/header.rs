@@ -78,6 +78,9 @@ kinds! {
     EpClosed = 17, 0;
     /// A piece of a stream. `imm`: [`EpImm`]. Payload: the data.
     StreamData = 18, 0;
+    /// A rendezvous is taken back. `aux` 0: `imm` is the sender's request, which it has offered; 1: the receiver's,
+    /// which has asked for `Data`.
+    Withdrawn = 19, 0;
 }
 
 packed! {
@@ -246,8 +249,8 @@ mod tests {
         let named: Vec<u8> = (0..=u8::MAX)
             .filter(|&n| Kind::from_u8(n).is_some_and(|k| k as u8 == n))
             .collect();
-        assert_eq!(named, (1..=18).collect::<Vec<u8>>());
-        assert_eq!(Kind::ALL.len(), 18);
+        assert_eq!(named, (1..=19).collect::<Vec<u8>>());
+        assert_eq!(Kind::ALL.len(), 19);
     }
 
     /// What two builds must agree on, spelled out.

@@ -382,7 +382,65 @@ static void oneself(void)
     free(data);
 }
 
+static void send_stream(party_t *self)
+{
+    ucp_request_param_t param = {.op_attr_mask = 0};
+
+    WANT(UCS_OK, finish(self, ucp_stream_send_nbx(self->ep, "abcdefgh", 8, &param)));
+}
+
+/* A receive that waits for more of a stream ends with the failure; what has come before can be received after it. */
+static void stream(void)
+{
+    party_t              self;
+    ucp_request_param_t  param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_STREAM_RECV_FLAG_WAITALL};
+    ucp_request_param_t  plain = {.op_attr_mask = 0};
+    ucp_stream_poll_ep_t ready;
+    char                 buffer[16];
+    size_t               length = 0;
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, send_stream);
+    WANT_TRUE(heard(&self));
+    while (ucp_stream_worker_poll(self.worker, &ready, 1, 0) == 0) {
+        ucp_worker_progress(self.worker);
+    }
+    ucs_status_ptr_t waits = ucp_stream_recv_nbx(self.ep, buffer, 16, &length, &param);
+    WANT_TRUE(UCS_PTR_IS_PTR(waits));
+    kill_other(&self);
+    failure_seen(&self);
+    WANT_TRUE(is_loss_or_canceled(finish(&self, waits)));
+    WANT_PTR(UCS_OK, ucp_stream_recv_nbx(self.ep, buffer, 4, &length, &plain));
+    WANT_TRUE(length == 4 && memcmp(buffer, "abcd", 4) == 0);
+    void *lent = ucp_stream_recv_data_nb(self.ep, &length);
+    WANT_TRUE(UCS_PTR_IS_PTR(lent) && length == 4 && memcmp(lent, "efgh", 4) == 0);
+    ucp_stream_data_release(self.ep, lent);
+    WANT_TRUE(is_loss_or_canceled(UCS_PTR_STATUS(ucp_stream_recv_nbx(self.ep, buffer, 4, &length, &plain))));
+    WANT_TRUE(is_loss_or_canceled(UCS_PTR_STATUS(ucp_stream_recv_data_nb(self.ep, &length))));
+    WANT_TRUE(is_loss_or_canceled(UCS_PTR_STATUS(ucp_stream_send_nbx(self.ep, buffer, 4, &plain))));
+    aftermath(&self);
+}
+
+/* A flushing close of a failed endpoint answers why it failed, as UCX does, and FAILOVER is as good as PEER. */
+static void closed_after(void)
+{
+    party_t             self;
+    ucp_request_param_t flush = {.op_attr_mask = 0};
+
+    start(&self, UCP_ERR_HANDLING_MODE_FAILOVER, nothing);
+    WANT_TRUE(heard(&self));
+    kill_other(&self);
+    failure_seen(&self);
+    WANT_PTR(self.failure, ucp_ep_flush_nbx(self.ep, &flush));
+    WANT_PTR(UCS_OK, ucp_worker_flush_nbx(self.worker, &flush));
+    WANT_PTR(self.failure, ucp_ep_close_nbx(self.ep, &flush));
+    WANT_TRUE(self.failures == 1);
+    ucp_worker_destroy(self.worker);
+    ucp_cleanup(self.context);
+}
+
 static const case_t cases[] = {
+    {"killed: stream", stream},
+    {"killed: flushing close afterwards", closed_after},
     {"killed: idle", idle},
     {"killed: unmatched sends", unmatched_sends},
     {"killed: flood", flood},

@@ -62,7 +62,8 @@ const char *status_text(ucs_status_t status);
 /* --- something to misuse (fixture.c) --- */
 
 #define ALL_FEATURES                                                                                                  \
-    (UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO32 | UCP_FEATURE_AMO64 | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP)
+    (UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO32 | UCP_FEATURE_AMO64 | UCP_FEATURE_AM |                      \
+     UCP_FEATURE_STREAM | UCP_FEATURE_WAKEUP)
 
 /* A worker with an endpoint to itself, memory, and a key for it. */
 typedef struct {

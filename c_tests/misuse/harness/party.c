@@ -12,6 +12,8 @@
 
 #define NOTICE_SECONDS 10
 
+uint64_t party_features = ALL_FEATURES & ~(uint64_t)UCP_FEATURE_WAKEUP;
+
 static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     party_t *self = arg;
@@ -47,9 +49,8 @@ void party_connect(party_t *self, const void *address, ucp_err_handling_mode_t m
 static void party_open(party_t *self, ucp_err_handling_mode_t mode)
 {
     ucp_params_t        params        = {.field_mask = UCP_PARAM_FIELD_FEATURES,
-                                         .features = ALL_FEATURES & ~(uint64_t)UCP_FEATURE_WAKEUP};
+                                         .features = party_features};
     ucp_worker_params_t worker_params = {.field_mask = 0};
-    char                theirs[1024];
     ucp_address_t      *ours;
     size_t              length;
 
@@ -57,9 +58,9 @@ static void party_open(party_t *self, ucp_err_handling_mode_t mode)
     WANT(UCS_OK, ucp_worker_create(self->context, &worker_params, &self->worker));
     WANT(UCS_OK, ucp_worker_get_address(self->worker, &ours, &length));
     WANT_TRUE(send(self->link, ours, length, 0) == (ssize_t)length);
-    WANT_TRUE(recv(self->link, theirs, sizeof(theirs), 0) > 0);
+    WANT_TRUE(recv(self->link, self->theirs, sizeof(self->theirs), 0) > 0);
     ucp_worker_release_address(self->worker, ours);
-    party_connect(self, theirs, mode);
+    party_connect(self, self->theirs, mode);
 }
 
 void tell(party_t *self)

@@ -4,6 +4,7 @@
 
 #include "check.h"
 
+#include <stdint.h>
 #include <sys/types.h>
 
 typedef struct {
@@ -14,9 +15,13 @@ typedef struct {
     pid_t         other; /* at the parent */
     unsigned      failures;
     ucs_status_t  failure;
+    char          theirs[1024]; /* the other's address */
 } party_t;
 
 int is_loss_or_canceled(ucs_status_t status);
+
+/* What contexts are created with; to be changed before start(). */
+extern uint64_t party_features;
 
 /* Starts the other process, which does `act` and then waits to be killed; both are connected in fact. */
 void start(party_t *self, ucp_err_handling_mode_t mode, void (*act)(party_t *));

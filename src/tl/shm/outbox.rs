@@ -1,7 +1,7 @@
 //! A sender's end of one ring in a peer's inbox.
 
 use super::inbox::{Front, Memory};
-use super::ring::{Corrupt, Producer};
+use super::ring::{Corrupt, Producer, Withdrawals};
 use super::{Locator, Sender};
 use crate::sys::machine;
 use crate::sys::sync::Ordering;
@@ -101,6 +101,11 @@ impl Outbox {
     /// [`Corrupt`].
     pub fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
         self.ring.has_room(len)
+    }
+
+    /// What was taken back of what was offered through the ring.
+    pub fn withdrawals(&self) -> &Withdrawals {
+        self.ring.withdrawals()
     }
 
     /// Announces the ring a second time, as only a broken or hostile sender would: for tests.

@@ -10,7 +10,7 @@
 //! The producer is not trusted: the consumer checks kind and length against its own account of the
 //! ring, and computes the record's place itself. Nor is the consumer: the producer checks tails.
 
-use crate::sys::sync::{AtomicU64, Bytes, Ordering};
+use crate::sys::sync::{AtomicU64, Bytes, Ordering, fence};
 use std::ptr::NonNull;
 
 /// Slots of a ring. A power of two.
@@ -44,13 +44,60 @@ struct Tails {
     data: AtomicU64,
 }
 
+/// What the two ends tell each other of memory that the consumer copies from by itself.
+#[repr(C)]
+pub struct Withdrawals {
+    /// Offers that the producer has taken back.
+    count: AtomicU64,
+    /// 1 while the consumer copies.
+    copied: AtomicU64,
+}
+
+impl Withdrawals {
+    /// The producer takes so many offers back. Nobody has been told yet that the memory is free.
+    pub fn take_back(&self, offers: u64) {
+        // SeqCst: comes before the look at `copied`, as the consumer's `copied` comes before its look at `count`: one
+        // of the two sees the other.
+        self.count.fetch_add(offers, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether the consumer is copying.
+    pub fn is_copied(&self) -> bool {
+        // Acquire: pairs with the Release store in `end_copy`.
+        self.copied.load(Ordering::Acquire) != 0
+    }
+
+    /// The consumer begins to copy; what has been taken back so far.
+    pub fn begin_copy(&self) -> u64 {
+        // SeqCst: as in `take_back`.
+        self.copied.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// What has been taken back by now.
+    pub fn count(&self) -> u64 {
+        // The copy comes before the load.
+        fence(Ordering::SeqCst);
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// The consumer has copied.
+    pub fn end_copy(&self) {
+        // Release: pairs with the Acquire load in `is_copied`.
+        self.copied.store(0, Ordering::Release);
+    }
+}
+
 /// The shared memory of a ring. All zero is an empty ring.
 #[repr(C, align(4096))]
 pub struct RingMem {
     tails: Tails,
     /// Not 0: the producer will send no more.
     closed: AtomicU64,
-    _pad: [u8; 4096 - size_of::<Tails>() - 8],
+    withdrawals: Withdrawals,
+    _pad: [u8; 4096 - size_of::<Tails>() - 8 - size_of::<Withdrawals>()],
     slots: [Slot; SLOTS],
     data: Bytes<DATA>,
 }
@@ -226,6 +273,12 @@ impl Producer {
         Ok(self.head < self.limit && (end == 0 || end - data <= DATA as u64))
     }
 
+    /// What it has taken back.
+    pub fn withdrawals(&self) -> &Withdrawals {
+        // SAFETY: the ring outlives the producer.
+        unsafe { &(*self.mem.as_ptr()).withdrawals }
+    }
+
     /// Tells the consumer that nothing will follow.
     pub fn close(&mut self) {
         // SAFETY: the ring outlives the producer.
@@ -275,6 +328,12 @@ impl Consumer {
             data_tail: 0,
             data_next: 0,
         }
+    }
+
+    /// What the producer has taken back: in the ring's memory.
+    pub fn withdrawals(&self) -> *mut Withdrawals {
+        // SAFETY: the ring outlives the consumer.
+        unsafe { &raw mut (*self.mem.as_ptr()).withdrawals }
     }
 
     /// The oldest message, which stays until [`advance`](Self::advance).

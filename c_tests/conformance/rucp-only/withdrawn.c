@@ -1,0 +1,209 @@
+/*
+ * A rendezvous whose sender takes it back by a forced close while the receiver is at work on it: the memory is the
+ * sender's again, and the receiver must not take what it copies from there for the message.
+ */
+#define _GNU_SOURCE
+#include "party.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SIZE (64 << 20)
+
+static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+
+/* The sender: offers, and when it is told so takes back and uses the memory for something else. */
+static void take_back(party_t *self)
+{
+    char            *data = malloc(SIZE), byte;
+    ucs_status_ptr_t sent;
+
+    memset(data, 1, SIZE);
+    sent = send_tag(self, data, SIZE);
+    WANT_TRUE(UCS_PTR_IS_PTR(sent));
+    tell(self);
+    while (recv(self->link, &byte, 1, MSG_DONTWAIT) != 1) {
+        ucp_worker_progress(self->worker);
+    }
+    WANT_PTR(UCS_OK, ucp_ep_close_nbx(self->ep, &force));
+    WANT(UCS_ERR_CANCELED, finish(self, sent));
+    memset(data, 2, SIZE);
+    tell(self);
+    for (;;) {
+        ucp_worker_progress(self->worker);
+    }
+}
+
+static void heard_asleep(party_t *self)
+{
+    char byte;
+
+    WANT_TRUE(recv(self->link, &byte, 1, 0) == 1);
+}
+
+/* Taken back in the middle of the copy. */
+static void under_way(void)
+{
+    party_t self;
+    char   *data = malloc(SIZE);
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, take_back);
+    heard_asleep(&self);
+    ucs_status_ptr_t received = receive_tag(&self, data, SIZE, 1);
+    for (int i = 0; i < 3; i++) {
+        ucp_worker_progress(self.worker);
+    }
+    WANT_TRUE(ucp_request_check_status(received) == UCS_INPROGRESS);
+    tell(&self);
+    heard_asleep(&self); /* it is all different now, and we do not know it yet */
+    WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
+    failure_seen(&self);
+    kill_other(&self);
+    aftermath(&self);
+    free(data);
+}
+
+/* Taken back before anybody asked for it, known and not known to the receiver: no receive gets it. */
+static void unmatched(int known)
+{
+    party_t             self;
+    ucp_tag_recv_info_t info;
+    char               *data = malloc(SIZE);
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, take_back);
+    heard_asleep(&self);
+    for (int i = 0; known && i < 1000000 && ucp_tag_probe_nb(self.worker, 1, -1, 0, &info) == NULL; i++) {
+        ucp_worker_progress(self.worker);
+    }
+    tell(&self);
+    heard_asleep(&self);
+    if (!known) {
+        failure_seen(&self);
+        WANT_TRUE(ucp_tag_probe_nb(self.worker, 1, -1, 0, &info) == NULL);
+    }
+    ucs_status_ptr_t received = receive_tag(&self, data, SIZE, 1);
+    if (known) {
+        WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
+        failure_seen(&self);
+    } else {
+        WANT_TRUE(ucp_request_check_status(received) == UCS_INPROGRESS);
+        ucp_request_cancel(self.worker, received);
+        WANT(UCS_ERR_CANCELED, finish(&self, received));
+    }
+    kill_other(&self);
+    aftermath(&self);
+    free(data);
+}
+
+static void unmatched_known(void)
+{
+    unmatched(1);
+}
+
+static void unmatched_unknown(void)
+{
+    unmatched(0);
+}
+
+/* A message that a probe took out: nothing refers to it but the user's handle. */
+static void removed(void)
+{
+    party_t             self;
+    ucp_tag_recv_info_t info;
+    ucp_tag_message_h   message = NULL;
+    ucp_request_param_t param   = {.op_attr_mask = 0};
+    char               *data    = malloc(SIZE);
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, take_back);
+    heard_asleep(&self);
+    while (message == NULL) {
+        ucp_worker_progress(self.worker);
+        message = ucp_tag_probe_nb(self.worker, 1, -1, 1, &info);
+    }
+    tell(&self);
+    heard_asleep(&self);
+    failure_seen(&self);
+    ucs_status_t status = finish(&self, ucp_tag_msg_recv_nbx(self.worker, data, SIZE, message, &param));
+    WANT_TRUE(is_loss_or_canceled(status));
+    kill_other(&self);
+    aftermath(&self);
+    free(data);
+}
+
+/* Two workers of one process: the memory does not even exist any more. */
+static void in_one_process(void)
+{
+    fixture_t      a = fixture_open(ALL_FEATURES), b = fixture_open(ALL_FEATURES);
+    party_t        from = {.worker = a.worker}, to = {.worker = b.worker};
+    char          *in   = malloc(SIZE), *out;
+    ucp_address_t *address;
+    size_t         length;
+
+    out = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    WANT(UCS_OK, ucp_worker_get_address(b.worker, &address, &length));
+    party_connect(&from, address, UCP_ERR_HANDLING_MODE_PEER);
+    ucp_worker_release_address(b.worker, address);
+    ucs_status_ptr_t received = receive_tag(&to, in, SIZE, 1), sent = send_tag(&from, out, SIZE);
+    for (int i = 0; i < 5; i++) {
+        ucp_worker_progress(b.worker);
+    }
+    WANT_TRUE(ucp_request_check_status(received) == UCS_INPROGRESS);
+    WANT_PTR(UCS_OK, ucp_ep_close_nbx(from.ep, &force));
+    WANT(UCS_ERR_CANCELED, finish(&from, sent));
+    WANT_TRUE(munmap(out, SIZE) == 0);
+    WANT_TRUE(is_loss_or_canceled(finish(&to, received)));
+    fixture_works(&a);
+    fixture_works(&b);
+    fixture_close(&a);
+    fixture_close(&b);
+    free(in);
+}
+
+/* The sender's worker goes, its process stays. */
+static void go(party_t *self)
+{
+    char *data = malloc(SIZE), byte;
+
+    memset(data, 1, SIZE);
+    send_tag(self, data, SIZE);
+    tell(self);
+    WANT_TRUE(recv(self->link, &byte, 1, 0) == 1);
+    ucp_worker_destroy(self->worker);
+    memset(data, 2, SIZE);
+    tell(self);
+    pause();
+}
+
+static void destroyed(void)
+{
+    party_t self;
+    char   *data = malloc(SIZE);
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, go);
+    heard_asleep(&self);
+    ucs_status_ptr_t received = receive_tag(&self, data, SIZE, 1);
+    for (int i = 0; i < 3; i++) {
+        ucp_worker_progress(self.worker);
+    }
+    tell(&self);
+    heard_asleep(&self);
+    WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
+    failure_seen(&self);
+    kill_other(&self);
+    aftermath(&self);
+    free(data);
+}
+
+static const case_t cases[] = {
+    {"withdrawn: under way", under_way},
+    {"withdrawn: unmatched, known", unmatched_known},
+    {"withdrawn: unmatched, unknown", unmatched_unknown},
+    {"withdrawn: taken out by a probe", removed},
+    {"withdrawn: in one process", in_one_process},
+    {"withdrawn: the worker is destroyed", destroyed},
+};
+
+CHECK_MAIN(cases)

@@ -1,0 +1,151 @@
+//! Rendezvous that their senders take back: a forced close gives the user his memory at once, while the receiver may be
+//! copying from it.
+//!
+//! The sender counts in the ring what it takes back, before anybody is told that the memory is free, and says what it
+//! was in messages. A receiver trusts a copy only if the count was, before and after, that of the messages it has seen.
+
+use super::{failure, tx};
+use crate::ctypes::*;
+use crate::engine::peer::Peer;
+use crate::engine::request::{self, Request};
+use crate::engine::unexpected::Source;
+use crate::engine::worker::Worker;
+use crate::tl::Lane;
+use crate::tl::shm::ring::Withdrawals;
+use crate::wire::header::Kind;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// In `aux`: the message names a request of the sender's.
+const OFFERED: u8 = 0;
+/// In `aux`: it names the receiver's, who has asked for messages.
+const ASKED: u8 = 1;
+/// Offers taken back that a receiver remembers of one peer; more are an attack.
+const MOST_REMEMBERED: usize = 1 << 16;
+/// Longest time to wait for a copy inside of this process. One takes well under a millisecond.
+const COPY_TIME: Duration = Duration::from_millis(200);
+
+/// Ends requests that were taken out of every list before their time, and tells the peer of those that it works on.
+///
+/// # Safety
+/// The requests are the caller's, of this peer, and have not ended.
+pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_status_t) {
+    // SAFETY: the caller's requests.
+    let notices: Vec<_> = taken
+        .iter()
+        .filter_map(|&r| notice(unsafe { &*r }))
+        .collect();
+    let offers = notices.iter().filter(|n| n.0 == OFFERED).count();
+    if offers > 0 && peer.status() == UCS_OK {
+        count(peer, offers as u64);
+    }
+    for req in taken {
+        // SAFETY: the caller's promise.
+        unsafe { request::complete(req, status) };
+    }
+    if peer.status() == UCS_OK {
+        for (aux, id) in notices {
+            tx::control(peer, Kind::Withdrawn, aux, id, &[]);
+        }
+    }
+}
+
+/// What the peer knows a request by, if it is at work on it.
+fn notice(r: &Request) -> Option<(u8, u64)> {
+    match Kind::from_u8(r.kind) {
+        // Without a name it was never offered.
+        Some(Kind::TagRts | Kind::AmRts) if r.id != 0 => Some((OFFERED, r.id)),
+        Some(Kind::Data) => Some((ASKED, r.imm)),
+        _ => None,
+    }
+}
+
+/// From here on the peer trusts no copy that it makes of the memory. Within this process the memory could be gone while
+/// it copies: waits for that.
+fn count(peer: &Peer, offers: u64) {
+    let end = Instant::now() + COPY_TIME;
+    let tx = peer.tx.lock();
+    let Some(Lane::Shm(outbox)) = tx.lane.as_ref() else {
+        return; // nobody copies from memory on other hosts
+    };
+    outbox.withdrawals().take_back(offers);
+    while peer.same_process && outbox.withdrawals().is_copied() && Instant::now() < end {
+        std::thread::yield_now();
+    }
+}
+
+/// A copy from a peer's memory.
+pub struct Copy<'a> {
+    words: Option<&'a Withdrawals>,
+    seen: u64,
+}
+
+impl<'a> Copy<'a> {
+    /// Begins one. `None`: something was taken back and we have not been told what: later.
+    pub fn begin(peer: &'a Peer) -> Option<Self> {
+        // SAFETY: the ring is part of the inbox, which outlives the peers.
+        let words = unsafe { peer.withdrawals.load(Ordering::Acquire).as_ref() };
+        // Acquire: pairs with the Release add in `on_withdrawn`; what was taken back is remembered before.
+        let seen = peer.withdrawals_seen.load(Ordering::Acquire);
+        let copy = Self { words, seen };
+        if words.is_some_and(|w| w.begin_copy() != seen) {
+            return None; // dropped: the copy ends
+        }
+        Some(copy)
+    }
+
+    /// Ends it. Whether what was copied is what the sender offered.
+    pub fn end(self) -> bool {
+        self.words.is_none_or(|w| w.count() == self.seen)
+    }
+}
+
+impl Drop for Copy<'_> {
+    fn drop(&mut self) {
+        if let Some(words) = self.words {
+            words.end_copy();
+        }
+    }
+}
+
+/// Whether this offer was taken back while nothing here referred to it; says so once.
+pub fn was_withdrawn(peer: &Peer, id: u64) -> bool {
+    if peer.withdrawals_seen.load(Ordering::Acquire) == 0 {
+        return false;
+    }
+    let mut ids = peer.withdrawn.lock();
+    let at = ids.iter().position(|&other| other == id);
+    at.map(|i| ids.swap_remove(i)).is_some()
+}
+
+/// The peer takes back what it has offered, or will not send what we asked for.
+pub fn on_withdrawn(worker: &Worker, peer: &Peer, aux: u8, id: u64) {
+    if aux == ASKED {
+        if let Some(req) = super::rndv::take_named(worker, peer, id) {
+            // SAFETY: out of the table: ours.
+            unsafe { request::complete(req, UCS_ERR_CONNECTION_RESET) };
+        }
+        return;
+    }
+    let receives = failure::take_requests(worker, peer, |r| r.kind == 0 && r.remote_id == id);
+    let mut matcher = worker.matcher.lock();
+    let dropped = matcher.retain_unexpected(|u| match u.source {
+        Source::Rts { peer: p, offer } => !(std::ptr::eq(p, peer) && offer.req == id),
+        _ => true,
+    });
+    drop(matcher);
+    if receives.is_empty() && dropped.is_empty() {
+        let mut ids = peer.withdrawn.lock();
+        if ids.len() == MOST_REMEMBERED {
+            drop(ids);
+            return failure::distrust(peer, "more withdrawals than offers");
+        }
+        ids.push(id);
+    }
+    // Release: pairs with the Acquire loads in `Copy::begin` and `was_withdrawn`.
+    peer.withdrawals_seen.fetch_add(1, Ordering::Release);
+    for req in receives {
+        // SAFETY: taken out of every list.
+        unsafe { request::complete(req, UCS_ERR_CONNECTION_RESET) };
+    }
+}
