@@ -60,7 +60,7 @@ static ucs_status_ptr_t receive(bed_t *bed, size_t length, uint32_t mask)
     return bed->b == NULL ? NULL : ucp_tag_recv_nbx(bed->b->worker, room, length, TAG, -1, &param);
 }
 
-/* A send that ends in its call: NULL and no callback, or a request that is complete and a callback before the return. */
+/* A send that ends in its call: NULL and no callback, or a complete request and a callback before the return. */
 static void immediate_rules(bed_t *bed)
 {
     bed_sync(bed);

@@ -68,6 +68,8 @@ pub struct Eps {
     pub all: Vec<*mut Endpoint>,
     /// Number of the next one that the user makes.
     pub next_sn: u32,
+    /// To oneself: the number of the endpoint that the last one with `NO_LOOPBACK` leads to, until it is made.
+    pub other_half: Option<u32>,
     /// How many of them are internal.
     pub internal: u32,
 }
@@ -99,6 +101,7 @@ impl Peer {
                 Eps {
                     all: Vec::new(),
                     next_sn: 0,
+                    other_half: None,
                     internal: 0,
                 },
             ),

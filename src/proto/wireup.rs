@@ -2,7 +2,7 @@
 
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
-use crate::engine::peer::Peer;
+use crate::engine::peer::{Eps, Peer};
 use crate::engine::sockets;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::sys::segment::SegmentId;
@@ -85,24 +85,44 @@ fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
 /// back, the endpoint that was made then becomes his.
 pub fn new_endpoint(worker: &Worker, peer: &Peer, no_loopback: bool) -> *mut Endpoint {
     let mut eps = peer.eps.lock();
-    let sn = eps.next_sn;
-    eps.next_sn = (sn + 1) % (1 << SN_BITS);
+    let (sn, remote_sn) = if no_loopback && peer.uid == worker.uid {
+        number_of_half(&mut eps)
+    } else {
+        let sn = take_numbers(&mut eps, 1);
+        (sn, sn)
+    };
     // Looked for only if there can be one: programs make thousands of endpoints to one peer.
     let waiting = (eps.internal > 0).then(|| eps.by_sn(sn)).flatten();
     if let Some(ep) = waiting {
         eps.internal -= 1;
         // SAFETY: listed endpoints live. A number that is new to the user is internal.
-        unsafe { (*ep).clear(INTERNAL) };
+        unsafe {
+            (*ep).clear(INTERNAL);
+            (*ep).remote_sn = remote_sn;
+        }
         return ep;
     }
-    // Endpoints to oneself that are not to lead back to themselves pair up: 0 with 1, 2 with 3.
-    let remote_sn = if no_loopback && peer.uid == worker.uid {
-        sn ^ 1
-    } else {
-        sn
-    };
     let ep = Endpoint::new(worker, peer, sn, remote_sn, 0);
     list(peer, &mut eps.all, ep)
+}
+
+fn take_numbers(eps: &mut Eps, count: u32) -> u32 {
+    let sn = eps.next_sn;
+    eps.next_sn = (sn + count) % (1 << SN_BITS);
+    sn
+}
+
+/// Endpoints to oneself that are not to lead back to themselves pair up: the first of two takes the number
+/// of the second as well. Its own number and that of the other.
+fn number_of_half(eps: &mut Eps) -> (u32, u32) {
+    let mask = (1 << SN_BITS) - 1;
+    if let Some(sn) = eps.other_half.take() {
+        return (sn, sn.wrapping_sub(1) & mask);
+    }
+    let sn = take_numbers(eps, 2);
+    let other = (sn + 1) & mask;
+    eps.other_half = Some(other);
+    (sn, other)
 }
 
 /// The endpoint with number `sn` to a peer, for the user to answer on; made if there is none.
@@ -112,7 +132,12 @@ pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
         return ep;
     }
     eps.internal += 1;
-    let ep = Endpoint::new(worker, peer, sn, sn, INTERNAL);
+    let remote_sn = if eps.other_half == Some(sn) {
+        sn.wrapping_sub(1) & ((1 << SN_BITS) - 1)
+    } else {
+        sn
+    };
+    let ep = Endpoint::new(worker, peer, sn, remote_sn, INTERNAL);
     list(peer, &mut eps.all, ep)
 }
 
@@ -124,9 +149,10 @@ pub fn counterpart(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoin
         return Some(ep);
     }
     let ahead = sn.wrapping_sub(eps.next_sn) % (1 << SN_BITS);
+    let awaited = eps.other_half == Some(sn);
     drop(eps);
     // Numbers wrap: half of them are of the future.
-    (ahead < 1 << (SN_BITS - 1)).then(|| reply_endpoint(worker, peer, sn))
+    (awaited || ahead < 1 << (SN_BITS - 1)).then(|| reply_endpoint(worker, peer, sn))
 }
 
 fn list(peer: &Peer, all: &mut Vec<*mut Endpoint>, mut ep: Endpoint) -> *mut Endpoint {
