@@ -1,0 +1,402 @@
+/* Memory, keys, datatypes and remote access, rule by rule (CONTRACT 2.6, 2.9 and 2.10, M3 to M9). */
+#define _GNU_SOURCE
+#include "bed.h"
+#include "window.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LENGTH = 100000 };
+
+static void print_rules(side_t *side)
+{
+    char  *text = NULL;
+    size_t length;
+    FILE  *stream = open_memstream(&text, &length);
+
+    ucp_mem_print_info("1m", side->context, stream);
+    fclose(stream);
+    rule(side, "M2", "print_info says something: %d", length > 0 && text[length - 1] == '\n');
+    free(text);
+}
+
+/* Keys by ucp_memh_pack(): UCX aborts; it is a superset that works. */
+static void memh_pack_rules(bed_t *bed)
+{
+#if UCP_API_MINOR >= 14
+    static const departure_t pack = {.name = "M3", .why = "UCX aborts in ucp_memh_pack() without EXPORT",
+                                     .on_rucp = "OK, the same key"};
+    static const departure_t export = {.name = "M8", .why = "UCX exports only through mlx5; asked of rucp alone",
+                                       .on_rucp = "UNSUPPORTED"};
+    window_t                          window;
+    ucp_memh_pack_params_t            params  = {.field_mask = 0};
+    ucp_memh_buffer_release_params_t  release = {.field_mask = 0};
+    void                             *buffer = NULL, *key = NULL;
+    size_t                            size = 0, key_size = 0;
+
+    window_open(bed, &window, WINDOW_ALLOCATED, LENGTH);
+    if (bed->b != NULL && on_rucp()) {
+        ucs_status_t status = ucp_memh_pack(window.memh, &params, &buffer, &size);
+        must(bed->b, ucp_rkey_pack(bed->b->context, window.memh, &key, &key_size), "ucp_rkey_pack");
+        int same = status == UCS_OK && size == key_size && memcmp(buffer, key, size) == 0;
+        ucp_rkey_buffer_release(key);
+        ucp_memh_buffer_release(buffer, &release);
+        rule_departs(bed->b, &pack, same ? "OK, the same key" : status_name(status));
+        params.field_mask = UCP_MEMH_PACK_PARAM_FIELD_FLAGS;
+        params.flags      = UCP_MEMH_PACK_FLAG_EXPORT;
+        rule_departs(bed->b, &export, status_name(ucp_memh_pack(window.memh, &params, &buffer, &size)));
+    } else {
+        rule_departs(bed->b, &pack, "");
+        rule_departs(bed->b, &export, "");
+    }
+    window_close(bed, &window);
+#else
+    (void)bed;
+#endif
+}
+
+/* A total order: three keys, each with each. */
+static void compare_rules(bed_t *bed)
+{
+#if UCP_API_MINOR >= 16
+    ucp_rkey_compare_params_t params = {.field_mask = 0};
+    window_t                  windows[3];
+    int                       order[3][3], good = 1;
+
+    for (int i = 0; i < 3; i++) {
+        window_open(bed, &windows[i], WINDOW_ALLOCATED, LENGTH);
+    }
+    for (int i = 0; bed->a != NULL && i < 9; i++) {
+        must(bed->a, ucp_rkey_compare(bed->a->worker, windows[i / 3].rkey, windows[i % 3].rkey, &params,
+                                      &order[i / 3][i % 3]), "ucp_rkey_compare");
+    }
+    for (int i = 0; bed->a != NULL && i < 27; i++) {
+        int x = i / 9, y = i / 3 % 3, z = i % 3;
+        int less_xy = order[x][y] <= 0, less_yz = order[y][z] <= 0, less_xz = order[x][z] <= 0;
+        good = good && order[x][x] == 0 && (order[x][y] > 0) == (order[y][x] < 0) && (!(less_xy && less_yz) || less_xz);
+    }
+    rule(bed->a, "M6", "reflexive, antisymmetric, transitive: %d", good);
+    for (int i = 2; i >= 0; i--) {
+        window_close(bed, &windows[i]);
+    }
+#else
+    (void)bed;
+#endif
+}
+
+/* Memory of devices, where there is none. */
+static void type_rules(bed_t *bed)
+{
+    static const departure_t device = {.name = "M9", .on_rucp = "UNSUPPORTED",
+                                       .why  = "UCX without CUDA aborts or believes it; asked of rucp alone"};
+    static char         data[64], room[64];
+    ucp_context_attr_t  attr  = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_MEMORY_TYPE, .memory_type = UCS_MEMORY_TYPE_UNKNOWN};
+    side_t             *side  = bed->a != NULL ? bed->a : bed->b;
+    ucs_status_ptr_t    received = NULL;
+
+    must(side, ucp_context_query(side->context, &attr), "ucp_context_query");
+    rule(side, "M9", "memory types: %#lx", (long)attr.memory_types);
+    for (int i = 0; i < 2; i++) {
+        param.memory_type = i == 0 ? UCS_MEMORY_TYPE_UNKNOWN : UCS_MEMORY_TYPE_HOST;
+        if (bed->b != NULL) {
+            received = ucp_tag_recv_nbx(bed->b->worker, room, sizeof(room), 1, -1, &param);
+        }
+        bed_sync(bed);
+        if (bed->a != NULL) {
+            rule(bed->a, "M9", "%s: sent %s", i == 0 ? "unknown" : "host",
+                 status_name(bed_wait(bed, ucp_tag_send_nbx(bed->a->ep, data, sizeof(data), 1, &param))));
+        }
+        if (bed->b != NULL) {
+            rule(bed->b, "M9", "%s: received %s", i == 0 ? "unknown" : "host", status_name(bed_wait(bed, received)));
+        }
+    }
+    param.memory_type = UCS_MEMORY_TYPE_CUDA;
+    if (bed->a != NULL) {
+        rule_departs(bed->a, &device,
+                     !on_rucp() ? "" : ptr_status_name(ucp_tag_send_nbx(bed->a->ep, data, 64, 1, &param)));
+        rule_departs(bed->a, &device,
+                     !on_rucp() ? "" : ptr_status_name(ucp_tag_recv_nbx(bed->a->worker, data, 64, 1, -1, &param)));
+        ucp_mem_map_params_t map = {
+            .field_mask  = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS |
+                           UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE,
+            .length      = LENGTH,
+            .flags       = UCP_MEM_MAP_ALLOCATE,
+            .memory_type = UCS_MEMORY_TYPE_CUDA,
+        };
+        ucp_mem_h memh;
+        rule(bed->a, "M9", "allocate memory of a device: refused %d",
+             ucp_mem_map(bed->a->context, &map, &memh) != UCS_OK);
+    }
+    bed_sync(bed);
+}
+
+static void encoding_rules(side_t *side)
+{
+    rule(side, "2.6.1", "contig %ld %ld, iov %ld, classes %d %d %d %d", (long)ucp_dt_make_contig(1),
+         (long)ucp_dt_make_contig(100), (long)ucp_dt_make_iov(), UCP_DATATYPE_CONTIG, UCP_DATATYPE_STRIDED,
+         UCP_DATATYPE_IOV, UCP_DATATYPE_GENERIC);
+}
+
+/* `count` pieces of `each` bytes, with gaps between them and an empty one among them. */
+typedef struct {
+    char         *memory;
+    ucp_dt_iov_t *pieces;
+    size_t        count, each;
+} scattered_t;
+
+static scattered_t scattered_make(size_t count, size_t each)
+{
+    scattered_t s = {.memory = calloc(count, each + 13), .pieces = calloc(count + 1, sizeof(*s.pieces)),
+                     .count = count + 1, .each = each};
+
+    for (size_t i = 0; i < count; i++) {
+        s.pieces[i + (i >= count / 2)] = (ucp_dt_iov_t){.buffer = s.memory + i * (each + 13), .length = each};
+    }
+    s.pieces[count / 2] = (ucp_dt_iov_t){.buffer = NULL, .length = 0};
+    return s;
+}
+
+static void scattered_fill(scattered_t *s, const char *data)
+{
+    for (size_t i = 0, at = 0; i < s->count; at += s->pieces[i++].length) {
+        memcpy(s->pieces[i].buffer == NULL ? (char *)data : s->pieces[i].buffer, data + at, s->pieces[i].length);
+    }
+}
+
+static int scattered_equal(const scattered_t *s, const char *data)
+{
+    for (size_t i = 0, at = 0; i < s->count; at += s->pieces[i++].length) {
+        if (s->pieces[i].length > 0 && memcmp(s->pieces[i].buffer, data + at, s->pieces[i].length) != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void scattered_free(scattered_t *s)
+{
+    free(s->memory);
+    free(s->pieces);
+}
+
+/* Messages in pieces at both ends, cut differently, from a few to more than one call of the kernel's takes. */
+static void scattered_rules(bed_t *bed, size_t from_count, size_t to_count, size_t total)
+{
+    scattered_t         from = scattered_make(from_count, total / from_count);
+    scattered_t         to   = scattered_make(to_count, total / to_count);
+    char               *data = data_make(total, 3);
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE, .datatype = ucp_dt_make_iov()};
+    ucs_status_ptr_t    sent = NULL, received = NULL;
+
+    if (bed->b != NULL) {
+        received = ucp_tag_recv_nbx(bed->b->worker, to.pieces, to.count, 2, -1, &param);
+    }
+    bed_sync(bed);
+    if (bed->a != NULL) {
+        scattered_fill(&from, data);
+        sent = ucp_tag_send_nbx(bed->a->ep, from.pieces, from.count, 2, &param);
+    }
+    ucs_status_t status = bed_wait(bed, received);
+    rule(bed->b, "2.6.3", "%zu pieces into %zu: %s, good %d", from_count, to_count, status_name(status),
+         scattered_equal(&to, data));
+    status = bed_wait(bed, sent);
+    rule(bed->a, "2.6.3", "%zu pieces into %zu: sender %s", from_count, to_count, status_name(status));
+    bed_sync(bed);
+    scattered_free(&from);
+    scattered_free(&to);
+    free(data);
+}
+
+/* Put from pieces; get into pieces, which only rucp does. */
+static void scattered_access_rules(bed_t *bed, window_kind_t kind, size_t count, size_t total)
+{
+    static const departure_t access = {.name = "2.6.3", .on_rucp = "put OK, get OK, good",
+                                       .why  = "the header promises put from 1.22 on; UCX 1.22 has no way for it here"};
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE, .datatype = ucp_dt_make_iov()};
+    ucp_request_param_t none  = {.op_attr_mask = 0};
+    scattered_t         pieces = scattered_make(count, total / count);
+    char               *data = data_make(total, 4), text[100] = "";
+    window_t            window;
+
+    window_open(bed, &window, kind, total);
+    if (bed->a != NULL && on_rucp()) {
+        scattered_fill(&pieces, data);
+        ucs_status_t put = bed_wait(bed, ucp_put_nbx(bed->a->ep, pieces.pieces, pieces.count, window.remote,
+                                                     window.rkey, &param));
+        bed_wait(bed, ucp_ep_flush_nbx(bed->a->ep, &none));
+        memset(pieces.memory, 0, count * (total / count + 13));
+        ucs_status_t get = bed_wait(bed, ucp_get_nbx(bed->a->ep, pieces.pieces, pieces.count, window.remote,
+                                                     window.rkey, &param));
+        snprintf(text, sizeof(text), "put %s, get %s, %s", status_name(put), status_name(get),
+                 scattered_equal(&pieces, data) ? "good" : "bad");
+    }
+    if (bed->a != NULL) {
+        rule_departs(bed->a, &access, text);
+    }
+    window_close(bed, &window);
+    scattered_free(&pieces);
+    free(data);
+}
+
+#if UCP_API_MINOR >= 22
+static ucs_status_t sgl(bed_t *bed, int get, const ucp_dt_local_sgl_t *local, size_t count,
+                        const ucp_dt_remote_sgl_t *remote, size_t remote_count, int strange)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask    = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REMOTE_DATATYPE | UCP_OP_ATTR_FIELD_REMOTE |
+                           UCP_OP_ATTR_FIELD_REMOTE_COUNT,
+        .datatype        = ucp_dt_make_sgl(),
+        .remote_datatype = strange ? ucp_dt_make_iov() : ucp_dt_make_sgl(),
+        .remote          = remote,
+        .remote_count    = remote_count,
+    };
+
+    uint64_t nowhere = UCP_REMOTE_ADDR_INVALID;
+    return bed_wait(bed, get ? ucp_get_nbx(bed->a->ep, (void *)local, count, nowhere, UCP_RKEY_INVALID, &param) :
+                               ucp_put_nbx(bed->a->ep, local, count, nowhere, UCP_RKEY_INVALID, &param));
+}
+
+/* Many pieces to many places in two windows of different kinds, some in strides, one empty; and back. */
+static const char *sgl_exchange(bed_t *bed, window_t *windows, char *memory)
+{
+    enum { COUNT = 200, EACH = 300 };
+    static void       *buffers[COUNT];
+    static size_t      lengths[COUNT], counts[COUNT], strides[COUNT], theirs[COUNT];
+    static uint64_t    addrs[COUNT];
+    static ucp_rkey_h  rkeys[COUNT];
+    ucp_request_param_t none  = {.op_attr_mask = 0};
+    ucp_dt_local_sgl_t  local = {.field_mask = UCP_DT_LOCAL_SGL_FIELD_BUFFERS | UCP_DT_LOCAL_SGL_FIELD_LENGTHS |
+                                               UCP_DT_LOCAL_SGL_FIELD_COUNTS | UCP_DT_LOCAL_SGL_FIELD_STRIDES,
+                                 .buffers = buffers, .lengths = lengths, .counts = counts, .strides = strides};
+    ucp_dt_remote_sgl_t remote = {.field_mask = UCP_DT_REMOTE_SGL_FIELD_REMOTE_ADDRS |
+                                                UCP_DT_REMOTE_SGL_FIELD_LENGTHS | UCP_DT_REMOTE_SGL_FIELD_RKEYS,
+                                  .remote_addrs = addrs, .lengths = theirs, .rkeys = rkeys};
+
+    for (int i = 0; i < COUNT; i++) {
+        buffers[i] = memory + i * EACH;
+        counts[i]  = i % 3 == 0 ? 5 : 1;
+        lengths[i] = i == 77 ? 0 : i % 3 == 0 ? 20 : 200;
+        strides[i] = 33;
+        theirs[i]  = lengths[i] * counts[i];
+        addrs[i]   = windows[i % 2].remote + (uint64_t)(COUNT - 1 - i) * EACH;
+        rkeys[i]   = windows[i % 2].rkey;
+    }
+    data_fill(memory, COUNT * EACH, 9);
+    ucs_status_t put = sgl(bed, 0, &local, COUNT, &remote, COUNT, 0);
+    bed_wait(bed, ucp_worker_flush_nbx(bed->a->worker, &none));
+    memset(memory, 0, COUNT * EACH);
+    ucs_status_t get = sgl(bed, 1, &local, COUNT, &remote, COUNT, 0);
+    if (put != UCS_OK || get != UCS_OK) {
+        return status_name(put != UCS_OK ? put : get);
+    }
+    for (size_t i = 0; i < COUNT; i++) {
+        for (size_t block = 0; block < counts[i]; block++) {
+            size_t at = i * EACH + block * strides[i];
+            if (data_check_at(memory + at, at, lengths[i], 9)[0] != 'g') {
+                return "bad data";
+            }
+        }
+    }
+    theirs[5]++;
+    if (sgl(bed, 0, &local, COUNT, &remote, COUNT, 0) != UCS_ERR_INVALID_PARAM) {
+        return "lengths that differ were not refused";
+    }
+    theirs[5]--;
+    if (sgl(bed, 0, &local, COUNT, &remote, COUNT - 1, 0) != UCS_ERR_INVALID_PARAM ||
+        sgl(bed, 0, &local, COUNT, &remote, COUNT, 1) != UCS_ERR_INVALID_PARAM) {
+        return "what is not N to N was not refused";
+    }
+    addrs[3] = windows[0].remote + (1 << 20); /* in nobody's window: nothing of it is written */
+    rkeys[3] = windows[0].rkey;
+    if (sgl(bed, 0, &local, COUNT, &remote, COUNT, 0) != UCS_ERR_INVALID_PARAM) {
+        return "an address out of its region was not refused";
+    }
+    return sgl(bed, 0, &local, 0, &remote, 0, 0) == UCS_OK ? "OK" : "nothing was refused";
+}
+#endif
+
+static void sgl_rules(bed_t *bed)
+{
+#if UCP_API_MINOR >= 22
+    static const departure_t lists = {.name = "2.6.4", .on_rucp = "OK",
+                                      .why  = "UCX 1.22 has no protocol for scatter-gather lists on host transports"};
+    window_t windows[2];
+    char    *memory = malloc(LENGTH);
+
+    window_open(bed, &windows[0], WINDOW_ALLOCATED, LENGTH);
+    window_open(bed, &windows[1], WINDOW_MALLOCED, LENGTH);
+    if (bed->a != NULL) {
+        rule_departs(bed->a, &lists, on_rucp() ? sgl_exchange(bed, windows, memory) : "");
+    }
+    window_close(bed, &windows[1]);
+    window_close(bed, &windows[0]);
+    free(memory);
+#else
+    (void)bed;
+#endif
+}
+
+/* What an atomic operation asks of its parameters. */
+static void atomic_rules(bed_t *bed)
+{
+    static const departure_t wrong = {.name = "2.9.3", .on_rucp = "INVALID_PARAM",
+                                      .why  = "UCX looks at it only in builds with parameter checks"};
+    uint64_t            value = 5, old = 99;
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE, .datatype = ucp_dt_make_contig(8)};
+    window_t            window;
+
+    window_open(bed, &window, WINDOW_ALLOCATED, 4096);
+    if (bed->a != NULL) {
+        rule(bed->a, "2.9.3", "a post ends at once: %s",
+             ptr_status_name(ucp_atomic_op_nbx(bed->a->ep, UCP_ATOMIC_OP_ADD, &value, 1, window.remote, window.rkey,
+                                               &param)));
+        value = 0;
+        ucp_request_param_t fetch = param;
+        fetch.op_attr_mask |= UCP_OP_ATTR_FIELD_REPLY_BUFFER;
+        fetch.reply_buffer  = &old;
+        ucs_status_t status = bed_wait(bed, ucp_atomic_op_nbx(bed->a->ep, UCP_ATOMIC_OP_ADD, &value, 1, window.remote,
+                                                              window.rkey, &fetch));
+        rule(bed->a, "2.9.3", "the operand was the user's again: %s, %d", status_name(status), (int)old);
+        ucp_request_param_t bare = {.op_attr_mask = 0};
+        rule_departs(bed->a, &wrong, !on_rucp() ? "" : ptr_status_name(ucp_atomic_op_nbx(
+            bed->a->ep, UCP_ATOMIC_OP_ADD, &value, 1, window.remote, window.rkey, &bare)));
+        rule_departs(bed->a, &wrong, !on_rucp() ? "" : ptr_status_name(ucp_atomic_op_nbx(
+            bed->a->ep, UCP_ATOMIC_OP_ADD, &value, 1, window.remote + 3, window.rkey, &param)));
+        rule_departs(bed->a, &wrong, !on_rucp() ? "" : ptr_status_name(ucp_atomic_op_nbx(
+            bed->a->ep, UCP_ATOMIC_OP_SWAP, &value, 1, window.remote, window.rkey, &param)));
+    }
+    window_close(bed, &window);
+}
+
+static void script(bed_t *bed)
+{
+    bed_params_t params = {.features = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO32 | UCP_FEATURE_AMO64};
+
+    bed_open(bed, &params);
+    if (bed->a != NULL) {
+        encoding_rules(bed->a);
+        print_rules(bed->a);
+    }
+    memh_pack_rules(bed);
+    compare_rules(bed);
+    type_rules(bed);
+    scattered_rules(bed, 3, 5, 1500);
+    scattered_rules(bed, 3, 100, 30000);
+    scattered_rules(bed, 100, 3, 60000);
+    scattered_rules(bed, 1000, 700, 700000);
+    scattered_rules(bed, 5000, 60, 600000);
+    scattered_rules(bed, 2, 2, 3000000);
+    scattered_access_rules(bed, WINDOW_ALLOCATED, 10, 10000);
+    scattered_access_rules(bed, WINDOW_MALLOCED, 10, 10000);
+    scattered_access_rules(bed, WINDOW_MALLOCED, 500, 1000000);
+    sgl_rules(bed);
+    atomic_rules(bed);
+    bed_close(bed);
+}
+
+int main(int argc, char **argv)
+{
+    return bed_main(argc, argv, script);
+}
