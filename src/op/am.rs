@@ -400,7 +400,11 @@ pub unsafe fn recv_data(
                 rndv::acknowledge(&*peer, offer.req, UCS_OK);
                 Some(UCS_OK)
             }
-            AmPayload::Remote(peer, offer) => rndv::receive(worker, req, &*peer, offer),
+            AmPayload::Remote(peer, offer) => {
+                // Never at once, as in UCX: MPICH 5 would take a pointer of its own for a request.
+                rndv::receive_later(worker, req, &*peer, offer);
+                None
+            }
             AmPayload::Here => Some(super::tag::fill(r, AmDesc::data(desc), len)),
         };
         worker.am_descs.done(desc);

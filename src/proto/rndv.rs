@@ -66,42 +66,70 @@ pub unsafe fn receive(
     peer: &Peer,
     offer: Offer,
 ) -> Option<ucs_status_t> {
-    // SAFETY: the caller's request.
-    let r = unsafe { &mut *req };
+    // SAFETY: the caller's request, which nobody else knows yet.
+    match unsafe {
+        aim(&mut *req, peer, offer);
+        begin(worker, req)
+    } {
+        Pull::Ended(status) => Some(status),
+        Pull::Asked => None,
+        Pull::More => {
+            go_on_later(worker, req);
+            None
+        }
+    }
+}
+
+/// As [`receive`], but nothing is done before the next progress: the request never ends inside of the
+/// caller's call.
+///
+/// # Safety
+/// A new request.
+pub unsafe fn receive_later(worker: &Worker, req: *mut Request, peer: &Peer, offer: Offer) {
+    // SAFETY: the caller's request, which nobody else knows yet.
+    unsafe { aim(&mut *req, peer, offer) };
+    go_on_later(worker, req);
+}
+
+/// Writes down what is to be received, of which nothing has been yet.
+fn aim(r: &mut Request, peer: &Peer, offer: Offer) {
     r.info.length = offer.len;
     r.peer = peer;
     (r.remote, r.remote_id, r.offset) = (offer.addr, offer.req, 0);
     r.listed = offer.pieces;
-    if offer.len > r.data.len() {
-        acknowledge(peer, offer.req, UCS_OK);
-        return Some(UCS_ERR_MESSAGE_TRUNCATED);
+}
+
+fn go_on_later(worker: &Worker, req: *mut Request) {
+    worker.pulls.lock().push_back(req);
+    // Release: pairs with the Acquire swap in `fast::chores`.
+    worker.chores.store(true, Ordering::Release);
+    worker.nudge();
+}
+
+/// The first step of a receive: decides how it goes, and copies a first piece if it is by copying.
+unsafe fn begin(worker: &Worker, req: *mut Request) -> Pull {
+    // SAFETY: the caller's request; peers live as long as the worker.
+    let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
+    if r.info.length > r.data.len() {
+        acknowledge(peer, r.remote_id, UCS_OK);
+        return Pull::Ended(UCS_ERR_MESSAGE_TRUNCATED);
     }
     if peer.status() != UCS_OK {
-        return Some(peer.status());
+        return Pull::Ended(peer.status());
     }
-    if offer.len == 0 {
-        acknowledge(peer, offer.req, UCS_OK);
-        return Some(UCS_OK);
+    if r.info.length == 0 {
+        acknowledge(peer, r.remote_id, UCS_OK);
+        return Pull::Ended(UCS_OK);
     }
-    if offer.addr == 0 || !peer.cma_usable() {
-        if withdraw::was_withdrawn(peer, offer.req) {
-            return Some(UCS_ERR_CONNECTION_RESET);
+    if r.remote == 0 || !peer.cma_usable() {
+        if withdraw::was_withdrawn(peer, r.remote_id) {
+            return Pull::Ended(UCS_ERR_CONNECTION_RESET);
         }
         ask(worker, req, peer);
-        return None;
+        return Pull::Asked;
     }
-    // SAFETY: the request is ours.
-    match unsafe { pull(worker, req) } {
-        Pull::Ended(status) => Some(status),
-        Pull::Asked => None,
-        Pull::More => {
-            worker.pulls.lock().push_back(req);
-            // Release: pairs with the Acquire swap in `fast::chores`.
-            worker.chores.store(true, Ordering::Release);
-            worker.nudge();
-            None
-        }
-    }
+    // SAFETY: as above.
+    unsafe { pull(worker, req) }
 }
 
 /// What became of a receive after a piece.
@@ -131,7 +159,7 @@ unsafe fn pull(worker: &Worker, req: *mut Request) -> Pull {
             Some(list) => Remote::List(list),
             None => Remote::Piece(r.remote),
         };
-        // SAFETY: the range is inside the target by the check in `receive`. In the same process the
+        // SAFETY: the range is inside the target by the check in `begin`. In the same process the
         // sender's request keeps its memory until we acknowledge.
         unsafe { attach::copy(peer, Direction::Read, &r.data, remote, offset, n) }
     });
@@ -214,7 +242,14 @@ pub fn progress_pulls(worker: &Worker) -> bool {
             break;
         };
         // SAFETY: out of the list: ours.
-        match unsafe { pull(worker, req) } {
+        let step = unsafe {
+            if (*req).offset == 0 {
+                begin(worker, req)
+            } else {
+                pull(worker, req)
+            }
+        };
+        match step {
             // SAFETY: in no list.
             Pull::Ended(status) => unsafe { request::complete(req, status) },
             Pull::More => worker.pulls.lock().push_back(req),
