@@ -110,6 +110,83 @@ static void user_set_facts(side_t *side)
     close(set);
 }
 
+/* Sleeps until there is something to do; how often it slept. */
+static unsigned sleep_until(side_t *side, ucs_status_ptr_t request)
+{
+    unsigned sleeps = 0;
+    int      fd;
+
+    ucp_worker_get_efd(side->worker, &fd);
+    while (UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS) {
+        if (ucp_worker_progress(side->worker) == 0 && ucp_worker_arm(side->worker) == UCS_OK) {
+            sleeps++;
+            if (readable(fd, 10000) != 1) {
+                fact(side, "HANG: nobody woke the sleeper");
+                _exit(3);
+            }
+        }
+    }
+    if (UCS_PTR_IS_PTR(request)) {
+        ucp_request_free(request);
+    }
+    return sleeps;
+}
+
+/* Ten thousand times each waits for the other asleep: not one wakeup may be lost. */
+static void many_sleeps(bed_t *bed)
+{
+    enum { ROUNDS = 5000 };
+    ucp_request_param_t param  = {.op_attr_mask = 0};
+    side_t             *side   = bed->a != NULL ? bed->a : bed->b;
+    uint64_t            number = 0, wrong = 0;
+
+    if (bed->topology != TOPOLOGY_FORK) {
+        return;
+    }
+    for (uint64_t i = 0; i < ROUNDS; i++) {
+        if (bed->a != NULL) {
+            sleep_until(side, ucp_tag_send_nbx(side->ep, &i, 8, TAG, &param));
+        }
+        sleep_until(side, ucp_tag_recv_nbx(side->worker, &number, 8, TAG, -1, &param));
+        wrong += number != i;
+        if (bed->b != NULL) {
+            sleep_until(side, ucp_tag_send_nbx(side->ep, &i, 8, TAG, &param));
+        }
+    }
+    fact(side, "ten thousand sleeps, wrong answers %u", (unsigned)wrong);
+    bed_sync(bed);
+}
+
+/* A worker whose events come once each, in a set of the user's and in one of its own. */
+static void edge_facts(side_t *side, int own_set)
+{
+    int                 set    = own_set ? -1 : epoll_create1(0);
+    ucp_worker_params_t params = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_EVENTS | (own_set ? 0 : UCP_WORKER_PARAM_FIELD_EVENT_FD),
+        .events     = UCP_WAKEUP_RX | UCP_WAKEUP_TX | UCP_WAKEUP_EDGE,
+        .event_fd   = set,
+    };
+    struct epoll_event event;
+    ucp_worker_h       worker;
+
+    fact(side, "create with edges: %s", status_name(ucp_worker_create(side->context, &params, &worker)));
+    if (own_set) {
+        fact(side, "get_efd: %s", status_name(ucp_worker_get_efd(worker, &set)));
+    }
+    for (int i = 0; i < 3; i++) {
+        while (ucp_worker_progress(worker) != 0 || ucp_worker_arm(worker) == UCS_ERR_BUSY) {
+        }
+        fact(side, "quiet: %d", epoll_wait(set, &event, 1, 0));
+        ucp_worker_signal(worker);
+        fact(side, "edge: %d", epoll_wait(set, &event, 1, 1000));
+        fact(side, "once: %d", epoll_wait(set, &event, 1, 0));
+    }
+    ucp_worker_destroy(worker);
+    if (!own_set) {
+        close(set);
+    }
+}
+
 static void script(bed_t *bed)
 {
     bed_params_t params = {.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP};
@@ -118,6 +195,8 @@ static void script(bed_t *bed)
     if (bed->a != NULL) {
         signal_facts(bed, bed->a);
         user_set_facts(bed->a);
+        edge_facts(bed->a, 0);
+        edge_facts(bed->a, 1);
     }
     if (bed->b != NULL && bed->topology != TOPOLOGY_SELF) {
         signal_facts(bed, bed->b);
@@ -128,6 +207,7 @@ static void script(bed_t *bed)
         sleep_facts(bed, 5000);
         sleep_facts(bed, 256 * 1024);
     }
+    many_sleeps(bed);
     bed_close(bed);
 }
 
