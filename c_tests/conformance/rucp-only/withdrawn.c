@@ -13,16 +13,19 @@
 
 #define SIZE (64 << 20)
 
+/* Bytes of the message that take_back() offers. */
+static size_t size = SIZE;
+
 static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
 
 /* The sender: offers, and when it is told so takes back and uses the memory for something else. */
 static void take_back(party_t *self)
 {
-    char            *data = malloc(SIZE), byte;
+    char            *data = malloc(size), byte;
     ucs_status_ptr_t sent;
 
-    memset(data, 1, SIZE);
-    sent = send_tag(self, data, SIZE);
+    memset(data, 1, size);
+    sent = send_tag(self, data, size);
     WANT_TRUE(UCS_PTR_IS_PTR(sent));
     tell(self);
     while (recv(self->link, &byte, 1, MSG_DONTWAIT) != 1) {
@@ -30,7 +33,7 @@ static void take_back(party_t *self)
     }
     WANT_PTR(UCS_OK, ucp_ep_close_nbx(self->ep, &force));
     WANT(UCS_ERR_CANCELED, finish(self, sent));
-    memset(data, 2, SIZE);
+    memset(data, 2, size);
     tell(self);
     for (;;) {
         ucp_worker_progress(self->worker);
@@ -71,7 +74,7 @@ static void unmatched(int known)
 {
     party_t             self;
     ucp_tag_recv_info_t info;
-    char               *data = malloc(SIZE);
+    char               *data = malloc(size);
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, take_back);
     heard_asleep(&self);
@@ -84,7 +87,7 @@ static void unmatched(int known)
         failure_seen(&self);
         WANT_TRUE(ucp_tag_probe_nb(self.worker, 1, -1, 0, &info) == NULL);
     }
-    ucs_status_ptr_t received = receive_tag(&self, data, SIZE, 1);
+    ucs_status_ptr_t received = receive_tag(&self, data, size, 1);
     if (known) {
         WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
         failure_seen(&self);
@@ -100,6 +103,13 @@ static void unmatched(int known)
 
 static void unmatched_known(void)
 {
+    unmatched(1);
+}
+
+/* So short that it is copied in one piece, inside of the call that posts the receive. */
+static void unmatched_short(void)
+{
+    size = 256 << 10;
     unmatched(1);
 }
 
@@ -200,6 +210,7 @@ static void destroyed(void)
 static const case_t cases[] = {
     {"withdrawn: under way", under_way},
     {"withdrawn: unmatched, known", unmatched_known},
+    {"withdrawn: unmatched, known, short", unmatched_short},
     {"withdrawn: unmatched, unknown", unmatched_unknown},
     {"withdrawn: taken out by a probe", removed},
     {"withdrawn: in one process", in_one_process},
