@@ -5,9 +5,9 @@ use super::rma::{self, Way};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::request::{self, Sent};
+use crate::engine::request::{self, Notify, Request, Sent};
 use crate::engine::rkey::Rkey;
-use crate::proto::tx;
+use crate::proto::tx::{self, Posted};
 use crate::sys::log;
 use crate::wire::header::{AmoHdr, Kind};
 use crate::wire::stats::Protocol;
@@ -137,8 +137,28 @@ pub unsafe fn atomic(
             fetch: fetch.into(),
         };
         tx::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
+        if !fetch && !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) && p.external().is_null() {
+            return post(req);
+        }
         param::start(req, p)
     }
+}
+
+/// Sends an operation whose operand is in the message: there is nothing to wait for, even if the message has to.
+unsafe fn post(req: *mut Request) -> ucs_status_ptr_t {
+    // SAFETY: the caller's new request, which nobody else knows.
+    unsafe {
+        (*req).notify = Notify::Internal(request::discard);
+        match tx::post(req) {
+            Posted::Queued => {}
+            Posted::Done => request::put(req),
+            Posted::Failed(status) => {
+                request::put(req);
+                return status_ptr(status);
+            }
+        }
+    }
+    status_ptr(UCS_OK)
 }
 
 unsafe fn check(
