@@ -1,0 +1,354 @@
+//! Instructions of one operation, counted by callgrind: two workers in one process, so that the count repeats exactly.
+//!
+//! Run under `valgrind --tool=callgrind --collect-atstart=no`: each operation runs a while uncounted, then OPERATIONS times
+//! counted, and the counts are dumped under its name; `baseline` is what counting itself costs. `_send`, `_receive` count
+//! one half of a transfer. Worker A sends; B receives, over shared memory.
+#include "pair.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <valgrind/callgrind.h>
+
+enum { OPERATIONS = 1000, WARM_UP = 300, SIZE = 1 << 20, AM_ID = 1, TAG = 7 };
+
+#define COUNTED(statement)            \
+    do {                              \
+        CALLGRIND_TOGGLE_COLLECT;     \
+        statement;                    \
+        CALLGRIND_TOGGLE_COLLECT;     \
+    } while (0)
+
+static ucp_context_h context;
+static ucp_worker_h a, b;
+static ucp_ep_h ep;
+static ucp_mem_h memory;
+static ucp_rkey_h rkey;
+static uint64_t remote;
+static char out[SIZE], in[SIZE];
+static long arrived;
+
+static ucs_status_t on_message(void *argument, const void *header, size_t header_length, void *data, size_t length,
+                               const ucp_am_recv_param_t *message)
+{
+    (void)argument, (void)header, (void)header_length, (void)data, (void)length, (void)message;
+    arrived++;
+    return UCS_OK;
+}
+
+/* ---- waiting, as cheaply as a program can ---- */
+
+static int is_pending(ucs_status_ptr_t request)
+{
+    return UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS;
+}
+
+static void finish(ucs_status_ptr_t request)
+{
+    if (UCS_PTR_IS_ERR(request)) {
+        check(UCS_PTR_STATUS(request), "operation");
+    }
+    if (request != NULL) {
+        ucp_request_free(request);
+    }
+}
+
+/** Worker A alone, unless it needs B's help. */
+static void wait_a(ucs_status_ptr_t request)
+{
+    while (is_pending(request)) {
+        if (ucp_worker_progress(a) == 0) {
+            ucp_worker_progress(b);
+        }
+    }
+    finish(request);
+}
+
+static void wait_b(ucs_status_ptr_t request)
+{
+    while (is_pending(request)) {
+        ucp_worker_progress(b);
+    }
+    finish(request);
+}
+
+static void wait_message(long before)
+{
+    while (arrived == before) {
+        ucp_worker_progress(b);
+    }
+}
+
+/* ---- the operations: each once ---- */
+
+static ucs_status_ptr_t post_tag(size_t size)
+{
+    return ucp_tag_recv_nbx(b, in, size, TAG, (ucp_tag_t)-1, &plain);
+}
+
+static ucs_status_ptr_t send_tag(size_t size)
+{
+    return ucp_tag_send_nbx(ep, out, size, TAG, &plain);
+}
+
+static ucs_status_ptr_t send_message(size_t size)
+{
+    return ucp_am_send_nbx(ep, AM_ID, NULL, 0, out, size, &plain);
+}
+
+static ucs_status_ptr_t flush(void)
+{
+    return ucp_ep_flush_nbx(ep, &plain);
+}
+
+static ucs_status_ptr_t atomic(ucp_atomic_op_t operation, int fetch)
+{
+    static uint64_t operand = 1, reply;
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | (fetch ? UCP_OP_ATTR_FIELD_REPLY_BUFFER : 0u),
+                                 .datatype = ucp_dt_make_contig(8),
+                                 .reply_buffer = &reply};
+
+    return ucp_atomic_op_nbx(ep, operation, &operand, 1, remote, rkey, &param);
+}
+
+static void nothing(size_t size)
+{
+    (void)size;
+    COUNTED();
+}
+
+static void progress_idle(size_t size)
+{
+    (void)size;
+    COUNTED(ucp_worker_progress(a));
+}
+
+static void ep_flush_idle(size_t size)
+{
+    (void)size;
+    COUNTED(wait_a(flush()));
+}
+
+static void worker_flush_idle(size_t size)
+{
+    (void)size;
+    COUNTED(wait_a(ucp_worker_flush_nbx(a, &plain)));
+}
+
+static void fence(size_t size)
+{
+    (void)size;
+    COUNTED(check(ucp_worker_fence(a), "ucp_worker_fence"));
+}
+
+static void put(size_t size)
+{
+    COUNTED(wait_a(ucp_put_nbx(ep, out, size, remote, rkey, &plain)));
+}
+
+static void put_flush(size_t size)
+{
+    ucs_status_ptr_t request;
+
+    COUNTED(request = ucp_put_nbx(ep, out, size, remote, rkey, &plain); wait_a(flush()); wait_a(request));
+}
+
+static void get(size_t size)
+{
+    COUNTED(wait_a(ucp_get_nbx(ep, out, size, remote, rkey, &plain)));
+}
+
+static void fetch_add(size_t size)
+{
+    (void)size;
+    COUNTED(wait_a(atomic(UCP_ATOMIC_OP_ADD, 1)));
+}
+
+static void compare_swap(size_t size)
+{
+    (void)size;
+    COUNTED(wait_a(atomic(UCP_ATOMIC_OP_CSWAP, 1)));
+}
+
+static void add_flush(size_t size)
+{
+    (void)size;
+    COUNTED(wait_a(atomic(UCP_ATOMIC_OP_ADD, 0)); wait_a(flush()));
+}
+
+static void tag(size_t size)
+{
+    ucs_status_ptr_t receiving, sending;
+
+    COUNTED(receiving = post_tag(size); sending = send_tag(size); while (is_pending(receiving)) ucp_worker_progress(b);
+            finish(receiving); wait_a(sending));
+}
+
+static void tag_unexpected(size_t size)
+{
+    ucs_status_ptr_t sending;
+
+    COUNTED(sending = send_tag(size); ucp_worker_progress(b); wait_b(post_tag(size)); wait_a(sending));
+}
+
+static void tag_send(size_t size)
+{
+    ucs_status_ptr_t receiving = post_tag(size), sending;
+
+    COUNTED(sending = send_tag(size));
+    wait_b(receiving);
+    wait_a(sending);
+}
+
+static void tag_receive(size_t size)
+{
+    ucs_status_ptr_t sending = send_tag(size);
+
+    COUNTED(wait_b(post_tag(size)));
+    wait_a(sending);
+}
+
+static void am(size_t size)
+{
+    long before = arrived;
+    ucs_status_ptr_t sending;
+
+    COUNTED(sending = send_message(size); wait_message(before); wait_a(sending));
+}
+
+static void am_send(size_t size)
+{
+    long before = arrived;
+    ucs_status_ptr_t sending;
+
+    COUNTED(sending = send_message(size));
+    wait_message(before);
+    wait_a(sending);
+}
+
+static void am_receive(size_t size)
+{
+    long before = arrived;
+    ucs_status_ptr_t sending = send_message(size);
+
+    COUNTED(wait_message(before));
+    wait_a(sending);
+}
+
+static const struct {
+    const char *name;
+    void (*once)(size_t);
+    size_t size;
+} operations[] = {
+    {"baseline", nothing, 0},
+    {"progress, idle", progress_idle, 0},
+    {"endpoint flush, idle", ep_flush_idle, 0},
+    {"worker flush, idle", worker_flush_idle, 0},
+    {"fence", fence, 0},
+    {"put 8 B", put, 8},
+    {"put 8 B + flush", put_flush, 8},
+    {"put 1 KiB", put, 1024},
+    {"get 8 B", get, 8},
+    {"get 1 KiB", get, 1024},
+    {"fetch-add", fetch_add, 8},
+    {"compare-swap", compare_swap, 8},
+    {"add + flush", add_flush, 8},
+    {"tag 8 B", tag, 8},
+    {"tag 8 B, send", tag_send, 8},
+    {"tag 8 B, receive", tag_receive, 8},
+    {"tag 8 B, unexpected", tag_unexpected, 8},
+    {"tag 1 KiB", tag, 1024},
+    {"tag 64 KiB", tag, 65536},
+    {"am 8 B", am, 8},
+    {"am 8 B, send", am_send, 8},
+    {"am 8 B, receive", am_receive, 8},
+    {"am 1 KiB", am, 1024},
+};
+
+/* ---- setting up ---- */
+
+static ucp_worker_h open_worker(void)
+{
+    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                  .thread_mode = UCS_THREAD_MODE_SINGLE};
+    ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
+                                      .id = AM_ID,
+                                      .cb = on_message};
+    ucp_worker_h worker;
+
+    check(ucp_worker_create(context, &params, &worker), "ucp_worker_create");
+    check(ucp_worker_set_am_recv_handler(worker, &handler), "ucp_worker_set_am_recv_handler");
+    return worker;
+}
+
+static void connect_workers(void)
+{
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
+    ucp_address_t *address;
+    size_t length;
+
+    check(ucp_worker_get_address(b, &address, &length), "ucp_worker_get_address");
+    params.address = address;
+    check(ucp_ep_create(a, &params, &ep), "ucp_ep_create");
+    ucp_worker_release_address(b, address);
+}
+
+static void open_memory(void)
+{
+    ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS,
+                                   .length = SIZE,
+                                   .flags = UCP_MEM_MAP_ALLOCATE};
+    ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
+    size_t length;
+    void *key;
+
+    check(ucp_mem_map(context, &params, &memory), "ucp_mem_map");
+    check(ucp_mem_query(memory, &attr), "ucp_mem_query");
+    memset(attr.address, 0, SIZE);
+    remote = (uint64_t)(uintptr_t)attr.address;
+    check(ucp_rkey_pack(context, memory, &key, &length), "ucp_rkey_pack");
+    check(ucp_ep_rkey_unpack(ep, key, &rkey), "ucp_ep_rkey_unpack");
+    ucp_rkey_buffer_release(key);
+}
+
+static void settle(void)
+{
+    for (int i = 0; i < 50; i++) {
+        ucp_worker_progress(a);
+        ucp_worker_progress(b);
+    }
+}
+
+int run_instructions(const struct effort *effort, int argc, char **argv)
+{
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                           .features = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO64 | UCP_FEATURE_AM};
+
+    (void)effort, (void)argc, (void)argv;
+    if (!RUNNING_ON_VALGRIND) {
+        die("instructions are counted under valgrind --tool=callgrind --collect-atstart=no");
+    }
+    check(ucp_init(&params, NULL, &context), "ucp_init");
+    a = open_worker();
+    b = open_worker();
+    connect_workers();
+    /* Some libraries connect in several steps, for which both workers must progress. */
+    for (int k = 0; k < WARM_UP; k++) {
+        tag_unexpected(8);
+        settle();
+    }
+    open_memory();
+    for (size_t i = 0; i < sizeof(operations) / sizeof(*operations); i++) {
+        for (int k = 0; k < WARM_UP; k++) {
+            operations[i].once(operations[i].size);
+        }
+        settle();
+        CALLGRIND_ZERO_STATS;
+        for (int k = 0; k < OPERATIONS; k++) {
+            operations[i].once(operations[i].size);
+        }
+        CALLGRIND_DUMP_STATS_AT(operations[i].name);
+    }
+    return 0; /* what closing costs is not the question */
+}

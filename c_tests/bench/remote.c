@@ -1,0 +1,212 @@
+//! Remote memory: put and get by size, to memory that the library allocated and to any other, and atomics.
+#include "pair.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { WINDOW = 64, LARGE = 256 << 10, LARGE_WINDOW = 16 };
+
+static struct region *region; /* the one that is measured, of either kind */
+static ucp_atomic_op_t operation;
+
+static void flush(struct side *side)
+{
+    wait_for(side, ucp_ep_flush_nbx(side->ep, &plain), "ucp_ep_flush_nbx");
+}
+
+static ucs_status_ptr_t put(struct side *side, size_t size)
+{
+    return ucp_put_nbx(side->ep, side->buffer, size, region->remote, region->rkey, &plain);
+}
+
+static ucs_status_ptr_t get(struct side *side, size_t size)
+{
+    return ucp_get_nbx(side->ep, side->buffer, size, region->remote, region->rkey, &plain);
+}
+
+/* ---- batches: side 0 accesses; side 1 goes on to the meeting, where it keeps its library going ---- */
+
+static void put_flush(struct side *side, size_t size, long rounds)
+{
+    for (long i = 0; i < rounds && side->place.index == 0; i++) {
+        ucs_status_ptr_t request = put(side, size);
+
+        flush(side);
+        wait_for(side, request, "put");
+    }
+}
+
+static void get_wait(struct side *side, size_t size, long rounds)
+{
+    for (long i = 0; i < rounds && side->place.index == 0; i++) {
+        wait_for(side, get(side, size), "get");
+    }
+}
+
+static int window_of(size_t size)
+{
+    return size < LARGE ? WINDOW : LARGE_WINDOW;
+}
+
+static void put_window(struct side *side, size_t size, long rounds)
+{
+    ucs_status_ptr_t requests[WINDOW];
+    int window = window_of(size);
+
+    for (long i = 0; i < rounds && side->place.index == 0; i++) {
+        for (int k = 0; k < window; k++) {
+            requests[k] = put(side, size);
+        }
+        flush(side);
+        for (int k = 0; k < window; k++) {
+            wait_for(side, requests[k], "put");
+        }
+    }
+}
+
+static void get_window(struct side *side, size_t size, long rounds)
+{
+    ucs_status_ptr_t requests[WINDOW];
+    int window = window_of(size);
+
+    for (long i = 0; i < rounds && side->place.index == 0; i++) {
+        for (int k = 0; k < window; k++) {
+            requests[k] = get(side, size);
+        }
+        for (int k = 0; k < window; k++) {
+            wait_for(side, requests[k], "get");
+        }
+    }
+}
+
+/** An atomic that brings the old value back. */
+static void fetching(struct side *side, size_t size, long rounds)
+{
+    uint64_t operand = 1, old = 2;
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REPLY_BUFFER,
+                                 .datatype = ucp_dt_make_contig(size),
+                                 .reply_buffer = &old};
+
+    for (long i = 0; i < rounds && side->place.index == 0; i++) {
+        wait_for(side, ucp_atomic_op_nbx(side->ep, operation, &operand, 1, region->remote, region->rkey, &param), "atomic");
+    }
+}
+
+static void posted(struct side *side, size_t size, long rounds)
+{
+    uint64_t operand = 1;
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE, .datatype = ucp_dt_make_contig(size)};
+
+    for (long i = 0; i < rounds && side->place.index == 0; i++) {
+        wait_for(side, ucp_atomic_op_nbx(side->ep, operation, &operand, 1, region->remote, region->rkey, &param), "atomic");
+        flush(side);
+    }
+}
+
+/* ---- the workloads ---- */
+
+/** Put, then get back what the other side sees, every byte. */
+static void verify(struct side *side)
+{
+    for (size_t i = 0; i < LARGEST; i++) {
+        side->buffer[i] = (unsigned char)(i * 7 + (i >> 8));
+    }
+    meet_other(side);
+    put_flush(side, LARGEST, 1);
+    if (side->place.index == 0) {
+        memset(side->buffer, 0, LARGEST);
+    }
+    get_wait(side, LARGEST, 1);
+    meet_other(side);
+    for (size_t i = 0; i < LARGEST; i++) {
+        unsigned char right = (unsigned char)(i * 7 + (i >> 8));
+
+        if (side->buffer[i] != right || (side->place.index == 1 && region->own[i] != right)) {
+            die("wrong data at byte %zu", i);
+        }
+    }
+}
+
+static void report(struct side *side, const char *kind, const char *what, size_t size, double value, const char *unit)
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), "%s%s", what, kind);
+    if (side->place.index == 0) {
+        figure(name, (long)size, value, unit);
+    }
+}
+
+static void measure_size(struct side *side, const char *kind, size_t size)
+{
+    double message;
+
+    report(side, kind, "put_flush", size, seconds_per_round(side, put_flush, size) * 1e6, "us");
+    report(side, kind, "get_latency", size, seconds_per_round(side, get_wait, size) * 1e6, "us");
+    message = seconds_per_round(side, put_window, size) / window_of(size);
+    report(side, kind, "put_bandwidth", size, (double)size / message / 1e6, "MB/s");
+    if (size == 8) {
+        report(side, kind, "put_rate", size, 1e-6 / message, "M/s");
+    }
+    message = seconds_per_round(side, get_window, size) / window_of(size);
+    report(side, kind, "get_bandwidth", size, (double)size / message / 1e6, "MB/s");
+}
+
+static void measure_sizes(struct side *side, struct region *which, const char *kind)
+{
+    region = which;
+    verify(side);
+    for (size_t size = 1; size <= LARGEST; size *= 2) {
+        if (measures_size(side->effort, size)) {
+            measure_size(side, kind, size);
+        }
+    }
+}
+
+static void measure_atomics(struct side *side, struct region *which, const char *kind)
+{
+    static const struct {
+        const char *name;
+        ucp_atomic_op_t operation;
+        batch run;
+    } atomics[] = {
+        {"fetch_add", UCP_ATOMIC_OP_ADD, fetching},
+        {"swap", UCP_ATOMIC_OP_SWAP, fetching},
+        {"compare_swap", UCP_ATOMIC_OP_CSWAP, fetching},
+        {"add_flush", UCP_ATOMIC_OP_ADD, posted},
+    };
+
+    region = which;
+    for (size_t i = 0; i < sizeof(atomics) / sizeof(*atomics); i++) {
+        operation = atomics[i].operation;
+        report(side, kind, atomics[i].name, 8, seconds_per_round(side, atomics[i].run, 8) * 1e6, "us");
+    }
+}
+
+static void play_rma(struct place place, void *effort)
+{
+    struct side side;
+
+    open_side(&side, place, effort, UCP_FEATURE_RMA);
+    open_regions(&side);
+    measure_sizes(&side, &side.allocated, "");
+    measure_sizes(&side, &side.malloced, "_malloc");
+    close_side(&side);
+}
+
+static void play_atomics(struct place place, void *effort)
+{
+    struct side side;
+
+    open_side(&side, place, effort, UCP_FEATURE_RMA | UCP_FEATURE_AMO64);
+    open_regions(&side);
+    measure_atomics(&side, &side.allocated, "");
+    measure_atomics(&side, &side.malloced, "_malloc");
+    close_side(&side);
+}
+
+int run_remote(const struct effort *effort, int argc, char **argv)
+{
+    (void)argc;
+    return start_pair(strcmp(argv[0], "rma") == 0 ? play_rma : play_atomics, (void *)effort);
+}

@@ -1,0 +1,33 @@
+//! Workloads: what ucpbench can measure, and with how much effort.
+#ifndef BENCH_WORKLOAD_H
+#define BENCH_WORKLOAD_H
+
+#include <stddef.h>
+
+enum { MAX_BATCHES = 15 };
+
+/** How long to measure. A figure is the median of `batches` batches of about `batch_seconds` each. */
+struct effort {
+    int quick;
+    int batches;
+    double batch_seconds;
+    size_t largest; /* message */
+};
+
+/** Whether this power of two is among the sizes to measure: all of them, or a few if it has to be quick. */
+static inline int measures_size(const struct effort *effort, size_t size)
+{
+    return size <= effort->largest &&
+           (!effort->quick || size == 8 || size == 256 || size == 8192 || size == 65536 || size == 1 << 20);
+}
+
+/** Each gets the words of the command line from its own name on; returns the exit status. */
+int run_machine(const struct effort *effort, int argc, char **argv);      /* handoff, limits */
+int run_sizes(const struct effort *effort, int argc, char **argv);        /* tag, am, stream */
+int run_remote(const struct effort *effort, int argc, char **argv);       /* rma, atomics */
+int run_threads(const struct effort *effort, int argc, char **argv);      /* threads OPERATION WORKERS THREADS */
+int run_gups(const struct effort *effort, int argc, char **argv);         /* gups */
+int run_startup(const struct effort *effort, int argc, char **argv);      /* startup, endpoints NUMBER PEERS */
+int run_instructions(const struct effort *effort, int argc, char **argv); /* instructions */
+
+#endif
