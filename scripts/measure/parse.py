@@ -1,0 +1,91 @@
+"""Reading what programs print: figures of ucpbench, tables in OSU's format, counts of callgrind."""
+import glob
+import re
+from typing import NamedTuple
+
+
+class Figure(NamedTuple):
+    name: str
+    x: int | None  # a size, a number of threads, endpoints or ranks
+    value: float
+    unit: str
+
+
+def loaded_library(output):
+    """The path of the libucp that the program says it had mapped."""
+    found = re.search(r"^# libucp: (\S+) \(version (\S+?)\)", output, re.M)
+    return (found[1], found[2]) if found else (None, None)
+
+
+def unsupported(output):
+    return re.findall(r"^# unsupported: (\S+)", output, re.M)
+
+
+def driver(output, prefix=""):
+    """Lines `NAME X VALUE UNIT` of ucpbench."""
+    figures = []
+    for line in output.splitlines():
+        fields = line.split()
+        if not line.startswith("#") and len(fields) in (3, 4):
+            x = None if fields[1] == "-" else int(fields[1])
+            figures.append(Figure(prefix + fields[0], x, float(fields[2]), fields[3] if len(fields) == 4 else ""))
+    return figures
+
+
+def unit_of(column):
+    inside = re.search(r"\(([^)]+)\)", column)
+    return inside[1] if inside else column.strip()
+
+
+def slug(column):
+    return re.sub(r"[^a-z0-9]+", "_", re.sub(r"\([^)]*\)", "", column.lower())).strip("_")
+
+
+def is_number(word):
+    return re.fullmatch(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", word, re.I) is not None
+
+
+def table(output, prefix):
+    """Rows under a heading `# Size  Latency (us) ...` or `# Avg Latency(us)`; further columns get names of their own."""
+    figures, columns = [], []
+    for line in output.splitlines():
+        words = line.split()
+        if line.startswith("#"):
+            columns = re.split(r"\s{2,}", line[1:].strip())
+        elif words and all(is_number(word) for word in words) and columns:
+            has_x = len(words) > 1
+            names = columns[1:] if has_x else columns
+            values = words[1:] if has_x else words
+            for index, (name, value) in enumerate(zip(names, values)):
+                figure = prefix if len(names) == 1 or (index == 0 and unit_of(name) == name) else f"{prefix}_{slug(name)}"
+                figures.append(Figure(figure, int(words[0]) if has_x else None, float(value), unit_of(name)))
+    return figures
+
+
+def start(output, prefix, ranks):
+    """osu_init's line, or the slowest rank of our own `init`."""
+    line = re.search(r"max: ([\d.]+) ms", output)
+    if line:
+        return [Figure(f"{prefix}_init", ranks, float(line[1]), "ms")]
+    rows = [[float(word) for word in row.split()] for row in output.splitlines()
+            if len(row.split()) == 5 and all(is_number(word) for word in row.split())]
+    if len(rows) != ranks:
+        return []
+    return [Figure(f"{prefix}_init", ranks, max(row[1] for row in rows), "ms"),
+            Figure(f"{prefix}_init_to_finalize", ranks, max(row[4] for row in rows), "ms")]
+
+
+def callgrind(directory, operations=1000):
+    """Instructions of one operation each, less what counting costs."""
+    counts = {}
+    for file in sorted(glob.glob(f"{directory}/counts.*"), key=lambda name: int(name.rsplit(".", 1)[1])):
+        with open(file) as dump:
+            text = dump.read()
+        name = re.search(r"^desc: Trigger: Client Request: (.*)$", text, re.M)
+        total = re.search(r"^summary: (\d+)", text, re.M)
+        if name and total:
+            counts[name[1].strip()] = int(total[1]) / operations
+    baseline = counts.pop("baseline", None)
+    if baseline is None:
+        return []
+    return [Figure(f"instructions: {name}", None, round(count - baseline, 1), "instructions") for name, count in counts.items()]

@@ -1,0 +1,139 @@
+"""The workloads: which program is run with which words, and how its output is read."""
+import os
+import tempfile
+from dataclasses import dataclass, field
+from typing import Callable
+
+from . import parse
+from .conditions import DRIVER
+from .libraries import TOP
+
+MPIS = ("openmpi", "mpich")
+OWN_MPI = {"latency": "-m 1:4194304", "bw": "-m 1:4194304", "bibw": "-m 1:4194304", "put_latency": "-m 1:4194304",
+           "get_latency": "-m 1:4194304", "fop_latency": "", "allreduce": "-m 4:1048576", "mt_mr": "-t 8"}
+OWN_MPI_QUICK = {"latency": "-m 8:64", "bw": "-m 8:64", "bibw": "-m 8:64", "put_latency": "-m 8:64", "get_latency": "-m 8:64",
+                 "fop_latency": "", "allreduce": "-m 8:64", "mt_mr": "-t 2 -i 20000"}
+# Where they are below c/mpi of OSU's tree, and with which words they are run.
+OSU = {
+    "osu_latency": ("pt2pt/standard", "-m 1:4194304"), "osu_bw": ("pt2pt/standard", "-m 1:4194304"),
+    "osu_bibw": ("pt2pt/standard", "-m 1:4194304"), "osu_mbw_mr": ("pt2pt/standard", "-m 1:4194304"),
+    "osu_latency_mt": ("pt2pt/standard", "-m 1:65536 -t 1:1"), "osu_mt_mr": ("pt2pt/standard", ""),
+    "osu_match_depth": ("pt2pt/standard", ""),
+    "osu_put_latency": ("one-sided", "-m 1:4194304"), "osu_get_latency": ("one-sided", "-m 1:4194304"),
+    "osu_put_bw": ("one-sided", "-m 1:4194304"), "osu_get_bw": ("one-sided", "-m 1:4194304"),
+    "osu_acc_latency": ("one-sided", "-m 1:4194304"), "osu_fop_latency": ("one-sided", ""), "osu_cas_latency": ("one-sided", ""),
+    "osu_gups": ("one-sided", ""),
+    "osu_allreduce": ("collective/blocking", "-m 4:1048576"), "osu_bcast": ("collective/blocking", "-m 4:1048576"),
+    "osu_alltoall": ("collective/blocking", "-m 4:1048576"), "osu_barrier": ("collective/blocking", ""),
+}
+OSU_QUICK = {"osu_latency": "-m 8:64 -i 200 -x 20", "osu_bw": "-m 8:64 -i 20 -x 2", "osu_put_latency": "-m 8:64 -i 100 -x 10",
+             "osu_allreduce": "-m 8:64 -i 100 -x 10", "osu_mt_mr": "-t 1:2 -i 2000"}
+
+
+@dataclass
+class Workload:
+    name: str
+    about: str
+    command: Callable  # (library, scratch directory) -> words
+    read: Callable     # (output, scratch directory) -> figures
+    limit: int = 120   # seconds
+    environment: dict = field(default_factory=dict)
+    once: bool = False  # what repeats exactly need not be repeated
+    machine: bool = False  # needs no library: measured with the first one only
+
+    def run_in(self, library, scratch):
+        """Words and environment of a run. MPI's ranks get their library from scripts/mpirun-on, not from here."""
+        environment = library.environment()
+        if self.name.startswith(MPIS):
+            environment.pop("LD_LIBRARY_PATH", None)
+        return ["timeout", "-k", "5", str(self.limit)] + self.command(library, scratch), environment | self.environment
+
+
+def driver(name, about, *words, quick=False, **options):
+    command = [DRIVER] + (["--quick"] if quick else []) + list(words)
+    return Workload(name, about, lambda library, scratch: command, lambda output, scratch: parse.driver(output), **options)
+
+
+def instructions():
+    def command(_, scratch):
+        return ["valgrind", "--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={scratch}/counts",
+                DRIVER, "instructions"]
+    return Workload("instructions", "instructions of one operation, by callgrind, both workers in one process", command,
+                    lambda output, scratch: parse.callgrind(scratch), limit=300, once=True)
+
+
+def mpi(mpi_name, program, path, words, about, ranks=2, read=None):
+    name = f"{mpi_name}_{program.removeprefix('osu_')}"
+    def command(library, _):
+        return [f"{TOP}/scripts/mpirun-on", mpi_name, library.mpirun_on, str(ranks), path] + words.split()
+    return Workload(f"{mpi_name}/{program}" + ("" if ranks == 2 else f"/{ranks}"), about, command,
+                    read or (lambda output, scratch: parse.table(output, name)),
+                    environment={"PIN": "1"} if ranks == 2 else {}, limit=180)
+
+
+def own_mpi(mpi_name, quick):
+    directory = f"{TOP}/build/bench/{mpi_name}"
+    words = OWN_MPI_QUICK if quick else OWN_MPI
+    return [mpi(mpi_name, program, f"{directory}/{program}", words[program], f"{program} through {mpi_name}") for program in words]
+
+
+def start_and_end(mpi_name, quick, path=None):
+    path = path or f"{TOP}/build/bench/{mpi_name}/init"
+    return [mpi(mpi_name, "init", path, "", f"MPI_Init to MPI_Finalize of {mpi_name}, {ranks} ranks", ranks,
+                lambda output, scratch, ranks=ranks: parse.start(output, mpi_name, ranks))
+            for ranks in ((2,) if quick else (2, 16))]
+
+
+def osu(mpi_name, tree, quick):
+    """Those benchmarks of a built tree that are there: built in place, or installed."""
+    found = []
+    for program, (folder, words) in OSU.items():
+        places = [f"{tree}/{part}/{program}" for part in (f"c/mpi/{folder}", f"mpi/{folder}", f"libexec/osu-micro-benchmarks/mpi/{folder}",
+                                                         f"libexec/osu-micro-benchmarks/mpi/{folder.split('/')[0]}", ".")]
+        path = next((place for place in places if os.access(place, os.X_OK) and os.path.isfile(place)), None)
+        if path and (not quick or program in OSU_QUICK):
+            words = OSU_QUICK[program] if quick else words
+            found.append(mpi(mpi_name, program, path, words, f"{program} through {mpi_name}"))
+    return found
+
+
+def everything(quick, osu_trees=None):
+    """All workloads of scripts/bench."""
+    threads = (1, 2) if quick else (1, 2, 4, 8)
+    numbers = ((1, 1), (100, 10)) if quick else ((1, 1), (100, 50), (1000, 50), (10000, 50))
+    chosen = [
+        driver("limits", "the machine without any library", "limits", quick=quick, machine=True),
+        driver("tag", "tag messages by size", "tag", quick=quick),
+        driver("am", "active messages by size", "am", quick=quick),
+        driver("stream", "streams by size", "stream", quick=quick),
+        driver("rma", "put and get by size", "rma", quick=quick),
+        driver("atomics", "atomics", "atomics", quick=quick),
+    ]
+    for operation in ("tag", "am", "put"):
+        for workers, whose in (("shared", "one shared worker"), ("own", "a worker each")):
+            chosen += [driver(f"threads/{operation}/{workers}/{count}", f"{operation} rate, {count} threads, {whose}",
+                              "threads", operation, workers, str(count), quick=quick) for count in threads]
+    chosen.append(driver("gups", "random access", "gups", quick=quick))
+    chosen.append(instructions())
+    chosen.append(driver("startup", "context and worker", "startup", quick=quick))
+    chosen += [driver(f"endpoints/{number}", f"{number} endpoints to {peers} workers", "endpoints", str(number), str(peers), quick=quick)
+               for number, peers in numbers]
+    for name in MPIS:
+        tree = (osu_trees or {}).get(name)
+        chosen += osu(name, tree, quick) if tree else own_mpi(name, quick)
+        chosen += start_and_end(name, quick)
+    return chosen
+
+
+def matching(workloads, only):
+    """Those whose name begins with one of the words, if there are any."""
+    if not only:
+        return workloads
+    chosen = [workload for workload in workloads if any(word in workload.name for word in only.split(","))]
+    if not chosen:
+        raise SystemExit(f"no workload matches '{only}'; there are: {' '.join(workload.name for workload in workloads)}")
+    return chosen
+
+
+def scratch():
+    return tempfile.TemporaryDirectory(prefix="rucp-bench-")
