@@ -261,7 +261,6 @@ static const struct {
     {"tag 8 B, receive", tag_receive, 8},
     {"tag 8 B, unexpected", tag_unexpected, 8},
     {"tag 1 KiB", tag, 1024},
-    {"tag 64 KiB", tag, 65536},
     {"am 8 B", am, 8},
     {"am 8 B, send", am_send, 8},
     {"am 8 B, receive", am_receive, 8},

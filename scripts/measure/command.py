@@ -1,6 +1,7 @@
 """The command line that scripts/bench and scripts/osu have in common."""
 import os
 import shlex
+import signal
 import sys
 
 from . import libraries, page, results, schedule, table
@@ -31,7 +32,12 @@ def run(options, name, title, workloads):
     collected = results.Results(libraries.choose(options.libraries), shlex.join([f"scripts/{name}"] + sys.argv[1:]))
     repeat = options.repeat or (1 if options.quick else 5)
     tries = options.tries or (1 if options.quick else 4)
-    failed = schedule.measure(chosen, collected.libraries, collected, repeat, tries)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        failed = schedule.measure(chosen, collected.libraries, collected, repeat, tries)
+    except KeyboardInterrupt:
+        failed = 1
+        collected.failures.append("interrupted: what had been measured by then")
     worse = collected.regressions(baseline, options.threshold) if baseline else []
     table.show(collected, worse)
     out = os.path.abspath(options.out or f"{TOP}/build/{name}-results")

@@ -26,6 +26,7 @@ SECTIONS = (
      r"instructions: .*", False),
     ("Start-up and memory", "What context, worker and address cost, and endpoints by their number.", r".*", False),
 )
+MOST_BARS = 12  # in one chart
 LIMITS = {"Latency": (("bare_latency", "bare memory"),),
           "Bandwidth": (("bare_one_reads", "bare copy, one side"), ("bare_both_copy", "bare copy, both sides"))}
 TITLES = {
@@ -112,16 +113,16 @@ class Page:
                            [limit for limit in limits if limit[2]], series[0].unit, is_size, logarithmic)
         return f'<div class="plot"><h3>{escape(pretty(name))} {self.ahead_mark(series)}</h3>{svg}</div>'
 
-    def bar_chart(self, heading, rows, unit):
+    def bar_chart(self, heading, rows, unit, part):
         """rows: series that have no curve, all of one unit."""
-        values = [(pretty(one.name) + (f" {x_label(one.x, unit == 'M/s')}" if one.x and heading in ("Message rate", "Start of an MPI job")
-                                       else ""), {library.name: one.median(library.name) for library in self.results.libraries})
-                  for one in rows]
+        counted = {"Message rate": "B", "Start of an MPI job": "ranks", "Start-up and memory": "endpoints", "Threads": "threads"}
+        values = [(pretty(one.name) + (f", {one.x} {counted[heading]}" if one.x and heading in counted else ""),
+                   {library.name: one.median(library.name) for library in self.results.libraries}) for one in rows]
         numbers = [value for _, row in values for value in row.values() if value]
         spread = max(numbers) / max(min(numbers), 1e-12) if numbers else 1
-        svg = plots.bars(self.matplotlib, f"{heading}-{unit}", f"{heading}, {unit}",
+        svg = plots.bars(self.matplotlib, f"{heading}-{unit}-{part}", f"{heading}, {unit}",
                          [(library.name, library.title) for library in self.results.libraries], values, unit, spread > 200)
-        return f'<div class="plot"><h3>{escape(heading)}{f", {escape(unit)}" if unit else ""} {self.ahead_mark(rows)}</h3>{svg}</div>'
+        return f'<div class="plot"><h3>{escape(heading)}{f", {escape(unit)}" if unit and unit != "instructions" else ""} {self.ahead_mark(rows)}</h3>{svg}</div>'
 
     def plots_of(self, heading, figures, is_size):
         drawn, rest = [], {}
@@ -132,7 +133,11 @@ class Page:
             else:
                 for one in series:
                     rest.setdefault(one.unit, []).append(one)
-        return drawn + [self.bar_chart(heading, rows, unit) for unit, rows in rest.items()]
+        for unit, rows in rest.items():
+            parts = -(-len(rows) // MOST_BARS)
+            length = -(-len(rows) // parts)
+            drawn += [self.bar_chart(heading, rows[begin:begin + length], unit, begin // length) for begin in range(0, len(rows), length)]
+        return drawn
 
     # ---- tables ----
 

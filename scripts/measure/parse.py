@@ -12,9 +12,9 @@ class Figure(NamedTuple):
 
 
 def loaded_library(output):
-    """The path of the libucp that the program says it had mapped."""
-    found = re.search(r"^# libucp: (\S+) \(version (\S+?)\)", output, re.M)
-    return (found[1], found[2]) if found else (None, None)
+    """The path and version of the libucp that the program, or mpirun-on for it, says it had mapped."""
+    found = re.search(r"^# libucp: (\S+) (?:\(version (\S+?)\)|in \d+ processes)", output, re.M)
+    return (found[1], found[2] or "not told") if found else (None, None)
 
 
 def unsupported(output):

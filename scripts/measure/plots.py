@@ -54,6 +54,14 @@ def plain_label(value, _=None):
     return f"{value:g}" if value < 10000 else f"{value / 1000:g}k"
 
 
+def short(value):
+    """Three or four digits, without an exponent."""
+    for limit, divisor, letter in ((1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if value >= limit:
+            return f"{value / divisor:.3g}{letter}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def to_svg(figure, name, described):
     """Inline SVG: identifiers of its own (many are on one page), a description instead of fixed dimensions."""
     buffer = io.StringIO()
@@ -105,9 +113,9 @@ def bars(matplotlib, name, described, libraries, rows, unit, logarithmic):
         places = [row + (index - (len(libraries) - 1) / 2) * thickness for row in range(len(rows))]
         values = [values.get(library_name) or 0 for _, values in rows]
         drawn = axes.barh(places, values, height=thickness * 0.9, color=colour(library_name, index), label=title)
-        axes.bar_label(drawn, labels=[f"{value:.4g}" if value else "" for value in values], padding=3, fontsize=7.5, color="#4a5563")
+        axes.bar_label(drawn, labels=[short(value) if value else "" for value in values], padding=3, fontsize=7.5, color="#4a5563")
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     if logarithmic:

@@ -17,7 +17,7 @@ OWN_MPI_QUICK = {"latency": "-m 8:64", "bw": "-m 8:64", "bibw": "-m 8:64", "put_
 OSU = {
     "osu_latency": ("pt2pt/standard", "-m 1:4194304"), "osu_bw": ("pt2pt/standard", "-m 1:4194304"),
     "osu_bibw": ("pt2pt/standard", "-m 1:4194304"), "osu_mbw_mr": ("pt2pt/standard", "-m 1:4194304"),
-    "osu_latency_mt": ("pt2pt/standard", "-m 1:65536 -t 1:1"), "osu_mt_mr": ("pt2pt/standard", ""),
+    "osu_latency_mt": ("pt2pt/standard", "-m 1:65536 -t 1:1"), "osu_multi_lat": ("pt2pt/standard", "-m 1:4194304"), "osu_mt_mr": ("pt2pt/standard", ""),
     "osu_match_depth": ("pt2pt/standard", ""),
     "osu_put_latency": ("one-sided", "-m 1:4194304"), "osu_get_latency": ("one-sided", "-m 1:4194304"),
     "osu_put_bw": ("one-sided", "-m 1:4194304"), "osu_get_bw": ("one-sided", "-m 1:4194304"),
@@ -27,7 +27,8 @@ OSU = {
     "osu_alltoall": ("collective/blocking", "-m 4:1048576"), "osu_barrier": ("collective/blocking", ""),
 }
 OSU_QUICK = {"osu_latency": "-m 8:64 -i 200 -x 20", "osu_bw": "-m 8:64 -i 20 -x 2", "osu_put_latency": "-m 8:64 -i 100 -x 10",
-             "osu_allreduce": "-m 8:64 -i 100 -x 10", "osu_mt_mr": "-t 1:2 -i 2000"}
+             "osu_allreduce": "-m 8:64 -i 100 -x 10", "osu_mt_mr": "-t 2 -i 20000",
+             "osu_match_depth": "-d 16 -i 100", "osu_gups": "-w 4096 -i 2048"}
 
 
 @dataclass
@@ -66,9 +67,18 @@ def mpi(mpi_name, program, path, words, about, ranks=2, read=None):
     name = f"{mpi_name}_{program.removeprefix('osu_')}"
     def command(library, _):
         return [f"{TOP}/scripts/mpirun-on", mpi_name, library.mpirun_on, str(ranks), path] + words.split()
+    environment = ({"PIN": "1"} if ranks == 2 else {}) | ({} if names_libucp(path) else {"PROVE": "1"})
     return Workload(f"{mpi_name}/{program}" + ("" if ranks == 2 else f"/{ranks}"), about, command,
-                    read or (lambda output, scratch: parse.table(output, name)),
-                    environment={"PIN": "1"} if ranks == 2 else {}, limit=180)
+                    read or (lambda output, scratch: parse.table(output, name)), environment=environment, limit=180)
+
+
+def names_libucp(program):
+    """Whether a program says which libucp it has mapped: ours do, OSU's do with our patches."""
+    try:
+        with open(program, "rb") as file:
+            return b"# libucp: " in file.read()
+    except OSError:
+        return True  # not built: its run will fail
 
 
 def own_mpi(mpi_name, quick):
@@ -78,23 +88,26 @@ def own_mpi(mpi_name, quick):
 
 
 def start_and_end(mpi_name, quick, path=None):
+    """MPI_Init to MPI_Finalize; OSU's own benchmark for that knows MPI_Init only."""
     path = path or f"{TOP}/build/bench/{mpi_name}/init"
-    return [mpi(mpi_name, "init", path, "", f"MPI_Init to MPI_Finalize of {mpi_name}, {ranks} ranks", ranks,
+    return [mpi(mpi_name, os.path.basename(path), path, "", f"MPI_Init to MPI_Finalize of {mpi_name}, {ranks} ranks", ranks,
                 lambda output, scratch, ranks=ranks: parse.start(output, mpi_name, ranks))
             for ranks in ((2,) if quick else (2, 16))]
 
 
+def find(tree, folder, program):
+    """A benchmark in a tree that was built in place, or installed; None if it is not there."""
+    installed = f"libexec/osu-micro-benchmarks/mpi/{folder}"
+    places = (f"c/mpi/{folder}", f"mpi/{folder}", installed, os.path.dirname(installed), ".")
+    paths = [f"{tree}/{place}/{program}" for place in places]
+    return next((path for path in paths if os.access(path, os.X_OK) and os.path.isfile(path)), None)
+
+
 def osu(mpi_name, tree, quick):
-    """Those benchmarks of a built tree that are there: built in place, or installed."""
-    found = []
-    for program, (folder, words) in OSU.items():
-        places = [f"{tree}/{part}/{program}" for part in (f"c/mpi/{folder}", f"mpi/{folder}", f"libexec/osu-micro-benchmarks/mpi/{folder}",
-                                                         f"libexec/osu-micro-benchmarks/mpi/{folder.split('/')[0]}", ".")]
-        path = next((place for place in places if os.access(place, os.X_OK) and os.path.isfile(place)), None)
-        if path and (not quick or program in OSU_QUICK):
-            words = OSU_QUICK[program] if quick else words
-            found.append(mpi(mpi_name, program, path, words, f"{program} through {mpi_name}"))
-    return found
+    """Those benchmarks of a built tree that are there."""
+    found = [(program, find(tree, folder, program)) for program, (folder, _) in OSU.items() if not quick or program in OSU_QUICK]
+    return [mpi(mpi_name, program, path, OSU_QUICK[program] if quick else OSU[program][1], f"{program} through {mpi_name}")
+            for program, path in found if path]
 
 
 def everything(quick, osu_trees=None):

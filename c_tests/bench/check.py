@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Checks that the benchmark works: its files are well-formed and complete, never how fast anything was.
+
+usage: check.py results DIRECTORY LIBRARIES WORKLOADS   what scripts/bench or scripts/osu wrote
+       check.py patches FILE...                         osu-patches: added lines only, without context
+       check.py slower OLD.json NEW.json FIGURE         writes a copy in which FIGURE was twice as good for rucp
+       check.py same OLD.json NEW.json                  instructions of rucp: the same in both
+"""
+import csv
+import html.parser
+import json
+import math
+import re
+import sys
+
+
+def fail(text):
+    sys.exit(f"check: {text}")
+
+
+class Page(html.parser.HTMLParser):
+    """Follows the nesting of a page, and what it refers to."""
+    void = {"meta", "br", "img", "link", "hr", "input"}
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.links, self.drawings, self.headings = [], set(), [], 0, []
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if attributes.get("id") in self.ids:
+            fail(f"page: two elements are called {attributes['id']}")
+        self.ids.add(attributes.get("id"))
+        self.links += [attributes[name] for name in ("href", "xlink:href", "src") if name in attributes]
+        self.drawings += tag == "svg"
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in self.void:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            fail(f"page: </{tag}> closes nothing")
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "h2":
+            self.headings.append(data)
+
+
+def check_page(path):
+    page = Page()
+    with open(path) as file:
+        page.feed(file.read())
+    if page.open:
+        fail(f"page: {page.open} are not closed")
+    if page.drawings < 2:
+        fail(f"page: {page.drawings} plots")
+    for link in page.links:
+        if not link.startswith("#"):
+            fail(f"page: refers to {link}: it must be self-contained")
+        if link[1:] not in page.ids:
+            fail(f"page: {link} is not there")
+    return page
+
+
+def check_csv(path, libraries):
+    """Every figure has a positive number from every library, or is the machine's own, or is of something one of them lacks."""
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    wanted = ["workload", "figure", "x", "unit", "better", "library", "median", "least", "most", "samples", "ahead"]
+    if not rows or list(rows[0]) != wanted:
+        fail(f"{path}: columns {list(rows[0]) if rows else 'none'}")
+    of = {}
+    for row in rows:
+        values = [float(row[name]) for name in ("least", "median", "most")]
+        if not all(map(math.isfinite, values)) or values != sorted(values) or int(row["samples"]) < 1:
+            fail(f"{path}: {row}")
+        if row["x"] and int(row["x"]) < 0 or row["better"] not in ("more", "less"):
+            fail(f"{path}: {row}")
+        of.setdefault((row["workload"], row["figure"], row["x"]), set()).add(row["library"])
+    for (workload, figure, x), found in of.items():
+        lacking = libraries - found
+        if found != {"machine"} and lacking and not (workload == "stream" and lacking == {"rucp"}):
+            fail(f"{path}: {figure} {x} has no value from {lacking}")
+    return {workload for workload, _, _ in of}
+
+
+def check_json(path, libraries):
+    with open(path) as file:
+        results = json.load(file)
+    if results["format"] != "rucp-bench 1" or results["failures"]:
+        fail(f"{path}: format {results['format']}, failures {results['failures']}")
+    if set(results["libraries"]) != libraries or len({one["path"] for one in results["libraries"].values()}) != len(libraries):
+        fail(f"{path}: not three libraries of their own: {results['libraries']}")
+    for run in results["runs"]:
+        if len(run["handoff_ns"]) != 2 or not all(value > 0 for value in run["handoff_ns"]) or run["foreign"] < 0:
+            fail(f"{path}: conditions of {run}")
+
+
+def check_results(directory, libraries, workloads):
+    libraries = set(libraries.split(","))
+    check_json(f"{directory}/results.json", libraries)
+    seen = check_csv(f"{directory}/results.csv", libraries)
+    missing = [word for word in workloads.split(",") if not any(name.startswith(word) for name in seen)]
+    if missing:
+        fail(f"{directory}: nothing of {missing}")
+    page = check_page(f"{directory}/index.html")
+    print(f"{directory}: {len(seen)} workloads, {page.drawings} plots, chapters: {', '.join(page.headings)}")
+
+
+def check_patch(path):
+    """A patch as `diff -U0` writes it, of nothing but added lines, with right counts."""
+    with open(path) as file:
+        lines = file.read().splitlines()
+    left, files = 0, 0
+    for number, line in enumerate(lines, 1):
+        hunk = re.fullmatch(r"@@ -(\d+),0 \+(\d+)(?:,(\d+))? @@.*", line)
+        if left > 0:
+            if not line.startswith("+"):
+                fail(f"{path}:{number}: not an added line")
+            left -= 1
+        elif hunk:
+            left = int(hunk[3] or 1)
+        elif line.startswith("--- a/") and lines[number].startswith("+++ b/"):
+            files += 1
+        elif not line.startswith("+++ b/"):
+            fail(f"{path}:{number}: neither a heading, nor a hunk without context, nor an added line: {line}")
+    if left or not files:
+        fail(f"{path}: {files} files, {left} lines missing at the end")
+    print(f"{path}: {files} files, added lines only")
+
+
+def instructions(path):
+    with open(path) as file:
+        return {one["name"]: one["median"]["rucp"] for one in json.load(file)["figures"] if one["unit"] == "instructions"}
+
+
+def check_same(old, new):
+    before, after = instructions(old), instructions(new)
+    differing = {name: (before[name], after.get(name)) for name in before if before[name] != after.get(name)}
+    if differing or not before:
+        fail(f"instructions do not repeat: {differing}")
+    print(f"{len(before)} counts repeat exactly")
+
+
+def write_slower(old, new, name):
+    with open(old) as file:
+        results = json.load(file)
+    changed = [one for one in results["figures"] if one["name"] == name]
+    if not changed:
+        fail(f"{old}: no {name}")
+    for one in changed:
+        one["median"]["rucp"] /= 2
+    with open(new, "w") as file:
+        json.dump(results, file)
+
+
+def main():
+    what, words = sys.argv[1], sys.argv[2:]
+    if what == "patches":
+        for path in words:
+            check_patch(path)
+    else:
+        {"results": check_results, "slower": write_slower, "same": check_same}[what](*words)
+
+
+main()

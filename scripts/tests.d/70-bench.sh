@@ -1,0 +1,61 @@
+# The benchmark works: its quick form on all three libraries; what it writes is complete. Never how fast. (sourced by scripts/test)
+
+bench_quick() {
+    rm -rf build/bench-test &&
+        scripts/bench --quick --out build/bench-test &&
+        c_tests/bench/check.py results build/bench-test 1.13,1.22,rucp \
+            limits,tag,am,rma,atomics,threads/tag/shared,threads/am/own,threads/put,gups,instructions,startup,endpoints/100,openmpi/latency,openmpi/mt_mr,openmpi/init,mpich/allreduce,mpich/init
+}
+
+# What was better before is marked, the status says so, and nothing else is marked: instructions repeat exactly.
+bench_baseline() {
+    local output status=0 test=build/bench-test
+    c_tests/bench/check.py slower $test/results.json $test/better-then.json "instructions: put 8 B" &&
+        output=$(scripts/bench --quick --only instructions --libraries 1.13,rucp --baseline $test/better-then.json --out $test/again) || status=$?
+    echo "$output"
+    [ "$status" -eq 3 ] && [ "$(grep -c REGRESSION <<< "$output")" -eq 1 ] && grep -q '^instructions: put 8 B .*REGRESSION' <<< "$output" &&
+        grep -q '1 regressions' $test/again/index.html && c_tests/bench/check.py same $test/results.json $test/again/results.json
+}
+
+# A tree like OSU's for an MPI, of our own programs and of those that osu-patches adds, compiled against a stand-in for OSU's header.
+osu_like_tree() { # MPI DIRECTORY
+    local mpi=$1 tree=$2 own=$top/build/bench/$1
+    mkdir -p "$tree"/c/mpi/{pt2pt/standard,one-sided,collective/blocking,startup} "$tree/added"
+    ln -sf "$own/latency" "$tree/c/mpi/pt2pt/standard/osu_latency"
+    ln -sf "$own/bw" "$tree/c/mpi/pt2pt/standard/osu_bw"
+    ln -sf "$own/put_latency" "$tree/c/mpi/one-sided/osu_put_latency"
+    ln -sf "$own/allreduce" "$tree/c/mpi/collective/blocking/osu_allreduce"
+    ln -sf "$own/init" "$tree/c/mpi/startup/osu_init"
+    # Only the files that the patches add whole: what they change is OSU's.
+    awk '/^\+\+\+ b\// { file = "" ; split($2, part, "/"); n = split($2, part, "/"); name = part[n] }
+         /^@@ -0,0 / { file = dir "/" name } /^@@ -[1-9]/ { file = "" }
+         file != "" && /^\+/ && !/^\+\+\+ b\// { print substr($0, 2) > file }' dir="$tree/added" osu-patches/*.patch
+    cat > "$tree/added/osu_util_mpi.h" <<'HEADER'
+#include <assert.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "osu_util_libucp.h"
+#define MPI_CHECK(call) do { if ((call) != MPI_SUCCESS) exit(EXIT_FAILURE); } while (0)
+#define OMB_ERROR_EXIT(text) do { fprintf(stderr, "%s\n", text); exit(EXIT_FAILURE); } while (0)
+HEADER
+    for program in pt2pt/standard/osu_mt_mr pt2pt/standard/osu_match_depth one-sided/osu_gups; do
+        "mpicc.$mpi" -std=gnu11 -O2 -Wall -Wextra -Werror -Wno-stringop-overflow -pthread -I "$tree/added" \
+            -o "$tree/c/mpi/$program" "$tree/added/${program##*/}.c" -ldl || return
+    done
+}
+
+osu_tree() { # MPI
+    local tree=build/osu-test/$1
+    rm -rf "$tree" && osu_like_tree "$1" "$tree" &&
+        scripts/osu --dir "$tree" --quick --libraries 1.13,rucp --out "$tree/results" &&
+        c_tests/bench/check.py results "$tree/results" 1.13,rucp "$1/osu_latency,$1/osu_bw,$1/osu_mt_mr,$1/osu_match_depth,$1/osu_put_latency,$1/osu_gups,$1/osu_allreduce,$1/osu_init"
+}
+
+export -f bench_quick bench_baseline osu_like_tree osu_tree
+step 1500 "bench: quick, three libraries" bash -c bench_quick
+step 300 "bench: a regression is marked" bash -c bench_baseline
+step 60 "osu-patches: added lines only" c_tests/bench/check.py patches osu-patches/*.patch
+for mpi in openmpi mpich; do
+    step 300 "osu: a tree of the same form, $mpi" bash -c "osu_tree $mpi"
+done
