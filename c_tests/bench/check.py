@@ -28,9 +28,10 @@ class Page(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
-        if attributes.get("id") in self.ids:
-            fail(f"page: two elements are called {attributes['id']}")
-        self.ids.add(attributes.get("id"))
+        name = attributes.get("id")
+        if name is not None and name in self.ids:
+            fail(f"page: two elements are called {name}")
+        self.ids.add(name)
         self.links += [attributes[name] for name in ("href", "xlink:href", "src") if name in attributes]
         self.drawings += tag == "svg"
         if tag not in self.void:
