@@ -55,32 +55,34 @@ static void finish(ucs_status_ptr_t request)
     }
 }
 
-/** Worker A alone, unless it needs B's help. */
+/** Progresses one worker; the other one too when that finds nothing, or goes on finding something that does not help. */
+static void progress_mostly(ucp_worker_h own, ucp_worker_h other, int tries)
+{
+    if (ucp_worker_progress(own) == 0 || tries > 8) {
+        ucp_worker_progress(other);
+    }
+}
+
 static void wait_a(ucs_status_ptr_t request)
 {
-    while (is_pending(request)) {
-        if (ucp_worker_progress(a) == 0) {
-            ucp_worker_progress(b);
-        }
+    for (int tries = 0; is_pending(request); tries++) {
+        progress_mostly(a, b, tries);
     }
     finish(request);
 }
 
-/** Worker B alone, unless it needs A's help. */
 static void wait_b(ucs_status_ptr_t request)
 {
-    while (is_pending(request)) {
-        if (ucp_worker_progress(b) == 0) {
-            ucp_worker_progress(a);
-        }
+    for (int tries = 0; is_pending(request); tries++) {
+        progress_mostly(b, a, tries);
     }
     finish(request);
 }
 
 static void wait_message(long before)
 {
-    while (arrived == before) {
-        ucp_worker_progress(b);
+    for (int tries = 0; arrived == before; tries++) {
+        progress_mostly(b, a, tries);
     }
 }
 

@@ -61,7 +61,7 @@ a.card { color: inherit; text-decoration: none } .card b { display: block; font-
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums } th, td { padding: 3px 9px; text-align: right }
 th:first-child, td:first-child { text-align: left; white-space: nowrap } th { color: var(--soft); font-weight: 600; border-bottom: 1px solid var(--line) }
 tbody tr:hover td { outline: 1px solid #c9d3df; outline-offset: -1px } .scroll { overflow-x: auto } details { margin-top: 12px }
-summary { cursor: pointer; color: var(--soft) } .heat td { min-width: 46px; padding: 3px 5px; text-align: center; font-size: 12px }
+summary { cursor: pointer; color: var(--soft) } .heat th { padding: 3px 4px } .heat td { min-width: 42px; padding: 3px 4px; text-align: center; font-size: 12px }
 .heat td:first-child { text-align: left } .note { border-left: 4px solid #e0a100; margin-top: 18px } .alarm { border-left: 4px solid var(--bad); margin-top: 18px }
 @media print { body { background: #fff } .plot { break-inside: avoid } }
 """
@@ -108,7 +108,7 @@ class Page:
     def curve(self, heading, name, series, is_size):
         lines = [(library.name, library.title, self.points(name, library.name)) for library in self.results.libraries]
         limits = [("machine", title, self.points(limit, "machine")) for limit, title in LIMITS.get(heading, ())]
-        logarithmic = is_size or "endpoint" in name
+        logarithmic = (is_size and "rate" not in name) or "endpoint" in name
         svg = plots.curves(self.matplotlib, name, f"{pretty(name)}, {series[0].unit}", [line for line in lines if line[2]],
                            [limit for limit in limits if limit[2]], series[0].unit, is_size, logarithmic)
         return f'<div class="plot"><h3>{escape(pretty(name))} {self.ahead_mark(series)}</h3>{svg}</div>'
