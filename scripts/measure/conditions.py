@@ -49,17 +49,20 @@ class Conditions:
 
 
 class Watch:
-    """Takes the conditions around a run: `with Watch() as watch: ...; watch.conditions`."""
+    """Takes the conditions around a run: `with Watch() as watch: ...; watch.conditions`. Runs follow each other at once: the
+    handoff after one is the handoff before the next."""
+    last = None
 
     def __enter__(self):
-        self.before = handoff()
+        self.before = Watch.last or handoff()
         self.busy, self.own, self.began = busy_seconds(), own_seconds(), time.monotonic()
         return self
 
     def __exit__(self, *_):
         seconds = max(time.monotonic() - self.began, 1e-3)
         foreign = max(0.0, (busy_seconds() - self.busy - (own_seconds() - self.own)) / seconds)
-        self.conditions = Conditions(self.before, handoff(), foreign, seconds)
+        Watch.last = handoff()
+        self.conditions = Conditions(self.before, Watch.last, foreign, seconds)
 
 
 def unlikeness(conditions):
