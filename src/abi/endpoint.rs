@@ -4,10 +4,9 @@ use super::output::{self, invalid};
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, FRESH};
-use crate::engine::peer::Peer;
 use crate::op::param::{Param, status_ptr};
 use crate::op::{self, endpoint};
-use crate::proto::{failure, wireup};
+use crate::proto::{failure, lanes, wireup};
 use crate::sys::log;
 use std::ffi::{CStr, CString, c_void};
 
@@ -130,17 +129,6 @@ pub unsafe extern "C" fn ucp_ep_flush_nbx(
     unsafe { endpoint::flush(endpoint_of(ep), &Param::new(param, 0)) }
 }
 
-/// Lanes of an endpoint: transport and device, static strings.
-fn lanes(peer: &Peer) -> Vec<(&'static CStr, &'static CStr)> {
-    // SAFETY: peers do not outlive their worker.
-    let own = peer.uid == unsafe { (*peer.worker).uid };
-    let mut lanes = vec![(if own { c"self" } else { c"posix" }, c"memory")];
-    if !peer.same_process && peer.cma_usable() {
-        lanes.push((c"cma", c"memory"));
-    }
-    lanes
-}
-
 /// Fills `attr` as its mask asks.
 ///
 /// # Safety
@@ -172,14 +160,14 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
             if out.entries.is_null() && out.num_entries > 0 {
                 return invalid("ucp_ep_query", "transports.entries is null");
             }
-            let lanes = lanes(&*e.peer);
+            let lanes = lanes::of(&*e.peer);
             let n = lanes.len().min(out.num_entries as usize);
-            for (i, (tl, device)) in lanes.iter().take(n).enumerate() {
+            for (i, lane) in lanes.iter().take(n).enumerate() {
                 write_entry(
                     out.entries.byte_add(i * out.entry_size),
                     out.entry_size,
-                    tl,
-                    device,
+                    lane.transport,
+                    lane.device,
                 );
             }
             out.num_entries = n as u32;
@@ -223,22 +211,16 @@ pub unsafe extern "C" fn ucp_ep_print_info(ep: ucp_ep_h, stream: *mut libc::FILE
             "#\n# UCP endpoint {ep:p}\n#\n#               peer: worker {:#x}\n",
             (*e.peer).uid
         );
-        for (i, (tl, device)) in lanes(&*e.peer).iter().enumerate() {
+        for (i, lane) in lanes::of(&*e.peer).iter().enumerate() {
             text += &format!(
                 "#            lane[{i}]:  {}/{}\n",
-                tl.to_string_lossy(),
-                device.to_string_lossy()
+                lane.transport.to_string_lossy(),
+                lane.device.to_string_lossy()
             );
         }
         output::write(stream, &(text + "#\n"));
     }
 }
-
-/// Seconds before the first byte arrives through a ring, and bytes per second of a copy by the
-/// kernel: measured on a 2-core EPYC VM (bench/BASELINE: 0.085 us, 9 GB/s). An estimate for
-/// choosing between endpoints, not a promise.
-const LATENCY_S: f64 = 85e-9;
-const BANDWIDTH: f64 = 9e9;
 
 /// Estimates the time that a message takes.
 ///
@@ -260,7 +242,8 @@ pub unsafe extern "C" fn ucp_ep_evaluate_perf(
             return invalid(NAME, "no message size");
         }
         if (*attr).field_mask & UCP_EP_PERF_ATTR_FIELD_ESTIMATED_TIME as u64 != 0 {
-            (*attr).estimated_time = LATENCY_S + (*param).message_size as f64 / BANDWIDTH;
+            let peer = &*(*endpoint_of(ep)).peer;
+            (*attr).estimated_time = lanes::estimate(peer, (*param).message_size);
         }
     }
     UCS_OK

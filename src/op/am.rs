@@ -325,7 +325,7 @@ unsafe fn fetch_whole(worker: &Worker, peer: &Peer, imm: AmImm, source: Offer, h
         }))
         .cast();
         if let Some(status) = rndv::receive(worker, req, peer, source) {
-            fetched(req, status);
+            request::complete(req, status);
         }
     }
 }

@@ -250,7 +250,7 @@ impl Transfer<'_> {
         for block in 0..e.blocks {
             // The blocks lie one after the other at the peer.
             let (ptr, offset) = (e.buffer.wrapping_add(block * e.stride), block * e.len);
-            let addr = e.addr + offset as u64;
+            let addr = e.addr.wrapping_add(offset as u64);
             // SAFETY: the user's memory, and the peer's within its region.
             unsafe {
                 match way {

@@ -5,6 +5,7 @@ pub mod dial;
 pub mod failure;
 pub mod flush;
 pub mod info;
+pub mod lanes;
 pub mod rndv;
 pub mod select;
 pub mod tx;

@@ -1,0 +1,88 @@
+//! What carries an endpoint's messages, for those who ask: names and estimates, nothing that decides.
+
+use crate::engine::peer::Peer;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::sync::Mutex;
+
+/// One way to a peer.
+pub struct LaneInfo {
+    pub transport: &'static CStr,
+    pub device: &'static CStr,
+    /// Seconds until the first byte arrives.
+    pub latency: f64,
+    /// Bytes per second.
+    pub bandwidth: f64,
+}
+
+// Measured on a 2-core EPYC VM (bench/BASELINE: 0.085 us through a ring, 9 GB/s by the kernel's copy, 12 us
+// through a socket). Estimates for choosing between endpoints, not promises.
+const RING: (f64, f64) = (85e-9, 5e9);
+const CMA: (f64, f64) = (600e-9, 9e9);
+const TCP_LATENCY: f64 = 12e-6;
+
+impl LaneInfo {
+    fn memory(transport: &'static CStr, (latency, bandwidth): (f64, f64)) -> Self {
+        Self {
+            transport,
+            device: c"memory",
+            latency,
+            bandwidth,
+        }
+    }
+
+    /// Seconds that a message of `len` bytes takes.
+    pub fn time(&self, len: usize) -> f64 {
+        self.latency + len as f64 / self.bandwidth
+    }
+}
+
+/// The lanes to a peer, the one for short messages first.
+pub fn of(peer: &Peer) -> Vec<LaneInfo> {
+    if peer.inbox.is_none() {
+        return tcp(peer).into_iter().collect();
+    }
+    // SAFETY: peers do not outlive their worker.
+    let own = peer.uid == unsafe { (*peer.worker).uid };
+    let short = LaneInfo::memory(if own { c"self" } else { c"posix" }, RING);
+    let mut lanes = vec![short];
+    if !peer.same_process && peer.cma_usable() {
+        lanes.push(LaneInfo::memory(c"cma", CMA));
+    }
+    lanes
+}
+
+/// Seconds that a message of `len` bytes takes on the best lane.
+pub fn estimate(peer: &Peer, len: usize) -> f64 {
+    let times = of(peer).into_iter().map(|lane| lane.time(len));
+    times.reduce(f64::min).unwrap_or(TCP_LATENCY)
+}
+
+/// The connection that is made, or would be: asks the kernel for its routes.
+fn tcp(peer: &Peer) -> Option<LaneInfo> {
+    // SAFETY: peers do not outlive their worker.
+    let devices = unsafe { &*peer.worker }.ctx.devices();
+    let way = peer.target.as_ref()?.ways(devices).into_iter().next();
+    let device = way.and_then(|way| devices.get(way.path.device));
+    let mbps = device.map_or(10_000, |d| d.speed());
+    Some(LaneInfo {
+        transport: c"tcp",
+        device: interned(device.map_or("", |d| &d.name)),
+        latency: TCP_LATENCY,
+        bandwidth: f64::from(mbps) * 1e6 / 8.0,
+    })
+}
+
+/// A name that stays: who asked for the lanes keeps the pointer as long as the endpoint. There are as many as
+/// the host has devices.
+fn interned(name: &str) -> &'static CStr {
+    static NAMES: Mutex<BTreeMap<String, &'static CStr>> = Mutex::new(BTreeMap::new());
+    let mut names = NAMES.lock().unwrap_or_else(|e| e.into_inner());
+    if let Some(known) = names.get(name) {
+        return known;
+    }
+    let text = CString::new(name).unwrap_or_default();
+    let stays: &'static CStr = Box::leak(text.into_boxed_c_str());
+    names.insert(name.to_owned(), stays);
+    stays
+}
