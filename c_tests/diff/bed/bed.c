@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "bed.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -131,6 +132,28 @@ static void mount_proc(void)
     }
 }
 
+/* Moves this process to the host that is process `number` of BED_HOSTS ("PID PID"), if there are hosts. */
+static void move_to_host(int number)
+{
+    static const char *const kinds[] = {"net", "ipc", "uts", "mnt"};
+    const char              *hosts   = getenv("BED_HOSTS");
+    int                      pids[2];
+    char                     path[64];
+
+    if (hosts == NULL || sscanf(hosts, "%d %d", &pids[0], &pids[1]) != 2) {
+        return;
+    }
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof(path), "/proc/%d/ns/%s", pids[number], kinds[i]);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0 || setns(fd, 0) != 0) {
+            perror(path);
+            exit(6);
+        }
+        close(fd);
+    }
+}
+
 static pid_t launch(bed_t *bed, int first, int last, int link, int other, void (*script)(bed_t *))
 {
     fflush(stdout);
@@ -140,6 +163,7 @@ static pid_t launch(bed_t *bed, int first, int last, int link, int other, void (
         if (namespaces_of(first) != 0) {
             mount_proc();
         }
+        move_to_host(first);
         if (other >= 0) {
             close(other);
         }
