@@ -11,7 +11,7 @@ use crate::engine::rkey::Rkey;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::op::am::AmMessage;
 use crate::op::param::Param;
-use crate::op::{am, rma, serve, sgl, sockets, stream, tag};
+use crate::op::{am, listener, rma, serve, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
 use crate::proto::{failure, rndv, tx, wireup};
 use crate::sys::clock;
@@ -66,7 +66,7 @@ pub unsafe fn tag_send(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, whose worker and peer outlive it.
-    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, &*(*ep).peer) };
+    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
     // SAFETY: the caller's structure.
     let p = unsafe { Param::new(param, worker.extra_op_flags) };
     if let Some(len @ ..=INLINE) = plain_length(&p, count)
@@ -112,7 +112,7 @@ pub unsafe fn am_send(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, whose worker and peer outlive it.
-    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, &*(*ep).peer) };
+    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
     // SAFETY: the caller's structure.
     let p = unsafe { Param::new(param, worker.extra_op_flags) };
     if let Some(len @ ..=INLINE) = plain_length(&p, m.count)
@@ -157,7 +157,7 @@ pub unsafe fn stream_send(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, whose worker and peer outlive it.
-    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, &*(*ep).peer) };
+    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
     // SAFETY: the caller's structure.
     let p = unsafe { Param::new(param, worker.extra_op_flags) };
     if let Some(len @ 1..=INLINE) = plain_length(&p, count)
@@ -228,7 +228,7 @@ pub unsafe fn put(
         && let Some(local) = unsafe { direct(ep, rkey, addr, len) }
     {
         // SAFETY: the peer outlives its endpoints. Counted before what may be a call.
-        let stats = unsafe { &*(*ep).peer }.stats();
+        let stats = unsafe { (*ep).peer() }.stats();
         stats.of(Protocol::RmaMapped).add(len);
         // SAFETY: the user's buffer and the peer's region, which is mapped here.
         unsafe { copy(local, buffer.cast(), len) };
@@ -279,7 +279,7 @@ pub unsafe fn get(
         && let Some(local) = unsafe { direct(ep, rkey, addr, len) }
     {
         // SAFETY: the peer outlives its endpoints. Counted before what may be a call.
-        let stats = unsafe { &*(*ep).peer }.stats();
+        let stats = unsafe { (*ep).peer() }.stats();
         stats.of(Protocol::RmaMapped).add(len);
         // SAFETY: the user's buffer and the peer's region, which is mapped here.
         unsafe { copy(buffer.cast(), local, len) };
@@ -496,8 +496,11 @@ fn look_at_clock(worker: &Worker, rx: &mut Rx) {
     let ticked = now != rx.looked_at;
     rx.pace = pace(rx.pace, now.saturating_sub(rx.looked_at));
     (rx.calls, rx.looked_at) = (rx.pace, now);
-    if ticked && let Some(sockets) = rx.sockets.as_deref_mut() {
-        sockets::poll(worker, sockets);
+    if ticked {
+        if let Some(sockets) = rx.sockets.as_deref_mut() {
+            sockets::poll(worker, sockets);
+        }
+        listener::progress(worker);
     }
     if now.saturating_sub(rx.checked_at) < failure::CHECK_INTERVAL_MS {
         return;

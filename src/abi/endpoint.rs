@@ -1,13 +1,15 @@
 //! Endpoints: creation, closing, flushing, queries.
 
 use super::output::{self, invalid};
+use super::socket_address;
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, FRESH};
+use crate::engine::listener::ConnRequest;
+use crate::engine::worker::Worker;
 use crate::op::param::{Param, status_ptr};
-use crate::op::{self, endpoint};
-use crate::proto::{failure, lanes, wireup};
-use crate::sys::log;
+use crate::op::{self, endpoint, listener};
+use crate::proto::{failure, lanes, session, wireup};
 use std::ffi::{CStr, CString, c_void};
 
 /// The endpoint behind a handle.
@@ -16,7 +18,7 @@ pub fn endpoint_of(handle: ucp_ep_h) -> *mut Endpoint {
     handle.cast()
 }
 
-/// An endpoint to a worker whose address is known.
+/// An endpoint to a worker whose address is known, to a listener, or to a client that asks.
 ///
 /// # Safety
 /// A live worker; `params` valid as far as its mask says; `ep_p` writable.
@@ -39,19 +41,6 @@ pub unsafe extern "C" fn ucp_ep_create(
         } else {
             0
         };
-        let client = flags & UCP_EP_PARAMS_FLAGS_CLIENT_SERVER as u32 != 0;
-        if client || has(UCP_EP_PARAM_FIELD_CONN_REQUEST) {
-            if client && !has(UCP_EP_PARAM_FIELD_SOCK_ADDR) {
-                return invalid(NAME, "CLIENT_SERVER without a socket address");
-            }
-            log::error!(
-                "{NAME}: endpoints by socket address need a network transport, which this version has not"
-            );
-            return UCS_ERR_UNSUPPORTED;
-        }
-        if !has(UCP_EP_PARAM_FIELD_REMOTE_ADDRESS) || (*params).address.is_null() {
-            return invalid(NAME, "no address");
-        }
         let err_mode = if has(UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE) {
             enum_raw((*params).err_mode)
         } else {
@@ -60,14 +49,31 @@ pub unsafe extern "C" fn ucp_ep_create(
         if err_mode > UCP_ERR_HANDLING_MODE_FAILOVER as u32 {
             return invalid(NAME, "unknown error handling mode");
         }
-        let peer =
-            match super::address::decode((*params).address).and_then(|a| wireup::peer_of(w, &a)) {
-                Ok(peer) => &*peer,
-                Err(status) => return status,
-            };
-        let ep = wireup::new_endpoint(w, peer, flags & UCP_EP_PARAMS_FLAGS_NO_LOOPBACK as u32 != 0);
-        let e = &mut *ep;
-        e.err_mode = err_mode as u8;
+        let made = if flags & UCP_EP_PARAMS_FLAGS_CLIENT_SERVER as u32 != 0 {
+            to_listener(w, params, flags)
+        } else if has(UCP_EP_PARAM_FIELD_CONN_REQUEST) {
+            to_client(w, params)
+        } else {
+            to_worker(w, params, flags)
+        };
+        match made {
+            Ok(ep) => {
+                ep_p.write(ep.cast());
+                UCS_OK
+            }
+            Err(status) => status,
+        }
+    }
+}
+
+/// Takes over what the user says of an endpoint, whatever it leads to.
+unsafe fn fill_in(e: &mut Endpoint, params: *const ucp_ep_params_t) {
+    // SAFETY: the caller's structure; each field is read only if its bit is set.
+    unsafe {
+        let has = |bit: ucp_ep_params_field| (*params).field_mask & bit as u64 != 0;
+        if has(UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE) {
+            e.err_mode = enum_raw((*params).err_mode) as u8;
+        }
         if has(UCP_EP_PARAM_FIELD_ERR_HANDLER) {
             (e.err_cb, e.err_arg) = ((*params).err_handler.cb, (*params).err_handler.arg);
         }
@@ -77,6 +83,27 @@ pub unsafe extern "C" fn ucp_ep_create(
         if has(UCP_EP_PARAM_FIELD_NAME) && !(*params).name.is_null() {
             e.name = Some(CString::from(CStr::from_ptr((*params).name)));
         }
+    }
+}
+
+/// # Safety
+/// As `ucp_ep_create`.
+unsafe fn to_worker(
+    w: &Worker,
+    params: *const ucp_ep_params_t,
+    flags: u32,
+) -> Result<*mut Endpoint, ucs_status_t> {
+    // SAFETY: each field is read only if its bit is set.
+    unsafe {
+        let given = (*params).field_mask & UCP_EP_PARAM_FIELD_REMOTE_ADDRESS as u64 != 0;
+        if !given || (*params).address.is_null() {
+            return Err(invalid("ucp_ep_create", "no address"));
+        }
+        let address = super::address::decode((*params).address)?;
+        let peer = &*wireup::peer_of(w, &address)?;
+        let ep = wireup::new_endpoint(w, peer, flags & UCP_EP_PARAMS_FLAGS_NO_LOOPBACK as u32 != 0);
+        let e = &mut *ep;
+        fill_in(e, params);
         if e.handles_errors() {
             e.set(FRESH);
         }
@@ -85,9 +112,58 @@ pub unsafe extern "C" fn ucp_ep_create(
         }
         op::stream::adopted(w, ep);
         failure::begin(w, e, peer);
-        ep_p.write(ep.cast());
+        Ok(ep)
     }
-    UCS_OK
+}
+
+/// # Safety
+/// As `ucp_ep_create`.
+unsafe fn to_listener(
+    w: &Worker,
+    params: *const ucp_ep_params_t,
+    flags: u32,
+) -> Result<*mut Endpoint, ucs_status_t> {
+    const NAME: &str = "ucp_ep_create";
+    // SAFETY: each field is read only if its bit is set.
+    unsafe {
+        let has = |bit: ucp_ep_params_field| (*params).field_mask & bit as u64 != 0;
+        if !has(UCP_EP_PARAM_FIELD_SOCK_ADDR) {
+            return Err(invalid(NAME, "CLIENT_SERVER without a socket address"));
+        }
+        let Some(to) = socket_address::read(&(*params).sockaddr) else {
+            return Err(invalid(NAME, "no address of a family that is known"));
+        };
+        let from = if has(UCP_EP_PARAM_FIELD_LOCAL_SOCK_ADDR) {
+            let from = socket_address::read(&(*params).local_sockaddr);
+            Some(from.ok_or_else(|| invalid(NAME, "no local address of a family that is known"))?)
+        } else {
+            None
+        };
+        let asked = flags & UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID as u32 != 0;
+        let client_id = w.params.client_id.filter(|_| asked);
+        let ep = session::client_endpoint(w)?;
+        fill_in(&mut *ep, params);
+        session::dial(w, ep, to, from, client_id);
+        Ok(ep)
+    }
+}
+
+/// # Safety
+/// As `ucp_ep_create`.
+unsafe fn to_client(
+    w: &Worker,
+    params: *const ucp_ep_params_t,
+) -> Result<*mut Endpoint, ucs_status_t> {
+    // SAFETY: the caller's structure; the request is looked for in a list.
+    unsafe {
+        let request = ConnRequest::take((*params).conn_request as usize).ok_or_else(|| {
+            invalid(
+                "ucp_ep_create",
+                "this connection request was answered before",
+            )
+        })?;
+        listener::accept(w, request, |e| fill_in(e, params))
+    }
 }
 
 /// Closes an endpoint; the handle is invalid at once.
@@ -143,7 +219,15 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
         let (e, mask) = (&*endpoint_of(ep), (*attr).field_mask);
         let has = |bit: ucp_ep_attr_field| mask & bit as u64 != 0;
         if has(UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR) || has(UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) {
-            return UCS_ERR_NOT_CONNECTED;
+            let Some((Some(local), remote)) = session::addresses(&*e.worker, e) else {
+                return UCS_ERR_NOT_CONNECTED;
+            };
+            if has(UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR) {
+                socket_address::write(&raw mut (*attr).local_sockaddr, local);
+            }
+            if has(UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) {
+                socket_address::write(&raw mut (*attr).remote_sockaddr, remote);
+            }
         }
         if has(UCP_EP_ATTR_FIELD_NAME) {
             let name = e
@@ -160,7 +244,7 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
             if out.entries.is_null() && out.num_entries > 0 {
                 return invalid("ucp_ep_query", "transports.entries is null");
             }
-            let lanes = lanes::of(&*e.peer);
+            let lanes = lanes::of(e.peer());
             let n = lanes.len().min(out.num_entries as usize);
             for (i, lane) in lanes.iter().take(n).enumerate() {
                 write_entry(
@@ -209,9 +293,9 @@ pub unsafe extern "C" fn ucp_ep_print_info(ep: ucp_ep_h, stream: *mut libc::FILE
         let e = &*endpoint_of(ep);
         let mut text = format!(
             "#\n# UCP endpoint {ep:p}\n#\n#               peer: worker {:#x}\n",
-            (*e.peer).uid
+            e.peer().uid
         );
-        for (i, lane) in lanes::of(&*e.peer).iter().enumerate() {
+        for (i, lane) in lanes::of(e.peer()).iter().enumerate() {
             text += &format!(
                 "#            lane[{i}]:  {}/{}\n",
                 lane.transport.to_string_lossy(),
@@ -242,7 +326,7 @@ pub unsafe extern "C" fn ucp_ep_evaluate_perf(
             return invalid(NAME, "no message size");
         }
         if (*attr).field_mask & UCP_EP_PERF_ATTR_FIELD_ESTIMATED_TIME as u64 != 0 {
-            let peer = &*(*endpoint_of(ep)).peer;
+            let peer = (*endpoint_of(ep)).peer();
             (*attr).estimated_time = lanes::estimate(peer, (*param).message_size);
         }
     }

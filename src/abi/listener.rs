@@ -1,12 +1,17 @@
-//! Listeners: need a network transport, which this version does not have.
+//! Listeners and connection requests.
 
 use super::output::invalid;
+use super::socket_address;
+use super::worker::worker_of;
 use crate::ctypes::*;
+use crate::engine::listener::{ConnRequest, Handler, Listener};
+use crate::proto::session;
+use crate::sys::log;
 
-/// Checks its parameters as UCP does, then says that there is no transport for it.
+/// Listens for clients. A listener is destroyed before its worker.
 ///
 /// # Safety
-/// `params` is null or valid as far as its mask says.
+/// A live worker; `params` valid as far as its mask says; `listener_p` writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_listener_create(
     worker: ucp_worker_h,
@@ -17,57 +22,136 @@ pub unsafe extern "C" fn ucp_listener_create(
     if worker.is_null() || params.is_null() || listener_p.is_null() {
         return invalid(NAME, "worker, params or listener_p is null");
     }
-    // SAFETY: the mask is always there.
-    let mask = unsafe { (*params).field_mask };
-    let has = |bit: ucp_listener_params_field| mask & bit as u64 != 0;
-    if !has(UCP_LISTENER_PARAM_FIELD_SOCK_ADDR) {
-        return invalid(NAME, "no socket address");
+    // SAFETY: the mask is always there; fields under the mask.
+    unsafe {
+        let mask = (*params).field_mask;
+        let has = |bit: ucp_listener_params_field| mask & bit as u64 != 0;
+        if !has(UCP_LISTENER_PARAM_FIELD_SOCK_ADDR) {
+            return invalid(NAME, "no socket address");
+        }
+        let handler = match (
+            has(UCP_LISTENER_PARAM_FIELD_CONN_HANDLER),
+            has(UCP_LISTENER_PARAM_FIELD_ACCEPT_HANDLER),
+        ) {
+            (true, false) => Handler::Request((*params).conn_handler),
+            (false, true) => Handler::Accepted((*params).accept_handler),
+            _ => {
+                return invalid(
+                    NAME,
+                    "exactly one of accept_handler and conn_handler must be given",
+                );
+            }
+        };
+        let Some(at) = socket_address::read(&(*params).sockaddr) else {
+            return invalid(NAME, "no address of a family that is known");
+        };
+        let worker = worker_of(worker);
+        if !worker.ctx.policy.sockaddr.tcp {
+            log::error!("{NAME}: UCX_SOCKADDR_TLS_PRIORITY names nothing that could listen");
+            return UCS_ERR_UNSUPPORTED;
+        }
+        match session::listen(worker, at, handler) {
+            Ok(listener) => {
+                listener_p.write(Box::into_raw(listener).cast());
+                UCS_OK
+            }
+            Err(status) => status,
+        }
     }
-    if has(UCP_LISTENER_PARAM_FIELD_ACCEPT_HANDLER) == has(UCP_LISTENER_PARAM_FIELD_CONN_HANDLER) {
-        return invalid(
-            NAME,
-            "exactly one of accept_handler and conn_handler must be given",
-        );
-    }
-    UCS_ERR_UNSUPPORTED
 }
 
-/// There is no listener that could be destroyed.
+/// Ends listening. Requests that the program has can still be answered.
+///
+/// # Safety
+/// A live listener, its worker lives; null does nothing.
 #[unsafe(no_mangle)]
-pub extern "C" fn ucp_listener_destroy(_listener: ucp_listener_h) {}
+pub unsafe extern "C" fn ucp_listener_destroy(listener: ucp_listener_h) {
+    if listener.is_null() {
+        return;
+    }
+    // SAFETY: the caller's handle, which came from `ucp_listener_create`.
+    unsafe {
+        let listener = Box::from_raw(listener.cast::<Listener>());
+        session::unlisten(&*listener.worker, listener.token);
+    }
+}
 
-/// There is no listener to ask.
+/// Where a listener listens.
+///
+/// # Safety
+/// A live listener; `attr` valid as far as its mask says.
 #[unsafe(no_mangle)]
-pub extern "C" fn ucp_listener_query(
+pub unsafe extern "C" fn ucp_listener_query(
     listener: ucp_listener_h,
     attr: *mut ucp_listener_attr_t,
 ) -> ucs_status_t {
     if listener.is_null() || attr.is_null() {
         return invalid("ucp_listener_query", "listener or attr is null");
     }
-    UCS_ERR_UNSUPPORTED
+    // SAFETY: the caller's handle; fields under the mask, through raw pointers.
+    unsafe {
+        if (*attr).field_mask & UCP_LISTENER_ATTR_FIELD_SOCKADDR as u64 != 0 {
+            let address = (*listener.cast::<Listener>()).address;
+            socket_address::write(&raw mut (*attr).sockaddr, address);
+        }
+    }
+    UCS_OK
 }
 
-/// There is no connection request to reject.
+/// Tells a client that it is not accepted. The request is gone with that.
+///
+/// # Safety
+/// A live listener.
 #[unsafe(no_mangle)]
-pub extern "C" fn ucp_listener_reject(
+pub unsafe extern "C" fn ucp_listener_reject(
     listener: ucp_listener_h,
     conn_request: ucp_conn_request_h,
 ) -> ucs_status_t {
+    const NAME: &str = "ucp_listener_reject";
     if listener.is_null() || conn_request.is_null() {
-        return invalid("ucp_listener_reject", "listener or conn_request is null");
+        return invalid(NAME, "listener or conn_request is null");
     }
-    UCS_ERR_UNSUPPORTED
+    match ConnRequest::take(conn_request as usize) {
+        Some(request) => {
+            session::turn_away(&request.socket, UCS_ERR_REJECTED);
+            UCS_OK
+        }
+        None => invalid(NAME, "this connection request was answered before"),
+    }
 }
 
-/// There is no connection request to ask.
+/// Who asks.
+///
+/// # Safety
+/// A request that was not answered; `attr` valid as far as its mask says.
 #[unsafe(no_mangle)]
-pub extern "C" fn ucp_conn_request_query(
+pub unsafe extern "C" fn ucp_conn_request_query(
     conn_request: ucp_conn_request_h,
     attr: *mut ucp_conn_request_attr_t,
 ) -> ucs_status_t {
+    const NAME: &str = "ucp_conn_request_query";
     if conn_request.is_null() || attr.is_null() {
-        return invalid("ucp_conn_request_query", "conn_request or attr is null");
+        return invalid(NAME, "conn_request or attr is null");
     }
-    UCS_ERR_UNSUPPORTED
+    let asked = ConnRequest::with(conn_request as usize, |request| {
+        (request.remote, request.hello)
+    });
+    let Some((remote, hello)) = asked else {
+        return invalid(NAME, "this connection request was answered before");
+    };
+    // SAFETY: fields under the mask, through raw pointers.
+    unsafe {
+        let mask = (*attr).field_mask;
+        let has = |bit: ucp_conn_request_attr_field| mask & bit as u64 != 0;
+        if has(UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ID) {
+            if hello.has_id == 0 {
+                return invalid(NAME, "the client did not send its id");
+            }
+            (*attr).client_id = hello.client_id;
+        }
+        if has(UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR) {
+            socket_address::write(&raw mut (*attr).client_address, remote);
+        }
+    }
+    UCS_OK
 }

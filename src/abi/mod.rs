@@ -24,6 +24,7 @@ pub mod output;
 pub mod request;
 pub mod rkey;
 pub mod rma;
+pub mod socket_address;
 pub mod stream;
 pub mod tag;
 pub mod ucm;

@@ -5,7 +5,7 @@ use super::stream::Stream;
 use super::worker::Worker;
 use crate::ctypes::*;
 use std::ffi::{CString, c_void};
-use std::sync::atomic::{AtomicI8, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI8, AtomicPtr, AtomicU8, Ordering};
 
 /// Made by the library because a message asked for a way back; the user may adopt it.
 pub const INTERNAL: u8 = 1 << 0;
@@ -28,7 +28,7 @@ pub struct Endpoint {
     /// The pool's, once the endpoint is retired; everything else stays readable.
     _link: usize,
     pub worker: *const Worker,
-    pub peer: *const Peer,
+    peer: AtomicPtr<Peer>,
     /// Number among the endpoints to this peer, and that of its counterpart there.
     pub sn: u32,
     pub remote_sn: u32,
@@ -48,6 +48,8 @@ pub struct Endpoint {
     pub name: Option<CString>,
     /// What it has received as a byte stream, made by the first byte or receive. Guarded by `Worker::streams`.
     pub stream: Option<Box<Stream>>,
+    /// Its connection to a listener or a client in the worker's exchange, 0 for none.
+    pub session: u64,
 }
 
 impl Endpoint {
@@ -62,7 +64,7 @@ impl Endpoint {
         Self {
             _link: 0,
             worker,
-            peer,
+            peer: AtomicPtr::new(peer.cast_mut()),
             sn,
             remote_sn,
             slot: 0,
@@ -75,7 +77,22 @@ impl Endpoint {
             user_data: std::ptr::null_mut(),
             name: None,
             stream: None,
+            session: 0,
         }
+    }
+
+    /// Where it leads.
+    #[inline(always)]
+    pub fn peer<'a>(&self) -> &'a Peer {
+        // Relaxed: peers are made long before; one that is left behind sends requests after it on.
+        // SAFETY: peers live as long as the worker, placeholders as long as an endpoint leads to them.
+        unsafe { &*self.peer.load(Ordering::Relaxed) }
+    }
+
+    /// Leads elsewhere from now on: the server of a client's endpoint is known.
+    pub fn set_peer(&self, peer: &Peer) {
+        self.peer
+            .store((&raw const *peer).cast_mut(), Ordering::Relaxed);
     }
 
     /// Whether any of these flags is set.

@@ -7,6 +7,7 @@ pub mod context;
 pub mod datatype;
 pub mod endpoint;
 pub mod idtable;
+pub mod listener;
 pub mod matcher;
 pub mod memory;
 pub mod offer;

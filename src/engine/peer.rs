@@ -44,6 +44,8 @@ pub struct Peer {
     pub withdrawals_seen: AtomicU64,
     /// Offers that it took back while nothing here referred to them: a descriptor that the user holds may.
     pub withdrawn: parking_lot::Mutex<Vec<u64>>,
+    /// A placeholder leads here as soon as the server is known.
+    pub forward: AtomicPtr<Peer>,
     /// `UCS_OK`, or why it cannot be talked to any more.
     status: AtomicI8,
 }
@@ -116,6 +118,7 @@ impl Peer {
             withdrawals: AtomicPtr::new(std::ptr::null_mut()),
             withdrawals_seen: AtomicU64::new(0),
             withdrawn: parking_lot::Mutex::default(),
+            forward: AtomicPtr::default(),
             status: AtomicI8::new(UCS_OK as i8),
         }
     }
@@ -151,6 +154,22 @@ impl Peer {
         if self.stats.load(Ordering::Relaxed) != rest.as_ptr() {
             self.stats().set_endpoints(n);
         }
+    }
+
+    /// What a client's endpoint leads to until its server is known. Nothing can be sent; requests wait.
+    pub fn nobody(worker: &Worker) -> Self {
+        let mut nobody = Self::new(worker, 0, None, None);
+        // Nobody is to be connected to.
+        nobody.tx.get_mut().dialing = true;
+        nobody
+    }
+
+    /// The peer that has taken this placeholder's place.
+    #[inline(always)]
+    pub fn successor<'a>(&self) -> Option<&'a Peer> {
+        // Acquire: pairs with the Release store in `session::migrate`.
+        // SAFETY: peers live as long as the worker.
+        unsafe { self.forward.load(Ordering::Acquire).as_ref() }
     }
 
     /// `UCS_OK` while it can be talked to.

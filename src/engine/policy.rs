@@ -28,6 +28,8 @@ pub struct Policy {
     pub cma: bool,
     /// It lets workers talk over TCP, and how; `None` if not.
     pub tcp: Option<TcpPolicy>,
+    /// The same for the connections of clients and servers, which need no transport.
+    pub connecting: TcpPolicy,
     /// Longer messages to a worker of this host travel by rendezvous, bytes.
     pub rndv_thresh: usize,
     /// Longer messages to a worker of another host travel by rendezvous, bytes.
@@ -135,6 +137,7 @@ impl Policy {
             shm,
             cma: tls.allows("cma"),
             tcp: tls.allows("tcp").then(|| TcpPolicy::new(options)),
+            connecting: TcpPolicy::new(options),
             rndv_thresh: bytes_or(options.rndv_thresh.intra, DEFAULT_RNDV_THRESH),
             rndv_thresh_inter: bytes_or(options.rndv_thresh.inter, DEFAULT_RNDV_THRESH_INTER),
             zcopy_thresh: bytes_or(options.zcopy_thresh, DEFAULT_ZCOPY_THRESH),

@@ -4,6 +4,7 @@ use super::am::{AmDescs, AmHandler};
 use super::context::Context;
 use super::endpoint::Endpoint;
 use super::idtable::IdTable;
+use super::listener::Exchange;
 use super::matcher::Matcher;
 use super::peer::Peer;
 use super::request::{REQUEST_SIZE, Request};
@@ -87,6 +88,10 @@ pub struct Worker {
     pub networked: AtomicBool,
     /// Peers that a connection is wanted to.
     pub dials: MtLock<Vec<*const Peer>>,
+    /// Listeners, clients and servers; none before the first.
+    pub exchange: MtLock<Option<Box<Exchange>>>,
+    /// Peers that failed and were replaced: endpoints still lead to them.
+    pub former: MtLock<Vec<Box<Peer>>>,
     /// Tables of protocols that were printed.
     pub told: parking_lot::Mutex<Vec<String>>,
     /// What other processes can read of all this. Last: everything above points into it.
@@ -197,6 +202,8 @@ impl Worker {
             fenced: AtomicBool::new(false),
             networked: AtomicBool::new(false),
             dials: MtLock::new(mt, Vec::new()),
+            exchange: MtLock::new(mt, None),
+            former: MtLock::new(mt, Vec::new()),
             wake,
             params,
             told: parking_lot::Mutex::default(),
@@ -259,6 +266,10 @@ impl Worker {
         target: Option<Target>,
     ) -> Option<*const Peer> {
         let mut peers = self.peers.lock();
+        // Whoever names a way to a peer that was lost wants to try again; what leads to the old one stays there.
+        if target.is_some() && peers.get(&uid).is_some_and(|p| p.status() != UCS_OK) {
+            self.former.lock().extend(peers.remove(&uid));
+        }
         let peer = peers
             .entry(uid)
             .or_insert_with(|| Box::new(Peer::new(self, uid, inbox, target)));
@@ -275,6 +286,11 @@ impl Worker {
 
     /// All peers, for the rare occasions that concern every one.
     pub fn all_peers(&self) -> Vec<*const Peer> {
-        self.peers.lock().values().map(|p| &raw const **p).collect()
+        let mut all: Vec<_> = self.peers.lock().values().map(|p| &raw const **p).collect();
+        all.extend(self.former.lock().iter().map(|p| &raw const **p));
+        if let Some(x) = self.exchange.lock().as_ref() {
+            all.extend(x.placeholders());
+        }
+        all
     }
 }

@@ -6,7 +6,7 @@ use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, INTERNAL, UNSAID};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
-use crate::proto::{failure, flush, tx, wireup, withdraw};
+use crate::proto::{failure, flush, session, tx, wireup, withdraw};
 use crate::sys::log;
 use crate::wire::header::{EpImm, Kind};
 use std::ptr::NonNull;
@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 /// `ep` came from this library; its worker lives.
 pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr_t {
     // SAFETY: endpoints stay allocated as long as the worker.
-    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, &*(*ep).peer) };
+    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
     if e.has(CLOSED) {
         log::error!("ucp_ep_close_nbx: endpoint {ep:p} is already closed");
         return status_ptr(UCS_ERR_NOT_CONNECTED);
@@ -39,11 +39,12 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     } else {
         failure::forget_endpoint(worker, peer, ep);
     }
-    tell_closed(e, peer);
+    let told = tell_closed(e, peer);
     // SAFETY: the user's endpoint, which is closed once.
     unsafe {
         wireup::unlist(peer, ep);
         close_stream(worker, ep);
+        session::close(worker, e, told, force);
         retire(worker, ep);
     }
     if peer.eps.lock().all.is_empty() {
@@ -59,16 +60,20 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     unsafe { flush_peer(worker, peer, p) }
 }
 
-/// Tells the peer that an endpoint is closed, if both handle errors and have met.
-fn tell_closed(e: &Endpoint, peer: &Peer) {
-    let met = e.remote_err_mode != UNSAID || peer.tx.lock().lane.is_some();
-    if e.handles_errors() && peer.status() == UCS_OK && met {
+/// Tells the peer that an endpoint is closed, if both handle errors and have met. A client and its server who have
+/// sent nothing have another way to say so. True if the peer is told by a message.
+fn tell_closed(e: &Endpoint, peer: &Peer) -> bool {
+    let said = e.session == 0 && e.remote_err_mode != UNSAID;
+    let met = said || peer.tx.lock().lane.is_some();
+    let told = e.handles_errors() && peer.status() == UCS_OK && met;
+    if told {
         let imm = EpImm {
             sn: e.remote_sn,
             err_mode: e.err_mode,
         };
         tx::control(peer, Kind::EpClosed, 0, imm.to_u64(), &[]);
     }
+    told
 }
 
 /// The worker goes with endpoints open: their other ends, which may sleep, are told.
@@ -97,6 +102,18 @@ pub unsafe fn close_stream(worker: &Worker, ep: *mut Endpoint) {
     }
 }
 
+/// Takes back an endpoint that the user never saw.
+///
+/// # Safety
+/// It is new: nothing was sent, nothing names it but its peer's list.
+pub unsafe fn discard(worker: &Worker, ep: *mut Endpoint) {
+    // SAFETY: the caller's endpoint.
+    unsafe {
+        wireup::unlist((*ep).peer(), ep);
+        retire(worker, ep);
+    }
+}
+
 /// Gives the memory back. `CLOSED` stays readable until the pool hands it out again.
 unsafe fn retire(worker: &Worker, ep: *mut Endpoint) {
     // SAFETY: unlisted; failures that are due skip closed endpoints, which are taken out here.
@@ -122,7 +139,12 @@ pub unsafe fn flush(ep: *const Endpoint, p: &Param) -> ucs_status_ptr_t {
 
 unsafe fn flush_peer(worker: &Worker, peer: &Peer, p: &Param) -> ucs_status_ptr_t {
     if peer.status() != UCS_OK || flush::is_clean(peer) {
-        return status_ptr(UCS_OK);
+        // What waited there may have moved on a moment ago.
+        return match peer.successor() {
+            // SAFETY: passed on.
+            Some(successor) => unsafe { flush_peer(worker, successor, p) },
+            None => status_ptr(UCS_OK),
+        };
     }
     // SAFETY: a new request, complete before it is started.
     unsafe {

@@ -52,14 +52,14 @@ pub unsafe fn decode(buffer: *const u8) -> Result<PackedRkey, ucs_status_t> {
 /// The endpoint lives.
 pub unsafe fn unpack(ep: &Endpoint, packed: PackedRkey) -> Rkey {
     // SAFETY: peers and workers outlive endpoints.
-    let (peer, worker) = unsafe { (&*ep.peer, &*ep.worker) };
+    let (peer, worker) = unsafe { (ep.peer(), &*ep.worker) };
     peer.note_traffic(worker);
     let mut key = Rkey {
         empty: packed == PackedRkey::Empty,
         base: 0,
         len: 0,
         delta: 0,
-        peer: ep.peer,
+        peer,
         map: None,
         identity: (peer.uid, None),
     };

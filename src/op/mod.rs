@@ -4,6 +4,7 @@ pub mod am;
 pub mod amo;
 pub mod bulk;
 pub mod endpoint;
+pub mod listener;
 pub mod memory;
 pub mod param;
 pub mod rma;

@@ -208,7 +208,7 @@ pub unsafe fn open_endpoint<'a>(
     ep: *const Endpoint,
 ) -> Result<(&'a Worker, &'a Peer), ucs_status_t> {
     // SAFETY: the caller's promise; endpoints stay allocated until the worker goes.
-    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, &*(*ep).peer) };
+    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
     if e.has(CLOSED) {
         return Err(UCS_ERR_NOT_CONNECTED);
     }

@@ -40,7 +40,7 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
             .channels
             .iter_mut()
             .any(|c| !c.broken && !matches!(c.consumer.peek(), Ok(None)))
-        || wake.pending();
+        || pending(worker, wake);
     if !busy {
         return UCS_OK;
     }
@@ -49,6 +49,19 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
     }
     wake.stay_awake();
     UCS_ERR_BUSY
+}
+
+/// Whether a descriptor is ready. The next progress call looks at them.
+fn pending(worker: &Worker, wake: &Wake) -> bool {
+    let pending = wake.pending();
+    if pending {
+        if let Some(x) = worker.exchange.lock().as_deref_mut() {
+            x.urgent = true;
+        }
+        // Release: pairs with the Acquire load in `fast::progress`.
+        worker.networked.store(true, Ordering::Release);
+    }
+    pending
 }
 
 /// Sleeps, unless there is something to do.

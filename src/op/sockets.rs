@@ -1,6 +1,6 @@
 //! What comes through sockets: connections, messages, and long payloads on their way to their place.
 
-use super::{bulk, serve};
+use super::{bulk, listener, serve};
 use crate::engine::peer::Peer;
 use crate::engine::sockets::{LISTENER, Phase, Sockets};
 use crate::engine::worker::{Rx, Worker};
@@ -25,13 +25,16 @@ const READS: u32 = 16;
 /// Moves connections and messages on. Called only while there are connections, or some are wanted.
 #[inline(never)]
 pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
+    let busy = listener::is_busy(worker);
+    let count = if busy { listener::progress(worker) } else { 0 };
     let rings = !rx.channels.is_empty();
     let Some(sockets) = rx.sockets.as_deref_mut() else {
-        return 0;
+        worker.networked.store(busy, Ordering::Relaxed);
+        return count;
     };
     sockets.calls = sockets.calls.wrapping_add(1);
     if rings && sockets.calls % SHARE != 0 {
-        return 0;
+        return count;
     }
     dial::start(worker, sockets);
     let turn = if rings {
@@ -44,9 +47,9 @@ pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
         && sockets.epoll.writing.load(Ordering::Relaxed) == 0
         && turn % LISTEN_EVERY != 0;
     if !direct {
-        return poll(worker, sockets);
+        return count + poll(worker, sockets);
     }
-    let mut count = 0;
+    let mut count = count;
     for i in 0..sockets.open.len() {
         if let Some(&token) = sockets.open.get(i) {
             count += receive(worker, sockets, token);
@@ -76,7 +79,7 @@ pub fn poll(worker: &Worker, sockets: &mut Sockets) -> u32 {
     }
     // Relaxed: set again by whoever wants a connection, under the lock of `dials`.
     let dials = worker.dials.lock();
-    let active = !dials.is_empty() || !sockets.is_quiet();
+    let active = !dials.is_empty() || !sockets.is_quiet() || listener::is_busy(worker);
     worker.networked.store(active, Ordering::Relaxed);
     drop(dials);
     count

@@ -93,7 +93,7 @@ pub unsafe fn recv(
         };
         let req = request::take(worker, p.external());
         let r = &mut *req;
-        (r.data, r.peer, r.ep) = (data, (*ep).peer, ep);
+        (r.data, r.peer, r.ep) = (data, (*ep).peer(), ep);
         (r.notify, r.user_data) = (p.notify_stream_recv(), p.user_data());
         r.flags.store(
             r.flags.load(Ordering::Relaxed) | STREAM_RECV,
@@ -157,7 +157,7 @@ unsafe fn take_now(
         r.offset = 0;
         // Bytes that came before a failure were given out first.
         if e.has(FAILED) {
-            return why_failed(e, &*e.peer);
+            return why_failed(e, e.peer());
         }
         if only_now {
             return UCS_ERR_NO_RESOURCE;
@@ -319,7 +319,7 @@ pub unsafe fn recv_data(ep: *mut Endpoint, length: *mut usize) -> ucs_status_ptr
                 length.write(len);
                 at.cast_mut().cast()
             }
-            None if e.has(FAILED) => status_ptr(why_failed(e, &*e.peer)),
+            None if e.has(FAILED) => status_ptr(why_failed(e, e.peer())),
             None => null_mut(),
         }
     }

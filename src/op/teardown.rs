@@ -3,6 +3,7 @@
 use super::endpoint;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
+use crate::engine::listener::ConnRequest;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
 use crate::proto::{dial, failure, info, withdraw};
@@ -39,6 +40,10 @@ pub unsafe fn worker(worker: Box<Worker>) {
             .iter()
             .filter(|&&ep| unsafe { retire(&mut *ep) })
             .count();
+    }
+    let asking = ConnRequest::take_all(w).len();
+    if asking > 0 {
+        log::warn!("worker {w:p}: {asking} connection requests were neither accepted nor rejected");
     }
     let posted = w.matcher.lock().drain_posted();
     for req in posted {
@@ -78,6 +83,11 @@ pub unsafe fn worker(worker: Box<Worker>) {
         dial::hang_up(w, sockets);
     }
     drop(rx);
+    // Placeholders belong to sessions, and those to the exchange: nothing leads to them any more.
+    if let (Some(wake), Some(x)) = (&w.wake, w.exchange.lock().as_ref()) {
+        wake.remove(x.epoll.fd());
+    }
+    *w.exchange.lock() = None;
     drop(worker);
 }
 

@@ -297,7 +297,9 @@ pub fn refuse(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
 
 /// The peer has closed its end of an endpoint, or refused it: `status` says why, if it does.
 pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t) {
-    let Some(ep) = peer.ep_by_sn(sn) else { return };
+    let Some(ep) = wireup::known_endpoint(worker, peer, sn) else {
+        return;
+    };
     // SAFETY: listed endpoints live.
     let ep = unsafe { &mut *ep };
     if status != UCS_OK {
@@ -308,7 +310,7 @@ pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t)
 }
 
 /// Ends the requests of an endpoint and the endpoint.
-fn end_endpoint(worker: &Worker, peer: &Peer, ep: &mut Endpoint, status: ucs_status_t) {
+pub fn end_endpoint(worker: &Worker, peer: &Peer, ep: &mut Endpoint, status: ucs_status_t) {
     let own: *const Endpoint = ep;
     let taken = take_requests(worker, peer, |r| std::ptr::eq(r.ep, own));
     // SAFETY: taken out of every list.

@@ -22,8 +22,17 @@ fn is_drained(tx: &Tx) -> bool {
 
 /// Whether a flush of all peers would end at once.
 pub fn all_clean(worker: &Worker) -> bool {
+    let placeholders = worker
+        .exchange
+        .lock()
+        .as_ref()
+        .map(|x| x.placeholders().collect());
+    let placeholders: Vec<*const Peer> = placeholders.unwrap_or_default();
+    // SAFETY: placeholders live as long as something leads to them, which only progress changes.
+    let waiting = placeholders.into_iter().map(|p| unsafe { &*p });
     let peers = worker.peers.lock();
-    peers.values().all(|p| p.status() != UCS_OK || is_clean(p))
+    let mut all = peers.values().map(|p| &**p).chain(waiting);
+    all.all(|p| p.status() != UCS_OK || is_clean(p))
 }
 
 /// Starts a flush of one peer. True if it has ended already; the request is then the caller's.

@@ -8,6 +8,7 @@ pub mod info;
 pub mod lanes;
 pub mod rndv;
 pub mod select;
+pub mod session;
 pub mod tx;
 pub mod wireup;
 pub mod withdraw;

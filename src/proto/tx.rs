@@ -35,8 +35,15 @@ pub enum Posted {
 /// The request is complete in all fields and in no queue.
 pub unsafe fn post(req: *mut Request) -> Posted {
     // SAFETY: peers live as long as the worker.
-    let peer = unsafe { &*(*req).peer };
+    let mut peer = unsafe { &*(*req).peer };
     let mut tx = peer.tx.lock();
+    while let Some(successor) = peer.successor() {
+        drop(tx);
+        // SAFETY: the request is ours.
+        unsafe { (*req).peer = successor };
+        peer = successor;
+        tx = peer.tx.lock();
+    }
     if peer.status() != UCS_OK {
         return Posted::Failed(peer.status());
     }

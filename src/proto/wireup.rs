@@ -1,5 +1,6 @@
 //! Who can be reached and how: peers from addresses, endpoints on peers, rings that peers open to us.
 
+use super::session;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::peer::{Eps, Peer};
@@ -13,6 +14,10 @@ use crate::tl::tcp::Target;
 use crate::wire::address::WorkerAddress;
 use crate::wire::header::SN_BITS;
 use std::sync::atomic::Ordering;
+
+/// Endpoints of which the two ends count how many there are have numbers below this one; above are those of
+/// clients and servers.
+const COUNTED: u32 = 1 << (SN_BITS - 1);
 
 /// The peer that an address names.
 ///
@@ -108,14 +113,14 @@ pub fn new_endpoint(worker: &Worker, peer: &Peer, no_loopback: bool) -> *mut End
 
 fn take_numbers(eps: &mut Eps, count: u32) -> u32 {
     let sn = eps.next_sn;
-    eps.next_sn = (sn + count) % (1 << SN_BITS);
+    eps.next_sn = (sn + count) % (COUNTED);
     sn
 }
 
 /// Endpoints to oneself that are not to lead back to themselves pair up: the first of two takes the number
 /// of the second as well. Its own number and that of the other.
 fn number_of_half(eps: &mut Eps) -> (u32, u32) {
-    let mask = (1 << SN_BITS) - 1;
+    let mask = COUNTED - 1;
     if let Some(sn) = eps.other_half.take() {
         return (sn, sn.wrapping_sub(1) & mask);
     }
@@ -125,15 +130,34 @@ fn number_of_half(eps: &mut Eps) -> (u32, u32) {
     (sn, other)
 }
 
+/// A new endpoint of the user's with numbers that client and server have agreed on.
+pub fn numbered_endpoint(worker: &Worker, peer: &Peer, sn: u32, remote_sn: u32) -> *mut Endpoint {
+    let mut eps = peer.eps.lock();
+    let ep = Endpoint::new(worker, peer, sn, remote_sn, 0);
+    list(peer, &mut eps.all, ep)
+}
+
+/// Puts an endpoint that was taken out of one peer's list into that of another one.
+///
+/// # Safety
+/// The endpoint lives and is in no list.
+pub unsafe fn relist(peer: &Peer, ep: *mut Endpoint) {
+    let mut eps = peer.eps.lock();
+    // SAFETY: the caller's endpoint.
+    unsafe { (*ep).slot = eps.all.len() as u32 };
+    eps.all.push(ep);
+    peer.tell_endpoints(eps.all.len());
+}
+
 /// The endpoint with number `sn` to a peer, for the user to answer on; made if there is none.
 pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
-    let mut eps = peer.eps.lock();
-    if let Some(ep) = eps.by_sn(sn) {
+    if let Some(ep) = known_endpoint(worker, peer, sn) {
         return ep;
     }
+    let mut eps = peer.eps.lock();
     eps.internal += 1;
     let remote_sn = if eps.other_half == Some(sn) {
-        sn.wrapping_sub(1) & ((1 << SN_BITS) - 1)
+        sn.wrapping_sub(1) & (COUNTED - 1)
     } else {
         sn
     };
@@ -144,15 +168,28 @@ pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
 /// The endpoint that the peer's endpoint number `sn` talks to: made if the user has not made it yet, none if he has
 /// closed it.
 pub fn counterpart(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoint> {
-    let eps = peer.eps.lock();
-    if let Some(ep) = eps.by_sn(sn) {
+    if let Some(ep) = known_endpoint(worker, peer, sn) {
         return Some(ep);
     }
-    let ahead = sn.wrapping_sub(eps.next_sn) % (1 << SN_BITS);
+    // Clients and servers agree on theirs before they use them.
+    if sn >= COUNTED {
+        return None;
+    }
+    let eps = peer.eps.lock();
+    let ahead = sn.wrapping_sub(eps.next_sn) % COUNTED;
     let awaited = eps.other_half == Some(sn);
     drop(eps);
     // Numbers wrap: half of them are of the future.
-    (awaited || ahead < 1 << (SN_BITS - 1)).then(|| reply_endpoint(worker, peer, sn))
+    (awaited || ahead < COUNTED / 2).then(|| reply_endpoint(worker, peer, sn))
+}
+
+/// The endpoint with number `sn` to a peer: also a client's that is about to lead there.
+pub fn known_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoint> {
+    let listed = peer.ep_by_sn(sn);
+    if listed.is_none() && sn >= COUNTED {
+        return session::claim(worker, peer, sn);
+    }
+    listed
 }
 
 fn list(peer: &Peer, all: &mut Vec<*mut Endpoint>, mut ep: Endpoint) -> *mut Endpoint {

@@ -10,4 +10,5 @@ pub mod frame;
 pub mod greeting;
 pub mod address;
 pub mod rkey;
+pub mod session;
 pub mod stats;

@@ -116,7 +116,38 @@ pub fn listen_everywhere(tuning: &Tuning) -> io::Result<Socket> {
 /// # Errors
 /// What the system knows at once.
 pub fn connect(way: &Way, tuning: &Tuning) -> io::Result<Socket> {
-    let socket = new(way.to)?;
+    let socket = prepare(way.to, tuning)?;
+    if let Some(device) = &way.device {
+        socket.bind_device(Some(device.as_bytes()))?;
+    }
+    if let Some(from) = way.path.local.filter(|_| tuning.bind_source) {
+        socket.bind(&super::at(from, 0, way.path.scope).into())?;
+    }
+    begin(socket, way.to)
+}
+
+/// Begins to connect to whoever listens there, from an address if one is given.
+///
+/// # Errors
+/// What the system knows at once.
+pub fn connect_to(to: SocketAddr, from: Option<SocketAddr>, tuning: &Tuning) -> io::Result<Socket> {
+    let socket = prepare(to, tuning)?;
+    if let Some(from) = from {
+        socket.bind(&from.into())?;
+    }
+    begin(socket, to)
+}
+
+fn begin(socket: Socket, to: SocketAddr) -> io::Result<Socket> {
+    match socket.connect(&to.into()) {
+        Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => Err(e),
+        _ => Ok(socket),
+    }
+}
+
+/// A socket that is about to connect.
+fn prepare(to: SocketAddr, tuning: &Tuning) -> io::Result<Socket> {
+    let socket = new(to)?;
     tuning.apply_early(&socket)?;
     tuning.apply(&socket)?;
     if let Some(count) = tuning.syn_count {
@@ -132,16 +163,7 @@ pub fn connect(way: &Way, tuning: &Tuning) -> io::Result<Socket> {
             )
         };
     }
-    if let Some(device) = &way.device {
-        socket.bind_device(Some(device.as_bytes()))?;
-    }
-    if let Some(from) = way.path.local.filter(|_| tuning.bind_source) {
-        socket.bind(&super::at(from, 0, way.path.scope).into())?;
-    }
-    match socket.connect(&way.to.into()) {
-        Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => Err(e),
-        _ => Ok(socket),
-    }
+    Ok(socket)
 }
 
 /// How an attempt to connect ended.

@@ -1,0 +1,227 @@
+//! Listeners, clients that ask, and the connections by which clients and servers know each other.
+
+use super::endpoint::Endpoint;
+use super::peer::Peer;
+use super::worker::Worker;
+use crate::ctypes::*;
+use crate::tl::tcp::epoll::Epoll;
+use crate::wire::address::WorkerAddress;
+use crate::wire::session::{Hello, NUMBER_BITS};
+use parking_lot::Mutex;
+use socket2::Socket;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+
+/// Whom to tell of a client.
+#[derive(Clone, Copy)]
+pub enum Handler {
+    /// The request, to be answered some time.
+    Request(ucp_listener_conn_handler_t),
+    /// An endpoint, accepted at once.
+    Accepted(ucp_listener_accept_handler_t),
+}
+
+/// Handed out as `ucp_listener_h`.
+pub struct Listener {
+    pub worker: *const Worker,
+    /// What the worker's exchange calls it.
+    pub token: u64,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// A client that waits for an answer: behind the number that is handed out as `ucp_conn_request_h`.
+pub struct ConnRequest {
+    /// Whose listener it came to.
+    pub worker: *const Worker,
+    pub socket: Socket,
+    pub hello: Hello,
+    /// The client's worker.
+    pub address: WorkerAddress,
+    /// The client's end of the connection.
+    pub remote: SocketAddr,
+}
+
+/// The requests that the program holds, and the last number given out: a request is asked about without naming a
+/// worker, and answered by any worker of its context.
+static REQUESTS: Mutex<(usize, BTreeMap<usize, ConnRequest>)> = Mutex::new((0, BTreeMap::new()));
+
+/// A connection between a client and a server, at either end.
+pub struct Session {
+    /// Null after its endpoint was closed.
+    pub ep: *mut Endpoint,
+    pub state: State,
+    /// None when it has ended; the addresses are still asked for.
+    pub socket: Option<Socket>,
+    pub local: Option<SocketAddr>,
+    pub remote: SocketAddr,
+    /// Of the client's endpoint.
+    pub number: u32,
+    /// What the client tells of itself.
+    pub client_id: Option<u64>,
+    /// What an incomplete answer has so far.
+    pub buffer: Vec<u8>,
+    /// What the client's endpoint leads to until the server is known.
+    pub nobody: Option<Box<Peer>>,
+}
+
+/// How far a session is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The client connects.
+    Dialing,
+    /// The client has asked and waits.
+    Asked,
+    /// Both sides know each other.
+    Open,
+    /// It is over.
+    Ended,
+}
+
+/// Something that a worker's exchange watches.
+pub enum Entry {
+    Listener {
+        socket: Socket,
+        handler: Handler,
+    },
+    /// Somebody who has connected to a listener and not said everything yet.
+    Guest(Guest),
+    Session(Box<Session>),
+}
+
+/// Somebody of whom only a part of what he has to say is known.
+pub struct Guest {
+    pub socket: Socket,
+    /// The listener's token.
+    pub listener: u64,
+    /// Until when he may speak, coarse milliseconds.
+    pub until: u64,
+    pub buffer: Vec<u8>,
+}
+
+/// A client whose listener's handler is due.
+pub struct Due {
+    pub listener: u64,
+    pub request: ConnRequest,
+}
+
+/// Everything of a worker that has to do with clients and servers. Made by the first of them.
+pub struct Exchange {
+    pub epoll: Epoll,
+    pub entries: HashMap<u64, Entry>,
+    last: u64,
+    /// Guests, oldest first.
+    pub guests: VecDeque<u64>,
+    pub due: VecDeque<Due>,
+    /// A descriptor was found ready when the worker wanted to sleep.
+    pub urgent: bool,
+    /// Sessions that are not open yet.
+    pub unsettled: usize,
+    /// Of the next endpoint.
+    next_number: u32,
+    /// Placeholders of sessions that are connected; requests or lists may still name them.
+    former: Vec<Box<Peer>>,
+}
+
+impl Exchange {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// `EMFILE` and the like.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            epoll: Epoll::new()?,
+            entries: HashMap::new(),
+            last: 0,
+            guests: VecDeque::new(),
+            due: VecDeque::new(),
+            urgent: false,
+            unsettled: 0,
+            next_number: 0,
+            former: Vec::new(),
+        })
+    }
+
+    /// A token that was never used. Never 0: that is an endpoint without session.
+    pub fn token(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// A number for a client's endpoint.
+    pub fn number(&mut self) -> u32 {
+        let number = self.next_number;
+        self.next_number = (number + 1) % (1 << NUMBER_BITS);
+        number
+    }
+
+    /// The session with this token.
+    pub fn session(&mut self, token: u64) -> Option<&mut Session> {
+        match self.entries.get_mut(&token) {
+            Some(Entry::Session(session)) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// Whether something is under way that should not wait for the next look at the clock.
+    pub fn is_busy(&self) -> bool {
+        self.urgent || self.unsettled > 0 || !self.guests.is_empty() || !self.due.is_empty()
+    }
+
+    /// Takes a placeholder that is not needed any more, and frees those that nothing names.
+    pub fn retire(&mut self, peer: Box<Peer>, lost: &[*const Peer]) {
+        self.former.push(peer);
+        let named = |p: &Peer| {
+            let tx = p.tx.lock();
+            tx.listed || !tx.pending.is_empty() || lost.iter().any(|&l| std::ptr::eq(l, p))
+        };
+        self.former
+            .retain(|p| named(p) || !p.eps.lock().all.is_empty());
+    }
+
+    /// The placeholders that there are.
+    pub fn placeholders(&self) -> impl Iterator<Item = *const Peer> {
+        let waiting = self.entries.values().filter_map(|entry| match entry {
+            Entry::Session(session) => session.nobody.as_deref(),
+            _ => None,
+        });
+        let former = self.former.iter().map(|p| &**p);
+        waiting.chain(former).map(|p| &raw const *p)
+    }
+}
+
+impl ConnRequest {
+    /// Keeps a request until it is answered; the number is its handle.
+    pub fn keep(self) -> usize {
+        let (last, requests) = &mut *REQUESTS.lock();
+        *last += 1;
+        requests.insert(*last, self);
+        *last
+    }
+
+    /// Takes a request out, unless it was answered before.
+    pub fn take(handle: usize) -> Option<ConnRequest> {
+        REQUESTS.lock().1.remove(&handle)
+    }
+
+    /// Looks at a request.
+    pub fn with<R>(handle: usize, look: impl FnOnce(&ConnRequest) -> R) -> Option<R> {
+        REQUESTS.lock().1.get(&handle).map(look)
+    }
+
+    /// Takes out all that came to a worker's listeners.
+    pub fn take_all(worker: *const Worker) -> Vec<ConnRequest> {
+        let requests = &mut REQUESTS.lock().1;
+        let came_to = |r: &ConnRequest| std::ptr::eq(r.worker, worker);
+        let handles: Vec<usize> = (requests.iter())
+            .filter(|(_, request)| came_to(request))
+            .map(|(&handle, _)| handle)
+            .collect();
+        let all = handles.iter().filter_map(|handle| requests.remove(handle));
+        all.collect()
+    }
+}
+
+// SAFETY: the pointer to the worker is only compared; everything else may move between threads.
+unsafe impl Send for ConnRequest {}

@@ -1,0 +1,85 @@
+//! Listeners and clients: what the program does with them, and when it hears of them.
+
+use super::endpoint;
+use crate::ctypes::*;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::listener::{ConnRequest, Due, Entry, Handler};
+use crate::engine::worker::Worker;
+use crate::proto::{failure, session};
+use crate::sys::log;
+
+/// Moves connections on and calls the handlers that are due.
+#[cold]
+#[inline(never)]
+pub fn progress(worker: &Worker) -> u32 {
+    let mut count = session::progress(worker);
+    while let Some((due, handler)) = next_due(worker) {
+        count += 1;
+        match handler {
+            Handler::Request(handler) => {
+                let handle = due.request.keep();
+                if let Some(cb) = handler.cb {
+                    // SAFETY: the user's function and argument.
+                    unsafe { cb(handle as ucp_conn_request_h, handler.arg) };
+                }
+            }
+            Handler::Accepted(handler) => accept_at_once(worker, due.request, handler),
+        }
+    }
+    count
+}
+
+fn next_due(worker: &Worker) -> Option<(Due, Handler)> {
+    let mut guard = worker.exchange.lock();
+    let x = guard.as_deref_mut()?;
+    let due = x.due.pop_front()?;
+    // A listener that goes takes what is due with it.
+    match x.entries.get(&due.listener) {
+        Some(&Entry::Listener { handler, .. }) => Some((due, handler)),
+        _ => None,
+    }
+}
+
+fn accept_at_once(worker: &Worker, request: ConnRequest, handler: ucp_listener_accept_handler_t) {
+    let err_mode = request.hello.err_mode;
+    // SAFETY: a new endpoint.
+    match unsafe { accept(worker, request, |ep| ep.err_mode = err_mode) } {
+        Ok(ep) => {
+            if let Some(cb) = handler.cb {
+                // SAFETY: the user's function and argument.
+                unsafe { cb(ep.cast(), handler.arg) };
+            }
+        }
+        Err(status) => log::debug!("a client could not be accepted: {status:?}"),
+    }
+}
+
+/// Something that should not wait for the next look at the clock is under way.
+pub fn is_busy(worker: &Worker) -> bool {
+    worker.exchange.lock().as_ref().is_some_and(|x| x.is_busy())
+}
+
+/// Accepts a client: an endpoint of this worker to it. `fill_in` sets what the user gave before anything can happen.
+///
+/// # Errors
+/// As [`session::server_endpoint`] and [`session::admit`].
+///
+/// # Safety
+/// The worker lives.
+pub unsafe fn accept(
+    worker: &Worker,
+    request: ConnRequest,
+    fill_in: impl FnOnce(&mut Endpoint),
+) -> Result<*mut Endpoint, ucs_status_t> {
+    let ep = session::server_endpoint(worker, &request)?;
+    // SAFETY: a new endpoint, taken back if the client has gone.
+    unsafe {
+        fill_in(&mut *ep);
+        if let Err(status) = session::admit(worker, request, ep) {
+            endpoint::discard(worker, ep);
+            return Err(status);
+        }
+        failure::begin(worker, &mut *ep, (*ep).peer());
+    }
+    Ok(ep)
+}

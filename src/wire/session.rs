@@ -1,0 +1,116 @@
+//! What a client and a listener say to each other on the connection between them: who they are, and farewell.
+//!
+//! The client sends [`Hello`] with its worker address behind it; the server answers [`Reply`], with the address of
+//! the worker that accepted. From then on messages take the ways that the addresses name, and this connection is
+//! there to end with the endpoints: each side says one byte before it closes.
+#![forbid(unsafe_code)]
+
+use super::address::MAX_LEN;
+use super::packed::packed;
+
+/// "rucp cs" with a version: nothing else begins like that, and other versions are strangers.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"rucp cs\x01");
+
+/// A client's numbers of its endpoints have so many bits.
+pub const NUMBER_BITS: u32 = 22;
+
+packed! {
+    /// A client asks for a connection; its worker address follows.
+    Hello, 24 {
+        magic: u64,
+        /// Of the client's endpoint, among those that its worker made.
+        number: u32,
+        /// Bytes of the address.
+        address_len: u16,
+        /// The client's error handling mode.
+        err_mode: u8,
+        /// 1 if `client_id` means something.
+        has_id: u8,
+        /// What the client's application calls its worker.
+        client_id: u64,
+    } valid when |h| h.magic == MAGIC && h.number < 1 << NUMBER_BITS && h.address_len as usize <= MAX_LEN
+        && h.err_mode <= 2 && h.has_id <= 1
+}
+
+packed! {
+    /// The answer; if the client is accepted the address of a worker follows.
+    Reply, 12 {
+        magic: u64,
+        /// Bytes of the address.
+        address_len: u16,
+        /// 0, or the status that the client's endpoint fails with.
+        status: i8,
+        /// The server's error handling mode.
+        err_mode: u8,
+    } valid when |r| r.magic == MAGIC && r.address_len as usize <= MAX_LEN && r.status <= 0 && r.err_mode <= 2
+}
+
+/// The endpoint at this end is closed, and nothing else will say so.
+pub const BYE: u8 = b'B';
+/// The endpoint at this end is closed; behind its last message comes one that says so.
+pub const BYE_BEHIND: u8 = b'b';
+
+/// Whether bytes may be the beginning of a [`Hello`] or a [`Reply`].
+pub fn begins(bytes: &[u8]) -> bool {
+    let n = bytes.len().min(8);
+    bytes[..n] == MAGIC.to_le_bytes()[..n]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HELLO: Hello = Hello {
+        magic: MAGIC,
+        number: 1,
+        address_len: 100,
+        err_mode: 1,
+        has_id: 1,
+        client_id: 7,
+    };
+
+    #[test]
+    fn impossible_hellos_are_refused() {
+        assert_eq!(Hello::decode(&HELLO.encode()), Some(HELLO));
+        for wrong in [
+            Hello { magic: 1, ..HELLO },
+            Hello {
+                number: 1 << NUMBER_BITS,
+                ..HELLO
+            },
+            Hello {
+                address_len: u16::MAX,
+                ..HELLO
+            },
+            Hello {
+                err_mode: 3,
+                ..HELLO
+            },
+            Hello { has_id: 2, ..HELLO },
+        ] {
+            assert_eq!(Hello::decode(&wrong.encode()), None);
+        }
+        assert_eq!(Hello::decode(&HELLO.encode()[..23]), None);
+    }
+
+    #[test]
+    fn strangers_are_recognised_by_their_first_bytes() {
+        assert!(begins(b""));
+        assert!(begins(b"ruc"));
+        assert!(begins(&HELLO.encode()));
+        assert!(!begins(b"GET / HTTP/1.1"));
+        assert!(!begins(b"G"));
+    }
+
+    #[test]
+    fn a_reply_never_makes_a_success_of_a_failure() {
+        let reply = Reply {
+            magic: MAGIC,
+            address_len: 0,
+            status: -23,
+            err_mode: 0,
+        };
+        assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+        assert_eq!(Reply::decode(&Reply { status: 1, ..reply }.encode()), None);
+    }
+}
