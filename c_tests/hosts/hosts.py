@@ -52,6 +52,14 @@ class Host:
         """One `ip` command, which has to succeed."""
         subprocess.run(self.command("ip", *words.split()), check=True)
 
+    def await_running(self, device):
+        """Waits until the kernel says that a device runs: some time after its carrier is there."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while "LOWER_UP" not in (flags := self.run("ip", "-o", "link", "show", device).stdout) or "state DOWN" in flags:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{device} of {self.name} does not run: {flags}")
+            time.sleep(0.02)
+
     def processes(self):
         """The processes on this host but the one that is the host."""
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -119,6 +127,9 @@ class Hosts:
         for host in (self.a, self.b):
             if up:
                 host.ip(f"link set {device} up")
+        for host in (self.a, self.b):
+            if up:
+                host.await_running(device)
 
     def bridge(self, name, of_a, of_b):
         """On each host a bridge with a container's port and nothing else, as docker makes them."""
@@ -132,6 +143,7 @@ class Hosts:
                 "link set c1 up",
             ):
                 host.ip(line)
+            host.await_running(name)
 
     def agent(self):
         """Environment for launchers that start their daemons with c_tests/hosts/agent: host name to process."""

@@ -1,0 +1,295 @@
+/*
+ * A server and a client that play ping-pong over UCP and say on standard output how it goes, one line an event.
+ *
+ *   peer server ADDRESS            says "port N", then "accepted", then what becomes of the client
+ *   peer client ADDRESS PORT COUNT SIZE
+ *                                  COUNT messages of SIZE bytes, each checked and sent back; says "at N" every tenth
+ *
+ * Both end with "done N" or "failed STATUS after N". A client repeats a connection that failed if PEER_RETRY is set.
+ */
+#define _GNU_SOURCE
+#include <ucp/api/ucp.h>
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TAG_THERE 1
+#define TAG_BACK  2
+
+static ucp_context_h      context;
+static ucp_worker_h       worker;
+static ucp_conn_request_h asked;
+static ucs_status_t       failure = UCS_OK;
+
+static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void say(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    putchar('\n');
+    fflush(stdout);
+}
+
+static void must(ucs_status_t status, const char *what)
+{
+    if (status != UCS_OK) {
+        say("cannot go on: %s: %s", what, ucs_status_string(status));
+        exit(1);
+    }
+}
+
+static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    (void)arg, (void)ep;
+    failure = status;
+}
+
+static void on_request(ucp_conn_request_h request, void *arg)
+{
+    (void)arg;
+    asked = request;
+}
+
+static struct sockaddr_storage address_of(const char *text, const char *port, socklen_t *length)
+{
+    struct addrinfo         hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM}, *found;
+    struct sockaddr_storage address;
+
+    if (getaddrinfo(text, port, &hints, &found) != 0) {
+        say("cannot go on: no address: %s", text);
+        exit(1);
+    }
+    memset(&address, 0, sizeof(address));
+    memcpy(&address, found->ai_addr, found->ai_addrlen);
+    *length = found->ai_addrlen;
+    freeaddrinfo(found);
+    return address;
+}
+
+static void open_worker(void)
+{
+    ucp_params_t        params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
+    ucp_worker_params_t worker_params = {.field_mask = 0};
+
+    must(ucp_init(&params, NULL, &context), "ucp_init");
+    must(ucp_worker_create(context, &worker_params, &worker), "ucp_worker_create");
+}
+
+/* Waits for what a call returned; a failed endpoint ends its requests. */
+static ucs_status_t await(ucs_status_ptr_t result)
+{
+    if (!UCS_PTR_IS_PTR(result)) {
+        return UCS_PTR_STATUS(result);
+    }
+    ucs_status_t status;
+    while ((status = ucp_request_check_status(result)) == UCS_INPROGRESS) {
+        ucp_worker_progress(worker);
+        if (failure != UCS_OK) {
+            ucp_request_cancel(worker, result); /* a receive belongs to no endpoint */
+        }
+    }
+    ucp_request_free(result);
+    return status;
+}
+
+static ucs_status_t send_to(ucp_ep_h ep, const void *data, size_t size, ucp_tag_t tag)
+{
+    ucp_request_param_t param = {.op_attr_mask = 0};
+
+    return await(ucp_tag_send_nbx(ep, data, size, tag, &param));
+}
+
+static ucs_status_t receive(void *data, size_t size, ucp_tag_t tag)
+{
+    ucp_request_param_t param = {.op_attr_mask = 0};
+
+    return await(ucp_tag_recv_nbx(worker, data, size, tag, (ucp_tag_t)-1, &param));
+}
+
+static void force_close(ucp_ep_h ep)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+
+    await(ucp_ep_close_nbx(ep, &param));
+}
+
+static void fill(unsigned char *data, size_t size, unsigned seed)
+{
+    for (size_t i = 0; i < size; i++) {
+        data[i] = (unsigned char)(i * 31 + (i >> 8) * 7 + seed * 101);
+    }
+}
+
+static int is_good(const unsigned char *data, size_t size, unsigned seed)
+{
+    for (size_t i = 0; i < size; i++) {
+        if (data[i] != (unsigned char)(i * 31 + (i >> 8) * 7 + seed * 101)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int end(unsigned done)
+{
+    if (failure != UCS_OK) {
+        say("failed %d (%s) after %u", failure, ucs_status_string(failure), done);
+        return 1;
+    }
+    say("done %u", done);
+    return 0;
+}
+
+/* Sends back what comes until the client goes. */
+static void serve_one(void)
+{
+    ucp_ep_params_t params = {
+        .field_mask   = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                        UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+        .conn_request = asked,
+        .err_mode     = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler  = {.cb = on_failure},
+    };
+    static unsigned char data[8 << 20];
+    ucp_request_param_t  param = {.op_attr_mask = 0};
+    ucp_ep_h             ep;
+    unsigned             done = 0;
+
+    asked   = NULL;
+    failure = UCS_OK;
+    must(ucp_ep_create(worker, &params, &ep), "ucp_ep_create");
+    say("accepted");
+    while (failure == UCS_OK) {
+        ucp_tag_recv_info_t info;
+        ucs_status_ptr_t    r = ucp_tag_recv_nbx(worker, data, sizeof(data), TAG_THERE, (ucp_tag_t)-1, &param);
+        while (ucp_tag_recv_request_test(r, &info) == UCS_INPROGRESS) {
+            ucp_worker_progress(worker);
+            if (failure != UCS_OK) {
+                ucp_request_cancel(worker, r);
+            }
+        }
+        ucs_status_t status = ucp_request_check_status(r);
+        ucp_request_free(r);
+        if (status != UCS_OK || send_to(ep, data, info.length, TAG_BACK) != UCS_OK) {
+            break;
+        }
+        done++;
+    }
+    while (failure == UCS_OK) {
+        ucp_worker_progress(worker);
+    }
+    end(done);
+    force_close(ep);
+}
+
+static int server(const char *address)
+{
+    socklen_t               length;
+    struct sockaddr_storage at     = address_of(address, "0", &length);
+    ucp_listener_params_t   params = {
+        .field_mask   = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+        .sockaddr     = {.addr = (struct sockaddr *)&at, .addrlen = length},
+        .conn_handler = {.cb = on_request},
+    };
+    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+    ucp_listener_h      listener;
+
+    open_worker();
+    must(ucp_listener_create(worker, &params, &listener), "ucp_listener_create");
+    must(ucp_listener_query(listener, &attr), "ucp_listener_query");
+    say("port %d", ntohs(((struct sockaddr_in *)&attr.sockaddr)->sin_port));
+    while (listener != NULL) { /* until it is killed */
+        while (asked == NULL) {
+            ucp_worker_progress(worker);
+        }
+        serve_one();
+    }
+    return 0;
+}
+
+static ucp_ep_h dial(const char *address, const char *port)
+{
+    socklen_t               length;
+    struct sockaddr_storage to     = address_of(address, port, &length);
+    ucp_ep_params_t         params = {
+        .field_mask  = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                       UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+        .flags       = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+        .sockaddr    = {.addr = (struct sockaddr *)&to, .addrlen = length},
+        .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = on_failure},
+    };
+    ucp_ep_h ep;
+
+    failure = UCS_OK;
+    must(ucp_ep_create(worker, &params, &ep), "ucp_ep_create");
+    return ep;
+}
+
+static int client(const char *address, const char *port, unsigned count, size_t size)
+{
+    unsigned char      *out = malloc(size + 1), *in = malloc(size + 1);
+    ucp_request_param_t param = {.op_attr_mask = 0};
+    unsigned            done  = 0;
+
+    open_worker();
+    ucp_ep_h ep = dial(address, port);
+    while (done < count) {
+        fill(out, size, done);
+        ucs_status_t status = send_to(ep, out, size, TAG_THERE);
+        if (status == UCS_OK) {
+            status = receive(in, size, TAG_BACK);
+        }
+        if (status != UCS_OK || failure != UCS_OK) {
+            while (failure == UCS_OK) {
+                ucp_worker_progress(worker); /* a request may end before the handler runs */
+            }
+            int result = end(done);
+            force_close(ep);
+            if (getenv("PEER_RETRY") == NULL) {
+                return result;
+            }
+            usleep(100000);
+            ep = dial(address, port);
+            continue;
+        }
+        if (!is_good(in, size, done)) {
+            say("message %u is not what was sent", done);
+            return 2;
+        }
+        if (++done % 10 == 0) {
+            say("at %u", done);
+        }
+    }
+    ucs_status_t closed = await(ucp_ep_close_nbx(ep, &param));
+    say("closed %s", ucs_status_string(closed));
+    failure = UCS_OK;
+    ucp_worker_destroy(worker);
+    ucp_cleanup(context);
+    free(out);
+    free(in);
+    return end(done);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "server") == 0) {
+        return server(argv[2]);
+    }
+    if (argc == 6 && strcmp(argv[1], "client") == 0) {
+        return client(argv[2], argv[3], (unsigned)atoi(argv[4]), (size_t)atol(argv[5]));
+    }
+    fprintf(stderr, "usage: peer server ADDRESS | peer client ADDRESS PORT COUNT SIZE\n");
+    return 2;
+}
