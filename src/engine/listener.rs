@@ -121,6 +121,7 @@ pub struct Exchange {
     /// Of the next endpoint.
     next_number: u32,
     /// Placeholders of sessions that are connected; requests or lists may still name them.
+    #[expect(clippy::vec_box, reason = "they are pointed to and must not move")]
     former: Vec<Box<Peer>>,
 }
 
