@@ -113,7 +113,7 @@ pub fn new_endpoint(worker: &Worker, peer: &Peer, no_loopback: bool) -> *mut End
 
 fn take_numbers(eps: &mut Eps, count: u32) -> u32 {
     let sn = eps.next_sn;
-    eps.next_sn = (sn + count) % (COUNTED);
+    eps.next_sn = (sn + count) % COUNTED;
     sn
 }
 

@@ -790,7 +790,7 @@ void ucp_dt_destroy(ucp_datatype_t datatype);
 // Fills `attr` as its mask asks: the packed size of `count` elements at `buffer`.
 ucs_status_t ucp_dt_query(ucp_datatype_t datatype, ucp_datatype_attr_t *attr);
 
-// An endpoint to a worker whose address is known.
+// An endpoint to a worker whose address is known, to a listener, or to a client that asks.
 ucs_status_t ucp_ep_create(ucp_worker_h worker, const ucp_ep_params_t *params, ucp_ep_h *ep_p);
 
 // Closes an endpoint; the handle is invalid at once.
@@ -821,21 +821,21 @@ void ucp_get_version(unsigned int *major_version,
 // The version as a static string.
 const char *ucp_get_version_string(void);
 
-// Checks its parameters as UCP does, then says that there is no transport for it.
+// Listens for clients. A listener is destroyed before its worker.
 ucs_status_t ucp_listener_create(ucp_worker_h worker,
                                  const ucp_listener_params_t *params,
                                  ucp_listener_h *listener_p);
 
-// There is no listener that could be destroyed.
-void ucp_listener_destroy(ucp_listener_h _listener);
+// Ends listening. Requests that the program has can still be answered.
+void ucp_listener_destroy(ucp_listener_h listener);
 
-// There is no listener to ask.
+// Where a listener listens.
 ucs_status_t ucp_listener_query(ucp_listener_h listener, ucp_listener_attr_t *attr);
 
-// There is no connection request to reject.
+// Tells a client that it is not accepted. The request is gone with that.
 ucs_status_t ucp_listener_reject(ucp_listener_h listener, ucp_conn_request_h conn_request);
 
-// There is no connection request to ask.
+// Who asks.
 ucs_status_t ucp_conn_request_query(ucp_conn_request_h conn_request, ucp_conn_request_attr_t *attr);
 
 // Registers memory, or allocates it.
@@ -911,32 +911,32 @@ ucs_status_ptr_t ucp_get_nbx(ucp_ep_h ep,
                              ucp_rkey_h rkey,
                              const ucp_request_param_t *param);
 
-// `UCS_ERR_UNSUPPORTED`
+// Sends bytes; completes when the buffer can be used again.
 ucs_status_ptr_t ucp_stream_send_nbx(ucp_ep_h ep,
-                                     const void *_buffer,
-                                     size_t _count,
+                                     const void *buffer,
+                                     size_t count,
                                      const ucp_request_param_t *param);
 
-// `UCS_ERR_UNSUPPORTED`
+// Receives bytes: whole elements, at least one; with `UCP_STREAM_RECV_FLAG_WAITALL` all of them. `length` is written
 ucs_status_ptr_t ucp_stream_recv_nbx(ucp_ep_h ep,
-                                     void *_buffer,
-                                     size_t _count,
-                                     size_t *_length,
+                                     void *buffer,
+                                     size_t count,
+                                     size_t *length,
                                      const ucp_request_param_t *param);
 
-// `UCS_ERR_UNSUPPORTED`
+// Lends the next bytes that have come, until `ucp_stream_data_release`; null if there are none.
 ucs_status_ptr_t ucp_stream_recv_data_nb(ucp_ep_h ep, size_t *length);
 
-// Nothing was given out that could be released.
-void ucp_stream_data_release(ucp_ep_h _ep, void *_data);
+// Gives back what `ucp_stream_recv_data_nb` lent.
+void ucp_stream_data_release(ucp_ep_h ep, void *data);
 
-// `UCS_ERR_UNSUPPORTED`
+// Endpoints with bytes that were not told of before: how many were written to `poll_eps`.
 ssize_t ucp_stream_worker_poll(ucp_worker_h worker,
                                ucp_stream_poll_ep_t *poll_eps,
-                               size_t _max_eps,
+                               size_t max_eps,
                                unsigned int _flags);
 
-// `UCS_ERR_UNSUPPORTED`: no request is one of a stream.
+// In progress, or how a stream receive ended, and then how many bytes it got.
 ucs_status_t ucp_stream_recv_request_test(void *request, size_t *length_p);
 
 // Sends; completes when the buffer can be used again.
