@@ -29,8 +29,9 @@ pub unsafe extern "C" fn ucp_stream_send_nbx(
     unsafe { fast::stream_send(endpoint_of(ep), buffer, count, param) }
 }
 
-/// Receives bytes: whole elements, at least one; with `UCP_STREAM_RECV_FLAG_WAITALL` all of them. `length` is written
-/// when the receive ends at once.
+/// Receives whole elements, at least one, or all with `UCP_STREAM_RECV_FLAG_WAITALL`.
+///
+/// `length` is written when the receive ends at once.
 ///
 /// # Safety
 /// A live endpoint; `param` valid as far as its mask says; the buffer writable until completion; `length` is null or

@@ -917,7 +917,7 @@ ucs_status_ptr_t ucp_stream_send_nbx(ucp_ep_h ep,
                                      size_t count,
                                      const ucp_request_param_t *param);
 
-// Receives bytes: whole elements, at least one; with `UCP_STREAM_RECV_FLAG_WAITALL` all of them. `length` is written
+// Receives whole elements, at least one, or all with `UCP_STREAM_RECV_FLAG_WAITALL`.
 ucs_status_ptr_t ucp_stream_recv_nbx(ucp_ep_h ep,
                                      void *buffer,
                                      size_t count,
