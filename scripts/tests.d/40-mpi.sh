@@ -16,3 +16,10 @@ for mpi in openmpi mpich; do
     # And once as a site would install it: all four names, found by LD_LIBRARY_PATH.
     step 120 "$mpi, 2 ranks, from the prefix: matching" scripts/mpirun-on "$mpi" prefix 2 "build/mpi/$mpi/matching"
 done
+
+# Between sockets: what co-located ranks would do through shared memory goes through the network.
+for mpi in openmpi mpich; do
+    for program in matching datatypes collectives onesided; do
+        step 240 "$mpi, 4 ranks, tcp: $program" env UCX_TLS=tcp scripts/mpirun-on "$mpi" rucp 4 "build/mpi/$mpi/$program"
+    done
+done

@@ -42,7 +42,15 @@ pub fn piece(worker: &Worker, peer: &Peer, receiver: &mut Receiver, n: usize) {
     let Some(b) = receiver.bulk() else { return };
     if b.frame.kind == Kind::PutReq {
         // SAFETY: `n` buffered bytes.
-        b.refused |= !unsafe { serve::write(worker, peer, b.frame.imm + b.done as u64, bytes, n) };
+        b.refused |= !unsafe {
+            serve::write(
+                worker,
+                peer,
+                b.frame.imm.wrapping_add(b.done as u64),
+                bytes,
+                n,
+            )
+        };
     } else if b.frame.aux as i8 == UCS_OK as i8
         && let Some((mut lent, at)) = lend(worker, peer, b, n)
     {
@@ -59,7 +67,7 @@ pub fn read(worker: &Worker, peer: &Peer, receiver: &mut Receiver) -> Option<io:
     let b = *receiver.bulk()?;
     let left = b.left();
     let got = if b.frame.kind == Kind::PutReq {
-        let addr = b.frame.imm + b.done as u64;
+        let addr = b.frame.imm.wrapping_add(b.done as u64);
         if b.refused || !worker.ctx.regions.contains(addr, left as u64) {
             return None;
         }
