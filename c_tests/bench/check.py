@@ -6,6 +6,7 @@ usage: check.py results DIRECTORY LIBRARIES WORKLOADS   what scripts/bench or sc
        check.py slower OLD.json NEW.json FIGURE         writes a copy in which FIGURE was twice as good for rucp
        check.py same OLD.json NEW.json                  instructions of rucp: the same in both
 """
+
 import csv
 import html.parser
 import json
@@ -20,6 +21,7 @@ def fail(text):
 
 class Page(html.parser.HTMLParser):
     """Follows the nesting of a page, and what it refers to."""
+
     void = {"meta", "br", "img", "link", "hr", "input"}
 
     def __init__(self):
@@ -68,7 +70,7 @@ def check_page(path):
 
 
 def check_csv(path, libraries):
-    """Every figure has a positive number from every library, or is the machine's own, or is of something one of them lacks."""
+    """Every figure has a number from every library, or is the machine's own, or of something that one lacks."""
     with open(path, newline="") as file:
         rows = list(csv.DictReader(file))
     wanted = ["workload", "figure", "x", "unit", "better", "library", "median", "least", "most", "samples", "ahead"]
@@ -94,7 +96,9 @@ def check_json(path, libraries):
         results = json.load(file)
     if results["format"] != "rucp-bench 1" or results["failures"]:
         fail(f"{path}: format {results['format']}, failures {results['failures']}")
-    if set(results["libraries"]) != libraries or len({one["path"] for one in results["libraries"].values()}) != len(libraries):
+    if set(results["libraries"]) != libraries or len({one["path"] for one in results["libraries"].values()}) != len(
+        libraries
+    ):
         fail(f"{path}: not three libraries of their own: {results['libraries']}")
     for run in results["runs"]:
         if len(run["handoff_ns"]) != 2 or not all(value > 0 for value in run["handoff_ns"]) or run["foreign"] < 0:
@@ -136,7 +140,9 @@ def check_patch(path):
 
 def instructions(path):
     with open(path) as file:
-        return {one["name"]: one["median"]["rucp"] for one in json.load(file)["figures"] if one["unit"] == "instructions"}
+        return {
+            one["name"]: one["median"]["rucp"] for one in json.load(file)["figures"] if one["unit"] == "instructions"
+        }
 
 
 def check_same(old, new):

@@ -1,8 +1,8 @@
 //! Random access (GUPS): both processes update random words of a table that lies half in each of them.
 //!
-//! As in HPC Challenge: a word is combined with a random number by exclusive or, at most 1,024 updates are under way, and
-//! doing everything twice must restore the table. By atomics every word must be right again; by get and put, updates of
-//! the same word at the same time may be lost, at most one percent.
+//! As in HPC Challenge: a word is combined with a random number by exclusive or, at most 1,024 updates are under way,
+//! and doing everything twice must restore the table. By atomics every word must be right again; by get and put, updates
+//! of the same word at the same time may be lost, at most one percent.
 #include "pair.h"
 
 #include <stdio.h>
@@ -81,14 +81,16 @@ static void update_by_get_and_put(struct table *table)
     for (int i = 0; i < LOOK_AHEAD; i++) {
         int at = owner(random[i] = next_random(table));
 
-        table->requests[i] = ucp_get_nbx(table->ep[at], &table->words[i], 8, address_of(table, random[i]), table->rkey[at], &plain);
+        table->requests[i] = ucp_get_nbx(table->ep[at], &table->words[i], 8, address_of(table, random[i]),
+                                         table->rkey[at], &plain);
     }
     complete_all(table);
     for (int i = 0; i < LOOK_AHEAD; i++) {
         int at = owner(random[i]);
 
         table->words[i] ^= random[i];
-        table->requests[i] = ucp_put_nbx(table->ep[at], &table->words[i], 8, address_of(table, random[i]), table->rkey[at], &plain);
+        table->requests[i] = ucp_put_nbx(table->ep[at], &table->words[i], 8, address_of(table, random[i]),
+                                         table->rkey[at], &plain);
     }
     flush_worker(table);
     complete_all(table);
@@ -109,7 +111,8 @@ static double pass(struct table *table, void (*update)(struct table *), long bat
     return now() - begin;
 }
 
-static void measure(struct table *table, const char *name, void (*update)(struct table *), long batches, double tolerated)
+static void measure(struct table *table, const char *name, void (*update)(struct table *), long batches,
+                    double tolerated)
 {
     uint64_t *own = (uint64_t *)(void *)table->side.allocated.own;
     long wrong = 0;

@@ -1,9 +1,9 @@
 //! Instructions of one operation, counted by callgrind: two workers in one process, so that the count repeats exactly.
 //!
-//! Run under `valgrind --tool=callgrind --collect-atstart=no`: each operation runs a while uncounted, then OPERATIONS times
-//! counted, and the counts are dumped under its name, PARTS times: the least is the operation's own, without what a timer
-//! has a library do now and then. `baseline` is what counting itself costs; "send" and "receive" are halves of a
-//! transfer. Worker A sends; B receives, over shared memory.
+//! Run under `valgrind --tool=callgrind --collect-atstart=no`: each operation runs a while uncounted, then OPERATIONS
+//! times counted, and the counts are dumped under its name, PARTS times: the least is the operation's own, without what
+//! a timer has a library do now and then. `baseline` is what counting itself costs; "send" and "receive" are halves of
+//! a transfer. Worker A sends; B receives, over shared memory.
 #include "pair.h"
 
 #include <stdio.h>
@@ -55,7 +55,7 @@ static void finish(ucs_status_ptr_t request)
     }
 }
 
-/** Progresses one worker; the other one too when that finds nothing, or goes on finding something that does not help. */
+/** Progresses one worker; the other one too when that finds nothing, or too often something that does not help. */
 static void progress_mostly(ucp_worker_h own, ucp_worker_h other, int tries)
 {
     if (ucp_worker_progress(own) == 0 || tries > 8) {
@@ -111,7 +111,8 @@ static ucs_status_ptr_t flush(void)
 static ucs_status_ptr_t atomic(ucp_atomic_op_t operation, int fetch)
 {
     static uint64_t operand = 1, reply;
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | (fetch ? UCP_OP_ATTR_FIELD_REPLY_BUFFER : 0u),
+    uint32_t reply_field = fetch ? UCP_OP_ATTR_FIELD_REPLY_BUFFER : 0;
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | reply_field,
                                  .datatype = ucp_dt_make_contig(8),
                                  .reply_buffer = &reply};
 

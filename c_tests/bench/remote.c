@@ -24,6 +24,11 @@ static ucs_status_ptr_t get(struct side *side, size_t size)
     return ucp_get_nbx(side->ep, side->buffer, size, region->remote, region->rkey, &plain);
 }
 
+static ucs_status_ptr_t atomic(struct side *side, const uint64_t *operand, const ucp_request_param_t *param)
+{
+    return ucp_atomic_op_nbx(side->ep, operation, operand, 1, region->remote, region->rkey, param);
+}
+
 /* ---- batches: side 0 accesses; side 1 goes on to the meeting, where it keeps its library going ---- */
 
 static void put_flush(struct side *side, size_t size, long rounds)
@@ -88,7 +93,7 @@ static void fetching(struct side *side, size_t size, long rounds)
                                  .reply_buffer = &old};
 
     for (long i = 0; i < rounds && side->place.index == 0; i++) {
-        wait_for(side, ucp_atomic_op_nbx(side->ep, operation, &operand, 1, region->remote, region->rkey, &param), "atomic");
+        wait_for(side, atomic(side, &operand, &param), "atomic");
     }
 }
 
@@ -98,7 +103,7 @@ static void posted(struct side *side, size_t size, long rounds)
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE, .datatype = ucp_dt_make_contig(size)};
 
     for (long i = 0; i < rounds && side->place.index == 0; i++) {
-        wait_for(side, ucp_atomic_op_nbx(side->ep, operation, &operand, 1, region->remote, region->rkey, &param), "atomic");
+        wait_for(side, atomic(side, &operand, &param), "atomic");
         flush(side);
     }
 }

@@ -1,6 +1,6 @@
 //! What it costs to be there: time, memory and address of context and worker, and of 1 to thousands of endpoints.
 //!
-//! ucpbench startup; ucpbench endpoints NUMBER PEERS: NUMBER endpoints of one worker to PEERS workers of another process.
+//! ucpbench startup; ucpbench endpoints NUMBER PEERS: endpoints of one worker to PEERS workers of another process.
 #define _GNU_SOURCE
 #include "figure.h"
 #include "stage.h"
@@ -226,7 +226,8 @@ int run_startup(const struct effort *effort, int argc, char **argv)
         startup();
         return 0;
     }
-    if (argc < 3 || (request.number = atoi(argv[1])) < 1 || (request.peers = atoi(argv[2])) < 1 || request.peers > MAX_PEERS) {
+    if (argc < 3 || (request.number = atoi(argv[1])) < 1 || (request.peers = atoi(argv[2])) < 1 ||
+        request.peers > MAX_PEERS) {
         die("usage: endpoints NUMBER PEERS (at most %d)", MAX_PEERS);
     }
     setrlimit(RLIMIT_NOFILE, &descriptors); /* some libraries need one for each peer; if it is refused, so be it */

@@ -1,7 +1,7 @@
 //! Message rate by threads: all threads of a process on one shared worker, or a worker for each.
 //!
-//! ucpbench threads tag|am|put shared|own THREADS. Messages of 8 bytes, a window of 64 for each thread. The first half of
-//! the processors is the sender's, the second half the receiver's; puts come from threads on all of them.
+//! ucpbench threads tag|am|put shared|own THREADS. Messages of 8 bytes, a window of 64 for each thread. The first half
+//! of the processors is the sender's, the second half the receiver's; puts come from threads on all of them.
 #define _GNU_SOURCE
 #include "figure.h"
 #include "stage.h"
@@ -116,7 +116,8 @@ static void receive_tags(int mine, long thread)
         int slot = (int)(i % WINDOW);
 
         complete(team.worker[mine], requests[slot]);
-        requests[slot] = ucp_tag_recv_nbx(team.worker[mine], bytes[slot], SIZE, (ucp_tag_t)thread, (ucp_tag_t)-1, &plain);
+        requests[slot] = ucp_tag_recv_nbx(team.worker[mine], bytes[slot], SIZE, (ucp_tag_t)thread, (ucp_tag_t)-1,
+                                         &plain);
     }
     for (int slot = 0; slot < WINDOW; slot++) {
         complete(team.worker[mine], requests[slot]);

@@ -1,4 +1,5 @@
 """The command line that scripts/bench and scripts/osu have in common."""
+
 import os
 import shlex
 import signal
@@ -10,15 +11,27 @@ from .workloads import matching
 
 
 def add_options(parser, default_libraries):
-    parser.add_argument("--quick", action="store_true", help="few sizes, few iterations, once: shows that it runs, measures little")
+    parser.add_argument(
+        "--quick", action="store_true", help="few sizes, few iterations, once: shows that it runs, measures little"
+    )
     parser.add_argument("--only", help="workloads whose name contains one of these words (separated by commas)")
     parser.add_argument("--list", action="store_true", help="name the workloads and do nothing")
     parser.add_argument("--repeat", type=int, help="repetitions (default 5, or 1 with --quick)")
-    parser.add_argument("--tries", type=int, help="how often a disturbed repetition is tried (default 4, or 1 with --quick)")
-    parser.add_argument("--libraries", default=default_libraries, help="1.13, 1.22, rucp, NAME=DIRECTORY (default %(default)s)")
-    parser.add_argument("--out", help="directory for results.csv, results.json and index.html (default build/NAME-results)")
-    parser.add_argument("--baseline", metavar="OLD.json", help="mark what is worse than in these results; then the status is 3")
-    parser.add_argument("--threshold", type=float, default=0.10, help="how much worse a time must be to count (default 0.10)")
+    parser.add_argument(
+        "--tries", type=int, help="how often a disturbed repetition is tried (default 4, or 1 with --quick)"
+    )
+    parser.add_argument(
+        "--libraries", default=default_libraries, help="1.13, 1.22, rucp, NAME=DIRECTORY (default %(default)s)"
+    )
+    parser.add_argument(
+        "--out", help="directory for results.csv, results.json and index.html (default build/NAME-results)"
+    )
+    parser.add_argument(
+        "--baseline", metavar="OLD.json", help="mark what is worse than in these results; then the status is 3"
+    )
+    parser.add_argument(
+        "--threshold", type=float, default=0.10, help="how much worse a time must be to count (default 0.10)"
+    )
 
 
 def run(options, name, title, workloads):

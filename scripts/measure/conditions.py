@@ -1,4 +1,5 @@
 """The conditions of a run: what others did to the machine meanwhile, and how far apart its cores are."""
+
 import os
 import platform
 import resource
@@ -11,7 +12,7 @@ from .libraries import TOP
 
 DRIVER = f"{TOP}/build/bench/ucpbench"
 HANDOFF_SPREAD = 1.25  # more between the runs that are compared: the (virtual) cores were moved meanwhile
-FOREIGN_SHARE = 0.10   # of one core, used by others during a run
+FOREIGN_SHARE = 0.10  # of one core, used by others during a run
 
 
 def busy_seconds():
@@ -28,8 +29,9 @@ def own_seconds():
 
 def handoff():
     """Nanoseconds that the machine needs to hand a cache line from one core to another, now."""
-    result = subprocess.run([DRIVER, "--quick", "handoff"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                            timeout=60)
+    result = subprocess.run(
+        [DRIVER, "--quick", "handoff"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
     for line in result.stdout.splitlines():
         if line.startswith("handoff "):
             return float(line.split()[2])
@@ -44,13 +46,18 @@ class Conditions:
     seconds: float
 
     def as_dict(self):
-        return {"handoff_ns": [self.handoff_before, self.handoff_after], "foreign": round(self.foreign, 3),
-                "seconds": round(self.seconds, 2)}
+        return {
+            "handoff_ns": [self.handoff_before, self.handoff_after],
+            "foreign": round(self.foreign, 3),
+            "seconds": round(self.seconds, 2),
+        }
 
 
 class Watch:
-    """Takes the conditions around a run: `with Watch() as watch: ...; watch.conditions`. Runs follow each other at once: the
-    handoff after one is the handoff before the next."""
+    """Takes the conditions around a run: `with Watch() as watch: ...; watch.conditions`.
+
+    Runs follow each other at once: the handoff after one is the handoff before the next."""
+
     last = None
 
     def __enter__(self):
@@ -68,8 +75,10 @@ class Watch:
 def unlikeness(conditions):
     """How unlike the conditions of several runs were; 1 or less: alike enough to be compared."""
     handoffs = [value for one in conditions for value in (one.handoff_before, one.handoff_after)]
-    return max(max(handoffs) / max(min(handoffs), 1e-3) / HANDOFF_SPREAD,
-               max(one.foreign for one in conditions) / FOREIGN_SHARE)
+    return max(
+        max(handoffs) / max(min(handoffs), 1e-3) / HANDOFF_SPREAD,
+        max(one.foreign for one in conditions) / FOREIGN_SHARE,
+    )
 
 
 def machine():
@@ -78,14 +87,22 @@ def machine():
     with open("/proc/cpuinfo") as cpuinfo:
         model = next((line.split(":", 1)[1].strip() for line in cpuinfo if line.startswith("model name")), model)
     with open("/proc/meminfo") as meminfo:
-        memory = int(meminfo.readline().split()[1]) / 1024 ** 2
-    return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "memory_gib": round(memory, 1),
-            "kernel": platform.release(), "load_at_start": os.getloadavg()[0]}
+        memory = int(meminfo.readline().split()[1]) / 1024**2
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory, 1),
+        "kernel": platform.release(),
+        "load_at_start": os.getloadavg()[0],
+    }
 
 
 def summary(runs):
     """Words on the conditions of all runs that count."""
     handoffs = [value for run in runs for value in run["handoff_ns"]]
     disturbed = sum(run["disturbed"] for run in runs)
-    return (f"cache-line handoff {statistics.median(handoffs):.0f} ns one way ({min(handoffs):.0f} to {max(handoffs):.0f}); "
-            f"{disturbed} of {len(runs)} runs disturbed by other load or moved cores")
+    return (
+        f"cache-line handoff {statistics.median(handoffs):.0f} ns one way "
+        f"({min(handoffs):.0f} to {max(handoffs):.0f}); "
+        f"{disturbed} of {len(runs)} runs disturbed by other load or moved cores"
+    )

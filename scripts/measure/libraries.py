@@ -1,4 +1,5 @@
 """The libraries that are compared, and how a program is bound to each of them."""
+
 import os
 import subprocess
 from dataclasses import dataclass
@@ -8,8 +9,8 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 
 @dataclass(frozen=True)
 class Library:
-    name: str      # on the command line, in CSV and JSON
-    title: str     # on the page
+    name: str  # on the command line, in CSV and JSON
+    title: str  # on the page
     directory: str | None  # for LD_LIBRARY_PATH; None: the loader's own choice
     mpirun_on: str  # what scripts/mpirun-on calls it
 

@@ -1,74 +1,105 @@
 """The page: one self-contained HTML file with a summary, plots, and every figure in tables."""
+
 import math
+import os
 import re
 import time
 from html import escape
 
 from . import plots
-from .results import more_is_better
 from .table import number, size
 
 # Heading, what is said below it, which figures belong there, whether x is a size in bytes.
 SECTIONS = (
-    ("Latency", "One way, half a ping-pong between two processes on two cores. Dotted: the same exchange by bare shared memory, "
-     "copy in, flag, copy out.", r"(tag|am|stream)_latency", True),
-    ("Bandwidth", "Windows of 64 messages (16 from 256 KiB on) and one answer each, and of the ping-pong. Dotted: a bare copy from "
-     "process to process, by one side and by both.", r"(tag|am|stream)_bandwidth.*", True),
+    (
+        "Latency",
+        "One way, half a ping-pong between two processes on two cores. Dotted: the same exchange by bare shared "
+        "memory, "
+        "copy in, flag, copy out.",
+        r"(tag|am|stream)_latency",
+        True,
+    ),
+    (
+        "Bandwidth",
+        "Windows of 64 messages (16 from 256 KiB on) and one answer each, and of the ping-pong. Dotted: a bare copy "
+        "from "
+        "process to process, by one side and by both.",
+        r"(tag|am|stream)_bandwidth.*",
+        True,
+    ),
     ("Message rate", "Windows of 64 small messages, one pair of processes.", r"(tag|am|stream)_rate", True),
-    ("Remote memory", "Put with a flush, get until the data are there; windowed bandwidth. Memory that the library allocated can be "
-     "shared between processes, other memory (malloc) cannot.", r"(put|get)_(flush|latency|bandwidth|rate).*", True),
+    (
+        "Remote memory",
+        "Put with a flush, get until the data are there; windowed bandwidth. Memory that the library allocated can be "
+        "shared between processes, other memory (malloc) cannot.",
+        r"(put|get)_(flush|latency|bandwidth|rate).*",
+        True,
+    ),
     ("Atomics", "Of 8 bytes, one at a time.", r"(fetch_add|swap|compare_swap|add_flush).*", False),
     ("Threads", "Aggregate rate of messages of 8 bytes, by the number of threads on each side.", r"rate_.*", False),
     ("Random access", "GUPS: two processes update random words of a table that lies half in each.", r"gups.*", False),
     ("Through MPI", "Two ranks on two cores, everything through libucp.", r"(openmpi|mpich)_(?!init).*", True),
-    ("Start of an MPI job", "The slowest rank, from before MPI_Init to after MPI_Finalize.", r"(openmpi|mpich)_init.*", False),
-    ("Instructions", "Of one operation, counted by callgrind, both workers in one process: repeats exactly on any machine.",
-     r"instructions: .*", False),
+    (
+        "Start of an MPI job",
+        "The slowest rank, from before MPI_Init to after MPI_Finalize.",
+        r"(openmpi|mpich)_init.*",
+        False,
+    ),
+    (
+        "Instructions",
+        "Of one operation, counted by callgrind, both workers in one process: repeats exactly on any machine.",
+        r"instructions: .*",
+        False,
+    ),
     ("Start-up and memory", "What context, worker and address cost, and endpoints by their number.", r".*", False),
 )
 MOST_BARS = 12  # in one chart
-LIMITS = {"Latency": (("bare_latency", "bare memory"),),
-          "Bandwidth": (("bare_one_reads", "bare copy, one side"), ("bare_both_copy", "bare copy, both sides"))}
+LIMITS = {
+    "Latency": (("bare_latency", "bare memory"),),
+    "Bandwidth": (("bare_one_reads", "bare copy, one side"), ("bare_both_copy", "bare copy, both sides")),
+}
 TITLES = {
-    "tag_latency": "Tag messages", "am_latency": "Active messages", "stream_latency": "Streams",
-    "tag_bandwidth": "Tag messages, windowed", "am_bandwidth": "Active messages, windowed", "stream_bandwidth": "Streams, windowed",
-    "tag_bandwidth_pingpong": "Tag messages, ping-pong", "am_bandwidth_pingpong": "Active messages, ping-pong",
-    "stream_bandwidth_pingpong": "Streams, ping-pong", "put_flush": "Put + flush", "get_latency": "Get",
-    "put_flush_malloc": "Put + flush, malloc", "get_latency_malloc": "Get, malloc", "put_bandwidth": "Put, windowed",
-    "get_bandwidth": "Get, windowed", "put_bandwidth_malloc": "Put, malloc, windowed", "get_bandwidth_malloc": "Get, malloc, windowed",
-    "rate_tag_shared": "Tag, one shared worker", "rate_tag_own": "Tag, a worker each", "rate_am_shared": "Active messages, one shared worker",
-    "rate_am_own": "Active messages, a worker each", "rate_put_shared": "Put, one shared worker", "rate_put_own": "Put, a worker each",
-    "gups_atomic": "by atomics", "gups_get_put": "by get and put", "endpoints_create": "Time to create endpoints",
-    "endpoints_first_send": "First message on every endpoint", "endpoint_idle_resident": "Memory of an endpoint, never used",
-    "endpoint_used_resident": "Memory of an endpoint, used", "endpoint_idle_heap": "malloc of an endpoint, never used",
+    "tag_latency": "Tag messages",
+    "am_latency": "Active messages",
+    "stream_latency": "Streams",
+    "tag_bandwidth": "Tag messages, windowed",
+    "am_bandwidth": "Active messages, windowed",
+    "stream_bandwidth": "Streams, windowed",
+    "tag_bandwidth_pingpong": "Tag messages, ping-pong",
+    "am_bandwidth_pingpong": "Active messages, ping-pong",
+    "stream_bandwidth_pingpong": "Streams, ping-pong",
+    "put_flush": "Put + flush",
+    "get_latency": "Get",
+    "put_flush_malloc": "Put + flush, malloc",
+    "get_latency_malloc": "Get, malloc",
+    "put_bandwidth": "Put, windowed",
+    "get_bandwidth": "Get, windowed",
+    "put_bandwidth_malloc": "Put, malloc, windowed",
+    "get_bandwidth_malloc": "Get, malloc, windowed",
+    "rate_tag_shared": "Tag, one shared worker",
+    "rate_tag_own": "Tag, a worker each",
+    "rate_am_shared": "Active messages, one shared worker",
+    "rate_am_own": "Active messages, a worker each",
+    "rate_put_shared": "Put, one shared worker",
+    "rate_put_own": "Put, a worker each",
+    "gups_atomic": "by atomics",
+    "gups_get_put": "by get and put",
+    "endpoints_create": "Time to create endpoints",
+    "endpoints_first_send": "First message on every endpoint",
+    "endpoint_idle_resident": "Memory of an endpoint, never used",
+    "endpoint_used_resident": "Memory of an endpoint, used",
+    "endpoint_idle_heap": "malloc of an endpoint, never used",
     "endpoint_used_heap": "malloc of an endpoint, used",
 }
 
-STYLE = """
-:root { --ink: #1d2733; --soft: #5b6776; --line: #e3e8ef; --accent: #e4572e; --good: #1f8a54; --bad: #c2362b; }
-* { box-sizing: border-box } body { margin: 0; background: #f5f7fa; color: var(--ink);
-  font: 15px/1.5 Inter, "Segoe UI", Helvetica, "DejaVu Sans", sans-serif }
-header { background: #1d2733; color: #fff; padding: 28px max(24px, calc(50vw - 640px)) 24px }
-header h1 { margin: 0 0 6px; font-size: 26px } header p { margin: 2px 0; color: #c3ccd8 } header code { color: #fff }
-main { max-width: 1328px; margin: 0 auto; padding: 8px 24px 60px } section { margin-top: 34px }
-h2 { font-size: 20px; margin: 0 0 2px } h2 + p { margin: 0 0 14px; color: var(--soft); max-width: 80ch }
-.cards { display: grid; grid-template-columns: repeat(auto-fill, minmax(192px, 1fr)); gap: 12px; margin-top: 22px }
-.card, .plot, .box { background: #fff; border: 1px solid var(--line); border-radius: 10px; padding: 14px 16px }
-a.card { color: inherit; text-decoration: none } .card b { display: block; font-size: 26px; line-height: 1.2 }
-.card span { color: var(--soft); font-size: 13px } .good { color: var(--good) } .bad { color: var(--bad) }
-.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(390px, 1fr)); gap: 14px; align-items: start }
-.plot h3 { margin: 0 0 6px; font-size: 15px } .plot h3 small { float: right; font-weight: 600 } .plot svg { width: 100%; height: auto; display: block }
-table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums } th, td { padding: 3px 9px; text-align: right }
-th:first-child, td:first-child { text-align: left; white-space: nowrap } th { color: var(--soft); font-weight: 600; border-bottom: 1px solid var(--line) }
-tbody tr:hover td { outline: 1px solid #c9d3df; outline-offset: -1px } .scroll { overflow-x: auto } details { margin-top: 12px }
-summary { cursor: pointer; color: var(--soft) } .heat th { padding: 3px 4px } .heat td { min-width: 42px; padding: 3px 4px; text-align: center; font-size: 12px }
-.heat td:first-child { text-align: left } .note { border-left: 4px solid #e0a100; margin-top: 18px } .alarm { border-left: 4px solid var(--bad); margin-top: 18px }
-@media print { body { background: #fff } .plot { break-inside: avoid } }
-"""
+with open(os.path.join(os.path.dirname(__file__), "page.css")) as _css:
+    STYLE = _css.read()
 
 
 def pretty(name):
-    return TITLES.get(name) or name.removeprefix("instructions: ").replace("_", " ").replace("openmpi ", "Open MPI, ").replace("mpich ", "MPICH, ")
+    return TITLES.get(name) or name.removeprefix("instructions: ").replace("_", " ").replace(
+        "openmpi ", "Open MPI, "
+    ).replace("mpich ", "MPICH, ")
 
 
 def section_of(name):
@@ -94,8 +125,11 @@ class Page:
     # ---- plots ----
 
     def points(self, name, library):
-        return [(one.x, one.median(library)) for one in self.results.series.values()
-                if one.name == name and one.x and one.median(library)]
+        return [
+            (one.x, one.median(library))
+            for one in self.results.series.values()
+            if one.name == name and one.x and one.median(library)
+        ]
 
     def mean_ahead(self, series):
         ratios = [ratio for ratio in map(self.results.ahead, series) if ratio]
@@ -109,20 +143,46 @@ class Page:
         lines = [(library.name, library.title, self.points(name, library.name)) for library in self.results.libraries]
         limits = [("machine", title, self.points(limit, "machine")) for limit, title in LIMITS.get(heading, ())]
         logarithmic = (is_size and "rate" not in name) or "endpoint" in name
-        svg = plots.curves(self.matplotlib, name, f"{pretty(name)}, {series[0].unit}", [line for line in lines if line[2]],
-                           [limit for limit in limits if limit[2]], series[0].unit, is_size, logarithmic)
+        svg = plots.curves(
+            self.matplotlib,
+            name,
+            f"{pretty(name)}, {series[0].unit}",
+            [line for line in lines if line[2]],
+            [limit for limit in limits if limit[2]],
+            series[0].unit,
+            is_size,
+            logarithmic,
+        )
         return f'<div class="plot"><h3>{escape(pretty(name))} {self.ahead_mark(series)}</h3>{svg}</div>'
 
     def bar_chart(self, heading, rows, unit, part):
         """rows: series that have no curve, all of one unit."""
-        counted = {"Message rate": "B", "Start of an MPI job": "ranks", "Start-up and memory": "endpoints", "Threads": "threads"}
-        values = [(pretty(one.name) + (f", {one.x} {counted[heading]}" if one.x and heading in counted else ""),
-                   {library.name: one.median(library.name) for library in self.results.libraries}) for one in rows]
+        counted = {
+            "Message rate": "B",
+            "Start of an MPI job": "ranks",
+            "Start-up and memory": "endpoints",
+            "Threads": "threads",
+        }
+        values = [
+            (
+                pretty(one.name) + (f", {one.x} {counted[heading]}" if one.x and heading in counted else ""),
+                {library.name: one.median(library.name) for library in self.results.libraries},
+            )
+            for one in rows
+        ]
         numbers = [value for _, row in values for value in row.values() if value]
         spread = max(numbers) / max(min(numbers), 1e-12) if numbers else 1
-        svg = plots.bars(self.matplotlib, f"{heading}-{unit}-{part}", f"{heading}, {unit}",
-                         [(library.name, library.title) for library in self.results.libraries], values, unit, spread > 200)
-        return f'<div class="plot"><h3>{escape(heading)}{f", {escape(unit)}" if unit and unit != "instructions" else ""} {self.ahead_mark(rows)}</h3>{svg}</div>'
+        svg = plots.bars(
+            self.matplotlib,
+            f"{heading}-{unit}-{part}",
+            f"{heading}, {unit}",
+            [(library.name, library.title) for library in self.results.libraries],
+            values,
+            unit,
+            spread > 200,
+        )
+        what = heading if unit in ("", "instructions") else f"{heading}, {unit}"
+        return f'<div class="plot"><h3>{escape(what)} {self.ahead_mark(rows)}</h3>{svg}</div>'
 
     def plots_of(self, heading, figures, is_size):
         drawn, rest = [], {}
@@ -136,7 +196,10 @@ class Page:
         for unit, rows in rest.items():
             parts = -(-len(rows) // MOST_BARS)
             length = -(-len(rows) // parts)
-            drawn += [self.bar_chart(heading, rows[begin:begin + length], unit, begin // length) for begin in range(0, len(rows), length)]
+            drawn += [
+                self.bar_chart(heading, rows[begin : begin + length], unit, begin // length)
+                for begin in range(0, len(rows), length)
+            ]
         return drawn
 
     # ---- tables ----
@@ -150,9 +213,16 @@ class Page:
                 ahead = self.results.ahead(one)
                 mark = "" if ahead is None else f'<td class="{"good" if ahead >= 0.995 else "bad"}">{ahead:.2f}×</td>'
                 cells = "".join(f"<td>{number(one.median(library.name))}</td>" for library in libraries)
-                rows.append(f"<tr><td>{escape(pretty(name))}</td><td>{x_label(one.x, is_size)}</td>{cells}<td>{escape(one.unit)}</td>{mark}</tr>")
-        return (f'<details><summary>All figures</summary><div class="box scroll"><table><thead><tr><th>figure</th><th></th>{head}'
-                f'<th>unit</th><th>{escape(self.results.subject.title)} ahead</th></tr></thead><tbody>{"".join(rows)}</tbody></table></div></details>')
+                rows.append(
+                    f"<tr><td>{escape(pretty(name))}</td><td>{x_label(one.x, is_size)}</td>{cells}"
+                    f"<td>{escape(one.unit)}</td>{mark}</tr>"
+                )
+        return (
+            '<details><summary>All figures</summary><div class="box scroll"><table><thead><tr><th>figure</th><th>'
+            f'</th>{head}'
+            f'<th>unit</th><th>{escape(self.results.subject.title)} ahead</th></tr></thead><tbody>{"".join(rows)}'
+            '</tbody></table></div></details>'
+        )
 
     def heat_cell(self, series):
         ahead = self.results.ahead(series) if series else None
@@ -166,8 +236,15 @@ class Page:
 
     def heat_map(self):
         """What has a size as x, figure by figure and size by size."""
-        figures = {name: series for heading, _, _, is_size in SECTIONS if is_size for name, series in self.groups.get(heading, {}).items()
-                   if sum(1 for one in series if one.x) >= 3 and self.mean_ahead(series) and not re.search(r"mt_mr|match_depth", name)}
+        figures = {
+            name: series
+            for heading, _, _, is_size in SECTIONS
+            if is_size
+            for name, series in self.groups.get(heading, {}).items()
+            if sum(1 for one in series if one.x) >= 3
+            and self.mean_ahead(series)
+            and not re.search(r"mt_mr|match_depth", name)
+        }
         if not figures:
             return ""
         xs = sorted({one.x for series in figures.values() for one in series})
@@ -178,64 +255,114 @@ class Page:
             title = f"{heading}: {pretty(name)}" if heading in ("Latency", "Bandwidth") else pretty(name)
             rows.append(f"<tr><td>{escape(title)}</td>{''.join(self.heat_cell(by_x.get(x)) for x in xs)}</tr>")
         head = "".join(f"<th>{size(x)}</th>" for x in xs)
-        return (f'<section><h2>Size by size</h2><p>How many times better {escape(self.results.subject.title)} is than the best other library: '
-                f'green is ahead, red behind. Point at a cell for the figures.</p><div class="box scroll"><table class="heat">'
-                f'<thead><tr><th></th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div></section>')
+        return (
+            f'<section><h2>Size by size</h2><p>How many times better {escape(self.results.subject.title)} is than '
+            'the best other library: '
+            'green is ahead, red behind. Point at a cell for the figures.</p><div class="box scroll"><table '
+            'class="heat">'
+            f'<thead><tr><th></th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div></section>'
+        )
 
     # ---- the parts of the page ----
 
     def cards(self):
         cards = []
         for heading, _, _, _ in SECTIONS:
-            ratios = [ratio for series in self.groups.get(heading, {}).values() for ratio in map(self.results.ahead, series) if ratio]
+            ratios = [
+                ratio
+                for series in self.groups.get(heading, {}).values()
+                for ratio in map(self.results.ahead, series)
+                if ratio
+            ]
             if ratios:
                 mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
                 ahead = sum(ratio >= 0.995 for ratio in ratios)
-                cards.append(f'<a class="card" href="#{anchor(heading)}"><span>{escape(heading)}</span>'
-                             f'<b class="{"good" if mean >= 0.995 else "bad"}">{mean:.2f}×</b><span>ahead or equal in {ahead} of {len(ratios)}</span></a>')
+                cards.append(
+                    f'<a class="card" href="#{anchor(heading)}"><span>{escape(heading)}</span>'
+                    f'<b class="{"good" if mean >= 0.995 else "bad"}">{mean:.2f}×</b><span>ahead or equal in '
+                    f'{ahead} of {len(ratios)}</span></a>'
+                )
         return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
 
     def notes(self):
         notes = []
         runs = [run for run in self.results.runs if run["disturbed"]]
         if len(runs) * 5 > len(self.results.runs):
-            notes.append(f'<div class="box note"><b>Disturbed.</b> In {len(runs)} of {len(self.results.runs)} runs others used the '
-                         "processors, or the machine moved the cores meanwhile. Read times with care; instructions and memory are exact.</div>")
+            notes.append(
+                f'<div class="box note"><b>Disturbed.</b> In {len(runs)} of {len(self.results.runs)} runs others '
+                'used the '
+                "processors, or the machine moved the cores meanwhile. Read times with care; instructions and "
+                "memory are exact.</div>"
+            )
         if self.baseline is not None:
-            rows = "".join(f"<tr><td>{escape(pretty(one.name))}</td><td>{'' if one.x is None else size(one.x)}</td><td>{number(then)}</td>"
-                           f"<td class=bad>{number(one.median(self.results.subject.name))}</td><td>{escape(one.unit)}</td></tr>"
-                           for one, then in self.regressions)
-            notes.append(f'<div class="box alarm"><b>{len(self.regressions)} regressions</b> against {escape(self.baseline)}.<table><thead><tr>'
-                         f"<th>figure</th><th></th><th>then</th><th>now</th><th>unit</th></tr></thead><tbody>{rows}</tbody></table></div>"
-                         if self.regressions else f'<div class="box">No regression against {escape(self.baseline)}.</div>')
-        notes += [f'<div class="box alarm"><b>Failed:</b> <pre>{escape(failure)}</pre></div>' for failure in self.results.failures]
+            rows = "".join(
+                f"<tr><td>{escape(pretty(one.name))}</td><td>{'' if one.x is None else size(one.x)}</td>"
+                f"<td>{number(then)}</td>"
+                f"<td class=bad>{number(one.median(self.results.subject.name))}</td><td>{escape(one.unit)}</td></tr>"
+                for one, then in self.regressions
+            )
+            notes.append(
+                f'<div class="box alarm"><b>{len(self.regressions)} regressions</b> against '
+                f'{escape(self.baseline)}.<table><thead><tr>'
+                f"<th>figure</th><th></th><th>then</th><th>now</th><th>unit</th></tr></thead><tbody>{rows}</tbody>"
+                "</table></div>"
+                if self.regressions
+                else f'<div class="box">No regression against {escape(self.baseline)}.</div>'
+            )
+        notes += [
+            f'<div class="box alarm"><b>Failed:</b> <pre>{escape(failure)}</pre></div>'
+            for failure in self.results.failures
+        ]
         return "".join(notes)
 
     def header(self):
         machine = self.results.machine
-        libraries = "".join(f"<p>{escape(one['title'])}: <code>{escape(one['path'])}</code>, version {escape(one['version'])}</p>"
-                            for one in self.results.loaded.values())
-        return (f"<header><h1>{escape(self.title)}</h1><p>{escape(machine['cpu'])}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
-                f"Linux {escape(machine['kernel'])} · {time.strftime('%Y-%m-%d %H:%M')}</p>"
-                f"<p>{escape(self.results.as_dict()['conditions'])}</p>{libraries}<p><code>{escape(self.results.words)}</code></p></header>")
+        libraries = "".join(
+            f"<p>{escape(one['title'])}: <code>{escape(one['path'])}</code>, version {escape(one['version'])}</p>"
+            for one in self.results.loaded.values()
+        )
+        return (
+            f"<header><h1>{escape(self.title)}</h1><p>{escape(machine['cpu'])}, {machine['cores']} cores, "
+            f"{machine['memory_gib']} GiB, "
+            f"Linux {escape(machine['kernel'])} · {time.strftime('%Y-%m-%d %H:%M')}</p>"
+            f"<p>{escape(self.results.as_dict()['conditions'])}</p>{libraries}<p><code>{escape(self.results.words)}"
+            "</code></p></header>"
+        )
 
     def section(self, heading, about, is_size):
         figures = self.groups[heading]
         drawn = self.plots_of(heading, figures, is_size) if self.matplotlib else []
-        return (f'<section id="{anchor(heading)}"><h2>{escape(heading)}</h2><p>{escape(about)}</p>'
-                f'<div class="plots">{"".join(drawn)}</div>{self.full_table(figures, is_size)}</section>')
+        return (
+            f'<section id="{anchor(heading)}"><h2>{escape(heading)}</h2><p>{escape(about)}</p>'
+            f'<div class="plots">{"".join(drawn)}</div>{self.full_table(figures, is_size)}</section>'
+        )
 
     def text(self):
         explained = ""
         if self.results.references:
-            explained = ('<section><h2>In short</h2><p>How many times better ' + escape(self.results.subject.title) + " is than "
-                         + ("the better of the others" if len(self.results.references) > 1 else escape(self.results.references[0].title))
-                         + ", measured in turn on the same machine: the geometric mean over a chapter's figures. More than 1 is ahead.</p>"
-                         + self.cards() + "</section>")
-        body = "".join(self.section(heading, about, is_size) for heading, about, _, is_size in SECTIONS if heading in self.groups)
-        return (f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-                f"<title>{escape(self.title)}</title><style>{STYLE}</style></head><body>{self.header()}<main>{explained}"
-                f"{self.notes()}{self.heat_map()}{body}</main></body></html>\n")
+            explained = (
+                '<section><h2>In short</h2><p>How many times better '
+                + escape(self.results.subject.title)
+                + " is than "
+                + (
+                    "the better of the others"
+                    if len(self.results.references) > 1
+                    else escape(self.results.references[0].title)
+                )
+                + ", measured in turn on the same machine: the geometric mean over a chapter's figures. More than 1 "
+                "is ahead.</p>"
+                + self.cards()
+                + "</section>"
+            )
+        body = "".join(
+            self.section(heading, about, is_size) for heading, about, _, is_size in SECTIONS if heading in self.groups
+        )
+        return (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+            'content="width=device-width">'
+            f"<title>{escape(self.title)}</title><style>{STYLE}</style></head><body>{self.header()}<main>{explained}"
+            f"{self.notes()}{self.heat_map()}{body}</main></body></html>\n"
+        )
 
 
 def anchor(heading):

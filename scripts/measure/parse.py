@@ -1,4 +1,5 @@
 """Reading what programs print: figures of ucpbench, tables in OSU's format, counts of callgrind."""
+
 import glob
 import re
 from typing import NamedTuple
@@ -46,7 +47,7 @@ def is_number(word):
 
 
 def table(output, prefix):
-    """Rows under a heading `# Size  Latency (us) ...` or `# Avg Latency(us)`; further columns get names of their own."""
+    """Rows under a heading `# Size  Latency (us) ...` or `# Avg Latency(us)`; further columns get their own names."""
     figures, columns = [], []
     for line in output.splitlines():
         words = line.split()
@@ -57,7 +58,9 @@ def table(output, prefix):
             names = columns[1:] if has_x else columns
             values = words[1:] if has_x else words
             for index, (name, value) in enumerate(zip(names, values)):
-                figure = prefix if len(names) == 1 or (index == 0 and unit_of(name) == name) else f"{prefix}_{slug(name)}"
+                figure = (
+                    prefix if len(names) == 1 or (index == 0 and unit_of(name) == name) else f"{prefix}_{slug(name)}"
+                )
                 figures.append(Figure(figure, int(words[0]) if has_x else None, float(value), unit_of(name)))
     return figures
 
@@ -67,16 +70,21 @@ def start(output, prefix, ranks):
     line = re.search(r"max: ([\d.]+) ms", output)
     if line:
         return [Figure(f"{prefix}_init", ranks, float(line[1]), "ms")]
-    rows = [[float(word) for word in row.split()] for row in output.splitlines()
-            if len(row.split()) == 5 and all(is_number(word) for word in row.split())]
+    rows = [
+        [float(word) for word in row.split()]
+        for row in output.splitlines()
+        if len(row.split()) == 5 and all(is_number(word) for word in row.split())
+    ]
     if len(rows) != ranks:
         return []
-    return [Figure(f"{prefix}_init", ranks, max(row[1] for row in rows), "ms"),
-            Figure(f"{prefix}_init_to_finalize", ranks, max(row[4] for row in rows), "ms")]
+    return [
+        Figure(f"{prefix}_init", ranks, max(row[1] for row in rows), "ms"),
+        Figure(f"{prefix}_init_to_finalize", ranks, max(row[4] for row in rows), "ms"),
+    ]
 
 
 def callgrind(directory, operations=200):
-    """Instructions of one operation each, less what counting costs: the least of several dumps of so many operations."""
+    """Instructions of one operation each, less what counting costs: the least of several dumps."""
     counts = {}
     for file in sorted(glob.glob(f"{directory}/counts.*"), key=lambda name: int(name.rsplit(".", 1)[1])):
         with open(file) as dump:
@@ -89,4 +97,7 @@ def callgrind(directory, operations=200):
     baseline = counts.pop("baseline", None)
     if baseline is None:
         return []
-    return [Figure(f"instructions: {name}", None, round(count - baseline, 1), "instructions") for name, count in counts.items()]
+    return [
+        Figure(f"instructions: {name}", None, round(count - baseline, 1), "instructions")
+        for name, count in counts.items()
+    ]

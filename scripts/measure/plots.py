@@ -1,4 +1,5 @@
 """The plots: curves and bars as SVG, by matplotlib, which is fetched into build/ at first use."""
+
 import io
 import os
 import re
@@ -18,8 +19,20 @@ def library():
     """matplotlib, or None where it can neither be found nor fetched: then the page has tables only."""
     sys.path.insert(0, DIRECTORY)
     if not os.path.isdir(f"{DIRECTORY}/matplotlib"):
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore",
-                   "--only-binary", ":all:", "--target", DIRECTORY, PACKAGE]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--root-user-action=ignore",
+            "--only-binary",
+            ":all:",
+            "--target",
+            DIRECTORY,
+            PACKAGE,
+        ]
         if subprocess.run(command, stdin=subprocess.DEVNULL, timeout=600).returncode != 0:
             print(f"bench: no {PACKAGE}: the page has no plots", file=sys.stderr)
             return None
@@ -30,12 +43,25 @@ def library():
         print(f"bench: {error}: the page has no plots", file=sys.stderr)
         return None
     matplotlib.use("svg")
-    matplotlib.rcParams.update({
-        "svg.fonttype": "none", "font.family": "sans-serif", "font.sans-serif": ["Inter", "Segoe UI", "Helvetica", "DejaVu Sans"],
-        "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": "#9aa5b1",
-        "axes.labelcolor": "#4a5563", "xtick.color": "#4a5563", "ytick.color": "#4a5563", "axes.grid": True,
-        "grid.color": "#e3e8ef", "grid.linewidth": 0.8, "axes.axisbelow": True, "svg.hashsalt": "rucp",
-    })
+    matplotlib.rcParams.update(
+        {
+            "svg.fonttype": "none",
+            "font.family": "sans-serif",
+            "font.sans-serif": ["Inter", "Segoe UI", "Helvetica", "DejaVu Sans"],
+            "font.size": 10,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.edgecolor": "#9aa5b1",
+            "axes.labelcolor": "#4a5563",
+            "xtick.color": "#4a5563",
+            "ytick.color": "#4a5563",
+            "axes.grid": True,
+            "grid.color": "#e3e8ef",
+            "grid.linewidth": 0.8,
+            "axes.axisbelow": True,
+            "svg.hashsalt": "rucp",
+        }
+    )
     return matplotlib
 
 
@@ -65,9 +91,11 @@ def short(value):
 def to_svg(figure, name, described):
     """Inline SVG: identifiers of its own (many are on one page), a description instead of fixed dimensions."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", bbox_inches="tight", transparent=True, metadata={"Date": None, "Creator": None})
+    figure.savefig(
+        buffer, format="svg", bbox_inches="tight", transparent=True, metadata={"Date": None, "Creator": None}
+    )
     text = buffer.getvalue()
-    text = text[text.index("<svg"):]
+    text = text[text.index("<svg") :]
     prefix = re.sub(r"[^a-z0-9]+", "-", name.lower())
     text = re.sub(r'\bid="', f'id="{prefix}-', text)
     text = text.replace("url(#", f"url(#{prefix}-").replace('xlink:href="#', f'xlink:href="#{prefix}-')
@@ -79,13 +107,21 @@ def to_svg(figure, name, described):
 def curves(matplotlib, name, described, lines, limits, unit, x_is_size, logarithmic):
     """lines: [(library name, title, [(x, y)])]; limits: the same for the machine itself, drawn dotted."""
     from matplotlib import pyplot, ticker
+
     figure, axes = pyplot.subplots(figsize=(5.4, 3.3))
     for _, title, points in limits:
         axes.plot(*zip(*points), linestyle=(0, (2, 2)), linewidth=1.2, color=COLOURS["machine"], label=title)
     for index, (library_name, title, points) in enumerate(lines):
         own = library_name.startswith("rucp")
-        axes.plot(*zip(*points), color=colour(library_name, index), marker=MARKERS[index % len(MARKERS)], markersize=4 if own else 3.5,
-                  linewidth=2.2 if own else 1.5, label=title, zorder=4 if own else 3)
+        axes.plot(
+            *zip(*points),
+            color=colour(library_name, index),
+            marker=MARKERS[index % len(MARKERS)],
+            markersize=4 if own else 3.5,
+            linewidth=2.2 if own else 1.5,
+            label=title,
+            zorder=4 if own else 3,
+        )
     axes.set_xscale("log", base=2)
     if logarithmic:
         axes.set_yscale("log")
@@ -94,7 +130,9 @@ def curves(matplotlib, name, described, lines, limits, unit, x_is_size, logarith
         axes.set_ylim(bottom=0)
     xs = sorted({x for _, _, points in lines for x, _ in points})
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(size_label if x_is_size else plain_label))
-    axes.xaxis.set_major_locator(ticker.FixedLocator(xs if len(xs) <= 8 else [x for x in xs if (x.bit_length() - 1) % 4 == 0]))
+    axes.xaxis.set_major_locator(
+        ticker.FixedLocator(xs if len(xs) <= 8 else [x for x in xs if (x.bit_length() - 1) % 4 == 0])
+    )
     axes.xaxis.set_minor_locator(ticker.NullLocator())
     axes.set_ylabel(unit)
     axes.legend(frameon=False, fontsize=8.5)
@@ -104,8 +142,9 @@ def curves(matplotlib, name, described, lines, limits, unit, x_is_size, logarith
 
 
 def bars(matplotlib, name, described, libraries, rows, unit, logarithmic):
-    """rows: [(label, {library name: value})]; libraries: [(name, title)]. Horizontal, the figure written behind each bar."""
+    """rows: [(label, {library name: value})]; libraries: [(name, title)]. Horizontal, each with its figure."""
     from matplotlib import pyplot, ticker
+
     height = 0.9 + len(rows) * (0.19 * len(libraries) + 0.16)
     figure, axes = pyplot.subplots(figsize=(5.4, height))
     thickness = 0.8 / len(libraries)
@@ -113,7 +152,9 @@ def bars(matplotlib, name, described, libraries, rows, unit, logarithmic):
         places = [row + (index - (len(libraries) - 1) / 2) * thickness for row in range(len(rows))]
         values = [values.get(library_name) or 0 for _, values in rows]
         drawn = axes.barh(places, values, height=thickness * 0.9, color=colour(library_name, index), label=title)
-        axes.bar_label(drawn, labels=[short(value) if value else "" for value in values], padding=3, fontsize=7.5, color="#4a5563")
+        axes.bar_label(
+            drawn, labels=[short(value) if value else "" for value in values], padding=3, fontsize=7.5, color="#4a5563"
+        )
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
@@ -123,7 +164,9 @@ def bars(matplotlib, name, described, libraries, rows, unit, logarithmic):
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(plain_label))
     axes.margins(x=0.12)
     axes.set_xlabel(unit)
-    axes.legend(frameon=False, fontsize=8.5, loc="upper center", bbox_to_anchor=(0.5, 1 + 0.35 / height), ncols=len(libraries))
+    axes.legend(
+        frameon=False, fontsize=8.5, loc="upper center", bbox_to_anchor=(0.5, 1 + 0.35 / height), ncols=len(libraries)
+    )
     text = to_svg(figure, name, described)
     pyplot.close(figure)
     return text

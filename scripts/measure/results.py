@@ -1,4 +1,5 @@
 """The results: every sample with its conditions, medians, how far rucp is ahead, and what is written to files."""
+
 import csv
 import json
 import statistics
@@ -18,6 +19,7 @@ def more_is_better(unit):
 @dataclass
 class Series:
     """One figure at one x: the samples of each library, by repetition."""
+
     workload: str
     name: str
     x: int | None
@@ -45,8 +47,15 @@ class Results:
     def add(self, workload, library, repetition, figures, run_conditions, loaded, disturbed):
         if loaded[0] and not workload.machine:
             self.loaded[library.name] = {"title": library.title, "path": loaded[0], "version": loaded[1]}
-        self.runs.append({"workload": workload.name, "library": "" if workload.machine else library.name,
-                          "repetition": repetition, "disturbed": disturbed} | run_conditions.as_dict())
+        self.runs.append(
+            {
+                "workload": workload.name,
+                "library": "" if workload.machine else library.name,
+                "repetition": repetition,
+                "disturbed": disturbed,
+            }
+            | run_conditions.as_dict()
+        )
         for name, x, value, unit in figures:
             series = self.series.setdefault((name, x), Series(workload.name, name, x, unit))
             series.samples.setdefault("machine" if workload.machine else library.name, {})[repetition] = value
@@ -58,18 +67,24 @@ class Results:
         own = series.samples.get(self.subject.name, {})
         ratios = []
         for repetition, value in own.items():
-            others = [series.samples[library.name][repetition] for library in self.references
-                      if repetition in series.samples.get(library.name, {})]
+            others = [
+                series.samples[library.name][repetition]
+                for library in self.references
+                if repetition in series.samples.get(library.name, {})
+            ]
             if others:
-                ratios.append(value / max(others) if more_is_better(series.unit) else min(others) / value
-                              if value > 0 else float("inf"))
+                ratios.append(
+                    value / max(others)
+                    if more_is_better(series.unit)
+                    else min(others) / value if value > 0 else float("inf")
+                )
         if not ratios:
             return None
         ratio = statistics.median(ratios)
         return ratio if ratio not in (float("inf"), 0) else None
 
     def regressions(self, baseline, threshold):
-        """What the subject does worse than in older results, of itself and beside the other libraries: [(series, then)]."""
+        """What the subject does worse than in older results, by itself and beside the others: [(series, then)]."""
         old = {(one["name"], one["x"]): one for one in baseline["figures"]}
         worse = []
         for key, series in self.series.items():
@@ -90,13 +105,26 @@ class Results:
 
     def as_dict(self):
         return {
-            "format": "rucp-bench 1", "command": self.words, "machine": self.machine,
-            "python": sys.version.split()[0], "conditions": conditions.summary(self.runs) if self.runs else "nothing was run",
-            "libraries": self.loaded, "failures": self.failures, "runs": self.runs,
-            "figures": [{"workload": one.workload, "name": one.name, "x": one.x, "unit": one.unit, "ahead": self.ahead(one),
-                         "median": {library: one.median(library) for library in one.samples},
-                         "samples": {library: list(values.values()) for library, values in one.samples.items()}}
-                        for one in self.series.values()],
+            "format": "rucp-bench 1",
+            "command": self.words,
+            "machine": self.machine,
+            "python": sys.version.split()[0],
+            "conditions": conditions.summary(self.runs) if self.runs else "nothing was run",
+            "libraries": self.loaded,
+            "failures": self.failures,
+            "runs": self.runs,
+            "figures": [
+                {
+                    "workload": one.workload,
+                    "name": one.name,
+                    "x": one.x,
+                    "unit": one.unit,
+                    "ahead": self.ahead(one),
+                    "median": {library: one.median(library) for library in one.samples},
+                    "samples": {library: list(values.values()) for library, values in one.samples.items()},
+                }
+                for one in self.series.values()
+            ],
         }
 
     def write_json(self, path):
@@ -106,15 +134,28 @@ class Results:
     def write_csv(self, path):
         with open(path, "w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(["workload", "figure", "x", "unit", "better", "library", "median", "least", "most", "samples", "ahead"])
+            writer.writerow(
+                ["workload", "figure", "x", "unit", "better", "library", "median", "least", "most", "samples", "ahead"]
+            )
             for one in self.series.values():
                 ahead = self.ahead(one)
                 for library, samples in one.samples.items():
                     values = list(samples.values())
-                    writer.writerow([one.workload, one.name, "" if one.x is None else one.x, one.unit,
-                                     "more" if more_is_better(one.unit) else "less", library, f"{one.median(library):.6g}",
-                                     f"{min(values):.6g}", f"{max(values):.6g}", len(values),
-                                     f"{ahead:.4f}" if ahead and library == self.subject.name else ""])
+                    writer.writerow(
+                        [
+                            one.workload,
+                            one.name,
+                            "" if one.x is None else one.x,
+                            one.unit,
+                            "more" if more_is_better(one.unit) else "less",
+                            library,
+                            f"{one.median(library):.6g}",
+                            f"{min(values):.6g}",
+                            f"{max(values):.6g}",
+                            len(values),
+                            f"{ahead:.4f}" if ahead and library == self.subject.name else "",
+                        ]
+                    )
 
 
 def read_baseline(path):

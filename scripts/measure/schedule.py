@@ -1,4 +1,5 @@
-"""The schedule: every workload on all libraries in turn, repeated, and repeated again where the machine was disturbed."""
+"""The schedule: every workload on all libraries in turn, repeated, and again where the machine was disturbed."""
+
 import os
 import subprocess
 import time
@@ -23,8 +24,15 @@ def run(workload, library):
     with scratch() as directory:
         words, environment = workload.run_in(library, directory)
         with Watch() as watch:
-            result = subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                    stderr=subprocess.STDOUT, text=True, errors="replace")
+            result = subprocess.run(
+                words,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
         figures = workload.read(result.stdout, directory)
     path, version = parse.loaded_library(result.stdout)
     if result.returncode != 0:
@@ -67,6 +75,9 @@ def measure(workloads, libraries, results, repeat, tries):
             disturbed = unlike > 1 and not workload.once
             for library, (figures, conditions, loaded) in turn.items():
                 results.add(workload, library, number, figures, conditions, loaded, disturbed)
-            say(f"{number + 1} of {repeat}: {workload.name}" + (f", {attempts} tries" if attempts > 1 else "") +
-                (" (disturbed)" if disturbed else ""))
+            say(
+                f"{number + 1} of {repeat}: {workload.name}"
+                + (f", {attempts} tries" if attempts > 1 else "")
+                + (" (disturbed)" if disturbed else "")
+            )
     return len(failed)

@@ -26,8 +26,12 @@ def show(results, regressions=()):
     if results.runs:
         print(f"# {results.as_dict()['conditions']}")
     compared = bool(results.references)
-    print(f"\n{'figure':<44}" + "".join(f"{library.title:>13}" for library in results.libraries) + f"{'unit':>15}" +
-          (f"   {results.subject.title} ahead" if compared else ""))
+    print(
+        f"\n{'figure':<44}"
+        + "".join(f"{library.title:>13}" for library in results.libraries)
+        + f"{'unit':>15}"
+        + (f"   {results.subject.title} ahead" if compared else "")
+    )
     for series in results.series.values():
         columns = [series.median(library.name) for library in results.libraries]
         if "machine" in series.samples:

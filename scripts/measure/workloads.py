@@ -1,4 +1,5 @@
 """The workloads: which program is run with which words, and how its output is read."""
+
 import os
 import tempfile
 from dataclasses import dataclass, field
@@ -9,26 +10,58 @@ from .conditions import DRIVER
 from .libraries import TOP
 
 MPIS = ("openmpi", "mpich")
-OWN_MPI = {"latency": "-m 1:4194304", "bw": "-m 1:4194304", "bibw": "-m 1:4194304", "put_latency": "-m 1:4194304",
-           "get_latency": "-m 1:4194304", "fop_latency": "", "allreduce": "-m 4:1048576", "mt_mr": "-t 8"}
-OWN_MPI_QUICK = {"latency": "-m 8:64", "bw": "-m 8:64", "bibw": "-m 8:64", "put_latency": "-m 8:64", "get_latency": "-m 8:64",
-                 "fop_latency": "", "allreduce": "-m 8:64", "mt_mr": "-t 2 -i 20000"}
+OWN_MPI = {
+    "latency": "-m 1:4194304",
+    "bw": "-m 1:4194304",
+    "bibw": "-m 1:4194304",
+    "put_latency": "-m 1:4194304",
+    "get_latency": "-m 1:4194304",
+    "fop_latency": "",
+    "allreduce": "-m 4:1048576",
+    "mt_mr": "-t 8",
+}
+OWN_MPI_QUICK = {
+    "latency": "-m 8:64",
+    "bw": "-m 8:64",
+    "bibw": "-m 8:64",
+    "put_latency": "-m 8:64",
+    "get_latency": "-m 8:64",
+    "fop_latency": "",
+    "allreduce": "-m 8:64",
+    "mt_mr": "-t 2 -i 20000",
+}
 # Where they are below c/mpi of OSU's tree, and with which words they are run.
 OSU = {
-    "osu_latency": ("pt2pt/standard", "-m 1:4194304"), "osu_bw": ("pt2pt/standard", "-m 1:4194304"),
-    "osu_bibw": ("pt2pt/standard", "-m 1:4194304"), "osu_mbw_mr": ("pt2pt/standard", "-m 1:4194304"),
-    "osu_latency_mt": ("pt2pt/standard", "-m 1:65536 -t 1:1"), "osu_multi_lat": ("pt2pt/standard", "-m 1:4194304"), "osu_mt_mr": ("pt2pt/standard", ""),
+    "osu_latency": ("pt2pt/standard", "-m 1:4194304"),
+    "osu_bw": ("pt2pt/standard", "-m 1:4194304"),
+    "osu_bibw": ("pt2pt/standard", "-m 1:4194304"),
+    "osu_mbw_mr": ("pt2pt/standard", "-m 1:4194304"),
+    "osu_latency_mt": ("pt2pt/standard", "-m 1:65536 -t 1:1"),
+    "osu_multi_lat": ("pt2pt/standard", "-m 1:4194304"),
+    "osu_mt_mr": ("pt2pt/standard", ""),
     "osu_match_depth": ("pt2pt/standard", ""),
-    "osu_put_latency": ("one-sided", "-m 1:4194304"), "osu_get_latency": ("one-sided", "-m 1:4194304"),
-    "osu_put_bw": ("one-sided", "-m 1:4194304"), "osu_get_bw": ("one-sided", "-m 1:4194304"),
-    "osu_acc_latency": ("one-sided", "-m 1:4194304"), "osu_fop_latency": ("one-sided", ""), "osu_cas_latency": ("one-sided", ""),
+    "osu_put_latency": ("one-sided", "-m 1:4194304"),
+    "osu_get_latency": ("one-sided", "-m 1:4194304"),
+    "osu_put_bw": ("one-sided", "-m 1:4194304"),
+    "osu_get_bw": ("one-sided", "-m 1:4194304"),
+    "osu_acc_latency": ("one-sided", "-m 1:4194304"),
+    "osu_fop_latency": ("one-sided", ""),
+    "osu_cas_latency": ("one-sided", ""),
     "osu_gups": ("one-sided", ""),
-    "osu_allreduce": ("collective/blocking", "-m 4:1048576"), "osu_bcast": ("collective/blocking", "-m 4:1048576"),
-    "osu_alltoall": ("collective/blocking", "-m 4:1048576"), "osu_barrier": ("collective/blocking", ""),
+    "osu_allreduce": ("collective/blocking", "-m 4:1048576"),
+    "osu_bcast": ("collective/blocking", "-m 4:1048576"),
+    "osu_alltoall": ("collective/blocking", "-m 4:1048576"),
+    "osu_barrier": ("collective/blocking", ""),
 }
-OSU_QUICK = {"osu_latency": "-m 8:64 -i 200 -x 20", "osu_bw": "-m 8:64 -i 20 -x 2", "osu_put_latency": "-m 8:64 -i 100 -x 10",
-             "osu_allreduce": "-m 8:64 -i 100 -x 10", "osu_mt_mr": "-t 2 -i 20000",
-             "osu_match_depth": "-d 16 -i 100", "osu_gups": "-w 4096 -i 2048"}
+OSU_QUICK = {
+    "osu_latency": "-m 8:64 -i 200 -x 20",
+    "osu_bw": "-m 8:64 -i 20 -x 2",
+    "osu_put_latency": "-m 8:64 -i 100 -x 10",
+    "osu_allreduce": "-m 8:64 -i 100 -x 10",
+    "osu_mt_mr": "-t 2 -i 20000",
+    "osu_match_depth": "-d 16 -i 100",
+    "osu_gups": "-w 4096 -i 2048",
+}
 
 
 @dataclass
@@ -36,8 +69,8 @@ class Workload:
     name: str
     about: str
     command: Callable  # (library, scratch directory) -> words
-    read: Callable     # (output, scratch directory) -> figures
-    limit: int = 120   # seconds
+    read: Callable  # (output, scratch directory) -> figures
+    limit: int = 120  # seconds
     environment: dict = field(default_factory=dict)
     once: bool = False  # what repeats exactly need not be repeated
     machine: bool = False  # needs no library: measured with the first one only
@@ -52,24 +85,47 @@ class Workload:
 
 def driver(name, about, *words, quick=False, **options):
     command = [DRIVER] + (["--quick"] if quick else []) + list(words)
-    return Workload(name, about, lambda library, scratch: command, lambda output, scratch: parse.driver(output), **options)
+    return Workload(
+        name, about, lambda library, scratch: command, lambda output, scratch: parse.driver(output), **options
+    )
 
 
 def instructions():
     def command(_, scratch):
-        return ["valgrind", "--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={scratch}/counts",
-                DRIVER, "instructions"]
-    return Workload("instructions", "instructions of one operation, by callgrind, both workers in one process", command,
-                    lambda output, scratch: parse.callgrind(scratch), limit=300, once=True)
+        return [
+            "valgrind",
+            "--tool=callgrind",
+            "--collect-atstart=no",
+            f"--callgrind-out-file={scratch}/counts",
+            DRIVER,
+            "instructions",
+        ]
+
+    return Workload(
+        "instructions",
+        "instructions of one operation, by callgrind, both workers in one process",
+        command,
+        lambda output, scratch: parse.callgrind(scratch),
+        limit=300,
+        once=True,
+    )
 
 
 def mpi(mpi_name, program, path, words, about, ranks=2, read=None):
     name = f"{mpi_name}_{program.removeprefix('osu_')}"
+
     def command(library, _):
         return [f"{TOP}/scripts/mpirun-on", mpi_name, library.mpirun_on, str(ranks), path] + words.split()
+
     environment = ({"PIN": "1"} if ranks == 2 else {}) | ({} if names_libucp(path) else {"PROVE": "1"})
-    return Workload(f"{mpi_name}/{program}" + ("" if ranks == 2 else f"/{ranks}"), about, command,
-                    read or (lambda output, scratch: parse.table(output, name)), environment=environment, limit=180)
+    return Workload(
+        f"{mpi_name}/{program}" + ("" if ranks == 2 else f"/{ranks}"),
+        about,
+        command,
+        read or (lambda output, scratch: parse.table(output, name)),
+        environment=environment,
+        limit=180,
+    )
 
 
 def names_libucp(program):
@@ -84,15 +140,27 @@ def names_libucp(program):
 def own_mpi(mpi_name, quick):
     directory = f"{TOP}/build/bench/{mpi_name}"
     words = OWN_MPI_QUICK if quick else OWN_MPI
-    return [mpi(mpi_name, program, f"{directory}/{program}", words[program], f"{program} through {mpi_name}") for program in words]
+    return [
+        mpi(mpi_name, program, f"{directory}/{program}", words[program], f"{program} through {mpi_name}")
+        for program in words
+    ]
 
 
 def start_and_end(mpi_name, quick, path=None):
     """MPI_Init to MPI_Finalize; OSU's own benchmark for that knows MPI_Init only."""
     path = path or f"{TOP}/build/bench/{mpi_name}/init"
-    return [mpi(mpi_name, os.path.basename(path), path, "", f"MPI_Init to MPI_Finalize of {mpi_name}, {ranks} ranks", ranks,
-                lambda output, scratch, ranks=ranks: parse.start(output, mpi_name, ranks))
-            for ranks in ((2,) if quick else (2, 16))]
+    return [
+        mpi(
+            mpi_name,
+            os.path.basename(path),
+            path,
+            "",
+            f"MPI_Init to MPI_Finalize of {mpi_name}, {ranks} ranks",
+            ranks,
+            lambda output, scratch, ranks=ranks: parse.start(output, mpi_name, ranks),
+        )
+        for ranks in ((2,) if quick else (2, 16))
+    ]
 
 
 def find(tree, folder, program):
@@ -105,9 +173,16 @@ def find(tree, folder, program):
 
 def osu(mpi_name, tree, quick):
     """Those benchmarks of a built tree that are there."""
-    found = [(program, find(tree, folder, program)) for program, (folder, _) in OSU.items() if not quick or program in OSU_QUICK]
-    return [mpi(mpi_name, program, path, OSU_QUICK[program] if quick else OSU[program][1], f"{program} through {mpi_name}")
-            for program, path in found if path]
+    found = [
+        (program, find(tree, folder, program))
+        for program, (folder, _) in OSU.items()
+        if not quick or program in OSU_QUICK
+    ]
+    return [
+        mpi(mpi_name, program, path, OSU_QUICK[program] if quick else OSU[program][1], f"{program} through {mpi_name}")
+        for program, path in found
+        if path
+    ]
 
 
 def everything(quick, osu_trees=None):
@@ -124,13 +199,32 @@ def everything(quick, osu_trees=None):
     ]
     for operation in ("tag", "am", "put"):
         for workers, whose in (("shared", "one shared worker"), ("own", "a worker each")):
-            chosen += [driver(f"threads/{operation}/{workers}/{count}", f"{operation} rate, {count} threads, {whose}",
-                              "threads", operation, workers, str(count), quick=quick) for count in threads]
+            chosen += [
+                driver(
+                    f"threads/{operation}/{workers}/{count}",
+                    f"{operation} rate, {count} threads, {whose}",
+                    "threads",
+                    operation,
+                    workers,
+                    str(count),
+                    quick=quick,
+                )
+                for count in threads
+            ]
     chosen.append(driver("gups", "random access", "gups", quick=quick))
     chosen.append(instructions())
     chosen.append(driver("startup", "context and worker", "startup", quick=quick))
-    chosen += [driver(f"endpoints/{number}", f"{number} endpoints to {peers} workers", "endpoints", str(number), str(peers), quick=quick)
-               for number, peers in numbers]
+    chosen += [
+        driver(
+            f"endpoints/{number}",
+            f"{number} endpoints to {peers} workers",
+            "endpoints",
+            str(number),
+            str(peers),
+            quick=quick,
+        )
+        for number, peers in numbers
+    ]
     for name in MPIS:
         tree = (osu_trees or {}).get(name)
         chosen += osu(name, tree, quick) if tree else own_mpi(name, quick)
@@ -144,7 +238,9 @@ def matching(workloads, only):
         return workloads
     chosen = [workload for workload in workloads if any(word in workload.name for word in only.split(","))]
     if not chosen:
-        raise SystemExit(f"no workload matches '{only}'; there are: {' '.join(workload.name for workload in workloads)}")
+        raise SystemExit(
+            f"no workload matches '{only}'; there are: {' '.join(workload.name for workload in workloads)}"
+        )
     return chosen
 
 

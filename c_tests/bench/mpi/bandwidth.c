@@ -34,9 +34,12 @@ int main(int argc, char **argv)
 
     both = strstr(name ? name : argv[0], "bibw") != NULL;
     start(&argc, &argv);
-    table = open_table(argc, argv, both ? "Bi-Directional Bandwidth Test" : "Bandwidth Test", "Size      Bandwidth (MB/s)");
+    table = open_table(argc, argv, both ? "Bi-Directional Bandwidth Test" : "Bandwidth Test",
+                       "Size      Bandwidth (MB/s)");
     for (size_t size = table.min; size <= table.max; size *= 2) {
-        row(size, (double)size * WINDOW * (both ? 2 : 1) * (world_size / 2) / seconds_per_round(&table, window, size) / 1e6);
+        double bytes = (double)size * WINDOW * (both ? 2 : 1) * (world_size / 2);
+
+        row(size, bytes / seconds_per_round(&table, window, size) / 1e6);
     }
     return close_table(&table);
 }

@@ -1,4 +1,4 @@
-//! Time from MPI_Init to the end of MPI_Finalize, with a message to each neighbour in between; every rank reports its own.
+//! Time from MPI_Init to the end of MPI_Finalize, with a message to a neighbour in between; every rank reports its own.
 #include "../../mpi/check.h"
 #include "../../mpi/mapped_ucp.h"
 
@@ -25,7 +25,8 @@ int main(int argc, char **argv)
     work = milliseconds();
     report_mapped_ucp(); /* is not counted */
     if (world_rank == 0) {
-        printf("# rucp's own MPI Init to Finalize Test\n# Rank   Init (ms)   First message (ms)   Finalize (ms)   Total (ms)\n");
+        printf("# rucp's own MPI Init to Finalize Test\n"
+               "# Rank   Init (ms)   First message (ms)   Finalize (ms)   Total (ms)\n");
         fflush(stdout);
     }
     end = milliseconds();

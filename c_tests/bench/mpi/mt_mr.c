@@ -93,7 +93,8 @@ int main(int argc, char **argv)
     }
     report_mapped_ucp();
     if (world_rank == 0) {
-        printf("# rucp's own MPI Multi-threaded Message Rate Test\n# Threads   One communicator (Messages/s)   One each (Messages/s)\n");
+        printf("# rucp's own MPI Multi-threaded Message Rate Test\n"
+               "# Threads   One communicator (Messages/s)   One each (Messages/s)\n");
     }
     rate(most, messages / 10, comms, 1); /* connects */
     for (int threads = 1; threads <= most; threads *= 2) {

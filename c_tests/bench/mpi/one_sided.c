@@ -1,5 +1,5 @@
-//! Latency of MPI_Put, MPI_Get and MPI_Fetch_and_op with a flush, on a window that MPI allocates: by the program's name,
-//! `put_latency`, `get_latency` or `fop_latency`.
+//! Latency of MPI_Put, MPI_Get and MPI_Fetch_and_op with a flush, on a window that MPI allocates: by the program's
+//! name, `put_latency`, `get_latency` or `fop_latency`.
 #include "osu.h"
 
 static MPI_Win window;
@@ -37,7 +37,10 @@ int main(int argc, char **argv)
     name = name ? name + 1 : argv[0];
     operation = *(strncmp(name, "osu_", 4) == 0 ? name + 4 : name);
     start(&argc, &argv);
-    table = open_table(argc, argv, operation == 'p' ? "Put Latency Test" : operation == 'g' ? "Get Latency Test" : "Fetch_and_op Latency Test",
+    table = open_table(argc, argv,
+                       operation == 'p' ? "Put Latency Test"
+                       : operation == 'g' ? "Get Latency Test"
+                                          : "Fetch_and_op Latency Test",
                        "Size          Latency (us)");
     if (operation == 'f') {
         table.min = table.max = sizeof(long);
