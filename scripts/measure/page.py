@@ -59,6 +59,7 @@ LIMITS = {
     "Bandwidth": (("bare_one_reads", "bare copy, one side"), ("bare_both_copy", "bare copy, both sides")),
 }
 TITLES = {
+    "tag_rate": "Tag messages", "am_rate": "Active messages", "stream_rate": "Streams",
     "tag_latency": "Tag messages",
     "am_latency": "Active messages",
     "stream_latency": "Streams",
@@ -252,7 +253,7 @@ class Page:
         for name, series in figures.items():
             by_x = {one.x: one for one in series}
             heading = section_of(name)[0]
-            title = f"{heading}: {pretty(name)}" if heading in ("Latency", "Bandwidth") else pretty(name)
+            title = f"{heading}: {pretty(name)}" if heading in ("Latency", "Bandwidth", "Message rate") else pretty(name)
             rows.append(f"<tr><td>{escape(title)}</td>{''.join(self.heat_cell(by_x.get(x)) for x in xs)}</tr>")
         head = "".join(f"<th>{size(x)}</th>" for x in xs)
         return (
@@ -279,7 +280,7 @@ class Page:
                 ahead = sum(ratio >= 0.995 for ratio in ratios)
                 cards.append(
                     f'<a class="card" href="#{anchor(heading)}"><span>{escape(heading)}</span>'
-                    f'<b class="{"good" if mean >= 0.995 else "bad"}">{mean:.2f}×</b><span>ahead or equal in '
+                    f'<b class="{"good" if mean >= 0.995 else "bad"}">{mean:.2f}×</b><span>ahead in '
                     f'{ahead} of {len(ratios)}</span></a>'
                 )
         return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
