@@ -33,9 +33,10 @@ def show(results, regressions=()):
         + (f"   {results.subject.title} ahead" if compared else "")
     )
     for series in results.series.values():
-        columns = [series.median(library.name) for library in results.libraries]
         if "machine" in series.samples:
-            columns = [None] * (len(columns) - 1) + [series.median("machine")]
+            print(f"{label(series):<44}{number(series.median('machine')):>13} {series.unit}, the machine itself")
+            continue
+        columns = [series.median(library.name) for library in results.libraries]
         line = f"{label(series):<44}" + "".join(f"{number(value):>13}" for value in columns) + f"{series.unit:>15}"
         ahead = results.ahead(series)
         if ahead is not None:
