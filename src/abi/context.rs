@@ -6,6 +6,7 @@ use crate::ctypes::*;
 use crate::engine::context::{Context, ContextParams, Policy};
 use crate::engine::request::REQUEST_SIZE;
 use crate::options::Options;
+use crate::proto::resources;
 use crate::sys::{log, machine};
 use std::ffi::c_uint;
 
@@ -179,20 +180,24 @@ pub unsafe extern "C" fn ucp_context_print_info(context: ucp_context_h, stream: 
         return;
     }
     // SAFETY: the caller's handle.
-    let policy = &unsafe { context_of(context) }.policy;
+    let context = unsafe { context_of(context) };
     let mut text = "#\n# UCP context\n#\n".to_owned();
-    let lanes = [
-        (policy.loopback, "self"),
-        (policy.shm, "posix"),
-        (policy.shm && policy.cma, "cma"),
-    ];
-    let used: Vec<_> = lanes.iter().filter(|l| l.0).map(|l| l.1).collect();
-    for (i, name) in used.iter().enumerate() {
+    let resources = resources::of(&context.options, &context.policy);
+    let mut domains: Vec<&str> = resources.iter().map(|r| r.transport).collect();
+    domains.dedup();
+    for (i, name) in domains.iter().enumerate() {
         text += &format!("#            md {i}  :  {name}\n");
     }
     text += "#\n";
-    for (i, name) in used.iter().enumerate() {
-        text += &format!("#      resource {i}  :  md {i}  dev {i}  flags -- {name}/memory\n");
+    for (i, r) in resources.iter().enumerate() {
+        let md = domains
+            .iter()
+            .position(|name| *name == r.transport)
+            .unwrap_or(0);
+        text += &format!(
+            "#      resource {i}  :  md {md}  dev {i}  flags -- {}/{}\n",
+            r.transport, r.device
+        );
     }
     text += "#\n";
     // SAFETY: the caller's stream.

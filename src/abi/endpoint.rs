@@ -9,7 +9,7 @@ use crate::engine::listener::ConnRequest;
 use crate::engine::worker::Worker;
 use crate::op::param::{Param, status_ptr};
 use crate::op::{self, endpoint, listener};
-use crate::proto::{failure, lanes, session, wireup};
+use crate::proto::{failure, info, lanes, session, wireup};
 use std::ffi::{CStr, CString, c_void};
 
 /// The endpoint behind a handle.
@@ -301,6 +301,14 @@ pub unsafe extern "C" fn ucp_ep_print_info(ep: ucp_ep_h, stream: *mut libc::FILE
                 lane.transport.to_string_lossy(),
                 lane.device.to_string_lossy()
             );
+        }
+        let (worker, peer) = (&*e.worker, &*e.peer);
+        let title = format!("{} {}", worker.ctx.name, info::kind(worker, peer));
+        for table in info::tables(worker, peer) {
+            text += "#\n";
+            for line in info::draw(&title, &table).lines() {
+                text += &format!("# {line}\n");
+            }
         }
         output::write(stream, &(text + "#\n"));
     }

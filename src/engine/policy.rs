@@ -15,7 +15,7 @@ const DEFAULT_RNDV_THRESH: usize = 16 << 10;
 /// `UCX_RNDV_THRESH=auto` between hosts: what a connection's buffers take without waiting.
 const DEFAULT_RNDV_THRESH_INTER: usize = 64 << 10;
 /// `UCX_ZCOPY_THRESH=auto`: shorter messages are copied, so that several share a packet.
-const DEFAULT_ZCOPY_THRESH: usize = 8 << 10;
+const DEFAULT_ZCOPY_THRESH: usize = 2 << 10;
 
 /// What the options of a context say.
 #[derive(Clone, Debug)]

@@ -127,11 +127,6 @@ impl PeerStats {
         store_text(&self.lanes[1], copies);
     }
 
-    /// Names of the lanes, as they were set.
-    pub fn lanes(&self) -> (String, String) {
-        (load_text(&self.lanes[0]), load_text(&self.lanes[1]))
-    }
-
     /// Nothing will be counted any more.
     pub fn set_failed(&self) {
         self.state.store(layout::FAILED, Ordering::Relaxed);
@@ -244,13 +239,6 @@ fn store_text(place: &[AtomicU8], text: &str) {
         cell.store(byte, Ordering::Relaxed);
     }
     last.store(0, Ordering::Relaxed);
-}
-
-/// What `store_text` stored.
-fn load_text(place: &[AtomicU8]) -> String {
-    let bytes = place.iter().map(|cell| cell.load(Ordering::Relaxed));
-    let text: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
-    String::from_utf8_lossy(&text).into_owned()
 }
 
 #[cfg(test)]

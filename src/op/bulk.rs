@@ -92,6 +92,7 @@ pub fn read(worker: &Worker, peer: &Peer, receiver: &mut Receiver) -> Option<io:
 /// Counts what has been handled; a write is acknowledged when it is all there.
 fn landed(peer: &Peer, receiver: &mut Receiver, n: usize) {
     let Some(b) = receiver.landed(n) else { return };
+    peer.stats().received.add(b.frame.len);
     if b.frame.kind == Kind::PutReq {
         let status = if b.refused {
             UCS_ERR_INVALID_ADDR

@@ -173,6 +173,7 @@ fn handle(
                 // SAFETY: the record is in the buffer until `consume`.
                 unsafe { serve::message(worker, peer, &m) }.map_err(|_| End::Malformed)?;
                 receiver.consume();
+                peer.stats().received.add(m.len);
                 *count += 1;
             }
             Next::Bulk => {

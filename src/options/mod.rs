@@ -33,7 +33,7 @@ pub use choice::{
 pub use conf::set_library_dir;
 pub use environment::used_env_vars;
 pub use filter::{DeviceFilter, TlsFilter};
-pub use machine::glob;
+pub use machine::{Machine, glob};
 pub use number::{Count, Interval, Size};
 pub use print::{PrintFlags, reference};
 pub use settings::{OpFlags, PortRange, RndvThresh, Settings, Value};

@@ -37,6 +37,35 @@ impl Options {
         self.print_sections(out, title, flags, &|_| true)
     }
 
+    /// Prints the options of all sections whose full names, without `UCX_`, are `wanted`.
+    pub fn print_where(
+        &self,
+        out: &mut dyn Write,
+        title: &str,
+        flags: PrintFlags,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> fmt::Result {
+        if flags.header {
+            writeln!(out, "#\n# {title}\n#\n")?;
+        }
+        slots()
+            .filter(|slot| wanted(&slot.name()))
+            .try_for_each(|slot| self.print_slot(out, slot, flags))
+    }
+
+    /// Every option that is in use: its full name, its value and its default.
+    pub fn all(&self) -> impl Iterator<Item = (String, &str, &'static str)> {
+        slots()
+            .filter(|slot| slot.row().kind != Kind::Retired)
+            .map(|slot| {
+                (
+                    format!("{UCX}{}", slot.name()),
+                    self.text(slot),
+                    slot.default(),
+                )
+            })
+    }
+
     fn print_sections(
         &self,
         out: &mut dyn Write,

@@ -251,7 +251,7 @@ fn open(worker: &Worker, peer: &Peer, link: std::sync::Arc<Link>) -> bool {
     if tx.lane.is_none() {
         tx.lane = Some(Lane::Tcp(Box::new(Sender::new(link))));
         peer.note_traffic(worker);
-        tx::log_lanes(worker, peer, tx.lane.as_ref());
+        tx::log_lanes(worker, peer);
     }
     true
 }

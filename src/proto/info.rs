@@ -1,5 +1,6 @@
 //! Which protocol and lane serve which sizes: for `UCX_PROTO_INFO`, `ucp_ep_print_info` and rucp_info.
 
+use super::lanes::{self, LaneInfo};
 use super::select::{self, MAX_EAGER, Protocol as Choice, Wish};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
@@ -31,18 +32,40 @@ pub struct Table {
     pub ranges: Vec<Range>,
 }
 
-/// The names of the lanes to a peer.
-#[derive(Clone, Copy, Debug)]
-pub struct Lanes<'a> {
-    pub messages: &'a str,
-    pub copies: &'a str,
+/// The names of the lanes to a peer: transport and device, as `posix/memory`.
+#[derive(Clone, Debug)]
+pub struct Lanes {
+    /// For messages.
+    pub messages: String,
+    /// For copies between two address spaces; that for messages if nothing can.
+    pub copies: String,
+}
+
+/// The lanes to a peer, as far as is known before it is connected.
+pub fn lanes(peer: &Peer) -> Lanes {
+    let name = |lane: &LaneInfo| {
+        let (transport, device) = (
+            lane.transport.to_string_lossy(),
+            lane.device.to_string_lossy(),
+        );
+        match device.is_empty() {
+            true => transport.into_owned(),
+            false => format!("{transport}/{device}"),
+        }
+    };
+    let names: Vec<String> = lanes::of(peer).iter().map(name).collect();
+    // A peer that connected to us has told no address.
+    let messages = names.first().cloned().unwrap_or_else(|| "tcp".into());
+    let copies = names.get(1).unwrap_or(&messages).clone();
+    Lanes { messages, copies }
 }
 
 /// How one size is served.
 type Served = (&'static str, Protocol);
 
 /// The tables of all operations that the program asked for.
-pub fn tables(worker: &Worker, peer: &Peer, lanes: Lanes) -> Vec<Table> {
+pub fn tables(worker: &Worker, peer: &Peer) -> Vec<Table> {
+    let lanes = &lanes(peer);
     let mut tables = Vec::new();
     let mut add = |feature: ucp_feature, operation, served: &dyn Fn(usize) -> Served| {
         if worker.ctx.has(feature) {
@@ -55,12 +78,22 @@ pub fn tables(worker: &Worker, peer: &Peer, lanes: Lanes) -> Vec<Table> {
         access(peer),
         ("executed by the peer", Protocol::AmoMessages),
     );
-    let mapped = |what| move |_| (what, Protocol::RmaMapped);
+    // What UCP allocated is mapped here, if shared memory reaches the peer.
+    let mappable = peer.inbox.is_some();
+    let mapped = |what| {
+        let served = match mappable {
+            true => (what, Protocol::RmaMapped),
+            false => copied,
+        };
+        move |_| served
+    };
+    let amo = |here| match here {
+        true => ("the processor's atomics", Protocol::AmoMapped),
+        false => asked,
+    };
     add(UCP_FEATURE_TAG, "tagged message by ucp_tag_send*", &message);
     add(UCP_FEATURE_AM, "active message by ucp_am_send*", &message);
-    add(UCP_FEATURE_STREAM, "stream by ucp_stream_send*", &|_| {
-        ("in order, in parts", Protocol::Stream)
-    });
+    add(UCP_FEATURE_STREAM, "stream by ucp_stream_send*", &stream);
     add(
         UCP_FEATURE_RMA,
         "write by ucp_put* to memory that UCP allocated",
@@ -85,16 +118,11 @@ pub fn tables(worker: &Worker, peer: &Peer, lanes: Lanes) -> Vec<Table> {
         add(
             feature,
             "ucp_atomic_op* on memory that UCP allocated",
-            &|_| ("the processor's atomics", Protocol::AmoMapped),
+            &|_| amo(mappable),
         );
-        add(
-            feature,
-            "ucp_atomic_op* on other memory",
-            &|_| match peer.same_process {
-                true => ("the processor's atomics", Protocol::AmoMapped),
-                false => asked,
-            },
-        );
+        add(feature, "ucp_atomic_op* on other memory", &|_| {
+            amo(peer.same_process)
+        });
     }
     tables.dedup();
     tables
@@ -103,8 +131,17 @@ pub fn tables(worker: &Worker, peer: &Peer, lanes: Lanes) -> Vec<Table> {
 /// How a message of a size travels: what `select` decides, and what the receiver can do then.
 fn message(peer: &Peer, len: usize) -> Served {
     // SAFETY: peers do not outlive their worker.
-    let thresh = peer.rndv_thresh(unsafe { &*peer.worker });
+    let worker = unsafe { &*peer.worker };
+    let (thresh, socket) = (peer.rndv_thresh(worker), peer.inbox.is_none());
     match select::protocol(len, 0, thresh, Wish::None) {
+        Choice::Eager if socket && len >= worker.ctx.policy.zcopy_thresh => (
+            "eager zero-copy",
+            if len <= INLINE {
+                Protocol::Short
+            } else {
+                Protocol::Eager
+            },
+        ),
         Choice::Eager if len <= INLINE => ("eager short", Protocol::Short),
         Choice::Eager => ("eager copy-in copy-out", Protocol::Eager),
         Choice::Rendezvous if peer.same_process => {
@@ -113,11 +150,22 @@ fn message(peer: &Peer, len: usize) -> Served {
         Choice::Rendezvous if peer.cma_usable() => {
             ("rendezvous zero-copy read from remote", Protocol::RndvCopy)
         }
+        Choice::Rendezvous if socket => ("rendezvous zero-copy in parts", Protocol::RndvMessages),
         Choice::Rendezvous => (
             "rendezvous fragmented copy-in copy-out",
             Protocol::RndvMessages,
         ),
     }
+}
+
+/// How stream data of a size travels: whole, or cut into parts.
+fn stream(len: usize) -> Served {
+    let what = match len {
+        0..=INLINE => "short",
+        _ if len <= MAX_EAGER => "copy-in copy-out",
+        _ => "multi-frag copy-in copy-out",
+    };
+    (what, Protocol::Stream)
 }
 
 /// How memory that is mapped nowhere else is accessed.
@@ -132,7 +180,7 @@ fn access(peer: &Peer) -> Served {
 }
 
 /// Asks about every size at which something can change, and joins equal neighbours.
-fn ranges(peer: &Peer, lanes: Lanes, served: &dyn Fn(usize) -> Served) -> Vec<Range> {
+fn ranges(peer: &Peer, lanes: &Lanes, served: &dyn Fn(usize) -> Served) -> Vec<Range> {
     // SAFETY: peers do not outlive their worker.
     let policy = unsafe { &(*peer.worker).ctx.policy };
     let last_of_its_kind = [
@@ -140,6 +188,7 @@ fn ranges(peer: &Peer, lanes: Lanes, served: &dyn Fn(usize) -> Served) -> Vec<Ra
         MAX_EAGER,
         policy.rndv_thresh,
         policy.rndv_thresh_inter,
+        policy.zcopy_thresh.wrapping_sub(1),
     ];
     let mut firsts: Vec<usize> = last_of_its_kind
         .iter()
@@ -157,8 +206,8 @@ fn ranges(peer: &Peer, lanes: Lanes, served: &dyn Fn(usize) -> Served) -> Vec<Ra
             None => {}
         }
         let lane = match protocol.carrier() {
-            Carrier::Messages => lanes.messages,
-            Carrier::Copy => lanes.copies,
+            Carrier::Messages => lanes.messages.as_str(),
+            Carrier::Copy => lanes.copies.as_str(),
             Carrier::Mapped => "mapped memory",
         };
         ranges.push(Range {
@@ -232,8 +281,8 @@ fn wanted(worker: &Worker, table: &Table) -> bool {
 
 /// A peer is connected: prints its tables if `UCX_PROTO_INFO` asks for them, each once per worker.
 #[cold]
-pub fn connected(worker: &Worker, peer: &Peer, lanes: Lanes) {
-    for table in tables(worker, peer, lanes) {
+pub fn connected(worker: &Worker, peer: &Peer) {
+    for table in tables(worker, peer) {
         if !wanted(worker, &table) {
             continue;
         }
@@ -256,12 +305,7 @@ pub fn ending(worker: &Worker) {
     for peer in worker.all_peers() {
         // SAFETY: peers live as long as the worker.
         let peer = unsafe { &*peer };
-        let (messages, copies) = peer.stats().lanes();
-        let lanes = Lanes {
-            messages: &messages,
-            copies: &copies,
-        };
-        for mut table in tables(worker, peer, lanes) {
+        for mut table in tables(worker, peer) {
             let count = |range: &Range| peer.stats().of(range.protocol).messages();
             table.ranges.retain(|range| count(range) > 0);
             if !table.ranges.is_empty() {

@@ -43,8 +43,13 @@ pub fn of(peer: &Peer) -> Vec<LaneInfo> {
         return tcp(peer).into_iter().collect();
     }
     // SAFETY: peers do not outlive their worker.
-    let own = peer.uid == unsafe { (*peer.worker).uid };
-    let short = LaneInfo::memory(if own { c"self" } else { c"posix" }, RING);
+    let worker = unsafe { &*peer.worker };
+    let transport = match peer.uid == worker.uid {
+        true => c"self",
+        false if worker.ctx.options.tls.allows("posix") => c"posix",
+        false => c"sysv",
+    };
+    let short = LaneInfo::memory(transport, RING);
     let mut lanes = vec![short];
     if !peer.same_process && peer.cma_usable() {
         lanes.push(LaneInfo::memory(c"cma", CMA));

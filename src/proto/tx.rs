@@ -216,7 +216,13 @@ unsafe fn write_whole(r: &Request, dst: *mut u8) {
 }
 
 /// From this size on data is given to the socket where it lies, bytes.
-const IN_PLACE: usize = 2 << 10;
+fn in_place(r: &Request) -> usize {
+    // SAFETY: requests do not outlive their worker.
+    let thresh = unsafe { &*r.worker }.ctx.policy.zcopy_thresh;
+    // Nothing lies nowhere.
+    thresh.max(1)
+}
+
 /// Longest part of a longer message that goes through a socket in one piece, bytes.
 const TCP_PART: usize = 1 << 20;
 
@@ -224,7 +230,7 @@ const TCP_PART: usize = 1 << 20;
 unsafe fn tcp_whole(sender: &mut Sender, r: &Request) -> bool {
     let len = whole_len(r);
     match r.data.as_contig() {
-        Some(data) if !r.bare && r.data.len() >= IN_PLACE => {
+        Some(data) if !r.bare && r.data.len() >= in_place(r) => {
             // SAFETY: the user's data and header.
             let (data, tail) = unsafe {
                 let tail = if r.tail_len > 0 {
@@ -279,7 +285,7 @@ unsafe fn tcp_parts(peer: &Peer, sender: &mut Sender, r: &mut Request) -> bool {
 unsafe fn tcp_part(sender: &mut Sender, r: &Request, offset: usize, left: usize) -> Option<usize> {
     let head = DataHdr { offset: r.offset }.encode();
     let (imm, head) = part_head(r, &head);
-    let in_place = r.data.as_contig().filter(|_| left >= IN_PLACE);
+    let in_place = r.data.as_contig().filter(|_| left >= in_place(r));
     if let Some(data) = in_place {
         let max = if r.kind == STREAM { FRAGMENT } else { TCP_PART };
         let n = max.min(left);
@@ -406,7 +412,7 @@ fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
         Ok(outbox) => {
             tx.lane = Some(Lane::Shm(Box::new(outbox)));
             peer.note_traffic(worker);
-            log_lanes(worker, peer, tx.lane.as_ref());
+            log_lanes(worker, peer);
             Ok(true)
         }
         Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
@@ -425,29 +431,16 @@ fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
     }
 }
 
-/// Says which lanes serve a peer, to people and to the statistics.
-pub fn log_lanes(worker: &Worker, peer: &Peer, lane: Option<&Lane>) {
-    let lane = match lane {
-        Some(Lane::Tcp(_)) => "tcp",
-        _ if peer.uid == worker.uid => "self/memory",
-        _ => "posix/memory",
-    };
-    let bulk = if peer.same_process || !peer.cma_usable() {
-        lane
-    } else {
-        "cma/memory"
-    };
-    peer.stats().set_lanes(lane, bulk);
-    let lanes = info::Lanes {
-        messages: lane,
-        copies: bulk,
-    };
-    info::connected(worker, peer, lanes);
+/// Says which lanes serve a peer: to people, and to the statistics.
+pub fn log_lanes(worker: &Worker, peer: &Peer) {
+    let info::Lanes { messages, copies } = info::lanes(peer);
+    peer.stats().set_lanes(&messages, &copies);
     log::info!(
-        "{} {} ep_cfg: tag({lane} {bulk}) rma({lane} {bulk}) amo({lane}) am({lane} {bulk})",
+        "{} {} ep_cfg: tag({messages} {copies}) rma({messages} {copies}) amo({messages}) am({messages} {copies})",
         worker.ctx.name,
         info::kind(worker, peer)
     );
+    info::connected(worker, peer);
 }
 
 /// Gives up on a peer; progress sees to the consequences.

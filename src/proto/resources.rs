@@ -1,0 +1,101 @@
+//! Resources: what a context can use of this machine, transport by transport and device by device.
+
+use super::select::{FRAGMENT, MAX_EAGER};
+use crate::engine::policy::{Policy, TRANSPORTS};
+use crate::options::Options;
+use crate::tl::shm::ring::INLINE;
+use crate::tl::tcp::device;
+
+/// A transport on a device.
+#[derive(Clone, Debug)]
+pub struct Resource {
+    pub transport: &'static str,
+    pub device: String,
+    pub kind: &'static str,
+    /// What it can, in the words of `ucx_info -d`.
+    pub capabilities: Vec<(&'static str, String)>,
+}
+
+/// What the options leave, best first.
+pub fn of(options: &Options, policy: &Policy) -> Vec<Resource> {
+    let mut all = Vec::new();
+    let memory = "memory".to_owned();
+    if policy.loopback {
+        all.push(Resource {
+            transport: "self",
+            device: memory.clone(),
+            kind: "loopback",
+            capabilities: ring_capabilities(),
+        });
+    }
+    for transport in ["posix", "sysv"] {
+        if policy.shm && options.tls.allows(transport) {
+            all.push(Resource {
+                transport,
+                device: memory.clone(),
+                kind: "intra-node",
+                capabilities: ring_capabilities(),
+            });
+        }
+    }
+    if policy.shm && policy.cma {
+        all.push(Resource {
+            transport: "cma",
+            device: memory,
+            kind: "intra-node",
+            capabilities: vec![
+                ("put_zcopy", "unlimited".into()),
+                ("get_zcopy", "unlimited".into()),
+                ("error handling", "peer failure".into()),
+            ],
+        });
+    }
+    if TRANSPORTS.contains(&"tcp") && policy.tcp.is_some() {
+        all.extend(network(options));
+    }
+    all
+}
+
+fn ring_capabilities() -> Vec<(&'static str, String)> {
+    vec![
+        ("am_short", format!("<= {INLINE}")),
+        ("am_bcopy", format!("<= {}K", MAX_EAGER >> 10)),
+        ("fragments", format!("<= {}K", FRAGMENT >> 10)),
+        ("put_short", "unlimited (allocated memory)".into()),
+        ("get_short", "unlimited (allocated memory)".into()),
+        (
+            "atomics",
+            "add and or xor swap cswap, 32 and 64 bit, cpu".into(),
+        ),
+        ("connection", "on demand, to worker".into()),
+        ("error handling", "peer failure, keepalive".into()),
+    ]
+}
+
+/// The devices of TCP; none if the kernel does not tell them.
+fn network(options: &Options) -> Vec<Resource> {
+    let devices = device::usable(options).unwrap_or_default();
+    devices
+        .into_iter()
+        .map(|device| {
+            let addresses: Vec<String> = device.addrs.iter().map(ToString::to_string).collect();
+            let speed = match device.mbps {
+                Some(mbps) => format!("{mbps} Mb/s"),
+                None => format!("unknown, taken for {} Mb/s", device.speed()),
+            };
+            Resource {
+                transport: "tcp",
+                device: device.name,
+                kind: "network",
+                capabilities: vec![
+                    ("addresses", addresses.join(", ")),
+                    ("speed", speed),
+                    ("am_bcopy", format!("<= {}K", MAX_EAGER >> 10)),
+                    ("atomics", "executed by the peer".into()),
+                    ("connection", "on demand, to worker".into()),
+                    ("error handling", "peer failure, keepalive".into()),
+                ],
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,217 @@
+//! rucp_top reads what workers of this process really did, and nothing that pages say can hurt it.
+
+use serde_json::Value;
+use std::fs::File;
+use std::io::Write;
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::process::Command;
+use std::ptr::{null, null_mut};
+use ucp::abi::{address, context, endpoint, tag, worker};
+use ucp::ctypes::*;
+use ucp::wire::stats;
+
+/// A worker with an endpoint to itself.
+struct Loop {
+    context: ucp_context_h,
+    worker: ucp_worker_h,
+    ep: ucp_ep_h,
+}
+
+impl Loop {
+    fn new() -> Loop {
+        // SAFETY: zeroed parameter structures with masks that name what is set.
+        unsafe {
+            let mut params: ucp_params_t = zeroed();
+            params.field_mask = UCP_PARAM_FIELD_FEATURES as u64 | UCP_PARAM_FIELD_NAME as u64;
+            params.features = UCP_FEATURE_TAG as u64;
+            params.name = c"test\x1b of top".as_ptr();
+            let (mut context, mut worker, mut ep) = (null_mut(), null_mut(), null_mut());
+            assert_eq!(
+                context::ucp_init_version(1, 22, &params, null(), &mut context),
+                UCS_OK
+            );
+            let worker_params: ucp_worker_params_t = zeroed();
+            assert_eq!(
+                worker::ucp_worker_create(context, &worker_params, &mut worker),
+                UCS_OK
+            );
+            let (mut blob, mut len) = (null_mut(), 0);
+            assert_eq!(
+                address::ucp_worker_get_address(worker, &mut blob, &mut len),
+                UCS_OK
+            );
+            let mut ep_params: ucp_ep_params_t = zeroed();
+            ep_params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS as u64;
+            ep_params.address = blob;
+            assert_eq!(endpoint::ucp_ep_create(worker, &ep_params, &mut ep), UCS_OK);
+            address::ucp_worker_release_address(worker, blob);
+            Loop {
+                context,
+                worker,
+                ep,
+            }
+        }
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        // SAFETY: live handles; what is sent at once needs the buffer no longer.
+        unsafe {
+            let param: ucp_request_param_t = zeroed();
+            let sent =
+                tag::ucp_tag_send_nbx(self.ep, bytes.as_ptr().cast(), bytes.len(), 1, &param);
+            assert!(
+                sent.is_null(),
+                "eager messages complete at once while there is room"
+            );
+        }
+    }
+
+    fn progress(&self) {
+        // SAFETY: a live worker.
+        while unsafe { worker::ucp_worker_progress(self.worker) } != 0 {}
+    }
+
+    /// Receives one message that is here.
+    fn receive(&self, buffer: &mut [u8]) {
+        // SAFETY: live handles and buffer.
+        unsafe {
+            let param: ucp_request_param_t = zeroed();
+            let got = tag::ucp_tag_recv_nbx(
+                self.worker,
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                1,
+                u64::MAX,
+                &param,
+            );
+            assert!(got.is_null(), "the message is here");
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, destroyed once.
+        unsafe {
+            worker::ucp_worker_destroy(self.worker);
+            context::ucp_cleanup(self.context);
+        }
+    }
+}
+
+fn top(arguments: &[&str]) -> String {
+    let me = std::process::id().to_string();
+    let output = Command::new(env!("CARGO_BIN_EXE_rucp_top"))
+        .args(arguments)
+        .args(["--pid", &me])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn workers() -> Vec<Value> {
+    let text = top(&["--once", "--json"]);
+    serde_json::from_str::<Vec<Value>>(&text).unwrap()
+}
+
+fn memfd(bytes: &[u8]) -> File {
+    // SAFETY: a constant name; the descriptor is fresh.
+    let mut file = unsafe { File::from_raw_fd(libc::memfd_create(c"rucp-stats".as_ptr(), 0)) };
+    file.write_all(bytes).unwrap();
+    file
+}
+
+/// One test: the pages of a process are found by its number, and tests of one binary share it.
+#[test]
+fn counts_of_a_live_worker_and_pages_of_liars() {
+    assert_eq!(workers().len(), 0, "no worker yet");
+    let it = Loop::new();
+    for _ in 0..10 {
+        it.send(&[7; 8]);
+    }
+    it.send(&[7; 1000]);
+    it.progress();
+    let found = workers();
+    assert_eq!(found.len(), 1, "{found:?}");
+    let worker = &found[0];
+    assert_eq!(
+        worker["context"], "test? of top",
+        "nothing that steers a terminal"
+    );
+    assert_eq!(
+        (&worker["unexpected"], &worker["unexpected_total"]),
+        (&11.into(), &11.into())
+    );
+    let peer = &worker["peers"][0];
+    assert_eq!(
+        (&peer["endpoints"], &peer["pending"]),
+        (&1.into(), &0.into())
+    );
+    let lane = &peer["lanes"][0];
+    assert_eq!(lane["lane"], "self/memory");
+    let sent = |protocol: &str| {
+        let flow = &lane["sent"][protocol];
+        (
+            flow["messages"].as_u64().unwrap(),
+            flow["bytes"].as_u64().unwrap(),
+        )
+    };
+    assert_eq!((sent("short"), sent("eager")), ((10, 80), (1, 1000)));
+    assert_eq!(
+        (sent("rendezvous"), sent("rma"), sent("stream")),
+        ((0, 0), (0, 0), (0, 0))
+    );
+    assert_eq!(lane["received"]["messages"], 11);
+    assert_eq!(lane["received"]["bytes"], 1080);
+
+    let mut buffer = [0; 1000];
+    (0..11).for_each(|_| it.receive(&mut buffer));
+    let found = workers();
+    assert_eq!(
+        (&found[0]["unexpected"], &found[0]["requests"]),
+        (&0.into(), &0.into())
+    );
+    assert_eq!(found[0]["unexpected_total"], 11);
+
+    let rates = top(&["-n", "2", "-d", "0.05", "--json"]);
+    assert_eq!(rates.lines().count(), 2);
+    assert!(top(&["--once"]).contains("short"));
+
+    // Liars, in the same process.
+    let mut page = vec![0xff; stats::PAGE_LEN + 100];
+    let _garbage = memfd(&page);
+    let _empty = memfd(&[]);
+    let _short = memfd(&[1; 100]);
+    page[..8].copy_from_slice(&stats::MAGIC.to_le_bytes());
+    page[8..12].copy_from_slice(&stats::VERSION.to_le_bytes());
+    page[12..16].copy_from_slice(&std::process::id().to_le_bytes());
+    for entry in page[stats::HEADER_LEN..].chunks_mut(stats::ENTRY_LEN) {
+        entry[..4.min(entry.len())].copy_from_slice(&[1, 0, 0, 0][..4.min(entry.len())]);
+    }
+    let liar = memfd(&page);
+    let found = workers();
+    assert_eq!(
+        found.len(),
+        2,
+        "a page that fits in form is shown, whatever it says"
+    );
+    for length in [0, 8, stats::HEADER_LEN as u64, 1 << 40] {
+        liar.set_len(length).unwrap();
+        top(&["--once"]);
+    }
+    assert!(liar.as_raw_fd() >= 0, "open until here");
+    drop(liar);
+    drop(it);
+    assert_eq!(workers().len(), 0, "a worker that is gone is not shown");
+}
+
+#[test]
+fn a_terminal_is_needed_for_the_screen() {
+    let output = Command::new(env!("CARGO_BIN_EXE_rucp_top"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+}
