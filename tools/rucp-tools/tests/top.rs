@@ -187,8 +187,8 @@ fn counts_of_a_live_worker_and_pages_of_liars() {
     page[..8].copy_from_slice(&stats::MAGIC.to_le_bytes());
     page[8..12].copy_from_slice(&stats::VERSION.to_le_bytes());
     page[12..16].copy_from_slice(&std::process::id().to_le_bytes());
-    for entry in page[stats::HEADER_LEN..].chunks_mut(stats::ENTRY_LEN) {
-        entry[..4.min(entry.len())].copy_from_slice(&[1, 0, 0, 0][..4.min(entry.len())]);
+    for entry in page[stats::HEADER_LEN..].chunks_exact_mut(stats::ENTRY_LEN) {
+        entry[..4].copy_from_slice(&stats::CONNECTED.to_le_bytes());
     }
     let liar = memfd(&page);
     let found = workers();
