@@ -1,12 +1,13 @@
 # The Rust side: format, lints, unit, property and loom tests, the order of the layers, what the hot path holds. (sourced by scripts/test)
 step 60  "cargo fmt" cargo fmt --check
 if cargo clippy --version > /dev/null 2>&1; then
-    step 600 "cargo clippy" cargo clippy --release --locked --all-targets -- -D warnings
+    step 600 "cargo clippy" cargo clippy --release --workspace --locked --all-targets -- -D warnings
 else
     skip "cargo clippy" "Debian's toolchain comes without it"
 fi
 step 900 "cargo test" cargo test --locked --no-fail-fast
+step 1200 "tools: rucp_info and rucp_top" cargo test --profile tools --locked -p rucp-tools
 step 900 "loom" scripts/loom
 step 60  "layers" scripts/check-layers
 step 60  "hot path: nothing on it that has no place there" scripts/check-hot-path
-step 300 "fuzz targets build" cargo check --quiet --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
+step 900 "fuzzing, a few seconds each" scripts/fuzz 3
