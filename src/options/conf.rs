@@ -57,6 +57,11 @@ fn directories() -> Vec<PathBuf> {
     dirs
 }
 
+/// The names without `UCX_` and the values that a file with this text would give on this machine.
+pub fn file_entries(text: &str) -> Vec<(String, String)> {
+    parse(text, &Machine::this)
+}
+
 /// The options of one file that are meant for `machine`. A file that cannot be parsed has none.
 fn parse(text: &str, machine: &dyn Fn() -> Machine) -> Vec<(String, String)> {
     let mut syntax = IniDefault::default();

@@ -30,7 +30,7 @@ pub use choice::{
     AddressVersion, AtomicMode, FenceMode, HookMode, LogLevel, OnOffAuto, OpFlag, RndvScheme,
     Ternary,
 };
-pub use conf::set_library_dir;
+pub use conf::{file_entries, set_library_dir};
 pub use environment::used_env_vars;
 pub use filter::{DeviceFilter, TlsFilter};
 pub use machine::{Machine, glob};
