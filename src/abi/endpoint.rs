@@ -302,7 +302,7 @@ pub unsafe extern "C" fn ucp_ep_print_info(ep: ucp_ep_h, stream: *mut libc::FILE
                 lane.device.to_string_lossy()
             );
         }
-        let (worker, peer) = (&*e.worker, &*e.peer);
+        let (worker, peer) = (&*e.worker, e.peer());
         let title = format!("{} {}", worker.ctx.name, info::kind(worker, peer));
         for table in info::tables(worker, peer) {
             text += "#\n";

@@ -168,7 +168,7 @@ fn endpoint_part(
     // SAFETY: handles of this library's are what they are said to be.
     let tables = unsafe {
         let e = &*ep.cast::<Endpoint>();
-        info::tables(&*e.worker, &*e.peer)
+        info::tables(&*e.worker, e.peer())
     };
     Ok(Part {
         text,
