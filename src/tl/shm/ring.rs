@@ -44,6 +44,9 @@ struct Tails {
     data: AtomicU64,
 }
 
+/// What is left of the first page.
+const FRONT_PAD: usize = 4096 - size_of::<Tails>() - 8 - size_of::<Withdrawals>();
+
 /// What the two ends tell each other of memory that the consumer copies from by itself.
 #[repr(C)]
 pub struct Withdrawals {
@@ -97,7 +100,7 @@ pub struct RingMem {
     /// Not 0: the producer will send no more.
     closed: AtomicU64,
     withdrawals: Withdrawals,
-    _pad: [u8; 4096 - size_of::<Tails>() - 8 - size_of::<Withdrawals>()],
+    _pad: [u8; FRONT_PAD],
     slots: [Slot; SLOTS],
     data: Bytes<DATA>,
 }

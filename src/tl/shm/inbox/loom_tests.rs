@@ -30,6 +30,7 @@ impl Memory {
                 wakes: u32_0(),
                 armed: u32_0(),
                 wake_fd: u32_0(),
+                bell: u32_0(),
                 ready: std::array::from_fn(|_| u64_0()),
             },
             claims: std::array::from_fn(|_| Claim {

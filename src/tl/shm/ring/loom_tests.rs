@@ -16,10 +16,42 @@ fn empty() -> RingMem {
             data: AtomicU64::new(0),
         },
         closed: AtomicU64::new(0),
-        _pad: [0; 4096 - size_of::<Tails>() - 8],
+        withdrawals: no_withdrawals(),
+        _pad: [0; FRONT_PAD],
         slots: std::array::from_fn(slot),
         data: Bytes::new(),
     }
+}
+
+fn no_withdrawals() -> Withdrawals {
+    Withdrawals {
+        count: AtomicU64::new(0),
+        copied: AtomicU64::new(0),
+    }
+}
+
+/// Memory that its sender takes back and waits for is not copied from any more, or the copy is not trusted.
+#[test]
+fn loom_taken_back() {
+    loom::model(|| {
+        let words = loom::sync::Arc::new((no_withdrawals(), AtomicU64::new(1)));
+        let sender = words.clone();
+        let thread = thread::spawn(move || {
+            sender.0.take_back(1);
+            // Who does not wait for the copy writes while it may be read: only the count protects.
+            sender.1.store(2, Ordering::Relaxed);
+        });
+        if words.0.begin_copy() == 0 {
+            let copy = words.1.load(Ordering::Relaxed);
+            assert!(
+                words.0.count() != 0 || copy == 1,
+                "trusted what is not the message"
+            );
+        }
+        words.0.end_copy();
+        thread.join().unwrap();
+        assert!(!words.0.is_copied() && words.0.begin_copy() == 1);
+    });
 }
 
 /// Runs the two ends against each other in every order with up to three preemptions.
