@@ -55,8 +55,7 @@ for program in matching datatypes collectives onesided; do
     [ $program = matching ] || step 180 "mpich-5, 2 ranks: $program" scripts/mpirun-on mpich-5 rucp 2 "build/clients/mpich-5/$program"
 done
 
-# mpi4py's own tests. A part of what --long runs: see SHORT there.
-step 600 "mpi4py for Debian's MPIs: build" scripts/setup-clients openmpi mpich
-for mpi in openmpi mpich openmpi-5 mpich-5; do
-    step 900 "mpi4py, $mpi" scripts/mpi4py-tests --mpis $mpi
-done
+# mpi4py's own tests, all of them; the other MPIs and numbers of ranks: scripts/mpi4py-tests by hand, until they have been
+# seen to pass on a quiet machine.
+step 600 "mpi4py for MPICH: build" scripts/setup-clients mpich
+step 900 "mpi4py, mpich, 2 ranks" scripts/mpi4py-tests --mpis mpich --ranks 2
