@@ -289,9 +289,18 @@ static void shared_window(void)
 {
     struct window window;
     MPI_Aint length;
-    int unit, code;
+    int unit, code, of_node;
     char *theirs;
+    MPI_Comm node;
 
+    MPI_Comm_split_type(COMM, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    MPI_Comm_size(node, &of_node);
+    MPI_Comm_free(&node);
+    MPI_Allreduce(MPI_IN_PLACE, &of_node, 1, MPI_INT, MPI_MIN, COMM);
+    if (of_node < world_size) {
+        passed("win_allocate_shared: not between hosts");
+        return;
+    }
     MPI_Comm_set_errhandler(COMM, MPI_ERRORS_RETURN);
     code = MPI_Win_allocate_shared(LENGTH, 1, MPI_INFO_NULL, COMM, &window.base, &window.win);
     MPI_Comm_set_errhandler(COMM, MPI_ERRORS_ARE_FATAL);

@@ -343,12 +343,12 @@ fn on_answer(x: &mut Exchange, token: u64) -> Outcome {
             let status = ucs_status_t::from_raw(reply.status);
             Outcome::Lost(end_client(x, token), status)
         }
-        Ok(Some((reply, Some(address)))) => {
+        Ok(Some((_, Some(address)))) => {
             session.buffer = Vec::new();
             session.state = State::Open;
             let address = met_at(address, session.remote);
             x.unsettled -= 1;
-            Outcome::Accepted(reply, Box::new(address))
+            Outcome::Accepted(Box::new(address))
         }
         Err(e) => {
             log::diag!("no answer from {}: {e}", session.remote);
@@ -378,7 +378,7 @@ fn read_reply(
 }
 
 /// The server is known: the endpoint leads there from now on, and what waited sets out.
-fn on_accepted(worker: &Worker, token: u64, reply: Reply, address: &WorkerAddress) {
+fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) {
     let found = wireup::peer_of(worker, address);
     let mut guard = worker.exchange.lock();
     let Some(x) = guard.as_deref_mut() else {
@@ -409,12 +409,11 @@ fn on_accepted(worker: &Worker, token: u64, reply: Reply, address: &WorkerAddres
     // SAFETY: the endpoint lives as long as the session names it.
     match unsafe { ep.as_mut() } {
         Some(ep) => {
-            ep.remote_err_mode = reply.err_mode;
+            // The two ends may handle errors in different ways, as in UCX: each end hears of the other one's by
+            // this connection.
             if !std::ptr::eq(ep.peer(), peer) {
                 log::error!("another worker than the server used its endpoint's number");
                 failure::end_endpoint(worker, ep.peer(), ep, UCS_ERR_CONNECTION_RESET);
-            } else if ep.mismatched() {
-                failure::refuse(worker, ep, peer);
             }
         }
         // It was closed meanwhile; what it had sent goes first.
@@ -534,10 +533,12 @@ pub fn server_endpoint(
     // SAFETY: peers live as long as the worker.
     let peer = unsafe { &*peer };
     let number = request.hello.number;
-    let ep = wireup::numbered_endpoint(worker, peer, number | SERVER, number | CLIENT);
-    // SAFETY: a new endpoint.
-    unsafe { (*ep).remote_err_mode = request.hello.err_mode };
-    Ok(ep)
+    Ok(wireup::numbered_endpoint(
+        worker,
+        peer,
+        number | SERVER,
+        number | CLIENT,
+    ))
 }
 
 /// Tells a client that its endpoint has a counterpart.
@@ -694,7 +695,7 @@ enum Outcome {
     /// A client's attempt has failed.
     Lost(*const Peer, ucs_status_t),
     /// A client has an answer.
-    Accepted(Reply, Box<WorkerAddress>),
+    Accepted(Box<WorkerAddress>),
     /// The other end's endpoint is closed; `true`: a message says so, too.
     Gone(*mut Endpoint, bool),
 }
@@ -751,7 +752,7 @@ fn on_event(worker: &Worker, token: u64) {
     match outcome {
         Outcome::Nothing => {}
         Outcome::Lost(nobody, status) => lose(nobody, status),
-        Outcome::Accepted(reply, address) => on_accepted(worker, token, reply, &address),
+        Outcome::Accepted(address) => on_accepted(worker, token, &address),
         Outcome::Gone(ep, behind) => on_gone(worker, ep, behind),
     }
 }
