@@ -139,7 +139,8 @@ impl Link {
         let mut link = Link {
             name: String::new(),
             index: message.header.index,
-            running: flags.contains(LinkFlags::Up | LinkFlags::Running),
+            // Not `Running`: the kernel sets that up to a second after the carrier is there.
+            running: flags.contains(LinkFlags::Up | LinkFlags::LowerUp),
             loopback: flags.contains(LinkFlags::Loopback),
             bridge: false,
             inner: false,
