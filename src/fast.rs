@@ -1,23 +1,27 @@
-//! THE HOT PATH, whole, in reading order: send a tagged message, an active message, write remote
-//! memory; then progress: arrival, matching, completion.
+//! THE HOT PATH, whole, in reading order: send a tagged message, post a receive, send an active message,
+//! write remote memory; then progress: arrival, matching, completion.
 //!
 //! In single-thread mode: no allocation, no system call, no lock, no atomic read-modify-write.
 //! Whatever is not the common case is somebody else's function, called out of line.
 
 use crate::ctypes::*;
+use crate::engine::am::AmFunction;
+use crate::engine::datatype::Data;
 use crate::engine::endpoint::{self, Endpoint};
-use crate::engine::request;
+use crate::engine::peer::Peer;
+use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
+use crate::engine::unexpected::Source;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::op::am::AmMessage;
 use crate::op::param::Param;
 use crate::op::{am, listener, rma, serve, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
-use crate::proto::{failure, rndv, tx, wireup};
+use crate::proto::{failure, rndv, select, share, tx, wireup};
 use crate::sys::clock;
 use crate::tl::Lane;
-use crate::tl::shm::ring::{INLINE, Message};
-use crate::wire::header::Kind;
+use crate::tl::shm::ring::{self, INLINE, Message, TINY};
+use crate::wire::header::{AmImm, Kind};
 use crate::wire::stats::Protocol;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -42,12 +46,18 @@ const SPECIAL: u32 = UCP_OP_ATTR_FIELD_DATATYPE as u32
 /// Bytes of `count` elements, if the buffer is one piece and nothing is special; else `None`.
 #[inline(always)]
 fn plain_length(p: &Param, count: usize) -> Option<usize> {
-    if p.mask & SPECIAL == 0 {
+    bytes_of(p, count, SPECIAL)
+}
+
+/// As [`plain_length`]; `special`: the bits that make an operation so.
+#[inline(always)]
+fn bytes_of(p: &Param, count: usize, special: u32) -> Option<usize> {
+    if p.mask & special == 0 {
         return Some(count);
     }
     let plain = UCP_OP_ATTR_FIELD_DATATYPE as u32 | UCP_OP_ATTR_FIELD_MEMORY_TYPE as u32;
     let datatype = p.datatype();
-    if p.mask & (SPECIAL & !plain) == 0 && datatype & 7 == 0 && p.memory_type() == 0 {
+    if p.mask & (special & !plain) == 0 && datatype & 7 == 0 && p.memory_type() == 0 {
         return count.checked_mul((datatype >> 3) as usize);
     }
     None
@@ -65,40 +75,167 @@ pub unsafe fn tag_send(
     tag: u64,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it.
-    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
-    // SAFETY: the caller's structure.
-    let p = unsafe { Param::new(param, worker.extra_op_flags) };
-    if let Some(len @ ..=INLINE) = plain_length(&p, count)
-        && !e.has(endpoint::SPECIAL)
-        && worker.ctx.features & UCP_FEATURE_TAG as u64 != 0
-        && (len == 0 || !buffer.is_null())
-    {
-        let mut tx = peer.tx.lock();
-        if tx.pending.is_empty()
-            && let Some(Lane::Shm(outbox)) = tx.lane.as_mut()
-            // SAFETY: `len` bytes of the user's buffer.
-            && let Ok(true) = unsafe { outbox.send_short(Kind::TagEager as u8, 0, tag, buffer.cast(), len) }
+    // SAFETY: the caller's endpoint and structure; `len` bytes of his buffer.
+    unsafe {
+        let p = Param::new(param, 0);
+        if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_TAG)
+            && let Some(len @ ..=TINY) = plain_length(&p, count)
+            && (len == 0 || !buffer.is_null())
+            && send_tiny((*ep).peer(), Kind::TagEager, tag, buffer, len)
         {
-            peer.stats().of(Protocol::Short).add(len);
             return std::ptr::null_mut();
         }
+        tag_send_longer(ep, buffer, count, tag, param)
     }
-    // SAFETY: passed on.
-    unsafe { tag_send_slow(ep, buffer, count, tag, &p) }
 }
 
-#[cold]
+/// Puts up to [`TINY`] bytes into the peer's ring, in single-thread mode: no more than loads and stores.
+#[inline(always)]
+unsafe fn send_tiny(peer: &Peer, kind: Kind, imm: u64, buffer: *const c_void, len: usize) -> bool {
+    // SAFETY: the endpoint's flags say single-thread mode; no callback runs here. The user's buffer.
+    let sent = unsafe {
+        let tx = peer.tx.alone();
+        match tx.lane.as_mut() {
+            Some(Lane::Shm(outbox)) if tx.pending.is_empty() => {
+                outbox.send_tiny(kind as u8, imm, buffer.cast(), len)
+            }
+            _ => false,
+        }
+    };
+    if sent {
+        peer.stats().of(Protocol::Short).add(len);
+    }
+    sent
+}
+
+/// Longer ones up to the rendezvous threshold, and workers that threads share.
 #[inline(never)]
-unsafe fn tag_send_slow(
+unsafe fn tag_send_longer(
     ep: *const Endpoint,
     buffer: *const c_void,
     count: usize,
     tag: u64,
-    p: &Param,
+    param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it; his structure and buffer.
+    unsafe {
+        let (e, worker, peer) = (&*ep, &*(*ep).worker, (*ep).peer());
+        let p = Param::new(param, worker.extra_op_flags);
+        if let Some(len) = plain_length(&p, count)
+            && !e.has(endpoint::SPECIAL)
+            && worker.ctx.features & UCP_FEATURE_TAG as u64 != 0
+            && (len == 0 || !buffer.is_null())
+            && send_eager(worker, peer, Kind::TagEager, tag, buffer, len)
+        {
+            return std::ptr::null_mut();
+        }
+        tag::send(ep, buffer, count, tag, &p, false)
+    }
+}
+
+/// Copies a message into the peer's ring, if it is short enough and nothing waits in front of it.
+#[inline(always)]
+unsafe fn send_eager(
+    worker: &Worker,
+    peer: &Peer,
+    kind: Kind,
+    imm: u64,
+    buffer: *const c_void,
+    len: usize,
+) -> bool {
+    let thresh = worker.ctx.policy.rndv_thresh;
+    let fits = select::protocol(len, 0, thresh, select::Wish::None) == select::Protocol::Eager;
+    let counted = if len <= INLINE {
+        Protocol::Short
+    } else {
+        Protocol::Eager
+    };
     // SAFETY: passed on.
-    unsafe { tag::send(ep, buffer, count, tag, p, false) }
+    fits && unsafe { send_now(peer, kind, imm, buffer, len, counted) }
+}
+
+/// As `send_eager`, of a length that fits into a record.
+#[inline(always)]
+unsafe fn send_now(
+    peer: &Peer,
+    kind: Kind,
+    imm: u64,
+    buffer: *const c_void,
+    len: usize,
+    counted: Protocol,
+) -> bool {
+    let mut tx = peer.tx.lock();
+    if !tx.pending.is_empty() {
+        return false;
+    }
+    let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
+        return false;
+    };
+    let sent = outbox.send(kind as u8, 0, imm, len, |record| {
+        // SAFETY: the record has room for `len` bytes, as many as the user's buffer has.
+        unsafe { ring::copy_short(record, buffer.cast(), len) };
+    });
+    if sent != Ok(true) {
+        return false;
+    }
+    peer.stats().of(counted).add(len);
+    true
+}
+
+/// What makes a receive more than a buffer that waits for a message.
+const SPECIAL_RECEIVE: u32 =
+    SPECIAL & !(UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32) | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL as u32;
+
+/// `ucp_tag_recv_nbx`: posts, if no message waits.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn tag_recv(
+    worker: &Worker,
+    buffer: *mut c_void,
+    count: usize,
+    tag: u64,
+    mask: u64,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's structure and memory. The flag says single-thread mode: no callback runs
+    // here. The request stays in its place while it is posted.
+    unsafe {
+        let p = Param::new(param, 0);
+        if worker.short_way_recv
+            && let Some(len) = bytes_of(&p, count, SPECIAL_RECEIVE)
+            && (len == 0 || !buffer.is_null())
+            && worker.matcher.alone().can_post()
+            && (p.has(UCP_OP_ATTR_FIELD_REQUEST) || worker.pool.alone().has_some())
+        {
+            let ptr = buffer.cast();
+            let memory = request::memory_alone(worker, p.external());
+            let (notify, user_data) = (p.notify_tag_recv(), p.user_data());
+            let data = Data::Contig { ptr, len };
+            let req = request::fill_receive(worker, memory, data, notify, user_data);
+            let posting = &raw mut (*req).posting;
+            worker.matcher.alone().post_short(tag, mask, posting);
+            return Request::handle(req);
+        }
+        tag_recv_longer(worker, buffer, count, tag, mask, param)
+    }
+}
+
+#[inline(never)]
+unsafe fn tag_recv_longer(
+    worker: &Worker,
+    buffer: *mut c_void,
+    count: usize,
+    tag: u64,
+    mask: u64,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's structure; the rest is passed on.
+    unsafe {
+        let p = Param::new(param, worker.extra_op_flags);
+        tag::recv(worker, buffer, count, tag, mask, &p)
+    }
 }
 
 /// `ucp_am_send_nbx`
@@ -108,41 +245,68 @@ unsafe fn tag_send_slow(
 #[inline(always)]
 pub unsafe fn am_send(
     ep: *const Endpoint,
-    m: &AmMessage,
+    id: u32,
+    header: *const c_void,
+    header_len: usize,
+    buffer: *const c_void,
+    count: usize,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker and peer outlive it.
-    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
-    // SAFETY: the caller's structure.
-    let p = unsafe { Param::new(param, worker.extra_op_flags) };
-    if let Some(len @ ..=INLINE) = plain_length(&p, m.count)
-        && !e.has(endpoint::SPECIAL)
-        && m.header_len == 0
-        && p.flags() & !(UCP_AM_SEND_FLAG_EAGER as u32) == 0
-        && m.id <= u32::from(u16::MAX)
-        && worker.ctx.features & UCP_FEATURE_AM as u64 != 0
-        && (len == 0 || !m.buffer.is_null())
-    {
-        let mut tx = peer.tx.lock();
-        let imm = am::plain_imm(m.id, e.remote_sn);
-        if tx.pending.is_empty()
-            && let Some(Lane::Shm(outbox)) = tx.lane.as_mut()
-            // SAFETY: `len` bytes of the user's buffer.
-            && let Ok(true) = unsafe { outbox.send_short(Kind::AmEager as u8, 0, imm, m.buffer.cast(), len) }
+    // SAFETY: the caller's endpoint and structure; `len` bytes of his buffer.
+    unsafe {
+        let p = Param::new(param, 0);
+        if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_AM)
+            && let Some(len @ ..=TINY) = plain_length(&p, count)
+            && header_len == 0
+            && id <= u32::from(u16::MAX)
+            && !p.has(UCP_OP_ATTR_FIELD_FLAGS)
+            && (len == 0 || !buffer.is_null())
         {
-            peer.stats().of(Protocol::Short).add(len);
-            return std::ptr::null_mut();
+            let imm = am::plain_imm(id, (*ep).remote_sn);
+            if send_tiny((*ep).peer(), Kind::AmEager, imm, buffer, len) {
+                return std::ptr::null_mut();
+            }
         }
+        am_send_longer(ep, id, header, header_len, buffer, count, param)
     }
-    // SAFETY: passed on.
-    unsafe { am_send_slow(ep, m, &p) }
 }
 
-#[cold]
 #[inline(never)]
-unsafe fn am_send_slow(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_ptr_t {
-    // SAFETY: passed on.
-    unsafe { am::send(ep, m, p) }
+unsafe fn am_send_longer(
+    ep: *const Endpoint,
+    id: u32,
+    header: *const c_void,
+    header_len: usize,
+    buffer: *const c_void,
+    count: usize,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it; his structure and buffer.
+    unsafe {
+        let (e, worker, peer) = (&*ep, &*(*ep).worker, (*ep).peer());
+        let p = Param::new(param, worker.extra_op_flags);
+        if let Some(len) = plain_length(&p, count)
+            && !e.has(endpoint::SPECIAL)
+            && header_len == 0
+            && id <= u32::from(u16::MAX)
+            && p.flags() & !(UCP_AM_SEND_FLAG_EAGER as u32) == 0
+            && worker.ctx.features & UCP_FEATURE_AM as u64 != 0
+            && (len == 0 || !buffer.is_null())
+        {
+            let imm = am::plain_imm(id, e.remote_sn);
+            if send_eager(worker, peer, Kind::AmEager, imm, buffer, len) {
+                return std::ptr::null_mut();
+            }
+        }
+        let m = AmMessage {
+            id,
+            header,
+            header_len,
+            buffer,
+            count,
+        };
+        am::send(ep, &m, &p)
+    }
 }
 
 /// `ucp_stream_send_nbx`
@@ -165,13 +329,9 @@ pub unsafe fn stream_send(
         && worker.ctx.features & UCP_FEATURE_STREAM as u64 != 0
         && !buffer.is_null()
     {
-        let mut tx = peer.tx.lock();
-        if tx.pending.is_empty()
-            && let Some(Lane::Shm(outbox)) = tx.lane.as_mut()
-            // SAFETY: `len` bytes of the user's buffer.
-            && let Ok(true) = unsafe { outbox.send_short(Kind::StreamData as u8, 0, stream::imm(e), buffer.cast(), len) }
-        {
-            peer.stats().of(Protocol::Stream).add(len);
+        let (kind, imm) = (Kind::StreamData, stream::imm(e));
+        // SAFETY: `len` bytes of the user's buffer.
+        if unsafe { send_now(peer, kind, imm, buffer, len, Protocol::Stream) } {
             return std::ptr::null_mut();
         }
     }
@@ -330,19 +490,69 @@ unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
 /// callback that calls it, makes it return 0 at once.
 #[inline(always)]
 pub fn progress(worker: &Worker) -> u32 {
+    if worker.mt {
+        return move_on::<true>(worker);
+    }
+    if worker.rx.is_held() {
+        return 0;
+    }
+    // SAFETY: single-thread mode, and nobody up the stack has it.
+    let rx = unsafe { worker.rx.alone() };
+    rx.calls -= 1;
+    if something_special(worker, rx) {
+        return move_on::<false>(worker);
+    }
+    let ready = rx.channels.iter().position(|c| !c.consumer.is_empty());
+    match ready {
+        None => 0,
+        Some(first) => poll_from(worker, first),
+    }
+}
+
+/// Whether there may be more to do than to take messages from a few rings.
+#[inline(always)]
+fn something_special(worker: &Worker, rx: &Rx) -> bool {
+    rx.knocked()
+        || rx.channels.len() > HOT
+        || worker.backlog.load(Ordering::Relaxed) != 0
+        || worker.networked.load(Ordering::Relaxed)
+        || worker.chores.load(Ordering::Relaxed)
+        || rx.calls == 0
+}
+
+/// Messages of all rings from this one on, in single-thread mode. Callbacks that call progress find
+/// it busy.
+#[inline(never)]
+fn poll_from(worker: &Worker, first: usize) -> u32 {
+    worker.rx.hold(true);
+    // SAFETY: single-thread mode, and nobody up the stack has it.
+    let rx = unsafe { worker.rx.alone() };
+    let mut count = 0;
+    for channel in rx.channels.iter_mut().skip(first) {
+        count += poll::<false>(worker, channel);
+    }
+    worker.rx.hold(false);
+    count
+}
+
+#[inline(never)]
+fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     let Some(mut rx) = worker.rx.try_lock() else {
         return 0;
     };
     let rx = &mut *rx;
-    if rx.inbox.as_ref().is_some_and(|inbox| inbox.knocked()) {
+    if MT {
+        rx.calls -= 1;
+    }
+    if rx.knocked() {
         wireup::accept(worker, rx);
     }
     let mut count = 0;
-    for i in 0..rx.channels.len().min(HOT) {
-        count += poll(worker, &mut rx.channels[i]);
+    for channel in rx.channels.iter_mut().take(HOT) {
+        count += poll::<MT>(worker, channel);
     }
     if rx.channels.len() > HOT {
-        count += poll_turns(worker, rx);
+        count += poll_turns::<MT>(worker, rx);
     }
     if worker.backlog.load(Ordering::Relaxed) != 0 {
         count += tx::progress_backlog(worker);
@@ -355,16 +565,15 @@ pub fn progress(worker: &Worker) -> u32 {
     if worker.chores.load(Ordering::Acquire) {
         count += chores(worker);
     }
-    rx.calls -= 1;
     if rx.calls == 0 {
-        look_at_clock(worker, rx);
+        look_at_clock::<MT>(worker, rx);
     }
     count
 }
 
 /// Takes messages from one ring.
 #[inline(always)]
-fn poll(worker: &Worker, channel: &mut Channel) -> u32 {
+fn poll<const MT: bool>(worker: &Worker, channel: &mut Channel) -> u32 {
     let (mut count, mut bytes) = (0, 0);
     while count < BATCH {
         let m = match channel.consumer.peek() {
@@ -375,70 +584,138 @@ fn poll(worker: &Worker, channel: &mut Channel) -> u32 {
                 break;
             }
         };
+        if count > 0 {
+            channel.consumer.look_ahead();
+        }
         if m.kind == Kind::TagEager as u8 {
-            on_eager(worker, &m);
-        } else {
-            other(worker, channel, &m);
+            on_eager::<MT>(worker, m);
+        } else if m.kind != Kind::AmEager as u8 || !on_am::<MT>(worker, m) {
+            other(worker, channel, (m.kind, m.aux), m.imm, m.record, m.len);
         }
         channel.consumer.advance();
         count += 1;
         bytes += m.len as u64;
     }
-    if count != 0 {
+    if count > 0 {
         // SAFETY: peers live as long as the worker.
         let stats = unsafe { &*channel.peer }.stats();
         stats.received.add_many(count.into(), bytes);
-        if channel.consumer.owes() {
-            channel.consumer.release();
-        }
+        channel.consumer.release();
     }
     count
 }
 
 /// A tagged message that is all here: into the receive that waits for it, or aside.
 #[inline(always)]
-fn on_eager(worker: &Worker, m: &Message) {
-    let mut matcher = worker.matcher.lock();
-    let Some(req) = matcher.arrive(m.imm) else {
-        drop(matcher);
-        return unexpected(worker, m);
+fn on_eager<const MT: bool>(worker: &Worker, m: Message) {
+    // SAFETY: `MT` is the worker's mode; nothing of the user's runs under the lock.
+    let posting = unsafe {
+        worker
+            .matcher
+            .with::<MT, _>(|matcher| matcher.arrive(m.imm))
     };
-    drop(matcher);
+    if posting.is_null() {
+        return unexpected(worker, m.imm, m.record, m.len);
+    }
+    let req = Request::of_posting(posting);
     // SAFETY: out of the matcher: ours. The record is readable until `advance`.
     unsafe {
         let r = &mut *req;
-        tag::unpost(r);
         r.info.sender_tag = m.imm;
-        let status = tag::fill(r, m.record, m.len);
+        if let Data::Contig { ptr, len: room } = r.data
+            && m.len <= room
+        {
+            r.info.length = m.len;
+            ring::copy_short(ptr, m.record, m.len);
+            request::complete_receive::<MT>(req, UCS_OK);
+        } else {
+            fill(req, m.record, m.len);
+        }
+    }
+}
+
+/// A receive that is no single piece, or too short.
+#[inline(never)]
+unsafe fn fill(req: *mut Request, bytes: *const u8, len: usize) {
+    // SAFETY: the caller's request; the record is readable until `advance`.
+    unsafe {
+        let status = tag::fill(&mut *req, bytes, len);
         request::complete(req, status);
     }
 }
 
-/// Between the two looks at the matcher a receive can have been posted: this one looks again.
-#[cold]
-#[inline(never)]
-fn unexpected(worker: &Worker, m: &Message) {
-    // SAFETY: the record is readable until `advance`.
-    unsafe {
-        tag::on_message(
-            worker,
-            m.imm,
-            crate::engine::unexpected::Source::Eager,
-            m.len,
-            m.record,
-            m.len,
-        )
+/// A plain active message to a plain handler; false if it is not.
+#[inline(always)]
+fn on_am<const MT: bool>(worker: &Worker, m: Message) -> bool {
+    let imm = AmImm::from_u64(m.imm);
+    // SAFETY: `MT` is the worker's mode; nothing of the user's runs under the lock.
+    let handler = unsafe {
+        worker
+            .am
+            .with::<MT, _>(|table| table.get(usize::from(imm.id)).copied())
     };
+    let Some(handler) = handler else {
+        return false;
+    };
+    let AmFunction::New(function) = handler.function else {
+        return false;
+    };
+    let misaligned = m.record as usize & (worker.params.am_alignment - 1) != 0;
+    let header_len = usize::from(imm.header_len);
+    if imm.flags != 0 || handler.persistent || misaligned || m.len < header_len {
+        return false;
+    }
+    let param = ucp_am_recv_param_t {
+        recv_attr: 0,
+        reply_ep: std::ptr::null_mut(),
+    };
+    let (data, data_len) = (m.record.cast_mut(), m.len - header_len);
+    // SAFETY: the user's function with what UCP says it gets; the record is readable until `advance`.
+    // Whatever he returns, the data is gone afterwards.
+    unsafe {
+        let header = data.add(data_len).cast();
+        let _ = function(
+            handler.arg,
+            header,
+            header_len,
+            data.cast(),
+            data_len,
+            &param,
+        );
+    }
+    true
 }
 
+/// Between the two looks at the matcher a receive can have been posted: this one looks again.
 #[inline(never)]
-fn other(worker: &Worker, channel: &mut Channel, m: &Message) {
+fn unexpected(worker: &Worker, tag: u64, bytes: *const u8, len: usize) {
+    // SAFETY: the record is readable until `advance`.
+    unsafe { tag::on_message(worker, tag, Source::Eager, len, bytes, len) };
+}
+
+/// Every other kind of message.
+#[inline(never)]
+fn other(
+    worker: &Worker,
+    channel: &mut Channel,
+    (kind, aux): (u8, u8),
+    imm: u64,
+    record: *const u8,
+    len: usize,
+) {
+    let m = Message {
+        kind,
+        aux,
+        imm,
+        len,
+        record,
+    };
     // SAFETY: peers live as long as the worker; the record is readable until `advance`.
     unsafe {
         if m.kind == Kind::StreamData as u8 {
             return stream::on_data(worker, &*channel.peer, m.imm, m.record, m.len);
         }
-        if serve::message(worker, &*channel.peer, m).is_err() {
+        if serve::message(worker, &*channel.peer, &m).is_err() {
             failure::distrust(&*channel.peer, "a message that makes no sense");
             channel.broken = true;
         }
@@ -457,14 +734,14 @@ fn give_up(channel: &mut Channel) {
 
 /// Rings behind the hot ones: a few in turn. One that has something becomes hot.
 #[inline(never)]
-fn poll_turns(worker: &Worker, rx: &mut Rx) -> u32 {
+fn poll_turns<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     let mut count = 0;
     for _ in 0..TURNS.min(rx.channels.len() - HOT) {
         rx.cursor += 1;
         if rx.cursor < HOT || rx.cursor >= rx.channels.len() {
             rx.cursor = HOT;
         }
-        let got = poll(worker, &mut rx.channels[rx.cursor]);
+        let got = poll::<MT>(worker, &mut rx.channels[rx.cursor]);
         if got > 0 {
             count += got;
             let victim = rx.cursor % HOT;
@@ -482,7 +759,8 @@ fn chores(worker: &Worker) -> u32 {
     worker.chores.store(false, Ordering::Release);
     std::sync::atomic::fence(Ordering::SeqCst);
     failure::reap(worker);
-    if rndv::progress_pulls(worker) {
+    let (pulling, pushing) = (rndv::progress_pulls(worker), share::progress_pushes(worker));
+    if pulling || pushing {
         worker.chores.store(true, Ordering::Release);
     }
     failure::call_handlers(worker) + 1
@@ -491,7 +769,7 @@ fn chores(worker: &Worker) -> u32 {
 /// Now and then: are the peers still there, which rings are finished?
 #[cold]
 #[inline(never)]
-fn look_at_clock(worker: &Worker, rx: &mut Rx) {
+fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) {
     let now = clock::coarse_ms();
     let ticked = now != rx.looked_at;
     rx.pace = pace(rx.pace, now.saturating_sub(rx.looked_at));
@@ -513,7 +791,7 @@ fn look_at_clock(worker: &Worker, rx: &mut Rx) {
             .iter_mut()
             .filter(|c| std::ptr::eq(c.peer, peer))
         {
-            while poll(worker, channel) > 0 {}
+            while poll::<MT>(worker, channel) > 0 {}
             channel.broken = true;
         }
         // SAFETY: peers live as long as the worker.
@@ -545,8 +823,10 @@ fn drop_finished(worker: &Worker, rx: &mut Rx) {
             gone || (c.consumer.closed() && (c.broken || matches!(c.consumer.peek(), Ok(None))));
         if finished {
             // SAFETY: peers live as long as the worker.
-            let words = unsafe { &(*c.peer).withdrawals };
-            words.store(std::ptr::null_mut(), Ordering::Release);
+            let peer = unsafe { &*c.peer };
+            peer.withdrawals
+                .store(std::ptr::null_mut(), Ordering::Release);
+            share::forget(worker, peer);
             inbox.free(c.index);
         }
         !finished

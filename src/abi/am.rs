@@ -7,7 +7,7 @@ use crate::ctypes::*;
 use crate::engine::am::{AmFunction, AmHandler};
 use crate::engine::worker::Worker;
 use crate::fast;
-use crate::op::am::{self, AmMessage};
+use crate::op::am;
 use crate::op::param::{Param, status_ptr};
 use std::ffi::{c_uint, c_void};
 
@@ -119,15 +119,18 @@ pub unsafe extern "C" fn ucp_am_send_nbx(
     if ep.is_null() || param.is_null() {
         return status_ptr(invalid("ucp_am_send_nbx", "ep or param is null"));
     }
-    let message = AmMessage {
-        id,
-        header,
-        header_len: header_length,
-        buffer,
-        count,
-    };
     // SAFETY: the caller's promises.
-    unsafe { fast::am_send(endpoint_of(ep), &message, param) }
+    unsafe {
+        fast::am_send(
+            endpoint_of(ep),
+            id,
+            header,
+            header_length,
+            buffer,
+            count,
+            param,
+        )
+    }
 }
 
 /// Gives the data of a descriptor to a buffer.

@@ -44,6 +44,8 @@ pub unsafe fn text(ptr: *const c_char) -> Option<String> {
 }
 
 /// Reports a parameter that cannot be.
+#[cold]
+#[inline(never)]
 pub fn invalid(function: &str, what: &str) -> ucs_status_t {
     log::error!("{function}: {what}");
     UCS_ERR_INVALID_PARAM

@@ -74,17 +74,7 @@ pub unsafe extern "C" fn ucp_tag_recv_nbx(
         return status_ptr(invalid("ucp_tag_recv_nbx", "worker or param is null"));
     }
     // SAFETY: the caller's promises.
-    unsafe {
-        let w = worker_of(worker);
-        op::tag::recv(
-            w,
-            buffer,
-            count,
-            tag,
-            tag_mask,
-            &Param::new(param, w.extra_op_flags),
-        )
-    }
+    unsafe { fast::tag_recv(worker_of(worker), buffer, count, tag, tag_mask, param) }
 }
 
 /// Looks for a message that has come, without progress.

@@ -17,6 +17,11 @@ pub const FAILED: u8 = 1 << 2;
 pub const FRESH: u8 = 1 << 3;
 /// Not for the hot path.
 pub const SPECIAL: u8 = CLOSED | FAILED | FRESH;
+/// Tagged messages, active messages, remote accesses do not go the shortest way: threads may overlap in
+/// the worker, its context lacks the feature, or an option adds flags to every operation.
+pub const LONG_WAY_TAG: u8 = 1 << 4;
+pub const LONG_WAY_AM: u8 = 1 << 5;
+pub const LONG_WAY_RMA: u8 = 1 << 6;
 
 /// No error handling mode.
 pub const UNSAID: u8 = u8::MAX;
@@ -54,13 +59,8 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// An endpoint with default parameters.
-    pub fn new(
-        worker: *const Worker,
-        peer: *const Peer,
-        sn: u32,
-        remote_sn: u32,
-        flags: u8,
-    ) -> Self {
+    pub fn new(worker: &Worker, peer: *const Peer, sn: u32, remote_sn: u32, flags: u8) -> Self {
+        let flags = flags | long_ways(worker);
         Self {
             _link: 0,
             worker,
@@ -96,6 +96,7 @@ impl Endpoint {
     }
 
     /// Whether any of these flags is set.
+    #[inline(always)]
     pub fn has(&self, flags: u8) -> bool {
         self.flags.load(Ordering::Relaxed) & flags != 0
     }
@@ -138,4 +139,15 @@ impl Endpoint {
     pub fn mismatched(&self) -> bool {
         self.remote_err_mode != UNSAID && self.remote_err_mode != self.err_mode
     }
+}
+
+fn long_ways(worker: &Worker) -> u8 {
+    let ways = [
+        (UCP_FEATURE_TAG, LONG_WAY_TAG),
+        (UCP_FEATURE_AM, LONG_WAY_AM),
+        (UCP_FEATURE_RMA, LONG_WAY_RMA),
+    ];
+    ways.into_iter()
+        .filter(|&(feature, _)| !worker.takes_shortest_way(feature))
+        .fold(0, |bits, (_, bit)| bits | bit)
 }

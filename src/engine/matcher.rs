@@ -3,47 +3,32 @@
 //! A message matches a receive when their tags agree in the bits of the receive's mask. Of several
 //! receives the earliest posted one wins, of several messages the earliest arrived one.
 //!
-//! Receives that name all 64 bits live in a hash table, all others in one wildcard list; where both
+//! Receives that name all 64 bits live in a hash table, all others in one wildcard chain; where both
 //! offer a candidate, sequence numbers decide. Messages that found no receive are chained twice: in
 //! the order of arrival, and in the bucket of their tag, which is all that a full-mask receive has to
 //! search. One bucket holds both ends, so that a receive and its message meet in one cache line.
-#![forbid(unsafe_code)]
 
+mod posted;
 mod slab;
 
+use posted::Chain;
+pub use posted::Posting;
 use slab::{List, NIL, Slab};
+use std::ptr;
 
 /// The mask of a receive that names every bit.
 const EXACT: u64 = u64::MAX;
 
-/// Buckets of the first table: 1 KiB, allocated when something is first posted or left unexpected.
+/// Buckets of the first table: 1.5 KiB, allocated when something is first posted or left unexpected.
 const MIN_BUCKETS: usize = 64;
 
 /// From here on longer chains cost less than a larger table: the nodes miss the cache anyway.
 const MAX_BUCKETS: usize = 1 << 16;
 
-/// The only list that a posted receive is in: its bucket's, or the wildcard list.
-const POSTED: usize = 0;
 /// The list of all unexpected messages in the order of arrival.
 const ARRIVAL: usize = 0;
 /// The list of the unexpected messages of one bucket.
 const BUCKET: usize = 1;
-
-/// Names a posted receive until it is matched or cancelled; afterwards it names nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket {
-    index: u32,
-    /// The low half of the sequence number: a stale ticket is mistaken for a live one only if its node
-    /// is in use again exactly a multiple of 2^32 posts later.
-    generation: u32,
-}
-
-struct Posted<R> {
-    tag: u64,
-    mask: u64,
-    sequence: u64,
-    receive: R,
-}
 
 struct Unexpected<U> {
     tag: u64,
@@ -52,23 +37,22 @@ struct Unexpected<U> {
 
 #[derive(Clone, Copy)]
 struct Bucket {
-    posted: List,
+    posted: Chain,
     unexpected: List,
 }
 
 const EMPTY_BUCKET: Bucket = Bucket {
-    posted: List::EMPTY,
+    posted: Chain::EMPTY,
     unexpected: List::EMPTY,
 };
 
-/// Posted receives (`R`: what the owner knows them by) and unexpected messages (`U`) of one worker.
-pub struct Matcher<R: Copy, U> {
+/// Posted receives and unexpected messages (`U`: what the owner keeps of them) of one worker.
+pub struct Matcher<U> {
     /// A power of two of them, or none at all before the first use.
     buckets: Vec<Bucket>,
     /// What turns a 64-bit hash into an index of `buckets`.
     shift: u32,
-    wild: List,
-    posted: Slab<Posted<R>, 1>,
+    wild: Chain,
     exact_len: usize,
     wild_len: usize,
     next_sequence: u64,
@@ -77,32 +61,34 @@ pub struct Matcher<R: Copy, U> {
     unexpected_len: usize,
 }
 
-impl<R: Copy, U> Default for Matcher<R, U> {
+// SAFETY: the chains lead to receives that the caller of `post` lends; they carry no thread affinity.
+unsafe impl<U: Send> Send for Matcher<U> {}
+
+impl<U> Default for Matcher<U> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-#[inline]
+#[inline(always)]
 fn matches(receive_tag: u64, mask: u64, message_tag: u64) -> bool {
     (receive_tag ^ message_tag) & mask == 0
 }
 
 /// Tags differ in a few bits (MPI: context, source and tag side by side); the multiplication carries
 /// each of them to the top, where the bucket number is taken from.
-#[inline]
+#[inline(always)]
 fn bucket_of(tag: u64, shift: u32) -> usize {
     (tag.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> shift) as usize
 }
 
-impl<R: Copy, U> Matcher<R, U> {
+impl<U> Matcher<U> {
     /// A matcher with nothing in it, and nothing allocated.
     pub const fn new() -> Self {
         Matcher {
             buckets: Vec::new(),
             shift: 63,
-            wild: List::EMPTY,
-            posted: Slab::new(),
+            wild: Chain::EMPTY,
             exact_len: 0,
             wild_len: 0,
             next_sequence: 0,
@@ -113,92 +99,124 @@ impl<R: Copy, U> Matcher<R, U> {
     }
 
     /// Posts a receive behind all others. The caller has made sure that no unexpected message matches.
-    #[inline]
-    pub fn post(&mut self, tag: u64, mask: u64, receive: R) -> Ticket {
-        let sequence = self.next_sequence;
-        self.next_sequence += 1;
-        let index = self.posted.insert(Posted {
-            tag,
-            mask,
-            sequence,
-            receive,
-        });
+    ///
+    /// # Safety
+    /// `receive` is writable and not posted. It stays where it is and is not touched until the matcher
+    /// has given it back: by `arrive`, `cancel` or `drain_posted`.
+    pub unsafe fn post(&mut self, tag: u64, mask: u64, receive: *mut Posting) {
         if mask == EXACT {
             self.make_room(self.exact_len);
-            if let Some(bucket) = self.buckets.get_mut(bucket_of(tag, self.shift)) {
-                self.posted.push_back::<POSTED>(&mut bucket.posted, index);
-                self.exact_len += 1;
-            }
-        } else {
-            self.posted.push_back::<POSTED>(&mut self.wild, index);
-            self.wild_len += 1;
         }
-        Ticket {
-            index,
-            generation: sequence as u32,
-        }
+        // SAFETY: the caller's promise. There is a table if the receive needs one.
+        unsafe { self.post_short(tag, mask, receive) };
     }
 
-    /// Withdraws a receive; `None` when it is no longer posted.
-    pub fn cancel(&mut self, ticket: Ticket) -> Option<R> {
-        let posted = self.posted.get(ticket.index)?;
-        if posted.sequence as u32 != ticket.generation {
-            return None;
+    /// Withdraws a receive; false when it is not posted (any more).
+    ///
+    /// # Safety
+    /// `receive` was posted to this matcher, or is [`Posting::LOOSE`].
+    pub unsafe fn cancel(&mut self, receive: *mut Posting) -> bool {
+        // SAFETY: the caller's promise.
+        let (posted, exact) = unsafe { ((*receive).is_posted(), (*receive).mask == EXACT) };
+        if posted && exact {
+            self.take_exact(receive);
+        } else if posted {
+            self.take_wild(receive);
         }
-        if posted.mask == EXACT {
-            self.take_exact(ticket.index)
-        } else {
-            self.take_wild(ticket.index)
-        }
+        posted
     }
 
-    /// Takes the earliest posted receive that matches a message with this tag.
-    #[inline]
-    pub fn arrive(&mut self, tag: u64) -> Option<R> {
-        let exact = match self.buckets.get(bucket_of(tag, self.shift)) {
-            Some(bucket) => self
-                .posted
-                .find::<POSTED>(bucket.posted, |posted| posted.tag == tag),
-            None => NIL,
+    /// Takes the earliest posted receive that matches a message with this tag; null if there is none.
+    #[inline(always)]
+    pub fn arrive(&mut self, tag: u64) -> *mut Posting {
+        if !self.wild.is_empty() {
+            return self.arrive_among_wild(tag);
+        }
+        let Some(bucket) = self.buckets.get_mut(bucket_of(tag, self.shift)) else {
+            return ptr::null_mut();
         };
-        if self.wild.is_empty() {
-            self.take_exact(exact)
-        } else {
-            self.arrive_among_wild(tag, exact)
+        let found = bucket.posted.find(|posting| posting.tag == tag);
+        if !found.is_null() {
+            // SAFETY: found in this chain.
+            unsafe { bucket.posted.unlink(found) };
+            self.exact_len -= 1;
         }
+        found
     }
 
     /// `arrive` when wildcard receives are posted too: the earlier one of the two candidates.
     #[inline(never)]
-    fn arrive_among_wild(&mut self, tag: u64, exact: u32) -> Option<R> {
+    fn arrive_among_wild(&mut self, tag: u64) -> *mut Posting {
         let wild = self
-            .posted
-            .find::<POSTED>(self.wild, |posted| matches(posted.tag, posted.mask, tag));
-        let age = |i| {
-            self.posted
-                .get(i)
-                .map_or(u64::MAX, |posted| posted.sequence)
+            .wild
+            .find(|posting| matches(posting.tag, posting.mask, tag));
+        let exact = match self.buckets.get(bucket_of(tag, self.shift)) {
+            Some(bucket) => bucket.posted.find(|posting| posting.tag == tag),
+            None => ptr::null_mut(),
         };
+        // SAFETY: null, or members of their chains.
+        let age = |p: *mut Posting| unsafe { p.as_ref() }.map_or(u64::MAX, |p| p.sequence);
         if age(wild) < age(exact) {
-            self.take_wild(wild)
-        } else {
-            self.take_exact(exact)
+            self.take_wild(wild);
+            return wild;
+        }
+        if !exact.is_null() {
+            self.take_exact(exact);
+        }
+        exact
+    }
+
+    /// `receive` is in the bucket of its tag.
+    fn take_exact(&mut self, receive: *mut Posting) {
+        // SAFETY: a member lives.
+        let tag = unsafe { (*receive).tag };
+        if let Some(bucket) = self.buckets.get_mut(bucket_of(tag, self.shift)) {
+            // SAFETY: in this chain.
+            unsafe { bucket.posted.unlink(receive) };
+            self.exact_len -= 1;
         }
     }
 
-    #[inline]
-    fn take_exact(&mut self, index: u32) -> Option<R> {
-        let tag = self.posted.get(index)?.tag;
-        let bucket = self.buckets.get_mut(bucket_of(tag, self.shift))?;
-        self.posted.unlink::<POSTED>(&mut bucket.posted, index);
-        self.exact_len -= 1;
-        Some(self.posted.remove(index)?.receive)
+    /// `receive` is in the wildcard chain.
+    fn take_wild(&mut self, receive: *mut Posting) {
+        // SAFETY: in this chain.
+        unsafe { self.wild.unlink(receive) };
+        self.wild_len -= 1;
     }
 
-    fn take_wild(&mut self, index: u32) -> Option<R> {
-        self.posted.unlink::<POSTED>(&mut self.wild, index);
-        self.wild_len -= 1;
-        Some(self.posted.remove(index)?.receive)
+    /// Whether no message waits, and another receive can be posted as it is.
+    #[inline(always)]
+    pub fn can_post(&self) -> bool {
+        self.arrivals.is_empty() && self.exact_len < self.buckets.len()
+    }
+
+    /// As [`post`](Self::post), when [`can_post`](Self::can_post) has said so: nothing is called.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn post_short(&mut self, tag: u64, mask: u64, receive: *mut Posting) {
+        // SAFETY: the caller's promise.
+        unsafe { receive.write(self.next_posting(tag, mask)) };
+        let chain = if mask == EXACT {
+            let Some(bucket) = self.buckets.get_mut(bucket_of(tag, self.shift)) else {
+                return;
+            };
+            self.exact_len += 1;
+            &mut bucket.posted
+        } else {
+            self.wild_len += 1;
+            &mut self.wild
+        };
+        // SAFETY: not posted, and lent from now on.
+        unsafe { chain.push_back(receive) };
+    }
+
+    #[inline(always)]
+    fn next_posting(&mut self, tag: u64, mask: u64) -> Posting {
+        let sequence = self.next_sequence;
+        self.next_sequence = sequence + 1;
+        Posting::new(tag, mask, sequence)
     }
 
     /// Keeps a message that no posted receive matched, behind all others.
@@ -223,6 +241,27 @@ impl<R: Copy, U> Matcher<R, U> {
         }
         let index = self.find_unexpected(tag, mask);
         self.remove_unexpected(index)
+    }
+
+    /// As [`take_unexpected`](Self::take_unexpected), if the message is one that is wanted.
+    #[inline]
+    pub fn take_unexpected_if(
+        &mut self,
+        tag: u64,
+        mask: u64,
+        wanted: impl FnOnce(&U) -> bool,
+    ) -> Option<(u64, U)> {
+        let index = self.find_unexpected(tag, mask);
+        if !wanted(&self.unexpected.get(index)?.message) {
+            return None;
+        }
+        self.remove_unexpected(index)
+    }
+
+    /// Whether no message waits.
+    #[inline(always)]
+    pub fn none_unexpected(&self) -> bool {
+        self.arrivals.is_empty()
     }
 
     /// The earliest arrived message that a receive would match, left where it is.
@@ -272,27 +311,16 @@ impl<R: Copy, U> Matcher<R, U> {
     }
 
     /// Withdraws all receives, earliest posted first.
-    pub fn drain_posted(&mut self) -> Vec<R> {
-        let mut lists = vec![self.wild];
-        lists.extend(
-            self.buckets
-                .iter_mut()
-                .map(|b| std::mem::replace(&mut b.posted, List::EMPTY)),
-        );
-        self.wild = List::EMPTY;
-        self.exact_len = 0;
-        self.wild_len = 0;
+    pub fn drain_posted(&mut self) -> Vec<*mut Posting> {
         let mut drained = Vec::new();
-        for list in lists {
-            let mut i = list.head();
-            while i != NIL {
-                let next = self.posted.next::<POSTED>(i);
-                drained.extend(self.posted.remove(i));
-                i = next;
-            }
+        let chains = self.buckets.iter_mut().map(|bucket| &mut bucket.posted);
+        for chain in chains.chain([&mut self.wild]) {
+            drained.extend(std::iter::from_fn(|| chain.pop_front()));
         }
-        drained.sort_unstable_by_key(|posted| posted.sequence);
-        drained.into_iter().map(|posted| posted.receive).collect()
+        (self.exact_len, self.wild_len) = (0, 0);
+        // SAFETY: lent until now.
+        drained.sort_unstable_by_key(|&posting| unsafe { (*posting).sequence });
+        drained
     }
 
     /// Takes all unexpected messages with their tags, earliest arrived first.
@@ -313,7 +341,7 @@ impl<R: Copy, U> Matcher<R, U> {
     }
 
     /// Doubles the table when `len` entries fill it (about one an entry), before another one is linked.
-    #[inline]
+    #[inline(always)]
     fn make_room(&mut self, len: usize) {
         if len >= self.buckets.len() && self.buckets.len() < MAX_BUCKETS {
             self.grow();
@@ -327,15 +355,21 @@ impl<R: Copy, U> Matcher<R, U> {
         let size = (self.buckets.len() * 2).max(MIN_BUCKETS);
         let old = std::mem::replace(&mut self.buckets, vec![EMPTY_BUCKET; size]);
         self.shift = u64::BITS - size.trailing_zeros();
-        for bucket in old {
-            let mut i = bucket.posted.head();
-            while let Some(posted) = self.posted.get(i) {
-                let to = bucket_of(posted.tag, self.shift);
-                let next = self.posted.next::<POSTED>(i);
-                if let Some(bucket) = self.buckets.get_mut(to) {
-                    self.posted.push_back::<POSTED>(&mut bucket.posted, i);
+        for mut bucket in old {
+            while let Some(posting) = bucket.posted.pop_front() {
+                // SAFETY: lent; it goes from one chain to another.
+                unsafe {
+                    let Posting {
+                        tag,
+                        mask,
+                        sequence,
+                        ..
+                    } = *posting;
+                    posting.write(Posting::new(tag, mask, sequence));
+                    if let Some(to) = self.buckets.get_mut(bucket_of(tag, self.shift)) {
+                        to.posted.push_back(posting);
+                    }
                 }
-                i = next;
             }
         }
         let mut i = self.arrivals.head();

@@ -9,6 +9,7 @@ use crate::sys::lock::MtLock;
 use crate::tl::Lane;
 use crate::tl::shm::Locator;
 use crate::tl::shm::ring::Withdrawals;
+use crate::tl::shm::share::Board;
 use crate::tl::tcp::Target;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI8, AtomicPtr, AtomicU8, AtomicU64, Ordering};
@@ -17,6 +18,8 @@ use std::sync::atomic::{AtomicI8, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 pub const CMA_UNKNOWN: u8 = 0;
 pub const CMA_YES: u8 = 1;
 pub const CMA_NO: u8 = 2;
+/// We may, the peer may not.
+pub const CMA_ALONE: u8 = 3;
 
 /// A worker that endpoints of ours lead to, or that talked to us. Lives as long as our worker.
 pub struct Peer {
@@ -46,6 +49,8 @@ pub struct Peer {
     pub withdrawn: parking_lot::Mutex<Vec<u64>>,
     /// A placeholder leads here as soon as the server is known.
     pub forward: AtomicPtr<Peer>,
+    /// The shares of long messages to it, in the ring that it opened to us; null before and after.
+    pub board: AtomicPtr<Board>,
     /// `UCS_OK`, or why it cannot be talked to any more.
     status: AtomicI8,
 }
@@ -119,6 +124,7 @@ impl Peer {
             withdrawals_seen: AtomicU64::new(0),
             withdrawn: parking_lot::Mutex::default(),
             forward: AtomicPtr::default(),
+            board: AtomicPtr::new(std::ptr::null_mut()),
             status: AtomicI8::new(UCS_OK as i8),
         }
     }
@@ -208,6 +214,14 @@ impl Peer {
     pub fn rma_idle(&self) -> bool {
         // Acquire: pairs with the Release add where answers arrive.
         self.rma_done.load(Ordering::Acquire) == self.rma_sent.load(Ordering::Relaxed)
+    }
+
+    /// Copying has worked.
+    #[inline(always)]
+    pub fn note_cma(&self) {
+        if self.cma.load(Ordering::Relaxed) == CMA_UNKNOWN {
+            self.cma.store(CMA_YES, Ordering::Relaxed);
+        }
     }
 
     /// Whether its memory can be copied from and to, as far as is known.

@@ -2,12 +2,14 @@
 
 use super::datatype::Data;
 use super::endpoint::Endpoint;
-use super::matcher::Ticket;
+use super::matcher::Posting;
 use super::peer::Peer;
 use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::cma::Span;
+use crate::tl::shm::share::Share;
 use std::ffi::c_void;
+use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,8 +23,8 @@ pub const IN_CALLBACK: u32 = 1 << 2;
 pub const NO_CALLBACK: u32 = 1 << 3;
 /// The memory is the user's (`UCP_OP_ATTR_FIELD_REQUEST`).
 pub const EXTERNAL: u32 = 1 << 4;
-/// A tag receive in the matcher.
-pub const POSTED: u32 = 1 << 5;
+/// Threads overlap in its worker: flags change atomically.
+pub const SHARED: u32 = 1 << 5;
 /// A tag receive, matched or not.
 pub const TAG_RECV: u32 = 1 << 6;
 /// A receive from a stream.
@@ -52,17 +54,21 @@ pub enum Sent {
     Flush,
 }
 
-/// The state of an operation. What the fields mean depends on the operation; unused ones are zero.
+/// The state of an operation. What the fields mean depends on the operation; unused ones are zero, but
+/// for what is behind `info` in a tag receive that has not become a rendezvous.
 /// `REQUEST_SIZE` bytes, 8-byte aligned because users place it on their stacks.
 #[repr(C)]
 pub struct Request {
     pub flags: AtomicU32,
     pub status: ucs_status_t,
-    /// Message kind, auxiliary byte and number of bytes in `head`.
-    pub kind: u8,
-    pub aux: u8,
-    pub head_len: u8,
+    pub sent: Sent,
+    /// Several messages, each with the offset of its part in `head`.
+    pub stream: bool,
+    /// The message goes without the data, which the receiver fetches.
+    pub bare: bool,
     pub worker: *const Worker,
+    /// The matcher's, while a tag receive waits in it.
+    pub posting: Posting,
     pub notify: Notify,
     pub user_data: *mut c_void,
     pub data: Data,
@@ -77,17 +83,16 @@ pub struct Request {
     /// The user's active message header, behind the data.
     pub tail: *const u8,
     pub tail_len: u32,
+    /// Message kind, auxiliary byte and number of bytes in `head`.
+    pub kind: u8,
+    pub aux: u8,
+    pub head_len: u8,
     /// `tail` is a boxed slice of the request's own.
     pub tail_owned: bool,
     /// Entries of the list of the sender's pieces at `remote`; 0: `remote` is one piece.
     pub listed: u32,
     /// That list, once it was fetched.
     pub pieces: Option<Box<[Span]>>,
-    /// Several messages, each with the offset of its part in `head`.
-    pub stream: bool,
-    /// The message goes without the data, which the receiver fetches.
-    pub bare: bool,
-    pub sent: Sent,
     /// Bytes moved so far.
     pub offset: u64,
     /// The peer's address and id in a rendezvous; children of a flush.
@@ -95,7 +100,16 @@ pub struct Request {
     pub remote_id: u64,
     /// What the peer calls this request, 0 if it does not.
     pub id: u64,
-    pub ticket: Option<Ticket>,
+}
+
+/// A receive whose sender copies a part.
+#[derive(Clone, Copy)]
+pub struct Sharing {
+    /// In the ring through which we talk to the sender.
+    pub share: NonNull<Share>,
+    pub generation: u32,
+    /// Pieces that are the receiver's.
+    pub own: u32,
 }
 
 /// Bytes of a request before the user's area, as `ucp_context_query` reports them.
@@ -109,6 +123,29 @@ impl Request {
     #[inline(always)]
     pub fn handle(this: *mut Request) -> *mut c_void {
         this.cast::<u8>().wrapping_add(REQUEST_SIZE).cast()
+    }
+
+    /// Of a receive whose sender copies a part. It has no message of its own: `tail` and `imm` are free.
+    pub fn sharing(&self) -> Option<Sharing> {
+        Some(Sharing {
+            share: NonNull::new(self.tail.cast_mut().cast())?,
+            generation: self.imm as u32,
+            own: (self.imm >> 32) as u32,
+        })
+    }
+
+    /// Sets what [`sharing`](Self::sharing) returns.
+    pub fn set_sharing(&mut self, sharing: Option<Sharing>) {
+        self.tail = sharing.map_or(ptr::null(), |s| s.share.as_ptr().cast_const().cast());
+        self.imm = sharing.map_or(0, |s| u64::from(s.own) << 32 | u64::from(s.generation));
+    }
+
+    /// The request that a posting lies in.
+    #[inline(always)]
+    pub fn of_posting(posting: *mut Posting) -> *mut Request {
+        posting
+            .wrapping_byte_sub(offset_of!(Request, posting))
+            .cast()
     }
 
     /// The request behind a handle.
@@ -172,6 +209,19 @@ fn grow(worker: &Worker) {
     worker.pool.lock().add(fresh);
 }
 
+/// Memory for a request, of the worker's pool or the user's, and the flags that it begins with.
+///
+/// # Safety
+/// `external`, if not null, is the end of `REQUEST_SIZE` writable, 8-byte aligned bytes.
+#[inline(always)]
+unsafe fn memory(worker: &Worker, external: *mut c_void) -> (*mut Request, u32) {
+    let shared = if worker.mt { SHARED } else { 0 };
+    if !external.is_null() {
+        return (Request::of(external), EXTERNAL | shared);
+    }
+    (from_pool(worker).as_ptr().cast(), shared)
+}
+
 /// Takes a request from the worker's pool, or the user's memory, and clears it. No lock may be held: the user's
 /// `request_init` may run.
 ///
@@ -179,20 +229,18 @@ fn grow(worker: &Worker) {
 /// `external`, if not null, is the end of `REQUEST_SIZE` writable, 8-byte aligned bytes.
 #[inline]
 pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
-    let (req, flags) = if external.is_null() {
-        (from_pool(worker).as_ptr().cast::<Request>(), 0)
-    } else {
-        (Request::of(external), EXTERNAL)
-    };
+    // SAFETY: the caller's promise.
+    let (req, flags) = unsafe { memory(worker, external) };
     // SAFETY: the request's memory is ours alone now. Every field is written.
     unsafe {
         req.write(Request {
             flags: AtomicU32::new(flags),
             status: UCS_INPROGRESS,
-            kind: 0,
-            aux: 0,
-            head_len: 0,
+            sent: Sent::Complete,
+            stream: false,
+            bare: false,
             worker,
+            posting: Posting::LOOSE,
             notify: Notify::Nobody,
             user_data: ptr::null_mut(),
             data: Data::EMPTY,
@@ -206,20 +254,91 @@ pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
             head: [0; 32],
             tail: ptr::null(),
             tail_len: 0,
+            kind: 0,
+            aux: 0,
+            head_len: 0,
             tail_owned: false,
             listed: 0,
             pieces: None,
-            stream: false,
-            bare: false,
-            sent: Sent::Complete,
             offset: 0,
             remote: 0,
             remote_id: 0,
             id: 0,
-            ticket: None,
         });
     }
     req
+}
+
+/// As [`memory`], in single mode, when the pool has some.
+///
+/// # Safety
+/// As there; single mode.
+#[inline(always)]
+pub unsafe fn memory_alone(worker: &Worker, external: *mut c_void) -> (*mut Request, u32) {
+    if !external.is_null() {
+        return (Request::of(external), EXTERNAL);
+    }
+    // SAFETY: the caller's promise.
+    let element = unsafe { worker.pool.alone().get_some() };
+    (element.cast(), 0)
+}
+
+/// Takes a request for a tag receive, posted nowhere yet.
+///
+/// # Safety
+/// As [`take`].
+#[inline]
+pub unsafe fn take_receive(
+    worker: &Worker,
+    external: *mut c_void,
+    data: Data,
+    notify: Notify,
+    user_data: *mut c_void,
+) -> *mut Request {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let req = fill_receive(worker, memory(worker, external), data, notify, user_data);
+        (&raw mut (*req).posting).write(Posting::LOOSE);
+        req
+    }
+}
+
+/// Makes a tag receive of a request's memory. Written is what one needs until it is matched, but for
+/// `posting`, which the matcher writes; a transfer that follows sees to the rest ([`equip`]).
+///
+/// # Safety
+/// The memory is the caller's.
+#[inline(always)]
+pub unsafe fn fill_receive(
+    worker: &Worker,
+    (req, flags): (*mut Request, u32),
+    data: Data,
+    notify: Notify,
+    user_data: *mut c_void,
+) -> *mut Request {
+    // SAFETY: the request's memory is ours alone now. No reference is made to what is not written.
+    unsafe {
+        (&raw mut (*req).flags).write(AtomicU32::new(flags | TAG_RECV));
+        (&raw mut (*req).status).write(UCS_INPROGRESS);
+        (&raw mut (*req).sent).write(Sent::Complete);
+        (&raw mut (*req).stream).write(false);
+        (&raw mut (*req).bare).write(false);
+        (&raw mut (*req).tail_owned).write(false);
+        (&raw mut (*req).pieces).write(None);
+        (&raw mut (*req).worker).write(worker);
+        (&raw mut (*req).notify).write(notify);
+        (&raw mut (*req).user_data).write(user_data);
+        (&raw mut (*req).data).write(data);
+    }
+    req
+}
+
+/// Clears what [`take_receive`] leaves out: the receive becomes a transfer.
+pub fn equip(r: &mut Request) {
+    (r.peer, r.ep, r.imm, r.tail) = (ptr::null(), ptr::null(), 0, ptr::null());
+    (r.tail_len, r.kind, r.aux, r.head_len) = (0, 0, 0, 0);
+    (r.offset, r.remote, r.remote_id, r.id) = (0, 0, 0, 0);
+    (r.head, r.listed, r.pieces) = ([0; 32], 0, None);
 }
 
 /// Ends a request: status, then the callback, then the memory if the user gave it back before.
@@ -228,43 +347,70 @@ pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
 /// # Safety
 /// The request is in no queue, list or table any more and has not ended.
 pub unsafe fn complete(req: *mut Request, status: ucs_status_t) {
-    // SAFETY: the caller's promise; the request stays allocated until `put`.
-    let r = unsafe { &mut *req };
-    // SAFETY: ended once.
-    unsafe { r.data.finish() };
-    drop_tail(r);
-    r.status = status;
-    // SAFETY: requests do not outlive their worker.
-    let mt = unsafe { (*r.worker).mt };
-    if let Notify::Nobody = r.notify {
-        if r.raise(mt, COMPLETED) & RELEASED != 0 {
-            // SAFETY: released and ended.
-            unsafe { put(req) };
+    // SAFETY: the caller's promise; the request stays allocated until `put`. It ends once; requests
+    // do not outlive their worker.
+    unsafe {
+        let r = &mut *req;
+        r.data.finish();
+        drop_tail(r);
+        r.status = status;
+        if let Notify::Internal(f) = r.notify {
+            return f(req, status);
         }
-        return;
+        tell((*r.worker).mt, req);
     }
-    if let Notify::Internal(f) = r.notify {
-        // SAFETY: the function was set by this library for this request.
-        return unsafe { f(req, status) };
+}
+
+/// Ends a tag receive whose data is one piece, or has been finished: as [`complete`] without what such
+/// a request never has.
+///
+/// # Safety
+/// As [`complete`]; `MT` says whether threads overlap in the request's worker.
+#[inline(always)]
+pub unsafe fn complete_receive<const MT: bool>(req: *mut Request, status: ucs_status_t) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (*req).status = status;
+        tell(MT, req);
     }
-    let due = Due {
-        notify: r.notify,
-        user_data: r.user_data,
-        info: r.info,
-    };
-    // From here on the user knows the end and can give back his own memory, at the latest in the callback.
-    let before = r.raise(mt, COMPLETED | IN_CALLBACK);
-    if before & NO_CALLBACK == 0 {
-        // SAFETY: as the user asked for; the request is there until the callback runs.
-        unsafe { due.call(req, status) };
+}
+
+/// Makes the end of a request known. Its status is written.
+///
+/// # Safety
+/// As [`complete`].
+#[inline(always)]
+unsafe fn tell(mt: bool, req: *mut Request) {
+    // SAFETY: the request stays allocated until `put`.
+    unsafe {
+        if let Notify::Nobody = (*req).notify {
+            if (*req).raise(mt, COMPLETED) & RELEASED != 0 {
+                put(req);
+            }
+        } else {
+            call_back(mt, req);
+        }
     }
-    if before & EXTERNAL != 0 {
-        return;
-    }
-    // SAFETY: still allocated: IN_CALLBACK kept `release` from freeing it.
-    if unsafe { (*req).lower(mt, IN_CALLBACK) } & RELEASED != 0 {
-        // SAFETY: released and ended.
-        unsafe { put(req) };
+}
+
+#[inline(never)]
+unsafe fn call_back(mt: bool, req: *mut Request) {
+    // SAFETY: the request stays allocated until `put`: IN_CALLBACK keeps `release` from freeing it.
+    unsafe {
+        let status = (*req).status;
+        let due = Due {
+            notify: (*req).notify,
+            user_data: (*req).user_data,
+            info: (*req).info,
+        };
+        // From here on the user knows the end and can give back his own memory, at the latest in the callback.
+        let before = (*req).raise(mt, COMPLETED | IN_CALLBACK);
+        if before & NO_CALLBACK == 0 {
+            due.call(req, status);
+        }
+        if before & EXTERNAL == 0 && (*req).lower(mt, IN_CALLBACK) & RELEASED != 0 {
+            put(req);
+        }
     }
 }
 
@@ -319,11 +465,34 @@ pub unsafe fn own_tail(r: &mut Request) {
 ///
 /// # Safety
 /// A handle from this library that was not given back before.
+#[inline(always)]
 pub unsafe fn release(req: *mut Request, silent: bool) {
     // SAFETY: allocated until given back.
+    unsafe {
+        // Acquire: pairs with the AcqRel of `raise` and `lower`. Once these say that it has ended
+        // nobody else writes them.
+        let flags = (*req).flags.load(Ordering::Acquire);
+        const UNLIKELY: u32 = IN_CALLBACK | RELEASED | EXTERNAL | SHARED;
+        if flags & (COMPLETED | UNLIKELY) == COMPLETED {
+            let element = NonNull::new_unchecked(req.cast());
+            (*(*req).worker).pool.alone().put(element);
+        } else {
+            release_early(req, silent);
+        }
+    }
+}
+
+#[inline(never)]
+unsafe fn release_early(req: *mut Request, silent: bool) {
+    // SAFETY: allocated until given back.
     let r = unsafe { &*req };
-    // SAFETY: requests do not outlive their worker.
-    let mt = unsafe { (*r.worker).mt };
+    // Acquire: as in `release`: if it has ended there is no need for more than a look.
+    let flags = r.flags.load(Ordering::Acquire);
+    if flags & (COMPLETED | IN_CALLBACK | RELEASED) == COMPLETED {
+        // SAFETY: ended, and its callback has returned.
+        return unsafe { put(req) };
+    }
+    let mt = flags & SHARED != 0;
     let bits = if silent {
         RELEASED | NO_CALLBACK
     } else {
@@ -340,6 +509,7 @@ pub unsafe fn release(req: *mut Request, silent: bool) {
 ///
 /// # Safety
 /// Nobody refers to the request any more.
+#[inline]
 pub unsafe fn put(req: *mut Request) {
     // SAFETY: the caller's promise.
     unsafe {

@@ -2,6 +2,8 @@
 
 use super::offer::Offer;
 use super::peer::Peer;
+use crate::tl::shm::ring;
+use std::mem::MaybeUninit;
 
 /// Where the message is.
 #[derive(Clone, Copy)]
@@ -20,7 +22,43 @@ pub struct Unexpected {
     /// Bytes of the whole message.
     pub len: usize,
     /// The bytes, where they are here.
-    pub bytes: Box<[u8]>,
+    pub bytes: Kept,
+}
+
+/// Bytes that are kept in place: with the rest of an [`Unexpected`] two cache lines.
+const IN_PLACE: usize = 46;
+
+/// Bytes that wait: most messages are short and need no memory of their own.
+pub enum Kept {
+    InPlace(u8, MaybeUninit<[u8; IN_PLACE]>),
+    Apart(Box<[u8]>),
+}
+
+impl Kept {
+    /// A copy of a message.
+    ///
+    /// # Safety
+    /// `len` bytes are readable at `bytes`.
+    #[inline]
+    pub unsafe fn copy(bytes: *const u8, len: usize) -> Kept {
+        if len > IN_PLACE {
+            // SAFETY: the caller's promise.
+            return Kept::Apart(unsafe { std::slice::from_raw_parts(bytes, len) }.into());
+        }
+        let mut room = MaybeUninit::<[u8; IN_PLACE]>::uninit();
+        // SAFETY: the room is long enough.
+        unsafe { ring::copy_short(room.as_mut_ptr().cast(), bytes, len) };
+        Kept::InPlace(len as u8, room)
+    }
+
+    /// Where they are.
+    #[inline]
+    pub fn as_ptr(&self) -> *const u8 {
+        match self {
+            Kept::InPlace(_, room) => room.as_ptr().cast(),
+            Kept::Apart(bytes) => bytes.as_ptr(),
+        }
+    }
 }
 
 /// A message that `ucp_tag_probe_nb` took out: handed out as `ucp_tag_message_h`.

@@ -19,11 +19,13 @@ use crate::sys::machine;
 use crate::sys::pool::Pool;
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::shm::ring::Consumer;
+use crate::tl::shm::share::Share;
 use crate::tl::shm::{Locator, Sender};
 use crate::tl::tcp::Target;
 use crate::wire::address::{ShmLocator, TcpLocator, WorkerAddress};
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Requests that are made together: as many as the original library makes.
@@ -58,11 +60,13 @@ pub struct Worker {
     /// Where any peer finds it by TCP.
     pub tcp: Option<TcpLocator>,
     pub extra_op_flags: u32,
+    /// Receives of tagged messages take the shortest way.
+    pub short_way_recv: bool,
     /// In front of `rx`: dropped before the inbox, which its thread looks at.
     pub wake: Option<Wake>,
     /// What only the progressing thread touches.
     pub rx: MtLock<Rx>,
-    pub matcher: MtLock<Matcher<*mut Request, Unexpected>>,
+    pub matcher: MtLock<Matcher<Unexpected>>,
     pub am: MtLock<Vec<AmHandler>>,
     /// Payloads that handlers keep.
     pub am_descs: AmDescs,
@@ -76,11 +80,13 @@ pub struct Worker {
     pub backlog: AtomicUsize,
     /// Receives that copy from a peer's memory, a piece per progress.
     pub pulls: MtLock<VecDeque<*mut Request>>,
+    /// Messages of ours that their receivers share with us, some pieces per progress.
+    pub pushes: MtLock<Vec<Push>>,
     /// Peers that were lost and not yet seen to.
     pub lost: MtLock<Vec<*const Peer>>,
     /// Endpoints whose error handlers are due, with the status.
     pub failures: MtLock<Vec<(*mut Endpoint, ucs_status_t)>>,
-    /// There is something in `pulls`, `lost` or `failures`.
+    /// There is something in `pulls`, `pushes`, `lost` or `failures`.
     pub chores: AtomicBool,
     /// A fence was called while remote accesses by message were under way.
     pub fenced: AtomicBool,
@@ -96,6 +102,20 @@ pub struct Worker {
     pub told: parking_lot::Mutex<Vec<String>>,
     /// What other processes can read of all this. Last: everything above points into it.
     pub stats: Stats,
+}
+
+/// A message whose receiver lets us copy a part of it.
+pub struct Push {
+    pub peer: *const Peer,
+    /// Our request.
+    pub id: u64,
+    /// Where it goes in the receiver.
+    pub target: u64,
+    /// Bytes of a piece.
+    pub piece: usize,
+    /// In our inbox, as long as the receiver's ring is there.
+    pub share: NonNull<Share>,
+    pub generation: u32,
 }
 
 /// Incoming rings and the account of idle time.
@@ -115,6 +135,14 @@ pub struct Rx {
     pub looked_at: u64,
     /// Coarse milliseconds of the last look at the peers.
     pub checked_at: u64,
+}
+
+impl Rx {
+    /// Whether a peer may have taken a ring.
+    #[inline(always)]
+    pub fn knocked(&self) -> bool {
+        self.inbox.as_ref().is_some_and(Inbox::knocked)
+    }
 }
 
 /// An incoming ring.
@@ -162,13 +190,15 @@ impl Worker {
         let pool = Pool::new(request, 16, REQUESTS_PER_CHUNK);
         // SAFETY: the page is dropped after the pool; only the pool writes this counter.
         let pool = unsafe { pool.count_in(stats.worker().requests()) };
+        let extra_op_flags = ctx.policy.extra_op_flags;
         Ok(Box::new(Worker {
             ctx,
             mt,
             uid,
             locator: inbox.as_ref().map(Inbox::locator),
             tcp: sockets.as_ref().map(|s| s.locator()),
-            extra_op_flags: ctx.policy.extra_op_flags,
+            extra_op_flags,
+            short_way_recv: !mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG),
             rx: MtLock::new(
                 mt,
                 Rx {
@@ -196,6 +226,7 @@ impl Worker {
             busy: MtLock::new(mt, Vec::new()),
             backlog: AtomicUsize::new(0),
             pulls: MtLock::new(mt, VecDeque::new()),
+            pushes: MtLock::new(mt, Vec::new()),
             lost: MtLock::new(mt, Vec::new()),
             failures: MtLock::new(mt, Vec::new()),
             chores: AtomicBool::new(false),
@@ -225,6 +256,12 @@ impl Worker {
             // SAFETY: the user's function gets his area of a fresh element.
             unsafe { init(Request::handle(element.cast())) };
         }
+    }
+
+    /// Whether operations of a feature can take the shortest way: one thread at a time, nothing to add
+    /// to their flags, and the program asked for the feature.
+    pub fn takes_shortest_way(&self, feature: ucp_feature) -> bool {
+        !self.mt && self.extra_op_flags == 0 && self.ctx.has(feature)
     }
 
     /// How this worker introduces itself to a peer's inbox.

@@ -11,11 +11,11 @@ use crate::engine::unexpected::Source;
 use crate::engine::worker::Worker;
 use crate::proto::rndv;
 use crate::proto::tx::{self, Posted};
-use crate::proto::{failure, flush, withdraw};
+use crate::proto::{failure, flush, share, withdraw};
 use crate::sys::log;
 use crate::tl::shm::ring::Message;
 use crate::wire::header::{
-    AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SyncHdr, ValueHdr,
+    AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, ShareHdr, SyncHdr, ValueHdr,
 };
 
 /// A message that no sender of this library writes.
@@ -131,6 +131,12 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
             }
             Kind::Withdrawn => withdraw::on_withdrawn(worker, peer, m.aux, m.imm),
             Kind::EpInfo => failure::on_ep_info(worker, peer, EpImm::from_u64(m.imm)),
+            Kind::Share => share::on_share(
+                worker,
+                peer,
+                m.imm,
+                ShareHdr::decode(&head).ok_or(Malformed)?,
+            ),
             Kind::StreamData => stream::on_data(worker, peer, m.imm, body, body_len),
         }
     }

@@ -4,15 +4,15 @@ use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::request::{self, POSTED, Request, Sent, TAG_RECV};
-use crate::engine::unexpected::{Removed, Source, Unexpected};
+use crate::engine::request::{self, Request, Sent};
+use crate::engine::unexpected::{Kept, Removed, Source, Unexpected};
 use crate::engine::worker::Worker;
 use crate::proto::rndv;
 use crate::proto::select::{self, Protocol, Wish};
 use crate::proto::tx;
+use crate::tl::shm::ring;
 use crate::wire::header::{Kind, SyncHdr};
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
 
 const FEATURE: u64 = UCP_FEATURE_TAG as u64;
 
@@ -83,6 +83,9 @@ pub unsafe fn recv(
             Ok(data) => data,
             Err(status) => return status_ptr(status),
         };
+        if let Some(status) = take_at_once(worker, tag, mask, data, p) {
+            return status_ptr(status);
+        }
         // Before the lock: making a request can call the user.
         let req = new_receive(worker, data, p);
         let mut matcher = worker.matcher.lock();
@@ -98,12 +101,45 @@ pub unsafe fn recv(
             drop(matcher);
             return param::drop_request(req, UCS_ERR_NO_RESOURCE);
         }
-        let r = &mut *req;
-        r.flags
-            .store(r.flags.load(Ordering::Relaxed) | POSTED, Ordering::Relaxed);
-        r.ticket = Some(matcher.post(tag, mask, req));
+        matcher.post(tag, mask, &raw mut (*req).posting);
         Request::handle(req)
     }
+}
+
+/// Takes a message that is all here, if the first that matches is one and the user wants no request:
+/// none is made. `None`: the long way.
+#[inline]
+unsafe fn take_at_once(
+    worker: &Worker,
+    tag: u64,
+    mask: u64,
+    data: Data,
+    p: &Param,
+) -> Option<ucs_status_t> {
+    let asks = UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32 | UCP_OP_ATTR_FIELD_REQUEST as u32;
+    let Data::Contig { ptr, len: room } = data else {
+        return None;
+    };
+    let mut matcher = worker.matcher.lock();
+    if p.mask & asks != 0 || matcher.none_unexpected() {
+        return None;
+    }
+    let eager = |u: &Unexpected| matches!(u.source, Source::Eager);
+    let (tag, message) = matcher.take_unexpected_if(tag, mask, eager)?;
+    let left = matcher.unexpected_len();
+    worker.stats.worker().set_unexpected(left);
+    drop(matcher);
+    let bytes = message.bytes.as_ptr();
+    // SAFETY: not more than both have.
+    unsafe { ring::copy_short(ptr, bytes, message.len.min(room)) };
+    if message.len > room {
+        return Some(UCS_ERR_MESSAGE_TRUNCATED);
+    }
+    p.tell_tag_info(ucp_tag_recv_info_t {
+        sender_tag: tag,
+        length: message.len,
+    });
+    Some(UCS_OK)
 }
 
 /// Receives a message that a probe took out.
@@ -139,16 +175,9 @@ pub unsafe fn recv_removed(
 /// A request to receive into `data`.
 #[inline(always)]
 unsafe fn new_receive(worker: &Worker, data: Data, p: &Param) -> *mut Request {
+    let (notify, user_data) = (p.notify_tag_recv(), p.user_data());
     // SAFETY: the caller's memory for the request, if he gives it.
-    let req = unsafe { request::take(worker, p.external()) };
-    // SAFETY: new: ours.
-    let r = unsafe { &mut *req };
-    r.flags.store(
-        r.flags.load(Ordering::Relaxed) | TAG_RECV,
-        Ordering::Relaxed,
-    );
-    (r.data, r.notify, r.user_data) = (data, p.notify_tag_recv(), p.user_data());
-    req
+    unsafe { request::take_receive(worker, p.external(), data, notify, user_data) }
 }
 
 /// Gives a message that waited to a receive that is being made.
@@ -214,20 +243,21 @@ pub unsafe fn on_message(
     here: usize,
 ) {
     let mut matcher = worker.matcher.lock();
-    let Some(req) = matcher.arrive(tag) else {
+    let posting = matcher.arrive(tag);
+    if posting.is_null() {
         // SAFETY: the caller's promise.
-        let bytes = unsafe { std::slice::from_raw_parts(bytes, here) }.into();
+        let bytes = unsafe { Kept::copy(bytes, here) };
         matcher.push_unexpected(tag, Unexpected { source, len, bytes });
         return worker
             .stats
             .worker()
             .note_unexpected(matcher.unexpected_len());
-    };
+    }
     drop(matcher);
+    let req = Request::of_posting(posting);
     // SAFETY: out of the matcher: ours. Peers live as long as the worker.
     unsafe {
         let r = &mut *req;
-        unpost(r);
         r.info = ucp_tag_recv_info_t {
             sender_tag: tag,
             length: len,
@@ -246,38 +276,16 @@ pub unsafe fn on_message(
     }
 }
 
-/// The receive is matched: it can no longer be cancelled.
-#[inline(always)]
-pub fn unpost(r: &mut Request) {
-    r.ticket = None;
-    // The owner of the handle may be releasing it at the same time: its bits must not be lost.
-    // SAFETY: requests do not outlive their worker.
-    if unsafe { (*r.worker).mt } {
-        r.flags.fetch_and(!POSTED, Ordering::Relaxed);
-    } else {
-        r.flags
-            .store(r.flags.load(Ordering::Relaxed) & !POSTED, Ordering::Relaxed);
-    }
-}
-
 /// Takes a receive back that nothing has matched, and ends it inside of the call.
 ///
 /// # Safety
 /// A live request of this worker's.
 pub unsafe fn cancel(worker: &Worker, req: *mut Request) {
-    let mut matcher = worker.matcher.lock();
-    // SAFETY: the caller's request lives. The ticket is read under the lock that guards it.
-    let Some(ticket) = (unsafe { (*req).ticket }) else {
-        return;
-    };
-    if matcher.cancel(ticket).is_none() {
-        return;
-    }
-    drop(matcher);
-    // SAFETY: out of the matcher: ours.
-    unsafe {
-        unpost(&mut *req);
-        request::complete(req, UCS_ERR_CANCELED);
+    // SAFETY: the caller's request lives; its posting is this worker's matcher's, or loose.
+    let taken = unsafe { worker.matcher.lock().cancel(&raw mut (*req).posting) };
+    if taken {
+        // SAFETY: out of the matcher: ours.
+        unsafe { request::complete(req, UCS_ERR_CANCELED) };
     }
 }
 

@@ -46,9 +46,9 @@ pub unsafe fn worker(worker: Box<Worker>) {
         log::warn!("worker {w:p}: {asking} connection requests were neither accepted nor rejected");
     }
     let posted = w.matcher.lock().drain_posted();
-    for req in posted {
-        // SAFETY: out of the matcher.
-        unsafe { request::complete(req, UCS_ERR_CANCELED) };
+    for posting in posted {
+        // SAFETY: out of the matcher; what is posted lies in a request.
+        unsafe { request::complete(Request::of_posting(posting), UCS_ERR_CANCELED) };
     }
     let unexpected = w.matcher.lock().drain_unexpected();
     for (tag, message) in &unexpected {

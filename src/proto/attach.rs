@@ -2,7 +2,7 @@
 
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
-use crate::engine::peer::{CMA_NO, CMA_YES, Peer};
+use crate::engine::peer::{CMA_NO, Peer};
 use crate::sys::cma::{self, Span, Spans};
 use crate::sys::log;
 use std::sync::atomic::Ordering;
@@ -163,7 +163,7 @@ pub unsafe fn transfer(
             Err(e) => return Err(refused(peer, &e)),
         };
     }
-    peer.cma.store(CMA_YES, Ordering::Relaxed);
+    peer.note_cma();
     Ok(())
 }
 

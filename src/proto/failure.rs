@@ -1,6 +1,6 @@
 //! Peers that die or go: how they are noticed, and what becomes of everything that involves them.
 
-use super::{tx, wireup, withdraw};
+use super::{share, tx, wireup, withdraw};
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL};
 use crate::engine::peer::Peer;
@@ -158,12 +158,18 @@ pub fn take_requests(
         }
     });
     drop(tx);
+    let mut pulls = Vec::new();
     worker.pulls.lock().retain(|&r| {
         !wanted(r) || {
-            taken.push(r);
+            pulls.push(r);
             false
         }
     });
+    for &req in &pulls {
+        // SAFETY: out of the list: ours.
+        share::settle(worker, peer, unsafe { &mut *req });
+    }
+    taken.extend(pulls);
     let mut ids = worker.ids.lock();
     let named: Vec<_> = ids.iter().filter(|&(_, r)| wanted(r)).collect();
     for (id, req) in named {

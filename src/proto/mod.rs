@@ -10,6 +10,7 @@ pub mod resources;
 pub mod rndv;
 pub mod select;
 pub mod session;
+pub mod share;
 pub mod tx;
 pub mod wireup;
 pub mod withdraw;

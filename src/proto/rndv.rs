@@ -5,6 +5,7 @@
 //! through the ring. A sender that learns of the end by ATS completes with the receiver's status.
 
 use super::attach::{self, Direction, Fault, Remote};
+use super::share::{self, Next};
 use super::tx::{self, Posted};
 use super::withdraw::{self, Copy};
 use crate::ctypes::*;
@@ -93,9 +94,10 @@ pub unsafe fn receive_later(worker: &Worker, req: *mut Request, peer: &Peer, off
 
 /// Writes down what is to be received, of which nothing has been yet.
 fn aim(r: &mut Request, peer: &Peer, offer: Offer) {
+    request::equip(r);
     r.info.length = offer.len;
     r.peer = peer;
-    (r.remote, r.remote_id, r.offset) = (offer.addr, offer.req, 0);
+    (r.remote, r.remote_id) = (offer.addr, offer.req);
     r.listed = offer.pieces;
 }
 
@@ -128,8 +130,14 @@ unsafe fn begin(worker: &Worker, req: *mut Request) -> Pull {
         ask(worker, req, peer);
         return Pull::Asked;
     }
+    if withdraw::was_withdrawn(peer, r.remote_id) {
+        return Pull::Ended(UCS_ERR_CONNECTION_RESET);
+    }
     // SAFETY: as above.
-    unsafe { pull(worker, req) }
+    unsafe {
+        share::offer(req, peer);
+        pull(worker, req)
+    }
 }
 
 /// What became of a receive after a piece.
@@ -146,6 +154,10 @@ enum Pull {
 unsafe fn pull(worker: &Worker, req: *mut Request) -> Pull {
     // SAFETY: the caller's request; peers live as long as the worker.
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
+    if r.sharing().is_some() {
+        // SAFETY: as above.
+        return unsafe { pull_shared(worker, req, peer) };
+    }
     let (offset, len) = (r.offset as usize, r.info.length);
     let n = PULL_STEP.min(len - offset);
     let Some(copy) = Copy::begin(peer) else {
@@ -186,6 +198,80 @@ unsafe fn pull(worker: &Worker, req: *mut Request) -> Pull {
         // What the receiver's own functions refuse is no business of the sender's.
         Err(Fault::Unpack(status)) => {
             acknowledge(peer, r.remote_id, UCS_OK);
+            Pull::Ended(status)
+        }
+    }
+}
+
+/// Copies the next pieces of a message that the sender copies too.
+unsafe fn pull_shared(worker: &Worker, req: *mut Request, peer: &Peer) -> Pull {
+    // SAFETY: the caller's request.
+    let r = unsafe { &mut *req };
+    let mut moved = 0;
+    while moved < PULL_STEP {
+        let (range, last) = match share::next(r) {
+            Next::Copy(range) => (Some(range), false),
+            Next::Wait => return Pull::More,
+            Next::Last(range) => (range.inspect(|_| share::refused(peer)), true),
+        };
+        if let Some((offset, n)) = range
+            && r.status == UCS_INPROGRESS
+        {
+            moved += n;
+            // SAFETY: the range is inside the message, which is not longer than the target.
+            if let Err(status) = unsafe { copy_trusted(peer, r, offset, n) } {
+                r.status = status;
+                share::close(r);
+            }
+        }
+        if last {
+            return end_shared(worker, req, peer);
+        }
+    }
+    Pull::More
+}
+
+/// The message is not to be trusted as it was copied: something was taken back meanwhile, perhaps it.
+const DOUBTFUL: ucs_status_t = UCS_ERR_NO_PROGRESS;
+
+/// Copies a part. [`DOUBTFUL`]: see there.
+unsafe fn copy_trusted(
+    peer: &Peer,
+    r: &Request,
+    offset: usize,
+    n: usize,
+) -> Result<(), ucs_status_t> {
+    let copy = Copy::begin(peer).ok_or(DOUBTFUL)?;
+    let remote = Remote::Piece(r.remote);
+    // SAFETY: the caller's promise: the range is inside of the target.
+    let copied = unsafe { attach::copy(peer, Direction::Read, &r.data, remote, offset, n) };
+    if copy.end() {
+        copied.map_err(Fault::status)
+    } else {
+        Err(DOUBTFUL)
+    }
+}
+
+fn end_shared(worker: &Worker, req: *mut Request, peer: &Peer) -> Pull {
+    // SAFETY: the caller's request.
+    let r = unsafe { &mut *req };
+    share::end(r, peer);
+    let trusted = Copy::begin(peer).is_some_and(Copy::end);
+    match std::mem::replace(&mut r.status, UCS_INPROGRESS) {
+        // The right to copy was withdrawn meanwhile.
+        UCS_ERR_UNSUPPORTED => {
+            ask(worker, req, peer);
+            Pull::Asked
+        }
+        // Once more, alone, unless it ends as withdrawn before.
+        DOUBTFUL => Pull::More,
+        UCS_INPROGRESS if !trusted => Pull::More,
+        UCS_INPROGRESS => {
+            acknowledge(peer, r.remote_id, UCS_OK);
+            Pull::Ended(UCS_OK)
+        }
+        status => {
+            acknowledge(peer, r.remote_id, status);
             Pull::Ended(status)
         }
     }
@@ -243,7 +329,7 @@ pub fn progress_pulls(worker: &Worker) -> bool {
         };
         // SAFETY: out of the list: ours.
         let step = unsafe {
-            if (*req).offset == 0 {
+            if (*req).offset == 0 && (*req).sharing().is_none() {
                 begin(worker, req)
             } else {
                 pull(worker, req)
@@ -260,7 +346,7 @@ pub fn progress_pulls(worker: &Worker) -> bool {
 }
 
 /// The request that a peer names, if it is that peer's business.
-fn named(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
+pub fn named(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
     // SAFETY: requests in the table live.
     worker
         .ids

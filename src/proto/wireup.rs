@@ -258,8 +258,12 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
         // is dropped after the channels; this is its only consumer: `accept` reports it once.
         let consumer = unsafe { Consumer::new(inbox.ring(index)) };
         // SAFETY: peers live as long as the worker.
-        let words = unsafe { &(*peer).withdrawals };
-        words.store(consumer.withdrawals(), Ordering::Release);
+        let known = unsafe { &*peer };
+        known
+            .withdrawals
+            .store(consumer.withdrawals(), Ordering::Release);
+        let board = consumer.board().as_ptr();
+        known.board.store(board, Ordering::Relaxed);
         rx.channels.push(Box::new(Channel {
             consumer,
             index,

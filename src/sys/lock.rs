@@ -1,6 +1,6 @@
 //! A lock that exists only for workers in multi-threaded mode.
 
-use parking_lot::lock_api::RawMutex as _;
+use super::spin::SpinLock;
 use std::cell::{Cell, UnsafeCell};
 use std::ops::{Deref, DerefMut};
 
@@ -10,8 +10,8 @@ use std::ops::{Deref, DerefMut};
 /// recursive; builds with debug assertions check that in every mode.
 pub struct MtLock<T> {
     mt: bool,
-    raw: parking_lot::RawMutex,
-    /// Debug only: set while a guard lives.
+    raw: SpinLock,
+    /// Set while the guard of a `try_lock` lives; in debug builds while any guard does.
     held: Cell<bool>,
     value: UnsafeCell<T>,
 }
@@ -24,10 +24,10 @@ unsafe impl<T: Send> Send for MtLock<T> {}
 
 impl<T> MtLock<T> {
     /// `mt`: whether threads may overlap, fixed for the life of the lock.
-    pub const fn new(mt: bool, value: T) -> Self {
+    pub fn new(mt: bool, value: T) -> Self {
         Self {
             mt,
-            raw: parking_lot::RawMutex::INIT,
+            raw: SpinLock::new(),
             held: Cell::new(false),
             value: UnsafeCell::new(value),
         }
@@ -44,7 +44,7 @@ impl<T> MtLock<T> {
 
     /// `None` when another thread (or, in single mode, a caller further up the stack) holds it.
     #[inline(always)]
-    pub fn try_lock(&self) -> Option<MtGuard<'_, T>> {
+    pub fn try_lock(&self) -> Option<TryGuard<'_, T>> {
         if self.mt {
             if !self.raw.try_lock() {
                 return None;
@@ -53,7 +53,7 @@ impl<T> MtLock<T> {
             return None;
         }
         self.held.set(true);
-        Some(MtGuard { lock: self })
+        Some(TryGuard(MtGuard { lock: self }))
     }
 
     #[inline(always)]
@@ -66,6 +66,45 @@ impl<T> MtLock<T> {
             self.held.set(true);
         }
         MtGuard { lock: self }
+    }
+
+    /// The value in single mode, without a look at the mode: for the shortest paths, which have looked.
+    ///
+    /// # Safety
+    /// The lock was made for single mode, and no guard or other reference to the value lives.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn alone(&self) -> &mut T {
+        debug_assert!(!self.mt);
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.value.get() }
+    }
+
+    /// Runs `f` on the value under the lock, for callers that are compiled for a mode each.
+    ///
+    /// # Safety
+    /// `MT` says whether the lock was made for several threads; if not, no guard or other reference to
+    /// the value lives.
+    #[inline(always)]
+    pub unsafe fn with<const MT: bool, R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        debug_assert_eq!(MT, self.mt);
+        if !MT {
+            // SAFETY: the caller's promise.
+            return f(unsafe { self.alone() });
+        }
+        f(&mut self.lock())
+    }
+
+    /// Whether the guard of a `try_lock` lives, or [`hold`](Self::hold) was called, in single mode.
+    #[inline(always)]
+    pub fn is_held(&self) -> bool {
+        self.held.get()
+    }
+
+    /// In single mode: makes `try_lock` fail, until called with false.
+    #[inline(always)]
+    pub fn hold(&self, yes: bool) {
+        self.held.set(yes);
     }
 
     /// For destruction and construction, when nobody else can have a reference.
@@ -99,11 +138,39 @@ impl<T> DerefMut for MtGuard<'_, T> {
 impl<T> Drop for MtGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.lock.held.set(false);
+        if cfg!(debug_assertions) {
+            self.lock.held.set(false);
+        }
         if self.lock.mt {
             // SAFETY: this guard's constructor locked it.
             unsafe { self.lock.raw.unlock() };
         }
+    }
+}
+
+/// As [`MtGuard`], of a lock that was tried: it knows its holder in single mode too.
+pub struct TryGuard<'a, T>(MtGuard<'a, T>);
+
+impl<T> Deref for TryGuard<'_, T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for TryGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+impl<T> Drop for TryGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Before the lock itself is given back.
+        self.0.lock.held.set(false);
     }
 }
 

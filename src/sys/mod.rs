@@ -13,5 +13,6 @@ pub mod process;
 pub mod published;
 pub mod segment;
 pub mod shared;
+pub mod spin;
 pub mod sync;
 pub mod sysv;

@@ -95,12 +95,28 @@ impl Pool {
         Some(head)
     }
 
+    /// An element, when [`has_some`](Self::has_some) has said so.
+    ///
+    /// # Safety
+    /// There is a free one.
+    #[inline(always)]
+    pub unsafe fn get_some(&mut self) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { self.pop().unwrap_unchecked() }.as_ptr()
+    }
+
+    /// Whether an element is free.
+    #[inline(always)]
+    pub fn has_some(&self) -> bool {
+        !self.free.is_null()
+    }
+
     /// Returns an element.
     ///
     /// # Safety
     /// `element` came from `get` of this pool and nobody uses it any more. Its first pointer-size
     /// bytes are overwritten.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn put(&mut self, element: NonNull<u8>) {
         // SAFETY: the element is the pool's again and large enough for a pointer.
         unsafe { element.as_ptr().cast::<*mut u8>().write(self.free) };
@@ -108,7 +124,7 @@ impl Pool {
         self.count(1u64.wrapping_neg());
     }
 
-    /// Elements handed out and not returned.
+    /// Elements handed out and not returned. Counts the free ones: not for the hot path.
     pub fn in_use(&self) -> usize {
         // SAFETY: as in `count`.
         unsafe { self.in_use.as_ref() }.load(Ordering::Relaxed) as usize

@@ -6,6 +6,22 @@ pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+/// Lets other threads run, at least for so many microseconds if it is not 0.
+#[cfg(not(loom))]
+pub fn give_way(us: u32) {
+    if us == 0 {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep(std::time::Duration::from_micros(us.into()));
+    }
+}
+
+/// Tells loom that this thread gets nowhere until another one has done something.
+#[cfg(loom)]
+pub fn give_way(_us: u32) {
+    loom::thread::yield_now();
+}
+
 /// Bytes that one side writes and another reads without atomics, in memory that begins as zero. The
 /// owner's protocol keeps the two apart; loom is told of every access and finds those that nothing
 /// keeps apart.

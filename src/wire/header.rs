@@ -81,6 +81,8 @@ kinds! {
     /// A rendezvous is taken back. `aux` 0: `imm` is the sender's request, which it has offered; 1: the receiver's,
     /// which has asked for `Data`.
     Withdrawn = 19, 0;
+    /// The receiver of a rendezvous lets its sender copy a part. `imm`: its request. [`ShareHdr`].
+    Share = 20, ShareHdr::SIZE;
 }
 
 packed! {
@@ -110,6 +112,20 @@ packed! {
     RtrHdr, 8 {
         /// What the sender names in each piece.
         recv: u64,
+    }
+}
+
+packed! {
+    /// Of a receiver that shares the copying.
+    ShareHdr, 17 {
+        /// Where the message goes in the receiver's address space.
+        addr: u64,
+        /// Bytes of a piece.
+        piece: u32,
+        /// Which of the messages that use the share one after the other.
+        generation: u32,
+        /// Which share of the ring that this came through.
+        number: u8,
     }
 }
 
@@ -249,8 +265,8 @@ mod tests {
         let named: Vec<u8> = (0..=u8::MAX)
             .filter(|&n| Kind::from_u8(n).is_some_and(|k| k as u8 == n))
             .collect();
-        assert_eq!(named, (1..=19).collect::<Vec<u8>>());
-        assert_eq!(Kind::ALL.len(), 19);
+        assert_eq!(named, (1..=20).collect::<Vec<u8>>());
+        assert_eq!(Kind::ALL.len(), 20);
     }
 
     /// What two builds must agree on, spelled out.

@@ -1,11 +1,13 @@
 //! Shared memory: a ring per direction and pair of workers, in the receiver's segment.
 //!
 //! `ring` is the lock-free queue, `inbox` the receiver's segment with its rings, `outbox` a
-//! sender's end of one ring in a peer's segment. A worker reaches itself the same way.
+//! sender's end of one ring in a peer's segment, `share` the account of long messages that both sides
+//! copy. A worker reaches itself the same way.
 
 pub mod inbox;
 pub mod outbox;
 pub mod ring;
+pub mod share;
 
 use crate::sys::machine::Place;
 use crate::sys::segment::{self, SegmentId};

@@ -2,6 +2,7 @@
 
 use super::inbox::{Front, Memory};
 use super::ring::{Corrupt, Producer, Withdrawals};
+use super::share::{Share, Shares};
 use super::{Locator, Sender};
 use crate::sys::machine;
 use crate::sys::sync::Ordering;
@@ -18,6 +19,8 @@ pub struct Outbox {
     /// Keeps ring and front page mapped.
     memory: Memory,
     index: usize,
+    /// Of what this end's owner receives from the peer.
+    shares: Shares,
 }
 
 // SAFETY: the pointers are into memory that moves along; the producer is Send.
@@ -48,31 +51,18 @@ impl Outbox {
             peer,
             memory,
             index,
+            shares: Shares::default(),
         })
     }
 
-    /// As [`Producer::send_short`].
-    ///
-    /// # Errors
-    /// [`Corrupt`].
+    /// As [`Producer::send_tiny`], to a receiver that never sleeps; false also if it may.
     ///
     /// # Safety
-    /// `len` bytes at `src` are readable.
+    /// As there.
     #[inline(always)]
-    pub unsafe fn send_short(
-        &mut self,
-        kind: u8,
-        aux: u8,
-        imm: u64,
-        src: *const u8,
-        len: usize,
-    ) -> Result<bool, Corrupt> {
+    pub unsafe fn send_tiny(&mut self, kind: u8, imm: u64, src: *const u8, len: usize) -> bool {
         // SAFETY: the caller's promise.
-        let sent = unsafe { self.ring.send_short(kind, aux, imm, src, len) }?;
-        if self.wakes && sent {
-            self.kick();
-        }
-        Ok(sent)
+        !self.wakes && unsafe { self.ring.send_tiny(kind, imm, src, len) }
     }
 
     /// As [`Producer::send`].
@@ -112,6 +102,25 @@ impl Outbox {
     #[doc(hidden)]
     pub fn announce_again(&self) {
         self.memory.table().announce(self.index);
+    }
+
+    /// Opens a share of a message from the peer: its number, its place (mapped as long as this outbox
+    /// lives) and its generation. `None`: all are in use.
+    pub fn open_share(&mut self) -> Option<(u8, NonNull<Share>, u32)> {
+        let (number, generation) = self.shares.take()?;
+        // SAFETY: the ring is mapped as long as self; all fields are atomics.
+        let share = unsafe { self.ring.board().as_ref() }.share(number)?;
+        share.open(generation);
+        Some((number as u8, NonNull::from(share), generation))
+    }
+
+    /// The message of a share is over, and the peer is done with it.
+    pub fn close_share(&mut self, share: NonNull<Share>) {
+        // SAFETY: as above.
+        let board = unsafe { self.ring.board().as_ref() };
+        if let Some(number) = board.number(share) {
+            self.shares.put(number);
+        }
     }
 
     /// Whether the receiver has read everything.

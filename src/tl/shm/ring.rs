@@ -10,6 +10,7 @@
 //! The producer is not trusted: the consumer checks kind and length against its own account of the
 //! ring, and computes the record's place itself. Nor is the consumer: the producer checks tails.
 
+use super::share::Board;
 use crate::sys::sync::{AtomicU64, Bytes, Ordering, fence};
 use std::ptr::NonNull;
 
@@ -23,8 +24,6 @@ pub const DATA: usize = if cfg!(loom) { 512 } else { 64 << 10 };
 pub const MAX_RECORD: usize = DATA / 2;
 /// Records in the data area start at multiples of this many bytes: a cache line.
 const ALIGN: usize = 64;
-/// The producer's room is published after this many slots at the latest.
-const RELEASE_EVERY: u64 = SLOTS as u64 / 4;
 
 /// One message's place.
 #[repr(C, align(128))]
@@ -45,7 +44,6 @@ struct Tails {
 }
 
 /// What is left of the first page.
-const FRONT_PAD: usize = 4096 - size_of::<Tails>() - 8 - size_of::<Withdrawals>();
 
 /// What the two ends tell each other of memory that the consumer copies from by itself.
 #[repr(C)]
@@ -100,7 +98,8 @@ pub struct RingMem {
     /// Not 0: the producer will send no more.
     closed: AtomicU64,
     withdrawals: Withdrawals,
-    _pad: [u8; FRONT_PAD],
+    /// Of messages in the other direction, which this ring's producer receives.
+    board: Board,
     slots: [Slot; SLOTS],
     data: Bytes<DATA>,
 }
@@ -120,10 +119,54 @@ pub struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
-/// Lap number of the `n`-th message: 1 to 65535, so that zeroed memory is never a message.
+/// Lap number of the `n`-th message: 1 to 32768, so that zeroed memory is never a message. A slot is
+/// rewritten in every lap: what is stale in it is the lap before.
 #[inline(always)]
 fn lap(n: u64) -> u64 {
-    (n / SLOTS as u64) % 0xFFFF + 1
+    (n / SLOTS as u64) % 0x8000 + 1
+}
+
+/// The slot of the `n`-th message.
+#[inline(always)]
+fn slot_of(mem: NonNull<RingMem>, n: u64) -> NonNull<Slot> {
+    // SAFETY: both ends are made of a ring; the index is below SLOTS.
+    unsafe {
+        let slots = &raw mut (*mem.as_ptr()).slots;
+        NonNull::new_unchecked(slots.cast::<Slot>().add(n as usize % SLOTS))
+    }
+}
+
+fn board_of(mem: NonNull<RingMem>) -> NonNull<Board> {
+    // SAFETY: both ends are made of a ring.
+    unsafe { NonNull::new_unchecked(&raw mut (*mem.as_ptr()).board) }
+}
+
+/// Slots ahead of the one in use that are brought into the cache: the transfer of a line takes as long
+/// as a few messages.
+const AHEAD: u64 = 4;
+
+/// Brings a line into this core's cache, about to be written.
+#[inline(always)]
+fn prefetch_to_write<T>(line: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: a hint: it reads and writes nothing and cannot fault; processors without it ignore it.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = line;
+}
+
+/// Brings a line into this core's cache, about to be read.
+#[inline(always)]
+fn prefetch_to_read<T>(line: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: a hint, as above.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    let _ = line;
 }
 
 /// Where a record of `len` bytes goes when `at` bytes have been given out: its start and the new
@@ -162,38 +205,36 @@ impl Producer {
         }
     }
 
-    /// Sends a record of at most [`INLINE`] bytes. `Ok(false)`: no room now.
-    ///
-    /// # Errors
-    /// [`Corrupt`] when the consumer's account is impossible.
+    /// Sends a record of at most [`TINY`] bytes, if there is room as far as is known: calls nothing.
     ///
     /// # Safety
     /// `len` bytes at `src` are readable (any `src` for 0).
     #[inline(always)]
-    pub unsafe fn send_short(
-        &mut self,
-        kind: u8,
-        aux: u8,
-        imm: u64,
-        src: *const u8,
-        len: usize,
-    ) -> Result<bool, Corrupt> {
-        debug_assert!(len <= INLINE);
-        if self.head == self.limit && !self.refill(0)? {
-            return Ok(false);
+    pub unsafe fn send_tiny(&mut self, kind: u8, imm: u64, src: *const u8, len: usize) -> bool {
+        debug_assert!(len <= TINY);
+        let (mem, head) = (self.mem, self.head);
+        if head == self.limit {
+            return false;
         }
-        let slot = self.slot();
-        // SAFETY: the slot is the producer's (below `limit`), `src` is the caller's promise.
-        unsafe { copy_short(slot.inline.to_write(0, len), src, len) };
-        self.publish(kind, aux, imm, len);
-        Ok(true)
+        // SAFETY: the ring outlives the producer; the slot is the producer's (below `limit`).
+        unsafe {
+            let slot = slot_of(mem, head).as_ref();
+            copy_tiny(slot.inline.to_write(0, len), src, len);
+            slot.imm.store(imm, Ordering::Relaxed);
+            let word = lap(head) | u64::from(kind) << 16 | (len as u64) << 32;
+            // Release: as in `publish`.
+            slot.word.store(word, Ordering::Release);
+        }
+        self.head = head + 1;
+        prefetch_to_write(slot_of(mem, head + 1 + AHEAD).as_ptr());
+        true
     }
 
     /// Sends a record of `len` bytes (up to [`MAX_RECORD`]), which `fill` writes in place.
     /// `Ok(false)`: no room now, `fill` was not called.
     ///
     /// # Errors
-    /// [`Corrupt`] as above.
+    /// [`Corrupt`] when the consumer's account is impossible.
     #[inline]
     pub fn send(
         &mut self,
@@ -254,6 +295,7 @@ impl Producer {
         // Release: pairs with the Acquire load in `Consumer::peek`; record and imm come before.
         slot.word.store(word, Ordering::Release);
         self.head += 1;
+        prefetch_to_write(slot_of(self.mem, self.head + AHEAD).as_ptr());
     }
 
     /// Reads the consumer's tails; true when there is a free slot and the data area reaches `end`.
@@ -282,6 +324,11 @@ impl Producer {
         unsafe { &(*self.mem.as_ptr()).withdrawals }
     }
 
+    /// The shares of what this end's owner receives from the consumer's. Mapped as long as the ring.
+    pub fn board(&self) -> NonNull<Board> {
+        board_of(self.mem)
+    }
+
     /// Tells the consumer that nothing will follow.
     pub fn close(&mut self) {
         // SAFETY: the ring outlives the producer.
@@ -297,22 +344,20 @@ impl Producer {
 
     #[inline(always)]
     fn slot(&self) -> &Slot {
-        // SAFETY: the ring outlives the producer; the index is below SLOTS.
-        unsafe {
-            &*(&raw const (*self.mem.as_ptr()).slots)
-                .cast::<Slot>()
-                .add(self.head as usize % SLOTS)
-        }
+        // SAFETY: the ring outlives the producer.
+        unsafe { slot_of(self.mem, self.head).as_ref() }
     }
 }
 
 /// The receiving end. One thread at a time.
 pub struct Consumer {
+    /// The slot that the next message comes to, and the lap number that it will have.
+    next: NonNull<Slot>,
+    expected: u64,
     mem: NonNull<RingMem>,
     tail: u64,
-    released: u64,
     data_tail: u64,
-    /// `data_tail` after the message that `peek` showed.
+    /// `data_tail` after the message that `peek` showed, if that is a long one; else as `data_tail`.
     data_next: u64,
 }
 
@@ -325,9 +370,10 @@ impl Consumer {
     /// is its only one.
     pub unsafe fn new(mem: NonNull<RingMem>) -> Self {
         Self {
+            next: slot_of(mem, 0),
+            expected: lap(0),
             mem,
             tail: 0,
-            released: 0,
             data_tail: 0,
             data_next: 0,
         }
@@ -345,21 +391,16 @@ impl Consumer {
     /// [`Corrupt`] when the slot holds what no producer writes.
     #[inline(always)]
     pub fn peek(&mut self) -> Result<Option<Message>, Corrupt> {
-        // SAFETY: the ring outlives the consumer; the index is below SLOTS.
-        let slot = unsafe {
-            &*(&raw const (*self.mem.as_ptr()).slots)
-                .cast::<Slot>()
-                .add(self.tail as usize % SLOTS)
-        };
+        // SAFETY: the ring outlives the consumer.
+        let slot = unsafe { self.next.as_ref() };
         // Acquire: pairs with the Release store in `Producer::publish`. Loaded once: the other
         // process may change it at any time.
         let word = slot.word.load(Ordering::Acquire);
-        if word & 0xFFFF != lap(self.tail) {
+        if word & 0xFFFF != self.expected {
             return Ok(None);
         }
         let len = (word >> 32) as usize;
         let record = if len <= INLINE {
-            self.data_next = self.data_tail;
             slot.inline.to_read(0, len)
         } else {
             if len > MAX_RECORD {
@@ -383,26 +424,44 @@ impl Consumer {
         }))
     }
 
+    /// Whether `peek` would show something. One load.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        // SAFETY: the ring outlives the consumer. Relaxed: `peek` looks again.
+        let word = unsafe { self.next.as_ref() }.word.load(Ordering::Relaxed);
+        word & 0xFFFF != self.expected
+    }
+
+    /// Brings a message after the next ones into the cache, for a caller who expects some: a line
+    /// that the producer is about to write would only be taken away from it.
+    #[inline(always)]
+    pub fn look_ahead(&self) {
+        prefetch_to_read(slot_of(self.mem, self.tail + AHEAD).as_ptr());
+    }
+
     /// Done with the message that `peek` showed.
     #[inline(always)]
     pub fn advance(&mut self) {
-        self.tail += 1;
+        let tail = self.tail + 1;
+        self.tail = tail;
+        self.next = slot_of(self.mem, tail);
+        self.expected = lap(tail);
         self.data_tail = self.data_next;
-        if self.tail - self.released >= RELEASE_EVERY {
-            self.release();
-        }
     }
 
-    /// Tells the producer how far it may go. Called by `advance` now and then, and by the owner
-    /// at the end of a batch.
-    #[inline]
+    /// Tells the producer how far it may go: to be called at the end of a batch.
+    #[inline(always)]
     pub fn release(&mut self) {
         // SAFETY: the ring outlives the consumer.
         let tails = unsafe { &(*self.mem.as_ptr()).tails };
         // Release: pairs with the Acquire loads in `Producer::refill`.
         tails.data.store(self.data_tail, Ordering::Release);
         tails.slots.store(self.tail, Ordering::Release);
-        self.released = self.tail;
+    }
+
+    /// The shares of what this end's owner sends to the producer's. Mapped as long as the ring.
+    pub fn board(&self) -> NonNull<Board> {
+        board_of(self.mem)
     }
 
     /// Whether the producer has said that nothing will follow what is in the ring now.
@@ -410,45 +469,52 @@ impl Consumer {
         // SAFETY: the ring outlives the consumer.
         unsafe { (*self.mem.as_ptr()).closed.load(Ordering::Acquire) != 0 }
     }
-
-    /// Whether something was read that the producer has not been told of.
-    #[inline(always)]
-    pub fn owes(&self) -> bool {
-        self.tail != self.released
-    }
 }
 
-/// Copies up to [`INLINE`] bytes; sizes up to 16 without a call.
+/// Copies bytes, up to [`TINY`] of them without a call.
 ///
 /// # Safety
 /// `len` bytes readable at `src` and writable at `dst`, not overlapping.
 #[inline(always)]
-unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
+pub unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if len <= TINY {
+            copy_tiny(dst, src, len);
+        } else {
+            std::ptr::copy_nonoverlapping(src, dst, len);
+        }
+    }
+}
+
+/// Bytes that are copied as two overlapping words.
+pub const TINY: usize = 16;
+
+/// Copies up to [`TINY`] bytes.
+///
+/// # Safety
+/// As [`copy_short`].
+#[inline(always)]
+unsafe fn copy_tiny(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: every access below stays within `len` bytes: two overlapping halves.
     unsafe {
-        if len == 8 {
-            dst.cast::<u64>()
-                .write_unaligned(src.cast::<u64>().read_unaligned());
-        } else if len > 16 || len == 0 {
-            std::ptr::copy_nonoverlapping(src, dst, len);
-        } else if len > 8 {
-            let (a, b) = (
-                src.cast::<u64>().read_unaligned(),
-                src.add(len - 8).cast::<u64>().read_unaligned(),
-            );
-            dst.cast::<u64>().write_unaligned(a);
-            dst.add(len - 8).cast::<u64>().write_unaligned(b);
+        if len >= 8 {
+            let last = src.add(len - 8).cast::<u64>().read_unaligned();
+            let first = src.cast::<u64>().read_unaligned();
+            dst.cast::<u64>().write_unaligned(first);
+            dst.add(len - 8).cast::<u64>().write_unaligned(last);
         } else if len >= 4 {
-            let (a, b) = (
-                src.cast::<u32>().read_unaligned(),
-                src.add(len - 4).cast::<u32>().read_unaligned(),
-            );
-            dst.cast::<u32>().write_unaligned(a);
-            dst.add(len - 4).cast::<u32>().write_unaligned(b);
-        } else {
-            for i in 0..len {
-                dst.add(i).write(src.add(i).read());
-            }
+            let last = src.add(len - 4).cast::<u32>().read_unaligned();
+            let first = src.cast::<u32>().read_unaligned();
+            dst.cast::<u32>().write_unaligned(first);
+            dst.add(len - 4).cast::<u32>().write_unaligned(last);
+        } else if len > 0 {
+            // 1 to 3: first, middle, last.
+            let (first, middle, last) =
+                (src.read(), src.add(len / 2).read(), src.add(len - 1).read());
+            dst.write(first);
+            dst.add(len / 2).write(middle);
+            dst.add(len - 1).write(last);
         }
     }
 }

@@ -17,7 +17,7 @@ fn empty() -> RingMem {
         },
         closed: AtomicU64::new(0),
         withdrawals: no_withdrawals(),
-        _pad: [0; FRONT_PAD],
+        board: Board::empty(),
         slots: std::array::from_fn(slot),
         data: Bytes::new(),
     }
@@ -85,6 +85,10 @@ fn send(tx: &mut Producer, n: u64, len: usize) {
 
 /// Waits for message `n` and checks all of it.
 fn receive(rx: &mut Consumer, n: u64, len: usize) {
+    receive_as(rx, n, len, n as u8);
+}
+
+fn receive_as(rx: &mut Consumer, n: u64, len: usize, aux: u8) {
     let message = loop {
         match rx.peek().unwrap() {
             Some(message) => break message,
@@ -95,7 +99,7 @@ fn receive(rx: &mut Consumer, n: u64, len: usize) {
     rx.closed();
     assert_eq!(
         (message.kind, message.aux, message.imm, message.len),
-        (7, n as u8, n, len)
+        (7, aux, n, len)
     );
     // SAFETY: the record is `len` bytes long until `advance`.
     assert!(
@@ -103,6 +107,7 @@ fn receive(rx: &mut Consumer, n: u64, len: usize) {
         "record {n}"
     );
     rx.advance();
+    rx.release();
 }
 
 /// More messages than slots: the producer has to wait for the consumer's account.
@@ -122,12 +127,13 @@ fn loom_short_copies_are_published_whole() {
             for n in 0..3 {
                 let record = [byte(n, 0), byte(n, 1), byte(n, 2)];
                 // SAFETY: three bytes are readable.
-                while !unsafe { tx.send_short(7, n as u8, n, record.as_ptr(), 3) }.unwrap() {
+                while !unsafe { tx.send_tiny(7, n, record.as_ptr(), 3) } {
+                    tx.has_room(3).unwrap();
                     thread::yield_now();
                 }
             }
         },
-        |rx| (0..3).for_each(|n| receive(rx, n, 3)),
+        |rx| (0..3).for_each(|n| receive_as(rx, n, 3, 0)),
     );
 }
 

@@ -44,9 +44,7 @@ fn threads_exchange_records_of_every_size_in_order() {
                 if let Some(m) = rx.peek().unwrap() {
                     break m;
                 }
-                if rx.owes() {
-                    rx.release();
-                }
+                rx.release();
             };
             assert_eq!((m.imm, m.kind, m.aux, m.len), (n, 1, n as u8, len_of(n)));
             assert_eq!(bytes_of(&m), pattern(n, m.len));
@@ -59,9 +57,15 @@ fn threads_exchange_records_of_every_size_in_order() {
 fn short_copies_are_exact() {
     let (mut tx, mut rx, _) = ring();
     for len in 0..=INLINE {
+        let (bytes, mut copy) = (pattern(9, len), vec![0; len]);
+        // SAFETY: both are `len` long.
+        unsafe { copy_short(copy.as_mut_ptr(), bytes.as_ptr(), len) };
+        assert_eq!(copy, bytes);
+    }
+    for len in 0..=TINY {
         let bytes = pattern(9, len);
         // SAFETY: `bytes` is `len` long.
-        assert!(unsafe { tx.send_short(2, 0, 0, bytes.as_ptr(), len) }.unwrap());
+        assert!(unsafe { tx.send_tiny(2, 0, bytes.as_ptr(), len) });
         let m = rx.peek().unwrap().unwrap();
         assert_eq!(bytes_of(&m), bytes);
         rx.advance();

@@ -1,0 +1,136 @@
+//! Posted receives in chains, through links that lie in the receives themselves: posting and matching
+//! allocate nothing and touch one cache line each.
+
+use std::ptr;
+
+/// What a receive carries for the matcher. While it is posted the matcher alone touches it; it must
+/// neither move nor go away.
+#[derive(Debug)]
+pub struct Posting {
+    pub(super) tag: u64,
+    next: *mut Posting,
+    /// Means nothing in the head of a chain.
+    prev: *mut Posting,
+    pub(super) mask: u64,
+    /// Counts posts: the earlier one of two candidates wins.
+    pub(super) sequence: u64,
+}
+
+/// `next` of a receive that is in no chain.
+const LOOSE: *mut Posting = ptr::without_provenance_mut(1);
+
+impl Posting {
+    /// Of a receive that is not posted.
+    pub const LOOSE: Posting = Posting {
+        tag: 0,
+        next: LOOSE,
+        prev: ptr::null_mut(),
+        mask: 0,
+        sequence: 0,
+    };
+
+    #[inline(always)]
+    pub(super) fn new(tag: u64, mask: u64, sequence: u64) -> Self {
+        Posting {
+            tag,
+            next: ptr::null_mut(),
+            prev: ptr::null_mut(),
+            mask,
+            sequence,
+        }
+    }
+
+    /// Whether it is in a chain.
+    pub(super) fn is_posted(&self) -> bool {
+        self.next != LOOSE
+    }
+}
+
+/// Receives in the order of posting. Every member lives, and is in no other chain: [`Matcher::post`]'s
+/// caller promises that, for as long as it is a member.
+///
+/// [`Matcher::post`]: super::Matcher::post
+#[derive(Clone, Copy)]
+pub(super) struct Chain {
+    head: *mut Posting,
+    /// Means nothing while the chain is empty.
+    tail: *mut Posting,
+}
+
+impl Chain {
+    pub(super) const EMPTY: Chain = Chain {
+        head: ptr::null_mut(),
+        tail: ptr::null_mut(),
+    };
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.head.is_null()
+    }
+
+    /// Adds a member, whose `next` is null.
+    ///
+    /// # Safety
+    /// It is in no chain; from now on it is a member.
+    #[inline(always)]
+    pub(super) unsafe fn push_back(&mut self, member: *mut Posting) {
+        if self.head.is_null() {
+            self.head = member;
+        } else {
+            // SAFETY: both are members.
+            unsafe {
+                (*self.tail).next = member;
+                (*member).prev = self.tail;
+            }
+        }
+        self.tail = member;
+    }
+
+    /// The first member that is wanted, or null.
+    #[inline(always)]
+    pub(super) fn find(&self, wanted: impl Fn(&Posting) -> bool) -> *mut Posting {
+        let mut at = self.head;
+        // SAFETY: a member, or null.
+        while let Some(posting) = unsafe { at.as_ref() } {
+            if wanted(posting) {
+                return at;
+            }
+            at = posting.next;
+        }
+        ptr::null_mut()
+    }
+
+    /// Takes a member out.
+    ///
+    /// # Safety
+    /// It is in this chain.
+    #[inline(always)]
+    pub(super) unsafe fn unlink(&mut self, member: *mut Posting) {
+        // SAFETY: the member and its neighbours are members.
+        unsafe {
+            let Posting { next, prev, .. } = *member;
+            (*member).next = LOOSE;
+            if member == self.head {
+                self.head = next;
+                return;
+            }
+            (*prev).next = next;
+            if next.is_null() {
+                self.tail = prev;
+            } else {
+                (*next).prev = prev;
+            }
+        }
+    }
+
+    /// Takes the first member out.
+    pub(super) fn pop_front(&mut self) -> Option<*mut Posting> {
+        let head = self.head;
+        if head.is_null() {
+            return None;
+        }
+        // SAFETY: it is in this chain.
+        unsafe { self.unlink(head) };
+        Some(head)
+    }
+}
