@@ -1,6 +1,7 @@
 # Two hosts made of namespaces, with rucp between them over TCP. (sourced by scripts/test)
 if unshare --net --ipc --uts --mount true 2> /dev/null; then
     hosts() { env "RUCP_LIB=$top/build/prefix/lib" "UCX_WHEEL=$top/build/ucx-1.22" c_tests/hosts/run --only "$1"; }
+    export top
     export -f hosts
     step 300 "hosts: devices, clients and servers" bash -c "hosts 'a_device*' && hosts 'a_bridge*' && hosts 'ipv6*' &&
         hosts 'link_local*' && hosts 'one_host*' && hosts 'a_listener*' && hosts 'strangers*'"

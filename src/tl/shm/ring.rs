@@ -43,8 +43,6 @@ struct Tails {
     data: AtomicU64,
 }
 
-/// What is left of the first page.
-
 /// What the two ends tell each other of memory that the consumer copies from by itself.
 #[repr(C)]
 pub struct Withdrawals {
