@@ -21,6 +21,8 @@ pub struct Chunk {
     bytes: Vec<u8>,
     /// Bytes at the front that have been taken.
     taken: usize,
+    /// Where the messages end that are in it. What is lent is never of two: `ucx_perftest` counts on it.
+    ends: VecDeque<usize>,
 }
 
 impl Chunk {
@@ -30,6 +32,31 @@ impl Chunk {
 
     fn room(&self) -> usize {
         self.bytes.capacity() - self.bytes.len()
+    }
+
+    fn new(capacity: usize) -> Chunk {
+        Chunk {
+            bytes: Vec::with_capacity(capacity),
+            taken: 0,
+            ends: VecDeque::new(),
+        }
+    }
+
+    /// `n` more bytes are taken.
+    fn advance(&mut self, n: usize) {
+        self.taken += n;
+        while self.ends.front().is_some_and(|&end| end <= self.taken) {
+            self.ends.pop_front();
+        }
+    }
+
+    /// Takes the first message out of those that share the chunk.
+    fn split_first(&mut self) -> Chunk {
+        let end = self.ends.front().copied().unwrap_or(self.bytes.len());
+        let mut first = Chunk::new(end - self.taken);
+        first.bytes.extend_from_slice(&self.bytes[self.taken..end]);
+        self.advance(end - self.taken);
+        first
     }
 }
 
@@ -133,6 +160,7 @@ impl Stream {
                 .copy_from_nonoverlapping(src, len);
             tail.bytes.set_len(old + len);
         }
+        tail.ends.push_back(old + len);
         self.bytes += len;
     }
 
@@ -144,11 +172,7 @@ impl Stream {
             .chunks
             .back()
             .map_or(FIRST_CHUNK / 2, |c| c.bytes.capacity());
-        let capacity = (2 * before).min(CHUNK).max(len);
-        Chunk {
-            bytes: Vec::with_capacity(capacity),
-            taken: 0,
-        }
+        Chunk::new((2 * before).min(CHUNK).max(len))
     }
 
     /// Moves `n` bytes, no more than wait, into a receive that is not of the user's own functions.
@@ -178,7 +202,7 @@ impl Stream {
             };
             let part = n.min(chunk.rest().len());
             f(&chunk.rest()[..part]);
-            chunk.taken += part;
+            chunk.advance(part);
             n -= part;
             if chunk.rest().is_empty()
                 && let Some(chunk) = self.chunks.pop_front()
@@ -198,6 +222,7 @@ impl Stream {
         {
             chunk.bytes.clear();
             chunk.taken = 0;
+            chunk.ends.clear();
             self.spare = Some(chunk);
         }
     }
@@ -246,7 +271,7 @@ impl Streams {
         None
     }
 
-    /// Lends the user the first chunk, whole, until he gives it back.
+    /// Lends the user what has come of the first message, until he gives it back.
     ///
     /// # Safety
     /// As [`of`](Self::of).
@@ -256,7 +281,12 @@ impl Streams {
         if stream.contended() {
             return None;
         }
-        let chunk = stream.chunks.pop_front()?;
+        let first = stream.chunks.front_mut()?;
+        let chunk = if first.ends.len() > 1 {
+            first.split_first()
+        } else {
+            stream.chunks.pop_front()?
+        };
         let (at, len) = (chunk.rest().as_ptr(), chunk.rest().len());
         stream.bytes -= len;
         self.loans.insert(at as usize, chunk);
@@ -324,6 +354,20 @@ mod tests {
             assert_eq!(got.len() + stream.bytes(), sent);
         }
         assert_eq!(got, all);
+    }
+
+    #[test]
+    fn what_is_lent_is_of_one_message() {
+        let mut stream = Stream::default();
+        for message in [&b"one"[..], b"two", b"three"] {
+            push(&mut stream, message);
+        }
+        assert_eq!(stream.take_out(1), b"o");
+        let first = stream.chunks.front_mut().expect("one chunk for all");
+        assert_eq!(first.split_first().rest(), b"ne");
+        assert_eq!(first.split_first().rest(), b"two");
+        assert_eq!(first.ends.len(), 1);
+        assert_eq!(first.rest(), b"three");
     }
 
     #[test]
