@@ -242,6 +242,7 @@ static int client(const char *address, const char *port, unsigned count, size_t 
     unsigned char      *out = malloc(size + 1), *in = malloc(size + 1);
     ucp_request_param_t param = {.op_attr_mask = 0};
     unsigned            done  = 0;
+    int                 redialled = 0;
 
     open_worker();
     ucp_ep_h ep = dial(address, port);
@@ -262,7 +263,13 @@ static int client(const char *address, const char *port, unsigned count, size_t 
             }
             usleep(100000);
             ep = dial(address, port);
+            redialled = 1;
             continue;
+        }
+        /* The answer that was on its way when the link broke may have come all the same: then there are two. */
+        if (redialled && done > 0 && !is_good(in, size, done) && is_good(in, size, done - 1)) {
+            redialled = 0;
+            must(receive(in, size, TAG_BACK), "the second answer");
         }
         if (!is_good(in, size, done)) {
             say("message %u is not what was sent", done);
