@@ -4,7 +4,7 @@
 usage: check.py results DIRECTORY LIBRARIES WORKLOADS   what scripts/bench or scripts/osu wrote
        check.py patches FILE...                         osu-patches: added lines only, without context
        check.py slower OLD.json NEW.json FIGURE         writes a copy in which FIGURE was twice as good for rucp
-       check.py same OLD.json NEW.json                  instructions of rucp: the same in both
+       check.py same OLD.json NEW.json                  instructions of rucp: the same in both, but for what the clock decides
 """
 
 import csv
@@ -145,12 +145,18 @@ def instructions(path):
         }
 
 
+# What the progressing side does between two messages depends on the clock (looks at it, batches): a part of a percent, less
+# than scripts/bench takes for a regression.
+REPEATS_WITHIN = 0.004
+
+
 def check_same(old, new):
     before, after = instructions(old), instructions(new)
-    differing = {name: (before[name], after.get(name)) for name in before if before[name] != after.get(name)}
+    differing = {name: (was, after.get(name)) for name, was in before.items()
+                 if not math.isclose(was, after.get(name, 0), rel_tol=REPEATS_WITHIN)}
     if differing or not before:
         fail(f"instructions do not repeat: {differing}")
-    print(f"{len(before)} counts repeat exactly")
+    print(f"{len(before)} counts repeat within {REPEATS_WITHIN:.1%}")
 
 
 def write_slower(old, new, name):
