@@ -438,7 +438,7 @@ pub fn hang_up(worker: &Worker, sockets: &mut Sockets) {
             continue;
         };
         while peer.status() == UCS_OK && !sender.has_arrived() && clock::coarse_ms() < until {
-            sender.retry();
+            sender.on_room();
             discard(sockets, peer);
             // SAFETY: no descriptors: a pause of a millisecond, the kernel's unit of acknowledgement.
             unsafe { libc::poll(std::ptr::null_mut(), 0, 1) };

@@ -164,7 +164,7 @@ impl Sender {
         self.flush();
     }
 
-    /// The socket is said to take bytes again.
+    /// The socket is said to take bytes again, or is to be asked whether it does.
     pub fn on_room(&mut self) {
         if std::mem::take(&mut self.blocked) {
             self.link
@@ -224,11 +224,6 @@ impl Sender {
         let from_rest = left.min(self.rest.len());
         self.rest = &self.rest[from_rest..];
         left - from_rest
-    }
-
-    /// Writes whether or not the socket is known to take anything.
-    pub fn retry(&mut self) {
-        self.on_room();
     }
 
     /// Whether the other end's kernel has everything, or nothing more can be done about it.
