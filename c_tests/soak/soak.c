@@ -43,6 +43,7 @@ typedef struct shared {
         uint64_t      window; /* where its memory begins, as the others name it */
     } process[MOST_PROCESSES];
     atomic_int  arrived[8];                                               /* one barrier each */
+    atomic_int  drained;                                                  /* threads that have sent all they wanted to */
     atomic_int  failed;                                                   /* somebody found a fault */
     atomic_long sent[MOST_PROCESSES][MOST_PROCESSES][MOST_THREADS];       /* tagged, from, to, thread */
     atomic_long sent_active[MOST_PROCESSES][MOST_PROCESSES];              /* from, to */
@@ -183,7 +184,7 @@ static void progress(void)
         }                                                                    \
     } while (0)
 
-/** Waits for what a call returned. */
+/** Waits for what a call returned. Not for sends: those may wait for receives, see `wait_for_send`. */
 static ucs_status_t wait_for(ucs_status_ptr_t request, const char *what)
 {
     ucs_status_t status;
@@ -239,25 +240,32 @@ static void look_at_receives(thread_t *t)
     }
 }
 
+/**
+ * Waits for a message to be sent. It may wait for a receive of the other side, whose thread may wait here for one of ours: by
+ * rendezvous nothing is sent before it has been received. So this thread's receives go on meanwhile.
+ */
+static void wait_for_send(thread_t *t, void *request)
+{
+    double since = now();
+    ucs_status_t status;
+
+    while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS) {
+        look_at_receives(t);
+        progress();
+        CHECK(now() - since < PATIENCE, "stuck: a message is not sent");
+    }
+    check_status(status, "send");
+    ucp_request_free(request);
+}
+
 /** Room for one more message: the oldest of those under way has been sent. */
 static unsigned char *send_buffer(thread_t *t)
 {
     unsigned slot = t->sends % IN_FLIGHT;
-    double since = now();
 
-    while (t->send[slot].request != NULL) {
-        ucs_status_t status = ucp_request_check_status(t->send[slot].request);
-
-        if (status != UCS_INPROGRESS) {
-            check_status(status, "send");
-            ucp_request_free(t->send[slot].request);
-            t->send[slot].request = NULL;
-            break;
-        }
-        /* What is sent may wait for this thread's own receives. */
-        look_at_receives(t);
-        progress();
-        CHECK(now() - since < PATIENCE, "stuck: a message is not sent");
+    if (t->send[slot].request != NULL) {
+        wait_for_send(t, t->send[slot].request);
+        t->send[slot].request = NULL;
     }
     return t->send[slot].buffer;
 }
@@ -297,7 +305,13 @@ static void send_tagged(thread_t *t, int to)
         pieces[2] = (ucp_dt_iov_t){buffer + third, length - third};
         param.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE;
         param.datatype = ucp_dt_make_iov();
-        check_status(wait_for(ucp_tag_send_nbx(endpoints[to], pieces, 3, tag, &param), "a list"), "send of a list");
+        ucs_status_ptr_t request = ucp_tag_send_nbx(endpoints[to], pieces, 3, tag, &param);
+
+        if (UCS_PTR_IS_PTR(request)) {
+            wait_for_send(t, request);
+        } else {
+            check_status(UCS_PTR_RAW_STATUS(request), "send of a list");
+        }
     } else {
         keep_send(t, ucp_tag_send_nbx(endpoints[to], buffer, length, tag, &param));
     }
@@ -512,6 +526,14 @@ static void *run_thread(void *arg)
     for (int i = 0; i < IN_FLIGHT; i++, t->sends++) {
         send_buffer(t);
     }
+    /* The others may still wait for this thread to receive. */
+    atomic_fetch_add(&shared->drained, 1);
+    double since = now();
+    while (atomic_load(&shared->drained) < processes * threads) {
+        look_at_receives(t);
+        progress();
+        CHECK(now() - since < PATIENCE, "stuck: waiting for the other threads");
+    }
     return NULL;
 }
 
@@ -620,7 +642,6 @@ static void run_process(void)
     for (int i = 1; i < threads; i++) {
         pthread_join(ids[i], NULL);
     }
-    meet(1);
     settle(all);
     close_all(all);
     exit(0);
