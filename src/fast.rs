@@ -17,7 +17,7 @@ use crate::op::am::AmMessage;
 use crate::op::param::Param;
 use crate::op::{am, listener, rma, serve, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
-use crate::proto::{failure, rndv, select, share, tx, wireup};
+use crate::proto::{failure, parting, rndv, select, share, tx, wireup};
 use crate::sys::clock;
 use crate::tl::Lane;
 use crate::tl::shm::ring::{self, INLINE, Message, TINY};
@@ -759,6 +759,7 @@ fn chores(worker: &Worker) -> u32 {
     worker.chores.store(false, Ordering::Release);
     std::sync::atomic::fence(Ordering::SeqCst);
     failure::reap(worker);
+    parting::end_due(worker);
     let (pulling, pushing) = (rndv::progress_pulls(worker), share::progress_pushes(worker));
     if pulling || pushing {
         worker.chores.store(true, Ordering::Release);
@@ -798,6 +799,7 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) {
         tx::lose(unsafe { &*peer }, UCS_ERR_CONNECTION_RESET);
     }
     drop_finished(worker, rx);
+    parting::tick(worker);
 }
 
 /// How many calls to wait for the next look at the clock, when the last `calls` took so long: a slow caller looks

@@ -240,7 +240,9 @@ pub unsafe extern "C" fn ucp_worker_fence(worker: ucp_worker_h) -> ucs_status_t 
     // SAFETY: the caller's handle; peers live as long as the worker.
     unsafe {
         let w = worker_of(worker);
-        let busy = w.all_peers().into_iter().any(|p| !(*p).rma_idle());
+        // What waits to be sent may be an access.
+        let busy = w.backlog.load(Ordering::Relaxed) != 0
+            || w.all_peers().into_iter().any(|p| !(*p).rma_idle());
         w.fenced.store(busy, Ordering::Relaxed);
     }
     std::sync::atomic::fence(Ordering::SeqCst);

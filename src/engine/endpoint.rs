@@ -23,6 +23,9 @@ pub const LONG_WAY_TAG: u8 = 1 << 4;
 pub const LONG_WAY_AM: u8 = 1 << 5;
 pub const LONG_WAY_RMA: u8 = 1 << 6;
 
+/// Its counterpart was closed in order: it is about to be closed, or to fail.
+pub const LEFT: u8 = 1 << 7;
+
 /// No error handling mode.
 pub const UNSAID: u8 = u8::MAX;
 

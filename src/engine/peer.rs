@@ -35,7 +35,7 @@ pub struct Peer {
     pub same_pid_ns: bool,
     pub tx: MtLock<Tx>,
     pub eps: MtLock<Eps>,
-    /// Software RMA: parts sent, and parts answered.
+    /// Remote accesses by message: parts sent (counted under `tx`), and parts answered or given up.
     pub rma_sent: AtomicU64,
     pub rma_done: AtomicU64,
     pub cma: AtomicU8,
@@ -213,7 +213,7 @@ impl Peer {
     #[inline(always)]
     pub fn rma_idle(&self) -> bool {
         // Acquire: pairs with the Release add where answers arrive.
-        self.rma_done.load(Ordering::Acquire) == self.rma_sent.load(Ordering::Relaxed)
+        self.rma_done.load(Ordering::Acquire) >= self.rma_sent.load(Ordering::Relaxed)
     }
 
     /// Copying has worked.

@@ -86,7 +86,9 @@ pub struct Worker {
     pub lost: MtLock<Vec<*const Peer>>,
     /// Endpoints whose error handlers are due, with the status.
     pub failures: MtLock<Vec<(*mut Endpoint, ucs_status_t)>>,
-    /// There is something in `pulls`, `pushes`, `lost` or `failures`.
+    /// Endpoints whose counterparts were closed in order, and looks at the clock since then.
+    pub left: MtLock<Vec<(*mut Endpoint, u32)>>,
+    /// There is something in `pulls`, `pushes`, `lost` or `failures`, or due in `left`.
     pub chores: AtomicBool,
     /// A fence was called while remote accesses by message were under way.
     pub fenced: AtomicBool,
@@ -229,6 +231,7 @@ impl Worker {
             pushes: MtLock::new(mt, Vec::new()),
             lost: MtLock::new(mt, Vec::new()),
             failures: MtLock::new(mt, Vec::new()),
+            left: MtLock::new(mt, Vec::new()),
             chores: AtomicBool::new(false),
             fenced: AtomicBool::new(false),
             networked: AtomicBool::new(false),

@@ -127,7 +127,6 @@ pub unsafe fn atomic(
             r.id = worker.ids.lock().insert(req);
             (r.sent, r.bare) = (Sent::Await, true);
         }
-        peer.rma_sent.fetch_add(1, Ordering::Relaxed);
         let head = AmoHdr {
             req: r.id,
             value: amo.value,

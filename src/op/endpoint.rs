@@ -2,11 +2,11 @@
 
 use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
-use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, INTERNAL, UNSAID};
+use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, INTERNAL, LEFT, UNSAID};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
-use crate::proto::{failure, flush, session, tx, wireup, withdraw};
+use crate::proto::{failure, flush, parting, session, tx, wireup, withdraw};
 use crate::sys::log;
 use crate::wire::header::{EpImm, Kind};
 use std::ptr::NonNull;
@@ -31,7 +31,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         return status_ptr(UCS_ERR_INVALID_PARAM);
     }
     e.set(CLOSED);
-    let (failure, e_handled) = (param::why_failed(e, peer), e.handles_errors());
+    let failure = failure_at_close(e, peer);
     if force {
         let taken = failure::take_requests(worker, peer, |r| std::ptr::eq(r.ep, ep));
         // SAFETY: taken out of every list.
@@ -39,7 +39,15 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     } else {
         failure::forget_endpoint(worker, peer, ep);
     }
-    let told = tell_closed(e, peer);
+    let told = tell_closed(
+        e,
+        peer,
+        if force {
+            UCS_ERR_CONNECTION_RESET
+        } else {
+            UCS_OK
+        },
+    );
     // SAFETY: the user's endpoint, which is closed once.
     unsafe {
         wireup::unlist(peer, ep);
@@ -53,16 +61,27 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     if force {
         return status_ptr(UCS_OK);
     }
-    if e_handled && failure != UCS_OK {
+    if failure != UCS_OK {
         return status_ptr(failure);
     }
     // SAFETY: a new request.
     unsafe { flush_peer(worker, peer, p) }
 }
 
-/// Tells the peer that an endpoint is closed, if both handle errors and have met. A client and its server who have
-/// sent nothing have another way to say so. True if the peer is told by a message.
-fn tell_closed(e: &Endpoint, peer: &Peer) -> bool {
+/// What a flushing close answers of an endpoint that has failed. That its counterpart was closed before it, and that
+/// the peer has gone since, is none.
+fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
+    if !e.handles_errors() || e.has(LEFT) && !e.has(FAILED) {
+        UCS_OK
+    } else {
+        param::why_failed(e, peer)
+    }
+}
+
+/// Tells the peer that an endpoint is closed, if both handle errors and have met: in order (`UCS_OK`), or what its
+/// counterpart fails with. A client and its server who have sent nothing have another way to say so. True if the peer is
+/// told by a message.
+fn tell_closed(e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
     let said = e.session == 0 && e.remote_err_mode != UNSAID;
     let met = said || peer.tx.lock().lane.is_some();
     let told = e.handles_errors() && peer.status() == UCS_OK && met;
@@ -71,7 +90,7 @@ fn tell_closed(e: &Endpoint, peer: &Peer) -> bool {
             sn: e.remote_sn,
             err_mode: e.err_mode,
         };
-        tx::control(peer, Kind::EpClosed, 0, imm.to_u64(), &[]);
+        tx::control(peer, Kind::EpClosed, status as i8 as u8, imm.to_u64(), &[]);
     }
     told
 }
@@ -83,7 +102,7 @@ pub fn say_goodbye(peer: &Peer) {
         // SAFETY: listed endpoints live.
         let e = unsafe { &*ep };
         if !e.has(CLOSED | INTERNAL | FAILED) {
-            tell_closed(e, peer);
+            tell_closed(e, peer, UCS_ERR_CONNECTION_RESET);
         }
     }
 }
@@ -119,6 +138,7 @@ unsafe fn retire(worker: &Worker, ep: *mut Endpoint) {
     // SAFETY: unlisted; failures that are due skip closed endpoints, which are taken out here.
     unsafe {
         worker.failures.lock().retain(|&(e, _)| e != ep);
+        parting::forget(worker, ep);
         (*ep).name = None;
         worker.ep_pool.lock().put(NonNull::new_unchecked(ep.cast()));
     }

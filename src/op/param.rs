@@ -243,16 +243,22 @@ pub unsafe fn start(req: *mut Request, p: &Param) -> ucs_status_ptr_t {
         match tx::post(req) {
             Posted::Done if !answered => finish(req, p, UCS_OK),
             Posted::Queued if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && tx::unqueue(peer, req) => {
-                drop_request(req, UCS_ERR_NO_RESOURCE)
+                refuse(req, UCS_ERR_NO_RESOURCE)
             }
             Posted::Done | Posted::Queued => Request::handle(req),
-            Posted::Failed(status) => {
-                if r.id != 0 {
-                    (*r.worker).ids.lock().remove(r.id);
-                }
-                drop_request(req, status)
-            }
+            Posted::Failed(status) => refuse(req, status),
         }
+    }
+}
+
+/// Frees a request that was not posted after all. It can have a name already.
+unsafe fn refuse(req: *mut Request, status: ucs_status_t) -> ucs_status_ptr_t {
+    // SAFETY: the caller's request; requests do not outlive their worker.
+    unsafe {
+        if (*req).id != 0 {
+            (*(*req).worker).ids.lock().remove((*req).id);
+        }
+        drop_request(req, status)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::engine::request::{self, Request, Sent};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::attach::{self, Direction, Fault, Remote};
-use crate::proto::tx;
+use crate::proto::{flush, tx};
 use crate::sys::log;
 use crate::wire::header::{GetHdr, Kind};
 use crate::wire::stats::Protocol;
@@ -42,9 +42,9 @@ pub fn way(
     if len == 0 {
         return Ok(Way::Message);
     }
-    // After a fence nothing overtakes accesses by message that are under way, which the peer
+    // After a fence nothing overtakes accesses by message that are under way or wait to be sent, which the peer
     // executes in order: the next ones go by message too.
-    if !rkey.empty && worker.fenced.load(Ordering::Relaxed) && !peer.rma_idle() {
+    if !rkey.empty && worker.fenced.load(Ordering::Relaxed) && !flush::is_clean(peer) {
         return Ok(Way::Message);
     }
     if let Some(local) = rkey.local(addr, len) {
@@ -208,8 +208,8 @@ pub unsafe fn get(
 /// # Safety
 /// A new request.
 pub unsafe fn by_message(worker: &Worker, req: *mut Request, direction: Direction, addr: u64) {
-    // SAFETY: the caller's request; peers live as long as the worker.
-    let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
+    // SAFETY: the caller's request.
+    let r = unsafe { &mut *req };
     if direction == Direction::Write {
         r.stream = true;
         return tx::set_message(r, Kind::PutReq, 0, addr, &[]);
@@ -217,7 +217,6 @@ pub unsafe fn by_message(worker: &Worker, req: *mut Request, direction: Directio
     r.info.length = r.data.len();
     r.id = worker.ids.lock().insert(req);
     (r.sent, r.bare) = (Sent::Await, true);
-    peer.rma_sent.fetch_add(1, Ordering::Relaxed);
     let head = GetHdr {
         req: r.id,
         len: r.data.len() as u64,

@@ -4,6 +4,7 @@ use crate::ctypes::*;
 use crate::engine::wake::Wake;
 use crate::engine::watch::Watch;
 use crate::engine::worker::Worker;
+use crate::proto::parting;
 use crate::tl::shm::inbox::Inbox;
 use std::sync::atomic::Ordering;
 
@@ -18,6 +19,9 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
     };
     let rx = &mut *rx;
     wake.drain();
+    if parting::hasten(worker) {
+        return UCS_ERR_BUSY;
+    }
     if wake.watch().is_some_and(Watch::take) {
         // The next progress looks at the peers.
         (rx.calls, rx.checked_at) = (1, 0);

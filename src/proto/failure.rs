@@ -1,8 +1,8 @@
 //! Peers that die or go: how they are noticed, and what becomes of everything that involves them.
 
-use super::{share, tx, wireup, withdraw};
+use super::{parting, share, tx, wireup, withdraw};
 use crate::ctypes::*;
-use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL};
+use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL, LEFT};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::unexpected::Source;
@@ -118,7 +118,11 @@ pub fn reap(worker: &Worker) {
         let eps = peer.eps.lock().all.clone();
         for ep in eps {
             // SAFETY: listed endpoints live.
-            fail_endpoint(worker, unsafe { &mut *ep }, peer.status());
+            let ep = unsafe { &mut *ep };
+            // Who closes his end and goes is no loss to who closes his own.
+            if !ep.has(LEFT) {
+                fail_endpoint(worker, ep, peer.status());
+            }
         }
     }
 }
@@ -301,17 +305,20 @@ pub fn refuse(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
     end_endpoint(worker, peer, ep, UCS_ERR_UNSUPPORTED);
 }
 
-/// The peer has closed its end of an endpoint, or refused it: `status` says why, if it does.
+/// The peer has closed its end of an endpoint: in order, by force (`UCS_ERR_CONNECTION_RESET`), or because it refuses it
+/// for another reason.
 pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t) {
     let Some(ep) = wireup::known_endpoint(worker, peer, sn) else {
         return;
     };
     // SAFETY: listed endpoints live.
     let ep = unsafe { &mut *ep };
-    if status != UCS_OK {
-        end_endpoint(worker, peer, ep, status);
-    } else if ep.handles_errors() {
-        end_endpoint(worker, peer, ep, UCS_ERR_CONNECTION_RESET);
+    match status {
+        UCS_OK | UCS_ERR_CONNECTION_RESET if !ep.handles_errors() => {}
+        // Clients and servers hear of each other at once, as in UCX.
+        UCS_OK if ep.session == 0 => parting::begin(worker, ep),
+        UCS_OK => end_endpoint(worker, peer, ep, UCS_ERR_CONNECTION_RESET),
+        status => end_endpoint(worker, peer, ep, status),
     }
 }
 

@@ -142,15 +142,23 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
     if r.sent == Sent::Flush {
         return Ok(lane.is_drained());
     }
+    // Counted before: the answer can be faster than this thread.
+    let counted = matches!(r.kind, GET | AMO);
+    if counted {
+        peer.rma_sent.fetch_add(1, Ordering::Relaxed);
+    }
     // SAFETY: the request's data is the user's promise.
     let sent = unsafe {
         match lane {
             Lane::Shm(outbox) if r.stream => send_parts(peer, outbox, r),
             Lane::Shm(outbox) => send_whole(outbox, r),
-            Lane::Tcp(sender) if r.stream => return Ok(tcp_parts(peer, sender, r)),
-            Lane::Tcp(sender) => return Ok(tcp_whole(sender, r)),
+            Lane::Tcp(sender) if r.stream => Ok(tcp_parts(peer, sender, r)),
+            Lane::Tcp(sender) => Ok(tcp_whole(sender, r)),
         }
     };
+    if counted && !matches!(sent, Ok(true)) {
+        peer.rma_sent.fetch_sub(1, Ordering::Relaxed);
+    }
     sent.map_err(|_| {
         log::error!("peer {:#x} corrupted the shared ring to it", peer.uid);
         UCS_ERR_CONNECTION_RESET
@@ -317,6 +325,8 @@ unsafe fn tcp_part(sender: &mut Sender, r: &Request, offset: usize, left: usize)
 }
 
 const PUT: u8 = Kind::PutReq as u8;
+const GET: u8 = Kind::GetReq as u8;
+const AMO: u8 = Kind::AmoReq as u8;
 const STREAM: u8 = Kind::StreamData as u8;
 
 /// The immediate and the header of the next part. A put names the address in its immediate, a stream needs

@@ -4,7 +4,7 @@
 //! The sender counts in the ring what it takes back, before anybody is told that the memory is free, and says what it
 //! was in messages. A receiver trusts a copy only if the count was, before and after, that of the messages it has seen.
 
-use super::{failure, tx};
+use super::{failure, flush, tx};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
@@ -41,7 +41,14 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
     }
     for req in taken {
         // SAFETY: the caller's promise.
-        unsafe { request::complete(req, status) };
+        unsafe {
+            // What comes for a read that has ended is not looked at. An atomic operation's answer counts all the same.
+            let given_up = (*req).kind == Kind::GetReq as u8 && (*req).id != 0;
+            request::complete(req, status);
+            if given_up {
+                flush::answered(peer);
+            }
+        }
     }
     if peer.status() == UCS_OK {
         for (aux, id) in notices {

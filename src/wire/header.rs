@@ -74,7 +74,8 @@ kinds! {
     AmoRep = 15, ValueHdr::SIZE;
     /// The sender's endpoint introduces itself. `imm`: [`EpImm`]. Payload: its worker address.
     EpInfo = 16, 0;
-    /// The sender's endpoint is closed: nothing will follow. `imm`: [`EpImm`].
+    /// The sender's endpoint is closed: nothing will follow. `imm`: [`EpImm`], `aux`: what its counterpart fails with,
+    /// status as i8, 0 if it was closed in order.
     EpClosed = 17, 0;
     /// A piece of a stream. `imm`: [`EpImm`]. Payload: the data.
     StreamData = 18, 0;

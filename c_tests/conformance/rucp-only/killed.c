@@ -332,6 +332,43 @@ static void other_closes(void)
     lost_by(close_flushing);
 }
 
+/* Who closes in order after the other has done so, and perhaps gone, hears of no failure. */
+static void closes_last(void (*act)(party_t *), int other_goes)
+{
+    party_t             self;
+    ucp_request_param_t flush = {.op_attr_mask = 0};
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, act);
+    WANT_TRUE(heard(&self));
+    if (other_goes) {
+        waitpid(self.other, NULL, 0);
+    }
+    for (int i = 0; i < 200; i++) {
+        ucp_worker_progress(self.worker);
+    }
+    WANT(UCS_OK, finish(&self, ucp_ep_close_nbx(self.ep, &flush)));
+    if (!other_goes) {
+        kill_other(&self);
+    }
+    /* longer than the other's end is waited for */
+    for (time_t end = time(NULL) + 2; time(NULL) < end;) {
+        ucp_worker_progress(self.worker);
+    }
+    WANT_TRUE(self.failures == 0);
+    ucp_worker_destroy(self.worker);
+    ucp_cleanup(self.context);
+}
+
+static void both_close(void)
+{
+    closes_last(close_flushing, 0);
+}
+
+static void both_leave(void)
+{
+    closes_last(leave_orderly, 1);
+}
+
 static void other_destroys(void)
 {
     lost_by(destroy_worker);
@@ -463,6 +500,8 @@ static const case_t cases[] = {
     {"killed: forced close", forced_close},
     {"killed: the other forces", other_forces},
     {"killed: the other closes", other_closes},
+    {"killed: both close", both_close},
+    {"killed: both close, the other leaves", both_leave},
     {"killed: the other destroys its worker", other_destroys},
     {"killed: the other leaves in order", other_leaves},
     {"killed: the other exits", other_exits},

@@ -170,18 +170,39 @@ static void tell_other(party_t *self)
     tell(self);
 }
 
-static void sleeper_is_left(void)
+static void close_when_told(party_t *self)
+{
+    char                byte;
+    ucp_request_param_t flush = {.op_attr_mask = 0};
+
+    tell(self);
+    WANT_TRUE(recv(self->link, &byte, 1, 0) == 1);
+    WANT(UCS_OK, finish(self, ucp_ep_close_nbx(self->ep, &flush)));
+}
+
+static void sleeper_is_left_by(void (*act)(party_t *))
 {
     party_t self;
     later_t later;
 
     party_features |= UCP_FEATURE_WAKEUP;
-    start(&self, UCP_ERR_HANDLING_MODE_PEER, destroy_when_told);
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, act);
     WANT_TRUE(heard(&self));
     later_start(&later, &self, tell_other);
     until_failure(&later, by_poll);
     kill_other(&self);
     aftermath(&self);
+}
+
+static void sleeper_is_left(void)
+{
+    sleeper_is_left_by(destroy_when_told);
+}
+
+/* The other closes in order: who goes to sleep does not close his end soon, and hears of it. */
+static void sleeper_is_closed(void)
+{
+    sleeper_is_left_by(close_when_told);
 }
 
 /* Progresses at a pace, after having been in a hurry. */
@@ -250,6 +271,7 @@ static const case_t cases[] = {
     {"waiting: in ucp_worker_wait", wait_loses},
     {"waiting: FAILOVER", failover_loses},
     {"waiting: the other destroys its worker", sleeper_is_left},
+    {"waiting: the other closes", sleeper_is_closed},
     {"waiting: progress every millisecond", every_millisecond},
     {"waiting: progress every 10 milliseconds", every_ten},
     {"waiting: an endpoint to the dead", made_too_late},
