@@ -68,6 +68,11 @@ impl<T: Copy> IdTable<T> {
         }
     }
 
+    /// How many there are, with those that are lent.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     /// All values, with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u64, T)> + '_ {
         self.slots
@@ -110,7 +115,7 @@ mod tests {
             (table.get(a), table.remove(a), table.lend(a, |_| true)),
             (None, None, None)
         );
-        assert_eq!(table.iter().count(), 0);
+        assert_eq!((table.iter().count(), table.len()), (0, 1));
         assert_ne!(table.insert('b') as u32, a as u32);
         table.give_back(a, 'a');
         assert_eq!(table.remove(a), Some('a'));

@@ -16,6 +16,8 @@ pub struct Offer {
     pub addr: u64,
     /// Entries of that list, 0 if there is none.
     pub pieces: u32,
+    /// The sender waits for others too.
+    pub one_of_many: bool,
 }
 
 impl From<RtsHdr> for Offer {
@@ -26,6 +28,7 @@ impl From<RtsHdr> for Offer {
             len: h.len.min(MAX_MESSAGE) as usize,
             addr: h.addr,
             pieces: h.pieces,
+            one_of_many: h.waiting > 1,
         }
     }
 }

@@ -91,6 +91,8 @@ pub struct Request {
     pub tail_owned: bool,
     /// Entries of the list of the sender's pieces at `remote`; 0: `remote` is one piece.
     pub listed: u32,
+    /// The sender has other messages that wait as this one does.
+    pub one_of_many: bool,
     /// That list, once it was fetched.
     pub pieces: Option<Box<[Span]>>,
     /// Bytes moved so far.
@@ -259,6 +261,7 @@ pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
             head_len: 0,
             tail_owned: false,
             listed: 0,
+            one_of_many: false,
             pieces: None,
             offset: 0,
             remote: 0,
@@ -338,7 +341,7 @@ pub fn equip(r: &mut Request) {
     (r.peer, r.ep, r.imm, r.tail) = (ptr::null(), ptr::null(), 0, ptr::null());
     (r.tail_len, r.kind, r.aux, r.head_len) = (0, 0, 0, 0);
     (r.offset, r.remote, r.remote_id, r.id) = (0, 0, 0, 0);
-    (r.head, r.listed, r.pieces) = ([0; 32], 0, None);
+    (r.head, r.listed, r.one_of_many, r.pieces) = ([0; 32], 0, false, None);
 }
 
 /// Ends a request: status, then the callback, then the memory if the user gave it back before.

@@ -44,13 +44,18 @@ fn readable_at(data: &Data) -> (u64, u32) {
 pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) {
     // SAFETY: the caller's new request.
     let r = unsafe { &mut *req };
-    r.id = worker.ids.lock().insert(req);
+    let waiting = {
+        let mut ids = worker.ids.lock();
+        r.id = ids.insert(req);
+        ids.len()
+    };
     let (addr, pieces) = readable_at(&r.data);
     let head = RtsHdr {
         req: r.id,
         len: r.data.len() as u64,
         addr,
         pieces,
+        waiting: waiting.try_into().unwrap_or(u32::MAX),
     };
     (r.sent, r.bare) = (Sent::Await, true);
     tx::set_message(r, kind, 0, imm, &head.encode());
@@ -99,6 +104,7 @@ fn aim(r: &mut Request, peer: &Peer, offer: Offer) {
     r.peer = peer;
     (r.remote, r.remote_id) = (offer.addr, offer.req);
     r.listed = offer.pieces;
+    r.one_of_many = offer.one_of_many;
 }
 
 fn go_on_later(worker: &Worker, req: *mut Request) {
@@ -136,6 +142,10 @@ unsafe fn begin(worker: &Worker, req: *mut Request) -> Pull {
     // SAFETY: as above.
     unsafe {
         share::offer(req, peer);
+        // Of many the sender may take this one, and we another: first those that have come are offered.
+        if r.one_of_many && r.sharing().is_some() {
+            return Pull::More;
+        }
         pull(worker, req)
     }
 }

@@ -25,14 +25,20 @@ const MIN: usize = 32 << 10;
 const PIECE: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
 /// A message is cut into so many pieces, within those bounds.
 const PIECES: usize = 8;
-/// Bytes that a sender copies at most in one progress call.
+/// Pieces of a message that is one of many: each side copies others of them, whole if they are not longer than this.
+/// A piece costs a system call, and brings the lines of one more boundary into both caches.
+const LONGEST_PIECE: usize = 1 << 20;
+/// Bytes that a sender copies in one progress call before it looks at anything else.
 const STEP: usize = 512 << 10;
 /// Microseconds between two looks at a sender that has not finished a piece, and how many there are.
 const SETTLE_US: u32 = 50;
 const SETTLE_LOOKS: u32 = 20_000;
 
 /// Bytes of a piece of a message of `len` bytes, a multiple of 4096.
-fn piece_of(len: usize) -> usize {
+fn piece_of(len: usize, one_of_many: bool) -> usize {
+    if one_of_many {
+        return len.next_multiple_of(4096).min(LONGEST_PIECE);
+    }
     (len / PIECES)
         .next_multiple_of(4096)
         .clamp(*PIECE.start(), *PIECE.end())
@@ -84,7 +90,7 @@ pub unsafe fn offer(req: *mut Request, peer: &Peer) {
     }));
     let head = ShareHdr {
         addr: target as u64,
-        piece: piece_of(len) as u32,
+        piece: piece_of(len, r.one_of_many) as u32,
         generation,
         number,
     };
@@ -104,7 +110,8 @@ pub enum Next {
 /// The receiver: its next piece.
 pub fn next(r: &mut Request) -> Next {
     let len = r.info.length;
-    let (piece, pieces) = (piece_of(len), pieces_of(len, piece_of(len)));
+    let piece = piece_of(len, r.one_of_many);
+    let pieces = pieces_of(len, piece);
     let Some(mut sharing) = r.sharing() else {
         return Next::Last(None);
     };
@@ -144,7 +151,7 @@ pub fn end(r: &mut Request, peer: &Peer) {
 
 /// The receiver gives up: no piece is begun any more; [`next`] says when the sender's are done.
 pub fn close(r: &mut Request) {
-    let pieces = pieces_of(r.info.length, piece_of(r.info.length));
+    let pieces = pieces_of(r.info.length, piece_of(r.info.length, r.one_of_many));
     if let Some(mut sharing) = r.sharing() {
         // SAFETY: the ring outlives the transfer.
         let taken = unsafe { sharing.share.as_ref() }.close(sharing.generation, pieces);
@@ -266,16 +273,19 @@ mod tests {
             5_000_001,
             1 << 30,
         ] {
-            let piece = piece_of(len);
-            assert!(PIECE.contains(&piece) && piece % 4096 == 0);
-            let mut at = 0;
-            for index in 0..pieces_of(len, piece) {
-                let (offset, n) = range_of(index, piece, len).unwrap();
-                assert!(offset == at && n > 0);
-                at += n;
+            let alone = piece_of(len, false);
+            assert!(PIECE.contains(&alone));
+            for piece in [alone, piece_of(len, true)] {
+                assert_eq!(piece % 4096, 0);
+                let mut at = 0;
+                for index in 0..pieces_of(len, piece) {
+                    let (offset, n) = range_of(index, piece, len).unwrap();
+                    assert!(offset == at && n > 0);
+                    at += n;
+                }
+                assert_eq!(at, len);
+                assert_eq!(range_of(pieces_of(len, piece), piece, len), None);
             }
-            assert_eq!(at, len);
-            assert_eq!(range_of(pieces_of(len, piece), piece, len), None);
         }
     }
 }

@@ -96,7 +96,7 @@ packed! {
 
 packed! {
     /// Of a request to send: enough for the receiver to fetch the data itself where it can.
-    RtsHdr, 28 {
+    RtsHdr, 32 {
         /// The sender's request.
         req: u64,
         /// Bytes of the whole message.
@@ -105,6 +105,8 @@ packed! {
         addr: u64,
         /// Entries of that list, each an address and a length of 8 bytes; 0: there is no list.
         pieces: u32,
+        /// Requests of the sender's worker that waited for a peer when this one began, this one among them.
+        waiting: u32,
     }
 }
 
@@ -278,12 +280,13 @@ mod tests {
             len: 0x0203,
             addr: 0x0A09_0807_0605_0400,
             pieces: 0x0E0D_0C0B,
+            waiting: 0x1211_100F,
         };
         assert_eq!(
             rts.encode(),
             [
                 1, 0, 0, 0, 0, 0, 0, 0, 3, 2, 0, 0, 0, 0, 0, 0, 0, 4, 5, 6, 7, 8, 9, 10, 11, 12,
-                13, 14
+                13, 14, 15, 16, 17, 18
             ]
         );
         let amo = AmoHdr {
