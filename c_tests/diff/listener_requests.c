@@ -1,0 +1,72 @@
+/*
+ * What a server learns of a client before it answers (CONTRACT 2.12).
+ */
+#include "listening.h"
+
+/* Who asks: the number that the client's worker was given, if the client says that it be sent. */
+static void client_id_facts(bed_t *bed, const uint64_t *id, uint64_t flags, const char *what)
+{
+    static server_t server;
+    client_t        client = {.ep = NULL};
+    ucp_worker_h    worker = NULL;
+
+    serve(bed, &server, AF_INET, 0);
+    if (bed->a != NULL) {
+        address_t           address = loopback(AF_INET, server.port);
+        ucp_worker_params_t params  = {.field_mask = id != NULL ? UCP_WORKER_PARAM_FIELD_CLIENT_ID : 0,
+                                       .client_id  = id != NULL ? *id : 0};
+        ucp_ep_params_t     ep      = {
+            .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                          UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+            .flags       = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | flags,
+            .sockaddr    = {.addr = &address.any, .addrlen = length_of(&address)},
+            .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
+            .err_handler = {.cb = on_client_failure, .arg = &client},
+        };
+        must(bed->a, ucp_worker_create(bed->a->context, &params, &worker), "ucp_worker_create");
+        must(bed->a, ucp_ep_create(worker, &ep, &client.ep), "ucp_ep_create");
+    }
+    if (bed->b != NULL) {
+        BED_UNTIL(bed, ((worker != NULL ? ucp_worker_progress(worker) : 0), server.count > 0));
+        ucp_conn_request_attr_t attr = {.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ID |
+                                                      UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR};
+        ucs_status_t            status = ucp_conn_request_query(server.requests[0], &attr);
+        fact(bed->b, "%s: query: %s, client id %lu, from %s", what, status_name(status),
+             (unsigned long)attr.client_id, family_name(&attr.client_address));
+        attr.field_mask = 0;
+        attr.client_id  = 5;
+        status          = ucp_conn_request_query(server.requests[0], &attr);
+        fact(bed->b, "%s: query of nothing: %s, untouched %d", what, status_name(status), attr.client_id == 5);
+        ucp_listener_reject(server.listener, server.requests[0]);
+        ucp_listener_destroy(server.listener);
+    }
+    if (bed->a != NULL) {
+        BED_UNTIL(bed, (ucp_worker_progress(worker), client.failures > 0));
+        ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+        ucs_status_ptr_t    close = ucp_ep_close_nbx(client.ep, &param);
+        BED_UNTIL(bed, (ucp_worker_progress(worker),
+                        !UCS_PTR_IS_PTR(close) || ucp_request_check_status(close) != UCS_INPROGRESS));
+        bed_wait(bed, close);
+        ucp_worker_destroy(worker);
+    }
+    bed_sync(bed);
+}
+
+static void script(bed_t *bed)
+{
+    bed_params_t   params = {.features = UCP_FEATURE_TAG};
+    const uint64_t id = 77, large = 0x8000000000000001, none = 0;
+
+    bed_open_unconnected(bed, &params);
+    bed_sync(bed);
+    client_id_facts(bed, &id, UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID, "77");
+    client_id_facts(bed, &large, UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID, "a large number");
+    client_id_facts(bed, &none, UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID, "0");
+    bed_close(bed);
+}
+
+int main(int argc, char **argv)
+{
+    setenv("UCX_TLS", "tcp,self,sm", 1);
+    return bed_main(argc, argv, script);
+}
