@@ -101,6 +101,7 @@ unsafe fn to_worker(
         }
         let address = super::address::decode((*params).address)?;
         let peer = &*wireup::peer_of(w, &address)?;
+        failure::exists(w, peer)?;
         let ep = wireup::new_endpoint(w, peer, flags & UCP_EP_PARAMS_FLAGS_NO_LOOPBACK as u32 != 0);
         let e = &mut *ep;
         fill_in(e, params);

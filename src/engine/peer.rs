@@ -12,7 +12,7 @@ use crate::tl::shm::ring::Withdrawals;
 use crate::tl::shm::share::Board;
 use crate::tl::tcp::Target;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI8, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI8, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 /// What is known of the right to copy from and to the peer's memory.
 pub const CMA_UNKNOWN: u8 = 0;
@@ -51,6 +51,8 @@ pub struct Peer {
     pub forward: AtomicPtr<Peer>,
     /// The shares of long messages to it, in the ring that it opened to us; null before and after.
     pub board: AtomicPtr<Board>,
+    /// An endpoint that handles errors was made to it: its end is to be noticed even if nothing is ever sent.
+    pub guarded: AtomicBool,
     /// `UCS_OK`, or why it cannot be talked to any more.
     status: AtomicI8,
 }
@@ -125,6 +127,7 @@ impl Peer {
             withdrawn: parking_lot::Mutex::default(),
             forward: AtomicPtr::default(),
             board: AtomicPtr::new(std::ptr::null_mut()),
+            guarded: AtomicBool::new(false),
             status: AtomicI8::new(UCS_OK as i8),
         }
     }

@@ -23,13 +23,10 @@ const CHECKS_PER_ROUND: usize = 128;
 /// through them where there are many.
 pub fn dead_peers(worker: &Worker, rx: &Rx, round: u64) -> Vec<*const Peer> {
     let mut known: Vec<*const Peer> = rx.channels.iter().map(|c| c.peer).collect();
-    // SAFETY: peers live as long as the worker.
-    known.extend(
-        worker
-            .all_peers()
-            .into_iter()
-            .filter(|&p| unsafe { matches!((*p).tx.lock().lane, Some(Lane::Shm(_))) }),
-    );
+    // SAFETY: peers live as long as the worker. Relaxed: `guarded` is set once, and a round later will do.
+    known.extend(worker.all_peers().into_iter().filter(|&p| unsafe {
+        (*p).guarded.load(Ordering::Relaxed) || matches!((*p).tx.lock().lane, Some(Lane::Shm(_)))
+    }));
     known.sort_unstable();
     known.dedup();
     let skip = if known.len() > CHECKS_PER_ROUND {
@@ -47,6 +44,19 @@ pub fn dead_peers(worker: &Worker, rx: &Rx, round: u64) -> Vec<*const Peer> {
 /// Whether a peer's worker or process is gone. A file system look-up.
 pub fn is_dead(worker: &Worker, peer: &Peer) -> bool {
     peer.uid != worker.uid && peer.inbox.is_some_and(|l| l.is_dead(machine::place()))
+}
+
+/// Whether there still is the worker that an address names; who is connected to it knows.
+///
+/// # Errors
+/// `UCS_ERR_UNREACHABLE`
+pub fn exists(worker: &Worker, peer: &Peer) -> Result<(), ucs_status_t> {
+    let connected = peer.status() == UCS_OK && peer.tx.lock().lane.is_some();
+    if connected || !is_dead(worker, peer) {
+        return Ok(());
+    }
+    log::error!("worker {:#x} is gone. Destination is unreachable", peer.uid);
+    Err(UCS_ERR_UNREACHABLE)
 }
 
 /// Lets the death of a peer's process wake the worker when it sleeps. For endpoints that handle errors.
@@ -81,7 +91,9 @@ pub fn begin(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
         return;
     }
     if peer.status() == UCS_OK {
+        peer.guarded.store(true, Ordering::Relaxed);
         watch(worker, peer);
+        tx::reach_out(peer);
     } else {
         fail_endpoint(worker, ep, peer.status());
     }

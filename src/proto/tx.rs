@@ -406,6 +406,16 @@ impl Part {
     }
 }
 
+/// Has a connection made to a peer that only one shows the end of: nothing need be sent first.
+pub fn reach_out(peer: &Peer) {
+    let mut tx = peer.tx.lock();
+    if peer.target.is_some() && tx.lane.is_none() && !tx.dialing {
+        tx.dialing = true;
+        // SAFETY: peers do not outlive their worker.
+        unsafe { &*peer.worker }.dial(peer);
+    }
+}
+
 /// Takes a ring in the peer's inbox. False: all are taken, try again later.
 #[cold]
 fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {

@@ -38,6 +38,49 @@ static void idle(void)
     aftermath(&self);
 }
 
+static void progress_until_killed(party_t *self)
+{
+    tell(self);
+    for (;;) {
+        ucp_worker_progress(self->worker);
+    }
+}
+
+/* An endpoint that nothing was ever sent through hears of it, too; and there is no new one to who has gone. */
+static void unused(void)
+{
+    party_t             self, spare;
+    ucp_worker_params_t params = {.field_mask = 0};
+    ucp_ep_params_t     late   = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, progress_until_killed);
+    WANT_TRUE(heard(&self));
+    spare = self;
+    WANT(UCS_OK, ucp_worker_create(self.context, &params, &spare.worker));
+    party_connect(&spare, self.theirs, UCP_ERR_HANDLING_MODE_PEER);
+    for (int i = 0; i < 1000; i++) {
+        ucp_worker_progress(spare.worker);
+    }
+    WANT_TRUE(spare.failures == 0);
+    kill_other(&self);
+    time_t end = time(NULL) + 10;
+    while (spare.failures == 0 && time(NULL) < end) {
+        ucp_worker_progress(spare.worker);
+    }
+    WANT_TRUE(spare.failures == 1);
+    /* unreachable: its socket went before the connection stood */
+    WANT_TRUE(is_loss_or_canceled(spare.failure) || (over_tcp() && spare.failure == UCS_ERR_UNREACHABLE));
+    ucp_worker_destroy(spare.worker);
+    if (!over_tcp()) {
+        WANT(UCS_OK, ucp_worker_create(self.context, &params, &spare.worker));
+        late.address = (const ucp_address_t *)self.theirs;
+        WANT(UCS_ERR_UNREACHABLE, ucp_ep_create(spare.worker, &late, &spare.ep));
+        ucp_worker_destroy(spare.worker);
+    }
+    failure_seen(&self);
+    aftermath(&self);
+}
+
 /* Sends that only the receiver can complete. */
 static void unmatched_sends(void)
 {
@@ -492,6 +535,7 @@ static const case_t cases[] = {
     {"killed: stream", stream},
     {"killed: flushing close afterwards", closed_after},
     {"killed: idle", idle},
+    {"killed: never used", unused},
     {"killed: unmatched sends", unmatched_sends},
     {"killed: flood", flood},
     {"killed: announced", announced},
