@@ -55,6 +55,12 @@ for program in matching datatypes collectives onesided; do
     [ $program = matching ] || step 180 "mpich-5, 2 ranks: $program" scripts/mpirun-on mpich-5 rucp 2 "build/clients/mpich-5/$program"
 done
 
+# NIXL and UCXX of PyPI, in host memory. UCXX's own tests where its source is.
+step 600 "NIXL and UCXX: install" scripts/setup-clients nixl ucxx
+step 180 "NIXL" c_tests/clients/run nixl
+step 180 "UCXX" c_tests/clients/run ucxx
+[ -z "${UCXX_SOURCE:-}" ] || step 3000 "UCXX, its own tests" c_tests/clients/run ucxx-tests
+
 # mpi4py's own tests, all of them; the other MPIs and numbers of ranks: scripts/mpi4py-tests by hand, until they have been
 # seen to pass on a quiet machine.
 step 600 "mpi4py for MPICH: build" scripts/setup-clients mpich
