@@ -9,7 +9,9 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(greeting) = Greeting::decode(bytes) {
         assert_eq!(greeting.encode(), bytes[..Greeting::SIZE]);
         let to = (greeting.to, greeting.secret);
-        assert!(greeting::is_for(&greeting, to.0, to.1) == (greeting.purpose == greeting::TO_WORKER));
+        assert!(
+            greeting::is_for(&greeting, to.0, to.1) == (greeting.purpose == greeting::TO_WORKER)
+        );
         assert!(!greeting::is_for(&greeting, to.0, !to.1));
     }
     if let Some(answer) = Answer::decode(bytes) {
@@ -23,7 +25,11 @@ fuzz_target!(|bytes: &[u8]| {
         };
         let again = frame::encode(f.kind as u8, f.aux, f.imm, f.len);
         assert_eq!(&again, header);
-        let most = if frame::in_pieces(f.kind) { MAX_BULK } else { MAX_RECORD };
+        let most = if frame::in_pieces(f.kind) {
+            MAX_BULK
+        } else {
+            MAX_RECORD
+        };
         assert!(f.len <= most && f.len >= f.kind.header_size());
         rest = record.get(f.len..).unwrap_or_default();
     }

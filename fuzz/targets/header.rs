@@ -2,7 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ucp::wire::header::{AmImm, AmoHdr, DataHdr, GetHdr, Kind, RtrHdr, RtsHdr, SyncHdr, ValueHdr};
+use ucp::wire::header::{
+    AmImm, AmoHdr, DataHdr, GetHdr, Kind, RtrHdr, RtsHdr, ShareHdr, SyncHdr, ValueHdr,
+};
 
 /// Decodes a message as its receiver does: the header of its kind, then the payload.
 macro_rules! check {
@@ -32,6 +34,7 @@ fuzz_target!(|message: &[u8]| {
         Kind::GetReq => check!(GetHdr, body),
         Kind::AmoReq => check!(AmoHdr, body),
         Kind::AmoRep => check!(ValueHdr, body),
+        Kind::Share => check!(ShareHdr, body),
         Kind::AmEager => {
             let am = AmImm::from_u64(u64::from_le_bytes(*imm));
             assert_eq!(am.to_u64().to_le_bytes(), *imm);

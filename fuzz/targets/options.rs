@@ -16,8 +16,16 @@ fuzz_target!(|bytes: &[u8]| {
             // What was taken is kept in a spelling that means the same.
             if let Some(kept) = options.get(name) {
                 let mut again = Options::default();
-                assert_eq!(again.set(name, &kept), Ok(()), "{name}: {value:?} became {kept:?}");
-                assert_eq!(again.get(name).as_deref(), Some(kept.as_str()), "{name}: {value:?}");
+                assert_eq!(
+                    again.set(name, &kept),
+                    Ok(()),
+                    "{name}: {value:?} became {kept:?}"
+                );
+                assert_eq!(
+                    again.get(name).as_deref(),
+                    Some(kept.as_str()),
+                    "{name}: {value:?}"
+                );
             }
         }
         glob(name, value);

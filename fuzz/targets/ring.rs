@@ -22,7 +22,12 @@ impl Hostile {
     fn write(&self, at: u16, word: u64) {
         let words = LAYOUT.size() / 8;
         // SAFETY: inside of the memory, aligned; both ends run on this thread.
-        unsafe { self.0.cast::<u64>().add(usize::from(at) * 8 % words).write(word) };
+        unsafe {
+            self.0
+                .cast::<u64>()
+                .add(usize::from(at) * 8 % words)
+                .write(word)
+        };
     }
 }
 
@@ -36,11 +41,12 @@ impl Drop for Hostile {
 fuzz_target!(|steps: &[u8]| {
     let (there, here) = (Hostile::new(), Hostile::new());
     // SAFETY: zeroed memory that outlives both ends; the address sanitizer sees what leaves it.
-    let (mut consumer, mut producer) =
-        unsafe { (Consumer::new(there.0), Producer::new(here.0)) };
+    let (mut consumer, mut producer) = unsafe { (Consumer::new(there.0), Producer::new(here.0)) };
     for step in steps.chunks_exact(12) {
         let at = u16::from_le_bytes([step[2], step[3]]);
-        let word = step[4..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        let word = step[4..]
+            .first_chunk()
+            .map_or(0, |word| u64::from_le_bytes(*word));
         match step[0] % 8 {
             0 => there.write(at, word),
             1 => here.write(at, word),

@@ -113,12 +113,13 @@ impl PackedRkey {
                 let SegmentBody { fd, ino, pages } = SegmentBody::decode(body)?;
                 let base = (pages & ((1 << BASE_PAGES_BITS) - 1)) << PAGE_BITS;
                 let len = pages >> BASE_PAGES_BITS << PAGE_BITS;
-                Some(match kind {
-                    BLOCK => PackedRkey::Block {
+                Some(match (kind, fd) {
+                    (BLOCK, 0) => PackedRkey::Block {
                         number: ino,
                         base,
                         len,
                     },
+                    (BLOCK, _) => return None,
                     _ => PackedRkey::Segment {
                         fd: fd.into(),
                         ino,

@@ -1,0 +1,442 @@
+//! Writes what the targets begin with: seeds DIRECTORY. A corpus that is made of the encoders reaches deep at once, and
+//! follows when a format changes.
+
+use std::path::Path;
+use std::{env, fs};
+use ucp::options::Options;
+use ucp::wire::address::{NetAddress, ShmLocator, TcpLocator, WorkerAddress};
+use ucp::wire::frame;
+use ucp::wire::greeting::{self, Answer, Greeting};
+use ucp::wire::header::{AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtsHdr, ShareHdr};
+use ucp::wire::rkey::PackedRkey;
+use ucp::wire::session::{self, Hello, Reply};
+use ucp::wire::stats;
+use ucp_fuzz::program::AM_ID;
+use ucp_fuzz::script::{Send, Step, Word};
+
+fn main() {
+    let dir = env::args().nth(1).expect("usage: seeds DIRECTORY");
+    let all = [
+        ("header", headers()),
+        ("address", addresses()),
+        ("rkey", keys()),
+        ("frame", frames()),
+        ("session", sessions()),
+        ("stats", pages()),
+        ("options", options()),
+        ("ring", rings()),
+        ("messages", scripts(0..4)),
+        ("socket", scripts([1])),
+        ("listener", clients()),
+    ];
+    for (target, seeds) in all {
+        let dir = Path::new(&dir).join(target);
+        fs::create_dir_all(&dir).expect("a directory to write to");
+        for (i, seed) in seeds.iter().enumerate() {
+            fs::write(dir.join(format!("seed-{i}")), seed).expect("room for a seed");
+        }
+    }
+}
+
+/// A record of the kind that makes sense.
+fn record(kind: Kind) -> Vec<u8> {
+    let head = match kind {
+        Kind::TagRts | Kind::AmRts => rts(50_000, 0).encode().to_vec(),
+        Kind::Data | Kind::GetRep => DataHdr { offset: 0 }.encode().to_vec(),
+        Kind::GetReq => GetHdr {
+            req: 1,
+            len: 64,
+            offset: 0,
+        }
+        .encode()
+        .to_vec(),
+        Kind::AmoReq => amo().encode().to_vec(),
+        Kind::Share => share().encode().to_vec(),
+        _ => vec![1; kind.header_size()],
+    };
+    [head, b"payload of a message".to_vec()].concat()
+}
+
+fn rts(len: u64, pieces: u32) -> RtsHdr {
+    RtsHdr {
+        req: 9,
+        len,
+        addr: 0,
+        pieces,
+    }
+}
+
+fn amo() -> AmoHdr {
+    AmoHdr {
+        req: 1,
+        value: 2,
+        compare: 3,
+        op: 0,
+        size: 8,
+        fetch: 1,
+    }
+}
+
+fn share() -> ShareHdr {
+    ShareHdr {
+        addr: 0,
+        piece: 16 << 10,
+        generation: 1,
+        number: 0,
+    }
+}
+
+fn headers() -> Vec<Vec<u8>> {
+    let message = |&kind: &Kind| [&[kind as u8][..], &5u64.to_le_bytes(), &record(kind)].concat();
+    Kind::ALL.iter().map(message).collect()
+}
+
+fn address() -> WorkerAddress {
+    let net = |ip: &str, mbps| NetAddress::new(ip.parse().expect("an address"), mbps);
+    WorkerAddress {
+        uid: 0x1122_3344_5566_7788,
+        client_id: Some(3),
+        name: Some("worker".to_owned()),
+        shm: Some(ShmLocator {
+            host: 1,
+            pid_ns: 2,
+            pid: 3,
+            fd: 4,
+            ino: 5,
+            ipc_ns: 6,
+            key: 7 << 32 | 8,
+            flags: 0,
+        }),
+        tcp: Some(TcpLocator {
+            port: 4000,
+            secret: 9,
+            network: 10,
+            addresses: vec![net("10.0.0.1", 1000), net("fe80::1", 25_000)],
+        }),
+    }
+}
+
+fn addresses() -> Vec<Vec<u8>> {
+    let whole = address();
+    let variants = [
+        WorkerAddress {
+            shm: None,
+            ..whole.clone()
+        },
+        WorkerAddress {
+            tcp: None,
+            name: None,
+            ..whole.clone()
+        },
+        WorkerAddress {
+            client_id: None,
+            ..whole.clone()
+        },
+        whole,
+    ];
+    let blobs = variants.iter().map(WorkerAddress::encode);
+    // The whole, and what is between prefix and checksum, which the target puts around it itself.
+    blobs
+        .flat_map(|blob| [blob[4..blob.len() - 4].to_vec(), blob])
+        .collect()
+}
+
+fn keys() -> Vec<Vec<u8>> {
+    let (base, len) = (0x7f00_0000_0000, 1 << 20);
+    let keys = [
+        PackedRkey::Empty,
+        PackedRkey::Plain,
+        PackedRkey::Segment {
+            fd: 7,
+            ino: 1234,
+            base,
+            len,
+        },
+        PackedRkey::Block {
+            number: 42,
+            base,
+            len,
+        },
+    ];
+    let packed = keys.iter().filter_map(PackedRkey::encode);
+    packed.map(|(bytes, n)| bytes[..n].to_vec()).collect()
+}
+
+fn frames() -> Vec<Vec<u8>> {
+    let greeting = Greeting {
+        magic: greeting::MAGIC,
+        purpose: greeting::TO_WORKER,
+        flags: 0,
+        from: 1,
+        to: 2,
+        secret: 3,
+        client_id: 4,
+    };
+    let answer = Answer {
+        magic: greeting::MAGIC,
+        verdict: greeting::WELCOME,
+        flags: 0,
+        uid: 5,
+    };
+    let framed = |&kind: &Kind| {
+        let record = record(kind);
+        [&frame::encode(kind as u8, 0, 5, record.len())[..], &record].concat()
+    };
+    let stream: Vec<Vec<u8>> = Kind::ALL.iter().map(framed).collect();
+    let mut all = vec![
+        greeting.encode().to_vec(),
+        answer.encode().to_vec(),
+        stream.concat(),
+    ];
+    all.extend(stream);
+    all
+}
+
+fn hello(number: u32, len: usize) -> Hello {
+    Hello {
+        magic: session::MAGIC,
+        number,
+        address_len: len as u16,
+        err_mode: 1,
+        has_id: 1,
+        client_id: 77,
+    }
+}
+
+fn sessions() -> Vec<Vec<u8>> {
+    let address = address().encode();
+    let reply = |status| Reply {
+        magic: session::MAGIC,
+        address_len: if status == 0 { address.len() as u16 } else { 0 },
+        status,
+        err_mode: 0,
+    };
+    vec![
+        [&hello(1, address.len()).encode()[..], &address].concat(),
+        [&reply(0).encode()[..], &address].concat(),
+        reply(-23).encode().to_vec(),
+        EpImm { sn: 5, err_mode: 1 }.to_u64().to_le_bytes().to_vec(),
+    ]
+}
+
+/// How a client of the target "listener" behaves, and then what it says.
+fn clients() -> Vec<Vec<u8>> {
+    let raw = [
+        &hello(3, address().encode().len()).encode()[..],
+        &address().encode(),
+    ]
+    .concat();
+    (0..=255u8)
+        .step_by(3)
+        .map(|how| match how >> 1 & 3 {
+            0 => [&[how][..], &raw].concat(),
+            1 => [&[how][..], &address().encode()].concat(),
+            _ => vec![how, 1, 2, 3, 4, 5, 6, 7, 8],
+        })
+        .collect()
+}
+
+/// A page with a header that makes sense and peers whose entries are used.
+fn pages() -> Vec<Vec<u8>> {
+    let mut page = vec![0; stats::HEADER_LEN];
+    page[..8].copy_from_slice(&stats::MAGIC.to_le_bytes());
+    page[stats::header::VERSION..][..4].copy_from_slice(&stats::VERSION.to_le_bytes());
+    let entry: Vec<u8> = (0..stats::ENTRY_LEN)
+        .map(|i| b"eth0\0\x01 p"[i % 8])
+        .collect();
+    page.extend(entry.repeat(3));
+    vec![page, entry]
+}
+
+fn options() -> Vec<Vec<u8>> {
+    let options = Options::default();
+    let lines: Vec<String> = options
+        .all()
+        .map(|(name, value, _)| format!("{name}={value}\n"))
+        .collect();
+    let mut seeds: Vec<Vec<u8>> = lines.chunks(12).map(|c| c.concat().into_bytes()).collect();
+    seeds.push(
+        b"[name=*,family=x86*]\nUCX_TLS = ^tcp,\\sm\nUCX_RNDV_THRESH=intra:1k,inter:inf\n".to_vec(),
+    );
+    seeds
+}
+
+/// Steps of the target "ring": sends that fill it and looks at what is there.
+fn rings() -> Vec<Vec<u8>> {
+    let step = |op: u8, at: u16, word: u64| {
+        [&[op, 1][..], &at.to_le_bytes(), &word.to_le_bytes()].concat()
+    };
+    let sends: Vec<Vec<u8>> = (0..40u64).map(|i| step(6, 0, i * 900)).collect();
+    let slot = |len: u64| [step(2, 0, len << 32 | 1 << 16), step(3, 0, 0)].concat();
+    vec![
+        sends.concat(),
+        slot(8),
+        slot(5000),
+        slot(40_000),
+        step(0, 70, 1),
+    ]
+}
+
+fn send(kind: Kind, imm: (Word, u64), bytes: Vec<u8>) -> Step {
+    Step::Send(Send {
+        kind: kind as u8,
+        aux: 0,
+        words: [imm.0, Word::Raw, Word::Raw],
+        imm: imm.1,
+        bytes,
+        filler: 0,
+    })
+}
+
+/// Dialogues that come to their end, from which the fuzzer departs.
+fn scripts(hows: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
+    use Step::{Act, Progress};
+    let act = |what, len| Act { what, len };
+    let region = |kind, bytes| send(kind, (Word::Region, 0), bytes);
+    let heard = |kind, n, bytes| send(kind, (Word::Heard, n), bytes);
+    let am = AmImm {
+        id: AM_ID,
+        header_len: 4,
+        flags: 0,
+        sn: 0,
+    }
+    .to_u64();
+    let ep = EpImm { sn: 0, err_mode: 1 }.to_u64();
+    let offer = |len| {
+        Step::Send(Send {
+            kind: Kind::TagRts as u8,
+            aux: 0,
+            words: [Word::Raw, Word::Raw, Word::Known],
+            imm: 5,
+            bytes: rts(len, 0).encode().to_vec(),
+            filler: 0,
+        })
+    };
+    let data = |offset, n| [&DataHdr { offset }.encode()[..], &vec![7; n]].concat();
+    let dialogues = vec![
+        // Eager: matched at once, unexpected, synchronous.
+        vec![
+            act(0, 100),
+            send(Kind::TagEager, (Word::Raw, 5), vec![1; 60]),
+            send(Kind::TagSync, (Word::Raw, 5), record(Kind::TagSync)),
+            Progress,
+            act(1, 90),
+            send(Kind::TagEager, (Word::Raw, 5), vec![1; 200]),
+            Progress,
+            act(2, 300),
+        ],
+        // A rendezvous by messages and one by copying.
+        vec![
+            send(Kind::TagRts, (Word::Raw, 5), rts(300, 0).encode().to_vec()),
+            Progress,
+            act(0, 300),
+            Progress,
+            heard(Kind::Data, 0, data(0, 200)),
+            heard(Kind::Data, 0, data(200, 100)),
+            Progress,
+        ],
+        vec![
+            act(1, 39_000),
+            offer(3000),
+            Progress,
+            // Copying is known to be allowed: this one is shared.
+            act(0, 39_000),
+            offer(38_000),
+            Progress,
+            Progress,
+        ],
+        vec![
+            act(0, 39_000),
+            offer(3000),
+            Progress,
+            Step::Poke { at: 24, word: 1 },
+            offer(38_000),
+            act(0, 39_000),
+            Progress,
+            act(15, 0),
+            Progress,
+        ],
+        // The victim offers: the attacker asks for messages, shares, ends it.
+        vec![
+            act(5, 9000),
+            Progress,
+            heard(Kind::Rtr, 0, vec![1; 8]),
+            Progress,
+        ],
+        vec![
+            act(5, 9000),
+            Progress,
+            heard(Kind::Share, 0, share().encode().to_vec()),
+            Progress,
+            heard(Kind::Ats, 0, vec![]),
+            Progress,
+        ],
+        vec![
+            act(4, 500),
+            Progress,
+            heard(Kind::SyncAck, 0, vec![]),
+            Progress,
+        ],
+        vec![
+            act(5, 5000),
+            Progress,
+            heard(Kind::Withdrawn, 0, vec![]),
+            act(14, 0),
+            act(15, 0),
+        ],
+        // Active messages: eager, kept, fetched.
+        vec![
+            send(Kind::AmEager, (Word::Raw, am), vec![3; 68]),
+            Progress,
+            act(12, 64),
+            send(
+                Kind::AmRts,
+                (Word::Raw, am),
+                [&rts(4000, 0).encode()[..], &[1; 4]].concat(),
+            ),
+            Progress,
+            act(12, 4001),
+            Progress,
+            heard(Kind::Data, 0, data(0, 4000)),
+            Progress,
+        ],
+        // Remote access, in both directions.
+        vec![
+            region(Kind::PutReq, vec![9; 100]),
+            region(Kind::GetReq, record(Kind::GetReq)),
+            region(Kind::AmoReq, record(Kind::AmoReq)),
+            Progress,
+            act(8, 100),
+            act(7, 50),
+            act(9, 0),
+            Progress,
+            heard(Kind::GetRep, 0, data(0, 100)),
+            heard(Kind::AmoRep, 1, vec![1; 8]),
+            send(Kind::PutAck, (Word::Raw, 0), vec![]),
+            act(13, 0),
+            Progress,
+        ],
+        // Streams, and endpoints that come and go.
+        vec![
+            send(Kind::EpInfo, (Word::Raw, ep), vec![]),
+            send(Kind::StreamData, (Word::Raw, ep), vec![4; 500]),
+            Progress,
+            act(10, 300),
+            act(11, 300),
+            Progress,
+            send(Kind::EpClosed, (Word::Raw, ep), vec![]),
+            Progress,
+            act(15, 1),
+        ],
+    ];
+    let hows: Vec<u8> = hows.into_iter().collect();
+    let mut seeds = vec![b"\0GET / HTTP/1.1\r\n\r\n".to_vec()];
+    for dialogue in &dialogues {
+        let mut script = Vec::new();
+        for step in dialogue {
+            step.encode(&mut script);
+        }
+        seeds.extend(hows.iter().map(|&how| [&[how][..], &script].concat()));
+    }
+    seeds
+}

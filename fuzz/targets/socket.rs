@@ -1,0 +1,157 @@
+//! A connection to a worker: greetings of strangers, and frames of those who know the secret, in pieces of any length.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use socket2::{Domain, Socket, Type};
+use std::io::Read;
+use ucp::ctypes::ucp_context_h;
+use ucp::engine::sockets::Phase;
+use ucp::wire::frame;
+use ucp::wire::greeting::{Greeting, MAGIC, TO_WORKER};
+use ucp_fuzz::program::Program;
+use ucp_fuzz::script::{self, Heard, Step};
+use ucp_fuzz::support::scene::{Scene, new_context};
+
+/// Whom the attacker claims to be.
+const UID: u64 = 7;
+
+/// The attacker's end of a connection; what comes is thrown away but for what may name something.
+struct Attacker {
+    socket: Socket,
+    came: Vec<u8>,
+}
+
+impl Attacker {
+    /// Connects to the victim. A pair of local sockets: the worker does not ask what its guests are made of.
+    fn new(scene: &Scene) -> Attacker {
+        let (ours, theirs) =
+            Socket::pair(Domain::UNIX, Type::STREAM, None).expect("two descriptors");
+        for socket in [&ours, &theirs] {
+            socket.set_nonblocking(true).expect("always possible");
+        }
+        let worker = scene.worker();
+        let mut rx = worker.rx.lock();
+        let sockets = rx.sockets.as_deref_mut().expect("a worker with TCP");
+        let guest = Phase::Guest { until: u64::MAX };
+        sockets
+            .add(theirs, guest, std::ptr::null(), false)
+            .expect("room for a guest");
+        drop(rx);
+        worker
+            .networked
+            .store(true, std::sync::atomic::Ordering::Release);
+        Attacker {
+            socket: ours,
+            came: Vec::new(),
+        }
+    }
+
+    /// Sends what there is room for; the rest is lost, and what follows comes at the wrong place.
+    fn send(&mut self, bytes: &[u8]) {
+        let _ = self.socket.send_with_flags(bytes, libc::MSG_NOSIGNAL);
+    }
+
+    /// What has come since the last call.
+    fn hear(&mut self, heard: &mut Heard) {
+        let mut part = [0; 4096];
+        while let Ok(n @ 1..) = self.socket.read(&mut part) {
+            self.came.extend_from_slice(&part[..n]);
+        }
+        let words = self.came.chunks_exact(8).rev().take(8);
+        for word in words {
+            heard.note(
+                u64::from_le_bytes(*word.first_chunk().expect("8 bytes")),
+                &[],
+            );
+        }
+        self.came.clear();
+    }
+
+    /// Whether the victim has closed its end.
+    fn is_closed(&mut self) -> bool {
+        let mut part = [0; 4096];
+        loop {
+            match self.socket.read(&mut part) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(e) => return e.kind() != std::io::ErrorKind::WouldBlock,
+            }
+        }
+    }
+}
+
+/// Connections that the victim has.
+fn connections(scene: &Scene) -> usize {
+    let rx = scene.worker().rx.lock();
+    rx.sockets.as_ref().map_or(0, |s| s.iter().count())
+}
+
+thread_local! {
+    /// The fuzzer has one thread.
+    static CONTEXT: ucp_context_h = new_context(&[(c"TLS", c"tcp"), (c"NET_DEVICES", c"lo")]);
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((&how, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let scene = Scene::within(CONTEXT.with(|c| *c));
+    let tcp = scene.address.tcp.as_ref().expect("an address for TCP");
+    let mut attacker = Attacker::new(&scene);
+    if how & 1 == 0 {
+        // A stranger: only the right greeting lets it in, and that it cannot know.
+        attacker.send(bytes);
+        scene.settle();
+        let magic = MAGIC.to_le_bytes();
+        let n = bytes.len().min(8);
+        let waits = bytes.len() < Greeting::SIZE && bytes[..n] == magic[..n];
+        assert_eq!(attacker.is_closed(), !waits);
+        drop(attacker);
+        scene.settle();
+        assert_eq!(connections(&scene), 0);
+        return;
+    }
+    let greeting = Greeting {
+        magic: MAGIC,
+        purpose: TO_WORKER,
+        flags: 0,
+        from: UID,
+        to: scene.address.uid,
+        secret: tcp.secret,
+        client_id: 0,
+    };
+    attacker.send(&greeting.encode());
+    scene.settle();
+    let mut address = scene.address.clone();
+    address.uid = UID;
+    let mut program = Program::new(&scene, &address);
+    let mut heard = Heard::default();
+    for step in script::steps(bytes) {
+        match step {
+            Step::Send(message) => {
+                let (imm, record) = script::message(&message, &heard, program.region(), 0);
+                let header = frame::encode(message.kind, message.aux, imm, record.len());
+                let whole = [&header[..], &record].concat();
+                // In two pieces, cut anywhere.
+                let (first, second) = whole.split_at(usize::from(message.aux) % whole.len());
+                attacker.send(first);
+                if message.aux % 3 == 0 {
+                    scene.progress();
+                }
+                attacker.send(second);
+            }
+            Step::Act { what, len } => program.act(what, len),
+            Step::Poke { .. } => {}
+            Step::Progress => {
+                scene.progress();
+                attacker.hear(&mut heard);
+            }
+        }
+    }
+    scene.settle();
+    drop(attacker);
+    scene.settle();
+    program.end();
+    assert_eq!(connections(&scene), 0);
+    scene.decent_goes_on(100);
+});

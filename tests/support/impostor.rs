@@ -1,0 +1,160 @@
+//! A process that somebody else speaks for: it is alive and has memory, and what is sent to it is read here.
+
+use std::ptr::NonNull;
+use ucp::sys::segment::SegmentId;
+use ucp::tl::shm::inbox::Inbox;
+use ucp::tl::shm::outbox::Outbox;
+use ucp::tl::shm::ring::{Consumer, Message, RingMem};
+use ucp::tl::shm::{Locator, Sender};
+use ucp::wire::address::{ShmLocator, WorkerAddress};
+
+/// Bytes of its memory.
+const MEMORY: usize = 64 << 10;
+
+pub struct Impostor {
+    /// What the victim sends.
+    rings: Vec<(usize, Consumer)>,
+    inbox: Inbox,
+    /// As its child has it, too: what messages that it offers are read from.
+    memory: Vec<u8>,
+    /// A child that sleeps, a copy of this process: it has the same memory and the same descriptors.
+    pid: libc::pid_t,
+}
+
+impl Impostor {
+    pub fn new() -> Impostor {
+        let inbox = Inbox::create(false).unwrap();
+        let memory = vec![0x99; MEMORY];
+        // SAFETY: the child calls nothing but system calls.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: no memory involved. It ends with its parent.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                loop {
+                    libc::pause();
+                }
+            }
+        }
+        assert!(pid > 0);
+        Impostor {
+            rings: Vec::new(),
+            inbox,
+            memory,
+            pid,
+        }
+    }
+
+    /// Where its memory is.
+    pub fn memory(&self) -> u64 {
+        self.memory.as_ptr() as u64
+    }
+
+    /// Writes a word into the first ring that it reads.
+    pub fn poke(&self, at: u16, word: u64) {
+        let Some((index, _)) = self.rings.first() else {
+            return;
+        };
+        let mem = self.inbox.ring(*index);
+        let words = size_of::<RingMem>() / 8;
+        // SAFETY: a word of the ring, which is shared memory of which nobody has a reference but to atomics.
+        unsafe {
+            mem.cast::<u64>()
+                .add(usize::from(at) % words)
+                .write_volatile(word)
+        };
+    }
+
+    /// Where it seems to be.
+    pub fn locator(&self) -> Locator {
+        let here = self.inbox.locator();
+        Locator {
+            id: SegmentId {
+                pid: self.pid as u32,
+                ..here.id
+            },
+            ..here
+        }
+    }
+
+    /// The address of a worker of its.
+    pub fn address(&self, uid: u64, host: u64) -> WorkerAddress {
+        let l = self.locator();
+        WorkerAddress {
+            uid,
+            client_id: None,
+            name: None,
+            shm: Some(ShmLocator {
+                host,
+                pid_ns: l.pid_ns,
+                pid: l.id.pid,
+                fd: l.id.fd,
+                ino: l.id.ino,
+                ipc_ns: l.ipc_ns,
+                key: l.key,
+                flags: 0,
+            }),
+            tcp: None,
+        }
+    }
+
+    /// A way to a worker, as whom it likes.
+    pub fn outbox(&self, victim: &WorkerAddress, uid: u64) -> Outbox {
+        let shm = victim.shm.expect("a worker in shared memory");
+        let at = Locator {
+            pid_ns: shm.pid_ns,
+            ipc_ns: shm.ipc_ns,
+            id: SegmentId {
+                pid: shm.pid,
+                fd: shm.fd,
+                ino: shm.ino,
+            },
+            key: shm.key,
+        };
+        let me = Sender {
+            uid,
+            inbox: self.locator(),
+        };
+        Outbox::open(at, &me).expect("a ring of the victim's")
+    }
+
+    /// Gives back the rings that are to nobody any more.
+    pub fn forget(&mut self) {
+        for (index, ring) in std::mem::take(&mut self.rings) {
+            drop(ring);
+            self.inbox.free(index);
+        }
+    }
+
+    /// Shows what has come; `look` gets the message and a copy of its record.
+    pub fn hear(&mut self, mut look: impl FnMut(&Message, &[u8])) {
+        if self.inbox.knocked() {
+            for (index, _) in self.inbox.accept() {
+                let mem: NonNull<_> = self.inbox.ring(index);
+                // SAFETY: the ring lives as long as the inbox, which is dropped after it; `accept` shows it once.
+                let ring = unsafe { Consumer::new(mem) };
+                self.rings.push((index, ring));
+            }
+        }
+        for (_, ring) in &mut self.rings {
+            // What it has poked itself is no message any more.
+            while let Ok(Some(message)) = ring.peek() {
+                // SAFETY: the record is readable until `advance`.
+                let record = unsafe { std::slice::from_raw_parts(message.record, message.len) };
+                look(&message, record);
+                ring.advance();
+            }
+            ring.release();
+        }
+    }
+}
+
+impl Drop for Impostor {
+    fn drop(&mut self) {
+        // SAFETY: our child, waited for once.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+        }
+    }
+}

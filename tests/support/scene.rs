@@ -1,0 +1,177 @@
+//! Two workers of one context: a victim that is attacked, and a decent peer of it that must not notice.
+
+use std::ffi::CStr;
+use std::ptr;
+use std::time::{Duration, Instant};
+use ucp::abi::{address, config, context, endpoint, request, tag, worker};
+use ucp::ctypes::*;
+use ucp::engine::worker::Worker;
+use ucp::wire::address::WorkerAddress;
+
+pub struct Scene {
+    pub context: ucp_context_h,
+    /// It goes with the scene.
+    owned: bool,
+    pub victim: ucp_worker_h,
+    pub decent: ucp_worker_h,
+    pub to_victim: ucp_ep_h,
+    /// What the victim tells the world.
+    pub address: WorkerAddress,
+}
+
+/// The tags of the decent peer; nobody else's message is taken for its own.
+const DECENT_TAG: u64 = 0xDECE_0000_0000_0000;
+
+impl Scene {
+    /// In a context of its own, see [`new_context`].
+    pub fn new(options: &[(&CStr, &CStr)]) -> Scene {
+        let mut scene = Scene::within(new_context(options));
+        scene.owned = true;
+        scene
+    }
+
+    /// In a context that stays.
+    pub fn within(context: ucp_context_h) -> Scene {
+        // SAFETY: zeroed parameter structures with masks that name what is set; live handles.
+        unsafe {
+            let worker_params: ucp_worker_params_t = std::mem::zeroed();
+            let (mut victim, mut decent) = (ptr::null_mut(), ptr::null_mut());
+            for w in [&mut victim, &mut decent] {
+                assert_eq!(
+                    worker::ucp_worker_create(context, &worker_params, w),
+                    UCS_OK
+                );
+            }
+            let (mut blob, mut len) = (ptr::null_mut(), 0);
+            assert_eq!(
+                address::ucp_worker_get_address(victim, &mut blob, &mut len),
+                UCS_OK
+            );
+            let told = address::decode(blob).unwrap();
+            let mut params: ucp_ep_params_t = std::mem::zeroed();
+            params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS as u64;
+            params.address = blob;
+            let mut to_victim = ptr::null_mut();
+            assert_eq!(
+                endpoint::ucp_ep_create(decent, &params, &mut to_victim),
+                UCS_OK
+            );
+            address::ucp_worker_release_address(victim, blob);
+            Scene {
+                context,
+                owned: false,
+                victim,
+                decent,
+                to_victim,
+                address: told,
+            }
+        }
+    }
+
+    /// The victim as the library knows it.
+    pub fn worker(&self) -> &Worker {
+        // SAFETY: a live worker of this library.
+        unsafe { &*self.victim.cast::<Worker>() }
+    }
+
+    /// Calls progress once for both; the number of things that happened.
+    pub fn progress(&self) -> u32 {
+        // SAFETY: live workers.
+        unsafe {
+            worker::ucp_worker_progress(self.victim) + worker::ucp_worker_progress(self.decent)
+        }
+    }
+
+    /// Calls progress until nothing happens any more, a bounded number of times.
+    pub fn settle(&self) {
+        (0..10_000).any(|_| self.progress() == 0);
+    }
+
+    pub fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !done() {
+            assert!(began.elapsed() < Duration::from_secs(60), "in vain: {what}");
+            self.progress();
+        }
+    }
+
+    /// The decent peer's message of `len` bytes arrives.
+    pub fn decent_goes_on(&self, len: usize) {
+        let (sent, mut got) = (vec![0x5A_u8; len], vec![0_u8; len]);
+        let tag = DECENT_TAG + len as u64;
+        // SAFETY: zeroed parameters, live handles, buffers that outlive the requests.
+        unsafe {
+            let param: ucp_request_param_t = std::mem::zeroed();
+            let r = tag::ucp_tag_recv_nbx(
+                self.victim,
+                got.as_mut_ptr().cast(),
+                len,
+                tag,
+                u64::MAX,
+                &param,
+            );
+            let s = tag::ucp_tag_send_nbx(self.to_victim, sent.as_ptr().cast(), len, tag, &param);
+            for req in [r, s] {
+                assert!(!UCS_PTR_IS_ERR(req));
+                if !req.is_null() {
+                    self.until("a decent message", || {
+                        request::ucp_request_check_status(req) != UCS_INPROGRESS
+                    });
+                    assert_eq!(request::ucp_request_check_status(req), UCS_OK);
+                    request::ucp_request_free(req);
+                }
+            }
+        }
+        assert!(got == sent);
+    }
+}
+
+/// A context with all features but those that need descriptors. `options`: names and values, as `ucp_config_modify`
+/// takes them.
+pub fn new_context(options: &[(&CStr, &CStr)]) -> ucp_context_h {
+    // SAFETY: zeroed parameter structures with masks that name what is set.
+    unsafe {
+        let mut config = ptr::null_mut();
+        assert_eq!(
+            config::ucp_config_read(ptr::null(), ptr::null(), &mut config),
+            UCS_OK
+        );
+        for (name, value) in options {
+            assert_eq!(
+                config::ucp_config_modify(config, name.as_ptr(), value.as_ptr()),
+                UCS_OK
+            );
+        }
+        let mut params: ucp_params_t = std::mem::zeroed();
+        params.field_mask = UCP_PARAM_FIELD_FEATURES as u64;
+        params.features = [
+            UCP_FEATURE_TAG,
+            UCP_FEATURE_RMA,
+            UCP_FEATURE_AMO64,
+            UCP_FEATURE_AM,
+            UCP_FEATURE_STREAM,
+        ]
+        .iter()
+        .fold(0, |bits, &f| bits | f as u64);
+        let mut made = ptr::null_mut();
+        assert_eq!(
+            context::ucp_init_version(1, 22, &params, config, &mut made),
+            UCS_OK
+        );
+        config::ucp_config_release(config);
+        made
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`, used no more.
+        unsafe {
+            worker::ucp_worker_destroy(self.decent);
+            worker::ucp_worker_destroy(self.victim);
+            if self.owned {
+                context::ucp_cleanup(self.context);
+            }
+        }
+    }
+}
