@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use support::random::Random;
 use support::scene::Scene;
+use ucp::abi::{endpoint, request, tag};
 use ucp::ctypes::*;
 use ucp::wire::frame;
 use ucp::wire::greeting::{Answer, Greeting, MAGIC, TO_LISTENER, TO_WORKER, WELCOME};
@@ -237,5 +238,42 @@ fn payload_for_nobody_goes_nowhere() {
         (Kind::PutAck, UCS_ERR_INVALID_ADDR as i8)
     );
     assert!(target.iter().all(|&b| b == 7));
+    port.decent_goes_on();
+}
+
+/// A flush waits for a connection that never comes to be: it goes with its endpoint.
+#[test]
+fn a_forced_close_ends_the_flush_of_its_endpoint() {
+    let port = Port::new();
+    let mut nobody = port.scene.address.clone();
+    nobody.uid ^= 1;
+    let blob = nobody.encode();
+    // SAFETY: zeroed structures with masks that name what is set; live handles, a buffer that outlives its request.
+    unsafe {
+        let mut params: ucp_ep_params_t = std::mem::zeroed();
+        params.field_mask =
+            UCP_EP_PARAM_FIELD_REMOTE_ADDRESS as u64 | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE as u64;
+        params.address = blob.as_ptr().cast();
+        params.err_mode =
+            std::mem::MaybeUninit::new(ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_PEER);
+        let mut ep = std::ptr::null_mut();
+        assert_eq!(
+            endpoint::ucp_ep_create(port.scene.decent, &params, &mut ep),
+            UCS_OK
+        );
+        let mut param: ucp_request_param_t = std::mem::zeroed();
+        let word = 1u64;
+        let send = tag::ucp_tag_send_nbx(ep, (&raw const word).cast(), 8, 1, &param);
+        let flush = endpoint::ucp_ep_flush_nbx(ep, &param);
+        assert_eq!(request::ucp_request_check_status(flush), UCS_INPROGRESS);
+        port.scene.progress();
+        param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS as u32;
+        param.flags = UCP_EP_CLOSE_FLAG_FORCE as u32;
+        assert!(endpoint::ucp_ep_close_nbx(ep, &param).is_null());
+        for req in [send, flush] {
+            assert_eq!(request::ucp_request_check_status(req), UCS_ERR_CANCELED);
+            request::ucp_request_free(req);
+        }
+    }
     port.decent_goes_on();
 }

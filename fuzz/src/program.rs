@@ -20,6 +20,8 @@ const GUARD_BYTE: u8 = 0x77;
 
 /// A request and the memory that it works on.
 struct Under {
+    /// What [`Program::act`] was asked for, to be shown.
+    what: u8,
     request: ucs_status_ptr_t,
     /// Only `ucp_request_cancel` ends it while its peer lives.
     receive: bool,
@@ -149,6 +151,7 @@ impl<'a> Program<'a> {
     /// Does one of the things that a program does.
     pub fn act(&mut self, what: u8, len: u16) {
         let n = usize::from(len) % 40_000;
+        let before = self.under_way.len();
         // SAFETY: live handles; buffers and pieces are kept until the request has ended.
         unsafe {
             let plain: ucp_request_param_t = std::mem::zeroed();
@@ -203,6 +206,9 @@ impl<'a> Program<'a> {
                 _ => self.close(len % 2 == 0),
             }
         }
+        if let Some(under) = self.under_way.get_mut(before) {
+            under.what = what % 16;
+        }
         self.reap();
     }
 
@@ -217,6 +223,7 @@ impl<'a> Program<'a> {
         let request = begin(self, buffer.as_mut_ptr().cast(), &mut *length);
         if !request.is_null() && !UCS_PTR_IS_ERR(request) {
             self.under_way.push(Under {
+                what: 0,
                 request,
                 receive,
                 buffer,
@@ -264,6 +271,7 @@ impl<'a> Program<'a> {
         };
         if !request.is_null() && !UCS_PTR_IS_ERR(request) {
             self.under_way.push(Under {
+                what: 0,
                 request,
                 receive: true,
                 buffer,
@@ -360,7 +368,8 @@ impl<'a> Program<'a> {
                 self.scene.settle();
             }
             self.reap();
-            assert_eq!(self.under_way.len(), 0, "requests that never end");
+            let left: Vec<u8> = self.under_way.iter().map(|under| under.what).collect();
+            assert!(left.is_empty(), "requests that never end, of acts {left:?}");
             assert_eq!(memory::ucp_mem_unmap(self.scene.context, self.memh), UCS_OK);
         }
         let requests = self.scene.worker().stats.worker().requests();

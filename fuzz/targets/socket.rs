@@ -124,6 +124,10 @@ fuzz_target!(|bytes: &[u8]| {
     scene.settle();
     let mut address = scene.address.clone();
     address.uid = UID;
+    // Who is to be connected to again is not there: nothing waits for him.
+    if let Some(tcp) = &mut address.tcp {
+        tcp.port = 1;
+    }
     let mut program = Program::new(&scene, &address);
     let mut heard = Heard::default();
     for step in script::steps(bytes) {

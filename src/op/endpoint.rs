@@ -64,8 +64,8 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     if failure != UCS_OK {
         return status_ptr(failure);
     }
-    // SAFETY: a new request.
-    unsafe { flush_peer(worker, peer, p) }
+    // SAFETY: a new request, of no endpoint any more.
+    unsafe { flush_peer(worker, peer, std::ptr::null(), p) }
 }
 
 /// What a flushing close answers of an endpoint that has failed. That its counterpart was closed before it, and that
@@ -152,24 +152,31 @@ pub unsafe fn flush(ep: *const Endpoint, p: &Param) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint.
     match unsafe { param::open_endpoint(ep) } {
         // SAFETY: a new request.
-        Ok((worker, peer)) => unsafe { flush_peer(worker, peer, p) },
+        Ok((worker, peer)) => unsafe { flush_peer(worker, peer, ep, p) },
         Err(status) => status_ptr(status),
     }
 }
 
-unsafe fn flush_peer(worker: &Worker, peer: &Peer, p: &Param) -> ucs_status_ptr_t {
+/// `ep`: whose end ends the flush; null if nobody's does.
+unsafe fn flush_peer(
+    worker: &Worker,
+    peer: &Peer,
+    ep: *const Endpoint,
+    p: &Param,
+) -> ucs_status_ptr_t {
     if peer.status() != UCS_OK || flush::is_clean(peer) {
         // What waited there may have moved on a moment ago.
         return match peer.successor() {
             // SAFETY: passed on.
-            Some(successor) => unsafe { flush_peer(worker, successor, p) },
+            Some(successor) => unsafe { flush_peer(worker, successor, ep, p) },
             None => status_ptr(UCS_OK),
         };
     }
     // SAFETY: a new request, complete before it is started.
     unsafe {
         let req = request::take(worker, p.external());
-        ((*req).peer, (*req).notify, (*req).user_data) = (peer, p.notify_send(), p.user_data());
+        ((*req).peer, (*req).ep) = (peer, ep);
+        ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         if flush::start(req) {
             param::drop_request(req, UCS_OK)
         } else {
