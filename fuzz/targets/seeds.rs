@@ -63,6 +63,7 @@ fn rts(len: u64, pieces: u32) -> RtsHdr {
         len,
         addr: 0,
         pieces,
+        waiting: 0,
     }
 }
 
