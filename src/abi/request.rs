@@ -82,7 +82,9 @@ pub unsafe extern "C" fn ucp_request_cancel(worker: ucp_worker_h, request: *mut 
     // SAFETY: the caller's handles.
     unsafe {
         let req = Request::of(request);
-        if (*req).flags.load(Ordering::Acquire) & COMPLETED == 0 {
+        let waits = (*req).flags.load(Ordering::Acquire) & (COMPLETED | TAG_RECV) == TAG_RECV;
+        // MPICH 5 cancels sends by a handle that it never set: what is no receive of this worker's is let alone.
+        if waits && std::ptr::eq((*req).worker, worker.cast_const().cast()) {
             tag::cancel(worker_of(worker), req);
         }
     }
