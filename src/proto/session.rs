@@ -650,7 +650,7 @@ fn on_guest(worker: &Worker, x: &mut Exchange, token: u64) {
                 return;
             };
             let Some(remote) = guest.socket.peer_addr().ok().and_then(|a| a.as_socket()) else {
-                return;
+                return log::diag!("connection to a listener closed: it has gone");
             };
             x.due.push_back(Due {
                 listener: guest.listener,

@@ -4,3 +4,4 @@
 pub mod impostor;
 pub mod random;
 pub mod scene;
+pub mod server;

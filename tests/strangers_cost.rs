@@ -1,0 +1,113 @@
+//! What strangers cost: one line at level diag each, no memory and no descriptor, at a worker's port and at a listener.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::process::Command;
+use support::scene::Scene;
+use support::server::Server;
+use ucp::wire::greeting;
+use ucp::wire::session;
+
+/// The variable that tells a child whose door the strangers knock at.
+const DOOR: &str = "RUCP_DOOR";
+/// Strangers that are not counted: tables and buffers grow to their size.
+const FIRST: usize = 120;
+const COUNTED: usize = 600;
+
+/// What a stranger says: nothing, garbage, the half of what a decent one says, a lie.
+fn words(i: usize) -> Vec<u8> {
+    match i % 6 {
+        0 => Vec::new(),
+        1 => b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
+        2 => greeting::MAGIC.to_le_bytes().to_vec(),
+        3 => session::MAGIC.to_le_bytes().to_vec(),
+        4 => [&greeting::MAGIC.to_le_bytes()[..], &[0; 40]].concat(),
+        _ => [&session::MAGIC.to_le_bytes()[..], &[0xFF; 2000]].concat(),
+    }
+}
+
+/// One after the other connects, says its words and waits until it is sent away.
+fn strangers(scene: &Scene, port: SocketAddr, count: usize) {
+    for i in 0..count {
+        let mut stranger = TcpStream::connect(port).unwrap();
+        let _ = stranger.write_all(&words(i));
+        let _ = stranger.shutdown(std::net::Shutdown::Write);
+        stranger.set_nonblocking(true).unwrap();
+        let mut rest = [0; 256];
+        scene.until("a closed connection", || match stranger.read(&mut rest) {
+            Ok(n) => n == 0,
+            Err(e) => e.kind() != std::io::ErrorKind::WouldBlock,
+        });
+    }
+}
+
+/// Bytes that the allocator has given out, and open descriptors.
+fn held() -> (usize, usize) {
+    // SAFETY: it only reads the allocator's accounts.
+    let heap = unsafe { libc::mallinfo2() };
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    (heap.uordblks + heap.hblkhd, descriptors)
+}
+
+#[test]
+#[ignore = "run by the other tests, in an environment made for it"]
+fn child() {
+    let scene = Scene::new(&[(c"TLS", c"tcp")]);
+    scene.decent_goes_on(1000);
+    let server = Server::new(&scene, true);
+    let tcp = scene.address.tcp.as_ref().unwrap();
+    let ip = tcp.addresses.iter().map(|a| a.ip).find(IpAddr::is_ipv4);
+    let port = match std::env::var(DOOR).unwrap().as_str() {
+        "worker" => SocketAddr::new(ip.expect("an IPv4 address"), tcp.port),
+        _ => server.port,
+    };
+    strangers(&scene, port, FIRST);
+    scene.settle();
+    let (bytes, descriptors) = held();
+    strangers(&scene, port, COUNTED);
+    scene.settle();
+    let (bytes_now, descriptors_now) = held();
+    assert_eq!(descriptors_now, descriptors);
+    // Not even a pointer for each; the threads of the test itself may hold a little.
+    assert!(
+        bytes_now < bytes + COUNTED * 8,
+        "{bytes} became {bytes_now}"
+    );
+    assert_eq!((server.asked(), server.guests()), (0, 0));
+    scene.decent_goes_on(1000);
+}
+
+fn one_line_each(door: &str) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["child", "--exact", "--ignored", "--nocapture"])
+        .env(DOOR, door)
+        .env("UCX_LOG_LEVEL", "diag")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{door}: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let said: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains(" UCX  "))
+        .collect();
+    let is_ours = |line: &&&str| line.contains(" DIAG ") && line.contains("closed: ");
+    assert_eq!(said.iter().filter(is_ours).count(), FIRST + COUNTED);
+    let other: Vec<_> = said.iter().filter(|line| !is_ours(line)).collect();
+    assert!(other.is_empty(), "{door}: {other:?}");
+}
+
+#[test]
+fn at_the_port_of_a_worker() {
+    one_line_each("worker");
+}
+
+#[test]
+fn at_a_listener() {
+    one_line_each("listener");
+}
