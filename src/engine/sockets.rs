@@ -1,7 +1,8 @@
 //! A worker's sockets: the one that it listens on, those being connected, those that are open.
 
 use super::peer::Peer;
-use crate::sys::machine;
+use crate::sys::timer::Timer;
+use crate::sys::{clock, machine};
 use crate::tl::tcp::Link;
 use crate::tl::tcp::device::{self, Device};
 use crate::tl::tcp::epoll::Epoll;
@@ -12,9 +13,13 @@ use socket2::Socket;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the epoll set calls the listening socket.
 pub const LISTENER: u64 = u64::MAX;
+
+/// What it calls the timer.
+pub const TIMER: u64 = u64::MAX - 1;
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +80,8 @@ pub struct Sockets {
     pub redials: Vec<Redial>,
     /// Progress calls, to look at the listening socket now and then.
     pub calls: u32,
+    /// Wakes a sleeping worker for the next of `redials`; made when there is the first.
+    timer: Option<Timer>,
 }
 
 struct Slot {
@@ -106,7 +113,35 @@ impl Sockets {
             guests: Vec::new(),
             redials: Vec::new(),
             calls: 0,
+            timer: None,
         })
+    }
+
+    /// The worker goes to sleep: it is woken when a peer is to be tried again. False if that is due, or cannot be.
+    pub fn sleep_until_redial(&mut self) -> bool {
+        let Some(at) = self.redials.iter().map(|r| r.at).min() else {
+            return true;
+        };
+        let left = at.saturating_sub(clock::coarse_ms());
+        left > 0 && self.set_timer(left).is_ok()
+    }
+
+    fn set_timer(&mut self, milliseconds: u64) -> io::Result<()> {
+        if self.timer.is_none() {
+            let timer = Timer::new()?;
+            self.epoll.add(timer.as_raw_fd(), TIMER, false)?;
+            self.timer = Some(timer);
+        }
+        let timer = self.timer.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        timer.set(Some(Duration::from_millis(milliseconds)), None);
+        Ok(())
+    }
+
+    /// The timer has run out: the epoll set is quiet again.
+    pub fn timer_rang(&self) {
+        if let Some(timer) = &self.timer {
+            timer.quiet();
+        }
     }
 
     /// What the worker's address says of them.

@@ -2,6 +2,7 @@
 //! not show.
 
 use crate::sys::process::Process;
+use crate::sys::timer::Timer;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::{self, Error};
@@ -16,7 +17,7 @@ const TIMER: u64 = 0;
 /// An epoll set that is readable when it is time to look whether the peers live.
 pub struct Watch {
     set: OwnedFd,
-    timer: OwnedFd,
+    timer: Timer,
     watched: Mutex<Watched>,
     keepalive: Option<Duration>,
 }
@@ -35,16 +36,9 @@ impl Watch {
     /// # Errors
     /// `EMFILE`.
     pub fn new(keepalive: Option<Duration>) -> io::Result<Self> {
-        // SAFETY: no memory involved; fresh descriptors.
-        let (set, timer) = unsafe {
-            (
-                owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))?,
-                owned(libc::timerfd_create(
-                    libc::CLOCK_MONOTONIC,
-                    libc::TFD_NONBLOCK | libc::TFD_CLOEXEC,
-                ))?,
-            )
-        };
+        // SAFETY: no memory involved; a fresh descriptor.
+        let set = unsafe { owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))? };
+        let timer = Timer::new()?;
         let watch = Self {
             set,
             timer,
@@ -52,7 +46,7 @@ impl Watch {
             keepalive,
         };
         watch.control(libc::EPOLL_CTL_ADD, watch.timer.as_raw_fd(), TIMER)?;
-        watch.set_timer(keepalive);
+        watch.timer.set(keepalive, keepalive);
         Ok(watch)
     }
 
@@ -80,7 +74,7 @@ impl Watch {
                 let often = self
                     .keepalive
                     .map_or(BLIND_INTERVAL, |k| k.min(BLIND_INTERVAL));
-                self.set_timer(Some(often));
+                self.timer.set(Some(often), Some(often));
             }
         }
     }
@@ -92,7 +86,7 @@ impl Watch {
         let before = watched.blind.len();
         watched.blind.retain(|&other| other != uid);
         if watched.blind.is_empty() && before > 0 {
-            self.set_timer(self.keepalive);
+            self.timer.set(self.keepalive, self.keepalive);
         }
     }
 
@@ -116,9 +110,7 @@ impl Watch {
     /// Makes what was told readable no more. A process that has exited stays so.
     fn quiet(&self, what: u64) {
         if what == TIMER {
-            let mut count = 0u64;
-            // SAFETY: 8 writable bytes; the descriptor does not block.
-            unsafe { libc::read(self.timer.as_raw_fd(), (&raw mut count).cast(), 8) };
+            self.timer.quiet();
         } else if let Some(process) = self.watched.lock().processes.get(&what) {
             let _ = self.control(libc::EPOLL_CTL_DEL, process.as_raw_fd(), what);
         }
@@ -134,26 +126,6 @@ impl Watch {
             0 => Ok(()),
             _ => Err(Error::last_os_error()),
         }
-    }
-
-    /// `None`: never.
-    fn set_timer(&self, interval: Option<Duration>) {
-        let time = interval.map_or(
-            libc::timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-            |d| libc::timespec {
-                tv_sec: d.as_secs().min(i32::MAX as u64) as libc::time_t,
-                tv_nsec: d.subsec_nanos().into(),
-            },
-        );
-        let spec = libc::itimerspec {
-            it_interval: time,
-            it_value: time,
-        };
-        // SAFETY: a valid structure; the old one is not wanted.
-        unsafe { libc::timerfd_settime(self.timer.as_raw_fd(), 0, &spec, std::ptr::null_mut()) };
     }
 }
 

@@ -322,6 +322,7 @@ impl Worker {
         self.dials.lock().push(peer);
         // Release: pairs with the Acquire load in `fast::progress`.
         self.networked.store(true, Ordering::Release);
+        self.nudge();
     }
 
     /// All peers, for the rare occasions that concern every one.

@@ -4,7 +4,7 @@ use crate::ctypes::*;
 use crate::engine::wake::Wake;
 use crate::engine::watch::Watch;
 use crate::engine::worker::Worker;
-use crate::proto::parting;
+use crate::proto::{parting, tx};
 use crate::tl::shm::inbox::Inbox;
 use std::sync::atomic::Ordering;
 
@@ -35,9 +35,9 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
     wake.fall_asleep();
     // Only after arming: a message that was sent before a sender could see it is seen here.
     // Acquire: pairs with the Release stores of those who leave something to do.
-    let busy = worker.backlog.load(Ordering::Relaxed) != 0
+    let busy = is_stuck(worker)
         || worker.chores.load(Ordering::Acquire)
-        || rx.sockets.as_ref().is_some_and(|s| !s.redials.is_empty())
+        || rx.sockets.as_mut().is_some_and(|s| !s.sleep_until_redial())
         || !worker.dials.lock().is_empty()
         || rx.inbox.as_ref().is_some_and(Inbox::knocked)
         || rx
@@ -53,6 +53,13 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
     }
     wake.stay_awake();
     UCS_ERR_BUSY
+}
+
+/// Whether something is queued that only progress can move: nothing wakes the worker when it can go on.
+fn is_stuck(worker: &Worker) -> bool {
+    worker.backlog.load(Ordering::Relaxed) != 0
+        // SAFETY: peers live as long as the worker.
+        && (worker.busy.lock().iter()).any(|&peer| !tx::is_watched(unsafe { &*peer }))
 }
 
 /// Whether a descriptor is ready. The next progress call looks at them.

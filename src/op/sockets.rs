@@ -2,7 +2,7 @@
 
 use super::{bulk, listener, serve};
 use crate::engine::peer::Peer;
-use crate::engine::sockets::{LISTENER, Phase, Sockets};
+use crate::engine::sockets::{LISTENER, Phase, Sockets, TIMER};
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::dial;
 use crate::sys::log;
@@ -65,9 +65,16 @@ pub fn poll(worker: &Worker, sockets: &mut Sockets) -> u32 {
     let mut count = 0;
     for event in sockets.epoll.poll() {
         count += 1;
-        if event.token == LISTENER {
-            dial::accept(sockets);
-            continue;
+        match event.token {
+            LISTENER => {
+                dial::accept(sockets);
+                continue;
+            }
+            TIMER => {
+                sockets.timer_rang();
+                continue;
+            }
+            _ => {}
         }
         match sockets.get(event.token).map(|c| c.phase) {
             Some(Phase::Open) => count += on_open(worker, sockets, event),

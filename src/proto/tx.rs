@@ -526,6 +526,18 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
     }
 }
 
+/// Whether a descriptor of the worker's becomes ready when what waits in a peer's queue can go on: room in a socket, a
+/// connection. Rings are looked at, nobody tells of room in them.
+pub fn is_watched(peer: &Peer) -> bool {
+    let tx = peer.tx.lock();
+    let watched = match &tx.lane {
+        Some(Lane::Tcp(sender)) => sender.is_watched(),
+        Some(Lane::Shm(_)) => false,
+        None => tx.dialing,
+    };
+    watched || tx.pending.is_empty()
+}
+
 /// Several messages go to a socket together.
 fn cork(tx: &mut Tx, on: bool) {
     if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {

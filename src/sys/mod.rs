@@ -16,3 +16,4 @@ pub mod shared;
 pub mod spin;
 pub mod sync;
 pub mod sysv;
+pub mod timer;

@@ -29,6 +29,13 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static int over_sockets(void)
+{
+    const char *tls = getenv("UCX_TLS");
+
+    return tls != NULL && strcmp(tls, "tcp") == 0;
+}
+
 static void nothing(party_t *self)
 {
     (void)self;
@@ -205,6 +212,128 @@ static void sleeper_is_closed(void)
     sleeper_is_left_by(close_when_told);
 }
 
+/* --- who waits for room in a socket, or for a connection, sleeps --- */
+
+/* More answers of "there is something to do" than this, between two sleeps, are a busy loop. */
+#define MOST_BUSY 1000
+
+/* Sleeps until the request has ended; once it sleeps, the other one is told to go on. */
+static void sleep_until_done(party_t *self, ucs_status_ptr_t request)
+{
+    struct pollfd fd = {.events = POLLIN};
+    later_t       later;
+    int           slept = 0, busy = 0;
+
+    WANT(UCS_OK, ucp_worker_get_efd(self->worker, &fd.fd));
+    later_start(&later, self, tell_other);
+    while (ucp_request_check_status(request) == UCS_INPROGRESS && busy < MOST_BUSY) {
+        if (ucp_worker_progress(self->worker) != 0) {
+            continue;
+        }
+        if (ucp_worker_arm(self->worker) == UCS_OK) {
+            later.ready = 1;
+            WANT_TRUE(poll(&fd, 1, 10000) == 1);
+            slept++;
+            busy = 0;
+        } else {
+            busy++;
+        }
+    }
+    WANT_TRUE(slept > 0);
+    WANT_TRUE(busy < MOST_BUSY);
+    if (busy == MOST_BUSY) {
+        _exit(1); /* the other thread waits for this one to sleep */
+    }
+    pthread_join(later.thread, NULL);
+    WANT(UCS_OK, finish(self, request));
+}
+
+/* Looks away until told, then progresses until killed. */
+static void look_away(party_t *self)
+{
+    char byte;
+
+    WANT_TRUE(recv(self->link, &byte, 1, 0) == 1);
+    while (!check_failed()) {
+        ucp_worker_progress(self->worker);
+    }
+}
+
+static void end_of(party_t *self)
+{
+    ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+
+    kill_other(self);
+    WANT_PTR(UCS_OK, ucp_ep_close_nbx(self->ep, &force));
+    ucp_worker_destroy(self->worker);
+    ucp_cleanup(self->context);
+}
+
+static void sleeps_until_room(void)
+{
+    enum { MOST = 4000, LENGTH = 8000 };
+    static ucs_status_ptr_t sent[MOST];
+    static char             message[LENGTH];
+    party_t                 self;
+    int                     count = 0;
+
+    party_features |= UCP_FEATURE_WAKEUP;
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, look_away);
+    do {
+        sent[count] = send_tag(&self, message, LENGTH);
+        ucp_worker_progress(self.worker);
+    } while (!UCS_PTR_IS_PTR(sent[count++]) && count < MOST);
+    WANT_TRUE(count < MOST);
+    if (over_sockets()) {
+        sleep_until_done(&self, sent[count - 1]);
+    } else { /* nobody tells of room in a ring: who waits for it has to look */
+        WANT(UCS_ERR_BUSY, ucp_worker_arm(self.worker));
+        tell(&self);
+        WANT(UCS_OK, finish(&self, sent[count - 1]));
+    }
+    end_of(&self);
+}
+
+/* A second worker of the other's that does not answer yet. */
+static void answer_later(party_t *self)
+{
+    ucp_worker_params_t params = {.field_mask = 0};
+    ucp_worker_h        second;
+    ucp_address_t      *address;
+    size_t              length;
+    char                byte;
+
+    WANT(UCS_OK, ucp_worker_create(self->context, &params, &second));
+    WANT(UCS_OK, ucp_worker_get_address(second, &address, &length));
+    WANT_TRUE(send(self->link, address, length, 0) == (ssize_t)length);
+    WANT_TRUE(recv(self->link, &byte, 1, 0) == 1);
+    while (!check_failed()) {
+        ucp_worker_progress(second);
+        ucp_worker_progress(self->worker);
+    }
+}
+
+static void sleeps_until_connected(void)
+{
+    party_t             self, second;
+    char                address[1024];
+    uint64_t            value = 1;
+    ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+
+    party_features |= UCP_FEATURE_WAKEUP;
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, answer_later);
+    WANT_TRUE(recv(self.link, address, sizeof(address), 0) > 0);
+    second = self;
+    party_connect(&second, address, UCP_ERR_HANDLING_MODE_PEER);
+    ucs_status_ptr_t sent = send_tag(&second, &value, 8);
+    WANT_TRUE(UCS_PTR_IS_PTR(sent) == over_sockets()); /* a ring can be written to at once */
+    if (over_sockets()) {
+        sleep_until_done(&self, sent);
+    }
+    WANT_PTR(UCS_OK, ucp_ep_close_nbx(second.ep, &force));
+    end_of(&self);
+}
+
 /* Progresses at a pace, after having been in a hurry. */
 static void slow(long nanoseconds)
 {
@@ -239,30 +368,41 @@ static void every_ten(void)
     slow(10000000);
 }
 
-static int over_sockets(void)
+static void on_late_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
-    const char *tls = getenv("UCX_TLS");
-
-    return tls != NULL && strcmp(tls, "tcp") == 0;
+    (void)ep;
+    WANT(UCS_ERR_UNREACHABLE, status);
+    ++*(int *)arg;
 }
 
-/* An endpoint to who is dead already: its handler is called, too. */
+/* There is no endpoint to who is dead already. Over sockets that is found out by connecting, and its handler told. */
 static void made_too_late(void)
 {
-    party_t self, second = {0};
+    party_t         self;
+    ucp_ep_h        second;
+    int             told   = 0;
+    ucp_ep_params_t params = {
+        .field_mask  = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = on_late_failure, .arg = &told},
+    };
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, nothing);
     WANT_TRUE(heard(&self));
     kill_other(&self);
     failure_seen(&self);
-    if (over_sockets()) { /* a new endpoint connects with its first operation: nothing is known before */
-        return aftermath(&self);
+    params.address = (const ucp_address_t *)self.theirs;
+    WANT(over_sockets() ? UCS_OK : UCS_ERR_UNREACHABLE, ucp_ep_create(self.worker, &params, &second));
+    if (over_sockets()) {
+        ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+
+        for (double end = now() + 10; told == 0 && now() < end;) {
+            ucp_worker_progress(self.worker);
+        }
+        WANT_TRUE(told == 1);
+        WANT_PTR(UCS_OK, ucp_ep_close_nbx(second, &force));
     }
-    second.worker = self.worker;
-    party_connect(&second, self.theirs, UCP_ERR_HANDLING_MODE_PEER);
-    failure_seen(&second);
-    ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
-    WANT_PTR(UCS_OK, ucp_ep_close_nbx(second.ep, &force));
     aftermath(&self);
 }
 
@@ -272,6 +412,8 @@ static const case_t cases[] = {
     {"waiting: FAILOVER", failover_loses},
     {"waiting: the other destroys its worker", sleeper_is_left},
     {"waiting: the other closes", sleeper_is_closed},
+    {"waiting: for room in a socket", sleeps_until_room},
+    {"waiting: for a connection", sleeps_until_connected},
     {"waiting: progress every millisecond", every_millisecond},
     {"waiting: progress every 10 milliseconds", every_ten},
     {"waiting: an endpoint to the dead", made_too_late},

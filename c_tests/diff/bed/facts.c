@@ -88,6 +88,13 @@ int on_ucx_1_13(void)
     return library_minor() == 13;
 }
 
+int over_sockets(void)
+{
+    const char *transports = getenv("UCX_TLS");
+
+    return transports != NULL && strcmp(transports, "tcp") == 0;
+}
+
 void rule_departs(const side_t *side, const departure_t *departure, const char *actual)
 {
     const char *expected = on_rucp()     ? departure->on_rucp :

@@ -55,6 +55,11 @@ impl Sender {
         !self.rest.is_empty()
     }
 
+    /// Whether the epoll set tells when there is something to do: room, or the end of the connection.
+    pub fn is_watched(&self) -> bool {
+        self.blocked || self.broken
+    }
+
     /// Makes room for a frame of `len` bytes; false if there is none now.
     fn reserve(&mut self, len: usize) -> bool {
         if self.broken || self.is_midway() {
