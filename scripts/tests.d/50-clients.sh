@@ -61,7 +61,10 @@ step 180 "NIXL" c_tests/clients/run nixl
 step 180 "UCXX" c_tests/clients/run ucxx
 [ -z "${UCXX_SOURCE:-}" ] || step 3000 "UCXX, its own tests" c_tests/clients/run ucxx-tests
 
-# mpi4py's own tests, all of them; the other MPIs and numbers of ranks: scripts/mpi4py-tests by hand, until they have been
-# seen to pass on a quiet machine.
-step 600 "mpi4py for MPICH: build" scripts/setup-clients mpich
+# mpi4py's own tests: all of them once, under the other MPIs what talks most; scripts/mpi4py-tests --long is everything.
+step 600 "mpi4py for MPICH and Open MPI: build" scripts/setup-clients mpich openmpi
 step 900 "mpi4py, mpich, 2 ranks" scripts/mpi4py-tests --mpis mpich --ranks 2
+step 600 "mpi4py, openmpi, 1 rank" scripts/mpi4py-tests --mpis openmpi --ranks 1
+for mpi in openmpi-5 mpich-5; do
+    step 600 "mpi4py, $mpi, 2 ranks" scripts/mpi4py-tests --mpis $mpi --ranks 2
+done
