@@ -371,5 +371,8 @@ def anchor(heading):
 
 
 def write(results, path, title, regressions=(), baseline=None):
-    with open(path, "w") as file:
-        file.write(Page(results, title, regressions, baseline).text())
+    """Whoever is interrupted on the way leaves the page as it was."""
+    text = Page(results, title, regressions, baseline).text()
+    with open(f"{path}.new", "w") as file:
+        file.write(text)
+    os.replace(f"{path}.new", path)
