@@ -10,7 +10,7 @@ use support::scene::Scene;
 use ucp::abi::{endpoint, request, tag};
 use ucp::ctypes::*;
 use ucp::wire::frame;
-use ucp::wire::greeting::{Answer, Greeting, MAGIC, TO_LISTENER, TO_WORKER, WELCOME};
+use ucp::wire::greeting::{Answer, CROSSED, Greeting, MAGIC, TO_LISTENER, TO_WORKER, WELCOME};
 use ucp::wire::header::Kind;
 
 /// A victim whose port strangers find, and a decent peer that reaches it by TCP.
@@ -52,7 +52,7 @@ impl Port {
         Greeting {
             magic: MAGIC,
             purpose: TO_WORKER,
-            flags: 0,
+            losses: 0,
             from: 77,
             to: self.scene.address.uid,
             secret: self.secret,
@@ -62,9 +62,17 @@ impl Port {
 
     /// A connection of one that knows the secret.
     fn insider(&self, from: u64) -> TcpStream {
+        let (stream, verdict) = self.insider_again(from, 0);
+        assert_eq!(verdict, WELCOME);
+        stream
+    }
+
+    /// As `insider`, of one that has lost so many connections before; and what it is answered.
+    fn insider_again(&self, from: u64, losses: u32) -> (TcpStream, u32) {
         let mut stream = self.connect();
         let greeting = Greeting {
             from,
+            losses,
             ..self.greeting()
         };
         stream.write_all(&greeting.encode()).unwrap();
@@ -74,8 +82,7 @@ impl Port {
             have += stream.read(&mut answer[have..]).unwrap_or(0);
             have == Answer::SIZE
         });
-        assert_eq!(Answer::decode(&answer).unwrap().verdict, WELCOME);
-        stream
+        (stream, Answer::decode(&answer).unwrap().verdict)
     }
 
     fn decent_goes_on(&self) {
@@ -89,6 +96,31 @@ impl Port {
         let connections = rx.sockets.as_ref().unwrap().iter().count();
         (connections, worker.peers.lock().len())
     }
+}
+
+/// A peer can notice the end of a connection first, and is let in again then.
+#[test]
+fn who_has_lost_a_connection_is_let_in_again() {
+    let port = Port::new();
+    let mut first = port.insider(88);
+    let (mut crossed, verdict) = port.insider_again(88, 0);
+    assert_eq!(verdict, CROSSED, "one of two that cross");
+    port.until_closed(&mut crossed);
+    let (mut second, verdict) = port.insider_again(88, 1);
+    assert_eq!(verdict, WELCOME);
+    port.until_closed(&mut first);
+    // It greeted before it heard of the second one: that stays.
+    let (_, verdict) = port.insider_again(88, 1);
+    assert_eq!(verdict, CROSSED);
+    assert_eq!(
+        second.read(&mut [0]).unwrap_err().kind(),
+        std::io::ErrorKind::WouldBlock
+    );
+    // Both have noticed.
+    drop(second);
+    port.scene.settle();
+    assert_eq!(port.insider_again(88, 2).1, WELCOME);
+    port.decent_goes_on();
 }
 
 #[test]

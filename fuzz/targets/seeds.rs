@@ -167,7 +167,7 @@ fn frames() -> Vec<Vec<u8>> {
     let greeting = Greeting {
         magic: greeting::MAGIC,
         purpose: greeting::TO_WORKER,
-        flags: 0,
+        losses: 0,
         from: 1,
         to: 2,
         secret: 3,
@@ -176,7 +176,7 @@ fn frames() -> Vec<Vec<u8>> {
     let answer = Answer {
         magic: greeting::MAGIC,
         verdict: greeting::WELCOME,
-        flags: 0,
+        losses: 0,
         uid: 5,
     };
     let framed = |&kind: &Kind| {

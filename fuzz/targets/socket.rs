@@ -114,7 +114,7 @@ fuzz_target!(|bytes: &[u8]| {
     let greeting = Greeting {
         magic: MAGIC,
         purpose: TO_WORKER,
-        flags: 0,
+        losses: 0,
         from: UID,
         to: scene.address.uid,
         secret: tcp.secret,

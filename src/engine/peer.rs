@@ -29,6 +29,8 @@ pub struct Peer {
     pub inbox: Option<Locator>,
     /// Where a connection to it is made, if that is how it is reached.
     pub target: Option<Box<Target>>,
+    /// How often this worker had lost that worker before: the two ends tell old connections from new ones by it.
+    pub losses: u32,
     /// It is in this process: its memory is ours.
     pub same_process: bool,
     /// It is in this PID namespace: its pid means something to us.
@@ -91,6 +93,7 @@ impl Peer {
         Self {
             uid,
             worker,
+            losses: 0,
             inbox,
             target: target.map(Box::new),
             same_process: same_pid_ns && inbox.is_some_and(|l| l.id.pid == here.pid),

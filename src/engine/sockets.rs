@@ -50,6 +50,8 @@ pub struct Connection {
     pub phase: Phase,
     /// Null for a guest.
     pub peer: *const Peer,
+    /// How often the other end had lost this worker when it was made.
+    pub losses: u32,
 }
 
 /// A peer that is to be tried again.
@@ -189,6 +191,7 @@ impl Sockets {
             link,
             phase,
             peer,
+            losses: 0,
         }));
         self.unsettled += 1;
         if matches!(phase, Phase::Guest { .. }) {

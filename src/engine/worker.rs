@@ -305,16 +305,33 @@ impl Worker {
         inbox: Option<Locator>,
         target: Option<Target>,
     ) -> Option<*const Peer> {
+        let again = target.is_some();
+        let peer = self.peer_or(uid, again, || Peer::new(self, uid, inbox, target));
+        // SAFETY: peers live as long as the worker.
+        let known = unsafe { &*peer }.inbox;
+        (known == inbox || inbox.is_none() || known.is_none()).then_some(peer)
+    }
+
+    /// The peer that a connection comes from.
+    pub fn peer_at_the_door(&self, uid: u64) -> *const Peer {
+        self.peer_or(uid, true, || Peer::new(self, uid, None, None))
+    }
+
+    /// The peer of this name, or a new one; `again`: also in the place of one that was lost, because whoever names a
+    /// way to it, or comes from there, wants to try again. What leads to the old one stays there.
+    fn peer_or(&self, uid: u64, again: bool, new: impl FnOnce() -> Peer) -> *const Peer {
         let mut peers = self.peers.lock();
-        // Whoever names a way to a peer that was lost wants to try again; what leads to the old one stays there.
-        if target.is_some() && peers.get(&uid).is_some_and(|p| p.status() != UCS_OK) {
+        let lost = peers.get(&uid).filter(|p| p.status() != UCS_OK);
+        let losses = lost.filter(|_| again).map(|p| p.losses + 1);
+        if losses.is_some() {
             self.former.lock().extend(peers.remove(&uid));
         }
-        let peer = peers
-            .entry(uid)
-            .or_insert_with(|| Box::new(Peer::new(self, uid, inbox, target)));
-        (peer.inbox == inbox || inbox.is_none() || peer.inbox.is_none())
-            .then_some(&raw const **peer)
+        let peer = peers.entry(uid).or_insert_with(|| {
+            let mut peer = Box::new(new());
+            peer.losses = losses.unwrap_or(0);
+            peer
+        });
+        &raw const **peer
     }
 
     /// Asks progress for a connection to a peer.

@@ -127,7 +127,7 @@ fn on_connected(worker: &Worker, sockets: &mut Sockets, token: u64, attempt: Att
         let greeting = Greeting {
             magic: MAGIC,
             purpose: TO_WORKER,
-            flags: 0,
+            losses: peer.losses,
             from: worker.uid,
             to: peer.uid,
             secret: target.locator.secret,
@@ -202,6 +202,7 @@ fn on_answer(worker: &Worker, sockets: &mut Sockets, token: u64, attempt: Attemp
     match answer {
         Some(a) if a.verdict == WELCOME && a.uid == peer.uid => {
             c.receiver.take(Answer::SIZE);
+            c.losses = a.losses;
             let link = c.link.clone();
             sockets.set_open(token, peer);
             open(worker, peer, link)
@@ -334,15 +335,15 @@ fn on_greeting(worker: &Worker, sockets: &mut Sockets, token: u64) -> bool {
 
 /// A guest knows the secret: the connection stays unless ours does.
 fn welcome(worker: &Worker, sockets: &mut Sockets, token: u64, g: Greeting) -> bool {
-    let Some(peer) = worker.peer(g.from, None, None) else {
-        return false;
-    };
-    // SAFETY: peers live as long as the worker.
-    let peer = unsafe { &*peer };
     let own = g.from == worker.uid;
-    if !own && (peer.status() != UCS_OK || ours_stays(worker, sockets, peer)) {
+    if !own {
+        end_lost(sockets, &g);
+    }
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*worker.peer_at_the_door(g.from) };
+    if !own && ours_stays(worker, sockets, peer) {
         if let Some(c) = sockets.remove(token) {
-            let _ = say(&c.link, &answer(worker, CROSSED));
+            let _ = say(&c.link, &answer(worker, peer, CROSSED));
         }
         return false;
     }
@@ -351,7 +352,8 @@ fn welcome(worker: &Worker, sockets: &mut Sockets, token: u64, g: Greeting) -> b
     };
     let link = c.link.clone();
     c.receiver.take(Greeting::SIZE);
-    if let Err(e) = say(&link, &answer(worker, WELCOME)) {
+    c.losses = g.losses;
+    if let Err(e) = say(&link, &answer(worker, peer, WELCOME)) {
         log::debug!("worker {:#x} is gone: {e}", g.from);
         sockets.remove(token);
         return false;
@@ -367,11 +369,30 @@ fn welcome(worker: &Worker, sockets: &mut Sockets, token: u64, g: Greeting) -> b
     peer.inbox.is_some() || open(worker, peer, link)
 }
 
-fn answer(worker: &Worker, verdict: u32) -> [u8; Answer::SIZE] {
+/// Ends the connections that a guest has lost already: here nothing has been noticed yet.
+fn end_lost(sockets: &mut Sockets, g: &Greeting) {
+    let lost = |c: &Connection| {
+        c.phase == Phase::Open
+            && c.losses < g.losses
+            // SAFETY: peers live as long as the worker; an open connection has one.
+            && unsafe { &*c.peer }.uid == g.from
+    };
+    let tokens: Vec<u64> = sockets
+        .iter()
+        .filter(|c| lost(c))
+        .map(|c| c.link.token)
+        .collect();
+    for token in tokens {
+        log::debug!("worker {:#x} has lost its connection: ended here", g.from);
+        close(sockets, token);
+    }
+}
+
+fn answer(worker: &Worker, peer: &Peer, verdict: u32) -> [u8; Answer::SIZE] {
     Answer {
         magic: MAGIC,
         verdict,
-        flags: 0,
+        losses: peer.losses,
         uid: worker.uid,
     }
     .encode()

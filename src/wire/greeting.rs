@@ -20,8 +20,8 @@ packed! {
         magic: u64,
         /// What he connects to: [`TO_WORKER`], [`TO_LISTENER`].
         purpose: u32,
-        /// Not used: 0.
-        flags: u32,
+        /// How often he has lost the worker that he wants: a connection of fewer losses is one of those.
+        losses: u32,
         /// His worker.
         from: u64,
         /// The worker that he wants; 0 if it is a listener.
@@ -46,8 +46,8 @@ packed! {
         magic: u64,
         /// [`WELCOME`], [`CROSSED`], [`REJECTED`].
         verdict: u32,
-        /// Not used: 0.
-        flags: u32,
+        /// How often the answering worker has lost the one that asks.
+        losses: u32,
         /// The answering worker.
         uid: u64,
     } valid when |a| a.magic == MAGIC && (WELCOME..=REJECTED).contains(&a.verdict)
@@ -66,7 +66,7 @@ mod tests {
     const GOOD: Greeting = Greeting {
         magic: MAGIC,
         purpose: TO_WORKER,
-        flags: 0,
+        losses: 0,
         from: 1,
         to: 2,
         secret: 3,
