@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 use std::process::Command;
+use std::time::{Duration, Instant};
 use ucp::options::Options;
 use ucp::tl::tcp::device::{self, Device};
 use ucp::tl::tcp::route::{self, Path, Remote};
@@ -28,6 +29,18 @@ fn in_network(setup: &str, test: impl FnOnce() + Send + 'static) {
 fn ip(arguments: &str) {
     let status = Command::new("ip").args(arguments.split(' ')).status();
     assert!(status.expect("iproute2").success(), "ip {arguments}");
+}
+
+/// Waits for the kernel to see that a device has a carrier, which it does in the background.
+fn until_running(name: &str) {
+    let began = Instant::now();
+    while !names(&devices(&[("TCP_BRIDGE_ENABLE", "y")])).contains(&name) {
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "{name} has no carrier"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn options(pairs: &[(&str, &str)]) -> Options {
@@ -117,6 +130,7 @@ fn bridges_count_if_they_lead_somewhere() {
     ]
     .concat();
     in_network(setup, || {
+        until_running("docker0");
         // Containers only.
         assert_eq!(names(&devices(&[])), ["e0", "e1", "lo"]);
         assert_eq!(names(&devices(&[("NET_DEVICES", "^e0")])), ["e1", "lo"]);
@@ -200,6 +214,7 @@ fn what_every_docker_host_has_is_not_the_peer() {
     ]
     .concat();
     in_network(setup, || {
+        until_running("docker0");
         let found = devices(&[("TCP_BRIDGE_ENABLE", "y")]);
         let remotes = [
             remote("172.17.0.1"),

@@ -89,6 +89,15 @@ fn unknown_transports_are_told() {
         ["nope", "ib"]
     );
     assert!(TlsFilter::parse("all").unknown(&known).is_empty());
+    for (text, empty) in [
+        ("", true),
+        (" ,", true),
+        ("^", true),
+        ("all", false),
+        ("^tcp", false),
+    ] {
+        assert_eq!(TlsFilter::parse(text).is_empty(), empty, "{text}");
+    }
 }
 
 #[test]
@@ -106,6 +115,11 @@ fn devices_by_name_and_port() {
         assert_eq!(filter.allows(device), expected, "{device}");
     }
     assert_eq!(filter.unknown(&["mlx5_0:1", "lo"]), ["mlx5_1:2", "eth0"]);
+    assert_eq!(
+        DeviceFilter::parse("lo,a,lo,a,lo").repeated(),
+        ["lo", "a", "lo"]
+    );
+    assert!(filter.repeated().is_empty());
     let without = DeviceFilter::parse("^docker0,mlx5_0");
     assert!(!without.allows("docker0") && !without.allows("mlx5_0:1") && without.allows("eth0"));
     assert!(DeviceFilter::parse("all").is_all() && DeviceFilter::parse("all").allows("any"));

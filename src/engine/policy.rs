@@ -3,6 +3,7 @@
 use crate::ctypes::*;
 use crate::options::{Count, DeviceFilter, Interval, OpFlag, Options, PortRange, Size, Ternary};
 use crate::sys::log;
+use crate::tl::tcp::device;
 use crate::tl::tcp::socket::Tuning;
 use std::time::Duration;
 
@@ -118,12 +119,19 @@ impl Policy {
     /// What the options say.
     ///
     /// # Errors
-    /// `UCS_ERR_NO_DEVICE` if they leave no transport.
+    /// `UCS_ERR_INVALID_PARAM` if `UCX_TLS` is empty, `UCS_ERR_NO_DEVICE` if they leave no transport.
     pub fn new(options: &Options) -> Result<Policy, ucs_status_t> {
         let tls = &options.tls;
+        if tls.is_empty() {
+            log::error!(
+                "UCX_TLS is empty: name transports to use or to leave out, or do not set it"
+            );
+            return Err(UCS_ERR_INVALID_PARAM);
+        }
         warn_unknown(options);
-        let shm = tls.allows("posix") || tls.allows("sysv");
-        let loopback = shm || tls.allows("self");
+        let mapped = tls.allows("posix") || tls.allows("sysv");
+        let shm = mapped && options.shm_devices.allows(MEMORY);
+        let loopback = shm || tls.allows("self") && options.self_devices.allows(MEMORY);
         if !loopback && !tls.allows("tcp") {
             let (asked, ours) = (
                 options.get("TLS").unwrap_or_default(),
@@ -135,7 +143,7 @@ impl Policy {
         Ok(Policy {
             loopback,
             shm,
-            cma: tls.allows("cma"),
+            cma: tls.allows("cma") && options.shm_devices.allows(MEMORY),
             tcp: tls.allows("tcp").then(|| TcpPolicy::new(options)),
             connecting: TcpPolicy::new(options),
             rndv_thresh: bytes_or(options.rndv_thresh.intra, DEFAULT_RNDV_THRESH),
@@ -244,8 +252,19 @@ fn families(names: &[String]) -> Vec<Family> {
     families
 }
 
+/// The one device of shared memory and of the loopback.
+const MEMORY: &str = "memory";
+
 /// Names in `UCX_TLS` that mean nothing here are worth a warning: the user expects something else.
 fn warn_unknown(options: &Options) {
+    if options.warn_invalid_config {
+        for (kind, filter) in [
+            ("intra-node", &options.shm_devices),
+            ("loopback", &options.self_devices),
+        ] {
+            device::warn_of(kind, filter, &[MEMORY]);
+        }
+    }
     let unknown = options.tls.unknown(&TRANSPORTS);
     if !unknown.is_empty() && options.warn_invalid_config && !options.tls.is_negated() {
         let (names, ours) = (unknown.join("', '"), TRANSPORTS.join(", "));
@@ -279,6 +298,24 @@ mod tests {
 
     fn tcp(settings: &[(&str, &str)]) -> TcpPolicy {
         policy(settings).unwrap().tcp.expect("TCP is allowed")
+    }
+
+    #[test]
+    fn devices_of_shared_memory_and_loopback() {
+        let p = policy(&[("SHM_DEVICES", "foo")]).unwrap();
+        assert!(!p.shm && !p.cma && p.loopback, "the loopback has its own");
+        let p = policy(&[("SHM_DEVICES", "foo,memory"), ("SELF_DEVICES", "^memory")]).unwrap();
+        assert!(
+            p.shm && p.cma && p.loopback,
+            "what is shared reaches oneself, too"
+        );
+        let nothing = [
+            ("TLS", "self,sm"),
+            ("SHM_DEVICES", "^memory"),
+            ("SELF_DEVICES", "foo"),
+        ];
+        assert_eq!(policy(&nothing).err(), Some(UCS_ERR_NO_DEVICE));
+        assert_eq!(policy(&[("TLS", "")]).err(), Some(UCS_ERR_INVALID_PARAM));
     }
 
     #[test]

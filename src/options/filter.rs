@@ -94,6 +94,11 @@ impl TlsFilter {
             .collect()
     }
 
+    /// Whether nothing is named, neither to use nor to leave out.
+    pub fn is_empty(&self) -> bool {
+        self.list.mode != Mode::All && self.list.names.is_empty()
+    }
+
     /// Whether the list is a list of what to leave out.
     pub fn is_negated(&self) -> bool {
         self.list.mode == Mode::Except
@@ -179,6 +184,15 @@ impl DeviceFilter {
             .iter()
             .map(String::as_str)
             .filter(|name| !reaches(name))
+            .collect()
+    }
+
+    /// The names that the list has more than once.
+    pub fn repeated(&self) -> Vec<&str> {
+        let names = &self.list.names;
+        (1..names.len())
+            .filter(|&i| names[..i].contains(&names[i]))
+            .map(|i| names[i].as_str())
             .collect()
     }
 

@@ -2,6 +2,7 @@
 
 use super::lanes::{self, LaneInfo};
 use super::select::{self, MAX_EAGER, Protocol as Choice, Wish};
+use super::share;
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
@@ -148,7 +149,11 @@ fn message(peer: &Peer, len: usize) -> Served {
             ("rendezvous copy from mapped memory", Protocol::RndvCopy)
         }
         Choice::Rendezvous if peer.cma_usable() => {
-            ("rendezvous zero-copy read from remote", Protocol::RndvCopy)
+            let what = match len {
+                ..share::MIN => "rendezvous zero-copy read from remote",
+                _ => "rendezvous zero-copy by both sides",
+            };
+            (what, Protocol::RndvCopy)
         }
         Choice::Rendezvous if socket => ("rendezvous zero-copy in parts", Protocol::RndvMessages),
         Choice::Rendezvous => (
@@ -186,6 +191,7 @@ fn ranges(peer: &Peer, lanes: &Lanes, served: &dyn Fn(usize) -> Served) -> Vec<R
     let last_of_its_kind = [
         INLINE,
         MAX_EAGER,
+        share::MIN - 1,
         policy.rndv_thresh,
         policy.rndv_thresh_inter,
         policy.zcopy_thresh.wrapping_sub(1),

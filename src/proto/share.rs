@@ -20,7 +20,7 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 /// Shorter messages are copied by the time that the sender hears of it, bytes.
-const MIN: usize = 32 << 10;
+pub const MIN: usize = 32 << 10;
 /// Pieces: long enough to be worth a system call, short enough that nobody waits long for the other.
 const PIECE: std::ops::RangeInclusive<usize> = 16 << 10..=256 << 10;
 /// A message is cut into so many pieces, within those bounds.

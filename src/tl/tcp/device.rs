@@ -2,7 +2,8 @@
 
 use super::netlink;
 use super::route;
-use crate::options::Options;
+use crate::options::{DeviceFilter, Options};
+use crate::sys::log;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
@@ -59,22 +60,31 @@ pub fn usable(options: &Options) -> io::Result<Vec<Device>> {
             .collect();
     let named = !options.net_devices.is_all();
     let gateways = defaults();
-    let mut devices: Vec<Device> = links
+    let addressed: Vec<(&Link, Vec<IpAddr>)> = links
         .iter()
-        .filter(|link| link.running && options.net_devices.allows(&link.name))
-        .filter(|link| {
+        .filter(|link| link.running)
+        .map(|link| (link, choose(&addresses, link.index, &options.tcp_af_prio)))
+        .filter(|(_, addrs)| !addrs.is_empty())
+        .collect();
+    if options.warn_invalid_config {
+        let names: Vec<&str> = addressed.iter().map(|(link, _)| &*link.name).collect();
+        warn_of("network", &options.net_devices, &names);
+    }
+    let mut devices: Vec<Device> = addressed
+        .into_iter()
+        .filter(|(link, _)| options.net_devices.allows(&link.name))
+        .filter(|(link, _)| {
             let asked = options.tcp_bridge_enable || named && !is_negated(options);
             asked || !link.is_inner_bridge(&links)
         })
-        .map(|link| Device {
+        .map(|(link, addrs)| Device {
             name: link.name.clone(),
             index: link.index,
-            addrs: choose(&addresses, link.index, &options.tcp_af_prio),
+            addrs,
             mbps: speed_of(&link.name),
             loopback: link.loopback,
             default_route: gateways.contains(&link.index),
         })
-        .filter(|device| !device.addrs.is_empty())
         .collect();
     let prefer_default = options.tcp_prefer_default;
     devices.sort_by_key(|d| {
@@ -82,6 +92,20 @@ pub fn usable(options: &Options) -> io::Result<Vec<Device>> {
         (d.loopback, Reverse(d.speed()), !gateway, d.index)
     });
     Ok(devices)
+}
+
+/// Names in a list of devices that mean nothing here are worth a warning: the user expects something else.
+pub fn warn_of(kind: &str, filter: &DeviceFilter, present: &[&str]) {
+    for name in filter.repeated() {
+        log::warn!("device '{name}' is specified multiple times");
+    }
+    let unknown = filter.unknown(present).join("', '");
+    if !unknown.is_empty() {
+        let ours = present.join("', '");
+        log::warn!(
+            "{kind} device '{unknown}' is not available, please use one or more of: '{ours}'"
+        );
+    }
 }
 
 /// What a worker tells its peers of its devices: the loopback device only if there is nothing else.
