@@ -372,6 +372,14 @@ fn scripts(hows: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
             heard(Kind::Ats, 0, vec![]),
             Progress,
         ],
+        // An answer to what was no question.
+        vec![
+            act(5, 9000),
+            Progress,
+            heard(Kind::AmoRep, 0, vec![1; 8]),
+            heard(Kind::GetRep, 0, data(0, 0)),
+            Progress,
+        ],
         vec![
             act(4, 500),
             Progress,

@@ -274,7 +274,8 @@ unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &Message, value: u64) {
             .lock()
             .get(m.imm)
             .is_some_and(|req| unsafe { (*req).kind } == Kind::AmoReq as u8);
-        if let (true, Some(req)) = (is_amo, rndv::take_named(worker, peer, m.imm)) {
+        // Only what is one is taken: the peer may name any request of ours.
+        if is_amo && let Some(req) = rndv::take_named(worker, peer, m.imm) {
             // SAFETY: out of the table: ours.
             unsafe {
                 if let (UCS_OK, Some(reply)) = (status, (*req).data.as_contig()) {
