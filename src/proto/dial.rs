@@ -88,6 +88,10 @@ fn dial(worker: &Worker, sockets: &mut Sockets, peer: *const Peer, mut attempt: 
             .and_then(|s| sockets.add(s, Phase::Dialing(attempt), peer, true));
         match made {
             Ok(_) => return,
+            // Nothing to do with the peer: whoever started this process has to hear of it.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                log::error!("no connection to worker {:#x} at {to}: {e}", p.uid);
+            }
             Err(e) => log::debug!("no connection to worker {:#x} at {to}: {e}", p.uid),
         }
         attempt.candidate += 1;

@@ -1,1 +1,0 @@
-timeout: failed to run command ‘./ucp_client_server’: No such file or directory
