@@ -150,7 +150,7 @@ static void life_facts(bed_t *bed, int family, int inside, const char *what)
     server.accept_inside = inside;
     if (bed->a != NULL) {
         address_t address = loopback(family, server.port);
-        fact(bed->a, "%s: connect: %s", what, status_name(dial(bed->a, &client, &address)));
+        fact(bed->a, "%s: connect: %s", what, status_name(dial(bed->a->worker, &client, &address)));
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.count > 0);
@@ -251,7 +251,7 @@ static void refusal_facts(bed_t *bed)
     bed_sync(bed);
     if (bed->a != NULL) {
         address_t address = loopback(AF_INET, server.port);
-        fact(bed->a, "nobody listens: connect: %s", status_name(dial(bed->a, &client, &address)));
+        fact(bed->a, "nobody listens: connect: %s", status_name(dial(bed->a->worker, &client, &address)));
         BED_UNTIL(bed, client.failures > 0);
         /* NOT_CONNECTED mostly; UCX names others when it is slow. */
         fact(bed->a, "nobody listens: one of the statuses: %d",
@@ -263,7 +263,7 @@ static void refusal_facts(bed_t *bed)
     serve(bed, &server, AF_INET, 0);
     if (bed->a != NULL) {
         address_t address = loopback(AF_INET, server.port);
-        fact(bed->a, "rejected: connect: %s", status_name(dial(bed->a, &client, &address)));
+        fact(bed->a, "rejected: connect: %s", status_name(dial(bed->a->worker, &client, &address)));
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.count > 0);
@@ -291,7 +291,7 @@ static void early_facts(bed_t *bed)
     serve(bed, &server, AF_INET, 0);
     if (bed->a != NULL) {
         address_t address = loopback(AF_INET, server.port);
-        must(bed->a, dial(bed->a, &client, &address), "ucp_ep_create");
+        must(bed->a, dial(bed->a->worker, &client, &address), "ucp_ep_create");
         for (int i = 0; i < MESSAGES; i++) {
             out[i]  = (uint64_t)i * 7;
             sent[i] = ucp_tag_send_nbx(client.ep, &out[i], sizeof(out[i]), 0xe, &param);
@@ -338,7 +338,7 @@ static void other_worker_facts(bed_t *bed)
     serve(bed, &server, AF_INET, 0);
     if (bed->a != NULL) {
         address_t address = loopback(AF_INET, server.port);
-        must(bed->a, dial(bed->a, &client, &address), "ucp_ep_create");
+        must(bed->a, dial(bed->a->worker, &client, &address), "ucp_ep_create");
     }
     if (bed->b != NULL) {
         must(bed->b, ucp_worker_create(bed->b->context, &params, &worker), "ucp_worker_create");
@@ -385,7 +385,7 @@ static void backlog_facts(bed_t *bed)
     serve(bed, &server, AF_INET, 0);
     for (int i = 0; bed->a != NULL && i < CLIENTS; i++) {
         address_t address = loopback(AF_INET, server.port);
-        must(bed->a, dial(bed->a, &clients[i], &address), "ucp_ep_create");
+        must(bed->a, dial(bed->a->worker, &clients[i], &address), "ucp_ep_create");
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.count == CLIENTS);
@@ -410,7 +410,7 @@ static void orphan_facts(bed_t *bed)
     serve(bed, &server, AF_INET, 0);
     if (bed->a != NULL) {
         address_t address = loopback(AF_INET, server.port);
-        must(bed->a, dial(bed->a, &client, &address), "ucp_ep_create");
+        must(bed->a, dial(bed->a->worker, &client, &address), "ucp_ep_create");
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.count == 1);
@@ -440,7 +440,7 @@ static void gone_facts(bed_t *bed)
     serve(bed, &server, AF_INET, 0);
     if (bed->a != NULL) {
         address_t address = loopback(AF_INET, server.port);
-        must(bed->a, dial(bed->a, &client, &address), "ucp_ep_create");
+        must(bed->a, dial(bed->a->worker, &client, &address), "ucp_ep_create");
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.count > 0);

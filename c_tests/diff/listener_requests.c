@@ -3,8 +3,8 @@
  */
 #include "listening.h"
 
-/* Who asks: the number that the client's worker was given, if the client says that it be sent. */
-static void client_id_facts(bed_t *bed, const uint64_t *id, uint64_t flags, const char *what)
+/* Who asks: the number that the client's worker was given, which the client says is to be sent. */
+static void client_id_facts(bed_t *bed, uint64_t id, const char *what)
 {
     static server_t server;
     client_t        client = {.ep = NULL};
@@ -13,18 +13,9 @@ static void client_id_facts(bed_t *bed, const uint64_t *id, uint64_t flags, cons
     serve(bed, &server, AF_INET, 0);
     if (bed->a != NULL) {
         address_t           address = loopback(AF_INET, server.port);
-        ucp_worker_params_t params  = {.field_mask = id != NULL ? UCP_WORKER_PARAM_FIELD_CLIENT_ID : 0,
-                                       .client_id  = id != NULL ? *id : 0};
-        ucp_ep_params_t     ep      = {
-            .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_ERR_HANDLER |
-                          UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
-            .flags       = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | flags,
-            .sockaddr    = {.addr = &address.any, .addrlen = length_of(&address)},
-            .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
-            .err_handler = {.cb = on_client_failure, .arg = &client},
-        };
+        ucp_worker_params_t params  = {.field_mask = UCP_WORKER_PARAM_FIELD_CLIENT_ID, .client_id = id};
         must(bed->a, ucp_worker_create(bed->a->context, &params, &worker), "ucp_worker_create");
-        must(bed->a, ucp_ep_create(worker, &ep, &client.ep), "ucp_ep_create");
+        must(bed->a, dial(worker, &client, &address), "ucp_ep_create");
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, ((worker != NULL ? ucp_worker_progress(worker) : 0), server.count > 0));
@@ -54,14 +45,13 @@ static void client_id_facts(bed_t *bed, const uint64_t *id, uint64_t flags, cons
 
 static void script(bed_t *bed)
 {
-    bed_params_t   params = {.features = UCP_FEATURE_TAG};
-    const uint64_t id = 77, large = 0x8000000000000001, none = 0;
+    bed_params_t params = {.features = UCP_FEATURE_TAG};
 
     bed_open_unconnected(bed, &params);
     bed_sync(bed);
-    client_id_facts(bed, &id, UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID, "77");
-    client_id_facts(bed, &large, UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID, "a large number");
-    client_id_facts(bed, &none, UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID, "0");
+    client_id_facts(bed, 77, "77");
+    client_id_facts(bed, 0x8000000000000001, "a large number");
+    client_id_facts(bed, 0, "0");
     bed_close(bed);
 }
 

@@ -183,7 +183,7 @@ static inline void on_client_failure(void *arg, ucp_ep_h ep, ucs_status_t status
     client->failures++;
 }
 
-static inline ucs_status_t dial(side_t *side, client_t *client, const address_t *address)
+static inline ucs_status_t dial(ucp_worker_h worker, client_t *client, const address_t *address)
 {
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_ERR_HANDLER |
@@ -195,7 +195,7 @@ static inline ucs_status_t dial(side_t *side, client_t *client, const address_t 
     };
 
     memset(client, 0, sizeof(*client));
-    return ucp_ep_create(side->worker, &params, &client->ep);
+    return ucp_ep_create(worker, &params, &client->ep);
 }
 
 /* A peer that went: UCX says now this, now that. */

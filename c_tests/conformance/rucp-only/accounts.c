@@ -130,22 +130,33 @@ static void atomic_under_way(void)
     settle(&a);
 }
 
+enum { MOST_SENT = 4000 };
+
+/* Sends through the second endpoint until a message has to wait. Returns how many were sent, that one included. */
+static int fill(accounts_t *a, ucs_status_ptr_t sent[MOST_SENT])
+{
+    static char message[8000];
+    int         count = 0;
+
+    do {
+        sent[count] = send_tag(&a->second, message, sizeof(message));
+        ucp_worker_progress(a->self.worker);
+    } while (!UCS_PTR_IS_PTR(sent[count++]) && count < MOST_SENT);
+    WANT_TRUE(count < MOST_SENT);
+    return count;
+}
+
 /* Behind messages that the other does not take. */
 static void waiting_to_be_sent(int read)
 {
-    enum { MOST = 4000, LENGTH = 8000 };
-    static ucs_status_ptr_t sent[MOST];
-    static char             message[LENGTH], data[SIZE];
+    static ucs_status_ptr_t sent[MOST_SENT];
+    static char             data[SIZE];
     accounts_t              a;
     uint64_t                old;
-    int                     count = 0;
+    int                     count;
 
     open_accounts(&a);
-    do {
-        sent[count] = send_tag(&a.second, message, LENGTH);
-        ucp_worker_progress(a.self.worker);
-    } while (!UCS_PTR_IS_PTR(sent[count++]) && count < MOST);
-    WANT_TRUE(count < MOST);
+    count = fill(&a, sent);
     ucs_status_ptr_t access = read ? ucp_get_nbx(a.self.ep, data, SIZE, a.remote, a.rkey, &plain) : fetch_add(&a, &old);
     close_first(&a);
     if (UCS_PTR_IS_PTR(access)) {
@@ -171,12 +182,10 @@ static void read_waiting(void)
 /* An operation that may not wait is not counted either. */
 static void atomic_refused(void)
 {
-    enum { MOST = 4000, LENGTH = 8000 };
-    static ucs_status_ptr_t sent[MOST];
-    static char             message[LENGTH];
+    static ucs_status_ptr_t sent[MOST_SENT];
     accounts_t              a;
     uint64_t                one   = 1, old;
-    int                     count = 0;
+    int                     count;
     ucp_request_param_t     param = {
             .op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REPLY_BUFFER | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
             .datatype     = ucp_dt_make_contig(8),
@@ -184,11 +193,7 @@ static void atomic_refused(void)
     };
 
     open_accounts(&a);
-    do {
-        sent[count] = send_tag(&a.second, message, LENGTH);
-        ucp_worker_progress(a.self.worker);
-    } while (!UCS_PTR_IS_PTR(sent[count++]) && count < MOST);
-    WANT_TRUE(count < MOST);
+    count = fill(&a, sent);
     WANT_PTR(UCS_ERR_NO_RESOURCE,
              ucp_atomic_op_nbx(a.self.ep, UCP_ATOMIC_OP_ADD, &one, 1, a.remote + 64, a.rkey, &param));
     close_first(&a);
