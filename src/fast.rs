@@ -40,8 +40,11 @@ const CLOCK_EVERY: u32 = 64;
 const SPECIAL: u32 = UCP_OP_ATTR_FIELD_DATATYPE as u32
     | UCP_OP_ATTR_FIELD_MEMORY_TYPE as u32
     | UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32
-    | UCP_OP_ATTR_FLAG_FAST_CMPL as u32
-    | UCP_OP_ATTR_FLAG_MULTI_SEND as u32;
+    | HINTS;
+
+/// What the caller cares for most; MPI's blocking sends say the first. What is short ends inside of the call and
+/// fast, whatever they say; only both at once is a mistake, to be told of on the long way.
+const HINTS: u32 = UCP_OP_ATTR_FLAG_FAST_CMPL as u32 | UCP_OP_ATTR_FLAG_MULTI_SEND as u32;
 
 /// Bytes of `count` elements, if the buffer is one piece and nothing is special; else `None`.
 #[inline(always)]
@@ -55,9 +58,13 @@ fn bytes_of(p: &Param, count: usize, special: u32) -> Option<usize> {
     if p.mask & special == 0 {
         return Some(count);
     }
-    let plain = UCP_OP_ATTR_FIELD_DATATYPE as u32 | UCP_OP_ATTR_FIELD_MEMORY_TYPE as u32;
+    let plain = UCP_OP_ATTR_FIELD_DATATYPE as u32 | UCP_OP_ATTR_FIELD_MEMORY_TYPE as u32 | HINTS;
     let datatype = p.datatype();
-    if p.mask & (special & !plain) == 0 && datatype & 7 == 0 && p.memory_type() == 0 {
+    if p.mask & (special & !plain) == 0
+        && p.mask & HINTS != HINTS
+        && datatype & 7 == 0
+        && p.memory_type() == 0
+    {
         return count.checked_mul((datatype >> 3) as usize);
     }
     None
@@ -97,7 +104,11 @@ unsafe fn send_tiny(peer: &Peer, kind: Kind, imm: u64, buffer: *const c_void, le
         let tx = peer.tx.alone();
         match tx.lane.as_mut() {
             Some(Lane::Shm(outbox)) if tx.pending.is_empty() => {
-                outbox.send_tiny(kind as u8, imm, buffer.cast(), len)
+                let sent = outbox.send_tiny(kind as u8, imm, buffer.cast(), len);
+                if sent {
+                    outbox.look_ahead(peer.stats().received.messages());
+                }
+                sent
             }
             _ => false,
         }
@@ -178,6 +189,7 @@ unsafe fn send_now(
     if sent != Ok(true) {
         return false;
     }
+    outbox.look_ahead(peer.stats().received.messages());
     peer.stats().of(counted).add(len);
     true
 }

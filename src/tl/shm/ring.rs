@@ -224,7 +224,6 @@ impl Producer {
             slot.word.store(word, Ordering::Release);
         }
         self.head = head + 1;
-        prefetch_to_write(slot_of(mem, head + 1 + AHEAD).as_ptr());
         true
     }
 
@@ -293,6 +292,11 @@ impl Producer {
         // Release: pairs with the Acquire load in `Consumer::peek`; record and imm come before.
         slot.word.store(word, Ordering::Release);
         self.head += 1;
+    }
+
+    /// Brings a slot after the next ones into the cache, for a caller who is going to send some.
+    #[inline(always)]
+    pub fn look_ahead(&self) {
         prefetch_to_write(slot_of(self.mem, self.head + AHEAD).as_ptr());
     }
 
