@@ -99,24 +99,19 @@ pub unsafe fn tag_send(
 /// Puts up to [`TINY`] bytes into the peer's ring, in single-thread mode: no more than loads and stores.
 #[inline(always)]
 unsafe fn send_tiny(peer: &Peer, kind: Kind, imm: u64, buffer: *const c_void, len: usize) -> bool {
-    // SAFETY: the endpoint's flags say single-thread mode; no callback runs here. The user's buffer.
-    let sent = unsafe {
-        let tx = peer.tx.alone();
-        match tx.lane.as_mut() {
-            Some(Lane::Shm(outbox)) if tx.pending.is_empty() => {
-                let sent = outbox.send_tiny(kind as u8, imm, buffer.cast(), len);
-                if sent {
-                    outbox.look_ahead(peer.stats().received.messages());
-                }
-                sent
-            }
-            _ => false,
-        }
+    // SAFETY: the endpoint's flags say single-thread mode; no callback runs here.
+    let tx = unsafe { peer.tx.alone() };
+    let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
+        return false;
     };
-    if sent {
-        peer.stats().of(Protocol::Short).add(len);
+    // SAFETY: the user's buffer.
+    if !tx.pending.is_empty() || !unsafe { outbox.send_tiny(kind as u8, imm, buffer.cast(), len) } {
+        return false;
     }
-    sent
+    let stats = peer.stats();
+    outbox.look_ahead(stats.received.messages());
+    stats.of(Protocol::Short).add(len);
+    true
 }
 
 /// Longer ones up to the rendezvous threshold, and workers that threads share.

@@ -11,8 +11,12 @@ import csv
 import html.parser
 import json
 import math
+import os
 import re
 import sys
+
+sys.path.insert(0, f"{os.path.dirname(os.path.abspath(__file__))}/../../scripts")
+from measure.results import repeats  # noqa: E402
 
 
 def fail(text):
@@ -145,18 +149,13 @@ def instructions(path):
         }
 
 
-# What the progressing side does between two messages depends on the clock (looks at it, batches): a part of a percent, less
-# than scripts/bench takes for a regression.
-REPEATS_WITHIN = 0.004
-
-
 def check_same(old, new):
     before, after = instructions(old), instructions(new)
     differing = {name: (was, after.get(name)) for name, was in before.items()
-                 if not math.isclose(was, after.get(name, 0), rel_tol=REPEATS_WITHIN)}
+                 if not repeats(was, after.get(name, 0))}
     if differing or not before:
         fail(f"instructions do not repeat: {differing}")
-    print(f"{len(before)} counts repeat within {REPEATS_WITHIN:.1%}")
+    print(f"{len(before)} counts repeat")
 
 
 def write_slower(old, new, name):

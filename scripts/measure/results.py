@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import statistics
 import sys
 from dataclasses import dataclass, field
@@ -16,6 +17,12 @@ def more_is_better(unit):
     return unit in MORE_IS_BETTER
 
 
+def repeats(then, now):
+    """Whether two counts of instructions are the same: a timer has a library do a little once in hundreds of
+    operations (looks at the clock), and how often it falls into a count depends on the machine's speed."""
+    return math.isclose(then, now, rel_tol=0.01, abs_tol=2)
+
+
 @dataclass
 class Series:
     """One figure at one x: the samples of each library, by repetition."""
@@ -25,9 +32,15 @@ class Series:
     x: int | None
     unit: str
     samples: dict = field(default_factory=dict)  # library name -> {repetition: value}
+    disturbed: set = field(default_factory=set)  # repetitions in which the libraries' conditions were unlike
+
+    def counted(self, library):
+        """What is compared: the undisturbed repetitions; all of them only where each was disturbed."""
+        values = self.samples.get(library, {})
+        return {number: value for number, value in values.items() if number not in self.disturbed} or values
 
     def median(self, library):
-        values = self.samples.get(library)
+        values = self.counted(library)
         return statistics.median(values.values()) if values else None
 
 
@@ -59,12 +72,14 @@ class Results:
         for name, x, value, unit in figures:
             series = self.series.setdefault((name, x), Series(workload.name, name, x, unit))
             series.samples.setdefault("machine" if workload.machine else library.name, {})[repetition] = value
+            if disturbed:
+                series.disturbed.add(repetition)
 
     # ---- comparing ----
 
     def ahead(self, series):
         """How many times better the subject is than the best other library: the median over the repetitions."""
-        own = series.samples.get(self.subject.name, {})
+        own = series.counted(self.subject.name)
         ratios = []
         for repetition, value in own.items():
             others = [
@@ -97,6 +112,8 @@ class Results:
             # A machine that is slower today slows the others down as well: then rucp is as far ahead as it was.
             beside = 1 if exact or not ahead or not ahead_then else ahead_then / ahead
             limit = 1.005 if exact else 1 + threshold
+            if series.unit == "instructions" and repeats(then, now):
+                continue
             if factor > limit and (exact or beside > limit or not ahead):
                 worse.append((series, then))
         return worse
@@ -139,8 +156,8 @@ class Results:
             )
             for one in self.series.values():
                 ahead = self.ahead(one)
-                for library, samples in one.samples.items():
-                    values = list(samples.values())
+                for library in one.samples:
+                    values = list(one.counted(library).values())
                     writer.writerow(
                         [
                             one.workload,
