@@ -43,6 +43,7 @@ fuzz_target!(|bytes: &[u8]| {
                 err_mode: how >> 3 & 3,
                 has_id: how >> 5 & 1,
                 client_id: words,
+                secret: words,
             };
             [&hello.encode()[..], address].concat()
         }

@@ -201,6 +201,7 @@ fn hello(number: u32, len: usize) -> Hello {
         err_mode: 1,
         has_id: 1,
         client_id: 77,
+        secret: 78,
     }
 }
 

@@ -13,7 +13,7 @@ pub const INTERNAL: u8 = 1 << 0;
 pub const CLOSED: u8 = 1 << 1;
 /// Its error handler has run, or is about to.
 pub const FAILED: u8 = 1 << 2;
-/// It handles errors and has not told the peer so: its first operation does.
+/// It handles errors, or is a server's, and has not told the peer so: its first operation does.
 pub const FRESH: u8 = 1 << 3;
 /// Not for the hot path.
 pub const SPECIAL: u8 = CLOSED | FAILED | FRESH;

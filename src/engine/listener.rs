@@ -58,6 +58,8 @@ pub struct Session {
     pub remote: SocketAddr,
     /// Of the client's endpoint.
     pub number: u32,
+    /// By which the client knows messages of the server's before the answer has come.
+    pub secret: u64,
     /// What the client tells of itself.
     pub client_id: Option<u64>,
     /// What an incomplete answer has so far.

@@ -2,7 +2,7 @@
 
 use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
-use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, INTERNAL, LEFT, UNSAID};
+use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH, INTERNAL, LEFT, UNSAID};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
@@ -40,6 +40,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         failure::forget_endpoint(worker, peer, ep);
     }
     let told = tell_closed(
+        worker,
         e,
         peer,
         if force {
@@ -81,11 +82,14 @@ fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
 /// Tells the peer that an endpoint is closed, if both handle errors and have met: in order (`UCS_OK`), or what its
 /// counterpart fails with. A client and its server who have sent nothing have another way to say so. True if the peer is
 /// told by a message.
-fn tell_closed(e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
+fn tell_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
     let said = e.session == 0 && e.remote_err_mode != UNSAID;
     let met = said || peer.tx.lock().lane.is_some();
     let told = e.handles_errors() && peer.status() == UCS_OK && met;
     if told {
+        if e.session != 0 && e.has(FRESH) {
+            failure::introduce(worker, e, peer);
+        }
         let imm = EpImm {
             sn: e.remote_sn,
             err_mode: e.err_mode,
@@ -96,13 +100,13 @@ fn tell_closed(e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
 }
 
 /// The worker goes with endpoints open: their other ends, which may sleep, are told.
-pub fn say_goodbye(peer: &Peer) {
+pub fn say_goodbye(worker: &Worker, peer: &Peer) {
     let eps = peer.eps.lock().all.clone();
     for ep in eps {
         // SAFETY: listed endpoints live.
         let e = unsafe { &*ep };
         if !e.has(CLOSED | INTERNAL | FAILED) {
-            tell_closed(e, peer, UCS_ERR_CONNECTION_RESET);
+            tell_closed(worker, e, peer, UCS_ERR_CONNECTION_RESET);
         }
     }
 }

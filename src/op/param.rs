@@ -216,7 +216,7 @@ pub unsafe fn open_endpoint<'a>(
         return Err(why_failed(e, peer));
     }
     if e.has(FRESH) {
-        failure::introduce(e, peer);
+        failure::introduce(worker, e, peer);
     }
     Ok((worker, peer))
 }

@@ -11,7 +11,7 @@ use crate::engine::unexpected::Source;
 use crate::engine::worker::Worker;
 use crate::proto::rndv;
 use crate::proto::tx::{self, Posted};
-use crate::proto::{failure, flush, share, withdraw};
+use crate::proto::{failure, flush, session, share, withdraw};
 use crate::sys::log;
 use crate::tl::shm::ring::Message;
 use crate::wire::header::{
@@ -131,6 +131,7 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
             }
             Kind::Withdrawn => withdraw::on_withdrawn(worker, peer, m.aux, m.imm),
             Kind::EpInfo => failure::on_ep_info(worker, peer, EpImm::from_u64(m.imm)),
+            Kind::Accepted => session::on_proof(worker, peer, m.imm),
             Kind::Share => share::on_share(
                 worker,
                 peer,

@@ -20,7 +20,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
     for peer in w.all_peers() {
         // SAFETY: peers live as long as the worker.
         let peer = unsafe { &*peer };
-        endpoint::say_goodbye(peer);
+        endpoint::say_goodbye(w, peer);
         let taken = failure::take_requests(w, peer, |_| true);
         unflushed += taken.len();
         // SAFETY: taken out of every list.

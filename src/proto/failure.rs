@@ -1,6 +1,6 @@
 //! Peers that die or go: how they are noticed, and what becomes of everything that involves them.
 
-use super::{parting, share, tx, wireup, withdraw};
+use super::{parting, session, share, tx, wireup, withdraw};
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL, LEFT};
 use crate::engine::peer::Peer;
@@ -272,11 +272,20 @@ pub fn call_handlers(worker: &Worker) -> u32 {
     }
 }
 
-/// Tells the peer how an endpoint handles errors. Only those that do say so; it costs the others
-/// nothing.
+/// Tells the peer how an endpoint handles errors, or that it is the server's of a client. Others say nothing; it costs
+/// them nothing.
 #[cold]
-pub fn introduce(ep: &Endpoint, peer: &Peer) {
+pub fn introduce(worker: &Worker, ep: &Endpoint, peer: &Peer) {
+    if ep.session == 0 {
+        say_mode(ep, peer);
+    } else {
+        session::prove(worker, ep, peer);
+    }
+    // Only now: what another thread sends meanwhile must not come first.
     ep.clear(FRESH);
+}
+
+fn say_mode(ep: &Endpoint, peer: &Peer) {
     let imm = EpImm {
         sn: ep.remote_sn,
         err_mode: ep.err_mode,
@@ -320,7 +329,7 @@ pub fn refuse(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
 /// The peer has closed its end of an endpoint: in order, by force (`UCS_ERR_CONNECTION_RESET`), or because it refuses it
 /// for another reason.
 pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t) {
-    let Some(ep) = wireup::known_endpoint(worker, peer, sn) else {
+    let Some(ep) = peer.ep_by_sn(sn) else {
         return;
     };
     // SAFETY: listed endpoints live.

@@ -7,14 +7,14 @@
 
 use super::{failure, tx, wireup};
 use crate::ctypes::*;
-use crate::engine::endpoint::Endpoint;
+use crate::engine::endpoint::{Endpoint, FRESH};
 use crate::engine::listener::{
     ConnRequest, Due, Entry, Exchange, Guest, Handler, Listener, Session, State,
 };
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
 use crate::sys::lock::MtGuard;
-use crate::sys::{clock, log};
+use crate::sys::{clock, log, machine};
 use crate::tl::tcp::epoll::Event;
 use crate::tl::tcp::socket::{self, Tuning};
 use crate::wire::address::{MAX_ADDRESSES, NetAddress, WorkerAddress};
@@ -210,6 +210,7 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
         local: None,
         remote: SocketAddr::from(([0; 4], 0)),
         number,
+        secret: machine::random_u64(),
         client_id: None,
         buffer: Vec::new(),
         nobody: Some(nobody),
@@ -311,6 +312,7 @@ fn on_connected(worker: &Worker, x: &mut Exchange, token: u64) -> Outcome {
             err_mode,
             has_id: u8::from(session.client_id.is_some()),
             client_id: session.client_id.unwrap_or(0),
+            secret: session.secret,
         };
         say(socket, &[&hello.encode()[..], &address].concat())
     });
@@ -424,24 +426,33 @@ fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) {
     }
 }
 
-/// A client's endpoint that a message is for though the server's answer has not come yet: it leads to the sender
-/// from now on.
-pub fn claim(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoint> {
-    if sn & SERVER != CLIENT {
-        return None;
-    }
+/// A server's endpoint is about to send for the first time: the client may not have its worker's answer yet.
+pub fn prove(worker: &Worker, ep: &Endpoint, peer: &Peer) {
     let mut guard = worker.exchange.lock();
-    let mut sessions =
-        (guard.as_deref_mut()?.entries.values_mut()).filter_map(|entry| match entry {
-            Entry::Session(session) => Some(session),
-            _ => None,
-        });
-    let asked = |s: &&mut Box<Session>| s.state == State::Asked && s.number | CLIENT == sn;
-    let session = sessions.find(asked)?;
-    let (ep, nobody) = (session.ep, session.nobody.take()?);
+    let session = guard.as_deref_mut().and_then(|x| x.session(ep.session));
+    let Some(secret) = session.map(|session| session.secret) else {
+        return;
+    };
+    drop(guard);
+    tx::control(peer, Kind::Accepted, 0, secret, &[]);
+}
+
+/// A worker has accepted a client of this one, and its message is faster than its answer: the client's endpoint
+/// leads there from now on. Its number alone would not do: who knows this worker can guess it.
+pub fn on_proof(worker: &Worker, peer: &Peer, secret: u64) {
+    let mut guard = worker.exchange.lock();
+    let Some(x) = guard.as_deref_mut() else {
+        return;
+    };
+    let asked = x.entries.values_mut().find_map(|entry| match entry {
+        Entry::Session(s) if s.state == State::Asked && s.secret == secret => Some(s),
+        _ => None,
+    });
+    let Some((ep, nobody)) = asked.and_then(|s| Some((s.ep, s.nobody.take()?))) else {
+        return;
+    };
     drop(guard);
     settle(worker, ep, nobody, peer);
-    (!ep.is_null()).then_some(ep)
 }
 
 /// A client's endpoint leads to its server from now on.
@@ -570,8 +581,11 @@ pub unsafe fn admit(
         log::debug!("the client at {} has gone: {e}", request.remote);
         return Err(UCS_ERR_CONNECTION_RESET);
     }
-    // SAFETY: as above.
-    unsafe { (*ep).session = token };
+    // SAFETY: as above. Its messages may be faster than the answer.
+    unsafe {
+        (*ep).session = token;
+        (*ep).set(FRESH);
+    }
     let session = Session {
         ep,
         state: State::Open,
@@ -579,6 +593,7 @@ pub unsafe fn admit(
         remote: request.remote,
         socket: Some(request.socket),
         number: request.hello.number,
+        secret: request.hello.secret,
         client_id: None,
         buffer: Vec::new(),
         nobody: None,

@@ -1,6 +1,5 @@
 //! Who can be reached and how: peers from addresses, endpoints on peers, rings that peers open to us.
 
-use super::session;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::peer::{Eps, Peer};
@@ -151,7 +150,7 @@ pub unsafe fn relist(peer: &Peer, ep: *mut Endpoint) {
 
 /// The endpoint with number `sn` to a peer, for the user to answer on; made if there is none.
 pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
-    if let Some(ep) = known_endpoint(worker, peer, sn) {
+    if let Some(ep) = peer.ep_by_sn(sn) {
         return ep;
     }
     let mut eps = peer.eps.lock();
@@ -168,7 +167,7 @@ pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
 /// The endpoint that the peer's endpoint number `sn` talks to: made if the user has not made it yet, none if he has
 /// closed it.
 pub fn counterpart(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoint> {
-    if let Some(ep) = known_endpoint(worker, peer, sn) {
+    if let Some(ep) = peer.ep_by_sn(sn) {
         return Some(ep);
     }
     // Clients and servers agree on theirs before they use them.
@@ -181,15 +180,6 @@ pub fn counterpart(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoin
     drop(eps);
     // Numbers wrap: half of them are of the future.
     (awaited || ahead < COUNTED / 2).then(|| reply_endpoint(worker, peer, sn))
-}
-
-/// The endpoint with number `sn` to a peer: also a client's that is about to lead there.
-pub fn known_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoint> {
-    let listed = peer.ep_by_sn(sn);
-    if listed.is_none() && sn >= COUNTED {
-        return session::claim(worker, peer, sn);
-    }
-    listed
 }
 
 fn list(peer: &Peer, all: &mut Vec<*mut Endpoint>, mut ep: Endpoint) -> *mut Endpoint {

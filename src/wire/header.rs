@@ -84,6 +84,9 @@ kinds! {
     Withdrawn = 19, 0;
     /// The receiver of a rendezvous lets its sender copy a part. `imm`: its request. [`ShareHdr`].
     Share = 20, ShareHdr::SIZE;
+    /// The sender's worker has accepted a client of the receiver's: before everything else from the endpoint that it has
+    /// made. `imm`: the secret that the client told its server ([`super::session::Hello`]).
+    Accepted = 21, 0;
 }
 
 packed! {
@@ -268,8 +271,8 @@ mod tests {
         let named: Vec<u8> = (0..=u8::MAX)
             .filter(|&n| Kind::from_u8(n).is_some_and(|k| k as u8 == n))
             .collect();
-        assert_eq!(named, (1..=20).collect::<Vec<u8>>());
-        assert_eq!(Kind::ALL.len(), 20);
+        assert_eq!(named, (1..=21).collect::<Vec<u8>>());
+        assert_eq!(Kind::ALL.len(), 21);
     }
 
     /// What two builds must agree on, spelled out.

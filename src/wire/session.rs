@@ -9,14 +9,14 @@ use super::address::MAX_LEN;
 use super::packed::packed;
 
 /// "rucp cs" with a version: nothing else begins like that, and other versions are strangers.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"rucp cs\x01");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"rucp cs\x02");
 
 /// A client's numbers of its endpoints have so many bits.
 pub const NUMBER_BITS: u32 = 22;
 
 packed! {
     /// A client asks for a connection; its worker address follows.
-    Hello, 24 {
+    Hello, 32 {
         magic: u64,
         /// Of the client's endpoint, among those that its worker made.
         number: u32,
@@ -28,6 +28,8 @@ packed! {
         has_id: u8,
         /// What the client's application calls its worker.
         client_id: u64,
+        /// Random, told to nobody else: a worker that names it is the server's.
+        secret: u64,
     } valid when |h| h.magic == MAGIC && h.number < 1 << NUMBER_BITS && h.address_len as usize <= MAX_LEN
         && h.err_mode <= 2 && h.has_id <= 1
 }
@@ -67,6 +69,7 @@ mod tests {
         err_mode: 1,
         has_id: 1,
         client_id: 7,
+        secret: 8,
     };
 
     #[test]
@@ -90,7 +93,7 @@ mod tests {
         ] {
             assert_eq!(Hello::decode(&wrong.encode()), None);
         }
-        assert_eq!(Hello::decode(&HELLO.encode()[..23]), None);
+        assert_eq!(Hello::decode(&HELLO.encode()[..31]), None);
     }
 
     #[test]
