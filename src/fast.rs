@@ -150,7 +150,8 @@ unsafe fn send_eager(
     len: usize,
 ) -> bool {
     let thresh = worker.ctx.policy.rndv_thresh;
-    let fits = select::protocol(len, 0, thresh, select::Wish::None) == select::Protocol::Eager;
+    let fits = select::protocol(len, 0, thresh, select::MAX_EAGER, select::Wish::None)
+        == select::Protocol::Eager;
     let counted = if len <= INLINE {
         Protocol::Short
     } else {

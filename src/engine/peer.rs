@@ -176,6 +176,11 @@ impl Peer {
         nobody
     }
 
+    /// Whether it is such a placeholder.
+    pub fn is_nobody(&self) -> bool {
+        self.uid == 0
+    }
+
     /// The peer that has taken this placeholder's place.
     #[inline(always)]
     pub fn successor<'a>(&self) -> Option<&'a Peer> {

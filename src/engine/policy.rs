@@ -1,7 +1,7 @@
 //! What the options mean to the engine: decided once per context, read by everything else.
 
 use crate::ctypes::*;
-use crate::options::{Count, DeviceFilter, Interval, OpFlag, Options, PortRange, Size, Ternary};
+use crate::options::{Count, Interval, OpFlag, Options, PortRange, Size, Ternary};
 use crate::sys::log;
 use crate::tl::tcp::device;
 use crate::tl::tcp::socket::Tuning;
@@ -17,6 +17,12 @@ const DEFAULT_RNDV_THRESH: usize = 16 << 10;
 const DEFAULT_RNDV_THRESH_INTER: usize = 64 << 10;
 /// `UCX_ZCOPY_THRESH=auto`: shorter messages are copied, so that several share a packet.
 const DEFAULT_ZCOPY_THRESH: usize = 2 << 10;
+/// `UCX_TCP_TX_SEG_SIZE=auto`, bytes.
+const DEFAULT_TX_SEG: usize = 8 << 10;
+/// `UCX_TCP_RX_SEG_SIZE=auto`, bytes.
+const DEFAULT_RX_SEG: usize = 64 << 10;
+/// Segments are no longer than this: whoever receives one has to make room for all of it, bytes.
+pub const MAX_SEG: usize = 1 << 20;
 
 /// What the options of a context say.
 #[derive(Clone, Debug)]
@@ -35,7 +41,8 @@ pub struct Policy {
     pub rndv_thresh: usize,
     /// Longer messages to a worker of another host travel by rendezvous, bytes.
     pub rndv_thresh_inter: usize,
-    /// Where a transport can send from the user's buffer, it does so from this length on, bytes.
+    /// Where a transport can send from the user's buffer, it does so from this length on, bytes. Never 0: nothing lies
+    /// nowhere.
     pub zcopy_thresh: usize,
     /// Inboxes have names in /dev/shm, for containers that share nothing else.
     pub named_inboxes: bool,
@@ -52,26 +59,19 @@ pub struct Policy {
 /// Settings of TCP sockets. `None`: the system's default.
 #[derive(Clone, Debug)]
 pub struct TcpPolicy {
-    /// `UCX_NET_DEVICES`: interfaces that may be used.
-    pub devices: DeviceFilter,
-    /// Bridges (docker0, virbr0) count as devices, too.
-    pub bridges: bool,
-    /// The interface of the default route comes first among equals.
-    pub prefer_default: bool,
-    /// Address families by rank; one that is not named is not used.
-    pub families: Vec<Family>,
-    /// Longest message that is copied before it is sent, bytes.
+    /// What a message may have that is copied before it is sent, at most [`MAX_SEG`] bytes.
     pub tx_seg_size: usize,
-    /// Bytes that one read takes from a socket at most.
+    /// What a message may have that is sent from where it lies, and what one read takes from a socket, at most
+    /// [`MAX_SEG`] bytes.
     pub rx_seg_size: usize,
     pub nodelay: bool,
     pub sndbuf: Option<usize>,
     pub rcvbuf: Option<usize>,
     /// Attempts to send a SYN.
     pub syn_cnt: Option<u32>,
-    /// Attempts to connect when the system is short of something.
+    /// Attempts to connect that the peer takes and drops.
     pub max_conn_retries: u32,
-    /// Reads of a ready socket before the next one's turn; 0 for none, `u32::MAX` until it is empty.
+    /// Reads of a ready socket before the next one's turn, at least one; `u32::MAX` until it is empty.
     pub max_poll: u32,
     /// Ports to listen on; `None`: the system chooses.
     pub ports: Option<PortRange>,
@@ -93,13 +93,6 @@ pub struct TcpKeepalive {
     pub interval: Option<Duration>,
     /// Unanswered ones that end the connection.
     pub count: Option<u32>,
-}
-
-/// An address family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    V4,
-    V6,
 }
 
 /// What listeners and clients by socket address do.
@@ -148,7 +141,7 @@ impl Policy {
             connecting: TcpPolicy::new(options),
             rndv_thresh: bytes_or(options.rndv_thresh.intra, DEFAULT_RNDV_THRESH),
             rndv_thresh_inter: bytes_or(options.rndv_thresh.inter, DEFAULT_RNDV_THRESH_INTER),
-            zcopy_thresh: bytes_or(options.zcopy_thresh, DEFAULT_ZCOPY_THRESH),
+            zcopy_thresh: bytes_or(options.zcopy_thresh, DEFAULT_ZCOPY_THRESH).max(1),
             named_inboxes: !options.posix_use_proc_link,
             extra_op_flags: extra_flags(options),
             keepalive_ms: options
@@ -180,25 +173,22 @@ impl TcpPolicy {
             keep_count: self.keepalive.count,
             bind_source: self.bind_source,
             ports: self.ports.map_or((0, 0), |p| (p.first, p.last)),
+            receive_buffer: self.rx_seg_size,
         }
     }
 
     fn new(options: &Options) -> TcpPolicy {
         let limit = |count: Count| count.number().map(|n| n.min(u32::MAX as usize) as u32);
         TcpPolicy {
-            devices: options.net_devices.clone(),
-            bridges: options.tcp_bridge_enable,
-            prefer_default: options.tcp_prefer_default,
-            families: families(&options.tcp_af_prio),
-            tx_seg_size: bytes_or(options.tcp_tx_seg_size, 8 << 10),
-            rx_seg_size: bytes_or(options.tcp_rx_seg_size, 64 << 10),
+            tx_seg_size: bytes_or(options.tcp_tx_seg_size, DEFAULT_TX_SEG).min(MAX_SEG),
+            rx_seg_size: bytes_or(options.tcp_rx_seg_size, DEFAULT_RX_SEG).min(MAX_SEG),
             nodelay: options.tcp_nodelay,
             sndbuf: options.tcp_sndbuf.bytes(),
             rcvbuf: options.tcp_rcvbuf.bytes(),
             // The system takes no more.
             syn_cnt: limit(options.tcp_syn_cnt).map(|n| n.min(255)),
             max_conn_retries: options.tcp_max_conn_retries,
-            max_poll: options.tcp_max_poll,
+            max_poll: options.tcp_max_poll.max(1),
             ports: Some(options.tcp_port_range).filter(|range| range.last != 0),
             bind_source: options.tcp_ep_bind_src_addr != Ternary::No,
             keepalive: TcpKeepalive {
@@ -233,30 +223,14 @@ fn bytes_or(size: Size, default: usize) -> usize {
     size.bytes().unwrap_or(default)
 }
 
-/// The families of `UCX_TCP_AF_PRIO`, each once.
-fn families(names: &[String]) -> Vec<Family> {
-    let mut families = Vec::new();
-    for name in names {
-        let family = match name.as_str() {
-            "inet" => Family::V4,
-            "inet6" => Family::V6,
-            _ => {
-                log::warn!("UCX_TCP_AF_PRIO names '{name}', which is no address family");
-                continue;
-            }
-        };
-        if !families.contains(&family) {
-            families.push(family);
-        }
-    }
-    families
-}
-
 /// The one device of shared memory and of the loopback.
 const MEMORY: &str = "memory";
 
 /// Names in `UCX_TLS` that mean nothing here are worth a warning: the user expects something else.
 fn warn_unknown(options: &Options) {
+    for name in device::unknown_families(&options.tcp_af_prio) {
+        log::warn!("UCX_TCP_AF_PRIO names '{name}', which is no address family");
+    }
     if options.warn_invalid_config {
         for (kind, filter) in [
             ("intra-node", &options.shm_devices),
@@ -349,24 +323,26 @@ mod tests {
     #[test]
     fn sockets() {
         let t = tcp(&[]);
-        assert!(t.nodelay && t.keepalive.on && !t.bridges && t.ports.is_none());
-        assert_eq!(t.families, [Family::V4, Family::V6]);
+        assert!(t.nodelay && t.keepalive.on && t.ports.is_none());
+        assert_eq!(
+            (t.tx_seg_size, t.rx_seg_size, t.max_poll),
+            (8 << 10, 64 << 10, 16)
+        );
         assert_eq!(t.keepalive.idle, Some(Duration::from_secs(10)));
         assert_eq!((t.sndbuf, t.syn_cnt, t.user_timeout), (None, None, None));
         let t = tcp(&[
-            ("NET_DEVICES", "^docker0"),
-            ("TCP_AF_PRIO", "inet6,inet6"),
             ("TCP_KEEPIDLE", "inf"),
+            ("TCP_TX_SEG_SIZE", "0"),
+            ("TCP_RX_SEG_SIZE", "inf"),
+            ("TCP_MAX_POLL", "0"),
             ("TCP_SNDBUF", "1m"),
             ("TCP_SYN_CNT", "999"),
             ("TCP_PORT_RANGE", "2000-2010"),
             ("TCP_USER_TIMEOUT", "5s"),
         ]);
-        assert!(t.devices.allows("eth0") && !t.devices.allows("docker0") && !t.keepalive.on);
-        assert_eq!(
-            (t.families, t.sndbuf, t.syn_cnt),
-            (vec![Family::V6], Some(1 << 20), Some(255))
-        );
+        assert!(!t.keepalive.on);
+        assert_eq!((t.sndbuf, t.syn_cnt), (Some(1 << 20), Some(255)));
+        assert_eq!((t.tx_seg_size, t.rx_seg_size, t.max_poll), (0, MAX_SEG, 1));
         assert_eq!(
             t.ports,
             Some(PortRange {

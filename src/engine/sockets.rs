@@ -11,6 +11,7 @@ use crate::tl::tcp::socket::{self, Tuning};
 use crate::wire::address::{MAX_ADDRESSES, NetAddress, TcpLocator};
 use socket2::Socket;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +72,8 @@ pub struct Sockets {
     pub secret: u64,
     pub port: u16,
     pub addresses: Vec<NetAddress>,
+    /// Addresses of devices that may be used: those, and the loopback device's.
+    pub own: Vec<IpAddr>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Open connections, for polling without the epoll set where there are few.
@@ -106,6 +109,7 @@ impl Sockets {
             secret: machine::random_u64(),
             port: local.map_or(0, |a| a.port()),
             addresses: addresses(devices, local.is_some_and(|a| a.is_ipv6())),
+            own: devices.iter().flat_map(|d| d.addrs.clone()).collect(),
             listener,
             tuning,
             slots: Vec::new(),
@@ -187,7 +191,7 @@ impl Sockets {
             token,
         });
         slot.connection = Some(Box::new(Connection {
-            receiver: Receiver::new(link.clone()),
+            receiver: Receiver::new(link.clone(), self.tuning.receive_buffer),
             link,
             phase,
             peer,

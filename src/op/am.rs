@@ -54,12 +54,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
             Ok(ok) => ok,
             Err(status) => return status_ptr(status),
         };
-        let protocol = select::protocol(
-            data.len(),
-            m.header_len,
-            peer.rndv_thresh(worker),
-            wish(flags),
-        );
+        let protocol = select::to_peer(worker, peer, &data, m.header_len, wish(flags));
         if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && protocol == Protocol::Rendezvous {
             data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);

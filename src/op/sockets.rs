@@ -19,8 +19,6 @@ const LISTEN_EVERY: u32 = 64;
 /// Where there are rings too, sockets get one progress call in so many: a look at a socket is a
 /// system call.
 const SHARE: u32 = 8;
-/// Reads from one connection in one progress call.
-const READS: u32 = 16;
 
 /// Moves connections and messages on. Called only while there are connections, or some are wanted.
 #[inline(never)]
@@ -146,7 +144,10 @@ fn read(
 ) -> Result<(), End> {
     // SAFETY: peers live as long as the worker.
     let peer = unsafe { &*peer };
-    for _ in 0..READS {
+    let mut left = worker.ctx.policy.connecting.max_poll;
+    while left > 0 {
+        // There is no end for who asked for none.
+        left -= u32::from(left != u32::MAX);
         handle(worker, peer, receiver, count)?;
         let more = match bulk::read(worker, peer, receiver) {
             // What is in its place can have ended a request: callers look when progress says so.

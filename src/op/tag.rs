@@ -41,7 +41,7 @@ pub unsafe fn send(
             Ok(data) => data,
             Err(status) => return status_ptr(status),
         };
-        let protocol = select::protocol(data.len(), 0, peer.rndv_thresh(worker), Wish::None);
+        let protocol = select::to_peer(worker, peer, &data, 0, Wish::None);
         if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && (sync || protocol == Protocol::Rendezvous) {
             data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);

@@ -368,7 +368,7 @@ pub static CONTEXT: Section = Section {
                 "CM_USE_ALL_DEVICES",
                 Bool,
                 "y",
-                "Connections by socket address use every device, not only the one they arrived on.",
+                "Endpoints by socket address use every device, shared memory too, not only the one they met through.",
             ),
             row(
                 "LISTENER_BACKLOG",

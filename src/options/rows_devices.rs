@@ -209,8 +209,19 @@ pub static TCP: Section = Section {
                     "Address families, best first.",
                 ),
                 row("BRIDGE_ENABLE", Bool, "n", "Use bridge devices."),
-                row("TX_SEG_SIZE", Size, "8K", "Size of a send buffer."),
-                row("RX_SEG_SIZE", Size, "64K", "Size of a receive buffer."),
+                row(
+                    "TX_SEG_SIZE",
+                    Size,
+                    "8K",
+                    "Most bytes of an eager message that is copied before it is sent; at least 24K, at most 1M.",
+                ),
+                row(
+                    "RX_SEG_SIZE",
+                    Size,
+                    "64K",
+                    "Size of a receive buffer, and most bytes of an eager message that is sent from where it lies; \
+                     at least 24K, at most 1M.",
+                ),
                 row("MAX_IOV", Ulong, "6", "Most pieces of one send."),
                 row(
                     "SENDV_THRESH",
@@ -230,7 +241,7 @@ pub static TCP: Section = Section {
                     "MAX_POLL",
                     Uint,
                     "16",
-                    "Most reads of a ready socket per poll.",
+                    "Most reads of a ready socket per poll, one at least; inf: until it is empty.",
                 ),
                 row(
                     "MAX_CONN_RETRIES",

@@ -4,7 +4,7 @@
 //! his greeting; the other end finds it among its guests. No message is sent before the answer to
 //! a greeting, so that none is lost with the connection that goes.
 
-use super::tx;
+use super::{select, tx};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::sockets::{Attempt, Connection, Phase, Redial, Sockets};
@@ -238,7 +238,7 @@ fn redial(sockets: &mut Sockets, peer: &Peer, attempt: Attempt) {
     let dropped = attempt.dropped + 1;
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
-    if dropped > worker.ctx.options.tcp_max_conn_retries {
+    if dropped > worker.ctx.policy.connecting.max_conn_retries {
         log::diag!("worker {:#x} does not let us in", peer.uid);
         return tx::lose(peer, UCS_ERR_UNREACHABLE);
     }
@@ -254,7 +254,10 @@ fn open(worker: &Worker, peer: &Peer, link: std::sync::Arc<Link>) -> bool {
     let mut tx = peer.tx.lock();
     tx.dialing = false;
     if tx.lane.is_none() {
-        tx.lane = Some(Lane::Tcp(Box::new(Sender::new(link))));
+        tx.lane = Some(Lane::Tcp(Box::new(Sender::new(
+            link,
+            select::longest_record(&worker.ctx.policy),
+        ))));
         peer.note_traffic(worker);
         tx::log_lanes(worker, peer);
     }
@@ -273,7 +276,7 @@ pub fn accept(sockets: &mut Sockets) {
         // The socket listens everywhere; devices that are not to be used are as if it did not.
         let local = socket.local_addr().ok().and_then(|a| a.as_socket());
         let ip = local.map(|a| a.ip().to_canonical());
-        if !sockets.addresses.iter().any(|a| Some(a.ip) == ip) {
+        if !ip.is_some_and(|ip| sockets.own.contains(&ip)) {
             log::diag!(
                 "connection from {} closed: not through our devices",
                 text(from)

@@ -134,7 +134,8 @@ fn message(peer: &Peer, len: usize) -> Served {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
     let (thresh, socket) = (peer.rndv_thresh(worker), peer.inbox.is_none());
-    match select::protocol(len, 0, thresh, Wish::None) {
+    let longest = select::longest(worker, peer, len, true);
+    match select::protocol(len, 0, thresh, longest, Wish::None) {
         Choice::Eager if socket && len >= worker.ctx.policy.zcopy_thresh => (
             "eager zero-copy",
             if len <= INLINE {
@@ -194,7 +195,9 @@ fn ranges(peer: &Peer, lanes: &Lanes, served: &dyn Fn(usize) -> Served) -> Vec<R
         share::MIN - 1,
         policy.rndv_thresh,
         policy.rndv_thresh_inter,
-        policy.zcopy_thresh.wrapping_sub(1),
+        policy.zcopy_thresh - 1,
+        select::longest_by_socket(policy, false),
+        select::longest_by_socket(policy, true),
     ];
     let mut firsts: Vec<usize> = last_of_its_kind
         .iter()
@@ -264,15 +267,19 @@ pub fn draw(title: &str, table: &Table) -> String {
     out + &rule
 }
 
-/// `113..16K`
-fn span(first: usize, last: usize) -> String {
-    let bytes = |n: usize| match n {
+/// A number of bytes, as `16K`.
+pub fn size(bytes: usize) -> String {
+    match bytes {
         usize::MAX => "inf".to_owned(),
         n if n >= 1 << 20 && n % (1 << 20) == 0 => format!("{}M", n >> 20),
         n if n >= 1 << 10 && n % (1 << 10) == 0 => format!("{}K", n >> 10),
         n => n.to_string(),
-    };
-    format!("{}..{}", bytes(first), bytes(last))
+    }
+}
+
+/// `113..16K`
+fn span(first: usize, last: usize) -> String {
+    format!("{}..{}", size(first), size(last))
 }
 
 /// Whether somebody wants to see a table when the first endpoint of its kind connects.

@@ -1,6 +1,7 @@
 //! Resources: what a context can use of this machine, transport by transport and device by device.
 
-use super::select::{FRAGMENT, MAX_EAGER};
+use super::info;
+use super::select::{self, FRAGMENT, MAX_EAGER};
 use crate::engine::policy::{Policy, TRANSPORTS};
 use crate::options::Options;
 use crate::tl::shm::ring::INLINE;
@@ -51,7 +52,7 @@ pub fn of(options: &Options, policy: &Policy) -> Vec<Resource> {
         });
     }
     if TRANSPORTS.contains(&"tcp") && policy.tcp.is_some() {
-        all.extend(network(options));
+        all.extend(network(options, policy));
     }
     all
 }
@@ -73,7 +74,11 @@ fn ring_capabilities() -> Vec<(&'static str, String)> {
 }
 
 /// The devices of TCP; none if the kernel does not tell them.
-fn network(options: &Options) -> Vec<Resource> {
+fn network(options: &Options, policy: &Policy) -> Vec<Resource> {
+    let longest = |in_place| {
+        let bytes = select::longest_by_socket(policy, in_place);
+        format!("<= {}", info::size(bytes))
+    };
     let devices = device::usable(options).unwrap_or_default();
     devices
         .into_iter()
@@ -90,7 +95,8 @@ fn network(options: &Options) -> Vec<Resource> {
                 capabilities: vec![
                     ("addresses", addresses.join(", ")),
                     ("speed", speed),
-                    ("am_bcopy", format!("<= {}K", MAX_EAGER >> 10)),
+                    ("am_bcopy", longest(false)),
+                    ("am_zcopy", longest(true)),
                     ("atomics", "executed by the peer".into()),
                     ("connection", "on demand, to worker".into()),
                     ("error handling", "peer failure, keepalive".into()),

@@ -1,7 +1,13 @@
-//! Which protocol carries a message: a pure function of its size and what the user asked for.
+//! Which protocol carries a message: a pure function of its size, the way to the peer and what the user asked for.
 #![forbid(unsafe_code)]
 
-/// Longest message that is copied through a ring whole, user header included, bytes.
+use crate::engine::datatype::Data;
+use crate::engine::peer::Peer;
+use crate::engine::policy::{MAX_SEG, Policy};
+use crate::engine::worker::{MAX_AM_HEADER, Worker};
+use crate::wire::frame::MAX_RECORD;
+
+/// Longest message that is copied through a ring whole, without the user header, bytes.
 pub const MAX_EAGER: usize = 24 << 10;
 /// Longest part of a longer message that goes through a ring in one piece, bytes.
 pub const FRAGMENT: usize = 16 << 10;
@@ -22,10 +28,50 @@ pub enum Wish {
     Rendezvous,
 }
 
-/// `len`: bytes of the message; `extra`: of the user's header; `thresh`: longest eager message.
+/// No header of our own in front of a message is longer, bytes.
+const MAX_HEAD: usize = 64;
+const _: () = assert!(MAX_SEG + MAX_AM_HEADER + MAX_HEAD <= MAX_RECORD);
+
+/// Longest message that a socket takes whole, bytes: what options call a segment, but never less than a ring.
+/// `in_place`: it is sent from where it lies.
+pub fn longest_by_socket(policy: &Policy, in_place: bool) -> usize {
+    let tcp = &policy.connecting;
+    MAX_EAGER.max(if in_place {
+        tcp.rx_seg_size
+    } else {
+        tcp.tx_seg_size
+    })
+}
+
+/// Longest record that is sent through a socket whole, bytes.
+pub fn longest_record(policy: &Policy) -> usize {
+    let message = longest_by_socket(policy, true).max(longest_by_socket(policy, false));
+    message + MAX_AM_HEADER + MAX_HEAD
+}
+
+/// Longest message that the way to a peer takes whole, bytes. `contig`: it lies in one piece.
+pub fn longest(worker: &Worker, peer: &Peer, len: usize, contig: bool) -> usize {
+    let policy = &worker.ctx.policy;
+    // Nobody knows yet what will lead to who takes a placeholder's place.
+    if peer.inbox.is_some() || peer.is_nobody() {
+        MAX_EAGER
+    } else {
+        longest_by_socket(policy, contig && len >= policy.zcopy_thresh)
+    }
+}
+
+/// The protocol for `data` to a peer. `extra`: bytes of the user's header.
+pub fn to_peer(worker: &Worker, peer: &Peer, data: &Data, extra: usize, wish: Wish) -> Protocol {
+    let (len, thresh) = (data.len(), peer.rndv_thresh(worker));
+    let max = longest(worker, peer, len, data.as_contig().is_some());
+    protocol(len, extra, thresh, max, wish)
+}
+
+/// `len`: bytes of the message; `extra`: of the user's header; `thresh`: longest eager message; `max`: longest that the
+/// way takes whole.
 #[inline(always)]
-pub fn protocol(len: usize, extra: usize, thresh: usize, wish: Wish) -> Protocol {
-    let fits = len <= MAX_EAGER && len + extra <= MAX_EAGER + 8192;
+pub fn protocol(len: usize, extra: usize, thresh: usize, max: usize, wish: Wish) -> Protocol {
+    let fits = len <= max && len + extra <= max + MAX_AM_HEADER;
     let eager = match wish {
         Wish::Eager => fits,
         Wish::None => fits && len <= thresh,
@@ -40,7 +86,7 @@ pub fn protocol(len: usize, extra: usize, thresh: usize, wish: Wish) -> Protocol
 
 const _: () = assert!(
     cfg!(loom)
-        || MAX_EAGER + 8192 <= crate::tl::shm::ring::MAX_RECORD
+        || MAX_EAGER + MAX_AM_HEADER <= crate::tl::shm::ring::MAX_RECORD
             && FRAGMENT + 32 <= crate::tl::shm::ring::MAX_RECORD
 );
 
@@ -53,16 +99,27 @@ mod tests {
     #[test]
     fn thresholds_and_wishes() {
         use Protocol::{Eager, Rendezvous};
-        assert_eq!(protocol(0, 0, 0, Wish::None), Eager);
-        assert_eq!(protocol(1, 0, 0, Wish::None), Rendezvous);
-        assert_eq!(protocol(THRESH, 0, THRESH, Wish::None), Eager);
-        assert_eq!(protocol(THRESH + 1, 0, THRESH, Wish::None), Rendezvous);
+        assert_eq!(protocol(0, 0, 0, MAX_EAGER, Wish::None), Eager);
+        assert_eq!(protocol(1, 0, 0, MAX_EAGER, Wish::None), Rendezvous);
+        assert_eq!(protocol(THRESH, 0, THRESH, MAX_EAGER, Wish::None), Eager);
         assert_eq!(
-            protocol(usize::MAX, 8192, usize::MAX, Wish::None),
+            protocol(THRESH + 1, 0, THRESH, MAX_EAGER, Wish::None),
+            Rendezvous
+        );
+        assert_eq!(
+            protocol(usize::MAX - 8192, 8192, usize::MAX, MAX_EAGER, Wish::None),
             Rendezvous,
             "what no ring holds"
         );
-        assert_eq!(protocol(MAX_EAGER, 8192, 0, Wish::Eager), Eager);
-        assert_eq!(protocol(8, 0, usize::MAX, Wish::Rendezvous), Rendezvous);
+        assert_eq!(protocol(MAX_EAGER, 8192, 0, MAX_EAGER, Wish::Eager), Eager);
+        assert_eq!(
+            protocol(1 << 20, 0, 1 << 20, MAX_EAGER, Wish::None),
+            Rendezvous
+        );
+        assert_eq!(protocol(1 << 20, 0, 1 << 20, 1 << 20, Wish::None), Eager);
+        assert_eq!(
+            protocol(8, 0, usize::MAX, MAX_EAGER, Wish::Rendezvous),
+            Rendezvous
+        );
     }
 }

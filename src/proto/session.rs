@@ -178,15 +178,40 @@ fn hear(mut socket: &Socket, buffer: &mut Vec<u8>, size: usize) -> io::Result<bo
 }
 
 /// The address of a worker together with that at which it was met, which is known to work.
-fn met_at(mut address: WorkerAddress, at: SocketAddr) -> WorkerAddress {
+fn met_at(worker: &Worker, mut address: WorkerAddress, at: SocketAddr) -> WorkerAddress {
     let ip = at.ip().to_canonical();
-    if let Some(tcp) = &mut address.tcp
-        && tcp.addresses.len() < MAX_ADDRESSES
-        && !tcp.addresses.iter().any(|known| known.ip == ip)
-    {
-        tcp.addresses.push(NetAddress::new(ip, UNKNOWN_MBPS));
+    if let Some(tcp) = &mut address.tcp {
+        if let Some(&known) = tcp.addresses.iter().find(|known| known.ip == ip) {
+            restrict(worker, &mut address, known);
+        } else if tcp.addresses.len() < MAX_ADDRESSES {
+            tcp.addresses.push(NetAddress::new(ip, UNKNOWN_MBPS));
+        }
     }
     address
+}
+
+/// What a worker tells the other end of a connection.
+fn told(worker: &Worker, socket: &Socket) -> Vec<u8> {
+    let mut address = worker.address(false);
+    let local = socket.local_addr().ok().and_then(|a| a.as_socket());
+    if let Some(ip) = local.map(|a| a.ip().to_canonical())
+        && let Some(device) = (worker.ctx.devices().iter()).find(|d| d.addrs.contains(&ip))
+    {
+        restrict(worker, &mut address, NetAddress::new(ip, device.speed()));
+    }
+    address.encode()
+}
+
+/// Leaves a worker's address only the way by the device that two workers have met through, if
+/// `UCX_CM_USE_ALL_DEVICES=n` and messages can go there. Workers that know each other already keep the way they have.
+fn restrict(worker: &Worker, address: &mut WorkerAddress, to: NetAddress) {
+    if worker.ctx.policy.sockaddr.all_devices || worker.tcp.is_none() {
+        return;
+    }
+    if let Some(tcp) = &mut address.tcp {
+        tcp.addresses = vec![to];
+        address.shm = None;
+    }
 }
 
 // --- The client's side ---
@@ -304,7 +329,7 @@ fn on_connected(worker: &Worker, x: &mut Exchange, token: u64) -> Outcome {
     let err_mode = unsafe { session.ep.as_ref() }.map_or(0, |ep| ep.err_mode);
     let fd = socket.as_raw_fd();
     let asked = socket::connected(socket).and_then(|()| {
-        let address = worker.address(false).encode();
+        let address = told(worker, socket);
         let hello = Hello {
             magic: MAGIC,
             number: session.number,
@@ -332,7 +357,7 @@ fn on_connected(worker: &Worker, x: &mut Exchange, token: u64) -> Outcome {
 }
 
 /// The server's answer, or a part of it.
-fn on_answer(x: &mut Exchange, token: u64) -> Outcome {
+fn on_answer(worker: &Worker, x: &mut Exchange, token: u64) -> Outcome {
     let Some(session) = x.session(token) else {
         return Outcome::Nothing;
     };
@@ -348,7 +373,7 @@ fn on_answer(x: &mut Exchange, token: u64) -> Outcome {
         Ok(Some((_, Some(address)))) => {
             session.buffer = Vec::new();
             session.state = State::Open;
-            let address = met_at(address, session.remote);
+            let address = met_at(worker, address, session.remote);
             x.unsettled -= 1;
             Outcome::Accepted(Box::new(address))
         }
@@ -537,7 +562,7 @@ pub fn server_endpoint(
             return Err(UCS_ERR_CONNECTION_RESET);
         }
     }
-    let address = met_at(request.address.clone(), request.remote);
+    let address = met_at(worker, request.address.clone(), request.remote);
     let peer = wireup::peer_of(worker, &address).inspect_err(|&status| {
         turn_away(&request.socket, status);
     })?;
@@ -567,7 +592,7 @@ pub unsafe fn admit(
     let mut guard = exchange(worker)?;
     let x = guard.as_deref_mut().ok_or(UCS_ERR_IO_ERROR)?;
     let token = x.token();
-    let address = worker.address(false).encode();
+    let address = told(worker, &request.socket);
     let reply = Reply {
         magic: MAGIC,
         address_len: address.len() as u16,
@@ -757,7 +782,7 @@ fn on_event(worker: &Worker, token: u64) {
         }
         Some(Entry::Session(session)) => match session.state {
             State::Dialing => on_connected(worker, x, token),
-            State::Asked => on_answer(x, token),
+            State::Asked => on_answer(worker, x, token),
             State::Open => on_farewell(x, token),
             State::Ended => Outcome::Nothing,
         },

@@ -226,9 +226,7 @@ unsafe fn write_whole(r: &Request, dst: *mut u8) {
 /// From this size on data is given to the socket where it lies, bytes.
 fn in_place(r: &Request) -> usize {
     // SAFETY: requests do not outlive their worker.
-    let thresh = unsafe { &*r.worker }.ctx.policy.zcopy_thresh;
-    // Nothing lies nowhere.
-    thresh.max(1)
+    unsafe { &*r.worker }.ctx.policy.zcopy_thresh
 }
 
 /// Longest part of a longer message that goes through a socket in one piece, bytes.

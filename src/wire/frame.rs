@@ -10,7 +10,7 @@ use super::header::Kind;
 pub const HEADER: usize = 16;
 /// Longest record that is handled in one piece, and so has to fit into a buffer: an eager message
 /// with its user header.
-pub const MAX_RECORD: usize = 48 << 10;
+pub const MAX_RECORD: usize = (1 << 20) + (16 << 10);
 /// Longest record of a kind that can be handled in pieces.
 pub const MAX_BULK: usize = (1 << 20) + 64;
 

@@ -85,6 +85,11 @@ impl<'a> Server<'a> {
         self.clients.asked
     }
 
+    /// The endpoints of those it has accepted.
+    pub fn accepted(&self) -> &[ucp_ep_h] {
+        &self.clients.accepted
+    }
+
     /// Those who have connected and not said who they are.
     pub fn guests(&self) -> usize {
         let exchange = self.scene.worker().exchange.lock();

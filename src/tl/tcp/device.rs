@@ -239,13 +239,29 @@ impl Address {
 
 /// One address per family of a device.
 fn choose(addresses: &[Address], index: u32, families: &[String]) -> Vec<IpAddr> {
-    let best = |family: &String| {
-        let wants_v6 = family == "inet6";
+    let mut chosen = Vec::new();
+    for wants_v6 in families.iter().filter_map(|name| is_v6(name)) {
         let of_family = |a: &&Address| a.index == index && a.addr.is_ipv6() == wants_v6;
         let candidates = addresses.iter().filter(of_family);
-        Some(candidates.min_by_key(|a| (a.link_local, a.second))?.addr)
-    };
-    families.iter().filter_map(best).collect()
+        let best = candidates.min_by_key(|a| (a.link_local, a.second));
+        // A family can be named twice.
+        chosen.extend(best.map(|a| a.addr).filter(|addr| !chosen.contains(addr)));
+    }
+    chosen
+}
+
+/// Which of the two families a name in `UCX_TCP_AF_PRIO` means.
+fn is_v6(family: &str) -> Option<bool> {
+    match family {
+        "inet" => Some(false),
+        "inet6" => Some(true),
+        _ => None,
+    }
+}
+
+/// The names in `UCX_TCP_AF_PRIO` that mean none.
+pub fn unknown_families(families: &[String]) -> impl Iterator<Item = &String> {
+    families.iter().filter(|name| is_v6(name).is_none())
 }
 
 /// Speed of a device in Mb/s. By ethtool and not from /sys, which shows the network namespace that it was

@@ -5,13 +5,13 @@
 
 use super::Link;
 use crate::tl::shm::ring::Message;
-use crate::wire::frame::{self, Frame, HEADER, MAX_RECORD};
+use crate::wire::frame::{self, Frame, HEADER};
 use std::io::{self, Error, ErrorKind};
 use std::sync::Arc;
 
-/// Bytes of the buffer: a whole record fits, wherever the one before it ends.
-const BUFFER: usize = 64 << 10;
-const _: () = assert!(HEADER + MAX_RECORD <= BUFFER);
+/// Least bytes of the buffer: what is handled in pieces needs one of them, and what follows a payload.
+const LEAST: usize = 20 << 10;
+const _: () = assert!(LEAST >= HEADER + WHOLE && LEAST >= PIECE && LEAST >= BEYOND);
 /// Longer records of a kind that can be handled in pieces are.
 const WHOLE: usize = (16 << 10) + 64;
 /// Bytes read beyond the end of a payload that goes elsewhere: the header of what follows.
@@ -55,8 +55,10 @@ impl Bulk {
 /// The progressing thread's.
 pub struct Receiver {
     link: Arc<Link>,
-    /// Empty before the first read.
+    /// Empty before the first read; longer than `size` from the first record on that needs it.
     buffer: Vec<u8>,
+    /// Bytes that one read takes.
+    size: usize,
     start: usize,
     end: usize,
     /// Length of the message that `show` showed.
@@ -65,10 +67,12 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    pub fn new(link: Arc<Link>) -> Self {
+    /// `size`: bytes that one read takes, unless that is too little.
+    pub fn new(link: Arc<Link>, size: usize) -> Self {
         Self {
             link,
             buffer: Vec::new(),
+            size: size.max(LEAST),
             start: 0,
             end: 0,
             shown: 0,
@@ -119,6 +123,8 @@ impl Receiver {
             return Ok(Next::Bulk);
         }
         if record.len() < frame.len {
+            // `decode` has checked the length.
+            self.size = self.size.max(HEADER + frame.len);
             return Ok(Next::Starved);
         }
         let record = record.as_ptr();
@@ -202,15 +208,18 @@ impl Receiver {
         Ok((n.min(len), n == len + BEYOND))
     }
 
-    /// Moves what is left of a record to the front of the buffer, if the rest would not fit behind it.
+    /// Moves what is left of a record to the front of the buffer, and makes room for all of it.
     fn compact(&mut self) {
-        if self.buffer.is_empty() {
-            self.buffer = vec![0; BUFFER];
-        }
-        if self.start > 0 && BUFFER - self.end < HEADER + MAX_RECORD {
+        if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
+        }
+        if self.buffer.is_empty() {
+            // Fresh pages of the system's are not written to.
+            self.buffer = vec![0; self.size];
+        } else if self.buffer.len() < self.size {
+            self.buffer.resize(self.size, 0);
         }
     }
 }

@@ -11,13 +11,15 @@ use std::io::{self, Error, ErrorKind};
 use std::net::Shutdown;
 use std::sync::Arc;
 
-/// Bytes that are held back for a socket that takes none, before senders have to queue.
-const BUFFER: usize = 64 << 10;
-const _: () = assert!(HEADER + MAX_RECORD <= BUFFER);
+/// Least bytes that are held back for a socket that takes none, before senders have to queue: to write them takes much
+/// longer than the call.
+const LEAST: usize = 64 << 10;
 
 /// One thread at a time: whoever holds the peer's lock.
 pub struct Sender {
     link: Arc<Link>,
+    /// Bytes that are held back for a socket that takes none; any record fits.
+    limit: usize,
     /// What is to be written, from `start` on.
     out: Vec<u8>,
     start: usize,
@@ -33,9 +35,12 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub fn new(link: Arc<Link>) -> Self {
+    /// `longest`: bytes of the longest record that will be sent.
+    pub fn new(link: Arc<Link>, longest: usize) -> Self {
+        debug_assert!(longest <= MAX_RECORD);
         Self {
             link,
+            limit: LEAST.max(HEADER + longest),
             out: Vec::new(),
             start: 0,
             rest: &[],
@@ -65,13 +70,13 @@ impl Sender {
         if self.broken || self.is_midway() {
             return false;
         }
-        if self.out.len() - self.start + len > BUFFER {
+        if self.out.len() - self.start + len > self.limit {
             self.flush();
-            if self.broken || self.out.len() - self.start + len > BUFFER {
+            if self.broken || self.out.len() - self.start + len > self.limit {
                 return false;
             }
         }
-        if self.out.len() + len > BUFFER {
+        if self.out.len() + len > self.limit {
             self.out.drain(..self.start);
             self.start = 0;
         }
@@ -223,7 +228,7 @@ impl Sender {
         self.start += from_out;
         if self.start == self.out.len() {
             self.out.clear();
-            self.out.shrink_to(BUFFER);
+            self.out.shrink_to(self.limit);
             self.start = 0;
         }
         let from_rest = left.min(self.rest.len());

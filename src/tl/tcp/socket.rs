@@ -26,6 +26,8 @@ pub struct Tuning {
     pub bind_source: bool,
     /// Ports to listen on, 0 to 0 for any.
     pub ports: (u16, u16),
+    /// Bytes that one read takes from a connection, at most.
+    pub receive_buffer: usize,
 }
 
 impl Tuning {

@@ -1,0 +1,256 @@
+//! Options of TCP have their effect: what is eager, what is copied, how much one progress call reads, which devices are used.
+
+mod support;
+
+use std::ffi::CStr;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use support::scene::{Scene, new_context};
+use support::server::Server;
+use ucp::abi::{context, endpoint, request, tag, worker};
+use ucp::ctypes::*;
+use ucp::engine::endpoint::Endpoint;
+use ucp::engine::peer::Peer;
+use ucp::proto::lanes;
+use ucp::wire::stats::Protocol;
+
+const K: usize = 1 << 10;
+
+/// The tests look at all sockets of the process: one at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn scene(options: &[(&CStr, &CStr)]) -> Scene {
+    // Unexpected messages are left behind on purpose.
+    let always = [(c"TLS", c"tcp"), (c"LOG_LEVEL", c"error")];
+    let scene = Scene::new(&[&always, options].concat());
+    scene.decent_goes_on(1);
+    scene
+}
+
+/// The victim as the decent one sees it.
+fn victim_of(scene: &Scene) -> &Peer {
+    // SAFETY: an endpoint of this library, which lives as long as the scene.
+    unsafe { &*scene.to_victim.cast::<Endpoint>() }.peer()
+}
+
+/// Messages of a protocol that the decent one has sent.
+fn count(scene: &Scene, protocol: Protocol) -> u64 {
+    victim_of(scene).stats().of(protocol).messages()
+}
+
+fn is_eager(scene: &Scene, len: usize) -> bool {
+    let (eager, rndv) = (
+        count(scene, Protocol::Eager),
+        count(scene, Protocol::RndvMessages),
+    );
+    scene.decent_goes_on(len);
+    let eager = count(scene, Protocol::Eager) - eager;
+    assert_eq!(eager + count(scene, Protocol::RndvMessages) - rndv, 1);
+    eager == 1
+}
+
+#[test]
+fn segments_bound_eager_messages() {
+    let _alone = alone();
+    let longest = |options: &[(&CStr, &CStr)], len| {
+        let scene = scene(options);
+        assert!(is_eager(&scene, len), "{options:?}: {len} bytes");
+        assert!(
+            !is_eager(&scene, len + 1),
+            "{options:?}: {len} bytes and one"
+        );
+    };
+    longest(&[], 64 * K);
+    longest(&[(c"TCP_RX_SEG_SIZE", c"32k")], 32 * K);
+    // Longer than the threshold is not eager, whatever a segment holds.
+    longest(&[(c"TCP_RX_SEG_SIZE", c"256k")], 64 * K);
+    let all = (c"RNDV_THRESH", c"inf");
+    longest(&[all, (c"TCP_RX_SEG_SIZE", c"256k")], 256 * K);
+    longest(&[all, (c"TCP_RX_SEG_SIZE", c"inf")], 1024 * K);
+    // Never less than through a ring.
+    longest(&[all, (c"TCP_RX_SEG_SIZE", c"1")], 24 * K);
+    // What is copied goes by the other one; a receiver with a short buffer makes room.
+    let copied = (c"ZCOPY_THRESH", c"inf");
+    longest(&[all, copied], 24 * K);
+    let (long, short) = ((c"TCP_TX_SEG_SIZE", c"900k"), (c"TCP_RX_SEG_SIZE", c"1k"));
+    longest(&[all, copied, long, short], 900 * K);
+}
+
+/// Waits until the kernel has given everything that was sent to the sockets where it belongs.
+fn until_arrived() {
+    let sockets = || {
+        let names = std::fs::read_dir("/proc/self/fd").unwrap();
+        names.filter_map(|e| e.unwrap().file_name().to_str()?.parse::<RawFd>().ok())
+    };
+    let unconfirmed = |fd: RawFd| {
+        let mut bytes = 0_i32;
+        // SAFETY: four writable bytes; other descriptors than sockets refuse.
+        let ret = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
+        if ret == 0 { bytes } else { 0 }
+    };
+    let began = std::time::Instant::now();
+    while sockets().any(|fd| unconfirmed(fd) > 0) {
+        assert!(began.elapsed().as_secs() < 60, "sent, and never confirmed");
+    }
+}
+
+/// How many of 60 messages of 1000 bytes, all in the receiver's socket, its first progress call handles.
+fn in_one_call(max_poll: &CStr) -> u64 {
+    let scene = scene(&[(c"TCP_MAX_POLL", max_poll), (c"TCP_RX_SEG_SIZE", c"20k")]);
+    // SAFETY: peers live as long as the worker.
+    let decent = unsafe { &*scene.worker().all_peers()[0] };
+    let before = decent.stats().received.messages();
+    let data = [7_u8; 1000];
+    // SAFETY: zeroed parameters, live handles, messages that are sent at once.
+    unsafe {
+        let param: ucp_request_param_t = std::mem::zeroed();
+        for _ in 0..60 {
+            let sent =
+                tag::ucp_tag_send_nbx(scene.to_victim, data.as_ptr().cast(), 1000, 1, &param);
+            assert!(sent.is_null(), "a socket that takes less than 60 KB");
+        }
+        until_arrived();
+        worker::ucp_worker_progress(scene.victim);
+    }
+    let first = decent.stats().received.messages() - before;
+    scene.until("the rest", || {
+        decent.stats().received.messages() - before == 60
+    });
+    first
+}
+
+#[test]
+fn max_poll_bounds_reads() {
+    let _alone = alone();
+    // A frame has 1016 bytes, the buffer 20 KiB.
+    assert_eq!(in_one_call(c"1"), 20);
+    assert_eq!(
+        in_one_call(c"0"),
+        20,
+        "as 1: a worker that reads nothing is of no use"
+    );
+    assert_eq!(in_one_call(c"2"), 40);
+    assert_eq!(in_one_call(c"inf"), 60);
+}
+
+/// What becomes of a byte that the user changes while his message is being sent, behind what the kernel has taken.
+fn sees_change(zcopy_thresh: &CStr) -> bool {
+    const LEN: usize = 4 << 20;
+    const WHERE: usize = 700 * K;
+    let scene = scene(&[
+        (c"ZCOPY_THRESH", zcopy_thresh),
+        (c"TCP_TX_SEG_SIZE", c"1m"),
+        (c"TCP_SNDBUF", c"4k"),
+        (c"TCP_RCVBUF", c"4k"),
+    ]);
+    let (mut from, mut to) = (vec![1_u8; LEN], vec![0_u8; LEN]);
+    // SAFETY: zeroed parameters, live handles, buffers that outlive the requests and are used through pointers.
+    unsafe {
+        let param: ucp_request_param_t = std::mem::zeroed();
+        let (from, to) = (from.as_mut_ptr(), to.as_mut_ptr());
+        let r = tag::ucp_tag_recv_nbx(scene.victim, to.cast(), LEN, 1, u64::MAX, &param);
+        let s = tag::ucp_tag_send_nbx(scene.to_victim, from.cast(), LEN, 1, &param);
+        let under_way = || {
+            let tx = victim_of(&scene).tx.lock();
+            let first = tx.pending.front().copied().unwrap_or(ptr::null_mut());
+            first.as_ref().is_some_and(|r| r.offset > 900 * K as u64)
+        };
+        scene.until("the message is under way", under_way);
+        from.add(WHERE).write_volatile(2);
+        for req in [r, s] {
+            scene.until("the message", || {
+                request::ucp_request_check_status(req) != UCS_INPROGRESS
+            });
+            assert_eq!(request::ucp_request_check_status(req), UCS_OK);
+            request::ucp_request_free(req);
+        }
+        assert_eq!((to.read(), to.add(LEN - 1).read()), (1, 1));
+        to.add(WHERE).read() == 2
+    }
+}
+
+#[test]
+fn zcopy_threshold_says_what_is_copied() {
+    let _alone = alone();
+    assert!(sees_change(c"auto"), "sent from where it lies");
+    assert!(!sees_change(c"inf"), "copied before");
+}
+
+/// The lanes of a client and of its server, which have met at the loopback device, as transport/device.
+fn lanes_at_loopback(options: &[(&CStr, &CStr)]) -> [Vec<String>; 2] {
+    let made = new_context(options);
+    // Four workers; the server's and the client's do not know each other.
+    let (here, there) = (Scene::within(made), Scene::within(made));
+    let server = Server::new(&here, true);
+    let mut client = ptr::null_mut();
+    // SAFETY: zeroed structures with masks that name what is set; live handles.
+    unsafe {
+        let mut at: libc::sockaddr_in = std::mem::zeroed();
+        at.sin_family = libc::AF_INET as u16;
+        at.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
+        at.sin_port = server.port.port().to_be();
+        let mut params: ucp_ep_params_t = std::mem::zeroed();
+        params.field_mask = UCP_EP_PARAM_FIELD_FLAGS as u64 | UCP_EP_PARAM_FIELD_SOCK_ADDR as u64;
+        params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER as u32;
+        params.sockaddr.addr = (&raw const at).cast();
+        params.sockaddr.addrlen = size_of_val(&at) as u32;
+        let status = endpoint::ucp_ep_create(there.decent, &params, &mut client);
+        assert_eq!(status, UCS_OK);
+    }
+    // SAFETY: endpoints of this library, alive until their workers go.
+    let peer = |ep: ucp_ep_h| unsafe { &*ep.cast::<Endpoint>() }.peer();
+    here.until("a client that is accepted", || {
+        there.progress();
+        !server.accepted().is_empty() && !peer(client).is_nobody()
+    });
+    for (ep, receiver) in [(client, here.victim), (server.accepted()[0], there.decent)] {
+        let (sent, mut got) = ([5_u8; 100], [0_u8; 100]);
+        // SAFETY: zeroed parameters, live handles, buffers that outlive the requests.
+        unsafe {
+            let param: ucp_request_param_t = std::mem::zeroed();
+            let r =
+                tag::ucp_tag_recv_nbx(receiver, got.as_mut_ptr().cast(), 100, 9, u64::MAX, &param);
+            let s = tag::ucp_tag_send_nbx(ep, sent.as_ptr().cast(), 100, 9, &param);
+            for req in [r, s].into_iter().filter(|req| !req.is_null()) {
+                here.until("a message", || {
+                    there.progress();
+                    request::ucp_request_check_status(req) != UCS_INPROGRESS
+                });
+                assert_eq!(request::ucp_request_check_status(req), UCS_OK);
+                request::ucp_request_free(req);
+            }
+        }
+        assert_eq!(sent, got);
+    }
+    let names = |ep| {
+        let text = |name: &CStr| name.to_str().unwrap().to_owned();
+        let lanes = lanes::of(peer(ep)).into_iter();
+        lanes
+            .map(|l| text(l.transport) + "/" + &text(l.device))
+            .collect()
+    };
+    let lanes = [names(client), names(server.accepted()[0])];
+    drop(server);
+    drop((here, there));
+    // SAFETY: its workers are gone.
+    unsafe { context::ucp_cleanup(made) };
+    lanes
+}
+
+#[test]
+fn clients_use_one_device_if_told() {
+    let _alone = alone();
+    for lanes in lanes_at_loopback(&[]) {
+        assert_eq!(lanes[0], "posix/memory");
+    }
+    let one = (c"CM_USE_ALL_DEVICES", c"n");
+    assert_eq!(lanes_at_loopback(&[one]), [["tcp/lo"], ["tcp/lo"]]);
+    // Messages cannot go there: what can is used.
+    for lanes in lanes_at_loopback(&[one, (c"TLS", c"sm")]) {
+        assert_eq!(lanes[0], "posix/memory");
+    }
+}
