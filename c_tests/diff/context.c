@@ -57,6 +57,79 @@ static void config_facts(side_t *side)
     ucp_config_release(config);
 }
 
+/* Names and values that ucp_config_modify takes and refuses, and what becomes of them. */
+static void modify_facts(side_t *side)
+{
+    static const struct {
+        const char *name, *value, *line; /* line: what is printed then; NULL: the value is refused */
+    } changes[] = {
+        {"CM_USE_ALL_DEVICES", "NO", "UCX_CM_USE_ALL_DEVICES=n"},
+        {"CM_USE_ALL_DEVICES", "try", NULL},
+        {"RNDV_SCHEME", "GET_ZCOPY", "UCX_RNDV_SCHEME=get_zcopy"},
+        {"RNDV_SCHEME", "get", NULL},
+        {"ADDRESS_VERSION", "v3", NULL},
+        {"ZCOPY_THRESH", "1kb", "UCX_ZCOPY_THRESH=1K"},
+        {"ZCOPY_THRESH", " 3m", "UCX_ZCOPY_THRESH=3M"},
+        {"ZCOPY_THRESH", "-1", "UCX_ZCOPY_THRESH=inf"},
+        {"ZCOPY_THRESH", "1.5k", NULL},
+        {"ZCOPY_THRESH", "", NULL},
+        {"BCOPY_BW", "3GBps", "UCX_BCOPY_BW=3072.00MBps"},
+        {"BCOPY_BW", "3", NULL},
+        {"KEEPALIVE_INTERVAL", "2", "UCX_KEEPALIVE_INTERVAL=2000000.00us"},
+        {"KEEPALIVE_NUM_EPS", "7", "UCX_KEEPALIVE_NUM_EPS=7"},
+        {"KEEPALIVE_NUM_EPS", "many", NULL},
+        {"MAX_RNDV_LANES", "3", "UCX_MAX_RNDV_RAILS=3"},
+        {"NUM_EPS", "auto", "UCX_NUM_EPS=auto"},
+        {"NET_DEVICES", "mlx5_0:1,eth0", "UCX_NET_DEVICES=mlx5_0:1,eth0\n"},
+        {"SHM_DEVICES", "^memory", "UCX_SHM_DEVICES=^memory"},
+    };
+    /* Options of the process and of transports are not printed. */
+    static const char *const others[][2] = {
+        {"MEMTYPE_CACHE", "n"}, {"MEM_EVENTS", "n"},        {"LOG_LEVEL", "fatal"}, {"MM_SEG_SIZE", "9k"},
+        {"TCP_MAX_POLL", "inf"}, {"TCP_TX_SEG_SIZE", "16k"}, {"TCP_KEEPIDLE", "3s"}, {"POSIX_FIFO_SIZE", "128"},
+    };
+    ucp_config_t *config;
+
+    must(side, ucp_config_read(NULL, NULL, &config), "ucp_config_read");
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        ucs_status_t status = ucp_config_modify(config, changes[i].name, changes[i].value);
+        rule(side, "2.12.6", "modify %s=%s: %s, as printed %d", changes[i].name, changes[i].value, status_name(status),
+             changes[i].line != NULL && config_holds(config, NULL, UCS_CONFIG_PRINT_CONFIG, changes[i].line));
+    }
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        rule(side, "2.12.6", "modify %s=%s: %s", others[i][0], others[i][1],
+             status_name(ucp_config_modify(config, others[i][0], others[i][1])));
+    }
+    ucp_config_release(config);
+}
+
+/* UCX 1.13.1 keeps every name that it does not know, for transports that it may load later. */
+static void modify_departures(side_t *side)
+{
+    static const char *const unknown[] = {"NO_SUCH", "UCX_TLS",  "tls", "TLS ",     "",
+                                          "TCP_NO_SUCH", "NO_SUCH*", "T*",  "LOG_FILE", "STATS_DEST"};
+    static const departure_t refused   = {.name = "2.12.6", .why = "1.13.1 keeps names that it does not know",
+                                          .on_1_13 = "OK", .on_1_22 = "INVALID_PARAM", .on_rucp = "INVALID_PARAM"};
+    static const departure_t late      = {.name = "2.12.6", .why = "UCX complains when the transport reads its options",
+                                          .on_1_13 = "OK", .on_1_22 = "OK", .on_rucp = "INVALID_PARAM"};
+    static const departure_t pattern   = {.name = "2.12.6", .why = "1.13.1 has no patterns",
+                                          .on_1_22 = "OK 1 1", .on_rucp = "OK 1 1"};
+    ucp_config_t            *config;
+    char                     text[64];
+
+    must(side, ucp_config_read(NULL, NULL, &config), "ucp_config_read");
+    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
+        rule_departs(side, &refused, status_name(ucp_config_modify(config, unknown[i], "self")));
+    }
+    rule_departs(side, &late, status_name(ucp_config_modify(config, "TCP_MAX_POLL", "many")));
+    const char *status = status_name(ucp_config_modify(config, "RNDV_THRES*", "4k"));
+    snprintf(text, sizeof(text), "%s %d %d", status,
+             config_holds(config, NULL, UCS_CONFIG_PRINT_CONFIG, "UCX_RNDV_THRESH=intra:4K,inter:4K\n"),
+             config_holds(config, NULL, UCS_CONFIG_PRINT_CONFIG, "UCX_RNDV_THRESH_FALLBACK=4K\n"));
+    rule_departs(side, &pattern, text);
+    ucp_config_release(config);
+}
+
 static void prefix_facts(side_t *side)
 {
     ucp_config_t *config = NULL;
@@ -174,6 +247,8 @@ static void script(bed_t *bed)
         if (sides[i] != NULL) {
             library_facts(sides[i]);
             config_facts(sides[i]);
+            modify_facts(sides[i]);
+            modify_departures(sides[i]);
             prefix_facts(sides[i]);
             init_facts(sides[i]);
             config_used_facts(sides[i]);

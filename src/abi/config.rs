@@ -5,7 +5,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 
 use crate::ctypes::*;
-use crate::options::{OptionError, Options, PrintFlags};
+use crate::options::{OptionError, Options, PrintFlags, glob};
 use crate::sys::{loaded_from, log};
 
 /// The options behind a handle.
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn ucp_config_release(config: *mut ucp_config_t) {
     }
 }
 
-/// Sets one option, by its name without `UCX_`.
+/// Sets an option, by its name without `UCX_`, or all that a pattern matches.
 ///
 /// # Safety
 /// `config` is from `ucp_config_read`; `name` and `value` are C strings.
@@ -87,16 +87,16 @@ pub unsafe extern "C" fn ucp_config_modify(
     };
     // SAFETY: the handle points to the options that `ucp_config_read` boxed; C promises no concurrent use.
     let options = unsafe { &mut *config.cast::<Options>() };
-    match options.set(&name, &value) {
+    match options.modify(&name, &value) {
         Ok(()) => {
             // The level is that of the process, as in UCX.
-            if name == "LOG_LEVEL" {
+            if glob(&name, "LOG_LEVEL") {
                 log::set_level(options.log_level);
             }
             UCS_OK
         }
         // UCX answers so too, and says nothing: programs try names that only some versions have.
-        Err(error @ OptionError::Unknown(_)) => {
+        Err(error @ (OptionError::Unknown(_) | OptionError::Fixed(_))) => {
             log::debug!("{error}");
             UCS_ERR_INVALID_PARAM
         }

@@ -39,7 +39,7 @@ pub use print::{PrintFlags, reference};
 pub use settings::{OpFlags, PortRange, RndvThresh, Settings, Value};
 pub use unused::{unused_env_vars, unused_report};
 
-use table::{Distance, Slot, Strictness};
+use table::{Distance, Reader, Slot, Strictness};
 
 /// The values of all options. Dereferences to the typed fields.
 #[derive(Clone, Debug)]
@@ -83,6 +83,8 @@ enum Source {
 pub enum OptionError {
     /// No option has this name.
     Unknown(String),
+    /// The option is read when the process starts.
+    Fixed(String),
     /// The option cannot have this value.
     Invalid {
         /// The option, without `UCX_`.
@@ -98,6 +100,9 @@ impl fmt::Display for OptionError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OptionError::Unknown(name) => write!(out, "no option is called UCX_{name}"),
+            OptionError::Fixed(name) => {
+                write!(out, "UCX_{name} is fixed once the process runs")
+            }
             OptionError::Invalid {
                 name,
                 value,
@@ -182,15 +187,58 @@ impl Options {
             texts.push(normalise(*slot, name, value)?);
         }
         for ((slot, _), text) in found.into_iter().zip(texts) {
-            let rank = Rank {
-                called: true,
-                distance: Reverse(0),
-                source: Source::Call,
-            };
-            self.settings.update(&slot.name(), &text);
-            self.insert(Given { slot, rank, text });
+            self.call(slot, text);
         }
         Ok(())
+    }
+
+    /// As `ucp_config_modify`: like [`set`](Self::set), but not what the process has read already. A name with `*` or
+    /// `?` is a pattern: for all the options of contexts that it matches; else of the process; else of those of
+    /// transports for which the value makes sense.
+    ///
+    /// # Errors
+    /// Nothing is changed then.
+    pub fn modify(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
+        if !name.contains(['*', '?']) {
+            let mut found = table::find(name).into_iter();
+            return match found.any(|(slot, _)| slot.section().reader() == Reader::ProcessStart) {
+                true => Err(OptionError::Fixed(name.to_owned())),
+                false => self.set(name, value),
+            };
+        }
+        let readers = [Reader::Context, Reader::Process, Reader::Transport];
+        let mut matched = readers
+            .map(|reader| table::matching(name, reader))
+            .into_iter();
+        let slots = (matched.find(|slots| !slots.is_empty()))
+            .ok_or_else(|| OptionError::Unknown(name.to_owned()))?;
+        let transports = slots[0].section().reader() == Reader::Transport;
+        let texts: Vec<_> = slots
+            .iter()
+            .map(|slot| normalise(*slot, name, value))
+            .collect();
+        // A transport looks at its options by itself.
+        let enough = transports && texts.iter().any(Result::is_ok);
+        if let Some(Err(error)) = texts.iter().find(|text| text.is_err() && !enough) {
+            return Err(error.clone());
+        }
+        for (slot, text) in slots.into_iter().zip(texts) {
+            if let Ok(text) = text {
+                self.call(slot, text);
+            }
+        }
+        Ok(())
+    }
+
+    /// A call gives an option a value, in the spelling of its kind.
+    fn call(&mut self, slot: Slot, text: String) {
+        let rank = Rank {
+            called: true,
+            distance: Reverse(0),
+            source: Source::Call,
+        };
+        self.settings.update(&slot.name(), &text);
+        self.insert(Given { slot, rank, text });
     }
 
     /// The value of an option by its full name without `UCX_`; by a shared prefix, that of the first that shares it.

@@ -134,7 +134,10 @@ pub fn reference() -> String {
          Options are read from `ucx.conf`, then from the environment (`UCX_NAME`), then from the environment with \
          the prefix that the program asked for (`PREFIX_UCX_NAME`); later ones win, and `ucp_config_modify` wins \
          over all. The full name of an option wins over a shared prefix. Which of the options have an effect is \
-         said in docs/ARCHITECTURE.md; the others are accepted in silence.\n",
+         said in docs/ARCHITECTURE.md; the others are accepted in silence.\n\n\
+         `ucp_config_modify` takes names without `UCX_`; one with `*` or `?` stands for all options that it matches: \
+         of contexts, else of the process, else of transports. Options that are fixed once the process runs, unknown \
+         names and wrong values are refused with `UCS_ERR_INVALID_PARAM`.\n",
     );
     for section in SECTIONS {
         write_section(&mut out, section).expect("writing to a String does not fail");

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 use super::kind::Kind;
+use super::machine::glob;
 use super::{rows_context, rows_devices, rows_ib, rows_process};
 
 /// One option, or one of several that differ in their prefix only.
@@ -76,7 +77,34 @@ pub struct Section {
     pub strictness: Strictness,
 }
 
+/// Who reads an option, in the order in which a pattern of `ucp_config_modify` looks for what it matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reader {
+    /// Contexts.
+    Context,
+    /// The process, whenever it needs it.
+    Process,
+    /// Transports.
+    Transport,
+    /// The process, once: it is too late to change it.
+    ProcessStart,
+}
+
 impl Section {
+    /// Who reads its options.
+    pub fn reader(&self) -> Reader {
+        let is = |other: &Section| std::ptr::eq(self, other);
+        if is(&rows_context::CONTEXT) {
+            Reader::Context
+        } else if is(&rows_process::PROCESS_START) {
+            Reader::ProcessStart
+        } else if is(&rows_process::PROCESS) || is(&rows_process::HOOKS) {
+            Reader::Process
+        } else {
+            Reader::Transport
+        }
+    }
+
     /// The default of a row in this section.
     pub fn default_of(&self, row: &Row) -> &'static str {
         let own = self.defaults.iter().find(|(name, _)| *name == row.name);
@@ -202,6 +230,18 @@ pub fn find(name: &str) -> Vec<(Slot, Distance)> {
         }
     }
     found
+}
+
+/// The slots of one reader that a pattern reaches, by any of their names.
+pub fn matching(pattern: &str, reader: Reader) -> Vec<Slot> {
+    let reaches = |slot: &Slot| {
+        let (prefix, row) = (slot.section().prefix, slot.row());
+        let mut prefixes = std::iter::once(&prefix).chain(slot.block().aliases);
+        let glob = |prefix: &str, name: &str| glob(pattern, &format!("{prefix}{name}"));
+        prefixes.any(|p| glob(p, row.name) || row.formerly.is_some_and(|older| glob(p, older)))
+    };
+    let of_reader = |slot: &Slot| slot.section().reader() == reader;
+    slots().filter(of_reader).filter(reaches).collect()
 }
 
 /// The slot with this full name.

@@ -754,7 +754,7 @@ ucs_status_t ucp_config_read(const char *env_prefix, const char *filename, ucp_c
 // Gives the options back; contexts made from them keep their own.
 void ucp_config_release(ucp_config_t *config);
 
-// Sets one option, by its name without `UCX_`.
+// Sets an option, by its name without `UCX_`, or all that a pattern matches.
 ucs_status_t ucp_config_modify(ucp_config_t *config, const char *name, const char *value);
 
 // Prints options to a C stream.
