@@ -8,6 +8,7 @@ use crate::ctypes::*;
 use crate::engine::am::AmFunction;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::{self, Endpoint};
+use crate::engine::matcher::Posting;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
@@ -24,6 +25,7 @@ use crate::tl::shm::ring::{self, INLINE, Message, TINY};
 use crate::wire::header::{AmImm, Kind};
 use crate::wire::stats::Protocol;
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
 
 /// Messages taken from one ring before the next one is looked at.
@@ -242,7 +244,45 @@ unsafe fn tag_recv_longer(
     // SAFETY: the caller's structure; the rest is passed on.
     unsafe {
         let p = Param::new(param, worker.extra_op_flags);
+        if worker.mt
+            && worker.ctx.has(UCP_FEATURE_TAG)
+            && let Some(len) = bytes_of(&p, count, SPECIAL_RECEIVE)
+            && (len == 0 || !buffer.is_null())
+            && let Some(req) = post_shared(
+                worker,
+                Data::Contig {
+                    ptr: buffer.cast(),
+                    len,
+                },
+                tag,
+                mask,
+                &p,
+            )
+        {
+            return Request::handle(req);
+        }
         tag::recv(worker, buffer, count, tag, mask, &p)
+    }
+}
+
+/// Posts a receive in a worker that threads share, if no message waits and the pool has a request.
+unsafe fn post_shared(
+    worker: &Worker,
+    data: Data,
+    tag: u64,
+    mask: u64,
+    p: &Param,
+) -> Option<*mut Request> {
+    let mut matcher = worker.matcher.lock();
+    if !matcher.can_post() {
+        return None;
+    }
+    // SAFETY: the caller's memory. The request stays in its place while it is posted.
+    unsafe {
+        let memory = request::memory_at_hand(worker, p.external())?;
+        let req = request::fill_receive(worker, memory, data, p.notify_tag_recv(), p.user_data());
+        matcher.post_short(tag, mask, &raw mut (*req).posting);
+        Some(req)
     }
 }
 
@@ -596,7 +636,12 @@ fn poll<const MT: bool>(worker: &Worker, channel: &mut Channel) -> u32 {
             channel.consumer.look_ahead();
         }
         if m.kind == Kind::TagEager as u8 {
-            on_eager::<MT>(worker, m);
+            if MT {
+                let (messages, length) = on_eagers(worker, channel, m, BATCH - count);
+                (count, bytes) = (count + messages, bytes + length);
+                continue;
+            }
+            on_eager(worker, m);
         } else if m.kind != Kind::AmEager as u8 || !on_am::<MT>(worker, m) {
             other(worker, channel, (m.kind, m.aux), m.imm, m.record, m.len);
         }
@@ -613,31 +658,81 @@ fn poll<const MT: bool>(worker: &Worker, channel: &mut Channel) -> u32 {
     count
 }
 
-/// A tagged message that is all here: into the receive that waits for it, or aside.
+/// A tagged message that is all here: into the receive that waits for it, or aside. In single-thread mode.
 #[inline(always)]
-fn on_eager<const MT: bool>(worker: &Worker, m: Message) {
-    // SAFETY: `MT` is the worker's mode; nothing of the user's runs under the lock.
-    let posting = unsafe {
-        worker
-            .matcher
-            .with::<MT, _>(|matcher| matcher.arrive(m.imm))
-    };
+fn on_eager(worker: &Worker, m: Message) {
+    // SAFETY: single-thread mode; nothing of the user's runs meanwhile.
+    let posting = unsafe { worker.matcher.alone() }.arrive(m.imm);
     if posting.is_null() {
         return unexpected(worker, m.imm, m.record, m.len);
     }
-    let req = Request::of_posting(posting);
     // SAFETY: out of the matcher: ours. The record is readable until `advance`.
+    unsafe { deliver::<false>(posting, m.imm, m.record, m.len) };
+}
+
+/// Tagged messages that follow each other, at most so many, in a worker that threads share: all are matched under one
+/// lock, then copied and ended without it. How many, and their bytes.
+#[inline(never)]
+fn on_eagers(worker: &Worker, channel: &mut Channel, first: Message, most: u32) -> (u32, u64) {
+    let mut matched = [const { MaybeUninit::<(*mut Posting, Message)>::uninit() }; BATCH as usize];
+    let (mut found, mut count, mut bytes, mut next) = (0, 0, 0, Some(first));
+    let mut matcher = worker.matcher.lock();
+    while let Some(m) = next.take() {
+        (count, bytes) = (count + 1, bytes + m.len as u64);
+        let posting = matcher.arrive(m.imm);
+        if posting.is_null() {
+            // SAFETY: the record is readable until `release`.
+            unsafe {
+                tag::set_aside(
+                    worker,
+                    &mut matcher,
+                    m.imm,
+                    Source::Eager,
+                    m.len,
+                    m.record,
+                    m.len,
+                )
+            };
+        } else {
+            matched[found].write((posting, m));
+            found += 1;
+        }
+        channel.consumer.advance();
+        if count < most
+            && let Ok(Some(m)) = channel.consumer.peek()
+            && m.kind == Kind::TagEager as u8
+        {
+            channel.consumer.look_ahead();
+            next = Some(m);
+        }
+    }
+    drop(matcher);
+    for entry in &matched[..found] {
+        // SAFETY: written above; out of the matcher: ours. The record is readable until `release`.
+        unsafe {
+            let (posting, m) = entry.assume_init_ref();
+            deliver::<true>(*posting, m.imm, m.record, m.len);
+        }
+    }
+    (count, bytes)
+}
+
+/// A message into the receive that it matched.
+#[inline(always)]
+unsafe fn deliver<const MT: bool>(posting: *mut Posting, tag: u64, bytes: *const u8, len: usize) {
+    let req = Request::of_posting(posting);
+    // SAFETY: the caller's request and record.
     unsafe {
         let r = &mut *req;
-        r.info.sender_tag = m.imm;
+        r.info.sender_tag = tag;
         if let Data::Contig { ptr, len: room } = r.data
-            && m.len <= room
+            && len <= room
         {
-            r.info.length = m.len;
-            ring::copy_short(ptr, m.record, m.len);
+            r.info.length = len;
+            ring::copy_short(ptr, bytes, len);
             request::complete_receive::<MT>(req, UCS_OK);
         } else {
-            fill(req, m.record, m.len);
+            fill(req, bytes, len);
         }
     }
 }
@@ -694,11 +789,14 @@ fn on_am<const MT: bool>(worker: &Worker, m: Message) -> bool {
     true
 }
 
-/// Between the two looks at the matcher a receive can have been posted: this one looks again.
+/// In single-thread mode.
 #[inline(never)]
 fn unexpected(worker: &Worker, tag: u64, bytes: *const u8, len: usize) {
-    // SAFETY: the record is readable until `advance`.
-    unsafe { tag::on_message(worker, tag, Source::Eager, len, bytes, len) };
+    // SAFETY: single-thread mode; nothing of the user's runs meanwhile. The record is readable until `advance`.
+    unsafe {
+        let matcher = worker.matcher.alone();
+        tag::set_aside(worker, matcher, tag, Source::Eager, len, bytes, len);
+    }
 }
 
 /// Every other kind of message.

@@ -286,6 +286,22 @@ pub unsafe fn memory_alone(worker: &Worker, external: *mut c_void) -> (*mut Requ
     (element.cast(), 0)
 }
 
+/// As [`memory`], in a worker that threads share, when the pool has some: calls nothing.
+///
+/// # Safety
+/// As there.
+#[inline]
+pub unsafe fn memory_at_hand(
+    worker: &Worker,
+    external: *mut c_void,
+) -> Option<(*mut Request, u32)> {
+    if !external.is_null() {
+        return Some((Request::of(external), EXTERNAL | SHARED));
+    }
+    let element = worker.pool.lock().pop()?;
+    Some((element.as_ptr().cast(), SHARED))
+}
+
 /// Takes a request for a tag receive, posted nowhere yet.
 ///
 /// # Safety

@@ -76,7 +76,7 @@ pub struct Worker {
     pub ids: MtLock<IdTable<*mut Request>>,
     pub peers: MtLock<HashMap<u64, Box<Peer>>>,
     /// Peers with pending requests; looked at only if `backlog` is not 0.
-    pub busy: MtLock<Vec<*const Peer>>,
+    pub busy: MtLock<VecDeque<*const Peer>>,
     pub backlog: AtomicUsize,
     /// Receives that copy from a peer's memory, a piece per progress.
     pub pulls: MtLock<VecDeque<*mut Request>>,
@@ -225,7 +225,7 @@ impl Worker {
             ),
             ids: MtLock::new(mt, IdTable::new()),
             peers: MtLock::new(mt, HashMap::new()),
-            busy: MtLock::new(mt, Vec::new()),
+            busy: MtLock::new(mt, VecDeque::new()),
             backlog: AtomicUsize::new(0),
             pulls: MtLock::new(mt, VecDeque::new()),
             pushes: MtLock::new(mt, Vec::new()),

@@ -4,6 +4,7 @@ use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
+use crate::engine::matcher::Matcher;
 use crate::engine::request::{self, Request, Sent};
 use crate::engine::unexpected::{Kept, Removed, Source, Unexpected};
 use crate::engine::worker::Worker;
@@ -246,12 +247,7 @@ pub unsafe fn on_message(
     let posting = matcher.arrive(tag);
     if posting.is_null() {
         // SAFETY: the caller's promise.
-        let bytes = unsafe { Kept::copy(bytes, here) };
-        matcher.push_unexpected(tag, Unexpected { source, len, bytes });
-        return worker
-            .stats
-            .worker()
-            .note_unexpected(matcher.unexpected_len());
+        return unsafe { set_aside(worker, &mut matcher, tag, source, len, bytes, here) };
     }
     drop(matcher);
     let req = Request::of_posting(posting);
@@ -274,6 +270,26 @@ pub unsafe fn on_message(
             request::complete(req, status);
         }
     }
+}
+
+/// Keeps a message that no receive waits for.
+///
+/// # Safety
+/// `here` bytes are readable at `bytes`.
+pub unsafe fn set_aside(
+    worker: &Worker,
+    matcher: &mut Matcher<Unexpected>,
+    tag: u64,
+    source: Source,
+    len: usize,
+    bytes: *const u8,
+    here: usize,
+) {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { Kept::copy(bytes, here) };
+    matcher.push_unexpected(tag, Unexpected { source, len, bytes });
+    let waiting = matcher.unexpected_len();
+    worker.stats.worker().note_unexpected(waiting);
 }
 
 /// Takes a receive back that nothing has matched, and ends it inside of the call.

@@ -76,7 +76,7 @@ pub fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
     peer.stats().set_pending(tx.pending.len());
     if !tx.listed {
         tx.listed = true;
-        worker.busy.lock().push(peer);
+        worker.busy.lock().push_back(peer);
         worker.nudge();
     }
 }
@@ -474,12 +474,19 @@ pub fn lose(peer: &Peer, status: ucs_status_t) {
     }
 }
 
+/// Requests of one peer that are sent under one lock.
+const BATCH: usize = 16;
+
 /// Moves what waits for room. Returns the number of requests that got somewhere.
 #[cold]
 pub fn progress_backlog(worker: &Worker) -> u32 {
-    let peers = std::mem::take(&mut *worker.busy.lock());
     let mut count = 0;
-    for peer in peers {
+    // Those that go on waiting are put back behind them.
+    let peers = worker.busy.lock().len();
+    for _ in 0..peers {
+        let Some(peer) = worker.busy.lock().pop_front() else {
+            break;
+        };
         // SAFETY: peers live as long as the worker.
         count += progress_peer(worker, unsafe { &*peer });
     }
@@ -490,38 +497,65 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
     let mut count = 0;
     cork(&mut peer.tx.lock(), true);
     loop {
+        let mut ended = [std::ptr::null_mut(); BATCH];
         let mut tx = peer.tx.lock();
-        let Some(&req) = tx.pending.front() else {
-            tx.listed = false;
-            cork(&mut tx, false);
-            return count;
-        };
-        // SAFETY: a queued request lives.
-        match unsafe { advance(peer, &mut tx, req) } {
-            Ok(true) => {
-                tx.pending.pop_front();
-                // SAFETY: out of the queue: ours.
-                tally(peer, unsafe { &*req });
-                peer.stats().set_pending(tx.pending.len());
-                drop(tx);
-                worker.backlog.fetch_sub(1, Ordering::Relaxed);
-                count += 1;
-                // SAFETY: out of the queue: ours.
-                unsafe { sent(req) };
-            }
+        let (n, verdict) = advance_some(peer, &mut tx, &mut ended);
+        if n > 0 {
+            peer.stats().set_pending(tx.pending.len());
+            worker.backlog.fetch_sub(n, Ordering::Relaxed);
+        }
+        match verdict {
             Ok(false) => {
                 cork(&mut tx, false);
-                worker.busy.lock().push(peer);
-                return count;
+                worker.busy.lock().push_back(peer);
             }
-            Err(status) => {
+            Ok(true) if n < BATCH => {
                 tx.listed = false;
-                drop(tx);
+                cork(&mut tx, false);
+            }
+            Ok(true) => {}
+            Err(_) => tx.listed = false,
+        }
+        drop(tx);
+        count += n as u32;
+        for &req in &ended[..n] {
+            // SAFETY: out of the queue: ours.
+            unsafe { sent(req) };
+        }
+        match verdict {
+            Ok(true) if n == BATCH => {}
+            Ok(_) => return count,
+            Err(status) => {
                 lose(peer, status);
                 return count + 1;
             }
         }
     }
+}
+
+/// Moves the first requests of a queue on and takes out those that have been sent: how many, and whether there was
+/// room for all that were looked at.
+fn advance_some(
+    peer: &Peer,
+    tx: &mut Tx,
+    ended: &mut [*mut Request; BATCH],
+) -> (usize, Result<bool, ucs_status_t>) {
+    for (n, place) in ended.iter_mut().enumerate() {
+        let Some(&req) = tx.pending.front() else {
+            return (n, Ok(true));
+        };
+        // SAFETY: a queued request lives.
+        match unsafe { advance(peer, tx, req) } {
+            Ok(true) => {
+                tx.pending.pop_front();
+                // SAFETY: out of the queue: ours.
+                tally(peer, unsafe { &*req });
+                *place = req;
+            }
+            no => return (n, no),
+        }
+    }
+    (BATCH, Ok(true))
 }
 
 /// Whether a descriptor of the worker's becomes ready when what waits in a peer's queue can go on: room in a socket, a
