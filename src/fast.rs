@@ -614,7 +614,7 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
         count += chores(worker);
     }
     if rx.calls == 0 {
-        look_at_clock::<MT>(worker, rx);
+        count += look_at_clock::<MT>(worker, rx);
     }
     count
 }
@@ -873,22 +873,24 @@ fn chores(worker: &Worker) -> u32 {
     failure::call_handlers(worker) + 1
 }
 
-/// Now and then: are the peers still there, which rings are finished?
+/// Now and then: are the peers still there, which rings are finished? What happens on the way counts: a caller who
+/// hears of nothing goes to sleep.
 #[cold]
 #[inline(never)]
-fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) {
+fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
+    let mut count = 0;
     let now = clock::coarse_ms();
     let ticked = now != rx.looked_at;
     rx.pace = pace(rx.pace, now.saturating_sub(rx.looked_at));
     (rx.calls, rx.looked_at) = (rx.pace, now);
     if ticked {
         if let Some(sockets) = rx.sockets.as_deref_mut() {
-            sockets::poll(worker, sockets);
+            count += sockets::poll(worker, sockets);
         }
-        listener::progress(worker);
+        count += listener::progress(worker);
     }
     if now.saturating_sub(rx.checked_at) < failure::CHECK_INTERVAL_MS {
-        return;
+        return count;
     }
     rx.checked_at = now;
     for peer in failure::dead_peers(worker, rx, now / failure::CHECK_INTERVAL_MS) {
@@ -898,7 +900,13 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) {
             .iter_mut()
             .filter(|c| std::ptr::eq(c.peer, peer))
         {
-            while poll::<MT>(worker, channel) > 0 {}
+            loop {
+                let got = poll::<MT>(worker, channel);
+                count += got;
+                if got == 0 {
+                    break;
+                }
+            }
             channel.broken = true;
         }
         // SAFETY: peers live as long as the worker.
@@ -906,6 +914,7 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) {
     }
     drop_finished(worker, rx);
     parting::tick(worker);
+    count
 }
 
 /// How many calls to wait for the next look at the clock, when the last `calls` took so long: a slow caller looks

@@ -1,6 +1,6 @@
 /*
  * A death is noticed within a second by who sleeps, whatever he sleeps in, and by who progresses only now and then; and
- * who sleeps is told of an end in order, too.
+ * who sleeps is told of an end in order, too. Nobody goes to sleep because he was not told what happened.
  */
 #define _GNU_SOURCE
 #include "party.h"
@@ -368,6 +368,117 @@ static void every_ten(void)
     slow(10000000);
 }
 
+/* --- whoever is told that nothing happened goes to sleep --- */
+
+typedef struct {
+    ucp_context_h context;
+    ucp_worker_h  worker;
+} side_t;
+
+static side_t side_on(const char *transports)
+{
+    side_t              side;
+    ucp_config_t       *config;
+    ucp_params_t        params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
+    ucp_worker_params_t worker = {.field_mask = 0};
+
+    WANT(UCS_OK, ucp_config_read(NULL, NULL, &config));
+    WANT(UCS_OK, ucp_config_modify(config, "TLS", transports));
+    WANT(UCS_OK, ucp_init(&params, config, &side.context));
+    ucp_config_release(config);
+    WANT(UCS_OK, ucp_worker_create(side.context, &worker, &side.worker));
+    return side;
+}
+
+static ucp_ep_h endpoint(side_t from, side_t to)
+{
+    ucp_address_t  *address;
+    size_t          length;
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
+    ucp_ep_h        ep;
+
+    WANT(UCS_OK, ucp_worker_get_address(to.worker, &address, &length));
+    params.address = address;
+    WANT(UCS_OK, ucp_ep_create(from.worker, &params, &ep));
+    ucp_worker_release_address(to.worker, address);
+    return ep;
+}
+
+static void end_side(side_t side)
+{
+    ucp_worker_destroy(side.worker);
+    ucp_cleanup(side.context);
+}
+
+static void end_request(ucs_status_ptr_t request)
+{
+    if (UCS_PTR_IS_PTR(request)) {
+        ucp_request_free(request);
+    }
+}
+
+static int is_under_way(ucs_status_ptr_t request)
+{
+    return UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS;
+}
+
+/* Sends a word from one to the other; `wait` progresses until it is there. */
+static void send_word(side_t from, ucp_ep_h ep, side_t to, void (*wait)(side_t, side_t, ucs_status_ptr_t))
+{
+    ucp_request_param_t plain = {.op_attr_mask = 0};
+    uint64_t            word  = 0;
+    ucs_status_ptr_t    received, sent, flushed;
+
+    received = ucp_tag_recv_nbx(to.worker, &word, sizeof(word), 1, -1, &plain);
+    sent     = ucp_tag_send_nbx(ep, "a word..", sizeof(word), 1, &plain);
+    flushed  = ucp_ep_flush_nbx(ep, &plain);
+    wait(from, to, received);
+    while (is_under_way(sent) || is_under_way(flushed)) {
+        ucp_worker_progress(from.worker);
+    }
+    WANT_TRUE(memcmp(&word, "a word..", sizeof(word)) == 0);
+    end_request(received);
+    end_request(sent);
+    end_request(flushed);
+}
+
+static void wait_together(side_t from, side_t to, ucs_status_ptr_t received)
+{
+    while (is_under_way(received)) {
+        ucp_worker_progress(from.worker);
+        ucp_worker_progress(to.worker);
+    }
+}
+
+/* Looks every 10 ms, and wants to hear of it when the word has come. */
+static void wait_slowly(side_t from, side_t to, ucs_status_ptr_t received)
+{
+    while (is_under_way(received)) {
+        for (double began = now(); now() - began < 0.010;) {
+            ucp_worker_progress(from.worker);
+        }
+        unsigned happened = ucp_worker_progress(to.worker);
+        WANT_TRUE(is_under_way(received) || happened > 0);
+    }
+}
+
+/* A worker with a ring and a connection: different parts of progress come upon what has arrived, and whichever does, the
+ * caller is told that something happened. */
+static void progress_says_it(void)
+{
+    side_t   self = side_on("all"), near = side_on("all"), far = side_on("tcp");
+    ucp_ep_h ring = endpoint(near, self), connection = endpoint(far, self);
+
+    send_word(near, ring, self, wait_together);
+    send_word(far, connection, self, wait_together);
+    for (int i = 0; i < 20; i++) {
+        send_word(far, connection, self, wait_slowly);
+    }
+    end_side(far);
+    end_side(near);
+    end_side(self);
+}
+
 static void on_late_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
@@ -416,6 +527,7 @@ static const case_t cases[] = {
     {"waiting: for a connection", sleeps_until_connected},
     {"waiting: progress every millisecond", every_millisecond},
     {"waiting: progress every 10 milliseconds", every_ten},
+    {"waiting: progress says what it did", progress_says_it},
     {"waiting: an endpoint to the dead", made_too_late},
 };
 
