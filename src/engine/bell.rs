@@ -1,11 +1,12 @@
 //! A thread that turns a word of shared memory into a byte in a pipe: how senders that cannot open the pipe (they are
 //! in another PID namespace, or /proc does not let them) wake a worker that sleeps.
 
+use crate::sys::sync::AtomicU32;
 use crate::sys::{futex, log};
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 /// Bytes of the thread's stack.

@@ -1,6 +1,6 @@
 //! Sleeping on a word of memory that processes share, whatever their namespaces.
 
-use std::sync::atomic::AtomicU32;
+use super::sync::AtomicU32;
 
 /// Sleeps as long as the word has this value; wakes up without a reason, too.
 pub fn wait(word: &AtomicU32, value: u32) {

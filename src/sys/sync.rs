@@ -1,7 +1,14 @@
 //! The shared state of lock-free code: atomics, and the bytes they guard; exchanged for loom's when its tests are built.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, tsan)))]
 pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+#[cfg(tsan)]
+mod told;
+#[cfg(tsan)]
+pub use std::sync::atomic::{Ordering, fence};
+#[cfg(tsan)]
+pub use told::{AtomicU32, AtomicU64};
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
