@@ -10,7 +10,7 @@ use crate::sys::{log, machine};
 use crate::tl::shm::Locator;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::tcp::Target;
-use crate::wire::address::WorkerAddress;
+use crate::wire::address::{ShmLocator, WorkerAddress};
 use crate::wire::header::SN_BITS;
 use std::sync::atomic::Ordering;
 
@@ -60,7 +60,13 @@ fn tcp_target(worker: &Worker, address: &WorkerAddress) -> Option<Target> {
 fn shared_inbox(worker: &Worker, address: &WorkerAddress) -> Option<Locator> {
     let shm = address.shm.filter(|_| worker.ctx.policy.shm)?;
     let here = machine::place();
-    let inbox = Locator {
+    let inbox = locator(shm);
+    let near = shm.host == here.host && inbox.reachable_from(here);
+    (near && !inbox.is_foreign()).then_some(inbox)
+}
+
+fn locator(shm: ShmLocator) -> Locator {
+    Locator {
         pid_ns: shm.pid_ns,
         ipc_ns: shm.ipc_ns,
         id: SegmentId {
@@ -69,8 +75,7 @@ fn shared_inbox(worker: &Worker, address: &WorkerAddress) -> Option<Locator> {
             ino: shm.ino,
         },
         key: shm.key,
-    };
-    (shm.host == here.host && inbox.reachable_from(here)).then_some(inbox)
+    }
 }
 
 fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
@@ -79,6 +84,9 @@ fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
         _ if !worker.ctx.policy.shm => "shared memory is excluded by UCX_TLS",
         None => "its address names no transport that this library has",
         Some(shm) if shm.host != here.host => "it is on another host",
+        Some(shm) if locator(shm).reachable_from(here) => {
+            "it is another user's, whose shared memory is his alone, and tcp is not allowed at both ends (UCX_TLS)"
+        }
         Some(_) => {
             "it is in another IPC namespace (UCX_POSIX_USE_PROC_LINK=n reaches across, where /dev/shm is shared)"
         }

@@ -38,6 +38,12 @@ pub fn place() -> Place {
     }
 }
 
+/// The user on whose behalf this process acts.
+pub fn user() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 fn host_hash() -> u64 {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     // FNV-1a: the boot id is random already, its 36 characters only need folding to 64 bits.

@@ -53,8 +53,7 @@ impl Named {
     pub fn open(key: u64, len: usize) -> io::Result<Self> {
         let file = options().open(path(key))?;
         let meta = file.metadata()?;
-        // SAFETY: no arguments, cannot fail.
-        if meta.uid() != unsafe { libc::geteuid() } {
+        if meta.uid() != machine::user() {
             return Err(ErrorKind::PermissionDenied.into());
         }
         if !meta.is_file() || meta.len() != len as u64 {
@@ -123,6 +122,11 @@ impl Drop for Named {
             let _ = std::fs::remove_file(path(self.key));
         }
     }
+}
+
+/// Whether a file is another user's.
+pub fn is_foreign(key: u64) -> bool {
+    std::fs::symlink_metadata(path(key)).is_ok_and(|meta| meta.uid() != machine::user())
 }
 
 /// Whether the owner still has it open. If that cannot be found out it has.

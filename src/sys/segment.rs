@@ -3,7 +3,7 @@
 //! A peer in the same PID namespace opens it as `/proc/PID/fd/FD`, which the kernel allows to the
 //! same user only, without ptrace capabilities.
 
-use super::process;
+use super::{machine, process};
 use std::fs::File;
 use std::io::{self, Error, ErrorKind};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -149,6 +149,14 @@ impl Segment {
     }
 }
 
+/// Whether a segment is another user's. That of a process whose descriptors we may not see is.
+pub fn is_foreign(id: SegmentId) -> bool {
+    match std::fs::metadata(path_of(id)) {
+        Ok(meta) => meta.uid() != machine::user(),
+        Err(e) => e.kind() == ErrorKind::PermissionDenied,
+    }
+}
+
 /// Whether the owner of a segment still has it open: a file system look-up, 1 to 2 us. An owner whose descriptors
 /// may not be seen (it is not dumpable, /proc hides it or is not ours) lives as long as its process does.
 pub fn is_alive(id: SegmentId) -> bool {
@@ -227,8 +235,7 @@ fn check(meta: &std::fs::Metadata, id: SegmentId, max_len: u64) -> io::Result<()
     if meta.ino() as u32 != id.ino {
         return Err(Error::from(ErrorKind::NotFound));
     }
-    // SAFETY: no arguments, cannot fail.
-    if meta.uid() != unsafe { libc::geteuid() } {
+    if meta.uid() != machine::user() {
         return Err(Error::from(ErrorKind::PermissionDenied));
     }
     if !meta.is_file() || meta.len() > max_len || Some(meta.dev()) != memfd_device() {

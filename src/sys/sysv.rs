@@ -4,7 +4,7 @@
 //! frees it with the last one, killed or not. It is found across PID namespaces, as long as the
 //! IPC namespace is the same: what containers share when they share /dev/shm.
 
-use super::process;
+use super::{machine, process};
 use std::io::{self, Error, ErrorKind};
 use std::ptr::NonNull;
 
@@ -47,8 +47,7 @@ impl Block {
     /// `NotFound` when it is gone; `PermissionDenied`; `InvalidData` for one of another length.
     pub fn attach(number: u32, len: usize) -> io::Result<Self> {
         let stat = stat(number)?;
-        // SAFETY: no arguments, cannot fail.
-        if stat.shm_perm.uid != unsafe { libc::geteuid() } {
+        if stat.shm_perm.uid != machine::user() {
             return Err(ErrorKind::PermissionDenied.into());
         }
         if stat.shm_segsz != len {
@@ -84,6 +83,14 @@ impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: attached once, detached once.
         unsafe { libc::shmdt(self.ptr.as_ptr().cast()) };
+    }
+}
+
+/// Whether a block is another user's. That of one whose blocks we may not even ask about is.
+pub fn is_foreign(number: u32) -> bool {
+    match stat(number) {
+        Ok(stat) => stat.shm_perm.uid != machine::user(),
+        Err(e) => e.kind() == ErrorKind::PermissionDenied,
     }
 }
 

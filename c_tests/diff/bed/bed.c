@@ -3,6 +3,7 @@
 #include "bed.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -57,13 +58,30 @@ void bed_maps_record(char side)
     }
 }
 
+/* Makes this process that of user `number` of BED_USERS ("UID UID"), as a service that is started by root does. */
+static void become_user(int number)
+{
+    const char *users = getenv("BED_USERS");
+    unsigned    ids[2];
+
+    if (users == NULL || sscanf(users, "%u %u", &ids[0], &ids[1]) != 2 || ids[number] == getuid()) {
+        return;
+    }
+    if (setgroups(0, NULL) != 0 || setgid(ids[number]) != 0 || setuid(ids[number]) != 0) {
+        perror("another user");
+        exit(6);
+    }
+    prctl(PR_SET_DUMPABLE, 1); /* as after an exec */
+}
+
 /* The life of one child: first..last are the sides that it plays. */
 static void play(bed_t *bed, int first, int last, void (*script)(bed_t *))
 {
+    bed_maps_record(bed->sides[first].name);
+    become_user(first);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     bed->a = first == 0 ? &bed->sides[0] : NULL;
     bed->b = last == 1 ? &bed->sides[1] : NULL;
-    bed_maps_record(bed->sides[first].name);
     script(bed);
     bed_maps_record(bed->sides[first].name);
     exit(0);

@@ -65,6 +65,16 @@ impl Locator {
         }
     }
 
+    /// Whether it is another user's: neither side may map what is the other's, not even root. Both see the same, so that
+    /// they choose the same way to each other. A look-up.
+    pub fn is_foreign(&self) -> bool {
+        match self.kind() {
+            Kind::Block => sysv::is_foreign(self.key as u32),
+            Kind::Named => named::is_foreign(self.key),
+            Kind::File => segment::is_foreign(self.id),
+        }
+    }
+
     /// The owner's process, as it is called here, if it can be seen.
     pub fn process(&self, here: Place) -> Option<u32> {
         if self.pid_ns == here.pid_ns {
