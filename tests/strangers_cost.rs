@@ -2,9 +2,9 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use support::scene::Scene;
 use support::server::Server;
 use ucp::wire::greeting;
@@ -57,11 +57,10 @@ fn child() {
     let scene = Scene::new(&[(c"TLS", c"tcp")]);
     scene.decent_goes_on(1000);
     let server = Server::new(&scene, true);
-    let tcp = scene.address.tcp.as_ref().unwrap();
-    let ip = tcp.addresses.iter().map(|a| a.ip).find(IpAddr::is_ipv4);
+    let [worker, listener] = doors(&scene, &server);
     let port = match std::env::var(DOOR).unwrap().as_str() {
-        "worker" => SocketAddr::new(ip.expect("an IPv4 address"), tcp.port),
-        _ => server.port,
+        "worker" => worker,
+        _ => listener,
     };
     strangers(&scene, port, FIRST);
     scene.settle();
@@ -77,6 +76,88 @@ fn child() {
     );
     assert_eq!((server.asked(), server.guests()), (0, 0));
     scene.decent_goes_on(1000);
+}
+
+/// Descriptors that a besieged process may have, and strangers who come to each of its doors.
+const FEW: u64 = 64;
+const BESIEGERS: usize = 150;
+/// Those of them who may be there at once.
+const LET_IN: usize = FEW as usize / 4;
+
+/// Where strangers knock: at the worker's port and at a listener.
+fn doors(scene: &Scene, server: &Server) -> [SocketAddr; 2] {
+    let tcp = scene.address.tcp.as_ref().unwrap();
+    let ip = tcp.addresses.iter().map(|a| a.ip).find(IpAddr::is_ipv4);
+    [
+        SocketAddr::new(ip.expect("an IPv4 address"), tcp.port),
+        server.port,
+    ]
+}
+
+#[test]
+#[ignore = "run by the other tests, in an environment made for it"]
+fn besieged() {
+    let limit = libc::rlimit {
+        rlim_cur: FEW,
+        rlim_max: FEW,
+    };
+    // SAFETY: a valid structure.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    let scene = Scene::new(&[(c"TLS", c"tcp")]);
+    let server = Server::new(&scene, true);
+    let [port, listener] = doors(&scene, &server);
+    println!("\n{DOORS}{port} {listener}");
+    let all_here = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()).unwrap());
+    scene.until("the strangers", || all_here.is_finished());
+    assert!(server.guests() <= LET_IN);
+    let rx = scene.worker().rx.lock();
+    assert!(rx.sockets.as_ref().unwrap().guests.len() <= LET_IN);
+    drop(rx);
+    // There is room for the program's own, and for a decent peer that connects now.
+    let own: Vec<_> = (0..8).map(|_| std::fs::File::open("/dev/null")).collect();
+    assert!(own.iter().all(Result::is_ok), "{own:?}");
+    scene.decent_goes_on(1000);
+}
+
+/// What a besieged child says its doors after.
+const DOORS: &str = "doors: ";
+
+#[test]
+fn strangers_do_not_use_up_few_descriptors() {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["besieged", "--exact", "--ignored", "--nocapture"])
+        .env("UCX_LOG_LEVEL", "diag")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    let doors = said.find_map(|line| line.unwrap().strip_prefix(DOORS).map(str::to_owned));
+    let doors = doors.expect("the child tells its doors");
+    let knock = |door: &str| TcpStream::connect(door).unwrap();
+    let mut silent = Vec::new();
+    for door in doors.split(' ') {
+        let mut at_one: Vec<_> = (0..BESIEGERS).map(|_| knock(door)).collect();
+        for stranger in &mut at_one[..BESIEGERS - LET_IN] {
+            assert_eq!(stranger.read(&mut [0]).unwrap_or(0), 0);
+        }
+        silent.extend(at_one);
+    }
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"all here\n")
+        .unwrap();
+    let rest: Vec<String> = said.map(Result::unwrap).collect();
+    assert!(child.wait().unwrap().success(), "{}", rest.join("\n"));
+    drop(silent);
+    for at_listener in [false, true] {
+        let sent_away = |line: &&String| {
+            line.contains("closed: others wait") && line.contains("to a listener") == at_listener
+        };
+        assert!(rest.iter().any(|line| sent_away(&line)), "{rest:?}");
+    }
 }
 
 fn one_line_each(door: &str) {

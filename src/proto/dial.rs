@@ -19,8 +19,6 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 
-/// Guests that may be there at once; the oldest has to go when another one comes.
-const MAX_GUESTS: usize = 256;
 /// A guest who has not said who he is after so many milliseconds is sent away.
 const GUEST_MS: u64 = 5000;
 /// Connections accepted in one progress call.
@@ -283,7 +281,7 @@ pub fn accept(sockets: &mut Sockets) {
             );
             continue;
         }
-        if sockets.guests.len() >= MAX_GUESTS {
+        while sockets.guests.len() >= socket::max_guests() {
             let oldest = sockets.guests[0];
             send_away(sockets, oldest, "others wait");
         }

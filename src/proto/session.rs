@@ -26,8 +26,6 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 
-/// Guests that may be there at once; the oldest has to go when another one comes.
-const MAX_GUESTS: usize = 256;
 /// A guest who has not said who he is after so many milliseconds is sent away.
 const GUEST_MS: u64 = 5000;
 /// Connections accepted in one progress call.
@@ -641,7 +639,7 @@ fn let_in(worker: &Worker, x: &mut Exchange, token: u64) {
             Err(e) => return log::debug!("cannot accept a client: {e}"),
         };
         log::trace!("somebody at {from:?} has connected to a listener");
-        while x.guests.len() >= MAX_GUESTS {
+        while x.guests.len() >= socket::max_guests() {
             send_away(x, x.guests[0], "others wait");
         }
         let guest = x.token();

@@ -191,6 +191,28 @@ pub fn accept(listener: &Socket, tuning: &Tuning) -> io::Result<(Socket, Option<
     Ok((socket, from.as_socket()))
 }
 
+/// Most guests at one door, worker's port or listener.
+const MAX_GUESTS: u64 = 256;
+/// The guests at one door get at most one in so many of the descriptors that the process may have.
+const GUESTS_SHARE: u64 = 4;
+
+/// Connections of those who have not said who they are that one door lets in; the oldest has to go when another one
+/// comes. Asked each time: a program may change its limit.
+pub fn max_guests() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is valid for writes.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
+    let share = if known {
+        limit.rlim_cur / GUESTS_SHARE
+    } else {
+        MAX_GUESTS
+    };
+    share.clamp(1, MAX_GUESTS) as usize
+}
+
 fn new(for_address: SocketAddr) -> io::Result<Socket> {
     // Non-blocking from the start, and not inherited by programs that this process starts.
     Socket::new(
