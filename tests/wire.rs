@@ -12,8 +12,8 @@ use ucp::wire::header::{
 use ucp::wire::rkey::{self, PackedRkey};
 
 fn shm() -> impl Strategy<Value = ShmLocator> {
-    any::<(u64, u32, u32, u32, u32, u32, u64, u8)>().prop_map(
-        |(host, pid_ns, pid, fd, ino, ipc_ns, key, flags)| ShmLocator {
+    any::<(u64, u32, u32, u32, u32, u32, u64, u32, u8)>().prop_map(
+        |(host, pid_ns, pid, fd, ino, ipc_ns, key, lifeline, flags)| ShmLocator {
             host,
             pid_ns,
             pid,
@@ -21,6 +21,7 @@ fn shm() -> impl Strategy<Value = ShmLocator> {
             ino,
             ipc_ns,
             key,
+            lifeline,
             flags,
         },
     )

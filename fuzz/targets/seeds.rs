@@ -106,6 +106,7 @@ fn address() -> WorkerAddress {
             ino: 5,
             ipc_ns: 6,
             key: 7 << 32 | 8,
+            lifeline: 9,
             flags: 0,
         }),
         tcp: Some(TcpLocator {

@@ -286,6 +286,7 @@ impl Worker {
             ino: l.id.ino,
             ipc_ns: l.ipc_ns,
             key: l.key,
+            lifeline: l.lifeline,
             flags: 0,
         });
         WorkerAddress {

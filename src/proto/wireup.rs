@@ -75,6 +75,7 @@ fn locator(shm: ShmLocator) -> Locator {
             ino: shm.ino,
         },
         key: shm.key,
+        lifeline: shm.lifeline,
     }
 }
 

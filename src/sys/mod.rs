@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod cma;
 pub mod futex;
+pub mod lifeline;
 pub mod loaded_from;
 pub mod lock;
 pub mod log;

@@ -44,7 +44,7 @@ pub const MAX_ADDRESSES: usize = 8;
 
 packed! {
     /// Where processes of the same machine find the worker's shared segment.
-    ShmLocator, 37 {
+    ShmLocator, 41 {
         /// Hash of the boot id: the same kernel has the same.
         host: u64,
         /// Number of the process id namespace: `pid` means something to its members only.
@@ -59,6 +59,8 @@ packed! {
         ipc_ns: u32,
         /// System V number of the memory and what must be written in it; 0 if `fd` is the memory.
         key: u64,
+        /// Names the directory in which the owner holds the lock of `key` while it lives; 0: it holds none.
+        lifeline: u32,
         /// What the two ends agree on.
         flags: u8,
     }
@@ -316,6 +318,7 @@ mod tests {
         ino: 5,
         ipc_ns: 8,
         key: 6,
+        lifeline: 10,
         flags: 7,
     };
     const PLAIN: WorkerAddress = WorkerAddress {
@@ -332,7 +335,7 @@ mod tests {
 
     #[test]
     fn an_address_with_shm_is_small() {
-        assert_eq!(PLAIN.encode().len(), 55);
+        assert_eq!(PLAIN.encode().len(), 59);
     }
 
     #[test]
@@ -348,7 +351,7 @@ mod tests {
             ..PLAIN
         };
         let one = with(vec![net("10.1.2.3", 10_000)]);
-        assert_eq!(one.encode().len(), 77);
+        assert_eq!(one.encode().len(), 81);
         let both = with(vec![net("10.1.2.3", 0), net("fd00::1", u32::MAX)]);
         assert_eq!(WorkerAddress::decode(&both.encode()), Ok(both));
         let most = with(vec![net("fd00::1", 64); MAX_ADDRESSES]);
@@ -362,7 +365,7 @@ mod tests {
     #[test]
     fn unknown_sections_and_longer_bodies_are_skipped() {
         let shm = SHM_LOCATOR.encode();
-        let sections = [&[200, 3, 1, 2, 3, SHM, 40], &shm[..], &[1, 2, 3, 200, 0]].concat();
+        let sections = [&[200, 3, 1, 2, 3, SHM, 44], &shm[..], &[1, 2, 3, 200, 0]].concat();
         assert_eq!(WorkerAddress::decode(&sealed(&sections)), Ok(PLAIN));
     }
 

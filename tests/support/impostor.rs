@@ -92,6 +92,7 @@ impl Impostor {
                 ino: l.id.ino,
                 ipc_ns: l.ipc_ns,
                 key: l.key,
+                lifeline: l.lifeline,
                 flags: 0,
             }),
             tcp: None,
@@ -110,6 +111,7 @@ impl Impostor {
                 ino: shm.ino,
             },
             key: shm.key,
+            lifeline: shm.lifeline,
         };
         let me = Sender {
             uid,

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -360,8 +359,7 @@ static void lost_by(void (*act)(party_t *))
     start(&self, UCP_ERR_HANDLING_MODE_PEER, act);
     WANT_TRUE(heard(&self));
     failure_seen(&self);
-    kill(self.other, SIGKILL);
-    waitpid(self.other, NULL, 0);
+    kill_other(&self);
     aftermath(&self);
 }
 
@@ -384,7 +382,7 @@ static void closes_last(void (*act)(party_t *), int other_goes)
     start(&self, UCP_ERR_HANDLING_MODE_PEER, act);
     WANT_TRUE(heard(&self));
     if (other_goes) {
-        waitpid(self.other, NULL, 0);
+        wait_other(&self);
     }
     for (int i = 0; i < 200; i++) {
         ucp_worker_progress(self.worker);

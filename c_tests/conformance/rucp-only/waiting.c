@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -125,7 +124,7 @@ static void until_failure(later_t *later, void (*sleep_once)(later_t *))
 
 static void killer(party_t *self)
 {
-    kill(self->other, SIGKILL);
+    kill_other(self);
 }
 
 static void sleeper_loses(void (*sleep_once)(later_t *), ucp_err_handling_mode_t mode)
@@ -142,7 +141,6 @@ static void sleeper_loses(void (*sleep_once)(later_t *), ucp_err_handling_mode_t
     later_start(&later, &self, killer);
     until_failure(&later, sleep_once);
     WANT_TRUE(is_loss_or_canceled(finish(&self, sent)));
-    waitpid(self.other, NULL, 0);
     aftermath(&self);
     free(data);
 }

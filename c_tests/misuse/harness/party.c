@@ -2,10 +2,14 @@
 #define _GNU_SOURCE
 #include "party.h"
 
+#include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -124,13 +128,81 @@ void meet(party_t *self, int first)
     }
 }
 
+/* --- both in containers of their own: neither sees the other's process --- */
+
+/* Where who has made both hears of what this one wants done to the other; none if the other is a child. */
+static int midwife = -1;
+
+/* A child with process ids of its own, and a /proc that shows them. */
+static pid_t born(void)
+{
+    pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, NULL, NULL, NULL, NULL);
+
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        WANT_TRUE(unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                  mount("proc", "/proc", "proc", 0, NULL) == 0);
+    }
+    return pid;
+}
+
+/* Kills the other one or waits for its end, as the test asks, until that ends; then does so, too. */
+static void attend(int link, pid_t test, pid_t other)
+{
+    int  status;
+    char wish;
+
+    while (recv(link, &wish, 1, 0) == 1) {
+        if (wish == 'k') {
+            kill(other, SIGKILL);
+        }
+        waitpid(other, NULL, 0);
+        WANT_TRUE(send(link, "d", 1, MSG_NOSIGNAL) == 1);
+    }
+    waitpid(test, &status, 0);
+    kill(other, SIGKILL);
+    if (WIFSIGNALED(status)) {
+        WANT_TRUE(!"the test was killed");
+    }
+    _exit(WIFEXITED(status) && !check_failed() ? WEXITSTATUS(status) : 1);
+}
+
+/* As fork(), but both are siblings and this process attends them. */
+static pid_t siblings(void)
+{
+    int link[2];
+
+    WANT_TRUE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) == 0);
+    pid_t other = born();
+    if (other == 0) {
+        close(link[0]);
+        close(link[1]);
+        return 0;
+    }
+    pid_t test = born();
+    if (test != 0) {
+        close(link[1]);
+        attend(link[0], test, other);
+    }
+    close(link[0]);
+    midwife = link[1];
+    return other;
+}
+
+static void wish(char what)
+{
+    char done;
+
+    WANT_TRUE(send(midwife, &what, 1, MSG_NOSIGNAL) == 1 && recv(midwife, &done, 1, 0) == 1);
+}
+
 void start(party_t *self, ucp_err_handling_mode_t mode, void (*act)(party_t *))
 {
     int links[2];
 
     memset(self, 0, sizeof(*self));
     WANT_TRUE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, links) == 0);
-    self->other = fork();
+    self->other = getenv("PARTY_SIBLINGS") != NULL ? siblings() : fork();
     self->link  = links[self->other == 0];
     close(links[self->other != 0]);
     if (self->other == 0) {
@@ -152,8 +224,21 @@ void start(party_t *self, ucp_err_handling_mode_t mode, void (*act)(party_t *))
 
 void kill_other(party_t *self)
 {
+    if (midwife >= 0) {
+        wish('k');
+        return;
+    }
     WANT_TRUE(kill(self->other, SIGKILL) == 0);
     waitpid(self->other, NULL, 0);
+}
+
+void wait_other(party_t *self)
+{
+    if (midwife >= 0) {
+        wish('w');
+    } else {
+        waitpid(self->other, NULL, 0);
+    }
 }
 
 void failure_seen(party_t *self)

@@ -12,7 +12,7 @@ typedef struct {
     ucp_worker_h  worker;
     ucp_ep_h      ep;
     int           link;
-    pid_t         other; /* at the parent */
+    pid_t         other; /* not 0 at the parent */
     unsigned      failures;
     ucs_status_t  failure;
     char          theirs[1024]; /* the other's address */
@@ -23,12 +23,17 @@ int is_loss_or_canceled(ucs_status_t status);
 /* What contexts are created with; to be changed before start(). */
 extern uint64_t party_features;
 
-/* Starts the other process, which does `act` and then waits to be killed; both are connected in fact. */
+/*
+ * Starts the other process, which does `act` and then waits to be killed; both are connected in fact. If PARTY_SIBLINGS is
+ * set both go on in process id namespaces of their own.
+ */
 void start(party_t *self, ucp_err_handling_mode_t mode, void (*act)(party_t *));
 void party_connect(party_t *self, const void *address, ucp_err_handling_mode_t mode);
 /* A message there and one back. */
 void meet(party_t *self, int first);
+/* Once, and it is over when this returns. */
 void kill_other(party_t *self);
+void wait_other(party_t *self);
 
 void tell(party_t *self);
 /* Waits, progressing, for the other's word. 0 when it does not come. */

@@ -7,6 +7,7 @@
 
 use super::ring::RingMem;
 use super::{Kind, Locator, Sender};
+use crate::sys::lifeline::{self, Lifeline};
 use crate::sys::machine;
 use crate::sys::named::Named;
 use crate::sys::segment::{Mapping, PAGE, Segment, SegmentId};
@@ -74,6 +75,7 @@ struct Claim {
     ino: AtomicU32,
     key: AtomicU64,
     uid: AtomicU64,
+    lifeline: AtomicU32,
 }
 
 const CLAIMS_AT: usize = PAGE;
@@ -138,6 +140,8 @@ impl Table {
         claim.ino.store(id.ino, Ordering::Relaxed);
         claim.key.store(sender.inbox.key, Ordering::Relaxed);
         claim.uid.store(sender.uid, Ordering::Relaxed);
+        let lifeline = sender.inbox.lifeline;
+        claim.lifeline.store(lifeline, Ordering::Relaxed);
         Some(index)
     }
 
@@ -191,6 +195,7 @@ impl Table {
             ipc_ns: claim.ipc_ns.load(Ordering::Relaxed),
             id,
             key: claim.key.load(Ordering::Relaxed),
+            lifeline: claim.lifeline.load(Ordering::Relaxed),
         };
         Some(Sender {
             uid: claim.uid.load(Ordering::Relaxed),
@@ -266,6 +271,8 @@ pub struct Inbox {
     identity: Segment,
     memory: Memory,
     key: u64,
+    /// Says so in other PID namespaces, if it can be had.
+    lifeline: Option<Lifeline>,
     table: Table,
     /// Value of the doorbell when the ready bits were last read.
     seen: u32,
@@ -286,11 +293,11 @@ impl Inbox {
         if let Ok(block) = Block::create(INBOX_LEN, None) {
             let nonce = machine::random_u64() | 1 << 32;
             let key = nonce & !0xFFFF_FFFF | u64::from(block.number());
-            return Ok(Self::with(
-                Segment::create(PAGE)?,
-                Memory::Block(block),
-                key,
-            ));
+            let inbox = Self::with(Segment::create(PAGE)?, Memory::Block(block), key);
+            return Ok(Self {
+                lifeline: Lifeline::hold(key).ok(),
+                ..inbox
+            });
         }
         let segment = Segment::create(INBOX_LEN)?;
         let map = segment.map(0, INBOX_LEN, None)?;
@@ -306,6 +313,7 @@ impl Inbox {
             identity,
             memory,
             key,
+            lifeline: None,
             table,
             seen: 0,
         }
@@ -322,6 +330,7 @@ impl Inbox {
             },
             id: self.identity.id(),
             key: self.key,
+            lifeline: self.lifeline.as_ref().map_or(0, |_| lifeline::place()),
         }
     }
 

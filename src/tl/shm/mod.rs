@@ -11,7 +11,7 @@ pub mod share;
 
 use crate::sys::machine::Place;
 use crate::sys::segment::{self, SegmentId};
-use crate::sys::{named, sysv};
+use crate::sys::{lifeline, named, sysv};
 
 /// Where a worker's inbox is: what peers need to send to it and to see whether it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Locator {
     pub id: SegmentId,
     /// What the memory is found by, see [`Kind`].
     pub key: u64,
+    /// Where the owner holds the lock of the key while it lives ([`lifeline::place`]); 0 if it does not.
+    pub lifeline: u32,
 }
 
 /// What an inbox is made of.
@@ -86,13 +88,18 @@ impl Locator {
         }
     }
 
+    /// Whether the owner's lock is free. Not known where its place is another one than ours.
+    fn has_let_go(&self) -> bool {
+        self.lifeline != 0 && self.lifeline == lifeline::place() && !lifeline::is_held(self.key)
+    }
+
     /// Whether its owner is gone, as far as can be seen from `here`. A file system look-up.
     pub fn is_dead(&self, here: Place) -> bool {
         if self.pid_ns == here.pid_ns {
             return !segment::is_alive(self.id);
         }
         match self.kind() {
-            Kind::Block => sysv::creator_alive(self.key as u32) == Some(false),
+            Kind::Block => self.has_let_go() || sysv::creator_alive(self.key as u32) == Some(false),
             Kind::Named => !named::is_alive(self.key),
             Kind::File => false,
         }

@@ -68,6 +68,7 @@ fn sender(uid: u64) -> Sender {
             ipc_ns: n + 6,
             id,
             key: uid + 4,
+            lifeline: n + 7,
         },
     }
 }
