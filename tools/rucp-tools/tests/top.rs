@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::ptr::{null, null_mut};
 use ucp::abi::{address, context, endpoint, tag, worker};
 use ucp::ctypes::*;
@@ -205,6 +205,33 @@ fn counts_of_a_live_worker_and_pages_of_liars() {
     drop(liar);
     drop(it);
     assert_eq!(workers().len(), 0, "a worker that is gone is not shown");
+}
+
+#[test]
+fn nobody_is_said_aloud() {
+    // A process without the library.
+    let mut idle = Command::new("cat")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = idle.id().to_string();
+    let top = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rucp_top"));
+        let output = command
+            .args(arguments)
+            .args(["--pid", &pid])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr))
+    };
+    let nobody = format!("rucp_top: process {pid} has no worker that you may see\n");
+    assert_eq!(top(&["--once"]), (String::new(), nobody));
+    assert_eq!(top(&["--once", "--json"]), ("[]\n".into(), String::new()));
+    drop(idle.stdin.take());
+    idle.wait().unwrap();
 }
 
 #[test]

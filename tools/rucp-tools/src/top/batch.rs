@@ -4,6 +4,14 @@ use crate::rows::{Flow, LaneRow, PROTOCOLS, PeerRow, WorkerRow};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
+/// That there is no worker to show.
+pub fn nobody(pid: Option<u32>) -> String {
+    match pid {
+        Some(pid) => format!("process {pid} has no worker that you may see"),
+        None => "no worker that you may see on this host".to_owned(),
+    }
+}
+
 /// Rows as text, totals and rates per protocol that was used.
 pub fn text(rows: &[WorkerRow]) -> String {
     let mut out = String::new();

@@ -84,6 +84,10 @@ fn print_samples(arguments: &Arguments, delay: Duration) -> io::Result<()> {
             write!(out, "{}", batch::text(&rows))?;
         }
         out.flush()?;
+        // Who reads the samples by a program sees it by their being empty.
+        if rows.is_empty() && !arguments.json {
+            eprintln!("rucp_top: {}", batch::nobody(arguments.pid));
+        }
         before = Some(now);
     }
     Ok(())
