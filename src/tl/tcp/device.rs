@@ -6,7 +6,9 @@ use crate::options::{DeviceFilter, Options};
 use crate::sys::log;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
-use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{
+    InfoKind, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage,
+};
 use std::cmp::Reverse;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -49,7 +51,10 @@ impl Device {
 /// # Errors
 /// When the kernel does not tell its devices.
 pub fn usable(options: &Options) -> io::Result<Vec<Device>> {
-    let links: Vec<Link> = netlink::dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?
+    let mut every_link = LinkMessage::default();
+    // What the kernel would have to add up over all processors.
+    every_link.attributes = vec![LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])];
+    let links: Vec<Link> = netlink::dump(RouteNetlinkMessage::GetLink(every_link))?
         .iter()
         .filter_map(Link::read)
         .collect();

@@ -35,14 +35,17 @@ fn ask(question: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlink
     request.header.flags = flags;
     request.header.sequence_number = 1;
     request.finalize();
-    let mut buffer = vec![0; BUFFER.max(request.buffer_len())];
-    request.serialize(&mut buffer[..request.buffer_len()]);
-    socket.send(&buffer[..request.buffer_len()], 0)?;
+    let mut bytes = vec![0; request.buffer_len()];
+    request.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
 
+    // Not zeroed: most answers are short, and touch no more of it than they need.
+    let mut piece = Vec::with_capacity(BUFFER);
     let mut answers = Vec::new();
     loop {
-        let len = socket.recv(&mut &mut buffer[..], 0)?;
-        if read_piece(&buffer[..len], flags, &mut answers)? {
+        piece.clear();
+        socket.recv(&mut piece, 0)?;
+        if read_piece(&piece, flags, &mut answers)? {
             return Ok(answers);
         }
     }
