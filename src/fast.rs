@@ -864,6 +864,7 @@ fn chores(worker: &Worker) -> u32 {
     // Acquire: pairs with the Release stores of those who leave something to do.
     worker.chores.store(false, Ordering::Release);
     std::sync::atomic::fence(Ordering::SeqCst);
+    crate::op::endpoint::free_retired(worker);
     failure::reap(worker);
     parting::end_due(worker);
     let (pulling, pushing) = (rndv::progress_pulls(worker), share::progress_pushes(worker));

@@ -211,3 +211,30 @@ fn messages_of_the_server_may_be_faster_than_its_answer() {
     asked.finish(sent);
     assert_eq!(heard(&mut impostor), 1);
 }
+
+#[test]
+fn placeholders_go_with_their_endpoints() {
+    let scene = Scene::new(&[]);
+    let placeholders = || {
+        let exchange = scene.worker().exchange.lock();
+        exchange.as_ref().map_or(0, |x| x.placeholders().count())
+    };
+    // SAFETY: a live worker.
+    let server = unsafe { &*scene.decent.cast::<ucp::engine::worker::Worker>() };
+    let word = 1_u64;
+    for answers in [false, true, false, true] {
+        let mut asked = Asked::new(&scene);
+        let sent = answers.then(|| asked.send(&word));
+        if let Some(sent) = sent {
+            asked.answer(&server.address(false));
+            asked.finish(sent);
+        }
+        assert_eq!(
+            placeholders(),
+            1,
+            "whoever sends may still be looking at it"
+        );
+        drop(asked);
+        assert_eq!(placeholders(), 0);
+    }
+}

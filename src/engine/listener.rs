@@ -56,6 +56,8 @@ pub struct Session {
     pub socket: Option<Socket>,
     pub local: Option<SocketAddr>,
     pub remote: SocketAddr,
+    /// Its endpoint's memory is another's by now.
+    pub freed: bool,
     /// Of the client's endpoint.
     pub number: u32,
     /// By which the client knows messages of the server's before the answer has come.
@@ -122,9 +124,12 @@ pub struct Exchange {
     pub unsettled: usize,
     /// Of the next endpoint.
     next_number: u32,
-    /// Placeholders of sessions that are connected; requests or lists may still name them.
+    /// Placeholders that are not needed any more, by their session's token: who sends through the endpoint, or closes
+    /// it, may have read in another thread that it leads there.
+    former: HashMap<u64, Box<Peer>>,
+    /// Those of endpoints that are gone; requests or lists may still name them.
     #[expect(clippy::vec_box, reason = "they are pointed to and must not move")]
-    former: Vec<Box<Peer>>,
+    lingering: Vec<Box<Peer>>,
 }
 
 impl Exchange {
@@ -142,7 +147,8 @@ impl Exchange {
             urgent: false,
             unsettled: 0,
             next_number: 0,
-            former: Vec::new(),
+            former: HashMap::new(),
+            lingering: Vec::new(),
         })
     }
 
@@ -172,14 +178,26 @@ impl Exchange {
         self.urgent || self.unsettled > 0 || !self.guests.is_empty() || !self.due.is_empty()
     }
 
-    /// Takes a placeholder that is not needed any more, and frees those that nothing names.
-    pub fn retire(&mut self, peer: Box<Peer>, lost: &[*const Peer]) {
-        self.former.push(peer);
+    /// Takes a session's placeholder, which is not needed any more.
+    pub fn retire(&mut self, token: u64, peer: Box<Peer>) {
+        if self.session(token).is_some_and(|s| s.freed) {
+            self.lingering.push(peer);
+        } else {
+            self.former.insert(token, peer);
+        }
+    }
+
+    /// The endpoint of a session is gone. Frees the placeholders that nothing names.
+    pub fn endpoint_freed(&mut self, token: u64, lost: &[*const Peer]) {
+        if let Some(session) = self.session(token) {
+            session.freed = true;
+        }
+        self.lingering.extend(self.former.remove(&token));
         let named = |p: &Peer| {
             let tx = p.tx.lock();
             tx.listed || !tx.pending.is_empty() || lost.iter().any(|&l| std::ptr::eq(l, p))
         };
-        self.former
+        self.lingering
             .retain(|p| named(p) || !p.eps.lock().all.is_empty());
     }
 
@@ -189,7 +207,7 @@ impl Exchange {
             Entry::Session(session) => session.nobody.as_deref(),
             _ => None,
         });
-        let former = self.former.iter().map(|p| &**p);
+        let former = self.former.values().chain(&self.lingering).map(|p| &**p);
         waiting.chain(former).map(|p| &raw const *p)
     }
 }

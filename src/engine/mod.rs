@@ -6,6 +6,7 @@ pub mod bell;
 pub mod context;
 pub mod datatype;
 pub mod endpoint;
+pub mod handlers;
 pub mod idtable;
 pub mod listener;
 pub mod matcher;

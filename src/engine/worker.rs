@@ -3,6 +3,7 @@
 use super::am::{AmDescs, AmHandler};
 use super::context::Context;
 use super::endpoint::Endpoint;
+use super::handlers::Handlers;
 use super::idtable::IdTable;
 use super::listener::Exchange;
 use super::matcher::Matcher;
@@ -84,11 +85,13 @@ pub struct Worker {
     pub pushes: MtLock<Vec<Push>>,
     /// Peers that were lost and not yet seen to.
     pub lost: MtLock<Vec<*const Peer>>,
-    /// Endpoints whose error handlers are due, with the status.
-    pub failures: MtLock<Vec<(*mut Endpoint, ucs_status_t)>>,
+    /// Error handlers that are due, and the one that runs.
+    pub handlers: MtLock<Handlers>,
+    /// Closed endpoints that progress may still look at: their memory is nobody else's yet.
+    pub retired: MtLock<Vec<*mut Endpoint>>,
     /// Endpoints whose counterparts were closed in order, and looks at the clock since then.
     pub left: MtLock<Vec<(*mut Endpoint, u32)>>,
-    /// There is something in `pulls`, `pushes`, `lost` or `failures`, or due in `left`.
+    /// There is something in `pulls`, `pushes`, `lost`, `handlers` or `retired`, or due in `left`.
     pub chores: AtomicBool,
     /// A fence was called while remote accesses by message were under way.
     pub fenced: AtomicBool,
@@ -230,7 +233,8 @@ impl Worker {
             pulls: MtLock::new(mt, VecDeque::new()),
             pushes: MtLock::new(mt, Vec::new()),
             lost: MtLock::new(mt, Vec::new()),
-            failures: MtLock::new(mt, Vec::new()),
+            handlers: MtLock::new(mt, Handlers::default()),
+            retired: MtLock::new(mt, Vec::new()),
             left: MtLock::new(mt, Vec::new()),
             chores: AtomicBool::new(false),
             fenced: AtomicBool::new(false),

@@ -7,9 +7,10 @@ use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
 use crate::proto::{failure, flush, parting, session, tx, wireup, withdraw};
-use crate::sys::log;
+use crate::sys::{log, process};
 use crate::wire::header::{EpImm, Kind};
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 /// Closes. The handle is invalid from now on.
 ///
@@ -54,19 +55,58 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         wireup::unlist(peer, ep);
         close_stream(worker, ep);
         session::close(worker, e, told, force);
-        retire(worker, ep);
     }
     if peer.eps.lock().all.is_empty() {
         failure::unwatch(worker, peer);
     }
-    if force {
-        return status_ptr(UCS_OK);
+    let busy = silence(worker, ep);
+    // It may have failed only now.
+    let failure = if busy && failure == UCS_OK {
+        failure_at_close(e, peer)
+    } else {
+        failure
+    };
+    // SAFETY: new requests, of no endpoint any more.
+    let answer = unsafe {
+        match (force, failure) {
+            (false, UCS_OK) if !busy => flush_peer(worker, peer, std::ptr::null(), p),
+            (true, _) => after_handler(worker, ep, UCS_OK, p),
+            (false, failure) => after_handler(worker, ep, failure, p),
+        }
+    };
+    retire(worker, ep);
+    answer
+}
+
+/// The error handler of a closed endpoint is not called any more. True if another thread is in it.
+fn silence(worker: &Worker, ep: *const Endpoint) -> bool {
+    let mut handlers = worker.handlers.lock();
+    handlers.forget(ep);
+    handlers.runs_elsewhere(ep, process::this_thread)
+}
+
+/// Ends a close, as soon as the endpoint's error handler has returned if another thread is in it.
+unsafe fn after_handler(
+    worker: &Worker,
+    ep: *const Endpoint,
+    status: ucs_status_t,
+    p: &Param,
+) -> ucs_status_ptr_t {
+    if !silence(worker, ep) {
+        return status_ptr(status);
     }
-    if failure != UCS_OK {
-        return status_ptr(failure);
+    // SAFETY: a new request, complete before another thread sees it.
+    unsafe {
+        let req = request::take(worker, p.external());
+        ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
+        let mut handlers = worker.handlers.lock();
+        if handlers.runs_elsewhere(ep, process::this_thread) {
+            handlers.wait(req, status);
+            return Request::handle(req);
+        }
+        drop(handlers);
+        param::drop_request(req, status)
     }
-    // SAFETY: a new request, of no endpoint any more.
-    unsafe { flush_peer(worker, peer, std::ptr::null(), p) }
 }
 
 /// What a flushing close answers of an endpoint that has failed. That its counterpart was closed before it, and that
@@ -137,14 +177,31 @@ pub unsafe fn discard(worker: &Worker, ep: *mut Endpoint) {
     }
 }
 
-/// Gives the memory back. `CLOSED` stays readable until the pool hands it out again.
-unsafe fn retire(worker: &Worker, ep: *mut Endpoint) {
-    // SAFETY: unlisted; failures that are due skip closed endpoints, which are taken out here.
-    unsafe {
-        worker.failures.lock().retain(|&(e, _)| e != ep);
-        parting::forget(worker, ep);
-        (*ep).name = None;
-        worker.ep_pool.lock().put(NonNull::new_unchecked(ep.cast()));
+/// Gives the memory back, once progress (another thread's, or further up the stack) cannot be looking at it.
+fn retire(worker: &Worker, ep: *mut Endpoint) {
+    worker.retired.lock().push(ep);
+    if let Some(_alone) = worker.rx.try_lock() {
+        return free_retired(worker);
+    }
+    // Release: pairs with the Acquire load in `fast::chores`.
+    worker.chores.store(true, Ordering::Release);
+}
+
+/// Frees the endpoints that were closed. The caller progresses, or keeps others from it, and looks at none.
+pub fn free_retired(worker: &Worker) {
+    let retired = std::mem::take(&mut *worker.retired.lock());
+    for ep in retired {
+        // SAFETY: closed, and of nobody but us. `CLOSED` stays readable until the pool hands the memory out again.
+        unsafe {
+            // Progress may have put it into these while it was closed.
+            wireup::unlist((*ep).peer(), ep);
+            close_stream(worker, ep);
+            worker.handlers.lock().forget(ep);
+            parting::forget(worker, ep);
+            session::endpoint_freed(worker, (*ep).session);
+            (*ep).name = None;
+            worker.ep_pool.lock().put(NonNull::new_unchecked(ep.cast()));
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::sys::log;
 pub unsafe fn worker(worker: Box<Worker>) {
     let w = &*worker;
     info::ending(w);
+    endpoint::free_retired(w);
     let (mut unflushed, mut open) = (0, 0);
     for peer in w.all_peers() {
         // SAFETY: peers live as long as the worker.

@@ -7,7 +7,7 @@ use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::unexpected::Source;
 use crate::engine::worker::{Rx, Worker};
-use crate::sys::process::Process;
+use crate::sys::process::{self, Process};
 use crate::sys::{log, machine};
 use crate::tl::Lane;
 use crate::wire::header::{EpImm, Kind};
@@ -225,7 +225,7 @@ pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
     }
     end_stream(worker, ep, status);
     if ep.handles_errors() && ep.err_cb.is_some() {
-        worker.failures.lock().push((ep, status));
+        worker.handlers.lock().push(ep, status);
         // Release: pairs with the Acquire swap in `fast::chores`.
         worker.chores.store(true, Ordering::Release);
         worker.nudge();
@@ -259,15 +259,20 @@ fn end_stream(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
 pub fn call_handlers(worker: &Worker) -> u32 {
     let mut count = 0;
     loop {
-        let Some((ep, status)) = worker.failures.lock().pop() else {
+        let Some((ep, status)) = worker.handlers.lock().begin(process::this_thread) else {
             return count;
         };
-        // SAFETY: endpoints stay allocated as long as the worker; a closed one is skipped.
+        // SAFETY: an endpoint that was open a moment ago; its memory is nobody else's while progress runs.
         unsafe {
-            if let (false, Some(cb)) = ((*ep).has(CLOSED), (*ep).err_cb) {
+            if let Some(cb) = (*ep).err_cb {
                 cb((*ep).err_arg, ep.cast(), status);
                 count += 1;
             }
+        }
+        let closes = worker.handlers.lock().end();
+        for (close, status) in closes {
+            // SAFETY: in no list any more.
+            unsafe { request::complete(close, status) };
         }
     }
 }

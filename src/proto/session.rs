@@ -232,6 +232,7 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
         socket: None,
         local: None,
         remote: SocketAddr::from(([0; 4], 0)),
+        freed: false,
         number,
         secret: machine::random_u64(),
         client_id: None,
@@ -429,7 +430,7 @@ fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) {
     drop(guard);
     // None: a message was faster than the answer.
     if let Some(nobody) = nobody {
-        settle(worker, ep, nobody, peer);
+        settle(worker, token, ep, nobody, peer);
     }
     // SAFETY: the endpoint lives as long as the session names it.
     match unsafe { ep.as_mut() } {
@@ -467,27 +468,30 @@ pub fn on_proof(worker: &Worker, peer: &Peer, secret: u64) {
     let Some(x) = guard.as_deref_mut() else {
         return;
     };
-    let asked = x.entries.values_mut().find_map(|entry| match entry {
-        Entry::Session(s) if s.state == State::Asked && s.secret == secret => Some(s),
-        _ => None,
-    });
-    let Some((ep, nobody)) = asked.and_then(|s| Some((s.ep, s.nobody.take()?))) else {
+    let asked = x
+        .entries
+        .iter_mut()
+        .find_map(|(&token, entry)| match entry {
+            Entry::Session(s) if s.state == State::Asked && s.secret == secret => Some((token, s)),
+            _ => None,
+        });
+    let Some((token, ep, nobody)) = asked.and_then(|(t, s)| Some((t, s.ep, s.nobody.take()?)))
+    else {
         return;
     };
     drop(guard);
-    settle(worker, ep, nobody, peer);
+    settle(worker, token, ep, nobody, peer);
 }
 
 /// A client's endpoint leads to its server from now on.
-fn settle(worker: &Worker, ep: *mut Endpoint, nobody: Box<Peer>, peer: &Peer) {
+fn settle(worker: &Worker, token: u64, ep: *mut Endpoint, nobody: Box<Peer>, peer: &Peer) {
     migrate(worker, ep, &nobody, peer);
     // SAFETY: the endpoint lives as long as its session names it.
     if let Some(ep) = unsafe { ep.as_mut() } {
         failure::begin(worker, ep, peer);
     }
-    let lost = worker.lost.lock().clone();
     if let Some(x) = worker.exchange.lock().as_deref_mut() {
-        x.retire(nobody, &lost);
+        x.retire(token, nobody);
     }
 }
 
@@ -615,6 +619,7 @@ pub unsafe fn admit(
         local: request.socket.local_addr().ok().and_then(|a| a.as_socket()),
         remote: request.remote,
         socket: Some(request.socket),
+        freed: false,
         number: request.hello.number,
         secret: request.hello.secret,
         client_id: None,
@@ -858,7 +863,6 @@ pub unsafe fn close(worker: &Worker, ep: &Endpoint, behind: bool, force: bool) {
 
 /// Ends a session whose endpoint is closed.
 fn end(worker: &Worker, token: u64, behind: bool) {
-    let lost = worker.lost.lock().clone();
     let mut guard = worker.exchange.lock();
     let Some(x) = guard.as_deref_mut() else {
         return;
@@ -878,7 +882,18 @@ fn end(worker: &Worker, token: u64, behind: bool) {
         }
     }
     if let Some(nobody) = session.nobody {
-        x.retire(nobody, &lost);
+        x.retire(token, nobody);
+    }
+}
+
+/// The memory of an endpoint is about to be another's: nobody reads where it leads.
+pub fn endpoint_freed(worker: &Worker, token: u64) {
+    if token == 0 {
+        return;
+    }
+    let lost = worker.lost.lock().clone();
+    if let Some(x) = worker.exchange.lock().as_deref_mut() {
+        x.endpoint_freed(token, &lost);
     }
 }
 

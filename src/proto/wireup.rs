@@ -208,13 +208,13 @@ fn list(peer: &Peer, all: &mut Vec<*mut Endpoint>, mut ep: Endpoint) -> *mut End
     memory
 }
 
-/// Takes an endpoint out of its peer's list.
+/// Takes an endpoint out of its peer's list, if it is in it.
 ///
 /// # Safety
-/// The endpoint is in it.
+/// The endpoint lives.
 pub unsafe fn unlist(peer: &Peer, ep: *mut Endpoint) {
     let mut eps = peer.eps.lock();
-    // SAFETY: the endpoint is listed, so it lives; so do the others.
+    // SAFETY: the caller's endpoint; listed ones live.
     unsafe {
         let slot = (*ep).slot as usize;
         if eps.all.get(slot) == Some(&ep) {

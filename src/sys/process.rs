@@ -39,6 +39,12 @@ impl AsRawFd for Process {
     }
 }
 
+/// The calling thread's number.
+pub fn this_thread() -> i32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::gettid() }
+}
+
 /// Whether a process with this number runs in our PID namespace. One that cannot be asked about does.
 pub fn is_running(pid: u32) -> bool {
     match Process::open(pid) {
