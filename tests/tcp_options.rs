@@ -12,7 +12,7 @@ use ucp::abi::{context, endpoint, request, tag, worker};
 use ucp::ctypes::*;
 use ucp::engine::endpoint::Endpoint;
 use ucp::engine::peer::Peer;
-use ucp::proto::lanes;
+use ucp::proto::{info, lanes};
 use ucp::wire::stats::Protocol;
 
 const K: usize = 1 << 10;
@@ -171,6 +171,37 @@ fn sees_change(zcopy_thresh: &CStr) -> bool {
         assert_eq!((to.read(), to.add(LEN - 1).read()), (1, 1));
         to.add(WHERE).read() == 2
     }
+}
+
+/// How tagged messages go, as `UCX_PROTO_INFO` says: first bytes and words.
+fn told(options: &[(&CStr, &CStr)]) -> Vec<(usize, &'static str)> {
+    let scene = scene(options);
+    let peer = victim_of(&scene);
+    // SAFETY: peers do not outlive their worker.
+    let tables = info::tables(unsafe { &*peer.worker }, peer);
+    let tagged = tables.iter().find(|t| t.operation.starts_with("tagged"));
+    let ranges = tagged.expect("a table of tagged messages").ranges.iter();
+    ranges.map(|r| (r.first, r.what)).collect()
+}
+
+#[test]
+fn tables_tell_of_segments_and_copies() {
+    let _alone = alone();
+    let (short, copied) = ((0, "eager short"), "eager copy-in copy-out");
+    let options = [(c"TCP_RX_SEG_SIZE", c"32k"), (c"ZCOPY_THRESH", c"4k")];
+    assert_eq!(
+        told(&options),
+        [
+            short,
+            (113, copied),
+            (4 * K, "eager zero-copy"),
+            (32 * K + 1, "rendezvous zero-copy in parts"),
+        ]
+    );
+    let options = [(c"TCP_TX_SEG_SIZE", c"32k"), (c"ZCOPY_THRESH", c"inf")];
+    let fragmented = "rendezvous fragmented copy-in copy-out";
+    let expected = [short, (113, copied), (32 * K + 1, fragmented)];
+    assert_eq!(told(&options), expected);
 }
 
 #[test]

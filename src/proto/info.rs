@@ -135,8 +135,9 @@ fn message(peer: &Peer, len: usize) -> Served {
     let worker = unsafe { &*peer.worker };
     let (thresh, socket) = (peer.rndv_thresh(worker), peer.inbox.is_none());
     let longest = select::longest(worker, peer, len, true);
+    let in_place = socket && len >= worker.ctx.policy.zcopy_thresh;
     match select::protocol(len, 0, thresh, longest, Wish::None) {
-        Choice::Eager if socket && len >= worker.ctx.policy.zcopy_thresh => (
+        Choice::Eager if in_place => (
             "eager zero-copy",
             if len <= INLINE {
                 Protocol::Short
@@ -156,7 +157,7 @@ fn message(peer: &Peer, len: usize) -> Served {
             };
             (what, Protocol::RndvCopy)
         }
-        Choice::Rendezvous if socket => ("rendezvous zero-copy in parts", Protocol::RndvMessages),
+        Choice::Rendezvous if in_place => ("rendezvous zero-copy in parts", Protocol::RndvMessages),
         Choice::Rendezvous => (
             "rendezvous fragmented copy-in copy-out",
             Protocol::RndvMessages,
@@ -202,6 +203,8 @@ fn ranges(peer: &Peer, lanes: &Lanes, served: &dyn Fn(usize) -> Served) -> Vec<R
     let mut firsts: Vec<usize> = last_of_its_kind
         .iter()
         .filter_map(|last| last.checked_add(1))
+        // "inf" says that there is no such size.
+        .filter(|&first| first < usize::MAX)
         .collect();
     firsts.push(0);
     firsts.sort_unstable();
