@@ -42,6 +42,7 @@ impl Memory {
                 ino: u32_0(),
                 key: u64_0(),
                 uid: u64_0(),
+                lifeline: u32_0(),
             }),
             ring: Bytes::new(),
         })
