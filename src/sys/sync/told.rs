@@ -74,16 +74,8 @@ macro_rules! told {
                 self.modify(order, |word| word.fetch_add(value, order))
             }
 
-            pub fn fetch_sub(&self, value: $int, order: Ordering) -> $int {
-                self.modify(order, |word| word.fetch_sub(value, order))
-            }
-
             pub fn fetch_or(&self, value: $int, order: Ordering) -> $int {
                 self.modify(order, |word| word.fetch_or(value, order))
-            }
-
-            pub fn fetch_and(&self, value: $int, order: Ordering) -> $int {
-                self.modify(order, |word| word.fetch_and(value, order))
             }
 
             pub fn compare_exchange(
@@ -104,10 +96,6 @@ macro_rules! told {
                 no: Ordering,
             ) -> Result<$int, $int> {
                 self.modify(yes, |word| word.compare_exchange_weak(old, new, yes, no))
-            }
-
-            pub fn as_ptr(&self) -> *mut $int {
-                self.0.as_ptr()
             }
 
             fn modify<R>(&self, order: Ordering, change: impl FnOnce(&atomic::$name) -> R) -> R {
