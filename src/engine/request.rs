@@ -360,6 +360,32 @@ pub fn equip(r: &mut Request) {
     (r.head, r.listed, r.one_of_many, r.pieces) = ([0; 32], 0, false, None);
 }
 
+/// Gives a request a name by which its peer answers. It is complete in all fields: from here on whoever holds the table
+/// finds it, and the table's lock is what hands it over.
+///
+/// # Safety
+/// The request is the caller's and has no name.
+pub unsafe fn name(worker: &Worker, req: *mut Request) -> u64 {
+    let mut ids = worker.ids.lock();
+    let id = ids.insert(req);
+    // SAFETY: the caller's promise; nobody else finds it before the lock is free.
+    unsafe { (*req).id = id };
+    id
+}
+
+/// Takes the name away again.
+///
+/// # Safety
+/// The request lives and no peer was told the name.
+pub unsafe fn unname(worker: &Worker, req: *mut Request) {
+    let mut ids = worker.ids.lock();
+    // SAFETY: the caller's promise. Under the lock, as whoever looks through the table reads it.
+    unsafe {
+        ids.remove((*req).id);
+        (*req).id = 0;
+    }
+}
+
 /// Ends a request: status, then the callback, then the memory if the user gave it back before.
 /// No lock may be held: the callback may call anything but progress.
 ///

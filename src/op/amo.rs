@@ -9,7 +9,7 @@ use crate::engine::request::{self, Notify, Request, Sent};
 use crate::engine::rkey::Rkey;
 use crate::proto::tx::{self, Posted};
 use crate::sys::log;
-use crate::wire::header::{AmoHdr, Kind};
+use crate::wire::header::{AmoHdr, Kind, UNNAMED};
 use crate::wire::stats::Protocol;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -124,11 +124,10 @@ pub unsafe fn atomic(
                 ptr: reply.cast(),
                 len: amo.size.into(),
             };
-            r.id = worker.ids.lock().insert(req);
             (r.sent, r.bare) = (Sent::Await, true);
         }
         let head = AmoHdr {
-            req: r.id,
+            req: UNNAMED,
             value: amo.value,
             compare: amo.compare,
             op: amo.op,

@@ -232,7 +232,7 @@ pub fn why_failed(e: &Endpoint, peer: &Peer) -> ucs_status_t {
 /// Posts a request that is complete in all fields but `notify`, and answers as the API does.
 ///
 /// # Safety
-/// The request is the caller's and in no list, except that of names.
+/// The request is the caller's and in no list.
 pub unsafe fn start(req: *mut Request, p: &Param) -> ucs_status_ptr_t {
     // SAFETY: the caller's request. It is filled in before it is posted: another thread may end
     // it before `post` returns.
@@ -243,22 +243,11 @@ pub unsafe fn start(req: *mut Request, p: &Param) -> ucs_status_ptr_t {
         match tx::post(req) {
             Posted::Done if !answered => finish(req, p, UCS_OK),
             Posted::Queued if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && tx::unqueue(peer, req) => {
-                refuse(req, UCS_ERR_NO_RESOURCE)
+                drop_request(req, UCS_ERR_NO_RESOURCE)
             }
             Posted::Done | Posted::Queued => Request::handle(req),
-            Posted::Failed(status) => refuse(req, status),
+            Posted::Failed(status) => drop_request(req, status),
         }
-    }
-}
-
-/// Frees a request that was not posted after all. It can have a name already.
-unsafe fn refuse(req: *mut Request, status: ucs_status_t) -> ucs_status_ptr_t {
-    // SAFETY: the caller's request; requests do not outlive their worker.
-    unsafe {
-        if (*req).id != 0 {
-            (*(*req).worker).ids.lock().remove((*req).id);
-        }
-        drop_request(req, status)
     }
 }
 

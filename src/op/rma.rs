@@ -11,7 +11,7 @@ use crate::engine::worker::Worker;
 use crate::proto::attach::{self, Direction, Fault, Remote};
 use crate::proto::{flush, tx};
 use crate::sys::log;
-use crate::wire::header::{GetHdr, Kind};
+use crate::wire::header::{GetHdr, Kind, UNNAMED};
 use crate::wire::stats::Protocol;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -155,7 +155,7 @@ pub unsafe fn put(
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
         let req = request_for(&a, ep, p);
-        by_message(a.worker, req, Direction::Write, addr);
+        by_message(req, Direction::Write, addr);
         param::start(req, p)
     }
 }
@@ -198,7 +198,7 @@ pub unsafe fn get(
             return ended(&a, ep, p, done);
         }
         let req = request_for(&a, ep, p);
-        by_message(a.worker, req, Direction::Read, addr);
+        by_message(req, Direction::Read, addr);
         param::start(req, p)
     }
 }
@@ -207,7 +207,7 @@ pub unsafe fn get(
 ///
 /// # Safety
 /// A new request.
-pub unsafe fn by_message(worker: &Worker, req: *mut Request, direction: Direction, addr: u64) {
+pub unsafe fn by_message(req: *mut Request, direction: Direction, addr: u64) {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
     if direction == Direction::Write {
@@ -215,10 +215,9 @@ pub unsafe fn by_message(worker: &Worker, req: *mut Request, direction: Directio
         return tx::set_message(r, Kind::PutReq, 0, addr, &[]);
     }
     r.info.length = r.data.len();
-    r.id = worker.ids.lock().insert(req);
     (r.sent, r.bare) = (Sent::Await, true);
     let head = GetHdr {
-        req: r.id,
+        req: UNNAMED,
         len: r.data.len() as u64,
         offset: 0,
     };

@@ -321,18 +321,13 @@ impl Transfer<'_> {
             let c = &mut *child;
             (c.data, c.peer, c.ep) = (Data::Contig { ptr, len }, self.peer, self.ep);
             (c.notify, c.user_data) = (Notify::Internal(child_ended), self.parent.cast());
-            rma::by_message(self.worker, child, self.direction, addr);
-            let (answered, id) = (c.sent == Sent::Await, c.id);
+            rma::by_message(child, self.direction, addr);
+            let answered = c.sent == Sent::Await;
             pending(self.parent).fetch_add(1, Ordering::Relaxed);
             match tx::post(child) {
                 Posted::Done if !answered => child_ended(child, UCS_OK),
                 Posted::Done | Posted::Queued => {}
-                Posted::Failed(status) => {
-                    if id != 0 {
-                        self.worker.ids.lock().remove(id);
-                    }
-                    child_ended(child, status);
-                }
+                Posted::Failed(status) => child_ended(child, status),
             }
         }
         Ok(())

@@ -12,7 +12,7 @@ use crate::proto::rndv;
 use crate::proto::select::{self, Protocol, Wish};
 use crate::proto::tx;
 use crate::tl::shm::ring;
-use crate::wire::header::{Kind, SyncHdr};
+use crate::wire::header::{Kind, SyncHdr, UNNAMED};
 use std::ffi::c_void;
 
 const FEATURE: u64 = UCP_FEATURE_TAG as u64;
@@ -52,9 +52,8 @@ pub unsafe fn send(
         (r.data, r.peer, r.ep) = (data, peer, ep);
         match protocol {
             Protocol::Eager if sync => {
-                r.id = worker.ids.lock().insert(req);
                 r.sent = Sent::Await;
-                tx::set_message(r, Kind::TagSync, 0, tag, &SyncHdr { req: r.id }.encode());
+                tx::set_message(r, Kind::TagSync, 0, tag, &SyncHdr { req: UNNAMED }.encode());
             }
             Protocol::Eager => tx::set_message(r, Kind::TagEager, 0, tag, &[]),
             Protocol::Rendezvous => rndv::prepare(worker, req, Kind::TagRts, tag),

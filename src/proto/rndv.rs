@@ -16,7 +16,7 @@ use crate::engine::request::{self, Request, Sent};
 use crate::engine::worker::Worker;
 use crate::sys::cma::{Span, Spans};
 use crate::sys::log;
-use crate::wire::header::{DataHdr, Kind, RtrHdr, RtsHdr};
+use crate::wire::header::{DataHdr, Kind, RtrHdr, RtsHdr, UNNAMED};
 use crate::wire::stats::Protocol;
 use std::sync::atomic::Ordering;
 
@@ -37,21 +37,17 @@ fn readable_at(data: &Data) -> (u64, u32) {
     }
 }
 
-/// Makes a send request wait for the receiver: gives it a name and the RTS that carries it.
+/// Makes a send request wait for the receiver, and the message an RTS.
 ///
 /// # Safety
 /// The request is new.
 pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) {
     // SAFETY: the caller's new request.
     let r = unsafe { &mut *req };
-    let waiting = {
-        let mut ids = worker.ids.lock();
-        r.id = ids.insert(req);
-        ids.len()
-    };
+    let waiting = worker.ids.lock().len() + 1;
     let (addr, pieces) = readable_at(&r.data);
     let head = RtsHdr {
-        req: r.id,
+        req: UNNAMED,
         len: r.data.len() as u64,
         addr,
         pieces,
@@ -313,8 +309,9 @@ fn ask(worker: &Worker, req: *mut Request, peer: &Peer) {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
     r.offset = 0;
-    let (id, offer) = (worker.ids.lock().insert(req), r.remote_id);
-    r.id = id;
+    let offer = r.remote_id;
+    // SAFETY: ours until it has a name.
+    let id = unsafe { request::name(worker, req) };
     tx::control(peer, Kind::Rtr, 0, offer, &RtrHdr { recv: id }.encode());
     if peer.status() != UCS_OK {
         // It can have been lost, and seen to, before the request was in the table: once more.

@@ -12,7 +12,7 @@ use crate::tl::Lane;
 use crate::tl::shm::outbox::Outbox;
 use crate::tl::shm::ring::INLINE;
 use crate::tl::tcp::sender::Sender;
-use crate::wire::header::{AmoHdr, DataHdr, Kind};
+use crate::wire::header::{self, AmoHdr, DataHdr, Kind};
 use crate::wire::stats::Protocol;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
@@ -47,6 +47,11 @@ pub unsafe fn post(req: *mut Request) -> Posted {
     if peer.status() != UCS_OK {
         return Posted::Failed(peer.status());
     }
+    // SAFETY: the request is ours.
+    if unsafe { (*req).sent } == Sent::Await {
+        // SAFETY: it is complete, and was never posted before.
+        unsafe { ask(req) };
+    }
     if tx.pending.is_empty() {
         // SAFETY: the request is ours.
         match unsafe { advance(peer, &mut tx, req) } {
@@ -57,6 +62,8 @@ pub unsafe fn post(req: *mut Request) -> Posted {
             }
             Ok(false) => {}
             Err(status) => {
+                // SAFETY: nothing of it was sent. Before the lock is given up, or the loss would end it, too.
+                unsafe { take_back(req) };
                 drop(tx);
                 lose(peer, status);
                 return Posted::Failed(status);
@@ -65,6 +72,26 @@ pub unsafe fn post(req: *mut Request) -> Posted {
     }
     enqueue(peer, &mut tx, req);
     Posted::Queued
+}
+
+/// Names a request in its message. The peer's lock is held: whoever sees to a loss finds it named and queued, or not at
+/// all.
+unsafe fn ask(req: *mut Request) {
+    // SAFETY: the caller's request; requests do not outlive their worker.
+    unsafe {
+        let id = request::name(&*(*req).worker, req);
+        header::set_request(&mut (*req).head, id);
+    }
+}
+
+/// Takes the name back of a request that was not sent.
+unsafe fn take_back(req: *mut Request) {
+    // SAFETY: as above.
+    unsafe {
+        if (*req).id != 0 {
+            request::unname(&*(*req).worker, req);
+        }
+    }
 }
 
 /// Puts a request at the end of a peer's queue.
@@ -94,6 +121,8 @@ pub unsafe fn unqueue(peer: &Peer, req: *mut Request) -> bool {
         .rposition(|&r| r == req && unsafe { (*r).offset } == 0);
     if let Some(i) = found {
         tx.pending.remove(i);
+        // SAFETY: it lives, and nothing of it was sent.
+        unsafe { take_back(req) };
         peer.stats().set_pending(tx.pending.len());
         // SAFETY: as in `enqueue`.
         unsafe { &*peer.worker }

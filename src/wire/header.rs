@@ -89,6 +89,14 @@ kinds! {
     Accepted = 21, 0;
 }
 
+/// What a header says in place of its sender's request before that has a name.
+pub const UNNAMED: u64 = 0;
+
+/// Writes the name into a header that begins with its sender's request.
+pub fn set_request(head: &mut [u8; 32], id: u64) {
+    head[..size_of::<u64>()].copy_from_slice(&id.to_le_bytes());
+}
+
 packed! {
     /// Of a synchronous send.
     SyncHdr, 8 {
@@ -307,6 +315,53 @@ mod tests {
             ]
         );
         assert_eq!(SyncHdr { req: 7 }.encode(), 7u64.to_le_bytes());
+    }
+
+    #[test]
+    fn headers_that_ask_for_an_answer_begin_with_the_request() {
+        const ID: u64 = 0x0102_0304_0506_0708;
+        fn named<const N: usize>(header: [u8; N]) -> [u8; N] {
+            let mut head = [0; 32];
+            head[..N].copy_from_slice(&header);
+            set_request(&mut head, ID);
+            *head.first_chunk().unwrap()
+        }
+        let sync = |req| SyncHdr { req }.encode();
+        assert_eq!(named(sync(UNNAMED)), sync(ID));
+        let rts = |req| {
+            let (len, addr, pieces, waiting) = (!0, !0, !0, !0);
+            RtsHdr {
+                req,
+                len,
+                addr,
+                pieces,
+                waiting,
+            }
+            .encode()
+        };
+        assert_eq!(named(rts(UNNAMED)), rts(ID));
+        let get = |req| {
+            GetHdr {
+                req,
+                len: !0,
+                offset: !0,
+            }
+            .encode()
+        };
+        assert_eq!(named(get(UNNAMED)), get(ID));
+        let amo = |req| {
+            let (value, compare) = (!0, !0);
+            AmoHdr {
+                req,
+                value,
+                compare,
+                op: 5,
+                size: 8,
+                fetch: 1,
+            }
+            .encode()
+        };
+        assert_eq!(named(amo(UNNAMED)), amo(ID));
     }
 
     #[test]
