@@ -6,11 +6,14 @@
  *                                  COUNT messages of SIZE bytes, each checked and sent back; says "at N" every tenth
  *
  * Both end with "done N" or "failed STATUS after N". A client repeats a connection that failed if PEER_RETRY is set.
+ * With PEER_LEAVE=N a server answers N messages of its first client, waits for the next one to come, says "left after
+ * N" and closes its endpoint by force: that message is received when the next client is served.
  */
 #define _GNU_SOURCE
 #include <ucp/api/ucp.h>
 
 #include <arpa/inet.h>
+#include <limits.h>
 #include <netdb.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -156,8 +159,45 @@ static int end(unsigned done)
     return 0;
 }
 
-/* Sends back what comes until the client goes. */
-static void serve_one(void)
+/*
+ * Receives the next message of a client. It may be there already: when the connection survives the endpoint that it was
+ * sent through, it comes while nobody asks for it. The flag is for that case: there would be no request to ask for its
+ * tag and length.
+ */
+static ucs_status_t receive_any(void *data, size_t size, ucp_tag_recv_info_t *info)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL};
+    ucs_status_ptr_t    r     = ucp_tag_recv_nbx(worker, data, size, TAG_THERE, TAG_WAY, &param);
+    ucs_status_t        status;
+
+    must(UCS_PTR_IS_ERR(r) ? UCS_PTR_RAW_STATUS(r) : UCS_OK, "ucp_tag_recv_nbx");
+    while ((status = ucp_tag_recv_request_test(r, info)) == UCS_INPROGRESS) {
+        ucp_worker_progress(worker);
+        if (failure != UCS_OK) {
+            ucp_request_cancel(worker, r);
+        }
+    }
+    ucp_request_free(r);
+    if (failure == UCS_OK) {
+        must(status, "a receive");
+    }
+    return status;
+}
+
+/* Closes the endpoint of a client whose next message is there and not received. */
+static void leave(ucp_ep_h ep, unsigned done)
+{
+    ucp_tag_recv_info_t info;
+
+    while (failure == UCS_OK && ucp_tag_probe_nb(worker, TAG_THERE, TAG_WAY, 0, &info) == NULL) {
+        ucp_worker_progress(worker);
+    }
+    say("left after %u", done);
+    force_close(ep);
+}
+
+/* Sends back what comes until the client goes, or `most` times. */
+static void serve_one(unsigned most)
 {
     ucp_ep_params_t params = {
         .field_mask   = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER |
@@ -167,7 +207,6 @@ static void serve_one(void)
         .err_handler  = {.cb = on_failure},
     };
     static unsigned char data[8 << 20];
-    ucp_request_param_t  param = {.op_attr_mask = 0};
     ucp_ep_h             ep;
     unsigned             done = 0;
 
@@ -176,24 +215,23 @@ static void serve_one(void)
     must(ucp_ep_create(worker, &params, &ep), "ucp_ep_create");
     say("accepted");
     while (failure == UCS_OK) {
-        ucp_tag_recv_info_t info = {0};
-        ucs_status_ptr_t    r = ucp_tag_recv_nbx(worker, data, sizeof(data), TAG_THERE, TAG_WAY, &param);
-        while (ucp_tag_recv_request_test(r, &info) == UCS_INPROGRESS) {
-            ucp_worker_progress(worker);
-            if (failure != UCS_OK) {
-                ucp_request_cancel(worker, r);
-            }
+        ucp_tag_recv_info_t info;
+
+        if (done == most) {
+            leave(ep, done);
+            return;
         }
-        ucs_status_t status = ucp_request_check_status(r);
-        ucp_request_free(r);
+        if (receive_any(data, sizeof(data), &info) != UCS_OK) {
+            break;
+        }
         ucp_tag_t number = info.sender_tag & ~(ucp_tag_t)TAG_WAY;
-        if (status != UCS_OK || send_to(ep, data, info.length, number | TAG_BACK) != UCS_OK) {
+        if (send_to(ep, data, info.length, number | TAG_BACK) != UCS_OK) {
             break;
         }
         done++;
     }
     while (failure == UCS_OK) {
-        ucp_worker_progress(worker);
+        ucp_worker_progress(worker); /* a request may end before the handler runs */
     }
     end(done);
     force_close(ep);
@@ -210,6 +248,8 @@ static int server(const char *address)
     };
     ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
     ucp_listener_h      listener;
+    const char         *leaves = getenv("PEER_LEAVE");
+    unsigned            most   = leaves == NULL ? UINT_MAX : (unsigned)atoi(leaves);
 
     open_worker();
     must(ucp_listener_create(worker, &params, &listener), "ucp_listener_create");
@@ -219,7 +259,8 @@ static int server(const char *address)
         while (asked == NULL) {
             ucp_worker_progress(worker);
         }
-        serve_one();
+        serve_one(most);
+        most = UINT_MAX;
     }
     return 0;
 }

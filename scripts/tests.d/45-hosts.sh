@@ -9,7 +9,7 @@ if unshare --net --ipc --uts --mount true 2> /dev/null; then
     step 300 "hosts: Open MPI" bash -c "hosts 'openmpi_*'"
     step 300 "hosts: MPICH" bash -c "hosts 'mpich_*'"
     step 300 "hosts: links that stall and break, peers that stop and die" bash -c "hosts 'a_killed*' &&
-        hosts 'a_stopped*' && hosts 'a_link*' && hosts 'a_cut*' && hosts 'delay*'"
+        hosts 'a_stopped*' && hosts 'a_link*' && hosts 'a_cut*' && hosts 'a_message*' && hosts 'delay*'"
 else
     skip "hosts" "no right to make network namespaces"
 fi
