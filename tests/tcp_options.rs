@@ -101,8 +101,8 @@ fn until_arrived() {
 /// How many of 60 messages of 1000 bytes, all in the receiver's socket, its first progress call handles.
 fn in_one_call(max_poll: &CStr) -> u64 {
     let scene = scene(&[(c"TCP_MAX_POLL", max_poll), (c"TCP_RX_SEG_SIZE", c"20k")]);
-    // SAFETY: peers live as long as the worker.
-    let decent = unsafe { &*scene.worker().all_peers()[0] };
+    let peers = scene.worker().all_peers();
+    let decent = &peers[0];
     let before = decent.stats().received.messages();
     let data = [7_u8; 1000];
     // SAFETY: zeroed parameters, live handles, messages that are sent at once.

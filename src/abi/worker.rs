@@ -237,12 +237,12 @@ pub unsafe extern "C" fn ucp_worker_fence(worker: ucp_worker_h) -> ucs_status_t 
     if worker.is_null() {
         return invalid("ucp_worker_fence", "worker is null");
     }
-    // SAFETY: the caller's handle; peers live as long as the worker.
+    // SAFETY: the caller's handle.
     unsafe {
         let w = worker_of(worker);
         // What waits to be sent may be an access.
-        let busy = w.backlog.load(Ordering::Relaxed) != 0
-            || w.all_peers().into_iter().any(|p| !(*p).rma_idle());
+        let busy =
+            w.backlog.load(Ordering::Relaxed) != 0 || w.all_peers().iter().any(|p| !p.rma_idle());
         w.fenced.store(busy, Ordering::Relaxed);
     }
     std::sync::atomic::fence(Ordering::SeqCst);

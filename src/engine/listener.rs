@@ -12,6 +12,7 @@ use socket2::Socket;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Whom to tell of a client.
 #[derive(Clone, Copy)]
@@ -67,7 +68,7 @@ pub struct Session {
     /// What an incomplete answer has so far.
     pub buffer: Vec<u8>,
     /// What the client's endpoint leads to until the server is known.
-    pub nobody: Option<Box<Peer>>,
+    pub nobody: Option<Arc<Peer>>,
 }
 
 /// How far a session is.
@@ -126,10 +127,9 @@ pub struct Exchange {
     next_number: u32,
     /// Placeholders that are not needed any more, by their session's token: who sends through the endpoint, or closes
     /// it, may have read in another thread that it leads there.
-    former: HashMap<u64, Box<Peer>>,
+    former: HashMap<u64, Arc<Peer>>,
     /// Those of endpoints that are gone; requests or lists may still name them.
-    #[expect(clippy::vec_box, reason = "they are pointed to and must not move")]
-    lingering: Vec<Box<Peer>>,
+    lingering: Vec<Arc<Peer>>,
 }
 
 impl Exchange {
@@ -179,7 +179,7 @@ impl Exchange {
     }
 
     /// Takes a session's placeholder, which is not needed any more.
-    pub fn retire(&mut self, token: u64, peer: Box<Peer>) {
+    pub fn retire(&mut self, token: u64, peer: Arc<Peer>) {
         if self.session(token).is_some_and(|s| s.freed) {
             self.lingering.push(peer);
         } else {
@@ -202,13 +202,12 @@ impl Exchange {
     }
 
     /// The placeholders that there are.
-    pub fn placeholders(&self) -> impl Iterator<Item = *const Peer> {
+    pub fn placeholders(&self) -> impl Iterator<Item = &Arc<Peer>> {
         let waiting = self.entries.values().filter_map(|entry| match entry {
-            Entry::Session(session) => session.nobody.as_deref(),
+            Entry::Session(session) => session.nobody.as_ref(),
             _ => None,
         });
-        let former = self.former.values().chain(&self.lingering).map(|p| &**p);
-        waiting.chain(former).map(|p| &raw const *p)
+        waiting.chain(self.former.values()).chain(&self.lingering)
     }
 }
 

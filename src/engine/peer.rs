@@ -12,6 +12,7 @@ use crate::tl::shm::ring::Withdrawals;
 use crate::tl::shm::share::Board;
 use crate::tl::tcp::Target;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI8, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 /// What is known of the right to copy from and to the peer's memory.
@@ -83,6 +84,25 @@ pub struct Eps {
     pub other_half: Option<u32>,
     /// How many of them are internal.
     pub internal: u32,
+}
+
+/// One of a worker's peers.
+pub enum Known<'a> {
+    /// It lives as long as the worker.
+    Settled(&'a Peer),
+    /// Another thread's close can free it as soon as nobody holds it.
+    Placeholder(Arc<Peer>),
+}
+
+impl std::ops::Deref for Known<'_> {
+    type Target = Peer;
+
+    fn deref(&self) -> &Peer {
+        match self {
+            Known::Settled(peer) => peer,
+            Known::Placeholder(peer) => peer,
+        }
+    }
 }
 
 impl Peer {

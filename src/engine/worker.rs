@@ -7,7 +7,7 @@ use super::handlers::Handlers;
 use super::idtable::IdTable;
 use super::listener::Exchange;
 use super::matcher::Matcher;
-use super::peer::Peer;
+use super::peer::{Known, Peer};
 use super::request::{REQUEST_SIZE, Request};
 use super::sockets::Sockets;
 use super::stats::Stats;
@@ -348,11 +348,13 @@ impl Worker {
     }
 
     /// All peers, for the rare occasions that concern every one.
-    pub fn all_peers(&self) -> Vec<*const Peer> {
-        let mut all: Vec<_> = self.peers.lock().values().map(|p| &raw const **p).collect();
-        all.extend(self.former.lock().iter().map(|p| &raw const **p));
+    pub fn all_peers(&self) -> Vec<Known<'_>> {
+        // SAFETY: both lists own their peers for as long as the worker lives.
+        let settled = |p: *const Peer| Known::Settled(unsafe { &*p });
+        let mut all: Vec<_> = self.peers.lock().values().map(|p| settled(&**p)).collect();
+        all.extend(self.former.lock().iter().map(|p| settled(&**p)));
         if let Some(x) = self.exchange.lock().as_ref() {
-            all.extend(x.placeholders());
+            all.extend(x.placeholders().cloned().map(Known::Placeholder));
         }
         all
     }

@@ -19,8 +19,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
     endpoint::free_retired(w);
     let (mut unflushed, mut open) = (0, 0);
     for peer in w.all_peers() {
-        // SAFETY: peers live as long as the worker.
-        let peer = unsafe { &*peer };
+        let peer = &*peer;
         endpoint::say_goodbye(w, peer);
         let taken = failure::take_requests(w, peer, |_| true);
         unflushed += taken.len();

@@ -475,8 +475,7 @@ pub fn hang_up(worker: &Worker, sockets: &mut Sockets) {
         sockets.remove(token);
     }
     for peer in worker.all_peers() {
-        // SAFETY: as above.
-        unsafe { (*peer).tx.lock().lane = None };
+        peer.tx.lock().lane = None;
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{parting, session, share, tx, wireup, withdraw};
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL, LEFT};
-use crate::engine::peer::Peer;
+use crate::engine::peer::{Known, Peer};
 use crate::engine::request::{self, Request};
 use crate::engine::unexpected::Source;
 use crate::engine::worker::{Rx, Worker};
@@ -23,9 +23,16 @@ const CHECKS_PER_ROUND: usize = 128;
 /// through them where there are many.
 pub fn dead_peers(worker: &Worker, rx: &Rx, round: u64) -> Vec<*const Peer> {
     let mut known: Vec<*const Peer> = rx.channels.iter().map(|c| c.peer).collect();
-    // SAFETY: peers live as long as the worker. Relaxed: `guarded` is set once, and a round later will do.
-    known.extend(worker.all_peers().into_iter().filter(|&p| unsafe {
-        (*p).guarded.load(Ordering::Relaxed) || matches!((*p).tx.lock().lane, Some(Lane::Shm(_)))
+    // Relaxed: `guarded` is set once, and a round later will do.
+    known.extend(worker.all_peers().into_iter().filter_map(|p| match p {
+        Known::Settled(p)
+            if p.guarded.load(Ordering::Relaxed)
+                || matches!(p.tx.lock().lane, Some(Lane::Shm(_))) =>
+        {
+            Some(&raw const *p)
+        }
+        // A placeholder has no process behind it.
+        Known::Settled(_) | Known::Placeholder(_) => None,
     }));
     known.sort_unstable();
     known.dedup();
@@ -36,7 +43,7 @@ pub fn dead_peers(worker: &Worker, rx: &Rx, round: u64) -> Vec<*const Peer> {
     };
     known.rotate_left(skip);
     known.truncate(CHECKS_PER_ROUND);
-    // SAFETY: as above.
+    // SAFETY: peers live as long as the worker.
     known.retain(|&p| unsafe { &*p }.status() == UCS_OK && is_dead(worker, unsafe { &*p }));
     known
 }

@@ -22,17 +22,10 @@ fn is_drained(tx: &Tx) -> bool {
 
 /// Whether a flush of all peers would end at once.
 pub fn all_clean(worker: &Worker) -> bool {
-    let placeholders = worker
-        .exchange
-        .lock()
-        .as_ref()
-        .map(|x| x.placeholders().collect());
-    let placeholders: Vec<*const Peer> = placeholders.unwrap_or_default();
-    // SAFETY: placeholders live as long as something leads to them, which only progress changes.
-    let waiting = placeholders.into_iter().map(|p| unsafe { &*p });
-    let peers = worker.peers.lock();
-    let mut all = peers.values().map(|p| &**p).chain(waiting);
-    all.all(|p| p.status() != UCS_OK || is_clean(p))
+    let idle = |p: &Peer| p.status() != UCS_OK || is_clean(p);
+    let exchange = worker.exchange.lock();
+    let mut placeholders = exchange.iter().flat_map(|x| x.placeholders());
+    placeholders.all(|p| idle(p)) && worker.peers.lock().values().all(|p| idle(p))
 }
 
 /// Starts a flush of one peer. True if it has ended already; the request is then the caller's.
@@ -40,12 +33,11 @@ pub fn all_clean(worker: &Worker) -> bool {
 /// # Safety
 /// The request is new and its `peer` is set.
 pub unsafe fn start(req: *mut Request) -> bool {
-    // SAFETY: the caller's request; peers live as long as the worker.
-    let peer = unsafe {
+    // SAFETY: the caller's request, in no queue.
+    let (peer, mut tx) = unsafe {
         (*req).sent = Sent::Flush;
-        &*(*req).peer
+        tx::queue_of(req)
     };
-    let mut tx = peer.tx.lock();
     if peer.status() != UCS_OK {
         return true;
     }
@@ -100,20 +92,20 @@ pub fn answered(peer: &Peer) {
 /// # Safety
 /// The request is new.
 pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> bool {
-    // SAFETY: peers live as long as the worker.
-    let dirty: Vec<_> = worker
-        .all_peers()
-        .into_iter()
-        .filter(|&p| unsafe { &*p }.status() == UCS_OK && !is_clean(unsafe { &*p }))
-        .collect();
+    let mut dirty = worker.all_peers();
+    dirty.retain(|p| {
+        // What waited at a placeholder can have moved on to a peer that we have looked at already.
+        let p = p.successor().unwrap_or(p);
+        p.status() == UCS_OK && !is_clean(p)
+    });
     // The parent counts as a child until all are started, so that none can end it early.
     // SAFETY: the caller's request.
     unsafe { (*parent).remote = dirty.len() as u64 + 1 };
-    for peer in dirty {
+    for peer in &dirty {
         // SAFETY: a new request of our own.
         unsafe {
             let child = request::take(worker, std::ptr::null_mut());
-            (*child).peer = peer;
+            (*child).peer = &raw const **peer;
             (*child).remote = parent as u64;
             (*child).notify = Notify::Internal(child_done);
             if start(child) {

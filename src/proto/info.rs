@@ -319,13 +319,11 @@ pub fn ending(worker: &Worker) {
         return;
     }
     for peer in worker.all_peers() {
-        // SAFETY: peers live as long as the worker.
-        let peer = unsafe { &*peer };
-        for mut table in tables(worker, peer) {
+        for mut table in tables(worker, &peer) {
             let count = |range: &Range| peer.stats().of(range.protocol).messages();
             table.ranges.retain(|range| count(range) > 0);
             if !table.ranges.is_empty() {
-                let (name, kind) = (&worker.ctx.name, kind(worker, peer));
+                let (name, kind) = (&worker.ctx.name, kind(worker, &peer));
                 let title = format!("{name} {kind}, used with worker {:#x}", peer.uid);
                 log::asked(&draw(&title, &table));
             }

@@ -24,6 +24,7 @@ use socket2::Socket;
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A guest who has not said who he is after so many milliseconds is sent away.
@@ -222,7 +223,11 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
     let mut guard = exchange(worker)?;
     let x = guard.as_deref_mut().ok_or(UCS_ERR_IO_ERROR)?;
     let (token, number) = (x.token(), x.number());
-    let nobody = Box::new(Peer::nobody(worker));
+    #[expect(
+        clippy::arc_with_non_send_sync,
+        reason = "as the worker whose it is: its locks and atomics are what threads share it by"
+    )]
+    let nobody = Arc::new(Peer::nobody(worker));
     let ep = wireup::numbered_endpoint(worker, &nobody, number | CLIENT, number | SERVER);
     // SAFETY: a new endpoint.
     unsafe { (*ep).session = token };
@@ -484,7 +489,7 @@ pub fn on_proof(worker: &Worker, peer: &Peer, secret: u64) {
 }
 
 /// A client's endpoint leads to its server from now on.
-fn settle(worker: &Worker, token: u64, ep: *mut Endpoint, nobody: Box<Peer>, peer: &Peer) {
+fn settle(worker: &Worker, token: u64, ep: *mut Endpoint, nobody: Arc<Peer>, peer: &Peer) {
     migrate(worker, ep, &nobody, peer);
     // SAFETY: the endpoint lives as long as its session names it.
     if let Some(ep) = unsafe { ep.as_mut() } {

@@ -7,6 +7,7 @@ use crate::engine::datatype::Data;
 use crate::engine::peer::{Peer, Tx};
 use crate::engine::request::{self, Notify, Request, Sent};
 use crate::engine::worker::Worker;
+use crate::sys::lock::MtGuard;
 use crate::sys::log;
 use crate::tl::Lane;
 use crate::tl::shm::outbox::Outbox;
@@ -34,16 +35,8 @@ pub enum Posted {
 /// # Safety
 /// The request is complete in all fields and in no queue.
 pub unsafe fn post(req: *mut Request) -> Posted {
-    // SAFETY: peers live as long as the worker.
-    let mut peer = unsafe { &*(*req).peer };
-    let mut tx = peer.tx.lock();
-    while let Some(successor) = peer.successor() {
-        drop(tx);
-        // SAFETY: the request is ours.
-        unsafe { (*req).peer = successor };
-        peer = successor;
-        tx = peer.tx.lock();
-    }
+    // SAFETY: the request is ours.
+    let (peer, mut tx) = unsafe { queue_of(req) };
     if peer.status() != UCS_OK {
         return Posted::Failed(peer.status());
     }
@@ -72,6 +65,24 @@ pub unsafe fn post(req: *mut Request) -> Posted {
     }
     enqueue(peer, &mut tx, req);
     Posted::Queued
+}
+
+/// The queue of a request's peer, or of who has taken that peer's place: its peer from now on.
+///
+/// # Safety
+/// The request is in no queue.
+pub unsafe fn queue_of<'a>(req: *mut Request) -> (&'a Peer, MtGuard<'a, Tx>) {
+    // SAFETY: peers live as long as the worker, placeholders as long as the endpoint that the request was made for.
+    let mut peer: &Peer = unsafe { &*(*req).peer };
+    let mut tx = peer.tx.lock();
+    while let Some(successor) = peer.successor() {
+        drop(tx);
+        // SAFETY: the request is ours.
+        unsafe { (*req).peer = successor };
+        peer = successor;
+        tx = peer.tx.lock();
+    }
+    (peer, tx)
 }
 
 /// Names a request in its message. The peer's lock is held: whoever sees to a loss finds it named and queued, or not at
