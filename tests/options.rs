@@ -404,6 +404,7 @@ fn modify_takes_patterns() {
     );
     assert_eq!(value("RNDV_THRES*", "4k", "RNDV_THRESH_FALLBACK"), "4K");
     assert_eq!(value("?LS", "self", "TLS"), "self");
+    assert_eq!(value("TL[S]", "self", "TLS"), "self");
     assert_eq!(
         value("MAX_RNDV_LANE*", "3", "MAX_RNDV_RAILS"),
         "3",

@@ -10,6 +10,7 @@ mod environment;
 pub mod filter;
 mod kind;
 mod list;
+mod glob;
 mod machine;
 mod number;
 mod print;
@@ -33,7 +34,8 @@ pub use choice::{
 pub use conf::{file_entries, set_library_dir};
 pub use environment::used_env_vars;
 pub use filter::{DeviceFilter, TlsFilter};
-pub use machine::{Machine, glob};
+pub use glob::glob;
+pub use machine::Machine;
 pub use number::{Count, Interval, Size};
 pub use print::{PrintFlags, reference};
 pub use settings::{OpFlags, PortRange, RndvThresh, Settings, Value};
@@ -192,14 +194,14 @@ impl Options {
         Ok(())
     }
 
-    /// As `ucp_config_modify`: like [`set`](Self::set), but not what the process has read already. A name with `*` or
-    /// `?` is a pattern: for all the options of contexts that it matches; else of the process; else of those of
+    /// As `ucp_config_modify`: like [`set`](Self::set), but not what the process has read already. A name with `*`, `?`
+    /// or `[` is a pattern: for all the options of contexts that it matches; else of the process; else of those of
     /// transports for which the value makes sense.
     ///
     /// # Errors
     /// Nothing is changed then.
     pub fn modify(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
-        if !name.contains(['*', '?']) {
+        if !name.contains(['*', '?', '[']) {
             let mut found = table::find(name).into_iter();
             return match found.any(|(slot, _)| slot.section().reader() == Reader::ProcessStart) {
                 true => Err(OptionError::Fixed(name.to_owned())),

@@ -6,8 +6,8 @@
 //! or 1.23 has is here too, so that no name that some UCX knows is called unknown.
 #![forbid(unsafe_code)]
 
+use super::glob::glob;
 use super::kind::Kind;
-use super::machine::glob;
 use super::{rows_context, rows_devices, rows_ib, rows_process};
 
 /// One option, or one of several that differ in their prefix only.
