@@ -204,7 +204,7 @@ impl Peer {
     /// The peer that has taken this placeholder's place.
     #[inline(always)]
     pub fn successor<'a>(&self) -> Option<&'a Peer> {
-        // Acquire: pairs with the Release store in `session::migrate`.
+        // Acquire: pairs with the Release store in `placeholder::migrate`.
         // SAFETY: peers live as long as the worker.
         unsafe { self.forward.load(Ordering::Acquire).as_ref() }
     }

@@ -1,0 +1,114 @@
+//! What the two ends of a connection say to each other first, and the addresses that they make of it.
+
+use crate::engine::worker::Worker;
+use crate::wire::address::{MAX_ADDRESSES, NetAddress, WorkerAddress};
+use crate::wire::session::{self as wire, Hello, Reply};
+use socket2::Socket;
+use std::io::{self, ErrorKind, Read};
+use std::net::SocketAddr;
+
+/// Speed of a device of which nothing is known but that it works, Mb/s.
+const UNKNOWN_MBPS: u32 = 1;
+
+/// Sends what is short enough to fit into the buffer of a fresh socket.
+pub(super) fn say(socket: &Socket, bytes: &[u8]) -> io::Result<()> {
+    match socket.send_with_flags(bytes, libc::MSG_NOSIGNAL)? {
+        n if n == bytes.len() => Ok(()),
+        _ => Err(ErrorKind::WriteZero.into()),
+    }
+}
+
+/// Reads until the buffer holds `size` bytes; false if that takes longer.
+pub(super) fn hear(mut socket: &Socket, buffer: &mut Vec<u8>, size: usize) -> io::Result<bool> {
+    while buffer.len() < size {
+        let mut bytes = [0; 256];
+        let room = bytes.len().min(size - buffer.len());
+        match socket.read(&mut bytes[..room]) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(n) => buffer.extend(&bytes[..n]),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(true)
+}
+
+/// The client's question, once all of it is here.
+pub(super) fn read_hello(
+    socket: &Socket,
+    buffer: &mut Vec<u8>,
+) -> io::Result<Option<(Hello, WorkerAddress)>> {
+    let all = hear(socket, buffer, Hello::SIZE)?;
+    if !wire::begins(buffer) {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    if !all {
+        return Ok(None);
+    }
+    let hello = Hello::decode(buffer).ok_or(ErrorKind::InvalidData)?;
+    if !hear(socket, buffer, Hello::SIZE + usize::from(hello.address_len))? {
+        return Ok(None);
+    }
+    let address = WorkerAddress::decode(&buffer[Hello::SIZE..]);
+    let address = address.map_err(|e| io::Error::new(ErrorKind::InvalidData, e))?;
+    Ok(Some((hello, address)))
+}
+
+/// The server's answer, once all of it is here; without an address it is a refusal.
+pub(super) fn read_reply(
+    socket: &Socket,
+    buffer: &mut Vec<u8>,
+) -> io::Result<Option<(Reply, Option<WorkerAddress>)>> {
+    if !hear(socket, buffer, Reply::SIZE)? {
+        return Ok(None);
+    }
+    let reply = Reply::decode(buffer).ok_or(ErrorKind::InvalidData)?;
+    if reply.status != 0 {
+        return Ok(Some((reply, None)));
+    }
+    let size = Reply::SIZE + usize::from(reply.address_len);
+    if !hear(socket, buffer, size)? {
+        return Ok(None);
+    }
+    let address = WorkerAddress::decode(&buffer[Reply::SIZE..]);
+    let address = address.map_err(|e| io::Error::new(ErrorKind::InvalidData, e))?;
+    Ok(Some((reply, Some(address))))
+}
+
+/// What a worker tells the other end of a connection.
+pub(super) fn told(worker: &Worker, socket: &Socket) -> Vec<u8> {
+    let mut address = worker.address(false);
+    let local = socket.local_addr().ok().and_then(|a| a.as_socket());
+    if let Some(ip) = local.map(|a| a.ip().to_canonical())
+        && let Some(device) = (worker.ctx.devices().iter()).find(|d| d.addrs.contains(&ip))
+    {
+        restrict(worker, &mut address, NetAddress::new(ip, device.speed()));
+    }
+    address.encode()
+}
+
+/// The address of a worker together with that at which it was met, which is known to work.
+pub(super) fn met_at(worker: &Worker, mut address: WorkerAddress, at: SocketAddr) -> WorkerAddress {
+    let ip = at.ip().to_canonical();
+    if let Some(tcp) = &mut address.tcp {
+        if let Some(&known) = tcp.addresses.iter().find(|known| known.ip == ip) {
+            restrict(worker, &mut address, known);
+        } else if tcp.addresses.len() < MAX_ADDRESSES {
+            tcp.addresses.push(NetAddress::new(ip, UNKNOWN_MBPS));
+        }
+    }
+    address
+}
+
+/// Leaves a worker's address only the way by the device that two workers have met through, if
+/// `UCX_CM_USE_ALL_DEVICES=n` and messages can go there. Workers that know each other already keep the way they have.
+fn restrict(worker: &Worker, address: &mut WorkerAddress, to: NetAddress) {
+    if worker.ctx.policy.sockaddr.all_devices || worker.tcp.is_none() {
+        return;
+    }
+    if let Some(tcp) = &mut address.tcp {
+        tcp.addresses = vec![to];
+        address.shm = None;
+    }
+}

@@ -1,0 +1,123 @@
+//! The server's side: an endpoint for a client that asked, or a refusal.
+
+use super::handshake::{met_at, say, told};
+use super::{CLIENT, SERVER, exchange};
+use crate::ctypes::*;
+use crate::engine::endpoint::{Endpoint, FRESH};
+use crate::engine::listener::{ConnRequest, Entry, Session, State};
+use crate::engine::peer::Peer;
+use crate::engine::worker::Worker;
+use crate::proto::{tx, wireup};
+use crate::sys::log;
+use crate::wire::header::Kind;
+use crate::wire::session::{MAGIC, Reply};
+use socket2::Socket;
+use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
+
+/// An endpoint to a client that asked. [`admit`] tells the client.
+///
+/// # Errors
+/// `UCS_ERR_CONNECTION_RESET` if it has gone, `UCS_ERR_UNREACHABLE` if nothing leads to it.
+pub fn server_endpoint(
+    worker: &Worker,
+    request: &ConnRequest,
+) -> Result<*mut Endpoint, ucs_status_t> {
+    let mut probe = [std::mem::MaybeUninit::uninit(); 1];
+    match request.socket.peek(&mut probe) {
+        Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+        // It says farewell, or nothing any more.
+        _ => {
+            log::debug!("the client at {} has gone", request.remote);
+            return Err(UCS_ERR_CONNECTION_RESET);
+        }
+    }
+    let address = met_at(worker, request.address.clone(), request.remote);
+    let peer = wireup::peer_of(worker, &address).inspect_err(|&status| {
+        turn_away(&request.socket, status);
+    })?;
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*peer };
+    let number = request.hello.number;
+    Ok(wireup::numbered_endpoint(
+        worker,
+        peer,
+        number | SERVER,
+        number | CLIENT,
+    ))
+}
+
+/// Tells a client that its endpoint has a counterpart.
+///
+/// # Errors
+/// `UCS_ERR_CONNECTION_RESET` if it has gone; the endpoint is the caller's.
+///
+/// # Safety
+/// The endpoint came from [`server_endpoint`], for this request.
+pub unsafe fn admit(
+    worker: &Worker,
+    request: ConnRequest,
+    ep: *mut Endpoint,
+) -> Result<(), ucs_status_t> {
+    let mut guard = exchange(worker)?;
+    let x = guard.as_deref_mut().ok_or(UCS_ERR_IO_ERROR)?;
+    let token = x.token();
+    let address = told(worker, &request.socket);
+    let reply = Reply {
+        magic: MAGIC,
+        address_len: address.len() as u16,
+        status: 0,
+        // SAFETY: the caller's endpoint.
+        err_mode: unsafe { (*ep).err_mode },
+    };
+    let told = say(&request.socket, &[&reply.encode()[..], &address].concat())
+        .and_then(|()| x.epoll.add(request.socket.as_raw_fd(), token, false));
+    if let Err(e) = told {
+        log::debug!("the client at {} has gone: {e}", request.remote);
+        return Err(UCS_ERR_CONNECTION_RESET);
+    }
+    // SAFETY: as above. Its messages may be faster than the answer.
+    unsafe {
+        (*ep).session = token;
+        (*ep).set(FRESH);
+    }
+    let session = Session {
+        ep,
+        state: State::Open,
+        local: request.socket.local_addr().ok().and_then(|a| a.as_socket()),
+        remote: request.remote,
+        socket: Some(request.socket),
+        freed: false,
+        number: request.hello.number,
+        secret: request.hello.secret,
+        client_id: None,
+        buffer: Vec::new(),
+        nobody: None,
+    };
+    x.entries.insert(token, Entry::Session(Box::new(session)));
+    Ok(())
+}
+
+/// Tells a client that it is not accepted. Its socket is closed by the caller.
+pub fn turn_away(socket: &Socket, status: ucs_status_t) {
+    let reply = Reply {
+        magic: MAGIC,
+        address_len: 0,
+        status: status as i8,
+        err_mode: 0,
+    };
+    if let Err(e) = say(socket, &reply.encode()) {
+        log::debug!("a client that is turned away has gone: {e}");
+    }
+}
+
+/// A server's endpoint is about to send for the first time: the client may not have its worker's answer yet.
+pub fn prove(worker: &Worker, ep: &Endpoint, peer: &Peer) {
+    let mut guard = worker.exchange.lock();
+    let session = guard.as_deref_mut().and_then(|x| x.session(ep.session));
+    let Some(secret) = session.map(|session| session.secret) else {
+        return;
+    };
+    drop(guard);
+    tx::control(peer, Kind::Accepted, 0, secret, &[]);
+}
