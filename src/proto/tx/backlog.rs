@@ -1,0 +1,125 @@
+//! Requests that wait in their peers' queues: moved on when there is room.
+
+use super::{advance, lose, tally};
+use crate::ctypes::*;
+use crate::engine::peer::{Peer, Tx};
+use crate::engine::request::{self, Request, Sent};
+use crate::engine::worker::Worker;
+use crate::proto::flush;
+use crate::tl::Lane;
+use std::sync::atomic::Ordering;
+
+/// Requests of one peer that are sent under one lock.
+const BATCH: usize = 16;
+
+/// Moves what waits for room. Returns the number of requests that got somewhere.
+#[cold]
+pub fn progress_backlog(worker: &Worker) -> u32 {
+    let mut count = 0;
+    // Those that go on waiting are put back behind them.
+    let peers = worker.busy.lock().len();
+    for _ in 0..peers {
+        let Some(peer) = worker.busy.lock().pop_front() else {
+            break;
+        };
+        // SAFETY: peers live as long as the worker.
+        count += progress_peer(worker, unsafe { &*peer });
+    }
+    count
+}
+
+fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
+    let mut count = 0;
+    cork(&mut peer.tx.lock(), true);
+    loop {
+        let mut ended = [std::ptr::null_mut(); BATCH];
+        let mut tx = peer.tx.lock();
+        let (n, verdict) = advance_some(peer, &mut tx, &mut ended);
+        if n > 0 {
+            peer.stats().set_pending(tx.pending.len());
+            worker.backlog.fetch_sub(n, Ordering::Relaxed);
+        }
+        match verdict {
+            Ok(false) => {
+                cork(&mut tx, false);
+                worker.busy.lock().push_back(peer);
+            }
+            Ok(true) if n < BATCH => {
+                tx.listed = false;
+                cork(&mut tx, false);
+            }
+            Ok(true) => {}
+            Err(_) => tx.listed = false,
+        }
+        drop(tx);
+        count += n as u32;
+        for &req in &ended[..n] {
+            // SAFETY: out of the queue: ours.
+            unsafe { sent(req) };
+        }
+        match verdict {
+            Ok(true) if n == BATCH => {}
+            Ok(_) => return count,
+            Err(status) => {
+                lose(peer, status);
+                return count + 1;
+            }
+        }
+    }
+}
+
+/// Moves the first requests of a queue on and takes out those that have been sent: how many, and whether there was
+/// room for all that were looked at.
+fn advance_some(
+    peer: &Peer,
+    tx: &mut Tx,
+    ended: &mut [*mut Request; BATCH],
+) -> (usize, Result<bool, ucs_status_t>) {
+    for (n, place) in ended.iter_mut().enumerate() {
+        let Some(&req) = tx.pending.front() else {
+            return (n, Ok(true));
+        };
+        // SAFETY: a queued request lives.
+        match unsafe { advance(peer, tx, req) } {
+            Ok(true) => {
+                tx.pending.pop_front();
+                // SAFETY: out of the queue: ours.
+                tally(peer, unsafe { &*req });
+                *place = req;
+            }
+            no => return (n, no),
+        }
+    }
+    (BATCH, Ok(true))
+}
+
+/// Whether a descriptor of the worker's becomes ready when what waits in a peer's queue can go on: room in a socket, a
+/// connection. Rings are looked at, nobody tells of room in them.
+pub fn is_watched(peer: &Peer) -> bool {
+    let tx = peer.tx.lock();
+    let watched = match &tx.lane {
+        Some(Lane::Tcp(sender)) => sender.is_watched(),
+        Some(Lane::Shm(_)) => false,
+        None => tx.dialing,
+    };
+    watched || tx.pending.is_empty()
+}
+
+/// Several messages go to a socket together.
+fn cork(tx: &mut Tx, on: bool) {
+    if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
+        if on { sender.cork() } else { sender.uncork() }
+    }
+}
+
+/// A queued request has been sent.
+unsafe fn sent(req: *mut Request) {
+    // SAFETY: the caller's request.
+    match unsafe { (*req).sent } {
+        // SAFETY: in no queue any more.
+        Sent::Complete => unsafe { request::complete(req, UCS_OK) },
+        // SAFETY: as above.
+        Sent::Flush => unsafe { flush::marker_sent(req) },
+        Sent::Await => {}
+    }
+}
