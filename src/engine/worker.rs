@@ -347,6 +347,16 @@ impl Worker {
         self.nudge();
     }
 
+    /// Whether a peer is there of which this is true. Asked under the locks of the lists, placeholders first: what waits
+    /// there moves on to the others.
+    pub fn any_peer(&self, is: impl Fn(&Peer) -> bool) -> bool {
+        let exchange = self.exchange.lock();
+        let mut placeholders = exchange.iter().flat_map(|x| x.placeholders());
+        placeholders.any(|p| is(p))
+            || self.peers.lock().values().any(|p| is(p))
+            || self.former.lock().iter().any(|p| is(p))
+    }
+
     /// All peers, for the rare occasions that concern every one.
     pub fn all_peers(&self) -> Vec<Known<'_>> {
         // SAFETY: both lists own their peers for as long as the worker lives.

@@ -22,10 +22,7 @@ fn is_drained(tx: &Tx) -> bool {
 
 /// Whether a flush of all peers would end at once.
 pub fn all_clean(worker: &Worker) -> bool {
-    let idle = |p: &Peer| p.status() != UCS_OK || is_clean(p);
-    let exchange = worker.exchange.lock();
-    let mut placeholders = exchange.iter().flat_map(|x| x.placeholders());
-    placeholders.all(|p| idle(p)) && worker.peers.lock().values().all(|p| idle(p))
+    !worker.any_peer(|p| p.status() == UCS_OK && !is_clean(p))
 }
 
 /// Starts a flush of one peer. True if it has ended already; the request is then the caller's.
