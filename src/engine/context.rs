@@ -7,7 +7,6 @@ use crate::ctypes::*;
 use crate::options::Options;
 use crate::sys::log;
 use crate::tl::tcp::device::{self, Device};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Handed out as `ucp_context_h`.
@@ -26,8 +25,8 @@ pub struct Context {
     pub policy: Policy,
     pub regions: Regions,
     pub attached: Attached,
-    /// Network devices that may be used, best first; looked up when the first worker needs them.
-    devices: OnceLock<Vec<Device>>,
+    /// Network devices that may be used, best first; none if TCP is not to be used.
+    pub devices: Vec<Device>,
     /// Memory handles that the user holds: clients are known to unmap what was never mapped.
     pub handles: parking_lot::Mutex<std::collections::HashSet<usize>>,
     workers_made: AtomicU64,
@@ -56,6 +55,10 @@ impl Context {
         if policy.cma {
             crate::sys::cma::allow_peers();
         }
+        let devices = match policy.tcp {
+            Some(_) => device::usable(&options),
+            None => Ok(Vec::new()),
+        };
         Self {
             name: params
                 .name
@@ -70,7 +73,10 @@ impl Context {
             policy,
             regions: Regions::default(),
             attached: Attached::default(),
-            devices: OnceLock::new(),
+            devices: devices.unwrap_or_else(|e| {
+                log::error!("cannot list the network devices: {e}");
+                Vec::new()
+            }),
             handles: parking_lot::Mutex::default(),
             workers_made: AtomicU64::new(0),
         }
@@ -79,19 +85,6 @@ impl Context {
     /// Whether the options let this process copy from its peers' memory.
     pub fn cma_allowed(&self) -> bool {
         self.policy.cma
-    }
-
-    /// Network devices that may be used, best first; none if TCP is not to be used.
-    pub fn devices(&self) -> &[Device] {
-        if self.policy.tcp.is_none() {
-            return &[];
-        }
-        self.devices.get_or_init(|| {
-            device::usable(&self.options).unwrap_or_else(|e| {
-                log::error!("cannot list the network devices: {e}");
-                Vec::new()
-            })
-        })
     }
 
     /// Whether the program asked for a feature.

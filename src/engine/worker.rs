@@ -173,9 +173,9 @@ impl Worker {
         };
         // Without a device there is nobody to connect to or from.
         let sockets = match &ctx.policy.tcp {
-            Some(tcp) if !ctx.devices().is_empty() => Some(Box::new(Sockets::new(
+            Some(tcp) if !ctx.devices.is_empty() => Some(Box::new(Sockets::new(
                 tcp.tuning(ctx.policy.keepalive_ms),
-                ctx.devices(),
+                &ctx.devices,
             )?)),
             _ => None,
         };

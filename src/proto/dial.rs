@@ -78,7 +78,7 @@ fn dial(worker: &Worker, sockets: &mut Sockets, peer: *const Peer, mut attempt: 
     let Some(target) = &p.target else {
         return tx::lose(p, UCS_ERR_UNREACHABLE);
     };
-    let ways = target.ways(worker.ctx.devices());
+    let ways = target.ways(&worker.ctx.devices);
     while let Some(way) = ways.get(attempt.candidate) {
         let to = way.to;
         log::debug!("connecting to worker {:#x} at {to}", p.uid);

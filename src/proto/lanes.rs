@@ -66,7 +66,7 @@ pub fn estimate(peer: &Peer, len: usize) -> f64 {
 /// The connection that is made, or would be: asks the kernel for its routes.
 fn tcp(peer: &Peer) -> Option<LaneInfo> {
     // SAFETY: peers do not outlive their worker.
-    let devices = unsafe { &*peer.worker }.ctx.devices();
+    let devices = &unsafe { &*peer.worker }.ctx.devices;
     let way = peer.target.as_ref()?.ways(devices).into_iter().next();
     let device = way.and_then(|way| devices.get(way.path.device));
     let mbps = device.map_or(10_000, |d| d.speed());

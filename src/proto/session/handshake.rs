@@ -81,7 +81,7 @@ pub(super) fn told(worker: &Worker, socket: &Socket) -> Vec<u8> {
     let mut address = worker.address(false);
     let local = socket.local_addr().ok().and_then(|a| a.as_socket());
     if let Some(ip) = local.map(|a| a.ip().to_canonical())
-        && let Some(device) = (worker.ctx.devices().iter()).find(|d| d.addrs.contains(&ip))
+        && let Some(device) = worker.ctx.devices.iter().find(|d| d.addrs.contains(&ip))
     {
         restrict(worker, &mut address, NetAddress::new(ip, device.speed()));
     }
