@@ -7,7 +7,7 @@ use super::serve;
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
-use crate::proto::rndv::{self, Lent};
+use crate::proto::named::{self, Lent};
 use crate::proto::tx;
 use crate::tl::tcp::receiver::{Bulk, Receiver};
 use crate::wire::header::Kind;
@@ -20,7 +20,7 @@ fn offset(b: &Bulk) -> Option<usize> {
 
 /// The request that the next `n` bytes are for, if there is room in it.
 fn lend<'a>(worker: &'a Worker, peer: &'a Peer, b: &Bulk, n: usize) -> Option<(Lent<'a>, usize)> {
-    let lent = rndv::lend(worker, peer, b.frame.imm, b.frame.kind)?;
+    let lent = named::lend(worker, peer, b.frame.imm, b.frame.kind)?;
     let at = offset(b).filter(|at| lent.has_room(*at, n))?;
     Some((lent, at))
 }

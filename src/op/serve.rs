@@ -11,7 +11,7 @@ use crate::engine::unexpected::Source;
 use crate::engine::worker::Worker;
 use crate::proto::rndv;
 use crate::proto::tx::{self, Posted};
-use crate::proto::{failure, flush, session, share, withdraw};
+use crate::proto::{failure, flush, named, session, share, withdraw};
 use crate::sys::log;
 use crate::tl::shm::ring::Message;
 use crate::wire::header::{
@@ -78,7 +78,7 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 m.imm,
                 RtrHdr::decode(&head).ok_or(Malformed)?.recv,
             ),
-            Kind::Data => rndv::on_part(
+            Kind::Data => named::on_part(
                 worker,
                 peer,
                 m.imm,
@@ -227,10 +227,10 @@ unsafe fn got(worker: &Worker, peer: &Peer, m: &Message, h: DataHdr, bytes: *con
     let status = final_status(m.aux);
     if status == UCS_OK {
         // SAFETY: the caller's bytes.
-        return unsafe { rndv::on_part(worker, peer, m.imm, Kind::GetRep, h, bytes, len) };
+        return unsafe { named::on_part(worker, peer, m.imm, Kind::GetRep, h, bytes, len) };
     }
-    let is_get = rndv::lend(worker, peer, m.imm, Kind::GetRep).is_some();
-    if is_get && let Some(req) = rndv::take_named(worker, peer, m.imm) {
+    let is_get = named::lend(worker, peer, m.imm, Kind::GetRep).is_some();
+    if is_get && let Some(req) = named::take(worker, peer, m.imm) {
         // SAFETY: out of the table: ours.
         unsafe { request::complete(req, status) };
         flush::answered(peer);
@@ -276,7 +276,7 @@ unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &Message, value: u64) {
             .get(m.imm)
             .is_some_and(|req| unsafe { (*req).kind } == Kind::AmoReq as u8);
         // Only what is one is taken: the peer may name any request of ours.
-        if is_amo && let Some(req) = rndv::take_named(worker, peer, m.imm) {
+        if is_amo && let Some(req) = named::take(worker, peer, m.imm) {
             // SAFETY: out of the table: ours.
             unsafe {
                 if let (UCS_OK, Some(reply)) = (status, (*req).data.as_contig()) {

@@ -6,6 +6,7 @@ pub mod failure;
 pub mod flush;
 pub mod info;
 pub mod lanes;
+pub mod named;
 pub mod parting;
 pub mod resources;
 pub mod rndv;

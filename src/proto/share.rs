@@ -10,7 +10,7 @@ use super::failure;
 use crate::engine::peer::{CMA_ALONE, CMA_YES, Peer};
 use crate::engine::request::{Request, Sent, Sharing};
 use crate::engine::worker::{Push, Worker};
-use crate::proto::{rndv, tx};
+use crate::proto::{named, tx};
 use crate::sys::cma::Spans;
 use crate::sys::sync::give_way;
 use crate::tl::Lane;
@@ -226,7 +226,7 @@ fn advance(worker: &Worker, push: &mut Push) -> bool {
     // push is forgotten.
     let (peer, share): (&Peer, &Share) = unsafe { (&*push.peer, push.share.as_ref()) };
     // The user can have withdrawn the message meanwhile.
-    let Some(req) = rndv::named(worker, peer, push.id) else {
+    let Some(req) = named::find(worker, peer, push.id) else {
         return false;
     };
     // SAFETY: requests in the table live; progress is the only one that ends this one, but for a close.

@@ -128,7 +128,7 @@ pub fn was_withdrawn(peer: &Peer, id: u64) -> bool {
 /// The peer takes back what it has offered, or will not send what we asked for.
 pub fn on_withdrawn(worker: &Worker, peer: &Peer, aux: u8, id: u64) {
     if aux == ASKED {
-        if let Some(req) = super::rndv::take_named(worker, peer, id) {
+        if let Some(req) = super::named::take(worker, peer, id) {
             // SAFETY: out of the table: ours.
             unsafe { request::complete(req, UCS_ERR_CONNECTION_RESET) };
         }
