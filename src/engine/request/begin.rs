@@ -1,0 +1,179 @@
+//! How a request begins: memory of the worker's pool or the user's, and what is written into it.
+
+use super::{EXTERNAL, Notify, Request, SHARED, Sent, TAG_RECV};
+use crate::ctypes::*;
+use crate::engine::datatype::Data;
+use crate::engine::matcher::Posting;
+use crate::engine::worker::Worker;
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU32;
+
+/// Takes a request from the worker's pool, or the user's memory, and clears it. No lock may be held: the user's
+/// `request_init` may run.
+///
+/// # Safety
+/// `external`, if not null, is the end of `REQUEST_SIZE` writable, 8-byte aligned bytes.
+#[inline]
+pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
+    // SAFETY: the caller's promise.
+    let (req, flags) = unsafe { memory(worker, external) };
+    // SAFETY: the request's memory is ours alone now. Every field is written.
+    unsafe {
+        req.write(Request {
+            flags: AtomicU32::new(flags),
+            status: UCS_INPROGRESS,
+            sent: Sent::Complete,
+            stream: false,
+            bare: false,
+            worker,
+            posting: Posting::LOOSE,
+            notify: Notify::Nobody,
+            user_data: ptr::null_mut(),
+            data: Data::EMPTY,
+            info: ucp_tag_recv_info_t {
+                sender_tag: 0,
+                length: 0,
+            },
+            peer: ptr::null(),
+            ep: ptr::null(),
+            imm: 0,
+            head: [0; 32],
+            tail: ptr::null(),
+            tail_len: 0,
+            kind: 0,
+            aux: 0,
+            head_len: 0,
+            tail_owned: false,
+            listed: 0,
+            one_of_many: false,
+            pieces: None,
+            offset: 0,
+            remote: 0,
+            remote_id: 0,
+            id: 0,
+        });
+    }
+    req
+}
+
+/// Takes a request for a tag receive, posted nowhere yet.
+///
+/// # Safety
+/// As [`take`].
+#[inline]
+pub unsafe fn take_receive(
+    worker: &Worker,
+    external: *mut c_void,
+    data: Data,
+    notify: Notify,
+    user_data: *mut c_void,
+) -> *mut Request {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let req = fill_receive(worker, memory(worker, external), data, notify, user_data);
+        (&raw mut (*req).posting).write(Posting::LOOSE);
+        req
+    }
+}
+
+/// Makes a tag receive of a request's memory. Written is what one needs until it is matched, but for
+/// `posting`, which the matcher writes; a transfer that follows sees to the rest ([`equip`]).
+///
+/// # Safety
+/// The memory is the caller's.
+#[inline(always)]
+pub unsafe fn fill_receive(
+    worker: &Worker,
+    (req, flags): (*mut Request, u32),
+    data: Data,
+    notify: Notify,
+    user_data: *mut c_void,
+) -> *mut Request {
+    // SAFETY: the request's memory is ours alone now. No reference is made to what is not written.
+    unsafe {
+        (&raw mut (*req).flags).write(AtomicU32::new(flags | TAG_RECV));
+        (&raw mut (*req).status).write(UCS_INPROGRESS);
+        (&raw mut (*req).sent).write(Sent::Complete);
+        (&raw mut (*req).stream).write(false);
+        (&raw mut (*req).bare).write(false);
+        (&raw mut (*req).tail_owned).write(false);
+        (&raw mut (*req).pieces).write(None);
+        (&raw mut (*req).worker).write(worker);
+        (&raw mut (*req).notify).write(notify);
+        (&raw mut (*req).user_data).write(user_data);
+        (&raw mut (*req).data).write(data);
+    }
+    req
+}
+
+/// Clears what [`take_receive`] leaves out: the receive becomes a transfer.
+pub fn equip(r: &mut Request) {
+    (r.peer, r.ep, r.imm, r.tail) = (ptr::null(), ptr::null(), 0, ptr::null());
+    (r.tail_len, r.kind, r.aux, r.head_len) = (0, 0, 0, 0);
+    (r.offset, r.remote, r.remote_id, r.id) = (0, 0, 0, 0);
+    (r.head, r.listed, r.one_of_many, r.pieces) = ([0; 32], 0, false, None);
+}
+
+/// Memory for a request, of the worker's pool or the user's, and the flags that it begins with.
+///
+/// # Safety
+/// `external`, if not null, is the end of `REQUEST_SIZE` writable, 8-byte aligned bytes.
+#[inline(always)]
+unsafe fn memory(worker: &Worker, external: *mut c_void) -> (*mut Request, u32) {
+    let shared = if worker.mt { SHARED } else { 0 };
+    if !external.is_null() {
+        return (Request::of(external), EXTERNAL | shared);
+    }
+    (from_pool(worker).as_ptr().cast(), shared)
+}
+
+/// As [`memory`], in single mode, when the pool has some.
+///
+/// # Safety
+/// As there; single mode.
+#[inline(always)]
+pub unsafe fn memory_alone(worker: &Worker, external: *mut c_void) -> (*mut Request, u32) {
+    if !external.is_null() {
+        return (Request::of(external), EXTERNAL);
+    }
+    // SAFETY: the caller's promise.
+    let element = unsafe { worker.pool.alone().get_some() };
+    (element.cast(), 0)
+}
+
+/// As [`memory`], in a worker that threads share, when the pool has some: calls nothing.
+///
+/// # Safety
+/// As there.
+#[inline]
+pub unsafe fn memory_at_hand(
+    worker: &Worker,
+    external: *mut c_void,
+) -> Option<(*mut Request, u32)> {
+    if !external.is_null() {
+        return Some((Request::of(external), EXTERNAL | SHARED));
+    }
+    let element = worker.pool.lock().pop()?;
+    Some((element.as_ptr().cast(), SHARED))
+}
+
+/// An element of the worker's pool.
+#[inline(always)]
+fn from_pool(worker: &Worker) -> NonNull<u8> {
+    loop {
+        let element = worker.pool.lock().pop();
+        match element {
+            Some(element) => return element,
+            None => grow(worker),
+        }
+    }
+}
+
+/// More elements. The user's `request_init` runs under no lock.
+#[cold]
+fn grow(worker: &Worker) {
+    let fresh = worker.pool.lock().allocate();
+    fresh.elements().for_each(|e| worker.init_request(e));
+    worker.pool.lock().add(fresh);
+}

@@ -1,0 +1,192 @@
+//! How a request ends: its user is told, and its memory goes back when both sides are done with it.
+
+use super::{
+    COMPLETED, EXTERNAL, IN_CALLBACK, NO_CALLBACK, Notify, RELEASED, Request, SHARED, drop_tail,
+};
+use crate::ctypes::*;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+/// Ends a request: status, then the callback, then the memory if the user gave it back before.
+/// No lock may be held: the callback may call anything but progress.
+///
+/// # Safety
+/// The request is in no queue, list or table any more and has not ended.
+pub unsafe fn complete(req: *mut Request, status: ucs_status_t) {
+    // SAFETY: the caller's promise; the request stays allocated until `put`. It ends once; requests
+    // do not outlive their worker.
+    unsafe {
+        let r = &mut *req;
+        r.data.finish();
+        drop_tail(r);
+        r.status = status;
+        if let Notify::Internal(f) = r.notify {
+            return f(req, status);
+        }
+        tell((*r.worker).mt, req);
+    }
+}
+
+/// Ends a tag receive whose data is one piece, or has been finished: as [`complete`] without what such
+/// a request never has.
+///
+/// # Safety
+/// As [`complete`]; `MT` says whether threads overlap in the request's worker.
+#[inline(always)]
+pub unsafe fn complete_receive<const MT: bool>(req: *mut Request, status: ucs_status_t) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (*req).status = status;
+        tell(MT, req);
+    }
+}
+
+/// Makes the end of a request known. Its status is written.
+///
+/// # Safety
+/// As [`complete`].
+#[inline(always)]
+unsafe fn tell(mt: bool, req: *mut Request) {
+    // SAFETY: the request stays allocated until `put`.
+    unsafe {
+        if let Notify::Nobody = (*req).notify {
+            if (*req).raise(mt, COMPLETED) & RELEASED != 0 {
+                put(req);
+            }
+        } else {
+            call_back(mt, req);
+        }
+    }
+}
+
+#[inline(never)]
+unsafe fn call_back(mt: bool, req: *mut Request) {
+    // SAFETY: the request stays allocated until `put`: IN_CALLBACK keeps `release` from freeing it.
+    unsafe {
+        let status = (*req).status;
+        let due = Due {
+            notify: (*req).notify,
+            user_data: (*req).user_data,
+            info: (*req).info,
+        };
+        // From here on the user knows the end and can give back his own memory, at the latest in the callback.
+        let before = (*req).raise(mt, COMPLETED | IN_CALLBACK);
+        if before & NO_CALLBACK == 0 {
+            due.call(req, status);
+        }
+        if before & EXTERNAL == 0 && (*req).lower(mt, IN_CALLBACK) & RELEASED != 0 {
+            put(req);
+        }
+    }
+}
+
+/// A callback with what it gets, kept outside of the request: it may be gone when it has ended.
+struct Due {
+    notify: Notify,
+    user_data: *mut c_void,
+    info: ucp_tag_recv_info_t,
+}
+
+impl Due {
+    unsafe fn call(&self, req: *mut Request, status: ucs_status_t) {
+        let (handle, user_data, info) = (Request::handle(req), self.user_data, &self.info);
+        // SAFETY: the callback gets what UCP says it gets.
+        unsafe {
+            match self.notify {
+                Notify::Send(f) => f(handle, status, user_data),
+                Notify::TagRecv(f) => f(handle, status, info, user_data),
+                Notify::Length(f) => f(handle, status, info.length, user_data),
+                Notify::Nobody | Notify::Internal(_) => {}
+            }
+        }
+    }
+}
+
+/// The user gives a handle back. `silent`: his callback, if still due, is dropped.
+///
+/// # Safety
+/// A handle from this library that was not given back before.
+#[inline(always)]
+pub unsafe fn release(req: *mut Request, silent: bool) {
+    // SAFETY: allocated until given back.
+    unsafe {
+        // Acquire: pairs with the AcqRel of `raise` and `lower`. Once these say that it has ended
+        // nobody else writes them.
+        let flags = (*req).flags.load(Ordering::Acquire);
+        const UNLIKELY: u32 = IN_CALLBACK | RELEASED | EXTERNAL | SHARED;
+        if flags & (COMPLETED | UNLIKELY) == COMPLETED {
+            let element = NonNull::new_unchecked(req.cast());
+            (*(*req).worker).pool.alone().put(element);
+        } else {
+            release_early(req, silent);
+        }
+    }
+}
+
+#[inline(never)]
+unsafe fn release_early(req: *mut Request, silent: bool) {
+    // SAFETY: allocated until given back.
+    let r = unsafe { &*req };
+    // Acquire: as in `release`: if it has ended there is no need for more than a look.
+    let flags = r.flags.load(Ordering::Acquire);
+    if flags & (COMPLETED | IN_CALLBACK | RELEASED) == COMPLETED {
+        // SAFETY: ended, and its callback has returned.
+        return unsafe { put(req) };
+    }
+    let mt = flags & SHARED != 0;
+    let bits = if silent {
+        RELEASED | NO_CALLBACK
+    } else {
+        RELEASED
+    };
+    let old = r.raise(mt, bits);
+    if old & COMPLETED != 0 && old & (IN_CALLBACK | RELEASED) == 0 {
+        // SAFETY: ended, and its callback has returned.
+        unsafe { put(req) };
+    }
+}
+
+/// Returns the memory to the pool.
+///
+/// # Safety
+/// Nobody refers to the request any more.
+#[inline]
+pub unsafe fn put(req: *mut Request) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if (*req).flags.load(Ordering::Relaxed) & EXTERNAL == 0 {
+            (*(*req).worker)
+                .pool
+                .lock()
+                .put(NonNull::new_unchecked(req.cast()));
+        }
+    }
+}
+
+/// Frees a request that ended inside of the call that made it: as [`complete`] without telling
+/// anybody. If the memory is the user's he may still look at it: Open MPI's blocking receive polls
+/// the request that it gave, whatever the call returned.
+///
+/// # Safety
+/// As [`complete`].
+pub unsafe fn abandon(req: *mut Request, status: ucs_status_t) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (*req).data.finish();
+        drop_tail(&mut *req);
+        (*req).status = status;
+        // Release: as in `raise`.
+        (*req).flags.fetch_or(COMPLETED, Ordering::Release);
+        put(req);
+    }
+}
+
+/// The ends of `take`, for requests of the library's own that never reach the user.
+///
+/// # Safety
+/// As [`put`]; used as `Notify::Internal`.
+pub unsafe fn discard(req: *mut Request, _status: ucs_status_t) {
+    // SAFETY: the caller's promise.
+    unsafe { put(req) };
+}
