@@ -114,6 +114,8 @@ fn in_one_call(max_poll: &CStr) -> u64 {
             assert!(sent.is_null(), "a socket that takes less than 60 KB");
         }
         until_arrived();
+        // A call that looks at the clock, too, reads a second time.
+        scene.worker().rx.lock().calls = 1000;
         worker::ucp_worker_progress(scene.victim);
     }
     let first = decent.stats().received.messages() - before;
