@@ -405,9 +405,8 @@ unsafe fn direct(ep: *const Endpoint, rkey: *const Rkey, addr: u64, len: usize) 
     // SAFETY: the caller's endpoint and key.
     let (e, worker) = unsafe { (&*ep, &*(*ep).worker) };
     if rkey.is_null()
-        || e.has(endpoint::SPECIAL)
+        || e.has(endpoint::SPECIAL | endpoint::LONG_WAY_RMA)
         || worker.fenced.load(Ordering::Relaxed)
-        || worker.ctx.features & UCP_FEATURE_RMA as u64 == 0
     {
         return None;
     }
@@ -428,9 +427,10 @@ pub unsafe fn put(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and structure; the worker outlives the endpoint.
-    let p = unsafe { Param::new(param, (*(*ep).worker).extra_op_flags) };
-    if let Some(len @ 1..) = plain_length(&p, count)
+    // SAFETY: the caller's structure. An option that adds to the flags sends the endpoint's accesses the long way.
+    let p = unsafe { Param::new(param, 0) };
+    let len = plain_length(&p, count).unwrap_or(0);
+    if len != 0
         && !buffer.is_null()
         // SAFETY: the caller's endpoint and key.
         && let Some(local) = unsafe { direct(ep, rkey, addr, len) }
@@ -439,11 +439,10 @@ pub unsafe fn put(
         let stats = unsafe { (*ep).peer() }.stats();
         stats.of(Protocol::RmaMapped).add(len);
         // SAFETY: the user's buffer and the peer's region, which is mapped here.
-        unsafe { copy(local, buffer.cast(), len) };
-        return std::ptr::null_mut();
+        return unsafe { copied(local, buffer.cast(), len) };
     }
     // SAFETY: passed on.
-    unsafe { put_slow(ep, buffer, count, addr, rkey, &p) }
+    unsafe { put_slow(ep, buffer, count, addr, rkey, param) }
 }
 
 #[cold]
@@ -454,10 +453,11 @@ unsafe fn put_slow(
     count: usize,
     addr: u64,
     rkey: *const Rkey,
-    p: &Param,
+    param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller's endpoint, whose worker outlives it, and structure; the rest is passed on.
     unsafe {
+        let p = &Param::new(param, (*(*ep).worker).extra_op_flags);
         if sgl::is(p) {
             return sgl::access(ep, Direction::Write, buffer, count, p);
         }
@@ -478,9 +478,10 @@ pub unsafe fn get(
     rkey: *const Rkey,
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and structure; the worker outlives the endpoint.
-    let p = unsafe { Param::new(param, (*(*ep).worker).extra_op_flags) };
-    if let Some(len @ 1..) = plain_length(&p, count)
+    // SAFETY: the caller's structure. An option that adds to the flags sends the endpoint's accesses the long way.
+    let p = unsafe { Param::new(param, 0) };
+    let len = plain_length(&p, count).unwrap_or(0);
+    if len != 0
         && !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)
         && !buffer.is_null()
         // SAFETY: the caller's endpoint and key.
@@ -490,11 +491,10 @@ pub unsafe fn get(
         let stats = unsafe { (*ep).peer() }.stats();
         stats.of(Protocol::RmaMapped).add(len);
         // SAFETY: the user's buffer and the peer's region, which is mapped here.
-        unsafe { copy(buffer.cast(), local, len) };
-        return std::ptr::null_mut();
+        return unsafe { copied(buffer.cast(), local, len) };
     }
     // SAFETY: passed on.
-    unsafe { get_slow(ep, buffer, count, addr, rkey, &p) }
+    unsafe { get_slow(ep, buffer, count, addr, rkey, param) }
 }
 
 #[cold]
@@ -505,10 +505,11 @@ unsafe fn get_slow(
     count: usize,
     addr: u64,
     rkey: *const Rkey,
-    p: &Param,
+    param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller's endpoint, whose worker outlives it, and structure; the rest is passed on.
     unsafe {
+        let p = &Param::new(param, (*(*ep).worker).extra_op_flags);
         if sgl::is(p) {
             return sgl::access(ep, Direction::Read, buffer, count, p);
         }
@@ -516,22 +517,31 @@ unsafe fn get_slow(
     }
 }
 
-/// Words are moved whole, because programs poll on them; anything else as memory. The ranges can
-/// be the same memory when a program accesses its own.
+/// Copies, and answers that all is done. Words are moved whole, because programs poll on them; anything else as memory.
+/// The ranges can be the same memory when a program accesses its own.
 #[inline(always)]
-unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
+unsafe fn copied(dst: *mut u8, src: *const u8, len: usize) -> ucs_status_ptr_t {
     // SAFETY: the caller's ranges.
     unsafe {
-        match len {
-            8 => dst
-                .cast::<u64>()
-                .write_unaligned(src.cast::<u64>().read_unaligned()),
-            4 => dst
-                .cast::<u32>()
-                .write_unaligned(src.cast::<u32>().read_unaligned()),
-            _ => std::ptr::copy(src, dst, len),
+        if len == 8 {
+            dst.cast::<u64>()
+                .write_unaligned(src.cast::<u64>().read_unaligned());
+        } else if len == 4 {
+            dst.cast::<u32>()
+                .write_unaligned(src.cast::<u32>().read_unaligned());
+        } else {
+            return copied_longer(dst, src, len);
         }
     }
+    std::ptr::null_mut()
+}
+
+/// Not inline: words need no stack then.
+#[inline(never)]
+unsafe fn copied_longer(dst: *mut u8, src: *const u8, len: usize) -> ucs_status_ptr_t {
+    // SAFETY: the caller's ranges.
+    unsafe { std::ptr::copy(src, dst, len) };
+    std::ptr::null_mut()
 }
 
 /// `ucp_worker_progress`: number of things that happened. Another thread that is at it, or a

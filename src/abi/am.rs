@@ -1,14 +1,14 @@
 //! Active messages.
 
 use super::endpoint::endpoint_of;
-use super::output::invalid;
+use super::output::{invalid, invalid_request};
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::am::{AmFunction, AmHandler};
 use crate::engine::worker::Worker;
 use crate::fast;
 use crate::op::am;
-use crate::op::param::{Param, status_ptr};
+use crate::op::param::Param;
 use std::ffi::{c_uint, c_void};
 
 fn set_handler(worker: &Worker, id: u32, handler: AmHandler) {
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn ucp_am_send_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if ep.is_null() || param.is_null() {
-        return status_ptr(invalid("ucp_am_send_nbx", "ep or param is null"));
+        return invalid_request("ucp_am_send_nbx", "ep or param is null");
     }
     // SAFETY: the caller's promises.
     unsafe {
@@ -146,10 +146,7 @@ pub unsafe extern "C" fn ucp_am_recv_data_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if worker.is_null() || data_desc.is_null() || param.is_null() {
-        return status_ptr(invalid(
-            "ucp_am_recv_data_nbx",
-            "worker, data_desc or param is null",
-        ));
+        return invalid_request("ucp_am_recv_data_nbx", "worker, data_desc or param is null");
     }
     // SAFETY: the caller's promises.
     unsafe {

@@ -1,11 +1,11 @@
 //! Remote atomics.
 
 use super::endpoint::endpoint_of;
-use super::output::invalid;
+use super::output::invalid_request;
 use crate::ctypes::*;
 use crate::engine::rkey::Rkey;
 use crate::op::amo;
-use crate::op::param::{Param, status_ptr};
+use crate::op::param::Param;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn ucp_atomic_op_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if ep.is_null() || param.is_null() {
-        return status_ptr(invalid("ucp_atomic_op_nbx", "ep or param is null"));
+        return invalid_request("ucp_atomic_op_nbx", "ep or param is null");
     }
     // SAFETY: the caller's promises; an argument is initialised.
     unsafe {

@@ -1,13 +1,13 @@
 //! Endpoints: creation, closing, flushing, queries.
 
-use super::output::{self, invalid};
+use super::output::{self, invalid, invalid_request};
 use super::socket_address;
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, FRESH};
 use crate::engine::listener::ConnRequest;
 use crate::engine::worker::Worker;
-use crate::op::param::{Param, status_ptr};
+use crate::op::param::Param;
 use crate::op::{self, endpoint, listener};
 use crate::proto::{failure, info, lanes, session, wireup};
 use std::ffi::{CStr, CString, c_void};
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn ucp_ep_close_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if ep.is_null() || param.is_null() {
-        return status_ptr(invalid("ucp_ep_close_nbx", "ep or param is null"));
+        return invalid_request("ucp_ep_close_nbx", "ep or param is null");
     }
     // SAFETY: the caller's handle and structure.
     unsafe {
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn ucp_ep_flush_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if ep.is_null() || param.is_null() {
-        return status_ptr(invalid("ucp_ep_flush_nbx", "ep or param is null"));
+        return invalid_request("ucp_ep_flush_nbx", "ep or param is null");
     }
     // SAFETY: the caller's handle and structure.
     unsafe { endpoint::flush(endpoint_of(ep), &Param::new(param, 0)) }

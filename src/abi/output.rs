@@ -1,6 +1,7 @@
 //! Text for C: streams, names in fixed fields, sentences about bad parameters.
 
 use crate::ctypes::*;
+use crate::op::param::status_ptr;
 use crate::sys::log;
 use std::ffi::{CStr, c_char};
 
@@ -49,4 +50,11 @@ pub unsafe fn text(ptr: *const c_char) -> Option<String> {
 pub fn invalid(function: &str, what: &str) -> ucs_status_t {
     log::error!("{function}: {what}");
     UCS_ERR_INVALID_PARAM
+}
+
+/// As [`invalid`], for functions that return a request: a jump there needs no stack.
+#[cold]
+#[inline(never)]
+pub fn invalid_request(function: &str, what: &str) -> ucs_status_ptr_t {
+    status_ptr(invalid(function, what))
 }

@@ -1,11 +1,10 @@
 //! Remote memory access.
 
 use super::endpoint::endpoint_of;
-use super::output::invalid;
+use super::output::invalid_request;
 use crate::ctypes::*;
 use crate::engine::rkey::Rkey;
 use crate::fast;
-use crate::op::param::status_ptr;
 use std::ffi::c_void;
 
 /// Writes to a peer's memory; completes when the buffer can be used again.
@@ -22,7 +21,7 @@ pub unsafe extern "C" fn ucp_put_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if ep.is_null() || param.is_null() {
-        return status_ptr(invalid("ucp_put_nbx", "ep or param is null"));
+        return invalid_request("ucp_put_nbx", "ep or param is null");
     }
     // SAFETY: the caller's promises.
     unsafe {
@@ -51,7 +50,7 @@ pub unsafe extern "C" fn ucp_get_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if ep.is_null() || param.is_null() {
-        return status_ptr(invalid("ucp_get_nbx", "ep or param is null"));
+        return invalid_request("ucp_get_nbx", "ep or param is null");
     }
     // SAFETY: the caller's promises.
     unsafe {

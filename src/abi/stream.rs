@@ -1,12 +1,12 @@
 //! Byte streams.
 
 use super::endpoint::endpoint_of;
-use super::output::invalid;
+use super::output::{invalid, invalid_request};
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::request::{Request, STREAM_RECV};
 use crate::fast;
-use crate::op::param::{Param, status_ptr};
+use crate::op::param::Param;
 use crate::op::stream;
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn ucp_stream_send_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if ep.is_null() || param.is_null() {
-        return status_ptr(invalid("ucp_stream_send_nbx", "ep or param is null"));
+        return invalid_request("ucp_stream_send_nbx", "ep or param is null");
     }
     // SAFETY: the caller's promises.
     unsafe { fast::stream_send(endpoint_of(ep), buffer, count, param) }
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn ucp_stream_recv_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if ep.is_null() || param.is_null() {
-        return status_ptr(invalid("ucp_stream_recv_nbx", "ep or param is null"));
+        return invalid_request("ucp_stream_recv_nbx", "ep or param is null");
     }
     // SAFETY: the caller's promises.
     unsafe {
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn ucp_stream_recv_data_nb(
     length: *mut usize,
 ) -> ucs_status_ptr_t {
     if ep.is_null() || length.is_null() {
-        return status_ptr(invalid("ucp_stream_recv_data_nb", "ep or length is null"));
+        return invalid_request("ucp_stream_recv_data_nb", "ep or length is null");
     }
     // SAFETY: the caller's promises.
     unsafe { stream::recv_data(endpoint_of(ep), length) }

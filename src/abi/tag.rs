@@ -1,11 +1,11 @@
 //! Tagged messages.
 
 use super::endpoint::endpoint_of;
-use super::output::invalid;
+use super::output::{invalid, invalid_request};
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::unexpected::Removed;
-use crate::op::param::{Param, status_ptr};
+use crate::op::param::Param;
 use crate::{fast, op};
 use std::ffi::{c_int, c_void};
 
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn ucp_tag_send_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if ep.is_null() || param.is_null() {
-        return status_ptr(invalid("ucp_tag_send_nbx", "ep or param is null"));
+        return invalid_request("ucp_tag_send_nbx", "ep or param is null");
     }
     // SAFETY: the caller's promises.
     unsafe { fast::tag_send(endpoint_of(ep), buffer, count, tag, param) }
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn ucp_tag_send_sync_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if ep.is_null() || param.is_null() {
-        return status_ptr(invalid("ucp_tag_send_sync_nbx", "ep or param is null"));
+        return invalid_request("ucp_tag_send_sync_nbx", "ep or param is null");
     }
     // SAFETY: the caller's promises.
     unsafe {
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn ucp_tag_recv_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if worker.is_null() || param.is_null() {
-        return status_ptr(invalid("ucp_tag_recv_nbx", "worker or param is null"));
+        return invalid_request("ucp_tag_recv_nbx", "worker or param is null");
     }
     // SAFETY: the caller's promises.
     unsafe { fast::tag_recv(worker_of(worker), buffer, count, tag, tag_mask, param) }
@@ -110,10 +110,7 @@ pub unsafe extern "C" fn ucp_tag_msg_recv_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if worker.is_null() || message.is_null() || param.is_null() {
-        return status_ptr(invalid(
-            "ucp_tag_msg_recv_nbx",
-            "worker, message or param is null",
-        ));
+        return invalid_request("ucp_tag_msg_recv_nbx", "worker, message or param is null");
     }
     // SAFETY: the caller's promises; the message is made by `probe`.
     unsafe {

@@ -1,11 +1,11 @@
 //! Workers: creation, destruction, queries, progress, fence and flush.
 
 use super::context::context_of;
-use super::output::{self, invalid};
+use super::output::{self, invalid, invalid_request};
 use crate::ctypes::*;
 use crate::engine::worker::{MAX_AM_HEADER, Worker, WorkerParams};
 use crate::fast;
-use crate::op::param::{Param, status_ptr};
+use crate::op::param::Param;
 use crate::op::{endpoint, teardown};
 use crate::sys::log;
 use std::ffi::c_uint;
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn ucp_worker_flush_nbx(
     param: *const ucp_request_param_t,
 ) -> ucs_status_ptr_t {
     if worker.is_null() || param.is_null() {
-        return status_ptr(invalid("ucp_worker_flush_nbx", "worker or param is null"));
+        return invalid_request("ucp_worker_flush_nbx", "worker or param is null");
     }
     // SAFETY: the caller's handle and structure.
     unsafe { endpoint::flush_worker(worker_of(worker), &Param::new(param, 0)) }

@@ -17,8 +17,8 @@ pub const FAILED: u8 = 1 << 2;
 pub const FRESH: u8 = 1 << 3;
 /// Not for the hot path.
 pub const SPECIAL: u8 = CLOSED | FAILED | FRESH;
-/// Tagged messages, active messages, remote accesses do not go the shortest way: threads may overlap in
-/// the worker, its context lacks the feature, or an option adds flags to every operation.
+/// Tagged messages, active messages, remote accesses do not go the shortest way
+/// ([`Worker::takes_shortest_way`]).
 pub const LONG_WAY_TAG: u8 = 1 << 4;
 pub const LONG_WAY_AM: u8 = 1 << 5;
 pub const LONG_WAY_RMA: u8 = 1 << 6;

@@ -265,10 +265,11 @@ impl Worker {
         }
     }
 
-    /// Whether operations of a feature can take the shortest way: one thread at a time, nothing to add
-    /// to their flags, and the program asked for the feature.
+    /// Whether operations of a feature can take the shortest way: nothing to add to their flags, the program asked for
+    /// the feature, and, but for accesses to mapped memory, one thread at a time.
     pub fn takes_shortest_way(&self, feature: ucp_feature) -> bool {
-        !self.mt && self.extra_op_flags == 0 && self.ctx.has(feature)
+        let alone = !self.mt || feature == UCP_FEATURE_RMA;
+        alone && self.extra_op_flags == 0 && self.ctx.has(feature)
     }
 
     /// How this worker introduces itself to a peer's inbox.
