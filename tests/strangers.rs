@@ -7,11 +7,16 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use support::random::Random;
 use support::scene::Scene;
+use support::server::Server;
 use ucp::abi::{endpoint, request, tag};
 use ucp::ctypes::*;
 use ucp::wire::frame;
 use ucp::wire::greeting::{Answer, CROSSED, Greeting, MAGIC, TO_LISTENER, TO_WORKER, WELCOME};
 use ucp::wire::header::Kind;
+
+fn port_of(scene: &Scene) -> u16 {
+    scene.address.tcp.as_ref().unwrap().port
+}
 
 /// A victim whose port strangers find, and a decent peer that reaches it by TCP.
 struct Port {
@@ -197,6 +202,24 @@ fn who_says_nothing_does_not_stay() {
         .until("all strangers gone", || port.known() == before);
     assert!(began.elapsed() < Duration::from_secs(30));
     port.decent_goes_on();
+}
+
+/// Nothing else happens that would wake the worker, and nobody calls progress without need.
+#[test]
+fn who_says_nothing_to_a_sleeper_does_not_stay() {
+    let scene = Scene::sleepers(&[(c"TLS", c"tcp")]);
+    let server = Server::new(&scene, true);
+    let worker = SocketAddr::new([127, 0, 0, 1].into(), port_of(&scene));
+    for door in [worker, server.port] {
+        let mut stranger = TcpStream::connect(door).unwrap();
+        stranger.set_nonblocking(true).unwrap();
+        let (began, mut rest) = (Instant::now(), [0]);
+        while stranger.read(&mut rest).is_err() {
+            scene.sleep(Duration::from_secs(30));
+        }
+        // Sent away because its time was up, not at once.
+        assert!(began.elapsed() > Duration::from_secs(4));
+    }
 }
 
 #[test]

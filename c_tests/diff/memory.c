@@ -222,6 +222,9 @@ static void advise_facts(side_t *side)
     };
 
     rule(side, "M7", "  advise: %s", status_name(ucp_mem_advise(side->context, memh, &advice)));
+    advice.advice = (ucp_mem_advice_t)(UCP_MADV_WILLNEED + 1);
+    rule(side, "M7", "  advise what nobody knows: %s", status_name(ucp_mem_advise(side->context, memh, &advice)));
+    advice.advice = UCP_MADV_NORMAL;
     advice.length = attr.length + 1;
     rule(side, "M7", "  advise too much: %s", status_name(ucp_mem_advise(side->context, memh, &advice)));
     advice.field_mask = UCP_MEM_ADVISE_PARAM_FIELD_ADDRESS | UCP_MEM_ADVISE_PARAM_FIELD_LENGTH;

@@ -54,6 +54,35 @@ static void message(bed_t *bed, side_t *from, side_t *to, ucp_ep_h ep, uint64_t 
     bed_sync(bed);
 }
 
+/* What carries an endpoint to a worker that connected first: it may have told nothing of itself but who it is. */
+static void transport_facts(side_t *side)
+{
+#if UCP_API_MINOR >= 18
+    ucp_transport_entry_t        entries[16];
+    ucp_ep_attr_t                attr = {
+        .field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS,
+        .transports = {.entries = entries, .num_entries = 16, .entry_size = sizeof(entries[0])},
+    };
+    ucp_ep_evaluate_perf_param_t param = {.field_mask = UCP_EP_PERF_PARAM_FIELD_MESSAGE_SIZE, .message_size = 8};
+    ucp_ep_evaluate_perf_attr_t  perf  = {.field_mask = UCP_EP_PERF_ATTR_FIELD_ESTIMATED_TIME};
+    int                          named = 1;
+
+    ucs_status_t status = ucp_ep_query(side->ep, &attr);
+    for (unsigned i = 0; i < attr.transports.num_entries; i++) {
+        named = named && entries[i].transport_name[0] != '\0' && entries[i].device_name[0] != '\0';
+    }
+    rule(side, "E11", "to who came first: %s, some %d, named %d", status_name(status), attr.transports.num_entries > 0,
+         named);
+    must(side, ucp_ep_evaluate_perf(side->ep, &param, &perf), "ucp_ep_evaluate_perf");
+    double small       = perf.estimated_time;
+    param.message_size = 64 << 20;
+    must(side, ucp_ep_evaluate_perf(side->ep, &param, &perf), "ucp_ep_evaluate_perf");
+    rule(side, "E12", "to who came first: more for more %d", perf.estimated_time > small);
+#else
+    (void)side;
+#endif
+}
+
 /* A's message opens the way back before B has an endpoint; B's own endpoint then takes that way over. */
 static void early_reply(bed_t *bed)
 {
@@ -64,6 +93,7 @@ static void early_reply(bed_t *bed)
     message(bed, bed->b, bed->a, reply_ep, 2, 0);
     if (bed->b != NULL) {
         bed->b->ep = bed->topology == TOPOLOGY_SELF ? bed->a->ep : bed_connect(bed->b, address_of_a);
+        transport_facts(bed->b);
     }
     message(bed, bed->b, bed->a, bed->b != NULL ? bed->b->ep : NULL, 3, UCP_AM_SEND_FLAG_REPLY);
     message(bed, bed->a, bed->b, bed->a != NULL ? bed->a->ep : NULL, 4, 0);

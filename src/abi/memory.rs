@@ -216,6 +216,10 @@ pub unsafe extern "C" fn ucp_mem_advise(
         if (*params).field_mask & all != all {
             return invalid(NAME, "address, length and advice must all be given");
         }
+        let advice = enum_raw((*params).advice);
+        if advice > ucp_mem_advice_t::UCP_MADV_WILLNEED as u32 {
+            return invalid(NAME, "an unknown advice");
+        }
         let (memory, addr, len) = (
             memory_of(memh),
             (*params).address as u64,
@@ -228,7 +232,7 @@ pub unsafe extern "C" fn ucp_mem_advise(
         if !inside {
             return invalid(NAME, "the range is not inside of the mapping");
         }
-        if enum_raw((*params).advice) == ucp_mem_advice_t::UCP_MADV_WILLNEED as u32 {
+        if advice == ucp_mem_advice_t::UCP_MADV_WILLNEED as u32 {
             let start = addr & !(PAGE as u64 - 1);
             libc::madvise(
                 start as *mut _,

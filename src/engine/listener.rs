@@ -165,6 +165,14 @@ impl Exchange {
         number
     }
 
+    /// When the time is up of the first who has not said who he is, by the coarse clock.
+    pub fn patience(&self) -> Option<u64> {
+        match self.entries.get(self.guests.front()?) {
+            Some(Entry::Guest(guest)) => Some(guest.until),
+            _ => None,
+        }
+    }
+
     /// The session with this token.
     pub fn session(&mut self, token: u64) -> Option<&mut Session> {
         match self.entries.get_mut(&token) {

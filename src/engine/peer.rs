@@ -22,6 +22,9 @@ pub const CMA_NO: u8 = 2;
 /// We may, the peer may not.
 pub const CMA_ALONE: u8 = 3;
 
+/// Of a peer that no connection leads to.
+const NO_CONNECTION: u8 = u8::MAX;
+
 /// A worker that endpoints of ours lead to, or that talked to us. Lives as long as our worker.
 pub struct Peer {
     pub uid: u64,
@@ -56,6 +59,8 @@ pub struct Peer {
     pub board: AtomicPtr<Board>,
     /// An endpoint that handles errors was made to it: its end is to be noticed even if nothing is ever sent.
     pub guarded: AtomicBool,
+    /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
+    via: AtomicU8,
     /// `UCS_OK`, or why it cannot be talked to any more.
     status: AtomicI8,
 }
@@ -151,8 +156,23 @@ impl Peer {
             forward: AtomicPtr::default(),
             board: AtomicPtr::new(std::ptr::null_mut()),
             guarded: AtomicBool::new(false),
+            via: AtomicU8::new(NO_CONNECTION),
             status: AtomicI8::new(UCS_OK as i8),
         }
+    }
+
+    /// The device of its connection, if there is one; a number that no device has if that is not known.
+    pub fn via(&self) -> Option<usize> {
+        // Relaxed: a number for those who ask, nothing hangs on it.
+        let via = self.via.load(Ordering::Relaxed);
+        (via != NO_CONNECTION).then_some(via.into())
+    }
+
+    /// A connection to it stands, through this device.
+    pub fn set_via(&self, device: usize) {
+        let via = u8::try_from(device).unwrap_or(NO_CONNECTION);
+        self.via
+            .store(via.min(NO_CONNECTION - 1), Ordering::Relaxed);
     }
 
     /// Where its traffic is counted.

@@ -32,12 +32,16 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
         unsafe { wake.listen(inbox) };
         inbox.arm();
     }
+    let patience = worker.exchange.lock().as_ref().and_then(|x| x.patience());
     wake.fall_asleep();
     // Only after arming: a message that was sent before a sender could see it is seen here.
     // Acquire: pairs with the Release stores of those who leave something to do.
     let busy = is_stuck(worker)
         || worker.chores.load(Ordering::Acquire)
-        || rx.sockets.as_mut().is_some_and(|s| !s.sleep_until_redial())
+        || rx
+            .sockets
+            .as_mut()
+            .is_some_and(|s| !s.sleep_until_due(patience))
         || !worker.dials.lock().is_empty()
         || rx.inbox.as_ref().is_some_and(Inbox::knocked)
         || rx

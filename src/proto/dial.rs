@@ -4,7 +4,7 @@
 //! his greeting; the other end finds it among its guests. No message is sent before the answer to
 //! a greeting, so that none is lost with the connection that goes.
 
-use super::{select, tx};
+use super::{lanes, select, tx};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::sockets::{Attempt, Connection, Phase, Redial, Sockets};
@@ -252,6 +252,8 @@ fn open(worker: &Worker, peer: &Peer, link: std::sync::Arc<Link>) -> bool {
     let mut tx = peer.tx.lock();
     tx.dialing = false;
     if tx.lane.is_none() {
+        let local = link.socket.local_addr().ok().and_then(|a| a.as_socket());
+        lanes::note(worker, peer, local);
         tx.lane = Some(Lane::Tcp(Box::new(Sender::new(
             link,
             select::longest_record(&worker.ctx.policy),

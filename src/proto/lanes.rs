@@ -1,8 +1,11 @@
 //! What carries an endpoint's messages, for those who ask: names and estimates, nothing that decides.
 
 use crate::engine::peer::Peer;
+use crate::engine::worker::Worker;
+use crate::tl::tcp::device;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
+use std::net::SocketAddr;
 use std::sync::Mutex;
 
 /// One way to a peer.
@@ -63,12 +66,17 @@ pub fn estimate(peer: &Peer, len: usize) -> f64 {
     times.reduce(f64::min).unwrap_or(TCP_LATENCY)
 }
 
-/// The connection that is made, or would be: asks the kernel for its routes.
+/// The connection that there is, whoever made it, or the one that would be made: asks the kernel for its routes.
 fn tcp(peer: &Peer) -> Option<LaneInfo> {
     // SAFETY: peers do not outlive their worker.
     let devices = &unsafe { &*peer.worker }.ctx.devices;
-    let way = peer.target.as_ref()?.ways(devices).into_iter().next();
-    let device = way.and_then(|way| devices.get(way.path.device));
+    let device = match peer.via() {
+        Some(via) => devices.get(via),
+        None => {
+            let way = peer.target.as_ref()?.ways(devices).into_iter().next();
+            way.and_then(|way| devices.get(way.path.device))
+        }
+    };
     let mbps = device.map_or(10_000, |d| d.speed());
     Some(LaneInfo {
         transport: c"tcp",
@@ -76,6 +84,14 @@ fn tcp(peer: &Peer) -> Option<LaneInfo> {
         latency: TCP_LATENCY,
         bandwidth: f64::from(mbps) * 1e6 / 8.0,
     })
+}
+
+/// Notes the device of the connection to a peer whose end here has the address `local`: all that is known of the way to
+/// one that connected to us and has told no address.
+pub fn note(worker: &Worker, peer: &Peer, local: Option<SocketAddr>) {
+    let devices = &worker.ctx.devices;
+    let via = local.and_then(|local| device::at(devices, local));
+    peer.set_via(via.unwrap_or(devices.len()));
 }
 
 /// A name that stays: who asked for the lanes keeps the pointer as long as the endpoint. There are as many as

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::ptr;
 use std::time::{Duration, Instant};
-use ucp::abi::{address, config, context, endpoint, request, tag, worker};
+use ucp::abi::{address, config, context, endpoint, request, tag, wakeup, worker};
 use ucp::ctypes::*;
 use ucp::engine::worker::Worker;
 use ucp::wire::address::WorkerAddress;
@@ -26,6 +26,13 @@ impl Scene {
     /// In a context of its own, see [`new_context`].
     pub fn new(options: &[(&CStr, &CStr)]) -> Scene {
         let mut scene = Scene::within(new_context(options));
+        scene.owned = true;
+        scene
+    }
+
+    /// As `new`, with workers that can sleep.
+    pub fn sleepers(options: &[(&CStr, &CStr)]) -> Scene {
+        let mut scene = Scene::within(context_with(options, UCP_FEATURE_WAKEUP as u64));
         scene.owned = true;
         scene
     }
@@ -87,6 +94,32 @@ impl Scene {
         (0..10_000).any(|_| self.progress() == 0);
     }
 
+    /// The victim sleeps until something wakes it, which has to happen within `limit`; progress is called no more than
+    /// `ucp_worker_arm` asks for.
+    pub fn sleep(&self, limit: Duration) {
+        let mut armed = libc::pollfd {
+            fd: -1,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: a live worker, that can sleep; a structure of ours.
+        unsafe {
+            assert_eq!(
+                wakeup::ucp_worker_get_efd(self.victim, &mut armed.fd),
+                UCS_OK
+            );
+            while wakeup::ucp_worker_arm(self.victim) == UCS_ERR_BUSY {
+                worker::ucp_worker_progress(self.victim);
+            }
+            assert_eq!(
+                libc::poll(&mut armed, 1, limit.as_millis() as i32),
+                1,
+                "nothing woke it"
+            );
+            worker::ucp_worker_progress(self.victim);
+        }
+    }
+
     pub fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
         let began = Instant::now();
         while !done() {
@@ -129,6 +162,11 @@ impl Scene {
 /// A context with all features but those that need descriptors. `options`: names and values, as `ucp_config_modify`
 /// takes them.
 pub fn new_context(options: &[(&CStr, &CStr)]) -> ucp_context_h {
+    context_with(options, 0)
+}
+
+/// As [`new_context`], with `more` features.
+pub fn context_with(options: &[(&CStr, &CStr)], more: u64) -> ucp_context_h {
     // SAFETY: zeroed parameter structures with masks that name what is set.
     unsafe {
         let mut config = ptr::null_mut();
@@ -152,7 +190,7 @@ pub fn new_context(options: &[(&CStr, &CStr)]) -> ucp_context_h {
             UCP_FEATURE_STREAM,
         ]
         .iter()
-        .fold(0, |bits, &f| bits | f as u64);
+        .fold(more, |bits, &f| bits | f as u64);
         let mut made = ptr::null_mut();
         assert_eq!(
             context::ucp_init_version(1, 22, &params, config, &mut made),

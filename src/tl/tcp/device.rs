@@ -11,7 +11,7 @@ use netlink_packet_route::link::{
 };
 use std::cmp::Reverse;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// What a device of unknown speed is taken for, Mb/s: virtual ones (virtio, tunnels) do not say theirs.
@@ -97,6 +97,18 @@ pub fn usable(options: &Options) -> io::Result<Vec<Device>> {
         (d.loopback, Reverse(d.speed()), !gateway, d.index)
     });
     Ok(devices)
+}
+
+/// Which of the devices has an address of this host; the loopback device if none has it, as for the rest of 127.0.0.0/8.
+pub fn at(devices: &[Device], local: SocketAddr) -> Option<usize> {
+    let ip = local.ip().to_canonical();
+    let scope = match local {
+        SocketAddr::V6(v6) => v6.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let has = |d: &Device| d.addrs.contains(&ip) && (scope == 0 || d.index == scope);
+    let loopback = || devices.iter().position(|d| d.loopback && ip.is_loopback());
+    devices.iter().position(has).or_else(loopback)
 }
 
 /// Names in a list of devices that mean nothing here are worth a warning: the user expects something else.
