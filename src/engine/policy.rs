@@ -108,17 +108,37 @@ pub struct SockaddrPolicy {
     pub reuse_address: bool,
 }
 
+/// Options whose syntax allows a zero that would mean nothing.
+const NEVER_ZERO: [&str; 6] = [
+    "KEEPALIVE_INTERVAL",
+    "KEEPALIVE_NUM_EPS",
+    "RECOVERY_RETRIES",
+    "MIN_RNDV_CHUNK_SIZE",
+    "MIN_RMA_CHUNK_SIZE",
+    "DYNAMIC_TL_SWITCH_INTERVAL",
+];
+
+/// Whether the value of an option is 0, in whatever unit.
+fn is_zero(options: &Options, name: &str) -> bool {
+    let text = options.get(name).unwrap_or_default();
+    text.trim_end_matches(char::is_alphabetic).parse() == Ok(0.0)
+}
+
 impl Policy {
     /// What the options say.
     ///
     /// # Errors
-    /// `UCS_ERR_INVALID_PARAM` if `UCX_TLS` is empty, `UCS_ERR_NO_DEVICE` if they leave no transport.
+    /// `UCS_ERR_INVALID_PARAM` if `UCX_TLS` is empty or an option 0 that must not be, `UCS_ERR_NO_DEVICE` if they leave no transport.
     pub fn new(options: &Options) -> Result<Policy, ucs_status_t> {
         let tls = &options.tls;
         if tls.is_empty() {
             log::error!(
                 "UCX_TLS is empty: name transports to use or to leave out, or do not set it"
             );
+            return Err(UCS_ERR_INVALID_PARAM);
+        }
+        if let Some(name) = NEVER_ZERO.into_iter().find(|name| is_zero(options, name)) {
+            log::error!("UCX_{name} must be greater than 0");
             return Err(UCS_ERR_INVALID_PARAM);
         }
         warn_unknown(options);
@@ -272,6 +292,16 @@ mod tests {
 
     fn tcp(settings: &[(&str, &str)]) -> TcpPolicy {
         policy(settings).unwrap().tcp.expect("TCP is allowed")
+    }
+
+    #[test]
+    fn zeros_that_mean_nothing_are_refused() {
+        for name in NEVER_ZERO {
+            assert_eq!(policy(&[(name, "0")]).err(), Some(UCS_ERR_INVALID_PARAM));
+            assert!(policy(&[(name, "1")]).is_ok(), "{name}");
+            assert!(policy(&[(name, "inf")]).is_ok(), "{name}");
+        }
+        assert!(policy(&[("TCP_KEEPIDLE", "0")]).is_ok());
     }
 
     #[test]
