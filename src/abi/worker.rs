@@ -63,7 +63,7 @@ pub unsafe extern "C" fn ucp_worker_create(
             UCS_OK
         }
         Err(e) => {
-            log::error!("ucp_worker_create: cannot make the worker's shared memory: {e}");
+            log::error!("ucp_worker_create: {e}");
             UCS_ERR_NO_RESOURCE
         }
     }

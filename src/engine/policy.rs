@@ -128,7 +128,8 @@ impl Policy {
     /// What the options say.
     ///
     /// # Errors
-    /// `UCS_ERR_INVALID_PARAM` if `UCX_TLS` is empty or an option 0 that must not be, `UCS_ERR_NO_DEVICE` if they leave no transport.
+    /// `UCS_ERR_INVALID_PARAM` if `UCX_TLS` is empty or an option 0 that must not be, `UCS_ERR_NO_DEVICE` if they leave
+    /// no transport.
     pub fn new(options: &Options) -> Result<Policy, ucs_status_t> {
         let tls = &options.tls;
         if tls.is_empty() {

@@ -163,24 +163,27 @@ impl Worker {
     /// A worker with nothing connected.
     ///
     /// # Errors
-    /// What making its inbox can answer.
+    /// What making its inbox, its sockets or its wakeup can answer.
     pub fn new(ctx: &'static Context, params: WorkerParams) -> io::Result<Box<Worker>> {
         let mt = params.thread_mode == ucs_thread_mode_t::UCS_THREAD_MODE_MULTI as u32;
         let inbox = if ctx.policy.shm || ctx.policy.loopback {
-            Some(Inbox::create(ctx.policy.named_inboxes)?)
+            let inbox = Inbox::create(ctx.policy.named_inboxes);
+            Some(inbox.map_err(|e| lacking("shared memory", &e))?)
         } else {
             None
         };
         // Without a device there is nobody to connect to or from.
         let sockets = match &ctx.policy.tcp {
-            Some(tcp) if !ctx.devices.is_empty() => Some(Box::new(Sockets::new(
-                tcp.tuning(ctx.policy.keepalive_ms),
-                &ctx.devices,
-            )?)),
+            Some(tcp) if !ctx.devices.is_empty() => {
+                let sockets = Sockets::new(tcp.tuning(ctx.policy.keepalive_ms), &ctx.devices);
+                let sockets = sockets.map_err(|e| lacking("port (UCX_TCP_PORT_RANGE)", &e))?;
+                Some(Box::new(sockets))
+            }
             _ => None,
         };
         let wake = if ctx.has(ucp_feature::UCP_FEATURE_WAKEUP) {
-            Some(Wake::new(&params, inbox.as_ref())?)
+            let wake = Wake::new(&params, inbox.as_ref());
+            Some(wake.map_err(|e| lacking("wakeup", &e))?)
         } else {
             None
         };
@@ -369,4 +372,9 @@ impl Worker {
         }
         all
     }
+}
+
+/// Why there is no worker, for the log.
+fn lacking(what: &str, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("no {what}: {e}"))
 }
