@@ -228,7 +228,13 @@ impl Receiver {
 unsafe fn scatter(fd: i32, parts: &[libc::iovec]) -> io::Result<usize> {
     loop {
         // SAFETY: the caller's memory; the socket does not block.
-        let n = unsafe { libc::readv(fd, parts.as_ptr(), parts.len() as i32) };
+        let n = unsafe {
+            match parts {
+                // The kernel need not copy a list then.
+                [one] => libc::recv(fd, one.iov_base, one.iov_len, 0),
+                _ => libc::readv(fd, parts.as_ptr(), parts.len() as i32),
+            }
+        };
         match n {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             1.. => return Ok(n as usize),

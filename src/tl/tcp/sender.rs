@@ -268,9 +268,17 @@ fn gather(fd: i32, parts: &[&[u8]; 5]) -> io::Result<usize> {
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = iov.as_mut_ptr();
     message.msg_iovlen = iov.len();
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // Nearly always the first piece is all: the kernel need not copy a list then.
+    let alone = parts[1..].iter().all(|p| p.is_empty());
     loop {
         // SAFETY: the pieces are readable; a broken connection is an error and no signal.
-        let sent = unsafe { libc::sendmsg(fd, &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+        let sent = unsafe {
+            match alone {
+                true => libc::send(fd, iov[0].iov_base, iov[0].iov_len, flags),
+                false => libc::sendmsg(fd, &message, flags),
+            }
+        };
         if let Ok(n) = usize::try_from(sent) {
             return Ok(n);
         }
