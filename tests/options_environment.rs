@@ -106,6 +106,31 @@ fn child() {
                 matches!(options.rejected(), [OptionError::Invalid { name, .. }] if name == "LOG_LEVEL")
             );
         }
+        "transports" => {
+            let mut options = Options::read(None).unwrap();
+            assert_eq!(get(&options, "TCP_NODELAY"), "y");
+            assert_eq!(options.check_context(), Ok(()));
+            let refused = |options: &Options| match options.check_worker() {
+                Err(OptionError::Invalid { name, .. }) => Some(name),
+                other => other.map(|()| None).unwrap(),
+            };
+            assert_eq!(refused(&options).as_deref(), Some("TCP_NODELAY"));
+            options.set("TLS", "self,sm").unwrap();
+            assert_eq!(refused(&options), None, "nobody asked for TCP");
+            options.set("TLS", "tcp").unwrap();
+            options.modify("TCP_NODELAY", "n").unwrap();
+            assert_eq!(refused(&options), None, "the program knew better");
+        }
+        "connecting" => {
+            let mut options = Options::read(None).unwrap();
+            options.set("TLS", "self").unwrap();
+            let refused = options.check_worker();
+            // Clients and servers need no transport.
+            assert!(
+                matches!(&refused, Err(OptionError::Invalid { name, .. }) if name == "TCP_CM_REUSEADDR"),
+                "{refused:?}"
+            );
+        }
         "unused" => {
             let unused = unused_env_vars();
             let names: Vec<&str> = unused.iter().map(|(name, _)| name.as_str()).collect();
@@ -195,6 +220,8 @@ fn wrong_values_fail_or_are_passed_over() {
         &[("UCX_RNDV_SCHEME", "am")],
     );
     run("reported", "", &[("UCX_LOG_LEVEL", "loud")]);
+    run("transports", "", &[("UCX_TCP_NODELAY", "bogus")]);
+    run("connecting", "", &[("UCX_CM_REUSEADDR", "bogus")]);
 }
 
 #[test]

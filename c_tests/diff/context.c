@@ -176,26 +176,6 @@ static ucp_context_h init_fact(side_t *side, const char *what, const ucp_params_
     return context;
 }
 
-/* Zeros that the syntax of an option allows, and its meaning does not. */
-static void zero_facts(side_t *side)
-{
-    const char  *names[] = {"KEEPALIVE_NUM_EPS"}; /* 1.13.1 takes the others */
-    ucp_params_t params  = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        ucp_config_t *config;
-        ucp_context_h context;
-        must(side, ucp_config_read(NULL, NULL, &config), "ucp_config_read");
-        ucs_status_t modified = ucp_config_modify(config, names[i], "0");
-        ucs_status_t made     = ucp_init(&params, config, &context);
-        rule(side, "2.12.6", "%s=0: modify %s, init %s", names[i], status_name(modified), status_name(made));
-        if (made == UCS_OK) {
-            ucp_cleanup(context);
-        }
-        ucp_config_release(config);
-    }
-}
-
 static void init_facts(side_t *side)
 {
     ucp_params_t params = {
@@ -271,7 +251,6 @@ static void script(bed_t *bed)
             modify_departures(sides[i]);
             prefix_facts(sides[i]);
             init_facts(sides[i]);
-            zero_facts(sides[i]);
             config_used_facts(sides[i]);
             print_facts(sides[i]);
         }

@@ -53,6 +53,10 @@ pub unsafe extern "C" fn ucp_worker_create(
         Ok(params) => params,
         Err(what) => return invalid("ucp_worker_create", what),
     };
+    if let Err(error) = ctx.options.check_worker() {
+        log::error!("ucp_worker_create: {error}");
+        return UCS_ERR_INVALID_PARAM;
+    }
     if ctx.note_worker() {
         log::warn_unused_once(&ctx.options);
     }

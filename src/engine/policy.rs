@@ -48,7 +48,8 @@ pub struct Policy {
     pub named_inboxes: bool,
     /// Flags added to those of every operation.
     pub extra_op_flags: u32,
-    /// Between two looks at a silent peer, milliseconds; `u64::MAX` for never.
+    /// Between two looks at a silent peer, milliseconds, at least 1; `u64::MAX` for never. `UCX_KEEPALIVE_INTERVAL=0`
+    /// means as often as can be: UCX 1.13.1 looks whenever it progresses.
     pub keepalive_ms: u64,
     /// Peers that are looked at in one round.
     pub keepalive_num_eps: u32,
@@ -108,27 +109,11 @@ pub struct SockaddrPolicy {
     pub reuse_address: bool,
 }
 
-/// Options whose syntax allows a zero that would mean nothing.
-const NEVER_ZERO: [&str; 6] = [
-    "KEEPALIVE_INTERVAL",
-    "KEEPALIVE_NUM_EPS",
-    "RECOVERY_RETRIES",
-    "MIN_RNDV_CHUNK_SIZE",
-    "MIN_RMA_CHUNK_SIZE",
-    "DYNAMIC_TL_SWITCH_INTERVAL",
-];
-
-/// Whether the value of an option is 0, in whatever unit.
-fn is_zero(options: &Options, name: &str) -> bool {
-    let text = options.get(name).unwrap_or_default();
-    text.trim_end_matches(char::is_alphabetic).parse() == Ok(0.0)
-}
-
 impl Policy {
     /// What the options say.
     ///
     /// # Errors
-    /// `UCS_ERR_INVALID_PARAM` if `UCX_TLS` is empty or an option 0 that must not be, `UCS_ERR_NO_DEVICE` if they leave
+    /// `UCS_ERR_INVALID_PARAM` if `UCX_TLS` is empty or an option makes no sense, `UCS_ERR_NO_DEVICE` if they leave
     /// no transport.
     pub fn new(options: &Options) -> Result<Policy, ucs_status_t> {
         let tls = &options.tls;
@@ -138,8 +123,8 @@ impl Policy {
             );
             return Err(UCS_ERR_INVALID_PARAM);
         }
-        if let Some(name) = NEVER_ZERO.into_iter().find(|name| is_zero(options, name)) {
-            log::error!("UCX_{name} must be greater than 0");
+        if let Err(error) = options.check_context() {
+            log::error!("{error}");
             return Err(UCS_ERR_INVALID_PARAM);
         }
         warn_unknown(options);
@@ -165,10 +150,8 @@ impl Policy {
             zcopy_thresh: bytes_or(options.zcopy_thresh, DEFAULT_ZCOPY_THRESH).max(1),
             named_inboxes: !options.posix_use_proc_link,
             extra_op_flags: extra_flags(options),
-            keepalive_ms: options
-                .keepalive_interval
-                .duration()
-                .map_or(u64::MAX, |d| d.as_millis() as u64),
+            keepalive_ms: (options.keepalive_interval.duration())
+                .map_or(u64::MAX, |d| (d.as_millis() as u64).max(1)),
             keepalive_num_eps: options.keepalive_num_eps,
             sockaddr: SockaddrPolicy::new(options),
         })
@@ -296,13 +279,15 @@ mod tests {
     }
 
     #[test]
-    fn zeros_that_mean_nothing_are_refused() {
-        for name in NEVER_ZERO {
-            assert_eq!(policy(&[(name, "0")]).err(), Some(UCS_ERR_INVALID_PARAM));
-            assert!(policy(&[(name, "1")]).is_ok(), "{name}");
-            assert!(policy(&[(name, "inf")]).is_ok(), "{name}");
+    fn senseless_options_are_refused_and_no_keepalive_interval_is_too_short() {
+        assert_eq!(
+            policy(&[("KEEPALIVE_NUM_EPS", "0")]).err(),
+            Some(UCS_ERR_INVALID_PARAM)
+        );
+        for (interval, ms) in [("0", 1), ("1us", 1), ("2", 2000), ("inf", u64::MAX)] {
+            let p = policy(&[("KEEPALIVE_INTERVAL", interval)]).unwrap();
+            assert_eq!(p.keepalive_ms, ms, "{interval}");
         }
-        assert!(policy(&[("TCP_KEEPIDLE", "0")]).is_ok());
     }
 
     #[test]

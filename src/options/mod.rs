@@ -12,6 +12,7 @@ mod kind;
 mod list;
 mod glob;
 mod machine;
+mod meaning;
 mod number;
 mod print;
 mod rows_context;
@@ -96,6 +97,15 @@ pub enum OptionError {
         /// What could have been written.
         expected: String,
     },
+    /// The option can have this value, but nothing can be made with it.
+    Senseless {
+        /// The option, without `UCX_`.
+        name: &'static str,
+        /// Its value, in the spelling of its kind.
+        value: String,
+        /// What it must be.
+        needs: &'static str,
+    },
 }
 
 impl fmt::Display for OptionError {
@@ -114,6 +124,9 @@ impl fmt::Display for OptionError {
                     out,
                     "Invalid value for {name}: '{value}'. Expected: {expected}"
                 )
+            }
+            OptionError::Senseless { name, value, needs } => {
+                write!(out, "UCX_{name} is '{value}': {needs}")
             }
         }
     }
@@ -239,7 +252,10 @@ impl Options {
             distance: Reverse(0),
             source: Source::Call,
         };
-        self.settings.update(&slot.name(), &text);
+        let name = slot.name();
+        let of_this = |error: &OptionError| matches!(error, OptionError::Invalid { name: of, .. } if *of == name);
+        self.rejected.retain(|error| !of_this(error));
+        self.settings.update(&name, &text);
         self.insert(Given { slot, rank, text });
     }
 
@@ -306,7 +322,7 @@ impl Options {
                     self.given.swap_remove(at);
                     match strictness {
                         Strictness::Fail => return Err(error),
-                        Strictness::Report => self.rejected.push(error),
+                        Strictness::Worker(_) | Strictness::Report => self.rejected.push(error),
                     }
                 }
             }

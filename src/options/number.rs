@@ -344,8 +344,13 @@ pub fn print_bandwidth(rate: Option<f64>) -> String {
 /// `first-last` or one number, as it is kept.
 pub fn range(text: &str) -> Option<String> {
     let (first, rest) = integer(text)?;
-    match rest.strip_prefix('-').and_then(integer) {
-        Some((last, _)) if last != first => Some(format!("{first}-{last}")),
-        _ => Some(first.to_string()),
+    let last = match rest.strip_prefix('-') {
+        Some(last) => integer(last)?.0,
+        None => first,
+    };
+    match (first.min(last) < 0, first == last) {
+        (true, _) => None,
+        (_, true) => Some(first.to_string()),
+        (_, false) => Some(format!("{first}-{last}")),
     }
 }

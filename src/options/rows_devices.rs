@@ -191,7 +191,7 @@ pub static SELF: Section = Section {
         },
     ],
     defaults: &[],
-    strictness: Strictness::Fail,
+    strictness: Strictness::Worker(Some("self")),
 };
 
 /// TCP sockets.
@@ -316,7 +316,7 @@ pub static TCP: Section = Section {
         },
     ],
     defaults: &[("MAX_NUM_EPS", "256")],
-    strictness: Strictness::Fail,
+    strictness: Strictness::Worker(Some("tcp")),
 };
 
 /// What every way to connect by socket address has.
@@ -371,7 +371,7 @@ pub static TCP_CM: Section = Section {
         },
     ],
     defaults: &[],
-    strictness: Strictness::Fail,
+    strictness: Strictness::Worker(None),
 };
 
 /// Connections by socket address over librdmacm.
@@ -418,7 +418,7 @@ pub static SYSV: Section = Section {
         ("RX_BUFS_GROW", "512"),
         ("RX_GROW_FACTOR", "2.000"),
     ],
-    strictness: Strictness::Fail,
+    strictness: Strictness::Worker(Some("sysv")),
 };
 
 /// POSIX shared memory.
@@ -462,7 +462,7 @@ pub static POSIX: Section = Section {
         },
     ],
     defaults: &[("ALLOC", "md,mmap,heap"), ("RX_BUFS_GROW", "512")],
-    strictness: Strictness::Fail,
+    strictness: Strictness::Worker(Some("posix")),
 };
 
 /// XPMEM, a kernel module that maps another process.
@@ -525,7 +525,7 @@ pub static CMA: Section = Section {
         },
     ],
     defaults: &[("ALLOC", "huge,thp,mmap,heap"), ("BW", "11145.00MBps")],
-    strictness: Strictness::Fail,
+    strictness: Strictness::Worker(Some("cma")),
 };
 
 /// KNEM, a kernel module that copies between processes.

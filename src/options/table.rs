@@ -58,6 +58,9 @@ pub struct Block {
 pub enum Strictness {
     /// Reading fails, as `ucp_config_read` of UCX does.
     Fail,
+    /// It is reported and the default stays; no worker can be made that would use this transport, or none at all. UCX
+    /// looks at the options of transports when it makes a worker.
+    Worker(Option<&'static str>),
     /// It is reported and the default stays: UCX looks at it late or, without the hardware, never.
     Report,
 }

@@ -75,7 +75,7 @@ pub fn watch(worker: &Worker, peer: &Peer) {
         return;
     };
     let interval = worker.ctx.policy.keepalive_ms;
-    let keepalive = (interval != u64::MAX && interval > 0).then(|| Duration::from_millis(interval));
+    let keepalive = (interval != u64::MAX).then(|| Duration::from_millis(interval));
     match wake.make_watch(keepalive) {
         Ok(watch) => {
             let process = inbox.process(machine::place());

@@ -1,0 +1,110 @@
+//! Values that the syntax of an option allows and its meaning does not: who is refused because of them, and that others
+//! are not.
+
+use ucp::options::{OptionError, Options};
+
+/// What cannot be made with a value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Refused {
+    Nothing,
+    Context,
+    Worker,
+}
+use Refused::*;
+
+fn refused(options: &Options) -> Refused {
+    match (options.check_context(), options.check_worker()) {
+        (Ok(()), Ok(())) => Nothing,
+        (Err(OptionError::Senseless { .. }), _) => Context,
+        (_, Err(OptionError::Senseless { .. })) => Worker,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn with(settings: &[(&str, &str)]) -> Options {
+    let mut options = Options::default();
+    for (name, value) in settings {
+        assert_eq!(options.set(name, value), Ok(()), "{name}={value}");
+    }
+    options
+}
+
+/// As `ucp_init` and `ucp_worker_create` of UCX 1.13.1 and 1.22 answer, unless something else is said.
+#[test]
+fn values_that_make_no_sense() {
+    for (name, value, expected) in [
+        // UCX 1.13.1 takes this one, as "whenever there is progress", and 1.22 does not: a script for either runs.
+        ("KEEPALIVE_INTERVAL", "0", Nothing),
+        ("KEEPALIVE_NUM_EPS", "0", Context),
+        ("KEEPALIVE_NUM_EPS", "inf", Nothing),
+        // UCX 1.13.1 does not know the next four: no script has them for it, and 1.22 refuses them.
+        ("RECOVERY_RETRIES", "0", Context),
+        ("MIN_RNDV_CHUNK_SIZE", "0k", Context),
+        ("MIN_RMA_CHUNK_SIZE", "0", Context),
+        ("DYNAMIC_TL_SWITCH_INTERVAL", "0ms", Context),
+        ("DYNAMIC_TL_SWITCH_INTERVAL", "1ns", Nothing),
+        ("TCP_KEEPIDLE", "0", Nothing),
+        ("RNDV_FRAG_SIZE", "bogus", Context),
+        // Both UCX die of this one.
+        ("RNDV_FRAG_SIZE", "host", Context),
+        ("RNDV_FRAG_SIZE", "1k", Context),
+        ("RNDV_FRAG_SIZE", "host:x", Context),
+        ("RNDV_FRAG_SIZE", "HOST:1k,cuda:inf,", Nothing),
+        ("RNDV_FRAG_SIZE", "", Nothing),
+        ("RNDV_FRAG_ALLOC_COUNT", "host:1,bogus:1", Context),
+        ("RNDV_FRAG_ALLOC_COUNT", "host:0", Nothing),
+        ("ALLOC_PRIO", "", Context),
+        ("ALLOC_PRIO", "mmap,bogus", Context),
+        ("ALLOC_PRIO", "MMAP", Context),
+        ("ALLOC_PRIO", "md", Context),
+        ("ALLOC_PRIO", "huge,thp,md:any,mmap,heap,", Nothing),
+        ("RX_MPOOL_SIZES", "", Worker),
+        ("RX_MPOOL_SIZES", "64,63", Worker),
+        ("RX_MPOOL_SIZES", "inf", Worker),
+        ("RX_MPOOL_SIZES", "1,1m", Nothing),
+        ("POSIX_FIFO_SIZE", "3", Worker),
+        ("SYSV_FIFO_SIZE", "1", Worker),
+        ("MM_FIFO_SIZE", "0", Worker),
+        ("MM_FIFO_SIZE", "2", Nothing),
+        ("POSIX_FIFO_RELEASE_FACTOR", "1", Worker),
+        ("POSIX_FIFO_RELEASE_FACTOR", "-1", Worker),
+        ("POSIX_FIFO_RELEASE_FACTOR", "0", Nothing),
+        ("SYSV_FIFO_ELEM_SIZE", "28", Worker),
+        ("SYSV_FIFO_ELEM_SIZE", "64", Nothing),
+        ("TCP_PORT_RANGE", "5-2", Worker),
+        ("TCP_PORT_RANGE", "70000-80000", Nothing),
+        ("TCP_TX_SEG_SIZE", "0", Worker),
+        ("TCP_RX_SEG_SIZE", "0", Worker),
+        // UCX refuses these two: its segments bound its messages, those of rucp its copies.
+        ("TCP_TX_SEG_SIZE", "1", Nothing),
+        ("TCP_TX_SEG_SIZE", "inf", Nothing),
+    ] {
+        assert_eq!(refused(&with(&[(name, value)])), expected, "{name}={value}");
+    }
+}
+
+#[test]
+fn options_of_transports_that_are_not_used_do_not_matter() {
+    for (name, value, tls, expected) in [
+        ("POSIX_FIFO_SIZE", "3", "tcp", Nothing),
+        ("POSIX_FIFO_SIZE", "3", "self,sysv", Nothing),
+        ("POSIX_FIFO_SIZE", "3", "sm", Worker),
+        ("TCP_PORT_RANGE", "5-2", "self", Nothing),
+        ("TCP_PORT_RANGE", "5-2", "^tcp", Nothing),
+        ("TCP_PORT_RANGE", "5-2", "^sm", Worker),
+        ("RX_MPOOL_SIZES", "63", "self", Worker),
+        ("ALLOC_PRIO", "x", "self", Context),
+    ] {
+        let options = with(&[(name, value), ("TLS", tls)]);
+        assert_eq!(refused(&options), expected, "{name}={value} with {tls}");
+    }
+}
+
+#[test]
+fn the_message_says_what_it_must_be() {
+    let error = with(&[("TCP_PORT_RANGE", "5-2")]).check_worker();
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "UCX_TCP_PORT_RANGE is '5-2': the first port must not be above the last"
+    );
+}
