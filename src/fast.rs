@@ -612,12 +612,11 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     if rx.channels.len() > HOT {
         count += poll_turns::<MT>(worker, rx);
     }
-    if worker.backlog.load(Ordering::Relaxed) != 0 {
-        count += tx::progress_backlog(worker);
-    }
     // Acquire: pairs with the Release store of who wants a connection.
     if worker.networked.load(Ordering::Acquire) {
         count += sockets::progress(worker, rx);
+    } else if worker.backlog.load(Ordering::Relaxed) != 0 {
+        count += tx::progress_backlog(worker);
     }
     // Acquire: pairs with the Release stores of those who leave something to do.
     if worker.chores.load(Ordering::Acquire) {

@@ -3,10 +3,9 @@
 mod support;
 
 use std::ffi::CStr;
-use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use support::scene::{Scene, new_context};
+use support::scene::{Scene, new_context, until_arrived};
 use support::server::Server;
 use ucp::abi::{context, endpoint, request, tag, worker};
 use ucp::ctypes::*;
@@ -80,24 +79,6 @@ fn segments_bound_eager_messages() {
     longest(&[all, copied, long, short], 900 * K);
 }
 
-/// Waits until the kernel has given everything that was sent to the sockets where it belongs.
-fn until_arrived() {
-    let sockets = || {
-        let names = std::fs::read_dir("/proc/self/fd").unwrap();
-        names.filter_map(|e| e.unwrap().file_name().to_str()?.parse::<RawFd>().ok())
-    };
-    let unconfirmed = |fd: RawFd| {
-        let mut bytes = 0_i32;
-        // SAFETY: four writable bytes; other descriptors than sockets refuse.
-        let ret = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
-        if ret == 0 { bytes } else { 0 }
-    };
-    let began = std::time::Instant::now();
-    while sockets().any(|fd| unconfirmed(fd) > 0) {
-        assert!(began.elapsed().as_secs() < 60, "sent, and never confirmed");
-    }
-}
-
 /// How many of 60 messages of 1000 bytes, all in the receiver's socket, its first progress call handles.
 fn in_one_call(max_poll: &CStr) -> u64 {
     let scene = scene(&[(c"TCP_MAX_POLL", max_poll), (c"TCP_RX_SEG_SIZE", c"20k")]);
@@ -105,9 +86,10 @@ fn in_one_call(max_poll: &CStr) -> u64 {
     let decent = &peers[0];
     let before = decent.stats().received.messages();
     let data = [7_u8; 1000];
-    // SAFETY: zeroed parameters, live handles, messages that are sent at once.
+    // SAFETY: zeroed parameters with a mask that names what is set, live handles, messages that are sent at once.
     unsafe {
-        let param: ucp_request_param_t = std::mem::zeroed();
+        let mut param: ucp_request_param_t = std::mem::zeroed();
+        param.op_attr_mask = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL as u32;
         for _ in 0..60 {
             let sent =
                 tag::ucp_tag_send_nbx(scene.to_victim, data.as_ptr().cast(), 1000, 1, &param);

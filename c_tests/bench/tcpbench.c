@@ -25,7 +25,7 @@
 
 enum { BATCHES = 7, WINDOW = 32, PORT = 9911, LIMIT_SECONDS = 100, MOST = 4 << 20, WARM_UP = 2 };
 
-static const size_t LATENCIES[] = {8, 1024, 8192, 65536}, STREAMS[] = {8192, 65536, 1 << 20, 4 << 20};
+static const size_t LATENCIES[] = {8, 1024, 8192, 65536}, STREAMS[] = {64, 8192, 65536, 1 << 20, 4 << 20};
 
 struct end {
     int active; /* the process that measures; the other answers */

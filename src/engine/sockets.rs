@@ -14,6 +14,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What the epoll set calls the listening socket.
@@ -83,8 +84,6 @@ pub struct Sockets {
     /// Guests among them, oldest first.
     pub guests: Vec<u64>,
     pub redials: Vec<Redial>,
-    /// Progress calls, to look at the listening socket now and then.
-    pub calls: u32,
     /// Wakes a sleeping worker for the next of `redials`; made when there is the first.
     timer: Option<Timer>,
 }
@@ -118,7 +117,6 @@ impl Sockets {
             unsettled: 0,
             guests: Vec::new(),
             redials: Vec::new(),
-            calls: 0,
             timer: None,
         })
     }
@@ -156,6 +154,17 @@ impl Sockets {
         if let Some(timer) = &self.timer {
             timer.quiet();
         }
+    }
+
+    /// The number of progress calls until now, which wraps.
+    pub fn turn(&self) -> u32 {
+        self.epoll.turn.load(Ordering::Relaxed)
+    }
+
+    /// A progress call ends: what is sent from now on belongs to the next one.
+    pub fn end_turn(&self) {
+        let next = self.turn().wrapping_add(1);
+        self.epoll.turn.store(next, Ordering::Relaxed);
     }
 
     /// What the worker's address says of them.

@@ -240,9 +240,15 @@ pub unsafe fn start(req: *mut Request, p: &Param) -> ucs_status_ptr_t {
         let r = &mut *req;
         (r.notify, r.user_data) = (p.notify_send(), p.user_data());
         let (answered, peer) = (r.sent == request::Sent::Await, &*r.peer);
-        match tx::post(req) {
+        let now = p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL);
+        let posted = if now {
+            tx::post(req)
+        } else {
+            tx::post_patient(req)
+        };
+        match posted {
             Posted::Done if !answered => finish(req, p, UCS_OK),
-            Posted::Queued if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && tx::unqueue(peer, req) => {
+            Posted::Queued if now && tx::unqueue(peer, req) => {
                 drop_request(req, UCS_ERR_NO_RESOURCE)
             }
             Posted::Done | Posted::Queued => Request::handle(req),

@@ -4,7 +4,7 @@ use super::{bulk, listener, serve};
 use crate::engine::peer::Peer;
 use crate::engine::sockets::{LISTENER, Phase, Sockets, TIMER};
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::dial;
+use crate::proto::{dial, tx};
 use crate::sys::log;
 use crate::tl::Lane;
 use crate::tl::tcp::epoll::Event;
@@ -20,9 +20,22 @@ const LISTEN_EVERY: u32 = 64;
 /// system call.
 const SHARE: u32 = 8;
 
-/// Moves connections and messages on. Called only while there are connections, or some are wanted.
+/// Moves connections and messages on, and what waits to be sent. Called only while there are connections, or some are
+/// wanted.
 #[inline(never)]
 pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
+    let mut count = look(worker, rx);
+    // What users have collected, and what callbacks have just answered, does not wait for another call.
+    if worker.backlog.load(Ordering::Relaxed) != 0 {
+        count += tx::progress_backlog(worker);
+    }
+    if let Some(sockets) = rx.sockets.as_deref() {
+        sockets.end_turn();
+    }
+    count
+}
+
+fn look(worker: &Worker, rx: &mut Rx) -> u32 {
     let busy = listener::is_busy(worker);
     let count = if busy { listener::progress(worker) } else { 0 };
     let rings = !rx.channels.is_empty();
@@ -30,16 +43,12 @@ pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
         worker.networked.store(busy, Ordering::Relaxed);
         return count;
     };
-    sockets.calls = sockets.calls.wrapping_add(1);
-    if rings && sockets.calls % SHARE != 0 {
+    let calls = sockets.turn();
+    if rings && calls % SHARE != 0 {
         return count;
     }
     dial::start(worker, sockets);
-    let turn = if rings {
-        sockets.calls / SHARE
-    } else {
-        sockets.calls
-    };
+    let turn = if rings { calls / SHARE } else { calls };
     let direct = sockets.unsettled == 0
         && sockets.open.len() <= DIRECT
         && sockets.epoll.writing.load(Ordering::Relaxed) == 0

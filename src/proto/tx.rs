@@ -34,6 +34,21 @@ pub enum Posted {
 /// # Safety
 /// The request is complete in all fields and in no queue.
 pub unsafe fn post(req: *mut Request) -> Posted {
+    // SAFETY: the caller's promise.
+    unsafe { submit(req, false) }
+}
+
+/// As [`post`], for a request that a user waits for and therefore progresses: it may stay in the queue until then, to
+/// leave together with others.
+///
+/// # Safety
+/// As [`post`].
+pub unsafe fn post_patient(req: *mut Request) -> Posted {
+    // SAFETY: the caller's promise.
+    unsafe { submit(req, true) }
+}
+
+unsafe fn submit(req: *mut Request, patient: bool) -> Posted {
     // SAFETY: the request is ours.
     let (peer, mut tx) = unsafe { queue_of(req) };
     if peer.status() != UCS_OK {
@@ -44,7 +59,9 @@ pub unsafe fn post(req: *mut Request) -> Posted {
         // SAFETY: it is complete, and was never posted before.
         unsafe { ask(req) };
     }
-    if tx.pending.is_empty() {
+    // SAFETY: the request is ours.
+    let collected = patient && unsafe { message::is_collected(&tx, &*req) };
+    if tx.pending.is_empty() && !collected {
         // SAFETY: the request is ours.
         match unsafe { advance(peer, &mut tx, req) } {
             Ok(true) => {

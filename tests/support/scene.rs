@@ -1,6 +1,7 @@
 //! Two workers of one context: a victim that is attacked, and a decent peer of it that must not notice.
 
 use std::ffi::CStr;
+use std::os::fd::RawFd;
 use std::ptr;
 use std::time::{Duration, Instant};
 use ucp::abi::{address, config, context, endpoint, request, tag, wakeup, worker};
@@ -198,6 +199,24 @@ pub fn context_with(options: &[(&CStr, &CStr)], more: u64) -> ucp_context_h {
         );
         config::ucp_config_release(config);
         made
+    }
+}
+
+/// Waits until the kernel has given everything that was sent to the sockets where it belongs.
+pub fn until_arrived() {
+    let sockets = || {
+        let names = std::fs::read_dir("/proc/self/fd").unwrap();
+        names.filter_map(|e| e.unwrap().file_name().to_str()?.parse::<RawFd>().ok())
+    };
+    let unconfirmed = |fd: RawFd| {
+        let mut bytes = 0_i32;
+        // SAFETY: four writable bytes; other descriptors than sockets refuse.
+        let ret = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
+        if ret == 0 { bytes } else { 0 }
+    };
+    let began = Instant::now();
+    while sockets().any(|fd| unconfirmed(fd) > 0) {
+        assert!(began.elapsed().as_secs() < 60, "sent, and never confirmed");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Messages: a request's header, data and tail, whole or in parts, in a ring or through a socket.
 
 use crate::engine::datatype::Data;
-use crate::engine::peer::Peer;
+use crate::engine::peer::{Peer, Tx};
 use crate::engine::request::Request;
 use crate::proto::select::FRAGMENT;
 use crate::tl::Lane;
@@ -13,6 +13,9 @@ use std::sync::atomic::Ordering;
 
 /// Longest part of a longer message that goes through a socket in one piece, bytes.
 const TCP_PART: usize = 1 << 20;
+
+/// Longer messages do not wait for others, bytes.
+const COLLECTED: usize = 16 << 10;
 
 const PUT: u8 = Kind::PutReq as u8;
 pub(super) const GET: u8 = Kind::GetReq as u8;
@@ -32,6 +35,15 @@ pub(super) unsafe fn send(peer: &Peer, lane: &mut Lane, r: &mut Request) -> Resu
             Lane::Tcp(sender) if r.stream => Ok(tcp_parts(peer, sender, r)),
             Lane::Tcp(sender) => Ok(tcp_whole(sender, r)),
         }
+    }
+}
+
+/// Whether a message waits for those that come behind it: the socket has got one since the last progress call, so
+/// that the peer is busy with that, and a system call for several costs little more than for one.
+pub(super) fn is_collected(tx: &Tx, r: &Request) -> bool {
+    match &tx.lane {
+        Some(Lane::Tcp(sender)) => sender.has_written() && whole_len(r) <= COLLECTED,
+        _ => false,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Error};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// Events fetched in one call.
 const BATCH: usize = 32;
@@ -12,6 +12,8 @@ pub struct Epoll {
     fd: OwnedFd,
     /// Sockets that are watched for room to write.
     pub writing: AtomicUsize,
+    /// Progress calls that got to the sockets, wraps. Only the progressing thread changes it. Relaxed: it guards nothing.
+    pub turn: AtomicU32,
 }
 
 /// What can be done with a socket now.
@@ -33,6 +35,7 @@ impl Epoll {
         Ok(Self {
             fd,
             writing: AtomicUsize::new(0),
+            turn: AtomicU32::new(0),
         })
     }
 

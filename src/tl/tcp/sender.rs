@@ -10,6 +10,7 @@ use socket2::SockRef;
 use std::io::{self, Error, ErrorKind};
 use std::net::Shutdown;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Least bytes that are held back for a socket that takes none, before senders have to queue: to write them takes much
 /// longer than the call.
@@ -32,6 +33,8 @@ pub struct Sender {
     corked: bool,
     /// The connection is gone. What still arrives is read before that has consequences.
     broken: bool,
+    /// The worker's turn in which something was written last.
+    written: u32,
 }
 
 impl Sender {
@@ -39,7 +42,6 @@ impl Sender {
     pub fn new(link: Arc<Link>, longest: usize) -> Self {
         debug_assert!(longest <= MAX_RECORD);
         Self {
-            link,
             limit: LEAST.max(HEADER + longest),
             out: Vec::new(),
             start: 0,
@@ -47,6 +49,8 @@ impl Sender {
             blocked: false,
             corked: false,
             broken: false,
+            written: link.epoll.turn.load(Ordering::Relaxed).wrapping_sub(1),
+            link,
         }
     }
 
@@ -63,6 +67,11 @@ impl Sender {
     /// Whether the epoll set tells when there is something to do: room, or the end of the connection.
     pub fn is_watched(&self) -> bool {
         self.blocked || self.broken
+    }
+
+    /// Whether this worker has written to the socket since its last progress call: more may come before the next one.
+    pub fn has_written(&self) -> bool {
+        self.written == self.link.epoll.turn.load(Ordering::Relaxed)
     }
 
     /// Makes room for a frame of `len` bytes; false if there is none now.
@@ -202,6 +211,7 @@ impl Sender {
 
     /// One system call for `out`, `rest` and `extra`.
     fn write(&mut self, extra: &[&[u8]]) -> usize {
+        self.written = self.link.epoll.turn.load(Ordering::Relaxed);
         let out = &self.out[self.start..];
         let mut parts = [(&[][..]); 5];
         parts[0] = out;
