@@ -48,7 +48,10 @@ static const char *made_by_call(const side_t *side, const option_value_t *option
 static void call_facts(side_t *side)
 {
     static const option_value_t options[] = {
+        {"", "NUM_EPS", "1"},
         {"self", "KEEPALIVE_NUM_EPS", "0"},
+        {"self", "KEEPALIVE_INTERVAL", "-1"},
+        {"self", "SEG_SIZE", "8kBytes"},
         {"self", "ALLOC_PRIO", ""},
         {"self", "ALLOC_PRIO", "mmap,bogus"},
         {"self", "ALLOC_PRIO", "huge,md:any,heap"},

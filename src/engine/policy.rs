@@ -113,7 +113,7 @@ impl Policy {
     /// What the options say.
     ///
     /// # Errors
-    /// `UCS_ERR_INVALID_PARAM` if `UCX_TLS` is empty or an option makes no sense, `UCS_ERR_NO_DEVICE` if they leave
+    /// `UCS_ERR_NO_ELEM` if `UCX_TLS` is empty, `UCS_ERR_INVALID_PARAM` if an option makes no sense, `UCS_ERR_NO_DEVICE` if they leave
     /// no transport.
     pub fn new(options: &Options) -> Result<Policy, ucs_status_t> {
         let tls = &options.tls;
@@ -121,7 +121,7 @@ impl Policy {
             log::error!(
                 "UCX_TLS is empty: name transports to use or to leave out, or do not set it"
             );
-            return Err(UCS_ERR_INVALID_PARAM);
+            return Err(UCS_ERR_NO_ELEM);
         }
         if let Err(error) = options.check_context() {
             log::error!("{error}");
@@ -305,7 +305,7 @@ mod tests {
             ("SELF_DEVICES", "foo"),
         ];
         assert_eq!(policy(&nothing).err(), Some(UCS_ERR_NO_DEVICE));
-        assert_eq!(policy(&[("TLS", "")]).err(), Some(UCS_ERR_INVALID_PARAM));
+        assert_eq!(policy(&[("TLS", "")]).err(), Some(UCS_ERR_NO_ELEM));
     }
 
     #[test]

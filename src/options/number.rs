@@ -135,14 +135,15 @@ pub fn size(text: &str) -> Option<Size> {
     }
     let (value, unit) = integer(text)?;
     let value = value.clamp(i64::MIN.into(), i64::MAX.into());
-    let shift = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" => 10,
-        "m" | "mb" => 20,
-        "g" | "gb" => 30,
-        "t" | "tb" => 40,
-        _ => return None,
+    let mut unit = unit.chars().map(|c| c.to_ascii_lowercase());
+    let shift = match unit.next() {
+        Some(scale) => 10 * "bkmgt".find(scale)?,
+        None => 0,
     };
+    // Bytes, or whatever else begins with a b, as in UCX.
+    if unit.next().is_some_and(|c| c != 'b') {
+        return None;
+    }
     if value < 0 {
         return Some(Size::Inf);
     }
@@ -259,6 +260,12 @@ pub fn print_hex(value: Option<u32>) -> String {
 
 /// A time span: seconds without a unit.
 pub fn time(text: &str) -> Option<Seconds> {
+    // A negative span has no meaning: UCX turns it into centuries by overflow.
+    signed_time(text).filter(|&span| span >= 0.0).map(Seconds)
+}
+
+/// Seconds, as written.
+fn signed_time(text: &str) -> Option<f64> {
     let (value, unit) = decimal(text)?;
     let scale = match unit {
         "" | "s" => 1.0,
@@ -268,8 +275,7 @@ pub fn time(text: &str) -> Option<Seconds> {
         "ns" => 1e-9,
         _ => return None,
     };
-    // A negative span has no meaning: UCX turns it into centuries by overflow.
-    (value >= 0.0 && value.is_finite()).then_some(Seconds(value * scale))
+    value.is_finite().then_some(value * scale)
 }
 
 /// A time span as it is kept: microseconds, and more digits than UCX prints where those would say zero.
@@ -291,9 +297,9 @@ pub fn interval(text: &str) -> Option<Interval> {
     if text.eq_ignore_ascii_case("inf") {
         return Some(Interval::Inf);
     }
-    // Longer than a `Duration` holds is never.
-    time(text)
-        .map(|span| Duration::try_from_secs_f64(span.0).map_or(Interval::Inf, Interval::Every))
+    // Longer than a `Duration` holds is never, and so is less than nothing: UCX makes centuries of it, or `inf`.
+    signed_time(text)
+        .map(|span| Duration::try_from_secs_f64(span).map_or(Interval::Inf, Interval::Every))
 }
 
 /// An interval as it is kept.

@@ -57,12 +57,7 @@ pub static CONTEXT: Section = Section {
                 "rdmacm,tcp,sockcm",
                 "Ways to connect to a socket address, best first.",
             ),
-            row(
-                "SOCKADDR_AUX_TLS",
-                Retired,
-                "",
-                "Transports for connecting to a socket address.",
-            ),
+            row("SOCKADDR_AUX_TLS", Retired, "", "Nothing any more."),
             row(
                 "WARN_INVALID_CONFIG",
                 Bool,

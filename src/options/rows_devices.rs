@@ -20,8 +20,8 @@ pub const IFACE: &[Row] = &[
         "Level of messages about failed operations.",
     ),
     row("MAX_NUM_EPS", Count, "inf", "Most endpoints."),
-    row("MAX_SHORT", Retired, "", "Longest inline message."),
-    row("MAX_BCOPY", Retired, "", "Longest copied message."),
+    row("MAX_SHORT", Retired, "", "Nothing any more."),
+    row("MAX_BCOPY", Retired, "", "Nothing any more."),
 ];
 
 /// What every transport within a node has.

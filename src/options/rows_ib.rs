@@ -434,7 +434,7 @@ const RC_SHARED: &[Row] = &[
         "inf",
         "Most bytes of gets in flight.",
     ),
-    row("TX_NUM_GET_OPS", Retired, "", "Most gets in flight."),
+    row("TX_NUM_GET_OPS", Retired, "", "Nothing any more."),
     row(
         "TX_POLL_ALWAYS",
         Bool,

@@ -82,12 +82,7 @@ pub static PROCESS: Section = Section {
                 "try",
                 "Remember which memory belongs to an accelerator.",
             ),
-            row(
-                "ASYNC_MAX_EVENTS",
-                Retired,
-                "",
-                "Events per asynchronous context.",
-            ),
+            row("ASYNC_MAX_EVENTS", Retired, "", "Nothing any more."),
             row(
                 "ASYNC_SIGNO",
                 Signal,
@@ -316,7 +311,7 @@ pub static HOOKS: Section = Section {
                 "bistro",
                 "How allocations on CUDA devices are watched.",
             ),
-            row("CUDA_RELOC", Retired, "", "See MEM_CUDA_HOOK_MODE."),
+            row("CUDA_RELOC", Retired, "", "Nothing any more."),
             row(
                 "DYNAMIC_MMAP_THRESH",
                 Bool,
