@@ -44,6 +44,8 @@ pub struct Peer {
     /// Remote accesses by message: parts sent (counted under `tx`), and parts answered or given up.
     pub rma_sent: AtomicU64,
     pub rma_done: AtomicU64,
+    /// It refused one that no request stands for: the next flush to end tells.
+    pub rma_refused: AtomicBool,
     pub cma: AtomicU8,
     /// Where its traffic is counted, on the worker's page.
     stats: AtomicPtr<PeerStats>,
@@ -144,6 +146,7 @@ impl Peer {
             ),
             rma_sent: AtomicU64::new(0),
             rma_done: AtomicU64::new(0),
+            rma_refused: AtomicBool::new(false),
             cma: AtomicU8::new(if worker.ctx.cma_allowed() && same_pid_ns {
                 CMA_UNKNOWN
             } else {

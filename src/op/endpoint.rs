@@ -238,10 +238,9 @@ unsafe fn flush_peer(
         let req = request::take(worker, p.external());
         ((*req).peer, (*req).ep) = (peer, ep);
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        if flush::start(req) {
-            param::drop_request(req, UCS_OK)
-        } else {
-            Request::handle(req)
+        match flush::start(req) {
+            Some(status) => param::drop_request(req, status),
+            None => Request::handle(req),
         }
     }
 }
@@ -258,10 +257,9 @@ pub unsafe fn flush_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
     unsafe {
         let req = request::take(worker, p.external());
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        if flush::start_all(worker, req) {
-            param::drop_request(req, UCS_OK)
-        } else {
-            Request::handle(req)
+        match flush::start_all(worker, req) {
+            Some(status) => param::drop_request(req, status),
+            None => Request::handle(req),
         }
     }
 }

@@ -108,7 +108,7 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 );
             }
             Kind::PutReq => put(worker, peer, m.imm, body, body_len),
-            Kind::PutAck => answered(peer, m.aux, "put"),
+            Kind::PutAck => answered(peer, final_status(m.aux), "put"),
             Kind::GetReq => get(worker, peer, m.imm, GetHdr::decode(&head).ok_or(Malformed)?),
             Kind::GetRep => got(
                 worker,
@@ -183,15 +183,12 @@ unsafe fn put(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, len: us
     tx::control(peer, Kind::PutAck, status as i8 as u8, 0, &[]);
 }
 
-fn answered(peer: &Peer, aux: u8, what: &str) {
-    if final_status(aux) != UCS_OK {
-        log::error!(
-            "worker {:#x} refused a {what}: {:?}",
-            peer.uid,
-            final_status(aux)
-        );
+/// An access was answered that no request waits for.
+fn answered(peer: &Peer, status: ucs_status_t, what: &str) {
+    if status != UCS_OK {
+        log::error!("worker {:#x} refused a {what}: {status:?}", peer.uid);
     }
-    flush::answered(peer);
+    flush::told(peer, status);
 }
 
 /// Sends the memory that a peer wants to read, in parts.
@@ -268,23 +265,24 @@ unsafe fn atomic(worker: &Worker, peer: &Peer, addr: u64, h: AmoHdr) -> Result<(
 
 unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &Message, value: u64) {
     let status = final_status(m.aux);
-    if m.imm != 0 {
-        // SAFETY: requests in the table live; a fetch's data is its reply buffer.
-        let is_amo = worker
-            .ids
-            .lock()
-            .get(m.imm)
-            .is_some_and(|req| unsafe { (*req).kind } == Kind::AmoReq as u8);
-        // Only what is one is taken: the peer may name any request of ours.
-        if is_amo && let Some(req) = named::take(worker, peer, m.imm) {
-            // SAFETY: out of the table: ours.
-            unsafe {
-                if let (UCS_OK, Some(reply)) = (status, (*req).data.as_contig()) {
-                    amo::store(reply.cast(), value, (*req).data.len() as u8);
-                }
-                request::complete(req, status);
+    if m.imm == 0 {
+        return answered(peer, status, "atomic operation");
+    }
+    // SAFETY: requests in the table live; a fetch's data is its reply buffer.
+    let is_amo = worker
+        .ids
+        .lock()
+        .get(m.imm)
+        .is_some_and(|req| unsafe { (*req).kind } == Kind::AmoReq as u8);
+    // Only what is one is taken: the peer may name any request of ours.
+    if is_amo && let Some(req) = named::take(worker, peer, m.imm) {
+        // SAFETY: out of the table: ours.
+        unsafe {
+            if let (UCS_OK, Some(reply)) = (status, (*req).data.as_contig()) {
+                amo::store(reply.cast(), value, (*req).data.len() as u8);
             }
+            request::complete(req, status);
         }
     }
-    answered(peer, m.aux, "atomic operation");
+    flush::answered(peer);
 }

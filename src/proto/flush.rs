@@ -1,4 +1,7 @@
 //! Flush: everything before it has left this process, and remote accesses have been answered.
+//!
+//! A put has ended, and an atomic operation without a result, when the peer refuses it: the flush that follows fails
+//! with `UCS_ERR_INVALID_ADDR`, once. (UCX lets the peer die of it, and the flush fails as well.)
 
 use super::tx;
 use crate::ctypes::*;
@@ -6,11 +9,11 @@ use crate::engine::peer::{Peer, Tx};
 use crate::engine::request::{self, Notify, Request, Sent};
 use crate::engine::worker::Worker;
 use crate::tl::Lane;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Whether a flush of this peer would end at once.
+/// Whether a flush of this peer would end at once, and well.
 pub fn is_clean(peer: &Peer) -> bool {
-    peer.rma_idle() && {
+    peer.rma_idle() && !peer.rma_refused.load(Ordering::Relaxed) && {
         let tx = peer.tx.lock();
         tx.pending.is_empty() && is_drained(&tx)
     }
@@ -25,29 +28,38 @@ pub fn all_clean(worker: &Worker) -> bool {
     !worker.any_peer(|p| p.status() == UCS_OK && !is_clean(p))
 }
 
-/// Starts a flush of one peer. True if it has ended already; the request is then the caller's.
+/// What a flush says that ends now.
+fn outcome(peer: &Peer) -> ucs_status_t {
+    // Relaxed: set before the answer was counted, which the caller has seen (`Peer::rma_idle`).
+    match peer.rma_refused.swap(false, Ordering::Relaxed) {
+        true => UCS_ERR_INVALID_ADDR,
+        false => UCS_OK,
+    }
+}
+
+/// Starts a flush of one peer. What it says if it has ended already; the request is then the caller's.
 ///
 /// # Safety
 /// The request is new and its `peer` is set.
-pub unsafe fn start(req: *mut Request) -> bool {
+pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
     // SAFETY: the caller's request, in no queue.
     let (peer, mut tx) = unsafe {
         (*req).sent = Sent::Flush;
         tx::queue_of(req)
     };
     if peer.status() != UCS_OK {
-        return true;
+        return Some(UCS_OK);
     }
     if !tx.pending.is_empty() || !is_drained(&tx) {
         tx::enqueue(peer, &mut tx, req);
-        return false;
+        return None;
     }
     if peer.rma_idle() {
-        return true;
+        return Some(outcome(peer));
     }
     let target = peer.rma_sent.load(Ordering::Relaxed);
     tx.flushes.push((target, req));
-    false
+    None
 }
 
 /// A flush has come to the head of the queue: what is left are answers.
@@ -61,10 +73,19 @@ pub unsafe fn marker_sent(req: *mut Request) {
     if peer.rma_idle() {
         drop(tx);
         // SAFETY: in no queue.
-        return unsafe { request::complete(req, UCS_OK) };
+        return unsafe { request::complete(req, outcome(peer)) };
     }
     let target = peer.rma_sent.load(Ordering::Relaxed);
     tx.flushes.push((target, req));
+}
+
+/// The peer has answered one part of a remote access that no request waits for.
+pub fn told(peer: &Peer, status: ucs_status_t) {
+    if status != UCS_OK {
+        // Relaxed: `answered` publishes it.
+        peer.rma_refused.store(true, Ordering::Relaxed);
+    }
+    answered(peer);
 }
 
 /// The peer has answered one part of a remote access.
@@ -79,16 +100,16 @@ pub fn answered(peer: &Peer) {
         let (_, req) = tx.flushes.remove(i);
         drop(tx);
         // SAFETY: taken out of its only list.
-        unsafe { request::complete(req, UCS_OK) };
+        unsafe { request::complete(req, outcome(peer)) };
     }
 }
 
-/// Starts a flush of all peers: children of `parent`, one per peer that is not clean. True if
-/// there was none; the request is then the caller's.
+/// Starts a flush of all peers: children of `parent`, one per peer that is not clean. What it says if it has ended
+/// already; the request is then the caller's.
 ///
 /// # Safety
 /// The request is new.
-pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> bool {
+pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> Option<ucs_status_t> {
     let mut dirty = worker.all_peers();
     dirty.retain(|p| {
         // What waited at a placeholder can have moved on to a peer that we have looked at already.
@@ -105,22 +126,38 @@ pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> bool {
             (*child).peer = &raw const **peer;
             (*child).remote = parent as u64;
             (*child).notify = Notify::Internal(child_done);
-            if start(child) {
-                child_done(child, UCS_OK);
+            if let Some(status) = start(child) {
+                child_done(child, status);
             }
         }
     }
     // SAFETY: as in `child_done`; the caller's request lives.
-    unsafe { count_down(parent) == 0 }
+    unsafe { (count_down(parent) == 0).then(|| sum(parent)) }
 }
 
-unsafe fn child_done(child: *mut Request, _status: ucs_status_t) {
+/// What a flush of all peers says: that one refused an access. That one was lost is said to its endpoints.
+///
+/// # Safety
+/// The request lives, and its children have ended.
+unsafe fn sum(parent: *mut Request) -> ucs_status_t {
+    // SAFETY: the caller's request.
+    match unsafe { (*parent).aux } {
+        0 => UCS_OK,
+        _ => UCS_ERR_INVALID_ADDR,
+    }
+}
+
+unsafe fn child_done(child: *mut Request, status: ucs_status_t) {
     // SAFETY: a child's parent lives until its last child ends; the child is ours.
     unsafe {
         let parent = (*child).remote as *mut Request;
         request::put(child);
+        if status == UCS_ERR_INVALID_ADDR {
+            // Relaxed: `count_down` publishes it. Atomic as the count is.
+            AtomicU8::from_ptr(&raw mut (*parent).aux).store(1, Ordering::Relaxed);
+        }
         if count_down(parent) == 0 {
-            request::complete(parent, UCS_OK);
+            request::complete(parent, sum(parent));
         }
     }
 }
