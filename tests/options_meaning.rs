@@ -37,11 +37,12 @@ fn values_that_make_no_sense() {
         ("KEEPALIVE_INTERVAL", "0", Nothing),
         ("KEEPALIVE_NUM_EPS", "0", Context),
         ("KEEPALIVE_NUM_EPS", "inf", Nothing),
-        // UCX 1.13.1 does not know the next four: no script has them for it, and 1.22 refuses them.
+        // UCX 1.13.1 does not know the next five: no script has them for it, and 1.22 refuses them.
         ("RECOVERY_RETRIES", "0", Context),
         ("MIN_RNDV_CHUNK_SIZE", "0k", Context),
         ("MIN_RMA_CHUNK_SIZE", "0", Context),
         ("DYNAMIC_TL_SWITCH_INTERVAL", "0ms", Context),
+        ("DYNAMIC_TL_PROGRESS_FACTOR", "0", Context),
         ("DYNAMIC_TL_SWITCH_INTERVAL", "1ns", Nothing),
         ("TCP_KEEPIDLE", "0", Nothing),
         ("RNDV_FRAG_SIZE", "bogus", Context),

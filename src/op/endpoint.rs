@@ -68,10 +68,10 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     };
     // SAFETY: new requests, of no endpoint any more.
     let answer = unsafe {
-        match (force, failure) {
-            (false, UCS_OK) if !busy => flush_peer(worker, peer, std::ptr::null(), p),
-            (true, _) => after_handler(worker, ep, UCS_OK, p),
-            (false, failure) => after_handler(worker, ep, failure, p),
+        match if force { UCS_OK } else { failure } {
+            status if busy => after_handler(worker, ep, status, p),
+            UCS_OK if !force => flush_peer(worker, peer, std::ptr::null(), p),
+            status => status_ptr(status),
         }
     };
     retire(worker, ep);
@@ -85,16 +85,13 @@ fn silence(worker: &Worker, ep: *const Endpoint) -> bool {
     handlers.runs_elsewhere(ep, process::this_thread)
 }
 
-/// Ends a close, as soon as the endpoint's error handler has returned if another thread is in it.
+/// Ends a close as soon as the endpoint's error handler has returned, which another thread was in.
 unsafe fn after_handler(
     worker: &Worker,
     ep: *const Endpoint,
     status: ucs_status_t,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    if !silence(worker, ep) {
-        return status_ptr(status);
-    }
     // SAFETY: a new request, complete before another thread sees it.
     unsafe {
         let req = request::take(worker, p.external());

@@ -31,6 +31,7 @@ const OF_CONTEXTS: &[Rule] = &[
     rule("MIN_RNDV_CHUNK_SIZE", is_above_0, ABOVE_0),
     rule("MIN_RMA_CHUNK_SIZE", is_above_0, ABOVE_0),
     rule("DYNAMIC_TL_SWITCH_INTERVAL", is_above_0, ABOVE_0),
+    rule("DYNAMIC_TL_PROGRESS_FACTOR", is_above_0, ABOVE_0),
     rule("RNDV_FRAG_SIZE", is_per_type, PER_TYPE),
     rule("RNDV_FRAG_ALLOC_COUNT", is_per_type, PER_TYPE),
     rule(

@@ -197,14 +197,8 @@ impl Options {
         if found.is_empty() && !table::is_foreign(name) {
             return Err(OptionError::Unknown(name.to_owned()));
         }
-        let mut texts = Vec::with_capacity(found.len());
-        for (slot, _) in &found {
-            texts.push(normalise(*slot, name, value)?);
-        }
-        for ((slot, _), text) in found.into_iter().zip(texts) {
-            self.call(slot, text);
-        }
-        Ok(())
+        let slots: Vec<Slot> = found.into_iter().map(|(slot, _)| slot).collect();
+        self.assign(&slots, name, value, false)
     }
 
     /// As `ucp_config_modify`: like [`set`](Self::set), but not what the process has read already. A name with `*`, `?`
@@ -228,18 +222,31 @@ impl Options {
         let slots = (matched.find(|slots| !slots.is_empty()))
             .ok_or_else(|| OptionError::Unknown(name.to_owned()))?;
         let transports = slots[0].section().reader() == Reader::Transport;
-        let texts: Vec<_> = slots
-            .iter()
+        // A transport looks at its options by itself.
+        self.assign(&slots, name, value, transports)
+    }
+
+    /// A call gives options a value: all of them, or, where `some_suffice`, those for which it makes sense.
+    ///
+    /// # Errors
+    /// Nothing is changed then.
+    fn assign(
+        &mut self,
+        slots: &[Slot],
+        name: &str,
+        value: &str,
+        some_suffice: bool,
+    ) -> Result<(), OptionError> {
+        let texts: Vec<_> = (slots.iter())
             .map(|slot| normalise(*slot, name, value))
             .collect();
-        // A transport looks at its options by itself.
-        let enough = transports && texts.iter().any(Result::is_ok);
+        let enough = some_suffice && texts.iter().any(Result::is_ok);
         if let Some(Err(error)) = texts.iter().find(|text| text.is_err() && !enough) {
             return Err(error.clone());
         }
-        for (slot, text) in slots.into_iter().zip(texts) {
+        for (slot, text) in slots.iter().zip(texts) {
             if let Ok(text) = text {
-                self.call(slot, text);
+                self.call(*slot, text);
             }
         }
         Ok(())
