@@ -4,6 +4,7 @@ The namespaces have no names: they are those of a process that waits on a pipe, 
 it ends. Needs root and iproute2.
 """
 import fcntl
+import json
 import os
 import signal
 import struct
@@ -90,7 +91,7 @@ class Host:
 
 
 class Hosts:
-    """Host a and host b. Wires are made by `veth` and `tap`; leaving the block takes everything away."""
+    """Host a and host b. Wires are made by `veth`, `tap` and `netem`; leaving the block takes everything away."""
 
     def __init__(self):
         self.a, self.b = Host("a"), Host("b")
@@ -118,6 +119,11 @@ class Hosts:
         self.wires.append(wire)
         self._configure(device, addresses, True)
         return wire
+
+    def netem(self, device, *addresses, **behaviour):
+        """A wire between devices of the same name whose queues are the kernel's netem."""
+        self.veth(device, *addresses)
+        return Netem(device, self, **behaviour)
 
     def _configure(self, device, addresses, up):
         for of_a, of_b in addresses:
@@ -153,6 +159,8 @@ class Hosts:
 class Wire:
     """A wire that delays, drops, stalls and cuts packets."""
 
+    outages = ("stall", "cut")
+
     def __init__(self, device, hosts, **behaviour):
         ends = [open_tap(f"{device}{os.getpid()}{letter}"[-15:]) for letter in "ab"]
         for (_, name), host in zip(ends, (hosts.a, hosts.b)):
@@ -178,6 +186,44 @@ class Wire:
         self.process.stdin.close()
         self.process.wait(PATIENCE_SECONDS)
         self.process.stdout.close()
+
+
+class Netem:
+    """A veth that treats packets as `tc netem` can, each direction for itself: what is said to it is as to a Wire."""
+
+    outages = ("down", "cut")
+    # Longer than what a congestion window fills: only what netem chooses is lost.
+    LIMIT = "limit 4096"
+
+    def __init__(self, device, hosts, delay=0.0, jitter=0.0, loss=0.0, duplicate=0.0, reorder=0.0, offload=True):
+        """Without offload what is lost is a packet of 1500 bytes, not up to 64 KB at once; but it takes longer."""
+        self.device, self.ends = device, (hosts.a, hosts.b)
+        self.behaviour = f"{self.LIMIT} delay {delay * 1000}ms {jitter * 1000}ms"
+        for name, probability in (("loss", loss), ("duplicate", duplicate), ("reorder", reorder)):
+            self.behaviour += f" {name} {probability * 100}%" if probability else ""
+        for host in self.ends if not offload else ():
+            host.ip(f"link set {device} gso_max_segs 1")
+        self.say("carry")
+
+    def say(self, order):
+        """`carry`, `cut` (packets are lost) or `down` (nor can any be sent, by host a)."""
+        for host in self.ends:
+            self._queue(host, f"{self.LIMIT} loss 100%" if order == "cut" else self.behaviour)
+        if order != "cut":
+            self.ends[0].ip(f"link set {self.device} {'down' if order == 'down' else 'up'}")
+        if order == "carry":
+            for host in self.ends:
+                host.await_running(self.device)
+
+    def _queue(self, host, behaviour):
+        done = host.run("tc", "qdisc", "replace", "dev", self.device, "root", "netem", *behaviour.split())
+        if done.returncode != 0:
+            raise OSError(f"no netem in this kernel (scripts/guest runs the tests in one that has it): {done.stdout}")
+
+    def lost(self):
+        """How many packets each direction has lost."""
+        command = ("tc", "-s", "-j", "qdisc", "show", "dev", self.device)
+        return [sum(queue["drops"] for queue in json.loads(host.run(*command).stdout)) for host in self.ends]
 
 
 def open_tap(name):
