@@ -16,7 +16,7 @@ export -f guest_status guest_hosts
 if command -v qemu-system-x86_64 > /dev/null || [ "$(id -u)" -eq 0 ] || sudo -n true 2> /dev/null; then
     step 600 "guest: QEMU and a kernel" scripts/setup guest
     step 120 "guest: runs a command" scripts/leaves-nothing bash -c guest_status
-    step 600 "guest: links that delay, lose, copy and break (netem)" scripts/leaves-nothing bash -c "guest_hosts 'netem_[ad]*'"
+    step 600 "guest: links that lose and break (netem)" scripts/leaves-nothing bash -c "guest_hosts 'netem_[ad]*'"
     step 600 "guest: MPICH over netem" scripts/leaves-nothing bash -c "guest_hosts 'netem_mpich_*'"
 else
     skip "guest" "no qemu, and no right to install it"
