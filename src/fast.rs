@@ -12,10 +12,9 @@ use crate::engine::matcher::Posting;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
-use crate::engine::unexpected::Source;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::op::am::AmMessage;
-use crate::op::param::Param;
+use crate::op::param::{Param, status_ptr};
 use crate::op::{am, listener, rma, serve, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
 use crate::proto::{failure, parting, rndv, select, share, tx, wireup};
@@ -244,22 +243,19 @@ unsafe fn tag_recv_longer(
     // SAFETY: the caller's structure; the rest is passed on.
     unsafe {
         let p = Param::new(param, worker.extra_op_flags);
-        if worker.mt
-            && worker.ctx.has(UCP_FEATURE_TAG)
+        if worker.ctx.has(UCP_FEATURE_TAG)
             && let Some(len) = bytes_of(&p, count, SPECIAL_RECEIVE)
             && (len == 0 || !buffer.is_null())
-            && let Some(req) = post_shared(
-                worker,
-                Data::Contig {
-                    ptr: buffer.cast(),
-                    len,
-                },
-                tag,
-                mask,
-                &p,
-            )
         {
-            return Request::handle(req);
+            let ptr = buffer.cast();
+            if worker.mt
+                && let Some(req) = post_shared(worker, Data::Contig { ptr, len }, tag, mask, &p)
+            {
+                return Request::handle(req);
+            }
+            if let Some(status) = tag::take_at_once(worker, tag, mask, (ptr, len), &p) {
+                return status_ptr(status);
+            }
         }
         tag::recv(worker, buffer, count, tag, mask, &p)
     }
@@ -671,9 +667,11 @@ fn poll<const MT: bool>(worker: &Worker, channel: &mut Channel) -> u32 {
 #[inline(always)]
 fn on_eager(worker: &Worker, m: Message) {
     // SAFETY: single-thread mode; nothing of the user's runs meanwhile.
-    let posting = unsafe { worker.matcher.alone() }.arrive(m.imm);
+    let matcher = unsafe { worker.matcher.alone() };
+    let posting = matcher.arrive(m.imm);
     if posting.is_null() {
-        return unexpected(worker, m.imm, m.record, m.len);
+        // SAFETY: the record is readable until `advance`.
+        return unsafe { tag::set_eager_aside(worker, matcher, m.imm, m.record, m.len) };
     }
     // SAFETY: out of the matcher: ours. The record is readable until `advance`.
     unsafe { deliver::<false>(posting, m.imm, m.record, m.len) };
@@ -691,17 +689,7 @@ fn on_eagers(worker: &Worker, channel: &mut Channel, first: Message, most: u32) 
         let posting = matcher.arrive(m.imm);
         if posting.is_null() {
             // SAFETY: the record is readable until `release`.
-            unsafe {
-                tag::set_aside(
-                    worker,
-                    &mut matcher,
-                    m.imm,
-                    Source::Eager,
-                    m.len,
-                    m.record,
-                    m.len,
-                )
-            };
+            unsafe { tag::set_eager_aside(worker, &mut matcher, m.imm, m.record, m.len) };
         } else {
             matched[found].write((posting, m));
             found += 1;
@@ -796,16 +784,6 @@ fn on_am<const MT: bool>(worker: &Worker, m: Message) -> bool {
         );
     }
     true
-}
-
-/// In single-thread mode.
-#[inline(never)]
-fn unexpected(worker: &Worker, tag: u64, bytes: *const u8, len: usize) {
-    // SAFETY: single-thread mode; nothing of the user's runs meanwhile. The record is readable until `advance`.
-    unsafe {
-        let matcher = worker.matcher.alone();
-        tag::set_aside(worker, matcher, tag, Source::Eager, len, bytes, len);
-    }
 }
 
 /// Every other kind of message.

@@ -243,19 +243,21 @@ impl<U> Matcher<U> {
         self.remove_unexpected(index)
     }
 
-    /// As [`take_unexpected`](Self::take_unexpected), if the message is one that is wanted.
+    /// Shows `take` the message that `take_unexpected` would take, and its tag, where it lies. What gives something is
+    /// dropped, what gives nothing stays.
     #[inline]
-    pub fn take_unexpected_if(
+    pub fn consume_unexpected<R>(
         &mut self,
         tag: u64,
         mask: u64,
-        wanted: impl FnOnce(&U) -> bool,
-    ) -> Option<(u64, U)> {
+        take: impl FnOnce(u64, &mut U) -> Option<R>,
+    ) -> Option<R> {
         let index = self.find_unexpected(tag, mask);
-        if !wanted(&self.unexpected.get(index)?.message) {
-            return None;
-        }
-        self.remove_unexpected(index)
+        let found = self.unexpected.get_mut(index)?;
+        let (tag, taken) = (found.tag, take(found.tag, &mut found.message)?);
+        self.unlink_unexpected(tag, index);
+        self.unexpected.discard(index);
+        Some(taken)
     }
 
     /// Whether no message waits.
@@ -286,12 +288,19 @@ impl<U> Matcher<U> {
 
     fn remove_unexpected(&mut self, index: u32) -> Option<(u64, U)> {
         let tag = self.unexpected.get(index)?.tag;
-        let bucket = self.buckets.get_mut(bucket_of(tag, self.shift))?;
-        self.unexpected
-            .unlink::<BUCKET>(&mut bucket.unexpected, index);
+        self.unlink_unexpected(tag, index);
+        Some((tag, self.unexpected.remove(index)?.message))
+    }
+
+    /// `index` is one of those in the list of arrivals.
+    #[inline]
+    fn unlink_unexpected(&mut self, tag: u64, index: u32) {
+        if let Some(bucket) = self.buckets.get_mut(bucket_of(tag, self.shift)) {
+            self.unexpected
+                .unlink::<BUCKET>(&mut bucket.unexpected, index);
+        }
         self.unexpected.unlink::<ARRIVAL>(&mut self.arrivals, index);
         self.unexpected_len -= 1;
-        Some((tag, self.unexpected.remove(index)?.message))
     }
 
     /// Drops the unexpected messages that `keep` refuses (those of a dead peer) and returns them with

@@ -83,9 +83,6 @@ pub unsafe fn recv(
             Ok(data) => data,
             Err(status) => return status_ptr(status),
         };
-        if let Some(status) = take_at_once(worker, tag, mask, data, p) {
-            return status_ptr(status);
-        }
         // Before the lock: making a request can call the user.
         let req = new_receive(worker, data, p);
         let mut matcher = worker.matcher.lock();
@@ -106,38 +103,51 @@ pub unsafe fn recv(
     }
 }
 
-/// Takes a message that is all here, if the first that matches is one and the user wants no request:
-/// none is made. `None`: the long way.
-#[inline]
-unsafe fn take_at_once(
+/// Takes a message that is all here, if the first that matches is one and the user wants no request: none is made.
+/// `None`: the long way.
+///
+/// # Safety
+/// As `ucp_tag_recv_nbx`, for `room` bytes and nothing special.
+#[inline(always)]
+pub unsafe fn take_at_once(
     worker: &Worker,
     tag: u64,
     mask: u64,
-    data: Data,
+    (buffer, room): (*mut u8, usize),
     p: &Param,
 ) -> Option<ucs_status_t> {
     let asks = UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32 | UCP_OP_ATTR_FIELD_REQUEST as u32;
-    let Data::Contig { ptr, len: room } = data else {
-        return None;
-    };
     let mut matcher = worker.matcher.lock();
     if p.mask & asks != 0 || matcher.none_unexpected() {
         return None;
     }
-    let eager = |u: &Unexpected| matches!(u.source, Source::Eager);
-    let (tag, message) = matcher.take_unexpected_if(tag, mask, eager)?;
+    let (tag, len, apart) = matcher.consume_unexpected(tag, mask, |tag, message| {
+        if !matches!(message.source, Source::Eager) {
+            return None;
+        }
+        let apart = match &mut message.bytes {
+            Kept::InPlace(_, bytes) => {
+                let bytes = bytes.as_ptr().cast();
+                // SAFETY: not more than both have.
+                unsafe { ring::copy_short(buffer, bytes, message.len.min(room)) };
+                Box::default()
+            }
+            // What is longer is not copied under the lock.
+            Kept::Apart(bytes) => std::mem::take(bytes),
+        };
+        Some((tag, message.len, apart))
+    })?;
     let left = matcher.unexpected_len();
     worker.stats.worker().set_unexpected(left);
     drop(matcher);
-    let bytes = message.bytes.as_ptr();
     // SAFETY: not more than both have.
-    unsafe { ring::copy_short(ptr, bytes, message.len.min(room)) };
-    if message.len > room {
+    unsafe { ring::copy_short(buffer, apart.as_ptr(), apart.len().min(room)) };
+    if len > room {
         return Some(UCS_ERR_MESSAGE_TRUNCATED);
     }
     p.tell_tag_info(ucp_tag_recv_info_t {
         sender_tag: tag,
-        length: message.len,
+        length: len,
     });
     Some(UCS_OK)
 }
@@ -275,7 +285,8 @@ pub unsafe fn on_message(
 ///
 /// # Safety
 /// `here` bytes are readable at `bytes`.
-pub unsafe fn set_aside(
+#[inline(always)] // what is written depends on the source
+unsafe fn set_aside(
     worker: &Worker,
     matcher: &mut Matcher<Unexpected>,
     tag: u64,
@@ -289,6 +300,22 @@ pub unsafe fn set_aside(
     matcher.push_unexpected(tag, Unexpected { source, len, bytes });
     let waiting = matcher.unexpected_len();
     worker.stats.worker().note_unexpected(waiting);
+}
+
+/// As [`set_aside`], for a message that is all here.
+///
+/// # Safety
+/// `len` bytes are readable at `bytes`.
+#[inline(never)]
+pub unsafe fn set_eager_aside(
+    worker: &Worker,
+    matcher: &mut Matcher<Unexpected>,
+    tag: u64,
+    bytes: *const u8,
+    len: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { set_aside(worker, matcher, tag, Source::Eager, len, bytes, len) };
 }
 
 /// Takes a receive back that nothing has matched, and ends it inside of the call.

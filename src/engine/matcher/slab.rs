@@ -67,7 +67,8 @@ impl<T, const LISTS: usize> Slab<T, LISTS> {
         match self.nodes.get_mut(i as usize) {
             Some(node) => {
                 self.free = node.links[0].next;
-                node.item = Some(item);
+                // SAFETY: our own node. It is free, so that there is nothing to drop.
+                unsafe { (&raw mut node.item).write(Some(item)) };
                 i
             }
             None => self.insert_grown(item),
@@ -94,6 +95,21 @@ impl<T, const LISTS: usize> Slab<T, LISTS> {
         node.links[0].next = self.free;
         self.free = i;
         Some(item)
+    }
+
+    /// As [`remove`](Self::remove), for an item that nobody wants: it is not moved.
+    #[inline]
+    pub(super) fn discard(&mut self, i: u32) {
+        if let Some(node) = self.nodes.get_mut(i as usize) {
+            node.item = None;
+            node.links[0].next = self.free;
+            self.free = i;
+        }
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, i: u32) -> Option<&mut T> {
+        self.nodes.get_mut(i as usize)?.item.as_mut()
     }
 
     #[inline]
