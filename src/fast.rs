@@ -253,7 +253,7 @@ unsafe fn tag_recv_longer(
             {
                 return Request::handle(req);
             }
-            if let Some(status) = tag::take_at_once(worker, tag, mask, (ptr, len), &p) {
+            if let Some(status) = tag::take_at_once::<true>(worker, tag, mask, (ptr, len), &p) {
                 return status_ptr(status);
             }
         }

@@ -243,8 +243,8 @@ impl<U> Matcher<U> {
         self.remove_unexpected(index)
     }
 
-    /// Shows `take` the message that `take_unexpected` would take, and its tag, where it lies. What gives something is
-    /// dropped, what gives nothing stays.
+    /// Shows `take` the message that `take_unexpected` would take, and its tag, where it lies. If that gives something it
+    /// has taken out what the message owned, and the message is gone; else it stays.
     #[inline]
     pub fn consume_unexpected<R>(
         &mut self,
@@ -256,7 +256,7 @@ impl<U> Matcher<U> {
         let found = self.unexpected.get_mut(index)?;
         let (tag, taken) = (found.tag, take(found.tag, &mut found.message)?);
         self.unlink_unexpected(tag, index);
-        self.unexpected.discard(index);
+        self.unexpected.forget(index);
         Some(taken)
     }
 

@@ -83,6 +83,11 @@ pub unsafe fn recv(
             Ok(data) => data,
             Err(status) => return status_ptr(status),
         };
+        if let Data::Contig { ptr, len } = data
+            && let Some(status) = take_at_once::<false>(worker, tag, mask, (ptr, len), p)
+        {
+            return status_ptr(status);
+        }
         // Before the lock: making a request can call the user.
         let req = new_receive(worker, data, p);
         let mut matcher = worker.matcher.lock();
@@ -104,12 +109,12 @@ pub unsafe fn recv(
 }
 
 /// Takes a message that is all here, if the first that matches is one and the user wants no request: none is made.
-/// `None`: the long way.
+/// `SHORT`: only one that the matcher keeps in place. `None`: the long way.
 ///
 /// # Safety
 /// As `ucp_tag_recv_nbx`, for `room` bytes and nothing special.
 #[inline(always)]
-pub unsafe fn take_at_once(
+pub unsafe fn take_at_once<const SHORT: bool>(
     worker: &Worker,
     tag: u64,
     mask: u64,
@@ -130,18 +135,21 @@ pub unsafe fn take_at_once(
                 let bytes = bytes.as_ptr().cast();
                 // SAFETY: not more than both have.
                 unsafe { ring::copy_short(buffer, bytes, message.len.min(room)) };
-                Box::default()
+                None
             }
+            Kept::Apart(_) if SHORT => return None,
             // What is longer is not copied under the lock.
-            Kept::Apart(bytes) => std::mem::take(bytes),
+            Kept::Apart(bytes) => Some(std::mem::take(bytes)),
         };
         Some((tag, message.len, apart))
     })?;
     let left = matcher.unexpected_len();
     worker.stats.worker().set_unexpected(left);
     drop(matcher);
-    // SAFETY: not more than both have.
-    unsafe { ring::copy_short(buffer, apart.as_ptr(), apart.len().min(room)) };
+    if let Some(bytes) = apart {
+        // SAFETY: not more than both have.
+        unsafe { ring::copy_short(buffer, bytes.as_ptr(), len.min(room)) };
+    }
     if len > room {
         return Some(UCS_ERR_MESSAGE_TRUNCATED);
     }

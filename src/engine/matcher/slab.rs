@@ -97,11 +97,11 @@ impl<T, const LISTS: usize> Slab<T, LISTS> {
         Some(item)
     }
 
-    /// As [`remove`](Self::remove), for an item that nobody wants: it is not moved.
+    /// As [`remove`](Self::remove), for an item that nothing is left of: it is neither moved nor dropped.
     #[inline]
-    pub(super) fn discard(&mut self, i: u32) {
+    pub(super) fn forget(&mut self, i: u32) {
         if let Some(node) = self.nodes.get_mut(i as usize) {
-            node.item = None;
+            std::mem::forget(node.item.take());
             node.links[0].next = self.free;
             self.free = i;
         }
