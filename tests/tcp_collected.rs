@@ -160,3 +160,57 @@ fn answers_of_a_callback_leave_before_its_progress_call_returns() {
         }
     }
 }
+
+/// What a sender goes on with as long as there is something left, and the requests that it has ended.
+struct Chain {
+    ep: ucp_ep_h,
+    left: usize,
+    ended: usize,
+}
+
+/// Sends the next message in the place of one that has left.
+unsafe extern "C" fn go_on(req: *mut c_void, status: ucs_status_t, arg: *mut c_void) {
+    // SAFETY: the chain outlives its requests, which are freed once.
+    let chain = unsafe {
+        request::ucp_request_free(req);
+        &mut *arg.cast::<Chain>()
+    };
+    assert_eq!(status, UCS_OK);
+    chain.ended += 1;
+    if chain.left > 0 {
+        chain.left -= 1;
+        send_on(chain);
+    }
+}
+
+fn send_on(chain: &mut Chain) -> ucs_status_ptr_t {
+    // SAFETY: as in `send`.
+    unsafe {
+        let mut param: ucp_request_param_t = mem::zeroed();
+        param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK as u32 | UCP_OP_ATTR_FIELD_USER_DATA as u32;
+        param.cb.send = Some(go_on);
+        param.user_data = ptr::from_mut(chain).cast();
+        tag::ucp_tag_send_nbx(chain.ep, DATA.as_ptr().cast(), 8, 1, &param)
+    }
+}
+
+#[test]
+fn callbacks_that_send_do_not_keep_a_progress_call_from_ending() {
+    let _alone = alone();
+    let scene = scene();
+    assert!(send(scene.to_victim, 8, 0).is_null());
+    let mut chain = Chain {
+        ep: scene.to_victim,
+        left: 1000,
+        ended: 0,
+    };
+    for _ in 0..32 {
+        assert!(UCS_PTR_IS_PTR(send_on(&mut chain)));
+    }
+    // SAFETY: a live worker.
+    unsafe { worker::ucp_worker_progress(scene.decent) };
+    assert_eq!(chain.ended, 32, "those that waited, and no others");
+    chain.left = 0;
+    scene.settle();
+    assert_eq!(chain.ended, 64);
+}

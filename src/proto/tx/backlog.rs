@@ -30,11 +30,19 @@ pub fn progress_backlog(worker: &Worker) -> u32 {
 
 fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
     let mut count = 0;
-    cork(&mut peer.tx.lock(), true);
+    let mut tx = peer.tx.lock();
+    // What callbacks send meanwhile waits for the next call, or this one might never end.
+    let mut left = tx.pending.len();
+    cork(&mut tx, true);
+    drop(tx);
     loop {
         let mut ended = [std::ptr::null_mut(); BATCH];
         let mut tx = peer.tx.lock();
-        let (n, verdict) = advance_some(peer, &mut tx, &mut ended);
+        let (n, mut verdict) = advance_some(peer, &mut tx, &mut ended);
+        left = left.saturating_sub(n);
+        if n == BATCH && left == 0 && verdict == Ok(true) {
+            verdict = Ok(false);
+        }
         if n > 0 {
             peer.stats().set_pending(tx.pending.len());
             worker.backlog.fetch_sub(n, Ordering::Relaxed);
