@@ -7,7 +7,7 @@ use std::mem::{self, MaybeUninit};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use support::scene::{Scene, until_arrived};
-use ucp::abi::{am, request, tag, worker};
+use ucp::abi::{am, request, tag, wakeup, worker};
 use ucp::ctypes::*;
 use ucp::engine::worker::Worker;
 
@@ -213,4 +213,38 @@ fn callbacks_that_send_do_not_keep_a_progress_call_from_ending() {
     chain.left = 0;
     scene.settle();
     assert_eq!(chain.ended, 64);
+}
+
+#[test]
+fn a_sleeper_is_woken_to_send_them() {
+    let _alone = alone();
+    let options: [(&CStr, &CStr); 2] = [(c"TLS", c"tcp"), (c"LOG_LEVEL", c"error")];
+    let scene = Scene::sleepers(&options);
+    // Until there is a connection each of these is queued and taken back.
+    let force = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL as u32;
+    scene.until("a connection", || send(scene.to_victim, 8, force).is_null());
+    scene.settle();
+    let mut armed = libc::pollfd {
+        fd: -1,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: a live worker, that can sleep; a structure of ours.
+    let woken = unsafe {
+        assert_eq!(
+            wakeup::ucp_worker_get_efd(scene.decent, &mut armed.fd),
+            UCS_OK
+        );
+        while wakeup::ucp_worker_arm(scene.decent) == UCS_ERR_BUSY {
+            scene.progress();
+        }
+        assert!(send(scene.to_victim, 8, 0).is_null());
+        let waiting = send(scene.to_victim, 8, 0);
+        assert!(UCS_PTR_IS_PTR(waiting));
+        let woken = libc::poll(&mut armed, 1, 0);
+        scene.settle();
+        ended(&[waiting]);
+        woken
+    };
+    assert_eq!(woken, 1);
 }

@@ -123,6 +123,8 @@ unsafe fn take_back(req: *mut Request) {
 
 /// Puts a request at the end of a peer's queue.
 pub fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
+    // A peer can be listed, and its queue empty: what waited there was taken back.
+    let wakes = tx.pending.is_empty() || !tx.listed;
     tx.pending.push_back(req);
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
@@ -131,6 +133,8 @@ pub fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
     if !tx.listed {
         tx.listed = true;
         worker.busy.lock().push_back(peer);
+    }
+    if wakes {
         worker.nudge();
     }
 }

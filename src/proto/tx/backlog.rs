@@ -38,26 +38,21 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
     loop {
         let mut ended = [std::ptr::null_mut(); BATCH];
         let mut tx = peer.tx.lock();
-        let (n, mut verdict) = advance_some(peer, &mut tx, &mut ended);
+        let (n, verdict) = advance_some(peer, &mut tx, &mut ended);
         left = left.saturating_sub(n);
-        if n == BATCH && left == 0 && verdict == Ok(true) {
-            verdict = Ok(false);
-        }
+        let go_on = verdict == Ok(true) && n == BATCH && left > 0;
         if n > 0 {
             peer.stats().set_pending(tx.pending.len());
             worker.backlog.fetch_sub(n, Ordering::Relaxed);
         }
-        match verdict {
-            Ok(false) => {
-                cork(&mut tx, false);
+        if verdict.is_err() {
+            tx.listed = false;
+        } else if !go_on {
+            cork(&mut tx, false);
+            tx.listed = !tx.pending.is_empty();
+            if tx.listed {
                 worker.busy.lock().push_back(peer);
             }
-            Ok(true) if n < BATCH => {
-                tx.listed = false;
-                cork(&mut tx, false);
-            }
-            Ok(true) => {}
-            Err(_) => tx.listed = false,
         }
         drop(tx);
         count += n as u32;
@@ -66,7 +61,7 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
             unsafe { sent(req) };
         }
         match verdict {
-            Ok(true) if n == BATCH => {}
+            Ok(_) if go_on => {}
             Ok(_) => return count,
             Err(status) => {
                 lose(peer, status);
