@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ucp::options::{
-    Count, FenceMode, Interval, LogLevel, OpFlag, Options, RndvScheme, Size, Ternary,
-};
+use ucp::options::{Interval, LogLevel, OpFlag, Options, RndvScheme, Size};
 
 /// What an option is after it was set, or that it refused.
 fn set(name: &str, value: &str) -> Option<String> {
@@ -331,11 +329,8 @@ fn typed_fields_follow() {
     for (name, value) in [
         ("RNDV_THRESH", "8k,inter:inf"),
         ("KEEPALIVE_INTERVAL", "inf"),
-        ("FENCE_MODE", "STRONG"),
         ("EXTRA_OP_ATTR_FLAGS", "fast_cmpl"),
-        ("NUM_EPS", "7"),
-        ("MM_HUGETLB_MODE", "n"),
-        ("MAX_RNDV_LANES", "4"),
+        ("MM_USE_PROC_LINK", "n"),
         ("TCP_PORT_RANGE", "5000-99999"),
         ("RNDV_SCHEME", "am"),
     ] {
@@ -346,12 +341,9 @@ fn typed_fields_follow() {
     assert_eq!(options.rndv_thresh.intra.bytes(), Some(8192));
     assert_eq!(options.rndv_thresh.inter.bytes(), Some(usize::MAX));
     assert_eq!(options.keepalive_interval.duration(), None);
-    assert_eq!(options.fence_mode, FenceMode::Strong);
     assert!(options.extra_op_attr_flags.contains(OpFlag::FastCmpl));
     assert!(!options.extra_op_attr_flags.contains(OpFlag::MultiSend));
-    assert_eq!(options.num_eps, Count::Number(7));
-    assert_eq!(options.posix_hugetlb_mode, Ternary::No);
-    assert_eq!(options.max_rndv_rails, 4);
+    assert!(!options.posix_use_proc_link);
     assert_eq!(
         (options.tcp_port_range.first, options.tcp_port_range.last),
         (5000, 65535)

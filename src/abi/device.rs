@@ -93,7 +93,8 @@ unsafe fn counter_is_on_host(params: *const ucp_device_counter_params_t) -> bool
 /// Sets a counter to 0, in host memory only.
 ///
 /// # Safety
-/// `params` is NULL or points to fields as its mask says; `counter_ptr` is NULL or leads to an aligned, writable counter.
+/// `params` is NULL or points to fields as its mask says; `counter_ptr` is NULL or leads to an aligned and
+/// writable counter.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_device_counter_init(
     worker: ucp_worker_h,

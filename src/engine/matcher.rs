@@ -243,8 +243,8 @@ impl<U> Matcher<U> {
         self.remove_unexpected(index)
     }
 
-    /// Shows `take` the message that `take_unexpected` would take, and its tag, where it lies. If that gives something it
-    /// has taken out what the message owned, and the message is gone; else it stays.
+    /// Shows `take` the message that `take_unexpected` would take, and its tag, where it lies. If that gives something
+    /// it has taken out what the message owned, and the message is gone; else it stays.
     #[inline]
     pub fn consume_unexpected<R>(
         &mut self,

@@ -1,7 +1,7 @@
 //! What the options mean to the engine: decided once per context, read by everything else.
 
 use crate::ctypes::*;
-use crate::options::{Count, Interval, OpFlag, Options, PortRange, Size, Ternary};
+use crate::options::{Count, Interval, OpFlag, Options, PortRange, RndvScheme, Size, Ternary};
 use crate::sys::log;
 use crate::tl::tcp::device;
 use crate::tl::tcp::socket::Tuning;
@@ -41,6 +41,9 @@ pub struct Policy {
     pub rndv_thresh: usize,
     /// Longer messages to a worker of another host travel by rendezvous, bytes.
     pub rndv_thresh_inter: usize,
+    /// The data of a rendezvous travels in messages, though one end could copy from the other's memory
+    /// (`UCX_RNDV_SCHEME=am`). The other schemes say who copies: here both ends do.
+    pub rndv_by_messages: bool,
     /// Where a transport can send from the user's buffer, it does so from this length on, bytes. Never 0: nothing lies
     /// nowhere.
     pub zcopy_thresh: usize,
@@ -113,8 +116,8 @@ impl Policy {
     /// What the options say.
     ///
     /// # Errors
-    /// `UCS_ERR_NO_ELEM` if `UCX_TLS` is empty, `UCS_ERR_INVALID_PARAM` if an option makes no sense, `UCS_ERR_NO_DEVICE` if they leave
-    /// no transport.
+    /// `UCS_ERR_NO_ELEM` if `UCX_TLS` is empty, `UCS_ERR_INVALID_PARAM` if an option makes no sense,
+    /// `UCS_ERR_NO_DEVICE` if they leave no transport.
     pub fn new(options: &Options) -> Result<Policy, ucs_status_t> {
         let tls = &options.tls;
         if tls.is_empty() {
@@ -147,6 +150,7 @@ impl Policy {
             connecting: TcpPolicy::new(options),
             rndv_thresh: bytes_or(options.rndv_thresh.intra, DEFAULT_RNDV_THRESH),
             rndv_thresh_inter: bytes_or(options.rndv_thresh.inter, DEFAULT_RNDV_THRESH_INTER),
+            rndv_by_messages: options.rndv_scheme == RndvScheme::Am,
             zcopy_thresh: bytes_or(options.zcopy_thresh, DEFAULT_ZCOPY_THRESH).max(1),
             named_inboxes: !options.posix_use_proc_link,
             extra_op_flags: extra_flags(options),

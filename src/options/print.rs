@@ -6,6 +6,7 @@ use std::fmt::{self, Write};
 use super::Options;
 use super::environment::UCX;
 use super::kind::Kind;
+use super::settings::Settings;
 use super::table::{Block, SECTIONS, Section, Slot, slots};
 
 /// What to print; the fields are the flags of `ucs_config_print_flags_t`.
@@ -133,8 +134,8 @@ pub fn reference() -> String {
          This page is generated from the table in src/options; `RUCP_BLESS=1 cargo test --test options` writes it again.\n\n\
          Options are read from `ucx.conf`, then from the environment (`UCX_NAME`), then from the environment with \
          the prefix that the program asked for (`PREFIX_UCX_NAME`); later ones win, and `ucp_config_modify` wins \
-         over all. The full name of an option wins over a shared prefix. Which of the options have an effect is \
-         said in docs/ARCHITECTURE.md; the others are accepted in silence.\n\n\
+         over all. The full name of an option wins over a shared prefix. The options in **bold** have an effect; \
+         the others are checked and accepted, so that what is set for UCX does no harm.\n\n\
          `ucp_config_modify` takes names without `UCX_`; one with `*` or `?` stands for all options that it matches: \
          of contexts, else of the process, else of transports. Options that are fixed once the process runs, unknown \
          names and wrong values are refused with `UCS_ERR_INVALID_PARAM`.\n",
@@ -160,9 +161,15 @@ fn write_section(out: &mut String, section: &Section) -> fmt::Result {
             let formerly = row
                 .formerly
                 .map_or(String::new(), |name| format!(" (formerly `{name}`)"));
+            let full = format!("{}{}", section.prefix, row.name);
+            let bold = if Settings::NAMES.contains(&full.as_str()) {
+                "**"
+            } else {
+                ""
+            };
             writeln!(
                 out,
-                "| `{}`{formerly}{} | `{}` | {} | {} |",
+                "| {bold}`{}`{bold}{formerly}{} | `{}` | {} | {} |",
                 row.name,
                 shared_note(block),
                 cell(section.default_of(row)),

@@ -1,10 +1,7 @@
 //! The options that the library itself reads, as typed fields: which row each comes from, and as what type.
 #![forbid(unsafe_code)]
 
-use super::choice::{
-    AddressVersion, AtomicMode, FenceMode, HookMode, LogLevel, OnOffAuto, OpFlag, RndvScheme,
-    Ternary,
-};
+use super::choice::{LogLevel, OpFlag, RndvScheme, Ternary};
 use super::filter::{DeviceFilter, TlsFilter};
 use super::number::{self, Count, Interval, Size};
 
@@ -51,60 +48,26 @@ settings! {
     log_file_rotate: u32 = "LOG_FILE_ROTATE",
     warn_unused_env_vars: bool = "WARN_UNUSED_ENV_VARS",
     warn_invalid_config: bool = "WARN_INVALID_CONFIG",
-    memtype_cache: Ternary = "MEMTYPE_CACHE",
     vfs_enable: bool = "VFS_ENABLE",
-    mem_events: bool = "MEM_EVENTS",
-    mem_mmap_hook_mode: HookMode = "MEM_MMAP_HOOK_MODE",
 
     tls: TlsFilter = "TLS",
     net_devices: DeviceFilter = "NET_DEVICES",
     shm_devices: DeviceFilter = "SHM_DEVICES",
     self_devices: DeviceFilter = "SELF_DEVICES",
-    single_net_device: bool = "SINGLE_NET_DEVICE",
     sockaddr_tls_priority: Vec<String> = "SOCKADDR_TLS_PRIORITY",
     cm_use_all_devices: bool = "CM_USE_ALL_DEVICES",
-    num_eps: Count = "NUM_EPS",
-    num_ppn: Count = "NUM_PPN",
 
-    seg_size: Size = "SEG_SIZE",
-    bcopy_thresh: Size = "BCOPY_THRESH",
     zcopy_thresh: Size = "ZCOPY_THRESH",
     rndv_thresh: RndvThresh = "RNDV_THRESH",
-    rndv_thresh_fallback: Size = "RNDV_THRESH_FALLBACK",
-    rndv_send_nbr_thresh: Size = "RNDV_SEND_NBR_THRESH",
     rndv_scheme: RndvScheme = "RNDV_SCHEME",
-    max_eager_rails: u32 = "MAX_EAGER_RAILS",
-    max_rndv_rails: u32 = "MAX_RNDV_RAILS",
-    max_rma_rails: u32 = "MAX_RMA_RAILS",
     extra_op_attr_flags: OpFlags = "EXTRA_OP_ATTR_FLAGS",
     proto_info: String = "PROTO_INFO",
 
-    rcache_enable: Ternary = "RCACHE_ENABLE",
-    rcache_max_regions: Count = "RCACHE_MAX_REGIONS",
-    rcache_max_size: Size = "RCACHE_MAX_SIZE",
-    rcache_max_unreleased: Size = "RCACHE_MAX_UNRELEASED",
-    rcache_purge_on_fork: bool = "RCACHE_PURGE_ON_FORK",
-
-    adaptive_progress: bool = "ADAPTIVE_PROGRESS",
-    use_mt_mutex: bool = "USE_MT_MUTEX",
-    atomic_mode: AtomicMode = "ATOMIC_MODE",
-    fence_mode: FenceMode = "FENCE_MODE",
-    flush_worker_eps: bool = "FLUSH_WORKER_EPS",
     keepalive_interval: Interval = "KEEPALIVE_INTERVAL",
     keepalive_num_eps: u32 = "KEEPALIVE_NUM_EPS",
     listener_backlog: Count = "LISTENER_BACKLOG",
-    resolve_remote_ep_id: OnOffAuto = "RESOLVE_REMOTE_EP_ID",
-    address_debug_info: bool = "ADDRESS_DEBUG_INFO",
-    address_version: AddressVersion = "ADDRESS_VERSION",
-    max_worker_address_name: u32 = "MAX_WORKER_ADDRESS_NAME",
 
-    posix_dir: String = "POSIX_DIR",
     posix_use_proc_link: bool = "POSIX_USE_PROC_LINK",
-    posix_hugetlb_mode: Ternary = "POSIX_HUGETLB_MODE",
-    posix_seg_size: Size = "POSIX_SEG_SIZE",
-    posix_fifo_size: u32 = "POSIX_FIFO_SIZE",
-    posix_fifo_elem_size: u32 = "POSIX_FIFO_ELEM_SIZE",
-    posix_error_handling: bool = "POSIX_ERROR_HANDLING",
 
     tcp_tx_seg_size: Size = "TCP_TX_SEG_SIZE",
     tcp_rx_seg_size: Size = "TCP_RX_SEG_SIZE",
@@ -175,12 +138,7 @@ value! {
     Interval: text => number::interval(text);
     LogLevel: text => LogLevel::from_name(text);
     RndvScheme: text => RndvScheme::from_name(text);
-    AtomicMode: text => AtomicMode::from_name(text);
-    FenceMode: text => FenceMode::from_name(text);
-    AddressVersion: text => AddressVersion::from_name(text);
-    HookMode: text => HookMode::from_name(text);
     Ternary: text => Ternary::from_name(text);
-    OnOffAuto: text => OnOffAuto::from_name(text);
     TlsFilter: text => Some(TlsFilter::parse(text));
     DeviceFilter: text => Some(DeviceFilter::parse(text));
 }

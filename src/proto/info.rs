@@ -136,6 +136,7 @@ fn message(peer: &Peer, len: usize) -> Served {
     let (thresh, socket) = (peer.rndv_thresh(worker), peer.inbox.is_none());
     let longest = select::longest(worker, peer, len, true);
     let in_place = socket && len >= worker.ctx.policy.zcopy_thresh;
+    let copied = peer.cma_usable() && !worker.ctx.policy.rndv_by_messages;
     match select::protocol(len, 0, thresh, longest, Wish::None) {
         Choice::Eager if in_place => (
             "eager zero-copy",
@@ -147,10 +148,10 @@ fn message(peer: &Peer, len: usize) -> Served {
         ),
         Choice::Eager if len <= INLINE => ("eager short", Protocol::Short),
         Choice::Eager => ("eager copy-in copy-out", Protocol::Eager),
-        Choice::Rendezvous if peer.same_process => {
+        Choice::Rendezvous if copied && peer.same_process => {
             ("rendezvous copy from mapped memory", Protocol::RndvCopy)
         }
-        Choice::Rendezvous if peer.cma_usable() => {
+        Choice::Rendezvous if copied => {
             let what = match len {
                 ..share::MIN => "rendezvous zero-copy read from remote",
                 _ => "rendezvous zero-copy by both sides",

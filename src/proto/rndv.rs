@@ -44,7 +44,10 @@ pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) 
     // SAFETY: the caller's new request.
     let r = unsafe { &mut *req };
     let waiting = worker.ids.lock().len() + 1;
-    let (addr, pieces) = readable_at(&r.data);
+    let (addr, pieces) = match worker.ctx.policy.rndv_by_messages {
+        true => (0, 0),
+        false => readable_at(&r.data),
+    };
     let head = RtsHdr {
         req: UNNAMED,
         len: r.data.len() as u64,

@@ -39,7 +39,7 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> Pull {
         acknowledge(peer, r.remote_id, UCS_OK);
         return Pull::Ended(UCS_OK);
     }
-    if r.remote == 0 || !peer.cma_usable() {
+    if r.remote == 0 || !peer.cma_usable() || worker.ctx.policy.rndv_by_messages {
         if withdraw::was_withdrawn(peer, r.remote_id) {
             return Pull::Ended(UCS_ERR_CONNECTION_RESET);
         }

@@ -1,0 +1,52 @@
+//! `UCX_RNDV_SCHEME=am`: the data of a rendezvous travels in messages, whichever end says so.
+
+mod support;
+
+use std::ffi::CStr;
+use support::scene::Scene;
+use ucp::engine::endpoint::Endpoint;
+use ucp::engine::peer::Peer;
+use ucp::proto::info;
+use ucp::wire::stats::Protocol;
+
+const LEN: usize = 1 << 20;
+
+/// The victim as the decent one sees it.
+fn victim_of(scene: &Scene) -> &Peer {
+    // SAFETY: an endpoint of this library, which lives as long as the scene.
+    unsafe { &*scene.to_victim.cast::<Endpoint>() }.peer()
+}
+
+/// How a long message goes, and what is said about that.
+fn travels(scheme: &CStr) -> (Protocol, &'static str) {
+    let scene = Scene::new(&[(c"RNDV_SCHEME", scheme)]);
+    scene.decent_goes_on(LEN);
+    let peer = victim_of(&scene);
+    let count = |protocol| peer.stats().of(protocol).messages();
+    let (copied, sent) = (count(Protocol::RndvCopy), count(Protocol::RndvMessages));
+    assert_eq!(copied + sent, 1);
+    // SAFETY: peers do not outlive their worker.
+    let tables = info::tables(unsafe { &*peer.worker }, peer);
+    let tagged = tables.iter().find(|t| t.operation.starts_with("tagged"));
+    let ranges = &tagged.expect("a table of tagged messages").ranges;
+    let what = ranges.iter().rfind(|r| r.first <= LEN).map(|r| r.what);
+    let protocol = if copied == 1 {
+        Protocol::RndvCopy
+    } else {
+        Protocol::RndvMessages
+    };
+    (protocol, what.expect("every length is served"))
+}
+
+#[test]
+fn data_travels_as_the_option_says() {
+    let copied = (Protocol::RndvCopy, "rendezvous copy from mapped memory");
+    for scheme in [c"auto", c"get_zcopy", c"put_zcopy", c"rkey_ptr"] {
+        assert_eq!(travels(scheme), copied, "{scheme:?}");
+    }
+    let sent = (
+        Protocol::RndvMessages,
+        "rendezvous fragmented copy-in copy-out",
+    );
+    assert_eq!(travels(c"am"), sent);
+}
