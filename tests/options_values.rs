@@ -330,7 +330,8 @@ fn typed_fields_follow() {
         ("RNDV_THRESH", "8k,inter:inf"),
         ("KEEPALIVE_INTERVAL", "inf"),
         ("EXTRA_OP_ATTR_FLAGS", "fast_cmpl"),
-        ("MM_USE_PROC_LINK", "n"),
+        ("POSIX_USE_PROC_LINK", "n"),
+        ("CM_REUSEADDR", "y"),
         ("TCP_PORT_RANGE", "5000-99999"),
         ("RNDV_SCHEME", "am"),
     ] {
@@ -344,6 +345,7 @@ fn typed_fields_follow() {
     assert!(options.extra_op_attr_flags.contains(OpFlag::FastCmpl));
     assert!(!options.extra_op_attr_flags.contains(OpFlag::MultiSend));
     assert!(!options.posix_use_proc_link);
+    assert!(options.tcp_cm_reuseaddr, "by its prefix for all");
     assert_eq!(
         (options.tcp_port_range.first, options.tcp_port_range.last),
         (5000, 65535)
