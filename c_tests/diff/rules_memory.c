@@ -310,12 +310,16 @@ static const char *sgl_exchange(bed_t *bed, window_t *windows, char *memory)
     }
     addrs[3] = windows[0].remote + (1 << 20); /* in nobody's window: nothing of it is written */
     rkeys[3] = windows[0].rkey;
-    /* over sockets only the peer knows its regions: it refuses that piece, and the others arrive */
+    /* over sockets only the peer knows its regions: it refuses that piece, which the next flush says, and the others
+     * arrive */
     if (sgl(bed, 0, &local, COUNT, &remote, COUNT, 0) != (over_sockets() ? UCS_OK : UCS_ERR_INVALID_PARAM)) {
         return "an address out of its region was not refused";
     }
+    if (bed_wait(bed, ucp_worker_flush_nbx(bed->a->worker, &none)) != (over_sockets() ? UCS_ERR_INVALID_ADDR : UCS_OK)) {
+        return "the flush behind what was refused does not say so";
+    }
     if (bed_wait(bed, ucp_worker_flush_nbx(bed->a->worker, &none)) != UCS_OK) {
-        return "no flush behind what was refused";
+        return "the flush behind that does not end well";
     }
     return sgl(bed, 0, &local, 0, &remote, 0, 0) == UCS_OK ? "OK" : "nothing was refused";
 }

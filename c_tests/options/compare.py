@@ -33,7 +33,7 @@ def read_page(text):
         begins = re.match(r"Names begin with `(UCX_\w*)`\.", line)
         if begins:
             prefix = begins[1]
-        row = re.match(r"\| `(\w+)`(?: \(formerly `(\w+)`\))?(?: \(or (.*?)\))? \| `(.*?)` \| ", line)
+        row = re.match(r"\| (?:\*\*)?`(\w+)`(?:\*\*)?(?: \(formerly `(\w+)`\))?(?: \(or (.*?)\))? \| `(.*?)` \| ", line)
         if not row:
             continue
         name, older, shared, default = row.groups()
