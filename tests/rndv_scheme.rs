@@ -4,24 +4,16 @@ mod support;
 
 use std::ffi::CStr;
 use support::scene::Scene;
-use ucp::engine::endpoint::Endpoint;
-use ucp::engine::peer::Peer;
 use ucp::proto::info;
 use ucp::wire::stats::Protocol;
 
 const LEN: usize = 1 << 20;
 
-/// The victim as the decent one sees it.
-fn victim_of(scene: &Scene) -> &Peer {
-    // SAFETY: an endpoint of this library, which lives as long as the scene.
-    unsafe { &*scene.to_victim.cast::<Endpoint>() }.peer()
-}
-
 /// How a long message goes, and what is said about that.
 fn travels(scheme: &CStr) -> (Protocol, &'static str) {
     let scene = Scene::new(&[(c"RNDV_SCHEME", scheme)]);
     scene.decent_goes_on(LEN);
-    let peer = victim_of(&scene);
+    let peer = scene.victim_seen();
     let count = |protocol| peer.stats().of(protocol).messages();
     let (copied, sent) = (count(Protocol::RndvCopy), count(Protocol::RndvMessages));
     assert_eq!(copied + sent, 1);

@@ -5,19 +5,12 @@ mod support;
 use std::ffi::{CStr, c_void};
 use std::mem::{self, MaybeUninit};
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use support::scene::{Scene, until_arrived};
+use support::scene::{Scene, alone, until_arrived};
 use ucp::abi::{am, request, tag, wakeup, worker};
 use ucp::ctypes::*;
 use ucp::engine::worker::Worker;
 
 static DATA: [u8; 64 << 10] = [9; 64 << 10];
-
-/// The tests look at all sockets of the process: one at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn scene() -> Scene {
     let options: [(&CStr, &CStr); 2] = [(c"TLS", c"tcp"), (c"LOG_LEVEL", c"error")];

@@ -4,23 +4,15 @@ mod support;
 
 use std::ffi::CStr;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use support::scene::{Scene, new_context, until_arrived};
+use support::scene::{Scene, alone, new_context, until_arrived};
 use support::server::Server;
 use ucp::abi::{context, endpoint, request, tag, worker};
 use ucp::ctypes::*;
 use ucp::engine::endpoint::Endpoint;
-use ucp::engine::peer::Peer;
 use ucp::proto::{info, lanes};
 use ucp::wire::stats::Protocol;
 
 const K: usize = 1 << 10;
-
-/// The tests look at all sockets of the process: one at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn scene(options: &[(&CStr, &CStr)]) -> Scene {
     // Unexpected messages are left behind on purpose.
@@ -30,15 +22,9 @@ fn scene(options: &[(&CStr, &CStr)]) -> Scene {
     scene
 }
 
-/// The victim as the decent one sees it.
-fn victim_of(scene: &Scene) -> &Peer {
-    // SAFETY: an endpoint of this library, which lives as long as the scene.
-    unsafe { &*scene.to_victim.cast::<Endpoint>() }.peer()
-}
-
 /// Messages of a protocol that the decent one has sent.
 fn count(scene: &Scene, protocol: Protocol) -> u64 {
-    victim_of(scene).stats().of(protocol).messages()
+    scene.victim_seen().stats().of(protocol).messages()
 }
 
 fn is_eager(scene: &Scene, len: usize) -> bool {
@@ -139,7 +125,7 @@ fn sees_change(zcopy_thresh: &CStr) -> bool {
         let r = tag::ucp_tag_recv_nbx(scene.victim, to.cast(), LEN, 1, u64::MAX, &param);
         let s = tag::ucp_tag_send_nbx(scene.to_victim, from.cast(), LEN, 1, &param);
         let under_way = || {
-            let tx = victim_of(&scene).tx.lock();
+            let tx = scene.victim_seen().tx.lock();
             let first = tx.pending.front().copied().unwrap_or(ptr::null_mut());
             first.as_ref().is_some_and(|r| r.offset > 900 * K as u64)
         };
@@ -160,7 +146,7 @@ fn sees_change(zcopy_thresh: &CStr) -> bool {
 /// How tagged messages go, as `UCX_PROTO_INFO` says: first bytes and words.
 fn told(options: &[(&CStr, &CStr)]) -> Vec<(usize, &'static str)> {
     let scene = scene(options);
-    let peer = victim_of(&scene);
+    let peer = scene.victim_seen();
     // SAFETY: peers do not outlive their worker.
     let tables = info::tables(unsafe { &*peer.worker }, peer);
     let tagged = tables.iter().find(|t| t.operation.starts_with("tagged"));

@@ -131,8 +131,6 @@ value! {
     Vec<String>: text => Some(text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect());
     bool: text => match text { "y" => Some(true), "n" => Some(false), _ => None };
     u32: text => number::uint(text);
-    u64: text => number::ulong(text);
-    f64: text => number::float(text);
     Size: text => number::size(text);
     Count: text => number::count(text);
     Interval: text => number::interval(text);

@@ -3,9 +3,12 @@
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::ptr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use ucp::abi::{address, config, context, endpoint, request, tag, wakeup, worker};
 use ucp::ctypes::*;
+use ucp::engine::endpoint::Endpoint;
+use ucp::engine::peer::Peer;
 use ucp::engine::worker::Worker;
 use ucp::wire::address::WorkerAddress;
 
@@ -80,6 +83,12 @@ impl Scene {
     pub fn worker(&self) -> &Worker {
         // SAFETY: a live worker of this library.
         unsafe { &*self.victim.cast::<Worker>() }
+    }
+
+    /// The victim as the decent one sees it.
+    pub fn victim_seen(&self) -> &Peer {
+        // SAFETY: an endpoint of this library, which lives as long as the scene.
+        unsafe { &*self.to_victim.cast::<Endpoint>() }.peer()
     }
 
     /// Calls progress once for both; the number of things that happened.
@@ -200,6 +209,12 @@ pub fn context_with(options: &[(&CStr, &CStr)], more: u64) -> ucp_context_h {
         config::ucp_config_release(config);
         made
     }
+}
+
+/// For tests that look at all sockets of the process: one at a time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits until the kernel has given everything that was sent to the sockets where it belongs.
