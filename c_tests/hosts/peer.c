@@ -3,7 +3,8 @@
  *
  *   peer server ADDRESS            says "port N", then "accepted", then what becomes of the client
  *   peer client ADDRESS PORT COUNT SIZE
- *                                  COUNT messages of SIZE bytes, each checked and sent back; says "at N" every tenth
+ *                                  COUNT messages of SIZE bytes, each checked and sent back; says "at N" every tenth;
+ *                                  SIGTERM ends it as if the one under way were the last
  *
  * Both end with "done N" or "failed STATUS after N". A client repeats a connection that failed if PEER_RETRY is set.
  * With PEER_LEAVE=N a server answers N messages of its first client, waits for the next one to come, says "left after
@@ -15,6 +16,7 @@
 #include <arpa/inet.h>
 #include <limits.h>
 #include <netdb.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,6 +37,8 @@ static ucp_context_h      context;
 static ucp_worker_h       worker;
 static ucp_conn_request_h asked;
 static ucs_status_t       failure = UCS_OK;
+
+static volatile sig_atomic_t enough; /* set by SIGTERM */
 
 static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -265,6 +269,12 @@ static int server(const char *address)
     return 0;
 }
 
+static void on_term(int number)
+{
+    (void)number;
+    enough = 1;
+}
+
 static ucp_ep_h dial(const char *address, const char *port)
 {
     socklen_t               length;
@@ -290,9 +300,10 @@ static int client(const char *address, const char *port, unsigned count, size_t 
     ucp_request_param_t param = {.op_attr_mask = 0};
     unsigned            done  = 0;
 
+    signal(SIGTERM, on_term);
     open_worker();
     ucp_ep_h ep = dial(address, port);
-    while (done < count) {
+    while (done < count && !enough) {
         ucp_tag_t number = (ucp_tag_t)done << 8;
 
         fill(out, size, done);
