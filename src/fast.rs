@@ -19,6 +19,7 @@ use crate::op::{am, listener, rma, serve, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
 use crate::proto::{failure, parting, rndv, select, share, tx, wireup};
 use crate::sys::clock;
+use crate::sys::sync::give_way;
 use crate::tl::Lane;
 use crate::tl::shm::ring::{self, INLINE, Message, TINY};
 use crate::wire::header::{AmImm, Kind};
@@ -26,6 +27,7 @@ use crate::wire::stats::Protocol;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Messages taken from one ring before the next one is looked at.
 const BATCH: u32 = 16;
@@ -591,10 +593,10 @@ fn poll_from(worker: &Worker, first: usize) -> u32 {
 
 #[inline(never)]
 fn move_on<const MT: bool>(worker: &Worker) -> u32 {
-    let Some(mut rx) = worker.rx.try_lock() else {
+    let Some(mut guard) = worker.rx.try_lock() else {
         return 0;
     };
-    let rx = &mut *rx;
+    let rx = &mut *guard;
     if MT {
         rx.calls -= 1;
     }
@@ -618,10 +620,30 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     if worker.chores.load(Ordering::Acquire) {
         count += chores(worker);
     }
-    if rx.calls == 0 {
+    let look = rx.calls == 0;
+    if look {
         count += look_at_clock::<MT>(worker, rx);
     }
+    rx.happened += u64::from(count);
+    if look && rx.pace == CLOCK_EVERY && rx.patience.is_over(rx.come()) {
+        drop(guard);
+        offer_core(worker);
+    }
     count
+}
+
+/// Lets others run on this core, if there are any, while nothing comes.
+#[cold]
+#[inline(never)]
+fn offer_core(worker: &Worker) {
+    let began = Instant::now();
+    give_way(0);
+    let took = began.elapsed();
+    if let Some(mut rx) = worker.rx.try_lock() {
+        rx.patience.offered(took);
+        // The caller is no slower for it.
+        rx.looked_at = clock::coarse_ms();
+    }
 }
 
 /// Takes messages from one ring.

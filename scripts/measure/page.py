@@ -38,6 +38,7 @@ SECTIONS = (
     ("Atomics", "Of 8 bytes, one at a time.", r"(fetch_add|swap|compare_swap|add_flush).*", False),
     ("Threads", "Aggregate rate of messages of 8 bytes, by the number of threads on each side.", r"rate_.*", False),
     ("Random access", "GUPS: two processes update random words of a table that lies half in each.", r"gups.*", False),
+    ("More ranks than cores", "Allreduce of 8 bytes, ranks not bound to cores.", r"(openmpi|mpich)_\d+_ranks_.*", False),
     ("Through MPI", "Two ranks on two cores, everything through libucp.", r"(openmpi|mpich)_(?!init).*", True),
     (
         "Start of an MPI job",

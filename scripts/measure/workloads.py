@@ -163,6 +163,20 @@ def start_and_end(mpi_name, quick, path=None):
     ]
 
 
+def crowded(mpi_name, quick):
+    """More ranks than cores: whoever waits had better let the others run."""
+    ranks, words = 8, f"-m 8:8 -i {14 if quick else 70}"
+    return mpi(
+        mpi_name,
+        "allreduce",
+        f"{TOP}/build/bench/{mpi_name}/allreduce",
+        words,
+        f"allreduce through {mpi_name}, {ranks} ranks",
+        ranks,
+        lambda output, scratch: parse.table(output, f"{mpi_name}_{ranks}_ranks_allreduce"),
+    )
+
+
 def find(tree, folder, program):
     """A benchmark in a tree that was built in place, or installed; None if it is not there."""
     installed = f"libexec/osu-micro-benchmarks/mpi/{folder}"
@@ -228,6 +242,7 @@ def everything(quick, osu_trees=None):
     for name in MPIS:
         tree = (osu_trees or {}).get(name)
         chosen += osu(name, tree, quick) if tree else own_mpi(name, quick)
+        chosen.append(crowded(name, quick))
         chosen += start_and_end(name, quick)
     return chosen
 

@@ -12,6 +12,7 @@ pub mod listener;
 pub mod matcher;
 pub mod memory;
 pub mod offer;
+pub mod patience;
 pub mod peer;
 pub mod policy;
 pub mod request;

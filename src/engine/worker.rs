@@ -7,6 +7,7 @@ use super::handlers::Handlers;
 use super::idtable::IdTable;
 use super::listener::Exchange;
 use super::matcher::Matcher;
+use super::patience::Patience;
 use super::peer::{Known, Peer};
 use super::request::{REQUEST_SIZE, Request};
 use super::sockets::Sockets;
@@ -140,6 +141,9 @@ pub struct Rx {
     pub looked_at: u64,
     /// Coarse milliseconds of the last look at the peers.
     pub checked_at: u64,
+    /// What has happened, other than in the rings of the hot path.
+    pub happened: u64,
+    pub patience: Patience,
 }
 
 impl Rx {
@@ -147,6 +151,12 @@ impl Rx {
     #[inline(always)]
     pub fn knocked(&self) -> bool {
         self.inbox.as_ref().is_some_and(Inbox::knocked)
+    }
+
+    /// A number that is another one when something has come since.
+    pub fn come(&self) -> u64 {
+        let taken = self.channels.iter().map(|c| c.consumer.taken());
+        taken.fold(self.happened, u64::wrapping_add)
     }
 }
 
@@ -218,6 +228,8 @@ impl Worker {
                     pace: 1,
                     looked_at: 0,
                     checked_at: 0,
+                    happened: 0,
+                    patience: Patience::new(),
                 },
             ),
             matcher: MtLock::new(mt, Matcher::new()),

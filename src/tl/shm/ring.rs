@@ -461,6 +461,11 @@ impl Consumer {
         tails.slots.store(self.tail, Ordering::Release);
     }
 
+    /// Messages that were taken since the beginning.
+    pub fn taken(&self) -> u64 {
+        self.tail
+    }
+
     /// The shares of what this end's owner sends to the producer's. Mapped as long as the ring.
     pub fn board(&self) -> NonNull<Board> {
         board_of(self.mem)

@@ -1,0 +1,101 @@
+//! How long a worker that sees nothing come keeps its core to itself.
+//!
+//! Ranks that poll are meant to have a core each. Where they do not (more ranks than cores, a container that was given
+//! less than it sees), one that waits keeps the one it waits for from running until the kernel takes the core away from
+//! it, milliseconds later. So whoever has polled for a while in vain offers its core to others. An offer that nobody
+//! takes costs a fraction of a microsecond, and makes the next one come later.
+
+use std::time::Duration;
+
+/// Looks at the clock in vain before the first offer: about a thousand calls of progress.
+const FIRST: u32 = 16;
+/// Most looks before an offer, where nobody takes them: some hundred microseconds, so that offers cost next to nothing, and
+/// others that come are soon noticed. That the kernel comes back at once does not prove that nobody is there.
+const MOST: u32 = 64;
+/// An offer that took so long was taken: a system call and back takes a tenth.
+const TAKEN: Duration = Duration::from_micros(10);
+
+/// The account of one worker. Touched by the thread that progresses.
+pub struct Patience {
+    /// How much had come at the last look.
+    seen: u64,
+    /// Looks since then.
+    looks: u32,
+    /// As many before the next offer.
+    limit: u32,
+}
+
+impl Patience {
+    pub const fn new() -> Self {
+        Self {
+            seen: 0,
+            looks: 0,
+            limit: FIRST,
+        }
+    }
+
+    /// A look, when so much has come since the beginning: whether it is time to offer the core to others.
+    pub fn is_over(&mut self, come: u64) -> bool {
+        if come != self.seen {
+            (self.seen, self.looks) = (come, 0);
+            return false;
+        }
+        self.looks += 1;
+        self.looks >= self.limit
+    }
+
+    /// The core was offered, and it took so long to have it back.
+    pub fn offered(&mut self, took: Duration) {
+        self.looks = 0;
+        self.limit = if took >= TAKEN {
+            1
+        } else {
+            (2 * self.limit).min(MOST)
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looks_until_over(patience: &mut Patience) -> u32 {
+        (1..).find(|_| patience.is_over(7)).unwrap()
+    }
+
+    #[test]
+    fn offers_that_nobody_takes_become_rare() {
+        let mut patience = Patience::new();
+        assert!(!patience.is_over(7));
+        for expected in [FIRST, 2 * FIRST, 4 * FIRST] {
+            assert_eq!(looks_until_over(&mut patience), expected);
+            patience.offered(Duration::from_nanos(300));
+        }
+        for _ in 0..32 {
+            patience.offered(Duration::ZERO);
+        }
+        assert_eq!(looks_until_over(&mut patience), MOST);
+    }
+
+    #[test]
+    fn where_others_want_the_core_it_is_offered_at_every_look() {
+        let mut patience = Patience::new();
+        assert!(!patience.is_over(7));
+        looks_until_over(&mut patience);
+        patience.offered(Duration::from_millis(3));
+        assert_eq!(looks_until_over(&mut patience), 1);
+        patience.offered(Duration::ZERO);
+        assert_eq!(looks_until_over(&mut patience), 2);
+    }
+
+    #[test]
+    fn what_comes_renews_it() {
+        let mut patience = Patience::new();
+        for come in 1..100 {
+            assert!(!patience.is_over(come));
+            for _ in 1..FIRST {
+                assert!(!patience.is_over(come));
+            }
+        }
+    }
+}
