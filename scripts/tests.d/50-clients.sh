@@ -64,6 +64,7 @@ step 180 "UCXX" c_tests/clients/run ucxx
 # mpi4py's own tests: all of them once, under the other MPIs what talks most; scripts/mpi4py-tests --long is everything.
 step 600 "mpi4py for MPICH and Open MPI: build" scripts/setup-clients mpich openmpi
 step 900 "mpi4py, mpich, 2 ranks" scripts/mpi4py-tests --mpis mpich --ranks 2
+step 900 "mpi4py, mpich, 4 ranks" scripts/mpi4py-tests --mpis mpich --ranks 4
 step 600 "mpi4py, openmpi, 1 rank" scripts/mpi4py-tests --mpis openmpi --ranks 1
 for mpi in openmpi-5 mpich-5; do
     step 600 "mpi4py, $mpi, 2 ranks" scripts/mpi4py-tests --mpis $mpi --ranks 2
