@@ -54,7 +54,7 @@ fn who_polls_in_vain_offers_its_core_and_often_where_others_take_it() {
     assert_eq!(offers_in(&scene, 1000, Duration::ZERO), 0, "too soon");
     OTHERS.set(Duration::from_micros(50));
     assert!(offers_in(&scene, 2000, Duration::ZERO) > 0);
-    let taken = offers_in(&scene, 6400, Duration::ZERO);
+    let taken = offers_in(&scene, 25_600, Duration::ZERO);
     assert!(taken > 50, "{taken} offers, and each was taken");
     OTHERS.set(Duration::ZERO);
     let vain = offers_in(&scene, 64_000, Duration::ZERO);

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Looks at the clock in vain before the first offer: about a thousand calls of progress.
 const FIRST: u32 = 16;
+/// Looks before the next offer, where others took the last one: more calls than a short answer takes.
+const SOON: u32 = 4;
 /// Most looks before an offer, where nobody takes them: some hundred microseconds, so that offers cost next to nothing, and
 /// others that come are soon noticed. That the kernel comes back at once does not prove that nobody is there.
 const MOST: u32 = 64;
@@ -48,7 +50,7 @@ impl Patience {
     pub fn offered(&mut self, took: Duration) {
         self.looks = 0;
         self.limit = if took >= TAKEN {
-            1
+            SOON
         } else {
             (2 * self.limit).min(MOST)
         };
@@ -78,14 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn where_others_want_the_core_it_is_offered_at_every_look() {
+    fn where_others_want_the_core_it_is_offered_soon() {
         let mut patience = Patience::new();
         assert!(!patience.is_over(7));
         looks_until_over(&mut patience);
         patience.offered(Duration::from_millis(3));
-        assert_eq!(looks_until_over(&mut patience), 1);
+        assert_eq!(looks_until_over(&mut patience), SOON);
         patience.offered(Duration::ZERO);
-        assert_eq!(looks_until_over(&mut patience), 2);
+        assert_eq!(looks_until_over(&mut patience), 2 * SOON);
     }
 
     #[test]
