@@ -27,15 +27,17 @@ pub struct Patience {
     limit: u32,
 }
 
-impl Patience {
-    pub const fn new() -> Self {
+impl Default for Patience {
+    fn default() -> Self {
         Self {
             seen: 0,
             looks: 0,
             limit: FIRST,
         }
     }
+}
 
+impl Patience {
     /// A look, when so much has come since the beginning: whether it is time to offer the core to others.
     pub fn is_over(&mut self, come: u64) -> bool {
         if come != self.seen {
@@ -67,7 +69,7 @@ mod tests {
 
     #[test]
     fn offers_that_nobody_takes_become_rare() {
-        let mut patience = Patience::new();
+        let mut patience = Patience::default();
         assert!(!patience.is_over(7));
         for expected in [FIRST, 2 * FIRST, 4 * FIRST] {
             assert_eq!(looks_until_over(&mut patience), expected);
@@ -81,7 +83,7 @@ mod tests {
 
     #[test]
     fn where_others_want_the_core_it_is_offered_soon() {
-        let mut patience = Patience::new();
+        let mut patience = Patience::default();
         assert!(!patience.is_over(7));
         looks_until_over(&mut patience);
         patience.offered(Duration::from_millis(3));
@@ -92,7 +94,7 @@ mod tests {
 
     #[test]
     fn what_comes_renews_it() {
-        let mut patience = Patience::new();
+        let mut patience = Patience::default();
         for come in 1..100 {
             assert!(!patience.is_over(come));
             for _ in 1..FIRST {

@@ -229,7 +229,7 @@ impl Worker {
                     looked_at: 0,
                     checked_at: 0,
                     happened: 0,
-                    patience: Patience::new(),
+                    patience: Patience::default(),
                 },
             ),
             matcher: MtLock::new(mt, Matcher::new()),
