@@ -25,7 +25,7 @@ use crate::tl::shm::ring::{self, INLINE, Message, TINY};
 use crate::wire::header::{AmImm, Kind};
 use crate::wire::stats::Protocol;
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -625,7 +625,7 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
         count += look_at_clock::<MT>(worker, rx);
     }
     rx.happened += u64::from(count);
-    if look && rx.pace == CLOCK_EVERY && rx.patience.is_over(rx.come()) {
+    if look && rx.pace == CLOCK_EVERY && rx.is_polled_in_vain(&worker.stats) {
         drop(guard);
         offer_core(worker);
     }
@@ -641,8 +641,7 @@ fn offer_core(worker: &Worker) {
     let took = began.elapsed();
     if let Some(mut rx) = worker.rx.try_lock() {
         rx.patience.offered(took);
-        // The caller is no slower for it.
-        rx.looked_at = clock::coarse_ms();
+        rx.given += took.as_millis() as u64;
     }
 }
 
@@ -891,7 +890,9 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     let mut count = 0;
     let now = clock::coarse_ms();
     let ticked = now != rx.looked_at;
-    rx.pace = pace(rx.pace, now.saturating_sub(rx.looked_at));
+    // The caller is no slower for what others took.
+    let spent = now.saturating_sub(rx.looked_at + mem::take(&mut rx.given));
+    rx.pace = pace(rx.pace, spent);
     (rx.calls, rx.looked_at) = (rx.pace, now);
     if ticked {
         if let Some(sockets) = rx.sockets.as_deref_mut() {

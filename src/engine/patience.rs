@@ -7,19 +7,20 @@
 
 use std::time::Duration;
 
-/// Looks at the clock in vain before the first offer: about a thousand calls of progress.
+/// Looks at the clock in vain before the first offer: a thousand calls of progress.
 const FIRST: u32 = 16;
 /// Looks before the next offer, where others took the last one: more calls than a short answer takes.
 const SOON: u32 = 4;
-/// Most looks before an offer, where nobody takes them: some hundred microseconds, so that offers cost next to nothing, and
-/// others that come are soon noticed. That the kernel comes back at once does not prove that nobody is there.
+/// Most looks before an offer, where nobody takes them: few enough that others that come are soon noticed, and so many
+/// that offers cost no more than hundredths of time in which nothing happens. That the kernel comes back at once does not
+/// prove that nobody is there.
 const MOST: u32 = 64;
 /// An offer that took so long was taken: a system call and back takes a tenth.
 const TAKEN: Duration = Duration::from_micros(10);
 
 /// The account of one worker. Touched by the thread that progresses.
 pub struct Patience {
-    /// How much had come at the last look.
+    /// How much had happened when that was last asked.
     seen: u64,
     /// Looks since then.
     looks: u32,
@@ -38,14 +39,19 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// A look, when so much has come since the beginning: whether it is time to offer the core to others.
-    pub fn is_over(&mut self, come: u64) -> bool {
-        if come != self.seen {
-            (self.seen, self.looks) = (come, 0);
+    /// A look at the clock: whether it is time to offer the core to others. `happened`, asked only where it may be: a
+    /// number that is another one if anything was done since it was asked last.
+    pub fn is_over(&mut self, happened: impl FnOnce() -> u64) -> bool {
+        self.looks += 1;
+        if self.looks < self.limit {
             return false;
         }
-        self.looks += 1;
-        self.looks >= self.limit
+        let happened = happened();
+        if happened != self.seen {
+            (self.seen, self.looks) = (happened, 0);
+            return false;
+        }
+        true
     }
 
     /// The core was offered, and it took so long to have it back.
@@ -63,14 +69,20 @@ impl Patience {
 mod tests {
     use super::*;
 
+    /// One that knows of all that has happened.
+    fn up_to_date() -> Patience {
+        let mut patience = Patience::default();
+        assert_eq!((1..=FIRST).find(|_| patience.is_over(|| 7)), None);
+        patience
+    }
+
     fn looks_until_over(patience: &mut Patience) -> u32 {
-        (1..).find(|_| patience.is_over(7)).unwrap()
+        (1..1000).find(|_| patience.is_over(|| 7)).unwrap()
     }
 
     #[test]
     fn offers_that_nobody_takes_become_rare() {
-        let mut patience = Patience::default();
-        assert!(!patience.is_over(7));
+        let mut patience = up_to_date();
         for expected in [FIRST, 2 * FIRST, 4 * FIRST] {
             assert_eq!(looks_until_over(&mut patience), expected);
             patience.offered(Duration::from_nanos(300));
@@ -83,8 +95,7 @@ mod tests {
 
     #[test]
     fn where_others_want_the_core_it_is_offered_soon() {
-        let mut patience = Patience::default();
-        assert!(!patience.is_over(7));
+        let mut patience = up_to_date();
         looks_until_over(&mut patience);
         patience.offered(Duration::from_millis(3));
         assert_eq!(looks_until_over(&mut patience), SOON);
@@ -93,13 +104,10 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_renews_it() {
+    fn what_happens_renews_it() {
         let mut patience = Patience::default();
-        for come in 1..100 {
-            assert!(!patience.is_over(come));
-            for _ in 1..FIRST {
-                assert!(!patience.is_over(come));
-            }
+        for happened in 1..1000 {
+            assert!(!patience.is_over(|| happened));
         }
     }
 }

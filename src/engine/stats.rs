@@ -200,6 +200,18 @@ impl Stats {
         place
     }
 
+    /// What the worker has sent, put, got and so on, to its first peers (of many thousands to ask all would take long).
+    pub fn operations(&self) -> u64 {
+        const PEERS: usize = 32;
+        let used = self.worker().entries_used.load(Ordering::Relaxed) as usize;
+        let entries = (0..used.min(PEERS)).map(|i| {
+            // SAFETY: inside of the mapping, which lives as long as `self`.
+            unsafe { self.entry(i).as_ref() }
+        });
+        let tallies = entries.flat_map(|entry| &entry.tallies);
+        tallies.fold(0, |sum, tally| sum.wrapping_add(tally.messages()))
+    }
+
     fn entry(&self, index: usize) -> NonNull<PeerStats> {
         debug_assert!(index < layout::ENTRIES);
         // SAFETY: inside of the mapping.

@@ -141,8 +141,10 @@ pub struct Rx {
     pub looked_at: u64,
     /// Coarse milliseconds of the last look at the peers.
     pub checked_at: u64,
-    /// What has happened, other than in the rings of the hot path.
+    /// What has happened, but for messages of rings on the shortest way.
     pub happened: u64,
+    /// Milliseconds since the last look at the clock that others had the core.
+    pub given: u64,
     pub patience: Patience,
 }
 
@@ -153,10 +155,20 @@ impl Rx {
         self.inbox.as_ref().is_some_and(Inbox::knocked)
     }
 
-    /// A number that is another one when something has come since.
-    pub fn come(&self) -> u64 {
-        let taken = self.channels.iter().map(|c| c.consumer.taken());
-        taken.fold(self.happened, u64::wrapping_add)
+    /// Whether progress was called for long, and neither anything came nor did the worker anything else. `stats`: the
+    /// worker's.
+    pub fn is_polled_in_vain(&mut self, stats: &Stats) -> bool {
+        let Rx {
+            patience,
+            channels,
+            happened,
+            ..
+        } = self;
+        patience.is_over(|| {
+            // With more rings than these, messages of all of them are in `happened`.
+            let taken = channels.iter().take(32).map(|c| c.consumer.taken());
+            taken.fold(happened.wrapping_add(stats.operations()), u64::wrapping_add)
+        })
     }
 }
 
@@ -229,6 +241,7 @@ impl Worker {
                     looked_at: 0,
                     checked_at: 0,
                     happened: 0,
+                    given: 0,
                     patience: Patience::default(),
                 },
             ),

@@ -1,6 +1,7 @@
 //! Two workers of one context: a victim that is attacked, and a decent peer of it that must not notice.
 
 use std::ffi::CStr;
+use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -41,11 +42,24 @@ impl Scene {
         scene
     }
 
+    /// As `new`, with workers that threads may share.
+    pub fn shared(options: &[(&CStr, &CStr)]) -> Scene {
+        let mut scene = Scene::with_mode(new_context(options), UCS_THREAD_MODE_MULTI);
+        scene.owned = true;
+        scene
+    }
+
     /// In a context that stays.
     pub fn within(context: ucp_context_h) -> Scene {
+        Scene::with_mode(context, UCS_THREAD_MODE_SINGLE)
+    }
+
+    fn with_mode(context: ucp_context_h, mode: ucs_thread_mode_t) -> Scene {
         // SAFETY: zeroed parameter structures with masks that name what is set; live handles.
         unsafe {
-            let worker_params: ucp_worker_params_t = std::mem::zeroed();
+            let mut worker_params: ucp_worker_params_t = std::mem::zeroed();
+            worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE as u64;
+            worker_params.thread_mode = MaybeUninit::new(mode);
             let (mut victim, mut decent) = (ptr::null_mut(), ptr::null_mut());
             for w in [&mut victim, &mut decent] {
                 assert_eq!(

@@ -1,8 +1,8 @@
 //! Message rate by threads: all threads on one communicator, and a communicator for each.
 //!
 //! Rank 0 sends, rank 1 receives; each thread of one has its partner in the other; 8 bytes, windows of 64.
-//! -t THREADS the largest number of threads (8), -i MESSAGES of all threads of a row together, instead of as many as half a
-//! second allows: where threads share cores, the rates of libraries lie a thousandfold apart.
+//! -t THREADS the largest number of threads (8), -i MESSAGES of all threads of a row together, instead of as many as some
+//! tenths of a second allow: where threads share cores, the rates of libraries lie a thousandfold apart.
 #define _GNU_SOURCE
 #include "../../mpi/check.h"
 #include "../../mpi/mapped_ucp.h"
@@ -70,15 +70,20 @@ static double rate(int threads, long messages, const MPI_Comm *comms, int each)
     return (double)thread[0].windows * WINDOW * threads / seconds;
 }
 
-/** The rate that so many messages show; 0: as many as rank 0 finds right after a few. */
+/** The rate that so many messages show; 0: four times as many as before until that takes a while. */
 static double measure(int threads, long messages, const MPI_Comm *comms, int each)
 {
-    if (messages == 0) {
-        messages = (long)(rate(threads, 4L * WINDOW * threads, comms, each) / 2);
-        messages = messages < MOST_MESSAGES ? messages : MOST_MESSAGES;
-        MPI_Bcast(&messages, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+    long next = messages ? messages : 4L * WINDOW * threads;
+    double found = 0;
+
+    while (next != 0) {
+        long sent = next;
+
+        found = rate(threads, sent, comms, each);
+        next = messages || sent >= MOST_MESSAGES || (double)sent / found > 0.2 ? 0 : 4 * sent;
+        MPI_Bcast(&next, 1, MPI_LONG, 0, MPI_COMM_WORLD); /* rank 0 decides */
     }
-    return rate(threads, messages, comms, each);
+    return found;
 }
 
 int main(int argc, char **argv)
