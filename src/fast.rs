@@ -625,11 +625,22 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
         count += look_at_clock::<MT>(worker, rx);
     }
     rx.happened += u64::from(count);
-    if look && rx.pace == CLOCK_EVERY && rx.is_polled_in_vain(&worker.stats) {
+    if look && rx.pace == CLOCK_EVERY && is_polled_in_vain(worker, rx) {
         drop(guard);
         offer_core(worker);
     }
     count
+}
+
+/// Whether progress was called for long, and neither anything came nor did the worker anything else.
+#[inline(never)]
+fn is_polled_in_vain(worker: &Worker, rx: &mut Rx) -> bool {
+    rx.patience.is_over(|| {
+        // With more rings than these, messages of all of them are in `happened`.
+        let taken = rx.channels.iter().take(HOT).map(|c| c.consumer.taken());
+        let others = rx.happened.wrapping_add(worker.stats.operations());
+        taken.fold(others, u64::wrapping_add)
+    })
 }
 
 /// Lets others run on this core, if there are any, while nothing comes.

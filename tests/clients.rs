@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::ptr;
 use support::impostor::Impostor;
 use support::scene::Scene;
-use ucp::abi::{endpoint, request, tag};
+use ucp::abi::{endpoint, tag};
 use ucp::ctypes::*;
 use ucp::sys::machine;
 use ucp::tl::shm::outbox::Outbox;
@@ -97,16 +97,7 @@ impl<'a> Asked<'a> {
     }
 
     fn finish(&self, req: ucs_status_ptr_t) {
-        if !req.is_null() {
-            // SAFETY: a request of ours.
-            unsafe {
-                self.scene.until("the end of a request", || {
-                    request::ucp_request_check_status(req) != UCS_INPROGRESS
-                });
-                assert_eq!(request::ucp_request_check_status(req), UCS_OK);
-                request::ucp_request_free(req);
-            }
-        }
+        assert_eq!(self.scene.end("the end of a request", req), UCS_OK);
     }
 }
 

@@ -8,7 +8,7 @@ use std::ptr;
 use std::thread;
 use std::time::{Duration, Instant};
 use support::scene::Scene;
-use ucp::abi::{request, tag, worker};
+use ucp::abi::{tag, worker};
 use ucp::ctypes::*;
 use ucp::sys::clock;
 
@@ -123,10 +123,7 @@ fn who_sends_keeps_its_core() {
             assert!(sent.is_null());
             worker::ucp_worker_progress(scene.decent);
             let got = tag::ucp_tag_recv_nbx(scene.victim, ptr::null_mut(), 0, 5, u64::MAX, &param);
-            scene.until("the message", || {
-                request::ucp_request_check_status(got) != UCS_INPROGRESS
-            });
-            request::ucp_request_free(got);
+            assert_eq!(scene.end("the message", got), UCS_OK);
         }
     }
     assert_eq!(OFFERS.get() - before, 0);
@@ -151,12 +148,7 @@ fn who_offers_its_core_still_looks_who_comes() {
             OTHERS.set(Others::None);
             worker::ucp_worker_progress(scene.decent);
         }
-        if UCS_PTR_IS_PTR(sent) {
-            scene.until("the message to end", || {
-                request::ucp_request_check_status(sent) != UCS_INPROGRESS
-            });
-            request::ucp_request_free(sent);
-        }
+        assert_eq!(scene.end("the message", sent), UCS_OK);
     }
 }
 

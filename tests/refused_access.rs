@@ -5,7 +5,7 @@ mod support;
 use std::ffi::c_void;
 use std::ptr;
 use support::scene::Scene;
-use ucp::abi::{compat_amo, endpoint, memory, request, rkey, rma, worker};
+use ucp::abi::{compat_amo, endpoint, memory, rkey, rma, worker};
 use ucp::ctypes::*;
 
 const LEN: usize = 4096;
@@ -89,18 +89,7 @@ impl Exposed {
     }
 
     fn end(&self, req: *mut c_void) -> ucs_status_t {
-        if !UCS_PTR_IS_PTR(req) {
-            return UCS_PTR_STATUS(req);
-        }
-        // SAFETY: the request is not freed before it has ended.
-        unsafe {
-            self.scene.until("an access ends", || {
-                request::ucp_request_check_status(req) != UCS_INPROGRESS
-            });
-            let status = request::ucp_request_check_status(req);
-            request::ucp_request_free(req);
-            status
-        }
+        self.scene.end("an access ends", req)
     }
 }
 

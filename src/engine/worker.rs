@@ -154,22 +154,6 @@ impl Rx {
     pub fn knocked(&self) -> bool {
         self.inbox.as_ref().is_some_and(Inbox::knocked)
     }
-
-    /// Whether progress was called for long, and neither anything came nor did the worker anything else. `stats`: the
-    /// worker's.
-    pub fn is_polled_in_vain(&mut self, stats: &Stats) -> bool {
-        let Rx {
-            patience,
-            channels,
-            happened,
-            ..
-        } = self;
-        patience.is_over(|| {
-            // With more rings than these, messages of all of them are in `happened`.
-            let taken = channels.iter().take(32).map(|c| c.consumer.taken());
-            taken.fold(happened.wrapping_add(stats.operations()), u64::wrapping_add)
-        })
-    }
 }
 
 /// An incoming ring.

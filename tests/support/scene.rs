@@ -152,6 +152,22 @@ impl Scene {
         }
     }
 
+    /// How that ends which a call returned: waits for a request, and frees it.
+    pub fn end(&self, what: &str, result: ucs_status_ptr_t) -> ucs_status_t {
+        if !UCS_PTR_IS_PTR(result) {
+            return UCS_PTR_STATUS(result);
+        }
+        // SAFETY: a live request, freed once, after its end.
+        unsafe {
+            self.until(what, || {
+                request::ucp_request_check_status(result) != UCS_INPROGRESS
+            });
+            let status = request::ucp_request_check_status(result);
+            request::ucp_request_free(result);
+            status
+        }
+    }
+
     /// The decent peer's message of `len` bytes arrives.
     pub fn decent_goes_on(&self, len: usize) {
         let (sent, mut got) = (vec![0x5A_u8; len], vec![0_u8; len]);
@@ -169,14 +185,7 @@ impl Scene {
             );
             let s = tag::ucp_tag_send_nbx(self.to_victim, sent.as_ptr().cast(), len, tag, &param);
             for req in [r, s] {
-                assert!(!UCS_PTR_IS_ERR(req));
-                if !req.is_null() {
-                    self.until("a decent message", || {
-                        request::ucp_request_check_status(req) != UCS_INPROGRESS
-                    });
-                    assert_eq!(request::ucp_request_check_status(req), UCS_OK);
-                    request::ucp_request_free(req);
-                }
+                assert_eq!(self.end("a decent message", req), UCS_OK);
             }
         }
         assert!(got == sent);
