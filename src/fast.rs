@@ -370,7 +370,7 @@ pub unsafe fn stream_send(
     let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
     // SAFETY: the caller's structure.
     let p = unsafe { Param::new(param, worker.extra_op_flags) };
-    if let Some(len @ 1..=INLINE) = plain_length(&p, count)
+    if let Some(len @ 1..=select::MAX_EAGER) = plain_length(&p, count)
         && !e.has(endpoint::SPECIAL)
         && worker.ctx.features & UCP_FEATURE_STREAM as u64 != 0
         && !buffer.is_null()
@@ -886,8 +886,9 @@ fn chores(worker: &Worker) -> u32 {
     crate::op::endpoint::free_retired(worker);
     failure::reap(worker);
     parting::end_due(worker);
+    let asked = rndv::progress_asked(worker);
     let (pulling, pushing) = (rndv::progress_pulls(worker), share::progress_pushes(worker));
-    if pulling || pushing {
+    if asked || pulling || pushing {
         worker.chores.store(true, Ordering::Release);
     }
     failure::call_handlers(worker) + 1

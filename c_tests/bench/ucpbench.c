@@ -1,6 +1,6 @@
 //! What a libucp costs on one machine: one program, bound at run time to whatever libucp the loader finds.
 //!
-//! usage: ucpbench [--quick] [--largest BYTES] WORKLOAD [ARGUMENTS]      (the workloads: see workload.h)
+//! usage: ucpbench [--quick] [--smallest BYTES] [--largest BYTES] WORKLOAD [ARGUMENTS]   (workloads: see workload.h)
 //! Standard output gets `# libucp: PATH (version V)`, then a line per figure, `NAME X VALUE UNIT`, where X is a size, a
 //! number of threads or endpoints, or `-`. What a library does not have is said so: `# unsupported: NAME`.
 #define _GNU_SOURCE
@@ -39,7 +39,7 @@ static void name_library(void)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: ucpbench [--quick] [--largest BYTES] WORKLOAD [ARGUMENTS]; workloads:");
+    fprintf(stderr, "usage: ucpbench [--quick] [--smallest BYTES] [--largest BYTES] WORKLOAD [ARGUMENTS]; workloads:");
     for (size_t i = 0; i < sizeof(workloads) / sizeof(*workloads); i++) {
         fprintf(stderr, " %s", workloads[i].name);
     }
@@ -58,6 +58,8 @@ int main(int argc, char **argv)
             effort.quick = 1;
             effort.batches = 3;
             effort.batch_seconds = 2e-4;
+        } else if (strcmp(argv[next], "--smallest") == 0 && next + 1 < argc) {
+            effort.smallest = strtoull(argv[++next], NULL, 0);
         } else if (strcmp(argv[next], "--largest") == 0 && next + 1 < argc) {
             effort.largest = strtoull(argv[++next], NULL, 0);
         } else {

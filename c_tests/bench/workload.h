@@ -11,13 +11,13 @@ struct effort {
     int quick;
     int batches;
     double batch_seconds;
-    size_t largest; /* message */
+    size_t smallest, largest; /* messages */
 };
 
 /** Whether this power of two is among the sizes to measure: all of them, or a few if it has to be quick. */
 static inline int measures_size(const struct effort *effort, size_t size)
 {
-    return size <= effort->largest &&
+    return size >= effort->smallest && size <= effort->largest &&
            (!effort->quick || size == 8 || size == 256 || size == 8192 || size == 65536 || size == 1 << 20);
 }
 

@@ -8,12 +8,16 @@ use crate::ctypes::*;
 use crate::sys::lock::MtLock;
 use crate::tl::Lane;
 use crate::tl::shm::Locator;
+use crate::tl::shm::outbox::OpenShare;
 use crate::tl::shm::ring::Withdrawals;
-use crate::tl::shm::share::Board;
+use crate::tl::shm::share::{Board, Share};
 use crate::tl::tcp::Target;
 use std::collections::VecDeque;
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI8, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI8, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
+};
 
 /// What is known of the right to copy from and to the peer's memory.
 pub const CMA_UNKNOWN: u8 = 0;
@@ -59,6 +63,8 @@ pub struct Peer {
     pub forward: AtomicPtr<Peer>,
     /// The shares of long messages to it, in the ring that it opened to us; null before and after.
     pub board: AtomicPtr<Board>,
+    /// Parts of messages that have come, modulo 2^32: a peer that sends some is at work for us.
+    pub parts: AtomicU32,
     /// An endpoint that handles errors was made to it: its end is to be noticed even if nothing is ever sent.
     pub guarded: AtomicBool,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
@@ -158,6 +164,7 @@ impl Peer {
             withdrawn: parking_lot::Mutex::default(),
             forward: AtomicPtr::default(),
             board: AtomicPtr::new(std::ptr::null_mut()),
+            parts: AtomicU32::new(0),
             guarded: AtomicBool::new(false),
             via: AtomicU8::new(NO_CONNECTION),
             status: AtomicI8::new(UCS_OK as i8),
@@ -268,6 +275,21 @@ impl Peer {
     pub fn rma_idle(&self) -> bool {
         // Acquire: pairs with the Release add where answers arrive.
         self.rma_done.load(Ordering::Acquire) >= self.rma_sent.load(Ordering::Relaxed)
+    }
+
+    /// Opens a share of a message from it, if a ring leads to it and has one left.
+    pub fn open_share(&self) -> Option<OpenShare> {
+        match self.tx.lock().lane.as_mut() {
+            Some(Lane::Shm(outbox)) => outbox.open_share(),
+            _ => None,
+        }
+    }
+
+    /// Gives a share back: the peer claims nothing of it any more, or finds another generation.
+    pub fn close_share(&self, share: NonNull<Share>) {
+        if let Some(Lane::Shm(outbox)) = self.tx.lock().lane.as_mut() {
+            outbox.close_share(share);
+        }
     }
 
     /// Copying has worked.

@@ -10,8 +10,8 @@ use std::time::Duration;
 /// Transports of this version.
 pub const TRANSPORTS: [&str; 5] = ["self", "posix", "sysv", "cma", "tcp"];
 
-/// `UCX_RNDV_THRESH=auto` over shared memory: from about here on one copy by the receiver (2 us
-/// for the system call, 9 GB/s) beats two copies through a ring.
+/// `UCX_RNDV_THRESH=auto` over shared memory: what is longer is not to be copied aside when nobody waits for it, and a
+/// rendezvous costs little in comparison.
 const DEFAULT_RNDV_THRESH: usize = 16 << 10;
 /// `UCX_RNDV_THRESH=auto` between hosts: what a connection's buffers take without waiting.
 const DEFAULT_RNDV_THRESH_INTER: usize = 64 << 10;
@@ -42,8 +42,10 @@ pub struct Policy {
     /// Longer messages to a worker of another host travel by rendezvous, bytes.
     pub rndv_thresh_inter: usize,
     /// The data of a rendezvous travels in messages, though one end could copy from the other's memory
-    /// (`UCX_RNDV_SCHEME=am`). The other schemes say who copies: here both ends do.
+    /// (`UCX_RNDV_SCHEME=am`). The other schemes but `auto` say who copies: here both ends do.
     pub rndv_by_messages: bool,
+    /// Nobody says how (`UCX_RNDV_SCHEME=auto`).
+    pub rndv_by_size: bool,
     /// Where a transport can send from the user's buffer, it does so from this length on, bytes. Never 0: nothing lies
     /// nowhere.
     pub zcopy_thresh: usize,
@@ -151,6 +153,7 @@ impl Policy {
             rndv_thresh: bytes_or(options.rndv_thresh.intra, DEFAULT_RNDV_THRESH),
             rndv_thresh_inter: bytes_or(options.rndv_thresh.inter, DEFAULT_RNDV_THRESH_INTER),
             rndv_by_messages: options.rndv_scheme == RndvScheme::Am,
+            rndv_by_size: options.rndv_scheme == RndvScheme::Auto,
             zcopy_thresh: bytes_or(options.zcopy_thresh, DEFAULT_ZCOPY_THRESH).max(1),
             named_inboxes: !options.posix_use_proc_link,
             extra_op_flags: extra_flags(options),

@@ -6,6 +6,7 @@ use super::datatype::Data;
 use super::endpoint::Endpoint;
 use super::request::Request;
 use crate::ctypes::*;
+use crate::tl::shm::ring::copy_short;
 use std::collections::{HashMap, VecDeque};
 
 /// Bytes of the first chunk of small messages; each further one is twice as long.
@@ -40,6 +41,12 @@ impl Chunk {
             taken: 0,
             ends: VecDeque::new(),
         }
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.taken = 0;
+        self.ends.clear();
     }
 
     /// `n` more bytes are taken.
@@ -97,8 +104,24 @@ pub fn wanted(r: &Request, bytes: usize) -> usize {
     if waits_for_all(r) {
         n
     } else {
-        n - n % element(r)
+        whole(n, element(r))
     }
+}
+
+/// As many of `n` bytes as make whole elements.
+#[inline]
+fn whole(n: usize, element: usize) -> usize {
+    if element == 1 { n } else { n - n % element }
+}
+
+/// How many of the bytes that wait end a new receive of `room` bytes at once: elements of so many, or `all`.
+#[inline]
+pub fn at_once(waiting: usize, room: usize, element: usize, all: bool) -> Option<usize> {
+    let n = match all {
+        true => room,
+        false => whole(waiting.min(room), element),
+    };
+    (n > 0 && n <= waiting).then_some(n)
 }
 
 /// Whether a stream receive has what it needs.
@@ -146,6 +169,10 @@ impl Stream {
     pub unsafe fn push(&mut self, src: *const u8, len: usize) {
         if self.chunks.back().is_none_or(|c| c.room() < len) {
             let chunk = self.new_chunk(len);
+            // None is empty but a single one.
+            if self.bytes == 0 {
+                self.chunks.clear();
+            }
             self.chunks.push_back(chunk);
         }
         let Some(tail) = self.chunks.back_mut() else {
@@ -154,10 +181,7 @@ impl Stream {
         let old = tail.bytes.len();
         // SAFETY: there is room for `len` bytes behind the old ones.
         unsafe {
-            tail.bytes
-                .as_mut_ptr()
-                .add(old)
-                .copy_from_nonoverlapping(src, len);
+            copy_short(tail.bytes.as_mut_ptr().add(old), src, len);
             tail.bytes.set_len(old + len);
         }
         tail.ends.push_back(old + len);
@@ -187,6 +211,20 @@ impl Stream {
         });
     }
 
+    /// Moves `n` bytes, no more than wait, to memory in one piece.
+    ///
+    /// # Safety
+    /// `n` bytes are writable at `dst`.
+    pub unsafe fn copy_to(&mut self, mut dst: *mut u8, n: usize) {
+        self.take(n, |part| {
+            // SAFETY: the parts together are `n` bytes.
+            unsafe {
+                copy_short(dst, part.as_ptr(), part.len());
+                dst = dst.add(part.len());
+            }
+        });
+    }
+
     /// Takes `n` bytes, no more than wait, out for a receive of the user's own functions.
     pub fn take_out(&mut self, n: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(n);
@@ -204,9 +242,14 @@ impl Stream {
             f(&chunk.rest()[..part]);
             chunk.advance(part);
             n -= part;
-            if chunk.rest().is_empty()
-                && let Some(chunk) = self.chunks.pop_front()
-            {
+            if !chunk.rest().is_empty() {
+                return;
+            }
+            if self.bytes == 0 && chunk.bytes.capacity() <= MAX_SPARE {
+                // The last one: what comes next goes there.
+                return chunk.clear();
+            }
+            if let Some(chunk) = self.chunks.pop_front() {
                 self.recycle(chunk);
             }
         }
@@ -220,9 +263,7 @@ impl Stream {
                 .as_ref()
                 .is_none_or(|s| s.bytes.capacity() < capacity)
         {
-            chunk.bytes.clear();
-            chunk.taken = 0;
-            chunk.ends.clear();
+            chunk.clear();
             self.spare = Some(chunk);
         }
     }
@@ -278,7 +319,7 @@ impl Streams {
     pub unsafe fn lend(&mut self, ep: *mut Endpoint) -> Option<(*const u8, usize)> {
         // SAFETY: passed on.
         let stream = unsafe { self.of(ep) };
-        if stream.contended() {
+        if stream.contended() || stream.bytes == 0 {
             return None;
         }
         let first = stream.chunks.front_mut()?;

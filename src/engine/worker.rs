@@ -29,6 +29,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 /// Requests that are made together: as many as the original library makes.
 const REQUESTS_PER_CHUNK: usize = 128;
@@ -82,6 +83,8 @@ pub struct Worker {
     pub backlog: AtomicUsize,
     /// Receives that copy from a peer's memory, a piece per progress.
     pub pulls: MtLock<VecDeque<*mut Request>>,
+    /// Receives whose senders were asked for messages, and may be late.
+    pub asked: MtLock<Vec<Asked>>,
     /// Messages of ours that their receivers share with us, some pieces per progress.
     pub pushes: MtLock<Vec<Push>>,
     /// Peers that were lost and not yet seen to.
@@ -92,7 +95,7 @@ pub struct Worker {
     pub retired: MtLock<Vec<*mut Endpoint>>,
     /// Endpoints whose counterparts were closed in order, and looks at the clock since then.
     pub left: MtLock<Vec<(*mut Endpoint, u32)>>,
-    /// There is something in `pulls`, `pushes`, `lost`, `handlers` or `retired`, or due in `left`.
+    /// There is something in `pulls`, `asked`, `pushes`, `lost`, `handlers` or `retired`, or due in `left`.
     pub chores: AtomicBool,
     /// A fence was called while remote accesses by message were under way.
     pub fenced: AtomicBool,
@@ -122,6 +125,19 @@ pub struct Push {
     /// In our inbox, as long as the receiver's ring is there.
     pub share: NonNull<Share>,
     pub generation: u32,
+}
+
+/// A receive whose sender was asked to send at once.
+pub struct Asked {
+    pub peer: *const Peer,
+    /// The receive.
+    pub id: u64,
+    /// In the ring that leads to the peer: whoever claims its one piece moves the message.
+    pub share: NonNull<Share>,
+    pub generation: u32,
+    /// Parts of messages that had come from the peer, and since when there are no more.
+    pub parts: u32,
+    pub since: Instant,
 }
 
 /// Incoming rings and the account of idle time.
@@ -243,6 +259,7 @@ impl Worker {
             busy: MtLock::new(mt, VecDeque::new()),
             backlog: AtomicUsize::new(0),
             pulls: MtLock::new(mt, VecDeque::new()),
+            asked: MtLock::new(mt, Vec::new()),
             pushes: MtLock::new(mt, Vec::new()),
             lost: MtLock::new(mt, Vec::new()),
             handlers: MtLock::new(mt, Handlers::default()),

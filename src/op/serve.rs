@@ -72,12 +72,7 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
             }
             Kind::SyncAck => rndv::on_ats(worker, peer, m.imm, UCS_OK),
             Kind::Ats => rndv::on_ats(worker, peer, m.imm, final_status(m.aux)),
-            Kind::Rtr => rndv::on_rtr(
-                worker,
-                peer,
-                m.imm,
-                RtrHdr::decode(&head).ok_or(Malformed)?.recv,
-            ),
+            Kind::Rtr => rndv::on_rtr(worker, peer, m.imm, RtrHdr::decode(&head).ok_or(Malformed)?),
             Kind::Data => named::on_part(
                 worker,
                 peer,

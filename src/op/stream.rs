@@ -91,6 +91,20 @@ pub unsafe fn recv(
             Ok(data) => data,
             Err(status) => return status_ptr(status),
         };
+        let (element, all) = (
+            element(p.datatype()),
+            p.flags() & UCP_STREAM_RECV_FLAG_WAITALL as u32 != 0,
+        );
+        if let Some(ptr) = data.as_contig()
+            && !p.has(UCP_OP_ATTR_FIELD_REQUEST)
+            && !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL)
+            && let Some(n) = take_at_once(worker, ep, (ptr, data.len()), element, all)
+        {
+            if !length.is_null() {
+                length.write(n);
+            }
+            return null_mut();
+        }
         let req = request::take(worker, p.external());
         let r = &mut *req;
         (r.data, r.peer, r.ep) = (data, (*ep).peer(), ep);
@@ -99,8 +113,7 @@ pub unsafe fn recv(
             r.flags.load(Ordering::Relaxed) | STREAM_RECV,
             Ordering::Relaxed,
         );
-        let all = p.flags() & UCP_STREAM_RECV_FLAG_WAITALL as u32 != 0;
-        stream::expect(r, element(p.datatype()), all);
+        stream::expect(r, element, all);
         match take_now(worker, ep, req, p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)) {
             UCS_INPROGRESS => Request::handle(req),
             UCS_OK => {
@@ -119,6 +132,27 @@ fn element(datatype: u64) -> usize {
     match datatype & UCP_DATATYPE_CLASS_MASK {
         0 => (datatype >> 3) as usize,
         _ => 1,
+    }
+}
+
+/// Fills memory in one piece from what waits, if that is enough: bytes. No request is needed then.
+unsafe fn take_at_once(
+    worker: &Worker,
+    ep: *mut Endpoint,
+    (ptr, room): (*mut u8, usize),
+    element: usize,
+    all: bool,
+) -> Option<usize> {
+    let mut streams = worker.streams.lock();
+    // SAFETY: the caller's endpoint; his memory has room for `n`.
+    unsafe {
+        let s = streams.of(ep);
+        if s.contended() {
+            return None;
+        }
+        let n = stream::at_once(s.bytes(), room, element, all)?;
+        s.copy_to(ptr, n);
+        Some(n)
     }
 }
 

@@ -215,8 +215,8 @@ pub static CONTEXT: Section = Section {
                 "RNDV_SCHEME",
                 Choice(RndvScheme::NAMES),
                 "auto",
-                "How a rendezvous moves its data: am by messages, all others by copying from memory to memory if that \
-                 is allowed.",
+                "How a rendezvous moves its data: am by messages, auto as fits its length, all others by copying from \
+                 memory to memory if that is allowed.",
             ),
             row(
                 "RKEY_PTR_SEG_SIZE",

@@ -1,6 +1,7 @@
 //! Which protocol and lane serve which sizes: for `UCX_PROTO_INFO`, `ucp_ep_print_info` and rucp_info.
 
 use super::lanes::{self, LaneInfo};
+use super::rndv;
 use super::select::{self, MAX_EAGER, Protocol as Choice, Wish};
 use super::share;
 use crate::ctypes::*;
@@ -151,6 +152,10 @@ fn message(peer: &Peer, len: usize) -> Served {
         Choice::Rendezvous if copied && peer.same_process => {
             ("rendezvous copy from mapped memory", Protocol::RndvCopy)
         }
+        Choice::Rendezvous if rndv::is_asked_for(worker, peer, len, false) => (
+            "rendezvous fragmented copy-in copy-out, or zero-copy read from remote",
+            Protocol::RndvMessages,
+        ),
         Choice::Rendezvous if copied => {
             let what = match len {
                 ..share::MIN => "rendezvous zero-copy read from remote",
@@ -195,6 +200,7 @@ fn ranges(peer: &Peer, lanes: &Lanes, served: &dyn Fn(usize) -> Served) -> Vec<R
         INLINE,
         MAX_EAGER,
         share::MIN - 1,
+        rndv::MAX_ASKED,
         policy.rndv_thresh,
         policy.rndv_thresh_inter,
         policy.zcopy_thresh - 1,

@@ -8,6 +8,7 @@ use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
 use crate::sys::log;
 use crate::wire::header::{DataHdr, Kind};
+use std::sync::atomic::Ordering;
 
 /// The request that a peer names, if it is that peer's business.
 pub fn find(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
@@ -137,6 +138,9 @@ pub unsafe fn on_part(
     let Some(mut lent) = lend(worker, peer, id, kind) else {
         return;
     };
+    // Only progress writes it.
+    let parts = peer.parts.load(Ordering::Relaxed).wrapping_add(1);
+    peer.parts.store(parts, Ordering::Relaxed);
     let offset = hdr.offset as usize;
     if lent.has_room(offset, n) {
         // SAFETY: the range is inside the target.

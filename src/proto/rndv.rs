@@ -4,9 +4,11 @@
 //! list of pieces. The receiver copies with `process_vm_readv` and answers ATS, or it answers RTR and gets DATA
 //! through the ring. A sender that learns of the end by ATS completes with the receiver's status.
 
+mod asked;
 mod pull;
 
 use super::named;
+use super::share;
 use super::tx::{self, Posted};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
@@ -14,11 +16,13 @@ use crate::engine::offer::Offer;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request, Sent};
 use crate::engine::worker::Worker;
+use crate::tl::shm::outbox::OpenShare;
 use crate::wire::header::{Kind, RtrHdr, RtsHdr, UNNAMED};
 use crate::wire::stats::Protocol;
 use pull::Pull;
 use std::sync::atomic::Ordering;
 
+pub use asked::{MAX as MAX_ASKED, is_asked_for, progress_asked};
 pub use pull::progress_pulls;
 
 /// Longest list of pieces that is read by the peer; of longer ones the sender packs messages.
@@ -105,15 +109,24 @@ fn aim(r: &mut Request, peer: &Peer, offer: Offer) {
     r.one_of_many = offer.one_of_many;
 }
 
-/// Asks the sender for the data in messages.
-fn ask(worker: &Worker, req: *mut Request, peer: &Peer) {
+/// Asks the sender for the data in messages: in any case, or if it is faster than we are at claiming the share.
+fn ask(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenShare>) {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
     r.offset = 0;
     let offer = r.remote_id;
     // SAFETY: ours until it has a name.
     let id = unsafe { request::name(worker, req) };
-    tx::control(peer, Kind::Rtr, 0, offer, &RtrHdr { recv: id }.encode());
+    let (generation, number) = race.as_ref().map_or((0, 0), |s| (s.generation, s.number));
+    if let Some(share) = race {
+        asked::watch(worker, peer, id, &share);
+    }
+    let head = RtrHdr {
+        recv: id,
+        generation,
+        number,
+    };
+    tx::control(peer, Kind::Rtr, 0, offer, &head.encode());
     if peer.status() != UCS_OK {
         // It can have been lost, and seen to, before the request was in the table: once more.
         worker.lost.lock().push(peer);
@@ -142,15 +155,21 @@ pub fn on_ats(worker: &Worker, peer: &Peer, id: u64, status: ucs_status_t) {
     }
 }
 
-/// RTR: the receiver wants the data in messages.
-pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, recv: u64) {
+/// RTR: the receiver wants the data in messages, perhaps only if we are in time.
+pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, hdr: RtrHdr) {
+    if hdr.generation != 0
+        && (named::find(worker, peer, id).is_none()
+            || !share::claim_whole(peer, hdr.number, hdr.generation))
+    {
+        return;
+    }
     let Some(req) = named::take(worker, peer, id) else {
         return;
     };
     // SAFETY: out of the table: ours.
     unsafe {
         let r = &mut *req;
-        tx::set_message(r, Kind::Data, 0, recv, &[]);
+        tx::set_message(r, Kind::Data, 0, hdr.recv, &[]);
         (r.stream, r.bare, r.offset, r.sent) = (true, false, 0, Sent::Complete);
         match tx::post(req) {
             Posted::Done => request::complete(req, UCS_OK),

@@ -10,7 +10,7 @@ use crate::wire::frame::MAX_RECORD;
 /// Longest message that is copied through a ring whole, without the user header, bytes.
 pub const MAX_EAGER: usize = 24 << 10;
 /// Longest part of a longer message that goes through a ring in one piece, bytes.
-pub const FRAGMENT: usize = 16 << 10;
+pub const FRAGMENT: usize = 8 << 10;
 /// How the payload gets to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {

@@ -13,7 +13,6 @@ use crate::engine::worker::{Push, Worker};
 use crate::proto::{named, tx};
 use crate::sys::cma::Spans;
 use crate::sys::sync::give_way;
-use crate::tl::Lane;
 use crate::tl::shm::share::{Claim, Share};
 use crate::wire::header::{Kind, ShareHdr};
 use std::ptr;
@@ -76,15 +75,12 @@ pub unsafe fn offer(req: *mut Request, peer: &Peer) {
     let Some(target) = r.data.as_contig() else {
         return;
     };
-    let opened = match peer.tx.lock().lane.as_mut() {
-        Some(Lane::Shm(outbox)) => outbox.open_share(),
-        _ => None,
-    };
-    let Some((number, share, generation)) = opened else {
+    let Some(opened) = peer.open_share() else {
         return;
     };
+    let generation = opened.generation;
     r.set_sharing(Some(Sharing {
-        share,
+        share: opened.share,
         generation,
         own: 0,
     }));
@@ -92,7 +88,7 @@ pub unsafe fn offer(req: *mut Request, peer: &Peer) {
         addr: target as u64,
         piece: piece_of(len, r.one_of_many) as u32,
         generation,
-        number,
+        number: opened.number,
     };
     tx::control(peer, Kind::Share, 0, r.remote_id, &head.encode());
 }
@@ -142,10 +138,8 @@ pub fn refused(peer: &Peer) {
 pub fn end(r: &mut Request, peer: &Peer) {
     let sharing = r.sharing();
     r.set_sharing(None);
-    if let Some(sharing) = sharing
-        && let Some(Lane::Shm(outbox)) = peer.tx.lock().lane.as_mut()
-    {
-        outbox.close_share(sharing.share);
+    if let Some(sharing) = sharing {
+        peer.close_share(sharing.share);
     }
 }
 
@@ -176,11 +170,21 @@ pub fn settle(worker: &Worker, peer: &Peer, r: &mut Request) {
     end(r, peer);
 }
 
-/// SHARE: the receiver offers the sender to copy a part of message `id`.
-pub fn on_share(worker: &Worker, peer: &Peer, id: u64, hdr: ShareHdr) {
+/// The share of a message of ours that its receiver calls by this number.
+fn of_ours(peer: &Peer, number: u8) -> Option<&Share> {
     // SAFETY: the board is in our inbox as long as the pointer is there; its fields are atomics.
     let board = unsafe { peer.board.load(Ordering::Relaxed).as_ref() };
-    let Some(share) = board.and_then(|board| board.share(hdr.number.into())) else {
+    board.and_then(|board| board.share(number.into()))
+}
+
+/// The sender: takes all of a message, if the receiver has not done so.
+pub fn claim_whole(peer: &Peer, number: u8, generation: u32) -> bool {
+    of_ours(peer, number).is_some_and(|share| share.claim(generation, 1) == Claim::Piece(0))
+}
+
+/// SHARE: the receiver offers the sender to copy a part of message `id`.
+pub fn on_share(worker: &Worker, peer: &Peer, id: u64, hdr: ShareHdr) {
+    let Some(share) = of_ours(peer, hdr.number) else {
         return;
     };
     if !peer.cma_usable() || hdr.piece < 4096 {

@@ -123,9 +123,14 @@ packed! {
 
 packed! {
     /// Of a receiver that is ready.
-    RtrHdr, 8 {
+    RtrHdr, 13 {
         /// What the sender names in each piece.
         recv: u64,
+        /// The sender shall send only if it can claim the one piece of this share, else it is copied from; 0: in any
+        /// case.
+        generation: u32,
+        /// Which share of the ring that this came through.
+        number: u8,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Pulls: receives that copy from the sender's memory, a piece in each progress.
 
-use super::{MAX_LISTED, acknowledge, ask};
+use super::{MAX_LISTED, acknowledge, ask, asked};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
@@ -43,9 +43,23 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> Pull {
         if withdraw::was_withdrawn(peer, r.remote_id) {
             return Pull::Ended(UCS_ERR_CONNECTION_RESET);
         }
-        ask(worker, req, peer);
+        ask(worker, req, peer, None);
         return Pull::Asked;
     }
+    if asked::is_asked_for(worker, peer, r.info.length, r.one_of_many)
+        && let Some(race) = peer.open_share()
+    {
+        ask(worker, req, peer, Some(race));
+        return Pull::Asked;
+    }
+    // SAFETY: as above.
+    unsafe { copy(worker, req) }
+}
+
+/// The first step of a receive that copies.
+pub(super) unsafe fn copy(worker: &Worker, req: *mut Request) -> Pull {
+    // SAFETY: as above.
+    let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
     if withdraw::was_withdrawn(peer, r.remote_id) {
         return Pull::Ended(UCS_ERR_CONNECTION_RESET);
     }
@@ -83,14 +97,19 @@ pub fn progress_pulls(worker: &Worker) -> bool {
                 pull(worker, req)
             }
         };
-        match step {
-            // SAFETY: in no list.
-            Pull::Ended(status) => unsafe { request::complete(req, status) },
-            Pull::More => worker.pulls.lock().push_back(req),
-            Pull::Asked => {}
-        }
+        go_on(worker, req, step);
     }
     !worker.pulls.lock().is_empty()
+}
+
+/// What follows from a step that progress has made.
+pub(super) fn go_on(worker: &Worker, req: *mut Request, step: Pull) {
+    match step {
+        // SAFETY: in no list.
+        Pull::Ended(status) => unsafe { request::complete(req, status) },
+        Pull::More => worker.pulls.lock().push_back(req),
+        Pull::Asked => {}
+    }
 }
 
 /// Copies the next piece.
@@ -131,7 +150,7 @@ unsafe fn pull(worker: &Worker, req: *mut Request) -> Pull {
             Pull::Ended(UCS_OK)
         }
         Err(Fault::Access(UCS_ERR_UNSUPPORTED)) => {
-            ask(worker, req, peer);
+            ask(worker, req, peer, None);
             Pull::Asked
         }
         Err(Fault::Access(status)) => {
@@ -203,7 +222,7 @@ fn end_shared(worker: &Worker, req: *mut Request, peer: &Peer) -> Pull {
     match std::mem::replace(&mut r.status, UCS_INPROGRESS) {
         // The right to copy was withdrawn meanwhile.
         UCS_ERR_UNSUPPORTED => {
-            ask(worker, req, peer);
+            ask(worker, req, peer, None);
             Pull::Asked
         }
         // Once more, alone, unless it ends as withdrawn before.

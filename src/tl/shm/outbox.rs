@@ -28,6 +28,16 @@ pub struct Outbox {
 // SAFETY: the pointers are into memory that moves along; the producer is Send.
 unsafe impl Send for Outbox {}
 
+/// A share that was opened.
+#[derive(Clone, Copy)]
+pub struct OpenShare {
+    /// What the peer finds it by.
+    pub number: u8,
+    /// Mapped as long as the outbox lives.
+    pub share: NonNull<Share>,
+    pub generation: u32,
+}
+
 impl Outbox {
     /// Opens the peer's inbox and takes a ring there for `me`.
     ///
@@ -118,14 +128,17 @@ impl Outbox {
         self.memory.table().announce(self.index);
     }
 
-    /// Opens a share of a message from the peer: its number, its place (mapped as long as this outbox
-    /// lives) and its generation. `None`: all are in use.
-    pub fn open_share(&mut self) -> Option<(u8, NonNull<Share>, u32)> {
+    /// Opens a share of a message from the peer. `None`: all are in use.
+    pub fn open_share(&mut self) -> Option<OpenShare> {
         let (number, generation) = self.shares.take()?;
         // SAFETY: the ring is mapped as long as self; all fields are atomics.
         let share = unsafe { self.ring.board().as_ref() }.share(number)?;
         share.open(generation);
-        Some((number as u8, NonNull::from(share), generation))
+        Some(OpenShare {
+            number: number as u8,
+            share: NonNull::from(share),
+            generation,
+        })
     }
 
     /// The message of a share is over, and the peer is done with it.

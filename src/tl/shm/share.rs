@@ -13,7 +13,7 @@ use crate::sys::sync::{AtomicU64, Ordering};
 use std::ptr::{self, NonNull};
 
 /// Messages of one direction that both sides copy at a time; further ones the receiver copies alone.
-pub const SHARES: usize = if cfg!(loom) { 1 } else { 8 };
+pub const SHARES: usize = if cfg!(loom) { 1 } else { 32 };
 
 /// `failed` when nothing has.
 const NONE: u64 = 0;
@@ -138,11 +138,11 @@ impl Board {
 /// The receiver's account of which shares of a board are open.
 #[derive(Default)]
 pub struct Shares {
-    open: u8,
+    open: u32,
     generation: u32,
 }
 
-const _: () = assert!(SHARES <= 8);
+const _: () = assert!(SHARES <= 32);
 
 impl Shares {
     /// A share that is not open, and the generation to open it with.

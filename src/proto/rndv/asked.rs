@@ -1,0 +1,92 @@
+//! Receives of middle size within a host: the sender is asked for messages, and copied from if it does not come.
+//!
+//! Two copies through the ring, by two cores at once and in their caches, take half the time of one by the kernel, as long
+//! as the message is not much longer than the ring. That needs a sender that progresses now. So the question names a
+//! share of one piece: the sender claims it before it sends. If nothing comes for a while we do, and copy by ourselves.
+
+use super::pull;
+use crate::engine::peer::Peer;
+use crate::engine::request::Request;
+use crate::engine::worker::{Asked, Worker};
+use crate::proto::named;
+use crate::tl::shm::outbox::OpenShare;
+use crate::tl::shm::share::Claim;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Longest message that is asked for, bytes.
+pub const MAX: usize = 256 << 10;
+/// From when on the kernel copies, bytes, if the message is one of many: then each core copies others of them.
+const MAX_OF_MANY: usize = 64 << 10;
+/// A sender that progresses answers within a few handoffs of a cache line, 0.1 to 0.3 us each; what it loses of a
+/// sender that does not is a fifth of the time that the copy takes.
+const PATIENCE: Duration = Duration::from_micros(2);
+
+/// Whether the sender of a message of `len` bytes, perhaps one of many, is asked for it.
+pub fn is_asked_for(worker: &Worker, peer: &Peer, len: usize, one_of_many: bool) -> bool {
+    let max = if one_of_many { MAX_OF_MANY } else { MAX };
+    let by_ring = peer.inbox.is_some() && !peer.same_process;
+    len <= max && by_ring && worker.ctx.policy.rndv_by_size
+}
+
+/// From now on progress looks whether the sender comes. Before it is asked.
+pub(super) fn watch(worker: &Worker, peer: &Peer, id: u64, share: &OpenShare) {
+    worker.asked.lock().push(Asked {
+        peer,
+        id,
+        share: share.share,
+        generation: share.generation,
+        parts: peer.parts.load(Ordering::Relaxed),
+        since: Instant::now(),
+    });
+    // Release: pairs with the Acquire swap in `fast::chores`.
+    worker.chores.store(true, Ordering::Release);
+    worker.nudge();
+}
+
+/// Looks after those that were asked. Whether any of them may still be late.
+pub fn progress_asked(worker: &Worker) -> bool {
+    if worker.asked.lock().is_empty() {
+        return false;
+    }
+    let now = Instant::now();
+    let mut late = Vec::new();
+    let mut asked = worker.asked.lock();
+    asked.retain_mut(|a| {
+        let waits = is_awaited(worker, a, now);
+        if !waits {
+            late.extend(close(worker, a));
+        }
+        waits
+    });
+    let left = !asked.is_empty();
+    drop(asked);
+    for req in late {
+        // SAFETY: out of the table: ours.
+        let step = unsafe { pull::copy(worker, req) };
+        pull::go_on(worker, req, step);
+    }
+    left
+}
+
+/// Whether the sender still has time. As long as parts come it is at work, on this message or on one before.
+fn is_awaited(worker: &Worker, a: &mut Asked, now: Instant) -> bool {
+    if worker.ids.lock().get(a.id).is_none() {
+        return false;
+    }
+    // SAFETY: peers live as long as the worker.
+    let parts = unsafe { &*a.peer }.parts.load(Ordering::Relaxed);
+    if parts != a.parts {
+        (a.parts, a.since) = (parts, now);
+    }
+    now.duration_since(a.since) < PATIENCE
+}
+
+/// The wait is over. The request, if the sender has not begun: it is the caller's then.
+fn close(worker: &Worker, a: &Asked) -> Option<*mut Request> {
+    // SAFETY: peers live as long as the worker; the ring to them as long as the share is open.
+    let (peer, share) = unsafe { (&*a.peer, a.share.as_ref()) };
+    let ours = share.claim(a.generation, 1) == Claim::Piece(0);
+    peer.close_share(a.share);
+    ours.then(|| named::take(worker, peer, a.id)).flatten()
+}
