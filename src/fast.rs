@@ -183,7 +183,7 @@ unsafe fn send_now(
     };
     let sent = outbox.send(kind as u8, 0, imm, len, |record| {
         // SAFETY: the record has room for `len` bytes, as many as the user's buffer has.
-        unsafe { ring::copy_short(record, buffer.cast(), len) };
+        unsafe { ring::copy_in(record, buffer.cast(), len) };
     });
     if sent != Ok(true) {
         return false;
@@ -758,7 +758,7 @@ unsafe fn deliver<const MT: bool>(posting: *mut Posting, tag: u64, bytes: *const
             && len <= room
         {
             r.info.length = len;
-            ring::copy_short(ptr, bytes, len);
+            ring::copy_out(ptr, bytes, len);
             request::complete_receive::<MT>(req, UCS_OK);
         } else {
             fill(req, bytes, len);

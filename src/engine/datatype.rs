@@ -2,6 +2,7 @@
 
 use crate::ctypes::*;
 use crate::sys::cma::{Span, Spans};
+use crate::sys::copy;
 use std::ffi::c_void;
 use std::ptr;
 
@@ -191,9 +192,7 @@ impl Data {
     pub unsafe fn pack(&self, offset: usize, dst: *mut u8, n: usize) {
         match *self {
             // SAFETY: within the user's buffer.
-            Data::Contig { ptr, .. } => unsafe {
-                ptr::copy_nonoverlapping(ptr.add(offset), dst, n)
-            },
+            Data::Contig { ptr, .. } => unsafe { copy::to_shared(dst, ptr.add(offset), n) },
             Data::Iov { iov, count, .. } => {
                 let mut done = 0;
                 // SAFETY: pieces of the user's list.
@@ -248,8 +247,16 @@ impl Data {
         n: usize,
     ) -> Result<(), ucs_status_t> {
         match *self {
-            // SAFETY: within the user's buffer. `copy`: the source can be the same memory.
-            Data::Contig { ptr, .. } => unsafe { ptr::copy(src, ptr.add(offset), n) },
+            // SAFETY: within the user's buffer.
+            Data::Contig { ptr, .. } => unsafe {
+                let dst = ptr.add(offset);
+                // A worker's access to its own memory.
+                if (src as usize).abs_diff(dst as usize) < n {
+                    ptr::copy(src, dst, n);
+                } else {
+                    copy::from_shared(dst, src, n);
+                }
+            },
             Data::Iov { iov, count, .. } => {
                 let mut done = 0;
                 // SAFETY: pieces of the user's list.

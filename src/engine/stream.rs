@@ -6,7 +6,7 @@ use super::datatype::Data;
 use super::endpoint::Endpoint;
 use super::request::Request;
 use crate::ctypes::*;
-use crate::tl::shm::ring::copy_short;
+use crate::tl::shm::ring::{copy_out, copy_short};
 use std::collections::{HashMap, VecDeque};
 
 /// Bytes of the first chunk of small messages; each further one is twice as long.
@@ -181,7 +181,7 @@ impl Stream {
         let old = tail.bytes.len();
         // SAFETY: there is room for `len` bytes behind the old ones.
         unsafe {
-            copy_short(tail.bytes.as_mut_ptr().add(old), src, len);
+            copy_out(tail.bytes.as_mut_ptr().add(old), src, len);
             tail.bytes.set_len(old + len);
         }
         tail.ends.push_back(old + len);
@@ -245,7 +245,7 @@ impl Stream {
             if !chunk.rest().is_empty() {
                 return;
             }
-            if self.bytes == 0 && chunk.bytes.capacity() <= MAX_SPARE {
+            if n == 0 && self.bytes == 0 && chunk.bytes.capacity() <= MAX_SPARE {
                 // The last one: what comes next goes there.
                 return chunk.clear();
             }
@@ -395,6 +395,20 @@ mod tests {
             assert_eq!(got.len() + stream.bytes(), sent);
         }
         assert_eq!(got, all);
+    }
+
+    #[test]
+    fn what_lies_in_several_chunks_is_taken_at_once() {
+        let mut stream = Stream::default();
+        for round in 0..3 {
+            let all: Vec<u8> = (0..5000u32).map(|i| (i * 7 + round) as u8).collect();
+            all.chunks(100).for_each(|part| push(&mut stream, part));
+            assert!(stream.chunks.len() > 1);
+            let mut out = vec![0; all.len()];
+            // SAFETY: as many bytes as wait.
+            unsafe { stream.copy_to(out.as_mut_ptr(), all.len()) };
+            assert_eq!((out, stream.bytes()), (all, 0));
+        }
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Kept {
         }
         let mut room = MaybeUninit::<[u8; IN_PLACE]>::uninit();
         // SAFETY: the room is long enough.
-        unsafe { ring::copy_short(room.as_mut_ptr().cast(), bytes, len) };
+        unsafe { ring::copy_out(room.as_mut_ptr().cast(), bytes, len) };
         Kept::InPlace(len as u8, room)
     }
 

@@ -134,7 +134,7 @@ pub unsafe fn take_at_once<const SHORT: bool>(
             Kept::InPlace(_, bytes) => {
                 let bytes = bytes.as_ptr().cast();
                 // SAFETY: not more than both have.
-                unsafe { ring::copy_short(buffer, bytes, message.len.min(room)) };
+                unsafe { ring::copy_out(buffer, bytes, message.len.min(room)) };
                 None
             }
             Kept::Apart(_) if SHORT => return None,

@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod cma;
+pub mod copy;
 pub mod futex;
 pub mod lifeline;
 pub mod loaded_from;

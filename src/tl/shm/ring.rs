@@ -11,6 +11,7 @@
 //! ring, and computes the record's place itself. Nor is the consumer: the producer checks tails.
 
 use super::share::Board;
+use crate::sys::copy::{from_shared, prefetch_to_read, prefetch_to_write, to_shared};
 use crate::sys::sync::{AtomicU64, Bytes, Ordering, fence};
 use std::ptr::NonNull;
 
@@ -142,30 +143,6 @@ fn board_of(mem: NonNull<RingMem>) -> NonNull<Board> {
 /// Slots ahead of the one in use that are brought into the cache: the transfer of a line takes as long
 /// as a few messages.
 const AHEAD: u64 = 4;
-
-/// Brings a line into this core's cache, about to be written.
-#[inline(always)]
-fn prefetch_to_write<T>(line: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: a hint: it reads and writes nothing and cannot fault; processors without it ignore it.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-    let _ = line;
-}
-
-/// Brings a line into this core's cache, about to be read.
-#[inline(always)]
-fn prefetch_to_read<T>(line: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: a hint, as above.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-    let _ = line;
-}
 
 /// Where a record of `len` bytes goes when `at` bytes have been given out: its start and the new
 /// count. Records do not wrap: the rest of the area is skipped instead. Both sides compute this.
@@ -490,6 +467,38 @@ pub unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
             copy_tiny(dst, src, len);
         } else {
             std::ptr::copy_nonoverlapping(src, dst, len);
+        }
+    }
+}
+
+/// As [`copy_short`], to a ring.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn copy_in(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if len <= TINY {
+            copy_tiny(dst, src, len);
+        } else {
+            to_shared(dst, src, len);
+        }
+    }
+}
+
+/// As [`copy_short`], from a ring.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn copy_out(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if len <= TINY {
+            copy_tiny(dst, src, len);
+        } else {
+            from_shared(dst, src, len);
         }
     }
 }
