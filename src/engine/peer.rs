@@ -65,6 +65,8 @@ pub struct Peer {
     pub board: AtomicPtr<Board>,
     /// Parts of messages that have come, modulo 2^32: a peer that sends some is at work for us.
     pub parts: AtomicU32,
+    /// Coarse milliseconds, modulo 2^32, of the last look that found its worker when an endpoint was made.
+    pub seen_at: AtomicU32,
     /// An endpoint that handles errors was made to it: its end is to be noticed even if nothing is ever sent.
     pub guarded: AtomicBool,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
@@ -165,6 +167,7 @@ impl Peer {
             forward: AtomicPtr::default(),
             board: AtomicPtr::new(std::ptr::null_mut()),
             parts: AtomicU32::new(0),
+            seen_at: AtomicU32::new(0),
             guarded: AtomicBool::new(false),
             via: AtomicU8::new(NO_CONNECTION),
             status: AtomicI8::new(UCS_OK as i8),

@@ -8,7 +8,7 @@ use crate::engine::request::{self, Request};
 use crate::engine::unexpected::Source;
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::process::{self, Process};
-use crate::sys::{log, machine};
+use crate::sys::{clock, log, machine};
 use crate::tl::Lane;
 use crate::wire::header::{EpImm, Kind};
 use std::sync::atomic::Ordering;
@@ -58,8 +58,15 @@ pub fn is_dead(worker: &Worker, peer: &Peer) -> bool {
 /// # Errors
 /// `UCS_ERR_UNREACHABLE`
 pub fn exists(worker: &Worker, peer: &Peer) -> Result<(), ucs_status_t> {
-    let connected = peer.status() == UCS_OK && peer.tx.lock().lane.is_some();
-    if connected || !is_dead(worker, peer) {
+    let now = clock::coarse_ms() as u32;
+    // Relaxed: it is a hint. A worker can be gone a moment after a look, too.
+    let seen = peer.status() == UCS_OK && peer.seen_at.load(Ordering::Relaxed) == now;
+    let connected = || peer.status() == UCS_OK && peer.tx.lock().lane.is_some();
+    if seen || connected() {
+        return Ok(());
+    }
+    if !is_dead(worker, peer) {
+        peer.seen_at.store(now, Ordering::Relaxed);
         return Ok(());
     }
     log::error!("worker {:#x} is gone. Destination is unreachable", peer.uid);

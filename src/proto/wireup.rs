@@ -23,6 +23,9 @@ const COUNTED: u32 = 1 << (SN_BITS - 1);
 /// # Errors
 /// `UCS_ERR_UNREACHABLE` if no transport that the options allow gets there.
 pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<*const Peer, ucs_status_t> {
+    if let Some(peer) = met_before(worker, address) {
+        return Ok(peer);
+    }
     let inbox = if address.uid == worker.uid {
         worker.locator
     } else {
@@ -44,6 +47,15 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<*const Peer, 
     worker
         .peer(address.uid, inbox, target)
         .ok_or(UCS_ERR_INVALID_ADDR)
+}
+
+/// The peer, if it is known to be reached through the same inbox: no need to ask the kernel again whose that is.
+fn met_before(worker: &Worker, address: &WorkerAddress) -> Option<*const Peer> {
+    let inbox = locator(address.shm?);
+    let peers = worker.peers.lock();
+    let peer = peers.get(&address.uid)?;
+    let same = peer.status() == UCS_OK && peer.inbox == Some(inbox);
+    same.then_some(&raw const **peer)
 }
 
 /// Where a connection to the worker can be made.
