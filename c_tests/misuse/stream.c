@@ -86,6 +86,10 @@ static void elements(void)
     WANT(UCS_OK, ucp_stream_recv_request_test(r, &length));
     WANT_TRUE(length == 16 && memcmp(got, data + 8, 16) == 0);
     ucp_request_free(r);
+    /* elements of nothing are nothing, and all of it is there */
+    ucp_request_param_t nothing = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE, .datatype = ucp_dt_make_contig(0)};
+    WANT_PTR(UCS_OK, ucp_stream_recv_nbx(fixture.ep, got, 4, &length, &nothing));
+    WANT_TRUE(length == 0);
     WANT_PTR(UCS_OK, ucp_stream_recv_nbx(fixture.ep, got, 40, &length, &plain));
     WANT_TRUE(length == 1 && got[0] == data[24]);
     fixture_close(&fixture);

@@ -135,9 +135,9 @@ pub fn is_done(r: &Request) -> bool {
     r.offset >= least
 }
 
-/// Fills in what a stream receive waits for: elements of so many bytes, or `all`.
+/// Fills in what a stream receive waits for: elements of so many bytes, not 0, or `all`.
 pub fn expect(r: &mut Request, element: usize, all: bool) {
-    (r.remote, r.remote_id) = (element.max(1) as u64, u64::from(all));
+    (r.remote, r.remote_id) = (element as u64, u64::from(all));
 }
 
 fn element(r: &Request) -> usize {

@@ -127,10 +127,10 @@ pub unsafe fn recv(
     }
 }
 
-/// Bytes of an element of a contiguous type; others can be received in pieces of any length.
+/// Bytes of an element of a contiguous type; others can be received in pieces of any length. Never 0.
 fn element(datatype: u64) -> usize {
     match datatype & UCP_DATATYPE_CLASS_MASK {
-        0 => (datatype >> 3) as usize,
+        0 => ((datatype >> 3) as usize).max(1),
         _ => 1,
     }
 }
