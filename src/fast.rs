@@ -55,6 +55,12 @@ fn plain_length(p: &Param, count: usize) -> Option<usize> {
     bytes_of(p, count, SPECIAL)
 }
 
+/// As [`plain_length`]; what is too long for the shortest way, instead of `None`.
+#[inline(always)]
+fn tiny_length(p: &Param, count: usize) -> usize {
+    plain_length(p, count).unwrap_or(usize::MAX)
+}
+
 /// As [`plain_length`]; `special`: the bits that make an operation so.
 #[inline(always)]
 fn bytes_of(p: &Param, count: usize, special: u32) -> Option<usize> {
@@ -89,7 +95,7 @@ pub unsafe fn tag_send(
     unsafe {
         let p = Param::new(param, 0);
         if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_TAG)
-            && let Some(len @ ..=TINY) = plain_length(&p, count)
+            && let len @ ..=TINY = tiny_length(&p, count)
             && (len == 0 || !buffer.is_null())
             && send_tiny((*ep).peer(), Kind::TagEager, tag, buffer, len)
         {
@@ -302,7 +308,7 @@ pub unsafe fn am_send(
     unsafe {
         let p = Param::new(param, 0);
         if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_AM)
-            && let Some(len @ ..=TINY) = plain_length(&p, count)
+            && let len @ ..=TINY = tiny_length(&p, count)
             && header_len == 0
             && id <= u32::from(u16::MAX)
             && !p.has(UCP_OP_ATTR_FIELD_FLAGS)
@@ -559,32 +565,27 @@ pub fn progress(worker: &Worker) -> u32 {
         return move_on::<false>(worker);
     }
     let ready = rx.channels.iter().position(|c| !c.consumer.is_empty());
-    match ready {
+    match ready.and_then(|first| rx.channels.get_mut(first..)) {
         None => 0,
-        Some(first) => poll_from(worker, first),
+        Some(channels) => poll_all(worker, channels),
     }
 }
 
 /// Whether there may be more to do than to take messages from a few rings.
 #[inline(always)]
 fn something_special(worker: &Worker, rx: &Rx) -> bool {
-    rx.knocked()
+    rx.calls == 0
+        || !worker.duties.none()
+        || rx.knocked()
         || rx.channels.len() > HOT
-        || worker.backlog.load(Ordering::Relaxed) != 0
-        || worker.networked.load(Ordering::Relaxed)
-        || worker.chores.load(Ordering::Relaxed)
-        || rx.calls == 0
 }
 
-/// Messages of all rings from this one on, in single-thread mode. Callbacks that call progress find
-/// it busy.
+/// Messages of all these rings, in single-thread mode. Callbacks that call progress find it busy.
 #[inline(never)]
-fn poll_from(worker: &Worker, first: usize) -> u32 {
+fn poll_all(worker: &Worker, channels: &mut [Box<Channel>]) -> u32 {
     worker.rx.hold(true);
-    // SAFETY: single-thread mode, and nobody up the stack has it.
-    let rx = unsafe { worker.rx.alone() };
     let mut count = 0;
-    for channel in rx.channels.iter_mut().skip(first) {
+    for channel in channels {
         count += poll::<false>(worker, channel);
     }
     worker.rx.hold(false);
@@ -610,14 +611,12 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     if rx.channels.len() > HOT {
         count += poll_turns::<MT>(worker, rx);
     }
-    // Acquire: pairs with the Release store of who wants a connection.
-    if worker.networked.load(Ordering::Acquire) {
+    if worker.duties.is_networked() {
         count += sockets::progress(worker, rx);
-    } else if worker.backlog.load(Ordering::Relaxed) != 0 {
+    } else if worker.duties.backlog() != 0 {
         count += tx::progress_backlog(worker);
     }
-    // Acquire: pairs with the Release stores of those who leave something to do.
-    if worker.chores.load(Ordering::Acquire) {
+    if worker.duties.chores() {
         count += chores(worker);
     }
     let look = rx.calls == 0;
@@ -662,9 +661,9 @@ fn poll<const MT: bool>(worker: &Worker, channel: &mut Channel) -> u32 {
     let (mut count, mut bytes) = (0, 0);
     while count < BATCH {
         let m = match channel.consumer.peek() {
+            Ok(Some(m)) => m,
             Ok(None) => break,
-            Ok(Some(m)) if !channel.broken => m,
-            _ => {
+            Err(_) => {
                 give_up(channel);
                 break;
             }
@@ -842,7 +841,7 @@ fn other(
         }
         if serve::message(worker, &*channel.peer, &m).is_err() {
             failure::distrust(&*channel.peer, "a message that makes no sense");
-            channel.broken = true;
+            channel.break_off();
         }
     }
 }
@@ -850,11 +849,9 @@ fn other(
 #[cold]
 #[inline(never)]
 fn give_up(channel: &mut Channel) {
-    if !channel.broken {
-        channel.broken = true;
-        // SAFETY: peers live as long as the worker.
-        failure::distrust(unsafe { &*channel.peer }, "what is no message");
-    }
+    channel.break_off();
+    // SAFETY: peers live as long as the worker.
+    failure::distrust(unsafe { &*channel.peer }, "what is no message");
 }
 
 /// Rings behind the hot ones: a few in turn. One that has something becomes hot.
@@ -880,16 +877,14 @@ fn poll_turns<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
 #[cold]
 #[inline(never)]
 fn chores(worker: &Worker) -> u32 {
-    // Acquire: pairs with the Release stores of those who leave something to do.
-    worker.chores.store(false, Ordering::Release);
-    std::sync::atomic::fence(Ordering::SeqCst);
+    worker.duties.begin_chores();
     crate::op::endpoint::free_retired(worker);
     failure::reap(worker);
     parting::end_due(worker);
     let asked = rndv::progress_asked(worker);
     let (pulling, pushing) = (rndv::progress_pulls(worker), share::progress_pushes(worker));
     if asked || pulling || pushing {
-        worker.chores.store(true, Ordering::Release);
+        worker.duties.leave_chores();
     }
     failure::call_handlers(worker) + 1
 }
@@ -930,7 +925,7 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
                     break;
                 }
             }
-            channel.broken = true;
+            channel.break_off();
         }
         // SAFETY: peers live as long as the worker.
         tx::lose(unsafe { &*peer }, UCS_ERR_CONNECTION_RESET);

@@ -245,7 +245,7 @@ pub unsafe extern "C" fn ucp_worker_fence(worker: ucp_worker_h) -> ucs_status_t 
     unsafe {
         let w = worker_of(worker);
         // What waits to be sent may be an access.
-        let busy = w.backlog.load(Ordering::Relaxed) != 0 || w.any_peer(|p| !p.rma_idle());
+        let busy = w.duties.backlog() != 0 || w.any_peer(|p| !p.rma_idle());
         w.fenced.store(busy, Ordering::Relaxed);
     }
     std::sync::atomic::fence(Ordering::SeqCst);

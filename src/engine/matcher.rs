@@ -135,10 +135,8 @@ impl<U> Matcher<U> {
         let Some(bucket) = self.buckets.get_mut(bucket_of(tag, self.shift)) else {
             return ptr::null_mut();
         };
-        let found = bucket.posted.find(|posting| posting.tag == tag);
+        let found = bucket.posted.take(|posting| posting.tag == tag);
         if !found.is_null() {
-            // SAFETY: found in this chain.
-            unsafe { bucket.posted.unlink(found) };
             self.exact_len -= 1;
         }
         found

@@ -5,6 +5,7 @@ pub mod am;
 pub mod bell;
 pub mod context;
 pub mod datatype;
+pub mod duties;
 pub mod endpoint;
 pub mod handlers;
 pub mod idtable;

@@ -2,6 +2,7 @@
 
 use super::am::{AmDescs, AmHandler};
 use super::context::Context;
+use super::duties::Duties;
 use super::endpoint::Endpoint;
 use super::handlers::Handlers;
 use super::idtable::IdTable;
@@ -28,7 +29,7 @@ use crate::wire::address::{ShmLocator, TcpLocator, WorkerAddress};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// Requests that are made together: as many as the original library makes.
@@ -78,9 +79,8 @@ pub struct Worker {
     pub ep_pool: MtLock<Pool>,
     pub ids: MtLock<IdTable<*mut Request>>,
     pub peers: MtLock<HashMap<u64, Box<Peer>>>,
-    /// Peers with pending requests; looked at only if `backlog` is not 0.
+    /// Peers with pending requests; looked at only if `duties` count any.
     pub busy: MtLock<VecDeque<*const Peer>>,
-    pub backlog: AtomicUsize,
     /// Receives that copy from a peer's memory, a piece per progress.
     pub pulls: MtLock<VecDeque<*mut Request>>,
     /// Receives whose senders were asked for messages, and may be late.
@@ -95,12 +95,10 @@ pub struct Worker {
     pub retired: MtLock<Vec<*mut Endpoint>>,
     /// Endpoints whose counterparts were closed in order, and looks at the clock since then.
     pub left: MtLock<Vec<(*mut Endpoint, u32)>>,
-    /// There is something in `pulls`, `asked`, `pushes`, `lost`, `handlers` or `retired`, or due in `left`.
-    pub chores: AtomicBool,
+    /// Whether there is something to do in these lists, in the network or in `busy`.
+    pub duties: Duties,
     /// A fence was called while remote accesses by message were under way.
     pub fenced: AtomicBool,
-    /// There are connections, or peers in `dials`.
-    pub networked: AtomicBool,
     /// Peers that a connection is wanted to.
     pub dials: MtLock<Vec<*const Peer>>,
     /// Listeners, clients and servers; none before the first.
@@ -177,8 +175,16 @@ pub struct Channel {
     pub consumer: Consumer,
     pub index: usize,
     pub peer: *const Peer,
-    /// The sender broke the rules: nothing of it is read any more.
+    /// The sender broke the rules or died: nothing of it is read any more.
     pub broken: bool,
+}
+
+impl Channel {
+    /// Nothing is read any more.
+    pub fn break_off(&mut self) {
+        self.broken = true;
+        self.consumer.stop();
+    }
 }
 
 impl Worker {
@@ -257,7 +263,6 @@ impl Worker {
             ids: MtLock::new(mt, IdTable::new()),
             peers: MtLock::new(mt, HashMap::new()),
             busy: MtLock::new(mt, VecDeque::new()),
-            backlog: AtomicUsize::new(0),
             pulls: MtLock::new(mt, VecDeque::new()),
             asked: MtLock::new(mt, Vec::new()),
             pushes: MtLock::new(mt, Vec::new()),
@@ -265,9 +270,8 @@ impl Worker {
             handlers: MtLock::new(mt, Handlers::default()),
             retired: MtLock::new(mt, Vec::new()),
             left: MtLock::new(mt, Vec::new()),
-            chores: AtomicBool::new(false),
+            duties: Duties::default(),
             fenced: AtomicBool::new(false),
-            networked: AtomicBool::new(false),
             dials: MtLock::new(mt, Vec::new()),
             exchange: MtLock::new(mt, None),
             former: MtLock::new(mt, Vec::new()),
@@ -372,8 +376,7 @@ impl Worker {
     /// Asks progress for a connection to a peer.
     pub fn dial(&self, peer: *const Peer) {
         self.dials.lock().push(peer);
-        // Release: pairs with the Acquire load in `fast::progress`.
-        self.networked.store(true, Ordering::Release);
+        self.duties.call_network();
         self.nudge();
     }
 

@@ -10,7 +10,6 @@ use crate::proto::{failure, flush, parting, session, tx, wireup, withdraw};
 use crate::sys::{log, process};
 use crate::wire::header::{EpImm, Kind};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
 
 /// Closes. The handle is invalid from now on.
 ///
@@ -180,8 +179,7 @@ fn retire(worker: &Worker, ep: *mut Endpoint) {
     if let Some(_alone) = worker.rx.try_lock() {
         return free_retired(worker);
     }
-    // Release: pairs with the Acquire load in `fast::chores`.
-    worker.chores.store(true, Ordering::Release);
+    worker.duties.leave_chores();
 }
 
 /// Frees the endpoints that were closed. The caller progresses, or keeps others from it, and looks at none.

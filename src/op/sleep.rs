@@ -6,7 +6,6 @@ use crate::engine::watch::Watch;
 use crate::engine::worker::Worker;
 use crate::proto::{parting, tx};
 use crate::tl::shm::inbox::Inbox;
-use std::sync::atomic::Ordering;
 
 /// Asks the peers to wake this worker. `UCS_ERR_BUSY` if there is something to do first.
 pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
@@ -35,9 +34,8 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
     let patience = worker.exchange.lock().as_ref().and_then(|x| x.patience());
     wake.fall_asleep();
     // Only after arming: a message that was sent before a sender could see it is seen here.
-    // Acquire: pairs with the Release stores of those who leave something to do.
     let busy = is_stuck(worker)
-        || worker.chores.load(Ordering::Acquire)
+        || worker.duties.chores()
         || rx
             .sockets
             .as_mut()
@@ -61,7 +59,7 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
 
 /// Whether something is queued that only progress can move: nothing wakes the worker when it can go on.
 fn is_stuck(worker: &Worker) -> bool {
-    worker.backlog.load(Ordering::Relaxed) != 0
+    worker.duties.backlog() != 0
         // SAFETY: peers live as long as the worker.
         && (worker.busy.lock().iter()).any(|&peer| !tx::is_watched(unsafe { &*peer }))
 }
@@ -73,8 +71,7 @@ fn pending(worker: &Worker, wake: &Wake) -> bool {
         if let Some(x) = worker.exchange.lock().as_deref_mut() {
             x.urgent = true;
         }
-        // Release: pairs with the Acquire load in `fast::progress`.
-        worker.networked.store(true, Ordering::Release);
+        worker.duties.call_network();
     }
     pending
 }

@@ -26,7 +26,7 @@ const SHARE: u32 = 8;
 pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
     let mut count = look(worker, rx);
     // What users have collected, and what callbacks have just answered, does not wait for another call.
-    if worker.backlog.load(Ordering::Relaxed) != 0 {
+    if worker.duties.backlog() != 0 {
         count += tx::progress_backlog(worker);
     }
     if let Some(sockets) = rx.sockets.as_deref() {
@@ -40,7 +40,7 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
     let count = if busy { listener::progress(worker) } else { 0 };
     let rings = !rx.channels.is_empty();
     let Some(sockets) = rx.sockets.as_deref_mut() else {
-        worker.networked.store(busy, Ordering::Relaxed);
+        worker.duties.set_networked(busy);
         return count;
     };
     let calls = sockets.turn();
@@ -94,7 +94,7 @@ pub fn poll(worker: &Worker, sockets: &mut Sockets) -> u32 {
     // Relaxed: set again by whoever wants a connection, under the lock of `dials`.
     let dials = worker.dials.lock();
     let active = !dials.is_empty() || !sockets.is_quiet() || listener::is_busy(worker);
-    worker.networked.store(active, Ordering::Relaxed);
+    worker.duties.set_networked(active);
     drop(dials);
     count
 }

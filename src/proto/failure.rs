@@ -172,8 +172,7 @@ pub fn take_requests(
         }
     });
     worker
-        .backlog
-        .fetch_sub(before - tx.pending.len(), Ordering::Relaxed);
+        .duties.dequeued(before - tx.pending.len());
     peer.stats().set_pending(tx.pending.len());
     // A frame of the first one may be under way: the rest of it has to follow all the same.
     if first != tx.pending.front().copied()
@@ -240,8 +239,7 @@ pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
     end_stream(worker, ep, status);
     if ep.handles_errors() && ep.err_cb.is_some() {
         worker.handlers.lock().push(ep, status);
-        // Release: pairs with the Acquire swap in `fast::chores`.
-        worker.chores.store(true, Ordering::Release);
+        worker.duties.leave_chores();
         worker.nudge();
     } else if ep.handles_errors() {
         log::error!(

@@ -7,7 +7,6 @@ use super::failure;
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, INTERNAL, LEFT};
 use crate::engine::worker::Worker;
-use std::sync::atomic::Ordering;
 
 /// Looks at the clock, [`failure::CHECK_INTERVAL_MS`] apart, until an endpoint that is not closed fails. Counted, because
 /// a process that was not running while the time passed could not close it.
@@ -35,8 +34,7 @@ fn advance(worker: &Worker, looks: u32) -> bool {
     left.iter_mut().for_each(|(_, seen)| *seen += looks);
     let due = left.iter().any(|&(_, seen)| seen >= LOOKS);
     if due {
-        // Release: pairs with the Acquire swap in `fast::chores`.
-        worker.chores.store(true, Ordering::Release);
+        worker.duties.leave_chores();
     }
     due
 }

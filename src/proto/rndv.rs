@@ -20,7 +20,6 @@ use crate::tl::shm::outbox::OpenShare;
 use crate::wire::header::{Kind, RtrHdr, RtsHdr, UNNAMED};
 use crate::wire::stats::Protocol;
 use pull::Pull;
-use std::sync::atomic::Ordering;
 
 pub use asked::{MAX as MAX_ASKED, is_asked_for, progress_asked};
 pub use pull::progress_pulls;
@@ -130,8 +129,7 @@ fn ask(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenShare>)
     if peer.status() != UCS_OK {
         // It can have been lost, and seen to, before the request was in the table: once more.
         worker.lost.lock().push(peer);
-        // Release: pairs with the Acquire swap in `fast::chores`.
-        worker.chores.store(true, Ordering::Release);
+        worker.duties.leave_chores();
         worker.nudge();
     }
 }

@@ -200,8 +200,7 @@ pub fn on_share(worker: &Worker, peer: &Peer, id: u64, hdr: ShareHdr) {
     };
     if advance(worker, &mut push) {
         worker.pushes.lock().push(push);
-        // Release: pairs with the Acquire swap in `fast::chores`.
-        worker.chores.store(true, Ordering::Release);
+        worker.duties.leave_chores();
     }
 }
 

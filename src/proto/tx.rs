@@ -128,7 +128,7 @@ pub fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
     tx.pending.push_back(req);
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
-    worker.backlog.fetch_add(1, Ordering::Relaxed);
+    worker.duties.queued();
     peer.stats().set_pending(tx.pending.len());
     if !tx.listed {
         tx.listed = true;
@@ -157,8 +157,7 @@ pub unsafe fn unqueue(peer: &Peer, req: *mut Request) -> bool {
         peer.stats().set_pending(tx.pending.len());
         // SAFETY: as in `enqueue`.
         unsafe { &*peer.worker }
-            .backlog
-            .fetch_sub(1, Ordering::Relaxed);
+            .duties.dequeued(1);
     }
     found.is_some()
 }
@@ -254,8 +253,7 @@ pub fn lose(peer: &Peer, status: ucs_status_t) {
         // SAFETY: peers do not outlive their worker.
         let worker = unsafe { &*peer.worker };
         worker.lost.lock().push(peer);
-        // Release: pairs with the Acquire swap in `chores`.
-        worker.chores.store(true, Ordering::Release);
+        worker.duties.leave_chores();
         worker.nudge();
     }
 }

@@ -1,7 +1,7 @@
 //! Posted receives in chains, through links that lie in the receives themselves: posting and matching
 //! allocate nothing and touch one cache line each.
 
-use std::ptr;
+use std::{mem, ptr};
 
 /// What a receive carries for the matcher. While it is posted the matcher alone touches it; it must
 /// neither move nor go away.
@@ -98,6 +98,27 @@ impl Chain {
             at = posting.next;
         }
         ptr::null_mut()
+    }
+
+    /// Takes the first member that is wanted out, or returns null.
+    #[inline(always)]
+    pub(super) fn take(&mut self, wanted: impl Fn(&Posting) -> bool) -> *mut Posting {
+        let head = self.head;
+        // SAFETY: a member, or null.
+        let Some(first) = (unsafe { head.as_mut() }) else {
+            return head;
+        };
+        // Nearly always: nothing before it is to be linked to what is behind it.
+        if wanted(first) {
+            self.head = mem::replace(&mut first.next, LOOSE);
+            return head;
+        }
+        let found = self.find(wanted);
+        if !found.is_null() {
+            // SAFETY: found in this chain.
+            unsafe { self.unlink(found) };
+        }
+        found
     }
 
     /// Takes a member out.

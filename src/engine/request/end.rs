@@ -52,7 +52,7 @@ unsafe fn tell(mt: bool, req: *mut Request) {
     unsafe {
         if let Notify::Nobody = (*req).notify {
             if (*req).raise(mt, COMPLETED) & RELEASED != 0 {
-                put(req);
+                put_released(req);
             }
         } else {
             call_back(mt, req);
@@ -162,6 +162,14 @@ pub unsafe fn put(req: *mut Request) {
                 .put(NonNull::new_unchecked(req.cast()));
         }
     }
+}
+
+/// As [`put`], where the user gave the handle back before the end: seldom.
+#[cold]
+#[inline(never)]
+unsafe fn put_released(req: *mut Request) {
+    // SAFETY: the caller's promise.
+    unsafe { put(req) };
 }
 
 /// Frees a request that ended inside of the call that made it: as [`complete`] without telling

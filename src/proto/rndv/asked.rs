@@ -39,8 +39,7 @@ pub(super) fn watch(worker: &Worker, peer: &Peer, id: u64, share: &OpenShare) {
         parts: peer.parts.load(Ordering::Relaxed),
         since: Instant::now(),
     });
-    // Release: pairs with the Acquire swap in `fast::chores`.
-    worker.chores.store(true, Ordering::Release);
+    worker.duties.leave_chores();
     worker.nudge();
 }
 

@@ -9,7 +9,6 @@ use crate::proto::attach::{self, Direction, Fault, Remote};
 use crate::proto::share::{self, Next};
 use crate::proto::withdraw::{self, Copy};
 use crate::sys::cma::{Span, Spans};
-use std::sync::atomic::Ordering;
 
 /// Bytes that one progress call copies at most, so that other messages are not held up.
 const PULL_STEP: usize = 512 << 10;
@@ -77,8 +76,7 @@ pub(super) unsafe fn copy(worker: &Worker, req: *mut Request) -> Pull {
 /// The next progress copies on.
 pub(super) fn go_on_later(worker: &Worker, req: *mut Request) {
     worker.pulls.lock().push_back(req);
-    // Release: pairs with the Acquire swap in `fast::chores`.
-    worker.chores.store(true, Ordering::Release);
+    worker.duties.leave_chores();
     worker.nudge();
 }
 

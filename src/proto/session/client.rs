@@ -16,7 +16,6 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// An endpoint that leads nowhere yet. [`dial`] takes it to a server.
 ///
@@ -94,8 +93,7 @@ pub unsafe fn dial(
 
 /// Progress is to look at once.
 fn hurry(worker: &Worker) {
-    // Release: pairs with the Acquire load in `fast::progress`.
-    worker.networked.store(true, Ordering::Release);
+    worker.duties.call_network();
 }
 
 /// What a client's endpoint fails with if its connection cannot be made.

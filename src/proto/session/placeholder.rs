@@ -68,7 +68,7 @@ fn migrate(worker: &Worker, ep: *mut Endpoint, nobody: &Peer, peer: &Peer) {
         .forward
         .store((&raw const *peer).cast_mut(), Ordering::Release);
     let waiting = std::mem::take(&mut from.pending);
-    worker.backlog.fetch_sub(waiting.len(), Ordering::Relaxed);
+    worker.duties.dequeued(waiting.len());
     for req in waiting {
         // SAFETY: a queued request lives.
         unsafe { (*req).peer = peer };

@@ -7,7 +7,6 @@ use crate::engine::request::{self, Request, Sent};
 use crate::engine::worker::Worker;
 use crate::proto::flush;
 use crate::tl::Lane;
-use std::sync::atomic::Ordering;
 
 /// Requests of one peer that are sent under one lock.
 const BATCH: usize = 16;
@@ -43,7 +42,7 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
         let go_on = verdict == Ok(true) && n == BATCH && left > 0;
         if n > 0 {
             peer.stats().set_pending(tx.pending.len());
-            worker.backlog.fetch_sub(n, Ordering::Relaxed);
+            worker.duties.dequeued(n);
         }
         if verdict.is_err() {
             tx.listed = false;

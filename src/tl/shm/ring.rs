@@ -135,6 +135,49 @@ fn slot_of(mem: NonNull<RingMem>, n: u64) -> NonNull<Slot> {
     }
 }
 
+/// Where one end stands.
+struct Cursor {
+    /// The slot of the next message, and the number of the lap that it is in.
+    slot: NonNull<Slot>,
+    lap: u64,
+    /// Messages before it.
+    n: u64,
+}
+
+/// Of a consumer that takes no more: no slot says so.
+const NO_LAP: u64 = u64::MAX;
+
+impl Cursor {
+    fn new(mem: NonNull<RingMem>) -> Self {
+        Self {
+            slot: slot_of(mem, 0),
+            lap: lap(0),
+            n: 0,
+        }
+    }
+
+    /// Goes on to the next slot of the ring at `mem`.
+    #[inline(always)]
+    fn step(&mut self, mem: NonNull<RingMem>) {
+        self.n += 1;
+        if self.n % SLOTS as u64 != 0 {
+            // SAFETY: not the last slot of the ring: one follows.
+            self.slot = unsafe { self.slot.add(1) };
+            return;
+        }
+        self.slot = slot_of(mem, 0);
+        if self.lap != NO_LAP {
+            self.lap = lap(self.n);
+        }
+    }
+
+    /// The slot that comes some messages later.
+    #[inline(always)]
+    fn ahead(&self, mem: NonNull<RingMem>) -> *const Slot {
+        slot_of(mem, self.n + AHEAD).as_ptr()
+    }
+}
+
 fn board_of(mem: NonNull<RingMem>) -> NonNull<Board> {
     // SAFETY: both ends are made of a ring.
     unsafe { NonNull::new_unchecked(&raw mut (*mem.as_ptr()).board) }
@@ -157,8 +200,8 @@ fn place(at: u64, len: usize) -> (u64, u64) {
 /// The sending end. One thread at a time.
 pub struct Producer {
     mem: NonNull<RingMem>,
-    head: u64,
-    /// `head` may go up to here before the tails must be read again.
+    head: Cursor,
+    /// `head.n` may go up to here before the tails must be read again.
     limit: u64,
     data_head: u64,
     data_tail: u64,
@@ -173,7 +216,7 @@ impl Producer {
     pub unsafe fn new(mem: NonNull<RingMem>) -> Self {
         Self {
             mem,
-            head: 0,
+            head: Cursor::new(mem),
             limit: SLOTS as u64,
             data_head: 0,
             data_tail: 0,
@@ -187,20 +230,19 @@ impl Producer {
     #[inline(always)]
     pub unsafe fn send_tiny(&mut self, kind: u8, imm: u64, src: *const u8, len: usize) -> bool {
         debug_assert!(len <= TINY);
-        let (mem, head) = (self.mem, self.head);
-        if head == self.limit {
+        if self.head.n == self.limit {
             return false;
         }
         // SAFETY: the ring outlives the producer; the slot is the producer's (below `limit`).
         unsafe {
-            let slot = slot_of(mem, head).as_ref();
+            let slot = self.head.slot.as_ref();
             copy_tiny(slot.inline.to_write(0, len), src, len);
             slot.imm.store(imm, Ordering::Relaxed);
-            let word = lap(head) | u64::from(kind) << 16 | (len as u64) << 32;
+            let word = self.head.lap | u64::from(kind) << 16 | (len as u64) << 32;
             // Release: as in `publish`.
             slot.word.store(word, Ordering::Release);
         }
-        self.head = head + 1;
+        self.head.step(self.mem);
         true
     }
 
@@ -220,13 +262,13 @@ impl Producer {
     ) -> Result<bool, Corrupt> {
         debug_assert!(len <= MAX_RECORD);
         if len <= INLINE {
-            if self.head == self.limit && !self.refill(0)? {
+            if self.head.n == self.limit && !self.refill(0)? {
                 return Ok(false);
             }
             fill(self.slot().inline.to_write(0, len));
         } else {
             let (start, end) = place(self.data_head, len);
-            if (self.head == self.limit || end - self.data_tail > DATA as u64)
+            if (self.head.n == self.limit || end - self.data_tail > DATA as u64)
                 && !self.refill(end)?
             {
                 return Ok(false);
@@ -255,7 +297,7 @@ impl Producer {
             place(self.data_head, len).1
         };
         Ok(
-            (self.head < self.limit && end.saturating_sub(self.data_tail) <= DATA as u64)
+            (self.head.n < self.limit && end.saturating_sub(self.data_tail) <= DATA as u64)
                 || self.refill(end)?,
         )
     }
@@ -265,16 +307,16 @@ impl Producer {
         let slot = self.slot();
         slot.imm.store(imm, Ordering::Relaxed);
         let word =
-            lap(self.head) | u64::from(kind) << 16 | u64::from(aux) << 24 | (len as u64) << 32;
+            self.head.lap | u64::from(kind) << 16 | u64::from(aux) << 24 | (len as u64) << 32;
         // Release: pairs with the Acquire load in `Consumer::peek`; record and imm come before.
         slot.word.store(word, Ordering::Release);
-        self.head += 1;
+        self.head.step(self.mem);
     }
 
     /// Brings a slot after the next ones into the cache, for a caller who is going to send some.
     #[inline(always)]
     pub fn look_ahead(&self) {
-        prefetch_to_write(slot_of(self.mem, self.head + AHEAD).as_ptr());
+        prefetch_to_write(self.head.ahead(self.mem));
     }
 
     /// Reads the consumer's tails; true when there is a free slot and the data area reaches `end`.
@@ -289,12 +331,12 @@ impl Producer {
             tails.data.load(Ordering::Acquire),
         );
         let known = self.limit - SLOTS as u64;
-        if slots < known || slots > self.head || data < self.data_tail || data > self.data_head {
+        if slots < known || slots > self.head.n || data < self.data_tail || data > self.data_head {
             return Err(Corrupt);
         }
         self.limit = slots + SLOTS as u64;
         self.data_tail = data;
-        Ok(self.head < self.limit && (end == 0 || end - data <= DATA as u64))
+        Ok(self.head.n < self.limit && (end == 0 || end - data <= DATA as u64))
     }
 
     /// What it has taken back.
@@ -318,23 +360,20 @@ impl Producer {
     /// Whether the consumer has read everything.
     pub fn drained(&self) -> bool {
         // SAFETY: the ring outlives the producer.
-        unsafe { (*self.mem.as_ptr()).tails.slots.load(Ordering::Acquire) == self.head }
+        unsafe { (*self.mem.as_ptr()).tails.slots.load(Ordering::Acquire) == self.head.n }
     }
 
     #[inline(always)]
     fn slot(&self) -> &Slot {
         // SAFETY: the ring outlives the producer.
-        unsafe { slot_of(self.mem, self.head).as_ref() }
+        unsafe { self.head.slot.as_ref() }
     }
 }
 
 /// The receiving end. One thread at a time.
 pub struct Consumer {
-    /// The slot that the next message comes to, and the lap number that it will have.
-    next: NonNull<Slot>,
-    expected: u64,
+    tail: Cursor,
     mem: NonNull<RingMem>,
-    tail: u64,
     data_tail: u64,
     /// `data_tail` after the message that `peek` showed, if that is a long one; else as `data_tail`.
     data_next: u64,
@@ -349,10 +388,8 @@ impl Consumer {
     /// is its only one.
     pub unsafe fn new(mem: NonNull<RingMem>) -> Self {
         Self {
-            next: slot_of(mem, 0),
-            expected: lap(0),
+            tail: Cursor::new(mem),
             mem,
-            tail: 0,
             data_tail: 0,
             data_next: 0,
         }
@@ -371,11 +408,11 @@ impl Consumer {
     #[inline(always)]
     pub fn peek(&mut self) -> Result<Option<Message>, Corrupt> {
         // SAFETY: the ring outlives the consumer.
-        let slot = unsafe { self.next.as_ref() };
+        let slot = unsafe { self.tail.slot.as_ref() };
         // Acquire: pairs with the Release store in `Producer::publish`. Loaded once: the other
         // process may change it at any time.
         let word = slot.word.load(Ordering::Acquire);
-        if word & 0xFFFF != self.expected {
+        if word & 0xFFFF != self.tail.lap {
             return Ok(None);
         }
         let len = (word >> 32) as usize;
@@ -407,24 +444,21 @@ impl Consumer {
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         // SAFETY: the ring outlives the consumer. Relaxed: `peek` looks again.
-        let word = unsafe { self.next.as_ref() }.word.load(Ordering::Relaxed);
-        word & 0xFFFF != self.expected
+        let word = unsafe { self.tail.slot.as_ref() }.word.load(Ordering::Relaxed);
+        word & 0xFFFF != self.tail.lap
     }
 
     /// Brings a message after the next ones into the cache, for a caller who expects some: a line
     /// that the producer is about to write would only be taken away from it.
     #[inline(always)]
     pub fn look_ahead(&self) {
-        prefetch_to_read(slot_of(self.mem, self.tail + AHEAD).as_ptr());
+        prefetch_to_read(self.tail.ahead(self.mem));
     }
 
     /// Done with the message that `peek` showed.
     #[inline(always)]
     pub fn advance(&mut self) {
-        let tail = self.tail + 1;
-        self.tail = tail;
-        self.next = slot_of(self.mem, tail);
-        self.expected = lap(tail);
+        self.tail.step(self.mem);
         self.data_tail = self.data_next;
     }
 
@@ -435,12 +469,17 @@ impl Consumer {
         let tails = unsafe { &(*self.mem.as_ptr()).tails };
         // Release: pairs with the Acquire loads in `Producer::refill`.
         tails.data.store(self.data_tail, Ordering::Release);
-        tails.slots.store(self.tail, Ordering::Release);
+        tails.slots.store(self.tail.n, Ordering::Release);
     }
 
     /// Messages that were taken since the beginning.
     pub fn taken(&self) -> u64 {
-        self.tail
+        self.tail.n
+    }
+
+    /// Shows no message from here on.
+    pub fn stop(&mut self) {
+        self.tail.lap = NO_LAP;
     }
 
     /// The shares of what this end's owner sends to the producer's. Mapped as long as the ring.

@@ -1,0 +1,101 @@
+//! What progress has to do besides taking messages from rings, in one word, so that one look tells that it is nothing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Something seldom: see [`Duties::leave_chores`].
+const CHORES: u64 = 1 << 0;
+/// There are connections, or peers in `dials`.
+const NETWORKED: u64 = 1 << 1;
+/// One request that waits for its turn to be sent; the bits above count them.
+const BACKLOG: u64 = 1 << 2;
+
+/// Set by any thread that leaves something to do, looked at by the one that progresses.
+#[derive(Default)]
+pub struct Duties(AtomicU64);
+
+impl Duties {
+    /// Whether there is none. Relaxed: who goes to do them looks again.
+    #[inline(always)]
+    pub fn none(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
+    /// There is something in the worker's `pulls`, `asked`, `pushes`, `lost`, `handlers` or `retired`, or due in `left`.
+    pub fn leave_chores(&self) {
+        // Release: pairs with the Acquire load in `chores`; what is to be done comes before.
+        self.0.fetch_or(CHORES, Ordering::Release);
+    }
+
+    /// Whether chores were left.
+    pub fn chores(&self) -> bool {
+        // Acquire: pairs with the Release in `leave_chores`.
+        self.0.load(Ordering::Acquire) & CHORES != 0
+    }
+
+    /// The caller goes to do the chores: what is left from here on counts anew.
+    pub fn begin_chores(&self) {
+        self.0.fetch_and(!CHORES, Ordering::Release);
+        // A list that is looked at after this either shows what was left, or who left it raises the bit after this.
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// The network is to be looked at by the next progress.
+    pub fn call_network(&self) {
+        // Release: pairs with the Acquire load in `is_networked`; what was asked for comes before.
+        self.0.fetch_or(NETWORKED, Ordering::Release);
+    }
+
+    /// Whether the network is to be looked at.
+    #[inline]
+    pub fn is_networked(&self) -> bool {
+        // Acquire: pairs with the Release in `call_network`.
+        self.0.load(Ordering::Acquire) & NETWORKED != 0
+    }
+
+    /// Progress has looked at the network; whether it is to do so again. Relaxed: nothing is handed over.
+    pub fn set_networked(&self, active: bool) {
+        let was = self.0.load(Ordering::Relaxed) & NETWORKED != 0;
+        if was && !active {
+            self.0.fetch_and(!NETWORKED, Ordering::Relaxed);
+        } else if active && !was {
+            self.0.fetch_or(NETWORKED, Ordering::Relaxed);
+        }
+    }
+
+    /// Requests that wait in the queues of all peers. Relaxed: the peers' locks guard the queues.
+    #[inline]
+    pub fn backlog(&self) -> usize {
+        (self.0.load(Ordering::Relaxed) / BACKLOG) as usize
+    }
+
+    /// One more request waits.
+    pub fn queued(&self) {
+        self.0.fetch_add(BACKLOG, Ordering::Relaxed);
+    }
+
+    /// So many of those that were [`queued`](Self::queued) wait no more.
+    pub fn dequeued(&self, requests: usize) {
+        (self.0).fetch_sub(requests as u64 * BACKLOG, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_duty_is_its_own() {
+        let duties = Duties::default();
+        assert!(duties.none());
+        (duties.queued(), duties.queued(), duties.leave_chores());
+        duties.call_network();
+        assert!(duties.chores() && duties.is_networked() && duties.backlog() == 2);
+        duties.begin_chores();
+        assert!(!duties.chores() && duties.is_networked() && duties.backlog() == 2);
+        duties.dequeued(2);
+        assert!(!duties.none() && duties.backlog() == 0);
+        duties.set_networked(true);
+        duties.set_networked(false);
+        assert!(duties.none());
+    }
+}
