@@ -113,6 +113,8 @@ unsafe fn send_tiny(peer: &Peer, kind: Kind, imm: u64, buffer: *const c_void, le
     let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
         return false;
     };
+    // The box is looked into once.
+    let outbox = outbox.as_mut();
     // SAFETY: the user's buffer.
     if !tx.pending.is_empty() || !unsafe { outbox.send_tiny(kind as u8, imm, buffer.cast(), len) } {
         return false;
@@ -228,9 +230,8 @@ pub unsafe fn tag_recv(
         {
             let ptr = buffer.cast();
             let memory = request::memory_alone(worker, p.external());
-            let (notify, user_data) = (p.notify_tag_recv(), p.user_data());
-            let data = Data::Contig { ptr, len };
-            let req = request::fill_receive(worker, memory, data, notify, user_data);
+            let req = request::fill_receive(worker, memory, Data::Contig { ptr, len });
+            request::tell_of_end(req, p.notify_tag_recv(), p.user_data());
             let posting = &raw mut (*req).posting;
             worker.matcher.alone().post_short(tag, mask, posting);
             return Request::handle(req);
@@ -284,7 +285,8 @@ unsafe fn post_shared(
     // SAFETY: the caller's memory. The request stays in its place while it is posted.
     unsafe {
         let memory = request::memory_at_hand(worker, p.external())?;
-        let req = request::fill_receive(worker, memory, data, p.notify_tag_recv(), p.user_data());
+        let req = request::fill_receive(worker, memory, data);
+        request::tell_of_end(req, p.notify_tag_recv(), p.user_data());
         matcher.post_short(tag, mask, &raw mut (*req).posting);
         Some(req)
     }
@@ -671,19 +673,19 @@ fn poll<const MT: bool>(worker: &Worker, channel: &mut Channel) -> u32 {
         if count > 0 {
             channel.consumer.look_ahead();
         }
-        if m.kind == Kind::TagEager as u8 {
-            if MT {
-                let (messages, length) = on_eagers(worker, channel, m, BATCH - count);
-                (count, bytes) = (count + messages, bytes + length);
-                continue;
-            }
+        let tagged = m.kind == Kind::TagEager as u8;
+        if MT && tagged {
+            let (messages, length) = on_eagers(worker, channel, m, BATCH - count);
+            (count, bytes) = (count + messages, bytes + length);
+            continue;
+        }
+        (count, bytes) = (count + 1, bytes + m.len as u64);
+        if tagged {
             on_eager(worker, m);
         } else if m.kind != Kind::AmEager as u8 || !on_am::<MT>(worker, m) {
             other(worker, channel, (m.kind, m.aux), m.imm, m.record, m.len);
         }
         channel.consumer.advance();
-        count += 1;
-        bytes += m.len as u64;
     }
     if count > 0 {
         // SAFETY: peers live as long as the worker.

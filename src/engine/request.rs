@@ -16,7 +16,9 @@ use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub use begin::{equip, fill_receive, memory_alone, memory_at_hand, take, take_receive};
+pub use begin::{
+    equip, fill_receive, memory_alone, memory_at_hand, take, take_receive, tell_of_end,
+};
 pub use end::{abandon, complete, complete_receive, discard, put, release};
 
 /// The operation has ended; `status` and `info` are final.

@@ -71,14 +71,15 @@ pub unsafe fn take_receive(
 ) -> *mut Request {
     // SAFETY: the caller's promise.
     unsafe {
-        let req = fill_receive(worker, memory(worker, external), data, notify, user_data);
+        let req = fill_receive(worker, memory(worker, external), data);
+        tell_of_end(req, notify, user_data);
         (&raw mut (*req).posting).write(Posting::LOOSE);
         req
     }
 }
 
 /// Makes a tag receive of a request's memory. Written is what one needs until it is matched, but for
-/// `posting`, which the matcher writes; a transfer that follows sees to the rest ([`equip`]).
+/// `posting`, which the matcher writes, and what [`tell_of_end`] does; a transfer that follows sees to the rest ([`equip`]).
 ///
 /// # Safety
 /// The memory is the caller's.
@@ -87,8 +88,6 @@ pub unsafe fn fill_receive(
     worker: &Worker,
     (req, flags): (*mut Request, u32),
     data: Data,
-    notify: Notify,
-    user_data: *mut c_void,
 ) -> *mut Request {
     // SAFETY: the request's memory is ours alone now. No reference is made to what is not written.
     unsafe {
@@ -100,11 +99,22 @@ pub unsafe fn fill_receive(
         (&raw mut (*req).tail_owned).write(false);
         (&raw mut (*req).pieces).write(None);
         (&raw mut (*req).worker).write(worker);
-        (&raw mut (*req).notify).write(notify);
-        (&raw mut (*req).user_data).write(user_data);
         (&raw mut (*req).data).write(data);
     }
     req
+}
+
+/// Who hears of the end of what [`fill_receive`] made.
+///
+/// # Safety
+/// The request is the caller's.
+#[inline(always)]
+pub unsafe fn tell_of_end(req: *mut Request, notify: Notify, user_data: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (&raw mut (*req).notify).write(notify);
+        (&raw mut (*req).user_data).write(user_data);
+    }
 }
 
 /// Clears what [`take_receive`] leaves out: the receive becomes a transfer.

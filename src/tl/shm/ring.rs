@@ -156,16 +156,17 @@ impl Cursor {
         }
     }
 
-    /// Goes on to the next slot of the ring at `mem`.
+    /// Goes on to the next slot.
     #[inline(always)]
-    fn step(&mut self, mem: NonNull<RingMem>) {
+    fn step(&mut self) {
         self.n += 1;
         if self.n % SLOTS as u64 != 0 {
             // SAFETY: not the last slot of the ring: one follows.
             self.slot = unsafe { self.slot.add(1) };
             return;
         }
-        self.slot = slot_of(mem, 0);
+        // SAFETY: the last slot: the first one is so far before it.
+        self.slot = unsafe { self.slot.sub(SLOTS - 1) };
         if self.lap != NO_LAP {
             self.lap = lap(self.n);
         }
@@ -242,7 +243,7 @@ impl Producer {
             // Release: as in `publish`.
             slot.word.store(word, Ordering::Release);
         }
-        self.head.step(self.mem);
+        self.head.step();
         true
     }
 
@@ -310,7 +311,7 @@ impl Producer {
             self.head.lap | u64::from(kind) << 16 | u64::from(aux) << 24 | (len as u64) << 32;
         // Release: pairs with the Acquire load in `Consumer::peek`; record and imm come before.
         slot.word.store(word, Ordering::Release);
-        self.head.step(self.mem);
+        self.head.step();
     }
 
     /// Brings a slot after the next ones into the cache, for a caller who is going to send some.
@@ -458,7 +459,7 @@ impl Consumer {
     /// Done with the message that `peek` showed.
     #[inline(always)]
     pub fn advance(&mut self) {
-        self.tail.step(self.mem);
+        self.tail.step();
         self.data_tail = self.data_next;
     }
 
@@ -565,11 +566,9 @@ unsafe fn copy_tiny(dst: *mut u8, src: *const u8, len: usize) {
             dst.add(len - 4).cast::<u32>().write_unaligned(last);
         } else if len > 0 {
             // 1 to 3: first, middle, last.
-            let (first, middle, last) =
-                (src.read(), src.add(len / 2).read(), src.add(len - 1).read());
-            dst.write(first);
-            dst.add(len / 2).write(middle);
-            dst.add(len - 1).write(last);
+            dst.write(src.read());
+            dst.add(len / 2).write(src.add(len / 2).read());
+            dst.add(len - 1).write(src.add(len - 1).read());
         }
     }
 }
