@@ -69,11 +69,8 @@ fn bytes_of(p: &Param, count: usize, special: u32) -> Option<usize> {
     }
     let plain = UCP_OP_ATTR_FIELD_DATATYPE as u32 | UCP_OP_ATTR_FIELD_MEMORY_TYPE as u32 | HINTS;
     let datatype = p.datatype();
-    if p.mask & (special & !plain) == 0
-        && p.mask & HINTS != HINTS
-        && datatype & 7 == 0
-        && p.memory_type() == 0
-    {
+    let odd = u64::from(p.mask & (special & !plain)) | datatype & 7;
+    if odd == 0 && p.mask & HINTS != HINTS && p.memory_type() == 0 {
         return count.checked_mul((datatype >> 3) as usize);
     }
     None
@@ -576,10 +573,7 @@ pub fn progress(worker: &Worker) -> u32 {
 /// Whether there may be more to do than to take messages from a few rings.
 #[inline(always)]
 fn something_special(worker: &Worker, rx: &Rx) -> bool {
-    rx.calls == 0
-        || !worker.duties.none()
-        || rx.knocked()
-        || rx.channels.len() > HOT
+    rx.calls == 0 || !worker.duties.none() || rx.knocked() || rx.channels.len() > HOT
 }
 
 /// Messages of all these rings, in single-thread mode. Callbacks that call progress find it busy.
@@ -660,7 +654,9 @@ fn offer_core(worker: &Worker) {
 /// Takes messages from one ring.
 #[inline(always)]
 fn poll<const MT: bool>(worker: &Worker, channel: &mut Channel) -> u32 {
-    let (mut count, mut bytes) = (0, 0);
+    // SAFETY: peers live as long as the worker.
+    let received = &unsafe { &*channel.peer }.stats().received;
+    let mut count = 0;
     while count < BATCH {
         let m = match channel.consumer.peek() {
             Ok(Some(m)) => m,
@@ -675,11 +671,13 @@ fn poll<const MT: bool>(worker: &Worker, channel: &mut Channel) -> u32 {
         }
         let tagged = m.kind == Kind::TagEager as u8;
         if MT && tagged {
-            let (messages, length) = on_eagers(worker, channel, m, BATCH - count);
-            (count, bytes) = (count + messages, bytes + length);
+            let (messages, bytes) = on_eagers(worker, channel, m, BATCH - count);
+            received.add_many(messages.into(), bytes);
+            count += messages;
             continue;
         }
-        (count, bytes) = (count + 1, bytes + m.len as u64);
+        received.add(m.len);
+        count += 1;
         if tagged {
             on_eager(worker, m);
         } else if m.kind != Kind::AmEager as u8 || !on_am::<MT>(worker, m) {
@@ -688,9 +686,6 @@ fn poll<const MT: bool>(worker: &Worker, channel: &mut Channel) -> u32 {
         channel.consumer.advance();
     }
     if count > 0 {
-        // SAFETY: peers live as long as the worker.
-        let stats = unsafe { &*channel.peer }.stats();
-        stats.received.add_many(count.into(), bytes);
         channel.consumer.release();
     }
     count

@@ -171,8 +171,7 @@ pub fn take_requests(
             false
         }
     });
-    worker
-        .duties.dequeued(before - tx.pending.len());
+    worker.duties.dequeued(before - tx.pending.len());
     peer.stats().set_pending(tx.pending.len());
     // A frame of the first one may be under way: the rest of it has to follow all the same.
     if first != tx.pending.front().copied()

@@ -156,8 +156,7 @@ pub unsafe fn unqueue(peer: &Peer, req: *mut Request) -> bool {
         unsafe { take_back(req) };
         peer.stats().set_pending(tx.pending.len());
         // SAFETY: as in `enqueue`.
-        unsafe { &*peer.worker }
-            .duties.dequeued(1);
+        unsafe { &*peer.worker }.duties.dequeued(1);
     }
     found.is_some()
 }

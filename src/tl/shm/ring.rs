@@ -445,7 +445,9 @@ impl Consumer {
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         // SAFETY: the ring outlives the consumer. Relaxed: `peek` looks again.
-        let word = unsafe { self.tail.slot.as_ref() }.word.load(Ordering::Relaxed);
+        let word = unsafe { self.tail.slot.as_ref() }
+            .word
+            .load(Ordering::Relaxed);
         word & 0xFFFF != self.tail.lap
     }
 
