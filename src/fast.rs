@@ -45,6 +45,9 @@ const SPECIAL: u32 = UCP_OP_ATTR_FIELD_DATATYPE as u32
     | UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32
     | HINTS;
 
+/// As [`SPECIAL`], of active messages.
+const SPECIAL_AM: u32 = SPECIAL | UCP_OP_ATTR_FIELD_FLAGS as u32;
+
 /// What the caller cares for most; MPI's blocking sends say the first. What is short ends inside of the call and
 /// fast, whatever they say; only both at once is a mistake, to be told of on the long way.
 const HINTS: u32 = UCP_OP_ATTR_FLAG_FAST_CMPL as u32 | UCP_OP_ATTR_FLAG_MULTI_SEND as u32;
@@ -55,10 +58,10 @@ fn plain_length(p: &Param, count: usize) -> Option<usize> {
     bytes_of(p, count, SPECIAL)
 }
 
-/// As [`plain_length`]; what is too long for the shortest way, instead of `None`.
+/// As [`bytes_of`]; what is too long for the shortest way, instead of `None`.
 #[inline(always)]
-fn tiny_length(p: &Param, count: usize) -> usize {
-    plain_length(p, count).unwrap_or(usize::MAX)
+fn tiny_length(p: &Param, count: usize, special: u32) -> usize {
+    bytes_of(p, count, special).unwrap_or(usize::MAX)
 }
 
 /// As [`plain_length`]; `special`: the bits that make an operation so.
@@ -68,12 +71,14 @@ fn bytes_of(p: &Param, count: usize, special: u32) -> Option<usize> {
         return Some(count);
     }
     let plain = UCP_OP_ATTR_FIELD_DATATYPE as u32 | UCP_OP_ATTR_FIELD_MEMORY_TYPE as u32 | HINTS;
-    let datatype = p.datatype();
-    let odd = u64::from(p.mask & (special & !plain)) | datatype & 7;
-    if odd == 0 && p.mask & HINTS != HINTS && p.memory_type() == 0 {
-        return count.checked_mul((datatype >> 3) as usize);
+    if p.mask & (special & !plain) != 0 || p.mask & HINTS == HINTS {
+        return None;
     }
-    None
+    let datatype = p.datatype();
+    if datatype & 7 != 0 || p.memory_type() != 0 {
+        return None;
+    }
+    count.checked_mul((datatype >> 3) as usize)
 }
 
 /// `ucp_tag_send_nbx`
@@ -92,9 +97,9 @@ pub unsafe fn tag_send(
     unsafe {
         let p = Param::new(param, 0);
         if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_TAG)
-            && let len @ ..=TINY = tiny_length(&p, count)
+            && let len @ ..=TINY = tiny_length(&p, count, SPECIAL)
             && (len == 0 || !buffer.is_null())
-            && send_tiny((*ep).peer(), Kind::TagEager, tag, buffer, len)
+            && send_tiny(ep, Kind::TagEager, || tag, buffer, len)
         {
             return std::ptr::null_mut();
         }
@@ -102,11 +107,18 @@ pub unsafe fn tag_send(
     }
 }
 
-/// Puts up to [`TINY`] bytes into the peer's ring, in single-thread mode: no more than loads and stores.
+/// Puts up to [`TINY`] bytes into the ring of the endpoint's peer, in single-thread mode: no more than loads and stores.
+/// What is made only when nothing is in the way any more, as `imm`, needs no register until then.
 #[inline(always)]
-unsafe fn send_tiny(peer: &Peer, kind: Kind, imm: u64, buffer: *const c_void, len: usize) -> bool {
-    // SAFETY: the endpoint's flags say single-thread mode; no callback runs here.
-    let tx = unsafe { peer.tx.alone() };
+unsafe fn send_tiny(
+    ep: *const Endpoint,
+    kind: Kind,
+    imm: impl FnOnce() -> u64,
+    buffer: *const c_void,
+    len: usize,
+) -> bool {
+    // SAFETY: the caller's endpoint, whose flags say single-thread mode; no callback runs here.
+    let tx = unsafe { (*ep).peer().tx.alone() };
     let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
         return false;
     };
@@ -116,7 +128,8 @@ unsafe fn send_tiny(peer: &Peer, kind: Kind, imm: u64, buffer: *const c_void, le
     if !tx.pending.is_empty() || !unsafe { outbox.send_tiny(kind as u8, imm, buffer.cast(), len) } {
         return false;
     }
-    let stats = peer.stats();
+    // SAFETY: as above.
+    let stats = unsafe { (*ep).peer() }.stats();
     outbox.look_ahead(stats.received.messages());
     stats.of(Protocol::Short).add(len);
     true
@@ -307,16 +320,13 @@ pub unsafe fn am_send(
     unsafe {
         let p = Param::new(param, 0);
         if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_AM)
-            && let len @ ..=TINY = tiny_length(&p, count)
-            && header_len == 0
-            && id <= u32::from(u16::MAX)
-            && !p.has(UCP_OP_ATTR_FIELD_FLAGS)
+            && let len @ ..=TINY = tiny_length(&p, count, SPECIAL_AM)
+            // Neither a header nor an id of more than 16 bits.
+            && header_len | (id >> 16) as usize == 0
             && (len == 0 || !buffer.is_null())
+            && send_tiny(ep, Kind::AmEager, || am::plain_imm(id, (*ep).remote_sn), buffer, len)
         {
-            let imm = am::plain_imm(id, (*ep).remote_sn);
-            if send_tiny((*ep).peer(), Kind::AmEager, imm, buffer, len) {
-                return std::ptr::null_mut();
-            }
+            return std::ptr::null_mut();
         }
         am_send_longer(ep, id, header, header_len, buffer, count, param)
     }
@@ -788,9 +798,12 @@ fn on_am<const MT: bool>(worker: &Worker, m: Message) -> bool {
     let AmFunction::New(function) = handler.function else {
         return false;
     };
-    let misaligned = m.record as usize & (worker.params.am_alignment - 1) != 0;
+    let misaligned = m.record as usize & (worker.params.am_alignment - 1);
     let header_len = usize::from(imm.header_len);
-    if imm.flags != 0 || handler.persistent || misaligned || m.len < header_len {
+    // One test for three.
+    if usize::from(imm.flags) | usize::from(handler.persistent) | misaligned != 0
+        || m.len < header_len
+    {
         return false;
     }
     let param = ucp_am_recv_param_t {

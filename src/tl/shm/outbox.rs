@@ -73,7 +73,13 @@ impl Outbox {
     /// # Safety
     /// As there.
     #[inline(always)]
-    pub unsafe fn send_tiny(&mut self, kind: u8, imm: u64, src: *const u8, len: usize) -> bool {
+    pub unsafe fn send_tiny(
+        &mut self,
+        kind: u8,
+        imm: impl FnOnce() -> u64,
+        src: *const u8,
+        len: usize,
+    ) -> bool {
         // SAFETY: the caller's promise.
         !self.wakes && unsafe { self.ring.send_tiny(kind, imm, src, len) }
     }

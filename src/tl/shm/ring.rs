@@ -224,12 +224,19 @@ impl Producer {
         }
     }
 
-    /// Sends a record of at most [`TINY`] bytes, if there is room as far as is known: calls nothing.
+    /// Sends a record of at most [`TINY`] bytes, if there is room as far as is known: calls nothing
+    /// but `imm`, and that only then.
     ///
     /// # Safety
     /// `len` bytes at `src` are readable (any `src` for 0).
     #[inline(always)]
-    pub unsafe fn send_tiny(&mut self, kind: u8, imm: u64, src: *const u8, len: usize) -> bool {
+    pub unsafe fn send_tiny(
+        &mut self,
+        kind: u8,
+        imm: impl FnOnce() -> u64,
+        src: *const u8,
+        len: usize,
+    ) -> bool {
         debug_assert!(len <= TINY);
         if self.head.n == self.limit {
             return false;
@@ -238,7 +245,7 @@ impl Producer {
         unsafe {
             let slot = self.head.slot.as_ref();
             copy_tiny(slot.inline.to_write(0, len), src, len);
-            slot.imm.store(imm, Ordering::Relaxed);
+            slot.imm.store(imm(), Ordering::Relaxed);
             let word = self.head.lap | u64::from(kind) << 16 | (len as u64) << 32;
             // Release: as in `publish`.
             slot.word.store(word, Ordering::Release);

@@ -127,7 +127,7 @@ fn loom_short_copies_are_published_whole() {
             for n in 0..3 {
                 let record = [byte(n, 0), byte(n, 1), byte(n, 2)];
                 // SAFETY: three bytes are readable.
-                while !unsafe { tx.send_tiny(7, n, record.as_ptr(), 3) } {
+                while !unsafe { tx.send_tiny(7, || n, record.as_ptr(), 3) } {
                     tx.has_room(3).unwrap();
                     thread::yield_now();
                 }

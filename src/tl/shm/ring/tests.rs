@@ -65,7 +65,7 @@ fn short_copies_are_exact() {
     for len in 0..=TINY {
         let bytes = pattern(9, len);
         // SAFETY: `bytes` is `len` long.
-        assert!(unsafe { tx.send_tiny(2, 0, bytes.as_ptr(), len) });
+        assert!(unsafe { tx.send_tiny(2, || 0, bytes.as_ptr(), len) });
         let m = rx.peek().unwrap().unwrap();
         assert_eq!(bytes_of(&m), bytes);
         rx.advance();
