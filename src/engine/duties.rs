@@ -1,6 +1,6 @@
 //! What progress has to do besides taking messages from rings, in one word, so that one look tells that it is nothing.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Something seldom: see [`Duties::leave_chores`].
 const CHORES: u64 = 1 << 0;
@@ -32,11 +32,11 @@ impl Duties {
         self.0.load(Ordering::Acquire) & CHORES != 0
     }
 
-    /// The caller goes to do the chores: what is left from here on counts anew.
+    /// The caller goes to do the chores: what is left from here on is another turn's.
     pub fn begin_chores(&self) {
         self.0.fetch_and(!CHORES, Ordering::Release);
-        // A list that is looked at after this either shows what was left, or who left it raises the bit after this.
-        std::sync::atomic::fence(Ordering::SeqCst);
+        // The looks at the lists come after this: what is not seen there raises the bit again.
+        fence(Ordering::SeqCst);
     }
 
     /// The network is to be looked at by the next progress.
@@ -87,7 +87,9 @@ mod tests {
     fn each_duty_is_its_own() {
         let duties = Duties::default();
         assert!(duties.none());
-        (duties.queued(), duties.queued(), duties.leave_chores());
+        duties.queued();
+        duties.queued();
+        duties.leave_chores();
         duties.call_network();
         assert!(duties.chores() && duties.is_networked() && duties.backlog() == 2);
         duties.begin_chores();

@@ -122,3 +122,24 @@ fn laps_never_repeat_zero_and_differ_between_neighbours() {
         assert!(lap(n) != 0 && lap(n) != lap(n + SLOTS as u64));
     }
 }
+
+/// Also when the stop comes in front of the last slot of a lap, and the message shown there is still advanced over.
+#[test]
+fn a_stopped_consumer_shows_nothing_more() {
+    for before in [0, SLOTS - 1] {
+        let (mut tx, mut rx, _) = ring();
+        for n in 0..=before {
+            assert_eq!(tx.send(1, 0, n as u64, 0, |_| ()), Ok(true));
+        }
+        for n in 0..before {
+            assert_eq!(rx.peek().unwrap().unwrap().imm, n as u64);
+            rx.advance();
+        }
+        rx.stop();
+        assert!(rx.is_empty() && matches!(rx.peek(), Ok(None)));
+        rx.advance();
+        rx.release();
+        assert_eq!(tx.send(1, 0, 0, 0, |_| ()), Ok(true));
+        assert!(rx.is_empty() && matches!(rx.peek(), Ok(None)));
+    }
+}
