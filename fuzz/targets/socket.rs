@@ -37,9 +37,7 @@ impl Attacker {
             .add(theirs, guest, std::ptr::null(), false)
             .expect("room for a guest");
         drop(rx);
-        worker
-            .networked
-            .store(true, std::sync::atomic::Ordering::Release);
+        worker.duties.call_network();
         Attacker {
             socket: ours,
             came: Vec::new(),

@@ -106,8 +106,9 @@ fn endpoints() {
     }
     let thresh = [("UCX_RNDV_THRESH", "1000"), ("UCX_TLS", "self,sm")];
     let other = ranges("intra", &thresh);
-    let long = other.iter().find(|range| range.0 == 1001).unwrap();
-    assert_eq!(long.3, "cma/memory");
+    let middle = other.iter().find(|range| range.0 == 1001).unwrap();
+    assert_eq!(middle.3, "posix/memory");
+    assert_eq!(other.last().unwrap().3, "cma/memory");
     assert_eq!(other[0].3, "posix/memory");
     let slow = ranges("intra", &[("UCX_TLS", "self,sysv")]);
     assert!(slow.iter().all(|range| range.3 == "sysv/memory"));
