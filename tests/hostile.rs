@@ -7,9 +7,9 @@ use std::ptr;
 use support::impostor::Impostor;
 use support::random::Random;
 use support::scene::Scene;
-use ucp::abi::{memory, rkey};
+use ucp::abi::{memory, rkey, tag};
 use ucp::ctypes::*;
-use ucp::wire::header::Kind;
+use ucp::wire::header::{DataHdr, Kind, RtrHdr, RtsHdr};
 
 /// Kinds of messages, 1 to this.
 const KINDS: u64 = Kind::ALL.len() as u64;
@@ -142,5 +142,63 @@ fn an_announcement_of_a_ring_that_is_read_changes_nothing() {
     let outbox = impostor.outbox(&scene.address, 7);
     outbox.announce_again();
     scene.settle();
+    decent_peer_works(&scene);
+}
+
+/// It offers a message, is asked for it, and answers that it wants what the victim has there.
+#[test]
+fn who_is_asked_for_a_message_cannot_ask_for_the_receiver_s_memory() {
+    const TAG: u64 = 0x7A6;
+    const OFFER: u64 = 1;
+    let scene = scene();
+    let mut impostor = Impostor::new();
+    let mut outbox = impostor.outbox(&scene.address, 1);
+    let mut send = |kind: Kind, imm: u64, record: &[u8]| {
+        // SAFETY: the record has room for as many bytes.
+        let fill =
+            |dst: *mut u8| unsafe { dst.copy_from_nonoverlapping(record.as_ptr(), record.len()) };
+        assert_eq!(
+            outbox.send(kind as u8, 0, imm, record.len(), fill),
+            Ok(true)
+        );
+    };
+    let mut secret = vec![0x77u8; 4096];
+    // SAFETY: zeroed parameters, a live worker, memory that outlives the request.
+    let receive = unsafe {
+        let param = std::mem::zeroed();
+        let (ptr, len) = (secret.as_mut_ptr().cast(), secret.len());
+        tag::ucp_tag_recv_nbx(scene.victim, ptr, len, TAG, u64::MAX, &param)
+    };
+    let offer = RtsHdr {
+        req: OFFER,
+        len: 8,
+        addr: 0,
+        pieces: 0,
+        waiting: 1,
+    };
+    send(Kind::TagRts, TAG, &offer.encode());
+    let mut asked = None;
+    scene.until("an answer to the offer", || {
+        impostor.hear(|m, record| {
+            let rtr =
+                RtrHdr::decode(record).filter(|_| m.kind == Kind::Rtr as u8 && m.imm == OFFER);
+            asked = asked.or(rtr.map(|rtr| rtr.recv));
+        });
+        asked.is_some()
+    });
+    let recv = asked.unwrap();
+    let want = RtrHdr {
+        recv: OFFER,
+        generation: 0,
+        number: 0,
+    };
+    send(Kind::Rtr, recv, &want.encode());
+    scene.settle();
+    impostor.hear(|m, _| assert_ne!(m.kind, Kind::Data as u8, "the victim's memory"));
+    let head = DataHdr { offset: 0 };
+    let data: Vec<u8> = head.encode().into_iter().chain([1; 8]).collect();
+    send(Kind::Data, recv, &data);
+    assert_eq!(scene.end("the message", receive), UCS_OK);
+    assert_eq!((&secret[..8], secret[8]), (&[1; 8][..], 0x77));
     decent_peer_works(&scene);
 }

@@ -101,6 +101,8 @@ pub struct Request {
     pub listed: u32,
     /// The sender has other messages that wait as this one does.
     pub one_of_many: bool,
+    /// A receive of a rendezvous whose first step was made: what is left of it, it copies alone.
+    pub begun: bool,
     /// That list, once it was fetched.
     pub pieces: Option<Box<[Span]>>,
     /// Bytes moved so far.

@@ -20,6 +20,16 @@ pub fn find(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
         .filter(|&req| std::ptr::eq(unsafe { (*req).peer }, peer))
 }
 
+/// Whether the request that a peer names offers it a rendezvous: the data of no other is the peer's to ask for.
+pub fn is_offer(worker: &Worker, peer: &Peer, id: u64) -> bool {
+    // SAFETY: requests in the table live, as long as its lock is held.
+    let offers = |req: *mut Request| unsafe {
+        let kind = Kind::from_u8((*req).kind);
+        std::ptr::eq((*req).peer, peer) && matches!(kind, Some(Kind::TagRts | Kind::AmRts))
+    };
+    worker.ids.lock().get(id).is_some_and(offers)
+}
+
 /// Takes the request that a peer names out of the table. A peer cannot know the name of one that
 /// still waits to be sent: it guessed.
 pub fn take(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {

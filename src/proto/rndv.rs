@@ -155,9 +155,9 @@ pub fn on_ats(worker: &Worker, peer: &Peer, id: u64, status: ucs_status_t) {
 
 /// RTR: the receiver wants the data in messages, perhaps only if we are in time.
 pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, hdr: RtrHdr) {
-    if hdr.generation != 0
-        && (named::find(worker, peer, id).is_none()
-            || !share::claim_whole(peer, hdr.number, hdr.generation))
+    let raced = hdr.generation != 0;
+    if !named::is_offer(worker, peer, id)
+        || raced && !share::claim_whole(peer, hdr.number, hdr.generation)
     {
         return;
     }

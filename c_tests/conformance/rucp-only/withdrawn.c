@@ -5,17 +5,22 @@
 #define _GNU_SOURCE
 #include "party.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SIZE (64 << 20)
+/* Of a message that is asked for and, if nobody answers, shared. */
+#define MIDDLE (64 << 10)
 
 /* Bytes of the message that take_back() offers. */
 static size_t size = SIZE;
 
+static const ucp_request_param_t none = {.op_attr_mask = 0};
 static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
 
 /* The sender: offers, and when it is told so takes back and uses the memory for something else. */
@@ -207,6 +212,71 @@ static void destroyed(void)
     free(data);
 }
 
+/* Takes back one of two messages and is away before it can say which: the ring to the receiver is full. */
+static void take_back_and_leave(party_t *self)
+{
+    static char     data[2][MIDDLE], small[64];
+    char            byte;
+    ucp_ep_h        first = self->ep;
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+        .address    = (const void *)self->theirs,
+        .err_mode   = UCP_ERR_HANDLING_MODE_PEER,
+    };
+
+    memset(data, 1, sizeof(data));
+    ucs_status_ptr_t kept = send_tag(self, data[0], MIDDLE);
+    WANT(UCS_OK, ucp_ep_create(self->worker, &params, &self->ep));
+    ucs_status_ptr_t lost = send_tag(self, data[1], MIDDLE), sent;
+    do {
+        sent = ucp_tag_send_nbx(first, small, sizeof(small), 2, &none);
+    } while (sent == NULL);
+    WANT_PTR(UCS_OK, ucp_ep_close_nbx(self->ep, &force));
+    WANT(UCS_ERR_CANCELED, finish(self, lost));
+    memset(data[1], 2, MIDDLE);
+    tell(self);
+    WANT_TRUE(recv(self->link, &byte, 1, 0) == 1);
+    WANT(UCS_OK, finish(self, kept));
+    WANT(UCS_OK, finish(self, sent));
+}
+
+/* Memory of this process, KiB. */
+static long resident(void)
+{
+    char  line[256];
+    long  size = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+
+    while (file != NULL && size < 0 && fgets(line, sizeof(line), file) != NULL) {
+        sscanf(line, "VmRSS: %ld", &size);
+    }
+    WANT_TRUE(file != NULL && fclose(file) == 0 && size > 0);
+    return size;
+}
+
+/* Until it hears what was taken back no copy is to be trusted. It waits, and does not ask over and over for the other. */
+static void left_in_doubt(void)
+{
+    static char data[MIDDLE];
+    party_t     self;
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, take_back_and_leave);
+    heard_asleep(&self);
+    ucs_status_ptr_t received = receive_tag(&self, data, MIDDLE, 1);
+    long             before = resident();
+    for (time_t end = time(NULL) + 2; time(NULL) < end;) {
+        ucp_worker_progress(self.worker);
+    }
+    WANT_TRUE(ucp_request_check_status(received) == UCS_INPROGRESS);
+    WANT_TRUE(resident() < before + 2048);
+    tell(&self);
+    WANT(UCS_OK, finish(&self, received));
+    WANT_TRUE(data[0] == 1 && data[MIDDLE - 1] == 1);
+    kill_other(&self);
+    failure_seen(&self);
+    aftermath(&self);
+}
+
 static const case_t cases[] = {
     {"withdrawn: under way", under_way},
     {"withdrawn: unmatched, known", unmatched_known},
@@ -215,6 +285,7 @@ static const case_t cases[] = {
     {"withdrawn: taken out by a probe", removed},
     {"withdrawn: in one process", in_one_process},
     {"withdrawn: the worker is destroyed", destroyed},
+    {"withdrawn: by who is away then", left_in_doubt},
 };
 
 CHECK_MAIN(cases)

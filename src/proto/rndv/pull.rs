@@ -27,6 +27,7 @@ pub(super) enum Pull {
 pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> Pull {
     // SAFETY: the caller's request; peers live as long as the worker.
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
+    r.begun = true;
     if r.info.length > r.data.len() {
         acknowledge(peer, r.remote_id, UCS_OK);
         return Pull::Ended(UCS_ERR_MESSAGE_TRUNCATED);
@@ -89,10 +90,11 @@ pub fn progress_pulls(worker: &Worker) -> bool {
         };
         // SAFETY: out of the list: ours.
         let step = unsafe {
-            if (*req).offset == 0 && (*req).sharing().is_none() {
-                begin(worker, req)
-            } else {
+            // Once only: who asks or offers again for as long as a copy is not to be trusted floods the sender.
+            if (*req).begun {
                 pull(worker, req)
+            } else {
+                begin(worker, req)
             }
         };
         go_on(worker, req, step);
@@ -117,6 +119,10 @@ unsafe fn pull(worker: &Worker, req: *mut Request) -> Pull {
     if r.sharing().is_some() {
         // SAFETY: as above.
         return unsafe { pull_shared(worker, req, peer) };
+    }
+    // It can have been lost, and seen to, before the receive was in the list.
+    if peer.status() != UCS_OK {
+        return Pull::Ended(peer.status());
     }
     let (offset, len) = (r.offset as usize, r.info.length);
     let n = PULL_STEP.min(len - offset);
