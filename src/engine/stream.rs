@@ -17,6 +17,10 @@ const CHUNK: usize = 64 << 10;
 /// A chunk that is no longer than this is kept to be used again.
 const MAX_SPARE: usize = 32 << 10;
 
+/// A chunk that is kept does not keep the room for the ends of more messages than this: it would be eight times the
+/// chunk's own, had each been of one byte.
+const MAX_SPARE_ENDS: usize = 512;
+
 /// Bytes that have come, in order. The allocation never grows: pointers into it stay valid.
 pub struct Chunk {
     bytes: Vec<u8>,
@@ -47,6 +51,9 @@ impl Chunk {
         self.bytes.clear();
         self.taken = 0;
         self.ends.clear();
+        if self.ends.capacity() > MAX_SPARE_ENDS {
+            self.ends = VecDeque::new();
+        }
     }
 
     /// `n` more bytes are taken.
@@ -423,6 +430,19 @@ mod tests {
         assert_eq!(first.split_first().rest(), b"two");
         assert_eq!(first.ends.len(), 1);
         assert_eq!(first.rest(), b"three");
+    }
+
+    #[test]
+    fn what_is_kept_for_later_is_bounded() {
+        let mut stream = Stream::default();
+        (0..100_000).for_each(|_| push(&mut stream, b"1"));
+        assert_eq!(stream.take_out(100_000).len(), 100_000);
+        push(&mut stream, b"2");
+        assert_eq!(stream.take_out(1), b"2");
+        let kept: Vec<_> = stream.chunks.iter().chain(&stream.spare).collect();
+        let bytes = kept.iter().map(|c| c.bytes.capacity());
+        assert!(bytes.max() <= Some(MAX_SPARE) && kept.len() <= 2);
+        assert!(kept.iter().all(|c| c.ends.capacity() <= MAX_SPARE_ENDS));
     }
 
     #[test]
