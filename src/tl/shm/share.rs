@@ -64,12 +64,9 @@ impl Share {
             if (word >> 32) as u32 != generation || piece >= pieces {
                 return Claim::None;
             }
-            let taken = self.next.compare_exchange_weak(
-                word,
-                word + 1,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            );
+            let taken =
+                self.next
+                    .compare_exchange(word, word + 1, Ordering::Acquire, Ordering::Relaxed);
             if taken.is_ok() {
                 return Claim::Piece(piece);
             }
