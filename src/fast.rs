@@ -19,9 +19,10 @@ use crate::op::{am, listener, rma, serve, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
 use crate::proto::{failure, parting, rndv, select, share, tx, wireup};
 use crate::sys::clock;
+use crate::sys::copy::{self, TINY};
 use crate::sys::sync::give_way;
 use crate::tl::Lane;
-use crate::tl::shm::ring::{self, INLINE, Message, TINY};
+use crate::tl::shm::ring::{INLINE, Message};
 use crate::wire::header::{AmImm, Kind};
 use crate::wire::stats::Protocol;
 use std::ffi::c_void;
@@ -201,7 +202,7 @@ unsafe fn send_now(
     };
     let sent = outbox.send(kind as u8, 0, imm, len, |record| {
         // SAFETY: the record has room for `len` bytes, as many as the user's buffer has.
-        unsafe { ring::copy_in(record, buffer.cast(), len) };
+        unsafe { copy::to_shared(record, buffer.cast(), len) };
     });
     if sent != Ok(true) {
         return false;
@@ -764,7 +765,7 @@ unsafe fn deliver<const MT: bool>(posting: *mut Posting, tag: u64, bytes: *const
             && len <= room
         {
             r.info.length = len;
-            ring::copy_out(ptr, bytes, len);
+            copy::from_shared(ptr, bytes, len);
             request::complete_receive::<MT>(req, UCS_OK);
         } else {
             fill(req, bytes, len);
@@ -851,7 +852,7 @@ fn other(
         }
         if serve::message(worker, &*channel.peer, &m).is_err() {
             failure::distrust(&*channel.peer, "a message that makes no sense");
-            channel.break_off();
+            channel.consumer.stop();
         }
     }
 }
@@ -859,7 +860,7 @@ fn other(
 #[cold]
 #[inline(never)]
 fn give_up(channel: &mut Channel) {
-    channel.break_off();
+    channel.consumer.stop();
     // SAFETY: peers live as long as the worker.
     failure::distrust(unsafe { &*channel.peer }, "what is no message");
 }
@@ -935,7 +936,7 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
                     break;
                 }
             }
-            channel.break_off();
+            channel.consumer.stop();
         }
         // SAFETY: peers live as long as the worker.
         tx::lose(unsafe { &*peer }, UCS_ERR_CONNECTION_RESET);
@@ -963,9 +964,8 @@ fn drop_finished(worker: &Worker, rx: &mut Rx) {
     rx.channels.retain_mut(|c| {
         // A sender that lives can still write: its ring is not for others yet.
         // SAFETY: peers live as long as the worker.
-        let gone = c.broken && failure::is_dead(worker, unsafe { &*c.peer });
-        let finished =
-            gone || (c.consumer.closed() && (c.broken || matches!(c.consumer.peek(), Ok(None))));
+        let gone = c.consumer.is_stopped() && failure::is_dead(worker, unsafe { &*c.peer });
+        let finished = gone || (c.consumer.closed() && matches!(c.consumer.peek(), Ok(None)));
         if finished {
             // SAFETY: peers live as long as the worker.
             let peer = unsafe { &*c.peer };

@@ -6,7 +6,7 @@ use super::datatype::Data;
 use super::endpoint::Endpoint;
 use super::request::Request;
 use crate::ctypes::*;
-use crate::tl::shm::ring::{copy_out, copy_short};
+use crate::sys::copy;
 use std::collections::{HashMap, VecDeque};
 
 /// Bytes of the first chunk of small messages; each further one is twice as long.
@@ -107,28 +107,26 @@ unsafe impl Send for Streams {}
 /// How many of `bytes` a stream receive takes now: whole elements, or anything if it waits for all.
 #[inline]
 pub fn wanted(r: &Request, bytes: usize) -> usize {
-    let n = bytes.min(r.data.len() - r.offset as usize);
-    if waits_for_all(r) {
-        n
-    } else {
-        whole(n, element(r))
-    }
+    let room = r.data.len() - r.offset as usize;
+    fitting(bytes, room, element(r), waits_for_all(r))
 }
 
-/// As many of `n` bytes as make whole elements.
+/// As [`wanted`], of a receive with so much room that waits for elements of so many bytes, or for `all`.
 #[inline]
-fn whole(n: usize, element: usize) -> usize {
-    if element == 1 { n } else { n - n % element }
+fn fitting(bytes: usize, room: usize, element: usize, all: bool) -> usize {
+    let n = bytes.min(room);
+    if all || element == 1 {
+        n
+    } else {
+        n - n % element
+    }
 }
 
 /// How many of the bytes that wait end a new receive of `room` bytes at once: elements of so many, or `all`.
 #[inline]
 pub fn at_once(waiting: usize, room: usize, element: usize, all: bool) -> Option<usize> {
-    let n = match all {
-        true => room,
-        false => whole(waiting.min(room), element),
-    };
-    (n > 0 && n <= waiting).then_some(n)
+    let n = fitting(waiting, room, element, all);
+    (n > 0 && (n == room || !all)).then_some(n)
 }
 
 /// Whether a stream receive has what it needs.
@@ -188,7 +186,7 @@ impl Stream {
         let old = tail.bytes.len();
         // SAFETY: there is room for `len` bytes behind the old ones.
         unsafe {
-            copy_out(tail.bytes.as_mut_ptr().add(old), src, len);
+            copy::from_shared(tail.bytes.as_mut_ptr().add(old), src, len);
             tail.bytes.set_len(old + len);
         }
         tail.ends.push_back(old + len);
@@ -226,7 +224,7 @@ impl Stream {
         self.take(n, |part| {
             // SAFETY: the parts together are `n` bytes.
             unsafe {
-                copy_short(dst, part.as_ptr(), part.len());
+                copy::short(dst, part.as_ptr(), part.len());
                 dst = dst.add(part.len());
             }
         });

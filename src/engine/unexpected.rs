@@ -2,7 +2,7 @@
 
 use super::offer::Offer;
 use super::peer::Peer;
-use crate::tl::shm::ring;
+use crate::sys::copy;
 use std::mem::MaybeUninit;
 
 /// Where the message is.
@@ -47,7 +47,7 @@ impl Kept {
         }
         let mut room = MaybeUninit::<[u8; IN_PLACE]>::uninit();
         // SAFETY: the room is long enough.
-        unsafe { ring::copy_out(room.as_mut_ptr().cast(), bytes, len) };
+        unsafe { copy::from_shared(room.as_mut_ptr().cast(), bytes, len) };
         Kept::InPlace(len as u8, room)
     }
 

@@ -21,6 +21,7 @@ use crate::sys::lock::MtLock;
 use crate::sys::machine;
 use crate::sys::pool::Pool;
 use crate::tl::shm::inbox::Inbox;
+use crate::tl::shm::outbox::OpenShare;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::shm::share::Share;
 use crate::tl::shm::{Locator, Sender};
@@ -131,8 +132,7 @@ pub struct Asked {
     /// The receive.
     pub id: u64,
     /// In the ring that leads to the peer: whoever claims its one piece moves the message.
-    pub share: NonNull<Share>,
-    pub generation: u32,
+    pub share: OpenShare,
     /// Parts of messages that had come from the peer, and since when there are no more.
     pub parts: u32,
     pub since: Instant,
@@ -175,16 +175,6 @@ pub struct Channel {
     pub consumer: Consumer,
     pub index: usize,
     pub peer: *const Peer,
-    /// The sender broke the rules or died: nothing of it is read any more.
-    pub broken: bool,
-}
-
-impl Channel {
-    /// Nothing is read any more.
-    pub fn break_off(&mut self) {
-        self.broken = true;
-        self.consumer.stop();
-    }
 }
 
 impl Worker {

@@ -45,7 +45,7 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
         || rx
             .channels
             .iter_mut()
-            .any(|c| !c.broken && !matches!(c.consumer.peek(), Ok(None)))
+            .any(|c| !matches!(c.consumer.peek(), Ok(None)))
         || pending(worker, wake);
     if !busy {
         return UCS_OK;

@@ -11,7 +11,7 @@ use crate::engine::worker::Worker;
 use crate::proto::rndv;
 use crate::proto::select::{self, Protocol, Wish};
 use crate::proto::tx;
-use crate::tl::shm::ring;
+use crate::sys::copy;
 use crate::wire::header::{Kind, SyncHdr, UNNAMED};
 use std::ffi::c_void;
 
@@ -134,7 +134,7 @@ pub unsafe fn take_at_once<const SHORT: bool>(
             Kept::InPlace(_, bytes) => {
                 let bytes = bytes.as_ptr().cast();
                 // SAFETY: not more than both have.
-                unsafe { ring::copy_out(buffer, bytes, message.len.min(room)) };
+                unsafe { copy::short(buffer, bytes, message.len.min(room)) };
                 None
             }
             Kept::Apart(_) if SHORT => return None,
@@ -148,7 +148,7 @@ pub unsafe fn take_at_once<const SHORT: bool>(
     drop(matcher);
     if let Some(bytes) = apart {
         // SAFETY: not more than both have.
-        unsafe { ring::copy_short(buffer, bytes.as_ptr(), len.min(room)) };
+        unsafe { copy::short(buffer, bytes.as_ptr(), len.min(room)) };
     }
     if len > room {
         return Some(UCS_ERR_MESSAGE_TRUNCATED);

@@ -116,9 +116,9 @@ fn ask(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenShare>)
     let offer = r.remote_id;
     // SAFETY: ours until it has a name.
     let id = unsafe { request::name(worker, req) };
-    let (generation, number) = race.as_ref().map_or((0, 0), |s| (s.generation, s.number));
+    let (generation, number) = race.map_or((0, 0), |s| (s.generation, s.number));
     if let Some(share) = race {
-        asked::watch(worker, peer, id, &share);
+        asked::watch(worker, peer, id, share);
     }
     let head = RtrHdr {
         recv: id,

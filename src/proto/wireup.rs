@@ -279,7 +279,6 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
             consumer,
             index,
             peer,
-            broken: false,
         }));
     }
 }

@@ -10,35 +10,81 @@ const LONG: usize = 4 << 10;
 /// How far ahead lines are asked for, bytes.
 const AHEAD: usize = 512;
 
-/// Copies to memory that another core has read.
+/// Copies within this core's own memory, up to [`TINY`] bytes without a call.
 ///
 /// # Safety
-/// `n` bytes are readable at `src` and writable at `dst`, not overlapping.
-#[inline]
-pub unsafe fn to_shared(dst: *mut u8, src: *const u8, n: usize) {
+/// `len` bytes are readable at `src` and writable at `dst`, not overlapping.
+#[inline(always)]
+pub unsafe fn short(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: passed on.
-    unsafe { copy::<true>(dst, src, n) }
+    unsafe {
+        if len <= TINY {
+            tiny(dst, src, len);
+        } else {
+            ptr::copy_nonoverlapping(src, dst, len);
+        }
+    }
 }
 
-/// Copies from memory that another core has written.
+/// As [`short`], to memory that another core has read.
 ///
 /// # Safety
-/// As [`to_shared`].
-#[inline]
-pub unsafe fn from_shared(dst: *mut u8, src: *const u8, n: usize) {
+/// As [`short`].
+#[inline(always)]
+pub unsafe fn to_shared(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: passed on.
-    unsafe { copy::<false>(dst, src, n) }
+    unsafe { shared::<true>(dst, src, len) }
 }
 
-#[inline]
-unsafe fn copy<const WRITE: bool>(dst: *mut u8, src: *const u8, n: usize) {
+/// As [`short`], from memory that another core has written.
+///
+/// # Safety
+/// As [`short`].
+#[inline(always)]
+pub unsafe fn from_shared(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: passed on.
+    unsafe { shared::<false>(dst, src, len) }
+}
+
+#[inline(always)]
+unsafe fn shared<const WRITE: bool>(dst: *mut u8, src: *const u8, len: usize) {
     #[cfg(all(target_arch = "x86_64", not(loom)))]
-    if n >= LONG && std::arch::is_x86_feature_detected!("avx2") {
+    if len >= LONG && std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor can; the rest is passed on.
-        return unsafe { wide::<WRITE>(dst, src, n) };
+        return unsafe { wide::<WRITE>(dst, src, len) };
     }
     // SAFETY: passed on.
-    unsafe { ptr::copy_nonoverlapping(src, dst, n) }
+    unsafe { short(dst, src, len) }
+}
+
+/// Bytes that are copied as two overlapping words.
+pub const TINY: usize = 16;
+
+/// Copies up to [`TINY`] bytes.
+///
+/// # Safety
+/// As [`short`].
+#[inline(always)]
+pub unsafe fn tiny(dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY: every access below stays within `len` bytes: two overlapping halves.
+    unsafe {
+        if len >= 8 {
+            let last = src.add(len - 8).cast::<u64>().read_unaligned();
+            let first = src.cast::<u64>().read_unaligned();
+            dst.cast::<u64>().write_unaligned(first);
+            dst.add(len - 8).cast::<u64>().write_unaligned(last);
+        } else if len >= 4 {
+            let last = src.add(len - 4).cast::<u32>().read_unaligned();
+            let first = src.cast::<u32>().read_unaligned();
+            dst.cast::<u32>().write_unaligned(first);
+            dst.add(len - 4).cast::<u32>().write_unaligned(last);
+        } else if len > 0 {
+            // 1 to 3: first, middle, last.
+            dst.write(src.read());
+            dst.add(len / 2).write(src.add(len / 2).read());
+            dst.add(len - 1).write(src.add(len - 1).read());
+        }
+    }
 }
 
 /// `WRITE`: the lines of `dst` are fetched ahead, about to be written; else those of `src`.

@@ -30,12 +30,11 @@ pub fn is_asked_for(worker: &Worker, peer: &Peer, len: usize, one_of_many: bool)
 }
 
 /// From now on progress looks whether the sender comes. Before it is asked.
-pub(super) fn watch(worker: &Worker, peer: &Peer, id: u64, share: &OpenShare) {
+pub(super) fn watch(worker: &Worker, peer: &Peer, id: u64, share: OpenShare) {
     worker.asked.lock().push(Asked {
         peer,
         id,
-        share: share.share,
-        generation: share.generation,
+        share,
         parts: peer.parts.load(Ordering::Relaxed),
         since: Instant::now(),
     });
@@ -45,12 +44,12 @@ pub(super) fn watch(worker: &Worker, peer: &Peer, id: u64, share: &OpenShare) {
 
 /// Looks after those that were asked. Whether any of them may still be late.
 pub fn progress_asked(worker: &Worker) -> bool {
-    if worker.asked.lock().is_empty() {
+    let mut asked = worker.asked.lock();
+    if asked.is_empty() {
         return false;
     }
     let now = Instant::now();
     let mut late = Vec::new();
-    let mut asked = worker.asked.lock();
     asked.retain_mut(|a| {
         let waits = is_awaited(worker, a, now);
         if !waits {
@@ -84,8 +83,8 @@ fn is_awaited(worker: &Worker, a: &mut Asked, now: Instant) -> bool {
 /// The wait is over. The request, if the sender has not begun: it is the caller's then.
 fn close(worker: &Worker, a: &Asked) -> Option<*mut Request> {
     // SAFETY: peers live as long as the worker; the ring to them as long as the share is open.
-    let (peer, share) = unsafe { (&*a.peer, a.share.as_ref()) };
-    let ours = share.claim(a.generation, 1) == Claim::Piece(0);
-    peer.close_share(a.share);
+    let (peer, share) = unsafe { (&*a.peer, a.share.share.as_ref()) };
+    let ours = share.claim(a.share.generation, 1) == Claim::Piece(0);
+    peer.close_share(a.share.share);
     ours.then(|| named::take(worker, peer, a.id)).flatten()
 }

@@ -58,7 +58,7 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> Pull {
 
 /// The first step of a receive that copies.
 pub(super) unsafe fn copy(worker: &Worker, req: *mut Request) -> Pull {
-    // SAFETY: as above.
+    // SAFETY: the caller's request; peers live as long as the worker.
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
     if withdraw::was_withdrawn(peer, r.remote_id) {
         return Pull::Ended(UCS_ERR_CONNECTION_RESET);

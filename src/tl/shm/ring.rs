@@ -11,7 +11,7 @@
 //! ring, and computes the record's place itself. Nor is the consumer: the producer checks tails.
 
 use super::share::Board;
-use crate::sys::copy::{from_shared, prefetch_to_read, prefetch_to_write, to_shared};
+use crate::sys::copy::{self, TINY, prefetch_to_read, prefetch_to_write};
 use crate::sys::sync::{AtomicU64, Bytes, Ordering, fence};
 use std::ptr::NonNull;
 
@@ -244,7 +244,7 @@ impl Producer {
         // SAFETY: the ring outlives the producer; the slot is the producer's (below `limit`).
         unsafe {
             let slot = self.head.slot.as_ref();
-            copy_tiny(slot.inline.to_write(0, len), src, len);
+            copy::tiny(slot.inline.to_write(0, len), src, len);
             slot.imm.store(imm(), Ordering::Relaxed);
             let word = self.head.lap | u64::from(kind) << 16 | (len as u64) << 32;
             // Release: as in `publish`.
@@ -487,9 +487,14 @@ impl Consumer {
         self.tail.n
     }
 
-    /// Shows no message from here on.
+    /// Shows no message from here on: the sender broke the rules or died.
     pub fn stop(&mut self) {
         self.tail.lap = NO_LAP;
+    }
+
+    /// Whether it was stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.tail.lap == NO_LAP
     }
 
     /// The shares of what this end's owner sends to the producer's. Mapped as long as the ring.
@@ -501,84 +506,6 @@ impl Consumer {
     pub fn closed(&self) -> bool {
         // SAFETY: the ring outlives the consumer.
         unsafe { (*self.mem.as_ptr()).closed.load(Ordering::Acquire) != 0 }
-    }
-}
-
-/// Copies bytes, up to [`TINY`] of them without a call.
-///
-/// # Safety
-/// `len` bytes readable at `src` and writable at `dst`, not overlapping.
-#[inline(always)]
-pub unsafe fn copy_short(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if len <= TINY {
-            copy_tiny(dst, src, len);
-        } else {
-            std::ptr::copy_nonoverlapping(src, dst, len);
-        }
-    }
-}
-
-/// As [`copy_short`], to a ring.
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-pub unsafe fn copy_in(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if len <= TINY {
-            copy_tiny(dst, src, len);
-        } else {
-            to_shared(dst, src, len);
-        }
-    }
-}
-
-/// As [`copy_short`], from a ring.
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-pub unsafe fn copy_out(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        if len <= TINY {
-            copy_tiny(dst, src, len);
-        } else {
-            from_shared(dst, src, len);
-        }
-    }
-}
-
-/// Bytes that are copied as two overlapping words.
-pub const TINY: usize = 16;
-
-/// Copies up to [`TINY`] bytes.
-///
-/// # Safety
-/// As [`copy_short`].
-#[inline(always)]
-unsafe fn copy_tiny(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: every access below stays within `len` bytes: two overlapping halves.
-    unsafe {
-        if len >= 8 {
-            let last = src.add(len - 8).cast::<u64>().read_unaligned();
-            let first = src.cast::<u64>().read_unaligned();
-            dst.cast::<u64>().write_unaligned(first);
-            dst.add(len - 8).cast::<u64>().write_unaligned(last);
-        } else if len >= 4 {
-            let last = src.add(len - 4).cast::<u32>().read_unaligned();
-            let first = src.cast::<u32>().read_unaligned();
-            dst.cast::<u32>().write_unaligned(first);
-            dst.add(len - 4).cast::<u32>().write_unaligned(last);
-        } else if len > 0 {
-            // 1 to 3: first, middle, last.
-            dst.write(src.read());
-            dst.add(len / 2).write(src.add(len / 2).read());
-            dst.add(len - 1).write(src.add(len - 1).read());
-        }
     }
 }
 

@@ -57,10 +57,10 @@ fn threads_exchange_records_of_every_size_in_order() {
 fn short_copies_are_exact() {
     let (mut tx, mut rx, _) = ring();
     for len in 0..=INLINE {
-        let (bytes, mut copy) = (pattern(9, len), vec![0; len]);
+        let (bytes, mut into) = (pattern(9, len), vec![0; len]);
         // SAFETY: both are `len` long.
-        unsafe { copy_short(copy.as_mut_ptr(), bytes.as_ptr(), len) };
-        assert_eq!(copy, bytes);
+        unsafe { copy::short(into.as_mut_ptr(), bytes.as_ptr(), len) };
+        assert_eq!(into, bytes);
     }
     for len in 0..=TINY {
         let bytes = pattern(9, len);
