@@ -9,8 +9,10 @@ use crate::wire::frame::MAX_RECORD;
 
 /// Longest message that is copied through a ring whole, without the user header, bytes.
 pub const MAX_EAGER: usize = 24 << 10;
-/// Longest part of a longer message that goes through a ring in one piece, bytes.
+/// Longest part of a longer message that goes through a ring in one piece, bytes: from the second part on both ends copy
+/// at once, so that shorter parts overlap more of a message; half as long ones were no better.
 pub const FRAGMENT: usize = 8 << 10;
+
 /// How the payload gets to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {

@@ -48,13 +48,17 @@ pub unsafe fn from_shared(dst: *mut u8, src: *const u8, len: usize) {
 
 #[inline(always)]
 unsafe fn shared<const WRITE: bool>(dst: *mut u8, src: *const u8, len: usize) {
+    if len <= TINY {
+        // SAFETY: passed on.
+        return unsafe { tiny(dst, src, len) };
+    }
     #[cfg(all(target_arch = "x86_64", not(loom)))]
     if len >= LONG && std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor can; the rest is passed on.
         return unsafe { wide::<WRITE>(dst, src, len) };
     }
     // SAFETY: passed on.
-    unsafe { short(dst, src, len) }
+    unsafe { ptr::copy_nonoverlapping(src, dst, len) }
 }
 
 /// Bytes that are copied as two overlapping words.

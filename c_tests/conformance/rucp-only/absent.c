@@ -7,12 +7,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 enum { LARGEST = 1 << 20, MESSAGES = 48, ROUNDS = 3000 };
 
 /* On both sides of every length at which a rendezvous begins to travel in another way. */
-static const size_t sizes[] = {24577, 32767, 32768, 65536, 65537, 100000, 131072, 131073, LARGEST};
+static const size_t sizes[] = {24577, 32767, 32768, 65536, 65537, 100000, 131072, 131073, 262144, 262145, LARGEST};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
 static void fill(unsigned char *data, size_t size, unsigned seed)
@@ -32,11 +31,13 @@ static int is_filled(const unsigned char *data, size_t size, unsigned seed)
     return 1;
 }
 
-static void told(party_t *self)
+/* The other side has ended as well. */
+static void end(party_t *self)
 {
-    char byte;
-
-    WANT_TRUE(recv(self->link, &byte, 1, 0) == 1);
+    WANT_TRUE(heard(self));
+    kill_other(self);
+    failure_seen(self);
+    aftermath(self);
 }
 
 /* Offers one message of each size, and makes no progress until the other side has them all. */
@@ -51,7 +52,7 @@ static void offer_and_leave(party_t *self)
         sent[i] = send_tag(self, data[i], sizes[i]);
     }
     tell(self);
-    told(self);
+    heard_asleep(self);
     for (int i = 0; i < SIZES; i++) {
         WANT(UCS_OK, finish(self, sent[i]));
         free(data[i]);
@@ -67,14 +68,14 @@ static void from_who_is_absent(int posted_first)
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, offer_and_leave);
     if (!posted_first) {
-        told(&self);
+        heard_asleep(&self);
     }
     for (int i = 0; i < SIZES; i++) {
         data[i] = calloc(1, LARGEST);
         received[i] = receive_tag(&self, data[i], LARGEST, 1);
     }
     if (posted_first) {
-        told(&self);
+        heard_asleep(&self);
     }
     for (int i = SIZES; i-- > 0;) {
         WANT(UCS_OK, finish(&self, received[i]));
@@ -82,10 +83,7 @@ static void from_who_is_absent(int posted_first)
         free(data[i]);
     }
     tell(&self);
-    WANT_TRUE(heard(&self));
-    kill_other(&self);
-    failure_seen(&self);
-    aftermath(&self);
+    end(&self);
 }
 
 static void found(void)
@@ -137,10 +135,7 @@ static void race(void)
         WANT(UCS_OK, finish(&self, receive_tag(&self, data, LARGEST, 1)));
         WANT_TRUE(is_filled(data, size, i));
     }
-    WANT_TRUE(heard(&self));
-    kill_other(&self);
-    failure_seen(&self);
-    aftermath(&self);
+    end(&self);
     free(data);
 }
 
@@ -178,10 +173,7 @@ static void many(void)
         WANT_TRUE(is_filled(data[i], sizes[i % SIZES], i));
         free(data[i]);
     }
-    WANT_TRUE(heard(&self));
-    kill_other(&self);
-    failure_seen(&self);
-    aftermath(&self);
+    end(&self);
 }
 
 /* Killed before it could answer, and without having made progress: what it offered is gone with it. */
@@ -191,7 +183,7 @@ static void offer(party_t *self)
 
     send_tag(self, data, sizeof(data));
     tell(self);
-    told(self);
+    heard_asleep(self);
 }
 
 static void from_who_is_dead(void)
@@ -200,7 +192,7 @@ static void from_who_is_dead(void)
     static unsigned char data[65536];
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, offer);
-    told(&self);
+    heard_asleep(&self);
     kill_other(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, receive_tag(&self, data, sizeof(data), 1))));
     failure_seen(&self);

@@ -45,13 +45,6 @@ static void take_back(party_t *self)
     }
 }
 
-static void heard_asleep(party_t *self)
-{
-    char byte;
-
-    WANT_TRUE(recv(self->link, &byte, 1, 0) == 1);
-}
-
 /* Taken back in the middle of the copy. */
 static void under_way(void)
 {
@@ -180,12 +173,12 @@ static void in_one_process(void)
 /* The sender's worker goes, its process stays. */
 static void go(party_t *self)
 {
-    char *data = malloc(SIZE), byte;
+    char *data = malloc(SIZE);
 
     memset(data, 1, SIZE);
     send_tag(self, data, SIZE);
     tell(self);
-    WANT_TRUE(recv(self->link, &byte, 1, 0) == 1);
+    heard_asleep(self);
     ucp_worker_destroy(self->worker);
     memset(data, 2, SIZE);
     tell(self);
@@ -216,7 +209,6 @@ static void destroyed(void)
 static void take_back_and_leave(party_t *self)
 {
     static char     data[2][MIDDLE], small[64];
-    char            byte;
     ucp_ep_h        first = self->ep;
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
@@ -235,7 +227,7 @@ static void take_back_and_leave(party_t *self)
     WANT(UCS_ERR_CANCELED, finish(self, lost));
     memset(data[1], 2, MIDDLE);
     tell(self);
-    WANT_TRUE(recv(self->link, &byte, 1, 0) == 1);
+    heard_asleep(self);
     WANT(UCS_OK, finish(self, kept));
     WANT(UCS_OK, finish(self, sent));
 }

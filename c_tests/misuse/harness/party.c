@@ -86,6 +86,13 @@ int heard(party_t *self)
     return 1;
 }
 
+void heard_asleep(party_t *self)
+{
+    char byte;
+
+    WANT_TRUE(recv(self->link, &byte, 1, 0) == 1);
+}
+
 ucs_status_t finish(party_t *self, ucs_status_ptr_t request)
 {
     time_t end = time(NULL) + NOTICE_SECONDS;

@@ -38,6 +38,8 @@ void wait_other(party_t *self);
 void tell(party_t *self);
 /* Waits, progressing, for the other's word. 0 when it does not come. */
 int heard(party_t *self);
+/* Waits for it without progressing. */
+void heard_asleep(party_t *self);
 
 ucs_status_t     finish(party_t *self, ucs_status_ptr_t request);
 ucs_status_ptr_t send_tag(party_t *self, const void *data, size_t size);

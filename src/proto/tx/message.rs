@@ -13,6 +13,8 @@ use std::sync::atomic::Ordering;
 
 /// Longest part of a longer message that goes through a socket in one piece, bytes.
 const TCP_PART: usize = 1 << 20;
+/// Of what is packed first or is part of a stream, bytes.
+const TCP_PACKED: usize = 16 << 10;
 
 /// Longer messages do not wait for others, bytes.
 const COLLECTED: usize = 16 << 10;
@@ -170,7 +172,11 @@ unsafe fn tcp_part(sender: &mut Sender, r: &Request, offset: usize, left: usize)
     let (imm, head) = part_head(r, &head);
     let in_place = r.data.as_contig().filter(|_| left >= in_place(r));
     if let Some(data) = in_place {
-        let max = if r.kind == STREAM { FRAGMENT } else { TCP_PART };
+        let max = if r.kind == STREAM {
+            TCP_PACKED
+        } else {
+            TCP_PART
+        };
         let n = max.min(left);
         // SAFETY: inside the user's data.
         let sent = unsafe {
@@ -184,11 +190,11 @@ unsafe fn tcp_part(sender: &mut Sender, r: &Request, offset: usize, left: usize)
         return sent.then_some(n);
     }
     // Packing functions are called in order, each byte once: not before there is room.
-    if !sender.has_room(FRAGMENT + DataHdr::SIZE) {
+    if !sender.has_room(TCP_PACKED + DataHdr::SIZE) {
         return None;
     }
     // SAFETY: the range is inside the data.
-    let part = unsafe { Part::cut(&r.data, offset, FRAGMENT.min(left)) };
+    let part = unsafe { Part::cut(&r.data, offset, TCP_PACKED.min(left)) };
     sender.send(r.kind, r.aux, imm, head.len() + part.len, |dst| {
         // SAFETY: the record has room for both; the range is inside the data.
         unsafe {
