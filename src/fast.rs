@@ -618,6 +618,7 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     if rx.channels.len() > HOT {
         count += poll_turns::<MT>(worker, rx);
     }
+    worker.duties.forget_copies();
     if worker.duties.is_networked() {
         count += sockets::progress(worker, rx);
     } else if worker.duties.backlog() != 0 {

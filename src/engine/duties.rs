@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 const CHORES: u64 = 1 << 0;
 /// There are connections, or peers in `dials`.
 const NETWORKED: u64 = 1 << 1;
+/// The kernel has copied for the user since the last progress or flush.
+const COPIED: u64 = 1 << 2;
 /// One request that waits for its turn to be sent; the bits above count them.
-const BACKLOG: u64 = 1 << 2;
+const BACKLOG: u64 = 1 << 3;
 
 /// Set by any thread that leaves something to do, looked at by the one that progresses.
 #[derive(Default)]
@@ -62,6 +64,26 @@ impl Duties {
         }
     }
 
+    /// The kernel has copied for the user: what comes next can wait for more of its kind. Relaxed, here and below: only
+    /// when something is done hangs on it.
+    pub fn note_copy(&self) {
+        self.0.fetch_or(COPIED, Ordering::Relaxed);
+    }
+
+    /// Whether it has, since the last [`forget_copies`](Self::forget_copies).
+    #[inline]
+    pub fn has_copied(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & COPIED != 0
+    }
+
+    /// The user waits: what comes next is a new turn's.
+    #[inline]
+    pub fn forget_copies(&self) {
+        if self.has_copied() {
+            self.0.fetch_and(!COPIED, Ordering::Relaxed);
+        }
+    }
+
     /// Requests that wait in the queues of all peers. Relaxed: the peers' locks guard the queues.
     #[inline]
     pub fn backlog(&self) -> usize {
@@ -90,8 +112,12 @@ mod tests {
         duties.queued();
         duties.queued();
         duties.leave_chores();
+        duties.note_copy();
         duties.call_network();
         assert!(duties.chores() && duties.is_networked() && duties.backlog() == 2);
+        assert!(duties.has_copied());
+        duties.forget_copies();
+        assert!(!duties.has_copied());
         duties.begin_chores();
         assert!(!duties.chores() && duties.is_networked() && duties.backlog() == 2);
         duties.dequeued(2);

@@ -60,6 +60,8 @@ pub enum Sent {
     Await,
     /// A marker: everything before it on this peer has been sent.
     Flush,
+    /// The kernel copies when its turn comes (`proto::tx::access`). Then the operation has ended, as `status` says.
+    Copy,
 }
 
 /// The state of an operation. What the fields mean depends on the operation; unused ones are zero, but
@@ -260,7 +262,9 @@ pub fn describe(r: &Request) -> String {
     } else {
         "send"
     };
-    let how = if r.stream {
+    let how = if r.sent == Sent::Copy {
+        "copied by the kernel"
+    } else if r.stream {
         "fragments"
     } else if r.bare {
         "rendezvous"

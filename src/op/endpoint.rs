@@ -220,6 +220,7 @@ unsafe fn flush_peer(
     ep: *const Endpoint,
     p: &Param,
 ) -> ucs_status_ptr_t {
+    worker.duties.forget_copies();
     if peer.status() != UCS_OK || flush::is_clean(peer) {
         // What waited there may have moved on a moment ago.
         return match peer.successor() {
@@ -245,6 +246,7 @@ unsafe fn flush_peer(
 /// # Safety
 /// As `ucp_worker_flush_nbx`.
 pub unsafe fn flush_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
+    worker.duties.forget_copies();
     if flush::all_clean(worker) {
         return status_ptr(UCS_OK);
     }

@@ -5,13 +5,12 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Request, Sent};
+use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::attach::{self, Direction, Fault, Remote};
-use crate::proto::{flush, tx};
+use crate::proto::{flush, tx, tx::access};
 use crate::sys::log;
-use crate::wire::header::{GetHdr, Kind, UNNAMED};
 use crate::wire::stats::Protocol;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -24,6 +23,8 @@ pub enum Way {
     Direct(*mut u8),
     /// The kernel copies.
     Attach,
+    /// The kernel copies, but not before what waits for that already.
+    Behind,
     /// The peer does it.
     Message,
 }
@@ -42,10 +43,15 @@ pub fn way(
     if len == 0 {
         return Ok(Way::Message);
     }
-    // After a fence nothing overtakes accesses by message that are under way or wait to be sent, which the peer
-    // executes in order: the next ones go by message too.
+    // After a fence nothing overtakes accesses that are under way or wait. The peer executes messages in order, so the
+    // next ones go by message too; copies that wait are executed in order as well.
     if !rkey.empty && worker.fenced.load(Ordering::Relaxed) && !flush::is_clean(peer) {
-        return Ok(Way::Message);
+        let unmapped = rkey.len == 0 && !peer.same_process && peer.cma_usable();
+        return Ok(if unmapped && access::only_copies_wait(peer) {
+            Way::Behind
+        } else {
+            Way::Message
+        });
     }
     if let Some(local) = rkey.local(addr, len) {
         return Ok(Way::Direct(local));
@@ -82,6 +88,42 @@ impl Access<'_> {
         // SAFETY: all of the user's memory.
         unsafe { attach::copy(self.peer, direction, &self.data, remote, 0, len) }
             .map_err(Fault::status)
+    }
+
+    /// Whether the kernel is to copy later, together with other accesses.
+    fn waits(&self, p: &Param) -> bool {
+        let duties = &self.worker.duties;
+        match self.way {
+            Way::Attach => {
+                duties.has_copied()
+                    && self.data.len() <= access::GATHERED
+                    && duties.backlog() < access::MOST
+                    && self.data.as_contig().is_some()
+                    && !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)
+            }
+            Way::Behind => self.data.as_contig().is_some(),
+            Way::Direct(_) | Way::Message => false,
+        }
+    }
+
+    /// Makes the access a request, which waits for the kernel, for room, or for the peer's answer.
+    unsafe fn queue(
+        self,
+        ep: *const Endpoint,
+        p: &Param,
+        direction: Direction,
+        addr: u64,
+    ) -> ucs_status_ptr_t {
+        // SAFETY: a new request.
+        unsafe {
+            let req = request_for(&self, ep, p);
+            if self.waits(p) {
+                access::by_kernel(&mut *req, direction, addr);
+            } else {
+                access::by_message(&mut *req, direction, addr);
+            }
+            param::start(req, p)
+        }
     }
 }
 
@@ -144,8 +186,8 @@ pub unsafe fn put(
                 a.data.pack(0, local, a.data.len());
                 Ok(())
             }
-            Way::Attach => a.attach(Direction::Write, addr),
-            Way::Message => Err(UCS_ERR_UNSUPPORTED),
+            Way::Attach if !a.waits(p) => a.attach(Direction::Write, addr),
+            Way::Attach | Way::Behind | Way::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
             return ended(&a, ep, p, done);
@@ -154,9 +196,7 @@ pub unsafe fn put(
             a.data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
-        let req = request_for(&a, ep, p);
-        by_message(req, Direction::Write, addr);
-        param::start(req, p)
+        a.queue(ep, p, Direction::Write, addr)
     }
 }
 
@@ -191,37 +231,14 @@ pub unsafe fn get(
         }
         let done = match a.way {
             Way::Direct(local) => a.data.unpack(0, local, a.data.len()),
-            Way::Attach => a.attach(Direction::Read, addr),
-            Way::Message => Err(UCS_ERR_UNSUPPORTED),
+            Way::Attach if !a.waits(p) => a.attach(Direction::Read, addr),
+            Way::Attach | Way::Behind | Way::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
             return ended(&a, ep, p, done);
         }
-        let req = request_for(&a, ep, p);
-        by_message(req, Direction::Read, addr);
-        param::start(req, p)
+        a.queue(ep, p, Direction::Read, addr)
     }
-}
-
-/// Makes a request, whose data and peer are set, an access that the peer executes.
-///
-/// # Safety
-/// A new request.
-pub unsafe fn by_message(req: *mut Request, direction: Direction, addr: u64) {
-    // SAFETY: the caller's request.
-    let r = unsafe { &mut *req };
-    if direction == Direction::Write {
-        r.stream = true;
-        return tx::set_message(r, Kind::PutReq, 0, addr, &[]);
-    }
-    r.info.length = r.data.len();
-    (r.sent, r.bare) = (Sent::Await, true);
-    let head = GetHdr {
-        req: UNNAMED,
-        len: r.data.len() as u64,
-        offset: 0,
-    };
-    tx::set_message(r, Kind::GetReq, 0, addr, &head.encode());
 }
 
 unsafe fn request_for(a: &Access, ep: *const Endpoint, p: &Param) -> *mut Request {
@@ -243,8 +260,11 @@ unsafe fn ended(
     let status = done.err().unwrap_or(UCS_OK);
     let protocol = match a.way {
         Way::Direct(_) => Protocol::RmaMapped,
-        Way::Attach | Way::Message => Protocol::RmaCopy,
+        Way::Attach | Way::Behind | Way::Message => Protocol::RmaCopy,
     };
+    if matches!(a.way, Way::Attach) {
+        a.worker.duties.note_copy();
+    }
     if status == UCS_OK {
         a.peer.stats().of(protocol).add(a.data.len());
     }

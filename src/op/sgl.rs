@@ -10,7 +10,7 @@ use crate::engine::request::{self, Notify, Request, Sent};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::attach::{self, Direction};
-use crate::proto::tx::{self, Posted};
+use crate::proto::tx::{self, Posted, access};
 use crate::sys::cma::{Span, Spans};
 use crate::sys::log;
 use std::ffi::c_void;
@@ -256,7 +256,7 @@ impl Transfer<'_> {
                 match way {
                     Way::Direct(local) => self.direct(ptr, local.add(offset), e.len),
                     Way::Attach => self.attach(ptr, addr, e.len)?,
-                    Way::Message => self.message(ptr, addr, e.len)?,
+                    Way::Message | Way::Behind => self.message(ptr, addr, e.len)?,
                 }
             }
         }
@@ -321,7 +321,7 @@ impl Transfer<'_> {
             let c = &mut *child;
             (c.data, c.peer, c.ep) = (Data::Contig { ptr, len }, self.peer, self.ep);
             (c.notify, c.user_data) = (Notify::Internal(child_ended), self.parent.cast());
-            rma::by_message(child, self.direction, addr);
+            access::by_message(c, self.direction, addr);
             let answered = c.sent == Sent::Await;
             pending(self.parent).fetch_add(1, Ordering::Relaxed);
             match tx::post(child) {

@@ -171,6 +171,7 @@ pub fn take_requests(
             false
         }
     });
+    tx.recount();
     worker.duties.dequeued(before - tx.pending.len());
     peer.stats().set_pending(tx.pending.len());
     // A frame of the first one may be under way: the rest of it has to follow all the same.

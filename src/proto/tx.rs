@@ -1,5 +1,6 @@
 //! The way out: requests become messages in a peer's ring, or wait for room there.
 
+pub mod access;
 mod backlog;
 mod lane;
 mod message;
@@ -60,7 +61,8 @@ unsafe fn submit(req: *mut Request, patient: bool) -> Posted {
         unsafe { ask(req) };
     }
     // SAFETY: the request is ours.
-    let collected = patient && unsafe { message::is_collected(&tx, &*req) };
+    let r = unsafe { &*req };
+    let collected = r.sent == Sent::Copy || patient && message::is_collected(&tx, r);
     if tx.pending.is_empty() && !collected {
         // SAFETY: the request is ours.
         match unsafe { advance(peer, &mut tx, req) } {
@@ -126,6 +128,8 @@ pub fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
     // A peer can be listed, and its queue empty: what waited there was taken back.
     let wakes = tx.pending.is_empty() || !tx.listed;
     tx.pending.push_back(req);
+    // SAFETY: the caller's request.
+    tx.copies += u32::from(unsafe { (*req).sent } == Sent::Copy);
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
     worker.duties.queued();
@@ -152,6 +156,7 @@ pub unsafe fn unqueue(peer: &Peer, req: *mut Request) -> bool {
         .rposition(|&r| r == req && unsafe { (*r).offset } == 0);
     if let Some(i) = found {
         tx.pending.remove(i);
+        tx.recount();
         // SAFETY: it lives, and nothing of it was sent.
         unsafe { take_back(req) };
         peer.stats().set_pending(tx.pending.len());

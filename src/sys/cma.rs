@@ -53,6 +53,17 @@ impl Spans {
         true
     }
 
+    /// As [`push`](Self::push), but a piece right behind the last one makes that longer.
+    pub fn extend(&mut self, span: Span) -> bool {
+        match self.list[self.first..self.end].last_mut() {
+            Some(last) if last.addr.wrapping_add(last.len as u64) == span.addr => {
+                last.len += span.len;
+                true
+            }
+            _ => self.push(span),
+        }
+    }
+
     pub fn clear(&mut self) {
         (self.first, self.end) = (0, 0);
     }

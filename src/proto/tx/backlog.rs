@@ -1,15 +1,19 @@
 //! Requests that wait in their peers' queues: moved on when there is room.
 
-use super::{advance, lose, tally};
+use super::{access, advance, lose, tally};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, Tx};
 use crate::engine::request::{self, Request, Sent};
 use crate::engine::worker::Worker;
 use crate::proto::flush;
+use crate::sys::cma::MAX_SPANS;
 use crate::tl::Lane;
 
-/// Requests of one peer that are sent under one lock.
+/// Messages of one peer that are sent under one lock.
 const BATCH: usize = 16;
+
+/// Requests that have been sent under one lock, or copied.
+type Ended = [*mut Request; MAX_SPANS];
 
 /// Moves what waits for room. Returns the number of requests that got somewhere.
 #[cold]
@@ -35,11 +39,11 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
     cork(&mut tx, true);
     drop(tx);
     loop {
-        let mut ended = [std::ptr::null_mut(); BATCH];
+        let mut ended: Ended = [std::ptr::null_mut(); _];
         let mut tx = peer.tx.lock();
         let (n, verdict) = advance_some(peer, &mut tx, &mut ended);
         left = left.saturating_sub(n);
-        let go_on = verdict == Ok(true) && n == BATCH && left > 0;
+        let go_on = verdict == Ok(true) && left > 0 && !tx.pending.is_empty();
         if n > 0 {
             peer.stats().set_pending(tx.pending.len());
             worker.duties.dequeued(n);
@@ -75,19 +79,27 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
 fn advance_some(
     peer: &Peer,
     tx: &mut Tx,
-    ended: &mut [*mut Request; BATCH],
+    ended: &mut Ended,
 ) -> (usize, Result<bool, ucs_status_t>) {
-    for (n, place) in ended.iter_mut().enumerate() {
+    for n in 0..BATCH {
         let Some(&req) = tx.pending.front() else {
             return (n, Ok(true));
         };
+        // SAFETY: a queued request lives.
+        if unsafe { (*req).sent } == Sent::Copy {
+            if n > 0 {
+                return (n, Ok(true));
+            }
+            let (copied, all) = access::copy_some(peer, tx, ended);
+            return (copied, all.map(|()| true));
+        }
         // SAFETY: a queued request lives.
         match unsafe { advance(peer, tx, req) } {
             Ok(true) => {
                 tx.pending.pop_front();
                 // SAFETY: out of the queue: ours.
                 tally(peer, unsafe { &*req });
-                *place = req;
+                ended[n] = req;
             }
             no => return (n, no),
         }
@@ -123,5 +135,7 @@ unsafe fn sent(req: *mut Request) {
         // SAFETY: as above.
         Sent::Flush => unsafe { flush::marker_sent(req) },
         Sent::Await => {}
+        // SAFETY: as above.
+        Sent::Copy => unsafe { request::complete(req, (*req).status) },
     }
 }

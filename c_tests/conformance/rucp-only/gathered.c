@@ -1,0 +1,335 @@
+/*
+ * Puts and gets of memory that the kernel copies wait for each other: whoever waits for one gets what was asked for, in
+ * the order of fences, and each of them ends as its own address deserves. The other side does nothing meanwhile.
+ */
+#define _GNU_SOURCE
+#include "party.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { SIZE = 1 << 20, SLOT = 16 << 10, SLOTS = SIZE / SLOT, EPOCHS = 300, LONGEST = 9000 };
+
+static const ucp_request_param_t plain = {.op_attr_mask = 0};
+static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+static const ucp_request_param_t now   = {.op_attr_mask = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL};
+
+/* The other side's memory, which this one can look at: it was there before the processes parted. */
+static unsigned char *there;
+
+static void register_memory(party_t *self)
+{
+    ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+        .address    = there,
+        .length     = SIZE,
+    };
+    ucp_mem_h memh;
+    void     *packed;
+    size_t    length;
+
+    WANT(UCS_OK, ucp_mem_map(self->context, &params, &memh));
+    WANT(UCS_OK, ucp_rkey_pack(self->context, memh, &packed, &length));
+    WANT_TRUE(send(self->link, packed, length, 0) == (ssize_t)length);
+}
+
+static void expose(party_t *self)
+{
+    register_memory(self);
+    heard_asleep(self);
+}
+
+static void expose_and_progress(party_t *self)
+{
+    register_memory(self);
+    WANT_TRUE(heard(self));
+}
+
+static ucp_rkey_h open_memory(party_t *self, void (*act)(party_t *))
+{
+    char       key[1024];
+    ucp_rkey_h rkey;
+
+    there = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    start(self, UCP_ERR_HANDLING_MODE_PEER, act);
+    WANT_TRUE(recv(self->link, key, sizeof(key), 0) > 0);
+    WANT(UCS_OK, ucp_ep_rkey_unpack(self->ep, key, &rkey));
+    return rkey;
+}
+
+static void close_memory(party_t *self, ucp_rkey_h rkey)
+{
+    ucp_rkey_destroy(rkey);
+    tell(self);
+    WANT_TRUE(heard(self));
+    kill_other(self);
+    failure_seen(self);
+    aftermath(self);
+    munmap(there, SIZE);
+}
+
+static ucs_status_ptr_t put(party_t *self, const void *data, size_t size, size_t offset, ucp_rkey_h rkey)
+{
+    return ucp_put_nbx(self->ep, data, size, (uintptr_t)there + offset, rkey, &plain);
+}
+
+static ucs_status_ptr_t get(party_t *self, void *data, size_t size, size_t offset, ucp_rkey_h rkey)
+{
+    return ucp_get_nbx(self->ep, data, size, (uintptr_t)there + offset, rkey, &plain);
+}
+
+static void flush(party_t *self)
+{
+    WANT(UCS_OK, finish(self, ucp_ep_flush_nbx(self->ep, &plain)));
+}
+
+static void flush_worker(party_t *self)
+{
+    WANT(UCS_OK, finish(self, ucp_worker_flush_nbx(self->worker, &plain)));
+}
+
+static unsigned next_random(unsigned *state)
+{
+    *state = *state * 1664525 + 1013904223;
+    return *state >> 8;
+}
+
+/* Every slot is written at most once between two fences, and again after them; then read. */
+static void epochs(void)
+{
+    party_t               self;
+    ucp_rkey_h            rkey = open_memory(&self, expose);
+    unsigned              random = 1;
+    static unsigned char  mine[4][SLOTS][SLOT], model[SIZE], back[SLOTS][SLOT];
+    ucs_status_ptr_t      requests[4 * SLOTS], reads[SLOTS];
+
+    for (unsigned epoch = 0; epoch < EPOCHS; epoch++) {
+        int count = 0, fences = next_random(&random) % 4;
+
+        for (int part = 0; part <= fences; part++) {
+            for (int slot = 0; slot < SLOTS; slot++) {
+                size_t size = next_random(&random) % 3 == 0 ? 1 + next_random(&random) % LONGEST
+                                                            : 1 + next_random(&random) % 64;
+                size_t offset = next_random(&random) % (SLOT - LONGEST);
+
+                if (next_random(&random) % 4 == 0) {
+                    continue;
+                }
+                memset(mine[part][slot], (int)next_random(&random), size);
+                memcpy(model + slot * SLOT + offset, mine[part][slot], size);
+                requests[count++] = put(&self, mine[part][slot], size, slot * SLOT + offset, rkey);
+                if (next_random(&random) % 64 == 0) {
+                    ucp_worker_progress(self.worker);
+                }
+            }
+            WANT(UCS_OK, ucp_worker_fence(self.worker));
+        }
+        for (int slot = 0; slot < SLOTS; slot++) {
+            reads[slot] = get(&self, back[slot], SLOT / 2, slot * SLOT, rkey);
+        }
+        epoch % 2 ? flush(&self) : flush_worker(&self);
+        WANT_TRUE(memcmp(there, model, SIZE) == 0);
+        while (count > 0) {
+            WANT(UCS_OK, finish(&self, requests[--count]));
+        }
+        for (int slot = 0; slot < SLOTS; slot++) {
+            WANT(UCS_OK, finish(&self, reads[slot]));
+            WANT_TRUE(memcmp(back[slot], model + slot * SLOT, SLOT / 2) == 0);
+        }
+    }
+    close_memory(&self, rkey);
+}
+
+/* Far more than may wait, and nobody asks before the end. */
+static void many(void)
+{
+    enum { MANY = 20000 };
+    party_t                 self;
+    ucp_rkey_h              rkey = open_memory(&self, expose);
+    static uint64_t         values[MANY];
+    static ucs_status_ptr_t requests[MANY];
+    unsigned                queued = 0;
+
+    for (unsigned i = 0; i < MANY; i++) {
+        values[i] = i * 7 + 1;
+        requests[i] = put(&self, &values[i], 8, i * 16, rkey);
+        queued += UCS_PTR_IS_PTR(requests[i]);
+    }
+    WANT_TRUE(queued > 100 && queued <= 2000);
+    flush(&self);
+    for (unsigned i = 0; i < MANY; i++) {
+        WANT(UCS_OK, finish(&self, requests[i]));
+        WANT_TRUE(*(uint64_t *)(there + i * 16) == i * 7 + 1);
+    }
+    close_memory(&self, rkey);
+}
+
+/* What must end at once does, whatever waits. */
+static void at_once(void)
+{
+    party_t          self;
+    ucp_rkey_h       rkey     = open_memory(&self, expose);
+    uint64_t         value[3] = {1, 2, 3};
+    ucs_status_ptr_t requests[2];
+
+    requests[0] = put(&self, &value[0], 8, 0, rkey);
+    WANT_TRUE(requests[0] == NULL && *(uint64_t *)there == 1);
+    requests[1] = put(&self, &value[1], 8, 8, rkey);
+    WANT_TRUE(UCS_PTR_IS_PTR(requests[1]));
+    WANT_PTR(UCS_OK, ucp_put_nbx(self.ep, &value[2], 8, (uintptr_t)there + 16, rkey, &now));
+    WANT_TRUE(*(uint64_t *)(there + 16) == 3);
+    WANT(UCS_OK, finish(&self, requests[1]));
+    WANT_TRUE(*(uint64_t *)(there + 8) == 2);
+    close_memory(&self, rkey);
+}
+
+/* Some of them name memory that the peer does not have. */
+static void some_fail(int read)
+{
+    enum { COUNT = 100 };
+    party_t          self;
+    ucp_rkey_h       rkey = open_memory(&self, expose);
+    uint64_t         value[COUNT];
+    ucs_status_ptr_t requests[COUNT];
+
+    for (unsigned i = 0; i < COUNT; i++) {
+        value[i] = i + 1;
+        *(uint64_t *)(there + 24 * i) = 1000 + i;
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        uint64_t address = i % 7 == 3 ? 4096 : (uintptr_t)there + 24 * i;
+
+        requests[i] = read ? ucp_get_nbx(self.ep, &value[i], 8, address, rkey, &plain)
+                           : ucp_put_nbx(self.ep, &value[i], 8, address, rkey, &plain);
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        uint64_t wanted = i + 1;
+
+        if (i % 7 == 3) {
+            WANT_TRUE(finish(&self, requests[i]) == UCS_ERR_IO_ERROR);
+        } else {
+            WANT(UCS_OK, finish(&self, requests[i]));
+            wanted = read ? 1000 + i : i + 1;
+        }
+        WANT_TRUE((read || i % 7 == 3 ? value[i] : *(uint64_t *)(there + 24 * i)) == wanted);
+    }
+    flush(&self);
+    close_memory(&self, rkey);
+}
+
+static void some_puts_fail(void)
+{
+    some_fail(0);
+}
+
+static void some_gets_fail(void)
+{
+    some_fail(1);
+}
+
+/* From here on this process may not copy from and to others. */
+static void forbid(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
+
+    WANT_TRUE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* The right to copy goes while some wait for it: the peer executes them. */
+static void right_is_lost(void)
+{
+    enum { COUNT = 100 };
+    party_t          self;
+    ucp_rkey_h       rkey = open_memory(&self, expose_and_progress);
+    uint64_t         value[COUNT], back[COUNT];
+    ucs_status_ptr_t puts[COUNT], gets[COUNT];
+
+    for (unsigned i = 0; i < COUNT; i++) {
+        value[i] = i + 1;
+        puts[i]  = put(&self, &value[i], 8, 8 * i, rkey);
+    }
+    WANT(UCS_OK, ucp_worker_fence(self.worker));
+    for (unsigned i = 0; i < COUNT; i++) {
+        gets[i] = get(&self, &back[i], 8, 8 * i, rkey);
+    }
+    forbid();
+    flush(&self);
+    for (unsigned i = 0; i < COUNT; i++) {
+        WANT(UCS_OK, finish(&self, puts[i]));
+        WANT(UCS_OK, finish(&self, gets[i]));
+        WANT_TRUE(back[i] == i + 1 && *(uint64_t *)(there + 8 * i) == i + 1);
+    }
+    close_memory(&self, rkey);
+}
+
+static void peer_dies(void)
+{
+    enum { COUNT = 200 };
+    party_t          self;
+    ucp_rkey_h       rkey = open_memory(&self, expose);
+    uint64_t         value[COUNT] = {0};
+    ucs_status_ptr_t requests[COUNT];
+
+    for (unsigned i = 0; i < COUNT; i++) {
+        requests[i] = i % 2 ? put(&self, &value[i], 8, 8 * i, rkey) : get(&self, &value[i], 8, 8 * i, rkey);
+    }
+    kill_other(&self);
+    WANT(UCS_OK, finish(&self, requests[0]));
+    for (unsigned i = 1; i < COUNT; i++) {
+        WANT_TRUE(is_loss_or_canceled(finish(&self, requests[i])));
+    }
+    failure_seen(&self);
+    ucp_rkey_destroy(rkey);
+    aftermath(&self);
+}
+
+/* An endpoint is closed by force while accesses wait; those of another one to the same peer go on. */
+static void closed_by_force(void)
+{
+    party_t          self;
+    ucp_rkey_h       rkey   = open_memory(&self, expose);
+    party_t          second = self;
+    uint64_t         value[4] = {1, 2, 3, 4};
+    ucs_status_ptr_t requests[4];
+
+    party_connect(&second, self.theirs, UCP_ERR_HANDLING_MODE_PEER);
+    for (unsigned i = 0; i < 4; i++) {
+        requests[i] = put(i % 2 ? &second : &self, &value[i], 8, 8 * i, rkey);
+    }
+    WANT_PTR(UCS_OK, ucp_ep_close_nbx(self.ep, &force));
+    WANT(UCS_OK, finish(&self, requests[0]));
+    WANT(UCS_OK, finish(&second, requests[1]));
+    WANT(UCS_ERR_CANCELED, finish(&self, requests[2]));
+    WANT(UCS_OK, finish(&second, requests[3]));
+    flush(&second);
+    WANT_TRUE(*(uint64_t *)(there + 8) == 2 && *(uint64_t *)(there + 24) == 4);
+    close_memory(&second, rkey);
+}
+
+static const case_t cases[] = {
+    {"gathered: in the order of fences", epochs},
+    {"gathered: more than may wait", many},
+    {"gathered: at once", at_once},
+    {"gathered: some puts fail", some_puts_fail},
+    {"gathered: some gets fail", some_gets_fail},
+    {"gathered: the right to copy is lost", right_is_lost},
+    {"gathered: the peer dies", peer_dies},
+    {"gathered: closed by force", closed_by_force},
+};
+
+CHECK_MAIN(cases)
