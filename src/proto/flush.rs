@@ -51,7 +51,8 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
         return Some(UCS_OK);
     }
     if !tx.pending.is_empty() || !is_drained(&tx) {
-        tx::enqueue(peer, &mut tx, req);
+        // SAFETY: the caller's promise.
+        unsafe { tx::enqueue(peer, &mut tx, req) };
         return None;
     }
     if peer.rma_idle() {

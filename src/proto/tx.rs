@@ -81,7 +81,8 @@ unsafe fn submit(req: *mut Request, patient: bool) -> Posted {
             }
         }
     }
-    enqueue(peer, &mut tx, req);
+    // SAFETY: the caller's promise.
+    unsafe { enqueue(peer, &mut tx, req) };
     Posted::Queued
 }
 
@@ -124,7 +125,10 @@ unsafe fn take_back(req: *mut Request) {
 }
 
 /// Puts a request at the end of a peer's queue.
-pub fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
+///
+/// # Safety
+/// The request is complete in all fields and in no queue.
+pub unsafe fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
     // A peer can be listed, and its queue empty: what waited there was taken back.
     let wakes = tx.pending.is_empty() || !tx.listed;
     tx.pending.push_back(req);

@@ -71,8 +71,10 @@ fn migrate(worker: &Worker, ep: *mut Endpoint, nobody: &Peer, peer: &Peer) {
     worker.duties.dequeued(waiting.len());
     for req in waiting {
         // SAFETY: a queued request lives.
-        unsafe { (*req).peer = peer };
-        tx::enqueue(peer, &mut to, req);
+        unsafe {
+            (*req).peer = peer;
+            tx::enqueue(peer, &mut to, req);
+        }
     }
     drop((from, to));
     if peer.status() != UCS_OK {
