@@ -28,7 +28,7 @@ use crate::wire::stats::Protocol;
 use std::ffi::c_void;
 use std::mem::{self, MaybeUninit};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Messages taken from one ring before the next one is looked at.
 const BATCH: u32 = 16;
@@ -632,9 +632,14 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
         count += look_at_clock::<MT>(worker, rx);
     }
     rx.happened += u64::from(count);
+    if MT && count > 0 && rx.crowd.is_over(worker.stats.worker().unexpected_total()) {
+        drop(guard);
+        offer_core(worker, |rx, took| rx.crowd.offered(took));
+        return count;
+    }
     if look && rx.pace == CLOCK_EVERY && is_polled_in_vain(worker, rx) {
         drop(guard);
-        offer_core(worker);
+        offer_core(worker, |rx, took| rx.patience.offered(took));
     }
     count
 }
@@ -650,15 +655,15 @@ fn is_polled_in_vain(worker: &Worker, rx: &mut Rx) -> bool {
     })
 }
 
-/// Lets others run on this core, if there are any, while nothing comes.
+/// Lets others run on this core, if there are any. How long it took goes to the account of who asked.
 #[cold]
 #[inline(never)]
-fn offer_core(worker: &Worker) {
+fn offer_core(worker: &Worker, account: fn(&mut Rx, Duration)) {
     let began = Instant::now();
     give_way(0);
     let took = began.elapsed();
     if let Some(mut rx) = worker.rx.try_lock() {
-        rx.patience.offered(took);
+        account(&mut rx, took);
         rx.given += took.as_millis() as u64;
     }
 }

@@ -65,6 +65,54 @@ impl Patience {
     }
 }
 
+/// Messages that are laid aside before the first offer: as many as programs like to have under way.
+const FEW: u64 = 64;
+/// Most of them before an offer, where nobody takes them: the call costs a thousandth of what they do.
+const MANY: u64 = 64 << 10;
+/// An offer that took so long was taken: a thread that finds its messages receives them, and comes back soon.
+const SERVED: Duration = Duration::from_micros(2);
+
+/// The account of a worker that threads share, of messages that nobody waits for. Threads that share a core receive in
+/// turns: while the one whose turn it is takes messages for itself, it lays those for the others aside. The longer it
+/// does, the more: they leave the cache, and whoever receives them later fetches them again. So it offers the core
+/// to those whom they may be for. Touched by the thread that progresses.
+pub struct Crowd {
+    /// Messages that had been laid aside at the last offer.
+    seen: u64,
+    /// As many more before the next one.
+    limit: u64,
+}
+
+impl Default for Crowd {
+    fn default() -> Self {
+        Self {
+            seen: 0,
+            limit: FEW,
+        }
+    }
+}
+
+impl Crowd {
+    /// Whether it is time to offer the core to others; `aside`: messages laid aside, ever.
+    #[inline]
+    pub fn is_over(&mut self, aside: u64) -> bool {
+        let over = aside.wrapping_sub(self.seen) >= self.limit;
+        if over {
+            self.seen = aside;
+        }
+        over
+    }
+
+    /// The core was offered, and it took so long to have it back.
+    pub fn offered(&mut self, took: Duration) {
+        self.limit = if took >= SERVED {
+            FEW
+        } else {
+            (2 * self.limit).min(MANY)
+        };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +149,25 @@ mod tests {
         assert_eq!(looks_until_over(&mut patience), SOON);
         patience.offered(Duration::ZERO);
         assert_eq!(looks_until_over(&mut patience), 2 * SOON);
+    }
+
+    #[test]
+    fn messages_of_others_are_offers() {
+        let mut crowd = Crowd::default();
+        let offers = |crowd: &mut Crowd, from: u64, took| {
+            let over = |&aside: &u64| crowd.is_over(from + aside);
+            let at = (1..=4 * MANY).find(over).unwrap();
+            crowd.offered(took);
+            at
+        };
+        assert_eq!(offers(&mut crowd, 0, SERVED), FEW);
+        assert_eq!(offers(&mut crowd, FEW, Duration::ZERO), FEW);
+        assert_eq!(offers(&mut crowd, 2 * FEW, Duration::ZERO), 2 * FEW);
+        for _ in 0..32 {
+            crowd.offered(Duration::ZERO);
+        }
+        assert_eq!(offers(&mut crowd, 4 * FEW, SERVED), MANY);
+        assert_eq!(offers(&mut crowd, 4 * FEW + MANY, SERVED), FEW);
     }
 
     #[test]

@@ -228,6 +228,11 @@ impl WorkerStats {
         self.unexpected.store(n as u64, Ordering::Relaxed);
     }
 
+    /// Messages that have had to wait, ever.
+    pub fn unexpected_total(&self) -> u64 {
+        self.unexpected_total.load(Ordering::Relaxed)
+    }
+
     /// One more had to wait; by whoever has the matcher.
     pub fn note_unexpected(&self, n: usize) {
         bump(&self.unexpected_total, 1);

@@ -8,7 +8,7 @@ use super::handlers::Handlers;
 use super::idtable::IdTable;
 use super::listener::Exchange;
 use super::matcher::Matcher;
-use super::patience::Patience;
+use super::patience::{Crowd, Patience};
 use super::peer::{Known, Peer};
 use super::request::{REQUEST_SIZE, Request};
 use super::sockets::Sockets;
@@ -160,6 +160,7 @@ pub struct Rx {
     /// Milliseconds since the last look at the clock that others had the core.
     pub given: u64,
     pub patience: Patience,
+    pub crowd: Crowd,
 }
 
 impl Rx {
@@ -239,6 +240,7 @@ impl Worker {
                     happened: 0,
                     given: 0,
                     patience: Patience::default(),
+                    crowd: Crowd::default(),
                 },
             ),
             matcher: MtLock::new(mt, Matcher::new()),
