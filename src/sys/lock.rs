@@ -95,6 +95,12 @@ impl<T> MtLock<T> {
         f(&mut self.lock())
     }
 
+    /// Whether threads may overlap.
+    #[inline(always)]
+    pub fn is_shared(&self) -> bool {
+        self.mt
+    }
+
     /// Whether the guard of a `try_lock` lives, or [`hold`](Self::hold) was called, in single mode.
     #[inline(always)]
     pub fn is_held(&self) -> bool {
