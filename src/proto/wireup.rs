@@ -267,7 +267,11 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
         unsafe { &*peer }.note_traffic(worker);
         // SAFETY: the ring was zero when its sender took it; it lives as long as the inbox, which
         // is dropped after the channels; this is its only consumer: `accept` reports it once.
-        let consumer = unsafe { Consumer::new(inbox.ring(index)) };
+        let mut consumer = unsafe { Consumer::new(inbox.ring(index)) };
+        if let Some(areas) = inbox.areas(index) {
+            // SAFETY: of the same inbox.
+            consumer = unsafe { consumer.with_areas(areas) };
+        }
         // SAFETY: peers live as long as the worker.
         let known = unsafe { &*peer };
         known

@@ -5,6 +5,7 @@
 //! memory only from its first use on, and gives it back when its sender is gone. Because the rings
 //! are the receiver's, what was sent arrives even if the sender exits right after.
 
+use super::area::{AREA, AREAS, Areas};
 use super::ring::RingMem;
 use super::{Kind, Locator, Sender};
 use crate::sys::lifeline::{self, Lifeline};
@@ -20,7 +21,7 @@ use std::ptr::NonNull;
 pub const RINGS: usize = if cfg!(loom) { 2 } else { 1024 };
 // Every bit of `Front::ready` is a ring's: the bits come from strangers, the claims are found by them.
 const _: () = assert!(RINGS % 64 == 0 || cfg!(loom));
-const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox3");
+const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox4");
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -44,6 +45,8 @@ pub(super) struct Front {
     pub(super) bell: AtomicU32,
     /// One bit per ring: ready and not yet seen by the receiver.
     ready: [AtomicU64; RINGS.div_ceil(64)],
+    /// Whose the areas are.
+    owners: [AtomicU32; AREAS],
 }
 
 impl Front {
@@ -80,8 +83,9 @@ struct Claim {
 
 const CLAIMS_AT: usize = PAGE;
 const RINGS_AT: usize = (CLAIMS_AT + RINGS * size_of::<Claim>()).next_multiple_of(PAGE);
+const AREAS_AT: usize = RINGS_AT + RINGS * size_of::<RingMem>();
 /// Bytes of an inbox, nearly all of them untouched.
-pub const INBOX_LEN: usize = RINGS_AT + RINGS * size_of::<RingMem>();
+pub const INBOX_LEN: usize = AREAS_AT + AREAS * AREA;
 
 const _: () =
     assert!(size_of::<Front>() == PAGE && RINGS_AT % PAGE == 0 && size_of::<RingMem>() % PAGE == 0);
@@ -263,6 +267,26 @@ impl Memory {
         // SAFETY: inside of INBOX_LEN.
         unsafe { self.base().add(ring_offset(index)).cast() }
     }
+
+    /// The areas, as a ring's ends see them; not to be used after `self`. None where memory has to be reserved: nobody
+    /// could do without once a message lies there.
+    pub(super) fn areas(&self, ring: usize) -> Option<Areas> {
+        if matches!(self, Memory::Named(_)) {
+            return None;
+        }
+        let owners = NonNull::from(&self.table().front().owners).cast();
+        // SAFETY: inside of INBOX_LEN.
+        Some(unsafe { Areas::new(owners, self.base().add(AREAS_AT), ring) })
+    }
+
+    /// Frees a part of it, which is zero afterwards. `file`: what is mapped, if it is no block.
+    fn discard(&self, file: &Segment, at: usize, len: usize) {
+        match self {
+            Memory::Block(block) => block.discard(at, len),
+            Memory::Named(named) => named.discard(at, len),
+            Memory::Mapping(_) => file.discard(at, len),
+        }
+    }
 }
 
 /// The receiver's side.
@@ -353,14 +377,18 @@ impl Inbox {
         self.memory.ring(index)
     }
 
+    /// The areas that the ring's sender may take one of, mapped as long as the inbox lives.
+    pub fn areas(&self, ring: usize) -> Option<Areas> {
+        self.memory.areas(ring)
+    }
+
     /// Makes a ring free again. Its sender is gone or has closed it; its consumer must be dropped.
     pub fn free(&mut self, index: usize) {
-        let (at, len) = (ring_offset(index), size_of::<RingMem>());
-        match &self.memory {
-            Memory::Block(block) => block.discard(at, len),
-            Memory::Named(file) => file.discard(at, len),
-            Memory::Mapping(_) => self.identity.discard(at, len),
+        let discard = |at, len| self.memory.discard(&self.identity, at, len);
+        if let Some(areas) = self.memory.areas(index) {
+            areas.release(|offset| discard(AREAS_AT + offset, AREA));
         }
+        discard(ring_offset(index), size_of::<RingMem>());
         self.table.unclaim(index);
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A message is 8 bytes of control word, 8 bytes of immediate and a record of bytes. It occupies one
 //! slot of two cache lines; records of up to [`INLINE`] bytes lie in the slot, so that a small
-//! message costs one transfer of a cache line, and larger ones in a circular data area. The slot's
+//! message costs one transfer of a cache line, and larger ones in a circular data area, which a
+//! producer that sends much exchanges for a larger one ([`super::area`]). The slot's
 //! control word carries the number of the lap: the consumer knows a fresh slot from a stale one
 //! without an index that both sides would share. The consumer publishes how far it has read; the
 //! producer looks there only when it seems to have run out of room.
@@ -10,6 +11,7 @@
 //! The producer is not trusted: the consumer checks kind and length against its own account of the
 //! ring, and computes the record's place itself. Nor is the consumer: the producer checks tails.
 
+use super::area::{AREA, Area, Areas, HOT};
 use super::share::Board;
 use crate::sys::copy::{self, TINY, prefetch_to_read, prefetch_to_write};
 use crate::sys::sync::{AtomicU64, Bytes, Ordering, fence};
@@ -23,13 +25,15 @@ pub const INLINE: usize = 112;
 pub const DATA: usize = if cfg!(loom) { 512 } else { 64 << 10 };
 /// Longest record: half of the data area, so that one always fits once the consumer has caught up.
 pub const MAX_RECORD: usize = DATA / 2;
+/// The number of the area is so many bits above the length.
+const AREA_SHIFT: u32 = 24;
 /// Records in the data area start at multiples of this many bytes: a cache line.
 const ALIGN: usize = 64;
 
 /// One message's place.
 #[repr(C, align(128))]
 struct Slot {
-    /// lap (16 bits) | kind (8) | aux (8) | record length (32), stored last by the producer.
+    /// lap (16 bits) | kind (8) | aux (8) | record length (24) | area (8), stored last by the producer.
     word: AtomicU64,
     imm: AtomicU64,
     inline: Bytes<INLINE>,
@@ -188,14 +192,79 @@ fn board_of(mem: NonNull<RingMem>) -> NonNull<Board> {
 /// as a few messages.
 const AHEAD: u64 = 4;
 
-/// Where a record of `len` bytes goes when `at` bytes have been given out: its start and the new
-/// count. Records do not wrap: the rest of the area is skipped instead. Both sides compute this.
-#[inline(always)]
-fn place(at: u64, len: usize) -> (u64, u64) {
-    let need = len.next_multiple_of(ALIGN) as u64;
-    let room = DATA as u64 - at % DATA as u64;
-    let start = if need <= room { at } else { at + room };
-    (start, start + need)
+/// Where one end's long records lie: in the ring, or in an area.
+#[derive(Clone, Copy)]
+struct Space {
+    area: Option<Area>,
+    /// Bytes, a power of two.
+    size: u64,
+}
+
+impl Space {
+    const OWN: Space = Space {
+        area: None,
+        size: DATA as u64,
+    };
+
+    fn of(area: Area) -> Self {
+        Self {
+            area: Some(area),
+            size: AREA as u64,
+        }
+    }
+
+    /// 0: the ring's own.
+    #[inline(always)]
+    fn number(&self) -> u8 {
+        self.area.map_or(0, |area| area.number)
+    }
+
+    /// Where a record of `len` bytes goes when `at` bytes have been given out: its start and the new
+    /// count. Records do not wrap: the rest of the space is skipped instead. Both sides compute this.
+    #[inline(always)]
+    fn place(&self, at: u64, len: usize) -> (u64, u64) {
+        let need = len.next_multiple_of(ALIGN) as u64;
+        let room = self.size - (at & (self.size - 1));
+        let start = if need <= room { at } else { at + room };
+        (start, start + need)
+    }
+
+    /// The count at which records begin that lie here and no longer in the space before, of which so much was given out.
+    fn begin(&self, at: u64) -> u64 {
+        at.next_multiple_of(self.size)
+    }
+
+    /// The place of a record that begins at `start`.
+    ///
+    /// # Safety
+    /// The ring and its areas are mapped.
+    #[inline(always)]
+    unsafe fn to_write(&self, mem: NonNull<RingMem>, start: u64, len: usize) -> *mut u8 {
+        let at = (start & (self.size - 1)) as usize;
+        // SAFETY: the caller's promise; inside of the space by `place`.
+        unsafe {
+            match self.area {
+                None => (*mem.as_ptr()).data.to_write(at, len),
+                Some(area) => area.memory.add(at).as_ptr(),
+            }
+        }
+    }
+
+    /// As [`to_write`](Self::to_write), to read.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn to_read(&self, mem: NonNull<RingMem>, start: u64, len: usize) -> *const u8 {
+        let at = (start & (self.size - 1)) as usize;
+        // SAFETY: as there.
+        unsafe {
+            match self.area {
+                None => (*mem.as_ptr()).data.to_read(at, len),
+                Some(area) => area.memory.add(at).as_ptr(),
+            }
+        }
+    }
 }
 
 /// The sending end. One thread at a time.
@@ -206,6 +275,9 @@ pub struct Producer {
     limit: u64,
     data_head: u64,
     data_tail: u64,
+    space: Space,
+    /// None: only the ring's own space is to be used.
+    areas: Option<Areas>,
 }
 
 // SAFETY: the ring's memory is shared by design; the producer's own state moves with it.
@@ -221,7 +293,18 @@ impl Producer {
             limit: SLOTS as u64,
             data_head: 0,
             data_tail: 0,
+            space: Space::OWN,
+            areas: None,
         }
+    }
+
+    /// Lets it take an area of its inbox.
+    ///
+    /// # Safety
+    /// They are those of the ring's inbox, and outlive the producer.
+    pub unsafe fn with_areas(mut self, areas: Areas) -> Self {
+        self.areas = Some(areas);
+        self
     }
 
     /// Sends a record of at most [`TINY`] bytes, if there is room as far as is known: calls nothing
@@ -270,28 +353,49 @@ impl Producer {
     ) -> Result<bool, Corrupt> {
         debug_assert!(len <= MAX_RECORD);
         if len <= INLINE {
-            if self.head.n == self.limit && !self.refill(0)? {
+            if self.head.n == self.limit && !self.refill()? {
                 return Ok(false);
             }
             fill(self.slot().inline.to_write(0, len));
+            self.publish(kind, aux, imm, len as u64);
         } else {
-            let (start, end) = place(self.data_head, len);
-            if (self.head.n == self.limit || end - self.data_tail > DATA as u64)
-                && !self.refill(end)?
-            {
+            let Some((start, end)) = self.long_room(len)? else {
                 return Ok(false);
-            }
-            // SAFETY: the ring outlives the producer. `start % DATA + len <= DATA` by `place`; the
-            // range is free by the check above.
-            fill(unsafe {
-                (*self.mem.as_ptr())
-                    .data
-                    .to_write((start % DATA as u64) as usize, len)
-            });
+            };
+            // SAFETY: the ring outlives the producer, and so do its areas; the range is free.
+            fill(unsafe { self.space.to_write(self.mem, start, len) });
             self.data_head = end;
+            let area = u64::from(self.space.number());
+            self.publish(kind, aux, imm, len as u64 | area << AREA_SHIFT);
         }
-        self.publish(kind, aux, imm, len);
         Ok(true)
+    }
+
+    /// Where a long record goes, if there is room.
+    #[inline(always)]
+    fn long_room(&mut self, len: usize) -> Result<Option<(u64, u64)>, Corrupt> {
+        let (start, end) = self.space.place(self.data_head, len);
+        if self.head.n < self.limit && end - self.data_tail <= self.space.size {
+            return Ok(Some((start, end)));
+        }
+        self.long_refill(len)
+    }
+
+    /// As [`long_room`](Self::long_room), by what the consumer has given back since, or in an area.
+    #[cold]
+    fn long_refill(&mut self, len: usize) -> Result<Option<(u64, u64)>, Corrupt> {
+        let free = self.refill()?;
+        if self.space.area.is_none()
+            && self.data_head >= HOT
+            && let Some(area) = self.areas.and_then(|areas| areas.claim())
+        {
+            // What lies in the old space is read there; what comes now has the new one to itself.
+            self.space = Space::of(area);
+            self.data_head = self.space.begin(self.data_head);
+            self.data_tail = self.data_head;
+        }
+        let (start, end) = self.space.place(self.data_head, len);
+        Ok((free && end - self.data_tail <= self.space.size).then_some((start, end)))
     }
 
     /// Whether a record of `len` bytes, or any shorter one, can be sent now.
@@ -299,23 +403,18 @@ impl Producer {
     /// # Errors
     /// [`Corrupt`] as above.
     pub fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
-        let end = if len <= INLINE {
-            0
-        } else {
-            place(self.data_head, len).1
-        };
-        Ok(
-            (self.head.n < self.limit && end.saturating_sub(self.data_tail) <= DATA as u64)
-                || self.refill(end)?,
-        )
+        if len <= INLINE {
+            return Ok(self.head.n < self.limit || self.refill()?);
+        }
+        Ok(self.long_room(len)?.is_some())
     }
 
     #[inline(always)]
-    fn publish(&mut self, kind: u8, aux: u8, imm: u64, len: usize) {
+    fn publish(&mut self, kind: u8, aux: u8, imm: u64, len_and_area: u64) {
         let slot = self.slot();
         slot.imm.store(imm, Ordering::Relaxed);
         let word =
-            self.head.lap | u64::from(kind) << 16 | u64::from(aux) << 24 | (len as u64) << 32;
+            self.head.lap | u64::from(kind) << 16 | u64::from(aux) << 24 | len_and_area << 32;
         // Release: pairs with the Acquire load in `Consumer::peek`; record and imm come before.
         slot.word.store(word, Ordering::Release);
         self.head.step();
@@ -327,9 +426,9 @@ impl Producer {
         prefetch_to_write(self.head.ahead(self.mem));
     }
 
-    /// Reads the consumer's tails; true when there is a free slot and the data area reaches `end`.
+    /// Reads the consumer's tails; true when there is a free slot.
     #[cold]
-    fn refill(&mut self, end: u64) -> Result<bool, Corrupt> {
+    fn refill(&mut self) -> Result<bool, Corrupt> {
         // SAFETY: the ring outlives the producer.
         let tails = unsafe { &(*self.mem.as_ptr()).tails };
         // Acquire: pairs with the Release stores in `Consumer::release`; the consumer's reads of
@@ -339,12 +438,13 @@ impl Producer {
             tails.data.load(Ordering::Acquire),
         );
         let known = self.limit - SLOTS as u64;
-        if slots < known || slots > self.head.n || data < self.data_tail || data > self.data_head {
+        if slots < known || slots > self.head.n || data > self.data_head {
             return Err(Corrupt);
         }
         self.limit = slots + SLOTS as u64;
-        self.data_tail = data;
-        Ok(self.head.n < self.limit && (end == 0 || end - data <= DATA as u64))
+        // Less than is known: the consumer has not come to the space that is used now.
+        self.data_tail = self.data_tail.max(data);
+        Ok(self.head.n < self.limit)
     }
 
     /// What it has taken back.
@@ -385,6 +485,9 @@ pub struct Consumer {
     data_tail: u64,
     /// `data_tail` after the message that `peek` showed, if that is a long one; else as `data_tail`.
     data_next: u64,
+    space: Space,
+    /// None: the producer has none to use.
+    areas: Option<Areas>,
 }
 
 // SAFETY: as for `Producer`.
@@ -400,7 +503,28 @@ impl Consumer {
             mem,
             data_tail: 0,
             data_next: 0,
+            space: Space::OWN,
+            areas: None,
         }
+    }
+
+    /// Lets its producer take an area of their inbox.
+    ///
+    /// # Safety
+    /// They are those of the ring's inbox, and outlive the consumer.
+    pub unsafe fn with_areas(mut self, areas: Areas) -> Self {
+        self.areas = Some(areas);
+        self
+    }
+
+    /// The producer has moved to another area.
+    #[cold]
+    fn follow(&mut self, number: u8) -> Result<(), Corrupt> {
+        let area = self.areas.and_then(|areas| areas.find(number));
+        self.space = Space::of(area.ok_or(Corrupt)?);
+        self.data_tail = self.space.begin(self.data_tail);
+        self.data_next = self.data_tail;
+        Ok(())
     }
 
     /// What the producer has taken back: in the ring's memory.
@@ -423,21 +547,22 @@ impl Consumer {
         if word & 0xFFFF != self.tail.lap {
             return Ok(None);
         }
-        let len = (word >> 32) as usize;
+        let mut len = (word >> 32) as usize;
         let record = if len <= INLINE {
             slot.inline.to_read(0, len)
         } else {
-            if len > MAX_RECORD {
+            let area = (len >> AREA_SHIFT) as u8;
+            len &= (1 << AREA_SHIFT) - 1;
+            if len <= INLINE || len > MAX_RECORD {
                 return Err(Corrupt);
             }
-            let (start, end) = place(self.data_tail, len);
-            self.data_next = end;
-            // SAFETY: the ring outlives the consumer. `start % DATA + len <= DATA` by `place`.
-            unsafe {
-                (*self.mem.as_ptr())
-                    .data
-                    .to_read((start % DATA as u64) as usize, len)
+            if area != self.space.number() {
+                self.follow(area)?;
             }
+            let (start, end) = self.space.place(self.data_tail, len);
+            self.data_next = end;
+            // SAFETY: the ring outlives the consumer, and so do its areas.
+            unsafe { self.space.to_read(self.mem, start, len) }
         };
         Ok(Some(Message {
             kind: (word >> 16) as u8,

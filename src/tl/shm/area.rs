@@ -1,0 +1,94 @@
+//! Larger data areas of an inbox, for the peers that send it most.
+//!
+//! The data area of a ring is small, so that a peer that says little costs little: its lines stay in the two cores' own
+//! caches, and every one of them has to be fetched from the other core's. In an area larger than that cache they have
+//! left for the one that the cores share by the time they are used again, from where they are faster. On the machine of
+//! docs/PERFORMANCE.md, two cores of one complex: windows of 4 KiB 6.4 GB/s in 64 KiB, 24 GB/s in 2 MiB; less than
+//! 1 MiB, which is such a cache, gains nothing.
+//!
+//! An inbox has a few; a sender takes one for its ring when it has sent much ([`HOT`]), and keeps it as long as the ring.
+
+use crate::sys::sync::{AtomicU32, Ordering};
+use std::ptr::NonNull;
+
+/// Areas of an inbox: 16 MiB, untouched until they are used.
+pub const AREAS: usize = 8;
+/// Bytes of an area. A power of two, twice the second cache of most processors.
+pub const AREA: usize = 2 << 20;
+/// Bytes of long records after which a sender asks for one.
+pub const HOT: u64 = 512 << 10;
+
+const FREE: u32 = 0;
+
+/// The areas of an inbox, as the ends of one ring see them. The memory is shared with processes that are not trusted.
+#[derive(Clone, Copy)]
+pub struct Areas {
+    /// [`AREAS`] words: [`FREE`], or what stands for a ring.
+    owners: NonNull<AtomicU32>,
+    memory: NonNull<u8>,
+    /// What stands for the ring.
+    own: u32,
+}
+
+/// One of them, which is a ring's.
+#[derive(Clone, Copy)]
+pub struct Area {
+    /// [`AREA`] bytes.
+    pub memory: NonNull<u8>,
+    /// From 1 on.
+    pub number: u8,
+}
+
+impl Areas {
+    /// # Safety
+    /// `owners` are [`AREAS`] words and `memory` as many areas, mapped as long as this is used, or what it gives.
+    pub unsafe fn new(owners: NonNull<AtomicU32>, memory: NonNull<u8>, ring: usize) -> Self {
+        let own = ring as u32 + 1;
+        Self {
+            owners,
+            memory,
+            own,
+        }
+    }
+
+    /// Takes a free one for the ring.
+    pub fn claim(&self) -> Option<Area> {
+        (1..=AREAS as u8).find_map(|number| {
+            // Acquire on success: pairs with the Release store in `release`.
+            self.owner(number)
+                .compare_exchange(FREE, self.own, Ordering::Acquire, Ordering::Relaxed)
+                .ok()
+                .map(|_| self.area(number))
+        })
+    }
+
+    /// The one with this number, if it is the ring's.
+    pub fn find(&self, number: u8) -> Option<Area> {
+        let is_area = (1..=AREAS as u8).contains(&number);
+        // Relaxed: the message that names it comes after its claim.
+        (is_area && self.owner(number).load(Ordering::Relaxed) == self.own)
+            .then(|| self.area(number))
+    }
+
+    /// Gives back all that are the ring's. `discard` frees the memory at an offset from the first one's.
+    pub fn release(&self, mut discard: impl FnMut(usize)) {
+        for number in 1..=AREAS as u8 {
+            if self.find(number).is_some() {
+                discard((usize::from(number) - 1) * AREA);
+                // Release: pairs with the Acquire exchange in `claim`; what was discarded comes before.
+                self.owner(number).store(FREE, Ordering::Release);
+            }
+        }
+    }
+
+    fn owner(&self, number: u8) -> &AtomicU32 {
+        // SAFETY: the constructor's promise; numbers are 1 to AREAS.
+        unsafe { self.owners.add(usize::from(number) - 1).as_ref() }
+    }
+
+    fn area(&self, number: u8) -> Area {
+        // SAFETY: as above.
+        let memory = unsafe { self.memory.add((usize::from(number) - 1) * AREA) };
+        Area { memory, number }
+    }
+}
