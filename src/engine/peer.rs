@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicI8, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
 };
+use std::time::Duration;
 
 /// What is known of the right to copy from and to the peer's memory.
 pub const CMA_UNKNOWN: u8 = 0;
@@ -25,6 +26,9 @@ pub const CMA_YES: u8 = 1;
 pub const CMA_NO: u8 = 2;
 /// We may, the peer may not.
 pub const CMA_ALONE: u8 = 3;
+
+/// Nanoseconds for a MiB that count at most: what takes longer was interrupted, or is as far away as matters.
+const SLOWEST: u64 = 200_000;
 
 /// Of a peer that no connection leads to.
 const NO_CONNECTION: u8 = u8::MAX;
@@ -65,6 +69,10 @@ pub struct Peer {
     pub board: AtomicPtr<Board>,
     /// Parts of messages that have come, modulo 2^32: a peer that sends some is at work for us.
     pub parts: AtomicU32,
+    /// Nanoseconds that it takes to copy a MiB of such parts out of the ring, of late; 0: not known. Progress writes it.
+    pub pace: AtomicU32,
+    /// Long messages from it that are not to be asked for before one is, whatever the pace was. Progress and receives write it.
+    pub untried: AtomicU32,
     /// Coarse milliseconds, modulo 2^32, of the last look that found its worker when an endpoint was made.
     pub seen_at: AtomicU32,
     /// An endpoint that handles errors was made to it: its end is to be noticed even if nothing is ever sent.
@@ -179,6 +187,8 @@ impl Peer {
             forward: AtomicPtr::default(),
             board: AtomicPtr::new(std::ptr::null_mut()),
             parts: AtomicU32::new(0),
+            pace: AtomicU32::new(0),
+            untried: AtomicU32::new(0),
             seen_at: AtomicU32::new(0),
             guarded: AtomicBool::new(false),
             via: AtomicU8::new(NO_CONNECTION),
@@ -290,6 +300,19 @@ impl Peer {
     pub fn rma_idle(&self) -> bool {
         // Acquire: pairs with the Release add where answers arrive.
         self.rma_done.load(Ordering::Acquire) >= self.rma_sent.load(Ordering::Relaxed)
+    }
+
+    /// A part of so many bytes was copied out of the ring in so long. What is better counts sooner than what is worse, and
+    /// one interrupt does not make a near peer a distant one.
+    pub fn note_pace(&self, bytes: usize, took: Duration) {
+        let sample = (took.as_nanos() as u64 * (1 << 20) / bytes as u64).min(SLOWEST);
+        let known = u64::from(self.pace.load(Ordering::Relaxed));
+        let pace = match known {
+            0 => sample,
+            _ if sample < known => (known + sample) / 2,
+            _ => (3 * known + sample) / 4,
+        };
+        self.pace.store(pace.max(1) as u32, Ordering::Relaxed);
     }
 
     /// Opens a share of a message from it, if a ring leads to it and has one left.

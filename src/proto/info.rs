@@ -152,8 +152,8 @@ fn message(peer: &Peer, len: usize) -> Served {
         Choice::Rendezvous if copied && peer.same_process => {
             ("rendezvous copy from mapped memory", Protocol::RndvCopy)
         }
-        Choice::Rendezvous if rndv::is_asked_for(worker, peer, len, false) => (
-            "rendezvous fragmented copy-in copy-out, or zero-copy read from remote",
+        Choice::Rendezvous if rndv::may_be_asked_for(worker, peer, len) => (
+            "rendezvous fragmented copy-in copy-out, or zero-copy",
             Protocol::RndvMessages,
         ),
         Choice::Rendezvous if copied => {

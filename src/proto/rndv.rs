@@ -21,7 +21,7 @@ use crate::wire::header::{Kind, RtrHdr, RtsHdr, UNNAMED};
 use crate::wire::stats::Protocol;
 use pull::Pull;
 
-pub use asked::{MAX as MAX_ASKED, is_asked_for, progress_asked};
+pub use asked::{MAX as MAX_ASKED, may_be_asked_for, progress_asked};
 pub use pull::progress_pulls;
 
 /// Longest list of pieces that is read by the peer; of longer ones the sender packs messages.
