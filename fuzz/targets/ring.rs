@@ -4,6 +4,9 @@
 use libfuzzer_sys::fuzz_target;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
+use std::sync::LazyLock;
+use std::sync::atomic::AtomicU32;
+use ucp::tl::shm::area::{AREA, AREAS, Areas};
 use ucp::tl::shm::ring::{Consumer, MAX_RECORD, Producer, RingMem};
 
 /// Memory of a ring, and what a hostile process does to it.
@@ -31,6 +34,19 @@ impl Hostile {
     }
 }
 
+/// Areas of which the ring has two: what lies there is of no interest, only that nobody leaves them.
+static AREAS_OF_RING: LazyLock<usize> = LazyLock::new(|| {
+    let layout = Layout::from_size_align(AREAS * AREA, 4096).expect("a layout");
+    // SAFETY: the layout is not empty. Never freed.
+    unsafe { alloc_zeroed(layout) as usize }
+});
+
+fn areas(owners: &[AtomicU32; AREAS]) -> Areas {
+    let memory = NonNull::new(*AREAS_OF_RING as *mut u8).expect("memory for areas");
+    // SAFETY: both outlive the ends of the ring.
+    unsafe { Areas::new(NonNull::from(owners).cast(), memory, 0) }
+}
+
 impl Drop for Hostile {
     fn drop(&mut self) {
         // SAFETY: allocated in `new`.
@@ -41,7 +57,15 @@ impl Drop for Hostile {
 fuzz_target!(|steps: &[u8]| {
     let (there, here) = (Hostile::new(), Hostile::new());
     // SAFETY: zeroed memory that outlives both ends; the address sanitizer sees what leaves it.
-    let (mut consumer, mut producer) = unsafe { (Consumer::new(there.0), Producer::new(here.0)) };
+    let (consumer, producer) = unsafe { (Consumer::new(there.0), Producer::new(here.0)) };
+    let owners = [1, 2, 0, 1, 9, 0, 0, u32::MAX].map(AtomicU32::new);
+    // SAFETY: as above.
+    let (mut consumer, mut producer) = unsafe {
+        (
+            consumer.with_areas(areas(&owners)),
+            producer.with_areas(areas(&owners)),
+        )
+    };
     for step in steps.chunks_exact(12) {
         let at = u16::from_le_bytes([step[2], step[3]]);
         let word = step[4..]

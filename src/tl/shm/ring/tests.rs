@@ -1,6 +1,8 @@
 //! The ring with real threads: order, sizes, room, and what each side refuses of the other.
 
 use super::*;
+use crate::sys::sync::AtomicU32;
+use crate::tl::shm::area::AREAS;
 use std::alloc::{Layout, alloc_zeroed};
 
 /// A ring on the heap, leaked: tests are short.
@@ -10,6 +12,17 @@ fn ring() -> (Producer, Consumer, NonNull<RingMem>) {
     let mem = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<RingMem>()).unwrap();
     // SAFETY: zeroed, leaked, one of each.
     unsafe { (Producer::new(mem), Consumer::new(mem), mem) }
+}
+
+/// Areas on the heap, leaked as well, as ring 0 sees them; and whose they are.
+fn areas() -> (Areas, &'static [AtomicU32; AREAS]) {
+    let layout = Layout::from_size_align(AREAS * AREA, 4096).unwrap();
+    // SAFETY: the layout is not empty.
+    let memory = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
+    let owners: &'static [AtomicU32; AREAS] = Box::leak(Box::default());
+    // SAFETY: leaked.
+    let areas = unsafe { Areas::new(NonNull::from(owners).cast(), memory, 0) };
+    (areas, owners)
 }
 
 fn bytes_of(m: &Message) -> &[u8] {
@@ -141,5 +154,84 @@ fn a_stopped_consumer_shows_nothing_more() {
         rx.release();
         assert_eq!(tx.send(1, 0, 0, 0, |_| ()), Ok(true));
         assert!(rx.is_empty() && matches!(rx.peek(), Ok(None)));
+    }
+}
+
+/// Sends records of many lengths, as much as several areas hold, and checks every byte of them.
+fn exchange(tx: Producer, rx: &mut Consumer) {
+    const N: u64 = 1500;
+    let len_of = |n: u64| (n * 7919 % (MAX_RECORD as u64 + 1)) as usize;
+    let mut tx = tx;
+    std::thread::scope(|s| {
+        s.spawn(move || {
+            for n in 0..N {
+                let bytes = pattern(n, len_of(n));
+                // SAFETY: `dst` has room for the record.
+                let fill = |dst: *mut u8| unsafe {
+                    dst.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+                };
+                while !tx.send(1, 0, n, bytes.len(), fill).unwrap() {
+                    std::hint::spin_loop();
+                }
+            }
+        });
+        for n in 0..N {
+            let m = loop {
+                if let Some(m) = rx.peek().unwrap() {
+                    break m;
+                }
+                rx.release();
+            };
+            assert_eq!((m.imm, m.len), (n, len_of(n)));
+            assert!(bytes_of(&m) == pattern(n, m.len), "record {n}");
+            rx.advance();
+        }
+        rx.release();
+    });
+}
+
+#[test]
+fn who_sends_much_moves_to_an_area() {
+    let (tx, rx, _) = ring();
+    let (areas, owners) = areas();
+    owners[0].store(7, Ordering::Relaxed);
+    // SAFETY: leaked.
+    let (tx, mut rx) = unsafe { (tx.with_areas(areas), rx.with_areas(areas)) };
+    exchange(tx, &mut rx);
+    let taken = || owners.each_ref().map(|o| o.load(Ordering::Relaxed));
+    assert_eq!(taken(), [7, 1, 0, 0, 0, 0, 0, 0], "the first free one");
+    assert_eq!(rx.space.number(), 2);
+    let mut discarded = Vec::new();
+    areas.release(|at| discarded.push(at));
+    assert_eq!((discarded, taken()), (vec![AREA], [7, 0, 0, 0, 0, 0, 0, 0]));
+}
+
+#[test]
+fn without_a_free_area_it_stays() {
+    let (tx, rx, _) = ring();
+    let (areas, owners) = areas();
+    owners.iter().for_each(|o| o.store(7, Ordering::Relaxed));
+    // SAFETY: leaked.
+    let (tx, mut rx) = unsafe { (tx.with_areas(areas), rx.with_areas(areas)) };
+    exchange(tx, &mut rx);
+    assert_eq!(rx.space.number(), 0);
+}
+
+#[test]
+fn areas_of_others_are_refused() {
+    for number in [1, 2, 9, 255] {
+        let (_, rx, mem) = ring();
+        let (areas, owners) = areas();
+        owners[1].store(7, Ordering::Relaxed);
+        // SAFETY: leaked.
+        let mut rx = unsafe { rx.with_areas(areas) };
+        // SAFETY: what a hostile producer would do.
+        unsafe {
+            (*mem.as_ptr()).slots[0].word.store(
+                lap(0) | (1000 | number << AREA_SHIFT) << 32,
+                Ordering::Release,
+            )
+        };
+        assert_eq!(rx.peek().err(), Some(Corrupt), "area {number}");
     }
 }
