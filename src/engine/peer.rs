@@ -72,7 +72,7 @@ pub struct Peer {
     /// Nanoseconds that it takes to copy a MiB of such parts out of the ring, of late; 0: not known. Progress writes it.
     pub pace: AtomicU32,
     /// Long messages from it that are not to be asked for before one is, whatever the pace was. Progress and receives write it.
-    pub untried: AtomicU32,
+    pub untried: AtomicU8,
     /// Coarse milliseconds, modulo 2^32, of the last look that found its worker when an endpoint was made.
     pub seen_at: AtomicU32,
     /// An endpoint that handles errors was made to it: its end is to be noticed even if nothing is ever sent.
@@ -188,7 +188,7 @@ impl Peer {
             board: AtomicPtr::new(std::ptr::null_mut()),
             parts: AtomicU32::new(0),
             pace: AtomicU32::new(0),
-            untried: AtomicU32::new(0),
+            untried: AtomicU8::new(0),
             seen_at: AtomicU32::new(0),
             guarded: AtomicBool::new(false),
             via: AtomicU8::new(NO_CONNECTION),

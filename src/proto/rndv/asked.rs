@@ -30,7 +30,7 @@ const FAR_OF_MANY: usize = 32 << 10;
 /// where they do not; copies by the kernel take 75 to 100.
 const NEAR: u32 = 100_000;
 /// Of so many messages that are not asked for one is, to see whether that is right: processes move.
-const TRIED: u32 = 16;
+const TRIED: u8 = 16;
 /// A sender that progresses answers within a few handoffs of a cache line, 0.1 to 0.3 us each; what it loses of a
 /// sender that does not is a fifth of the time that the copy takes.
 const PATIENCE: Duration = Duration::from_micros(2);

@@ -239,7 +239,7 @@ impl Space {
     /// # Safety
     /// The ring and its areas are mapped.
     #[inline(always)]
-    unsafe fn to_write(&self, mem: NonNull<RingMem>, start: u64, len: usize) -> *mut u8 {
+    unsafe fn to_write(self, mem: NonNull<RingMem>, start: u64, len: usize) -> *mut u8 {
         let at = (start & (self.size - 1)) as usize;
         // SAFETY: the caller's promise; inside of the space by `place`.
         unsafe {
@@ -255,7 +255,7 @@ impl Space {
     /// # Safety
     /// As there.
     #[inline(always)]
-    unsafe fn to_read(&self, mem: NonNull<RingMem>, start: u64, len: usize) -> *const u8 {
+    unsafe fn to_read(self, mem: NonNull<RingMem>, start: u64, len: usize) -> *const u8 {
         let at = (start & (self.size - 1)) as usize;
         // SAFETY: as there.
         unsafe {
