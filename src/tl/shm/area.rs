@@ -12,7 +12,7 @@ use crate::sys::sync::{AtomicU32, Ordering};
 use std::ptr::NonNull;
 
 /// Areas of an inbox: 16 MiB, untouched until they are used.
-pub const AREAS: usize = 8;
+pub const AREAS: usize = if cfg!(loom) { 1 } else { 8 };
 /// Bytes of an area. A power of two, twice the second cache of most processors.
 pub const AREA: usize = 2 << 20;
 /// Bytes of long records after which a sender asks for one.
@@ -90,5 +90,57 @@ impl Areas {
         // SAFETY: as above.
         let memory = unsafe { self.memory.add((usize::from(number) - 1) * AREA) };
         Area { memory, number }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    struct Shared {
+        owners: [AtomicU32; AREAS],
+        /// The first area, which loom watches.
+        memory: UnsafeCell<()>,
+    }
+
+    // SAFETY: the memory is its owner's; loom checks that.
+    unsafe impl Sync for Shared {}
+    // SAFETY: as above.
+    unsafe impl Send for Shared {}
+
+    fn areas(shared: &Shared, ring: usize) -> Areas {
+        let owners = NonNull::from(&shared.owners).cast();
+        // SAFETY: the words live; the memory is not looked at.
+        unsafe { Areas::new(owners, NonNull::dangling(), ring) }
+    }
+
+    fn write_if_claimed(shared: &Shared, ring: usize) -> bool {
+        let claimed = areas(shared, ring).claim().is_some();
+        if claimed {
+            shared.memory.with_mut(|_| ());
+        }
+        claimed
+    }
+
+    /// The receiver discards what is given back before another sender has it, and two never have the same.
+    #[test]
+    fn loom_one_owner_at_a_time() {
+        loom::model(|| {
+            let shared = Arc::new(Shared {
+                owners: std::array::from_fn(|_| AtomicU32::new(FREE)),
+                memory: UnsafeCell::new(()),
+            });
+            assert!(write_if_claimed(&shared, 0));
+            let others = [1, 2].map(|ring| {
+                let shared = shared.clone();
+                thread::spawn(move || write_if_claimed(&shared, ring))
+            });
+            areas(&shared, 0).release(|_| shared.memory.with_mut(|_| ()));
+            let claimed = others.map(|t| t.join().unwrap());
+            assert!(claimed != [true, true]);
+        });
     }
 }

@@ -32,6 +32,7 @@ impl Memory {
                 wake_fd: u32_0(),
                 bell: u32_0(),
                 ready: std::array::from_fn(|_| u64_0()),
+                owners: std::array::from_fn(|_| u32_0()),
             },
             claims: std::array::from_fn(|_| Claim {
                 state: u32_0(),
