@@ -28,7 +28,7 @@ pub const CMA_NO: u8 = 2;
 pub const CMA_ALONE: u8 = 3;
 
 /// Nanoseconds for a MiB that count at most: what takes longer was interrupted, or is as far away as matters.
-const SLOWEST: u64 = 200_000;
+const SLOWEST: u64 = 120_000;
 
 /// Of a peer that no connection leads to.
 const NO_CONNECTION: u8 = u8::MAX;

@@ -13,6 +13,8 @@ use std::time::Instant;
 
 /// Of so many parts one is timed: two looks at the clock take a tenth of the time of a part.
 const TIMED: u32 = 8;
+/// Of shorter ones the clock would take most of the time, bytes.
+const LONG_PART: usize = 4 << 10;
 
 /// The request that a peer names, if it is that peer's business.
 pub fn find(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
@@ -157,13 +159,15 @@ pub unsafe fn on_part(
     peer.parts.store(parts, Ordering::Relaxed);
     let offset = hdr.offset as usize;
     if lent.has_room(offset, n) {
-        let began =
-            (parts % TIMED == 0 && peer.inbox.is_some() && lent.data().as_contig().is_some())
-                .then(Instant::now);
+        let is_timed = parts % TIMED == 0
+            && n >= LONG_PART
+            && peer.inbox.is_some()
+            && lent.data().as_contig().is_some();
+        let began = is_timed.then(Instant::now);
         // SAFETY: the range is inside the target.
         let stored = unsafe { lent.data().unpack(offset, bytes, n) };
         if let Some(began) = began {
-            peer.note_pace(n.max(1), began.elapsed());
+            peer.note_pace(n, began.elapsed());
         }
         lent.landed(n, stored);
     }

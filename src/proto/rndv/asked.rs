@@ -26,9 +26,9 @@ const UNKNOWN_OF_MANY: usize = 64 << 10;
 /// From and to distant cores.
 const FAR: usize = 64 << 10;
 const FAR_OF_MANY: usize = 32 << 10;
-/// Nanoseconds for a MiB of parts between near cores at most, 10 GB/s: 25 to 40 us where they share a cache, 200 and more
-/// where they do not; copies by the kernel take 75 to 100.
-const NEAR: u32 = 100_000;
+/// Nanoseconds for a MiB of parts between near cores at most: 25 to 40 us where they share a cache and an area is the
+/// ring's, 75 where it has none, 300 and more where they share none. Both sides' copies by the kernel take 50 together.
+const NEAR: u32 = 55_000;
 /// Of so many messages that are not asked for one is, to see whether that is right: processes move.
 const TRIED: u8 = 16;
 /// A sender that progresses answers within a few handoffs of a cache line, 0.1 to 0.3 us each; what it loses of a
