@@ -909,6 +909,7 @@ fn poll_turns<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
 fn chores(worker: &Worker) -> u32 {
     worker.duties.begin_chores();
     crate::op::endpoint::free_retired(worker);
+    tx::end_moved(worker);
     failure::reap(worker);
     parting::end_due(worker);
     let asked = rndv::progress_asked(worker);

@@ -105,3 +105,23 @@ fn who_finds_none_left_does_without_until_one_is() {
         way.end(&mut inbox);
     }
 }
+
+/// What a sender leaves in the memory of a receiver that is gone is freed, though the sender has it mapped.
+#[test]
+fn the_dead_keep_no_memory() {
+    let mut inbox = Inbox::create(false).unwrap();
+    let mut way = open(&mut inbox, 7);
+    way.send(2 * HOT);
+    assert!(way.has_area(&inbox));
+    let memory = inbox.ring(way.index).cast::<u8>();
+    // SAFETY: a ring is mapped as long as its inbox.
+    let resident = || unsafe {
+        let mut pages = [0u8; 16];
+        libc::mincore(memory.as_ptr().cast(), 16 * 4096, pages.as_mut_ptr());
+        pages.iter().filter(|&&page| page & 1 != 0).count()
+    };
+    assert!(resident() > 8);
+    way.outbox.forsake();
+    assert_eq!(resident(), 0);
+    assert!(!way.has_area(&inbox));
+}

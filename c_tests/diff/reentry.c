@@ -119,9 +119,11 @@ static void am_send(ucp_ep_h ep, unsigned id, uint32_t flags, unsigned number)
         .cb.send      = on_sent,
     };
     static player_t nobody;
+    static unsigned headers[ROUNDS + 1]; /* each lives until its message has been sent */
 
     param.user_data = &nobody;
-    if (UCS_PTR_IS_ERR(ucp_am_send_nbx(ep, id, &number, sizeof(number), NULL, 0, &param))) {
+    headers[number] = number;
+    if (UCS_PTR_IS_ERR(ucp_am_send_nbx(ep, id, &headers[number], sizeof(number), NULL, 0, &param))) {
         am_a.calls = 1u << 30;
     }
 }

@@ -7,6 +7,7 @@ use crate::engine::worker::{MAX_AM_HEADER, Worker, WorkerParams};
 use crate::fast;
 use crate::op::param::Param;
 use crate::op::{endpoint, teardown};
+use crate::proto::tx;
 use crate::sys::log;
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering;
@@ -244,7 +245,10 @@ pub unsafe extern "C" fn ucp_worker_fence(worker: ucp_worker_h) -> ucs_status_t 
     // SAFETY: the caller's handle.
     unsafe {
         let w = worker_of(worker);
-        // What waits to be sent may be an access.
+        if w.duties.backlog() != 0 {
+            tx::move_backlog(w);
+        }
+        // What still waits to be sent may be an access.
         let busy = w.duties.backlog() != 0 || w.any_peer(|p| !p.rma_idle());
         w.fenced.store(busy, Ordering::Relaxed);
     }

@@ -67,10 +67,12 @@ impl Patience {
 
 /// Messages that are laid aside before the first offer: as many as programs like to have under way.
 const FEW: u64 = 64;
-/// Most of them before an offer, where nobody takes them: the call costs a thousandth of what they do.
-const MANY: u64 = 64 << 10;
-/// An offer that took so long was taken: a thread that finds its messages receives them, and comes back soon.
+/// Most of them before an offer, where threads that they may be for do not take it.
+const MANY: u64 = 1 << 20;
+/// An offer that took so long was taken.
 const SERVED: Duration = Duration::from_micros(2);
+/// A thread that receives is back sooner. Who keeps the core for longer computes, and was to have it anyway.
+const FOREIGN: Duration = Duration::from_micros(100);
 
 /// The account of a worker that threads share, of messages that nobody waits for. Threads that share a core receive in
 /// turns: while the one whose turn it is takes messages for itself, it lays those for the others aside. The longer it
@@ -105,7 +107,7 @@ impl Crowd {
 
     /// The core was offered, and it took so long to have it back.
     pub fn offered(&mut self, took: Duration) {
-        self.limit = if took >= SERVED {
+        self.limit = if (SERVED..FOREIGN).contains(&took) {
             FEW
         } else {
             (2 * self.limit).min(MANY)
@@ -164,7 +166,7 @@ mod tests {
         assert_eq!(offers(&mut crowd, FEW, Duration::ZERO), FEW);
         assert_eq!(offers(&mut crowd, 2 * FEW, Duration::ZERO), 2 * FEW);
         for _ in 0..32 {
-            crowd.offered(Duration::ZERO);
+            crowd.offered(FOREIGN);
         }
         assert_eq!(offers(&mut crowd, 4 * FEW, SERVED), MANY);
         assert_eq!(offers(&mut crowd, 4 * FEW + MANY, SERVED), FEW);

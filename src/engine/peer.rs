@@ -1,7 +1,7 @@
 //! Another worker, as this one knows it: where it is, the ring to it, what waits for room.
 
 use super::endpoint::Endpoint;
-use super::request::{Request, Sent};
+use super::request::Request;
 use super::stats::PeerStats;
 use super::worker::Worker;
 use crate::ctypes::*;
@@ -91,21 +91,10 @@ pub struct Tx {
     pub dialing: bool,
     /// Requests that wait for room, in order.
     pub pending: VecDeque<*mut Request>,
-    /// How many of them the kernel is to copy.
-    pub copies: u32,
     /// Flushes that wait until `rma_done` reaches their number.
     pub flushes: Vec<(u64, *mut Request)>,
     /// This peer is in the worker's list of those with something pending.
     pub listed: bool,
-}
-
-impl Tx {
-    /// Requests were taken out of `pending`.
-    pub fn recount(&mut self) {
-        // SAFETY: queued requests live.
-        let is_copy = |&&req: &&*mut Request| unsafe { (*req).sent } == Sent::Copy;
-        self.copies = self.pending.iter().filter(is_copy).count() as u32;
-    }
 }
 
 /// The endpoints to a peer.
@@ -158,7 +147,6 @@ impl Peer {
                     lane: None,
                     dialing: false,
                     pending: VecDeque::new(),
-                    copies: 0,
                     flushes: Vec::new(),
                     listed: false,
                 },

@@ -88,6 +88,8 @@ pub struct Worker {
     pub asked: MtLock<Vec<Asked>>,
     /// Messages of ours that their receivers share with us, some pieces per progress.
     pub pushes: MtLock<Vec<Push>>,
+    /// Requests that a fence has moved out of their queues: progress ends them.
+    pub moved: MtLock<Vec<*mut Request>>,
     /// Peers that were lost and not yet seen to.
     pub lost: MtLock<Vec<*const Peer>>,
     /// Error handlers that are due, and the one that runs.
@@ -259,6 +261,7 @@ impl Worker {
             asked: MtLock::new(mt, Vec::new()),
             pushes: MtLock::new(mt, Vec::new()),
             lost: MtLock::new(mt, Vec::new()),
+            moved: MtLock::new(mt, Vec::new()),
             handlers: MtLock::new(mt, Handlers::default()),
             retired: MtLock::new(mt, Vec::new()),
             left: MtLock::new(mt, Vec::new()),

@@ -23,8 +23,6 @@ pub enum Way {
     Direct(*mut u8),
     /// The kernel copies.
     Attach,
-    /// The kernel copies, but not before what waits for that already.
-    Behind,
     /// The peer does it.
     Message,
 }
@@ -43,15 +41,10 @@ pub fn way(
     if len == 0 {
         return Ok(Way::Message);
     }
-    // After a fence nothing overtakes accesses that are under way or wait. The peer executes messages in order, so the
-    // next ones go by message too; copies that wait are executed in order as well.
+    // After a fence nothing overtakes accesses by message that are under way or wait to be sent, which the peer
+    // executes in order: the next ones go by message too.
     if !rkey.empty && worker.fenced.load(Ordering::Relaxed) && !flush::is_clean(peer) {
-        let unmapped = rkey.len == 0 && !peer.same_process && peer.cma_usable();
-        return Ok(if unmapped && access::only_copies_wait(peer) {
-            Way::Behind
-        } else {
-            Way::Message
-        });
+        return Ok(Way::Message);
     }
     if let Some(local) = rkey.local(addr, len) {
         return Ok(Way::Direct(local));
@@ -90,20 +83,17 @@ impl Access<'_> {
             .map_err(Fault::status)
     }
 
-    /// Whether the kernel is to copy later, together with other accesses.
+    /// Whether the kernel is to copy later, together with other accesses. Not after a fence that found messages under
+    /// way: what waits would make messages of those behind it.
     fn waits(&self, p: &Param) -> bool {
         let duties = &self.worker.duties;
-        match self.way {
-            Way::Attach => {
-                duties.has_copied()
-                    && self.data.len() <= access::GATHERED
-                    && duties.backlog() < access::MOST
-                    && self.data.as_contig().is_some()
-                    && !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)
-            }
-            Way::Behind => self.data.as_contig().is_some(),
-            Way::Direct(_) | Way::Message => false,
-        }
+        matches!(self.way, Way::Attach)
+            && duties.has_copied()
+            && self.data.len() <= access::GATHERED
+            && duties.backlog() < access::MOST
+            && self.data.as_contig().is_some()
+            && !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)
+            && !self.worker.fenced.load(Ordering::Relaxed)
     }
 
     /// Makes the access a request, which waits for the kernel, for room, or for the peer's answer.
@@ -187,7 +177,7 @@ pub unsafe fn put(
                 Ok(())
             }
             Way::Attach if !a.waits(p) => a.attach(Direction::Write, addr),
-            Way::Attach | Way::Behind | Way::Message => Err(UCS_ERR_UNSUPPORTED),
+            Way::Attach | Way::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
             return ended(&a, ep, p, done);
@@ -232,7 +222,7 @@ pub unsafe fn get(
         let done = match a.way {
             Way::Direct(local) => a.data.unpack(0, local, a.data.len()),
             Way::Attach if !a.waits(p) => a.attach(Direction::Read, addr),
-            Way::Attach | Way::Behind | Way::Message => Err(UCS_ERR_UNSUPPORTED),
+            Way::Attach | Way::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
             return ended(&a, ep, p, done);
@@ -260,7 +250,7 @@ unsafe fn ended(
     let status = done.err().unwrap_or(UCS_OK);
     let protocol = match a.way {
         Way::Direct(_) => Protocol::RmaMapped,
-        Way::Attach | Way::Behind | Way::Message => Protocol::RmaCopy,
+        Way::Attach | Way::Message => Protocol::RmaCopy,
     };
     if matches!(a.way, Way::Attach) {
         a.worker.duties.note_copy();

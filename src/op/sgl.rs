@@ -256,7 +256,7 @@ impl Transfer<'_> {
                 match way {
                     Way::Direct(local) => self.direct(ptr, local.add(offset), e.len),
                     Way::Attach => self.attach(ptr, addr, e.len)?,
-                    Way::Message | Way::Behind => self.message(ptr, addr, e.len)?,
+                    Way::Message => self.message(ptr, addr, e.len)?,
                 }
             }
         }

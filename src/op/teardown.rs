@@ -6,7 +6,7 @@ use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::listener::ConnRequest;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
-use crate::proto::{dial, failure, info, withdraw};
+use crate::proto::{dial, failure, info, tx, withdraw};
 use crate::sys::log;
 
 /// Destroys a worker.
@@ -17,6 +17,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
     let w = &*worker;
     info::ending(w);
     endpoint::free_retired(w);
+    tx::end_moved(w);
     let (mut unflushed, mut open) = (0, 0);
     for peer in w.all_peers() {
         let peer = &*peer;

@@ -141,6 +141,11 @@ pub fn reap(worker: &Worker) {
             // SAFETY: taken out of every list.
             unsafe { request::complete(req, peer.status()) };
         }
+        if is_dead(worker, peer)
+            && let Some(Lane::Shm(outbox)) = peer.tx.lock().lane.as_mut()
+        {
+            outbox.forsake();
+        }
         let eps = peer.eps.lock().all.clone();
         for ep in eps {
             // SAFETY: listed endpoints live.
@@ -171,7 +176,6 @@ pub fn take_requests(
             false
         }
     });
-    tx.recount();
     worker.duties.dequeued(before - tx.pending.len());
     peer.stats().set_pending(tx.pending.len());
     // A frame of the first one may be under way: the rest of it has to follow all the same.

@@ -10,12 +10,13 @@ use crate::engine::peer::{Peer, Tx};
 use crate::engine::request::{self, Notify, Request, Sent};
 use crate::sys::lock::MtGuard;
 use crate::sys::log;
+use crate::tl::Lane;
 use crate::tl::shm::ring::INLINE;
 use crate::wire::header::{self, AmoHdr, Kind};
 use crate::wire::stats::Protocol;
 use std::sync::atomic::Ordering;
 
-pub use backlog::{is_watched, progress_backlog};
+pub use backlog::{end_moved, is_watched, move_backlog, progress_backlog};
 pub use lane::{log_lanes, reach_out};
 
 /// What became of a posted request.
@@ -132,8 +133,6 @@ pub unsafe fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
     // A peer can be listed, and its queue empty: what waited there was taken back.
     let wakes = tx.pending.is_empty() || !tx.listed;
     tx.pending.push_back(req);
-    // SAFETY: the caller's request.
-    tx.copies += u32::from(unsafe { (*req).sent } == Sent::Copy);
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
     worker.duties.queued();
@@ -160,7 +159,6 @@ pub unsafe fn unqueue(peer: &Peer, req: *mut Request) -> bool {
         .rposition(|&r| r == req && unsafe { (*r).offset } == 0);
     if let Some(i) = found {
         tx.pending.remove(i);
-        tx.recount();
         // SAFETY: it lives, and nothing of it was sent.
         unsafe { take_back(req) };
         peer.stats().set_pending(tx.pending.len());
@@ -200,15 +198,16 @@ pub fn set_message(r: &mut Request, kind: Kind, aux: u8, imm: u64, head: &[u8]) 
 unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, ucs_status_t> {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
+    if r.sent == Sent::Flush {
+        // Of a peer that was only written to there is no lane.
+        return Ok(tx.lane.as_ref().is_none_or(Lane::is_drained));
+    }
     if tx.lane.is_none() && !lane::connect(peer, tx)? {
         return Ok(false);
     }
     let Some(lane) = tx.lane.as_mut() else {
         return Ok(false);
     };
-    if r.sent == Sent::Flush {
-        return Ok(lane.is_drained());
-    }
     // Counted before: the answer can be faster than this thread.
     let counted = matches!(r.kind, message::GET | message::AMO);
     if counted {

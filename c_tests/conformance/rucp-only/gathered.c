@@ -277,6 +277,36 @@ static void right_is_lost(void)
     close_memory(&self, rkey);
 }
 
+/* What is behind a fence needs the other side as little as what is before it, whatever else waits at the fence. */
+static void behind_fences(void)
+{
+    party_t             self;
+    ucp_rkey_h          rkey     = open_memory(&self, expose);
+    uint64_t            value[6] = {1, 2, 3, 4, 5, 6};
+    ucp_dt_iov_t        pieces[] = {{&value[4], 8}, {&value[5], 8}};
+    ucp_request_param_t iov      = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE, .datatype = UCP_DATATYPE_IOV};
+    ucs_status_ptr_t    requests[6];
+
+    requests[0] = put(&self, &value[0], 8, 0, rkey);
+    requests[1] = put(&self, &value[1], 8, 0, rkey);
+    requests[2] = ucp_ep_flush_nbx(self.ep, &plain);
+    WANT(UCS_OK, ucp_worker_fence(self.worker));
+    WANT_TRUE(*(uint64_t *)there == 2);
+    requests[3] = put(&self, &value[2], 8, 0, rkey);
+    requests[4] = send_tag(&self, &value[0], 8);
+    WANT(UCS_OK, ucp_worker_fence(self.worker));
+    WANT_TRUE(*(uint64_t *)there == 3);
+    requests[5] = put(&self, &value[3], 8, 0, rkey);
+    WANT(UCS_OK, ucp_worker_fence(self.worker));
+    WANT(UCS_OK, finish(&self, ucp_put_nbx(self.ep, pieces, 2, (uintptr_t)there, rkey, &iov)));
+    flush(&self);
+    WANT_TRUE(((uint64_t *)there)[0] == 5 && ((uint64_t *)there)[1] == 6);
+    for (int i = 0; i < 6; i++) {
+        WANT(UCS_OK, finish(&self, requests[i]));
+    }
+    close_memory(&self, rkey);
+}
+
 static void peer_dies(void)
 {
     enum { COUNT = 200 };
@@ -323,6 +353,7 @@ static void closed_by_force(void)
 
 static const case_t cases[] = {
     {"gathered: in the order of fences", epochs},
+    {"gathered: behind fences", behind_fences},
     {"gathered: more than may wait", many},
     {"gathered: at once", at_once},
     {"gathered: some puts fail", some_puts_fail},

@@ -16,8 +16,8 @@ use crate::tl::shm::share::Claim;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Longest message that is asked for, bytes: all of it goes into the ring at once, with parts in every slot, so that a
-/// sender that leaves again is not waited for.
+/// Longest message that is asked for, bytes: with an area and nothing else in the ring, all of it goes there at once, with
+/// parts in every slot, and a sender that leaves again is not waited for.
 pub const MAX: usize = 1 << 20;
 /// The same where it is not known how near the peer is.
 const UNKNOWN: usize = 256 << 10;

@@ -43,12 +43,6 @@ pub fn by_kernel(r: &mut Request, direction: Direction, addr: u64) {
     r.info.length = r.data.len();
 }
 
-/// Whether everything that a peer has not confirmed yet waits for the kernel: what is put behind it overtakes nothing.
-pub fn only_copies_wait(peer: &Peer) -> bool {
-    let copies = |tx: &Tx| tx.pending.len() == tx.copies as usize;
-    peer.rma_idle() && copies(&peer.tx.lock())
-}
-
 fn direction(r: &Request) -> Direction {
     match r.stream {
         true => Direction::Write,
@@ -57,7 +51,7 @@ fn direction(r: &Request) -> Direction {
 }
 
 /// Copies for the first requests of a queue that want the same direction, takes them out into `ended` and leaves in each
-/// what it ended with: how many. None are taken out if the kernel does not let us: they go by message.
+/// what it ended with: how many. For those for which the kernel does not let us the peer is asked, in their places.
 ///
 /// # Errors
 /// `UCS_ERR_CONNECTION_RESET` if the peer is gone; those that were taken out say so.
@@ -97,7 +91,6 @@ pub fn copy_some(
             Ok(()) => UCS_OK,
             Err(_) if end <= moved => UCS_OK,
             Err(UCS_ERR_UNSUPPORTED) => {
-                // Nothing was moved: the first call says so.
                 by_message(r, way, r.imm);
                 if r.sent == Sent::Await {
                     // SAFETY: complete, and never named.
@@ -115,9 +108,13 @@ pub fn copy_some(
             _ => {}
         }
     }
-    tx.copies -= n as u32;
     if copied == Err(UCS_ERR_UNSUPPORTED) {
-        return (0, Ok(()));
+        // Those whose memory was moved before the right was lost.
+        // SAFETY: as above.
+        n = (ended[..n]
+            .iter()
+            .take_while(|&&req| unsafe { (*req).sent } == Sent::Copy))
+        .count();
     }
     tx.pending.drain(..n);
     (n, all)

@@ -15,9 +15,34 @@ const BATCH: usize = 16;
 /// Requests that have been sent under one lock, or copied.
 type Ended = [*mut Request; MAX_SPANS];
 
-/// Moves what waits for room. Returns the number of requests that got somewhere.
+/// Moves what waits for room, and ends what has moved. Returns the number of requests that got somewhere.
 #[cold]
 pub fn progress_backlog(worker: &Worker) -> u32 {
+    // SAFETY: out of their queues: ours.
+    move_all(worker, |req| unsafe { sent(req) })
+}
+
+/// As [`progress_backlog`], outside of progress, where no callback may run: what has moved is ended by the next progress.
+/// Only accesses that a fence has to wait for remain: those that go by message, behind what there is no room for.
+#[cold]
+pub fn move_backlog(worker: &Worker) {
+    let moved = move_all(worker, |req| worker.moved.lock().push(req));
+    if moved > 0 {
+        worker.duties.leave_chores();
+        worker.nudge();
+    }
+}
+
+/// Ends what [`move_backlog`] has moved. Runs in progress.
+pub fn end_moved(worker: &Worker) {
+    let moved = std::mem::take(&mut *worker.moved.lock());
+    for req in moved {
+        // SAFETY: out of its queue: ours.
+        unsafe { sent(req) };
+    }
+}
+
+fn move_all(worker: &Worker, mut end: impl FnMut(*mut Request)) -> u32 {
     let mut count = 0;
     // Those that go on waiting are put back behind them.
     let peers = worker.busy.lock().len();
@@ -26,12 +51,12 @@ pub fn progress_backlog(worker: &Worker) -> u32 {
             break;
         };
         // SAFETY: peers live as long as the worker.
-        count += progress_peer(worker, unsafe { &*peer });
+        count += move_peer(worker, unsafe { &*peer }, &mut end);
     }
     count
 }
 
-fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
+fn move_peer(worker: &Worker, peer: &Peer, end: &mut impl FnMut(*mut Request)) -> u32 {
     let mut count = 0;
     let mut tx = peer.tx.lock();
     // What callbacks send meanwhile waits for the next call, or this one might never end.
@@ -59,10 +84,7 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
         }
         drop(tx);
         count += n as u32;
-        for &req in &ended[..n] {
-            // SAFETY: out of the queue: ours.
-            unsafe { sent(req) };
-        }
+        ended[..n].iter().for_each(|&req| end(req));
         match verdict {
             Ok(_) if go_on => {}
             Ok(_) => return count,

@@ -279,6 +279,19 @@ impl Memory {
         Some(unsafe { Areas::new(owners, self.base().add(AREAS_AT), ring) })
     }
 
+    /// Frees what a ring's sender wrote, in the memory of an inbox whose owner is gone: it stays as long as anybody has it
+    /// mapped.
+    pub(super) fn forsake(&self, ring: usize) {
+        // SAFETY: inside of INBOX_LEN; nobody reads it any more.
+        let remove = |at: usize, len| unsafe {
+            libc::madvise(self.base().add(at).as_ptr().cast(), len, libc::MADV_REMOVE);
+        };
+        if let Some(areas) = self.areas(ring) {
+            areas.release(|offset| remove(AREAS_AT + offset, AREA));
+        }
+        remove(ring_offset(ring), size_of::<RingMem>());
+    }
+
     /// Frees a part of it, which is zero afterwards. `file`: what is mapped, if it is no block.
     fn discard(&self, file: &Segment, at: usize, len: usize) {
         match self {

@@ -138,6 +138,11 @@ impl Outbox {
         self.memory.table().announce(self.index);
     }
 
+    /// The receiver is gone: what was written for it is freed.
+    pub fn forsake(&mut self) {
+        self.memory.forsake(self.index);
+    }
+
     /// Opens a share of a message from the peer. `None`: all are in use.
     pub fn open_share(&mut self) -> Option<OpenShare> {
         let (number, generation) = self.shares.take()?;
