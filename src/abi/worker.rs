@@ -7,7 +7,7 @@ use crate::engine::worker::{MAX_AM_HEADER, Worker, WorkerParams};
 use crate::fast;
 use crate::op::param::Param;
 use crate::op::{endpoint, teardown};
-use crate::proto::tx;
+use crate::proto::{flush, tx};
 use crate::sys::log;
 use std::ffi::c_uint;
 use std::sync::atomic::Ordering;
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn ucp_worker_fence(worker: ucp_worker_h) -> ucs_status_t 
             tx::move_backlog(w);
         }
         // What still waits to be sent may be an access.
-        let busy = w.duties.backlog() != 0 || w.any_peer(|p| !p.rma_idle());
+        let busy = w.any_peer(|p| !flush::is_settled(p));
         w.fenced.store(busy, Ordering::Relaxed);
     }
     std::sync::atomic::fence(Ordering::SeqCst);

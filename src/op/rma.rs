@@ -43,7 +43,7 @@ pub fn way(
     }
     // After a fence nothing overtakes accesses by message that are under way or wait to be sent, which the peer
     // executes in order: the next ones go by message too.
-    if !rkey.empty && worker.fenced.load(Ordering::Relaxed) && !flush::is_clean(peer) {
+    if !rkey.empty && worker.fenced.load(Ordering::Relaxed) && !flush::is_settled(peer) {
         return Ok(Way::Message);
     }
     if let Some(local) = rkey.local(addr, len) {
@@ -96,18 +96,19 @@ impl Access<'_> {
             && !self.worker.fenced.load(Ordering::Relaxed)
     }
 
-    /// Makes the access a request, which waits for the kernel, for room, or for the peer's answer.
+    /// Makes the access a request, which waits for the kernel (`waits`), or for room and the peer's answer.
     unsafe fn queue(
         self,
         ep: *const Endpoint,
         p: &Param,
         direction: Direction,
         addr: u64,
+        waits: bool,
     ) -> ucs_status_ptr_t {
         // SAFETY: a new request.
         unsafe {
             let req = request_for(&self, ep, p);
-            if self.waits(p) {
+            if waits {
                 access::by_kernel(&mut *req, direction, addr);
             } else {
                 access::by_message(&mut *req, direction, addr);
@@ -171,12 +172,14 @@ pub unsafe fn put(
             Ok(a) => a,
             Err(status) => return status_ptr(status),
         };
+        // Asked once: other threads change the answer.
+        let waits = a.waits(p);
         let done = match a.way {
             Way::Direct(local) => {
                 a.data.pack(0, local, a.data.len());
                 Ok(())
             }
-            Way::Attach if !a.waits(p) => a.attach(Direction::Write, addr),
+            Way::Attach if !waits => a.attach(Direction::Write, addr),
             Way::Attach | Way::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
@@ -186,7 +189,7 @@ pub unsafe fn put(
             a.data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
-        a.queue(ep, p, Direction::Write, addr)
+        a.queue(ep, p, Direction::Write, addr, waits)
     }
 }
 
@@ -219,15 +222,17 @@ pub unsafe fn get(
             a.data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
+        // Asked once: other threads change the answer.
+        let waits = a.waits(p);
         let done = match a.way {
             Way::Direct(local) => a.data.unpack(0, local, a.data.len()),
-            Way::Attach if !a.waits(p) => a.attach(Direction::Read, addr),
+            Way::Attach if !waits => a.attach(Direction::Read, addr),
             Way::Attach | Way::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
             return ended(&a, ep, p, done);
         }
-        a.queue(ep, p, Direction::Read, addr)
+        a.queue(ep, p, Direction::Read, addr, waits)
     }
 }
 

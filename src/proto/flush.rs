@@ -19,6 +19,17 @@ pub fn is_clean(peer: &Peer) -> bool {
     }
 }
 
+/// Whether every message to this peer has been sent, and remote accesses among them answered: what is done without
+/// messages now overtakes none. Copies that wait are no messages; a fence has those carried out that it is to order.
+pub fn is_settled(peer: &Peer) -> bool {
+    // SAFETY: queued requests live.
+    let is_message = |&r: &*mut Request| !matches!(unsafe { (*r).sent }, Sent::Copy | Sent::Flush);
+    peer.rma_idle() && {
+        let tx = peer.tx.lock();
+        !tx.pending.iter().any(is_message) && is_drained(&tx)
+    }
+}
+
 fn is_drained(tx: &Tx) -> bool {
     tx.lane.as_ref().is_none_or(Lane::is_drained)
 }

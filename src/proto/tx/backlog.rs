@@ -18,19 +18,47 @@ type Ended = [*mut Request; MAX_SPANS];
 /// Moves what waits for room, and ends what has moved. Returns the number of requests that got somewhere.
 #[cold]
 pub fn progress_backlog(worker: &Worker) -> u32 {
-    // SAFETY: out of their queues: ours.
-    move_all(worker, |req| unsafe { sent(req) })
+    let mut count = 0;
+    // Those that go on waiting are put back behind them.
+    let peers = worker.busy.lock().len();
+    for _ in 0..peers {
+        let Some(peer) = worker.busy.lock().pop_front() else {
+            break;
+        };
+        // SAFETY: peers live as long as the worker.
+        count += progress_peer(worker, unsafe { &*peer });
+    }
+    count
 }
 
-/// As [`progress_backlog`], outside of progress, where no callback may run: what has moved is ended by the next progress.
-/// Only accesses that a fence has to wait for remain: those that go by message, behind what there is no room for.
+/// Moves what waits outside of progress, where no callback may run: the next progress ends what has moved. All peers are
+/// looked at: one that another thread's progress has in hand is in no list.
 #[cold]
 pub fn move_backlog(worker: &Worker) {
-    let moved = move_all(worker, |req| worker.moved.lock().push(req));
-    if moved > 0 {
-        worker.duties.leave_chores();
-        worker.nudge();
+    for peer in worker.all_peers() {
+        let peer = &*peer;
+        let mut verdict = Ok(true);
+        while verdict == Ok(true) {
+            let mut tx = peer.tx.lock();
+            if tx.pending.is_empty() || peer.status() != UCS_OK {
+                break;
+            }
+            let mut moved: Ended = [std::ptr::null_mut(); _];
+            let n;
+            (n, verdict) = advance_some(peer, &mut tx, &mut moved);
+            if n > 0 {
+                peer.stats().set_pending(tx.pending.len());
+                worker.duties.dequeued(n);
+                // Before the lock is given up: who finds the queue empty finds them here.
+                worker.moved.lock().extend(&moved[..n]);
+                worker.duties.leave_chores();
+            }
+        }
+        if let Err(status) = verdict {
+            lose(peer, status);
+        }
     }
+    worker.nudge();
 }
 
 /// Ends what [`move_backlog`] has moved. Runs in progress.
@@ -42,21 +70,7 @@ pub fn end_moved(worker: &Worker) {
     }
 }
 
-fn move_all(worker: &Worker, mut end: impl FnMut(*mut Request)) -> u32 {
-    let mut count = 0;
-    // Those that go on waiting are put back behind them.
-    let peers = worker.busy.lock().len();
-    for _ in 0..peers {
-        let Some(peer) = worker.busy.lock().pop_front() else {
-            break;
-        };
-        // SAFETY: peers live as long as the worker.
-        count += move_peer(worker, unsafe { &*peer }, &mut end);
-    }
-    count
-}
-
-fn move_peer(worker: &Worker, peer: &Peer, end: &mut impl FnMut(*mut Request)) -> u32 {
+fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
     let mut count = 0;
     let mut tx = peer.tx.lock();
     // What callbacks send meanwhile waits for the next call, or this one might never end.
@@ -84,7 +98,10 @@ fn move_peer(worker: &Worker, peer: &Peer, end: &mut impl FnMut(*mut Request)) -
         }
         drop(tx);
         count += n as u32;
-        ended[..n].iter().for_each(|&req| end(req));
+        for &req in &ended[..n] {
+            // SAFETY: out of the queue: ours.
+            unsafe { sent(req) };
+        }
         match verdict {
             Ok(_) if go_on => {}
             Ok(_) => return count,
