@@ -1,0 +1,196 @@
+/*
+ * The wire: one file that every process with a software HCA maps, with the tables of open HCAs, queue pairs, completion
+ * queues, shared receive queues and memory regions. What a sender has to reach in a peer (receive queue, CQ, keys) lives
+ * here, payload does not: it goes from process to process with process_vm_writev/readv.
+ *
+ * Every object of a table begins with a wire_slot. Its lock is a robust process-shared mutex: a killed owner does not
+ * block the others. Order of locks: soft_qp.sq_lock (private) -> wire_qp -> wire_srq -> wire_mr -> wire_cq; of each kind
+ * at most one at a time. `table_lock` (allocation) is taken with none of them held.
+ */
+#ifndef SOFT_HCA_WIRE_H
+#define SOFT_HCA_WIRE_H
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+enum {
+    WIRE_HCAS = 256, /* powers of two: an id is generation * size + index */
+    WIRE_QPS = 4096,
+    WIRE_CQS = 4096,
+    WIRE_SRQS = 512,
+    WIRE_MRS = 32768,
+    WIRE_PAGE = 4096,   /* bytes: unit of the arena for queues */
+    WIRE_PAGES = 131072, /* 512 MiB, a hole in the file until used */
+    WIRE_MAX_SGE = 16,
+    WIRE_GIDS = 4, /* entries of a port's GID table */
+};
+
+struct wire_slot {
+    pthread_mutex_t lock;
+    bool lock_made;      /* mutexes are made at the first use of a slot and never again: a late sender may hold one */
+    uint32_t generation; /* of the last user of the slot */
+    uint32_t id;         /* 0: free */
+    uint32_t hca;        /* id of the wire_hca that owns it */
+    void *self;          /* the owner's private object; an address in the owner's process only */
+};
+
+/* A device that a process has opened. */
+struct wire_hca {
+    struct wire_slot slot;
+    pid_t pid;
+    uint64_t born;      /* start time from /proc/PID/stat: a pid alone may be another process's by now */
+    int number;         /* of the device: 0 is soft0 */
+    int async_fd;       /* the writing end for asynchronous events, a descriptor of the owner */
+    uint32_t async_tag; /* distinguishes it from a later descriptor of the same number */
+    bool ethernet;      /* else InfiniBand */
+    uint16_t lid;
+    union ibv_gid gids[WIRE_GIDS];
+};
+
+struct wire_cqe {
+    struct ibv_wc wc;
+    void *sender;       /* completion of a send: the owner's soft_qp, whose send queue polling this frees ... */
+    uint64_t send_done; /* ... up to here */
+};
+
+struct wire_cq {
+    struct wire_slot slot;
+    uint32_t size; /* entries */
+    uint32_t page, pages;
+    uint64_t head, tail; /* pushed, polled */
+    enum { WIRE_DISARMED, WIRE_ARMED_SOLICITED, WIRE_ARMED_ALL } armed;
+    bool overrun;
+    int channel_fd;       /* the writing end of the completion channel in the owner's process */
+    uint32_t channel_tag; /* 0: no channel */
+};
+
+/* A posted receive; num_sge entries follow. */
+struct wire_recv {
+    uint64_t wr_id;
+    uint32_t num_sge;
+    struct ibv_sge sge[];
+};
+
+/* A queue of receives, of a QP or of an SRQ; its slot's lock guards it. */
+struct wire_rq {
+    uint32_t size, max_sge;
+    uint32_t page, pages;
+    uint64_t head, tail;
+};
+
+struct wire_srq {
+    struct wire_slot slot;
+    uint32_t pd;
+    struct wire_rq rq;
+    uint32_t limit; /* event when fewer are left; 0: not armed */
+};
+
+struct wire_qp {
+    struct wire_slot slot; /* id is the QP number */
+    enum ibv_qp_type type;
+    enum ibv_qp_state state;
+    uint32_t pd;
+    uint32_t recv_cq, srq; /* ids; srq 0: own receive queue */
+    struct wire_rq rq;
+    uint32_t qkey, access, dest_qpn, sq_psn, rq_psn;
+    struct ibv_ah_attr path;
+    uint8_t max_dest_rd_atomic, min_rnr_timer;
+};
+
+struct wire_mr {
+    struct wire_slot slot; /* id is lkey and rkey */
+    uint32_t pd, access;
+    uint64_t iova, start, length; /* start: address in the owner's process */
+};
+
+/* What a test orders; 0 is "no fault" everywhere. Read without a lock: each is a word of its own. */
+struct wire_faults {
+    uint64_t ud_drop_nth;     /* every n-th UD packet of the wire is lost */
+    uint64_t ud_drop_permille; /* this share is lost, by a fixed pseudo-random sequence */
+    uint64_t ud_duplicate_nth;
+    uint64_t ud_reorder_nth; /* the n-th comes after the sender's next one, or 2 ms late */
+    uint64_t delay_us;       /* every request is carried out so much after it is posted */
+    uint64_t rc_fail_nth;    /* the n-th RC request from when it is set ends with rc_fail_status */
+    uint64_t rc_fail_status; /* enum ibv_wc_status; 0 means IBV_WC_RETRY_EXC_ERR */
+    uint64_t port_down;      /* bit d: the port of soft<d> is down, in all processes */
+    uint64_t retry_cap_us;   /* at most so long until IBV_WC_RETRY_EXC_ERR, whatever the QP's timeout */
+    /* counters for the tests; rc_requests counts while rc_fail_nth is set */
+    uint64_t ud_packets, ud_dropped, ud_duplicated, ud_reordered, ud_lost, rc_requests;
+};
+
+struct wire {
+    uint64_t magic; /* written last, so a maker killed on the way leaves a file that the next one makes again */
+    pthread_mutex_t table_lock;
+    pthread_mutex_t atomic_lock; /* fetch-add and compare-and-swap of all processes */
+    uint32_t next_pd, next_tag;
+    struct wire_faults faults;
+    struct wire_hca hcas[WIRE_HCAS];
+    struct wire_qp qps[WIRE_QPS];
+    struct wire_cq cqs[WIRE_CQS];
+    struct wire_srq srqs[WIRE_SRQS];
+    struct wire_mr mrs[WIRE_MRS];
+    uint16_t page_owner[WIRE_PAGES]; /* index of the HCA + 1; 0: free */
+    char arena[] __attribute__((aligned(WIRE_PAGE)));
+};
+
+extern struct wire *wire; /* mapped once, for as long as the process lives */
+
+/* Maps the file that SOFT_HCA_WIRE names, making it if need be; 0 or an errno. */
+int wire_open(void);
+void wire_lock(pthread_mutex_t *lock);
+void wire_unlock(pthread_mutex_t *lock);
+uint32_t wire_tag(void);
+uint32_t wire_pd(void);
+
+/* Takes a free slot for `hca` and zeroes what follows the slot, which opens nothing to a peer; NULL: none free. */
+struct wire_hca *wire_new_hca(void);
+struct wire_qp *wire_new_qp(uint32_t hca);
+struct wire_cq *wire_new_cq(uint32_t hca);
+struct wire_srq *wire_new_srq(uint32_t hca);
+struct wire_mr *wire_new_mr(uint32_t hca);
+/* Frees a slot; when it returns no other process is inside the object. */
+void wire_free(struct wire_slot *slot);
+/* Frees everything that an HCA still owns, and it. */
+void wire_free_hca(uint32_t hca);
+
+/* Objects by id. _lock returns it locked, or NULL. */
+struct wire_hca *wire_hca(uint32_t id);
+struct wire_qp *wire_qp_lock(uint32_t id);
+struct wire_cq *wire_cq_lock(uint32_t id);
+struct wire_srq *wire_srq_lock(uint32_t id);
+struct wire_mr *wire_mr_lock(uint32_t id);
+
+/* Pages of the arena for `bytes`; 0 or ENOMEM. */
+int wire_pages(uint32_t hca, size_t bytes, uint32_t *page, uint32_t *pages);
+void wire_pages_free(uint32_t page, uint32_t pages);
+static inline void *wire_page(uint32_t page)
+{
+    return wire->arena + (size_t)page * WIRE_PAGE;
+}
+
+/* peer.c: what is outside the file: the processes. */
+uint64_t peer_born(pid_t pid); /* 0: no such process */
+bool peer_alive(const struct wire_hca *hca);
+/* Sends a datagram to a descriptor of the process of `hca`; never blocks, a full queue loses it. */
+void peer_signal(const struct wire_hca *hca, int fd, uint32_t tag, const void *message, size_t length);
+/* Copies min(local, remote) bytes; true if `length` bytes were. Other than memcpy a bad address is no crash. */
+bool peer_write(const struct wire_hca *hca, const struct iovec *local, int locals, const struct iovec *remote, int remotes,
+                size_t length);
+bool peer_read(const struct wire_hca *hca, const struct iovec *local, int locals, const struct iovec *remote, int remotes,
+               size_t length);
+
+/* fault.c */
+int fault_set(const char *assignments); /* "name=value,name=value"; 0 or EINVAL */
+void fault_print(void);
+bool fault_port_down(int number);
+bool fault_rc_fails(enum ibv_wc_status *status);
+struct fault_ud {
+    bool drop, duplicate, reorder;
+};
+struct fault_ud fault_ud_next(void);
+
+#endif
