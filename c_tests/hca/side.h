@@ -1,0 +1,65 @@
+/* One side of a test of the software HCA: what a program opens, and how two sides find each other. */
+#ifndef SOFT_HCA_SIDE_H
+#define SOFT_HCA_SIDE_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { BUFFER = 1 << 20, QKEY = 0x1234, DEPTH = 64 };
+
+struct side {
+    struct ibv_context *context;
+    struct ibv_pd *pd;
+    struct ibv_comp_channel *channel;
+    struct ibv_cq *cq; /* of sends and receives */
+    struct ibv_srq *srq; /* NULL: own receive queues */
+    struct ibv_mr *mr;
+    char *buffer; /* BUFFER bytes, registered for everything */
+    union ibv_gid gid;
+    int socket; /* to the other side */
+};
+
+/* What one side tells the other. */
+struct hello {
+    uint32_t qpn, rkey;
+    uint64_t address;
+    union ibv_gid gid;
+};
+
+#define CHECK(condition) \
+    ((condition) ? (void)0 : (fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition), exit(1)))
+#define EQUAL(one, two)                                                                                          \
+    do {                                                                                                         \
+        long long one_ = (long long)(one), two_ = (long long)(two);                                              \
+        if (one_ != two_) {                                                                                      \
+            fprintf(stderr, "%s:%d: %s is %lld, not %lld\n", __FILE__, __LINE__, #one, one_, two_);               \
+            exit(1);                                                                                             \
+        }                                                                                                        \
+    } while (0)
+
+struct side *side_open(int socket, bool with_srq);
+struct ibv_qp *side_qp(struct side *side, enum ibv_qp_type type, int signal_all);
+/* Settings of a connection that tests vary. */
+struct connection {
+    uint8_t timeout, retry_cnt, rnr_retry, access;
+};
+extern const struct connection usual;
+void side_connect(struct side *side, struct ibv_qp *qp, const struct hello *peer, const struct connection *connection);
+void side_ud_ready(struct ibv_qp *qp);
+/* Tells the other side of a QP and reads what it tells. */
+struct hello side_meet(struct side *side, struct ibv_qp *qp);
+void side_tell(struct side *side);  /* a byte, to go on */
+void side_await(struct side *side); /* for one */
+void side_receive(struct side *side, struct ibv_qp *qp, uint64_t wr_id, size_t offset, uint32_t length);
+/* Posts a request of `length` bytes of the buffer from `offset`; the result of ibv_post_send. */
+int side_post(struct side *side, struct ibv_qp *qp, struct ibv_send_wr *wr, size_t offset, uint32_t length);
+/* The next completion; waits up to 10 s. */
+struct ibv_wc side_poll(struct side *side);
+bool side_quiet(struct side *side, int ms); /* none comes */
+void fault(const char *assignments);        /* hcactl */
+uint64_t counter(const char *name);
+
+#endif
