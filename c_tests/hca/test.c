@@ -3,6 +3,7 @@
  *
  *   test            every case, each in processes of its own
  *   test NAME ...   these
+ *   test --list     their names
  *
  * A case has an active side and a passive one in another process, connected by a socket. SOFT_HCA_WIRE names the wire,
  * HCACTL the control program.
@@ -809,6 +810,11 @@ int main(int argc, char **argv)
 {
     int failed = 0;
 
+    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+            puts(cases[i].name);
+        return 0;
+    }
     signal(SIGPIPE, SIG_IGN);
     setvbuf(stdout, NULL, _IOLBF, 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
