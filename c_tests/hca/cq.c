@@ -125,9 +125,10 @@ void cq_push(uint32_t id, const struct ibv_wc *wc, bool solicited, void *sender,
         overrun = !cq->overrun;
         cq->overrun = true;
     } else {
-        ring[cq->head % cq->size] = (struct wire_cqe){*wc, sender, send_done};
+        ring[cq->head % cq->size] = (struct wire_cqe){*wc, sender, send_done, solicited || wc->status != IBV_WC_SUCCESS};
         __atomic_store_n(&cq->head, cq->head + 1, __ATOMIC_RELEASE);
-        if (cq->armed == WIRE_ARMED_ALL || (cq->armed == WIRE_ARMED_SOLICITED && (solicited || wc->status != IBV_WC_SUCCESS))) {
+        if (cq->armed == WIRE_ARMED_ALL
+            || (cq->armed == WIRE_ARMED_SOLICITED && (solicited || wc->status != IBV_WC_SUCCESS))) {
             cq->armed = WIRE_DISARMED;
             signal = tag == 0 ? NULL : wire_hca(hca);
         }
@@ -185,12 +186,24 @@ int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 {
     struct wire_cq *shared = ((struct soft_cq *)cq)->shared;
 
-    /* What is in the queue already raises no event: the program has to poll once more after arming. */
+    struct wire_cqe *ring = wire_page(shared->page);
+    bool fires = false;
+    uint32_t id = cq->handle;
+
+    /* What is in the queue already raises no event, unless ordered: the program has to poll once more after arming. */
     wire_lock(&shared->slot.lock);
     if (!solicited_only)
         shared->armed = WIRE_ARMED_ALL;
     else if (shared->armed == WIRE_DISARMED)
         shared->armed = WIRE_ARMED_SOLICITED;
+    if (__atomic_load_n(&wire->faults.arm_fires, __ATOMIC_RELAXED) != 0)
+        for (uint64_t i = shared->tail; i != shared->head; i++)
+            fires |= shared->armed == WIRE_ARMED_ALL || ring[i % shared->size].solicited;
+    if (fires) {
+        shared->armed = WIRE_DISARMED;
+        if (shared->channel_tag != 0)
+            peer_signal(soft_context(cq->context)->hca, shared->channel_fd, shared->channel_tag, &id, sizeof(id));
+    }
     wire_unlock(&shared->slot.lock);
     return 0;
 }

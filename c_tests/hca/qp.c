@@ -30,7 +30,8 @@ static struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init
     soft->sq = calloc(cap->max_send_wr + 1, sizeof(*soft->sq));
     soft->shared = soft->sq == NULL ? NULL : wire_new_qp(hca_id(pd->context));
     if (soft->shared == NULL
-        || (init->srq == NULL && rq_make(hca_id(pd->context), &soft->shared->rq, cap->max_recv_wr, cap->max_recv_sge) != 0)) {
+        || (init->srq == NULL
+            && rq_make(hca_id(pd->context), &soft->shared->rq, cap->max_recv_wr, cap->max_recv_sge) != 0)) {
         if (soft->shared != NULL)
             wire_free(&soft->shared->slot);
         free(soft->sq);

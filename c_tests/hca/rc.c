@@ -27,10 +27,16 @@ bool port_up(const struct wire_hca *hca)
 /* What a receiver that is not ready asks the sender to wait: the field's codes, in units of 10 us. */
 static uint64_t rnr_wait(uint8_t timer)
 {
-    static const uint16_t units[32] = {0,   1,   2,   3,   4,   6,   8,    12,   16,   24,   32,   48,    64,    96,    128,  192,
-                                       256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+    static const uint16_t units[32] = {0,    1,    2,    3,    4,    6,    8,     12,    16,    24,    32,
+                                       48,   64,   96,   128,  192,  256,  384,   512,   768,   1024,  1536,
+                                       2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
     return (timer == 0 ? 65536 : units[timer & 31]) * 10000ULL;
+}
+
+static struct outcome not_ready(const struct wire_qp *peer)
+{
+    return (struct outcome){.kind = NOT_READY, .wait = rnr_wait(peer->min_rnr_timer)};
 }
 
 static struct outcome failed(enum ibv_wc_status status)
@@ -50,7 +56,8 @@ static struct outcome refused(struct wire_qp *peer, enum ibv_event_type event, e
     return failed(status);
 }
 
-static bool responds(const struct soft_qp *qp, const struct wire_qp *peer, const struct wire_hca *own, const struct wire_hca *to)
+static bool responds(const struct soft_qp *qp, const struct wire_qp *peer, const struct wire_hca *own,
+                     const struct wire_hca *to)
 {
     return peer->type == qp->qp.qp_base.qp_type && (peer->state == IBV_QPS_RTR || peer->state == IBV_QPS_RTS
                                                     || peer->state == IBV_QPS_SQD || peer->state == IBV_QPS_SQE)
@@ -91,7 +98,7 @@ static struct outcome deliver(struct soft_qp *qp, struct soft_wqe *wqe, struct w
     uint64_t room = 0;
 
     if (!rq_take(peer, &one.recv))
-        return (struct outcome){.kind = NOT_READY, .wait = rnr_wait(peer->min_rnr_timer)};
+        return not_ready(peer);
     wc.wr_id = one.recv.wr_id;
     for (uint32_t i = 0; i < one.recv.num_sge; i++)
         room += one.recv.sge[i].length;
@@ -186,7 +193,7 @@ static struct outcome carry_out(struct soft_qp *qp, struct soft_wqe *wqe, struct
         return write_or_read(wqe, peer, to, local, count);
     case IBV_WR_RDMA_WRITE_WITH_IMM:
         if (rq_empty(peer)) /* before the write, so that a later try does not write again */
-            return (struct outcome){.kind = NOT_READY, .wait = rnr_wait(peer->min_rnr_timer)};
+            return not_ready(peer);
         outcome = write_or_read(wqe, peer, to, local, count);
         return outcome.kind == SENT ? deliver(qp, wqe, peer, to, local, count) : outcome;
     case IBV_WR_ATOMIC_CMP_AND_SWP:

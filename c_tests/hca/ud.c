@@ -40,7 +40,8 @@ static bool grh_make(uint8_t *grh, const struct soft_packet *packet, const struc
 {
     const struct ibv_global_route *route = &packet->path.grh;
     const union ibv_gid *source = &own->gids[route->sgid_index % WIRE_GIDS];
-    struct ibv_grh v6 = {.version_tclass_flow = htobe32(6u << 28 | (uint32_t)route->traffic_class << 20 | (route->flow_label & 0xfffff)),
+    uint32_t flow = 6u << 28 | (uint32_t)route->traffic_class << 20 | (route->flow_label & 0xfffff);
+    struct ibv_grh v6 = {.version_tclass_flow = htobe32(flow),
                          .paylen = htobe16(packet->length + 24),
                          .next_hdr = own->ethernet && route->sgid_index % 2 ? 17 : 27,
                          .hop_limit = route->hop_limit,

@@ -55,6 +55,7 @@ struct wire_cqe {
     struct ibv_wc wc;
     void *sender;       /* completion of a send: the owner's soft_qp, whose send queue polling this frees ... */
     uint64_t send_done; /* ... up to here */
+    bool solicited;
 };
 
 struct wire_cq {
@@ -118,6 +119,8 @@ struct wire_faults {
     uint64_t rc_fail_status; /* enum ibv_wc_status; 0 means IBV_WC_RETRY_EXC_ERR */
     uint64_t port_down;      /* bit d: the port of soft<d> is down, in all processes */
     uint64_t retry_cap_us;   /* at most so long until IBV_WC_RETRY_EXC_ERR, whatever the QP's timeout */
+    uint64_t arm_fires;      /* no fault but a habit of mlx5: arming a CQ raises the event for what is in it already, where the
+                                specification asks the program to poll once more. 0: it does not */
     /* counters for the tests; rc_requests counts while rc_fail_nth is set */
     uint64_t ud_packets, ud_dropped, ud_duplicated, ud_reordered, ud_lost, rc_requests;
 };
