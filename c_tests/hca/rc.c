@@ -133,10 +133,12 @@ static struct outcome write_or_read(struct soft_wqe *wqe, struct wire_qp *peer, 
     bool copied;
 
     if (!(peer->access & access) || (read && peer->max_dest_rd_atomic == 0))
-        return refused(peer, IBV_EVENT_QP_ACCESS_ERR, peer->access & access ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR);
+        return refused(peer, IBV_EVENT_QP_ACCESS_ERR,
+                       peer->access & access ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR);
     if (wqe->length == 0)
         return sent; /* no key is looked at, says the specification */
-    mr = mr_remote(peer->slot.hca, peer->pd, wqe->wr.wr.rdma.rkey, wqe->wr.wr.rdma.remote_addr, wqe->length, access, &remote);
+    mr = mr_remote(peer->slot.hca, peer->pd, wqe->wr.wr.rdma.rkey, wqe->wr.wr.rdma.remote_addr, wqe->length, access,
+                   &remote);
     if (mr == NULL)
         return refused(peer, IBV_EVENT_QP_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR);
     copied = read ? peer_read(to, local, count, &remote, 1, wqe->length)

@@ -30,8 +30,10 @@ static void lock_make(pthread_mutex_t *lock)
 void wire_lock(pthread_mutex_t *lock)
 {
     /* The queues advance their heads last, so what a killed holder leaves is either not there yet or complete. */
-    if (pthread_mutex_lock(lock) == EOWNERDEAD)
+    if (pthread_mutex_lock(lock) == EOWNERDEAD) {
         pthread_mutex_consistent(lock);
+        __atomic_add_fetch(&wire->faults.locks_recovered, 1, __ATOMIC_RELAXED);
+    }
 }
 
 void wire_unlock(pthread_mutex_t *lock)

@@ -123,6 +123,7 @@ struct wire_faults {
                                 specification asks the program to poll once more. 0: it does not */
     /* counters for the tests; rc_requests counts while rc_fail_nth is set */
     uint64_t ud_packets, ud_dropped, ud_duplicated, ud_reordered, ud_lost, rc_requests;
+    uint64_t locks_recovered; /* of killed processes */
 };
 
 struct wire {
