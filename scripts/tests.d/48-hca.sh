@@ -1,0 +1,3 @@
+# A libibverbs.so.1 of our own, which the transport over ibverbs is to be tested on: genuine programs and Debian's UCX run
+# on it. (sourced by scripts/test)
+step 400 "software HCA" scripts/leaves-nothing c_tests/hca/run
