@@ -49,8 +49,12 @@ pub fn move_backlog(worker: &Worker) {
             if n > 0 {
                 peer.stats().set_pending(tx.pending.len());
                 worker.duties.dequeued(n);
-                // Before the lock is given up: who finds the queue empty finds them here.
-                worker.moved.lock().extend(&moved[..n]);
+                // What the peer answers is the answer's to end, which can come as soon as the lock is given up.
+                // SAFETY: out of the queue: ours.
+                let ends = |&&req: &&*mut Request| unsafe { (*req).sent } != Sent::Await;
+                let mut list = worker.moved.lock();
+                list.extend(moved[..n].iter().filter(ends));
+                drop(list);
                 worker.duties.leave_chores();
             }
         }
