@@ -26,8 +26,7 @@ fn open(inbox: &mut Inbox, uid: u64) -> Way {
     let (index, sender) = inbox.accept().pop().unwrap();
     assert_eq!(sender.uid, uid);
     // SAFETY: its only consumer, dropped before the ring is free and before the inbox.
-    let consumer =
-        unsafe { Consumer::new(inbox.ring(index)).with_areas(inbox.areas(index).unwrap()) };
+    let consumer = unsafe { Consumer::new(inbox.ring(index)).with_areas(inbox.areas(index)) };
     Way {
         outbox,
         consumer,

@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "bed.h"
 #include "layout.h"
+#include "../random.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -147,8 +148,7 @@ static void order(bed_t *bed)
     memset(in, 0, TOTAL);
     while ((bed->a != NULL && at < TOTAL) || (bed->b != NULL && got < TOTAL)) {
         if (bed->a != NULL && at < TOTAL && sends < SENDS) {
-            random      = random * 1103515245 + 12345;
-            size_t size = (random >> 8) % (sends % 50 == 0 ? 300000 : 3000) + 1;
+            size_t size = next_random(&random) % (sends % 50 == 0 ? 300000 : 3000) + 1;
             size        = size > TOTAL - at || sends == SENDS - 1 ? TOTAL - at : size;
             sent[sends++] = ucp_stream_send_nbx(bed->a->ep, data + at, size, &plain);
             at += size;

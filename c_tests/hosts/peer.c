@@ -11,6 +11,8 @@
  * N" and closes its endpoint by force: that message is received when the next client is served.
  */
 #define _GNU_SOURCE
+#include "../pattern.h"
+
 #include <ucp/api/ucp.h>
 
 #include <arpa/inet.h>
@@ -134,23 +136,6 @@ static void force_close(ucp_ep_h ep)
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
 
     await(ucp_ep_close_nbx(ep, &param));
-}
-
-static void fill(unsigned char *data, size_t size, unsigned seed)
-{
-    for (size_t i = 0; i < size; i++) {
-        data[i] = (unsigned char)(i * 31 + (i >> 8) * 7 + seed * 101);
-    }
-}
-
-static int is_good(const unsigned char *data, size_t size, unsigned seed)
-{
-    for (size_t i = 0; i < size; i++) {
-        if (data[i] != (unsigned char)(i * 31 + (i >> 8) * 7 + seed * 101)) {
-            return 0;
-        }
-    }
-    return 1;
 }
 
 static int end(unsigned done)
@@ -324,7 +309,7 @@ static int client(const char *address, const char *port, unsigned count, size_t 
             ep = dial(address, port);
             continue;
         }
-        if (!is_good(in, size, done)) {
+        if (first_wrong(in, size, done) != size) {
             say("message %u is not what was sent", done);
             return 2;
         }

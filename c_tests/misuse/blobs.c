@@ -1,6 +1,7 @@
 /* Worker addresses and packed keys that were damaged on their way: refused, and never read beyond their end. */
 #define _GNU_SOURCE
 #include "check.h"
+#include "../random.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,13 +97,12 @@ static void short_address(void)
 static void random_address(void)
 {
     fixture_t fixture = fixture_open(ALL_FEATURES);
-    uint32_t  state   = 12345;
+    unsigned  state   = 12345;
     uint8_t   noise[1024];
 
     for (int round = 0; round < 2000; round++) {
         for (size_t i = 0; i < sizeof(noise); i++) {
-            state    = state * 1664525u + 1013904223u;
-            noise[i] = (uint8_t)(state >> 24);
+            noise[i] = (uint8_t)(next_random(&state) >> 16);
         }
         WANT_TRUE(refusal(connect_to(&fixture, noise)));
     }

@@ -2,6 +2,8 @@
 #ifndef RUCP_MPI_CHECK_H
 #define RUCP_MPI_CHECK_H
 
+#include "../pattern.h"
+
 #include <mpi.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,30 +36,13 @@ __attribute__((format(printf, 1, 2), noreturn)) static inline void fail(const ch
         }                          \
     } while (0)
 
-/** The byte at `index` of the message called `seed`: neighbours, pages and messages all differ. */
-static inline unsigned char pattern(size_t index, unsigned seed)
-{
-    return (unsigned char)(index * 31 + (index >> 8) * 7 + (index >> 16) * 13 + seed * 101 + 5);
-}
-
-static inline void fill(void *buffer, size_t length, unsigned seed)
-{
-    unsigned char *bytes = buffer;
-
-    for (size_t i = 0; i < length; i++) {
-        bytes[i] = pattern(i, seed);
-    }
-}
-
 /** Fails, naming the first wrong byte, unless `buffer` holds the message called `seed`. */
 static inline void verify(const void *buffer, size_t length, unsigned seed, const char *what)
 {
-    const unsigned char *bytes = buffer;
+    size_t i = first_wrong(buffer, length, seed);
 
-    for (size_t i = 0; i < length; i++) {
-        CHECK(bytes[i] == pattern(i, seed), "%s: byte %zu of %zu is 0x%02x, should be 0x%02x",
-              what, i, length, bytes[i], pattern(i, seed));
-    }
+    CHECK(i == length, "%s: byte %zu of %zu is 0x%02x, should be 0x%02x", what, i, length,
+          ((const unsigned char *)buffer)[i], pattern(i, seed));
 }
 
 static inline void *allocate(size_t length)

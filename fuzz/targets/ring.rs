@@ -62,8 +62,8 @@ fuzz_target!(|steps: &[u8]| {
     // SAFETY: as above.
     let (mut consumer, mut producer) = unsafe {
         (
-            consumer.with_areas(areas(&owners)),
-            producer.with_areas(areas(&owners)),
+            consumer.with_areas(Some(areas(&owners))),
+            producer.with_areas(Some(areas(&owners))),
         )
     };
     for step in steps.chunks_exact(12) {

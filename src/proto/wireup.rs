@@ -267,11 +267,7 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
         unsafe { &*peer }.note_traffic(worker);
         // SAFETY: the ring was zero when its sender took it; it lives as long as the inbox, which
         // is dropped after the channels; this is its only consumer: `accept` reports it once.
-        let mut consumer = unsafe { Consumer::new(inbox.ring(index)) };
-        if let Some(areas) = inbox.areas(index) {
-            // SAFETY: of the same inbox.
-            consumer = unsafe { consumer.with_areas(areas) };
-        }
+        let consumer = unsafe { Consumer::new(inbox.ring(index)).with_areas(inbox.areas(index)) };
         // SAFETY: peers live as long as the worker.
         let known = unsafe { &*peer };
         known

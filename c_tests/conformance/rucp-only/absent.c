@@ -4,6 +4,8 @@
  */
 #define _GNU_SOURCE
 #include "party.h"
+#include "../../pattern.h"
+#include "../../random.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,32 +15,6 @@ enum { LARGEST = 1 << 20, MESSAGES = 48, ROUNDS = 3000 };
 /* On both sides of every length at which a rendezvous begins to travel in another way. */
 static const size_t sizes[] = {24577, 32767, 32768, 65536, 65537, 100000, 131072, 131073, 262144, 262145, LARGEST};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
-
-static void fill(unsigned char *data, size_t size, unsigned seed)
-{
-    for (size_t i = 0; i < size; i++) {
-        data[i] = (unsigned char)(seed + i + i / 251);
-    }
-}
-
-static int is_filled(const unsigned char *data, size_t size, unsigned seed)
-{
-    for (size_t i = 0; i < size; i++) {
-        if (data[i] != (unsigned char)(seed + i + i / 251)) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* The other side has ended as well. */
-static void end(party_t *self)
-{
-    WANT_TRUE(heard(self));
-    kill_other(self);
-    failure_seen(self);
-    aftermath(self);
-}
 
 /* Offers one message of each size, and makes no progress until the other side has them all. */
 static void offer_and_leave(party_t *self)
@@ -79,11 +55,11 @@ static void from_who_is_absent(int posted_first)
     }
     for (int i = SIZES; i-- > 0;) {
         WANT(UCS_OK, finish(&self, received[i]));
-        WANT_TRUE(is_filled(data[i], sizes[i], (unsigned)i));
+        WANT_TRUE(first_wrong(data[i], sizes[i], (unsigned)i) == sizes[i]);
         free(data[i]);
     }
     tell(&self);
-    end(&self);
+    outlive(&self);
 }
 
 static void found(void)
@@ -94,12 +70,6 @@ static void found(void)
 static void awaited(void)
 {
     from_who_is_absent(1);
-}
-
-static unsigned next_random(unsigned *state)
-{
-    *state = *state * 1664525 + 1013904223;
-    return *state >> 8;
 }
 
 /* Comes sometimes in time and sometimes late: both ends are after the same messages. */
@@ -133,9 +103,9 @@ static void race(void)
         next_random(&random);
         memset(data, 0, size);
         WANT(UCS_OK, finish(&self, receive_tag(&self, data, LARGEST, 1)));
-        WANT_TRUE(is_filled(data, size, i));
+        WANT_TRUE(first_wrong(data, size, i) == size);
     }
-    end(&self);
+    outlive(&self);
     free(data);
 }
 
@@ -170,10 +140,10 @@ static void many(void)
     }
     for (unsigned i = 0; i < MESSAGES; i++) {
         WANT(UCS_OK, finish(&self, received[i]));
-        WANT_TRUE(is_filled(data[i], sizes[i % SIZES], i));
+        WANT_TRUE(first_wrong(data[i], sizes[i % SIZES], i) == sizes[i % SIZES]);
         free(data[i]);
     }
-    end(&self);
+    outlive(&self);
 }
 
 /* Killed before it could answer, and without having made progress: what it offered is gone with it. */

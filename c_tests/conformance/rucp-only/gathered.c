@@ -4,17 +4,12 @@
  */
 #define _GNU_SOURCE
 #include "party.h"
+#include "../../random.h"
+#include "../tools/no_cma.h"
 
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum { SIZE = 1 << 20, SLOT = 16 << 10, SLOTS = SIZE / SLOT, EPOCHS = 300, LONGEST = 9000 };
 
@@ -69,10 +64,7 @@ static void close_memory(party_t *self, ucp_rkey_h rkey)
 {
     ucp_rkey_destroy(rkey);
     tell(self);
-    WANT_TRUE(heard(self));
-    kill_other(self);
-    failure_seen(self);
-    aftermath(self);
+    outlive(self);
     munmap(there, SIZE);
 }
 
@@ -94,12 +86,6 @@ static void flush(party_t *self)
 static void flush_worker(party_t *self)
 {
     WANT(UCS_OK, finish(self, ucp_worker_flush_nbx(self->worker, &plain)));
-}
-
-static unsigned next_random(unsigned *state)
-{
-    *state = *state * 1664525 + 1013904223;
-    return *state >> 8;
 }
 
 /* Every slot is written at most once between two fences, and again after them; then read. */
@@ -235,21 +221,6 @@ static void some_gets_fail(void)
     some_fail(1);
 }
 
-/* From here on this process may not copy from and to others. */
-static void forbid(void)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
-
-    WANT_TRUE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
-}
-
 /* The right to copy goes while some wait for it: the peer executes them. */
 static void right_is_lost(void)
 {
@@ -267,7 +238,7 @@ static void right_is_lost(void)
     for (unsigned i = 0; i < COUNT; i++) {
         gets[i] = get(&self, &back[i], 8, 8 * i, rkey);
     }
-    forbid();
+    WANT_TRUE(forbid_cma() == 0);
     flush(&self);
     for (unsigned i = 0; i < COUNT; i++) {
         WANT(UCS_OK, finish(&self, puts[i]));

@@ -279,3 +279,11 @@ void aftermath(party_t *self)
     ucp_worker_destroy(self->worker);
     ucp_cleanup(self->context);
 }
+
+void outlive(party_t *self)
+{
+    WANT_TRUE(heard(self));
+    kill_other(self);
+    failure_seen(self);
+    aftermath(self);
+}

@@ -49,5 +49,7 @@ ucs_status_ptr_t receive_tag(party_t *self, void *data, size_t size, ucp_tag_t t
 void failure_seen(party_t *self);
 /* What is sent afterwards fails; the endpoint can be closed; the process can go on. Ends the party. */
 void aftermath(party_t *self);
+/* Waits for the other's word, kills it, and all of that is as it should be. */
+void outlive(party_t *self);
 
 #endif

@@ -45,10 +45,8 @@ pub fn move_backlog(worker: &Worker) {
             }
             let mut moved: Ended = [std::ptr::null_mut(); _];
             let n;
-            (n, verdict) = advance_some(peer, &mut tx, &mut moved);
+            (n, verdict) = advance_some(worker, peer, &mut tx, &mut moved);
             if n > 0 {
-                peer.stats().set_pending(tx.pending.len());
-                worker.duties.dequeued(n);
                 // What the peer answers is the answer's to end, which can come as soon as the lock is given up.
                 // SAFETY: out of the queue: ours.
                 let ends = |&&req: &&*mut Request| unsafe { (*req).sent } != Sent::Await;
@@ -84,13 +82,9 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
     loop {
         let mut ended: Ended = [std::ptr::null_mut(); _];
         let mut tx = peer.tx.lock();
-        let (n, verdict) = advance_some(peer, &mut tx, &mut ended);
+        let (n, verdict) = advance_some(worker, peer, &mut tx, &mut ended);
         left = left.saturating_sub(n);
         let go_on = verdict == Ok(true) && left > 0 && !tx.pending.is_empty();
-        if n > 0 {
-            peer.stats().set_pending(tx.pending.len());
-            worker.duties.dequeued(n);
-        }
         if verdict.is_err() {
             tx.listed = false;
         } else if !go_on {
@@ -120,6 +114,21 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
 /// Moves the first requests of a queue on and takes out those that have been sent: how many, and whether there was
 /// room for all that were looked at.
 fn advance_some(
+    worker: &Worker,
+    peer: &Peer,
+    tx: &mut Tx,
+    ended: &mut Ended,
+) -> (usize, Result<bool, ucs_status_t>) {
+    let (n, verdict) = advance_first(peer, tx, ended);
+    if n > 0 {
+        peer.stats().set_pending(tx.pending.len());
+        worker.duties.dequeued(n);
+    }
+    (n, verdict)
+}
+
+/// As [`advance_some`], which counts them.
+fn advance_first(
     peer: &Peer,
     tx: &mut Tx,
     ended: &mut Ended,

@@ -283,13 +283,17 @@ impl Memory {
     /// mapped.
     pub(super) fn forsake(&self, ring: usize) {
         // SAFETY: inside of INBOX_LEN; nobody reads it any more.
-        let remove = |at: usize, len| unsafe {
+        self.empty(ring, |at, len| unsafe {
             libc::madvise(self.base().add(at).as_ptr().cast(), len, libc::MADV_REMOVE);
-        };
+        });
+    }
+
+    /// Gives back a ring's areas, and frees by `discard` what was written there and in the ring: an offset and a length.
+    fn empty(&self, ring: usize, discard: impl Fn(usize, usize)) {
         if let Some(areas) = self.areas(ring) {
-            areas.release(|offset| remove(AREAS_AT + offset, AREA));
+            areas.release(|offset| discard(AREAS_AT + offset, AREA));
         }
-        remove(ring_offset(ring), size_of::<RingMem>());
+        discard(ring_offset(ring), size_of::<RingMem>());
     }
 
     /// Frees a part of it, which is zero afterwards. `file`: what is mapped, if it is no block.
@@ -397,11 +401,8 @@ impl Inbox {
 
     /// Makes a ring free again. Its sender is gone or has closed it; its consumer must be dropped.
     pub fn free(&mut self, index: usize) {
-        let discard = |at, len| self.memory.discard(&self.identity, at, len);
-        if let Some(areas) = self.memory.areas(index) {
-            areas.release(|offset| discard(AREAS_AT + offset, AREA));
-        }
-        discard(ring_offset(index), size_of::<RingMem>());
+        let memory = &self.memory;
+        memory.empty(index, |at, len| memory.discard(&self.identity, at, len));
         self.table.unclaim(index);
     }
 

@@ -52,11 +52,7 @@ impl Outbox {
             .inspect_err(|_| table.unclaim(index))?;
         // SAFETY: a claimed ring is zero (never used, or discarded by `Inbox::free`) and this is
         // its only producer; the memory is stored beside it.
-        let mut ring = unsafe { Producer::new(memory.ring(index)) };
-        if let Some(areas) = memory.areas(index) {
-            // SAFETY: of the same inbox.
-            ring = unsafe { ring.with_areas(areas) };
-        }
+        let ring = unsafe { Producer::new(memory.ring(index)).with_areas(memory.areas(index)) };
         table.announce(index);
         // Acquire: pairs with the Release store in `Inbox::enable_wake`.
         let wakes = table.front().wakes.load(Ordering::Acquire) != 0;

@@ -234,35 +234,17 @@ impl Space {
         at.next_multiple_of(self.size)
     }
 
-    /// The place of a record that begins at `start`.
+    /// The place of a record that begins at `start`; `own` knows that of an offset in the ring's own space.
     ///
     /// # Safety
-    /// The ring and its areas are mapped.
+    /// The area is mapped.
     #[inline(always)]
-    unsafe fn to_write(self, mem: NonNull<RingMem>, start: u64, len: usize) -> *mut u8 {
+    unsafe fn at(self, start: u64, own: impl FnOnce(usize) -> *mut u8) -> *mut u8 {
         let at = (start & (self.size - 1)) as usize;
-        // SAFETY: the caller's promise; inside of the space by `place`.
-        unsafe {
-            match self.area {
-                None => (*mem.as_ptr()).data.to_write(at, len),
-                Some(area) => area.memory.add(at).as_ptr(),
-            }
-        }
-    }
-
-    /// As [`to_write`](Self::to_write), to read.
-    ///
-    /// # Safety
-    /// As there.
-    #[inline(always)]
-    unsafe fn to_read(self, mem: NonNull<RingMem>, start: u64, len: usize) -> *const u8 {
-        let at = (start & (self.size - 1)) as usize;
-        // SAFETY: as there.
-        unsafe {
-            match self.area {
-                None => (*mem.as_ptr()).data.to_read(at, len),
-                Some(area) => area.memory.add(at).as_ptr(),
-            }
+        match self.area {
+            None => own(at),
+            // SAFETY: the caller's promise; inside of the area by `place`.
+            Some(area) => unsafe { area.memory.add(at).as_ptr() },
         }
     }
 }
@@ -298,12 +280,12 @@ impl Producer {
         }
     }
 
-    /// Lets it take an area of its inbox.
+    /// Lets it take an area of its inbox, if that has some.
     ///
     /// # Safety
     /// They are those of the ring's inbox, and outlive the producer.
-    pub unsafe fn with_areas(mut self, areas: Areas) -> Self {
-        self.areas = Some(areas);
+    pub unsafe fn with_areas(mut self, areas: Option<Areas>) -> Self {
+        self.areas = areas;
         self
     }
 
@@ -363,7 +345,10 @@ impl Producer {
                 return Ok(false);
             };
             // SAFETY: the ring outlives the producer, and so do its areas; the range is free.
-            fill(unsafe { self.space.to_write(self.mem, start, len) });
+            fill(unsafe {
+                let data = &(*self.mem.as_ptr()).data;
+                self.space.at(start, |at| data.to_write(at, len))
+            });
             self.data_head = end;
             let area = u64::from(self.space.number());
             self.publish(kind, aux, imm, len as u64 | area << AREA_SHIFT);
@@ -508,12 +493,12 @@ impl Consumer {
         }
     }
 
-    /// Lets its producer take an area of their inbox.
+    /// Lets its producer take an area of their inbox, if that has some.
     ///
     /// # Safety
     /// They are those of the ring's inbox, and outlive the consumer.
-    pub unsafe fn with_areas(mut self, areas: Areas) -> Self {
-        self.areas = Some(areas);
+    pub unsafe fn with_areas(mut self, areas: Option<Areas>) -> Self {
+        self.areas = areas;
         self
     }
 
@@ -562,7 +547,10 @@ impl Consumer {
             let (start, end) = self.space.place(self.data_tail, len);
             self.data_next = end;
             // SAFETY: the ring outlives the consumer, and so do its areas.
-            unsafe { self.space.to_read(self.mem, start, len) }
+            unsafe {
+                let data = &(*self.mem.as_ptr()).data;
+                self.space.at(start, |at| data.to_read(at, len).cast_mut())
+            }
         };
         Ok(Some(Message {
             kind: (word >> 16) as u8,

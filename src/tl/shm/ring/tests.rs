@@ -34,14 +34,11 @@ fn pattern(n: u64, len: usize) -> Vec<u8> {
     (0..len).map(|i| (n as usize * 31 + i) as u8).collect()
 }
 
-#[test]
-fn threads_exchange_records_of_every_size_in_order() {
-    let (mut tx, mut rx, _) = ring();
-    const N: u64 = 20_000;
-    let len_of = |n: u64| (n * 7919 % 3000) as usize;
+/// Sends `count` records of the lengths that `len_of` says from another thread, and checks order and every byte of them.
+fn exchange(mut tx: Producer, rx: &mut Consumer, count: u64, len_of: fn(u64) -> usize) {
     std::thread::scope(|s| {
         s.spawn(move || {
-            for n in 0..N {
+            for n in 0..count {
                 let bytes = pattern(n, len_of(n));
                 // SAFETY: `dst` has room for the record.
                 let fill = |dst: *mut u8| unsafe {
@@ -52,7 +49,7 @@ fn threads_exchange_records_of_every_size_in_order() {
                 }
             }
         });
-        for n in 0..N {
+        for n in 0..count {
             let m = loop {
                 if let Some(m) = rx.peek().unwrap() {
                     break m;
@@ -60,10 +57,24 @@ fn threads_exchange_records_of_every_size_in_order() {
                 rx.release();
             };
             assert_eq!((m.imm, m.kind, m.aux, m.len), (n, 1, n as u8, len_of(n)));
-            assert_eq!(bytes_of(&m), pattern(n, m.len));
+            assert!(bytes_of(&m) == pattern(n, m.len), "record {n}");
             rx.advance();
         }
+        rx.release();
     });
+}
+
+/// As much as several areas hold, in records of all lengths.
+fn exchange_much(tx: Producer, rx: &mut Consumer) {
+    exchange(tx, rx, 1500, |n| {
+        (n * 7919 % (MAX_RECORD as u64 + 1)) as usize
+    });
+}
+
+#[test]
+fn threads_exchange_records_of_every_size_in_order() {
+    let (tx, mut rx, _) = ring();
+    exchange(tx, &mut rx, 20_000, |n| (n * 7919 % 3000) as usize);
 }
 
 #[test]
@@ -157,47 +168,14 @@ fn a_stopped_consumer_shows_nothing_more() {
     }
 }
 
-/// Sends records of many lengths, as much as several areas hold, and checks every byte of them.
-fn exchange(tx: Producer, rx: &mut Consumer) {
-    const N: u64 = 1500;
-    let len_of = |n: u64| (n * 7919 % (MAX_RECORD as u64 + 1)) as usize;
-    let mut tx = tx;
-    std::thread::scope(|s| {
-        s.spawn(move || {
-            for n in 0..N {
-                let bytes = pattern(n, len_of(n));
-                // SAFETY: `dst` has room for the record.
-                let fill = |dst: *mut u8| unsafe {
-                    dst.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
-                };
-                while !tx.send(1, 0, n, bytes.len(), fill).unwrap() {
-                    std::hint::spin_loop();
-                }
-            }
-        });
-        for n in 0..N {
-            let m = loop {
-                if let Some(m) = rx.peek().unwrap() {
-                    break m;
-                }
-                rx.release();
-            };
-            assert_eq!((m.imm, m.len), (n, len_of(n)));
-            assert!(bytes_of(&m) == pattern(n, m.len), "record {n}");
-            rx.advance();
-        }
-        rx.release();
-    });
-}
-
 #[test]
 fn who_sends_much_moves_to_an_area() {
     let (tx, rx, _) = ring();
     let (areas, owners) = areas();
     owners[0].store(7, Ordering::Relaxed);
     // SAFETY: leaked.
-    let (tx, mut rx) = unsafe { (tx.with_areas(areas), rx.with_areas(areas)) };
-    exchange(tx, &mut rx);
+    let (tx, mut rx) = unsafe { (tx.with_areas(Some(areas)), rx.with_areas(Some(areas))) };
+    exchange_much(tx, &mut rx);
     let taken = || owners.each_ref().map(|o| o.load(Ordering::Relaxed));
     assert_eq!(taken(), [7, 1, 0, 0, 0, 0, 0, 0], "the first free one");
     assert_eq!(rx.space.number(), 2);
@@ -212,8 +190,8 @@ fn without_a_free_area_it_stays() {
     let (areas, owners) = areas();
     owners.iter().for_each(|o| o.store(7, Ordering::Relaxed));
     // SAFETY: leaked.
-    let (tx, mut rx) = unsafe { (tx.with_areas(areas), rx.with_areas(areas)) };
-    exchange(tx, &mut rx);
+    let (tx, mut rx) = unsafe { (tx.with_areas(Some(areas)), rx.with_areas(Some(areas))) };
+    exchange_much(tx, &mut rx);
     assert_eq!(rx.space.number(), 0);
 }
 
@@ -224,7 +202,7 @@ fn areas_of_others_are_refused() {
         let (areas, owners) = areas();
         owners[1].store(7, Ordering::Relaxed);
         // SAFETY: leaked.
-        let mut rx = unsafe { rx.with_areas(areas) };
+        let mut rx = unsafe { rx.with_areas(Some(areas)) };
         // SAFETY: what a hostile producer would do.
         unsafe {
             (*mem.as_ptr()).slots[0].word.store(
