@@ -3,7 +3,7 @@
 //! Run under `valgrind --tool=callgrind --collect-atstart=no`: each operation runs a while uncounted, then OPERATIONS
 //! times counted, and the counts are dumped under its name, PARTS times: the least is the operation's own, without what
 //! a timer has a library do now and then. `baseline` is what counting itself costs; "send" and "receive" are halves of
-//! a transfer. Worker A sends; B receives, over shared memory.
+//! a transfer. Worker A sends; B receives, over shared memory if UCX_TLS says nothing else.
 #include "pair.h"
 
 #include <stdio.h>
@@ -161,6 +161,14 @@ static void put_flush(size_t size)
     COUNTED(request = ucp_put_nbx(ep, out, size, remote, rkey, &plain); wait_a(flush()); wait_a(request));
 }
 
+static void flush_behind_put(size_t size)
+{
+    ucs_status_ptr_t request = ucp_put_nbx(ep, out, size, remote, rkey, &plain);
+
+    COUNTED(wait_a(flush()));
+    wait_a(request);
+}
+
 static void get(size_t size)
 {
     COUNTED(wait_a(ucp_get_nbx(ep, out, size, remote, rkey, &plain)));
@@ -254,6 +262,7 @@ static const struct {
     {"fence", fence, 0},
     {"put 8 B", put, 8},
     {"put 8 B + flush", put_flush, 8},
+    {"put 8 B, its flush", flush_behind_put, 8},
     {"put 1 KiB", put, 1024},
     {"get 8 B", get, 8},
     {"get 1 KiB", get, 1024},

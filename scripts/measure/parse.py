@@ -83,8 +83,25 @@ def start(output, prefix, ranks):
     ]
 
 
-def callgrind(directory, operations=200):
-    """Instructions of one operation each, less what counting costs: the least of several dumps."""
+def inside(text, objects):
+    """Instructions below the calls that lead from elsewhere into one of these objects, in a dump with whole names."""
+    count, caller, callee = 0, "", None
+    lines = iter(text.splitlines())
+    for line in lines:
+        if line.startswith("ob="):
+            caller = line.removeprefix("ob=")
+        elif line.startswith("cob="):
+            callee = line.removeprefix("cob=")
+        elif line.startswith("calls="):
+            cost = int(next(lines).split()[1])
+            if objects.search(callee or caller) and not objects.search(caller):
+                count += cost
+            callee = None
+    return count
+
+
+def dumps(directory, operations=200, without=None):
+    """Instructions of one operation in every dump of each name, without the work of the objects that match."""
     counts = {}
     for file in sorted(glob.glob(f"{directory}/counts.*"), key=lambda name: int(name.rsplit(".", 1)[1])):
         with open(file) as dump:
@@ -92,8 +109,14 @@ def callgrind(directory, operations=200):
         name = re.search(r"^desc: Trigger: Client Request: (.*)$", text, re.M)
         total = re.search(r"^summary: (\d+)", text, re.M)
         if name and total:
-            count = int(total[1]) / operations
-            counts[name[1].strip()] = min(count, counts.get(name[1].strip(), count))
+            count = int(total[1]) - (inside(text, without) if without else 0)
+            counts.setdefault(name[1].strip(), []).append(count / operations)
+    return counts
+
+
+def callgrind(directory):
+    """Instructions of one operation each, less what counting costs: the least of several dumps."""
+    counts = {name: min(counts) for name, counts in dumps(directory).items()}
     baseline = counts.pop("baseline", None)
     if baseline is None:
         return []
