@@ -7,10 +7,9 @@ use crate::engine::worker::{MAX_AM_HEADER, Worker, WorkerParams};
 use crate::fast;
 use crate::op::param::Param;
 use crate::op::{endpoint, teardown};
-use crate::proto::{flush, tx};
+use crate::proto::fence;
 use crate::sys::log;
 use std::ffi::c_uint;
-use std::sync::atomic::Ordering;
 
 /// Longest text of `ucp_request_query` and the like, bytes.
 const MAX_DEBUG_STRING: usize = 200;
@@ -243,16 +242,7 @@ pub unsafe extern "C" fn ucp_worker_fence(worker: ucp_worker_h) -> ucs_status_t 
         return invalid("ucp_worker_fence", "worker is null");
     }
     // SAFETY: the caller's handle.
-    unsafe {
-        let w = worker_of(worker);
-        if w.duties.backlog() != 0 {
-            tx::move_backlog(w);
-        }
-        // What still waits to be sent may be an access.
-        let busy = w.any_peer(|p| !flush::is_settled(p));
-        w.fenced.store(busy, Ordering::Relaxed);
-    }
-    std::sync::atomic::fence(Ordering::SeqCst);
+    fence::start(unsafe { worker_of(worker) });
     UCS_OK
 }
 

@@ -91,6 +91,8 @@ pub struct Tx {
     pub dialing: bool,
     /// Requests that wait for room, in order.
     pub pending: VecDeque<*mut Request>,
+    /// Reads by message were sent, and no fence behind them.
+    pub reads: bool,
     /// Flushes that wait until `rma_done` reaches their number.
     pub flushes: Vec<(u64, *mut Request)>,
     /// This peer is in the worker's list of those with something pending.
@@ -147,6 +149,7 @@ impl Peer {
                     lane: None,
                     dialing: false,
                     pending: VecDeque::new(),
+                    reads: false,
                     flushes: Vec::new(),
                     listed: false,
                 },

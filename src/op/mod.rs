@@ -7,6 +7,7 @@ pub mod endpoint;
 pub mod listener;
 pub mod memory;
 pub mod param;
+pub mod reply;
 pub mod rma;
 pub mod serve;
 pub mod sgl;

@@ -1,17 +1,15 @@
 //! What arrives: every kind of message and what it sets in motion. Bytes of peers are checked here.
 
 use super::amo::{self, Amo};
-use super::{am, stream, tag};
+use super::{am, reply, stream, tag};
 use crate::ctypes::*;
-use crate::engine::datatype::Data;
 use crate::engine::offer::Offer;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Notify};
+use crate::engine::request;
 use crate::engine::unexpected::Source;
 use crate::engine::worker::Worker;
 use crate::proto::rndv;
-use crate::proto::tx::{self, Posted};
-use crate::proto::{failure, flush, named, session, share, withdraw};
+use crate::proto::{failure, flush, named, session, share, tx, withdraw};
 use crate::sys::log;
 use crate::tl::shm::ring::Message;
 use crate::wire::header::{
@@ -104,7 +102,10 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
             }
             Kind::PutReq => put(worker, peer, m.imm, body, body_len),
             Kind::PutAck => answered(peer, final_status(m.aux), "put"),
-            Kind::GetReq => get(worker, peer, m.imm, GetHdr::decode(&head).ok_or(Malformed)?),
+            Kind::GetReq => {
+                reply::send(worker, peer, m.imm, GetHdr::decode(&head).ok_or(Malformed)?)
+            }
+            Kind::Fence => reply::keep(peer),
             Kind::GetRep => got(
                 worker,
                 peer,
@@ -147,7 +148,8 @@ fn final_status(aux: u8) -> ucs_status_t {
     }
 }
 
-fn allowed(worker: &Worker, peer: &Peer, addr: u64, len: u64, what: &str) -> bool {
+/// Whether a peer may touch this memory; says so if not.
+pub(super) fn allowed(worker: &Worker, peer: &Peer, addr: u64, len: u64, what: &str) -> bool {
     let ok = worker.ctx.regions.contains(addr, len);
     if !ok {
         log::error!(
@@ -184,34 +186,6 @@ fn answered(peer: &Peer, status: ucs_status_t, what: &str) {
         log::error!("worker {:#x} refused a {what}: {status:?}", peer.uid);
     }
     flush::told(peer, status);
-}
-
-/// Sends the memory that a peer wants to read, in parts.
-unsafe fn get(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
-    if !allowed(worker, peer, addr, h.len, "read") {
-        let head = DataHdr { offset: 0 }.encode();
-        return tx::control(
-            peer,
-            Kind::GetRep,
-            UCS_ERR_INVALID_ADDR as i8 as u8,
-            h.req,
-            &head,
-        );
-    }
-    // SAFETY: a new request on registered memory of this process.
-    unsafe {
-        let req = request::take(worker, std::ptr::null_mut());
-        let r = &mut *req;
-        tx::set_message(r, Kind::GetRep, UCS_OK as i8 as u8, h.req, &[]);
-        (r.peer, r.stream, r.notify) = (peer, true, Notify::Internal(request::discard));
-        r.data = Data::Contig {
-            ptr: addr as *mut u8,
-            len: h.len as usize,
-        };
-        if !matches!(tx::post(req), Posted::Queued) {
-            request::put(req);
-        }
-    }
 }
 
 /// A part of what this worker wanted to read.

@@ -218,6 +218,11 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
     if counted && !matches!(sent, Ok(true)) {
         peer.rma_sent.fetch_sub(1, Ordering::Relaxed);
     }
+    match r.kind {
+        message::GET if sent == Ok(true) => tx.reads = true,
+        message::FENCE if sent == Ok(true) => tx.reads = false,
+        _ => {}
+    }
     sent.map_err(|_| {
         log::error!("peer {:#x} corrupted the shared ring to it", peer.uid);
         UCS_ERR_CONNECTION_RESET

@@ -87,6 +87,8 @@ kinds! {
     /// The sender's worker has accepted a client of the receiver's: before everything else from the endpoint that it has
     /// made. `imm`: the secret that the client told its server ([`super::session::Hello`]).
     Accepted = 21, 0;
+    /// What comes behind this must not be seen by the reads before it, answered or not.
+    Fence = 22, 0;
 }
 
 /// What a header says in place of its sender's request before that has a name.
@@ -284,8 +286,8 @@ mod tests {
         let named: Vec<u8> = (0..=u8::MAX)
             .filter(|&n| Kind::from_u8(n).is_some_and(|k| k as u8 == n))
             .collect();
-        assert_eq!(named, (1..=21).collect::<Vec<u8>>());
-        assert_eq!(Kind::ALL.len(), 21);
+        assert_eq!(named, (1..=22).collect::<Vec<u8>>());
+        assert_eq!(Kind::ALL.len(), 22);
     }
 
     /// What two builds must agree on, spelled out.

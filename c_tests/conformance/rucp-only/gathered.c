@@ -3,38 +3,17 @@
  * the order of fences, and each of them ends as its own address deserves. The other side does nothing meanwhile.
  */
 #define _GNU_SOURCE
-#include "party.h"
+#include "exposed.h"
 #include "../../random.h"
 #include "../tools/no_cma.h"
 
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
 
 enum { SIZE = 1 << 20, SLOT = 16 << 10, SLOTS = SIZE / SLOT, EPOCHS = 300, LONGEST = 9000 };
 
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
 static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
 static const ucp_request_param_t now   = {.op_attr_mask = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL};
-
-/* The other side's memory, which this one can look at: it was there before the processes parted. */
-static unsigned char *there;
-
-static void register_memory(party_t *self)
-{
-    ucp_mem_map_params_t params = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-        .address    = there,
-        .length     = SIZE,
-    };
-    ucp_mem_h memh;
-    void     *packed;
-    size_t    length;
-
-    WANT(UCS_OK, ucp_mem_map(self->context, &params, &memh));
-    WANT(UCS_OK, ucp_rkey_pack(self->context, memh, &packed, &length));
-    WANT_TRUE(send(self->link, packed, length, 0) == (ssize_t)length);
-}
 
 static void expose(party_t *self)
 {
@@ -46,36 +25,6 @@ static void expose_and_progress(party_t *self)
 {
     register_memory(self);
     WANT_TRUE(heard(self));
-}
-
-static ucp_rkey_h open_memory(party_t *self, void (*act)(party_t *))
-{
-    char       key[1024];
-    ucp_rkey_h rkey;
-
-    there = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    start(self, UCP_ERR_HANDLING_MODE_PEER, act);
-    WANT_TRUE(recv(self->link, key, sizeof(key), 0) > 0);
-    WANT(UCS_OK, ucp_ep_rkey_unpack(self->ep, key, &rkey));
-    return rkey;
-}
-
-static void close_memory(party_t *self, ucp_rkey_h rkey)
-{
-    ucp_rkey_destroy(rkey);
-    tell(self);
-    outlive(self);
-    munmap(there, SIZE);
-}
-
-static ucs_status_ptr_t put(party_t *self, const void *data, size_t size, size_t offset, ucp_rkey_h rkey)
-{
-    return ucp_put_nbx(self->ep, data, size, (uintptr_t)there + offset, rkey, &plain);
-}
-
-static ucs_status_ptr_t get(party_t *self, void *data, size_t size, size_t offset, ucp_rkey_h rkey)
-{
-    return ucp_get_nbx(self->ep, data, size, (uintptr_t)there + offset, rkey, &plain);
 }
 
 static void flush(party_t *self)
@@ -92,7 +41,7 @@ static void flush_worker(party_t *self)
 static void epochs(void)
 {
     party_t               self;
-    ucp_rkey_h            rkey = open_memory(&self, expose);
+    ucp_rkey_h            rkey = open_memory(&self, SIZE, expose);
     unsigned              random = 1;
     static unsigned char  mine[4][SLOTS][SLOT], model[SIZE], back[SLOTS][SLOT];
     ucs_status_ptr_t      requests[4 * SLOTS], reads[SLOTS];
@@ -139,7 +88,7 @@ static void many(void)
 {
     enum { MANY = 20000 };
     party_t                 self;
-    ucp_rkey_h              rkey = open_memory(&self, expose);
+    ucp_rkey_h              rkey = open_memory(&self, SIZE, expose);
     static uint64_t         values[MANY];
     static ucs_status_ptr_t requests[MANY];
     unsigned                queued = 0;
@@ -162,7 +111,7 @@ static void many(void)
 static void at_once(void)
 {
     party_t          self;
-    ucp_rkey_h       rkey     = open_memory(&self, expose);
+    ucp_rkey_h       rkey     = open_memory(&self, SIZE, expose);
     uint64_t         value[3] = {1, 2, 3};
     ucs_status_ptr_t requests[2];
 
@@ -182,7 +131,7 @@ static void some_fail(int read)
 {
     enum { COUNT = 100 };
     party_t          self;
-    ucp_rkey_h       rkey = open_memory(&self, expose);
+    ucp_rkey_h       rkey = open_memory(&self, SIZE, expose);
     uint64_t         value[COUNT];
     ucs_status_ptr_t requests[COUNT];
 
@@ -226,7 +175,7 @@ static void right_is_lost(void)
 {
     enum { COUNT = 100 };
     party_t          self;
-    ucp_rkey_h       rkey = open_memory(&self, expose_and_progress);
+    ucp_rkey_h       rkey = open_memory(&self, SIZE, expose_and_progress);
     uint64_t         value[COUNT], back[COUNT];
     ucs_status_ptr_t puts[COUNT], gets[COUNT];
 
@@ -252,7 +201,7 @@ static void right_is_lost(void)
 static void behind_fences(void)
 {
     party_t             self;
-    ucp_rkey_h          rkey     = open_memory(&self, expose);
+    ucp_rkey_h          rkey     = open_memory(&self, SIZE, expose);
     uint64_t            value[6] = {1, 2, 3, 4, 5, 6};
     ucp_dt_iov_t        pieces[] = {{&value[4], 8}, {&value[5], 8}};
     ucp_request_param_t iov      = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE, .datatype = UCP_DATATYPE_IOV};
@@ -282,7 +231,7 @@ static void peer_dies(void)
 {
     enum { COUNT = 200 };
     party_t          self;
-    ucp_rkey_h       rkey = open_memory(&self, expose);
+    ucp_rkey_h       rkey = open_memory(&self, SIZE, expose);
     uint64_t         value[COUNT] = {0};
     ucs_status_ptr_t requests[COUNT];
 
@@ -303,7 +252,7 @@ static void peer_dies(void)
 static void closed_by_force(void)
 {
     party_t          self;
-    ucp_rkey_h       rkey   = open_memory(&self, expose);
+    ucp_rkey_h       rkey   = open_memory(&self, SIZE, expose);
     party_t          second = self;
     uint64_t         value[4] = {1, 2, 3, 4};
     ucs_status_ptr_t requests[4];

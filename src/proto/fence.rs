@@ -1,0 +1,55 @@
+//! Fence: what is done behind it takes effect after the remote accesses before it.
+//!
+//! A peer executes messages in order, so that those behind a fence need nothing, and what needs none goes by message too
+//! as long as some are unanswered ([`flush::is_settled`]). But the answer to a read can wait at the peer for room on its
+//! way back, while what is behind it is executed: so the peer is told of the fence.
+
+use super::{flush, tx};
+use crate::engine::peer::Peer;
+use crate::engine::request::{Request, Sent};
+use crate::engine::worker::Worker;
+use crate::wire::header::Kind;
+use std::sync::atomic::{Ordering, fence};
+
+/// Remote accesses after this take effect after those before it.
+#[inline]
+pub fn start(worker: &Worker) {
+    if worker.duties.backlog() != 0 {
+        tx::move_backlog(worker);
+    }
+    // What still waits to be sent may be an access.
+    let busy = worker.any_peer(|p| !flush::is_settled(p));
+    if busy {
+        tell_all(worker);
+    }
+    worker.fenced.store(busy, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+}
+
+#[cold]
+fn tell_all(worker: &Worker) {
+    worker.all_peers().iter().for_each(|p| tell(p));
+}
+
+/// Tells a peer that may have reads to answer, unless it was told since the last of them.
+fn tell(peer: &Peer) {
+    let tx = peer.tx.lock();
+    // SAFETY: queued requests live.
+    let last = (tx.pending.iter().rev()).find_map(|&req| is_read_or_told(unsafe { &*req }));
+    let answered = || peer.rma_idle() || !tx.reads;
+    let needed = last.unwrap_or_else(|| !answered());
+    drop(tx);
+    if needed {
+        tx::control(peer, Kind::Fence, 0, 0, &[]);
+    }
+}
+
+/// Whether what waits to be sent is a read, or may become one, and no fence. `None`: neither.
+fn is_read_or_told(r: &Request) -> Option<bool> {
+    match Kind::from_u8(r.kind) {
+        Some(Kind::GetReq) => Some(true),
+        Some(Kind::Fence) => Some(false),
+        _ if r.sent == Sent::Copy => Some(true),
+        _ => None,
+    }
+}
