@@ -57,8 +57,8 @@ library_proven() {
     [ "$mapped" -eq 1 ]
 }
 
-# build_program SOURCE HEADERS SUPPORT: against UCX's own headers and linked to their library, with the sources in the
-# directory SUPPORT; lazily bound, so that it also starts on a library that lacks a function it does not call.
+# build_program SOURCE HEADERS SUPPORT [OPTION...]: against UCX's own headers and linked to their library, with the sources
+# in the directory SUPPORT; lazily bound, so that it also starts on a library that lacks a function it does not call.
 build_program() {
     local name include lib
     name=$(basename "$1" .c)
@@ -67,6 +67,6 @@ build_program() {
     wheel) include=$UCX_WHEEL/include lib=$UCX_WHEEL/lib ;;
     esac
     mkdir -p "$work/$2"
-    "${CC:-cc}" -std=gnu11 -O1 -g -Wall -Wextra -Werror -I"$3" -isystem "$include" -o "$work/$2/$name" \
+    "${CC:-cc}" -std=gnu11 -O1 -g -Wall -Wextra -Werror "${@:4}" -I"$3" -isystem "$include" -o "$work/$2/$name" \
         "$1" "$3"/*.c -L"$lib" -lucp -Wl,-z,lazy -Wl,--disable-new-dtags -Wl,--allow-shlib-undefined -lpthread
 }
