@@ -15,7 +15,7 @@ use crate::engine::rkey::Rkey;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::op::am::AmMessage;
 use crate::op::param::{Param, status_ptr};
-use crate::op::{am, listener, rma, serve, sgl, sockets, stream, tag};
+use crate::op::{am, listener, packets, rma, serve, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
 use crate::proto::{failure, parting, rndv, select, share, tx, wireup};
 use crate::sys::clock;
@@ -632,6 +632,9 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
         count += poll_turns::<MT>(worker, rx);
     }
     worker.duties.forget_copies();
+    if worker.duties.has_ports() {
+        count += packets::progress(worker, rx);
+    }
     if worker.duties.is_networked() {
         count += sockets::progress(worker, rx);
     } else if worker.duties.backlog() != 0 {
@@ -932,6 +935,13 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     let spent = now.saturating_sub(rx.looked_at + mem::take(&mut rx.given));
     rx.pace = pace(rx.pace, spent);
     (rx.calls, rx.looked_at) = (rx.pace, now);
+    if let Some(ports) = rx.ports.as_deref_mut() {
+        count += match ticked {
+            true => packets::tick(worker, ports, now),
+            // Who wants to connect does not wait for the clock.
+            false => packets::poll(worker, ports),
+        };
+    }
     if ticked {
         if let Some(sockets) = rx.sockets.as_deref_mut() {
             count += sockets::poll(worker, sockets);

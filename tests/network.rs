@@ -52,7 +52,7 @@ fn options(pairs: &[(&str, &str)]) -> Options {
 }
 
 fn devices(pairs: &[(&str, &str)]) -> Vec<Device> {
-    device::usable(&options(pairs)).expect("netlink")
+    device::usable(&options(pairs), &[]).expect("netlink")
 }
 
 fn names(devices: &[Device]) -> Vec<&str> {

@@ -4,7 +4,8 @@
 use proptest::prelude::*;
 use std::net::IpAddr;
 use ucp::wire::address::{
-    self, AddressError, MAX_ADDRESSES, NetAddress, ShmLocator, TcpLocator, WorkerAddress,
+    self, AddressError, IbLocator, MAX_ADDRESSES, MAX_PORTS, NetAddress, PortLocator, ShmLocator,
+    TcpLocator, WorkerAddress,
 };
 use ucp::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SyncHdr, ValueHdr,
@@ -44,19 +45,36 @@ fn tcp() -> impl Strategy<Value = TcpLocator> {
     )
 }
 
+fn ib() -> impl Strategy<Value = IbLocator> {
+    let port = (any::<[u8; 3]>(), any::<u16>(), any::<u32>(), any::<u128>()).prop_map(
+        |([flags, mtu, speed], lid, qpn, gid)| PortLocator {
+            flags,
+            mtu,
+            speed,
+            lid,
+            qpn,
+            gid,
+        },
+    );
+    let ports = prop::collection::vec(port, 0..=MAX_PORTS);
+    (any::<u64>(), ports).prop_map(|(secret, ports)| IbLocator { secret, ports })
+}
+
 fn worker_address() -> impl Strategy<Value = WorkerAddress> {
     (
         any::<u64>(),
         any::<Option<u64>>(),
         prop::option::of("[a-zü:]{0,30}"),
         prop::option::of(shm()),
+        prop::option::of(ib()),
         prop::option::of(tcp()),
     )
-        .prop_map(|(uid, client_id, name, shm, tcp)| WorkerAddress {
+        .prop_map(|(uid, client_id, name, shm, ib, tcp)| WorkerAddress {
             uid,
             client_id,
             name,
             shm,
+            ib,
             tcp,
         })
 }

@@ -4,7 +4,9 @@
 use std::path::Path;
 use std::{env, fs};
 use ucp::options::Options;
-use ucp::wire::address::{NetAddress, ShmLocator, TcpLocator, WorkerAddress};
+use ucp::wire::address::{
+    IbLocator, NetAddress, PortLocator, ShmLocator, TcpLocator, WorkerAddress,
+};
 use ucp::wire::frame;
 use ucp::wire::greeting::{self, Answer, Greeting};
 use ucp::wire::header::{AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtsHdr, ShareHdr};
@@ -109,6 +111,17 @@ fn address() -> WorkerAddress {
             lifeline: 9,
             flags: 0,
         }),
+        ib: Some(IbLocator {
+            secret: 11,
+            ports: vec![PortLocator {
+                flags: 3,
+                mtu: 5,
+                speed: 132,
+                lid: 12,
+                qpn: 13,
+                gid: 14,
+            }],
+        }),
         tcp: Some(TcpLocator {
             port: 4000,
             secret: 9,
@@ -126,6 +139,7 @@ fn addresses() -> Vec<Vec<u8>> {
             ..whole.clone()
         },
         WorkerAddress {
+            ib: None,
             tcp: None,
             name: None,
             ..whole.clone()

@@ -1,4 +1,12 @@
-# A libibverbs.so.1 of our own, which the transport over ibverbs is to be tested on: genuine programs and Debian's UCX run
-# on it. (sourced by scripts/test)
+# A libibverbs.so.1 of our own: genuine programs and Debian's UCX run on it, and so does the transport over ibverbs, with
+# losses and delays that a test orders. (sourced by scripts/test)
 step 400 "software HCA" scripts/leaves-nothing c_tests/hca/run
-step 120 "software HCA: instructions of UCX 1.13.1" scripts/leaves-nothing scripts/verbs-instructions --libraries 1.13
+step 600 "software HCA: differential, rc and ud" scripts/leaves-nothing "${libraries[@]}" c_tests/diff/run --hca
+for mpi in openmpi mpich; do
+    for tls in rc ud; do
+        for program in matching datatypes collectives onesided; do
+            step 240 "software HCA: $mpi, 4 ranks, $tls: $program" scripts/leaves-nothing env "UCX_TLS=$tls,self" \
+                c_tests/hca/wired scripts/mpirun-on "$mpi" rucp 4 "build/mpi/$mpi/$program"
+        done
+    done
+done

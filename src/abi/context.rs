@@ -63,7 +63,10 @@ pub unsafe extern "C" fn ucp_init_version(
         Ok(policy) => policy,
         Err(status) => return status,
     };
-    let context = Box::new(Context::new(params, options, policy));
+    let context = match Context::new(params, options, policy) {
+        Ok(context) => Box::new(context),
+        Err(status) => return status,
+    };
     // SAFETY: checked above.
     unsafe { context_p.write(Box::into_raw(context).cast()) };
     UCS_OK

@@ -1,12 +1,15 @@
 //! A context: what the program asked for, what the environment allows, and the memory it registered.
 
 use super::memory::Regions;
+use super::policy;
 pub use super::policy::{Policy, TRANSPORTS};
 use super::rkey::Attached;
 use crate::ctypes::*;
 use crate::options::Options;
 use crate::sys::log;
+use crate::tl::ib::port::{self, Port};
 use crate::tl::tcp::device::{self, Device};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Handed out as `ucp_context_h`.
@@ -25,6 +28,8 @@ pub struct Context {
     pub policy: Policy,
     pub regions: Regions,
     pub attached: Attached,
+    /// Ports of InfiniBand and RoCE devices that may be used, in the order of their devices.
+    pub ports: Vec<Arc<Port>>,
     /// Network devices that may be used, best first; none if TCP is not to be used.
     pub devices: Vec<Device>,
     /// Memory handles that the user holds: clients are known to unmap what was never mapped.
@@ -50,16 +55,37 @@ static CONTEXTS_MADE: AtomicU64 = AtomicU64::new(0);
 
 impl Context {
     /// A context; `policy` were derived from `options` by the caller.
-    pub fn new(params: ContextParams, options: Options, policy: Policy) -> Self {
+    ///
+    /// # Errors
+    /// `UCS_ERR_NO_DEVICE` if this host has nothing of what they allow.
+    pub fn new(
+        params: ContextParams,
+        options: Options,
+        policy: Policy,
+    ) -> Result<Self, ucs_status_t> {
         let number = CONTEXTS_MADE.fetch_add(1, Ordering::Relaxed);
         if policy.cma {
             crate::sys::cma::allow_peers();
         }
+        let ports = match &policy.ib {
+            Some(ib) => port::usable(&options.net_devices, &ib.tuning),
+            None => Vec::new(),
+        };
         let devices = match policy.tcp {
-            Some(_) => device::usable(&options),
+            Some(_) => {
+                let names: Vec<&str> = ports.iter().map(|p| &*p.name).collect();
+                device::usable(&options, &names)
+            }
             None => Ok(Vec::new()),
         };
-        Self {
+        let devices = devices.unwrap_or_else(|e| {
+            log::error!("cannot list the network devices: {e}");
+            Vec::new()
+        });
+        if !policy.loopback && policy.tcp.is_none() && ports.is_empty() {
+            return Err(policy::none_usable(&options));
+        }
+        Ok(Self {
             name: params
                 .name
                 .unwrap_or_else(|| format!("ucp_context_{number}")),
@@ -73,13 +99,11 @@ impl Context {
             policy,
             regions: Regions::default(),
             attached: Attached::default(),
-            devices: devices.unwrap_or_else(|e| {
-                log::error!("cannot list the network devices: {e}");
-                Vec::new()
-            }),
+            ports,
+            devices,
             handles: parking_lot::Mutex::default(),
             workers_made: AtomicU64::new(0),
-        }
+        })
     }
 
     /// Whether the options let this process copy from its peers' memory.

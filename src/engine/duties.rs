@@ -8,8 +8,10 @@ const CHORES: u64 = 1 << 0;
 const NETWORKED: u64 = 1 << 1;
 /// The kernel has copied for the user since the last progress or flush.
 const COPIED: u64 = 1 << 2;
+/// There are connections by queue pairs, or peers in `pairings`.
+const PORTS: u64 = 1 << 3;
 /// One request that waits for its turn to be sent; the bits above count them.
-const BACKLOG: u64 = 1 << 3;
+const BACKLOG: u64 = 1 << 4;
 
 /// Set by any thread that leaves something to do, looked at by the one that progresses.
 #[derive(Default)]
@@ -45,6 +47,24 @@ impl Duties {
     pub fn call_network(&self) {
         // Release: pairs with the Acquire load in `is_networked`; what was asked for comes before.
         self.0.fetch_or(NETWORKED, Ordering::Release);
+    }
+
+    /// The ports are to be looked at by the next progress.
+    pub fn call_ports(&self) {
+        // Release: pairs with the Acquire load in `has_ports`; what was asked for comes before.
+        self.0.fetch_or(PORTS, Ordering::Release);
+    }
+
+    /// Whether the ports are to be looked at.
+    #[inline]
+    pub fn has_ports(&self) -> bool {
+        // Acquire: pairs with the Release in `call_ports`.
+        self.0.load(Ordering::Acquire) & PORTS != 0
+    }
+
+    /// Progress has looked at the ports, and there is nothing more. Relaxed: nothing is handed over.
+    pub fn forget_ports(&self) {
+        self.0.fetch_and(!PORTS, Ordering::Relaxed);
     }
 
     /// Whether the network is to be looked at.
@@ -124,6 +144,9 @@ mod tests {
         assert!(!duties.none() && duties.backlog() == 0);
         duties.set_networked(true);
         duties.set_networked(false);
+        duties.call_ports();
+        assert!(duties.has_ports() && !duties.is_networked() && duties.backlog() == 0);
+        duties.forget_ports();
         assert!(duties.none());
     }
 }

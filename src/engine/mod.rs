@@ -16,6 +16,7 @@ pub mod offer;
 pub mod patience;
 pub mod peer;
 pub mod policy;
+pub mod ports;
 pub mod request;
 pub mod rkey;
 pub mod stats;

@@ -6,12 +6,11 @@ use super::stats::PeerStats;
 use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::lock::MtLock;
-use crate::tl::Lane;
 use crate::tl::shm::Locator;
 use crate::tl::shm::outbox::OpenShare;
 use crate::tl::shm::ring::Withdrawals;
 use crate::tl::shm::share::{Board, Share};
-use crate::tl::tcp::Target;
+use crate::tl::{Lane, Target, tcp};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -33,13 +32,27 @@ const SLOWEST: u64 = 120_000;
 /// Of a peer that no connection leads to.
 const NO_CONNECTION: u8 = u8::MAX;
 
+/// How queue pairs reach a peer.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queues {
+    /// They do not.
+    None = 0,
+    /// They will, one way or the other.
+    Unknown = 1,
+    /// By one of its own.
+    Own = 2,
+    /// By the one for datagrams.
+    Datagrams = 3,
+}
+
 /// A worker that endpoints of ours lead to, or that talked to us. Lives as long as our worker.
 pub struct Peer {
     pub uid: u64,
     pub worker: *const Worker,
     /// Its inbox, if shared memory reaches it.
     pub inbox: Option<Locator>,
-    /// Where a connection to it is made, if that is how it is reached.
+    /// Where a connection to it is made, if shared memory does not reach it.
     pub target: Option<Box<Target>>,
     /// How often this worker had lost that worker before: the two ends tell old connections from new ones by it.
     pub losses: u32,
@@ -79,6 +92,8 @@ pub struct Peer {
     pub guarded: AtomicBool,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
     via: AtomicU8,
+    /// Whether it is, or will be, reached by queue pairs, one of its own or datagrams: of `Queues`.
+    queues: AtomicU8,
     /// `UCS_OK`, or why it cannot be talked to any more.
     status: AtomicI8,
 }
@@ -140,7 +155,6 @@ impl Peer {
             worker,
             losses: 0,
             inbox,
-            target: target.map(Box::new),
             same_process: same_pid_ns && inbox.is_some_and(|l| l.id.pid == here.pid),
             same_pid_ns,
             tx: MtLock::new(
@@ -183,8 +197,39 @@ impl Peer {
             seen_at: AtomicU32::new(0),
             guarded: AtomicBool::new(false),
             via: AtomicU8::new(NO_CONNECTION),
+            queues: AtomicU8::new(match target {
+                Some(Target::Ib(_)) => Queues::Unknown as u8,
+                _ => Queues::None as u8,
+            }),
             status: AtomicI8::new(UCS_OK as i8),
+            target: target.map(Box::new),
         }
+    }
+
+    /// Where sockets are connected to it, if that is how it is reached.
+    pub fn socket_target(&self) -> Option<&tcp::Target> {
+        match self.target.as_deref() {
+            Some(Target::Tcp(target)) => Some(target),
+            _ => None,
+        }
+    }
+
+    /// How queue pairs reach it.
+    pub fn queues(&self) -> Queues {
+        // Relaxed: a fact for those who ask, nothing hangs on it.
+        match self.queues.load(Ordering::Relaxed) {
+            0 => Queues::None,
+            1 => Queues::Unknown,
+            2 => Queues::Own,
+            _ => Queues::Datagrams,
+        }
+    }
+
+    /// A connection stands through the interface of this number; `own`: by a queue pair of its own.
+    pub fn set_queues(&self, iface: usize, own: bool) {
+        let queues = if own { Queues::Own } else { Queues::Datagrams };
+        self.queues.store(queues as u8, Ordering::Relaxed);
+        self.set_via(iface);
     }
 
     /// The device of its connection, if there is one; a number that no device has if that is not known.

@@ -1,5 +1,7 @@
 //! What the options mean to the engine: decided once per context, read by everything else.
 
+mod ib;
+
 use crate::ctypes::*;
 use crate::options::{Count, Interval, OpFlag, Options, PortRange, RndvScheme, Size, Ternary};
 use crate::sys::log;
@@ -7,8 +9,12 @@ use crate::tl::tcp::device;
 use crate::tl::tcp::socket::Tuning;
 use std::time::Duration;
 
+pub use ib::IbPolicy;
+
 /// Transports of this version.
-pub const TRANSPORTS: [&str; 5] = ["self", "posix", "sysv", "cma", "tcp"];
+pub const TRANSPORTS: [&str; 7] = [
+    "self", "posix", "sysv", "cma", "rc_verbs", "ud_verbs", "tcp",
+];
 
 /// `UCX_RNDV_THRESH=auto` over shared memory: what is longer is not to be copied aside when nobody waits for it, and a
 /// rendezvous costs little in comparison.
@@ -33,6 +39,8 @@ pub struct Policy {
     pub shm: bool,
     /// It lets them copy from each other's memory.
     pub cma: bool,
+    /// It lets workers talk over InfiniBand and RoCE, and how; `None` if not.
+    pub ib: Option<IbPolicy>,
     /// It lets workers talk over TCP, and how; `None` if not.
     pub tcp: Option<TcpPolicy>,
     /// The same for the connections of clients and servers, which need no transport.
@@ -136,18 +144,15 @@ impl Policy {
         let mapped = tls.allows("posix") || tls.allows("sysv");
         let shm = mapped && options.shm_devices.allows(MEMORY);
         let loopback = shm || tls.allows("self") && options.self_devices.allows(MEMORY);
-        if !loopback && !tls.allows("tcp") {
-            let (asked, ours) = (
-                options.get("TLS").unwrap_or_default(),
-                TRANSPORTS.join(", "),
-            );
-            log::error!("no usable transports/devices (asked {asked}; this version has {ours})");
-            return Err(UCS_ERR_NO_DEVICE);
+        let ib = IbPolicy::new(options);
+        if !loopback && ib.is_none() && !tls.allows("tcp") {
+            return Err(none_usable(options));
         }
         Ok(Policy {
             loopback,
             shm,
             cma: tls.allows("cma") && options.shm_devices.allows(MEMORY),
+            ib,
             tcp: tls.allows("tcp").then(|| TcpPolicy::new(options)),
             connecting: TcpPolicy::new(options),
             rndv_thresh: bytes_or(options.rndv_thresh.intra, DEFAULT_RNDV_THRESH),
@@ -232,6 +237,14 @@ impl SockaddrPolicy {
 
 fn bytes_or(size: Size, default: usize) -> usize {
     size.bytes().unwrap_or(default)
+}
+
+/// The options leave nothing to talk through.
+pub fn none_usable(options: &Options) -> ucs_status_t {
+    let asked = options.get("TLS").unwrap_or_default();
+    let ours = TRANSPORTS.join(", ");
+    log::error!("no usable transports/devices (asked {asked}; this version has {ours})");
+    UCS_ERR_NO_DEVICE
 }
 
 /// The one device of shared memory and of the loopback.
@@ -340,7 +353,9 @@ mod tests {
         assert!(p.loopback && !p.shm && !p.cma && p.tcp.is_none());
         let p = policy(&[("TLS", "^cma,tcp")]).unwrap();
         assert!(p.loopback && p.shm && !p.cma && p.tcp.is_none());
-        assert_eq!(policy(&[("TLS", "rc")]).err(), Some(UCS_ERR_NO_DEVICE));
+        let p = policy(&[("TLS", "rc")]).unwrap();
+        assert!(!p.loopback && p.tcp.is_none() && p.ib.is_some());
+        assert_eq!(policy(&[("TLS", "ugni")]).err(), Some(UCS_ERR_NO_DEVICE));
     }
 
     #[test]

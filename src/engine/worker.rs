@@ -10,6 +10,7 @@ use super::listener::Exchange;
 use super::matcher::Matcher;
 use super::patience::{Crowd, Patience};
 use super::peer::{Known, Peer};
+use super::ports::Ports;
 use super::request::{REQUEST_SIZE, Request};
 use super::sockets::Sockets;
 use super::stats::Stats;
@@ -20,13 +21,13 @@ use crate::ctypes::*;
 use crate::sys::lock::MtLock;
 use crate::sys::machine;
 use crate::sys::pool::Pool;
+use crate::tl::Target;
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::shm::outbox::OpenShare;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::shm::share::Share;
 use crate::tl::shm::{Locator, Sender};
-use crate::tl::tcp::Target;
-use crate::wire::address::{ShmLocator, TcpLocator, WorkerAddress};
+use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, WorkerAddress};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ptr::NonNull;
@@ -62,6 +63,8 @@ pub struct Worker {
     pub uid: u64,
     /// Where peers of this host find it, if they may.
     pub locator: Option<Locator>,
+    /// Where peers find it by InfiniBand or RoCE.
+    pub ib: Option<IbLocator>,
     /// Where any peer finds it by TCP.
     pub tcp: Option<TcpLocator>,
     pub extra_op_flags: u32,
@@ -102,8 +105,9 @@ pub struct Worker {
     pub duties: Duties,
     /// A fence was called while remote accesses by message were under way.
     pub fenced: AtomicBool,
-    /// Peers that a connection is wanted to.
+    /// Peers that a connection is wanted to, by sockets and by queue pairs.
     pub dials: MtLock<Vec<*const Peer>>,
+    pub pairings: MtLock<Vec<*const Peer>>,
     /// Listeners, clients and servers; none before the first.
     pub exchange: MtLock<Option<Box<Exchange>>>,
     /// Peers that failed and were replaced: endpoints still lead to them.
@@ -147,6 +151,8 @@ pub struct Rx {
     pub channels: Vec<Box<Channel>>,
     /// None where TCP is not to be used.
     pub sockets: Option<Box<Sockets>>,
+    /// None where there are no ports, or they are not to be used.
+    pub ports: Option<Box<Ports>>,
     /// Next channel behind the hot ones to be looked at.
     pub cursor: usize,
     /// Progress calls until the clock is read again.
@@ -202,7 +208,17 @@ impl Worker {
             }
             _ => None,
         };
-        let wake = if ctx.has(ucp_feature::UCP_FEATURE_WAKEUP) {
+        let wakes = ctx.has(ucp_feature::UCP_FEATURE_WAKEUP);
+        let ports = match ctx.ports.is_empty() {
+            true => None,
+            false => {
+                let ports = Ports::new(&ctx.ports, mt, wakes);
+                Some(Box::new(
+                    ports.map_err(|e| lacking("InfiniBand queues", &e))?,
+                ))
+            }
+        };
+        let wake = if wakes {
             let wake = Wake::new(&params, inbox.as_ref());
             Some(wake.map_err(|e| lacking("wakeup", &e))?)
         } else {
@@ -210,6 +226,11 @@ impl Worker {
         };
         if let (Some(wake), Some(sockets)) = (&wake, &sockets) {
             wake.add(sockets.epoll.fd())?;
+        }
+        if let (Some(wake), Some(ports)) = (&wake, &ports) {
+            for channel in ports.ifaces.iter().filter_map(|i| i.channel()) {
+                wake.add(channel.fd())?;
+            }
         }
         let request = REQUEST_SIZE + ctx.request_size;
         let uid = machine::random_u64();
@@ -225,6 +246,7 @@ impl Worker {
             mt,
             uid,
             locator: inbox.as_ref().map(Inbox::locator),
+            ib: ports.as_ref().map(|p| p.locator()),
             tcp: sockets.as_ref().map(|s| s.locator()),
             extra_op_flags,
             short_way_recv: !mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG),
@@ -234,6 +256,7 @@ impl Worker {
                     inbox,
                     channels: Vec::new(),
                     sockets,
+                    ports,
                     cursor: 0,
                     calls: 1,
                     pace: 1,
@@ -268,6 +291,7 @@ impl Worker {
             duties: Duties::default(),
             fenced: AtomicBool::new(false),
             dials: MtLock::new(mt, Vec::new()),
+            pairings: MtLock::new(mt, Vec::new()),
             exchange: MtLock::new(mt, None),
             former: MtLock::new(mt, Vec::new()),
             wake,
@@ -327,6 +351,7 @@ impl Worker {
             client_id: self.params.client_id,
             name: None,
             shm,
+            ib: self.ib.clone(),
             tcp: self.tcp.clone(),
         }
     }
@@ -369,9 +394,14 @@ impl Worker {
     }
 
     /// Asks progress for a connection to a peer.
-    pub fn dial(&self, peer: *const Peer) {
-        self.dials.lock().push(peer);
-        self.duties.call_network();
+    pub fn dial(&self, peer: &Peer) {
+        if let Some(Target::Ib(_)) = peer.target.as_deref() {
+            self.pairings.lock().push(peer);
+            self.duties.call_ports();
+        } else {
+            self.dials.lock().push(peer);
+            self.duties.call_network();
+        }
         self.nudge();
     }
 

@@ -6,6 +6,7 @@ pub mod bulk;
 pub mod endpoint;
 pub mod listener;
 pub mod memory;
+pub mod packets;
 pub mod param;
 pub mod reply;
 pub mod rma;

@@ -41,6 +41,8 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
             .as_mut()
             .is_some_and(|s| !s.sleep_until_due(patience))
         || !worker.dials.lock().is_empty()
+        || !worker.pairings.lock().is_empty()
+        || rx.ports.as_mut().is_some_and(|p| !p.fall_asleep())
         || rx.inbox.as_ref().is_some_and(Inbox::knocked)
         || rx
             .channels
@@ -72,6 +74,7 @@ fn pending(worker: &Worker, wake: &Wake) -> bool {
             x.urgent = true;
         }
         worker.duties.call_network();
+        worker.duties.call_ports();
     }
     pending
 }

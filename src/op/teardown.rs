@@ -1,6 +1,6 @@
 //! The end of a worker: everything that is open is cancelled and said.
 
-use super::endpoint;
+use super::{endpoint, packets};
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::listener::ConnRequest;
@@ -82,6 +82,13 @@ pub unsafe fn worker(worker: Box<Worker>) {
             wake.remove(sockets.epoll.fd());
         }
         dial::hang_up(w, sockets);
+    }
+    if let Some(ports) = rx.ports.as_deref_mut() {
+        if let Some(wake) = &w.wake {
+            let channels = ports.ifaces.iter().filter_map(|i| i.channel());
+            channels.for_each(|channel| wake.remove(channel.fd()));
+        }
+        packets::hang_up(w, ports);
     }
     drop(rx);
     // Placeholders belong to sessions, and those to the exchange: nothing leads to them any more.

@@ -69,6 +69,32 @@ settings! {
 
     posix_use_proc_link: bool = "POSIX_USE_PROC_LINK",
 
+    num_eps: Count = "NUM_EPS",
+    ib_gid_index: Count = "IB_GID_INDEX",
+    rc_seg_size: Size = "RC_VERBS_SEG_SIZE",
+    rc_tx_queue_len: u32 = "RC_VERBS_TX_QUEUE_LEN",
+    rc_rx_queue_len: u32 = "RC_VERBS_RX_QUEUE_LEN",
+    rc_max_num_eps: Count = "RC_VERBS_MAX_NUM_EPS",
+    rc_is_global: bool = "RC_VERBS_IS_GLOBAL",
+    rc_sl: Count = "RC_VERBS_SL",
+    rc_traffic_class: Count = "RC_VERBS_TRAFFIC_CLASS",
+    rc_hop_limit: u32 = "RC_VERBS_HOP_LIMIT",
+    rc_pkey: String = "RC_VERBS_PKEY",
+    rc_path_mtu: String = "RC_VERBS_PATH_MTU",
+    rc_timeout: Interval = "RC_VERBS_TIMEOUT",
+    rc_retry_count: u32 = "RC_VERBS_RETRY_COUNT",
+    rc_rnr_timeout: Interval = "RC_VERBS_RNR_TIMEOUT",
+    rc_rnr_retry_count: u32 = "RC_VERBS_RNR_RETRY_COUNT",
+    rc_fc_enable: bool = "RC_VERBS_FC_ENABLE",
+    rc_fc_wnd_size: u32 = "RC_VERBS_FC_WND_SIZE",
+    ud_tx_queue_len: u32 = "UD_VERBS_TX_QUEUE_LEN",
+    ud_rx_queue_len_init: u32 = "UD_VERBS_RX_QUEUE_LEN_INIT",
+    ud_rx_queue_len: u32 = "UD_VERBS_RX_QUEUE_LEN",
+    ud_timeout: Interval = "UD_VERBS_TIMEOUT",
+    ud_timer_tick: Interval = "UD_VERBS_TIMER_TICK",
+    ud_timer_backoff: f64 = "UD_VERBS_TIMER_BACKOFF",
+    ud_max_window: u32 = "UD_VERBS_MAX_WINDOW",
+
     tcp_tx_seg_size: Size = "TCP_TX_SEG_SIZE",
     tcp_rx_seg_size: Size = "TCP_RX_SEG_SIZE",
     tcp_max_poll: u32 = "TCP_MAX_POLL",
@@ -131,6 +157,7 @@ value! {
     Vec<String>: text => Some(text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect());
     bool: text => match text { "y" => Some(true), "n" => Some(false), _ => None };
     u32: text => number::uint(text);
+    f64: text => number::float(text);
     Size: text => number::size(text);
     Count: text => number::count(text);
     Interval: text => number::interval(text);

@@ -75,7 +75,7 @@ fn dial(worker: &Worker, sockets: &mut Sockets, peer: *const Peer, mut attempt: 
     if !still_wanted(p) {
         return;
     }
-    let Some(target) = &p.target else {
+    let Some(target) = p.socket_target() else {
         return tx::lose(p, UCS_ERR_UNREACHABLE);
     };
     let ways = target.ways(&worker.ctx.devices);
@@ -125,7 +125,7 @@ fn on_connected(worker: &Worker, sockets: &mut Sockets, token: u64, attempt: Att
     // SAFETY: peers live as long as the worker.
     let peer = unsafe { &*c.peer };
     let done = socket::connected(&c.link.socket).and_then(|()| {
-        let target = peer.target.as_ref().ok_or(ErrorKind::NotFound)?;
+        let target = peer.socket_target().ok_or(ErrorKind::NotFound)?;
         let greeting = Greeting {
             magic: MAGIC,
             purpose: TO_WORKER,

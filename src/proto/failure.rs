@@ -146,6 +146,12 @@ pub fn reap(worker: &Worker) {
         {
             outbox.forsake();
         }
+        let mut tx = peer.tx.lock();
+        if matches!(tx.lane, Some(Lane::Ib(_))) {
+            // Queue pairs are few.
+            tx.lane = None;
+        }
+        drop(tx);
         let eps = peer.eps.lock().all.clone();
         for ep in eps {
             // SAFETY: listed endpoints live.

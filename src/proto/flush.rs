@@ -61,7 +61,8 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
     if peer.status() != UCS_OK {
         return Some(UCS_OK);
     }
-    if !tx.pending.is_empty() || !is_drained(&tx) {
+    let drained = tx.lane.as_mut().is_none_or(Lane::drain);
+    if !tx.pending.is_empty() || !drained {
         // SAFETY: the caller's promise.
         unsafe { tx::enqueue(peer, &mut tx, req) };
         return None;

@@ -1,7 +1,8 @@
 //! What carries an endpoint's messages, for those who ask: names and estimates, nothing that decides.
 
-use crate::engine::peer::Peer;
+use crate::engine::peer::{Peer, Queues};
 use crate::engine::worker::Worker;
+use crate::tl::Target;
 use crate::tl::tcp::device;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -23,6 +24,8 @@ pub struct LaneInfo {
 const RING: (f64, f64) = (85e-9, 5e9);
 const CMA: (f64, f64) = (600e-9, 9e9);
 const TCP_LATENCY: f64 = 12e-6;
+/// One way between two InfiniBand adapters of the last ten years, by their makers' data; none was at hand.
+const HCA_LATENCY: f64 = 1e-6;
 
 impl LaneInfo {
     fn memory(transport: &'static CStr, (latency, bandwidth): (f64, f64)) -> Self {
@@ -43,7 +46,11 @@ impl LaneInfo {
 /// The lanes to a peer, the one for short messages first.
 pub fn of(peer: &Peer) -> Vec<LaneInfo> {
     if peer.inbox.is_none() {
-        return tcp(peer).into_iter().collect();
+        let lane = match peer.queues() {
+            Queues::None => tcp(peer),
+            queues => port(peer, queues),
+        };
+        return lane.into_iter().collect();
     }
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
@@ -66,6 +73,28 @@ pub fn estimate(peer: &Peer, len: usize) -> f64 {
     times.reduce(f64::min).unwrap_or(TCP_LATENCY)
 }
 
+/// The interface whose queue pairs reach a peer, or will.
+fn port(peer: &Peer, queues: Queues) -> Option<LaneInfo> {
+    // SAFETY: peers do not outlive their worker.
+    let worker = unsafe { &*peer.worker };
+    let target = || match peer.target.as_deref() {
+        Some(Target::Ib(target)) => Some(target.iface),
+        _ => None,
+    };
+    let port = worker.ctx.ports.get(peer.via().or_else(target)?)?;
+    let by_queue = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
+    let own = match queues {
+        Queues::Unknown => by_queue,
+        queues => queues == Queues::Own,
+    };
+    Some(LaneInfo {
+        transport: if own { c"rc_verbs" } else { c"ud_verbs" },
+        device: interned(&port.name),
+        latency: HCA_LATENCY,
+        bandwidth: f64::from(port.mbps) * 1e6 / 8.0,
+    })
+}
+
 /// The connection that there is, whoever made it, or the one that would be made: asks the kernel for its routes.
 fn tcp(peer: &Peer) -> Option<LaneInfo> {
     // SAFETY: peers do not outlive their worker.
@@ -73,7 +102,7 @@ fn tcp(peer: &Peer) -> Option<LaneInfo> {
     let device = match peer.via() {
         Some(via) => devices.get(via),
         None => {
-            let way = peer.target.as_ref()?.ways(devices).into_iter().next();
+            let way = peer.socket_target()?.ways(devices).into_iter().next();
             way.and_then(|way| devices.get(way.path.device))
         }
     };

@@ -8,6 +8,7 @@ pub mod flush;
 pub mod info;
 pub mod lanes;
 pub mod named;
+pub mod pairing;
 pub mod parting;
 pub mod resources;
 pub mod rndv;

@@ -4,8 +4,10 @@ use super::info;
 use super::select::{self, FRAGMENT, MAX_EAGER};
 use crate::engine::policy::{Policy, TRANSPORTS};
 use crate::options::Options;
+use crate::tl::ib::port::{self, Port};
 use crate::tl::shm::ring::INLINE;
 use crate::tl::tcp::device;
+use std::net::Ipv6Addr;
 
 /// A transport on a device.
 #[derive(Clone, Debug)]
@@ -51,10 +53,49 @@ pub fn of(options: &Options, policy: &Policy) -> Vec<Resource> {
             ],
         });
     }
+    let ports = policy.ib.as_ref().map_or(Vec::new(), |ib| {
+        port::usable(&options.net_devices, &ib.tuning)
+    });
+    for transport in ["rc_verbs", "ud_verbs"] {
+        if options.tls.allows(transport) {
+            all.extend(ports.iter().map(|port| queues(transport, port)));
+        }
+    }
     if TRANSPORTS.contains(&"tcp") && policy.tcp.is_some() {
-        all.extend(network(options, policy));
+        let names: Vec<&str> = ports.iter().map(|port| &*port.name).collect();
+        all.extend(network(options, policy, &names));
     }
     all
+}
+
+/// What queue pairs on a port can.
+fn queues(transport: &'static str, port: &Port) -> Resource {
+    let link = if port.ethernet {
+        "Ethernet"
+    } else {
+        "InfiniBand"
+    };
+    let gid = Ipv6Addr::from(port.gid.raw);
+    let address = match (port.ethernet, gid.to_ipv4_mapped()) {
+        (false, _) => format!("LID {}", port.lid),
+        (true, Some(v4)) => format!("{v4}, GID {}", port.gid.index),
+        (true, None) => format!("{gid}, GID {}", port.gid.index),
+    };
+    Resource {
+        transport,
+        device: port.name.clone(),
+        kind: "network",
+        capabilities: vec![
+            ("link", format!("{link}, {} Mb/s", port.mbps)),
+            ("address", address),
+            ("mtu", format!("{}", port.mtu_bytes())),
+            ("am_bcopy", format!("<= {}K", MAX_EAGER >> 10)),
+            ("fragments", format!("<= {}K", FRAGMENT >> 10)),
+            ("atomics", "executed by the peer".into()),
+            ("connection", "on demand, to worker".into()),
+            ("error handling", "peer failure, keepalive".into()),
+        ],
+    }
 }
 
 fn ring_capabilities() -> Vec<(&'static str, String)> {
@@ -74,12 +115,12 @@ fn ring_capabilities() -> Vec<(&'static str, String)> {
 }
 
 /// The devices of TCP; none if the kernel does not tell them.
-fn network(options: &Options, policy: &Policy) -> Vec<Resource> {
+fn network(options: &Options, policy: &Policy, others: &[&str]) -> Vec<Resource> {
     let longest = |in_place| {
         let bytes = select::longest_by_socket(policy, in_place);
         format!("<= {}", info::size(bytes))
     };
-    let devices = device::usable(options).unwrap_or_default();
+    let devices = device::usable(options, others).unwrap_or_default();
     devices
         .into_iter()
         .map(|device| {

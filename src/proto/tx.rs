@@ -200,7 +200,7 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
     let r = unsafe { &mut *req };
     if r.sent == Sent::Flush {
         // Of a peer that was only written to there is no lane.
-        return Ok(tx.lane.as_ref().is_none_or(Lane::is_drained));
+        return Ok(tx.lane.as_mut().is_none_or(Lane::drain));
     }
     if tx.lane.is_none() && !lane::connect(peer, tx)? {
         return Ok(false);

@@ -9,7 +9,7 @@ use crate::sys::segment::SegmentId;
 use crate::sys::{log, machine};
 use crate::tl::shm::Locator;
 use crate::tl::shm::ring::Consumer;
-use crate::tl::tcp::Target;
+use crate::tl::{Target, ib, tcp};
 use crate::wire::address::{ShmLocator, WorkerAddress};
 use crate::wire::header::SN_BITS;
 use std::sync::atomic::Ordering;
@@ -31,10 +31,9 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<*const Peer, 
     } else {
         shared_inbox(worker, address)
     };
-    let target = if inbox.is_none() {
-        tcp_target(worker, address)
-    } else {
-        None
+    let target = match inbox {
+        Some(_) => None,
+        None => ib_target(worker, address).or_else(|| tcp_target(worker, address)),
     };
     if inbox.is_none() && target.is_none() {
         log::error!(
@@ -63,10 +62,16 @@ fn tcp_target(worker: &Worker, address: &WorkerAddress) -> Option<Target> {
     // Without a device there is no listening socket either.
     worker.tcp.as_ref()?;
     let locator = address.tcp.clone().filter(|l| !l.addresses.is_empty())?;
-    Some(Target {
+    Some(Target::Tcp(tcp::Target {
         same_net: locator.network == sockets::network(),
         locator,
-    })
+    }))
+}
+
+/// Where a connection between queue pairs can be made.
+fn ib_target(worker: &Worker, address: &WorkerAddress) -> Option<Target> {
+    let target = ib::Target::choose(&worker.ctx.ports, address.ib.as_ref()?)?;
+    Some(Target::Ib(target))
 }
 
 fn shared_inbox(worker: &Worker, address: &WorkerAddress) -> Option<Locator> {

@@ -2,25 +2,43 @@
 
 pub mod shm;
 pub mod tcp;
+pub mod ib;
 
 use shm::outbox::Outbox;
-use tcp::sender::Sender;
 
 /// The way from a worker to a peer. Whoever sends holds the peer's lock, so that one thread at a time does.
 pub enum Lane {
     /// A ring in the peer's shared memory.
     Shm(Box<Outbox>),
+    /// The sending half of a connection between two queue pairs.
+    Ib(Box<ib::sender::Sender>),
     /// The sending half of a connection.
-    Tcp(Box<Sender>),
+    Tcp(Box<tcp::sender::Sender>),
 }
 
 impl Lane {
-    /// Whether everything that was accepted has left this process.
+    /// Whether everything that was accepted has left this process; has arrived, where the transport can tell.
     pub fn is_drained(&self) -> bool {
         match self {
             // What is in the ring is in the receiver's memory.
             Lane::Shm(_) => true,
+            Lane::Ib(sender) => sender.is_drained(),
             Lane::Tcp(sender) => sender.is_drained(),
         }
     }
+
+    /// The same, for somebody who waits for it: what can be done for it is.
+    pub fn drain(&mut self) -> bool {
+        match self {
+            Lane::Ib(sender) => sender.drain(),
+            Lane::Shm(_) | Lane::Tcp(_) => self.is_drained(),
+        }
+    }
+}
+
+/// Where a worker is to be connected to that shared memory does not lead to.
+#[derive(Clone, Debug)]
+pub enum Target {
+    Ib(ib::Target),
+    Tcp(tcp::Target),
 }

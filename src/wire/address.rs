@@ -40,8 +40,11 @@ const CLIENT_ID: u8 = 1;
 const NAME: u8 = 2;
 const SHM: u8 = 3;
 const TCP: u8 = 4;
+const IB: u8 = 5;
 /// More addresses of one worker are not told.
 pub const MAX_ADDRESSES: usize = 8;
+/// More ports of one worker are not told.
+pub const MAX_PORTS: usize = 4;
 
 packed! {
     /// Where processes of the same machine find the worker's shared segment.
@@ -77,13 +80,89 @@ pub struct NetAddress {
 
 impl NetAddress {
     pub fn new(ip: IpAddr, mbps: u32) -> Self {
-        let speed = (f64::from(mbps.max(1)).log2() * 8.0).round() as u8;
+        let speed = speed_code(mbps);
         Self { ip, speed }
     }
 
     /// Speed of its device, Mb/s, to within 5 %.
     pub fn mbps(&self) -> u32 {
-        (f64::from(self.speed) / 8.0).exp2() as u32
+        speed_of(self.speed)
+    }
+}
+
+/// What an address says of a speed in Mb/s: 8 times its binary logarithm.
+pub fn speed_code(mbps: u32) -> u8 {
+    (f64::from(mbps.max(1)).log2() * 8.0).round() as u8
+}
+
+fn speed_of(code: u8) -> u32 {
+    (f64::from(code) / 8.0).exp2() as u32
+}
+
+/// Flag of a [`PortLocator`]: its link is Ethernet, not InfiniBand.
+pub const ETHERNET: u8 = 1;
+/// Its address is one of RoCE v2, not v1.
+pub const ROCE_V2: u8 = 2;
+
+packed! {
+    /// Where a port of the worker's is in an InfiniBand or RoCE network.
+    PortLocator, 25 {
+        /// [`ETHERNET`], [`ROCE_V2`].
+        flags: u8,
+        /// Largest packet: 1 for 256 bytes to 5 for 4096.
+        mtu: u8,
+        /// As [`NetAddress::speed`].
+        speed: u8,
+        /// Inside of an InfiniBand subnet.
+        lid: u16,
+        /// Number of the queue pair that takes datagrams.
+        qpn: u32,
+        /// GID, the first byte highest.
+        gid: u128,
+    }
+}
+
+impl PortLocator {
+    pub fn is_ethernet(&self) -> bool {
+        self.flags & ETHERNET != 0
+    }
+
+    pub fn is_roce_v2(&self) -> bool {
+        self.flags & ROCE_V2 != 0
+    }
+
+    /// Speed of its link, Mb/s, to within 5 %.
+    pub fn mbps(&self) -> u32 {
+        speed_of(self.speed)
+    }
+}
+
+/// How peers reach the worker by queue pairs: `secret (8)`, then the ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IbLocator {
+    /// What a handshake has to present.
+    pub secret: u64,
+    /// At most [`MAX_PORTS`].
+    pub ports: Vec<PortLocator>,
+}
+
+impl IbLocator {
+    fn encode(&self) -> Vec<u8> {
+        let mut body = self.secret.to_le_bytes().to_vec();
+        for port in self.ports.iter().take(MAX_PORTS) {
+            body.extend(port.encode());
+        }
+        body
+    }
+
+    fn decode(body: &[u8]) -> Option<IbLocator> {
+        let (secret, rest) = body.split_first_chunk()?;
+        let ports = rest.chunks(PortLocator::SIZE).map(PortLocator::decode);
+        let ports: Vec<_> = ports.collect::<Option<_>>()?;
+        (ports.len() <= MAX_PORTS).then_some(IbLocator {
+            secret: u64::from_le_bytes(*secret),
+            ports,
+        })
     }
 }
 
@@ -167,6 +246,8 @@ pub struct WorkerAddress {
     pub name: Option<String>,
     /// Present when the worker can be reached by shared memory.
     pub shm: Option<ShmLocator>,
+    /// Present when it can be reached by InfiniBand or RoCE.
+    pub ib: Option<IbLocator>,
     /// Present when it can be reached by TCP.
     pub tcp: Option<TcpLocator>,
 }
@@ -235,6 +316,9 @@ impl WorkerAddress {
         if let Some(shm) = &self.shm {
             push_section(&mut blob, SHM, &shm.encode());
         }
+        if let Some(ib) = &self.ib {
+            push_section(&mut blob, IB, &ib.encode());
+        }
         if let Some(tcp) = &self.tcp {
             push_section(&mut blob, TCP, &tcp.encode());
         }
@@ -291,6 +375,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
         client_id: None,
         name: None,
         shm: None,
+        ib: None,
         tcp: None,
     };
     while let Some((&[kind, len], behind)) = rest.split_first_chunk() {
@@ -299,6 +384,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
             CLIENT_ID => address.client_id = Some(u64::from_le_bytes(*body.first_chunk()?)),
             NAME => address.name = Some(std::str::from_utf8(body).ok()?.to_owned()),
             SHM => address.shm = Some(ShmLocator::decode(body)?),
+            IB => address.ib = Some(IbLocator::decode(body)?),
             TCP => address.tcp = Some(TcpLocator::decode(body)?),
             _ => {}
         }
@@ -327,6 +413,7 @@ mod tests {
         client_id: None,
         name: None,
         shm: Some(SHM_LOCATOR),
+        ib: None,
         tcp: None,
     };
 
@@ -360,6 +447,39 @@ mod tests {
         for mbps in [10, 1000, 25_000, 400_000] {
             let told = net("10.1.2.3", mbps).mbps();
             assert!(told.abs_diff(mbps) * 20 <= mbps, "{mbps} became {told}");
+        }
+    }
+
+    #[test]
+    fn an_address_names_its_ports() {
+        let port = PortLocator {
+            flags: ETHERNET | ROCE_V2,
+            mtu: 5,
+            speed: speed_code(100_000),
+            lid: 0,
+            qpn: 17,
+            gid: u128::from_be_bytes(
+                "::ffff:10.0.0.1"
+                    .parse::<std::net::Ipv6Addr>()
+                    .unwrap()
+                    .octets(),
+            ),
+        };
+        let with = |ports| WorkerAddress {
+            ib: Some(IbLocator { secret: 7, ports }),
+            ..PLAIN
+        };
+        let one = with(vec![port]);
+        assert_eq!(one.encode().len(), 94);
+        assert_eq!(WorkerAddress::decode(&one.encode()), Ok(one));
+        let most = with(vec![port; MAX_PORTS]);
+        assert_eq!(WorkerAddress::decode(&most.encode()), Ok(most));
+        for wrong in [&[0; 7][..], &[0; 9], &[0; 8 + 5 * PortLocator::SIZE]] {
+            let section = [&[IB, wrong.len() as u8][..], wrong].concat();
+            assert_eq!(
+                WorkerAddress::decode(&sealed(&section)),
+                Err(AddressError::Malformed)
+            );
         }
     }
 

@@ -9,6 +9,7 @@ pub mod header;
 pub mod frame;
 pub mod greeting;
 pub mod address;
+pub mod packet;
 pub mod rkey;
 pub mod session;
 pub mod stats;

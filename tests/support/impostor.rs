@@ -95,6 +95,7 @@ impl Impostor {
                 lifeline: l.lifeline,
                 flags: 0,
             }),
+            ib: None,
             tcp: None,
         }
     }

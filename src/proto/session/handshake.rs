@@ -109,6 +109,6 @@ fn restrict(worker: &Worker, address: &mut WorkerAddress, to: NetAddress) {
     }
     if let Some(tcp) = &mut address.tcp {
         tcp.addresses = vec![to];
-        address.shm = None;
+        (address.shm, address.ib) = (None, None);
     }
 }

@@ -166,6 +166,8 @@ pub fn is_watched(peer: &Peer) -> bool {
     let watched = match &tx.lane {
         Some(Lane::Tcp(sender)) => sender.is_watched(),
         Some(Lane::Shm(_)) => false,
+        // What they wait for comes with a completion, or a timer.
+        Some(Lane::Ib(sender)) => sender.is_watched(),
         None => tx.dialing,
     };
     watched || tx.pending.is_empty()

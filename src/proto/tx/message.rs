@@ -4,10 +4,10 @@ use crate::engine::datatype::Data;
 use crate::engine::peer::{Peer, Tx};
 use crate::engine::request::Request;
 use crate::proto::select::FRAGMENT;
-use crate::tl::Lane;
 use crate::tl::shm::outbox::Outbox;
 use crate::tl::shm::ring::Corrupt;
 use crate::tl::tcp::sender::Sender;
+use crate::tl::{Lane, ib};
 use crate::wire::header::{DataHdr, Kind};
 use std::sync::atomic::Ordering;
 
@@ -33,11 +33,65 @@ pub(super) unsafe fn send(peer: &Peer, lane: &mut Lane, r: &mut Request) -> Resu
     // SAFETY: the caller's promise.
     unsafe {
         match lane {
-            Lane::Shm(outbox) if r.stream => send_parts(peer, outbox, r),
-            Lane::Shm(outbox) => send_whole(outbox, r),
+            Lane::Shm(outbox) if r.stream => send_parts(peer, &mut **outbox, r),
+            Lane::Shm(outbox) => send_whole(&mut **outbox, r),
+            Lane::Ib(sender) if r.stream => send_parts(peer, &mut **sender, r),
+            Lane::Ib(sender) => send_whole(&mut **sender, r),
             Lane::Tcp(sender) if r.stream => Ok(tcp_parts(peer, sender, r)),
             Lane::Tcp(sender) => Ok(tcp_whole(sender, r)),
         }
+    }
+}
+
+/// What takes records that are copied into it: a ring, or packets.
+trait Records {
+    /// Whether a record of `len` bytes, or any shorter one, can be sent now.
+    fn has_room(&mut self, len: usize) -> Result<bool, Corrupt>;
+
+    /// Sends one, which `fill` writes; false if there is no room: `fill` was not called.
+    fn send(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<bool, Corrupt>;
+}
+
+impl Records for Outbox {
+    fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
+        Outbox::has_room(self, len)
+    }
+
+    #[inline(always)]
+    fn send(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<bool, Corrupt> {
+        Outbox::send(self, kind, aux, imm, len, fill)
+    }
+}
+
+impl Records for ib::sender::Sender {
+    fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
+        Ok(ib::sender::Sender::has_room(self, len))
+    }
+
+    #[inline(always)]
+    fn send(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<bool, Corrupt> {
+        Ok(ib::sender::Sender::send(self, kind, aux, imm, len, fill))
     }
 }
 
@@ -51,7 +105,7 @@ pub(super) fn is_collected(tx: &Tx, r: &Request) -> bool {
 }
 
 /// One message: header, data, tail.
-unsafe fn send_whole(outbox: &mut Outbox, r: &Request) -> Result<bool, Corrupt> {
+unsafe fn send_whole(outbox: &mut impl Records, r: &Request) -> Result<bool, Corrupt> {
     outbox.send(r.kind, r.aux, r.imm, whole_len(r), |dst| {
         // SAFETY: the record has room for the three parts.
         unsafe { write_whole(r, dst) }
@@ -77,7 +131,11 @@ unsafe fn write_whole(r: &Request, dst: *mut u8) {
 }
 
 /// Messages of up to [`FRAGMENT`] bytes of data each.
-unsafe fn send_parts(peer: &Peer, outbox: &mut Outbox, r: &mut Request) -> Result<bool, Corrupt> {
+unsafe fn send_parts(
+    peer: &Peer,
+    outbox: &mut impl Records,
+    r: &mut Request,
+) -> Result<bool, Corrupt> {
     let total = r.data.len();
     loop {
         let offset = r.offset as usize;
@@ -89,13 +147,14 @@ unsafe fn send_parts(peer: &Peer, outbox: &mut Outbox, r: &mut Request) -> Resul
         let part = unsafe { Part::cut(&r.data, offset, FRAGMENT.min(total - offset)) };
         let head = DataHdr { offset: r.offset }.encode();
         let (imm, head) = part_head(r, &head);
-        outbox.send(r.kind, r.aux, imm, head.len() + part.len, |dst| {
+        let sent = outbox.send(r.kind, r.aux, imm, head.len() + part.len, |dst| {
             // SAFETY: the record has room for both; the range is inside the data.
             unsafe {
                 dst.copy_from_nonoverlapping(head.as_ptr(), head.len());
                 part.write(&r.data, offset, dst.add(head.len()));
             }
         })?;
+        debug_assert!(sent, "there was room");
         if r.kind == PUT {
             peer.rma_sent.fetch_add(1, Ordering::Relaxed);
         }

@@ -48,9 +48,11 @@ impl Device {
 /// machines of this host only (docker0, virbr0): those without a hardware port, unless `UCX_TCP_BRIDGE_ENABLE`
 /// or `UCX_NET_DEVICES` asks for them.
 ///
+/// `others`: names that `UCX_NET_DEVICES` may have, too, of other transports' devices.
+///
 /// # Errors
 /// When the kernel does not tell its devices.
-pub fn usable(options: &Options) -> io::Result<Vec<Device>> {
+pub fn usable(options: &Options, others: &[&str]) -> io::Result<Vec<Device>> {
     let mut every_link = LinkMessage::default();
     // What the kernel would have to add up over all processors.
     every_link.attributes = vec![LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])];
@@ -72,7 +74,8 @@ pub fn usable(options: &Options) -> io::Result<Vec<Device>> {
         .filter(|(_, addrs)| !addrs.is_empty())
         .collect();
     if options.warn_invalid_config {
-        let names: Vec<&str> = addressed.iter().map(|(link, _)| &*link.name).collect();
+        let links = addressed.iter().map(|(link, _)| &*link.name);
+        let names: Vec<&str> = links.chain(others.iter().copied()).collect();
         warn_of("network", &options.net_devices, &names);
     }
     let mut devices: Vec<Device> = addressed

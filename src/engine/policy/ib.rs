@@ -1,0 +1,159 @@
+//! What the options say about InfiniBand and RoCE.
+
+use crate::options::{Count, Options};
+use crate::tl::ib::{RcTuning, Tuning, UdTuning};
+use crate::wire::packet::HEAD;
+use std::time::Duration;
+
+/// `UCX_IB_SL=auto` and `UCX_IB_TRAFFIC_CLASS=auto`: what every fabric has, and what UCX marks its RoCE packets with.
+const DEFAULT_SL: u8 = 0;
+const DEFAULT_TRAFFIC_CLASS: u8 = 106;
+/// Buffers are no shorter: the longest header of our own and a little data, bytes.
+const LEAST_SEG: usize = 256;
+/// Nor longer: one message waits for all of it, bytes.
+const MOST_SEG: usize = 1 << 20;
+/// Packets are counted modulo 2^16.
+const MOST_WINDOW: u32 = 1 << 15;
+/// `UCX_RC_TIMEOUT=auto`, `UCX_UD_TIMEOUT=auto` and the like cannot be said; infinite ones are as long as this.
+const FOR_EVER: Duration = Duration::from_secs(1 << 20);
+
+/// What the options of a context say.
+#[derive(Clone, Debug)]
+pub struct IbPolicy {
+    /// Peers get a queue pair each: `UCX_TLS` has rc, and there will not be more than `UCX_RC_MAX_NUM_EPS`, or it does not
+    /// have ud.
+    pub by_queue: bool,
+    /// Messages may go by datagrams: it has ud.
+    pub datagrams: bool,
+    pub tuning: Tuning,
+}
+
+impl IbPolicy {
+    /// `None` if `UCX_TLS` has neither. `num_eps`: how many endpoints the program expects, if it says.
+    pub fn new(options: &Options) -> Option<IbPolicy> {
+        let (rc, ud) = (
+            options.tls.allows("rc_verbs"),
+            options.tls.allows("ud_verbs"),
+        );
+        if !rc && !ud {
+            return None;
+        }
+        let expected = options.num_eps.number().unwrap_or(1);
+        let most = options.rc_max_num_eps.number().unwrap_or(usize::MAX);
+        Some(IbPolicy {
+            by_queue: rc && (!ud || expected <= most),
+            datagrams: ud,
+            tuning: tuning(options),
+        })
+    }
+}
+
+fn tuning(options: &Options) -> Tuning {
+    let byte = |count: Count, default: u8| match count.number() {
+        Some(n) => n.min(u8::MAX.into()) as u8,
+        None => default,
+    };
+    let seg_size = options.rc_seg_size.bytes().unwrap_or(8256);
+    let window = match options.rc_fc_enable {
+        true => options.rc_fc_wnd_size.clamp(2, MOST_WINDOW),
+        false => MOST_WINDOW,
+    };
+    let pkey = options.rc_pkey.trim_start_matches("0x");
+    Tuning {
+        gid_index: options
+            .ib_gid_index
+            .number()
+            .map(|n| n.min(u32::MAX as usize) as u32),
+        pkey: u16::from_str_radix(pkey, 16).ok(),
+        global: options.rc_is_global,
+        path_mtu: options.rc_path_mtu.parse().ok(),
+        service_level: byte(options.rc_sl, DEFAULT_SL).min(15),
+        traffic_class: byte(options.rc_traffic_class, DEFAULT_TRAFFIC_CLASS),
+        hop_limit: options.rc_hop_limit.min(255) as u8,
+        rc: RcTuning {
+            seg_size: seg_size.clamp(LEAST_SEG, MOST_SEG).max(HEAD + 1),
+            tx_queue_len: options.rc_tx_queue_len.max(16),
+            rx_queue_len: options.rc_rx_queue_len.max(16),
+            window,
+            timeout: options.rc_timeout.duration().unwrap_or(FOR_EVER),
+            retries: options.rc_retry_count.min(7) as u8,
+            rnr_timeout: options.rc_rnr_timeout.duration().unwrap_or(FOR_EVER),
+            rnr_retries: options.rc_rnr_retry_count.min(7) as u8,
+        },
+        ud: UdTuning {
+            tx_queue_len: options.ud_tx_queue_len.max(32),
+            rx_queue_first: options.ud_rx_queue_len_init.max(16),
+            rx_queue_len: options.ud_rx_queue_len.max(16),
+            window: options.ud_max_window.clamp(2, MOST_WINDOW),
+            timeout: options.ud_timeout.duration().unwrap_or(FOR_EVER),
+            tick: options.ud_timer_tick.duration().unwrap_or(FOR_EVER),
+            backoff: options.ud_timer_backoff.clamp(1.0, 100.0),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(settings: &[(&str, &str)]) -> Option<IbPolicy> {
+        let mut options = Options::default();
+        for (name, value) in settings {
+            options.set(name, value).expect("a valid setting");
+        }
+        IbPolicy::new(&options)
+    }
+
+    #[test]
+    fn who_gets_a_queue_pair() {
+        let ways = |settings: &[(&str, &str)]| policy(settings).map(|p| (p.by_queue, p.datagrams));
+        assert_eq!(ways(&[("TLS", "self,tcp")]), None);
+        assert_eq!(ways(&[]), Some((true, true)));
+        assert_eq!(
+            ways(&[("TLS", "rc")]),
+            Some((true, false)),
+            "ud for connecting only"
+        );
+        assert_eq!(ways(&[("TLS", "ud")]), Some((false, true)));
+        assert_eq!(ways(&[("NUM_EPS", "257")]), Some((false, true)));
+        assert_eq!(
+            ways(&[("NUM_EPS", "257"), ("TLS", "rc")]),
+            Some((true, false))
+        );
+        assert_eq!(
+            ways(&[("NUM_EPS", "9"), ("RC_MAX_NUM_EPS", "8")]),
+            Some((false, true))
+        );
+    }
+
+    #[test]
+    fn settings_of_queues() {
+        let t = policy(&[]).unwrap().tuning;
+        assert_eq!(
+            (t.rc.seg_size, t.rc.tx_queue_len, t.rc.rx_queue_len),
+            (8256, 256, 4095)
+        );
+        assert_eq!((t.rc.window, t.ud.window), (512, 1025));
+        assert_eq!((t.gid_index, t.pkey, t.path_mtu), (None, None, None));
+        assert_eq!(t.ud.tick, Duration::from_millis(10));
+        let t = policy(&[
+            ("IB_GID_INDEX", "3"),
+            ("IB_SL", "2"),
+            ("IB_TRAFFIC_CLASS", "7"),
+            ("IB_PKEY", "0x8001"),
+            ("IB_PATH_MTU", "2048"),
+            ("RC_FC_ENABLE", "n"),
+            ("RC_TIMEOUT", "1ms"),
+        ]);
+        let t = t.unwrap().tuning;
+        assert_eq!(
+            (t.gid_index, t.pkey, t.path_mtu),
+            (Some(3), Some(0x8001), Some(2048))
+        );
+        assert_eq!((t.service_level, t.traffic_class), (2, 7));
+        assert_eq!(
+            (t.rc.window, t.rc.timeout),
+            (MOST_WINDOW, Duration::from_millis(1))
+        );
+    }
+}

@@ -1,0 +1,279 @@
+//! A worker's InfiniBand and RoCE ports: its interfaces, and the connections through them.
+
+use super::peer::Peer;
+use crate::sys::{log, machine};
+use crate::tl::Lane;
+use crate::tl::ib::assembly::Assembly;
+use crate::tl::ib::bindings::ibv_wc;
+use crate::tl::ib::iface::Iface;
+use crate::tl::ib::port::Port;
+use crate::tl::ib::queues::Qp;
+use crate::tl::ib::reorder::Reorder;
+use crate::tl::ib::sender::{Flow, Sender};
+use crate::tl::ib::ud::Ah;
+use crate::wire::address::{IbLocator, PortLocator};
+use crate::wire::packet::NOBODY;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::io;
+use std::sync::Arc;
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// We say who we are, and know nothing of the peer.
+    Saying,
+    /// We know the peer and can take packets. Whether he can is not known.
+    Known,
+    /// Both can.
+    Open,
+}
+
+/// What the peer has told of its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct There {
+    /// Its number and proof: what datagrams to it present.
+    pub number: u32,
+    pub proof: u32,
+    /// Its queue pair for the connection; 0: none.
+    pub qpn: u32,
+    /// How often it had lost our worker.
+    pub losses: u32,
+}
+
+/// A connection, as the progressing thread sees it.
+pub struct Connection {
+    pub number: u32,
+    /// What datagrams to it have to present.
+    pub proof: u32,
+    pub peer: *const Peer,
+    pub iface: usize,
+    pub phase: Phase,
+    /// The peer knows that we are ready.
+    pub seen: bool,
+    /// We answered; the peer began. Of a connection to oneself there are both.
+    pub answered: bool,
+    pub there: Option<There>,
+    /// What greetings to the peer present.
+    pub secret: u64,
+    /// Where the peer takes datagrams.
+    pub to: PortLocator,
+    pub ah: Ah,
+    /// The queue pair of its own, if it has one, and the number of the first packet from it.
+    pub qp: Option<Arc<Qp>>,
+    pub psn: u32,
+    pub flow: Arc<Flow>,
+    /// Sends what has to be said to a peer that messages go to by another way: in a connection to oneself, the end that
+    /// answered; where shared memory leads there. Otherwise the peer's lane does.
+    pub back: Option<Sender>,
+    /// What the peer acknowledged last.
+    pub acknowledged: u32,
+    pub assembly: Assembly,
+    pub reorder: Reorder,
+    /// When our greeting is repeated, coarse milliseconds, and how long to wait after that.
+    pub due: u64,
+    pub wait: u64,
+    /// When the connection was begun.
+    pub since: u64,
+    /// When the peer was last asked whether it is there.
+    pub probed: u64,
+    /// It has received something that the peer is not told of yet, and is in the list of those.
+    pub listed: bool,
+    /// Nothing more comes: the peer has gone, or was lost.
+    pub ended: bool,
+}
+
+/// Numbers of queue pairs are spread well enough by themselves.
+#[derive(Default)]
+pub struct Plain(u64);
+
+impl Hasher for Plain {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0 << 8 | u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        // The table looks at the upper bits, too.
+        self.0 = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+/// A queue pair among those of all interfaces: devices give numbers without asking each other.
+#[inline(always)]
+fn key(iface: usize, qpn: u32) -> u64 {
+    (iface as u64) << 32 | u64::from(qpn)
+}
+
+/// The progressing thread's.
+pub struct Ports {
+    pub ifaces: Vec<Arc<Iface>>,
+    pub secret: u64,
+    connections: Vec<Option<Box<Connection>>>,
+    free: Vec<u32>,
+    /// Connections by [`key`].
+    by_queue: HashMap<u64, u32, BuildHasherDefault<Plain>>,
+    /// Connections that have received what is not told of.
+    pub owing: Vec<u32>,
+    /// Those that are not both open and seen.
+    pub unsettled: usize,
+    /// What was found when the worker was about to sleep, with the number of its interface: the next to be looked at. What
+    /// has arrived, and ends of sends.
+    pub found: [Vec<(usize, ibv_wc)>; 2],
+}
+
+impl Ports {
+    /// Interfaces on these ports; those that cannot be had are left out.
+    ///
+    /// # Errors
+    /// What the last device says, if there is none.
+    pub fn new(ports: &[Arc<Port>], mt: bool, wakes: bool) -> io::Result<Ports> {
+        let mut ifaces = Vec::new();
+        let mut error = None;
+        for port in ports {
+            let index = ifaces.len() as u8;
+            match Iface::new(port, index, mt, wakes) {
+                Ok(iface) => ifaces.push(iface),
+                Err(e) => {
+                    log::error!("no queues on {}: {e}", port.name);
+                    error = Some(e);
+                }
+            }
+        }
+        match error {
+            Some(e) if ifaces.is_empty() => Err(e),
+            _ => Ok(Ports {
+                ifaces,
+                secret: machine::random_u64(),
+                connections: Vec::new(),
+                free: Vec::new(),
+                by_queue: HashMap::default(),
+                owing: Vec::new(),
+                unsettled: 0,
+                found: Default::default(),
+            }),
+        }
+    }
+
+    /// What the worker's address says of them.
+    pub fn locator(&self) -> IbLocator {
+        let ports = self.ifaces.iter().take(crate::wire::address::MAX_PORTS);
+        IbLocator {
+            secret: self.secret,
+            ports: ports.map(|i| i.port.locator(i.ud_number)).collect(),
+        }
+    }
+
+    /// A number for a new connection; `None`: there are too many.
+    pub fn take_number(&mut self) -> Option<u32> {
+        if let Some(number) = self.free.pop() {
+            return Some(number);
+        }
+        let number = self.connections.len() as u32;
+        (number < NOBODY).then(|| {
+            self.connections.push(None);
+            number
+        })
+    }
+
+    /// Takes a connection in, under its number.
+    pub fn insert(&mut self, connection: Box<Connection>) {
+        let number = connection.number;
+        if let Some(qp) = &connection.qp {
+            self.by_queue
+                .insert(key(connection.iface, qp.number), number);
+        }
+        self.unsettled += 1;
+        self.connections[number as usize] = Some(connection);
+    }
+
+    /// The connection with this number.
+    #[inline(always)]
+    pub fn get(&mut self, number: u32) -> Option<&mut Connection> {
+        self.connections.get_mut(number as usize)?.as_deref_mut()
+    }
+
+    /// The connection whose queue pair on this interface has this number.
+    #[inline(always)]
+    pub fn of_queue(&self, iface: usize, qpn: u32) -> Option<u32> {
+        self.by_queue.get(&key(iface, qpn)).copied()
+    }
+
+    /// A connection gives its queue pair back: datagrams do.
+    pub fn drop_queue(&mut self, number: u32) {
+        let taken = self.get(number).and_then(|c| Some((c.iface, c.qp.take()?)));
+        if let Some((iface, qp)) = taken {
+            self.by_queue.remove(&key(iface, qp.number));
+        }
+    }
+
+    /// Takes a connection out.
+    pub fn remove(&mut self, number: u32) -> Option<Box<Connection>> {
+        let connection = self.connections.get_mut(number as usize)?.take()?;
+        if let Some(qp) = &connection.qp {
+            self.by_queue.remove(&key(connection.iface, qp.number));
+        }
+        if !connection.is_settled() {
+            self.unsettled -= 1;
+        }
+        self.free.push(number);
+        Some(connection)
+    }
+
+    /// All that are there.
+    pub fn iter(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.connections.iter_mut().filter_map(|c| c.as_deref_mut())
+    }
+
+    /// The worker is about to sleep: whatever comes wakes it. False: something has come, or only time can tell that it has
+    /// not.
+    pub fn fall_asleep(&mut self) -> bool {
+        for i in 0..self.ifaces.len() {
+            let iface = &self.ifaces[i];
+            if let Some(channel) = iface.channel() {
+                channel.quiet();
+            }
+            iface.arm();
+            // What was there before wakes nobody.
+            let mut wcs = [ibv_wc::default(); 16];
+            for (found, from) in self.found.iter_mut().zip([Iface::arrived, Iface::ended]) {
+                let n = from(iface, &mut wcs);
+                found.extend(wcs[..n].iter().map(|wc| (i, *wc)));
+            }
+        }
+        let waits = |c: &mut Connection| {
+            let waits = |s: &mut Sender| !s.is_connected() && !s.is_drained();
+            c.with_sender(waits) == Some(true)
+        };
+        self.found.iter().all(Vec::is_empty) && self.unsettled == 0 && !self.iter().any(waits)
+    }
+
+    /// Whether there is any.
+    pub fn is_quiet(&self) -> bool {
+        self.connections.len() == self.free.len()
+    }
+}
+
+impl Connection {
+    /// Does something with the half that sends, if there is one.
+    pub fn with_sender<R>(&mut self, act: impl FnOnce(&mut Sender) -> R) -> Option<R> {
+        if let Some(back) = self.back.as_mut() {
+            return Some(act(back));
+        }
+        // SAFETY: peers live as long as the worker, connections no longer.
+        match unsafe { &*self.peer }.tx.lock().lane.as_mut() {
+            Some(Lane::Ib(sender)) => Some(act(sender)),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing is left to be said.
+    pub fn is_settled(&self) -> bool {
+        self.phase == Phase::Open && self.seen
+    }
+}

@@ -1,0 +1,405 @@
+//! What comes through queue pairs: packets, datagrams, the ends of sends.
+
+use super::serve;
+use crate::ctypes::*;
+use crate::engine::peer::Peer;
+use crate::engine::ports::{Phase, Ports};
+use crate::engine::worker::{Rx, Worker};
+use crate::proto::{failure, pairing, tx};
+use crate::sys::{clock, log};
+use crate::tl::ib::assembly::split;
+use crate::tl::ib::bindings::{IBV_WC_SUCCESS, ibv_wc};
+use crate::tl::ib::iface::Iface;
+use crate::tl::ib::reorder::Arrival;
+use crate::wire::packet::{ASKS, BYE, CREDIT, Datagram, GAP, HELLO, Head};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+/// Completions taken from one queue before the next is looked at, as `UCX_IB_RX_MAX_POLL`.
+const BATCH: usize = 16;
+/// How long a worker that goes waits for what it has sent to be confirmed, milliseconds.
+const LINGER_MS: u64 = 1000;
+
+/// Moves connections and messages on. Called only while there are connections, or some are wanted.
+#[inline(never)]
+pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
+    let Some(ports) = rx.ports.as_deref_mut() else {
+        worker.duties.forget_ports();
+        return 0;
+    };
+    let count = poll(worker, ports);
+    if !worker.pairings.lock().is_empty() {
+        pairing::start(worker, ports);
+    }
+    count
+}
+
+/// Takes what has come: how much.
+pub fn poll(worker: &Worker, ports: &mut Ports) -> u32 {
+    let (mut count, before) = (0, ports.owing.len());
+    if ports.found.iter().any(|found| !found.is_empty()) {
+        count += take_found(worker, ports);
+    }
+    for i in 0..ports.ifaces.len() {
+        let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
+        // SAFETY: the library writes as many entries as it says, and reads none.
+        let room: &mut [ibv_wc] =
+            unsafe { std::slice::from_raw_parts_mut(wcs.as_mut_ptr().cast(), BATCH) };
+        let n = ports.ifaces[i].arrived(room);
+        for wc in &room[..n] {
+            count += on_arrival(worker, ports, i, wc);
+        }
+        if n > 0 {
+            ports.ifaces[i].refill(None);
+        }
+        let n = ports.ifaces[i].ended(room);
+        for wc in &room[..n] {
+            on_end(ports, i, wc);
+        }
+        count += n as u32;
+    }
+    if !ports.owing.is_empty() {
+        acknowledge(ports, before);
+    }
+    count
+}
+
+/// What was found when the worker was about to sleep.
+#[cold]
+fn take_found(worker: &Worker, ports: &mut Ports) -> u32 {
+    let [arrived, ended] = std::mem::take(&mut ports.found);
+    let mut count = ended.len() as u32;
+    for (i, wc) in arrived {
+        count += on_arrival(worker, ports, i, &wc);
+        ports.ifaces[i].refill(None);
+    }
+    for (i, wc) in ended {
+        on_end(ports, i, &wc);
+    }
+    count
+}
+
+/// A receive of the interface with this number has ended.
+#[inline(always)]
+fn on_arrival(worker: &Worker, ports: &mut Ports, i: usize, wc: &ibv_wc) -> u32 {
+    let iface: *const Iface = Arc::as_ptr(&ports.ifaces[i]);
+    // SAFETY: interfaces stay as long as the ports.
+    let iface = unsafe { &*iface };
+    let mut count = 0;
+    // Others are those of a queue pair that is in error: what became of it the sends say.
+    if wc.status == IBV_WC_SUCCESS {
+        if wc.qp_num == iface.ud_number {
+            count = on_datagram(worker, ports, i, iface.datagram(wc));
+        } else if let Some(number) = ports.of_queue(i, wc.qp_num) {
+            count = on_packet(worker, ports, number, iface.packet(wc));
+        }
+    }
+    iface.done(wc);
+    if iface.has_own_receives() {
+        give_back(ports, i, wc.qp_num);
+    }
+    count
+}
+
+/// Where connections have receives of their own: a spent one is posted again to the same.
+#[cold]
+fn give_back(ports: &mut Ports, i: usize, qpn: u32) {
+    let number = ports.of_queue(i, qpn);
+    let qp = number.and_then(|n| ports.get(n)).and_then(|c| c.qp.clone());
+    ports.ifaces[i].refill(qp.as_deref());
+}
+
+/// A send that tells of its end has ended.
+#[inline]
+fn on_end(ports: &mut Ports, i: usize, wc: &ibv_wc) {
+    let iface = &*ports.ifaces[i];
+    if wc.qp_num == iface.ud_number {
+        return iface.outgoing.lock().ended(iface, wc.wr_id);
+    }
+    let Some(number) = ports.of_queue(i, wc.qp_num) else {
+        return;
+    };
+    if let Some(c) = ports.get(number) {
+        c.with_sender(|sender| sender.ended(wc.wr_id));
+    }
+    if wc.status != IBV_WC_SUCCESS {
+        pairing::broken(ports, number, wc.status);
+    }
+}
+
+/// A packet of a connection by a queue pair of its own.
+#[inline(always)]
+fn on_packet(worker: &Worker, ports: &mut Ports, number: u32, packet: &[u8]) -> u32 {
+    let Some((head, bytes)) = split(packet) else {
+        return 0;
+    };
+    let Some(c) = ports.get(number) else { return 0 };
+    c.flow.credit(head.credit);
+    if head.kind == CREDIT {
+        return 0;
+    }
+    c.flow.receive();
+    if c.phase != Phase::Open {
+        pairing::heard(worker, ports, number);
+    }
+    let count = take(worker, ports, number, head, bytes);
+    owe(ports, number);
+    count
+}
+
+/// A connection may have something to tell its peer.
+#[inline(always)]
+fn owe(ports: &mut Ports, number: u32) {
+    if let Some(c) = ports.get(number)
+        && !c.listed
+    {
+        c.listed = true;
+        ports.owing.push(number);
+    }
+}
+
+/// Tells peers what has been taken: where they wait for it, and of datagrams that came before this call and were not
+/// answered since. Who sent the others hears of it with what is sent next; a program that calls progress no more, as one does
+/// that has all it wants, must not leave its peers in doubt whether to send again.
+fn acknowledge(ports: &mut Ports, before: usize) {
+    let owing = std::mem::take(&mut ports.owing);
+    for (place, number) in owing.into_iter().enumerate() {
+        let Some(i) = ports.get(number).map(|c| c.iface) else {
+            continue;
+        };
+        let iface = &ports.ifaces[i];
+        let windows = (iface.port.tuning.rc.window, iface.datagram_window());
+        let Some(c) = ports.get(number) else { continue };
+        let (window, datagrams) = match c.qp {
+            Some(_) => (windows.0, false),
+            None => (windows.1, true),
+        };
+        let late = datagrams && place < before && c.flow.untold() > 0;
+        let keep = datagrams && place >= before && c.flow.untold() > 0;
+        if late || c.flow.is_urgent(window) {
+            c.with_sender(|sender| sender.acknowledge(false));
+        } else if keep {
+            ports.owing.push(number);
+            continue;
+        }
+        if let Some(c) = ports.get(number) {
+            c.listed = false;
+        }
+    }
+}
+
+/// A packet in its turn.
+#[inline(always)]
+fn take(worker: &Worker, ports: &mut Ports, number: u32, head: Head, bytes: &[u8]) -> u32 {
+    let Some(c) = ports.get(number).filter(|c| !c.ended) else {
+        return 0;
+    };
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*c.peer };
+    if matches!(head.kind, BYE | CREDIT) {
+        return u32::from(head.kind == BYE && is_gone(ports, number, peer));
+    }
+    match c.assembly.take(head, bytes) {
+        Ok(Some(m)) => {
+            peer.stats().received.add(m.len);
+            // SAFETY: the record is in the packet, or in the assembly until the next packet.
+            if unsafe { serve::message(worker, peer, &m) }.is_err() {
+                c.ended = true;
+                failure::distrust(peer, "a message that makes no sense");
+            }
+            1
+        }
+        Ok(None) => 0,
+        Err(_) => {
+            c.ended = true;
+            failure::distrust(peer, "what is no message");
+            1
+        }
+    }
+}
+
+/// The peer's worker goes, in order: all that it sent has come.
+#[cold]
+fn is_gone(ports: &mut Ports, number: u32, peer: &Peer) -> bool {
+    log::debug!("worker {:#x} has ended its connection", peer.uid);
+    if let Some(c) = ports.get(number) {
+        c.with_sender(|sender| sender.acknowledge(false));
+        c.ended = true;
+    }
+    tx::lose(peer, UCS_ERR_CONNECTION_RESET);
+    true
+}
+
+/// A datagram: of a connection, or a greeting.
+fn on_datagram(worker: &Worker, ports: &mut Ports, i: usize, bytes: &[u8]) -> u32 {
+    let Some((d, rest)) = Datagram::decode(bytes).zip(bytes.get(Datagram::SIZE..)) else {
+        log::diag!(
+            "a datagram is dropped: {} bytes of something else",
+            bytes.len()
+        );
+        return 0;
+    };
+    if d.has(HELLO) {
+        pairing::on_hello(worker, ports, i, rest);
+        return 1;
+    }
+    let window = ports.ifaces[i].datagram_window();
+    let own = |c: &&mut crate::engine::ports::Connection| {
+        c.proof == d.proof && c.iface == i && c.there.is_some()
+    };
+    let Some(c) = ports.get(d.number()).filter(own) else {
+        log::diag!("a datagram is dropped: it belongs to no connection");
+        return 0;
+    };
+    let number = c.number;
+    if c.qp.is_some() {
+        return 0;
+    }
+    if c.phase != Phase::Open {
+        pairing::heard(worker, ports, number);
+    }
+    let Some(c) = ports.get(number) else { return 0 };
+    let news = d.ack != c.acknowledged;
+    if news || d.has(GAP) {
+        c.acknowledged = d.ack;
+        let sane = c.with_sender(|sender| {
+            let sane = sender.acknowledged(d.ack);
+            if d.has(GAP) {
+                sender.on_gap();
+            }
+            sane
+        });
+        if sane == Some(false) {
+            log::diag!("a datagram acknowledges what was never sent: dropped");
+            return 0;
+        }
+    }
+    if d.has(ASKS) {
+        c.flow.ask();
+    }
+    let mut count = u32::from(news);
+    if !rest.is_empty() {
+        match c.reorder.arrive(d.psn, rest, window) {
+            Arrival::Now => count += in_turn(worker, ports, number, rest),
+            Arrival::Early => {
+                c.with_sender(|sender| sender.acknowledge(true));
+            }
+            // The acknowledgement was lost.
+            Arrival::Again => c.flow.ask(),
+        }
+    }
+    owe(ports, number);
+    count
+}
+
+/// The next packet, and those behind it that came earlier.
+fn in_turn(worker: &Worker, ports: &mut Ports, number: u32, packet: &[u8]) -> u32 {
+    let mut count = one(worker, ports, number, packet);
+    while let Some(kept) = ports.get(number).and_then(|c| c.reorder.pop()) {
+        count += one(worker, ports, number, &kept);
+    }
+    count
+}
+
+fn one(worker: &Worker, ports: &mut Ports, number: u32, packet: &[u8]) -> u32 {
+    let Some(c) = ports.get(number) else { return 0 };
+    c.flow.receive();
+    match split(packet) {
+        Some((head, bytes)) => take(worker, ports, number, head, bytes),
+        None => 0,
+    }
+}
+
+/// Does what is due, and finds out whether there is anything left to look at. Called when the clock has moved on.
+#[cold]
+pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) -> u32 {
+    pairing::tick(worker, ports, now);
+    let count = poll(worker, ports);
+    if !ports.is_quiet() {
+        worker.duties.call_ports();
+    } else if worker.duties.has_ports() {
+        let pairings = worker.pairings.lock();
+        if pairings.is_empty() {
+            worker.duties.forget_ports();
+        }
+    }
+    count
+}
+
+/// Ends all connections: what was sent arrives, as far as the peers are there.
+pub fn hang_up(worker: &Worker, ports: &mut Ports) {
+    for c in ports.iter().filter(|c| c.phase == Phase::Open) {
+        c.with_sender(|sender| sender.say_goodbye());
+    }
+    let until = clock::coarse_ms() + LINGER_MS;
+    loop {
+        let now = clock::coarse_ms();
+        let mut waits = false;
+        for c in ports.iter().filter(|c| !c.ended) {
+            // SAFETY: peers live as long as the worker.
+            let lives = unsafe { &*c.peer }.status() == UCS_OK;
+            waits |=
+                lives && c.with_sender(|sender| !sender.drain() && sender.tick(now)) == Some(true);
+        }
+        if !waits || now >= until {
+            break;
+        }
+        settle(ports);
+        std::thread::yield_now();
+    }
+    for peer in worker.all_peers() {
+        let mut tx = peer.tx.lock();
+        if matches!(tx.lane, Some(crate::tl::Lane::Ib(_))) {
+            tx.lane = None;
+        }
+    }
+}
+
+/// Takes the ends of sends and acknowledgements; what else comes is for nobody any more, but its sender hears that it came.
+fn settle(ports: &mut Ports) {
+    let mut wcs = [ibv_wc::default(); BATCH];
+    for i in 0..ports.ifaces.len() {
+        let iface = ports.ifaces[i].clone();
+        let n = iface.arrived(&mut wcs);
+        for wc in wcs[..n].iter().filter(|wc| wc.status == IBV_WC_SUCCESS) {
+            if wc.qp_num == iface.ud_number {
+                let bytes = iface.datagram(wc);
+                if let Some(d) = Datagram::decode(bytes).filter(|d| !d.has(HELLO))
+                    && let Some(c) = ports.get(d.number()).filter(|c| c.proof == d.proof)
+                {
+                    let psn = d.psn;
+                    let rest = &bytes[Datagram::SIZE..];
+                    if !rest.is_empty() && c.reorder.arrive(psn, rest, 0) == Arrival::Now {
+                        c.flow.receive();
+                        c.ended |= is_goodbye(rest);
+                    }
+                    let answer = !rest.is_empty() || d.has(ASKS);
+                    c.with_sender(|sender| {
+                        sender.acknowledged(d.ack);
+                        if answer {
+                            sender.acknowledge(false);
+                        }
+                    });
+                }
+            } else if let Some(c) = ports.of_queue(i, wc.qp_num).and_then(|n| ports.get(n)) {
+                // Who has gone confirms nothing any more.
+                c.ended |= is_goodbye(iface.packet(wc));
+            }
+            iface.done(wc);
+        }
+        iface.refill(None);
+        let n = iface.ended(&mut wcs);
+        for wc in &wcs[..n] {
+            if wc.qp_num == iface.ud_number {
+                iface.outgoing.lock().ended(&iface, wc.wr_id);
+            } else if let Some(c) = ports.of_queue(i, wc.qp_num).and_then(|n| ports.get(n)) {
+                c.with_sender(|sender| sender.ended(wc.wr_id));
+                c.ended |= wc.status != IBV_WC_SUCCESS;
+            }
+        }
+    }
+}
+
+fn is_goodbye(packet: &[u8]) -> bool {
+    split(packet).is_some_and(|(head, _)| head.kind == BYE)
+}

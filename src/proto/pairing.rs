@@ -1,0 +1,503 @@
+//! How two workers get a connection between queue pairs: each says who it is, by datagrams that are repeated until it has
+//! heard of the other's being ready, and that the other has heard of its own.
+//!
+//! Of two that begin at the same time none has to give way: either greeting tells what the other one needs. Nothing is sent
+//! before the peer can take it.
+
+use super::tx;
+use crate::ctypes::*;
+use crate::engine::peer::Peer;
+use crate::engine::ports::{Connection, Phase, Ports, There};
+use crate::engine::worker::Worker;
+use crate::sys::{clock, log, machine};
+use crate::tl::ib::bindings::ibv_wc_status;
+use crate::tl::ib::bindings::{
+    IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR,
+    IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR,
+};
+use crate::tl::ib::iface::Iface;
+use crate::tl::ib::queues::Qp;
+use crate::tl::ib::rc::{self, PSN_MASK, Reliable};
+use crate::tl::ib::sender::Sender;
+use crate::tl::ib::ud::{Ah, Line};
+use crate::tl::{Lane, Target};
+use crate::wire::address::PortLocator;
+use crate::wire::packet::{Datagram, HELLO, Hello, NOBODY, READY, SEEN};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Longest wait between two greetings, milliseconds.
+const LONGEST_MS: u64 = 1000;
+
+/// Begins the connections that are wanted.
+pub fn start(worker: &Worker, ports: &mut Ports) {
+    let wanted = std::mem::take(&mut *worker.pairings.lock());
+    for peer in wanted {
+        // SAFETY: peers live as long as the worker.
+        let peer = unsafe { &*peer };
+        let still = peer.status() == UCS_OK && {
+            let tx = peer.tx.lock();
+            tx.dialing && tx.lane.is_none()
+        };
+        // The peer may have begun: that will do.
+        if still && !ports.iter().any(|c| std::ptr::eq(c.peer, peer) && !c.ended) {
+            dial(worker, ports, peer);
+        }
+    }
+}
+
+fn dial(worker: &Worker, ports: &mut Ports, peer: &Peer) {
+    let Some(Target::Ib(target)) = peer.target.as_deref() else {
+        return tx::lose(peer, UCS_ERR_UNREACHABLE);
+    };
+    let by_queue = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
+    let place = (target.iface, target.port, target.secret);
+    match begin(ports, peer, place, by_queue) {
+        Ok(number) => {
+            log::debug!("asking worker {:#x} for a connection", peer.uid);
+            say(worker, ports, number);
+        }
+        Err(e) => fail(peer, &e),
+    }
+}
+
+/// A connection cannot be made: whoever started this process has to hear of it.
+fn fail(peer: &Peer, e: &io::Error) {
+    log::error!("no connection to worker {:#x}: {e}", peer.uid);
+    tx::lose(peer, UCS_ERR_UNREACHABLE);
+}
+
+/// A connection of which only our end is known. Its number.
+fn begin(
+    ports: &mut Ports,
+    peer: &Peer,
+    (iface, to, secret): (usize, PortLocator, u64),
+    by_queue: bool,
+) -> io::Result<u32> {
+    let port = &ports.ifaces.get(iface).ok_or(io::ErrorKind::NotFound)?.port;
+    let ah = Ah::new(port, &to)?;
+    let qp = match by_queue {
+        true => Some(Arc::new(queue(&ports.ifaces[iface])?)),
+        false => None,
+    };
+    let number = ports.take_number().ok_or(io::ErrorKind::OutOfMemory)?;
+    let now = clock::coarse_ms();
+    let random = machine::random_u64();
+    let tick = ports.ifaces[iface].port.tuning.ud.tick.as_millis() as u64;
+    ports.insert(Box::new(Connection {
+        number,
+        proof: random as u32,
+        peer,
+        iface,
+        phase: Phase::Saying,
+        seen: false,
+        answered: false,
+        there: None,
+        secret,
+        to,
+        ah,
+        qp,
+        psn: (random >> 32) as u32 & PSN_MASK,
+        flow: Arc::default(),
+        back: None,
+        acknowledged: 0,
+        assembly: Default::default(),
+        reorder: Default::default(),
+        wait: tick.max(1),
+        due: now + tick.max(1),
+        since: now,
+        probed: now,
+        listed: false,
+        ended: false,
+    }));
+    // SAFETY: peers do not outlive their worker.
+    unsafe { &*peer.worker }.duties.call_ports();
+    Ok(number)
+}
+
+fn queue(iface: &Iface) -> io::Result<Qp> {
+    let qp = iface.new_qp().map_err(|e| {
+        let text = format!(
+            "no queue pair on {}: {e} (UCX_RC_MAX_NUM_EPS or UCX_TLS=ud lets peers share one; ulimit -l, UCX_RC_TX_QUEUE_LEN)",
+            iface.port.name
+        );
+        io::Error::new(e.kind(), text)
+    })?;
+    rc::begin(&qp, &iface.port)?;
+    Ok(qp)
+}
+
+/// Says who we are and how far.
+fn say(worker: &Worker, ports: &mut Ports, number: u32) {
+    let own_secret = ports.secret;
+    let Some(c) = ports.get(number) else { return };
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*c.peer };
+    let mut flags = 0;
+    if c.phase != Phase::Saying {
+        flags |= READY;
+    }
+    if c.phase == Phase::Open {
+        flags |= SEEN;
+    }
+    let hello = Hello {
+        magic: Hello::magic(),
+        from: worker.uid,
+        to: peer.uid,
+        secret: c.secret,
+        losses: peer.losses,
+        number,
+        proof: c.proof,
+        yours: c.there.map_or(NOBODY, |there| there.number),
+        qpn: c.qp.as_ref().map_or(0, |qp| qp.number),
+        psn: c.psn,
+        iface: c.iface as u8,
+        flags,
+        back: own_secret,
+    };
+    let front = Datagram {
+        to: Datagram::to(NOBODY, HELLO),
+        proof: 0,
+        psn: 0,
+        ack: 0,
+    };
+    let (index, qpn) = (c.iface, c.to.qpn);
+    let iface = ports.ifaces[index].clone();
+    let port = iface.port.locator(iface.ud_number);
+    let bytes = [&front.encode()[..], &hello.encode(), &port.encode()].concat();
+    if let Some(c) = ports.get(number) {
+        iface.outgoing.lock().send(&iface, &c.ah, qpn, &bytes);
+    }
+}
+
+/// Somebody introduces himself, through the interface of this number. What strangers say, or what is out of date, has no
+/// consequence.
+pub fn on_hello(worker: &Worker, ports: &mut Ports, iface: usize, bytes: &[u8]) {
+    let Some((hello, port)) = Hello::read(bytes) else {
+        return log::diag!(
+            "a greeting is dropped: {} bytes of something else",
+            bytes.len()
+        );
+    };
+    let why = if hello.to != worker.uid {
+        "it is for another worker"
+    } else if hello.secret != ports.secret {
+        "it does not know the secret"
+    } else if hello.qpn > PSN_MASK {
+        "it names no queue pair"
+    } else {
+        ""
+    };
+    if !why.is_empty() {
+        return log::diag!("a greeting of worker {:#x} is dropped: {why}", hello.from);
+    }
+    match addressee(worker, ports, iface, &hello, port) {
+        Some(number) => hear(worker, ports, number, &hello, port),
+        None => log::diag!(
+            "a greeting of worker {:#x} is dropped: it is out of date",
+            hello.from
+        ),
+    }
+}
+
+/// The connection that a greeting is about; a new one if it is the first.
+fn addressee(
+    worker: &Worker,
+    ports: &mut Ports,
+    iface: usize,
+    hello: &Hello,
+    port: PortLocator,
+) -> Option<u32> {
+    // SAFETY: peers live as long as the worker.
+    let is_his = |c: &Connection| unsafe { &*c.peer }.uid == hello.from && !c.ended;
+    let same = |c: &Connection| {
+        let there = c.there;
+        there.is_some_and(|t| (t.number, t.proof) == (hello.number, hello.proof))
+    };
+    if hello.yours != NOBODY {
+        let c = ports.get(hello.yours)?;
+        return (is_his(c) && (c.there.is_none() || same(c))).then_some(c.number);
+    }
+    let own = hello.from == worker.uid;
+    // To oneself there are two connections: who has begun does not answer.
+    let known = ports
+        .iter()
+        .find(|c| is_his(c) && (same(c) || !own && c.there.is_none()));
+    if let Some(c) = known {
+        return Some(c.number);
+    }
+    if !own {
+        let old = ports.iter().find(|c| is_his(c) && c.there.is_some());
+        if let Some(old) = old {
+            if old.there.is_some_and(|t| t.losses >= hello.losses) {
+                return None;
+            }
+            log::debug!(
+                "worker {:#x} has lost its connection: ended here",
+                hello.from
+            );
+            old.ended = true;
+            // SAFETY: as above.
+            tx::lose(unsafe { &*old.peer }, UCS_ERR_CONNECTION_RESET);
+        }
+    }
+    answer(worker, ports, iface, hello, port)
+}
+
+/// A connection that the peer has begun.
+fn answer(
+    worker: &Worker,
+    ports: &mut Ports,
+    iface: usize,
+    hello: &Hello,
+    port: PortLocator,
+) -> Option<u32> {
+    let policy = worker.ctx.policy.ib.as_ref()?;
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*worker.peer_at_the_door(hello.from) };
+    let by_queue = hello.qpn != 0 && policy.by_queue;
+    if !by_queue && !policy.datagrams {
+        log::diag!(
+            "worker {:#x} has no transport that this one has",
+            hello.from
+        );
+        return None;
+    }
+    match begin(ports, peer, (iface, port, hello.back), by_queue) {
+        Ok(number) => {
+            if let Some(c) = ports.get(number) {
+                c.answered = true;
+            }
+            Some(number)
+        }
+        Err(e) => {
+            log::error!("no connection from worker {:#x}: {e}", hello.from);
+            None
+        }
+    }
+}
+
+/// A greeting for this connection.
+fn hear(worker: &Worker, ports: &mut Ports, number: u32, hello: &Hello, port: PortLocator) {
+    if let Err(e) = get_to_know(worker, ports, number, hello, port) {
+        if let Some(c) = ports.get(number) {
+            // SAFETY: peers live as long as the worker.
+            fail(unsafe { &*c.peer }, &e);
+            c.ended = true;
+        }
+        return;
+    }
+    let mut opened = false;
+    if hello.flags & READY != 0 {
+        opened = open(worker, ports, number);
+    }
+    if hello.flags & SEEN != 0 {
+        settle(ports, number);
+    }
+    if hello.flags & SEEN == 0 || opened {
+        say(worker, ports, number);
+    }
+}
+
+/// The peer knows that we are ready.
+fn settle(ports: &mut Ports, number: u32) {
+    if let Some(c) = ports.get(number)
+        && !c.seen
+    {
+        c.seen = true;
+        if c.is_settled() {
+            ports.unsettled -= 1;
+        }
+    }
+}
+
+/// The peer's end is told for the first time.
+fn get_to_know(
+    worker: &Worker,
+    ports: &mut Ports,
+    number: u32,
+    hello: &Hello,
+    to: PortLocator,
+) -> io::Result<()> {
+    let datagrams = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.datagrams);
+    let Some(c) = ports.get(number).filter(|c| c.phase == Phase::Saying) else {
+        return Ok(());
+    };
+    let iface = c.iface;
+    c.there = Some(There {
+        number: hello.number,
+        proof: hello.proof,
+        qpn: hello.qpn,
+        losses: hello.losses,
+    });
+    (c.to, c.secret) = (to, hello.back);
+    let (qp, psn) = (c.qp.clone().filter(|_| hello.qpn != 0), c.psn);
+    let iface = &ports.ifaces[iface];
+    let ah = Ah::new(&iface.port, &to)?;
+    match qp {
+        Some(qp) => {
+            iface.expect_packets(&qp);
+            rc::connect(&qp, &iface.port, &to, (hello.qpn, hello.psn), psn)?;
+        }
+        None if !datagrams => {
+            return Err(io::Error::other(
+                "it has no queue pairs, and ud is not allowed (UCX_TLS)",
+            ));
+        }
+        None => {
+            iface.expect_datagrams();
+            ports.drop_queue(number);
+        }
+    }
+    if let Some(c) = ports.get(number) {
+        (c.ah, c.phase) = (ah, Phase::Known);
+    }
+    Ok(())
+}
+
+/// The peer is ready: what waits for it can be sent. True the first time.
+pub fn open(worker: &Worker, ports: &mut Ports, number: u32) -> bool {
+    let Some(c) = ports.get(number).filter(|c| c.phase == Phase::Known) else {
+        return false;
+    };
+    c.phase = Phase::Open;
+    let (settled, iface, to) = (c.is_settled(), c.iface, c.to);
+    let (qp, flow, there) = (c.qp.clone(), c.flow.clone(), c.there);
+    let (peer, answered) = (c.peer, c.answered);
+    if settled {
+        ports.unsettled -= 1;
+    }
+    let iface = &ports.ifaces[iface];
+    let sender = match (qp, there) {
+        (Some(qp), _) => {
+            let line = Reliable::new(qp, iface.clone());
+            Sender::by_connection(iface.clone(), flow, line)
+        }
+        (None, Some(there)) => match Line::new(iface, &to, there.number, there.proof) {
+            Ok(line) => Sender::by_datagrams(iface.clone(), flow, line),
+            Err(e) => {
+                // SAFETY: peers live as long as the worker.
+                fail(unsafe { &*peer }, &e);
+                return false;
+            }
+        },
+        (None, None) => return false,
+    };
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*peer };
+    let to_oneself = answered && peer.uid == worker.uid;
+    let mut tx = peer.tx.lock();
+    tx.dialing = false;
+    if peer.inbox.is_some() || tx.lane.is_some() || to_oneself {
+        drop(tx);
+        if let Some(c) = ports.get(number) {
+            c.back = Some(sender);
+        }
+        return true;
+    }
+    log::debug!(
+        "connected to worker {:#x} by {}",
+        peer.uid,
+        sender.transport()
+    );
+    peer.set_queues(iface.index.into(), sender.is_connected());
+    tx.lane = Some(Lane::Ib(Box::new(sender)));
+    peer.note_traffic(worker);
+    tx::log_lanes(worker, peer);
+    true
+}
+
+/// Something has come from the peer, who sends nothing before he has seen that we are ready, and is ready himself.
+#[cold]
+pub fn heard(worker: &Worker, ports: &mut Ports, number: u32) {
+    settle(ports, number);
+    open(worker, ports, number);
+}
+
+/// Does what is due at this time, coarse milliseconds: greetings, packets and acknowledgements; ends what is over.
+#[cold]
+pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
+    let mut due = Vec::new();
+    let mut over = Vec::new();
+    let keepalive = worker.ctx.policy.keepalive_ms;
+    let timeout = ports
+        .ifaces
+        .first()
+        .map_or(0, |i| i.port.tuning.ud.timeout.as_millis() as u64);
+    for c in ports.iter() {
+        // SAFETY: peers live as long as the worker.
+        let peer = unsafe { &*c.peer };
+        if peer.status() != UCS_OK || c.ended {
+            over.push(c.number);
+            continue;
+        }
+        if !c.is_settled() && now >= c.due {
+            if c.phase != Phase::Open && now - c.since >= timeout {
+                log::diag!("worker {:#x} does not answer: no connection", peer.uid);
+                tx::lose(peer, UCS_ERR_ENDPOINT_TIMEOUT);
+                continue;
+            }
+            c.wait = (2 * c.wait).min(LONGEST_MS);
+            c.due = now + c.wait;
+            due.push(c.number);
+        }
+        if c.phase == Phase::Open {
+            let probe = peer.guarded.load(Ordering::Relaxed) && now - c.probed >= keepalive;
+            if probe {
+                c.probed = now;
+            }
+            let owes = c.flow.untold() > 0;
+            let alive = c.with_sender(|sender| {
+                if probe {
+                    sender.probe();
+                }
+                if owes {
+                    sender.acknowledge(false);
+                }
+                sender.tick(now)
+            });
+            if alive == Some(false) {
+                log::diag!(
+                    "worker {:#x} has confirmed nothing for {timeout} ms",
+                    peer.uid
+                );
+                tx::lose(peer, UCS_ERR_ENDPOINT_TIMEOUT);
+            }
+        }
+    }
+    for number in due {
+        say(worker, ports, number);
+    }
+    for number in over {
+        ports.remove(number);
+    }
+}
+
+/// A send through a connection has ended badly: its peer is lost.
+#[cold]
+pub fn broken(ports: &mut Ports, number: u32, status: ibv_wc_status) {
+    let Some((iface, ended, peer)) = ports.get(number).map(|c| (c.iface, c.ended, c.peer)) else {
+        return;
+    };
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*peer };
+    // What was behind the one that failed says no more than that.
+    if peer.status() != UCS_OK || status == IBV_WC_WR_FLUSH_ERR && ended {
+        return;
+    }
+    let verbs = ports.ifaces[iface].port.hca.verbs;
+    log::diag!(
+        "connection to worker {:#x}: {}",
+        peer.uid,
+        verbs.status_text(status)
+    );
+    tx::lose(
+        peer,
+        match status {
+            IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => UCS_ERR_ENDPOINT_TIMEOUT,
+            IBV_WC_REM_ACCESS_ERR | IBV_WC_REM_INV_REQ_ERR | IBV_WC_REM_OP_ERR => UCS_ERR_IO_ERROR,
+            _ => UCS_ERR_CONNECTION_RESET,
+        },
+    );
+}

@@ -1,0 +1,128 @@
+//! Registered buffers of one size, made in chunks when they are needed.
+
+use super::bindings::*;
+use super::hca::{Hca, Region};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::io;
+use std::sync::Arc;
+
+/// Buffers begin at multiples of a cache line.
+const ALIGN: usize = 64;
+/// Chunks are whole pages: what is registered is pinned page by page.
+const PAGE: usize = 4096;
+
+/// Registered memory for one packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffer {
+    pub ptr: *mut u8,
+    pub lkey: u32,
+}
+
+// SAFETY: memory that one owner at a time has.
+unsafe impl Send for Buffer {}
+
+/// The buffers of one purpose. Those that are out must not be used any more when this is dropped.
+pub struct Buffers {
+    hca: Arc<Hca>,
+    size: usize,
+    per_chunk: usize,
+    free: Vec<Buffer>,
+    chunks: Vec<Chunk>,
+}
+
+/// Field order: unregistered before it is freed.
+struct Chunk {
+    _region: Region,
+    _memory: Memory,
+}
+
+struct Memory {
+    ptr: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: memory that is only freed.
+unsafe impl Send for Memory {}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.ptr, self.layout) };
+    }
+}
+
+impl Buffers {
+    /// None yet. `size`: bytes of each; `per_chunk`: made together.
+    pub fn new(hca: &Arc<Hca>, size: usize, per_chunk: usize) -> Self {
+        Self {
+            hca: hca.clone(),
+            size: size.next_multiple_of(ALIGN),
+            per_chunk,
+            free: Vec::new(),
+            chunks: Vec::new(),
+        }
+    }
+
+    /// Makes sure that so many can be taken; false if no more can be registered.
+    #[inline]
+    pub fn reserve(&mut self, n: usize) -> bool {
+        while self.free.len() < n {
+            if !self.grow() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// One that nobody uses.
+    #[inline]
+    pub fn get(&mut self) -> Option<Buffer> {
+        if self.free.is_empty() {
+            self.grow();
+        }
+        self.free.pop()
+    }
+
+    /// The opposite of [`get`](Self::get).
+    #[inline]
+    pub fn put(&mut self, buffer: Buffer) {
+        self.free.push(buffer);
+    }
+
+    #[cold]
+    fn grow(&mut self) -> bool {
+        match self.chunk() {
+            Ok(()) => true,
+            Err(e) => {
+                let bytes = self.size * self.per_chunk;
+                self.hca.tell_of_limit("buffers of a worker", bytes, &e);
+                false
+            }
+        }
+    }
+
+    fn chunk(&mut self) -> io::Result<()> {
+        let bytes = (self.size * self.per_chunk).next_multiple_of(PAGE);
+        let layout = Layout::from_size_align(bytes, PAGE).map_err(io::Error::other)?;
+        // SAFETY: not of size 0.
+        let ptr = unsafe { alloc(layout) };
+        if ptr.is_null() {
+            handle_alloc_error(layout);
+        }
+        let memory = Memory { ptr, layout };
+        // SAFETY: freed after the region.
+        let region = unsafe { self.hca.register(ptr, bytes, IBV_ACCESS_LOCAL_WRITE) }?;
+        let lkey = region.lkey();
+        let buffers = (0..self.per_chunk).rev().map(|i| Buffer {
+            // SAFETY: inside of the chunk.
+            ptr: unsafe { ptr.add(i * self.size) },
+            lkey,
+        });
+        self.free.extend(buffers);
+        self.chunks.push(Chunk {
+            _region: region,
+            _memory: memory,
+        });
+        Ok(())
+    }
+}

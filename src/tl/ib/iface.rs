@@ -1,0 +1,309 @@
+//! What a worker has of a port: completion queues, receives, and the queue pair for datagrams.
+//!
+//! One completion queue takes what arrives, by connections and as datagrams, so that nothing is polled for connecting
+//! alone; another one takes the ends of sends, and is looked at only while sends are outstanding that will tell theirs.
+
+use super::bindings::*;
+use super::buffers::{Buffer, Buffers};
+use super::port::Port;
+use super::queues::{Channel, Cq, Parts, Qp, Srq};
+use super::ud::Outgoing;
+use crate::sys::lock::MtLock;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bytes that the device puts in front of a datagram it has received: a global header, or nothing that means anything.
+pub const GRH: usize = 40;
+/// Receive buffers that are made together.
+const TOGETHER: usize = 64;
+/// Receives that a new connection adds, as long as there are fewer than the option says.
+const PER_CONNECTION: usize = 64;
+/// Bytes in a work request that are asked for: two cache lines with the header in front.
+const INLINE: u32 = 128;
+
+/// A worker's share of a port. Dropped when the worker and its last sender are gone.
+pub struct Iface {
+    /// Its datagrams' queue pair, first: queue pairs go before their queues.
+    pub outgoing: MtLock<Outgoing>,
+    /// Number of that queue pair.
+    pub ud_number: u32,
+    receives: MtLock<Receives>,
+    pub send_cq: Cq,
+    recv_cq: Cq,
+    srq: Option<Srq>,
+    channel: Option<Channel>,
+    pub port: Arc<Port>,
+    /// Its number among the worker's.
+    pub index: u8,
+    /// Threads may send at the same time.
+    pub mt: bool,
+    /// Sends that will tell when they have ended, and have not. Relaxed: it says only whether a look is worth while.
+    pub telling: AtomicU32,
+    /// Buffers for packets of connections that are being sent.
+    pub packets: MtLock<Buffers>,
+}
+
+/// Buffers that wait for packets, or are being looked at. Their numbers are their places in the lists.
+struct Receives {
+    packets: Pile,
+    datagrams: Pile,
+}
+
+struct Pile {
+    buffers: Buffers,
+    all: Vec<Buffer>,
+    /// Bytes of a receive.
+    len: u32,
+    /// To be posted again.
+    spent: Vec<(u64, Buffer)>,
+}
+
+impl Pile {
+    fn new(port: &Port, len: usize) -> Pile {
+        Pile {
+            buffers: Buffers::new(&port.hca, len, TOGETHER),
+            all: Vec::new(),
+            len: len as u32,
+            spent: Vec::new(),
+        }
+    }
+
+    /// Makes more, to be posted, until there are so many.
+    fn grow(&mut self, to: usize) {
+        while self.all.len() < to {
+            let Some(buffer) = self.buffers.get() else {
+                return;
+            };
+            self.spent.push((self.all.len() as u64, buffer));
+            self.all.push(buffer);
+        }
+    }
+
+    fn post(&mut self, post: impl Fn(&[(u64, Buffer)], u32) -> usize) {
+        if !self.spent.is_empty() {
+            let n = post(&self.spent, self.len);
+            self.spent.drain(..n);
+        }
+    }
+}
+
+impl Iface {
+    /// Queues on a port; `wakes`: with a descriptor to sleep on.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn new(port: &Arc<Port>, index: u8, mt: bool, wakes: bool) -> io::Result<Arc<Iface>> {
+        let (hca, tuning) = (&port.hca, &port.tuning);
+        let channel = wakes.then(|| Channel::new(hca)).transpose()?;
+        let (rc, ud) = (&tuning.rc, &tuning.ud);
+        let recv_cq = Cq::new(hca, rc.rx_queue_len + ud.rx_queue_len, channel.as_ref())?;
+        let send_cq = Cq::new(hca, SEND_CQ, channel.as_ref())?;
+        // Without one every connection has receives of its own.
+        let srq = Srq::new(hca, rc.rx_queue_len).ok();
+        let qp = Qp::new(
+            hca,
+            &Parts {
+                kind: IBV_QPT_UD,
+                send_cq: &send_cq,
+                recv_cq: &recv_cq,
+                srq: None,
+                sends: ud.tx_queue_len,
+                receives: ud.rx_queue_len,
+                inline: INLINE,
+            },
+        )?;
+        let outgoing = Outgoing::new(port, qp)?;
+        let iface = Arc::new(Iface {
+            ud_number: outgoing.number(),
+            outgoing: MtLock::new(mt, outgoing),
+            receives: MtLock::new(
+                mt,
+                Receives {
+                    packets: Pile::new(port, rc.seg_size),
+                    datagrams: Pile::new(port, GRH + port.mtu_bytes()),
+                },
+            ),
+            send_cq,
+            recv_cq,
+            srq,
+            channel,
+            port: port.clone(),
+            index,
+            mt,
+            telling: AtomicU32::new(0),
+            packets: MtLock::new(mt, Buffers::new(hca, rc.seg_size, TOGETHER)),
+        });
+        iface
+            .receives
+            .lock()
+            .datagrams
+            .grow(ud.rx_queue_first.min(ud.rx_queue_len) as usize);
+        iface.post_datagrams();
+        Ok(iface)
+    }
+
+    /// Readable when something has come into an armed queue.
+    pub fn channel(&self) -> Option<&Channel> {
+        self.channel.as_ref()
+    }
+
+    /// The next completion of either queue wakes. What is there already may not.
+    pub fn arm(&self) {
+        self.recv_cq.arm();
+        self.send_cq.arm();
+    }
+
+    /// Takes what has arrived: how many.
+    #[inline(always)]
+    pub fn arrived(&self, into: &mut [ibv_wc]) -> usize {
+        self.recv_cq.poll(into)
+    }
+
+    /// Takes the ends of sends, if some are outstanding that tell: how many.
+    #[inline(always)]
+    pub fn ended(&self, into: &mut [ibv_wc]) -> usize {
+        if self.telling.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        self.send_cq.poll(into)
+    }
+
+    /// Whether the queue of ends has room for more sends that tell.
+    #[inline(always)]
+    pub fn can_be_told(&self) -> bool {
+        self.telling.load(Ordering::Relaxed) < SEND_CQ / 2
+    }
+
+    /// A queue pair for a connection, not connected.
+    ///
+    /// # Errors
+    /// `ENOMEM` and the like: there are no more.
+    pub fn new_qp(&self) -> io::Result<Qp> {
+        let rc = &self.port.tuning.rc;
+        let qp = Qp::new(
+            &self.port.hca,
+            &Parts {
+                kind: IBV_QPT_RC,
+                send_cq: &self.send_cq,
+                recv_cq: &self.recv_cq,
+                srq: self.srq.as_ref(),
+                sends: rc.tx_queue_len,
+                receives: match self.srq {
+                    Some(_) => 0,
+                    None => PER_CONNECTION as u32,
+                },
+                inline: INLINE,
+            },
+        )?;
+        Ok(qp)
+    }
+
+    /// A connection is made: there are more receives. `qp`: its own.
+    pub fn expect_packets(&self, qp: &Qp) {
+        let most = self.port.tuning.rc.rx_queue_len as usize;
+        let mut receives = self.receives.lock();
+        let pile = &mut receives.packets;
+        let more = pile.all.len() + PER_CONNECTION;
+        match &self.srq {
+            Some(srq) => {
+                pile.grow(more.min(most));
+                pile.post(|buffers, len| srq.post(buffers, len));
+            }
+            None => {
+                pile.grow(more);
+                pile.post(|buffers, len| qp.post_receives(buffers, len));
+            }
+        }
+    }
+
+    /// A connection by datagrams is made: there are more receives for them, as far as the option allows.
+    pub fn expect_datagrams(&self) {
+        let most = self.port.tuning.ud.rx_queue_len as usize;
+        let mut receives = self.receives.lock();
+        let more = receives.datagrams.all.len() + PER_CONNECTION;
+        receives.datagrams.grow(more.min(most));
+        drop(receives);
+        self.post_datagrams();
+    }
+
+    fn post_datagrams(&self) {
+        let mut receives = self.receives.lock();
+        let outgoing = self.outgoing.lock();
+        receives
+            .datagrams
+            .post(|buffers, len| outgoing.qp.post_receives(buffers, len));
+    }
+
+    /// The bytes of a packet that has arrived by a connection, until [`done`](Self::done).
+    #[inline(always)]
+    pub fn packet(&self, wc: &ibv_wc) -> &[u8] {
+        let receives = self.receives.lock();
+        Self::bytes(&receives.packets, wc, 0)
+    }
+
+    /// The same of a datagram.
+    pub fn datagram(&self, wc: &ibv_wc) -> &[u8] {
+        let receives = self.receives.lock();
+        Self::bytes(&receives.datagrams, wc, GRH)
+    }
+
+    #[inline(always)]
+    fn bytes<'a>(pile: &Pile, wc: &ibv_wc, skip: usize) -> &'a [u8] {
+        let Some(buffer) = pile.all.get(wc.wr_id as usize) else {
+            return &[];
+        };
+        let len = wc.byte_len.min(pile.len) as usize;
+        // SAFETY: received into this buffer, and not posted again before the caller is done; chunks stay until the worker
+        // goes.
+        let all: &'a [u8] = unsafe { std::slice::from_raw_parts(buffer.ptr, len) };
+        all.get(skip..).unwrap_or_default()
+    }
+
+    /// The packet of a completion has been looked at.
+    #[inline(always)]
+    pub fn done(&self, wc: &ibv_wc) {
+        let mut receives = self.receives.lock();
+        let pile = match wc.qp_num == self.ud_number {
+            true => &mut receives.datagrams,
+            false => &mut receives.packets,
+        };
+        if let Some(&buffer) = pile.all.get(wc.wr_id as usize) {
+            pile.spent.push((wc.wr_id, buffer));
+        }
+    }
+
+    /// Posts the receives again whose packets are done. `qp`: of the last one, where connections have their own receives.
+    #[inline]
+    pub fn refill(&self, qp: Option<&Qp>) {
+        let mut receives = self.receives.lock();
+        match (&self.srq, qp) {
+            (Some(srq), _) => receives.packets.post(|buffers, len| srq.post(buffers, len)),
+            (None, Some(qp)) => receives
+                .packets
+                .post(|buffers, len| qp.post_receives(buffers, len)),
+            (None, None) => {}
+        }
+        let again = !receives.datagrams.spent.is_empty();
+        drop(receives);
+        if again {
+            self.post_datagrams();
+        }
+    }
+
+    /// Datagrams that one peer may have on the way: as many receives as its connection adds, so that they are not lost where
+    /// the other end does the same.
+    #[inline]
+    pub fn datagram_window(&self) -> u32 {
+        self.port.tuning.ud.window.min(PER_CONNECTION as u32)
+    }
+
+    /// Whether every connection has receives of its own.
+    pub fn has_own_receives(&self) -> bool {
+        self.srq.is_none()
+    }
+}
+
+/// Completions of sends that a worker's queue has room for. `UCX_RC_VERBS_TX_CQ_LEN` says 4096 for all connections; those
+/// that tell are one of many, so that it is enough for some thousands of connections.
+const SEND_CQ: u32 = 4096;

@@ -1,0 +1,115 @@
+//! InfiniBand and RoCE by libibverbs: reliable connections, and datagrams that are made reliable here.
+//!
+//! `verbs` is the library, opened at run time, `hca` an open device, `port` one of its ports and where it is in the
+//! network. An `iface` is what a worker has of a port: queues and registered buffers. Whoever holds the peer's lock sends
+//! through a `sender`, by a queue pair of its own (`rc`) or by the worker's one for datagrams (`ud`); what arrives is put
+//! together by an `assembly`, after `reorder` where it was datagrams. What two workers say before anything else, and what
+//! is in front of each packet, is in `wire::packet`.
+
+#[allow(
+    non_camel_case_types,
+    clippy::undocumented_unsafe_blocks,
+    reason = "as bindgen writes it"
+)]
+pub mod bindings;
+pub mod assembly;
+pub mod buffers;
+pub mod hca;
+pub mod iface;
+pub mod port;
+pub mod queues;
+pub mod rc;
+pub mod reorder;
+pub mod sender;
+pub mod ud;
+pub mod verbs;
+
+use crate::wire::address::{IbLocator, PortLocator};
+use port::Port;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Settings of the transport, from the options.
+#[derive(Clone, Debug)]
+pub struct Tuning {
+    /// Index of the port's GID; `None`: the best.
+    pub gid_index: Option<u32>,
+    /// Partition key; `None`: the first that is valid.
+    pub pkey: Option<u16>,
+    /// Packets have a global header even inside of a subnet.
+    pub global: bool,
+    /// Largest packet, bytes; `None`: what the port says.
+    pub path_mtu: Option<u32>,
+    pub service_level: u8,
+    pub traffic_class: u8,
+    pub hop_limit: u8,
+    pub rc: RcTuning,
+    pub ud: UdTuning,
+}
+
+/// Of reliable connections.
+#[derive(Clone, Debug)]
+pub struct RcTuning {
+    /// Bytes of a buffer: a packet is as long at most.
+    pub seg_size: usize,
+    pub tx_queue_len: u32,
+    /// Receives that all connections of a worker share.
+    pub rx_queue_len: u32,
+    /// Packets that may be sent before the receiver has told that it took some.
+    pub window: u32,
+    /// Until a packet is sent again.
+    pub timeout: Duration,
+    pub retries: u8,
+    /// Until a packet is sent again that found no receive.
+    pub rnr_timeout: Duration,
+    pub rnr_retries: u8,
+}
+
+/// Of datagrams.
+#[derive(Clone, Debug)]
+pub struct UdTuning {
+    pub tx_queue_len: u32,
+    /// Receives at the start, and when there are many peers.
+    pub rx_queue_first: u32,
+    pub rx_queue_len: u32,
+    /// Most packets that are not acknowledged.
+    pub window: u32,
+    /// A peer that acknowledges nothing for so long is lost.
+    pub timeout: Duration,
+    /// Until a packet is sent again, the first time.
+    pub tick: Duration,
+    /// Growth of that wait.
+    pub backoff: f64,
+}
+
+/// Where a worker is reached by queue pairs, as its address says, and from where.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Number of the own interface.
+    pub iface: usize,
+    pub port: PortLocator,
+    /// What a stranger does not know.
+    pub secret: u64,
+}
+
+impl Target {
+    /// The best of the ways between ports of ours and of a peer's, if there is one: fast ones first, then those of the same
+    /// number, because rails are cabled so.
+    pub fn choose(ports: &[Arc<Port>], remote: &IbLocator) -> Option<Target> {
+        let pairs = ports.iter().enumerate().flat_map(|(i, port)| {
+            let to = remote.ports.iter().enumerate();
+            to.map(move |(j, theirs)| (i, port, j, theirs))
+        });
+        let best = pairs
+            .filter(|(_, port, _, theirs)| port.reaches(theirs))
+            .max_by_key(|(i, port, j, theirs)| {
+                let mbps = port.mbps.min(theirs.mbps());
+                (mbps, i == j, std::cmp::Reverse((*i, *j)))
+            });
+        best.map(|(iface, _, _, theirs)| Target {
+            iface,
+            port: *theirs,
+            secret: remote.secret,
+        })
+    }
+}

@@ -1,0 +1,308 @@
+//! Completion queues, receive queues and queue pairs: objects of the library that are destroyed with their owners.
+
+use super::bindings::*;
+use super::buffers::Buffer;
+use super::hca::Hca;
+use super::verbs::{check, made};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+/// Receives that are posted with one call.
+const BATCH: usize = 16;
+
+/// What tells that something is in completion queues: a descriptor.
+pub struct Channel {
+    hca: Arc<Hca>,
+    raw: *mut ibv_comp_channel,
+    fd: i32,
+}
+
+/// A completion queue.
+pub struct Cq {
+    hca: Arc<Hca>,
+    raw: *mut ibv_cq,
+}
+
+/// Receives that many queue pairs share.
+pub struct Srq {
+    hca: Arc<Hca>,
+    raw: *mut ibv_srq,
+}
+
+/// A queue pair.
+pub struct Qp {
+    hca: Arc<Hca>,
+    raw: *mut ibv_qp,
+    pub number: u32,
+    /// Bytes that a work request can carry in itself.
+    pub max_inline: u32,
+}
+
+macro_rules! shared_by_threads {
+    ($($name:ident)+) => {
+        $(
+            // SAFETY: libibverbs is thread-safe; the pointer is not changed.
+            unsafe impl Send for $name {}
+            // SAFETY: as above.
+            unsafe impl Sync for $name {}
+        )+
+    };
+}
+shared_by_threads! { Channel Cq Srq Qp }
+
+impl Channel {
+    /// # Errors
+    /// `EMFILE` and the like.
+    pub fn new(hca: &Arc<Hca>) -> io::Result<Channel> {
+        // SAFETY: an open device. The structure begins with the device's context, then the descriptor
+        // (ibv_create_comp_channel(3)).
+        unsafe {
+            let raw = made((hca.verbs.create_comp_channel)(hca.context()))?;
+            let fd = raw
+                .cast::<u8>()
+                .add(size_of::<usize>())
+                .cast::<i32>()
+                .read();
+            let channel = Channel {
+                hca: hca.clone(),
+                raw,
+                fd,
+            };
+            let flags = libc::fcntl(fd, libc::F_GETFL);
+            match libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) {
+                0 => Ok(channel),
+                _ => Err(io::Error::last_os_error()),
+            }
+        }
+    }
+
+    /// Readable when something has come into an armed queue.
+    pub fn fd(&self) -> i32 {
+        self.fd
+    }
+
+    /// Takes what it has told, so that the descriptor is quiet.
+    pub fn quiet(&self) {
+        let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: writable pointers; the descriptor does not block. An event names one of its queues.
+        unsafe {
+            while (self.hca.verbs.get_cq_event)(self.raw, &mut cq, &mut context) == 0 {
+                (self.hca.verbs.ack_cq_events)(cq, 1);
+            }
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: its queues are gone: they are declared in front of it.
+        unsafe { (self.hca.verbs.destroy_comp_channel)(self.raw) };
+    }
+}
+
+impl Cq {
+    /// With room for so many completions, or as many as the device has.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn new(hca: &Arc<Hca>, len: u32, channel: Option<&Channel>) -> io::Result<Cq> {
+        let len = (len as i32).clamp(1, hca.limits.max_cqe.max(1));
+        let channel = channel.map_or(std::ptr::null_mut(), |c| c.raw);
+        // SAFETY: an open device and its channel, or none.
+        let raw = made(unsafe {
+            (hca.verbs.create_cq)(hca.context(), len, std::ptr::null_mut(), channel, 0)
+        })?;
+        Ok(Cq {
+            hca: hca.clone(),
+            raw,
+        })
+    }
+
+    /// Takes completions: how many.
+    #[inline(always)]
+    pub fn poll(&self, into: &mut [ibv_wc]) -> usize {
+        let Some(poll) = self.hca.ops().poll_cq else {
+            return 0;
+        };
+        // SAFETY: its own queue, as many writable entries as said.
+        let n = unsafe { poll(self.raw, into.len() as i32, into.as_mut_ptr()) };
+        n.max(0) as usize
+    }
+
+    /// The next completion wakes the channel. One that is there already may not.
+    pub fn arm(&self) {
+        if let Some(arm) = self.hca.ops().req_notify_cq {
+            // SAFETY: its own queue.
+            unsafe { arm(self.raw, 0) };
+        }
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: the queue pairs that use it are gone.
+        unsafe { (self.hca.verbs.destroy_cq)(self.raw) };
+    }
+}
+
+impl Srq {
+    /// For so many receives, or as many as the device has.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn new(hca: &Arc<Hca>, len: u32) -> io::Result<Srq> {
+        let mut attr = ibv_srq_init_attr::default();
+        attr.attr.max_wr = len.min(hca.limits.max_srq_wr.max(0) as u32);
+        attr.attr.max_sge = 1;
+        if attr.attr.max_wr == 0 {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        // SAFETY: an open device.
+        let raw = made(unsafe { (hca.verbs.create_srq)(hca.pd(), &mut attr) })?;
+        Ok(Srq {
+            hca: hca.clone(),
+            raw,
+        })
+    }
+
+    /// Posts receives into buffers with their numbers; how many, the others did not fit.
+    pub fn post(&self, buffers: &[(u64, Buffer)], len: u32) -> usize {
+        let Some(post) = self.hca.ops().post_srq_recv else {
+            return 0;
+        };
+        // SAFETY: its own queue; the requests are as the library wants them.
+        post_all(buffers, len, |wr, bad| unsafe { post(self.raw, wr, bad) })
+    }
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        // SAFETY: the queue pairs that use it are gone.
+        unsafe { (self.hca.verbs.destroy_srq)(self.raw) };
+    }
+}
+
+/// Posts in batches. How many were taken.
+fn post_all(
+    buffers: &[(u64, Buffer)],
+    len: u32,
+    post: impl Fn(*mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32,
+) -> usize {
+    let mut sges = [ibv_sge::default(); BATCH];
+    let mut wrs = [ibv_recv_wr::default(); BATCH];
+    let mut posted = 0;
+    for part in buffers.chunks(BATCH) {
+        for (i, &(id, buffer)) in part.iter().enumerate() {
+            sges[i] = ibv_sge {
+                addr: buffer.ptr as u64,
+                length: len,
+                lkey: buffer.lkey,
+            };
+            wrs[i] = ibv_recv_wr {
+                wr_id: id,
+                next: std::ptr::null_mut(),
+                sg_list: &raw mut sges[i],
+                num_sge: 1,
+            };
+            if i > 0 {
+                wrs[i - 1].next = &raw mut wrs[i];
+            }
+        }
+        let mut bad = std::ptr::null_mut();
+        if post(&raw mut wrs[0], &mut bad) != 0 {
+            let taken = wrs.iter().position(|wr| std::ptr::eq(wr, bad));
+            return posted + taken.unwrap_or(0);
+        }
+        posted += part.len();
+    }
+    posted
+}
+
+/// What a queue pair is made of.
+pub struct Parts<'a> {
+    pub kind: ibv_qp_type,
+    pub send_cq: &'a Cq,
+    pub recv_cq: &'a Cq,
+    /// None: it has receives of its own, `receives` of them.
+    pub srq: Option<&'a Srq>,
+    pub sends: u32,
+    pub receives: u32,
+    /// Bytes in a work request, if the device can.
+    pub inline: u32,
+}
+
+impl Qp {
+    /// With as many sends, receives and bytes as the device has, if that is less.
+    ///
+    /// # Errors
+    /// `ENOMEM` when the device has no more queue pairs or the process may lock no more memory.
+    pub fn new(hca: &Arc<Hca>, parts: &Parts) -> io::Result<Qp> {
+        let most = hca.limits.max_qp_wr.max(1) as u32;
+        let mut inline = parts.inline;
+        loop {
+            let mut attr = ibv_qp_init_attr {
+                send_cq: parts.send_cq.raw,
+                recv_cq: parts.recv_cq.raw,
+                srq: parts.srq.map_or(std::ptr::null_mut(), |s| s.raw),
+                qp_type: parts.kind,
+                ..Default::default()
+            };
+            attr.cap.max_send_wr = parts.sends.min(most);
+            attr.cap.max_recv_wr = parts.receives.min(most);
+            attr.cap.max_send_sge = 1;
+            attr.cap.max_recv_sge = 1;
+            attr.cap.max_inline_data = inline;
+            // SAFETY: an open device and its queues.
+            match made(unsafe { (hca.verbs.create_qp)(hca.pd(), &mut attr) }) {
+                Ok(raw) => {
+                    return Ok(Qp {
+                        hca: hca.clone(),
+                        raw,
+                        // SAFETY: just made.
+                        number: unsafe { (*raw).qp_num },
+                        max_inline: attr.cap.max_inline_data,
+                    });
+                }
+                // Nothing tells how much a device takes.
+                Err(_) if inline > 0 => inline /= 2,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Changes its state and what `mask` says.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> io::Result<()> {
+        // SAFETY: its own queue pair.
+        check(unsafe { (self.hca.verbs.modify_qp)(self.raw, attr, mask as i32) })
+    }
+
+    /// Posts one send. False: the device takes no more.
+    #[inline(always)]
+    pub fn post_send(&self, wr: &mut ibv_send_wr) -> bool {
+        let mut bad = std::ptr::null_mut();
+        match self.hca.ops().post_send {
+            // SAFETY: its own queue pair; the caller's request names registered memory or carries its bytes.
+            Some(post) => unsafe { post(self.raw, wr, &mut bad) == 0 },
+            None => false,
+        }
+    }
+
+    /// Posts receives into buffers with their numbers; how many, the others did not fit.
+    pub fn post_receives(&self, buffers: &[(u64, Buffer)], len: u32) -> usize {
+        let Some(post) = self.hca.ops().post_recv else {
+            return 0;
+        };
+        // SAFETY: its own queue pair; the requests are as the library wants them.
+        post_all(buffers, len, |wr, bad| unsafe { post(self.raw, wr, bad) })
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // SAFETY: nothing is posted to it any more: its owner goes.
+        unsafe { (self.hca.verbs.destroy_qp)(self.raw) };
+    }
+}

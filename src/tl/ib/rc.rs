@@ -1,0 +1,271 @@
+//! A reliable connection: a queue pair of its own, what it has posted and what of that has ended.
+
+use super::bindings::*;
+use super::buffers::Buffer;
+use super::iface::Iface;
+use super::port::Port;
+use super::queues::Qp;
+use crate::wire::address::PortLocator;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Packet numbers have so many bits.
+pub const PSN_MASK: u32 = 0xFF_FFFF;
+/// So many sends need no completion of their own: the next one that tells of its end tells of theirs.
+const MODERATION: u64 = 64;
+/// The same of sends that hold a buffer.
+const BUFFER_MODERATION: usize = 16;
+
+/// The sending half. Whoever holds the peer's lock.
+pub struct Reliable {
+    pub qp: Arc<Qp>,
+    iface: Arc<Iface>,
+    /// Sends posted, the last of them that tells of its end, and those that have ended.
+    posted: u64,
+    telling: u64,
+    ended: u64,
+    /// Sends that will tell and have not.
+    untold: u32,
+    depth: u64,
+    /// Buffers of sends that have not ended, by the number of the send.
+    held: VecDeque<(u64, Buffer)>,
+    /// Those among them since the last send that tells.
+    silent: usize,
+}
+
+impl Reliable {
+    /// `qp` is connected, or will be before anything is sent.
+    pub fn new(qp: Arc<Qp>, iface: Arc<Iface>) -> Reliable {
+        let rc = &iface.port.tuning.rc;
+        let most = iface.port.hca.limits.max_qp_wr.max(1) as u32;
+        Reliable {
+            depth: rc.tx_queue_len.min(most).into(),
+            qp,
+            iface,
+            posted: 0,
+            telling: 0,
+            ended: 0,
+            untold: 0,
+            held: VecDeque::new(),
+            silent: 0,
+        }
+    }
+
+    /// Sends that can be posted now.
+    #[inline(always)]
+    pub fn room(&self) -> usize {
+        match self.iface.can_be_told() {
+            true => (self.depth - (self.posted - self.ended)) as usize,
+            false => 0,
+        }
+    }
+
+    /// Whether all that was posted is known to have arrived.
+    pub fn is_drained(&self) -> bool {
+        self.posted == self.ended
+    }
+
+    /// Posts bytes that the work request carries. There is room. False: the device refuses.
+    #[inline(always)]
+    pub fn post_inline(&mut self, bytes: &[u8]) -> bool {
+        let mut sge = ibv_sge {
+            addr: bytes.as_ptr() as u64,
+            length: bytes.len() as u32,
+            lkey: 0,
+        };
+        let tells = self.posted + 1 - self.telling >= MODERATION.min(self.depth / 2);
+        self.post(&mut sge, IBV_WR_SEND, IBV_SEND_INLINE, tells)
+    }
+
+    /// Posts a buffer, which comes back to the interface when it has been sent. There is room. False: the device refuses.
+    pub fn post_buffer(&mut self, buffer: Buffer, len: usize) -> bool {
+        let mut sge = ibv_sge {
+            addr: buffer.ptr as u64,
+            length: len as u32,
+            lkey: buffer.lkey,
+        };
+        self.silent += 1;
+        self.held.push_back((self.posted + 1, buffer));
+        let tells = self.silent >= BUFFER_MODERATION
+            || self.posted + 1 - self.telling >= MODERATION.min(self.depth / 2);
+        self.post(&mut sge, IBV_WR_SEND, 0, tells)
+    }
+
+    /// Has the end of all that was posted told, unless it will be. A write of nothing needs no key.
+    pub fn ask(&mut self) {
+        if self.telling < self.posted {
+            self.probe();
+        }
+    }
+
+    /// Posts something that tells whether the peer is there.
+    pub fn probe(&mut self) {
+        if self.room() > 0 {
+            let mut nothing = ibv_sge::default();
+            self.post(&mut nothing, IBV_WR_RDMA_WRITE, 0, true);
+        }
+    }
+
+    #[inline(always)]
+    fn post(&mut self, sge: &mut ibv_sge, opcode: ibv_wr_opcode, flags: u32, tells: bool) -> bool {
+        self.posted += 1;
+        let mut wr = ibv_send_wr {
+            wr_id: self.posted,
+            sg_list: sge,
+            num_sge: i32::from(sge.length > 0),
+            opcode,
+            send_flags: flags | if tells { IBV_SEND_SIGNALED } else { 0 },
+            ..Default::default()
+        };
+        if tells {
+            (self.telling, self.silent) = (self.posted, 0);
+            self.untold += 1;
+            self.iface.telling.fetch_add(1, Ordering::Relaxed);
+        }
+        self.qp.post_send(&mut wr)
+    }
+
+    /// Everything up to this send, which tells, has ended: its buffers are free.
+    pub fn ended(&mut self, number: u64) {
+        if self.untold > 0 {
+            self.untold -= 1;
+            self.iface.telling.fetch_sub(1, Ordering::Relaxed);
+        }
+        if number <= self.ended || number > self.posted {
+            return;
+        }
+        self.ended = number;
+        if self.held.is_empty() {
+            return;
+        }
+        let mut packets = self.iface.packets.lock();
+        while let Some(&(n, buffer)) = self.held.front().filter(|(n, _)| *n <= number) {
+            debug_assert!(n <= number);
+            packets.put(buffer);
+            self.held.pop_front();
+        }
+    }
+}
+
+impl Drop for Reliable {
+    fn drop(&mut self) {
+        let mut attr = ibv_qp_attr {
+            qp_state: IBV_QPS_RESET,
+            ..Default::default()
+        };
+        // The device looks at none of the buffers after this.
+        if self.qp.modify(&mut attr, IBV_QP_STATE).is_err() {
+            return;
+        }
+        self.iface.telling.fetch_sub(self.untold, Ordering::Relaxed);
+        let mut packets = self.iface.packets.lock();
+        self.held
+            .drain(..)
+            .for_each(|(_, buffer)| packets.put(buffer));
+    }
+}
+
+/// Makes a fresh queue pair able to receive from and send to that of a peer.
+///
+/// # Errors
+/// What the device says: it has no route there, or the numbers make no sense.
+pub fn connect(
+    qp: &Qp,
+    port: &Port,
+    to: &PortLocator,
+    (qpn, psn): (u32, u32),
+    own_psn: u32,
+) -> io::Result<()> {
+    let rc = &port.tuning.rc;
+    let limits = &port.hca.limits;
+    let mut attr = ibv_qp_attr {
+        qp_state: IBV_QPS_RTR,
+        path_mtu: port.mtu_to(to),
+        dest_qp_num: qpn & PSN_MASK,
+        rq_psn: psn & PSN_MASK,
+        max_dest_rd_atomic: limits.max_qp_rd_atom.clamp(0, 16) as u8,
+        min_rnr_timer: rnr_code(rc.rnr_timeout),
+        ah_attr: port.path(to),
+        ..Default::default()
+    };
+    let mask = IBV_QP_STATE
+        | IBV_QP_AV
+        | IBV_QP_PATH_MTU
+        | IBV_QP_DEST_QPN
+        | IBV_QP_RQ_PSN
+        | IBV_QP_MAX_DEST_RD_ATOMIC
+        | IBV_QP_MIN_RNR_TIMER;
+    qp.modify(&mut attr, mask)?;
+    let mut attr = ibv_qp_attr {
+        qp_state: IBV_QPS_RTS,
+        sq_psn: own_psn & PSN_MASK,
+        timeout: timeout_code(rc.timeout),
+        retry_cnt: rc.retries.min(7),
+        rnr_retry: rc.rnr_retries.min(7),
+        max_rd_atomic: limits.max_qp_init_rd_atom.clamp(0, 16) as u8,
+        ..Default::default()
+    };
+    let mask = IBV_QP_STATE
+        | IBV_QP_SQ_PSN
+        | IBV_QP_TIMEOUT
+        | IBV_QP_RETRY_CNT
+        | IBV_QP_RNR_RETRY
+        | IBV_QP_MAX_QP_RD_ATOMIC;
+    qp.modify(&mut attr, mask)
+}
+
+/// The first step: a fresh queue pair takes receives.
+///
+/// # Errors
+/// What the device says.
+pub fn begin(qp: &Qp, port: &Port) -> io::Result<()> {
+    let mut attr = ibv_qp_attr {
+        qp_state: IBV_QPS_INIT,
+        pkey_index: port.pkey_index,
+        port_num: port.number,
+        qp_access_flags: IBV_ACCESS_LOCAL_WRITE
+            | IBV_ACCESS_REMOTE_WRITE
+            | IBV_ACCESS_REMOTE_READ
+            | IBV_ACCESS_REMOTE_ATOMIC,
+        ..Default::default()
+    };
+    let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+    qp.modify(&mut attr, mask)
+}
+
+/// The smallest code whose time, 4.096 us times a power of two, is no shorter (`ibv_modify_qp(3)`); 0 would be for ever.
+fn timeout_code(time: Duration) -> u8 {
+    let fits = |code: &u8| Duration::from_nanos(4096u64 << code) >= time;
+    (1..31).find(fits).unwrap_or(31)
+}
+
+/// Times of the codes 1 to 31, in hundredths of a millisecond (`ibv_modify_qp(3)`, min_rnr_timer).
+const RNR: [u32; 31] = [
+    1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
+    3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+];
+
+/// The smallest code whose time is no shorter.
+fn rnr_code(time: Duration) -> u8 {
+    let hundredths = time.as_micros().div_ceil(10);
+    let fits = |&t: &u32| u128::from(t) >= hundredths;
+    RNR.iter().position(fits).map_or(31, |i| i as u8 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_codes() {
+        assert_eq!(timeout_code(Duration::from_secs(1)), 18, "1.07 s");
+        assert_eq!(timeout_code(Duration::ZERO), 1);
+        assert_eq!(timeout_code(Duration::MAX), 31);
+        assert_eq!(rnr_code(Duration::from_millis(1)), 14, "0.96 is too short");
+        assert_eq!(rnr_code(Duration::ZERO), 1);
+        assert_eq!(rnr_code(Duration::from_secs(9)), 31);
+    }
+}

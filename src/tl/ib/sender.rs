@@ -1,0 +1,342 @@
+//! The sending half of a connection between two workers' queue pairs: records become packets.
+
+use super::iface::Iface;
+use super::rc::Reliable;
+use super::ud::Line;
+use crate::wire::packet::{BYE, CREDIT, HEAD, Head, MORE};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Longest work request that is put together on the stack, bytes.
+const MAX_INLINE: usize = 256;
+
+/// What the two halves of a connection tell each other: packets counted modulo 2^32. The progressing thread receives,
+/// whoever holds the peer's lock sends. Relaxed everywhere: they are counts, what they count is handed over by the device.
+#[derive(Default)]
+pub struct Flow {
+    /// Packets of ours that the peer has taken.
+    taken: AtomicU32,
+    /// Packets of the peer's that we have taken, and of how many we have told.
+    received: AtomicU32,
+    told: AtomicU32,
+    /// The peer wants to be told at once.
+    asked: AtomicBool,
+}
+
+impl Flow {
+    /// One more packet was taken from the peer.
+    #[inline(always)]
+    pub fn receive(&self) {
+        let n = self.received.load(Ordering::Relaxed);
+        self.received.store(n.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// The peer wants to hear what has been taken.
+    pub fn ask(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+    }
+
+    /// Packets of the peer's that were taken; whoever asks tells the peer.
+    #[inline(always)]
+    pub fn tell(&self) -> u32 {
+        let n = self.received.load(Ordering::Relaxed);
+        self.told.store(n, Ordering::Relaxed);
+        self.asked.store(false, Ordering::Relaxed);
+        n
+    }
+
+    /// Packets that the peer has not been told of.
+    #[inline(always)]
+    pub fn untold(&self) -> u32 {
+        let told = self.told.load(Ordering::Relaxed);
+        self.received.load(Ordering::Relaxed).wrapping_sub(told)
+    }
+
+    /// Whether the peer is to be told at once, though nothing else is sent. `window`: packets that it may send.
+    #[inline(always)]
+    pub fn is_urgent(&self, window: u32) -> bool {
+        self.untold() >= window / 2 || self.asked.load(Ordering::Relaxed)
+    }
+
+    /// The peer tells the lower half of what it has taken.
+    #[inline(always)]
+    pub fn credit(&self, low: u16) {
+        let taken = self.taken.load(Ordering::Relaxed);
+        let more = low.wrapping_sub(taken as u16);
+        // Packets by a connection arrive in order: what is less than before has made a turn.
+        self.taken
+            .store(taken.wrapping_add(more.into()), Ordering::Relaxed);
+    }
+}
+
+enum Way {
+    Rc { line: Reliable, sent: u32 },
+    Ud(Line),
+}
+
+/// One thread at a time: whoever holds the peer's lock.
+pub struct Sender {
+    iface: Arc<Iface>,
+    flow: Arc<Flow>,
+    way: Way,
+    /// Where a record is put together that takes several packets.
+    record: Vec<u8>,
+    /// The device refused something: its completions say what comes of it.
+    broken: bool,
+}
+
+impl Sender {
+    /// By a queue pair of its own.
+    pub fn by_connection(iface: Arc<Iface>, flow: Arc<Flow>, line: Reliable) -> Sender {
+        Self::new(iface, flow, Way::Rc { line, sent: 0 })
+    }
+
+    /// By datagrams.
+    pub fn by_datagrams(iface: Arc<Iface>, flow: Arc<Flow>, line: Line) -> Sender {
+        Self::new(iface, flow, Way::Ud(line))
+    }
+
+    fn new(iface: Arc<Iface>, flow: Arc<Flow>, way: Way) -> Sender {
+        Sender {
+            iface,
+            flow,
+            way,
+            record: Vec::new(),
+            broken: false,
+        }
+    }
+
+    /// The name of the transport.
+    pub fn transport(&self) -> &'static str {
+        match self.is_connected() {
+            true => "rc_verbs",
+            false => "ud_verbs",
+        }
+    }
+
+    /// Whether a queue pair is its own.
+    pub fn is_connected(&self) -> bool {
+        matches!(self.way, Way::Rc { .. })
+    }
+
+    /// Bytes of a record that a packet takes.
+    #[inline(always)]
+    fn segment(&self) -> usize {
+        match &self.way {
+            Way::Rc { .. } => self.iface.port.tuning.rc.seg_size - HEAD,
+            Way::Ud(line) => line.segment(),
+        }
+    }
+
+    /// Packets that can be sent now.
+    #[inline(always)]
+    fn room(&self) -> usize {
+        match &self.way {
+            Way::Rc { line, sent } => {
+                let flying = sent.wrapping_sub(self.flow.taken.load(Ordering::Relaxed));
+                let window = self.iface.port.tuning.rc.window.saturating_sub(flying);
+                line.room().min(window as usize)
+            }
+            Way::Ud(line) => line.room(),
+        }
+    }
+
+    /// Whether a completion tells when there is room again; datagrams that are lost need somebody who looks at the time.
+    pub fn is_watched(&self) -> bool {
+        self.is_connected()
+    }
+
+    /// Whether a record of `len` bytes, or any shorter one, can be sent now.
+    pub fn has_room(&mut self, len: usize) -> bool {
+        let packets = len.div_ceil(self.segment()).max(1);
+        !self.broken
+            && self.room() >= packets
+            && (!self.is_connected() || self.iface.packets.lock().reserve(packets))
+    }
+
+    /// Sends a record of `len` bytes, which `fill` writes. False: no room now, `fill` was not called.
+    #[inline]
+    pub fn send(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> bool {
+        let head = Head {
+            len,
+            kind,
+            aux,
+            credit: 0,
+            imm,
+        };
+        if self.broken {
+            return false;
+        }
+        if len <= self.segment() {
+            return self.room() > 0 && self.packet(head, len, fill);
+        }
+        self.has_room(len) && self.send_long(head, fill)
+    }
+
+    /// A record that takes several packets.
+    #[inline(never)]
+    fn send_long(&mut self, head: Head, fill: impl FnOnce(*mut u8)) -> bool {
+        let mut record = std::mem::take(&mut self.record);
+        record.clear();
+        record.reserve(head.len);
+        fill(record.spare_capacity_mut().as_mut_ptr().cast());
+        // SAFETY: reserved, and written by `fill`.
+        unsafe { record.set_len(head.len) };
+        let mut head = head;
+        for part in record.chunks(self.segment()) {
+            let sent = self.packet(head, part.len(), |to| {
+                // SAFETY: the packet has room for the part.
+                unsafe { to.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+            });
+            // There was room: the rest would be no use to anybody.
+            self.broken |= !sent;
+            head = Head {
+                len: 0,
+                kind: MORE,
+                ..head
+            };
+        }
+        self.record = record;
+        true
+    }
+
+    /// Sends one packet; there is room. False: nothing was sent, and `fill` was not called.
+    #[inline(always)]
+    fn packet(&mut self, head: Head, len: usize, fill: impl FnOnce(*mut u8)) -> bool {
+        let total = HEAD + len;
+        match &mut self.way {
+            Way::Rc { line, sent } => {
+                let credit = self.flow.tell() as u16;
+                let head = Head { credit, ..head }.encode();
+                if total <= (line.qp.max_inline as usize).min(MAX_INLINE) {
+                    let mut bytes = std::mem::MaybeUninit::<[u8; MAX_INLINE]>::uninit();
+                    let at = bytes.as_mut_ptr().cast::<u8>();
+                    // SAFETY: room for the head and `len` bytes, all of which are written.
+                    let bytes = unsafe {
+                        at.copy_from_nonoverlapping(head.as_ptr(), HEAD);
+                        fill(at.add(HEAD));
+                        std::slice::from_raw_parts(at, total)
+                    };
+                    self.broken |= !line.post_inline(bytes);
+                } else {
+                    let Some(buffer) = self.iface.packets.lock().get() else {
+                        return false;
+                    };
+                    // SAFETY: a buffer has room for a segment.
+                    unsafe {
+                        buffer.ptr.copy_from_nonoverlapping(head.as_ptr(), HEAD);
+                        fill(buffer.ptr.add(HEAD));
+                    }
+                    self.broken |= !line.post_buffer(buffer, total);
+                }
+                *sent = sent.wrapping_add(1);
+                true
+            }
+            Way::Ud(line) => line.send(&self.flow, head, len, fill),
+        }
+    }
+
+    /// Whether all that was accepted has arrived.
+    pub fn is_drained(&self) -> bool {
+        self.broken
+            || match &self.way {
+                Way::Rc { line, .. } => line.is_drained(),
+                Way::Ud(line) => line.is_drained(),
+            }
+    }
+
+    /// The same, after having it told: somebody waits for it.
+    pub fn drain(&mut self) -> bool {
+        if self.is_drained() {
+            return true;
+        }
+        match &mut self.way {
+            Way::Rc { line, .. } => line.ask(),
+            Way::Ud(line) => line.ask(&self.flow),
+        }
+        false
+    }
+
+    /// Tells the peer what has been taken. `gap`: one that was expected first is missing.
+    pub fn acknowledge(&mut self, gap: bool) {
+        match &mut self.way {
+            Way::Rc { line, .. } if line.room() > 0 => {
+                let head = Head {
+                    len: 0,
+                    kind: CREDIT,
+                    aux: 0,
+                    credit: self.flow.tell() as u16,
+                    imm: 0,
+                };
+                self.broken |= !line.post_inline(&head.encode());
+            }
+            // The next packet that is taken has it told.
+            Way::Rc { .. } => {}
+            Way::Ud(line) => line.acknowledge(&self.flow, gap),
+        }
+    }
+
+    /// Finds out whether the peer is still there: something that it has to confirm.
+    pub fn probe(&mut self) {
+        if !self.is_drained() {
+            return;
+        }
+        match &mut self.way {
+            Way::Rc { line, .. } => line.probe(),
+            Way::Ud(line) => {
+                let head = Head {
+                    len: 0,
+                    kind: CREDIT,
+                    aux: 0,
+                    credit: 0,
+                    imm: 0,
+                };
+                if line.room() > 0 {
+                    line.send(&self.flow, head, 0, |_| {});
+                }
+            }
+        }
+    }
+
+    /// Says that this worker goes. Behind everything else.
+    pub fn say_goodbye(&mut self) {
+        self.send(BYE, 0, 0, 0, |_| {});
+    }
+
+    /// A send of this number has ended.
+    pub fn ended(&mut self, number: u64) {
+        if let Way::Rc { line, .. } = &mut self.way {
+            line.ended(number);
+        }
+    }
+
+    /// The peer has taken all datagrams before this one. False: there are not so many.
+    pub fn acknowledged(&mut self, ack: u32) -> bool {
+        match &mut self.way {
+            Way::Ud(line) => line.acknowledged(ack),
+            Way::Rc { .. } => true,
+        }
+    }
+
+    /// The peer misses the first packet that it has not acknowledged.
+    pub fn on_gap(&mut self) {
+        if let Way::Ud(line) = &mut self.way {
+            line.on_gap();
+        }
+    }
+
+    /// Does what is due at this time, coarse milliseconds. False: the peer has been silent for too long.
+    pub fn tick(&mut self, now: u64) -> bool {
+        match &mut self.way {
+            Way::Ud(line) => line.tick(now),
+            Way::Rc { .. } => true,
+        }
+    }
+}

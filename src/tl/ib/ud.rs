@@ -1,0 +1,421 @@
+//! Datagrams that arrive: the worker's queue pair for them, and for each peer what it has not acknowledged yet.
+//!
+//! Packets of a connection are numbered, the receiver acknowledges all before a number, with whatever it sends or, when it
+//! sends nothing, by a datagram without a packet. What is not acknowledged in time is sent again from the first one on: of
+//! the others the receiver keeps what it has (`reorder`).
+
+use super::bindings::*;
+use super::buffers::{Buffer, Buffers};
+use super::hca::Hca;
+use super::iface::{GRH, Iface};
+use super::port::{Port, mtu_bytes};
+use super::queues::Qp;
+use super::sender::Flow;
+use super::verbs::made;
+use crate::sys::clock;
+use crate::wire::address::PortLocator;
+use crate::wire::packet::{ASKS, Datagram, GAP, HEAD, Head};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// All workers of this library have the same; it keeps other programs' datagrams out.
+const QKEY: u32 = 0x7275_6370;
+/// Buffers that are made together.
+const TOGETHER: usize = 64;
+/// One of so many sends tells of its end.
+const MODERATION: u64 = 16;
+/// Packets that are sent again at once, at most: if one was lost there may be no room for many.
+const AGAIN: usize = 8;
+/// Longest wait between two attempts, milliseconds.
+const LONGEST_MS: f64 = 1000.0;
+
+/// How a datagram gets to a port.
+pub struct Ah {
+    hca: Arc<Hca>,
+    raw: *mut ibv_ah,
+}
+
+// SAFETY: libibverbs is thread-safe; the pointer is not changed.
+unsafe impl Send for Ah {}
+
+impl Ah {
+    /// # Errors
+    /// The device knows no way there.
+    pub fn new(port: &Port, to: &PortLocator) -> io::Result<Ah> {
+        let mut path = port.path(to);
+        // SAFETY: an open device and a description.
+        let raw = made(unsafe { (port.hca.verbs.create_ah)(port.hca.pd(), &mut path) })?;
+        Ok(Ah {
+            hca: port.hca.clone(),
+            raw,
+        })
+    }
+}
+
+impl Drop for Ah {
+    fn drop(&mut self) {
+        // SAFETY: datagrams that are posted have a copy of it, or the device keeps it until they have left.
+        unsafe { (self.hca.verbs.destroy_ah)(self.raw) };
+    }
+}
+
+/// The sending half of a worker's queue pair for datagrams.
+pub struct Outgoing {
+    pub qp: Qp,
+    buffers: Buffers,
+    depth: u64,
+    posted: u64,
+    ended: u64,
+    /// Buffers that nobody needs any more but the device, until the send of this number has ended.
+    leaving: VecDeque<(u64, Buffer)>,
+}
+
+impl Outgoing {
+    /// Makes a fresh queue pair able to send and receive.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn new(port: &Port, qp: Qp) -> io::Result<Outgoing> {
+        let mut attr = ibv_qp_attr {
+            qp_state: IBV_QPS_INIT,
+            pkey_index: port.pkey_index,
+            port_num: port.number,
+            qkey: QKEY,
+            ..Default::default()
+        };
+        let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+        qp.modify(&mut attr, mask)?;
+        attr.qp_state = IBV_QPS_RTR;
+        qp.modify(&mut attr, IBV_QP_STATE)?;
+        (attr.qp_state, attr.sq_psn) = (IBV_QPS_RTS, 0);
+        qp.modify(&mut attr, IBV_QP_STATE | IBV_QP_SQ_PSN)?;
+        let most = port.hca.limits.max_qp_wr.max(1) as u32;
+        Ok(Outgoing {
+            qp,
+            buffers: Buffers::new(&port.hca, GRH + port.mtu_bytes(), TOGETHER),
+            depth: port.tuning.ud.tx_queue_len.clamp(1, most).into(),
+            posted: 0,
+            ended: 0,
+            leaving: VecDeque::new(),
+        })
+    }
+
+    pub fn number(&self) -> u32 {
+        self.qp.number
+    }
+
+    /// Sends that can be posted now.
+    fn room(&self) -> usize {
+        (self.depth - (self.posted - self.ended)) as usize
+    }
+
+    fn has_ended(&self, number: u64) -> bool {
+        self.ended >= number
+    }
+
+    /// Posts the first `len` bytes of a buffer: the number of the send. There is room.
+    fn post(
+        &mut self,
+        iface: &Iface,
+        ah: &Ah,
+        qpn: u32,
+        buffer: Buffer,
+        len: usize,
+    ) -> Option<u64> {
+        let mut sge = ibv_sge {
+            addr: buffer.ptr as u64,
+            length: len as u32,
+            lkey: buffer.lkey,
+        };
+        self.posted += 1;
+        let tells = self.posted % MODERATION == 0 || self.room() <= self.depth as usize / 2;
+        let mut wr = ibv_send_wr {
+            wr_id: self.posted,
+            sg_list: &mut sge,
+            num_sge: 1,
+            opcode: IBV_WR_SEND,
+            send_flags: if tells { IBV_SEND_SIGNALED } else { 0 },
+            ..Default::default()
+        };
+        wr.wr.ud.ah = ah.raw;
+        wr.wr.ud.remote_qpn = qpn;
+        wr.wr.ud.remote_qkey = QKEY;
+        if !self.qp.post_send(&mut wr) {
+            self.posted -= 1;
+            return None;
+        }
+        if tells {
+            iface.telling.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(self.posted)
+    }
+
+    /// Sends bytes that nobody sends again by themselves: a greeting, an acknowledgement. False if there is no room.
+    pub fn send(&mut self, iface: &Iface, ah: &Ah, qpn: u32, bytes: &[u8]) -> bool {
+        if self.room() == 0 {
+            return false;
+        }
+        let Some(buffer) = self.buffers.get() else {
+            return false;
+        };
+        // SAFETY: a buffer of ours; it has room for the largest packet, and these are shorter.
+        unsafe {
+            buffer
+                .ptr
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+        };
+        match self.post(iface, ah, qpn, buffer, bytes.len()) {
+            Some(number) => self.leaving.push_back((number, buffer)),
+            None => self.buffers.put(buffer),
+        }
+        true
+    }
+
+    /// Nobody sends this buffer again; the send of that number was the last.
+    fn release(&mut self, buffer: Buffer, number: u64) {
+        match self.has_ended(number) {
+            true => self.buffers.put(buffer),
+            false => self.leaving.push_back((number, buffer)),
+        }
+    }
+
+    /// Everything up to this send has ended.
+    pub fn ended(&mut self, iface: &Iface, number: u64) {
+        iface.telling.fetch_sub(1, Ordering::Relaxed);
+        self.ended = self.ended.max(number.min(self.posted));
+        // In no strict order: what was sent again has a larger number than what came behind it.
+        for _ in 0..self.leaving.len() {
+            match self.leaving.pop_front() {
+                Some((n, buffer)) if n <= self.ended => self.buffers.put(buffer),
+                Some(later) => {
+                    self.leaving.push_back(later);
+                    return;
+                }
+                None => return,
+            }
+        }
+    }
+}
+
+/// A packet that the peer has not acknowledged.
+struct Unconfirmed {
+    buffer: Buffer,
+    len: usize,
+    /// Its last send.
+    number: u64,
+}
+
+/// The sending half of a connection by datagrams. Whoever holds the peer's lock.
+pub struct Line {
+    iface: Arc<Iface>,
+    ah: Ah,
+    qpn: u32,
+    /// What the peer wants to be presented.
+    number: u32,
+    proof: u32,
+    /// Bytes of a packet with all headers.
+    size: usize,
+    /// Number of the first packet in `window`.
+    base: u32,
+    window: VecDeque<Unconfirmed>,
+    /// When the first is sent again, coarse milliseconds, and how long to wait after that.
+    due: u64,
+    wait: f64,
+    /// Since when nothing was acknowledged that could be.
+    silent_since: u64,
+    /// The packet that was sent again because the peer misses it: not twice.
+    missed: Option<u32>,
+    /// The peer was asked what it has taken of the packets before this one.
+    asked_for: Option<u32>,
+}
+
+impl Line {
+    /// # Errors
+    /// The device knows no way there.
+    pub fn new(iface: &Arc<Iface>, to: &PortLocator, number: u32, proof: u32) -> io::Result<Line> {
+        Ok(Line {
+            ah: Ah::new(&iface.port, to)?,
+            qpn: to.qpn,
+            number,
+            proof,
+            size: mtu_bytes(iface.port.mtu_to(to)),
+            iface: iface.clone(),
+            base: 0,
+            window: VecDeque::new(),
+            due: 0,
+            wait: 0.0,
+            silent_since: 0,
+            missed: None,
+            asked_for: None,
+        })
+    }
+
+    /// Bytes of a record in a packet.
+    pub fn segment(&self) -> usize {
+        self.size - Datagram::SIZE - HEAD
+    }
+
+    pub fn is_drained(&self) -> bool {
+        self.window.is_empty()
+    }
+
+    /// Packets that can be sent now.
+    pub fn room(&self) -> usize {
+        let window = self.iface.datagram_window() as usize;
+        let left = window.saturating_sub(self.window.len());
+        left.min(self.iface.outgoing.lock().room())
+    }
+
+    fn datagram(&self, flow: &Flow, flags: u8) -> Datagram {
+        Datagram {
+            to: Datagram::to(self.number, flags),
+            proof: self.proof,
+            psn: self.base.wrapping_add(self.window.len() as u32),
+            ack: flow.tell(),
+        }
+    }
+
+    /// Sends a packet: `fill` writes its `len` bytes. There is room. False: no buffers can be had.
+    pub fn send(
+        &mut self,
+        flow: &Flow,
+        head: Head,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> bool {
+        let most = self.iface.datagram_window() as usize;
+        let asks = self.window.len() + 1 >= most / 2;
+        let datagram = self.datagram(flow, if asks { ASKS } else { 0 });
+        let iface = &*self.iface;
+        let mut outgoing = iface.outgoing.lock();
+        let Some(buffer) = outgoing.buffers.get() else {
+            return false;
+        };
+        let total = Datagram::SIZE + HEAD + len;
+        debug_assert!(total <= self.size);
+        // SAFETY: a buffer of ours, with room for a packet.
+        unsafe {
+            let at = buffer.ptr;
+            at.copy_from_nonoverlapping(datagram.encode().as_ptr(), Datagram::SIZE);
+            let at = at.add(Datagram::SIZE);
+            at.copy_from_nonoverlapping(head.encode().as_ptr(), HEAD);
+            fill(at.add(HEAD));
+        }
+        // What the device refuses is as if it were lost.
+        let number = outgoing.post(iface, &self.ah, self.qpn, buffer, total);
+        drop(outgoing);
+        if self.window.is_empty() {
+            self.begin_waiting();
+        }
+        self.window.push_back(Unconfirmed {
+            buffer,
+            len: total,
+            number: number.unwrap_or(0),
+        });
+        true
+    }
+
+    fn begin_waiting(&mut self) {
+        let now = clock::coarse_ms();
+        self.wait = self.iface.port.tuning.ud.tick.as_secs_f64() * 1000.0;
+        (self.due, self.silent_since) = (now + self.wait as u64 + 1, now);
+    }
+
+    /// The peer has taken all packets before `ack`. False: it has not, there are not so many.
+    pub fn acknowledged(&mut self, ack: u32) -> bool {
+        let n = ack.wrapping_sub(self.base) as usize;
+        if n > self.window.len() {
+            // An older acknowledgement that came late.
+            return n as u32 > u32::MAX / 2;
+        }
+        if n == 0 {
+            return true;
+        }
+        let iface = &*self.iface;
+        let mut outgoing = iface.outgoing.lock();
+        for done in self.window.drain(..n) {
+            outgoing.release(done.buffer, done.number);
+        }
+        drop(outgoing);
+        self.base = ack;
+        self.begin_waiting();
+        true
+    }
+
+    /// The peer misses the first packet.
+    pub fn on_gap(&mut self) {
+        if self.missed != Some(self.base) {
+            self.missed = Some(self.base);
+            self.send_again(AGAIN);
+        }
+    }
+
+    /// Sends again what is due. False: the peer has been silent for too long.
+    pub fn tick(&mut self, now: u64) -> bool {
+        if self.window.is_empty() || now < self.due {
+            return true;
+        }
+        let tuning = &self.iface.port.tuning.ud;
+        if now - self.silent_since >= tuning.timeout.as_millis() as u64 {
+            return false;
+        }
+        self.wait = (self.wait * tuning.backoff.max(1.0)).min(LONGEST_MS);
+        self.due = now + self.wait as u64 + 1;
+        self.send_again(1);
+        true
+    }
+
+    fn send_again(&mut self, most: usize) {
+        let iface = &*self.iface;
+        let mut outgoing = iface.outgoing.lock();
+        let n = most.min(self.window.len()).min(outgoing.room());
+        for packet in self.window.iter_mut().take(n) {
+            // The device may still be reading it: nothing is changed in it, but that it is to be acknowledged.
+            let ended = outgoing.has_ended(packet.number);
+            if ended {
+                // SAFETY: the byte of the flags, which the device has read and nobody else has.
+                unsafe { *packet.buffer.ptr.add(3) |= ASKS };
+            }
+            if let Some(number) =
+                outgoing.post(iface, &self.ah, self.qpn, packet.buffer, packet.len)
+            {
+                packet.number = number;
+            }
+        }
+    }
+
+    /// Tells what has been taken; `gap`: and that the next one is missing. Where there is no room it is as if it were lost.
+    pub fn acknowledge(&self, flow: &Flow, gap: bool) {
+        self.send_bare(flow, if gap { GAP } else { 0 });
+    }
+
+    /// Wants to hear at once what the peer has taken, once for as many packets as there are.
+    pub fn ask(&mut self, flow: &Flow) {
+        let last = self.base.wrapping_add(self.window.len() as u32);
+        if self.asked_for != Some(last) {
+            self.asked_for = Some(last);
+            self.send_bare(flow, ASKS);
+        }
+    }
+
+    fn send_bare(&self, flow: &Flow, flags: u8) {
+        let bytes = self.datagram(flow, flags).encode();
+        let iface = &*self.iface;
+        iface
+            .outgoing
+            .lock()
+            .send(iface, &self.ah, self.qpn, &bytes);
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let iface = &*self.iface;
+        let mut outgoing = iface.outgoing.lock();
+        for packet in self.window.drain(..) {
+            outgoing.release(packet.buffer, packet.number);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! libibverbs, opened at run time: a host without it has no InfiniBand, and nothing else changes.
+
+use super::bindings::*;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::io::{self, Error};
+use std::sync::OnceLock;
+
+/// The name that every version of rdma-core gives it.
+const LIBRARY: &CStr = c"libibverbs.so.1";
+
+/// Writes the table of functions, and how it is filled.
+macro_rules! functions {
+    ($($field:ident = $name:literal: fn($($argument:ty),*) $(-> $result:ty)?;)+) => {
+        /// The functions that the transport calls; those on its paths are in the device's context (`ops`).
+        pub struct Verbs {
+            $(pub $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)+
+            /// Tells the types of addresses; libraries before rdma-core 33 do not.
+            pub query_gid_table: Option<QueryGidTable>,
+        }
+
+        impl Verbs {
+            /// # Safety
+            /// `library` is what `dlopen` gave for libibverbs.
+            unsafe fn resolve(library: *mut c_void) -> Option<Verbs> {
+                Some(Verbs {
+                    // SAFETY: the library's own function of this name, whose type its manual page tells.
+                    $($field: unsafe {
+                        std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(
+                            symbol(library, $name)?,
+                        )
+                    },)+
+                    query_gid_table: symbol(library, c"_ibv_query_gid_table")
+                        // SAFETY: as above.
+                        .map(|f| unsafe { std::mem::transmute::<*mut c_void, QueryGidTable>(f) }),
+                })
+            }
+        }
+    };
+}
+
+/// Context, room for entries, how many, flags (0), bytes of an entry; how many were written, or an error below 0.
+pub type QueryGidTable =
+    unsafe extern "C" fn(*mut ibv_context, *mut ibv_gid_entry, usize, u32, usize) -> isize;
+
+functions! {
+    get_device_list = c"ibv_get_device_list": fn(*mut c_int) -> *mut *mut ibv_device;
+    free_device_list = c"ibv_free_device_list": fn(*mut *mut ibv_device);
+    get_device_name = c"ibv_get_device_name": fn(*mut ibv_device) -> *const c_char;
+    open_device = c"ibv_open_device": fn(*mut ibv_device) -> *mut ibv_context;
+    close_device = c"ibv_close_device": fn(*mut ibv_context) -> c_int;
+    query_device = c"ibv_query_device": fn(*mut ibv_context, *mut ibv_device_attr) -> c_int;
+    query_port = c"ibv_query_port": fn(*mut ibv_context, u8, *mut ibv_port_attr) -> c_int;
+    query_gid = c"ibv_query_gid": fn(*mut ibv_context, u8, c_int, *mut ibv_gid) -> c_int;
+    query_pkey = c"ibv_query_pkey": fn(*mut ibv_context, u8, c_int, *mut u16) -> c_int;
+    alloc_pd = c"ibv_alloc_pd": fn(*mut ibv_context) -> *mut ibv_pd;
+    dealloc_pd = c"ibv_dealloc_pd": fn(*mut ibv_pd) -> c_int;
+    reg_mr = c"ibv_reg_mr": fn(*mut ibv_pd, *mut c_void, usize, c_int) -> *mut ibv_mr;
+    dereg_mr = c"ibv_dereg_mr": fn(*mut ibv_mr) -> c_int;
+    create_comp_channel = c"ibv_create_comp_channel": fn(*mut ibv_context) -> *mut ibv_comp_channel;
+    destroy_comp_channel = c"ibv_destroy_comp_channel": fn(*mut ibv_comp_channel) -> c_int;
+    get_cq_event = c"ibv_get_cq_event":
+        fn(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
+    ack_cq_events = c"ibv_ack_cq_events": fn(*mut ibv_cq, c_uint);
+    create_cq = c"ibv_create_cq":
+        fn(*mut ibv_context, c_int, *mut c_void, *mut ibv_comp_channel, c_int) -> *mut ibv_cq;
+    destroy_cq = c"ibv_destroy_cq": fn(*mut ibv_cq) -> c_int;
+    create_srq = c"ibv_create_srq": fn(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq;
+    destroy_srq = c"ibv_destroy_srq": fn(*mut ibv_srq) -> c_int;
+    create_qp = c"ibv_create_qp": fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
+    modify_qp = c"ibv_modify_qp": fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
+    destroy_qp = c"ibv_destroy_qp": fn(*mut ibv_qp) -> c_int;
+    create_ah = c"ibv_create_ah": fn(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah;
+    destroy_ah = c"ibv_destroy_ah": fn(*mut ibv_ah) -> c_int;
+    wc_status_str = c"ibv_wc_status_str": fn(ibv_wc_status) -> *const c_char;
+}
+
+impl Verbs {
+    /// The library, if this host has it. It stays loaded.
+    pub fn get() -> Option<&'static Verbs> {
+        static VERBS: OnceLock<Option<Verbs>> = OnceLock::new();
+        VERBS
+            .get_or_init(|| {
+                // SAFETY: a string; what the library does when it is loaded is what every RDMA program has it do.
+                let library =
+                    unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+                if library.is_null() {
+                    return None;
+                }
+                // SAFETY: just opened.
+                unsafe { Verbs::resolve(library) }
+            })
+            .as_ref()
+    }
+
+    /// What a completion's status means, in words.
+    pub fn status_text(&self, status: ibv_wc_status) -> String {
+        // SAFETY: returns a constant string for every number.
+        let text = unsafe { CStr::from_ptr((self.wc_status_str)(status)) };
+        text.to_string_lossy().into_owned()
+    }
+}
+
+fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: an open library, or none.
+    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
+
+/// The result of a function that answers 0 or an error number.
+///
+/// # Errors
+/// That number.
+pub fn check(answer: c_int) -> io::Result<()> {
+    match answer {
+        0 => Ok(()),
+        // Some providers answer -1 and set errno, some the negative number.
+        -1 => Err(Error::last_os_error()),
+        n => Err(Error::from_raw_os_error(n.abs())),
+    }
+}
+
+/// The result of a function that answers a new object, or null and sets errno.
+///
+/// # Errors
+/// What errno says.
+pub fn made<T>(object: *mut T) -> io::Result<*mut T> {
+    match object.is_null() {
+        true => Err(Error::last_os_error()),
+        false => Ok(object),
+    }
+}

@@ -1,0 +1,209 @@
+//! What travels between queue pairs: packets, the header of datagrams, and how two workers introduce themselves.
+//!
+//! A record that is too long for one packet is cut. A packet is `length (4) | kind (1) | aux (1) | credit (2) | imm (8)` and
+//! bytes: of the first packet of a record the length is the whole record's, kind, auxiliary byte and immediate are the
+//! message's; further ones are [`MORE`]. In front of datagrams is a [`Datagram`]; one without a packet behind it only
+//! acknowledges.
+#![forbid(unsafe_code)]
+
+use super::address::PortLocator;
+use super::packed::packed;
+
+/// Bytes in front of those of a record.
+pub const HEAD: usize = 16;
+/// Kind of a packet that goes on with a record.
+pub const MORE: u8 = 0xFF;
+/// Of one that only tells what its sender has taken; it is not counted itself.
+pub const CREDIT: u8 = 0xFE;
+/// Of the last one: the sender's worker goes, in order.
+pub const BYE: u8 = 0xFD;
+
+/// What is in front of the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Bytes of the whole record in its first packet; of those in this one otherwise.
+    pub len: usize,
+    pub kind: u8,
+    pub aux: u8,
+    /// Packets that the sender has taken from this connection, modulo 2^16.
+    pub credit: u16,
+    pub imm: u64,
+}
+
+impl Head {
+    #[inline(always)]
+    pub fn encode(self) -> [u8; HEAD] {
+        let word = self.len as u64 & 0xFFFF_FFFF
+            | u64::from(self.kind) << 32
+            | u64::from(self.aux) << 40
+            | u64::from(self.credit) << 48;
+        let mut bytes = [0; HEAD];
+        bytes[..8].copy_from_slice(&word.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.imm.to_le_bytes());
+        bytes
+    }
+
+    /// Every sixteen bytes are one; what it says is checked where the record is put together.
+    #[inline(always)]
+    pub fn decode(bytes: &[u8; HEAD]) -> Head {
+        let word = u128::from_le_bytes(*bytes);
+        Head {
+            len: word as u32 as usize,
+            kind: (word >> 32) as u8,
+            aux: (word >> 40) as u8,
+            credit: (word >> 48) as u16,
+            imm: (word >> 64) as u64,
+        }
+    }
+}
+
+/// Connections have numbers of so many bits; flags are above.
+const NUMBER_BITS: u32 = 24;
+/// A number that no connection has.
+pub const NOBODY: u32 = (1 << NUMBER_BITS) - 1;
+/// Flag of a datagram: acknowledge it at once.
+pub const ASKS: u8 = 1;
+/// Another one was expected first, which is missing: send from there again.
+pub const GAP: u8 = 2;
+/// A [`Hello`] and a [`PortLocator`] follow.
+pub const HELLO: u8 = 4;
+
+packed! {
+    /// In front of a datagram.
+    Datagram, 16 {
+        /// Number of the connection at the receiver; the upper 8 bits are flags.
+        to: u32,
+        /// What the receiver has told to be presented with that number.
+        proof: u32,
+        /// Number of the packet that follows, from 0 on, modulo 2^32.
+        psn: u32,
+        /// All packets before this one have been taken.
+        ack: u32,
+    }
+}
+
+impl Datagram {
+    pub fn number(&self) -> u32 {
+        self.to & NOBODY
+    }
+
+    pub fn has(&self, flag: u8) -> bool {
+        self.to >> NUMBER_BITS & u32::from(flag) != 0
+    }
+
+    /// A number with flags.
+    pub fn to(number: u32, flags: u8) -> u32 {
+        number & NOBODY | u32::from(flags) << NUMBER_BITS
+    }
+}
+
+/// "rucp-ib1": raised with the format.
+const MAGIC: u64 = u64::from_le_bytes(*b"rucp-ib1");
+/// Flag of a [`Hello`]: the sender knows the receiver's and can take packets.
+pub const READY: u8 = 1;
+/// The sender has seen that the receiver is ready.
+pub const SEEN: u8 = 2;
+
+packed! {
+    /// How a worker introduces itself for a connection, until both are ready and know it of each other.
+    Hello, 66 {
+        magic: u64,
+        /// The sender's worker.
+        from: u64,
+        /// The worker that it wants.
+        to: u64,
+        /// From the address of that worker.
+        secret: u64,
+        /// How often the sender had lost that worker before.
+        losses: u32,
+        /// The connection at the sender, and what is to be presented with it.
+        number: u32,
+        proof: u32,
+        /// The receiver's number for it, [`NOBODY`] if that is not known.
+        yours: u32,
+        /// The sender's queue pair for it and the number of its first packet there; 0: it uses datagrams.
+        qpn: u32,
+        psn: u32,
+        /// Number of the sender's interface.
+        iface: u8,
+        /// [`READY`], [`SEEN`].
+        flags: u8,
+        /// What the receiver presents when it answers.
+        back: u64,
+    } valid when |hello| hello.magic == MAGIC && hello.number < NOBODY && hello.yours <= NOBODY
+}
+
+impl Hello {
+    pub const fn magic() -> u64 {
+        MAGIC
+    }
+
+    /// Reads one and where it comes from.
+    pub fn read(bytes: &[u8]) -> Option<(Hello, PortLocator)> {
+        let hello = Hello::decode(bytes)?;
+        Some((hello, PortLocator::decode(bytes.get(Hello::SIZE..)?)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_as_documented() {
+        let head = Head {
+            len: 0x0403_0201,
+            kind: 5,
+            aux: 6,
+            credit: 0x0807,
+            imm: 0x100F_0E0D_0C0B_0A09,
+        };
+        let bytes = head.encode();
+        assert_eq!(
+            bytes,
+            [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+        );
+        assert_eq!(Head::decode(&bytes), head);
+    }
+
+    #[test]
+    fn datagrams_have_a_number_and_flags() {
+        let to = Datagram::to(0x123, ASKS | HELLO);
+        let d = Datagram {
+            to,
+            proof: 0,
+            psn: 0,
+            ack: 0,
+        };
+        assert_eq!(d.number(), 0x123);
+        assert!(d.has(ASKS) && d.has(HELLO) && !d.has(GAP));
+    }
+
+    #[test]
+    fn strangers_are_not_understood() {
+        let hello = Hello {
+            magic: MAGIC,
+            from: 1,
+            to: 2,
+            secret: 3,
+            losses: 0,
+            number: 4,
+            proof: 5,
+            yours: NOBODY,
+            qpn: 6,
+            psn: 7,
+            iface: 0,
+            flags: READY,
+            back: 8,
+        };
+        let port = [0; PortLocator::SIZE];
+        let bytes = [&hello.encode()[..], &port].concat();
+        assert_eq!(Hello::read(&bytes).map(|(h, _)| h), Some(hello));
+        for n in 0..bytes.len() {
+            assert_eq!(Hello::read(&bytes[..n]), None, "{n} bytes");
+        }
+        let mut other = bytes.clone();
+        other[7] ^= 1;
+        assert_eq!(Hello::read(&other), None, "another version");
+    }
+}
