@@ -1,0 +1,342 @@
+//! Registered memory, kept for the next time: a cache for each memory domain, with a lookaside for each worker.
+//!
+//! A region is registered for the pages of the range that was asked for, and for no more: a page that somebody uses cannot be
+//! unmapped by right, its neighbours can. What `unmaps` tells leads to regions being withdrawn: the next lookup,
+//! before it looks, takes them out. Those in use live until their last handle goes, and are not given out again.
+//!
+//! **What holds.** A lookup that begins after the unmapping call has returned, in the order of the program, does not get
+//! a region that was registered before that call's effect. (With a genuine libucm, or Open MPI's reports, which come before the
+//! call only: that was registered before that report.)
+
+mod limits;
+mod lookaside;
+mod policy;
+mod regions;
+
+use crate::sys::log;
+use crate::sys::unmaps::{self, Event, Extent, Ring, Watch};
+use parking_lot::Mutex;
+use regions::{Charge, Kept, Meter, Regions, Registered, Share};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+pub use limits::Held;
+pub use lookaside::Lookaside;
+pub use policy::Policy;
+
+/// Who registers memory: a memory domain.
+pub trait Registrar: Send + Sync {
+    /// Registered memory. Dropping it deregisters; that happens in any thread, and never inside of `munmap` or `free`.
+    type Region: Send + Sync;
+
+    /// Registers whole pages.
+    ///
+    /// # Errors
+    /// `ENOMEM` and `EAGAIN` are tried again, with fewer regions kept; all else is the caller's.
+    fn register(&self, addr: usize, len: usize) -> io::Result<Self::Region>;
+}
+
+/// Keeps a region registered and in place for as long as it lives: for as long as anybody may access the memory by it.
+pub struct Handle<T>(Arc<Share<T>>);
+
+impl<T> Handle<T> {
+    /// What the registrar made.
+    #[inline]
+    pub fn region(&self) -> &T {
+        &self.0.registered.region
+    }
+
+    /// The addresses that are registered.
+    #[inline]
+    pub fn extent(&self) -> Extent {
+        self.0.registered.extent
+    }
+}
+
+impl<T> Clone for Handle<T> {
+    fn clone(&self) -> Self {
+        Handle(self.0.clone())
+    }
+}
+
+/// A number of events that are never seen: who has seen so many looks again.
+const NEVER: u64 = u64::MAX;
+/// The number of those who have no lookaside.
+const NO_WORKER: u32 = 0;
+
+/// See the module. Any thread may use it; it is left in peace by workers whose lookaside knows the answer.
+pub struct Cache<R: Registrar> {
+    registrar: R,
+    policy: Policy,
+    watch: Watch,
+    page: usize,
+    meter: Arc<Meter>,
+    /// Registrations so far: the time that uses are compared by.
+    clock: Line<AtomicU64>,
+    /// As `State::seen`, to look at without the lock.
+    drained: AtomicU64,
+    workers: AtomicU32,
+    complained: AtomicBool,
+    state: Mutex<State<R::Region>>,
+}
+
+/// In cache lines of its own.
+#[repr(align(128))]
+struct Line<T>(T);
+
+struct State<T> {
+    regions: Regions<T>,
+    /// The events before this one have had their effect on `regions`.
+    seen: u64,
+    /// Whether anything is kept.
+    keeps: bool,
+}
+
+/// What a lookup outside of the lookaside comes to.
+struct Fetched<T> {
+    share: Arc<Share<T>>,
+    /// The events that were seen then; `None` for a region that is not kept, and dropped with its last handle.
+    seen: Option<u64>,
+}
+
+impl<R: Registrar> Cache<R> {
+    /// An empty cache. Where nobody watches the memory, or the policy forbids it, every lookup registers.
+    ///
+    /// # Errors
+    /// `Unsupported`: the policy insists, and nobody watches; the text says why.
+    pub fn new(registrar: R, policy: Policy, watch: Watch) -> io::Result<Arc<Self>> {
+        if let (Some(why), true) = (watch.blind(), policy.insists) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        let seen = watch.events().head();
+        let state = State {
+            regions: Regions::new(),
+            seen,
+            keeps: policy.keeps && watch.blind().is_none(),
+        };
+        Ok(Arc::new(Cache {
+            registrar,
+            policy,
+            watch,
+            page: unmaps::page_size(),
+            meter: Arc::default(),
+            clock: Line(AtomicU64::new(0)),
+            drained: AtomicU64::new(seen),
+            workers: AtomicU32::new(NO_WORKER + 1),
+            complained: AtomicBool::new(false),
+            state: Mutex::new(state),
+        }))
+    }
+
+    /// For one more worker. Those of one cache do not slow each other down.
+    pub fn lookaside(self: &Arc<Self>) -> Lookaside<R> {
+        // Relaxed: only to be unlike the others.
+        let worker = self.workers.fetch_add(1, Ordering::Relaxed);
+        Lookaside::new(self.clone(), self.events(), worker)
+    }
+
+    /// A registration that holds these bytes: one that is there, or a new one.
+    ///
+    /// # Errors
+    /// What the registrar says. A shortage that remains when all that nobody uses is gone is explained in the log, once.
+    pub fn get(&self, addr: usize, len: usize) -> io::Result<Handle<R::Region>> {
+        let fetched = self.fetch(NO_WORKER, Extent::new(addr, len))?;
+        Ok(Handle(fetched.share))
+    }
+
+    /// Deregisters what has been unmapped since somebody looked last, if nobody uses it. It costs a look at two words, for
+    /// when there is nothing; call it once in a while, since memory that went stays pinned until then.
+    pub fn tidy(&self) {
+        // Relaxed: who comes too early comes again.
+        if self.drained.load(Ordering::Relaxed) != self.events().head() {
+            drop(self.drain(&mut self.state.lock()));
+        }
+    }
+
+    /// Whether registrations outlive their last handle.
+    pub fn keeps(&self) -> bool {
+        self.state.lock().keeps
+    }
+
+    /// What is registered at the moment, used or not.
+    pub fn held(&self) -> Held {
+        self.meter.held()
+    }
+
+    #[inline(always)]
+    fn events(&self) -> &'static Ring {
+        self.watch.events()
+    }
+
+    #[inline(always)]
+    fn now(&self) -> u64 {
+        // Relaxed: a time, and nothing that happened in it.
+        self.clock.0.load(Ordering::Relaxed)
+    }
+
+    /// Takes out what the events since the last time concern, and marks it. What is returned may be dropped without the lock.
+    fn drain(&self, state: &mut State<R::Region>) -> Vec<Kept<R::Region>> {
+        let (ring, mut gone) = (self.events(), Vec::new());
+        let head = ring.head();
+        if head == state.seen {
+            return gone;
+        }
+        for event in ring.events(state.seen, head) {
+            match event {
+                Event::Gone(extent) => gone.extend(state.regions.remove_touched(extent)),
+                Event::Forked if !self.policy.purge_on_fork => (),
+                Event::Everything | Event::Forked => gone.extend(state.regions.remove_all()),
+            }
+        }
+        state.seen = head;
+        // Relaxed: see `tidy`.
+        self.drained.store(head, Ordering::Relaxed);
+        gone
+    }
+
+    fn fetch(&self, worker: u32, wanted: Extent) -> io::Result<Fetched<R::Region>> {
+        let mut state = self.state.lock();
+        let gone = self.drain(&mut state);
+        let (seen, keeps) = (state.seen, state.keeps);
+        let found = state.regions.share(wanted, worker, self.now());
+        drop(state);
+        drop(gone);
+        match found {
+            Some(share) => Ok(Fetched {
+                share,
+                seen: Some(seen),
+            }),
+            None => self.register(worker, wanted.pages(self.page), keeps),
+        }
+    }
+
+    #[cold]
+    fn register(&self, worker: u32, extent: Extent, keeps: bool) -> io::Result<Fetched<R::Region>> {
+        let keeps = keeps && self.is_told() && !unmaps::may_be_closed(extent);
+        let charge = Charge::new(&self.meter, extent.len());
+        let keeps = keeps && self.make_room(extent.len());
+        // Events from here on may be about pages that the registration got hold of.
+        let since = self.events().head();
+        let region = self.register_if_possible(extent)?;
+        let registered = Arc::new(Registered {
+            extent,
+            region,
+            _charge: charge,
+        });
+        match keeps {
+            true => Ok(self.keep(worker, registered, since)),
+            false => Ok(self.lend(registered)),
+        }
+    }
+
+    /// Whether events still come. If not, nothing is kept from now on.
+    fn is_told(&self) -> bool {
+        let told = self.watch.still();
+        if !told {
+            let mut state = self.state.lock();
+            state.keeps = false;
+            let gone = state.regions.remove_all();
+            drop(state);
+            drop(gone);
+        }
+        told
+    }
+
+    /// Makes room for so many bytes that are charged already. False if there is none.
+    fn make_room(&self, bytes: usize) -> bool {
+        if bytes > self.policy.max_bytes || self.policy.max_regions == 0 {
+            return false;
+        }
+        let held = self.held();
+        let over = Held {
+            regions: held.regions.saturating_sub(self.policy.max_regions),
+            bytes: held.bytes.saturating_sub(self.policy.max_bytes),
+        };
+        if over == Held::default() {
+            return true;
+        }
+        drop(self.evict(over));
+        let held = self.held();
+        held.regions <= self.policy.max_regions && held.bytes <= self.policy.max_bytes
+    }
+
+    /// Takes out so much that nobody uses, and all that was unmapped.
+    fn evict(&self, wanted: Held) -> Vec<Kept<R::Region>> {
+        let mut state = self.state.lock();
+        let mut gone = self.drain(&mut state);
+        gone.extend(state.regions.evict(wanted, self.now()));
+        gone
+    }
+
+    /// Registers; while there is a shortage, fewer and fewer regions are kept.
+    fn register_if_possible(&self, extent: Extent) -> io::Result<R::Region> {
+        let mut wanted = Held {
+            regions: 1,
+            bytes: extent.len(),
+        };
+        loop {
+            let error = match self.registrar.register(extent.start, extent.len()) {
+                Err(error) if limits::is_shortage(&error) => error,
+                result => return result,
+            };
+            let dropped = self.evict(wanted);
+            if dropped.is_empty() {
+                self.complain(&error, extent.len());
+                return Err(error);
+            }
+            drop(dropped);
+            wanted.regions *= 2;
+            wanted.bytes = wanted.bytes.saturating_mul(2);
+        }
+    }
+
+    fn complain(&self, error: &io::Error, len: usize) {
+        // Relaxed: whoever comes first.
+        if !self.complained.swap(true, Ordering::Relaxed) {
+            let held = self.held();
+            // Without the one that failed.
+            let others = Held {
+                regions: held.regions - 1,
+                bytes: held.bytes - len,
+            };
+            log::error!("{}", limits::message(error, len, others));
+        }
+    }
+
+    /// Keeps a new region, unless somebody unmapped any of it meanwhile, or registered as much.
+    fn keep(&self, worker: u32, new: Arc<Registered<R::Region>>, since: u64) -> Fetched<R::Region> {
+        let (ring, extent) = (self.events(), new.extent);
+        let mut state = self.state.lock();
+        let mut gone = self.drain(&mut state);
+        let seen = state.seen;
+        // Relaxed, under the lock: see `now`.
+        let now = self.clock.0.fetch_add(1, Ordering::Relaxed) + 1;
+        if !state.keeps || ring.concerned(since, seen, extent) {
+            drop(state);
+            return self.lend(new);
+        }
+        let other = state.regions.share(extent, worker, now);
+        let share = other.or_else(|| {
+            gone.extend(state.regions.insert(new, now));
+            state.regions.share(extent, worker, now)
+        });
+        drop(state);
+        drop(gone);
+        let share = share.expect("inserted just now, under the lock");
+        Fetched {
+            share,
+            seen: Some(seen),
+        }
+    }
+
+    /// A region that goes with its handle.
+    fn lend(&self, registered: Arc<Registered<R::Region>>) -> Fetched<R::Region> {
+        let share = Arc::new(Share::new(registered, self.now()));
+        Fetched { share, seen: None }
+    }
+
+    fn leave(&self, worker: u32) {
+        self.state.lock().regions.leave(worker);
+    }
+}

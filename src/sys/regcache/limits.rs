@@ -1,0 +1,102 @@
+//! Why no more memory can be registered, in words that say which limit it is and how to raise it.
+
+use std::io;
+
+/// The capability that the kernel's limit of locked memory does not hold for.
+const CAP_IPC_LOCK: u32 = 14;
+
+/// What is registered through a cache, used or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    pub regions: usize,
+    pub bytes: usize,
+}
+
+/// Whether a registration that failed so may succeed after others have gone.
+pub fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN))
+}
+
+/// The message for a registration of `len` bytes that failed beside these.
+pub fn message(error: &io::Error, len: usize, held: Held) -> String {
+    explain(error, len, held, locked_limit())
+}
+
+fn explain(error: &io::Error, len: usize, held: Held, locked: Option<u64>) -> String {
+    let Held { regions, bytes } = held;
+    let what = format!(
+        "registering {len} bytes of memory failed: {error}. {regions} registrations with {bytes} bytes are in use."
+    );
+    let cure = match locked {
+        Some(limit) if (bytes as u64).saturating_add(len as u64) > limit => format!(
+            "The limit of locked memory is {limit} bytes: raise it by `ulimit -l unlimited` (memlock in \
+             /etc/security/limits.conf, LimitMEMLOCK of the service that starts the processes)."
+        ),
+        Some(limit) => format!(
+            "The limit of locked memory, {limit} bytes, may be used up by others of this process (`ulimit -l`); \
+             or the device takes no more registrations: see max_mr of `ibv_devinfo -v`, and let fewer be kept \
+             (UCX_RCACHE_MAX_REGIONS, UCX_RCACHE_MAX_SIZE)."
+        ),
+        None => "Locked memory is not limited here: either memory is short, or the device takes no more registrations: \
+                 see max_mr of `ibv_devinfo -v`, and let fewer be kept (UCX_RCACHE_MAX_REGIONS, UCX_RCACHE_MAX_SIZE)."
+            .to_owned(),
+    };
+    format!("{what} {cure}")
+}
+
+/// Bytes that this process may lock; `None` for any number.
+fn locked_limit() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a structure of ours.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
+    let limited = known && limit.rlim_cur != libc::RLIM_INFINITY && !may_lock_any();
+    limited.then_some(limit.rlim_cur)
+}
+
+fn may_lock_any() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let set = line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    set.is_some_and(|set| set >> CAP_IPC_LOCK & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_named() {
+        let error = io::Error::from_raw_os_error(libc::ENOMEM);
+        let held = Held {
+            regions: 3,
+            bytes: 60_000,
+        };
+        let text = |len, locked| explain(&error, len, held, locked);
+        let locked = text(8192, Some(65_536));
+        assert!(locked.contains("is 65536 bytes") && locked.contains("ulimit -l unlimited"));
+        assert!(locked.contains("8192 bytes") && locked.contains("3 registrations with 60000"));
+        assert!(!locked.contains("max_mr"));
+        assert!(text(4096, Some(65_536)).contains("max_mr"));
+        let device = text(4096, None);
+        assert!(device.contains("max_mr") && !device.contains("ulimit"));
+    }
+
+    #[test]
+    fn only_a_shortage_is_worth_another_try() {
+        let whether = |code| is_shortage(&io::Error::from_raw_os_error(code));
+        assert!(whether(libc::ENOMEM) && whether(libc::EAGAIN));
+        assert!(!whether(libc::EFAULT) && !whether(libc::EINVAL));
+    }
+
+    #[test]
+    fn this_process_has_an_answer() {
+        // SAFETY: no arguments.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        assert!(is_root || !may_lock_any());
+        let error = io::Error::from_raw_os_error(libc::ENOMEM);
+        assert!(message(&error, 1, Held::default()).contains("registering 1 bytes"));
+    }
+}

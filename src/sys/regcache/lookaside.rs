@@ -1,0 +1,107 @@
+//! What one worker found in a cache lately: a hit here takes no lock, and writes no memory that other workers use.
+
+use super::regions::Share;
+use super::{Cache, Handle, Registrar};
+use crate::sys::unmaps::{Extent, Ring};
+use std::io;
+use std::sync::{Arc, Weak};
+
+/// Places; a power of two.
+const SLOTS: usize = 64;
+
+struct Slot<T> {
+    extent: Extent,
+    share: Weak<Share<T>>,
+}
+
+/// See the module. Whoever uses the worker uses it, one at a time.
+pub struct Lookaside<R: Registrar> {
+    cache: Arc<Cache<R>>,
+    events: &'static Ring,
+    /// Number of the worker in the cache.
+    worker: u32,
+    /// So many events count as seen: what is in the slots is right as long as there were no more.
+    seen: u64,
+    /// The slot of the last hit: who walks through a long region stays in it.
+    recent: usize,
+    slots: Box<[Slot<R::Region>; SLOTS]>,
+}
+
+impl<R: Registrar> Lookaside<R> {
+    pub(super) fn new(cache: Arc<Cache<R>>, events: &'static Ring, worker: u32) -> Self {
+        let empty = || Slot {
+            extent: Extent {
+                start: usize::MAX,
+                end: 0,
+            },
+            share: Weak::new(),
+        };
+        Lookaside {
+            cache,
+            events,
+            worker,
+            seen: super::NEVER,
+            recent: 0,
+            slots: Box::new(std::array::from_fn(|_| empty())),
+        }
+    }
+
+    /// A registration that holds these bytes, as [`Cache::get`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn get(&mut self, addr: usize, len: usize) -> io::Result<Handle<R::Region>> {
+        let wanted = Extent::new(addr, len);
+        if self.seen == self.events.head() {
+            if let Some(handle) = self.look(self.recent, wanted) {
+                return Ok(handle);
+            }
+            let slot = slot_of(addr);
+            if let Some(handle) = self.look(slot, wanted) {
+                self.recent = slot;
+                return Ok(handle);
+            }
+        }
+        self.fetch(wanted)
+    }
+
+    #[inline(always)]
+    fn look(&self, slot: usize, wanted: Extent) -> Option<Handle<R::Region>> {
+        let slot = &self.slots[slot % SLOTS];
+        if !slot.extent.contains(wanted) {
+            return None;
+        }
+        let share = slot.share.upgrade()?;
+        share.touch(self.cache.now()).then_some(Handle(share))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fetch(&mut self, wanted: Extent) -> io::Result<Handle<R::Region>> {
+        let fetched = self.cache.fetch(self.worker, wanted)?;
+        if let Some(seen) = fetched.seen {
+            self.seen = seen;
+            self.recent = slot_of(wanted.start);
+            self.slots[self.recent] = Slot {
+                extent: fetched.share.registered.extent,
+                share: Arc::downgrade(&fetched.share),
+            };
+        }
+        Ok(Handle(fetched.share))
+    }
+}
+
+impl<R: Registrar> Drop for Lookaside<R> {
+    fn drop(&mut self) {
+        self.cache.leave(self.worker);
+    }
+}
+
+/// The slot for addresses of this page (of 4 KiB, whatever the machine's are).
+#[inline(always)]
+fn slot_of(addr: usize) -> usize {
+    // Fibonacci hashing: pages of buffers that were allocated together spread well.
+    let hash = (addr >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash >> (usize::BITS - SLOTS.ilog2())
+}

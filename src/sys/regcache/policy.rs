@@ -1,0 +1,78 @@
+//! What a cache may keep, from the `UCX_*RCACHE_*` options.
+
+use crate::options::{Count, Options, Size, Ternary};
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Whether anything is kept.
+    pub keeps: bool,
+    /// Whether to fail where nothing can be kept.
+    pub insists: bool,
+    /// Most regions, `usize::MAX` for no limit.
+    pub max_regions: usize,
+    /// Most bytes, `usize::MAX` for no limit.
+    pub max_bytes: usize,
+    /// Whether all is forgotten when the process forks.
+    pub purge_on_fork: bool,
+}
+
+impl Policy {
+    /// That of a kind of devices: `prefix` is what stands before `RCACHE_` in its options (`IB_`), or nothing.
+    pub fn read(options: &Options, prefix: &str) -> Self {
+        let name = |name: &str| format!("{prefix}RCACHE_{name}");
+        let enable = options.value("RCACHE_ENABLE").unwrap_or(Ternary::Try);
+        let max_regions: Option<Count> = options.value(&name("MAX_REGIONS"));
+        let max_bytes: Option<Size> = options.value(&name("MAX_SIZE"));
+        Policy {
+            keeps: enable != Ternary::No,
+            insists: enable == Ternary::Yes,
+            max_regions: max_regions.and_then(Count::number).unwrap_or(usize::MAX),
+            max_bytes: max_bytes.and_then(Size::bytes).unwrap_or(usize::MAX),
+            purge_on_fork: options.value(&name("PURGE_ON_FORK")).unwrap_or(true),
+        }
+    }
+}
+
+impl Default for Policy {
+    /// No limits.
+    fn default() -> Self {
+        Policy {
+            keeps: true,
+            insists: false,
+            max_regions: usize::MAX,
+            max_bytes: usize::MAX,
+            purge_on_fork: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_say_what_is_kept() {
+        let mut options = Options::default();
+        assert_eq!(Policy::read(&options, "IB_"), Policy::default());
+        assert_eq!(Policy::read(&options, ""), Policy::default());
+        for (name, value) in [
+            ("RCACHE_MAX_REGIONS", "100"),
+            ("IB_RCACHE_MAX_SIZE", "2M"),
+            ("RCACHE_ENABLE", "yes"),
+            ("RCACHE_PURGE_ON_FORK", "n"),
+        ] {
+            options.set(name, value).expect("an option");
+        }
+        let expected = Policy {
+            keeps: true,
+            insists: true,
+            max_regions: 100,
+            max_bytes: 2 << 20,
+            purge_on_fork: false,
+        };
+        assert_eq!(Policy::read(&options, "IB_"), expected);
+        options.set("RCACHE_ENABLE", "n").expect("an option");
+        assert!(!Policy::read(&options, "IB_").keeps);
+    }
+}

@@ -1,0 +1,435 @@
+//! The registration cache against a plain list, with events made up; and threads that hold handles while memory changes.
+
+use proptest::prelude::*;
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use ucp::sys::log::{self, LogLevel};
+use ucp::sys::regcache::{Cache, Handle, Held, Policy, Registrar};
+use ucp::sys::unmaps::{Event, Extent, Ring, Watch, page_size};
+
+/// A ring of one's own, as long as the process.
+fn ring() -> &'static Ring {
+    Box::leak(Box::new(Ring::new()))
+}
+
+/// `count` pages from page number `first` on. Nothing is there.
+fn pages(first: usize, count: usize) -> Extent {
+    Extent::new((0x10_0000 + first) * page_size(), count * page_size())
+}
+
+/// Keeps a list of what is registered.
+#[derive(Clone)]
+struct Book {
+    live: Arc<Mutex<Vec<Extent>>>,
+    made: Arc<AtomicUsize>,
+    /// Most pages that can be registered at a time.
+    room: usize,
+}
+
+struct Entry {
+    extent: Extent,
+    live: Arc<Mutex<Vec<Extent>>>,
+}
+
+impl Book {
+    fn new(room: usize) -> Self {
+        Book {
+            live: Arc::default(),
+            made: Arc::default(),
+            room,
+        }
+    }
+
+    fn live(&self) -> Vec<Extent> {
+        let mut live = self.live.lock().unwrap().clone();
+        live.sort_by_key(|extent| extent.start);
+        live
+    }
+
+    fn made(&self) -> usize {
+        self.made.load(Ordering::Relaxed)
+    }
+}
+
+impl Registrar for Book {
+    type Region = Entry;
+
+    fn register(&self, addr: usize, len: usize) -> io::Result<Entry> {
+        assert_eq!((addr % page_size(), len % page_size()), (0, 0));
+        let mut live = self.live.lock().unwrap();
+        let taken: usize = live.iter().map(|extent| extent.len()).sum();
+        if taken + len > self.room.saturating_mul(page_size()) {
+            return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+        }
+        let extent = Extent::new(addr, len);
+        live.push(extent);
+        self.made.fetch_add(1, Ordering::Relaxed);
+        let live = self.live.clone();
+        Ok(Entry { extent, live })
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut live = self.live.lock().unwrap();
+        let at = live.iter().position(|extent| *extent == self.extent);
+        live.swap_remove(at.expect("registered once, deregistered once"));
+    }
+}
+
+/// The specification: a list, gone through from front to back.
+#[derive(Default)]
+struct Model {
+    kept: Vec<(Extent, u64)>,
+    clock: u64,
+}
+
+impl Model {
+    fn contains(&self, wanted: Extent) -> bool {
+        self.kept.iter().any(|(extent, _)| extent.contains(wanted))
+    }
+
+    fn touch(&mut self, used: Extent) {
+        let now = self.clock;
+        let entry = self.kept.iter_mut().find(|(extent, _)| *extent == used);
+        entry.expect("what is given out is kept").1 = now;
+    }
+
+    fn bytes(&self) -> usize {
+        self.kept.iter().map(|(extent, _)| extent.len()).sum()
+    }
+
+    fn insert(&mut self, new: Extent, policy: &Policy) {
+        if new.len() > policy.max_bytes || policy.max_regions == 0 {
+            return;
+        }
+        while self.kept.len() + 1 > policy.max_regions
+            || self.bytes() + new.len() > policy.max_bytes
+        {
+            let oldest = self
+                .kept
+                .iter()
+                .min_by_key(|(extent, used)| (*used, extent.start));
+            let oldest = oldest.expect("nothing is in use").0;
+            self.kept.retain(|(extent, _)| *extent != oldest);
+        }
+        self.clock += 1;
+        self.kept.retain(|(extent, _)| !new.contains(*extent));
+        self.kept.push((new, self.clock));
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Gone(gone) => self.kept.retain(|(extent, _)| !extent.overlaps(gone)),
+            Event::Everything | Event::Forked => self.kept.clear(),
+        }
+    }
+
+    fn live(&self) -> Vec<Extent> {
+        let mut live: Vec<_> = self.kept.iter().map(|(extent, _)| *extent).collect();
+        live.sort_by_key(|extent| extent.start);
+        live
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// By which worker (0: none), from which page on, how many bytes from which byte on.
+    Get(usize, usize, usize, usize),
+    Gone(usize, usize),
+    Everything,
+    Forked,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let page = page_size();
+    let step = prop_oneof![
+        12 => (0..3usize, 0..40usize, 0..page, 1..6 * page)
+            .prop_map(|(worker, first, at, len)| Step::Get(worker, first, at, len)),
+        4 => (0..44usize, 1..4usize).prop_map(|(first, count)| Step::Gone(first, count)),
+        1 => Just(Step::Everything),
+        1 => Just(Step::Forked),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+proptest! {
+    #[test]
+    fn behaves_as_a_list(steps in steps(), max_regions in 0..8usize, max_pages in 1..30usize) {
+        let policy = Policy {
+            max_regions,
+            max_bytes: max_pages * page_size(),
+            ..Policy::default()
+        };
+        let (ring, book, mut model) = (ring(), Book::new(usize::MAX), Model::default());
+        let cache = Cache::new(book.clone(), policy, Watch::of(ring)).unwrap();
+        let mut workers = [cache.lookaside(), cache.lookaside()];
+        for step in steps {
+            let event = match step {
+                Step::Get(worker, first, at, len) => {
+                    let wanted = Extent::new(pages(first, 1).start + at, len);
+                    let (made, known) = (book.made(), model.contains(wanted));
+                    let handle = match worker {
+                        0 => cache.get(wanted.start, wanted.len()),
+                        n => workers[n - 1].get(wanted.start, wanted.len()),
+                    };
+                    let handle = handle.unwrap();
+                    prop_assert!(handle.extent().contains(wanted));
+                    prop_assert_eq!(handle.region().extent, handle.extent());
+                    prop_assert_eq!(book.made() - made, usize::from(!known));
+                    match known {
+                        true => model.touch(handle.extent()),
+                        false => {
+                            prop_assert_eq!(handle.extent(), wanted.pages(page_size()), "no more than was asked for");
+                            model.insert(handle.extent(), &policy);
+                        }
+                    }
+                    None
+                }
+                Step::Gone(first, count) => Some(Event::Gone(pages(first, count))),
+                Step::Everything => Some(Event::Everything),
+                Step::Forked => Some(Event::Forked),
+            };
+            if let Some(event) = event {
+                ring.note(event);
+                model.event(event);
+                cache.tidy();
+            }
+            prop_assert_eq!(book.live(), model.live());
+            let held = cache.held();
+            prop_assert_eq!((held.regions, held.bytes), (model.kept.len(), model.bytes()));
+        }
+        drop((workers, cache));
+        prop_assert!(book.live().is_empty());
+    }
+
+    /// With handles that are held over other steps, and a registrar that runs out of room.
+    #[test]
+    fn what_is_used_stays(steps in steps(), room in 6..30usize, drops in prop::collection::vec(0..6usize, 120)) {
+        // What cannot be had is said once for each cache, and there are hundreds.
+        log::set_level(LogLevel::Fatal);
+        let (ring, book) = (ring(), Book::new(room));
+        let policy = Policy { max_regions: 6, ..Policy::default() };
+        let cache = Cache::new(book.clone(), policy, Watch::of(ring)).unwrap();
+        let mut worker = cache.lookaside();
+        // With what was unmapped since.
+        let mut held: Vec<(Handle<Entry>, bool)> = Vec::new();
+        for (step, drops) in steps.into_iter().zip(drops) {
+            match step {
+                Step::Get(_, first, at, len) => {
+                    let wanted = Extent::new(pages(first, 1).start + at, len);
+                    match worker.get(wanted.start, wanted.len()) {
+                        Ok(handle) => {
+                            prop_assert!(handle.extent().contains(wanted));
+                            for (other, stale) in &held {
+                                let same = std::ptr::eq(other.region(), handle.region());
+                                prop_assert!(!(same && *stale), "given out again: {wanted:?}");
+                            }
+                            held.push((handle, false));
+                        }
+                        Err(_) => {
+                            let used: Vec<_> = held.iter().map(|(handle, _)| handle.region()).collect();
+                            let is_used = |extent: &Extent| used.iter().any(|entry| entry.extent == *extent);
+                            prop_assert!(book.live().iter().all(is_used), "something was left to be dropped");
+                        }
+                    }
+                }
+                Step::Gone(first, count) => {
+                    let gone = pages(first, count);
+                    ring.note(Event::Gone(gone));
+                    held.iter_mut().for_each(|(handle, stale)| *stale |= handle.extent().overlaps(gone));
+                }
+                Step::Everything | Step::Forked => {
+                    ring.note(Event::Everything);
+                    held.iter_mut().for_each(|(_, stale)| *stale = true);
+                }
+            }
+            let live = book.live();
+            prop_assert!(held.iter().all(|(handle, _)| live.contains(&handle.extent())), "it was deregistered in use");
+            if drops < held.len() {
+                held.swap_remove(drops);
+            }
+        }
+        drop((held, worker, cache));
+        prop_assert!(book.live().is_empty());
+    }
+}
+
+fn cache(ring: &'static Ring, policy: Policy) -> (Arc<Cache<Book>>, Book) {
+    let book = Book::new(usize::MAX);
+    let cache = Cache::new(book.clone(), policy, Watch::of(ring)).unwrap();
+    (cache, book)
+}
+
+#[test]
+fn a_hit_needs_no_registration_and_a_handle_keeps() {
+    let ring = ring();
+    let (cache, book) = cache(ring, Policy::default());
+    let mut worker = cache.lookaside();
+    let buffer = pages(0, 4);
+    let handle = worker.get(buffer.start, buffer.len()).unwrap();
+    let inside = worker.get(buffer.start + 100, 5000).unwrap();
+    assert!(std::ptr::eq(handle.region(), inside.region()));
+    assert_eq!(book.made(), 1);
+    ring.note(Event::Gone(pages(3, 1)));
+    let fresh = worker.get(buffer.start, 10).unwrap();
+    assert!(!std::ptr::eq(handle.region(), fresh.region()));
+    assert_eq!(fresh.extent(), pages(0, 1));
+    assert_eq!(book.live().len(), 2, "the old one is in use");
+    drop((handle, inside));
+    assert_eq!(book.live(), [pages(0, 1)]);
+    drop((worker, cache));
+    assert_eq!(book.live(), [pages(0, 1)], "a handle outlives its cache");
+    drop(fresh);
+    assert!(book.live().is_empty());
+}
+
+#[test]
+fn workers_of_one_cache_share_regions() {
+    let (cache, book) = cache(ring(), Policy::default());
+    let (mut one, mut two) = (cache.lookaside(), cache.lookaside());
+    let buffer = pages(0, 2);
+    let held = one.get(buffer.start, 1).unwrap();
+    assert!(std::ptr::eq(
+        held.region(),
+        two.get(buffer.start, 1).unwrap().region()
+    ));
+    drop(one);
+    assert!(std::ptr::eq(
+        held.region(),
+        cache.get(buffer.start, 1).unwrap().region()
+    ));
+    assert_eq!(book.made(), 1);
+}
+
+#[test]
+fn nobody_watches_so_nothing_is_kept() {
+    let book = Book::new(usize::MAX);
+    let blind = Watch::nobody("a test");
+    let insists = Policy {
+        insists: true,
+        ..Policy::default()
+    };
+    let error = Cache::new(book.clone(), insists, blind.clone()).err();
+    assert_eq!(error.map(|e| e.to_string()), Some("a test".to_owned()));
+    let cache = Cache::new(book.clone(), Policy::default(), blind).unwrap();
+    assert!(!cache.keeps());
+    let mut worker = cache.lookaside();
+    for round in 1..3 {
+        let handle = worker.get(pages(0, 1).start, 1).unwrap();
+        assert_eq!((book.made(), book.live().len()), (round, 1));
+        drop(handle);
+        assert!(book.live().is_empty());
+    }
+    let held = [
+        worker.get(pages(0, 1).start, 1),
+        worker.get(pages(0, 1).start, 1),
+    ];
+    assert_eq!(cache.held().regions, held.len());
+}
+
+#[test]
+fn who_forks_may_keep() {
+    let ring = ring();
+    let policy = Policy {
+        purge_on_fork: false,
+        ..Policy::default()
+    };
+    let (cache, book) = cache(ring, policy);
+    drop(cache.get(pages(0, 1).start, 1));
+    ring.note(Event::Forked);
+    drop(cache.get(pages(0, 1).start, 1));
+    assert_eq!(book.made(), 1);
+    ring.note(Event::Everything);
+    cache.tidy();
+    assert_eq!(cache.held(), Held::default());
+}
+
+#[test]
+fn what_is_unmapped_while_it_is_registered_is_not_kept() {
+    struct Slow(&'static Ring);
+    impl Registrar for Slow {
+        type Region = ();
+        fn register(&self, addr: usize, _: usize) -> io::Result<()> {
+            self.0.note(Event::Gone(Extent::new(addr, 1)));
+            Ok(())
+        }
+    }
+    let ring = ring();
+    let cache = Cache::new(Slow(ring), Policy::default(), Watch::of(ring)).unwrap();
+    let handle = cache.lookaside().get(pages(0, 1).start, 1).unwrap();
+    assert_eq!(cache.held().regions, 1);
+    drop(handle);
+    assert_eq!(cache.held().regions, 0);
+}
+
+/// Memory that is made up: what each page leads to at the moment.
+struct Memory {
+    pages: Vec<AtomicU64>,
+    now: AtomicU64,
+}
+
+struct Pinned(Vec<u64>);
+
+/// Remembers which pages it got.
+struct Pins(Arc<Memory>);
+
+impl Registrar for Pins {
+    type Region = Pinned;
+    fn register(&self, addr: usize, len: usize) -> io::Result<Pinned> {
+        let first = addr / page_size() - 0x10_0000;
+        let all = &self.0.pages[first..first + len / page_size()];
+        let ids = all.iter().map(|page| page.load(Ordering::SeqCst));
+        Ok(Pinned(ids.collect()))
+    }
+}
+
+/// Threads that each own buffers for a while (under a mutex, as an allocator gives them out) use them or map them anew. What is
+/// given out always has what is there.
+#[test]
+fn threads_never_see_what_was() {
+    const BUFFERS: usize = 12;
+    const LEN: usize = 3;
+    let ring = ring();
+    let memory = Arc::new(Memory {
+        pages: (0..BUFFERS * LEN).map(|_| AtomicU64::new(0)).collect(),
+        now: AtomicU64::new(1),
+    });
+    let policy = Policy {
+        max_regions: 8,
+        ..Policy::default()
+    };
+    let cache = Cache::new(Pins(memory.clone()), policy, Watch::of(ring)).unwrap();
+    let buffers: Vec<Mutex<()>> = (0..BUFFERS).map(|_| Mutex::new(())).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (cache, memory, buffers) = (&cache, &memory, &buffers);
+            scope.spawn(move || {
+                let mut worker = cache.lookaside();
+                let mut random = thread + 1;
+                for _ in 0..20_000 {
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    let which = (random >> 40) as usize % BUFFERS;
+                    let _owned = buffers[which].lock().unwrap();
+                    let extent = pages(which * LEN, LEN);
+                    let all = &memory.pages[which * LEN..][..LEN];
+                    if (random >> 33) % 8 == 0 {
+                        ring.note(Event::Gone(extent));
+                        for page in all {
+                            let id = memory.now.fetch_add(1, Ordering::SeqCst);
+                            page.store(id, Ordering::SeqCst);
+                        }
+                        ring.note(Event::Gone(extent));
+                    }
+                    let handle = worker.get(extent.start, extent.len()).unwrap();
+                    let there: Vec<u64> = all.iter().map(|p| p.load(Ordering::SeqCst)).collect();
+                    assert_eq!(handle.region().0, there);
+                }
+            });
+        }
+    });
+    assert!(cache.held().regions <= 8);
+}
