@@ -546,6 +546,76 @@ fn child_of_two_patchers() {
     }
 }
 
+/// Beside the libucm of Debian's UCX, which scripts/setup installs.
+#[test]
+fn a_genuine_libucm_and_we() {
+    let log = ("UCX_LOG_LEVEL", "debug");
+    let text = alone("child_beside_libucm", &[("FIRST", "libucm"), log]);
+    assert!(text.contains("told by libucm"), "{text}");
+    let text = alone("child_beside_libucm", &[("FIRST", "we"), log]);
+    assert!(text.contains("told by hooks"), "{text}");
+    assert!(text.contains("somebody else changed"), "{text}");
+}
+
+static UCM_TOLD: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn told_by_libucm(_: i32, _: *const c_void, _: *const c_void) {
+    UCM_TOLD.store(true, Ordering::SeqCst);
+}
+
+/// Loads libucm, and has it watch.
+fn start_libucm() {
+    type Handler = extern "C" fn(i32, *const c_void, *const c_void);
+    type Set = unsafe extern "C" fn(i32, i32, Handler, *const c_void) -> i8;
+    const UCM_EVENT_VM_UNMAPPED: i32 = 1 << 17;
+    // SAFETY: libraries that are meant to be loaded so; the function is of this type (ucm.h).
+    unsafe {
+        let flags = libc::RTLD_NOW | libc::RTLD_GLOBAL;
+        assert!(!libc::dlopen(c"libucs.so.0".as_ptr(), flags).is_null());
+        let libucm = libc::dlopen(c"libucm.so.0".as_ptr(), flags);
+        assert!(!libucm.is_null());
+        let set = libc::dlsym(libucm, c"ucm_set_event_handler".as_ptr());
+        assert!(!set.is_null());
+        let set: Set = std::mem::transmute(set);
+        let nothing = std::ptr::null();
+        assert_eq!(set(UCM_EVENT_VM_UNMAPPED, 5, told_by_libucm, nothing), 0);
+    }
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn child_beside_libucm() {
+    let len = 6 * page_size();
+    let at = map(len);
+    let buffer = Extent::new(at, len);
+    let cache = if std::env::var("FIRST").as_deref() == Ok("libucm") {
+        start_libucm();
+        keeping_cache()
+    } else {
+        let cache = keeping_cache();
+        drop(cache.get(at, len).unwrap());
+        start_libucm();
+        // A new registration is what makes us look.
+        drop(cache.get(map(len), len).unwrap());
+        cache
+    };
+    // Not those that libucm's hooks do not do: they forget the address of MREMAP_FIXED, and tell nothing of SHM_REMAP.
+    for way in ["munmap", "mmap", "dontneed", "remove", "part"] {
+        let held = cache.get(at, len).unwrap();
+        assert!(held.region().is_current(buffer), "{way}");
+        UCM_TOLD.store(false, Ordering::SeqCst);
+        assert_eq!(renew(way, at, len), at);
+        assert!(UCM_TOLD.load(Ordering::SeqCst), "{way}: libucm is told");
+        assert!(!held.region().is_current(buffer), "{way} did nothing");
+        assert!(
+            cache.get(at, len).unwrap().region().is_current(buffer),
+            "{way}"
+        );
+    }
+    allocate_and_free(300);
+    one_thread_whose_heap_shrinks();
+}
+
 #[test]
 fn memory_of_libraries_that_may_be_closed_is_not_kept() {
     let cache = keeping_cache();
