@@ -3,7 +3,18 @@
 
 use crc::{CRC_8_SMBUS, Crc};
 use libfuzzer_sys::fuzz_target;
-use ucp::wire::rkey::{MAX_LEN, PackedRkey, encoded_len};
+use ucp::wire::rkey::{MAX_KEYED_LEN, MAX_LEN, PackedRkey, encoded_len, read, total_len};
+
+/// A key with keys of devices that is accepted is one that we send.
+fn check_keyed(bytes: &[u8]) {
+    let Some((rkey, Some(device))) = read(bytes) else {
+        return;
+    };
+    let len = total_len(|i| bytes[i]).expect("it was read");
+    assert!(len <= MAX_KEYED_LEN);
+    let (again, again_len) = rkey.encode_with(&device).expect("it came in this form");
+    assert_eq!(again[..again_len], bytes[..len]);
+}
 
 /// A key that is accepted is one that we send.
 fn check(bytes: &[u8]) -> bool {
@@ -22,6 +33,15 @@ fn check(bytes: &[u8]) -> bool {
 
 fuzz_target!(|bytes: &[u8]| {
     check(bytes);
+    check_keyed(bytes);
+    if let Some(len) = total_len(|i| bytes.get(i).copied().unwrap_or(0))
+        && let Some(key) = bytes.get(..len)
+    {
+        let mut key = key.to_vec();
+        let covered = [&key[..1], &key[2..]].concat();
+        key[1] = Crc::<u8>::new(&CRC_8_SMBUS).checksum(&covered);
+        check_keyed(&key);
+    }
     let Some(len) = bytes.first().copied().and_then(encoded_len) else {
         return;
     };

@@ -3,10 +3,21 @@
 use super::context::Context;
 use crate::sys::segment::PAGE;
 use crate::sys::shared::{Shared, SharedId};
+use crate::tl::ib::bindings::*;
+use crate::tl::ib::hca::Region;
+use crate::tl::ib::port::Port;
+use crate::wire::rkey::DeviceKeys;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+/// What peers' devices may do with registered memory.
+const REMOTE: u32 = IBV_ACCESS_LOCAL_WRITE
+    | IBV_ACCESS_REMOTE_WRITE
+    | IBV_ACCESS_REMOTE_READ
+    | IBV_ACCESS_REMOTE_ATOMIC;
 
 /// A registered region. Handed out as `ucp_mem_h`; freed by `ucp_mem_unmap`.
 pub struct Memory {
@@ -16,6 +27,9 @@ pub struct Memory {
     pub len: usize,
     /// How peers map it, if they can.
     pub export: Option<Export>,
+    /// How devices reach it: registered when the first key is packed, because nobody else can before. Goes before the memory.
+    device: OnceLock<Option<(DeviceKeys, Vec<Region>)>>,
+    ports: Vec<Arc<Port>>,
     /// Memory that this handle allocated; unmapped with it.
     owned: Option<Owned>,
     /// Key in the context's table.
@@ -50,7 +64,7 @@ unsafe impl Sync for Memory {}
 
 /// A region as the table knows it.
 #[derive(Clone)]
-struct Region {
+struct Extent {
     end: u64,
     export: Option<Export>,
 }
@@ -61,13 +75,13 @@ pub struct Regions(RwLock<Table>);
 
 #[derive(Default)]
 struct Table {
-    by_start: BTreeMap<(u64, u64), Region>,
+    by_start: BTreeMap<(u64, u64), Extent>,
     /// Number of the newest region.
     last: u64,
 }
 
 impl Regions {
-    fn insert(&self, start: u64, region: Region) -> (u64, u64) {
+    fn insert(&self, start: u64, region: Extent) -> (u64, u64) {
         let mut table = self.0.write();
         table.last += 1;
         let key = (start, table.last);
@@ -75,7 +89,7 @@ impl Regions {
         key
     }
 
-    fn find<T>(&self, addr: u64, len: u64, f: impl Fn(&Region) -> Option<T>) -> Option<T> {
+    fn find<T>(&self, addr: u64, len: u64, f: impl Fn(&Extent) -> Option<T>) -> Option<T> {
         let end = addr.checked_add(len)?;
         let table = self.0.read();
         // The nearest start first: with disjoint regions it is the only candidate.
@@ -100,6 +114,8 @@ impl Memory {
             addr: 0,
             len: 0,
             export: None,
+            device: OnceLock::new(),
+            ports: Vec::new(),
             owned: None,
             key: None,
         }
@@ -110,11 +126,13 @@ impl Memory {
     pub fn register(ctx: &Context, addr: u64, len: usize) -> Memory {
         let export = ctx.regions.find(addr, len as u64, |r| r.export);
         let end = addr.saturating_add(len as u64);
-        let key = ctx.regions.insert(addr, Region { end, export });
+        let key = ctx.regions.insert(addr, Extent { end, export });
         Memory {
             addr,
             len,
             export,
+            device: OnceLock::new(),
+            ports: ctx.ports.clone(),
             owned: None,
             key: Some(key),
         }
@@ -139,18 +157,68 @@ impl Memory {
         let base = ptr.as_ptr() as u64;
         let export = id.map(|id| Export { id, base, len });
         let end = base + len as u64;
-        let key = ctx.regions.insert(base, Region { end, export });
+        let key = ctx.regions.insert(base, Extent { end, export });
         Ok(Memory {
             addr: base,
             len,
             export,
+            device: OnceLock::new(),
+            ports: ctx.ports.clone(),
             owned: Some(owned),
             key: Some(key),
         })
     }
 
+    /// The keys by which peers' devices reach it; `None` where there are no devices, or they cannot.
+    pub fn device_keys(&self) -> Option<DeviceKeys> {
+        if self.ports.is_empty() {
+            return None;
+        }
+        let registered = self.device.get_or_init(|| self.register_with_devices());
+        registered.as_ref().map(|(keys, _)| *keys)
+    }
+
+    /// Registers the pages that it lies in with every port's device.
+    fn register_with_devices(&self) -> Option<(DeviceKeys, Vec<Region>)> {
+        let page = PAGE as u64;
+        let base = self.addr / page * page;
+        let len = (self.addr + self.len as u64).next_multiple_of(page) - base;
+        let mut keys = DeviceKeys {
+            base,
+            len,
+            ..DeviceKeys::default()
+        };
+        let mut regions = Vec::new();
+        for (i, port) in self.ports.iter().take(keys.keys.len()).enumerate() {
+            // Ports of one device share its keys.
+            let same = |p: &&Arc<Port>| Arc::ptr_eq(&p.hca, &port.hca);
+            let earlier = self.ports[..i].iter().position(|p| same(&p));
+            keys.keys[i] = match earlier {
+                Some(earlier) => keys.keys[earlier],
+                None => {
+                    // SAFETY: the user's memory until he unmaps it, or ours until it is dropped.
+                    match unsafe { port.hca.register(base as *mut u8, len as usize, REMOTE) } {
+                        Ok(region) => {
+                            let key = region.rkey();
+                            regions.push(region);
+                            key
+                        }
+                        Err(e) => {
+                            port.hca
+                                .tell_of_limit("memory of ucp_mem_map", len as usize, &e);
+                            return None;
+                        }
+                    }
+                }
+            };
+            keys.count = i as u8 + 1;
+        }
+        Some((keys, regions))
+    }
+
     /// Takes the region out of the table; the memory goes when the handle is dropped.
     pub fn unregister(&mut self, ctx: &Context) {
+        self.device = OnceLock::new();
         if let Some(key) = self.key.take() {
             ctx.regions.0.write().by_start.remove(&key);
         }

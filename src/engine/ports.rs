@@ -37,6 +37,8 @@ pub struct There {
     pub proof: u32,
     /// Its queue pair for the connection; 0: none.
     pub qpn: u32,
+    /// Number of its port among those of its address.
+    pub port: u8,
     /// How often it had lost our worker.
     pub losses: u32,
 }

@@ -62,6 +62,8 @@ pub enum Sent {
     Flush,
     /// The kernel copies when its turn comes (`proto::tx::access`). Then the operation has ended, as `status` says.
     Copy,
+    /// A device carries it out in its turn (`proto::tx::device`).
+    Device,
 }
 
 /// The state of an operation. What the fields mean depends on the operation; unused ones are zero, but
@@ -146,6 +148,11 @@ impl Request {
             generation: self.imm as u32,
             own: (self.imm >> 32) as u32,
         })
+    }
+
+    /// Whether its end comes after all of it has been sent.
+    pub fn is_answered(&self) -> bool {
+        self.sent == Sent::Await || self.sent == Sent::Device && !self.stream
     }
 
     /// Sets what [`sharing`](Self::sharing) returns.

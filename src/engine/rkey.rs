@@ -2,6 +2,7 @@
 
 use super::peer::Peer;
 use crate::sys::shared::{Shared, SharedId};
+use crate::wire::rkey::DeviceKeys;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
@@ -21,6 +22,8 @@ pub struct Rkey {
     pub peer: *const Peer,
     /// What keeps the memory mapped.
     pub map: Option<Arc<Shared>>,
+    /// How devices reach it, if they do.
+    pub device: Option<DeviceKeys>,
     /// Identity, for `ucp_rkey_compare`.
     pub identity: (u64, Option<SharedId>),
 }

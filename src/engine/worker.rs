@@ -105,6 +105,8 @@ pub struct Worker {
     pub duties: Duties,
     /// A fence was called while remote accesses by message were under way.
     pub fenced: AtomicBool,
+    /// One ever was: connections that are made from now on keep their reads in order, too.
+    pub fences: AtomicBool,
     /// Peers that a connection is wanted to, by sockets and by queue pairs.
     pub dials: MtLock<Vec<*const Peer>>,
     pub pairings: MtLock<Vec<*const Peer>>,
@@ -290,6 +292,7 @@ impl Worker {
             left: MtLock::new(mt, Vec::new()),
             duties: Duties::default(),
             fenced: AtomicBool::new(false),
+            fences: AtomicBool::new(false),
             dials: MtLock::new(mt, Vec::new()),
             pairings: MtLock::new(mt, Vec::new()),
             exchange: MtLock::new(mt, None),

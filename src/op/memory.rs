@@ -7,10 +7,21 @@ use crate::engine::rkey::Rkey;
 use crate::sys::segment::SegmentId;
 use crate::sys::shared::SharedId;
 use crate::sys::{log, machine};
-use crate::wire::rkey::{self, PackedRkey};
+use crate::wire::rkey::{self, DeviceKeys, PackedRkey};
 
 /// The packed key of a region: bytes and how many of them count.
-pub fn pack(memory: &Memory) -> ([u8; rkey::MAX_LEN], usize) {
+pub fn pack(memory: &Memory) -> ([u8; rkey::MAX_KEYED_LEN], usize) {
+    let (plain, len) = pack_plain(memory);
+    let device = memory.device_keys().filter(|_| memory.len > 0);
+    let keyed = device.and_then(|device| PackedRkey::decode(&plain)?.encode_with(&device));
+    keyed.unwrap_or_else(|| {
+        let mut bytes = [0; rkey::MAX_KEYED_LEN];
+        bytes[..len].copy_from_slice(&plain[..len]);
+        (bytes, len)
+    })
+}
+
+fn pack_plain(memory: &Memory) -> ([u8; rkey::MAX_LEN], usize) {
     let segment = memory.export.and_then(|Export { id, base, len }| {
         let len = len as u64;
         let packed = match id {
@@ -36,11 +47,12 @@ pub fn pack(memory: &Memory) -> ([u8; rkey::MAX_LEN], usize) {
 ///
 /// # Safety
 /// `buffer` points to as many bytes as its first one says, or to one that says nothing sensible.
-pub unsafe fn decode(buffer: *const u8) -> Result<PackedRkey, ucs_status_t> {
+pub unsafe fn decode(buffer: *const u8) -> Result<(PackedRkey, Option<DeviceKeys>), ucs_status_t> {
     // SAFETY: the caller's buffer: its first byte first, then what that says.
-    let bytes =
-        unsafe { rkey::encoded_len(*buffer).map(|len| std::slice::from_raw_parts(buffer, len)) };
-    bytes.and_then(PackedRkey::decode).ok_or_else(|| {
+    let bytes = unsafe {
+        rkey::total_len(|i| *buffer.add(i)).map(|len| std::slice::from_raw_parts(buffer, len))
+    };
+    bytes.and_then(rkey::read).ok_or_else(|| {
         log::error!("damaged remote key");
         UCS_ERR_INVALID_ADDR
     })
@@ -50,7 +62,7 @@ pub unsafe fn decode(buffer: *const u8) -> Result<PackedRkey, ucs_status_t> {
 ///
 /// # Safety
 /// The endpoint lives.
-pub unsafe fn unpack(ep: &Endpoint, packed: PackedRkey) -> Rkey {
+pub unsafe fn unpack(ep: &Endpoint, (packed, device): (PackedRkey, Option<DeviceKeys>)) -> Rkey {
     // SAFETY: peers and workers outlive endpoints.
     let (peer, worker) = unsafe { (ep.peer(), &*ep.worker) };
     peer.note_traffic(worker);
@@ -61,6 +73,7 @@ pub unsafe fn unpack(ep: &Endpoint, packed: PackedRkey) -> Rkey {
         delta: 0,
         peer,
         map: None,
+        device,
         identity: (peer.uid, None),
     };
     let Some(inbox) = peer.inbox else { return key };

@@ -5,6 +5,7 @@ use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::ports::{Phase, Ports};
 use crate::engine::worker::{Rx, Worker};
+use crate::proto::tx::device;
 use crate::proto::{failure, pairing, tx};
 use crate::sys::{clock, log};
 use crate::tl::ib::assembly::split;
@@ -46,17 +47,15 @@ pub fn poll(worker: &Worker, ports: &mut Ports) -> u32 {
         let room: &mut [ibv_wc] =
             unsafe { std::slice::from_raw_parts_mut(wcs.as_mut_ptr().cast(), BATCH) };
         let n = ports.ifaces[i].arrived(room);
+        // Before what has arrived is handled: an answer to something behind a fence tells the user that what he read before
+        // it has come, and it is here that it comes.
+        count += take_ends(ports, i);
         for wc in &room[..n] {
             count += on_arrival(worker, ports, i, wc);
         }
         if n > 0 {
             ports.ifaces[i].refill(None);
         }
-        let n = ports.ifaces[i].ended(room);
-        for wc in &room[..n] {
-            on_end(ports, i, wc);
-        }
-        count += n as u32;
     }
     if !ports.owing.is_empty() {
         acknowledge(ports, before);
@@ -64,17 +63,43 @@ pub fn poll(worker: &Worker, ports: &mut Ports) -> u32 {
     count
 }
 
+/// Takes the ends of sends, if some are outstanding that tell: how many.
+#[inline(always)]
+fn take_ends(ports: &mut Ports, i: usize) -> u32 {
+    match ports.ifaces[i].is_told() {
+        true => take_all_ends(ports, i),
+        false => 0,
+    }
+}
+
+#[inline(never)]
+fn take_all_ends(ports: &mut Ports, i: usize) -> u32 {
+    let mut count = 0;
+    loop {
+        let mut wcs = [ibv_wc::default(); BATCH];
+        let n = ports.ifaces[i].ended(&mut wcs);
+        for wc in &wcs[..n] {
+            on_end(ports, i, wc);
+        }
+        count += n as u32;
+        if n < BATCH {
+            return count;
+        }
+    }
+}
+
 /// What was found when the worker was about to sleep.
 #[cold]
 fn take_found(worker: &Worker, ports: &mut Ports) -> u32 {
     let [arrived, ended] = std::mem::take(&mut ports.found);
     let mut count = ended.len() as u32;
-    for (i, wc) in arrived {
-        count += on_arrival(worker, ports, i, &wc);
-        ports.ifaces[i].refill(None);
-    }
     for (i, wc) in ended {
         on_end(ports, i, &wc);
+    }
+    for (i, wc) in arrived {
+        count += take_ends(ports, i);
+        count += on_arrival(worker, ports, i, &wc);
+        ports.ifaces[i].refill(None);
     }
     count
 }
@@ -120,7 +145,10 @@ fn on_end(ports: &mut Ports, i: usize, wc: &ibv_wc) {
         return;
     };
     if let Some(c) = ports.get(number) {
-        c.with_sender(|sender| sender.ended(wc.wr_id));
+        // What was behind one that failed has not ended well.
+        if wc.status == IBV_WC_SUCCESS {
+            device::on_end(c, wc.wr_id);
+        }
     }
     if wc.status != IBV_WC_SUCCESS {
         pairing::broken(ports, number, wc.status);
@@ -393,7 +421,7 @@ fn settle(ports: &mut Ports) {
             if wc.qp_num == iface.ud_number {
                 iface.outgoing.lock().ended(&iface, wc.wr_id);
             } else if let Some(c) = ports.of_queue(i, wc.qp_num).and_then(|n| ports.get(n)) {
-                c.with_sender(|sender| sender.ended(wc.wr_id));
+                c.with_sender(|sender| sender.ended(wc.wr_id, |_| {}));
                 c.ended |= wc.status != IBV_WC_SUCCESS;
             }
         }

@@ -4,13 +4,15 @@ use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::peer::Peer;
+use crate::engine::peer::{Peer, Queues};
 use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::attach::{self, Direction, Fault, Remote};
-use crate::proto::{flush, tx, tx::access};
+use crate::proto::tx::{access, device};
+use crate::proto::{flush, tx};
 use crate::sys::log;
+use crate::wire::rkey::DeviceKeys;
 use crate::wire::stats::Protocol;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -23,6 +25,8 @@ pub enum Way {
     Direct(*mut u8),
     /// The kernel copies.
     Attach,
+    /// A device does it.
+    Device,
     /// The peer does it.
     Message,
 }
@@ -43,8 +47,15 @@ pub fn way(
     }
     // After a fence nothing overtakes accesses by message that are under way or wait to be sent, which the peer
     // executes in order: the next ones go by message too.
-    if !rkey.empty && worker.fenced.load(Ordering::Relaxed) && !flush::is_settled(peer) {
-        return Ok(Way::Message);
+    let device = by_device(peer, rkey, addr, len);
+    if !rkey.empty && worker.fenced.load(Ordering::Relaxed) {
+        let settled = match device {
+            true => flush::is_answered(peer),
+            false => flush::is_settled(peer),
+        };
+        if !settled {
+            return Ok(Way::Message);
+        }
     }
     if let Some(local) = rkey.local(addr, len) {
         return Ok(Way::Direct(local));
@@ -60,16 +71,27 @@ pub fn way(
     if peer.same_process {
         return Ok(Way::Direct(addr as *mut u8));
     }
-    Ok(if peer.cma_usable() {
+    Ok(if device {
+        Way::Device
+    } else if peer.cma_usable() {
         Way::Attach
     } else {
         Way::Message
     })
 }
 
+/// Whether a device of ours reaches these bytes through a queue pair that the peer has, or gets.
+fn by_device(peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> bool {
+    let covered = |keys: &DeviceKeys| keys.covers(addr, len);
+    peer.inbox.is_none()
+        && rkey.device.as_ref().is_some_and(covered)
+        && matches!(peer.queues(), Queues::Own | Queues::Unknown)
+}
+
 struct Access<'a> {
     worker: &'a Worker,
     peer: &'a Peer,
+    rkey: &'a Rkey,
     data: Data,
     way: Way,
 }
@@ -108,7 +130,12 @@ impl Access<'_> {
         // SAFETY: a new request.
         unsafe {
             let req = request_for(&self, ep, p);
-            if waits {
+            let keys = self.rkey.device.as_ref();
+            if let (Way::Device, Some(keys)) =
+                (&self.way, keys.filter(|_| self.data.as_contig().is_some()))
+            {
+                device::by_device(&mut *req, direction, addr, keys);
+            } else if waits {
                 access::by_kernel(&mut *req, direction, addr);
             } else {
                 access::by_message(&mut *req, direction, addr);
@@ -142,6 +169,7 @@ unsafe fn prepare<'a>(
     Ok(Access {
         worker,
         peer,
+        rkey,
         data,
         way,
     })
@@ -180,7 +208,7 @@ pub unsafe fn put(
                 Ok(())
             }
             Way::Attach if !waits => a.attach(Direction::Write, addr),
-            Way::Attach | Way::Message => Err(UCS_ERR_UNSUPPORTED),
+            Way::Attach | Way::Device | Way::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
             return ended(&a, ep, p, done);
@@ -227,7 +255,7 @@ pub unsafe fn get(
         let done = match a.way {
             Way::Direct(local) => a.data.unpack(0, local, a.data.len()),
             Way::Attach if !waits => a.attach(Direction::Read, addr),
-            Way::Attach | Way::Message => Err(UCS_ERR_UNSUPPORTED),
+            Way::Attach | Way::Device | Way::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
             return ended(&a, ep, p, done);
@@ -255,7 +283,7 @@ unsafe fn ended(
     let status = done.err().unwrap_or(UCS_OK);
     let protocol = match a.way {
         Way::Direct(_) => Protocol::RmaMapped,
-        Way::Attach | Way::Message => Protocol::RmaCopy,
+        Way::Attach | Way::Device | Way::Message => Protocol::RmaCopy,
     };
     if matches!(a.way, Way::Attach) {
         a.worker.duties.note_copy();

@@ -6,13 +6,14 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Notify, Request, Sent};
+use crate::engine::request::{self, Notify, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::attach::{self, Direction};
-use crate::proto::tx::{self, Posted, access};
+use crate::proto::tx::{self, Posted, access, device};
 use crate::sys::cma::{Span, Spans};
 use crate::sys::log;
+use crate::wire::rkey::DeviceKeys;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -256,7 +257,8 @@ impl Transfer<'_> {
                 match way {
                     Way::Direct(local) => self.direct(ptr, local.add(offset), e.len),
                     Way::Attach => self.attach(ptr, addr, e.len)?,
-                    Way::Message => self.message(ptr, addr, e.len)?,
+                    Way::Device => self.queue(ptr, addr, e.len, e.rkey.device.as_ref())?,
+                    Way::Message => self.queue(ptr, addr, e.len, None)?,
                 }
             }
         }
@@ -299,7 +301,7 @@ impl Transfer<'_> {
             std::mem::swap(&mut remote, &mut self.remote);
             for (l, r) in local.as_slice().iter().zip(remote.as_slice()) {
                 // SAFETY: as above.
-                unsafe { self.message(l.addr as *mut u8, r.addr, l.len) }?;
+                unsafe { self.queue(l.addr as *mut u8, r.addr, l.len, None) }?;
             }
             return Ok(());
         }
@@ -308,7 +310,14 @@ impl Transfer<'_> {
         moved
     }
 
-    unsafe fn message(&mut self, ptr: *mut u8, addr: u64, len: usize) -> Result<(), ucs_status_t> {
+    /// By a device if there are keys for it, else by message.
+    unsafe fn queue(
+        &mut self,
+        ptr: *mut u8,
+        addr: u64,
+        len: usize,
+        keys: Option<&DeviceKeys>,
+    ) -> Result<(), ucs_status_t> {
         // SAFETY: new requests; the child is filled in before it is posted.
         unsafe {
             if self.parent.is_null() {
@@ -321,8 +330,11 @@ impl Transfer<'_> {
             let c = &mut *child;
             (c.data, c.peer, c.ep) = (Data::Contig { ptr, len }, self.peer, self.ep);
             (c.notify, c.user_data) = (Notify::Internal(child_ended), self.parent.cast());
-            access::by_message(c, self.direction, addr);
-            let answered = c.sent == Sent::Await;
+            match keys {
+                Some(keys) => device::by_device(c, self.direction, addr, keys),
+                None => access::by_message(c, self.direction, addr),
+            }
+            let answered = c.is_answered();
             pending(self.parent).fetch_add(1, Ordering::Relaxed);
             match tx::post(child) {
                 Posted::Done if !answered => child_ended(child, UCS_OK),

@@ -196,6 +196,14 @@ pub fn take_requests(
             false
         }
     });
+    if let Some(Lane::Ib(sender)) = tx.lane.as_mut() {
+        let reading = sender.disown(|owner| wanted(owner.cast()));
+        for req in reading.into_iter().map(|owner| owner.cast()) {
+            if !taken.contains(&req) {
+                taken.push(req);
+            }
+        }
+    }
     drop(tx);
     let mut pulls = Vec::new();
     worker.pulls.lock().retain(|&r| {
@@ -236,6 +244,9 @@ pub fn forget_endpoint(worker: &Worker, peer: &Peer, ep: *const Endpoint) {
     let tx = peer.tx.lock();
     tx.pending.iter().for_each(|&r| forget(r));
     tx.flushes.iter().for_each(|&(_, r)| forget(r));
+    if let Some(Lane::Ib(sender)) = tx.lane.as_ref() {
+        sender.owners().for_each(|owner| forget(owner.cast()));
+    }
     drop(tx);
     worker.pulls.lock().iter().for_each(|&r| forget(r));
     worker.ids.lock().iter().for_each(|(_, r)| forget(r));

@@ -8,6 +8,7 @@ use super::{flush, tx};
 use crate::engine::peer::Peer;
 use crate::engine::request::{Request, Sent};
 use crate::engine::worker::Worker;
+use crate::tl::Lane;
 use crate::wire::header::Kind;
 use std::sync::atomic::{Ordering, fence};
 
@@ -20,6 +21,8 @@ pub fn start(worker: &Worker) {
     // What still waits to be sent may be an access.
     let busy = worker.any_peer(|p| !flush::is_settled(p));
     if busy {
+        // Relaxed: read under the lock of the lane that is being made, behind which what waits is posted.
+        worker.fences.store(true, Ordering::Relaxed);
         tell_all(worker);
     }
     worker.fenced.store(busy, Ordering::Relaxed);
@@ -33,7 +36,10 @@ fn tell_all(worker: &Worker) {
 
 /// Tells a peer that may have reads to answer, unless it was told since the last of them.
 fn tell(peer: &Peer) {
-    let tx = peer.tx.lock();
+    let mut tx = peer.tx.lock();
+    if let Some(Lane::Ib(sender)) = tx.lane.as_mut() {
+        sender.fence();
+    }
     // SAFETY: queued requests live.
     let last = (tx.pending.iter().rev()).find_map(|&req| is_read_or_told(unsafe { &*req }));
     let answered = || peer.rma_idle() || !tx.reads;
@@ -49,7 +55,7 @@ fn is_read_or_told(r: &Request) -> Option<bool> {
     match Kind::from_u8(r.kind) {
         Some(Kind::GetReq) => Some(true),
         Some(Kind::Fence) => Some(false),
-        _ if r.sent == Sent::Copy => Some(true),
+        _ if matches!(r.sent, Sent::Copy | Sent::Device) => Some(true),
         _ => None,
     }
 }

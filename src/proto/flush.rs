@@ -9,6 +9,7 @@ use crate::engine::peer::{Peer, Tx};
 use crate::engine::request::{self, Notify, Request, Sent};
 use crate::engine::worker::Worker;
 use crate::tl::Lane;
+use crate::wire::header::Kind;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Whether a flush of this peer would end at once, and well.
@@ -28,6 +29,17 @@ pub fn is_settled(peer: &Peer) -> bool {
         let tx = peer.tx.lock();
         !tx.pending.iter().any(is_message) && is_drained(&tx)
     }
+}
+
+/// Whether no remote access by message is under way or waits: what a device does now overtakes none, and not what it was
+/// told to do before.
+pub fn is_answered(peer: &Peer) -> bool {
+    let is_access = |&r: &*mut Request| {
+        // SAFETY: queued requests live.
+        let kind = Kind::from_u8(unsafe { (*r).kind });
+        matches!(kind, Some(Kind::PutReq | Kind::GetReq | Kind::AmoReq))
+    };
+    peer.rma_idle() && !peer.tx.lock().pending.iter().any(is_access)
 }
 
 fn is_drained(tx: &Tx) -> bool {

@@ -329,6 +329,7 @@ fn get_to_know(
         number: hello.number,
         proof: hello.proof,
         qpn: hello.qpn,
+        port: hello.iface,
         losses: hello.losses,
     });
     (c.to, c.secret) = (to, hello.back);
@@ -369,10 +370,11 @@ pub fn open(worker: &Worker, ports: &mut Ports, number: u32) -> bool {
         ports.unsettled -= 1;
     }
     let iface = &ports.ifaces[iface];
-    let sender = match (qp, there) {
+    let mut sender = match (qp, there) {
         (Some(qp), _) => {
             let line = Reliable::new(qp, iface.clone());
-            Sender::by_connection(iface.clone(), flow, line)
+            let port = there.map_or(0, |there| there.port.into());
+            Sender::by_connection(iface.clone(), flow, line, port)
         }
         (None, Some(there)) => match Line::new(iface, &to, there.number, there.proof) {
             Ok(line) => Sender::by_datagrams(iface.clone(), flow, line),
@@ -389,6 +391,9 @@ pub fn open(worker: &Worker, ports: &mut Ports, number: u32) -> bool {
     let to_oneself = answered && peer.uid == worker.uid;
     let mut tx = peer.tx.lock();
     tx.dialing = false;
+    if worker.fences.load(Ordering::Relaxed) {
+        sender.fence();
+    }
     if peer.inbox.is_some() || tx.lane.is_some() || to_oneself {
         drop(tx);
         if let Some(c) = ports.get(number) {

@@ -2,6 +2,7 @@
 
 pub mod access;
 mod backlog;
+pub mod device;
 mod lane;
 mod message;
 
@@ -205,6 +206,25 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
     if tx.lane.is_none() && !lane::connect(peer, tx)? {
         return Ok(false);
     }
+    if r.sent == Sent::Device {
+        let posted = match tx.lane.as_mut() {
+            // SAFETY: the request's data is the user's promise.
+            Some(Lane::Ib(sender)) => unsafe { device::advance(peer, sender, req) },
+            _ => None,
+        };
+        if let Some(all) = posted {
+            return Ok(all);
+        }
+        // SAFETY: the caller's request.
+        let r = unsafe { &mut *req };
+        device::give_up(r);
+        if r.sent == Sent::Await {
+            // SAFETY: complete, and never named.
+            unsafe { ask(req) };
+        }
+    }
+    // SAFETY: the caller's request.
+    let r = unsafe { &mut *req };
     let Some(lane) = tx.lane.as_mut() else {
         return Ok(false);
     };

@@ -1,24 +1,34 @@
-//! The packed remote key: what lets a peer reach a piece of memory, in 2 or 16 bytes.
+//! The packed remote key: what lets a peer reach a piece of memory, in 2 or 16 bytes, and where devices reach it too in
+//! some more.
 //!
-//! `kind (1) | CRC-8 (1) | body`. `ucp_ep_rkey_unpack` is given a bare pointer, so that the kind alone
-//! says how long the key is. Any two kinds differ in two bits or more: one flipped bit makes no other.
+//! `kind (1) | CRC-8 (1) | body`, or, with keys of devices, `kind (1) | CRC-8 (1) | count (1) | pages (8) | keys (4 each) | body`.
+//! `ucp_ep_rkey_unpack` is given a bare pointer, so that the kind, and the count which is there twice, say how long the
+//! key is. Any two kinds differ in two bits or more: one flipped bit makes no other.
 #![forbid(unsafe_code)]
 
+use super::address::MAX_PORTS;
 use super::packed::packed;
 use crc::{CRC_8_SMBUS, Crc};
 
 const CRC: Crc<u8> = Crc::<u8>::new(&CRC_8_SMBUS);
 
-/// No packed key is longer.
+/// No packed key without keys of devices is longer.
 pub const MAX_LEN: usize = 16;
+/// No packed key is longer.
+pub const MAX_KEYED_LEN: usize = MAX_LEN + KEYS_FRONT + MAX_PORTS * size_of::<u32>();
 
 const EMPTY: u8 = b'E';
 const PLAIN: u8 = b'P';
 const SEGMENT: u8 = b'S';
 const BLOCK: u8 = b'B';
 
+/// Bits in which the kind of a key with keys of devices differs from that without: still two or more from any other's.
+const KEYED: u8 = 0xC3;
+
 /// Kind and checksum.
 const FRONT: usize = 2;
+/// Count and pages.
+const KEYS_FRONT: usize = 1 + size_of::<u64>();
 
 const PAGE_BITS: u32 = 12;
 const BASE_PAGES_BITS: u32 = 36;
@@ -68,7 +78,82 @@ pub enum PackedRkey {
     },
 }
 
-/// How long the key is that begins with this byte; `None` when no key does.
+/// How devices reach the memory: one key for each port of the owner's address, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DeviceKeys {
+    /// What is registered with them; multiples of 4 KiB.
+    pub base: u64,
+    pub len: u64,
+    pub keys: [u32; MAX_PORTS],
+    /// How many of them there are, at least one.
+    pub count: u8,
+}
+
+impl DeviceKeys {
+    /// Whether all of these bytes can be reached.
+    #[inline]
+    pub fn covers(&self, addr: u64, len: usize) -> bool {
+        let at = addr.wrapping_sub(self.base);
+        at <= self.len && len as u64 <= self.len - at
+    }
+
+    /// The key for a port of the owner's.
+    #[inline]
+    pub fn of_port(&self, port: usize) -> Option<u32> {
+        self.keys[..self.count.into()].get(port).copied()
+    }
+}
+
+/// How many bytes the key has that begins here; `None` when no key does. `at` gives its bytes: the first, and the third only
+/// where the first says that there is one.
+pub fn total_len(at: impl Fn(usize) -> u8) -> Option<usize> {
+    let first = at(0);
+    encoded_len(first).or_else(|| {
+        let body = encoded_len(first ^ KEYED)?;
+        Some(body + KEYS_FRONT + size_of::<u32>() * count_of(at(FRONT))?)
+    })
+}
+
+/// A count that is there twice, the second time inverted.
+fn count_byte(count: u8) -> u8 {
+    count | (!count & 7) << 4
+}
+
+fn count_of(byte: u8) -> Option<usize> {
+    let count = byte & 7;
+    let right = byte == count_byte(count) && (1..=MAX_PORTS).contains(&count.into());
+    right.then_some(count.into())
+}
+
+/// Reads the key that `bytes` begin with; bytes behind it are ignored. `None` when it is damaged.
+pub fn read(bytes: &[u8]) -> Option<(PackedRkey, Option<DeviceKeys>)> {
+    let first = *bytes.first()?;
+    if encoded_len(first).is_some() {
+        return Some((PackedRkey::decode(bytes)?, None));
+    }
+    let kind = first ^ KEYED;
+    let len = total_len(|i| bytes.get(i).copied().unwrap_or(0))?;
+    let (front, body) = bytes.get(..len)?.split_first_chunk::<FRONT>()?;
+    if front[1] != checksum(first, body) {
+        return None;
+    }
+    let (&count, rest) = body.split_first()?;
+    let (extent, mut rest) = rest.split_first_chunk()?;
+    let extent = u64::from_le_bytes(*extent);
+    let mut device = DeviceKeys {
+        base: (extent & ((1 << BASE_PAGES_BITS) - 1)) << PAGE_BITS,
+        len: extent >> BASE_PAGES_BITS << PAGE_BITS,
+        keys: [0; MAX_PORTS],
+        count: count_of(count)? as u8,
+    };
+    for key in device.keys.iter_mut().take(device.count.into()) {
+        let (bytes, behind) = rest.split_first_chunk()?;
+        (*key, rest) = (u32::from_le_bytes(*bytes), behind);
+    }
+    Some((PackedRkey::of(kind, rest)?, Some(device)))
+}
+
+/// How long the key is that begins with this byte, without keys of devices; `None` when no such key does.
 #[inline]
 pub const fn encoded_len(first: u8) -> Option<usize> {
     match first {
@@ -99,6 +184,23 @@ impl PackedRkey {
         Some((bytes, len))
     }
 
+    /// The bytes with keys of devices, and how many of them count. `None` when something does not fit.
+    pub fn encode_with(&self, device: &DeviceKeys) -> Option<([u8; MAX_KEYED_LEN], usize)> {
+        let (plain, len) = self.encode()?;
+        let extent = pages(device.base, BASE_PAGES_BITS)?
+            | pages(device.len, LEN_PAGES_BITS)? << BASE_PAGES_BITS;
+        let kind = plain[0] ^ KEYED;
+        let mut key = vec![kind, 0, count_byte(device.count)];
+        key.extend(extent.to_le_bytes());
+        let keys = device.keys.get(..device.count.into())?;
+        key.extend(keys.iter().flat_map(|k| k.to_le_bytes()));
+        key.extend(plain.get(FRONT..len)?);
+        key[1] = checksum(kind, key.get(FRONT..)?);
+        let mut bytes = [0; MAX_KEYED_LEN];
+        bytes.get_mut(..key.len())?.copy_from_slice(&key);
+        Some((bytes, key.len()))
+    }
+
     /// Reads the key that `bytes` begin with; bytes behind it are ignored. `None` when it is damaged.
     pub fn decode(bytes: &[u8]) -> Option<PackedRkey> {
         let &[kind, check] = bytes.first_chunk()?;
@@ -106,6 +208,11 @@ impl PackedRkey {
         if checksum(kind, body) != check {
             return None;
         }
+        Self::of(kind, body)
+    }
+
+    /// A key by its kind and body.
+    fn of(kind: u8, body: &[u8]) -> Option<PackedRkey> {
         match kind {
             EMPTY => Some(PackedRkey::Empty),
             PLAIN => Some(PackedRkey::Plain),
@@ -209,6 +316,39 @@ mod tests {
         for rkey in wrong {
             assert_eq!(rkey.encode(), None, "{rkey:?}");
         }
+    }
+
+    #[test]
+    fn devices_have_keys_of_their_own() {
+        let device = |count| DeviceKeys {
+            base: 0x7f00_0000_0000,
+            len: 1 << 20,
+            keys: [0x1111_1111, 2, 3, 4],
+            count,
+        };
+        for rkey in [PackedRkey::Empty, PackedRkey::Plain, LARGEST] {
+            for count in 1..=MAX_PORTS as u8 {
+                let mut device = device(count);
+                device.keys[count.into()..].fill(0);
+                let (bytes, len) = rkey.encode_with(&device).expect("fits");
+                assert_eq!(total_len(|i| bytes[i]), Some(len));
+                assert_eq!(read(&bytes), Some((rkey, Some(device))));
+                for bit in 0..len * 8 {
+                    let mut damaged = bytes;
+                    damaged[bit / 8] ^= 1 << (bit % 8);
+                    assert_eq!(read(&damaged), None, "bit {bit} flipped");
+                }
+                assert_eq!(read(&bytes[..len - 1]), None);
+            }
+        }
+        assert_eq!(
+            PackedRkey::Plain.encode_with(&device(1)).map(|k| k.1),
+            Some(15)
+        );
+        let keys = device(2);
+        assert_eq!((keys.of_port(1), keys.of_port(2)), (Some(2), None));
+        assert!(keys.covers(keys.base, 1 << 20));
+        assert!(!keys.covers(keys.base + 1, 1 << 20) && !keys.covers(keys.base - 1, 1));
     }
 
     #[test]

@@ -188,7 +188,7 @@ unsafe fn sent(req: *mut Request) {
         Sent::Complete => unsafe { request::complete(req, UCS_OK) },
         // SAFETY: as above.
         Sent::Flush => unsafe { flush::marker_sent(req) },
-        Sent::Await => {}
+        Sent::Await | Sent::Device => {}
         // SAFETY: as above.
         Sent::Copy => unsafe { request::complete(req, (*req).status) },
     }

@@ -174,6 +174,12 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
+    /// What peers' work requests name it by.
+    pub fn rkey(&self) -> u32 {
+        // SAFETY: registered as long as this lives.
+        unsafe { (*self.mr).rkey }
+    }
+
     /// What work requests name it by.
     pub fn lkey(&self) -> u32 {
         // SAFETY: registered as long as this lives.

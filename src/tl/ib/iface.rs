@@ -160,12 +160,14 @@ impl Iface {
         self.recv_cq.poll(into)
     }
 
-    /// Takes the ends of sends, if some are outstanding that tell: how many.
+    /// Whether sends are outstanding that will tell of their ends.
     #[inline(always)]
+    pub fn is_told(&self) -> bool {
+        self.telling.load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes the ends of sends: how many.
     pub fn ended(&self, into: &mut [ibv_wc]) -> usize {
-        if self.telling.load(Ordering::Relaxed) == 0 {
-            return 0;
-        }
         self.send_cq.poll(into)
     }
 

@@ -7,6 +7,7 @@ use super::port::Port;
 use super::queues::Qp;
 use crate::wire::address::PortLocator;
 use std::collections::VecDeque;
+use std::ffi::c_void;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +19,34 @@ pub const PSN_MASK: u32 = 0xFF_FFFF;
 const MODERATION: u64 = 64;
 /// The same of sends that hold a buffer.
 const BUFFER_MODERATION: usize = 16;
+
+/// What a buffer is for that the device has.
+enum Held {
+    /// A packet, or what is written.
+    Out(Buffer),
+    /// What is read, and where it goes.
+    In(Buffer, Read),
+}
+
+/// Bytes that are read, and who waits for them.
+#[derive(Clone, Copy)]
+pub struct Read {
+    /// Null: nobody any more.
+    pub into: *mut u8,
+    pub len: usize,
+    /// Not followed here.
+    pub owner: *mut c_void,
+}
+
+// SAFETY: whoever ends the read says what may be done with the pointers.
+unsafe impl Send for Read {}
+
+/// Remote memory: where, and by which key.
+#[derive(Clone, Copy)]
+pub struct Remote {
+    pub addr: u64,
+    pub key: u32,
+}
 
 /// The sending half. Whoever holds the peer's lock.
 pub struct Reliable {
@@ -31,7 +60,11 @@ pub struct Reliable {
     untold: u32,
     depth: u64,
     /// Buffers of sends that have not ended, by the number of the send.
-    held: VecDeque<(u64, Buffer)>,
+    held: VecDeque<(u64, Held)>,
+    /// Reads among them.
+    reads: u32,
+    /// What is sent or written waits for the reads before it.
+    fenced: bool,
     /// Those among them since the last send that tells.
     silent: usize,
 }
@@ -50,6 +83,8 @@ impl Reliable {
             ended: 0,
             untold: 0,
             held: VecDeque::new(),
+            reads: 0,
+            fenced: false,
             silent: 0,
         }
     }
@@ -88,10 +123,86 @@ impl Reliable {
             lkey: buffer.lkey,
         };
         self.silent += 1;
-        self.held.push_back((self.posted + 1, buffer));
-        let tells = self.silent >= BUFFER_MODERATION
-            || self.posted + 1 - self.telling >= MODERATION.min(self.depth / 2);
+        self.held.push_back((self.posted + 1, Held::Out(buffer)));
+        let tells = self.is_to_tell();
         self.post(&mut sge, IBV_WR_SEND, 0, tells)
+    }
+
+    /// Whether the next send is to tell of its end.
+    fn is_to_tell(&self) -> bool {
+        self.silent >= BUFFER_MODERATION
+            || self.posted + 1 - self.telling >= MODERATION.min(self.depth / 2)
+    }
+
+    /// Writes bytes that the work request carries into the peer's memory. There is room. False: the device refuses.
+    pub fn write_inline(&mut self, bytes: &[u8], to: Remote) -> bool {
+        let mut sge = ibv_sge {
+            addr: bytes.as_ptr() as u64,
+            length: bytes.len() as u32,
+            lkey: 0,
+        };
+        let tells = self.is_to_tell();
+        self.post_remote(&mut sge, IBV_WR_RDMA_WRITE, IBV_SEND_INLINE, tells, to)
+    }
+
+    /// Writes a buffer, which comes back to the interface afterwards. There is room. False: the device refuses.
+    pub fn write_buffer(&mut self, buffer: Buffer, len: usize, to: Remote) -> bool {
+        let mut sge = ibv_sge {
+            addr: buffer.ptr as u64,
+            length: len as u32,
+            lkey: buffer.lkey,
+        };
+        self.silent += 1;
+        self.held.push_back((self.posted + 1, Held::Out(buffer)));
+        let tells = self.is_to_tell();
+        self.post_remote(&mut sge, IBV_WR_RDMA_WRITE, 0, tells, to)
+    }
+
+    /// Reads into a buffer, and from there to where it goes. There is room. `last`: somebody waits for it. False: the
+    /// device refuses.
+    pub fn read(&mut self, buffer: Buffer, read: Read, from: Remote, last: bool) -> bool {
+        let mut sge = ibv_sge {
+            addr: buffer.ptr as u64,
+            length: read.len as u32,
+            lkey: buffer.lkey,
+        };
+        self.silent += 1;
+        self.reads += 1;
+        self.held
+            .push_back((self.posted + 1, Held::In(buffer, read)));
+        let tells = last || self.is_to_tell();
+        self.post_remote(&mut sge, IBV_WR_RDMA_READ, 0, tells, from)
+    }
+
+    /// From now on what is sent or written takes effect after the reads before it. For good: where a fence stands among what
+    /// still waits to be posted is not known here, and programs that use none lose nothing.
+    pub fn fence(&mut self) {
+        self.fenced = true;
+    }
+
+    /// Those who wait for reads, of whom this is true, wait no more: they are told to `found`, once for each read.
+    pub fn disown(
+        &mut self,
+        wanted: impl Fn(*mut c_void) -> bool,
+        mut found: impl FnMut(*mut c_void),
+    ) {
+        for (_, held) in &mut self.held {
+            if let Held::In(_, read) = held
+                && !read.into.is_null()
+                && wanted(read.owner)
+            {
+                read.into = std::ptr::null_mut();
+                found(read.owner);
+            }
+        }
+    }
+
+    /// Those who wait for reads, once for each read.
+    pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
+        self.held.iter().filter_map(|(_, held)| match held {
+            Held::In(_, read) if !read.into.is_null() => Some(read.owner),
+            _ => None,
+        })
     }
 
     /// Has the end of all that was posted told, unless it will be. A write of nothing needs no key.
@@ -111,6 +222,18 @@ impl Reliable {
 
     #[inline(always)]
     fn post(&mut self, sge: &mut ibv_sge, opcode: ibv_wr_opcode, flags: u32, tells: bool) -> bool {
+        self.post_remote(sge, opcode, flags, tells, Remote { addr: 0, key: 0 })
+    }
+
+    #[inline(always)]
+    fn post_remote(
+        &mut self,
+        sge: &mut ibv_sge,
+        opcode: ibv_wr_opcode,
+        flags: u32,
+        tells: bool,
+        remote: Remote,
+    ) -> bool {
         self.posted += 1;
         let mut wr = ibv_send_wr {
             wr_id: self.posted,
@@ -120,6 +243,10 @@ impl Reliable {
             send_flags: flags | if tells { IBV_SEND_SIGNALED } else { 0 },
             ..Default::default()
         };
+        (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (remote.addr, remote.key);
+        if self.fenced && self.reads > 0 && opcode != IBV_WR_RDMA_READ {
+            wr.send_flags |= IBV_SEND_FENCE;
+        }
         if tells {
             (self.telling, self.silent) = (self.posted, 0);
             self.untold += 1;
@@ -128,8 +255,9 @@ impl Reliable {
         self.qp.post_send(&mut wr)
     }
 
-    /// Everything up to this send, which tells, has ended: its buffers are free.
-    pub fn ended(&mut self, number: u64) {
+    /// Everything up to this send, which tells, has ended: its buffers are free, what was read is where it goes. `done`
+    /// hears of everybody who waited for a read, once for each.
+    pub fn ended(&mut self, number: u64, mut done: impl FnMut(*mut c_void)) {
         if self.untold > 0 {
             self.untold -= 1;
             self.iface.telling.fetch_sub(1, Ordering::Relaxed);
@@ -142,10 +270,22 @@ impl Reliable {
             return;
         }
         let mut packets = self.iface.packets.lock();
-        while let Some(&(n, buffer)) = self.held.front().filter(|(n, _)| *n <= number) {
-            debug_assert!(n <= number);
-            packets.put(buffer);
-            self.held.pop_front();
+        while self.held.front().is_some_and(|(n, _)| *n <= number) {
+            let Some((_, held)) = self.held.pop_front() else {
+                return;
+            };
+            match held {
+                Held::Out(buffer) => packets.put(buffer),
+                Held::In(buffer, read) => {
+                    self.reads -= 1;
+                    if !read.into.is_null() {
+                        // SAFETY: the owner keeps the memory until he is told or has disowned the read.
+                        unsafe { read.into.copy_from_nonoverlapping(buffer.ptr, read.len) };
+                        done(read.owner);
+                    }
+                    packets.put(buffer);
+                }
+            }
         }
     }
 }
@@ -162,9 +302,10 @@ impl Drop for Reliable {
         }
         self.iface.telling.fetch_sub(self.untold, Ordering::Relaxed);
         let mut packets = self.iface.packets.lock();
-        self.held
-            .drain(..)
-            .for_each(|(_, buffer)| packets.put(buffer));
+        for (_, held) in self.held.drain(..) {
+            let (Held::Out(buffer) | Held::In(buffer, _)) = held;
+            packets.put(buffer);
+        }
     }
 }
 

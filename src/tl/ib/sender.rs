@@ -1,9 +1,10 @@
 //! The sending half of a connection between two workers' queue pairs: records become packets.
 
 use super::iface::Iface;
-use super::rc::Reliable;
+use super::rc::{Read, Reliable, Remote};
 use super::ud::Line;
 use crate::wire::packet::{BYE, CREDIT, HEAD, Head, MORE};
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -83,12 +84,20 @@ pub struct Sender {
     record: Vec<u8>,
     /// The device refused something: its completions say what comes of it.
     broken: bool,
+    remote_port: usize,
 }
 
 impl Sender {
     /// By a queue pair of its own.
-    pub fn by_connection(iface: Arc<Iface>, flow: Arc<Flow>, line: Reliable) -> Sender {
-        Self::new(iface, flow, Way::Rc { line, sent: 0 })
+    pub fn by_connection(
+        iface: Arc<Iface>,
+        flow: Arc<Flow>,
+        line: Reliable,
+        remote_port: usize,
+    ) -> Sender {
+        let mut sender = Self::new(iface, flow, Way::Rc { line, sent: 0 });
+        sender.remote_port = remote_port;
+        sender
     }
 
     /// By datagrams.
@@ -103,6 +112,7 @@ impl Sender {
             way,
             record: Vec::new(),
             broken: false,
+            remote_port: 0,
         }
     }
 
@@ -243,6 +253,85 @@ impl Sender {
         }
     }
 
+    /// Number of the peer's port at the other end, among those of its address.
+    pub fn remote_port(&self) -> usize {
+        self.remote_port
+    }
+
+    /// Writes up to a buffer's worth into the peer's memory: how many of the `len` bytes, which `fill` writes in front. 0: no
+    /// room now, or no queue pair of its own; `fill` was not called.
+    pub fn write(&mut self, to: Remote, len: usize, fill: impl FnOnce(*mut u8, usize)) -> usize {
+        let n = len.min(self.iface.port.tuning.rc.seg_size);
+        let Way::Rc { line, .. } = &mut self.way else {
+            return 0;
+        };
+        if self.broken || line.room() == 0 {
+            return 0;
+        }
+        if n <= (line.qp.max_inline as usize).min(MAX_INLINE) {
+            let mut bytes = std::mem::MaybeUninit::<[u8; MAX_INLINE]>::uninit();
+            fill(bytes.as_mut_ptr().cast(), n);
+            // SAFETY: written by `fill`.
+            let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), n) };
+            self.broken |= !line.write_inline(bytes, to);
+            return n;
+        }
+        let Some(buffer) = self.iface.packets.lock().get() else {
+            return 0;
+        };
+        fill(buffer.ptr, n);
+        self.broken |= !line.write_buffer(buffer, n, to);
+        n
+    }
+
+    /// Reads up to a buffer's worth of the `len` bytes in the peer's memory: how many; `owner` hears of it from
+    /// [`ended`](Self::ended). 0: as in [`write`](Self::write).
+    pub fn read(&mut self, from: Remote, into: *mut u8, len: usize, owner: *mut c_void) -> usize {
+        let n = len.min(self.iface.port.tuning.rc.seg_size);
+        let Way::Rc { line, .. } = &mut self.way else {
+            return 0;
+        };
+        if self.broken || line.room() == 0 {
+            return 0;
+        }
+        let Some(buffer) = self.iface.packets.lock().get() else {
+            return 0;
+        };
+        let read = Read {
+            into,
+            len: n,
+            owner,
+        };
+        self.broken |= !line.read(buffer, read, from, n == len);
+        n
+    }
+
+    /// From now on what is sent or written takes effect after the reads before it.
+    pub fn fence(&mut self) {
+        if let Way::Rc { line, .. } = &mut self.way {
+            line.fence();
+        }
+    }
+
+    /// Those who wait for reads, of whom this is true, wait no more: who they are.
+    pub fn disown(&mut self, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
+        let mut owners = Vec::new();
+        if let Way::Rc { line, .. } = &mut self.way {
+            line.disown(wanted, |owner| owners.push(owner));
+        }
+        owners.dedup();
+        owners
+    }
+
+    /// Those who wait for reads, once for each read.
+    pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
+        let line = match &self.way {
+            Way::Rc { line, .. } => Some(line),
+            Way::Ud(_) => None,
+        };
+        line.into_iter().flat_map(|line| line.owners())
+    }
+
     /// Whether all that was accepted has arrived.
     pub fn is_drained(&self) -> bool {
         self.broken
@@ -310,10 +399,10 @@ impl Sender {
         self.send(BYE, 0, 0, 0, |_| {});
     }
 
-    /// A send of this number has ended.
-    pub fn ended(&mut self, number: u64) {
+    /// A send of this number has ended. `done` hears of everybody who waited for a read, once for each.
+    pub fn ended(&mut self, number: u64, done: impl FnMut(*mut c_void)) {
         if let Way::Rc { line, .. } = &mut self.way {
-            line.ended(number);
+            line.ended(number, done);
         }
     }
 
