@@ -130,7 +130,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Interfaces on these ports; those that cannot be had are left out.
+    /// Interfaces on these ports, with the same numbers; where one cannot be had, none on those behind it.
     ///
     /// # Errors
     /// What the last device says, if there is none.
@@ -144,6 +144,7 @@ impl Ports {
                 Err(e) => {
                     log::error!("no queues on {}: {e}", port.name);
                     error = Some(e);
+                    break;
                 }
             }
         }

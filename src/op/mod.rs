@@ -3,7 +3,9 @@
 pub mod am;
 pub mod amo;
 pub mod bulk;
+pub mod datagrams;
 pub mod endpoint;
+pub mod linger;
 pub mod listener;
 pub mod memory;
 pub mod packets;

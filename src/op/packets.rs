@@ -1,5 +1,6 @@
 //! What comes through queue pairs: packets, datagrams, the ends of sends.
 
+use super::datagrams::on_datagram;
 use super::serve;
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
@@ -7,19 +8,16 @@ use crate::engine::ports::{Phase, Ports};
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::device;
 use crate::proto::{failure, pairing, tx};
-use crate::sys::{clock, log};
+use crate::sys::log;
 use crate::tl::ib::assembly::split;
 use crate::tl::ib::bindings::{IBV_WC_SUCCESS, ibv_wc};
 use crate::tl::ib::iface::Iface;
-use crate::tl::ib::reorder::Arrival;
-use crate::wire::packet::{ASKS, BYE, CREDIT, Datagram, GAP, HELLO, Head};
+use crate::wire::packet::{BYE, CREDIT, Head};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// Completions taken from one queue before the next is looked at, as `UCX_IB_RX_MAX_POLL`.
 const BATCH: usize = 16;
-/// How long a worker that goes waits for what it has sent to be confirmed, milliseconds.
-const LINGER_MS: u64 = 1000;
 
 /// Moves connections and messages on. Called only while there are connections, or some are wanted.
 #[inline(never)]
@@ -177,7 +175,7 @@ fn on_packet(worker: &Worker, ports: &mut Ports, number: u32, packet: &[u8]) -> 
 
 /// A connection may have something to tell its peer.
 #[inline(always)]
-fn owe(ports: &mut Ports, number: u32) {
+pub fn owe(ports: &mut Ports, number: u32) {
     if let Some(c) = ports.get(number)
         && !c.listed
     {
@@ -218,7 +216,7 @@ fn acknowledge(ports: &mut Ports, before: usize) {
 
 /// A packet in its turn.
 #[inline(always)]
-fn take(worker: &Worker, ports: &mut Ports, number: u32, head: Head, bytes: &[u8]) -> u32 {
+pub fn take(worker: &Worker, ports: &mut Ports, number: u32, head: Head, bytes: &[u8]) -> u32 {
     let Some(c) = ports.get(number).filter(|c| !c.ended) else {
         return 0;
     };
@@ -258,86 +256,6 @@ fn is_gone(ports: &mut Ports, number: u32, peer: &Peer) -> bool {
     true
 }
 
-/// A datagram: of a connection, or a greeting.
-fn on_datagram(worker: &Worker, ports: &mut Ports, i: usize, bytes: &[u8]) -> u32 {
-    let Some((d, rest)) = Datagram::decode(bytes).zip(bytes.get(Datagram::SIZE..)) else {
-        log::diag!(
-            "a datagram is dropped: {} bytes of something else",
-            bytes.len()
-        );
-        return 0;
-    };
-    if d.has(HELLO) {
-        pairing::on_hello(worker, ports, i, rest);
-        return 1;
-    }
-    let window = ports.ifaces[i].datagram_window();
-    let own = |c: &&mut crate::engine::ports::Connection| {
-        c.proof == d.proof && c.iface == i && c.there.is_some()
-    };
-    let Some(c) = ports.get(d.number()).filter(own) else {
-        log::diag!("a datagram is dropped: it belongs to no connection");
-        return 0;
-    };
-    let number = c.number;
-    if c.qp.is_some() {
-        return 0;
-    }
-    if c.phase != Phase::Open {
-        pairing::heard(worker, ports, number);
-    }
-    let Some(c) = ports.get(number) else { return 0 };
-    let news = d.ack != c.acknowledged;
-    if news || d.has(GAP) {
-        c.acknowledged = d.ack;
-        let sane = c.with_sender(|sender| {
-            let sane = sender.acknowledged(d.ack);
-            if d.has(GAP) {
-                sender.on_gap();
-            }
-            sane
-        });
-        if sane == Some(false) {
-            log::diag!("a datagram acknowledges what was never sent: dropped");
-            return 0;
-        }
-    }
-    if d.has(ASKS) {
-        c.flow.ask();
-    }
-    let mut count = u32::from(news);
-    if !rest.is_empty() {
-        match c.reorder.arrive(d.psn, rest, window) {
-            Arrival::Now => count += in_turn(worker, ports, number, rest),
-            Arrival::Early => {
-                c.with_sender(|sender| sender.acknowledge(true));
-            }
-            // The acknowledgement was lost.
-            Arrival::Again => c.flow.ask(),
-        }
-    }
-    owe(ports, number);
-    count
-}
-
-/// The next packet, and those behind it that came earlier.
-fn in_turn(worker: &Worker, ports: &mut Ports, number: u32, packet: &[u8]) -> u32 {
-    let mut count = one(worker, ports, number, packet);
-    while let Some(kept) = ports.get(number).and_then(|c| c.reorder.pop()) {
-        count += one(worker, ports, number, &kept);
-    }
-    count
-}
-
-fn one(worker: &Worker, ports: &mut Ports, number: u32, packet: &[u8]) -> u32 {
-    let Some(c) = ports.get(number) else { return 0 };
-    c.flow.receive();
-    match split(packet) {
-        Some((head, bytes)) => take(worker, ports, number, head, bytes),
-        None => 0,
-    }
-}
-
 /// Does what is due, and finds out whether there is anything left to look at. Called when the clock has moved on.
 #[cold]
 pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) -> u32 {
@@ -352,82 +270,4 @@ pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) -> u32 {
         }
     }
     count
-}
-
-/// Ends all connections: what was sent arrives, as far as the peers are there.
-pub fn hang_up(worker: &Worker, ports: &mut Ports) {
-    for c in ports.iter().filter(|c| c.phase == Phase::Open) {
-        c.with_sender(|sender| sender.say_goodbye());
-    }
-    let until = clock::coarse_ms() + LINGER_MS;
-    loop {
-        let now = clock::coarse_ms();
-        let mut waits = false;
-        for c in ports.iter().filter(|c| !c.ended) {
-            // SAFETY: peers live as long as the worker.
-            let lives = unsafe { &*c.peer }.status() == UCS_OK;
-            waits |=
-                lives && c.with_sender(|sender| !sender.drain() && sender.tick(now)) == Some(true);
-        }
-        if !waits || now >= until {
-            break;
-        }
-        settle(ports);
-        std::thread::yield_now();
-    }
-    for peer in worker.all_peers() {
-        let mut tx = peer.tx.lock();
-        if matches!(tx.lane, Some(crate::tl::Lane::Ib(_))) {
-            tx.lane = None;
-        }
-    }
-}
-
-/// Takes the ends of sends and acknowledgements; what else comes is for nobody any more, but its sender hears that it came.
-fn settle(ports: &mut Ports) {
-    let mut wcs = [ibv_wc::default(); BATCH];
-    for i in 0..ports.ifaces.len() {
-        let iface = ports.ifaces[i].clone();
-        let n = iface.arrived(&mut wcs);
-        for wc in wcs[..n].iter().filter(|wc| wc.status == IBV_WC_SUCCESS) {
-            if wc.qp_num == iface.ud_number {
-                let bytes = iface.datagram(wc);
-                if let Some(d) = Datagram::decode(bytes).filter(|d| !d.has(HELLO))
-                    && let Some(c) = ports.get(d.number()).filter(|c| c.proof == d.proof)
-                {
-                    let psn = d.psn;
-                    let rest = &bytes[Datagram::SIZE..];
-                    if !rest.is_empty() && c.reorder.arrive(psn, rest, 0) == Arrival::Now {
-                        c.flow.receive();
-                        c.ended |= is_goodbye(rest);
-                    }
-                    let answer = !rest.is_empty() || d.has(ASKS);
-                    c.with_sender(|sender| {
-                        sender.acknowledged(d.ack);
-                        if answer {
-                            sender.acknowledge(false);
-                        }
-                    });
-                }
-            } else if let Some(c) = ports.of_queue(i, wc.qp_num).and_then(|n| ports.get(n)) {
-                // Who has gone confirms nothing any more.
-                c.ended |= is_goodbye(iface.packet(wc));
-            }
-            iface.done(wc);
-        }
-        iface.refill(None);
-        let n = iface.ended(&mut wcs);
-        for wc in &wcs[..n] {
-            if wc.qp_num == iface.ud_number {
-                iface.outgoing.lock().ended(&iface, wc.wr_id);
-            } else if let Some(c) = ports.of_queue(i, wc.qp_num).and_then(|n| ports.get(n)) {
-                c.with_sender(|sender| sender.ended(wc.wr_id, |_| {}));
-                c.ended |= wc.status != IBV_WC_SUCCESS;
-            }
-        }
-    }
-}
-
-fn is_goodbye(packet: &[u8]) -> bool {
-    split(packet).is_some_and(|(head, _)| head.kind == BYE)
 }

@@ -1,6 +1,6 @@
 //! The end of a worker: everything that is open is cancelled and said.
 
-use super::{endpoint, packets};
+use super::{endpoint, linger};
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::listener::ConnRequest;
@@ -88,7 +88,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
             let channels = ports.ifaces.iter().filter_map(|i| i.channel());
             channels.for_each(|channel| wake.remove(channel.fd()));
         }
-        packets::hang_up(w, ports);
+        linger::hang_up(w, ports);
     }
     drop(rx);
     // Placeholders belong to sessions, and those to the exchange: nothing leads to them any more.

@@ -70,7 +70,8 @@ fn tcp_target(worker: &Worker, address: &WorkerAddress) -> Option<Target> {
 
 /// Where a connection between queue pairs can be made.
 fn ib_target(worker: &Worker, address: &WorkerAddress) -> Option<Target> {
-    let target = ib::Target::choose(&worker.ctx.ports, address.ib.as_ref()?)?;
+    let own = worker.ctx.ports.get(..worker.ib.as_ref()?.ports.len())?;
+    let target = ib::Target::choose(own, address.ib.as_ref()?)?;
     Some(Target::Ib(target))
 }
 

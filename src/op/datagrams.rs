@@ -1,0 +1,88 @@
+//! Datagrams that arrive: greetings, acknowledgements, and packets that are put in order.
+
+use super::packets::{owe, take};
+use crate::engine::ports::{Connection, Phase, Ports};
+use crate::engine::worker::Worker;
+use crate::proto::pairing;
+use crate::sys::log;
+use crate::tl::ib::assembly::split;
+use crate::tl::ib::reorder::Arrival;
+use crate::wire::packet::{ASKS, Datagram, GAP, HELLO};
+
+/// A datagram: of a connection, or a greeting.
+pub fn on_datagram(worker: &Worker, ports: &mut Ports, i: usize, bytes: &[u8]) -> u32 {
+    let Some((d, rest)) = Datagram::decode(bytes).zip(bytes.get(Datagram::SIZE..)) else {
+        log::diag!(
+            "a datagram is dropped: {} bytes of something else",
+            bytes.len()
+        );
+        return 0;
+    };
+    if d.has(HELLO) {
+        pairing::on_hello(worker, ports, i, rest);
+        return 1;
+    }
+    let window = ports.ifaces[i].datagram_window();
+    let own = |c: &&mut Connection| c.proof == d.proof && c.iface == i && c.there.is_some();
+    let Some(c) = ports.get(d.number()).filter(own) else {
+        log::diag!("a datagram is dropped: it belongs to no connection");
+        return 0;
+    };
+    let number = c.number;
+    if c.qp.is_some() {
+        return 0;
+    }
+    if c.phase != Phase::Open {
+        pairing::heard(worker, ports, number);
+    }
+    let Some(c) = ports.get(number) else { return 0 };
+    let news = d.ack != c.acknowledged;
+    if news || d.has(GAP) {
+        c.acknowledged = d.ack;
+        let sane = c.with_sender(|sender| {
+            let sane = sender.acknowledged(d.ack);
+            if d.has(GAP) {
+                sender.on_gap();
+            }
+            sane
+        });
+        if sane == Some(false) {
+            log::diag!("a datagram acknowledges what was never sent: dropped");
+            return 0;
+        }
+    }
+    if d.has(ASKS) {
+        c.flow.ask();
+    }
+    let mut count = u32::from(news);
+    if !rest.is_empty() {
+        match c.reorder.arrive(d.psn, rest, window) {
+            Arrival::Now => count += in_turn(worker, ports, number, rest),
+            Arrival::Early => {
+                c.with_sender(|sender| sender.acknowledge(true));
+            }
+            // The acknowledgement was lost.
+            Arrival::Again => c.flow.ask(),
+        }
+    }
+    owe(ports, number);
+    count
+}
+
+/// The next packet, and those behind it that came earlier.
+fn in_turn(worker: &Worker, ports: &mut Ports, number: u32, packet: &[u8]) -> u32 {
+    let mut count = one(worker, ports, number, packet);
+    while let Some(kept) = ports.get(number).and_then(|c| c.reorder.pop()) {
+        count += one(worker, ports, number, &kept);
+    }
+    count
+}
+
+fn one(worker: &Worker, ports: &mut Ports, number: u32, packet: &[u8]) -> u32 {
+    let Some(c) = ports.get(number) else { return 0 };
+    c.flow.receive();
+    match split(packet) {
+        Some((head, bytes)) => take(worker, ports, number, head, bytes),
+        None => 0,
+    }
+}

@@ -1,0 +1,109 @@
+//! The end of a worker's connections between queue pairs: what was sent arrives, as far as the peers are there.
+
+use crate::ctypes::*;
+use crate::engine::ports::{Phase, Ports};
+use crate::engine::worker::Worker;
+use crate::sys::clock;
+use crate::tl::Lane;
+use crate::tl::ib::assembly::split;
+use crate::tl::ib::bindings::{IBV_WC_SUCCESS, ibv_wc};
+use crate::tl::ib::iface::Iface;
+use crate::tl::ib::reorder::Arrival;
+use crate::wire::packet::{ASKS, BYE, Datagram, HELLO};
+
+/// How long a worker that goes waits for what it has sent to be confirmed, milliseconds.
+const LINGER_MS: u64 = 1000;
+/// Completions taken at a time.
+const BATCH: usize = 16;
+
+/// Ends all connections.
+pub fn hang_up(worker: &Worker, ports: &mut Ports) {
+    for c in ports.iter().filter(|c| c.phase == Phase::Open) {
+        c.with_sender(|sender| sender.say_goodbye());
+    }
+    let until = clock::coarse_ms() + LINGER_MS;
+    while waits(ports) && clock::coarse_ms() < until {
+        for i in 0..ports.ifaces.len() {
+            settle(ports, i);
+        }
+        std::thread::yield_now();
+    }
+    for peer in worker.all_peers() {
+        let mut tx = peer.tx.lock();
+        if matches!(tx.lane, Some(Lane::Ib(_))) {
+            tx.lane = None;
+        }
+    }
+}
+
+/// Whether something that was sent is not confirmed by a peer that is there. What is due is sent again.
+fn waits(ports: &mut Ports) -> bool {
+    let now = clock::coarse_ms();
+    let mut waits = false;
+    for c in ports.iter().filter(|c| !c.ended) {
+        // SAFETY: peers live as long as the worker.
+        let lives = unsafe { &*c.peer }.status() == UCS_OK;
+        let waiting = c.with_sender(|sender| !sender.drain() && sender.tick(now));
+        waits |= lives && waiting == Some(true);
+    }
+    waits
+}
+
+/// Takes what has come through an interface: acknowledgements and ends of sends. The rest is for nobody any more, but its
+/// sender hears that it came.
+fn settle(ports: &mut Ports, i: usize) {
+    let mut wcs = [ibv_wc::default(); BATCH];
+    let iface = ports.ifaces[i].clone();
+    let n = iface.arrived(&mut wcs);
+    for wc in &wcs[..n] {
+        let whole = wc.status == IBV_WC_SUCCESS;
+        if whole && wc.qp_num == iface.ud_number {
+            on_datagram(ports, iface.datagram(wc));
+        } else if whole && let Some(c) = ports.of_queue(i, wc.qp_num).and_then(|n| ports.get(n)) {
+            // Who has gone confirms nothing any more.
+            c.ended |= is_goodbye(iface.packet(wc));
+        }
+        iface.done(wc);
+    }
+    iface.refill(None);
+    let n = iface.ended(&mut wcs);
+    wcs[..n].iter().for_each(|wc| on_end(ports, &iface, wc));
+}
+
+fn on_end(ports: &mut Ports, iface: &Iface, wc: &ibv_wc) {
+    if wc.qp_num == iface.ud_number {
+        return iface.outgoing.lock().ended(iface, wc.wr_id);
+    }
+    let number = ports.of_queue(iface.index.into(), wc.qp_num);
+    if let Some(c) = number.and_then(|n| ports.get(n)) {
+        c.with_sender(|sender| sender.ended(wc.wr_id, |_| {}));
+        c.ended |= wc.status != IBV_WC_SUCCESS;
+    }
+}
+
+fn on_datagram(ports: &mut Ports, bytes: &[u8]) {
+    let Some((d, rest)) = Datagram::decode(bytes).zip(bytes.get(Datagram::SIZE..)) else {
+        return;
+    };
+    let Some(c) = ports.get(d.number()).filter(|c| c.proof == d.proof) else {
+        return;
+    };
+    if d.has(HELLO) {
+        return;
+    }
+    if !rest.is_empty() && c.reorder.arrive(d.psn, rest, 0) == Arrival::Now {
+        c.flow.receive();
+        c.ended |= is_goodbye(rest);
+    }
+    let answer = !rest.is_empty() || d.has(ASKS);
+    c.with_sender(|sender| {
+        sender.acknowledged(d.ack);
+        if answer {
+            sender.acknowledge(false);
+        }
+    });
+}
+
+fn is_goodbye(packet: &[u8]) -> bool {
+    split(packet).is_some_and(|(head, _)| head.kind == BYE)
+}
