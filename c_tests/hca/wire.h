@@ -124,6 +124,7 @@ struct wire_faults {
     /* counters for the tests; rc_requests counts while rc_fail_nth is set */
     uint64_t ud_packets, ud_dropped, ud_duplicated, ud_reordered, ud_lost, rc_requests;
     uint64_t locks_recovered; /* of killed processes */
+    uint64_t rc_queues;       /* queue pairs for reliable connections that were made */
 };
 
 struct wire {

@@ -5,9 +5,8 @@ use crate::tl::ib::{RcTuning, Tuning, UdTuning};
 use crate::wire::packet::HEAD;
 use std::time::Duration;
 
-/// `UCX_IB_SL=auto` and `UCX_IB_TRAFFIC_CLASS=auto`: what every fabric has, and what UCX marks its RoCE packets with.
+/// `UCX_IB_SL=auto`: what every fabric has.
 const DEFAULT_SL: u8 = 0;
-const DEFAULT_TRAFFIC_CLASS: u8 = 106;
 /// Buffers are no shorter: the longest header of our own and a little data, bytes.
 const LEAST_SEG: usize = 256;
 /// Nor longer: one message waits for all of it, bytes.
@@ -49,10 +48,7 @@ impl IbPolicy {
 }
 
 fn tuning(options: &Options) -> Tuning {
-    let byte = |count: Count, default: u8| match count.number() {
-        Some(n) => n.min(u8::MAX.into()) as u8,
-        None => default,
-    };
+    let byte = |count: Count| count.number().map(|n| n.min(u8::MAX.into()) as u8);
     let seg_size = options.rc_seg_size.bytes().unwrap_or(8256);
     let window = match options.rc_fc_enable {
         true => options.rc_fc_wnd_size.clamp(2, MOST_WINDOW),
@@ -67,8 +63,8 @@ fn tuning(options: &Options) -> Tuning {
         pkey: u16::from_str_radix(pkey, 16).ok(),
         global: options.rc_is_global,
         path_mtu: options.rc_path_mtu.parse().ok(),
-        service_level: byte(options.rc_sl, DEFAULT_SL).min(15),
-        traffic_class: byte(options.rc_traffic_class, DEFAULT_TRAFFIC_CLASS),
+        service_level: byte(options.rc_sl).unwrap_or(DEFAULT_SL).min(15),
+        traffic_class: byte(options.rc_traffic_class),
         hop_limit: options.rc_hop_limit.min(255) as u8,
         rc: RcTuning {
             seg_size: seg_size.clamp(LEAST_SEG, MOST_SEG).max(HEAD + 1),
@@ -150,7 +146,7 @@ mod tests {
             (t.gid_index, t.pkey, t.path_mtu),
             (Some(3), Some(0x8001), Some(2048))
         );
-        assert_eq!((t.service_level, t.traffic_class), (2, 7));
+        assert_eq!((t.service_level, t.traffic_class), (2, Some(7)));
         assert_eq!(
             (t.rc.window, t.rc.timeout),
             (MOST_WINDOW, Duration::from_millis(1))

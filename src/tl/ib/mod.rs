@@ -41,7 +41,8 @@ pub struct Tuning {
     /// Largest packet, bytes; `None`: what the port says.
     pub path_mtu: Option<u32>,
     pub service_level: u8,
-    pub traffic_class: u8,
+    /// `None`: as is usual for the kind of link.
+    pub traffic_class: Option<u8>,
     pub hop_limit: u8,
     pub rc: RcTuning,
     pub ud: UdTuning,

@@ -11,6 +11,9 @@ use std::io::{self, ErrorKind};
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
+/// What networks are set up for that lose no RoCE packets: DSCP 26 (AF31, priority 3), able to tell of congestion (ECN).
+const ROCE_CLASS: u8 = 26 << 2 | 2;
+
 /// The address of a port, and its place in the port's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gid {
@@ -147,7 +150,8 @@ impl Port {
             path.grh.dgid.raw = to.gid.to_be_bytes();
             path.grh.sgid_index = self.gid.index;
             path.grh.hop_limit = tuning.hop_limit;
-            path.grh.traffic_class = tuning.traffic_class;
+            let usual = if self.gid.roce_v2 { ROCE_CLASS } else { 0 };
+            path.grh.traffic_class = tuning.traffic_class.unwrap_or(usual);
         }
         path
     }
