@@ -10,3 +10,4 @@ for mpi in openmpi mpich; do
         done
     done
 done
+step 600 "software HCA: strangers, dying peers, short queues" scripts/leaves-nothing "${libraries[@]}" c_tests/verbs/run

@@ -1,7 +1,8 @@
 //! A worker's InfiniBand and RoCE ports: its interfaces, and the connections through them.
 
 use super::peer::Peer;
-use crate::sys::{log, machine};
+use crate::sys::timer::Timer;
+use crate::sys::{clock, log, machine};
 use crate::tl::Lane;
 use crate::tl::ib::assembly::Assembly;
 use crate::tl::ib::bindings::ibv_wc;
@@ -16,7 +17,10 @@ use crate::wire::packet::NOBODY;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +131,9 @@ pub struct Ports {
     /// What was found when the worker was about to sleep, with the number of its interface: the next to be looked at. What
     /// has arrived, and ends of sends.
     pub found: [Vec<(usize, ibv_wc)>; 2],
+    /// Wakes the worker when something is to be said again; runs if `timed`.
+    timer: Option<Timer>,
+    pub timed: bool,
 }
 
 impl Ports {
@@ -159,6 +166,8 @@ impl Ports {
                 owing: Vec::new(),
                 unsettled: 0,
                 found: Default::default(),
+                timer: wakes.then(Timer::new).transpose()?,
+                timed: false,
             }),
         }
     }
@@ -233,9 +242,9 @@ impl Ports {
         self.connections.iter_mut().filter_map(|c| c.as_deref_mut())
     }
 
-    /// The worker is about to sleep: whatever comes wakes it. False: something has come, or only time can tell that it has
-    /// not.
-    pub fn fall_asleep(&mut self) -> bool {
+    /// The worker is about to sleep: whatever comes wakes it, and the timer when peers are to be asked whether they are there,
+    /// `keepalive` milliseconds after the last time. False: something has come.
+    pub fn fall_asleep(&mut self, keepalive: u64) -> bool {
         for i in 0..self.ifaces.len() {
             let iface = &self.ifaces[i];
             if let Some(channel) = iface.channel() {
@@ -249,11 +258,42 @@ impl Ports {
                 found.extend(wcs[..n].iter().map(|wc| (i, *wc)));
             }
         }
-        let waits = |c: &mut Connection| {
-            let waits = |s: &mut Sender| !s.is_connected() && !s.is_drained();
-            c.with_sender(waits) == Some(true)
+        self.found.iter().all(Vec::is_empty) && self.sleep_until_due(keepalive)
+    }
+
+    /// Has the timer wake the worker when something is to be said again. False if that is due, or cannot be.
+    fn sleep_until_due(&mut self, keepalive: u64) -> bool {
+        let due = |c: &mut Connection| match c.phase {
+            Phase::Open => c.next_due(keepalive),
+            Phase::Saying | Phase::Known => Some(c.due),
         };
-        self.found.iter().all(Vec::is_empty) && self.unsettled == 0 && !self.iter().any(waits)
+        let Some(at) = self.iter().filter_map(due).min() else {
+            return true;
+        };
+        let left = at.saturating_sub(clock::coarse_ms());
+        if let Some(timer) = self.timer.as_ref().filter(|_| left > 0) {
+            timer.set(Some(Duration::from_millis(left)), None);
+            self.timed = true;
+            return true;
+        }
+        false
+    }
+
+    /// The timer is not wanted any more: the worker is awake.
+    pub fn stop_timer(&mut self) {
+        if std::mem::take(&mut self.timed)
+            && let Some(timer) = &self.timer
+        {
+            timer.set(None, None);
+            timer.quiet();
+        }
+    }
+
+    /// What a sleeping worker is woken by.
+    pub fn descriptors(&self) -> impl Iterator<Item = i32> {
+        let channels = self.ifaces.iter().filter_map(|i| i.channel());
+        let timer = self.timer.iter().map(AsRawFd::as_raw_fd);
+        channels.map(|channel| channel.fd()).chain(timer)
     }
 
     /// Whether there is any.
@@ -273,6 +313,15 @@ impl Connection {
             Some(Lane::Ib(sender)) => Some(act(sender)),
             _ => None,
         }
+    }
+
+    /// When an open connection has something to send again, or a peer is to be asked whether it is there.
+    fn next_due(&mut self, keepalive: u64) -> Option<u64> {
+        // SAFETY: peers live as long as the worker, connections no longer. Relaxed: set once, and a round later will do.
+        let guarded = unsafe { &*self.peer }.guarded.load(Ordering::Relaxed);
+        let probe = guarded.then(|| self.probed.saturating_add(keepalive));
+        let again = self.with_sender(|sender| sender.next_due()).flatten();
+        probe.into_iter().chain(again).min()
     }
 
     /// Whether nothing is left to be said.

@@ -230,8 +230,8 @@ impl Worker {
             wake.add(sockets.epoll.fd())?;
         }
         if let (Some(wake), Some(ports)) = (&wake, &ports) {
-            for channel in ports.ifaces.iter().filter_map(|i| i.channel()) {
-                wake.add(channel.fd())?;
+            for fd in ports.descriptors() {
+                wake.add(fd)?;
             }
         }
         let request = REQUEST_SIZE + ctx.request_size;

@@ -21,6 +21,13 @@ pub fn hang_up(worker: &Worker, ports: &mut Ports) {
     for c in ports.iter().filter(|c| c.phase == Phase::Open) {
         c.with_sender(|sender| sender.say_goodbye());
     }
+    // The worker may have been about to sleep.
+    let [arrived, ended] = std::mem::take(&mut ports.found);
+    arrived.iter().for_each(|(i, wc)| on_arrival(ports, *i, wc));
+    for (i, wc) in ended {
+        let iface = ports.ifaces[i].clone();
+        on_end(ports, &iface, &wc);
+    }
     let until = clock::coarse_ms() + LINGER_MS;
     while waits(ports) && clock::coarse_ms() < until {
         for i in 0..ports.ifaces.len() {
@@ -55,19 +62,22 @@ fn settle(ports: &mut Ports, i: usize) {
     let mut wcs = [ibv_wc::default(); BATCH];
     let iface = ports.ifaces[i].clone();
     let n = iface.arrived(&mut wcs);
-    for wc in &wcs[..n] {
-        let whole = wc.status == IBV_WC_SUCCESS;
-        if whole && wc.qp_num == iface.ud_number {
-            on_datagram(ports, iface.datagram(wc));
-        } else if whole && let Some(c) = ports.of_queue(i, wc.qp_num).and_then(|n| ports.get(n)) {
-            // Who has gone confirms nothing any more.
-            c.ended |= is_goodbye(iface.packet(wc));
-        }
-        iface.done(wc);
-    }
+    wcs[..n].iter().for_each(|wc| on_arrival(ports, i, wc));
     iface.refill(None);
     let n = iface.ended(&mut wcs);
     wcs[..n].iter().for_each(|wc| on_end(ports, &iface, wc));
+}
+
+fn on_arrival(ports: &mut Ports, i: usize, wc: &ibv_wc) {
+    let iface = ports.ifaces[i].clone();
+    let whole = wc.status == IBV_WC_SUCCESS;
+    if whole && wc.qp_num == iface.ud_number {
+        on_datagram(ports, iface.datagram(wc));
+    } else if whole && let Some(c) = ports.of_queue(i, wc.qp_num).and_then(|n| ports.get(n)) {
+        // Who has gone confirms nothing any more.
+        c.ended |= is_goodbye(iface.packet(wc));
+    }
+    iface.done(wc);
 }
 
 fn on_end(ports: &mut Ports, iface: &Iface, wc: &ibv_wc) {

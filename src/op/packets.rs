@@ -162,7 +162,8 @@ fn on_packet(worker: &Worker, ports: &mut Ports, number: u32, packet: &[u8]) -> 
     let Some(c) = ports.get(number) else { return 0 };
     c.flow.credit(head.credit);
     if head.kind == CREDIT {
-        return 0;
+        // Who waits for it is looked at by the next call: the caller must not go to sleep before.
+        return u32::from(worker.duties.backlog() != 0);
     }
     c.flow.receive();
     if c.phase != Phase::Open {
@@ -259,6 +260,7 @@ fn is_gone(ports: &mut Ports, number: u32, peer: &Peer) -> bool {
 /// Does what is due, and finds out whether there is anything left to look at. Called when the clock has moved on.
 #[cold]
 pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) -> u32 {
+    ports.stop_timer();
     pairing::tick(worker, ports, now);
     let count = poll(worker, ports);
     if !ports.is_quiet() {

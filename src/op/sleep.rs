@@ -31,6 +31,7 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
         unsafe { wake.listen(inbox) };
         inbox.arm();
     }
+    let keepalive = worker.ctx.policy.keepalive_ms;
     let patience = worker.exchange.lock().as_ref().and_then(|x| x.patience());
     wake.fall_asleep();
     // Only after arming: a message that was sent before a sender could see it is seen here.
@@ -42,13 +43,17 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
             .is_some_and(|s| !s.sleep_until_due(patience))
         || !worker.dials.lock().is_empty()
         || !worker.pairings.lock().is_empty()
-        || rx.ports.as_mut().is_some_and(|p| !p.fall_asleep())
+        || rx.ports.as_mut().is_some_and(|p| !p.fall_asleep(keepalive))
         || rx.inbox.as_ref().is_some_and(Inbox::knocked)
         || rx
             .channels
             .iter_mut()
             .any(|c| !matches!(c.consumer.peek(), Ok(None)))
         || pending(worker, wake);
+    if rx.ports.as_ref().is_some_and(|p| p.timed) {
+        // The next progress looks at the clock.
+        rx.calls = 1;
+    }
     if !busy {
         return UCS_OK;
     }

@@ -85,8 +85,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
     }
     if let Some(ports) = rx.ports.as_deref_mut() {
         if let Some(wake) = &w.wake {
-            let channels = ports.ifaces.iter().filter_map(|i| i.channel());
-            channels.for_each(|channel| wake.remove(channel.fd()));
+            ports.descriptors().for_each(|fd| wake.remove(fd));
         }
         linger::hang_up(w, ports);
     }

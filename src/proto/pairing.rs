@@ -425,6 +425,7 @@ pub fn heard(worker: &Worker, ports: &mut Ports, number: u32) {
 pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
     let mut due = Vec::new();
     let mut over = Vec::new();
+    let mut deaf = Vec::new();
     let keepalive = worker.ctx.policy.keepalive_ms;
     let timeout = ports
         .ifaces
@@ -438,7 +439,12 @@ pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
             continue;
         }
         if !c.is_settled() && now >= c.due {
-            if c.phase != Phase::Open && now - c.since >= timeout {
+            if now - c.since >= timeout {
+                // Messages can go: whether the peer lives, they find out.
+                if c.phase == Phase::Open {
+                    deaf.push(c.number);
+                    continue;
+                }
                 log::diag!("worker {:#x} does not answer: no connection", peer.uid);
                 tx::lose(peer, UCS_ERR_ENDPOINT_TIMEOUT);
                 continue;
@@ -453,7 +459,9 @@ pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
                 c.probed = now;
             }
             let owes = c.flow.untold() > 0;
+            let mut refused = false;
             let alive = c.with_sender(|sender| {
+                refused = sender.is_broken();
                 if probe {
                     sender.probe();
                 }
@@ -462,7 +470,10 @@ pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
                 }
                 sender.tick(now)
             });
-            if alive == Some(false) {
+            if refused {
+                log::diag!("the device takes no more for worker {:#x}", peer.uid);
+                tx::lose(peer, UCS_ERR_CONNECTION_RESET);
+            } else if alive == Some(false) {
                 log::diag!(
                     "worker {:#x} has confirmed nothing for {timeout} ms",
                     peer.uid
@@ -473,6 +484,9 @@ pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
     }
     for number in due {
         say(worker, ports, number);
+    }
+    for number in deaf {
+        settle(ports, number);
     }
     for number in over {
         ports.remove(number);

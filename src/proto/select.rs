@@ -33,6 +33,7 @@ pub enum Wish {
 /// No header of our own in front of a message is longer, bytes.
 const MAX_HEAD: usize = 64;
 const _: () = assert!(MAX_SEG + MAX_AM_HEADER + MAX_HEAD <= MAX_RECORD);
+const _: () = assert!(MAX_EAGER + MAX_AM_HEADER + MAX_HEAD <= crate::wire::packet::MAX_RECORD);
 
 /// Longest message that a socket takes whole, bytes: what options call a segment, but never less than a ring.
 /// `in_place`: it is sent from where it lies.

@@ -18,6 +18,14 @@ pub const CREDIT: u8 = 0xFE;
 /// Of the last one: the sender's worker goes, in order.
 pub const BYE: u8 = 0xFD;
 
+/// No record is longer, bytes: a sender waits until all of it fits into the window.
+pub const MAX_RECORD: usize = 33 << 10;
+
+/// Most packets that a record is cut into; `segment`: bytes of it in each.
+pub const fn most_packets(segment: usize) -> usize {
+    MAX_RECORD.div_ceil(segment)
+}
+
 /// What is in front of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {

@@ -28,11 +28,19 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int over_sockets(void)
+static int over_queue_pairs(void)
 {
     const char *tls = getenv("UCX_TLS");
 
-    return tls != NULL && strcmp(tls, "tcp") == 0;
+    return tls != NULL && (strncmp(tls, "rc", 2) == 0 || strncmp(tls, "ud", 2) == 0);
+}
+
+/* Not through shared memory: connections are made, and something tells of room. */
+static int over_wire(void)
+{
+    const char *tls = getenv("UCX_TLS");
+
+    return over_queue_pairs() || (tls != NULL && strcmp(tls, "tcp") == 0);
 }
 
 static void nothing(party_t *self)
@@ -282,7 +290,7 @@ static void sleeps_until_room(void)
         ucp_worker_progress(self.worker);
     } while (!UCS_PTR_IS_PTR(sent[count++]) && count < MOST);
     WANT_TRUE(count < MOST);
-    if (over_sockets()) {
+    if (over_wire()) {
         sleep_until_done(&self, sent[count - 1]);
     } else { /* nobody tells of room in a ring: who waits for it has to look */
         WANT(UCS_ERR_BUSY, ucp_worker_arm(self.worker));
@@ -324,8 +332,8 @@ static void sleeps_until_connected(void)
     second = self;
     party_connect(&second, address, UCP_ERR_HANDLING_MODE_PEER);
     ucs_status_ptr_t sent = send_tag(&second, &value, 8);
-    WANT_TRUE(UCS_PTR_IS_PTR(sent) == over_sockets()); /* a ring can be written to at once */
-    if (over_sockets()) {
+    WANT_TRUE(UCS_PTR_IS_PTR(sent) == over_wire()); /* a ring can be written to at once */
+    if (over_wire()) {
         sleep_until_done(&self, sent);
     }
     WANT_PTR(UCS_OK, ucp_ep_close_nbx(second.ep, &force));
@@ -480,7 +488,7 @@ static void progress_says_it(void)
 static void on_late_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
-    WANT(UCS_ERR_UNREACHABLE, status);
+    WANT(over_queue_pairs() ? UCS_ERR_ENDPOINT_TIMEOUT : UCS_ERR_UNREACHABLE, status);
     ++*(int *)arg;
 }
 
@@ -502,8 +510,8 @@ static void made_too_late(void)
     kill_other(&self);
     failure_seen(&self);
     params.address = (const ucp_address_t *)self.theirs;
-    WANT(over_sockets() ? UCS_OK : UCS_ERR_UNREACHABLE, ucp_ep_create(self.worker, &params, &second));
-    if (over_sockets()) {
+    WANT(over_wire() ? UCS_OK : UCS_ERR_UNREACHABLE, ucp_ep_create(self.worker, &params, &second));
+    if (over_wire()) {
         ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
 
         for (double end = now() + 10; told == 0 && now() < end;) {

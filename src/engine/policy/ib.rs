@@ -2,7 +2,7 @@
 
 use crate::options::{Count, Options};
 use crate::tl::ib::{RcTuning, Tuning, UdTuning};
-use crate::wire::packet::HEAD;
+use crate::wire::packet::{HEAD, most_packets};
 use std::time::Duration;
 
 /// `UCX_IB_SL=auto`: what every fabric has.
@@ -11,6 +11,8 @@ const DEFAULT_SL: u8 = 0;
 const LEAST_SEG: usize = 256;
 /// Nor longer: one message waits for all of it, bytes.
 const MOST_SEG: usize = 1 << 20;
+/// Nor are queues for datagrams: the longest record in the shortest packets, and sends whose ends are not told.
+const LEAST_UD_QUEUE: u32 = 192;
 /// Packets are counted modulo 2^16.
 const MOST_WINDOW: u32 = 1 << 15;
 /// `UCX_RC_TIMEOUT=auto`, `UCX_UD_TIMEOUT=auto` and the like cannot be said; infinite ones are as long as this.
@@ -50,8 +52,11 @@ impl IbPolicy {
 fn tuning(options: &Options) -> Tuning {
     let byte = |count: Count| count.number().map(|n| n.min(u8::MAX.into()) as u8);
     let seg_size = options.rc_seg_size.bytes().unwrap_or(8256);
+    let seg_size = seg_size.clamp(LEAST_SEG, MOST_SEG);
+    // A record waits until all of it has room, and half of what was sent may not have been told of.
+    let least = 2 * most_packets(seg_size - HEAD) as u32;
     let window = match options.rc_fc_enable {
-        true => options.rc_fc_wnd_size.clamp(2, MOST_WINDOW),
+        true => options.rc_fc_wnd_size.clamp(least, MOST_WINDOW),
         false => MOST_WINDOW,
     };
     let pkey = options.rc_pkey.trim_start_matches("0x");
@@ -67,8 +72,8 @@ fn tuning(options: &Options) -> Tuning {
         traffic_class: byte(options.rc_traffic_class),
         hop_limit: options.rc_hop_limit.min(255) as u8,
         rc: RcTuning {
-            seg_size: seg_size.clamp(LEAST_SEG, MOST_SEG).max(HEAD + 1),
-            tx_queue_len: options.rc_tx_queue_len.max(16),
+            seg_size,
+            tx_queue_len: options.rc_tx_queue_len.max(least),
             rx_queue_len: options.rc_rx_queue_len.max(16),
             window,
             timeout: options.rc_timeout.duration().unwrap_or(FOR_EVER),
@@ -77,9 +82,9 @@ fn tuning(options: &Options) -> Tuning {
             rnr_retries: options.rc_rnr_retry_count.min(7) as u8,
         },
         ud: UdTuning {
-            tx_queue_len: options.ud_tx_queue_len.max(32),
+            tx_queue_len: options.ud_tx_queue_len.max(LEAST_UD_QUEUE),
             rx_queue_first: options.ud_rx_queue_len_init.max(16),
-            rx_queue_len: options.ud_rx_queue_len.max(16),
+            rx_queue_len: options.ud_rx_queue_len.max(LEAST_UD_QUEUE),
             window: options.ud_max_window.clamp(2, MOST_WINDOW),
             timeout: options.ud_timeout.duration().unwrap_or(FOR_EVER),
             tick: options.ud_timer_tick.duration().unwrap_or(FOR_EVER),

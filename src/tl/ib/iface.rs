@@ -7,8 +7,9 @@ use super::bindings::*;
 use super::buffers::{Buffer, Buffers};
 use super::port::Port;
 use super::queues::{Channel, Cq, Parts, Qp, Srq};
-use super::ud::Outgoing;
+use super::ud::{self, Outgoing};
 use crate::sys::lock::MtLock;
+use crate::wire::packet::{HEAD, most_packets};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,6 +41,9 @@ pub struct Iface {
     pub mt: bool,
     /// Sends that will tell when they have ended, and have not. Relaxed: it says only whether a look is worth while.
     pub telling: AtomicU32,
+    /// Connections that send, and how many sends each of them may have outstanding. Relaxed: only numbers.
+    lines: AtomicU32,
+    share: AtomicU32,
     /// Buffers for packets of connections that are being sent.
     pub packets: MtLock<Buffers>,
 }
@@ -132,6 +136,8 @@ impl Iface {
             index,
             mt,
             telling: AtomicU32::new(0),
+            lines: AtomicU32::new(0),
+            share: AtomicU32::new(0),
             packets: MtLock::new(mt, Buffers::new(hca, rc.seg_size, TOGETHER)),
         });
         iface
@@ -171,10 +177,23 @@ impl Iface {
         self.send_cq.poll(into)
     }
 
-    /// Whether the queue of ends has room for more sends that tell.
+    /// Sends that each connection may have outstanding: when peers die all of them tell of their ends, also those that were
+    /// not to, and the queue of ends has to have room for that.
     #[inline(always)]
-    pub fn can_be_told(&self) -> bool {
-        self.telling.load(Ordering::Relaxed) < SEND_CQ / 2
+    pub fn share(&self) -> u32 {
+        self.share.load(Ordering::Relaxed)
+    }
+
+    /// There are so many connections more, or fewer.
+    pub fn share_among(&self, change: i32) {
+        let before = self.lines.fetch_add(change as u32, Ordering::Relaxed);
+        let lines = before.wrapping_add(change as u32).max(1);
+        let rc = &self.port.tuning.rc;
+        // A record has to fit in any case, and half of the sends may have ended without a word.
+        let least = 2 * most_packets(rc.seg_size - HEAD) as u32;
+        let all = SEND_CQ.saturating_sub(self.port.tuning.ud.tx_queue_len.min(SEND_CQ / 2));
+        self.share
+            .store((all / lines).max(least), Ordering::Relaxed);
     }
 
     /// A queue pair for a connection, not connected.
@@ -223,7 +242,7 @@ impl Iface {
     pub fn expect_datagrams(&self) {
         let most = self.port.tuning.ud.rx_queue_len as usize;
         let mut receives = self.receives.lock();
-        let more = receives.datagrams.all.len() + PER_CONNECTION;
+        let more = receives.datagrams.all.len() + self.datagram_window() as usize;
         receives.datagrams.grow(more.min(most));
         drop(receives);
         self.post_datagrams();
@@ -294,10 +313,11 @@ impl Iface {
     }
 
     /// Datagrams that one peer may have on the way: as many receives as its connection adds, so that they are not lost where
-    /// the other end does the same.
+    /// the other end does the same; no less than the longest record takes.
     #[inline]
     pub fn datagram_window(&self) -> u32 {
-        self.port.tuning.ud.window.min(PER_CONNECTION as u32)
+        let window = self.port.tuning.ud.window.min(PER_CONNECTION as u32);
+        window.max(most_packets(ud::segment(self.port.mtu_bytes())) as u32)
     }
 
     /// Whether every connection has receives of its own.
@@ -306,6 +326,5 @@ impl Iface {
     }
 }
 
-/// Completions of sends that a worker's queue has room for. `UCX_RC_VERBS_TX_CQ_LEN` says 4096 for all connections; those
-/// that tell are one of many, so that it is enough for some thousands of connections.
+/// Completions of sends that a worker's queue has room for, as `UCX_RC_VERBS_TX_CQ_LEN`.
 const SEND_CQ: u32 = 4096;

@@ -74,6 +74,7 @@ impl Reliable {
     pub fn new(qp: Arc<Qp>, iface: Arc<Iface>) -> Reliable {
         let rc = &iface.port.tuning.rc;
         let most = iface.port.hca.limits.max_qp_wr.max(1) as u32;
+        iface.share_among(1);
         Reliable {
             depth: rc.tx_queue_len.min(most).into(),
             qp,
@@ -92,10 +93,31 @@ impl Reliable {
     /// Sends that can be posted now.
     #[inline(always)]
     pub fn room(&self) -> usize {
-        match self.iface.can_be_told() {
-            true => (self.depth - (self.posted - self.ended)) as usize,
-            false => 0,
+        let most = self.depth.min(self.iface.share().into());
+        most.saturating_sub(self.posted - self.ended) as usize
+    }
+
+    /// Whether so many sends can be posted now; if not, those that have ended without a word are asked about.
+    #[inline(always)]
+    pub fn has_room(&mut self, n: usize) -> bool {
+        let fits = self.room() >= n;
+        if !fits {
+            self.make_room();
         }
+        fits
+    }
+
+    #[cold]
+    fn make_room(&mut self) {
+        if !self.will_tell() {
+            self.ask();
+        }
+    }
+
+    /// After how many sends one tells.
+    #[inline(always)]
+    fn moderation(&self) -> u64 {
+        MODERATION.min(self.depth.min(self.iface.share().into()) / 2)
     }
 
     /// Whether all that was posted is known to have arrived.
@@ -111,7 +133,7 @@ impl Reliable {
             length: bytes.len() as u32,
             lkey: 0,
         };
-        let tells = self.posted + 1 - self.telling >= MODERATION.min(self.depth / 2);
+        let tells = self.posted + 1 - self.telling >= self.moderation();
         self.post(&mut sge, IBV_WR_SEND, IBV_SEND_INLINE, tells)
     }
 
@@ -130,8 +152,7 @@ impl Reliable {
 
     /// Whether the next send is to tell of its end.
     fn is_to_tell(&self) -> bool {
-        self.silent >= BUFFER_MODERATION
-            || self.posted + 1 - self.telling >= MODERATION.min(self.depth / 2)
+        self.silent >= BUFFER_MODERATION || self.posted + 1 - self.telling >= self.moderation()
     }
 
     /// Writes bytes that the work request carries into the peer's memory. There is room. False: the device refuses.
@@ -212,9 +233,15 @@ impl Reliable {
         }
     }
 
+    /// Whether something was posted that has not ended and will tell of it, which a failure in front of it does, too.
+    pub fn will_tell(&self) -> bool {
+        self.telling > self.ended
+    }
+
     /// Posts something that tells whether the peer is there.
     pub fn probe(&mut self) {
-        if self.room() > 0 {
+        // More than its share, once: it is what gives sends back.
+        if self.depth > self.posted - self.ended {
             let mut nothing = ibv_sge::default();
             self.post(&mut nothing, IBV_WR_RDMA_WRITE, 0, true);
         }
@@ -292,6 +319,7 @@ impl Reliable {
 
 impl Drop for Reliable {
     fn drop(&mut self) {
+        self.iface.share_among(-1);
         let mut attr = ibv_qp_attr {
             qp_state: IBV_QPS_RESET,
             ..Default::default()

@@ -151,16 +151,23 @@ impl Sender {
         }
     }
 
-    /// Whether a completion tells when there is room again; datagrams that are lost need somebody who looks at the time.
-    pub fn is_watched(&self) -> bool {
-        self.is_connected()
+    /// Whether so many packets can be sent now.
+    #[inline(always)]
+    fn has_space(&mut self, packets: usize) -> bool {
+        if self.room() >= packets {
+            return true;
+        }
+        if let Way::Rc { line, .. } = &mut self.way {
+            let _ = line.has_room(packets);
+        }
+        false
     }
 
     /// Whether a record of `len` bytes, or any shorter one, can be sent now.
     pub fn has_room(&mut self, len: usize) -> bool {
         let packets = len.div_ceil(self.segment()).max(1);
         !self.broken
-            && self.room() >= packets
+            && self.has_space(packets)
             && (!self.is_connected() || self.iface.packets.lock().reserve(packets))
     }
 
@@ -185,7 +192,7 @@ impl Sender {
             return false;
         }
         if len <= self.segment() {
-            return self.room() > 0 && self.packet(head, len, fill);
+            return self.has_space(1) && self.packet(head, len, fill);
         }
         self.has_room(len) && self.send_long(head, fill)
     }
@@ -265,7 +272,7 @@ impl Sender {
         let Way::Rc { line, .. } = &mut self.way else {
             return 0;
         };
-        if self.broken || line.room() == 0 {
+        if self.broken || !line.has_room(1) {
             return 0;
         }
         if n <= (line.qp.max_inline as usize).min(MAX_INLINE) {
@@ -291,7 +298,7 @@ impl Sender {
         let Way::Rc { line, .. } = &mut self.way else {
             return 0;
         };
-        if self.broken || line.room() == 0 {
+        if self.broken || !line.has_room(1) {
             return 0;
         }
         let Some(buffer) = self.iface.packets.lock().get() else {
@@ -356,30 +363,34 @@ impl Sender {
     /// Tells the peer what has been taken. `gap`: one that was expected first is missing.
     pub fn acknowledge(&mut self, gap: bool) {
         match &mut self.way {
-            Way::Rc { line, .. } if line.room() > 0 => {
-                let head = Head {
-                    len: 0,
-                    kind: CREDIT,
-                    aux: 0,
-                    credit: self.flow.tell() as u16,
-                    imm: 0,
-                };
-                self.broken |= !line.post_inline(&head.encode());
+            Way::Rc { line, .. } => {
+                // Otherwise the next packet that is taken has it told.
+                if line.has_room(1) {
+                    let head = Head {
+                        len: 0,
+                        kind: CREDIT,
+                        aux: 0,
+                        credit: self.flow.tell() as u16,
+                        imm: 0,
+                    };
+                    self.broken |= !line.post_inline(&head.encode());
+                }
             }
-            // The next packet that is taken has it told.
-            Way::Rc { .. } => {}
             Way::Ud(line) => line.acknowledge(&self.flow, gap),
         }
     }
 
+    /// Whether the device refused something. It may never say what came of that.
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
     /// Finds out whether the peer is still there: something that it has to confirm.
     pub fn probe(&mut self) {
-        if !self.is_drained() {
-            return;
-        }
         match &mut self.way {
-            Way::Rc { line, .. } => line.probe(),
-            Way::Ud(line) => {
+            // Sends that do not tell of their ends may be all that is outstanding: nobody would hear of a failure.
+            Way::Rc { line, .. } if !line.will_tell() => line.probe(),
+            Way::Ud(line) if line.is_drained() => {
                 let head = Head {
                     len: 0,
                     kind: CREDIT,
@@ -391,6 +402,8 @@ impl Sender {
                     line.send(&self.flow, head, 0, |_| {});
                 }
             }
+            // The device, or the timer of datagrams, is waiting for the peer already.
+            Way::Rc { .. } | Way::Ud(_) => {}
         }
     }
 
@@ -418,6 +431,14 @@ impl Sender {
     pub fn on_gap(&mut self) {
         if let Way::Ud(line) = &mut self.way {
             line.on_gap();
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to do, coarse milliseconds; `None`: that is for others to say.
+    pub fn next_due(&self) -> Option<u64> {
+        match &self.way {
+            Way::Ud(line) => line.next_due(),
+            Way::Rc { .. } => None,
         }
     }
 

@@ -14,7 +14,7 @@ use super::sender::Flow;
 use super::verbs::made;
 use crate::sys::clock;
 use crate::wire::address::PortLocator;
-use crate::wire::packet::{ASKS, Datagram, GAP, HEAD, Head};
+use crate::wire::packet::{ASKS, Datagram, GAP, HEAD, Head, most_packets};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -215,8 +215,9 @@ pub struct Line {
     /// What the peer wants to be presented.
     number: u32,
     proof: u32,
-    /// Bytes of a packet with all headers.
+    /// Bytes of a packet with all headers, and most packets that are not acknowledged.
     size: usize,
+    most: usize,
     /// Number of the first packet in `window`.
     base: u32,
     window: VecDeque<Unconfirmed>,
@@ -227,6 +228,8 @@ pub struct Line {
     silent_since: u64,
     /// The packet that was sent again because the peer misses it: not twice.
     missed: Option<u32>,
+    /// What was sent before this packet may be lost; of it, what is before the second one was sent again.
+    doubtful: (u32, u32),
     /// The peer was asked what it has taken of the packets before this one.
     asked_for: Option<u32>,
 }
@@ -235,12 +238,15 @@ impl Line {
     /// # Errors
     /// The device knows no way there.
     pub fn new(iface: &Arc<Iface>, to: &PortLocator, number: u32, proof: u32) -> io::Result<Line> {
+        let size = mtu_bytes(iface.port.mtu_to(to));
+        let least = most_packets(segment(size));
         Ok(Line {
             ah: Ah::new(&iface.port, to)?,
             qpn: to.qpn,
             number,
             proof,
-            size: mtu_bytes(iface.port.mtu_to(to)),
+            size,
+            most: least.max(iface.datagram_window() as usize),
             iface: iface.clone(),
             base: 0,
             window: VecDeque::new(),
@@ -248,23 +254,28 @@ impl Line {
             wait: 0.0,
             silent_since: 0,
             missed: None,
+            doubtful: (0, 0),
             asked_for: None,
         })
     }
 
     /// Bytes of a record in a packet.
     pub fn segment(&self) -> usize {
-        self.size - Datagram::SIZE - HEAD
+        segment(self.size)
     }
 
     pub fn is_drained(&self) -> bool {
         self.window.is_empty()
     }
 
+    /// When something is to be sent again, coarse milliseconds, unless it is acknowledged.
+    pub fn next_due(&self) -> Option<u64> {
+        (!self.window.is_empty()).then_some(self.due)
+    }
+
     /// Packets that can be sent now.
     pub fn room(&self) -> usize {
-        let window = self.iface.datagram_window() as usize;
-        let left = window.saturating_sub(self.window.len());
+        let left = self.most.saturating_sub(self.window.len());
         left.min(self.iface.outgoing.lock().room())
     }
 
@@ -285,8 +296,7 @@ impl Line {
         len: usize,
         fill: impl FnOnce(*mut u8),
     ) -> bool {
-        let most = self.iface.datagram_window() as usize;
-        let asks = self.window.len() + 1 >= most / 2;
+        let asks = self.window.len() + 1 >= self.most / 2;
         let datagram = self.datagram(flow, if asks { ASKS } else { 0 });
         let iface = &*self.iface;
         let mut outgoing = iface.outgoing.lock();
@@ -341,6 +351,12 @@ impl Line {
         drop(outgoing);
         self.base = ack;
         self.begin_waiting();
+        let (end, again) = self.doubtful;
+        // All that was sent again has come: of the rest nobody would tell that it is missing.
+        let behind = |a: u32, b: u32| a.wrapping_sub(b) as i32 > 0;
+        if behind(end, ack) && !behind(again, ack) {
+            self.send_again(AGAIN);
+        }
         true
     }
 
@@ -358,11 +374,12 @@ impl Line {
             return true;
         }
         let tuning = &self.iface.port.tuning.ud;
-        if now - self.silent_since >= tuning.timeout.as_millis() as u64 {
+        let end = self.silent_since + tuning.timeout.as_millis() as u64;
+        if now >= end {
             return false;
         }
         self.wait = (self.wait * tuning.backoff.max(1.0)).min(LONGEST_MS);
-        self.due = now + self.wait as u64 + 1;
+        self.due = (now + self.wait as u64 + 1).min(end);
         self.send_again(1);
         true
     }
@@ -371,6 +388,8 @@ impl Line {
         let iface = &*self.iface;
         let mut outgoing = iface.outgoing.lock();
         let n = most.min(self.window.len()).min(outgoing.room());
+        let end = self.base.wrapping_add(self.window.len() as u32);
+        self.doubtful = (end, self.base.wrapping_add(n as u32));
         for packet in self.window.iter_mut().take(n) {
             // The device may still be reading it: nothing is changed in it, but that it is to be acknowledged.
             let ended = outgoing.has_ended(packet.number);
@@ -408,6 +427,11 @@ impl Line {
             .lock()
             .send(iface, &self.ah, self.qpn, &bytes);
     }
+}
+
+/// Bytes of a record in a packet of `size` bytes.
+pub const fn segment(size: usize) -> usize {
+    size - Datagram::SIZE - HEAD
 }
 
 impl Drop for Line {
