@@ -13,6 +13,8 @@ const LEAST_SEG: usize = 256;
 const MOST_SEG: usize = 1 << 20;
 /// Nor are queues for datagrams: the longest record in the shortest packets, and sends whose ends are not told.
 const LEAST_UD_QUEUE: u32 = 192;
+/// Nobody answers sooner than he is asked again: `UCX_UD_TIMEOUT=0` would lose every peer.
+const LEAST_UD_TIMEOUT: Duration = Duration::from_millis(100);
 /// Packets are counted modulo 2^16.
 const MOST_WINDOW: u32 = 1 << 15;
 /// `UCX_RC_TIMEOUT=auto`, `UCX_UD_TIMEOUT=auto` and the like cannot be said; infinite ones are as long as this.
@@ -86,7 +88,7 @@ fn tuning(options: &Options) -> Tuning {
             rx_queue_first: options.ud_rx_queue_len_init.max(16),
             rx_queue_len: options.ud_rx_queue_len.max(LEAST_UD_QUEUE),
             window: options.ud_max_window.clamp(2, MOST_WINDOW),
-            timeout: options.ud_timeout.duration().unwrap_or(FOR_EVER),
+            timeout: (options.ud_timeout.duration().unwrap_or(FOR_EVER)).max(LEAST_UD_TIMEOUT),
             tick: options.ud_timer_tick.duration().unwrap_or(FOR_EVER),
             backoff: options.ud_timer_backoff.clamp(1.0, 100.0),
         },
@@ -125,6 +127,22 @@ mod tests {
             ways(&[("NUM_EPS", "9"), ("RC_MAX_NUM_EPS", "8")]),
             Some((false, true))
         );
+    }
+
+    #[test]
+    fn senseless_settings_leave_room_for_a_record() {
+        let t = policy(&[
+            ("RC_FC_WND_SIZE", "0"),
+            ("RC_TX_QUEUE_LEN", "0"),
+            ("IB_SEG_SIZE", "0"),
+            ("UD_TX_QUEUE_LEN", "0"),
+            ("UD_TIMEOUT", "0"),
+        ]);
+        let t = t.unwrap().tuning;
+        let packets = most_packets(t.rc.seg_size - HEAD) as u32;
+        assert!(t.rc.window >= packets && t.rc.tx_queue_len >= packets);
+        assert!(t.ud.tx_queue_len as usize >= most_packets(256 - 16 - HEAD));
+        assert_eq!(t.ud.timeout, LEAST_UD_TIMEOUT);
     }
 
     #[test]
