@@ -1,0 +1,134 @@
+/*
+ * A job in which everybody has an endpoint to everybody and talks to two neighbours: a queue pair is made for each of
+ * those two, and none for the others. Ranks are processes; what the software HCA has counted says how many there were.
+ *
+ *   neighbours RANKS HCACTL
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <ucp/api/ucp.h>
+#include <unistd.h>
+
+enum { MOST = 256, ADDRESS = 1024, ROUNDS = 20 };
+
+/* What the ranks and their parent share. */
+typedef struct {
+    pthread_barrier_t barrier;
+    unsigned char     address[MOST][ADDRESS];
+} job_t;
+
+static job_t *job;
+
+static void must(int fine, const char *what)
+{
+    if (!fine) {
+        fprintf(stderr, "neighbours: %s\n", what);
+        exit(1);
+    }
+}
+
+static void wait_for(ucp_worker_h worker, ucs_status_ptr_t request, const char *what)
+{
+    must(!UCS_PTR_IS_ERR(request), what);
+    if (request == NULL)
+        return;
+    while (ucp_request_check_status(request) == UCS_INPROGRESS)
+        ucp_worker_progress(worker);
+    must(ucp_request_check_status(request) == UCS_OK, what);
+    ucp_request_free(request);
+}
+
+static void talk(ucp_worker_h worker, ucp_ep_h *ep, int rank, int ranks)
+{
+    const ucp_request_param_t none = {.op_attr_mask = 0};
+
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        for (int side = 0; side < 2; side++) {
+            int      to = (rank + (side ? 1 : ranks - 1)) % ranks, from = (rank + (side ? ranks - 1 : 1)) % ranks;
+            uint64_t said = round << 32 | (unsigned)rank, heard = 0;
+            /* the side from which it comes is in the tag: of two ranks both neighbours are one */
+            ucs_status_ptr_t receive = ucp_tag_recv_nbx(worker, &heard, sizeof(heard), round << 1 | side, UINT64_MAX, &none);
+
+            wait_for(worker, ucp_tag_send_nbx(ep[to], &said, sizeof(said), round << 1 | side, &none), "send");
+            wait_for(worker, receive, "receive");
+            must(heard == (round << 32 | (unsigned)from), "another message than the neighbour's");
+        }
+    }
+    wait_for(worker, ucp_worker_flush_nbx(worker, &none), "flush");
+}
+
+static int rank_main(int rank, int ranks)
+{
+    const ucp_request_param_t none   = {.op_attr_mask = 0};
+    ucp_params_t              params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
+    ucp_worker_params_t       alone  = {.field_mask = 0};
+    ucp_ep_h                  ep[MOST];
+    ucp_context_h             context;
+    ucp_worker_h              worker;
+    ucp_address_t            *address;
+    size_t                    length;
+
+    must(ucp_init(&params, NULL, &context) == UCS_OK, "ucp_init");
+    must(ucp_worker_create(context, &alone, &worker) == UCS_OK, "ucp_worker_create");
+    must(ucp_worker_get_address(worker, &address, &length) == UCS_OK && length <= ADDRESS, "address");
+    memcpy(job->address[rank], address, length);
+    ucp_worker_release_address(worker, address);
+    pthread_barrier_wait(&job->barrier);
+    for (int peer = 0; peer < ranks; peer++) {
+        ucp_ep_params_t to = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = (void *)job->address[peer]};
+
+        must(ucp_ep_create(worker, &to, &ep[peer]) == UCS_OK, "ucp_ep_create");
+    }
+    talk(worker, ep, rank, ranks);
+    for (int peer = 0; peer < ranks; peer++)
+        wait_for(worker, ucp_ep_close_nbx(ep[peer], &none), "close");
+    ucp_worker_destroy(worker);
+    ucp_cleanup(context);
+    return 0;
+}
+
+/* Queue pairs for reliable connections that were ever made on this wire. */
+static long queues_made(const char *hcactl)
+{
+    char  line[128];
+    long  count = -1;
+    FILE *counters = popen(hcactl, "r");
+
+    must(counters != NULL, "hcactl");
+    while (fgets(line, sizeof(line), counters) != NULL)
+        sscanf(line, "rc_queues=%ld", &count);
+    pclose(counters);
+    return count;
+}
+
+int main(int argc, char **argv)
+{
+    int                   ranks = argc > 2 ? atoi(argv[1]) : 0, failed = 0, status;
+    pthread_barrierattr_t shared;
+    long                  made;
+
+    must(ranks >= 3 && ranks <= MOST, "usage: neighbours RANKS HCACTL, 3 to 256 ranks");
+    job = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    must(job != MAP_FAILED, "mmap");
+    pthread_barrierattr_init(&shared);
+    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&job->barrier, &shared, (unsigned)ranks);
+    for (int rank = 0; rank < ranks; rank++)
+        if (fork() == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody is left at the barrier when the parent is ended */
+            return rank_main(rank, ranks);
+        }
+    while (wait(&status) > 0)
+        failed += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    made = queues_made(argv[2]);
+    printf("%d ranks, %d failed, %ld queue pairs for connections\n", ranks, failed, made);
+    return failed > 0 || made != 2L * ranks;
+}
