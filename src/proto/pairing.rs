@@ -506,11 +506,14 @@ pub fn broken(ports: &mut Ports, number: u32, status: ibv_wc_status) {
         return;
     }
     let verbs = ports.ifaces[iface].port.hca.verbs;
-    log::diag!(
-        "connection to worker {:#x}: {}",
-        peer.uid,
-        verbs.status_text(status)
-    );
+    let (uid, text) = (peer.uid, verbs.status_text(status));
+    // Where no error handler hears of it nobody else says why the program waits for ever.
+    match peer.guarded.load(Ordering::Relaxed) {
+        true => log::diag!("connection to worker {uid:#x}: {text}"),
+        false => {
+            log::error!("connection to worker {uid:#x}: {text}: nothing can be sent there any more")
+        }
+    }
     tx::lose(
         peer,
         match status {

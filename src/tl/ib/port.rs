@@ -61,7 +61,12 @@ fn all(hca: &Arc<Hca>, tuning: &Tuning, wanted: impl Fn(&str) -> bool) -> Vec<Po
             |(number, name)| match Port::query(hca, number, &name, tuning) {
                 Ok(port) => Some(port),
                 Err(e) => {
-                    log::diag!("InfiniBand port {name} is not used: {e}");
+                    // Somebody has named what is not there.
+                    let named = tuning.gid_index.is_some() || tuning.pkey.is_some();
+                    match named && e.kind() == ErrorKind::NotFound {
+                        true => log::error!("InfiniBand port {name} is not used: {e}"),
+                        false => log::diag!("InfiniBand port {name} is not used: {e}"),
+                    }
                     None
                 }
             },

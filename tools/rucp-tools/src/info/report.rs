@@ -4,7 +4,7 @@ use crate::Part;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use ucp::abi::lib_info::VERSION;
-use ucp::engine::policy::Policy;
+use ucp::engine::policy::{self, Policy};
 use ucp::options::Options;
 use ucp::proto::resources::{self, Resource};
 use ucp::sys::machine;
@@ -83,6 +83,9 @@ pub fn devices(transport: Option<&str>) -> Result<Part, String> {
     let options = Options::read(None).map_err(|e| e.to_string())?;
     let policy = Policy::new(&options).map_err(|status| format!("no transport: {status:?}"))?;
     let mut found = resources::of(&options, &policy);
+    if found.is_empty() {
+        return Err(format!("no transport: {:?}", policy::none_usable(&options)));
+    }
     if let Some(wanted) = transport {
         found.retain(|resource| resource.transport == wanted);
     }
