@@ -12,6 +12,7 @@ use crate::engine::matcher::Posting;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
+use crate::engine::stats::PeerStats;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::op::am::AmMessage;
 use crate::op::param::{Param, status_ptr};
@@ -22,6 +23,9 @@ use crate::sys::clock;
 use crate::sys::copy::{self, TINY};
 use crate::sys::sync::give_way;
 use crate::tl::Lane;
+use crate::tl::ib::bindings::ibv_wc;
+use crate::tl::ib::rc::Remote;
+use crate::tl::ib::sender::Sender;
 use crate::tl::shm::ring::{INLINE, Message};
 use crate::wire::header::{AmImm, Kind};
 use crate::wire::stats::Protocol;
@@ -100,12 +104,60 @@ pub unsafe fn tag_send(
         if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_TAG)
             && let len @ ..=TINY = tiny_length(&p, count, SPECIAL)
             && (len == 0 || !buffer.is_null())
-            && send_tiny(ep, Kind::TagEager, || tag, buffer, len)
         {
-            return std::ptr::null_mut();
+            match send_tiny(ep, Kind::TagEager, || tag, buffer, len) {
+                Tiny::Sent => return std::ptr::null_mut(),
+                Tiny::Queues => return tag_send_queues(ep, buffer, count, tag, param, len),
+                Tiny::No => {}
+            }
         }
         tag_send_longer(ep, buffer, count, tag, param)
     }
+}
+
+/// As [`tag_send`], of `len` bytes that fit there, to a peer that a queue pair leads to.
+#[inline(never)]
+unsafe fn tag_send_queues(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    count: usize,
+    tag: u64,
+    param: *const ucp_request_param_t,
+    len: usize,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint and buffer; the rest is passed on.
+    unsafe {
+        match queue_of(ep) {
+            Some((sender, stats)) => {
+                stats.of(Protocol::Short).add(len);
+                sender.send_tiny(Kind::TagEager as u8, tag, buffer.cast(), len);
+                std::ptr::null_mut()
+            }
+            None => tag_send_longer(ep, buffer, count, tag, param),
+        }
+    }
+}
+
+/// The shortest way by a queue pair, if it is open and nothing waits in front of it, and where what goes it is counted. In
+/// single-thread mode.
+#[inline(always)]
+unsafe fn queue_of<'a>(ep: *const Endpoint) -> Option<(&'a mut Sender, &'a PeerStats)> {
+    // SAFETY: as in `send_tiny`.
+    let (tx, stats) = unsafe { ((*ep).peer().tx.alone(), (*ep).peer().stats()) };
+    match tx.lane.as_mut() {
+        Some(Lane::Ib(sender)) if tx.pending.is_empty() && sender.is_ready() => {
+            Some((sender.as_mut(), stats))
+        }
+        _ => None,
+    }
+}
+
+/// What became of the shortest way.
+enum Tiny {
+    Sent,
+    /// Not by a ring: a queue pair leads there.
+    Queues,
+    No,
 }
 
 /// Puts up to [`TINY`] bytes into the ring of the endpoint's peer, in single-thread mode: no more than loads and stores.
@@ -117,23 +169,26 @@ unsafe fn send_tiny(
     imm: impl FnOnce() -> u64,
     buffer: *const c_void,
     len: usize,
-) -> bool {
+) -> Tiny {
     // SAFETY: the caller's endpoint, whose flags say single-thread mode; no callback runs here.
     let tx = unsafe { (*ep).peer().tx.alone() };
     let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
-        return false;
+        return match tx.lane {
+            Some(Lane::Ib(_)) => Tiny::Queues,
+            _ => Tiny::No,
+        };
     };
     // The box is looked into once.
     let outbox = outbox.as_mut();
     // SAFETY: the user's buffer.
     if !tx.pending.is_empty() || !unsafe { outbox.send_tiny(kind as u8, imm, buffer.cast(), len) } {
-        return false;
+        return Tiny::No;
     }
     // SAFETY: as above.
     let stats = unsafe { (*ep).peer() }.stats();
     outbox.look_ahead(stats.received.messages());
     stats.of(Protocol::Short).add(len);
-    true
+    Tiny::Sent
 }
 
 /// Longer ones up to the rendezvous threshold, and workers that threads share.
@@ -171,7 +226,7 @@ unsafe fn send_eager(
     buffer: *const c_void,
     len: usize,
 ) -> bool {
-    let thresh = worker.ctx.policy.rndv_thresh;
+    let thresh = peer.rndv_thresh(worker);
     let fits = select::protocol(len, 0, thresh, select::MAX_EAGER, select::Wish::None)
         == select::Protocol::Eager;
     let counted = if len <= INLINE {
@@ -197,19 +252,26 @@ unsafe fn send_now(
     if !tx.pending.is_empty() {
         return false;
     }
-    let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
-        return false;
+    let sent = match tx.lane.as_mut() {
+        Some(Lane::Shm(outbox)) => {
+            let sent = outbox.send(kind as u8, 0, imm, len, |record| {
+                // SAFETY: the record has room for `len` bytes, as many as the user's buffer has.
+                unsafe { copy::to_shared(record, buffer.cast(), len) };
+            });
+            // Where threads share the peer the next message begins with an atomic exchange, which waits for lines under way.
+            if sent == Ok(true) && !peer.tx.is_shared() {
+                outbox.look_ahead(peer.stats().received.messages());
+            }
+            sent == Ok(true)
+        }
+        Some(Lane::Ib(sender)) => sender.send(kind as u8, 0, imm, len, |record| {
+            // SAFETY: as above.
+            unsafe { copy::short(record, buffer.cast(), len) };
+        }),
+        _ => false,
     };
-    let sent = outbox.send(kind as u8, 0, imm, len, |record| {
-        // SAFETY: the record has room for `len` bytes, as many as the user's buffer has.
-        unsafe { copy::to_shared(record, buffer.cast(), len) };
-    });
-    if sent != Ok(true) {
+    if !sent {
         return false;
-    }
-    // Where threads share the peer the next message begins with an atomic exchange, which waits for lines under way.
-    if !peer.tx.is_shared() {
-        outbox.look_ahead(peer.stats().received.messages());
     }
     peer.stats().of(counted).add(len);
     true
@@ -328,11 +390,41 @@ pub unsafe fn am_send(
             // Neither a header nor an id of more than 16 bits.
             && header_len | (id >> 16) as usize == 0
             && (len == 0 || !buffer.is_null())
-            && send_tiny(ep, Kind::AmEager, || am::plain_imm(id, (*ep).remote_sn), buffer, len)
         {
-            return std::ptr::null_mut();
+            let imm = || am::plain_imm(id, (*ep).remote_sn);
+            match send_tiny(ep, Kind::AmEager, imm, buffer, len) {
+                Tiny::Sent => return std::ptr::null_mut(),
+                Tiny::Queues => {
+                    return am_send_queues(ep, id, buffer, count, param, len);
+                }
+                Tiny::No => {}
+            }
         }
         am_send_longer(ep, id, header, header_len, buffer, count, param)
+    }
+}
+
+/// As [`am_send`], of `len` bytes that fit there and no header, to a peer that a queue pair leads to.
+#[inline(never)]
+unsafe fn am_send_queues(
+    ep: *const Endpoint,
+    id: u32,
+    buffer: *const c_void,
+    count: usize,
+    param: *const ucp_request_param_t,
+    len: usize,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint and buffer; the rest is passed on.
+    unsafe {
+        match queue_of(ep) {
+            Some((sender, stats)) => {
+                stats.of(Protocol::Short).add(len);
+                let imm = am::plain_imm(id, (*ep).remote_sn);
+                sender.send_tiny(Kind::AmEager as u8, imm, buffer.cast(), len);
+                std::ptr::null_mut()
+            }
+            None => am_send_longer(ep, id, std::ptr::null(), 0, buffer, count, param),
+        }
     }
 }
 
@@ -416,19 +508,21 @@ unsafe fn stream_send_slow(
     unsafe { stream::send(ep, buffer, count, p) }
 }
 
+/// Whether an access with this key may be a plain one.
+#[inline(always)]
+unsafe fn is_plain(ep: *const Endpoint, rkey: *const Rkey) -> bool {
+    // SAFETY: the caller's endpoint.
+    let (e, worker) = unsafe { (&*ep, &*(*ep).worker) };
+    !rkey.is_null()
+        && !e.has(endpoint::SPECIAL | endpoint::LONG_WAY_RMA)
+        && !worker.fenced.load(Ordering::Relaxed)
+}
+
 /// The local address behind a remote one, if this is a plain access that loads and stores can do.
 #[inline(always)]
 unsafe fn direct(ep: *const Endpoint, rkey: *const Rkey, addr: u64, len: usize) -> Option<*mut u8> {
-    // SAFETY: the caller's endpoint and key.
-    let (e, worker) = unsafe { (&*ep, &*(*ep).worker) };
-    if rkey.is_null()
-        || e.has(endpoint::SPECIAL | endpoint::LONG_WAY_RMA)
-        || worker.fenced.load(Ordering::Relaxed)
-    {
-        return None;
-    }
-    // SAFETY: not null.
-    unsafe { &*rkey }.local(addr, len)
+    // SAFETY: the caller's endpoint and key, which is not null.
+    unsafe { is_plain(ep, rkey).then(|| (*rkey).local(addr, len))? }
 }
 
 /// `ucp_put_nbx`
@@ -447,19 +541,49 @@ pub unsafe fn put(
     // SAFETY: the caller's structure. An option that adds to the flags sends the endpoint's accesses the long way.
     let p = unsafe { Param::new(param, 0) };
     let len = plain_length(&p, count).unwrap_or(0);
-    if len != 0
-        && !buffer.is_null()
-        // SAFETY: the caller's endpoint and key.
-        && let Some(local) = unsafe { direct(ep, rkey, addr, len) }
-    {
-        // SAFETY: the peer outlives its endpoints. Counted before what may be a call.
-        let stats = unsafe { (*ep).peer() }.stats();
-        stats.of(Protocol::RmaMapped).add(len);
-        // SAFETY: the user's buffer and the peer's region, which is mapped here.
-        return unsafe { copied(local, buffer.cast(), len) };
+    // SAFETY: the caller's endpoint, key and buffer; the peer outlives its endpoints.
+    unsafe {
+        if len != 0 && !buffer.is_null() && is_plain(ep, rkey) {
+            if let Some(local) = (*rkey).local(addr, len) {
+                // Counted before what may be a call.
+                (*ep).peer().stats().of(Protocol::RmaMapped).add(len);
+                return copied(local, buffer.cast(), len);
+            }
+            if p.mask & SPECIAL == 0 {
+                return put_queues(ep, buffer, len, addr, rkey, param);
+            }
+        }
     }
     // SAFETY: passed on.
     unsafe { put_slow(ep, buffer, count, addr, rkey, param) }
+}
+
+/// As [`put`], of a buffer that is one piece, where a device may reach the memory. In single-thread mode.
+#[inline(never)]
+unsafe fn put_queues(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    len: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, key and buffer; the rest is passed on.
+    unsafe {
+        if len <= TINY
+            && let Some(keys) = (*rkey)
+                .device
+                .as_ref()
+                .filter(|keys| keys.covers(addr, len))
+            && let Some((sender, stats)) = queue_of(ep)
+            && let Some(key) = keys.of_port(sender.remote_port())
+        {
+            stats.of(Protocol::RmaCopy).add(len);
+            sender.write_tiny(Remote { addr, key }, buffer.cast(), len);
+            return std::ptr::null_mut();
+        }
+        put_slow(ep, buffer, len, addr, rkey, param)
+    }
 }
 
 #[cold]
@@ -574,9 +698,21 @@ pub fn progress(worker: &Worker) -> u32 {
     // SAFETY: single-thread mode, and nobody up the stack has it.
     let rx = unsafe { worker.rx.alone() };
     rx.calls -= 1;
-    if something_special(worker, rx) {
-        return move_on::<false>(worker);
+    if !worker.duties.none() || something_special(rx) {
+        return with_ports(worker, rx);
     }
+    poll_rings(worker, rx)
+}
+
+/// Whether there may be more to do than to take messages from a few rings and ports.
+#[inline(always)]
+fn something_special(rx: &Rx) -> bool {
+    rx.calls == 0 || rx.knocked() || rx.channels.len() > HOT
+}
+
+/// Messages from rings, in single-thread mode.
+#[inline(always)]
+fn poll_rings(worker: &Worker, rx: &mut Rx) -> u32 {
     let ready = rx.channels.iter().position(|c| !c.consumer.is_empty());
     match ready.and_then(|first| rx.channels.get_mut(first..)) {
         None => 0,
@@ -584,10 +720,71 @@ pub fn progress(worker: &Worker) -> u32 {
     }
 }
 
-/// Whether there may be more to do than to take messages from a few rings.
+/// As [`progress`], for workers with ports, which is all that is special.
+#[inline(never)]
+fn with_ports(worker: &Worker, rx: &mut Rx) -> u32 {
+    if !worker.duties.only_ports() || something_special(rx) {
+        return move_on::<false>(worker);
+    }
+    if rx.channels.is_empty()
+        && let Some(ports) = rx.ports.as_deref()
+        && ports.is_calm()
+        && let [iface] = &ports.ifaces[..]
+    {
+        // Mostly nothing has come, and to find that out is all that is to be done.
+        let mut wcs = [const { MaybeUninit::uninit() }; packets::BATCH];
+        let n = iface.arrived(&mut wcs);
+        if n == 0 && !iface.is_told() {
+            return 0;
+        }
+        return take_packets(worker, rx, Some(&wcs[..n]));
+    }
+    poll_rings(worker, rx) + take_packets(worker, rx, None)
+}
+
+/// Handles what has come through the only port, or what comes through all. In single-thread mode.
+#[inline(never)]
+fn take_packets(worker: &Worker, rx: &mut Rx, came: Option<&[MaybeUninit<ibv_wc>]>) -> u32 {
+    let Some(ports) = rx.ports.as_deref_mut() else {
+        return 0;
+    };
+    worker.rx.hold(true);
+    let count = match came {
+        None => packets::poll(worker, ports, on_packet::<false>),
+        // SAFETY: the device has written all of them.
+        Some(wcs) => unsafe { packets::take(worker, ports, 0, wcs, on_packet::<false>) },
+    };
+    worker.rx.hold(false);
+    rx.happened += u64::from(count);
+    count
+}
+
+/// A message that came through a queue pair; false: it is none of the most frequent.
 #[inline(always)]
-fn something_special(worker: &Worker, rx: &Rx) -> bool {
-    rx.calls == 0 || !worker.duties.none() || rx.knocked() || rx.channels.len() > HOT
+fn on_packet<const MT: bool>(worker: &Worker, m: Message) -> bool {
+    if m.kind != Kind::TagEager as u8 {
+        return m.kind == Kind::AmEager as u8 && on_am::<MT>(worker, m);
+    }
+    if MT {
+        on_shared_eager(worker, m);
+    } else {
+        on_eager(worker, m);
+    }
+    true
+}
+
+/// As [`on_eager`], in a worker that threads share.
+#[inline(never)]
+fn on_shared_eager(worker: &Worker, m: Message) {
+    let mut matcher = worker.matcher.lock();
+    let posting = matcher.arrive(m.imm);
+    if posting.is_null() {
+        // SAFETY: the record is readable during the call.
+        return unsafe { tag::set_eager_aside(worker, &mut matcher, m.imm, m.record, m.len) };
+    }
+    drop(matcher);
+    // SAFETY: out of the matcher: ours. The record is readable during the call.
+    unsafe { deliver::<true>(posting, m.imm, m.record, m.len) };
 }
 
 /// Messages of all these rings, in single-thread mode. Callbacks that call progress find it busy.
@@ -633,7 +830,7 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     }
     worker.duties.forget_copies();
     if worker.duties.has_ports() {
-        count += packets::progress(worker, rx);
+        count += packets::progress(worker, rx, on_packet::<MT>);
     }
     if worker.duties.is_networked() {
         count += sockets::progress(worker, rx);
@@ -939,7 +1136,7 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
         count += match ticked {
             true => packets::tick(worker, ports, now),
             // Who wants to connect does not wait for the clock.
-            false => packets::poll(worker, ports),
+            false => packets::poll(worker, ports, on_packet::<MT>),
         };
     }
     if ticked {

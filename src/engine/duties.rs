@@ -8,10 +8,12 @@ const CHORES: u64 = 1 << 0;
 const NETWORKED: u64 = 1 << 1;
 /// The kernel has copied for the user since the last progress or flush.
 const COPIED: u64 = 1 << 2;
-/// There are connections by queue pairs, or peers in `pairings`.
+/// There are connections by queue pairs.
 const PORTS: u64 = 1 << 3;
+/// There are peers in `pairings`.
+const PAIRINGS: u64 = 1 << 4;
 /// One request that waits for its turn to be sent; the bits above count them.
-const BACKLOG: u64 = 1 << 4;
+const BACKLOG: u64 = 1 << 5;
 
 /// Set by any thread that leaves something to do, looked at by the one that progresses.
 #[derive(Default)]
@@ -49,17 +51,40 @@ impl Duties {
         self.0.fetch_or(NETWORKED, Ordering::Release);
     }
 
-    /// The ports are to be looked at by the next progress.
+    /// The ports are to be looked at by the next progress, and by those that follow. Relaxed: nothing is handed over.
     pub fn call_ports(&self) {
-        // Release: pairs with the Acquire load in `has_ports`; what was asked for comes before.
-        self.0.fetch_or(PORTS, Ordering::Release);
+        self.0.fetch_or(PORTS, Ordering::Relaxed);
+    }
+
+    /// A peer was put into `pairings`.
+    pub fn call_pairings(&self) {
+        // Release: pairs with the Acquire in `take_pairings`; what was asked for comes before.
+        self.0.fetch_or(PORTS | PAIRINGS, Ordering::Release);
+    }
+
+    /// Whether peers were put into `pairings`; whoever asks sees to them.
+    #[inline]
+    pub fn take_pairings(&self) -> bool {
+        // Acquire: pairs with the Release in `call_pairings`.
+        let wanted = self.0.load(Ordering::Acquire) & PAIRINGS != 0;
+        if wanted {
+            // Release, and the fence, as in `begin_chores`: who is put there from here on is another turn's.
+            self.0.fetch_and(!PAIRINGS, Ordering::Release);
+            fence(Ordering::SeqCst);
+        }
+        wanted
     }
 
     /// Whether the ports are to be looked at.
     #[inline]
     pub fn has_ports(&self) -> bool {
-        // Acquire: pairs with the Release in `call_ports`.
-        self.0.load(Ordering::Acquire) & PORTS != 0
+        self.0.load(Ordering::Relaxed) & (PORTS | PAIRINGS) != 0
+    }
+
+    /// Whether to look at the ports is all that there is to do. Relaxed: as in [`none`](Self::none).
+    #[inline(always)]
+    pub fn only_ports(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == PORTS
     }
 
     /// Progress has looked at the ports, and there is nothing more. Relaxed: nothing is handed over.
@@ -144,8 +169,10 @@ mod tests {
         assert!(!duties.none() && duties.backlog() == 0);
         duties.set_networked(true);
         duties.set_networked(false);
-        duties.call_ports();
-        assert!(duties.has_ports() && !duties.is_networked() && duties.backlog() == 0);
+        duties.call_pairings();
+        assert!(duties.has_ports() && !duties.only_ports());
+        assert!(duties.take_pairings() && !duties.take_pairings());
+        assert!(duties.only_ports() && !duties.is_networked() && duties.backlog() == 0);
         duties.forget_ports();
         assert!(duties.none());
     }

@@ -17,6 +17,7 @@ use crate::wire::packet::NOBODY;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -69,6 +70,8 @@ pub struct Connection {
     pub qp: Option<Arc<Qp>>,
     pub psn: u32,
     pub flow: Arc<Flow>,
+    /// Packets that the peer may send before it is told how many have been taken.
+    pub window: u32,
     /// Sends what has to be said to a peer that messages go to by another way: in a connection to oneself, the end that
     /// answered; where shared memory leads there. Otherwise the peer's lane does.
     pub back: Option<Sender>,
@@ -116,14 +119,18 @@ fn key(iface: usize, qpn: u32) -> u64 {
     (iface as u64) << 32 | u64::from(qpn)
 }
 
+/// What no queue pair's [`key`] is.
+const NO_QUEUE: (u64, u32) = (u64::MAX, NOBODY);
+
 /// The progressing thread's.
 pub struct Ports {
     pub ifaces: Vec<Arc<Iface>>,
     pub secret: u64,
     connections: Vec<Option<Box<Connection>>>,
     free: Vec<u32>,
-    /// Connections by [`key`].
+    /// Connections by [`key`], and the one that was looked up last: mostly it is the same again.
     by_queue: HashMap<u64, u32, BuildHasherDefault<Plain>>,
+    last: (u64, u32),
     /// Connections that have received what is not told of.
     pub owing: Vec<u32>,
     /// Those that are not both open and seen.
@@ -131,6 +138,8 @@ pub struct Ports {
     /// What was found when the worker was about to sleep, with the number of its interface: the next to be looked at. What
     /// has arrived, and ends of sends.
     pub found: [Vec<(usize, ibv_wc)>; 2],
+    /// Whether there is any of that.
+    pub has_found: bool,
     /// Wakes the worker when something is to be said again; runs if `timed`.
     timer: Option<Timer>,
     pub timed: bool,
@@ -163,9 +172,11 @@ impl Ports {
                 connections: Vec::new(),
                 free: Vec::new(),
                 by_queue: HashMap::default(),
+                last: NO_QUEUE,
                 owing: Vec::new(),
                 unsettled: 0,
                 found: Default::default(),
+                has_found: false,
                 timer: wakes.then(Timer::new).transpose()?,
                 timed: false,
             }),
@@ -212,15 +223,31 @@ impl Ports {
 
     /// The connection whose queue pair on this interface has this number.
     #[inline(always)]
-    pub fn of_queue(&self, iface: usize, qpn: u32) -> Option<u32> {
-        self.by_queue.get(&key(iface, qpn)).copied()
+    pub fn of_queue(&mut self, iface: usize, qpn: u32) -> Option<u32> {
+        let key = key(iface, qpn);
+        if self.last.0 == key {
+            return Some(self.last.1);
+        }
+        self.look_up(key)
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, key: u64) -> Option<u32> {
+        let number = *self.by_queue.get(&key)?;
+        self.last = (key, number);
+        Some(number)
+    }
+
+    fn forget_queue(&mut self, iface: usize, qpn: u32) {
+        self.by_queue.remove(&key(iface, qpn));
+        self.last = NO_QUEUE;
     }
 
     /// A connection gives its queue pair back: datagrams do.
     pub fn drop_queue(&mut self, number: u32) {
         let taken = self.get(number).and_then(|c| Some((c.iface, c.qp.take()?)));
         if let Some((iface, qp)) = taken {
-            self.by_queue.remove(&key(iface, qp.number));
+            self.forget_queue(iface, qp.number);
         }
     }
 
@@ -228,7 +255,7 @@ impl Ports {
     pub fn remove(&mut self, number: u32) -> Option<Box<Connection>> {
         let connection = self.connections.get_mut(number as usize)?.take()?;
         if let Some(qp) = &connection.qp {
-            self.by_queue.remove(&key(connection.iface, qp.number));
+            self.forget_queue(connection.iface, qp.number);
         }
         if !connection.is_settled() {
             self.unsettled -= 1;
@@ -252,13 +279,15 @@ impl Ports {
             }
             iface.arm();
             // What was there before wakes nobody.
-            let mut wcs = [ibv_wc::default(); 16];
+            let mut wcs = [const { MaybeUninit::uninit() }; 16];
             for (found, from) in self.found.iter_mut().zip([Iface::arrived, Iface::ended]) {
                 let n = from(iface, &mut wcs);
-                found.extend(wcs[..n].iter().map(|wc| (i, *wc)));
+                // SAFETY: so many were written.
+                found.extend(wcs[..n].iter().map(|wc| (i, unsafe { wc.assume_init() })));
             }
         }
-        self.found.iter().all(Vec::is_empty) && self.sleep_until_due(keepalive)
+        self.has_found = !self.found.iter().all(Vec::is_empty);
+        !self.has_found && self.sleep_until_due(keepalive)
     }
 
     /// Has the timer wake the worker when something is to be said again. False if that is due, or cannot be.
@@ -294,6 +323,12 @@ impl Ports {
         let channels = self.ifaces.iter().filter_map(|i| i.channel());
         let timer = self.timer.iter().map(AsRawFd::as_raw_fd);
         channels.map(|channel| channel.fd()).chain(timer)
+    }
+
+    /// Whether nothing waits but what the interfaces tell.
+    #[inline(always)]
+    pub fn is_calm(&self) -> bool {
+        !self.has_found && self.owing.is_empty()
     }
 
     /// Whether there is any.

@@ -400,7 +400,7 @@ impl Worker {
     pub fn dial(&self, peer: &Peer) {
         if let Some(Target::Ib(_)) = peer.target.as_deref() {
             self.pairings.lock().push(peer);
-            self.duties.call_ports();
+            self.duties.call_pairings();
         } else {
             self.dials.lock().push(peer);
             self.duties.call_network();

@@ -1,6 +1,6 @@
 //! Datagrams that arrive: greetings, acknowledgements, and packets that are put in order.
 
-use super::packets::{owe, take};
+use super::packets::{deliver, owe};
 use crate::engine::ports::{Connection, Phase, Ports};
 use crate::engine::worker::Worker;
 use crate::proto::pairing;
@@ -82,7 +82,7 @@ fn one(worker: &Worker, ports: &mut Ports, number: u32, packet: &[u8]) -> u32 {
     let Some(c) = ports.get(number) else { return 0 };
     c.flow.receive();
     match split(packet) {
-        Some((head, bytes)) => take(worker, ports, number, head, bytes),
+        Some((head, bytes)) => deliver(worker, ports, number, head, bytes),
         None => 0,
     }
 }

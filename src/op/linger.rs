@@ -10,6 +10,7 @@ use crate::tl::ib::bindings::{IBV_WC_SUCCESS, ibv_wc};
 use crate::tl::ib::iface::Iface;
 use crate::tl::ib::reorder::Arrival;
 use crate::wire::packet::{ASKS, BYE, Datagram, HELLO};
+use std::mem::MaybeUninit;
 
 /// How long a worker that goes waits for what it has sent to be confirmed, milliseconds.
 const LINGER_MS: u64 = 1000;
@@ -59,25 +60,34 @@ fn waits(ports: &mut Ports) -> bool {
 /// Takes what has come through an interface: acknowledgements and ends of sends. The rest is for nobody any more, but its
 /// sender hears that it came.
 fn settle(ports: &mut Ports, i: usize) {
-    let mut wcs = [ibv_wc::default(); BATCH];
+    let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
     let iface = ports.ifaces[i].clone();
     let n = iface.arrived(&mut wcs);
-    wcs[..n].iter().for_each(|wc| on_arrival(ports, i, wc));
-    iface.refill(None);
+    for wc in &wcs[..n] {
+        // SAFETY: so many were written.
+        on_arrival(ports, i, unsafe { wc.assume_init_ref() });
+    }
+    iface.refill();
     let n = iface.ended(&mut wcs);
-    wcs[..n].iter().for_each(|wc| on_end(ports, &iface, wc));
+    for wc in &wcs[..n] {
+        // SAFETY: as above.
+        on_end(ports, &iface, unsafe { wc.assume_init_ref() });
+    }
 }
 
 fn on_arrival(ports: &mut Ports, i: usize, wc: &ibv_wc) {
     let iface = ports.ifaces[i].clone();
     let whole = wc.status == IBV_WC_SUCCESS;
     if whole && wc.qp_num == iface.ud_number {
-        on_datagram(ports, iface.datagram(wc));
+        // SAFETY: the interface told this completion, and it was not done yet.
+        on_datagram(ports, unsafe { iface.datagram(wc) });
     } else if whole && let Some(c) = ports.of_queue(i, wc.qp_num).and_then(|n| ports.get(n)) {
         // Who has gone confirms nothing any more.
-        c.ended |= is_goodbye(iface.packet(wc));
+        // SAFETY: as above.
+        c.ended |= is_goodbye(unsafe { iface.packet(wc) });
     }
-    iface.done(wc);
+    // SAFETY: as above.
+    unsafe { iface.done(wc) };
 }
 
 fn on_end(ports: &mut Ports, iface: &Iface, wc: &ibv_wc) {

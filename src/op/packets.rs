@@ -12,48 +12,49 @@ use crate::sys::log;
 use crate::tl::ib::assembly::split;
 use crate::tl::ib::bindings::{IBV_WC_SUCCESS, ibv_wc};
 use crate::tl::ib::iface::Iface;
+use crate::tl::shm::ring::Message;
 use crate::wire::packet::{BYE, CREDIT, Head};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// Completions taken from one queue before the next is looked at, as `UCX_IB_RX_MAX_POLL`.
-const BATCH: usize = 16;
+pub const BATCH: usize = 16;
 
-/// Moves connections and messages on. Called only while there are connections, or some are wanted.
-#[inline(never)]
-pub fn progress(worker: &Worker, rx: &mut Rx) -> u32 {
+/// Moves connections and messages on. Called only while there are connections, or some are wanted. `short`: see [`poll`].
+#[inline(always)]
+pub fn progress(
+    worker: &Worker,
+    rx: &mut Rx,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
+) -> u32 {
     let Some(ports) = rx.ports.as_deref_mut() else {
+        worker.duties.take_pairings();
         worker.duties.forget_ports();
         return 0;
     };
-    let count = poll(worker, ports);
-    if !worker.pairings.lock().is_empty() {
+    let count = poll(worker, ports, short);
+    if worker.duties.take_pairings() {
         pairing::start(worker, ports);
     }
     count
 }
 
-/// Takes what has come: how much.
-pub fn poll(worker: &Worker, ports: &mut Ports) -> u32 {
+/// Takes what has come: how much. `short` sees each message first, and says whether it has handled it.
+#[inline(always)]
+pub fn poll(
+    worker: &Worker,
+    ports: &mut Ports,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
+) -> u32 {
     let (mut count, before) = (0, ports.owing.len());
-    if ports.found.iter().any(|found| !found.is_empty()) {
+    if ports.has_found {
         count += take_found(worker, ports);
     }
     for i in 0..ports.ifaces.len() {
-        let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
-        // SAFETY: the library writes as many entries as it says, and reads none.
-        let room: &mut [ibv_wc] =
-            unsafe { std::slice::from_raw_parts_mut(wcs.as_mut_ptr().cast(), BATCH) };
-        let n = ports.ifaces[i].arrived(room);
-        // Before what has arrived is handled: an answer to something behind a fence tells the user that what he read before
-        // it has come, and it is here that it comes.
-        count += take_ends(ports, i);
-        for wc in &room[..n] {
-            count += on_arrival(worker, ports, i, wc);
-        }
-        if n > 0 {
-            ports.ifaces[i].refill(None);
-        }
+        let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
+        let n = ports.ifaces[i].arrived(&mut wcs);
+        // SAFETY: so many were written.
+        count += unsafe { take_all(worker, ports, i, &wcs[..n], short) };
     }
     if !ports.owing.is_empty() {
         acknowledge(ports, before);
@@ -61,23 +62,75 @@ pub fn poll(worker: &Worker, ports: &mut Ports) -> u32 {
     count
 }
 
-/// Takes the ends of sends, if some are outstanding that tell: how many.
+/// Takes what has come through the interface with this number, the only one that anything is to be done for: how much.
+///
+/// # Safety
+/// The completions were written.
 #[inline(always)]
-fn take_ends(ports: &mut Ports, i: usize) -> u32 {
-    match ports.ifaces[i].is_told() {
-        true => take_all_ends(ports, i),
-        false => 0,
+pub unsafe fn take(
+    worker: &Worker,
+    ports: &mut Ports,
+    i: usize,
+    wcs: &[MaybeUninit<ibv_wc>],
+    short: impl Fn(&Worker, Message) -> bool + Copy,
+) -> u32 {
+    // SAFETY: the caller's promise.
+    let count = unsafe { take_all(worker, ports, i, wcs, short) };
+    if !ports.owing.is_empty() {
+        acknowledge(ports, 0);
     }
+    count
+}
+
+/// Takes what has come through an interface, and the ends of sends.
+#[inline(always)]
+unsafe fn take_all(
+    worker: &Worker,
+    ports: &mut Ports,
+    i: usize,
+    wcs: &[MaybeUninit<ibv_wc>],
+    short: impl Fn(&Worker, Message) -> bool + Copy,
+) -> u32 {
+    let mut count = 0;
+    // Before what has arrived is handled: an answer to something behind a fence tells the user that what he read before
+    // it has come, and it is here that it comes.
+    if ports.ifaces[i].is_told() {
+        count += take_ends(ports, i);
+    }
+    if !wcs.is_empty() {
+        // SAFETY: the caller's promise.
+        let wcs = unsafe { std::slice::from_raw_parts(wcs.as_ptr().cast(), wcs.len()) };
+        count += take_arrivals(worker, ports, i, wcs, short);
+    }
+    count
 }
 
 #[inline(never)]
-fn take_all_ends(ports: &mut Ports, i: usize) -> u32 {
+fn take_arrivals(
+    worker: &Worker,
+    ports: &mut Ports,
+    i: usize,
+    wcs: &[ibv_wc],
+    short: impl Fn(&Worker, Message) -> bool + Copy,
+) -> u32 {
+    let mut count = 0;
+    for wc in wcs {
+        count += on_arrival(worker, ports, i, wc, short);
+    }
+    ports.ifaces[i].refill();
+    count
+}
+
+/// Takes the ends of sends: how many.
+#[inline(never)]
+fn take_ends(ports: &mut Ports, i: usize) -> u32 {
     let mut count = 0;
     loop {
-        let mut wcs = [ibv_wc::default(); BATCH];
+        let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
         let n = ports.ifaces[i].ended(&mut wcs);
         for wc in &wcs[..n] {
-            on_end(ports, i, wc);
+            // SAFETY: so many were written.
+            on_end(ports, i, unsafe { wc.assume_init_ref() });
         }
         count += n as u32;
         if n < BATCH {
@@ -89,6 +142,7 @@ fn take_all_ends(ports: &mut Ports, i: usize) -> u32 {
 /// What was found when the worker was about to sleep.
 #[cold]
 fn take_found(worker: &Worker, ports: &mut Ports) -> u32 {
+    ports.has_found = false;
     let [arrived, ended] = std::mem::take(&mut ports.found);
     let mut count = ended.len() as u32;
     for (i, wc) in ended {
@@ -96,15 +150,20 @@ fn take_found(worker: &Worker, ports: &mut Ports) -> u32 {
     }
     for (i, wc) in arrived {
         count += take_ends(ports, i);
-        count += on_arrival(worker, ports, i, &wc);
-        ports.ifaces[i].refill(None);
+        count += take_arrivals(worker, ports, i, &[wc], |_, _| false);
     }
     count
 }
 
 /// A receive of the interface with this number has ended.
 #[inline(always)]
-fn on_arrival(worker: &Worker, ports: &mut Ports, i: usize, wc: &ibv_wc) -> u32 {
+fn on_arrival(
+    worker: &Worker,
+    ports: &mut Ports,
+    i: usize,
+    wc: &ibv_wc,
+    short: impl Fn(&Worker, Message) -> bool,
+) -> u32 {
     let iface: *const Iface = Arc::as_ptr(&ports.ifaces[i]);
     // SAFETY: interfaces stay as long as the ports.
     let iface = unsafe { &*iface };
@@ -112,12 +171,15 @@ fn on_arrival(worker: &Worker, ports: &mut Ports, i: usize, wc: &ibv_wc) -> u32 
     // Others are those of a queue pair that is in error: what became of it the sends say.
     if wc.status == IBV_WC_SUCCESS {
         if wc.qp_num == iface.ud_number {
-            count = on_datagram(worker, ports, i, iface.datagram(wc));
+            // SAFETY: the interface told this completion, and it is not done yet.
+            count = on_datagram(worker, ports, i, unsafe { iface.datagram(wc) });
         } else if let Some(number) = ports.of_queue(i, wc.qp_num) {
-            count = on_packet(worker, ports, number, iface.packet(wc));
+            // SAFETY: as above.
+            count = on_packet(worker, ports, number, unsafe { iface.packet(wc) }, short);
         }
     }
-    iface.done(wc);
+    // SAFETY: as above.
+    unsafe { iface.done(wc) };
     if iface.has_own_receives() {
         give_back(ports, i, wc.qp_num);
     }
@@ -129,7 +191,9 @@ fn on_arrival(worker: &Worker, ports: &mut Ports, i: usize, wc: &ibv_wc) -> u32 
 fn give_back(ports: &mut Ports, i: usize, qpn: u32) {
     let number = ports.of_queue(i, qpn);
     let qp = number.and_then(|n| ports.get(n)).and_then(|c| c.qp.clone());
-    ports.ifaces[i].refill(qp.as_deref());
+    if let Some(qp) = qp {
+        ports.ifaces[i].give_back(&qp);
+    }
 }
 
 /// A send that tells of its end has ended.
@@ -155,7 +219,13 @@ fn on_end(ports: &mut Ports, i: usize, wc: &ibv_wc) {
 
 /// A packet of a connection by a queue pair of its own.
 #[inline(always)]
-fn on_packet(worker: &Worker, ports: &mut Ports, number: u32, packet: &[u8]) -> u32 {
+fn on_packet(
+    worker: &Worker,
+    ports: &mut Ports,
+    number: u32,
+    packet: &[u8],
+    short: impl Fn(&Worker, Message) -> bool,
+) -> u32 {
     let Some((head, bytes)) = split(packet) else {
         return 0;
     };
@@ -166,10 +236,30 @@ fn on_packet(worker: &Worker, ports: &mut Ports, number: u32, packet: &[u8]) -> 
         return u32::from(worker.duties.backlog() != 0);
     }
     c.flow.receive();
-    if c.phase != Phase::Open {
+    if c.phase == Phase::Open
+        && !c.ended
+        && let Some(m) = c.assembly.whole(head, bytes)
+    {
+        let len = m.len;
+        if short(worker, m) {
+            // SAFETY: peers live as long as the worker.
+            unsafe { &*c.peer }.stats().received.add(len);
+            if c.flow.is_urgent(c.window) {
+                owe(ports, number);
+            }
+            return 1;
+        }
+    }
+    on_longer(worker, ports, number, head, bytes)
+}
+
+/// As [`on_packet`], of everything that is not most frequent.
+#[inline(never)]
+fn on_longer(worker: &Worker, ports: &mut Ports, number: u32, head: Head, bytes: &[u8]) -> u32 {
+    if ports.get(number).is_some_and(|c| c.phase != Phase::Open) {
         pairing::heard(worker, ports, number);
     }
-    let count = take(worker, ports, number, head, bytes);
+    let count = deliver(worker, ports, number, head, bytes);
     owe(ports, number);
     count
 }
@@ -188,19 +278,12 @@ pub fn owe(ports: &mut Ports, number: u32) {
 /// Tells peers what has been taken: where they wait for it, and of datagrams that came before this call and were not
 /// answered since. Who sent the others hears of it with what is sent next; a program that calls progress no more, as one does
 /// that has all it wants, must not leave its peers in doubt whether to send again.
+#[inline(never)]
 fn acknowledge(ports: &mut Ports, before: usize) {
     let owing = std::mem::take(&mut ports.owing);
     for (place, number) in owing.into_iter().enumerate() {
-        let Some(i) = ports.get(number).map(|c| c.iface) else {
-            continue;
-        };
-        let iface = &ports.ifaces[i];
-        let windows = (iface.port.tuning.rc.window, iface.datagram_window());
         let Some(c) = ports.get(number) else { continue };
-        let (window, datagrams) = match c.qp {
-            Some(_) => (windows.0, false),
-            None => (windows.1, true),
-        };
+        let (window, datagrams) = (c.window, c.qp.is_none());
         let late = datagrams && place < before && c.flow.untold() > 0;
         let keep = datagrams && place >= before && c.flow.untold() > 0;
         if late || c.flow.is_urgent(window) {
@@ -216,8 +299,7 @@ fn acknowledge(ports: &mut Ports, before: usize) {
 }
 
 /// A packet in its turn.
-#[inline(always)]
-pub fn take(worker: &Worker, ports: &mut Ports, number: u32, head: Head, bytes: &[u8]) -> u32 {
+pub fn deliver(worker: &Worker, ports: &mut Ports, number: u32, head: Head, bytes: &[u8]) -> u32 {
     let Some(c) = ports.get(number).filter(|c| !c.ended) else {
         return 0;
     };
@@ -262,7 +344,7 @@ fn is_gone(ports: &mut Ports, number: u32, peer: &Peer) -> bool {
 pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) -> u32 {
     ports.stop_timer();
     pairing::tick(worker, ports, now);
-    let count = poll(worker, ports);
+    let count = poll(worker, ports, |_, _| false);
     if !ports.is_quiet() {
         worker.duties.call_ports();
     } else if worker.duties.has_ports() {

@@ -105,6 +105,18 @@ impl Access<'_> {
             .map_err(Fault::status)
     }
 
+    /// Lets a device write, if nothing is in the way and the data fits into one buffer.
+    unsafe fn write_now(&self, addr: u64) -> bool {
+        let keys = self.rkey.device.as_ref();
+        match (keys, self.data.as_contig()) {
+            // SAFETY: the user's memory.
+            (Some(keys), Some(data)) => unsafe {
+                device::write_now(self.peer, keys, addr, data, self.data.len())
+            },
+            _ => false,
+        }
+    }
+
     /// Whether the kernel is to copy later, together with other accesses. Not after a fence that found messages under
     /// way: what waits would make messages of those behind it.
     fn waits(&self, p: &Param) -> bool {
@@ -208,6 +220,7 @@ pub unsafe fn put(
                 Ok(())
             }
             Way::Attach if !waits => a.attach(Direction::Write, addr),
+            Way::Device if a.write_now(addr) => Ok(()),
             Way::Attach | Way::Device | Way::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {

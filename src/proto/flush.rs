@@ -73,6 +73,12 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
     if peer.status() != UCS_OK {
         return Some(UCS_OK);
     }
+    if tx.pending.is_empty()
+        && let Some(Lane::Ib(sender)) = tx.lane.as_mut()
+        && sender.mark(req.cast())
+    {
+        return None;
+    }
     let drained = tx.lane.as_mut().is_none_or(Lane::drain);
     if !tx.pending.is_empty() || !drained {
         // SAFETY: the caller's promise.

@@ -100,6 +100,7 @@ fn begin(
         qp,
         psn: (random >> 32) as u32 & PSN_MASK,
         flow: Arc::default(),
+        window: u32::MAX,
         back: None,
         acknowledged: 0,
         assembly: Default::default(),
@@ -363,21 +364,28 @@ pub fn open(worker: &Worker, ports: &mut Ports, number: u32) -> bool {
         return false;
     };
     c.phase = Phase::Open;
-    let (settled, iface, to) = (c.is_settled(), c.iface, c.to);
+    let (settled, index, to) = (c.is_settled(), c.iface, c.to);
     let (qp, flow, there) = (c.qp.clone(), c.flow.clone(), c.there);
     let (peer, answered) = (c.peer, c.answered);
     if settled {
         ports.unsettled -= 1;
     }
-    let iface = &ports.ifaces[iface];
+    let iface = ports.ifaces[index].clone();
+    let window = match qp {
+        Some(_) => iface.port.tuning.rc.window,
+        None => iface.datagram_window(),
+    };
+    if let Some(c) = ports.get(number) {
+        c.window = window;
+    }
     let mut sender = match (qp, there) {
         (Some(qp), _) => {
             let line = Reliable::new(qp, iface.clone());
             let port = there.map_or(0, |there| there.port.into());
-            Sender::by_connection(iface.clone(), flow, line, port)
+            Sender::by_connection(iface, flow, line, port)
         }
-        (None, Some(there)) => match Line::new(iface, &to, there.number, there.proof) {
-            Ok(line) => Sender::by_datagrams(iface.clone(), flow, line),
+        (None, Some(there)) => match Line::new(&iface, &to, there.number, there.proof) {
+            Ok(line) => Sender::by_datagrams(iface, flow, line),
             Err(e) => {
                 // SAFETY: peers live as long as the worker.
                 fail(unsafe { &*peer }, &e);
@@ -406,7 +414,7 @@ pub fn open(worker: &Worker, ports: &mut Ports, number: u32) -> bool {
         peer.uid,
         sender.transport()
     );
-    peer.set_queues(iface.index.into(), sender.is_connected());
+    peer.set_queues(index, sender.is_connected());
     tx.lane = Some(Lane::Ib(Box::new(sender)));
     peer.note_traffic(worker);
     tx::log_lanes(worker, peer);

@@ -100,7 +100,10 @@ impl DeviceKeys {
     /// The key for a port of the owner's.
     #[inline]
     pub fn of_port(&self, port: usize) -> Option<u32> {
-        self.keys[..self.count.into()].get(port).copied()
+        if port >= self.count.into() {
+            return None;
+        }
+        self.keys.get(port).copied()
     }
 }
 

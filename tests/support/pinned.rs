@@ -62,8 +62,8 @@ impl Registrar for Pins {
         let words: Vec<usize> = pages.map(|page| page + WORD).collect();
         let pipe = Pipe::new()?;
         for at in &words {
-            // As a device that may write: before that a page of zeros is everybody's.
-            word(*at).fetch_add(0, Ordering::SeqCst);
+            // As a device that may write: before that a page of zeros is everybody's. To add nothing would be no write.
+            word(*at).fetch_add(1, Ordering::SeqCst);
             let piece = libc::iovec {
                 iov_base: *at as *mut _,
                 iov_len: size_of::<u64>(),

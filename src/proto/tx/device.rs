@@ -10,10 +10,13 @@ use crate::engine::peer::Peer;
 use crate::engine::ports::Connection;
 use crate::engine::request::{self, Request, Sent};
 use crate::proto::attach::Direction;
+use crate::proto::flush;
+use crate::tl::Lane;
 use crate::tl::ib::rc::Remote;
 use crate::tl::ib::sender::Sender;
 use crate::wire::rkey::DeviceKeys;
 use crate::wire::stats::Protocol;
+use std::ptr;
 
 /// Makes a request, whose data (one piece) and peer are set, an access of the device's.
 pub fn by_device(r: &mut Request, direction: Direction, addr: u64, keys: &DeviceKeys) {
@@ -32,6 +35,33 @@ fn key(r: &Request, port: usize) -> Option<u32> {
     let keys = r.head.chunks_exact(size_of::<u32>());
     let key = keys.take(r.head_len.into()).nth(port)?;
     Some(u32::from_le_bytes(*key.first_chunk()?))
+}
+
+/// Writes what fits into one buffer at once. False: it has to wait, or cannot be done this way.
+///
+/// # Safety
+/// `len` bytes are readable at `data`.
+pub unsafe fn write_now(
+    peer: &Peer,
+    keys: &DeviceKeys,
+    addr: u64,
+    data: *const u8,
+    len: usize,
+) -> bool {
+    let mut tx = peer.tx.lock();
+    if !tx.pending.is_empty() || peer.status() != UCS_OK {
+        return false;
+    }
+    let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
+        return false;
+    };
+    let Some(key) = keys.of_port(sender.remote_port()) else {
+        return false;
+    };
+    let to = Remote { addr, key };
+    // SAFETY: the caller's bytes.
+    let fill = |to: *mut u8, n: usize| unsafe { to.copy_from_nonoverlapping(data, n) };
+    len <= sender.most_at_once() && sender.write(to, len, fill) == len
 }
 
 /// Makes it an access by message: there is no queue pair that could do it.
@@ -83,22 +113,45 @@ pub(super) unsafe fn advance(peer: &Peer, sender: &mut Sender, req: *mut Request
     Some(true)
 }
 
-/// A send of this number has ended, and what is before it: ends the requests all of whose reads have come.
+/// A send of this number has ended, and what is before it: ends the requests all of whose reads have come, and flushes.
 pub fn on_end(connection: &mut Connection, number: u64) {
-    let mut ended = Vec::new();
+    // Linked by `remote_id`, which neither needs.
+    let (mut first, mut last) = (ptr::null_mut::<Request>(), ptr::null_mut::<Request>());
     connection.with_sender(|sender| {
         sender.ended(number, |owner| {
             let req = owner.cast::<Request>();
-            // SAFETY: who waits for a read lives; the peer's lock is held, as where reads are posted.
-            let r = unsafe { &mut *req };
-            r.remote -= 1;
-            if r.remote == 0 && r.offset as usize == r.data.len() {
-                ended.push(req);
+            // SAFETY: who waits lives; the peer's lock is held, as where reads are posted.
+            if !unsafe { has_ended(&mut *req) } {
+                return;
             }
+            if last.is_null() {
+                first = req;
+            } else {
+                // SAFETY: as above.
+                unsafe { (*last).remote_id = req as u64 };
+            }
+            last = req;
         });
     });
-    for req in ended {
+    while !first.is_null() {
         // SAFETY: in no list any more: ours.
-        unsafe { request::complete(req, UCS_OK) };
+        unsafe {
+            let req = first;
+            first = (*req).remote_id as *mut Request;
+            match (*req).sent {
+                Sent::Flush => flush::marker_sent(req),
+                _ => request::complete(req, UCS_OK),
+            }
+        }
     }
+}
+
+/// Something that a request waits for has come; whether it was the last.
+fn has_ended(r: &mut Request) -> bool {
+    r.remote_id = 0;
+    if r.sent == Sent::Flush {
+        return true;
+    }
+    r.remote -= 1;
+    r.remote == 0 && r.offset as usize == r.data.len()
 }

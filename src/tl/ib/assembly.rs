@@ -19,12 +19,18 @@ pub struct Assembly {
 impl Assembly {
     /// Takes a packet with this head and the bytes behind it. The message, if the packet completes one: it lies in the packet
     /// or in here, until the next call.
-    #[inline(always)]
     pub fn take(&mut self, head: Head, bytes: &[u8]) -> Result<Option<Message>, Corrupt> {
-        if self.head.is_none() && head.len == bytes.len() && head.kind != MORE {
-            return Ok(Some(message(head, bytes)));
+        match self.whole(head, bytes) {
+            Some(message) => Ok(Some(message)),
+            None => self.collect(head, bytes),
         }
-        self.collect(head, bytes)
+    }
+
+    /// The message, if the packet is all of it: it lies in the packet.
+    #[inline(always)]
+    pub fn whole(&self, head: Head, bytes: &[u8]) -> Option<Message> {
+        let whole = self.head.is_none() && head.len == bytes.len() && head.kind != MORE;
+        whole.then(|| message(head, bytes))
     }
 
     #[inline(never)]

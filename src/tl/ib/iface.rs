@@ -4,20 +4,24 @@
 //! alone; another one takes the ends of sends, and is looked at only while sends are outstanding that will tell theirs.
 
 use super::bindings::*;
-use super::buffers::{Buffer, Buffers};
+use super::buffers::Buffers;
 use super::port::Port;
 use super::queues::{Channel, Cq, Parts, Qp, Srq};
+use super::receives::Pile;
 use super::ud::{self, Outgoing};
 use crate::sys::lock::MtLock;
 use crate::wire::packet::{HEAD, most_packets};
 use std::io;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes that the device puts in front of a datagram it has received: a global header, or nothing that means anything.
 pub const GRH: usize = 40;
-/// Receive buffers that are made together.
+/// Buffers for sends that are made together.
 const TOGETHER: usize = 64;
+/// Receives that are posted together, at most: a call of the device's for each would cost as much as the message.
+const POSTED: usize = 8;
 /// Receives that a new connection adds, as long as there are fewer than the option says.
 const PER_CONNECTION: usize = 64;
 /// Bytes in a work request that are asked for: two cache lines with the header in front.
@@ -48,48 +52,10 @@ pub struct Iface {
     pub packets: MtLock<Buffers>,
 }
 
-/// Buffers that wait for packets, or are being looked at. Their numbers are their places in the lists.
+/// What waits for packets and datagrams, or is being looked at.
 struct Receives {
     packets: Pile,
     datagrams: Pile,
-}
-
-struct Pile {
-    buffers: Buffers,
-    all: Vec<Buffer>,
-    /// Bytes of a receive.
-    len: u32,
-    /// To be posted again.
-    spent: Vec<(u64, Buffer)>,
-}
-
-impl Pile {
-    fn new(port: &Port, len: usize) -> Pile {
-        Pile {
-            buffers: Buffers::new(&port.hca, len, TOGETHER),
-            all: Vec::new(),
-            len: len as u32,
-            spent: Vec::new(),
-        }
-    }
-
-    /// Makes more, to be posted, until there are so many.
-    fn grow(&mut self, to: usize) {
-        while self.all.len() < to {
-            let Some(buffer) = self.buffers.get() else {
-                return;
-            };
-            self.spent.push((self.all.len() as u64, buffer));
-            self.all.push(buffer);
-        }
-    }
-
-    fn post(&mut self, post: impl Fn(&[(u64, Buffer)], u32) -> usize) {
-        if !self.spent.is_empty() {
-            let n = post(&self.spent, self.len);
-            self.spent.drain(..n);
-        }
-    }
 }
 
 impl Iface {
@@ -124,8 +90,13 @@ impl Iface {
             receives: MtLock::new(
                 mt,
                 Receives {
-                    packets: Pile::new(port, rc.seg_size),
-                    datagrams: Pile::new(port, GRH + port.mtu_bytes()),
+                    packets: Pile::new(
+                        port,
+                        rc.seg_size,
+                        (rc.rx_queue_len as usize / 8).clamp(1, POSTED),
+                    ),
+                    // Each is counted on: a datagram that finds none is lost.
+                    datagrams: Pile::new(port, GRH + port.mtu_bytes(), 1),
                 },
             ),
             send_cq,
@@ -160,9 +131,9 @@ impl Iface {
         self.send_cq.arm();
     }
 
-    /// Takes what has arrived: how many.
+    /// Takes what has arrived: how many were written.
     #[inline(always)]
-    pub fn arrived(&self, into: &mut [ibv_wc]) -> usize {
+    pub fn arrived(&self, into: &mut [MaybeUninit<ibv_wc>]) -> usize {
         self.recv_cq.poll(into)
     }
 
@@ -172,8 +143,8 @@ impl Iface {
         self.telling.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes the ends of sends: how many.
-    pub fn ended(&self, into: &mut [ibv_wc]) -> usize {
+    /// Takes the ends of sends: how many were written.
+    pub fn ended(&self, into: &mut [MaybeUninit<ibv_wc>]) -> usize {
         self.send_cq.poll(into)
     }
 
@@ -225,15 +196,17 @@ impl Iface {
         let most = self.port.tuning.rc.rx_queue_len as usize;
         let mut receives = self.receives.lock();
         let pile = &mut receives.packets;
-        let more = pile.all.len() + PER_CONNECTION;
+        let more = pile.count() + PER_CONNECTION;
         match &self.srq {
             Some(srq) => {
                 pile.grow(more.min(most));
-                pile.post(|buffers, len| srq.post(buffers, len));
+                // SAFETY: receives of the pile's.
+                pile.post(|wr, bad| unsafe { srq.post(wr, bad) });
             }
             None => {
                 pile.grow(more);
-                pile.post(|buffers, len| qp.post_receives(buffers, len));
+                // SAFETY: as above.
+                pile.post(|wr, bad| unsafe { qp.post_receives(wr, bad) });
             }
         }
     }
@@ -242,7 +215,7 @@ impl Iface {
     pub fn expect_datagrams(&self) {
         let most = self.port.tuning.ud.rx_queue_len as usize;
         let mut receives = self.receives.lock();
-        let more = receives.datagrams.all.len() + self.datagram_window() as usize;
+        let more = receives.datagrams.count() + self.datagram_window() as usize;
         receives.datagrams.grow(more.min(most));
         drop(receives);
         self.post_datagrams();
@@ -253,63 +226,77 @@ impl Iface {
         let outgoing = self.outgoing.lock();
         receives
             .datagrams
-            .post(|buffers, len| outgoing.qp.post_receives(buffers, len));
+            // SAFETY: receives of the pile's.
+            .post(|wr, bad| unsafe { outgoing.qp.post_receives(wr, bad) });
     }
 
     /// The bytes of a packet that has arrived by a connection, until [`done`](Self::done).
+    ///
+    /// # Safety
+    /// The completion is one that [`arrived`](Self::arrived) told, of a connection.
     #[inline(always)]
-    pub fn packet(&self, wc: &ibv_wc) -> &[u8] {
-        let receives = self.receives.lock();
-        Self::bytes(&receives.packets, wc, 0)
+    pub unsafe fn packet(&self, wc: &ibv_wc) -> &[u8] {
+        // SAFETY: the caller's promise.
+        unsafe { self.receives.lock().packets.bytes(wc, 0) }
     }
 
     /// The same of a datagram.
-    pub fn datagram(&self, wc: &ibv_wc) -> &[u8] {
-        let receives = self.receives.lock();
-        Self::bytes(&receives.datagrams, wc, GRH)
-    }
-
-    #[inline(always)]
-    fn bytes<'a>(pile: &Pile, wc: &ibv_wc, skip: usize) -> &'a [u8] {
-        let Some(buffer) = pile.all.get(wc.wr_id as usize) else {
-            return &[];
-        };
-        let len = wc.byte_len.min(pile.len) as usize;
-        // SAFETY: received into this buffer, and not posted again before the caller is done; chunks stay until the worker
-        // goes.
-        let all: &'a [u8] = unsafe { std::slice::from_raw_parts(buffer.ptr, len) };
-        all.get(skip..).unwrap_or_default()
+    ///
+    /// # Safety
+    /// As [`packet`](Self::packet), of the queue pair for datagrams.
+    pub unsafe fn datagram(&self, wc: &ibv_wc) -> &[u8] {
+        // SAFETY: the caller's promise.
+        unsafe { self.receives.lock().datagrams.bytes(wc, GRH) }
     }
 
     /// The packet of a completion has been looked at.
+    ///
+    /// # Safety
+    /// [`arrived`](Self::arrived) told it, and this was not said of it.
     #[inline(always)]
-    pub fn done(&self, wc: &ibv_wc) {
+    pub unsafe fn done(&self, wc: &ibv_wc) {
         let mut receives = self.receives.lock();
         let pile = match wc.qp_num == self.ud_number {
             true => &mut receives.datagrams,
             false => &mut receives.packets,
         };
-        if let Some(&buffer) = pile.all.get(wc.wr_id as usize) {
-            pile.spent.push((wc.wr_id, buffer));
+        // SAFETY: the caller's promise.
+        unsafe { pile.done(wc) };
+    }
+
+    /// Posts the receives again whose packets are done, when there are enough.
+    #[inline(always)]
+    pub fn refill(&self) {
+        let receives = self.receives.lock();
+        if receives.packets.is_due() || receives.datagrams.is_due() {
+            drop(receives);
+            self.post_again();
         }
     }
 
-    /// Posts the receives again whose packets are done. `qp`: of the last one, where connections have their own receives.
-    #[inline]
-    pub fn refill(&self, qp: Option<&Qp>) {
+    #[inline(never)]
+    fn post_again(&self) {
         let mut receives = self.receives.lock();
-        match (&self.srq, qp) {
-            (Some(srq), _) => receives.packets.post(|buffers, len| srq.post(buffers, len)),
-            (None, Some(qp)) => receives
+        if let Some(srq) = &self.srq {
+            // SAFETY: receives of the pile's.
+            receives
                 .packets
-                .post(|buffers, len| qp.post_receives(buffers, len)),
-            (None, None) => {}
+                .post(|wr, bad| unsafe { srq.post(wr, bad) });
         }
-        let again = !receives.datagrams.spent.is_empty();
+        let datagrams = receives.datagrams.is_due();
         drop(receives);
-        if again {
+        if datagrams {
             self.post_datagrams();
         }
+    }
+
+    /// Posts a receive again to the queue pair that it was for, where connections have their own.
+    pub fn give_back(&self, qp: &Qp) {
+        let mut receives = self.receives.lock();
+        // SAFETY: receives of the pile's.
+        receives
+            .packets
+            .post(|wr, bad| unsafe { qp.post_receives(wr, bad) });
     }
 
     /// Datagrams that one peer may have on the way: as many receives as its connection adds, so that they are not lost where

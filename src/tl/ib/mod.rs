@@ -19,6 +19,7 @@ pub mod iface;
 pub mod port;
 pub mod queues;
 pub mod rc;
+pub mod receives;
 pub mod reorder;
 pub mod sender;
 pub mod ud;

@@ -1,14 +1,15 @@
 //! Completion queues, receive queues and queue pairs: objects of the library that are destroyed with their owners.
 
 use super::bindings::*;
-use super::buffers::Buffer;
 use super::hca::Hca;
 use super::verbs::{check, made};
+use std::ffi::c_int;
 use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// Receives that are posted with one call.
-const BATCH: usize = 16;
+type PollCq = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
+type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
 
 /// What tells that something is in completion queues: a descriptor.
 pub struct Channel {
@@ -19,8 +20,10 @@ pub struct Channel {
 
 /// A completion queue.
 pub struct Cq {
-    hca: Arc<Hca>,
     raw: *mut ibv_cq,
+    /// The device's function, at hand.
+    poll: PollCq,
+    hca: Arc<Hca>,
 }
 
 /// Receives that many queue pairs share.
@@ -31,8 +34,10 @@ pub struct Srq {
 
 /// A queue pair.
 pub struct Qp {
-    hca: Arc<Hca>,
     raw: *mut ibv_qp,
+    /// The device's function, at hand.
+    post: PostSend,
+    hca: Arc<Hca>,
     pub number: u32,
     /// Bytes that a work request can carry in itself.
     pub max_inline: u32,
@@ -106,6 +111,7 @@ impl Cq {
     /// # Errors
     /// What the device says.
     pub fn new(hca: &Arc<Hca>, len: u32, channel: Option<&Channel>) -> io::Result<Cq> {
+        let poll = hca.ops().poll_cq.ok_or(ErrorKind::Unsupported)?;
         let len = (len as i32).clamp(1, hca.limits.max_cqe.max(1));
         let channel = channel.map_or(std::ptr::null_mut(), |c| c.raw);
         // SAFETY: an open device and its channel, or none.
@@ -113,19 +119,17 @@ impl Cq {
             (hca.verbs.create_cq)(hca.context(), len, std::ptr::null_mut(), channel, 0)
         })?;
         Ok(Cq {
-            hca: hca.clone(),
             raw,
+            poll,
+            hca: hca.clone(),
         })
     }
 
-    /// Takes completions: how many.
+    /// Takes completions: how many were written.
     #[inline(always)]
-    pub fn poll(&self, into: &mut [ibv_wc]) -> usize {
-        let Some(poll) = self.hca.ops().poll_cq else {
-            return 0;
-        };
+    pub fn poll(&self, into: &mut [MaybeUninit<ibv_wc>]) -> usize {
         // SAFETY: its own queue, as many writable entries as said.
-        let n = unsafe { poll(self.raw, into.len() as i32, into.as_mut_ptr()) };
+        let n = unsafe { (self.poll)(self.raw, into.len() as i32, into.as_mut_ptr().cast()) };
         n.max(0) as usize
     }
 
@@ -165,13 +169,17 @@ impl Srq {
         })
     }
 
-    /// Posts receives into buffers with their numbers; how many, the others did not fit.
-    pub fn post(&self, buffers: &[(u64, Buffer)], len: u32) -> usize {
-        let Some(post) = self.hca.ops().post_srq_recv else {
-            return 0;
-        };
-        // SAFETY: its own queue; the requests are as the library wants them.
-        post_all(buffers, len, |wr, bad| unsafe { post(self.raw, wr, bad) })
+    /// Posts linked receives: 0, or what the device says of the one that it puts into `bad`.
+    ///
+    /// # Safety
+    /// They are receives into registered memory, which is the device's until it says otherwise.
+    pub unsafe fn post(&self, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> i32 {
+        *bad = wr;
+        match self.hca.ops().post_srq_recv {
+            // SAFETY: its own queue; the caller's requests.
+            Some(post) => unsafe { post(self.raw, wr, bad) },
+            None => libc::ENOSYS,
+        }
     }
 }
 
@@ -180,42 +188,6 @@ impl Drop for Srq {
         // SAFETY: the queue pairs that use it are gone.
         unsafe { (self.hca.verbs.destroy_srq)(self.raw) };
     }
-}
-
-/// Posts in batches. How many were taken.
-fn post_all(
-    buffers: &[(u64, Buffer)],
-    len: u32,
-    post: impl Fn(*mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32,
-) -> usize {
-    let mut sges = [ibv_sge::default(); BATCH];
-    let mut wrs = [ibv_recv_wr::default(); BATCH];
-    let mut posted = 0;
-    for part in buffers.chunks(BATCH) {
-        for (i, &(id, buffer)) in part.iter().enumerate() {
-            sges[i] = ibv_sge {
-                addr: buffer.ptr as u64,
-                length: len,
-                lkey: buffer.lkey,
-            };
-            wrs[i] = ibv_recv_wr {
-                wr_id: id,
-                next: std::ptr::null_mut(),
-                sg_list: &raw mut sges[i],
-                num_sge: 1,
-            };
-            if i > 0 {
-                wrs[i - 1].next = &raw mut wrs[i];
-            }
-        }
-        let mut bad = std::ptr::null_mut();
-        if post(&raw mut wrs[0], &mut bad) != 0 {
-            let taken = wrs.iter().position(|wr| std::ptr::eq(wr, bad));
-            return posted + taken.unwrap_or(0);
-        }
-        posted += part.len();
-    }
-    posted
 }
 
 /// What a queue pair is made of.
@@ -237,6 +209,7 @@ impl Qp {
     /// # Errors
     /// `ENOMEM` when the device has no more queue pairs or the process may lock no more memory.
     pub fn new(hca: &Arc<Hca>, parts: &Parts) -> io::Result<Qp> {
+        let post = hca.ops().post_send.ok_or(ErrorKind::Unsupported)?;
         let most = hca.limits.max_qp_wr.max(1) as u32;
         let mut inline = parts.inline;
         loop {
@@ -258,6 +231,7 @@ impl Qp {
                     return Ok(Qp {
                         hca: hca.clone(),
                         raw,
+                        post,
                         // SAFETY: just made.
                         number: unsafe { (*raw).qp_num },
                         max_inline: attr.cap.max_inline_data,
@@ -282,21 +256,22 @@ impl Qp {
     /// Posts one send. False: the device takes no more.
     #[inline(always)]
     pub fn post_send(&self, wr: &mut ibv_send_wr) -> bool {
-        let mut bad = std::ptr::null_mut();
-        match self.hca.ops().post_send {
-            // SAFETY: its own queue pair; the caller's request names registered memory or carries its bytes.
-            Some(post) => unsafe { post(self.raw, wr, &mut bad) == 0 },
-            None => false,
-        }
+        let mut bad = MaybeUninit::uninit();
+        // SAFETY: its own queue pair; the caller's request names registered memory or carries its bytes. `bad` is written to.
+        unsafe { (self.post)(self.raw, wr, bad.as_mut_ptr()) == 0 }
     }
 
-    /// Posts receives into buffers with their numbers; how many, the others did not fit.
-    pub fn post_receives(&self, buffers: &[(u64, Buffer)], len: u32) -> usize {
-        let Some(post) = self.hca.ops().post_recv else {
-            return 0;
-        };
-        // SAFETY: its own queue pair; the requests are as the library wants them.
-        post_all(buffers, len, |wr, bad| unsafe { post(self.raw, wr, bad) })
+    /// As [`Srq::post`].
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn post_receives(&self, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> i32 {
+        *bad = wr;
+        match self.hca.ops().post_recv {
+            // SAFETY: its own queue pair; the caller's requests.
+            Some(post) => unsafe { post(self.raw, wr, bad) },
+            None => libc::ENOSYS,
+        }
     }
 }
 

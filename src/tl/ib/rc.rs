@@ -5,7 +5,9 @@ use super::buffers::Buffer;
 use super::iface::Iface;
 use super::port::Port;
 use super::queues::Qp;
+use crate::sys::copy::{self, TINY};
 use crate::wire::address::PortLocator;
+use crate::wire::packet::HEAD;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::io;
@@ -20,13 +22,21 @@ const MODERATION: u64 = 64;
 /// The same of sends that hold a buffer.
 const BUFFER_MODERATION: usize = 16;
 
+/// Bytes of the shortest sends: a head and what is copied without a call.
+const READY: usize = HEAD + TINY;
+
 /// What a buffer is for that the device has.
 enum Held {
     /// A packet, or what is written.
     Out(Buffer),
     /// What is read, and where it goes.
     In(Buffer, Read),
+    /// No buffer: somebody waits for the end of this send and of all before it. Null: nobody any more.
+    Mark(*mut c_void),
 }
+
+// SAFETY: whoever ends the wait says what may be done with the pointer.
+unsafe impl Send for Held {}
 
 /// Bytes that are read, and who waits for them.
 #[derive(Clone, Copy)]
@@ -48,21 +58,50 @@ pub struct Remote {
     pub key: u32,
 }
 
+/// The work request of the shortest sends and writes, in which only a few words change.
+struct Ready {
+    wr: ibv_send_wr,
+    sge: ibv_sge,
+    bytes: [u8; READY],
+}
+
+// SAFETY: what the pointers lead to is its own.
+unsafe impl Send for Ready {}
+
+impl Ready {
+    fn new() -> Box<Ready> {
+        let mut ready = Box::new(Ready {
+            wr: ibv_send_wr::default(),
+            sge: ibv_sge::default(),
+            bytes: [0; READY],
+        });
+        ready.sge.addr = ready.bytes.as_ptr() as u64;
+        ready.wr.sg_list = &raw mut ready.sge;
+        ready.wr.num_sge = 1;
+        ready.wr.send_flags = IBV_SEND_INLINE;
+        ready
+    }
+}
+
 /// The sending half. Whoever holds the peer's lock.
 pub struct Reliable {
     pub qp: Arc<Qp>,
-    iface: Arc<Iface>,
-    /// Sends posted, the last of them that tells of its end, and those that have ended.
+    /// Sends posted, and up to which one nothing has to be looked at.
     posted: u64,
+    until: u64,
+    ready: Box<Ready>,
+    iface: Arc<Iface>,
+    /// The last one that tells of its end, and those that have ended.
     telling: u64,
     ended: u64,
     /// Sends that will tell and have not.
     untold: u32,
     depth: u64,
-    /// Buffers of sends that have not ended, by the number of the send.
+    /// Buffers of sends that have not ended, and marks, by the number of the send.
     held: VecDeque<(u64, Held)>,
-    /// Reads among them.
+    /// Reads and marks among them.
     reads: u32,
+    marks: u32,
     /// What is sent or written waits for the reads before it.
     fenced: bool,
     /// Those among them since the last send that tells.
@@ -80,11 +119,14 @@ impl Reliable {
             qp,
             iface,
             posted: 0,
+            until: 0,
+            ready: Ready::new(),
             telling: 0,
             ended: 0,
             untold: 0,
             held: VecDeque::new(),
             reads: 0,
+            marks: 0,
             fenced: false,
             silent: 0,
         }
@@ -118,6 +160,67 @@ impl Reliable {
     #[inline(always)]
     fn moderation(&self) -> u64 {
         MODERATION.min(self.depth.min(self.iface.share().into()) / 2)
+    }
+
+    /// Whether the shortest way is open: of one more send it is known that there is room, and that it need not tell.
+    #[inline(always)]
+    pub fn is_ready(&self) -> bool {
+        self.posted < self.until
+    }
+
+    /// Finds out how many sends may go the shortest way, at most so many packets.
+    pub fn get_ready(&mut self, packets: usize) {
+        let silent = self
+            .moderation()
+            .saturating_sub(self.posted - self.telling + 1);
+        let waits = self.fenced && self.reads > 0;
+        let most = match waits || (self.qp.max_inline as usize) < READY {
+            true => 0,
+            false => self.room().min(packets) as u64,
+        };
+        self.until = self.posted + most.min(silent);
+    }
+
+    /// Closes the shortest way: the device has refused something.
+    pub fn close(&mut self) {
+        self.until = 0;
+    }
+
+    /// Sends a head and up to [`TINY`] bytes. The shortest way is open. False: the device refuses.
+    ///
+    /// # Safety
+    /// `len` bytes are readable.
+    #[inline(always)]
+    pub unsafe fn post_tiny(&mut self, head: [u8; HEAD], from: *const u8, len: usize) -> bool {
+        let ready = &mut *self.ready;
+        ready.bytes[..HEAD].copy_from_slice(&head);
+        // SAFETY: the caller's bytes; there is room for them behind the head.
+        unsafe { copy::tiny(ready.bytes.as_mut_ptr().add(HEAD), from, len) };
+        ready.sge.length = (HEAD + len) as u32;
+        ready.wr.opcode = IBV_WR_SEND;
+        self.post_ready()
+    }
+
+    /// Writes up to [`TINY`] bytes, otherwise as [`post_tiny`](Self::post_tiny).
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn write_tiny(&mut self, to: Remote, from: *const u8, len: usize) -> bool {
+        let ready = &mut *self.ready;
+        // SAFETY: the caller's bytes; there is room for them.
+        unsafe { copy::tiny(ready.bytes.as_mut_ptr(), from, len) };
+        ready.sge.length = len as u32;
+        ready.wr.opcode = IBV_WR_RDMA_WRITE;
+        (ready.wr.wr.rdma.remote_addr, ready.wr.wr.rdma.rkey) = (to.addr, to.key);
+        self.post_ready()
+    }
+
+    #[inline(always)]
+    fn post_ready(&mut self) -> bool {
+        self.posted += 1;
+        self.ready.wr.wr_id = self.posted;
+        self.qp.post_send(&mut self.ready.wr)
     }
 
     /// Whether all that was posted is known to have arrived.
@@ -189,6 +292,9 @@ impl Reliable {
         };
         self.silent += 1;
         self.reads += 1;
+        if self.fenced {
+            self.close();
+        }
         self.held
             .push_back((self.posted + 1, Held::In(buffer, read)));
         let tells = last || self.is_to_tell();
@@ -199,29 +305,41 @@ impl Reliable {
     /// still waits to be posted is not known here, and programs that use none lose nothing.
     pub fn fence(&mut self) {
         self.fenced = true;
+        self.close();
     }
 
-    /// Those who wait for reads, of whom this is true, wait no more: they are told to `found`, once for each read.
+    /// Has `owner` told, as those who wait for reads are, when all that was posted has ended. Something has not.
+    pub fn mark(&mut self, owner: *mut c_void) {
+        self.ask();
+        self.marks += 1;
+        self.held.push_back((self.posted, Held::Mark(owner)));
+    }
+
+    /// Those who wait, of whom this is true, wait no more: they are told to `found`, once for each read or mark.
     pub fn disown(
         &mut self,
         wanted: impl Fn(*mut c_void) -> bool,
         mut found: impl FnMut(*mut c_void),
     ) {
         for (_, held) in &mut self.held {
-            if let Held::In(_, read) = held
-                && !read.into.is_null()
-                && wanted(read.owner)
-            {
-                read.into = std::ptr::null_mut();
-                found(read.owner);
+            match held {
+                Held::In(_, read) if !read.into.is_null() && wanted(read.owner) => {
+                    read.into = std::ptr::null_mut();
+                    found(read.owner);
+                }
+                Held::Mark(owner) if !owner.is_null() && wanted(*owner) => {
+                    found(std::mem::replace(owner, std::ptr::null_mut()));
+                }
+                _ => {}
             }
         }
     }
 
-    /// Those who wait for reads, once for each read.
+    /// Those who wait, once for each read or mark.
     pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
         self.held.iter().filter_map(|(_, held)| match held {
             Held::In(_, read) if !read.into.is_null() => Some(read.owner),
+            Held::Mark(owner) if !owner.is_null() => Some(*owner),
             _ => None,
         })
     }
@@ -283,7 +401,7 @@ impl Reliable {
     }
 
     /// Everything up to this send, which tells, has ended: its buffers are free, what was read is where it goes. `done`
-    /// hears of everybody who waited for a read, once for each.
+    /// hears of everybody who waited, once for each read or mark.
     pub fn ended(&mut self, number: u64, mut done: impl FnMut(*mut c_void)) {
         if self.untold > 0 {
             self.untold -= 1;
@@ -312,7 +430,18 @@ impl Reliable {
                     }
                     packets.put(buffer);
                 }
+                Held::Mark(owner) => {
+                    self.marks -= 1;
+                    if !owner.is_null() {
+                        done(owner);
+                    }
+                }
             }
+        }
+        drop(packets);
+        if self.marks > 0 {
+            // There may not have been room to ask when somebody wanted to know.
+            self.ask();
         }
     }
 }
@@ -331,8 +460,9 @@ impl Drop for Reliable {
         self.iface.telling.fetch_sub(self.untold, Ordering::Relaxed);
         let mut packets = self.iface.packets.lock();
         for (_, held) in self.held.drain(..) {
-            let (Held::Out(buffer) | Held::In(buffer, _)) = held;
-            packets.put(buffer);
+            if let Held::Out(buffer) | Held::In(buffer, _) = held {
+                packets.put(buffer);
+            }
         }
     }
 }

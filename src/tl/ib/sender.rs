@@ -70,6 +70,8 @@ impl Flow {
     }
 }
 
+/// The tag is a byte of its own, which costs less to look at.
+#[repr(u8)]
 enum Way {
     Rc { line: Reliable, sent: u32 },
     Ud(Line),
@@ -82,7 +84,7 @@ pub struct Sender {
     way: Way,
     /// Where a record is put together that takes several packets.
     record: Vec<u8>,
-    /// The device refused something: its completions say what comes of it.
+    /// The device refused something: its completions say what comes of it. See [`break_off`](Self::break_off).
     broken: bool,
     remote_port: usize,
 }
@@ -163,6 +165,80 @@ impl Sender {
         false
     }
 
+    /// The shortest way, for records of up to [`TINY`](crate::sys::copy::TINY) bytes.
+    ///
+    /// # Safety
+    /// [`is_ready`](Self::is_ready); `len` bytes are readable.
+    #[inline(always)]
+    pub unsafe fn send_tiny(&mut self, kind: u8, imm: u64, from: *const u8, len: usize) {
+        let Way::Rc { line, sent } = &mut self.way else {
+            return;
+        };
+        let head = Head {
+            len,
+            kind,
+            aux: 0,
+            credit: self.flow.tell() as u16,
+            imm,
+        };
+        *sent = sent.wrapping_add(1);
+        // SAFETY: passed on.
+        if !unsafe { line.post_tiny(head.encode(), from, len) } {
+            self.break_off();
+        }
+    }
+
+    /// As [`send_tiny`](Self::send_tiny), of writes.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn write_tiny(&mut self, to: Remote, from: *const u8, len: usize) {
+        let Way::Rc { line, .. } = &mut self.way else {
+            return;
+        };
+        // SAFETY: passed on.
+        if !unsafe { line.write_tiny(to, from, len) } {
+            self.break_off();
+        }
+    }
+
+    /// Nothing more is sent: the device has refused something, and what came behind it would be taken for the next.
+    #[cold]
+    #[inline(never)]
+    fn break_off(&mut self) {
+        self.broken = true;
+        if let Way::Rc { line, .. } = &mut self.way {
+            line.close();
+        }
+    }
+
+    /// Whether the shortest way is open now.
+    #[inline(always)]
+    pub fn is_ready(&self) -> bool {
+        match &self.way {
+            Way::Rc { line, .. } => line.is_ready(),
+            Way::Ud(_) => false,
+        }
+    }
+
+    /// Something was sent another way: opens the shortest one, if it is closed and can be.
+    #[inline(always)]
+    fn get_ready(&mut self) {
+        if !self.is_ready() {
+            self.open();
+        }
+    }
+
+    #[inline(never)]
+    fn open(&mut self) {
+        let packets = self.room();
+        match &mut self.way {
+            Way::Rc { line, .. } if !self.broken => line.get_ready(packets),
+            _ => {}
+        }
+    }
+
     /// Whether a record of `len` bytes, or any shorter one, can be sent now.
     pub fn has_room(&mut self, len: usize) -> bool {
         let packets = len.div_ceil(self.segment()).max(1);
@@ -192,7 +268,9 @@ impl Sender {
             return false;
         }
         if len <= self.segment() {
-            return self.has_space(1) && self.packet(head, len, fill);
+            let sent = self.has_space(1) && self.packet(head, len, fill);
+            self.get_ready();
+            return sent;
         }
         self.has_room(len) && self.send_long(head, fill)
     }
@@ -213,7 +291,9 @@ impl Sender {
                 unsafe { to.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
             });
             // There was room: the rest would be no use to anybody.
-            self.broken |= !sent;
+            if !sent {
+                self.break_off();
+            }
             head = Head {
                 len: 0,
                 kind: MORE,
@@ -232,7 +312,7 @@ impl Sender {
             Way::Rc { line, sent } => {
                 let credit = self.flow.tell() as u16;
                 let head = Head { credit, ..head }.encode();
-                if total <= (line.qp.max_inline as usize).min(MAX_INLINE) {
+                let taken = if total <= (line.qp.max_inline as usize).min(MAX_INLINE) {
                     let mut bytes = std::mem::MaybeUninit::<[u8; MAX_INLINE]>::uninit();
                     let at = bytes.as_mut_ptr().cast::<u8>();
                     // SAFETY: room for the head and `len` bytes, all of which are written.
@@ -241,7 +321,7 @@ impl Sender {
                         fill(at.add(HEAD));
                         std::slice::from_raw_parts(at, total)
                     };
-                    self.broken |= !line.post_inline(bytes);
+                    line.post_inline(bytes)
                 } else {
                     let Some(buffer) = self.iface.packets.lock().get() else {
                         return false;
@@ -251,9 +331,12 @@ impl Sender {
                         buffer.ptr.copy_from_nonoverlapping(head.as_ptr(), HEAD);
                         fill(buffer.ptr.add(HEAD));
                     }
-                    self.broken |= !line.post_buffer(buffer, total);
-                }
+                    line.post_buffer(buffer, total)
+                };
                 *sent = sent.wrapping_add(1);
+                if !taken {
+                    self.break_off();
+                }
                 true
             }
             Way::Ud(line) => line.send(&self.flow, head, len, fill),
@@ -261,14 +344,20 @@ impl Sender {
     }
 
     /// Number of the peer's port at the other end, among those of its address.
+    #[inline(always)]
     pub fn remote_port(&self) -> usize {
         self.remote_port
+    }
+
+    /// Bytes that one write or read moves, at most.
+    pub fn most_at_once(&self) -> usize {
+        self.iface.port.tuning.rc.seg_size
     }
 
     /// Writes up to a buffer's worth into the peer's memory: how many of the `len` bytes, which `fill` writes in front. 0: no
     /// room now, or no queue pair of its own; `fill` was not called.
     pub fn write(&mut self, to: Remote, len: usize, fill: impl FnOnce(*mut u8, usize)) -> usize {
-        let n = len.min(self.iface.port.tuning.rc.seg_size);
+        let n = len.min(self.most_at_once());
         let Way::Rc { line, .. } = &mut self.way else {
             return 0;
         };
@@ -280,21 +369,26 @@ impl Sender {
             fill(bytes.as_mut_ptr().cast(), n);
             // SAFETY: written by `fill`.
             let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), n) };
-            self.broken |= !line.write_inline(bytes, to);
+            if !line.write_inline(bytes, to) {
+                self.break_off();
+            }
+            self.get_ready();
             return n;
         }
         let Some(buffer) = self.iface.packets.lock().get() else {
             return 0;
         };
         fill(buffer.ptr, n);
-        self.broken |= !line.write_buffer(buffer, n, to);
+        if !line.write_buffer(buffer, n, to) {
+            self.break_off();
+        }
         n
     }
 
     /// Reads up to a buffer's worth of the `len` bytes in the peer's memory: how many; `owner` hears of it from
     /// [`ended`](Self::ended). 0: as in [`write`](Self::write).
     pub fn read(&mut self, from: Remote, into: *mut u8, len: usize, owner: *mut c_void) -> usize {
-        let n = len.min(self.iface.port.tuning.rc.seg_size);
+        let n = len.min(self.most_at_once());
         let Way::Rc { line, .. } = &mut self.way else {
             return 0;
         };
@@ -309,7 +403,9 @@ impl Sender {
             len: n,
             owner,
         };
-        self.broken |= !line.read(buffer, read, from, n == len);
+        if !line.read(buffer, read, from, n == len) {
+            self.break_off();
+        }
         n
     }
 
@@ -320,7 +416,19 @@ impl Sender {
         }
     }
 
-    /// Those who wait for reads, of whom this is true, wait no more: who they are.
+    /// Has `owner` told from [`ended`](Self::ended) when all that was accepted has arrived. False: it has, or there is no queue
+    /// pair of its own to tell.
+    pub fn mark(&mut self, owner: *mut c_void) -> bool {
+        match &mut self.way {
+            Way::Rc { line, .. } if !self.broken && !line.is_drained() => {
+                line.mark(owner);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Those who wait for reads, or by a mark, of whom this is true, wait no more: who they are.
     pub fn disown(&mut self, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
         let mut owners = Vec::new();
         if let Way::Rc { line, .. } = &mut self.way {
@@ -330,7 +438,7 @@ impl Sender {
         owners
     }
 
-    /// Those who wait for reads, once for each read.
+    /// Those who wait, once for each read or mark.
     pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
         let line = match &self.way {
             Way::Rc { line, .. } => Some(line),
@@ -373,7 +481,9 @@ impl Sender {
                         credit: self.flow.tell() as u16,
                         imm: 0,
                     };
-                    self.broken |= !line.post_inline(&head.encode());
+                    if !line.post_inline(&head.encode()) {
+                        self.break_off();
+                    }
                 }
             }
             Way::Ud(line) => line.acknowledge(&self.flow, gap),
@@ -412,7 +522,7 @@ impl Sender {
         self.send(BYE, 0, 0, 0, |_| {});
     }
 
-    /// A send of this number has ended. `done` hears of everybody who waited for a read, once for each.
+    /// A send of this number has ended. `done` hears of everybody who waited for that, once for each read or mark.
     pub fn ended(&mut self, number: u64, done: impl FnMut(*mut c_void)) {
         if let Way::Rc { line, .. } = &mut self.way {
             line.ended(number, done);

@@ -1,0 +1,149 @@
+//! Buffers that wait for what arrives. Their work requests are prepared: to post some again is to link them.
+
+use super::bindings::*;
+use super::buffers::Buffers;
+use super::port::Port;
+use std::ptr;
+
+/// Receives that are made together.
+const TOGETHER: usize = 64;
+
+/// One of them. It stays in its place, and work requests name it by that: what a device says has arrived is one of these.
+struct Receive {
+    wr: ibv_recv_wr,
+    sge: ibv_sge,
+}
+
+/// The receives of one purpose, of one size.
+pub struct Pile {
+    buffers: Buffers,
+    made: Vec<Box<[Receive]>>,
+    count: usize,
+    /// Bytes of each.
+    len: u32,
+    /// To be posted again: the first, the others are linked to it.
+    spent: *mut ibv_recv_wr,
+    spent_count: usize,
+    /// So many are posted together.
+    batch: usize,
+}
+
+// SAFETY: what the pointers lead to is its own.
+unsafe impl Send for Pile {}
+
+impl Pile {
+    /// None yet, of `len` bytes each. `batch`: so many of those that have been looked at are posted together.
+    pub fn new(port: &Port, len: usize, batch: usize) -> Pile {
+        Pile {
+            buffers: Buffers::new(&port.hca, len, TOGETHER),
+            made: Vec::new(),
+            count: 0,
+            len: len as u32,
+            spent: ptr::null_mut(),
+            spent_count: 0,
+            batch,
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Makes more, to be posted, until there are so many.
+    pub fn grow(&mut self, to: usize) {
+        while self.count < to {
+            let wanted = (to - self.count).min(TOGETHER);
+            let buffers = (0..wanted).map_while(|_| self.buffers.get());
+            let fresh: Box<[Receive]> = buffers
+                .map(|buffer| Receive {
+                    wr: ibv_recv_wr::default(),
+                    sge: ibv_sge {
+                        addr: buffer.ptr as u64,
+                        length: self.len,
+                        lkey: buffer.lkey,
+                    },
+                })
+                .collect();
+            let got = fresh.len();
+            self.made.push(fresh);
+            let Some(fresh) = self.made.last_mut() else {
+                return;
+            };
+            for receive in fresh.iter_mut() {
+                let place: *mut Receive = receive;
+                receive.wr = ibv_recv_wr {
+                    wr_id: place as u64,
+                    next: self.spent,
+                    sg_list: &raw mut receive.sge,
+                    num_sge: 1,
+                };
+                self.spent = &raw mut receive.wr;
+            }
+            self.count += got;
+            self.spent_count += got;
+            if got < wanted {
+                return;
+            }
+        }
+    }
+
+    /// The bytes behind the first `skip` that a receive of this pile got; they are there until it is posted again.
+    ///
+    /// # Safety
+    /// The device has said so of a receive of this pile.
+    #[inline(always)]
+    pub unsafe fn bytes<'a>(&self, wc: &ibv_wc, skip: usize) -> &'a [u8] {
+        // SAFETY: the caller's promise: the number is the place of a receive. Those stay as long as the pile, and its buffer
+        // is the program's again.
+        let all: &'a [u8] = unsafe {
+            let receive = &*(wc.wr_id as *const Receive);
+            let len = wc.byte_len.min(self.len) as usize;
+            std::slice::from_raw_parts(receive.sge.addr as *const u8, len)
+        };
+        all.get(skip..).unwrap_or_default()
+    }
+
+    /// A receive has been looked at.
+    ///
+    /// # Safety
+    /// As [`bytes`](Self::bytes), once.
+    #[inline(always)]
+    pub unsafe fn done(&mut self, wc: &ibv_wc) {
+        // SAFETY: as there; the device is done with it.
+        unsafe {
+            let wr = &raw mut (*(wc.wr_id as *mut Receive)).wr;
+            (*wr).next = self.spent;
+            self.spent = wr;
+        }
+        self.spent_count += 1;
+    }
+
+    /// Whether enough have been looked at to be posted again.
+    #[inline(always)]
+    pub fn is_due(&self) -> bool {
+        self.spent_count >= self.batch
+    }
+
+    /// Posts what waits for that; what is not taken waits on.
+    pub fn post(&mut self, post: impl FnOnce(*mut ibv_recv_wr, &mut *mut ibv_recv_wr) -> i32) {
+        if self.spent.is_null() {
+            return;
+        }
+        let mut bad = ptr::null_mut();
+        let taken = post(self.spent, &mut bad) == 0;
+        self.spent = if taken { ptr::null_mut() } else { bad };
+        self.spent_count = self.count_spent();
+    }
+
+    fn count_spent(&self) -> usize {
+        let mut wr = self.spent;
+        let mut count = 0;
+        while !wr.is_null() {
+            count += 1;
+            // SAFETY: a link of our own making.
+            wr = unsafe { (*wr).next };
+        }
+        count
+    }
+}
