@@ -726,8 +726,11 @@ fn with_ports(worker: &Worker, rx: &mut Rx) -> u32 {
     if !worker.duties.only_ports() || something_special(rx) {
         return move_on::<false>(worker);
     }
-    if rx.channels.is_empty()
-        && let Some(ports) = rx.ports.as_deref()
+    let rings = match rx.channels.len() {
+        0 => 0,
+        _ => poll_rings(worker, rx),
+    };
+    if let Some(ports) = rx.ports.as_deref()
         && ports.is_calm()
         && let [iface] = &ports.ifaces[..]
     {
@@ -735,24 +738,30 @@ fn with_ports(worker: &Worker, rx: &mut Rx) -> u32 {
         let mut wcs = [const { MaybeUninit::uninit() }; packets::BATCH];
         let n = iface.arrived(&mut wcs);
         if n == 0 && !iface.is_told() {
-            return 0;
+            return rings;
         }
-        return take_packets(worker, rx, Some(&wcs[..n]));
+        return rings + take_packets(worker, rx, Some(&wcs[..n]));
     }
-    poll_rings(worker, rx) + take_packets(worker, rx, None)
+    rings + take_packets(worker, rx, None)
 }
 
 /// Handles what has come through the only port, or what comes through all. In single-thread mode.
 #[inline(never)]
+#[allow(
+    clippy::redundant_closure,
+    reason = "a closure is inlined, as a function that two places name is not"
+)]
 fn take_packets(worker: &Worker, rx: &mut Rx, came: Option<&[MaybeUninit<ibv_wc>]>) -> u32 {
     let Some(ports) = rx.ports.as_deref_mut() else {
         return 0;
     };
     worker.rx.hold(true);
     let count = match came {
-        None => packets::poll(worker, ports, on_packet::<false>),
+        None => packets::poll(worker, ports, |w, m| on_packet::<false>(w, m)),
         // SAFETY: the device has written all of them.
-        Some(wcs) => unsafe { packets::take(worker, ports, 0, wcs, on_packet::<false>) },
+        Some(wcs) => unsafe {
+            packets::take(worker, ports, 0, wcs, |w, m| on_packet::<false>(w, m))
+        },
     };
     worker.rx.hold(false);
     rx.happened += u64::from(count);

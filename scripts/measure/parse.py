@@ -100,8 +100,23 @@ def inside(text, objects):
     return count
 
 
-def dumps(directory, operations=200, without=None):
-    """Instructions of one operation in every dump of each name, without the work of the objects that match."""
+def own(text, objects):
+    """Instructions of these objects' own code, in a dump with whole names."""
+    count, here = 0, ""
+    lines = iter(text.splitlines())
+    for line in lines:
+        if line.startswith("ob="):
+            here = line.removeprefix("ob=")
+        elif line.startswith("calls="):
+            next(lines)
+        elif objects.search(here) and re.fullmatch(r"[+*-]?\d* ?\d+", line):
+            count += int(line.split()[-1])
+    return count
+
+
+def dumps(directory, operations=200, without=None, caller=None):
+    """Instructions of one operation in every dump of each name, without the work of the objects that match, and the caller's
+    own."""
     counts = {}
     for file in sorted(glob.glob(f"{directory}/counts.*"), key=lambda name: int(name.rsplit(".", 1)[1])):
         with open(file) as dump:
@@ -109,7 +124,7 @@ def dumps(directory, operations=200, without=None):
         name = re.search(r"^desc: Trigger: Client Request: (.*)$", text, re.M)
         total = re.search(r"^summary: (\d+)", text, re.M)
         if name and total:
-            count = int(total[1]) - (inside(text, without) if without else 0)
+            count = int(total[1]) - (inside(text, without) if without else 0) - (own(text, caller) if caller else 0)
             counts.setdefault(name[1].strip(), []).append(count / operations)
     return counts
 

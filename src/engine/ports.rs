@@ -19,6 +19,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -119,9 +120,6 @@ fn key(iface: usize, qpn: u32) -> u64 {
     (iface as u64) << 32 | u64::from(qpn)
 }
 
-/// What no queue pair's [`key`] is.
-const NO_QUEUE: (u64, u32) = (u64::MAX, NOBODY);
-
 /// The progressing thread's.
 pub struct Ports {
     pub ifaces: Vec<Arc<Iface>>,
@@ -130,7 +128,7 @@ pub struct Ports {
     free: Vec<u32>,
     /// Connections by [`key`], and the one that was looked up last: mostly it is the same again.
     by_queue: HashMap<u64, u32, BuildHasherDefault<Plain>>,
-    last: (u64, u32),
+    last: (u64, Option<NonNull<Connection>>),
     /// Connections that have received what is not told of.
     pub owing: Vec<u32>,
     /// Those that are not both open and seen.
@@ -172,7 +170,7 @@ impl Ports {
                 connections: Vec::new(),
                 free: Vec::new(),
                 by_queue: HashMap::default(),
-                last: NO_QUEUE,
+                last: (0, None),
                 owing: Vec::new(),
                 unsettled: 0,
                 found: Default::default(),
@@ -221,26 +219,32 @@ impl Ports {
         self.connections.get_mut(number as usize)?.as_deref_mut()
     }
 
-    /// The connection whose queue pair on this interface has this number.
+    /// The connection whose queue pair on this interface has this number. It stays in its place until it is taken out.
     #[inline(always)]
-    pub fn of_queue(&mut self, iface: usize, qpn: u32) -> Option<u32> {
-        let key = key(iface, qpn);
-        if self.last.0 == key {
-            return Some(self.last.1);
-        }
-        self.look_up(key)
+    pub fn of_queue(&mut self, iface: usize, qpn: u32) -> Option<NonNull<Connection>> {
+        let same = self.of_same_queue(iface, qpn);
+        same.or_else(|| self.look_up(iface, qpn))
+    }
+
+    /// As [`of_queue`](Self::of_queue), if it is the one that was looked up last.
+    #[inline(always)]
+    pub fn of_same_queue(&self, iface: usize, qpn: u32) -> Option<NonNull<Connection>> {
+        let (last, connection) = self.last;
+        connection.filter(|_| last == key(iface, qpn))
     }
 
     #[inline(never)]
-    fn look_up(&mut self, key: u64) -> Option<u32> {
+    fn look_up(&mut self, iface: usize, qpn: u32) -> Option<NonNull<Connection>> {
+        let key = key(iface, qpn);
         let number = *self.by_queue.get(&key)?;
-        self.last = (key, number);
-        Some(number)
+        let connection = self.get(number).map(NonNull::from);
+        self.last = (key, connection);
+        connection
     }
 
     fn forget_queue(&mut self, iface: usize, qpn: u32) {
         self.by_queue.remove(&key(iface, qpn));
-        self.last = NO_QUEUE;
+        self.last.1 = None;
     }
 
     /// A connection gives its queue pair back: datagrams do.

@@ -81,10 +81,10 @@ fn on_arrival(ports: &mut Ports, i: usize, wc: &ibv_wc) {
     if whole && wc.qp_num == iface.ud_number {
         // SAFETY: the interface told this completion, and it was not done yet.
         on_datagram(ports, unsafe { iface.datagram(wc) });
-    } else if whole && let Some(c) = ports.of_queue(i, wc.qp_num).and_then(|n| ports.get(n)) {
+    } else if whole && let Some(mut c) = ports.of_queue(i, wc.qp_num) {
         // Who has gone confirms nothing any more.
-        // SAFETY: as above.
-        c.ended |= is_goodbye(unsafe { iface.packet(wc) });
+        // SAFETY: as above; nothing is taken out meanwhile.
+        unsafe { c.as_mut().ended |= is_goodbye(iface.packet(wc)) };
     }
     // SAFETY: as above.
     unsafe { iface.done(wc) };
@@ -94,8 +94,9 @@ fn on_end(ports: &mut Ports, iface: &Iface, wc: &ibv_wc) {
     if wc.qp_num == iface.ud_number {
         return iface.outgoing.lock().ended(iface, wc.wr_id);
     }
-    let number = ports.of_queue(iface.index.into(), wc.qp_num);
-    if let Some(c) = number.and_then(|n| ports.get(n)) {
+    if let Some(mut c) = ports.of_queue(iface.index.into(), wc.qp_num) {
+        // SAFETY: nothing is taken out meanwhile.
+        let c = unsafe { c.as_mut() };
         c.with_sender(|sender| sender.ended(wc.wr_id, |_| {}));
         c.ended |= wc.status != IBV_WC_SUCCESS;
     }

@@ -4,7 +4,7 @@ use super::datagrams::on_datagram;
 use super::serve;
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
-use crate::engine::ports::{Phase, Ports};
+use crate::engine::ports::{Connection, Phase, Ports};
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::device;
 use crate::proto::{failure, pairing, tx};
@@ -15,6 +15,7 @@ use crate::tl::ib::iface::Iface;
 use crate::tl::shm::ring::Message;
 use crate::wire::packet::{BYE, CREDIT, Head};
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Completions taken from one queue before the next is looked at, as `UCX_IB_RX_MAX_POLL`.
@@ -54,7 +55,7 @@ pub fn poll(
         let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
         let n = ports.ifaces[i].arrived(&mut wcs);
         // SAFETY: so many were written.
-        count += unsafe { take_all(worker, ports, i, &wcs[..n], short) };
+        count += unsafe { take_from(worker, ports, i, &wcs[..n], short) };
     }
     if !ports.owing.is_empty() {
         acknowledge(ports, before);
@@ -82,6 +83,19 @@ pub unsafe fn take(
     count
 }
 
+/// As [`take_all`], for workers with several ports, and now and then.
+#[inline(never)]
+unsafe fn take_from(
+    worker: &Worker,
+    ports: &mut Ports,
+    i: usize,
+    wcs: &[MaybeUninit<ibv_wc>],
+    short: impl Fn(&Worker, Message) -> bool + Copy,
+) -> u32 {
+    // SAFETY: passed on.
+    unsafe { take_all(worker, ports, i, wcs, short) }
+}
+
 /// Takes what has come through an interface, and the ends of sends.
 #[inline(always)]
 unsafe fn take_all(
@@ -105,7 +119,7 @@ unsafe fn take_all(
     count
 }
 
-#[inline(never)]
+#[inline(always)]
 fn take_arrivals(
     worker: &Worker,
     ports: &mut Ports,
@@ -113,11 +127,25 @@ fn take_arrivals(
     wcs: &[ibv_wc],
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
+    let iface: *const Iface = Arc::as_ptr(&ports.ifaces[i]);
+    // SAFETY: interfaces stay as long as the ports.
+    let iface = unsafe { &*iface };
     let mut count = 0;
     for wc in wcs {
-        count += on_arrival(worker, ports, i, wc, short);
+        count += match ports.of_same_queue(i, wc.qp_num) {
+            Some(c) if wc.status == IBV_WC_SUCCESS => {
+                // SAFETY: the interface told this completion, and it is not done yet.
+                on_packet(worker, ports, c, unsafe { iface.packet(wc) }, short)
+            }
+            _ => on_other_arrival(worker, ports, i, wc, short),
+        };
+        // SAFETY: as above.
+        unsafe { iface.done(wc) };
+        if iface.has_own_receives() {
+            give_back(ports, i, wc.qp_num);
+        }
     }
-    ports.ifaces[i].refill();
+    iface.refill();
     count
 }
 
@@ -155,43 +183,37 @@ fn take_found(worker: &Worker, ports: &mut Ports) -> u32 {
     count
 }
 
-/// A receive of the interface with this number has ended.
-#[inline(always)]
-fn on_arrival(
+/// A receive has ended: not of the queue pair that was looked up last, or not well.
+#[inline(never)]
+fn on_other_arrival(
     worker: &Worker,
     ports: &mut Ports,
     i: usize,
     wc: &ibv_wc,
     short: impl Fn(&Worker, Message) -> bool,
 ) -> u32 {
-    let iface: *const Iface = Arc::as_ptr(&ports.ifaces[i]);
-    // SAFETY: interfaces stay as long as the ports.
-    let iface = unsafe { &*iface };
-    let mut count = 0;
     // Others are those of a queue pair that is in error: what became of it the sends say.
-    if wc.status == IBV_WC_SUCCESS {
-        if wc.qp_num == iface.ud_number {
-            // SAFETY: the interface told this completion, and it is not done yet.
-            count = on_datagram(worker, ports, i, unsafe { iface.datagram(wc) });
-        } else if let Some(number) = ports.of_queue(i, wc.qp_num) {
-            // SAFETY: as above.
-            count = on_packet(worker, ports, number, unsafe { iface.packet(wc) }, short);
-        }
+    if wc.status != IBV_WC_SUCCESS {
+        return 0;
     }
-    // SAFETY: as above.
-    unsafe { iface.done(wc) };
-    if iface.has_own_receives() {
-        give_back(ports, i, wc.qp_num);
+    let iface = ports.ifaces[i].clone();
+    if wc.qp_num == iface.ud_number {
+        // SAFETY: the interface told this completion, and it is not done yet.
+        return on_datagram(worker, ports, i, unsafe { iface.datagram(wc) });
     }
-    count
+    match ports.of_queue(i, wc.qp_num) {
+        // SAFETY: as above.
+        Some(c) => on_packet(worker, ports, c, unsafe { iface.packet(wc) }, short),
+        None => 0,
+    }
 }
 
 /// Where connections have receives of their own: a spent one is posted again to the same.
 #[cold]
 fn give_back(ports: &mut Ports, i: usize, qpn: u32) {
-    let number = ports.of_queue(i, qpn);
-    let qp = number.and_then(|n| ports.get(n)).and_then(|c| c.qp.clone());
-    if let Some(qp) = qp {
+    // SAFETY: it is looked at before anything else is.
+    let c = ports.of_queue(i, qpn).map(|c| unsafe { c.as_ref() });
+    if let Some(qp) = c.and_then(|c| c.qp.clone()) {
         ports.ifaces[i].give_back(&qp);
     }
 }
@@ -203,16 +225,16 @@ fn on_end(ports: &mut Ports, i: usize, wc: &ibv_wc) {
     if wc.qp_num == iface.ud_number {
         return iface.outgoing.lock().ended(iface, wc.wr_id);
     }
-    let Some(number) = ports.of_queue(i, wc.qp_num) else {
+    let Some(mut c) = ports.of_queue(i, wc.qp_num) else {
         return;
     };
-    if let Some(c) = ports.get(number) {
-        // What was behind one that failed has not ended well.
-        if wc.status == IBV_WC_SUCCESS {
-            device::on_end(c, wc.wr_id);
-        }
-    }
-    if wc.status != IBV_WC_SUCCESS {
+    // SAFETY: nothing is taken out meanwhile.
+    let c = unsafe { c.as_mut() };
+    // What was behind one that failed has not ended well.
+    if wc.status == IBV_WC_SUCCESS {
+        device::on_end(c, wc.wr_id);
+    } else {
+        let number = c.number;
         pairing::broken(ports, number, wc.status);
     }
 }
@@ -222,14 +244,15 @@ fn on_end(ports: &mut Ports, i: usize, wc: &ibv_wc) {
 fn on_packet(
     worker: &Worker,
     ports: &mut Ports,
-    number: u32,
+    mut c: NonNull<Connection>,
     packet: &[u8],
     short: impl Fn(&Worker, Message) -> bool,
 ) -> u32 {
     let Some((head, bytes)) = split(packet) else {
         return 0;
     };
-    let Some(c) = ports.get(number) else { return 0 };
+    // SAFETY: connections stay in their places, and none is taken out while this is used.
+    let c = unsafe { c.as_mut() };
     c.flow.credit(head.credit);
     if head.kind == CREDIT {
         // Who waits for it is looked at by the next call: the caller must not go to sleep before.
@@ -245,11 +268,12 @@ fn on_packet(
             // SAFETY: peers live as long as the worker.
             unsafe { &*c.peer }.stats().received.add(len);
             if c.flow.is_urgent(c.window) {
-                owe(ports, number);
+                owe(ports, c.number);
             }
             return 1;
         }
     }
+    let number = c.number;
     on_longer(worker, ports, number, head, bytes)
 }
 

@@ -54,7 +54,9 @@ pub fn all_clean(worker: &Worker) -> bool {
 /// What a flush says that ends now.
 fn outcome(peer: &Peer) -> ucs_status_t {
     // Relaxed: set before the answer was counted, which the caller has seen (`Peer::rma_idle`).
-    match peer.rma_refused.swap(false, Ordering::Relaxed) {
+    let refused = &peer.rma_refused;
+    // Mostly not: a look is cheaper than an exchange.
+    match refused.load(Ordering::Relaxed) && refused.swap(false, Ordering::Relaxed) {
         true => UCS_ERR_INVALID_ADDR,
         false => UCS_OK,
     }

@@ -44,7 +44,7 @@ pub struct Iface {
     /// Threads may send at the same time.
     pub mt: bool,
     /// Sends that will tell when they have ended, and have not. Relaxed: it says only whether a look is worth while.
-    pub telling: AtomicU32,
+    telling: AtomicU32,
     /// Connections that send, and how many sends each of them may have outstanding. Relaxed: only numbers.
     lines: AtomicU32,
     share: AtomicU32,
@@ -135,6 +135,20 @@ impl Iface {
     #[inline(always)]
     pub fn arrived(&self, into: &mut [MaybeUninit<ibv_wc>]) -> usize {
         self.recv_cq.poll(into)
+    }
+
+    /// There are so many sends more that will tell of their ends, or fewer.
+    #[inline(always)]
+    pub fn add_telling(&self, change: i32) {
+        let change = change as u32;
+        if self.mt {
+            self.telling.fetch_add(change, Ordering::Relaxed);
+        } else {
+            // An exchange would wait for all stores before it.
+            let before = self.telling.load(Ordering::Relaxed);
+            self.telling
+                .store(before.wrapping_add(change), Ordering::Relaxed);
+        }
     }
 
     /// Whether sends are outstanding that will tell of their ends.

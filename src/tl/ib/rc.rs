@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Packet numbers have so many bits.
@@ -395,7 +394,7 @@ impl Reliable {
         if tells {
             (self.telling, self.silent) = (self.posted, 0);
             self.untold += 1;
-            self.iface.telling.fetch_add(1, Ordering::Relaxed);
+            self.iface.add_telling(1);
         }
         self.qp.post_send(&mut wr)
     }
@@ -405,7 +404,7 @@ impl Reliable {
     pub fn ended(&mut self, number: u64, mut done: impl FnMut(*mut c_void)) {
         if self.untold > 0 {
             self.untold -= 1;
-            self.iface.telling.fetch_sub(1, Ordering::Relaxed);
+            self.iface.add_telling(-1);
         }
         if number <= self.ended || number > self.posted {
             return;
@@ -457,7 +456,7 @@ impl Drop for Reliable {
         if self.qp.modify(&mut attr, IBV_QP_STATE).is_err() {
             return;
         }
-        self.iface.telling.fetch_sub(self.untold, Ordering::Relaxed);
+        self.iface.add_telling(-(self.untold as i32));
         let mut packets = self.iface.packets.lock();
         for (_, held) in self.held.drain(..) {
             if let Held::Out(buffer) | Held::In(buffer, _) = held {

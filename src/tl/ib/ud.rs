@@ -18,7 +18,6 @@ use crate::wire::packet::{ASKS, Datagram, GAP, HEAD, Head, most_packets};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// All workers of this library have the same; it keeps other programs' datagrams out.
 const QKEY: u32 = 0x7275_6370;
@@ -147,7 +146,7 @@ impl Outgoing {
             return None;
         }
         if tells {
-            iface.telling.fetch_add(1, Ordering::Relaxed);
+            iface.add_telling(1);
         }
         Some(self.posted)
     }
@@ -183,7 +182,7 @@ impl Outgoing {
 
     /// Everything up to this send has ended.
     pub fn ended(&mut self, iface: &Iface, number: u64) {
-        iface.telling.fetch_sub(1, Ordering::Relaxed);
+        iface.add_telling(-1);
         self.ended = self.ended.max(number.min(self.posted));
         // In no strict order: what was sent again has a larger number than what came behind it.
         for _ in 0..self.leaving.len() {
