@@ -18,6 +18,7 @@ use crate::op::am::AmMessage;
 use crate::op::param::{Param, status_ptr};
 use crate::op::{am, listener, packets, rma, serve, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
+use crate::proto::tx::device;
 use crate::proto::{failure, parting, rndv, select, share, tx, wireup};
 use crate::sys::clock;
 use crate::sys::copy::{self, TINY};
@@ -518,13 +519,6 @@ unsafe fn is_plain(ep: *const Endpoint, rkey: *const Rkey) -> bool {
         && !worker.fenced.load(Ordering::Relaxed)
 }
 
-/// The local address behind a remote one, if this is a plain access that loads and stores can do.
-#[inline(always)]
-unsafe fn direct(ep: *const Endpoint, rkey: *const Rkey, addr: u64, len: usize) -> Option<*mut u8> {
-    // SAFETY: the caller's endpoint and key, which is not null.
-    unsafe { is_plain(ep, rkey).then(|| (*rkey).local(addr, len))? }
-}
-
 /// `ucp_put_nbx`
 ///
 /// # Safety
@@ -582,6 +576,31 @@ unsafe fn put_queues(
             sender.write_tiny(Remote { addr, key }, buffer.cast(), len);
             return std::ptr::null_mut();
         }
+        put_longer(ep, buffer, len, addr, rkey, param)
+    }
+}
+
+/// As [`put_queues`], of what is copied into a registered buffer.
+#[inline(never)]
+unsafe fn put_longer(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    len: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, whose peer outlives it, key and buffer; the rest is passed on.
+    unsafe {
+        let keys = (*rkey)
+            .device
+            .as_ref()
+            .filter(|keys| keys.covers(addr, len));
+        if let Some(keys) = keys
+            && device::write_now((*ep).peer(), keys, addr, buffer.cast(), len)
+        {
+            return std::ptr::null_mut();
+        }
         put_slow(ep, buffer, len, addr, rkey, param)
     }
 }
@@ -622,20 +641,44 @@ pub unsafe fn get(
     // SAFETY: the caller's structure. An option that adds to the flags sends the endpoint's accesses the long way.
     let p = unsafe { Param::new(param, 0) };
     let len = plain_length(&p, count).unwrap_or(0);
-    if len != 0
-        && !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)
-        && !buffer.is_null()
-        // SAFETY: the caller's endpoint and key.
-        && let Some(local) = unsafe { direct(ep, rkey, addr, len) }
-    {
-        // SAFETY: the peer outlives its endpoints. Counted before what may be a call.
-        let stats = unsafe { (*ep).peer() }.stats();
-        stats.of(Protocol::RmaMapped).add(len);
-        // SAFETY: the user's buffer and the peer's region, which is mapped here.
-        return unsafe { copied(buffer.cast(), local, len) };
+    // SAFETY: the caller's endpoint, key and buffer; the peer outlives its endpoints.
+    unsafe {
+        if len != 0
+            && !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)
+            && !buffer.is_null()
+            && is_plain(ep, rkey)
+        {
+            if let Some(local) = (*rkey).local(addr, len) {
+                // Counted before what may be a call.
+                (*ep).peer().stats().of(Protocol::RmaMapped).add(len);
+                return copied(buffer.cast(), local, len);
+            }
+            if p.mask & SPECIAL == 0 {
+                return get_queues(ep, buffer, len, addr, rkey, param);
+            }
+        }
     }
     // SAFETY: passed on.
     unsafe { get_slow(ep, buffer, count, addr, rkey, param) }
+}
+
+/// As [`get`], of a buffer that is one piece, where a device may reach the memory.
+#[inline(never)]
+unsafe fn get_queues(
+    ep: *const Endpoint,
+    buffer: *mut c_void,
+    len: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, key, buffer and structure; the rest is passed on.
+    unsafe {
+        match rma::read_now(ep, buffer, len, addr, &*rkey, &Param::new(param, 0)) {
+            Some(handle) => handle,
+            None => get_slow(ep, buffer, len, addr, rkey, param),
+        }
+    }
 }
 
 #[cold]

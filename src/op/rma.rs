@@ -105,18 +105,6 @@ impl Access<'_> {
             .map_err(Fault::status)
     }
 
-    /// Lets a device write, if nothing is in the way and the data fits into one buffer.
-    unsafe fn write_now(&self, addr: u64) -> bool {
-        let keys = self.rkey.device.as_ref();
-        match (keys, self.data.as_contig()) {
-            // SAFETY: the user's memory.
-            (Some(keys), Some(data)) => unsafe {
-                device::write_now(self.peer, keys, addr, data, self.data.len())
-            },
-            _ => false,
-        }
-    }
-
     /// Whether the kernel is to copy later, together with other accesses. Not after a fence that found messages under
     /// way: what waits would make messages of those behind it.
     fn waits(&self, p: &Param) -> bool {
@@ -220,7 +208,6 @@ pub unsafe fn put(
                 Ok(())
             }
             Way::Attach if !waits => a.attach(Direction::Write, addr),
-            Way::Device if a.write_now(addr) => Ok(()),
             Way::Attach | Way::Device | Way::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
@@ -231,6 +218,37 @@ pub unsafe fn put(
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
         a.queue(ep, p, Direction::Write, addr, waits)
+    }
+}
+
+/// Reads what fits into one buffer of a device's, if nothing is in the way: the request's handle.
+///
+/// # Safety
+/// As `ucp_get_nbx`. No option adds to the flags of operations, and there was no fence.
+pub unsafe fn read_now(
+    ep: *const Endpoint,
+    buffer: *mut c_void,
+    len: usize,
+    addr: u64,
+    rkey: &Rkey,
+    p: &Param,
+) -> Option<ucs_status_ptr_t> {
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it.
+    let (worker, peer) = unsafe { (&*(*ep).worker, (*ep).peer()) };
+    let keys = rkey.device.as_ref().filter(|keys| keys.covers(addr, len))?;
+    let key = device::key_now(peer, keys, len)?;
+    // SAFETY: a new request, given back if it was not needed.
+    unsafe {
+        let req = request::take(worker, p.external());
+        ((*req).peer, (*req).ep) = (peer, ep);
+        ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
+        let ptr = buffer.cast();
+        (*req).data = Data::Contig { ptr, len };
+        if device::read_now(peer, req, addr, key) {
+            return Some(Request::handle(req));
+        }
+        request::put(req);
+        None
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::access;
 use crate::ctypes::*;
-use crate::engine::peer::Peer;
+use crate::engine::peer::{Peer, Tx};
 use crate::engine::ports::Connection;
 use crate::engine::request::{self, Request, Sent};
 use crate::proto::attach::Direction;
@@ -49,19 +49,54 @@ pub unsafe fn write_now(
     len: usize,
 ) -> bool {
     let mut tx = peer.tx.lock();
-    if !tx.pending.is_empty() || peer.status() != UCS_OK {
+    let Some(key) = key_of(&tx, keys, len) else {
         return false;
-    }
+    };
     let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
         return false;
     };
-    let Some(key) = keys.of_port(sender.remote_port()) else {
-        return false;
-    };
-    let to = Remote { addr, key };
     // SAFETY: the caller's bytes.
     let fill = |to: *mut u8, n: usize| unsafe { to.copy_from_nonoverlapping(data, n) };
-    len <= sender.most_at_once() && sender.write(to, len, fill) == len
+    let written = sender.write(Remote { addr, key }, len, fill) == len;
+    if written {
+        peer.stats().of(Protocol::RmaCopy).add(len);
+    }
+    written
+}
+
+/// The key for accesses of `len` bytes that need not wait, if that is how it is now.
+pub fn key_now(peer: &Peer, keys: &DeviceKeys, len: usize) -> Option<u32> {
+    key_of(&peer.tx.lock(), keys, len)
+}
+
+#[inline(always)]
+fn key_of(tx: &Tx, keys: &DeviceKeys, len: usize) -> Option<u32> {
+    match &tx.lane {
+        Some(Lane::Ib(sender)) if tx.pending.is_empty() && len <= sender.most_at_once() => {
+            keys.of_port(sender.remote_port())
+        }
+        _ => None,
+    }
+}
+
+/// Reads into the one piece of a request's data, which fits into one buffer. False: it has to wait.
+///
+/// # Safety
+/// The request is new, and its data and peer are set.
+pub unsafe fn read_now(peer: &Peer, req: *mut Request, addr: u64, key: u32) -> bool {
+    let mut tx = peer.tx.lock();
+    // SAFETY: the caller's request.
+    let r = unsafe { &mut *req };
+    let (Some(Lane::Ib(sender)), Some(data)) = (tx.lane.as_mut(), r.data.as_contig()) else {
+        return false;
+    };
+    let len = r.data.len();
+    (r.sent, r.offset, r.remote, r.info.length) = (Sent::Await, len as u64, 1, len);
+    let read = sender.read(Remote { addr, key }, data, len, req.cast()) == len;
+    if read {
+        peer.stats().of(Protocol::RmaCopy).add(len);
+    }
+    read
 }
 
 /// Makes it an access by message: there is no queue pair that could do it.
