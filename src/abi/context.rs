@@ -59,10 +59,13 @@ pub unsafe extern "C" fn ucp_init_version(
     if params.features == 0 {
         log::warn!("empty features set passed to ucp context create");
     }
-    let policy = match Policy::new(&options) {
+    let mut policy = match Policy::new(&options) {
         Ok(policy) => policy,
         Err(status) => return status,
     };
+    if let (Some(ib), Some(num_eps)) = (&mut policy.ib, params.num_eps) {
+        ib.expect(&options, num_eps);
+    }
     let context = match Context::new(params, options, policy) {
         Ok(context) => Box::new(context),
         Err(status) => return status,
@@ -113,6 +116,7 @@ unsafe fn read_params(params: *const ucp_params_t, api_minor: u32) -> ContextPar
             },
             mt_workers_shared: has(UCP_PARAM_FIELD_MT_WORKERS_SHARED)
                 && (*params).mt_workers_shared != 0,
+            num_eps: has(UCP_PARAM_FIELD_ESTIMATED_NUM_EPS).then(|| (*params).estimated_num_eps),
             api_minor,
         }
     }

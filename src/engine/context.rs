@@ -45,6 +45,8 @@ pub struct ContextParams {
     pub request_init: ucp_request_init_callback_t,
     pub request_cleanup: ucp_request_cleanup_callback_t,
     pub mt_workers_shared: bool,
+    /// Endpoints that the program expects, if it says.
+    pub num_eps: Option<usize>,
     pub api_minor: u32,
 }
 

@@ -32,7 +32,7 @@ pub struct IbPolicy {
 }
 
 impl IbPolicy {
-    /// `None` if `UCX_TLS` has neither. `num_eps`: how many endpoints the program expects, if it says.
+    /// `None` if `UCX_TLS` has neither.
     pub fn new(options: &Options) -> Option<IbPolicy> {
         let (rc, ud) = (
             options.tls.allows("rc_verbs"),
@@ -41,13 +41,20 @@ impl IbPolicy {
         if !rc && !ud {
             return None;
         }
-        let expected = options.num_eps.number().unwrap_or(1);
-        let most = options.rc_max_num_eps.number().unwrap_or(usize::MAX);
-        Some(IbPolicy {
-            by_queue: rc && (!ud || expected <= most),
+        let mut policy = IbPolicy {
+            by_queue: rc,
             datagrams: ud,
             tuning: tuning(options),
-        })
+        };
+        policy.expect(options, 1);
+        Some(policy)
+    }
+
+    /// The program expects so many endpoints; `UCX_NUM_EPS` knows better.
+    pub fn expect(&mut self, options: &Options, num_eps: usize) {
+        let expected = options.num_eps.number().unwrap_or(num_eps);
+        let most = options.rc_max_num_eps.number().unwrap_or(usize::MAX);
+        self.by_queue &= !self.datagrams || expected <= most;
     }
 }
 
@@ -127,6 +134,23 @@ mod tests {
             ways(&[("NUM_EPS", "9"), ("RC_MAX_NUM_EPS", "8")]),
             Some((false, true))
         );
+    }
+
+    #[test]
+    fn the_program_says_how_many_endpoints() {
+        let by_queue = |settings: &[(&str, &str)], num_eps| {
+            let mut options = Options::default();
+            for (name, value) in settings {
+                options.set(name, value).expect("a valid setting");
+            }
+            let mut policy = IbPolicy::new(&options)?;
+            policy.expect(&options, num_eps);
+            Some(policy.by_queue)
+        };
+        assert_eq!(by_queue(&[], 256), Some(true));
+        assert_eq!(by_queue(&[], 257), Some(false));
+        assert_eq!(by_queue(&[("NUM_EPS", "8")], 257), Some(true));
+        assert_eq!(by_queue(&[("TLS", "rc")], 257), Some(true));
     }
 
     #[test]
