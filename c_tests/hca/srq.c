@@ -94,6 +94,10 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
     struct soft_srq *soft;
     struct wire_rq rq = {0};
 
+    if (wire->faults.no_srq != 0) {
+        errno = EOPNOTSUPP;
+        return NULL;
+    }
     if (attr->attr.max_wr == 0 || attr->attr.max_wr > MAX_WR || attr->attr.max_sge > WIRE_MAX_SGE) {
         errno = EINVAL;
         return NULL;

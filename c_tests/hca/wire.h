@@ -121,6 +121,7 @@ struct wire_faults {
     uint64_t retry_cap_us;   /* at most so long until IBV_WC_RETRY_EXC_ERR, whatever the QP's timeout */
     uint64_t arm_fires;      /* no fault but a habit of mlx5: arming a CQ raises the event for what is in it already, where the
                                 specification asks the program to poll once more. 0: it does not */
+    uint64_t no_srq;         /* 1: the device has no shared receive queues */
     /* counters for the tests; rc_requests counts while rc_fail_nth is set */
     uint64_t ud_packets, ud_dropped, ud_duplicated, ud_reordered, ud_lost, rc_requests;
     uint64_t locks_recovered; /* of killed processes */

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { QKEY = 0x72756370, MTU = 1024, GRH = 40, SLOTS = 64, HELLO_SIZE = 66, PORT_SIZE = 25, FRONT = 16 };
+enum { QKEY = 0x72756370, MTU = 1024, GRH = 40, SLOTS = 64, HELLO_SIZE = 82, PORT_SIZE = 25, FRONT = 16 };
 
 /* Two workers of this process that are connected; the first is the victim. */
 typedef struct {
@@ -274,6 +274,7 @@ typedef struct __attribute__((packed)) {
     uint32_t losses, number, proof, yours, qpn, psn;
     uint8_t  iface, flags;
     uint64_t back;
+    uint32_t packet, window, datagrams, pulse;
 } hello_t;
 
 _Static_assert(sizeof(hello_t) == HELLO_SIZE, "as in src/wire/packet.rs");
@@ -281,9 +282,10 @@ _Static_assert(sizeof(hello_t) == HELLO_SIZE, "as in src/wire/packet.rs");
 static hello_t greeting_to(const pair_t *pair)
 {
     hello_t hello = {.magic = "rucp-ib", .from = random_number(), .to = pair->uid, .secret = pair->secret,
-                     .number = 1, .proof = 2, .yours = 0xffffff, .back = 3};
+                     .number = 1, .proof = 2, .yours = 0xffffff, .back = 3, .packet = 8256, .window = 512,
+                     .datagrams = 64};
 
-    hello.magic[7] = '1';
+    hello.magic[7] = '2';
     return hello;
 }
 
@@ -355,12 +357,13 @@ static void wrong_greetings(void)
     }
     for (int round = 0; round < 1000; round++) {
         hello = right;
-        switch (round % 5) {
+        switch (round % 6) {
         case 0: hello.secret ^= 1ull << round % 64; break;
         case 1: hello.to ^= 1ull << round % 64; break;
         case 2: hello.magic[round % 8] ^= 1; break;
         case 3: hello.qpn = 0x1000000; break;
         case 4: hello.yours = (uint32_t)round % 9; break; /* a connection that is another's, or nobody's */
+        case 5: hello.packet = (uint32_t)round % 256; break;
         }
         WANT_TRUE(greet(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE) == NULL);
     }
@@ -455,11 +458,46 @@ static void replayed(void)
     pair_close(&pair);
 }
 
+/* Many who begin and never become ready: no more than the limit of pairing.rs are kept, and who is there stays. */
+static void crowd(void)
+{
+    pair_t         pair;
+    stranger_t     s;
+    hello_t        hello, answer;
+    static uint8_t kept[4096];
+    size_t         count = 0;
+
+    pair_open(&pair);
+    stranger_open(&s, &pair);
+    for (int i = 0; i < 2000; i++) {
+        hello               = greeting_to(&pair);
+        hello.number        = (uint32_t)i;
+        const uint8_t *told = greet(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
+        for (int again = 0; again < 20; again++) {
+            if (told != NULL) {
+                memcpy(&answer, told, HELLO_SIZE);
+                WANT_TRUE(answer.number < sizeof(kept));
+                kept[answer.number % sizeof(kept)] = 1;
+            }
+            progress(&pair);
+            told = heard(&s);
+        }
+    }
+    for (size_t i = 0; i < sizeof(kept); i++) {
+        count += kept[i];
+    }
+    WANT_TRUE(count >= 200 && count <= 256 + 2);
+    goes_on(&pair);
+    stranger_close(&s);
+    pair_close(&pair);
+}
+
 static const case_t cases[] = {
     {"stranger: noise", noise},
     {"stranger: wrong greetings", wrong_greetings},
     {"stranger: a false peer", false_peer},
     {"stranger: a greeting again and again", replayed},
+    {"stranger: a crowd", crowd},
 };
 
 CHECK_MAIN(cases)

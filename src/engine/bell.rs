@@ -2,6 +2,7 @@
 //! in another PID namespace, or /proc does not let them) wake a worker that sleeps.
 
 use crate::sys::sync::AtomicU32;
+use crate::sys::thread::without_signals;
 use crate::sys::{futex, log};
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
@@ -80,19 +81,5 @@ impl Drop for Bell {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-/// A thread that is made inside gets no signals: they are the program's.
-fn without_signals<T>(make: impl FnOnce() -> T) -> T {
-    // SAFETY: all-zero sets are valid values; both are valid for writes.
-    unsafe {
-        let (mut all, mut old): (libc::sigset_t, libc::sigset_t) =
-            (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-        let made = make();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
-        made
     }
 }

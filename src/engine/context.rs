@@ -8,9 +8,10 @@ use crate::ctypes::*;
 use crate::options::Options;
 use crate::sys::log;
 use crate::tl::ib::port::{self, Port};
+use crate::tl::ib::pulse::Pulse;
 use crate::tl::tcp::device::{self, Device};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Handed out as `ucp_context_h`.
 pub struct Context {
@@ -30,6 +31,8 @@ pub struct Context {
     pub attached: Attached,
     /// Ports of InfiniBand and RoCE devices that may be used, in the order of their devices.
     pub ports: Vec<Arc<Port>>,
+    /// Says that this process lives; made when datagrams are to carry messages, `None` if it cannot be.
+    pulse: OnceLock<Option<Pulse>>,
     /// Network devices that may be used, best first; none if TCP is not to be used.
     pub devices: Vec<Device>,
     /// Memory handles that the user holds: clients are known to unmap what was never mapped.
@@ -102,6 +105,7 @@ impl Context {
             regions: Regions::default(),
             attached: Attached::default(),
             ports,
+            pulse: OnceLock::new(),
             devices,
             handles: parking_lot::Mutex::default(),
             workers_made: AtomicU64::new(0),
@@ -126,6 +130,28 @@ impl Context {
             0 => true,
             1..=4 => false,
             n => n == UCS_MEMORY_TYPE_UNKNOWN as u32 || self.api_minor < LAST_KNOWN_API,
+        }
+    }
+
+    /// Has it said of a worker, whose address has this secret, that its process lives. The queue pair that is asked at the
+    /// port with this number; 0: nobody answers.
+    pub fn answer_for(&self, worker: u64, secret: u64, port: usize) -> u32 {
+        let pulse = self.pulse.get_or_init(|| match Pulse::new(&self.ports) {
+            Ok(pulse) => Some(pulse),
+            Err(e) => {
+                log::warn!("peers that send datagrams will take who computes for long for dead (UCX_UD_TIMEOUT): {e}");
+                None
+            }
+        });
+        pulse
+            .as_ref()
+            .map_or(0, |p| p.answer_for(worker, secret, port))
+    }
+
+    /// That worker is no more.
+    pub fn forget(&self, worker: u64) {
+        if let Some(Some(pulse)) = self.pulse.get() {
+            pulse.forget(worker);
         }
     }
 

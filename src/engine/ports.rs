@@ -4,6 +4,7 @@ use super::peer::Peer;
 use crate::sys::timer::Timer;
 use crate::sys::{clock, log, machine};
 use crate::tl::Lane;
+use crate::tl::ib::Limits;
 use crate::tl::ib::assembly::Assembly;
 use crate::tl::ib::bindings::ibv_wc;
 use crate::tl::ib::iface::Iface;
@@ -47,6 +48,8 @@ pub struct There {
     pub port: u8,
     /// How often it had lost our worker.
     pub losses: u32,
+    /// What answers whether its process lives; 0: nothing.
+    pub pulse: u32,
 }
 
 /// A connection, as the progressing thread sees it.
@@ -71,8 +74,10 @@ pub struct Connection {
     pub qp: Option<Arc<Qp>>,
     pub psn: u32,
     pub flow: Arc<Flow>,
-    /// Packets that the peer may send before it is told how many have been taken.
-    pub window: u32,
+    /// What the two ends agree on, once the peer is known.
+    pub limits: Limits,
+    /// What answers whether this process lives; 0: nothing.
+    pub pulse: u32,
     /// Sends what has to be said to a peer that messages go to by another way: in a connection to oneself, the end that
     /// answered; where shared memory leads there. Otherwise the peer's lane does.
     pub back: Option<Sender>,
@@ -83,8 +88,9 @@ pub struct Connection {
     /// When our greeting is repeated, coarse milliseconds, and how long to wait after that.
     pub due: u64,
     pub wait: u64,
-    /// When the connection was begun.
+    /// When the connection was begun, and whether it was told that it takes long.
     pub since: u64,
+    pub late: bool,
     /// When the peer was last asked whether it is there.
     pub probed: u64,
     /// It has received something that the peer is not told of yet, and is in the list of those.
@@ -266,6 +272,12 @@ impl Ports {
         }
         self.free.push(number);
         Some(connection)
+    }
+
+    /// How long a peer may be silent, milliseconds.
+    pub fn patience(&self) -> u64 {
+        let first = self.ifaces.first();
+        first.map_or(0, |i| i.port.tuning.ud.timeout.as_millis() as u64)
     }
 
     /// All that are there.

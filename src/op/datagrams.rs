@@ -7,7 +7,7 @@ use crate::proto::pairing;
 use crate::sys::log;
 use crate::tl::ib::assembly::split;
 use crate::tl::ib::reorder::Arrival;
-use crate::wire::packet::{ASKS, Datagram, GAP, HELLO};
+use crate::wire::packet::{ASKS, Datagram, GAP, HELLO, PONG};
 
 /// A datagram: of a connection, or a greeting.
 pub fn on_datagram(worker: &Worker, ports: &mut Ports, i: usize, bytes: &[u8]) -> u32 {
@@ -30,6 +30,10 @@ pub fn on_datagram(worker: &Worker, ports: &mut Ports, i: usize, bytes: &[u8]) -
     };
     let number = c.number;
     if c.qp.is_some() {
+        return 0;
+    }
+    if d.has(PONG) {
+        c.with_sender(|sender| sender.on_pong());
         return 0;
     }
     if c.phase != Phase::Open {

@@ -80,7 +80,7 @@ fn on_arrival(ports: &mut Ports, i: usize, wc: &ibv_wc) {
     let whole = wc.status == IBV_WC_SUCCESS;
     if whole && wc.qp_num == iface.ud_number {
         // SAFETY: the interface told this completion, and it was not done yet.
-        on_datagram(ports, unsafe { iface.datagram(wc) });
+        on_datagram(ports, unsafe { iface.datagram(wc) }.unwrap_or_default());
     } else if whole && let Some(mut c) = ports.of_queue(i, wc.qp_num) {
         // Who has gone confirms nothing any more.
         // SAFETY: as above; nothing is taken out meanwhile.
@@ -92,7 +92,10 @@ fn on_arrival(ports: &mut Ports, i: usize, wc: &ibv_wc) {
 
 fn on_end(ports: &mut Ports, iface: &Iface, wc: &ibv_wc) {
     if wc.qp_num == iface.ud_number {
-        return iface.outgoing.lock().ended(iface, wc.wr_id);
+        return match wc.status {
+            IBV_WC_SUCCESS => iface.outgoing.lock().ended(iface, wc.wr_id),
+            _ => iface.revive(wc, false),
+        };
     }
     if let Some(mut c) = ports.of_queue(iface.index.into(), wc.qp_num) {
         // SAFETY: nothing is taken out meanwhile.

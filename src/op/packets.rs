@@ -194,12 +194,16 @@ fn on_other_arrival(
 ) -> u32 {
     // Others are those of a queue pair that is in error: what became of it the sends say.
     if wc.status != IBV_WC_SUCCESS {
+        if wc.qp_num == ports.ifaces[i].ud_number {
+            ports.ifaces[i].revive(wc, true);
+        }
         return 0;
     }
     let iface = ports.ifaces[i].clone();
     if wc.qp_num == iface.ud_number {
         // SAFETY: the interface told this completion, and it is not done yet.
-        return on_datagram(worker, ports, i, unsafe { iface.datagram(wc) });
+        let bytes = unsafe { iface.datagram(wc) };
+        return bytes.map_or(0, |bytes| on_datagram(worker, ports, i, bytes));
     }
     match ports.of_queue(i, wc.qp_num) {
         // SAFETY: as above.
@@ -223,7 +227,10 @@ fn give_back(ports: &mut Ports, i: usize, qpn: u32) {
 fn on_end(ports: &mut Ports, i: usize, wc: &ibv_wc) {
     let iface = &*ports.ifaces[i];
     if wc.qp_num == iface.ud_number {
-        return iface.outgoing.lock().ended(iface, wc.wr_id);
+        return match wc.status {
+            IBV_WC_SUCCESS => iface.outgoing.lock().ended(iface, wc.wr_id),
+            _ => iface.revive(wc, false),
+        };
     }
     let Some(mut c) = ports.of_queue(i, wc.qp_num) else {
         return;
@@ -267,7 +274,7 @@ fn on_packet(
         if short(worker, m) {
             // SAFETY: peers live as long as the worker.
             unsafe { &*c.peer }.stats().received.add(len);
-            if c.flow.is_urgent(c.window) {
+            if c.flow.is_urgent(c.limits.window) {
                 owe(ports, c.number);
             }
             return 1;
@@ -307,7 +314,7 @@ fn acknowledge(ports: &mut Ports, before: usize) {
     let owing = std::mem::take(&mut ports.owing);
     for (place, number) in owing.into_iter().enumerate() {
         let Some(c) = ports.get(number) else { continue };
-        let (window, datagrams) = (c.window, c.qp.is_none());
+        let (window, datagrams) = (c.limits.window, c.qp.is_none());
         let late = datagrams && place < before && c.flow.untold() > 0;
         let keep = datagrams && place >= before && c.flow.untold() > 0;
         if late || c.flow.is_urgent(window) {

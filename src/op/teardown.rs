@@ -87,6 +87,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
         if let Some(wake) = &w.wake {
             ports.descriptors().for_each(|fd| wake.remove(fd));
         }
+        w.ctx.forget(w.uid);
         linger::hang_up(w, ports);
     }
     drop(rx);

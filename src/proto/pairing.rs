@@ -10,6 +10,7 @@ use crate::engine::peer::Peer;
 use crate::engine::ports::{Connection, Phase, Ports, There};
 use crate::engine::worker::Worker;
 use crate::sys::{clock, log, machine};
+use crate::tl::ib::Limits;
 use crate::tl::ib::bindings::ibv_wc_status;
 use crate::tl::ib::bindings::{
     IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR,
@@ -22,13 +23,16 @@ use crate::tl::ib::sender::Sender;
 use crate::tl::ib::ud::{Ah, Line};
 use crate::tl::{Lane, Target};
 use crate::wire::address::PortLocator;
-use crate::wire::packet::{Datagram, HELLO, Hello, NOBODY, READY, SEEN};
+use crate::wire::packet::{Datagram, HEAD, HELLO, Hello, NOBODY, Ping, READY, SEEN, most_packets};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Longest wait between two greetings, milliseconds.
 const LONGEST_MS: u64 = 1000;
+
+/// Connections that peers have begun and that are not made yet, at most: who comes then has to come again.
+const MOST_BEGUN: usize = 256;
 
 /// Begins the connections that are wanted.
 pub fn start(worker: &Worker, ports: &mut Ports) {
@@ -77,10 +81,21 @@ fn begin(
 ) -> io::Result<u32> {
     let port = &ports.ifaces.get(iface).ok_or(io::ErrorKind::NotFound)?.port;
     let ah = Ah::new(port, &to)?;
-    let qp = match by_queue {
-        true => Some(Arc::new(queue(&ports.ifaces[iface])?)),
-        false => None,
+    // SAFETY: peers do not outlive their worker.
+    let worker = unsafe { &*peer.worker };
+    let datagrams = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.datagrams);
+    let qp = match by_queue.then(|| queue(&ports.ifaces[iface])).transpose() {
+        Err(e) if datagrams => {
+            log::diag!("datagrams go to worker {:#x}: {e}", peer.uid);
+            None
+        }
+        made => made?,
     };
+    let pulse = match qp {
+        Some(_) => 0,
+        None => worker.ctx.answer_for(worker.uid, ports.secret, iface),
+    };
+    let limits = own_limits(&ports.ifaces[iface], qp.is_some());
     let number = ports.take_number().ok_or(io::ErrorKind::OutOfMemory)?;
     let now = clock::coarse_ms();
     let random = machine::random_u64();
@@ -100,7 +115,8 @@ fn begin(
         qp,
         psn: (random >> 32) as u32 & PSN_MASK,
         flow: Arc::default(),
-        window: u32::MAX,
+        limits,
+        pulse,
         back: None,
         acknowledged: 0,
         assembly: Default::default(),
@@ -108,16 +124,42 @@ fn begin(
         wait: tick.max(1),
         due: now + tick.max(1),
         since: now,
+        late: false,
         probed: now,
         listed: false,
         ended: false,
     }));
-    // SAFETY: peers do not outlive their worker.
-    unsafe { &*peer.worker }.duties.call_ports();
+    worker.duties.call_ports();
     Ok(number)
 }
 
-fn queue(iface: &Iface) -> io::Result<Qp> {
+/// What this end can.
+fn own_limits(iface: &Iface, by_queue: bool) -> Limits {
+    let rc = &iface.port.tuning.rc;
+    Limits {
+        packet: rc.seg_size,
+        window: match by_queue {
+            true => rc.window,
+            false => iface.datagram_window(),
+        },
+    }
+}
+
+/// What both can.
+fn agree(own: Limits, hello: &Hello, by_queue: bool) -> Limits {
+    let packet = own.packet.min(hello.packet as usize);
+    let window = match by_queue {
+        // A record waits until all of it has room.
+        true => own
+            .window
+            .min(hello.window)
+            .max(2 * most_packets(packet - HEAD) as u32),
+        false => own.window.min(hello.datagrams),
+    };
+    Limits { packet, window }
+}
+
+fn queue(iface: &Iface) -> io::Result<Arc<Qp>> {
     let qp = iface.new_qp().map_err(|e| {
         let text = format!(
             "no queue pair on {}: {e} (UCX_RC_MAX_NUM_EPS or UCX_TLS=ud lets peers share one; ulimit -l, UCX_RC_TX_QUEUE_LEN)",
@@ -132,6 +174,11 @@ fn queue(iface: &Iface) -> io::Result<Qp> {
 /// Says who we are and how far.
 fn say(worker: &Worker, ports: &mut Ports, number: u32) {
     let own_secret = ports.secret;
+    let Some(index) = ports.get(number).map(|c| c.iface) else {
+        return;
+    };
+    let iface = ports.ifaces[index].clone();
+    let rc = &iface.port.tuning.rc;
     let Some(c) = ports.get(number) else { return };
     // SAFETY: peers live as long as the worker.
     let peer = unsafe { &*c.peer };
@@ -156,6 +203,10 @@ fn say(worker: &Worker, ports: &mut Ports, number: u32) {
         iface: c.iface as u8,
         flags,
         back: own_secret,
+        packet: rc.seg_size as u32,
+        window: rc.window,
+        datagrams: iface.datagram_window(),
+        pulse: c.pulse,
     };
     let front = Datagram {
         to: Datagram::to(NOBODY, HELLO),
@@ -163,8 +214,7 @@ fn say(worker: &Worker, ports: &mut Ports, number: u32) {
         psn: 0,
         ack: 0,
     };
-    let (index, qpn) = (c.iface, c.to.qpn);
-    let iface = ports.ifaces[index].clone();
+    let qpn = c.to.qpn;
     let port = iface.port.locator(iface.ud_number);
     let bytes = [&front.encode()[..], &hello.encode(), &port.encode()].concat();
     if let Some(c) = ports.get(number) {
@@ -265,6 +315,13 @@ fn answer(
         );
         return None;
     }
+    if !has_room(ports) {
+        log::diag!(
+            "worker {:#x} has to wait: too many come at once",
+            hello.from
+        );
+        return None;
+    }
     match begin(ports, peer, (iface, port, hello.back), by_queue) {
         Ok(number) => {
             if let Some(c) = ports.get(number) {
@@ -279,6 +336,25 @@ fn answer(
     }
 }
 
+/// Whether one more peer may begin a connection. Those that have, and have been silent for as long as a peer may be, make room.
+fn has_room(ports: &mut Ports) -> bool {
+    if ports.unsettled < MOST_BEGUN {
+        return true;
+    }
+    let before = clock::coarse_ms().saturating_sub(ports.patience());
+    let mut begun = 0;
+    for c in ports.iter().filter(|c| c.answered && !c.ended) {
+        if c.is_settled() {
+            continue;
+        }
+        // SAFETY: peers live as long as the worker.
+        let wanted = unsafe { &*c.peer }.tx.lock().dialing;
+        c.ended = !wanted && c.since < before;
+        begun += usize::from(!c.ended);
+    }
+    begun < MOST_BEGUN
+}
+
 /// A greeting for this connection.
 fn hear(worker: &Worker, ports: &mut Ports, number: u32, hello: &Hello, port: PortLocator) {
     if let Err(e) = get_to_know(worker, ports, number, hello, port) {
@@ -288,6 +364,10 @@ fn hear(worker: &Worker, ports: &mut Ports, number: u32, hello: &Hello, port: Po
             c.ended = true;
         }
         return;
+    }
+    // Who learns only now that datagrams are to go names it later.
+    if let Some(there) = ports.get(number).and_then(|c| c.there.as_mut()) {
+        there.pulse = hello.pulse;
     }
     let mut opened = false;
     if hello.flags & READY != 0 {
@@ -325,20 +405,24 @@ fn get_to_know(
     let Some(c) = ports.get(number).filter(|c| c.phase == Phase::Saying) else {
         return Ok(());
     };
-    let iface = c.iface;
+    let index = c.iface;
     c.there = Some(There {
         number: hello.number,
         proof: hello.proof,
         qpn: hello.qpn,
         port: hello.iface,
         losses: hello.losses,
+        pulse: hello.pulse,
     });
     (c.to, c.secret) = (to, hello.back);
     let (qp, psn) = (c.qp.clone().filter(|_| hello.qpn != 0), c.psn);
-    let iface = &ports.ifaces[iface];
+    let iface = &ports.ifaces[index];
     let ah = Ah::new(&iface.port, &to)?;
+    let by_queue = qp.is_some();
+    let limits = agree(own_limits(iface, by_queue), hello, by_queue);
     match qp {
         Some(qp) => {
+            iface.expect_segments(limits.packet)?;
             iface.expect_packets(&qp);
             rc::connect(&qp, &iface.port, &to, (hello.qpn, hello.psn), psn)?;
         }
@@ -352,8 +436,13 @@ fn get_to_know(
             ports.drop_queue(number);
         }
     }
+    let pulse = match by_queue {
+        true => 0,
+        false => worker.ctx.answer_for(worker.uid, ports.secret, index),
+    };
     if let Some(c) = ports.get(number) {
         (c.ah, c.phase) = (ah, Phase::Known);
+        (c.limits, c.pulse) = (limits, pulse);
     }
     Ok(())
 }
@@ -365,33 +454,34 @@ pub fn open(worker: &Worker, ports: &mut Ports, number: u32) -> bool {
     };
     c.phase = Phase::Open;
     let (settled, index, to) = (c.is_settled(), c.iface, c.to);
+    let (limits, own, secret) = (c.limits, (c.number, c.proof), c.secret);
     let (qp, flow, there) = (c.qp.clone(), c.flow.clone(), c.there);
     let (peer, answered) = (c.peer, c.answered);
     if settled {
         ports.unsettled -= 1;
     }
     let iface = ports.ifaces[index].clone();
-    let window = match qp {
-        Some(_) => iface.port.tuning.rc.window,
-        None => iface.datagram_window(),
-    };
-    if let Some(c) = ports.get(number) {
-        c.window = window;
-    }
     let mut sender = match (qp, there) {
         (Some(qp), _) => {
             let line = Reliable::new(qp, iface.clone());
             let port = there.map_or(0, |there| there.port.into());
-            Sender::by_connection(iface, flow, line, port)
+            Sender::by_connection(iface, flow, line, limits, port)
         }
-        (None, Some(there)) => match Line::new(&iface, &to, there.number, there.proof) {
-            Ok(line) => Sender::by_datagrams(iface, flow, line),
-            Err(e) => {
-                // SAFETY: peers live as long as the worker.
-                fail(unsafe { &*peer }, &e);
-                return false;
+        (None, Some(there)) => {
+            match Line::new(&iface, &to, (there.number, there.proof), limits.window) {
+                Ok(mut line) => {
+                    // SAFETY: peers live as long as the worker.
+                    let ping = ping(&iface, unsafe { &*peer }.uid, secret, own);
+                    line.set_pulse(there.pulse, ping);
+                    Sender::by_datagrams(iface, flow, line)
+                }
+                Err(e) => {
+                    // SAFETY: peers live as long as the worker.
+                    fail(unsafe { &*peer }, &e);
+                    return false;
+                }
             }
-        },
+        }
         (None, None) => return false,
     };
     // SAFETY: peers live as long as the worker.
@@ -421,6 +511,19 @@ pub fn open(worker: &Worker, ports: &mut Ports, number: u32) -> bool {
     true
 }
 
+/// Asks whether a worker's process lives, for the connection of ours with this number and proof.
+fn ping(iface: &Iface, worker: u64, secret: u64, (number, proof): (u32, u32)) -> Vec<u8> {
+    let ping = Ping {
+        magic: Ping::magic(),
+        worker,
+        secret,
+        number,
+        proof,
+    };
+    let port = iface.port.locator(iface.ud_number);
+    [&ping.encode()[..], &port.encode()].concat()
+}
+
 /// Something has come from the peer, who sends nothing before he has seen that we are ready, and is ready himself.
 #[cold]
 pub fn heard(worker: &Worker, ports: &mut Ports, number: u32) {
@@ -435,10 +538,7 @@ pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
     let mut over = Vec::new();
     let mut deaf = Vec::new();
     let keepalive = worker.ctx.policy.keepalive_ms;
-    let timeout = ports
-        .ifaces
-        .first()
-        .map_or(0, |i| i.port.tuning.ud.timeout.as_millis() as u64);
+    let timeout = ports.patience();
     for c in ports.iter() {
         // SAFETY: peers live as long as the worker.
         let peer = unsafe { &*c.peer };
@@ -453,9 +553,20 @@ pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
                     deaf.push(c.number);
                     continue;
                 }
-                log::diag!("worker {:#x} does not answer: no connection", peer.uid);
-                tx::lose(peer, UCS_ERR_ENDPOINT_TIMEOUT);
-                continue;
+                // Relaxed: set once, and a round later will do.
+                if peer.guarded.load(Ordering::Relaxed) {
+                    log::diag!("worker {:#x} does not answer: no connection", peer.uid);
+                    tx::lose(peer, UCS_ERR_ENDPOINT_TIMEOUT);
+                    continue;
+                }
+                // It may compute. Nobody asked to hear of its death.
+                if !c.answered && !std::mem::replace(&mut c.late, true) {
+                    let waited = now - c.since;
+                    log::error!(
+                        "worker {:#x} has not answered for {waited} ms: waiting for it",
+                        peer.uid
+                    );
+                }
             }
             c.wait = (2 * c.wait).min(LONGEST_MS);
             c.due = now + c.wait;

@@ -19,5 +19,6 @@ pub mod shared;
 pub mod spin;
 pub mod sync;
 pub mod sysv;
+pub mod thread;
 pub mod timer;
 pub mod unmaps;

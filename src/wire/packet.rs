@@ -75,6 +75,11 @@ pub const ASKS: u8 = 1;
 pub const GAP: u8 = 2;
 /// A [`Hello`] and a [`PortLocator`] follow.
 pub const HELLO: u8 = 4;
+/// The receiver of a [`Ping`] is there, though nobody reads what comes.
+pub const PONG: u8 = 8;
+
+/// Packets of a connection are no shorter than what everybody can do, bytes.
+pub const LEAST_PACKET: u32 = 256;
 
 packed! {
     /// In front of a datagram.
@@ -105,8 +110,8 @@ impl Datagram {
     }
 }
 
-/// "rucp-ib1": raised with the format.
-const MAGIC: u64 = u64::from_le_bytes(*b"rucp-ib1");
+/// "rucp-ib2": raised with the format.
+const MAGIC: u64 = u64::from_le_bytes(*b"rucp-ib2");
 /// Flag of a [`Hello`]: the sender knows the receiver's and can take packets.
 pub const READY: u8 = 1;
 /// The sender has seen that the receiver is ready.
@@ -114,7 +119,7 @@ pub const SEEN: u8 = 2;
 
 packed! {
     /// How a worker introduces itself for a connection, until both are ready and know it of each other.
-    Hello, 66 {
+    Hello, 82 {
         magic: u64,
         /// The sender's worker.
         from: u64,
@@ -138,7 +143,44 @@ packed! {
         flags: u8,
         /// What the receiver presents when it answers.
         back: u64,
-    } valid when |hello| hello.magic == MAGIC && hello.number < NOBODY && hello.yours <= NOBODY
+        /// Longest packet by a queue pair of its own that the sender takes, bytes; most packets before it tells that it has
+        /// taken some, by queue pair and as datagrams.
+        packet: u32,
+        window: u32,
+        datagrams: u32,
+        /// The queue pair at the sender's port that answers a [`Ping`]; 0: there is none.
+        pulse: u32,
+    } valid when |hello| {
+        hello.magic == MAGIC && hello.number < NOBODY && hello.yours <= NOBODY && hello.packet >= LEAST_PACKET
+    }
+}
+
+/// "rucp-is?": is that worker there?
+const PING: u64 = u64::from_le_bytes(*b"rucp-is?");
+
+packed! {
+    /// Asks whether a worker's process lives that has confirmed nothing for long. A [`PortLocator`] follows: who asks.
+    Ping, 32 {
+        magic: u64,
+        worker: u64,
+        /// From the address of that worker.
+        secret: u64,
+        /// What is to be presented with the answer, a [`Datagram`] with [`PONG`].
+        number: u32,
+        proof: u32,
+    } valid when |ping| ping.magic == PING && ping.number < NOBODY
+}
+
+impl Ping {
+    pub const fn magic() -> u64 {
+        PING
+    }
+
+    /// Reads one and where it comes from.
+    pub fn read(bytes: &[u8]) -> Option<(Ping, PortLocator)> {
+        let ping = Ping::decode(bytes)?;
+        Some((ping, PortLocator::decode(bytes.get(Ping::SIZE..)?)?))
+    }
 }
 
 impl Hello {
@@ -203,6 +245,10 @@ mod tests {
             iface: 0,
             flags: READY,
             back: 8,
+            packet: LEAST_PACKET,
+            window: 9,
+            datagrams: 10,
+            pulse: 11,
         };
         let port = [0; PortLocator::SIZE];
         let bytes = [&hello.encode()[..], &port].concat();

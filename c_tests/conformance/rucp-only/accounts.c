@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <string.h>
 #include <unistd.h>
 
 #define SIZE (256 << 10)
@@ -84,6 +85,14 @@ static void close_first(accounts_t *a)
     WANT_PTR(UCS_OK, ucp_ep_close_nbx(a->self.ep, &force));
 }
 
+/* Devices read without the peer: what was under way may have come. */
+static int by_device(void)
+{
+    const char *tls = getenv("UCX_TLS");
+
+    return tls != NULL && strncmp(tls, "rc", 2) == 0;
+}
+
 static void read_under_way(void)
 {
     accounts_t a;
@@ -96,7 +105,8 @@ static void read_under_way(void)
     }
     close_first(&a);
     if (UCS_PTR_IS_PTR(got)) {
-        WANT(UCS_ERR_CANCELED, finish(&a.self, got));
+        ucs_status_t status = finish(&a.self, got);
+        WANT_TRUE(status == UCS_ERR_CANCELED || (by_device() && status == UCS_OK));
     }
     settle(&a);
     free(data);

@@ -2,13 +2,13 @@
 
 use crate::options::{Count, Options};
 use crate::tl::ib::{RcTuning, Tuning, UdTuning};
-use crate::wire::packet::{HEAD, most_packets};
+use crate::wire::packet::{HEAD, LEAST_PACKET, most_packets};
 use std::time::Duration;
 
 /// `UCX_IB_SL=auto`: what every fabric has.
 const DEFAULT_SL: u8 = 0;
 /// Buffers are no shorter: the longest header of our own and a little data, bytes.
-const LEAST_SEG: usize = 256;
+const LEAST_SEG: usize = LEAST_PACKET as usize;
 /// Nor longer: one message waits for all of it, bytes.
 const MOST_SEG: usize = 1 << 20;
 /// Nor are queues for datagrams: the longest record in the shortest packets, and sends whose ends are not told.

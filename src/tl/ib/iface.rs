@@ -10,11 +10,12 @@ use super::queues::{Channel, Cq, Parts, Qp, Srq};
 use super::receives::Pile;
 use super::ud::{self, Outgoing};
 use crate::sys::lock::MtLock;
+use crate::sys::log;
 use crate::wire::packet::{HEAD, most_packets};
 use std::io;
 use std::mem::MaybeUninit;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Bytes that the device puts in front of a datagram it has received: a global header, or nothing that means anything.
 pub const GRH: usize = 40;
@@ -24,6 +25,9 @@ const TOGETHER: usize = 64;
 const POSTED: usize = 8;
 /// Receives that a new connection adds, as long as there are fewer than the option says.
 const PER_CONNECTION: usize = 64;
+/// Connections that the queue of arrivals is made for where each has receives of its own: as many as get a queue pair by
+/// default (`UCX_RC_MAX_NUM_EPS`).
+const ALONE: usize = 256;
 /// Bytes in a work request that are asked for: two cache lines with the header in front.
 const INLINE: u32 = 128;
 
@@ -37,6 +41,11 @@ pub struct Iface {
     pub send_cq: Cq,
     recv_cq: Cq,
     srq: Option<Srq>,
+    /// Most receives for packets and for datagrams that the device's queues take.
+    most_packets: usize,
+    most_datagrams: usize,
+    /// Queue pairs that have receives of their own.
+    own: MtLock<Vec<Weak<Qp>>>,
     channel: Option<Channel>,
     pub port: Arc<Port>,
     /// Its number among the worker's.
@@ -48,6 +57,8 @@ pub struct Iface {
     /// Connections that send, and how many sends each of them may have outstanding. Relaxed: only numbers.
     lines: AtomicU32,
     share: AtomicU32,
+    /// What each has in any case.
+    least: AtomicU32,
     /// Buffers for packets of connections that are being sent.
     pub packets: MtLock<Buffers>,
 }
@@ -67,10 +78,20 @@ impl Iface {
         let (hca, tuning) = (&port.hca, &port.tuning);
         let channel = wakes.then(|| Channel::new(hca)).transpose()?;
         let (rc, ud) = (&tuning.rc, &tuning.ud);
-        let recv_cq = Cq::new(hca, rc.rx_queue_len + ud.rx_queue_len, channel.as_ref())?;
-        let send_cq = Cq::new(hca, SEND_CQ, channel.as_ref())?;
+        let limits = &hca.limits;
+        let most_cqe = limits.max_cqe.max(2) as u32;
+        let datagrams = (ud.rx_queue_len)
+            .min(limits.max_qp_wr.max(1) as u32)
+            .min(most_cqe / 2);
         // Without one every connection has receives of its own.
-        let srq = Srq::new(hca, rc.rx_queue_len).ok();
+        let srq = Srq::new(hca, rc.rx_queue_len.min(most_cqe - datagrams)).ok();
+        let packets = match srq {
+            Some(_) => rc.rx_queue_len.min(limits.max_srq_wr.max(1) as u32),
+            None => (ALONE * PER_CONNECTION) as u32,
+        };
+        let packets = packets.min(most_cqe - datagrams);
+        let recv_cq = Cq::new(hca, packets + datagrams, channel.as_ref())?;
+        let send_cq = Cq::new(hca, SEND_CQ, channel.as_ref())?;
         let qp = Qp::new(
             hca,
             &Parts {
@@ -79,7 +100,7 @@ impl Iface {
                 recv_cq: &recv_cq,
                 srq: None,
                 sends: ud.tx_queue_len,
-                receives: ud.rx_queue_len,
+                receives: datagrams,
                 inline: INLINE,
             },
         )?;
@@ -90,11 +111,7 @@ impl Iface {
             receives: MtLock::new(
                 mt,
                 Receives {
-                    packets: Pile::new(
-                        port,
-                        rc.seg_size,
-                        (rc.rx_queue_len as usize / 8).clamp(1, POSTED),
-                    ),
+                    packets: Pile::new(port, rc.seg_size, (packets as usize / 8).clamp(1, POSTED)),
                     // Each is counted on: a datagram that finds none is lost.
                     datagrams: Pile::new(port, GRH + port.mtu_bytes(), 1),
                 },
@@ -102,6 +119,9 @@ impl Iface {
             send_cq,
             recv_cq,
             srq,
+            most_packets: packets as usize,
+            most_datagrams: datagrams as usize,
+            own: MtLock::new(mt, Vec::new()),
             channel,
             port: port.clone(),
             index,
@@ -109,13 +129,14 @@ impl Iface {
             telling: AtomicU32::new(0),
             lines: AtomicU32::new(0),
             share: AtomicU32::new(0),
+            least: AtomicU32::new(sends_for(rc.seg_size)),
             packets: MtLock::new(mt, Buffers::new(hca, rc.seg_size, TOGETHER)),
         });
         iface
             .receives
             .lock()
             .datagrams
-            .grow(ud.rx_queue_first.min(ud.rx_queue_len) as usize);
+            .grow(ud.rx_queue_first.min(datagrams) as usize);
         iface.post_datagrams();
         Ok(iface)
     }
@@ -173,20 +194,43 @@ impl Iface {
     pub fn share_among(&self, change: i32) {
         let before = self.lines.fetch_add(change as u32, Ordering::Relaxed);
         let lines = before.wrapping_add(change as u32).max(1);
-        let rc = &self.port.tuning.rc;
-        // A record has to fit in any case, and half of the sends may have ended without a word.
-        let least = 2 * most_packets(rc.seg_size - HEAD) as u32;
+        let least = self.least.load(Ordering::Relaxed);
         let all = SEND_CQ.saturating_sub(self.port.tuning.ud.tx_queue_len.min(SEND_CQ / 2));
         self.share
             .store((all / lines).max(least), Ordering::Relaxed);
+    }
+
+    /// A connection has packets of so many bytes: a record has to fit in any case, and half of the sends may have ended without
+    /// a word.
+    ///
+    /// # Errors
+    /// There is no room for so many packets.
+    pub fn expect_segments(&self, packet: usize) -> io::Result<()> {
+        let least = sends_for(packet);
+        let most = self.port.hca.limits.max_qp_wr.max(1) as u32;
+        if least > self.port.tuning.rc.tx_queue_len.min(most) {
+            return Err(io::Error::other(
+                "its packets are too short for our queues (UCX_IB_SEG_SIZE, UCX_RC_TX_QUEUE_LEN)",
+            ));
+        }
+        self.least.fetch_max(least, Ordering::Relaxed);
+        self.share_among(0);
+        Ok(())
     }
 
     /// A queue pair for a connection, not connected.
     ///
     /// # Errors
     /// `ENOMEM` and the like: there are no more.
-    pub fn new_qp(&self) -> io::Result<Qp> {
+    pub fn new_qp(&self) -> io::Result<Arc<Qp>> {
         let rc = &self.port.tuning.rc;
+        let mut own = self.own.lock();
+        own.retain(|qp| qp.strong_count() > 0);
+        // What arrives must find room in the queue of arrivals, or that breaks for all.
+        if (own.len() + 1) * PER_CONNECTION > self.most_packets && self.srq.is_none() {
+            let text = format!("{} have as many receives as the device takes", own.len());
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
+        }
         let qp = Qp::new(
             &self.port.hca,
             &Parts {
@@ -202,12 +246,16 @@ impl Iface {
                 inline: INLINE,
             },
         )?;
+        let qp = Arc::new(qp);
+        if self.srq.is_none() {
+            own.push(Arc::downgrade(&qp));
+        }
         Ok(qp)
     }
 
     /// A connection is made: there are more receives. `qp`: its own.
     pub fn expect_packets(&self, qp: &Qp) {
-        let most = self.port.tuning.rc.rx_queue_len as usize;
+        let most = self.most_packets;
         let mut receives = self.receives.lock();
         let pile = &mut receives.packets;
         let more = pile.count() + PER_CONNECTION;
@@ -227,7 +275,7 @@ impl Iface {
 
     /// A connection by datagrams is made: there are more receives for them, as far as the option allows.
     pub fn expect_datagrams(&self) {
-        let most = self.port.tuning.ud.rx_queue_len as usize;
+        let most = self.most_datagrams;
         let mut receives = self.receives.lock();
         let more = receives.datagrams.count() + self.datagram_window() as usize;
         receives.datagrams.grow(more.min(most));
@@ -254,13 +302,15 @@ impl Iface {
         unsafe { self.receives.lock().packets.bytes(wc, 0) }
     }
 
-    /// The same of a datagram.
+    /// The same of a datagram. `None`: it is of before the queue pair was begun anew, and posted again already.
     ///
     /// # Safety
     /// As [`packet`](Self::packet), of the queue pair for datagrams.
-    pub unsafe fn datagram(&self, wc: &ibv_wc) -> &[u8] {
+    pub unsafe fn datagram(&self, wc: &ibv_wc) -> Option<&[u8]> {
+        let receives = self.receives.lock();
+        let wc = receives.datagrams.of_this_life(wc)?;
         // SAFETY: the caller's promise.
-        unsafe { self.receives.lock().datagrams.bytes(wc, GRH) }
+        Some(unsafe { receives.datagrams.bytes(&wc, GRH) })
     }
 
     /// The packet of a completion has been looked at.
@@ -270,12 +320,41 @@ impl Iface {
     #[inline(always)]
     pub unsafe fn done(&self, wc: &ibv_wc) {
         let mut receives = self.receives.lock();
-        let pile = match wc.qp_num == self.ud_number {
-            true => &mut receives.datagrams,
-            false => &mut receives.packets,
+        if wc.qp_num != self.ud_number {
+            // SAFETY: the caller's promise.
+            return unsafe { receives.packets.done(wc) };
+        }
+        if let Some(wc) = receives.datagrams.of_this_life(wc) {
+            // SAFETY: the caller's promise, and it is not posted.
+            unsafe { receives.datagrams.done(&wc) };
+        }
+    }
+
+    /// A datagram could not be sent or received: most devices take no more until their queue pair is begun anew. What was on
+    /// its way is lost. `arrival`: it was to be received, which completions that tell of failures do not say.
+    #[cold]
+    pub fn revive(&self, wc: &ibv_wc, arrival: bool) {
+        let mut receives = self.receives.lock();
+        let mut outgoing = self.outgoing.lock();
+        let own = match arrival {
+            true => receives.datagrams.of_this_life(wc).is_some(),
+            false => !outgoing.has_ended(wc.wr_id),
         };
-        // SAFETY: the caller's promise.
-        unsafe { pile.done(wc) };
+        // The rest of what went with an earlier failure.
+        if !own {
+            return;
+        }
+        log::diag!(
+            "{}: datagrams begin anew: {}",
+            self.port.name,
+            self.port.hca.verbs.status_text(wc.status)
+        );
+        if let Err(e) = outgoing.begin_anew(self) {
+            log::error!("{}: no datagrams any more: {e}", self.port.name);
+        }
+        receives.datagrams.renew();
+        drop((receives, outgoing));
+        self.post_datagrams();
     }
 
     /// Posts the receives again whose packets are done, when there are enough.
@@ -325,6 +404,11 @@ impl Iface {
     pub fn has_own_receives(&self) -> bool {
         self.srq.is_none()
     }
+}
+
+/// Sends that a record may take in packets of so many bytes, twice.
+fn sends_for(packet: usize) -> u32 {
+    2 * most_packets(packet - HEAD) as u32
 }
 
 /// Completions of sends that a worker's queue has room for, as `UCX_RC_VERBS_TX_CQ_LEN`.

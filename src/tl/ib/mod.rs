@@ -3,7 +3,7 @@
 //! `verbs` is the library, opened at run time, `hca` an open device, `port` one of its ports and where it is in the
 //! network. An `iface` is what a worker has of a port: queues and registered buffers. Whoever holds the peer's lock sends
 //! through a `sender`, by a queue pair of its own (`rc`) or by the worker's one for datagrams (`ud`); what arrives is put
-//! together by an `assembly`, after `reorder` where it was datagrams. What two workers say before anything else, and what
+//! together by an `assembly`, after `reorder` where it was datagrams; a `pulse` answers for a process that takes none. What two workers say before anything else, and what
 //! is in front of each packet, is in `wire::packet`.
 
 #[allow(
@@ -17,6 +17,7 @@ pub mod buffers;
 pub mod hca;
 pub mod iface;
 pub mod port;
+pub mod pulse;
 pub mod queues;
 pub mod rc;
 pub mod receives;
@@ -82,6 +83,15 @@ pub struct UdTuning {
     pub tick: Duration,
     /// Growth of that wait.
     pub backoff: f64,
+}
+
+/// What both ends of a connection keep to: the smaller of what each of them says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest packet by a queue pair of its own, bytes.
+    pub packet: usize,
+    /// Packets that may be sent before the receiver has told that it took some.
+    pub window: u32,
 }
 
 /// Where a worker is reached by queue pairs, as its address says, and from where.

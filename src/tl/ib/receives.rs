@@ -8,6 +8,9 @@ use std::ptr;
 /// Receives that are made together.
 const TOGETHER: usize = 64;
 
+/// How often a pile was posted anew is told by so many bits of the numbers of its work requests, below those of a place.
+const LIFE: u64 = 7;
+
 /// One of them. It stays in its place, and work requests name it by that: what a device says has arrived is one of these.
 struct Receive {
     wr: ibv_recv_wr,
@@ -26,6 +29,8 @@ pub struct Pile {
     spent_count: usize,
     /// So many are posted together.
     batch: usize,
+    /// How often all of it was to be posted anew, modulo 8.
+    life: u64,
 }
 
 // SAFETY: what the pointers lead to is its own.
@@ -42,7 +47,29 @@ impl Pile {
             spent: ptr::null_mut(),
             spent_count: 0,
             batch,
+            life: 0,
         }
+    }
+
+    /// Nothing is posted any more: all of it is to be again. What the device says of before then is no more
+    /// [`of_this_life`](Self::of_this_life).
+    pub fn renew(&mut self) {
+        self.life = (self.life + 1) & LIFE;
+        self.spent = ptr::null_mut();
+        for receive in self.made.iter_mut().flat_map(|some| some.iter_mut()) {
+            let place: *mut Receive = receive;
+            receive.wr.wr_id = place as u64 | self.life;
+            receive.wr.next = self.spent;
+            self.spent = &raw mut receive.wr;
+        }
+        self.spent_count = self.count;
+    }
+
+    /// What the device says of a receive of a pile that may have been posted anew: as the other functions take it, if it was
+    /// posted since.
+    pub fn of_this_life(&self, wc: &ibv_wc) -> Option<ibv_wc> {
+        let wr_id = wc.wr_id & !LIFE;
+        (wc.wr_id & LIFE == self.life).then_some(ibv_wc { wr_id, ..*wc })
     }
 
     /// How many there are.
@@ -73,7 +100,7 @@ impl Pile {
             for receive in fresh.iter_mut() {
                 let place: *mut Receive = receive;
                 receive.wr = ibv_recv_wr {
-                    wr_id: place as u64,
+                    wr_id: place as u64 | self.life,
                     next: self.spent,
                     sg_list: &raw mut receive.sge,
                     num_sge: 1,

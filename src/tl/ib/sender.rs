@@ -1,5 +1,6 @@
 //! The sending half of a connection between two workers' queue pairs: records become packets.
 
+use super::Limits;
 use super::iface::Iface;
 use super::rc::{Read, Reliable, Remote};
 use super::ud::Line;
@@ -73,7 +74,11 @@ impl Flow {
 /// The tag is a byte of its own, which costs less to look at.
 #[repr(u8)]
 enum Way {
-    Rc { line: Reliable, sent: u32 },
+    Rc {
+        line: Reliable,
+        sent: u32,
+        limits: Limits,
+    },
     Ud(Line),
 }
 
@@ -95,9 +100,15 @@ impl Sender {
         iface: Arc<Iface>,
         flow: Arc<Flow>,
         line: Reliable,
+        limits: Limits,
         remote_port: usize,
     ) -> Sender {
-        let mut sender = Self::new(iface, flow, Way::Rc { line, sent: 0 });
+        let way = Way::Rc {
+            line,
+            sent: 0,
+            limits,
+        };
+        let mut sender = Self::new(iface, flow, way);
         sender.remote_port = remote_port;
         sender
     }
@@ -135,7 +146,7 @@ impl Sender {
     #[inline(always)]
     fn segment(&self) -> usize {
         match &self.way {
-            Way::Rc { .. } => self.iface.port.tuning.rc.seg_size - HEAD,
+            Way::Rc { limits, .. } => limits.packet - HEAD,
             Way::Ud(line) => line.segment(),
         }
     }
@@ -144,9 +155,9 @@ impl Sender {
     #[inline(always)]
     fn room(&self) -> usize {
         match &self.way {
-            Way::Rc { line, sent } => {
+            Way::Rc { line, sent, limits } => {
                 let flying = sent.wrapping_sub(self.flow.taken.load(Ordering::Relaxed));
-                let window = self.iface.port.tuning.rc.window.saturating_sub(flying);
+                let window = limits.window.saturating_sub(flying);
                 line.room().min(window as usize)
             }
             Way::Ud(line) => line.room(),
@@ -171,7 +182,7 @@ impl Sender {
     /// [`is_ready`](Self::is_ready); `len` bytes are readable.
     #[inline(always)]
     pub unsafe fn send_tiny(&mut self, kind: u8, imm: u64, from: *const u8, len: usize) {
-        let Way::Rc { line, sent } = &mut self.way else {
+        let Way::Rc { line, sent, .. } = &mut self.way else {
             return;
         };
         let head = Head {
@@ -309,7 +320,7 @@ impl Sender {
     fn packet(&mut self, head: Head, len: usize, fill: impl FnOnce(*mut u8)) -> bool {
         let total = HEAD + len;
         match &mut self.way {
-            Way::Rc { line, sent } => {
+            Way::Rc { line, sent, .. } => {
                 let credit = self.flow.tell() as u16;
                 let head = Head { credit, ..head }.encode();
                 let taken = if total <= (line.qp.max_inline as usize).min(MAX_INLINE) {
@@ -534,6 +545,13 @@ impl Sender {
         match &mut self.way {
             Way::Ud(line) => line.acknowledged(ack),
             Way::Rc { .. } => true,
+        }
+    }
+
+    /// The peer's process lives, though it confirms nothing.
+    pub fn on_pong(&mut self) {
+        if let Way::Ud(line) = &mut self.way {
+            line.on_pong();
         }
     }
 

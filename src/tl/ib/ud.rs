@@ -27,6 +27,8 @@ const TOGETHER: usize = 64;
 const MODERATION: u64 = 16;
 /// Packets that are sent again at once, at most: if one was lost there may be no room for many.
 const AGAIN: usize = 8;
+/// After this part of the time in which a silent peer is lost it is asked whether its process lives.
+const PATIENCE: u64 = 4;
 /// Longest wait between two attempts, milliseconds.
 const LONGEST_MS: f64 = 1000.0;
 
@@ -51,6 +53,33 @@ impl Ah {
             raw,
         })
     }
+
+    /// Has a send go there, to this queue pair.
+    pub fn direct(&self, wr: &mut ibv_send_wr, qpn: u32) {
+        wr.wr.ud.ah = self.raw;
+        wr.wr.ud.remote_qpn = qpn;
+        wr.wr.ud.remote_qkey = QKEY;
+    }
+}
+
+/// Makes a fresh queue pair for datagrams able to send and receive.
+///
+/// # Errors
+/// What the device says.
+pub fn begin(port: &Port, qp: &Qp) -> io::Result<()> {
+    let mut attr = ibv_qp_attr {
+        qp_state: IBV_QPS_INIT,
+        pkey_index: port.pkey_index,
+        port_num: port.number,
+        qkey: QKEY,
+        ..Default::default()
+    };
+    let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+    qp.modify(&mut attr, mask)?;
+    attr.qp_state = IBV_QPS_RTR;
+    qp.modify(&mut attr, IBV_QP_STATE)?;
+    (attr.qp_state, attr.sq_psn) = (IBV_QPS_RTS, 0);
+    qp.modify(&mut attr, IBV_QP_STATE | IBV_QP_SQ_PSN)
 }
 
 impl Drop for Ah {
@@ -67,6 +96,8 @@ pub struct Outgoing {
     depth: u64,
     posted: u64,
     ended: u64,
+    /// Sends that will tell and have not.
+    untold: u32,
     /// Buffers that nobody needs any more but the device, until the send of this number has ended.
     leaving: VecDeque<(u64, Buffer)>,
 }
@@ -77,19 +108,7 @@ impl Outgoing {
     /// # Errors
     /// What the device says.
     pub fn new(port: &Port, qp: Qp) -> io::Result<Outgoing> {
-        let mut attr = ibv_qp_attr {
-            qp_state: IBV_QPS_INIT,
-            pkey_index: port.pkey_index,
-            port_num: port.number,
-            qkey: QKEY,
-            ..Default::default()
-        };
-        let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
-        qp.modify(&mut attr, mask)?;
-        attr.qp_state = IBV_QPS_RTR;
-        qp.modify(&mut attr, IBV_QP_STATE)?;
-        (attr.qp_state, attr.sq_psn) = (IBV_QPS_RTS, 0);
-        qp.modify(&mut attr, IBV_QP_STATE | IBV_QP_SQ_PSN)?;
+        begin(port, &qp)?;
         let most = port.hca.limits.max_qp_wr.max(1) as u32;
         Ok(Outgoing {
             qp,
@@ -97,6 +116,7 @@ impl Outgoing {
             depth: port.tuning.ud.tx_queue_len.clamp(1, most).into(),
             posted: 0,
             ended: 0,
+            untold: 0,
             leaving: VecDeque::new(),
         })
     }
@@ -110,7 +130,7 @@ impl Outgoing {
         (self.depth - (self.posted - self.ended)) as usize
     }
 
-    fn has_ended(&self, number: u64) -> bool {
+    pub fn has_ended(&self, number: u64) -> bool {
         self.ended >= number
     }
 
@@ -138,14 +158,13 @@ impl Outgoing {
             send_flags: if tells { IBV_SEND_SIGNALED } else { 0 },
             ..Default::default()
         };
-        wr.wr.ud.ah = ah.raw;
-        wr.wr.ud.remote_qpn = qpn;
-        wr.wr.ud.remote_qkey = QKEY;
+        ah.direct(&mut wr, qpn);
         if !self.qp.post_send(&mut wr) {
             self.posted -= 1;
             return None;
         }
         if tells {
+            self.untold += 1;
             iface.add_telling(1);
         }
         Some(self.posted)
@@ -180,10 +199,36 @@ impl Outgoing {
         }
     }
 
-    /// Everything up to this send has ended.
+    /// Begins anew with nothing on its way.
+    ///
+    /// # Errors
+    /// What the device says: nothing can be sent or received any more.
+    pub fn begin_anew(&mut self, iface: &Iface) -> io::Result<()> {
+        let mut attr = ibv_qp_attr {
+            qp_state: IBV_QPS_RESET,
+            ..Default::default()
+        };
+        self.qp.modify(&mut attr, IBV_QP_STATE)?;
+        iface.add_telling(-(std::mem::take(&mut self.untold) as i32));
+        self.ended = self.posted;
+        self.release_all();
+        begin(&iface.port, &self.qp)
+    }
+
+    /// Everything up to this send, which was to tell, has ended.
     pub fn ended(&mut self, iface: &Iface, number: u64) {
+        // What a queue pair had on its way that was begun anew is told, too.
+        if self.has_ended(number) || number > self.posted {
+            return;
+        }
+        self.untold -= 1;
         iface.add_telling(-1);
-        self.ended = self.ended.max(number.min(self.posted));
+        self.ended = number;
+        self.release_all();
+    }
+
+    /// Buffers of sends that have ended are free.
+    fn release_all(&mut self) {
         // In no strict order: what was sent again has a larger number than what came behind it.
         for _ in 0..self.leaving.len() {
             match self.leaving.pop_front() {
@@ -231,12 +276,23 @@ pub struct Line {
     doubtful: (u32, u32),
     /// The peer was asked what it has taken of the packets before this one.
     asked_for: Option<u32>,
+    /// Whom to ask whether the peer's process lives, and how; 0: nobody.
+    pulse: u32,
+    ping: Vec<u8>,
 }
 
 impl Line {
+    /// To the connection that has this number at the peer and wants that to be presented; `window`: packets that both ends
+    /// agree on.
+    ///
     /// # Errors
     /// The device knows no way there.
-    pub fn new(iface: &Arc<Iface>, to: &PortLocator, number: u32, proof: u32) -> io::Result<Line> {
+    pub fn new(
+        iface: &Arc<Iface>,
+        to: &PortLocator,
+        (number, proof): (u32, u32),
+        window: u32,
+    ) -> io::Result<Line> {
         let size = mtu_bytes(iface.port.mtu_to(to));
         let least = most_packets(segment(size));
         Ok(Line {
@@ -245,7 +301,7 @@ impl Line {
             number,
             proof,
             size,
-            most: least.max(iface.datagram_window() as usize),
+            most: least.max(window as usize),
             iface: iface.clone(),
             base: 0,
             window: VecDeque::new(),
@@ -255,7 +311,19 @@ impl Line {
             missed: None,
             doubtful: (0, 0),
             asked_for: None,
+            pulse: 0,
+            ping: Vec::new(),
         })
+    }
+
+    /// Who is asked whether the peer's process lives when it confirms nothing: this queue pair at its port.
+    pub fn set_pulse(&mut self, qpn: u32, ping: Vec<u8>) {
+        (self.pulse, self.ping) = (qpn, ping);
+    }
+
+    /// The peer's process lives: what it does not confirm it will.
+    pub fn on_pong(&mut self) {
+        self.silent_since = clock::coarse_ms();
     }
 
     /// Bytes of a record in a packet.
@@ -373,9 +441,14 @@ impl Line {
             return true;
         }
         let tuning = &self.iface.port.tuning.ud;
-        let end = self.silent_since + tuning.timeout.as_millis() as u64;
+        let timeout = tuning.timeout.as_millis() as u64;
+        let end = self.silent_since + timeout;
         if now >= end {
             return false;
+        }
+        if self.pulse != 0 && now - self.silent_since >= timeout / PATIENCE {
+            let mut outgoing = self.iface.outgoing.lock();
+            outgoing.send(&self.iface, &self.ah, self.pulse, &self.ping);
         }
         self.wait = (self.wait * tuning.backoff.max(1.0)).min(LONGEST_MS);
         self.due = (now + self.wait as u64 + 1).min(end);

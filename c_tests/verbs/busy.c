@@ -1,0 +1,64 @@
+/*
+ * A peer that computes for longer than UCX_UD_TIMEOUT, which has to be a second, and progresses nothing meanwhile is not
+ * taken for dead: what was sent to it arrives.
+ */
+#define _GNU_SOURCE
+#include "party.h"
+
+#include <string.h>
+#include <time.h>
+
+enum { COUNT = 300, SIZE = 900, SECONDS = 3 };
+
+static char data[COUNT][SIZE];
+
+static void compute(party_t *self)
+{
+    heard_asleep(self);
+    for (int i = 0; i < COUNT; i++) {
+        WANT(UCS_OK, finish(self, receive_tag(self, data[0], SIZE, (ucp_tag_t)5)));
+        WANT_TRUE(data[0][0] == (char)i && data[0][SIZE - 1] == (char)i);
+    }
+    tell(self);
+}
+
+static void outlasts(ucp_err_handling_mode_t mode)
+{
+    static ucs_status_ptr_t sent[COUNT];
+    party_t                 self;
+
+    start(&self, mode, compute);
+    for (int i = 0; i < COUNT; i++) {
+        memset(data[i], i, SIZE);
+        ucp_request_param_t param = {.op_attr_mask = 0};
+        sent[i]                   = ucp_tag_send_nbx(self.ep, data[i], SIZE, 5, &param);
+    }
+    for (time_t end = time(NULL) + SECONDS; time(NULL) <= end;) {
+        ucp_worker_progress(self.worker);
+    }
+    WANT_TRUE(self.failures == 0);
+    tell(&self);
+    for (int i = 0; i < COUNT; i++) {
+        WANT(UCS_OK, finish(&self, sent[i]));
+    }
+    WANT_TRUE(heard(&self));
+    WANT_TRUE(self.failures == 0);
+    kill_other(&self);
+}
+
+static void guarded(void)
+{
+    outlasts(UCP_ERR_HANDLING_MODE_PEER);
+}
+
+static void unguarded(void)
+{
+    outlasts(UCP_ERR_HANDLING_MODE_NONE);
+}
+
+static const case_t cases[] = {
+    {"busy: a peer that computes, with error handling", guarded},
+    {"busy: a peer that computes, without", unguarded},
+};
+
+CHECK_MAIN(cases)
