@@ -4,6 +4,7 @@
  * receive completes before the sender's request does.
  */
 #include <string.h>
+#include <unistd.h>
 
 #include "hca.h"
 
@@ -152,7 +153,7 @@ static struct outcome atomic(struct soft_qp *qp, struct soft_wqe *wqe, struct wi
                              const struct iovec *local, int count)
 {
     struct iovec remote, one = {NULL, sizeof(uint64_t)};
-    uint64_t before = 0, after;
+    uint64_t before = 0, after, gap_us;
     struct wire_mr *mr;
     bool copied;
 
@@ -171,9 +172,13 @@ static struct outcome atomic(struct soft_qp *qp, struct soft_wqe *wqe, struct wi
         after = before + wqe->wr.wr.atomic.compare_add;
     else
         after = before == wqe->wr.wr.atomic.compare_add ? wqe->wr.wr.atomic.swap : before;
+    gap_us = __atomic_load_n(&wire->faults.atomic_gap_us, __ATOMIC_RELAXED);
+    if (gap_us != 0)
+        usleep(gap_us);
     one.iov_base = &after;
     if (copied && after != before)
         copied = peer_write(to, &one, 1, &remote, 1, sizeof(after));
+    wire->faults.atomics += copied;
     wire_unlock(&wire->atomic_lock);
     mr_release(mr);
     if (!copied)

@@ -10,4 +10,9 @@ for mpi in openmpi mpich; do
         done
     done
 done
-step 600 "software HCA: strangers, dying peers, short queues" scripts/leaves-nothing "${libraries[@]}" c_tests/verbs/run
+# By themselves processors execute atomics where all ranks are on one host.
+for tls in rc all; do
+    step 240 "software HCA: openmpi, 4 ranks, $tls: onesided, atomics by the device" scripts/leaves-nothing env "UCX_TLS=$tls,self" \
+        UCX_ATOMIC_MODE=device c_tests/hca/wired scripts/mpirun-on openmpi rucp 4 build/mpi/openmpi/onesided
+done
+step 700 "software HCA: strangers, dying peers, atomics, short queues" scripts/leaves-nothing "${libraries[@]}" c_tests/verbs/run

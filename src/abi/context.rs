@@ -118,6 +118,7 @@ unsafe fn read_params(params: *const ucp_params_t, api_minor: u32) -> ContextPar
                 && (*params).mt_workers_shared != 0,
             num_eps: has(UCP_PARAM_FIELD_ESTIMATED_NUM_EPS).then(|| (*params).estimated_num_eps),
             api_minor,
+            num_ppn: has(UCP_PARAM_FIELD_ESTIMATED_NUM_PPN).then(|| (*params).estimated_num_ppn),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A context: what the program asked for, what the environment allows, and the memory it registered.
 
+use super::atomics::{self, Job};
 use super::memory::Regions;
 use super::policy;
 pub use super::policy::{Policy, TRANSPORTS};
@@ -10,6 +11,7 @@ use crate::sys::log;
 use crate::tl::ib::port::{self, Port};
 use crate::tl::ib::pulse::Pulse;
 use crate::tl::tcp::device::{self, Device};
+use crate::wire::rkey::Atomics;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -28,6 +30,8 @@ pub struct Context {
     pub options: Options,
     pub policy: Policy,
     pub regions: Regions,
+    /// Who executes atomic operations on them.
+    pub atomics: Atomics,
     pub attached: Attached,
     /// Ports of InfiniBand and RoCE devices that may be used, in the order of their devices.
     pub ports: Vec<Arc<Port>>,
@@ -51,6 +55,8 @@ pub struct ContextParams {
     /// Endpoints that the program expects, if it says.
     pub num_eps: Option<usize>,
     pub api_minor: u32,
+    /// Processes on this host, if it says.
+    pub num_ppn: Option<usize>,
 }
 
 /// Minor version of the API whose numbers of memory types are ours.
@@ -90,6 +96,13 @@ impl Context {
         if !policy.loopback && policy.tcp.is_none() && ports.is_empty() {
             return Err(policy::none_usable(&options));
         }
+        let by_queue = policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
+        let amo = params.features & UCP_FEATURE_AMO64 as u64 != 0;
+        let job = Job {
+            endpoints: params.num_eps,
+            here: params.num_ppn,
+        };
+        let atomics = atomics::choose(&options, &ports, by_queue, amo, job);
         Ok(Self {
             name: params
                 .name
@@ -103,6 +116,7 @@ impl Context {
             options,
             policy,
             regions: Regions::default(),
+            atomics,
             attached: Attached::default(),
             ports,
             pulse: OnceLock::new(),

@@ -6,7 +6,7 @@ use crate::sys::shared::{Shared, SharedId};
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::hca::Region;
 use crate::tl::ib::port::Port;
-use crate::wire::rkey::DeviceKeys;
+use crate::wire::rkey::{Atomics, DeviceKeys};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::io;
@@ -29,6 +29,10 @@ pub struct Memory {
     pub export: Option<Export>,
     /// How devices reach it: registered when the first key is packed, because nobody else can before. Goes before the memory.
     device: OnceLock<Option<(DeviceKeys, Vec<Region>)>>,
+    /// Who executes atomics on it, once it has such a key.
+    atomics: Atomics,
+    /// The key by which that device does, set with the others: the table has it, too.
+    atomic_key: Arc<OnceLock<u32>>,
     ports: Vec<Arc<Port>>,
     /// Memory that this handle allocated; unmapped with it.
     owned: Option<Owned>,
@@ -67,6 +71,18 @@ unsafe impl Sync for Memory {}
 struct Extent {
     end: u64,
     export: Option<Export>,
+    /// As of [`Memory`].
+    atomic_key: Arc<OnceLock<u32>>,
+}
+
+impl Extent {
+    fn new(end: u64, export: Option<Export>) -> Extent {
+        Extent {
+            end,
+            export,
+            atomic_key: Arc::default(),
+        }
+    }
 }
 
 /// All regions of a context by start and number. Regions may overlap.
@@ -105,6 +121,13 @@ impl Regions {
     pub fn contains(&self, addr: u64, len: u64) -> bool {
         self.find(addr, len, |_| Some(())).is_some()
     }
+
+    /// The key by which a device executes atomics on these 8 bytes, if it does.
+    pub fn atomic_key(&self, addr: u64) -> Option<u32> {
+        self.find(addr, size_of::<u64>() as u64, |r| {
+            r.atomic_key.get().copied()
+        })
+    }
 }
 
 impl Memory {
@@ -115,6 +138,8 @@ impl Memory {
             len: 0,
             export: None,
             device: OnceLock::new(),
+            atomics: Atomics::default(),
+            atomic_key: Arc::default(),
             ports: Vec::new(),
             owned: None,
             key: None,
@@ -126,12 +151,16 @@ impl Memory {
     pub fn register(ctx: &Context, addr: u64, len: usize) -> Memory {
         let export = ctx.regions.find(addr, len as u64, |r| r.export);
         let end = addr.saturating_add(len as u64);
-        let key = ctx.regions.insert(addr, Extent { end, export });
+        let extent = Extent::new(end, export);
+        let atomic_key = extent.atomic_key.clone();
+        let key = ctx.regions.insert(addr, extent);
         Memory {
             addr,
             len,
             export,
             device: OnceLock::new(),
+            atomics: ctx.atomics,
+            atomic_key,
             ports: ctx.ports.clone(),
             owned: None,
             key: Some(key),
@@ -156,13 +185,16 @@ impl Memory {
         };
         let base = ptr.as_ptr() as u64;
         let export = id.map(|id| Export { id, base, len });
-        let end = base + len as u64;
-        let key = ctx.regions.insert(base, Extent { end, export });
+        let extent = Extent::new(base + len as u64, export);
+        let atomic_key = extent.atomic_key.clone();
+        let key = ctx.regions.insert(base, extent);
         Ok(Memory {
             addr: base,
             len,
             export,
             device: OnceLock::new(),
+            atomics: ctx.atomics,
+            atomic_key,
             ports: ctx.ports.clone(),
             owned: Some(owned),
             key: Some(key),
@@ -213,15 +245,21 @@ impl Memory {
             };
             keys.count = i as u8 + 1;
         }
+        keys.atomics = self.atomics;
+        if self.atomics.ports != 0 {
+            let port = self.atomics.ports.trailing_zeros() as usize;
+            // Set once: here.
+            let _ = self.atomic_key.set(keys.of_port(port)?);
+        }
         Some((keys, regions))
     }
 
     /// Takes the region out of the table; the memory goes when the handle is dropped.
     pub fn unregister(&mut self, ctx: &Context) {
-        self.device = OnceLock::new();
         if let Some(key) = self.key.take() {
             ctx.regions.0.write().by_start.remove(&key);
         }
+        self.device = OnceLock::new();
     }
 }
 

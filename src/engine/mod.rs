@@ -1,6 +1,7 @@
 //! Contexts, workers, endpoints and what they hold; the tag matcher is a pure module of its own.
 
 pub mod am;
+pub mod atomics;
 #[cfg(not(loom))]
 pub mod bell;
 pub mod context;

@@ -22,6 +22,7 @@ use crate::sys::lock::MtLock;
 use crate::sys::machine;
 use crate::sys::pool::Pool;
 use crate::tl::Target;
+use crate::tl::ib::loopback::Loopback;
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::shm::outbox::OpenShare;
 use crate::tl::shm::ring::Consumer;
@@ -91,6 +92,8 @@ pub struct Worker {
     pub asked: MtLock<Vec<Asked>>,
     /// Messages of ours that their receivers share with us, some pieces per progress.
     pub pushes: MtLock<Vec<Push>>,
+    /// What has a device execute atomic operations for peers that cannot; none before the first.
+    pub loopback: MtLock<Option<Loopback>>,
     /// Requests that a fence has moved out of their queues: progress ends them.
     pub moved: MtLock<Vec<*mut Request>>,
     /// Peers that were lost and not yet seen to.
@@ -286,6 +289,7 @@ impl Worker {
             asked: MtLock::new(mt, Vec::new()),
             pushes: MtLock::new(mt, Vec::new()),
             lost: MtLock::new(mt, Vec::new()),
+            loopback: MtLock::new(mt, None),
             moved: MtLock::new(mt, Vec::new()),
             handlers: MtLock::new(mt, Handlers::default()),
             retired: MtLock::new(mt, Vec::new()),

@@ -1,17 +1,25 @@
-//! Remote atomics: the processor's own where the memory is mapped, the peer's by message elsewhere.
+//! Remote atomics: the processor's own where the memory is mapped, a device's where it does them in one step, the peer's by
+//! message elsewhere.
 
 use super::param::{self, Param, status_ptr};
 use super::rma::{self, Way};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
+use crate::engine::peer::Peer;
 use crate::engine::request::{self, Notify, Request, Sent};
 use crate::engine::rkey::Rkey;
-use crate::proto::tx::{self, Posted};
+use crate::engine::worker::Worker;
+use crate::proto::flush;
+use crate::proto::tx::{self, Posted, device};
 use crate::sys::log;
+use crate::tl::ib::loopback::Loopback;
+use crate::tl::ib::rc::{Remote, Step};
 use crate::wire::header::{AmoHdr, Kind, UNNAMED};
+use crate::wire::rkey::Atomics;
 use crate::wire::stats::Protocol;
 use std::ffi::c_void;
+use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Numbers of `ucp_atomic_op_t`, also on the wire.
@@ -66,6 +74,49 @@ pub unsafe fn execute(ptr: *mut u8, amo: Amo) -> u64 {
     }
 }
 
+/// What the memory holds after an operation on what it held.
+fn outcome(amo: Amo, old: u64) -> u64 {
+    match amo.op {
+        ADD => old.wrapping_add(amo.value),
+        AND => old & amo.value,
+        OR => old | amo.value,
+        XOR => old ^ amo.value,
+        CSWAP if old != amo.compare => old,
+        _ => amo.value,
+    }
+}
+
+/// Has a device do it on 8 bytes of memory of this process, and returns what was there. What it does not do in one step
+/// it tries until nobody was between.
+///
+/// # Errors
+/// The device does not, or does not say whether it did.
+///
+/// # Safety
+/// `at` is an address of 8 live bytes, aligned to as many, and the key of the device for them.
+pub unsafe fn execute_by(device: &mut Loopback, at: Remote, amo: Amo) -> io::Result<u64> {
+    if amo.op == ADD {
+        return device.execute(Step::Add(amo.value), at);
+    }
+    // SAFETY: the caller's memory. Relaxed: a guess.
+    let guess = unsafe { AtomicU64::from_ptr(at.addr as *mut u64) }.load(Ordering::Relaxed);
+    let mut expected = match amo.op {
+        CSWAP => amo.compare,
+        _ => guess,
+    };
+    loop {
+        let step = Step::CompareSwap {
+            compare: expected,
+            swap: outcome(amo, expected),
+        };
+        let old = device.execute(step, at)?;
+        if old == expected || amo.op == CSWAP {
+            return Ok(old);
+        }
+        expected = old;
+    }
+}
+
 /// One atomic operation. `op` and the operands are as `ucp_atomic_op_nbx` defines them.
 ///
 /// # Safety
@@ -91,14 +142,9 @@ pub unsafe fn atomic(
             };
             p.check(worker, feature as u64, "ucp_atomic_op_nbx")?;
             let rkey = rkey.as_ref().ok_or(UCS_ERR_INVALID_PARAM)?;
-            Ok((
-                worker,
-                peer,
-                amo,
-                rma::way(worker, peer, rkey, addr, amo.size.into())?,
-            ))
+            Ok((worker, peer, rkey, amo, way(worker, peer, rkey, addr, amo)?))
         });
-        let (worker, peer, amo, way) = match checked {
+        let (worker, peer, rkey, amo, way) = match checked {
             Ok(ok) => ok,
             Err(status) => return status_ptr(status),
         };
@@ -124,7 +170,6 @@ pub unsafe fn atomic(
                 ptr: reply.cast(),
                 len: amo.size.into(),
             };
-            (r.sent, r.bare) = (Sent::Await, true);
         }
         let head = AmoHdr {
             req: UNNAMED,
@@ -134,12 +179,42 @@ pub unsafe fn atomic(
             size: amo.size,
             fetch: fetch.into(),
         };
-        tx::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
+        let keys = rkey.device.as_ref();
+        let keys = keys.filter(|_| matches!(way, Way::Device));
+        if !keys.is_some_and(|keys| device::atomic(r, addr, &head, keys)) {
+            if fetch {
+                (r.sent, r.bare) = (Sent::Await, true);
+            }
+            tx::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
+        }
         if !fetch && !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) && p.external().is_null() {
             return post(req);
         }
         param::start(req, p)
     }
+}
+
+/// The best way that is atomic to all others that lead to this memory.
+fn way(
+    worker: &Worker,
+    peer: &Peer,
+    rkey: &Rkey,
+    addr: u64,
+    amo: Amo,
+) -> Result<Way, ucs_status_t> {
+    let way = rma::way(worker, peer, rkey, addr, amo.size.into())?;
+    // A device changes whole words of 8 bytes. In half of one it would write over what others do to the other half.
+    let by = match (&rkey.device, amo.size) {
+        (Some(keys), 8) => keys.atomics,
+        _ => Atomics::default(),
+    };
+    Ok(match way {
+        Way::Direct(_) if by.alone => Way::Message,
+        // Not before those that go by message: a program that orders nothing still expects that of one address.
+        Way::Device if by.ports != 0 && flush::is_answered(peer) => Way::Device,
+        Way::Device | Way::Attach => Way::Message,
+        way => way,
+    })
 }
 
 /// Sends an operation whose operand is in the message: there is nothing to wait for, even if the message has to.

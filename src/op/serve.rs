@@ -11,6 +11,8 @@ use crate::engine::worker::Worker;
 use crate::proto::rndv;
 use crate::proto::{failure, flush, named, session, share, tx, withdraw};
 use crate::sys::log;
+use crate::tl::ib::loopback::Loopback;
+use crate::tl::ib::rc::Remote;
 use crate::tl::shm::ring::Message;
 use crate::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, ShareHdr, SyncHdr, ValueHdr,
@@ -215,13 +217,13 @@ unsafe fn atomic(worker: &Worker, peer: &Peer, addr: u64, h: AmoHdr) -> Result<(
         value: h.value,
         compare: h.compare,
     };
-    let value = if ok {
+    let done = match ok {
         // SAFETY: registered memory of this process, aligned.
-        unsafe { amo::execute(addr as *mut u8, amo) }
-    } else {
-        0
+        true => unsafe { change(worker, addr, amo) },
+        false => Err(UCS_ERR_INVALID_ADDR),
     };
-    let status = if ok { UCS_OK } else { UCS_ERR_INVALID_ADDR };
+    let status = done.err().unwrap_or(UCS_OK);
+    let value = done.unwrap_or(0);
     tx::control(
         peer,
         Kind::AmoRep,
@@ -230,6 +232,32 @@ unsafe fn atomic(worker: &Worker, peer: &Peer, addr: u64, h: AmoHdr) -> Result<(
         &ValueHdr { value }.encode(),
     );
     Ok(())
+}
+
+/// Does it on registered memory: by the device that peers have such things done by, where a processor must not.
+unsafe fn change(worker: &Worker, addr: u64, amo: Amo) -> Result<u64, ucs_status_t> {
+    let ctx = worker.ctx;
+    let alone = ctx.atomics.alone && amo.size == 8;
+    let Some(key) = alone.then(|| ctx.regions.atomic_key(addr)).flatten() else {
+        // SAFETY: the caller's memory, aligned.
+        return Ok(unsafe { amo::execute(addr as *mut u8, amo) });
+    };
+    let port = &ctx.ports[ctx.atomics.ports.trailing_zeros() as usize];
+    let mut loopback = worker.loopback.lock();
+    let mut attempt = || {
+        let device = match &mut *loopback {
+            Some(device) => device,
+            none => none.insert(Loopback::new(port)?),
+        };
+        // SAFETY: as above; the key of the region for the device of this port.
+        unsafe { amo::execute_by(device, Remote { addr, key }, amo) }
+    };
+    attempt().map_err(|e| {
+        log::error!("{}: an atomic operation for a peer: {e}", port.name);
+        // Of no use after an error: the next one gets another.
+        *loopback = None;
+        UCS_ERR_IO_ERROR
+    })
 }
 
 unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &Message, value: u64) {

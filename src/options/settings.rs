@@ -1,7 +1,7 @@
 //! The options that the library itself reads, as typed fields: which row each comes from, and as what type.
 #![forbid(unsafe_code)]
 
-use super::choice::{LogLevel, OpFlag, RndvScheme, Ternary};
+use super::choice::{AtomicMode, LogLevel, OpFlag, RndvScheme, Ternary};
 use super::filter::{DeviceFilter, TlsFilter};
 use super::number::{self, Count, Interval, Size};
 
@@ -62,6 +62,7 @@ settings! {
     rndv_scheme: RndvScheme = "RNDV_SCHEME",
     extra_op_attr_flags: OpFlags = "EXTRA_OP_ATTR_FLAGS",
     proto_info: String = "PROTO_INFO",
+    atomic_mode: AtomicMode = "ATOMIC_MODE",
 
     keepalive_interval: Interval = "KEEPALIVE_INTERVAL",
     keepalive_num_eps: u32 = "KEEPALIVE_NUM_EPS",
@@ -70,6 +71,7 @@ settings! {
     posix_use_proc_link: bool = "POSIX_USE_PROC_LINK",
 
     num_eps: Count = "NUM_EPS",
+    num_ppn: Count = "NUM_PPN",
     ib_gid_index: Count = "IB_GID_INDEX",
     rc_seg_size: Size = "RC_VERBS_SEG_SIZE",
     rc_tx_queue_len: u32 = "RC_VERBS_TX_QUEUE_LEN",
@@ -162,6 +164,7 @@ value! {
     Count: text => number::count(text);
     Interval: text => number::interval(text);
     LogLevel: text => LogLevel::from_name(text);
+    AtomicMode: text => AtomicMode::from_name(text);
     RndvScheme: text => RndvScheme::from_name(text);
     Ternary: text => Ternary::from_name(text);
     TlsFilter: text => Some(TlsFilter::parse(text));

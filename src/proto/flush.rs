@@ -36,8 +36,9 @@ pub fn is_settled(peer: &Peer) -> bool {
 pub fn is_answered(peer: &Peer) -> bool {
     let is_access = |&r: &*mut Request| {
         // SAFETY: queued requests live.
-        let kind = Kind::from_u8(unsafe { (*r).kind });
-        matches!(kind, Some(Kind::PutReq | Kind::GetReq | Kind::AmoReq))
+        let r = unsafe { &*r };
+        let kind = Kind::from_u8(r.kind);
+        r.sent != Sent::Device && matches!(kind, Some(Kind::PutReq | Kind::GetReq | Kind::AmoReq))
     };
     peer.rma_idle() && !peer.tx.lock().pending.iter().any(is_access)
 }

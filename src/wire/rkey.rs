@@ -1,7 +1,8 @@
 //! The packed remote key: what lets a peer reach a piece of memory, in 2 or 16 bytes, and where devices reach it too in
 //! some more.
 //!
-//! `kind (1) | CRC-8 (1) | body`, or, with keys of devices, `kind (1) | CRC-8 (1) | count (1) | pages (8) | keys (4 each) | body`.
+//! `kind (1) | CRC-8 (1) | body`, or, with keys of devices, `kind (1) | CRC-8 (1) | count (1) | atomics (1) | pages (8) |
+//! keys (4 each) | body`. The byte about atomics is there if the count says so.
 //! `ucp_ep_rkey_unpack` is given a bare pointer, so that the kind, and the count which is there twice, say how long the
 //! key is. Any two kinds differ in two bits or more: one flipped bit makes no other.
 #![forbid(unsafe_code)]
@@ -15,7 +16,7 @@ const CRC: Crc<u8> = Crc::<u8>::new(&CRC_8_SMBUS);
 /// No packed key without keys of devices is longer.
 pub const MAX_LEN: usize = 16;
 /// No packed key is longer.
-pub const MAX_KEYED_LEN: usize = MAX_LEN + KEYS_FRONT + MAX_PORTS * size_of::<u32>();
+pub const MAX_KEYED_LEN: usize = MAX_LEN + KEYS_FRONT + 1 + MAX_PORTS * size_of::<u32>();
 
 const EMPTY: u8 = b'E';
 const PLAIN: u8 = b'P';
@@ -27,6 +28,9 @@ const KEYED: u8 = 0xC3;
 
 /// Kind and checksum.
 const FRONT: usize = 2;
+/// Bits of the count that say that a byte about atomics follows: two, as one flipped bit is to be noticed.
+const WITH_ATOMICS: u8 = 0x88;
+
 /// Count and pages.
 const KEYS_FRONT: usize = 1 + size_of::<u64>();
 
@@ -87,6 +91,38 @@ pub struct DeviceKeys {
     pub keys: [u32; MAX_PORTS],
     /// How many of them there are, at least one.
     pub count: u8,
+    pub atomics: Atomics,
+}
+
+/// Who executes atomic operations of 8 bytes on the memory: a device of the owner's, behind some of his ports, or only
+/// processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Atomics {
+    /// A bit for each port of that device; none: processors.
+    pub ports: u8,
+    /// What the device does is not atomic to processors: no processor may.
+    pub alone: bool,
+}
+
+impl Atomics {
+    const ALONE: u8 = 1 << 7;
+
+    /// Whether the device is behind the port of this number.
+    #[inline]
+    pub fn has_port(self, port: usize) -> bool {
+        port < MAX_PORTS && self.ports >> port & 1 == 1
+    }
+
+    fn to_byte(self) -> u8 {
+        self.ports | if self.alone { Self::ALONE } else { 0 }
+    }
+
+    /// `None` where a port is named that is not there, or none.
+    fn from_byte(byte: u8, count: u8) -> Option<Atomics> {
+        let ports = byte & !Self::ALONE;
+        let alone = byte & Self::ALONE != 0;
+        (ports != 0 && ports >> count == 0).then_some(Atomics { ports, alone })
+    }
 }
 
 impl DeviceKeys {
@@ -113,19 +149,22 @@ pub fn total_len(at: impl Fn(usize) -> u8) -> Option<usize> {
     let first = at(0);
     encoded_len(first).or_else(|| {
         let body = encoded_len(first ^ KEYED)?;
-        Some(body + KEYS_FRONT + size_of::<u32>() * count_of(at(FRONT))?)
+        let (count, with_atomics) = count_of(at(FRONT))?;
+        let keys = size_of::<u32>() * usize::from(count);
+        Some(body + KEYS_FRONT + usize::from(with_atomics) + keys)
     })
 }
 
 /// A count that is there twice, the second time inverted.
-fn count_byte(count: u8) -> u8 {
-    count | (!count & 7) << 4
+fn count_byte(count: u8, with_atomics: bool) -> u8 {
+    count | (!count & 7) << 4 | if with_atomics { WITH_ATOMICS } else { 0 }
 }
 
-fn count_of(byte: u8) -> Option<usize> {
-    let count = byte & 7;
-    let right = byte == count_byte(count) && (1..=MAX_PORTS).contains(&count.into());
-    right.then_some(count.into())
+/// The count of keys, and whether a byte about atomics follows.
+fn count_of(byte: u8) -> Option<(u8, bool)> {
+    let (count, with_atomics) = (byte & 7, byte & WITH_ATOMICS != 0);
+    let right = byte == count_byte(count, with_atomics) && (1..=MAX_PORTS).contains(&count.into());
+    right.then_some((count, with_atomics))
 }
 
 /// Reads the key that `bytes` begin with; bytes behind it are ignored. `None` when it is damaged.
@@ -140,14 +179,21 @@ pub fn read(bytes: &[u8]) -> Option<(PackedRkey, Option<DeviceKeys>)> {
     if front[1] != checksum(first, body) {
         return None;
     }
-    let (&count, rest) = body.split_first()?;
+    let (&count, mut rest) = body.split_first()?;
+    let (count, with_atomics) = count_of(count)?;
+    let mut atomics = Atomics::default();
+    if with_atomics {
+        let (&byte, behind) = rest.split_first()?;
+        (atomics, rest) = (Atomics::from_byte(byte, count)?, behind);
+    }
     let (extent, mut rest) = rest.split_first_chunk()?;
     let extent = u64::from_le_bytes(*extent);
     let mut device = DeviceKeys {
         base: (extent & ((1 << BASE_PAGES_BITS) - 1)) << PAGE_BITS,
         len: extent >> BASE_PAGES_BITS << PAGE_BITS,
         keys: [0; MAX_PORTS],
-        count: count_of(count)? as u8,
+        count,
+        atomics,
     };
     for key in device.keys.iter_mut().take(device.count.into()) {
         let (bytes, behind) = rest.split_first_chunk()?;
@@ -193,7 +239,12 @@ impl PackedRkey {
         let extent = pages(device.base, BASE_PAGES_BITS)?
             | pages(device.len, LEN_PAGES_BITS)? << BASE_PAGES_BITS;
         let kind = plain[0] ^ KEYED;
-        let mut key = vec![kind, 0, count_byte(device.count)];
+        let with_atomics = device.atomics.ports != 0;
+        let mut key = vec![kind, 0, count_byte(device.count, with_atomics)];
+        if with_atomics {
+            Atomics::from_byte(device.atomics.to_byte(), device.count)?;
+            key.push(device.atomics.to_byte());
+        }
         key.extend(extent.to_le_bytes());
         let keys = device.keys.get(..device.count.into())?;
         key.extend(keys.iter().flat_map(|k| k.to_le_bytes()));
@@ -328,11 +379,21 @@ mod tests {
             len: 1 << 20,
             keys: [0x1111_1111, 2, 3, 4],
             count,
+            atomics: Atomics::default(),
         };
-        for rkey in [PackedRkey::Empty, PackedRkey::Plain, LARGEST] {
-            for count in 1..=MAX_PORTS as u8 {
+        let atomics = |count| {
+            let ports = [0, 1, 1u8 << (count - 1)];
+            ports.map(|ports| Atomics {
+                ports,
+                alone: ports & 1 == 1,
+            })
+        };
+        let all = (1..=MAX_PORTS as u8).flat_map(|count| atomics(count).map(|a| (count, a)));
+        for (count, atomics) in all {
+            for rkey in [PackedRkey::Empty, PackedRkey::Plain, LARGEST] {
                 let mut device = device(count);
                 device.keys[count.into()..].fill(0);
+                device.atomics = atomics;
                 let (bytes, len) = rkey.encode_with(&device).expect("fits");
                 assert_eq!(total_len(|i| bytes[i]), Some(len));
                 assert_eq!(read(&bytes), Some((rkey, Some(device))));
@@ -348,7 +409,11 @@ mod tests {
             PackedRkey::Plain.encode_with(&device(1)).map(|k| k.1),
             Some(15)
         );
-        let keys = device(2);
+        let mut keys = device(2);
+        keys.atomics.ports = 4;
+        assert_eq!(PackedRkey::Plain.encode_with(&keys), None, "no such port");
+        assert!(keys.atomics.has_port(2) && !keys.atomics.has_port(1));
+        assert!(!keys.atomics.has_port(64));
         assert_eq!((keys.of_port(1), keys.of_port(2)), (Some(2), None));
         assert!(keys.covers(keys.base, 1 << 20));
         assert!(!keys.covers(keys.base + 1, 1 << 20) && !keys.covers(keys.base - 1, 1));

@@ -12,8 +12,9 @@ use crate::engine::request::{self, Request, Sent};
 use crate::proto::attach::Direction;
 use crate::proto::flush;
 use crate::tl::Lane;
-use crate::tl::ib::rc::Remote;
+use crate::tl::ib::rc::{Remote, Step};
 use crate::tl::ib::sender::Sender;
+use crate::wire::header::{AmoHdr, Kind};
 use crate::wire::rkey::DeviceKeys;
 use crate::wire::stats::Protocol;
 use std::ptr;
@@ -28,6 +29,39 @@ pub fn by_device(r: &mut Request, direction: Direction, addr: u64, keys: &Device
     for (to, key) in r.head.chunks_exact_mut(4).zip(keys.keys) {
         to.copy_from_slice(&key.to_le_bytes());
     }
+}
+
+/// Makes a request, whose data (where the result goes, or nothing) and peer are set, an atomic operation of the device's.
+/// False: no device does such a one.
+pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, keys: &DeviceKeys) -> bool {
+    let port = keys.atomics.ports.trailing_zeros() as usize;
+    let (Some(key), Some(_)) = (keys.of_port(port), step(head)) else {
+        return false;
+    };
+    super::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
+    r.sent = Sent::Device;
+    r.stream = head.fetch == 0;
+    (r.offset, r.remote) = (0, 0);
+    r.remote_id = u64::from(key) << 8 | u64::from(keys.atomics.ports);
+    true
+}
+
+/// What devices can do of the operations, in one step.
+pub fn step(head: &AmoHdr) -> Option<Step> {
+    const ADD: u32 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u32;
+    const CSWAP: u32 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u32;
+    match (head.size, head.op.into()) {
+        (8, ADD) => Some(Step::Add(head.value)),
+        (8, CSWAP) => Some(Step::CompareSwap {
+            compare: head.compare,
+            swap: head.value,
+        }),
+        _ => None,
+    }
+}
+
+fn is_atomic(r: &Request) -> bool {
+    r.kind == Kind::AmoReq as u8
 }
 
 /// The key of a request for a port of the peer's.
@@ -101,6 +135,12 @@ pub unsafe fn read_now(peer: &Peer, req: *mut Request, addr: u64, key: u32) -> b
 
 /// Makes it an access by message: there is no queue pair that could do it.
 pub(super) fn give_up(r: &mut Request) {
+    if is_atomic(r) {
+        let fetch = !r.stream;
+        (r.stream, r.bare) = (false, fetch);
+        r.sent = if fetch { Sent::Await } else { Sent::Complete };
+        return;
+    }
     let direction = match r.stream {
         true => Direction::Write,
         false => Direction::Read,
@@ -116,6 +156,9 @@ pub(super) fn give_up(r: &mut Request) {
 pub(super) unsafe fn advance(peer: &Peer, sender: &mut Sender, req: *mut Request) -> Option<bool> {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
+    if is_atomic(r) {
+        return post_atomic(peer, sender, r);
+    }
     let (data, len) = (r.data.as_contig()?, r.data.len());
     let key = key(r, sender.remote_port()).filter(|_| sender.is_connected())?;
     while (r.offset as usize) < len {
@@ -143,6 +186,39 @@ pub(super) unsafe fn advance(peer: &Peer, sender: &mut Sender, req: *mut Request
     r.sent = if r.stream {
         Sent::Complete
     } else {
+        Sent::Await
+    };
+    Some(true)
+}
+
+/// As [`advance`], of an atomic operation.
+fn post_atomic(peer: &Peer, sender: &mut Sender, r: &mut Request) -> Option<bool> {
+    let step = AmoHdr::decode(&r.head).as_ref().and_then(step)?;
+    // Only one of the peer's devices does it, which may be behind other ports.
+    let is_behind = r.remote_id >> sender.remote_port() & 1 == 1;
+    if !is_behind || !sender.has_atomics() {
+        return None;
+    }
+    let at = Remote {
+        addr: r.imm,
+        key: (r.remote_id >> 8) as u32,
+    };
+    let result = match r.stream {
+        true => std::ptr::null_mut(),
+        false => r.data.as_contig()?,
+    };
+    let owner: *mut Request = r;
+    if !sender.atomic(step, at, result, owner.cast()) {
+        return Some(false);
+    }
+    // Who is in the peer's place does nothing, as where memory is mapped.
+    peer.stats().of(Protocol::AmoMapped).add(size_of::<u64>());
+    // From here on it is no message.
+    r.kind = 0;
+    r.sent = if r.stream {
+        Sent::Complete
+    } else {
+        (r.offset, r.remote) = (r.data.len() as u64, 1);
         Sent::Await
     };
     Some(true)

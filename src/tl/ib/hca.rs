@@ -84,6 +84,17 @@ impl Hca {
         }
     }
 
+    /// Whether it executes atomic operations, and lets others' be executed.
+    pub fn has_atomics(&self) -> bool {
+        let reads = self.limits.max_qp_rd_atom > 0 && self.limits.max_qp_init_rd_atom > 0;
+        self.limits.atomic_cap != IBV_ATOMIC_NONE && reads
+    }
+
+    /// Whether what it executes is atomic to processors, too.
+    pub fn has_global_atomics(&self) -> bool {
+        self.limits.atomic_cap == IBV_ATOMIC_GLOB
+    }
+
     /// For calls of [`Verbs`] on this device.
     pub fn context(&self) -> *mut ibv_context {
         self.context

@@ -3,7 +3,8 @@
 //! `verbs` is the library, opened at run time, `hca` an open device, `port` one of its ports and where it is in the
 //! network. An `iface` is what a worker has of a port: queues and registered buffers. Whoever holds the peer's lock sends
 //! through a `sender`, by a queue pair of its own (`rc`) or by the worker's one for datagrams (`ud`); what arrives is put
-//! together by an `assembly`, after `reorder` where it was datagrams; a `pulse` answers for a process that takes none. What two workers say before anything else, and what
+//! together by an `assembly`, after `reorder` where it was datagrams; a `pulse` answers for a process that takes none. A
+//! `loopback` has a device execute atomics here. What two workers say before anything else, and what
 //! is in front of each packet, is in `wire::packet`.
 
 #[allow(
@@ -16,6 +17,7 @@ pub mod assembly;
 pub mod buffers;
 pub mod hca;
 pub mod iface;
+pub mod loopback;
 pub mod port;
 pub mod pulse;
 pub mod queues;

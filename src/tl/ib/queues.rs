@@ -133,6 +133,11 @@ impl Cq {
         n.max(0) as usize
     }
 
+    /// What a completion's status means, in words.
+    pub fn status_text(&self, status: ibv_wc_status) -> String {
+        self.hca.verbs.status_text(status)
+    }
+
     /// The next completion wakes the channel. One that is there already may not.
     pub fn arm(&self) {
         if let Some(arm) = self.hca.ops().req_notify_cq {

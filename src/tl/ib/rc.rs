@@ -45,6 +45,15 @@ pub struct Read {
     pub len: usize,
     /// Not followed here.
     pub owner: *mut c_void,
+    /// It is what was there before an atomic operation.
+    pub atomic: bool,
+}
+
+/// What a device does in one step with 8 bytes, which it reads.
+#[derive(Clone, Copy)]
+pub enum Step {
+    Add(u64),
+    CompareSwap { compare: u64, swap: u64 },
 }
 
 // SAFETY: whoever ends the read says what may be done with the pointers.
@@ -98,8 +107,9 @@ pub struct Reliable {
     depth: u64,
     /// Buffers of sends that have not ended, and marks, by the number of the send.
     held: VecDeque<(u64, Held)>,
-    /// Reads and marks among them.
+    /// Reads among them, atomic operations and marks.
     reads: u32,
+    atomics: u32,
     marks: u32,
     /// What is sent or written waits for the reads before it.
     fenced: bool,
@@ -125,6 +135,7 @@ impl Reliable {
             untold: 0,
             held: VecDeque::new(),
             reads: 0,
+            atomics: 0,
             marks: 0,
             fenced: false,
             silent: 0,
@@ -172,7 +183,7 @@ impl Reliable {
         let silent = self
             .moderation()
             .saturating_sub(self.posted - self.telling + 1);
-        let waits = self.fenced && self.reads > 0;
+        let waits = self.fenced && self.reads + self.atomics > 0;
         let most = match waits || (self.qp.max_inline as usize) < READY {
             true => 0,
             false => self.room().min(packets) as u64,
@@ -300,6 +311,26 @@ impl Reliable {
         self.post_remote(&mut sge, IBV_WR_RDMA_READ, 0, tells, from)
     }
 
+    /// An atomic operation on 8 bytes, aligned to as many; as [`read`](Self::read) reads what was there. Nobody may wait
+    /// for that.
+    pub fn atomic(&mut self, buffer: Buffer, step: Step, old: Read, at: Remote) -> bool {
+        let mut sge = ibv_sge {
+            addr: buffer.ptr as u64,
+            length: size_of::<u64>() as u32,
+            lkey: buffer.lkey,
+        };
+        self.silent += 1;
+        let tells = !old.into.is_null() || self.is_to_tell();
+        self.held
+            .push_back((self.posted + 1, Held::In(buffer, old)));
+        let posted = self.post_work(&mut sge, step.opcode(), 0, tells, |wr| step.fill(wr, at));
+        self.atomics += 1;
+        if self.fenced {
+            self.close();
+        }
+        posted
+    }
+
     /// From now on what is sent or written takes effect after the reads before it. For good: where a fence stands among what
     /// still waits to be posted is not known here, and programs that use none lose nothing.
     pub fn fence(&mut self) {
@@ -378,6 +409,20 @@ impl Reliable {
         tells: bool,
         remote: Remote,
     ) -> bool {
+        self.post_work(sge, opcode, flags, tells, |wr| {
+            (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (remote.addr, remote.key);
+        })
+    }
+
+    #[inline(always)]
+    fn post_work(
+        &mut self,
+        sge: &mut ibv_sge,
+        opcode: ibv_wr_opcode,
+        flags: u32,
+        tells: bool,
+        fill: impl FnOnce(&mut ibv_send_wr),
+    ) -> bool {
         self.posted += 1;
         let mut wr = ibv_send_wr {
             wr_id: self.posted,
@@ -387,8 +432,8 @@ impl Reliable {
             send_flags: flags | if tells { IBV_SEND_SIGNALED } else { 0 },
             ..Default::default()
         };
-        (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (remote.addr, remote.key);
-        if self.fenced && self.reads > 0 && opcode != IBV_WR_RDMA_READ {
+        fill(&mut wr);
+        if self.fenced && self.overtakes(opcode) {
             wr.send_flags |= IBV_SEND_FENCE;
         }
         if tells {
@@ -397,6 +442,17 @@ impl Reliable {
             self.iface.add_telling(1);
         }
         self.qp.post_send(&mut wr)
+    }
+
+    /// Whether what is posted now can take effect before what was to be read: only reads, and atomic operations among
+    /// themselves, keep their order by themselves.
+    #[inline(always)]
+    fn overtakes(&self, opcode: ibv_wr_opcode) -> bool {
+        match opcode {
+            IBV_WR_RDMA_READ => false,
+            IBV_WR_ATOMIC_FETCH_AND_ADD | IBV_WR_ATOMIC_CMP_AND_SWP => self.reads > 0,
+            _ => self.reads + self.atomics > 0,
+        }
     }
 
     /// Everything up to this send, which tells, has ended: its buffers are free, what was read is where it goes. `done`
@@ -421,7 +477,10 @@ impl Reliable {
             match held {
                 Held::Out(buffer) => packets.put(buffer),
                 Held::In(buffer, read) => {
-                    self.reads -= 1;
+                    match read.atomic {
+                        true => self.atomics -= 1,
+                        false => self.reads -= 1,
+                    }
                     if !read.into.is_null() {
                         // SAFETY: the owner keeps the memory until he is told or has disowned the read.
                         unsafe { read.into.copy_from_nonoverlapping(buffer.ptr, read.len) };
@@ -442,6 +501,30 @@ impl Reliable {
             // There may not have been room to ask when somebody wanted to know.
             self.ask();
         }
+    }
+}
+
+impl Step {
+    /// What work requests call it.
+    pub fn opcode(self) -> ibv_wr_opcode {
+        match self {
+            Step::Add(_) => IBV_WR_ATOMIC_FETCH_AND_ADD,
+            Step::CompareSwap { .. } => IBV_WR_ATOMIC_CMP_AND_SWP,
+        }
+    }
+
+    /// Writes its operands into a work request.
+    pub fn fill(self, wr: &mut ibv_send_wr, at: Remote) {
+        let (compare_add, swap) = match self {
+            Step::Add(n) => (n, 0),
+            Step::CompareSwap { compare, swap } => (compare, swap),
+        };
+        wr.wr.atomic = ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
+            remote_addr: at.addr,
+            compare_add,
+            swap,
+            rkey: at.key,
+        };
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Limits;
 use super::iface::Iface;
-use super::rc::{Read, Reliable, Remote};
+use super::rc::{Read, Reliable, Remote, Step};
 use super::ud::Line;
 use crate::wire::packet::{BYE, CREDIT, HEAD, Head, MORE};
 use std::ffi::c_void;
@@ -413,11 +413,39 @@ impl Sender {
             into,
             len: n,
             owner,
+            atomic: false,
         };
         if !line.read(buffer, read, from, n == len) {
             self.break_off();
         }
         n
+    }
+
+    /// Whether the device here can have that at the other end execute atomic operations.
+    pub fn has_atomics(&self) -> bool {
+        self.is_connected() && self.iface.port.hca.has_atomics()
+    }
+
+    /// Has an atomic operation on 8 bytes of the peer's memory executed by its device; what was there goes to `into`, and
+    /// `owner` hears of it as of what is [`read`](Self::read). Null: nobody wants it. False: no room now.
+    pub fn atomic(&mut self, step: Step, at: Remote, into: *mut u8, owner: *mut c_void) -> bool {
+        let Way::Rc { line, .. } = &mut self.way else {
+            return false;
+        };
+        if self.broken || !line.has_room(1) {
+            return false;
+        }
+        let Some(buffer) = self.iface.packets.lock().get() else {
+            return false;
+        };
+        let old = Read {
+            into,
+            len: size_of::<u64>(),
+            owner,
+            atomic: true,
+        };
+        self.broken |= !line.atomic(buffer, step, old, at);
+        true
     }
 
     /// From now on what is sent or written takes effect after the reads before it.

@@ -1,0 +1,104 @@
+//! A connection to oneself: a device executes atomic operations on memory of its own process, so that they are atomic to
+//! those that peers have it execute.
+
+use super::bindings::*;
+use super::buffers::{Buffer, Buffers};
+use super::port::Port;
+use super::queues::{Cq, Parts, Qp};
+use super::rc::{self, Remote, Step};
+use crate::sys::sync::give_way;
+use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+/// Looks for the end before others are let run: a device takes a microsecond or two.
+const LOOKS: u32 = 1000;
+/// A device that has not told of an end by now never will: errors come sooner.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// One operation at a time. Of no use any more after an error.
+pub struct Loopback {
+    /// First: queue pairs go before their queues, and before the buffers.
+    qp: Qp,
+    cq: Cq,
+    /// Where the device writes what was there.
+    old: Buffer,
+    _buffers: Buffers,
+}
+
+impl Loopback {
+    /// A queue pair on this port, connected to itself.
+    ///
+    /// # Errors
+    /// What the device says: there are no more, or a port does not reach itself.
+    pub fn new(port: &Port) -> io::Result<Loopback> {
+        let cq = Cq::new(&port.hca, 1, None)?;
+        let parts = Parts {
+            kind: IBV_QPT_RC,
+            send_cq: &cq,
+            recv_cq: &cq,
+            srq: None,
+            sends: 1,
+            receives: 1,
+            inline: 0,
+        };
+        let qp = Qp::new(&port.hca, &parts)?;
+        let mut buffers = Buffers::new(&port.hca, size_of::<u64>(), 1);
+        let old = buffers.get().ok_or(ErrorKind::OutOfMemory)?;
+        rc::begin(&qp, port)?;
+        rc::connect(&qp, port, &port.locator(0), (qp.number, 0), 0)?;
+        Ok(Loopback {
+            qp,
+            cq,
+            old,
+            _buffers: buffers,
+        })
+    }
+
+    /// Has it done, and returns what was there. Waits for the device, a microsecond or two.
+    ///
+    /// # Errors
+    /// The device refuses, or is gone.
+    pub fn execute(&mut self, step: Step, at: Remote) -> io::Result<u64> {
+        let mut sge = ibv_sge {
+            addr: self.old.ptr as u64,
+            length: size_of::<u64>() as u32,
+            lkey: self.old.lkey,
+        };
+        let mut wr = ibv_send_wr {
+            sg_list: &mut sge,
+            num_sge: 1,
+            opcode: step.opcode(),
+            send_flags: IBV_SEND_SIGNALED,
+            ..Default::default()
+        };
+        step.fill(&mut wr, at);
+        if !self.qp.post_send(&mut wr) {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        self.wait()?;
+        // SAFETY: a buffer of 8 bytes, aligned to a cache line, that the device has written.
+        Ok(unsafe { self.old.ptr.cast::<u64>().read_volatile() })
+    }
+
+    fn wait(&self) -> io::Result<()> {
+        let mut wc = [MaybeUninit::uninit()];
+        let mut began = None;
+        loop {
+            for _ in 0..LOOKS {
+                if self.cq.poll(&mut wc) == 1 {
+                    // SAFETY: the queue has written one.
+                    return match unsafe { wc[0].assume_init_ref() }.status {
+                        IBV_WC_SUCCESS => Ok(()),
+                        status => Err(io::Error::other(self.cq.status_text(status))),
+                    };
+                }
+                std::hint::spin_loop();
+            }
+            if began.get_or_insert_with(Instant::now).elapsed() > LONGEST {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            give_way(0);
+        }
+    }
+}
