@@ -590,13 +590,10 @@ pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
                 sender.tick(now)
             });
             if refused {
-                log::diag!("the device takes no more for worker {:#x}", peer.uid);
+                tell_of_loss(peer, "the device takes no more");
                 tx::lose(peer, UCS_ERR_CONNECTION_RESET);
             } else if alive == Some(false) {
-                log::diag!(
-                    "worker {:#x} has confirmed nothing for {timeout} ms",
-                    peer.uid
-                );
+                tell_of_loss(peer, &format!("nothing was confirmed for {timeout} ms"));
                 tx::lose(peer, UCS_ERR_ENDPOINT_TIMEOUT);
             }
         }
@@ -609,6 +606,18 @@ pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
     }
     for number in over {
         ports.remove(number);
+    }
+}
+
+/// Where no error handler hears of it nobody else says why the program waits for ever.
+fn tell_of_loss(peer: &Peer, why: &str) {
+    let uid = peer.uid;
+    // Relaxed: set once, before anything is sent that the user waits for.
+    match peer.guarded.load(Ordering::Relaxed) {
+        true => log::diag!("connection to worker {uid:#x}: {why}"),
+        false => {
+            log::error!("connection to worker {uid:#x}: {why}: nothing can be sent there any more")
+        }
     }
 }
 
@@ -625,14 +634,7 @@ pub fn broken(ports: &mut Ports, number: u32, status: ibv_wc_status) {
         return;
     }
     let verbs = ports.ifaces[iface].port.hca.verbs;
-    let (uid, text) = (peer.uid, verbs.status_text(status));
-    // Where no error handler hears of it nobody else says why the program waits for ever.
-    match peer.guarded.load(Ordering::Relaxed) {
-        true => log::diag!("connection to worker {uid:#x}: {text}"),
-        false => {
-            log::error!("connection to worker {uid:#x}: {text}: nothing can be sent there any more")
-        }
-    }
+    tell_of_loss(peer, &verbs.status_text(status));
     tx::lose(
         peer,
         match status {
