@@ -3,7 +3,8 @@
  * changes. Each process has a field of the word to itself, and a counter is everybody's; who finds his field changed has met a
  * change that was not atomic. Then tokens are swapped: each is in one place at the end.
  *
- * UCX_TLS, UCX_ATOMIC_MODE: of the owner of the memory. HCACTL: the program that knows what the device has done.
+ * UCX_TLS, UCX_ATOMIC_MODE: of the owner of the memory. HCACTL: the program that knows what the software HCA has
+ * done; without it, as on another device, that is not looked at.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -18,7 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PLAYERS = 4, ROUNDS = 200, COUNTER_BITS = 12, FIELD_BITS = 5, SECONDS = 60, TOKENS = 4000 };
+enum { PLAYERS = 4, COUNTER_BITS = 12, FIELD_BITS = 5, SECONDS = 60, TOKENS = 4000 };
+#ifdef FEW
+enum { ROUNDS = 20, SWAPS = 40 };
+#else
+enum { ROUNDS = 200, SWAPS = 400 };
+#endif
 
 /* The ways of the players; the owner plays, too. */
 static const char *const ways[PLAYERS] = {"rc,self", "rc,self", "sysv,posix,cma,self", "ud,self"};
@@ -177,7 +183,7 @@ static void swap_tokens(int player)
 {
     uint64_t sum = 0;
 
-    for (uint64_t i = 0; i < TOKENS / 10 && !check_failed(); i++) {
+    for (uint64_t i = 0; i < SWAPS && !check_failed(); i++) {
         uint64_t token = (uint64_t)player * TOKENS + i + 1;
         sum += fetch(UCP_ATOMIC_OP_SWAP, token, 0) - token;
     }
@@ -304,9 +310,14 @@ static uint64_t everybody(void (*act)(int))
 /* Operations that the device has carried out. */
 static long device_count(void)
 {
-    char  line[128];
-    long  count    = -1;
-    FILE *counters = popen(getenv("HCACTL"), "r");
+    const char *hcactl = getenv("HCACTL");
+    char        line[128];
+    long        count    = -1;
+    FILE       *counters = hcactl == NULL ? NULL : popen(hcactl, "r");
+
+    if (hcactl == NULL) {
+        return 0;
+    }
 
     WANT_TRUE(counters != NULL);
     while (counters != NULL && fgets(line, sizeof(line), counters) != NULL) {
@@ -326,7 +337,8 @@ static void all_operations(size_t bytes)
     uint64_t value = everybody(play);
 
     /* All of it, or nothing. */
-    WANT_TRUE(least == 0 ? device_count() == before : device_count() >= before + least);
+    long done = device_count() - before;
+    WANT_TRUE(getenv("HCACTL") == NULL || (least == 0 ? done == 0 : done >= least));
 
     WANT_TRUE((value & ((1 << COUNTER_BITS) - 1)) == (PLAYERS + 1) * ROUNDS * 4);
     WANT_TRUE(value >> COUNTER_BITS == shared->tokens);
