@@ -44,6 +44,14 @@ static bool mapped(const void *start, size_t length)
     return true;
 }
 
+/* As where little memory may be locked; a test may set it while it runs. */
+static bool too_long(size_t length)
+{
+    const char *longest = getenv("SOFT_HCA_MR_LONGEST");
+
+    return longest != NULL && length > strtoull(longest, NULL, 0);
+}
+
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
     struct soft_mr *soft = NULL;
@@ -64,6 +72,10 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
     }
     if (!mapped(addr, length)) {
         errno = EFAULT;
+        return NULL;
+    }
+    if (too_long(length)) {
+        errno = ENOMEM;
         return NULL;
     }
     soft = calloc(1, sizeof(*soft));

@@ -3,6 +3,7 @@
  * held from the first look at its state to the completion there, so the peer sees requests whole and in order, and its
  * receive completes before the sender's request does.
  */
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -133,6 +134,7 @@ static struct outcome write_or_read(struct soft_wqe *wqe, struct wire_qp *peer, 
     struct iovec remote;
     bool copied;
 
+    errno = 0;
     if (!(peer->access & access) || (read && peer->max_dest_rd_atomic == 0))
         return refused(peer, IBV_EVENT_QP_ACCESS_ERR,
                        peer->access & access ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR);
@@ -145,6 +147,8 @@ static struct outcome write_or_read(struct soft_wqe *wqe, struct wire_qp *peer, 
     copied = read ? peer_read(to, local, count, &remote, 1, wqe->length)
                   : peer_write(to, local, count, &remote, 1, wqe->length);
     mr_release(mr);
+    if (!copied && errno == ESRCH)
+        return no_answer; /* a process that was killed has no memory before it is gone */
     return copied ? sent : refused(peer, IBV_EVENT_QP_ACCESS_ERR, IBV_WC_REM_OP_ERR);
 }
 

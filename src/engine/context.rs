@@ -8,6 +8,8 @@ use super::rkey::Attached;
 use crate::ctypes::*;
 use crate::options::Options;
 use crate::sys::log;
+use crate::sys::regcache::Cache;
+use crate::tl::ib::pinned::Devices;
 use crate::tl::ib::port::{self, Port};
 use crate::tl::ib::pulse::Pulse;
 use crate::tl::tcp::device::{self, Device};
@@ -37,6 +39,8 @@ pub struct Context {
     pub ports: Vec<Arc<Port>>,
     /// Says that this process lives; made when datagrams are to carry messages, `None` if it cannot be.
     pulse: OnceLock<Option<Pulse>>,
+    /// What these have registered of the user's memory; made by the first who wants some.
+    pub pinned: OnceLock<Option<Arc<Cache<Devices>>>>,
     /// Network devices that may be used, best first; none if TCP is not to be used.
     pub devices: Vec<Device>,
     /// Memory handles that the user holds: clients are known to unmap what was never mapped.
@@ -120,6 +124,7 @@ impl Context {
             attached: Attached::default(),
             ports,
             pulse: OnceLock::new(),
+            pinned: OnceLock::new(),
             devices,
             handles: parking_lot::Mutex::default(),
             workers_made: AtomicU64::new(0),

@@ -16,6 +16,7 @@ pub mod memory;
 pub mod offer;
 pub mod patience;
 pub mod peer;
+pub mod pinned;
 pub mod policy;
 pub mod ports;
 pub mod request;

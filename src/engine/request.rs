@@ -2,6 +2,7 @@
 
 mod begin;
 mod end;
+mod transfer;
 
 use super::datatype::Data;
 use super::endpoint::Endpoint;
@@ -19,6 +20,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub use begin::{
     equip, fill_receive, memory_alone, memory_at_hand, take, take_receive, tell_of_end,
 };
+pub use transfer::{Fate, Role, Transfer};
+
 pub use end::{abandon, complete, complete_receive, discard, put, release};
 
 /// The operation has ended; `status` and `info` are final.
@@ -107,8 +110,8 @@ pub struct Request {
     pub one_of_many: bool,
     /// A receive of a rendezvous whose first step was made: what is left of it, it copies alone.
     pub begun: bool,
-    /// That list, once it was fetched.
-    pub pieces: Option<Box<[Span]>>,
+    /// What few operations have.
+    pub extra: Option<Box<Extra>>,
     /// Bytes moved so far.
     pub offset: u64,
     /// The peer's address and id in a rendezvous; children of a flush.
@@ -116,6 +119,14 @@ pub struct Request {
     pub remote_id: u64,
     /// What the peer calls this request, 0 if it does not.
     pub id: u64,
+}
+
+/// What few operations have.
+pub enum Extra {
+    /// The sender's list of pieces.
+    Pieces(Box<[Span]>),
+    /// What a device does.
+    Transfer(Transfer),
 }
 
 /// A receive whose sender copies a part.
@@ -152,7 +163,32 @@ impl Request {
 
     /// Whether its end comes after all of it has been sent.
     pub fn is_answered(&self) -> bool {
-        self.sent == Sent::Await || self.sent == Sent::Device && !self.stream
+        let by_device = self.sent == Sent::Device && (!self.stream || self.transfer().is_some());
+        self.sent == Sent::Await || by_device
+    }
+
+    /// The sender's list of pieces, if it was fetched.
+    pub fn pieces(&self) -> Option<&[Span]> {
+        match self.extra.as_deref() {
+            Some(Extra::Pieces(pieces)) => Some(pieces),
+            _ => None,
+        }
+    }
+
+    /// What a device does in the user's memory.
+    pub fn transfer(&self) -> Option<&Transfer> {
+        match self.extra.as_deref() {
+            Some(Extra::Transfer(transfer)) => Some(transfer),
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn transfer_mut(&mut self) -> Option<&mut Transfer> {
+        match self.extra.as_deref_mut() {
+            Some(Extra::Transfer(transfer)) => Some(transfer),
+            _ => None,
+        }
     }
 
     /// Sets what [`sharing`](Self::sharing) returns.
@@ -251,7 +287,7 @@ pub unsafe fn own_tail(r: &mut Request) {
 }
 
 fn drop_tail(r: &mut Request) {
-    r.pieces = None;
+    r.extra = None;
     if r.tail_owned {
         let slice = ptr::slice_from_raw_parts_mut(r.tail.cast_mut(), r.tail_len as usize);
         // SAFETY: made by `own_tail` from a boxed slice of this length.
@@ -271,6 +307,8 @@ pub fn describe(r: &Request) -> String {
     };
     let how = if r.sent == Sent::Copy {
         "copied by the kernel"
+    } else if r.transfer().is_some() {
+        "zero-copy"
     } else if r.stream {
         "fragments"
     } else if r.bare {

@@ -21,8 +21,10 @@ use crate::ctypes::*;
 use crate::sys::lock::MtLock;
 use crate::sys::machine;
 use crate::sys::pool::Pool;
+use crate::sys::regcache::Lookaside;
 use crate::tl::Target;
 use crate::tl::ib::loopback::Loopback;
+use crate::tl::ib::pinned::Devices;
 use crate::tl::shm::inbox::Inbox;
 use crate::tl::shm::outbox::OpenShare;
 use crate::tl::shm::ring::Consumer;
@@ -113,6 +115,8 @@ pub struct Worker {
     /// Peers that a connection is wanted to, by sockets and by queue pairs.
     pub dials: MtLock<Vec<*const Peer>>,
     pub pairings: MtLock<Vec<*const Peer>>,
+    /// What this worker found registered lately; none before the first look.
+    pub pinned: MtLock<Option<Lookaside<Devices>>>,
     /// Listeners, clients and servers; none before the first.
     pub exchange: MtLock<Option<Box<Exchange>>>,
     /// Peers that failed and were replaced: endpoints still lead to them.
@@ -299,6 +303,7 @@ impl Worker {
             fences: AtomicBool::new(false),
             dials: MtLock::new(mt, Vec::new()),
             pairings: MtLock::new(mt, Vec::new()),
+            pinned: MtLock::new(mt, None),
             exchange: MtLock::new(mt, None),
             former: MtLock::new(mt, Vec::new()),
             wake,

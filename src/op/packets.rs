@@ -374,6 +374,7 @@ fn is_gone(ports: &mut Ports, number: u32, peer: &Peer) -> bool {
 #[cold]
 pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) -> u32 {
     ports.stop_timer();
+    worker.ctx.tidy();
     pairing::tick(worker, ports, now);
     let count = poll(worker, ports, |_, _| false);
     if !ports.is_quiet() {

@@ -9,9 +9,11 @@ use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::attach::{self, Direction, Fault, Remote};
-use crate::proto::tx::{access, device};
+use crate::proto::tx::{access, device, lent};
 use crate::proto::{flush, tx};
 use crate::sys::log;
+use crate::sys::regcache::Handle;
+use crate::tl::ib::pinned::Pinned;
 use crate::wire::rkey::DeviceKeys;
 use crate::wire::stats::Protocol;
 use std::ffi::c_void;
@@ -118,6 +120,18 @@ impl Access<'_> {
             && !self.worker.fenced.load(Ordering::Relaxed)
     }
 
+    /// The user's memory, registered, if the device is to work in it. Who wants a put to end soon has it copied.
+    fn pin(&self, direction: Direction, p: &Param) -> Option<Handle<Pinned>> {
+        let reads = direction == Direction::Read;
+        let in_place = self.worker.ctx.policy.ib.as_ref()?.in_place;
+        let copied = !reads && p.has(UCP_OP_ATTR_FLAG_FAST_CMPL);
+        if self.data.len() < in_place || copied || !lent::is_possible(self.peer) {
+            return None;
+        }
+        let memory = self.data.as_contig()?;
+        self.worker.pin(memory, self.data.len(), reads)
+    }
+
     /// Makes the access a request, which waits for the kernel (`waits`), or for room and the peer's answer.
     unsafe fn queue(
         self,
@@ -135,6 +149,9 @@ impl Access<'_> {
                 (&self.way, keys.filter(|_| self.data.as_contig().is_some()))
             {
                 device::by_device(&mut *req, direction, addr, keys);
+                if let Some(memory) = self.pin(direction, p) {
+                    device::in_place(&mut *req, memory);
+                }
             } else if waits {
                 access::by_kernel(&mut *req, direction, addr);
             } else {

@@ -8,14 +8,15 @@ use crate::engine::peer::Peer;
 use crate::engine::request;
 use crate::engine::unexpected::Source;
 use crate::engine::worker::Worker;
-use crate::proto::rndv;
+use crate::proto::rndv::{self, device};
 use crate::proto::{failure, flush, named, session, share, tx, withdraw};
 use crate::sys::log;
 use crate::tl::ib::loopback::Loopback;
 use crate::tl::ib::rc::Remote;
 use crate::tl::shm::ring::Message;
 use crate::wire::header::{
-    AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, ShareHdr, SyncHdr, ValueHdr,
+    AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrDeviceHdr, RtrHdr, RtsHdr, ShareHdr, SyncHdr,
+    ValueHdr,
 };
 
 /// A message that no sender of this library writes.
@@ -73,6 +74,11 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
             Kind::SyncAck => rndv::on_ats(worker, peer, m.imm, UCS_OK),
             Kind::Ats => rndv::on_ats(worker, peer, m.imm, final_status(m.aux)),
             Kind::Rtr => rndv::on_rtr(worker, peer, m.imm, RtrHdr::decode(&head).ok_or(Malformed)?),
+            Kind::RtrDevice => {
+                let to = RtrDeviceHdr::decode(&head).ok_or(Malformed)?;
+                device::on_rtr(worker, peer, m.imm, to);
+            }
+            Kind::Written => device::on_written(worker, peer, m.imm),
             Kind::Data => named::on_part(
                 worker,
                 peer,

@@ -5,7 +5,7 @@ use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::listener::ConnRequest;
 use crate::engine::request::{self, Request};
-use crate::engine::worker::Worker;
+use crate::engine::worker::{Rx, Worker};
 use crate::proto::{dial, failure, info, tx, withdraw};
 use crate::sys::log;
 
@@ -19,11 +19,16 @@ pub unsafe fn worker(worker: Box<Worker>) {
     endpoint::free_retired(w);
     tx::end_moved(w);
     let (mut unflushed, mut open) = (0, 0);
+    let mut lent = Vec::new();
     for peer in w.all_peers() {
         let peer = &*peer;
         endpoint::say_goodbye(w, peer);
         let taken = failure::take_requests(w, peer, |_| true);
         unflushed += taken.len();
+        // SAFETY: taken out of every list.
+        let is_lent = |r: &*mut Request| unsafe { tx::lent::is_lent(&**r) };
+        let (still, taken): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_lent);
+        lent.extend(still);
         // SAFETY: taken out of every list.
         unsafe { withdraw::end_requests(peer, taken, UCS_ERR_CANCELED) };
         // What found no room goes with the worker.
@@ -41,6 +46,9 @@ pub unsafe fn worker(worker: Box<Worker>) {
             .iter()
             .filter(|&&ep| unsafe { retire(&mut *ep) })
             .count();
+    }
+    if !lent.is_empty() {
+        end_lent(w, lent);
     }
     let asking = ConnRequest::take_all(w).len();
     if asking > 0 {
@@ -83,13 +91,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
         }
         dial::hang_up(w, sockets);
     }
-    if let Some(ports) = rx.ports.as_deref_mut() {
-        if let Some(wake) = &w.wake {
-            ports.descriptors().for_each(|fd| wake.remove(fd));
-        }
-        w.ctx.forget(w.uid);
-        linger::hang_up(w, ports);
-    }
+    hang_up(w, &mut rx);
     drop(rx);
     // Placeholders belong to sessions, and those to the exchange: nothing leads to them any more.
     if let (Some(wake), Some(x)) = (&w.wake, w.exchange.lock().as_ref()) {
@@ -97,6 +99,27 @@ pub unsafe fn worker(worker: Box<Worker>) {
     }
     *w.exchange.lock() = None;
     drop(worker);
+}
+
+/// Ends all connections between queue pairs.
+fn hang_up(w: &Worker, rx: &mut Rx) {
+    if let Some(mut ports) = rx.ports.take() {
+        if let Some(wake) = &w.wake {
+            ports.descriptors().for_each(|fd| wake.remove(fd));
+        }
+        w.ctx.forget(w.uid);
+        linger::hang_up(w, &mut ports);
+    }
+}
+
+/// Ends requests whose memory devices have: when there is no connection any more by which they could use it.
+#[cold]
+fn end_lent(w: &Worker, lent: Vec<*mut Request>) {
+    hang_up(w, &mut w.rx.lock());
+    for req in lent {
+        // SAFETY: taken out of every list by the caller.
+        unsafe { request::complete(req, UCS_ERR_CANCELED) };
+    }
 }
 
 /// True for an endpoint of the user's.

@@ -4,7 +4,7 @@ use super::{parting, session, share, tx, wireup, withdraw};
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL, LEFT};
 use crate::engine::peer::{Known, Peer};
-use crate::engine::request::{self, Request};
+use crate::engine::request::{self, Fate, Request};
 use crate::engine::unexpected::Source;
 use crate::engine::worker::{Rx, Worker};
 use crate::sys::process::{self, Process};
@@ -137,21 +137,23 @@ pub fn reap(worker: &Worker) {
         let left = matcher.unexpected_len();
         worker.stats.worker().set_unexpected(left);
         drop(matcher);
+        // First of all: whose memory a device writes must not get it back before that is over.
+        let mut ended = tx::lent::cut(peer);
         for req in take_requests(worker, peer, |_| true) {
+            // Of which a part was posted it is in both.
+            if !ended.contains(&req) {
+                ended.push(req);
+            }
+        }
+        for req in ended {
             // SAFETY: taken out of every list.
-            unsafe { request::complete(req, peer.status()) };
+            unsafe { request::complete(req, ending(&*req, peer.status())) };
         }
         if is_dead(worker, peer)
             && let Some(Lane::Shm(outbox)) = peer.tx.lock().lane.as_mut()
         {
             outbox.forsake();
         }
-        let mut tx = peer.tx.lock();
-        if matches!(tx.lane, Some(Lane::Ib(_))) {
-            // Queue pairs are few.
-            tx.lane = None;
-        }
-        drop(tx);
         let eps = peer.eps.lock().all.clone();
         for ep in eps {
             // SAFETY: listed endpoints live.
@@ -161,6 +163,14 @@ pub fn reap(worker: &Worker) {
                 fail_endpoint(worker, ep, peer.status());
             }
         }
+    }
+}
+
+/// How a request ends with its peer: some had been ended before, but for the device.
+fn ending(r: &Request, status: ucs_status_t) -> ucs_status_t {
+    match r.transfer().map(|t| t.fate) {
+        Some(Fate::Ends(earlier)) => earlier,
+        _ => status,
     }
 }
 
@@ -202,6 +212,11 @@ pub fn take_requests(
             if !taken.contains(&req) {
                 taken.push(req);
             }
+        }
+    }
+    for req in tx::lent::take(&tx, wanted) {
+        if !taken.contains(&req) {
+            taken.push(req);
         }
     }
     drop(tx);

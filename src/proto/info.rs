@@ -5,7 +5,7 @@ use super::rndv;
 use super::select::{self, MAX_EAGER, Protocol as Choice, Wish};
 use super::share;
 use crate::ctypes::*;
-use crate::engine::peer::Peer;
+use crate::engine::peer::{Peer, Queues};
 use crate::engine::worker::Worker;
 use crate::options::LogLevel;
 use crate::sys::log;
@@ -138,6 +138,7 @@ fn message(peer: &Peer, len: usize) -> Served {
     let longest = select::longest(worker, peer, len, true);
     let in_place = socket && len >= worker.ctx.policy.zcopy_thresh;
     let copied = peer.cma_usable() && !worker.ctx.policy.rndv_by_messages;
+    let written = by_queue(worker, peer) && !worker.ctx.policy.rndv_by_messages;
     match select::protocol(len, 0, thresh, longest, Wish::None) {
         Choice::Eager if in_place => (
             "eager zero-copy",
@@ -163,12 +164,20 @@ fn message(peer: &Peer, len: usize) -> Served {
             };
             (what, Protocol::RndvCopy)
         }
+        Choice::Rendezvous if written => {
+            ("rendezvous zero-copy write to remote", Protocol::RndvCopy)
+        }
         Choice::Rendezvous if in_place => ("rendezvous zero-copy in parts", Protocol::RndvMessages),
         Choice::Rendezvous => (
             "rendezvous fragmented copy-in copy-out",
             Protocol::RndvMessages,
         ),
     }
+}
+
+/// Whether a queue pair of its own leads to the peer.
+fn by_queue(worker: &Worker, peer: &Peer) -> bool {
+    peer.queues() == Queues::Own && peer.uid != worker.uid
 }
 
 /// How stream data of a size travels: whole, or cut into parts.
@@ -187,6 +196,8 @@ fn access(peer: &Peer) -> Served {
         ("load and store", Protocol::RmaMapped)
     } else if peer.cma_usable() {
         ("zero-copy", Protocol::RmaCopy)
+    } else if peer.queues() == Queues::Own {
+        ("by the device", Protocol::RmaCopy)
     } else {
         ("executed by the peer", Protocol::RmaMessages)
     }

@@ -2,9 +2,11 @@
 //!
 //! RTS names the sender's request, the length and where the memory is, in one piece or by the user's
 //! list of pieces. The receiver copies with `process_vm_readv` and answers ATS, or it answers RTR and gets DATA
-//! through the ring. A sender that learns of the end by ATS completes with the receiver's status.
+//! through the ring. A sender that learns of the end by ATS completes with the receiver's status. Where a queue pair leads to
+//! the sender, the receiver's memory is registered, and the sender's device writes into it (`device`).
 
 mod asked;
+pub mod device;
 mod pull;
 
 use super::named;
@@ -126,8 +128,13 @@ fn ask(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenShare>)
         number,
     };
     tx::control(peer, Kind::Rtr, 0, offer, &head.encode());
+    see_again(worker, peer);
+}
+
+/// A request has got a name that a peer is to answer by. The peer can have been lost, and seen to, before it was in the table:
+/// once more.
+fn see_again(worker: &Worker, peer: &Peer) {
     if peer.status() != UCS_OK {
-        // It can have been lost, and seen to, before the request was in the table: once more.
         worker.lost.lock().push(peer);
         worker.duties.leave_chores();
         worker.nudge();
@@ -167,12 +174,23 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, hdr: RtrHdr) {
     // SAFETY: out of the table: ours.
     unsafe {
         let r = &mut *req;
-        tx::set_message(r, Kind::Data, 0, hdr.recv, &[]);
-        (r.stream, r.bare, r.offset, r.sent) = (true, false, 0, Sent::Complete);
+        r.imm = hdr.recv;
+        tx::lent::by_messages(r);
+        post(req, false);
+    }
+}
+
+/// Posts what the receiver has asked for. `answered`: its end comes later, once all of it is posted.
+///
+/// # Safety
+/// The request is complete in all fields and in no list.
+unsafe fn post(req: *mut Request, answered: bool) {
+    // SAFETY: the caller's request.
+    unsafe {
         match tx::post(req) {
-            Posted::Done => request::complete(req, UCS_OK),
+            Posted::Done if !answered => request::complete(req, UCS_OK),
             Posted::Failed(status) => request::complete(req, status),
-            Posted::Queued => {}
+            Posted::Done | Posted::Queued => {}
         }
     }
 }

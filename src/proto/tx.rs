@@ -4,6 +4,7 @@ pub mod access;
 mod backlog;
 pub mod device;
 mod lane;
+pub mod lent;
 mod message;
 
 use crate::ctypes::*;
@@ -217,10 +218,15 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
         }
         // SAFETY: the caller's request.
         let r = unsafe { &mut *req };
+        let in_place = r.transfer().is_some();
         device::give_up(r);
         if r.sent == Sent::Await {
             // SAFETY: complete, and never named.
             unsafe { ask(req) };
+        }
+        if in_place {
+            // Whoever posts it expects it to be answered, and takes it for that: from the queue it ends by itself.
+            return Ok(false);
         }
     }
     // SAFETY: the caller's request.
@@ -267,6 +273,8 @@ fn tally(peer: &Peer, r: &Request) {
             )
         }
         Some(Kind::StreamData) => (Protocol::Stream, len),
+        // Counted when it was posted.
+        Some(Kind::Data) if r.transfer().is_some() => return,
         Some(Kind::Data) => (Protocol::RndvMessages, len),
         Some(Kind::PutReq | Kind::GetReq) => (Protocol::RmaMessages, len),
         Some(Kind::AmoReq) => {

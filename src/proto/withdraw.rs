@@ -42,6 +42,9 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
     for req in taken {
         // SAFETY: the caller's promise.
         unsafe {
+            if tx::lent::leave(peer, req, status) {
+                continue;
+            }
             // What comes for a read that has ended is not looked at. An atomic operation's answer counts all the same.
             let given_up = (*req).kind == Kind::GetReq as u8 && (*req).id != 0;
             request::complete(req, status);

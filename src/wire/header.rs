@@ -89,6 +89,11 @@ kinds! {
     Accepted = 21, 0;
     /// What comes behind this must not be seen by the reads before it, answered or not.
     Fence = 22, 0;
+    /// Ready to receive by device: the sender of a rendezvous shall write its data, and say so by `Written`. `imm`: its
+    /// request. [`RtrDeviceHdr`].
+    RtrDevice = 23, RtrDeviceHdr::SIZE;
+    /// All of a rendezvous has been written, by the same queue pair. `imm`: the receiver's request.
+    Written = 24, 0;
 }
 
 /// What a header says in place of its sender's request before that has a name.
@@ -133,6 +138,18 @@ packed! {
         generation: u32,
         /// Which share of the ring that this came through.
         number: u8,
+    }
+}
+
+packed! {
+    /// Of a receiver whose memory is registered.
+    RtrDeviceHdr, 32 {
+        /// What the sender names when it has written.
+        recv: u64,
+        /// Where the message goes in the receiver's address space.
+        addr: u64,
+        /// The key for the receiver's port of this number, 32 bits each from the lowest on; 0 where there is no port.
+        keys: u128,
     }
 }
 
@@ -286,8 +303,8 @@ mod tests {
         let named: Vec<u8> = (0..=u8::MAX)
             .filter(|&n| Kind::from_u8(n).is_some_and(|k| k as u8 == n))
             .collect();
-        assert_eq!(named, (1..=22).collect::<Vec<u8>>());
-        assert_eq!(Kind::ALL.len(), 22);
+        assert_eq!(named, (1..=24).collect::<Vec<u8>>());
+        assert_eq!(Kind::ALL.len(), 24);
     }
 
     /// What two builds must agree on, spelled out.

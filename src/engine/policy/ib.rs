@@ -7,6 +7,8 @@ use std::time::Duration;
 
 /// `UCX_IB_SL=auto`: what every fabric has.
 const DEFAULT_SL: u8 = 0;
+/// `UCX_ZCOPY_THRESH=auto`: two buffers' worth; a look at the registrations costs less than copying so much.
+const IN_PLACE: usize = 16 << 10;
 /// Buffers are no shorter: the longest header of our own and a little data, bytes.
 const LEAST_SEG: usize = LEAST_PACKET as usize;
 /// Nor longer: one message waits for all of it, bytes.
@@ -28,6 +30,8 @@ pub struct IbPolicy {
     pub by_queue: bool,
     /// Messages may go by datagrams: it has ud.
     pub datagrams: bool,
+    /// Puts and gets from this length on are written from and read into the user's memory, others through buffers, bytes.
+    pub in_place: usize,
     pub tuning: Tuning,
 }
 
@@ -44,6 +48,7 @@ impl IbPolicy {
         let mut policy = IbPolicy {
             by_queue: rc,
             datagrams: ud,
+            in_place: options.zcopy_thresh.bytes().unwrap_or(IN_PLACE).max(1),
             tuning: tuning(options),
         };
         policy.expect(options, 1);
@@ -85,6 +90,7 @@ fn tuning(options: &Options) -> Tuning {
             tx_queue_len: options.rc_tx_queue_len.max(least),
             rx_queue_len: options.rc_rx_queue_len.max(16),
             window,
+            zcopy_seg: options.rma_zcopy_max_seg_size.bytes(),
             timeout: options.rc_timeout.duration().unwrap_or(FOR_EVER),
             retries: options.rc_retry_count.min(7) as u8,
             rnr_timeout: options.rc_rnr_timeout.duration().unwrap_or(FOR_EVER),

@@ -48,7 +48,7 @@ pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
             listed: 0,
             one_of_many: false,
             begun: false,
-            pieces: None,
+            extra: None,
             offset: 0,
             remote: 0,
             remote_id: 0,
@@ -98,7 +98,7 @@ pub unsafe fn fill_receive(
         (&raw mut (*req).stream).write(false);
         (&raw mut (*req).bare).write(false);
         (&raw mut (*req).tail_owned).write(false);
-        (&raw mut (*req).pieces).write(None);
+        (&raw mut (*req).extra).write(None);
         (&raw mut (*req).worker).write(worker);
         (&raw mut (*req).data).write(data);
     }
@@ -123,7 +123,7 @@ pub fn equip(r: &mut Request) {
     (r.peer, r.ep, r.imm, r.tail) = (ptr::null(), ptr::null(), 0, ptr::null());
     (r.tail_len, r.kind, r.aux, r.head_len) = (0, 0, 0, 0);
     (r.offset, r.remote, r.remote_id, r.id) = (0, 0, 0, 0);
-    (r.head, r.listed, r.one_of_many, r.begun, r.pieces) = ([0; 32], 0, false, false, None);
+    (r.head, r.listed, r.one_of_many, r.begun, r.extra) = ([0; 32], 0, false, false, None);
 }
 
 /// Memory for a request, of the worker's pool or the user's, and the flags that it begins with.

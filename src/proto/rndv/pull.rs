@@ -1,9 +1,9 @@
 //! Pulls: receives that copy from the sender's memory, a piece in each progress.
 
-use super::{MAX_LISTED, acknowledge, ask, asked};
+use super::{MAX_LISTED, acknowledge, ask, asked, device};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Request};
+use crate::engine::request::{self, Extra, Request};
 use crate::engine::worker::Worker;
 use crate::proto::attach::{self, Direction, Fault, Remote};
 use crate::proto::share::{self, Next};
@@ -43,7 +43,10 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> Pull {
         if withdraw::was_withdrawn(peer, r.remote_id) {
             return Pull::Ended(UCS_ERR_CONNECTION_RESET);
         }
-        ask(worker, req, peer, None);
+        // SAFETY: as above; it is large enough.
+        if unsafe { !device::invite(worker, req, peer) } {
+            ask(worker, req, peer, None);
+        }
         return Pull::Asked;
     }
     if asked::is_asked_for(worker, peer, r.info.length, r.one_of_many)
@@ -133,7 +136,7 @@ unsafe fn pull(worker: &Worker, req: *mut Request) -> Pull {
         return Pull::Ended(UCS_ERR_CONNECTION_RESET);
     }
     let copied = fetch_list(peer, r).and_then(|()| {
-        let remote = match r.pieces.as_deref() {
+        let remote = match r.pieces() {
             Some(list) => Remote::List(list),
             None => Remote::Piece(r.remote),
         };
@@ -246,7 +249,7 @@ fn end_shared(worker: &Worker, req: *mut Request, peer: &Peer) -> Pull {
 /// Fetches the list of the sender's pieces, if there is one and it is not here yet.
 fn fetch_list(peer: &Peer, r: &mut Request) -> Result<(), Fault> {
     let count = r.listed as usize;
-    if count == 0 || r.pieces.is_some() {
+    if count == 0 || r.pieces().is_some() {
         return Ok(());
     }
     if count > MAX_LISTED {
@@ -260,6 +263,6 @@ fn fetch_list(peer: &Peer, r: &mut Request) -> Result<(), Fault> {
     // sender keeps its list until we answer.
     unsafe { attach::transfer(peer, Direction::Read, &mut here, &mut there) }
         .map_err(Fault::Access)?;
-    r.pieces = Some(list.into());
+    r.extra = Some(Box::new(Extra::Pieces(list.into())));
     Ok(())
 }

@@ -1,17 +1,19 @@
 //! Remote accesses that a device carries out: queued as messages are, because a queue pair has to be there and to have
 //! room, and posted in their turn.
 //!
-//! Data is copied through registered buffers: what is written has ended when it is copied, what is read when it has come. A
-//! flush waits for both, as for everything that was posted.
+//! Short data is copied through registered buffers: what is written has ended when it is copied, what is read when it has come.
+//! Longer data is written and read in place (`lent`). A flush waits for all of it, as for everything that was posted.
 
-use super::access;
+use super::{access, lent};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, Tx};
 use crate::engine::ports::Connection;
-use crate::engine::request::{self, Request, Sent};
+use crate::engine::request::{self, Extra, Request, Role, Sent, Transfer};
 use crate::proto::attach::Direction;
 use crate::proto::flush;
+use crate::sys::regcache::Handle;
 use crate::tl::Lane;
+use crate::tl::ib::pinned::Pinned;
 use crate::tl::ib::rc::{Remote, Step};
 use crate::tl::ib::sender::Sender;
 use crate::wire::header::{AmoHdr, Kind};
@@ -133,7 +135,13 @@ pub unsafe fn read_now(peer: &Peer, req: *mut Request, addr: u64, key: u32) -> b
     read
 }
 
-/// Makes it an access by message: there is no queue pair that could do it.
+/// Lets an access work in the user's memory, which is registered.
+pub fn in_place(r: &mut Request, memory: Handle<Pinned>) {
+    let transfer = Transfer::new(memory, Role::Access, r.imm);
+    r.extra = Some(Box::new(Extra::Transfer(transfer)));
+}
+
+/// Makes it an access by message, or a rendezvous by messages: there is no queue pair that could do it.
 pub(super) fn give_up(r: &mut Request) {
     if is_atomic(r) {
         let fetch = !r.stream;
@@ -141,6 +149,10 @@ pub(super) fn give_up(r: &mut Request) {
         r.sent = if fetch { Sent::Await } else { Sent::Complete };
         return;
     }
+    if r.transfer().is_some_and(|t| t.role == Role::Deliver) {
+        return lent::by_messages(r);
+    }
+    r.extra = None;
     let direction = match r.stream {
         true => Direction::Write,
         false => Direction::Read,
@@ -161,6 +173,10 @@ pub(super) unsafe fn advance(peer: &Peer, sender: &mut Sender, req: *mut Request
     }
     let (data, len) = (r.data.as_contig()?, r.data.len());
     let key = key(r, sender.remote_port()).filter(|_| sender.is_connected())?;
+    if r.transfer().is_some() {
+        // SAFETY: the caller's promise.
+        return unsafe { lent::advance(peer, sender, req, key) };
+    }
     while (r.offset as usize) < len {
         let (at, left) = (r.offset as usize, len - r.offset as usize);
         let remote = Remote {
@@ -224,7 +240,7 @@ fn post_atomic(peer: &Peer, sender: &mut Sender, r: &mut Request) -> Option<bool
     Some(true)
 }
 
-/// A send of this number has ended, and what is before it: ends the requests all of whose reads have come, and flushes.
+/// A send of this number has ended, and what is before it: ends the requests that waited for no more, and flushes.
 pub fn on_end(connection: &mut Connection, number: u64) {
     // Linked by `remote_id`, which neither needs.
     let (mut first, mut last) = (ptr::null_mut::<Request>(), ptr::null_mut::<Request>());
@@ -251,7 +267,7 @@ pub fn on_end(connection: &mut Connection, number: u64) {
             first = (*req).remote_id as *mut Request;
             match (*req).sent {
                 Sent::Flush => flush::marker_sent(req),
-                _ => request::complete(req, UCS_OK),
+                _ => request::complete(req, lent::outcome(&*req)),
             }
         }
     }
@@ -262,6 +278,9 @@ fn has_ended(r: &mut Request) -> bool {
     r.remote_id = 0;
     if r.sent == Sent::Flush {
         return true;
+    }
+    if let Some(t) = r.transfer_mut() {
+        return lent::landed(t);
     }
     r.remote -= 1;
     r.remote == 0 && r.offset as usize == r.data.len()

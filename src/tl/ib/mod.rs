@@ -18,6 +18,7 @@ pub mod buffers;
 pub mod hca;
 pub mod iface;
 pub mod loopback;
+pub mod pinned;
 pub mod port;
 pub mod pulse;
 pub mod queues;
@@ -62,6 +63,8 @@ pub struct RcTuning {
     pub rx_queue_len: u32,
     /// Packets that may be sent before the receiver has told that it took some.
     pub window: u32,
+    /// Bytes that one work request moves from or to the user's memory, at most; `None`: what the port takes.
+    pub zcopy_seg: Option<usize>,
     /// Until a packet is sent again.
     pub timeout: Duration,
     pub retries: u8,

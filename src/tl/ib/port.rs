@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// What networks are set up for that lose no RoCE packets: DSCP 26 (AF31, priority 3), able to tell of congestion (ECN).
 const ROCE_CLASS: u8 = 26 << 2 | 2;
 
+/// `UCX_RMA_ZCOPY_MAX_SEG_SIZE` makes no shorter pieces than this, bytes: each costs a work request.
+const LEAST_PIECE: usize = 4 << 10;
+
 /// The address of a port, and its place in the port's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gid {
@@ -37,6 +40,8 @@ pub struct Port {
     pub mtu: ibv_mtu,
     /// Of the link, Mb/s.
     pub mbps: u32,
+    /// Bytes that one work request moves at most.
+    pub longest: usize,
     pub tuning: Tuning,
 }
 
@@ -74,6 +79,15 @@ fn all(hca: &Arc<Hca>, tuning: &Tuning, wanted: impl Fn(&str) -> bool) -> Vec<Po
         .collect()
 }
 
+/// Bytes of the longest work request: what the port says, if it does, and the option.
+fn longest(port: u32, wanted: Option<usize>) -> usize {
+    let most = match port {
+        0 => 1 << 30,
+        n => n as usize,
+    };
+    wanted.map_or(most, |wanted| most.min(wanted.max(LEAST_PIECE)))
+}
+
 impl Port {
     fn query(hca: &Arc<Hca>, number: u8, name: &str, tuning: &Tuning) -> io::Result<Port> {
         let mut attr = ibv_port_attr::default();
@@ -95,6 +109,7 @@ impl Port {
             pkey_index: pkey_index(hca, number, &attr, tuning.pkey)?,
             mtu: limit.min(attr.active_mtu),
             mbps: mbps(attr.active_speed, attr.active_width),
+            longest: longest(attr.max_msg_sz, tuning.rc.zcopy_seg),
             tuning: tuning.clone(),
         })
     }

@@ -32,6 +32,8 @@ enum Held {
     In(Buffer, Read),
     /// No buffer: somebody waits for the end of this send and of all before it. Null: nobody any more.
     Mark(*mut c_void),
+    /// No buffer: the owner's memory.
+    Lent(Lent),
 }
 
 // SAFETY: whoever ends the wait says what may be done with the pointer.
@@ -58,6 +60,22 @@ pub enum Step {
 
 // SAFETY: whoever ends the read says what may be done with the pointers.
 unsafe impl Send for Read {}
+
+/// Memory that its owner leaves to the device until it is told that the device has done.
+#[derive(Clone, Copy)]
+pub struct Lent {
+    pub ptr: *mut u8,
+    pub len: usize,
+    /// By which the device knows it.
+    pub key: u32,
+    /// It is written to, with what is read from the peer's memory; else the other way round.
+    pub reads: bool,
+    /// Not followed here.
+    pub owner: *mut c_void,
+}
+
+// SAFETY: as of `Read`.
+unsafe impl Send for Lent {}
 
 /// Remote memory: where, and by which key.
 #[derive(Clone, Copy)]
@@ -331,6 +349,36 @@ impl Reliable {
         posted
     }
 
+    /// Moves bytes between the owner's memory and the peer's. There is room. `last`: somebody waits for it. False: the device
+    /// refuses.
+    pub fn lend(&mut self, here: Lent, there: Remote, last: bool) -> bool {
+        let mut sge = ibv_sge {
+            addr: here.ptr as u64,
+            length: here.len as u32,
+            lkey: here.key,
+        };
+        let opcode = match here.reads {
+            true => IBV_WR_RDMA_READ,
+            false => IBV_WR_RDMA_WRITE,
+        };
+        let tells = last || self.is_to_tell();
+        if here.reads && self.fenced {
+            self.close();
+        }
+        let posted = self.post_remote(&mut sge, opcode, 0, tells, there);
+        self.reads += u32::from(here.reads);
+        self.held.push_back((self.posted, Held::Lent(here)));
+        posted
+    }
+
+    /// The owners of memory that the device works on, once for each work request.
+    pub fn lenders(&self) -> impl Iterator<Item = *mut c_void> {
+        self.held.iter().filter_map(|(_, held)| match held {
+            Held::Lent(lent) => Some(lent.owner),
+            _ => None,
+        })
+    }
+
     /// From now on what is sent or written takes effect after the reads before it. For good: where a fence stands among what
     /// still waits to be posted is not known here, and programs that use none lose nothing.
     pub fn fence(&mut self) {
@@ -365,11 +413,12 @@ impl Reliable {
         }
     }
 
-    /// Those who wait, once for each read or mark.
+    /// Those who wait, once for each read, mark or piece of lent memory.
     pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
         self.held.iter().filter_map(|(_, held)| match held {
             Held::In(_, read) if !read.into.is_null() => Some(read.owner),
             Held::Mark(owner) if !owner.is_null() => Some(*owner),
+            Held::Lent(lent) => Some(lent.owner),
             _ => None,
         })
     }
@@ -456,7 +505,7 @@ impl Reliable {
     }
 
     /// Everything up to this send, which tells, has ended: its buffers are free, what was read is where it goes. `done`
-    /// hears of everybody who waited, once for each read or mark.
+    /// hears of everybody who waited, once for each read, mark or piece of lent memory.
     pub fn ended(&mut self, number: u64, mut done: impl FnMut(*mut c_void)) {
         if self.untold > 0 {
             self.untold -= 1;
@@ -493,6 +542,10 @@ impl Reliable {
                     if !owner.is_null() {
                         done(owner);
                     }
+                }
+                Held::Lent(lent) => {
+                    self.reads -= u32::from(lent.reads);
+                    done(lent.owner);
                 }
             }
         }
@@ -584,7 +637,7 @@ pub fn connect(
         qp_state: IBV_QPS_RTS,
         sq_psn: own_psn & PSN_MASK,
         timeout: timeout_code(rc.timeout),
-        retry_cnt: rc.retries.min(7),
+        retry_cnt: rc.retries.min(MOST_RETRIES),
         rnr_retry: rc.rnr_retries.min(7),
         max_rd_atomic: limits.max_qp_init_rd_atom.clamp(0, 16) as u8,
         ..Default::default()
@@ -622,6 +675,9 @@ fn timeout_code(time: Duration) -> u8 {
     let fits = |code: &u8| Duration::from_nanos(4096u64 << code) >= time;
     (1..31).find(fits).unwrap_or(31)
 }
+
+/// Three bits; but rdma_rxe takes 7 for without an end, and a peer that dies would never be noticed.
+const MOST_RETRIES: u8 = 6;
 
 /// Times of the codes 1 to 31, in hundredths of a millisecond (`ibv_modify_qp(3)`, min_rnr_timer).
 const RNR: [u32; 31] = [

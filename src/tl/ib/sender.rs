@@ -2,7 +2,7 @@
 
 use super::Limits;
 use super::iface::Iface;
-use super::rc::{Read, Reliable, Remote, Step};
+use super::rc::{Lent, Read, Reliable, Remote, Step};
 use super::ud::Line;
 use crate::wire::packet::{BYE, CREDIT, HEAD, Head, MORE};
 use std::ffi::c_void;
@@ -444,8 +444,40 @@ impl Sender {
             owner,
             atomic: true,
         };
-        self.broken |= !line.atomic(buffer, step, old, at);
+        if !line.atomic(buffer, step, old, at) {
+            self.break_off();
+        }
         true
+    }
+
+    /// Number of the port that it goes out of, among this worker's.
+    pub fn local_port(&self) -> usize {
+        self.iface.index.into()
+    }
+
+    /// Moves as much as one work request does between the owner's memory and the peer's, without a copy: how many bytes; the
+    /// owner hears of it from [`ended`](Self::ended). 0: as in [`write`](Self::write).
+    pub fn lend(&mut self, here: Lent, there: Remote) -> usize {
+        let n = here.len.min(self.iface.port.longest);
+        let Way::Rc { line, .. } = &mut self.way else {
+            return 0;
+        };
+        if self.broken || !line.has_room(1) {
+            return 0;
+        }
+        if !line.lend(Lent { len: n, ..here }, there, n == here.len) {
+            self.break_off();
+        }
+        n
+    }
+
+    /// The owners of memory that the device works on, once for each work request.
+    pub fn lenders(&self) -> impl Iterator<Item = *mut c_void> {
+        let line = match &self.way {
+            Way::Rc { line, .. } => Some(line),
+            Way::Ud(_) => None,
+        };
+        line.into_iter().flat_map(|line| line.lenders())
     }
 
     /// From now on what is sent or written takes effect after the reads before it.
@@ -477,7 +509,7 @@ impl Sender {
         owners
     }
 
-    /// Those who wait, once for each read or mark.
+    /// Those who wait, once for each read, mark or piece of lent memory.
     pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
         let line = match &self.way {
             Way::Rc { line, .. } => Some(line),
@@ -561,7 +593,8 @@ impl Sender {
         self.send(BYE, 0, 0, 0, |_| {});
     }
 
-    /// A send of this number has ended. `done` hears of everybody who waited for that, once for each read or mark.
+    /// A send of this number has ended. `done` hears of everybody who waited for that, once for each read, mark or piece of
+    /// lent memory.
     pub fn ended(&mut self, number: u64, done: impl FnMut(*mut c_void)) {
         if let Way::Rc { line, .. } = &mut self.way {
             line.ended(number, done);

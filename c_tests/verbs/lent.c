@@ -1,0 +1,316 @@
+/*
+ * Memory that devices write and read in place: whoever gets his back, because a request has ended well or badly, has it for
+ * himself; and nobody waits for ever for a peer that died, closed or went in the middle.
+ *
+ * To be run with a wire that is slow (delay_us) and short work requests (UCX_RMA_ZCOPY_MAX_SEG_SIZE, UCX_RC_TX_QUEUE_LEN), so
+ * that there is a middle.
+ */
+#define _GNU_SOURCE
+#include "exposed.h"
+#include "party.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SIZE ((size_t)64 << 20)
+/* What is there: nothing, what was sent, what the owner writes when he has his memory back. */
+enum { NOTHING, SENT, OWN };
+
+static const ucp_request_param_t none  = {.op_attr_mask = 0};
+static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+
+static unsigned char *memory(int value)
+{
+    unsigned char *bytes = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    WANT_TRUE(bytes != MAP_FAILED);
+    memset(bytes, value, SIZE);
+    return bytes;
+}
+
+static size_t count(const unsigned char *bytes, int value)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < SIZE; i++) {
+        n += bytes[i] == value;
+    }
+    return n;
+}
+
+/* Until the first byte has come. */
+static void begun(party_t *self, const volatile unsigned char *bytes)
+{
+    time_t end = time(NULL) + 20;
+
+    while (bytes[0] == NOTHING && time(NULL) < end) {
+        ucp_worker_progress(self->worker);
+    }
+    WANT_TRUE(bytes[0] == SENT);
+}
+
+static void progress_until_killed(party_t *self)
+{
+    for (;;) {
+        ucp_worker_progress(self->worker);
+    }
+}
+
+/* Sends, and says how that has ended: 'g' for well. */
+static void sends(party_t *self)
+{
+    unsigned char *bytes = memory(SENT);
+    ucs_status_t   status;
+
+    status = finish(self, send_tag(self, bytes, SIZE));
+    WANT_TRUE(send(self->link, status == UCS_OK ? "g" : status == UCS_INPROGRESS ? "?" : "b", 1, MSG_NOSIGNAL) == 1);
+    progress_until_killed(self);
+}
+
+static char others_word(party_t *self)
+{
+    char word = 0;
+
+    WANT_TRUE(recv(self->link, &word, 1, 0) == 1);
+    return word;
+}
+
+static ucs_status_ptr_t receive_begun(party_t *self, unsigned char *bytes)
+{
+    ucs_status_ptr_t received = receive_tag(self, bytes, SIZE, 1);
+
+    begun(self, bytes);
+    WANT_TRUE(ucp_request_check_status(received) == UCS_INPROGRESS);
+    WANT_TRUE(bytes[SIZE - 1] == NOTHING);
+    return received;
+}
+
+static void whole(void)
+{
+    party_t        self;
+    unsigned char *bytes = memory(NOTHING);
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, sends);
+    WANT(UCS_OK, finish(&self, receive_tag(&self, bytes, SIZE, 1)));
+    WANT_TRUE(count(bytes, SENT) == SIZE);
+    WANT_TRUE(others_word(&self) == 'g');
+    kill_other(&self);
+    failure_seen(&self);
+    aftermath(&self);
+}
+
+static void sender_killed(void)
+{
+    party_t        self;
+    unsigned char *bytes = memory(NOTHING);
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, sends);
+    ucs_status_ptr_t received = receive_begun(&self, bytes);
+    kill_other(&self);
+    WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
+    failure_seen(&self);
+    aftermath(&self);
+}
+
+static void receives(party_t *self)
+{
+    unsigned char *bytes = memory(NOTHING);
+
+    receive_begun(self, bytes);
+    tell(self);
+    progress_until_killed(self);
+}
+
+static void receiver_killed(void)
+{
+    party_t        self;
+    unsigned char *bytes = memory(SENT);
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, receives);
+    ucs_status_ptr_t sent = send_tag(&self, bytes, SIZE);
+    WANT_TRUE(heard(&self));
+    kill_other(&self);
+    WANT_TRUE(is_loss_or_canceled(finish(&self, sent)));
+    failure_seen(&self);
+    aftermath(&self);
+}
+
+/* The sender takes back what is under way: his memory is his when the request has ended, and the message is none. */
+static void closes(party_t *self)
+{
+    unsigned char   *bytes = memory(SENT);
+    ucs_status_ptr_t sent  = send_tag(self, bytes, SIZE);
+
+    WANT_TRUE(heard(self));
+    WANT_PTR(UCS_OK, ucp_ep_close_nbx(self->ep, &force));
+    WANT(UCS_ERR_CANCELED, finish(self, sent));
+    WANT_TRUE(munmap(bytes, SIZE) == 0);
+    tell(self);
+    progress_until_killed(self);
+}
+
+static void sender_closes(void)
+{
+    party_t        self;
+    unsigned char *bytes = memory(NOTHING);
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, closes);
+    ucs_status_ptr_t received = receive_begun(&self, bytes);
+    tell(&self);
+    WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
+    memset(bytes, OWN, SIZE);
+    WANT_TRUE(heard(&self));
+    WANT_TRUE(count(bytes, OWN) == SIZE);
+    failure_seen(&self);
+    kill_other(&self);
+    aftermath(&self);
+}
+
+/* --- workers that go --- */
+
+static ucs_status_t ended;
+
+static void on_end(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *bytes)
+{
+    (void)request;
+    (void)info;
+    ended = status;
+    memset(bytes, OWN, SIZE);
+}
+
+static void receiver_goes(void)
+{
+    party_t             self;
+    unsigned char      *bytes = memory(NOTHING);
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA, .cb.recv = on_end, .user_data = bytes};
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, sends);
+    WANT_TRUE(UCS_PTR_IS_PTR(ucp_tag_recv_nbx(self.worker, bytes, SIZE, 1, -1, &param)));
+    begun(&self, bytes);
+    ucp_worker_destroy(self.worker);
+    WANT(UCS_ERR_CANCELED, ended);
+    WANT_TRUE(others_word(&self) == 'b');
+    WANT_TRUE(count(bytes, OWN) == SIZE);
+    kill_other(&self);
+    ucp_cleanup(self.context);
+}
+
+static void goes(party_t *self)
+{
+    unsigned char *bytes = memory(SENT);
+
+    WANT_TRUE(UCS_PTR_IS_PTR(send_tag(self, bytes, SIZE)));
+    WANT_TRUE(heard(self));
+    ucp_worker_destroy(self->worker);
+    memset(bytes, OWN, SIZE);
+}
+
+static void sender_goes(void)
+{
+    party_t        self;
+    unsigned char *bytes = memory(NOTHING);
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, goes);
+    ucs_status_ptr_t received = receive_begun(&self, bytes);
+    tell(&self);
+    ucs_status_t status = finish(&self, received);
+    WANT_TRUE(is_loss_or_canceled(status) || (status == UCS_OK && count(bytes, SENT) == SIZE));
+    WANT_TRUE(heard(&self));
+    WANT_TRUE(count(bytes, OWN) == 0);
+    kill_other(&self);
+    failure_seen(&self);
+    aftermath(&self);
+}
+
+/* --- puts and gets --- */
+
+static void get_closed(void)
+{
+    party_t        self;
+    unsigned char *bytes = memory(NOTHING);
+    ucp_rkey_h     rkey  = open_memory(&self, SIZE, register_memory);
+
+    memset(there, SENT, SIZE);
+    ucs_status_ptr_t got = get(&self, bytes, SIZE, 0, rkey);
+    begun(&self, bytes);
+    WANT_TRUE(ucp_request_check_status(got) == UCS_INPROGRESS);
+    WANT_PTR(UCS_OK, ucp_ep_close_nbx(self.ep, &force));
+    WANT(UCS_ERR_CANCELED, finish(&self, got));
+    memset(bytes, OWN, SIZE);
+    /* What was posted before this has taken effect, if it ever does. */
+    ucp_rkey_destroy(rkey);
+    ucp_worker_destroy(self.worker);
+    WANT_TRUE(count(bytes, OWN) == SIZE);
+    kill_other(&self);
+    ucp_cleanup(self.context);
+}
+
+static void put_and_get(void)
+{
+    party_t        self;
+    unsigned char *bytes = memory(SENT);
+    ucp_rkey_h     rkey  = open_memory(&self, SIZE, register_memory);
+
+    WANT(UCS_OK, finish(&self, put(&self, bytes, SIZE - 4099, 4099, rkey)));
+    WANT(UCS_OK, finish(&self, ucp_ep_flush_nbx(self.ep, &none)));
+    WANT_TRUE(there[4098] != SENT && there[4099] == SENT && there[SIZE - 1] == SENT);
+    memset(bytes, NOTHING, SIZE);
+    WANT(UCS_OK, finish(&self, get(&self, bytes, SIZE - 4099, 4099, rkey)));
+    WANT_TRUE(count(bytes, SENT) == SIZE - 4099);
+    close_memory(&self, rkey);
+}
+
+/* --- memory that cannot be registered --- */
+
+static void sends_unregistered(party_t *self)
+{
+    setenv("SOFT_HCA_MR_LONGEST", "1048576", 1);
+    sends(self);
+}
+
+static void unregistered(void (*other)(party_t *), const char *longest)
+{
+    party_t        self;
+    unsigned char *bytes = memory(NOTHING);
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, other);
+    if (longest != NULL) {
+        setenv("SOFT_HCA_MR_LONGEST", longest, 1);
+    }
+    WANT(UCS_OK, finish(&self, receive_tag(&self, bytes, SIZE, 1)));
+    WANT_TRUE(count(bytes, SENT) == SIZE);
+    WANT_TRUE(others_word(&self) == 'g');
+    kill_other(&self);
+    failure_seen(&self);
+    aftermath(&self);
+}
+
+static void unregistered_at_sender(void)
+{
+    unregistered(sends_unregistered, NULL);
+}
+
+static void unregistered_at_receiver(void)
+{
+    unregistered(sends, "1048576");
+}
+
+static const case_t cases[] = {
+    {"lent: whole", whole},
+    {"lent: the sender is killed", sender_killed},
+    {"lent: the receiver is killed", receiver_killed},
+    {"lent: the sender closes by force", sender_closes},
+    {"lent: the receiver's worker goes", receiver_goes},
+    {"lent: the sender's worker goes", sender_goes},
+    {"lent: a get whose endpoint is closed by force", get_closed},
+    {"lent: put and get", put_and_get},
+    {"lent: cannot be registered at the sender", unregistered_at_sender},
+    {"lent: cannot be registered at the receiver", unregistered_at_receiver},
+};
+
+CHECK_MAIN(cases)

@@ -1,0 +1,54 @@
+//! What a device does for a request in the user's own memory.
+
+use crate::ctypes::ucs_status_t;
+use crate::sys::regcache::Handle;
+use crate::tl::ib::pinned::Pinned;
+
+/// See the module. What changes while the device works is changed under the peer's lock.
+pub struct Transfer {
+    /// Keeps the memory registered until the request ends.
+    pub memory: Handle<Pinned>,
+    pub role: Role,
+    /// Where the other end is in the peer's address space.
+    pub there: u64,
+    /// Work requests that the device has.
+    pub flying: u32,
+    pub fate: Fate,
+}
+
+/// Which side of what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A put or get of the user's.
+    Access,
+    /// The sender of a rendezvous, who writes into the receiver's memory.
+    Deliver,
+    /// The receiver, whose memory the peer's device writes into. Its own does nothing.
+    Receive,
+}
+
+/// What becomes of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Not all of it is posted.
+    Going,
+    /// All of it is: it ends when the device has done.
+    Posted,
+    /// It was taken out of every list before its time. Who did so says what comes of it.
+    Taken,
+    /// It has ended but for what the device still has of it.
+    Ends(ucs_status_t),
+}
+
+impl Transfer {
+    /// Of which nothing was posted.
+    pub fn new(memory: Handle<Pinned>, role: Role, there: u64) -> Self {
+        Transfer {
+            memory,
+            role,
+            there,
+            flying: 0,
+            fate: Fate::Going,
+        }
+    }
+}

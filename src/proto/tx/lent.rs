@@ -1,0 +1,198 @@
+//! Transfers in the user's own memory: he has left it to the device, and gets it back when that has done, or can do nothing any
+//! more.
+//!
+//! A request that is ended before its time ends for its user no sooner than its last work request, or the queue pair, which
+//! fails with a peer that is lost. Who writes into a receiver's memory says so by the same queue pair, and so does who writes
+//! no more: what it says arrives behind all that it has written.
+
+use super::set_message;
+use crate::ctypes::*;
+use crate::engine::peer::{Peer, Tx};
+use crate::engine::request::{Extra, Fate, Request, Role, Sent, Transfer};
+use crate::sys::regcache::Handle;
+use crate::tl::Lane;
+use crate::tl::ib::pinned::Pinned;
+use crate::tl::ib::rc::{Lent, Remote};
+use crate::tl::ib::sender::Sender;
+use crate::wire::header::{Kind, RtrDeviceHdr};
+use crate::wire::stats::Protocol;
+use std::ptr;
+
+/// Whether a device writes straight into this peer's memory, and it into ours. What a worker sends to itself comes back by
+/// another queue pair, which would have to go, too, before memory is given back.
+pub fn is_possible(peer: &Peer) -> bool {
+    // SAFETY: peers do not outlive their worker.
+    let own = unsafe { &*peer.worker }.uid;
+    let by_queue = || match &peer.tx.lock().lane {
+        Some(Lane::Ib(sender)) => sender.is_connected(),
+        _ => false,
+    };
+    peer.uid != own && by_queue()
+}
+
+/// Makes a request whose offer was taken a transfer into the receiver's memory. Its data is one piece, which is registered.
+pub fn deliver(r: &mut Request, to: RtrDeviceHdr, memory: Handle<Pinned>) {
+    set_message(r, Kind::Data, 0, to.recv, &to.keys.to_le_bytes());
+    (r.sent, r.stream, r.bare, r.offset) = (Sent::Device, true, true, 0);
+    let transfer = Transfer::new(memory, Role::Deliver, to.addr);
+    r.extra = Some(Box::new(Extra::Transfer(transfer)));
+}
+
+/// Makes it one by messages.
+pub fn by_messages(r: &mut Request) {
+    let recv = r.imm;
+    set_message(r, Kind::Data, 0, recv, &[]);
+    (r.sent, r.stream, r.bare, r.offset) = (Sent::Complete, true, false, 0);
+    r.extra = None;
+}
+
+/// Posts as much of a transfer as there is room for, by this key of the peer's; true when that was all of it. `None`: no
+/// device does that.
+///
+/// # Safety
+/// The request's memory is the user's promise until it ends.
+pub(super) unsafe fn advance(
+    peer: &Peer,
+    sender: &mut Sender,
+    req: *mut Request,
+    key: u32,
+) -> Option<bool> {
+    // SAFETY: the caller's request.
+    let r = unsafe { &mut *req };
+    let (data, len, reads) = (r.data.as_contig()?, r.data.len(), !r.stream);
+    let (recv, offset) = (r.imm, &mut r.offset);
+    let Some(Extra::Transfer(t)) = r.extra.as_deref_mut() else {
+        return None;
+    };
+    let local = t.memory.region().local_key(sender.local_port())?;
+    while (*offset as usize) < len {
+        let here = Lent {
+            ptr: data.wrapping_add(*offset as usize),
+            len: len - *offset as usize,
+            key: local,
+            reads,
+            owner: req.cast(),
+        };
+        let addr = t.there.wrapping_add(*offset);
+        let n = sender.lend(here, Remote { addr, key });
+        if n == 0 {
+            return Some(false);
+        }
+        *offset += n as u64;
+        t.flying += 1;
+    }
+    let protocol = match t.role {
+        Role::Deliver => {
+            if !sender.send(Kind::Written as u8, 0, recv, 0, |_| {}) {
+                return Some(false);
+            }
+            Protocol::RndvCopy
+        }
+        Role::Access | Role::Receive => Protocol::RmaCopy,
+    };
+    t.fate = Fate::Posted;
+    // The end is the device's to tell, unless it has told.
+    r.sent = match t.flying {
+        0 => Sent::Complete,
+        _ => Sent::Await,
+    };
+    peer.stats().of(protocol).add(len);
+    Some(true)
+}
+
+/// A work request has ended; whether the request waited for no more.
+pub(super) fn landed(t: &mut Transfer) -> bool {
+    t.flying = t.flying.saturating_sub(1);
+    t.flying == 0 && matches!(t.fate, Fate::Posted | Fate::Ends(_))
+}
+
+/// How a request ends of which nothing is under way any more.
+pub fn outcome(r: &Request) -> ucs_status_t {
+    match r.transfer().map(|t| t.fate) {
+        Some(Fate::Ends(status)) => status,
+        _ => UCS_OK,
+    }
+}
+
+/// Takes out the requests whose memory the device works on and that `wanted` selects. The caller sees to their ends, by
+/// [`leave`] first.
+pub fn take(tx: &Tx, wanted: impl Fn(*mut Request) -> bool) -> Vec<*mut Request> {
+    let mut taken = Vec::new();
+    for req in lenders(tx) {
+        // SAFETY: what the device works on lives; the lock is held.
+        let fate = unsafe { (*req).transfer().map(|t| t.fate) };
+        if fate.is_some_and(|fate| fate != Fate::Taken) && wanted(req) {
+            set_fate(req, Fate::Taken);
+            taken.push(req);
+        }
+    }
+    taken
+}
+
+/// Requests whose memory the device works on, some of them more than once.
+fn lenders(tx: &Tx) -> Vec<*mut Request> {
+    match &tx.lane {
+        Some(Lane::Ib(sender)) => sender.lenders().map(|owner| owner.cast()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn set_fate(req: *mut Request, fate: Fate) {
+    // SAFETY: a request of the caller's, whose peer's lock is held.
+    if let Some(t) = unsafe { (*req).transfer_mut() } {
+        t.fate = fate;
+    }
+}
+
+/// Leaves a request that was taken out to the device, if that still works on its memory: it ends with this status
+/// afterwards. False: it is still the caller's.
+///
+/// # Safety
+/// The request is the caller's, of this peer, and has not ended.
+pub unsafe fn leave(peer: &Peer, req: *mut Request, status: ucs_status_t) -> bool {
+    // SAFETY: the caller's request.
+    if unsafe { (*req).transfer() }.is_none() {
+        return false;
+    }
+    let _tx = peer.tx.lock();
+    // SAFETY: as above.
+    let r = unsafe { &mut *req };
+    let flying = r.transfer().is_some_and(|t| t.flying > 0);
+    if flying {
+        // Its endpoint may be gone when it ends.
+        r.ep = ptr::null();
+        set_fate(req, Fate::Ends(status));
+    }
+    flying
+}
+
+/// Whether a device, ours or the peer's, may still be at work on the memory of a request that was taken out.
+pub fn is_lent(r: &Request) -> bool {
+    r.transfer()
+        .is_some_and(|t| t.flying > 0 || t.role == Role::Receive)
+}
+
+/// Drops the lane of a peer that is lost: nothing that it or we have posted takes effect any more. The requests that waited for
+/// the device, which nobody else has taken.
+pub fn cut(peer: &Peer) -> Vec<*mut Request> {
+    let mut tx = peer.tx.lock();
+    let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
+        return Vec::new();
+    };
+    let waiting = sender.disown(|_| true).into_iter();
+    let mut left: Vec<*mut Request> = waiting.map(|owner| owner.cast()).collect();
+    let mut lenders = lenders(&tx);
+    lenders.dedup();
+    // The queue pair is reset by that.
+    tx.lane = None;
+    lenders.retain(|&req| {
+        // SAFETY: what the device worked on lives until the lock is free.
+        let transfer = unsafe { (*req).transfer_mut() };
+        transfer.is_some_and(|t| {
+            t.flying = 0;
+            t.fate != Fate::Taken
+        })
+    });
+    left.extend(lenders);
+    left
+}

@@ -1,0 +1,100 @@
+//! Memory of users that a context's devices may read and write in place: what its cache of registrations keeps.
+
+use super::bindings::*;
+use super::hca::{Hca, Region};
+use super::port::Port;
+use crate::sys::regcache::Registrar;
+use std::io;
+use std::sync::Arc;
+
+/// What devices, here and at peers, may do with it.
+const ALL: u32 = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+/// The same with memory that nobody may write.
+const READ_ONLY: u32 = IBV_ACCESS_REMOTE_READ;
+
+/// The devices of a context: each of them registers what any of them may use.
+pub struct Devices {
+    hcas: Vec<Arc<Hca>>,
+    of_port: Arc<[usize]>,
+}
+
+/// Registered memory.
+pub struct Pinned {
+    /// One for each device.
+    regions: Vec<Region>,
+    /// The number of each port's device.
+    of_port: Arc<[usize]>,
+    writable: bool,
+}
+
+impl Devices {
+    /// Those that these ports belong to.
+    pub fn of(ports: &[Arc<Port>]) -> Self {
+        let mut hcas: Vec<Arc<Hca>> = Vec::new();
+        let mut number = |port: &Arc<Port>| {
+            let known = hcas.iter().position(|hca| Arc::ptr_eq(hca, &port.hca));
+            known.unwrap_or_else(|| {
+                hcas.push(port.hca.clone());
+                hcas.len() - 1
+            })
+        };
+        let of_port = ports.iter().map(&mut number).collect();
+        Devices { hcas, of_port }
+    }
+
+    fn with_access(&self, addr: usize, len: usize, access: u32) -> io::Result<Vec<Region>> {
+        let register = |hca: &Arc<Hca>| {
+            // SAFETY: whoever has a handle keeps the memory mapped, or lets nobody use the registration any more.
+            unsafe { hca.register(addr as *mut u8, len, access) }
+        };
+        self.hcas.iter().map(register).collect()
+    }
+}
+
+impl Registrar for Devices {
+    type Region = Pinned;
+
+    fn register(&self, addr: usize, len: usize) -> io::Result<Pinned> {
+        let regions = self.with_access(addr, len, ALL);
+        // Constants can be sent, too.
+        let (regions, writable) = match regions {
+            Err(e) if is_refused(&e) => (self.with_access(addr, len, READ_ONLY)?, false),
+            regions => (regions?, true),
+        };
+        let of_port = self.of_port.clone();
+        Ok(Pinned {
+            regions,
+            of_port,
+            writable,
+        })
+    }
+}
+
+/// Whether it is the memory that does not allow it, as pages that cannot be written do.
+fn is_refused(e: &io::Error) -> bool {
+    matches!(
+        e.raw_os_error(),
+        Some(libc::EFAULT | libc::EACCES | libc::EPERM | libc::EINVAL)
+    )
+}
+
+impl Pinned {
+    /// Whether devices may write it.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    fn of_port(&self, port: usize) -> Option<&Region> {
+        self.regions.get(*self.of_port.get(port)?)
+    }
+
+    /// What work requests through this port of ours name it by.
+    pub fn local_key(&self, port: usize) -> Option<u32> {
+        self.of_port(port).map(Region::lkey)
+    }
+
+    /// What peers' work requests name it by, for the first ports; 0 where there are none.
+    pub fn remote_keys<const N: usize>(&self) -> [u32; N] {
+        std::array::from_fn(|port| self.of_port(port).map_or(0, Region::rkey))
+    }
+}
