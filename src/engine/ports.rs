@@ -14,6 +14,7 @@ use crate::tl::ib::reorder::Reorder;
 use crate::tl::ib::sender::{Flow, Sender};
 use crate::tl::ib::ud::Ah;
 use crate::wire::address::{IbLocator, PortLocator};
+use crate::wire::header::RailImm;
 use crate::wire::packet::NOBODY;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -99,6 +100,16 @@ pub struct Connection {
     pub ended: bool,
 }
 
+/// What progress has to do for rails to a peer, where it has the ports at hand.
+pub enum RailTask {
+    /// Ask for as many as we have ports.
+    Ask,
+    /// The peer asks.
+    Hold(RailImm, PortLocator),
+    /// It holds its end.
+    Join(RailImm, PortLocator),
+}
+
 /// Numbers of queue pairs are spread well enough by themselves.
 #[derive(Default)]
 pub struct Plain(u64);
@@ -135,6 +146,8 @@ pub struct Ports {
     /// Connections by [`key`], and the one that was looked up last: mostly it is the same again.
     by_queue: HashMap<u64, u32, BuildHasherDefault<Plain>>,
     last: (u64, Option<NonNull<Connection>>),
+    /// Rails by [`key`]: whose they are.
+    rails: HashMap<u64, u32, BuildHasherDefault<Plain>>,
     /// Connections that have received what is not told of.
     pub owing: Vec<u32>,
     /// Those that are not both open and seen.
@@ -176,6 +189,7 @@ impl Ports {
                 connections: Vec::new(),
                 free: Vec::new(),
                 by_queue: HashMap::default(),
+                rails: HashMap::default(),
                 last: (0, None),
                 owing: Vec::new(),
                 unsettled: 0,
@@ -248,6 +262,24 @@ impl Ports {
         connection
     }
 
+    /// A rail of a peer's connection is there.
+    pub fn insert_rail(&mut self, iface: usize, qpn: u32, connection: u32) {
+        self.rails.insert(key(iface, qpn), connection);
+    }
+
+    /// The connection of the rail with this queue pair.
+    pub fn of_rail(&self, iface: usize, qpn: u32) -> Option<u32> {
+        self.rails.get(&key(iface, qpn)).copied()
+    }
+
+    /// The connection to a peer that is open.
+    pub fn to_peer(&mut self, peer: *const Peer) -> Option<&mut Connection> {
+        let open = |c: &&mut Connection| {
+            std::ptr::eq(c.peer, peer) && c.phase == Phase::Open && !c.ended && c.back.is_none()
+        };
+        self.iter().find(open)
+    }
+
     fn forget_queue(&mut self, iface: usize, qpn: u32) {
         self.by_queue.remove(&key(iface, qpn));
         self.last.1 = None;
@@ -270,6 +302,7 @@ impl Ports {
         if !connection.is_settled() {
             self.unsettled -= 1;
         }
+        self.rails.retain(|_, whose| *whose != number);
         self.free.push(number);
         Some(connection)
     }

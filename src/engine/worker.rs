@@ -10,7 +10,7 @@ use super::listener::Exchange;
 use super::matcher::Matcher;
 use super::patience::{Crowd, Patience};
 use super::peer::{Known, Peer};
-use super::ports::Ports;
+use super::ports::{Ports, RailTask};
 use super::request::{REQUEST_SIZE, Request};
 use super::sockets::Sockets;
 use super::stats::Stats;
@@ -115,6 +115,8 @@ pub struct Worker {
     /// Peers that a connection is wanted to, by sockets and by queue pairs.
     pub dials: MtLock<Vec<*const Peer>>,
     pub pairings: MtLock<Vec<*const Peer>>,
+    /// What is to be done for rails to peers.
+    pub rails: MtLock<Vec<(*const Peer, RailTask)>>,
     /// What this worker found registered lately; none before the first look.
     pub pinned: MtLock<Option<Lookaside<Devices>>>,
     /// Listeners, clients and servers; none before the first.
@@ -303,6 +305,7 @@ impl Worker {
             fences: AtomicBool::new(false),
             dials: MtLock::new(mt, Vec::new()),
             pairings: MtLock::new(mt, Vec::new()),
+            rails: MtLock::new(mt, Vec::new()),
             pinned: MtLock::new(mt, None),
             exchange: MtLock::new(mt, None),
             former: MtLock::new(mt, Vec::new()),
@@ -415,6 +418,12 @@ impl Worker {
             self.duties.call_network();
         }
         self.nudge();
+    }
+
+    /// Leaves something to do for rails to a peer, whose lock may be held.
+    pub fn leave_rails(&self, peer: &Peer, task: RailTask) {
+        self.rails.lock().push((peer, task));
+        self.duties.call_pairings();
     }
 
     /// Whether a peer is there of which this is true. Asked under the locks of the lists, placeholders first: what waits

@@ -7,7 +7,7 @@ use crate::engine::peer::Peer;
 use crate::engine::ports::{Connection, Phase, Ports};
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::device;
-use crate::proto::{failure, pairing, tx};
+use crate::proto::{failure, pairing, rails, tx};
 use crate::sys::log;
 use crate::tl::ib::assembly::split;
 use crate::tl::ib::bindings::{IBV_WC_SUCCESS, ibv_wc};
@@ -36,6 +36,7 @@ pub fn progress(
     let count = poll(worker, ports, short);
     if worker.duties.take_pairings() {
         pairing::start(worker, ports);
+        rails::start(worker, ports);
     }
     count
 }
@@ -233,7 +234,7 @@ fn on_end(ports: &mut Ports, i: usize, wc: &ibv_wc) {
         };
     }
     let Some(mut c) = ports.of_queue(i, wc.qp_num) else {
-        return;
+        return on_rail_end(ports, i, wc);
     };
     // SAFETY: nothing is taken out meanwhile.
     let c = unsafe { c.as_mut() };
@@ -243,6 +244,21 @@ fn on_end(ports: &mut Ports, i: usize, wc: &ibv_wc) {
     } else {
         let number = c.number;
         pairing::broken(ports, number, wc.status);
+    }
+}
+
+/// The same of a rail's.
+#[inline(never)]
+fn on_rail_end(ports: &mut Ports, i: usize, wc: &ibv_wc) {
+    let Some(number) = ports.of_rail(i, wc.qp_num) else {
+        return;
+    };
+    let rail = (i, wc.qp_num);
+    if wc.status != IBV_WC_SUCCESS {
+        return rails::broken(ports, number, rail, wc.status);
+    }
+    if let Some(c) = ports.get(number) {
+        device::on_rail_end(c, rail, wc.wr_id);
     }
 }
 

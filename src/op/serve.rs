@@ -5,6 +5,7 @@ use super::{am, reply, stream, tag};
 use crate::ctypes::*;
 use crate::engine::offer::Offer;
 use crate::engine::peer::Peer;
+use crate::engine::ports::RailTask;
 use crate::engine::request;
 use crate::engine::unexpected::Source;
 use crate::engine::worker::Worker;
@@ -14,9 +15,10 @@ use crate::sys::log;
 use crate::tl::ib::loopback::Loopback;
 use crate::tl::ib::rc::Remote;
 use crate::tl::shm::ring::Message;
+use crate::wire::address::PortLocator;
 use crate::wire::header::{
-    AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrDeviceHdr, RtrHdr, RtsHdr, ShareHdr, SyncHdr,
-    ValueHdr,
+    AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RailImm, RtrDeviceHdr, RtrHdr, RtsHdr, ShareHdr,
+    SyncHdr, ValueHdr,
 };
 
 /// A message that no sender of this library writes.
@@ -77,6 +79,15 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
             Kind::RtrDevice => {
                 let to = RtrDeviceHdr::decode(&head).ok_or(Malformed)?;
                 device::on_rtr(worker, peer, m.imm, to);
+            }
+            Kind::RailAsk | Kind::RailHeld => {
+                let port = PortLocator::decode(&head).ok_or(Malformed)?;
+                let rail = RailImm::from_u64(m.imm);
+                let task = match kind {
+                    Kind::RailAsk => RailTask::Hold(rail, port),
+                    _ => RailTask::Join(rail, port),
+                };
+                worker.leave_rails(peer, task);
             }
             Kind::Written => device::on_written(worker, peer, m.imm),
             Kind::Data => named::on_part(

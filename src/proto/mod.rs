@@ -10,6 +10,7 @@ pub mod lanes;
 pub mod named;
 pub mod pairing;
 pub mod parting;
+pub mod rails;
 pub mod resources;
 pub mod rndv;
 pub mod select;

@@ -13,8 +13,8 @@ use crate::sys::{clock, log, machine};
 use crate::tl::ib::Limits;
 use crate::tl::ib::bindings::ibv_wc_status;
 use crate::tl::ib::bindings::{
-    IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR,
-    IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR,
+    IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR,
+    IBV_WC_WR_FLUSH_ERR,
 };
 use crate::tl::ib::iface::Iface;
 use crate::tl::ib::queues::Qp;
@@ -639,7 +639,8 @@ pub fn broken(ports: &mut Ports, number: u32, status: ibv_wc_status) {
         peer,
         match status {
             IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => UCS_ERR_ENDPOINT_TIMEOUT,
-            IBV_WC_REM_ACCESS_ERR | IBV_WC_REM_INV_REQ_ERR | IBV_WC_REM_OP_ERR => UCS_ERR_IO_ERROR,
+            IBV_WC_REM_ACCESS_ERR | IBV_WC_REM_INV_REQ_ERR => UCS_ERR_IO_ERROR,
+            // Among them one that the other end could not carry out any more: its process goes.
             _ => UCS_ERR_CONNECTION_RESET,
         },
     );

@@ -12,14 +12,10 @@ use crate::engine::unexpected::Source;
 use crate::engine::worker::Worker;
 use crate::tl::Lane;
 use crate::tl::shm::ring::Withdrawals;
-use crate::wire::header::Kind;
+use crate::wire::header::{ASKED, Kind, OFFERED};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// In `aux`: the message names a request of the sender's.
-const OFFERED: u8 = 0;
-/// In `aux`: it names the receiver's, who has asked for messages.
-const ASKED: u8 = 1;
 /// Offers taken back that a receiver remembers of one peer; more are an attack.
 const MOST_REMEMBERED: usize = 1 << 16;
 /// Longest time to wait for a copy inside of this process. One takes well under a millisecond.
@@ -31,18 +27,25 @@ const COPY_TIME: Duration = Duration::from_millis(200);
 /// The requests are the caller's, of this peer, and have not ended.
 pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_status_t) {
     // SAFETY: the caller's requests.
-    let notices: Vec<_> = taken
+    let offers = taken
         .iter()
         .filter_map(|&r| notice(unsafe { &*r }))
-        .collect();
-    let offers = notices.iter().filter(|n| n.0 == OFFERED).count();
+        .filter(|notice| notice.0 == OFFERED)
+        .count();
+    let mut notices = Vec::new();
     if offers > 0 && peer.status() == UCS_OK {
         count(peer, offers as u64);
     }
     for req in taken {
         // SAFETY: the caller's promise.
         unsafe {
-            if tx::lent::leave(peer, req, status) {
+            let (told, railed) = (notice(&*req), tx::lent::is_railed(&*req));
+            let left = tx::lent::leave(peer, req, status);
+            // What comes by rails is not in front of what would be said now: it is said when it has ended.
+            if !(left && railed) {
+                notices.extend(told);
+            }
+            if left {
                 continue;
             }
             // What comes for a read that has ended is not looked at. An atomic operation's answer counts all the same.

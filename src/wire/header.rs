@@ -7,6 +7,9 @@
 
 use super::packed::packed;
 
+/// Where a port is: [`super::address::PortLocator`], bytes.
+const PORT: usize = 25;
+
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $value:literal, $header:expr;)*) => {
         /// What a message is. Where `aux` is not mentioned it is 0.
@@ -79,8 +82,7 @@ kinds! {
     EpClosed = 17, 0;
     /// A piece of a stream. `imm`: [`EpImm`]. Payload: the data.
     StreamData = 18, 0;
-    /// A rendezvous is taken back. `aux` 0: `imm` is the sender's request, which it has offered; 1: the receiver's,
-    /// which has asked for `Data`.
+    /// A rendezvous is taken back. `aux` [`OFFERED`]: `imm` is the sender's request; [`ASKED`]: the receiver's.
     Withdrawn = 19, 0;
     /// The receiver of a rendezvous lets its sender copy a part. `imm`: its request. [`ShareHdr`].
     Share = 20, ShareHdr::SIZE;
@@ -94,6 +96,44 @@ kinds! {
     RtrDevice = 23, RtrDeviceHdr::SIZE;
     /// All of a rendezvous has been written, by the same queue pair. `imm`: the receiver's request.
     Written = 24, 0;
+    /// The sender wants to write by a rail. `imm`: [`RailImm`], `far`: a port of the receiver's that would suit. Where its port is
+    /// ([`super::address::PortLocator`]).
+    RailAsk = 25, PORT;
+    /// The answer. `imm`: [`RailImm`] with `near` and `far` as they were, but `far` the port that it became; no queue pair: it
+    /// cannot be. The receiver's port.
+    RailHeld = 26, PORT;
+}
+
+/// In `aux` of what is taken back: the sender has offered it.
+pub const OFFERED: u8 = 0;
+/// The receiver has asked for it.
+pub const ASKED: u8 = 1;
+
+/// One end of a rail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RailImm {
+    /// 24 bits each; queue pair 0: there is none.
+    pub qpn: u32,
+    pub psn: u32,
+    /// Number of the port of who asks among its own, and of who holds among its own.
+    pub near: u8,
+    pub far: u8,
+}
+
+impl RailImm {
+    pub fn to_u64(self) -> u64 {
+        let bits = u64::from(self.qpn & 0xFF_FFFF) | u64::from(self.psn & 0xFF_FFFF) << 24;
+        bits | u64::from(self.near) << 48 | u64::from(self.far) << 56
+    }
+
+    pub fn from_u64(imm: u64) -> Self {
+        RailImm {
+            qpn: imm as u32 & 0xFF_FFFF,
+            psn: (imm >> 24) as u32 & 0xFF_FFFF,
+            near: (imm >> 48) as u8,
+            far: (imm >> 56) as u8,
+        }
+    }
 }
 
 /// What a header says in place of its sender's request before that has a name.
@@ -304,7 +344,7 @@ mod tests {
             .filter(|&n| Kind::from_u8(n).is_some_and(|k| k as u8 == n))
             .collect();
         assert_eq!(named, (1..=24).collect::<Vec<u8>>());
-        assert_eq!(Kind::ALL.len(), 24);
+        assert_eq!(Kind::ALL.len(), 26);
     }
 
     /// What two builds must agree on, spelled out.

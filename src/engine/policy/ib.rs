@@ -2,6 +2,7 @@
 
 use crate::options::{Count, Options};
 use crate::tl::ib::{RcTuning, Tuning, UdTuning};
+use crate::wire::address::MAX_PORTS;
 use crate::wire::packet::{HEAD, LEAST_PACKET, most_packets};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct IbPolicy {
     pub datagrams: bool,
     /// Puts and gets from this length on are written from and read into the user's memory, others through buffers, bytes.
     pub in_place: usize,
+    /// Ports that share a long rendezvous at most.
+    pub rails: usize,
     pub tuning: Tuning,
 }
 
@@ -49,6 +52,7 @@ impl IbPolicy {
             by_queue: rc,
             datagrams: ud,
             in_place: options.zcopy_thresh.bytes().unwrap_or(IN_PLACE).max(1),
+            rails: options.max_rndv_rails.number().unwrap_or(MAX_PORTS),
             tuning: tuning(options),
         };
         policy.expect(options, 1);

@@ -14,6 +14,10 @@ pub struct Transfer {
     /// Work requests that the device has.
     pub flying: u32,
     pub fate: Fate,
+    /// Parts of it went by rails: nothing that is said by the connection comes behind all of them.
+    pub railed: bool,
+    /// What a rail has not written: offsets and lengths.
+    pub again: Vec<(u64, usize)>,
 }
 
 /// Which side of what it is.
@@ -49,6 +53,8 @@ impl Transfer {
             there,
             flying: 0,
             fate: Fate::Going,
+            railed: false,
+            again: Vec::new(),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{access, lent};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, Tx};
 use crate::engine::ports::Connection;
-use crate::engine::request::{self, Extra, Request, Role, Sent, Transfer};
+use crate::engine::request::{Extra, Request, Role, Sent, Transfer};
 use crate::proto::attach::Direction;
 use crate::proto::flush;
 use crate::sys::regcache::Handle;
@@ -19,6 +19,7 @@ use crate::tl::ib::sender::Sender;
 use crate::wire::header::{AmoHdr, Kind};
 use crate::wire::rkey::DeviceKeys;
 use crate::wire::stats::Protocol;
+use std::ffi::c_void;
 use std::ptr;
 
 /// Makes a request, whose data (one piece) and peer are set, an access of the device's.
@@ -242,10 +243,27 @@ fn post_atomic(peer: &Peer, sender: &mut Sender, r: &mut Request) -> Option<bool
 
 /// A send of this number has ended, and what is before it: ends the requests that waited for no more, and flushes.
 pub fn on_end(connection: &mut Connection, number: u64) {
+    end_all(connection, |sender, done| sender.ended(number, done));
+}
+
+/// The same of a rail: the number of its interface, and of its queue pair.
+pub fn on_rail_end(connection: &mut Connection, (iface, qpn): (usize, u32), number: u64) {
+    end_all(connection, |sender, done| {
+        if let Some(rail) = sender.rails.of_queue(iface, qpn) {
+            rail.line.ended(number, done);
+        }
+    });
+}
+
+#[inline(always)]
+fn end_all(
+    connection: &mut Connection,
+    ends: impl FnOnce(&mut Sender, &mut dyn FnMut(*mut c_void)),
+) {
     // Linked by `remote_id`, which neither needs.
     let (mut first, mut last) = (ptr::null_mut::<Request>(), ptr::null_mut::<Request>());
     connection.with_sender(|sender| {
-        sender.ended(number, |owner| {
+        ends(sender, &mut |owner: *mut c_void| {
             let req = owner.cast::<Request>();
             // SAFETY: who waits lives; the peer's lock is held, as where reads are posted.
             if !unsafe { has_ended(&mut *req) } {
@@ -267,7 +285,7 @@ pub fn on_end(connection: &mut Connection, number: u64) {
             first = (*req).remote_id as *mut Request;
             match (*req).sent {
                 Sent::Flush => flush::marker_sent(req),
-                _ => request::complete(req, lent::outcome(&*req)),
+                _ => lent::end(req),
             }
         }
     }

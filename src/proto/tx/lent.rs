@@ -5,18 +5,24 @@
 //! fails with a peer that is lost. Who writes into a receiver's memory says so by the same queue pair, and so does who writes
 //! no more: what it says arrives behind all that it has written.
 
+use super::control;
 use super::set_message;
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, Tx};
-use crate::engine::request::{Extra, Fate, Request, Role, Sent, Transfer};
+use crate::engine::ports::RailTask;
+use crate::engine::request::{self, Extra, Fate, Request, Role, Sent, Transfer};
 use crate::sys::regcache::Handle;
 use crate::tl::Lane;
 use crate::tl::ib::pinned::Pinned;
 use crate::tl::ib::rc::{Lent, Remote};
 use crate::tl::ib::sender::Sender;
-use crate::wire::header::{Kind, RtrDeviceHdr};
+use crate::wire::address::MAX_PORTS;
+use crate::wire::header::{ASKED, Kind, RtrDeviceHdr};
 use crate::wire::stats::Protocol;
 use std::ptr;
+
+/// From this length on a message is shared out to rails, bytes: below that one port is as fast as two that have to be waited for.
+const SHARED: usize = 256 << 10;
 
 /// Whether a device writes straight into this peer's memory, and it into ours. What a worker sends to itself comes back by
 /// another queue pair, which would have to go, too, before memory is given back.
@@ -60,10 +66,27 @@ pub(super) unsafe fn advance(
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
     let (data, len, reads) = (r.data.as_contig()?, r.data.len(), !r.stream);
-    let (recv, offset) = (r.imm, &mut r.offset);
+    let recv = r.imm;
+    let keys: [u32; MAX_PORTS] = keys_of(r);
+    let offset = &mut r.offset;
     let Some(Extra::Transfer(t)) = r.extra.as_deref_mut() else {
         return None;
     };
+    if t.role == Role::Deliver && wants_rails(peer, sender, len, &keys) {
+        sender.rails.wanted = true;
+        // SAFETY: peers do not outlive their worker.
+        unsafe { &*peer.worker }.leave_rails(peer, RailTask::Ask);
+    }
+    // Not in the middle: what the connection has got until then does not tell of its end.
+    t.railed |=
+        t.role == Role::Deliver && *offset == 0 && len >= SHARED && !sender.rails.lines.is_empty();
+    if t.railed {
+        let posted = share_out(sender, t, (req, data, len), offset, &keys);
+        if posted {
+            (t.fate, r.sent) = (Fate::Posted, Sent::Await);
+        }
+        return Some(posted);
+    }
     let local = t.memory.region().local_key(sender.local_port())?;
     while (*offset as usize) < len {
         let here = Lent {
@@ -98,6 +121,119 @@ pub(super) unsafe fn advance(
     };
     peer.stats().of(protocol).add(len);
     Some(true)
+}
+
+/// Whether the peer is to be asked for rails, now that there is something for them.
+fn wants_rails(peer: &Peer, sender: &Sender, len: usize, keys: &[u32]) -> bool {
+    // SAFETY: peers do not outlive their worker.
+    let ctx = unsafe { &*peer.worker }.ctx;
+    let most = ctx.policy.ib.as_ref().map_or(1, |ib| ib.rails);
+    let theirs = keys.iter().filter(|&&key| key != 0).count();
+    len >= SHARED && !sender.rails.wanted && most > 1 && ctx.ports.len() > 1 && theirs > 1
+}
+
+/// Shares out what is left of a delivery among the connection and its rails, as far as there is room; true if that was all.
+fn share_out(
+    sender: &mut Sender,
+    t: &mut Transfer,
+    (req, data, len): (*mut Request, *mut u8, usize),
+    offset: &mut u64,
+    keys: &[u32],
+) -> bool {
+    loop {
+        let (at, left) = match t.again.last() {
+            Some(&piece) => piece,
+            None if (*offset as usize) < len => (*offset, len - *offset as usize),
+            None => return true,
+        };
+        let here = Lent {
+            ptr: data.wrapping_add(at as usize),
+            len: left,
+            key: 0,
+            reads: false,
+            owner: req.cast(),
+        };
+        let region = t.memory.region();
+        let n = sender.lend_any(here, t.there.wrapping_add(at), |near, far| {
+            let theirs = keys.get(far).copied().filter(|&key| key != 0);
+            region.local_key(near).zip(theirs)
+        });
+        if n == 0 {
+            return false;
+        }
+        t.flying += 1;
+        match t.again.pop() {
+            Some((_, whole)) if n < whole => t.again.push((at + n as u64, whole - n)),
+            Some(_) => {}
+            None => *offset += n as u64,
+        }
+    }
+}
+
+/// The receiver's keys, one for each of its ports.
+fn keys_of(r: &Request) -> [u32; MAX_PORTS] {
+    let mut keys = r.head.chunks_exact(size_of::<u32>());
+    let next = |_| keys.next().and_then(|key| key.first_chunk());
+    std::array::from_fn(next).map(|key| key.map_or(0, |key| u32::from_le_bytes(*key)))
+}
+
+/// What a rail that was given up had not written goes by the others. The requests that have ended by that.
+pub fn write_again(peer: &Peer, tx: &mut Tx, lost: &[Lent]) -> Vec<*mut Request> {
+    let mut ended = Vec::new();
+    for piece in lost {
+        let req = piece.owner.cast::<Request>();
+        // SAFETY: what the device worked on lives, and the lock is held.
+        let r = unsafe { &mut *req };
+        let Some(data) = r.data.as_contig() else {
+            continue;
+        };
+        let Some(t) = r.transfer_mut() else { continue };
+        t.flying -= 1;
+        match t.fate {
+            Fate::Going | Fate::Posted => {
+                t.again.push((piece.ptr as u64 - data as u64, piece.len));
+                if t.fate == Fate::Posted {
+                    t.fate = Fate::Going;
+                    r.sent = Sent::Device;
+                    // SAFETY: complete, and in no queue: all of it was posted.
+                    unsafe { super::enqueue(peer, tx, req) };
+                }
+            }
+            Fate::Ends(_) if t.flying == 0 => ended.push(req),
+            Fate::Ends(_) | Fate::Taken => {}
+        }
+    }
+    ended
+}
+
+/// Ends a request that the device has done with. The peer hears of what went by rails, as it does of the rest by what is posted
+/// behind it.
+///
+/// # Safety
+/// The request is in no list, and nothing of it is under way.
+pub unsafe fn end(req: *mut Request) {
+    // SAFETY: the caller's request; peers live as long as the worker.
+    unsafe {
+        let r = &*req;
+        let peer = &*r.peer;
+        if is_railed(r) && peer.status() == UCS_OK {
+            match r.transfer().map(|t| t.fate) {
+                Some(Fate::Ends(_)) => {
+                    control(peer, Kind::Withdrawn, ASKED, r.imm, &[]);
+                }
+                _ => {
+                    peer.stats().of(Protocol::RndvCopy).add(r.data.len());
+                    control(peer, Kind::Written, 0, r.imm, &[]);
+                }
+            }
+        }
+        request::complete(req, outcome(r));
+    }
+}
+
+/// Whether parts of a request went by rails.
+pub fn is_railed(r: &Request) -> bool {
+    r.transfer().is_some_and(|t| t.railed)
 }
 
 /// A work request has ended; whether the request waited for no more.

@@ -22,6 +22,7 @@ pub mod pinned;
 pub mod port;
 pub mod pulse;
 pub mod queues;
+pub mod rails;
 pub mod rc;
 pub mod receives;
 pub mod reorder;

@@ -129,6 +129,8 @@ pub struct Reliable {
     reads: u32,
     atomics: u32,
     marks: u32,
+    /// Bytes of memory that the device works on.
+    lent_bytes: u64,
     /// What is sent or written waits for the reads before it.
     fenced: bool,
     /// Those among them since the last send that tells.
@@ -155,6 +157,7 @@ impl Reliable {
             reads: 0,
             atomics: 0,
             marks: 0,
+            lent_bytes: 0,
             fenced: false,
             silent: 0,
         }
@@ -367,16 +370,42 @@ impl Reliable {
         }
         let posted = self.post_remote(&mut sge, opcode, 0, tells, there);
         self.reads += u32::from(here.reads);
+        self.lent_bytes += here.len as u64;
         self.held.push_back((self.posted, Held::Lent(here)));
         posted
     }
 
-    /// The owners of memory that the device works on, once for each work request.
-    pub fn lenders(&self) -> impl Iterator<Item = *mut c_void> {
+    /// The memory that the device works on, by work requests.
+    pub fn lent(&self) -> impl Iterator<Item = Lent> {
         self.held.iter().filter_map(|(_, held)| match held {
-            Held::Lent(lent) => Some(lent.owner),
+            Held::Lent(lent) => Some(*lent),
             _ => None,
         })
+    }
+
+    /// Whether it is this queue pair, of this interface of the worker's.
+    pub fn is(&self, iface: usize, qpn: u32) -> bool {
+        self.qp.number == qpn && usize::from(self.iface.index) == iface
+    }
+
+    /// Number of its interface among the worker's.
+    pub fn local_port(&self) -> usize {
+        self.iface.index.into()
+    }
+
+    /// How long it will take to move what was lent, in units of its own, and the speed of its port, Mb/s.
+    pub fn load(&self) -> (u64, u32) {
+        (self.lent_bytes, self.iface.port.mbps.max(1))
+    }
+
+    /// Bytes that one work request moves at most.
+    pub fn longest(&self) -> usize {
+        self.iface.port.longest
+    }
+
+    /// The owners of memory that the device works on, once for each work request.
+    pub fn lenders(&self) -> impl Iterator<Item = *mut c_void> {
+        self.lent().map(|lent| lent.owner)
     }
 
     /// From now on what is sent or written takes effect after the reads before it. For good: where a fence stands among what
@@ -545,6 +574,7 @@ impl Reliable {
                 }
                 Held::Lent(lent) => {
                     self.reads -= u32::from(lent.reads);
+                    self.lent_bytes -= lent.len as u64;
                     done(lent.owner);
                 }
             }
@@ -584,12 +614,8 @@ impl Step {
 impl Drop for Reliable {
     fn drop(&mut self) {
         self.iface.share_among(-1);
-        let mut attr = ibv_qp_attr {
-            qp_state: IBV_QPS_RESET,
-            ..Default::default()
-        };
         // The device looks at none of the buffers after this.
-        if self.qp.modify(&mut attr, IBV_QP_STATE).is_err() {
+        if !self.qp.reset() {
             return;
         }
         self.iface.add_telling(-(self.untold as i32));

@@ -2,6 +2,7 @@
 
 use super::Limits;
 use super::iface::Iface;
+use super::rails::Rails;
 use super::rc::{Lent, Read, Reliable, Remote, Step};
 use super::ud::Line;
 use crate::wire::packet::{BYE, CREDIT, HEAD, Head, MORE};
@@ -9,6 +10,9 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+/// What is shared out to rails at a time, bytes: long enough that a work request costs little, short enough that lines end
+/// together.
+const PIECE: usize = 128 << 10;
 /// Longest work request that is put together on the stack, bytes.
 const MAX_INLINE: usize = 256;
 
@@ -92,6 +96,8 @@ pub struct Sender {
     /// The device refused something: its completions say what comes of it. See [`break_off`](Self::break_off).
     broken: bool,
     remote_port: usize,
+    /// To the same peer, through other ports.
+    pub rails: Rails,
 }
 
 impl Sender {
@@ -126,6 +132,7 @@ impl Sender {
             record: Vec::new(),
             broken: false,
             remote_port: 0,
+            rails: Rails::default(),
         }
     }
 
@@ -471,13 +478,58 @@ impl Sender {
         n
     }
 
+    /// As [`lend`](Self::lend), a piece of the memory, by the line of this connection and its rails that will have moved what it
+    /// has got soonest. `keys`: of ours and of the peer's, for a port of ours and one of the peer's; `None`: not by those.
+    pub fn lend_any(
+        &mut self,
+        here: Lent,
+        addr: u64,
+        keys: impl Fn(usize, usize) -> Option<(u32, u32)>,
+    ) -> usize {
+        let Way::Rc { line, .. } = &mut self.way else {
+            return 0;
+        };
+        if self.broken {
+            return 0;
+        }
+        let rails = self.rails.lines.iter_mut();
+        let rails = rails.map(|rail| (&mut rail.line, rail.remote_port));
+        let best = std::iter::once((line, self.remote_port))
+            .chain(rails)
+            .filter_map(|(line, port)| {
+                let keys = keys(line.local_port(), port)?;
+                line.has_room(1).then_some((line, keys))
+            })
+            .min_by_key(|(line, _)| {
+                let (bytes, mbps) = line.load();
+                (bytes + PIECE as u64).saturating_mul(1000) / u64::from(mbps)
+            });
+        let Some((line, (key, remote))) = best else {
+            return 0;
+        };
+        let len = here.len.min(PIECE).min(line.longest());
+        // Each tells of its end: there is no message behind it that would.
+        let there = Remote { addr, key: remote };
+        if !line.lend(Lent { len, key, ..here }, there, true) {
+            self.break_off();
+        }
+        len
+    }
+
     /// The owners of memory that the device works on, once for each work request.
     pub fn lenders(&self) -> impl Iterator<Item = *mut c_void> {
-        let line = match &self.way {
+        let rails = self.rails.lines.iter().map(|rail| &rail.line);
+        self.line()
+            .into_iter()
+            .chain(rails)
+            .flat_map(|line| line.lenders())
+    }
+
+    fn line(&self) -> Option<&Reliable> {
+        match &self.way {
             Way::Rc { line, .. } => Some(line),
             Way::Ud(_) => None,
-        };
-        line.into_iter().flat_map(|line| line.lenders())
+        }
     }
 
     /// From now on what is sent or written takes effect after the reads before it.
@@ -491,7 +543,9 @@ impl Sender {
     /// pair of its own to tell.
     pub fn mark(&mut self, owner: *mut c_void) -> bool {
         match &mut self.way {
-            Way::Rc { line, .. } if !self.broken && !line.is_drained() => {
+            Way::Rc { line, .. }
+                if !self.broken && !line.is_drained() && self.rails.is_drained() =>
+            {
                 line.mark(owner);
                 true
             }
@@ -511,18 +565,18 @@ impl Sender {
 
     /// Those who wait, once for each read, mark or piece of lent memory.
     pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
-        let line = match &self.way {
-            Way::Rc { line, .. } => Some(line),
-            Way::Ud(_) => None,
-        };
-        line.into_iter().flat_map(|line| line.owners())
+        let rails = self.rails.lines.iter().map(|rail| &rail.line);
+        self.line()
+            .into_iter()
+            .chain(rails)
+            .flat_map(|line| line.owners())
     }
 
     /// Whether all that was accepted has arrived.
     pub fn is_drained(&self) -> bool {
         self.broken
             || match &self.way {
-                Way::Rc { line, .. } => line.is_drained(),
+                Way::Rc { line, .. } => line.is_drained() && self.rails.is_drained(),
                 Way::Ud(line) => line.is_drained(),
             }
     }

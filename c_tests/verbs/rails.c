@@ -1,0 +1,191 @@
+/*
+ * Long messages over several ports: they arrive whole, by rails too, and go on when a port goes down under way.
+ *
+ *   rails HCACTL DEVICES
+ *
+ * SOFT_HCA_DEVICES says the same number. Two processes send to each other at once.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <signal.h>
+#include <ucp/api/ucp.h>
+#include <unistd.h>
+
+enum { ADDRESS = 1024, ROUNDS = 24, DOWN_AT = 12, WINDOW = 3, LONGEST = 4 << 20 };
+
+typedef struct {
+    pthread_barrier_t barrier;
+    unsigned char     address[2][ADDRESS];
+} job_t;
+
+static job_t *job;
+
+static void must(int fine, const char *what)
+{
+    if (!fine) {
+        fprintf(stderr, "rails: %s\n", what);
+        exit(1);
+    }
+}
+
+static unsigned char byte_of(int rank, int round, int slot, size_t i)
+{
+    return (unsigned char)(i * 31 + (i >> 12) + (size_t)(rank * 7 + round * 3 + slot));
+}
+
+/* Odd lengths, so that the last part is none of the others'. */
+static size_t length_of(int round, int slot)
+{
+    return (size_t)(LONGEST >> (slot + round % 3)) - (size_t)(round * 131);
+}
+
+/* 1 if one of them has not ended. */
+static int is_open(ucs_status_ptr_t *request, int count)
+{
+    for (int i = 0; i < count; i++) {
+        must(!UCS_PTR_IS_ERR(request[i]), "a request");
+        if (request[i] != NULL && ucp_request_check_status(request[i]) == UCS_INPROGRESS)
+            return 1;
+    }
+    return 0;
+}
+
+static void exchange(ucp_worker_h worker, ucp_ep_h ep, int rank, int round, unsigned char (*buffer)[LONGEST])
+{
+    const ucp_request_param_t none = {.op_attr_mask = 0};
+    ucs_status_ptr_t          request[2 * WINDOW];
+
+    for (int slot = 0; slot < WINDOW; slot++) {
+        size_t length = length_of(round, slot);
+
+        memset(buffer[slot], 0, length);
+        for (size_t i = 0; i < length; i++)
+            buffer[WINDOW + slot][i] = byte_of(rank, round, slot, i);
+        request[slot] = ucp_tag_recv_nbx(worker, buffer[slot], length, (ucp_tag_t)slot, UINT64_MAX, &none);
+    }
+    pthread_barrier_wait(&job->barrier);
+    for (int slot = 0; slot < WINDOW; slot++)
+        request[WINDOW + slot] = ucp_tag_send_nbx(ep, buffer[WINDOW + slot], length_of(round, slot), (ucp_tag_t)slot, &none);
+    while (is_open(request, 2 * WINDOW))
+        ucp_worker_progress(worker);
+    for (int i = 0; i < 2 * WINDOW; i++) {
+        if (request[i] == NULL)
+            continue;
+        must(ucp_request_check_status(request[i]) == UCS_OK, "a transfer has failed");
+        ucp_request_free(request[i]);
+    }
+    for (int slot = 0; slot < WINDOW; slot++) {
+        size_t length = length_of(round, slot), wrong = 0;
+
+        for (size_t i = 0; i < length; i++)
+            wrong += buffer[slot][i] != byte_of(1 - rank, round, slot, i);
+        must(wrong == 0, "other bytes have come than were sent");
+    }
+}
+
+static int rank_main(int rank, const char *hcactl, int devices)
+{
+    const ucp_request_param_t none   = {.op_attr_mask = 0};
+    ucp_params_t              params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
+    ucp_worker_params_t       alone  = {.field_mask = 0};
+    unsigned char(*buffer)[LONGEST]  = malloc((size_t)2 * WINDOW * LONGEST);
+    ucp_context_h             context;
+    ucp_worker_h              worker;
+    ucp_address_t            *address;
+    ucs_status_ptr_t          flush;
+    size_t                    length;
+    ucp_ep_h                  ep;
+
+    must(buffer != NULL, "memory");
+    must(ucp_init(&params, NULL, &context) == UCS_OK, "ucp_init");
+    must(ucp_worker_create(context, &alone, &worker) == UCS_OK, "ucp_worker_create");
+    must(ucp_worker_get_address(worker, &address, &length) == UCS_OK && length <= ADDRESS, "address");
+    memcpy(job->address[rank], address, length);
+    ucp_worker_release_address(worker, address);
+    pthread_barrier_wait(&job->barrier);
+    ucp_ep_params_t to = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+                          .address    = (ucp_address_t *)job->address[1 - rank]};
+    must(ucp_ep_create(worker, &to, &ep) == UCS_OK, "ucp_ep_create");
+    for (int round = 0; round < ROUNDS; round++) {
+        if (round == DOWN_AT && rank == 0 && devices > 1) {
+            char command[256];
+
+            /* All but one, and not the one that the connection itself uses: the first. */
+            snprintf(command, sizeof(command), "%s port_down=%d", hcactl, ((1 << devices) - 1) & ~1);
+            must(system(command) == 0, "hcactl");
+        }
+        exchange(worker, ep, rank, round, buffer);
+    }
+    flush = ucp_worker_flush_nbx(worker, &none);
+    while (flush != NULL && ucp_request_check_status(flush) == UCS_INPROGRESS)
+        ucp_worker_progress(worker);
+    if (flush != NULL)
+        ucp_request_free(flush);
+    pthread_barrier_wait(&job->barrier);
+    ucp_worker_destroy(worker);
+    ucp_cleanup(context);
+    free(buffer);
+    return 0;
+}
+
+static long counter(const char *hcactl, const char *name)
+{
+    char  line[256], command[256];
+    long  value = -1;
+    FILE *pipe;
+
+    snprintf(command, sizeof(command), "%s", hcactl);
+    pipe = popen(command, "r");
+    must(pipe != NULL, "hcactl");
+    while (fgets(line, sizeof(line), pipe) != NULL) {
+        if (strncmp(line, name, strlen(name)) == 0)
+            sscanf(line + strlen(name), "%*[ =:]%ld", &value);
+    }
+    pclose(pipe);
+    return value;
+}
+
+int main(int argc, char **argv)
+{
+    pthread_barrierattr_t shared;
+    pid_t                 child[2];
+    int                   devices, failed = 0;
+    long                  queues;
+
+    must(argc == 3, "usage: rails HCACTL DEVICES");
+    devices = atoi(argv[2]);
+    job     = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    must(job != MAP_FAILED, "mmap");
+    pthread_barrierattr_init(&shared);
+    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&job->barrier, &shared, 2);
+    for (int rank = 0; rank < 2; rank++) {
+        child[rank] = fork();
+        must(child[rank] >= 0, "fork");
+        if (child[rank] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            exit(rank_main(rank, argv[1], devices));
+        }
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        int   status;
+        pid_t gone = wait(&status);
+
+        if (status != 0) {
+            failed = 1;
+            kill(gone == child[0] ? child[1] : child[0], SIGKILL);
+        }
+    }
+    queues = counter(argv[1], "rc_queues");
+    /* A connection has two; each further device one rail for each direction, with two ends. */
+    printf("%ld queue pairs, %s\n", queues, failed ? "failed" : "all has come");
+    must(queues == 2 + 4 * (devices - 1), "another number of queue pairs");
+    return failed;
+}
