@@ -343,8 +343,20 @@ mod tests {
         let named: Vec<u8> = (0..=u8::MAX)
             .filter(|&n| Kind::from_u8(n).is_some_and(|k| k as u8 == n))
             .collect();
-        assert_eq!(named, (1..=24).collect::<Vec<u8>>());
+        assert_eq!(named, (1..=26).collect::<Vec<u8>>());
         assert_eq!(Kind::ALL.len(), 26);
+    }
+
+    #[test]
+    fn rails_fit_into_a_word() {
+        let rail = RailImm {
+            qpn: 0xFF_FFFF,
+            psn: 0x01_0203,
+            near: 4,
+            far: 5,
+        };
+        assert_eq!(rail.to_u64(), 0x0504_0102_03FF_FFFF);
+        assert_eq!(RailImm::from_u64(rail.to_u64()), rail);
     }
 
     /// What two builds must agree on, spelled out.

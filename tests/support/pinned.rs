@@ -62,8 +62,10 @@ impl Registrar for Pins {
         let words: Vec<usize> = pages.map(|page| page + WORD).collect();
         let pipe = Pipe::new()?;
         for at in &words {
-            // As a device that may write: before that a page of zeros is everybody's. To add nothing would be no write.
-            word(*at).fetch_add(1, Ordering::SeqCst);
+            // As a device that may write: before that a page of zeros is everybody's. It may be the allocator's word, and to add
+            // nothing is no write for a compiler.
+            let there = word(*at).load(Ordering::SeqCst);
+            let _ = word(*at).compare_exchange(there, there, Ordering::SeqCst, Ordering::SeqCst);
             let piece = libc::iovec {
                 iov_base: *at as *mut _,
                 iov_len: size_of::<u64>(),
