@@ -552,7 +552,7 @@ pub unsafe fn put(
     unsafe { put_slow(ep, buffer, count, addr, rkey, param) }
 }
 
-/// As [`put`], of a buffer that is one piece, where a device may reach the memory. In single-thread mode.
+/// As [`put`], of a buffer that is one piece, where a device may reach the memory.
 #[inline(never)]
 unsafe fn put_queues(
     ep: *const Endpoint,
@@ -564,7 +564,9 @@ unsafe fn put_queues(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, key and buffer; the rest is passed on.
     unsafe {
+        // What is mapped needs no lock, so that the endpoint's flags do not say whether threads overlap.
         if len <= TINY
+            && !(*ep).peer().tx.is_shared()
             && let Some(keys) = (*rkey)
                 .device
                 .as_ref()
