@@ -10,7 +10,7 @@ use crate::engine::request;
 use crate::engine::unexpected::Source;
 use crate::engine::worker::Worker;
 use crate::proto::rndv::{self, device};
-use crate::proto::{failure, flush, named, session, share, tx, withdraw};
+use crate::proto::{failure, flush, named, rails, session, share, tx, withdraw};
 use crate::sys::log;
 use crate::tl::ib::loopback::Loopback;
 use crate::tl::ib::rc::Remote;
@@ -89,6 +89,7 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 };
                 worker.leave_rails(peer, task);
             }
+            Kind::RailGone => rails::on_gone(peer, RailImm::from_u64(m.imm)),
             Kind::Written => device::on_written(worker, peer, m.imm),
             Kind::Data => named::on_part(
                 worker,

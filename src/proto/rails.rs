@@ -145,8 +145,14 @@ fn join(ports: &mut Ports, peer: &Peer, imm: RailImm, to: &PortLocator) {
     let rail = Rail {
         line: Reliable::new(end.qp, iface),
         remote_port: imm.far.into(),
+        name: imm.to_u64(),
     };
     with_sender(peer, |sender| sender.rails.lines.push(rail));
+}
+
+/// The peer has given up a rail whose end we hold.
+pub fn on_gone(peer: &Peer, imm: RailImm) {
+    with_sender(peer, |sender| sender.rails.drop_held(imm.qpn));
 }
 
 /// A write by a rail has ended badly: the others go on with what it has not written.
@@ -163,10 +169,9 @@ pub fn broken(ports: &mut Ports, number: u32, (iface, qpn): (usize, u32), status
     let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
         return;
     };
-    if sender.rails.of_queue(iface, qpn).is_none() {
+    let Some((lost, rail)) = sender.rails.give_up(iface, qpn) else {
         return;
-    }
-    let lost = sender.rails.give_up(iface, qpn);
+    };
     log::diag!(
         "the rail to worker {:#x} by {name} is given up: {}",
         peer.uid,
@@ -174,6 +179,8 @@ pub fn broken(ports: &mut Ports, number: u32, (iface, qpn): (usize, u32), status
     );
     let ended = lent::write_again(peer, &mut tx, &lost);
     drop(tx);
+    // Before anything says that what it wrote is all there: a packet that comes late must not find the memory any more.
+    tx::control(peer, Kind::RailGone, 0, rail, &[]);
     for req in ended {
         // SAFETY: nothing of it is under way, and it is in no list.
         unsafe { lent::end(req) };

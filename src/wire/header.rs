@@ -102,6 +102,9 @@ kinds! {
     /// The answer. `imm`: [`RailImm`] with `near` and `far` as they were, but `far` the port that it became; no queue pair: it
     /// cannot be. The receiver's port.
     RailHeld = 26, PORT;
+    /// The sender has given a rail up, and what it wrote by it may still be under way: the receiver shall drop its end. `imm`:
+    /// [`RailImm`] as it was answered.
+    RailGone = 27, 0;
 }
 
 /// In `aux` of what is taken back: the sender has offered it.
@@ -343,8 +346,8 @@ mod tests {
         let named: Vec<u8> = (0..=u8::MAX)
             .filter(|&n| Kind::from_u8(n).is_some_and(|k| k as u8 == n))
             .collect();
-        assert_eq!(named, (1..=26).collect::<Vec<u8>>());
-        assert_eq!(Kind::ALL.len(), 26);
+        assert_eq!(named, (1..=27).collect::<Vec<u8>>());
+        assert_eq!(Kind::ALL.len(), 27);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub struct Rail {
     pub line: Reliable,
     /// Number of the peer's port, among those of its address.
     pub remote_port: usize,
+    /// What the peer calls it.
+    pub name: u64,
 }
 
 /// Our end of one that the peer was asked to hold the other end of.
@@ -48,6 +50,11 @@ impl Rails {
         few
     }
 
+    /// The peer has given up the rail with this end: nothing that it wrote by it takes effect any more.
+    pub fn drop_held(&mut self, qpn: u32) {
+        self.held.retain(|qp| qp.number != qpn || !qp.reset());
+    }
+
     /// How many ends are held for the peer.
     pub fn held(&self) -> usize {
         self.held.len()
@@ -58,12 +65,15 @@ impl Rails {
         self.lines.iter_mut().find(|rail| rail.line.is(iface, qpn))
     }
 
-    /// Gives one up: what it has not written. No device works on that any more afterwards.
-    pub fn give_up(&mut self, iface: usize, qpn: u32) -> Vec<Lent> {
-        let place = self.lines.iter().position(|rail| rail.line.is(iface, qpn));
-        let rail = place.map(|i| self.lines.swap_remove(i));
+    /// Gives one up: what it has not written, and what the peer calls it. No device of ours works on that any more afterwards.
+    pub fn give_up(&mut self, iface: usize, qpn: u32) -> Option<(Vec<Lent>, u64)> {
+        let place = self
+            .lines
+            .iter()
+            .position(|rail| rail.line.is(iface, qpn))?;
+        let rail = self.lines.swap_remove(place);
         // The queue pair is reset when it is dropped.
-        rail.map_or(Vec::new(), |rail| rail.line.lent().collect())
+        Some((rail.line.lent().collect(), rail.name))
     }
 
     /// Whether all that was written has arrived.
