@@ -1,12 +1,14 @@
 /*
- * Long messages over several ports: they arrive whole, by rails too, and go on when a port goes down under way.
+ * Long messages over several ports: they arrive whole, by rails too, and go on when a port goes down under way. Or, with
+ * "killed", one end is killed in the middle of them: the other end's all end.
  *
- *   rails HCACTL DEVICES
+ *   rails HCACTL DEVICES [killed]
  *
  * SOFT_HCA_DEVICES says the same number. Two processes send to each other at once.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +24,7 @@ enum { ADDRESS = 1024, ROUNDS = 24, DOWN_AT = 12, WINDOW = 3, LONGEST = 4 << 20 
 
 typedef struct {
     pthread_barrier_t barrier;
+    _Atomic int       under_way; /* who is to be killed may be */
     unsigned char     address[2][ADDRESS];
 } job_t;
 
@@ -50,7 +53,8 @@ static size_t length_of(int round, int slot)
 static int is_open(ucs_status_ptr_t *request, int count)
 {
     for (int i = 0; i < count; i++) {
-        must(!UCS_PTR_IS_ERR(request[i]), "a request");
+        if (UCS_PTR_IS_ERR(request[i]))
+            continue;
         if (request[i] != NULL && ucp_request_check_status(request[i]) == UCS_INPROGRESS)
             return 1;
     }
@@ -76,6 +80,7 @@ static void exchange(ucp_worker_h worker, ucp_ep_h ep, int rank, int round, unsi
     while (is_open(request, 2 * WINDOW))
         ucp_worker_progress(worker);
     for (int i = 0; i < 2 * WINDOW; i++) {
+        must(!UCS_PTR_IS_ERR(request[i]), "a request");
         if (request[i] == NULL)
             continue;
         must(ucp_request_check_status(request[i]) == UCS_OK, "a transfer has failed");
@@ -90,7 +95,45 @@ static void exchange(ucp_worker_h worker, ucp_ep_h ep, int rank, int round, unsi
     }
 }
 
-static int rank_main(int rank, const char *hcactl, int devices)
+static void on_failure(void *argument, ucp_ep_h ep, ucs_status_t status)
+{
+    (void)ep;
+    (void)status;
+    ++*(int *)argument;
+}
+
+/* Sends and receives that the other end does not live to see the end of. */
+static void outlive(ucp_worker_h worker, ucp_ep_h ep, int rank, unsigned char (*buffer)[LONGEST], int *failures)
+{
+    const ucp_request_param_t none = {.op_attr_mask = 0};
+    ucs_status_ptr_t          request[2 * WINDOW];
+    int                       failed = 0;
+
+    pthread_barrier_wait(&job->barrier);
+    for (int slot = 0; slot < WINDOW; slot++) {
+        request[slot]          = ucp_tag_recv_nbx(worker, buffer[slot], LONGEST, (ucp_tag_t)slot, UINT64_MAX, &none);
+        request[WINDOW + slot] = ucp_tag_send_nbx(ep, buffer[WINDOW + slot], LONGEST, (ucp_tag_t)slot, &none);
+    }
+    for (int turn = 0; turn < 64; turn++)
+        ucp_worker_progress(worker);
+    job->under_way = 1;
+    /* Receives that nobody has begun with wait on: they could be anybody's. */
+    while (is_open(request + WINDOW, WINDOW) || *failures == 0)
+        ucp_worker_progress(worker);
+    for (int i = 0; i < 2 * WINDOW; i++) {
+        if (!UCS_PTR_IS_PTR(request[i]))
+            continue;
+        if (ucp_request_check_status(request[i]) == UCS_INPROGRESS)
+            ucp_request_cancel(worker, request[i]);
+        while (ucp_request_check_status(request[i]) == UCS_INPROGRESS)
+            ucp_worker_progress(worker);
+        failed += ucp_request_check_status(request[i]) != UCS_OK;
+        ucp_request_free(request[i]);
+    }
+    must(rank == 0 && failed > 0, "it was over before");
+}
+
+static int rank_main(int rank, const char *hcactl, int devices, int killed)
 {
     const ucp_request_param_t none   = {.op_attr_mask = 0};
     ucp_params_t              params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
@@ -102,6 +145,7 @@ static int rank_main(int rank, const char *hcactl, int devices)
     ucs_status_ptr_t          flush;
     size_t                    length;
     ucp_ep_h                  ep;
+    int                       failures = 0;
 
     must(buffer != NULL, "memory");
     must(ucp_init(&params, NULL, &context) == UCS_OK, "ucp_init");
@@ -110,10 +154,19 @@ static int rank_main(int rank, const char *hcactl, int devices)
     memcpy(job->address[rank], address, length);
     ucp_worker_release_address(worker, address);
     pthread_barrier_wait(&job->barrier);
-    ucp_ep_params_t to = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
-                          .address    = (ucp_address_t *)job->address[1 - rank]};
+    ucp_ep_params_t to = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                                        UCP_EP_PARAM_FIELD_ERR_HANDLER,
+                          .address     = (ucp_address_t *)job->address[1 - rank],
+                          .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
+                          .err_handler = {.cb = on_failure, .arg = &failures}};
     must(ucp_ep_create(worker, &to, &ep) == UCS_OK, "ucp_ep_create");
     for (int round = 0; round < ROUNDS; round++) {
+        if (round == DOWN_AT && killed) {
+            outlive(worker, ep, rank, buffer, &failures);
+            ucp_worker_destroy(worker);
+            ucp_cleanup(context);
+            return 0;
+        }
         if (round == DOWN_AT && rank == 0 && devices > 1) {
             char command[256];
 
@@ -156,11 +209,12 @@ int main(int argc, char **argv)
 {
     pthread_barrierattr_t shared;
     pid_t                 child[2];
-    int                   devices, failed = 0;
+    int                   devices, killed, failed = 0;
     long                  queues;
 
-    must(argc == 3, "usage: rails HCACTL DEVICES");
+    must(argc == 3 || argc == 4, "usage: rails HCACTL DEVICES [killed]");
     devices = atoi(argv[2]);
+    killed  = argc == 4;
     job     = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(job != MAP_FAILED, "mmap");
     pthread_barrierattr_init(&shared);
@@ -171,8 +225,18 @@ int main(int argc, char **argv)
         must(child[rank] >= 0, "fork");
         if (child[rank] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            exit(rank_main(rank, argv[1], devices));
+            exit(rank_main(rank, argv[1], devices, killed));
         }
+    }
+    if (killed) {
+        int status;
+
+        while (!job->under_way && waitpid(child[0], &status, WNOHANG) == 0)
+            sched_yield();
+        kill(child[1], SIGKILL);
+        must(waitpid(child[1], &status, 0) == child[1] && waitpid(child[0], &status, 0) == child[0], "wait");
+        printf("%d\n", status);
+        return status != 0;
     }
     for (int rank = 0; rank < 2; rank++) {
         int   status;
