@@ -2,8 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use ucp::wire::address::PortLocator;
 use ucp::wire::header::{
-    AmImm, AmoHdr, DataHdr, GetHdr, Kind, RtrHdr, RtsHdr, ShareHdr, SyncHdr, ValueHdr,
+    AmImm, AmoHdr, DataHdr, GetHdr, Kind, RailImm, RtrDeviceHdr, RtrHdr, RtsHdr, ShareHdr, SyncHdr,
+    ValueHdr,
 };
 
 /// Decodes a message as its receiver does: the header of its kind, then the payload.
@@ -35,6 +37,12 @@ fuzz_target!(|message: &[u8]| {
         Kind::AmoReq => check!(AmoHdr, body),
         Kind::AmoRep => check!(ValueHdr, body),
         Kind::Share => check!(ShareHdr, body),
+        Kind::RtrDevice => check!(RtrDeviceHdr, body),
+        Kind::RailAsk | Kind::RailHeld => {
+            let rail = RailImm::from_u64(u64::from_le_bytes(*imm));
+            assert_eq!(rail.to_u64().to_le_bytes(), *imm);
+            check!(PortLocator, body);
+        }
         Kind::AmEager => {
             let am = AmImm::from_u64(u64::from_le_bytes(*imm));
             assert_eq!(am.to_u64().to_le_bytes(), *imm);
