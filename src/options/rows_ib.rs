@@ -399,7 +399,7 @@ const RC_SHARED: &[Row] = &[
         "RETRY_COUNT",
         Uint,
         "7",
-        "How often a packet is sent again.",
+        "How often a packet is sent again; by rc at most 6 times, because rdma_rxe takes 7 for without an end.",
     ),
     row(
         "RNR_TIMEOUT",
