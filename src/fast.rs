@@ -567,10 +567,7 @@ unsafe fn put_queues(
         // What is mapped needs no lock, so that the endpoint's flags do not say whether threads overlap.
         if len <= TINY
             && !(*ep).peer().tx.is_shared()
-            && let Some(keys) = (*rkey)
-                .device
-                .as_ref()
-                .filter(|keys| keys.covers(addr, len))
+            && let Some(keys) = (*rkey).device_keys(addr, len)
             && let Some((sender, stats)) = queue_of(ep)
             && let Some(key) = keys.of_port(sender.remote_port())
         {
@@ -594,11 +591,7 @@ unsafe fn put_longer(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, whose peer outlives it, key and buffer; the rest is passed on.
     unsafe {
-        let keys = (*rkey)
-            .device
-            .as_ref()
-            .filter(|keys| keys.covers(addr, len));
-        if let Some(keys) = keys
+        if let Some(keys) = (*rkey).device_keys(addr, len)
             && device::write_now((*ep).peer(), keys, addr, buffer.cast(), len)
         {
             return std::ptr::null_mut();

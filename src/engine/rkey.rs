@@ -29,6 +29,12 @@ pub struct Rkey {
 }
 
 impl Rkey {
+    /// How devices reach all of these bytes, if they do.
+    #[inline(always)]
+    pub fn device_keys(&self, addr: u64, len: usize) -> Option<&DeviceKeys> {
+        self.device.as_ref().filter(|keys| keys.covers(addr, len))
+    }
+
     /// The local address of `len` remote bytes, if this process can reach them by loads and stores.
     #[inline(always)]
     pub fn local(&self, addr: u64, len: usize) -> Option<*mut u8> {

@@ -42,7 +42,7 @@ pub fn progress(
 }
 
 /// Takes what has come: how much. `short` sees each message first, and says whether it has handled it.
-#[inline(always)]
+#[inline(never)]
 pub fn poll(
     worker: &Worker,
     ports: &mut Ports,
@@ -56,7 +56,7 @@ pub fn poll(
         let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
         let n = ports.ifaces[i].arrived(&mut wcs);
         // SAFETY: so many were written.
-        count += unsafe { take_from(worker, ports, i, &wcs[..n], short) };
+        count += unsafe { take_all(worker, ports, i, &wcs[..n], short) };
     }
     if !ports.owing.is_empty() {
         acknowledge(ports, before);
@@ -82,19 +82,6 @@ pub unsafe fn take(
         acknowledge(ports, 0);
     }
     count
-}
-
-/// As [`take_all`], for workers with several ports, and now and then.
-#[inline(never)]
-unsafe fn take_from(
-    worker: &Worker,
-    ports: &mut Ports,
-    i: usize,
-    wcs: &[MaybeUninit<ibv_wc>],
-    short: impl Fn(&Worker, Message) -> bool + Copy,
-) -> u32 {
-    // SAFETY: passed on.
-    unsafe { take_all(worker, ports, i, wcs, short) }
 }
 
 /// Takes what has come through an interface, and the ends of sends.

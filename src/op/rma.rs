@@ -14,7 +14,6 @@ use crate::proto::{flush, tx};
 use crate::sys::log;
 use crate::sys::regcache::Handle;
 use crate::tl::ib::pinned::Pinned;
-use crate::wire::rkey::DeviceKeys;
 use crate::wire::stats::Protocol;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -84,9 +83,8 @@ pub fn way(
 
 /// Whether a device of ours reaches these bytes through a queue pair that the peer has, or gets.
 fn by_device(peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> bool {
-    let covered = |keys: &DeviceKeys| keys.covers(addr, len);
     peer.inbox.is_none()
-        && rkey.device.as_ref().is_some_and(covered)
+        && rkey.device_keys(addr, len).is_some()
         && matches!(peer.queues(), Queues::Own | Queues::Unknown)
 }
 
@@ -252,8 +250,7 @@ pub unsafe fn read_now(
 ) -> Option<ucs_status_ptr_t> {
     // SAFETY: the caller's endpoint, whose worker and peer outlive it.
     let (worker, peer) = unsafe { (&*(*ep).worker, (*ep).peer()) };
-    let keys = rkey.device.as_ref().filter(|keys| keys.covers(addr, len))?;
-    let key = device::key_now(peer, keys, len)?;
+    let key = device::key_now(peer, rkey.device_keys(addr, len)?, len)?;
     // SAFETY: a new request, given back if it was not needed.
     unsafe {
         let req = request::take(worker, p.external());

@@ -68,7 +68,7 @@ fn is_atomic(r: &Request) -> bool {
 }
 
 /// The key of a request for a port of the peer's.
-fn key(r: &Request, port: usize) -> Option<u32> {
+pub(super) fn key(r: &Request, port: usize) -> Option<u32> {
     let keys = r.head.chunks_exact(size_of::<u32>());
     let key = keys.take(r.head_len.into()).nth(port)?;
     Some(u32::from_le_bytes(*key.first_chunk()?))

@@ -5,8 +5,7 @@
 //! fails with a peer that is lost. Who writes into a receiver's memory says so by the same queue pair, and so does who writes
 //! no more: what it says arrives behind all that it has written.
 
-use super::control;
-use super::set_message;
+use super::{control, device, set_message};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, Tx};
 use crate::engine::ports::RailTask;
@@ -172,9 +171,7 @@ fn share_out(
 
 /// The receiver's keys, one for each of its ports.
 fn keys_of(r: &Request) -> [u32; MAX_PORTS] {
-    let mut keys = r.head.chunks_exact(size_of::<u32>());
-    let next = |_| keys.next().and_then(|key| key.first_chunk());
-    std::array::from_fn(next).map(|key| key.map_or(0, |key| u32::from_le_bytes(*key)))
+    std::array::from_fn(|port| device::key(r, port).unwrap_or(0))
 }
 
 /// What a rail that was given up had not written goes by the others. The requests that have ended by that.

@@ -212,12 +212,12 @@ impl Post {
     /// After a failure devices take no more until their queue pair is begun anew. If it cannot be, nobody is answered.
     #[cold]
     fn revive(&mut self) {
-        let mut attr = ibv_qp_attr {
-            qp_state: IBV_QPS_RESET,
-            ..Default::default()
-        };
-        let reset = self.qp.modify(&mut attr, IBV_QP_STATE);
-        if reset.and_then(|()| begin(&self.port, &self.qp)).is_ok() {
+        if self
+            .qp
+            .reset()
+            .and_then(|()| begin(&self.port, &self.qp))
+            .is_ok()
+        {
             self.life += 1;
             self.free = (0..SLOTS as u64).collect();
             self.questions.renew();

@@ -258,13 +258,16 @@ impl Qp {
         check(unsafe { (self.hca.verbs.modify_qp)(self.raw, attr, mask as i32) })
     }
 
-    /// Nothing that was posted, here or by the other end, takes effect any more. False: the device refuses.
-    pub fn reset(&self) -> bool {
+    /// Nothing that was posted, here or by the other end, takes effect any more.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn reset(&self) -> io::Result<()> {
         let mut attr = ibv_qp_attr {
             qp_state: IBV_QPS_RESET,
             ..Default::default()
         };
-        self.modify(&mut attr, IBV_QP_STATE).is_ok()
+        self.modify(&mut attr, IBV_QP_STATE)
     }
 
     /// Posts one send. False: the device takes no more.

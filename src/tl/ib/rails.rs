@@ -52,7 +52,8 @@ impl Rails {
 
     /// The peer has given up the rail with this end: nothing that it wrote by it takes effect any more.
     pub fn drop_held(&mut self, qpn: u32) {
-        self.held.retain(|qp| qp.number != qpn || !qp.reset());
+        self.held
+            .retain(|qp| qp.number != qpn || qp.reset().is_err());
     }
 
     /// How many ends are held for the peer.

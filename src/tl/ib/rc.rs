@@ -615,7 +615,7 @@ impl Drop for Reliable {
     fn drop(&mut self) {
         self.iface.share_among(-1);
         // The device looks at none of the buffers after this.
-        if !self.qp.reset() {
+        if self.qp.reset().is_err() {
             return;
         }
         self.iface.add_telling(-(self.untold as i32));

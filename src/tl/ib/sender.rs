@@ -518,18 +518,17 @@ impl Sender {
 
     /// The owners of memory that the device works on, once for each work request.
     pub fn lenders(&self) -> impl Iterator<Item = *mut c_void> {
-        let rails = self.rails.lines.iter().map(|rail| &rail.line);
-        self.line()
-            .into_iter()
-            .chain(rails)
-            .flat_map(|line| line.lenders())
+        self.lines().flat_map(|line| line.lenders())
     }
 
-    fn line(&self) -> Option<&Reliable> {
-        match &self.way {
+    /// The queue pairs of its own, rails among them.
+    fn lines(&self) -> impl Iterator<Item = &Reliable> {
+        let own = match &self.way {
             Way::Rc { line, .. } => Some(line),
             Way::Ud(_) => None,
-        }
+        };
+        let rails = self.rails.lines.iter().map(|rail| &rail.line);
+        own.into_iter().chain(rails)
     }
 
     /// From now on what is sent or written takes effect after the reads before it.
@@ -565,11 +564,7 @@ impl Sender {
 
     /// Those who wait, once for each read, mark or piece of lent memory.
     pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
-        let rails = self.rails.lines.iter().map(|rail| &rail.line);
-        self.line()
-            .into_iter()
-            .chain(rails)
-            .flat_map(|line| line.owners())
+        self.lines().flat_map(|line| line.owners())
     }
 
     /// Whether all that was accepted has arrived.

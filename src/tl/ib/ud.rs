@@ -204,11 +204,7 @@ impl Outgoing {
     /// # Errors
     /// What the device says: nothing can be sent or received any more.
     pub fn begin_anew(&mut self, iface: &Iface) -> io::Result<()> {
-        let mut attr = ibv_qp_attr {
-            qp_state: IBV_QPS_RESET,
-            ..Default::default()
-        };
-        self.qp.modify(&mut attr, IBV_QP_STATE)?;
+        self.qp.reset()?;
         iface.add_telling(-(std::mem::take(&mut self.untold) as i32));
         self.ended = self.posted;
         self.release_all();
