@@ -16,7 +16,7 @@ static const struct {
     NAME(rc_fail_nth), NAME(rc_fail_status),   NAME(port_down),        NAME(retry_cap_us),   NAME(ud_packets),
     NAME(ud_dropped),  NAME(ud_duplicated),    NAME(ud_reordered),     NAME(ud_lost),        NAME(rc_requests),
     NAME(arm_fires),   NAME(locks_recovered),  NAME(rc_queues),        NAME(no_srq),         NAME(atomic_gap_us),
-    NAME(atomics),
+    NAME(atomics),     NAME(posts_refused),
 #undef NAME
 };
 
@@ -80,6 +80,11 @@ void fault_print(void)
 bool fault_port_down(int number)
 {
     return __atomic_load_n(&wire->faults.port_down, __ATOMIC_RELAXED) >> number & 1;
+}
+
+bool fault_post_refused(int number)
+{
+    return __atomic_load_n(&wire->faults.posts_refused, __ATOMIC_RELAXED) >> number & 1;
 }
 
 bool fault_rc_fails(enum ibv_wc_status *status)

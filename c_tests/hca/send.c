@@ -184,6 +184,11 @@ int soft_post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr, struct ibv_sen
         *bad = wr;
         result = EINVAL;
     }
+    if (result == 0 && qp->qp.qp_base.qp_type == IBV_QPT_RC
+        && fault_post_refused(soft_context(qp->qp.qp_base.context)->hca->number)) {
+        *bad = wr;
+        result = EIO;
+    }
     for (; wr != NULL && result == 0; wr = wr->next) {
         result = post_one(qp, wr, delay_us == 0 ? 0 : now_ns() + delay_us * 1000);
         if (result != 0)

@@ -118,6 +118,7 @@ struct wire_faults {
     uint64_t rc_fail_nth;    /* the n-th RC request from when it is set ends with rc_fail_status */
     uint64_t rc_fail_status; /* enum ibv_wc_status; 0 means IBV_WC_RETRY_EXC_ERR */
     uint64_t port_down;      /* bit d: the port of soft<d> is down, in all processes */
+    uint64_t posts_refused;  /* bit d: soft<d> takes no more requests for reliable connections: posting fails */
     uint64_t retry_cap_us;   /* at most so long until IBV_WC_RETRY_EXC_ERR, whatever the QP's timeout */
     uint64_t arm_fires;      /* no fault but a habit of mlx5: arming a CQ raises the event for what is in it already, where the
                                 specification asks the program to poll once more. 0: it does not */
@@ -195,6 +196,7 @@ bool peer_read(const struct wire_hca *hca, const struct iovec *local, int locals
 int fault_set(const char *assignments); /* "name=value,name=value"; 0 or EINVAL */
 void fault_print(void);
 bool fault_port_down(int number);
+bool fault_post_refused(int number);
 bool fault_rc_fails(enum ibv_wc_status *status);
 struct fault_ud {
     bool drop, duplicate, reorder;

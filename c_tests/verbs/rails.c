@@ -1,8 +1,9 @@
 /*
- * Long messages over several ports: they arrive whole, by rails too, and go on when a port goes down under way. Or, with
- * "killed", one end is killed in the middle of them: the other end's all end.
+ * Long messages over several ports: they arrive whole, by rails too, and go on when all ports but the connection's own fail
+ * under way: they go "down", or their devices have "refused" what is posted. Or one end is "killed" in the middle: the other
+ * end's messages all end.
  *
- *   rails HCACTL DEVICES [killed]
+ *   rails HCACTL DEVICES down|refused|killed
  *
  * SOFT_HCA_DEVICES says the same number. Two processes send to each other at once.
  */
@@ -133,8 +134,9 @@ static void outlive(ucp_worker_h worker, ucp_ep_h ep, int rank, unsigned char (*
     must(rank == 0 && failed > 0, "it was over before");
 }
 
-static int rank_main(int rank, const char *hcactl, int devices, int killed)
+static int rank_main(int rank, const char *hcactl, int devices, const char *fault)
 {
+    const int                 killed = strcmp(fault, "killed") == 0;
     const ucp_request_param_t none   = {.op_attr_mask = 0};
     ucp_params_t              params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
     ucp_worker_params_t       alone  = {.field_mask = 0};
@@ -171,7 +173,8 @@ static int rank_main(int rank, const char *hcactl, int devices, int killed)
             char command[256];
 
             /* All but one, and not the one that the connection itself uses: the first. */
-            snprintf(command, sizeof(command), "%s port_down=%d", hcactl, ((1 << devices) - 1) & ~1);
+            snprintf(command, sizeof(command), "%s %s=%d", hcactl,
+                     strcmp(fault, "refused") == 0 ? "posts_refused" : "port_down", ((1 << devices) - 1) & ~1);
             must(system(command) == 0, "hcactl");
         }
         exchange(worker, ep, rank, round, buffer);
@@ -212,9 +215,9 @@ int main(int argc, char **argv)
     int                   devices, killed, failed = 0;
     long                  queues;
 
-    must(argc == 3 || argc == 4, "usage: rails HCACTL DEVICES [killed]");
+    must(argc == 4, "usage: rails HCACTL DEVICES down|refused|killed");
     devices = atoi(argv[2]);
-    killed  = argc == 4;
+    killed  = strcmp(argv[3], "killed") == 0;
     job     = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(job != MAP_FAILED, "mmap");
     pthread_barrierattr_init(&shared);
@@ -225,7 +228,7 @@ int main(int argc, char **argv)
         must(child[rank] >= 0, "fork");
         if (child[rank] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            exit(rank_main(rank, argv[1], devices, killed));
+            exit(rank_main(rank, argv[1], devices, argv[3]));
         }
     }
     if (killed) {

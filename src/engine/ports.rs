@@ -108,6 +108,8 @@ pub enum RailTask {
     Hold(RailImm, PortLocator),
     /// It holds its end.
     Join(RailImm, PortLocator),
+    /// Our device takes nothing more for the rail with this interface and queue pair.
+    GiveUp((usize, u32)),
 }
 
 /// Numbers of queue pairs are spread well enough by themselves.

@@ -424,6 +424,7 @@ impl Worker {
     pub fn leave_rails(&self, peer: &Peer, task: RailTask) {
         self.rails.lock().push((peer, task));
         self.duties.call_pairings();
+        self.nudge();
     }
 
     /// Whether a peer is there of which this is true. Asked under the locks of the lists, placeholders first: what waits

@@ -34,6 +34,7 @@ pub fn start(worker: &Worker, ports: &mut Ports) {
             RailTask::Ask => ask(worker, ports, peer),
             RailTask::Hold(imm, to) => hold(ports, peer, imm, &to),
             RailTask::Join(imm, to) => join(ports, peer, imm, &to),
+            RailTask::GiveUp(rail) => give_up(ports, peer, rail, "its device takes no more"),
         }
     }
 }
@@ -146,6 +147,7 @@ fn join(ports: &mut Ports, peer: &Peer, imm: RailImm, to: &PortLocator) {
         line: Reliable::new(end.qp, iface),
         remote_port: imm.far.into(),
         name: imm.to_u64(),
+        refused: false,
     };
     with_sender(peer, |sender| sender.rails.lines.push(rail));
 }
@@ -155,16 +157,19 @@ pub fn on_gone(peer: &Peer, imm: RailImm) {
     with_sender(peer, |sender| sender.rails.drop_held(imm.qpn));
 }
 
-/// A write by a rail has ended badly: the others go on with what it has not written.
+/// A write by a rail has ended badly.
 #[cold]
-pub fn broken(ports: &mut Ports, number: u32, (iface, qpn): (usize, u32), status: ibv_wc_status) {
-    let verbs = ports.ifaces[iface].port.hca.verbs;
-    let name = ports.ifaces[iface].port.name.clone();
-    let Some(peer) = ports.get(number).map(|c| c.peer) else {
-        return;
-    };
-    // SAFETY: peers live as long as the worker.
-    let peer = unsafe { &*peer };
+pub fn broken(ports: &mut Ports, number: u32, rail: (usize, u32), status: ibv_wc_status) {
+    let why = ports.ifaces[rail.0].port.hca.verbs.status_text(status);
+    if let Some(peer) = ports.get(number).map(|c| c.peer) {
+        // SAFETY: peers live as long as the worker.
+        give_up(ports, unsafe { &*peer }, rail, &why);
+    }
+}
+
+/// Gives up the rail with this interface and queue pair: the others go on with what it has not written.
+fn give_up(ports: &Ports, peer: &Peer, (iface, qpn): (usize, u32), why: &str) {
+    let name = ports.ifaces.get(iface).map_or("", |i| &i.port.name);
     let mut tx = peer.tx.lock();
     let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
         return;
@@ -173,9 +178,8 @@ pub fn broken(ports: &mut Ports, number: u32, (iface, qpn): (usize, u32), status
         return;
     };
     log::diag!(
-        "the rail to worker {:#x} by {name} is given up: {}",
-        peer.uid,
-        verbs.status_text(status)
+        "the rail to worker {:#x} by {name} is given up: {why}",
+        peer.uid
     );
     let ended = lent::write_again(peer, &mut tx, &lost);
     drop(tx);

@@ -81,6 +81,10 @@ pub(super) unsafe fn advance(
         t.role == Role::Deliver && *offset == 0 && len >= SHARED && !sender.rails.lines.is_empty();
     if t.railed {
         let posted = share_out(sender, t, (req, data, len), offset, &keys);
+        for rail in sender.rails.refused.drain(..) {
+            // SAFETY: peers do not outlive their worker.
+            unsafe { &*peer.worker }.leave_rails(peer, RailTask::GiveUp(rail));
+        }
         if posted {
             (t.fate, r.sent) = (Fate::Posted, Sent::Await);
         }

@@ -18,6 +18,8 @@ pub struct Rail {
     pub remote_port: usize,
     /// What the peer calls it.
     pub name: u64,
+    /// Its device has refused something: nothing more is posted there.
+    pub refused: bool,
 }
 
 /// Our end of one that the peer was asked to hold the other end of.
@@ -38,6 +40,8 @@ pub struct Rails {
     held: Vec<Arc<Qp>>,
     /// They are wanted once.
     pub wanted: bool,
+    /// Those that are to be given up: numbers of their interfaces and queue pairs.
+    pub refused: Vec<(usize, u32)>,
 }
 
 impl Rails {

@@ -492,26 +492,34 @@ impl Sender {
         if self.broken {
             return 0;
         }
-        let rails = self.rails.lines.iter_mut();
-        let rails = rails.map(|rail| (&mut rail.line, rail.remote_port));
-        let best = std::iter::once((line, self.remote_port))
+        let rails = self.rails.lines.iter_mut().filter(|rail| !rail.refused);
+        let rails = rails.map(|rail| (&mut rail.line, rail.remote_port, Some(&mut rail.refused)));
+        let best = std::iter::once((line, self.remote_port, None))
             .chain(rails)
-            .filter_map(|(line, port)| {
+            .filter_map(|(line, port, refused)| {
                 let keys = keys(line.local_port(), port)?;
-                line.has_room(1).then_some((line, keys))
+                line.has_room(1).then_some((line, refused, keys))
             })
-            .min_by_key(|(line, _)| {
+            .min_by_key(|(line, ..)| {
                 let (bytes, mbps) = line.load();
                 (bytes + PIECE as u64).saturating_mul(1000) / u64::from(mbps)
             });
-        let Some((line, (key, remote))) = best else {
+        let Some((line, refused, (key, remote))) = best else {
             return 0;
         };
         let len = here.len.min(PIECE).min(line.longest());
         // Each tells of its end: there is no message behind it that would.
         let there = Remote { addr, key: remote };
         if !line.lend(Lent { len, key, ..here }, there, true) {
-            self.break_off();
+            match refused {
+                // It counts as written by the rail, whose pieces all go by the others when that is given up.
+                Some(refused) => {
+                    *refused = true;
+                    let rail = (line.local_port(), line.qp.number);
+                    self.rails.refused.push(rail);
+                }
+                None => self.break_off(),
+            }
         }
         len
     }
