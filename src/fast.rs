@@ -4,6 +4,8 @@
 //! In single-thread mode: no allocation, no system call, no lock, no atomic read-modify-write.
 //! Whatever is not the common case is somebody else's function, called out of line.
 
+pub mod queues;
+
 use crate::ctypes::*;
 use crate::engine::am::AmFunction;
 use crate::engine::datatype::Data;
@@ -12,21 +14,17 @@ use crate::engine::matcher::Posting;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
-use crate::engine::stats::PeerStats;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::op::am::AmMessage;
 use crate::op::param::{Param, status_ptr};
 use crate::op::{am, listener, packets, rma, serve, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
-use crate::proto::tx::device;
 use crate::proto::{failure, parting, rndv, select, share, tx, wireup};
 use crate::sys::clock;
 use crate::sys::copy::{self, TINY};
 use crate::sys::sync::give_way;
 use crate::tl::Lane;
 use crate::tl::ib::bindings::ibv_wc;
-use crate::tl::ib::rc::Remote;
-use crate::tl::ib::sender::Sender;
 use crate::tl::shm::ring::{INLINE, Message};
 use crate::wire::header::{AmImm, Kind};
 use crate::wire::stats::Protocol;
@@ -108,48 +106,11 @@ pub unsafe fn tag_send(
         {
             match send_tiny(ep, Kind::TagEager, || tag, buffer, len) {
                 Tiny::Sent => return std::ptr::null_mut(),
-                Tiny::Queues => return tag_send_queues(ep, buffer, count, tag, param, len),
+                Tiny::Queues => return queues::tag_send(ep, buffer, count, tag, param, len),
                 Tiny::No => {}
             }
         }
         tag_send_longer(ep, buffer, count, tag, param)
-    }
-}
-
-/// As [`tag_send`], of `len` bytes that fit there, to a peer that a queue pair leads to.
-#[inline(never)]
-unsafe fn tag_send_queues(
-    ep: *const Endpoint,
-    buffer: *const c_void,
-    count: usize,
-    tag: u64,
-    param: *const ucp_request_param_t,
-    len: usize,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and buffer; the rest is passed on.
-    unsafe {
-        match queue_of(ep) {
-            Some((sender, stats)) => {
-                stats.of(Protocol::Short).add(len);
-                sender.send_tiny(Kind::TagEager as u8, tag, buffer.cast(), len);
-                std::ptr::null_mut()
-            }
-            None => tag_send_longer(ep, buffer, count, tag, param),
-        }
-    }
-}
-
-/// The shortest way by a queue pair, if it is open and nothing waits in front of it, and where what goes it is counted. In
-/// single-thread mode.
-#[inline(always)]
-unsafe fn queue_of<'a>(ep: *const Endpoint) -> Option<(&'a mut Sender, &'a PeerStats)> {
-    // SAFETY: as in `send_tiny`.
-    let (tx, stats) = unsafe { ((*ep).peer().tx.alone(), (*ep).peer().stats()) };
-    match tx.lane.as_mut() {
-        Some(Lane::Ib(sender)) if tx.pending.is_empty() && sender.is_ready() => {
-            Some((sender.as_mut(), stats))
-        }
-        _ => None,
     }
 }
 
@@ -396,36 +357,12 @@ pub unsafe fn am_send(
             match send_tiny(ep, Kind::AmEager, imm, buffer, len) {
                 Tiny::Sent => return std::ptr::null_mut(),
                 Tiny::Queues => {
-                    return am_send_queues(ep, id, buffer, count, param, len);
+                    return queues::am_send(ep, id, buffer, count, param, len);
                 }
                 Tiny::No => {}
             }
         }
         am_send_longer(ep, id, header, header_len, buffer, count, param)
-    }
-}
-
-/// As [`am_send`], of `len` bytes that fit there and no header, to a peer that a queue pair leads to.
-#[inline(never)]
-unsafe fn am_send_queues(
-    ep: *const Endpoint,
-    id: u32,
-    buffer: *const c_void,
-    count: usize,
-    param: *const ucp_request_param_t,
-    len: usize,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint and buffer; the rest is passed on.
-    unsafe {
-        match queue_of(ep) {
-            Some((sender, stats)) => {
-                stats.of(Protocol::Short).add(len);
-                let imm = am::plain_imm(id, (*ep).remote_sn);
-                sender.send_tiny(Kind::AmEager as u8, imm, buffer.cast(), len);
-                std::ptr::null_mut()
-            }
-            None => am_send_longer(ep, id, std::ptr::null(), 0, buffer, count, param),
-        }
     }
 }
 
@@ -544,60 +481,12 @@ pub unsafe fn put(
                 return copied(local, buffer.cast(), len);
             }
             if p.mask & SPECIAL == 0 {
-                return put_queues(ep, buffer, len, addr, rkey, param);
+                return queues::put(ep, buffer, len, addr, rkey, param);
             }
         }
     }
     // SAFETY: passed on.
     unsafe { put_slow(ep, buffer, count, addr, rkey, param) }
-}
-
-/// As [`put`], of a buffer that is one piece, where a device may reach the memory.
-#[inline(never)]
-unsafe fn put_queues(
-    ep: *const Endpoint,
-    buffer: *const c_void,
-    len: usize,
-    addr: u64,
-    rkey: *const Rkey,
-    param: *const ucp_request_param_t,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, key and buffer; the rest is passed on.
-    unsafe {
-        // What is mapped needs no lock, so that the endpoint's flags do not say whether threads overlap.
-        if len <= TINY
-            && !(*ep).peer().tx.is_shared()
-            && let Some(keys) = (*rkey).device_keys(addr, len)
-            && let Some((sender, stats)) = queue_of(ep)
-            && let Some(key) = keys.of_port(sender.remote_port())
-        {
-            stats.of(Protocol::RmaCopy).add(len);
-            sender.write_tiny(Remote { addr, key }, buffer.cast(), len);
-            return std::ptr::null_mut();
-        }
-        put_longer(ep, buffer, len, addr, rkey, param)
-    }
-}
-
-/// As [`put_queues`], of what is copied into a registered buffer.
-#[inline(never)]
-unsafe fn put_longer(
-    ep: *const Endpoint,
-    buffer: *const c_void,
-    len: usize,
-    addr: u64,
-    rkey: *const Rkey,
-    param: *const ucp_request_param_t,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose peer outlives it, key and buffer; the rest is passed on.
-    unsafe {
-        if let Some(keys) = (*rkey).device_keys(addr, len)
-            && device::write_now((*ep).peer(), keys, addr, buffer.cast(), len)
-        {
-            return std::ptr::null_mut();
-        }
-        put_slow(ep, buffer, len, addr, rkey, param)
-    }
 }
 
 #[cold]
@@ -649,31 +538,12 @@ pub unsafe fn get(
                 return copied(buffer.cast(), local, len);
             }
             if p.mask & SPECIAL == 0 {
-                return get_queues(ep, buffer, len, addr, rkey, param);
+                return queues::get(ep, buffer, len, addr, rkey, param);
             }
         }
     }
     // SAFETY: passed on.
     unsafe { get_slow(ep, buffer, count, addr, rkey, param) }
-}
-
-/// As [`get`], of a buffer that is one piece, where a device may reach the memory.
-#[inline(never)]
-unsafe fn get_queues(
-    ep: *const Endpoint,
-    buffer: *mut c_void,
-    len: usize,
-    addr: u64,
-    rkey: *const Rkey,
-    param: *const ucp_request_param_t,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, key, buffer and structure; the rest is passed on.
-    unsafe {
-        match rma::read_now(ep, buffer, len, addr, &*rkey, &Param::new(param, 0)) {
-            Some(handle) => handle,
-            None => get_slow(ep, buffer, len, addr, rkey, param),
-        }
-    }
 }
 
 #[cold]
@@ -775,12 +645,32 @@ fn with_ports(worker: &Worker, rx: &mut Rx) -> u32 {
         // Mostly nothing has come, and to find that out is all that is to be done.
         let mut wcs = [const { MaybeUninit::uninit() }; packets::BATCH];
         let n = iface.arrived(&mut wcs);
-        if n == 0 && !iface.is_told() {
-            return rings;
+        if n > 0 {
+            return rings + take_packets(worker, rx, Some(&wcs[..n]));
         }
-        return rings + take_packets(worker, rx, Some(&wcs[..n]));
+        if iface.is_told() {
+            let n = iface.ended(&mut wcs);
+            if n > 0 {
+                return rings + take_ends(worker, rx, &wcs[..n]);
+            }
+        }
+        return rings;
     }
     rings + take_packets(worker, rx, None)
+}
+
+/// Handles ends of sends through the only port. In single-thread mode.
+#[inline(never)]
+fn take_ends(worker: &Worker, rx: &mut Rx, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
+    let Some(ports) = rx.ports.as_deref_mut() else {
+        return 0;
+    };
+    worker.rx.hold(true);
+    // SAFETY: the device has written all of them.
+    let count = unsafe { packets::take_these_ends(ports, 0, wcs) };
+    worker.rx.hold(false);
+    rx.happened += u64::from(count);
+    count
 }
 
 /// Handles what has come through the only port, or what comes through all. In single-thread mode.

@@ -4,8 +4,7 @@ use super::endpoint::endpoint_of;
 use super::output::invalid_request;
 use crate::ctypes::*;
 use crate::engine::rkey::Rkey;
-use crate::op::amo;
-use crate::op::param::Param;
+use crate::fast::queues;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
@@ -28,15 +27,14 @@ pub unsafe extern "C" fn ucp_atomic_op_nbx(
     }
     // SAFETY: the caller's promises; an argument is initialised.
     unsafe {
-        let extra = (*(*endpoint_of(ep)).worker).extra_op_flags;
-        amo::atomic(
+        queues::atomic(
             endpoint_of(ep),
             enum_raw(opcode),
             buffer,
             count,
             remote_addr,
             rkey.cast::<Rkey>(),
-            &Param::new(param, extra),
+            param,
         )
     }
 }

@@ -7,6 +7,7 @@ use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, FRESH};
 use crate::engine::listener::ConnRequest;
 use crate::engine::worker::Worker;
+use crate::fast::queues;
 use crate::op::param::Param;
 use crate::op::{self, endpoint, listener};
 use crate::proto::{failure, info, lanes, session, wireup};
@@ -203,7 +204,7 @@ pub unsafe extern "C" fn ucp_ep_flush_nbx(
         return invalid_request("ucp_ep_flush_nbx", "ep or param is null");
     }
     // SAFETY: the caller's handle and structure.
-    unsafe { endpoint::flush(endpoint_of(ep), &Param::new(param, 0)) }
+    unsafe { queues::flush(endpoint_of(ep), param) }
 }
 
 /// Fills `attr` as its mask asks.

@@ -22,7 +22,7 @@ pub use begin::{
 };
 pub use transfer::{Fate, Role, Transfer};
 
-pub use end::{abandon, complete, complete_receive, discard, put, release};
+pub use end::{abandon, complete, complete_plain, complete_receive, discard, put, release};
 
 /// The operation has ended; `status` and `info` are final.
 pub const COMPLETED: u32 = 1 << 0;

@@ -67,7 +67,8 @@ fn settle(ports: &mut Ports, i: usize) {
         // SAFETY: so many were written.
         on_arrival(ports, i, unsafe { wc.assume_init_ref() });
     }
-    iface.refill();
+    // SAFETY: no promise is made.
+    unsafe { iface.refill::<false>() };
     let n = iface.ended(&mut wcs);
     for wc in &wcs[..n] {
         // SAFETY: as above.
@@ -84,10 +85,10 @@ fn on_arrival(ports: &mut Ports, i: usize, wc: &ibv_wc) {
     } else if whole && let Some(mut c) = ports.of_queue(i, wc.qp_num) {
         // Who has gone confirms nothing any more.
         // SAFETY: as above; nothing is taken out meanwhile.
-        unsafe { c.as_mut().ended |= is_goodbye(iface.packet(wc)) };
+        unsafe { c.as_mut().ended |= is_goodbye(iface.packet::<false>(wc)) };
     }
     // SAFETY: as above.
-    unsafe { iface.done(wc) };
+    unsafe { iface.done::<false>(wc) };
 }
 
 fn on_end(ports: &mut Ports, iface: &Iface, wc: &ibv_wc) {

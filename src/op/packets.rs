@@ -56,7 +56,7 @@ pub fn poll(
         let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
         let n = ports.ifaces[i].arrived(&mut wcs);
         // SAFETY: so many were written.
-        count += unsafe { take_all(worker, ports, i, &wcs[..n], short) };
+        count += unsafe { take_all::<false>(worker, ports, i, &wcs[..n], short) };
     }
     if !ports.owing.is_empty() {
         acknowledge(ports, before);
@@ -64,7 +64,8 @@ pub fn poll(
     count
 }
 
-/// Takes what has come through the interface with this number, the only one that anything is to be done for: how much.
+/// Takes what has come through the interface with this number, the only one that anything is to be done for: how much. In
+/// single-thread mode.
 ///
 /// # Safety
 /// The completions were written.
@@ -77,7 +78,7 @@ pub unsafe fn take(
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     // SAFETY: the caller's promise.
-    let count = unsafe { take_all(worker, ports, i, wcs, short) };
+    let count = unsafe { take_all::<true>(worker, ports, i, wcs, short) };
     if !ports.owing.is_empty() {
         acknowledge(ports, 0);
     }
@@ -85,8 +86,11 @@ pub unsafe fn take(
 }
 
 /// Takes what has come through an interface, and the ends of sends.
+///
+/// # Safety
+/// The completions were written. `ALONE`: in single-thread mode.
 #[inline(always)]
-unsafe fn take_all(
+unsafe fn take_all<const ALONE: bool>(
     worker: &Worker,
     ports: &mut Ports,
     i: usize,
@@ -102,13 +106,16 @@ unsafe fn take_all(
     if !wcs.is_empty() {
         // SAFETY: the caller's promise.
         let wcs = unsafe { std::slice::from_raw_parts(wcs.as_ptr().cast(), wcs.len()) };
-        count += take_arrivals(worker, ports, i, wcs, short);
+        // SAFETY: passed on.
+        count += unsafe { take_arrivals::<ALONE>(worker, ports, i, wcs, short) };
     }
     count
 }
 
+/// # Safety
+/// `ALONE`: in single-thread mode.
 #[inline(always)]
-fn take_arrivals(
+unsafe fn take_arrivals<const ALONE: bool>(
     worker: &Worker,
     ports: &mut Ports,
     i: usize,
@@ -120,21 +127,41 @@ fn take_arrivals(
     let iface = unsafe { &*iface };
     let mut count = 0;
     for wc in wcs {
-        count += match ports.of_same_queue(i, wc.qp_num) {
-            Some(c) if wc.status == IBV_WC_SUCCESS => {
+        count += match connection_of(ports, i, wc) {
+            Some(c) => {
                 // SAFETY: the interface told this completion, and it is not done yet.
-                on_packet(worker, ports, c, unsafe { iface.packet(wc) }, short)
+                on_packet(
+                    worker,
+                    ports,
+                    c,
+                    unsafe { iface.packet::<ALONE>(wc) },
+                    short,
+                )
             }
-            _ => on_other_arrival(worker, ports, i, wc, short),
+            None => on_other_arrival(worker, ports, i, wc),
         };
         // SAFETY: as above.
-        unsafe { iface.done(wc) };
+        unsafe { iface.done::<ALONE>(wc) };
         if iface.has_own_receives() {
             give_back(ports, i, wc.qp_num);
         }
     }
-    iface.refill();
+    // SAFETY: passed on.
+    unsafe { iface.refill::<ALONE>() };
     count
+}
+
+/// As [`take`], of ends of sends.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn take_these_ends(ports: &mut Ports, i: usize, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
+    for wc in wcs {
+        // SAFETY: the caller's promise.
+        on_end(ports, i, unsafe { wc.assume_init_ref() });
+    }
+    wcs.len() as u32
 }
 
 /// Takes the ends of sends: how many.
@@ -144,11 +171,8 @@ fn take_ends(ports: &mut Ports, i: usize) -> u32 {
     loop {
         let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
         let n = ports.ifaces[i].ended(&mut wcs);
-        for wc in &wcs[..n] {
-            // SAFETY: so many were written.
-            on_end(ports, i, unsafe { wc.assume_init_ref() });
-        }
-        count += n as u32;
+        // SAFETY: so many were written.
+        count += unsafe { take_these_ends(ports, i, &wcs[..n]) };
         if n < BATCH {
             return count;
         }
@@ -166,20 +190,31 @@ fn take_found(worker: &Worker, ports: &mut Ports) -> u32 {
     }
     for (i, wc) in arrived {
         count += take_ends(ports, i);
-        count += take_arrivals(worker, ports, i, &[wc], |_, _| false);
+        // SAFETY: no promise is made.
+        count += unsafe { take_arrivals::<false>(worker, ports, i, &[wc], |_, _| false) };
     }
     count
 }
 
-/// A receive has ended: not of the queue pair that was looked up last, or not well.
+/// The connection whose receive has ended well.
+#[inline(always)]
+fn connection_of(ports: &mut Ports, i: usize, wc: &ibv_wc) -> Option<NonNull<Connection>> {
+    if wc.status != IBV_WC_SUCCESS {
+        return None;
+    }
+    let same = ports.of_same_queue(i, wc.qp_num);
+    same.or_else(|| other_connection_of(ports, i, wc))
+}
+
 #[inline(never)]
-fn on_other_arrival(
-    worker: &Worker,
-    ports: &mut Ports,
-    i: usize,
-    wc: &ibv_wc,
-    short: impl Fn(&Worker, Message) -> bool,
-) -> u32 {
+fn other_connection_of(ports: &mut Ports, i: usize, wc: &ibv_wc) -> Option<NonNull<Connection>> {
+    let datagram = wc.qp_num == ports.ifaces[i].ud_number;
+    (!datagram).then(|| ports.of_queue(i, wc.qp_num)).flatten()
+}
+
+/// A receive has ended: of no connection, or not well.
+#[inline(never)]
+fn on_other_arrival(worker: &Worker, ports: &mut Ports, i: usize, wc: &ibv_wc) -> u32 {
     // Others are those of a queue pair that is in error: what became of it the sends say.
     if wc.status != IBV_WC_SUCCESS {
         if wc.qp_num == ports.ifaces[i].ud_number {
@@ -193,11 +228,7 @@ fn on_other_arrival(
         let bytes = unsafe { iface.datagram(wc) };
         return bytes.map_or(0, |bytes| on_datagram(worker, ports, i, bytes));
     }
-    match ports.of_queue(i, wc.qp_num) {
-        // SAFETY: as above.
-        Some(c) => on_packet(worker, ports, c, unsafe { iface.packet(wc) }, short),
-        None => 0,
-    }
+    0
 }
 
 /// Where connections have receives of their own: a spent one is posted again to the same.
@@ -211,8 +242,20 @@ fn give_back(ports: &mut Ports, i: usize, qpn: u32) {
 }
 
 /// A send that tells of its end has ended.
-#[inline]
+#[inline(always)]
 fn on_end(ports: &mut Ports, i: usize, wc: &ibv_wc) {
+    match ports.of_same_queue(i, wc.qp_num) {
+        // SAFETY: nothing is taken out meanwhile.
+        Some(mut c) if wc.status == IBV_WC_SUCCESS => unsafe {
+            device::on_end(c.as_mut(), wc.wr_id);
+        },
+        _ => on_other_end(ports, i, wc),
+    }
+}
+
+/// The same, not of the queue pair that was looked up last, or not well.
+#[inline(never)]
+fn on_other_end(ports: &mut Ports, i: usize, wc: &ibv_wc) {
     let iface = &*ports.ifaces[i];
     if wc.qp_num == iface.ud_number {
         return match wc.status {

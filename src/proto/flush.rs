@@ -14,10 +14,16 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Whether a flush of this peer would end at once, and well.
 pub fn is_clean(peer: &Peer) -> bool {
-    peer.rma_idle() && !peer.rma_refused.load(Ordering::Relaxed) && {
+    is_answered_well(peer) && {
         let tx = peer.tx.lock();
         tx.pending.is_empty() && is_drained(&tx)
     }
+}
+
+/// Whether all remote accesses by message have been answered, and none was refused that a flush has to tell of.
+#[inline(always)]
+pub fn is_answered_well(peer: &Peer) -> bool {
+    peer.rma_idle() && !peer.rma_refused.load(Ordering::Relaxed)
 }
 
 /// Whether every message to this peer has been sent, and remote accesses among them answered: what is done without
@@ -78,8 +84,9 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
     }
     if tx.pending.is_empty()
         && let Some(Lane::Ib(sender)) = tx.lane.as_mut()
-        && sender.mark(req.cast())
+        && sender.can_mark()
     {
+        sender.mark(req.cast());
         return None;
     }
     let drained = tx.lane.as_mut().is_none_or(Lane::drain);
@@ -100,10 +107,23 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
 ///
 /// # Safety
 /// The request is in no queue.
+#[inline(always)]
 pub unsafe fn marker_sent(req: *mut Request) {
     // SAFETY: the caller's request; peers live as long as the worker.
     let peer = unsafe { &*(*req).peer };
+    if peer.rma_idle() {
+        // SAFETY: in no queue.
+        return unsafe { request::complete_plain(req, outcome(peer)) };
+    }
+    // SAFETY: as above.
+    unsafe { await_answers(peer, req) }
+}
+
+/// Ends a flush when what the peer was asked to do until now has been answered.
+#[inline(never)]
+unsafe fn await_answers(peer: &Peer, req: *mut Request) {
     let mut tx = peer.tx.lock();
+    // Looked at under the lock, as `answered` looks at the list.
     if peer.rma_idle() {
         drop(tx);
         // SAFETY: in no queue.

@@ -28,6 +28,23 @@ pub unsafe fn complete(req: *mut Request, status: ucs_status_t) {
     }
 }
 
+/// Ends a request whose data is one piece, or nothing, and that has nothing of its own to free: as [`complete`] without what
+/// such a request never has.
+///
+/// # Safety
+/// As [`complete`].
+#[inline(always)]
+pub unsafe fn complete_plain(req: *mut Request, status: ucs_status_t) {
+    // SAFETY: as there.
+    unsafe {
+        (*req).status = status;
+        if let Notify::Internal(f) = (*req).notify {
+            return f(req, status);
+        }
+        tell((*(*req).worker).mt, req);
+    }
+}
+
 /// Ends a tag receive whose data is one piece, or has been finished: as [`complete`] without what such
 /// a request never has.
 ///

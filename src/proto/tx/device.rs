@@ -8,7 +8,7 @@ use super::{access, lent};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, Tx};
 use crate::engine::ports::Connection;
-use crate::engine::request::{Extra, Request, Role, Sent, Transfer};
+use crate::engine::request::{self, Extra, Request, Role, Sent, Transfer};
 use crate::proto::attach::Direction;
 use crate::proto::flush;
 use crate::sys::regcache::Handle;
@@ -242,56 +242,79 @@ fn post_atomic(peer: &Peer, sender: &mut Sender, r: &mut Request) -> Option<bool
 }
 
 /// A send of this number has ended, and what is before it: ends the requests that waited for no more, and flushes.
+#[inline(always)]
 pub fn on_end(connection: &mut Connection, number: u64) {
-    end_all(connection, |sender, done| sender.ended(number, done));
+    let mut ends = Ends::default();
+    connection.with_sender(|sender| sender.ended(number, |owner| ends.add(owner)));
+    ends.finish();
 }
 
 /// The same of a rail: the number of its interface, and of its queue pair.
 pub fn on_rail_end(connection: &mut Connection, (iface, qpn): (usize, u32), number: u64) {
-    end_all(connection, |sender, done| {
+    let mut ends = Ends::default();
+    connection.with_sender(|sender| {
         if let Some(rail) = sender.rails.of_queue(iface, qpn) {
-            rail.line.ended(number, done);
+            rail.line.ended(number, |owner| ends.add(owner));
         }
     });
+    ends.finish();
 }
 
-#[inline(always)]
-fn end_all(
-    connection: &mut Connection,
-    ends: impl FnOnce(&mut Sender, &mut dyn FnMut(*mut c_void)),
-) {
-    // Linked by `remote_id`, which neither needs.
-    let (mut first, mut last) = (ptr::null_mut::<Request>(), ptr::null_mut::<Request>());
-    connection.with_sender(|sender| {
-        ends(sender, &mut |owner: *mut c_void| {
-            let req = owner.cast::<Request>();
-            // SAFETY: who waits lives; the peer's lock is held, as where reads are posted.
-            if !unsafe { has_ended(&mut *req) } {
-                return;
-            }
-            if last.is_null() {
-                first = req;
-            } else {
-                // SAFETY: as above.
-                unsafe { (*last).remote_id = req as u64 };
-            }
-            last = req;
-        });
-    });
-    while !first.is_null() {
-        // SAFETY: in no list any more: ours.
-        unsafe {
-            let req = first;
-            first = (*req).remote_id as *mut Request;
-            match (*req).sent {
-                Sent::Flush => flush::marker_sent(req),
-                _ => lent::end(req),
+/// Requests that have ended, linked by `remote_id`, which none of them needs any more: they are told without the peer's lock.
+struct Ends {
+    first: *mut Request,
+    last: *mut Request,
+}
+
+impl Default for Ends {
+    fn default() -> Self {
+        Ends {
+            first: ptr::null_mut(),
+            last: ptr::null_mut(),
+        }
+    }
+}
+
+impl Ends {
+    /// Something that this request waits for has come. The peer's lock is held.
+    #[inline(always)]
+    fn add(&mut self, owner: *mut c_void) {
+        let req = owner.cast::<Request>();
+        // SAFETY: who waits lives; the peer's lock is held, as where reads are posted.
+        if !unsafe { has_ended(&mut *req) } {
+            return;
+        }
+        if self.last.is_null() {
+            self.first = req;
+        } else {
+            // SAFETY: as above.
+            unsafe { (*self.last).remote_id = req as u64 };
+        }
+        self.last = req;
+    }
+
+    /// Tells them.
+    #[inline(always)]
+    fn finish(self) {
+        let mut next = self.first;
+        while !next.is_null() {
+            // SAFETY: in no list any more: ours.
+            unsafe {
+                let req = next;
+                next = (*req).remote_id as *mut Request;
+                match (*req).sent {
+                    Sent::Flush => flush::marker_sent(req),
+                    // What has no extra and waits for a device has nothing to free.
+                    _ if (*req).extra.is_none() => request::complete_plain(req, UCS_OK),
+                    _ => lent::end(req),
+                }
             }
         }
     }
 }
 
 /// Something that a request waits for has come; whether it was the last.
+#[inline(always)]
 fn has_ended(r: &mut Request) -> bool {
     r.remote_id = 0;
     if r.sent == Sent::Flush {

@@ -212,6 +212,7 @@ pub fn write_again(peer: &Peer, tx: &mut Tx, lost: &[Lent]) -> Vec<*mut Request>
 ///
 /// # Safety
 /// The request is in no list, and nothing of it is under way.
+#[inline(never)]
 pub unsafe fn end(req: *mut Request) {
     // SAFETY: the caller's request; peers live as long as the worker.
     unsafe {

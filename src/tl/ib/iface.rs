@@ -295,11 +295,23 @@ impl Iface {
     /// The bytes of a packet that has arrived by a connection, until [`done`](Self::done).
     ///
     /// # Safety
-    /// The completion is one that [`arrived`](Self::arrived) told, of a connection.
+    /// The completion is one that [`arrived`](Self::arrived) told, of a connection. `ALONE`: in single-thread mode.
     #[inline(always)]
-    pub unsafe fn packet(&self, wc: &ibv_wc) -> &[u8] {
+    pub unsafe fn packet<const ALONE: bool>(&self, wc: &ibv_wc) -> &[u8] {
         // SAFETY: the caller's promise.
-        unsafe { self.receives.lock().packets.bytes(wc, 0) }
+        unsafe { self.with_receives::<ALONE, _>(|receives| receives.packets.bytes(wc, 0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn with_receives<'a, const ALONE: bool, R: 'a>(
+        &'a self,
+        act: impl FnOnce(&mut Receives) -> R,
+    ) -> R {
+        match ALONE {
+            // SAFETY: the caller's promise; nobody up the stack has them, since no callback runs while they are looked at.
+            true => act(unsafe { self.receives.alone() }),
+            false => act(&mut self.receives.lock()),
+        }
     }
 
     /// The same of a datagram. `None`: it is of before the queue pair was begun anew, and posted again already.
@@ -316,14 +328,22 @@ impl Iface {
     /// The packet of a completion has been looked at.
     ///
     /// # Safety
-    /// [`arrived`](Self::arrived) told it, and this was not said of it.
+    /// [`arrived`](Self::arrived) told it, and this was not said of it. `ALONE` as in [`packet`](Self::packet).
     #[inline(always)]
-    pub unsafe fn done(&self, wc: &ibv_wc) {
-        let mut receives = self.receives.lock();
+    pub unsafe fn done<const ALONE: bool>(&self, wc: &ibv_wc) {
         if wc.qp_num != self.ud_number {
             // SAFETY: the caller's promise.
-            return unsafe { receives.packets.done(wc) };
+            return unsafe {
+                self.with_receives::<ALONE, _>(|receives| receives.packets.done(wc));
+            };
         }
+        // SAFETY: as above.
+        unsafe { self.datagram_done(wc) };
+    }
+
+    #[inline(never)]
+    unsafe fn datagram_done(&self, wc: &ibv_wc) {
+        let mut receives = self.receives.lock();
         if let Some(wc) = receives.datagrams.of_this_life(wc) {
             // SAFETY: the caller's promise, and it is not posted.
             unsafe { receives.datagrams.done(&wc) };
@@ -358,11 +378,14 @@ impl Iface {
     }
 
     /// Posts the receives again whose packets are done, when there are enough.
+    ///
+    /// # Safety
+    /// `ALONE` as in [`packet`](Self::packet).
     #[inline(always)]
-    pub fn refill(&self) {
-        let receives = self.receives.lock();
-        if receives.packets.is_due() || receives.datagrams.is_due() {
-            drop(receives);
+    pub unsafe fn refill<const ALONE: bool>(&self) {
+        let is_due = |r: &mut Receives| r.packets.is_due() || r.datagrams.is_due();
+        // SAFETY: the caller's promise.
+        if unsafe { self.with_receives::<ALONE, _>(is_due) } {
             self.post_again();
         }
     }

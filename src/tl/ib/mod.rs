@@ -29,6 +29,7 @@ pub mod reorder;
 pub mod sender;
 pub mod ud;
 pub mod verbs;
+pub mod waits;
 
 use crate::wire::address::{IbLocator, PortLocator};
 use port::Port;

@@ -5,6 +5,7 @@ use super::buffers::Buffer;
 use super::iface::Iface;
 use super::port::Port;
 use super::queues::Qp;
+use super::waits::{Waits, What};
 use crate::sys::copy::{self, TINY};
 use crate::wire::address::PortLocator;
 use crate::wire::packet::HEAD;
@@ -125,7 +126,9 @@ pub struct Reliable {
     depth: u64,
     /// Buffers of sends that have not ended, and marks, by the number of the send.
     held: VecDeque<(u64, Held)>,
-    /// Reads among them, atomic operations and marks.
+    /// What needs none, made when it is wanted first.
+    waits: Option<Box<Waits>>,
+    /// Reads among both, atomic operations and marks.
     reads: u32,
     atomics: u32,
     marks: u32,
@@ -154,6 +157,7 @@ impl Reliable {
             ended: 0,
             untold: 0,
             held: VecDeque::new(),
+            waits: None,
             reads: 0,
             atomics: 0,
             marks: 0,
@@ -252,6 +256,91 @@ impl Reliable {
         self.posted += 1;
         self.ready.wr.wr_id = self.posted;
         self.qp.post_send(&mut self.ready.wr)
+    }
+
+    /// Whether there is a place for something short that is read.
+    #[inline(always)]
+    pub fn has_place(&mut self) -> bool {
+        match &self.waits {
+            Some(waits) if waits.has_bytes() => true,
+            _ => self.make_places(),
+        }
+    }
+
+    #[inline(never)]
+    fn make_places(&mut self) -> bool {
+        let waits = self.waits.get_or_insert_with(Waits::new);
+        if waits.is_to_read() {
+            return false;
+        }
+        let mut packets = self.iface.packets.lock();
+        let Some(buffer) = packets.get() else {
+            return false;
+        };
+        let fits = waits.use_buffer(buffer, self.iface.port.tuning.rc.seg_size);
+        if !fits {
+            packets.put(buffer);
+        }
+        fits && waits.has_place()
+    }
+
+    /// Reads up to [`TINY`] bytes, or as many as a buffer has, to where they go. The shortest way is open, and there is a place.
+    /// False: the device refuses.
+    #[inline(always)]
+    pub fn read_short(
+        &mut self,
+        from: Remote,
+        into: (*mut u8, usize),
+        buffer: Option<Buffer>,
+        owner: *mut c_void,
+    ) -> bool {
+        let Some(waits) = &mut self.waits else {
+            return false;
+        };
+        self.posted += 1;
+        self.reads += 1;
+        let wr = waits.read(self.posted, from, into, buffer, owner);
+        wr.wr_id = self.posted;
+        let posted = self.qp.post_send(wr);
+        self.will_hear();
+        if self.fenced {
+            self.close();
+        }
+        posted
+    }
+
+    /// As [`read_short`](Self::read_short), of an atomic operation; null pointers: nobody wants the result.
+    #[inline(always)]
+    pub fn atomic_short(
+        &mut self,
+        step: Step,
+        at: Remote,
+        into: *mut u8,
+        owner: *mut c_void,
+    ) -> bool {
+        let Some(waits) = &mut self.waits else {
+            return false;
+        };
+        self.posted += 1;
+        self.atomics += 1;
+        let (wr, tells) = waits.atomic(self.posted, step, at, into, owner);
+        wr.wr_id = self.posted;
+        let posted = self.qp.post_send(wr);
+        if tells {
+            self.will_hear();
+        }
+        if self.fenced {
+            self.close();
+        }
+        posted
+    }
+
+    /// What was posted last tells of its end.
+    #[inline(always)]
+    fn will_hear(&mut self) {
+        (self.telling, self.silent) = (self.posted, 0);
+        self.untold += 1;
+        self.iface.add_telling(1);
     }
 
     /// Whether all that was posted is known to have arrived.
@@ -416,9 +505,32 @@ impl Reliable {
     }
 
     /// Has `owner` told, as those who wait for reads are, when all that was posted has ended. Something has not.
+    #[inline(always)]
     pub fn mark(&mut self, owner: *mut c_void) {
-        self.ask();
+        if self.telling < self.posted {
+            match &mut self.waits {
+                // What becomes of a refusal the sends in front of it tell.
+                Some(waits) if self.posted < self.until => {
+                    self.posted += 1;
+                    let wr = waits.probe();
+                    wr.wr_id = self.posted;
+                    self.qp.post_send(wr);
+                    self.will_hear();
+                }
+                _ => self.ask(),
+            }
+        }
         self.marks += 1;
+        match &mut self.waits {
+            Some(waits) if waits.has_place() => waits.mark(self.posted, owner),
+            _ => self.mark_behind(owner),
+        }
+    }
+
+    /// As [`mark`](Self::mark), where there is no place.
+    #[inline(never)]
+    fn mark_behind(&mut self, owner: *mut c_void) {
+        self.waits.get_or_insert_with(Waits::new);
         self.held.push_back((self.posted, Held::Mark(owner)));
     }
 
@@ -428,6 +540,9 @@ impl Reliable {
         wanted: impl Fn(*mut c_void) -> bool,
         mut found: impl FnMut(*mut c_void),
     ) {
+        if let Some(waits) = &mut self.waits {
+            waits.disown(&wanted, &mut found);
+        }
         for (_, held) in &mut self.held {
             match held {
                 Held::In(_, read) if !read.into.is_null() && wanted(read.owner) => {
@@ -444,12 +559,13 @@ impl Reliable {
 
     /// Those who wait, once for each read, mark or piece of lent memory.
     pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
-        self.held.iter().filter_map(|(_, held)| match held {
+        let held = self.held.iter().filter_map(|(_, held)| match held {
             Held::In(_, read) if !read.into.is_null() => Some(read.owner),
             Held::Mark(owner) if !owner.is_null() => Some(*owner),
             Held::Lent(lent) => Some(lent.owner),
             _ => None,
-        })
+        });
+        held.chain(self.waits.iter().flat_map(|waits| waits.owners()))
     }
 
     /// Has the end of all that was posted told, unless it will be. A write of nothing needs no key.
@@ -515,9 +631,7 @@ impl Reliable {
             wr.send_flags |= IBV_SEND_FENCE;
         }
         if tells {
-            (self.telling, self.silent) = (self.posted, 0);
-            self.untold += 1;
-            self.iface.add_telling(1);
+            self.will_hear();
         }
         self.qp.post_send(&mut wr)
     }
@@ -535,6 +649,7 @@ impl Reliable {
 
     /// Everything up to this send, which tells, has ended: its buffers are free, what was read is where it goes. `done`
     /// hears of everybody who waited, once for each read, mark or piece of lent memory.
+    #[inline(always)]
     pub fn ended(&mut self, number: u64, mut done: impl FnMut(*mut c_void)) {
         if self.untold > 0 {
             self.untold -= 1;
@@ -544,9 +659,33 @@ impl Reliable {
             return;
         }
         self.ended = number;
-        if self.held.is_empty() {
-            return;
+        if let Some(waits) = &mut self.waits {
+            while let Some(wait) = waits.ended(number) {
+                if let Some(buffer) = wait.buffer {
+                    self.iface.packets.lock().put(buffer);
+                }
+                match wait.what {
+                    What::Mark => self.marks -= 1,
+                    What::Read => self.reads -= 1,
+                    What::Atomic => self.atomics -= 1,
+                }
+                if !wait.owner.is_null() {
+                    done(wait.owner);
+                }
+            }
         }
+        if !self.held.is_empty() {
+            self.let_go(number, &mut done);
+        }
+        if self.marks > 0 {
+            // There may not have been room to ask when somebody wanted to know.
+            self.ask();
+        }
+    }
+
+    /// As [`ended`](Self::ended), of what has a buffer, and the rest.
+    #[inline(never)]
+    fn let_go(&mut self, number: u64, done: &mut dyn FnMut(*mut c_void)) {
         let mut packets = self.iface.packets.lock();
         while self.held.front().is_some_and(|(n, _)| *n <= number) {
             let Some((_, held)) = self.held.pop_front() else {
@@ -578,11 +717,6 @@ impl Reliable {
                     done(lent.owner);
                 }
             }
-        }
-        drop(packets);
-        if self.marks > 0 {
-            // There may not have been room to ask when somebody wanted to know.
-            self.ask();
         }
     }
 }
@@ -625,6 +759,8 @@ impl Drop for Reliable {
                 packets.put(buffer);
             }
         }
+        let short = self.waits.iter().flat_map(|waits| waits.buffers());
+        short.for_each(|buffer| packets.put(buffer));
     }
 }
 

@@ -5,6 +5,7 @@ use super::iface::Iface;
 use super::rails::Rails;
 use super::rc::{Lent, Read, Reliable, Remote, Step};
 use super::ud::Line;
+use crate::sys::copy::TINY;
 use crate::wire::packet::{BYE, CREDIT, HEAD, Head, MORE};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -183,7 +184,7 @@ impl Sender {
         false
     }
 
-    /// The shortest way, for records of up to [`TINY`](crate::sys::copy::TINY) bytes.
+    /// The shortest way, for records of up to [`TINY`] bytes.
     ///
     /// # Safety
     /// [`is_ready`](Self::is_ready); `len` bytes are readable.
@@ -217,6 +218,47 @@ impl Sender {
         };
         // SAFETY: passed on.
         if !unsafe { line.write_tiny(to, from, len) } {
+            self.break_off();
+        }
+    }
+
+    /// Whether something short that somebody waits for can go the shortest way.
+    #[inline(always)]
+    pub fn has_place(&mut self) -> bool {
+        self.get_ready();
+        match &mut self.way {
+            Way::Rc { line, .. } => line.is_ready() && line.has_place(),
+            Way::Ud(_) => false,
+        }
+    }
+
+    /// Reads up to a buffer's worth of the peer's memory, the shortest way; `owner` hears of it from [`ended`](Self::ended).
+    /// [`has_place`](Self::has_place). False: there is no buffer.
+    #[inline(always)]
+    pub fn read_short(&mut self, from: Remote, into: (*mut u8, usize), owner: *mut c_void) -> bool {
+        let Way::Rc { line, .. } = &mut self.way else {
+            return false;
+        };
+        let buffer = match into.1 {
+            ..=TINY => None,
+            _ => match self.iface.packets.lock().get() {
+                Some(buffer) => Some(buffer),
+                None => return false,
+            },
+        };
+        if !line.read_short(from, into, buffer, owner) {
+            self.break_off();
+        }
+        true
+    }
+
+    /// As [`read_short`](Self::read_short), of an atomic operation; null pointers: nobody wants the result.
+    #[inline(always)]
+    pub fn atomic_short(&mut self, step: Step, at: Remote, into: *mut u8, owner: *mut c_void) {
+        let Way::Rc { line, .. } = &mut self.way else {
+            return;
+        };
+        if !line.atomic_short(step, at, into, owner) {
             self.break_off();
         }
     }
@@ -546,17 +588,21 @@ impl Sender {
         }
     }
 
-    /// Has `owner` told from [`ended`](Self::ended) when all that was accepted has arrived. False: it has, or there is no queue
-    /// pair of its own to tell.
-    pub fn mark(&mut self, owner: *mut c_void) -> bool {
-        match &mut self.way {
-            Way::Rc { line, .. }
-                if !self.broken && !line.is_drained() && self.rails.is_drained() =>
-            {
-                line.mark(owner);
-                true
-            }
-            _ => false,
+    /// Whether [`mark`](Self::mark) can tell: something was accepted that has not arrived, and a queue pair of its own will say
+    /// when it has.
+    #[inline(always)]
+    pub fn can_mark(&self) -> bool {
+        match &self.way {
+            Way::Rc { line, .. } => !self.broken && !line.is_drained() && self.rails.is_drained(),
+            Way::Ud(_) => false,
+        }
+    }
+
+    /// Has `owner` told from [`ended`](Self::ended) when all that was accepted has arrived. [`can_mark`](Self::can_mark).
+    #[inline(always)]
+    pub fn mark(&mut self, owner: *mut c_void) {
+        if let Way::Rc { line, .. } = &mut self.way {
+            line.mark(owner);
         }
     }
 
@@ -652,6 +698,7 @@ impl Sender {
 
     /// A send of this number has ended. `done` hears of everybody who waited for that, once for each read, mark or piece of
     /// lent memory.
+    #[inline(always)]
     pub fn ended(&mut self, number: u64, done: impl FnMut(*mut c_void)) {
         if let Way::Rc { line, .. } = &mut self.way {
             line.ended(number, done);
