@@ -16,7 +16,7 @@ static const struct {
     NAME(rc_fail_nth), NAME(rc_fail_status),   NAME(port_down),        NAME(retry_cap_us),   NAME(ud_packets),
     NAME(ud_dropped),  NAME(ud_duplicated),    NAME(ud_reordered),     NAME(ud_lost),        NAME(rc_requests),
     NAME(arm_fires),   NAME(locks_recovered),  NAME(rc_queues),        NAME(no_srq),         NAME(atomic_gap_us),
-    NAME(atomics),     NAME(posts_refused),
+    NAME(atomics),     NAME(posts_refused),     NAME(words),
 #undef NAME
 };
 

@@ -118,6 +118,8 @@ static struct outcome deliver(struct soft_qp *qp, struct soft_wqe *wqe, struct w
             answer = IBV_WC_REM_OP_ERR;
         }
     }
+    if (write)
+        __atomic_fetch_add(&wire->faults.words, 1, __ATOMIC_RELAXED);
     cq_push(peer->recv_cq, &wc, wqe->wr.send_flags & IBV_SEND_SOLICITED, NULL, 0);
     if (answer == IBV_WC_SUCCESS)
         return sent;

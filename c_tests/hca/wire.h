@@ -129,6 +129,7 @@ struct wire_faults {
     uint64_t locks_recovered; /* of killed processes */
     uint64_t rc_queues;       /* queue pairs for reliable connections that were made */
     uint64_t atomics;         /* operations that were carried out */
+    uint64_t words;           /* writes with immediate data */
 };
 
 struct wire {

@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "counters.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -307,38 +308,18 @@ static uint64_t everybody(void (*act)(int))
     return value;
 }
 
-/* Operations that the device has carried out. */
-static long device_count(void)
-{
-    const char *hcactl = getenv("HCACTL");
-    char        line[128];
-    long        count    = -1;
-    FILE       *counters = hcactl == NULL ? NULL : popen(hcactl, "r");
-
-    if (hcactl == NULL) {
-        return 0;
-    }
-
-    WANT_TRUE(counters != NULL);
-    while (counters != NULL && fgets(line, sizeof(line), counters) != NULL) {
-        sscanf(line, "atomics=%ld", &count);
-    }
-    pclose(counters);
-    return count;
-}
-
 static void all_operations(size_t bytes)
 {
     const char *mode = getenv("UCX_ATOMIC_MODE");
     long        least = bytes == 8 && (mode == NULL || strcmp(mode, "cpu") != 0) ? (PLAYERS + 1) * ROUNDS * 10 : 0;
-    long        before = device_count();
+    long        before = counter("atomics");
 
     size = bytes;
     uint64_t value = everybody(play);
 
     /* All of it, or nothing. */
-    long done = device_count() - before;
-    WANT_TRUE(getenv("HCACTL") == NULL || (least == 0 ? done == 0 : done >= least));
+    long done = counter("atomics") - before;
+    WANT_TRUE(!has_counters() || (least == 0 ? done == 0 : done >= least));
 
     WANT_TRUE((value & ((1 << COUNTER_BITS) - 1)) == (PLAYERS + 1) * ROUNDS * 4);
     WANT_TRUE(value >> COUNTER_BITS == shared->tokens);

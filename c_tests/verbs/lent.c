@@ -6,6 +6,7 @@
  * that there is a middle.
  */
 #define _GNU_SOURCE
+#include "counters.h"
 #include "exposed.h"
 #include "party.h"
 
@@ -93,10 +94,13 @@ static void whole(void)
 {
     party_t        self;
     unsigned char *bytes = memory(NOTHING);
+    long           words = counter("words");
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, sends);
     WANT(UCS_OK, finish(&self, receive_tag(&self, bytes, SIZE, 1)));
     WANT_TRUE(count(bytes, SENT) == SIZE);
+    /* That all is there came with the last bytes. */
+    WANT_TRUE(!has_counters() || counter("words") == words + 1);
     WANT_TRUE(others_word(&self) == 'g');
     kill_other(&self);
     failure_seen(&self);

@@ -61,6 +61,14 @@ impl<T: Copy> IdTable<T> {
             .take_if(|v| fits(v))
     }
 
+    /// The number of which [`brief`] made this.
+    pub fn of_brief(&self, brief: u32) -> Option<u64> {
+        let index = brief as u16;
+        let (generation, _) = self.slots.get(usize::from(index))?;
+        let same = *generation as u16 == (brief >> BRIEF_BITS) as u16;
+        same.then_some(u64::from(*generation) << 32 | u64::from(index))
+    }
+
     /// Ends a `lend`.
     pub fn give_back(&mut self, id: u64, value: T) {
         if let Some(slot) = self.slots.get_mut(id as u32 as usize) {
@@ -80,6 +88,15 @@ impl<T: Copy> IdTable<T> {
             .enumerate()
             .filter_map(|(i, s)| Some((u64::from(s.0) << 32 | i as u64, s.1?)))
     }
+}
+
+/// Bits that remain of each half of a number.
+const BRIEF_BITS: u32 = 16;
+
+/// A number in 32 bits, for messages that have no more. `None`: it is one of too many.
+pub fn brief(id: u64) -> Option<u32> {
+    let (generation, index) = ((id >> 32) as u16, u16::try_from(id as u32).ok()?);
+    Some(u32::from(generation) << BRIEF_BITS | u32::from(index))
 }
 
 #[cfg(test)]
@@ -103,6 +120,23 @@ mod tests {
             (None, None, None, None)
         );
         assert_eq!(table.iter().collect::<Vec<_>>(), [(b, 'b')]);
+    }
+
+    #[test]
+    fn brief_numbers_are_found_again() {
+        let mut table = IdTable::new();
+        let ids: Vec<u64> = (0..=1 << BRIEF_BITS).map(|n| table.insert(n)).collect();
+        let found = |id: u64| brief(id).and_then(|brief| table.of_brief(brief));
+        assert!(
+            ids[..1 << BRIEF_BITS]
+                .iter()
+                .all(|&id| found(id) == Some(id))
+        );
+        assert_eq!(found(ids[1 << BRIEF_BITS]), None, "one of too many");
+        let old = brief(ids[7]).unwrap();
+        table.remove(ids[7]);
+        table.insert(0);
+        assert_eq!(table.of_brief(old), None, "given back");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::engine::worker::Worker;
 use crate::sys::clock;
 use crate::tl::Lane;
 use crate::tl::ib::assembly::split;
-use crate::tl::ib::bindings::{IBV_WC_SUCCESS, ibv_wc};
+use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
 use crate::tl::ib::iface::Iface;
 use crate::tl::ib::reorder::Arrival;
 use crate::wire::packet::{ASKS, BYE, Datagram, HELLO};
@@ -78,7 +78,8 @@ fn settle(ports: &mut Ports, i: usize) {
 
 fn on_arrival(ports: &mut Ports, i: usize, wc: &ibv_wc) {
     let iface = ports.ifaces[i].clone();
-    let whole = wc.status == IBV_WC_SUCCESS;
+    // Anything else has no packet.
+    let whole = (wc.status, wc.opcode) == (IBV_WC_SUCCESS, IBV_WC_RECV);
     if whole && wc.qp_num == iface.ud_number {
         // SAFETY: the interface told this completion, and it was not done yet.
         on_datagram(ports, unsafe { iface.datagram(wc) }.unwrap_or_default());

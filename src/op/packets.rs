@@ -7,10 +7,10 @@ use crate::engine::peer::Peer;
 use crate::engine::ports::{Connection, Phase, Ports};
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::device;
-use crate::proto::{failure, pairing, rails, tx};
+use crate::proto::{failure, pairing, rails, rndv, tx};
 use crate::sys::log;
 use crate::tl::ib::assembly::split;
-use crate::tl::ib::bindings::{IBV_WC_SUCCESS, ibv_wc};
+use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
 use crate::tl::ib::iface::Iface;
 use crate::tl::shm::ring::Message;
 use crate::wire::packet::{BYE, CREDIT, Head};
@@ -196,10 +196,10 @@ fn take_found(worker: &Worker, ports: &mut Ports) -> u32 {
     count
 }
 
-/// The connection whose receive has ended well.
+/// The connection that a packet has come by.
 #[inline(always)]
 fn connection_of(ports: &mut Ports, i: usize, wc: &ibv_wc) -> Option<NonNull<Connection>> {
-    if wc.status != IBV_WC_SUCCESS {
+    if (wc.status, wc.opcode) != (IBV_WC_SUCCESS, IBV_WC_RECV) {
         return None;
     }
     let same = ports.of_same_queue(i, wc.qp_num);
@@ -228,7 +228,25 @@ fn on_other_arrival(worker: &Worker, ports: &mut Ports, i: usize, wc: &ibv_wc) -
         let bytes = unsafe { iface.datagram(wc) };
         return bytes.map_or(0, |bytes| on_datagram(worker, ports, i, bytes));
     }
-    0
+    match ports.of_queue(i, wc.qp_num) {
+        // SAFETY: connections stay in their places, and none is taken out while this is used.
+        Some(mut c) => on_word(worker, ports, unsafe { c.as_mut() }.number, wc),
+        None => 0,
+    }
+}
+
+/// The peer has written into our memory, and says so.
+fn on_word(worker: &Worker, ports: &mut Ports, number: u32, wc: &ibv_wc) -> u32 {
+    let Some(c) = ports.get(number).filter(|c| !c.ended) else {
+        return 0;
+    };
+    c.flow.receive();
+    // SAFETY: peers live as long as the worker; of such a completion it is this member.
+    let (peer, word) = unsafe { (&*c.peer, wc.__bindgen_anon_1.imm_data) };
+    peer.stats().received.add(0);
+    rndv::device::on_word(worker, peer, u32::from_be(word));
+    owe(ports, number);
+    1
 }
 
 /// Where connections have receives of their own: a spent one is posted again to the same.

@@ -94,7 +94,7 @@ kinds! {
     /// Ready to receive by device: the sender of a rendezvous shall write its data, and say so by `Written`. `imm`: its
     /// request. [`RtrDeviceHdr`].
     RtrDevice = 23, RtrDeviceHdr::SIZE;
-    /// All of a rendezvous has been written, by the same queue pair. `imm`: the receiver's request.
+    /// All of a rendezvous has been written, and there was no word with its last bytes. `imm`: the receiver's request.
     Written = 24, 0;
     /// The sender wants to write by a rail. `imm`: [`RailImm`], `far`: a port of the receiver's that would suit. Where its port is
     /// ([`super::address::PortLocator`]).

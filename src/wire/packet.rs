@@ -110,8 +110,8 @@ impl Datagram {
     }
 }
 
-/// "rucp-ib2": raised with the format.
-const MAGIC: u64 = u64::from_le_bytes(*b"rucp-ib2");
+/// "rucp-ib3": raised with the format.
+const MAGIC: u64 = u64::from_le_bytes(*b"rucp-ib3");
 /// Flag of a [`Hello`]: the sender knows the receiver's and can take packets.
 pub const READY: u8 = 1;
 /// The sender has seen that the receiver is ready.

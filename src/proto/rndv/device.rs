@@ -97,6 +97,14 @@ pub fn on_written(worker: &Worker, peer: &Peer, id: u64) {
     }
 }
 
+/// The same, said with the last bytes: by the name in brief.
+pub fn on_word(worker: &Worker, peer: &Peer, word: u32) {
+    let id = worker.ids.lock().of_brief(word);
+    if let Some(id) = id {
+        on_written(worker, peer, id);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

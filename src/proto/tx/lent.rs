@@ -7,6 +7,7 @@
 
 use super::{control, device, set_message};
 use crate::ctypes::*;
+use crate::engine::idtable;
 use crate::engine::peer::{Peer, Tx};
 use crate::engine::ports::RailTask;
 use crate::engine::request::{self, Extra, Fate, Request, Role, Sent, Transfer};
@@ -91,6 +92,11 @@ pub(super) unsafe fn advance(
         return Some(posted);
     }
     let local = t.memory.region().local_key(sender.local_port())?;
+    // With the last bytes goes the word that all are there, if the name of the receive is short enough for that.
+    let word = match t.role {
+        Role::Deliver if len > 0 => idtable::brief(recv),
+        _ => None,
+    };
     while (*offset as usize) < len {
         let here = Lent {
             ptr: data.wrapping_add(*offset as usize),
@@ -100,7 +106,7 @@ pub(super) unsafe fn advance(
             owner: req.cast(),
         };
         let addr = t.there.wrapping_add(*offset);
-        let n = sender.lend(here, Remote { addr, key });
+        let n = sender.lend(here, Remote { addr, key }, word);
         if n == 0 {
             return Some(false);
         }
@@ -109,7 +115,7 @@ pub(super) unsafe fn advance(
     }
     let protocol = match t.role {
         Role::Deliver => {
-            if !sender.send(Kind::Written as u8, 0, recv, 0, |_| {}) {
+            if word.is_none() && !sender.send(Kind::Written as u8, 0, recv, 0, |_| {}) {
                 return Some(false);
             }
             Protocol::RndvCopy

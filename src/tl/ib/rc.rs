@@ -441,23 +441,27 @@ impl Reliable {
         posted
     }
 
-    /// Moves bytes between the owner's memory and the peer's. There is room. `last`: somebody waits for it. False: the device
-    /// refuses.
-    pub fn lend(&mut self, here: Lent, there: Remote, last: bool) -> bool {
+    /// Moves bytes between the owner's memory and the peer's. There is room. `last`: somebody waits for it. `word`: what the peer
+    /// hears when they are there. False: the device refuses.
+    pub fn lend(&mut self, here: Lent, there: Remote, last: bool, word: Option<u32>) -> bool {
         let mut sge = ibv_sge {
             addr: here.ptr as u64,
             length: here.len as u32,
             lkey: here.key,
         };
-        let opcode = match here.reads {
-            true => IBV_WR_RDMA_READ,
-            false => IBV_WR_RDMA_WRITE,
+        let opcode = match (here.reads, word) {
+            (true, _) => IBV_WR_RDMA_READ,
+            (false, None) => IBV_WR_RDMA_WRITE,
+            (false, Some(_)) => IBV_WR_RDMA_WRITE_WITH_IMM,
         };
         let tells = last || self.is_to_tell();
         if here.reads && self.fenced {
             self.close();
         }
-        let posted = self.post_remote(&mut sge, opcode, 0, tells, there);
+        let posted = self.post_work(&mut sge, opcode, 0, tells, |wr| {
+            (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (there.addr, there.key);
+            wr.__bindgen_anon_1.imm_data = word.unwrap_or_default().to_be();
+        });
         self.reads += u32::from(here.reads);
         self.lent_bytes += here.len as u64;
         self.held.push_back((self.posted, Held::Lent(here)));

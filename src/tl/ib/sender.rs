@@ -505,16 +505,23 @@ impl Sender {
     }
 
     /// Moves as much as one work request does between the owner's memory and the peer's, without a copy: how many bytes; the
-    /// owner hears of it from [`ended`](Self::ended). 0: as in [`write`](Self::write).
-    pub fn lend(&mut self, here: Lent, there: Remote) -> usize {
+    /// owner hears of it from [`ended`](Self::ended), the peer, with the last of what it writes, by `word`, which takes the place
+    /// of a packet. 0: as in [`write`](Self::write).
+    pub fn lend(&mut self, here: Lent, there: Remote, word: Option<u32>) -> usize {
         let n = here.len.min(self.iface.port.longest);
-        let Way::Rc { line, .. } = &mut self.way else {
-            return 0;
-        };
-        if self.broken || !line.has_room(1) {
+        let last = n == here.len;
+        let word = word.filter(|_| last);
+        if self.broken || word.is_some() && !self.has_space(1) {
             return 0;
         }
-        if !line.lend(Lent { len: n, ..here }, there, n == here.len) {
+        let Way::Rc { line, sent, .. } = &mut self.way else {
+            return 0;
+        };
+        if !line.has_room(1) {
+            return 0;
+        }
+        *sent = sent.wrapping_add(u32::from(word.is_some()));
+        if !line.lend(Lent { len: n, ..here }, there, last, word) {
             self.break_off();
         }
         n
@@ -552,7 +559,7 @@ impl Sender {
         let len = here.len.min(PIECE).min(line.longest());
         // Each tells of its end: there is no message behind it that would.
         let there = Remote { addr, key: remote };
-        if !line.lend(Lent { len, key, ..here }, there, true) {
+        if !line.lend(Lent { len, key, ..here }, there, true, None) {
             match refused {
                 // It counts as written by the rail, whose pieces all go by the others when that is given up.
                 Some(refused) => {
