@@ -29,7 +29,7 @@ fuzz_target!(|message: &[u8]| {
         return;
     };
     match kind {
-        Kind::TagSync => check!(SyncHdr, body),
+        Kind::TagSync | Kind::TakenBack => check!(SyncHdr, body),
         Kind::TagRts | Kind::AmRts => check!(RtsHdr, body),
         Kind::Rtr => check!(RtrHdr, body),
         Kind::Data | Kind::GetRep => check!(DataHdr, body),

@@ -14,8 +14,10 @@ pub struct Offer {
     pub len: usize,
     /// Where it is in the sender, or the list of its pieces; 0 if it cannot be copied from there.
     pub addr: u64,
-    /// Entries of that list, 0 if there is none.
+    /// Entries of that list, 0 if there is none. Of a keyed offer the key.
     pub pieces: u32,
+    /// Our device may read it, by a key for the port that the connection leads to.
+    pub keyed: bool,
     /// The sender waits for others too.
     pub one_of_many: bool,
 }
@@ -28,6 +30,7 @@ impl From<RtsHdr> for Offer {
             len: h.len.min(MAX_MESSAGE) as usize,
             addr: h.addr,
             pieces: h.pieces,
+            keyed: false,
             one_of_many: h.waiting > 1,
         }
     }

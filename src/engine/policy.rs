@@ -50,8 +50,10 @@ pub struct Policy {
     /// Longer messages to a worker of another host travel by rendezvous, bytes.
     pub rndv_thresh_inter: usize,
     /// The data of a rendezvous travels in messages, though one end could copy from the other's memory
-    /// (`UCX_RNDV_SCHEME=am`). The other schemes but `auto` say who copies: here both ends do.
+    /// (`UCX_RNDV_SCHEME=am`). The other schemes but `auto` say who copies: within a host both ends do.
     pub rndv_by_messages: bool,
+    /// Between devices the receiver's reads (`get_zcopy`, `get_ppln`); else the sender's writes.
+    pub rndv_reads: bool,
     /// Nobody says how (`UCX_RNDV_SCHEME=auto`).
     pub rndv_by_size: bool,
     /// Where a transport can send from the user's buffer, it does so from this length on, bytes. Never 0: nothing lies
@@ -158,6 +160,10 @@ impl Policy {
             rndv_thresh: bytes_or(options.rndv_thresh.intra, DEFAULT_RNDV_THRESH),
             rndv_thresh_inter: bytes_or(options.rndv_thresh.inter, DEFAULT_RNDV_THRESH_INTER),
             rndv_by_messages: options.rndv_scheme == RndvScheme::Am,
+            rndv_reads: matches!(
+                options.rndv_scheme,
+                RndvScheme::GetZcopy | RndvScheme::GetPpln
+            ),
             rndv_by_size: options.rndv_scheme == RndvScheme::Auto,
             zcopy_thresh: bytes_or(options.zcopy_thresh, DEFAULT_ZCOPY_THRESH).max(1),
             named_inboxes: !options.posix_use_proc_link,

@@ -13,7 +13,7 @@ use crate::proto::rndv;
 use crate::proto::select::{self, Protocol, Wish};
 use crate::proto::{tx, wireup};
 use crate::sys::log;
-use crate::wire::header::{AmImm, Kind, RtsHdr};
+use crate::wire::header::{AmImm, Kind};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
@@ -182,9 +182,8 @@ pub unsafe fn on_eager(worker: &Worker, peer: &Peer, imm: AmImm, data: *const u8
 ///
 /// # Safety
 /// The user's header is readable at `header`.
-pub unsafe fn on_rts(worker: &Worker, peer: &Peer, imm: AmImm, hdr: RtsHdr, header: *const u8) {
+pub unsafe fn on_rts(worker: &Worker, peer: &Peer, imm: AmImm, source: Offer, header: *const u8) {
     let handler = handler(worker, imm.id);
-    let source = Offer::from(hdr);
     if let AmFunction::None = handler.function {
         return rndv::acknowledge(peer, source.req, UCS_ERR_INVALID_PARAM);
     }

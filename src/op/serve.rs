@@ -9,7 +9,7 @@ use crate::engine::ports::RailTask;
 use crate::engine::request;
 use crate::engine::unexpected::Source;
 use crate::engine::worker::Worker;
-use crate::proto::rndv::{self, device};
+use crate::proto::rndv::{self, device, read};
 use crate::proto::{failure, flush, named, rails, session, share, tx, withdraw};
 use crate::sys::log;
 use crate::tl::ib::loopback::Loopback;
@@ -63,7 +63,7 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 );
             }
             Kind::TagRts => {
-                let offer = Offer::from(RtsHdr::decode(&head).ok_or(Malformed)?);
+                let (offer, _) = offered(worker, peer, m.aux, &head, (body, body_len))?;
                 tag::on_message(
                     worker,
                     m.imm,
@@ -109,16 +109,11 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
             }
             Kind::AmRts => {
                 let imm = AmImm::from_u64(m.imm);
-                if body_len != usize::from(imm.header_len) {
+                let (offer, keys) = offered(worker, peer, m.aux, &head, (body, body_len))?;
+                if body_len != keys + usize::from(imm.header_len) {
                     return Err(Malformed);
                 }
-                am::on_rts(
-                    worker,
-                    peer,
-                    imm,
-                    RtsHdr::decode(&head).ok_or(Malformed)?,
-                    body,
-                );
+                am::on_rts(worker, peer, imm, offer, body.add(keys));
             }
             Kind::PutReq => put(worker, peer, m.imm, body, body_len),
             Kind::PutAck => answered(peer, final_status(m.aux), "put"),
@@ -146,6 +141,10 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 failure::on_ep_closed(worker, peer, EpImm::from_u64(m.imm).sn, status);
             }
             Kind::Withdrawn => withdraw::on_withdrawn(worker, peer, m.aux, m.imm),
+            Kind::TakenBack => {
+                let h = SyncHdr::decode(&head).ok_or(Malformed)?;
+                withdraw::on_taken_back(worker, peer, m.imm, h.req);
+            }
             Kind::EpInfo => failure::on_ep_info(worker, peer, EpImm::from_u64(m.imm)),
             Kind::Accepted => session::on_proof(worker, peer, m.imm),
             Kind::Share => share::on_share(
@@ -158,6 +157,29 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
         }
     }
     Ok(())
+}
+
+/// What a peer offers, and how many bytes of keys follow its header.
+///
+/// # Safety
+/// The body has so many bytes.
+unsafe fn offered(
+    worker: &Worker,
+    peer: &Peer,
+    count: u8,
+    head: &[u8],
+    (body, body_len): (*const u8, usize),
+) -> Result<(Offer, usize), Malformed> {
+    let mut offer = Offer::from(RtsHdr::decode(head).ok_or(Malformed)?);
+    let keys = read::bytes(count);
+    if keys > body_len {
+        return Err(Malformed);
+    }
+    // SAFETY: the body has so many.
+    if let Some(key) = unsafe { read::key(worker, peer, body, count) } {
+        (offer.pieces, offer.keyed) = (key, true);
+    }
+    Ok((offer, keys))
 }
 
 /// A status byte of a peer's; "in progress" is no end.

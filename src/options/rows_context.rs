@@ -216,7 +216,8 @@ pub static CONTEXT: Section = Section {
                 Choice(RndvScheme::NAMES),
                 "auto",
                 "How a rendezvous moves its data: am by messages, auto as fits its length, all others by copying from \
-                 memory to memory if that is allowed.",
+                 memory to memory if that is allowed; between devices get_zcopy and get_ppln by reading, all others by \
+                 writing.",
             ),
             row(
                 "RKEY_PTR_SEG_SIZE",

@@ -164,6 +164,9 @@ fn message(peer: &Peer, len: usize) -> Served {
             };
             (what, Protocol::RndvCopy)
         }
+        Choice::Rendezvous if written && worker.ctx.policy.rndv_reads => {
+            ("rendezvous zero-copy read from remote", Protocol::RndvCopy)
+        }
         Choice::Rendezvous if written => {
             ("rendezvous zero-copy write to remote", Protocol::RndvCopy)
         }

@@ -3,11 +3,13 @@
 //! RTS names the sender's request, the length and where the memory is, in one piece or by the user's
 //! list of pieces. The receiver copies with `process_vm_readv` and answers ATS, or it answers RTR and gets DATA
 //! through the ring. A sender that learns of the end by ATS completes with the receiver's status. Where a queue pair leads to
-//! the sender, the receiver's memory is registered, and the sender's device writes into it (`device`).
+//! the sender, the receiver's memory is registered, and the sender's device writes into it (`device`), or the sender's was when it
+//! was offered, and the receiver's device reads it (`read`).
 
 mod asked;
 pub mod device;
 mod pull;
+pub mod read;
 
 use super::named;
 use super::share;
@@ -16,7 +18,7 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::offer::Offer;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Request, Sent};
+use crate::engine::request::{self, Fate, Request, Sent};
 use crate::engine::worker::Worker;
 use crate::tl::shm::outbox::OpenShare;
 use crate::wire::header::{Kind, RtrHdr, RtsHdr, UNNAMED};
@@ -61,7 +63,9 @@ pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) 
         waiting: waiting.try_into().unwrap_or(u32::MAX),
     };
     (r.sent, r.bare) = (Sent::Await, true);
-    tx::set_message(r, kind, 0, imm, &head.encode());
+    // SAFETY: the caller's request, which names its peer.
+    let keys = unsafe { read::offer(worker, r) };
+    tx::set_message(r, kind, keys, imm, &head.encode());
 }
 
 /// Starts to receive into `req`, whose data is the target. `Some(status)` if it has ended already;
@@ -106,7 +110,10 @@ fn aim(r: &mut Request, peer: &Peer, offer: Offer) {
     r.info.length = offer.len;
     r.peer = peer;
     (r.remote, r.remote_id) = (offer.addr, offer.req);
-    r.listed = offer.pieces;
+    match offer.keyed {
+        true => read::keep_key(r, offer.pieces),
+        false => r.listed = offer.pieces,
+    }
     r.one_of_many = offer.one_of_many;
 }
 
@@ -133,7 +140,7 @@ fn ask(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenShare>)
 
 /// A request has got a name that a peer is to answer by. The peer can have been lost, and seen to, before it was in the table:
 /// once more.
-fn see_again(worker: &Worker, peer: &Peer) {
+pub(super) fn see_again(worker: &Worker, peer: &Peer) {
     if peer.status() != UCS_OK {
         worker.lost.lock().push(peer);
         worker.duties.leave_chores();
@@ -155,6 +162,11 @@ pub fn on_ats(worker: &Worker, peer: &Peer, id: u64, status: ucs_status_t) {
             if matches!(kind, Some(Kind::TagRts | Kind::AmRts)) && status == UCS_OK {
                 peer.stats().of(Protocol::RndvCopy).add((*req).data.len());
             }
+            let status = match (*req).transfer().map(|t| t.fate) {
+                // It was taken back, and was left to the receiver's device until now.
+                Some(Fate::Ends(earlier)) => earlier,
+                _ => status,
+            };
             request::complete(req, status)
         };
     }

@@ -3,16 +3,18 @@
 //!
 //! The sender counts in the ring what it takes back, before anybody is told that the memory is free, and says what it
 //! was in messages. A receiver trusts a copy only if the count was, before and after, that of the messages it has seen.
+//!
+//! What the receiver's device may be reading the user gets back only when the receiver says that it does not.
 
-use super::{failure, flush, tx};
+use super::{failure, flush, rndv, tx};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Request};
+use crate::engine::request::{self, Fate, Request, Role};
 use crate::engine::unexpected::Source;
 use crate::engine::worker::Worker;
 use crate::tl::Lane;
 use crate::tl::shm::ring::Withdrawals;
-use crate::wire::header::{ASKED, Kind, OFFERED};
+use crate::wire::header::{ASKED, Kind, OFFERED, SyncHdr};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -39,6 +41,9 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
     for req in taken {
         // SAFETY: the caller's promise.
         unsafe {
+            if reclaim(peer, req, status) {
+                continue;
+            }
             let (told, railed) = (notice(&*req), tx::lent::is_railed(&*req));
             let left = tx::lent::leave(peer, req, status);
             // What comes by rails is not in front of what would be said now: it is said when it has ended.
@@ -61,6 +66,37 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
             tx::control(peer, Kind::Withdrawn, aux, id, &[]);
         }
     }
+}
+
+/// Leaves a request to a receiver whose device may be reading its data, until he has answered: it ends with this status then, or
+/// with the connection. False: it is still the caller's.
+///
+/// # Safety
+/// The request is the caller's, of this peer, and has not ended.
+unsafe fn reclaim(peer: &Peer, req: *mut Request, status: ucs_status_t) -> bool {
+    // SAFETY: the caller's request; peers do not outlive their worker.
+    let (r, worker) = unsafe { (&mut *req, &*peer.worker) };
+    let offered = r.id;
+    // Without a name it was never offered; where no device gets there, none reads.
+    let may_be_read = offered != 0 && tx::lent::is_possible(peer);
+    let Some(t) = r.transfer_mut() else {
+        return false;
+    };
+    if t.role != Role::Offer || !may_be_read {
+        return false;
+    }
+    t.fate = Fate::Ends(status);
+    // Its endpoint may be gone when it ends. Nobody may ask for the data any more.
+    (r.ep, r.kind) = (std::ptr::null(), Kind::TakenBack as u8);
+    // SAFETY: ours until it has a name. A new one: what the peer says to the old one may be under way, and is no answer.
+    let head = unsafe {
+        SyncHdr {
+            req: request::name(worker, req),
+        }
+    };
+    tx::control(peer, Kind::TakenBack, 0, offered, &head.encode());
+    rndv::see_again(worker, peer);
+    true
 }
 
 /// What the peer knows a request by, if it is at work on it.
@@ -140,7 +176,34 @@ pub fn on_withdrawn(worker: &Worker, peer: &Peer, aux: u8, id: u64) {
         }
         return;
     }
-    let receives = failure::take_requests(worker, peer, |r| r.kind == 0 && r.remote_id == id);
+    for req in forget_offer(worker, peer, id) {
+        // SAFETY: taken out of every list.
+        unsafe { request::complete(req, UCS_ERR_CONNECTION_RESET) };
+    }
+}
+
+/// The same of what our device may be reading: the peer waits to hear that it does not.
+pub fn on_taken_back(worker: &Worker, peer: &Peer, id: u64, answer: u64) {
+    let mut reads = false;
+    for req in forget_offer(worker, peer, id) {
+        // SAFETY: taken out of every list. Whoever ends it says who is to hear of that: before it is left to him.
+        unsafe {
+            (*req).imm = answer;
+            match tx::lent::leave(peer, req, UCS_ERR_CONNECTION_RESET) {
+                true => reads = true,
+                false => request::complete(req, UCS_ERR_CONNECTION_RESET),
+            }
+        }
+    }
+    if !reads {
+        rndv::acknowledge(peer, answer, UCS_OK);
+    }
+}
+
+/// What a peer has offered is not to be had any more: the receives of it, taken out of every list. Who comes later finds
+/// that it [`was_withdrawn`].
+fn forget_offer(worker: &Worker, peer: &Peer, id: u64) -> Vec<*mut Request> {
+    let receives = failure::take_requests(worker, peer, |r| tx::lent::is_receive_of(r, id));
     let mut matcher = worker.matcher.lock();
     let dropped = matcher.retain_unexpected(|u| match u.source {
         Source::Rts { peer: p, offer } => !(std::ptr::eq(p, peer) && offer.req == id),
@@ -151,14 +214,12 @@ pub fn on_withdrawn(worker: &Worker, peer: &Peer, aux: u8, id: u64) {
         let mut ids = peer.withdrawn.lock();
         if ids.len() == MOST_REMEMBERED {
             drop(ids);
-            return failure::distrust(peer, "more withdrawals than offers");
+            failure::distrust(peer, "more withdrawals than offers");
+            return receives;
         }
         ids.push(id);
     }
     // Release: pairs with the Acquire loads in `Copy::begin` and `was_withdrawn`.
     peer.withdrawals_seen.fetch_add(1, Ordering::Release);
-    for req in receives {
-        // SAFETY: taken out of every list.
-        unsafe { request::complete(req, UCS_ERR_CONNECTION_RESET) };
-    }
+    receives
 }

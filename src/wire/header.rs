@@ -50,6 +50,7 @@ kinds! {
     TagSync = 2, SyncHdr::SIZE;
     /// Request to send a tagged message by rendezvous. `imm`: the tag. [`RtsHdr`]. The sender of one
     /// learns of the match in any case, so that synchronous sends need no kind of their own.
+    /// `aux`: so many keys follow, 4 bytes each for one of the sender's ports, by which a device may read the data; 0: none may.
     TagRts = 3, RtsHdr::SIZE;
     /// A `TagSync` was matched. `imm`: its request.
     SyncAck = 4, 0;
@@ -61,7 +62,8 @@ kinds! {
     Data = 7, DataHdr::SIZE;
     /// A whole active message. `imm`: [`AmImm`]. Payload: the data, then the user's header.
     AmEager = 8, 0;
-    /// Request to send an active message by rendezvous. `imm`: [`AmImm`]. [`RtsHdr`], user's header.
+    /// Request to send an active message by rendezvous. `imm`: [`AmImm`]. `aux`, [`RtsHdr`] and keys as of `TagRts`, user's
+    /// header.
     AmRts = 9, RtsHdr::SIZE;
     /// A write. `imm`: the address. Payload: the data.
     PutReq = 10, 0;
@@ -105,6 +107,9 @@ kinds! {
     /// The sender has given a rail up, and what it wrote by it may still be under way: the receiver shall drop its end. `imm`:
     /// [`RailImm`] as it was answered.
     RailGone = 27, 0;
+    /// A rendezvous with keys is taken back: the receiver shall acknowledge (`Ats`) when its device reads the data no more. `imm`:
+    /// the sender's request as it was offered. [`SyncHdr`]
+    TakenBack = 28, SyncHdr::SIZE;
 }
 
 /// In `aux` of what is taken back: the sender has offered it.
@@ -148,7 +153,7 @@ pub fn set_request(head: &mut [u8; 32], id: u64) {
 }
 
 packed! {
-    /// Of a synchronous send.
+    /// Of a synchronous send, and of what is taken back.
     SyncHdr, 8 {
         /// What the receiver names in its acknowledgement.
         req: u64,
@@ -346,8 +351,8 @@ mod tests {
         let named: Vec<u8> = (0..=u8::MAX)
             .filter(|&n| Kind::from_u8(n).is_some_and(|k| k as u8 == n))
             .collect();
-        assert_eq!(named, (1..=27).collect::<Vec<u8>>());
-        assert_eq!(Kind::ALL.len(), 27);
+        assert_eq!(named, (1..=28).collect::<Vec<u8>>());
+        assert_eq!(Kind::ALL.len(), 28);
     }
 
     #[test]

@@ -29,6 +29,10 @@ pub enum Role {
     Deliver,
     /// The receiver, whose memory the peer's device writes into. Its own does nothing.
     Receive,
+    /// The sender, whose memory the peer's device may read as soon as it is offered. Its own does nothing.
+    Offer,
+    /// The receiver, who reads the sender's memory.
+    Fetch,
 }
 
 /// What becomes of the request.

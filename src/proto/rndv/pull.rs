@@ -1,6 +1,6 @@
 //! Pulls: receives that copy from the sender's memory, a piece in each progress.
 
-use super::{MAX_LISTED, acknowledge, ask, asked, device};
+use super::{MAX_LISTED, acknowledge, ask, asked, device, read};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Extra, Request};
@@ -44,6 +44,10 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> Pull {
             return Pull::Ended(UCS_ERR_CONNECTION_RESET);
         }
         // SAFETY: as above; it is large enough.
+        if let Some(read) = unsafe { read::begin(worker, req, peer) } {
+            return read;
+        }
+        // SAFETY: as above.
         if unsafe { !device::invite(worker, req, peer) } {
             ask(worker, req, peer, None);
         }

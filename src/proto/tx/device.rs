@@ -150,8 +150,10 @@ pub(super) fn give_up(r: &mut Request) {
         r.sent = if fetch { Sent::Await } else { Sent::Complete };
         return;
     }
-    if r.transfer().is_some_and(|t| t.role == Role::Deliver) {
-        return lent::by_messages(r);
+    match r.transfer().map(|t| t.role) {
+        Some(Role::Deliver) => return lent::by_messages(r),
+        Some(Role::Fetch) => return lent::ask_for_messages(r),
+        _ => {}
     }
     r.extra = None;
     let direction = match r.stream {

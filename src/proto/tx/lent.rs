@@ -17,23 +17,29 @@ use crate::tl::ib::pinned::Pinned;
 use crate::tl::ib::rc::{Lent, Remote};
 use crate::tl::ib::sender::Sender;
 use crate::wire::address::MAX_PORTS;
-use crate::wire::header::{ASKED, Kind, RtrDeviceHdr};
+use crate::wire::header::{ASKED, Kind, RtrDeviceHdr, RtrHdr, UNNAMED};
 use crate::wire::stats::Protocol;
 use std::ptr;
 
 /// From this length on a message is shared out to rails, bytes: below that one port is as fast as two that have to be waited for.
 const SHARED: usize = 256 << 10;
 
-/// Whether a device writes straight into this peer's memory, and it into ours. What a worker sends to itself comes back by
-/// another queue pair, which would have to go, too, before memory is given back.
+/// Whether a device works straight in this peer's memory, and its device in ours.
 pub fn is_possible(peer: &Peer) -> bool {
+    port(peer).is_some()
+}
+
+/// The port of the peer's that it does so through. What a worker sends to itself comes back by another queue pair, which would
+/// have to go, too, before memory is given back.
+pub fn port(peer: &Peer) -> Option<usize> {
     // SAFETY: peers do not outlive their worker.
     let own = unsafe { &*peer.worker }.uid;
-    let by_queue = || match &peer.tx.lock().lane {
-        Some(Lane::Ib(sender)) => sender.is_connected(),
-        _ => false,
-    };
-    peer.uid != own && by_queue()
+    match &peer.tx.lock().lane {
+        Some(Lane::Ib(sender)) if sender.is_connected() && peer.uid != own => {
+            Some(sender.remote_port())
+        }
+        _ => None,
+    }
 }
 
 /// Makes a request whose offer was taken a transfer into the receiver's memory. Its data is one piece, which is registered.
@@ -42,6 +48,39 @@ pub fn deliver(r: &mut Request, to: RtrDeviceHdr, memory: Handle<Pinned>) {
     (r.sent, r.stream, r.bare, r.offset) = (Sent::Device, true, true, 0);
     let transfer = Transfer::new(memory, Role::Deliver, to.addr);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
+}
+
+/// Makes a receive one that reads the sender's memory, by this key for this port of the sender's, into its own, which is
+/// registered.
+pub fn fetch(r: &mut Request, (port, key): (usize, u32), memory: Handle<Pinned>) {
+    const KEY: usize = size_of::<u32>();
+    r.head[port * KEY..][..KEY].copy_from_slice(&key.to_le_bytes());
+    r.head_len = port as u8 + 1;
+    (r.sent, r.stream, r.kind, r.offset) = (Sent::Device, false, 0, 0);
+    // `remote_id` is a link when the device has done.
+    (r.imm, r.remote_id) = (r.remote_id, 0);
+    let transfer = Transfer::new(memory, Role::Fetch, r.remote);
+    r.extra = Some(Box::new(Extra::Transfer(transfer)));
+}
+
+/// Makes such a one a question for messages, and their receive.
+pub(super) fn ask_for_messages(r: &mut Request) {
+    let offer = r.imm;
+    let head = RtrHdr {
+        recv: UNNAMED,
+        generation: 0,
+        number: 0,
+    };
+    set_message(r, Kind::Rtr, 0, offer, &head.encode());
+    (r.sent, r.bare, r.offset, r.remote_id) = (Sent::Await, true, 0, offer);
+    r.extra = None;
+}
+
+/// Whether it is the receive of what its sender offered by this name.
+pub fn is_receive_of(r: &Request, offer: u64) -> bool {
+    let fetches = || r.transfer().is_some_and(|t| t.role == Role::Fetch);
+    let asks = r.kind == Kind::Rtr as u8;
+    (r.kind == 0 || asks) && r.remote_id == offer || r.imm == offer && fetches()
 }
 
 /// Makes it one by messages.
@@ -65,7 +104,8 @@ pub(super) unsafe fn advance(
 ) -> Option<bool> {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
-    let (data, len, reads) = (r.data.as_contig()?, r.data.len(), !r.stream);
+    let (data, reads) = (r.data.as_contig()?, !r.stream);
+    let len = length(r);
     let recv = r.imm;
     let keys: [u32; MAX_PORTS] = keys_of(r);
     let offset = &mut r.offset;
@@ -118,9 +158,11 @@ pub(super) unsafe fn advance(
             if word.is_none() && !sender.send(Kind::Written as u8, 0, recv, 0, |_| {}) {
                 return Some(false);
             }
-            Protocol::RndvCopy
+            Some(Protocol::RndvCopy)
         }
-        Role::Access | Role::Receive => Protocol::RmaCopy,
+        Role::Access => Some(Protocol::RmaCopy),
+        // Its sender counts it.
+        Role::Fetch | Role::Receive | Role::Offer => None,
     };
     t.fate = Fate::Posted;
     // The end is the device's to tell, unless it has told.
@@ -128,8 +170,18 @@ pub(super) unsafe fn advance(
         0 => Sent::Complete,
         _ => Sent::Await,
     };
-    peer.stats().of(protocol).add(len);
+    if let Some(protocol) = protocol {
+        peer.stats().of(protocol).add(len);
+    }
     Some(true)
+}
+
+/// Bytes of a transfer: a receive's memory may be longer.
+fn length(r: &Request) -> usize {
+    match r.transfer().map(|t| t.role) {
+        Some(Role::Fetch) => r.info.length,
+        _ => r.data.len(),
+    }
 }
 
 /// Whether the peer is to be asked for rails, now that there is something for them.
@@ -213,8 +265,8 @@ pub fn write_again(peer: &Peer, tx: &mut Tx, lost: &[Lent]) -> Vec<*mut Request>
     ended
 }
 
-/// Ends a request that the device has done with. The peer hears of what went by rails, as it does of the rest by what is posted
-/// behind it.
+/// Ends a request that the device has done with. The peer hears of what was read of its memory, and of what went by rails, as it
+/// does of the rest by what is posted behind it.
 ///
 /// # Safety
 /// The request is in no list, and nothing of it is under way.
@@ -224,6 +276,9 @@ pub unsafe fn end(req: *mut Request) {
     unsafe {
         let r = &*req;
         let peer = &*r.peer;
+        if r.transfer().map(|t| t.role) == Some(Role::Fetch) && peer.status() == UCS_OK {
+            control(peer, Kind::Ats, UCS_OK as i8 as u8, r.imm, &[]);
+        }
         if is_railed(r) && peer.status() == UCS_OK {
             match r.transfer().map(|t| t.fate) {
                 Some(Fate::Ends(_)) => {
@@ -312,8 +367,12 @@ pub unsafe fn leave(peer: &Peer, req: *mut Request, status: ucs_status_t) -> boo
 
 /// Whether a device, ours or the peer's, may still be at work on the memory of a request that was taken out.
 pub fn is_lent(r: &Request) -> bool {
-    r.transfer()
-        .is_some_and(|t| t.flying > 0 || t.role == Role::Receive)
+    r.transfer().is_some_and(|t| match t.role {
+        Role::Receive => true,
+        // Without a name nobody was offered it.
+        Role::Offer => r.id != 0,
+        _ => t.flying > 0,
+    })
 }
 
 /// Drops the lane of a peer that is lost: nothing that it or we have posted takes effect any more. The requests that waited for

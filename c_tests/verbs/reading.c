@@ -1,0 +1,257 @@
+/*
+ * Rendezvous whose receivers read (UCX_RNDV_SCHEME=get_zcopy): their senders need not be there, and get back what they have offered
+ * when no device of the receiver's can read it any more.
+ *
+ * To be run with a wire that is slow (delay_us) and short work requests, so that there is a middle.
+ */
+#define _GNU_SOURCE
+#include "party.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define SIZE ((size_t)16 << 20)
+/* Of which the receiver has more room than is sent. */
+#define SHORTER (SIZE - 4099)
+/* What is there: nothing, what was sent, what the owner writes when he has his memory back. */
+enum { NOTHING, SENT, OWN };
+
+static const ucp_request_param_t none  = {.op_attr_mask = 0};
+static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+
+static unsigned char *memory(int value)
+{
+    unsigned char *bytes = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    WANT_TRUE(bytes != MAP_FAILED);
+    memset(bytes, value, SIZE);
+    return bytes;
+}
+
+static size_t count(const unsigned char *bytes, int value)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < SIZE; i++) {
+        n += bytes[i] == value;
+    }
+    return n;
+}
+
+static void progress_until_killed(party_t *self)
+{
+    for (;;) {
+        ucp_worker_progress(self->worker);
+    }
+}
+
+/* Offers, does not progress until it is told, and ends the send then. */
+static void sends(party_t *self, size_t size)
+{
+    ucs_status_ptr_t sent = send_tag(self, memory(SENT), size);
+
+    WANT_TRUE(UCS_PTR_IS_PTR(sent));
+    heard_asleep(self);
+    WANT_TRUE(ucp_request_check_status(sent) == UCS_INPROGRESS);
+    WANT(UCS_OK, finish(self, sent));
+    tell(self);
+    progress_until_killed(self);
+}
+
+static void sends_all(party_t *self)
+{
+    sends(self, SIZE);
+}
+
+static void sends_shorter(party_t *self)
+{
+    sends(self, SHORTER);
+}
+
+static void sent_well(party_t *self)
+{
+    tell(self);
+    WANT_TRUE(heard(self));
+    kill_other(self);
+    failure_seen(self);
+    aftermath(self);
+}
+
+static void sender_computes(void)
+{
+    party_t        self;
+    unsigned char *bytes = memory(NOTHING);
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, sends_all);
+    WANT(UCS_OK, finish(&self, receive_tag(&self, bytes, SIZE, 1)));
+    WANT_TRUE(count(bytes, SENT) == SIZE);
+    sent_well(&self);
+}
+
+static void more_room(void)
+{
+    party_t             self;
+    unsigned char      *bytes = memory(NOTHING);
+    ucp_tag_recv_info_t info  = {.length = 0};
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_RECV_INFO, .recv_info.tag_info = &info};
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, sends_shorter);
+    ucs_status_ptr_t received = ucp_tag_recv_nbx(self.worker, bytes, SIZE, 1, -1, &param);
+    while (ucp_tag_recv_request_test(received, &info) == UCS_INPROGRESS) {
+        ucp_worker_progress(self.worker);
+    }
+    WANT(UCS_OK, finish(&self, received));
+    WANT_TRUE(info.length == SHORTER);
+    WANT_TRUE(count(bytes, SENT) == SHORTER && bytes[SHORTER - 1] == SENT);
+    sent_well(&self);
+}
+
+static void too_short(void)
+{
+    party_t        self;
+    unsigned char *bytes = memory(NOTHING);
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, sends_all);
+    WANT(UCS_ERR_MESSAGE_TRUNCATED, finish(&self, receive_tag(&self, bytes, SHORTER, 1)));
+    WANT_TRUE(bytes[SHORTER] == NOTHING);
+    sent_well(&self);
+}
+
+/* --- taken back --- */
+
+/* Does so when told, has it back no sooner than the other says, and writes over it. */
+static void takes_back(party_t *self)
+{
+    unsigned char   *bytes = memory(SENT);
+    ucs_status_ptr_t sent  = send_tag(self, bytes, SIZE);
+
+    WANT_TRUE(heard(self));
+    WANT_PTR(UCS_OK, ucp_ep_close_nbx(self->ep, &force));
+    for (int i = 0; i < 1000; i++) {
+        ucp_worker_progress(self->worker);
+    }
+    /* The other does not progress until it hears of this. */
+    WANT_TRUE(ucp_request_check_status(sent) == UCS_INPROGRESS);
+    tell(self);
+    WANT(UCS_ERR_CANCELED, finish(self, sent));
+    memset(bytes, OWN, SIZE);
+    tell(self);
+    progress_until_killed(self);
+}
+
+/* The other has its memory back: this one, too. */
+static void both_have(party_t *self, unsigned char *bytes)
+{
+    memset(bytes, NOTHING, SIZE);
+    WANT_TRUE(heard(self));
+    WANT_TRUE(count(bytes, NOTHING) == SIZE);
+    failure_seen(self);
+    kill_other(self);
+    aftermath(self);
+}
+
+static void under_way(void)
+{
+    party_t                 self;
+    unsigned char          *bytes = memory(NOTHING);
+    volatile unsigned char *first = bytes;
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, takes_back);
+    ucs_status_ptr_t received = receive_tag(&self, bytes, SIZE, 1);
+    for (time_t end = time(NULL) + 20; *first == NOTHING && time(NULL) < end;) {
+        ucp_worker_progress(self.worker);
+    }
+    WANT_TRUE(*first == SENT && bytes[SIZE - 1] == NOTHING);
+    tell(&self);
+    heard_asleep(&self);
+    WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
+    WANT_TRUE(count(bytes, OWN) == 0);
+    both_have(&self, bytes);
+}
+
+static ucp_tag_message_h probe(party_t *self, int remove)
+{
+    ucp_tag_recv_info_t info;
+    ucp_tag_message_h   message;
+
+    while ((message = ucp_tag_probe_nb(self->worker, 1, -1, remove, &info)) == NULL) {
+        ucp_worker_progress(self->worker);
+    }
+    return message;
+}
+
+static void unmatched(void)
+{
+    party_t        self;
+    unsigned char *bytes = memory(NOTHING);
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, takes_back);
+    probe(&self, 0);
+    tell(&self);
+    heard_asleep(&self);
+    ucs_status_ptr_t received = receive_tag(&self, bytes, SIZE, 1);
+    /* It was there: the receive has begun before it could hear. */
+    WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
+    WANT_TRUE(count(bytes, OWN) == 0);
+    both_have(&self, bytes);
+}
+
+static void removed(void)
+{
+    party_t             self;
+    unsigned char      *bytes = memory(NOTHING);
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, takes_back);
+    ucp_tag_message_h message = probe(&self, 1);
+    tell(&self);
+    heard_asleep(&self);
+    failure_seen(&self);
+    WANT_TRUE(is_loss_or_canceled(finish(&self, ucp_tag_msg_recv_nbx(self.worker, bytes, SIZE, message, &none))));
+    WANT_TRUE(count(bytes, NOTHING) == SIZE);
+    both_have(&self, bytes);
+}
+
+/* Nobody progresses at the other end, ever. The reset of the queue pair is enough. */
+static void goes(party_t *self)
+{
+    unsigned char *bytes = memory(SENT);
+
+    WANT_TRUE(UCS_PTR_IS_PTR(send_tag(self, bytes, SIZE)));
+    WANT_TRUE(heard(self));
+    ucp_worker_destroy(self->worker);
+    memset(bytes, OWN, SIZE);
+    tell(self);
+}
+
+static void worker_goes(void)
+{
+    party_t                 self;
+    unsigned char          *bytes = memory(NOTHING);
+    volatile unsigned char *first = bytes;
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, goes);
+    ucs_status_ptr_t received = receive_tag(&self, bytes, SIZE, 1);
+    while (*first == NOTHING) {
+        ucp_worker_progress(self.worker);
+    }
+    tell(&self);
+    heard_asleep(&self);
+    WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
+    WANT_TRUE(count(bytes, OWN) == 0);
+    kill_other(&self);
+    failure_seen(&self);
+    aftermath(&self);
+}
+
+static const case_t cases[] = {
+    {"reading: the sender computes", sender_computes},
+    {"reading: into more room", more_room},
+    {"reading: truncated", too_short},
+    {"reading: taken back under way", under_way},
+    {"reading: taken back before it is received", unmatched},
+    {"reading: taken back when a probe has taken it out", removed},
+    {"reading: the sender's worker goes", worker_goes},
+};
+
+CHECK_MAIN(cases)

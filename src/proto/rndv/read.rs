@@ -1,0 +1,100 @@
+//! Rendezvous by reading: the sender registers its memory before it is offered, and the offer says by which keys it can be read.
+//! The receiver's device reads it, and the acknowledgement that ends every rendezvous follows: the sender need not progress
+//! meanwhile.
+//!
+//! Where memory cannot be registered, or no queue pair leads to the sender, the receiver asks as it does without keys.
+
+use super::pull::Pull;
+use crate::engine::peer::{Peer, Queues};
+use crate::engine::request::{Extra, Request, Role, Transfer};
+use crate::engine::worker::Worker;
+use crate::proto::tx::{self, Posted, lent};
+use crate::wire::address::MAX_PORTS;
+
+/// Bytes of a key.
+const KEY: usize = size_of::<u32>();
+
+/// Bytes that so many keys take in an offer.
+pub const fn bytes(count: u8) -> usize {
+    count as usize * KEY
+}
+
+/// Registers what is to be offered for the receiver's device and puts the keys in front of the user's header: how many, one for
+/// each of our ports; 0: it is not offered that way.
+///
+/// # Safety
+/// The request is new, its data and peer are set, and `tail_len` bytes are readable at `tail`.
+pub(super) unsafe fn offer(worker: &Worker, r: &mut Request) -> u8 {
+    // SAFETY: peers live as long as the worker.
+    if !worker.ctx.policy.rndv_reads || !may_be_read(worker, unsafe { &*r.peer }) {
+        return 0;
+    }
+    let source = r.data.as_contig();
+    let Some(memory) = source.and_then(|from| worker.pin(from, r.data.len(), false)) else {
+        return 0;
+    };
+    let keys: [u32; MAX_PORTS] = memory.region().remote_keys();
+    let count = worker.ctx.ports.len().min(MAX_PORTS);
+    let mut tail: Vec<u8> = keys[..count].iter().flat_map(|k| k.to_le_bytes()).collect();
+    if r.tail_len > 0 {
+        // SAFETY: the caller's promise.
+        tail.extend(unsafe { std::slice::from_raw_parts(r.tail, r.tail_len as usize) });
+    }
+    r.tail_len = tail.len() as u32;
+    r.tail = Box::into_raw(tail.into_boxed_slice()).cast();
+    r.tail_owned = true;
+    let transfer = Transfer::new(memory, Role::Offer, 0);
+    r.extra = Some(Box::new(Extra::Transfer(transfer)));
+    count as u8
+}
+
+/// Whether a queue pair leads to a peer, or will, as far as is known. What a worker sends to itself is copied.
+fn may_be_read(worker: &Worker, peer: &Peer) -> bool {
+    let by_queue = matches!(peer.queues(), Queues::Unknown | Queues::Own);
+    by_queue && peer.inbox.is_none() && peer.uid != worker.uid
+}
+
+/// Of the keys of an offer the one for the port that our connection to its sender leads to; `None`: we cannot read, or shall not.
+///
+/// # Safety
+/// `count` keys are readable.
+pub unsafe fn key(worker: &Worker, peer: &Peer, keys: *const u8, count: u8) -> Option<u32> {
+    if count == 0 || worker.ctx.policy.rndv_by_messages {
+        return None;
+    }
+    let port = lent::port(peer).filter(|&port| port < count.into())?;
+    // SAFETY: inside of the keys. Once only: the sender could change it.
+    let key = unsafe { keys.add(port * KEY).cast::<u32>().read_unaligned() };
+    let key = u32::from_le(key);
+    (key != 0).then_some(key)
+}
+
+/// Writes the key of an offer into the receive that it is for, until [`begin`].
+pub(super) fn keep_key(r: &mut Request, key: u32) {
+    r.head[..KEY].copy_from_slice(&key.to_le_bytes());
+    r.head_len = 1;
+}
+
+fn kept_key(r: &Request) -> Option<u32> {
+    let key = *r.head.first_chunk()?;
+    (r.head_len > 0).then_some(u32::from_le_bytes(key))
+}
+
+/// Reads a message into the receive's memory. `None`: that cannot be done, and nothing was.
+///
+/// # Safety
+/// The receive is the caller's until it is posted; it is large enough.
+pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> Option<Pull> {
+    // SAFETY: the caller's request.
+    let r = unsafe { &mut *req };
+    let key = kept_key(r)?;
+    let target = r.data.as_contig()?;
+    let port = lent::port(peer)?;
+    let memory = worker.pin(target, r.info.length, true)?;
+    lent::fetch(r, (port, key), memory);
+    // SAFETY: complete, and in no queue.
+    match unsafe { tx::post(req) } {
+        Posted::Failed(status) => Some(Pull::Ended(status)),
+        Posted::Done | Posted::Queued => Some(Pull::Asked),
+    }
+}
