@@ -117,6 +117,13 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<Table> {
         &|_| copied,
     );
     for feature in [UCP_FEATURE_AMO32, UCP_FEATURE_AMO64] {
+        if feature == UCP_FEATURE_AMO64 && by_queue(worker, peer) {
+            // Whose turn it is the key says.
+            add(feature, "ucp_atomic_op* of 8 bytes", &|_| {
+                ("by the device or by the peer", Protocol::AmoMapped)
+            });
+            continue;
+        }
         add(
             feature,
             "ucp_atomic_op* on memory that UCP allocated",
@@ -134,7 +141,8 @@ pub fn tables(worker: &Worker, peer: &Peer) -> Vec<Table> {
 fn message(peer: &Peer, len: usize) -> Served {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
-    let (thresh, socket) = (peer.rndv_thresh(worker), peer.inbox.is_none());
+    let thresh = peer.rndv_thresh(worker);
+    let socket = peer.inbox.is_none() && peer.queues() == Queues::None;
     let longest = select::longest(worker, peer, len, true);
     let in_place = socket && len >= worker.ctx.policy.zcopy_thresh;
     let copied = peer.cma_usable() && !worker.ctx.policy.rndv_by_messages;
