@@ -1,6 +1,7 @@
 //! What the options say about InfiniBand and RoCE.
 
 use crate::options::{Count, Options};
+use crate::tl::ib::reach::{Mode, Reach};
 use crate::tl::ib::{RcTuning, Tuning, UdTuning};
 use crate::wire::address::MAX_PORTS;
 use crate::wire::packet::{HEAD, LEAST_PACKET, most_packets};
@@ -67,6 +68,20 @@ impl IbPolicy {
     }
 }
 
+fn reach(options: &Options) -> Reach {
+    let mode = match &*options.rc_roce_reachability_mode {
+        _ if options.rc_roce_local_subnet => Mode::LocalSubnet,
+        "local_subnet" => Mode::LocalSubnet,
+        "all" => Mode::All,
+        _ => Mode::Route,
+    };
+    let prefix = options.rc_roce_subnet_prefix_len.number();
+    Reach {
+        mode,
+        prefix: prefix.map(|bits| bits.min(128) as u32),
+    }
+}
+
 fn tuning(options: &Options) -> Tuning {
     let byte = |count: Count| count.number().map(|n| n.min(u8::MAX.into()) as u8);
     let seg_size = options.rc_seg_size.bytes().unwrap_or(8256);
@@ -89,6 +104,7 @@ fn tuning(options: &Options) -> Tuning {
         service_level: byte(options.rc_sl).unwrap_or(DEFAULT_SL).min(15),
         traffic_class: byte(options.rc_traffic_class),
         hop_limit: options.rc_hop_limit.min(255) as u8,
+        reach: reach(options),
         rc: RcTuning {
             seg_size,
             tx_queue_len: options.rc_tx_queue_len.max(least),

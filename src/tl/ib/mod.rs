@@ -24,6 +24,7 @@ pub mod pulse;
 pub mod queues;
 pub mod rails;
 pub mod rc;
+pub mod reach;
 pub mod receives;
 pub mod reorder;
 pub mod sender;
@@ -51,6 +52,8 @@ pub struct Tuning {
     /// `None`: as is usual for the kind of link.
     pub traffic_class: Option<u8>,
     pub hop_limit: u8,
+    /// Which RoCE ports of peers are reached.
+    pub reach: reach::Reach,
     pub rc: RcTuning,
     pub ud: UdTuning,
 }
@@ -112,20 +115,21 @@ pub struct Target {
 }
 
 impl Target {
-    /// The best of the ways between ports of ours and of a peer's, if there is one: fast ones first, then those of the same
-    /// number, because rails are cabled so.
+    /// The best of the ways between ports of ours and of a peer's, if there is one: fast ones first, then those without a
+    /// router, then those of the same number, because rails are cabled so.
     pub fn choose(ports: &[Arc<Port>], remote: &IbLocator) -> Option<Target> {
         let pairs = ports.iter().enumerate().flat_map(|(i, port)| {
             let to = remote.ports.iter().enumerate();
             to.map(move |(j, theirs)| (i, port, j, theirs))
         });
-        let best = pairs
-            .filter(|(_, port, _, theirs)| port.reaches(theirs))
-            .max_by_key(|(i, port, j, theirs)| {
-                let mbps = port.mbps.min(theirs.mbps());
-                (mbps, i == j, std::cmp::Reverse((*i, *j)))
-            });
-        best.map(|(iface, _, _, theirs)| Target {
+        let ranked = pairs.filter_map(|(i, port, j, theirs)| {
+            let distance = port.distance(theirs)?;
+            let mbps = port.mbps.min(theirs.mbps());
+            let rank = (mbps, distance, i == j, std::cmp::Reverse((i, j)));
+            Some((rank, i, theirs))
+        });
+        let best = ranked.max_by_key(|&(rank, ..)| rank);
+        best.map(|(_, iface, theirs)| Target {
             iface,
             port: *theirs,
             secret: remote.secret,

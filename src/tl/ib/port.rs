@@ -3,12 +3,13 @@
 use super::Tuning;
 use super::bindings::*;
 use super::hca::Hca;
+use super::reach::{Distance, Place};
 use super::verbs::check;
 use crate::options::DeviceFilter;
 use crate::sys::log;
 use crate::wire::address::{ETHERNET, PortLocator, ROCE_V2};
 use std::io::{self, ErrorKind};
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 /// What networks are set up for that lose no RoCE packets: DSCP 26 (AF31, priority 3), able to tell of congestion (ECN).
@@ -35,6 +36,8 @@ pub struct Port {
     /// Inside of an InfiniBand subnet.
     pub lid: u16,
     pub gid: Gid,
+    /// Where that is in an IP network; `None` of InfiniBand.
+    place: Option<Place>,
     pub pkey_index: u16,
     /// Largest packet, of `ibv_mtu`.
     pub mtu: ibv_mtu,
@@ -106,6 +109,10 @@ impl Port {
             ethernet,
             lid: attr.lid,
             gid,
+            place: ethernet.then(|| Place {
+                addr: ip(&gid.raw),
+                device: net_device(&hca.name, number, gid.index),
+            }),
             pkey_index: pkey_index(hca, number, &attr, tuning.pkey)?,
             mtu: limit.min(attr.active_mtu),
             mbps: mbps(attr.active_speed, attr.active_width),
@@ -133,17 +140,26 @@ impl Port {
         }
     }
 
-    /// Whether packets get from here to there, as far as the addresses tell: by links of the same kind, and inside of
-    /// InfiniBand in the same subnet. RoCE v2 is routed as IP is, inside of its family.
-    pub fn reaches(&self, to: &PortLocator) -> bool {
+    /// How packets get from here to there, as far as the addresses and the kernel tell: by links of the same kind, and inside of
+    /// InfiniBand in the same subnet. RoCE v2 is routed as IP is, inside of its family. `None`: not at all.
+    pub fn distance(&self, to: &PortLocator) -> Option<Distance> {
         let there = to.gid.to_be_bytes();
-        if self.ethernet != to.is_ethernet() {
-            return false;
-        }
-        match self.ethernet {
+        let alike = match self.ethernet {
             true => self.gid.roce_v2 == to.is_roce_v2() && is_v4(&self.gid.raw) == is_v4(&there),
             false => self.gid.raw[..8] == there[..8],
+        };
+        if self.ethernet != to.is_ethernet() || !alike {
+            return None;
         }
+        match self.place {
+            Some(place) if self.gid.roce_v2 => place.distance(ip(&there), self.tuning.reach),
+            _ => Some(Distance::Near),
+        }
+    }
+
+    /// Whether they do.
+    pub fn reaches(&self, to: &PortLocator) -> bool {
+        self.distance(to).is_some()
     }
 
     /// Largest packet on the way to another port.
@@ -210,9 +226,22 @@ fn mbps(speed: u8, width: u8) -> u32 {
     lane * lanes
 }
 
+/// The address that a GID is.
+fn ip(gid: &[u8; 16]) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::from(*gid)).to_canonical()
+}
+
 /// Whether a GID is an IPv4 address.
 fn is_v4(gid: &[u8; 16]) -> bool {
-    Ipv6Addr::from(*gid).to_ipv4_mapped().is_some()
+    ip(gid).is_ipv4()
+}
+
+/// Index of the network device that a GID belongs to.
+fn net_device(hca: &str, port: u8, gid: u8) -> Option<u32> {
+    let path = format!("/sys/class/infiniband/{hca}/ports/{port}/gid_attrs/ndevs/{gid}");
+    let name = std::fs::read_to_string(path).ok()?;
+    let index = std::fs::read_to_string(format!("/sys/class/net/{}/ifindex", name.trim())).ok()?;
+    index.trim().parse().ok()
 }
 
 /// Better GIDs are larger: those that are routed before those of one link, RoCE v2 before v1, IPv4 before IPv6 as
