@@ -16,7 +16,8 @@ static const struct {
     NAME(rc_fail_nth), NAME(rc_fail_status),   NAME(port_down),        NAME(retry_cap_us),   NAME(ud_packets),
     NAME(ud_dropped),  NAME(ud_duplicated),    NAME(ud_reordered),     NAME(ud_lost),        NAME(rc_requests),
     NAME(arm_fires),   NAME(locks_recovered),  NAME(rc_queues),        NAME(no_srq),         NAME(atomic_gap_us),
-    NAME(atomics),     NAME(posts_refused),     NAME(words),
+    NAME(atomics),     NAME(posts_refused),    NAME(delay_ports),      NAME(moved[0]),
+    NAME(moved[1]),    NAME(moved[2]),         NAME(moved[3]),        NAME(words),
 #undef NAME
 };
 
@@ -75,6 +76,19 @@ void fault_print(void)
 {
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         printf("%s=%llu\n", names[i].name, (unsigned long long)*field_of(i));
+}
+
+uint64_t fault_delay_us(int number)
+{
+    uint64_t ports = __atomic_load_n(&wire->faults.delay_ports, __ATOMIC_RELAXED);
+
+    return ports == 0 || (ports >> number & 1) ? __atomic_load_n(&wire->faults.delay_us, __ATOMIC_RELAXED) : 0;
+}
+
+void fault_count_moved(int number, uint64_t bytes)
+{
+    if (number < (int)(sizeof(wire->faults.moved) / sizeof(wire->faults.moved[0])))
+        __atomic_add_fetch(&wire->faults.moved[number], bytes, __ATOMIC_RELAXED);
 }
 
 bool fault_port_down(int number)

@@ -149,6 +149,8 @@ static struct outcome write_or_read(struct soft_wqe *wqe, struct wire_qp *peer, 
     copied = read ? peer_read(to, local, count, &remote, 1, wqe->length)
                   : peer_write(to, local, count, &remote, 1, wqe->length);
     mr_release(mr);
+    if (copied)
+        fault_count_moved(to->number, wqe->length);
     if (!copied && errno == ESRCH)
         return no_answer; /* a process that was killed has no memory before it is gone */
     return copied ? sent : refused(peer, IBV_EVENT_QP_ACCESS_ERR, IBV_WC_REM_OP_ERR);

@@ -174,7 +174,7 @@ static int post_one(struct soft_qp *qp, const struct ibv_send_wr *wr, uint64_t d
 int soft_post_send(struct ibv_qp *ibv_qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     struct soft_qp *qp = (struct soft_qp *)ibv_qp;
-    uint64_t delay_us = __atomic_load_n(&wire->faults.delay_us, __ATOMIC_RELAXED), due;
+    uint64_t delay_us = fault_delay_us(soft_context(qp->qp.qp_base.context)->hca->number), due;
     enum ibv_qp_state state;
     int result = 0;
 

@@ -115,6 +115,7 @@ struct wire_faults {
     uint64_t ud_duplicate_nth;
     uint64_t ud_reorder_nth; /* the n-th comes after the sender's next one, or 2 ms late */
     uint64_t delay_us;       /* every request is carried out so much after it is posted */
+    uint64_t delay_ports;    /* bit d: only by soft<d>; 0: by all */
     uint64_t rc_fail_nth;    /* the n-th RC request from when it is set ends with rc_fail_status */
     uint64_t rc_fail_status; /* enum ibv_wc_status; 0 means IBV_WC_RETRY_EXC_ERR */
     uint64_t port_down;      /* bit d: the port of soft<d> is down, in all processes */
@@ -130,6 +131,7 @@ struct wire_faults {
     uint64_t rc_queues;       /* queue pairs for reliable connections that were made */
     uint64_t atomics;         /* operations that were carried out */
     uint64_t words;           /* writes with immediate data */
+    uint64_t moved[4];        /* bytes that were written and read through soft<d> */
 };
 
 struct wire {
@@ -196,6 +198,8 @@ bool peer_read(const struct wire_hca *hca, const struct iovec *local, int locals
 /* fault.c */
 int fault_set(const char *assignments); /* "name=value,name=value"; 0 or EINVAL */
 void fault_print(void);
+uint64_t fault_delay_us(int number);
+void fault_count_moved(int number, uint64_t bytes);
 bool fault_port_down(int number);
 bool fault_post_refused(int number);
 bool fault_rc_fails(enum ibv_wc_status *status);

@@ -1,9 +1,9 @@
 /*
  * Long messages over several ports: they arrive whole, by rails too, and go on when all ports but the connection's own fail
- * under way: they go "down", or their devices have "refused" what is posted. Or one end is "killed" in the middle: the other
- * end's messages all end.
+ * under way: they go "down", or their devices have "refused" what is posted, or they come "back" later, and carry messages
+ * again. Or one end is "killed" in the middle: the other end's messages all end.
  *
- *   rails HCACTL DEVICES down|refused|killed
+ *   rails HCACTL DEVICES down|refused|back|killed
  *
  * SOFT_HCA_DEVICES says the same number. Two processes send to each other at once.
  */
@@ -21,11 +21,12 @@
 #include <ucp/api/ucp.h>
 #include <unistd.h>
 
-enum { ADDRESS = 1024, ROUNDS = 24, DOWN_AT = 12, WINDOW = 3, LONGEST = 4 << 20 };
+enum { ADDRESS = 1024, ROUNDS = 24, DOWN_AT = 12, UP_AT = 18, WINDOW = 3, LONGEST = 4 << 20, ENOUGH = 1 << 20 };
 
 typedef struct {
     pthread_barrier_t barrier;
     _Atomic int       under_way; /* who is to be killed may be */
+    int               over;
     unsigned char     address[2][ADDRESS];
 } job_t;
 
@@ -134,9 +135,57 @@ static void outlive(ucp_worker_h worker, ucp_ep_h ep, int rank, unsigned char (*
     must(rank == 0 && failed > 0, "it was over before");
 }
 
+static long counter(const char *hcactl, const char *name)
+{
+    char  line[256], command[256];
+    long  value = -1;
+    FILE *pipe;
+
+    snprintf(command, sizeof(command), "%s", hcactl);
+    pipe = popen(command, "r");
+    must(pipe != NULL, "hcactl");
+    while (fgets(line, sizeof(line), pipe) != NULL) {
+        if (strncmp(line, name, strlen(name)) == 0)
+            sscanf(line + strlen(name), "%*[ =:]%ld", &value);
+    }
+    pclose(pipe);
+    return value;
+}
+
+/* Orders a fault at so many devices, but not the one that the connection itself uses: the first. */
+static void order(const char *hcactl, const char *fault, int devices)
+{
+    char command[256];
+
+    snprintf(command, sizeof(command), "%s %s=%d", hcactl, fault, ((1 << devices) - 1) & ~1);
+    must(system(command) == 0, "hcactl");
+}
+
+/* Bytes that it has moved. */
+static long moved_by(const char *hcactl, int device)
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), "moved[%d]", device);
+    return counter(hcactl, name);
+}
+
+/* Whether each of the others has moved enough since it had moved so much. */
+static int all_carry(const char *hcactl, int devices, const long *before)
+{
+    int all = 1;
+
+    for (int device = 1; device < devices; device++)
+        all &= moved_by(hcactl, device) - before[device] >= ENOUGH;
+    return all;
+}
+
 static int rank_main(int rank, const char *hcactl, int devices, const char *fault)
 {
-    const int                 killed = strcmp(fault, "killed") == 0;
+    const int                 killed = strcmp(fault, "killed") == 0, refused = strcmp(fault, "refused") == 0;
+    const int                 comes_back = strcmp(fault, "back") == 0 && devices > 1;
+    long                      moved[4] = {0};
+
     const ucp_request_param_t none   = {.op_attr_mask = 0};
     ucp_params_t              params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
     ucp_worker_params_t       alone  = {.field_mask = 0};
@@ -162,22 +211,24 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
                           .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
                           .err_handler = {.cb = on_failure, .arg = &failures}};
     must(ucp_ep_create(worker, &to, &ep) == UCS_OK, "ucp_ep_create");
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; !job->over; round++) {
         if (round == DOWN_AT && killed) {
             outlive(worker, ep, rank, buffer, &failures);
             ucp_worker_destroy(worker);
             ucp_cleanup(context);
             return 0;
         }
-        if (round == DOWN_AT && rank == 0 && devices > 1) {
-            char command[256];
-
-            /* All but one, and not the one that the connection itself uses: the first. */
-            snprintf(command, sizeof(command), "%s %s=%d", hcactl,
-                     strcmp(fault, "refused") == 0 ? "posts_refused" : "port_down", ((1 << devices) - 1) & ~1);
-            must(system(command) == 0, "hcactl");
+        if (round == DOWN_AT && rank == 0 && devices > 1)
+            order(hcactl, refused ? "posts_refused" : "port_down", devices);
+        if (round == UP_AT && rank == 0 && comes_back) {
+            for (int device = 1; device < devices; device++)
+                moved[device] = moved_by(hcactl, device);
+            order(hcactl, "port_down", 0);
         }
         exchange(worker, ep, rank, round, buffer);
+        if (rank == 0)
+            job->over = round >= ROUNDS - 1 && (!comes_back || all_carry(hcactl, devices, moved));
+        pthread_barrier_wait(&job->barrier);
     }
     flush = ucp_worker_flush_nbx(worker, &none);
     while (flush != NULL && ucp_request_check_status(flush) == UCS_INPROGRESS)
@@ -191,31 +242,14 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
     return 0;
 }
 
-static long counter(const char *hcactl, const char *name)
-{
-    char  line[256], command[256];
-    long  value = -1;
-    FILE *pipe;
-
-    snprintf(command, sizeof(command), "%s", hcactl);
-    pipe = popen(command, "r");
-    must(pipe != NULL, "hcactl");
-    while (fgets(line, sizeof(line), pipe) != NULL) {
-        if (strncmp(line, name, strlen(name)) == 0)
-            sscanf(line + strlen(name), "%*[ =:]%ld", &value);
-    }
-    pclose(pipe);
-    return value;
-}
-
 int main(int argc, char **argv)
 {
     pthread_barrierattr_t shared;
     pid_t                 child[2];
     int                   devices, killed, failed = 0;
-    long                  queues;
+    long                  queues, wanted;
 
-    must(argc == 4, "usage: rails HCACTL DEVICES down|refused|killed");
+    must(argc == 4, "usage: rails HCACTL DEVICES down|refused|back|killed");
     devices = atoi(argv[2]);
     killed  = strcmp(argv[3], "killed") == 0;
     job     = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -251,8 +285,11 @@ int main(int argc, char **argv)
         }
     }
     queues = counter(argv[1], "rc_queues");
-    /* A connection has two; each further device one rail for each direction, with two ends. */
+    wanted = 2 + 4 * (devices - 1);
+    /* A connection has two; each further device one rail for each direction, with two ends. Rails that fail are asked for again
+     * as long as their ports are up. */
     printf("%ld queue pairs, %s\n", queues, failed ? "failed" : "all has come");
-    must(queues == 2 + 4 * (devices - 1), "another number of queue pairs");
+    must(strcmp(argv[3], "down") == 0 ? queues == wanted : queues >= wanted, "another number of queue pairs");
+    must(strcmp(argv[3], "back") != 0 || queues >= wanted + 4 * (devices - 1), "no rail has come back");
     return failed;
 }

@@ -110,6 +110,8 @@ pub enum RailTask {
     Join(RailImm, PortLocator),
     /// Our device takes nothing more for the rail with this interface and queue pair.
     GiveUp((usize, u32)),
+    /// The peer has dropped its end of one that was given up.
+    Forget(RailImm),
 }
 
 /// Numbers of queue pairs are spread well enough by themselves.
@@ -267,6 +269,11 @@ impl Ports {
     /// A rail of a peer's connection is there.
     pub fn insert_rail(&mut self, iface: usize, qpn: u32, connection: u32) {
         self.rails.insert(key(iface, qpn), connection);
+    }
+
+    /// A rail is no more.
+    pub fn forget_rail(&mut self, iface: usize, qpn: u32) {
+        self.rails.remove(&key(iface, qpn));
     }
 
     /// The connection of the rail with this queue pair.

@@ -63,6 +63,8 @@ pub enum Sent {
     Await,
     /// A marker: everything before it on this peer has been sent.
     Flush,
+    /// A marker: what is behind it waits for what rails have been given before it.
+    Fence,
     /// The kernel copies when its turn comes (`proto::tx::access`). Then the operation has ended, as `status` says.
     Copy,
     /// A device carries it out in its turn (`proto::tx::device`).

@@ -90,6 +90,9 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 worker.leave_rails(peer, task);
             }
             Kind::RailGone => rails::on_gone(peer, RailImm::from_u64(m.imm)),
+            Kind::RailDropped => {
+                worker.leave_rails(peer, RailTask::Forget(RailImm::from_u64(m.imm)));
+            }
             Kind::Written => device::on_written(worker, peer, m.imm),
             Kind::Data => named::on_part(
                 worker,

@@ -183,14 +183,14 @@ pub static CONTEXT: Section = Section {
                 "MAX_RNDV_RAILS",
                 Uint,
                 "2",
-                "Most devices that share a rendezvous.",
+                "Most ports that share a rendezvous of 256 KiB or more.",
             )
             .formerly("MAX_RNDV_LANES"),
             row(
                 "MAX_RMA_RAILS",
                 Uint,
                 "1",
-                "Most devices that share a put or get.",
+                "Most ports that share a put or get of 256 KiB or more.",
             )
             .formerly("MAX_RMA_LANES"),
             row(

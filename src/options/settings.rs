@@ -61,6 +61,7 @@ settings! {
     rndv_thresh: RndvThresh = "RNDV_THRESH",
     rndv_scheme: RndvScheme = "RNDV_SCHEME",
     max_rndv_rails: Count = "MAX_RNDV_RAILS",
+    max_rma_rails: Count = "MAX_RMA_RAILS",
     rma_zcopy_max_seg_size: Size = "RMA_ZCOPY_MAX_SEG_SIZE",
     extra_op_attr_flags: OpFlags = "EXTRA_OP_ATTR_FLAGS",
     proto_info: String = "PROTO_INFO",

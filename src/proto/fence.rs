@@ -44,7 +44,11 @@ fn tell(peer: &Peer) {
     let last = (tx.pending.iter().rev()).find_map(|&req| is_read_or_told(unsafe { &*req }));
     let answered = || peer.rma_idle() || !tx.reads;
     let needed = last.unwrap_or_else(|| !answered());
+    let waits = tx::spread::is_to_wait(peer, &tx);
     drop(tx);
+    if waits {
+        tx::hold_back(peer);
+    }
     if needed {
         tx::control(peer, Kind::Fence, 0, 0, &[]);
     }

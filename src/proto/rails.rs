@@ -1,20 +1,22 @@
-//! Rails: who has a long message to write to a peer that has further ports asks it, once, for queue pairs between those, and
-//! shares what he writes out among them (`tx::lent`). The peer only holds its ends.
+//! Rails: who has something long to move to or from a peer that has further ports asks it for queue pairs between those, and
+//! shares what he moves out among them (`tx::spread`). The peer only holds its ends.
 //!
-//! Asked and answered in messages of the connection that there is: nothing of this can be lost. A rail that fails is given up, and
-//! what it has not written goes by the others.
+//! Asked and answered in messages of the connection that there is: nothing of this can be lost. A rail that fails is given up:
+//! the peer is told, and when it has dropped its end, too, what was not moved goes by the others. After a while one is asked for
+//! again, when there is something for it.
 
 use super::tx;
-use super::tx::lent;
+use super::tx::{lent, spread};
+use crate::ctypes::UCS_ERR_IO_ERROR;
 use crate::engine::peer::Peer;
 use crate::engine::ports::{Ports, RailTask};
 use crate::engine::worker::Worker;
-use crate::sys::{log, machine};
+use crate::sys::{clock, log, machine};
 use crate::tl::Lane;
 use crate::tl::ib::bindings::ibv_wc_status;
 use crate::tl::ib::iface::Iface;
 use crate::tl::ib::queues::Qp;
-use crate::tl::ib::rails::{Asked, Rail};
+use crate::tl::ib::rails::{Asked, Rail, State};
 use crate::tl::ib::rc::{self, PSN_MASK, Reliable};
 use crate::tl::ib::sender::Sender;
 use crate::wire::address::PortLocator;
@@ -35,6 +37,7 @@ pub fn start(worker: &Worker, ports: &mut Ports) {
             RailTask::Hold(imm, to) => hold(ports, peer, imm, &to),
             RailTask::Join(imm, to) => join(ports, peer, imm, &to),
             RailTask::GiveUp(rail) => give_up(ports, peer, rail, "its device takes no more"),
+            RailTask::Forget(imm) => forget(ports, peer, imm.to_u64()),
         }
     }
 }
@@ -54,30 +57,44 @@ fn queue(iface: &Iface) -> io::Result<Arc<Qp>> {
     Ok(qp)
 }
 
-/// Asks for rails, one through each further port of ours.
+/// Asks for rails, one through each further port of ours that has none and does not rest.
 fn ask(worker: &Worker, ports: &Ports, peer: &Peer) {
-    let most = worker.ctx.policy.ib.as_ref().map_or(1, |ib| ib.rails);
-    let Some(main) = with_sender(peer, |sender| sender.local_port()) else {
-        return;
-    };
-    let others = ports.ifaces.iter().enumerate().filter(|&(i, _)| i != main);
-    for (i, iface) in others.take(most.saturating_sub(1)) {
-        let qp = match queue(iface) {
-            Ok(qp) => qp,
-            Err(e) => return log::diag!("no further queue pair on {}: {e}", iface.port.name),
-        };
-        let psn = machine::random_u64() as u32 & PSN_MASK;
-        let imm = RailImm {
-            qpn: qp.number,
-            psn,
-            near: i as u8,
-            far: i as u8,
-        };
-        let end = Asked { qp, iface: i, psn };
-        with_sender(peer, |sender| sender.rails.asked.push(end));
-        let from = iface.port.locator(iface.ud_number);
-        tx::control(peer, Kind::RailAsk, 0, imm.to_u64(), &from.encode());
+    let policy = worker.ctx.policy.ib.as_ref();
+    let most = policy.map_or(1, |ib| ib.rndv_rails.max(ib.rma_rails));
+    let now = clock::coarse_ms();
+    let wanted = with_sender(peer, |sender| {
+        let main = sender.local_port();
+        let others = (0..ports.ifaces.len()).filter(|&i| i != main);
+        sender
+            .rails
+            .ask_by(others.take(most.saturating_sub(1)), now)
+    });
+    for i in wanted.unwrap_or_default() {
+        if let Err(e) = ask_by(peer, i, &ports.ifaces[i]) {
+            log::diag!("no rail by {}: {e}", ports.ifaces[i].port.name);
+            with_sender(peer, |sender| sender.rails.rest(i, now, 0));
+        }
     }
+}
+
+/// Asks for one, by this interface.
+fn ask_by(peer: &Peer, i: usize, iface: &Iface) -> io::Result<()> {
+    if !iface.port.is_active() {
+        return Err(io::Error::other("its link is down"));
+    }
+    let qp = queue(iface)?;
+    let psn = machine::random_u64() as u32 & PSN_MASK;
+    let imm = RailImm {
+        qpn: qp.number,
+        psn,
+        near: i as u8,
+        far: i as u8,
+    };
+    let end = Asked { qp, iface: i, psn };
+    with_sender(peer, |sender| sender.rails.asked.push(end));
+    let from = iface.port.locator(iface.ud_number);
+    tx::control(peer, Kind::RailAsk, 0, imm.to_u64(), &from.encode());
+    Ok(())
 }
 
 /// Holds the other end of a rail of the peer's, through the port that suits best, but not the connection's own.
@@ -92,7 +109,7 @@ fn hold(ports: &Ports, peer: &Peer, imm: RailImm, to: &PortLocator) {
     let others = (0..count).map(|i| (main + 1 + held + i) % count);
     let place = std::iter::once(wanted).chain(others).find(|&i| {
         let port = ports.ifaces.get(i).map(|iface| &iface.port);
-        i != main && port.is_some_and(|port| port.reaches(to))
+        i != main && port.is_some_and(|port| port.reaches(to) && port.is_active())
     });
     let end = place.and_then(|i| {
         let made = held_end(&ports.ifaces[i], imm, to);
@@ -135,29 +152,42 @@ fn join(ports: &mut Ports, peer: &Peer, imm: RailImm, to: &PortLocator) {
     let Some((end, iface)) = asked.flatten().zip(ports.ifaces.get(near).cloned()) else {
         return;
     };
-    if imm.qpn == 0 {
+    let now = clock::coarse_ms();
+    let joined = match imm.qpn {
+        0 => Err(io::Error::other("the peer has no port for it")),
+        qpn => rc::connect(&end.qp, &iface.port, to, (qpn, imm.psn), end.psn),
+    };
+    if let Err(e) = joined {
+        log::diag!("no rail to worker {:#x}: {e}", peer.uid);
+        with_sender(peer, |sender| sender.rails.rest(near, now, 0));
         return;
     }
-    if let Err(e) = rc::connect(&end.qp, &iface.port, to, (imm.qpn, imm.psn), end.psn) {
-        return log::diag!("no rail to worker {:#x}: {e}", peer.uid);
-    }
     log::debug!("a rail to worker {:#x} by {}", peer.uid, iface.port.name);
-    ports.insert_rail(near, end.qp.number, number);
-    let rail = Rail {
+    let queue = (near, end.qp.number);
+    ports.insert_rail(queue.0, queue.1, number);
+    let mut rail = Rail {
         line: Reliable::new(end.qp, iface),
         remote_port: imm.far.into(),
         name: imm.to_u64(),
-        refused: false,
+        state: State::Tried,
+        since: now,
     };
+    let works = rail.line.probe();
     with_sender(peer, |sender| sender.rails.lines.push(rail));
+    if !works {
+        give_up(ports, peer, queue, "its device takes nothing");
+    }
 }
 
-/// The peer has given up a rail whose end we hold.
+/// The peer has given up a rail whose end we hold. It waits for our word, and so may what is in our queue for its.
 pub fn on_gone(peer: &Peer, imm: RailImm) {
-    with_sender(peer, |sender| sender.rails.drop_held(imm.qpn));
+    match with_sender(peer, |sender| sender.rails.drop_held(imm.qpn)) {
+        Some(false) => tx::lose(peer, UCS_ERR_IO_ERROR),
+        _ => tx::control_first(peer, Kind::RailDropped, imm.to_u64()),
+    }
 }
 
-/// A write by a rail has ended badly.
+/// Something by a rail has ended badly.
 #[cold]
 pub fn broken(ports: &mut Ports, number: u32, rail: (usize, u32), status: ibv_wc_status) {
     let why = ports.ifaces[rail.0].port.hca.verbs.status_text(status);
@@ -167,24 +197,35 @@ pub fn broken(ports: &mut Ports, number: u32, rail: (usize, u32), status: ibv_wc
     }
 }
 
-/// Gives up the rail with this interface and queue pair: the others go on with what it has not written.
+/// Gives up the rail with this interface and queue pair.
 fn give_up(ports: &Ports, peer: &Peer, (iface, qpn): (usize, u32), why: &str) {
-    let name = ports.ifaces.get(iface).map_or("", |i| &i.port.name);
+    let left = with_sender(peer, |sender| sender.rails.leave(iface, qpn));
+    let Some(name) = left.flatten() else {
+        return;
+    };
+    let port = ports.ifaces.get(iface).map_or("", |i| &i.port.name);
+    log::diag!(
+        "the rail to worker {:#x} by {port} is given up: {why}",
+        peer.uid
+    );
+    tx::control_first(peer, Kind::RailGone, name);
+}
+
+/// The peer has dropped its end of the rail with this name: the others go on with what it has not moved.
+fn forget(ports: &mut Ports, peer: &Peer, name: u64) {
     let mut tx = peer.tx.lock();
     let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
         return;
     };
-    let Some((lost, rail)) = sender.rails.give_up(iface, qpn) else {
+    let Some(rail) = sender.rails.take_left(name) else {
         return;
     };
-    log::diag!(
-        "the rail to worker {:#x} by {name} is given up: {why}",
-        peer.uid
-    );
-    let ended = lent::write_again(peer, &mut tx, &lost);
+    let (iface, now) = (rail.line.local_port(), clock::coarse_ms());
+    let lasted = now.saturating_sub(rail.since);
+    sender.rails.rest(iface, now, lasted);
+    let ended = spread::move_again(peer, &mut tx, &rail.lost());
     drop(tx);
-    // Before anything says that what it wrote is all there: a packet that comes late must not find the memory any more.
-    tx::control(peer, Kind::RailGone, 0, rail, &[]);
+    ports.forget_rail(iface, rail.line.qp.number);
     for req in ended {
         // SAFETY: nothing of it is under way, and it is in no list.
         unsafe { lent::end(req) };

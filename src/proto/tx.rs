@@ -6,6 +6,7 @@ pub mod device;
 mod lane;
 pub mod lent;
 mod message;
+pub mod spread;
 
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, Tx};
@@ -135,6 +136,20 @@ pub unsafe fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
     // A peer can be listed, and its queue empty: what waited there was taken back.
     let wakes = tx.pending.is_empty() || !tx.listed;
     tx.pending.push_back(req);
+    see_to(peer, tx, wakes);
+}
+
+/// Puts a request in front of a peer's queue: what waits there waits for it. Not where the first may be half in a socket.
+///
+/// # Safety
+/// As [`enqueue`].
+pub unsafe fn enqueue_first(peer: &Peer, tx: &mut Tx, req: *mut Request) {
+    tx.pending.push_front(req);
+    see_to(peer, tx, true);
+}
+
+/// One more request is in a peer's queue.
+fn see_to(peer: &Peer, tx: &mut Tx, wakes: bool) {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
     worker.duties.queued();
@@ -186,6 +201,41 @@ pub fn control(peer: &Peer, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
     }
 }
 
+/// As [`control`], in front of all that waits by queue pairs, which may be waiting for the answer.
+#[cold]
+pub fn control_first(peer: &Peer, kind: Kind, imm: u64) {
+    if !matches!(peer.tx.lock().lane, Some(Lane::Ib(_))) {
+        return control(peer, kind, 0, imm, &[]);
+    }
+    // SAFETY: as in `control`.
+    unsafe {
+        let req = request::take(&*peer.worker, std::ptr::null_mut());
+        let r = &mut *req;
+        set_message(r, kind, 0, imm, &[]);
+        r.peer = peer;
+        r.notify = Notify::Internal(request::discard);
+        let (peer, mut tx) = queue_of(req);
+        match peer.status() {
+            UCS_OK => enqueue_first(peer, &mut tx, req),
+            _ => request::put(req),
+        }
+    }
+}
+
+/// Has what is behind this wait for what is before it, as far as that or itself goes by rails.
+#[cold]
+pub fn hold_back(peer: &Peer) {
+    // SAFETY: as in `control`.
+    unsafe {
+        let req = request::take(&*peer.worker, std::ptr::null_mut());
+        let r = &mut *req;
+        (r.sent, r.peer, r.notify) = (Sent::Fence, peer, Notify::Internal(request::discard));
+        if !matches!(post(req), Posted::Queued) {
+            request::put(req);
+        }
+    }
+}
+
 /// Fills in what goes in front of a request's data.
 #[inline]
 pub fn set_message(r: &mut Request, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
@@ -206,6 +256,12 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
     }
     if tx.lane.is_none() && !lane::connect(peer, tx)? {
         return Ok(false);
+    }
+    if r.sent == Sent::Fence {
+        return Ok(match tx.lane.as_mut() {
+            Some(Lane::Ib(sender)) => sender.pass_fence(),
+            _ => true,
+        });
     }
     if r.sent == Sent::Device {
         let posted = match tx.lane.as_mut() {

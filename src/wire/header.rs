@@ -110,6 +110,8 @@ kinds! {
     /// A rendezvous with keys is taken back: the receiver shall acknowledge (`Ats`) when its device reads the data no more. `imm`:
     /// the sender's request as it was offered. [`SyncHdr`]
     TakenBack = 28, SyncHdr::SIZE;
+    /// The receiver has: nothing that comes late by it takes effect. `imm`: as in [`Kind::RailGone`].
+    RailDropped = 29, 0;
 }
 
 /// In `aux` of what is taken back: the sender has offered it.

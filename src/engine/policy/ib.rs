@@ -35,7 +35,9 @@ pub struct IbPolicy {
     /// Puts and gets from this length on are written from and read into the user's memory, others through buffers, bytes.
     pub in_place: usize,
     /// Ports that share a long rendezvous at most.
-    pub rails: usize,
+    pub rndv_rails: usize,
+    /// Ports that share a long put or get at most.
+    pub rma_rails: usize,
     pub tuning: Tuning,
 }
 
@@ -53,7 +55,8 @@ impl IbPolicy {
             by_queue: rc,
             datagrams: ud,
             in_place: options.zcopy_thresh.bytes().unwrap_or(IN_PLACE).max(1),
-            rails: options.max_rndv_rails.number().unwrap_or(MAX_PORTS),
+            rndv_rails: options.max_rndv_rails.number().unwrap_or(MAX_PORTS),
+            rma_rails: options.max_rma_rails.number().unwrap_or(MAX_PORTS),
             tuning: tuning(options),
         };
         policy.expect(options, 1);

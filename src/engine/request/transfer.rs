@@ -16,7 +16,7 @@ pub struct Transfer {
     pub fate: Fate,
     /// Parts of it went by rails: nothing that is said by the connection comes behind all of them.
     pub railed: bool,
-    /// What a rail has not written: offsets and lengths.
+    /// What a rail has not moved: offsets and lengths.
     pub again: Vec<(u64, usize)>,
 }
 

@@ -185,7 +185,7 @@ unsafe fn sent(req: *mut Request) {
     // SAFETY: the caller's request.
     match unsafe { (*req).sent } {
         // SAFETY: in no queue any more.
-        Sent::Complete => unsafe { request::complete(req, UCS_OK) },
+        Sent::Complete | Sent::Fence => unsafe { request::complete(req, UCS_OK) },
         // SAFETY: as above.
         Sent::Flush => unsafe { flush::marker_sent(req) },
         Sent::Await | Sent::Device => {}

@@ -257,6 +257,7 @@ pub fn on_rail_end(connection: &mut Connection, (iface, qpn): (usize, u32), numb
     connection.with_sender(|sender| {
         if let Some(rail) = sender.rails.of_queue(iface, qpn) {
             rail.line.ended(number, |owner| ends.add(owner));
+            rail.works();
         }
     });
     ends.finish();

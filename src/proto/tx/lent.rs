@@ -5,11 +5,10 @@
 //! fails with a peer that is lost. Who writes into a receiver's memory says so by the same queue pair, and so does who writes
 //! no more: what it says arrives behind all that it has written.
 
-use super::{control, device, set_message};
+use super::{control, device, set_message, spread};
 use crate::ctypes::*;
 use crate::engine::idtable;
 use crate::engine::peer::{Peer, Tx};
-use crate::engine::ports::RailTask;
 use crate::engine::request::{self, Extra, Fate, Request, Role, Sent, Transfer};
 use crate::sys::regcache::Handle;
 use crate::tl::Lane;
@@ -20,9 +19,6 @@ use crate::wire::address::MAX_PORTS;
 use crate::wire::header::{ASKED, Kind, RtrDeviceHdr, RtrHdr, UNNAMED};
 use crate::wire::stats::Protocol;
 use std::ptr;
-
-/// From this length on a message is shared out to rails, bytes: below that one port is as fast as two that have to be waited for.
-const SHARED: usize = 256 << 10;
 
 /// Whether a device works straight in this peer's memory, and its device in ours.
 pub fn is_possible(peer: &Peer) -> bool {
@@ -112,20 +108,18 @@ pub(super) unsafe fn advance(
     let Some(Extra::Transfer(t)) = r.extra.as_deref_mut() else {
         return None;
     };
-    if t.role == Role::Deliver && wants_rails(peer, sender, len, &keys) {
-        sender.rails.wanted = true;
-        // SAFETY: peers do not outlive their worker.
-        unsafe { &*peer.worker }.leave_rails(peer, RailTask::Ask);
+    if *offset == 0 && !spread::begin(peer, sender, t, len, &keys) {
+        return Some(false);
     }
-    // Not in the middle: what the connection has got until then does not tell of its end.
-    t.railed |=
-        t.role == Role::Deliver && *offset == 0 && len >= SHARED && !sender.rails.lines.is_empty();
     if t.railed {
-        let posted = share_out(sender, t, (req, data, len), offset, &keys);
-        for rail in sender.rails.refused.drain(..) {
-            // SAFETY: peers do not outlive their worker.
-            unsafe { &*peer.worker }.leave_rails(peer, RailTask::GiveUp(rail));
-        }
+        let piece = Lent {
+            ptr: data,
+            len,
+            key: 0,
+            reads,
+            owner: req.cast(),
+        };
+        let posted = spread::share_out(peer, sender, t, piece, offset, &keys);
         if posted {
             (t.fate, r.sent) = (Fate::Posted, Sent::Await);
         }
@@ -184,85 +178,9 @@ fn length(r: &Request) -> usize {
     }
 }
 
-/// Whether the peer is to be asked for rails, now that there is something for them.
-fn wants_rails(peer: &Peer, sender: &Sender, len: usize, keys: &[u32]) -> bool {
-    // SAFETY: peers do not outlive their worker.
-    let ctx = unsafe { &*peer.worker }.ctx;
-    let most = ctx.policy.ib.as_ref().map_or(1, |ib| ib.rails);
-    let theirs = keys.iter().filter(|&&key| key != 0).count();
-    len >= SHARED && !sender.rails.wanted && most > 1 && ctx.ports.len() > 1 && theirs > 1
-}
-
-/// Shares out what is left of a delivery among the connection and its rails, as far as there is room; true if that was all.
-fn share_out(
-    sender: &mut Sender,
-    t: &mut Transfer,
-    (req, data, len): (*mut Request, *mut u8, usize),
-    offset: &mut u64,
-    keys: &[u32],
-) -> bool {
-    loop {
-        let (at, left) = match t.again.last() {
-            Some(&piece) => piece,
-            None if (*offset as usize) < len => (*offset, len - *offset as usize),
-            None => return true,
-        };
-        let here = Lent {
-            ptr: data.wrapping_add(at as usize),
-            len: left,
-            key: 0,
-            reads: false,
-            owner: req.cast(),
-        };
-        let region = t.memory.region();
-        let n = sender.lend_any(here, t.there.wrapping_add(at), |near, far| {
-            let theirs = keys.get(far).copied().filter(|&key| key != 0);
-            region.local_key(near).zip(theirs)
-        });
-        if n == 0 {
-            return false;
-        }
-        t.flying += 1;
-        match t.again.pop() {
-            Some((_, whole)) if n < whole => t.again.push((at + n as u64, whole - n)),
-            Some(_) => {}
-            None => *offset += n as u64,
-        }
-    }
-}
-
-/// The receiver's keys, one for each of its ports.
+/// The peer's keys, one for each of its ports.
 fn keys_of(r: &Request) -> [u32; MAX_PORTS] {
     std::array::from_fn(|port| device::key(r, port).unwrap_or(0))
-}
-
-/// What a rail that was given up had not written goes by the others. The requests that have ended by that.
-pub fn write_again(peer: &Peer, tx: &mut Tx, lost: &[Lent]) -> Vec<*mut Request> {
-    let mut ended = Vec::new();
-    for piece in lost {
-        let req = piece.owner.cast::<Request>();
-        // SAFETY: what the device worked on lives, and the lock is held.
-        let r = unsafe { &mut *req };
-        let Some(data) = r.data.as_contig() else {
-            continue;
-        };
-        let Some(t) = r.transfer_mut() else { continue };
-        t.flying -= 1;
-        match t.fate {
-            Fate::Going | Fate::Posted => {
-                t.again.push((piece.ptr as u64 - data as u64, piece.len));
-                if t.fate == Fate::Posted {
-                    t.fate = Fate::Going;
-                    r.sent = Sent::Device;
-                    // SAFETY: complete, and in no queue: all of it was posted.
-                    unsafe { super::enqueue(peer, tx, req) };
-                }
-            }
-            Fate::Ends(_) if t.flying == 0 => ended.push(req),
-            Fate::Ends(_) | Fate::Taken => {}
-        }
-    }
-    ended
 }
 
 /// Ends a request that the device has done with. The peer hears of what was read of its memory, and of what went by rails, as it
@@ -280,14 +198,16 @@ pub unsafe fn end(req: *mut Request) {
             control(peer, Kind::Ats, UCS_OK as i8 as u8, r.imm, &[]);
         }
         if is_railed(r) && peer.status() == UCS_OK {
-            match r.transfer().map(|t| t.fate) {
-                Some(Fate::Ends(_)) => {
+            let len = r.data.len();
+            match r.transfer().map(|t| (t.role, t.fate)) {
+                Some((Role::Deliver, Fate::Ends(_))) => {
                     control(peer, Kind::Withdrawn, ASKED, r.imm, &[]);
                 }
-                _ => {
-                    peer.stats().of(Protocol::RndvCopy).add(r.data.len());
+                Some((Role::Deliver, _)) => {
+                    peer.stats().of(Protocol::RndvCopy).add(len);
                     control(peer, Kind::Written, 0, r.imm, &[]);
                 }
+                _ => peer.stats().of(Protocol::RmaCopy).add(len),
             }
         }
         request::complete(req, outcome(r));

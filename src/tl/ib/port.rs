@@ -92,6 +92,15 @@ fn longest(port: u32, wanted: Option<usize>) -> usize {
 }
 
 impl Port {
+    /// Whether its link is up now. Asks the device.
+    pub fn is_active(&self) -> bool {
+        let mut attr = ibv_port_attr::default();
+        let hca = &self.hca;
+        // SAFETY: as in `query`.
+        let answer = unsafe { (hca.verbs.query_port)(hca.context(), self.number, &mut attr) };
+        answer == 0 && attr.state == IBV_PORT_ACTIVE
+    }
+
     fn query(hca: &Arc<Hca>, number: u8, name: &str, tuning: &Tuning) -> io::Result<Port> {
         let mut attr = ibv_port_attr::default();
         // SAFETY: an open device; the structure is writable, and longer than what the function knows of it.

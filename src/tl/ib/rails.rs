@@ -1,8 +1,8 @@
 //! Rails: further queue pairs to a peer, through other ports, that long transfers are shared out to.
 //!
-//! A rail is for one direction. Who has asked for it writes by it, the peer only holds its end; nothing is ever sent as a message
-//! there, so that it needs no receives, no window and no order: who has written by rails waits for their ends and then tells
-//! the peer by the connection itself.
+//! A rail is for one direction. Who has asked for it writes and reads by it, the peer only holds its end; nothing is ever sent as a
+//! message there, so that it needs no receives, no window and no order: who has moved something by rails waits for the ends of
+//! that, and only then tells the peer, or does what has to come behind it, by the connection itself.
 
 use super::queues::Qp;
 use super::rc::{Lent, Reliable};
@@ -10,16 +10,34 @@ use std::sync::Arc;
 
 /// Ends that a peer may have us hold; more are an attack.
 const MOST_HELD: usize = 8;
+/// How long no rail is asked for by a port whose rail has failed, at first, and after it has failed again and again, milliseconds.
+const FIRST_REST: u64 = 100;
+const LONGEST_REST: u64 = 10_000;
 
-/// One that can be written by.
+/// How far a rail is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Something was written that tells whether anything comes through.
+    Tried,
+    /// Transfers are shared out to it.
+    Open,
+    /// Its device has refused something: nothing more is posted there.
+    Refused,
+    /// It was given up, and our end reset. What was not moved by it waits until the peer has dropped its end, too: a packet that
+    /// comes late must not find the memory any more.
+    Left,
+}
+
+/// One that transfers can be shared out to.
 pub struct Rail {
     pub line: Reliable,
     /// Number of the peer's port, among those of its address.
     pub remote_port: usize,
     /// What the peer calls it.
     pub name: u64,
-    /// Its device has refused something: nothing more is posted there.
-    pub refused: bool,
+    pub state: State,
+    /// Since when, coarse milliseconds.
+    pub since: u64,
 }
 
 /// Our end of one that the peer was asked to hold the other end of.
@@ -31,15 +49,27 @@ pub struct Asked {
     pub psn: u32,
 }
 
+/// An interface by which there was a rail, or none could be had.
+struct Rest {
+    iface: usize,
+    /// It is left alone until then, and for how long, coarse milliseconds.
+    until: u64,
+    wait: u64,
+}
+
 /// Those of a peer. Whoever holds the peer's lock.
 #[derive(Default)]
 pub struct Rails {
     pub lines: Vec<Rail>,
     pub asked: Vec<Asked>,
-    /// The peer writes our memory by these.
+    /// The peer moves what is in our memory by these.
     held: Vec<Arc<Qp>>,
-    /// They are wanted once.
-    pub wanted: bool,
+    /// They were asked for; they are about to be.
+    begun: bool,
+    asking: bool,
+    rests: Vec<Rest>,
+    /// What the connection had got before the last fence, if puts and gets by rails have to wait for that.
+    pub behind: Option<u64>,
     /// Those that are to be given up: numbers of their interfaces and queue pairs.
     pub refused: Vec<(usize, u32)>,
 }
@@ -54,10 +84,12 @@ impl Rails {
         few
     }
 
-    /// The peer has given up the rail with this end: nothing that it wrote by it takes effect any more.
-    pub fn drop_held(&mut self, qpn: u32) {
+    /// The peer has given up the rail with this end: nothing that it wrote by it takes effect any more. False: the device does not
+    /// let go of it.
+    pub fn drop_held(&mut self, qpn: u32) -> bool {
         self.held
             .retain(|qp| qp.number != qpn || qp.reset().is_err());
+        self.held.iter().all(|qp| qp.number != qpn)
     }
 
     /// How many ends are held for the peer.
@@ -65,25 +97,87 @@ impl Rails {
         self.held.len()
     }
 
+    /// Whether somebody should see to rails, now that there is something for them; says so once. `now`: coarse milliseconds.
+    pub fn are_due(&mut self, now: u64) -> bool {
+        let due = !self.begun || self.rests.iter().any(|rest| rest.until <= now);
+        due && !std::mem::replace(&mut self.asking, true)
+    }
+
+    /// The interfaces of these by which one is to be asked for.
+    pub fn ask_by(&mut self, ifaces: impl Iterator<Item = usize>, now: u64) -> Vec<usize> {
+        (self.begun, self.asking) = (true, false);
+        let wanted: Vec<usize> = ifaces.filter(|&i| self.may_ask(i, now)).collect();
+        for rest in &mut self.rests {
+            if wanted.contains(&rest.iface) {
+                rest.until = u64::MAX;
+            }
+        }
+        wanted
+    }
+
+    fn may_ask(&self, iface: usize, now: u64) -> bool {
+        let there = self.lines.iter().any(|r| r.line.local_port() == iface);
+        let asked = self.asked.iter().any(|end| end.iface == iface);
+        let rest = self.rests.iter().find(|rest| rest.iface == iface);
+        !there && !asked && rest.is_none_or(|rest| rest.until <= now)
+    }
+
+    /// There is no rail by this interface, which there was for so long: it is asked for again after a while.
+    pub fn rest(&mut self, iface: usize, now: u64, lasted: u64) {
+        let place = self.rests.iter().position(|rest| rest.iface == iface);
+        let before = place.map(|i| self.rests.swap_remove(i).wait);
+        let wait = match before {
+            Some(wait) if lasted < LONGEST_REST => (2 * wait).min(LONGEST_REST),
+            _ => FIRST_REST,
+        };
+        let until = now + wait;
+        self.rests.push(Rest { iface, until, wait });
+    }
+
     /// The one with this queue pair.
     pub fn of_queue(&mut self, iface: usize, qpn: u32) -> Option<&mut Rail> {
         self.lines.iter_mut().find(|rail| rail.line.is(iface, qpn))
     }
 
-    /// Gives one up: what it has not written, and what the peer calls it. No device of ours works on that any more afterwards.
-    pub fn give_up(&mut self, iface: usize, qpn: u32) -> Option<(Vec<Lent>, u64)> {
-        let place = self
-            .lines
-            .iter()
-            .position(|rail| rail.line.is(iface, qpn))?;
-        let rail = self.lines.swap_remove(place);
-        // The queue pair is reset when it is dropped.
-        Some((rail.line.lent().collect(), rail.name))
+    /// Whether any can be used.
+    pub fn any_open(&self) -> bool {
+        self.lines.iter().any(|rail| rail.state == State::Open)
     }
 
-    /// Whether all that was written has arrived.
+    /// Gives one up: what the peer calls it. No device of ours works on what it was to move any more.
+    pub fn leave(&mut self, iface: usize, qpn: u32) -> Option<u64> {
+        let rail = self.of_queue(iface, qpn);
+        let rail = rail.filter(|rail| rail.state != State::Left)?;
+        // A device that does not even do that moves nothing any more, either: the queue pair is in error.
+        let _ = rail.line.qp.reset();
+        rail.state = State::Left;
+        Some(rail.name)
+    }
+
+    /// The peer has dropped its end of one that was given up, too.
+    pub fn take_left(&mut self, name: u64) -> Option<Rail> {
+        let is_it = |rail: &Rail| rail.name == name && rail.state == State::Left;
+        let place = self.lines.iter().position(is_it)?;
+        Some(self.lines.swap_remove(place))
+    }
+
+    /// Whether all that was shared out has been moved.
     pub fn is_drained(&self) -> bool {
-        self.lines.iter().all(|rail| rail.line.is_drained())
+        self.lines.iter().all(|rail| !rail.line.is_lent())
+    }
+}
+
+impl Rail {
+    /// A work request has ended well.
+    pub fn works(&mut self) {
+        if self.state == State::Tried {
+            self.state = State::Open;
+        }
+    }
+
+    /// What it has not moved.
+    pub fn lost(&self) -> Vec<Lent> {
+        self.line.lent().collect()
     }
 }
 
@@ -93,5 +187,31 @@ impl Drop for Rails {
         for qp in &self.held {
             let _ = qp.reset();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_rests_longer_and_longer() {
+        let mut rails = Rails::default();
+        assert!(rails.are_due(0) && !rails.are_due(0), "once");
+        assert_eq!(rails.ask_by(1..3, 0), [1, 2]);
+        assert!(!rails.are_due(1_000_000));
+        let (mut now, mut waits) = (0, Vec::new());
+        for _ in 0..9 {
+            rails.rest(2, now, 0);
+            let wait = (0..).find(|ms| rails.are_due(now + ms)).unwrap_or(0);
+            now += wait;
+            assert_eq!(rails.ask_by(2..3, now), [2]);
+            waits.push(wait);
+        }
+        assert_eq!(waits[..3], [100, 200, 400]);
+        assert_eq!(waits[7..], [LONGEST_REST, LONGEST_REST]);
+        rails.rest(2, now, LONGEST_REST);
+        assert_eq!(rails.ask_by(2..3, now + 99), []);
+        assert_eq!(rails.ask_by(2..3, now + 100), [2]);
     }
 }

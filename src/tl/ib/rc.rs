@@ -486,6 +486,25 @@ impl Reliable {
         self.iface.index.into()
     }
 
+    /// Whether it has not moved all that was lent to it.
+    pub fn is_lent(&self) -> bool {
+        self.lent_bytes > 0
+    }
+
+    /// How much was posted: for [`is_past`](Self::is_past).
+    pub fn position(&self) -> u64 {
+        self.posted
+    }
+
+    /// Whether everything up to there has ended. If not, its end will be told.
+    pub fn is_past(&mut self, position: u64) -> bool {
+        let past = self.ended >= position;
+        if !past {
+            self.ask();
+        }
+        past
+    }
+
     /// How long it will take to move what was lent, in units of its own, and the speed of its port, Mb/s.
     pub fn load(&self) -> (u64, u32) {
         (self.lent_bytes, self.iface.port.mbps.max(1))
@@ -584,13 +603,14 @@ impl Reliable {
         self.telling > self.ended
     }
 
-    /// Posts something that tells whether the peer is there.
-    pub fn probe(&mut self) {
+    /// Posts something that tells whether the peer is there. False: the device refuses.
+    pub fn probe(&mut self) -> bool {
         // More than its share, once: it is what gives sends back.
-        if self.depth > self.posted - self.ended {
-            let mut nothing = ibv_sge::default();
-            self.post(&mut nothing, IBV_WR_RDMA_WRITE, 0, true);
+        if self.depth <= self.posted - self.ended {
+            return true;
         }
+        let mut nothing = ibv_sge::default();
+        self.post(&mut nothing, IBV_WR_RDMA_WRITE, 0, true)
     }
 
     #[inline(always)]

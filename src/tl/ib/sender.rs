@@ -2,7 +2,7 @@
 
 use super::Limits;
 use super::iface::Iface;
-use super::rails::Rails;
+use super::rails::{Rails, State};
 use super::rc::{Lent, Read, Reliable, Remote, Step};
 use super::ud::Line;
 use crate::sys::copy::TINY;
@@ -527,12 +527,13 @@ impl Sender {
         n
     }
 
-    /// As [`lend`](Self::lend), a piece of the memory, by the line of this connection and its rails that will have moved what it
-    /// has got soonest. `keys`: of ours and of the peer's, for a port of ours and one of the peer's; `None`: not by those.
+    /// As [`lend`](Self::lend), a piece of the memory, by the one of `most` lines, this connection and its rails, that will have
+    /// moved what it has got soonest. `keys`: of ours and of the peer's, for a port of ours and one of the peer's; `None`: not by those.
     pub fn lend_any(
         &mut self,
         here: Lent,
         addr: u64,
+        most: usize,
         keys: impl Fn(usize, usize) -> Option<(u32, u32)>,
     ) -> usize {
         let Way::Rc { line, .. } = &mut self.way else {
@@ -541,29 +542,30 @@ impl Sender {
         if self.broken {
             return 0;
         }
-        let rails = self.rails.lines.iter_mut().filter(|rail| !rail.refused);
-        let rails = rails.map(|rail| (&mut rail.line, rail.remote_port, Some(&mut rail.refused)));
+        let rails = self.rails.lines.iter_mut();
+        let rails = rails.filter(|rail| rail.state == State::Open);
+        let rails = rails.map(|rail| (&mut rail.line, rail.remote_port, Some(&mut rail.state)));
         let best = std::iter::once((line, self.remote_port, None))
-            .chain(rails)
-            .filter_map(|(line, port, refused)| {
+            .chain(rails.take(most.saturating_sub(1)))
+            .filter_map(|(line, port, state)| {
                 let keys = keys(line.local_port(), port)?;
-                line.has_room(1).then_some((line, refused, keys))
+                line.has_room(1).then_some((line, state, keys))
             })
             .min_by_key(|(line, ..)| {
                 let (bytes, mbps) = line.load();
                 (bytes + PIECE as u64).saturating_mul(1000) / u64::from(mbps)
             });
-        let Some((line, refused, (key, remote))) = best else {
+        let Some((line, state, (key, remote))) = best else {
             return 0;
         };
         let len = here.len.min(PIECE).min(line.longest());
         // Each tells of its end: there is no message behind it that would.
         let there = Remote { addr, key: remote };
         if !line.lend(Lent { len, key, ..here }, there, true, None) {
-            match refused {
-                // It counts as written by the rail, whose pieces all go by the others when that is given up.
-                Some(refused) => {
-                    *refused = true;
+            match state {
+                // It counts as lent to the rail, whose pieces all go by the others when that is given up.
+                Some(state) => {
+                    *state = State::Refused;
                     let rail = (line.local_port(), line.qp.number);
                     self.rails.refused.push(rail);
                 }
@@ -586,6 +588,31 @@ impl Sender {
         };
         let rails = self.rails.lines.iter().map(|rail| &rail.line);
         own.into_iter().chain(rails)
+    }
+
+    /// A fence has its turn: what rails have been given before it has to end first. True: it has, and what goes by rails behind
+    /// the fence waits for the rest, until [`is_behind_fence`](Self::is_behind_fence).
+    pub fn pass_fence(&mut self) -> bool {
+        if let Way::Rc { line, .. } = &self.way
+            && self.rails.is_drained()
+        {
+            self.rails.behind = Some(line.position());
+        }
+        self.rails.is_drained()
+    }
+
+    /// Whether everything in front of the last fence has ended.
+    pub fn is_behind_fence(&mut self) -> bool {
+        if let Way::Rc { line, .. } = &mut self.way
+            && self
+                .rails
+                .behind
+                .is_some_and(|behind| !line.is_past(behind))
+        {
+            return false;
+        }
+        self.rails.behind = None;
+        true
     }
 
     /// From now on what is sent or written takes effect after the reads before it.
@@ -680,7 +707,9 @@ impl Sender {
     pub fn probe(&mut self) {
         match &mut self.way {
             // Sends that do not tell of their ends may be all that is outstanding: nobody would hear of a failure.
-            Way::Rc { line, .. } if !line.will_tell() => line.probe(),
+            Way::Rc { line, .. } if !line.will_tell() => {
+                line.probe();
+            }
             Way::Ud(line) if line.is_drained() => {
                 let head = Head {
                     len: 0,

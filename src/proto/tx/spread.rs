@@ -1,0 +1,132 @@
+//! Long transfers that are spread over the connection and its rails, in pieces.
+//!
+//! Pieces by different queue pairs come in any order. So whoever has to come behind such a transfer waits for all of it: a message
+//! that says it is there (`lent::end`), and, of puts and gets, what is behind a fence, which has its turn in the queue then
+//! ([`is_to_wait`]).
+
+use super::enqueue_first;
+use crate::engine::peer::{Peer, Tx};
+use crate::engine::ports::RailTask;
+use crate::engine::request::{Fate, Request, Role, Sent, Transfer};
+use crate::sys::clock;
+use crate::tl::Lane;
+use crate::tl::ib::rc::Lent;
+use crate::tl::ib::sender::Sender;
+
+/// From this length on a transfer is shared out to rails, bytes: below that one port is as fast as two that have to be waited for.
+const SHARED: usize = 256 << 10;
+
+/// Ports that share such a transfer, at most.
+fn most(peer: &Peer, role: Role) -> usize {
+    // SAFETY: peers do not outlive their worker.
+    let ctx = unsafe { &*peer.worker }.ctx;
+    let policy = ctx.policy.ib.as_ref().filter(|_| ctx.ports.len() > 1);
+    policy.map_or(1, |ib| match role {
+        Role::Access => ib.rma_rails,
+        Role::Deliver => ib.rndv_rails,
+        Role::Fetch | Role::Receive | Role::Offer => 1,
+    })
+}
+
+/// Decides whether a transfer that begins is spread, and has rails made for it and those behind it. False: it is, when what is in
+/// front of it has ended.
+pub fn begin(peer: &Peer, sender: &mut Sender, t: &mut Transfer, len: usize, keys: &[u32]) -> bool {
+    let theirs = keys.iter().filter(|&&key| key != 0).count();
+    // Not in the middle: what the connection has got until then does not tell of its end.
+    if len < SHARED || t.railed || t.flying > 0 || theirs < 2 || most(peer, t.role) < 2 {
+        return true;
+    }
+    if sender.rails.are_due(clock::coarse_ms()) {
+        // SAFETY: peers do not outlive their worker.
+        unsafe { &*peer.worker }.leave_rails(peer, RailTask::Ask);
+    }
+    if !sender.rails.any_open() {
+        return true;
+    }
+    t.railed = t.role != Role::Access || sender.is_behind_fence();
+    t.railed
+}
+
+/// Shares out what is left of a transfer among the connection and its rails, as far as there is room; true if that was all.
+/// `whole`: what it moves, with no key.
+pub fn share_out(
+    peer: &Peer,
+    sender: &mut Sender,
+    t: &mut Transfer,
+    whole: Lent,
+    offset: &mut u64,
+    keys: &[u32],
+) -> bool {
+    let most = most(peer, t.role);
+    let all = loop {
+        let (at, left) = match t.again.last() {
+            Some(&piece) => piece,
+            None if (*offset as usize) < whole.len => (*offset, whole.len - *offset as usize),
+            None => break true,
+        };
+        let here = Lent {
+            ptr: whole.ptr.wrapping_add(at as usize),
+            len: left,
+            ..whole
+        };
+        let region = t.memory.region();
+        let n = sender.lend_any(here, t.there.wrapping_add(at), most, |near, far| {
+            let theirs = keys.get(far).copied().filter(|&key| key != 0);
+            region.local_key(near).zip(theirs)
+        });
+        if n == 0 {
+            break false;
+        }
+        t.flying += 1;
+        match t.again.pop() {
+            Some((_, whole)) if n < whole => t.again.push((at + n as u64, whole - n)),
+            Some(_) => {}
+            None => *offset += n as u64,
+        }
+    };
+    for rail in sender.rails.refused.drain(..) {
+        // SAFETY: peers do not outlive their worker.
+        unsafe { &*peer.worker }.leave_rails(peer, RailTask::GiveUp(rail));
+    }
+    all
+}
+
+/// Whether a fence has to have its turn in the queue, because of rails: what is in front of it has not ended.
+pub fn is_to_wait(peer: &Peer, tx: &Tx) -> bool {
+    let is_busy = match &tx.lane {
+        Some(Lane::Ib(sender)) => !tx.pending.is_empty() || !sender.is_drained(),
+        Some(_) => false,
+        None => !tx.pending.is_empty(),
+    };
+    is_busy && most(peer, Role::Access) > 1
+}
+
+/// What a rail that was given up has not moved goes by the others, before anything else does. The requests that have ended by that.
+pub fn move_again(peer: &Peer, tx: &mut Tx, lost: &[Lent]) -> Vec<*mut Request> {
+    let mut ended = Vec::new();
+    for piece in lost {
+        let req = piece.owner.cast::<Request>();
+        // SAFETY: what the device worked on lives, and the lock is held.
+        let r = unsafe { &mut *req };
+        let Some(data) = r.data.as_contig() else {
+            continue;
+        };
+        let Some(t) = r.transfer_mut() else { continue };
+        t.flying -= 1;
+        match t.fate {
+            Fate::Going | Fate::Posted => {
+                t.again.push((piece.ptr as u64 - data as u64, piece.len));
+                if t.fate == Fate::Posted {
+                    t.fate = Fate::Going;
+                    r.sent = Sent::Device;
+                    // A fence may wait there until all of it has been moved.
+                    // SAFETY: complete, and in no queue: all of it was posted.
+                    unsafe { enqueue_first(peer, tx, req) };
+                }
+            }
+            Fate::Ends(_) if t.flying == 0 => ended.push(req),
+            Fate::Ends(_) | Fate::Taken => {}
+        }
+    }
+    ended
+}
