@@ -246,6 +246,23 @@ fn post_atomic(peer: &Peer, sender: &mut Sender, r: &mut Request) -> Option<bool
 /// A send of this number has ended, and what is before it: ends the requests that waited for no more, and flushes.
 #[inline(always)]
 pub fn on_end(connection: &mut Connection, number: u64) {
+    if connection.back.is_some() {
+        return on_end_behind(connection, number);
+    }
+    // SAFETY: peers live as long as the worker, connections no longer.
+    let mut tx = unsafe { &*connection.peer }.tx.lock();
+    let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
+        return;
+    };
+    let mut ends = Ends::default();
+    sender.ended(number, |owner| ends.add(owner));
+    drop(tx);
+    ends.finish();
+}
+
+/// The same where the half that sends is not the peer's way.
+#[inline(never)]
+fn on_end_behind(connection: &mut Connection, number: u64) {
     let mut ends = Ends::default();
     connection.with_sender(|sender| sender.ended(number, |owner| ends.add(owner)));
     ends.finish();
