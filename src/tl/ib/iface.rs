@@ -33,20 +33,20 @@ const INLINE: u32 = 128;
 
 /// A worker's share of a port. Dropped when the worker and its last sender are gone.
 pub struct Iface {
-    /// Its datagrams' queue pair, first: queue pairs go before their queues.
+    /// Its datagrams' queue pair.
     pub outgoing: MtLock<Outgoing>,
     /// Number of that queue pair.
     pub ud_number: u32,
     receives: MtLock<Receives>,
-    pub send_cq: Cq,
-    recv_cq: Cq,
-    srq: Option<Srq>,
+    pub send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+    srq: Option<Arc<Srq>>,
     /// Most receives for packets and for datagrams that the device's queues take.
     most_packets: usize,
     most_datagrams: usize,
     /// Queue pairs that have receives of their own.
     own: MtLock<Vec<Weak<Qp>>>,
-    channel: Option<Channel>,
+    channel: Option<Arc<Channel>>,
     pub port: Arc<Port>,
     /// Its number among the worker's.
     pub index: u8,
@@ -143,7 +143,7 @@ impl Iface {
 
     /// Readable when something has come into an armed queue.
     pub fn channel(&self) -> Option<&Channel> {
-        self.channel.as_ref()
+        self.channel.as_deref()
     }
 
     /// The next completion of either queue wakes. What is there already may not.

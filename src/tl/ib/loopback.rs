@@ -9,6 +9,7 @@ use super::rc::{self, Remote, Step};
 use crate::sys::sync::give_way;
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Looks for the end before others are let run: a device takes a microsecond or two.
@@ -18,9 +19,9 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 /// One operation at a time. Of no use any more after an error.
 pub struct Loopback {
-    /// First: queue pairs go before their queues, and before the buffers.
+    /// First: queue pairs go before the buffers.
     qp: Qp,
-    cq: Cq,
+    cq: Arc<Cq>,
     /// Where the device writes what was there.
     old: Buffer,
     _buffers: Buffers,

@@ -118,9 +118,9 @@ fn wait(posts: &[Post], stop: &OwnedFd) -> bool {
 /// What answers at a port. Field order: the queue pair goes before its queues, those before the channel.
 struct Post {
     qp: Qp,
-    asked: Cq,
-    answered: Cq,
-    channel: Channel,
+    asked: Arc<Cq>,
+    answered: Arc<Cq>,
+    channel: Arc<Channel>,
     questions: Pile,
     /// What answers are sent from, and those of them that are not under way.
     answers: Vec<Buffer>,

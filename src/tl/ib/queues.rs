@@ -24,6 +24,8 @@ pub struct Cq {
     /// The device's function, at hand.
     poll: PollCq,
     hca: Arc<Hca>,
+    /// Is destroyed after it.
+    _channel: Option<Arc<Channel>>,
 }
 
 /// Receives that many queue pairs share.
@@ -41,6 +43,14 @@ pub struct Qp {
     pub number: u32,
     /// Bytes that a work request can carry in itself.
     pub max_inline: u32,
+    _needs: Needs,
+}
+
+/// What a device does not destroy before the queue pairs that use it.
+struct Needs {
+    _send_cq: Arc<Cq>,
+    _recv_cq: Arc<Cq>,
+    _srq: Option<Arc<Srq>>,
 }
 
 macro_rules! shared_by_threads {
@@ -58,7 +68,7 @@ shared_by_threads! { Channel Cq Srq Qp }
 impl Channel {
     /// # Errors
     /// `EMFILE` and the like.
-    pub fn new(hca: &Arc<Hca>) -> io::Result<Channel> {
+    pub fn new(hca: &Arc<Hca>) -> io::Result<Arc<Channel>> {
         // SAFETY: an open device. The structure begins with the device's context, then the descriptor
         // (ibv_create_comp_channel(3)).
         unsafe {
@@ -75,7 +85,7 @@ impl Channel {
             };
             let flags = libc::fcntl(fd, libc::F_GETFL);
             match libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) {
-                0 => Ok(channel),
+                0 => Ok(Arc::new(channel)),
                 _ => Err(io::Error::last_os_error()),
             }
         }
@@ -100,7 +110,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: its queues are gone: they are declared in front of it.
+        // SAFETY: its queues are gone: they hold it.
         unsafe { (self.hca.verbs.destroy_comp_channel)(self.raw) };
     }
 }
@@ -110,19 +120,20 @@ impl Cq {
     ///
     /// # Errors
     /// What the device says.
-    pub fn new(hca: &Arc<Hca>, len: u32, channel: Option<&Channel>) -> io::Result<Cq> {
+    pub fn new(hca: &Arc<Hca>, len: u32, channel: Option<&Arc<Channel>>) -> io::Result<Arc<Cq>> {
         let poll = hca.ops().poll_cq.ok_or(ErrorKind::Unsupported)?;
         let len = (len as i32).clamp(1, hca.limits.max_cqe.max(1));
-        let channel = channel.map_or(std::ptr::null_mut(), |c| c.raw);
+        let events = channel.map_or(std::ptr::null_mut(), |c| c.raw);
         // SAFETY: an open device and its channel, or none.
         let raw = made(unsafe {
-            (hca.verbs.create_cq)(hca.context(), len, std::ptr::null_mut(), channel, 0)
+            (hca.verbs.create_cq)(hca.context(), len, std::ptr::null_mut(), events, 0)
         })?;
-        Ok(Cq {
+        Ok(Arc::new(Cq {
             raw,
             poll,
             hca: hca.clone(),
-        })
+            _channel: channel.cloned(),
+        }))
     }
 
     /// Takes completions: how many were written.
@@ -149,7 +160,7 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // SAFETY: the queue pairs that use it are gone.
+        // SAFETY: the queue pairs that use it are gone: they hold it.
         unsafe { (self.hca.verbs.destroy_cq)(self.raw) };
     }
 }
@@ -159,7 +170,7 @@ impl Srq {
     ///
     /// # Errors
     /// What the device says.
-    pub fn new(hca: &Arc<Hca>, len: u32) -> io::Result<Srq> {
+    pub fn new(hca: &Arc<Hca>, len: u32) -> io::Result<Arc<Srq>> {
         let mut attr = ibv_srq_init_attr::default();
         attr.attr.max_wr = len.min(hca.limits.max_srq_wr.max(0) as u32);
         attr.attr.max_sge = 1;
@@ -168,10 +179,10 @@ impl Srq {
         }
         // SAFETY: an open device.
         let raw = made(unsafe { (hca.verbs.create_srq)(hca.pd(), &mut attr) })?;
-        Ok(Srq {
+        Ok(Arc::new(Srq {
             hca: hca.clone(),
             raw,
-        })
+        }))
     }
 
     /// Posts linked receives: 0, or what the device says of the one that it puts into `bad`.
@@ -190,7 +201,7 @@ impl Srq {
 
 impl Drop for Srq {
     fn drop(&mut self) {
-        // SAFETY: the queue pairs that use it are gone.
+        // SAFETY: the queue pairs that use it are gone: they hold it.
         unsafe { (self.hca.verbs.destroy_srq)(self.raw) };
     }
 }
@@ -198,10 +209,10 @@ impl Drop for Srq {
 /// What a queue pair is made of.
 pub struct Parts<'a> {
     pub kind: ibv_qp_type,
-    pub send_cq: &'a Cq,
-    pub recv_cq: &'a Cq,
+    pub send_cq: &'a Arc<Cq>,
+    pub recv_cq: &'a Arc<Cq>,
     /// None: it has receives of its own, `receives` of them.
-    pub srq: Option<&'a Srq>,
+    pub srq: Option<&'a Arc<Srq>>,
     pub sends: u32,
     pub receives: u32,
     /// Bytes in a work request, if the device can.
@@ -240,6 +251,11 @@ impl Qp {
                         // SAFETY: just made.
                         number: unsafe { (*raw).qp_num },
                         max_inline: attr.cap.max_inline_data,
+                        _needs: Needs {
+                            _send_cq: parts.send_cq.clone(),
+                            _recv_cq: parts.recv_cq.clone(),
+                            _srq: parts.srq.cloned(),
+                        },
                     });
                 }
                 // Nothing tells how much a device takes.
