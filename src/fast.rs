@@ -1078,7 +1078,7 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     }
     if ticked {
         if let Some(sockets) = rx.sockets.as_deref_mut() {
-            count += sockets::poll(worker, sockets);
+            count += sockets::poll(worker, sockets, rx.ports.as_deref_mut());
         }
         count += listener::progress(worker);
     }

@@ -38,6 +38,7 @@ fn address() {
         shm: None,
         ib: None,
         tcp: None,
+        greeter: None,
     };
     assert_eq!(bare.encode().len(), 16);
     // With shared memory: `an_address_with_shm_is_small` in src/wire/address.rs pins 55.

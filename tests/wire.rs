@@ -68,15 +68,19 @@ fn worker_address() -> impl Strategy<Value = WorkerAddress> {
         prop::option::of(shm()),
         prop::option::of(ib()),
         prop::option::of(tcp()),
+        prop::option::of(tcp()),
     )
-        .prop_map(|(uid, client_id, name, shm, ib, tcp)| WorkerAddress {
-            uid,
-            client_id,
-            name,
-            shm,
-            ib,
-            tcp,
-        })
+        .prop_map(
+            |(uid, client_id, name, shm, ib, tcp, greeter)| WorkerAddress {
+                uid,
+                client_id,
+                name,
+                shm,
+                ib,
+                tcp,
+                greeter,
+            },
+        )
 }
 
 fn rkey() -> impl Strategy<Value = PackedRkey> {

@@ -40,8 +40,7 @@ static struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init
     }
     soft->shared->slot.self = soft;
     soft->shared->type = init->qp_type;
-    if (init->qp_type == IBV_QPT_RC)
-        __atomic_add_fetch(&wire->faults.rc_queues, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(init->qp_type == IBV_QPT_RC ? &wire->faults.rc_queues : &wire->faults.ud_queues, 1, __ATOMIC_RELAXED);
     soft->shared->state = IBV_QPS_RESET;
     soft->shared->pd = pd->handle;
     soft->shared->recv_cq = init->recv_cq->handle;

@@ -3,7 +3,7 @@
  * those two, and none for the others, or none at all where the program says that it expects too many endpoints for that.
  * Ranks are processes; what the software HCA has counted says how many there were.
  *
- *   neighbours RANKS HCACTL QUEUES   so many of each rank
+ *   neighbours RANKS HCACTL QUEUES [DATAGRAMS]   so many of each rank, and so many for datagrams
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -98,8 +98,8 @@ static int rank_main(int rank, int ranks)
     return 0;
 }
 
-/* Queue pairs for reliable connections that were ever made on this wire. */
-static long queues_made(const char *hcactl)
+/* Queue pairs of this kind that were ever made on this wire. */
+static long queues_made(const char *hcactl, const char *kind)
 {
     char  line[128];
     long  count = -1;
@@ -107,7 +107,8 @@ static long queues_made(const char *hcactl)
 
     must(counters != NULL, "hcactl");
     while (fgets(line, sizeof(line), counters) != NULL)
-        sscanf(line, "rc_queues=%ld", &count);
+        if (strncmp(line, kind, strlen(kind)) == 0)
+            sscanf(line + strlen(kind), "_queues=%ld", &count);
     pclose(counters);
     return count;
 }
@@ -116,7 +117,7 @@ int main(int argc, char **argv)
 {
     int                   ranks = argc > 3 ? atoi(argv[1]) : 0, failed = 0, status;
     pthread_barrierattr_t shared;
-    long                  made;
+    long                  made, datagrams;
 
     must(ranks >= 3 && ranks <= MOST, "usage: neighbours RANKS HCACTL QUEUES, 3 to 256 ranks");
     job = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -131,7 +132,8 @@ int main(int argc, char **argv)
         }
     while (wait(&status) > 0)
         failed += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
-    made = queues_made(argv[2]);
-    printf("%d ranks, %d failed, %ld queue pairs for connections\n", ranks, failed, made);
-    return failed > 0 || made != atol(argv[3]) * ranks;
+    made      = queues_made(argv[2], "rc");
+    datagrams = queues_made(argv[2], "ud");
+    printf("%d ranks, %d failed, %ld queue pairs for connections, %ld for datagrams\n", ranks, failed, made, datagrams);
+    return failed > 0 || made != atol(argv[3]) * ranks || (argc > 4 && datagrams != atol(argv[4]) * ranks);
 }

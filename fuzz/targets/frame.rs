@@ -10,7 +10,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(greeting.encode(), bytes[..Greeting::SIZE]);
         let to = (greeting.to, greeting.secret);
         assert!(
-            greeting::is_for(&greeting, to.0, to.1) == (greeting.purpose == greeting::TO_WORKER)
+            greeting::is_for(&greeting, to.0, to.1) == (greeting.purpose != greeting::TO_LISTENER)
         );
         assert!(!greeting::is_for(&greeting, to.0, !to.1));
     }

@@ -128,6 +128,7 @@ fn address() -> WorkerAddress {
             network: 10,
             addresses: vec![net("10.0.0.1", 1000), net("fe80::1", 25_000)],
         }),
+        greeter: None,
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Context {
     pub pinned: OnceLock<Option<Arc<Cache<Devices>>>>,
     /// Network devices that may be used, best first; none if TCP is not to be used.
     pub devices: Vec<Device>,
+    /// TCP carries no messages through them, only what queue pairs have to say to each other first.
+    pub greets_only: bool,
     /// Memory handles that the user holds: clients are known to unmap what was never mapped.
     pub handles: parking_lot::Mutex<std::collections::HashSet<usize>>,
     workers_made: AtomicU64,
@@ -86,17 +88,7 @@ impl Context {
             Some(ib) => port::usable(&options.net_devices, &ib.tuning),
             None => Vec::new(),
         };
-        let devices = match policy.tcp {
-            Some(_) => {
-                let names: Vec<&str> = ports.iter().map(|p| &*p.name).collect();
-                device::usable(&options, &names)
-            }
-            None => Ok(Vec::new()),
-        };
-        let devices = devices.unwrap_or_else(|e| {
-            log::error!("cannot list the network devices: {e}");
-            Vec::new()
-        });
+        let (devices, greets_only) = devices(&options, &policy, &ports);
         if !policy.loopback && policy.tcp.is_none() && ports.is_empty() {
             return Err(policy::none_usable(&options));
         }
@@ -126,6 +118,7 @@ impl Context {
             pulse: OnceLock::new(),
             pinned: OnceLock::new(),
             devices,
+            greets_only,
             handles: parking_lot::Mutex::default(),
             workers_made: AtomicU64::new(0),
         })
@@ -178,4 +171,30 @@ impl Context {
     pub fn note_worker(&self) -> bool {
         self.workers_made.fetch_add(1, Ordering::Relaxed) == 0
     }
+}
+
+/// The network devices that may be used, and whether for greetings only: where ud is excluded queue pairs are connected
+/// by TCP, though `UCX_TLS` may leave that out, and `UCX_NET_DEVICES` name adapters alone.
+fn devices(options: &Options, policy: &Policy, ports: &[Arc<Port>]) -> (Vec<Device>, bool) {
+    let greets = !ports.is_empty() && policy.ib.as_ref().is_some_and(|ib| !ib.tuning.ud.used);
+    if policy.tcp.is_none() && !greets {
+        return (Vec::new(), false);
+    }
+    let names: Vec<&str> = ports.iter().map(|p| &*p.name).collect();
+    let list = |options: &Options| {
+        device::usable(options, &names).unwrap_or_else(|e| {
+            log::error!("cannot list the network devices: {e}");
+            Vec::new()
+        })
+    };
+    let mut devices = list(options);
+    let mut greets_only = policy.tcp.is_none();
+    if devices.is_empty() && greets {
+        greets_only = true;
+        let mut any = options.clone();
+        if any.set("NET_DEVICES", "all").is_ok() {
+            devices = list(&any);
+        }
+    }
+    (devices, greets_only)
 }

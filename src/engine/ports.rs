@@ -13,6 +13,7 @@ use crate::tl::ib::queues::Qp;
 use crate::tl::ib::reorder::Reorder;
 use crate::tl::ib::sender::{Flow, Sender};
 use crate::tl::ib::ud::Ah;
+use crate::tl::tcp::{self, Link};
 use crate::wire::address::{IbLocator, PortLocator};
 use crate::wire::header::RailImm;
 use crate::wire::packet::NOBODY;
@@ -20,6 +21,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -53,6 +55,53 @@ pub struct There {
     pub pulse: u32,
 }
 
+/// How greetings get to a peer.
+pub enum Courier {
+    Datagrams(Ah),
+    /// One of the two has no queue pair for datagrams.
+    Sockets(Box<Calls>),
+}
+
+/// The sockets by which two queue pairs get to know each other. Closed when they do, or with the connection.
+#[derive(Default)]
+pub struct Calls {
+    /// Where we can connect to; `None`: the peer has begun, and connects again if it has to.
+    pub target: Option<(tcp::Target, u8)>,
+    /// The one that we have connected or are connecting, and since when, coarse milliseconds.
+    pub ours: Option<Arc<Link>>,
+    pub since: u64,
+    /// It is connected.
+    pub through: bool,
+    /// The last one that the peer has connected.
+    pub theirs: Option<Arc<Link>>,
+}
+
+impl Calls {
+    /// None yet, to the port of that number.
+    pub fn to(target: tcp::Target, far: u8) -> Calls {
+        let mut calls = Calls::default();
+        calls.target = Some((target, far));
+        calls
+    }
+
+    /// Nothing is left to be said by a socket of ours: who is watching it hears of its end.
+    pub fn hang_up(&mut self) {
+        if let Some(link) = self.ours.take() {
+            let _ = link.socket.shutdown(Shutdown::Both);
+        }
+        self.through = false;
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        self.hang_up();
+        if let Some(link) = &self.theirs {
+            let _ = link.socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
 /// A connection, as the progressing thread sees it.
 pub struct Connection {
     pub number: u32,
@@ -68,9 +117,9 @@ pub struct Connection {
     pub there: Option<There>,
     /// What greetings to the peer present.
     pub secret: u64,
-    /// Where the peer takes datagrams.
+    /// Where the peer's port is, and how greetings get there.
     pub to: PortLocator,
-    pub ah: Ah,
+    pub courier: Courier,
     /// The queue pair of its own, if it has one, and the number of the first packet from it.
     pub qp: Option<Arc<Qp>>,
     pub psn: u32,
@@ -156,6 +205,8 @@ pub struct Ports {
     pub owing: Vec<u32>,
     /// Those that are not both open and seen.
     pub unsettled: usize,
+    /// Those of them that want a socket.
+    pub calls: Vec<u32>,
     /// What was found when the worker was about to sleep, with the number of its interface: the next to be looked at. What
     /// has arrived, and ends of sends.
     pub found: [Vec<(usize, ibv_wc)>; 2],
@@ -197,6 +248,7 @@ impl Ports {
                 last: (0, None),
                 owing: Vec::new(),
                 unsettled: 0,
+                calls: Vec::new(),
                 found: Default::default(),
                 has_found: false,
                 timer: wakes.then(Timer::new).transpose()?,
@@ -345,7 +397,7 @@ impl Ports {
             }
         }
         self.has_found = !self.found.iter().all(Vec::is_empty);
-        !self.has_found && self.sleep_until_due(keepalive)
+        !self.has_found && self.calls.is_empty() && self.sleep_until_due(keepalive)
     }
 
     /// Has the timer wake the worker when something is to be said again. False if that is due, or cannot be.
@@ -415,6 +467,14 @@ impl Connection {
         let probe = guarded.then(|| self.probed.saturating_add(keepalive));
         let again = self.with_sender(|sender| sender.next_due()).flatten();
         probe.into_iter().chain(again).min()
+    }
+
+    /// The sockets for greetings, if those are what they go by.
+    pub fn calls(&mut self) -> Option<&mut Calls> {
+        match &mut self.courier {
+            Courier::Sockets(calls) => Some(calls),
+            Courier::Datagrams(_) => None,
+        }
     }
 
     /// Whether nothing is left to be said.

@@ -34,6 +34,11 @@ pub enum Phase {
     Guest { until: u64 },
     /// Messages may come.
     Open,
+    /// We are connecting, at this one of the peer's addresses, for what queue pairs have to say to each other; `number`: the
+    /// connection that wants it.
+    Calling { number: u32, candidate: usize },
+    /// That goes both ways: so many letters have come. `ours`: we have connected.
+    Letters { ours: bool, read: u32 },
 }
 
 /// One of the attempts to connect to a peer.
@@ -83,6 +88,8 @@ pub struct Sockets {
     pub unsettled: usize,
     /// Guests among them, oldest first.
     pub guests: Vec<u64>,
+    /// Those by which we connect, or have connected, for letters.
+    pub calls: usize,
     pub redials: Vec<Redial>,
     /// Wakes a sleeping worker for the next of `redials`; made when there is the first.
     timer: Option<Timer>,
@@ -116,6 +123,7 @@ impl Sockets {
             open: Vec::new(),
             unsettled: 0,
             guests: Vec::new(),
+            calls: 0,
             redials: Vec::new(),
             timer: None,
         })
@@ -215,8 +223,10 @@ impl Sockets {
             losses: 0,
         }));
         self.unsettled += 1;
-        if matches!(phase, Phase::Guest { .. }) {
-            self.guests.push(token);
+        match phase {
+            Phase::Guest { .. } => self.guests.push(token),
+            Phase::Calling { .. } => self.calls += 1,
+            _ => {}
         }
         Ok(token)
     }
@@ -244,13 +254,28 @@ impl Sockets {
         }
     }
 
+    /// A guest has something to say to a queue pair.
+    pub fn let_in(&mut self, token: u64) {
+        if let Some(c) = self.get(token) {
+            c.phase = Phase::Letters {
+                ours: false,
+                read: 0,
+            };
+            self.guests.retain(|&t| t != token);
+        }
+    }
+
     /// Takes a connection out of the set. Its socket is closed when its sending half is gone too.
     pub fn remove(&mut self, token: u64) -> Option<Box<Connection>> {
         let slot = self.slots.get_mut(token as u32 as usize)?;
         let connection = slot.connection.take_if(|c| c.link.token == token)?;
         self.free.push(token as u32);
         // Only a socket that is being connected is watched for room by us; else its sender does that.
-        let dialing = matches!(connection.phase, Phase::Dialing(_));
+        let dialing = matches!(connection.phase, Phase::Dialing(_) | Phase::Calling { .. });
+        match connection.phase {
+            Phase::Letters { ours: true, .. } | Phase::Calling { .. } => self.calls -= 1,
+            _ => {}
+        }
         self.epoll.remove(connection.link.fd(), dialing);
         if connection.phase == Phase::Open {
             self.open.retain(|&t| t != token);

@@ -70,6 +70,8 @@ pub struct Worker {
     pub ib: Option<IbLocator>,
     /// Where any peer finds it by TCP.
     pub tcp: Option<TcpLocator>,
+    /// Where it takes greetings of queue pairs by TCP, if that carries nothing else.
+    pub greeter: Option<TcpLocator>,
     pub extra_op_flags: u32,
     /// Receives of tagged messages take the shortest way.
     pub short_way_recv: bool,
@@ -211,13 +213,19 @@ impl Worker {
             None
         };
         // Without a device there is nobody to connect to or from.
-        let sockets = match &ctx.policy.tcp {
-            Some(tcp) if !ctx.devices.is_empty() => {
-                let sockets = Sockets::new(tcp.tuning(ctx.policy.keepalive_ms), &ctx.devices);
+        let sockets = match ctx.devices.is_empty() {
+            true => None,
+            false => {
+                let tuning = ctx.policy.connecting.tuning(ctx.policy.keepalive_ms);
+                let sockets = Sockets::new(tuning, &ctx.devices);
                 let sockets = sockets.map_err(|e| lacking("port (UCX_TCP_PORT_RANGE)", &e))?;
                 Some(Box::new(sockets))
             }
-            _ => None,
+        };
+        let told = sockets.as_ref().map(|s| s.locator());
+        let (greeter, tcp) = match ctx.greets_only {
+            true => (told, None),
+            false => (None, told),
         };
         let wakes = ctx.has(ucp_feature::UCP_FEATURE_WAKEUP);
         let ports = match ctx.ports.is_empty() {
@@ -258,7 +266,8 @@ impl Worker {
             uid,
             locator: inbox.as_ref().map(Inbox::locator),
             ib: ports.as_ref().map(|p| p.locator()),
-            tcp: sockets.as_ref().map(|s| s.locator()),
+            tcp,
+            greeter,
             extra_op_flags,
             short_way_recv: !mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG),
             rx: MtLock::new(
@@ -368,6 +377,7 @@ impl Worker {
             shm,
             ib: self.ib.clone(),
             tcp: self.tcp.clone(),
+            greeter: self.greeter.clone(),
         }
     }
 

@@ -2,9 +2,10 @@
 
 use super::{bulk, listener, serve};
 use crate::engine::peer::Peer;
+use crate::engine::ports::Ports;
 use crate::engine::sockets::{LISTENER, Phase, Sockets, TIMER};
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::{dial, tx};
+use crate::proto::{dial, letters, tx};
 use crate::sys::log;
 use crate::tl::Lane;
 use crate::tl::tcp::epoll::Event;
@@ -48,13 +49,19 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
         return count;
     }
     dial::start(worker, sockets);
+    let mut ports = rx.ports.as_deref_mut();
+    if let Some(ports) = ports.as_deref_mut()
+        && !ports.calls.is_empty()
+    {
+        letters::start(worker, sockets, ports);
+    }
     let turn = if rings { calls / SHARE } else { calls };
     let direct = sockets.unsettled == 0
         && sockets.open.len() <= DIRECT
         && sockets.epoll.writing.load(Ordering::Relaxed) == 0
         && turn % LISTEN_EVERY != 0;
     if !direct {
-        return count + poll(worker, sockets);
+        return count + poll(worker, sockets, ports);
     }
     let mut count = count;
     for i in 0..sockets.open.len() {
@@ -68,7 +75,7 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
 /// Asks the epoll set what is ready.
 #[cold]
 #[inline(never)]
-pub fn poll(worker: &Worker, sockets: &mut Sockets) -> u32 {
+pub fn poll(worker: &Worker, sockets: &mut Sockets, mut ports: Option<&mut Ports>) -> u32 {
     let mut count = 0;
     for event in sockets.epoll.poll() {
         count += 1;
@@ -85,15 +92,21 @@ pub fn poll(worker: &Worker, sockets: &mut Sockets) -> u32 {
         }
         match sockets.get(event.token).map(|c| c.phase) {
             Some(Phase::Open) => count += on_open(worker, sockets, event),
+            Some(Phase::Calling { .. } | Phase::Letters { .. }) => {
+                letters::on_event(worker, sockets, ports.as_deref_mut(), event.token);
+            }
             Some(_) if dial::on_event(worker, sockets, event) => {
                 count += receive(worker, sockets, event.token);
             }
-            _ => {}
+            // A guest may have come with a letter.
+            Some(_) => letters::take(worker, sockets, ports.as_deref_mut(), event.token),
+            None => {}
         }
     }
     // Relaxed: set again by whoever wants a connection, under the lock of `dials`.
     let dials = worker.dials.lock();
-    let active = !dials.is_empty() || !sockets.is_quiet() || listener::is_busy(worker);
+    let calls = ports.is_some_and(|ports| !ports.calls.is_empty());
+    let active = calls || !dials.is_empty() || !sockets.is_quiet() || listener::is_busy(worker);
     worker.duties.set_networked(active);
     drop(dials);
     count

@@ -30,7 +30,7 @@ pub static CONTEXT: Section = Section {
                 "TLS",
                 Names,
                 "all",
-                "Transports to use, by name or alias (sm, ib, rc, ...); \\name is no alias, name:aux only for connecting.",
+                "Transports to use, by name or alias (sm, ib, rc, ...); \\name is no alias, name:aux only for connecting. Without ud in any form (rc_verbs, ^ud; rc has ud:aux) queue pairs are connected by TCP.",
             ),
             row("PROTOS", Names, "all", "Protocols to use, by pattern."),
             row(

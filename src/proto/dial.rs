@@ -14,7 +14,10 @@ use crate::tl::Lane;
 use crate::tl::tcp::epoll::Event;
 use crate::tl::tcp::sender::Sender;
 use crate::tl::tcp::{Link, socket};
-use crate::wire::greeting::{self, Answer, CROSSED, Greeting, MAGIC, TO_WORKER, WELCOME};
+use crate::wire::greeting::{
+    self, Answer, CROSSED, Greeting, MAGIC, TO_QUEUES, TO_WORKER, WELCOME,
+};
+use crate::wire::packet::Letter;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -114,7 +117,7 @@ pub fn on_event(worker: &Worker, sockets: &mut Sockets, event: Event) -> bool {
         Phase::Dialing(attempt) => on_connected(worker, sockets, event.token, attempt),
         Phase::Greeted(attempt) => return on_answer(worker, sockets, event.token, attempt),
         Phase::Guest { .. } => return on_greeting(worker, sockets, event.token),
-        Phase::Open => {}
+        Phase::Open | Phase::Calling { .. } | Phase::Letters { .. } => {}
     }
     false
 }
@@ -156,7 +159,7 @@ fn on_connected(worker: &Worker, sockets: &mut Sockets, token: u64, attempt: Att
 }
 
 /// Sends what is short enough to fit into the buffer of a fresh socket.
-fn say(link: &Link, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn say(link: &Link, bytes: &[u8]) -> io::Result<()> {
     // SAFETY: readable bytes.
     let sent = unsafe {
         libc::send(
@@ -176,9 +179,12 @@ fn say(link: &Link, bytes: &[u8]) -> io::Result<()> {
 /// Reads until `size` bytes are there; none if that takes longer.
 fn hear(c: &mut Connection, size: usize, limit: usize) -> io::Result<Option<&[u8]>> {
     let missing = limit.saturating_sub(c.receiver.buffered().len());
-    match c.receiver.read(missing) {
-        Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
-        _ => {}
+    // To read nothing would look like the end of it.
+    if missing > 0 {
+        match c.receiver.read(missing) {
+            Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
+            _ => {}
+        }
     }
     Ok(c.receiver.buffered().get(..size))
 }
@@ -300,7 +306,7 @@ fn text(from: Option<SocketAddr>) -> String {
 }
 
 /// A guest is not, or no longer, welcome.
-fn send_away(sockets: &mut Sockets, token: u64, why: &str) {
+pub(super) fn send_away(sockets: &mut Sockets, token: u64, why: &str) {
     if let Some(c) = sockets.remove(token) {
         let from = c.link.socket.peer_addr().ok().and_then(|a| a.as_socket());
         log::diag!("connection from {} closed: {why}", text(from));
@@ -328,7 +334,17 @@ fn on_greeting(worker: &Worker, sockets: &mut Sockets, token: u64) -> bool {
         }
     };
     match greeting {
-        Some(g) if greeting::is_for(&g, worker.uid, secret) => welcome(worker, sockets, token, g),
+        Some(g) if greeting::is_for(&g, worker.uid, secret) => match g.purpose {
+            TO_QUEUES => {
+                let_in(worker, sockets, token);
+                false
+            }
+            _ if worker.tcp.is_none() => {
+                send_away(sockets, token, "messages do not go by tcp (UCX_TLS)");
+                false
+            }
+            _ => welcome(worker, sockets, token, g),
+        },
         Some(_) => {
             send_away(sockets, token, "it does not know the secret");
             false
@@ -337,6 +353,24 @@ fn on_greeting(worker: &Worker, sockets: &mut Sockets, token: u64) -> bool {
             send_away(sockets, token, "it speaks something else");
             false
         }
+    }
+}
+
+/// A guest who knows the secret has something to say to a queue pair. He is none of the house before he has.
+fn let_in(worker: &Worker, sockets: &mut Sockets, token: u64) {
+    let Some(c) = sockets.get(token) else { return };
+    let size = Greeting::SIZE + Letter::SIZE;
+    if hear(c, size, size).is_err() {
+        return send_away(sockets, token, "it went without a word");
+    }
+    let begun = &c.receiver.buffered()[Greeting::SIZE..];
+    if !Letter::may_begin(begun) {
+        send_away(sockets, token, "it speaks something else");
+    } else if worker.ib.is_none() {
+        send_away(sockets, token, "it wants queue pairs, and there are none");
+    } else if begun.len() == Letter::SIZE {
+        c.receiver.take(Greeting::SIZE);
+        sockets.let_in(token);
     }
 }
 
@@ -477,7 +511,11 @@ pub fn hang_up(worker: &Worker, sockets: &mut Sockets) {
         sockets.remove(token);
     }
     for peer in worker.all_peers() {
-        peer.tx.lock().lane = None;
+        let mut tx = peer.tx.lock();
+        // Other transports have a last word of their own to say.
+        if matches!(tx.lane, Some(Lane::Tcp(_))) {
+            tx.lane = None;
+        }
     }
 }
 

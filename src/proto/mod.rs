@@ -7,6 +7,7 @@ pub mod fence;
 pub mod flush;
 pub mod info;
 pub mod lanes;
+pub mod letters;
 pub mod named;
 pub mod pairing;
 pub mod parting;

@@ -1,13 +1,14 @@
 //! How two workers get a connection between queue pairs: each says who it is, by datagrams that are repeated until it has
-//! heard of the other's being ready, and that the other has heard of its own.
+//! heard of the other's being ready, and that the other has heard of its own. Where the user excludes datagrams it says so
+//! by `letters`.
 //!
 //! Of two that begin at the same time none has to give way: either greeting tells what the other one needs. Nothing is sent
 //! before the peer can take it.
 
-use super::tx;
+use super::{dial, tx};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
-use crate::engine::ports::{Connection, Phase, Ports, There};
+use crate::engine::ports::{Calls, Connection, Courier, Phase, Ports, There};
 use crate::engine::worker::Worker;
 use crate::sys::{clock, log, machine};
 use crate::tl::ib::Limits;
@@ -21,10 +22,14 @@ use crate::tl::ib::queues::Qp;
 use crate::tl::ib::rc::{self, PSN_MASK, Reliable};
 use crate::tl::ib::sender::Sender;
 use crate::tl::ib::ud::{Ah, Line};
+use crate::tl::tcp::{Link, socket};
 use crate::tl::{Lane, Target};
 use crate::wire::address::PortLocator;
-use crate::wire::packet::{Datagram, HEAD, HELLO, Hello, NOBODY, Ping, READY, SEEN, most_packets};
+use crate::wire::packet::{
+    Datagram, HEAD, HELLO, Hello, Letter, NOBODY, Ping, READY, SEEN, most_packets,
+};
 use std::io;
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -57,30 +62,36 @@ fn dial(worker: &Worker, ports: &mut Ports, peer: &Peer) {
     };
     let by_queue = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
     let place = (target.iface, target.port, target.secret);
-    match begin(ports, peer, place, by_queue) {
+    let calls = target.greeter.as_ref();
+    let calls = calls.map(|greeter| Calls::to(greeter.clone(), target.far));
+    match begin(ports, peer, place, by_queue, calls) {
         Ok(number) => {
             log::debug!("asking worker {:#x} for a connection", peer.uid);
-            say(worker, ports, number);
+            repeat(worker, ports, number);
         }
         Err(e) => fail(peer, &e),
     }
 }
 
 /// A connection cannot be made: whoever started this process has to hear of it.
-fn fail(peer: &Peer, e: &io::Error) {
+pub(super) fn fail(peer: &Peer, e: &io::Error) {
     log::error!("no connection to worker {:#x}: {e}", peer.uid);
     tx::lose(peer, UCS_ERR_UNREACHABLE);
 }
 
-/// A connection of which only our end is known. Its number.
+/// A connection of which only our end is known. Its number. `calls`: greetings do not go by datagrams.
 fn begin(
     ports: &mut Ports,
     peer: &Peer,
     (iface, to, secret): (usize, PortLocator, u64),
     by_queue: bool,
+    calls: Option<Calls>,
 ) -> io::Result<u32> {
     let port = &ports.ifaces.get(iface).ok_or(io::ErrorKind::NotFound)?.port;
-    let ah = Ah::new(port, &to)?;
+    let courier = match calls {
+        Some(calls) => Courier::Sockets(Box::new(calls)),
+        None => Courier::Datagrams(Ah::new(port, &to)?),
+    };
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
     let datagrams = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.datagrams);
@@ -111,7 +122,7 @@ fn begin(
         there: None,
         secret,
         to,
-        ah,
+        courier,
         qp,
         psn: (random >> 32) as u32 & PSN_MASK,
         flow: Arc::default(),
@@ -161,9 +172,13 @@ fn agree(own: Limits, hello: &Hello, by_queue: bool) -> Limits {
 
 fn queue(iface: &Iface) -> io::Result<Arc<Qp>> {
     let qp = iface.new_qp().map_err(|e| {
+        let (name, most) = (&iface.port.name, iface.port.hca.limits.max_qp);
+        let share = match iface.port.tuning.ud.used {
+            true => "UCX_RC_MAX_NUM_EPS or UCX_TLS=ud lets peers share one",
+            false => "peers can share one only where UCX_TLS has ud",
+        };
         let text = format!(
-            "no queue pair on {}: {e} (UCX_RC_MAX_NUM_EPS or UCX_TLS=ud lets peers share one; ulimit -l, UCX_RC_TX_QUEUE_LEN)",
-            iface.port.name
+            "no queue pair on {name}: {e} (it has {most}; {share}; ulimit -l, UCX_RC_TX_QUEUE_LEN)"
         );
         io::Error::new(e.kind(), text)
     })?;
@@ -171,8 +186,20 @@ fn queue(iface: &Iface) -> io::Result<Arc<Qp>> {
     Ok(qp)
 }
 
+/// Says again what may not have arrived; what a socket has taken will, as long as it lives.
+fn repeat(worker: &Worker, ports: &mut Ports, number: u32) {
+    let calls = ports.get(number).and_then(Connection::calls);
+    let Some(calls) = calls else {
+        return say(worker, ports, number);
+    };
+    if calls.target.is_some() && calls.ours.is_none() {
+        ports.calls.push(number);
+        worker.duties.call_network();
+    }
+}
+
 /// Says who we are and how far.
-fn say(worker: &Worker, ports: &mut Ports, number: u32) {
+pub(super) fn say(worker: &Worker, ports: &mut Ports, number: u32) {
     let own_secret = ports.secret;
     let Some(index) = ports.get(number).map(|c| c.iface) else {
         return;
@@ -208,17 +235,37 @@ fn say(worker: &Worker, ports: &mut Ports, number: u32) {
         datagrams: iface.datagram_window(),
         pulse: c.pulse,
     };
+    let port = iface.port.locator(iface.ud_number);
+    match &c.courier {
+        Courier::Datagrams(ah) => send_hello(&iface, ah, c.to.qpn, &hello, port),
+        Courier::Sockets(calls) => {
+            let wanted = calls.target.as_ref().map_or(0, |&(_, far)| far);
+            let far = c.there.map_or(wanted, |there| there.port);
+            write_letter(calls, &Letter { far, hello, port });
+        }
+    }
+}
+
+fn send_hello(iface: &Iface, ah: &Ah, qpn: u32, hello: &Hello, port: PortLocator) {
     let front = Datagram {
         to: Datagram::to(NOBODY, HELLO),
         proof: 0,
         psn: 0,
         ack: 0,
     };
-    let qpn = c.to.qpn;
-    let port = iface.port.locator(iface.ud_number);
     let bytes = [&front.encode()[..], &hello.encode(), &port.encode()].concat();
-    if let Some(c) = ports.get(number) {
-        iface.outgoing.lock().send(&iface, &c.ah, qpn, &bytes);
+    iface.outgoing.lock().send(iface, ah, qpn, &bytes);
+}
+
+/// By both sockets, if each end has connected one: what comes twice is known.
+fn write_letter(calls: &Calls, letter: &Letter) {
+    let bytes = letter.encode();
+    let ours = calls.ours.iter().filter(|_| calls.through);
+    for link in ours.chain(&calls.theirs) {
+        // Where half of it or nothing fits the peer has not read for long: whoever has connected does so again.
+        if dial::say(link, &bytes).is_err() {
+            let _ = link.socket.shutdown(Shutdown::Both);
+        }
     }
 }
 
@@ -231,35 +278,65 @@ pub fn on_hello(worker: &Worker, ports: &mut Ports, iface: usize, bytes: &[u8]) 
             bytes.len()
         );
     };
-    let why = if hello.to != worker.uid {
-        "it is for another worker"
-    } else if hello.secret != ports.secret {
-        "it does not know the secret"
-    } else if hello.qpn > PSN_MASK {
-        "it names no queue pair"
-    } else {
-        ""
-    };
-    if !why.is_empty() {
-        return log::diag!("a greeting of worker {:#x} is dropped: {why}", hello.from);
-    }
-    match addressee(worker, ports, iface, &hello, port) {
-        Some(number) => hear(worker, ports, number, &hello, port),
-        None => log::diag!(
-            "a greeting of worker {:#x} is dropped: it is out of date",
-            hello.from
-        ),
+    match addressee(worker, ports, iface, &hello, port, None) {
+        Ok(number) => hear(worker, ports, number, &hello, port, false),
+        Err(why) => log::diag!("a greeting of worker {:#x} is dropped: {why}", hello.from),
     }
 }
 
-/// The connection that a greeting is about; a new one if it is the first.
+/// The same by a socket; `first`: of one that the peer has connected, who may not know what has been said before.
+///
+/// # Errors
+/// Why it has no consequence.
+pub fn on_letter(
+    worker: &Worker,
+    ports: &mut Ports,
+    link: &Arc<Link>,
+    letter: &Letter,
+    first: bool,
+) -> Result<(), &'static str> {
+    let (hello, far) = (&letter.hello, usize::from(letter.far));
+    let number = addressee(worker, ports, far, hello, letter.port, Some(link))?;
+    let calls = ports.get(number).and_then(Connection::calls);
+    let calls = calls.ok_or("it does not come as was agreed")?;
+    let is = |known: &Option<Arc<Link>>| known.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
+    if !is(&calls.ours) && !is(&calls.theirs) {
+        // The peer connects again: the one before is none any more to him.
+        if let Some(old) = calls.theirs.replace(link.clone()) {
+            let _ = old.socket.shutdown(Shutdown::Both);
+        }
+    }
+    hear(worker, ports, number, hello, letter.port, first);
+    Ok(())
+}
+
+/// Why nobody listens to a greeting; nothing if somebody may.
+fn refusal(worker: &Worker, ports: &Ports, hello: &Hello) -> Result<(), &'static str> {
+    if hello.to != worker.uid {
+        Err("it is for another worker")
+    } else if hello.secret != ports.secret {
+        Err("it does not know the secret")
+    } else if hello.qpn > PSN_MASK {
+        Err("it names no queue pair")
+    } else {
+        Ok(())
+    }
+}
+
+/// The connection that a greeting is about; a new one if it is the first. `link`: it came by that.
+///
+/// # Errors
+/// Why there is none.
 fn addressee(
     worker: &Worker,
     ports: &mut Ports,
     iface: usize,
     hello: &Hello,
     port: PortLocator,
-) -> Option<u32> {
+    link: Option<&Arc<Link>>,
+) -> Result<u32, &'static str> {
+    const LATE: &str = "it is out of date";
+    refusal(worker, ports, hello)?;
     // SAFETY: peers live as long as the worker.
     let is_his = |c: &Connection| unsafe { &*c.peer }.uid == hello.from && !c.ended;
     let same = |c: &Connection| {
@@ -267,8 +344,9 @@ fn addressee(
         there.is_some_and(|t| (t.number, t.proof) == (hello.number, hello.proof))
     };
     if hello.yours != NOBODY {
-        let c = ports.get(hello.yours)?;
-        return (is_his(c) && (c.there.is_none() || same(c))).then_some(c.number);
+        let c = ports.get(hello.yours).ok_or(LATE)?;
+        let fits = is_his(c) && (c.there.is_none() || same(c));
+        return fits.then_some(c.number).ok_or(LATE);
     }
     let own = hello.from == worker.uid;
     // To oneself there are two connections: who has begun does not answer.
@@ -276,13 +354,13 @@ fn addressee(
         .iter()
         .find(|c| is_his(c) && (same(c) || !own && c.there.is_none()));
     if let Some(c) = known {
-        return Some(c.number);
+        return Ok(c.number);
     }
     if !own {
         let old = ports.iter().find(|c| is_his(c) && c.there.is_some());
         if let Some(old) = old {
             if old.there.is_some_and(|t| t.losses >= hello.losses) {
-                return None;
+                return Err(LATE);
             }
             log::debug!(
                 "worker {:#x} has lost its connection: ended here",
@@ -293,7 +371,7 @@ fn addressee(
             tx::lose(unsafe { &*old.peer }, UCS_ERR_CONNECTION_RESET);
         }
     }
-    answer(worker, ports, iface, hello, port)
+    answer(worker, ports, iface, hello, port, link)
 }
 
 /// A connection that the peer has begun.
@@ -303,42 +381,41 @@ fn answer(
     iface: usize,
     hello: &Hello,
     port: PortLocator,
-) -> Option<u32> {
-    let policy = worker.ctx.policy.ib.as_ref()?;
+    link: Option<&Arc<Link>>,
+) -> Result<u32, &'static str> {
+    const NONE: &str = "it has no transport that this one has";
+    let policy = worker.ctx.policy.ib.as_ref().ok_or(NONE)?;
     // SAFETY: peers live as long as the worker.
     let peer = unsafe { &*worker.peer_at_the_door(hello.from) };
     let by_queue = hello.qpn != 0 && policy.by_queue;
     if !by_queue && !policy.datagrams {
-        log::diag!(
-            "worker {:#x} has no transport that this one has",
-            hello.from
-        );
-        return None;
+        return Err(NONE);
     }
-    if !has_room(ports) {
-        log::diag!(
-            "worker {:#x} has to wait: too many come at once",
-            hello.from
-        );
-        return None;
+    let most = match link {
+        Some(_) => socket::max_guests().min(MOST_BEGUN),
+        None => MOST_BEGUN,
+    };
+    if !has_room(ports, most) {
+        return Err("it has to wait: too many come at once");
     }
-    match begin(ports, peer, (iface, port, hello.back), by_queue) {
+    let calls = link.map(|_| Calls::default());
+    match begin(ports, peer, (iface, port, hello.back), by_queue, calls) {
         Ok(number) => {
             if let Some(c) = ports.get(number) {
                 c.answered = true;
             }
-            Some(number)
+            Ok(number)
         }
         Err(e) => {
             log::error!("no connection from worker {:#x}: {e}", hello.from);
-            None
+            Err("it cannot be answered")
         }
     }
 }
 
-/// Whether one more peer may begin a connection. Those that have, and have been silent for as long as a peer may be, make room.
-fn has_room(ports: &mut Ports) -> bool {
-    if ports.unsettled < MOST_BEGUN {
+/// Whether one more peer may begin a connection, of so many. Those that have, and have been silent for as long as a peer may be, make room.
+fn has_room(ports: &mut Ports, most: usize) -> bool {
+    if ports.unsettled < most {
         return true;
     }
     let before = clock::coarse_ms().saturating_sub(ports.patience());
@@ -352,11 +429,18 @@ fn has_room(ports: &mut Ports) -> bool {
         c.ended = !wanted && c.since < before;
         begun += usize::from(!c.ended);
     }
-    begun < MOST_BEGUN
+    begun < most
 }
 
-/// A greeting for this connection.
-fn hear(worker: &Worker, ports: &mut Ports, number: u32, hello: &Hello, port: PortLocator) {
+/// A greeting for this connection; `answer`: it is to be answered in any case.
+fn hear(
+    worker: &Worker,
+    ports: &mut Ports,
+    number: u32,
+    hello: &Hello,
+    port: PortLocator,
+    answer: bool,
+) {
     if let Err(e) = get_to_know(worker, ports, number, hello, port) {
         if let Some(c) = ports.get(number) {
             // SAFETY: peers live as long as the worker.
@@ -376,8 +460,19 @@ fn hear(worker: &Worker, ports: &mut Ports, number: u32, hello: &Hello, port: Po
     if hello.flags & SEEN != 0 {
         settle(ports, number);
     }
-    if hello.flags & SEEN == 0 || opened {
+    if hello.flags & SEEN == 0 || opened || answer {
         say(worker, ports, number);
+    }
+    part(ports, number);
+}
+
+/// What two connected ends have to say needs no socket any more.
+fn part(ports: &mut Ports, number: u32) {
+    if let Some(c) = ports.get(number)
+        && c.is_settled()
+        && let Some(calls) = c.calls()
+    {
+        calls.hang_up();
     }
 }
 
@@ -441,7 +536,10 @@ fn get_to_know(
         false => worker.ctx.answer_for(worker.uid, ports.secret, index),
     };
     if let Some(c) = ports.get(number) {
-        (c.ah, c.phase) = (ah, Phase::Known);
+        if let Courier::Datagrams(known) = &mut c.courier {
+            *known = ah;
+        }
+        c.phase = Phase::Known;
         (c.limits, c.pulse) = (limits, pulse);
     }
     Ok(())
@@ -529,6 +627,7 @@ fn ping(iface: &Iface, worker: u64, secret: u64, (number, proof): (u32, u32)) ->
 pub fn heard(worker: &Worker, ports: &mut Ports, number: u32) {
     settle(ports, number);
     open(worker, ports, number);
+    part(ports, number);
 }
 
 /// Does what is due at this time, coarse milliseconds: greetings, packets and acknowledgements; ends what is over.
@@ -599,10 +698,11 @@ pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
         }
     }
     for number in due {
-        say(worker, ports, number);
+        repeat(worker, ports, number);
     }
     for number in deaf {
         settle(ports, number);
+        part(ports, number);
     }
     for number in over {
         ports.remove(number);

@@ -10,7 +10,7 @@ use crate::sys::{log, machine};
 use crate::tl::shm::Locator;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::{Target, ib, tcp};
-use crate::wire::address::{ShmLocator, WorkerAddress};
+use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, WorkerAddress};
 use crate::wire::header::SN_BITS;
 use std::sync::atomic::Ordering;
 
@@ -61,18 +61,38 @@ fn met_before(worker: &Worker, address: &WorkerAddress) -> Option<*const Peer> {
 fn tcp_target(worker: &Worker, address: &WorkerAddress) -> Option<Target> {
     // Without a device there is no listening socket either.
     worker.tcp.as_ref()?;
-    let locator = address.tcp.clone().filter(|l| !l.addresses.is_empty())?;
-    Some(Target::Tcp(tcp::Target {
+    target_at(address.tcp.as_ref()?).map(Target::Tcp)
+}
+
+fn target_at(locator: &TcpLocator) -> Option<tcp::Target> {
+    (!locator.addresses.is_empty()).then(|| tcp::Target {
         same_net: locator.network == sockets::network(),
-        locator,
-    }))
+        locator: locator.clone(),
+    })
 }
 
 /// Where a connection between queue pairs can be made.
 fn ib_target(worker: &Worker, address: &WorkerAddress) -> Option<Target> {
-    let own = worker.ctx.ports.get(..worker.ib.as_ref()?.ports.len())?;
-    let target = ib::Target::choose(own, address.ib.as_ref()?)?;
+    let (ours, theirs) = (worker.ib.as_ref()?, address.ib.as_ref()?);
+    let own = worker.ctx.ports.get(..ours.ports.len())?;
+    let greeter = match takes_datagrams(ours) && takes_datagrams(theirs) {
+        true => None,
+        false => Some(greeter(worker, address)?),
+    };
+    let target = ib::Target::choose(own, theirs, greeter)?;
     Some(Target::Ib(target))
+}
+
+/// Whether who has this address has queue pairs for datagrams.
+fn takes_datagrams(locator: &IbLocator) -> bool {
+    locator.ports.iter().all(|port| port.qpn != 0)
+}
+
+/// Where greetings by TCP can be brought, if both ends have sockets.
+fn greeter(worker: &Worker, address: &WorkerAddress) -> Option<tcp::Target> {
+    worker.tcp.as_ref().or(worker.greeter.as_ref())?;
+    let locator = address.greeter.as_ref().or(address.tcp.as_ref())?;
+    target_at(locator)
 }
 
 fn shared_inbox(worker: &Worker, address: &WorkerAddress) -> Option<Locator> {
@@ -99,6 +119,13 @@ fn locator(shm: ShmLocator) -> Locator {
 
 fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
     let here = machine::place();
+    let ib = worker.ib.as_ref().zip(address.ib.as_ref());
+    if let Some((ours, theirs)) = ib
+        && takes_datagrams(ours) != takes_datagrams(theirs)
+        && greeter(worker, address).is_none()
+    {
+        return "ud is excluded at one end, where queue pairs are connected by TCP, and the other end has none (UCX_TLS)";
+    }
     match address.shm {
         _ if !worker.ctx.policy.shm => "shared memory is excluded by UCX_TLS",
         None => "its address names no transport that this library has",

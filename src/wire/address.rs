@@ -41,6 +41,7 @@ const NAME: u8 = 2;
 const SHM: u8 = 3;
 const TCP: u8 = 4;
 const IB: u8 = 5;
+const GREETER: u8 = 6;
 /// More addresses of one worker are not told.
 pub const MAX_ADDRESSES: usize = 8;
 /// More ports of one worker are not told.
@@ -115,7 +116,7 @@ packed! {
         speed: u8,
         /// Inside of an InfiniBand subnet.
         lid: u16,
-        /// Number of the queue pair that takes datagrams.
+        /// Number of the queue pair that takes datagrams; 0: there is none.
         qpn: u32,
         /// GID, the first byte highest.
         gid: u128,
@@ -250,6 +251,8 @@ pub struct WorkerAddress {
     pub ib: Option<IbLocator>,
     /// Present when it can be reached by TCP.
     pub tcp: Option<TcpLocator>,
+    /// Present when TCP carries nothing for it but greetings of queue pairs: where those are taken.
+    pub greeter: Option<TcpLocator>,
 }
 
 /// Why a blob is no worker address.
@@ -322,6 +325,9 @@ impl WorkerAddress {
         if let Some(tcp) = &self.tcp {
             push_section(&mut blob, TCP, &tcp.encode());
         }
+        if let Some(greeter) = &self.greeter {
+            push_section(&mut blob, GREETER, &greeter.encode());
+        }
         seal(blob)
     }
 
@@ -377,6 +383,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
         shm: None,
         ib: None,
         tcp: None,
+        greeter: None,
     };
     while let Some((&[kind, len], behind)) = rest.split_first_chunk() {
         let (body, next) = behind.split_at_checked(len as usize)?;
@@ -386,6 +393,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
             SHM => address.shm = Some(ShmLocator::decode(body)?),
             IB => address.ib = Some(IbLocator::decode(body)?),
             TCP => address.tcp = Some(TcpLocator::decode(body)?),
+            GREETER => address.greeter = Some(TcpLocator::decode(body)?),
             _ => {}
         }
         rest = next;
@@ -415,6 +423,7 @@ mod tests {
         shm: Some(SHM_LOCATOR),
         ib: None,
         tcp: None,
+        greeter: None,
     };
 
     fn sealed(sections: &[u8]) -> Vec<u8> {

@@ -13,12 +13,14 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"rucptcp\x01");
 pub const TO_WORKER: u32 = 0;
 /// The connection is to a listener; whoever takes it answers with his identity.
 pub const TO_LISTENER: u32 = 1;
+/// The connection is to the worker's queue pairs: letters ([`super::packet::Letter`]) go both ways, and no answer comes.
+pub const TO_QUEUES: u32 = 2;
 
 packed! {
     /// What who connects sends.
     Greeting, 48 {
         magic: u64,
-        /// What he connects to: [`TO_WORKER`], [`TO_LISTENER`].
+        /// What he connects to: [`TO_WORKER`], [`TO_LISTENER`], [`TO_QUEUES`].
         purpose: u32,
         /// How often he has lost the worker that he wants: a connection of fewer losses is one of those.
         losses: u32,
@@ -30,7 +32,7 @@ packed! {
         secret: u64,
         /// What his application calls his worker (`ucp_worker_params_t.client_id`); 0 if nothing.
         client_id: u64,
-    } valid when |g| g.magic == MAGIC && g.purpose <= TO_LISTENER
+    } valid when |g| g.magic == MAGIC && g.purpose <= TO_QUEUES
 }
 
 /// Welcome: messages may follow, in both directions.
@@ -56,7 +58,7 @@ packed! {
 /// Whether a greeting names this worker and knows its secret. Takes as long whatever is wrong.
 pub fn is_for(greeting: &Greeting, uid: u64, secret: u64) -> bool {
     let wrong = (greeting.to ^ uid) | (greeting.secret ^ secret);
-    std::hint::black_box(wrong) == 0 && greeting.purpose == TO_WORKER
+    std::hint::black_box(wrong) == 0 && greeting.purpose != TO_LISTENER
 }
 
 #[cfg(test)]
@@ -83,6 +85,11 @@ mod tests {
             ..GOOD
         };
         assert!(!is_for(&listener, 2, 3));
+        let queues = Greeting {
+            purpose: TO_QUEUES,
+            ..GOOD
+        };
+        assert!(is_for(&queues, 2, 3) && !is_for(&queues, 2, 4));
     }
 
     #[test]

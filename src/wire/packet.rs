@@ -195,6 +195,38 @@ impl Hello {
     }
 }
 
+/// A [`Hello`] that goes through a socket, where one end has no queue pair for datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// Number of the port that it is for, among those of the receiver's address.
+    pub far: u8,
+    pub hello: Hello,
+    /// Where it comes from.
+    pub port: PortLocator,
+}
+
+impl Letter {
+    /// All are as long.
+    pub const SIZE: usize = 1 + Hello::SIZE + PortLocator::SIZE;
+
+    pub fn encode(&self) -> Vec<u8> {
+        [&[self.far][..], &self.hello.encode(), &self.port.encode()].concat()
+    }
+
+    /// Reads the one that `bytes` begin with.
+    pub fn read(bytes: &[u8]) -> Option<Letter> {
+        let (&far, rest) = bytes.split_first()?;
+        let (hello, port) = Hello::read(rest)?;
+        Some(Letter { far, hello, port })
+    }
+
+    /// Whether so few bytes can be the beginning of one.
+    pub fn may_begin(bytes: &[u8]) -> bool {
+        let magic = bytes.iter().skip(1);
+        magic.zip(MAGIC.to_le_bytes()).all(|(&a, b)| a == b)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,5 +291,23 @@ mod tests {
         let mut other = bytes.clone();
         other[7] ^= 1;
         assert_eq!(Hello::read(&other), None, "another version");
+        letters(hello, PortLocator::decode(&port).expect("a port"));
+    }
+
+    fn letters(hello: Hello, port: PortLocator) {
+        let letter = Letter {
+            far: 3,
+            hello,
+            port,
+        };
+        let mut bytes = letter.encode();
+        assert_eq!(bytes.len(), Letter::SIZE);
+        assert_eq!(Letter::read(&bytes), Some(letter));
+        for n in 0..bytes.len() {
+            assert_eq!(Letter::read(&bytes[..n]), None, "{n} bytes");
+            assert!(Letter::may_begin(&bytes[..n]), "{n} bytes");
+        }
+        bytes[5] ^= 1;
+        assert!(Letter::may_begin(&bytes[..5]) && !Letter::may_begin(&bytes[..6]));
     }
 }

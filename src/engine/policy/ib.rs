@@ -44,6 +44,8 @@ pub struct IbPolicy {
 impl IbPolicy {
     /// `None` if `UCX_TLS` has neither.
     pub fn new(options: &Options) -> Option<IbPolicy> {
+        // What excludes ud is a list that leaves it no part: rc, rc_v and `all` have it for connecting at least.
+        let greets = options.tls.allows_aux("ud_verbs");
         let (rc, ud) = (
             options.tls.allows("rc_verbs"),
             options.tls.allows("ud_verbs"),
@@ -57,7 +59,7 @@ impl IbPolicy {
             in_place: options.zcopy_thresh.bytes().unwrap_or(IN_PLACE).max(1),
             rndv_rails: options.max_rndv_rails.number().unwrap_or(MAX_PORTS),
             rma_rails: options.max_rma_rails.number().unwrap_or(MAX_PORTS),
-            tuning: tuning(options),
+            tuning: tuning(options, ud || greets),
         };
         policy.expect(options, 1);
         Some(policy)
@@ -85,7 +87,8 @@ fn reach(options: &Options) -> Reach {
     }
 }
 
-fn tuning(options: &Options) -> Tuning {
+/// `datagrams`: there are some, if only for greetings.
+fn tuning(options: &Options, datagrams: bool) -> Tuning {
     let byte = |count: Count| count.number().map(|n| n.min(u8::MAX.into()) as u8);
     let seg_size = options.rc_seg_size.bytes().unwrap_or(8256);
     let seg_size = seg_size.clamp(LEAST_SEG, MOST_SEG);
@@ -120,6 +123,7 @@ fn tuning(options: &Options) -> Tuning {
             rnr_retries: options.rc_rnr_retry_count.min(7) as u8,
         },
         ud: UdTuning {
+            used: datagrams,
             tx_queue_len: options.ud_tx_queue_len.max(LEAST_UD_QUEUE),
             rx_queue_first: options.ud_rx_queue_len_init.max(16),
             rx_queue_len: options.ud_rx_queue_len.max(LEAST_UD_QUEUE),
@@ -163,6 +167,33 @@ mod tests {
             ways(&[("NUM_EPS", "9"), ("RC_MAX_NUM_EPS", "8")]),
             Some((false, true))
         );
+    }
+
+    #[test]
+    fn who_excludes_datagrams_says_so() {
+        let datagrams = |tls: &str| policy(&[("TLS", tls)]).map(|p| p.tuning.ud.used);
+        for with in [
+            "all",
+            "rc",
+            "rc_v,tcp",
+            "ib",
+            "ud",
+            "^tcp",
+            "rc_verbs,ud:aux",
+            "^ud:aux",
+        ] {
+            assert_eq!(datagrams(with), Some(true), "{with}");
+        }
+        for without in [
+            "rc_verbs",
+            "rc_verbs,tcp,self",
+            "\\rc_verbs",
+            "^ud",
+            "^ud_verbs,tcp",
+        ] {
+            assert_eq!(datagrams(without), Some(false), "{without}");
+        }
+        assert_eq!(datagrams("^ib"), None);
     }
 
     #[test]

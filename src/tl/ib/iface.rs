@@ -33,9 +33,9 @@ const INLINE: u32 = 128;
 
 /// A worker's share of a port. Dropped when the worker and its last sender are gone.
 pub struct Iface {
-    /// Its datagrams' queue pair.
+    /// Its datagrams' queue pair, if there is one.
     pub outgoing: MtLock<Outgoing>,
-    /// Number of that queue pair.
+    /// Number of that queue pair; 0: there is none.
     pub ud_number: u32,
     receives: MtLock<Receives>,
     pub send_cq: Arc<Cq>,
@@ -80,9 +80,12 @@ impl Iface {
         let (rc, ud) = (&tuning.rc, &tuning.ud);
         let limits = &hca.limits;
         let most_cqe = limits.max_cqe.max(2) as u32;
-        let datagrams = (ud.rx_queue_len)
-            .min(limits.max_qp_wr.max(1) as u32)
-            .min(most_cqe / 2);
+        let datagrams = match ud.used {
+            true => (ud.rx_queue_len)
+                .min(limits.max_qp_wr.max(1) as u32)
+                .min(most_cqe / 2),
+            false => 0,
+        };
         // Without one every connection has receives of its own.
         let srq = Srq::new(hca, rc.rx_queue_len.min(most_cqe - datagrams)).ok();
         let packets = match srq {
@@ -92,18 +95,16 @@ impl Iface {
         let packets = packets.min(most_cqe - datagrams);
         let recv_cq = Cq::new(hca, packets + datagrams, channel.as_ref())?;
         let send_cq = Cq::new(hca, SEND_CQ, channel.as_ref())?;
-        let qp = Qp::new(
-            hca,
-            &Parts {
-                kind: IBV_QPT_UD,
-                send_cq: &send_cq,
-                recv_cq: &recv_cq,
-                srq: None,
-                sends: ud.tx_queue_len,
-                receives: datagrams,
-                inline: INLINE,
-            },
-        )?;
+        let parts = Parts {
+            kind: IBV_QPT_UD,
+            send_cq: &send_cq,
+            recv_cq: &recv_cq,
+            srq: None,
+            sends: ud.tx_queue_len,
+            receives: datagrams,
+            inline: INLINE,
+        };
+        let qp = ud.used.then(|| Qp::new(hca, &parts)).transpose()?;
         let outgoing = Outgoing::new(port, qp)?;
         let iface = Arc::new(Iface {
             ud_number: outgoing.number(),
@@ -286,10 +287,12 @@ impl Iface {
     fn post_datagrams(&self) {
         let mut receives = self.receives.lock();
         let outgoing = self.outgoing.lock();
-        receives
-            .datagrams
+        if let Some(qp) = &outgoing.qp {
             // SAFETY: receives of the pile's.
-            .post(|wr, bad| unsafe { outgoing.qp.post_receives(wr, bad) });
+            receives
+                .datagrams
+                .post(|wr, bad| unsafe { qp.post_receives(wr, bad) });
+        }
     }
 
     /// The bytes of a packet that has arrived by a connection, until [`done`](Self::done).

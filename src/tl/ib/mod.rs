@@ -32,6 +32,7 @@ pub mod ud;
 pub mod verbs;
 pub mod waits;
 
+use super::tcp;
 use crate::wire::address::{IbLocator, PortLocator};
 use port::Port;
 use std::sync::Arc;
@@ -81,6 +82,8 @@ pub struct RcTuning {
 /// Of datagrams.
 #[derive(Clone, Debug)]
 pub struct UdTuning {
+    /// Whether workers have a queue pair for them, for messages or for greetings only.
+    pub used: bool,
     pub tx_queue_len: u32,
     /// Receives at the start, and when there are many peers.
     pub rx_queue_first: u32,
@@ -109,15 +112,23 @@ pub struct Limits {
 pub struct Target {
     /// Number of the own interface.
     pub iface: usize,
+    /// Number of the port among those of the peer's address.
+    pub far: u8,
     pub port: PortLocator,
     /// What a stranger does not know.
     pub secret: u64,
+    /// Where greetings are taken, if one of the two has no queue pair for datagrams.
+    pub greeter: Option<tcp::Target>,
 }
 
 impl Target {
     /// The best of the ways between ports of ours and of a peer's, if there is one: fast ones first, then those without a
     /// router, then those of the same number, because rails are cabled so.
-    pub fn choose(ports: &[Arc<Port>], remote: &IbLocator) -> Option<Target> {
+    pub fn choose(
+        ports: &[Arc<Port>],
+        remote: &IbLocator,
+        greeter: Option<tcp::Target>,
+    ) -> Option<Target> {
         let pairs = ports.iter().enumerate().flat_map(|(i, port)| {
             let to = remote.ports.iter().enumerate();
             to.map(move |(j, theirs)| (i, port, j, theirs))
@@ -126,13 +137,15 @@ impl Target {
             let distance = port.distance(theirs)?;
             let mbps = port.mbps.min(theirs.mbps());
             let rank = (mbps, distance, i == j, std::cmp::Reverse((i, j)));
-            Some((rank, i, theirs))
+            Some((rank, i, j, theirs))
         });
         let best = ranked.max_by_key(|&(rank, ..)| rank);
-        best.map(|(_, iface, theirs)| Target {
+        best.map(|(_, iface, far, theirs)| Target {
             iface,
+            far: far as u8,
             port: *theirs,
             secret: remote.secret,
+            greeter,
         })
     }
 }

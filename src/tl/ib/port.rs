@@ -130,7 +130,7 @@ impl Port {
         })
     }
 
-    /// What a worker tells of it. `qpn`: of its queue pair for datagrams.
+    /// What a worker tells of it. `qpn`: of its queue pair for datagrams; 0: it has none.
     pub fn locator(&self, qpn: u32) -> PortLocator {
         let mut flags = 0;
         if self.ethernet {

@@ -91,7 +91,8 @@ impl Drop for Ah {
 
 /// The sending half of a worker's queue pair for datagrams.
 pub struct Outgoing {
-    pub qp: Qp,
+    /// `None` where the user excludes datagrams: there is room for none.
+    pub qp: Option<Qp>,
     buffers: Buffers,
     depth: u64,
     posted: u64,
@@ -107,13 +108,19 @@ impl Outgoing {
     ///
     /// # Errors
     /// What the device says.
-    pub fn new(port: &Port, qp: Qp) -> io::Result<Outgoing> {
-        begin(port, &qp)?;
+    pub fn new(port: &Port, qp: Option<Qp>) -> io::Result<Outgoing> {
         let most = port.hca.limits.max_qp_wr.max(1) as u32;
+        let depth = match &qp {
+            Some(qp) => {
+                begin(port, qp)?;
+                port.tuning.ud.tx_queue_len.clamp(1, most)
+            }
+            None => 0,
+        };
         Ok(Outgoing {
             qp,
             buffers: Buffers::new(&port.hca, GRH + port.mtu_bytes(), TOGETHER),
-            depth: port.tuning.ud.tx_queue_len.clamp(1, most).into(),
+            depth: depth.into(),
             posted: 0,
             ended: 0,
             untold: 0,
@@ -121,8 +128,9 @@ impl Outgoing {
         })
     }
 
+    /// Of the queue pair; 0: there is none.
     pub fn number(&self) -> u32 {
-        self.qp.number
+        self.qp.as_ref().map_or(0, |qp| qp.number)
     }
 
     /// Sends that can be posted now.
@@ -159,7 +167,7 @@ impl Outgoing {
             ..Default::default()
         };
         ah.direct(&mut wr, qpn);
-        if !self.qp.post_send(&mut wr) {
+        if !self.qp.as_ref()?.post_send(&mut wr) {
             self.posted -= 1;
             return None;
         }
@@ -204,11 +212,11 @@ impl Outgoing {
     /// # Errors
     /// What the device says: nothing can be sent or received any more.
     pub fn begin_anew(&mut self, iface: &Iface) -> io::Result<()> {
-        self.qp.reset()?;
+        self.qp.as_ref().map_or(Ok(()), Qp::reset)?;
         iface.add_telling(-(std::mem::take(&mut self.untold) as i32));
         self.ended = self.posted;
         self.release_all();
-        begin(&iface.port, &self.qp)
+        self.qp.as_ref().map_or(Ok(()), |qp| begin(&iface.port, qp))
     }
 
     /// Everything up to this send, which was to tell, has ended.
