@@ -151,6 +151,8 @@ static struct outcome write_or_read(struct soft_wqe *wqe, struct wire_qp *peer, 
     mr_release(mr);
     if (copied)
         fault_count_moved(to->number, wqe->length);
+    if (copied && count > 1)
+        __atomic_fetch_add(&wire->faults.lists, 1, __ATOMIC_RELAXED);
     if (!copied && errno == ESRCH)
         return no_answer; /* a process that was killed has no memory before it is gone */
     return copied ? sent : refused(peer, IBV_EVENT_QP_ACCESS_ERR, IBV_WC_REM_OP_ERR);

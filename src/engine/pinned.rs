@@ -2,13 +2,18 @@
 //! next one.
 
 use super::context::Context;
+use super::datatype::Data;
 use super::worker::Worker;
 use crate::options::Options;
+use crate::sys::cma::{Span, Spans};
 use crate::sys::log;
 use crate::sys::regcache::{Cache, Handle, Policy};
 use crate::sys::unmaps;
 use crate::tl::ib::pinned::{Devices, Pinned};
 use std::sync::Arc;
+
+/// Pieces of a list that are shorter on average are copied, bytes.
+const LEAST_PIECE: usize = 4 << 10;
 
 /// What may be kept: nothing where `UCX_IB_REG_METHODS` does not name the cache.
 fn policy(options: &Options) -> Policy {
@@ -60,6 +65,28 @@ impl Worker {
         };
         log::diag!("{len} bytes at {ptr:p} are not registered, and are copied: {refused}");
         None
+    }
+}
+
+impl Worker {
+    /// The same of all pieces of a request's data that are not empty, in their order. Many or short ones are copied: to register
+    /// them costs more.
+    ///
+    /// # Safety
+    /// A list of pieces is still the user's promise.
+    pub unsafe fn pin_all(&self, data: &Data, written: bool) -> Option<Vec<Handle<Pinned>>> {
+        if let Some(ptr) = data.as_contig() {
+            return Some(vec![self.pin(ptr, data.len(), written)?]);
+        }
+        let mut spans = Spans::new();
+        // SAFETY: the caller's promise.
+        let is_list = unsafe { data.spans(0, data.len(), &mut spans) };
+        let pieces = spans.as_slice();
+        if !is_list || spans.bytes() < data.len() || data.len() < pieces.len() * LEAST_PIECE {
+            return None;
+        }
+        let pin = |piece: &Span| self.pin(piece.addr as *mut u8, piece.len, written);
+        pieces.iter().map(pin).collect()
     }
 }
 

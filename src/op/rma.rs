@@ -119,15 +119,15 @@ impl Access<'_> {
     }
 
     /// The user's memory, registered, if the device is to work in it. Who wants a put to end soon has it copied.
-    fn pin(&self, direction: Direction, p: &Param) -> Option<Handle<Pinned>> {
+    fn pin(&self, direction: Direction, p: &Param) -> Option<Vec<Handle<Pinned>>> {
         let reads = direction == Direction::Read;
         let in_place = self.worker.ctx.policy.ib.as_ref()?.in_place;
         let copied = !reads && p.has(UCP_OP_ATTR_FLAG_FAST_CMPL);
         if self.data.len() < in_place || copied || !lent::is_possible(self.peer) {
             return None;
         }
-        let memory = self.data.as_contig()?;
-        self.worker.pin(memory, self.data.len(), reads)
+        // SAFETY: a list of pieces is the user's promise.
+        unsafe { self.worker.pin_all(&self.data, reads) }
     }
 
     /// Makes the access a request, which waits for the kernel (`waits`), or for room and the peer's answer.
@@ -142,12 +142,12 @@ impl Access<'_> {
         // SAFETY: a new request.
         unsafe {
             let req = request_for(&self, ep, p);
-            let keys = self.rkey.device.as_ref();
-            if let (Way::Device, Some(keys)) =
-                (&self.way, keys.filter(|_| self.data.as_contig().is_some()))
-            {
-                device::by_device(&mut *req, direction, addr, keys);
-                if let Some(memory) = self.pin(direction, p) {
+            let keys = self.rkey.device.filter(|_| matches!(self.way, Way::Device));
+            let memory = keys.and_then(|_| self.pin(direction, p));
+            let usable = self.data.as_contig().is_some() || memory.is_some();
+            if let Some(keys) = keys.filter(|_| usable) {
+                device::by_device(&mut *req, direction, addr, &keys);
+                if let Some(memory) = memory {
                     device::in_place(&mut *req, memory);
                 }
             } else if waits {

@@ -6,6 +6,7 @@ pub mod device;
 mod lane;
 pub mod lent;
 mod message;
+mod pieces;
 pub mod spread;
 
 use crate::ctypes::*;

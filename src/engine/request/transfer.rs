@@ -6,8 +6,8 @@ use crate::tl::ib::pinned::Pinned;
 
 /// See the module. What changes while the device works is changed under the peer's lock.
 pub struct Transfer {
-    /// Keeps the memory registered until the request ends.
-    pub memory: Handle<Pinned>,
+    /// Keeps the memory registered until the request ends: one for each piece of the data that is not empty.
+    pub memory: Vec<Handle<Pinned>>,
     pub role: Role,
     /// Where the other end is in the peer's address space.
     pub there: u64,
@@ -50,7 +50,7 @@ pub enum Fate {
 
 impl Transfer {
     /// Of which nothing was posted.
-    pub fn new(memory: Handle<Pinned>, role: Role, there: u64) -> Self {
+    pub fn new(memory: Vec<Handle<Pinned>>, role: Role, there: u64) -> Self {
         Transfer {
             memory,
             role,

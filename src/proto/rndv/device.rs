@@ -24,9 +24,9 @@ const _: () = assert!(MAX_PORTS * KEY_BITS <= u128::BITS as usize);
 pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> bool {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
-    // Lists of pieces at the sender's end would have to be gathered. No address: the sender wants messages.
-    let is_one = r.remote != 0 && r.listed == 0 && !worker.ctx.policy.rndv_by_messages;
-    let Some(target) = r.data.as_contig().filter(|_| is_one) else {
+    // No address: the sender wants messages.
+    let is_known = r.remote != 0 && !worker.ctx.policy.rndv_by_messages;
+    let Some(target) = r.data.as_contig().filter(|_| is_known) else {
         return false;
     };
     if !lent::is_possible(peer) {
@@ -37,7 +37,7 @@ pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> 
     };
     let keys: [u32; MAX_PORTS] = memory.region().remote_keys();
     let offer = r.remote_id;
-    let transfer = Transfer::new(memory, Role::Receive, 0);
+    let transfer = Transfer::new(vec![memory], Role::Receive, 0);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
     // SAFETY: ours until it has a name.
     let recv = unsafe { request::name(worker, req) };
@@ -69,8 +69,7 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, to: RtrDeviceHdr) {
     // SAFETY: out of the table: ours.
     unsafe {
         let r = &mut *req;
-        let source = r.data.as_contig();
-        let memory = source.and_then(|from| worker.pin(from, r.data.len(), false));
+        let memory = worker.pin_all(&r.data, false);
         let by_device = memory.is_some();
         match memory {
             Some(memory) => lent::deliver(r, to, memory),

@@ -43,7 +43,7 @@ pub(super) unsafe fn offer(worker: &Worker, r: &mut Request) -> u8 {
     r.tail_len = tail.len() as u32;
     r.tail = Box::into_raw(tail.into_boxed_slice()).cast();
     r.tail_owned = true;
-    let transfer = Transfer::new(memory, Role::Offer, 0);
+    let transfer = Transfer::new(vec![memory], Role::Offer, 0);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
     count as u8
 }

@@ -22,7 +22,7 @@ use crate::wire::stats::Protocol;
 use std::ffi::c_void;
 use std::ptr;
 
-/// Makes a request, whose data (one piece) and peer are set, an access of the device's.
+/// Makes a request, whose data (one piece, if it is not worked on [in place](in_place)) and peer are set, an access of the device's.
 pub fn by_device(r: &mut Request, direction: Direction, addr: u64, keys: &DeviceKeys) {
     (r.sent, r.imm, r.kind) = (Sent::Device, addr, 0);
     r.stream = direction == Direction::Write;
@@ -137,7 +137,7 @@ pub unsafe fn read_now(peer: &Peer, req: *mut Request, addr: u64, key: u32) -> b
 }
 
 /// Lets an access work in the user's memory, which is registered.
-pub fn in_place(r: &mut Request, memory: Handle<Pinned>) {
+pub fn in_place(r: &mut Request, memory: Vec<Handle<Pinned>>) {
     let transfer = Transfer::new(memory, Role::Access, r.imm);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
@@ -174,12 +174,12 @@ pub(super) unsafe fn advance(peer: &Peer, sender: &mut Sender, req: *mut Request
     if is_atomic(r) {
         return post_atomic(peer, sender, r);
     }
-    let (data, len) = (r.data.as_contig()?, r.data.len());
     let key = key(r, sender.remote_port()).filter(|_| sender.is_connected())?;
     if r.transfer().is_some() {
         // SAFETY: the caller's promise.
         return unsafe { lent::advance(peer, sender, req, key) };
     }
+    let (data, len) = (r.data.as_contig()?, r.data.len());
     while (r.offset as usize) < len {
         let (at, left) = (r.offset as usize, len - r.offset as usize);
         let remote = Remote {

@@ -5,7 +5,7 @@
 //! fails with a peer that is lost. Who writes into a receiver's memory says so by the same queue pair, and so does who writes
 //! no more: what it says arrives behind all that it has written.
 
-use super::{control, device, set_message, spread};
+use super::{control, device, pieces, set_message, spread};
 use crate::ctypes::*;
 use crate::engine::idtable;
 use crate::engine::peer::{Peer, Tx};
@@ -38,8 +38,8 @@ pub fn port(peer: &Peer) -> Option<usize> {
     }
 }
 
-/// Makes a request whose offer was taken a transfer into the receiver's memory. Its data is one piece, which is registered.
-pub fn deliver(r: &mut Request, to: RtrDeviceHdr, memory: Handle<Pinned>) {
+/// Makes a request whose offer was taken a transfer into the receiver's memory. Its data is registered.
+pub fn deliver(r: &mut Request, to: RtrDeviceHdr, memory: Vec<Handle<Pinned>>) {
     set_message(r, Kind::Data, 0, to.recv, &to.keys.to_le_bytes());
     (r.sent, r.stream, r.bare, r.offset) = (Sent::Device, true, true, 0);
     let transfer = Transfer::new(memory, Role::Deliver, to.addr);
@@ -55,7 +55,7 @@ pub fn fetch(r: &mut Request, (port, key): (usize, u32), memory: Handle<Pinned>)
     (r.sent, r.stream, r.kind, r.offset) = (Sent::Device, false, 0, 0);
     // `remote_id` is a link when the device has done.
     (r.imm, r.remote_id) = (r.remote_id, 0);
-    let transfer = Transfer::new(memory, Role::Fetch, r.remote);
+    let transfer = Transfer::new(vec![memory], Role::Fetch, r.remote);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
@@ -100,7 +100,7 @@ pub(super) unsafe fn advance(
 ) -> Option<bool> {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
-    let (data, reads) = (r.data.as_contig()?, !r.stream);
+    let (data, reads) = (r.data.as_contig(), !r.stream);
     let len = length(r);
     let recv = r.imm;
     let keys: [u32; MAX_PORTS] = keys_of(r);
@@ -108,12 +108,12 @@ pub(super) unsafe fn advance(
     let Some(Extra::Transfer(t)) = r.extra.as_deref_mut() else {
         return None;
     };
-    if *offset == 0 && !spread::begin(peer, sender, t, len, &keys) {
+    if *offset == 0 && data.is_some() && !spread::begin(peer, sender, t, len, &keys) {
         return Some(false);
     }
     if t.railed {
         let piece = Lent {
-            ptr: data,
+            ptr: data?,
             len,
             key: 0,
             reads,
@@ -125,7 +125,6 @@ pub(super) unsafe fn advance(
         }
         return Some(posted);
     }
-    let local = t.memory.region().local_key(sender.local_port())?;
     // With the last bytes goes the word that all are there, if the name of the receive is short enough for that.
     let word = match t.role {
         Role::Deliver if len > 0 => idtable::brief(recv),
@@ -133,14 +132,24 @@ pub(super) unsafe fn advance(
     };
     while (*offset as usize) < len {
         let here = Lent {
-            ptr: data.wrapping_add(*offset as usize),
+            ptr: data.map_or(ptr::null_mut(), |data| data.wrapping_add(*offset as usize)),
             len: len - *offset as usize,
-            key: local,
+            key: t.memory.first()?.region().local_key(sender.local_port())?,
             reads,
             owner: req.cast(),
         };
-        let addr = t.there.wrapping_add(*offset);
-        let n = sender.lend(here, Remote { addr, key }, word);
+        let there = Remote {
+            addr: t.there.wrapping_add(*offset),
+            key,
+        };
+        let n = match data {
+            Some(_) => sender.lend(here, there, word),
+            None => {
+                let list = (&r.data, &t.memory[..]);
+                // SAFETY: the list is the user's promise, as the memory is.
+                unsafe { pieces::lend(sender, list, *offset, here, there, word) }?
+            }
+        };
         if n == 0 {
             return Some(false);
         }

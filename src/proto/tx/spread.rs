@@ -69,10 +69,10 @@ pub fn share_out(
             len: left,
             ..whole
         };
-        let region = t.memory.region();
+        let memory = t.memory.first();
         let n = sender.lend_any(here, t.there.wrapping_add(at), most, |near, far| {
             let theirs = keys.get(far).copied().filter(|&key| key != 0);
-            region.local_key(near).zip(theirs)
+            memory?.region().local_key(near).zip(theirs)
         });
         if n == 0 {
             break false;

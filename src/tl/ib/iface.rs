@@ -30,6 +30,8 @@ const PER_CONNECTION: usize = 64;
 const ALONE: usize = 256;
 /// Bytes in a work request that are asked for: two cache lines with the header in front.
 const INLINE: u32 = 128;
+/// Pieces of memory that a send names: as many as there is room for beside the bytes above, in a work request of mlx5's.
+const PIECES: u32 = 6;
 
 /// A worker's share of a port. Dropped when the worker and its last sender are gone.
 pub struct Iface {
@@ -103,6 +105,7 @@ impl Iface {
             sends: ud.tx_queue_len,
             receives: datagrams,
             inline: INLINE,
+            pieces: 1,
         };
         let qp = ud.used.then(|| Qp::new(hca, &parts)).transpose()?;
         let outgoing = Outgoing::new(port, qp)?;
@@ -245,6 +248,7 @@ impl Iface {
                     None => PER_CONNECTION as u32,
                 },
                 inline: INLINE,
+                pieces: PIECES,
             },
         )?;
         let qp = Arc::new(qp);

@@ -42,6 +42,7 @@ impl Loopback {
             sends: 1,
             receives: 1,
             inline: 0,
+            pieces: 1,
         };
         let qp = Qp::new(&port.hca, &parts)?;
         let mut buffers = Buffers::new(&port.hca, size_of::<u64>(), 1);

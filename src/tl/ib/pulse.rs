@@ -146,6 +146,7 @@ impl Post {
             sends: SLOTS as u32,
             receives: SLOTS as u32,
             inline: 0,
+            pieces: 1,
         };
         let qp = Qp::new(hca, &parts)?;
         begin(port, &qp)?;

@@ -43,6 +43,8 @@ pub struct Qp {
     pub number: u32,
     /// Bytes that a work request can carry in itself.
     pub max_inline: u32,
+    /// Pieces of memory that a send can name.
+    pub max_pieces: u32,
     _needs: Needs,
 }
 
@@ -217,6 +219,8 @@ pub struct Parts<'a> {
     pub receives: u32,
     /// Bytes in a work request, if the device can.
     pub inline: u32,
+    /// Pieces of memory that a send names, if the device can.
+    pub pieces: u32,
 }
 
 impl Qp {
@@ -238,7 +242,7 @@ impl Qp {
             };
             attr.cap.max_send_wr = parts.sends.min(most);
             attr.cap.max_recv_wr = parts.receives.min(most);
-            attr.cap.max_send_sge = 1;
+            attr.cap.max_send_sge = parts.pieces.min(hca.limits.max_sge.max(1) as u32);
             attr.cap.max_recv_sge = 1;
             attr.cap.max_inline_data = inline;
             // SAFETY: an open device and its queues.
@@ -251,6 +255,7 @@ impl Qp {
                         // SAFETY: just made.
                         number: unsafe { (*raw).qp_num },
                         max_inline: attr.cap.max_inline_data,
+                        max_pieces: attr.cap.max_send_sge,
                         _needs: Needs {
                             _send_cq: parts.send_cq.clone(),
                             _recv_cq: parts.recv_cq.clone(),

@@ -424,7 +424,7 @@ impl Reliable {
     /// An atomic operation on 8 bytes, aligned to as many; as [`read`](Self::read) reads what was there. Nobody may wait
     /// for that.
     pub fn atomic(&mut self, buffer: Buffer, step: Step, old: Read, at: Remote) -> bool {
-        let mut sge = ibv_sge {
+        let sge = ibv_sge {
             addr: buffer.ptr as u64,
             length: size_of::<u64>() as u32,
             lkey: buffer.lkey,
@@ -433,7 +433,7 @@ impl Reliable {
         let tells = !old.into.is_null() || self.is_to_tell();
         self.held
             .push_back((self.posted + 1, Held::In(buffer, old)));
-        let posted = self.post_work(&mut sge, step.opcode(), 0, tells, |wr| step.fill(wr, at));
+        let posted = self.post_work(&mut [sge], step.opcode(), 0, tells, |wr| step.fill(wr, at));
         self.atomics += 1;
         if self.fenced {
             self.close();
@@ -444,11 +444,23 @@ impl Reliable {
     /// Moves bytes between the owner's memory and the peer's. There is room. `last`: somebody waits for it. `word`: what the peer
     /// hears when they are there. False: the device refuses.
     pub fn lend(&mut self, here: Lent, there: Remote, last: bool, word: Option<u32>) -> bool {
-        let mut sge = ibv_sge {
+        let piece = ibv_sge {
             addr: here.ptr as u64,
             length: here.len as u32,
             lkey: here.key,
         };
+        self.lend_pieces(here, &mut [piece], there, last, word)
+    }
+
+    /// As [`lend`](Self::lend), of memory in as many pieces as a work request names at most.
+    pub fn lend_pieces(
+        &mut self,
+        here: Lent,
+        pieces: &mut [ibv_sge],
+        there: Remote,
+        last: bool,
+        word: Option<u32>,
+    ) -> bool {
         let opcode = match (here.reads, word) {
             (true, _) => IBV_WR_RDMA_READ,
             (false, None) => IBV_WR_RDMA_WRITE,
@@ -458,7 +470,7 @@ impl Reliable {
         if here.reads && self.fenced {
             self.close();
         }
-        let posted = self.post_work(&mut sge, opcode, 0, tells, |wr| {
+        let posted = self.post_work(pieces, opcode, 0, tells, |wr| {
             (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (there.addr, there.key);
             wr.__bindgen_anon_1.imm_data = word.unwrap_or_default().to_be();
         });
@@ -627,7 +639,7 @@ impl Reliable {
         tells: bool,
         remote: Remote,
     ) -> bool {
-        self.post_work(sge, opcode, flags, tells, |wr| {
+        self.post_work(std::slice::from_mut(sge), opcode, flags, tells, |wr| {
             (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (remote.addr, remote.key);
         })
     }
@@ -635,17 +647,18 @@ impl Reliable {
     #[inline(always)]
     fn post_work(
         &mut self,
-        sge: &mut ibv_sge,
+        pieces: &mut [ibv_sge],
         opcode: ibv_wr_opcode,
         flags: u32,
         tells: bool,
         fill: impl FnOnce(&mut ibv_send_wr),
     ) -> bool {
         self.posted += 1;
+        let is_empty = matches!(pieces, [piece] if piece.length == 0);
         let mut wr = ibv_send_wr {
             wr_id: self.posted,
-            sg_list: sge,
-            num_sge: i32::from(sge.length > 0),
+            sg_list: pieces.as_mut_ptr(),
+            num_sge: if is_empty { 0 } else { pieces.len() as i32 },
             opcode,
             send_flags: flags | if tells { IBV_SEND_SIGNALED } else { 0 },
             ..Default::default()

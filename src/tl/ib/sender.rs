@@ -1,6 +1,7 @@
 //! The sending half of a connection between two workers' queue pairs: records become packets.
 
 use super::Limits;
+use super::bindings::ibv_sge;
 use super::iface::Iface;
 use super::rails::{Rails, State};
 use super::rc::{Lent, Read, Reliable, Remote, Step};
@@ -511,20 +512,57 @@ impl Sender {
         let n = here.len.min(self.iface.port.longest);
         let last = n == here.len;
         let word = word.filter(|_| last);
-        if self.broken || word.is_some() && !self.has_space(1) {
-            return 0;
-        }
-        let Way::Rc { line, sent, .. } = &mut self.way else {
+        let Some(line) = self.line_to_lend(word.is_some()) else {
             return 0;
         };
-        if !line.has_room(1) {
-            return 0;
-        }
-        *sent = sent.wrapping_add(u32::from(word.is_some()));
         if !line.lend(Lent { len: n, ..here }, there, last, word) {
             self.break_off();
         }
         n
+    }
+
+    /// As [`lend`](Self::lend), of memory in pieces, no more of them and of their bytes than a work request moves. `last`: they are
+    /// the last ones. False: no room now.
+    pub fn lend_pieces(
+        &mut self,
+        here: Lent,
+        pieces: &mut [ibv_sge],
+        there: Remote,
+        last: bool,
+        word: Option<u32>,
+    ) -> bool {
+        let word = word.filter(|_| last);
+        let Some(line) = self.line_to_lend(word.is_some()) else {
+            return false;
+        };
+        if !line.lend_pieces(here, pieces, there, last, word) {
+            self.break_off();
+        }
+        true
+    }
+
+    /// The connection's own line, if it has room for a work request, which counts as a packet if it carries a word.
+    fn line_to_lend(&mut self, word: bool) -> Option<&mut Reliable> {
+        if self.broken || word && !self.has_space(1) {
+            return None;
+        }
+        let Way::Rc { line, sent, .. } = &mut self.way else {
+            return None;
+        };
+        if !line.has_room(1) {
+            return None;
+        }
+        *sent = sent.wrapping_add(u32::from(word));
+        Some(line)
+    }
+
+    /// Pieces of memory that one work request names, and bytes that it moves, at most.
+    pub fn most_pieces(&self) -> (usize, usize) {
+        let pieces = match &self.way {
+            Way::Rc { line, .. } => line.qp.max_pieces as usize,
+            Way::Ud(_) => 0,
+        };
+        (pieces, self.iface.port.longest)
     }
 
     /// As [`lend`](Self::lend), a piece of the memory, by the one of `most` lines, this connection and its rails, that will have
