@@ -57,6 +57,6 @@ static void script(bed_t *bed)
 
 int main(int argc, char **argv)
 {
-    setenv("UCX_TLS", "tcp,self,sm", 1);
+    setenv("UCX_TLS", "tcp,self,sm", getenv("LISTEN_AT") == NULL);
     return bed_main(argc, argv, script);
 }

@@ -21,15 +21,17 @@ typedef union {
     struct sockaddr_storage storage;
 } address_t;
 
+/* The loopback address, or what LISTEN_AT and LISTEN_AT6 say: addresses of a device of this machine. */
 static inline address_t loopback(int family, uint16_t port)
 {
-    address_t address = {.any = {.sa_family = (sa_family_t)family}};
+    const char *named   = getenv(family == AF_INET ? "LISTEN_AT" : "LISTEN_AT6");
+    address_t   address = {.any = {.sa_family = (sa_family_t)family}};
 
     if (family == AF_INET) {
-        address.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        address.v4.sin_port        = htons(port);
+        inet_pton(family, named != NULL ? named : "127.0.0.1", &address.v4.sin_addr);
+        address.v4.sin_port = htons(port);
     } else {
-        address.v6.sin6_addr = in6addr_loopback;
+        inet_pton(family, named != NULL ? named : "::1", &address.v6.sin6_addr);
         address.v6.sin6_port = htons(port);
     }
     return address;
@@ -49,10 +51,11 @@ static inline socklen_t length_of(const address_t *address)
 
 static inline int is_loopback(const void *address)
 {
-    const address_t *a = address;
+    const address_t *a    = address;
+    address_t        here = loopback(a->any.sa_family, 0);
 
-    return a->any.sa_family == AF_INET ? a->v4.sin_addr.s_addr == htonl(INADDR_LOOPBACK)
-                                       : IN6_IS_ADDR_LOOPBACK(&a->v6.sin6_addr);
+    return a->any.sa_family == AF_INET ? a->v4.sin_addr.s_addr == here.v4.sin_addr.s_addr
+                                       : IN6_ARE_ADDR_EQUAL(&a->v6.sin6_addr, &here.v6.sin6_addr);
 }
 
 static inline const char *family_name(const void *address)

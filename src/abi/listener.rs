@@ -6,7 +6,6 @@ use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::listener::{ConnRequest, Handler, Listener};
 use crate::proto::session;
-use crate::sys::log;
 
 /// Listens for clients. A listener is destroyed before its worker.
 ///
@@ -46,10 +45,6 @@ pub unsafe extern "C" fn ucp_listener_create(
             return invalid(NAME, "no address of a family that is known");
         };
         let worker = worker_of(worker);
-        if !worker.ctx.policy.sockaddr.tcp {
-            log::error!("{NAME}: UCX_SOCKADDR_TLS_PRIORITY names nothing that could listen");
-            return UCS_ERR_UNSUPPORTED;
-        }
         match session::listen(worker, at, handler) {
             Ok(listener) => {
                 listener_p.write(Box::into_raw(listener).cast());
@@ -112,8 +107,8 @@ pub unsafe extern "C" fn ucp_listener_reject(
         return invalid(NAME, "listener or conn_request is null");
     }
     match ConnRequest::take(conn_request as usize) {
-        Some(request) => {
-            session::turn_away(&request.socket, UCS_ERR_REJECTED);
+        Some(mut request) => {
+            session::turn_away(&mut request.contact, UCS_ERR_REJECTED);
             UCS_OK
         }
         None => invalid(NAME, "this connection request was answered before"),

@@ -4,11 +4,11 @@ use super::endpoint::Endpoint;
 use super::peer::Peer;
 use super::worker::Worker;
 use crate::ctypes::*;
+use crate::tl::contact::{Contact, Door, Way};
 use crate::tl::tcp::epoll::Epoll;
 use crate::wire::address::WorkerAddress;
 use crate::wire::session::{Hello, NUMBER_BITS};
 use parking_lot::Mutex;
-use socket2::Socket;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ pub struct Listener {
 pub struct ConnRequest {
     /// Whose listener it came to.
     pub worker: *const Worker,
-    pub socket: Socket,
+    pub contact: Contact,
     pub hello: Hello,
     /// The client's worker.
     pub address: WorkerAddress,
@@ -54,7 +54,11 @@ pub struct Session {
     pub ep: *mut Endpoint,
     pub state: State,
     /// None when it has ended; the addresses are still asked for.
-    pub socket: Option<Socket>,
+    pub contact: Option<Contact>,
+    /// A client's ways that were not tried yet, best first.
+    pub ways: Vec<Way>,
+    /// Where a client wants to come from.
+    pub from: Option<SocketAddr>,
     pub local: Option<SocketAddr>,
     pub remote: SocketAddr,
     /// Its endpoint's memory is another's by now.
@@ -87,7 +91,7 @@ pub enum State {
 /// Something that a worker's exchange watches.
 pub enum Entry {
     Listener {
-        socket: Socket,
+        door: Door,
         handler: Handler,
     },
     /// Somebody who has connected to a listener and not said everything yet.
@@ -97,7 +101,7 @@ pub enum Entry {
 
 /// Somebody of whom only a part of what he has to say is known.
 pub struct Guest {
-    pub socket: Socket,
+    pub contact: Contact,
     /// The listener's token.
     pub listener: u64,
     /// Until when he may speak, coarse milliseconds.
@@ -119,6 +123,8 @@ pub struct Exchange {
     /// Guests, oldest first.
     pub guests: VecDeque<u64>,
     pub due: VecDeque<Due>,
+    /// Clients' attempts that others may follow, by the time when they do (coarse milliseconds), soonest first.
+    pub attempts: VecDeque<(u64, u64)>,
     /// A descriptor was found ready when the worker wanted to sleep.
     pub urgent: bool,
     /// Sessions that are not open yet.
@@ -144,6 +150,7 @@ impl Exchange {
             last: 0,
             guests: VecDeque::new(),
             due: VecDeque::new(),
+            attempts: VecDeque::new(),
             urgent: false,
             unsettled: 0,
             next_number: 0,
@@ -165,12 +172,18 @@ impl Exchange {
         number
     }
 
-    /// When the time is up of the first who has not said who he is, by the coarse clock.
+    /// When the time is up of the first who has not said who he is, or of an attempt, by the coarse clock.
     pub fn patience(&self) -> Option<u64> {
-        match self.entries.get(self.guests.front()?) {
+        let guest = match self
+            .guests
+            .front()
+            .and_then(|guest| self.entries.get(guest))
+        {
             Some(Entry::Guest(guest)) => Some(guest.until),
             _ => None,
-        }
+        };
+        let attempt = self.attempts.front().map(|&(until, _)| until);
+        guest.into_iter().chain(attempt).min()
     }
 
     /// The session with this token.

@@ -5,8 +5,10 @@ mod ib;
 use crate::ctypes::*;
 use crate::options::{Count, Interval, OpFlag, Options, PortRange, RndvScheme, Size, Ternary};
 use crate::sys::log;
+use crate::tl::contact::Way;
 use crate::tl::tcp::device;
 use crate::tl::tcp::socket::Tuning;
+use std::net::IpAddr;
 use std::time::Duration;
 
 pub use ib::IbPolicy;
@@ -114,14 +116,20 @@ pub struct TcpKeepalive {
 /// What listeners and clients by socket address do.
 #[derive(Clone, Debug)]
 pub struct SockaddrPolicy {
-    /// `UCX_SOCKADDR_TLS_PRIORITY` names TCP (or everything).
-    pub tcp: bool,
+    /// How clients and listeners meet, best first.
+    pub ways: Vec<Way>,
+    /// Longest resolution of an address or route by librdmacm.
+    pub resolve: Duration,
+    /// Where clients by librdmacm come from, unless the program says.
+    pub rdma_source: Option<IpAddr>,
     /// Once connected every device may carry messages, not only the one of the connection.
     pub all_devices: bool,
     /// Connections that wait for the listener's program; `None`: as many as the system lets.
     pub backlog: Option<u32>,
     /// A listener takes an address that is still in use by old connections.
     pub reuse_address: bool,
+    /// The same for librdmacm.
+    pub rdma_reuse_address: bool,
 }
 
 impl Policy {
@@ -230,15 +238,42 @@ impl SockaddrPolicy {
     fn new(options: &Options) -> SockaddrPolicy {
         let backlog = options.listener_backlog.number();
         SockaddrPolicy {
-            tcp: options
-                .sockaddr_tls_priority
-                .iter()
-                .any(|name| name == "tcp" || name == "*"),
+            ways: ways(&options.sockaddr_tls_priority),
+            resolve: options.rdma_cm_timeout,
+            rdma_source: source(&options.rdma_cm_source_address),
             all_devices: options.cm_use_all_devices,
             backlog: backlog.map(|n| n.min(u32::MAX as usize) as u32),
             reuse_address: options.tcp_cm_reuseaddr,
+            rdma_reuse_address: options.rdma_cm_reuseaddr,
         }
     }
+}
+
+/// The ways that a list of transports names, each once; `*` stands for the rest.
+fn ways(names: &[String]) -> Vec<Way> {
+    let mut ways = Vec::new();
+    for name in names {
+        let named: &[Way] = match &**name {
+            "rdmacm" => &[Way::Rdma],
+            "tcp" => &[Way::Tcp],
+            "*" => &[Way::Rdma, Way::Tcp],
+            _ => &[],
+        };
+        for way in named {
+            if !ways.contains(way) {
+                ways.push(*way);
+            }
+        }
+    }
+    ways
+}
+
+fn source(address: &str) -> Option<IpAddr> {
+    let parsed = address.parse();
+    if parsed.is_err() && !address.is_empty() {
+        log::error!("UCX_RDMA_CM_SOURCE_ADDRESS={address} is no address: not used");
+    }
+    parsed.ok()
 }
 
 fn bytes_or(size: Size, default: usize) -> usize {
@@ -404,13 +439,18 @@ mod tests {
             ("LISTENER_BACKLOG", "7"),
         ])
         .unwrap();
-        assert!(!p.sockaddr.tcp && p.sockaddr.all_devices);
+        assert_eq!(p.sockaddr.ways, [Way::Rdma]);
+        assert!(p.sockaddr.all_devices);
         assert_eq!(p.sockaddr.backlog, Some(7));
-        assert!(
-            policy(&[("SOCKADDR_TLS_PRIORITY", "*")])
+        let ways = |names| {
+            policy(&[("SOCKADDR_TLS_PRIORITY", names)])
                 .unwrap()
                 .sockaddr
-                .tcp
-        );
+                .ways
+        };
+        assert_eq!(policy(&[]).unwrap().sockaddr.ways, [Way::Rdma, Way::Tcp]);
+        assert_eq!(ways("*"), [Way::Rdma, Way::Tcp]);
+        assert_eq!(ways("tcp,*"), [Way::Tcp, Way::Rdma]);
+        assert_eq!(ways("sockcm"), []);
     }
 }

@@ -13,7 +13,7 @@ use crate::wire::packet::{ASKS, BYE, Datagram, HELLO};
 use std::mem::MaybeUninit;
 
 /// How long a worker that goes waits for what it has sent to be confirmed, milliseconds.
-const LINGER_MS: u64 = 1000;
+pub const LINGER_MS: u64 = 1000;
 /// Completions taken at a time.
 const BATCH: usize = 16;
 

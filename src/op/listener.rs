@@ -68,10 +68,10 @@ pub fn is_busy(worker: &Worker) -> bool {
 /// The worker lives.
 pub unsafe fn accept(
     worker: &Worker,
-    request: ConnRequest,
+    mut request: ConnRequest,
     fill_in: impl FnOnce(&mut Endpoint),
 ) -> Result<*mut Endpoint, ucs_status_t> {
-    let ep = session::server_endpoint(worker, &request)?;
+    let ep = session::server_endpoint(worker, &mut request)?;
     // SAFETY: a new endpoint, taken back if the client has gone.
     unsafe {
         fill_in(&mut *ep);

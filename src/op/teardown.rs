@@ -1,5 +1,6 @@
 //! The end of a worker: everything that is open is cancelled and said.
 
+use super::linger::LINGER_MS;
 use super::{endpoint, linger};
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
@@ -8,6 +9,7 @@ use crate::engine::request::{self, Request};
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::{dial, failure, info, tx, withdraw};
 use crate::sys::log;
+use crate::tl::cm;
 
 /// Destroys a worker.
 ///
@@ -97,7 +99,10 @@ pub unsafe fn worker(worker: Box<Worker>) {
     if let (Some(wake), Some(x)) = (&w.wake, w.exchange.lock().as_ref()) {
         wake.remove(x.epoll.fd());
     }
-    *w.exchange.lock() = None;
+    if w.exchange.lock().take().is_some() {
+        // Farewells and refusals arrive though nobody looks after their connections any more.
+        cm::linger::settle(LINGER_MS);
+    }
     drop(worker);
 }
 

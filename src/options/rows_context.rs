@@ -55,7 +55,7 @@ pub static CONTEXT: Section = Section {
                 "SOCKADDR_TLS_PRIORITY",
                 Texts,
                 "rdmacm,tcp,sockcm",
-                "Ways to connect to a socket address, best first.",
+                "Ways to connect to a socket address, best first: rdmacm (over RDMA devices, where one has the address), tcp, * for all. A listener takes all of them.",
             ),
             row("SOCKADDR_AUX_TLS", Retired, "", "Nothing any more."),
             row(

@@ -4,6 +4,7 @@
 use super::choice::{AtomicMode, LogLevel, OpFlag, RndvScheme, Ternary};
 use super::filter::{DeviceFilter, TlsFilter};
 use super::number::{self, Count, Interval, Size};
+use std::time::Duration;
 
 /// A type that an option can be read as. The text is in the spelling of the option's kind.
 pub trait Value: Sized {
@@ -121,6 +122,9 @@ settings! {
     tcp_port_range: PortRange = "TCP_PORT_RANGE",
     tcp_max_conn_retries: u32 = "TCP_MAX_CONN_RETRIES",
     tcp_cm_reuseaddr: bool = "TCP_CM_REUSEADDR",
+    rdma_cm_reuseaddr: bool = "RDMA_CM_REUSEADDR",
+    rdma_cm_timeout: Duration = "RDMA_CM_TIMEOUT",
+    rdma_cm_source_address: String = "RDMA_CM_SOURCE_ADDRESS",
 }
 
 /// From which size on messages go by rendezvous.
@@ -168,6 +172,7 @@ value! {
     f64: text => number::float(text);
     Size: text => number::size(text);
     Count: text => number::count(text);
+    Duration: text => number::time(text).map(|t| Duration::try_from_secs_f64(t.0).unwrap_or(Duration::MAX));
     Interval: text => number::interval(text);
     LogLevel: text => LogLevel::from_name(text);
     AtomicMode: text => AtomicMode::from_name(text);

@@ -3,6 +3,8 @@
 pub mod shm;
 pub mod tcp;
 pub mod ib;
+pub mod cm;
+pub mod contact;
 
 use shm::outbox::Outbox;
 

@@ -47,6 +47,26 @@ packed! {
     } valid when |r| r.magic == MAGIC && r.address_len as usize <= MAX_LEN && r.status <= 0 && r.err_mode <= 2
 }
 
+packed! {
+    /// What either end says while rdma_cm connects them, which has little room: that it speaks this.
+    Knock, 8 {
+        magic: u64,
+    } valid when |k| k.magic == MAGIC
+}
+
+packed! {
+    /// What a listener that goes says to those who knock.
+    Refusal, 9 {
+        magic: u64,
+        /// The status that the client's endpoint fails with.
+        status: i8,
+    } valid when |r| r.magic == MAGIC && r.status < 0
+}
+
+/// Bytes of the longest record but farewell.
+pub const LONGEST: usize = Hello::SIZE + MAX_LEN;
+const _: () = assert!(Reply::SIZE <= Hello::SIZE);
+
 /// The endpoint at this end is closed, and nothing else will say so.
 pub const BYE: u8 = b'B';
 /// The endpoint at this end is closed; behind its last message comes one that says so.
@@ -103,6 +123,21 @@ mod tests {
         assert!(begins(&HELLO.encode()));
         assert!(!begins(b"GET / HTTP/1.1"));
         assert!(!begins(b"G"));
+    }
+
+    #[test]
+    fn who_knocks_says_what_he_speaks() {
+        // What the connection manager hands over is longer than what was said.
+        let mut said = [0; 56];
+        assert_eq!(Knock::decode(&said), None);
+        said[..8].copy_from_slice(&Knock { magic: MAGIC }.encode());
+        assert!(Knock::decode(&said).is_some());
+        assert_eq!(Refusal::decode(&said), None);
+        said[8] = -23i8 as u8;
+        assert_eq!(Refusal::decode(&said).map(|r| r.status), Some(-23));
+        assert_eq!(Knock::decode(&said[..7]), None);
+        said[7] += 1;
+        assert_eq!(Knock::decode(&said), None);
     }
 
     #[test]

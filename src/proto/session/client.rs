@@ -1,21 +1,26 @@
 //! The client's side: an endpoint that dials a server, asks, and has its answer.
 
-use super::handshake::{met_at, read_reply, say, told};
-use super::{CLIENT, Outcome, SERVER, exchange, farewell, placeholder, tuning};
+use super::handshake::{met_at, read_reply, told};
+use super::{CLIENT, Outcome, SERVER, exchange, farewell, placeholder, tuning, ways};
 use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::listener::{Entry, Exchange, Session, State};
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
 use crate::proto::{failure, wireup};
-use crate::sys::{log, machine};
+use crate::sys::{clock, log, machine};
+use crate::tl::cm::Link;
+use crate::tl::contact::{Attempt, Contact, Way};
 use crate::tl::tcp::socket;
 use crate::wire::address::WorkerAddress;
 use crate::wire::session::{Hello, MAGIC};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
+
+/// An attempt that has not succeeded after so many milliseconds is given up, if there is another way: nobody may be there
+/// to answer it.
+const ATTEMPT_MS: u64 = 1000;
 
 /// An endpoint that leads nowhere yet. [`dial`] takes it to a server.
 ///
@@ -36,7 +41,9 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
     let session = Session {
         ep,
         state: State::Dialing,
-        socket: None,
+        contact: None,
+        ways: Vec::new(),
+        from: None,
         local: None,
         remote: SocketAddr::from(([0; 4], 0)),
         freed: false,
@@ -68,27 +75,105 @@ pub unsafe fn dial(
     let Some(x) = guard.as_deref_mut() else {
         return;
     };
-    let made = socket::connect_to(to, from, &tuning(worker)).and_then(|socket| {
-        x.epoll.add(socket.as_raw_fd(), token, true)?;
-        Ok(socket)
-    });
     let Some(session) = x.session(token) else {
         return;
     };
-    (session.remote, session.client_id) = (to, client_id);
-    match made {
-        Ok(socket) => {
-            session.local = socket.local_addr().ok().and_then(|a| a.as_socket());
-            session.socket = Some(socket);
-        }
-        Err(e) => {
-            log::debug!("cannot connect to {to}: {e}");
-            let nobody = end_client(x, token);
-            drop(guard);
-            placeholder::lose(nobody, connect_status(&e));
-        }
+    (session.remote, session.from, session.client_id) = (to, from, client_id);
+    session.ways = ways(worker);
+    if let Err(e) = set_out(worker, x, token) {
+        log::debug!("cannot connect to {to}: {e}");
+        let nobody = end_client(x, token);
+        drop(guard);
+        placeholder::lose(nobody, connect_status(&e));
     }
     hurry(worker);
+}
+
+/// Begins with the next way that leads somewhere.
+fn set_out(worker: &Worker, x: &mut Exchange, token: u64) -> io::Result<()> {
+    let mut error = ErrorKind::Unsupported.into();
+    loop {
+        let Some(session) = x.session(token).filter(|s| !s.ways.is_empty()) else {
+            return Err(error);
+        };
+        let way = session.ways.remove(0);
+        let (to, from, last) = (session.remote, session.from, session.ways.is_empty());
+        match begin(worker, way, to, from) {
+            Ok(contact) => {
+                contact.watch(&x.epoll, token, true)?;
+                if !last {
+                    (x.attempts).push_back((clock::coarse_ms() + ATTEMPT_MS, token));
+                }
+                if let Some(session) = x.session(token) {
+                    session.contact = Some(contact);
+                }
+                return Ok(());
+            }
+            Err(e) => {
+                log::debug!("{to} is not reached by {way:?}: {e}");
+                error = e;
+            }
+        }
+    }
+}
+
+fn begin(
+    worker: &Worker,
+    way: Way,
+    to: SocketAddr,
+    from: Option<SocketAddr>,
+) -> io::Result<Contact> {
+    match way {
+        Way::Rdma => {
+            let policy = &worker.ctx.policy.sockaddr;
+            let source = policy.rdma_source.map(|ip| SocketAddr::new(ip, 0));
+            let source = source.filter(|source| source.is_ipv4() == to.is_ipv4());
+            Link::dial(to, from.or(source), policy.resolve).map(Contact::Rdma)
+        }
+        Way::Tcp => socket::connect_to(to, from, &tuning(worker)).map(Contact::Tcp),
+    }
+}
+
+/// What a client's attempt has come to nothing for: the next way, or the end.
+fn go_on(worker: &Worker, x: &mut Exchange, token: u64, e: io::Error) -> Outcome {
+    let Some(session) = x.session(token) else {
+        return Outcome::Nothing;
+    };
+    log::debug!("cannot connect to {}: {e}", session.remote);
+    if session.ways.is_empty() {
+        return Outcome::Lost(end_client(x, token), connect_status(&e));
+    }
+    if let Some(contact) = session.contact.take() {
+        contact.unwatch(&x.epoll, true);
+    }
+    match set_out(worker, x, token) {
+        Ok(()) => Outcome::Nothing,
+        Err(e) => Outcome::Lost(end_client(x, token), connect_status(&e)),
+    }
+}
+
+/// Those whose attempts have lasted too long.
+pub(super) fn late(x: &mut Exchange) -> Vec<u64> {
+    let now = clock::coarse_ms();
+    let due = x.attempts.partition_point(|&(until, _)| until <= now);
+    x.attempts.drain(..due).map(|(_, token)| token).collect()
+}
+
+/// An attempt has lasted too long, if it still lasts.
+pub(super) fn on_late(worker: &Worker, token: u64) {
+    let mut guard = worker.exchange.lock();
+    let Some(x) = guard.as_deref_mut() else {
+        return;
+    };
+    let waits = |s: &&mut Session| s.state == State::Dialing && !s.ways.is_empty();
+    if x.session(token).filter(waits).is_none() {
+        return;
+    }
+    let outcome = go_on(worker, x, token, ErrorKind::TimedOut.into());
+    drop(guard);
+    if let Outcome::Lost(nobody, status) = outcome {
+        placeholder::lose(nobody, status);
+    }
 }
 
 /// Progress is to look at once.
@@ -113,51 +198,57 @@ fn end_client(x: &mut Exchange, token: u64) -> *const Peer {
         _ => return std::ptr::null(),
     };
     let dialing = session.state == State::Dialing;
-    if let Some(socket) = session.socket.take() {
-        x.epoll.remove(socket.as_raw_fd(), dialing);
+    if let Some(contact) = session.contact.take() {
+        contact.unwatch(&x.epoll, dialing);
     }
     session.state = State::Ended;
     x.unsettled -= 1;
     session.nobody.as_deref().map_or(std::ptr::null(), |p| p)
 }
 
-/// The connection of a client is there, or cannot be.
-pub(super) fn on_connected(worker: &Worker, x: &mut Exchange, token: u64) -> Outcome {
+/// The connection of a client comes on, is there, or cannot be.
+pub(super) fn on_way(worker: &Worker, x: &mut Exchange, token: u64) -> Outcome {
     let Some(session) = x.session(token) else {
         return Outcome::Nothing;
     };
-    let Some(socket) = session.socket.as_ref() else {
+    let Some(contact) = session.contact.as_mut() else {
         return Outcome::Nothing;
     };
-    // SAFETY: the endpoint lives as long as the session names it.
-    let err_mode = unsafe { session.ep.as_ref() }.map_or(0, |ep| ep.err_mode);
-    let fd = socket.as_raw_fd();
-    let asked = socket::connected(socket).and_then(|()| {
-        let address = told(worker, socket);
-        let hello = Hello {
-            magic: MAGIC,
-            number: session.number,
-            address_len: address.len() as u16,
-            err_mode,
-            has_id: u8::from(session.client_id.is_some()),
-            client_id: session.client_id.unwrap_or(0),
-            secret: session.secret,
-        };
-        say(socket, &[&hello.encode()[..], &address].concat())
-    });
-    match asked {
-        Ok(()) => {
-            session.local = socket.local_addr().ok().and_then(|a| a.as_socket());
-            session.state = State::Asked;
-            x.epoll.watch_room(fd, token, false);
-            Outcome::Nothing
+    match contact.connected(&worker.ctx.ports) {
+        Ok(Attempt::Pending) => Outcome::Nothing,
+        Ok(Attempt::Open) => match ask(worker, x, token) {
+            Ok(()) => Outcome::Nothing,
+            Err(e) => go_on(worker, x, token, e),
+        },
+        Ok(Attempt::Refused(status)) => {
+            Outcome::Lost(end_client(x, token), ucs_status_t::from_raw(status))
         }
-        Err(e) if e.kind() == ErrorKind::NotConnected => Outcome::Nothing,
-        Err(e) => {
-            log::debug!("cannot connect to {}: {e}", session.remote);
-            Outcome::Lost(end_client(x, token), connect_status(&e))
-        }
+        Err(e) => go_on(worker, x, token, e),
     }
+}
+
+/// There is a connection: the client says who it is.
+fn ask(worker: &Worker, x: &mut Exchange, token: u64) -> io::Result<()> {
+    let Some(Entry::Session(session)) = x.entries.get_mut(&token) else {
+        return Err(ErrorKind::NotConnected.into());
+    };
+    let contact = session.contact.as_mut().ok_or(ErrorKind::NotConnected)?;
+    let address = told(worker, contact);
+    let hello = Hello {
+        magic: MAGIC,
+        number: session.number,
+        address_len: address.len() as u16,
+        // SAFETY: the endpoint lives as long as the session names it.
+        err_mode: unsafe { session.ep.as_ref() }.map_or(0, |ep| ep.err_mode),
+        has_id: u8::from(session.client_id.is_some()),
+        client_id: session.client_id.unwrap_or(0),
+        secret: session.secret,
+    };
+    contact.say(&[&hello.encode()[..], &address].concat())?;
+    session.local = contact.local();
+    session.state = State::Asked;
+    session.ways = Vec::new();
+    contact.watch_answers(&x.epoll, token)
 }
 
 /// The server's answer, or a part of it.
@@ -165,10 +256,10 @@ pub(super) fn on_answer(worker: &Worker, x: &mut Exchange, token: u64) -> Outcom
     let Some(session) = x.session(token) else {
         return Outcome::Nothing;
     };
-    let Some(socket) = session.socket.as_ref() else {
+    let Some(contact) = session.contact.as_mut() else {
         return Outcome::Nothing;
     };
-    match read_reply(socket, &mut session.buffer) {
+    match read_reply(contact, &mut session.buffer) {
         Ok(None) => Outcome::Nothing,
         Ok(Some((reply, None))) => {
             let status = ucs_status_t::from_raw(reply.status);

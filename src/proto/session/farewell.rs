@@ -1,7 +1,7 @@
 //! How a connection ends: either side says that its endpoint is closed, or is there no more.
 
 use super::Outcome;
-use super::handshake::{hear, say};
+use super::handshake::hear;
 use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::listener::{Entry, Exchange, State};
@@ -10,18 +10,17 @@ use crate::engine::worker::Worker;
 use crate::proto::{failure, tx};
 use crate::wire::header::{EpImm, Kind};
 use crate::wire::session::{BYE, BYE_BEHIND};
-use std::os::fd::AsRawFd;
 
 /// The other end says that its endpoint is closed, or is not there any more.
 pub(super) fn on_farewell(x: &mut Exchange, token: u64) -> Outcome {
     let Some(session) = x.session(token) else {
         return Outcome::Nothing;
     };
-    let Some(socket) = session.socket.as_ref() else {
+    let Some(contact) = session.contact.as_mut() else {
         return Outcome::Nothing;
     };
     let mut word = Vec::new();
-    let behind = match hear(socket, &mut word, 1) {
+    let behind = match hear(contact, &mut word, 1) {
         Ok(false) => return Outcome::Nothing,
         Ok(true) => word[0] == BYE_BEHIND,
         // Killed: if there is another connection to it, what came through that comes first.
@@ -29,8 +28,8 @@ pub(super) fn on_farewell(x: &mut Exchange, token: u64) -> Outcome {
     };
     session.state = State::Ended;
     let ep = session.ep;
-    if let Some(socket) = session.socket.take() {
-        x.epoll.remove(socket.as_raw_fd(), false);
+    if let Some(contact) = session.contact.take() {
+        contact.unwatch(&x.epoll, false);
     }
     Outcome::Gone(ep, behind)
 }
@@ -86,12 +85,11 @@ pub(super) fn end(worker: &Worker, token: u64, behind: bool) {
     if matches!(session.state, State::Dialing | State::Asked) {
         x.unsettled -= 1;
     }
-    if let Some(socket) = session.socket {
-        x.epoll
-            .remove(socket.as_raw_fd(), session.state == State::Dialing);
+    if let Some(mut contact) = session.contact {
+        contact.unwatch(&x.epoll, session.state == State::Dialing);
         if session.state == State::Open {
             // Who has gone already does not hear it.
-            let _ = say(&socket, &[if behind { BYE_BEHIND } else { BYE }]);
+            let _ = contact.say(&[if behind { BYE_BEHIND } else { BYE }]);
         }
     }
     if let Some(nobody) = session.nobody {

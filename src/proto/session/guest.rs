@@ -5,7 +5,6 @@ use crate::engine::listener::{ConnRequest, Due, Entry, Exchange, Guest};
 use crate::engine::worker::Worker;
 use crate::sys::{clock, log};
 use std::io::ErrorKind;
-use std::os::fd::AsRawFd;
 
 /// A guest who has not said who he is after so many milliseconds is sent away.
 pub(super) const GUEST_MS: u64 = 5000;
@@ -15,15 +14,17 @@ pub(super) fn take(x: &mut Exchange, token: u64) -> Option<Guest> {
         return None;
     };
     x.guests.retain(|&t| t != token);
-    x.epoll.remove(guest.socket.as_raw_fd(), false);
+    guest.contact.unwatch(&x.epoll, false);
     Some(guest)
 }
 
 /// A guest is not, or no longer, welcome.
 pub(super) fn send_away(x: &mut Exchange, token: u64, why: &str) {
     if let Some(guest) = take(x, token) {
-        let from = guest.socket.peer_addr().ok().and_then(|a| a.as_socket());
-        let from = from.map_or_else(|| "?".to_owned(), |a| a.to_string());
+        let from = guest
+            .contact
+            .remote()
+            .map_or_else(|| "?".to_owned(), |a| a.to_string());
         log::diag!("connection from {from} to a listener closed: {why}");
     }
 }
@@ -43,20 +44,20 @@ pub(super) fn on_guest(worker: &Worker, x: &mut Exchange, token: u64) {
     let Some(Entry::Guest(guest)) = x.entries.get_mut(&token) else {
         return;
     };
-    match read_hello(&guest.socket, &mut guest.buffer) {
+    match read_hello(&mut guest.contact, &mut guest.buffer) {
         Ok(None) => {}
         Ok(Some((hello, address))) => {
             let Some(guest) = take(x, token) else {
                 return;
             };
-            let Some(remote) = guest.socket.peer_addr().ok().and_then(|a| a.as_socket()) else {
+            let Some(remote) = guest.contact.remote() else {
                 return log::diag!("connection to a listener closed: it has gone");
             };
             x.due.push_back(Due {
                 listener: guest.listener,
                 request: ConnRequest {
                     worker,
-                    socket: guest.socket,
+                    contact: guest.contact,
                     hello,
                     address,
                     remote,

@@ -1,29 +1,21 @@
 //! What the two ends of a connection say to each other first, and the addresses that they make of it.
 
 use crate::engine::worker::Worker;
+use crate::tl::contact::Contact;
 use crate::wire::address::{MAX_ADDRESSES, NetAddress, WorkerAddress};
 use crate::wire::session::{self as wire, Hello, Reply};
-use socket2::Socket;
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
 
 /// Speed of a device of which nothing is known but that it works, Mb/s.
 const UNKNOWN_MBPS: u32 = 1;
 
-/// Sends what is short enough to fit into the buffer of a fresh socket.
-pub(super) fn say(socket: &Socket, bytes: &[u8]) -> io::Result<()> {
-    match socket.send_with_flags(bytes, libc::MSG_NOSIGNAL)? {
-        n if n == bytes.len() => Ok(()),
-        _ => Err(ErrorKind::WriteZero.into()),
-    }
-}
-
 /// Reads until the buffer holds `size` bytes; false if that takes longer.
-pub(super) fn hear(mut socket: &Socket, buffer: &mut Vec<u8>, size: usize) -> io::Result<bool> {
+pub(super) fn hear(contact: &mut Contact, buffer: &mut Vec<u8>, size: usize) -> io::Result<bool> {
     while buffer.len() < size {
         let mut bytes = [0; 256];
         let room = bytes.len().min(size - buffer.len());
-        match socket.read(&mut bytes[..room]) {
+        match contact.read(&mut bytes[..room]) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(n) => buffer.extend(&bytes[..n]),
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
@@ -36,10 +28,10 @@ pub(super) fn hear(mut socket: &Socket, buffer: &mut Vec<u8>, size: usize) -> io
 
 /// The client's question, once all of it is here.
 pub(super) fn read_hello(
-    socket: &Socket,
+    contact: &mut Contact,
     buffer: &mut Vec<u8>,
 ) -> io::Result<Option<(Hello, WorkerAddress)>> {
-    let all = hear(socket, buffer, Hello::SIZE)?;
+    let all = hear(contact, buffer, Hello::SIZE)?;
     if !wire::begins(buffer) {
         return Err(ErrorKind::InvalidData.into());
     }
@@ -47,7 +39,11 @@ pub(super) fn read_hello(
         return Ok(None);
     }
     let hello = Hello::decode(buffer).ok_or(ErrorKind::InvalidData)?;
-    if !hear(socket, buffer, Hello::SIZE + usize::from(hello.address_len))? {
+    if !hear(
+        contact,
+        buffer,
+        Hello::SIZE + usize::from(hello.address_len),
+    )? {
         return Ok(None);
     }
     let address = WorkerAddress::decode(&buffer[Hello::SIZE..]);
@@ -57,10 +53,10 @@ pub(super) fn read_hello(
 
 /// The server's answer, once all of it is here; without an address it is a refusal.
 pub(super) fn read_reply(
-    socket: &Socket,
+    contact: &mut Contact,
     buffer: &mut Vec<u8>,
 ) -> io::Result<Option<(Reply, Option<WorkerAddress>)>> {
-    if !hear(socket, buffer, Reply::SIZE)? {
+    if !hear(contact, buffer, Reply::SIZE)? {
         return Ok(None);
     }
     let reply = Reply::decode(buffer).ok_or(ErrorKind::InvalidData)?;
@@ -68,7 +64,7 @@ pub(super) fn read_reply(
         return Ok(Some((reply, None)));
     }
     let size = Reply::SIZE + usize::from(reply.address_len);
-    if !hear(socket, buffer, size)? {
+    if !hear(contact, buffer, size)? {
         return Ok(None);
     }
     let address = WorkerAddress::decode(&buffer[Reply::SIZE..]);
@@ -77,10 +73,9 @@ pub(super) fn read_reply(
 }
 
 /// What a worker tells the other end of a connection.
-pub(super) fn told(worker: &Worker, socket: &Socket) -> Vec<u8> {
+pub(super) fn told(worker: &Worker, contact: &Contact) -> Vec<u8> {
     let mut address = worker.address(false);
-    let local = socket.local_addr().ok().and_then(|a| a.as_socket());
-    if let Some(ip) = local.map(|a| a.ip().to_canonical())
+    if let Some(ip) = contact.local().map(|a| a.ip().to_canonical())
         && let Some(device) = worker.ctx.devices.iter().find(|d| d.addrs.contains(&ip))
     {
         restrict(worker, &mut address, NetAddress::new(ip, device.speed()));

@@ -20,6 +20,9 @@ use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
 use crate::sys::lock::MtGuard;
 use crate::sys::log;
+use crate::tl::cm::library::Rdmacm;
+use crate::tl::cm::linger;
+use crate::tl::contact::Way;
 use crate::tl::tcp::epoll::Event;
 use crate::tl::tcp::socket::Tuning;
 use crate::wire::address::WorkerAddress;
@@ -61,6 +64,15 @@ fn tuning(worker: &Worker) -> Tuning {
     policy.connecting.tuning(policy.keepalive_ms)
 }
 
+/// How clients and listeners of a worker meet, best first.
+fn ways(worker: &Worker) -> Vec<Way> {
+    let by_rdma = !worker.ctx.ports.is_empty();
+    let ways = worker.ctx.policy.sockaddr.ways.iter().copied();
+    // Who has no device does not load the library.
+    ways.filter(|&way| way != Way::Rdma || (by_rdma && Rdmacm::get().is_some()))
+        .collect()
+}
+
 /// What an event leads to outside of the exchange's lock.
 enum Outcome {
     Nothing,
@@ -74,14 +86,18 @@ enum Outcome {
 
 /// Looks at all connections. Returns the number of events.
 pub fn progress(worker: &Worker) -> u32 {
-    let events: Vec<Event> = match worker.exchange.lock().as_deref_mut() {
+    let (events, late): (Vec<Event>, Vec<u64>) = match worker.exchange.lock().as_deref_mut() {
         Some(x) => {
             x.urgent = false;
             guest::expire(x);
-            x.epoll.poll().collect()
+            (x.epoll.poll().collect(), client::late(x))
         }
         None => return 0,
     };
+    linger::tidy();
+    for token in late {
+        client::on_late(worker, token);
+    }
     for event in &events {
         on_event(worker, event.token);
     }
@@ -103,7 +119,7 @@ fn on_event(worker: &Worker, token: u64) {
             Outcome::Nothing
         }
         Some(Entry::Session(session)) => match session.state {
-            State::Dialing => client::on_connected(worker, x, token),
+            State::Dialing => client::on_way(worker, x, token),
             State::Asked => client::on_answer(worker, x, token),
             State::Open => farewell::on_farewell(x, token),
             State::Ended => Outcome::Nothing,

@@ -1,6 +1,6 @@
 //! The server's side: an endpoint for a client that asked, or a refusal.
 
-use super::handshake::{met_at, say, told};
+use super::handshake::{met_at, told};
 use super::{CLIENT, SERVER, exchange};
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, FRESH};
@@ -9,11 +9,9 @@ use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
 use crate::proto::{tx, wireup};
 use crate::sys::log;
+use crate::tl::contact::Contact;
 use crate::wire::header::Kind;
 use crate::wire::session::{MAGIC, Reply};
-use socket2::Socket;
-use std::io::ErrorKind;
-use std::os::fd::AsRawFd;
 
 /// An endpoint to a client that asked. [`admit`] tells the client.
 ///
@@ -21,20 +19,16 @@ use std::os::fd::AsRawFd;
 /// `UCS_ERR_CONNECTION_RESET` if it has gone, `UCS_ERR_UNREACHABLE` if nothing leads to it.
 pub fn server_endpoint(
     worker: &Worker,
-    request: &ConnRequest,
+    request: &mut ConnRequest,
 ) -> Result<*mut Endpoint, ucs_status_t> {
-    let mut probe = [std::mem::MaybeUninit::uninit(); 1];
-    match request.socket.peek(&mut probe) {
-        Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+    if !request.contact.is_silent() {
         // It says farewell, or nothing any more.
-        _ => {
-            log::debug!("the client at {} has gone", request.remote);
-            return Err(UCS_ERR_CONNECTION_RESET);
-        }
+        log::debug!("the client at {} has gone", request.remote);
+        return Err(UCS_ERR_CONNECTION_RESET);
     }
     let address = met_at(worker, request.address.clone(), request.remote);
     let peer = wireup::peer_of(worker, &address).inspect_err(|&status| {
-        turn_away(&request.socket, status);
+        turn_away(&mut request.contact, status);
     })?;
     // SAFETY: peers live as long as the worker.
     let peer = unsafe { &*peer };
@@ -56,13 +50,13 @@ pub fn server_endpoint(
 /// The endpoint came from [`server_endpoint`], for this request.
 pub unsafe fn admit(
     worker: &Worker,
-    request: ConnRequest,
+    mut request: ConnRequest,
     ep: *mut Endpoint,
 ) -> Result<(), ucs_status_t> {
     let mut guard = exchange(worker)?;
     let x = guard.as_deref_mut().ok_or(UCS_ERR_IO_ERROR)?;
     let token = x.token();
-    let address = told(worker, &request.socket);
+    let address = told(worker, &request.contact);
     let reply = Reply {
         magic: MAGIC,
         address_len: address.len() as u16,
@@ -70,8 +64,9 @@ pub unsafe fn admit(
         // SAFETY: the caller's endpoint.
         err_mode: unsafe { (*ep).err_mode },
     };
-    let told = say(&request.socket, &[&reply.encode()[..], &address].concat())
-        .and_then(|()| x.epoll.add(request.socket.as_raw_fd(), token, false));
+    let told = (request.contact)
+        .say(&[&reply.encode()[..], &address].concat())
+        .and_then(|()| request.contact.watch(&x.epoll, token, false));
     if let Err(e) = told {
         log::debug!("the client at {} has gone: {e}", request.remote);
         return Err(UCS_ERR_CONNECTION_RESET);
@@ -84,9 +79,11 @@ pub unsafe fn admit(
     let session = Session {
         ep,
         state: State::Open,
-        local: request.socket.local_addr().ok().and_then(|a| a.as_socket()),
+        local: request.contact.local(),
         remote: request.remote,
-        socket: Some(request.socket),
+        contact: Some(request.contact),
+        ways: Vec::new(),
+        from: None,
         freed: false,
         number: request.hello.number,
         secret: request.hello.secret,
@@ -98,15 +95,15 @@ pub unsafe fn admit(
     Ok(())
 }
 
-/// Tells a client that it is not accepted. Its socket is closed by the caller.
-pub fn turn_away(socket: &Socket, status: ucs_status_t) {
+/// Tells a client that it is not accepted. The connection is closed by the caller.
+pub fn turn_away(contact: &mut Contact, status: ucs_status_t) {
     let reply = Reply {
         magic: MAGIC,
         address_len: 0,
         status: status as i8,
         err_mode: 0,
     };
-    if let Err(e) = say(socket, &reply.encode()) {
+    if let Err(e) = contact.say(&reply.encode()) {
         log::debug!("a client that is turned away has gone: {e}");
     }
 }

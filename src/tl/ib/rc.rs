@@ -870,7 +870,7 @@ pub fn begin(qp: &Qp, port: &Port) -> io::Result<()> {
 }
 
 /// The smallest code whose time, 4.096 us times a power of two, is no shorter (`ibv_modify_qp(3)`); 0 would be for ever.
-fn timeout_code(time: Duration) -> u8 {
+pub fn timeout_code(time: Duration) -> u8 {
     let fits = |code: &u8| Duration::from_nanos(4096u64 << code) >= time;
     (1..31).find(fits).unwrap_or(31)
 }

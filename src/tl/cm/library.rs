@@ -1,0 +1,84 @@
+//! librdmacm, opened at run time: a host without it meets by TCP, and nothing else changes.
+
+use crate::sys::log;
+use crate::tl::ib::bindings::*;
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::OnceLock;
+
+/// The name that every version of rdma-core gives it.
+const LIBRARY: &CStr = c"librdmacm.so.1";
+
+/// Writes the table of functions, and how it is filled.
+macro_rules! functions {
+    ($($field:ident = $name:literal: fn($($argument:ty),*) $(-> $result:ty)?;)+) => {
+        /// The functions that are called.
+        pub struct Rdmacm {
+            $(pub $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)+
+        }
+
+        impl Rdmacm {
+            /// # Safety
+            /// `library` is what `dlopen` gave for librdmacm.
+            unsafe fn resolve(library: *mut c_void) -> Option<Rdmacm> {
+                Some(Rdmacm {
+                    // SAFETY: the library's own function of this name, whose type its manual page tells.
+                    $($field: unsafe {
+                        std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(
+                            symbol(library, $name)?,
+                        )
+                    },)+
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    create_event_channel = c"rdma_create_event_channel": fn() -> *mut rdma_event_channel;
+    destroy_event_channel = c"rdma_destroy_event_channel": fn(*mut rdma_event_channel);
+    create_id = c"rdma_create_id":
+        fn(*mut rdma_event_channel, *mut *mut rdma_cm_id, *mut c_void, rdma_port_space) -> c_int;
+    destroy_id = c"rdma_destroy_id": fn(*mut rdma_cm_id) -> c_int;
+    migrate_id = c"rdma_migrate_id": fn(*mut rdma_cm_id, *mut rdma_event_channel) -> c_int;
+    set_option = c"rdma_set_option": fn(*mut rdma_cm_id, c_int, c_int, *mut c_void, usize) -> c_int;
+    bind_addr = c"rdma_bind_addr": fn(*mut rdma_cm_id, *mut sockaddr) -> c_int;
+    listen = c"rdma_listen": fn(*mut rdma_cm_id, c_int) -> c_int;
+    resolve_addr = c"rdma_resolve_addr": fn(*mut rdma_cm_id, *mut sockaddr, *mut sockaddr, c_int) -> c_int;
+    resolve_route = c"rdma_resolve_route": fn(*mut rdma_cm_id, c_int) -> c_int;
+    init_qp_attr = c"rdma_init_qp_attr": fn(*mut rdma_cm_id, *mut ibv_qp_attr, *mut c_int) -> c_int;
+    connect = c"rdma_connect": fn(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
+    establish = c"rdma_establish": fn(*mut rdma_cm_id) -> c_int;
+    accept = c"rdma_accept": fn(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
+    reject = c"rdma_reject": fn(*mut rdma_cm_id, *const c_void, u8) -> c_int;
+    get_event = c"rdma_get_cm_event": fn(*mut rdma_event_channel, *mut *mut rdma_cm_event) -> c_int;
+    ack_event = c"rdma_ack_cm_event": fn(*mut rdma_cm_event) -> c_int;
+}
+
+impl Rdmacm {
+    /// The library, if this host has it. It stays loaded.
+    pub fn get() -> Option<&'static Rdmacm> {
+        static RDMACM: OnceLock<Option<Rdmacm>> = OnceLock::new();
+        let open = || {
+            // SAFETY: a string; what the library does when it is loaded is what every RDMA program has it do.
+            let library =
+                unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+            if library.is_null() {
+                log::diag!("no librdmacm: listeners and clients are reached by TCP alone");
+                return None;
+            }
+            // SAFETY: just opened.
+            let found = unsafe { Rdmacm::resolve(library) };
+            if found.is_none() {
+                log::diag!("librdmacm is too old: listeners and clients are reached by TCP alone");
+            }
+            found
+        };
+        RDMACM.get_or_init(open).as_ref()
+    }
+}
+
+fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: an open library.
+    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
