@@ -53,7 +53,6 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     unsafe {
         wireup::unlist(peer, ep);
         close_stream(worker, ep);
-        session::close(worker, e, told, force);
     }
     if peer.eps.lock().all.is_empty() {
         failure::unwatch(worker, peer);
@@ -73,6 +72,9 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
             status => status_ptr(status),
         }
     };
+    // After the flush has begun: this takes its time, and the peer may be quick to go.
+    // SAFETY: as above.
+    unsafe { session::close(worker, e, told, force) };
     retire(worker, ep);
     answer
 }

@@ -20,8 +20,8 @@ const ROOM: usize = LONGEST + 1;
 /// Field order: queue pairs go before their queues, and before the buffers.
 pub struct Queue {
     qp: Qp,
-    cq: Cq,
-    channel: Channel,
+    cq: Arc<Cq>,
+    channel: Arc<Channel>,
     received: [Buffer; RECORDS],
     spoken: Buffer,
     _buffers: Buffers,
