@@ -54,6 +54,7 @@ impl Queue {
             sends: RECORDS as u32,
             receives: RECORDS as u32,
             inline: 0,
+            pieces: 1,
         };
         let qp = Qp::new(hca, &parts)?;
         let mut buffers = Buffers::new(hca, ROOM, RECORDS + 1);
