@@ -55,6 +55,10 @@ pub struct There {
     pub pulse: u32,
 }
 
+/// Where nothing has come of a connection for so long others are tried, milliseconds: the kernel has asked twice, and goes on for
+/// minutes.
+const SILENT_MS: u64 = 3000;
+
 /// How greetings get to a peer.
 pub enum Courier {
     Datagrams(Ah),
@@ -72,6 +76,8 @@ pub struct Calls {
     pub since: u64,
     /// It is connected.
     pub through: bool,
+    /// Which of the peer's addresses is tried first.
+    pub first: usize,
     /// The last one that the peer has connected.
     pub theirs: Option<Arc<Link>>,
 }
@@ -82,6 +88,19 @@ impl Calls {
         let mut calls = Calls::default();
         calls.target = Some((target, far));
         calls
+    }
+
+    /// Whether a socket is to be connected: there is none, or the peer may answer sooner at another address.
+    pub fn is_wanted(&mut self, now: u64) -> bool {
+        let Some((target, _)) = &self.target else {
+            return false;
+        };
+        let others = target.locator.addresses.len() > 1;
+        if self.ours.is_some() && !self.through && others && now - self.since >= SILENT_MS {
+            self.first += 1;
+            self.hang_up();
+        }
+        self.ours.is_none()
     }
 
     /// Nothing is left to be said by a socket of ours: who is watching it hears of its end.

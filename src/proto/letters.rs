@@ -31,7 +31,7 @@ pub fn start(worker: &Worker, sockets: &mut Sockets, ports: &mut Ports) {
         hang_up_oldest(ports, wanted.len() - room);
     }
     for number in wanted {
-        if room > 0 && call(worker, sockets, ports, number, 0) {
+        if room > 0 && call(worker, sockets, ports, number, None) {
             room -= 1;
         }
     }
@@ -45,13 +45,14 @@ fn hang_up_oldest(ports: &mut Ports, most: usize) {
     old.take(most).for_each(Calls::hang_up);
 }
 
-/// Connects to the next address of a peer that can be tried, if that is still wanted. True if a socket is on its way.
+/// Connects to the next address of a peer that can be tried, after one that has failed, if that is still wanted. True if a
+/// socket is on its way.
 fn call(
     worker: &Worker,
     sockets: &mut Sockets,
     ports: &mut Ports,
     number: u32,
-    first: usize,
+    after: Option<usize>,
 ) -> bool {
     let still = |c: &&mut Connection| !c.ended && !c.is_settled();
     let Some(c) = ports.get(number).filter(still) else {
@@ -70,6 +71,7 @@ fn call(
         pairing::fail(peer, &ErrorKind::NetworkUnreachable.into());
         return false;
     }
+    let first = after.map_or(calls.first % ways.len(), |failed| failed + 1);
     for (candidate, way) in ways.iter().enumerate().skip(first) {
         log::debug!("greeting worker {:#x} at {}", peer.uid, way.to);
         let phase = Phase::Calling { number, candidate };
@@ -85,6 +87,7 @@ fn call(
             Err(e) => log::debug!("worker {:#x} cannot be greeted: {e}", peer.uid),
         }
     }
+    calls.first = 0;
     false
 }
 
@@ -156,7 +159,7 @@ fn on_connected(
             log::debug!("worker {:#x} cannot be greeted: {e}", peer.uid);
             calls.ours = None;
             sockets.remove(token);
-            call(worker, sockets, ports, number, candidate + 1);
+            call(worker, sockets, ports, number, Some(candidate));
         }
     }
 }

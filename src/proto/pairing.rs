@@ -192,7 +192,7 @@ fn repeat(worker: &Worker, ports: &mut Ports, number: u32) {
     let Some(calls) = calls else {
         return say(worker, ports, number);
     };
-    if calls.target.is_some() && calls.ours.is_none() {
+    if calls.is_wanted(clock::coarse_ms()) {
         ports.calls.push(number);
         worker.duties.call_network();
     }
@@ -413,7 +413,8 @@ fn answer(
     }
 }
 
-/// Whether one more peer may begin a connection, of so many. Those that have, and have been silent for as long as a peer may be, make room.
+/// Whether one more peer may begin a connection, of so many. Those that have, and have been silent for as long as a peer may
+/// be, make room.
 fn has_room(ports: &mut Ports, most: usize) -> bool {
     if ports.unsettled < most {
         return true;
@@ -510,9 +511,12 @@ fn get_to_know(
         pulse: hello.pulse,
     });
     (c.to, c.secret) = (to, hello.back);
+    let by_datagrams = matches!(c.courier, Courier::Datagrams(_));
     let (qp, psn) = (c.qp.clone().filter(|_| hello.qpn != 0), c.psn);
     let iface = &ports.ifaces[index];
-    let ah = Ah::new(&iface.port, &to)?;
+    let ah = by_datagrams
+        .then(|| Ah::new(&iface.port, &to))
+        .transpose()?;
     let by_queue = qp.is_some();
     let limits = agree(own_limits(iface, by_queue), hello, by_queue);
     match qp {
@@ -536,8 +540,8 @@ fn get_to_know(
         false => worker.ctx.answer_for(worker.uid, ports.secret, index),
     };
     if let Some(c) = ports.get(number) {
-        if let Courier::Datagrams(known) = &mut c.courier {
-            *known = ah;
+        if let Some(ah) = ah {
+            c.courier = Courier::Datagrams(ah);
         }
         c.phase = Phase::Known;
         (c.limits, c.pulse) = (limits, pulse);
