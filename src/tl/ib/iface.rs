@@ -9,6 +9,7 @@ use super::port::Port;
 use super::queues::{Channel, Cq, Parts, Qp, Srq};
 use super::receives::Pile;
 use super::ud::{self, Outgoing};
+use super::waits;
 use crate::sys::lock::MtLock;
 use crate::sys::log;
 use crate::wire::packet::{HEAD, most_packets};
@@ -63,6 +64,8 @@ pub struct Iface {
     least: AtomicU32,
     /// Buffers for packets of connections that are being sent.
     pub packets: MtLock<Buffers>,
+    /// The same of connections for what is short and read.
+    pub places: MtLock<Buffers>,
 }
 
 /// What waits for packets and datagrams, or is being looked at.
@@ -135,6 +138,7 @@ impl Iface {
             share: AtomicU32::new(0),
             least: AtomicU32::new(sends_for(rc.seg_size)),
             packets: MtLock::new(mt, Buffers::new(hca, rc.seg_size, TOGETHER)),
+            places: MtLock::new(mt, Buffers::new(hca, waits::BYTES, TOGETHER)),
         });
         iface
             .receives

@@ -273,15 +273,11 @@ impl Reliable {
         if waits.is_to_read() {
             return false;
         }
-        let mut packets = self.iface.packets.lock();
-        let Some(buffer) = packets.get() else {
+        let Some(buffer) = self.iface.places.lock().get() else {
             return false;
         };
-        let fits = waits.use_buffer(buffer, self.iface.port.tuning.rc.seg_size);
-        if !fits {
-            packets.put(buffer);
-        }
-        fits && waits.has_place()
+        waits.use_buffer(buffer);
+        waits.has_place()
     }
 
     /// Reads up to [`TINY`] bytes, or as many as a buffer has, to where they go. The shortest way is open, and there is a place.
@@ -796,8 +792,11 @@ impl Drop for Reliable {
                 packets.put(buffer);
             }
         }
-        let short = self.waits.iter().flat_map(|waits| waits.buffers());
-        short.for_each(|buffer| packets.put(buffer));
+        if let Some(waits) = &self.waits {
+            waits.buffers().for_each(|buffer| packets.put(buffer));
+            let places = waits.buffer();
+            places.map(|buffer| self.iface.places.lock().put(buffer));
+        }
     }
 }
 

@@ -9,14 +9,16 @@ use super::rc::{Remote, Step};
 use crate::sys::copy::{self, TINY};
 use std::ffi::c_void;
 
-/// Places at most, and of those who only mark; powers of two.
-const MOST: usize = 64;
+/// Places, and those of who only marks; powers of two. Twice as many reads as devices have under way for a queue pair.
+const PLACES: usize = 32;
 const MARKS: usize = 4;
-/// Bytes of a place: a cache line, so that the device and the processor do not meet in one.
-const PLACE: usize = 64;
+/// Bytes of a place.
+const PLACE: usize = 32;
+/// Of all of them.
+pub const BYTES: usize = PLACES * PLACE;
 /// Of operations whose result nobody wants, one in so many tells of its end: what is silent keeps its place.
 const TELLS: usize = 16;
-const _: () = assert!(TINY <= PLACE && size_of::<u64>() <= TINY);
+const _: () = assert!(TINY <= PLACE && size_of::<u64>() <= TINY && TELLS <= PLACES);
 
 /// What a place is taken for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -103,33 +105,28 @@ impl Waits {
         waits
     }
 
-    /// Places with bytes, in a registered buffer of `len`. False: it is too short.
-    pub fn use_buffer(&mut self, buffer: Buffer, len: usize) -> bool {
-        let count = (len / PLACE)
-            .min(MOST)
-            .checked_ilog2()
-            .map_or(0, |n| 1 << n);
-        if count < MARKS {
-            return false;
-        }
-        let old = std::mem::replace(&mut self.places, vec![NOTHING; count].into());
+    /// Places with bytes, in a registered buffer of [`BYTES`].
+    pub fn use_buffer(&mut self, buffer: Buffer) {
+        let old = std::mem::replace(&mut self.places, vec![NOTHING; PLACES].into());
         for n in self.first..self.next {
             let at = self.at(n);
             self.places[at] = old[n & (old.len() - 1)];
         }
         (self.bytes, self.lkey) = (buffer.ptr, buffer.lkey);
-        true
     }
 
-    /// All buffers that are taken: that of the places, and those of longer reads.
-    pub fn buffers(&self) -> impl Iterator<Item = Buffer> {
-        let own = (!self.bytes.is_null()).then_some(Buffer {
+    /// The buffer of the places.
+    pub fn buffer(&self) -> Option<Buffer> {
+        (!self.bytes.is_null()).then_some(Buffer {
             ptr: self.bytes,
             lkey: self.lkey,
-        });
+        })
+    }
+
+    /// The buffers of longer reads.
+    pub fn buffers(&self) -> impl Iterator<Item = Buffer> {
         let taken = (self.first..self.next).map(|n| self.places[self.at(n)]);
-        own.into_iter()
-            .chain(taken.filter_map(|wait| wait.buffer()))
+        taken.filter_map(|wait| wait.buffer())
     }
 
     /// Whether there is a place with bytes.
@@ -234,7 +231,7 @@ impl Waits {
             ..NOTHING
         };
         self.prepare(wait);
-        let tells = !into.is_null() || self.next % TELLS.min(self.places.len()) == 0;
+        let tells = !into.is_null() || self.next % TELLS == 0;
         self.wr.opcode = step.opcode();
         self.wr.send_flags = if tells { IBV_SEND_SIGNALED } else { 0 };
         step.fill(&mut self.wr, at);
@@ -309,7 +306,6 @@ mod tests {
     use super::*;
     use std::ptr::null_mut;
 
-    const LEN: usize = 512;
     const KEY: u32 = 9;
 
     fn owner(n: usize) -> *mut c_void {
@@ -322,13 +318,13 @@ mod tests {
             .collect()
     }
 
-    fn with_bytes(memory: &mut [u8; LEN]) -> Box<Waits> {
+    fn with_bytes(memory: &mut [u8; BYTES]) -> Box<Waits> {
         let mut waits = Waits::new();
         let buffer = Buffer {
             ptr: memory.as_mut_ptr(),
             lkey: KEY,
         };
-        assert!(waits.use_buffer(buffer, LEN));
+        waits.use_buffer(buffer);
         waits
     }
 
@@ -348,7 +344,7 @@ mod tests {
 
     #[test]
     fn what_is_there_stays_when_places_get_bytes() {
-        let mut memory = [0; LEN];
+        let mut memory = [0; BYTES];
         let mut waits = Waits::new();
         (1..4).for_each(|n| waits.mark(n as u64, owner(n)));
         assert_eq!(told(&mut waits, 1), [1]);
@@ -357,14 +353,14 @@ mod tests {
             ptr: memory.as_mut_ptr(),
             lkey: KEY,
         };
-        assert!(!waits.use_buffer(buffer, PLACE * MARKS - 1), "too short");
-        assert!(waits.use_buffer(buffer, LEN) && waits.has_bytes());
+        waits.use_buffer(buffer);
+        assert!(waits.has_bytes());
         assert_eq!(told(&mut waits, 9), [2, 3, 4, 5]);
     }
 
     #[test]
     fn what_is_read_goes_where_it_is_wanted() {
-        let (mut memory, mut long) = ([0; LEN], [7u8; 100]);
+        let (mut memory, mut long) = ([0; BYTES], [7u8; 100]);
         let (mut word, mut bytes) = ([0u8; 8], [0u8; 100]);
         let mut waits = with_bytes(&mut memory);
         let from = Remote { addr: 1, key: 2 };
@@ -380,7 +376,7 @@ mod tests {
         };
         let into = (bytes.as_mut_ptr(), bytes.len());
         waits.read(2, from, into, Some(buffer), owner(2));
-        assert_eq!(waits.buffers().count(), 2);
+        assert_eq!(waits.buffers().count(), 1);
         let first = waits.ended(2).unwrap();
         assert!(first.what == What::Read && first.buffer.is_none());
         let second = waits.ended(2).unwrap();
@@ -391,7 +387,7 @@ mod tests {
 
     #[test]
     fn who_waits_no_more_gets_nothing() {
-        let (mut memory, mut word) = ([5; LEN], [0u8; 8]);
+        let (mut memory, mut word) = ([5; BYTES], [0u8; 8]);
         let mut waits = with_bytes(&mut memory);
         let from = Remote { addr: 1, key: 2 };
         waits.read(1, from, (word.as_mut_ptr(), 8), None, owner(1));
@@ -406,13 +402,14 @@ mod tests {
 
     #[test]
     fn results_that_nobody_wants_are_told_of_now_and_then() {
-        let mut memory = [0; LEN];
+        let mut memory = [0; BYTES];
         let mut waits = with_bytes(&mut memory);
         let at = Remote { addr: 8, key: 2 };
-        let tells = (1..=8u64)
+        let tells = (1..=PLACES as u64)
             .map(|n| waits.atomic(n, Step::Add(1), at, null_mut(), null_mut()).1)
             .collect::<Vec<_>>();
-        assert_eq!(tells.iter().filter(|&&tells| tells).count(), 1);
-        assert!(tells[7] && !waits.has_place(), "before the places are full");
+        let told = tells.iter().filter(|&&tells| tells);
+        assert_eq!(told.count(), PLACES / TELLS);
+        assert!(tells[PLACES - 1] && !waits.has_place());
     }
 }
