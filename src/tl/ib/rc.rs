@@ -794,8 +794,9 @@ impl Drop for Reliable {
         }
         if let Some(waits) = &self.waits {
             waits.buffers().for_each(|buffer| packets.put(buffer));
-            let places = waits.buffer();
-            places.map(|buffer| self.iface.places.lock().put(buffer));
+            if let Some(buffer) = waits.buffer() {
+                self.iface.places.lock().put(buffer);
+            }
         }
     }
 }
