@@ -21,6 +21,7 @@ use crate::tl::ib::rc::{self, PSN_MASK, Reliable};
 use crate::tl::ib::sender::Sender;
 use crate::wire::address::PortLocator;
 use crate::wire::header::{Kind, RailImm};
+use std::cmp::Reverse;
 use std::io;
 use std::sync::Arc;
 
@@ -105,12 +106,16 @@ fn hold(ports: &Ports, peer: &Peer, imm: RailImm, to: &PortLocator) {
     };
     let count = ports.ifaces.len();
     let wanted = usize::from(imm.far);
-    // Ports of one number are cabled together; where that one is taken, another one that has least to do yet.
+    // Without a router, if that can be; ports of one number are cabled together; where that one is taken, another one that has
+    // least to do yet.
     let others = (0..count).map(|i| (main + 1 + held + i) % count);
-    let place = std::iter::once(wanted).chain(others).find(|&i| {
-        let port = ports.ifaces.get(i).map(|iface| &iface.port);
-        i != main && port.is_some_and(|port| port.reaches(to) && port.is_active())
+    let all = std::iter::once(wanted).chain(others).enumerate();
+    let usable = all.filter_map(|(turn, i)| {
+        let port = &ports.ifaces.get(i).filter(|_| i != main)?.port;
+        let distance = port.distance(to).filter(|_| port.is_active())?;
+        Some((distance, Reverse(turn), i))
     });
+    let place = usable.max().map(|(_, _, i)| i);
     let end = place.and_then(|i| {
         let made = held_end(&ports.ifaces[i], imm, to);
         let made = made.inspect_err(|e| log::diag!("no rail for worker {:#x}: {e}", peer.uid));
