@@ -68,10 +68,16 @@ fn worker_address() -> impl Strategy<Value = WorkerAddress> {
         prop::option::of(shm()),
         prop::option::of(ib()),
         prop::option::of(tcp()),
-        prop::option::of(tcp()),
+        any::<bool>(),
     )
-        .prop_map(
-            |(uid, client_id, name, shm, ib, tcp, greeter)| WorkerAddress {
+        .prop_map(|(uid, client_id, name, shm, ib, sockets, greets)| {
+            // Who carries nothing but greetings by TCP says so instead.
+            let (tcp, greeter) = if greets {
+                (None, sockets)
+            } else {
+                (sockets, None)
+            };
+            WorkerAddress {
                 uid,
                 client_id,
                 name,
@@ -79,8 +85,8 @@ fn worker_address() -> impl Strategy<Value = WorkerAddress> {
                 ib,
                 tcp,
                 greeter,
-            },
-        )
+            }
+        })
 }
 
 fn rkey() -> impl Strategy<Value = PackedRkey> {
