@@ -15,6 +15,7 @@ struct ibv_send_wr rdma(enum ibv_wr_opcode opcode, const struct hello *peer, siz
 struct ibv_send_wr atomic(enum ibv_wr_opcode opcode, const struct hello *peer, size_t offset, uint64_t add, uint64_t swap);
 struct ibv_qp *meet(struct side *side, struct hello *peer, const struct connection *connection);
 
+void demand_active(int socket);
 void events_active(int socket);
 void events_passive(int socket);
 void flush_active(int socket);

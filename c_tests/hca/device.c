@@ -10,6 +10,10 @@
 
 #include "hca.h"
 
+/* Where rucp looks for it (src/tl/ib/verbs.rs). */
+_Static_assert(offsetof(struct verbs_context, context) - offsetof(struct verbs_context, query_device_ex) == 13 * sizeof(void *),
+               "query_device_ex");
+
 #undef ibv_query_port
 
 enum { DEVICES = 8 };
@@ -209,6 +213,10 @@ int soft_query_device_ex(struct ibv_context *context, const struct ibv_query_dev
     orig->max_pkeys = 1;
     orig->local_ca_ack_delay = 15;
     orig->phys_port_cnt = 1;
+    if (mr_demand() != NO_DEMAND && vext_field_avail(struct ibv_device_attr_ex, odp_caps, size)) {
+        attr->odp_caps.general_caps = IBV_ODP_SUPPORT | (mr_demand() == IMPLICIT ? IBV_ODP_SUPPORT_IMPLICIT : 0);
+        attr->odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+    }
     if (vext_field_avail(struct ibv_device_attr_ex, phys_port_cnt_ex, size))
         attr->phys_port_cnt_ex = 1;
     return 0;

@@ -140,6 +140,9 @@ void event_async(uint32_t hca, enum ibv_event_type type, uint32_t element);
 void event_wait_acked(pthread_mutex_t *mutex, pthread_cond_t *cond, uint32_t *acked, uint32_t *events);
 
 /* mr.c */
+enum demand { NO_DEMAND, EXPLICIT, IMPLICIT };
+enum demand mr_demand(void);
+bool mr_mapped(const void *start, size_t length); /* all of it, in this process */
 enum key_result { KEY_OK, KEY_BAD };
 /* Local keys: fills iov with the addresses of the entries, valid in the process of `hca`. */
 enum key_result mr_local(uint32_t hca, uint32_t pd, const struct ibv_sge *sge, int count, uint32_t access, struct iovec *iov);

@@ -30,7 +30,7 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 }
 
 /* Is all of it mapped? A genuine HCA pins the pages and fails where there are none. */
-static bool mapped(const void *start, size_t length)
+bool mr_mapped(const void *start, size_t length)
 {
     uintptr_t page = (uintptr_t)start & ~(uintptr_t)4095, end = (uintptr_t)start + length;
     static __thread unsigned char in_core[4096];
@@ -52,17 +52,37 @@ static bool too_long(size_t length)
     return longest != NULL && length > strtoull(longest, NULL, 0);
 }
 
+/* What SOFT_HCA_ODP says: memory that is not pinned, but looked up when it is used. */
+enum demand mr_demand(void)
+{
+    const char *text = getenv("SOFT_HCA_ODP");
+
+    if (text == NULL || strcmp(text, "n") == 0)
+        return NO_DEMAND;
+    return strcmp(text, "implicit") == 0 ? IMPLICIT : EXPLICIT;
+}
+
+/* May it be registered that way, and with pages that are not there yet? Everything at once is for `implicit` alone. */
+static bool on_demand(const void *addr, size_t length)
+{
+    bool whole = addr == NULL && length == SIZE_MAX;
+
+    return mr_demand() == IMPLICIT || (mr_demand() == EXPLICIT && !whole);
+}
+
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
 {
     struct soft_mr *soft = NULL;
     unsigned int known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ
                          | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB;
+    bool demanded = (access & IBV_ACCESS_ON_DEMAND) != 0;
 
     access &= ~IBV_ACCESS_OPTIONAL_RANGE; /* relaxed ordering and the like: a hint */
-    if ((access & IBV_ACCESS_ON_DEMAND) != 0) {
+    if (demanded && !on_demand(addr, length)) {
         errno = EOPNOTSUPP;
         return NULL;
     }
+    access &= ~IBV_ACCESS_ON_DEMAND;
     /* Remote writes need local ones, says the specification. */
     if ((access & ~known) != 0
         || ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE))
@@ -70,11 +90,11 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
         errno = EINVAL;
         return NULL;
     }
-    if (!mapped(addr, length)) {
+    if (!demanded && !mr_mapped(addr, length)) {
         errno = EFAULT;
         return NULL;
     }
-    if (too_long(length)) {
+    if (!demanded && too_long(length)) {
         errno = ENOMEM;
         return NULL;
     }
@@ -92,6 +112,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
     soft->shared->start = (uintptr_t)addr;
     soft->shared->length = length;
     wire_unlock(&soft->shared->slot.lock);
+    __atomic_fetch_add(&wire->faults.registered, 1, __ATOMIC_RELAXED);
     soft->mr.context = pd->context;
     soft->mr.pd = pd;
     soft->mr.addr = addr;

@@ -127,6 +127,15 @@ static struct outcome deliver(struct soft_qp *qp, struct soft_wqe *wqe, struct w
     return peer->type == IBV_QPT_UC ? sent : failed(answer);
 }
 
+/* Memory on demand that is not there. */
+static bool is_gone(const struct iovec *local, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!mr_mapped(local[i].iov_base, local[i].iov_len))
+            return true;
+    return false;
+}
+
 static struct outcome write_or_read(struct soft_wqe *wqe, struct wire_qp *peer, const struct wire_hca *to,
                                     const struct iovec *local, int count)
 {
@@ -155,6 +164,8 @@ static struct outcome write_or_read(struct soft_wqe *wqe, struct wire_qp *peer, 
         __atomic_fetch_add(&wire->faults.lists, 1, __ATOMIC_RELAXED);
     if (!copied && errno == ESRCH)
         return no_answer; /* a process that was killed has no memory before it is gone */
+    if (!copied && !(wqe->wr.send_flags & IBV_SEND_INLINE) && is_gone(local, count))
+        return failed(IBV_WC_LOC_PROT_ERR);
     return copied ? sent : refused(peer, IBV_EVENT_QP_ACCESS_ERR, IBV_WC_REM_OP_ERR);
 }
 

@@ -34,6 +34,7 @@ static const struct {
     {"ordered_error", ordered_error_active, passive_waits},
     {"port_down", port_down_active, passive_waits},
     {"events", events_active, events_passive},
+    {"demand", demand_active, passive_waits},
     {"srq", srq_active, srq_passive},
     {"threads", threads_active, threads_passive},
     {"ud", ud_active, ud_passive},

@@ -2,14 +2,13 @@
 
 use super::atomics::{self, Job};
 use super::memory::Regions;
+use super::pinned::Registrations;
 use super::policy;
 pub use super::policy::{Policy, TRANSPORTS};
 use super::rkey::Attached;
 use crate::ctypes::*;
 use crate::options::Options;
 use crate::sys::log;
-use crate::sys::regcache::Cache;
-use crate::tl::ib::pinned::Devices;
 use crate::tl::ib::port::{self, Port};
 use crate::tl::ib::pulse::Pulse;
 use crate::tl::tcp::device::{self, Device};
@@ -40,7 +39,7 @@ pub struct Context {
     /// Says that this process lives; made when datagrams are to carry messages, `None` if it cannot be.
     pulse: OnceLock<Option<Pulse>>,
     /// What these have registered of the user's memory; made by the first who wants some.
-    pub pinned: OnceLock<Option<Arc<Cache<Devices>>>>,
+    pub pinned: OnceLock<Registrations>,
     /// Network devices that may be used, best first; none if TCP is not to be used.
     pub devices: Vec<Device>,
     /// TCP carries no messages through them, only what queue pairs have to say to each other first.

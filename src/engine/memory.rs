@@ -1,10 +1,11 @@
 //! Memory that the user registered, and the table of it that remote accesses are checked against.
 
 use super::context::Context;
+use super::pinned;
 use crate::sys::segment::PAGE;
 use crate::sys::shared::{Shared, SharedId};
 use crate::tl::ib::bindings::*;
-use crate::tl::ib::hca::Region;
+use crate::tl::ib::hca::{Hca, Region};
 use crate::tl::ib::port::Port;
 use crate::wire::rkey::{Atomics, DeviceKeys};
 use parking_lot::RwLock;
@@ -34,6 +35,8 @@ pub struct Memory {
     /// The key by which that device does, set with the others: the table has it, too.
     atomic_key: Arc<OnceLock<u32>>,
     ports: Vec<Arc<Port>>,
+    /// Devices that cannot pin it may fetch its pages.
+    on_demand: bool,
     /// Memory that this handle allocated; unmapped with it.
     owned: Option<Owned>,
     /// Key in the context's table.
@@ -140,6 +143,7 @@ impl Memory {
             device: OnceLock::new(),
             atomics: Atomics::default(),
             atomic_key: Arc::default(),
+            on_demand: false,
             ports: Vec::new(),
             owned: None,
             key: None,
@@ -160,6 +164,7 @@ impl Memory {
             export,
             device: OnceLock::new(),
             atomics: ctx.atomics,
+            on_demand: !ctx.ports.is_empty() && pinned::allows_demand(&ctx.options),
             atomic_key,
             ports: ctx.ports.clone(),
             owned: None,
@@ -194,6 +199,7 @@ impl Memory {
             export,
             device: OnceLock::new(),
             atomics: ctx.atomics,
+            on_demand: !ctx.ports.is_empty() && pinned::allows_demand(&ctx.options),
             atomic_key,
             ports: ctx.ports.clone(),
             owned: Some(owned),
@@ -227,21 +233,18 @@ impl Memory {
             let earlier = self.ports[..i].iter().position(|p| same(&p));
             keys.keys[i] = match earlier {
                 Some(earlier) => keys.keys[earlier],
-                None => {
-                    // SAFETY: the user's memory until he unmaps it, or ours until it is dropped.
-                    match unsafe { port.hca.register(base as *mut u8, len as usize, REMOTE) } {
-                        Ok(region) => {
-                            let key = region.rkey();
-                            regions.push(region);
-                            key
-                        }
-                        Err(e) => {
-                            port.hca
-                                .tell_of_limit("memory of ucp_mem_map", len as usize, &e);
-                            return None;
-                        }
+                None => match self.register_with(&port.hca, base, len as usize) {
+                    Ok(region) => {
+                        let key = region.rkey();
+                        regions.push(region);
+                        key
                     }
-                }
+                    Err(e) => {
+                        port.hca
+                            .tell_of_limit("memory of ucp_mem_map", len as usize, &e);
+                        return None;
+                    }
+                },
             };
             keys.count = i as u8 + 1;
         }
@@ -252,6 +255,19 @@ impl Memory {
             let _ = self.atomic_key.set(keys.of_port(port)?);
         }
         Some((keys, regions))
+    }
+
+    /// Registers these pages with one device, pinned if that can be.
+    fn register_with(&self, hca: &Arc<Hca>, base: u64, len: usize) -> io::Result<Region> {
+        let register = |access| {
+            // SAFETY: the user's memory until he unmaps it, or ours until it is dropped.
+            unsafe { hca.register(base as *mut u8, len, access) }
+        };
+        let unpinned = |e| match self.on_demand && hca.has_parts_on_demand() {
+            true => register(REMOTE | IBV_ACCESS_ON_DEMAND).map_err(|_| e),
+            false => Err(e),
+        };
+        register(REMOTE).or_else(unpinned)
     }
 
     /// Takes the region out of the table; the memory goes when the handle is dropped.

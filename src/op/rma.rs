@@ -5,6 +5,7 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::{Peer, Queues};
+use crate::engine::pinned::Use;
 use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
@@ -126,8 +127,9 @@ impl Access<'_> {
         if self.data.len() < in_place || copied || !lent::is_possible(self.peer) {
             return None;
         }
+        let by = if reads { Use::Write } else { Use::Read };
         // SAFETY: a list of pieces is the user's promise.
-        unsafe { self.worker.pin_all(&self.data, reads) }
+        unsafe { self.worker.pin_all(&self.data, by) }
     }
 
     /// Makes the access a request, which waits for the kernel (`waits`), or for room and the peer's answer.

@@ -41,6 +41,16 @@ pub trait Registrar: Send + Sync {
 pub struct Handle<T>(Arc<Share<T>>);
 
 impl<T> Handle<T> {
+    /// Of what is in no cache.
+    pub fn alone(extent: Extent, region: T) -> Self {
+        let registered = Arc::new(Registered {
+            extent,
+            region,
+            _charge: Charge::new(&Arc::default(), 0),
+        });
+        Handle(Arc::new(Share::new(registered, 0)))
+    }
+
     /// What the registrar made.
     #[inline]
     pub fn region(&self) -> &T {

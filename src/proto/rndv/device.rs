@@ -6,6 +6,7 @@
 use super::{post, see_again};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
+use crate::engine::pinned::Use;
 use crate::engine::request::{self, Extra, Request, Role, Transfer};
 use crate::engine::worker::Worker;
 use crate::proto::tx::lent;
@@ -32,7 +33,7 @@ pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> 
     if !lent::is_possible(peer) {
         return false;
     }
-    let Some(memory) = worker.pin(target, r.info.length, true) else {
+    let Some(memory) = worker.pin(target, r.info.length, Use::WriteByPeer) else {
         return false;
     };
     let keys: [u32; MAX_PORTS] = memory.region().remote_keys();
@@ -69,7 +70,7 @@ pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, to: RtrDeviceHdr) {
     // SAFETY: out of the table: ours.
     unsafe {
         let r = &mut *req;
-        let memory = worker.pin_all(&r.data, false);
+        let memory = worker.pin_all(&r.data, Use::Read);
         let by_device = memory.is_some();
         match memory {
             Some(memory) => lent::deliver(r, to, memory),

@@ -6,6 +6,7 @@
 
 use super::pull::Pull;
 use crate::engine::peer::{Peer, Queues};
+use crate::engine::pinned::Use;
 use crate::engine::request::{Extra, Request, Role, Transfer};
 use crate::engine::worker::Worker;
 use crate::proto::tx::{self, Posted, lent};
@@ -30,7 +31,8 @@ pub(super) unsafe fn offer(worker: &Worker, r: &mut Request) -> u8 {
         return 0;
     }
     let source = r.data.as_contig();
-    let Some(memory) = source.and_then(|from| worker.pin(from, r.data.len(), false)) else {
+    let Some(memory) = source.and_then(|from| worker.pin(from, r.data.len(), Use::ReadByPeer))
+    else {
         return 0;
     };
     let keys: [u32; MAX_PORTS] = memory.region().remote_keys();
@@ -90,7 +92,7 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> O
     let key = kept_key(r)?;
     let target = r.data.as_contig()?;
     let port = lent::port(peer)?;
-    let memory = worker.pin(target, r.info.length, true)?;
+    let memory = worker.pin(target, r.info.length, Use::Write)?;
     lent::fetch(r, (port, key), memory);
     // SAFETY: complete, and in no queue.
     match unsafe { tx::post(req) } {

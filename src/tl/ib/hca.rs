@@ -1,7 +1,7 @@
 //! A device that a context has opened, with the protection domain that all its queue pairs and memory are in.
 
 use super::bindings::*;
-use super::verbs::{Verbs, check, made};
+use super::verbs::{self, Verbs, check, made};
 use crate::sys::log;
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
@@ -13,6 +13,8 @@ pub struct Hca {
     pub verbs: &'static Verbs,
     pub name: String,
     pub limits: ibv_device_attr,
+    /// What it can do with memory whose pages it asks for when it needs them.
+    demand: ibv_odp_caps,
     /// A limit was told of. Relaxed: nothing hangs on it.
     told: AtomicBool,
     context: *mut ibv_context,
@@ -74,11 +76,15 @@ impl Hca {
                 verbs,
                 name,
                 limits: ibv_device_attr::default(),
+                demand: ibv_odp_caps::default(),
                 told: AtomicBool::new(false),
                 context,
                 pd: std::ptr::null_mut(),
             };
             check((verbs.query_device)(context, &mut hca.limits))?;
+            if let Some(more) = verbs::query_device_ex(context) {
+                hca.demand = more.odp_caps;
+            }
             hca.pd = made((verbs.alloc_pd)(context))?;
             Ok(hca)
         }
@@ -93,6 +99,26 @@ impl Hca {
     /// Whether what it executes is atomic to processors, too.
     pub fn has_global_atomics(&self) -> bool {
         self.limits.atomic_cap == IBV_ATOMIC_GLOB
+    }
+
+    /// Whether it reads and writes any memory of the process by one registration, and fetches pages when it needs them.
+    pub fn has_demand(&self) -> bool {
+        let general = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+        self.knows_demand(general, IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ)
+    }
+
+    /// Whether peers can write, read and change memory that was registered without being pinned.
+    pub fn has_parts_on_demand(&self) -> bool {
+        let operations = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+        self.knows_demand(IBV_ODP_SUPPORT, operations)
+    }
+
+    /// All of these, in general and by connections of reliable queue pairs.
+    fn knows_demand(&self, general: u32, by_connection: u32) -> bool {
+        let caps = &self.demand;
+        let general = u64::from(general);
+        caps.general_caps & general == general
+            && caps.per_transport_caps.rc_odp_caps & by_connection == by_connection
     }
 
     /// For calls of [`Verbs`] on this device.

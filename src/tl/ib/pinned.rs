@@ -13,9 +13,12 @@ const ALL: u32 = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_R
 const READ_ONLY: u32 = IBV_ACCESS_REMOTE_READ;
 
 /// The devices of a context: each of them registers what any of them may use.
+#[derive(Clone)]
 pub struct Devices {
     hcas: Vec<Arc<Hca>>,
     of_port: Arc<[usize]>,
+    /// Of `ibv_access_flags`, besides.
+    flags: u32,
 }
 
 /// Registered memory.
@@ -39,13 +42,43 @@ impl Devices {
             })
         };
         let of_port = ports.iter().map(&mut number).collect();
-        Devices { hcas, of_port }
+        Devices {
+            hcas,
+            of_port,
+            flags: 0,
+        }
+    }
+
+    /// The same, but nothing is pinned: they fetch pages when they need them. `None`: not all of them can.
+    pub fn on_demand(&self) -> Option<Self> {
+        let can = !self.hcas.is_empty() && self.hcas.iter().all(|hca| hca.has_demand());
+        can.then(|| Devices {
+            flags: IBV_ACCESS_ON_DEMAND,
+            ..self.clone()
+        })
+    }
+
+    /// All memory of the process, for these devices and not for peers. Of those that are [`on_demand`](Self::on_demand).
+    ///
+    /// # Errors
+    /// What a device says.
+    pub fn whole(&self) -> io::Result<Pinned> {
+        let regions = self.with_access(0, usize::MAX, IBV_ACCESS_LOCAL_WRITE)?;
+        Ok(self.pinned(regions, true))
+    }
+
+    fn pinned(&self, regions: Vec<Region>, writable: bool) -> Pinned {
+        Pinned {
+            regions,
+            of_port: self.of_port.clone(),
+            writable,
+        }
     }
 
     fn with_access(&self, addr: usize, len: usize, access: u32) -> io::Result<Vec<Region>> {
         let register = |hca: &Arc<Hca>| {
             // SAFETY: whoever has a handle keeps the memory mapped, or lets nobody use the registration any more.
-            unsafe { hca.register(addr as *mut u8, len, access) }
+            unsafe { hca.register(addr as *mut u8, len, access | self.flags) }
         };
         self.hcas.iter().map(register).collect()
     }
@@ -61,12 +94,7 @@ impl Registrar for Devices {
             Err(e) if is_refused(&e) => (self.with_access(addr, len, READ_ONLY)?, false),
             regions => (regions?, true),
         };
-        let of_port = self.of_port.clone();
-        Ok(Pinned {
-            regions,
-            of_port,
-            writable,
-        })
+        Ok(self.pinned(regions, writable))
     }
 }
 

@@ -74,6 +74,54 @@ functions! {
     wc_status_str = c"ibv_wc_status_str": fn(ibv_wc_status) -> *const c_char;
 }
 
+/// The end of `struct verbs_context`, which `<infiniband/verbs.h>` lets grow at its beginning only: what a context lies in, where
+/// its `abi_compat` says so. The software HCA, which is compiled with that header, asserts where the function is.
+#[repr(C)]
+struct Extended {
+    query_device_ex: Option<QueryDeviceEx>,
+    others: [*const c_void; 10],
+    placeholder: u64,
+    /// Bytes of the whole.
+    size: usize,
+    context: ibv_context,
+}
+
+type QueryDeviceEx = unsafe extern "C" fn(
+    *mut ibv_context,
+    *const ibv_query_device_ex_input,
+    *mut ibv_device_attr_ex,
+    usize,
+) -> c_int;
+
+/// What a device says of itself beyond `ibv_query_device`. `None`: it says no more.
+///
+/// # Safety
+/// An open context.
+pub unsafe fn query_device_ex(context: *mut ibv_context) -> Option<ibv_device_attr_ex> {
+    const EXTENDED: usize = usize::MAX;
+    // SAFETY: the caller's context. Where it says that it is extended it lies in the structure, which is as long as it says.
+    unsafe {
+        if (*context).abi_compat as usize != EXTENDED {
+            return None;
+        }
+        let extended = context
+            .byte_sub(std::mem::offset_of!(Extended, context))
+            .cast::<Extended>();
+        if (*extended).size < size_of::<Extended>() {
+            return None;
+        }
+        let query = (*extended).query_device_ex?;
+        let mut attr = ibv_device_attr_ex::default();
+        let answer = query(
+            context,
+            std::ptr::null(),
+            &mut attr,
+            size_of::<ibv_device_attr_ex>(),
+        );
+        (answer == 0).then_some(attr)
+    }
+}
+
 impl Verbs {
     /// The library, if this host has it. It stays loaded.
     pub fn get() -> Option<&'static Verbs> {
