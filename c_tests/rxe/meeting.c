@@ -63,6 +63,8 @@ static void on_request(ucp_conn_request_h request, void *arg)
     WANT(UCS_OK, ucp_ep_create(end->worker, &params, &end->ep));
 }
 
+static const char *all_devices = "y";
+
 static void begin(end_t *end, const char *ways)
 {
     ucp_params_t        params  = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP};
@@ -72,6 +74,7 @@ static void begin(end_t *end, const char *ways)
     memset(end, 0, sizeof(*end));
     WANT(UCS_OK, ucp_config_read(NULL, NULL, &config));
     WANT(UCS_OK, ucp_config_modify(config, "SOCKADDR_TLS_PRIORITY", ways));
+    WANT(UCS_OK, ucp_config_modify(config, "CM_USE_ALL_DEVICES", all_devices));
     WANT(UCS_OK, ucp_init(&params, config, &end->context));
     ucp_config_release(config);
     WANT(UCS_OK, ucp_worker_create(end->context, &worker, &end->worker));
@@ -197,6 +200,13 @@ static void client_has_tcp(void) { meets("rdmacm,tcp", "tcp", 0); }
 static void client_has_rdma(void) { meets("*", "rdmacm", 1); }
 static void server_has_tcp(void) { meets("tcp", "rdmacm,tcp", -1); }
 static void server_has_rdma(void) { meets("rdmacm", "tcp,rdmacm", 1); }
+
+/* Messages go by the device that they have met through. */
+static void by_one_device(void)
+{
+    all_devices = "n";
+    by_default();
+}
 
 static void nobody_listens(void)
 {
@@ -376,17 +386,18 @@ static void strangers_vanish(void)
 
 /* --- ends that die --- */
 
-/* Sleeps until something wakes it, as long as it may, unless something has just happened. */
-static void nap(end_t *end)
+/* Sleeps until something wakes it, as long as it may, unless something has just happened; or until another
+ * descriptor (-1: none) is ready. */
+static void nap(end_t *end, int other)
 {
-    struct pollfd waits = {.events = POLLIN};
+    struct pollfd waits[] = {{.events = POLLIN}, {.fd = other, .events = POLLIN}};
     int           known = end->requests + end->failures;
 
-    WANT(UCS_OK, ucp_worker_get_efd(end->worker, &waits.fd));
+    WANT(UCS_OK, ucp_worker_get_efd(end->worker, &waits[0].fd));
     while (ucp_worker_progress(end->worker) != 0) {
     }
     if (known == end->requests + end->failures && ucp_worker_arm(end->worker) == UCS_OK) {
-        WANT_TRUE(poll(&waits, 1, PATIENCE * 1000) == 1);
+        WANT_TRUE(poll(waits, 2, PATIENCE * 1000) >= 1);
     }
 }
 
@@ -417,7 +428,7 @@ static pid_t spawn(int is_client, int sleeps, int *link)
                 WANT_TRUE(write(ends[1], &port, sizeof(port)) == sizeof(port));
             }
             if (sleeps) {
-                nap(&end);
+                nap(&end, -1);
             } else {
                 ucp_worker_progress(end.worker);
             }
@@ -490,16 +501,40 @@ static void sleepers(void)
     port = serve(&server);
     WANT_TRUE(write(link, &port, sizeof(port)) == sizeof(port));
     while (server.requests == 0 && now() < until) {
-        nap(&server);
+        nap(&server, -1);
     }
     WANT_TRUE(server.requests == 1);
     kill_and_wait(id);
     while (server.failures == 0 && now() < until) {
-        nap(&server);
+        nap(&server, -1);
     }
     WANT_TRUE(server.failures == 1);
     finish(&server);
     close(link);
+}
+
+/* Nothing happens but that the time is up. */
+static void sleeper_has_a_guest(void)
+{
+    end_t      server;
+    stranger_t s;
+    int        gone  = 0;
+    double     began = now();
+
+    begin(&server, "rdmacm");
+    WANT_TRUE(knock(&s, &server, serve(&server), VERSION, 8) == RDMA_CM_EVENT_ESTABLISHED);
+    while (!gone && now() - began < PATIENCE) {
+        struct rdma_cm_event *event;
+        nap(&server, s.channel->fd);
+        if (rdma_get_cm_event(s.channel, &event) == 0) {
+            gone = event->event == RDMA_CM_EVENT_DISCONNECTED;
+            rdma_ack_cm_event(event);
+        }
+    }
+    WANT_TRUE(gone);
+    WANT_TRUE(now() - began < 10);
+    leave(&s);
+    finish(&server);
 }
 
 static const case_t cases[] = {
@@ -509,6 +544,7 @@ static const case_t cases[] = {
     {"ways: the client has rdma_cm only", client_has_rdma},
     {"ways: the listener has tcp only", server_has_tcp},
     {"ways: the listener has rdma_cm only", server_has_rdma},
+    {"ways: by one device", by_one_device},
     {"ways: nobody listens", nobody_listens},
     {"strangers: who knock", strangers_knock},
     {"strangers: who talk nonsense", strangers_talk},
@@ -516,6 +552,7 @@ static const case_t cases[] = {
     {"ends: a server is killed", server_is_killed},
     {"ends: a client is killed", client_is_killed},
     {"sleepers: each step wakes them", sleepers},
+    {"sleepers: who is silent is sent away", sleeper_has_a_guest},
 };
 
 CHECK_MAIN(cases)

@@ -4,6 +4,8 @@ use super::endpoint::Endpoint;
 use super::peer::Peer;
 use super::worker::Worker;
 use crate::ctypes::*;
+use crate::sys::clock;
+use crate::sys::timer::Timer;
 use crate::tl::contact::{Contact, Door, Way};
 use crate::tl::tcp::epoll::Epoll;
 use crate::wire::address::WorkerAddress;
@@ -12,7 +14,12 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// What the epoll set calls the timer: no token of an entry.
+const TIMER: u64 = 0;
 
 /// Whom to tell of a client.
 #[derive(Clone, Copy)]
@@ -136,6 +143,8 @@ pub struct Exchange {
     former: HashMap<u64, Arc<Peer>>,
     /// Those of endpoints that are gone; requests or lists may still name them.
     lingering: Vec<Arc<Peer>>,
+    /// Wakes a sleeping worker when somebody's time is up; made when that matters first.
+    timer: Option<Timer>,
 }
 
 impl Exchange {
@@ -156,6 +165,7 @@ impl Exchange {
             next_number: 0,
             former: HashMap::new(),
             lingering: Vec::new(),
+            timer: None,
         })
     }
 
@@ -172,8 +182,35 @@ impl Exchange {
         number
     }
 
+    /// The worker goes to sleep: it is woken when somebody's time is up. False if that is due, or cannot be.
+    pub fn sleep_until_due(&mut self) -> bool {
+        let Some(at) = self.patience() else {
+            return true;
+        };
+        let left = at.saturating_sub(clock::coarse_ms());
+        left > 0 && self.set_timer(left).is_ok()
+    }
+
+    fn set_timer(&mut self, milliseconds: u64) -> io::Result<()> {
+        if self.timer.is_none() {
+            let timer = Timer::new()?;
+            self.epoll.add(timer.as_raw_fd(), TIMER, false)?;
+            self.timer = Some(timer);
+        }
+        let timer = self.timer.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        timer.set(Some(Duration::from_millis(milliseconds)), None);
+        Ok(())
+    }
+
+    /// The timer has run out: the epoll set is quiet again.
+    pub fn timer_rang(&self) {
+        if let Some(timer) = &self.timer {
+            timer.quiet();
+        }
+    }
+
     /// When the time is up of the first who has not said who he is, or of an attempt, by the coarse clock.
-    pub fn patience(&self) -> Option<u64> {
+    fn patience(&self) -> Option<u64> {
         let guest = match self
             .guests
             .front()

@@ -130,8 +130,8 @@ impl Sockets {
     }
 
     /// The worker goes to sleep: it is woken when a peer is to be tried again, and when the time is up of somebody
-    /// who has not said who he is: here, or at a listener of the worker's (`patience`). False if that is due, or cannot be.
-    pub fn sleep_until_due(&mut self, patience: Option<u64>) -> bool {
+    /// who has not said who he is. False if that is due, or cannot be.
+    pub fn sleep_until_due(&mut self) -> bool {
         // Guests are in the order of their arrival.
         let first = self.guests.first().copied();
         let guest = match first.and_then(|token| self.get(token)).map(|c| &c.phase) {
@@ -139,7 +139,7 @@ impl Sockets {
             _ => None,
         };
         let redials = self.redials.iter().map(|r| r.at);
-        let Some(at) = redials.chain(guest).chain(patience).min() else {
+        let Some(at) = redials.chain(guest).min() else {
             return true;
         };
         let left = at.saturating_sub(clock::coarse_ms());

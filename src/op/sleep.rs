@@ -32,15 +32,12 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
         inbox.arm();
     }
     let keepalive = worker.ctx.policy.keepalive_ms;
-    let patience = worker.exchange.lock().as_ref().and_then(|x| x.patience());
     wake.fall_asleep();
     // Only after arming: a message that was sent before a sender could see it is seen here.
     let busy = is_stuck(worker)
         || worker.duties.chores()
-        || rx
-            .sockets
-            .as_mut()
-            .is_some_and(|s| !s.sleep_until_due(patience))
+        || rx.sockets.as_mut().is_some_and(|s| !s.sleep_until_due())
+        || (worker.exchange.lock().as_mut()).is_some_and(|x| !x.sleep_until_due())
         || !worker.dials.lock().is_empty()
         || !worker.pairings.lock().is_empty()
         || rx.ports.as_mut().is_some_and(|p| !p.fall_asleep(keepalive))

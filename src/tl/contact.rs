@@ -58,6 +58,14 @@ impl Contact {
         }
     }
 
+    /// How many descriptors it has.
+    pub fn descriptors(&self) -> usize {
+        match self {
+            Contact::Rdma(_) => 2,
+            Contact::Tcp(_) => 1,
+        }
+    }
+
     /// Whether the other end is there and has said nothing that was not read.
     pub fn is_silent(&mut self) -> bool {
         match self {

@@ -268,7 +268,7 @@ pub(super) fn on_answer(worker: &Worker, x: &mut Exchange, token: u64) -> Outcom
         Ok(Some((_, Some(address)))) => {
             session.buffer = Vec::new();
             session.state = State::Open;
-            let address = met_at(worker, address, session.remote);
+            let address = met_at(worker, address, session.contact.as_ref(), session.remote);
             x.unsettled -= 1;
             Outcome::Accepted(Box::new(address))
         }

@@ -75,6 +75,12 @@ pub(super) fn read_reply(
 /// What a worker tells the other end of a connection.
 pub(super) fn told(worker: &Worker, contact: &Contact) -> Vec<u8> {
     let mut address = worker.address(false);
+    if let Contact::Rdma(link) = contact {
+        if let Some(port) = link.port(&worker.ctx.ports) {
+            restrict_to_rdma(worker, &mut address, Some(port.gid.raw));
+        }
+        return address.encode();
+    }
     if let Some(ip) = contact.local().map(|a| a.ip().to_canonical())
         && let Some(device) = worker.ctx.devices.iter().find(|d| d.addrs.contains(&ip))
     {
@@ -84,16 +90,46 @@ pub(super) fn told(worker: &Worker, contact: &Contact) -> Vec<u8> {
 }
 
 /// The address of a worker together with that at which it was met, which is known to work.
-pub(super) fn met_at(worker: &Worker, mut address: WorkerAddress, at: SocketAddr) -> WorkerAddress {
+pub(super) fn met_at(
+    worker: &Worker,
+    mut address: WorkerAddress,
+    contact: Option<&Contact>,
+    at: SocketAddr,
+) -> WorkerAddress {
+    if let Some(Contact::Rdma(_)) = contact {
+        restrict_to_rdma(worker, &mut address, None);
+        return address;
+    }
     let ip = at.ip().to_canonical();
     if let Some(tcp) = &mut address.tcp {
-        if let Some(&known) = tcp.addresses.iter().find(|known| known.ip == ip) {
+        let known = tcp.addresses.iter().find(|known| known.ip == ip).copied();
+        if let Some(known) = known {
             restrict(worker, &mut address, known);
         } else if tcp.addresses.len() < MAX_ADDRESSES {
             tcp.addresses.push(NetAddress::new(ip, UNKNOWN_MBPS));
         }
     }
     address
+}
+
+/// The same where they have met by RDMA: by the port with this GID, or by whatever ports there are. TCP stays where it connects
+/// queue pairs.
+fn restrict_to_rdma(worker: &Worker, address: &mut WorkerAddress, gid: Option<[u8; 16]>) {
+    let Some(ib) = &mut address.ib else {
+        return;
+    };
+    if worker.ctx.policy.sockaddr.all_devices {
+        return;
+    }
+    if let Some(gid) = gid.map(u128::from_be_bytes)
+        && ib.ports.iter().any(|port| port.gid == gid)
+    {
+        ib.ports.retain(|port| port.gid == gid);
+    }
+    address.shm = None;
+    if ib.ports.iter().all(|port| port.qpn != 0) {
+        address.tcp = None;
+    }
 }
 
 /// Leaves a worker's address only the way by the device that two workers have met through, if

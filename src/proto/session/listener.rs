@@ -114,7 +114,8 @@ pub(super) fn let_in(worker: &Worker, x: &mut Exchange, token: u64) {
             "somebody at {:?} has connected to a listener",
             contact.remote()
         );
-        while x.guests.len() >= socket::max_guests() {
+        let room = (socket::max_guests() / contact.descriptors()).max(1);
+        while x.guests.len() >= room {
             guest::send_away(x, x.guests[0], "others wait");
         }
         let guest = x.token();

@@ -89,6 +89,7 @@ pub fn progress(worker: &Worker) -> u32 {
     let (events, late): (Vec<Event>, Vec<u64>) = match worker.exchange.lock().as_deref_mut() {
         Some(x) => {
             x.urgent = false;
+            x.timer_rang();
             guest::expire(x);
             (x.epoll.poll().collect(), client::late(x))
         }

@@ -26,7 +26,8 @@ pub fn server_endpoint(
         log::debug!("the client at {} has gone", request.remote);
         return Err(UCS_ERR_CONNECTION_RESET);
     }
-    let address = met_at(worker, request.address.clone(), request.remote);
+    let address = request.address.clone();
+    let address = met_at(worker, address, Some(&request.contact), request.remote);
     let peer = wireup::peer_of(worker, &address).inspect_err(|&status| {
         turn_away(&mut request.contact, status);
     })?;
