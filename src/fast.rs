@@ -1,5 +1,5 @@
-//! THE HOT PATH, whole, in reading order: send a tagged message, post a receive, send an active message,
-//! write remote memory; then progress: arrival, matching, completion.
+//! THE HOT PATH, in reading order: send a tagged message, post a receive, send an active message,
+//! write remote memory; then progress: arrival, matching, completion. What goes by queue pairs is in [`queues`].
 //!
 //! In single-thread mode: no allocation, no system call, no lock, no atomic read-modify-write.
 //! Whatever is not the common case is somebody else's function, called out of line.

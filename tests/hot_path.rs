@@ -5,13 +5,15 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-const SYMBOLS: [&str; 6] = [
+const SYMBOLS: [&str; 8] = [
     "ucp_tag_recv_nbx",
     "ucp_worker_progress",
     "ucp_put_nbx",
     "ucp_get_nbx",
     "ucp_am_send_nbx",
     "ucp_request_free",
+    "ucp_ep_flush_nbx",
+    "ucp_atomic_op_nbx",
 ];
 
 /// Builds a library whose `ucp_tag_send_nbx` has this body, and checks it with these arguments.
