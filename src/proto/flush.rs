@@ -9,7 +9,7 @@ use crate::engine::peer::{Peer, Tx};
 use crate::engine::request::{self, Notify, Request, Sent};
 use crate::engine::worker::Worker;
 use crate::tl::Lane;
-use crate::wire::header::Kind;
+use crate::wire::header::{GetHdr, Kind};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Whether a flush of this peer would end at once, and well.
@@ -98,8 +98,7 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
     if peer.rma_idle() {
         return Some(outcome(peer));
     }
-    let target = peer.rma_sent.load(Ordering::Relaxed);
-    tx.flushes.push((target, req));
+    wait(peer, &mut tx, req);
     None
 }
 
@@ -129,7 +128,42 @@ unsafe fn await_answers(peer: &Peer, req: *mut Request) {
         // SAFETY: in no queue.
         return unsafe { request::complete(req, outcome(peer)) };
     }
+    wait(peer, &mut tx, req);
+}
+
+/// Where a sent access that has a name keeps its turn: behind its header.
+const TURN: std::ops::Range<usize> = 24..32;
+const _: () = assert!(GetHdr::SIZE <= TURN.start);
+
+/// Which access of all that were sent to the peer, counted from 1, a request is that asks for an answer.
+pub fn set_turn(r: &mut Request, turn: u64) {
+    if r.kind == Kind::GetReq as u8 {
+        r.head[TURN].copy_from_slice(&turn.to_le_bytes());
+    }
+}
+
+/// A get that was sent is given up: it counts as answered, but not for flushes in front of it, which still wait for as many
+/// answers as before.
+pub fn given_up(peer: &Peer, r: &Request) {
+    let turn = r.head[TURN]
+        .first_chunk()
+        .map_or(0, |turn| u64::from_le_bytes(*turn));
+    let mut tx = peer.tx.lock();
+    for (target, req) in &mut tx.flushes {
+        // SAFETY: a flush in the list lives.
+        if unsafe { (**req).offset } < turn {
+            *target += 1;
+        }
+    }
+    drop(tx);
+    answered(peer);
+}
+
+/// Lists a flush that waits for the answers to all that was sent until now.
+fn wait(peer: &Peer, tx: &mut Tx, req: *mut Request) {
     let target = peer.rma_sent.load(Ordering::Relaxed);
+    // SAFETY: the caller's request. What was sent before it, whatever becomes of the target.
+    unsafe { (*req).offset = target };
     tx.flushes.push((target, req));
 }
 

@@ -12,6 +12,7 @@ pub mod spread;
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, Tx};
 use crate::engine::request::{self, Notify, Request, Sent};
+use crate::proto::flush;
 use crate::sys::lock::MtGuard;
 use crate::sys::log;
 use crate::tl::Lane;
@@ -294,7 +295,8 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
     // Counted before: the answer can be faster than this thread.
     let counted = matches!(r.kind, message::GET | message::AMO);
     if counted {
-        peer.rma_sent.fetch_add(1, Ordering::Relaxed);
+        let before = peer.rma_sent.fetch_add(1, Ordering::Relaxed);
+        flush::set_turn(r, before + 1);
     }
     // SAFETY: the request's data is the user's promise.
     let sent = unsafe { message::send(peer, lane, r) };

@@ -54,11 +54,10 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
                 continue;
             }
             // What comes for a read that has ended is not looked at. An atomic operation's answer counts all the same.
-            let given_up = (*req).kind == Kind::GetReq as u8 && (*req).id != 0;
-            request::complete(req, status);
-            if given_up {
-                flush::answered(peer);
+            if (*req).kind == Kind::GetReq as u8 && (*req).id != 0 {
+                flush::given_up(peer, &*req);
             }
+            request::complete(req, status);
         }
     }
     if peer.status() == UCS_OK {

@@ -221,6 +221,11 @@ impl Iface {
                 "its packets are too short for our queues (UCX_IB_SEG_SIZE, UCX_RC_TX_QUEUE_LEN)",
             ));
         }
+        // Without any it would wait for ever for one to come back.
+        if !self.packets.lock().reserve(1) {
+            let text = "no buffers can be registered for what is sent";
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
+        }
         self.least.fetch_max(least, Ordering::Relaxed);
         self.share_among(0);
         Ok(())
