@@ -9,12 +9,13 @@ use super::rkey::Attached;
 use crate::ctypes::*;
 use crate::options::Options;
 use crate::sys::log;
+use crate::sys::sync::OnceLock;
 use crate::tl::ib::port::{self, Port};
 use crate::tl::ib::pulse::Pulse;
 use crate::tl::tcp::device::{self, Device};
 use crate::wire::rkey::Atomics;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// Handed out as `ucp_context_h`.
 pub struct Context {

@@ -4,6 +4,7 @@ use super::context::Context;
 use super::pinned;
 use crate::sys::segment::PAGE;
 use crate::sys::shared::{Shared, SharedId};
+use crate::sys::sync::OnceLock;
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::hca::{Hca, Region};
 use crate::tl::ib::port::Port;
@@ -12,7 +13,7 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// What peers' devices may do with registered memory.
 const REMOTE: u32 = IBV_ACCESS_LOCAL_WRITE

@@ -5,11 +5,11 @@
 use super::bell::Bell;
 use super::watch::Watch;
 use super::worker::WorkerParams;
+use crate::sys::sync::OnceLock;
 use crate::tl::shm::inbox::Inbox;
 use parking_lot::Mutex;
 use std::io::{self, Error};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 

@@ -3,11 +3,11 @@
 //! The kernel gives the lock back with the owner's descriptor, however the owner ends, and nothing is left behind. A child
 //! that was forked without exec has the descriptor, too: the lock stays as long as it.
 
+use crate::sys::sync::OnceLock;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Error};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::sync::OnceLock;
 
 const DIR: &str = "/dev/shm";
 

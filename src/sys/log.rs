@@ -5,9 +5,9 @@
 
 mod sink;
 
+use crate::sys::sync::OnceLock;
 use std::cell::Cell;
 use std::fmt::{self, Write};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 pub use crate::options::LogLevel;

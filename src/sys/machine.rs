@@ -1,7 +1,7 @@
 //! Who and where this process is: host, PID namespace, library path, random numbers.
 
+use crate::sys::sync::OnceLock;
 use std::ffi::CStr;
-use std::sync::OnceLock;
 
 /// What decides whether two processes can share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

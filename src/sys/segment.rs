@@ -4,13 +4,13 @@
 //! same user only, without ptrace capabilities.
 
 use super::{machine, process};
+use crate::sys::sync::OnceLock;
 use std::fs::File;
 use std::io::{self, Error, ErrorKind};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 
 /// Bytes of a page, the unit of mappings. x86-64's; larger pages are multiples of it, and
 /// mappings are made of multiples of 64 KiB where it matters.

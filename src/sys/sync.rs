@@ -1,4 +1,5 @@
-//! The shared state of lock-free code: atomics, and the bytes they guard; exchanged for loom's when its tests are built.
+//! The shared state of lock-free code: atomics, the bytes they guard, and what is made once; exchanged for others where loom or
+//! ThreadSanitizer watch.
 
 #[cfg(not(any(loom, tsan)))]
 pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -9,6 +10,13 @@ mod told;
 pub use std::sync::atomic::{Ordering, fence};
 #[cfg(tsan)]
 pub use told::{AtomicU32, AtomicU64};
+
+// Those of the standard library come compiled, and not watched: ThreadSanitizer would see that a thread wrote the value, and
+// not what makes it known to others.
+#[cfg(tsan)]
+pub use once_cell::sync::OnceCell as OnceLock;
+#[cfg(not(tsan))]
+pub use std::sync::OnceLock;
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

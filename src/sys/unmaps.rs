@@ -26,10 +26,11 @@ mod ring;
 use crate::ctypes::UCM_EVENT_VM_UNMAPPED;
 use crate::options::{HookMode, Options};
 use crate::sys::log;
+use crate::sys::sync::OnceLock;
 use entries::Entries;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 pub use loaded::may_be_closed;
 pub use ring::{Event, Extent, Ring};

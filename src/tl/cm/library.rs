@@ -1,9 +1,9 @@
 //! librdmacm, opened at run time: a host without it meets by TCP, and nothing else changes.
 
 use crate::sys::log;
+use crate::sys::sync::OnceLock;
 use crate::tl::ib::bindings::*;
 use std::ffi::{CStr, c_int, c_void};
-use std::sync::OnceLock;
 
 /// The name that every version of rdma-core gives it.
 const LIBRARY: &CStr = c"librdmacm.so.1";

@@ -1,9 +1,9 @@
 //! libibverbs, opened at run time: a host without it has no InfiniBand, and nothing else changes.
 
 use super::bindings::*;
+use crate::sys::sync::OnceLock;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::io::{self, Error};
-use std::sync::OnceLock;
 
 /// The name that every version of rdma-core gives it.
 const LIBRARY: &CStr = c"libibverbs.so.1";
