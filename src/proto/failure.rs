@@ -11,6 +11,7 @@ use crate::sys::process::{self, Process};
 use crate::sys::{clock, log, machine};
 use crate::tl::Lane;
 use crate::wire::header::{EpImm, Kind};
+use indexmap::IndexSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -138,13 +139,9 @@ pub fn reap(worker: &Worker) {
         worker.stats.worker().set_unexpected(left);
         drop(matcher);
         // First of all: whose memory a device writes must not get it back before that is over.
-        let mut ended = tx::lent::cut(peer);
-        for req in take_requests(worker, peer, |_| true) {
-            // Of which a part was posted it is in both.
-            if !ended.contains(&req) {
-                ended.push(req);
-            }
-        }
+        let mut ended: IndexSet<_> = tx::lent::cut(peer).into_iter().collect();
+        // Of which a part was posted it is in both.
+        ended.extend(take_requests(worker, peer, |_| true));
         for req in ended {
             // SAFETY: taken out of every list.
             unsafe { request::complete(req, ending(&*req, peer.status())) };
@@ -182,13 +179,14 @@ pub fn take_requests(
 ) -> Vec<*mut Request> {
     // SAFETY: requests in lists live.
     let wanted = |req: *mut Request| unsafe { std::ptr::eq((*req).peer, peer) && wanted(&*req) };
-    let mut taken = Vec::new();
+    // A request can be in several of them, and there can be very many.
+    let mut taken = IndexSet::new();
     let mut tx = peer.tx.lock();
     let before = tx.pending.len();
     let first = tx.pending.front().copied();
     tx.pending.retain(|&r| {
         !wanted(r) || {
-            taken.push(r);
+            taken.insert(r);
             false
         }
     });
@@ -202,23 +200,15 @@ pub fn take_requests(
     }
     tx.flushes.retain(|&(_, r)| {
         !wanted(r) || {
-            taken.push(r);
+            taken.insert(r);
             false
         }
     });
     if let Some(Lane::Ib(sender)) = tx.lane.as_mut() {
         let reading = sender.disown(|owner| wanted(owner.cast()));
-        for req in reading.into_iter().map(|owner| owner.cast()) {
-            if !taken.contains(&req) {
-                taken.push(req);
-            }
-        }
+        taken.extend(reading.into_iter().map(|owner| owner.cast::<Request>()));
     }
-    for req in tx::lent::take(&tx, wanted) {
-        if !taken.contains(&req) {
-            taken.push(req);
-        }
-    }
+    taken.extend(tx::lent::take(&tx, wanted));
     drop(tx);
     let mut pulls = Vec::new();
     worker.pulls.lock().retain(|&r| {
@@ -236,15 +226,14 @@ pub fn take_requests(
     let named: Vec<_> = ids.iter().filter(|&(_, r)| wanted(r)).collect();
     for (id, req) in named {
         ids.remove(id);
-        if taken.contains(&req) {
+        if !taken.insert(req) {
             // Not sent yet: the peer does not know it by its name.
             // SAFETY: taken out of every list.
             unsafe { (*req).id = 0 };
-        } else {
-            taken.push(req);
         }
     }
-    taken
+    drop(ids);
+    taken.into_iter().collect()
 }
 
 /// An endpoint goes and its requests go on: they must not be taken for those of another endpoint in its memory.

@@ -650,6 +650,8 @@ pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
             continue;
         }
         if !c.is_settled() && now >= c.due {
+            // While nobody looked here, an answer that had come was not seen either.
+            c.since += now - c.due;
             if now - c.since >= timeout {
                 // Messages can go: whether the peer lives, they find out.
                 if c.phase == Phase::Open {

@@ -446,6 +446,8 @@ impl Line {
         }
         let tuning = &self.iface.port.tuning.ud;
         let timeout = tuning.timeout.as_millis() as u64;
+        // While nobody looked here, an answer that had come was not seen either.
+        self.silent_since += now - self.due;
         let end = self.silent_since + timeout;
         if now >= end {
             return false;
