@@ -1,6 +1,6 @@
 /*
  * A peer that computes for longer than UCX_UD_TIMEOUT, which has to be a second, and progresses nothing meanwhile is not
- * taken for dead: what was sent to it arrives.
+ * taken for dead: what was sent to it arrives. Nor is one whose answers have come while we computed.
  */
 #define _GNU_SOURCE
 #include "party.h"
@@ -56,9 +56,31 @@ static void unguarded(void)
     outlasts(UCP_ERR_HANDLING_MODE_NONE);
 }
 
+/* Nobody looks at what comes, at either end: that is nobody's silence. */
+static void both(void)
+{
+    uint64_t value = 1;
+    party_t  self;
+
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, compute);
+    ucp_request_param_t param = {.op_attr_mask = 0};
+    for (int i = 0; i < COUNT; i++) {
+        memset(data[i], i, SIZE);
+        WANT_TRUE(!UCS_PTR_IS_ERR(ucp_tag_send_nbx(self.ep, data[i], SIZE, 5, &param)));
+    }
+    for (time_t end = time(NULL) + SECONDS; time(NULL) <= end;) {
+    }
+    tell(&self);
+    WANT_TRUE(heard(&self));
+    WANT(UCS_OK, finish(&self, send_tag(&self, &value, sizeof(value))));
+    WANT_TRUE(self.failures == 0);
+    kill_other(&self);
+}
+
 static const case_t cases[] = {
     {"busy: a peer that computes, with error handling", guarded},
     {"busy: a peer that computes, without", unguarded},
+    {"busy: both compute", both},
 };
 
 CHECK_MAIN(cases)
