@@ -22,6 +22,8 @@ static struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init
     if (init->send_cq == NULL || init->recv_cq == NULL || cap->max_send_wr > MAX_WR || cap->max_recv_wr > MAX_WR
         || cap->max_send_sge > WIRE_MAX_SGE || cap->max_recv_sge > WIRE_MAX_SGE || cap->max_inline_data > MAX_INLINE)
         return refuse(EINVAL);
+    if (init->qp_type == IBV_QPT_RC && wire->faults.rc_most != 0 && wire->faults.rc_queues >= wire->faults.rc_most)
+        return refuse(ENOMEM);
     if (init->srq != NULL)
         cap->max_recv_wr = cap->max_recv_sge = 0;
     soft = calloc(1, sizeof(*soft));

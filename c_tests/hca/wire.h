@@ -124,6 +124,7 @@ struct wire_faults {
     uint64_t arm_fires;      /* no fault but a habit of mlx5: arming a CQ raises the event for what is in it already, where the
                                 specification asks the program to poll once more. 0: it does not */
     uint64_t no_srq;         /* 1: the device has no shared receive queues */
+    uint64_t rc_most;        /* so many queue pairs for reliable connections are made on the wire, and no more */
     uint64_t atomic_gap_us;  /* between the two halves of an atomic operation: what a processor does there is lost */
     /* counters for the tests; rc_requests counts while rc_fail_nth is set */
     uint64_t ud_packets, ud_dropped, ud_duplicated, ud_reordered, ud_lost, rc_requests;

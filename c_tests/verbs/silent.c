@@ -3,15 +3,9 @@
  * UCX_UD_TIMEOUT, which has to be a second; others wait until the peer goes on. Meanwhile and afterwards the worker works.
  */
 #define _GNU_SOURCE
-#include "party.h"
+#include "apart.h"
 
-#include <signal.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { LEAST_MS = 900, MOST_MS = 8000, SECONDS = 3 };
 
@@ -21,70 +15,6 @@ static long now_ms(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static void open_worker(party_t *self)
-{
-    ucp_params_t        params        = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = party_features};
-    ucp_worker_params_t worker_params = {.field_mask = 0};
-
-    WANT(UCS_OK, ucp_init(&params, NULL, &self->context));
-    WANT(UCS_OK, ucp_worker_create(self->context, &worker_params, &self->worker));
-}
-
-static void close_worker(party_t *self)
-{
-    ucp_worker_destroy(self->worker);
-    ucp_cleanup(self->context);
-}
-
-/* Tells its address and stops; once it goes on it waits for messages, and says when one has come. */
-static void be_silent(party_t *self)
-{
-    ucp_address_t *address;
-    uint64_t       value;
-    size_t         length;
-
-    open_worker(self);
-    WANT(UCS_OK, ucp_worker_get_address(self->worker, &address, &length));
-    WANT_TRUE(send(self->link, address, length, 0) == (ssize_t)length);
-    ucp_worker_release_address(self->worker, address);
-    raise(SIGSTOP);
-    for (;;) {
-        ucs_status_ptr_t message = receive_tag(self, &value, sizeof(value), 1);
-
-        while (ucp_request_check_status(message) == UCS_INPROGRESS) {
-            ucp_worker_progress(self->worker);
-        }
-        ucp_request_free(message);
-        tell(self);
-    }
-}
-
-/* With the other process's address, while that is stopped. */
-static void meet_silence(party_t *self)
-{
-    int links[2], status;
-
-    memset(self, 0, sizeof(*self));
-    WANT_TRUE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, links) == 0);
-    self->other = fork();
-    self->link  = links[self->other == 0];
-    close(links[self->other != 0]);
-    if (self->other == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        be_silent(self);
-    }
-    WANT_TRUE(recv(self->link, self->theirs, sizeof(self->theirs), 0) > 0);
-    WANT_TRUE(waitpid(self->other, &status, WUNTRACED) == self->other && WIFSTOPPED(status));
-    open_worker(self);
-}
-
-static void close_endpoint(party_t *self, uint32_t flags)
-{
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = flags};
-
-    WANT(UCS_OK, finish(self, ucp_ep_close_nbx(self->ep, &param)));
 }
 
 /* Another worker of this process is reached as ever. */
@@ -120,7 +50,7 @@ static void noticed(void)
     party_t  self;
     uint64_t value = 1;
 
-    meet_silence(&self);
+    start_apart(&self, 1);
     long began = now_ms();
     party_connect(&self, self.theirs, UCP_ERR_HANDLING_MODE_PEER);
     ucs_status_ptr_t sent = send_tag(&self, &value, sizeof(value));
@@ -151,7 +81,7 @@ static void waited_for(void)
     party_t  self;
     uint64_t value = 1;
 
-    meet_silence(&self);
+    start_apart(&self, 1);
     party_connect(&self, self.theirs, UCP_ERR_HANDLING_MODE_NONE);
     ucs_status_ptr_t sent = send_tag(&self, &value, sizeof(value));
     for (long end = now_ms() + SECONDS * 1000; now_ms() < end;) {

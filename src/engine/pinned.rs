@@ -151,7 +151,8 @@ impl Registrations {
             };
         }
         let watch = unmaps::watch(&ctx.options).clone();
-        let policy = policy(&ctx.options);
+        let mut policy = policy(&ctx.options);
+        policy.spared = demand.as_ref().map_or(0, |d| d.longest);
         let keeps = policy.keeps && watch.blind().is_none();
         let methods = Methods::read(&ctx.options);
         let cache = Cache::new(devices, policy, watch).inspect_err(|e| {

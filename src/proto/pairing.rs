@@ -173,12 +173,9 @@ fn agree(own: Limits, hello: &Hello, by_queue: bool) -> Limits {
 fn queue(iface: &Iface) -> io::Result<Arc<Qp>> {
     let qp = iface.new_qp().map_err(|e| {
         let (name, most) = (&iface.port.name, iface.port.hca.limits.max_qp);
-        let share = match iface.port.tuning.ud.used {
-            true => "UCX_RC_MAX_NUM_EPS or UCX_TLS=ud lets peers share one",
-            false => "peers can share one only where UCX_TLS has ud",
-        };
         let text = format!(
-            "no queue pair on {name}: {e} (it has {most}; {share}; ulimit -l, UCX_RC_TX_QUEUE_LEN)"
+            "no queue pair on {name}: {e} (its max_qp is {most}, for all processes; peers share one where UCX_TLS has ud; \
+             ulimit -l, UCX_RC_TX_QUEUE_LEN)"
         );
         io::Error::new(e.kind(), text)
     })?;
@@ -407,7 +404,11 @@ fn answer(
             Ok(number)
         }
         Err(e) => {
-            log::error!("no connection from worker {:#x}: {e}", hello.from);
+            // It comes again, and so may others.
+            match ports.ifaces[iface].port.hca.is_first_shortage() {
+                true => log::error!("no connection from worker {:#x}: {e}", hello.from),
+                false => log::diag!("no connection from worker {:#x}: {e}", hello.from),
+            }
             Err("it cannot be answered")
         }
     }

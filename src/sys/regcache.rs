@@ -302,6 +302,9 @@ impl<R: Registrar> Cache<R> {
     }
 
     fn complain(&self, error: &io::Error, len: usize) {
+        if len <= self.policy.spared {
+            return log::diag!("{len} bytes cannot be registered: {error}");
+        }
         // Relaxed: whoever comes first.
         if !self.complained.swap(true, Ordering::Relaxed) {
             let held = self.held();

@@ -15,6 +15,8 @@ pub struct Policy {
     pub max_bytes: usize,
     /// Whether all is forgotten when the process forks.
     pub purge_on_fork: bool,
+    /// Bytes of the longest memory for which the caller has another way: that it cannot be registered is nothing to tell.
+    pub spared: usize,
 }
 
 impl Policy {
@@ -30,6 +32,7 @@ impl Policy {
             max_regions: max_regions.and_then(Count::number).unwrap_or(usize::MAX),
             max_bytes: max_bytes.and_then(Size::bytes).unwrap_or(usize::MAX),
             purge_on_fork: options.value(&name("PURGE_ON_FORK")).unwrap_or(true),
+            spared: 0,
         }
     }
 }
@@ -43,6 +46,7 @@ impl Default for Policy {
             max_regions: usize::MAX,
             max_bytes: usize::MAX,
             purge_on_fork: true,
+            spared: 0,
         }
     }
 }
@@ -70,6 +74,7 @@ mod tests {
             max_regions: 100,
             max_bytes: 2 << 20,
             purge_on_fork: false,
+            spared: 0,
         };
         assert_eq!(Policy::read(&options, "IB_"), expected);
         options.set("RCACHE_ENABLE", "n").expect("an option");

@@ -161,10 +161,16 @@ impl Hca {
         })
     }
 
+    /// Whether no limit of it was told of before.
+    #[cold]
+    pub fn is_first_shortage(&self) -> bool {
+        !self.told.swap(true, Ordering::Relaxed)
+    }
+
     /// Says which limit it was that memory could not be registered for, once per device.
     #[cold]
     pub fn tell_of_limit(&self, what: &str, bytes: usize, e: &io::Error) {
-        if self.told.swap(true, Ordering::Relaxed) {
+        if !self.is_first_shortage() {
             return;
         }
         let mut limit = libc::rlimit {
