@@ -276,12 +276,18 @@ impl Ports {
         }
     }
 
-    /// What the worker's address says of them.
-    pub fn locator(&self) -> IbLocator {
+    /// What the worker's address says of them; `ways`: of what messages go by.
+    pub fn locator(&self, ways: u8) -> IbLocator {
         let ports = self.ifaces.iter().take(crate::wire::address::MAX_PORTS);
         IbLocator {
             secret: self.secret,
-            ports: ports.map(|i| i.port.locator(i.ud_number)).collect(),
+            ports: ports
+                .map(|i| {
+                    let port = i.port.locator(i.ud_number);
+                    let flags = port.flags | ways;
+                    PortLocator { flags, ..port }
+                })
+                .collect(),
         }
     }
 

@@ -265,7 +265,9 @@ impl Worker {
             mt,
             uid,
             locator: inbox.as_ref().map(Inbox::locator),
-            ib: ports.as_ref().map(|p| p.locator()),
+            ib: ports
+                .as_ref()
+                .map(|p| p.locator(ctx.policy.ib.as_ref().map_or(0, |ib| ib.ways()))),
             tcp,
             greeter,
             extra_op_flags,

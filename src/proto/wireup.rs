@@ -75,6 +75,9 @@ fn target_at(locator: &TcpLocator) -> Option<tcp::Target> {
 fn ib_target(worker: &Worker, address: &WorkerAddress) -> Option<Target> {
     let (ours, theirs) = (worker.ib.as_ref()?, address.ib.as_ref()?);
     let own = worker.ctx.ports.get(..ours.ports.len())?;
+    if !ours.shares_a_way(theirs) {
+        return None;
+    }
     let greeter = match takes_datagrams(ours) && takes_datagrams(theirs) {
         true => None,
         false => Some(greeter(worker, address)?),
@@ -120,6 +123,9 @@ fn locator(shm: ShmLocator) -> Locator {
 fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
     let here = machine::place();
     let ib = worker.ib.as_ref().zip(address.ib.as_ref());
+    if ib.is_some_and(|(ours, theirs)| !ours.shares_a_way(theirs)) {
+        return "one end has messages go by rc only, the other by ud only (UCX_TLS, UCX_RC_MAX_NUM_EPS)";
+    }
     if let Some((ours, theirs)) = ib
         && takes_datagrams(ours) != takes_datagrams(theirs)
         && greeter(worker, address).is_none()
@@ -127,7 +133,9 @@ fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
         return "ud is excluded at one end, where queue pairs are connected by TCP, and the other end has none (UCX_TLS)";
     }
     match address.shm {
-        _ if !worker.ctx.policy.shm => "shared memory is excluded by UCX_TLS",
+        _ if !worker.ctx.policy.shm => {
+            "shared memory is excluded, and no other transport leads from one end to the other (UCX_TLS, UCX_NET_DEVICES)"
+        }
         None => "its address names no transport that this library has",
         Some(shm) if shm.host != here.host => "it is on another host",
         Some(shm) if locator(shm).reachable_from(here) => {

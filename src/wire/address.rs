@@ -104,11 +104,15 @@ fn speed_of(code: u8) -> u32 {
 pub const ETHERNET: u8 = 1;
 /// Its address is one of RoCE v2, not v1.
 pub const ROCE_V2: u8 = 2;
+/// Its worker has messages go by queue pairs of a connection's own.
+pub const QUEUES: u8 = 4;
+/// It has messages go by datagrams.
+pub const DATAGRAMS: u8 = 8;
 
 packed! {
     /// Where a port of the worker's is in an InfiniBand or RoCE network.
     PortLocator, 25 {
-        /// [`ETHERNET`], [`ROCE_V2`].
+        /// [`ETHERNET`], [`ROCE_V2`]; in a worker's address also [`QUEUES`], [`DATAGRAMS`].
         flags: u8,
         /// Largest packet: 1 for 256 bytes to 5 for 4096.
         mtu: u8,
@@ -148,6 +152,16 @@ pub struct IbLocator {
 }
 
 impl IbLocator {
+    /// Whether messages can go by what both workers have them go by.
+    pub fn shares_a_way(&self, other: &IbLocator) -> bool {
+        let ways = |l: &IbLocator| {
+            l.ports
+                .first()
+                .map_or(0, |p| p.flags & (QUEUES | DATAGRAMS))
+        };
+        ways(self) & ways(other) != 0
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut body = self.secret.to_le_bytes().to_vec();
         for port in self.ports.iter().take(MAX_PORTS) {

@@ -3,7 +3,7 @@
 use crate::options::{Count, Options};
 use crate::tl::ib::reach::{Mode, Reach};
 use crate::tl::ib::{RcTuning, Tuning, UdTuning};
-use crate::wire::address::MAX_PORTS;
+use crate::wire::address::{DATAGRAMS, MAX_PORTS, QUEUES};
 use crate::wire::packet::{HEAD, LEAST_PACKET, most_packets};
 use std::time::Duration;
 
@@ -70,6 +70,12 @@ impl IbPolicy {
         let expected = options.num_eps.number().unwrap_or(num_eps);
         let most = options.rc_max_num_eps.number().unwrap_or(usize::MAX);
         self.by_queue &= !self.datagrams || expected <= most;
+    }
+
+    /// What messages go by, as addresses tell it.
+    pub fn ways(&self) -> u8 {
+        let way = |is: bool, flag: u8| if is { flag } else { 0 };
+        way(self.by_queue, QUEUES) | way(self.datagrams, DATAGRAMS)
     }
 }
 
