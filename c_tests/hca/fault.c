@@ -18,7 +18,7 @@ static const struct {
     NAME(arm_fires),   NAME(locks_recovered),  NAME(rc_queues),        NAME(no_srq),         NAME(atomic_gap_us),
     NAME(atomics),     NAME(posts_refused),    NAME(delay_ports),      NAME(moved[0]),
     NAME(moved[1]),    NAME(moved[2]),         NAME(moved[3]),        NAME(words),         NAME(lists),
-    NAME(ud_queues),   NAME(registered),       NAME(rc_most),
+    NAME(ud_queues),   NAME(registered),       NAME(rc_most),         NAME(not_ready),
 #undef NAME
 };
 

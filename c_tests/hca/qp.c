@@ -11,6 +11,16 @@ static struct ibv_qp *refuse(int error)
     return NULL;
 }
 
+/* Queue pairs of this process. */
+static unsigned long there_are;
+
+static bool too_many(void)
+{
+    const char *most = getenv("SOFT_HCA_QP_MOST");
+
+    return most != NULL && __atomic_load_n(&there_are, __ATOMIC_RELAXED) >= strtoul(most, NULL, 0);
+}
+
 static struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
     struct ibv_qp_cap *cap = &init->cap;
@@ -22,7 +32,8 @@ static struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init
     if (init->send_cq == NULL || init->recv_cq == NULL || cap->max_send_wr > MAX_WR || cap->max_recv_wr > MAX_WR
         || cap->max_send_sge > WIRE_MAX_SGE || cap->max_recv_sge > WIRE_MAX_SGE || cap->max_inline_data > MAX_INLINE)
         return refuse(EINVAL);
-    if (init->qp_type == IBV_QPT_RC && wire->faults.rc_most != 0 && wire->faults.rc_queues >= wire->faults.rc_most)
+    if (too_many()
+        || (init->qp_type == IBV_QPT_RC && wire->faults.rc_most != 0 && wire->faults.rc_queues >= wire->faults.rc_most))
         return refuse(ENOMEM);
     if (init->srq != NULL)
         cap->max_recv_wr = cap->max_recv_sge = 0;
@@ -61,6 +72,7 @@ static struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init
     pthread_cond_init(&qp->cond, NULL);
     pthread_mutex_init(&soft->sq_lock, NULL);
     soft->init = *init;
+    __atomic_add_fetch(&there_are, 1, __ATOMIC_RELAXED);
     __atomic_add_fetch(&((struct soft_pd *)pd)->users, 1, __ATOMIC_RELAXED);
     __atomic_add_fetch(&((struct soft_cq *)init->send_cq)->users, 1, __ATOMIC_RELAXED);
     __atomic_add_fetch(&((struct soft_cq *)init->recv_cq)->users, 1, __ATOMIC_RELAXED);
@@ -116,6 +128,7 @@ int ibv_destroy_qp(struct ibv_qp *qp)
     __atomic_sub_fetch(&((struct soft_cq *)qp->recv_cq)->users, 1, __ATOMIC_RELAXED);
     if (qp->srq != NULL)
         __atomic_sub_fetch(&((struct soft_srq *)qp->srq)->users, 1, __ATOMIC_RELAXED);
+    __atomic_sub_fetch(&there_are, 1, __ATOMIC_RELAXED);
     build_free(soft);
     pthread_mutex_destroy(&soft->sq_lock);
     free(soft->held);

@@ -38,6 +38,7 @@ static uint64_t rnr_wait(uint8_t timer)
 
 static struct outcome not_ready(const struct wire_qp *peer)
 {
+    __atomic_fetch_add(&wire->faults.not_ready, 1, __ATOMIC_RELAXED);
     return (struct outcome){.kind = NOT_READY, .wait = rnr_wait(peer->min_rnr_timer)};
 }
 

@@ -133,6 +133,7 @@ struct wire_faults {
     uint64_t atomics;         /* operations that were carried out */
     uint64_t words;           /* writes with immediate data */
     uint64_t lists;           /* writes and reads of memory in several pieces at the requester */
+    uint64_t not_ready;       /* requests that found no receive, each time */
     uint64_t moved[4];        /* bytes that were written and read through soft<d> */
     uint64_t ud_queues;       /* queue pairs for datagrams that were made */
     uint64_t registered;      /* regions of memory that were made */

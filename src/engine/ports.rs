@@ -249,7 +249,7 @@ impl Ports {
             match Iface::new(port, index, mt, wakes) {
                 Ok(iface) => ifaces.push(iface),
                 Err(e) => {
-                    log::error!("no queues on {}: {e}", port.name);
+                    log::error!("no queues on {}: {}", port.name, port.hca.explain(&e));
                     error = Some(e);
                     break;
                 }

@@ -150,7 +150,7 @@ fn own_limits(iface: &Iface, by_queue: bool) -> Limits {
     Limits {
         packet: rc.seg_size,
         window: match by_queue {
-            true => rc.window,
+            true => iface.packet_window(),
             false => iface.datagram_window(),
         },
     }
@@ -523,7 +523,7 @@ fn get_to_know(
     match qp {
         Some(qp) => {
             iface.expect_segments(limits.packet)?;
-            iface.expect_packets(&qp);
+            iface.expect_packets(&qp)?;
             rc::connect(&qp, &iface.port, &to, (hello.qpn, hello.psn), psn)?;
         }
         None if !datagrams => {

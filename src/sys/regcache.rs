@@ -21,7 +21,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-pub use limits::Held;
+pub use limits::{Held, cure, is_shortage};
 pub use lookaside::Lookaside;
 pub use policy::Policy;
 

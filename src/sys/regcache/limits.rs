@@ -24,11 +24,20 @@ pub fn message(error: &io::Error, len: usize, held: Held) -> String {
 
 fn explain(error: &io::Error, len: usize, held: Held, locked: Option<u64>) -> String {
     let Held { regions, bytes } = held;
-    let what = format!(
-        "registering {len} bytes of memory failed: {error}. {regions} registrations with {bytes} bytes are in use."
-    );
-    let cure = match locked {
-        Some(limit) if (bytes as u64).saturating_add(len as u64) > limit => format!(
+    let cure = cure_for(len.saturating_add(bytes), locked);
+    format!(
+        "registering {len} bytes of memory failed: {error}. {regions} registrations with {bytes} bytes are in use. {cure}"
+    )
+}
+
+/// Which limit it may be that so many bytes in all are too many for, and how to raise it.
+pub fn cure(bytes: usize) -> String {
+    cure_for(bytes, locked_limit())
+}
+
+fn cure_for(bytes: usize, locked: Option<u64>) -> String {
+    match locked {
+        Some(limit) if bytes as u64 > limit => format!(
             "The limit of locked memory is {limit} bytes: raise it by `ulimit -l unlimited` (memlock in \
              /etc/security/limits.conf, LimitMEMLOCK of the service that starts the processes)."
         ),
@@ -40,8 +49,7 @@ fn explain(error: &io::Error, len: usize, held: Held, locked: Option<u64>) -> St
         None => "Locked memory is not limited here: either memory is short, or the device takes no more registrations: \
                  see max_mr of `ibv_devinfo -v`, and let fewer be kept (UCX_RCACHE_MAX_REGIONS, UCX_RCACHE_MAX_SIZE)."
             .to_owned(),
-    };
-    format!("{what} {cure}")
+    }
 }
 
 /// Bytes that this process may lock; `None` for any number.

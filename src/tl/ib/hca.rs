@@ -2,7 +2,7 @@
 
 use super::bindings::*;
 use super::verbs::{self, Verbs, check, made};
-use crate::sys::log;
+use crate::sys::{log, regcache};
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
 use std::sync::Arc;
@@ -173,23 +173,30 @@ impl Hca {
         if !self.is_first_shortage() {
             return;
         }
-        let mut limit = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        // SAFETY: a writable structure.
-        unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
-        let locked = match limit.rlim_cur {
-            libc::RLIM_INFINITY => "locked memory is not limited".to_owned(),
-            n => format!(
-                "{} KiB of memory may be locked (ulimit -l); InfiniBand wants no limit",
-                n >> 10
-            ),
-        };
         log::error!(
-            "{}: cannot register {bytes} bytes for {what}: {e}: {locked}",
-            self.name
+            "{}: cannot register {bytes} bytes for {what}: {e}. {}",
+            self.name,
+            regcache::cure(bytes)
         );
+    }
+
+    /// Why a queue of any kind cannot be had, in words that say which limits there are and how to raise them.
+    #[cold]
+    pub fn explain(&self, e: &io::Error) -> String {
+        if !regcache::is_shortage(e) {
+            return e.to_string();
+        }
+        let ibv_device_attr {
+            max_cq,
+            max_srq,
+            max_qp,
+            ..
+        } = self.limits;
+        format!(
+            "{e}: either too little memory may be locked (`ulimit -l`), or others have the device's queues ({max_cq} for \
+             completions, {max_srq} for receives, {max_qp} pairs): shorter ones need less (UCX_RC_TX_QUEUE_LEN, \
+             UCX_RC_RX_QUEUE_LEN, UCX_UD_TX_QUEUE_LEN, UCX_UD_RX_QUEUE_LEN)"
+        )
     }
 }
 

@@ -11,7 +11,7 @@ use super::receives::Pile;
 use super::ud::{self, Outgoing};
 use super::waits;
 use crate::sys::lock::MtLock;
-use crate::sys::log;
+use crate::sys::{log, regcache};
 use crate::wire::packet::{HEAD, most_packets};
 use std::io;
 use std::mem::MaybeUninit;
@@ -24,8 +24,11 @@ pub const GRH: usize = 40;
 const TOGETHER: usize = 64;
 /// Receives that are posted together, at most: a call of the device's for each would cost as much as the message.
 const POSTED: usize = 8;
-/// Receives that a new connection adds, as long as there are fewer than the option says.
+/// Receives that a new connection adds, as long as there are fewer than the option says: as many packets as may be on the way to us.
+/// A packet that finds none is sent again after `UCX_RC_RNR_TIMEOUT`, and what is behind it waits.
 const PER_CONNECTION: usize = 64;
+/// Receives that are there besides: those that are being looked at, that wait to be posted with others, and that credits take.
+const SPARE: usize = 32;
 /// Connections that the queue of arrivals is made for where each has receives of its own: as many as get a queue pair by
 /// default (`UCX_RC_MAX_NUM_EPS`).
 const ALONE: usize = 256;
@@ -95,7 +98,7 @@ impl Iface {
         let srq = Srq::new(hca, rc.rx_queue_len.min(most_cqe - datagrams)).ok();
         let packets = match srq {
             Some(_) => rc.rx_queue_len.min(limits.max_srq_wr.max(1) as u32),
-            None => (ALONE * PER_CONNECTION) as u32,
+            None => (ALONE * (PER_CONNECTION + SPARE)) as u32,
         };
         let packets = packets.min(most_cqe - datagrams);
         let recv_cq = Cq::new(hca, packets + datagrams, channel.as_ref())?;
@@ -140,11 +143,15 @@ impl Iface {
             packets: MtLock::new(mt, Buffers::new(hca, rc.seg_size, TOGETHER)),
             places: MtLock::new(mt, Buffers::new(hca, waits::BYTES, TOGETHER)),
         });
-        iface
-            .receives
-            .lock()
-            .datagrams
-            .grow(ud.rx_queue_first.min(datagrams) as usize);
+        if ud.used {
+            let first = ud.rx_queue_first.min(datagrams) as usize;
+            let mut receives = iface.receives.lock();
+            receives.datagrams.grow(first);
+            // Nobody could connect, and nobody would hear why.
+            if first > 0 && receives.datagrams.count() == 0 {
+                return Err(no_buffers("datagrams", GRH + port.mtu_bytes()));
+            }
+        }
         iface.post_datagrams();
         Ok(iface)
     }
@@ -216,15 +223,16 @@ impl Iface {
     pub fn expect_segments(&self, packet: usize) -> io::Result<()> {
         let least = sends_for(packet);
         let most = self.port.hca.limits.max_qp_wr.max(1) as u32;
-        if least > self.port.tuning.rc.tx_queue_len.min(most) {
-            return Err(io::Error::other(
-                "its packets are too short for our queues (UCX_IB_SEG_SIZE, UCX_RC_TX_QUEUE_LEN)",
-            ));
+        let own = self.port.tuning.rc.tx_queue_len.min(most);
+        if least > own {
+            return Err(io::Error::other(format!(
+                "a queue of {own} sends is too short for packets of {packet} bytes, it takes {least}: make it longer \
+                 (UCX_RC_TX_QUEUE_LEN; the device has {most} at most) or packets, at both ends (UCX_IB_SEG_SIZE)"
+            )));
         }
         // Without any it would wait for ever for one to come back.
         if !self.packets.lock().reserve(1) {
-            let text = "no buffers can be registered for what is sent";
-            return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
+            return Err(no_buffers("what is sent", self.port.tuning.rc.seg_size));
         }
         self.least.fetch_max(least, Ordering::Relaxed);
         self.share_among(0);
@@ -240,7 +248,8 @@ impl Iface {
         let mut own = self.own.lock();
         own.retain(|qp| qp.strong_count() > 0);
         // What arrives must find room in the queue of arrivals, or that breaks for all.
-        if (own.len() + 1) * PER_CONNECTION > self.most_packets && self.srq.is_none() {
+        let all = (own.len() + 1) * (PER_CONNECTION + SPARE);
+        if all > self.most_packets && self.srq.is_none() {
             let text = format!("{} have as many receives as the device takes", own.len());
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         }
@@ -254,7 +263,7 @@ impl Iface {
                 sends: rc.tx_queue_len,
                 receives: match self.srq {
                     Some(_) => 0,
-                    None => PER_CONNECTION as u32,
+                    None => (PER_CONNECTION + SPARE) as u32,
                 },
                 inline: INLINE,
                 pieces: PIECES,
@@ -268,22 +277,36 @@ impl Iface {
     }
 
     /// A connection is made: there are more receives. `qp`: its own.
-    pub fn expect_packets(&self, qp: &Qp) {
-        let most = self.most_packets;
+    ///
+    /// # Errors
+    /// There are none at all: the peer would try for ever.
+    pub fn expect_packets(&self, qp: &Qp) -> io::Result<()> {
+        let (most, rc) = (self.most_packets, &self.port.tuning.rc);
         let mut receives = self.receives.lock();
         let pile = &mut receives.packets;
-        let more = pile.count() + PER_CONNECTION;
-        match &self.srq {
+        let spare = match (&self.srq, pile.count()) {
+            (Some(_), 1..) => 0,
+            _ => SPARE,
+        };
+        let before = pile.count();
+        let more = before + PER_CONNECTION + spare;
+        let enough = match &self.srq {
             Some(srq) => {
                 pile.grow(more.min(most));
                 // SAFETY: receives of the pile's.
                 pile.post(|wr, bad| unsafe { srq.post(wr, bad) });
+                pile.count() > 0
             }
             None => {
                 pile.grow(more);
                 // SAFETY: as above.
                 pile.post(|wr, bad| unsafe { qp.post_receives(wr, bad) });
+                pile.count() > before
             }
+        };
+        match enough {
+            true => Ok(()),
+            false => Err(no_buffers("what arrives", rc.seg_size)),
         }
     }
 
@@ -431,6 +454,13 @@ impl Iface {
             .post(|wr, bad| unsafe { qp.post_receives(wr, bad) });
     }
 
+    /// Packets that one peer may have on the way by a connection: no more than receives that its connection adds.
+    pub fn packet_window(&self) -> u32 {
+        let receives = self.most_packets.saturating_sub(SPARE);
+        let window = self.port.tuning.rc.window as usize;
+        window.min(receives.clamp(1, PER_CONNECTION)) as u32
+    }
+
     /// Datagrams that one peer may have on the way: as many receives as its connection adds, so that they are not lost where
     /// the other end does the same; no less than the longest record takes.
     #[inline]
@@ -443,6 +473,14 @@ impl Iface {
     pub fn has_own_receives(&self) -> bool {
         self.srq.is_none()
     }
+}
+
+/// Not even the first buffers of so many bytes could be registered.
+#[cold]
+fn no_buffers(what: &str, size: usize) -> io::Error {
+    let cure = regcache::cure(TOGETHER * size);
+    let text = format!("no buffers can be registered for {what}. {cure}");
+    io::Error::new(io::ErrorKind::OutOfMemory, text)
 }
 
 /// Sends that a record may take in packets of so many bytes, twice.
