@@ -7,6 +7,7 @@
  *                                  SIGTERM ends it as if the one under way were the last
  *
  * Both end with "done N" or "failed STATUS after N". A client repeats a connection that failed if PEER_RETRY is set.
+ * With PEER_ASKED a server says "asked" when a client has come, whom it may answer later.
  * With PEER_LEAVE=N a server answers N messages of its first client, waits for the next one to come, says "left after
  * N" and closes its endpoint by force: that message is received when the next client is served.
  */
@@ -73,6 +74,9 @@ static void on_request(ucp_conn_request_h request, void *arg)
 {
     (void)arg;
     asked = request;
+    if (getenv("PEER_ASKED") != NULL) {
+        say("asked");
+    }
 }
 
 static struct sockaddr_storage address_of(const char *text, const char *port, socklen_t *length)

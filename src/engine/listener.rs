@@ -143,16 +143,19 @@ pub struct Exchange {
     former: HashMap<u64, Arc<Peer>>,
     /// Those of endpoints that are gone; requests or lists may still name them.
     lingering: Vec<Arc<Peer>>,
+    /// How often servers that have not answered are probed, and when that was last, milliseconds.
+    keepalive: u64,
+    probed: u64,
     /// Wakes a sleeping worker when somebody's time is up; made when that matters first.
     timer: Option<Timer>,
 }
 
 impl Exchange {
-    /// An empty one.
+    /// An empty one. `keepalive`: milliseconds between two looks whether a server's host is still there.
     ///
     /// # Errors
     /// `EMFILE` and the like.
-    pub fn new() -> io::Result<Self> {
+    pub fn new(keepalive: u64) -> io::Result<Self> {
         Ok(Self {
             epoll: Epoll::new()?,
             entries: HashMap::new(),
@@ -165,6 +168,8 @@ impl Exchange {
             next_number: 0,
             former: HashMap::new(),
             lingering: Vec::new(),
+            keepalive,
+            probed: clock::coarse_ms(),
             timer: None,
         })
     }
@@ -220,7 +225,29 @@ impl Exchange {
             _ => None,
         };
         let attempt = self.attempts.front().map(|&(until, _)| until);
-        guest.into_iter().chain(attempt).min()
+        let probe = (self.unsettled > 0).then(|| self.probed.saturating_add(self.keepalive));
+        let times = guest.into_iter().chain(attempt);
+        times.chain(probe.filter(|&at| at != u64::MAX)).min()
+    }
+
+    /// Probes the servers that clients wait for, if it is time. What connects the two afterwards is looked after by itself.
+    pub fn probe(&mut self) {
+        if self.unsettled == 0 {
+            return;
+        }
+        let now = clock::coarse_ms();
+        if now < self.probed.saturating_add(self.keepalive) {
+            return;
+        }
+        self.probed = now;
+        for entry in self.entries.values_mut() {
+            if let Entry::Session(session) = entry
+                && session.state == State::Asked
+                && let Some(contact) = &mut session.contact
+            {
+                contact.probe();
+            }
+        }
     }
 
     /// The session with this token.

@@ -77,6 +77,13 @@ impl Contact {
         }
     }
 
+    /// Wants a sign of life of the other end's host. The kernel probes sockets by itself.
+    pub fn probe(&mut self) {
+        if let Contact::Rdma(link) = self {
+            link.probe();
+        }
+    }
+
     /// The address of this end.
     pub fn local(&self) -> Option<SocketAddr> {
         match self {

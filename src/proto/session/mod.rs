@@ -45,7 +45,7 @@ const _: () = assert!(NUMBER_BITS + 2 == SN_BITS);
 fn exchange(worker: &Worker) -> Result<MtGuard<'_, Option<Box<Exchange>>>, ucs_status_t> {
     let mut guard = worker.exchange.lock();
     if guard.is_none() {
-        let made = Exchange::new().and_then(|x| {
+        let made = Exchange::new(worker.ctx.policy.keepalive_ms).and_then(|x| {
             if let Some(wake) = &worker.wake {
                 wake.add(x.epoll.fd())?;
             }
@@ -91,6 +91,7 @@ pub fn progress(worker: &Worker) -> u32 {
             x.urgent = false;
             x.timer_rang();
             guest::expire(x);
+            x.probe();
             (x.epoll.poll().collect(), client::late(x))
         }
         None => return 0,

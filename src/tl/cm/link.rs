@@ -119,6 +119,14 @@ impl Link {
         (line.queue.as_ref()).is_some_and(|queue| !queue.ended && !queue.has_unread())
     }
 
+    /// Wants a sign of life of the other end's host: without one nothing comes any more.
+    pub fn probe(&mut self) {
+        let line = self.line.as_mut();
+        if let Some(queue) = line.and_then(|line| line.queue.as_mut()) {
+            queue.probe();
+        }
+    }
+
     /// The address of this end.
     pub fn local(&self) -> Option<SocketAddr> {
         self.line.as_ref()?.id.local()

@@ -14,6 +14,10 @@ use std::sync::Arc;
 /// Each end speaks twice: who it is, and farewell.
 const RECORDS: usize = 2;
 
+/// What completions are called: of records that were said, and of probes.
+const SAID: u64 = RECORDS as u64;
+const PROBE: u64 = SAID + 1;
+
 /// Bytes of both.
 const ROOM: usize = LONGEST + 1;
 
@@ -29,6 +33,8 @@ pub struct Queue {
     said: usize,
     /// Records that the other end has not confirmed.
     unconfirmed: usize,
+    /// A probe is under way.
+    probing: bool,
     /// What has come and was not read.
     unread: Vec<u8>,
     /// Until a packet is sent again, as the device counts.
@@ -45,13 +51,13 @@ impl Queue {
     pub fn new(port: &Arc<Port>, id: &Id) -> io::Result<Queue> {
         let hca = &port.hca;
         let channel = Channel::new(hca)?;
-        let cq = Cq::new(hca, 2 * RECORDS as u32, Some(&channel))?;
+        let cq = Cq::new(hca, 2 * RECORDS as u32 + 1, Some(&channel))?;
         let parts = Parts {
             kind: IBV_QPT_RC,
             send_cq: &cq,
             recv_cq: &cq,
             srq: None,
-            sends: RECORDS as u32,
+            sends: RECORDS as u32 + 1,
             receives: RECORDS as u32,
             inline: 0,
             pieces: 1,
@@ -69,6 +75,7 @@ impl Queue {
             _buffers: buffers,
             said: 0,
             unconfirmed: 0,
+            probing: false,
             unread: Vec::new(),
             timeout: timeout_code(port.tuning.rc.timeout),
             ended: false,
@@ -87,6 +94,8 @@ impl Queue {
         let (mut attr, mask) = id.attributes(state)?;
         // The connection manager waits for seconds where a path may be long.
         attr.timeout = self.timeout;
+        // A probe writes nothing; nobody is told a key for anything else.
+        attr.qp_access_flags |= IBV_ACCESS_REMOTE_WRITE;
         self.qp.modify(&mut attr, mask)
     }
 
@@ -139,7 +148,7 @@ impl Queue {
             lkey: self.spoken.lkey,
         };
         let mut wr = ibv_send_wr {
-            wr_id: RECORDS as u64,
+            wr_id: SAID,
             sg_list: &mut sge,
             num_sge: 1,
             opcode: IBV_WR_SEND,
@@ -152,6 +161,20 @@ impl Queue {
         self.said += bytes.len();
         self.unconfirmed += 1;
         Ok(())
+    }
+
+    /// Wants a sign of life of the other end's device, unless one is due anyhow. If none comes the queue ends.
+    pub fn probe(&mut self) {
+        if self.probing || self.unconfirmed > 0 || self.ended {
+            return;
+        }
+        let mut wr = ibv_send_wr {
+            wr_id: PROBE,
+            opcode: IBV_WR_RDMA_WRITE,
+            send_flags: IBV_SEND_SIGNALED,
+            ..Default::default()
+        };
+        self.probing = self.qp.post_send(&mut wr);
     }
 
     /// Takes what has come, one record at most, unless some is unread. The descriptor is quiet only when nothing had.
@@ -181,6 +204,7 @@ impl Queue {
                     let bytes = unsafe { std::slice::from_raw_parts(buffer.ptr, len) };
                     self.unread.extend_from_slice(bytes);
                 }
+                None if wc.wr_id == PROBE => self.probing = false,
                 None => self.unconfirmed -= 1,
             }
         }
