@@ -6,7 +6,8 @@
  *   neighbours RANKS HCACTL QUEUES [DATAGRAMS]   so many of each rank, and so many for datagrams
  */
 #define _GNU_SOURCE
-#include <pthread.h>
+#include "must.h"
+
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,7 +16,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <ucp/api/ucp.h>
 #include <unistd.h>
 
 enum { MOST = 256, ADDRESS = 1024, ROUNDS = 20 };
@@ -27,25 +27,6 @@ typedef struct {
 } job_t;
 
 static job_t *job;
-
-static void must(int fine, const char *what)
-{
-    if (!fine) {
-        fprintf(stderr, "neighbours: %s\n", what);
-        exit(1);
-    }
-}
-
-static void wait_for(ucp_worker_h worker, ucs_status_ptr_t request, const char *what)
-{
-    must(!UCS_PTR_IS_ERR(request), what);
-    if (request == NULL)
-        return;
-    while (ucp_request_check_status(request) == UCS_INPROGRESS)
-        ucp_worker_progress(worker);
-    must(ucp_request_check_status(request) == UCS_OK, what);
-    ucp_request_free(request);
-}
 
 static void talk(ucp_worker_h worker, ucp_ep_h *ep, int rank, int ranks)
 {
@@ -116,15 +97,12 @@ static long queues_made(const char *hcactl, const char *kind)
 int main(int argc, char **argv)
 {
     int                   ranks = argc > 3 ? atoi(argv[1]) : 0, failed = 0, status;
-    pthread_barrierattr_t shared;
     long                  made, datagrams;
 
     must(ranks >= 3 && ranks <= MOST, "usage: neighbours RANKS HCACTL QUEUES, 3 to 256 ranks");
     job = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(job != MAP_FAILED, "mmap");
-    pthread_barrierattr_init(&shared);
-    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(&job->barrier, &shared, (unsigned)ranks);
+    open_barrier(&job->barrier, ranks);
     for (int rank = 0; rank < ranks; rank++)
         if (fork() == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody is left at the barrier when the parent is ended */

@@ -8,7 +8,8 @@
  * SOFT_HCA_DEVICES says the same number. Two processes send to each other at once.
  */
 #define _GNU_SOURCE
-#include <pthread.h>
+#include "must.h"
+
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,7 +19,6 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <signal.h>
-#include <ucp/api/ucp.h>
 #include <unistd.h>
 
 enum { ADDRESS = 1024, ROUNDS = 24, DOWN_AT = 12, UP_AT = 18, WINDOW = 3, LONGEST = 4 << 20, ENOUGH = 1 << 20 };
@@ -31,14 +31,6 @@ typedef struct {
 } job_t;
 
 static job_t *job;
-
-static void must(int fine, const char *what)
-{
-    if (!fine) {
-        fprintf(stderr, "rails: %s\n", what);
-        exit(1);
-    }
-}
 
 static unsigned char byte_of(int rank, int round, int slot, size_t i)
 {
@@ -193,7 +185,6 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
     ucp_context_h             context;
     ucp_worker_h              worker;
     ucp_address_t            *address;
-    ucs_status_ptr_t          flush;
     size_t                    length;
     ucp_ep_h                  ep;
     int                       failures = 0;
@@ -230,11 +221,7 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
             job->over = round >= ROUNDS - 1 && (!comes_back || all_carry(hcactl, devices, moved));
         pthread_barrier_wait(&job->barrier);
     }
-    flush = ucp_worker_flush_nbx(worker, &none);
-    while (flush != NULL && ucp_request_check_status(flush) == UCS_INPROGRESS)
-        ucp_worker_progress(worker);
-    if (flush != NULL)
-        ucp_request_free(flush);
+    wait_for(worker, ucp_worker_flush_nbx(worker, &none), "flush");
     pthread_barrier_wait(&job->barrier);
     ucp_worker_destroy(worker);
     ucp_cleanup(context);
@@ -244,7 +231,6 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
 
 int main(int argc, char **argv)
 {
-    pthread_barrierattr_t shared;
     pid_t                 child[2];
     int                   devices, killed, failed = 0;
     long                  queues, wanted;
@@ -254,9 +240,7 @@ int main(int argc, char **argv)
     killed  = strcmp(argv[3], "killed") == 0;
     job     = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(job != MAP_FAILED, "mmap");
-    pthread_barrierattr_init(&shared);
-    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(&job->barrier, &shared, 2);
+    open_barrier(&job->barrier, 2);
     for (int rank = 0; rank < 2; rank++) {
         child[rank] = fork();
         must(child[rank] >= 0, "fork");

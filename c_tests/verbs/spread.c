@@ -8,6 +8,8 @@
  * SOFT_HCA_DEVICES says the same number. Two processes do everything to each other at once.
  */
 #define _GNU_SOURCE
+#include "must.h"
+
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -17,7 +19,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <ucp/api/ucp.h>
 #include <unistd.h>
 
 enum { BLOB = 1024, ROUNDS = 12, FAULT_AT = 5, LONGEST = 3 << 20, SPOTS = 16, SPOT = 200, AREAS = 4 };
@@ -43,14 +44,6 @@ typedef struct {
 } rank_t;
 
 static const ucp_request_param_t none = {.op_attr_mask = 0};
-
-static void must(int fine, const char *what)
-{
-    if (!fine) {
-        fprintf(stderr, "spread: %s\n", what);
-        exit(1);
-    }
-}
 
 /* Until the other one is as far; it may need our progress. */
 static void meet(rank_t *self)
