@@ -152,12 +152,12 @@ pub struct IbLocator {
 }
 
 impl IbLocator {
-    /// Whether messages can go by what both workers have them go by.
+    /// Whether messages can go by what both workers have them go by. Who says nothing of it (an earlier version) may have both.
     pub fn shares_a_way(&self, other: &IbLocator) -> bool {
-        let ways = |l: &IbLocator| {
-            l.ports
-                .first()
-                .map_or(0, |p| p.flags & (QUEUES | DATAGRAMS))
+        const ALL: u8 = QUEUES | DATAGRAMS;
+        let ways = |l: &IbLocator| match l.ports.first().map_or(0, |p| p.flags & ALL) {
+            0 => ALL,
+            some => some,
         };
         ways(self) & ways(other) != 0
     }
