@@ -522,7 +522,7 @@ static letter_t letter_to(const pair_t *pair, uint64_t from)
     letter_t l = {.from = from, .to = pair->uid, .secret = pair->secret, .number = 1, .proof = 2, .yours = 0xffffff,
                   .qpn = 5, .psn = 6, .back = 3, .packet = 8256, .window = 512, .datagrams = 64};
 
-    memcpy(l.magic, "rucp-ib3", 8);
+    memcpy(l.magic, "rucp-ib4", 8);
     memcpy(l.port, pair->port, PORT);
     return l;
 }

@@ -1,9 +1,10 @@
 /*
  * Long messages over several ports: they arrive whole, by rails too, and go on when all ports but the connection's own fail
  * under way: they go "down", or their devices have "refused" what is posted, or they come "back" later, and carry messages
- * again. Or one end is "killed" in the middle: the other end's messages all end.
+ * again. Or one end is "killed" in the middle: the other end's messages all end. Or endpoints fail over, and all ports "fail" in
+ * turn.
  *
- *   rails HCACTL DEVICES down|refused|back|killed
+ *   rails HCACTL DEVICES down|refused|back|killed|fail
  *
  * SOFT_HCA_DEVICES says the same number. Two processes send to each other at once.
  */
@@ -24,13 +25,22 @@
 enum { ADDRESS = 1024, ROUNDS = 24, DOWN_AT = 12, UP_AT = 18, WINDOW = 3, LONGEST = 4 << 20, ENOUGH = 1 << 20 };
 
 typedef struct {
-    pthread_barrier_t barrier;
-    _Atomic int       under_way; /* who is to be killed may be */
-    int               over;
-    unsigned char     address[2][ADDRESS];
+    _Atomic int   meetings[2];
+    _Atomic int   under_way; /* who is to be killed may be */
+    int           over;
+    unsigned char address[2][ADDRESS];
 } job_t;
 
 static job_t *job;
+
+/* Until the other one is as far; it may need our progress. */
+static void meet(ucp_worker_h worker, int rank)
+{
+    int own = ++job->meetings[rank];
+
+    while (job->meetings[1 - rank] < own)
+        ucp_worker_progress(worker);
+}
 
 static unsigned char byte_of(int rank, int round, int slot, size_t i)
 {
@@ -68,7 +78,7 @@ static void exchange(ucp_worker_h worker, ucp_ep_h ep, int rank, int round, unsi
             buffer[WINDOW + slot][i] = byte_of(rank, round, slot, i);
         request[slot] = ucp_tag_recv_nbx(worker, buffer[slot], length, (ucp_tag_t)slot, UINT64_MAX, &none);
     }
-    pthread_barrier_wait(&job->barrier);
+    meet(worker, rank);
     for (int slot = 0; slot < WINDOW; slot++)
         request[WINDOW + slot] = ucp_tag_send_nbx(ep, buffer[WINDOW + slot], length_of(round, slot), (ucp_tag_t)slot, &none);
     while (is_open(request, 2 * WINDOW))
@@ -103,7 +113,7 @@ static void outlive(ucp_worker_h worker, ucp_ep_h ep, int rank, unsigned char (*
     ucs_status_ptr_t          request[2 * WINDOW];
     int                       failed = 0;
 
-    pthread_barrier_wait(&job->barrier);
+    meet(worker, rank);
     for (int slot = 0; slot < WINDOW; slot++) {
         request[slot]          = ucp_tag_recv_nbx(worker, buffer[slot], LONGEST, (ucp_tag_t)slot, UINT64_MAX, &none);
         request[WINDOW + slot] = ucp_tag_send_nbx(ep, buffer[WINDOW + slot], LONGEST, (ucp_tag_t)slot, &none);
@@ -144,13 +154,19 @@ static long counter(const char *hcactl, const char *name)
     return value;
 }
 
-/* Orders a fault at so many devices, but not the one that the connection itself uses: the first. */
-static void order(const char *hcactl, const char *fault, int devices)
+/* Orders a fault at these devices, a bit for each. */
+static void order_at(const char *hcactl, const char *fault, int devices)
 {
     char command[256];
 
-    snprintf(command, sizeof(command), "%s %s=%d", hcactl, fault, ((1 << devices) - 1) & ~1);
+    snprintf(command, sizeof(command), "%s %s=%d", hcactl, fault, devices);
     must(system(command) == 0, "hcactl");
+}
+
+/* Orders one at so many devices, but not the one that the connection itself uses: the first. */
+static void order(const char *hcactl, const char *fault, int devices)
+{
+    order_at(hcactl, fault, ((1 << devices) - 1) & ~1);
 }
 
 /* Bytes that it has moved. */
@@ -175,6 +191,7 @@ static int all_carry(const char *hcactl, int devices, const long *before)
 static int rank_main(int rank, const char *hcactl, int devices, const char *fault)
 {
     const int                 killed = strcmp(fault, "killed") == 0, refused = strcmp(fault, "refused") == 0;
+    const int                 in_turn    = strcmp(fault, "fail") == 0;
     const int                 comes_back = strcmp(fault, "back") == 0 && devices > 1;
     long                      moved[4] = {0};
 
@@ -195,11 +212,11 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
     must(ucp_worker_get_address(worker, &address, &length) == UCS_OK && length <= ADDRESS, "address");
     memcpy(job->address[rank], address, length);
     ucp_worker_release_address(worker, address);
-    pthread_barrier_wait(&job->barrier);
+    meet(worker, rank);
     ucp_ep_params_t to = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                                         UCP_EP_PARAM_FIELD_ERR_HANDLER,
                           .address     = (ucp_address_t *)job->address[1 - rank],
-                          .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
+                          .err_mode    = in_turn ? UCP_ERR_HANDLING_MODE_FAILOVER : UCP_ERR_HANDLING_MODE_PEER,
                           .err_handler = {.cb = on_failure, .arg = &failures}};
     must(ucp_ep_create(worker, &to, &ep) == UCS_OK, "ucp_ep_create");
     for (int round = 0; !job->over; round++) {
@@ -209,7 +226,9 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
             ucp_cleanup(context);
             return 0;
         }
-        if (round == DOWN_AT && rank == 0 && devices > 1)
+        if (round > 0 && in_turn && rank == 0 && devices > 1)
+            order_at(hcactl, "port_down", 1 << (round - 1) % devices);
+        if (round == DOWN_AT && !in_turn && rank == 0 && devices > 1)
             order(hcactl, refused ? "posts_refused" : "port_down", devices);
         if (round == UP_AT && rank == 0 && comes_back) {
             for (int device = 1; device < devices; device++)
@@ -219,10 +238,10 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
         exchange(worker, ep, rank, round, buffer);
         if (rank == 0)
             job->over = round >= ROUNDS - 1 && (!comes_back || all_carry(hcactl, devices, moved));
-        pthread_barrier_wait(&job->barrier);
+        meet(worker, rank);
     }
     wait_for(worker, ucp_worker_flush_nbx(worker, &none), "flush");
-    pthread_barrier_wait(&job->barrier);
+    meet(worker, rank);
     ucp_worker_destroy(worker);
     ucp_cleanup(context);
     free(buffer);
@@ -231,16 +250,15 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
 
 int main(int argc, char **argv)
 {
-    pid_t                 child[2];
-    int                   devices, killed, failed = 0;
-    long                  queues, wanted;
+    pid_t child[2];
+    int   devices, killed, failed = 0;
+    long  queues, wanted;
 
-    must(argc == 4, "usage: rails HCACTL DEVICES down|refused|back|killed");
+    must(argc == 4, "usage: rails HCACTL DEVICES down|refused|back|killed|fail");
     devices = atoi(argv[2]);
     killed  = strcmp(argv[3], "killed") == 0;
     job     = mmap(NULL, sizeof(*job), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(job != MAP_FAILED, "mmap");
-    open_barrier(&job->barrier, 2);
     for (int rank = 0; rank < 2; rank++) {
         child[rank] = fork();
         must(child[rank] >= 0, "fork");
@@ -269,7 +287,8 @@ int main(int argc, char **argv)
         }
     }
     queues = counter(argv[1], "rc_queues");
-    wanted = 2 + 4 * (devices - 1);
+    /* What fails over has none but rails, if there is a second port. */
+    wanted = strcmp(argv[3], "fail") == 0 && devices > 1 ? 4 * devices : 2 + 4 * (devices - 1);
     /* A connection has two; each further device one rail for each direction, with two ends. Rails that fail are asked for again
      * as long as their ports are up. */
     printf("%ld queue pairs, %s\n", queues, failed ? "failed" : "all has come");

@@ -1,9 +1,10 @@
 /*
  * Long puts and gets over several ports: every byte is where it belongs, and what is behind a fence comes behind all of them,
  * whichever port is the slowest; also when all ports but the connection's own fail under way: they go "down", or their devices
- * have "refused" what is posted. Or one end is "killed" in the middle: the other end's all end.
+ * have "refused" what is posted. Or one end is "killed" in the middle: the other end's all end. Or endpoints fail over, and all
+ * ports "fail" in turn.
  *
- *   spread HCACTL DEVICES none|down|refused|killed
+ *   spread HCACTL DEVICES none|down|refused|killed|fail
  *
  * SOFT_HCA_DEVICES says the same number. Two processes do everything to each other at once.
  */
@@ -245,7 +246,7 @@ static void outlive(rank_t *self)
     must(self->rank == 0 && self->failures == 1 && failed > 0, "nothing has failed");
 }
 
-static void begin(rank_t *self)
+static void begin(rank_t *self, ucp_err_handling_mode_t mode)
 {
     ucp_params_t         params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_RMA};
     ucp_worker_params_t  alone  = {.field_mask = 0};
@@ -275,7 +276,7 @@ static void begin(rank_t *self)
     ucp_ep_params_t to = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                                         UCP_EP_PARAM_FIELD_ERR_HANDLER,
                           .address     = (ucp_address_t *)other->address,
-                          .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
+                          .err_mode    = mode,
                           .err_handler = {.cb = on_failure, .arg = self}};
     must(ucp_ep_create(self->worker, &to, &self->ep) == UCS_OK, "ucp_ep_create");
     must(ucp_ep_rkey_unpack(self->ep, other->key, &self->rkey) == UCS_OK, "ucp_ep_rkey_unpack");
@@ -289,24 +290,30 @@ static void end(rank_t *self)
     ucp_cleanup(self->context);
 }
 
+static void order(const char *hcactl, const char *what, int devices)
+{
+    char command[256];
+
+    snprintf(command, sizeof(command), "%s %s=%d", hcactl, what, devices);
+    must(system(command) == 0, "hcactl");
+}
+
 static int rank_main(int rank, const char *hcactl, int devices, const char *fault)
 {
-    rank_t self = {.rank = rank};
+    const int in_turn = strcmp(fault, "fail") == 0;
+    rank_t    self    = {.rank = rank};
 
-    begin(&self);
+    begin(&self, in_turn ? UCP_ERR_HANDLING_MODE_FAILOVER : UCP_ERR_HANDLING_MODE_PEER);
     for (int round = 0; round < ROUNDS; round++) {
         if (round == FAULT_AT && strcmp(fault, "killed") == 0) {
             outlive(&self);
             break;
         }
-        if (round == FAULT_AT && strcmp(fault, "none") != 0 && rank == 0 && devices > 1) {
-            char command[256];
-
-            /* All but one, and not the one that the connection itself uses: the first. */
-            snprintf(command, sizeof(command), "%s %s=%d", hcactl, strcmp(fault, "refused") == 0 ? "posts_refused" : "port_down",
-                     ((1 << devices) - 1) & ~1);
-            must(system(command) == 0, "hcactl");
-        }
+        /* All but one, and not the one that the connection itself uses: the first. */
+        if (round == FAULT_AT && strcmp(fault, "none") != 0 && !in_turn && rank == 0 && devices > 1)
+            order(hcactl, strcmp(fault, "refused") == 0 ? "posts_refused" : "port_down", ((1 << devices) - 1) & ~1);
+        if (round > 0 && in_turn && rank == 0 && devices > 1)
+            order(hcactl, "port_down", 1 << (round - 1) % devices);
         back_and_forth(&self, round);
         announced(&self, round);
         painted_over(&self, round);
@@ -339,7 +346,7 @@ int main(int argc, char **argv)
     int   devices, killed, failed = 0;
     pid_t child[2];
 
-    must(argc == 4, "usage: spread HCACTL DEVICES none|down|refused|killed");
+    must(argc == 4, "usage: spread HCACTL DEVICES none|down|refused|killed|fail");
     devices = atoi(argv[2]);
     killed  = strcmp(argv[3], "killed") == 0;
     side    = mmap(NULL, 2 * sizeof(*side), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -285,7 +285,7 @@ static hello_t greeting_to(const pair_t *pair)
                      .number = 1, .proof = 2, .yours = 0xffffff, .back = 3, .packet = 8256, .window = 512,
                      .datagrams = 64};
 
-    hello.magic[7] = '3';
+    hello.magic[7] = '4';
     return hello;
 }
 

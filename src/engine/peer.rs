@@ -90,6 +90,8 @@ pub struct Peer {
     pub seen_at: AtomicU32,
     /// An endpoint that handles errors was made to it: its end is to be noticed even if nothing is ever sent.
     pub guarded: AtomicBool,
+    /// One that fails over: its connection is to outlive a port, if it is not made yet.
+    failover: AtomicBool,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
     via: AtomicU8,
     /// Whether it is, or will be, reached by queue pairs, one of its own or datagrams: of `Queues`.
@@ -196,6 +198,7 @@ impl Peer {
             untried: AtomicU8::new(0),
             seen_at: AtomicU32::new(0),
             guarded: AtomicBool::new(false),
+            failover: AtomicBool::new(false),
             via: AtomicU8::new(NO_CONNECTION),
             queues: AtomicU8::new(match target {
                 Some(Target::Ib(_)) => Queues::Unknown as u8,
@@ -244,6 +247,17 @@ impl Peer {
         let via = u8::try_from(device).unwrap_or(NO_CONNECTION);
         self.via
             .store(via.min(NO_CONNECTION - 1), Ordering::Relaxed);
+    }
+
+    /// Its connection, which is about to be made, is to outlive a port.
+    pub fn set_failover(&self) {
+        self.failover.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its connection is to outlive a port.
+    pub fn fails_over(&self) -> bool {
+        // Relaxed: set before a connection is asked for, which whoever makes it sees by a lock; later it says nothing.
+        self.failover.load(Ordering::Relaxed)
     }
 
     /// Where its traffic is counted.

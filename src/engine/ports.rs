@@ -13,6 +13,7 @@ use crate::tl::ib::queues::Qp;
 use crate::tl::ib::reorder::Reorder;
 use crate::tl::ib::sender::{Flow, Sender};
 use crate::tl::ib::ud::Ah;
+use crate::tl::ib::ways::Way;
 use crate::tl::tcp::{self, Link};
 use crate::wire::address::{IbLocator, PortLocator};
 use crate::wire::header::RailImm;
@@ -139,6 +140,10 @@ pub struct Connection {
     /// Where the peer's port is, and how greetings get there.
     pub to: PortLocator,
     pub courier: Courier,
+    /// All ways to the peer, the best first, if it goes on by others when one fails; none otherwise.
+    pub ways: Vec<Way>,
+    /// The queue pairs at the peer's ports that answer whether its process lives, as far as they are known.
+    pub pulses: Vec<u32>,
     /// The queue pair of its own, if it has one, and the number of the first packet from it.
     pub qp: Option<Arc<Qp>>,
     pub psn: u32,

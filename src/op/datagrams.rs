@@ -7,7 +7,8 @@ use crate::proto::pairing;
 use crate::sys::log;
 use crate::tl::ib::assembly::split;
 use crate::tl::ib::reorder::Arrival;
-use crate::wire::packet::{ASKS, Datagram, GAP, HELLO, PONG};
+use crate::wire::address::PortLocator;
+use crate::wire::packet::{ASKS, Datagram, GAP, HELLO, MOVED, PONG};
 
 /// A datagram: of a connection, or a greeting.
 pub fn on_datagram(worker: &Worker, ports: &mut Ports, i: usize, bytes: &[u8]) -> u32 {
@@ -23,7 +24,9 @@ pub fn on_datagram(worker: &Worker, ports: &mut Ports, i: usize, bytes: &[u8]) -
         return 1;
     }
     let window = ports.ifaces[i].datagram_window();
-    let own = |c: &&mut Connection| c.proof == d.proof && c.iface == i && c.there.is_some();
+    let own = |c: &&mut Connection| {
+        c.proof == d.proof && (c.iface == i || !c.ways.is_empty()) && c.there.is_some()
+    };
     let Some(c) = ports.get(d.number()).filter(own) else {
         log::diag!("a datagram is dropped: it belongs to no connection");
         return 0;
@@ -35,6 +38,9 @@ pub fn on_datagram(worker: &Worker, ports: &mut Ports, i: usize, bytes: &[u8]) -
     if d.has(PONG) {
         c.with_sender(|sender| sender.on_pong());
         return 0;
+    }
+    if d.has(MOVED) {
+        return on_move(ports, number, i, rest);
     }
     if c.phase != Phase::Open {
         pairing::heard(worker, ports, number);
@@ -71,6 +77,21 @@ pub fn on_datagram(worker: &Worker, ports: &mut Ports, i: usize, bytes: &[u8]) -
     }
     owe(ports, number);
     count
+}
+
+/// The peer is reached at another port from now on, and wants to hear that we know.
+fn on_move(ports: &mut Ports, number: u32, i: usize, rest: &[u8]) -> u32 {
+    if let Some((c, port)) = ports.get(number).zip(PortLocator::decode(rest)) {
+        let by = c.with_sender(|sender| {
+            sender.follow(i, &port);
+            sender.local_port()
+        });
+        // SAFETY: peers live as long as the worker.
+        by.inspect(|&by| unsafe { &*c.peer }.set_via(by));
+        c.flow.ask();
+        owe(ports, number);
+    }
+    0
 }
 
 /// The next packet, and those behind it that came earlier.

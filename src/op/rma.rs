@@ -82,11 +82,22 @@ pub fn way(
     })
 }
 
+/// Whether so many bytes are moved from or to where they are.
+fn may_be_lent(peer: &Peer, len: usize) -> bool {
+    // SAFETY: peers do not outlive their worker.
+    let policy = &unsafe { &*peer.worker }.ctx.policy;
+    policy.ib.as_ref().is_some_and(|ib| len >= ib.in_place)
+}
+
 /// Whether a device of ours reaches these bytes through a queue pair that the peer has, or gets.
 fn by_device(peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> bool {
     peer.inbox.is_none()
         && rkey.device_keys(addr, len).is_some()
-        && matches!(peer.queues(), Queues::Own | Queues::Unknown)
+        && match peer.queues() {
+            Queues::Own | Queues::Unknown => true,
+            Queues::Datagrams => peer.fails_over() && may_be_lent(peer, len),
+            Queues::None => false,
+        }
 }
 
 struct Access<'a> {

@@ -3,6 +3,7 @@
 use super::amo::{self, Amo};
 use super::{am, reply, stream, tag};
 use crate::ctypes::*;
+use crate::engine::context::Context;
 use crate::engine::offer::Offer;
 use crate::engine::peer::Peer;
 use crate::engine::ports::RailTask;
@@ -13,9 +14,10 @@ use crate::proto::rndv::{self, device, read};
 use crate::proto::{failure, flush, named, rails, session, share, tx, withdraw};
 use crate::sys::log;
 use crate::tl::ib::loopback::Loopback;
+use crate::tl::ib::port::Port;
 use crate::tl::ib::rc::Remote;
 use crate::tl::shm::ring::Message;
-use crate::wire::address::PortLocator;
+use crate::wire::address::{MAX_PORTS, PortLocator};
 use crate::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RailImm, RtrDeviceHdr, RtrHdr, RtsHdr, ShareHdr,
     SyncHdr, ValueHdr,
@@ -262,7 +264,7 @@ unsafe fn atomic(worker: &Worker, peer: &Peer, addr: u64, h: AmoHdr) -> Result<(
     };
     let done = match ok {
         // SAFETY: registered memory of this process, aligned.
-        true => unsafe { change(worker, addr, amo) },
+        true => unsafe { change(worker, peer, addr, amo) },
         false => Err(UCS_ERR_INVALID_ADDR),
     };
     let status = done.err().unwrap_or(UCS_OK);
@@ -278,19 +280,19 @@ unsafe fn atomic(worker: &Worker, peer: &Peer, addr: u64, h: AmoHdr) -> Result<(
 }
 
 /// Does it on registered memory: by the device that peers have such things done by, where a processor must not.
-unsafe fn change(worker: &Worker, addr: u64, amo: Amo) -> Result<u64, ucs_status_t> {
+unsafe fn change(worker: &Worker, peer: &Peer, addr: u64, amo: Amo) -> Result<u64, ucs_status_t> {
     let ctx = worker.ctx;
     let alone = ctx.atomics.alone && amo.size == 8;
-    let Some(key) = alone.then(|| ctx.regions.atomic_key(addr)).flatten() else {
+    let key = alone.then(|| ctx.regions.atomic_key(addr)).flatten();
+    let Some((key, port)) = key.zip(executing_port(ctx, peer)) else {
         // SAFETY: the caller's memory, aligned.
         return Ok(unsafe { amo::execute(addr as *mut u8, amo) });
     };
-    let port = &ctx.ports[ctx.atomics.ports.trailing_zeros() as usize];
     let mut loopback = worker.loopback.lock();
     let mut attempt = || {
         let device = match &mut *loopback {
-            Some(device) => device,
-            none => none.insert(Loopback::new(port)?),
+            Some(device) if device.is_on(port) => device,
+            other => other.insert(Loopback::new(port)?),
         };
         // SAFETY: as above; the key of the region for the device of this port.
         unsafe { amo::execute_by(device, Remote { addr, key }, amo) }
@@ -301,6 +303,15 @@ unsafe fn change(worker: &Worker, addr: u64, amo: Amo) -> Result<u64, ucs_status
         *loopback = None;
         UCS_ERR_IO_ERROR
     })
+}
+
+/// The port of the device that executes atomic operations. For a peer that comes by any port one that has a link; with none nobody
+/// else can have the device execute anything, and a processor may.
+fn executing_port<'a>(ctx: &'a Context, peer: &Peer) -> Option<&'a Port> {
+    let ports = ctx.ports.iter().take(MAX_PORTS).enumerate();
+    let mut behind = ports.filter(|(i, _)| ctx.atomics.ports >> i & 1 == 1);
+    let usable = |port: &Port| !peer.fails_over() || port.is_active();
+    behind.find_map(|(_, port)| usable(port).then_some(&**port))
 }
 
 unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &Message, value: u64) {

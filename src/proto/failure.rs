@@ -106,6 +106,9 @@ pub fn begin(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
         return;
     }
     if peer.status() == UCS_OK {
+        if ep.err_mode == ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_FAILOVER as u8 {
+            peer.set_failover();
+        }
         peer.guarded.store(true, Ordering::Relaxed);
         watch(worker, peer);
         tx::reach_out(peer);

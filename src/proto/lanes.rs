@@ -78,13 +78,13 @@ fn port(peer: &Peer, queues: Queues) -> Option<LaneInfo> {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
     let target = || match peer.target.as_deref() {
-        Some(Target::Ib(target)) => Some(target.iface),
+        Some(Target::Ib(target)) => Some(target.way.iface),
         _ => None,
     };
     let port = worker.ctx.ports.get(peer.via().or_else(target)?)?;
     let by_queue = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
     let own = match queues {
-        Queues::Unknown => by_queue,
+        Queues::Unknown => by_queue && !peer.fails_over(),
         queues => queues == Queues::Own,
     };
     Some(LaneInfo {

@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod dial;
 pub mod failure;
+pub mod failover;
 pub mod fence;
 pub mod flush;
 pub mod info;

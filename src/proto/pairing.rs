@@ -5,7 +5,7 @@
 //! Of two that begin at the same time none has to give way: either greeting tells what the other one needs. Nothing is sent
 //! before the peer can take it.
 
-use super::{dial, tx};
+use super::{dial, failover, tx};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::ports::{Calls, Connection, Courier, Phase, Ports, There};
@@ -22,11 +22,12 @@ use crate::tl::ib::queues::Qp;
 use crate::tl::ib::rc::{self, PSN_MASK, Reliable};
 use crate::tl::ib::sender::Sender;
 use crate::tl::ib::ud::{Ah, Line};
+use crate::tl::ib::ways::Way;
 use crate::tl::tcp::{Link, socket};
 use crate::tl::{Lane, Target};
 use crate::wire::address::PortLocator;
 use crate::wire::packet::{
-    Datagram, HEAD, HELLO, Hello, Letter, NOBODY, Ping, READY, SEEN, most_packets,
+    Datagram, Door, FAILOVER, HEAD, HELLO, Hello, Letter, NOBODY, Ping, READY, SEEN, most_packets,
 };
 use std::io;
 use std::net::Shutdown;
@@ -61,10 +62,12 @@ fn dial(worker: &Worker, ports: &mut Ports, peer: &Peer) {
         return tx::lose(peer, UCS_ERR_UNREACHABLE);
     };
     let by_queue = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
-    let place = (target.iface, target.port, target.secret);
+    let way = &target.way;
+    let place = (way.iface, way.port, target.secret);
     let calls = target.greeter.as_ref();
-    let calls = calls.map(|greeter| Calls::to(greeter.clone(), target.far));
-    match begin(ports, peer, place, by_queue, calls) {
+    let calls = calls.map(|greeter| Calls::to(greeter.clone(), way.far));
+    let ways = failover::ways(ports, peer);
+    match begin(ports, peer, place, (by_queue, ways), calls) {
         Ok(number) => {
             log::debug!("asking worker {:#x} for a connection", peer.uid);
             repeat(worker, ports, number);
@@ -79,14 +82,16 @@ pub(super) fn fail(peer: &Peer, e: &io::Error) {
     tx::lose(peer, UCS_ERR_UNREACHABLE);
 }
 
-/// A connection of which only our end is known. Its number. `calls`: greetings do not go by datagrams.
+/// A connection of which only our end is known. Its number. `ways`: it outlives a port, and goes by datagrams for that. `calls`:
+/// greetings do not go by datagrams.
 fn begin(
     ports: &mut Ports,
     peer: &Peer,
     (iface, to, secret): (usize, PortLocator, u64),
-    by_queue: bool,
+    (by_queue, ways): (bool, Vec<Way>),
     calls: Option<Calls>,
 ) -> io::Result<u32> {
+    let by_queue = by_queue && ways.is_empty();
     let port = &ports.ifaces.get(iface).ok_or(io::ErrorKind::NotFound)?.port;
     let courier = match calls {
         Some(calls) => Courier::Sockets(Box::new(calls)),
@@ -123,6 +128,8 @@ fn begin(
         secret,
         to,
         courier,
+        ways,
+        pulses: Vec::new(),
         qp,
         psn: (random >> 32) as u32 & PSN_MASK,
         flow: Arc::default(),
@@ -203,10 +210,15 @@ pub(super) fn say(worker: &Worker, ports: &mut Ports, number: u32) {
     };
     let iface = ports.ifaces[index].clone();
     let rc = &iface.port.tuning.rc;
+    let outlives = ports.get(number).is_some_and(|c| !c.ways.is_empty());
+    let doors = match outlives {
+        true => failover::doors(worker, ports),
+        false => Vec::new(),
+    };
     let Some(c) = ports.get(number) else { return };
     // SAFETY: peers live as long as the worker.
     let peer = unsafe { &*c.peer };
-    let mut flags = 0;
+    let mut flags = if outlives { FAILOVER } else { 0 };
     if c.phase != Phase::Saying {
         flags |= READY;
     }
@@ -234,7 +246,15 @@ pub(super) fn say(worker: &Worker, ports: &mut Ports, number: u32) {
     };
     let port = iface.port.locator(iface.ud_number);
     match &c.courier {
-        Courier::Datagrams(ah) => send_hello(&iface, ah, c.to.qpn, &hello, port),
+        Courier::Datagrams(ah) => {
+            let bytes = [
+                &hello.encode()[..],
+                &port.encode(),
+                &Door::encode_all(&doors),
+            ]
+            .concat();
+            send_greeting(&iface, ah, c.to.qpn, &bytes);
+        }
         Courier::Sockets(calls) => {
             let wanted = calls.target.as_ref().map_or(0, |&(_, far)| far);
             let far = c.there.map_or(wanted, |there| there.port);
@@ -243,14 +263,14 @@ pub(super) fn say(worker: &Worker, ports: &mut Ports, number: u32) {
     }
 }
 
-fn send_hello(iface: &Iface, ah: &Ah, qpn: u32, hello: &Hello, port: PortLocator) {
+fn send_greeting(iface: &Iface, ah: &Ah, qpn: u32, greeting: &[u8]) {
     let front = Datagram {
         to: Datagram::to(NOBODY, HELLO),
         proof: 0,
         psn: 0,
         ack: 0,
     };
-    let bytes = [&front.encode()[..], &hello.encode(), &port.encode()].concat();
+    let bytes = [&front.encode()[..], greeting].concat();
     iface.outgoing.lock().send(iface, ah, qpn, &bytes);
 }
 
@@ -266,6 +286,24 @@ fn write_letter(calls: &Calls, letter: &Letter) {
     }
 }
 
+/// What somebody says who introduces himself.
+struct Greeting<'a> {
+    /// Number of the interface that it has come by, or is for.
+    iface: usize,
+    hello: &'a Hello,
+    /// Where it comes from.
+    port: PortLocator,
+    /// Where else he is reached, if the connection is to outlive a port.
+    doors: Vec<Door>,
+}
+
+impl Greeting<'_> {
+    /// Whether he wants that.
+    fn outlives(&self) -> bool {
+        self.hello.flags & FAILOVER != 0
+    }
+}
+
 /// Somebody introduces himself, through the interface of this number. What strangers say, or what is out of date, has no
 /// consequence.
 pub fn on_hello(worker: &Worker, ports: &mut Ports, iface: usize, bytes: &[u8]) {
@@ -275,8 +313,15 @@ pub fn on_hello(worker: &Worker, ports: &mut Ports, iface: usize, bytes: &[u8]) 
             bytes.len()
         );
     };
-    match addressee(worker, ports, iface, &hello, port, None) {
-        Ok(number) => hear(worker, ports, number, &hello, port, false),
+    let rest = bytes.get(Hello::SIZE + PortLocator::SIZE..);
+    let greeting = Greeting {
+        iface,
+        hello: &hello,
+        port,
+        doors: Door::decode_all(rest.unwrap_or(&[])),
+    };
+    match addressee(worker, ports, &greeting, None) {
+        Ok(number) => hear(worker, ports, number, &greeting, false),
         Err(why) => log::diag!("a greeting of worker {:#x} is dropped: {why}", hello.from),
     }
 }
@@ -292,8 +337,13 @@ pub fn on_letter(
     letter: &Letter,
     first: bool,
 ) -> Result<(), &'static str> {
-    let (hello, far) = (&letter.hello, usize::from(letter.far));
-    let number = addressee(worker, ports, far, hello, letter.port, Some(link))?;
+    let greeting = Greeting {
+        iface: letter.far.into(),
+        hello: &letter.hello,
+        port: letter.port,
+        doors: Vec::new(),
+    };
+    let number = addressee(worker, ports, &greeting, Some(link))?;
     let calls = ports.get(number).and_then(Connection::calls);
     let calls = calls.ok_or("it does not come as was agreed")?;
     let is = |known: &Option<Arc<Link>>| known.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
@@ -303,7 +353,7 @@ pub fn on_letter(
             let _ = old.socket.shutdown(Shutdown::Both);
         }
     }
-    hear(worker, ports, number, hello, letter.port, first);
+    hear(worker, ports, number, &greeting, first);
     Ok(())
 }
 
@@ -327,12 +377,11 @@ fn refusal(worker: &Worker, ports: &Ports, hello: &Hello) -> Result<(), &'static
 fn addressee(
     worker: &Worker,
     ports: &mut Ports,
-    iface: usize,
-    hello: &Hello,
-    port: PortLocator,
+    greeting: &Greeting,
     link: Option<&Arc<Link>>,
 ) -> Result<u32, &'static str> {
     const LATE: &str = "it is out of date";
+    let hello = greeting.hello;
     refusal(worker, ports, hello)?;
     // SAFETY: peers live as long as the worker.
     let is_his = |c: &Connection| unsafe { &*c.peer }.uid == hello.from && !c.ended;
@@ -368,24 +417,27 @@ fn addressee(
             tx::lose(unsafe { &*old.peer }, UCS_ERR_CONNECTION_RESET);
         }
     }
-    answer(worker, ports, iface, hello, port, link)
+    answer(worker, ports, greeting, link)
 }
 
 /// A connection that the peer has begun.
 fn answer(
     worker: &Worker,
     ports: &mut Ports,
-    iface: usize,
-    hello: &Hello,
-    port: PortLocator,
+    greeting: &Greeting,
     link: Option<&Arc<Link>>,
 ) -> Result<u32, &'static str> {
     const NONE: &str = "it has no transport that this one has";
     let policy = worker.ctx.policy.ib.as_ref().ok_or(NONE)?;
+    let hello = greeting.hello;
     // SAFETY: peers live as long as the worker.
     let peer = unsafe { &*worker.peer_at_the_door(hello.from) };
     let by_queue = hello.qpn != 0 && policy.by_queue;
-    if !by_queue && !policy.datagrams {
+    let ways = match greeting.outlives() {
+        true => failover::ways_to(ports, &greeting.doors),
+        false => failover::ways(ports, peer),
+    };
+    if !by_queue && !policy.datagrams && ways.is_empty() {
         return Err(NONE);
     }
     let most = match link {
@@ -396,7 +448,8 @@ fn answer(
         return Err("it has to wait: too many come at once");
     }
     let calls = link.map(|_| Calls::default());
-    match begin(ports, peer, (iface, port, hello.back), by_queue, calls) {
+    let place = (greeting.iface, greeting.port, hello.back);
+    match begin(ports, peer, place, (by_queue, ways), calls) {
         Ok(number) => {
             if let Some(c) = ports.get(number) {
                 c.answered = true;
@@ -435,15 +488,9 @@ fn has_room(ports: &mut Ports, most: usize) -> bool {
 }
 
 /// A greeting for this connection; `answer`: it is to be answered in any case.
-fn hear(
-    worker: &Worker,
-    ports: &mut Ports,
-    number: u32,
-    hello: &Hello,
-    port: PortLocator,
-    answer: bool,
-) {
-    if let Err(e) = get_to_know(worker, ports, number, hello, port) {
+fn hear(worker: &Worker, ports: &mut Ports, number: u32, greeting: &Greeting, answer: bool) {
+    let hello = greeting.hello;
+    if let Err(e) = get_to_know(worker, ports, number, greeting) {
         if let Some(c) = ports.get(number) {
             // SAFETY: peers live as long as the worker.
             fail(unsafe { &*c.peer }, &e);
@@ -495,14 +542,28 @@ fn get_to_know(
     worker: &Worker,
     ports: &mut Ports,
     number: u32,
-    hello: &Hello,
-    to: PortLocator,
+    greeting: &Greeting,
 ) -> io::Result<()> {
+    let (hello, to) = (greeting.hello, greeting.port);
     let datagrams = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.datagrams);
+    let told = match greeting.outlives() {
+        true => failover::ways_to(ports, &greeting.doors),
+        false => Vec::new(),
+    };
     let Some(c) = ports.get(number).filter(|c| c.phase == Phase::Saying) else {
         return Ok(());
     };
-    let index = c.iface;
+    if !told.is_empty() {
+        c.pulses = greeting.doors.iter().map(|door| door.pulse).collect();
+        c.ways = told;
+        // SAFETY: peers live as long as the worker.
+        unsafe { &*c.peer }.set_failover();
+    }
+    // Who greets by another way has found that one.
+    if !c.ways.is_empty() {
+        c.iface = greeting.iface;
+    }
+    let (index, outlives) = (c.iface, !c.ways.is_empty());
     c.there = Some(There {
         number: hello.number,
         proof: hello.proof,
@@ -526,13 +587,14 @@ fn get_to_know(
             iface.expect_packets(&qp)?;
             rc::connect(&qp, &iface.port, &to, (hello.qpn, hello.psn), psn)?;
         }
-        None if !datagrams => {
+        None if !datagrams && !outlives => {
             return Err(io::Error::other(
                 "it has no queue pairs, and ud is not allowed (UCX_TLS)",
             ));
         }
         None => {
             iface.expect_datagrams();
+            failover::expect(ports, number);
             ports.drop_queue(number);
         }
     }
@@ -559,7 +621,7 @@ pub fn open(worker: &Worker, ports: &mut Ports, number: u32) -> bool {
     let (settled, index, to) = (c.is_settled(), c.iface, c.to);
     let (limits, own, secret) = (c.limits, (c.number, c.proof), c.secret);
     let (qp, flow, there) = (c.qp.clone(), c.flow.clone(), c.there);
-    let (peer, answered) = (c.peer, c.answered);
+    let (peer, answered, outlives) = (c.peer, c.answered, !c.ways.is_empty());
     if settled {
         ports.unsettled -= 1;
     }
@@ -576,7 +638,11 @@ pub fn open(worker: &Worker, ports: &mut Ports, number: u32) -> bool {
                     // SAFETY: peers live as long as the worker.
                     let ping = ping(&iface, unsafe { &*peer }.uid, secret, own);
                     line.set_pulse(there.pulse, ping);
-                    Sender::by_datagrams(iface, flow, line)
+                    let mut sender = Sender::by_datagrams(iface, flow, line);
+                    if outlives {
+                        sender.set_detours(failover::detours(ports, number));
+                    }
+                    sender
                 }
                 Err(e) => {
                     // SAFETY: peers live as long as the worker.
@@ -683,7 +749,7 @@ pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
             if probe {
                 c.probed = now;
             }
-            let owes = c.flow.untold() > 0;
+            let (owes, outlives) = (c.flow.untold() > 0, !c.ways.is_empty());
             let mut refused = false;
             let alive = c.with_sender(|sender| {
                 refused = sender.is_broken();
@@ -693,7 +759,11 @@ pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
                 if owes {
                     sender.acknowledge(false);
                 }
-                sender.tick(now)
+                let alive = sender.tick(now);
+                if outlives {
+                    peer.set_via(sender.local_port());
+                }
+                alive
             });
             if refused {
                 tell_of_loss(peer, "the device takes no more");
@@ -705,6 +775,7 @@ pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
         }
     }
     for number in due {
+        failover::turn(worker, ports, number, now);
         repeat(worker, ports, number);
     }
     for number in deaf {

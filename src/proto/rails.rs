@@ -64,11 +64,17 @@ fn ask(worker: &Worker, ports: &Ports, peer: &Peer) {
     let most = policy.map_or(1, |ib| ib.rndv_rails.max(ib.rma_rails));
     let now = clock::coarse_ms();
     let wanted = with_sender(peer, |sender| {
-        let main = sender.local_port();
-        let others = (0..ports.ifaces.len()).filter(|&i| i != main);
-        sender
-            .rails
-            .ask_by(others.take(most.saturating_sub(1)), now)
+        let all = 0..ports.ifaces.len();
+        match sender.main_port() {
+            Some(main) => {
+                let others = all.filter(|&i| i != main);
+                sender
+                    .rails
+                    .ask_by(others.take(most.saturating_sub(1)), now)
+            }
+            // Whichever of them are left then share what is long.
+            None => sender.rails.ask_by(all, now),
+        }
     });
     for i in wanted.unwrap_or_default() {
         if let Err(e) = ask_by(peer, i, &ports.ifaces[i]) {
@@ -94,13 +100,13 @@ fn ask_by(peer: &Peer, i: usize, iface: &Iface) -> io::Result<()> {
     let end = Asked { qp, iface: i, psn };
     with_sender(peer, |sender| sender.rails.asked.push(end));
     let from = iface.port.locator(iface.ud_number);
-    tx::control(peer, Kind::RailAsk, 0, imm.to_u64(), &from.encode());
+    tx::control_first(peer, Kind::RailAsk, imm.to_u64(), &from.encode());
     Ok(())
 }
 
 /// Holds the other end of a rail of the peer's, through the port that suits best, but not the connection's own.
 fn hold(ports: &Ports, peer: &Peer, imm: RailImm, to: &PortLocator) {
-    let state = with_sender(peer, |sender| (sender.local_port(), sender.rails.held()));
+    let state = with_sender(peer, |sender| (sender.main_port(), sender.rails.held()));
     let Some((main, held)) = state else {
         return;
     };
@@ -108,10 +114,11 @@ fn hold(ports: &Ports, peer: &Peer, imm: RailImm, to: &PortLocator) {
     let wanted = usize::from(imm.far);
     // Without a router, if that can be; ports of one number are cabled together; where that one is taken, another one that has
     // least to do yet.
-    let others = (0..count).map(|i| (main + 1 + held + i) % count);
+    let first = main.map_or(held, |main| main + 1 + held);
+    let others = (0..count).map(|i| (first + i) % count);
     let all = std::iter::once(wanted).chain(others).enumerate();
     let usable = all.filter_map(|(turn, i)| {
-        let port = &ports.ifaces.get(i).filter(|_| i != main)?.port;
+        let port = &ports.ifaces.get(i).filter(|_| main != Some(i))?.port;
         let distance = port.distance(to).filter(|_| port.is_active())?;
         Some((distance, Reverse(turn), i))
     });
@@ -124,7 +131,8 @@ fn hold(ports: &Ports, peer: &Peer, imm: RailImm, to: &PortLocator) {
     let end = end.filter(|(_, (qp, _))| {
         with_sender(peer, |sender| sender.rails.hold(qp.clone())) == Some(true)
     });
-    let (i, qpn, psn) = end.map_or((main, 0, 0), |(i, (qp, psn))| (i, qp.number, psn));
+    let none = (main.unwrap_or(0), 0, 0);
+    let (i, qpn, psn) = end.map_or(none, |(i, (qp, psn))| (i, qp.number, psn));
     let answer = RailImm {
         qpn,
         psn,
@@ -133,7 +141,7 @@ fn hold(ports: &Ports, peer: &Peer, imm: RailImm, to: &PortLocator) {
     };
     let iface = &ports.ifaces[i];
     let from = iface.port.locator(iface.ud_number);
-    tx::control(peer, Kind::RailHeld, 0, answer.to_u64(), &from.encode());
+    tx::control_first(peer, Kind::RailHeld, answer.to_u64(), &from.encode());
 }
 
 fn held_end(iface: &Iface, imm: RailImm, to: &PortLocator) -> io::Result<(Arc<Qp>, u32)> {
@@ -188,7 +196,7 @@ fn join(ports: &mut Ports, peer: &Peer, imm: RailImm, to: &PortLocator) {
 pub fn on_gone(peer: &Peer, imm: RailImm) {
     match with_sender(peer, |sender| sender.rails.drop_held(imm.qpn)) {
         Some(false) => tx::lose(peer, UCS_ERR_IO_ERROR),
-        _ => tx::control_first(peer, Kind::RailDropped, imm.to_u64()),
+        _ => tx::control_first(peer, Kind::RailDropped, imm.to_u64(), &[]),
     }
 }
 
@@ -213,7 +221,7 @@ fn give_up(ports: &Ports, peer: &Peer, (iface, qpn): (usize, u32), why: &str) {
         "the rail to worker {:#x} by {port} is given up: {why}",
         peer.uid
     );
-    tx::control_first(peer, Kind::RailGone, name);
+    tx::control_first(peer, Kind::RailGone, name, &[]);
 }
 
 /// The peer has dropped its end of the rail with this name: the others go on with what it has not moved.

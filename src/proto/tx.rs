@@ -205,15 +205,15 @@ pub fn control(peer: &Peer, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
 
 /// As [`control`], in front of all that waits by queue pairs, which may be waiting for the answer.
 #[cold]
-pub fn control_first(peer: &Peer, kind: Kind, imm: u64) {
+pub fn control_first(peer: &Peer, kind: Kind, imm: u64, head: &[u8]) {
     if !matches!(peer.tx.lock().lane, Some(Lane::Ib(_))) {
-        return control(peer, kind, 0, imm, &[]);
+        return control(peer, kind, 0, imm, head);
     }
     // SAFETY: as in `control`.
     unsafe {
         let req = request::take(&*peer.worker, std::ptr::null_mut());
         let r = &mut *req;
-        set_message(r, kind, 0, imm, &[]);
+        set_message(r, kind, 0, imm, head);
         r.peer = peer;
         r.notify = Notify::Internal(request::discard);
         let (peer, mut tx) = queue_of(req);

@@ -6,7 +6,7 @@
 //! acknowledges.
 #![forbid(unsafe_code)]
 
-use super::address::PortLocator;
+use super::address::{MAX_PORTS, PortLocator};
 use super::packed::packed;
 
 /// Bytes in front of those of a record.
@@ -77,6 +77,8 @@ pub const GAP: u8 = 2;
 pub const HELLO: u8 = 4;
 /// The receiver of a [`Ping`] is there, though nobody reads what comes.
 pub const PONG: u8 = 8;
+/// A [`PortLocator`] follows: from now on the sender is reached there.
+pub const MOVED: u8 = 16;
 
 /// Packets of a connection are no shorter than what everybody can do, bytes.
 pub const LEAST_PACKET: u32 = 256;
@@ -110,12 +112,15 @@ impl Datagram {
     }
 }
 
-/// "rucp-ib3": raised with the format.
-const MAGIC: u64 = u64::from_le_bytes(*b"rucp-ib3");
+/// "rucp-ib4": raised with the format.
+const MAGIC: u64 = u64::from_le_bytes(*b"rucp-ib4");
 /// Flag of a [`Hello`]: the sender knows the receiver's and can take packets.
 pub const READY: u8 = 1;
 /// The sender has seen that the receiver is ready.
 pub const SEEN: u8 = 2;
+/// The connection outlives its ports: messages go by datagrams, which other ports can take. Where the sender is reached follows,
+/// [`Door`] after [`Door`].
+pub const FAILOVER: u8 = 4;
 
 packed! {
     /// How a worker introduces itself for a connection, until both are ready and know it of each other.
@@ -139,7 +144,7 @@ packed! {
         psn: u32,
         /// Number of the sender's interface.
         iface: u8,
-        /// [`READY`], [`SEEN`].
+        /// [`READY`], [`SEEN`], [`FAILOVER`].
         flags: u8,
         /// What the receiver presents when it answers.
         back: u64,
@@ -194,6 +199,46 @@ impl Hello {
         Some((hello, PortLocator::decode(bytes.get(Hello::SIZE..)?)?))
     }
 }
+
+/// One of several ports that a worker is reached through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Door {
+    /// The queue pair that answers a [`Ping`] there; 0: there is none.
+    pub pulse: u32,
+    pub port: PortLocator,
+}
+
+impl Door {
+    pub const SIZE: usize = size_of::<u32>() + PortLocator::SIZE;
+
+    /// All of them, in the order of the worker's address.
+    pub fn encode_all(doors: &[Door]) -> Vec<u8> {
+        let bytes = doors.iter().flat_map(|door| {
+            let port = door.port.encode();
+            door.pulse.to_le_bytes().into_iter().chain(port)
+        });
+        bytes.collect()
+    }
+
+    /// Reads those that are behind a greeting. What is no whole one, or too many, is none.
+    pub fn decode_all(bytes: &[u8]) -> Vec<Door> {
+        let doors = bytes.chunks_exact(Door::SIZE).take(MAX_PORTS);
+        let read = doors.filter_map(|door| {
+            let (pulse, port) = door.split_first_chunk()?;
+            Some(Door {
+                pulse: u32::from_le_bytes(*pulse),
+                port: PortLocator::decode(port)?,
+            })
+        });
+        read.collect()
+    }
+}
+
+/// A greeting with all the doors there are fits into the shortest datagram.
+const _: () = assert!(
+    Datagram::SIZE + Hello::SIZE + PortLocator::SIZE + MAX_PORTS * Door::SIZE
+        <= LEAST_PACKET as usize
+);
 
 /// A [`Hello`] that goes through a socket, where one end has no queue pair for datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,6 +337,20 @@ mod tests {
         other[7] ^= 1;
         assert_eq!(Hello::read(&other), None, "another version");
         letters(hello, PortLocator::decode(&port).expect("a port"));
+    }
+
+    #[test]
+    fn doors_are_whole() {
+        let port = PortLocator::decode(&[7; PortLocator::SIZE]).expect("a port");
+        let doors: Vec<Door> = (1..=MAX_PORTS as u32)
+            .map(|pulse| Door { pulse, port })
+            .collect();
+        let bytes = Door::encode_all(&doors);
+        assert_eq!(Door::decode_all(&bytes), doors);
+        assert_eq!(Door::decode_all(&bytes[..bytes.len() - 1]), doors[..3]);
+        assert_eq!(Door::decode_all(&bytes[..Door::SIZE - 1]), []);
+        let many = [&bytes[..], &bytes].concat();
+        assert_eq!(Door::decode_all(&many), doors, "no more than there can be");
     }
 
     fn letters(hello: Hello, port: PortLocator) {

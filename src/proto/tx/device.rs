@@ -174,11 +174,15 @@ pub(super) unsafe fn advance(peer: &Peer, sender: &mut Sender, req: *mut Request
     if is_atomic(r) {
         return post_atomic(peer, sender, r);
     }
-    let key = key(r, sender.remote_port()).filter(|_| sender.is_connected())?;
+    let key = match sender.is_connected() {
+        true => Some(key(r, sender.remote_port())?),
+        false => None,
+    };
     if r.transfer().is_some() {
         // SAFETY: the caller's promise.
         return unsafe { lent::advance(peer, sender, req, key) };
     }
+    let key = key?;
     let (data, len) = (r.data.as_contig()?, r.data.len());
     while (r.offset as usize) < len {
         let (at, left) = (r.offset as usize, len - r.offset as usize);

@@ -20,13 +20,16 @@ use crate::wire::header::{ASKED, Kind, RtrDeviceHdr, RtrHdr, UNNAMED};
 use crate::wire::stats::Protocol;
 use std::ptr;
 
-/// Whether a device works straight in this peer's memory, and its device in ours.
+/// Whether a device works straight in this peer's memory, and its device in ours. What a worker sends to itself comes back by
+/// another queue pair, which would have to go, too, before memory is given back.
 pub fn is_possible(peer: &Peer) -> bool {
-    port(peer).is_some()
+    // SAFETY: peers do not outlive their worker.
+    let own = unsafe { &*peer.worker }.uid;
+    let lends = |lane: &Lane| matches!(lane, Lane::Ib(sender) if sender.can_lend());
+    peer.uid != own && peer.tx.lock().lane.as_ref().is_some_and(lends)
 }
 
-/// The port of the peer's that it does so through. What a worker sends to itself comes back by another queue pair, which would
-/// have to go, too, before memory is given back.
+/// The port of the peer's that the connection's own queue pair leads to, if it is possible by that.
 pub fn port(peer: &Peer) -> Option<usize> {
     // SAFETY: peers do not outlive their worker.
     let own = unsafe { &*peer.worker }.uid;
@@ -87,8 +90,8 @@ pub fn by_messages(r: &mut Request) {
     r.extra = None;
 }
 
-/// Posts as much of a transfer as there is room for, by this key of the peer's; true when that was all of it. `None`: no
-/// device does that.
+/// Posts as much of a transfer as there is room for, by this key of the peer's if the connection has a queue pair; true when that
+/// was all of it. `None`: no device does that.
 ///
 /// # Safety
 /// The request's memory is the user's promise until it ends.
@@ -96,7 +99,7 @@ pub(super) unsafe fn advance(
     peer: &Peer,
     sender: &mut Sender,
     req: *mut Request,
-    key: u32,
+    key: Option<u32>,
 ) -> Option<bool> {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
@@ -125,6 +128,7 @@ pub(super) unsafe fn advance(
         }
         return Some(posted);
     }
+    let key = key?;
     // With the last bytes goes the word that all are there, if the name of the receive is short enough for that.
     let word = match t.role {
         Role::Deliver if len > 0 => idtable::brief(recv),

@@ -32,19 +32,25 @@ fn most(peer: &Peer, role: Role) -> usize {
 /// front of it has ended.
 pub fn begin(peer: &Peer, sender: &mut Sender, t: &mut Transfer, len: usize, keys: &[u32]) -> bool {
     let theirs = keys.iter().filter(|&&key| key != 0).count();
+    let suffices = len < SHARED || theirs < 2 || most(peer, t.role) < 2;
     // Not in the middle: what the connection has got until then does not tell of its end.
-    if len < SHARED || t.railed || t.flying > 0 || theirs < 2 || most(peer, t.role) < 2 {
+    if t.railed || t.flying > 0 || len == 0 || suffices && sender.is_connected() {
         return true;
     }
-    if sender.rails.are_due(clock::coarse_ms()) {
-        // SAFETY: peers do not outlive their worker.
-        unsafe { &*peer.worker }.leave_rails(peer, RailTask::Ask);
-    }
-    if !sender.rails.any_open() {
+    if !has_rails(peer, sender) {
         return true;
     }
     t.railed = t.role != Role::Access || sender.is_behind_fence();
     t.railed
+}
+
+/// Whether there are rails now. They are asked for, if it is time for that.
+fn has_rails(peer: &Peer, sender: &mut Sender) -> bool {
+    if sender.rails.are_due(clock::coarse_ms()) {
+        // SAFETY: peers do not outlive their worker.
+        unsafe { &*peer.worker }.leave_rails(peer, RailTask::Ask);
+    }
+    sender.rails.any_open()
 }
 
 /// Shares out what is left of a transfer among the connection and its rails, as far as there is room; true if that was all.
@@ -57,7 +63,10 @@ pub fn share_out(
     offset: &mut u64,
     keys: &[u32],
 ) -> bool {
-    let most = most(peer, t.role);
+    let most = most(peer, t.role).max(1);
+    if !sender.is_connected() && !has_rails(peer, sender) {
+        return false;
+    }
     let all = loop {
         let (at, left) = match t.again.last() {
             Some(&piece) => piece,
@@ -98,7 +107,9 @@ pub fn is_to_wait(peer: &Peer, tx: &Tx) -> bool {
         Some(_) => false,
         None => !tx.pending.is_empty(),
     };
-    is_busy && most(peer, Role::Access) > 1
+    let by_rails_alone =
+        matches!(&tx.lane, Some(Lane::Ib(sender)) if !sender.is_connected() && sender.can_lend());
+    is_busy && (most(peer, Role::Access) > 1 || by_rails_alone)
 }
 
 /// What a rail that was given up has not moved goes by the others, before anything else does. The requests that have ended by that.

@@ -19,7 +19,9 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 /// One operation at a time. Of no use any more after an error.
 pub struct Loopback {
-    /// First: queue pairs go before the buffers.
+    /// Number of its port at the device.
+    port: u8,
+    /// In front of the buffers, which it must not outlive.
     qp: Qp,
     cq: Arc<Cq>,
     /// Where the device writes what was there.
@@ -50,11 +52,17 @@ impl Loopback {
         rc::begin(&qp, port)?;
         rc::connect(&qp, port, &port.locator(0), (qp.number, 0), 0)?;
         Ok(Loopback {
+            port: port.number,
             qp,
             cq,
             old,
             _buffers: buffers,
         })
+    }
+
+    /// Whether it is on this one of the device's ports.
+    pub fn is_on(&self, port: &Port) -> bool {
+        self.port == port.number
     }
 
     /// Has it done, and returns what was there. Waits for the device, a microsecond or two.

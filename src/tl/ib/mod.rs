@@ -3,8 +3,8 @@
 //! `verbs` is the library, opened at run time, `hca` an open device, `port` one of its ports and where it is in the
 //! network. An `iface` is what a worker has of a port: queues and registered buffers. Whoever holds the peer's lock sends
 //! through a `sender`, by a queue pair of its own (`rc`) or by the worker's one for datagrams (`ud`); what arrives is put
-//! together by an `assembly`, after `reorder` where it was datagrams; a `pulse` answers for a process that takes none. A
-//! `loopback` has a device execute atomics here. What two workers say before anything else, and what
+//! together by an `assembly`, after `reorder` where it was datagrams; a `pulse` answers for a process that takes none; `ways` lead to
+//! it by other ports. A `loopback` has a device execute atomics here. What two workers say before anything else, and what
 //! is in front of each packet, is in `wire::packet`.
 
 #[allow(
@@ -31,12 +31,14 @@ pub mod sender;
 pub mod ud;
 pub mod verbs;
 pub mod waits;
+pub mod ways;
 
 use super::tcp;
 use crate::wire::address::{IbLocator, PortLocator};
 use port::Port;
 use std::sync::Arc;
 use std::time::Duration;
+use ways::Way;
 
 /// Settings of the transport, from the options.
 #[derive(Clone, Debug)]
@@ -110,11 +112,10 @@ pub struct Limits {
 /// Where a worker is reached by queue pairs, as its address says, and from where.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Number of the own interface.
-    pub iface: usize,
-    /// Number of the port among those of the peer's address.
-    pub far: u8,
-    pub port: PortLocator,
+    /// The best way.
+    pub way: Way,
+    /// The peer's ports, in the order of its address, if there are other ways.
+    pub ports: Box<[PortLocator]>,
     /// What a stranger does not know.
     pub secret: u64,
     /// Where greetings are taken, if one of the two has no queue pair for datagrams.
@@ -122,28 +123,17 @@ pub struct Target {
 }
 
 impl Target {
-    /// The best of the ways between ports of ours and of a peer's, if there is one: fast ones first, then those without a
-    /// router, then those of the same number, because rails are cabled so.
+    /// Where there is a way between ports of ours and of a peer's.
     pub fn choose(
         ports: &[Arc<Port>],
         remote: &IbLocator,
         greeter: Option<tcp::Target>,
     ) -> Option<Target> {
-        let pairs = ports.iter().enumerate().flat_map(|(i, port)| {
-            let to = remote.ports.iter().enumerate();
-            to.map(move |(j, theirs)| (i, port, j, theirs))
-        });
-        let ranked = pairs.filter_map(|(i, port, j, theirs)| {
-            let distance = port.distance(theirs)?;
-            let mbps = port.mbps.min(theirs.mbps());
-            let rank = (mbps, distance, i == j, std::cmp::Reverse((i, j)));
-            Some((rank, i, j, theirs))
-        });
-        let best = ranked.max_by_key(|&(rank, ..)| rank);
-        best.map(|(_, iface, far, theirs)| Target {
-            iface,
-            far: far as u8,
-            port: *theirs,
+        let ways = ways::between(ports.iter().map(|port| &**port), &remote.ports);
+        let theirs: &[PortLocator] = if ways.len() > 1 { &remote.ports } else { &[] };
+        Some(Target {
+            way: *ways.first()?,
+            ports: theirs.into(),
             secret: remote.secret,
             greeter,
         })

@@ -13,6 +13,8 @@ const MOST_HELD: usize = 8;
 /// How long no rail is asked for by a port whose rail has failed, at first, and after it has failed again and again, milliseconds.
 const FIRST_REST: u64 = 100;
 const LONGEST_REST: u64 = 10_000;
+/// The longest where everything waits for a rail.
+const LONGEST_ALONE: u64 = 1000;
 
 /// How far a rail is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +70,8 @@ pub struct Rails {
     begun: bool,
     asking: bool,
     rests: Vec<Rest>,
+    /// Nothing but rails moves what is long.
+    pub alone: bool,
     /// What the connection had got before the last fence, if puts and gets by rails have to wait for that.
     pub behind: Option<u64>,
     /// Those that are to be given up: numbers of their interfaces and queue pairs.
@@ -126,8 +130,13 @@ impl Rails {
     pub fn rest(&mut self, iface: usize, now: u64, lasted: u64) {
         let place = self.rests.iter().position(|rest| rest.iface == iface);
         let before = place.map(|i| self.rests.swap_remove(i).wait);
+        let longest = if self.alone {
+            LONGEST_ALONE
+        } else {
+            LONGEST_REST
+        };
         let wait = match before {
-            Some(wait) if lasted < LONGEST_REST => (2 * wait).min(LONGEST_REST),
+            Some(wait) if lasted < longest => (2 * wait).min(longest),
             _ => FIRST_REST,
         };
         let until = now + wait;

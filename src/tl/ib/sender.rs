@@ -5,8 +5,9 @@ use super::bindings::ibv_sge;
 use super::iface::Iface;
 use super::rails::{Rails, State};
 use super::rc::{Lent, Read, Reliable, Remote, Step};
-use super::ud::Line;
+use super::ud::{Detour, Line};
 use crate::sys::copy::TINY;
+use crate::wire::address::PortLocator;
 use crate::wire::packet::{BYE, CREDIT, HEAD, Head, MORE};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -502,7 +503,35 @@ impl Sender {
 
     /// Number of the port that it goes out of, among this worker's.
     pub fn local_port(&self) -> usize {
-        self.iface.index.into()
+        match &self.way {
+            Way::Rc { .. } => self.iface.index.into(),
+            Way::Ud(line) => line.local_port(),
+        }
+    }
+
+    /// The port that only the connection's own queue pair goes out of, if it has one.
+    pub fn main_port(&self) -> Option<usize> {
+        self.is_connected().then(|| self.iface.index.into())
+    }
+
+    /// Has datagrams go on by others of these ways when the one that they take fails, and what is long by rails alone.
+    pub fn set_detours(&mut self, ways: Vec<Detour>) {
+        if let Way::Ud(line) = &mut self.way {
+            line.set_detours(ways);
+            self.rails.alone = true;
+        }
+    }
+
+    /// The peer has gone to this port of his; that has come by this interface.
+    pub fn follow(&mut self, iface: usize, port: &PortLocator) {
+        if let Way::Ud(line) = &mut self.way {
+            line.follow(iface, port);
+        }
+    }
+
+    /// Whether devices move what is long, if memory and, of datagrams, rails can be had.
+    pub fn can_lend(&self) -> bool {
+        self.is_connected() || self.rails.alone
     }
 
     /// Moves as much as one work request does between the owner's memory and the peer's, without a copy: how many bytes; the
@@ -565,7 +594,7 @@ impl Sender {
         (pieces, self.iface.port.longest)
     }
 
-    /// As [`lend`](Self::lend), a piece of the memory, by the one of `most` lines, this connection and its rails, that will have
+    /// As [`lend`](Self::lend), a piece of the memory, by the one of `most` lines, this connection, if it has a queue pair, and its rails, that will have
     /// moved what it has got soonest. `keys`: of ours and of the peer's, for a port of ours and one of the peer's; `None`: not by those.
     pub fn lend_any(
         &mut self,
@@ -574,17 +603,17 @@ impl Sender {
         most: usize,
         keys: impl Fn(usize, usize) -> Option<(u32, u32)>,
     ) -> usize {
-        let Way::Rc { line, .. } = &mut self.way else {
-            return 0;
-        };
         if self.broken {
             return 0;
         }
+        let own = match &mut self.way {
+            Way::Rc { line, .. } => Some((line, self.remote_port, None)),
+            Way::Ud(_) => None,
+        };
         let rails = self.rails.lines.iter_mut();
         let rails = rails.filter(|rail| rail.state == State::Open);
         let rails = rails.map(|rail| (&mut rail.line, rail.remote_port, Some(&mut rail.state)));
-        let best = std::iter::once((line, self.remote_port, None))
-            .chain(rails.take(most.saturating_sub(1)))
+        let best = (own.into_iter().chain(rails).take(most))
             .filter_map(|(line, port, state)| {
                 let keys = keys(line.local_port(), port)?;
                 line.has_room(1).then_some((line, state, keys))
@@ -631,26 +660,33 @@ impl Sender {
     /// A fence has its turn: what rails have been given before it has to end first. True: it has, and what goes by rails behind
     /// the fence waits for the rest, until [`is_behind_fence`](Self::is_behind_fence).
     pub fn pass_fence(&mut self) -> bool {
-        if let Way::Rc { line, .. } = &self.way
-            && self.rails.is_drained()
-        {
-            self.rails.behind = Some(line.position());
+        let drained = self.rails.is_drained();
+        if drained {
+            self.rails.behind = match &self.way {
+                Way::Rc { line, .. } => Some(line.position()),
+                Way::Ud(_) => self.rails.alone.then_some(0),
+            };
         }
-        self.rails.is_drained()
+        drained
     }
 
     /// Whether everything in front of the last fence has ended.
     pub fn is_behind_fence(&mut self) -> bool {
-        if let Way::Rc { line, .. } = &mut self.way
-            && self
-                .rails
-                .behind
-                .is_some_and(|behind| !line.is_past(behind))
-        {
-            return false;
+        let Some(behind) = self.rails.behind else {
+            return true;
+        };
+        let past = match &mut self.way {
+            Way::Rc { line, .. } => line.is_past(behind),
+            // What the peer has confirmed it has done.
+            Way::Ud(line) => {
+                line.ask(&self.flow);
+                line.is_drained()
+            }
+        };
+        if past {
+            self.rails.behind = None;
         }
-        self.rails.behind = None;
-        true
+        past
     }
 
     /// From now on what is sent or written takes effect after the reads before it.
@@ -698,7 +734,7 @@ impl Sender {
         self.broken
             || match &self.way {
                 Way::Rc { line, .. } => line.is_drained() && self.rails.is_drained(),
-                Way::Ud(line) => line.is_drained(),
+                Way::Ud(line) => line.is_drained() && self.rails.is_drained(),
             }
     }
 

@@ -19,6 +19,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+mod detour;
+
+pub use detour::Detour;
+
 /// All workers of this library have the same; it keeps other programs' datagrams out.
 const QKEY: u32 = 0x7275_6370;
 /// Buffers that are made together.
@@ -283,6 +287,8 @@ pub struct Line {
     /// Whom to ask whether the peer's process lives, and how; 0: nobody.
     pulse: u32,
     ping: Vec<u8>,
+    /// By which it goes on when this way fails.
+    detours: Option<Box<detour::Detours>>,
 }
 
 impl Line {
@@ -317,6 +323,7 @@ impl Line {
             asked_for: None,
             pulse: 0,
             ping: Vec::new(),
+            detours: None,
         })
     }
 
@@ -422,6 +429,7 @@ impl Line {
         drop(outgoing);
         self.base = ack;
         self.begin_waiting();
+        self.is_heard();
         let (end, again) = self.doubtful;
         // All that was sent again has come: of the rest nobody would tell that it is missing.
         let behind = |a: u32, b: u32| a.wrapping_sub(b) as i32 > 0;
@@ -444,19 +452,20 @@ impl Line {
         if self.window.is_empty() || now < self.due {
             return true;
         }
-        let tuning = &self.iface.port.tuning.ud;
-        let timeout = tuning.timeout.as_millis() as u64;
+        let timeout = self.iface.port.tuning.ud.timeout.as_millis() as u64;
+        let backoff = self.iface.port.tuning.ud.backoff;
         // While nobody looked here, an answer that had come was not seen either.
         self.silent_since += now - self.due;
         let end = self.silent_since + timeout;
         if now >= end {
             return false;
         }
-        if self.pulse != 0 && now - self.silent_since >= timeout / PATIENCE {
+        self.look_for_detour(now);
+        if self.pulse != 0 && now - self.silent_since >= self.patience(timeout / PATIENCE) {
             let mut outgoing = self.iface.outgoing.lock();
             outgoing.send(&self.iface, &self.ah, self.pulse, &self.ping);
         }
-        self.wait = (self.wait * tuning.backoff.max(1.0)).min(LONGEST_MS);
+        self.wait = (self.wait * backoff.max(1.0)).min(LONGEST_MS);
         self.due = (now + self.wait as u64 + 1).min(end);
         self.send_again(1);
         true

@@ -1,0 +1,99 @@
+//! Connections that outlive a port: those of endpoints that ask for failover, where there is more than one way to the peer.
+//!
+//! Their messages go by datagrams, which are counted and confirmed here, and so can be sent again by another port without being
+//! taken twice; a queue pair cannot say what has become of what it was given when it failed. What is long goes by rails, through
+//! every port, of which one may fail; while there is none it goes by messages, too.
+
+use crate::engine::peer::Peer;
+use crate::engine::ports::{Connection, Courier, Phase, Ports};
+use crate::engine::worker::Worker;
+use crate::sys::log;
+use crate::tl::Target;
+use crate::tl::ib::ud::{Ah, Detour};
+use crate::tl::ib::ways::{self, Way};
+use crate::wire::address::{MAX_PORTS, PortLocator};
+use crate::wire::packet::Door;
+
+/// A greeting that nobody answers goes by other ways after so long, milliseconds.
+const PATIENCE_MS: u64 = 250;
+
+/// The ways that a connection has which is about to be begun; none: it does not outlive its port.
+pub fn ways(ports: &Ports, peer: &Peer) -> Vec<Way> {
+    match peer.target.as_deref() {
+        Some(Target::Ib(target)) if peer.fails_over() && target.greeter.is_none() => {
+            between(ports, &target.ports)
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The same where the peer has told of its ports.
+pub fn ways_to(ports: &Ports, doors: &[Door]) -> Vec<Way> {
+    let theirs: Vec<PortLocator> = doors.iter().map(|door| door.port).collect();
+    between(ports, &theirs)
+}
+
+fn between(ports: &Ports, theirs: &[PortLocator]) -> Vec<Way> {
+    let ours = ports.ifaces.iter().take(MAX_PORTS);
+    ways::between(ours.map(|iface| &*iface.port), theirs)
+}
+
+/// Where this worker is reached, for the peer of such a connection.
+pub fn doors(worker: &Worker, ports: &Ports) -> Vec<Door> {
+    let ifaces = ports.ifaces.iter().take(MAX_PORTS).enumerate();
+    let doors = ifaces.map(|(i, iface)| Door {
+        pulse: worker.ctx.answer_for(worker.uid, ports.secret, i),
+        port: iface.port.locator(iface.ud_number),
+    });
+    doors.collect()
+}
+
+/// Datagrams of a connection may come by each of its ways.
+pub fn expect(ports: &mut Ports, number: u32) {
+    let Some(c) = ports.get(number) else { return };
+    let (own, ways) = (c.iface, c.ways.clone());
+    let ifaces = ports.ifaces.iter().enumerate();
+    let others = ifaces.filter(|&(i, _)| i != own && ways.iter().any(|way| way.iface == i));
+    others.for_each(|(_, iface)| iface.expect_datagrams());
+}
+
+/// A connection's ways for the half that sends.
+pub fn detours(ports: &mut Ports, number: u32) -> Vec<Detour> {
+    let Some(c) = ports.get(number) else {
+        return Vec::new();
+    };
+    let (ways, pulses) = (c.ways.clone(), c.pulses.clone());
+    let detours = ways.into_iter().filter_map(|way| {
+        Some(Detour {
+            iface: ports.ifaces.get(way.iface)?.clone(),
+            port: way.port,
+            pulse: pulses.get(usize::from(way.far)).copied().unwrap_or(0),
+        })
+    });
+    detours.collect()
+}
+
+/// The greeting of a connection is due again: by another way, if it was said in vain for some time.
+pub fn turn(worker: &Worker, ports: &mut Ports, number: u32, now: u64) {
+    let waits = |c: &&mut Connection| c.phase != Phase::Open && now - c.since >= PATIENCE_MS;
+    let Some(c) = ports.get(number).filter(waits) else {
+        return;
+    };
+    let (ways, taken) = (c.ways.clone(), (c.iface, c.to.qpn));
+    let place = ways.iter().position(|w| (w.iface, w.port.qpn) == taken);
+    let count = ways.len();
+    let others = (1..count).map(|i| ways[(place.unwrap_or(0) + i) % count]);
+    let is_active = |way: &Way| ports.ifaces[way.iface].port.is_active();
+    let Some(way) = others.into_iter().find(is_active) else {
+        return;
+    };
+    let ah = match Ah::new(&ports.ifaces[way.iface].port, &way.port) {
+        Ok(ah) => ah,
+        Err(e) => return log::diag!("no way by {}: {e}", ports.ifaces[way.iface].port.name),
+    };
+    let pulse = worker.ctx.answer_for(worker.uid, ports.secret, way.iface);
+    if let Some(c) = ports.get(number) {
+        (c.iface, c.to, c.pulse) = (way.iface, way.port, pulse);
+        c.courier = Courier::Datagrams(ah);
+    }
+}
