@@ -458,7 +458,7 @@ fn answer(
         }
         Err(e) => {
             // It comes again, and so may others.
-            match ports.ifaces[iface].port.hca.is_first_shortage() {
+            match ports.ifaces[greeting.iface].port.hca.is_first_shortage() {
                 true => log::error!("no connection from worker {:#x}: {e}", hello.from),
                 false => log::diag!("no connection from worker {:#x}: {e}", hello.from),
             }
