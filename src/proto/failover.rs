@@ -79,8 +79,9 @@ pub fn turn(worker: &Worker, ports: &mut Ports, number: u32, now: u64) {
     let Some(c) = ports.get(number).filter(waits) else {
         return;
     };
-    let (ways, taken) = (c.ways.clone(), (c.iface, c.to.qpn));
-    let place = ways.iter().position(|w| (w.iface, w.port.qpn) == taken);
+    let (ways, iface, to) = (c.ways.clone(), c.iface, c.to);
+    let taken = |way: &Way| way.iface == iface && way.port.is_at(&to);
+    let place = ways.iter().position(taken);
     let count = ways.len();
     let others = (1..count).map(|i| ways[(place.unwrap_or(0) + i) % count]);
     let is_active = |way: &Way| ports.ifaces[way.iface].port.is_active();

@@ -136,6 +136,11 @@ impl PortLocator {
         self.flags & ROCE_V2 != 0
     }
 
+    /// Whether both lead to the same queue pair: devices give numbers without asking each other.
+    pub fn is_at(&self, other: &PortLocator) -> bool {
+        (self.qpn, self.lid, self.gid) == (other.qpn, other.lid, other.gid)
+    }
+
     /// Speed of its link, Mb/s, to within 5 %.
     pub fn mbps(&self) -> u32 {
         speed_of(self.speed)

@@ -263,7 +263,7 @@ struct Unconfirmed {
 pub struct Line {
     iface: Arc<Iface>,
     ah: Ah,
-    qpn: u32,
+    to: PortLocator,
     /// What the peer wants to be presented.
     number: u32,
     proof: u32,
@@ -307,7 +307,7 @@ impl Line {
         let least = most_packets(segment(size));
         Ok(Line {
             ah: Ah::new(&iface.port, to)?,
-            qpn: to.qpn,
+            to: *to,
             number,
             proof,
             size,
@@ -392,7 +392,7 @@ impl Line {
             fill(at.add(HEAD));
         }
         // What the device refuses is as if it were lost.
-        let number = outgoing.post(iface, &self.ah, self.qpn, buffer, total);
+        let number = outgoing.post(iface, &self.ah, self.to.qpn, buffer, total);
         drop(outgoing);
         if self.window.is_empty() {
             self.begin_waiting();
@@ -485,7 +485,7 @@ impl Line {
                 unsafe { *packet.buffer.ptr.add(3) |= ASKS };
             }
             if let Some(number) =
-                outgoing.post(iface, &self.ah, self.qpn, packet.buffer, packet.len)
+                outgoing.post(iface, &self.ah, self.to.qpn, packet.buffer, packet.len)
             {
                 packet.number = number;
             }
@@ -512,7 +512,7 @@ impl Line {
         iface
             .outgoing
             .lock()
-            .send(iface, &self.ah, self.qpn, &bytes);
+            .send(iface, &self.ah, self.to.qpn, &bytes);
     }
 }
 

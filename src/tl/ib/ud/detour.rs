@@ -47,9 +47,8 @@ impl Line {
         let least = ways.iter().map(size).min().unwrap_or(self.size);
         self.size = self.size.min(least);
         self.most = self.most.max(most_packets(segment(self.size)));
-        let place = self.iface.index;
-        let number = self.qpn;
-        let taken = |way: &Detour| way.iface.index == place && way.port.qpn == number;
+        let (own, to) = (self.iface.index, self.to);
+        let taken = |way: &Detour| way.iface.index == own && way.port.is_at(&to);
         let at = ways.iter().position(taken).unwrap_or(0);
         self.detours = Some(Box::new(Detours {
             ways,
@@ -103,10 +102,8 @@ impl Line {
     /// The peer has gone to this port, and what it says of that has come by this interface.
     pub fn follow(&mut self, iface: usize, port: &PortLocator) {
         let Some(detours) = &self.detours else { return };
-        let at = detours.ways.iter().position(|way| {
-            let (here, there) = (usize::from(way.iface.index), &way.port);
-            (here, there.qpn, there.lid, there.gid) == (iface, port.qpn, port.lid, port.gid)
-        });
+        let is_it = |way: &Detour| usize::from(way.iface.index) == iface && way.port.is_at(port);
+        let at = detours.ways.iter().position(is_it);
         // A way that is not known is none of ours.
         if let Some(at) = at.filter(|&at| at != detours.at) {
             log::diag!("the peer goes on by {}", detours.ways[at].iface.port.name);
@@ -140,7 +137,7 @@ impl Line {
             self.carry_to(&way.iface)?;
             self.iface = way.iface.clone();
         }
-        (self.ah, self.qpn, self.pulse) = (ah, way.port.qpn, way.pulse);
+        (self.ah, self.to, self.pulse) = (ah, way.port, way.pulse);
         self.ping.truncate(Ping::SIZE);
         let from = self.iface.port.locator(self.iface.ud_number);
         self.ping.extend(from.encode());
@@ -183,7 +180,7 @@ impl Line {
         let port = iface.port.locator(iface.ud_number);
         let bytes = [&front.encode()[..], &port.encode()].concat();
         let mut outgoing = iface.outgoing.lock();
-        outgoing.send(iface, &self.ah, self.qpn, &bytes);
+        outgoing.send(iface, &self.ah, self.to.qpn, &bytes);
     }
 }
 
@@ -198,7 +195,7 @@ impl Detours {
         let failed = &self.ways[self.at];
         let apart = |&&i: &&usize| {
             let way = &self.ways[i];
-            way.iface.index != failed.iface.index && way.port != failed.port
+            way.iface.index != failed.iface.index && !way.port.is_at(&failed.port)
         };
         let first = usable.iter().find(apart).filter(|_| self.turns == 0);
         first.or(usable.first()).copied()
