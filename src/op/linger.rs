@@ -9,7 +9,7 @@ use crate::tl::ib::assembly::split;
 use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
 use crate::tl::ib::iface::Iface;
 use crate::tl::ib::reorder::Arrival;
-use crate::wire::packet::{ASKS, BYE, Datagram, HELLO};
+use crate::wire::packet::{ASKS, BYE, Datagram, HELLO, MOVED};
 use std::mem::MaybeUninit;
 
 /// How long a worker that goes waits for what it has sent to be confirmed, milliseconds.
@@ -114,7 +114,7 @@ fn on_datagram(ports: &mut Ports, bytes: &[u8]) {
     let Some(c) = ports.get(d.number()).filter(|c| c.proof == d.proof) else {
         return;
     };
-    if d.has(HELLO) {
+    if d.has(HELLO | MOVED) {
         return;
     }
     if !rest.is_empty() && c.reorder.arrive(d.psn, rest, 0) == Arrival::Now {

@@ -498,9 +498,14 @@ fn hear(worker: &Worker, ports: &mut Ports, number: u32, greeting: &Greeting, an
         }
         return;
     }
-    // Who learns only now that datagrams are to go names it later.
-    if let Some(there) = ports.get(number).and_then(|c| c.there.as_mut()) {
-        there.pulse = hello.pulse;
+    // Who learns only now that datagrams are to go names it later, and all of them.
+    if let Some(c) = ports.get(number) {
+        if let Some(there) = c.there.as_mut() {
+            there.pulse = hello.pulse;
+        }
+        if greeting.outlives() && c.pulses.is_empty() {
+            c.pulses = greeting.doors.iter().map(|door| door.pulse).collect();
+        }
     }
     let mut opened = false;
     if hello.flags & READY != 0 {

@@ -176,7 +176,8 @@ pub(super) unsafe fn advance(peer: &Peer, sender: &mut Sender, req: *mut Request
     }
     let key = match sender.is_connected() {
         true => Some(key(r, sender.remote_port())?),
-        false => None,
+        false if sender.can_lend() => None,
+        false => return None,
     };
     if r.transfer().is_some() {
         // SAFETY: the caller's promise.

@@ -465,7 +465,7 @@ impl Line {
             let mut outgoing = self.iface.outgoing.lock();
             outgoing.send(&self.iface, &self.ah, self.pulse, &self.ping);
         }
-        self.wait = (self.wait * backoff.max(1.0)).min(LONGEST_MS);
+        self.wait = (self.wait * backoff.max(1.0)).min(self.longest_wait());
         self.due = (now + self.wait as u64 + 1).min(end);
         self.send_again(1);
         true

@@ -16,6 +16,8 @@ use std::sync::Arc;
 /// A way on which nothing has been confirmed for so long is left, milliseconds: some six attempts. After half of that the
 /// peer's process is asked whether it lives.
 const LEFT_MS: u64 = 500;
+/// Longest wait between two attempts, milliseconds: a port that is back is to be found in time.
+const LONGEST_MS: f64 = 200.0;
 
 /// A way from a port of ours to one of the peer's.
 pub struct Detour {
@@ -70,6 +72,14 @@ impl Line {
         match self.detours {
             Some(_) => usual.min(LEFT_MS / 2),
             None => usual,
+        }
+    }
+
+    /// Longest wait between two attempts, milliseconds.
+    pub(super) fn longest_wait(&self) -> f64 {
+        match self.detours {
+            Some(_) => LONGEST_MS,
+            None => super::LONGEST_MS,
         }
     }
 
