@@ -1,0 +1,76 @@
+/*
+ * Atomics. Atomic among Tofu atomics of the wire, by a lock that node and address choose; with what processors do they are
+ * not, unless initiator and target are one process.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "tofu.h"
+
+static uint64_t result(const struct op *op, uint64_t old)
+{
+    if (op->kind == CSWAP)
+        return old == op->compare ? op->value : old;
+    switch (op->armw) {
+    case UTOFU_ARMW_OP_SWAP: return op->value;
+    case UTOFU_ARMW_OP_ADD: return old + op->value;
+    case UTOFU_ARMW_OP_XOR: return old ^ op->value;
+    case UTOFU_ARMW_OP_AND: return old & op->value;
+    default: return old | op->value;
+    }
+}
+
+/* Memory of this process: acquire and release, so that atomics order what is around them like those of a processor. */
+#define HERE(type)                                                                                              \
+    do {                                                                                                        \
+        type before = __atomic_load_n((type *)address, __ATOMIC_ACQUIRE);                                       \
+                                                                                                                \
+        while (!__atomic_compare_exchange_n((type *)address, &before, (type)result(op, before), false,          \
+                                            __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))                                \
+            ;                                                                                                   \
+        return before;                                                                                          \
+    } while (0)
+
+static uint64_t here4(const struct op *op, void *address)
+{
+    HERE(uint32_t);
+}
+
+static uint64_t here8(const struct op *op, void *address)
+{
+    HERE(uint64_t);
+}
+
+static enum copy_result there(const struct op *op, const struct region *region, uint64_t *old)
+{
+    uint64_t gap_us = atomic_load_explicit(&wire->faults.atomic_gap_us, memory_order_relaxed), after, wide = 0;
+    uint32_t narrow = 0;
+    void *at = op->width == 4 ? (void *)&narrow : (void *)&wide;
+    enum copy_result copied = copy_from(region, at, op->width);
+
+    *old = op->width == 4 ? narrow : wide;
+    after = result(op, *old);
+    if (gap_us != 0)
+        usleep(gap_us);
+    narrow = after;
+    wide = after;
+    if (copied == COPIED && after != *old)
+        copied = copy_to(region, at, op->width);
+    return copied;
+}
+
+int atomic_carry(const struct op *op, uint32_t node, const struct region *region, uint64_t *old)
+{
+    pthread_mutex_t *lock = &wire_node(node)->atomic_locks[region->address / sizeof(uint64_t) % ATOMIC_LOCKS];
+    enum copy_result copied = COPIED;
+
+    if (region->address % op->width != 0 || region->read_only)
+        return region->read_only ? UTOFU_ERR_MRQ_RMT_MEMORY : UTOFU_ERR_MRQ_RMT_STADD;
+    wire_lock(lock);
+    if (region->process != process_self())
+        copied = there(op, region, old);
+    else
+        *old = op->width == 4 ? here4(op, (void *)region->address) : here8(op, (void *)region->address);
+    wire_unlock(lock);
+    return copied == COPIED ? 0 : copied == COPY_GONE ? UTOFU_ERR_MRQ_PEER : UTOFU_ERR_MRQ_RMT_MEMORY;
+}

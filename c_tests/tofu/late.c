@@ -1,0 +1,192 @@
+/*
+ * Operations that an ordered fault holds back, and the thread that carries them out in the end, for initiators that do
+ * nothing more. An operation with STRONG_ORDER waits for no fault's sake behind later ones: those before it to the same
+ * VCQ by the same path are carried out before it.
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tofu.h"
+
+enum { LATE_US = 2000 };
+
+static pthread_mutex_t engine_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t engine_work;
+static uint64_t engine_due = UINT64_MAX; /* ns */
+static pid_t engine_process;             /* where the thread runs: a child of fork has none */
+
+static uint64_t setting(_Atomic uint64_t *fault)
+{
+    return atomic_load_explicit(fault, memory_order_relaxed);
+}
+
+static bool same_way(const struct op *one, const struct op *two)
+{
+    return torus_without_path(one->rmt_vcq_id) == torus_without_path(two->rmt_vcq_id)
+           && torus_path(one->rmt_vcq_id, one->flags) == torus_path(two->rmt_vcq_id, two->flags);
+}
+
+static void release_before(struct soft_vcq *vcq, const struct op *op, const struct held *end);
+
+/* Takes `held` out of the list and carries it out. */
+static void release(struct soft_vcq *vcq, struct held *held)
+{
+    struct held **at = &vcq->held;
+
+    if (held->op.flags & UTOFU_ONESIDED_FLAG_STRONG_ORDER)
+        release_before(vcq, &held->op, held);
+    while (*at != held)
+        at = &(*at)->next;
+    *at = held->next;
+    carry_out(vcq, &held->op, held->place);
+    free(held);
+    /* Release: partner of the acquire in vcq_must_lock. */
+    atomic_fetch_sub_explicit(&vcq->helds, 1, memory_order_release);
+}
+
+/* What goes the same way as `op` and stands before `end` in the list, from the oldest on. */
+static void release_before(struct soft_vcq *vcq, const struct op *op, const struct held *end)
+{
+    struct held *held = vcq->held;
+
+    while (held != end) {
+        bool same = same_way(&held->op, op);
+
+        if (same)
+            release(vcq, held);
+        held = same ? vcq->held : held->next;
+    }
+}
+
+void late_release(struct soft_vcq *vcq, uint64_t now)
+{
+    struct held *held = vcq->held;
+
+    while (held != NULL) {
+        bool due = held->due <= now;
+
+        if (due)
+            release(vcq, held);
+        held = due ? vcq->held : held->next;
+    }
+}
+
+void late_overtaken(struct soft_vcq *vcq)
+{
+    struct held *held = vcq->held;
+
+    while (held != NULL) {
+        bool goes = held->overtaken;
+
+        if (goes)
+            release(vcq, held);
+        held = goes ? vcq->held : held->next;
+    }
+}
+
+/* ---- the thread ---- */
+
+/* Returns when it has to look again. */
+static uint64_t look_at_all(void)
+{
+    uint64_t first = UINT64_MAX;
+
+    for (int i = 0; i < NODE_VCQS; i++) {
+        struct soft_vcq *vcq = &vcqs[i];
+
+        if (atomic_load_explicit(&vcq->live, memory_order_acquire) == 0
+            || atomic_load_explicit(&vcq->helds, memory_order_acquire) == 0)
+            continue;
+        pthread_mutex_lock(&vcq->lock);
+        late_release(vcq, now_ns());
+        for (struct held *held = vcq->held; held != NULL; held = held->next)
+            first = held->due < first ? held->due : first;
+        pthread_mutex_unlock(&vcq->lock);
+    }
+    return first;
+}
+
+static void *engine_run(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&engine_lock);
+    for (;;) {
+        uint64_t due = engine_due;
+
+        if (due == UINT64_MAX)
+            pthread_cond_wait(&engine_work, &engine_lock);
+        else if (due > now_ns()) {
+            struct timespec until = {due / 1000000000, due % 1000000000};
+
+            pthread_cond_timedwait(&engine_work, &engine_lock, &until);
+        } else {
+            engine_due = UINT64_MAX;
+            pthread_mutex_unlock(&engine_lock);
+            due = look_at_all();
+            pthread_mutex_lock(&engine_lock);
+            engine_due = due < engine_due ? due : engine_due;
+        }
+    }
+    return NULL;
+}
+
+/* engine_lock held. */
+static void engine_start(void)
+{
+    pthread_condattr_t attr;
+    pthread_t thread;
+    sigset_t all, before;
+
+    if (engine_process == getpid())
+        return;
+    engine_process = getpid();
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&engine_work, &attr);
+    pthread_condattr_destroy(&attr);
+    sigfillset(&all); /* the program's signals are for its own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (pthread_create(&thread, NULL, engine_run, NULL) == 0)
+        pthread_detach(thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+static void hold(struct soft_vcq *vcq, const struct op *op, uint64_t place, uint64_t due, bool overtaken)
+{
+    struct held *held = malloc(sizeof(*held)), **end = &vcq->held;
+
+    *held = (struct held){.due = due, .place = place, .overtaken = overtaken, .op = *op};
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = held;
+    atomic_fetch_add_explicit(&vcq->helds, 1, memory_order_release);
+    pthread_mutex_lock(&engine_lock);
+    engine_start();
+    if (due < engine_due) {
+        engine_due = due;
+        pthread_cond_signal(&engine_work);
+    }
+    pthread_mutex_unlock(&engine_lock);
+}
+
+bool late_takes(struct soft_vcq *vcq, const struct op *op, uint64_t place)
+{
+    uint64_t nth = setting(&wire->faults.reorder_nth), delay = setting(&wire->faults.delay_us);
+    uint64_t late = setting(&wire->faults.late_us);
+    bool strong = op->flags & UTOFU_ONESIDED_FLAG_STRONG_ORDER, reorder;
+
+    if (op->kind == NOP)
+        return false;
+    reorder = op->kind == PUT && !strong && nth != 0 && ++vcq->puts % nth == 0;
+    if (strong && delay == 0)
+        release_before(vcq, op, NULL);
+    if (!reorder && delay == 0)
+        return false;
+    if (reorder)
+        count(vcq, COUNT_REORDERED, 1);
+    hold(vcq, op, place, now_ns() + (delay + (reorder ? late != 0 ? late : LATE_US : 0)) * 1000, reorder && delay == 0);
+    return true;
+}

@@ -1,0 +1,63 @@
+/* One side of a test of the software Tofu: a process with a VCQ and registered memory, and how two sides find each other. */
+#ifndef SOFT_TOFU_SIDE_H
+#define SOFT_TOFU_SIDE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "utofu.h"
+
+enum { BUFFER = 1 << 20 };
+
+/* Short names of the flags. */
+enum {
+    TCQ = UTOFU_ONESIDED_FLAG_TCQ_NOTICE,
+    LOCAL = UTOFU_ONESIDED_FLAG_LOCAL_MRQ_NOTICE,
+    REMOTE = UTOFU_ONESIDED_FLAG_REMOTE_MRQ_NOTICE,
+    STRONG = UTOFU_ONESIDED_FLAG_STRONG_ORDER,
+};
+
+struct side {
+    int socket; /* to the other side */
+    utofu_vcq_hdl_t vcq;
+    utofu_vcq_id_t id;
+    char *buffer; /* BUFFER bytes */
+    utofu_stadd_t stadd;
+};
+
+/* What one side tells the other. */
+struct hello {
+    utofu_vcq_id_t id;
+    utofu_stadd_t stadd;
+};
+
+#define CHECK(condition) \
+    ((condition) ? (void)0 : (fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition), exit(1)))
+#define EQUAL(one, two)                                                                                          \
+    do {                                                                                                         \
+        long long one_ = (long long)(one), two_ = (long long)(two);                                              \
+        if (one_ != two_) {                                                                                      \
+            fprintf(stderr, "%s:%d: %s is %lld, not %lld\n", __FILE__, __LINE__, #one, one_, two_);               \
+            exit(1);                                                                                             \
+        }                                                                                                        \
+    } while (0)
+#define GOOD(call) EQUAL(call, UTOFU_SUCCESS)
+
+void set_node(int node); /* of this process, before its first call */
+char *memory(size_t bytes);
+struct side *side_open(int socket, unsigned long vcq_flags);
+struct hello side_meet(struct side *side); /* tells the other side and reads what it tells */
+void side_tell(struct side *side);         /* a byte, to go on */
+void side_await(struct side *side);        /* for one */
+/* The next notice of the MRQ or entry of the TCQ, for up to 10 s; the code that came with it. */
+int mrq_next(utofu_vcq_hdl_t vcq, struct utofu_mrq_notice *notice);
+int tcq_next(utofu_vcq_hdl_t vcq, void **cbdata);
+/* The next notice must be of this type and this code. */
+struct utofu_mrq_notice expect(utofu_vcq_hdl_t vcq, int type, int code);
+bool quiet(utofu_vcq_hdl_t vcq); /* nothing is in either queue */
+void fault(const char *assignments); /* tofuctl */
+uint64_t counter(const char *name);
+uint64_t clock_ns(void);
+
+#endif

@@ -1,0 +1,106 @@
+/* The wire file: making and mapping it, and its locks. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "wire.h"
+
+#define WIRE_MAGIC (0x3130756674666f73ULL + sizeof(struct wire) + sizeof(struct wire_node)) /* another layout is another wire */
+
+struct wire *wire;
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void lock_make(pthread_mutex_t *lock)
+{
+    pthread_mutexattr_t attr;
+
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(lock, &attr);
+    pthread_mutexattr_destroy(&attr);
+}
+
+void wire_lock(pthread_mutex_t *lock)
+{
+    /* What a killed holder leaves is either not there yet or complete: what makes an entry valid is written last. */
+    if (pthread_mutex_lock(lock) == EOWNERDEAD) {
+        pthread_mutex_consistent(lock);
+        atomic_fetch_add_explicit(&wire->locks_recovered, 1, memory_order_relaxed);
+    }
+}
+
+void wire_unlock(pthread_mutex_t *lock)
+{
+    pthread_mutex_unlock(lock);
+}
+
+void wire_make_node(uint32_t number)
+{
+    struct wire_node *node = wire_node(number);
+
+    if (atomic_load_explicit(&node->made, memory_order_relaxed) != 0)
+        return; /* under the wire's lock, which orders it */
+    for (int i = 0; i < ATOMIC_LOCKS; i++)
+        lock_make(&node->atomic_locks[i]);
+    for (int i = 0; i < NODE_CQS; i++)
+        lock_make(&node->cqs[i].lock);
+    /* Release: partner of the acquire in a post, which takes an atomic's lock without the wire's. */
+    atomic_store_explicit(&node->made, 1, memory_order_release);
+}
+
+/* The file is locked. Its size says whether somebody has begun it, its magic whether he has finished. */
+static struct wire *map_wire(int fd, bool *made)
+{
+    struct wire layout = {0}, *map = MAP_FAILED;
+
+    if (pread(fd, &layout, sizeof(layout), 0) != sizeof(layout) || layout.magic != WIRE_MAGIC) {
+        *made = true;
+        layout = (struct wire){0};
+        layout.size = setup_size(&layout);
+        if (layout.size == 0 || ftruncate(fd, 0) != 0 || ftruncate(fd, layout.size) != 0
+            || pwrite(fd, &layout, sizeof(layout), 0) != sizeof(layout))
+            return NULL;
+    }
+    map = mmap(NULL, layout.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (map == MAP_FAILED)
+        return NULL;
+    madvise(map, layout.size, MADV_DONTDUMP); /* a core file must not hold gigabytes of holes */
+    if (*made) {
+        lock_make(&map->lock);
+        map->magic = WIRE_MAGIC;
+    }
+    return map;
+}
+
+int wire_open(void)
+{
+    const char *name = getenv("SOFT_TOFU_WIRE"), *faults = getenv("SOFT_TOFU_FAULTS");
+    bool made = false;
+    int fd;
+
+    /* Acquire: partner of the release below. */
+    if (__atomic_load_n(&wire, __ATOMIC_ACQUIRE) != NULL)
+        return 0;
+    if (name == NULL || *name == '\0')
+        return ENODEV;
+    fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno;
+    pthread_mutex_lock(&open_lock);
+    flock(fd, LOCK_EX); /* one maker; the kernel lets go of it if that one is killed */
+    if (wire == NULL) {
+        /* Release: partner of the acquire above; the layout is there before the pointer. */
+        __atomic_store_n(&wire, map_wire(fd, &made), __ATOMIC_RELEASE);
+        if (made && wire != NULL && faults != NULL && fault_set(faults) != 0)
+            fprintf(stderr, "soft Tofu: SOFT_TOFU_FAULTS=%s is not understood\n", faults);
+    }
+    flock(fd, LOCK_UN);
+    pthread_mutex_unlock(&open_lock);
+    close(fd);
+    return wire == NULL ? ENODEV : 0;
+}

@@ -1,0 +1,189 @@
+/*
+ * The wire: one file that every process with a software Tofu maps. In it are the shape of the machine, the processes, the
+ * control queues with their steering tags, the VCQs and their message receive queues. Payload is not: the initiator copies
+ * it, within one process directly and else with process_vm_writev/readv.
+ *
+ * Two kinds of state. What is made and unmade (processes, VCQs, registrations) is behind robust process-shared mutexes: a
+ * killed owner does not block the others. What posts and polls touch is lock-free: see mrq.c for the receive queues.
+ * Counters of a VCQ are written by its owner alone, so posts on different VCQs share no cache line that is written.
+ */
+#ifndef SOFT_TOFU_WIRE_H
+#define SOFT_TOFU_WIRE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "utofu.h"
+
+enum {
+    WIRE_TNIS = 6,
+    WIRE_CQS = 9,  /* of a TNI, for users */
+    WIRE_CMPS = 8, /* VCQs of a CQ */
+    NODE_CQS = WIRE_TNIS * WIRE_CQS,
+    NODE_VCQS = NODE_CQS * WIRE_CMPS,
+    WIRE_NODES = 1024,
+    WIRE_PROCESSES = 4096,
+    WIRE_STAGS = 8192, /* of a CQ; the first RESERVED_STAGS are the user's to choose */
+    RESERVED_STAGS = 256,
+    ATOMIC_LOCKS = 64, /* of a node */
+    LINE = 256,        /* bytes: a cache line of an A64FX */
+};
+
+struct wire_process {
+    _Atomic int pid;       /* 0: free */
+    _Atomic uint64_t born; /* start time of the process, so that a new process with an old number is not taken for it */
+};
+
+/* What tests order. All zero: nothing. */
+struct wire_faults {
+    _Atomic uint64_t node_down, fail_nth, fail_code, busy_nth, reorder_nth, late_us, delay_us, reg_fail_nth, atomic_gap_us;
+    _Atomic uint64_t operations, registrations; /* counted while fail_nth, reg_fail_nth is set */
+    _Atomic uint64_t posts_matter; /* some fault is set that a post has to look at */
+};
+
+/* What a VCQ's owner counts. It alone writes, tofuctl reads. They stay when the VCQ is freed. */
+enum count {
+    COUNT_POSTS,
+    COUNT_PUTS,
+    COUNT_PIGGYBACKS,
+    COUNT_GETS,
+    COUNT_ATOMICS,
+    COUNT_NOPS,
+    COUNT_BYTES,
+    COUNT_STRONG,
+    COUNT_TCQ_NOTICES,
+    COUNT_LOCAL_NOTICES,
+    COUNT_REMOTE_NOTICES,
+    COUNT_ERRORS,
+    COUNT_BUSY,
+    COUNT_REORDERED,
+    COUNT_REGISTRATIONS,
+    COUNT_DEREGISTRATIONS,
+    COUNT_POLLS,
+    COUNTS,
+};
+
+/* A registration. `tag` is odd while it is valid and changes with every registration; the rest may only be trusted if it
+ * is the same before and after. */
+struct wire_stag {
+    _Atomic uint64_t tag;
+    _Atomic uint64_t address, size;
+    _Atomic uint32_t process, flags;
+    _Atomic uint32_t generation; /* part of the STADD; 0 for reserved stags */
+    uint16_t users[WIRE_CMPS];   /* registrations by VCQ; under the CQ's lock */
+    char pad[4];
+};
+
+struct wire_cq {
+    _Alignas(LINE) pthread_mutex_t lock; /* guards the stags, and who has the VCQs */
+    _Atomic uint32_t ever;               /* a VCQ was made on it once */
+    uint32_t exclusive;
+    uint32_t stags_end; /* no stag from here on was ever used */
+};
+
+/* An entry of a message receive queue; see mrq.c for `state`. */
+struct wire_notice {
+    _Atomic uint64_t state;
+    uint64_t due; /* ns, monotonic: not visible before; 0: at once */
+    uint8_t type, edata;
+    int16_t error;
+    uint64_t vcq_id, rmt_value, lcl_stadd, rmt_stadd;
+    char pad[8];
+};
+
+struct wire_vcq {
+    _Alignas(LINE) _Atomic uint32_t owner; /* process number + 1; 0: free */
+    _Atomic uint32_t overflowed;
+    _Alignas(LINE) _Atomic uint64_t tail; /* entries of the MRQ that were claimed */
+    _Alignas(LINE) _Atomic uint64_t head; /* and that were read; the owner writes */
+    _Atomic uint64_t counts[COUNTS];
+};
+
+struct wire_tni {
+    _Alignas(LINE) _Atomic uint64_t sends_until, receives_until; /* ns: the time model's occupancy */
+};
+
+struct wire_node {
+    _Atomic uint32_t made;
+    pthread_mutex_t atomic_locks[ATOMIC_LOCKS]; /* by address: Tofu atomics are atomic among themselves */
+    struct wire_tni tnis[WIRE_TNIS];
+    struct wire_cq cqs[NODE_CQS];
+};
+
+/* The model of time; ns. */
+struct wire_time {
+    uint64_t on, put, get, atomic, ack, hop, message;
+    uint64_t mb_per_s; /* of a TNI, each way */
+};
+
+struct wire {
+    uint64_t magic, size;
+    pthread_mutex_t lock; /* guards the processes, the making of VCQs */
+    uint32_t shape[6], nodes, cqs, tnis, stags;
+    uint32_t toq, tcq, mrq_shift; /* depths; the MRQ's is a power of two */
+    struct wire_time time;
+    size_t node_offset, stag_offset, vcq_offset, notice_offset;
+    _Alignas(LINE) struct wire_faults faults;
+    _Alignas(LINE) _Atomic uint64_t locks_recovered, overflows, abandoned;
+    struct wire_process processes[WIRE_PROCESSES];
+};
+
+extern struct wire *wire;
+
+/* Maps the wire that SOFT_TOFU_WIRE names, once; 0 or an errno. */
+int wire_open(void);
+void wire_lock(pthread_mutex_t *lock);
+void wire_unlock(pthread_mutex_t *lock);
+void wire_make_node(uint32_t node); /* the wire is locked: makes the locks of a node, if nobody has */
+
+static inline struct wire_node *wire_node(uint32_t node)
+{
+    return (struct wire_node *)((char *)wire + wire->node_offset) + node;
+}
+
+static inline struct wire_stag *wire_stags(uint32_t node, uint32_t cq)
+{
+    return (struct wire_stag *)((char *)wire + wire->stag_offset) + ((size_t)node * NODE_CQS + cq) * WIRE_STAGS;
+}
+
+/* `index`: of the VCQ on its node. */
+static inline struct wire_vcq *wire_vcq(uint32_t node, uint32_t index)
+{
+    return (struct wire_vcq *)((char *)wire + wire->vcq_offset) + (size_t)node * NODE_VCQS + index;
+}
+
+static inline struct wire_notice *wire_notices(uint32_t node, uint32_t index)
+{
+    return (struct wire_notice *)((char *)wire + wire->notice_offset) + (((size_t)node * NODE_VCQS + index) << wire->mrq_shift);
+}
+
+/* setup.c: what the maker of a wire puts into it, from its environment; bytes of the file. */
+size_t setup_size(struct wire *layout);
+uint64_t setup_number(const char *name, uint64_t otherwise);
+
+/* peer.c: the processes on the wire */
+uint64_t peer_born(pid_t pid); /* 0: there is none */
+bool peer_alive(uint32_t process);
+
+/* fault.c */
+int fault_set(const char *text); /* "name=value,...": 0 or EINVAL */
+void fault_print(void);
+bool fault_fails(int *code);    /* counts an operation */
+bool fault_refuses(void);       /* counts a registration */
+
+static inline bool fault_matters(void)
+{
+    return atomic_load_explicit(&wire->faults.posts_matter, memory_order_relaxed) != 0;
+}
+
+static inline bool fault_down(uint32_t node)
+{
+    return node < 64 && (atomic_load_explicit(&wire->faults.node_down, memory_order_relaxed) >> node & 1);
+}
+
+#endif
