@@ -34,7 +34,12 @@ def add_options(parser, default_libraries):
     )
 
 
-def run(options, name, title, workloads):
+def write_files(collected, out):
+    collected.write_csv(f"{out}/results.csv")
+    collected.write_json(f"{out}/results.json")
+
+
+def run(options, name, title, workloads, write_page=page.write):
     """Measures, prints the table, writes CSV, JSON and page; returns the exit status."""
     chosen = matching(workloads, options.only)
     if options.list:
@@ -55,9 +60,8 @@ def run(options, name, title, workloads):
     table.show(collected, worse)
     out = os.path.abspath(options.out or f"{TOP}/build/{name}-results")
     os.makedirs(out, exist_ok=True)
-    collected.write_csv(f"{out}/results.csv")
-    collected.write_json(f"{out}/results.json")
-    page.write(collected, f"{out}/index.html", title, worse, options.baseline)
+    write_files(collected, out)
+    write_page(collected, f"{out}/index.html", title, worse, options.baseline)
     print(f"\nwritten: {out}/index.html, results.csv, results.json")
     if worse:
         print(f"{len(worse)} regressions against {options.baseline}")

@@ -1,0 +1,25 @@
+//! Figures: repetitions that are long enough to be measured, their median, and the rows that rank 0 prints.
+#ifndef STUDY_FIGURE_H
+#define STUDY_FIGURE_H
+
+#include "team.h"
+
+/** What one round takes: the slowest rank's seconds, and the mean of the threads of those ranks that are active. */
+struct round_time {
+    double slowest, mean;
+};
+
+/**
+ * Runs the task as often as the options say, each time with as many rounds as take the options' seconds, but at most
+ * `most`, and returns the medians. `after` (or NULL) is called after each repetition with its rounds. What the first
+ * rounds bring along (connections, pages) is not measured: the caller has run some. Ranks from `active` on do not count.
+ */
+struct round_time measure(task task, long most, int active, void (*after)(long rounds));
+
+/** Names the columns, once, and the library. */
+void print_heading(void);
+
+/** A row: `NAME THREADS WORKERS SIZE VALUE UNIT`; size 0 is printed as a dash. */
+void print_row(const char *name, const struct fabric *fabric, size_t size, double value, const char *unit);
+
+#endif
