@@ -125,7 +125,7 @@ static void read_option(int option, char *word)
         options.user_memory = 1;
         break;
     default:
-        refuse("what is that?");
+        refuse("the options are");
     }
 }
 
