@@ -1,6 +1,6 @@
 /*
  * Atomics. Atomic among Tofu atomics of the wire, by a lock that node and address choose; with what processors do they are
- * not, unless initiator and target are one process.
+ * not, unless the initiator can reach the memory directly.
  */
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ static uint64_t result(const struct op *op, uint64_t old)
     }
 }
 
-/* Memory of this process: acquire and release, so that atomics order what is around them like those of a processor. */
+/* Memory that is in this process, too: acquire and release, so that atomics order what is around them like those of a processor. */
 #define HERE(type)                                                                                              \
     do {                                                                                                        \
         type before = __atomic_load_n((type *)address, __ATOMIC_ACQUIRE);                                       \
@@ -67,10 +67,10 @@ int atomic_carry(const struct op *op, uint32_t node, const struct region *region
     if (region->address % op->width != 0 || region->read_only)
         return region->read_only ? UTOFU_ERR_MRQ_RMT_MEMORY : UTOFU_ERR_MRQ_RMT_STADD;
     wire_lock(lock);
-    if (region->process != process_self())
+    if (region->here == NULL)
         copied = there(op, region, old);
     else
-        *old = op->width == 4 ? here4(op, (void *)region->address) : here8(op, (void *)region->address);
+        *old = op->width == 4 ? here4(op, region->here) : here8(op, region->here);
     wire_unlock(lock);
     return copied == COPIED ? 0 : copied == COPY_GONE ? UTOFU_ERR_MRQ_PEER : UTOFU_ERR_MRQ_RMT_MEMORY;
 }

@@ -40,13 +40,20 @@ static int resolve_local(const struct soft_vcq *vcq, const struct op *op, uint64
     return !put && region->read_only ? UTOFU_ERR_MRQ_LCL_MEMORY : 0;
 }
 
-static int resolve_remote(const struct target *target, uint64_t stadd, uint64_t length, bool write, struct region *region)
+static int resolve_remote(struct soft_vcq *vcq, const struct target *target, uint64_t stadd, uint64_t length, bool write,
+                          struct region *region)
 {
     switch (stag_resolve(target->stags, target->index / WIRE_CMPS, stadd, length, region)) {
     case REGION_NONE: return UTOFU_ERR_MRQ_RMT_STADD;
     case REGION_SHORT: return UTOFU_ERR_MRQ_RMT_LENGTH;
-    default: return write && region->read_only ? UTOFU_ERR_MRQ_RMT_MEMORY : 0;
+    default: break;
     }
+    if (write && region->read_only)
+        return UTOFU_ERR_MRQ_RMT_MEMORY;
+    if (!peer_alive(region->process))
+        return UTOFU_ERR_MRQ_PEER; /* memory that is mapped here would still be there */
+    region->here = area_here(vcq, region);
+    return 0;
 }
 
 static int code_of(enum copy_result result, bool put)
@@ -60,7 +67,7 @@ static int code_of(enum copy_result result, bool put)
 }
 
 /* A put or a get of one block, `at` bytes behind the operation's STADDs. */
-static int move_block(const struct soft_vcq *vcq, const struct op *op, const struct target *target, uint64_t at)
+static int move_block(struct soft_vcq *vcq, const struct op *op, const struct target *target, uint64_t at)
 {
     const void *data = op->data;
     struct region local, remote;
@@ -72,17 +79,15 @@ static int move_block(const struct soft_vcq *vcq, const struct op *op, const str
             return error;
         data = (const void *)local.address;
     }
-    error = resolve_remote(target, op->rmt_stadd + at, op->length, op->kind == PUT, &remote);
+    error = resolve_remote(vcq, target, op->rmt_stadd + at, op->length, op->kind == PUT, &remote);
     if (error != 0)
         return error;
-    if (op->length == 0)
-        return peer_alive(remote.process) ? 0 : UTOFU_ERR_MRQ_PEER;
     if (op->kind == PUT)
         return code_of(copy_to(&remote, data, op->length), true);
     return code_of(copy_from(&remote, (void *)local.address, op->length), false);
 }
 
-static struct outcome move(const struct soft_vcq *vcq, const struct op *op, const struct target *target)
+static struct outcome move(struct soft_vcq *vcq, const struct op *op, const struct target *target)
 {
     struct outcome outcome = {0, 0};
     struct region remote;
@@ -94,7 +99,7 @@ static struct outcome move(const struct soft_vcq *vcq, const struct op *op, cons
             outcome.code = move_block(vcq, op, target, b * op->stride);
         return outcome;
     }
-    outcome.code = resolve_remote(target, op->rmt_stadd, op->width, true, &remote);
+    outcome.code = resolve_remote(vcq, target, op->rmt_stadd, op->width, true, &remote);
     if (outcome.code == 0)
         outcome.code = atomic_carry(op, target->node, &remote, &outcome.old);
     return outcome;
@@ -111,17 +116,18 @@ static uint64_t payload(const struct op *op)
     return op->kind == PUT || op->kind == GET ? (uint64_t)op->blocks * op->length : 0;
 }
 
-static struct times times_of(struct soft_vcq *vcq, const struct op *op, const struct target *target, int code)
+static struct times times_of(struct soft_vcq *vcq, const struct op *op, const struct target *target, int code,
+                             uint64_t now)
 {
     uint32_t tni = target->index / WIRE_CMPS / WIRE_CQS;
 
     if (op->kind == NOP || code != 0)
         return (struct times){0, 0, 0};
     if (op->kind == PUT)
-        return clock_put(vcq, target->node, tni, payload(op));
+        return clock_put(vcq, target->node, tni, payload(op), now);
     if (op->kind == GET)
-        return clock_get(vcq, target->node, tni, payload(op));
-    return clock_atomic(vcq, target->node);
+        return clock_get(vcq, target->node, tni, payload(op), now);
+    return clock_atomic(vcq, target->node, now);
 }
 
 /* The notice types come in pairs, local and remote, in this order. */
@@ -169,6 +175,7 @@ void carry_out(struct soft_vcq *vcq, const struct op *op, uint64_t place)
 {
     struct order *order = &vcq->orders[place % wire->toq];
     struct outcome outcome = {0, 0};
+    uint64_t now = wire->time.on ? now_ns() : 0;
     struct target target = {0};
     struct times times;
 
@@ -178,7 +185,7 @@ void carry_out(struct soft_vcq *vcq, const struct op *op, uint64_t place)
         if (outcome.code == 0)
             outcome = move(vcq, op, &target);
     }
-    times = times_of(vcq, op, &target, outcome.code);
+    times = times_of(vcq, op, &target, outcome.code, now);
     order->due = times.sent;
     if (is_tcq(outcome.code)) {
         order->status = outcome.code;

@@ -139,6 +139,19 @@ void one_sided_active(int socket)
     side_tell(side);
 }
 
+/* The same in memory that both can map. */
+void mapped_active(int socket)
+{
+    memory_is_shared = true;
+    one_sided_active(socket);
+}
+
+void mapped_passive(int socket)
+{
+    memory_is_shared = true;
+    one_sided_passive(socket);
+}
+
 void one_sided_passive(int socket)
 {
     struct side *side = side_open(socket, 0);

@@ -39,7 +39,7 @@ static uint64_t way(const struct soft_vcq *vcq, uint32_t node)
     return hops > 1 ? (hops - 1) * wire->time.hop : 0;
 }
 
-struct times clock_put(struct soft_vcq *vcq, uint32_t node, uint32_t tni, uint64_t bytes)
+struct times clock_put(struct soft_vcq *vcq, uint32_t node, uint32_t tni, uint64_t bytes, uint64_t now)
 {
     struct times times = {0, 0, 0};
     uint64_t ns, hops;
@@ -48,13 +48,13 @@ struct times clock_put(struct soft_vcq *vcq, uint32_t node, uint32_t tni, uint64
         return times;
     ns = lasts(bytes);
     hops = way(vcq, node);
-    times.sent = occupy(&wire_node(vcq->node)->tnis[vcq->tni].sends_until, now_ns(), ns);
+    times.sent = occupy(&wire_node(vcq->node)->tnis[vcq->tni].sends_until, now, ns);
     times.arrived = occupy(&wire_node(node)->tnis[tni].receives_until, times.sent - ns + wire->time.put + hops, ns);
     times.answered = times.arrived + wire->time.ack + hops;
     return times;
 }
 
-struct times clock_get(struct soft_vcq *vcq, uint32_t node, uint32_t tni, uint64_t bytes)
+struct times clock_get(struct soft_vcq *vcq, uint32_t node, uint32_t tni, uint64_t bytes, uint64_t now)
 {
     struct times times = {0, 0, 0};
     uint64_t ns, hops;
@@ -63,20 +63,20 @@ struct times clock_get(struct soft_vcq *vcq, uint32_t node, uint32_t tni, uint64
         return times;
     ns = lasts(bytes);
     hops = way(vcq, node);
-    times.sent = occupy(&wire_node(vcq->node)->tnis[vcq->tni].sends_until, now_ns(), wire->time.message);
+    times.sent = occupy(&wire_node(vcq->node)->tnis[vcq->tni].sends_until, now, wire->time.message);
     times.arrived = occupy(&wire_node(node)->tnis[tni].sends_until, times.sent + wire->time.get + hops, ns);
     times.answered = occupy(&wire_node(vcq->node)->tnis[vcq->tni].receives_until,
                             times.arrived - ns + wire->time.get + hops, ns);
     return times;
 }
 
-struct times clock_atomic(struct soft_vcq *vcq, uint32_t node)
+struct times clock_atomic(struct soft_vcq *vcq, uint32_t node, uint64_t now)
 {
     struct times times = {0, 0, 0};
 
     if (wire->time.on == 0)
         return times;
-    times.sent = occupy(&wire_node(vcq->node)->tnis[vcq->tni].sends_until, now_ns(), wire->time.message);
+    times.sent = occupy(&wire_node(vcq->node)->tnis[vcq->tni].sends_until, now, wire->time.message);
     times.arrived = times.sent + wire->time.atomic + way(vcq, node);
     times.answered = times.arrived + wire->time.atomic + way(vcq, node);
     return times;

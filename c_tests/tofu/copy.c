@@ -1,5 +1,5 @@
 /*
- * Payload, from one process to another or within one. The last bytes of a transfer are written last, in one piece if they
+ * Payload, from one process to another or within one. Where memory can be reached directly the last bytes of a transfer are written last, in one piece if they
  * are aligned and with release, so a thread of the target that looks at them with acquire sees the rest as well.
  */
 #include <errno.h>
@@ -98,8 +98,8 @@ enum copy_result copy_to(const struct region *to, const void *from, size_t lengt
     struct iovec local[2] = {{(void *)from, length - last}, {(char *)from + length - last, last}};
     int parts = length == last ? 1 : 2;
 
-    if (to->process == process_self()) {
-        copy_here((char *)to->address, from, length);
+    if (to->here != NULL) {
+        copy_here(to->here, from, length);
         return COPIED;
     }
     if (length == 0 || process_vm_writev(pid_of(to), local + 2 - parts, parts, &remote, 1, 0) == (ssize_t)length)
@@ -111,8 +111,8 @@ enum copy_result copy_from(const struct region *from, void *to, size_t length)
 {
     struct iovec remote = {(void *)from->address, length}, local = {to, length};
 
-    if (from->process == process_self()) {
-        copy_here(to, (const char *)from->address, length);
+    if (from->here != NULL) {
+        copy_here(to, from->here, length);
         return COPIED;
     }
     if (length == 0 || process_vm_readv(pid_of(from), &local, 1, &remote, 1, 0) == (ssize_t)length)

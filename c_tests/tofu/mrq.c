@@ -39,9 +39,9 @@ static uint64_t claim(struct wire_vcq *vcq, struct wire_notice *notices, uint64_
             atomic_compare_exchange_strong_explicit(&vcq->tail, &last, number + 1, memory_order_release, memory_order_relaxed);
             return number;
         }
-        if (state >> 16 == expected >> 16) /* another's claim: help it */
+        if (state >> 16 >= expected >> 16) /* another's claim, or even read since: the tail has to move on */
             atomic_compare_exchange_strong_explicit(&vcq->tail, &last, number + 1, memory_order_release, memory_order_relaxed);
-        else if (state >> 16 < expected >> 16 && atomic_load_explicit(&vcq->tail, memory_order_relaxed) == number)
+        else if (atomic_load_explicit(&vcq->tail, memory_order_relaxed) == number)
             return UINT64_MAX;
     }
 }
@@ -90,16 +90,12 @@ void mrq_reset(struct soft_vcq *vcq)
     atomic_store_explicit(&vcq->shared->overflowed, 0, memory_order_relaxed);
 }
 
-/* Is the claim of one that died? Looked at now and then only: it costs a system call. */
-static bool is_abandoned(struct soft_vcq *vcq, uint64_t state)
+/* Is the claim of one that died? */
+static bool is_abandoned(const struct wire_notice *notice, uint64_t state)
 {
-    uint64_t claimer = (state & 0xffff) - CLAIMED;
-
-    if (vcq->stuck_at != vcq->head) {
-        vcq->stuck_at = vcq->head;
-        vcq->stuck_polls = 0;
-    }
-    if (++vcq->stuck_polls % 1000 != 0 || peer_alive(claimer))
+    /* The second look: it may have been done with it before it died. */
+    if (peer_alive((state & 0xffff) - CLAIMED)
+        || atomic_load_explicit(&notice->state, memory_order_acquire) != state)
         return false;
     atomic_fetch_add_explicit(&wire->abandoned, 1, memory_order_relaxed);
     return true;
@@ -117,7 +113,7 @@ static bool mrq_take(struct soft_vcq *vcq, struct wire_notice *notice)
         advance(vcq);
         return true;
     }
-    if (state > state_of(vcq->head, READY) && state >> 16 == state_of(vcq->head, FREE) >> 16 && is_abandoned(vcq, state))
+    if (state > state_of(vcq->head, READY) && state >> 16 == state_of(vcq->head, FREE) >> 16 && is_abandoned(first, state))
         advance(vcq);
     return false;
 }

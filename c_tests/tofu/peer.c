@@ -1,42 +1,53 @@
-/* Whether a process on the wire lives. */
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+/*
+ * Whether a process on the wire lives. Each holds a robust mutex in the wire, by a thread that does nothing else: when the
+ * process ends, in whatever way, the kernel marks the mutex. So looking costs a load, and no process with the number of a
+ * dead one is taken for it.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <signal.h>
 #include <unistd.h>
 
-#include "wire.h"
+#include "tofu.h"
 
-uint64_t peer_born(pid_t pid)
-{
-    char name[64], text[1024], *field;
-    ssize_t length;
-    int fd;
-
-    snprintf(name, sizeof(name), "/proc/%d/stat", (int)pid);
-    fd = open(name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    length = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (length <= 0)
-        return 0;
-    text[length] = '\0';
-    /* field 22; the second one is a name that may hold anything, so count from its closing bracket */
-    field = strrchr(text, ')');
-    for (int i = 2; field != NULL && i < 22; i++) {
-        field = strchr(field + 1, ' ');
-        if (i == 2 && field != NULL && field[1] == 'Z')
-            return 0;
-    }
-    return field == NULL ? 0 : strtoull(field, NULL, 10);
-}
+static pthread_barrier_t keeps;
 
 bool peer_alive(uint32_t process)
 {
-    /* Acquire: partner of the release in process_attach; `born` belongs to this pid. */
-    int pid = atomic_load_explicit(&wire->processes[process].pid, memory_order_acquire);
+    /* The word that kernel and C library share: the holder's thread id, and FUTEX_OWNER_DIED. Acquire: what the dead one
+     * wrote before is seen. */
+    int word = __atomic_load_n(&wire->processes[process].life.__data.__lock, __ATOMIC_ACQUIRE);
 
-    return pid != 0
-           && (pid == getpid() || peer_born(pid) == atomic_load_explicit(&wire->processes[process].born, memory_order_relaxed));
+    return (word & FUTEX_TID_MASK) != 0 && (word & FUTEX_OWNER_DIED) == 0;
+}
+
+static void *keep(void *life)
+{
+    wire_lock(life); /* of a dead process's number: it is marked, and ours now */
+    pthread_barrier_wait(&keeps);
+    for (;;)
+        pause();
+    return NULL;
+}
+
+bool peer_live(uint32_t process)
+{
+    sigset_t all, before;
+    pthread_attr_t attr;
+    pthread_t thread;
+    int error;
+
+    pthread_barrier_init(&keeps, NULL, 2);
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, PTHREAD_STACK_MIN + 65536);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    sigfillset(&all); /* the program's signals are for its own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&thread, &attr, keep, &wire->processes[process].life);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    if (error == 0)
+        pthread_barrier_wait(&keeps);
+    return error == 0;
 }

@@ -63,12 +63,19 @@ void process_reclaim(void)
 
 static int take_number(void)
 {
-    for (uint32_t p = 0; p < WIRE_PROCESSES; p++) {
+    for (uint32_t i = 0; i < WIRE_PROCESSES; i++) {
+        /* In turn: what a dead process claimed in some MRQ is long passed before its number is another's. */
+        uint32_t p = (wire->births + i) % WIRE_PROCESSES;
+
         if (atomic_load_explicit(&wire->processes[p].pid, memory_order_relaxed) != 0)
             continue;
-        atomic_store_explicit(&wire->processes[p].born, peer_born(getpid()), memory_order_relaxed);
-        /* Release: partner of the acquire in peer_alive. */
-        atomic_store_explicit(&wire->processes[p].pid, getpid(), memory_order_release);
+        if (wire->processes[p].born == 0)
+            wire_make_lock(&wire->processes[p].life);
+        wire->processes[p].born = ++wire->births;
+        if (!peer_live(p))
+            return UTOFU_ERR_OUT_OF_RESOURCE;
+        atomic_store_explicit(&wire->processes[p].pid, getpid(), memory_order_relaxed);
+        /* Release: partner of the acquire in process_attach. */
         atomic_store_explicit(&self, p + 1, memory_order_release);
         return UTOFU_SUCCESS;
     }
@@ -80,7 +87,7 @@ int process_attach(void)
     static bool forks_watched;
     int result = UTOFU_SUCCESS;
 
-    /* Acquire: partner of the release in take_number. */
+    /* Acquire: partner of the release in take_number; the node is chosen. */
     if (atomic_load_explicit(&self, memory_order_acquire) != 0)
         return UTOFU_SUCCESS;
     if (wire_open() != 0)

@@ -15,9 +15,12 @@ void set_node(int node)
     setenv("SOFT_TOFU_NODE", text, 1);
 }
 
+bool memory_is_shared;
+
 char *memory(size_t bytes)
 {
-    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int kind = memory_is_shared ? MAP_SHARED : MAP_PRIVATE;
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0);
 
     CHECK(memory != MAP_FAILED);
     return memory;

@@ -45,6 +45,7 @@ struct hello {
 #define GOOD(call) EQUAL(call, UTOFU_SUCCESS)
 
 void set_node(int node); /* of this process, before its first call */
+extern bool memory_is_shared; /* so that other processes can map it */
 char *memory(size_t bytes);
 struct side *side_open(int socket, unsigned long vcq_flags);
 struct hello side_meet(struct side *side); /* tells the other side and reads what it tells */

@@ -27,15 +27,20 @@ enum region_result stag_resolve(const struct wire_stag *stags, uint32_t cq, uint
                                 struct region *region)
 {
     const struct wire_stag *stag = &stags[stag_of(stadd)];
-    uint64_t offset = stadd & (OFFSETS - 1), size;
+    uint64_t offset = stadd & (OFFSETS - 1), size, flags;
     /* Acquire: partner of the release in set_tag; the fields are of this tag or a later one, which the second look shows. */
     uint64_t tag = atomic_load_explicit(&stag->tag, memory_order_acquire);
 
     /* Acquire, each: partners of the releases in fill; a field of a later registration brings its tag along. */
+    region->stag = stag;
+    region->tag = tag;
+    region->offset = offset;
     region->address = atomic_load_explicit(&stag->address, memory_order_acquire) + offset;
     size = atomic_load_explicit(&stag->size, memory_order_acquire);
     region->process = atomic_load_explicit(&stag->process, memory_order_acquire);
-    region->read_only = atomic_load_explicit(&stag->flags, memory_order_acquire) & UTOFU_REG_MEM_FLAG_READ_ONLY;
+    flags = atomic_load_explicit(&stag->flags, memory_order_acquire);
+    region->read_only = flags & UTOFU_REG_MEM_FLAG_READ_ONLY;
+    region->shared = flags & STAG_SHARED;
     if (tag % 2 == 0 || stadd >> CQ_AT != cq + 1
         || (stadd >> GENERATION_AT & 0xff) != atomic_load_explicit(&stag->generation, memory_order_acquire)
         || atomic_load_explicit(&stag->tag, memory_order_relaxed) != tag)
@@ -73,7 +78,7 @@ static void fill(struct wire_stag *stag, uint32_t generation, void *address, siz
     atomic_store_explicit(&stag->address, (uintptr_t)address, memory_order_release);
     atomic_store_explicit(&stag->size, size, memory_order_release);
     atomic_store_explicit(&stag->process, process_self(), memory_order_release);
-    atomic_store_explicit(&stag->flags, flags, memory_order_release);
+    atomic_store_explicit(&stag->flags, flags | (area_is_shared(address, size) ? STAG_SHARED : 0), memory_order_release);
     set_tag(stag);
 }
 
@@ -87,7 +92,7 @@ static bool is_same(const struct wire_stag *stag, void *address, size_t size, un
     return is_valid(stag) && atomic_load_explicit(&stag->process, memory_order_relaxed) == process_self()
            && atomic_load_explicit(&stag->address, memory_order_relaxed) == (uintptr_t)address
            && atomic_load_explicit(&stag->size, memory_order_relaxed) == size
-           && atomic_load_explicit(&stag->flags, memory_order_relaxed) == flags;
+           && (atomic_load_explicit(&stag->flags, memory_order_relaxed) & ~STAG_SHARED) == flags;
 }
 
 /* The stag that this memory has already, else a free one; WIRE_STAGS: none. */

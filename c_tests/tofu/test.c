@@ -25,6 +25,26 @@ static const struct {
     const char *settings;
 } cases[] = {
     {"one_sided", one_sided_active, one_sided_passive, ""},
+    {"mapped", mapped_active, mapped_passive, ""},
+    {"descriptors", descriptors_active, descriptors_passive, ""},
+    {"names", names_active, nothing_passive, "SHAPE=1x2x3x2x3x2"},
+    {"limits", limits_active, nothing_passive, "STAGS=1"},
+    {"shared", shared_active, shared_passive, ""},
+    {"killed", killed_active, passive_waits, ""},
+    {"mapped_killed", killed_active, mapped_killed_passive, ""},
+    {"stadds", stadds_active, nothing_passive, ""},
+    {"stags_end", stags_end_active, nothing_passive, "STAGS=16"},
+    {"errors", errors_active, errors_passive, ""},
+    {"full", full_active, full_passive, "TOQ=8 TCQ=4 MRQ=16"},
+    {"posters", posters_active, posters_passive, "MRQ=32768"},
+    {"mapped_posters", posters_active, mapped_posters_passive, "MRQ=32768"},
+    {"threads", threads_active, nothing_passive, "MRQ=32768"},
+    {"killed_often", killed_often_active, killed_often_passive, "MRQ=1048576"},
+    {"reorder", reorder_active, reorder_passive, "FAULTS=reorder_nth=3"},
+    {"faults", faults_active, faults_passive, ""},
+    {"counters", counters_active, passive_waits, ""},
+    {"time", time_active, time_passive, "SHAPE=5x1x1x1x1x1 TIME=1 TIME_PUT=100000 TIME_ACK=100000 TIME_GET=100000 TIME_ATOMIC=100000"},
+    {"hops", hops_active, hops_passive, "SHAPE=5x1x1x1x1x1 TIME=1 TIME_PUT=100000 TIME_ACK=100000 TIME_HOP=50000"},
 };
 
 static void apply(const char *settings)

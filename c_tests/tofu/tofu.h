@@ -52,6 +52,15 @@ struct held {
     struct op op;
 };
 
+/* Registered memory of another process that was looked up: base is NULL if it cannot be mapped. */
+struct seen {
+    const struct wire_stag *stag;
+    uint64_t tag;
+    char *base;
+};
+
+enum { SEEN = 64, STAG_SHARED = 1u << 31 };
+
 /* A notice on its way, of the time model. */
 struct flight {
     uint64_t due, number;
@@ -71,11 +80,11 @@ struct soft_vcq {
     uint64_t posted, passed; /* orders: numbers of the next ones to post and to look at */
     uint32_t unread;         /* orders that will be or are in the TCQ */
     uint64_t head;           /* of the MRQ; a copy for others is in `shared` */
-    uint64_t stuck_at, stuck_polls; /* where a claimed entry holds up the MRQ, and how often it was met */
     uint64_t attempts, puts; /* for the faults that hit the n-th */
     pthread_mutex_t lock;    /* thread_safe, or while operations are held back */
     struct held *held;
     _Atomic uint32_t helds;
+    struct seen seen[SEEN];
     struct flight *flights; /* a heap, the first due on top */
     size_t flying, flights_room;
     uint64_t flights_ever;
@@ -93,6 +102,10 @@ int process_attach(void);    /* takes and lets go of the wire's lock */
 uint32_t process_self(void); /* its number; attached */
 uint32_t process_node(void);
 void process_reclaim(void); /* the wire is locked: frees what dead processes left */
+
+/* peer.c: the processes on the wire */
+bool peer_alive(uint32_t process);
+bool peer_live(uint32_t process); /* this process is that number from now on until it ends */
 
 /* torus.c: names of VCQs */
 uint64_t torus_id(const uint8_t coords[6], uint16_t tni, uint16_t cq, uint16_t cmp);
@@ -120,9 +133,11 @@ static inline void count(struct soft_vcq *vcq, enum count what, uint64_t more)
 
 /* stag.c: registered memory */
 struct region {
-    uint64_t address;
+    const struct wire_stag *stag;
+    uint64_t tag, address, offset; /* `address` is in `process`, `offset` behind its registration's begin */
     uint32_t process;
-    bool read_only;
+    bool read_only, shared;
+    char *here; /* the same memory in this process, if it is there */
 };
 enum region_result { REGION_OK, REGION_NONE, REGION_SHORT };
 /* `cq`: of the node, 0 to NODE_CQS - 1. */
@@ -131,7 +146,11 @@ enum region_result stag_resolve(const struct wire_stag *stags, uint32_t cq, uint
 void stag_drop(uint32_t node, uint32_t cq, uint32_t cmp); /* the CQ is locked: all registrations of a VCQ */
 bool stag_mapped(const void *start, size_t length);       /* all of it, in this process */
 
-/* copy.c: 0, or the error code of a side */
+/* area.c */
+bool area_is_shared(const void *address, size_t size);                  /* of this process */
+char *area_here(struct soft_vcq *vcq, const struct region *region); /* NULL: not in this process */
+
+/* copy.c; region.here is set */
 enum copy_result { COPIED, COPY_GONE, COPY_REMOTE, COPY_LOCAL };
 enum copy_result copy_to(const struct region *to, const void *from, size_t length);
 enum copy_result copy_from(const struct region *from, void *to, size_t length);
@@ -151,8 +170,8 @@ bool late_takes(struct soft_vcq *vcq, const struct op *op, uint64_t place); /* f
 void late_overtaken(struct soft_vcq *vcq);
 void late_release(struct soft_vcq *vcq, uint64_t now); /* what is due */
 
-/* clock.c: all zero while the model is off */
-struct times clock_put(struct soft_vcq *vcq, uint32_t node, uint32_t tni, uint64_t bytes);
-struct times clock_get(struct soft_vcq *vcq, uint32_t node, uint32_t tni, uint64_t bytes);
-struct times clock_atomic(struct soft_vcq *vcq, uint32_t node);
+/* clock.c: all zero while the model is off. `now`: ns, of the post, so that the copying is not counted as well */
+struct times clock_put(struct soft_vcq *vcq, uint32_t node, uint32_t tni, uint64_t bytes, uint64_t now);
+struct times clock_get(struct soft_vcq *vcq, uint32_t node, uint32_t tni, uint64_t bytes, uint64_t now);
+struct times clock_atomic(struct soft_vcq *vcq, uint32_t node, uint64_t now);
 #endif

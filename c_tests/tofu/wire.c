@@ -14,7 +14,7 @@
 struct wire *wire;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void lock_make(pthread_mutex_t *lock)
+void wire_make_lock(pthread_mutex_t *lock)
 {
     pthread_mutexattr_t attr;
 
@@ -46,9 +46,9 @@ void wire_make_node(uint32_t number)
     if (atomic_load_explicit(&node->made, memory_order_relaxed) != 0)
         return; /* under the wire's lock, which orders it */
     for (int i = 0; i < ATOMIC_LOCKS; i++)
-        lock_make(&node->atomic_locks[i]);
+        wire_make_lock(&node->atomic_locks[i]);
     for (int i = 0; i < NODE_CQS; i++)
-        lock_make(&node->cqs[i].lock);
+        wire_make_lock(&node->cqs[i].lock);
     /* Release: partner of the acquire in a post, which takes an atomic's lock without the wire's. */
     atomic_store_explicit(&node->made, 1, memory_order_release);
 }
@@ -71,7 +71,7 @@ static struct wire *map_wire(int fd, bool *made)
         return NULL;
     madvise(map, layout.size, MADV_DONTDUMP); /* a core file must not hold gigabytes of holes */
     if (*made) {
-        lock_make(&map->lock);
+        wire_make_lock(&map->lock);
         map->magic = WIRE_MAGIC;
     }
     return map;

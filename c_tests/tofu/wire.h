@@ -36,7 +36,8 @@ enum {
 
 struct wire_process {
     _Atomic int pid;       /* 0: free */
-    _Atomic uint64_t born; /* start time of the process, so that a new process with an old number is not taken for it */
+    _Atomic uint64_t born; /* one more than the process's that attached before */
+    pthread_mutex_t life;  /* held as long as the process lives (peer.c) */
 };
 
 /* What tests order. All zero: nothing. */
@@ -73,7 +74,7 @@ enum count {
 struct wire_stag {
     _Atomic uint64_t tag;
     _Atomic uint64_t address, size;
-    _Atomic uint32_t process, flags;
+    _Atomic uint32_t process, flags; /* STAG_SHARED besides the caller's */
     _Atomic uint32_t generation; /* part of the STADD; 0 for reserved stags */
     uint16_t users[WIRE_CMPS];   /* registrations by VCQ; under the CQ's lock */
     char pad[4];
@@ -130,6 +131,7 @@ struct wire {
     size_t node_offset, stag_offset, vcq_offset, notice_offset;
     _Alignas(LINE) struct wire_faults faults;
     _Alignas(LINE) _Atomic uint64_t locks_recovered, overflows, abandoned;
+    uint64_t births; /* processes that ever attached */
     struct wire_process processes[WIRE_PROCESSES];
 };
 
@@ -139,6 +141,7 @@ extern struct wire *wire;
 int wire_open(void);
 void wire_lock(pthread_mutex_t *lock);
 void wire_unlock(pthread_mutex_t *lock);
+void wire_make_lock(pthread_mutex_t *lock);
 void wire_make_node(uint32_t node); /* the wire is locked: makes the locks of a node, if nobody has */
 
 static inline struct wire_node *wire_node(uint32_t node)
@@ -165,10 +168,6 @@ static inline struct wire_notice *wire_notices(uint32_t node, uint32_t index)
 /* setup.c: what the maker of a wire puts into it, from its environment; bytes of the file. */
 size_t setup_size(struct wire *layout);
 uint64_t setup_number(const char *name, uint64_t otherwise);
-
-/* peer.c: the processes on the wire */
-uint64_t peer_born(pid_t pid); /* 0: there is none */
-bool peer_alive(uint32_t process);
 
 /* fault.c */
 int fault_set(const char *text); /* "name=value,...": 0 or EINVAL */
