@@ -6,7 +6,7 @@
 #include <sched.h>
 #include <string.h>
 
-static int cores[CPU_SETSIZE], count;
+static int cores[CPU_SETSIZE], count, shared;
 
 /** Whether some other rank of any host has other cores than this one: then the launcher has bound them. */
 static int bound_by_launcher(const cpu_set_t *own)
@@ -40,6 +40,7 @@ void find_cores(void)
         count = all;
         return;
     }
+    shared = all < job.locals;
     share = all / job.locals > 0 ? all / job.locals : 1;
     first = job.local * share % all;
     memmove(cores, cores + first, (size_t)share * sizeof(*cores));
@@ -49,6 +50,24 @@ void find_cores(void)
 int core_count(void)
 {
     return count;
+}
+
+int cores_are_shared(void)
+{
+    return shared;
+}
+
+void unpin(void)
+{
+    cpu_set_t all;
+
+    CPU_ZERO(&all);
+    for (int i = 0; i < count; i++) {
+        CPU_SET(cores[i], &all);
+    }
+    if (sched_setaffinity(0, sizeof(all), &all) != 0) {
+        die("sched_setaffinity");
+    }
 }
 
 void pin_to(int index)

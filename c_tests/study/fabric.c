@@ -44,6 +44,7 @@ static void open_workers(struct fabric *fabric, uint64_t features)
 
     check(ucp_init(&params, NULL, &fabric->context), "ucp_init");
     for (int i = 0; i < fabric->workers; i++) {
+        pin_to(i); /* its memory is to lie near the core of the thread that uses it */
         check(ucp_worker_create(fabric->context, &wanted, &fabric->worker[i]), "ucp_worker_create");
         check(ucp_worker_query(fabric->worker[i], &granted), "ucp_worker_query");
         if (shared && granted.thread_mode != UCS_THREAD_MODE_MULTI) {
@@ -66,6 +67,7 @@ static void connect_worker(struct fabric *fabric, int index, enum reach reach)
 
     check(ucp_worker_get_address(fabric->worker[index], &address, &length), "ucp_worker_get_address");
     all = gather(address, length);
+    pin_to(index);
     ucp_worker_release_address(fabric->worker[index], address);
     for (int rank = 0; rank < job.size; rank++) {
         if (reaches(fabric, reach, rank)) {
@@ -145,11 +147,12 @@ void open_fabric(struct fabric *fabric, int threads, int workers, enum reach rea
                               .ep = zeroed(ends, sizeof(ucp_ep_h)),
                               .rkey = zeroed(ends, sizeof(ucp_rkey_h)),
                               .base = zeroed((size_t)job.size, sizeof(uint64_t)),
-                              .crowded = threads > core_count()};
+                              .crowded = threads > core_count() || cores_are_shared()};
     open_workers(fabric, features);
     for (int i = 0; i < workers; i++) {
         connect_worker(fabric, i, reach);
     }
+    unpin();
     map_memory(fabric, length);
     unpack_keys(fabric, reach);
     meet(fabric);

@@ -20,7 +20,7 @@ struct fabric {
     ucp_mem_h memory;
     unsigned char *own;
     uint64_t *base; /* address of each rank's memory */
-    int crowded;    /* more threads than cores */
+    int crowded;    /* more threads, of all ranks, than cores */
 };
 
 /** No field set. */

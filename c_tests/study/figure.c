@@ -9,11 +9,10 @@
 static struct round_time timed(task task, long rounds, int active)
 {
     struct round_time time;
-    int counts = job.rank < active;
 
     run_team(task, rounds);
-    time.slowest = largest(counts ? team_seconds() : 0) / (double)rounds;
-    time.mean = sum(counts ? mean_seconds() : 0) / active / (double)rounds;
+    time.whole = largest(team_seconds()) / (double)rounds;
+    time.mean = sum(job.rank < active ? mean_seconds() : 0) / active / (double)rounds;
     return time;
 }
 
@@ -32,12 +31,12 @@ static double median(double *values, int count)
 
 struct round_time measure(task task, long most, int active, void (*after)(long rounds))
 {
-    double slowest[MAX_REPETITIONS], mean[MAX_REPETITIONS];
+    double whole[MAX_REPETITIONS], mean[MAX_REPETITIONS];
     long rounds = 2;
 
     /* A few rounds tell how many are enough; when those took next to nothing, more tell better. */
     for (int i = 0; i < 3; i++) {
-        double seconds = timed(task, rounds, active).slowest;
+        double seconds = timed(task, rounds, active).whole;
         double wanted = options.seconds / (i < 2 ? 20 : 1) / (seconds + 1e-9);
 
         if (after != NULL) {
@@ -48,13 +47,13 @@ struct round_time measure(task task, long most, int active, void (*after)(long r
     for (int i = 0; i < options.repetitions; i++) {
         struct round_time time = timed(task, rounds, active);
 
-        slowest[i] = time.slowest;
+        whole[i] = time.whole;
         mean[i] = time.mean;
         if (after != NULL) {
             after(rounds);
         }
     }
-    return (struct round_time){median(slowest, options.repetitions), median(mean, options.repetitions)};
+    return (struct round_time){median(whole, options.repetitions), median(mean, options.repetitions)};
 }
 
 void print_heading(void)

@@ -4,15 +4,15 @@
 
 #include "team.h"
 
-/** What one round takes: the slowest rank's seconds, and the mean of the threads of those ranks that are active. */
+/** What one round takes: the seconds of all ranks together, and the mean of the active ranks' threads. */
 struct round_time {
-    double slowest, mean;
+    double whole, mean;
 };
 
 /**
  * Runs the task as often as the options say, each time with as many rounds as take the options' seconds, but at most
  * `most`, and returns the medians. `after` (or NULL) is called after each repetition with its rounds. What the first
- * rounds bring along (connections, pages) is not measured: the caller has run some. Ranks from `active` on do not count.
+ * rounds bring along (connections, pages) is not measured: the caller has run some. Ranks below `active` are those of the mean.
  */
 struct round_time measure(task task, long most, int active, void (*after)(long rounds));
 

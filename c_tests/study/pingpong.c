@@ -186,7 +186,7 @@ static void play(const char *name, int threads, int workers, uint64_t features)
         time = measure(exchange, 1L << 40, job.size / 2, NULL);
         verify();
         print_row(latency, &table.fabric, table.size, time.mean / 2 * 1e6, "us");
-        print_row(bandwidth, &table.fabric, table.size, bytes / time.slowest / 1e6, "MB/s");
+        print_row(bandwidth, &table.fabric, table.size, bytes / time.whole / 1e6, "MB/s");
     }
     close_team();
     close_local();

@@ -163,7 +163,7 @@ static void play(const char *name, task windows, int gets, int threads, int work
         run_team(windows, 1);
         run_team(compare, gets);
         run_team(prepare, gets);
-        messages /= measure(windows, 1L << 40, job.size / 2, NULL).slowest;
+        messages /= measure(windows, 1L << 40, job.size / 2, NULL).whole;
         run_team(compare, gets);
         print_row(rate, &table.fabric, table.size, messages / 1e6, "M/s");
         print_row(bandwidth, &table.fabric, table.size, messages * (double)table.size / 1e6, "MB/s");

@@ -18,6 +18,7 @@ static struct {
     struct fabric *fabric;
     task task; /* NULL: go home */
     long rounds;
+    double seconds;
     pthread_barrier_t start, stop;
     _Alignas(512) atomic_int through; /* threads that have done their task */
     _Alignas(512) atomic_int over;    /* all of all ranks have */
@@ -107,33 +108,33 @@ void close_team(void)
     for (int i = 1; i < team.fabric->threads; i++) {
         pthread_join(team.member[i].thread, NULL);
     }
+    /* Threads of the library's that the next fabric brings are not to be bound to this core. */
+    unpin();
     pthread_barrier_destroy(&team.start);
     pthread_barrier_destroy(&team.stop);
 }
 
 void run_team(task task, long rounds)
 {
+    double begin;
+
     team.task = task;
     team.rounds = rounds;
     /* Relaxed: the barrier orders both before the task. */
     atomic_store_explicit(&team.through, 0, memory_order_relaxed);
     atomic_store_explicit(&team.over, 0, memory_order_relaxed);
     meet(team.fabric);
+    begin = now();
     pthread_barrier_wait(&team.start);
     work(0);
     stay_and_meet();
+    team.seconds = now() - begin;
     pthread_barrier_wait(&team.stop);
 }
 
 double team_seconds(void)
 {
-    double begin = team.member[0].begin, end = team.member[0].end;
-
-    for (int i = 1; i < team.fabric->threads; i++) {
-        begin = team.member[i].begin < begin ? team.member[i].begin : begin;
-        end = team.member[i].end > end ? team.member[i].end : end;
-    }
-    return end - begin;
+    return team.seconds;
 }
 
 double mean_seconds(void)

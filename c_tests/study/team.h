@@ -18,7 +18,10 @@ void close_team(void);
  */
 void run_team(task task, long rounds);
 
-/** Seconds of the last task on this rank: from its first thread's begin to its last one's end, and a thread's mean. */
+/**
+ * Seconds of the last task: from when all ranks had met to when all were through, and the mean of what this rank's threads
+ * took. The first is what rates are of: ranks or threads that share a core may have worked one after another.
+ */
 double team_seconds(void);
 double mean_seconds(void);
 

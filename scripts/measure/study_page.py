@@ -10,6 +10,11 @@ from .study_tables import heading, tables
 from .table import number, size
 
 
+def spread(table):
+    values = [value for _, _, points in table.columns for value in points.values()]
+    return max(values) / max(min(values), 1e-12)
+
+
 def draw(matplotlib, table, index):
     """A line per library and setting: the library's colour, dashed where threads share workers."""
     from matplotlib import pyplot, ticker
@@ -29,6 +34,8 @@ def draw(matplotlib, table, index):
         )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if spread(table) < 300 else (1,)))
+    axes.yaxis.set_minor_locator(ticker.NullLocator())
     axes.yaxis.set_major_formatter(ticker.FuncFormatter(plots.plain_label))
     axes.xaxis.set_major_formatter(ticker.FuncFormatter(plots.size_label if table.x_is_size else plots.plain_label))
     axes.xaxis.set_major_locator(ticker.FixedLocator(table.xs()[:: 2 if len(table.xs()) > 6 else 1]))
