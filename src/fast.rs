@@ -17,7 +17,7 @@ use crate::engine::rkey::Rkey;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::op::am::AmMessage;
 use crate::op::param::{Param, status_ptr};
-use crate::op::{am, listener, packets, rma, serve, sgl, sockets, stream, tag};
+use crate::op::{am, listener, notices, packets, rma, serve, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
 use crate::proto::{failure, parting, rndv, select, share, tx, wireup};
 use crate::sys::clock;
@@ -227,6 +227,10 @@ unsafe fn send_now(
             sent == Ok(true)
         }
         Some(Lane::Ib(sender)) => sender.send(kind as u8, 0, imm, len, |record| {
+            // SAFETY: as above.
+            unsafe { copy::short(record, buffer.cast(), len) };
+        }),
+        Some(Lane::Tofu(sender)) => sender.send(kind as u8, 0, imm, len, |record| {
             // SAFETY: as above.
             unsafe { copy::short(record, buffer.cast(), len) };
         }),
@@ -769,6 +773,9 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     if worker.duties.has_ports() {
         count += packets::progress(worker, rx, on_packet::<MT>);
     }
+    if worker.duties.has_rings() {
+        count += notices::progress(worker, rx, on_packet::<MT>);
+    }
     if worker.duties.is_networked() {
         count += sockets::progress(worker, rx);
     } else if worker.duties.backlog() != 0 {
@@ -1077,6 +1084,9 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
         };
     }
     if ticked {
+        if let Some(rings) = rx.rings.as_deref_mut() {
+            notices::tick(worker, rings, now);
+        }
         if let Some(sockets) = rx.sockets.as_deref_mut() {
             count += sockets::poll(worker, sockets, rx.ports.as_deref_mut());
         }

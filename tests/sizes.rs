@@ -38,6 +38,7 @@ fn address() {
         shm: None,
         ib: None,
         tcp: None,
+        tofu: None,
         greeter: None,
     };
     assert_eq!(bare.encode().len(), 16);

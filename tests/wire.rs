@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::net::IpAddr;
 use ucp::wire::address::{
     self, AddressError, IbLocator, MAX_ADDRESSES, MAX_PORTS, NetAddress, PortLocator, ShmLocator,
-    TcpLocator, WorkerAddress,
+    TcpLocator, TofuLocator, WorkerAddress,
 };
 use ucp::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SyncHdr, ValueHdr,
@@ -60,6 +60,10 @@ fn ib() -> impl Strategy<Value = IbLocator> {
     (any::<u64>(), ports).prop_map(|(secret, ports)| IbLocator { secret, ports })
 }
 
+fn tofu() -> impl Strategy<Value = TofuLocator> {
+    any::<(u64, u64, u64)>().prop_map(|(secret, vcq, hall)| TofuLocator { secret, vcq, hall })
+}
+
 fn worker_address() -> impl Strategy<Value = WorkerAddress> {
     (
         any::<u64>(),
@@ -67,10 +71,11 @@ fn worker_address() -> impl Strategy<Value = WorkerAddress> {
         prop::option::of("[a-zü:]{0,30}"),
         prop::option::of(shm()),
         prop::option::of(ib()),
+        prop::option::of(tofu()),
         prop::option::of(tcp()),
         any::<bool>(),
     )
-        .prop_map(|(uid, client_id, name, shm, ib, sockets, greets)| {
+        .prop_map(|(uid, client_id, name, shm, ib, tofu, sockets, greets)| {
             // Who carries nothing but greetings by TCP says so instead.
             let (tcp, greeter) = if greets {
                 (None, sockets)
@@ -83,6 +88,7 @@ fn worker_address() -> impl Strategy<Value = WorkerAddress> {
                 name,
                 shm,
                 ib,
+                tofu,
                 tcp,
                 greeter,
             }

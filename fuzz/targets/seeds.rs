@@ -5,7 +5,7 @@ use std::path::Path;
 use std::{env, fs};
 use ucp::options::Options;
 use ucp::wire::address::{
-    IbLocator, NetAddress, PortLocator, ShmLocator, TcpLocator, WorkerAddress,
+    IbLocator, NetAddress, PortLocator, ShmLocator, TcpLocator, TofuLocator, WorkerAddress,
 };
 use ucp::wire::frame;
 use ucp::wire::greeting::{self, Answer, Greeting};
@@ -127,6 +127,11 @@ fn address() -> WorkerAddress {
             secret: 9,
             network: 10,
             addresses: vec![net("10.0.0.1", 1000), net("fe80::1", 25_000)],
+        }),
+        tofu: Some(TofuLocator {
+            secret: 15,
+            vcq: 16,
+            hall: 17,
         }),
         greeter: None,
     }

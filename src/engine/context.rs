@@ -13,6 +13,7 @@ use crate::sys::sync::OnceLock;
 use crate::tl::ib::port::{self, Port};
 use crate::tl::ib::pulse::Pulse;
 use crate::tl::tcp::device::{self, Device};
+use crate::tl::tofu::tni::{self, Tni};
 use crate::wire::rkey::Atomics;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +38,8 @@ pub struct Context {
     pub attached: Attached,
     /// Ports of InfiniBand and RoCE devices that may be used, in the order of their devices.
     pub ports: Vec<Arc<Port>>,
+    /// Network interfaces of the Tofu interconnect that may be used.
+    pub tnis: Vec<Tni>,
     /// Says that this process lives; made when datagrams are to carry messages, `None` if it cannot be.
     pulse: OnceLock<Option<Pulse>>,
     /// What these have registered of the user's memory; made by the first who wants some.
@@ -88,8 +91,10 @@ impl Context {
             Some(ib) => port::usable(&options.net_devices, &ib.tuning),
             None => Vec::new(),
         };
+        let tnis = tnis(&options, &policy, params.features);
         let (devices, greets_only) = devices(&options, &policy, &ports);
-        if !policy.loopback && policy.tcp.is_none() && ports.is_empty() {
+        let none = ports.is_empty() && tnis.is_empty();
+        if !policy.loopback && policy.tcp.is_none() && none {
             return Err(policy::none_usable(&options));
         }
         let by_queue = policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
@@ -115,6 +120,7 @@ impl Context {
             atomics,
             attached: Attached::default(),
             ports,
+            tnis,
             pulse: OnceLock::new(),
             pinned: OnceLock::new(),
             devices,
@@ -171,6 +177,19 @@ impl Context {
     pub fn note_worker(&self) -> bool {
         self.workers_made.fetch_add(1, Ordering::Relaxed) == 0
     }
+}
+
+/// The network interfaces of the Tofu interconnect that may be used. Nothing there wakes who sleeps.
+fn tnis(options: &Options, policy: &Policy, features: u64) -> Vec<Tni> {
+    if policy.tofu.is_none() {
+        return Vec::new();
+    }
+    let tnis = tni::usable(&options.net_devices);
+    if features & UCP_FEATURE_WAKEUP as u64 != 0 && !tnis.is_empty() {
+        log::diag!("tofu is not used: the program wants to sleep until something comes");
+        return Vec::new();
+    }
+    tnis
 }
 
 /// The network devices that may be used, and whether for greetings only: where ud is excluded queue pairs are connected

@@ -12,8 +12,12 @@ const COPIED: u64 = 1 << 2;
 const PORTS: u64 = 1 << 3;
 /// There are peers in `pairings`.
 const PAIRINGS: u64 = 1 << 4;
+/// There is an interconnect to be looked at.
+const RINGS: u64 = 1 << 5;
+/// There are peers in `openings`.
+const OPENINGS: u64 = 1 << 6;
 /// One request that waits for its turn to be sent; the bits above count them.
-const BACKLOG: u64 = 1 << 5;
+const BACKLOG: u64 = 1 << 7;
 
 /// Set by any thread that leaves something to do, looked at by the one that progresses.
 #[derive(Default)]
@@ -90,6 +94,36 @@ impl Duties {
     /// Progress has looked at the ports, and there is nothing more. Relaxed: nothing is handed over.
     pub fn forget_ports(&self) {
         self.0.fetch_and(!PORTS, Ordering::Relaxed);
+    }
+
+    /// The interconnect is to be looked at by every progress. Relaxed: nothing is handed over.
+    pub fn call_rings(&self) {
+        self.0.fetch_or(RINGS, Ordering::Relaxed);
+    }
+
+    /// Whether it is. Relaxed: as above.
+    #[inline]
+    pub fn has_rings(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & RINGS != 0
+    }
+
+    /// A peer was put into `openings`.
+    pub fn call_openings(&self) {
+        // Release: pairs with the Acquire in `take_openings`; what was asked for comes before.
+        self.0.fetch_or(OPENINGS, Ordering::Release);
+    }
+
+    /// Whether peers were put into `openings`; whoever asks sees to them.
+    #[inline]
+    pub fn take_openings(&self) -> bool {
+        // Acquire: pairs with the Release in `call_openings`.
+        let wanted = self.0.load(Ordering::Acquire) & OPENINGS != 0;
+        if wanted {
+            // Release, and the fence, as in `begin_chores`: who is put there from here on is another turn's.
+            self.0.fetch_and(!OPENINGS, Ordering::Release);
+            fence(Ordering::SeqCst);
+        }
+        wanted
     }
 
     /// Whether the network is to be looked at.

@@ -19,6 +19,7 @@ pub mod peer;
 pub mod pinned;
 pub mod policy;
 pub mod ports;
+pub mod rings;
 pub mod request;
 pub mod rkey;
 pub mod stats;

@@ -217,6 +217,17 @@ impl Peer {
         }
     }
 
+    /// Whether messages to it go by rings over the Tofu interconnect.
+    #[inline]
+    pub fn has_rings(&self) -> bool {
+        matches!(self.target.as_deref(), Some(Target::Tofu(_)))
+    }
+
+    /// Whether messages to it go through a socket.
+    pub fn has_socket(&self) -> bool {
+        self.inbox.is_none() && self.queues() == Queues::None && !self.has_rings()
+    }
+
     /// How queue pairs reach it.
     pub fn queues(&self) -> Queues {
         // Relaxed: a fact for those who ask, nothing hangs on it.

@@ -1,10 +1,12 @@
 //! What the options mean to the engine: decided once per context, read by everything else.
 
 mod ib;
+mod tofu;
 
 use crate::ctypes::*;
 use crate::options::{Count, Interval, OpFlag, Options, PortRange, RndvScheme, Size, Ternary};
 use crate::sys::log;
+use crate::tl;
 use crate::tl::contact::Way;
 use crate::tl::tcp::device;
 use crate::tl::tcp::socket::Tuning;
@@ -14,8 +16,8 @@ use std::time::Duration;
 pub use ib::IbPolicy;
 
 /// Transports of this version.
-pub const TRANSPORTS: [&str; 7] = [
-    "self", "posix", "sysv", "cma", "rc_verbs", "ud_verbs", "tcp",
+pub const TRANSPORTS: [&str; 8] = [
+    "self", "posix", "sysv", "cma", "rc_verbs", "ud_verbs", "tofu", "tcp",
 ];
 
 /// `UCX_RNDV_THRESH=auto` over shared memory: what is longer is not to be copied aside when nobody waits for it, and a
@@ -43,6 +45,8 @@ pub struct Policy {
     pub cma: bool,
     /// It lets workers talk over InfiniBand and RoCE, and how; `None` if not.
     pub ib: Option<IbPolicy>,
+    /// It lets them talk over the Tofu interconnect, and how; `None` if not.
+    pub tofu: Option<tl::tofu::Tuning>,
     /// It lets workers talk over TCP, and how; `None` if not.
     pub tcp: Option<TcpPolicy>,
     /// The same for the connections of clients and servers, which need no transport.
@@ -155,7 +159,8 @@ impl Policy {
         let shm = mapped && options.shm_devices.allows(MEMORY);
         let loopback = shm || tls.allows("self") && options.self_devices.allows(MEMORY);
         let ib = IbPolicy::new(options);
-        if !loopback && ib.is_none() && !tls.allows("tcp") {
+        let tofu = tls.allows("tofu").then(|| tofu::tuning(options));
+        if !loopback && ib.is_none() && tofu.is_none() && !tls.allows("tcp") {
             return Err(none_usable(options));
         }
         Ok(Policy {
@@ -163,6 +168,7 @@ impl Policy {
             shm,
             cma: tls.allows("cma") && options.shm_devices.allows(MEMORY),
             ib,
+            tofu,
             tcp: tls.allows("tcp").then(|| TcpPolicy::new(options)),
             connecting: TcpPolicy::new(options),
             rndv_thresh: bytes_or(options.rndv_thresh.intra, DEFAULT_RNDV_THRESH),

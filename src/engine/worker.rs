@@ -12,6 +12,7 @@ use super::patience::{Crowd, Patience};
 use super::peer::{Known, Peer};
 use super::ports::{Ports, RailTask};
 use super::request::{REQUEST_SIZE, Request};
+use super::rings::Rings;
 use super::sockets::Sockets;
 use super::stats::Stats;
 use super::stream::Streams;
@@ -30,7 +31,8 @@ use crate::tl::shm::outbox::OpenShare;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::shm::share::Share;
 use crate::tl::shm::{Locator, Sender};
-use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, WorkerAddress};
+use crate::tl::tofu;
+use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, TofuLocator, WorkerAddress};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ptr::NonNull;
@@ -68,6 +70,8 @@ pub struct Worker {
     pub locator: Option<Locator>,
     /// Where peers find it by InfiniBand or RoCE.
     pub ib: Option<IbLocator>,
+    /// Where peers find it over the Tofu interconnect.
+    pub tofu: Option<TofuLocator>,
     /// Where any peer finds it by TCP.
     pub tcp: Option<TcpLocator>,
     /// Where it takes greetings of queue pairs by TCP, if that carries nothing else.
@@ -117,6 +121,8 @@ pub struct Worker {
     /// Peers that a connection is wanted to, by sockets and by queue pairs.
     pub dials: MtLock<Vec<*const Peer>>,
     pub pairings: MtLock<Vec<*const Peer>>,
+    /// Peers that a ring is wanted at.
+    pub openings: MtLock<Vec<*const Peer>>,
     /// What is to be done for rails to peers.
     pub rails: MtLock<Vec<(*const Peer, RailTask)>>,
     /// What this worker found registered lately; none before the first look.
@@ -166,6 +172,8 @@ pub struct Rx {
     pub sockets: Option<Box<Sockets>>,
     /// None where there are no ports, or they are not to be used.
     pub ports: Option<Box<Ports>>,
+    /// None where there is no Tofu interconnect, or it is not to be used.
+    pub rings: Option<Box<Rings>>,
     /// Next channel behind the hot ones to be looked at.
     pub cursor: usize,
     /// Progress calls until the clock is read again.
@@ -237,6 +245,18 @@ impl Worker {
                 ))
             }
         };
+        let rings = match &ctx.policy.tofu {
+            Some(tuning) if !ctx.tnis.is_empty() => {
+                let iface = tofu::iface::Iface::new(&ctx.tnis, *tuning, mt);
+                let iface = iface.map_err(|e| lacking("virtual control queue", &e))?;
+                Some(Box::new(Rings::new(iface)))
+            }
+            _ => None,
+        };
+        let duties = Duties::default();
+        if rings.is_some() {
+            duties.call_rings();
+        }
         let wake = if wakes {
             let wake = Wake::new(&params, inbox.as_ref());
             Some(wake.map_err(|e| lacking("wakeup", &e))?)
@@ -268,6 +288,7 @@ impl Worker {
             ib: ports
                 .as_ref()
                 .map(|p| p.locator(ctx.policy.ib.as_ref().map_or(0, |ib| ib.ways()))),
+            tofu: rings.as_ref().map(|rings| rings.locator()),
             tcp,
             greeter,
             extra_op_flags,
@@ -279,6 +300,7 @@ impl Worker {
                     channels: Vec::new(),
                     sockets,
                     ports,
+                    rings,
                     cursor: 0,
                     calls: 1,
                     pace: 1,
@@ -311,11 +333,12 @@ impl Worker {
             handlers: MtLock::new(mt, Handlers::default()),
             retired: MtLock::new(mt, Vec::new()),
             left: MtLock::new(mt, Vec::new()),
-            duties: Duties::default(),
+            duties,
             fenced: AtomicBool::new(false),
             fences: AtomicBool::new(false),
             dials: MtLock::new(mt, Vec::new()),
             pairings: MtLock::new(mt, Vec::new()),
+            openings: MtLock::new(mt, Vec::new()),
             rails: MtLock::new(mt, Vec::new()),
             pinned: MtLock::new(mt, None),
             exchange: MtLock::new(mt, None),
@@ -378,6 +401,7 @@ impl Worker {
             name: None,
             shm,
             ib: self.ib.clone(),
+            tofu: self.tofu,
             tcp: self.tcp.clone(),
             greeter: self.greeter.clone(),
         }
@@ -422,12 +446,19 @@ impl Worker {
 
     /// Asks progress for a connection to a peer.
     pub fn dial(&self, peer: &Peer) {
-        if let Some(Target::Ib(_)) = peer.target.as_deref() {
-            self.pairings.lock().push(peer);
-            self.duties.call_pairings();
-        } else {
-            self.dials.lock().push(peer);
-            self.duties.call_network();
+        match peer.target.as_deref() {
+            Some(Target::Ib(_)) => {
+                self.pairings.lock().push(peer);
+                self.duties.call_pairings();
+            }
+            Some(Target::Tofu(_)) => {
+                self.openings.lock().push(peer);
+                self.duties.call_openings();
+            }
+            Some(Target::Tcp(_)) | None => {
+                self.dials.lock().push(peer);
+                self.duties.call_network();
+            }
         }
         self.nudge();
     }

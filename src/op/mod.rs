@@ -8,6 +8,7 @@ pub mod endpoint;
 pub mod linger;
 pub mod listener;
 pub mod memory;
+pub mod notices;
 pub mod packets;
 pub mod param;
 pub mod reply;

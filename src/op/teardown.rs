@@ -1,7 +1,7 @@
 //! The end of a worker: everything that is open is cancelled and said.
 
 use super::linger::LINGER_MS;
-use super::{endpoint, linger};
+use super::{endpoint, linger, notices};
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::listener::ConnRequest;
@@ -114,6 +114,9 @@ fn hang_up(w: &Worker, rx: &mut Rx) {
         }
         w.ctx.forget(w.uid);
         linger::hang_up(w, &mut ports);
+    }
+    if let Some(mut rings) = rx.rings.take() {
+        notices::hang_up(w, &mut rings);
     }
 }
 

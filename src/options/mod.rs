@@ -17,6 +17,7 @@ mod number;
 mod print;
 mod rows_context;
 mod rows_devices;
+mod rows_tofu;
 mod rows_ib;
 mod rows_process;
 mod settings;

@@ -104,6 +104,11 @@ settings! {
     ud_timer_backoff: f64 = "UD_VERBS_TIMER_BACKOFF",
     ud_max_window: u32 = "UD_VERBS_MAX_WINDOW",
 
+    tofu_seg_size: Size = "TOFU_SEG_SIZE",
+    tofu_ring_size: Size = "TOFU_RING_SIZE",
+    tofu_window: u32 = "TOFU_WINDOW",
+    tofu_rx_queue_len: u32 = "TOFU_RX_QUEUE_LEN",
+
     tcp_tx_seg_size: Size = "TCP_TX_SEG_SIZE",
     tcp_rx_seg_size: Size = "TCP_RX_SEG_SIZE",
     tcp_max_poll: u32 = "TCP_MAX_POLL",

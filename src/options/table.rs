@@ -8,7 +8,7 @@
 
 use super::glob::glob;
 use super::kind::Kind;
-use super::{rows_context, rows_devices, rows_ib, rows_process};
+use super::{rows_context, rows_devices, rows_ib, rows_process, rows_tofu};
 
 /// One option, or one of several that differ in their prefix only.
 #[derive(Debug)]
@@ -123,6 +123,7 @@ pub static SECTIONS: &[&Section] = &[
     &rows_context::CONTEXT,
     &rows_devices::SELF,
     &rows_devices::TCP,
+    &rows_tofu::TOFU,
     &rows_devices::TCP_CM,
     &rows_devices::RDMA_CM,
     &rows_devices::SYSV,

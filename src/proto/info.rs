@@ -142,7 +142,7 @@ fn message(peer: &Peer, len: usize) -> Served {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
     let thresh = peer.rndv_thresh(worker);
-    let socket = peer.inbox.is_none() && peer.queues() == Queues::None;
+    let socket = peer.has_socket();
     let longest = select::longest(worker, peer, len, true);
     let in_place = socket && len >= worker.ctx.policy.zcopy_thresh;
     let copied = peer.cma_usable() && !worker.ctx.policy.rndv_by_messages;

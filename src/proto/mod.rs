@@ -11,6 +11,7 @@ pub mod lanes;
 pub mod letters;
 pub mod named;
 pub mod pairing;
+pub mod opening;
 pub mod parting;
 pub mod rails;
 pub mod resources;

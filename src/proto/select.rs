@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::engine::datatype::Data;
-use crate::engine::peer::{Peer, Queues};
+use crate::engine::peer::Peer;
 use crate::engine::policy::{MAX_SEG, Policy};
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
 use crate::wire::frame::MAX_RECORD;
@@ -55,8 +55,8 @@ pub fn longest_record(policy: &Policy) -> usize {
 /// Longest message that the way to a peer takes whole, bytes. `contig`: it lies in one piece.
 pub fn longest(worker: &Worker, peer: &Peer, len: usize, contig: bool) -> usize {
     let policy = &worker.ctx.policy;
-    // Nobody knows yet what will lead to who takes a placeholder's place. What queue pairs take is copied, too.
-    if peer.inbox.is_some() || peer.is_nobody() || peer.queues() != Queues::None {
+    // Nobody knows yet what will lead to who takes a placeholder's place. What queue pairs and rings take is copied, too.
+    if peer.is_nobody() || !peer.has_socket() {
         MAX_EAGER
     } else {
         longest_by_socket(policy, contig && len >= policy.zcopy_thresh)

@@ -9,7 +9,7 @@ use crate::sys::segment::SegmentId;
 use crate::sys::{log, machine};
 use crate::tl::shm::Locator;
 use crate::tl::shm::ring::Consumer;
-use crate::tl::{Target, ib, tcp};
+use crate::tl::{Target, ib, tcp, tofu};
 use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, WorkerAddress};
 use crate::wire::header::SN_BITS;
 use std::sync::atomic::Ordering;
@@ -33,7 +33,9 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<*const Peer, 
     };
     let target = match inbox {
         Some(_) => None,
-        None => ib_target(worker, address).or_else(|| tcp_target(worker, address)),
+        None => tofu_target(worker, address)
+            .or_else(|| ib_target(worker, address))
+            .or_else(|| tcp_target(worker, address)),
     };
     if inbox.is_none() && target.is_none() {
         log::error!(
@@ -69,6 +71,13 @@ fn target_at(locator: &TcpLocator) -> Option<tcp::Target> {
         same_net: locator.network == sockets::network(),
         locator: locator.clone(),
     })
+}
+
+/// Where a ring can be had over the Tofu interconnect.
+fn tofu_target(worker: &Worker, address: &WorkerAddress) -> Option<Target> {
+    worker.tofu.as_ref()?;
+    let locator = address.tofu?;
+    Some(Target::Tofu(tofu::Target { locator }))
 }
 
 /// Where a connection between queue pairs can be made.

@@ -3,6 +3,7 @@
 pub mod shm;
 pub mod tcp;
 pub mod ib;
+pub mod tofu;
 pub mod cm;
 pub mod contact;
 
@@ -14,6 +15,8 @@ pub enum Lane {
     Shm(Box<Outbox>),
     /// The sending half of a connection between two queue pairs.
     Ib(Box<ib::sender::Sender>),
+    /// A ring in the peer's memory, written by the interconnect.
+    Tofu(Box<tofu::sender::Sender>),
     /// The sending half of a connection.
     Tcp(Box<tcp::sender::Sender>),
 }
@@ -25,6 +28,7 @@ impl Lane {
             // What is in the ring is in the receiver's memory.
             Lane::Shm(_) => true,
             Lane::Ib(sender) => sender.is_drained(),
+            Lane::Tofu(sender) => sender.is_drained(),
             Lane::Tcp(sender) => sender.is_drained(),
         }
     }
@@ -33,6 +37,7 @@ impl Lane {
     pub fn drain(&mut self) -> bool {
         match self {
             Lane::Ib(sender) => sender.drain(),
+            Lane::Tofu(sender) => sender.drain(),
             Lane::Shm(_) | Lane::Tcp(_) => self.is_drained(),
         }
     }
@@ -42,5 +47,6 @@ impl Lane {
 #[derive(Clone, Debug)]
 pub enum Target {
     Ib(ib::Target),
+    Tofu(tofu::Target),
     Tcp(tcp::Target),
 }

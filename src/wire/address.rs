@@ -42,6 +42,7 @@ const SHM: u8 = 3;
 const TCP: u8 = 4;
 const IB: u8 = 5;
 const GREETER: u8 = 6;
+const TOFU: u8 = 7;
 /// More addresses of one worker are not told.
 pub const MAX_ADDRESSES: usize = 8;
 /// More ports of one worker are not told.
@@ -186,6 +187,18 @@ impl IbLocator {
     }
 }
 
+packed! {
+    /// How peers reach the worker over the Tofu interconnect.
+    TofuLocator, 24 {
+        /// What a greeting has to present.
+        secret: u64,
+        /// The worker's virtual control queue.
+        vcq: u64,
+        /// Steering address of its hall there ([`super::tofu`]).
+        hall: u64,
+    }
+}
+
 /// How peers reach the worker by TCP: `port (2) | secret (8) | network (4)`, then the addresses as
 /// `family (1) | speed (1) | address (4 or 16)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,6 +281,8 @@ pub struct WorkerAddress {
     pub shm: Option<ShmLocator>,
     /// Present when it can be reached by InfiniBand or RoCE.
     pub ib: Option<IbLocator>,
+    /// Present when it can be reached over the Tofu interconnect.
+    pub tofu: Option<TofuLocator>,
     /// Present when it can be reached by TCP.
     pub tcp: Option<TcpLocator>,
     /// Present when TCP carries nothing for it but greetings of queue pairs: where those are taken.
@@ -341,6 +356,9 @@ impl WorkerAddress {
         if let Some(ib) = &self.ib {
             push_section(&mut blob, IB, &ib.encode());
         }
+        if let Some(tofu) = &self.tofu {
+            push_section(&mut blob, TOFU, &tofu.encode());
+        }
         if let Some(tcp) = &self.tcp {
             push_section(&mut blob, TCP, &tcp.encode());
         }
@@ -401,6 +419,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
         name: None,
         shm: None,
         ib: None,
+        tofu: None,
         tcp: None,
         greeter: None,
     };
@@ -411,6 +430,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
             NAME => address.name = Some(std::str::from_utf8(body).ok()?.to_owned()),
             SHM => address.shm = Some(ShmLocator::decode(body)?),
             IB => address.ib = Some(IbLocator::decode(body)?),
+            TOFU => address.tofu = Some(TofuLocator::decode(body)?),
             TCP => address.tcp = Some(TcpLocator::decode(body)?),
             GREETER => address.greeter = Some(TcpLocator::decode(body)?),
             _ => {}
@@ -441,6 +461,7 @@ mod tests {
         name: None,
         shm: Some(SHM_LOCATOR),
         ib: None,
+        tofu: None,
         tcp: None,
         greeter: None,
     };
@@ -509,6 +530,26 @@ mod tests {
                 Err(AddressError::Malformed)
             );
         }
+    }
+
+    #[test]
+    fn an_address_names_its_hall() {
+        let tofu = TofuLocator {
+            secret: 7,
+            vcq: 8,
+            hall: 9,
+        };
+        let address = WorkerAddress {
+            tofu: Some(tofu),
+            ..PLAIN
+        };
+        assert_eq!(address.encode().len(), 85);
+        assert_eq!(WorkerAddress::decode(&address.encode()), Ok(address));
+        let section = [&[TOFU, 23][..], &[0; 23]].concat();
+        assert_eq!(
+            WorkerAddress::decode(&sealed(&section)),
+            Err(AddressError::Malformed)
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod frame;
 pub mod greeting;
 pub mod address;
 pub mod packet;
+pub mod tofu;
 pub mod rkey;
 pub mod session;
 pub mod stats;

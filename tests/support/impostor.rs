@@ -97,6 +97,7 @@ impl Impostor {
             }),
             ib: None,
             tcp: None,
+            tofu: None,
             greeter: None,
         }
     }

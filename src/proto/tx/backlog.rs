@@ -165,7 +165,7 @@ pub fn is_watched(peer: &Peer) -> bool {
     let tx = peer.tx.lock();
     let watched = match &tx.lane {
         Some(Lane::Tcp(sender)) => sender.is_watched(),
-        Some(Lane::Shm(_)) => false,
+        Some(Lane::Shm(_) | Lane::Tofu(_)) => false,
         // What they wait for comes with a completion, or a timer.
         Some(Lane::Ib(_)) => true,
         None => tx.dialing,

@@ -7,7 +7,7 @@ use crate::proto::select::FRAGMENT;
 use crate::tl::shm::outbox::Outbox;
 use crate::tl::shm::ring::Corrupt;
 use crate::tl::tcp::sender::Sender;
-use crate::tl::{Lane, ib};
+use crate::tl::{Lane, ib, tofu};
 use crate::wire::header::{DataHdr, Kind};
 use std::sync::atomic::Ordering;
 
@@ -37,6 +37,8 @@ pub(super) unsafe fn send(peer: &Peer, lane: &mut Lane, r: &mut Request) -> Resu
             Lane::Shm(outbox) => send_whole(&mut **outbox, r),
             Lane::Ib(sender) if r.stream => send_parts(peer, &mut **sender, r),
             Lane::Ib(sender) => send_whole(&mut **sender, r),
+            Lane::Tofu(sender) if r.stream => send_parts(peer, &mut **sender, r),
+            Lane::Tofu(sender) => send_whole(&mut **sender, r),
             Lane::Tcp(sender) if r.stream => Ok(tcp_parts(peer, sender, r)),
             Lane::Tcp(sender) => Ok(tcp_whole(sender, r)),
         }
@@ -92,6 +94,24 @@ impl Records for ib::sender::Sender {
         fill: impl FnOnce(*mut u8),
     ) -> Result<bool, Corrupt> {
         Ok(ib::sender::Sender::send(self, kind, aux, imm, len, fill))
+    }
+}
+
+impl Records for tofu::sender::Sender {
+    fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
+        Ok(tofu::sender::Sender::has_room(self, len))
+    }
+
+    #[inline(always)]
+    fn send(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<bool, Corrupt> {
+        Ok(tofu::sender::Sender::send(self, kind, aux, imm, len, fill))
     }
 }
 

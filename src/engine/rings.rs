@@ -1,0 +1,293 @@
+//! A worker's rings over the Tofu interconnect: those that peers have in our memory, and its own at peers.
+
+use crate::engine::peer::Peer;
+use crate::sys::machine;
+use crate::tl::ib::assembly::Assembly;
+use crate::tl::tofu::cells::{Cell, Cells};
+use crate::tl::tofu::iface::Iface;
+use crate::tl::tofu::inbound::Inbound;
+use crate::tl::tofu::ring::Shape;
+use crate::tl::tofu::sender::Flow;
+use crate::tl::tofu::vcq::{Region, There};
+use crate::wire::address::TofuLocator;
+use crate::wire::tofu::{CELL, HALL, PLACES};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+/// How far it is to a ring at a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// A ticket is asked for.
+    Asking,
+    /// It has one, and its turn is still to come.
+    Waiting { ticket: u32 },
+    /// The greeting is in its place.
+    Said { ticket: u32 },
+    /// There is a ring.
+    Open,
+}
+
+/// Our way to a ring at a peer, as the progressing thread sees it.
+pub struct Link {
+    pub peer: *const Peer,
+    pub cell: Cell,
+    /// What the grant has to present.
+    pub proof: u32,
+    pub flow: Arc<Flow>,
+    pub phase: Phase,
+    /// When to look again, coarse milliseconds, and since when it is tried.
+    pub due: u64,
+    pub since: u64,
+    /// It was told that it takes long.
+    pub late: bool,
+    /// When the peer was last asked whether it is there.
+    pub probed: u64,
+}
+
+/// A peer's ring in our memory.
+pub struct Incoming {
+    pub peer: *const Peer,
+    pub ring: Inbound,
+    pub assembly: Assembly,
+    /// Where the peer is told how far we are, and what it knows the ring by.
+    pub cell: There,
+    pub proof: u32,
+    /// No notices come with its frames.
+    pub counted: bool,
+    /// Nothing more comes: the peer has gone, or was lost.
+    pub ended: bool,
+}
+
+/// What a piece of our memory is, that peers write to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Somebody asks for a ring, in this place of the hall.
+    Hall(u32),
+    /// The cell of this link.
+    Cell(u32),
+    /// This incoming ring.
+    Ring(u32),
+}
+
+/// Whose a registered region is.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Hall,
+    Cells,
+    Ring(u32),
+}
+
+/// The progressing thread's.
+pub struct Rings {
+    pub secret: u64,
+    links: Vec<Option<Box<Link>>>,
+    free_links: Vec<u32>,
+    /// The link of a cell, by its steering address.
+    by_cell: BTreeMap<u64, u32>,
+    incoming: Vec<Option<Box<Incoming>>>,
+    free_incoming: Vec<u32>,
+    /// Regions by the steering addresses that they begin with, and their lengths.
+    parts: BTreeMap<u64, (u64, Part)>,
+    /// The last one that was looked up: mostly it is the same again.
+    last: (u64, u64, u32),
+    cells: Cells,
+    /// Notices of frames that are not promised to any peer.
+    pub notices: u32,
+    /// Incoming rings without notices.
+    pub counted: Vec<u32>,
+    /// Tickets that were served, and which behind them.
+    pub served: u32,
+    pub ahead: u64,
+    /// Since when many of those wait for one that does not come, coarse milliseconds.
+    pub blocked_since: u64,
+    /// Last: the queue outlives what is registered for it.
+    pub iface: Arc<Iface>,
+}
+
+impl Rings {
+    pub fn new(iface: Iface) -> Rings {
+        let hall = (HALL as u64, Part::Hall);
+        Rings {
+            secret: machine::random_u64(),
+            links: Vec::new(),
+            free_links: Vec::new(),
+            by_cell: BTreeMap::new(),
+            incoming: Vec::new(),
+            free_incoming: Vec::new(),
+            parts: BTreeMap::from([(iface.hall.stadd, hall)]),
+            last: (0, 0, 0),
+            cells: Cells::default(),
+            notices: iface.tuning.notices,
+            counted: Vec::new(),
+            served: 0,
+            ahead: 0,
+            blocked_since: 0,
+            iface: Arc::new(iface),
+        }
+    }
+
+    /// What the worker's address says.
+    pub fn locator(&self) -> TofuLocator {
+        TofuLocator {
+            secret: self.secret,
+            vcq: self.iface.vcq.id,
+            hall: self.iface.hall.stadd,
+        }
+    }
+
+    /// A new link to a peer, with nothing said yet. Its number.
+    ///
+    /// # Errors
+    /// No cell can be had.
+    pub fn new_link(&mut self, peer: &Peer, now: u64) -> io::Result<u32> {
+        let (cell, made) = self.cells.take(&self.iface.vcq)?;
+        if let Some(region) = made {
+            self.parts
+                .insert(region.stadd, (region.len() as u64, Part::Cells));
+        }
+        let number = self.free_links.pop().unwrap_or_else(|| {
+            self.links.push(None);
+            self.links.len() as u32 - 1
+        });
+        self.by_cell.insert(cell.stadd(), number);
+        self.links[number as usize] = Some(Box::new(Link {
+            peer,
+            cell,
+            proof: machine::random_u64() as u32,
+            flow: Arc::default(),
+            phase: Phase::Asking,
+            due: now,
+            since: now,
+            late: false,
+            probed: now,
+        }));
+        Ok(number)
+    }
+
+    pub fn link(&mut self, number: u32) -> Option<&mut Link> {
+        self.links.get_mut(number as usize)?.as_deref_mut()
+    }
+
+    /// All that are there, with their numbers.
+    pub fn links(&mut self) -> impl Iterator<Item = (u32, &mut Link)> {
+        let links = self.links.iter_mut().enumerate();
+        links.filter_map(|(i, link)| Some((i as u32, link.as_deref_mut()?)))
+    }
+
+    /// Takes a link out. Its cell is not used again: the peer may still write there.
+    pub fn drop_link(&mut self, number: u32) {
+        if let Some(link) = self.links.get_mut(number as usize).and_then(Option::take) {
+            self.by_cell.remove(&link.cell.stadd());
+            self.free_links.push(number);
+        }
+    }
+
+    /// Takes a peer's ring in. Its number.
+    pub fn insert(&mut self, incoming: Incoming) -> u32 {
+        let number = self.free_incoming.pop().unwrap_or_else(|| {
+            self.incoming.push(None);
+            self.incoming.len() as u32 - 1
+        });
+        let (at, size) = (incoming.ring.stadd(), incoming.ring.shape().size);
+        self.parts.insert(at, (size.into(), Part::Ring(number)));
+        if incoming.counted {
+            self.counted.push(number);
+        } else {
+            self.notices -= incoming.ring.shape().window;
+        }
+        self.incoming[number as usize] = Some(Box::new(incoming));
+        number
+    }
+
+    #[inline]
+    pub fn incoming(&mut self, number: u32) -> Option<&mut Incoming> {
+        self.incoming.get_mut(number as usize)?.as_deref_mut()
+    }
+
+    /// All that are there, with their numbers.
+    pub fn all_incoming(&mut self) -> impl Iterator<Item = (u32, &mut Incoming)> {
+        let all = self.incoming.iter_mut().enumerate();
+        all.filter_map(|(i, incoming)| Some((i as u32, incoming.as_deref_mut()?)))
+    }
+
+    /// Takes a peer's ring out: what is written there from now on is refused by the adapter.
+    pub fn drop_incoming(&mut self, number: u32) {
+        let slot = self.incoming.get_mut(number as usize);
+        let Some(incoming) = slot.and_then(Option::take) else {
+            return;
+        };
+        self.parts.remove(&incoming.ring.stadd());
+        self.last = (0, 0, 0);
+        self.counted.retain(|&n| n != number);
+        if !incoming.counted {
+            self.notices += incoming.ring.shape().window;
+        }
+        self.free_incoming.push(number);
+    }
+
+    /// What lies at, or ends at, this address of ours.
+    #[inline]
+    pub fn place(&mut self, stadd: u64) -> Option<Place> {
+        let (from, len, ring) = self.last;
+        match stadd.wrapping_sub(from) < len {
+            true => Some(Place::Ring(ring)),
+            false => self.look_up(stadd),
+        }
+    }
+
+    #[inline(never)]
+    fn look_up(&mut self, stadd: u64) -> Option<Place> {
+        let (&from, &(len, part)) = self.parts.range(..=stadd).next_back()?;
+        let at = stadd - from;
+        if at >= len {
+            return None;
+        }
+        match part {
+            Part::Hall => crate::wire::tofu::place_of(at as usize).map(Place::Hall),
+            Part::Cells => {
+                // A grant ends where the next cell begins.
+                let begins = from + (at.saturating_sub(1)) / CELL as u64 * CELL as u64;
+                self.by_cell.get(&begins).map(|&link| Place::Cell(link))
+            }
+            Part::Ring(number) => {
+                self.last = (from, len, number);
+                Some(Place::Ring(number))
+            }
+        }
+    }
+
+    /// The place of the hall with this number has been read: how many tickets are served more than before.
+    pub fn serve(&mut self, place: u32) -> u32 {
+        let offset = place.wrapping_sub(self.served) % PLACES;
+        self.ahead |= 1 << offset;
+        let more = self.ahead.trailing_ones();
+        self.ahead = self.ahead.checked_shr(more).unwrap_or(0);
+        self.served = self.served.wrapping_add(more);
+        more
+    }
+
+    /// Memory for a peer's ring, and how it is used: with notices as long as the queue of notices has room for all frames that
+    /// may come. `frames`: of the longest record. Whether their number is written behind them instead.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn make_ring(&self, packet: u32, frames: u32) -> io::Result<(Inbound, bool)> {
+        let tuning = &self.iface.tuning;
+        let least = frames.saturating_mul(4).div_ceil(3).max(1);
+        let wanted = tuning.window.max(least);
+        // Later ones get less, so that many have some.
+        let share = (self.notices / 8).max(least).min(wanted);
+        let counted = share > self.notices;
+        let shape = Shape {
+            size: tuning.ring_size,
+            packet,
+            window: if counted { wanted } else { share },
+        };
+        if !shape.is_sound(frames) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let region = Region::new(&self.iface.vcq, shape.size as usize)?;
+        Ok((Inbound::new(region, shape), counted))
+    }
+}

@@ -1,0 +1,243 @@
+//! What comes over the Tofu interconnect: notices of frames in our rings, and of what was waited for.
+
+use super::serve;
+use crate::ctypes::*;
+use crate::engine::peer::Peer;
+use crate::engine::rings::{Place, Rings};
+use crate::engine::worker::{Rx, Worker};
+use crate::proto::{failure, opening, tx};
+use crate::sys::{clock, log};
+use crate::tl::Lane;
+use crate::tl::shm::ring::Message;
+use crate::tl::tofu::queue::{Event, Owner};
+use crate::tl::tofu::utofu::code_name;
+use crate::wire::packet::{BYE, Head};
+use std::ptr::NonNull;
+
+/// Notices taken in one call.
+const BATCH: u32 = 16;
+/// Frames taken of one ring that has no notices, in one call.
+const SOME: u32 = 8;
+/// How long a worker that goes waits until what it has sent has arrived, milliseconds.
+const LINGER_MS: u64 = 1000;
+
+/// Takes what has come: how much. `short` sees each message first, and says whether it has handled it.
+#[inline(never)]
+pub fn progress(
+    worker: &Worker,
+    rx: &mut Rx,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
+) -> u32 {
+    let Some(rings) = rx.rings.as_deref_mut() else {
+        return 0;
+    };
+    let mut count = 0;
+    while count < BATCH {
+        let event = rings.iface.queue.lock().poll();
+        let Some(event) = event else { break };
+        count += 1;
+        on_event(worker, rings, event, short);
+    }
+    if !rings.counted.is_empty() {
+        count += look_at_counts(worker, rings, short);
+    }
+    if worker.duties.take_openings() {
+        opening::start(worker, rings);
+    }
+    count
+}
+
+fn on_event(
+    worker: &Worker,
+    rings: &mut Rings,
+    event: Event,
+    short: impl Fn(&Worker, Message) -> bool,
+) {
+    match event {
+        Event::Arrived(stadd) => match rings.place(stadd) {
+            Some(Place::Ring(number)) => {
+                if let Some(incoming) = rings.incoming(number) {
+                    incoming.ring.note();
+                }
+                take(worker, rings, number, u32::MAX, short);
+            }
+            Some(Place::Hall(place)) => opening::on_greeting(worker, rings, place),
+            Some(Place::Cell(link)) => opening::on_grant(worker, rings, link),
+            None => log::diag!("a notice is of nothing that is there: address {stadd:#x}"),
+        },
+        Event::Ended { owner, value } => on_end(worker, rings, owner, value),
+        Event::Failed { link, code } => on_failure(rings, link, code),
+    }
+}
+
+fn on_end(worker: &Worker, rings: &mut Rings, owner: Owner, value: u64) {
+    match owner {
+        Owner::Ticket(link) => opening::on_turn(worker, rings, link, value),
+        Owner::Flush(link) => {
+            if let Some(link) = rings.link(link) {
+                link.flow.end();
+            }
+        }
+    }
+}
+
+/// Something has failed. Where it cannot be told of whom, all are asked whether they are there.
+#[cold]
+fn on_failure(rings: &mut Rings, link: Option<u32>, code: i32) {
+    if let Some(number) = link {
+        return opening::fail(rings, number, code);
+    }
+    log::diag!("something has failed: {} ({code})", code_name(code));
+    for (_, link) in rings.links() {
+        // SAFETY: peers live as long as the worker.
+        if let Some(Lane::Tofu(sender)) = unsafe { &*link.peer }.tx.lock().lane.as_mut() {
+            sender.probe();
+        }
+    }
+}
+
+/// Rings without notices.
+fn look_at_counts(
+    worker: &Worker,
+    rings: &mut Rings,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
+) -> u32 {
+    let mut count = 0;
+    for i in 0..rings.counted.len() {
+        let number = rings.counted[i];
+        if let Some(incoming) = rings.incoming(number) {
+            incoming.ring.look();
+        }
+        count += take(worker, rings, number, SOME, short);
+    }
+    count
+}
+
+/// Takes up to so many frames of a ring: how many.
+#[inline]
+fn take(
+    worker: &Worker,
+    rings: &mut Rings,
+    number: u32,
+    most: u32,
+    short: impl Fn(&Worker, Message) -> bool,
+) -> u32 {
+    let Some(incoming) = rings.incoming(number).map(NonNull::from) else {
+        return 0;
+    };
+    let mut count = 0;
+    // SAFETY: rings stay in their places until the clock has moved on, and none is taken out while this is used.
+    let incoming = unsafe { &mut *incoming.as_ptr() };
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*incoming.peer };
+    while count < most && !incoming.ended {
+        let (head, bytes) = match incoming.ring.peek() {
+            Ok(Some(frame)) => frame,
+            Ok(None) => break,
+            Err(_) => {
+                incoming.ended = true;
+                failure::distrust(peer, "what is no frame");
+                return count + 1;
+            }
+        };
+        count += 1;
+        match incoming.assembly.whole(head, bytes) {
+            Some(m) if short(worker, m) => peer.stats().received.add(bytes.len()),
+            _ => {
+                let assembled = incoming.assembly.take(head, bytes);
+                incoming.ended = deliver(worker, peer, head, assembled.map_err(|_| ()));
+            }
+        }
+        incoming.ring.advance(head);
+    }
+    if let Some(word) = incoming.ring.owes() {
+        let to = incoming.cell;
+        // To a peer that is gone: whoever sends to it hears of that.
+        let _ = rings
+            .iface
+            .queue
+            .lock()
+            .put_word(u32::from(u16::MAX), word, to, None);
+    }
+    count
+}
+
+/// A frame that is not all of a frequent message. True: nothing more comes.
+#[inline(never)]
+fn deliver(worker: &Worker, peer: &Peer, head: Head, m: Result<Option<Message>, ()>) -> bool {
+    if head.kind == BYE {
+        log::debug!("worker {:#x} has ended its connection", peer.uid);
+        tx::lose(peer, UCS_ERR_CONNECTION_RESET);
+        return true;
+    }
+    let what = match m {
+        Ok(None) => return false,
+        Ok(Some(m)) => {
+            peer.stats().received.add(m.len);
+            // SAFETY: the record is in the ring, or in the assembly until the next frame.
+            match unsafe { serve::message(worker, peer, &m) } {
+                Ok(()) => return false,
+                Err(_) => "a message that makes no sense",
+            }
+        }
+        Err(()) => "what is no message",
+    };
+    failure::distrust(peer, what);
+    true
+}
+
+/// Does what is due. Called when the clock has moved on.
+#[cold]
+pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
+    opening::tick(worker, rings, now);
+}
+
+/// Nobody waits for what was sent to the peer of this link; `None`: to any, because it cannot be told whose.
+fn forget(worker: &Worker, rings: &mut Rings, link: Option<u32>) {
+    let peer = link.map(|link| rings.link(link).map(|link| link.peer));
+    for p in worker.all_peers() {
+        if peer.is_none_or(|peer| peer == Some(&raw const *p)) {
+            p.tx.lock()
+                .lane
+                .take_if(|lane| matches!(lane, Lane::Tofu(_)));
+        }
+    }
+}
+
+/// Ends all connections: what was sent arrives, as far as the peers are there.
+pub fn hang_up(worker: &Worker, rings: &mut Rings) {
+    let with_sender = |act: &mut dyn FnMut(&mut crate::tl::tofu::sender::Sender) -> bool| {
+        let mut any = false;
+        for peer in worker.all_peers() {
+            if peer.status() == UCS_OK
+                && let Some(Lane::Tofu(sender)) = peer.tx.lock().lane.as_mut()
+            {
+                any |= act(sender);
+            }
+        }
+        any
+    };
+    with_sender(&mut |sender| {
+        sender.say_goodbye();
+        false
+    });
+    let until = clock::coarse_ms() + LINGER_MS;
+    while with_sender(&mut |sender| !sender.drain()) && clock::coarse_ms() < until {
+        while let Some(event) = { rings.iface.queue.lock().poll() } {
+            match event {
+                Event::Ended { owner, value } => on_end(worker, rings, owner, value),
+                // Who has gone first takes nothing any more.
+                Event::Failed { link, .. } => forget(worker, rings, link),
+                // For nobody any more.
+                Event::Arrived(_) => {}
+            }
+        }
+        std::thread::yield_now();
+    }
+    for peer in worker.all_peers() {
+        let mut tx = peer.tx.lock();
+        if matches!(tx.lane, Some(Lane::Tofu(_))) {
+            tx.lane = None;
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! How a worker gets a ring at a peer over the Tofu interconnect: a ticket, its turn, a greeting, a grant; and the peer's side.
+//!
+//! Rings are one-directional and the receiver's, as within a host: two that open at once are two rings. Who has taken a ticket
+//! and dies holds up those 64 behind it, until the hall's owner sees that nothing comes and serves it all the same.
+
+use crate::ctypes::*;
+use crate::engine::peer::Peer;
+use crate::engine::rings::{Incoming, Phase, Rings};
+use crate::engine::worker::Worker;
+use crate::proto::tx;
+use crate::sys::{clock, log};
+use crate::tl::tofu::queue::Owner;
+use crate::tl::tofu::ring::Shape;
+use crate::tl::tofu::sender::{Granted, Sender};
+use crate::tl::tofu::utofu::{REMOTE_MRQ_NOTICE, code_name};
+use crate::tl::tofu::vcq::There;
+use crate::tl::tofu::{Target, sender::Flow};
+use crate::tl::{self, Lane};
+use crate::wire::address::TofuLocator;
+use crate::wire::tofu::{
+    COUNTED, GRANT_AT, Grant, Greeting, PLACE, PLACES, SERVED, Turn, place_at,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Between two looks whether our turn has come, milliseconds.
+const TURN_MS: u64 = 1;
+/// After which who greets asks whether the greeting was overlooked, milliseconds.
+const ANSWER_MS: u64 = 500;
+/// A peer that grants nothing for so long is worth a line, or lost where errors are handled, milliseconds.
+const PATIENCE_MS: u64 = 30_000;
+/// A ticket whose greeting does not come is served all the same when others wait, milliseconds.
+const NO_SHOW_MS: u64 = 1000;
+
+/// Begins with the peers that a ring is wanted at.
+#[cold]
+pub fn start(worker: &Worker, rings: &mut Rings) {
+    let peers = std::mem::take(&mut *worker.openings.lock());
+    for peer in peers {
+        // SAFETY: peers live as long as the worker.
+        let peer = unsafe { &*peer };
+        if peer.status() == UCS_OK {
+            open(rings, peer);
+        }
+    }
+}
+
+fn open(rings: &mut Rings, peer: &Peer) {
+    match rings.new_link(peer, clock::coarse_ms()) {
+        Ok(number) => ask_for_turn(rings, number),
+        Err(e) => {
+            log::error!("no ring at worker {:#x}: {e}", peer.uid);
+            tx::lose(peer, UCS_ERR_UNREACHABLE);
+        }
+    }
+}
+
+/// Where the peer of a link is.
+fn locator(peer: &Peer) -> Option<TofuLocator> {
+    match peer.target.as_deref() {
+        Some(tl::Target::Tofu(target)) => Some(target.locator),
+        _ => None,
+    }
+}
+
+/// Takes a ticket, or looks how far they are.
+fn ask_for_turn(rings: &mut Rings, number: u32) {
+    let Some(link) = rings.link(number) else {
+        return;
+    };
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*link.peer };
+    let Some(there) = locator(peer) else {
+        return tx::lose(peer, UCS_ERR_UNREACHABLE);
+    };
+    let ticket = u64::from(link.phase == Phase::Asking);
+    let to = There {
+        vcq: there.vcq,
+        stadd: there.hall,
+    };
+    let mut queue = rings.iface.queue.lock();
+    let asked = queue.add(number, ticket, to, Some(Owner::Ticket(number)));
+    drop(queue);
+    match asked {
+        Ok(true) => set_due(rings, number, u64::MAX),
+        // Too many ask.
+        Ok(false) => set_due(rings, number, clock::coarse_ms() + TURN_MS),
+        Err(code) => fail(rings, number, code),
+    }
+}
+
+fn set_due(rings: &mut Rings, number: u32, due: u64) {
+    if let Some(link) = rings.link(number) {
+        link.due = due;
+    }
+}
+
+/// The interconnect has refused something of a link: its peer cannot be reached that way any more.
+pub fn fail(rings: &mut Rings, number: u32, code: i32) {
+    let Some(link) = rings.link(number) else {
+        return;
+    };
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*link.peer };
+    if peer.status() != UCS_OK {
+        return;
+    }
+    log::error!(
+        "worker {:#x} cannot be reached: {} ({code})",
+        peer.uid,
+        code_name(code)
+    );
+    tx::lose(peer, status_of(code));
+}
+
+/// What a code of uTofu's means to an endpoint.
+fn status_of(code: i32) -> ucs_status_t {
+    match code {
+        // The node, or the process there, is gone.
+        -193 | -192 => UCS_ERR_CONNECTION_RESET,
+        -4 => UCS_ERR_ENDPOINT_TIMEOUT,
+        _ => UCS_ERR_IO_ERROR,
+    }
+}
+
+/// The word of the peer's hall has come.
+pub fn on_turn(worker: &Worker, rings: &mut Rings, number: u32, word: u64) {
+    let turn = Turn::read(word);
+    let Some(link) = rings.link(number) else {
+        return;
+    };
+    let ticket = match link.phase {
+        Phase::Asking => turn.tickets,
+        Phase::Waiting { ticket } => ticket,
+        // Whether a greeting was read that nobody answers: its place was another's, and it is said again with a new ticket.
+        Phase::Said { ticket } => {
+            let lost = turn.is_past(ticket);
+            if lost {
+                link.phase = Phase::Asking;
+                return ask_for_turn(rings, number);
+            }
+            return set_due(rings, number, clock::coarse_ms() + ANSWER_MS);
+        }
+        Phase::Open => return,
+    };
+    link.phase = Phase::Waiting { ticket };
+    if turn.has_come(ticket) {
+        greet(worker, rings, number, ticket);
+    } else {
+        set_due(rings, number, clock::coarse_ms() + TURN_MS);
+    }
+}
+
+/// Writes the greeting into the place of this ticket.
+fn greet(worker: &Worker, rings: &mut Rings, number: u32, ticket: u32) {
+    let own = rings.locator();
+    let (frames, packet) = (rings.iface.most_frames(), rings.iface.tuning.packet);
+    let Some(link) = rings.link(number) else {
+        return;
+    };
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*link.peer };
+    let Some(there) = locator(peer) else { return };
+    let greeting = Greeting {
+        magic: Greeting::magic(),
+        from: worker.uid,
+        to: peer.uid,
+        secret: there.secret,
+        back: own.secret,
+        vcq: own.vcq,
+        hall: own.hall,
+        cell: link.cell.stadd(),
+        proof: link.proof,
+        losses: peer.losses,
+        ticket,
+        frames,
+        packet,
+    };
+    let to = There {
+        vcq: there.vcq,
+        stadd: there.hall + place_at(ticket) as u64,
+    };
+    if say(rings, number, &greeting.encode(), to) {
+        log::debug!("asking worker {:#x} for a ring", peer.uid);
+        if let Some(link) = rings.link(number) {
+            link.phase = Phase::Said { ticket };
+        }
+        set_due(rings, number, clock::coarse_ms() + ANSWER_MS);
+    }
+}
+
+/// Writes something to a peer that has a notice of it. False: not now, or it has failed.
+fn say(rings: &mut Rings, number: u32, bytes: &[u8], to: There) -> bool {
+    let mut queue = rings.iface.queue.lock();
+    let buffer = match queue.has_buffers(1) {
+        true => queue.take_buffer(number),
+        false => None,
+    };
+    let Some((buffer, at)) = buffer else {
+        drop(queue);
+        set_due(rings, number, clock::coarse_ms() + TURN_MS);
+        return false;
+    };
+    // SAFETY: the shortest buffer has room for the longest of what is said.
+    unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    let sent = queue.send(buffer, bytes.len(), to, REMOTE_MRQ_NOTICE);
+    drop(queue);
+    if let Err(code) = sent {
+        fail(rings, number, code);
+    }
+    sent.is_ok()
+}
+
+/// Somebody has written into this place of the hall. What strangers write has no consequence.
+#[cold]
+pub fn on_greeting(worker: &Worker, rings: &mut Rings, place: u32) {
+    let mut bytes = [0u8; PLACE];
+    let at = place_at(place);
+    // SAFETY: inside of the hall. Whoever writes there may go on doing so: a copy is looked at.
+    unsafe {
+        let from = rings.iface.hall.ptr().add(at);
+        from.copy_to_nonoverlapping(bytes.as_mut_ptr(), PLACE);
+    }
+    serve(rings, place);
+    match Greeting::decode(&bytes) {
+        Some(g) if g.secret == rings.secret && g.to == worker.uid => admit(worker, rings, &g),
+        Some(g) => log::diag!(
+            "a greeting of worker {:#x} is dropped: it does not know the secret of the address",
+            g.from
+        ),
+        None => log::diag!("a greeting is dropped: {PLACE} bytes of something else"),
+    }
+}
+
+/// A place is free again: who waits for it sees that.
+fn serve(rings: &mut Rings, place: u32) {
+    let more = rings.serve(place);
+    if more == 0 {
+        return;
+    }
+    let to = There {
+        vcq: rings.iface.vcq.id,
+        stadd: rings.iface.hall.stadd,
+    };
+    let what = SERVED * u64::from(more);
+    let served = rings
+        .iface
+        .queue
+        .lock()
+        .add(u32::from(u16::MAX), what, to, None);
+    if let Err(code) = served {
+        log::error!("a hall cannot be kept: {} ({code})", code_name(code));
+    }
+}
+
+/// Gives a peer a ring.
+fn admit(worker: &Worker, rings: &mut Rings, g: &Greeting) {
+    let locator = TofuLocator {
+        secret: g.back,
+        vcq: g.vcq,
+        hall: g.hall,
+    };
+    let back = tl::Target::Tofu(Target { locator });
+    let Some(peer) = worker.peer(g.from, None, Some(back)) else {
+        return log::diag!(
+            "a greeting of worker {:#x} is dropped: it is elsewhere",
+            g.from
+        );
+    };
+    let cell = There {
+        vcq: g.vcq,
+        stadd: g.cell,
+    };
+    let before = rings.all_incoming().find(|(_, incoming)| {
+        std::ptr::eq(incoming.peer, peer) && incoming.proof == g.proof && !incoming.ended
+    });
+    let number = before.map(|(number, _)| number);
+    let grant = match number.map_or_else(|| make(rings, peer, g, cell), Ok) {
+        Ok(number) => granted(rings, number),
+        Err(e) => {
+            log::error!("no ring for worker {:#x}: {e} (UCX_TOFU_RING_SIZE)", g.from);
+            None
+        }
+    };
+    let grant = grant.unwrap_or(Grant {
+        ring: 0,
+        proof: g.proof,
+        size: 0,
+        packet: 0,
+        window: 0,
+        flags: 0,
+        refusal: UCS_ERR_NO_RESOURCE as i32,
+    });
+    let to = There {
+        stadd: g.cell + GRANT_AT as u64,
+        ..cell
+    };
+    let mut queue = rings.iface.queue.lock();
+    let sent = queue.send_short(u32::from(u16::MAX), &grant.encode(), to, REMOTE_MRQ_NOTICE);
+    drop(queue);
+    if let Err(code) = sent {
+        log::diag!("worker {:#x} hears of no ring: {}", g.from, code_name(code));
+    }
+}
+
+fn make(rings: &mut Rings, peer: *const Peer, g: &Greeting, cell: There) -> std::io::Result<u32> {
+    let packet = g.packet.min(rings.iface.tuning.packet);
+    let frames = g.frames.max(rings.iface.most_frames());
+    let (ring, counted) = rings.make_ring(packet, frames)?;
+    // SAFETY: peers live as long as the worker.
+    let known = unsafe { &*peer };
+    // SAFETY: peers do not outlive their worker.
+    known.note_traffic(unsafe { &*known.worker });
+    Ok(rings.insert(Incoming {
+        peer,
+        ring,
+        assembly: Default::default(),
+        cell,
+        proof: g.proof,
+        counted,
+        ended: false,
+    }))
+}
+
+fn granted(rings: &mut Rings, number: u32) -> Option<Grant> {
+    let incoming = rings.incoming(number)?;
+    let shape = incoming.ring.shape();
+    Some(Grant {
+        ring: incoming.ring.stadd(),
+        proof: incoming.proof,
+        size: shape.size,
+        packet: shape.packet,
+        window: shape.window,
+        flags: if incoming.counted { COUNTED } else { 0 },
+        refusal: 0,
+    })
+}
+
+/// Something was written into the cell of a link: its grant.
+#[cold]
+pub fn on_grant(worker: &Worker, rings: &mut Rings, number: u32) {
+    let frames = rings.iface.most_frames();
+    let (iface, own_packet) = (rings.iface.clone(), rings.iface.tuning.packet);
+    let Some(link) = rings.link(number) else {
+        return;
+    };
+    if !matches!(link.phase, Phase::Said { .. }) {
+        return;
+    }
+    let Some(grant) = link.cell.grant().filter(|g| g.proof == link.proof) else {
+        return log::diag!("a grant is dropped: it is not for whom it came to");
+    };
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*link.peer };
+    let shape = Shape {
+        size: grant.size,
+        packet: grant.packet,
+        window: grant.window,
+    };
+    if grant.size == 0 || !shape.is_sound(frames) || shape.packet > own_packet {
+        log::error!(
+            "worker {:#x} has no ring for us (status {}; UCX_TOFU_RING_SIZE, UCX_TOFU_SEG_SIZE)",
+            peer.uid,
+            grant.refusal
+        );
+        return tx::lose(peer, UCS_ERR_NO_RESOURCE);
+    }
+    let Some(there) = locator(peer) else { return };
+    link.phase = Phase::Open;
+    link.due = u64::MAX;
+    let to = Granted {
+        vcq: there.vcq,
+        ring: grant.ring,
+        shape,
+        counted: grant.flags & COUNTED != 0,
+    };
+    let (flow, cell): (Arc<Flow>, _) = (link.flow.clone(), link.cell.clone());
+    let sender = Sender::new(iface, flow, cell, number, to);
+    let mut lane = peer.tx.lock();
+    lane.dialing = false;
+    if lane.lane.is_none() {
+        log::debug!("connected to worker {:#x} by tofu", peer.uid);
+        lane.lane = Some(Lane::Tofu(Box::new(sender)));
+        peer.note_traffic(worker);
+        tx::log_lanes(worker, peer);
+    }
+}
+
+/// Does what is due at this time, coarse milliseconds, and ends what is over.
+#[cold]
+pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
+    let keepalive = worker.ctx.policy.keepalive_ms;
+    let (mut due, mut over) = (Vec::new(), Vec::new());
+    for (number, link) in rings.links() {
+        // SAFETY: peers live as long as the worker.
+        let peer = unsafe { &*link.peer };
+        if peer.status() != UCS_OK {
+            over.push(number);
+            continue;
+        }
+        // Relaxed: set once, and a round later will do.
+        let guarded = peer.guarded.load(Ordering::Relaxed);
+        if link.phase == Phase::Open {
+            if guarded && now - link.probed >= keepalive {
+                link.probed = now;
+                if let Some(Lane::Tofu(sender)) = peer.tx.lock().lane.as_mut() {
+                    sender.probe();
+                }
+            }
+            continue;
+        }
+        let waited = now - link.since;
+        if waited >= PATIENCE_MS && guarded {
+            log::diag!("worker {:#x} does not answer: no ring", peer.uid);
+            tx::lose(peer, UCS_ERR_ENDPOINT_TIMEOUT);
+        } else if waited >= PATIENCE_MS && !std::mem::replace(&mut link.late, true) {
+            // It may compute. Nobody asked to hear of its death.
+            log::error!(
+                "worker {:#x} has not answered for {waited} ms: waiting for it",
+                peer.uid
+            );
+        }
+        if now >= link.due {
+            due.push(number);
+        }
+    }
+    for number in due {
+        ask_for_turn(rings, number);
+    }
+    for number in over {
+        // Until its last notice has come its number is not another's.
+        if !rings.iface.queue.lock().is_awaited(number) {
+            rings.drop_link(number);
+        }
+    }
+    drop_ended(rings);
+    serve_no_shows(rings, now);
+}
+
+/// Gives back the rings of peers that are gone.
+fn drop_ended(rings: &mut Rings) {
+    let ended = rings.all_incoming().filter(|(_, incoming)| {
+        // SAFETY: peers live as long as the worker.
+        incoming.ended || unsafe { &*incoming.peer }.status() != UCS_OK
+    });
+    let ended: Vec<u32> = ended.map(|(number, _)| number).collect();
+    for number in ended {
+        rings.drop_incoming(number);
+    }
+}
+
+/// Serves a ticket whose greeting does not come, when those behind it fill the hall.
+fn serve_no_shows(rings: &mut Rings, now: u64) {
+    let blocked = rings.ahead.count_ones() >= PLACES / 2;
+    if !blocked {
+        rings.blocked_since = now;
+    } else if now - rings.blocked_since >= NO_SHOW_MS {
+        let place = rings.served % PLACES;
+        log::diag!("a ticket is served whose owner has not come");
+        serve(rings, place);
+    }
+}

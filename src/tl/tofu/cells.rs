@@ -1,0 +1,83 @@
+//! Where peers tell a sender what it may write: a ring, and how far its reader is.
+
+use super::vcq::{Region, Vcq};
+
+use crate::wire::tofu::{CELL, GRANT_AT, Grant};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Cells that are registered together, bytes.
+const CHUNK: usize = 64 << 10;
+
+/// One sender's.
+#[derive(Clone)]
+pub struct Cell {
+    region: Arc<Region>,
+    offset: usize,
+}
+
+impl Cell {
+    /// How peers name it.
+    pub fn stadd(&self) -> u64 {
+        self.region.stadd + self.offset as u64
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: inside of the region, aligned, and everybody here takes it for an atomic.
+        unsafe { &*self.region.ptr().add(self.offset + at).cast::<AtomicU64>() }
+    }
+
+    /// How far the reader is.
+    #[inline]
+    pub fn credit(&self) -> u64 {
+        // Acquire: pairs with the adapter's write, which comes after the reader's last look at what it gives back.
+        self.word(0).load(Ordering::Acquire)
+    }
+
+    /// The grant, once a notice has told that it is there.
+    pub fn grant(&self) -> Option<Grant> {
+        let mut bytes = [0; Grant::SIZE];
+        for (i, eight) in bytes.chunks_exact_mut(size_of::<u64>()).enumerate() {
+            // Relaxed: the notice came after the write.
+            let word = self.word(GRANT_AT + 8 * i).load(Ordering::Relaxed);
+            eight.copy_from_slice(&word.to_ne_bytes());
+        }
+        Grant::decode(&bytes)
+    }
+
+    fn clear(&self) {
+        for at in (0..CELL).step_by(size_of::<u64>()) {
+            // Relaxed: nobody else knows the cell.
+            self.word(at).store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// All of a worker's.
+#[derive(Default)]
+pub struct Cells {
+    free: Vec<Cell>,
+}
+
+impl Cells {
+    /// One that nobody uses, empty. The chunk that was made for it, if there was no other.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn take(&mut self, vcq: &Arc<Vcq>) -> io::Result<(Cell, Option<Arc<Region>>)> {
+        let mut made = None;
+        if self.free.is_empty() {
+            let region = Arc::new(Region::new(vcq, CHUNK)?);
+            let offsets = (0..region.len() / CELL).rev().map(|i| i * CELL);
+            self.free.extend(offsets.map(|offset| Cell {
+                region: region.clone(),
+                offset,
+            }));
+            made = Some(region);
+        }
+        let cell = self.free.pop().ok_or(io::ErrorKind::OutOfMemory)?;
+        cell.clear();
+        Ok((cell, made))
+    }
+}

@@ -1,0 +1,62 @@
+//! What a worker has of the interconnect: a virtual control queue, and a hall where strangers ask for rings.
+
+use super::Tuning;
+use super::queue::Queue;
+use super::tni::Tni;
+use super::utofu::Utofu;
+use super::vcq::{Region, Vcq};
+use crate::sys::lock::MtLock;
+use crate::wire::packet::{HEAD, most_packets};
+use crate::wire::tofu::HALL;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A worker's share. Dropped when the worker and its last sender are gone. Fields in the order of their ends.
+pub struct Iface {
+    pub queue: MtLock<Queue>,
+    pub hall: Region,
+    pub vcq: Arc<Vcq>,
+    pub tuning: Tuning,
+    /// Name of its network interface.
+    pub name: String,
+}
+
+impl Iface {
+    /// On the network interface whose turn it is, or the next that has a queue left.
+    ///
+    /// # Errors
+    /// What the library says of the last.
+    pub fn new(tnis: &[Tni], tuning: Tuning, mt: bool) -> io::Result<Iface> {
+        /// Workers that were made in this process: they are spread over the interfaces.
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let lib = Utofu::get().ok_or(io::ErrorKind::NotFound)?;
+        // Relaxed: only a number.
+        let first = MADE.fetch_add(1, Ordering::Relaxed);
+        let mut error = io::Error::from(io::ErrorKind::NotFound);
+        for turn in 0..tnis.len() {
+            let tni = &tnis[(first + turn) % tnis.len()];
+            match Vcq::new(lib, tni.id) {
+                Ok(vcq) => return Self::on(vcq, tni, tuning, mt),
+                Err(e) => error = e,
+            }
+        }
+        Err(error)
+    }
+
+    fn on(vcq: Arc<Vcq>, tni: &Tni, tuning: Tuning, mt: bool) -> io::Result<Iface> {
+        let queue = Queue::new(vcq.clone(), tuning.packet as usize)?;
+        Ok(Iface {
+            queue: MtLock::new(mt, queue),
+            hall: Region::new(&vcq, HALL)?,
+            vcq,
+            tuning,
+            name: tni.name.clone(),
+        })
+    }
+
+    /// Frames of the longest record.
+    pub fn most_frames(&self) -> u32 {
+        most_packets(self.tuning.packet as usize - HEAD) as u32
+    }
+}

@@ -1,0 +1,99 @@
+//! A ring in our memory that one peer writes to.
+
+use super::ring::{Reader, Shape};
+use super::vcq::Region;
+
+use crate::tl::ib::assembly::split;
+use crate::wire::packet::{HEAD, Head, MORE};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a peer wrote is no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupt;
+
+/// The progressing thread's.
+pub struct Inbound {
+    region: Region,
+    reader: Reader,
+    /// Frames that notices have told of, modulo 2^32.
+    arrived: u32,
+}
+
+impl Inbound {
+    pub fn new(region: Region, shape: Shape) -> Inbound {
+        debug_assert!(shape.size as usize <= region.len());
+        Inbound {
+            region,
+            reader: Reader::new(shape),
+            arrived: 0,
+        }
+    }
+
+    pub fn stadd(&self) -> u64 {
+        self.region.stadd
+    }
+
+    pub fn shape(&self) -> Shape {
+        self.reader.shape()
+    }
+
+    /// A notice has told of one more frame.
+    #[inline]
+    pub fn note(&mut self) {
+        self.arrived = self.arrived.wrapping_add(1);
+    }
+
+    /// Looks at the count behind the frames, where no notices come.
+    pub fn look(&mut self) {
+        let at = self.shape().count_at() as usize;
+        // SAFETY: inside of the region, aligned, and everybody here takes it for an atomic.
+        let count = unsafe { &*self.region.ptr().add(at).cast::<AtomicU64>() };
+        // Acquire: pairs with the adapter's write of the count, which comes after those of the frames.
+        self.arrived = count.load(Ordering::Acquire) as u32;
+    }
+
+    /// The next frame, which stays in its place until [`advance`](Self::advance).
+    ///
+    /// # Errors
+    /// It makes no sense.
+    #[inline]
+    pub fn peek(&self) -> Result<Option<(Head, &[u8])>, Corrupt> {
+        let ahead = self.arrived.wrapping_sub(self.reader.frames());
+        if ahead == 0 {
+            return Ok(None);
+        }
+        let (at, packet) = (self.reader.at(), self.shape().packet as usize);
+        // SAFETY: a reader stays inside of the region, packet and all. The peer wrote it before the notice, and may again, to its own
+        // harm: what is read is checked, and copied where it is used twice.
+        let bytes = unsafe { std::slice::from_raw_parts(self.region.ptr().add(at), packet) };
+        let (head, rest) = split(bytes).ok_or(Corrupt)?;
+        let is_next = head.credit == self.reader.frames() as u16;
+        let len = frame_len(head, packet);
+        let bytes = rest
+            .get(..len - HEAD)
+            .filter(|_| is_next && ahead <= self.shape().window);
+        Ok(Some((head, bytes.ok_or(Corrupt)?)))
+    }
+
+    /// A frame with this head has been read.
+    #[inline]
+    pub fn advance(&mut self, head: Head) {
+        let packet = self.shape().packet as usize;
+        self.reader.advance(frame_len(head, packet));
+    }
+
+    /// What the writer is to be told, if it is time.
+    #[inline]
+    pub fn owes(&mut self) -> Option<u64> {
+        self.reader.owes()
+    }
+}
+
+/// Bytes of a frame: a record that is longer goes on in the next.
+fn frame_len(head: Head, packet: usize) -> usize {
+    match head.kind {
+        // Longer than that it cannot be.
+        MORE => HEAD.saturating_add(head.len),
+        _ => HEAD + head.len.min(packet - HEAD),
+    }
+}

@@ -1,0 +1,302 @@
+//! What is under way by a virtual control queue: buffers that the adapter reads, and operations whose notices somebody waits for.
+
+use super::utofu::{self, Notice, Stadd, code_name};
+use super::vcq::{Region, There, Told, Vcq};
+use crate::sys::{clock, log};
+use std::ffi::{c_int, c_ulong};
+use std::io;
+use std::sync::Arc;
+
+/// Buffers for frames that are too long for a descriptor: as many as keep an adapter busy while it reads them.
+const BUFFERS: usize = 64;
+/// Operations that can be waited for: a byte in a notice says which. The first is nobody's: of errors of what nobody waits for.
+const SLOTS: usize = 256;
+/// A queue that takes nothing for so long is stuck, milliseconds.
+const STUCK_MS: u64 = 10_000;
+/// Words with entries of ended transmissions: a buffer below this, else a link.
+const LINKS: usize = 1 << 16;
+/// Entries of ended transmissions that are taken at a time.
+const BATCH: usize = 16;
+
+/// A connection of ours, by number, and what of it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Its turn in the peer's hall.
+    Ticket(u32),
+    /// Everything before has arrived.
+    Flush(u32),
+}
+
+impl Owner {
+    /// The connection.
+    pub fn link(self) -> u32 {
+        match self {
+            Owner::Ticket(link) | Owner::Flush(link) => link,
+        }
+    }
+}
+
+/// What a queue tells.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// A peer has written into our memory, at or before this address.
+    Arrived(Stadd),
+    /// What somebody waited for; `value`: of an atomic operation, what was there before.
+    Ended { owner: Owner, value: u64 },
+    /// Something of this connection has failed; `None`: of one that cannot be told.
+    Failed { link: Option<u32>, code: c_int },
+}
+
+/// One thread at a time: whoever holds its lock.
+pub struct Queue {
+    pub vcq: Arc<Vcq>,
+    buffers: Region,
+    /// Bytes of a buffer.
+    packet: usize,
+    free: Vec<u16>,
+    /// Connections whose frames are in the buffers.
+    users: Vec<u32>,
+    slots: Vec<Option<Owner>>,
+    free_slots: Vec<u8>,
+    /// Connections of which a transmission has failed, and how.
+    failed: Vec<(u32, c_int)>,
+}
+
+impl Queue {
+    /// # Errors
+    /// What the library says.
+    pub fn new(vcq: Arc<Vcq>, packet: usize) -> io::Result<Queue> {
+        let buffers = Region::new(&vcq, BUFFERS * packet)?;
+        Ok(Queue {
+            vcq,
+            buffers,
+            packet,
+            free: (0..BUFFERS as u16).rev().collect(),
+            users: vec![0; BUFFERS],
+            slots: vec![None; SLOTS],
+            free_slots: (1..=u8::MAX).rev().collect(),
+            failed: Vec::new(),
+        })
+    }
+
+    /// Whether so many frames have buffers.
+    pub fn has_buffers(&mut self, n: usize) -> bool {
+        if self.free.len() < n {
+            self.reap();
+        }
+        self.free.len() >= n
+    }
+
+    /// Whether transmissions are under way that will tell of their ends.
+    pub fn is_sending(&self) -> bool {
+        self.free.len() < BUFFERS || !self.failed.is_empty()
+    }
+
+    /// Takes the ends of transmissions: buffers are free again.
+    pub fn reap(&mut self) {
+        for _ in 0..BATCH {
+            let (code, word) = self.vcq.poll_tcq();
+            if code == utofu::NOT_FOUND {
+                return;
+            }
+            let link = match word.checked_sub(LINKS) {
+                Some(link) => link as u32,
+                None => {
+                    self.free.push(word as u16);
+                    self.users[word]
+                }
+            };
+            if code != utofu::SUCCESS {
+                self.failed.push((link, code));
+            }
+        }
+    }
+
+    /// Posts until the queue takes it: an adapter makes room by itself.
+    fn post(&mut self, post: impl Fn(&Vcq) -> c_int) -> Result<(), c_int> {
+        let mut since = None;
+        loop {
+            match post(&self.vcq) {
+                utofu::SUCCESS => return Ok(()),
+                utofu::BUSY => self.reap(),
+                code => return Err(code),
+            }
+            let now = clock::coarse_ms();
+            if now - *since.get_or_insert(now) > STUCK_MS {
+                return Err(utofu::BUSY);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Writes a frame of at most 32 bytes for a connection. Frames are in order.
+    ///
+    /// # Errors
+    /// The library's code: the connection is of no use any more.
+    pub fn send_short(
+        &mut self,
+        link: u32,
+        frame: &[u8],
+        to: There,
+        flags: c_ulong,
+    ) -> Result<(), c_int> {
+        let told = Told {
+            flags: utofu::STRONG_ORDER | flags,
+            edata: 0,
+            cbdata: LINKS + link as usize,
+        };
+        self.post(|vcq| vcq.put_bytes(frame, to, told))
+    }
+
+    /// A buffer for a frame of a connection: its number, and where it is. [`has_buffers`](Self::has_buffers)
+    pub fn take_buffer(&mut self, link: u32) -> Option<(u16, *mut u8)> {
+        let index = self.free.pop()?;
+        self.users[usize::from(index)] = link;
+        let offset = usize::from(index) * self.packet;
+        debug_assert!(offset + self.packet <= self.buffers.len());
+        // SAFETY: inside of the region.
+        Some((index, unsafe { self.buffers.ptr().add(offset) }))
+    }
+
+    /// As [`send_short`](Self::send_short), of a frame of `len` bytes in a buffer, which comes back by itself.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send(
+        &mut self,
+        buffer: u16,
+        len: usize,
+        to: There,
+        flags: c_ulong,
+    ) -> Result<(), c_int> {
+        let from = self.buffers.stadd + (usize::from(buffer) * self.packet) as u64;
+        let told = Told {
+            flags: utofu::STRONG_ORDER | utofu::TCQ_NOTICE | flags,
+            edata: 0,
+            cbdata: buffer.into(),
+        };
+        self.post(|vcq| vcq.put(from, to, len, told))
+    }
+
+    /// Writes a word behind everything else to the same peer. With an owner: who hears when it is there, and all before it; false
+    /// if too many wait.
+    ///
+    /// # Errors
+    /// As of [`send_short`](Self::send_short).
+    pub fn put_word(
+        &mut self,
+        link: u32,
+        word: u64,
+        to: There,
+        owner: Option<Owner>,
+    ) -> Result<bool, c_int> {
+        let (mut flags, mut edata) = (utofu::STRONG_ORDER, 0);
+        if let Some(owner) = owner {
+            let Some(slot) = self.take_slot(owner) else {
+                return Ok(false);
+            };
+            (flags, edata) = (flags | utofu::LOCAL_MRQ_NOTICE, slot);
+        }
+        let told = Told {
+            flags,
+            edata,
+            cbdata: LINKS + link as usize,
+        };
+        self.post(|vcq| vcq.put_word(word, to, told))?;
+        Ok(true)
+    }
+
+    /// Adds to a word at a peer; the owner, if there is one, hears what was there. False: too many wait.
+    ///
+    /// # Errors
+    /// As of [`send_short`](Self::send_short).
+    pub fn add(
+        &mut self,
+        link: u32,
+        what: u64,
+        to: There,
+        owner: Option<Owner>,
+    ) -> Result<bool, c_int> {
+        let (mut flags, mut edata) = (0, 0);
+        if let Some(owner) = owner {
+            let Some(slot) = self.take_slot(owner) else {
+                return Ok(false);
+            };
+            (flags, edata) = (utofu::LOCAL_MRQ_NOTICE, slot);
+        }
+        let told = Told {
+            flags,
+            edata,
+            cbdata: LINKS + link as usize,
+        };
+        self.post(|vcq| vcq.add(what, to, told))?;
+        Ok(true)
+    }
+
+    fn take_slot(&mut self, owner: Owner) -> Option<u8> {
+        let slot = self.free_slots.pop()?;
+        self.slots[usize::from(slot)] = Some(owner);
+        Some(slot)
+    }
+
+    fn end_slot(&mut self, edata: u64) -> Option<Owner> {
+        let slot = usize::try_from(edata).ok()?;
+        let owner = self.slots.get_mut(slot)?.take()?;
+        self.free_slots.push(slot as u8);
+        Some(owner)
+    }
+
+    /// Something of this connection was refused: whoever polls next hears of it.
+    pub fn fail(&mut self, link: u32, code: c_int) {
+        self.failed.push((link, code));
+    }
+
+    /// Whether something of this connection waits for its notice: until that has come its number is not another's.
+    pub fn is_awaited(&self, link: u32) -> bool {
+        let waits = |owner: &Owner| owner.link() == link;
+        self.slots.iter().flatten().any(waits)
+    }
+
+    /// The next thing that has happened.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Event> {
+        let (code, notice) = self.vcq.poll_mrq();
+        match code {
+            utofu::SUCCESS if notice.notice_type == utofu::RMT_PUT => {
+                Some(Event::Arrived(notice.rmt_stadd))
+            }
+            utofu::NOT_FOUND => self.poll_failed(),
+            code => self.on_notice(code, &notice),
+        }
+    }
+
+    fn poll_failed(&mut self) -> Option<Event> {
+        if self.is_sending() {
+            self.reap();
+        }
+        let (link, code) = self.failed.pop()?;
+        let link = Some(link);
+        Some(Event::Failed { link, code })
+    }
+
+    /// A notice of an operation of ours, or an error.
+    fn on_notice(&mut self, code: c_int, notice: &Notice) -> Option<Event> {
+        let ours = matches!(
+            notice.notice_type,
+            utofu::LCL_PUT | utofu::LCL_GET | utofu::LCL_ARMW
+        );
+        let owner = ours.then(|| self.end_slot(notice.edata)).flatten();
+        if code != utofu::SUCCESS {
+            log::diag!(
+                "the interconnect tells of an error: {} ({code}), notice of type {}, edata {}",
+                code_name(code),
+                notice.notice_type,
+                notice.edata
+            );
+            let link = owner.map(Owner::link);
+            return Some(Event::Failed { link, code });
+        }
+        let value = notice.rmt_value;
+        owner.map(|owner| Event::Ended { owner, value })
+    }
+}

@@ -1,0 +1,308 @@
+//! Where frames lie in a ring that a peer writes by puts: both ends compute it alike, and neither asks the other.
+//!
+//! A frame begins at a multiple of 32 bytes and lies in one piece: where the longest one would not fit before the end, the next
+//! begins at the start again, however short it is. The receiver tells now and then how far it is, by a put of one word.
+#![forbid(unsafe_code)]
+
+/// Frames begin at multiples of this, bytes: what rides in a descriptor.
+pub const GRAIN: u64 = 32;
+/// Bytes at the end of a ring that frames do not take: the count of frames lies there, and a notice about the last frame names
+/// an address in the ring, whether that of its first byte or that behind its last.
+pub const TAIL: usize = 256;
+
+/// What both ends know of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of the ring's memory.
+    pub size: u32,
+    /// Bytes of the longest frame.
+    pub packet: u32,
+    /// Frames that may be under way or unread.
+    pub window: u32,
+}
+
+impl Shape {
+    /// Whether a ring can work so, for records of up to so many frames: a writer waits for room for all of them, and for what may have
+    /// to be skipped, while a reader that has read everything may not have told of a quarter.
+    pub fn is_sound(&self, frames: u32) -> bool {
+        let packet = u64::from(self.packet);
+        frames > 0
+            && 4 * u64::from(frames) <= 3 * u64::from(self.window)
+            && packet >= 2 * GRAIN
+            && packet % GRAIN == 0
+            && 4 * u64::from(frames + 1) * packet <= 3 * self.area()
+    }
+
+    /// Where the count of frames lies.
+    pub fn count_at(&self) -> u64 {
+        u64::from(self.size) - TAIL as u64
+    }
+
+    fn area(&self) -> u64 {
+        (u64::from(self.size)).saturating_sub(TAIL as u64) / GRAIN * GRAIN
+    }
+
+    /// Where the frame behind `position` bytes begins: bytes in all before it, skipped ones among them.
+    fn begin(&self, position: u64) -> u64 {
+        let (area, packet) = (self.area(), u64::from(self.packet));
+        match position % area + packet > area {
+            true => position.next_multiple_of(area),
+            false => position,
+        }
+    }
+}
+
+/// How far the reader is, as it tells: frames modulo 2^32, and bytes in units of [`GRAIN`] modulo 2^32.
+fn credit(frames: u32, bytes: u64) -> u64 {
+    u64::from(frames) | (bytes / GRAIN) << 32
+}
+
+/// The sender's end.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    shape: Shape,
+    bytes: u64,
+    frames: u32,
+    /// What the reader has told.
+    read_bytes: u64,
+    read_frames: u32,
+}
+
+impl Writer {
+    pub fn new(shape: Shape) -> Writer {
+        Writer {
+            shape,
+            bytes: 0,
+            frames: 0,
+            read_bytes: 0,
+            read_frames: 0,
+        }
+    }
+
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Frames that were written.
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// The reader tells how far it is. What it cannot be is not believed.
+    pub fn credit(&mut self, word: u64) {
+        let frames = (word as u32).wrapping_sub(self.read_frames);
+        let units = ((word >> 32) as u32).wrapping_sub((self.read_bytes / GRAIN) as u32);
+        let bytes = u64::from(units) * GRAIN;
+        let flying = self.frames.wrapping_sub(self.read_frames);
+        if frames <= flying && bytes <= self.bytes - self.read_bytes {
+            self.read_frames = self.read_frames.wrapping_add(frames);
+            self.read_bytes += bytes;
+        }
+    }
+
+    /// Whether so many frames, all but the last as long as they can be, have room.
+    #[inline]
+    pub fn has_room(&self, frames: usize, last: usize) -> bool {
+        let flying = self.frames.wrapping_sub(self.read_frames) as usize;
+        if flying + frames > self.shape.window as usize {
+            return false;
+        }
+        let packet = u64::from(self.shape.packet);
+        let mut at = self.bytes;
+        for _ in 1..frames {
+            at = self.shape.begin(at) + packet;
+        }
+        let end = self.shape.begin(at) + (last as u64).next_multiple_of(GRAIN);
+        end - self.read_bytes <= self.shape.area()
+    }
+
+    /// Where a frame of so many bytes goes, which has room.
+    #[inline]
+    pub fn place(&mut self, len: usize) -> u64 {
+        let begin = self.shape.begin(self.bytes);
+        self.bytes = begin + (len as u64).next_multiple_of(GRAIN);
+        self.frames = self.frames.wrapping_add(1);
+        begin % self.shape.area()
+    }
+}
+
+/// The receiver's end.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    shape: Shape,
+    bytes: u64,
+    frames: u32,
+    told_bytes: u64,
+    told_frames: u32,
+}
+
+impl Reader {
+    pub fn new(shape: Shape) -> Reader {
+        Reader {
+            shape,
+            bytes: 0,
+            frames: 0,
+            told_bytes: 0,
+            told_frames: 0,
+        }
+    }
+
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Frames that were read.
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// Where the next frame begins.
+    #[inline]
+    pub fn at(&self) -> usize {
+        (self.shape.begin(self.bytes) % self.shape.area()) as usize
+    }
+
+    /// The next frame, of so many bytes, no more than the longest has, is read.
+    #[inline]
+    pub fn advance(&mut self, len: usize) {
+        let begin = self.shape.begin(self.bytes);
+        self.bytes = begin + (len as u64).next_multiple_of(GRAIN);
+        self.frames = self.frames.wrapping_add(1);
+    }
+
+    /// What the writer is to be told, if it is time.
+    #[inline]
+    pub fn owes(&mut self) -> Option<u64> {
+        let frames = self.frames.wrapping_sub(self.told_frames);
+        let bytes = self.bytes - self.told_bytes;
+        let due = 4 * frames >= self.shape.window || 4 * bytes >= self.shape.area();
+        due.then(|| {
+            (self.told_bytes, self.told_frames) = (self.bytes, self.frames);
+            credit(self.frames, self.bytes)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    const SHAPE: Shape = Shape {
+        size: 4096 + TAIL as u32,
+        packet: 1024,
+        window: 8,
+    };
+
+    /// Lengths of frames, no two runs of which are alike for long.
+    fn lengths() -> impl Iterator<Item = usize> {
+        (0u64..).map(|n| 16 + (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) as usize % 1009)
+    }
+
+    #[test]
+    fn both_ends_compute_the_same_places_and_nothing_unread_is_written_over() {
+        let (mut writer, mut reader) = (Writer::new(SHAPE), Reader::new(SHAPE));
+        let mut flying: VecDeque<(u64, usize)> = VecDeque::new();
+        let mut lengths = lengths();
+        let mut next = lengths.next().unwrap();
+        for _ in 0..100_000 {
+            while writer.has_room(1, next) {
+                let at = writer.place(next);
+                assert!(at % GRAIN == 0 && at + next as u64 <= SHAPE.count_at());
+                for &(other, len) in &flying {
+                    assert!(at + next as u64 <= other || other + len as u64 <= at);
+                }
+                flying.push_back((at, next));
+                next = lengths.next().unwrap();
+            }
+            let (at, len) = flying.pop_front().expect("a writer that waits has written");
+            assert_eq!(reader.at() as u64, at);
+            reader.advance(len);
+            if let Some(word) = reader.owes() {
+                writer.credit(word);
+            }
+        }
+    }
+
+    #[test]
+    fn records_of_several_frames_find_room_at_once_or_not_at_all() {
+        let (mut writer, mut reader) = (Writer::new(SHAPE), Reader::new(SHAPE));
+        for _ in 0..1000 {
+            assert!(writer.has_room(2, 100), "an empty ring takes two");
+            let places = [1024, 100].map(|len| (writer.place(len), len));
+            for (at, len) in places {
+                assert_eq!(reader.at() as u64, at);
+                reader.advance(len);
+            }
+            if let Some(word) = reader.owes() {
+                writer.credit(word);
+            }
+        }
+        assert!(!writer.has_room(9, 16), "more than the window");
+    }
+
+    #[test]
+    fn a_reader_that_lies_is_not_believed() {
+        let mut writer = Writer::new(SHAPE);
+        let mut written = 0;
+        while writer.has_room(1, 500) {
+            writer.place(500);
+            written += 1;
+        }
+        for word in [u64::MAX, 100, 1000 << 32, 1 << 63] {
+            writer.credit(word);
+            assert!(!writer.has_room(1, 500), "{word:#x} after {written}");
+        }
+    }
+
+    #[test]
+    fn counts_wrap() {
+        let (mut writer, mut reader) = (Writer::new(SHAPE), Reader::new(SHAPE));
+        let near = u64::from(u32::MAX) * GRAIN / SHAPE.area() * SHAPE.area();
+        (
+            writer.bytes,
+            writer.read_bytes,
+            writer.frames,
+            writer.read_frames,
+        ) = (near, near, u32::MAX - 5, u32::MAX - 5);
+        (
+            reader.bytes,
+            reader.told_bytes,
+            reader.frames,
+            reader.told_frames,
+        ) = (near, near, u32::MAX - 5, u32::MAX - 5);
+        for len in lengths().take(1000) {
+            assert!(writer.has_room(1, len));
+            assert_eq!(writer.place(len), reader.at() as u64);
+            reader.advance(len);
+            if let Some(word) = reader.owes() {
+                writer.credit(word);
+            }
+        }
+    }
+
+    #[test]
+    fn shapes_that_would_stall_are_none() {
+        assert!(SHAPE.is_sound(2));
+        assert!(!SHAPE.is_sound(0) && !SHAPE.is_sound(3));
+        for wrong in [
+            Shape { window: 0, ..SHAPE },
+            Shape { window: 2, ..SHAPE },
+            Shape {
+                packet: 1056,
+                ..SHAPE
+            },
+            Shape {
+                packet: 1000,
+                ..SHAPE
+            },
+            Shape {
+                packet: 32,
+                ..SHAPE
+            },
+            Shape { size: 0, ..SHAPE },
+        ] {
+            assert!(!wrong.is_sound(2), "{wrong:?}");
+        }
+    }
+}

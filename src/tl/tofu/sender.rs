@@ -1,0 +1,261 @@
+//! The sending half of a connection: records become frames in the ring that the peer has granted.
+
+use super::cells::Cell;
+use super::iface::Iface;
+use super::queue::Owner;
+use super::ring::{Shape, Writer};
+use super::tni::PIGGYBACK;
+use super::utofu::{self, REMOTE_MRQ_NOTICE, Stadd, VcqId};
+use super::vcq::There;
+use crate::wire::packet::{BYE, HEAD, Head, MORE};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// What of a connection has arrived. The progressing thread hears it, whoever holds the peer's lock asks. Relaxed everywhere: they
+/// are counts, what they count is in the peer's memory.
+#[derive(Default)]
+pub struct Flow {
+    /// Posts that the last question was behind, and those of which the answer has come.
+    asked: AtomicU32,
+    ended: AtomicU32,
+    asking: AtomicBool,
+}
+
+impl Flow {
+    /// The answer has come.
+    pub fn end(&self) {
+        self.ended
+            .store(self.asked.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.asking.store(false, Ordering::Relaxed);
+    }
+
+    fn set_asking(&self, asking: bool) {
+        self.asking.store(asking, Ordering::Relaxed);
+    }
+
+    fn is_asking(&self) -> bool {
+        self.asking.load(Ordering::Relaxed)
+    }
+
+    fn has_ended(&self, posted: u32) -> bool {
+        self.ended.load(Ordering::Relaxed) == posted
+    }
+}
+
+/// What a peer has granted.
+#[derive(Clone, Copy, Debug)]
+pub struct Granted {
+    pub vcq: VcqId,
+    pub ring: Stadd,
+    pub shape: Shape,
+    /// Frames come without notices: their count is written behind them.
+    pub counted: bool,
+}
+
+/// One thread at a time: whoever holds the peer's lock.
+pub struct Sender {
+    iface: Arc<Iface>,
+    flow: Arc<Flow>,
+    cell: Cell,
+    /// Number of the connection.
+    link: u32,
+    to: Granted,
+    writer: Writer,
+    /// What was posted since the beginning, modulo 2^32.
+    posted: u32,
+    /// Where a record is put together that takes several frames.
+    record: Vec<u8>,
+    /// The adapter has refused something: nothing goes any more, and the connection hears of it.
+    broken: bool,
+}
+
+impl Sender {
+    pub fn new(iface: Arc<Iface>, flow: Arc<Flow>, cell: Cell, link: u32, to: Granted) -> Sender {
+        Sender {
+            iface,
+            flow,
+            cell,
+            link,
+            to,
+            writer: Writer::new(to.shape),
+            posted: 0,
+            record: Vec::new(),
+            broken: false,
+        }
+    }
+
+    fn segment(&self) -> usize {
+        self.to.shape.packet as usize - HEAD
+    }
+
+    /// Whether a record of `len` bytes, or any shorter one, can be sent now.
+    pub fn has_room(&mut self, len: usize) -> bool {
+        if self.broken {
+            return false;
+        }
+        let segment = self.segment();
+        let frames = len.div_ceil(segment).max(1);
+        let last = HEAD + len - (frames - 1) * segment;
+        if !self.writer.has_room(frames, last) {
+            self.writer.credit(self.cell.credit());
+            if !self.writer.has_room(frames, last) {
+                return false;
+            }
+        }
+        HEAD + len <= PIGGYBACK || self.iface.queue.lock().has_buffers(frames)
+    }
+
+    /// Sends a record, which `fill` writes; false if there is no room: `fill` was not called.
+    #[inline]
+    pub fn send(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> bool {
+        if !self.has_room(len) {
+            return false;
+        }
+        let head = |len, kind| Head {
+            len,
+            kind,
+            aux,
+            credit: 0,
+            imm,
+        };
+        if len <= self.segment() {
+            self.frame(head(len, kind), len, fill);
+        } else {
+            self.send_long(head(len, kind), fill);
+        }
+        if self.to.counted {
+            self.count(None);
+        }
+        true
+    }
+
+    #[inline(never)]
+    fn send_long(&mut self, head: Head, fill: impl FnOnce(*mut u8)) {
+        let mut record = std::mem::take(&mut self.record);
+        record.resize(head.len, 0);
+        fill(record.as_mut_ptr());
+        for (i, part) in record.chunks(self.segment()).enumerate() {
+            let head = match i {
+                0 => head,
+                _ => Head {
+                    len: part.len(),
+                    kind: MORE,
+                    ..head
+                },
+            };
+            self.frame(head, part.len(), |to| {
+                // SAFETY: the frame has room for them.
+                unsafe { to.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+            });
+        }
+        self.record = record;
+    }
+
+    /// One frame of `len` bytes behind its head, which has room.
+    fn frame(&mut self, head: Head, len: usize, fill: impl FnOnce(*mut u8)) {
+        let credit = self.writer.frames() as u16;
+        let head = Head { credit, ..head }.encode();
+        let to = There {
+            vcq: self.to.vcq,
+            stadd: self.to.ring + self.writer.place(HEAD + len),
+        };
+        let flags = if self.to.counted {
+            0
+        } else {
+            REMOTE_MRQ_NOTICE
+        };
+        self.posted = self.posted.wrapping_add(1);
+        let result = if HEAD + len <= PIGGYBACK {
+            let mut frame = [0; PIGGYBACK];
+            frame[..HEAD].copy_from_slice(&head);
+            fill(frame[HEAD..].as_mut_ptr());
+            let mut queue = self.iface.queue.lock();
+            queue.send_short(self.link, &frame[..HEAD + len], to, flags)
+        } else {
+            let taken = self.iface.queue.lock().take_buffer(self.link);
+            let Some((buffer, at)) = taken else {
+                return self.break_off(utofu::BUSY);
+            };
+            // SAFETY: the buffer has room for both.
+            unsafe {
+                at.copy_from_nonoverlapping(head.as_ptr(), HEAD);
+                fill(at.add(HEAD));
+            }
+            let mut queue = self.iface.queue.lock();
+            queue.send(buffer, HEAD + len, to, flags)
+        };
+        if let Err(code) = result {
+            self.break_off(code);
+        }
+    }
+
+    /// Writes the count of frames behind all that was sent. False: the owner cannot be told now.
+    fn count(&mut self, owner: Option<Owner>) -> bool {
+        let to = There {
+            vcq: self.to.vcq,
+            stadd: self.to.ring + self.to.shape.count_at(),
+        };
+        let count = u64::from(self.writer.frames());
+        let result = self
+            .iface
+            .queue
+            .lock()
+            .put_word(self.link, count, to, owner);
+        result.unwrap_or_else(|code| {
+            self.break_off(code);
+            true
+        })
+    }
+
+    #[cold]
+    fn break_off(&mut self, code: i32) {
+        self.broken = true;
+        self.iface.queue.lock().fail(self.link, code);
+    }
+
+    /// Whether all that was accepted has arrived.
+    pub fn is_drained(&self) -> bool {
+        self.broken || self.flow.has_ended(self.posted)
+    }
+
+    /// The same, after having it told: somebody waits for it.
+    pub fn drain(&mut self) -> bool {
+        if self.is_drained() {
+            return true;
+        }
+        if !self.flow.is_asking() {
+            self.ask();
+        }
+        false
+    }
+
+    /// Has it told when all that was sent has arrived, or that the peer is not there.
+    fn ask(&mut self) {
+        // Before: the answer can be faster than this thread.
+        self.flow.asked.store(self.posted, Ordering::Relaxed);
+        self.flow.set_asking(true);
+        if !self.count(Some(Owner::Flush(self.link))) {
+            // Too many wait: whoever asks next tries again.
+            self.flow.set_asking(false);
+        }
+    }
+
+    /// Finds out whether the peer is still there, if nothing else does.
+    pub fn probe(&mut self) {
+        if !self.broken && !self.flow.is_asking() {
+            self.ask();
+        }
+    }
+
+    /// Says that this worker goes. Behind everything else.
+    pub fn say_goodbye(&mut self) {
+        self.send(BYE, 0, 0, 0, |_| {});
+    }
+}

@@ -1,0 +1,60 @@
+//! The network interfaces of this node: six engines, each with control queues of its own.
+
+use super::utofu::{self, Caps, TniId, Utofu, code_name};
+use crate::options::DeviceFilter;
+use crate::sys::log;
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub struct Tni {
+    pub id: TniId,
+    /// `tofu0`, `tofu1`, ...
+    pub name: String,
+    pub caps: Caps,
+}
+
+/// Bytes that ride in a descriptor: frames of so many are sent without a buffer.
+pub const PIGGYBACK: usize = 32;
+
+/// Those that may be used; none without a word where the host has no such interconnect.
+pub fn usable(filter: &DeviceFilter) -> Vec<Tni> {
+    let Some(lib) = Utofu::get() else {
+        return Vec::new();
+    };
+    let named = all(lib).into_iter().map(|id| (id, format!("tofu{id}")));
+    let wanted = named.filter(|(_, name)| filter.is_all() || filter.allows(name));
+    wanted
+        .filter_map(|(id, name)| {
+            let caps = query(lib, id)?;
+            let enough = caps.max_piggyback_size >= PIGGYBACK;
+            if !enough {
+                log::diag!("{name} is not used: its descriptors carry less than {PIGGYBACK} bytes");
+            }
+            enough.then_some(Tni { id, name, caps })
+        })
+        .collect()
+}
+
+fn all(lib: &Utofu) -> Vec<TniId> {
+    let (mut ids, mut n) = (std::ptr::null_mut(), 0);
+    // SAFETY: room for both.
+    let code = unsafe { (lib.get_onesided_tnis)(&mut ids, &mut n) };
+    if code != utofu::SUCCESS || ids.is_null() {
+        log::diag!("no network interface of Tofu: {} ({code})", code_name(code));
+        return Vec::new();
+    }
+    // SAFETY: the library tells so many, in memory that the caller frees.
+    unsafe {
+        let found = std::slice::from_raw_parts(ids, n).to_vec();
+        libc::free(ids.cast());
+        found
+    }
+}
+
+fn query(lib: &Utofu, id: TniId) -> Option<Caps> {
+    let mut caps = std::ptr::null_mut();
+    // SAFETY: room for the pointer.
+    let code = unsafe { (lib.query_onesided_caps)(id, &mut caps) };
+    // SAFETY: the library's own structure, which stays.
+    (code == utofu::SUCCESS && !caps.is_null()).then(|| unsafe { *caps })
+}

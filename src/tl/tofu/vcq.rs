@@ -1,0 +1,222 @@
+//! A virtual control queue, and memory that is registered for it.
+
+use super::utofu::{self, Notice, Stadd, TniId, Utofu, VcqHdl, VcqId, code_name};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ffi::{c_int, c_ulong, c_void};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Registered memory of ours is made of whole pages of the machines that have the interconnect, bytes.
+const PAGE: usize = 64 << 10;
+
+/// Where an operation goes: a queue at the other end, and an address that it knows.
+#[derive(Clone, Copy, Debug)]
+pub struct There {
+    pub vcq: VcqId,
+    pub stadd: Stadd,
+}
+
+/// What an operation is told by: flags of uTofu's, the byte in its notices, the word with an entry of the queue of ended
+/// transmissions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Told {
+    pub flags: c_ulong,
+    pub edata: u8,
+    pub cbdata: usize,
+}
+
+/// Freed when its owner and all that it has registered are gone. The library wants one thread at a time: callers lock.
+pub struct Vcq {
+    lib: &'static Utofu,
+    hdl: VcqHdl,
+    pub id: VcqId,
+    pub tni: TniId,
+}
+
+/// The library's answer as an error of its own.
+fn failure(what: &str, code: c_int) -> io::Error {
+    io::Error::other(format!("{what}: {} ({code})", code_name(code)))
+}
+
+impl Vcq {
+    /// A queue on this network interface, alone on its control queue if one is left.
+    ///
+    /// # Errors
+    /// What the library says: there are no more.
+    pub fn new(lib: &'static Utofu, tni: TniId) -> io::Result<Arc<Vcq>> {
+        let (mut hdl, mut id) = (0, 0);
+        // SAFETY: room for the handle.
+        let create = |flags, hdl: &mut VcqHdl| unsafe { (lib.create_vcq)(tni, flags, hdl) };
+        let mut code = create(utofu::VCQ_EXCLUSIVE, &mut hdl);
+        if code != utofu::SUCCESS {
+            code = create(0, &mut hdl);
+        }
+        if code != utofu::SUCCESS {
+            return Err(failure("utofu_create_vcq", code));
+        }
+        // SAFETY: just made; room for the name.
+        let code = unsafe { (lib.query_vcq_id)(hdl, &mut id) };
+        let vcq = Vcq { lib, hdl, id, tni };
+        match code {
+            utofu::SUCCESS => Ok(Arc::new(vcq)),
+            code => Err(failure("utofu_query_vcq_id", code)),
+        }
+    }
+
+    /// Writes `len` bytes of registered memory. What the library answers: success, busy or an error.
+    pub fn put(&self, from: Stadd, to: There, len: usize, told: Told) -> c_int {
+        // SAFETY: steering addresses are checked by the adapter; the owner keeps the memory until it is told.
+        unsafe {
+            (self.lib.put)(
+                self.hdl,
+                to.vcq,
+                from,
+                to.stadd,
+                len,
+                told.edata.into(),
+                told.flags,
+                told.cbdata as *mut c_void,
+            )
+        }
+    }
+
+    /// As [`put`](Self::put), of bytes that ride in the descriptor: at most 32.
+    pub fn put_bytes(&self, bytes: &[u8], to: There, told: Told) -> c_int {
+        // SAFETY: the bytes are copied before the function returns.
+        unsafe {
+            (self.lib.put_piggyback)(
+                self.hdl,
+                to.vcq,
+                bytes.as_ptr() as *mut c_void,
+                to.stadd,
+                bytes.len(),
+                told.edata.into(),
+                told.flags,
+                told.cbdata as *mut c_void,
+            )
+        }
+    }
+
+    /// As [`put`](Self::put), of 8 bytes.
+    pub fn put_word(&self, word: u64, to: There, told: Told) -> c_int {
+        // SAFETY: nothing is lent.
+        unsafe {
+            (self.lib.put_piggyback8)(
+                self.hdl,
+                to.vcq,
+                word,
+                to.stadd,
+                size_of::<u64>(),
+                told.edata.into(),
+                told.flags,
+                told.cbdata as *mut c_void,
+            )
+        }
+    }
+
+    /// Adds to 8 bytes there; the notice has what was there before.
+    pub fn add(&self, what: u64, to: There, told: Told) -> c_int {
+        // SAFETY: nothing is lent.
+        unsafe {
+            (self.lib.armw8)(
+                self.hdl,
+                to.vcq,
+                utofu::ARMW_ADD,
+                what,
+                to.stadd,
+                told.edata.into(),
+                told.flags,
+                told.cbdata as *mut c_void,
+            )
+        }
+    }
+
+    /// The next ended transmission: the answer, and its word.
+    pub fn poll_tcq(&self) -> (c_int, usize) {
+        let mut cbdata = std::ptr::null_mut();
+        // SAFETY: room for the word.
+        let code = unsafe { (self.lib.poll_tcq)(self.hdl, 0, &mut cbdata) };
+        (code, cbdata as usize)
+    }
+
+    /// The next notice: the answer, and the notice.
+    #[inline]
+    pub fn poll_mrq(&self) -> (c_int, Notice) {
+        let mut notice = Notice::default();
+        // SAFETY: room for the notice.
+        let code = unsafe { (self.lib.poll_mrq)(self.hdl, 0, &mut notice) };
+        (code, notice)
+    }
+}
+
+impl Drop for Vcq {
+    fn drop(&mut self) {
+        // SAFETY: ours, and nothing is registered for it any more.
+        unsafe { (self.lib.free_vcq)(self.hdl) };
+    }
+}
+
+/// Zeroed memory that peers can write to and our adapter can read from.
+pub struct Region {
+    vcq: Arc<Vcq>,
+    ptr: NonNull<u8>,
+    layout: Layout,
+    pub stadd: Stadd,
+}
+
+// SAFETY: memory whose users order their accesses themselves.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// `len` bytes, rounded up to pages.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn new(vcq: &Arc<Vcq>, len: usize) -> io::Result<Region> {
+        let layout = Layout::from_size_align(len.next_multiple_of(PAGE), PAGE);
+        let layout = layout.map_err(io::Error::other)?;
+        // SAFETY: not of size 0.
+        let Some(ptr) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+            handle_alloc_error(layout)
+        };
+        let mut stadd = 0;
+        // SAFETY: our memory, which is freed after it is taken back.
+        let code = unsafe {
+            (vcq.lib.reg_mem)(vcq.hdl, ptr.as_ptr().cast(), layout.size(), 0, &mut stadd)
+        };
+        if code != utofu::SUCCESS {
+            // SAFETY: allocated above, and nobody knows it.
+            unsafe { dealloc(ptr.as_ptr(), layout) };
+            let what = format!("utofu_reg_mem of {} bytes", layout.size());
+            return Err(failure(&what, code));
+        }
+        Ok(Region {
+            vcq: vcq.clone(),
+            ptr,
+            layout,
+            stadd,
+        })
+    }
+
+    /// Where it begins. Peers write to it at any time: what is read may change.
+    pub fn ptr(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+
+    pub fn len(&self) -> usize {
+        self.layout.size()
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: registered by `new`; nobody else frees it.
+        unsafe {
+            (self.vcq.lib.dereg_mem)(self.vcq.hdl, self.stadd, 0);
+            dealloc(self.ptr.as_ptr(), self.layout);
+        }
+    }
+}
