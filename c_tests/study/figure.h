@@ -12,7 +12,8 @@ struct round_time {
 /**
  * Runs the task as often as the options say, each time with as many rounds as take the options' seconds, but at most
  * `most`, and returns the medians. `after` (or NULL) is called after each repetition with its rounds. What the first
- * rounds bring along (connections, pages) is not measured: the caller has run some. Ranks below `active` are those of the mean.
+ * rounds bring along (connections, pages) is not measured: the caller has run some. Ranks below `active` are those of the
+ * mean.
  */
 struct round_time measure(task task, long most, int active, void (*after)(long rounds));
 

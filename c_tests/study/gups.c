@@ -8,46 +8,37 @@
 #include "job.h"
 #include "local.h"
 #include "sequence.h"
+#include "words.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* Numbers between the beginnings of two threads: more than one of them ever uses. */
-#define STREAM (UINT64_C(1) << 36)
 
 static struct {
     struct fabric fabric;
-    uint64_t words;    /* of each rank, a power of two */
-    uint64_t checked;  /* updates of every thread that have been checked */
-    double tolerated;  /* part of the words that may be wrong */
-    double worst;      /* part of the words that was wrong in one repetition */
     struct {
         _Alignas(512) uint64_t random; /* the last one */
-        long wrong;                    /* words of this thread's stretch */
-        ucs_status_ptr_t requests[1024];
-        uint64_t randoms[1024];
     } at[MAX_THREADS];
 } table;
-
-static int owner(uint64_t random)
-{
-    return (int)(random / table.words % (uint64_t)job.size);
-}
-
-static uint64_t address_of(uint64_t random)
-{
-    return table.fabric.base[owner(random)] + random % table.words * 8;
-}
 
 static int end_of(int thread, uint64_t random)
 {
     return worker_of(&table.fabric, thread) * job.size + owner(random);
 }
 
+/* Of a thread's updates under way: words, random numbers, requests, all in its local memory. */
 static uint64_t *words_of(int thread)
 {
     return (uint64_t *)(void *)local.of[thread];
+}
+
+static uint64_t *randoms_of(int thread)
+{
+    return words_of(thread) + options.look_ahead;
+}
+
+static ucs_status_ptr_t *requests_of(int thread)
+{
+    return (ucs_status_ptr_t *)(void *)(randoms_of(thread) + options.look_ahead);
 }
 
 /* ---- updates ---- */
@@ -55,7 +46,7 @@ static uint64_t *words_of(int thread)
 static void complete_all(int thread)
 {
     for (int i = 0; i < options.look_ahead; i++) {
-        complete(&table.fabric, own_worker(&table.fabric, thread), table.at[thread].requests[i]);
+        complete(&table.fabric, own_worker(&table.fabric, thread), requests_of(thread)[i]);
     }
 }
 
@@ -70,7 +61,7 @@ static void draw(int thread)
 {
     for (int i = 0; i < options.look_ahead; i++) {
         table.at[thread].random = next_random(table.at[thread].random);
-        table.at[thread].randoms[i] = table.at[thread].random;
+        randoms_of(thread)[i] = table.at[thread].random;
     }
 }
 
@@ -81,12 +72,11 @@ static void update_by_atomics(int thread, long rounds)
     for (long round = 0; round < rounds; round++) {
         draw(thread);
         for (int i = 0; i < options.look_ahead; i++) {
-            uint64_t random = table.at[thread].randoms[i];
+            uint64_t random = randoms_of(thread)[i];
             int end = end_of(thread, random);
 
-            table.at[thread].requests[i] =
-                ucp_atomic_op_nbx(table.fabric.ep[end], UCP_ATOMIC_OP_XOR, &table.at[thread].randoms[i], 1,
-                                  address_of(random), table.fabric.rkey[end], &of_eight);
+            requests_of(thread)[i] = ucp_atomic_op_nbx(table.fabric.ep[end], UCP_ATOMIC_OP_XOR, &randoms_of(thread)[i],
+                                                       1, address_of(random), table.fabric.rkey[end], &of_eight);
         }
         flush(thread);
         complete_all(thread);
@@ -96,23 +86,23 @@ static void update_by_atomics(int thread, long rounds)
 static void get_words(int thread)
 {
     for (int i = 0; i < options.look_ahead; i++) {
-        uint64_t random = table.at[thread].randoms[i];
+        uint64_t random = randoms_of(thread)[i];
         int end = end_of(thread, random);
 
-        table.at[thread].requests[i] = ucp_get_nbx(table.fabric.ep[end], &words_of(thread)[i], 8, address_of(random),
-                                                   table.fabric.rkey[end], &plain);
+        requests_of(thread)[i] = ucp_get_nbx(table.fabric.ep[end], &words_of(thread)[i], 8, address_of(random),
+                                             table.fabric.rkey[end], &plain);
     }
 }
 
 static void put_words(int thread)
 {
     for (int i = 0; i < options.look_ahead; i++) {
-        uint64_t random = table.at[thread].randoms[i];
+        uint64_t random = randoms_of(thread)[i];
         int end = end_of(thread, random);
 
         words_of(thread)[i] ^= random;
-        table.at[thread].requests[i] = ucp_put_nbx(table.fabric.ep[end], &words_of(thread)[i], 8, address_of(random),
-                                                   table.fabric.rkey[end], &plain);
+        requests_of(thread)[i] = ucp_put_nbx(table.fabric.ep[end], &words_of(thread)[i], 8, address_of(random),
+                                             table.fabric.rkey[end], &plain);
     }
 }
 
@@ -128,107 +118,26 @@ static void update_by_get_and_put(int thread, long rounds)
     }
 }
 
-/* ---- checking: while no updates are under way ---- */
-
-static uint64_t *own_words(void)
+static void check_rounds(long rounds)
 {
-    return (uint64_t *)(void *)table.fabric.own;
-}
-
-/** Thread t of T has the t-th stretch of the words. */
-static uint64_t stretch_of(int thread, uint64_t *end)
-{
-    uint64_t length = table.words / (uint64_t)table.fabric.threads + 1;
-    uint64_t begin = length * (uint64_t)thread;
-
-    *end = begin + length < table.words ? begin + length : table.words;
-    return begin;
-}
-
-static void fill_words(int thread, long unused)
-{
-    uint64_t end;
-
-    (void)unused;
-    for (uint64_t i = stretch_of(thread, &end); i < end; i++) {
-        own_words()[i] = i;
-    }
-}
-
-/** Of some threads' numbers, takes back those that went into this rank's words. */
-static void take_back(int thread, long updates)
-{
-    uint64_t streams = (uint64_t)job.size * (uint64_t)table.fabric.threads;
-
-    for (uint64_t stream = (uint64_t)thread; stream < streams; stream += (uint64_t)table.fabric.threads) {
-        uint64_t random = random_at(stream * STREAM + table.checked);
-
-        for (long i = 0; i < updates; i++) {
-            random = next_random(random);
-            if (owner(random) == job.rank) {
-                /* Relaxed: among threads of this rank only; the end of the task orders what follows. */
-                __atomic_fetch_xor(&own_words()[random % table.words], random, __ATOMIC_RELAXED);
-            }
-        }
-    }
-}
-
-static void count_wrong(int thread, long unused)
-{
-    uint64_t end;
-
-    (void)unused;
-    table.at[thread].wrong = 0;
-    for (uint64_t i = stretch_of(thread, &end); i < end; i++) {
-        table.at[thread].wrong += own_words()[i] != i;
-    }
-}
-
-static void check_words(long rounds)
-{
-    long updates = rounds * options.look_ahead;
-    double wrong = 0;
-
-    run_team(take_back, updates);
-    run_team(count_wrong, 0);
-    for (int i = 0; i < table.fabric.threads; i++) {
-        wrong += (double)table.at[i].wrong;
-    }
-    wrong = sum(wrong) / (double)table.words / job.size;
-    table.worst = wrong > table.worst ? wrong : table.worst;
-    table.checked += (uint64_t)updates;
-    if (wrong > table.tolerated) {
-        die("random access: %.4g %% of the words are wrong", wrong * 100);
-    }
-    run_team(fill_words, 0);
+    check_words(rounds * options.look_ahead);
 }
 
 /* ---- */
 
-/** So large that a lost update is rare, however many threads have updates under way. */
-static int default_bits(int threads)
-{
-    int bits = 17;
-
-    while (1 << (bits - 17) < threads) {
-        bits++;
-    }
-    return bits < 20 ? 20 : bits;
-}
-
-static void open_table(int threads, int workers)
+static void open_table(double tolerated, int threads, int workers)
 {
     memset(table.at, 0, sizeof(table.at));
-    table.words = UINT64_C(1) << (options.table_bits ? options.table_bits : default_bits(threads));
-    table.checked = 0;
-    table.worst = 0;
+    words = (struct words){.fabric = &table.fabric,
+                           .count = options.table_bits ? UINT64_C(1) << options.table_bits : default_words(threads),
+                           .tolerated = tolerated};
     for (int i = 0; i < threads; i++) {
         table.at[i].random = random_at(((uint64_t)job.rank * (uint64_t)threads + (uint64_t)i) * STREAM);
     }
-    open_fabric(&table.fabric, threads, workers, EVERYONE, UCP_FEATURE_RMA | UCP_FEATURE_AMO64, table.words * 8);
+    open_fabric(&table.fabric, threads, workers, EVERYONE, UCP_FEATURE_RMA | UCP_FEATURE_AMO64, words.count * 8);
     open_team(&table.fabric);
-    open_local((size_t)options.look_ahead * 8);
-    run_team(fill_words, 0);
+    open_local((size_t)options.look_ahead * (2 * sizeof(uint64_t) + sizeof(ucs_status_ptr_t)));
+    open_words();
 }
 
 static void play(const char *name, task update, double tolerated, int threads, int workers)
@@ -236,16 +145,15 @@ static void play(const char *name, task update, double tolerated, int threads, i
     double updates = (double)options.look_ahead * threads * job.size; /* of a round */
     double most;
 
-    open_table(threads, workers);
-    table.tolerated = tolerated;
+    open_table(tolerated, threads, workers);
     run_team(update, 1); /* connects */
-    check_words(1);
-    most = 4.0 * (double)table.words * job.size / updates; /* four updates of a word, as in HPC Challenge */
-    updates /= measure(update, most < 1 ? 1 : (long)most, job.size, check_words).whole;
+    check_rounds(1);
+    most = 4.0 * (double)words.count * job.size / updates; /* four updates of a word, as in HPC Challenge */
+    updates /= measure(update, most < 1 ? 1 : (long)most, job.size, check_rounds).whole;
     print_row(name, &table.fabric, 0, updates / 1e6, "M/s");
     if (job.rank == 0) {
-        printf("# of %llu words of each rank at most %.3g %% wrong after a repetition\n", (unsigned long long)table.words,
-               table.worst * 100);
+        printf("# of %llu words of each rank at most %.3g %% wrong after a repetition\n", (unsigned long long)words.count,
+               words.worst * 100);
     }
     close_team();
     close_local();

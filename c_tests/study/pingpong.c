@@ -135,7 +135,8 @@ static void receive_next(int thread, ucp_worker_h worker, ucp_ep_h ep)
 
     table.receive(thread, worker, ep);
     if (table.careful && (by_tag || table.size > sizeof(uint64_t))) {
-        wrong = first_wrong(by_tag ? tag_inbox(thread) : put_inbox(thread), table.size, seed_of(!first_side(), thread, number));
+        wrong = first_wrong(by_tag ? tag_inbox(thread) : put_inbox(thread), table.size,
+                            seed_of(!first_side(), thread, number));
         if (wrong < table.size) {
             die("ping-pong of %zu bytes, thread %d: byte %zu of message %llu is wrong", table.size, thread, wrong,
                 (unsigned long long)number);

@@ -8,7 +8,6 @@
 #include "local.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A thread's part of the memory; one message, if that is larger. */
@@ -16,9 +15,9 @@ enum { PART = 1 << 20 };
 
 static struct {
     struct fabric fabric;
-    size_t size, stride;
+    size_t size;
     int window;
-    ucs_status_ptr_t *requests[MAX_THREADS];
+    size_t part; /* of a thread, of remote and of local memory; in the latter its requests follow */
 } table;
 
 static int is_active(void)
@@ -28,7 +27,12 @@ static int is_active(void)
 
 static unsigned char *own_part(int thread)
 {
-    return table.fabric.own + (size_t)thread * table.stride;
+    return table.fabric.own + (size_t)thread * table.part;
+}
+
+static ucs_status_ptr_t *requests_of(int thread)
+{
+    return (ucs_status_ptr_t *)(void *)(local.of[thread] + table.part);
 }
 
 static size_t used(void)
@@ -44,7 +48,7 @@ static unsigned seed_of(int thread)
 static void complete_all(int thread, ucp_worker_h worker)
 {
     for (int i = 0; i < table.window; i++) {
-        complete(&table.fabric, worker, table.requests[thread][i]);
+        complete(&table.fabric, worker, requests_of(thread)[i]);
     }
 }
 
@@ -55,14 +59,14 @@ static void put_windows(int thread, long rounds)
     struct fabric *fabric = &table.fabric;
     ucp_worker_h worker = own_worker(fabric, thread);
     int end = worker_of(fabric, thread) * job.size + fabric->partner;
-    uint64_t address = fabric->base[fabric->partner] + (uint64_t)thread * table.stride;
+    uint64_t address = fabric->base[fabric->partner] + (uint64_t)thread * table.part;
 
     for (long round = 0; round < rounds && is_active(); round++) {
         for (int i = 0; i < table.window; i++) {
             size_t at = (size_t)i * table.size;
 
-            table.requests[thread][i] = ucp_put_nbx(fabric->ep[end], local.of[thread] + at, table.size, address + at,
-                                                    fabric->rkey[end], &plain);
+            requests_of(thread)[i] = ucp_put_nbx(fabric->ep[end], local.of[thread] + at, table.size, address + at,
+                                                 fabric->rkey[end], &plain);
         }
         complete(fabric, worker, ucp_ep_flush_nbx(fabric->ep[end], &plain));
         complete_all(thread, worker);
@@ -76,14 +80,14 @@ static void get_windows(int thread, long rounds)
     struct fabric *fabric = &table.fabric;
     ucp_worker_h worker = own_worker(fabric, thread);
     int end = worker_of(fabric, thread) * job.size + fabric->partner;
-    uint64_t address = fabric->base[fabric->partner] + (uint64_t)thread * table.stride;
+    uint64_t address = fabric->base[fabric->partner] + (uint64_t)thread * table.part;
 
     for (long round = 0; round < rounds && is_active(); round++) {
         for (int i = 0; i < table.window; i++) {
             size_t at = (size_t)i * table.size;
 
-            table.requests[thread][i] = ucp_get_nbx(fabric->ep[end], local.of[thread] + at, table.size, address + at,
-                                                    fabric->rkey[end], &plain);
+            requests_of(thread)[i] = ucp_get_nbx(fabric->ep[end], local.of[thread] + at, table.size, address + at,
+                                                 fabric->rkey[end], &plain);
         }
         complete_all(thread, worker);
     }
@@ -122,28 +126,10 @@ static void compare(int thread, long gets)
 
 static void open_table(int threads, int workers)
 {
-    size_t part = options.largest > PART ? options.largest : PART;
-
-    table.stride = rounded_up(part);
-    open_fabric(&table.fabric, threads, workers, PARTNER, UCP_FEATURE_RMA, (size_t)threads * table.stride);
+    table.part = rounded_up(options.largest > PART ? options.largest : PART);
+    open_fabric(&table.fabric, threads, workers, PARTNER, UCP_FEATURE_RMA, (size_t)threads * table.part);
     open_team(&table.fabric);
-    open_local(part);
-    for (int i = 0; i < threads; i++) {
-        table.requests[i] = calloc((size_t)options.window, sizeof(**table.requests));
-        if (table.requests[i] == NULL) {
-            die("no memory for %d requests", options.window);
-        }
-    }
-}
-
-static void close_table(void)
-{
-    for (int i = 0; i < table.fabric.threads; i++) {
-        free(table.requests[i]);
-    }
-    close_team();
-    close_local();
-    close_fabric(&table.fabric);
+    open_local(table.part + (size_t)options.window * sizeof(ucs_status_ptr_t));
 }
 
 static void play(const char *name, task windows, int gets, int threads, int workers)
@@ -154,7 +140,7 @@ static void play(const char *name, task windows, int gets, int threads, int work
     snprintf(rate, sizeof(rate), "%s_rate", name);
     snprintf(bandwidth, sizeof(bandwidth), "%s_bandwidth", name);
     for (table.size = options.smallest; table.size <= options.largest; table.size *= options.factor) {
-        size_t fit = table.stride / table.size;
+        size_t fit = table.part / table.size;
         double messages;
 
         table.window = fit < (size_t)options.window ? (int)fit : options.window;
@@ -168,7 +154,9 @@ static void play(const char *name, task windows, int gets, int threads, int work
         print_row(rate, &table.fabric, table.size, messages / 1e6, "M/s");
         print_row(bandwidth, &table.fabric, table.size, messages * (double)table.size / 1e6, "MB/s");
     }
-    close_table();
+    close_team();
+    close_local();
+    close_fabric(&table.fabric);
 }
 
 void put_rate(int threads, int workers)

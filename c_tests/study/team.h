@@ -13,8 +13,8 @@ void open_team(struct fabric *fabric);
 void close_team(void);
 
 /**
- * All threads of all ranks do the task, which they begin together; returns when the last one is through. A thread that is done goes on progressing
- * its worker until then: others may need it. All ranks call it, from the main thread.
+ * All threads of all ranks do the task, which they begin together; returns when the last one is through. A thread that is
+ * done goes on progressing its worker until then: others may need it. All ranks call it, from the main thread.
  */
 void run_team(task task, long rounds);
 
