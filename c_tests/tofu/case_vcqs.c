@@ -53,6 +53,31 @@ void names_active(int socket)
     EQUAL(utofu_query_vcq_info(0, back, &tni, &cq, &extra), UTOFU_ERR_INVALID_VCQ_ID);
 }
 
+/* The node follows from the rank: two processes on each of six nodes. */
+void ranks_active(int socket)
+{
+    uint8_t coords[6];
+
+    (void)socket;
+    unsetenv("SOFT_TOFU_NODE");
+    setenv("OMPI_COMM_WORLD_RANK", "9", 1);
+    setenv("PMI_RANK", "1", 1);
+    GOOD(utofu_query_my_coords(coords));
+    CHECK(memcmp(coords, "\0\0\0\2\0\0", 6) == 0); /* node 4; the last axis is the fastest */
+}
+
+void ranks_passive(int socket)
+{
+    uint8_t coords[6];
+
+    (void)socket;
+    unsetenv("SOFT_TOFU_NODE");
+    unsetenv("OMPI_COMM_WORLD_RANK");
+    setenv("PMI_RANK", "15", 1);
+    GOOD(utofu_query_my_coords(coords));
+    CHECK(memcmp(coords, "\0\0\0\0\1\0", 6) == 0);
+}
+
 /* Both processes are on node 1. The passive one takes `CQS - 4` CQs of TNI 0 alone, and one VCQ that others may join. */
 void shared_passive(int socket)
 {

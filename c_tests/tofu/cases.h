@@ -34,6 +34,8 @@ void one_sided_passive(int socket);
 void passive_waits(int socket);
 void posters_active(int socket);
 void posters_passive(int socket);
+void ranks_active(int socket);
+void ranks_passive(int socket);
 void reorder_active(int socket);
 void reorder_passive(int socket);
 void shared_active(int socket);
@@ -42,6 +44,5 @@ void stadds_active(int socket);
 void stags_end_active(int socket);
 void threads_active(int socket);
 void time_active(int socket);
-void time_passive(int socket);
 
 #endif

@@ -118,53 +118,6 @@ static bool mrq_take(struct soft_vcq *vcq, struct wire_notice *notice)
     return false;
 }
 
-/* ---- with the time model: notices that are on their way ---- */
-
-static bool sooner(const struct flight *one, const struct flight *two)
-{
-    return one->due != two->due ? one->due < two->due : one->number < two->number;
-}
-
-static void exchange(struct flight *one, struct flight *two)
-{
-    struct flight kept = *one;
-
-    *one = *two;
-    *two = kept;
-}
-
-static void heap_add(struct soft_vcq *vcq, const struct wire_notice *notice)
-{
-    struct flight *heap;
-    size_t at = vcq->flying++;
-
-    if (vcq->flying > vcq->flights_room) {
-        vcq->flights_room = vcq->flights_room * 2 + 64;
-        vcq->flights = realloc(vcq->flights, vcq->flights_room * sizeof(*heap));
-    }
-    heap = vcq->flights;
-    heap[at] = (struct flight){.due = notice->due, .number = vcq->flights_ever++};
-    memcpy(&heap[at].notice, notice, sizeof(*notice));
-    for (; at > 0 && sooner(&heap[at], &heap[(at - 1) / 2]); at = (at - 1) / 2)
-        exchange(&heap[at], &heap[(at - 1) / 2]);
-}
-
-static void heap_drop(struct soft_vcq *vcq)
-{
-    struct flight *heap = vcq->flights;
-    size_t at = 0, child;
-
-    heap[0] = heap[--vcq->flying];
-    while ((child = 2 * at + 1) < vcq->flying) {
-        if (child + 1 < vcq->flying && sooner(&heap[child + 1], &heap[child]))
-            child++;
-        if (!sooner(&heap[child], &heap[at]))
-            break;
-        exchange(&heap[at], &heap[child]);
-        at = child;
-    }
-}
-
 static bool next_arrived(struct soft_vcq *vcq, struct wire_notice *notice)
 {
     struct wire_notice one;
@@ -172,12 +125,8 @@ static bool next_arrived(struct soft_vcq *vcq, struct wire_notice *notice)
     if (wire->time.on == 0)
         return mrq_take(vcq, notice);
     while (mrq_take(vcq, &one))
-        heap_add(vcq, &one);
-    if (vcq->flying == 0 || vcq->flights[0].due > now_ns())
-        return false;
-    memcpy(notice, &vcq->flights[0].notice, sizeof(*notice));
-    heap_drop(vcq);
-    return true;
+        flight_add(vcq, &one);
+    return flight_arrives(vcq, notice);
 }
 
 static int poll(struct soft_vcq *vcq, struct utofu_mrq_notice *notice)

@@ -51,11 +51,12 @@ struct side *side_open(int socket, unsigned long vcq_flags);
 struct hello side_meet(struct side *side); /* tells the other side and reads what it tells */
 void side_tell(struct side *side);         /* a byte, to go on */
 void side_await(struct side *side);        /* for one */
-/* The next notice of the MRQ or entry of the TCQ, for up to 10 s; the code that came with it. */
+/* The next notice of the MRQ or entry of the TCQ, for up to 40 s; the code that came with it, or NOT_FOUND. */
 int mrq_next(utofu_vcq_hdl_t vcq, struct utofu_mrq_notice *notice);
 int tcq_next(utofu_vcq_hdl_t vcq, void **cbdata);
 /* The next notice must be of this type and this code. */
-struct utofu_mrq_notice expect(utofu_vcq_hdl_t vcq, int type, int code);
+struct utofu_mrq_notice expect_at(int line, const char *file, utofu_vcq_hdl_t vcq, int type, int code);
+#define expect(vcq, type, code) expect_at(__LINE__, __FILE__, vcq, type, code)
 bool quiet(utofu_vcq_hdl_t vcq); /* nothing is in either queue */
 void fault(const char *assignments); /* tofuctl */
 uint64_t counter(const char *name);

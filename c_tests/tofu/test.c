@@ -18,6 +18,10 @@
 
 pid_t other;
 
+#define A_RING_OF_FIVE                                                                                    \
+    "SHAPE=5x1x1x1x1x1 TIME=1 TIME_PUT=100000 TIME_ACK=100000 TIME_GET=100000 TIME_ATOMIC=100000 TIME_HOP=50000 " \
+    "TIME_MB_PER_S=1"
+
 /* `settings`: of the wire, "NAME=value ..."; SOFT_TOFU_ is put in front of the names. */
 static const struct {
     const char *name;
@@ -28,6 +32,7 @@ static const struct {
     {"mapped", mapped_active, mapped_passive, ""},
     {"descriptors", descriptors_active, descriptors_passive, ""},
     {"names", names_active, nothing_passive, "SHAPE=1x2x3x2x3x2"},
+    {"ranks", ranks_active, ranks_passive, "SHAPE=1x1x1x3x2x1 PPN=2"},
     {"limits", limits_active, nothing_passive, "STAGS=1"},
     {"shared", shared_active, shared_passive, ""},
     {"killed", killed_active, passive_waits, ""},
@@ -40,11 +45,11 @@ static const struct {
     {"mapped_posters", posters_active, mapped_posters_passive, "MRQ=32768"},
     {"threads", threads_active, nothing_passive, "MRQ=32768"},
     {"killed_often", killed_often_active, killed_often_passive, "MRQ=1048576"},
-    {"reorder", reorder_active, reorder_passive, "FAULTS=reorder_nth=3"},
+    {"reorder", reorder_active, reorder_passive, "FAULTS=reorder_nth=3,late_us=700000"},
     {"faults", faults_active, faults_passive, ""},
     {"counters", counters_active, passive_waits, ""},
-    {"time", time_active, time_passive, "SHAPE=5x1x1x1x1x1 TIME=1 TIME_PUT=100000 TIME_ACK=100000 TIME_GET=100000 TIME_ATOMIC=100000"},
-    {"hops", hops_active, hops_passive, "SHAPE=5x1x1x1x1x1 TIME=1 TIME_PUT=100000 TIME_ACK=100000 TIME_HOP=50000"},
+    {"time", time_active, passive_waits, A_RING_OF_FIVE},
+    {"hops", hops_active, hops_passive, A_RING_OF_FIVE},
 };
 
 static void apply(const char *settings)

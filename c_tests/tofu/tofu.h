@@ -165,6 +165,10 @@ int atomic_carry(const struct op *op, uint32_t node, const struct region *region
 void mrq_push(uint32_t node, uint32_t index, const struct wire_notice *notice);
 void mrq_reset(struct soft_vcq *vcq);
 
+/* flight.c */
+void flight_add(struct soft_vcq *vcq, const struct wire_notice *notice);
+bool flight_arrives(struct soft_vcq *vcq, struct wire_notice *notice); /* the next one that is due */
+
 /* late.c; the VCQ is locked */
 bool late_takes(struct soft_vcq *vcq, const struct op *op, uint64_t place); /* false: carry it out now, then... */
 void late_overtaken(struct soft_vcq *vcq);
