@@ -67,6 +67,7 @@ int atomic_carry(const struct op *op, uint32_t node, const struct region *region
     if (region->address % op->width != 0 || region->read_only)
         return region->read_only ? UTOFU_ERR_MRQ_RMT_MEMORY : UTOFU_ERR_MRQ_RMT_STADD;
     wire_lock(lock);
+    fault_die(DIE_IN_ATOMIC);
     if (region->here == NULL)
         copied = there(op, region, old);
     else

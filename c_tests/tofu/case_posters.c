@@ -1,8 +1,6 @@
-/* Cases of many posters to one target, in one process and in several, some of which are killed. */
+/* Cases of many posters to one target, in its process and in another, and of what a program sees that polls on memory. */
 #include <pthread.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <sched.h>
 
 #include "cases.h"
 
@@ -117,56 +115,42 @@ void threads_active(int socket)
         EQUAL(__atomic_load_n((uint64_t *)side->buffer + c, __ATOMIC_ACQUIRE), POSTERS * EACH / CELLS);
 }
 
-/* Posters are killed again and again; those that live, and the target, go on. */
-static void post_for_ever(struct hello to)
+enum { ROUNDS = 2000 };
+
+static void *put_rounds(void *argument)
 {
+    struct side *side = argument;
+    uint64_t data[4];
     utofu_vcq_hdl_t vcq;
+    void *cbdata;
 
-    set_node(2);
     GOOD(utofu_create_vcq(1, 0, &vcq));
-    for (uint64_t i = 0;; i++) {
-        struct utofu_mrq_notice notice;
-        void *cbdata;
-
-        utofu_put_piggyback8(vcq, to.id, i, to.stadd + 64, 8, 1, REMOTE, NULL);
-        utofu_armw8(vcq, to.id, UTOFU_ARMW_OP_ADD, 1, to.stadd, 0, LOCAL, NULL);
-        while (utofu_poll_mrq(vcq, 0, &notice) == UTOFU_SUCCESS)
-            ;
-        utofu_poll_tcq(vcq, 0, &cbdata);
+    for (uint64_t i = 1; i <= ROUNDS; i++) {
+        for (int w = 0; w < 4; w++)
+            data[w] = i;
+        while (__atomic_load_n((uint64_t *)side->buffer + 64, __ATOMIC_ACQUIRE) != i - 1)
+            sched_yield();
+        while (utofu_put_piggyback(vcq, side->id, data, side->stadd, 32, 0, 0, NULL) == UTOFU_ERR_BUSY)
+            utofu_poll_tcq(vcq, 0, &cbdata);
+        put_retrying(vcq, side->id, i, side->stadd + 256, STRONG);
     }
+    return NULL;
 }
 
-void killed_often_active(int socket)
-{
-    struct hello peer;
-    struct side *side;
-    pid_t poster;
-
-    EQUAL(read(socket, &peer, sizeof(peer)), sizeof(peer));
-    for (int i = 0; i < 60; i++) {
-        poster = fork();
-        if (poster == 0)
-            post_for_ever(peer);
-        usleep(1000 + i * 100); /* somewhere in the midst of it */
-        kill(poster, SIGKILL);
-        waitpid(poster, NULL, 0);
-    }
-    side = side_open(socket, 0);
-    for (int i = 0; i < 100; i++) {
-        GOOD(utofu_armw8(side->vcq, peer.id, UTOFU_ARMW_OP_ADD, 1, peer.stadd, 0, LOCAL, NULL));
-        expect(side->vcq, UTOFU_MRQ_TYPE_LCL_ARMW, UTOFU_SUCCESS);
-    }
-    GOOD(utofu_put_piggyback8(side->vcq, peer.id, 0, peer.stadd + 64, 8, 2, REMOTE, NULL));
-    EQUAL(counter("vcqs"), 2);
-}
-
-void killed_often_passive(int socket)
+/* A put, then a strongly ordered one of a flag: who sees the flag with acquire sees the data. */
+void polled_active(int socket)
 {
     struct side *side = side_open(socket, 0);
-    struct hello own = {side->id, side->stadd};
+    uint64_t *words = (uint64_t *)side->buffer;
+    pthread_t putter;
 
-    EQUAL(write(socket, &own, sizeof(own)), sizeof(own));
-    while (expect(side->vcq, UTOFU_MRQ_TYPE_RMT_PUT, UTOFU_SUCCESS).edata != 2)
-        ;
-    CHECK(quiet(side->vcq));
+    pthread_create(&putter, NULL, put_rounds, side);
+    for (uint64_t i = 1; i <= ROUNDS; i++) {
+        while (__atomic_load_n(words + 32, __ATOMIC_ACQUIRE) != i)
+            sched_yield();
+        for (int w = 0; w < 4; w++)
+            EQUAL(words[w], i);
+        __atomic_store_n(words + 64, i, __ATOMIC_RELEASE);
+    }
+    pthread_join(putter, NULL);
 }

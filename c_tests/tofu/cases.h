@@ -11,6 +11,9 @@ extern pid_t other; /* the passive side's process, for the active one */
 void counters_active(int socket);
 void descriptors_active(int socket);
 void descriptors_passive(int socket);
+void dies_active(int socket);
+void dies_passive(int socket);
+void polled_active(int socket);
 void errors_active(int socket);
 void errors_passive(int socket);
 void faults_active(int socket);

@@ -1,8 +1,10 @@
 /* Faults that a test orders, and the counters it asserts. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "wire.h"
 
@@ -21,6 +23,7 @@ static const struct {
     {"late_us", offsetof(struct wire_faults, late_us), false},
     {"delay_us", offsetof(struct wire_faults, delay_us), true},
     {"reg_fail_nth", offsetof(struct wire_faults, reg_fail_nth), false},
+    {"die_at", offsetof(struct wire_faults, die_at), true},
     {"atomic_gap_us", offsetof(struct wire_faults, atomic_gap_us), false},
 };
 
@@ -111,6 +114,12 @@ bool fault_fails(int *code)
     if (*code == 0)
         *code = UTOFU_ERR_MRQ_PEER;
     return true;
+}
+
+void fault_die(enum fault_point here)
+{
+    if (fault_matters() && value_of(&wire->faults.die_at) == here)
+        kill(getpid(), SIGKILL);
 }
 
 bool fault_refuses(void)

@@ -36,6 +36,7 @@ static uint64_t claim(struct wire_vcq *vcq, struct wire_notice *notices, uint64_
         if (state == expected
             && atomic_compare_exchange_strong_explicit(&notice->state, &state, expected | mine, memory_order_acquire,
                                                        memory_order_relaxed)) {
+            fault_die(DIE_CLAIMED);
             atomic_compare_exchange_strong_explicit(&vcq->tail, &last, number + 1, memory_order_release, memory_order_relaxed);
             return number;
         }
@@ -60,6 +61,7 @@ void mrq_push(uint32_t node, uint32_t index, const struct wire_notice *what)
     }
     memcpy((char *)notice + sizeof(notice->state), (const char *)what + sizeof(what->state),
            sizeof(*what) - sizeof(what->state));
+    fault_die(DIE_WRITTEN);
     state = state_of(number, mine);
     /* Release: partner of the acquire in mrq_take; the notice and the data that it is about are there. It fails if the
      * reader has given up on us. */

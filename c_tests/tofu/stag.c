@@ -143,6 +143,7 @@ int utofu_reg_mem(utofu_vcq_hdl_t handle, void *address, size_t size, unsigned l
     cq = &wire_node(vcq->node)->cqs[vcq->cq];
     wire_lock(&cq->lock);
     number = find(vcq, cq, address, size, flags);
+    fault_die(DIE_IN_REGISTRATION);
     stag = &vcq->stags[number];
     if (number < WIRE_STAGS) {
         if (!is_valid(stag)) {

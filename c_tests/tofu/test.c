@@ -45,6 +45,8 @@ static const struct {
     {"mapped_posters", posters_active, mapped_posters_passive, "MRQ=32768"},
     {"threads", threads_active, nothing_passive, "MRQ=32768"},
     {"killed_often", killed_often_active, killed_often_passive, "MRQ=1048576"},
+    {"dies", dies_active, dies_passive, ""},
+    {"polled", polled_active, nothing_passive, ""},
     {"reorder", reorder_active, reorder_passive, "FAULTS=reorder_nth=3,late_us=700000"},
     {"faults", faults_active, faults_passive, ""},
     {"counters", counters_active, passive_waits, ""},

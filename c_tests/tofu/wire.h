@@ -42,10 +42,13 @@ struct wire_process {
 
 /* What tests order. All zero: nothing. */
 struct wire_faults {
-    _Atomic uint64_t node_down, fail_nth, fail_code, busy_nth, reorder_nth, late_us, delay_us, reg_fail_nth, atomic_gap_us;
+    _Atomic uint64_t node_down, fail_nth, fail_code, busy_nth, reorder_nth, late_us, delay_us, reg_fail_nth, atomic_gap_us, die_at;
     _Atomic uint64_t operations, registrations; /* counted while fail_nth, reg_fail_nth is set */
     _Atomic uint64_t posts_matter; /* some fault is set that a post has to look at */
 };
+
+/* Where a process can be told to die, as if somebody had killed it just there. */
+enum fault_point { DIE_CLAIMED = 1, DIE_WRITTEN, DIE_IN_ATOMIC, DIE_IN_REGISTRATION };
 
 /* What a VCQ's owner counts. It alone writes, tofuctl reads. They stay when the VCQ is freed. */
 enum count {
@@ -172,6 +175,7 @@ uint64_t setup_number(const char *name, uint64_t otherwise);
 /* fault.c */
 int fault_set(const char *text); /* "name=value,...": 0 or EINVAL */
 void fault_print(void);
+void fault_die(enum fault_point here); /* ends this process if that was ordered */
 bool fault_fails(int *code);    /* counts an operation */
 bool fault_refuses(void);       /* counts a registration */
 

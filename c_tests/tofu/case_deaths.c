@@ -1,0 +1,125 @@
+/* Cases of posters that are killed in the midst of it: nobody waits for them. */
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cases.h"
+
+/* Posters are killed again and again; those that live, and the target, go on. */
+static void post_for_ever(struct hello to)
+{
+    utofu_vcq_hdl_t vcq;
+
+    set_node(2);
+    GOOD(utofu_create_vcq(1, 0, &vcq));
+    for (uint64_t i = 0;; i++) {
+        struct utofu_mrq_notice notice;
+        void *cbdata;
+
+        utofu_put_piggyback8(vcq, to.id, i, to.stadd + 64, 8, 1, REMOTE, NULL);
+        utofu_armw8(vcq, to.id, UTOFU_ARMW_OP_ADD, 1, to.stadd, 0, LOCAL, NULL);
+        while (utofu_poll_mrq(vcq, 0, &notice) == UTOFU_SUCCESS)
+            ;
+        utofu_poll_tcq(vcq, 0, &cbdata);
+    }
+}
+
+void killed_often_active(int socket)
+{
+    struct hello peer;
+    struct side *side;
+    pid_t poster;
+
+    EQUAL(read(socket, &peer, sizeof(peer)), sizeof(peer));
+    for (int i = 0; i < 60; i++) {
+        poster = fork();
+        if (poster == 0)
+            post_for_ever(peer);
+        usleep(1000 + i * 100); /* somewhere in the midst of it */
+        kill(poster, SIGKILL);
+        waitpid(poster, NULL, 0);
+    }
+    side = side_open(socket, 0);
+    for (int i = 0; i < 100; i++) {
+        GOOD(utofu_armw8(side->vcq, peer.id, UTOFU_ARMW_OP_ADD, 1, peer.stadd, 0, LOCAL, NULL));
+        expect(side->vcq, UTOFU_MRQ_TYPE_LCL_ARMW, UTOFU_SUCCESS);
+    }
+    GOOD(utofu_put_piggyback8(side->vcq, peer.id, 0, peer.stadd + 64, 8, 2, REMOTE, NULL));
+    EQUAL(counter("vcqs"), 2);
+}
+
+void killed_often_passive(int socket)
+{
+    struct side *side = side_open(socket, 0);
+    struct hello own = {side->id, side->stadd};
+
+    EQUAL(write(socket, &own, sizeof(own)), sizeof(own));
+    while (expect(side->vcq, UTOFU_MRQ_TYPE_RMT_PUT, UTOFU_SUCCESS).edata != 2)
+        ;
+    CHECK(quiet(side->vcq));
+}
+
+static void die_posting(struct hello to)
+{
+    utofu_vcq_hdl_t vcq;
+    utofu_stadd_t stadd;
+
+    set_node(2);
+    GOOD(utofu_create_vcq(1, 0, &vcq));
+    GOOD(utofu_armw8(vcq, to.id, UTOFU_ARMW_OP_ADD, 1, to.stadd, 0, 0, NULL));
+    GOOD(utofu_put_piggyback8(vcq, to.id, 1, to.stadd + 64, 8, 1, REMOTE, NULL));
+    GOOD(utofu_reg_mem(vcq, memory(4096), 4096, 0, &stadd));
+}
+
+/* Every place where a killed process could hold up others: nobody waits for it. */
+void dies_active(int socket)
+{
+    struct side *side = side_open(socket, 0);
+    struct hello peer = side_meet(side);
+    char order[] = "die_at=0";
+    int status;
+
+    for (int place = 1; place <= 4; place++) {
+        pid_t poster;
+
+        order[7] = '0' + place;
+        fault(order);
+        poster = fork();
+        if (poster == 0) {
+            die_posting(peer);
+            exit(0);
+        }
+        waitpid(poster, &status, 0);
+        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        fault("die_at=0");
+        GOOD(utofu_put_piggyback8(side->vcq, peer.id, 1, peer.stadd + 64, 8, 10 + place, REMOTE, NULL));
+        GOOD(utofu_armw8(side->vcq, peer.id, UTOFU_ARMW_OP_ADD, 1, peer.stadd, 0, LOCAL, NULL));
+        expect(side->vcq, UTOFU_MRQ_TYPE_LCL_ARMW, UTOFU_SUCCESS);
+        side_await(side);
+    }
+    EQUAL(counter("abandoned"), 2);
+    EQUAL(counter("locks_recovered"), 1);
+    if (fork() == 0) { /* frees what the last one has left, first the lock */
+        set_node(2);
+        free(side_open(-1, 0));
+        exit(0);
+    }
+    wait(&status);
+    EQUAL(status, 0);
+    EQUAL(counter("locks_recovered"), 2);
+    side_tell(side);
+}
+
+void dies_passive(int socket)
+{
+    struct side *side = side_open(socket, 0);
+
+    side_meet(side);
+    for (int place = 1; place <= 4; place++) {
+        if (place == 4) /* the one that dies registering has told us */
+            EQUAL(expect(side->vcq, UTOFU_MRQ_TYPE_RMT_PUT, UTOFU_SUCCESS).edata, 1);
+        EQUAL(expect(side->vcq, UTOFU_MRQ_TYPE_RMT_PUT, UTOFU_SUCCESS).edata, 10 + place);
+        side_tell(side);
+    }
+    side_await(side);
+}
