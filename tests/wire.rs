@@ -61,7 +61,12 @@ fn ib() -> impl Strategy<Value = IbLocator> {
 }
 
 fn tofu() -> impl Strategy<Value = TofuLocator> {
-    any::<(u64, u64, u64)>().prop_map(|(secret, vcq, hall)| TofuLocator { secret, vcq, hall })
+    any::<(u64, u64, u64, u16)>().prop_map(|(secret, vcq, hall, number)| TofuLocator {
+        secret,
+        vcq,
+        hall,
+        number,
+    })
 }
 
 fn worker_address() -> impl Strategy<Value = WorkerAddress> {

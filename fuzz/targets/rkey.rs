@@ -4,6 +4,7 @@
 use crc::{CRC_8_SMBUS, Crc};
 use libfuzzer_sys::fuzz_target;
 use ucp::wire::rkey::{MAX_KEYED_LEN, MAX_LEN, PackedRkey, encoded_len, read, total_len};
+use ucp::wire::steering;
 
 /// A key with keys of devices that is accepted is one that we send.
 fn check_keyed(bytes: &[u8]) {
@@ -31,7 +32,26 @@ fn check(bytes: &[u8]) -> bool {
     true
 }
 
+/// A key with steering addresses that is accepted is one that we send.
+fn check_steered(bytes: &[u8]) {
+    let Some(len) = steering::total_len(|i| bytes.get(i).copied().unwrap_or(0)) else {
+        return;
+    };
+    if let Some(bytes) = bytes.get(..len)
+        && let Some((Some(steering), key)) = steering::read(bytes)
+    {
+        assert_eq!(steering.around(key), bytes);
+    }
+}
+
 fuzz_target!(|bytes: &[u8]| {
+    check_steered(bytes);
+    if bytes.first() == Some(&b'k') && bytes.len() > 2 {
+        let mut key = bytes.to_vec();
+        let covered = [&key[..1], &key[2..]].concat();
+        key[1] = Crc::<u8>::new(&CRC_8_SMBUS).checksum(&covered);
+        check_steered(&key);
+    }
     check(bytes);
     check_keyed(bytes);
     if let Some(len) = total_len(|i| bytes.get(i).copied().unwrap_or(0))

@@ -13,6 +13,7 @@ use ucp::wire::header::{AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtsHdr, Sha
 use ucp::wire::rkey::PackedRkey;
 use ucp::wire::session::{self, Hello, Reply};
 use ucp::wire::stats;
+use ucp::wire::steering::Steering;
 use ucp_fuzz::program::AM_ID;
 use ucp_fuzz::script::{Send, Step, Word};
 
@@ -132,6 +133,7 @@ fn address() -> WorkerAddress {
             secret: 15,
             vcq: 16,
             hall: 17,
+            number: 18,
         }),
         greeter: None,
     }
@@ -181,7 +183,14 @@ fn keys() -> Vec<Vec<u8>> {
         },
     ];
     let packed = keys.iter().filter_map(PackedRkey::encode);
-    packed.map(|(bytes, n)| bytes[..n].to_vec()).collect()
+    let plain: Vec<Vec<u8>> = packed.map(|(bytes, n)| bytes[..n].to_vec()).collect();
+    let steering = Steering {
+        base,
+        len,
+        addresses: vec![(0, 1 << 40), (1, 2 << 40)],
+    };
+    let steered: Vec<_> = plain.iter().map(|key| steering.around(key)).collect();
+    [plain, steered].concat()
 }
 
 fn frames() -> Vec<Vec<u8>> {

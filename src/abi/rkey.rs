@@ -12,7 +12,8 @@ use std::ffi::{c_int, c_void};
 
 unsafe fn pack(memh: ucp_mem_h, buffer_p: *mut *mut c_void, size_p: *mut usize) -> ucs_status_t {
     // SAFETY: the caller's handle.
-    let (bytes, len) = memory::pack(unsafe { memory_of(memh) });
+    let bytes = memory::pack(unsafe { memory_of(memh) });
+    let len = bytes.len();
     // SAFETY: malloc of a length that is not 0; the copy fits; the caller's pointers.
     unsafe {
         let buffer = libc::malloc(len.max(1)).cast::<u8>();

@@ -13,6 +13,7 @@ use crate::sys::sync::OnceLock;
 use crate::tl::ib::port::{self, Port};
 use crate::tl::ib::pulse::Pulse;
 use crate::tl::tcp::device::{self, Device};
+use crate::tl::tofu::roster::Roster;
 use crate::tl::tofu::tni::{self, Tni};
 use crate::wire::rkey::Atomics;
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub struct Context {
     pub ports: Vec<Arc<Port>>,
     /// Network interfaces of the Tofu interconnect that may be used.
     pub tnis: Vec<Tni>,
+    /// The queues of its workers there.
+    pub roster: Arc<Roster>,
     /// Says that this process lives; made when datagrams are to carry messages, `None` if it cannot be.
     pulse: OnceLock<Option<Pulse>>,
     /// What these have registered of the user's memory; made by the first who wants some.
@@ -121,6 +124,7 @@ impl Context {
             attached: Attached::default(),
             ports,
             tnis,
+            roster: Arc::default(),
             pulse: OnceLock::new(),
             pinned: OnceLock::new(),
             devices,

@@ -8,8 +8,10 @@ use crate::sys::sync::OnceLock;
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::hca::{Hca, Region};
 use crate::tl::ib::port::Port;
+use crate::tl::tofu::roster::{Roster, Steered};
 use crate::wire::rkey::{Atomics, DeviceKeys};
-use parking_lot::RwLock;
+use crate::wire::steering::Steering;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::io;
 use std::ptr::NonNull;
@@ -36,6 +38,9 @@ pub struct Memory {
     /// The key by which that device does, set with the others: the table has it, too.
     atomic_key: Arc<OnceLock<u32>>,
     ports: Vec<Arc<Port>>,
+    /// What of it is registered for the interconnect, and the queues there; none where there is no interconnect. Goes before the
+    /// memory.
+    steered: Option<(Mutex<Steered>, Arc<Roster>)>,
     /// Devices that cannot pin it may fetch its pages.
     on_demand: bool,
     /// Memory that this handle allocated; unmapped with it.
@@ -145,6 +150,7 @@ impl Memory {
             atomics: Atomics::default(),
             atomic_key: Arc::default(),
             on_demand: false,
+            steered: None,
             ports: Vec::new(),
             owned: None,
             key: None,
@@ -167,6 +173,7 @@ impl Memory {
             atomics: ctx.atomics,
             on_demand: !ctx.ports.is_empty() && pinned::allows_demand(&ctx.options),
             atomic_key,
+            steered: steered(ctx),
             ports: ctx.ports.clone(),
             owned: None,
             key: Some(key),
@@ -202,6 +209,7 @@ impl Memory {
             atomics: ctx.atomics,
             on_demand: !ctx.ports.is_empty() && pinned::allows_demand(&ctx.options),
             atomic_key,
+            steered: steered(ctx),
             ports: ctx.ports.clone(),
             owned: Some(owned),
             key: Some(key),
@@ -258,6 +266,22 @@ impl Memory {
         Some((keys, regions))
     }
 
+    /// How adapters of the interconnect reach it, for all workers that there are now; `None` where they do not.
+    pub fn steering(&self) -> Option<Steering> {
+        let (steered, roster) = self.steered.as_ref().filter(|_| self.len > 0)?;
+        let page = PAGE as u64;
+        let base = self.addr / page * page;
+        let len = (self.addr + self.len as u64).next_multiple_of(page) - base;
+        // SAFETY: the user's memory until he unmaps it, or ours until it is dropped.
+        let addresses =
+            unsafe { (steered.lock()).addresses(roster, base as *mut u8, len as usize) };
+        (!addresses.is_empty()).then_some(Steering {
+            base,
+            len,
+            addresses,
+        })
+    }
+
     /// Registers these pages with one device, pinned if that can be.
     fn register_with(&self, hca: &Arc<Hca>, base: u64, len: usize) -> io::Result<Region> {
         let register = |access| {
@@ -277,6 +301,7 @@ impl Memory {
             ctx.regions.0.write().by_start.remove(&key);
         }
         self.device = OnceLock::new();
+        self.steered = None;
     }
 }
 
@@ -287,6 +312,10 @@ impl Drop for Memory {
             unsafe { libc::munmap(ptr.as_ptr().cast(), len) };
         }
     }
+}
+
+fn steered(ctx: &Context) -> Option<(Mutex<Steered>, Arc<Roster>)> {
+    (!ctx.tnis.is_empty()).then(|| (Mutex::default(), ctx.roster.clone()))
 }
 
 fn map_private(len: usize, at: Option<NonNull<u8>>) -> io::Result<NonNull<u8>> {

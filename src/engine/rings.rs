@@ -133,6 +133,7 @@ impl Rings {
             secret: self.secret,
             vcq: self.iface.vcq.id,
             hall: self.iface.hall.stadd,
+            number: self.iface.number,
         }
     }
 

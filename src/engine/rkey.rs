@@ -24,11 +24,31 @@ pub struct Rkey {
     pub map: Option<Arc<Shared>>,
     /// How devices reach it, if they do.
     pub device: Option<DeviceKeys>,
+    /// How the interconnect reaches it: the address for the peer's queue, if there is one.
+    pub steered: Option<Box<Steered>>,
     /// Identity, for `ucp_rkey_compare`.
     pub identity: (u64, Option<SharedId>),
 }
 
+/// Memory that the adapter of a peer finds.
+#[derive(Clone, Copy, Debug)]
+pub struct Steered {
+    /// What is registered.
+    pub base: u64,
+    pub len: u64,
+    /// The steering address of its first byte.
+    pub stadd: u64,
+}
+
 impl Rkey {
+    /// The steering address of `len` bytes, if the interconnect reaches all of them.
+    #[inline(always)]
+    pub fn stadd(&self, addr: u64, len: usize) -> Option<u64> {
+        let steered = self.steered.as_deref()?;
+        let at = addr.wrapping_sub(steered.base);
+        (at <= steered.len && len as u64 <= steered.len - at).then(|| steered.stadd + at)
+    }
+
     /// How devices reach all of these bytes, if they do.
     #[inline(always)]
     pub fn device_keys(&self, addr: u64, len: usize) -> Option<&DeviceKeys> {

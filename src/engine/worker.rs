@@ -72,6 +72,8 @@ pub struct Worker {
     pub ib: Option<IbLocator>,
     /// Where peers find it over the Tofu interconnect.
     pub tofu: Option<TofuLocator>,
+    /// Which of the context's network interfaces it has a queue on.
+    pub tni: usize,
     /// Where any peer finds it by TCP.
     pub tcp: Option<TcpLocator>,
     /// Where it takes greetings of queue pairs by TCP, if that carries nothing else.
@@ -247,7 +249,7 @@ impl Worker {
         };
         let rings = match &ctx.policy.tofu {
             Some(tuning) if !ctx.tnis.is_empty() => {
-                let iface = tofu::iface::Iface::new(&ctx.tnis, *tuning, mt);
+                let iface = tofu::iface::Iface::new(&ctx.tnis, &ctx.roster, *tuning, mt);
                 let iface = iface.map_err(|e| lacking("virtual control queue", &e))?;
                 Some(Box::new(Rings::new(iface)))
             }
@@ -289,6 +291,7 @@ impl Worker {
                 .as_ref()
                 .map(|p| p.locator(ctx.policy.ib.as_ref().map_or(0, |ib| ib.ways()))),
             tofu: rings.as_ref().map(|rings| rings.locator()),
+            tni: rings.as_ref().map_or(0, |rings| rings.iface.tni),
             tcp,
             greeter,
             extra_op_flags,

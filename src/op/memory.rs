@@ -3,22 +3,35 @@
 use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::memory::{Export, Memory};
-use crate::engine::rkey::Rkey;
+use crate::engine::peer::Peer;
+use crate::engine::rkey::{Rkey, Steered};
 use crate::sys::segment::SegmentId;
 use crate::sys::shared::SharedId;
 use crate::sys::{log, machine};
+use crate::tl::Target;
 use crate::wire::rkey::{self, DeviceKeys, PackedRkey};
+use crate::wire::steering::{self, Steering};
 
-/// The packed key of a region: bytes and how many of them count.
-pub fn pack(memory: &Memory) -> ([u8; rkey::MAX_KEYED_LEN], usize) {
+/// The packed key of a region.
+pub fn pack(memory: &Memory) -> Vec<u8> {
     let (plain, len) = pack_plain(memory);
     let device = memory.device_keys().filter(|_| memory.len > 0);
     let keyed = device.and_then(|device| PackedRkey::decode(&plain)?.encode_with(&device));
-    keyed.unwrap_or_else(|| {
-        let mut bytes = [0; rkey::MAX_KEYED_LEN];
-        bytes[..len].copy_from_slice(&plain[..len]);
-        (bytes, len)
-    })
+    let key = match &keyed {
+        Some((bytes, len)) => &bytes[..*len],
+        None => &plain[..len],
+    };
+    match memory.steering() {
+        Some(steering) => steering.around(key),
+        None => key.to_vec(),
+    }
+}
+
+/// What a packed key says.
+pub struct Unpacked {
+    packed: PackedRkey,
+    device: Option<DeviceKeys>,
+    steering: Option<Steering>,
 }
 
 fn pack_plain(memory: &Memory) -> ([u8; rkey::MAX_LEN], usize) {
@@ -47,12 +60,21 @@ fn pack_plain(memory: &Memory) -> ([u8; rkey::MAX_LEN], usize) {
 ///
 /// # Safety
 /// `buffer` points to as many bytes as its first one says, or to one that says nothing sensible.
-pub unsafe fn decode(buffer: *const u8) -> Result<(PackedRkey, Option<DeviceKeys>), ucs_status_t> {
+pub unsafe fn decode(buffer: *const u8) -> Result<Unpacked, ucs_status_t> {
     // SAFETY: the caller's buffer: its first byte first, then what that says.
     let bytes = unsafe {
-        rkey::total_len(|i| *buffer.add(i)).map(|len| std::slice::from_raw_parts(buffer, len))
+        steering::total_len(|i| *buffer.add(i)).map(|len| std::slice::from_raw_parts(buffer, len))
     };
-    bytes.and_then(rkey::read).ok_or_else(|| {
+    let read = |bytes| {
+        let (steering, key) = steering::read(bytes)?;
+        let (packed, device) = rkey::read(key)?;
+        Some(Unpacked {
+            packed,
+            device,
+            steering,
+        })
+    };
+    bytes.and_then(read).ok_or_else(|| {
         log::error!("damaged remote key");
         UCS_ERR_INVALID_ADDR
     })
@@ -62,7 +84,12 @@ pub unsafe fn decode(buffer: *const u8) -> Result<(PackedRkey, Option<DeviceKeys
 ///
 /// # Safety
 /// The endpoint lives.
-pub unsafe fn unpack(ep: &Endpoint, (packed, device): (PackedRkey, Option<DeviceKeys>)) -> Rkey {
+pub unsafe fn unpack(ep: &Endpoint, key: Unpacked) -> Rkey {
+    let Unpacked {
+        packed,
+        device,
+        steering,
+    } = key;
     // SAFETY: peers and workers outlive endpoints.
     let (peer, worker) = unsafe { (ep.peer(), &*ep.worker) };
     peer.note_traffic(worker);
@@ -74,6 +101,7 @@ pub unsafe fn unpack(ep: &Endpoint, (packed, device): (PackedRkey, Option<Device
         peer,
         map: None,
         device,
+        steered: steering.and_then(|s| steered(peer, &s)).map(Box::new),
         identity: (peer.uid, None),
     };
     let Some(inbox) = peer.inbox else { return key };
@@ -107,6 +135,20 @@ pub unsafe fn unpack(ep: &Endpoint, (packed, device): (PackedRkey, Option<Device
         ),
     }
     key
+}
+
+/// Where the queue of the peer's that we know finds the memory.
+fn steered(peer: &Peer, steering: &Steering) -> Option<Steered> {
+    let Some(Target::Tofu(target)) = peer.target.as_deref() else {
+        return None;
+    };
+    let mut all = steering.addresses.iter();
+    let &(_, stadd) = all.find(|&&(number, _)| number == target.locator.number)?;
+    Some(Steered {
+        base: steering.base,
+        len: steering.len,
+        stadd,
+    })
 }
 
 /// The local address of a remote one, where loads and stores reach it.

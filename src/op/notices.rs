@@ -5,6 +5,7 @@ use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::rings::{Place, Rings};
 use crate::engine::worker::{Rx, Worker};
+use crate::proto::tx::device;
 use crate::proto::{failure, opening, tx};
 use crate::sys::{clock, log};
 use crate::tl::Lane;
@@ -12,6 +13,7 @@ use crate::tl::shm::ring::Message;
 use crate::tl::tofu::queue::{Event, Owner};
 use crate::tl::tofu::utofu::code_name;
 use crate::wire::packet::{BYE, Head};
+use std::ffi::c_void;
 use std::ptr::NonNull;
 
 /// Notices taken in one call.
@@ -66,7 +68,19 @@ fn on_event(
             None => log::diag!("a notice is of nothing that is there: address {stadd:#x}"),
         },
         Event::Ended { owner, value } => on_end(worker, rings, owner, value),
+        Event::Came { link, whose } => on_read(rings, link, whose),
         Event::Failed { link, code } => on_failure(rings, link, code),
+    }
+}
+
+/// What was read has come.
+fn on_read(rings: &mut Rings, link: u32, whose: *mut c_void) {
+    if let Some(link) = rings.link(link) {
+        link.flow.come();
+    }
+    if !whose.is_null() {
+        // SAFETY: the queue has just said that it waited.
+        unsafe { device::on_read(whose) };
     }
 }
 
@@ -78,6 +92,8 @@ fn on_end(worker: &Worker, rings: &mut Rings, owner: Owner, value: u64) {
                 link.flow.end();
             }
         }
+        // Told as what has come.
+        Owner::Read { .. } => {}
     }
 }
 
@@ -230,6 +246,7 @@ pub fn hang_up(worker: &Worker, rings: &mut Rings) {
                 Event::Failed { link, .. } => forget(worker, rings, link),
                 // For nobody any more.
                 Event::Arrived(_) => {}
+                Event::Came { link, whose } => on_read(rings, link, whose),
             }
         }
         std::thread::yield_now();

@@ -10,7 +10,7 @@ use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::attach::{self, Direction, Fault, Remote};
-use crate::proto::tx::{access, device, lent};
+use crate::proto::tx::{access, device, lent, steered};
 use crate::proto::{flush, tx};
 use crate::sys::log;
 use crate::sys::regcache::Handle;
@@ -49,7 +49,7 @@ pub fn way(
     }
     // After a fence nothing overtakes accesses by message that are under way or wait to be sent, which the peer
     // executes in order: the next ones go by message too.
-    let device = by_device(peer, rkey, addr, len);
+    let device = by_device(peer, rkey, addr, len) || rkey.stadd(addr, len).is_some();
     if !rkey.empty && worker.fenced.load(Ordering::Relaxed) {
         let settled = match device {
             true => flush::is_answered(peer),
@@ -157,12 +157,16 @@ impl Access<'_> {
             let req = request_for(&self, ep, p);
             let keys = self.rkey.device.filter(|_| matches!(self.way, Way::Device));
             let memory = keys.and_then(|_| self.pin(direction, p));
+            let stadd = self.rkey.stadd(addr, self.data.len());
+            let stadd = stadd.filter(|_| matches!(self.way, Way::Device));
             let usable = self.data.as_contig().is_some() || memory.is_some();
             if let Some(keys) = keys.filter(|_| usable) {
                 device::by_device(&mut *req, direction, addr, &keys);
                 if let Some(memory) = memory {
                     device::in_place(&mut *req, memory);
                 }
+            } else if let Some(stadd) = stadd.filter(|_| usable) {
+                steered::by_adapter(&mut *req, direction, addr, stadd);
             } else if waits {
                 access::by_kernel(&mut *req, direction, addr);
             } else {

@@ -211,6 +211,10 @@ pub fn take_requests(
         let reading = sender.disown(|owner| wanted(owner.cast()));
         taken.extend(reading.into_iter().map(|owner| owner.cast::<Request>()));
     }
+    if let Some(Lane::Tofu(sender)) = tx.lane.as_mut() {
+        let reading = sender.disown(|owner| wanted(owner.cast()));
+        taken.extend(reading.into_iter().map(|owner| owner.cast::<Request>()));
+    }
     taken.extend(tx::lent::take(&tx, wanted));
     drop(tx);
     let mut pulls = Vec::new();
@@ -253,6 +257,12 @@ pub fn forget_endpoint(worker: &Worker, peer: &Peer, ep: *const Endpoint) {
     tx.flushes.iter().for_each(|&(_, r)| forget(r));
     if let Some(Lane::Ib(sender)) = tx.lane.as_ref() {
         sender.owners().for_each(|owner| forget(owner.cast()));
+    }
+    if let Some(Lane::Tofu(sender)) = tx.lane.as_ref() {
+        sender
+            .readers()
+            .into_iter()
+            .for_each(|owner| forget(owner.cast()));
     }
     drop(tx);
     worker.pulls.lock().iter().for_each(|&r| forget(r));

@@ -40,6 +40,9 @@ fn tell(peer: &Peer) {
     if let Some(Lane::Ib(sender)) = tx.lane.as_mut() {
         sender.fence();
     }
+    if let Some(Lane::Tofu(sender)) = tx.lane.as_mut() {
+        sender.fence();
+    }
     // SAFETY: queued requests live.
     let last = (tx.pending.iter().rev()).find_map(|&req| is_read_or_told(unsafe { &*req }));
     let answered = || peer.rma_idle() || !tx.reads;

@@ -49,7 +49,11 @@ const TOFU: (f64, f64) = (850e-9, 6.8e9);
 fn tofu(peer: &Peer) -> LaneInfo {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
-    let name = worker.ctx.tnis.first().map_or("tofu", |tni| &tni.name);
+    let name = worker
+        .ctx
+        .tnis
+        .get(worker.tni)
+        .map_or("tofu", |tni| &tni.name);
     LaneInfo {
         transport: c"tofu",
         device: interned(name),

@@ -175,6 +175,7 @@ fn greet(worker: &Worker, rings: &mut Rings, number: u32, ticket: u32) {
         ticket,
         frames,
         packet,
+        number: own.number.into(),
     };
     let to = There {
         vcq: there.vcq,
@@ -259,6 +260,7 @@ fn admit(worker: &Worker, rings: &mut Rings, g: &Greeting) {
         secret: g.back,
         vcq: g.vcq,
         hall: g.hall,
+        number: g.number as u16,
     };
     let back = tl::Target::Tofu(Target { locator });
     let Some(peer) = worker.peer(g.from, None, Some(back)) else {

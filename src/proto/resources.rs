@@ -7,6 +7,7 @@ use crate::options::Options;
 use crate::tl::ib::port::{self, Port};
 use crate::tl::shm::ring::INLINE;
 use crate::tl::tcp::device;
+use crate::tl::tofu::tni::{self, Tni};
 use std::net::Ipv6Addr;
 
 /// A transport on a device.
@@ -61,11 +62,33 @@ pub fn of(options: &Options, policy: &Policy) -> Vec<Resource> {
             all.extend(ports.iter().map(|port| queues(transport, port)));
         }
     }
+    if policy.tofu.is_some() {
+        all.extend(tni::usable(&options.net_devices).iter().map(engine));
+    }
     if TRANSPORTS.contains(&"tcp") && policy.tcp.is_some() {
         let names: Vec<&str> = ports.iter().map(|port| &*port.name).collect();
         all.extend(network(options, policy, &names));
     }
     all
+}
+
+/// What rings by a network interface of the Tofu interconnect can.
+fn engine(tni: &Tni) -> Resource {
+    Resource {
+        transport: "tofu",
+        device: tni.name.clone(),
+        kind: "network",
+        capabilities: vec![
+            ("mtu", format!("{}", tni.caps.max_mtu)),
+            ("am_bcopy", format!("<= {}K", MAX_EAGER >> 10)),
+            ("fragments", format!("<= {}K", FRAGMENT >> 10)),
+            ("put_bcopy", "unlimited".into()),
+            ("get_bcopy", "unlimited".into()),
+            ("atomics", "executed by the peer".into()),
+            ("connection", "on demand, to worker".into()),
+            ("error handling", "peer failure, keepalive".into()),
+        ],
+    }
 }
 
 /// What queue pairs on a port can.

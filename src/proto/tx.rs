@@ -8,6 +8,7 @@ pub mod lent;
 mod message;
 mod pieces;
 pub mod spread;
+pub mod steered;
 
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, Tx};
@@ -269,6 +270,15 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
         let posted = match tx.lane.as_mut() {
             // SAFETY: the request's data is the user's promise.
             Some(Lane::Ib(sender)) => unsafe { device::advance(peer, sender, req) },
+            // SAFETY: as above.
+            Some(Lane::Tofu(sender)) => unsafe {
+                let len = (*req).data.len();
+                let all = steered::advance(sender, req);
+                if all == Some(true) {
+                    peer.stats().of(Protocol::RmaCopy).add(len);
+                }
+                all
+            },
             _ => None,
         };
         if let Some(all) = posted {

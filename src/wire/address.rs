@@ -189,13 +189,15 @@ impl IbLocator {
 
 packed! {
     /// How peers reach the worker over the Tofu interconnect.
-    TofuLocator, 24 {
+    TofuLocator, 26 {
         /// What a greeting has to present.
         secret: u64,
         /// The worker's virtual control queue.
         vcq: u64,
         /// Steering address of its hall there ([`super::tofu`]).
         hall: u64,
+        /// Number of the worker among those of its process: which steering address of a key is for it.
+        number: u16,
     }
 }
 
@@ -538,14 +540,15 @@ mod tests {
             secret: 7,
             vcq: 8,
             hall: 9,
+            number: 10,
         };
         let address = WorkerAddress {
             tofu: Some(tofu),
             ..PLAIN
         };
-        assert_eq!(address.encode().len(), 85);
+        assert_eq!(address.encode().len(), 87);
         assert_eq!(WorkerAddress::decode(&address.encode()), Ok(address));
-        let section = [&[TOFU, 23][..], &[0; 23]].concat();
+        let section = [&[TOFU, 25][..], &[0; 25]].concat();
         assert_eq!(
             WorkerAddress::decode(&sealed(&section)),
             Err(AddressError::Malformed)

@@ -12,5 +12,6 @@ pub mod address;
 pub mod packet;
 pub mod tofu;
 pub mod rkey;
+pub mod steering;
 pub mod session;
 pub mod stats;

@@ -66,7 +66,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"rucp-tf1");
 
 packed! {
     /// How a worker asks for a ring.
-    Greeting, 84 {
+    Greeting, 88 {
         magic: u64,
         /// The sender's worker.
         from: u64,
@@ -90,6 +90,8 @@ packed! {
         frames: u32,
         /// Longest frame that the sender writes, bytes.
         packet: u32,
+        /// The sender's [`super::address::TofuLocator::number`].
+        number: u32,
     } valid when |g| g.magic == MAGIC
 }
 
@@ -161,6 +163,7 @@ mod tests {
             ticket: 10,
             frames: 11,
             packet: 12,
+            number: 13,
         };
         let mut bytes = greeting.encode();
         assert_eq!(Greeting::decode(&bytes), Some(greeting));

@@ -273,6 +273,20 @@ fn on_end_behind(connection: &mut Connection, number: u64) {
     ends.finish();
 }
 
+/// One of the reads that a request has posted has come.
+///
+/// # Safety
+/// The request waits for it.
+pub unsafe fn on_read(owner: *mut c_void) {
+    let mut ends = Ends::default();
+    // SAFETY: who waits lives; peers live as long as the worker.
+    let peer = unsafe { &*(*owner.cast::<Request>()).peer };
+    let tx = peer.tx.lock();
+    ends.add(owner);
+    drop(tx);
+    ends.finish();
+}
+
 /// The same of a rail: the number of its interface, and of its queue pair.
 pub fn on_rail_end(connection: &mut Connection, (iface, qpn): (usize, u32), number: u64) {
     let mut ends = Ends::default();

@@ -2,6 +2,7 @@
 
 use super::Tuning;
 use super::queue::Queue;
+use super::roster::Roster;
 use super::tni::Tni;
 use super::utofu::Utofu;
 use super::vcq::{Region, Vcq};
@@ -17,9 +18,12 @@ pub struct Iface {
     pub queue: MtLock<Queue>,
     pub hall: Region,
     pub vcq: Arc<Vcq>,
+    roster: Arc<Roster>,
+    /// Its number there.
+    pub number: u16,
     pub tuning: Tuning,
-    /// Name of its network interface.
-    pub name: String,
+    /// Which of the network interfaces it is on.
+    pub tni: usize,
 }
 
 impl Iface {
@@ -27,7 +31,7 @@ impl Iface {
     ///
     /// # Errors
     /// What the library says of the last.
-    pub fn new(tnis: &[Tni], tuning: Tuning, mt: bool) -> io::Result<Iface> {
+    pub fn new(tnis: &[Tni], roster: &Arc<Roster>, tuning: Tuning, mt: bool) -> io::Result<Iface> {
         /// Workers that were made in this process: they are spread over the interfaces.
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let lib = Utofu::get().ok_or(io::ErrorKind::NotFound)?;
@@ -35,28 +39,42 @@ impl Iface {
         let first = MADE.fetch_add(1, Ordering::Relaxed);
         let mut error = io::Error::from(io::ErrorKind::NotFound);
         for turn in 0..tnis.len() {
-            let tni = &tnis[(first + turn) % tnis.len()];
-            match Vcq::new(lib, tni.id) {
-                Ok(vcq) => return Self::on(vcq, tni, tuning, mt),
+            let tni = (first + turn) % tnis.len();
+            match Vcq::new(lib, tnis[tni].id) {
+                Ok(vcq) => return Self::on(vcq, tni, roster, tuning, mt),
                 Err(e) => error = e,
             }
         }
         Err(error)
     }
 
-    fn on(vcq: Arc<Vcq>, tni: &Tni, tuning: Tuning, mt: bool) -> io::Result<Iface> {
+    fn on(
+        vcq: Arc<Vcq>,
+        tni: usize,
+        roster: &Arc<Roster>,
+        tuning: Tuning,
+        mt: bool,
+    ) -> io::Result<Iface> {
         let queue = Queue::new(vcq.clone(), tuning.packet as usize)?;
         Ok(Iface {
             queue: MtLock::new(mt, queue),
             hall: Region::new(&vcq, HALL)?,
+            number: roster.enter(&vcq),
+            roster: roster.clone(),
             vcq,
             tuning,
-            name: tni.name.clone(),
+            tni,
         })
     }
 
     /// Frames of the longest record.
     pub fn most_frames(&self) -> u32 {
         most_packets(self.tuning.packet as usize - HEAD) as u32
+    }
+}
+
+impl Drop for Iface {
+    fn drop(&mut self) {
+        self.roster.leave(self.number);
     }
 }

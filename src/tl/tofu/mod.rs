@@ -11,6 +11,7 @@ pub mod iface;
 pub mod inbound;
 pub mod queue;
 pub mod ring;
+pub mod roster;
 pub mod sender;
 pub mod tni;
 pub mod utofu;

@@ -3,7 +3,7 @@
 use super::utofu::{self, Notice, Stadd, code_name};
 use super::vcq::{Region, There, Told, Vcq};
 use crate::sys::{clock, log};
-use std::ffi::{c_int, c_ulong};
+use std::ffi::{c_int, c_ulong, c_void};
 use std::io;
 use std::sync::Arc;
 
@@ -25,13 +25,15 @@ pub enum Owner {
     Ticket(u32),
     /// Everything before has arrived.
     Flush(u32),
+    /// What was read into this buffer has come.
+    Read { link: u32, buffer: u16 },
 }
 
 impl Owner {
     /// The connection.
     pub fn link(self) -> u32 {
         match self {
-            Owner::Ticket(link) | Owner::Flush(link) => link,
+            Owner::Ticket(link) | Owner::Flush(link) | Owner::Read { link, .. } => link,
         }
     }
 }
@@ -43,9 +45,31 @@ pub enum Event {
     Arrived(Stadd),
     /// What somebody waited for; `value`: of an atomic operation, what was there before.
     Ended { owner: Owner, value: u64 },
+    /// What this connection has read is where it was wanted: who wanted it; null: nobody does any more.
+    Came { link: u32, whose: *mut c_void },
     /// Something of this connection has failed; `None`: of one that cannot be told.
     Failed { link: Option<u32>, code: c_int },
 }
+
+/// What a buffer is taken for.
+#[derive(Clone, Copy, Debug)]
+struct User {
+    link: u32,
+    /// Where what is read goes, if somebody still wants it.
+    into: *mut u8,
+    len: usize,
+    whose: *mut c_void,
+}
+
+const NOBODY: User = User {
+    link: 0,
+    into: std::ptr::null_mut(),
+    len: 0,
+    whose: std::ptr::null_mut(),
+};
+
+// SAFETY: pointers that are followed under the queue's lock only, while their owners wait.
+unsafe impl Send for User {}
 
 /// One thread at a time: whoever holds its lock.
 pub struct Queue {
@@ -54,8 +78,8 @@ pub struct Queue {
     /// Bytes of a buffer.
     packet: usize,
     free: Vec<u16>,
-    /// Connections whose frames are in the buffers.
-    users: Vec<u32>,
+    /// What the buffers are taken for.
+    users: Vec<User>,
     slots: Vec<Option<Owner>>,
     free_slots: Vec<u8>,
     /// Connections of which a transmission has failed, and how.
@@ -72,7 +96,7 @@ impl Queue {
             buffers,
             packet,
             free: (0..BUFFERS as u16).rev().collect(),
-            users: vec![0; BUFFERS],
+            users: vec![NOBODY; BUFFERS],
             slots: vec![None; SLOTS],
             free_slots: (1..=u8::MAX).rev().collect(),
             failed: Vec::new(),
@@ -103,7 +127,7 @@ impl Queue {
                 Some(link) => link as u32,
                 None => {
                     self.free.push(word as u16);
-                    self.users[word]
+                    self.users[word].link
                 }
             };
             if code != utofu::SUCCESS {
@@ -151,7 +175,7 @@ impl Queue {
     /// A buffer for a frame of a connection: its number, and where it is. [`has_buffers`](Self::has_buffers)
     pub fn take_buffer(&mut self, link: u32) -> Option<(u16, *mut u8)> {
         let index = self.free.pop()?;
-        self.users[usize::from(index)] = link;
+        self.users[usize::from(index)] = User { link, ..NOBODY };
         let offset = usize::from(index) * self.packet;
         debug_assert!(offset + self.packet <= self.buffers.len());
         // SAFETY: inside of the region.
@@ -202,8 +226,83 @@ impl Queue {
             edata,
             cbdata: LINKS + link as usize,
         };
-        self.post(|vcq| vcq.put_word(word, to, told))?;
-        Ok(true)
+        let posted = self.post(|vcq| vcq.put_word(word, to, told));
+        self.posted(posted, edata)
+    }
+
+    /// Reads `len` bytes, no more than a buffer has, to `into`; `whose` hears of it from [`Event::Came`]. False: not now.
+    ///
+    /// # Errors
+    /// As of [`send_short`](Self::send_short).
+    pub fn read(
+        &mut self,
+        link: u32,
+        from: There,
+        (into, len): (*mut u8, usize),
+        whose: *mut c_void,
+    ) -> Result<bool, c_int> {
+        if !self.has_buffers(1) || self.free_slots.is_empty() {
+            return Ok(false);
+        }
+        let (Some((buffer, _)), true) = (self.take_buffer(link), len <= self.packet) else {
+            return Ok(false);
+        };
+        let Some(edata) = self.take_slot(Owner::Read { link, buffer }) else {
+            self.free.push(buffer);
+            return Ok(false);
+        };
+        self.users[usize::from(buffer)] = User {
+            link,
+            into,
+            len,
+            whose,
+        };
+        let here = self.buffers.stadd + (usize::from(buffer) * self.packet) as u64;
+        let told = Told {
+            flags: utofu::LOCAL_MRQ_NOTICE,
+            edata,
+            cbdata: LINKS + link as usize,
+        };
+        let posted = self.post(|vcq| vcq.get(here, from, len, told));
+        if posted.is_err() {
+            self.users[usize::from(buffer)] = NOBODY;
+            self.free.push(buffer);
+        }
+        self.posted(posted, edata)
+    }
+
+    /// Those who wait for reads by this connection.
+    pub fn readers(&self, link: u32) -> impl Iterator<Item = *mut c_void> {
+        let users = self.users.iter();
+        let ours = users.filter(move |u| u.link == link && !u.whose.is_null());
+        ours.map(|u| u.whose)
+    }
+
+    /// Those who wait for reads by this connection, and of whom this is true, wait no more: who they are.
+    pub fn disown(&mut self, link: u32, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
+        let mut found = Vec::new();
+        for user in &mut self.users {
+            if user.link == link && !user.whose.is_null() && wanted(user.whose) {
+                found.push(user.whose);
+                (user.into, user.whose) = (std::ptr::null_mut(), std::ptr::null_mut());
+            }
+        }
+        found
+    }
+
+    /// What was read is here.
+    fn land(&mut self, buffer: u16) -> *mut c_void {
+        let user = std::mem::replace(&mut self.users[usize::from(buffer)], NOBODY);
+        self.free.push(buffer);
+        if !user.whose.is_null() {
+            let offset = usize::from(buffer) * self.packet;
+            // SAFETY: as many bytes as the buffer had room for; who waits for them has room, too.
+            unsafe {
+                let from = self.buffers.ptr().add(offset);
+                user.into.copy_from_nonoverlapping(from, user.len);
+            }
+        }
+        user.whose
     }
 
     /// Adds to a word at a peer; the owner, if there is one, hears what was there. False: too many wait.
@@ -229,8 +328,16 @@ impl Queue {
             edata,
             cbdata: LINKS + link as usize,
         };
-        self.post(|vcq| vcq.add(what, to, told))?;
-        Ok(true)
+        let posted = self.post(|vcq| vcq.add(what, to, told));
+        self.posted(posted, edata)
+    }
+
+    /// Of what was refused no notice comes.
+    fn posted(&mut self, posted: Result<(), c_int>, slot: u8) -> Result<bool, c_int> {
+        if posted.is_err() {
+            self.end_slot(slot.into());
+        }
+        posted.map(|()| true)
     }
 
     fn take_slot(&mut self, owner: Owner) -> Option<u8> {
@@ -287,6 +394,10 @@ impl Queue {
         );
         let owner = ours.then(|| self.end_slot(notice.edata)).flatten();
         if code != utofu::SUCCESS {
+            if let Some(Owner::Read { buffer, .. }) = owner {
+                self.users[usize::from(buffer)] = NOBODY;
+                self.free.push(buffer);
+            }
             log::diag!(
                 "the interconnect tells of an error: {} ({code}), notice of type {}, edata {}",
                 code_name(code),
@@ -297,6 +408,12 @@ impl Queue {
             return Some(Event::Failed { link, code });
         }
         let value = notice.rmt_value;
-        owner.map(|owner| Event::Ended { owner, value })
+        Some(match owner? {
+            Owner::Read { link, buffer } => Event::Came {
+                link,
+                whose: self.land(buffer),
+            },
+            owner => Event::Ended { owner, value },
+        })
     }
 }

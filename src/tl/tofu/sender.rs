@@ -8,6 +8,7 @@ use super::tni::PIGGYBACK;
 use super::utofu::{self, REMOTE_MRQ_NOTICE, Stadd, VcqId};
 use super::vcq::There;
 use crate::wire::packet::{BYE, HEAD, Head, MORE};
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -19,6 +20,8 @@ pub struct Flow {
     asked: AtomicU32,
     ended: AtomicU32,
     asking: AtomicBool,
+    /// Reads that have come.
+    came: AtomicU32,
 }
 
 impl Flow {
@@ -27,6 +30,11 @@ impl Flow {
         self.ended
             .store(self.asked.load(Ordering::Relaxed), Ordering::Relaxed);
         self.asking.store(false, Ordering::Relaxed);
+    }
+
+    /// One of the reads has come, or has failed.
+    pub fn come(&self) {
+        self.came.fetch_add(1, Ordering::Relaxed);
     }
 
     fn set_asking(&self, asking: bool) {
@@ -63,6 +71,9 @@ pub struct Sender {
     writer: Writer,
     /// What was posted since the beginning, modulo 2^32.
     posted: u32,
+    /// Reads that were posted, modulo 2^32, and how many of them have to have come before anything more goes.
+    reads: u32,
+    behind: Option<u32>,
     /// Where a record is put together that takes several frames.
     record: Vec<u8>,
     /// The adapter has refused something: nothing goes any more, and the connection hears of it.
@@ -79,6 +90,8 @@ impl Sender {
             to,
             writer: Writer::new(to.shape),
             posted: 0,
+            reads: 0,
+            behind: None,
             record: Vec::new(),
             broken: false,
         }
@@ -90,7 +103,7 @@ impl Sender {
 
     /// Whether a record of `len` bytes, or any shorter one, can be sent now.
     pub fn has_room(&mut self, len: usize) -> bool {
-        if self.broken {
+        if self.is_held_back() {
             return false;
         }
         let segment = self.segment();
@@ -220,9 +233,98 @@ impl Sender {
         self.iface.queue.lock().fail(self.link, code);
     }
 
+    /// Writes as much as one operation does of `len` bytes, which `fill` writes, to the peer's memory: how many bytes; 0: no room now.
+    pub fn write(&mut self, stadd: Stadd, len: usize, fill: impl FnOnce(*mut u8, usize)) -> usize {
+        if self.is_held_back() {
+            return 0;
+        }
+        let n = len.min(self.iface.tuning.packet as usize);
+        let vcq = self.to.vcq;
+        let to = There { vcq, stadd };
+        let result = if n <= PIGGYBACK {
+            let mut bytes = [0; PIGGYBACK];
+            fill(bytes.as_mut_ptr(), n);
+            let mut queue = self.iface.queue.lock();
+            queue.send_short(self.link, &bytes[..n], to, 0)
+        } else {
+            let mut queue = self.iface.queue.lock();
+            let taken = queue.has_buffers(1).then(|| queue.take_buffer(self.link));
+            drop(queue);
+            let Some((buffer, at)) = taken.flatten() else {
+                return 0;
+            };
+            fill(at, n);
+            self.iface.queue.lock().send(buffer, n, to, 0)
+        };
+        self.posted = self.posted.wrapping_add(1);
+        if let Err(code) = result {
+            self.break_off(code);
+        }
+        n
+    }
+
+    /// As [`write`](Self::write), from the peer's memory: `whose` hears of it when it has come.
+    pub fn read(&mut self, stadd: Stadd, into: *mut u8, len: usize, whose: *mut c_void) -> usize {
+        if self.is_held_back() {
+            return 0;
+        }
+        let n = len.min(self.iface.tuning.packet as usize);
+        let from = There {
+            vcq: self.to.vcq,
+            stadd,
+        };
+        let read = (self.iface.queue.lock()).read(self.link, from, (into, n), whose);
+        match read {
+            Ok(true) => {
+                self.reads = self.reads.wrapping_add(1);
+                n
+            }
+            Ok(false) => 0,
+            Err(code) => {
+                self.break_off(code);
+                0
+            }
+        }
+    }
+
+    /// Whether all reads have come.
+    fn has_read(&self) -> bool {
+        self.flow.came.load(Ordering::Relaxed) == self.reads
+    }
+
+    /// From now on nothing goes before the reads have come that were posted until now.
+    pub fn fence(&mut self) {
+        self.behind = (!self.has_read()).then_some(self.reads);
+    }
+
+    /// Whether nothing can go now.
+    #[inline]
+    fn is_held_back(&mut self) -> bool {
+        if let Some(behind) = self.behind {
+            let missing = behind.wrapping_sub(self.flow.came.load(Ordering::Relaxed));
+            if (missing as i32) > 0 {
+                return true;
+            }
+            self.behind = None;
+        }
+        self.broken
+    }
+
+    /// Those who wait for reads, once for each.
+    pub fn readers(&self) -> Vec<*mut c_void> {
+        self.iface.queue.lock().readers(self.link).collect()
+    }
+
+    /// Those who wait for reads, and of whom this is true, wait no more: who they are.
+    pub fn disown(&mut self, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
+        let mut found = self.iface.queue.lock().disown(self.link, wanted);
+        found.dedup();
+        found
+    }
+
     /// Whether all that was accepted has arrived.
     pub fn is_drained(&self) -> bool {
-        self.broken || self.flow.has_ended(self.posted)
+        self.broken || self.flow.has_ended(self.posted) && self.has_read()
     }
 
     /// The same, after having it told: somebody waits for it.
@@ -230,7 +332,7 @@ impl Sender {
         if self.is_drained() {
             return true;
         }
-        if !self.flow.is_asking() {
+        if !self.flow.is_asking() && !self.flow.has_ended(self.posted) {
             self.ask();
         }
         false

@@ -110,6 +110,8 @@ functions! {
     dereg_mem = c"utofu_dereg_mem": fn(VcqHdl, Stadd, c_ulong) -> c_int;
     put = c"utofu_put":
         fn(VcqHdl, VcqId, Stadd, Stadd, usize, u64, c_ulong, *mut c_void) -> c_int;
+    get = c"utofu_get":
+        fn(VcqHdl, VcqId, Stadd, Stadd, usize, u64, c_ulong, *mut c_void) -> c_int;
     put_piggyback = c"utofu_put_piggyback":
         fn(VcqHdl, VcqId, *mut c_void, Stadd, usize, u64, c_ulong, *mut c_void) -> c_int;
     put_piggyback8 = c"utofu_put_piggyback8":

@@ -115,6 +115,23 @@ impl Vcq {
         }
     }
 
+    /// Reads into registered memory.
+    pub fn get(&self, into: Stadd, from: There, len: usize, told: Told) -> c_int {
+        // SAFETY: as of `put`.
+        unsafe {
+            (self.lib.get)(
+                self.hdl,
+                from.vcq,
+                into,
+                from.stadd,
+                len,
+                told.edata.into(),
+                told.flags,
+                told.cbdata as *mut c_void,
+            )
+        }
+    }
+
     /// Adds to 8 bytes there; the notice has what was there before.
     pub fn add(&self, what: u64, to: There, told: Told) -> c_int {
         // SAFETY: nothing is lent.
@@ -157,9 +174,43 @@ impl Drop for Vcq {
     }
 }
 
+/// Memory that a queue, and peers that know the address, may read and write.
+pub struct Registered {
+    vcq: Arc<Vcq>,
+    pub stadd: Stadd,
+}
+
+impl Registered {
+    /// Whoever has it keeps the memory mapped.
+    ///
+    /// # Errors
+    /// What the library says.
+    ///
+    /// # Safety
+    /// `len` bytes at `ptr` are mapped, and may be read and written by others, until it is dropped.
+    pub unsafe fn new(vcq: &Arc<Vcq>, ptr: *mut u8, len: usize) -> io::Result<Registered> {
+        let mut stadd = 0;
+        // SAFETY: the caller's memory; room for the address.
+        let code = unsafe { (vcq.lib.reg_mem)(vcq.hdl, ptr.cast(), len, 0, &mut stadd) };
+        if code != utofu::SUCCESS {
+            return Err(failure(&format!("utofu_reg_mem of {len} bytes"), code));
+        }
+        let vcq = vcq.clone();
+        Ok(Registered { vcq, stadd })
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: registered by `new`.
+        unsafe { (self.vcq.lib.dereg_mem)(self.vcq.hdl, self.stadd, 0) };
+    }
+}
+
 /// Zeroed memory that peers can write to and our adapter can read from.
 pub struct Region {
-    vcq: Arc<Vcq>,
+    /// `None` only while it is dropped: before the memory.
+    registered: Option<Registered>,
     ptr: NonNull<u8>,
     layout: Layout,
     pub stadd: Stadd,
@@ -182,22 +233,17 @@ impl Region {
         let Some(ptr) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             handle_alloc_error(layout)
         };
-        let mut stadd = 0;
-        // SAFETY: our memory, which is freed after it is taken back.
-        let code = unsafe {
-            (vcq.lib.reg_mem)(vcq.hdl, ptr.as_ptr().cast(), layout.size(), 0, &mut stadd)
-        };
-        if code != utofu::SUCCESS {
+        // SAFETY: our memory, which is freed after that.
+        let registered = unsafe { Registered::new(vcq, ptr.as_ptr(), layout.size()) };
+        let registered = registered.inspect_err(|_| {
             // SAFETY: allocated above, and nobody knows it.
             unsafe { dealloc(ptr.as_ptr(), layout) };
-            let what = format!("utofu_reg_mem of {} bytes", layout.size());
-            return Err(failure(&what, code));
-        }
+        })?;
         Ok(Region {
-            vcq: vcq.clone(),
+            stadd: registered.stadd,
+            registered: Some(registered),
             ptr,
             layout,
-            stadd,
         })
     }
 
@@ -213,10 +259,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: registered by `new`; nobody else frees it.
-        unsafe {
-            (self.vcq.lib.dereg_mem)(self.vcq.hdl, self.stadd, 0);
-            dealloc(self.ptr.as_ptr(), self.layout);
-        }
+        self.registered = None;
+        // SAFETY: allocated by `new`, and nobody reaches it any more.
+        unsafe { dealloc(self.ptr.as_ptr(), self.layout) };
     }
 }
