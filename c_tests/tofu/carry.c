@@ -16,7 +16,8 @@ struct outcome {
 
 static int target_of(const struct op *op, const struct soft_vcq *vcq, struct target *target)
 {
-    torus_place(op->rmt_vcq_id, &target->node, &target->index); /* the post has seen that it is one */
+    target->node = op->node;
+    target->index = op->index;
     target->stags = wire_stags(target->node, target->index / WIRE_CMPS);
     if (fault_matters() && (fault_down(target->node) || fault_down(vcq->node)))
         return UTOFU_ERR_MRQ_PEER;

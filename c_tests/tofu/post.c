@@ -11,15 +11,13 @@ enum {
 };
 #define ALL_FLAGS ((unsigned long)KNOWN_FLAGS | UTOFU_ONESIDED_FLAG_SPS(15) | UTOFU_ONESIDED_FLAG_PATH(255))
 
-int post_check(const struct op *op)
+int post_check(struct op *op)
 {
-    uint32_t node, index;
-
     if (op->flags & ~ALL_FLAGS)
         return UTOFU_ERR_INVALID_FLAGS;
     if (op->kind == NOP)
         return UTOFU_SUCCESS;
-    if (!torus_place(op->rmt_vcq_id, &node, &index))
+    if (!torus_place(op->rmt_vcq_id, &op->node, &op->index))
         return UTOFU_ERR_INVALID_VCQ_ID;
     return UTOFU_SUCCESS;
 }

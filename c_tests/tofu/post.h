@@ -5,7 +5,7 @@
 #include "tofu.h"
 
 /* What every operation must fulfil: UTOFU_SUCCESS or an INVALID code. */
-int post_check(const struct op *op);
+int post_check(struct op *op);
 /* All or, with UTOFU_ERR_BUSY, none. */
 int post_ops(utofu_vcq_hdl_t handle, const struct op *ops, size_t number, void *cbdata);
 

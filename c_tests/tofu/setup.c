@@ -46,6 +46,9 @@ static bool shape(struct wire *layout)
             return false;
         layout->nodes *= s[i];
     }
+    layout->strides[5] = 1; /* the last axis is the fastest */
+    for (int i = 5; i > 0; i--)
+        layout->strides[i - 1] = layout->strides[i] * s[i];
     return true;
 }
 

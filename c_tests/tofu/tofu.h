@@ -28,6 +28,7 @@ struct op {
     bool piggyback;
     uint32_t length; /* of a block */
     uint32_t blocks;
+    uint32_t node, index; /* of the far VCQ; post_check works them out */
     uint64_t stride, flags, rmt_vcq_id, lcl_stadd, rmt_stadd;
     uint64_t value, compare; /* atomics */
     uint8_t data[MAX_PIGGYBACK];

@@ -35,7 +35,7 @@ bool torus_place(uint64_t id, uint32_t *node, uint32_t *index)
 
         if (at >= wire->shape[i])
             return false;
-        number = number * wire->shape[i] + at;
+        number += at * wire->strides[i];
     }
     *node = number;
     *index = (tni * WIRE_CQS + cq) * WIRE_CMPS + (id & 7);

@@ -128,7 +128,7 @@ struct wire_time {
 struct wire {
     uint64_t magic, size;
     pthread_mutex_t lock; /* guards the processes, the making of VCQs */
-    uint32_t shape[6], nodes, cqs, tnis, stags;
+    uint32_t shape[6], strides[6], nodes, cqs, tnis, stags;
     uint32_t toq, tcq, mrq_shift; /* depths; the MRQ's is a power of two */
     struct wire_time time;
     size_t node_offset, stag_offset, vcq_offset, notice_offset;
