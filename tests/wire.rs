@@ -8,7 +8,7 @@ use ucp::wire::address::{
     TcpLocator, TofuLocator, WorkerAddress,
 };
 use ucp::wire::header::{
-    AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SyncHdr, ValueHdr,
+    AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SignalHdr, SyncHdr, ValueHdr,
 };
 use ucp::wire::rkey::{self, PackedRkey};
 
@@ -260,6 +260,12 @@ header_property!(amo_headers_round_trip, AmoHdr, |bytes| {
     }
 });
 
+header_property!(signal_headers_round_trip, SignalHdr, |bytes| {
+    if let [.., op, _cq, _, _, _] = bytes {
+        *op %= SignalHdr::ADD + 1;
+    }
+});
+
 /// A flipped bit in an atomic either changes a value that anyone may send, or is refused.
 #[test]
 fn damaged_atomics_are_refused_or_valid() {
@@ -307,7 +313,8 @@ fn every_kind_knows_its_header() {
             (23, 32),
             (25, 25),
             (26, 25),
-            (28, 8)
+            (28, 8),
+            (30, 26)
         ]
     );
 }

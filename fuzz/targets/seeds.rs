@@ -9,7 +9,7 @@ use ucp::wire::address::{
 };
 use ucp::wire::frame;
 use ucp::wire::greeting::{self, Answer, Greeting};
-use ucp::wire::header::{AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtsHdr, ShareHdr};
+use ucp::wire::header::{AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtsHdr, ShareHdr, SignalHdr};
 use ucp::wire::rkey::PackedRkey;
 use ucp::wire::session::{self, Hello, Reply};
 use ucp::wire::stats;
@@ -55,6 +55,7 @@ fn record(kind: Kind) -> Vec<u8> {
         .to_vec(),
         Kind::AmoReq => amo().encode().to_vec(),
         Kind::Share => share().encode().to_vec(),
+        Kind::Signal => signal(SignalHdr::NOTIFY).encode().to_vec(),
         _ => vec![1; kind.header_size()],
     };
     [head, b"payload of a message".to_vec()].concat()
@@ -78,6 +79,16 @@ fn amo() -> AmoHdr {
         op: 0,
         size: 8,
         fetch: 1,
+    }
+}
+
+fn signal(op: u8) -> SignalHdr {
+    SignalHdr {
+        addr: 0,
+        len: 0,
+        flag: 0,
+        op,
+        cq: 3,
     }
 }
 
@@ -445,6 +456,8 @@ fn scripts(hows: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
             region(Kind::PutReq, vec![9; 100]),
             region(Kind::GetReq, record(Kind::GetReq)),
             region(Kind::AmoReq, record(Kind::AmoReq)),
+            region(Kind::Signal, signal(SignalHdr::NOTIFY).encode().to_vec()),
+            region(Kind::Signal, signal(SignalHdr::ADD).encode().to_vec()),
             Progress,
             act(8, 100),
             act(7, 50),

@@ -5,6 +5,7 @@ pub mod atomics;
 #[cfg(not(loom))]
 pub mod bell;
 pub mod context;
+pub mod cq;
 pub mod datatype;
 pub mod duties;
 pub mod endpoint;

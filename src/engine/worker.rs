@@ -2,6 +2,7 @@
 
 use super::am::{AmDescs, AmHandler};
 use super::context::Context;
+use super::cq::Cqs;
 use super::duties::Duties;
 use super::endpoint::Endpoint;
 use super::handlers::Handlers;
@@ -90,6 +91,8 @@ pub struct Worker {
     /// Payloads that handlers keep.
     pub am_descs: AmDescs,
     pub streams: MtLock<Streams>,
+    /// Completion queues; none before the first.
+    pub cqs: Cqs,
     pub pool: MtLock<Pool>,
     pub ep_pool: MtLock<Pool>,
     pub ids: MtLock<IdTable<*mut Request>>,
@@ -319,6 +322,7 @@ impl Worker {
             am: MtLock::new(mt, Vec::new()),
             am_descs: AmDescs::new(mt, params.am_alignment),
             streams: MtLock::new(mt, Streams::default()),
+            cqs: Cqs::new(mt),
             pool: MtLock::new(mt, pool),
             ep_pool: MtLock::new(
                 mt,

@@ -23,8 +23,8 @@ use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Numbers of `ucp_atomic_op_t`, also on the wire.
-const ADD: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u8;
-const SWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_SWAP as u8;
+pub(super) const ADD: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u8;
+pub(super) const SWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_SWAP as u8;
 const CSWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u8;
 const AND: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_AND as u8;
 const OR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_OR as u8;
@@ -195,7 +195,10 @@ pub unsafe fn atomic(
 }
 
 /// The best way that is atomic to all others that lead to this memory.
-fn way(
+///
+/// # Errors
+/// As [`rma::way`].
+pub(super) fn way(
     worker: &Worker,
     peer: &Peer,
     rkey: &Rkey,

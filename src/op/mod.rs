@@ -15,6 +15,7 @@ pub mod reply;
 pub mod rma;
 pub mod serve;
 pub mod sgl;
+pub mod signal;
 pub mod sleep;
 pub mod stream;
 pub mod sockets;

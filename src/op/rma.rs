@@ -19,7 +19,7 @@ use crate::wire::stats::Protocol;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
-const FEATURE: u64 = UCP_FEATURE_RMA as u64;
+pub(super) const FEATURE: u64 = UCP_FEATURE_RMA as u64;
 
 /// How the bytes get there.
 pub enum Way {
@@ -100,17 +100,25 @@ fn by_device(peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> bool {
         }
 }
 
-struct Access<'a> {
+/// An access that is about to be made.
+pub(super) struct Access<'a> {
     worker: &'a Worker,
     peer: &'a Peer,
     rkey: &'a Rkey,
-    data: Data,
-    way: Way,
+    pub(super) data: Data,
+    pub(super) way: Way,
 }
 
 impl Access<'_> {
     /// Lets the kernel copy.
-    unsafe fn attach(&self, direction: Direction, addr: u64) -> Result<(), ucs_status_t> {
+    ///
+    /// # Safety
+    /// The user's memory, here and there.
+    pub(super) unsafe fn attach(
+        &self,
+        direction: Direction,
+        addr: u64,
+    ) -> Result<(), ucs_status_t> {
         let (remote, len) = (Remote::Piece(addr), self.data.len());
         // SAFETY: all of the user's memory.
         unsafe { attach::copy(self.peer, direction, &self.data, remote, 0, len) }
@@ -144,7 +152,10 @@ impl Access<'_> {
     }
 
     /// Makes the access a request, which waits for the kernel (`waits`), or for room and the peer's answer.
-    unsafe fn queue(
+    ///
+    /// # Safety
+    /// The user's memory, until it ends.
+    pub(super) unsafe fn queue(
         self,
         ep: *const Endpoint,
         p: &Param,
@@ -177,7 +188,11 @@ impl Access<'_> {
     }
 }
 
-unsafe fn prepare<'a>(
+/// Looks what is wrong with an access, and how it is made.
+///
+/// # Safety
+/// A live endpoint; a live key, or null.
+pub(super) unsafe fn prepare<'a>(
     ep: *const Endpoint,
     rkey: *const Rkey,
     addr: u64,
@@ -336,7 +351,10 @@ unsafe fn request_for(a: &Access, ep: *const Endpoint, p: &Param) -> *mut Reques
 }
 
 /// An access that ended inside of the call.
-unsafe fn ended(
+///
+/// # Safety
+/// Its endpoint is live.
+pub(super) unsafe fn ended(
     a: &Access,
     ep: *const Endpoint,
     p: &Param,

@@ -1,7 +1,7 @@
 //! What arrives: every kind of message and what it sets in motion. Bytes of peers are checked here.
 
 use super::amo::{self, Amo};
-use super::{am, reply, stream, tag};
+use super::{am, reply, signal, stream, tag};
 use crate::ctypes::*;
 use crate::engine::context::Context;
 use crate::engine::offer::Offer;
@@ -20,7 +20,7 @@ use crate::tl::shm::ring::Message;
 use crate::wire::address::{MAX_PORTS, PortLocator};
 use crate::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RailImm, RtrDeviceHdr, RtrHdr, RtsHdr, ShareHdr,
-    SyncHdr, ValueHdr,
+    SignalHdr, SyncHdr, ValueHdr,
 };
 
 /// A message that no sender of this library writes.
@@ -141,6 +141,10 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 m,
                 ValueHdr::decode(&head).ok_or(Malformed)?.value,
             ),
+            Kind::Signal => {
+                let h = SignalHdr::decode(&head).ok_or(Malformed)?;
+                signal::on_message(worker, peer, m.imm, h);
+            }
             Kind::EpClosed => {
                 let status = final_status(m.aux);
                 failure::on_ep_closed(worker, peer, EpImm::from_u64(m.imm).sn, status);
@@ -250,23 +254,17 @@ unsafe fn got(worker: &Worker, peer: &Peer, m: &Message, h: DataHdr, bytes: *con
     }
 }
 
-unsafe fn atomic(worker: &Worker, peer: &Peer, addr: u64, h: AmoHdr) -> Result<(), Malformed> {
+fn atomic(worker: &Worker, peer: &Peer, addr: u64, h: AmoHdr) -> Result<(), Malformed> {
     if !matches!(h.size, 4 | 8) || h.op > AmoHdr::LAST_OP {
         return Err(Malformed);
     }
-    let aligned = addr % u64::from(h.size) == 0;
-    let ok = aligned && allowed(worker, peer, addr, h.size.into(), "change");
     let amo = Amo {
         op: h.op,
         size: h.size,
         value: h.value,
         compare: h.compare,
     };
-    let done = match ok {
-        // SAFETY: registered memory of this process, aligned.
-        true => unsafe { change(worker, peer, addr, amo) },
-        false => Err(UCS_ERR_INVALID_ADDR),
-    };
+    let done = change(worker, peer, addr, amo);
     let status = done.err().unwrap_or(UCS_OK);
     let value = done.unwrap_or(0);
     tx::control(
@@ -279,8 +277,26 @@ unsafe fn atomic(worker: &Worker, peer: &Peer, addr: u64, h: AmoHdr) -> Result<(
     Ok(())
 }
 
+/// Changes this worker's memory for a peer: what was there.
+///
+/// # Errors
+/// `UCS_ERR_INVALID_ADDR` if it is not registered or not aligned.
+pub(super) fn change(
+    worker: &Worker,
+    peer: &Peer,
+    addr: u64,
+    amo: Amo,
+) -> Result<u64, ucs_status_t> {
+    let aligned = addr % u64::from(amo.size) == 0;
+    if !aligned || !allowed(worker, peer, addr, amo.size.into(), "change") {
+        return Err(UCS_ERR_INVALID_ADDR);
+    }
+    // SAFETY: registered memory of this process, aligned.
+    unsafe { execute(worker, peer, addr, amo) }
+}
+
 /// Does it on registered memory: by the device that peers have such things done by, where a processor must not.
-unsafe fn change(worker: &Worker, peer: &Peer, addr: u64, amo: Amo) -> Result<u64, ucs_status_t> {
+unsafe fn execute(worker: &Worker, peer: &Peer, addr: u64, amo: Amo) -> Result<u64, ucs_status_t> {
     let ctx = worker.ctx;
     let alone = ctx.atomics.alone && amo.size == 8;
     let key = alone.then(|| ctx.regions.atomic_key(addr)).flatten();

@@ -35,6 +35,7 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
     wake.fall_asleep();
     // Only after arming: a message that was sent before a sender could see it is seen here.
     let busy = is_stuck(worker)
+        || worker.cqs.any_ready()
         || worker.duties.chores()
         || rx.sockets.as_mut().is_some_and(|s| !s.sleep_until_due())
         || (worker.exchange.lock().as_mut()).is_some_and(|x| !x.sleep_until_due())

@@ -44,7 +44,11 @@ pub fn is_answered(peer: &Peer) -> bool {
         // SAFETY: queued requests live.
         let r = unsafe { &*r };
         let kind = Kind::from_u8(r.kind);
-        r.sent != Sent::Device && matches!(kind, Some(Kind::PutReq | Kind::GetReq | Kind::AmoReq))
+        r.sent != Sent::Device
+            && matches!(
+                kind,
+                Some(Kind::PutReq | Kind::GetReq | Kind::AmoReq | Kind::Signal)
+            )
     };
     peer.rma_idle() && !peer.tx.lock().pending.iter().any(is_access)
 }

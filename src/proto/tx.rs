@@ -302,8 +302,15 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
     let Some(lane) = tx.lane.as_mut() else {
         return Ok(false);
     };
+    // What rails have been given before it is in front of it.
+    if r.kind == message::SIGNAL
+        && let Lane::Ib(sender) = &*lane
+        && !sender.rails.is_drained()
+    {
+        return Ok(false);
+    }
     // Counted before: the answer can be faster than this thread.
-    let counted = matches!(r.kind, message::GET | message::AMO);
+    let counted = matches!(r.kind, message::GET | message::AMO | message::SIGNAL);
     if counted {
         let before = peer.rma_sent.fetch_add(1, Ordering::Relaxed);
         flush::set_turn(r, before + 1);

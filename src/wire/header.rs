@@ -112,6 +112,8 @@ kinds! {
     TakenBack = 28, SyncHdr::SIZE;
     /// The receiver has: nothing that comes late by it takes effect. `imm`: as in [`Kind::RailGone`].
     RailDropped = 29, 0;
+    /// What a put does behind its data. `imm`: the value. [`SignalHdr`]. Answered as a write is.
+    Signal = 30, SignalHdr::SIZE;
 }
 
 /// In `aux` of what is taken back: the sender has offered it.
@@ -261,6 +263,27 @@ impl AmoHdr {
 }
 
 packed! {
+    /// Of a signal.
+    SignalHdr, 26 {
+        /// Where the data in front of it was put, and how many bytes; where that is not registered the data was refused, and
+        /// so is the signal.
+        addr: u64,
+        len: u64,
+        /// Where the flag is; 0: there is none.
+        flag: u64,
+        /// 0: an entry of the completion queue `cq`, 1: the flag is set, 2: the value is added to it.
+        op: u8,
+        cq: u8,
+    } valid when |signal| signal.op <= SignalHdr::ADD
+}
+
+impl SignalHdr {
+    pub const NOTIFY: u8 = 0;
+    pub const SET: u8 = 1;
+    pub const ADD: u8 = 2;
+}
+
+packed! {
     /// Of the answer to an atomic operation.
     ValueHdr, 8 {
         /// The value before the operation.
@@ -353,8 +376,8 @@ mod tests {
         let named: Vec<u8> = (0..=u8::MAX)
             .filter(|&n| Kind::from_u8(n).is_some_and(|k| k as u8 == n))
             .collect();
-        assert_eq!(named, (1..=29).collect::<Vec<u8>>());
-        assert_eq!(Kind::ALL.len(), 29);
+        assert_eq!(named, (1..=30).collect::<Vec<u8>>());
+        assert_eq!(Kind::ALL.len(), 30);
     }
 
     #[test]

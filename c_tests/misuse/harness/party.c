@@ -16,7 +16,8 @@
 
 #define NOTICE_SECONDS 10
 
-uint64_t party_features = ALL_FEATURES & ~(uint64_t)UCP_FEATURE_WAKEUP;
+uint64_t          party_features    = ALL_FEATURES & ~(uint64_t)UCP_FEATURE_WAKEUP;
+ucs_thread_mode_t party_thread_mode = UCS_THREAD_MODE_SINGLE;
 
 static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
@@ -54,7 +55,8 @@ static void party_open(party_t *self, ucp_err_handling_mode_t mode)
 {
     ucp_params_t        params        = {.field_mask = UCP_PARAM_FIELD_FEATURES,
                                          .features = party_features};
-    ucp_worker_params_t worker_params = {.field_mask = 0};
+    ucp_worker_params_t worker_params = {.field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                         .thread_mode = party_thread_mode};
     ucp_address_t      *ours;
     size_t              length;
 

@@ -23,6 +23,7 @@ const PUT: u8 = Kind::PutReq as u8;
 pub(super) const GET: u8 = Kind::GetReq as u8;
 pub(super) const AMO: u8 = Kind::AmoReq as u8;
 pub(super) const FENCE: u8 = Kind::Fence as u8;
+pub(super) const SIGNAL: u8 = Kind::Signal as u8;
 const STREAM: u8 = Kind::StreamData as u8;
 
 /// Sends a request's messages as far as there is room; true when all of them are on their way.

@@ -1,0 +1,292 @@
+/* A signal is visible only behind its data, at every size, in queues and in flags, and flushes and fences cover it. */
+#define _GNU_SOURCE
+#include "notes.h"
+
+#include "../pattern.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    LARGEST = 5 << 20,
+    FLAG    = LARGEST, /* behind the data */
+    MEMORY  = LARGEST + 4096,
+    STREAM  = 5000, /* more than a ring, a window, a socket takes */
+    SLOT    = 1024,
+};
+
+static const size_t sizes[] = {0, 1, 8, 32, 100, 4 << 10, 10000, 64 << 10, 300 << 10, LARGEST};
+enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), ROUNDS = 4 };
+
+static const ucp_request_param_t plain = {.op_attr_mask = 0};
+
+/* Larger values do not fit into what a device carries with the data. */
+static uint64_t value_of(unsigned i)
+{
+    return i % 2 == 0 ? i : i + (UINT64_C(3) << 31);
+}
+
+/* --- in a queue --- */
+
+static void take_each(party_t *self)
+{
+    register_memory(self);
+    ucpx_cq_h cq = queue(self, 0);
+    for (unsigned i = 0; i < SIZES * ROUNDS; i++) {
+        size_t size = sizes[i % SIZES];
+        next_is(cq, value_of(i), size, 0);
+        WANT_TRUE(first_wrong(there, size, i) == size);
+        memset(there, 0, size);
+        tell(self);
+    }
+    WANT_TRUE(heard(self));
+    ucpx_cq_destroy(cq);
+}
+
+static void each_size(void)
+{
+    party_t    self;
+    ucp_rkey_h rkey = open_memory(&self, MEMORY, take_each);
+    char      *data = malloc(LARGEST);
+
+    for (unsigned i = 0; i < SIZES * ROUNDS; i++) {
+        ucpx_signal_t signal = note(0, value_of(i));
+        fill(data, sizes[i % SIZES], i);
+        signalled(&self, data, sizes[i % SIZES], 0, rkey, &signal);
+        WANT_TRUE(heard(&self));
+    }
+    free(data);
+    close_memory(&self, rkey);
+}
+
+/* Of different lengths, one behind the other, without waiting. */
+static size_t size_in_stream(unsigned i)
+{
+    return i % 7 == 0 ? 0 : i * 37 % SLOT;
+}
+
+static size_t offset_in_stream(unsigned i)
+{
+    return (size_t)i * SLOT % LARGEST;
+}
+
+static void take_stream(party_t *self)
+{
+    register_memory(self);
+    ucpx_cq_h cq = queue(self, 3);
+    for (unsigned i = 0; i < STREAM; i++) {
+        size_t size = size_in_stream(i), offset = offset_in_stream(i);
+        next_is(cq, i, size, offset);
+        WANT_TRUE(first_wrong(there + offset, size, i) == size);
+    }
+    WANT_TRUE(heard(self));
+    ucpx_cq_destroy(cq);
+}
+
+static void stream(void)
+{
+    party_t          self;
+    ucp_rkey_h       rkey = open_memory(&self, MEMORY, take_stream);
+    char            *data = malloc((size_t)STREAM * SLOT);
+    ucs_status_ptr_t puts[STREAM];
+
+    for (unsigned i = 0; i < STREAM; i++) {
+        ucpx_signal_t signal = note(3, i);
+        char         *from   = data + (size_t)i * SLOT;
+        fill(from, size_in_stream(i), i);
+        puts[i] = put_signal(&self, from, size_in_stream(i), offset_in_stream(i), rkey, &signal);
+    }
+    for (unsigned i = 0; i < STREAM; i++) {
+        WANT(UCS_OK, finish(&self, puts[i]));
+    }
+    flushed(&self);
+    free(data);
+    close_memory(&self, rkey);
+}
+
+/* Nobody polls, and the queue is made late: everything is there, in order. */
+static void take_late(party_t *self)
+{
+    register_memory(self);
+    WANT_TRUE(heard(self));
+    ucpx_cq_h cq = queue(self, 200);
+    for (unsigned i = 0; i < STREAM; i++) {
+        next_is(cq, i, 0, 0);
+    }
+    ucpx_cq_entry_t entry;
+    WANT_TRUE(ucpx_cq_poll(cq, &entry, 1) == 0);
+    WANT_TRUE(ucpx_cq_poll(cq, &entry, 0) == 0);
+    ucpx_cq_params_t params = {.field_mask = UCPX_CQ_PARAM_FIELD_ID, .id = 200};
+    ucpx_cq_h        twice;
+    WANT(UCS_ERR_ALREADY_EXISTS, ucpx_cq_create(self->worker, &params, &twice));
+    ucpx_cq_destroy(cq);
+    WANT(UCS_OK, ucpx_cq_create(self->worker, &params, &twice));
+    ucpx_cq_destroy(twice);
+    WANT_TRUE(heard(self));
+}
+
+static void kept(void)
+{
+    party_t    self;
+    ucp_rkey_h rkey = open_memory(&self, MEMORY, take_late);
+
+    for (unsigned i = 0; i < STREAM; i++) {
+        ucpx_signal_t signal = note(200, i);
+        WANT(UCS_OK, finish(&self, ucpx_put_signal_nbx(self.ep, NULL, 0, 0, NULL, &signal, &plain)));
+    }
+    flushed(&self);
+    tell(&self);
+    close_memory(&self, rkey);
+}
+
+/* --- in a flag --- */
+
+static uint64_t read_flag(size_t offset)
+{
+    return __atomic_load_n((uint64_t *)(there + offset), __ATOMIC_ACQUIRE);
+}
+
+static int flag_becomes(party_t *self, size_t offset, uint64_t value)
+{
+    time_t end = time(NULL) + 10;
+
+    while (read_flag(offset) != value) {
+        ucp_worker_progress(self->worker);
+        if (time(NULL) > end) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void watch_flags(party_t *self)
+{
+    uint64_t sum = 0;
+
+    register_memory(self);
+    for (unsigned i = 0; i < SIZES * ROUNDS; i++) {
+        size_t size = sizes[i % SIZES];
+        sum += value_of(i);
+        WANT_TRUE(flag_becomes(self, FLAG, value_of(i) + 1));
+        WANT_TRUE(first_wrong(there, size, i) == size);
+        tell(self);
+        WANT_TRUE(flag_becomes(self, FLAG + 64, sum));
+        WANT_TRUE(first_wrong(there, size, i + 1) == size);
+        tell(self);
+    }
+    WANT_TRUE(heard(self));
+}
+
+static void flags(void)
+{
+    party_t    self;
+    ucp_rkey_h rkey = open_memory(&self, MEMORY, watch_flags);
+    char      *data = malloc(LARGEST);
+
+    for (unsigned i = 0; i < SIZES * ROUNDS; i++) {
+        size_t        size = sizes[i % SIZES];
+        ucpx_signal_t set  = flag(UCPX_SIGNAL_OP_SET, FLAG, value_of(i) + 1, rkey);
+        ucpx_signal_t add  = flag(UCPX_SIGNAL_OP_ADD, FLAG + 64, value_of(i), rkey);
+        fill(data, size, i);
+        signalled(&self, data, size, 0, rkey, &set);
+        WANT_TRUE(heard(&self));
+        fill(data, size, i + 1);
+        if (size > 0) {
+            add.field_mask &= ~(uint64_t)UCPX_SIGNAL_FIELD_FLAG_RKEY; /* that of the data */
+        }
+        signalled(&self, data, size, 0, rkey, &add);
+        WANT_TRUE(heard(&self));
+    }
+    free(data);
+    close_memory(&self, rkey);
+}
+
+/* --- in order with others --- */
+
+static void take_fenced(party_t *self)
+{
+    register_memory(self);
+    ucpx_cq_h cq = queue(self, 0);
+    for (unsigned i = 0; i < SIZES * ROUNDS; i++) {
+        size_t size = sizes[i % SIZES];
+        next_is(cq, i, 0, 0);
+        WANT_TRUE(first_wrong(there, size, i) == size);
+        memset(there, 0, size);
+        tell(self);
+    }
+    WANT_TRUE(heard(self));
+}
+
+static void fenced(void)
+{
+    party_t    self;
+    ucp_rkey_h rkey = open_memory(&self, MEMORY, take_fenced);
+    char      *data = malloc(LARGEST);
+
+    for (unsigned i = 0; i < SIZES * ROUNDS; i++) {
+        ucpx_signal_t signal = note(0, i);
+        fill(data, sizes[i % SIZES], i);
+        ucs_status_ptr_t written = put(&self, data, sizes[i % SIZES], 0, rkey);
+        WANT(UCS_OK, ucp_worker_fence(self.worker));
+        signalled(&self, NULL, 0, 0, rkey, &signal);
+        WANT(UCS_OK, finish(&self, written));
+        WANT_TRUE(heard(&self));
+    }
+    free(data);
+    close_memory(&self, rkey);
+}
+
+/* What was flushed is there, whoever tells of the flush. */
+static void take_flushed(party_t *self)
+{
+    ucpx_cq_entry_t entry;
+    unsigned        looks;
+
+    register_memory(self);
+    ucpx_cq_h cq = queue(self, 0);
+    for (unsigned i = 0; i < SIZES * ROUNDS; i++) {
+        size_t size = sizes[i % SIZES];
+        WANT_TRUE(heard(self));
+        for (looks = 0; looks < 1000 && ucpx_cq_poll(cq, &entry, 1) == 0; looks++) {
+        }
+        WANT_TRUE(looks < 1000 && entry.value == i && entry.length == size);
+        WANT_TRUE(entry.peer_uid == uid_of(self, self->theirs));
+        WANT_TRUE(read_flag(FLAG) == i + 1);
+        WANT_TRUE(first_wrong(there, size, i) == size);
+        tell(self);
+    }
+    WANT_TRUE(heard(self));
+}
+
+static void flush(void)
+{
+    party_t    self;
+    ucp_rkey_h rkey = open_memory(&self, MEMORY, take_flushed);
+    char      *data = malloc(LARGEST);
+
+    for (unsigned i = 0; i < SIZES * ROUNDS; i++) {
+        ucpx_signal_t signal = note(0, i), set = flag(UCPX_SIGNAL_OP_SET, FLAG, i + 1, rkey);
+        size_t        size   = sizes[i % SIZES];
+        fill(data, size, i);
+        ucs_status_ptr_t first  = put_signal(&self, data, size, 0, rkey, &signal);
+        ucs_status_ptr_t second = put_signal(&self, NULL, 0, 0, NULL, &set);
+        flushed(&self);
+        WANT(UCS_OK, finish(&self, first));
+        WANT(UCS_OK, finish(&self, second));
+        tell(&self);
+        WANT_TRUE(heard(&self));
+    }
+    free(data);
+    close_memory(&self, rkey);
+}
+
+static const case_t cases[] = {
+    {"signals: each size", each_size},
+    {"signals: a stream", stream},
+    {"signals: kept", kept},
+    {"signals: flags", flags},
+    {"signals: behind a fence", fenced},
+    {"signals: flushed", flush},
+};
+CHECK_MAIN(cases)

@@ -1,0 +1,149 @@
+//! Completion queues.
+
+use super::output::invalid;
+use super::worker::worker_of;
+use crate::ctypes::*;
+use crate::engine::cq::Cq;
+use crate::fast;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+
+/// The queue behind a handle.
+///
+/// # Safety
+/// A handle of a queue whose worker lives.
+unsafe fn cq_of<'a>(handle: ucpx_cq_h) -> &'a Cq {
+    // SAFETY: the caller's promise.
+    unsafe { &*handle.cast::<Cq>().cast_const() }
+}
+
+/// The queue that the `user_data` of an operation begins with.
+///
+/// # Safety
+/// It points to the handle of a queue whose worker lives.
+unsafe fn cq_at<'a>(user_data: *mut c_void) -> &'a Cq {
+    // SAFETY: the caller's promise.
+    unsafe { cq_of(user_data.cast::<ucpx_cq_h>().read()) }
+}
+
+/// How an operation ended.
+///
+/// # Safety
+/// It is initialised.
+unsafe fn status_of(status: MaybeUninit<ucs_status_t>) -> ucs_status_t {
+    // SAFETY: the caller's promise.
+    ucs_status_t::from_raw(unsafe { status_raw(status) })
+}
+
+/// A completion queue of a worker's; `UCS_ERR_ALREADY_EXISTS` if there is one with that number. Destroyed before the worker.
+///
+/// # Safety
+/// A live worker; `params` null or valid as far as its mask says; `cq_p` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucpx_cq_create(
+    worker: ucp_worker_h,
+    params: *const ucpx_cq_params_t,
+    cq_p: *mut ucpx_cq_h,
+) -> ucs_status_t {
+    if worker.is_null() || cq_p.is_null() {
+        return invalid("ucpx_cq_create", "worker or cq_p is null");
+    }
+    // SAFETY: the caller's handle and structures; a field is read only if its bit is set.
+    unsafe {
+        let given = !params.is_null() && (*params).field_mask & UCPX_CQ_PARAM_FIELD_ID as u64 != 0;
+        let id = if given { (*params).id } else { 0 };
+        let worker = worker_of(worker);
+        let Some(cq) = worker.cqs.open(worker, id) else {
+            return UCS_ERR_ALREADY_EXISTS;
+        };
+        cq_p.write((&raw const *cq).cast_mut().cast());
+    }
+    UCS_OK
+}
+
+/// Takes up to `count` entries, the oldest first: how many. Progresses the worker if there are none.
+///
+/// # Safety
+/// A live queue; room for so many entries.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucpx_cq_poll(
+    cq: ucpx_cq_h,
+    entries: *mut ucpx_cq_entry_t,
+    count: usize,
+) -> usize {
+    if cq.is_null() || entries.is_null() {
+        invalid("ucpx_cq_poll", "cq or entries is null");
+        return 0;
+    }
+    // SAFETY: the caller's handle and memory.
+    let (cq, out) = unsafe {
+        let out = entries.cast::<MaybeUninit<ucpx_cq_entry_t>>();
+        (cq_of(cq), std::slice::from_raw_parts_mut(out, count))
+    };
+    match cq.take(out) {
+        0 => {
+            fast::progress(cq.worker());
+            cq.take(out)
+        }
+        n => n,
+    }
+}
+
+/// Destroys a queue, with what is in it. No operation under way has it for its end.
+///
+/// # Safety
+/// A live queue, or null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucpx_cq_destroy(cq: ucpx_cq_h) {
+    if !cq.is_null() {
+        // SAFETY: the caller's handle.
+        unsafe { cq_of(cq) }.close();
+    }
+}
+
+/// For `cb.send` of sends, puts, gets, atomics, flushes and closes; `user_data` points to a `ucpx_cq_h`.
+///
+/// # Safety
+/// The library calls it, or a callback of the user's with what it got. `user_data` as said.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucpx_cq_push_send(
+    request: *mut c_void,
+    status: MaybeUninit<ucs_status_t>,
+    user_data: *mut c_void,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { cq_at(user_data).complete(request, status_of(status), user_data, (0, 0)) };
+}
+
+/// For `cb.recv` of tag receives; `user_data` points to a `ucpx_cq_h`.
+///
+/// # Safety
+/// The library calls it, or a callback of the user's with what it got. `user_data` as said.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucpx_cq_push_tag_recv(
+    request: *mut c_void,
+    status: MaybeUninit<ucs_status_t>,
+    info: *const ucp_tag_recv_info_t,
+    user_data: *mut c_void,
+) {
+    // SAFETY: the library's structure, the user's promise.
+    unsafe {
+        let got = ((*info).sender_tag, (*info).length);
+        cq_at(user_data).complete(request, status_of(status), user_data, got);
+    }
+}
+
+/// For `cb.recv_stream` and `cb.recv_am`; `user_data` points to a `ucpx_cq_h`.
+///
+/// # Safety
+/// The library calls it, or a callback of the user's with what it got. `user_data` as said.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ucpx_cq_push_recv(
+    request: *mut c_void,
+    status: MaybeUninit<ucs_status_t>,
+    length: usize,
+    user_data: *mut c_void,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { cq_at(user_data).complete(request, status_of(status), user_data, (0, length)) };
+}

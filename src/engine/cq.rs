@@ -1,0 +1,154 @@
+//! Completion queues: what has happened, in order, until somebody asks.
+//!
+//! A queue grows as long as nobody polls, as the list of unexpected messages does. What comes for one that does not exist
+//! yet is kept for whoever creates it.
+
+use super::worker::Worker;
+use crate::ctypes::*;
+use crate::sys::lock::MtLock;
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// Handed out as `ucpx_cq_h`. It stays where it is until the worker goes.
+pub struct Cq {
+    worker: *const Worker,
+    state: MtLock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The user has created it.
+    open: bool,
+    entries: VecDeque<ucpx_cq_entry_t>,
+}
+
+/// A worker's queues, by their numbers.
+pub struct Cqs(MtLock<Vec<Option<Box<Cq>>>>);
+
+/// What a signal says, as far as the transport knows.
+pub struct Notice {
+    pub peer_uid: u64,
+    pub value: u64,
+    /// Bytes in front of it.
+    pub len: usize,
+    pub addr: Option<u64>,
+}
+
+/// An entry of which nothing is said.
+const BLANK: ucpx_cq_entry_t = ucpx_cq_entry_t {
+    kind: UCPX_CQ_ENTRY_SIGNAL,
+    status: UCS_OK,
+    field_mask: 0,
+    value: 0,
+    length: 0,
+    address: 0,
+    peer_uid: 0,
+    request: ptr::null_mut(),
+    user_data: ptr::null_mut(),
+};
+
+impl Cqs {
+    pub fn new(mt: bool) -> Cqs {
+        Cqs(MtLock::new(mt, Vec::new()))
+    }
+
+    /// Opens the worker's queue with this number, with what has come for it already. `None`: it is open.
+    pub fn open<'a>(&'a self, worker: &'a Worker, id: u8) -> Option<&'a Cq> {
+        let cq = self.of(worker, id);
+        let was_open = std::mem::replace(&mut cq.state.lock().open, true);
+        (!was_open).then_some(cq)
+    }
+
+    /// The worker's queue with this number, created or not.
+    fn of<'a>(&'a self, worker: &'a Worker, id: u8) -> &'a Cq {
+        let mut all = self.0.lock();
+        let index = usize::from(id);
+        if all.len() <= index {
+            all.resize_with(index + 1, || None);
+        }
+        let new = || {
+            Box::new(Cq {
+                worker,
+                state: MtLock::new(worker.mt, State::default()),
+            })
+        };
+        let cq: *const Cq = &**all[index].get_or_insert_with(new);
+        // SAFETY: boxed, and dropped with the worker only.
+        unsafe { &*cq }
+    }
+
+    /// A signal has come.
+    pub fn notify(&self, worker: &Worker, id: u8, notice: Notice) {
+        self.of(worker, id).push(ucpx_cq_entry_t {
+            field_mask: match notice.addr {
+                Some(_) => UCPX_CQ_ENTRY_FIELD_ADDRESS as u64,
+                None => 0,
+            },
+            value: notice.value,
+            length: notice.len,
+            address: notice.addr.unwrap_or(0),
+            peer_uid: notice.peer_uid,
+            ..BLANK
+        });
+    }
+
+    /// Whether there is something in a queue that is open.
+    pub fn any_ready(&self) -> bool {
+        self.0.lock().iter().flatten().any(|cq| cq.is_ready())
+    }
+}
+
+impl Cq {
+    /// Whose it is.
+    pub fn worker(&self) -> &Worker {
+        // SAFETY: queues are dropped with their worker.
+        unsafe { &*self.worker }
+    }
+
+    fn is_ready(&self) -> bool {
+        let state = self.state.lock();
+        state.open && !state.entries.is_empty()
+    }
+
+    fn push(&self, entry: ucpx_cq_entry_t) {
+        self.state.lock().entries.push_back(entry);
+        // Who waits for it may sleep, while another thread progresses.
+        self.worker().nudge();
+    }
+
+    /// An operation of this process has ended.
+    pub fn complete(
+        &self,
+        request: *mut c_void,
+        status: ucs_status_t,
+        user_data: *mut c_void,
+        (value, length): (u64, usize),
+    ) {
+        self.push(ucpx_cq_entry_t {
+            kind: UCPX_CQ_ENTRY_COMPLETION,
+            status,
+            value,
+            length,
+            request,
+            user_data,
+            ..BLANK
+        });
+    }
+
+    /// Takes the oldest entries: how many.
+    pub fn take(&self, out: &mut [MaybeUninit<ucpx_cq_entry_t>]) -> usize {
+        let mut state = self.state.lock();
+        let n = out.len().min(state.entries.len());
+        for (slot, entry) in out.iter_mut().zip(state.entries.drain(..n)) {
+            slot.write(entry);
+        }
+        n
+    }
+
+    /// What is in it is nobody's any more; what comes from now on is kept for the next one with this number.
+    pub fn close(&self) {
+        *self.state.lock() = State::default();
+    }
+}

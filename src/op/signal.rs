@@ -1,0 +1,265 @@
+//! Put with signal: an entry in a completion queue of the target's, or a change of a flag, which is visible only behind the
+//! data.
+//!
+//! Data that is in its place when the call returns is followed by the signal, a message or a change of mapped memory. Other
+//! data waits in the peer's queue, or is under way, and the signal is a message behind it: the peer executes messages in
+//! order, a queue pair keeps the order of writes and messages, and what rails move is waited for (`proto::tx`).
+
+use super::amo::{self, Amo};
+use super::param::{self, Param, status_ptr};
+use super::rma::{self, Access, Way};
+use super::{serve, sgl};
+use crate::ctypes::*;
+use crate::engine::cq::Notice;
+use crate::engine::datatype::Data;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::peer::Peer;
+use crate::engine::request::{self, Notify};
+use crate::engine::rkey::Rkey;
+use crate::engine::worker::Worker;
+use crate::proto::attach::Direction;
+use crate::proto::tx::{self, Posted};
+use crate::sys::log;
+use crate::wire::header::{Kind, SignalHdr};
+use std::ffi::c_void;
+
+const NAME: &str = "ucpx_put_signal_nbx";
+
+/// What becomes visible behind the data.
+#[derive(Clone, Copy)]
+pub struct Signal<'a> {
+    pub value: u64,
+    pub aim: Aim<'a>,
+}
+
+#[derive(Clone, Copy)]
+pub enum Aim<'a> {
+    /// A completion queue of the target's.
+    Queue(u8),
+    /// A flag of 8 bytes.
+    Flag {
+        op: ucpx_signal_op_t,
+        addr: u64,
+        rkey: &'a Rkey,
+    },
+}
+
+/// A peer that is signalled to.
+struct Target<'a> {
+    worker: &'a Worker,
+    peer: &'a Peer,
+    ep: *const Endpoint,
+    /// The flag, if it is mapped here and nothing has to go by message.
+    flag: Option<*mut u8>,
+}
+
+/// Puts, and signals behind that.
+///
+/// # Safety
+/// As `ucp_put_nbx`; the key may be null for no data.
+pub unsafe fn put(
+    ep: *const Endpoint,
+    (buffer, count): (*const c_void, usize),
+    addr: u64,
+    rkey: *const Rkey,
+    signal: Signal,
+    p: &Param,
+) -> ucs_status_ptr_t {
+    if sgl::is(p) {
+        log::error!("{NAME}: a scatter-gather list");
+        return status_ptr(UCS_ERR_UNSUPPORTED);
+    }
+    // SAFETY: the caller's endpoint, buffer and key.
+    unsafe {
+        let target = match aim_at(ep, signal, p) {
+            Ok(target) => target,
+            Err(status) => return status_ptr(status),
+        };
+        if count == 0 {
+            return target.signal_alone(signal, p);
+        }
+        let data = || Data::for_send(buffer, count, p.datatype());
+        match rma::prepare(ep, rkey, addr, p, NAME, data) {
+            Ok(a) if a.data.len() == 0 => {
+                a.data.finish();
+                target.signal_alone(signal, p)
+            }
+            Ok(a) => target.write(a, addr, signal, p),
+            Err(status) => status_ptr(status),
+        }
+    }
+}
+
+unsafe fn aim_at<'a>(
+    ep: *const Endpoint,
+    signal: Signal,
+    p: &Param,
+) -> Result<Target<'a>, ucs_status_t> {
+    // SAFETY: the caller's endpoint.
+    let (worker, peer) = unsafe { param::open_endpoint(ep) }?;
+    p.check(worker, rma::FEATURE, NAME)?;
+    let flag = match signal.aim {
+        Aim::Queue(_) => None,
+        Aim::Flag { addr, .. } if addr % size_of::<u64>() as u64 != 0 => {
+            log::error!("{NAME}: a flag that is not aligned to 8 bytes");
+            return Err(UCS_ERR_INVALID_PARAM);
+        }
+        Aim::Flag { op, addr, rkey } => {
+            let change = change(op, signal.value);
+            match amo::way(worker, peer, rkey, addr, change)? {
+                Way::Direct(local) => Some(local),
+                Way::Attach | Way::Device | Way::Message => None,
+            }
+        }
+    };
+    Ok(Target {
+        worker,
+        peer,
+        ep,
+        flag,
+    })
+}
+
+/// What is done to a flag.
+fn change(op: ucpx_signal_op_t, value: u64) -> Amo {
+    let op = match op {
+        UCPX_SIGNAL_OP_ADD => amo::ADD,
+        UCPX_SIGNAL_OP_SET | UCPX_SIGNAL_OP_NOTIFY => amo::SWAP,
+    };
+    Amo {
+        op,
+        size: size_of::<u64>() as u8,
+        value,
+        compare: 0,
+    }
+}
+
+impl Target<'_> {
+    unsafe fn signal_alone(&self, signal: Signal, p: &Param) -> ucs_status_ptr_t {
+        if let Err(status) = self.signal(signal, (0, 0), p) {
+            return status_ptr(status);
+        }
+        if !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) {
+            return status_ptr(UCS_OK);
+        }
+        // SAFETY: a new request.
+        unsafe {
+            let req = request::take(self.worker, p.external());
+            ((*req).peer, (*req).ep) = (self.peer, self.ep);
+            ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
+            param::finish(req, p, UCS_OK)
+        }
+    }
+
+    unsafe fn write(&self, a: Access, addr: u64, signal: Signal, p: &Param) -> ucs_status_ptr_t {
+        let len = a.data.len();
+        // SAFETY: the caller's buffer and memory.
+        unsafe {
+            let done = match a.way {
+                Way::Direct(local) => {
+                    a.data.pack(0, local, len);
+                    Ok(())
+                }
+                Way::Attach => a.attach(Direction::Write, addr),
+                Way::Device | Way::Message => Err(UCS_ERR_UNSUPPORTED),
+            };
+            if done != Err(UCS_ERR_UNSUPPORTED) {
+                let done = done.and_then(|()| self.signal(signal, (addr, len), p));
+                return rma::ended(&a, self.ep, p, done);
+            }
+            if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) {
+                a.data.finish();
+                return status_ptr(UCS_ERR_NO_RESOURCE);
+            }
+            let put = a.queue(self.ep, p, Direction::Write, addr, false);
+            if is_error(put) {
+                return put;
+            }
+            match self.post(signal, (addr, len), p) {
+                Err(status) if put.is_null() => status_ptr(status),
+                // The request tells of the peer's loss.
+                _ => put,
+            }
+        }
+    }
+
+    /// Signals behind data that is in its place.
+    fn signal(&self, signal: Signal, data: (u64, usize), p: &Param) -> Result<(), ucs_status_t> {
+        if let (Some(flag), Aim::Flag { op, .. }) = (self.flag, signal.aim) {
+            // SAFETY: mapped memory of the region, aligned.
+            unsafe { amo::execute(flag, change(op, signal.value)) };
+            return Ok(());
+        }
+        self.post(signal, data, p)
+    }
+
+    /// Sends the signal as a message, which may wait: it has all that it needs.
+    fn post(
+        &self,
+        signal: Signal,
+        (addr, len): (u64, usize),
+        p: &Param,
+    ) -> Result<(), ucs_status_t> {
+        let (op, cq, flag) = match signal.aim {
+            Aim::Queue(id) => (SignalHdr::NOTIFY, id, 0),
+            Aim::Flag { op, addr, .. } => (op as u8, 0, addr),
+        };
+        let head = SignalHdr {
+            addr,
+            len: len as u64,
+            flag,
+            op,
+            cq,
+        };
+        // SAFETY: a new request, which nobody else knows until it is posted.
+        unsafe {
+            let req = request::take(self.worker, std::ptr::null_mut());
+            let r = &mut *req;
+            tx::set_message(r, Kind::Signal, 0, signal.value, &head.encode());
+            // A forced close takes it with the data.
+            (r.peer, r.ep) = (self.peer, self.ep);
+            r.notify = Notify::Internal(request::discard);
+            let ended = match tx::post(req) {
+                Posted::Queued if !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) => return Ok(()),
+                Posted::Queued if !tx::unqueue(self.peer, req) => return Ok(()),
+                Posted::Queued => Err(UCS_ERR_NO_RESOURCE),
+                Posted::Done => Ok(()),
+                Posted::Failed(status) => Err(status),
+            };
+            request::put(req);
+            ended
+        }
+    }
+}
+
+/// Whether an operation returned a status that is an error.
+fn is_error(result: ucs_status_ptr_t) -> bool {
+    (result as isize) < 0 && result as isize >= isize::from(UCS_ERR_LAST as i8)
+}
+
+/// A peer's signal: what it has put before is in its place, unless it was refused.
+pub(super) fn on_message(worker: &Worker, peer: &Peer, value: u64, h: SignalHdr) {
+    let refused = h.len > 0 && !serve::allowed(worker, peer, h.addr, h.len, "signal behind");
+    let done = match h.op {
+        _ if refused => Err(UCS_ERR_INVALID_ADDR),
+        SignalHdr::NOTIFY => {
+            let notice = Notice {
+                peer_uid: peer.uid,
+                value,
+                len: h.len as usize,
+                addr: (h.len > 0).then_some(h.addr),
+            };
+            worker.cqs.notify(worker, h.cq, notice);
+            Ok(())
+        }
+        op => {
+            let op = match op {
+                SignalHdr::SET => UCPX_SIGNAL_OP_SET,
+                _ => UCPX_SIGNAL_OP_ADD,
+            };
+            serve::change(worker, peer, h.flag, change(op, value)).map(drop)
+        }
+    };
+    let status = done.err().unwrap_or(UCS_OK);
+    tx::control(peer, Kind::PutAck, status as i8 as u8, 0, &[]);
+}

@@ -1,0 +1,194 @@
+//! Signals that no sender of this library writes: nothing is told, nothing is changed, and decent peers go on.
+
+mod support;
+
+use std::ptr;
+use support::impostor::Impostor;
+use support::scene::Scene;
+use ucp::abi::{cq, memory};
+use ucp::ctypes::*;
+use ucp::tl::shm::outbox::Outbox;
+use ucp::wire::header::{Kind, SignalHdr};
+
+/// Registered memory of the victim's, and a queue.
+struct Prey {
+    scene: Scene,
+    region: Box<[u64; 512]>,
+    memh: ucp_mem_h,
+    cq: ucpx_cq_h,
+}
+
+impl Prey {
+    fn new() -> Prey {
+        let scene = Scene::new(&[]);
+        let mut region = Box::new([7u64; 512]);
+        let (mut memh, mut cq) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: live handles, memory that outlives the mapping, a zeroed structure whose mask names what is set.
+        unsafe {
+            let mut params: ucp_mem_map_params_t = std::mem::zeroed();
+            params.field_mask =
+                UCP_MEM_MAP_PARAM_FIELD_ADDRESS as u64 | UCP_MEM_MAP_PARAM_FIELD_LENGTH as u64;
+            (params.address, params.length) = (region.as_mut_ptr().cast(), size_of_val(&*region));
+            let mapped = memory::ucp_mem_map(scene.context, &params, &mut memh);
+            let created = cq::ucpx_cq_create(scene.victim, ptr::null(), &mut cq);
+            assert_eq!((mapped, created), (UCS_OK, UCS_OK));
+        }
+        Prey {
+            scene,
+            region,
+            memh,
+            cq,
+        }
+    }
+
+    fn addr(&self, offset: u64) -> u64 {
+        self.region.as_ptr() as u64 + offset
+    }
+
+    /// A signal of an attacker's, of which only the first bytes are sent.
+    fn attack(&self, outbox: &mut Outbox, h: SignalHdr, len: usize) {
+        let bytes = h.encode();
+        // SAFETY: the record has room for `len` bytes.
+        let fill = |dst: *mut u8| unsafe { dst.copy_from_nonoverlapping(bytes.as_ptr(), len) };
+        let sent = outbox.send(Kind::Signal as u8, 0, 9, len, fill);
+        assert!(matches!(sent, Ok(true)));
+    }
+
+    /// What the victim answers to a whole one, and whether it tells of it.
+    fn answer(&self, attacker: &mut Attacker, h: SignalHdr) -> (i8, bool) {
+        self.attack(&mut attacker.outbox, h, SignalHdr::SIZE);
+        let mut answer = None;
+        self.scene.until("an answer", || {
+            attacker.impostor.hear(|m, _| {
+                if m.kind == Kind::PutAck as u8 {
+                    answer = Some(m.aux as i8);
+                }
+            });
+            answer.is_some()
+        });
+        (answer.unwrap(), self.next().is_some())
+    }
+
+    fn next(&self) -> Option<ucpx_cq_entry_t> {
+        let mut entry = std::mem::MaybeUninit::uninit();
+        // SAFETY: a live queue, room for one entry.
+        unsafe {
+            let n = cq::ucpx_cq_poll(self.cq, entry.as_mut_ptr(), 1);
+            (n == 1).then(|| entry.assume_init())
+        }
+    }
+}
+
+struct Attacker {
+    impostor: Impostor,
+    outbox: Box<Outbox>,
+}
+
+impl Attacker {
+    fn new(prey: &Prey) -> Attacker {
+        let impostor = Impostor::new();
+        let outbox = Box::new(impostor.outbox(&prey.scene.address, 1));
+        Attacker { impostor, outbox }
+    }
+}
+
+impl Drop for Prey {
+    fn drop(&mut self) {
+        // SAFETY: of this scene, which lives.
+        unsafe {
+            cq::ucpx_cq_destroy(self.cq);
+            let unmapped = memory::ucp_mem_unmap(self.scene.context, self.memh);
+            assert_eq!(unmapped, UCS_OK);
+        }
+    }
+}
+
+const NOTIFY: SignalHdr = SignalHdr {
+    addr: 0,
+    len: 0,
+    flag: 0,
+    op: SignalHdr::NOTIFY,
+    cq: 0,
+};
+
+#[test]
+fn decent_ones_are_told() {
+    let prey = Prey::new();
+    let mut attacker = Attacker::new(&prey);
+    let behind = SignalHdr {
+        addr: prey.addr(16),
+        len: 4000,
+        ..NOTIFY
+    };
+    for h in [NOTIFY, behind] {
+        assert_eq!(prey.answer(&mut attacker, h), (UCS_OK as i8, true));
+    }
+}
+
+#[test]
+fn what_is_too_short_or_unknown_ends_the_ring() {
+    let prey = Prey::new();
+    let mut impostor = Impostor::new();
+    let short = [0, 1, 8, SignalHdr::SIZE - 1].map(|len| (SignalHdr::NOTIFY, len));
+    let unknown = [SignalHdr::ADD + 1, 0xFF].map(|op| (op, SignalHdr::SIZE));
+    for (uid, (op, len)) in (1..).zip([&short[..], &unknown[..]].concat()) {
+        let mut outbox = impostor.outbox(&prey.scene.address, uid);
+        prey.attack(&mut outbox, SignalHdr { op, ..NOTIFY }, len);
+        prey.scene.settle();
+        impostor.hear(|m, _| assert_ne!(m.kind, Kind::PutAck as u8));
+        assert!(prey.next().is_none());
+    }
+    prey.scene.decent_goes_on(100);
+}
+
+#[test]
+fn data_elsewhere_has_no_signal() {
+    let prey = Prey::new();
+    let mut attacker = Attacker::new(&prey);
+    let wrong = [
+        (prey.addr(0) - 8, 16),
+        (prey.addr(0), 4097),
+        (prey.addr(4095), 2),
+        (prey.addr(8), u64::MAX),
+        (u64::MAX, 1),
+        (0, 1),
+    ];
+    for (addr, len) in wrong {
+        for op in [SignalHdr::NOTIFY, SignalHdr::SET, SignalHdr::ADD] {
+            let h = SignalHdr {
+                addr,
+                len,
+                op,
+                flag: prey.addr(64),
+                ..NOTIFY
+            };
+            let answer = prey.answer(&mut attacker, h);
+            assert_eq!(answer, (UCS_ERR_INVALID_ADDR as i8, false));
+        }
+    }
+    assert!(prey.region.iter().all(|&word| word == 7));
+    prey.scene.decent_goes_on(100);
+}
+
+#[test]
+fn flags_elsewhere_are_left_alone() {
+    let prey = Prey::new();
+    let mut attacker = Attacker::new(&prey);
+    for flag in [prey.addr(4), prey.addr(4096), prey.addr(0) - 8, 0, u64::MAX] {
+        for op in [SignalHdr::SET, SignalHdr::ADD] {
+            let h = SignalHdr { op, flag, ..NOTIFY };
+            let answer = prey.answer(&mut attacker, h);
+            assert_eq!(answer, (UCS_ERR_INVALID_ADDR as i8, false));
+        }
+    }
+    assert!(prey.region.iter().all(|&word| word == 7));
+    let h = SignalHdr {
+        op: SignalHdr::ADD,
+        flag: prey.addr(4088),
+        ..NOTIFY
+    };
+    assert_eq!(prey.answer(&mut attacker, h), (UCS_OK as i8, false));
+    // SAFETY: memory of the test's own, which the library has changed.
+    let changed = unsafe { prey.region.as_ptr().add(511).read_volatile() };
+    assert_eq!(changed, 7 + 9);
+}
