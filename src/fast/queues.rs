@@ -12,7 +12,7 @@ use crate::engine::stats::PeerStats;
 use crate::op::param::Param;
 use crate::op::{am, amo, endpoint as endpoints, rma};
 use crate::proto::flush;
-use crate::proto::tx::device;
+use crate::proto::tx::{device, steered};
 use crate::sys::copy::TINY;
 use crate::tl::Lane;
 use crate::tl::ib::rc::{Remote, Step};
@@ -134,6 +134,11 @@ unsafe fn put_longer(
     unsafe {
         if let Some(keys) = (*rkey).device_keys(addr, len)
             && device::write_now((*ep).peer(), keys, addr, buffer.cast(), len)
+        {
+            return std::ptr::null_mut();
+        }
+        if let Some(stadd) = (*rkey).stadd(addr, len)
+            && steered::write_now((*ep).peer(), stadd, buffer.cast(), len)
         {
             return std::ptr::null_mut();
         }

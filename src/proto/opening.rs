@@ -430,6 +430,11 @@ pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
         ask_for_turn(rings, number);
     }
     for number in over {
+        if let Some(link) = rings.link(number) {
+            // SAFETY: peers live as long as the worker.
+            let mut tx = unsafe { &*link.peer }.tx.lock();
+            tx.lane.take_if(|lane| matches!(lane, Lane::Tofu(_)));
+        }
         // Until its last notice has come its number is not another's.
         if !rings.iface.queue.lock().is_awaited(number) {
             rings.drop_link(number);

@@ -1,9 +1,12 @@
 //! Remote accesses that the adapter of the Tofu interconnect carries out: queued as messages are, because a ring has to be there, and
 //! posted in their turn. What is written goes by the queues that messages go by, in order with them.
 
+use crate::engine::peer::Peer;
 use crate::engine::request::{Request, Sent};
 use crate::proto::attach::Direction;
+use crate::tl::Lane;
 use crate::tl::tofu::sender::Sender;
+use crate::wire::stats::Protocol;
 
 /// Where a request keeps the steering address.
 const STADD: std::ops::Range<usize> = 0..8;
@@ -16,6 +19,27 @@ pub fn by_adapter(r: &mut Request, direction: Direction, addr: u64, stadd: u64) 
     (r.offset, r.remote) = (0, 0);
     r.head_len = 0;
     r.head[STADD].copy_from_slice(&stadd.to_le_bytes());
+}
+
+/// Writes what one operation does at once. False: it has to wait, or is longer.
+///
+/// # Safety
+/// `len` bytes are readable at `data`.
+pub unsafe fn write_now(peer: &Peer, stadd: u64, data: *const u8, len: usize) -> bool {
+    let mut tx = peer.tx.lock();
+    if !tx.pending.is_empty() {
+        return false;
+    }
+    let Some(Lane::Tofu(sender)) = tx.lane.as_mut() else {
+        return false;
+    };
+    // SAFETY: the caller's bytes.
+    let fill = |to: *mut u8, n: usize| unsafe { to.copy_from_nonoverlapping(data, n) };
+    let written = len <= sender.most_at_once() && sender.write(stadd, len, fill) == len;
+    if written {
+        peer.stats().of(Protocol::RmaCopy).add(len);
+    }
+    written
 }
 
 fn stadd(r: &Request) -> u64 {

@@ -233,12 +233,17 @@ impl Sender {
         self.iface.queue.lock().fail(self.link, code);
     }
 
+    /// Bytes that one operation moves, at most.
+    pub fn most_at_once(&self) -> usize {
+        self.iface.tuning.packet as usize
+    }
+
     /// Writes as much as one operation does of `len` bytes, which `fill` writes, to the peer's memory: how many bytes; 0: no room now.
     pub fn write(&mut self, stadd: Stadd, len: usize, fill: impl FnOnce(*mut u8, usize)) -> usize {
         if self.is_held_back() {
             return 0;
         }
-        let n = len.min(self.iface.tuning.packet as usize);
+        let n = len.min(self.most_at_once());
         let vcq = self.to.vcq;
         let to = There { vcq, stadd };
         let result = if n <= PIGGYBACK {
@@ -268,7 +273,7 @@ impl Sender {
         if self.is_held_back() {
             return 0;
         }
-        let n = len.min(self.iface.tuning.packet as usize);
+        let n = len.min(self.most_at_once());
         let from = There {
             vcq: self.to.vcq,
             stadd,
