@@ -3,11 +3,13 @@
 use super::utofu::{self, Notice, Stadd, code_name};
 use super::vcq::{Region, There, Told, Vcq};
 use crate::sys::{clock, log};
+use crate::wire::packet::{HEAD, most_packets};
 use std::ffi::{c_int, c_ulong, c_void};
 use std::io;
 use std::sync::Arc;
 
-/// Buffers for frames that are too long for a descriptor: as many as keep an adapter busy while it reads them.
+/// Buffers for frames that are too long for a descriptor: as many as keep an adapter busy while it reads them, or as the longest
+/// record takes if that is more.
 const BUFFERS: usize = 64;
 /// Operations that can be waited for: a byte in a notice says which. The first is nobody's: of errors of what nobody waits for.
 const SLOTS: usize = 256;
@@ -90,13 +92,14 @@ impl Queue {
     /// # Errors
     /// What the library says.
     pub fn new(vcq: Arc<Vcq>, packet: usize) -> io::Result<Queue> {
-        let buffers = Region::new(&vcq, BUFFERS * packet)?;
+        let count = BUFFERS.max(most_packets(packet - HEAD));
+        let buffers = Region::new(&vcq, count * packet)?;
         Ok(Queue {
             vcq,
             buffers,
             packet,
-            free: (0..BUFFERS as u16).rev().collect(),
-            users: vec![NOBODY; BUFFERS],
+            free: (0..count as u16).rev().collect(),
+            users: vec![NOBODY; count],
             slots: vec![None; SLOTS],
             free_slots: (1..=u8::MAX).rev().collect(),
             failed: Vec::new(),
@@ -113,7 +116,7 @@ impl Queue {
 
     /// Whether transmissions are under way that will tell of their ends.
     pub fn is_sending(&self) -> bool {
-        self.free.len() < BUFFERS || !self.failed.is_empty()
+        self.free.len() < self.users.len() || !self.failed.is_empty()
     }
 
     /// Takes the ends of transmissions: buffers are free again.
