@@ -10,7 +10,7 @@ use crate::tl::tofu::ring::Shape;
 use crate::tl::tofu::sender::Flow;
 use crate::tl::tofu::vcq::{Region, There};
 use crate::wire::address::TofuLocator;
-use crate::wire::tofu::{CELL, HALL, PLACES};
+use crate::wire::tofu::{CELL, HALL, Turns};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -96,9 +96,8 @@ pub struct Rings {
     pub notices: u32,
     /// Incoming rings without notices.
     pub counted: Vec<u32>,
-    /// Tickets that were served, and which behind them.
-    pub served: u32,
-    pub ahead: u64,
+    /// Tickets that were served.
+    pub turns: Turns,
     /// Since when many of those wait for one that does not come, coarse milliseconds.
     pub blocked_since: u64,
     /// Last: the queue outlives what is registered for it.
@@ -120,8 +119,7 @@ impl Rings {
             cells: Cells::default(),
             notices: iface.tuning.notices,
             counted: Vec::new(),
-            served: 0,
-            ahead: 0,
+            turns: Turns::default(),
             blocked_since: 0,
             iface: Arc::new(iface),
         }
@@ -256,16 +254,6 @@ impl Rings {
                 Some(Place::Ring(number))
             }
         }
-    }
-
-    /// The place of the hall with this number has been read: how many tickets are served more than before.
-    pub fn serve(&mut self, place: u32) -> u32 {
-        let offset = place.wrapping_sub(self.served) % PLACES;
-        self.ahead |= 1 << offset;
-        let more = self.ahead.trailing_ones();
-        self.ahead = self.ahead.checked_shr(more).unwrap_or(0);
-        self.served = self.served.wrapping_add(more);
-        more
     }
 
     /// Memory for a peer's ring, and how it is used: with notices as long as the queue of notices has room for all frames that

@@ -10,7 +10,7 @@ use crate::proto::{failure, opening, tx};
 use crate::sys::{clock, log};
 use crate::tl::Lane;
 use crate::tl::shm::ring::Message;
-use crate::tl::tofu::queue::{Event, Owner};
+use crate::tl::tofu::queue::{Event, NO_LINK, Owner};
 use crate::tl::tofu::utofu::code_name;
 use crate::wire::packet::{BYE, Head};
 use std::ffi::c_void;
@@ -169,11 +169,7 @@ fn take(
     if let Some(word) = incoming.ring.owes() {
         let to = incoming.cell;
         // To a peer that is gone: whoever sends to it hears of that.
-        let _ = rings
-            .iface
-            .queue
-            .lock()
-            .put_word(u32::from(u16::MAX), word, to, None);
+        let _ = rings.iface.queue.lock().put_word(NO_LINK, word, to, None);
     }
     count
 }

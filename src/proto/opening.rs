@@ -9,10 +9,10 @@ use crate::engine::rings::{Incoming, Phase, Rings};
 use crate::engine::worker::Worker;
 use crate::proto::tx;
 use crate::sys::{clock, log};
-use crate::tl::tofu::queue::Owner;
+use crate::tl::tofu::queue::{NO_LINK, Owner};
 use crate::tl::tofu::ring::Shape;
 use crate::tl::tofu::sender::{Granted, Sender};
-use crate::tl::tofu::utofu::{REMOTE_MRQ_NOTICE, code_name};
+use crate::tl::tofu::utofu::{self, REMOTE_MRQ_NOTICE, code_name};
 use crate::tl::tofu::vcq::There;
 use crate::tl::tofu::{Target, sender::Flow};
 use crate::tl::{self, Lane};
@@ -117,8 +117,9 @@ pub fn fail(rings: &mut Rings, number: u32, code: i32) {
 fn status_of(code: i32) -> ucs_status_t {
     match code {
         // The node, or the process there, is gone.
-        -193 | -192 => UCS_ERR_CONNECTION_RESET,
-        -4 => UCS_ERR_ENDPOINT_TIMEOUT,
+        utofu::MRQ_PEER => UCS_ERR_CONNECTION_RESET,
+        // The queue takes nothing more.
+        utofu::BUSY => UCS_ERR_ENDPOINT_TIMEOUT,
         _ => UCS_ERR_IO_ERROR,
     }
 }
@@ -235,7 +236,7 @@ pub fn on_greeting(worker: &Worker, rings: &mut Rings, place: u32) {
 
 /// A place is free again: who waits for it sees that.
 fn serve(rings: &mut Rings, place: u32) {
-    let more = rings.serve(place);
+    let more = rings.turns.serve(place);
     if more == 0 {
         return;
     }
@@ -244,11 +245,7 @@ fn serve(rings: &mut Rings, place: u32) {
         stadd: rings.iface.hall.stadd,
     };
     let what = SERVED * u64::from(more);
-    let served = rings
-        .iface
-        .queue
-        .lock()
-        .add(u32::from(u16::MAX), what, to, None);
+    let served = rings.iface.queue.lock().add(NO_LINK, what, to, None);
     if let Err(code) = served {
         log::error!("a hall cannot be kept: {} ({code})", code_name(code));
     }
@@ -298,7 +295,7 @@ fn admit(worker: &Worker, rings: &mut Rings, g: &Greeting) {
         ..cell
     };
     let mut queue = rings.iface.queue.lock();
-    let sent = queue.send_short(u32::from(u16::MAX), &grant.encode(), to, REMOTE_MRQ_NOTICE);
+    let sent = queue.send_short(NO_LINK, &grant.encode(), to, REMOTE_MRQ_NOTICE);
     drop(queue);
     if let Err(code) = sent {
         log::diag!("worker {:#x} hears of no ring: {}", g.from, code_name(code));
@@ -458,11 +455,11 @@ fn drop_ended(rings: &mut Rings) {
 
 /// Serves a ticket whose greeting does not come, when those behind it fill the hall.
 fn serve_no_shows(rings: &mut Rings, now: u64) {
-    let blocked = rings.ahead.count_ones() >= PLACES / 2;
+    let blocked = rings.turns.waiting() >= PLACES / 2;
     if !blocked {
         rings.blocked_since = now;
     } else if now - rings.blocked_since >= NO_SHOW_MS {
-        let place = rings.served % PLACES;
+        let place = rings.turns.awaited();
         log::diag!("a ticket is served whose owner has not come");
         serve(rings, place);
     }

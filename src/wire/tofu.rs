@@ -50,6 +50,37 @@ impl Turn {
     }
 }
 
+/// Which tickets of a hall were served, as its owner knows it.
+#[derive(Clone, Debug, Default)]
+pub struct Turns {
+    /// All before this one, modulo 2^32.
+    served: u32,
+    /// Which of the [`PLACES`] from that one on.
+    ahead: u64,
+}
+
+impl Turns {
+    /// The place of this number has been read: how many tickets more than before have been served with all before them.
+    pub fn serve(&mut self, place: u32) -> u32 {
+        let offset = place.wrapping_sub(self.served) % PLACES;
+        self.ahead |= 1 << offset;
+        let more = self.ahead.trailing_ones();
+        self.ahead = self.ahead.checked_shr(more).unwrap_or(0);
+        self.served = self.served.wrapping_add(more);
+        more
+    }
+
+    /// The place whose ticket holds the others up.
+    pub fn awaited(&self) -> u32 {
+        self.served % PLACES
+    }
+
+    /// How many behind that were served.
+    pub fn waiting(&self) -> u32 {
+        self.ahead.count_ones()
+    }
+}
+
 /// Where the place of a ticket is in a hall, bytes.
 pub fn place_at(ticket: u32) -> usize {
     PLACES_AT + (ticket % PLACES) as usize * PLACE
@@ -145,6 +176,25 @@ mod tests {
             let before = served.wrapping_sub(1);
             assert!(turn.is_past(before) && turn.has_come(before));
         }
+    }
+
+    #[test]
+    fn what_comes_early_is_served_with_what_it_waits_for() {
+        let mut turns = Turns::default();
+        for round in 0..5 {
+            let first = round * 37 % PLACES;
+            assert_eq!(turns.awaited(), first);
+            for early in (1..37).rev() {
+                assert_eq!(turns.serve((first + early) % PLACES), 0);
+            }
+            assert_eq!(turns.waiting(), 36);
+            assert_eq!(turns.serve(first), 37);
+            assert_eq!(turns.waiting(), 0);
+        }
+        for place in 1..PLACES {
+            assert_eq!(turns.serve((turns.awaited() + place) % PLACES), 0);
+        }
+        assert_eq!(turns.serve(turns.awaited()), PLACES, "all at once");
     }
 
     #[test]

@@ -17,6 +17,8 @@ const SLOTS: usize = 256;
 const STUCK_MS: u64 = 10_000;
 /// Words with entries of ended transmissions: a buffer below this, else a link.
 const LINKS: usize = 1 << 16;
+/// Of operations that are no connection's.
+pub const NO_LINK: u32 = u32::MAX;
 /// Entries of ended transmissions that are taken at a time.
 const BATCH: usize = 16;
 
