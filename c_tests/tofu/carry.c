@@ -41,6 +41,7 @@ static int resolve_local(const struct soft_vcq *vcq, const struct op *op, uint64
     return !put && region->read_only ? UTOFU_ERR_MRQ_LCL_MEMORY : 0;
 }
 
+/* 0: it is held. */
 static int resolve_remote(struct soft_vcq *vcq, const struct target *target, uint64_t stadd, uint64_t length, bool write,
                           struct region *region)
 {
@@ -54,7 +55,7 @@ static int resolve_remote(struct soft_vcq *vcq, const struct target *target, uin
     if (!peer_alive(region->process))
         return UTOFU_ERR_MRQ_PEER; /* memory that is mapped here would still be there */
     region->here = area_here(vcq, region);
-    return 0;
+    return stag_hold(vcq, region) ? 0 : UTOFU_ERR_MRQ_RMT_STADD;
 }
 
 static int code_of(enum copy_result result, bool put)
@@ -84,8 +85,11 @@ static int move_block(struct soft_vcq *vcq, const struct op *op, const struct ta
     if (error != 0)
         return error;
     if (op->kind == PUT)
-        return code_of(copy_to(&remote, data, op->length), true);
-    return code_of(copy_from(&remote, (void *)local.address, op->length), false);
+        error = code_of(copy_to(&remote, data, op->length), true);
+    else
+        error = code_of(copy_from(&remote, (void *)local.address, op->length), false);
+    stag_release(vcq);
+    return error;
 }
 
 static struct outcome move(struct soft_vcq *vcq, const struct op *op, const struct target *target)
@@ -101,8 +105,10 @@ static struct outcome move(struct soft_vcq *vcq, const struct op *op, const stru
         return outcome;
     }
     outcome.code = resolve_remote(vcq, target, op->rmt_stadd, op->width, true, &remote);
-    if (outcome.code == 0)
+    if (outcome.code == 0) {
         outcome.code = atomic_carry(op, target->node, &remote, &outcome.old);
+        stag_release(vcq);
+    }
     return outcome;
 }
 

@@ -4,6 +4,7 @@
  * gone does not open the next one at its place. A reserved stag has generation 0: anyone can work its STADD out.
  */
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -48,6 +49,49 @@ enum region_result stag_resolve(const struct wire_stag *stags, uint32_t cq, uint
     return offset <= size && length <= size - offset ? REGION_OK : REGION_SHORT;
 }
 
+/* Never 0: stags do not lie at the beginning of a wire. */
+static uint64_t stag_name(const struct wire_stag *stag)
+{
+    return (const char *)stag - (const char *)wire;
+}
+
+bool stag_hold(struct soft_vcq *vcq, const struct region *region)
+{
+    /* Sequentially consistent, both, as the two in set_tag and settle: either we see that it is gone, or who waits sees us. */
+    atomic_store_explicit(&vcq->shared->touching, stag_name(region->stag), memory_order_seq_cst);
+    if (atomic_load_explicit(&region->stag->tag, memory_order_seq_cst) == region->tag)
+        return true;
+    stag_release(vcq);
+    return false;
+}
+
+void stag_release(struct soft_vcq *vcq)
+{
+    /* Release: partner of the load in settle; the memory is touched no more. */
+    atomic_store_explicit(&vcq->shared->touching, 0, memory_order_release);
+}
+
+/* Waits until no operation of a process that lives is at the memory of a registration that is gone. */
+static void settle(const struct wire_stag *stag)
+{
+    uint64_t name = stag_name(stag);
+
+    for (uint32_t node = 0; node < wire->nodes; node++) {
+        for (uint32_t cq = 0; atomic_load_explicit(&wire_node(node)->made, memory_order_acquire) != 0 && cq < NODE_CQS; cq++) {
+            if (atomic_load_explicit(&wire_node(node)->cqs[cq].ever, memory_order_acquire) == 0)
+                continue;
+            for (uint32_t i = cq * WIRE_CMPS; i < (cq + 1) * WIRE_CMPS; i++) {
+                struct wire_vcq *vcq = wire_vcq(node, i);
+                uint32_t owner;
+
+                while (atomic_load_explicit(&vcq->touching, memory_order_seq_cst) == name
+                       && (owner = atomic_load_explicit(&vcq->owner, memory_order_relaxed)) != 0 && peer_alive(owner - 1))
+                    sched_yield();
+            }
+        }
+    }
+}
+
 bool stag_mapped(const void *start, size_t length)
 {
     size_t page = sysconf(_SC_PAGESIZE);
@@ -68,7 +112,7 @@ bool stag_mapped(const void *start, size_t length)
 
 static void set_tag(struct wire_stag *stag)
 {
-    atomic_store_explicit(&stag->tag, atomic_load_explicit(&stag->tag, memory_order_relaxed) + 1, memory_order_release);
+    atomic_store_explicit(&stag->tag, atomic_load_explicit(&stag->tag, memory_order_relaxed) + 1, memory_order_seq_cst);
 }
 
 static void fill(struct wire_stag *stag, uint32_t generation, void *address, size_t size, unsigned long flags)
@@ -208,6 +252,7 @@ static void drop_if_unused(struct wire_stag *stag)
         if (stag->users[i] != 0)
             return;
     set_tag(stag);
+    settle(stag);
 }
 
 int utofu_dereg_mem(utofu_vcq_hdl_t handle, utofu_stadd_t stadd, unsigned long flags)

@@ -145,6 +145,9 @@ enum region_result { REGION_OK, REGION_NONE, REGION_SHORT };
 enum region_result stag_resolve(const struct wire_stag *stags, uint32_t cq, uint64_t stadd, uint64_t length,
                                 struct region *region);
 void stag_drop(uint32_t node, uint32_t cq, uint32_t cmp); /* the CQ is locked: all registrations of a VCQ */
+/* A registration that was resolved stays until released, even if its owner deregisters it meanwhile. False: it is gone. */
+bool stag_hold(struct soft_vcq *vcq, const struct region *region);
+void stag_release(struct soft_vcq *vcq);
 bool stag_mapped(const void *start, size_t length);       /* all of it, in this process */
 
 /* area.c */

@@ -103,6 +103,7 @@ struct wire_notice {
 struct wire_vcq {
     _Alignas(LINE) _Atomic uint32_t owner; /* process number + 1; 0: free */
     _Atomic uint32_t overflowed;
+    _Atomic uint64_t touching; /* the registration, as stag_name, whose memory an operation is at; 0: none */
     _Alignas(LINE) _Atomic uint64_t tail; /* entries of the MRQ that were claimed */
     _Alignas(LINE) _Atomic uint64_t head; /* and that were read; the owner writes */
     _Atomic uint64_t counts[COUNTS];

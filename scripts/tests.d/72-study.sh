@@ -11,11 +11,8 @@ study_verifies() {
 }
 
 # And between nodes of the software Tofu, with as many workers as a node of Fugaku has cores.
-# A peer's last word may come when what it was for is freed already: malloc gives such memory back to the system, and does
-# not use it again for something else that would then be overwritten.
 study_tofu() {
     local quick=(-T 0.002 -r 1 -s 4:16384:64)
-    export MALLOC_MMAP_THRESHOLD_=16384
     UCX_TLS=tofu,self c_tests/tofu/wired scripts/mpirun-on mpich rucp 2 build/study/mpich/study "${quick[@]}" -t 3 -w one,2,each &&
         UCX_TLS=tofu,self c_tests/tofu/wired scripts/mpirun-on mpich rucp 2 build/study/mpich/study put gups_atomic "${quick[@]}" -t 48 -w each
 }

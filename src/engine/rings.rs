@@ -96,6 +96,8 @@ pub struct Rings {
     pub notices: u32,
     /// Incoming rings without notices.
     pub counted: Vec<u32>,
+    /// Nothing can be heard any more.
+    pub deaf: bool,
     /// Tickets that were served.
     pub turns: Turns,
     /// Since when many of those wait for one that does not come, coarse milliseconds.
@@ -119,6 +121,7 @@ impl Rings {
             cells: Cells::default(),
             notices: iface.tuning.notices,
             counted: Vec::new(),
+            deaf: false,
             turns: Turns::default(),
             blocked_since: 0,
             iface: Arc::new(iface),

@@ -10,8 +10,10 @@ use crate::proto::{failure, opening, tx};
 use crate::sys::{clock, log};
 use crate::tl::Lane;
 use crate::tl::shm::ring::Message;
-use crate::tl::tofu::queue::{Event, NO_LINK, Owner};
+use crate::tl::tofu::queue::{Event, NO_LINK, Owner, Whose};
+use crate::tl::tofu::sender::Sender;
 use crate::tl::tofu::utofu::code_name;
+use crate::tl::tofu::vcq::There;
 use crate::wire::packet::{BYE, Head};
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -34,7 +36,7 @@ pub fn progress(
         return 0;
     };
     let mut count = 0;
-    while count < BATCH {
+    while count < BATCH && !rings.deaf {
         let event = rings.iface.queue.lock().poll();
         let Some(event) = event else { break };
         count += 1;
@@ -69,7 +71,8 @@ fn on_event(
         },
         Event::Ended { owner, value } => on_end(worker, rings, owner, value),
         Event::Came { link, whose } => on_read(rings, link, whose),
-        Event::Failed { link, code } => on_failure(rings, link, code),
+        Event::Failed { whose, code } => on_failure(rings, whose, code),
+        Event::Deaf { code } => go_deaf(worker, rings, code),
     }
 }
 
@@ -97,17 +100,55 @@ fn on_end(worker: &Worker, rings: &mut Rings, owner: Owner, value: u64) {
     }
 }
 
-/// Something has failed. Where it cannot be told of whom, all are asked whether they are there.
+/// Something has failed.
 #[cold]
-fn on_failure(rings: &mut Rings, link: Option<u32>, code: i32) {
-    if let Some(number) = link {
-        return opening::fail(rings, number, code);
+fn on_failure(rings: &mut Rings, whose: Whose, code: i32) {
+    match whose {
+        Whose::Link(number) => opening::fail(rings, number, code),
+        Whose::Peer(there) => suspects(rings, there)
+            .into_iter()
+            .for_each(|number| opening::fail(rings, number, code)),
     }
-    log::diag!("something has failed: {} ({code})", code_name(code));
-    for (_, link) in rings.links() {
-        // SAFETY: peers live as long as the worker.
-        if let Some(Lane::Tofu(sender)) = unsafe { &*link.peer }.tx.lock().lane.as_mut() {
-            sender.probe();
+}
+
+/// The links of which something may have failed that the notice says so much of: those to that queue, whose number uTofu does not
+/// promise to be the peer's; else those to rings that the address lies in; else all by which something is under way. What is
+/// lost without a word would be wrong data.
+fn suspects(rings: &mut Rings, there: There) -> Vec<u32> {
+    let find = |rings: &mut Rings, is: &dyn Fn(&Sender) -> bool| -> Vec<u32> {
+        let links = rings.links().filter(|(_, link)| {
+            // SAFETY: peers live as long as the worker.
+            match unsafe { &*link.peer }.tx.lock().lane.as_ref() {
+                Some(Lane::Tofu(sender)) => is(sender),
+                _ => false,
+            }
+        });
+        links.map(|(number, _)| number).collect()
+    };
+    let mut found = find(rings, &|sender| sender.vcq() == there.vcq);
+    if found.is_empty() {
+        found = find(rings, &|sender| sender.has_ring_at(there.stadd));
+    }
+    if found.is_empty() {
+        found = find(rings, &|sender| !sender.is_drained());
+    }
+    found
+}
+
+/// The queue of notices is of no use any more: nothing can be heard of anybody.
+#[cold]
+fn go_deaf(worker: &Worker, rings: &mut Rings, code: i32) {
+    if std::mem::replace(&mut rings.deaf, true) {
+        return;
+    }
+    log::error!(
+        "the message receive queue fails: {} ({code}); if it was too short for the notices of all peers, have them send fewer \
+         (UCX_TOFU_RX_QUEUE_LEN)",
+        code_name(code)
+    );
+    for peer in worker.all_peers() {
+        if peer.has_rings() {
+            tx::lose(&peer, UCS_ERR_IO_ERROR);
         }
     }
 }
@@ -204,21 +245,36 @@ pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
     opening::tick(worker, rings, now);
 }
 
-/// Nobody waits for what was sent to the peer of this link; `None`: to any, because it cannot be told whose.
-fn forget(worker: &Worker, rings: &mut Rings, link: Option<u32>) {
-    let peer = link.map(|link| rings.link(link).map(|link| link.peer));
-    for p in worker.all_peers() {
-        if peer.is_none_or(|peer| peer == Some(&raw const *p)) {
-            p.tx.lock()
-                .lane
-                .take_if(|lane| matches!(lane, Lane::Tofu(_)));
+/// Nobody waits for what was sent to the peer of whom something has failed.
+fn forget(worker: &Worker, rings: &mut Rings, whose: Whose) {
+    let numbers = match whose {
+        Whose::Link(number) => vec![number],
+        Whose::Peer(there) => suspects(rings, there),
+    };
+    for number in numbers {
+        let peer = rings.link(number).map(|link| link.peer);
+        for p in worker.all_peers() {
+            if peer == Some(&raw const *p) {
+                drop_lane(&p);
+            }
         }
     }
 }
 
+fn drop_lane(peer: &Peer) {
+    peer.tx
+        .lock()
+        .lane
+        .take_if(|lane| matches!(lane, Lane::Tofu(_)));
+}
+
+fn drop_lanes(worker: &Worker) {
+    worker.all_peers().iter().for_each(|peer| drop_lane(peer));
+}
+
 /// Ends all connections: what was sent arrives, as far as the peers are there.
 pub fn hang_up(worker: &Worker, rings: &mut Rings) {
-    let with_sender = |act: &mut dyn FnMut(&mut crate::tl::tofu::sender::Sender) -> bool| {
+    let with_sender = |act: &mut dyn FnMut(&mut Sender) -> bool| {
         let mut any = false;
         for peer in worker.all_peers() {
             if peer.status() == UCS_OK
@@ -239,7 +295,8 @@ pub fn hang_up(worker: &Worker, rings: &mut Rings) {
             match event {
                 Event::Ended { owner, value } => on_end(worker, rings, owner, value),
                 // Who has gone first takes nothing any more.
-                Event::Failed { link, .. } => forget(worker, rings, link),
+                Event::Failed { whose, .. } => forget(worker, rings, whose),
+                Event::Deaf { .. } => return drop_lanes(worker),
                 // For nobody any more.
                 Event::Arrived(_) => {}
                 Event::Came { link, whose } => on_read(rings, link, whose),
@@ -247,10 +304,5 @@ pub fn hang_up(worker: &Worker, rings: &mut Rings) {
         }
         std::thread::yield_now();
     }
-    for peer in worker.all_peers() {
-        let mut tx = peer.tx.lock();
-        if matches!(tx.lane, Some(Lane::Tofu(_))) {
-            tx.lane = None;
-        }
-    }
+    drop_lanes(worker);
 }

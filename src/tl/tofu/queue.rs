@@ -19,6 +19,8 @@ const STUCK_MS: u64 = 10_000;
 const LINKS: usize = 1 << 16;
 /// Of operations that are no connection's.
 pub const NO_LINK: u32 = u32::MAX;
+/// So many errors in a row, without a notice between them, are no single operation's.
+const DEAF: u32 = 1000;
 /// Entries of ended transmissions that are taken at a time.
 const BATCH: usize = 16;
 
@@ -51,8 +53,18 @@ pub enum Event {
     Ended { owner: Owner, value: u64 },
     /// What this connection has read is where it was wanted: who wanted it; null: nobody does any more.
     Came { link: u32, whose: *mut c_void },
-    /// Something of this connection has failed; `None`: of one that cannot be told.
-    Failed { link: Option<u32>, code: c_int },
+    /// Something has failed.
+    Failed { whose: Whose, code: c_int },
+    /// The queue of notices is of no use any more: what has come is lost.
+    Deaf { code: c_int },
+}
+
+/// Of what has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    Link(u32),
+    /// Of one that nobody waits for: what the notice says of the other end, as far as that can be relied upon.
+    Peer(There),
 }
 
 /// What a buffer is taken for.
@@ -88,6 +100,8 @@ pub struct Queue {
     free_slots: Vec<u8>,
     /// Connections of which a transmission has failed, and how.
     failed: Vec<(u32, c_int)>,
+    /// Errors in a row that are of nothing that somebody waits for.
+    errors: u32,
 }
 
 impl Queue {
@@ -105,6 +119,7 @@ impl Queue {
             slots: vec![None; SLOTS],
             free_slots: (1..=u8::MAX).rev().collect(),
             failed: Vec::new(),
+            errors: 0,
         })
     }
 
@@ -375,6 +390,7 @@ impl Queue {
         let (code, notice) = self.vcq.poll_mrq();
         match code {
             utofu::SUCCESS if notice.notice_type == utofu::RMT_PUT => {
+                self.errors = 0;
                 Some(Event::Arrived(notice.rmt_stadd))
             }
             utofu::NOT_FOUND => self.poll_failed(),
@@ -387,8 +403,8 @@ impl Queue {
             self.reap();
         }
         let (link, code) = self.failed.pop()?;
-        let link = Some(link);
-        Some(Event::Failed { link, code })
+        let whose = Whose::Link(link);
+        Some(Event::Failed { whose, code })
     }
 
     /// A notice of an operation of ours, or an error.
@@ -409,9 +425,20 @@ impl Queue {
                 notice.notice_type,
                 notice.edata
             );
-            let link = owner.map(Owner::link);
-            return Some(Event::Failed { link, code });
+            self.errors = if owner.is_none() { self.errors + 1 } else { 0 };
+            if self.errors > DEAF {
+                return Some(Event::Deaf { code });
+            }
+            let whose = match owner {
+                Some(owner) => Whose::Link(owner.link()),
+                None => Whose::Peer(There {
+                    vcq: notice.vcq_id,
+                    stadd: notice.rmt_stadd,
+                }),
+            };
+            return Some(Event::Failed { whose, code });
         }
+        self.errors = 0;
         let value = notice.rmt_value;
         Some(match owner? {
             Owner::Read { link, buffer } => Event::Came {

@@ -97,6 +97,16 @@ impl Sender {
         }
     }
 
+    /// Whether an address that a notice names at this peer is in the ring there.
+    pub fn has_ring_at(&self, stadd: Stadd) -> bool {
+        stadd.wrapping_sub(self.to.ring) < u64::from(self.to.shape.size)
+    }
+
+    /// The peer's queue.
+    pub fn vcq(&self) -> VcqId {
+        self.to.vcq
+    }
+
     fn segment(&self) -> usize {
         self.to.shape.packet as usize - HEAD
     }

@@ -1,7 +1,6 @@
 //! A virtual control queue, and memory that is registered for it.
 
 use super::utofu::{self, Notice, Stadd, TniId, Utofu, VcqHdl, VcqId, code_name};
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ffi::{c_int, c_ulong, c_void};
 use std::io;
 use std::ptr::NonNull;
@@ -11,7 +10,7 @@ use std::sync::Arc;
 const PAGE: usize = 64 << 10;
 
 /// Where an operation goes: a queue at the other end, and an address that it knows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct There {
     pub vcq: VcqId,
     pub stadd: Stadd,
@@ -207,12 +206,13 @@ impl Drop for Registered {
     }
 }
 
-/// Zeroed memory that peers can write to and our adapter can read from.
+/// Zeroed memory that peers can write to and our adapter can read from. Shared, so that a program that forks does not get other
+/// pages than those that the adapter knows.
 pub struct Region {
     /// `None` only while it is dropped: before the memory.
     registered: Option<Registered>,
     ptr: NonNull<u8>,
-    layout: Layout,
+    len: usize,
     pub stadd: Stadd,
 }
 
@@ -225,26 +225,29 @@ impl Region {
     /// `len` bytes, rounded up to pages.
     ///
     /// # Errors
-    /// What the library says.
+    /// What the system or the library says.
     pub fn new(vcq: &Arc<Vcq>, len: usize) -> io::Result<Region> {
-        let layout = Layout::from_size_align(len.next_multiple_of(PAGE), PAGE);
-        let layout = layout.map_err(io::Error::other)?;
-        // SAFETY: not of size 0.
-        let Some(ptr) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
-            handle_alloc_error(layout)
+        let len = len.next_multiple_of(PAGE);
+        let (access, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+        );
+        // SAFETY: a fresh mapping.
+        let ptr = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
+        if ptr == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let mut region = Region {
+            registered: None,
+            ptr: NonNull::new(ptr.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
+            len,
+            stadd: 0,
         };
-        // SAFETY: our memory, which is freed after that.
-        let registered = unsafe { Registered::new(vcq, ptr.as_ptr(), layout.size()) };
-        let registered = registered.inspect_err(|_| {
-            // SAFETY: allocated above, and nobody knows it.
-            unsafe { dealloc(ptr.as_ptr(), layout) };
-        })?;
-        Ok(Region {
-            stadd: registered.stadd,
-            registered: Some(registered),
-            ptr,
-            layout,
-        })
+        // SAFETY: our memory, which is unmapped after that.
+        let registered = unsafe { Registered::new(vcq, ptr.cast(), len) }?;
+        region.stadd = registered.stadd;
+        region.registered = Some(registered);
+        Ok(region)
     }
 
     /// Where it begins. Peers write to it at any time: what is read may change.
@@ -253,14 +256,14 @@ impl Region {
     }
 
     pub fn len(&self) -> usize {
-        self.layout.size()
+        self.len
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
         self.registered = None;
-        // SAFETY: allocated by `new`, and nobody reaches it any more.
-        unsafe { dealloc(self.ptr.as_ptr(), self.layout) };
+        // SAFETY: mapped by `new`, and nobody reaches it any more.
+        unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
     }
 }
