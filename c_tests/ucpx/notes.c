@@ -71,7 +71,7 @@ ucpx_cq_entry_t next(ucpx_cq_h cq)
     return entry;
 }
 
-void next_is(ucpx_cq_h cq, uint64_t value, size_t length, size_t offset)
+int next_is(ucpx_cq_h cq, uint64_t value, size_t length, size_t offset)
 {
     ucpx_cq_entry_t entry = next(cq);
 
@@ -83,6 +83,7 @@ void next_is(ucpx_cq_h cq, uint64_t value, size_t length, size_t offset)
         WANT_TRUE(entry.address == (uintptr_t)there + offset);
     }
     WANT_TRUE(entry.peer_uid != 0 && entry.request == NULL && entry.user_data == NULL);
+    return length > 0 && !(entry.field_mask & UCPX_CQ_ENTRY_FIELD_ADDRESS);
 }
 
 uint64_t uid_of(party_t *self, const void *address)
@@ -92,6 +93,13 @@ uint64_t uid_of(party_t *self, const void *address)
     WANT(UCS_OK, ucp_worker_address_query((void *)(uintptr_t)address, &attr));
     (void)self;
     return attr.worker_uid;
+}
+
+int over_queue_pairs(void)
+{
+    const char *tls = getenv("UCX_TLS");
+
+    return tls != NULL && strncmp(tls, "rc", 2) == 0;
 }
 
 int over_network(void)

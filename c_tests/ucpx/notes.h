@@ -22,11 +22,13 @@ void flushed(party_t *self);
 ucpx_cq_h queue(party_t *self, uint8_t id);
 /* The next entry, in time. */
 ucpx_cq_entry_t next(ucpx_cq_h cq);
-/* The next entry tells of a signal like that. */
-void next_is(ucpx_cq_h cq, uint64_t value, size_t length, size_t offset);
+/* The next entry tells of a signal like that. Whether it has come with its data, so that the place of that is not known. */
+int next_is(ucpx_cq_h cq, uint64_t value, size_t length, size_t offset);
 
 /* The number of the worker that an address leads to. */
 uint64_t uid_of(party_t *self, const void *address);
+/* Whether there are queue pairs of messages' own. */
+int over_queue_pairs(void);
 /* Whether no shared memory leads from one to the other. */
 int over_network(void);
 

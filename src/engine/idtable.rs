@@ -65,7 +65,7 @@ impl<T: Copy> IdTable<T> {
     pub fn of_brief(&self, brief: u32) -> Option<u64> {
         let index = brief as u16;
         let (generation, _) = self.slots.get(usize::from(index))?;
-        let same = *generation as u16 == (brief >> BRIEF_BITS) as u16;
+        let same = *generation & GENERATION == brief >> BRIEF_BITS;
         same.then_some(u64::from(*generation) << 32 | u64::from(index))
     }
 
@@ -90,13 +90,15 @@ impl<T: Copy> IdTable<T> {
     }
 }
 
-/// Bits that remain of each half of a number.
+/// Bits that remain of a number's place, and what remains of the rest. The highest of 32 bits is never set: who has it is
+/// something else (`wire::header::SignalWord`).
 const BRIEF_BITS: u32 = 16;
+const GENERATION: u32 = 0x7FFF;
 
 /// A number in 32 bits, for messages that have no more. `None`: it is one of too many.
 pub fn brief(id: u64) -> Option<u32> {
-    let (generation, index) = ((id >> 32) as u16, u16::try_from(id as u32).ok()?);
-    Some(u32::from(generation) << BRIEF_BITS | u32::from(index))
+    let (generation, index) = ((id >> 32) as u32, u16::try_from(id as u32).ok()?);
+    Some((generation & GENERATION) << BRIEF_BITS | u32::from(index))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What comes through queue pairs: packets, datagrams, the ends of sends.
 
 use super::datagrams::on_datagram;
-use super::serve;
+use super::{serve, signal};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::ports::{Connection, Phase, Ports};
@@ -13,6 +13,7 @@ use crate::tl::ib::assembly::split;
 use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
 use crate::tl::ib::iface::Iface;
 use crate::tl::shm::ring::Message;
+use crate::wire::header::SignalWord;
 use crate::wire::packet::{BYE, CREDIT, Head};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -245,9 +246,12 @@ fn on_word(worker: &Worker, ports: &mut Ports, number: u32, wc: &ibv_wc) -> u32 
     };
     c.flow.receive();
     // SAFETY: peers live as long as the worker; of such a completion it is this member.
-    let (peer, word) = unsafe { (&*c.peer, wc.__bindgen_anon_1.imm_data) };
+    let (peer, word) = unsafe { (&*c.peer, u32::from_be(wc.__bindgen_anon_1.imm_data)) };
     peer.stats().received.add(0);
-    rndv::device::on_word(worker, peer, u32::from_be(word));
+    match SignalWord::decode(word) {
+        Some(word) => signal::on_word(worker, peer, word, wc.byte_len as usize),
+        None => rndv::device::on_word(worker, peer, word),
+    }
     owe(ports, number);
     1
 }

@@ -104,7 +104,7 @@ fn by_device(peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> bool {
 pub(super) struct Access<'a> {
     worker: &'a Worker,
     peer: &'a Peer,
-    rkey: &'a Rkey,
+    pub(super) rkey: &'a Rkey,
     pub(super) data: Data,
     pub(super) way: Way,
 }
@@ -163,6 +163,22 @@ impl Access<'_> {
         addr: u64,
         waits: bool,
     ) -> ucs_status_ptr_t {
+        // SAFETY: passed on; the request is new.
+        unsafe { param::start(self.request(ep, p, direction, addr, waits), p) }
+    }
+
+    /// The request that [`queue`](Self::queue) starts.
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn request(
+        self,
+        ep: *const Endpoint,
+        p: &Param,
+        direction: Direction,
+        addr: u64,
+        waits: bool,
+    ) -> *mut Request {
         // SAFETY: a new request.
         unsafe {
             let req = request_for(&self, ep, p);
@@ -183,7 +199,7 @@ impl Access<'_> {
             } else {
                 access::by_message(&mut *req, direction, addr);
             }
-            param::start(req, p)
+            req
         }
     }
 }

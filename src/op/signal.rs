@@ -3,7 +3,8 @@
 //!
 //! Data that is in its place when the call returns is followed by the signal, a message or a change of mapped memory. Other
 //! data waits in the peer's queue, or is under way, and the signal is a message behind it: the peer executes messages in
-//! order, a queue pair keeps the order of writes and messages, and what rails move is waited for (`proto::tx`).
+//! order, a queue pair keeps the order of writes and messages, and what rails move is waited for (`proto::tx`). What a reliable
+//! connection writes in one work request carries a short signal with it, if nothing is in its way (`SignalWord`).
 
 use super::amo::{self, Amo};
 use super::param::{self, Param, status_ptr};
@@ -14,13 +15,13 @@ use crate::engine::cq::Notice;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Notify};
+use crate::engine::request::{self, Notify, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::attach::Direction;
-use crate::proto::tx::{self, Posted};
+use crate::proto::tx::{self, Posted, device};
 use crate::sys::log;
-use crate::wire::header::{Kind, SignalHdr};
+use crate::wire::header::{Kind, SignalHdr, SignalWord};
 use std::ffi::c_void;
 
 const NAME: &str = "ucpx_put_signal_nbx";
@@ -171,7 +172,20 @@ impl Target<'_> {
                 a.data.finish();
                 return status_ptr(UCS_ERR_NO_RESOURCE);
             }
-            let put = a.queue(self.ep, p, Direction::Write, addr, false);
+            let word = match signal.aim {
+                Aim::Queue(cq) => SignalWord::encode(cq, signal.value),
+                Aim::Flag { .. } => None,
+            };
+            if word.is_some_and(|word| self.write_with_word(&a, addr, word)) {
+                return rma::ended(&a, self.ep, p, Ok(()));
+            }
+            let req = a.request(self.ep, p, Direction::Write, addr, false);
+            // Filled in before it is posted: another thread may end it at once.
+            ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
+            if word.is_some_and(|word| device::lend_with_word(req, word)) {
+                return Request::handle(req);
+            }
+            let put = param::start(req, p);
             if is_error(put) {
                 return put;
             }
@@ -180,6 +194,21 @@ impl Target<'_> {
                 // The request tells of the peer's loss.
                 _ => put,
             }
+        }
+    }
+
+    /// Writes short data, which is copied, by a device that tells the peer of it in the same work request. False: there is none,
+    /// or something is in the way.
+    unsafe fn write_with_word(&self, a: &Access, addr: u64, word: u32) -> bool {
+        let keys = a.rkey.device.as_ref();
+        let keys = keys.filter(|_| matches!(a.way, Way::Device));
+        match (keys, a.data.as_contig()) {
+            (Some(keys), Some(data)) => {
+                let (at, len) = ((addr, word), a.data.len());
+                // SAFETY: the caller's data.
+                unsafe { device::write_with_word(self.peer, keys, at, data, len) }
+            }
+            _ => false,
         }
     }
 
@@ -235,6 +264,17 @@ impl Target<'_> {
 /// Whether an operation returned a status that is an error.
 fn is_error(result: ucs_status_ptr_t) -> bool {
     (result as isize) < 0 && result as isize >= isize::from(UCS_ERR_LAST as i8)
+}
+
+/// A peer's device has written so many bytes, and tells of it.
+pub(super) fn on_word(worker: &Worker, peer: &Peer, word: SignalWord, len: usize) {
+    let notice = Notice {
+        peer_uid: peer.uid,
+        value: word.value.into(),
+        len,
+        addr: None,
+    };
+    worker.cqs.notify(worker, word.cq, notice);
 }
 
 /// A peer's signal: what it has put before is in its place, unless it was refused.

@@ -291,6 +291,32 @@ packed! {
     }
 }
 
+/// A signal in the word of 32 bits that a device carries with what it writes. The highest bit is set, as in no name of a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignalWord {
+    pub cq: u8,
+    pub value: u32,
+}
+
+impl SignalWord {
+    const VALUE_BITS: u32 = 28;
+    const MARK: u32 = 1 << 31;
+
+    /// The word for an entry of this queue; `None`: it takes more.
+    pub fn encode(cq: u8, value: u64) -> Option<u32> {
+        let fits = cq < 8 && value >> Self::VALUE_BITS == 0;
+        fits.then_some(Self::MARK | u32::from(cq) << Self::VALUE_BITS | value as u32)
+    }
+
+    /// `None`: the word is a receive's name.
+    pub fn decode(word: u32) -> Option<Self> {
+        (word & Self::MARK != 0).then_some(SignalWord {
+            cq: (word >> Self::VALUE_BITS) as u8 & 7,
+            value: word & ((1 << Self::VALUE_BITS) - 1),
+        })
+    }
+}
+
 /// Serial numbers of endpoints have so many bits; what is above them is not sent.
 pub const SN_BITS: u32 = 24;
 
@@ -378,6 +404,19 @@ mod tests {
             .collect();
         assert_eq!(named, (1..=30).collect::<Vec<u8>>());
         assert_eq!(Kind::ALL.len(), 30);
+    }
+
+    #[test]
+    fn short_signals_are_words() {
+        for (cq, value) in [(0, 0), (7, 0xFFF_FFFF), (3, 5)] {
+            let word = SignalWord::encode(cq, value).unwrap();
+            let value = value as u32;
+            assert_eq!(SignalWord::decode(word), Some(SignalWord { cq, value }));
+        }
+        assert_eq!(SignalWord::encode(0, 1), Some(0x8000_0001));
+        assert_eq!(SignalWord::encode(8, 0), None);
+        assert_eq!(SignalWord::encode(0, 1 << 28), None);
+        assert_eq!(SignalWord::decode(0x7FFF_FFFF), None);
     }
 
     #[test]

@@ -101,6 +101,47 @@ pub unsafe fn write_now(
     written
 }
 
+/// As [`write_now`], with a word, which the peer gets behind the data.
+///
+/// # Safety
+/// As there.
+pub unsafe fn write_with_word(
+    peer: &Peer,
+    keys: &DeviceKeys,
+    (addr, word): (u64, u32),
+    data: *const u8,
+    len: usize,
+) -> bool {
+    let mut tx = peer.tx.lock();
+    let Some(key) = key_of(&tx, keys, len) else {
+        return false;
+    };
+    let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
+        return false;
+    };
+    // SAFETY: the caller's bytes.
+    let fill = |to: *mut u8| unsafe { to.copy_from_nonoverlapping(data, len) };
+    sender.write_with_word(Remote { addr, key }, len, word, fill)
+}
+
+/// Posts a put in the user's memory in one work request, and a word, which the peer gets behind the data. False: it has to wait,
+/// or takes more than one.
+///
+/// # Safety
+/// The request is complete in all fields, in no queue, and has been made one of a device's.
+pub unsafe fn lend_with_word(req: *mut Request, word: u32) -> bool {
+    // SAFETY: the caller's request.
+    let (peer, mut tx) = unsafe { super::queue_of(req) };
+    let tx = &mut *tx;
+    match tx.lane.as_mut() {
+        Some(Lane::Ib(sender)) if tx.pending.is_empty() && sender.is_connected() => {
+            // SAFETY: passed on.
+            peer.status() == UCS_OK && unsafe { lent::post_with_word(peer, sender, req, word) }
+        }
+        _ => false,
+    }
+}
+
 /// The key for accesses of `len` bytes that need not wait, if that is how it is now.
 pub fn key_now(peer: &Peer, keys: &DeviceKeys, len: usize) -> Option<u32> {
     key_of(&peer.tx.lock(), keys, len)

@@ -183,6 +183,51 @@ pub(super) unsafe fn advance(
     Some(true)
 }
 
+/// Posts a put in one work request, and the word that the peer gets behind it; false if it takes more, or there is no room now.
+///
+/// # Safety
+/// The request is new, its data one piece; the peer's lock is held.
+pub(super) unsafe fn post_with_word(
+    peer: &Peer,
+    sender: &mut Sender,
+    req: *mut Request,
+    word: u32,
+) -> bool {
+    // SAFETY: the caller's request.
+    let r = unsafe { &mut *req };
+    let (len, keys) = (r.data.len(), keys_of(r));
+    let (Some(ptr), Some(Extra::Transfer(t))) = (r.data.as_contig(), r.extra.as_deref_mut()) else {
+        return false;
+    };
+    let (_, longest) = sender.most_pieces();
+    let memory = t.memory.first();
+    let local = memory.and_then(|memory| memory.region().local_key(sender.local_port()));
+    let theirs = keys.get(sender.remote_port()).filter(|&&key| key != 0);
+    let one = len <= longest && spread::one_suffices(peer, t.role, len, &keys);
+    let (Some(key), Some(&there), true) = (local, theirs, one) else {
+        return false;
+    };
+    let (reads, owner) = (false, req.cast());
+    let here = Lent {
+        ptr,
+        len,
+        key,
+        reads,
+        owner,
+    };
+    let to = Remote {
+        addr: t.there,
+        key: there,
+    };
+    if sender.lend(here, to, Some(word)) == 0 {
+        return false;
+    }
+    (t.flying, t.fate) = (1, Fate::Posted);
+    (r.offset, r.sent) = (len as u64, Sent::Await);
+    peer.stats().of(Protocol::RmaCopy).add(len);
+    true
+}
+
 /// Bytes of a transfer: a receive's memory may be longer.
 fn length(r: &Request) -> usize {
     match r.transfer().map(|t| t.role) {

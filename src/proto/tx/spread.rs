@@ -28,11 +28,16 @@ fn most(peer: &Peer, role: Role) -> usize {
     })
 }
 
+/// Whether the connection alone moves a transfer, as long as it has a queue pair.
+pub fn one_suffices(peer: &Peer, role: Role, len: usize, keys: &[u32]) -> bool {
+    let theirs = keys.iter().filter(|&&key| key != 0).count();
+    len < SHARED || theirs < 2 || most(peer, role) < 2
+}
+
 /// Decides whether a transfer that begins is spread, and has rails made for it and those behind it. False: it is, when what is in
 /// front of it has ended.
 pub fn begin(peer: &Peer, sender: &mut Sender, t: &mut Transfer, len: usize, keys: &[u32]) -> bool {
-    let theirs = keys.iter().filter(|&&key| key != 0).count();
-    let suffices = len < SHARED || theirs < 2 || most(peer, t.role) < 2;
+    let suffices = one_suffices(peer, t.role, len, keys);
     // Not in the middle: what the connection has got until then does not tell of its end.
     if t.railed || t.flying > 0 || len == 0 || suffices && sender.is_connected() {
         return true;

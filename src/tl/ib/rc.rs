@@ -1,5 +1,7 @@
 //! A reliable connection: a queue pair of its own, what it has posted and what of that has ended.
 
+mod word;
+
 use super::bindings::*;
 use super::buffers::Buffer;
 use super::iface::Iface;

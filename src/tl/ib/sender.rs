@@ -1,5 +1,7 @@
 //! The sending half of a connection between two workers' queue pairs: records become packets.
 
+mod word;
+
 use super::Limits;
 use super::bindings::ibv_sge;
 use super::iface::Iface;
