@@ -19,7 +19,7 @@ static int over_wire(void)
 {
     const char *tls = getenv("UCX_TLS");
 
-    return tls != NULL && (strcmp(tls, "tcp") == 0 || strncmp(tls, "rc", 2) == 0 || strncmp(tls, "ud", 2) == 0);
+    return tls != NULL && (strcmp(tls, "tcp") == 0 || strncmp(tls, "tofu", 4) == 0 || strncmp(tls, "rc", 2) == 0 || strncmp(tls, "ud", 2) == 0);
 }
 
 /* Who does not progress confirms nothing. */
