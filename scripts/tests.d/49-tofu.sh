@@ -2,6 +2,7 @@
 # short queues and little memory. (sourced by scripts/test)
 step 200 "software Tofu" scripts/leaves-nothing c_tests/tofu/run
 step 400 "software Tofu: differential" scripts/leaves-nothing "${libraries[@]}" c_tests/diff/run --tofu
+step 120 "software Tofu: dying peers, refused operations" scripts/leaves-nothing "${libraries[@]}" c_tests/tofu/transport/run
 by_tofu() { scripts/leaves-nothing env UCX_TLS=tofu,self c_tests/tofu/wired "$@"; }
 export -f by_tofu
 for mpi in openmpi mpich; do

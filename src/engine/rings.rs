@@ -11,7 +11,7 @@ use crate::tl::tofu::sender::Flow;
 use crate::tl::tofu::vcq::{Region, There};
 use crate::wire::address::TofuLocator;
 use crate::wire::tofu::{CELL, HALL, Turns};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
@@ -92,6 +92,8 @@ pub struct Rings {
     /// The last one that was looked up: mostly it is the same again.
     last: (u64, u64, u32),
     cells: Cells,
+    /// Queues of peers that were lost: what fails there is of no interest any more.
+    gone: HashSet<u64>,
     /// Notices of frames that are not promised to any peer.
     pub notices: u32,
     /// Incoming rings without notices.
@@ -100,7 +102,8 @@ pub struct Rings {
     pub deaf: bool,
     /// Tickets that were served.
     pub turns: Turns,
-    /// Since when many of those wait for one that does not come, coarse milliseconds.
+    /// The place that others wait behind, and since when, coarse milliseconds.
+    pub blocked_by: u32,
     pub blocked_since: u64,
     /// Last: the queue outlives what is registered for it.
     pub iface: Arc<Iface>,
@@ -119,10 +122,12 @@ impl Rings {
             parts: BTreeMap::from([(iface.hall.stadd, hall)]),
             last: (0, 0, 0),
             cells: Cells::default(),
+            gone: HashSet::new(),
             notices: iface.tuning.notices,
             counted: Vec::new(),
             deaf: false,
             turns: Turns::default(),
+            blocked_by: 0,
             blocked_since: 0,
             iface: Arc::new(iface),
         }
@@ -175,6 +180,20 @@ impl Rings {
     pub fn links(&mut self) -> impl Iterator<Item = (u32, &mut Link)> {
         let links = self.links.iter_mut().enumerate();
         links.filter_map(|(i, link)| Some((i as u32, link.as_deref_mut()?)))
+    }
+
+    /// Whether this queue is a lost peer's.
+    pub fn is_gone(&self, vcq: u64) -> bool {
+        self.gone.contains(&vcq)
+    }
+
+    /// The peer of a queue is lost, or there is a new way to it.
+    pub fn set_gone(&mut self, vcq: u64, gone: bool) {
+        if gone {
+            self.gone.insert(vcq);
+        } else {
+            self.gone.remove(&vcq);
+        }
     }
 
     /// Takes a link out. Its cell is not used again: the peer may still write there.

@@ -10,7 +10,7 @@ use crate::proto::{failure, opening, tx};
 use crate::sys::{clock, log};
 use crate::tl::Lane;
 use crate::tl::shm::ring::Message;
-use crate::tl::tofu::queue::{Event, NO_LINK, Owner, Whose};
+use crate::tl::tofu::queue::{CREDITS, Event, Owner, Whose};
 use crate::tl::tofu::sender::Sender;
 use crate::tl::tofu::utofu::code_name;
 use crate::tl::tofu::vcq::There;
@@ -55,7 +55,7 @@ fn on_event(
     worker: &Worker,
     rings: &mut Rings,
     event: Event,
-    short: impl Fn(&Worker, Message) -> bool,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
 ) {
     match event {
         Event::Arrived(stadd) => match rings.place(stadd) {
@@ -71,7 +71,11 @@ fn on_event(
         },
         Event::Ended { owner, value } => on_end(worker, rings, owner, value),
         Event::Came { link, whose } => on_read(rings, link, whose),
-        Event::Failed { whose, code } => on_failure(rings, whose, code),
+        Event::Failed { whose, code } => {
+            // What the peer had counted before it went.
+            look_at_counts(worker, rings, short);
+            on_failure(rings, whose, code);
+        }
         Event::Deaf { code } => go_deaf(worker, rings, code),
     }
 }
@@ -105,10 +109,27 @@ fn on_end(worker: &Worker, rings: &mut Rings, owner: Owner, value: u64) {
 fn on_failure(rings: &mut Rings, whose: Whose, code: i32) {
     match whose {
         Whose::Link(number) => opening::fail(rings, number, code),
-        Whose::Peer(there) => suspects(rings, there)
-            .into_iter()
-            .for_each(|number| opening::fail(rings, number, code)),
+        Whose::Credit(number) => opening::fail_writer(rings, number, code),
+        Whose::Nobody => log::error!(
+            "something of a worker's own has failed: {} ({code})",
+            code_name(code)
+        ),
+        Whose::Peer(there) => {
+            for number in suspects(rings, there) {
+                opening::fail(rings, number, code);
+            }
+            for number in writers(rings, there) {
+                opening::fail_writer(rings, number, code);
+            }
+        }
     }
+}
+
+/// The rings whose writers' cells are at that queue.
+fn writers(rings: &mut Rings, there: There) -> Vec<u32> {
+    let all = rings.all_incoming();
+    let of_peer = all.filter(|(_, incoming)| incoming.cell.vcq == there.vcq);
+    of_peer.map(|(number, _)| number).collect()
 }
 
 /// The links of which something may have failed that the notice says so much of: those to that queue, whose number uTofu does not
@@ -125,6 +146,9 @@ fn suspects(rings: &mut Rings, there: There) -> Vec<u32> {
         });
         links.map(|(number, _)| number).collect()
     };
+    if rings.is_gone(there.vcq) {
+        return Vec::new();
+    }
     let mut found = find(rings, &|sender| sender.vcq() == there.vcq);
     if found.is_empty() {
         found = find(rings, &|sender| sender.has_ring_at(there.stadd));
@@ -210,7 +234,8 @@ fn take(
     if let Some(word) = incoming.ring.owes() {
         let to = incoming.cell;
         // To a peer that is gone: whoever sends to it hears of that.
-        let _ = rings.iface.queue.lock().put_word(NO_LINK, word, to, None);
+        let told = CREDITS + number;
+        let _ = rings.iface.queue.lock().put_word(told, word, to, None);
     }
     count
 }
@@ -250,6 +275,7 @@ fn forget(worker: &Worker, rings: &mut Rings, whose: Whose) {
     let numbers = match whose {
         Whose::Link(number) => vec![number],
         Whose::Peer(there) => suspects(rings, there),
+        Whose::Credit(_) | Whose::Nobody => Vec::new(),
     };
     for number in numbers {
         let peer = rings.link(number).map(|link| link.peer);

@@ -17,9 +17,7 @@ use crate::tl::tofu::vcq::There;
 use crate::tl::tofu::{Target, sender::Flow};
 use crate::tl::{self, Lane};
 use crate::wire::address::TofuLocator;
-use crate::wire::tofu::{
-    COUNTED, GRANT_AT, Grant, Greeting, PLACE, PLACES, SERVED, Turn, place_at,
-};
+use crate::wire::tofu::{COUNTED, GRANT_AT, Grant, Greeting, PLACE, SERVED, Turn, place_at};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -46,6 +44,9 @@ pub fn start(worker: &Worker, rings: &mut Rings) {
 }
 
 fn open(rings: &mut Rings, peer: &Peer) {
+    if let Some(there) = locator(peer) {
+        rings.set_gone(there.vcq, false);
+    }
     match rings.new_link(peer, clock::coarse_ms()) {
         Ok(number) => ask_for_turn(rings, number),
         Err(e) => {
@@ -97,11 +98,21 @@ fn set_due(rings: &mut Rings, number: u32, due: u64) {
 
 /// The interconnect has refused something of a link: its peer cannot be reached that way any more.
 pub fn fail(rings: &mut Rings, number: u32, code: i32) {
-    let Some(link) = rings.link(number) else {
-        return;
-    };
-    // SAFETY: peers live as long as the worker.
-    let peer = unsafe { &*link.peer };
+    if let Some(link) = rings.link(number) {
+        // SAFETY: peers live as long as the worker.
+        fail_peer(unsafe { &*link.peer }, code);
+    }
+}
+
+/// The same of what the writer of this ring is told.
+pub fn fail_writer(rings: &mut Rings, number: u32, code: i32) {
+    if let Some(incoming) = rings.incoming(number) {
+        // SAFETY: as above.
+        fail_peer(unsafe { &*incoming.peer }, code);
+    }
+}
+
+fn fail_peer(peer: &Peer, code: i32) {
     if peer.status() != UCS_OK {
         return;
     }
@@ -429,8 +440,13 @@ pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
     for number in over {
         if let Some(link) = rings.link(number) {
             // SAFETY: peers live as long as the worker.
-            let mut tx = unsafe { &*link.peer }.tx.lock();
+            let peer = unsafe { &*link.peer };
+            let mut tx = peer.tx.lock();
             tx.lane.take_if(|lane| matches!(lane, Lane::Tofu(_)));
+            drop(tx);
+            if let Some(there) = locator(peer) {
+                rings.set_gone(there.vcq, true);
+            }
         }
         // Until its last notice has come its number is not another's.
         if !rings.iface.queue.lock().is_awaited(number) {
@@ -438,6 +454,8 @@ pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
         }
     }
     drop_ended(rings);
+    // What failed and had no buffer is told there, too.
+    rings.iface.queue.lock().reap();
     serve_no_shows(rings, now);
 }
 
@@ -453,14 +471,16 @@ fn drop_ended(rings: &mut Rings) {
     }
 }
 
-/// Serves a ticket whose greeting does not come, when those behind it fill the hall.
+/// Serves a ticket whose greeting does not come, when others wait behind it for a place.
 fn serve_no_shows(rings: &mut Rings, now: u64) {
-    let blocked = rings.turns.waiting() >= PLACES / 2;
-    if !blocked {
-        rings.blocked_since = now;
+    let turn = Turn::read(rings.iface.turn());
+    let awaited = rings.turns.awaited();
+    let blocked = !turn.has_come(turn.tickets.wrapping_sub(1));
+    if !blocked || awaited != rings.blocked_by {
+        (rings.blocked_by, rings.blocked_since) = (awaited, now);
     } else if now - rings.blocked_since >= NO_SHOW_MS {
-        let place = rings.turns.awaited();
         log::diag!("a ticket is served whose owner has not come");
-        serve(rings, place);
+        serve(rings, awaited);
+        rings.blocked_since = now;
     }
 }

@@ -74,11 +74,6 @@ impl Turns {
     pub fn awaited(&self) -> u32 {
         self.served % PLACES
     }
-
-    /// How many behind that were served.
-    pub fn waiting(&self) -> u32 {
-        self.ahead.count_ones()
-    }
 }
 
 /// Where the place of a ticket is in a hall, bytes.
@@ -187,9 +182,7 @@ mod tests {
             for early in (1..37).rev() {
                 assert_eq!(turns.serve((first + early) % PLACES), 0);
             }
-            assert_eq!(turns.waiting(), 36);
             assert_eq!(turns.serve(first), 37);
-            assert_eq!(turns.waiting(), 0);
         }
         for place in 1..PLACES {
             assert_eq!(turns.serve((turns.awaited() + place) % PLACES), 0);

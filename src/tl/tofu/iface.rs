@@ -11,7 +11,7 @@ use crate::wire::packet::{HEAD, most_packets};
 use crate::wire::tofu::HALL;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A worker's share. Dropped when the worker and its last sender are gone. Fields in the order of their ends.
 pub struct Iface {
@@ -65,6 +65,14 @@ impl Iface {
             tuning,
             tni,
         })
+    }
+
+    /// The word of the hall, as adapters have left it.
+    pub fn turn(&self) -> u64 {
+        // SAFETY: the hall begins with it, aligned, and everybody here takes it for an atomic.
+        let word = unsafe { &*self.hall.ptr().cast::<AtomicU64>() };
+        // Relaxed: a number.
+        word.load(Ordering::Relaxed)
     }
 
     /// Frames of the longest record.

@@ -19,6 +19,8 @@ const STUCK_MS: u64 = 10_000;
 const LINKS: usize = 1 << 16;
 /// Of operations that are no connection's.
 pub const NO_LINK: u32 = u32::MAX;
+/// Of those that tell a writer how far the reader of its ring is: the number of the ring is added.
+pub const CREDITS: u32 = 1 << 31;
 /// So many errors in a row, without a notice between them, are no single operation's.
 const DEAF: u32 = 1000;
 /// Entries of ended transmissions that are taken at a time.
@@ -62,7 +64,12 @@ pub enum Event {
 /// Of what has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
+    /// One of ours.
     Link(u32),
+    /// What was told to the writer of this ring.
+    Credit(u32),
+    /// The worker's own.
+    Nobody,
     /// Of one that nobody waits for: what the notice says of the other end, as far as that can be relied upon.
     Peer(There),
 }
@@ -100,7 +107,7 @@ pub struct Queue {
     free_slots: Vec<u8>,
     /// Connections of which a transmission has failed, and how.
     failed: Vec<(u32, c_int)>,
-    /// Errors in a row that are of nothing that somebody waits for.
+    /// Errors in a row that tell nothing.
     errors: u32,
 }
 
@@ -403,7 +410,11 @@ impl Queue {
             self.reap();
         }
         let (link, code) = self.failed.pop()?;
-        let whose = Whose::Link(link);
+        let whose = match link {
+            NO_LINK => Whose::Nobody,
+            CREDITS.. => Whose::Credit(link - CREDITS),
+            link => Whose::Link(link),
+        };
         Some(Event::Failed { whose, code })
     }
 
@@ -425,7 +436,8 @@ impl Queue {
                 notice.notice_type,
                 notice.edata
             );
-            self.errors = if owner.is_none() { self.errors + 1 } else { 0 };
+            let is_vague = owner.is_none() && code == utofu::MRQ_OTHER;
+            self.errors = if is_vague { self.errors + 1 } else { 0 };
             if self.errors > DEAF {
                 return Some(Event::Deaf { code });
             }

@@ -29,6 +29,8 @@ pub const LOCAL_MRQ_NOTICE: c_ulong = 1 << 15;
 pub const SUCCESS: c_int = 0;
 pub const NOT_FOUND: c_int = -1;
 pub const BUSY: c_int = -4;
+/// What no other code says; of a queue that has failed as a whole, too.
+pub const MRQ_OTHER: c_int = -192;
 /// The node, or the queue there, is not there.
 pub const MRQ_PEER: c_int = -193;
 
@@ -168,7 +170,7 @@ pub fn code_name(code: c_int) -> &'static str {
         -130 => "UTOFU_ERR_TCQ_MEMORY",
         -131 => "UTOFU_ERR_TCQ_STADD",
         -132 => "UTOFU_ERR_TCQ_LENGTH",
-        -192 => "UTOFU_ERR_MRQ_OTHER",
+        MRQ_OTHER => "UTOFU_ERR_MRQ_OTHER",
         MRQ_PEER => "UTOFU_ERR_MRQ_PEER",
         -194 => "UTOFU_ERR_MRQ_LCL_MEMORY",
         -195 => "UTOFU_ERR_MRQ_RMT_MEMORY",
