@@ -6,12 +6,13 @@ use crate::tl::ib::assembly::Assembly;
 use crate::tl::tofu::cells::{Cell, Cells};
 use crate::tl::tofu::iface::Iface;
 use crate::tl::tofu::inbound::Inbound;
+use crate::tl::tofu::queue::{Mark, colour};
 use crate::tl::tofu::ring::Shape;
 use crate::tl::tofu::sender::Flow;
 use crate::tl::tofu::vcq::{Region, There};
 use crate::wire::address::TofuLocator;
 use crate::wire::tofu::{CELL, HALL, Turns};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ pub enum Phase {
 pub struct Link {
     pub peer: *const Peer,
     pub cell: Cell,
+    pub mark: Mark,
     /// What the grant has to present.
     pub proof: u32,
     pub flow: Arc<Flow>,
@@ -92,8 +94,8 @@ pub struct Rings {
     /// The last one that was looked up: mostly it is the same again.
     last: (u64, u64, u32),
     cells: Cells,
-    /// Queues of peers that were lost: what fails there is of no interest any more.
-    gone: HashSet<u64>,
+    /// Links that were made, modulo 2^32.
+    made: u32,
     /// Notices of frames that are not promised to any peer.
     pub notices: u32,
     /// Incoming rings without notices.
@@ -122,7 +124,7 @@ impl Rings {
             parts: BTreeMap::from([(iface.hall.stadd, hall)]),
             last: (0, 0, 0),
             cells: Cells::default(),
-            gone: HashSet::new(),
+            made: 0,
             notices: iface.tuning.notices,
             counted: Vec::new(),
             deaf: false,
@@ -158,9 +160,14 @@ impl Rings {
             self.links.len() as u32 - 1
         });
         self.by_cell.insert(cell.stadd(), number);
+        self.made = self.made.wrapping_add(1);
         self.links[number as usize] = Some(Box::new(Link {
             peer,
             cell,
+            mark: Mark {
+                link: number,
+                colour: colour(self.made),
+            },
             proof: machine::random_u64() as u32,
             flow: Arc::default(),
             phase: Phase::Asking,
@@ -180,20 +187,6 @@ impl Rings {
     pub fn links(&mut self) -> impl Iterator<Item = (u32, &mut Link)> {
         let links = self.links.iter_mut().enumerate();
         links.filter_map(|(i, link)| Some((i as u32, link.as_deref_mut()?)))
-    }
-
-    /// Whether this queue is a lost peer's.
-    pub fn is_gone(&self, vcq: u64) -> bool {
-        self.gone.contains(&vcq)
-    }
-
-    /// The peer of a queue is lost, or there is a new way to it.
-    pub fn set_gone(&mut self, vcq: u64, gone: bool) {
-        if gone {
-            self.gone.insert(vcq);
-        } else {
-            self.gone.remove(&vcq);
-        }
     }
 
     /// Takes a link out. Its cell is not used again: the peer may still write there.

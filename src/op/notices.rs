@@ -10,7 +10,7 @@ use crate::proto::{failure, opening, tx};
 use crate::sys::{clock, log};
 use crate::tl::Lane;
 use crate::tl::shm::ring::Message;
-use crate::tl::tofu::queue::{CREDITS, Event, Owner, Whose};
+use crate::tl::tofu::queue::{CREDITS, Event, Mark, Owner, Whose};
 use crate::tl::tofu::sender::Sender;
 use crate::tl::tofu::utofu::code_name;
 use crate::tl::tofu::vcq::There;
@@ -114,49 +114,44 @@ fn on_failure(rings: &mut Rings, whose: Whose, code: i32) {
             "something of a worker's own has failed: {} ({code})",
             code_name(code)
         ),
-        Whose::Peer(there) => {
-            for number in suspects(rings, there) {
-                opening::fail(rings, number, code);
-            }
+        Whose::Coloured(0, there) => {
             for number in writers(rings, there) {
                 opening::fail_writer(rings, number, code);
+            }
+        }
+        Whose::Coloured(colour, there) => {
+            for number in suspects(rings, colour, there) {
+                opening::fail(rings, number, code);
             }
         }
     }
 }
 
-/// The rings whose writers' cells are at that queue.
+/// The ring whose writer was told something that did not arrive: the one whose cell is there.
 fn writers(rings: &mut Rings, there: There) -> Vec<u32> {
     let all = rings.all_incoming();
-    let of_peer = all.filter(|(_, incoming)| incoming.cell.vcq == there.vcq);
-    of_peer.map(|(number, _)| number).collect()
+    let told = all.filter(|(_, incoming)| {
+        let cell = incoming.cell;
+        cell.vcq == there.vcq && there.stadd.wrapping_sub(cell.stadd) <= size_of::<u64>() as u64
+    });
+    told.map(|(number, _)| number).collect()
 }
 
-/// The links of which something may have failed that the notice says so much of: those to that queue, whose number uTofu does not
-/// promise to be the peer's; else those to rings that the address lies in; else all by which something is under way. What is
-/// lost without a word would be wrong data.
-fn suspects(rings: &mut Rings, there: There) -> Vec<u32> {
-    let find = |rings: &mut Rings, is: &dyn Fn(&Sender) -> bool| -> Vec<u32> {
-        let links = rings.links().filter(|(_, link)| {
-            // SAFETY: peers live as long as the worker.
-            match unsafe { &*link.peer }.tx.lock().lane.as_ref() {
-                Some(Lane::Tofu(sender)) => is(sender),
-                _ => false,
-            }
-        });
-        links.map(|(number, _)| number).collect()
-    };
-    if rings.is_gone(there.vcq) {
-        return Vec::new();
+/// The links of which something has failed: those of its colour, and of several the one to that queue, whose number uTofu does not
+/// promise to be the peer's. None: those that it can have been of are no more.
+fn suspects(rings: &mut Rings, colour: u8, there: There) -> Vec<u32> {
+    let mut found: Vec<(u32, bool)> = Vec::new();
+    for (number, link) in rings.links().filter(|(_, link)| link.mark.colour == colour) {
+        // SAFETY: peers live as long as the worker.
+        let is_there = match unsafe { &*link.peer }.tx.lock().lane.as_ref() {
+            Some(Lane::Tofu(sender)) => sender.vcq() == there.vcq,
+            _ => false,
+        };
+        found.push((number, is_there));
     }
-    let mut found = find(rings, &|sender| sender.vcq() == there.vcq);
-    if found.is_empty() {
-        found = find(rings, &|sender| sender.has_ring_at(there.stadd));
-    }
-    if found.is_empty() {
-        found = find(rings, &|sender| !sender.is_drained());
-    }
-    found
+    let told = found.iter().any(|&(_, is_there)| is_there);
+    let found = found.into_iter().filter(|&(_, is_there)| is_there || !told);
+    found.map(|(number, _)| number).collect()
 }
 
 /// The queue of notices is of no use any more: nothing can be heard of anybody.
@@ -234,7 +229,10 @@ fn take(
     if let Some(word) = incoming.ring.owes() {
         let to = incoming.cell;
         // To a peer that is gone: whoever sends to it hears of that.
-        let told = CREDITS + number;
+        let told = Mark {
+            link: CREDITS + number,
+            colour: 0,
+        };
         let _ = rings.iface.queue.lock().put_word(told, word, to, None);
     }
     count
@@ -274,8 +272,8 @@ pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
 fn forget(worker: &Worker, rings: &mut Rings, whose: Whose) {
     let numbers = match whose {
         Whose::Link(number) => vec![number],
-        Whose::Peer(there) => suspects(rings, there),
-        Whose::Credit(_) | Whose::Nobody => Vec::new(),
+        Whose::Credit(_) | Whose::Nobody | Whose::Coloured(0, _) => Vec::new(),
+        Whose::Coloured(colour, there) => suspects(rings, colour, there),
     };
     for number in numbers {
         let peer = rings.link(number).map(|link| link.peer);

@@ -9,7 +9,7 @@ use crate::engine::rings::{Incoming, Phase, Rings};
 use crate::engine::worker::Worker;
 use crate::proto::tx;
 use crate::sys::{clock, log};
-use crate::tl::tofu::queue::{NO_LINK, Owner};
+use crate::tl::tofu::queue::{Mark, NO_LINK, Owner};
 use crate::tl::tofu::ring::Shape;
 use crate::tl::tofu::sender::{Granted, Sender};
 use crate::tl::tofu::utofu::{self, REMOTE_MRQ_NOTICE, code_name};
@@ -30,6 +30,12 @@ const PATIENCE_MS: u64 = 30_000;
 /// A ticket whose greeting does not come is served all the same when others wait, milliseconds.
 const NO_SHOW_MS: u64 = 1000;
 
+/// Of what is said to those who ask.
+const OWN: Mark = Mark {
+    link: NO_LINK,
+    colour: 0,
+};
+
 /// Begins with the peers that a ring is wanted at.
 #[cold]
 pub fn start(worker: &Worker, rings: &mut Rings) {
@@ -44,9 +50,6 @@ pub fn start(worker: &Worker, rings: &mut Rings) {
 }
 
 fn open(rings: &mut Rings, peer: &Peer) {
-    if let Some(there) = locator(peer) {
-        rings.set_gone(there.vcq, false);
-    }
     match rings.new_link(peer, clock::coarse_ms()) {
         Ok(number) => ask_for_turn(rings, number),
         Err(e) => {
@@ -204,6 +207,9 @@ fn greet(worker: &Worker, rings: &mut Rings, number: u32, ticket: u32) {
 
 /// Writes something to a peer that has a notice of it. False: not now, or it has failed.
 fn say(rings: &mut Rings, number: u32, bytes: &[u8], to: There) -> bool {
+    let Some(mark) = rings.link(number).map(|link| link.mark) else {
+        return false;
+    };
     let mut queue = rings.iface.queue.lock();
     let buffer = match queue.has_buffers(1) {
         true => queue.take_buffer(number),
@@ -216,7 +222,7 @@ fn say(rings: &mut Rings, number: u32, bytes: &[u8], to: There) -> bool {
     };
     // SAFETY: the shortest buffer has room for the longest of what is said.
     unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    let sent = queue.send(buffer, bytes.len(), to, REMOTE_MRQ_NOTICE);
+    let sent = queue.send(mark, buffer, bytes.len(), to, REMOTE_MRQ_NOTICE);
     drop(queue);
     if let Err(code) = sent {
         fail(rings, number, code);
@@ -306,7 +312,7 @@ fn admit(worker: &Worker, rings: &mut Rings, g: &Greeting) {
         ..cell
     };
     let mut queue = rings.iface.queue.lock();
-    let sent = queue.send_short(NO_LINK, &grant.encode(), to, REMOTE_MRQ_NOTICE);
+    let sent = queue.send_short(OWN, &grant.encode(), to, REMOTE_MRQ_NOTICE);
     drop(queue);
     if let Err(code) = sent {
         log::diag!("worker {:#x} hears of no ring: {}", g.from, code_name(code));
@@ -385,7 +391,7 @@ pub fn on_grant(worker: &Worker, rings: &mut Rings, number: u32) {
         counted: grant.flags & COUNTED != 0,
     };
     let (flow, cell): (Arc<Flow>, _) = (link.flow.clone(), link.cell.clone());
-    let sender = Sender::new(iface, flow, cell, number, to);
+    let sender = Sender::new(iface, flow, cell, link.mark, to);
     let mut lane = peer.tx.lock();
     lane.dialing = false;
     if lane.lane.is_none() {
@@ -440,13 +446,8 @@ pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
     for number in over {
         if let Some(link) = rings.link(number) {
             // SAFETY: peers live as long as the worker.
-            let peer = unsafe { &*link.peer };
-            let mut tx = peer.tx.lock();
+            let mut tx = unsafe { &*link.peer }.tx.lock();
             tx.lane.take_if(|lane| matches!(lane, Lane::Tofu(_)));
-            drop(tx);
-            if let Some(there) = locator(peer) {
-                rings.set_gone(there.vcq, true);
-            }
         }
         // Until its last notice has come its number is not another's.
         if !rings.iface.queue.lock().is_awaited(number) {
@@ -471,7 +472,7 @@ fn drop_ended(rings: &mut Rings) {
     }
 }
 
-/// Serves a ticket whose greeting does not come, when others wait behind it for a place.
+/// Serves tickets whose greetings do not come, when others wait behind them for a place.
 fn serve_no_shows(rings: &mut Rings, now: u64) {
     let turn = Turn::read(rings.iface.turn());
     let awaited = rings.turns.awaited();
@@ -479,8 +480,10 @@ fn serve_no_shows(rings: &mut Rings, now: u64) {
     if !blocked || awaited != rings.blocked_by {
         (rings.blocked_by, rings.blocked_since) = (awaited, now);
     } else if now - rings.blocked_since >= NO_SHOW_MS {
-        log::diag!("a ticket is served whose owner has not come");
-        serve(rings, awaited);
+        log::diag!("tickets are served whose owners have not come");
+        for place in rings.turns.missing() {
+            serve(rings, place);
+        }
         rings.blocked_since = now;
     }
 }

@@ -70,6 +70,13 @@ impl Turns {
         more
     }
 
+    /// The places of the window whose tickets were not served, the first one first.
+    pub fn missing(&self) -> Vec<u32> {
+        let offsets = (0..PLACES).filter(|offset| self.ahead >> offset & 1 == 0);
+        let places = offsets.map(|offset| self.served.wrapping_add(offset) % PLACES);
+        places.collect()
+    }
+
     /// The place whose ticket holds the others up.
     pub fn awaited(&self) -> u32 {
         self.served % PLACES
@@ -187,7 +194,9 @@ mod tests {
         for place in 1..PLACES {
             assert_eq!(turns.serve((turns.awaited() + place) % PLACES), 0);
         }
+        assert_eq!(turns.missing(), [turns.awaited()]);
         assert_eq!(turns.serve(turns.awaited()), PLACES, "all at once");
+        assert_eq!(turns.missing().len(), PLACES as usize);
     }
 
     #[test]

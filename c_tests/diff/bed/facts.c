@@ -93,7 +93,7 @@ int over_sockets(void)
     const char *transports = getenv("UCX_TLS");
 
     return getenv("BED_USERS") != NULL ||
-           (transports != NULL && strstr("tcp rc,self rc_verbs,self ud,self", transports) != NULL);
+           (transports != NULL && strstr("tcp rc,self rc_verbs,self ud,self tofu,self", transports) != NULL);
 }
 
 void rule_departs(const side_t *side, const departure_t *departure, const char *actual)

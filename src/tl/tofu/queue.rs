@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// Buffers for frames that are too long for a descriptor: as many as keep an adapter busy while it reads them, or as the longest
 /// record takes if that is more.
 const BUFFERS: usize = 64;
-/// Operations that can be waited for: a byte in a notice says which. The first is nobody's: of errors of what nobody waits for.
-const SLOTS: usize = 256;
+/// Operations that can be waited for: a byte in a notice says which. The first is nobody's, those behind are [`colour`]s.
+const SLOTS: usize = 128;
 /// A queue that takes nothing for so long is stuck, milliseconds.
 const STUCK_MS: u64 = 10_000;
 /// Words with entries of ended transmissions: a buffer below this, else a link.
@@ -70,8 +70,21 @@ pub enum Whose {
     Credit(u32),
     /// The worker's own.
     Nobody,
-    /// Of one that nobody waits for: what the notice says of the other end, as far as that can be relied upon.
-    Peer(There),
+    /// Of one that nobody waits for: its colour, and what the notice says of the other end, as far as that can be relied upon.
+    Coloured(u8, There),
+}
+
+/// Which connection an operation is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    pub link: u32,
+    /// The byte in the notice of its error, if nobody waits for the operation: a [`colour`], or 0.
+    pub colour: u8,
+}
+
+/// The colour of the n-th connection: those that are under way at the same time, and those that have just ended, have others.
+pub fn colour(n: u32) -> u8 {
+    SLOTS as u8 + (n % (256 - SLOTS as u32)) as u8
 }
 
 /// What a buffer is taken for.
@@ -93,6 +106,8 @@ const NOBODY: User = User {
 
 // SAFETY: pointers that are followed under the queue's lock only, while their owners wait.
 unsafe impl Send for User {}
+// SAFETY: as above; the others may be moved.
+unsafe impl Send for Queue {}
 
 /// One thread at a time: whoever holds its lock.
 pub struct Queue {
@@ -103,6 +118,8 @@ pub struct Queue {
     free: Vec<u16>,
     /// What the buffers are taken for.
     users: Vec<User>,
+    /// Those who wait for reads that have failed, by their connections, until those are taken down.
+    orphans: Vec<(u32, *mut c_void)>,
     slots: Vec<Option<Owner>>,
     free_slots: Vec<u8>,
     /// Connections of which a transmission has failed, and how.
@@ -124,7 +141,8 @@ impl Queue {
             free: (0..count as u16).rev().collect(),
             users: vec![NOBODY; count],
             slots: vec![None; SLOTS],
-            free_slots: (1..=u8::MAX).rev().collect(),
+            orphans: Vec::new(),
+            free_slots: (1..SLOTS as u8).rev().collect(),
             failed: Vec::new(),
             errors: 0,
         })
@@ -186,15 +204,15 @@ impl Queue {
     /// The library's code: the connection is of no use any more.
     pub fn send_short(
         &mut self,
-        link: u32,
+        mark: Mark,
         frame: &[u8],
         to: There,
         flags: c_ulong,
     ) -> Result<(), c_int> {
         let told = Told {
             flags: utofu::STRONG_ORDER | flags,
-            edata: 0,
-            cbdata: LINKS + link as usize,
+            edata: mark.colour,
+            cbdata: LINKS + mark.link as usize,
         };
         self.post(|vcq| vcq.put_bytes(frame, to, told))
     }
@@ -209,12 +227,18 @@ impl Queue {
         Some((index, unsafe { self.buffers.ptr().add(offset) }))
     }
 
+    /// The opposite of [`take_buffer`](Self::take_buffer), of one that was not sent.
+    pub fn give_back(&mut self, buffer: u16) {
+        self.free.push(buffer);
+    }
+
     /// As [`send_short`](Self::send_short), of a frame of `len` bytes in a buffer, which comes back by itself.
     ///
     /// # Errors
     /// As there.
     pub fn send(
         &mut self,
+        mark: Mark,
         buffer: u16,
         len: usize,
         to: There,
@@ -223,7 +247,7 @@ impl Queue {
         let from = self.buffers.stadd + (usize::from(buffer) * self.packet) as u64;
         let told = Told {
             flags: utofu::STRONG_ORDER | utofu::TCQ_NOTICE | flags,
-            edata: 0,
+            edata: mark.colour,
             cbdata: buffer.into(),
         };
         self.post(|vcq| vcq.put(from, to, len, told))
@@ -236,12 +260,12 @@ impl Queue {
     /// As of [`send_short`](Self::send_short).
     pub fn put_word(
         &mut self,
-        link: u32,
+        mark: Mark,
         word: u64,
         to: There,
         owner: Option<Owner>,
     ) -> Result<bool, c_int> {
-        let (mut flags, mut edata) = (utofu::STRONG_ORDER, 0);
+        let (mut flags, mut edata) = (utofu::STRONG_ORDER, mark.colour);
         if let Some(owner) = owner {
             let Some(slot) = self.take_slot(owner) else {
                 return Ok(false);
@@ -251,7 +275,7 @@ impl Queue {
         let told = Told {
             flags,
             edata,
-            cbdata: LINKS + link as usize,
+            cbdata: LINKS + mark.link as usize,
         };
         let posted = self.post(|vcq| vcq.put_word(word, to, told));
         self.posted(posted, edata)
@@ -302,7 +326,9 @@ impl Queue {
     pub fn readers(&self, link: u32) -> impl Iterator<Item = *mut c_void> {
         let users = self.users.iter();
         let ours = users.filter(move |u| u.link == link && !u.whose.is_null());
+        let orphans = self.orphans.iter().filter(move |(of, _)| *of == link);
         ours.map(|u| u.whose)
+            .chain(orphans.map(|&(_, whose)| whose))
     }
 
     /// Those who wait for reads by this connection, and of whom this is true, wait no more: who they are.
@@ -314,7 +340,23 @@ impl Queue {
                 (user.into, user.whose) = (std::ptr::null_mut(), std::ptr::null_mut());
             }
         }
+        self.orphans.retain(|&(of, whose)| {
+            let taken = of == link && wanted(whose);
+            if taken {
+                found.push(whose);
+            }
+            !taken
+        });
         found
+    }
+
+    /// What was to be read here is not: who waits for it is told when the connection is taken down.
+    fn orphan(&mut self, buffer: u16) {
+        let user = std::mem::replace(&mut self.users[usize::from(buffer)], NOBODY);
+        self.free.push(buffer);
+        if !user.whose.is_null() {
+            self.orphans.push((user.link, user.whose));
+        }
     }
 
     /// What was read is here.
@@ -427,8 +469,7 @@ impl Queue {
         let owner = ours.then(|| self.end_slot(notice.edata)).flatten();
         if code != utofu::SUCCESS {
             if let Some(Owner::Read { buffer, .. }) = owner {
-                self.users[usize::from(buffer)] = NOBODY;
-                self.free.push(buffer);
+                self.orphan(buffer);
             }
             log::diag!(
                 "the interconnect tells of an error: {} ({code}), notice of type {}, edata {}",
@@ -443,10 +484,13 @@ impl Queue {
             }
             let whose = match owner {
                 Some(owner) => Whose::Link(owner.link()),
-                None => Whose::Peer(There {
-                    vcq: notice.vcq_id,
-                    stadd: notice.rmt_stadd,
-                }),
+                None => {
+                    let there = There {
+                        vcq: notice.vcq_id,
+                        stadd: notice.rmt_stadd,
+                    };
+                    Whose::Coloured(notice.edata as u8, there)
+                }
             };
             return Some(Event::Failed { whose, code });
         }

@@ -2,7 +2,7 @@
 
 use super::cells::Cell;
 use super::iface::Iface;
-use super::queue::Owner;
+use super::queue::{Mark, Owner};
 use super::ring::{Shape, Writer};
 use super::tni::PIGGYBACK;
 use super::utofu::{self, REMOTE_MRQ_NOTICE, Stadd, VcqId};
@@ -11,6 +11,11 @@ use crate::wire::packet::{BYE, HEAD, Head, MORE};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Posts of a connection of which nobody has told that they have arrived, at most: each can fail, with a notice of its own, and the queue
+/// of notices has an end. From so many on somebody asks.
+const MOST_UNTOLD: u32 = 256;
+const ASK_AT: u32 = MOST_UNTOLD / 2;
 
 /// What of a connection has arrived. The progressing thread hears it, whoever holds the peer's lock asks. Relaxed everywhere: they
 /// are counts, what they count is in the peer's memory.
@@ -45,6 +50,11 @@ impl Flow {
         self.asking.load(Ordering::Relaxed)
     }
 
+    /// Posts of which nobody has told that they have arrived.
+    fn untold(&self, posted: u32) -> u32 {
+        posted.wrapping_sub(self.ended.load(Ordering::Relaxed))
+    }
+
     fn has_ended(&self, posted: u32) -> bool {
         self.ended.load(Ordering::Relaxed) == posted
     }
@@ -60,13 +70,15 @@ pub struct Granted {
     pub counted: bool,
 }
 
+// SAFETY: the buffers are the sender's own, and it moves with them.
+unsafe impl Send for Sender {}
+
 /// One thread at a time: whoever holds the peer's lock.
 pub struct Sender {
     iface: Arc<Iface>,
     flow: Arc<Flow>,
     cell: Cell,
-    /// Number of the connection.
-    link: u32,
+    mark: Mark,
     to: Granted,
     writer: Writer,
     /// What was posted since the beginning, modulo 2^32.
@@ -76,30 +88,28 @@ pub struct Sender {
     behind: Option<u32>,
     /// Where a record is put together that takes several frames.
     record: Vec<u8>,
+    /// Buffers for the frames of the record that is being sent.
+    buffers: Vec<(u16, *mut u8)>,
     /// The adapter has refused something: nothing goes any more, and the connection hears of it.
     broken: bool,
 }
 
 impl Sender {
-    pub fn new(iface: Arc<Iface>, flow: Arc<Flow>, cell: Cell, link: u32, to: Granted) -> Sender {
+    pub fn new(iface: Arc<Iface>, flow: Arc<Flow>, cell: Cell, mark: Mark, to: Granted) -> Sender {
         Sender {
             iface,
             flow,
             cell,
-            link,
+            mark,
             to,
             writer: Writer::new(to.shape),
             posted: 0,
             reads: 0,
             behind: None,
             record: Vec::new(),
+            buffers: Vec::new(),
             broken: false,
         }
-    }
-
-    /// Whether an address that a notice names at this peer is in the ring there.
-    pub fn has_ring_at(&self, stadd: Stadd) -> bool {
-        stadd.wrapping_sub(self.to.ring) < u64::from(self.to.shape.size)
     }
 
     /// The peer's queue.
@@ -116,8 +126,20 @@ impl Sender {
         if self.is_held_back() {
             return false;
         }
+        self.has_room_there(len)
+            && (HEAD + len <= PIGGYBACK
+                || (self.iface.queue.lock()).has_buffers(self.frames_of(len)))
+    }
+
+    /// Frames that a record takes.
+    fn frames_of(&self, len: usize) -> usize {
+        len.div_ceil(self.segment()).max(1)
+    }
+
+    /// Whether the ring has room for a record.
+    fn has_room_there(&mut self, len: usize) -> bool {
         let segment = self.segment();
-        let frames = len.div_ceil(segment).max(1);
+        let frames = self.frames_of(len);
         let last = HEAD + len - (frames - 1) * segment;
         if !self.writer.has_room(frames, last) {
             self.writer.credit(self.cell.credit());
@@ -125,7 +147,23 @@ impl Sender {
                 return false;
             }
         }
-        HEAD + len <= PIGGYBACK || self.iface.queue.lock().has_buffers(frames)
+        true
+    }
+
+    /// Takes a buffer for each frame of a record, all or none: other threads want some, too.
+    fn take_buffers(&mut self, len: usize) -> bool {
+        if HEAD + len <= PIGGYBACK {
+            return true;
+        }
+        let frames = self.frames_of(len);
+        let mut queue = self.iface.queue.lock();
+        if !queue.has_buffers(frames) {
+            return false;
+        }
+        for _ in 0..frames {
+            self.buffers.extend(queue.take_buffer(self.mark.link));
+        }
+        true
     }
 
     /// Sends a record, which `fill` writes; false if there is no room: `fill` was not called.
@@ -138,7 +176,7 @@ impl Sender {
         len: usize,
         fill: impl FnOnce(*mut u8),
     ) -> bool {
-        if !self.has_room(len) {
+        if self.is_held_back() || !self.has_room_there(len) || !self.take_buffers(len) {
             return false;
         }
         let head = |len, kind| Head {
@@ -179,6 +217,10 @@ impl Sender {
             });
         }
         self.record = record;
+        // A last frame of a few bytes needs none.
+        if let Some((buffer, _)) = self.buffers.pop() {
+            self.iface.queue.lock().give_back(buffer);
+        }
     }
 
     /// One frame of `len` bytes behind its head, which has room.
@@ -200,10 +242,9 @@ impl Sender {
             frame[..HEAD].copy_from_slice(&head);
             fill(frame[HEAD..].as_mut_ptr());
             let mut queue = self.iface.queue.lock();
-            queue.send_short(self.link, &frame[..HEAD + len], to, flags)
+            queue.send_short(self.mark, &frame[..HEAD + len], to, flags)
         } else {
-            let taken = self.iface.queue.lock().take_buffer(self.link);
-            let Some((buffer, at)) = taken else {
+            let Some((buffer, at)) = self.buffers.pop() else {
                 return self.break_off(utofu::BUSY);
             };
             // SAFETY: the buffer has room for both.
@@ -212,7 +253,7 @@ impl Sender {
                 fill(at.add(HEAD));
             }
             let mut queue = self.iface.queue.lock();
-            queue.send(buffer, HEAD + len, to, flags)
+            queue.send(self.mark, buffer, HEAD + len, to, flags)
         };
         if let Err(code) = result {
             self.break_off(code);
@@ -230,7 +271,7 @@ impl Sender {
             .iface
             .queue
             .lock()
-            .put_word(self.link, count, to, owner);
+            .put_word(self.mark, count, to, owner);
         result.unwrap_or_else(|code| {
             self.break_off(code);
             true
@@ -240,7 +281,7 @@ impl Sender {
     #[cold]
     fn break_off(&mut self, code: i32) {
         self.broken = true;
-        self.iface.queue.lock().fail(self.link, code);
+        self.iface.queue.lock().fail(self.mark.link, code);
     }
 
     /// Bytes that one operation moves, at most.
@@ -260,16 +301,18 @@ impl Sender {
             let mut bytes = [0; PIGGYBACK];
             fill(bytes.as_mut_ptr(), n);
             let mut queue = self.iface.queue.lock();
-            queue.send_short(self.link, &bytes[..n], to, 0)
+            queue.send_short(self.mark, &bytes[..n], to, 0)
         } else {
             let mut queue = self.iface.queue.lock();
-            let taken = queue.has_buffers(1).then(|| queue.take_buffer(self.link));
+            let taken = queue
+                .has_buffers(1)
+                .then(|| queue.take_buffer(self.mark.link));
             drop(queue);
             let Some((buffer, at)) = taken.flatten() else {
                 return 0;
             };
             fill(at, n);
-            self.iface.queue.lock().send(buffer, n, to, 0)
+            self.iface.queue.lock().send(self.mark, buffer, n, to, 0)
         };
         self.posted = self.posted.wrapping_add(1);
         if let Err(code) = result {
@@ -288,7 +331,7 @@ impl Sender {
             vcq: self.to.vcq,
             stadd,
         };
-        let read = (self.iface.queue.lock()).read(self.link, from, (into, n), whose);
+        let read = (self.iface.queue.lock()).read(self.mark.link, from, (into, n), whose);
         match read {
             Ok(true) => {
                 self.reads = self.reads.wrapping_add(1);
@@ -322,17 +365,21 @@ impl Sender {
             }
             self.behind = None;
         }
-        self.broken
+        let untold = self.flow.untold(self.posted);
+        if untold >= ASK_AT && !self.broken && !self.flow.is_asking() {
+            self.ask();
+        }
+        self.broken || untold >= MOST_UNTOLD
     }
 
     /// Those who wait for reads, once for each.
     pub fn readers(&self) -> Vec<*mut c_void> {
-        self.iface.queue.lock().readers(self.link).collect()
+        self.iface.queue.lock().readers(self.mark.link).collect()
     }
 
     /// Those who wait for reads, and of whom this is true, wait no more: who they are.
     pub fn disown(&mut self, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
-        let mut found = self.iface.queue.lock().disown(self.link, wanted);
+        let mut found = self.iface.queue.lock().disown(self.mark.link, wanted);
         found.dedup();
         found
     }
@@ -358,7 +405,7 @@ impl Sender {
         // Before: the answer can be faster than this thread.
         self.flow.asked.store(self.posted, Ordering::Relaxed);
         self.flow.set_asking(true);
-        if !self.count(Some(Owner::Flush(self.link))) {
+        if !self.count(Some(Owner::Flush(self.mark.link))) {
             // Too many wait: whoever asks next tries again.
             self.flow.set_asking(false);
         }

@@ -4,7 +4,7 @@ use super::utofu::{self, Notice, Stadd, TniId, Utofu, VcqHdl, VcqId, code_name};
 use std::ffi::{c_int, c_ulong, c_void};
 use std::io;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Registered memory of ours is made of whole pages of the machines that have the interconnect, bytes.
 const PAGE: usize = 64 << 10;
@@ -175,7 +175,8 @@ impl Drop for Vcq {
 
 /// Memory that a queue, and peers that know the address, may read and write.
 pub struct Registered {
-    vcq: Arc<Vcq>,
+    /// Memory that users keep does not keep the queue of a worker that has gone, with which the registration went, too.
+    vcq: Weak<Vcq>,
     pub stadd: Stadd,
 }
 
@@ -194,15 +195,17 @@ impl Registered {
         if code != utofu::SUCCESS {
             return Err(failure(&format!("utofu_reg_mem of {len} bytes"), code));
         }
-        let vcq = vcq.clone();
+        let vcq = Arc::downgrade(vcq);
         Ok(Registered { vcq, stadd })
     }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // SAFETY: registered by `new`.
-        unsafe { (self.vcq.lib.dereg_mem)(self.vcq.hdl, self.stadd, 0) };
+        if let Some(vcq) = self.vcq.upgrade() {
+            // SAFETY: registered by `new`.
+            unsafe { (vcq.lib.dereg_mem)(vcq.hdl, self.stadd, 0) };
+        }
     }
 }
 
@@ -211,6 +214,7 @@ impl Drop for Registered {
 pub struct Region {
     /// `None` only while it is dropped: before the memory.
     registered: Option<Registered>,
+    _vcq: Arc<Vcq>,
     ptr: NonNull<u8>,
     len: usize,
     pub stadd: Stadd,
@@ -239,6 +243,7 @@ impl Region {
         }
         let mut region = Region {
             registered: None,
+            _vcq: vcq.clone(),
             ptr: NonNull::new(ptr.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
             len,
             stadd: 0,
