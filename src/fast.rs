@@ -19,7 +19,7 @@ use crate::op::am::AmMessage;
 use crate::op::param::{Param, status_ptr};
 use crate::op::{am, listener, notices, packets, rma, serve, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
-use crate::proto::{failure, parting, rndv, select, share, tx, wireup};
+use crate::proto::{failure, opening, parting, rndv, select, share, tx, wireup};
 use crate::sys::clock;
 use crate::sys::copy::{self, TINY};
 use crate::sys::sync::give_way;
@@ -1085,7 +1085,7 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     }
     if ticked {
         if let Some(rings) = rx.rings.as_deref_mut() {
-            notices::tick(worker, rings, now);
+            opening::tick(worker, rings, now);
         }
         if let Some(sockets) = rx.sockets.as_deref_mut() {
             count += sockets::poll(worker, sockets, rx.ports.as_deref_mut());

@@ -262,12 +262,6 @@ fn deliver(worker: &Worker, peer: &Peer, head: Head, m: Result<Option<Message>, 
     true
 }
 
-/// Does what is due. Called when the clock has moved on.
-#[cold]
-pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
-    opening::tick(worker, rings, now);
-}
-
 /// Nobody waits for what was sent to the peer of whom something has failed.
 fn forget(worker: &Worker, rings: &mut Rings, whose: Whose) {
     let numbers = match whose {
@@ -279,21 +273,17 @@ fn forget(worker: &Worker, rings: &mut Rings, whose: Whose) {
         let peer = rings.link(number).map(|link| link.peer);
         for p in worker.all_peers() {
             if peer == Some(&raw const *p) {
-                drop_lane(&p);
+                opening::drop_lane(&p);
             }
         }
     }
 }
 
-fn drop_lane(peer: &Peer) {
-    peer.tx
-        .lock()
-        .lane
-        .take_if(|lane| matches!(lane, Lane::Tofu(_)));
-}
-
 fn drop_lanes(worker: &Worker) {
-    worker.all_peers().iter().for_each(|peer| drop_lane(peer));
+    worker
+        .all_peers()
+        .iter()
+        .for_each(|peer| opening::drop_lane(peer));
 }
 
 /// Ends all connections: what was sent arrives, as far as the peers are there.

@@ -446,8 +446,7 @@ pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
     for number in over {
         if let Some(link) = rings.link(number) {
             // SAFETY: peers live as long as the worker.
-            let mut tx = unsafe { &*link.peer }.tx.lock();
-            tx.lane.take_if(|lane| matches!(lane, Lane::Tofu(_)));
+            drop_lane(unsafe { &*link.peer });
         }
         // Until its last notice has come its number is not another's.
         if !rings.iface.queue.lock().is_awaited(number) {
@@ -458,6 +457,12 @@ pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
     // What failed and had no buffer is told there, too.
     rings.iface.queue.lock().reap();
     serve_no_shows(rings, now);
+}
+
+/// Nothing more goes to a peer.
+pub fn drop_lane(peer: &Peer) {
+    let mut tx = peer.tx.lock();
+    tx.lane.take_if(|lane| matches!(lane, Lane::Tofu(_)));
 }
 
 /// Gives back the rings of peers that are gone.

@@ -304,7 +304,8 @@ fn pages(bytes: u64, bits: u32) -> Option<u64> {
     (pages << PAGE_BITS == bytes && pages >> bits == 0).then_some(pages)
 }
 
-fn checksum(kind: u8, body: &[u8]) -> u8 {
+/// Of a key of this kind: over the kind and all behind the checksum.
+pub(super) fn checksum(kind: u8, body: &[u8]) -> u8 {
     let mut digest = CRC.digest();
     digest.update(&[kind]);
     digest.update(body);

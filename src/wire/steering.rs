@@ -5,10 +5,7 @@
 //! its own, and a number. `ucp_ep_rkey_unpack` is given a bare pointer: the count, which is there twice, says how long it is.
 #![forbid(unsafe_code)]
 
-use super::rkey;
-use crc::{CRC_8_SMBUS, Crc};
-
-const CRC: Crc<u8> = Crc::<u8>::new(&CRC_8_SMBUS);
+use super::rkey::{self, checksum};
 
 /// Two bits or more from any kind of key.
 const KIND: u8 = b'k';
@@ -51,7 +48,7 @@ pub fn read(bytes: &[u8]) -> Option<(Option<Steering>, &[u8])> {
         return Some((None, bytes));
     }
     let covered = bytes.get(2..)?;
-    if *bytes.get(1)? != checksum(covered) {
+    if *bytes.get(1)? != checksum(KIND, covered) {
         return None;
     }
     let (count, rest) = covered.split_first_chunk()?;
@@ -88,20 +85,13 @@ impl Steering {
             bytes.extend(at.to_le_bytes());
         }
         bytes.extend(key);
-        if let Some(crc) = bytes.get(2..).map(checksum)
+        if let Some(crc) = bytes.get(2..).map(|body| checksum(KIND, body))
             && let Some(at) = bytes.get_mut(1)
         {
             *at = crc;
         }
         bytes
     }
-}
-
-fn checksum(body: &[u8]) -> u8 {
-    let mut digest = CRC.digest();
-    digest.update(&[KIND]);
-    digest.update(body);
-    digest.finalize()
 }
 
 #[cfg(test)]
