@@ -1,10 +1,12 @@
 //! THE HOT PATH, in reading order: send a tagged message, post a receive, send an active message,
-//! write remote memory; then progress: arrival, matching, completion. What goes by queue pairs is in [`queues`].
+//! write remote memory; then progress: arrival, matching, completion. What goes by queue pairs is in [`queues`], over the Tofu
+//! interconnect in [`tofu`].
 //!
 //! In single-thread mode: no allocation, no system call, no lock, no atomic read-modify-write.
 //! Whatever is not the common case is somebody else's function, called out of line.
 
 pub mod queues;
+pub mod tofu;
 
 use crate::ctypes::*;
 use crate::engine::am::AmFunction;
@@ -12,6 +14,7 @@ use crate::engine::datatype::Data;
 use crate::engine::endpoint::{self, Endpoint};
 use crate::engine::matcher::Posting;
 use crate::engine::peer::Peer;
+use crate::engine::ports::Ports;
 use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::{Channel, Rx, Worker};
@@ -24,7 +27,6 @@ use crate::sys::clock;
 use crate::sys::copy::{self, TINY};
 use crate::sys::sync::give_way;
 use crate::tl::Lane;
-use crate::tl::ib::bindings::ibv_wc;
 use crate::tl::shm::ring::{INLINE, Message};
 use crate::wire::header::{AmImm, Kind};
 use crate::wire::stats::Protocol;
@@ -107,6 +109,7 @@ pub unsafe fn tag_send(
             match send_tiny(ep, Kind::TagEager, || tag, buffer, len) {
                 Tiny::Sent => return std::ptr::null_mut(),
                 Tiny::Queues => return queues::tag_send(ep, buffer, count, tag, param, len),
+                Tiny::Tofu => return tofu::tag_send(ep, buffer, count, tag, param, len),
                 Tiny::No => {}
             }
         }
@@ -119,6 +122,8 @@ enum Tiny {
     Sent,
     /// Not by a ring: a queue pair leads there.
     Queues,
+    /// As little: the Tofu interconnect does.
+    Tofu,
     No,
 }
 
@@ -137,6 +142,7 @@ unsafe fn send_tiny(
     let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
         return match tx.lane {
             Some(Lane::Ib(_)) => Tiny::Queues,
+            Some(Lane::Tofu(_)) => Tiny::Tofu,
             _ => Tiny::No,
         };
     };
@@ -363,6 +369,7 @@ pub unsafe fn am_send(
                 Tiny::Queues => {
                     return queues::am_send(ep, id, buffer, count, param, len);
                 }
+                Tiny::Tofu => return tofu::am_send(ep, id, buffer, count, param, len),
                 Tiny::No => {}
             }
         }
@@ -475,6 +482,15 @@ pub unsafe fn put(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's structure. An option that adds to the flags sends the endpoint's accesses the long way.
     let p = unsafe { Param::new(param, 0) };
+    // SAFETY: the caller's key; the rest is passed on.
+    unsafe {
+        if rkey.is_null() {
+            return put_slow(ep, buffer, count, addr, rkey, param);
+        }
+        if p.mask & SPECIAL == 0 && (*rkey).is_steered_alone() {
+            return tofu::put(ep, buffer, count, addr, rkey, param);
+        }
+    }
     let len = plain_length(&p, count).unwrap_or(0);
     // SAFETY: the caller's endpoint, key and buffer; the peer outlives its endpoints.
     unsafe {
@@ -485,6 +501,9 @@ pub unsafe fn put(
                 return copied(local, buffer.cast(), len);
             }
             if p.mask & SPECIAL == 0 {
+                if (*rkey).stadd(addr, len).is_some() {
+                    return tofu::put_longer(ep, buffer, len, addr, rkey, param);
+                }
                 return queues::put(ep, buffer, len, addr, rkey, param);
             }
         }
@@ -542,6 +561,9 @@ pub unsafe fn get(
                 return copied(buffer.cast(), local, len);
             }
             if p.mask & SPECIAL == 0 {
+                if (*rkey).is_steered_alone() {
+                    return tofu::get(ep, buffer, len, addr, rkey, param);
+                }
                 return queues::get(ep, buffer, len, addr, rkey, param);
             }
         }
@@ -601,11 +623,11 @@ unsafe fn copied_longer(dst: *mut u8, src: *const u8, len: usize) -> ucs_status_
 /// callback that calls it, makes it return 0 at once.
 #[inline(always)]
 pub fn progress(worker: &Worker) -> u32 {
-    if worker.mt {
-        return move_on::<true>(worker);
-    }
     if worker.rx.is_held() {
-        return 0;
+        return match worker.mt {
+            true => move_on::<true>(worker),
+            false => 0,
+        };
     }
     // SAFETY: single-thread mode, and nobody up the stack has it.
     let rx = unsafe { worker.rx.alone() };
@@ -635,66 +657,54 @@ fn poll_rings(worker: &Worker, rx: &mut Rx) -> u32 {
 /// As [`progress`], for workers with ports, which is all that is special.
 #[inline(never)]
 fn with_ports(worker: &Worker, rx: &mut Rx) -> u32 {
-    if !worker.duties.only_ports() || something_special(rx) {
+    if !worker.duties.only_ports() || rx.calls == 0 || rx.knocked() {
+        return with_notices(worker, rx);
+    }
+    if rx.channels.is_empty()
+        && let Some(iface) = rx.ports.as_deref().and_then(Ports::sole)
+    {
+        // SAFETY: single-thread mode, and nobody up the stack has what progress has; the interface is its ports'.
+        return unsafe { queues::poll(worker, iface) };
+    }
+    with_rings(worker, rx)
+}
+
+/// As [`with_ports`], for workers with the Tofu interconnect and nothing else.
+#[inline(never)]
+fn with_notices(worker: &Worker, rx: &mut Rx) -> u32 {
+    if !worker.duties.only_rings() || rx.calls == 0 || rx.knocked() || !rx.channels.is_empty() {
         return move_on::<false>(worker);
     }
-    let rings = match rx.channels.len() {
-        0 => 0,
-        _ => poll_rings(worker, rx),
-    };
-    if let Some(ports) = rx.ports.as_deref()
-        && ports.is_calm()
-        && let [iface] = &ports.ifaces[..]
-    {
-        // Mostly nothing has come, and to find that out is all that is to be done.
-        let mut wcs = [const { MaybeUninit::uninit() }; packets::BATCH];
-        let n = iface.arrived(&mut wcs);
-        if n > 0 {
-            return rings + take_packets(worker, rx, Some(&wcs[..n]));
-        }
-        if iface.is_told() {
-            let n = iface.ended(&mut wcs);
-            if n > 0 {
-                return rings + take_ends(worker, rx, &wcs[..n]);
-            }
-        }
-        return rings;
+    // SAFETY: single-thread mode, and nobody up the stack has what progress has.
+    unsafe { tofu::poll(worker, rx) }
+}
+
+/// The same, where there are rings, too, or several ports.
+#[inline(never)]
+fn with_rings(worker: &Worker, rx: &mut Rx) -> u32 {
+    if rx.channels.len() > HOT {
+        return move_on::<false>(worker);
     }
-    rings + take_packets(worker, rx, None)
-}
-
-/// Handles ends of sends through the only port. In single-thread mode.
-#[inline(never)]
-fn take_ends(worker: &Worker, rx: &mut Rx, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
-    let Some(ports) = rx.ports.as_deref_mut() else {
-        return 0;
+    let rings = poll_rings(worker, rx);
+    let came = match rx.ports.as_deref().and_then(Ports::sole) {
+        // SAFETY: as above.
+        Some(iface) => unsafe { queues::poll(worker, iface) },
+        None => poll_ports(worker, rx),
     };
-    worker.rx.hold(true);
-    // SAFETY: the device has written all of them.
-    let count = unsafe { packets::take_these_ends(ports, 0, wcs) };
-    worker.rx.hold(false);
-    rx.happened += u64::from(count);
-    count
+    rings + came
 }
 
-/// Handles what has come through the only port, or what comes through all. In single-thread mode.
-#[inline(never)]
+/// Handles what has come through all ports. In single-thread mode.
 #[allow(
     clippy::redundant_closure,
     reason = "a closure is inlined, as a function that two places name is not"
 )]
-fn take_packets(worker: &Worker, rx: &mut Rx, came: Option<&[MaybeUninit<ibv_wc>]>) -> u32 {
+fn poll_ports(worker: &Worker, rx: &mut Rx) -> u32 {
     let Some(ports) = rx.ports.as_deref_mut() else {
         return 0;
     };
     worker.rx.hold(true);
-    let count = match came {
-        None => packets::poll(worker, ports, |w, m| on_packet::<false>(w, m)),
-        // SAFETY: the device has written all of them.
-        Some(wcs) => unsafe {
-            packets::take(worker, ports, 0, wcs, |w, m| on_packet::<false>(w, m))
-        },
-    };
+    let count = packets::poll(worker, ports, |w, m| on_packet::<false>(w, m));
     worker.rx.hold(false);
     rx.happened += u64::from(count);
     count

@@ -3,6 +3,9 @@
 //!
 //! What changes the process for good (hooks, allocators, other people's patches) runs in a process of its own.
 
+// Code of no processor has no hooks.
+#![cfg(not(feature = "portable"))]
+
 #[path = "support/pinned.rs"]
 mod pinned;
 

@@ -6,10 +6,12 @@
 //! a transfer. Worker A sends; B receives, over shared memory if UCX_TLS says nothing else.
 #include "pair.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <ucp/api/ucpx.h>
 #include <valgrind/callgrind.h>
 
 enum { PARTS = 5, OPERATIONS = 200, WARM_UP = 300, SIZE = 1 << 20, AM_ID = 1, TAG = 7 };
@@ -26,6 +28,7 @@ static ucp_worker_h a, b;
 static ucp_ep_h ep;
 static ucp_mem_h memory;
 static ucp_rkey_h rkey;
+static ucpx_cq_h queue; /* of b; null where the library has none */
 static uint64_t remote;
 static char out[SIZE], in[SIZE];
 static long arrived;
@@ -169,6 +172,43 @@ static void flush_behind_put(size_t size)
     wait_a(request);
 }
 
+/* What rucp has beyond UCX, by name: this program runs on both. */
+static __typeof__(&ucpx_cq_create) cq_create;
+static __typeof__(&ucpx_cq_poll) cq_poll;
+static __typeof__(&ucpx_put_signal_nbx) put_with_signal;
+
+static ucs_status_ptr_t signal_put(size_t size)
+{
+    static const ucpx_signal_t signal = {.field_mask = UCPX_SIGNAL_FIELD_VALUE, .value = 5};
+
+    return put_with_signal(ep, out, size, remote, rkey, &signal, &plain);
+}
+
+static void wait_signal(void)
+{
+    ucpx_cq_entry_t entry;
+
+    while (cq_poll(queue, &entry, 1) == 0) {
+        ucp_worker_progress(a);
+    }
+}
+
+static void put_signal(size_t size)
+{
+    ucs_status_ptr_t request;
+
+    COUNTED(request = signal_put(size); wait_signal(); wait_a(request));
+}
+
+static void put_signal_send(size_t size)
+{
+    ucs_status_ptr_t request;
+
+    COUNTED(request = signal_put(size));
+    wait_signal();
+    wait_a(request);
+}
+
 static void get(size_t size)
 {
     COUNTED(wait_a(ucp_get_nbx(ep, out, size, remote, rkey, &plain)));
@@ -263,7 +303,10 @@ static const struct {
     {"put 8 B", put, 8},
     {"put 8 B + flush", put_flush, 8},
     {"put 8 B, its flush", flush_behind_put, 8},
+    {"put 32 B", put, 32},
     {"put 1 KiB", put, 1024},
+    {"put 8 B with signal", put_signal, 8},
+    {"put 8 B with signal, send", put_signal_send, 8},
     {"get 8 B", get, 8},
     {"get 1 KiB", get, 1024},
     {"fetch-add", fetch_add, 8},
@@ -326,6 +369,23 @@ static void open_memory(void)
     ucp_rkey_buffer_release(key);
 }
 
+static void open_queue(void)
+{
+    ucpx_cq_params_t params = {.field_mask = 0};
+
+    cq_create = dlsym(RTLD_DEFAULT, "ucpx_cq_create");
+    cq_poll = dlsym(RTLD_DEFAULT, "ucpx_cq_poll");
+    put_with_signal = dlsym(RTLD_DEFAULT, "ucpx_put_signal_nbx");
+    if (cq_create != NULL && cq_poll != NULL && put_with_signal != NULL) {
+        check(cq_create(b, &params, &queue), "ucpx_cq_create");
+    }
+}
+
+static int is_missing(void (*once)(size_t))
+{
+    return queue == NULL && (once == put_signal || once == put_signal_send);
+}
+
 static void settle(void)
 {
     for (int i = 0; i < 50; i++) {
@@ -353,7 +413,11 @@ int run_instructions(const struct effort *effort, int argc, char **argv)
         settle();
     }
     open_memory();
+    open_queue();
     for (size_t i = 0; i < sizeof(operations) / sizeof(*operations); i++) {
+        if (is_missing(operations[i].once)) {
+            continue;
+        }
         for (int k = 0; k < WARM_UP; k++) {
             operations[i].once(operations[i].size);
         }

@@ -192,9 +192,10 @@ static void peer_rules(bed_t *bed, side_t *side)
         ucp_tag_recv_info_t info;
         BED_UNTIL(&both, ucp_tag_probe_nb(two[1].worker, 1, -1, 0, &info) != NULL);
         bed_wait(&both, ucp_tag_send_nbx(eps[1], data, 8, 2, &none));
+        /* Before: the send may end by the other's word, who has heard of the close by then. */
+        unsigned before = errors;
         ucs_status_ptr_t result = ucp_ep_close_nbx(eps[0], &force);
         snprintf(text, sizeof(text), "%s, its send %s", ptr_status_name(result), status_name(bed_wait(&both, sent)));
-        unsigned before = errors;
         BED_UNTIL(&both, errors > before);
         for (int i = 0; i < 1000; i++) {
             bed_progress(&both);

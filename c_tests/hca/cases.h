@@ -2,11 +2,7 @@
 #ifndef SOFT_HCA_CASES_H
 #define SOFT_HCA_CASES_H
 
-#include <sys/types.h>
-
 #include "side.h"
-
-extern pid_t other; /* the passive side's process, for the active one */
 
 void pattern(char *at, size_t length, int seed);
 bool has_pattern(const char *at, size_t length, int seed);

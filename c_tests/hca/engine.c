@@ -1,8 +1,8 @@
 /* The engine: one thread of the process, started at the first need, for requests that could not be carried out at once. */
-#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "../soft/thread.h"
 #include "hca.h"
 
 static pthread_mutex_t engine_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -61,22 +61,10 @@ static void *engine_run(void *unused)
 /* engine_lock held. */
 static void engine_start(void)
 {
-    pthread_condattr_t attr;
-    pthread_t thread;
-    sigset_t all, before;
-
     if (engine_process == getpid())
         return;
     engine_process = getpid();
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&engine_work, &attr);
-    pthread_condattr_destroy(&attr);
-    sigfillset(&all); /* the program's signals are for its own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, NULL, engine_run, NULL) == 0)
-        pthread_detach(thread);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    soft_thread(engine_run, &engine_work);
 }
 
 void engine_watch(struct soft_qp *qp, uint64_t due)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../soft/assignments.h"
 #include "wire.h"
 
 static const struct {
@@ -60,17 +61,7 @@ static int fault_set_one(const char *name, size_t length, uint64_t value)
 
 int fault_set(const char *text)
 {
-    while (*text != '\0') {
-        size_t length = strcspn(text, "=,");
-        char *end;
-
-        if (text[length] != '=')
-            return EINVAL;
-        if (fault_set_one(text, length, strtoull(text + length + 1, &end, 0)) != 0 || (*end != ',' && *end != '\0'))
-            return EINVAL;
-        text = *end == ',' ? end + 1 : end;
-    }
-    return 0;
+    return soft_assignments(text, fault_set_one);
 }
 
 void fault_print(void)

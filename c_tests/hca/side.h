@@ -5,8 +5,8 @@
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+
+#include "../soft/sides.h"
 
 enum { BUFFER = 1 << 20, QKEY = 0x1234, DEPTH = 64 };
 
@@ -29,16 +29,6 @@ struct hello {
     union ibv_gid gid;
 };
 
-#define CHECK(condition) \
-    ((condition) ? (void)0 : (fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition), exit(1)))
-#define EQUAL(one, two)                                                                                          \
-    do {                                                                                                         \
-        long long one_ = (long long)(one), two_ = (long long)(two);                                              \
-        if (one_ != two_) {                                                                                      \
-            fprintf(stderr, "%s:%d: %s is %lld, not %lld\n", __FILE__, __LINE__, #one, one_, two_);               \
-            exit(1);                                                                                             \
-        }                                                                                                        \
-    } while (0)
 
 struct side *side_open(int socket, bool with_srq);
 struct ibv_qp *side_qp(struct side *side, enum ibv_qp_type type, int signal_all);

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../soft/lock.h"
 #include "wire.h"
 
 #define WIRE_MAGIC (0x3130616368746673ULL + sizeof(struct wire)) /* another layout is another wire */
@@ -16,29 +17,11 @@
 struct wire *wire;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void lock_make(pthread_mutex_t *lock)
-{
-    pthread_mutexattr_t attr;
-
-    pthread_mutexattr_init(&attr);
-    pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
-    pthread_mutex_init(lock, &attr);
-    pthread_mutexattr_destroy(&attr);
-}
-
 void wire_lock(pthread_mutex_t *lock)
 {
     /* The queues advance their heads last, so what a killed holder leaves is either not there yet or complete. */
-    if (pthread_mutex_lock(lock) == EOWNERDEAD) {
-        pthread_mutex_consistent(lock);
+    if (soft_lock(lock))
         __atomic_add_fetch(&wire->faults.locks_recovered, 1, __ATOMIC_RELAXED);
-    }
-}
-
-void wire_unlock(pthread_mutex_t *lock)
-{
-    pthread_mutex_unlock(lock);
 }
 
 int wire_open(void)
@@ -66,8 +49,8 @@ int wire_open(void)
         /* fork: the child has no HCA of its own before it opens one, and must not dump half a gigabyte of holes */
         madvise(map, size, MADV_DONTDUMP);
         if (w->magic != WIRE_MAGIC) {
-            lock_make(&w->table_lock);
-            lock_make(&w->atomic_lock);
+            soft_lock_make(&w->table_lock);
+            soft_lock_make(&w->atomic_lock);
             w->magic = WIRE_MAGIC;
             made = true;
         }
@@ -126,7 +109,7 @@ static struct wire_slot *slot_take(const struct table *table, uint32_t hca)
     if (best == NULL)
         return NULL;
     if (!best->lock_made) {
-        lock_make(&best->lock);
+        soft_lock_make(&best->lock);
         best->lock_made = true;
     }
     best->generation = (best->generation + 1) % (limit / table->count);

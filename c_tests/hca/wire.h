@@ -159,7 +159,10 @@ extern struct wire *wire; /* mapped once, for as long as the process lives */
 /* Maps the file that SOFT_HCA_WIRE names, making it if need be; 0 or an errno. */
 int wire_open(void);
 void wire_lock(pthread_mutex_t *lock);
-void wire_unlock(pthread_mutex_t *lock);
+static inline void wire_unlock(pthread_mutex_t *lock)
+{
+    pthread_mutex_unlock(lock);
+}
 uint32_t wire_tag(void);
 uint32_t wire_pd(void);
 

@@ -25,9 +25,6 @@ int utofu_get_onesided_tnis(utofu_tni_id_t **ids, size_t *count)
 int utofu_query_onesided_caps(utofu_tni_id_t tni, struct utofu_onesided_caps **caps)
 {
     static struct utofu_onesided_caps all = {
-        .flags = UTOFU_ONESIDED_CAP_FLAG_ARMW,
-        .armw_ops = UTOFU_ONESIDED_CAP_ARMW_OP_CSWAP | UTOFU_ONESIDED_CAP_ARMW_OP_SWAP | UTOFU_ONESIDED_CAP_ARMW_OP_ADD
-                    | UTOFU_ONESIDED_CAP_ARMW_OP_XOR | UTOFU_ONESIDED_CAP_ARMW_OP_AND | UTOFU_ONESIDED_CAP_ARMW_OP_OR,
         .num_cmp_ids = WIRE_CMPS,
         .num_reserved_stags = RESERVED_STAGS,
         .cache_line_size = LINE,
@@ -47,6 +44,8 @@ int utofu_query_onesided_caps(utofu_tni_id_t tni, struct utofu_onesided_caps **c
         return UTOFU_ERR_INVALID_POINTER;
     if (tni >= wire->tnis)
         return UTOFU_ERR_INVALID_TNI_ID;
+    all.armw_ops = wire->armw_ops;
+    all.flags = wire->armw_ops != 0 ? UTOFU_ONESIDED_CAP_FLAG_ARMW : 0;
     *caps = &all;
     return UTOFU_SUCCESS;
 }

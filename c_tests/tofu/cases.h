@@ -2,11 +2,7 @@
 #ifndef SOFT_TOFU_CASES_H
 #define SOFT_TOFU_CASES_H
 
-#include <sys/types.h>
-
 #include "side.h"
-
-extern pid_t other; /* the passive side's process, for the active one */
 
 void counters_active(int socket);
 void descriptors_active(int socket);

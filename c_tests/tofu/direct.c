@@ -1,5 +1,6 @@
 /* Two processes of threads for direct_pingpong and direct_rate. */
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -8,31 +9,63 @@
 #include "direct.h"
 
 static struct lane lanes[DIRECT_THREADS];
-static void (*lane_work)(struct lane *lane);
+static struct way lane_way;
 static pthread_barrier_t begin;
 
-static void *lane_run(void *lane)
+/* So often in vain, and the other may need this processor. */
+enum { PATIENCE = 100 };
+
+static void drive(struct lane *first, int count)
+{
+    int left = count, before = 0, idle = 0;
+    bool over[DIRECT_THREADS] = {false};
+
+    while (left > 0) {
+        int sum = 0;
+
+        for (int i = 0; i < count; i++) {
+            if (over[i])
+                continue;
+            over[i] = lane_way.step(&first[i]);
+            left -= over[i];
+            sum += first[i].done;
+        }
+        idle = sum == before ? idle + 1 : 0;
+        before = sum;
+        if (idle >= PATIENCE && idle % PATIENCE == 0)
+            sched_yield();
+    }
+}
+
+static void *run_one(void *lane)
 {
     pthread_barrier_wait(&begin);
-    lane_work(lane);
+    drive(lane, 1);
     return NULL;
 }
 
-static void lane_open(struct lane *lane, const struct direct *direct, int number)
+void direct_open(struct lane *lane, int number)
 {
-    lane->direct = direct;
+    struct hello own;
+
     GOOD(utofu_create_vcq(number % 6, UTOFU_VCQ_FLAG_EXCLUSIVE, &lane->vcq));
-    GOOD(utofu_query_vcq_id(lane->vcq, &lane->own.id));
+    GOOD(utofu_query_vcq_id(lane->vcq, &own.id));
     lane->buffer = memory(DIRECT_SLOT);
-    GOOD(utofu_reg_mem(lane->vcq, lane->buffer, DIRECT_SLOT, 0, &lane->own.stadd));
-    EQUAL(write(direct->socket, &lane->own, sizeof(lane->own)), sizeof(lane->own));
+    GOOD(utofu_reg_mem(lane->vcq, lane->buffer, DIRECT_SLOT, 0, &own.stadd));
+    lane->own = own;
+    EQUAL(write(lane->direct->socket, &own, sizeof(own)), sizeof(own));
+}
+
+void direct_connect(struct lane *lane)
+{
+    EQUAL(read(lane->direct->socket, &lane->peer, sizeof(lane->peer)), sizeof(lane->peer));
 }
 
 static void options(int argc, char **argv, struct direct *direct)
 {
     int option;
 
-    while ((option = getopt(argc, argv, "t:n:w:s:ep")) != -1) {
+    while ((option = getopt(argc, argv, "t:n:w:s:ep1m")) != -1) {
         switch (option) {
         case 't': direct->threads = atoi(optarg); break;
         case 'n': direct->count = atoi(optarg); break;
@@ -40,7 +73,9 @@ static void options(int argc, char **argv, struct direct *direct)
         case 's': direct->size = atoi(optarg); break;
         case 'e': direct->each = true; break;
         case 'p': direct->private = true; break;
-        default: fprintf(stderr, "usage: %s [-t threads] [-n count] [-w window] [-s bytes] [-e] [-p]\n", argv[0]), exit(2);
+        case '1': direct->alone = true; break;
+        case 'm': direct->shared = true; break;
+        default: fprintf(stderr, "usage: %s [-t threads] [-n count] [-w window] [-s bytes] [-e] [-p] [-1] [-m]\n", argv[0]), exit(2);
         }
     }
     CHECK(direct->threads >= 1 && direct->threads <= DIRECT_THREADS && direct->count >= 1 && direct->window >= 1);
@@ -55,11 +90,30 @@ static void meet(struct direct *direct)
     EQUAL(read(direct->socket, &byte, 1), 1);
 }
 
-double direct_run(int argc, char **argv, struct direct *direct, void (*work)(struct lane *lane))
+/* All lanes at once: ns from the first step to the last. */
+static uint64_t run(const struct direct *direct)
 {
     pthread_t threads[DIRECT_THREADS];
+    uint64_t from = clock_ns();
+
+    if (direct->alone) {
+        drive(lanes, direct->threads);
+        return clock_ns() - from;
+    }
+    pthread_barrier_init(&begin, NULL, direct->threads + 1);
+    for (int t = 0; t < direct->threads; t++)
+        pthread_create(&threads[t], NULL, run_one, &lanes[t]);
+    from = clock_ns();
+    pthread_barrier_wait(&begin);
+    for (int t = 0; t < direct->threads; t++)
+        pthread_join(threads[t], NULL);
+    return clock_ns() - from;
+}
+
+double direct_run(int argc, char **argv, struct direct *direct, struct way way)
+{
     int ends[2], status = 0;
-    uint64_t from, ns;
+    uint64_t ns;
     pid_t child;
 
     options(argc, argv, direct);
@@ -70,20 +124,17 @@ double direct_run(int argc, char **argv, struct direct *direct, void (*work)(str
     direct->socket = ends[direct->second];
     close(ends[!direct->second]);
     set_node(direct->second);
-    lane_work = work;
-    pthread_barrier_init(&begin, NULL, direct->threads + 1);
+    lane_way = way;
+    for (int t = 0; t < direct->threads; t++) {
+        lanes[t] = (struct lane){.direct = direct, .turn = !direct->second};
+        way.open(&lanes[t], t);
+    }
     for (int t = 0; t < direct->threads; t++)
-        lane_open(&lanes[t], direct, t);
-    for (int t = 0; t < direct->threads; t++)
-        EQUAL(read(direct->socket, &lanes[t].peer, sizeof(lanes[t].peer)), sizeof(lanes[t].peer));
-    for (int t = 0; t < direct->threads; t++)
-        pthread_create(&threads[t], NULL, lane_run, &lanes[t]);
+        way.connect(&lanes[t]);
+    if (way.settle != NULL)
+        way.settle(lanes, direct->threads);
     meet(direct);
-    from = clock_ns();
-    pthread_barrier_wait(&begin);
-    for (int t = 0; t < direct->threads; t++)
-        pthread_join(threads[t], NULL);
-    ns = clock_ns() - from;
+    ns = run(direct);
     meet(direct); /* its memory stays until the other is done */
     if (direct->second)
         exit(0);

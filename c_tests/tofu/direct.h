@@ -1,4 +1,5 @@
-/* What the programs share that measure the software Tofu by itself: two processes, threads with a VCQ each. */
+/* What the programs share that measure the software Tofu, by itself (direct_*) and by UCP (ucp_*): two processes, with lanes from one to
+ * the other, each with a VCQ or a worker of its own, driven by a thread each or all by one. */
 #ifndef SOFT_TOFU_DIRECT_H
 #define SOFT_TOFU_DIRECT_H
 
@@ -10,20 +11,39 @@ struct direct {
     int threads, count, window, size;
     bool each;   /* a local notice for each put, not for the last of a window only */
     bool private; /* memory that the other process cannot map */
+    bool alone;   /* one thread drives all lanes: no scheduler is measured */
+    bool shared;  /* by UCP: one worker, for several threads, is what all lanes have */
     bool second; /* the process on node 1 */
     int socket;
 };
 
-/* One thread of one process, connected to its partner in the other. */
+/* One end of a lane, connected to its other end in the other process. */
 struct lane {
     const struct direct *direct;
+    int done, waits; /* of what `step` counts */
+    bool turn;       /* to send */
+    /* by uTofu */
     utofu_vcq_hdl_t vcq;
     struct hello own, peer;
     char *buffer; /* DIRECT_SLOT bytes, registered */
+    /* by UCP */
+    struct ucp_lane *ucp;
 };
 
-/* Reads the options, forks, runs `work` for all lanes of this process at once; returns ns from the first to the last. In the
+/* How lanes are made and driven. All are opened before one is connected; `settle`, if there is one, follows for all of them at once. */
+struct way {
+    void (*open)(struct lane *lane, int number); /* tells the other process, by the socket */
+    void (*connect)(struct lane *lane);          /* hears what it has told */
+    void (*settle)(struct lane *lanes, int count);
+    bool (*step)(struct lane *lane); /* goes on without waiting; true: all is done */
+};
+
+/* By uTofu: the first two of a way. */
+void direct_open(struct lane *lane, int number);
+void direct_connect(struct lane *lane);
+
+/* Reads the options, forks, has `way` drive all lanes of this process at once; returns ns from the first to the last. In the
  * second process it does not return. */
-double direct_run(int argc, char **argv, struct direct *direct, void (*work)(struct lane *lane));
+double direct_run(int argc, char **argv, struct direct *direct, struct way way);
 
 #endif

@@ -2,11 +2,8 @@
  * Ping-pong between threads of two nodes, by the software Tofu directly: a put with a remote notice each way. Compare with
  * the same over rucp. -p: in private memory, which costs a system call.
  *
- *   direct_pingpong [-t threads] [-n iterations] [-s bytes] [-p]      default 1, 10000, 8
+ *   direct_pingpong [-t threads] [-n iterations] [-s bytes] [-p] [-1]      default 1, 10000, 8
  */
-#include <sched.h>
-#include <string.h>
-
 #include "direct.h"
 
 static void send(struct lane *lane)
@@ -27,32 +24,28 @@ static void send(struct lane *lane)
     GOOD(code);
 }
 
-static void receive(struct lane *lane)
+static bool pingpong(struct lane *lane)
 {
     struct utofu_mrq_notice notice;
-    int code, polls = 0;
+    int code;
 
-    while ((code = utofu_poll_mrq(lane->vcq, 0, &notice)) == UTOFU_ERR_NOT_FOUND)
-        if (++polls % 100 == 0)
-            sched_yield(); /* the other may need this processor */
-    GOOD(code);
-}
-
-static void pingpong(struct lane *lane)
-{
-    for (int i = 0; i < lane->direct->count; i++) {
-        if (lane->direct->second)
-            receive(lane);
+    if (lane->turn) {
         send(lane);
-        if (!lane->direct->second)
-            receive(lane);
+        lane->turn = false;
+        return lane->direct->second && ++lane->done == lane->direct->count;
     }
+    code = utofu_poll_mrq(lane->vcq, 0, &notice);
+    if (code == UTOFU_ERR_NOT_FOUND)
+        return false;
+    GOOD(code);
+    lane->turn = true;
+    return !lane->direct->second && ++lane->done == lane->direct->count;
 }
 
 int main(int argc, char **argv)
 {
     struct direct direct = {.threads = 1, .count = 10000, .window = 1, .size = 8};
-    double ns = direct_run(argc, argv, &direct, pingpong);
+    double ns = direct_run(argc, argv, &direct, (struct way){direct_open, direct_connect, NULL, pingpong});
 
     printf("threads %d, %d bytes: latency %.3f us\n", direct.threads, direct.size, ns / direct.count / 2 / 1000);
     return 0;

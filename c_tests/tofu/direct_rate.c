@@ -1,12 +1,10 @@
 /*
  * Rate of puts from the threads of one node to another node, by the software Tofu directly. A window of puts ends when the
  * last one has arrived: they are strongly ordered, and the last one asks for a local notice, or (-e) each does. -p: into
- * private memory, which costs a system call.
+ * private memory, which costs a system call. -1: one thread drives all.
  *
- *   direct_rate [-t threads] [-n puts of a thread] [-w window] [-s bytes] [-e] [-p]      default 1, 100000, 64, 4
+ *   direct_rate [-t threads] [-n puts of a thread] [-w window] [-s bytes] [-e] [-p] [-1]      default 1, 100000, 64, 4
  */
-#include <sched.h>
-
 #include "direct.h"
 
 static void put(struct lane *lane, bool notice)
@@ -26,34 +24,35 @@ static void put(struct lane *lane, bool notice)
     GOOD(code);
 }
 
-static void rate(struct lane *lane)
+static bool rate(struct lane *lane)
 {
-    int left = lane->direct->count;
+    const struct direct *direct = lane->direct;
+    int left = direct->count - lane->done, window = left < direct->window ? left : direct->window;
+    struct utofu_mrq_notice notice;
 
-    while (left > 0 && !lane->direct->second) {
-        int window = left < lane->direct->window ? left : lane->direct->window, notices = 0;
-        struct utofu_mrq_notice notice;
-
+    if (direct->second || left == 0)
+        return true;
+    if (lane->waits == 0)
         for (int i = 0; i < window; i++) {
-            bool asks = lane->direct->each || i == window - 1;
+            bool asks = direct->each || i == window - 1;
 
             put(lane, asks);
-            notices += asks;
+            lane->waits += asks;
         }
-        while (notices > 0) {
-            int code = utofu_poll_mrq(lane->vcq, 0, &notice);
-
-            CHECK(code == UTOFU_SUCCESS || code == UTOFU_ERR_NOT_FOUND);
-            notices -= code == UTOFU_SUCCESS;
+    for (int code; (code = utofu_poll_mrq(lane->vcq, 0, &notice)) != UTOFU_ERR_NOT_FOUND;) {
+        GOOD(code);
+        if (--lane->waits == 0) {
+            lane->done += window;
+            break;
         }
-        left -= window;
     }
+    return lane->done == direct->count;
 }
 
 int main(int argc, char **argv)
 {
     struct direct direct = {.threads = 1, .count = 100000, .window = 64, .size = 4};
-    double ns = direct_run(argc, argv, &direct, rate);
+    double ns = direct_run(argc, argv, &direct, (struct way){direct_open, direct_connect, NULL, rate});
 
     printf("threads %d, %d bytes: %.3f M puts/s\n", direct.threads, direct.size,
            (double)direct.threads * direct.count / ns * 1000);

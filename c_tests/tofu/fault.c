@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../soft/assignments.h"
 #include "wire.h"
 
 typedef _Atomic uint64_t word;
@@ -36,6 +37,7 @@ static const char *const counts[COUNTS] = {
     [COUNT_NOPS] = "nops",
     [COUNT_BYTES] = "bytes",
     [COUNT_STRONG] = "strong",
+    [COUNT_ROUTED] = "routed",
     [COUNT_TCQ_NOTICES] = "tcq_notices",
     [COUNT_LOCAL_NOTICES] = "local_notices",
     [COUNT_REMOTE_NOTICES] = "remote_notices",
@@ -85,18 +87,7 @@ static int fault_set_one(const char *name, size_t length, uint64_t value)
 
 int fault_set(const char *text)
 {
-    while (*text != '\0') {
-        size_t length = strcspn(text, "=,");
-        char *end;
-
-        if (text[length] != '=')
-            return EINVAL;
-        /* strtoull takes a minus as well: fail_code=-193 */
-        if (fault_set_one(text, length, strtoull(text + length + 1, &end, 0)) != 0 || (*end != ',' && *end != '\0'))
-            return EINVAL;
-        text = *end == ',' ? end + 1 : end;
-    }
-    return 0;
+    return soft_assignments(text, fault_set_one);
 }
 
 static bool counts_down(word *nth, word *counter)

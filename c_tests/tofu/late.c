@@ -3,12 +3,12 @@
  * nothing more. An operation with STRONG_ORDER waits for no fault's sake behind later ones: those before it to the same
  * VCQ by the same path are carried out before it.
  */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "../soft/thread.h"
 #include "tofu.h"
 
 enum { LATE_US = 2000 };
@@ -136,22 +136,10 @@ static void *engine_run(void *unused)
 /* engine_lock held. */
 static void engine_start(void)
 {
-    pthread_condattr_t attr;
-    pthread_t thread;
-    sigset_t all, before;
-
     if (engine_process == getpid())
         return;
     engine_process = getpid();
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&engine_work, &attr);
-    pthread_condattr_destroy(&attr);
-    sigfillset(&all); /* the program's signals are for its own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, NULL, engine_run, NULL) == 0)
-        pthread_detach(thread);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    soft_thread(engine_run, &engine_work);
 }
 
 static void hold(struct soft_vcq *vcq, const struct op *op, uint64_t place, uint64_t due, bool overtaken)

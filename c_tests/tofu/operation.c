@@ -64,6 +64,9 @@ static int atomic_op(struct op *op, enum kind kind, uint8_t width, utofu_vcq_id_
 {
     if (kind == ARMW && (armw < UTOFU_ARMW_OP_SWAP || armw > UTOFU_ARMW_OP_OR))
         return UTOFU_ERR_INVALID_OP;
+    /* The capability of each has its number; that of a compare-and-swap has 0. */
+    if (wire != NULL && (wire->armw_ops >> (kind == CSWAP ? 0 : armw) & 1) == 0)
+        return UTOFU_ERR_NOT_SUPPORTED;
     *op = (struct op){.mark = OP_MARK,
                       .kind = kind,
                       .width = width,

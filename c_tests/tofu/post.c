@@ -44,6 +44,8 @@ static void count_op(struct soft_vcq *vcq, const struct op *op)
     count(vcq, COUNT_BYTES, op->kind == PUT || op->kind == GET ? (uint64_t)op->blocks * op->length : op->width);
     if (op->flags & UTOFU_ONESIDED_FLAG_STRONG_ORDER)
         count(vcq, COUNT_STRONG, 1);
+    if (torus_path(op->rmt_vcq_id, op->flags) != 0)
+        count(vcq, COUNT_ROUTED, 1);
     if (op->flags & UTOFU_ONESIDED_FLAG_TCQ_NOTICE)
         count(vcq, COUNT_TCQ_NOTICES, 1);
 }

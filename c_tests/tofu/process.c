@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "../soft/lock.h"
 #include "tofu.h"
 
 static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -71,7 +72,7 @@ static int take_number(void)
         if (atomic_load_explicit(&wire->processes[p].pid, memory_order_relaxed) != 0)
             continue;
         if (wire->processes[p].born == 0)
-            wire_make_lock(&wire->processes[p].life);
+            soft_lock_make(&wire->processes[p].life);
         wire->processes[p].born = ++wire->births;
         if (!peer_live(p))
             return UTOFU_ERR_OUT_OF_RESOURCE;

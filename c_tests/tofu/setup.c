@@ -5,7 +5,7 @@
 
 #include "wire.h"
 
-enum { PAGE = 4096 };
+enum { PAGE = 4096, ARMW_OPS = 0x3f };
 
 uint64_t setup_number(const char *name, uint64_t otherwise)
 {
@@ -86,6 +86,7 @@ size_t setup_size(struct wire *layout)
     layout->stags = RESERVED_STAGS + within("SOFT_TOFU_STAGS", WIRE_STAGS - RESERVED_STAGS, 1, WIRE_STAGS - RESERVED_STAGS);
     layout->toq = within("SOFT_TOFU_TOQ", 1024, 1, 1 << 20);
     layout->tcq = within("SOFT_TOFU_TCQ", 1024, 1, 1 << 20);
+    layout->armw_ops = within("SOFT_TOFU_ARMW_OPS", ARMW_OPS, 0, ARMW_OPS);
     while (layout->mrq_shift < 20 && 1u << layout->mrq_shift < within("SOFT_TOFU_MRQ", 4096, 2, 1 << 20))
         layout->mrq_shift++;
     layout->node_offset = place(&end, (size_t)layout->nodes * sizeof(struct wire_node));

@@ -3,9 +3,8 @@
 #define SOFT_TOFU_SIDE_H
 
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 
+#include "../soft/sides.h"
 #include "utofu.h"
 
 enum { BUFFER = 1 << 20 };
@@ -32,16 +31,6 @@ struct hello {
     utofu_stadd_t stadd;
 };
 
-#define CHECK(condition) \
-    ((condition) ? (void)0 : (fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition), exit(1)))
-#define EQUAL(one, two)                                                                                          \
-    do {                                                                                                         \
-        long long one_ = (long long)(one), two_ = (long long)(two);                                              \
-        if (one_ != two_) {                                                                                      \
-            fprintf(stderr, "%s:%d: %s is %lld, not %lld\n", __FILE__, __LINE__, #one, one_, two_);               \
-            exit(1);                                                                                             \
-        }                                                                                                        \
-    } while (0)
 #define GOOD(call) EQUAL(call, UTOFU_SUCCESS)
 
 void set_node(int node); /* of this process, before its first call */

@@ -8,26 +8,17 @@
  * A case has an active side and a passive one in another process, connected by a socket. SOFT_TOFU_WIRE names where the
  * wires may be made, one for each case; TOFUCTL is the control program.
  */
-#include <signal.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cases.h"
-
-pid_t other;
 
 #define A_RING_OF_FIVE                                                                                    \
     "SHAPE=5x1x1x1x1x1 TIME=1 TIME_PUT=100000 TIME_ACK=100000 TIME_GET=100000 TIME_ATOMIC=100000 TIME_HOP=50000 " \
     "TIME_MB_PER_S=1"
 
 /* `settings`: of the wire, "NAME=value ..."; SOFT_TOFU_ is put in front of the names. */
-static const struct {
-    const char *name;
-    void (*active)(int socket), (*passive)(int socket);
-    const char *settings;
-} cases[] = {
+static const struct soft_case cases[] = {
     {"one_sided", one_sided_active, one_sided_passive, ""},
     {"mapped", mapped_active, mapped_passive, ""},
     {"descriptors", descriptors_active, descriptors_passive, ""},
@@ -66,57 +57,18 @@ static void apply(const char *settings)
     }
 }
 
-static pid_t start(void (*side)(int), const char *settings, int node, int socket, int other_socket)
+static void prepare(const char *settings, int side)
 {
-    pid_t pid = fork();
-
-    if (pid != 0)
-        return pid;
-    alarm(60);
-    close(other_socket);
     apply(settings);
-    set_node(node);
-    side(socket);
-    exit(0);
+    set_node(side);
 }
 
-static bool run_case(size_t i)
+static void remove_wire(void)
 {
-    int ends[2], status, passive;
-    pid_t active;
-
-    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-    other = start(cases[i].passive, cases[i].settings, 1, ends[1], ends[0]);
-    active = start(cases[i].active, cases[i].settings, 0, ends[0], ends[1]);
-    close(ends[0]);
-    close(ends[1]);
-    waitpid(active, &status, 0);
-    waitpid(other, &passive, 0);
     unlink(getenv("SOFT_TOFU_WIRE"));
-    return status == 0 && (passive == 0 || (WIFSIGNALED(passive) && WTERMSIG(passive) == SIGKILL));
 }
 
 int main(int argc, char **argv)
 {
-    int failed = 0;
-
-    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
-        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-            puts(cases[i].name);
-        return 0;
-    }
-    signal(SIGPIPE, SIG_IGN);
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        bool wanted = argc == 1, good;
-
-        for (int a = 1; a < argc; a++)
-            wanted |= strcmp(argv[a], cases[i].name) == 0;
-        if (!wanted)
-            continue;
-        good = run_case(i);
-        printf("%s %s\n", good ? "PASS" : "FAIL", cases[i].name);
-        failed += !good;
-    }
-    return failed != 0;
+    return soft_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]), (struct soft_stage){prepare, remove_wire});
 }

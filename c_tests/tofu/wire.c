@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../soft/lock.h"
 #include "wire.h"
 
 #define WIRE_MAGIC (0x3130756674666f73ULL + sizeof(struct wire) + sizeof(struct wire_node)) /* another layout is another wire */
@@ -14,29 +15,11 @@
 struct wire *wire;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
-void wire_make_lock(pthread_mutex_t *lock)
-{
-    pthread_mutexattr_t attr;
-
-    pthread_mutexattr_init(&attr);
-    pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
-    pthread_mutex_init(lock, &attr);
-    pthread_mutexattr_destroy(&attr);
-}
-
 void wire_lock(pthread_mutex_t *lock)
 {
     /* What a killed holder leaves is either not there yet or complete: what makes an entry valid is written last. */
-    if (pthread_mutex_lock(lock) == EOWNERDEAD) {
-        pthread_mutex_consistent(lock);
+    if (soft_lock(lock))
         atomic_fetch_add_explicit(&wire->locks_recovered, 1, memory_order_relaxed);
-    }
-}
-
-void wire_unlock(pthread_mutex_t *lock)
-{
-    pthread_mutex_unlock(lock);
 }
 
 void wire_make_node(uint32_t number)
@@ -46,9 +29,9 @@ void wire_make_node(uint32_t number)
     if (atomic_load_explicit(&node->made, memory_order_relaxed) != 0)
         return; /* under the wire's lock, which orders it */
     for (int i = 0; i < ATOMIC_LOCKS; i++)
-        wire_make_lock(&node->atomic_locks[i]);
+        soft_lock_make(&node->atomic_locks[i]);
     for (int i = 0; i < NODE_CQS; i++)
-        wire_make_lock(&node->cqs[i].lock);
+        soft_lock_make(&node->cqs[i].lock);
     /* Release: partner of the acquire in a post, which takes an atomic's lock without the wire's. */
     atomic_store_explicit(&node->made, 1, memory_order_release);
 }
@@ -71,7 +54,7 @@ static struct wire *map_wire(int fd, bool *made)
         return NULL;
     madvise(map, layout.size, MADV_DONTDUMP); /* a core file must not hold gigabytes of holes */
     if (*made) {
-        wire_make_lock(&map->lock);
+        soft_lock_make(&map->lock);
         map->magic = WIRE_MAGIC;
     }
     return map;

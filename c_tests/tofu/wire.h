@@ -60,6 +60,7 @@ enum count {
     COUNT_NOPS,
     COUNT_BYTES,
     COUNT_STRONG,
+    COUNT_ROUTED,
     COUNT_TCQ_NOTICES,
     COUNT_LOCAL_NOTICES,
     COUNT_REMOTE_NOTICES,
@@ -131,6 +132,7 @@ struct wire {
     pthread_mutex_t lock; /* guards the processes, the making of VCQs */
     uint32_t shape[6], strides[6], nodes, cqs, tnis, stags;
     uint32_t toq, tcq, mrq_shift; /* depths; the MRQ's is a power of two */
+    uint32_t armw_ops;            /* as in the capabilities */
     struct wire_time time;
     size_t node_offset, stag_offset, vcq_offset, notice_offset;
     _Alignas(LINE) struct wire_faults faults;
@@ -144,8 +146,10 @@ extern struct wire *wire;
 /* Maps the wire that SOFT_TOFU_WIRE names, once; 0 or an errno. */
 int wire_open(void);
 void wire_lock(pthread_mutex_t *lock);
-void wire_unlock(pthread_mutex_t *lock);
-void wire_make_lock(pthread_mutex_t *lock);
+static inline void wire_unlock(pthread_mutex_t *lock)
+{
+    pthread_mutex_unlock(lock);
+}
 void wire_make_node(uint32_t node); /* the wire is locked: makes the locks of a node, if nobody has */
 
 static inline struct wire_node *wire_node(uint32_t node)

@@ -14,6 +14,7 @@ use ucp::wire::rkey::PackedRkey;
 use ucp::wire::session::{self, Hello, Reply};
 use ucp::wire::stats;
 use ucp::wire::steering::Steering;
+use ucp::wire::tofu::Rails;
 use ucp_fuzz::program::AM_ID;
 use ucp_fuzz::script::{Send, Step, Word};
 
@@ -145,6 +146,7 @@ fn address() -> WorkerAddress {
             vcq: 16,
             hall: 17,
             number: 18,
+            rails: Rails::of([19, 20].into_iter()),
         }),
         greeter: None,
     }
@@ -198,6 +200,7 @@ fn keys() -> Vec<Vec<u8>> {
     let steering = Steering {
         base,
         len,
+        atomics: true,
         addresses: vec![(0, 1 << 40), (1, 2 << 40)],
     };
     let steered: Vec<_> = plain.iter().map(|key| steering.around(key)).collect();

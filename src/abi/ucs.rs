@@ -1,6 +1,7 @@
 //! What clients of libucp take from libucs: names of status codes and memory types, and the log.
 
 use crate::ctypes::*;
+use crate::sys::arch::variadic;
 use crate::sys::log;
 use std::ffi::{CStr, c_char, c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -165,100 +166,21 @@ unsafe fn log_line(
     log::dispatch_client(&name, level_name(level), &file, line, &message);
 }
 
-/// The `va_list` of the System V ABI for x86-64.
-#[cfg(target_arch = "x86_64")]
-#[repr(C)]
-struct VaList {
-    gp_offset: u32,
-    fp_offset: u32,
-    overflow_arg_area: *const StackArguments,
-    reg_save_area: *const SavedRegisters,
-}
-
-/// Registers as a `va_list` expects them: six for integers, eight for floating-point numbers.
-#[cfg(target_arch = "x86_64")]
-#[repr(C, align(16))]
-struct SavedRegisters {
-    integers: [u64; 6],
-    floats: [[f64; 2]; 8],
-}
-
-/// Arguments on the stack, passed by value: its address is that of the first of them. There may be more or fewer.
-#[cfg(target_arch = "x86_64")]
-#[repr(C)]
-pub struct StackArguments([u64; 8]);
-
-/// Writes one line of a client's log (C: `..., const char *format, ...`).
-///
-/// Stable Rust cannot define a variadic function, but the System V ABI lets a function see what one sees. The six named
-/// arguments fill the registers for integers, so the further ones are in the eight registers for floating-point
-/// numbers and on the stack, which is where the parameters behind `format` are.
-///
-/// # Safety
-/// As printf.
-#[cfg(target_arch = "x86_64")]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucs_log_dispatch(
-    file: *const c_char,
-    line: c_uint,
-    function: *const c_char,
-    level: MaybeUninit<ucs_log_level_t>,
-    component: *mut ucs_log_component_config_t,
-    format: *const c_char,
-    f0: f64,
-    f1: f64,
-    f2: f64,
-    f3: f64,
-    f4: f64,
-    f5: f64,
-    f6: f64,
-    f7: f64,
-    stack: StackArguments,
-) {
-    let floats = [f0, f1, f2, f3, f4, f5, f6, f7].map(|low| [low, 0.0]);
-    let registers = SavedRegisters {
-        integers: [0; 6],
-        floats,
-    };
-    let mut args = VaList {
-        gp_offset: size_of_val(&registers.integers) as u32,
-        fp_offset: size_of_val(&registers.integers) as u32,
-        overflow_arg_area: &raw const stack,
-        reg_save_area: &raw const registers,
-    };
-    // SAFETY: the caller keeps printf's contract; the list says where its further arguments are.
-    unsafe {
-        let (level, args) = (enum_raw(level), (&raw mut args).cast());
-        log_line(file, line, function, level, component, format, args);
-    }
-}
-
-/// Writes one line of a client's log (C: `..., const char *format, ...`), the format as it is.
-///
-/// # Safety
-/// As printf.
-#[cfg(not(target_arch = "x86_64"))]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ucs_log_dispatch(
-    file: *const c_char,
-    line: c_uint,
-    function: *const c_char,
-    level: MaybeUninit<ucs_log_level_t>,
-    component: *mut ucs_log_component_config_t,
-    format: *const c_char,
-) {
-    let args = std::ptr::null_mut();
-    // SAFETY: the caller keeps printf's contract; no argument is looked at.
-    unsafe {
-        log_line(
-            file,
-            line,
-            function,
-            enum_raw(level),
-            component,
-            format,
-            args,
-        )
+variadic! {
+    /// Writes one line of a client's log (C: `..., const char *format, ...`).
+    ///
+    /// # Safety
+    /// As printf.
+    pub unsafe fn ucs_log_dispatch(
+        file: *const c_char,
+        line: c_uint,
+        function: *const c_char,
+        level: MaybeUninit<ucs_log_level_t>,
+        component: *mut ucs_log_component_config_t,
+        format: *const c_char,
+    ) with args {
+        // SAFETY: the caller keeps printf's contract; the list, if there is one, says where its further arguments are.
+        unsafe { log_line(file, line, function, enum_raw(level), component, format, args) }
     }
 }
 

@@ -1,11 +1,13 @@
-//! Who executes atomic operations of 8 bytes on a context's memory.
+//! Who executes atomic operations on a context's memory: of 4 and 8 bytes adapters of the Tofu interconnect, of 8 bytes a device.
 //!
-//! What most devices do in one step a processor can get between, and the other way round (`IBV_ATOMIC_HCA`). So one of
-//! them does it all, for as long as there is a key to a piece of memory: its owner decides, and the key says so.
+//! What most devices do in one step a processor can get between, and the other way round (`IBV_ATOMIC_HCA`); so it is with adapters,
+//! which know of each other's. So one of them does it all, for as long as there is a key to a piece of memory: its owner decides,
+//! and the key says so.
 
 use crate::options::{AtomicMode, Options};
 use crate::sys::log;
 use crate::tl::ib::port::Port;
+use crate::tl::tofu::step::{Offered, Verb};
 use crate::wire::address::MAX_PORTS;
 use crate::wire::rkey::Atomics;
 use std::sync::Arc;
@@ -27,6 +29,11 @@ const TOLD: [(&str, &str); 3] = [
 ];
 
 impl Job {
+    /// All that is known of it.
+    pub fn known(self, options: &Options) -> Job {
+        self.or(options, |name| std::env::var(name).ok())
+    }
+
     /// Options count before what the program says, and that before what its launcher told it; 0 says nothing.
     fn or(self, options: &Options, told: impl Fn(&str) -> Option<String>) -> Job {
         let number = |name: &str| told(name)?.parse().ok();
@@ -48,6 +55,19 @@ impl Job {
     }
 }
 
+/// Whether adapters execute them. `shm`: processes of one host may reach each other's memory; `wanted`: the program uses such
+/// operations. What an adapter does not offer it does by compare-and-swap; without that it cannot be the one.
+pub fn by_adapter(options: &Options, offered: Offered, shm: bool, wanted: bool, job: Job) -> bool {
+    let is_local = || shm && job.known(options).is_on_one_host();
+    wanted
+        && offered.has(Verb::CompareSwap)
+        && match options.atomic_mode {
+            AtomicMode::Cpu => false,
+            AtomicMode::Device => true,
+            AtomicMode::Guess => !is_local(),
+        }
+}
+
 /// The device that executes them, by its ports; none: processors do. `by_queue`: peers get queue pairs of their own;
 /// `wanted`: the program uses such operations.
 pub fn choose(
@@ -61,9 +81,7 @@ pub fn choose(
     let by_device = match mode {
         AtomicMode::Cpu => false,
         AtomicMode::Device => true,
-        AtomicMode::Guess => !job
-            .or(options, |name| std::env::var(name).ok())
-            .is_on_one_host(),
+        AtomicMode::Guess => !job.known(options).is_on_one_host(),
     };
     let ports = &ports[..ports.len().min(MAX_PORTS)];
     let first = ports.iter().find(|port| port.hca.has_atomics());

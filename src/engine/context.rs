@@ -7,14 +7,16 @@ use super::policy;
 pub use super::policy::{Policy, TRANSPORTS};
 use super::rkey::Attached;
 use crate::ctypes::*;
-use crate::options::Options;
+use crate::options::{Count, Options};
 use crate::sys::log;
 use crate::sys::sync::OnceLock;
 use crate::tl::ib::port::{self, Port};
 use crate::tl::ib::pulse::Pulse;
 use crate::tl::tcp::device::{self, Device};
 use crate::tl::tofu::roster::Roster;
+use crate::tl::tofu::step::Offered;
 use crate::tl::tofu::tni::{self, Tni};
+use crate::tl::tofu::utofu::Utofu;
 use crate::wire::rkey::Atomics;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,8 +36,12 @@ pub struct Context {
     pub options: Options,
     pub policy: Policy,
     pub regions: Regions,
-    /// Who executes atomic operations on them.
+    /// Who executes atomic operations on them: devices or processors,
     pub atomics: Atomics,
+    /// or adapters of the Tofu interconnect, all of them,
+    pub by_adapter: bool,
+    /// which offer these.
+    pub offered: Offered,
     pub attached: Attached,
     /// Ports of InfiniBand and RoCE devices that may be used, in the order of their devices.
     pub ports: Vec<Arc<Port>>,
@@ -84,7 +90,7 @@ impl Context {
     pub fn new(
         params: ContextParams,
         options: Options,
-        policy: Policy,
+        mut policy: Policy,
     ) -> Result<Self, ucs_status_t> {
         let number = CONTEXTS_MADE.fetch_add(1, Ordering::Relaxed);
         if policy.cma {
@@ -95,17 +101,29 @@ impl Context {
             None => Vec::new(),
         };
         let tnis = tnis(&options, &policy, params.features);
+        let job = Job {
+            endpoints: params.num_eps,
+            here: params.num_ppn,
+        };
+        let here = job.known(&options).here;
+        if let (Count::Auto, Some(tofu), Some(here)) =
+            (options.tofu_max_vcqs, &mut policy.tofu, here)
+        {
+            tofu.most_alone = policy::fair_part(tnis.len(), here);
+        }
         let (devices, greets_only) = devices(&options, &policy, &ports);
         let none = ports.is_empty() && tnis.is_empty();
         if !policy.loopback && policy.tcp.is_none() && none {
             return Err(policy::none_usable(&options));
         }
         let by_queue = policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
-        let amo = params.features & UCP_FEATURE_AMO64 as u64 != 0;
-        let job = Job {
-            endpoints: params.num_eps,
-            here: params.num_ppn,
-        };
+        let wants = |feature| params.features & feature as u64 != 0;
+        let amo = wants(UCP_FEATURE_AMO64);
+        let offered = Offered::by_all(tnis.iter().map(|tni| &tni.caps));
+        let amo_tofu = amo || wants(UCP_FEATURE_AMO32);
+        let by_adapter = atomics::by_adapter(&options, offered, policy.shm, amo_tofu, job);
+        // One of them does it all.
+        let amo = amo && !by_adapter;
         let atomics = atomics::choose(&options, &ports, by_queue, amo, job);
         Ok(Self {
             name: params
@@ -121,6 +139,8 @@ impl Context {
             policy,
             regions: Regions::default(),
             atomics,
+            by_adapter,
+            offered,
             attached: Attached::default(),
             ports,
             tnis,
@@ -175,6 +195,12 @@ impl Context {
         if let Some(Some(pulse)) = self.pulse.get() {
             pulse.forget(worker);
         }
+    }
+
+    /// Whether there is a Tofu interconnect that may be used, but not by a program that wants to sleep.
+    pub fn does_without_tofu(&self) -> bool {
+        let wanted = self.policy.tofu.is_some() && self.tnis.is_empty();
+        wanted && self.has(ucp_feature::UCP_FEATURE_WAKEUP) && Utofu::get().is_some()
     }
 
     /// Counts workers; true for the first.

@@ -107,6 +107,12 @@ impl Duties {
         self.0.load(Ordering::Relaxed) & RINGS != 0
     }
 
+    /// Whether to look at it is all that there is to do. Relaxed: as in [`none`](Self::none).
+    #[inline(always)]
+    pub fn only_rings(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == RINGS
+    }
+
     /// A peer was put into `openings`.
     pub fn call_openings(&self) {
         // Release: pairs with the Acquire in `take_openings`; what was asked for comes before.
@@ -209,5 +215,9 @@ mod tests {
         assert!(duties.only_ports() && !duties.is_networked() && duties.backlog() == 0);
         duties.forget_ports();
         assert!(duties.none());
+        duties.call_rings();
+        assert!(duties.only_rings() && duties.has_rings() && !duties.has_ports());
+        duties.call_openings();
+        assert!(!duties.only_rings() && duties.take_openings() && duties.only_rings());
     }
 }

@@ -1,11 +1,11 @@
 //! Listeners, clients that ask, and the connections by which clients and servers know each other.
 
+use super::alarm::Alarm;
 use super::endpoint::Endpoint;
 use super::peer::Peer;
 use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::clock;
-use crate::sys::timer::Timer;
 use crate::tl::contact::{Contact, Door, Way};
 use crate::tl::tcp::epoll::Epoll;
 use crate::wire::address::WorkerAddress;
@@ -14,9 +14,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What the epoll set calls the timer: no token of an entry.
 const TIMER: u64 = 0;
@@ -147,7 +145,7 @@ pub struct Exchange {
     keepalive: u64,
     probed: u64,
     /// Wakes a sleeping worker when somebody's time is up; made when that matters first.
-    timer: Option<Timer>,
+    alarm: Alarm,
 }
 
 impl Exchange {
@@ -170,7 +168,7 @@ impl Exchange {
             lingering: Vec::new(),
             keepalive,
             probed: clock::coarse_ms(),
-            timer: None,
+            alarm: Alarm::new(TIMER),
         })
     }
 
@@ -189,29 +187,13 @@ impl Exchange {
 
     /// The worker goes to sleep: it is woken when somebody's time is up. False if that is due, or cannot be.
     pub fn sleep_until_due(&mut self) -> bool {
-        let Some(at) = self.patience() else {
-            return true;
-        };
-        let left = at.saturating_sub(clock::coarse_ms());
-        left > 0 && self.set_timer(left).is_ok()
-    }
-
-    fn set_timer(&mut self, milliseconds: u64) -> io::Result<()> {
-        if self.timer.is_none() {
-            let timer = Timer::new()?;
-            self.epoll.add(timer.as_raw_fd(), TIMER, false)?;
-            self.timer = Some(timer);
-        }
-        let timer = self.timer.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        timer.set(Some(Duration::from_millis(milliseconds)), None);
-        Ok(())
+        let at = self.patience();
+        self.alarm.wake(&self.epoll, at)
     }
 
     /// The timer has run out: the epoll set is quiet again.
     pub fn timer_rang(&self) {
-        if let Some(timer) = &self.timer {
-            timer.quiet();
-        }
+        self.alarm.quiet();
     }
 
     /// When the time is up of the first who has not said who he is, or of an attempt, by the coarse clock.

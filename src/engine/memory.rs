@@ -8,7 +8,9 @@ use crate::sys::sync::OnceLock;
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::hca::{Hca, Region};
 use crate::tl::ib::port::Port;
+use crate::tl::tofu::iface::Iface;
 use crate::tl::tofu::roster::{Roster, Steered};
+use crate::tl::tofu::vcq::There;
 use crate::wire::rkey::{Atomics, DeviceKeys};
 use crate::wire::steering::Steering;
 use parking_lot::{Mutex, RwLock};
@@ -38,15 +40,24 @@ pub struct Memory {
     /// The key by which that device does, set with the others: the table has it, too.
     atomic_key: Arc<OnceLock<u32>>,
     ports: Vec<Arc<Port>>,
-    /// What of it is registered for the interconnect, and the queues there; none where there is no interconnect. Goes before the
-    /// memory.
-    steered: Option<(Mutex<Steered>, Arc<Roster>)>,
+    /// How adapters of the interconnect reach it; none where there is no interconnect. Goes before the memory.
+    steered: Option<Steerable>,
     /// Devices that cannot pin it may fetch its pages.
     on_demand: bool,
     /// Memory that this handle allocated; unmapped with it.
     owned: Option<Owned>,
     /// Key in the context's table.
     key: Option<(u64, u64)>,
+}
+
+/// How adapters of the interconnect reach memory.
+struct Steerable {
+    /// What is registered; the table has it, too.
+    steered: Arc<Mutex<Steered>>,
+    /// The queues of this process.
+    roster: Arc<Roster>,
+    /// Adapters execute atomic operations on it.
+    atomics: bool,
 }
 
 enum Owned {
@@ -82,14 +93,17 @@ struct Extent {
     export: Option<Export>,
     /// As of [`Memory`].
     atomic_key: Arc<OnceLock<u32>>,
+    /// As of [`Steerable`].
+    steered: Option<Arc<Mutex<Steered>>>,
 }
 
 impl Extent {
-    fn new(end: u64, export: Option<Export>) -> Extent {
+    fn new(end: u64, export: Option<Export>, steered: Option<&Steerable>) -> Extent {
         Extent {
             end,
             export,
             atomic_key: Arc::default(),
+            steered: steered.map(|s| s.steered.clone()),
         }
     }
 }
@@ -131,11 +145,26 @@ impl Regions {
         self.find(addr, len, |_| Some(())).is_some()
     }
 
+    /// Where the region begins, and how long it is, that has these bytes.
+    pub fn around(&self, addr: u64, len: u64) -> Option<(u64, u64)> {
+        let end = addr.checked_add(len)?;
+        let table = self.0.read();
+        let mut below = table.by_start.range(..=(addr, u64::MAX)).rev();
+        let (&(start, _), region) = below.find(|(_, r)| end <= r.end)?;
+        Some((start, region.end - start))
+    }
+
     /// The key by which a device executes atomics on these 8 bytes, if it does.
     pub fn atomic_key(&self, addr: u64) -> Option<u32> {
         self.find(addr, size_of::<u64>() as u64, |r| {
             r.atomic_key.get().copied()
         })
+    }
+
+    /// Where the adapter of this worker's finds so many bytes, if any of this process does.
+    pub fn locate(&self, addr: u64, len: u64, iface: &Iface) -> Option<There> {
+        let steered = self.find(addr, len, |r| r.steered.clone())?;
+        steered.lock().locate(iface.number, &iface.vcq, addr)
     }
 }
 
@@ -162,7 +191,8 @@ impl Memory {
     pub fn register(ctx: &Context, addr: u64, len: usize) -> Memory {
         let export = ctx.regions.find(addr, len as u64, |r| r.export);
         let end = addr.saturating_add(len as u64);
-        let extent = Extent::new(end, export);
+        let steered = Steerable::new(ctx, addr, len as u64);
+        let extent = Extent::new(end, export, steered.as_ref());
         let atomic_key = extent.atomic_key.clone();
         let key = ctx.regions.insert(addr, extent);
         Memory {
@@ -173,7 +203,7 @@ impl Memory {
             atomics: ctx.atomics,
             on_demand: !ctx.ports.is_empty() && pinned::allows_demand(&ctx.options),
             atomic_key,
-            steered: steered(ctx),
+            steered,
             ports: ctx.ports.clone(),
             owned: None,
             key: Some(key),
@@ -198,7 +228,8 @@ impl Memory {
         };
         let base = ptr.as_ptr() as u64;
         let export = id.map(|id| Export { id, base, len });
-        let extent = Extent::new(base + len as u64, export);
+        let steered = Steerable::new(ctx, base, len as u64);
+        let extent = Extent::new(base + len as u64, export, steered.as_ref());
         let atomic_key = extent.atomic_key.clone();
         let key = ctx.regions.insert(base, extent);
         Ok(Memory {
@@ -209,7 +240,7 @@ impl Memory {
             atomics: ctx.atomics,
             on_demand: !ctx.ports.is_empty() && pinned::allows_demand(&ctx.options),
             atomic_key,
-            steered: steered(ctx),
+            steered,
             ports: ctx.ports.clone(),
             owned: Some(owned),
             key: Some(key),
@@ -227,9 +258,7 @@ impl Memory {
 
     /// Registers the pages that it lies in with every port's device.
     fn register_with_devices(&self) -> Option<(DeviceKeys, Vec<Region>)> {
-        let page = PAGE as u64;
-        let base = self.addr / page * page;
-        let len = (self.addr + self.len as u64).next_multiple_of(page) - base;
+        let (base, len) = pages(self.addr, self.len as u64);
         let mut keys = DeviceKeys {
             base,
             len,
@@ -268,16 +297,15 @@ impl Memory {
 
     /// How adapters of the interconnect reach it, for all workers that there are now; `None` where they do not.
     pub fn steering(&self) -> Option<Steering> {
-        let (steered, roster) = self.steered.as_ref().filter(|_| self.len > 0)?;
-        let page = PAGE as u64;
-        let base = self.addr / page * page;
-        let len = (self.addr + self.len as u64).next_multiple_of(page) - base;
-        // SAFETY: the user's memory until he unmaps it, or ours until it is dropped.
-        let addresses =
-            unsafe { (steered.lock()).addresses(roster, base as *mut u8, len as usize) };
-        (!addresses.is_empty()).then_some(Steering {
+        let steerable = self.steered.as_ref().filter(|_| self.len > 0)?;
+        let mut steered = steerable.steered.lock();
+        let (base, len) = steered.extent();
+        let addresses = steered.addresses(&steerable.roster);
+        let atomics = steerable.atomics;
+        (atomics || !addresses.is_empty()).then_some(Steering {
             base,
             len,
+            atomics,
             addresses,
         })
     }
@@ -314,8 +342,28 @@ impl Drop for Memory {
     }
 }
 
-fn steered(ctx: &Context) -> Option<(Mutex<Steered>, Arc<Roster>)> {
-    (!ctx.tnis.is_empty()).then(|| (Mutex::default(), ctx.roster.clone()))
+impl Steerable {
+    fn new(ctx: &Context, addr: u64, len: u64) -> Option<Steerable> {
+        if ctx.tnis.is_empty() {
+            return None;
+        }
+        let (base, len) = pages(addr, len);
+        // SAFETY: the user's memory until he unmaps it, or ours until the handle is dropped: what is registered goes before.
+        let steered = unsafe { Steered::new(base as *mut u8, len as usize) };
+        Some(Steerable {
+            steered: Arc::new(Mutex::new(steered)),
+            roster: ctx.roster.clone(),
+            atomics: ctx.by_adapter,
+        })
+    }
+}
+
+/// The pages that these bytes lie in: where they begin, and how many bytes they are.
+fn pages(addr: u64, len: u64) -> (u64, u64) {
+    let page = PAGE as u64;
+    let base = addr / page * page;
+    let end = addr.saturating_add(len).checked_next_multiple_of(page);
+    (base, end.unwrap_or(u64::MAX / page * page) - base)
 }
 
 fn map_private(len: usize, at: Option<NonNull<u8>>) -> io::Result<NonNull<u8>> {

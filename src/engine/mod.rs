@@ -1,5 +1,6 @@
 //! Contexts, workers, endpoints and what they hold; the tag matcher is a pure module of its own.
 
+pub mod alarm;
 pub mod am;
 pub mod atomics;
 #[cfg(not(loom))]
@@ -24,6 +25,7 @@ pub mod rings;
 pub mod request;
 pub mod rkey;
 pub mod stats;
+pub mod steer;
 pub mod stream;
 pub mod sockets;
 pub mod unexpected;

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 pub use ib::IbPolicy;
+pub use tofu::fair_part;
 
 /// Transports of this version.
 pub const TRANSPORTS: [&str; 8] = [

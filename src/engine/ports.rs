@@ -214,8 +214,17 @@ fn key(iface: usize, qpn: u32) -> u64 {
     (iface as u64) << 32 | u64::from(qpn)
 }
 
+/// The interface of ports that have no other.
+fn only(ifaces: &[Arc<Iface>]) -> Option<NonNull<Iface>> {
+    match ifaces {
+        [iface] => Some(NonNull::from(&**iface)),
+        _ => None,
+    }
+}
+
 /// The progressing thread's.
 pub struct Ports {
+    /// None comes or goes later.
     pub ifaces: Vec<Arc<Iface>>,
     pub secret: u64,
     connections: Vec<Option<Box<Connection>>>,
@@ -226,16 +235,18 @@ pub struct Ports {
     /// Rails by [`key`]: whose they are.
     rails: HashMap<u64, u32, BuildHasherDefault<Plain>>,
     /// Connections that have received what is not told of.
-    pub owing: Vec<u32>,
+    owing: Vec<u32>,
     /// Those that are not both open and seen.
     pub unsettled: usize,
     /// Those of them that want a socket.
     pub calls: Vec<u32>,
     /// What was found when the worker was about to sleep, with the number of its interface: the next to be looked at. What
     /// has arrived, and ends of sends.
-    pub found: [Vec<(usize, ibv_wc)>; 2],
+    found: [Vec<(usize, ibv_wc)>; 2],
     /// Whether there is any of that.
-    pub has_found: bool,
+    has_found: bool,
+    /// The only interface, as long as nothing waits but what it tells: what progress looks at first.
+    sole: Option<NonNull<Iface>>,
     /// Wakes the worker when something is to be said again; runs if `timed`.
     timer: Option<Timer>,
     pub timed: bool,
@@ -263,6 +274,7 @@ impl Ports {
         match error {
             Some(e) if ifaces.is_empty() => Err(e),
             _ => Ok(Ports {
+                sole: only(&ifaces),
                 ifaces,
                 secret: machine::random_u64(),
                 connections: Vec::new(),
@@ -427,6 +439,7 @@ impl Ports {
             }
         }
         self.has_found = !self.found.iter().all(Vec::is_empty);
+        self.settle();
         !self.has_found && self.calls.is_empty() && self.sleep_until_due(keepalive)
     }
 
@@ -465,10 +478,45 @@ impl Ports {
         channels.map(|channel| channel.fd()).chain(timer)
     }
 
-    /// Whether nothing waits but what the interfaces tell.
+    /// What was found when the worker was about to sleep, if there is any.
+    #[inline]
+    pub fn take_found(&mut self) -> Option<[Vec<(usize, ibv_wc)>; 2]> {
+        if !self.has_found {
+            return None;
+        }
+        self.has_found = false;
+        self.settle();
+        Some(std::mem::take(&mut self.found))
+    }
+
+    /// Connections that have received what is not told of.
     #[inline(always)]
-    pub fn is_calm(&self) -> bool {
-        !self.has_found && self.owing.is_empty()
+    pub fn owing(&self) -> usize {
+        self.owing.len()
+    }
+
+    /// A connection has received what is to be told of, and is not among those yet.
+    pub fn owe(&mut self, number: u32) {
+        self.owing.push(number);
+        self.sole = None;
+    }
+
+    /// They are about to be told.
+    pub fn take_owing(&mut self) -> Vec<u32> {
+        let owing = std::mem::take(&mut self.owing);
+        self.settle();
+        owing
+    }
+
+    /// The only interface, if nothing waits but what it tells. It stays as long as the ports.
+    #[inline(always)]
+    pub fn sole(&self) -> Option<NonNull<Iface>> {
+        self.sole
+    }
+
+    fn settle(&mut self) {
+        let calm = !self.has_found && self.owing.is_empty();
+        self.sole = only(&self.ifaces).filter(|_| calm);
     }
 
     /// Whether there is any.

@@ -18,9 +18,10 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use begin::{
-    equip, fill_receive, memory_alone, memory_at_hand, take, take_receive, tell_of_end,
+    equip, fill_receive, memory_alone, memory_at_hand, take, take_at_hand, take_receive,
+    tell_of_end,
 };
-pub use transfer::{Fate, Role, Transfer};
+pub use transfer::{Fate, Portion, Role, Transfer};
 
 pub use end::{abandon, complete, complete_plain, complete_receive, discard, put, release};
 

@@ -6,15 +6,23 @@ use crate::tl::ib::assembly::Assembly;
 use crate::tl::tofu::cells::{Cell, Cells};
 use crate::tl::tofu::iface::Iface;
 use crate::tl::tofu::inbound::Inbound;
+use crate::tl::tofu::line::Line;
 use crate::tl::tofu::queue::{Mark, colour};
 use crate::tl::tofu::ring::Shape;
 use crate::tl::tofu::sender::Flow;
-use crate::tl::tofu::vcq::{Region, There};
+use crate::tl::tofu::sizing;
+use crate::tl::tofu::slab::Slabs;
+use crate::tl::tofu::vcq::There;
 use crate::wire::address::TofuLocator;
 use crate::wire::tofu::{CELL, HALL, Turns};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+
+/// Behind a ring of so many bytes the memory for long records is kept.
+const KEEPING: u32 = 64 << 10;
+/// Frames that may be under way to a ring, at least.
+const LEAST_WINDOW: u32 = 8;
 
 /// How far it is to a ring at a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +69,16 @@ pub struct Incoming {
     pub ended: bool,
 }
 
+impl Incoming {
+    /// A frame was seen to: where peers are many, what long records are put together in is kept for none of them.
+    #[inline(never)]
+    pub fn settle(&mut self) {
+        if self.ring.shape().size < KEEPING && self.assembly.is_empty() {
+            self.assembly = Assembly::default();
+        }
+    }
+}
+
 /// What a piece of our memory is, that peers write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -82,6 +100,10 @@ enum Part {
 
 /// The progressing thread's.
 pub struct Rings {
+    /// What is polled.
+    pub line: Line,
+    /// The call of progress that last heard of something, by the calls until the next look at the clock.
+    pub told_at: u32,
     pub secret: u64,
     links: Vec<Option<Box<Link>>>,
     free_links: Vec<u32>,
@@ -94,6 +116,9 @@ pub struct Rings {
     /// The last one that was looked up: mostly it is the same again.
     last: (u64, u64, u32),
     cells: Cells,
+    slabs: Slabs,
+    /// Bytes of the incoming rings.
+    ring_bytes: u64,
     /// Links that were made, modulo 2^32.
     made: u32,
     /// Notices of frames that are not promised to any peer.
@@ -107,6 +132,11 @@ pub struct Rings {
     /// The place that others wait behind, and since when, coarse milliseconds.
     pub blocked_by: u32,
     pub blocked_since: u64,
+    /// Nobody has come either of those who could when the ones that did not come were served.
+    pub nobody_came: bool,
+    /// So many were served as the word of the hall says, and so many in fact; since when that is so and cannot be.
+    pub spoilt: (u32, u32),
+    pub spoilt_since: u64,
     /// Last: the queue outlives what is registered for it.
     pub iface: Arc<Iface>,
 }
@@ -115,6 +145,8 @@ impl Rings {
     pub fn new(iface: Iface) -> Rings {
         let hall = (HALL as u64, Part::Hall);
         Rings {
+            line: iface.vcq.line(),
+            told_at: 0,
             secret: machine::random_u64(),
             links: Vec::new(),
             free_links: Vec::new(),
@@ -124,6 +156,8 @@ impl Rings {
             parts: BTreeMap::from([(iface.hall.stadd, hall)]),
             last: (0, 0, 0),
             cells: Cells::default(),
+            slabs: Slabs::default(),
+            ring_bytes: 0,
             made: 0,
             notices: iface.tuning.notices,
             counted: Vec::new(),
@@ -131,8 +165,17 @@ impl Rings {
             turns: Turns::default(),
             blocked_by: 0,
             blocked_since: 0,
+            nobody_came: false,
+            spoilt: (0, 0),
+            spoilt_since: 0,
             iface: Arc::new(iface),
         }
+    }
+
+    /// Whether notices tell of all that comes.
+    #[inline(always)]
+    pub fn is_calm(&self) -> bool {
+        !self.deaf && self.counted.is_empty() && self.iface.rails.is_empty()
     }
 
     /// What the worker's address says.
@@ -142,6 +185,7 @@ impl Rings {
             vcq: self.iface.vcq.id,
             hall: self.iface.hall.stadd,
             number: self.iface.number,
+            rails: self.iface.told_rails(),
         }
     }
 
@@ -205,6 +249,7 @@ impl Rings {
         });
         let (at, size) = (incoming.ring.stadd(), incoming.ring.shape().size);
         self.parts.insert(at, (size.into(), Part::Ring(number)));
+        self.ring_bytes += u64::from(size);
         if incoming.counted {
             self.counted.push(number);
         } else {
@@ -225,7 +270,7 @@ impl Rings {
         all.filter_map(|(i, incoming)| Some((i as u32, incoming.as_deref_mut()?)))
     }
 
-    /// Takes a peer's ring out: what is written there from now on is refused by the adapter.
+    /// Takes a peer's ring out: what is written there from now on is refused by the adapter, or nobody's.
     pub fn drop_incoming(&mut self, number: u32) {
         let slot = self.incoming.get_mut(number as usize);
         let Some(incoming) = slot.and_then(Option::take) else {
@@ -234,6 +279,7 @@ impl Rings {
         self.parts.remove(&incoming.ring.stadd());
         self.last = (0, 0, 0);
         self.counted.retain(|&n| n != number);
+        self.ring_bytes -= u64::from(incoming.ring.shape().size);
         if !incoming.counted {
             self.notices += incoming.ring.shape().window;
         }
@@ -272,26 +318,26 @@ impl Rings {
     }
 
     /// Memory for a peer's ring, and how it is used: with notices as long as the queue of notices has room for all frames that
-    /// may come. `frames`: of the longest record. Whether their number is written behind them instead.
+    /// may come. Whether their number is written behind them instead. `packet`: the longest frame of both ends.
     ///
     /// # Errors
     /// What the library says.
-    pub fn make_ring(&self, packet: u32, frames: u32) -> io::Result<(Inbound, bool)> {
+    pub fn make_ring(&mut self, packet: u32) -> io::Result<(Inbound, bool)> {
         let tuning = &self.iface.tuning;
-        let least = frames.saturating_mul(4).div_ceil(3).max(1);
-        let wanted = tuning.window.max(least);
+        let wanted = tuning.window.max(LEAST_WINDOW);
         // Later ones get less, so that many have some.
-        let share = (self.notices / 8).max(least).min(wanted);
+        let share = (self.notices / 8).max(LEAST_WINDOW).min(wanted);
         let counted = share > self.notices;
+        let size = sizing::ring(tuning.ring_size, tuning.ring_memory, self.ring_bytes);
         let shape = Shape {
-            size: tuning.ring_size,
-            packet,
+            size,
+            packet: sizing::packet(packet, size),
             window: if counted { wanted } else { share },
         };
-        if !shape.is_sound(frames) {
+        if !shape.is_sound(1) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let region = Region::new(&self.iface.vcq, shape.size as usize)?;
-        Ok((Inbound::new(region, shape), counted))
+        let piece = self.slabs.take(&self.iface.vcq, size as usize)?;
+        Ok((Inbound::new(piece, shape), counted))
     }
 }

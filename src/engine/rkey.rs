@@ -24,35 +24,59 @@ pub struct Rkey {
     pub map: Option<Arc<Shared>>,
     /// How devices reach it, if they do.
     pub device: Option<DeviceKeys>,
-    /// How the interconnect reaches it: the address for the peer's queue, if there is one.
-    pub steered: Option<Box<Steered>>,
+    /// How the interconnect reaches it, by the peer's queue.
+    pub steered: Steered,
+    /// Adapters of the owner's execute atomic operations, and nobody else.
+    pub by_adapter: bool,
     /// Identity, for `ucp_rkey_compare`.
     pub identity: (u64, Option<SharedId>),
 }
 
 /// Memory that the adapter of a peer finds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Steered {
-    /// What is registered.
+    /// What is registered; no bytes: nothing.
     pub base: u64,
     pub len: u64,
-    /// The steering address of its first byte.
-    pub stadd: u64,
+    /// Added to a remote address gives the steering address.
+    pub delta: u64,
+    /// How many addresses there are that words of 8 bytes begin at, where no threads overlap; 0 elsewhere: the shortest way looks at
+    /// nothing else.
+    pub words: u64,
+    /// The steering addresses of the first byte for each of the peer's rails, in their order; `None` where one does not reach it.
+    pub rails: Box<[Option<u64>]>,
 }
 
 impl Rkey {
-    /// The steering address of `len` bytes, if the interconnect reaches all of them.
+    /// Whether the interconnect reaches words, where no threads overlap.
+    #[inline(always)]
+    pub fn is_steered_alone(&self) -> bool {
+        self.steered.words != 0
+    }
+
+    /// The steering address of 8 bytes, if the interconnect reaches all of them and no threads overlap.
+    #[inline(always)]
+    pub fn stadd_of_word(&self, addr: u64) -> Option<u64> {
+        let steered = &self.steered;
+        let inside = addr.wrapping_sub(steered.base) < steered.words;
+        inside.then(|| addr.wrapping_add(steered.delta))
+    }
+
+    /// The steering address of `len` bytes, more than none, if the interconnect reaches all of them.
     #[inline(always)]
     pub fn stadd(&self, addr: u64, len: usize) -> Option<u64> {
-        let steered = self.steered.as_deref()?;
-        let at = addr.wrapping_sub(steered.base);
-        (at <= steered.len && len as u64 <= steered.len - at).then(|| steered.stadd + at)
+        let steered = &self.steered;
+        let left = steered.len.checked_sub(addr.wrapping_sub(steered.base))?;
+        (len as u64 <= left).then(|| addr.wrapping_add(steered.delta))
     }
 
     /// How devices reach all of these bytes, if they do.
     #[inline(always)]
     pub fn device_keys(&self, addr: u64, len: usize) -> Option<&DeviceKeys> {
-        self.device.as_ref().filter(|keys| keys.covers(addr, len))
+        match &self.device {
+            Some(keys) if keys.covers(addr, len) => Some(keys),
+            _ => None,
+        }
     }
 
     /// The local address of `len` remote bytes, if this process can reach them by loads and stores.

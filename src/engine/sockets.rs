@@ -1,8 +1,8 @@
 //! A worker's sockets: the one that it listens on, those being connected, those that are open.
 
+use super::alarm::Alarm;
 use super::peer::Peer;
-use crate::sys::timer::Timer;
-use crate::sys::{clock, machine};
+use crate::sys::machine;
 use crate::tl::tcp::Link;
 use crate::tl::tcp::device::{self, Device};
 use crate::tl::tcp::epoll::Epoll;
@@ -15,7 +15,6 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// What the epoll set calls the listening socket.
 pub const LISTENER: u64 = u64::MAX;
@@ -92,7 +91,7 @@ pub struct Sockets {
     pub calls: usize,
     pub redials: Vec<Redial>,
     /// Wakes a sleeping worker for the next of `redials`; made when there is the first.
-    timer: Option<Timer>,
+    alarm: Alarm,
 }
 
 struct Slot {
@@ -125,7 +124,7 @@ impl Sockets {
             guests: Vec::new(),
             calls: 0,
             redials: Vec::new(),
-            timer: None,
+            alarm: Alarm::new(TIMER),
         })
     }
 
@@ -139,29 +138,13 @@ impl Sockets {
             _ => None,
         };
         let redials = self.redials.iter().map(|r| r.at);
-        let Some(at) = redials.chain(guest).min() else {
-            return true;
-        };
-        let left = at.saturating_sub(clock::coarse_ms());
-        left > 0 && self.set_timer(left).is_ok()
-    }
-
-    fn set_timer(&mut self, milliseconds: u64) -> io::Result<()> {
-        if self.timer.is_none() {
-            let timer = Timer::new()?;
-            self.epoll.add(timer.as_raw_fd(), TIMER, false)?;
-            self.timer = Some(timer);
-        }
-        let timer = self.timer.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        timer.set(Some(Duration::from_millis(milliseconds)), None);
-        Ok(())
+        let at = redials.chain(guest).min();
+        self.alarm.wake(&self.epoll, at)
     }
 
     /// The timer has run out: the epoll set is quiet again.
     pub fn timer_rang(&self) {
-        if let Some(timer) = &self.timer {
-            timer.quiet();
-        }
+        self.alarm.quiet();
     }
 
     /// The number of progress calls until now, which wraps.

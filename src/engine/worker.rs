@@ -21,9 +21,9 @@ use super::unexpected::Unexpected;
 use super::wake::Wake;
 use crate::ctypes::*;
 use crate::sys::lock::MtLock;
-use crate::sys::machine;
 use crate::sys::pool::Pool;
 use crate::sys::regcache::Lookaside;
+use crate::sys::{log, machine};
 use crate::tl::Target;
 use crate::tl::ib::loopback::Loopback;
 use crate::tl::ib::pinned::Devices;
@@ -32,11 +32,12 @@ use crate::tl::shm::outbox::OpenShare;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::shm::share::Share;
 use crate::tl::shm::{Locator, Sender};
-use crate::tl::tofu;
+use crate::tl::tofu::iface::Iface;
 use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, TofuLocator, WorkerAddress};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -107,6 +108,8 @@ pub struct Worker {
     pub pushes: MtLock<Vec<Push>>,
     /// What has a device execute atomic operations for peers that cannot; none before the first.
     pub loopback: MtLock<Option<Loopback>>,
+    /// Its queue at the Tofu interconnect, if it has one.
+    pub tofu_iface: Option<Arc<Iface>>,
     /// Requests that a fence has moved out of their queues: progress ends them.
     pub moved: MtLock<Vec<*mut Request>>,
     /// Peers that were lost and not yet seen to.
@@ -250,14 +253,8 @@ impl Worker {
                 ))
             }
         };
-        let rings = match &ctx.policy.tofu {
-            Some(tuning) if !ctx.tnis.is_empty() => {
-                let iface = tofu::iface::Iface::new(&ctx.tnis, &ctx.roster, *tuning, mt);
-                let iface = iface.map_err(|e| lacking("virtual control queue", &e))?;
-                Some(Box::new(Rings::new(iface)))
-            }
-            _ => None,
-        };
+        let reaches_others = ctx.policy.shm || tcp.is_some() || ports.is_some();
+        let rings = rings(ctx, mt, reaches_others)?;
         let duties = Duties::default();
         if rings.is_some() {
             duties.call_rings();
@@ -294,6 +291,7 @@ impl Worker {
                 .as_ref()
                 .map(|p| p.locator(ctx.policy.ib.as_ref().map_or(0, |ib| ib.ways()))),
             tofu: rings.as_ref().map(|rings| rings.locator()),
+            tofu_iface: rings.as_ref().map(|rings| rings.iface.clone()),
             tni: rings.as_ref().map_or(0, |rings| rings.iface.tni),
             tcp,
             greeter,
@@ -499,6 +497,26 @@ impl Worker {
         all
     }
 }
+
+/// Its rings over the Tofu interconnect, if there is one. `or_else`: peers are reached by other ways, too.
+fn rings(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<Rings>>> {
+    let Some(tuning) = ctx.policy.tofu.filter(|_| !ctx.tnis.is_empty()) else {
+        return Ok(None);
+    };
+    match Iface::new(&ctx.tnis, &ctx.roster, tuning, mt) {
+        Ok(iface) => Ok(Some(Box::new(Rings::new(iface)))),
+        Err(e) if or_else => {
+            log::warn!("a worker goes without Tofu: no {NO_QUEUE}: {e}");
+            Ok(None)
+        }
+        Err(e) => Err(lacking(NO_QUEUE, &e)),
+    }
+}
+
+/// Which limit, and what can be done.
+const NO_QUEUE: &str = "virtual control queue is left on the network interfaces of this node that UCX_NET_DEVICES allows; fewer \
+     workers or processes a node, more interfaces, or, to share control queues earlier, a smaller UCX_TOFU_MAX_VCQS or \
+     UCX_TOFU_VCQS_PER_WORKER make room";
 
 /// Why there is no worker, for the log.
 fn lacking(what: &str, e: &io::Error) -> io::Error {

@@ -1,38 +1,42 @@
 //! THE HOT PATH by queue pairs: what is short goes in a work request that is prepared, and what somebody waits for takes a
 //! place of the connection's. In single-thread mode; what is not the common case is handed back.
 
-use super::{am_send_longer, get_slow, put_slow, tag_send_longer};
+use super::{am_send_longer, get_slow, on_packet, put_slow, tag_send_longer, tofu};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::{self, Endpoint};
 use crate::engine::peer::Peer;
+use crate::engine::ports::{Phase, Ports};
 use crate::engine::request::{self, Request, Sent};
 use crate::engine::rkey::Rkey;
 use crate::engine::stats::PeerStats;
+use crate::engine::worker::Worker;
 use crate::op::param::Param;
-use crate::op::{am, amo, endpoint as endpoints, rma};
+use crate::op::{am, amo, endpoint as endpoints, packets, rma};
 use crate::proto::flush;
-use crate::proto::tx::{device, steered};
+use crate::proto::tx::device;
 use crate::sys::copy::TINY;
 use crate::tl::Lane;
-use crate::tl::ib::rc::{Remote, Step};
+use crate::tl::ib::assembly::split;
+use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
+use crate::tl::ib::iface::Iface;
+use crate::tl::ib::rc::{Reliable, Remote, Step};
 use crate::tl::ib::sender::Sender;
+use crate::tl::shm::ring::Message;
 use crate::wire::header::Kind;
 use crate::wire::stats::Protocol;
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
-/// The shortest way by a queue pair, if it is open and nothing waits in front of it, and where what goes it is counted. In
-/// single-thread mode.
+/// What sends by a queue pair, if nothing waits in front of it, and where what goes that way is counted. In single-thread mode.
 #[inline(always)]
 unsafe fn queue_of<'a>(ep: *const Endpoint) -> Option<(&'a mut Sender, &'a PeerStats)> {
     // SAFETY: the caller's endpoint, whose flags say single-thread mode; no callback runs here.
     let (tx, stats) = unsafe { ((*ep).peer().tx.alone(), (*ep).peer().stats()) };
     match tx.lane.as_mut() {
-        Some(Lane::Ib(sender)) if tx.pending.is_empty() && sender.is_ready() => {
-            Some((sender.as_mut(), stats))
-        }
+        Some(Lane::Ib(sender)) if tx.pending.is_empty() => Some((sender.as_mut(), stats)),
         _ => None,
     }
 }
@@ -52,14 +56,14 @@ pub unsafe fn tag_send(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint and buffer; the rest is passed on.
     unsafe {
-        match queue_of(ep) {
-            Some((sender, stats)) => {
-                stats.of(Protocol::Short).add(len);
-                sender.send_tiny(Kind::TagEager as u8, tag, buffer.cast(), len);
-                std::ptr::null_mut()
-            }
-            None => tag_send_longer(ep, buffer, count, tag, param),
+        if let Some((sender, stats)) = queue_of(ep)
+            && sender.is_ready()
+        {
+            stats.of(Protocol::Short).add(len);
+            sender.send_tiny(Kind::TagEager as u8, tag, buffer.cast(), len);
+            return ptr::null_mut();
         }
+        tag_send_longer(ep, buffer, count, tag, param)
     }
 }
 
@@ -78,15 +82,15 @@ pub unsafe fn am_send(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint and buffer; the rest is passed on.
     unsafe {
-        match queue_of(ep) {
-            Some((sender, stats)) => {
-                stats.of(Protocol::Short).add(len);
-                let imm = am::plain_imm(id, (*ep).remote_sn);
-                sender.send_tiny(Kind::AmEager as u8, imm, buffer.cast(), len);
-                std::ptr::null_mut()
-            }
-            None => am_send_longer(ep, id, std::ptr::null(), 0, buffer, count, param),
+        if let Some((sender, stats)) = queue_of(ep)
+            && sender.is_ready()
+        {
+            stats.of(Protocol::Short).add(len);
+            let imm = am::plain_imm(id, (*ep).remote_sn);
+            sender.send_tiny(Kind::AmEager as u8, imm, buffer.cast(), len);
+            return ptr::null_mut();
         }
+        am_send_longer(ep, id, ptr::null(), 0, buffer, count, param)
     }
 }
 
@@ -111,10 +115,13 @@ pub unsafe fn put(
             && let Some(keys) = (*rkey).device_keys(addr, len)
             && let Some((sender, stats)) = queue_of(ep)
             && let Some(key) = keys.of_port(sender.remote_port())
+            && let Some(line) = sender.ready_line()
         {
             stats.of(Protocol::RmaCopy).add(len);
-            sender.write_tiny(Remote { addr, key }, buffer.cast(), len);
-            return std::ptr::null_mut();
+            if !line.write_tiny(Remote { addr, key }, buffer.cast(), len) {
+                sender.break_off();
+            }
+            return ptr::null_mut();
         }
         put_longer(ep, buffer, len, addr, rkey, param)
     }
@@ -132,13 +139,33 @@ unsafe fn put_longer(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, whose peer outlives it, key and buffer; the rest is passed on.
     unsafe {
+        if !(*ep).peer().tx.is_shared()
+            && let Some(keys) = (*rkey).device_keys(addr, len)
+            && let Some((sender, stats)) = queue_of(ep)
+            && let Some(key) = keys.of_port(sender.remote_port())
+            && sender.write_short(Remote { addr, key }, buffer.cast(), len)
+        {
+            stats.of(Protocol::RmaCopy).add(len);
+            return ptr::null_mut();
+        }
+        put_now(ep, buffer, len, addr, rkey, param)
+    }
+}
+
+/// As [`put_longer`], in any mode, if nothing has to be waited for.
+#[inline(never)]
+unsafe fn put_now(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    len: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: as there.
+    unsafe {
         if let Some(keys) = (*rkey).device_keys(addr, len)
             && device::write_now((*ep).peer(), keys, addr, buffer.cast(), len)
-        {
-            return std::ptr::null_mut();
-        }
-        if let Some(stadd) = (*rkey).stadd(addr, len)
-            && steered::write_now((*ep).peer(), stadd, buffer.cast(), len)
         {
             return std::ptr::null_mut();
         }
@@ -173,33 +200,35 @@ pub unsafe fn get(
 
 /// The shortest way by a queue pair for something that somebody waits for, as [`queue_of`].
 #[inline(always)]
-unsafe fn place_of(peer: &Peer) -> Option<NonNull<Sender>> {
+unsafe fn place_of(peer: &Peer) -> Option<(*mut Sender, *mut Reliable)> {
     // SAFETY: as there.
     let tx = unsafe { peer.tx.alone() };
     match tx.lane.as_mut() {
         Some(Lane::Ib(sender)) if tx.pending.is_empty() => {
-            let sender = sender.as_mut();
-            sender.has_place().then(|| NonNull::from(sender))
+            let sender: *mut Sender = sender.as_mut();
+            // SAFETY: the lane's. Who gets both uses one at a time.
+            let line = unsafe { (*sender).with_place()? };
+            Some((sender, line))
         }
         _ => None,
     }
 }
 
-/// A request of the endpoint's.
+/// A request of the endpoint's, if one is at hand.
 #[inline(always)]
-unsafe fn request_of(ep: *const Endpoint, p: &Param) -> *mut Request {
+pub(super) unsafe fn request_of(ep: *const Endpoint, p: &Param) -> Option<*mut Request> {
     // SAFETY: the caller's endpoint, whose worker and peer outlive it; a new request.
     unsafe {
-        let req = request::take(&*(*ep).worker, p.external());
+        let req = request::take_at_hand(&*(*ep).worker, p.external())?;
         ((*req).peer, (*req).ep) = ((*ep).peer(), ep);
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        req
+        Some(req)
     }
 }
 
 /// Makes a request wait for `len` bytes that one work request brings to `into`.
 #[inline(always)]
-fn awaits(r: &mut Request, into: *mut u8, len: usize) {
+pub(super) fn awaits(r: &mut Request, into: *mut u8, len: usize) {
     r.data = Data::Contig { ptr: into, len };
     (r.sent, r.offset, r.remote, r.info.length) = (Sent::Await, len as u64, 1, len);
 }
@@ -222,17 +251,20 @@ unsafe fn get_short(
             return None;
         }
         let keys = rkey.device_keys(addr, len)?;
-        let sender = place_of(peer)?.as_ptr();
+        let (sender, line) = place_of(peer)?;
         if len > (*sender).most_at_once() {
             return None;
         }
         let key = keys.of_port((*sender).remote_port())?;
-        // The user's `request_init` may run here, which must not call us.
-        let req = request_of(ep, &Param::new(param, 0));
-        awaits(&mut *req, buffer.cast(), len);
-        if !(*sender).read_short(Remote { addr, key }, (buffer.cast(), len), req.cast()) {
+        let req = request_of(ep, &Param::new(param, 0))?;
+        let Some(through) = (*line).through(len) else {
             request::put(req);
             return None;
+        };
+        awaits(&mut *req, buffer.cast(), len);
+        let into = (buffer.cast(), len);
+        if !(*line).read_short(Remote { addr, key }, into, through, req.cast()) {
+            (*sender).break_off();
         }
         peer.stats().of(Protocol::RmaCopy).add(len);
         Some(Request::handle(req))
@@ -256,8 +288,9 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
         {
             (*(*ep).worker).duties.forget_copies();
             let sender: *mut Sender = &raw mut **sender;
-            if (*sender).can_mark() {
-                let req = request_of(ep, &Param::new(param, 0));
+            if (*sender).can_mark()
+                && let Some(req) = request_of(ep, &Param::new(param, 0))
+            {
                 (*req).sent = Sent::Flush;
                 (*sender).mark(req.cast());
                 return Request::handle(req);
@@ -275,6 +308,133 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
 unsafe fn flush_slow(ep: *const Endpoint, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
     // SAFETY: passed on.
     unsafe { endpoints::flush(ep, &Param::new(param, 0)) }
+}
+
+/// Takes what the only port tells, if nothing else is to be done.
+///
+/// # Safety
+/// In single-thread mode, nobody up the stack has what progress has, and the interface is that of the worker's ports.
+#[inline(never)]
+pub unsafe fn poll(worker: &Worker, iface: NonNull<Iface>) -> u32 {
+    // SAFETY: the caller's promise.
+    let iface = unsafe { iface.as_ref() };
+    let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; packets::BATCH];
+    // Mostly nothing has come, and to find that out is all that is to be done.
+    let n = iface.arrived(&mut wcs);
+    if n > 0 {
+        // SAFETY: the device has written so many; the rest is the caller's promise.
+        return unsafe { take_packets(worker, iface, wcs.get_unchecked(..n)) };
+    }
+    if iface.is_told() {
+        let n = iface.ended(&mut wcs);
+        if n > 0 {
+            // SAFETY: as above.
+            return unsafe { take_ends(worker, wcs.get_unchecked(..n)) };
+        }
+    }
+    0
+}
+
+/// Handles what has come: all the short way, or from the first completion on that is something else the long one.
+///
+/// # Safety
+/// As [`poll`]; the completions were written.
+#[inline(never)]
+#[allow(
+    clippy::redundant_closure,
+    reason = "a closure is inlined, as a function that two places name is not"
+)]
+unsafe fn take_packets(worker: &Worker, iface: &Iface, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
+    // SAFETY: the caller's promise.
+    let rx = unsafe { worker.rx.alone() };
+    let Some(ports) = rx.ports.as_deref_mut() else {
+        return 0;
+    };
+    worker.rx.hold(true);
+    let mut rest = wcs;
+    // Ends come before arrivals, which the long way sees to.
+    if !iface.is_told() && !iface.has_own_receives() {
+        while let [wc, others @ ..] = rest {
+            // SAFETY: the caller's promise.
+            if !unsafe { take_packet(worker, iface, ports, wc.assume_init_ref()) } {
+                break;
+            }
+            rest = others;
+        }
+        // SAFETY: single-thread mode.
+        unsafe { iface.refill_alone() };
+    }
+    let mut count = (wcs.len() - rest.len()) as u32;
+    if !rest.is_empty() || ports.owing() > 0 {
+        // SAFETY: the caller's promise.
+        count += unsafe { packets::take(worker, ports, 0, rest, |w, m| on_packet::<false>(w, m)) };
+    }
+    worker.rx.hold(false);
+    rx.happened += u64::from(count);
+    count
+}
+
+/// A packet that is a whole message of the most frequent kinds, by the connection that was looked up last. False: it is
+/// something else, and nothing was done.
+#[inline(always)]
+unsafe fn take_packet(worker: &Worker, iface: &Iface, ports: &mut Ports, wc: &ibv_wc) -> bool {
+    if (wc.status, wc.opcode) != (IBV_WC_SUCCESS, IBV_WC_RECV) {
+        return false;
+    }
+    let Some(mut c) = ports.of_same_queue(0, wc.qp_num) else {
+        return false;
+    };
+    // SAFETY: connections stay in their places, and none is taken out while this is used. The interface told this
+    // completion, which is not done yet.
+    let (c, packet) = unsafe { (c.as_mut(), iface.packet_alone(wc)) };
+    let Some((head, bytes)) = split(packet) else {
+        return false;
+    };
+    if c.phase != Phase::Open || c.ended || !c.assembly.is_empty() || head.len != bytes.len() {
+        return false;
+    }
+    let flow = &*c.flow;
+    // Whoever looks at the packet again learns nothing new.
+    flow.credit(head.credit);
+    let m = Message {
+        kind: head.kind,
+        aux: head.aux,
+        imm: head.imm,
+        len: bytes.len(),
+        record: bytes.as_ptr(),
+    };
+    if !on_packet::<false>(worker, m) {
+        return false;
+    }
+    flow.receive();
+    // SAFETY: peers live as long as the worker; the packet is looked at no more.
+    unsafe {
+        (*c.peer).stats().received.add(bytes.len());
+        iface.done_alone(wc);
+    }
+    if flow.is_due(c.limits.window) {
+        packets::owe(ports, c.number);
+    }
+    true
+}
+
+/// Handles ends of sends through the only port.
+///
+/// # Safety
+/// As [`take_packets`].
+#[inline(never)]
+unsafe fn take_ends(worker: &Worker, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
+    // SAFETY: the caller's promise.
+    let rx = unsafe { worker.rx.alone() };
+    let Some(ports) = rx.ports.as_deref_mut() else {
+        return 0;
+    };
+    worker.rx.hold(true);
+    // SAFETY: the device has written all of them.
+    let count = unsafe { packets::take_these_ends(ports, 0, wcs) };
+    worker.rx.hold(false);
+    rx.happened += u64::from(count);
+    count
 }
 
 /// What an atomic operation that goes the shortest way may have in its mask.
@@ -302,16 +462,38 @@ pub unsafe fn atomic(
     unsafe {
         let p = Param::new(param, 0);
         if p.mask & !SIMPLE == 0
-            && p.datatype() == (size_of::<u64>() as u64) << 3
             && count == 1
             && !buffer.is_null()
             && let Some(rkey) = rkey.as_ref()
-            && let Some(step) = step_of(op, buffer.cast(), p.reply_buffer().cast())
-            && let Some(handle) = atomic_short(ep, step, addr, rkey, &p)
         {
-            return handle;
+            let handle = match rkey.by_adapter {
+                true => tofu::atomics::atomic(ep, op, buffer, addr, rkey, &p),
+                false => atomic_by_device(ep, op, buffer, addr, rkey, &p),
+            };
+            if let Some(handle) = handle {
+                return handle;
+            }
         }
         atomic_slow(ep, op, buffer, count, addr, rkey, param)
+    }
+}
+
+#[inline(always)]
+unsafe fn atomic_by_device(
+    ep: *const Endpoint,
+    op: u32,
+    buffer: *const c_void,
+    addr: u64,
+    rkey: &Rkey,
+    p: &Param,
+) -> Option<ucs_status_ptr_t> {
+    if p.datatype() != (size_of::<u64>() as u64) << 3 {
+        return None;
+    }
+    // SAFETY: passed on.
+    unsafe {
+        let step = step_of(op, buffer.cast(), p.reply_buffer().cast())?;
+        atomic_short(ep, step, addr, rkey, p)
     }
 }
 
@@ -373,7 +555,7 @@ unsafe fn atomic_short(
             return None;
         }
         let keys = rkey.device_keys(addr, LEN)?;
-        let sender = place_of(peer)?.as_ptr();
+        let (sender, line) = place_of(peer)?;
         let port = (*sender).remote_port();
         let key = keys.of_port(port)?;
         if !keys.atomics.has_port(port) || !(*sender).has_atomics() {
@@ -385,15 +567,21 @@ unsafe fn atomic_short(
             return None;
         }
         let at = Remote { addr, key };
-        // Who is in the peer's place does nothing, as where memory is mapped.
-        peer.stats().of(Protocol::AmoMapped).add(LEN);
+        let tally = peer.stats().of(Protocol::AmoMapped);
         if !fetches {
-            (*sender).atomic_short(step, at, ptr::null_mut(), ptr::null_mut());
+            // Who is in the peer's place does nothing, as where memory is mapped.
+            tally.add(LEN);
+            if !(*line).atomic_short(step, at, ptr::null_mut(), ptr::null_mut()) {
+                (*sender).break_off();
+            }
             return Some(ptr::null_mut());
         }
-        let req = request_of(ep, p);
+        let req = request_of(ep, p)?;
+        tally.add(LEN);
         awaits(&mut *req, reply, LEN);
-        (*sender).atomic_short(step, at, reply, req.cast());
+        if !(*line).atomic_short(step, at, reply, req.cast()) {
+            (*sender).break_off();
+        }
         Some(Request::handle(req))
     }
 }

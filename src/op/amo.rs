@@ -1,5 +1,5 @@
-//! Remote atomics: the processor's own where the memory is mapped, a device's where it does them in one step, the peer's by
-//! message elsewhere.
+//! Remote atomics: the processor's own where the memory is mapped, a device's or an adapter's where it does them in one step, the
+//! peer's by message elsewhere.
 
 use super::param::{self, Param, status_ptr};
 use super::rma::{self, Way};
@@ -11,24 +11,21 @@ use crate::engine::request::{self, Notify, Request, Sent};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::flush;
-use crate::proto::tx::{self, Posted, device};
+use crate::proto::tx::{self, Posted, device, steered};
 use crate::sys::log;
-use crate::tl::ib::loopback::Loopback;
-use crate::tl::ib::rc::{Remote, Step};
 use crate::wire::header::{AmoHdr, Kind, UNNAMED};
 use crate::wire::rkey::Atomics;
 use crate::wire::stats::Protocol;
 use std::ffi::c_void;
-use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Numbers of `ucp_atomic_op_t`, also on the wire.
 pub(super) const ADD: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u8;
 pub(super) const SWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_SWAP as u8;
-const CSWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u8;
-const AND: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_AND as u8;
-const OR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_OR as u8;
-const XOR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_XOR as u8;
+pub(super) const CSWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u8;
+pub(super) const AND: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_AND as u8;
+pub(super) const OR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_OR as u8;
+pub(super) const XOR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_XOR as u8;
 
 /// What to do at the target.
 #[derive(Clone, Copy)]
@@ -71,49 +68,6 @@ pub unsafe fn execute(ptr: *mut u8, amo: Amo) -> u64 {
         apply!(AtomicU32, u32, ptr, amo)
     } else {
         apply!(AtomicU64, u64, ptr, amo)
-    }
-}
-
-/// What the memory holds after an operation on what it held.
-fn outcome(amo: Amo, old: u64) -> u64 {
-    match amo.op {
-        ADD => old.wrapping_add(amo.value),
-        AND => old & amo.value,
-        OR => old | amo.value,
-        XOR => old ^ amo.value,
-        CSWAP if old != amo.compare => old,
-        _ => amo.value,
-    }
-}
-
-/// Has a device do it on 8 bytes of memory of this process, and returns what was there. What it does not do in one step
-/// it tries until nobody was between.
-///
-/// # Errors
-/// The device does not, or does not say whether it did.
-///
-/// # Safety
-/// `at` is an address of 8 live bytes, aligned to as many, and the key of the device for them.
-pub unsafe fn execute_by(device: &mut Loopback, at: Remote, amo: Amo) -> io::Result<u64> {
-    if amo.op == ADD {
-        return device.execute(Step::Add(amo.value), at);
-    }
-    // SAFETY: the caller's memory. Relaxed: a guess.
-    let guess = unsafe { AtomicU64::from_ptr(at.addr as *mut u64) }.load(Ordering::Relaxed);
-    let mut expected = match amo.op {
-        CSWAP => amo.compare,
-        _ => guess,
-    };
-    loop {
-        let step = Step::CompareSwap {
-            compare: expected,
-            swap: outcome(amo, expected),
-        };
-        let old = device.execute(step, at)?;
-        if old == expected || amo.op == CSWAP {
-            return Ok(old);
-        }
-        expected = old;
     }
 }
 
@@ -179,9 +133,15 @@ pub unsafe fn atomic(
             size: amo.size,
             fetch: fetch.into(),
         };
-        let keys = rkey.device.as_ref();
-        let keys = keys.filter(|_| matches!(way, Way::Device));
-        if !keys.is_some_and(|keys| device::atomic(r, addr, &head, keys)) {
+        let is_posted = matches!(way, Way::Device)
+            && match rkey.stadd(addr, amo.size.into()) {
+                Some(stadd) if rkey.by_adapter => steered::atomic(r, addr, &head, stadd),
+                _ => {
+                    let keys = rkey.device.as_ref();
+                    keys.is_some_and(|keys| device::atomic(r, addr, &head, keys))
+                }
+            };
+        if !is_posted {
             if fetch {
                 (r.sent, r.bare) = (Sent::Await, true);
             }
@@ -206,6 +166,14 @@ pub(super) fn way(
     amo: Amo,
 ) -> Result<Way, ucs_status_t> {
     let way = rma::way(worker, peer, rkey, addr, amo.size.into())?;
+    if rkey.by_adapter {
+        let reaches = rkey.stadd(addr, amo.size.into()).is_some() && offers(worker, amo);
+        // Not before those that go by message, as below.
+        return Ok(match reaches && flush::is_answered(peer) {
+            true => Way::Device,
+            false => Way::Message,
+        });
+    }
     // A device changes whole words of 8 bytes. In half of one it would write over what others do to the other half.
     let by = match (&rkey.device, amo.size) {
         (Some(keys), 8) => keys.atomics,
@@ -218,6 +186,11 @@ pub(super) fn way(
         Way::Device | Way::Attach => Way::Message,
         way => way,
     })
+}
+
+/// Whether adapters do it in one step.
+fn offers(worker: &Worker, amo: Amo) -> bool {
+    steered::verb(amo.op).is_some_and(|verb| worker.ctx.offered.has(verb))
 }
 
 /// Sends an operation whose operand is in the message: there is nothing to wait for, even if the message has to.
@@ -284,7 +257,12 @@ unsafe fn check(
     Err(UCS_ERR_INVALID_PARAM)
 }
 
-unsafe fn load(ptr: *const c_void, size: u8) -> u64 {
+/// An operand of 4 or 8 bytes.
+///
+/// # Safety
+/// So many are readable.
+#[inline(always)]
+pub unsafe fn load(ptr: *const c_void, size: u8) -> u64 {
     // SAFETY: `size` bytes are readable.
     unsafe {
         if size == 4 {

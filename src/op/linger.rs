@@ -23,7 +23,7 @@ pub fn hang_up(worker: &Worker, ports: &mut Ports) {
         c.with_sender(|sender| sender.say_goodbye());
     }
     // The worker may have been about to sleep.
-    let [arrived, ended] = std::mem::take(&mut ports.found);
+    let [arrived, ended] = ports.take_found().unwrap_or_default();
     arrived.iter().for_each(|(i, wc)| on_arrival(ports, *i, wc));
     for (i, wc) in ended {
         let iface = ports.ifaces[i].clone();
@@ -67,8 +67,7 @@ fn settle(ports: &mut Ports, i: usize) {
         // SAFETY: so many were written.
         on_arrival(ports, i, unsafe { wc.assume_init_ref() });
     }
-    // SAFETY: no promise is made.
-    unsafe { iface.refill::<false>() };
+    iface.refill();
     let n = iface.ended(&mut wcs);
     for wc in &wcs[..n] {
         // SAFETY: as above.
@@ -86,10 +85,10 @@ fn on_arrival(ports: &mut Ports, i: usize, wc: &ibv_wc) {
     } else if whole && let Some(mut c) = ports.of_queue(i, wc.qp_num) {
         // Who has gone confirms nothing any more.
         // SAFETY: as above; nothing is taken out meanwhile.
-        unsafe { c.as_mut().ended |= is_goodbye(iface.packet::<false>(wc)) };
+        unsafe { c.as_mut().ended |= is_goodbye(iface.packet(wc)) };
     }
     // SAFETY: as above.
-    unsafe { iface.done::<false>(wc) };
+    unsafe { iface.done(wc) };
 }
 
 fn on_end(ports: &mut Ports, iface: &Iface, wc: &ibv_wc) {

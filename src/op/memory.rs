@@ -101,7 +101,8 @@ pub unsafe fn unpack(ep: &Endpoint, key: Unpacked) -> Rkey {
         peer,
         map: None,
         device,
-        steered: steering.and_then(|s| steered(peer, &s)).map(Box::new),
+        by_adapter: steering.as_ref().is_some_and(|s| s.atomics),
+        steered: steering.and_then(|s| steered(peer, &s)).unwrap_or_default(),
         identity: (peer.uid, None),
     };
     let Some(inbox) = peer.inbox else { return key };
@@ -142,12 +143,25 @@ fn steered(peer: &Peer, steering: &Steering) -> Option<Steered> {
     let Some(Target::Tofu(target)) = peer.target.as_deref() else {
         return None;
     };
-    let mut all = steering.addresses.iter();
-    let &(_, stadd) = all.find(|&&(number, _)| number == target.locator.number)?;
+    let stadd_of = |wanted: u16| {
+        let mut all = steering.addresses.iter();
+        let found = all.find(|&&(number, _)| number == wanted);
+        found.map(|&(_, stadd)| stadd)
+    };
+    let first = target.locator.number;
+    let rails = 1..=target.locator.rails.count() as u16;
+    const WORD: u64 = size_of::<u64>() as u64;
+    let alone = !peer.tx.is_shared();
     Some(Steered {
         base: steering.base,
         len: steering.len,
-        stadd,
+        delta: stadd_of(first)?.wrapping_sub(steering.base),
+        words: if alone {
+            steering.len.saturating_sub(WORD - 1)
+        } else {
+            0
+        },
+        rails: rails.map(|i| stadd_of(first.wrapping_add(i))).collect(),
     })
 }
 

@@ -5,6 +5,7 @@ pub mod amo;
 pub mod bulk;
 pub mod datagrams;
 pub mod endpoint;
+mod executor;
 pub mod linger;
 pub mod listener;
 pub mod memory;

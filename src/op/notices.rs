@@ -6,15 +6,17 @@ use crate::engine::peer::Peer;
 use crate::engine::rings::{Place, Rings};
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::device;
-use crate::proto::{failure, opening, tx};
+use crate::proto::{failure, hall, opening, tx};
 use crate::sys::{clock, log};
 use crate::tl::Lane;
 use crate::tl::shm::ring::Message;
+use crate::tl::tofu::line::read_before_post;
 use crate::tl::tofu::queue::{CREDITS, Event, Mark, Owner, Whose};
 use crate::tl::tofu::sender::Sender;
-use crate::tl::tofu::utofu::code_name;
+use crate::tl::tofu::utofu::{Notice, code_name};
 use crate::tl::tofu::vcq::There;
 use crate::wire::packet::{BYE, Head};
+use crate::wire::tofu::{LEFT, LEFT_AT};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
@@ -42,11 +44,101 @@ pub fn progress(
         count += 1;
         on_event(worker, rings, event, short);
     }
+    if !rings.iface.rails.is_empty() {
+        count += look_at_rails(worker, rings, short);
+    }
+    if rings.iface.has_unfinished() {
+        count += go_on_with_all(rings);
+    }
     if !rings.counted.is_empty() {
         count += look_at_counts(worker, rings, short);
     }
     if worker.duties.take_openings() {
         opening::start(worker, rings);
+    }
+    count
+}
+
+/// Goes on with the records that connections are in the middle of. How many have gone.
+#[cold]
+#[inline(never)]
+fn go_on_with_all(rings: &mut Rings) -> u32 {
+    let links = rings.iface.take_unfinished().into_iter();
+    links.map(|link| go_on(rings, link)).sum()
+}
+
+/// The same with that of one connection.
+fn go_on(rings: &mut Rings, number: u32) -> u32 {
+    let Some(peer) = rings.link(number).map(|link| link.peer) else {
+        return 0;
+    };
+    // SAFETY: peers live as long as the worker.
+    let has_gone = match unsafe { &*peer }.tx.lock().lane.as_mut() {
+        Some(Lane::Tofu(sender)) => sender.push(),
+        _ => true,
+    };
+    if !has_gone {
+        rings.iface.leave_unfinished(number);
+    }
+    has_gone.into()
+}
+
+/// Takes what rails have to tell.
+#[inline(never)]
+fn look_at_rails(
+    worker: &Worker,
+    rings: &mut Rings,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
+) -> u32 {
+    let mut count = 0;
+    while count < BATCH && !rings.deaf {
+        let Some(event) = rings.iface.poll_rails() else {
+            break;
+        };
+        count += 1;
+        on_event(worker, rings, event, short);
+    }
+    count
+}
+
+/// Something has been written at, or before, this address of ours.
+#[inline(always)]
+pub fn arrived(
+    worker: &Worker,
+    rings: &mut Rings,
+    stadd: u64,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
+) {
+    match rings.place(stadd) {
+        Some(Place::Ring(number)) => {
+            if let Some(incoming) = rings.incoming(number) {
+                incoming.ring.note();
+            }
+            take(worker, rings, number, u32::MAX, short);
+        }
+        Some(Place::Hall(place)) => {
+            // Who comes anew has said before it what it had to say.
+            look_at_counts(worker, rings, short);
+            hall::on_greeting(worker, rings, place);
+        }
+        Some(Place::Cell(link)) => opening::on_grant(worker, rings, link),
+        None => log::diag!("a notice is of nothing that is there: address {stadd:#x}"),
+    }
+}
+
+/// Handles what an answer to a poll, with this notice, tells: how much.
+#[inline(never)]
+pub fn told(
+    worker: &Worker,
+    rings: &mut Rings,
+    code: i32,
+    notice: &Notice,
+    short: impl Fn(&Worker, Message) -> bool + Copy,
+) -> u32 {
+    let event = rings.iface.queue.lock().event(code, notice);
+    let count = u32::from(event.is_some());
+    if let Some(event) = event {
+        on_event(worker, rings, event, short);
     }
     count
 }
@@ -58,19 +150,12 @@ fn on_event(
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) {
     match event {
-        Event::Arrived(stadd) => match rings.place(stadd) {
-            Some(Place::Ring(number)) => {
-                if let Some(incoming) = rings.incoming(number) {
-                    incoming.ring.note();
-                }
-                take(worker, rings, number, u32::MAX, short);
-            }
-            Some(Place::Hall(place)) => opening::on_greeting(worker, rings, place),
-            Some(Place::Cell(link)) => opening::on_grant(worker, rings, link),
-            None => log::diag!("a notice is of nothing that is there: address {stadd:#x}"),
-        },
+        Event::Arrived(stadd) => arrived(worker, rings, stadd, short),
         Event::Ended { owner, value } => on_end(worker, rings, owner, value),
-        Event::Came { link, whose } => on_read(rings, link, whose),
+        Event::Came {
+            link, whose, well, ..
+        } => on_read(rings, link, whose, well),
+        Event::Left { whose, well, .. } => on_done(whose, well),
         Event::Failed { whose, code } => {
             // What the peer had counted before it went.
             look_at_counts(worker, rings, short);
@@ -81,13 +166,24 @@ fn on_event(
 }
 
 /// What was read has come.
-fn on_read(rings: &mut Rings, link: u32, whose: *mut c_void) {
+fn on_read(rings: &mut Rings, link: u32, whose: *mut c_void, well: bool) {
     if let Some(link) = rings.link(link) {
         link.flow.come();
     }
-    if !whose.is_null() {
-        // SAFETY: the queue has just said that it waited.
-        unsafe { device::on_read(whose) };
+    on_done(whose, well);
+}
+
+/// The adapter has done something for a request.
+fn on_done(whose: *mut c_void, well: bool) {
+    if whose.is_null() {
+        return;
+    }
+    // SAFETY: the queue has just said that it waited.
+    unsafe {
+        match well {
+            true => device::on_read(whose),
+            false => device::on_failed(whose),
+        }
     }
 }
 
@@ -99,8 +195,9 @@ fn on_end(worker: &Worker, rings: &mut Rings, owner: Owner, value: u64) {
                 link.flow.end();
             }
         }
-        // Told as what has come.
-        Owner::Read { .. } => {}
+        // Told as what has come; of the worker's own one that nobody waits for any more; who waits for it looks at the queue.
+        Owner::Reads(_) | Owner::Reply(_) | Owner::Changes(_) | Owner::Own | Owner::Farewell(_) => {
+        }
     }
 }
 
@@ -144,7 +241,7 @@ fn suspects(rings: &mut Rings, colour: u8, there: There) -> Vec<u32> {
     for (number, link) in rings.links().filter(|(_, link)| link.mark.colour == colour) {
         // SAFETY: peers live as long as the worker.
         let is_there = match unsafe { &*link.peer }.tx.lock().lane.as_ref() {
-            Some(Lane::Tofu(sender)) => sender.vcq() == there.vcq,
+            Some(Lane::Tofu(sender)) => sender.queue() == there.vcq,
             _ => false,
         };
         found.push((number, is_there));
@@ -165,6 +262,10 @@ fn go_deaf(worker: &Worker, rings: &mut Rings, code: i32) {
          (UCX_TOFU_RX_QUEUE_LEN)",
         code_name(code)
     );
+    // What is sent still goes.
+    say_goodbye(worker);
+    let mut told = writers_alone(rings);
+    say_farewell(rings, &mut told);
     for peer in worker.all_peers() {
         if peer.has_rings() {
             tx::lose(&peer, UCS_ERR_IO_ERROR);
@@ -190,7 +291,7 @@ fn look_at_counts(
 }
 
 /// Takes up to so many frames of a ring: how many.
-#[inline]
+#[inline(always)]
 fn take(
     worker: &Worker,
     rings: &mut Rings,
@@ -222,12 +323,15 @@ fn take(
             _ => {
                 let assembled = incoming.assembly.take(head, bytes);
                 incoming.ended = deliver(worker, peer, head, assembled.map_err(|_| ()));
+                incoming.settle();
             }
         }
         incoming.ring.advance(head);
     }
     if let Some(word) = incoming.ring.owes() {
         let to = incoming.cell;
+        // The writer may write over what was read.
+        read_before_post();
         // To a peer that is gone: whoever sends to it hears of that.
         let told = Mark {
             link: CREDITS + number,
@@ -286,26 +390,78 @@ fn drop_lanes(worker: &Worker) {
         .for_each(|peer| opening::drop_lane(peer));
 }
 
-/// Ends all connections: what was sent arrives, as far as the peers are there.
-pub fn hang_up(worker: &Worker, rings: &mut Rings) {
-    let with_sender = |act: &mut dyn FnMut(&mut Sender) -> bool| {
-        let mut any = false;
-        for peer in worker.all_peers() {
-            if peer.status() == UCS_OK
-                && let Some(Lane::Tofu(sender)) = peer.tx.lock().lane.as_mut()
-            {
-                any |= act(sender);
-            }
-        }
-        any
-    };
-    with_sender(&mut |sender| {
+/// Says by all connections that nothing more comes there.
+fn say_goodbye(worker: &Worker) {
+    with_senders(worker, &mut |sender| {
         sender.say_goodbye();
         false
     });
+}
+
+/// Does something with the sender to each peer that is well. Whether it was true of any.
+fn with_senders(worker: &Worker, act: &mut dyn FnMut(&mut Sender) -> bool) -> bool {
+    let mut any = false;
+    for peer in worker.all_peers() {
+        if peer.status() == UCS_OK
+            && let Some(Lane::Tofu(sender)) = peer.tx.lock().lane.as_mut()
+        {
+            any |= act(sender);
+        }
+    }
+    any
+}
+
+/// The rings of peers to whom nothing was ever sent: no frame can tell them that we go.
+fn writers_alone(rings: &mut Rings) -> Vec<u32> {
+    let all = rings.all_incoming().filter(|(_, incoming)| {
+        // SAFETY: peers live as long as the worker.
+        let peer = unsafe { &*incoming.peer };
+        !incoming.ended && peer.status() == UCS_OK && peer.tx.lock().lane.is_none()
+    });
+    all.map(|(number, _)| number).collect()
+}
+
+/// Tells as many of these writers as can be that nobody reads any more; those who remain are to be told later.
+fn say_farewell(rings: &mut Rings, writers: &mut Vec<u32>) {
+    while let Some(&number) = writers.last() {
+        let to = rings.incoming(number).map(|incoming| {
+            let stadd = incoming.cell.stadd + LEFT_AT as u64;
+            let word = LEFT | u64::from(incoming.proof);
+            (
+                word,
+                There {
+                    stadd,
+                    ..incoming.cell
+                },
+            )
+        });
+        if let Some((word, to)) = to
+            && let Ok(false) = rings.iface.queue.lock().say_farewell(number, word, to)
+        {
+            return;
+        }
+        writers.pop();
+    }
+}
+
+/// Ends all connections: what was sent arrives, as far as the peers are there.
+pub fn hang_up(worker: &Worker, rings: &mut Rings) {
+    let mut writers = writers_alone(rings);
     let until = clock::coarse_ms() + LINGER_MS;
-    while with_sender(&mut |sender| !sender.drain()) && clock::coarse_ms() < until {
-        while let Some(event) = { rings.iface.queue.lock().poll() } {
+    let poll = |rings: &Rings| {
+        let event = rings.iface.queue.lock().poll();
+        event.or_else(|| rings.iface.poll_rails())
+    };
+    loop {
+        say_farewell(rings, &mut writers);
+        let drains = with_senders(worker, &mut |sender| {
+            !(sender.say_goodbye() && sender.drain())
+        });
+        let tells = !writers.is_empty() || rings.iface.queue.lock().says_farewell();
+        if !(drains || tells) || clock::coarse_ms() >= until {
+            break;
+        }
+        while let Some(event) = poll(rings) {
             match event {
                 Event::Ended { owner, value } => on_end(worker, rings, owner, value),
                 // Who has gone first takes nothing any more.
@@ -313,7 +469,10 @@ pub fn hang_up(worker: &Worker, rings: &mut Rings) {
                 Event::Deaf { .. } => return drop_lanes(worker),
                 // For nobody any more.
                 Event::Arrived(_) => {}
-                Event::Came { link, whose } => on_read(rings, link, whose),
+                Event::Came {
+                    link, whose, well, ..
+                } => on_read(rings, link, whose, well),
+                Event::Left { whose, well, .. } => on_done(whose, well),
             }
         }
         std::thread::yield_now();

@@ -49,28 +49,27 @@ pub fn poll(
     ports: &mut Ports,
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
-    let (mut count, before) = (0, ports.owing.len());
-    if ports.has_found {
-        count += take_found(worker, ports);
+    let (mut count, before) = (0, ports.owing());
+    if let Some(found) = ports.take_found() {
+        count += take_found(worker, ports, found);
     }
     for i in 0..ports.ifaces.len() {
         let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
         let n = ports.ifaces[i].arrived(&mut wcs);
         // SAFETY: so many were written.
-        count += unsafe { take_all::<false>(worker, ports, i, &wcs[..n], short) };
+        count += unsafe { take_all(worker, ports, i, &wcs[..n], short) };
     }
-    if !ports.owing.is_empty() {
+    if ports.owing() > 0 {
         acknowledge(ports, before);
     }
     count
 }
 
-/// Takes what has come through the interface with this number, the only one that anything is to be done for: how much. In
-/// single-thread mode.
+/// Takes what has come through the interface with this number, the only one that anything is to be done for: how much.
 ///
 /// # Safety
 /// The completions were written.
-#[inline(always)]
+#[inline(never)]
 pub unsafe fn take(
     worker: &Worker,
     ports: &mut Ports,
@@ -79,8 +78,8 @@ pub unsafe fn take(
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     // SAFETY: the caller's promise.
-    let count = unsafe { take_all::<true>(worker, ports, i, wcs, short) };
-    if !ports.owing.is_empty() {
+    let count = unsafe { take_all(worker, ports, i, wcs, short) };
+    if ports.owing() > 0 {
         acknowledge(ports, 0);
     }
     count
@@ -89,9 +88,9 @@ pub unsafe fn take(
 /// Takes what has come through an interface, and the ends of sends.
 ///
 /// # Safety
-/// The completions were written. `ALONE`: in single-thread mode.
+/// The completions were written.
 #[inline(always)]
-unsafe fn take_all<const ALONE: bool>(
+unsafe fn take_all(
     worker: &Worker,
     ports: &mut Ports,
     i: usize,
@@ -107,16 +106,13 @@ unsafe fn take_all<const ALONE: bool>(
     if !wcs.is_empty() {
         // SAFETY: the caller's promise.
         let wcs = unsafe { std::slice::from_raw_parts(wcs.as_ptr().cast(), wcs.len()) };
-        // SAFETY: passed on.
-        count += unsafe { take_arrivals::<ALONE>(worker, ports, i, wcs, short) };
+        count += take_arrivals(worker, ports, i, wcs, short);
     }
     count
 }
 
-/// # Safety
-/// `ALONE`: in single-thread mode.
 #[inline(always)]
-unsafe fn take_arrivals<const ALONE: bool>(
+fn take_arrivals(
     worker: &Worker,
     ports: &mut Ports,
     i: usize,
@@ -131,36 +127,29 @@ unsafe fn take_arrivals<const ALONE: bool>(
         count += match connection_of(ports, i, wc) {
             Some(c) => {
                 // SAFETY: the interface told this completion, and it is not done yet.
-                on_packet(
-                    worker,
-                    ports,
-                    c,
-                    unsafe { iface.packet::<ALONE>(wc) },
-                    short,
-                )
+                on_packet(worker, ports, c, unsafe { iface.packet(wc) }, short)
             }
             None => on_other_arrival(worker, ports, i, wc),
         };
         // SAFETY: as above.
-        unsafe { iface.done::<ALONE>(wc) };
+        unsafe { iface.done(wc) };
         if iface.has_own_receives() {
             give_back(ports, i, wc.qp_num);
         }
     }
-    // SAFETY: passed on.
-    unsafe { iface.refill::<ALONE>() };
+    iface.refill();
     count
 }
 
-/// As [`take`], of ends of sends.
+/// As [`take`], of ends of sends, in single-thread mode.
 ///
 /// # Safety
-/// As there.
+/// As there, and nobody up the stack has a peer's sending half.
 #[inline(always)]
 pub unsafe fn take_these_ends(ports: &mut Ports, i: usize, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
     for wc in wcs {
         // SAFETY: the caller's promise.
-        on_end(ports, i, unsafe { wc.assume_init_ref() });
+        unsafe { on_end_alone(ports, i, wc.assume_init_ref()) };
     }
     wcs.len() as u32
 }
@@ -185,17 +174,18 @@ fn take_ends(ports: &mut Ports, i: usize) -> u32 {
 
 /// What was found when the worker was about to sleep.
 #[cold]
-fn take_found(worker: &Worker, ports: &mut Ports) -> u32 {
-    ports.has_found = false;
-    let [arrived, ended] = std::mem::take(&mut ports.found);
+fn take_found(
+    worker: &Worker,
+    ports: &mut Ports,
+    [arrived, ended]: [Vec<(usize, ibv_wc)>; 2],
+) -> u32 {
     let mut count = ended.len() as u32;
     for (i, wc) in ended {
-        on_end(ports, i, &wc);
+        on_other_end(ports, i, &wc);
     }
     for (i, wc) in arrived {
         count += take_ends(ports, i);
-        // SAFETY: no promise is made.
-        count += unsafe { take_arrivals::<false>(worker, ports, i, &[wc], |_, _| false) };
+        count += take_arrivals(worker, ports, i, &[wc], |_, _| false);
     }
     count
 }
@@ -266,19 +256,19 @@ fn give_back(ports: &mut Ports, i: usize, qpn: u32) {
     }
 }
 
-/// A send that tells of its end has ended.
+/// A send that tells of its end has ended. In single-thread mode.
 #[inline(always)]
-fn on_end(ports: &mut Ports, i: usize, wc: &ibv_wc) {
+unsafe fn on_end_alone(ports: &mut Ports, i: usize, wc: &ibv_wc) {
     match ports.of_same_queue(i, wc.qp_num) {
-        // SAFETY: nothing is taken out meanwhile.
+        // SAFETY: nothing is taken out meanwhile; the rest is the caller's promise.
         Some(mut c) if wc.status == IBV_WC_SUCCESS => unsafe {
-            device::on_end(c.as_mut(), wc.wr_id);
+            device::on_end_alone(c.as_mut(), wc.wr_id);
         },
         _ => on_other_end(ports, i, wc),
     }
 }
 
-/// The same, not of the queue pair that was looked up last, or not well.
+/// The same, in any mode, not of the queue pair that was looked up last, or not well.
 #[inline(never)]
 fn on_other_end(ports: &mut Ports, i: usize, wc: &ibv_wc) {
     let iface = &*ports.ifaces[i];
@@ -373,7 +363,7 @@ pub fn owe(ports: &mut Ports, number: u32) {
         && !c.listed
     {
         c.listed = true;
-        ports.owing.push(number);
+        ports.owe(number);
     }
 }
 
@@ -382,7 +372,7 @@ pub fn owe(ports: &mut Ports, number: u32) {
 /// that has all it wants, must not leave its peers in doubt whether to send again.
 #[inline(never)]
 fn acknowledge(ports: &mut Ports, before: usize) {
-    let owing = std::mem::take(&mut ports.owing);
+    let owing = ports.take_owing();
     for (place, number) in owing.into_iter().enumerate() {
         let Some(c) = ports.get(number) else { continue };
         let (window, datagrams) = (c.limits.window, c.qp.is_none());
@@ -391,7 +381,7 @@ fn acknowledge(ports: &mut Ports, before: usize) {
         if late || c.flow.is_urgent(window) {
             c.with_sender(|sender| sender.acknowledge(false));
         } else if keep {
-            ports.owing.push(number);
+            ports.owe(number);
             continue;
         }
         if let Some(c) = ports.get(number) {

@@ -6,15 +6,17 @@ use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::{Peer, Queues};
 use crate::engine::pinned::Use;
-use crate::engine::request::{self, Request};
+use crate::engine::request::{self, Portion, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::attach::{self, Direction, Fault, Remote};
-use crate::proto::tx::{access, device, lent, steered};
+use crate::proto::tx::{access, device, lent, shares, steered};
 use crate::proto::{flush, tx};
 use crate::sys::log;
 use crate::sys::regcache::Handle;
 use crate::tl::ib::pinned::Pinned;
+use crate::tl::tofu;
+use crate::tl::tofu::tni::PIGGYBACK;
 use crate::wire::stats::Protocol;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -151,6 +153,29 @@ impl Access<'_> {
         unsafe { self.worker.pin_all(&self.data, by) }
     }
 
+    /// The user's memory, registered for the interconnect, if its adapter is to work in it. Who wants a put to end soon has it copied.
+    fn steer(&self, direction: Direction, p: &Param) -> Option<Handle<tofu::pinned::Pinned>> {
+        let (ptr, len) = (self.data.as_contig()?, self.data.len());
+        let reads = direction == Direction::Read;
+        let copied = len <= PIGGYBACK || !reads && p.has(UCP_OP_ATTR_FLAG_FAST_CMPL);
+        match copied {
+            true => None,
+            false => self.worker.steer(ptr, len, reads),
+        }
+    }
+
+    /// The rails that have parts of it.
+    fn shares(&self, direction: Direction, addr: u64) -> Vec<Portion> {
+        let (key, len) = (&self.rkey.steered, self.data.len());
+        match self.data.as_contig() {
+            Some(ptr) if !key.rails.is_empty() => {
+                let reads = direction == Direction::Read;
+                shares::of_access(self.worker, (ptr, len), reads, (key, addr))
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Makes the access a request, which waits for the kernel (`waits`), or for room and the peer's answer.
     ///
     /// # Safety
@@ -193,7 +218,12 @@ impl Access<'_> {
                     device::in_place(&mut *req, memory);
                 }
             } else if let Some(stadd) = stadd.filter(|_| usable) {
+                let memory = self.steer(direction, p);
                 steered::by_adapter(&mut *req, direction, addr, stadd);
+                if let Some(memory) = memory {
+                    let shares = self.shares(direction, addr);
+                    steered::in_place(&mut *req, memory, shares);
+                }
             } else if waits {
                 access::by_kernel(&mut *req, direction, addr);
             } else {

@@ -1,9 +1,8 @@
 //! What arrives: every kind of message and what it sets in motion. Bytes of peers are checked here.
 
 use super::amo::{self, Amo};
-use super::{am, reply, signal, stream, tag};
+use super::{am, executor, reply, signal, stream, tag};
 use crate::ctypes::*;
-use crate::engine::context::Context;
 use crate::engine::offer::Offer;
 use crate::engine::peer::Peer;
 use crate::engine::ports::RailTask;
@@ -13,11 +12,8 @@ use crate::engine::worker::Worker;
 use crate::proto::rndv::{self, device, read};
 use crate::proto::{failure, flush, named, rails, session, share, tx, withdraw};
 use crate::sys::log;
-use crate::tl::ib::loopback::Loopback;
-use crate::tl::ib::port::Port;
-use crate::tl::ib::rc::Remote;
 use crate::tl::shm::ring::Message;
-use crate::wire::address::{MAX_PORTS, PortLocator};
+use crate::wire::address::PortLocator;
 use crate::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RailImm, RtrDeviceHdr, RtrHdr, RtsHdr, ShareHdr,
     SignalHdr, SyncHdr, ValueHdr,
@@ -292,42 +288,7 @@ pub(super) fn change(
         return Err(UCS_ERR_INVALID_ADDR);
     }
     // SAFETY: registered memory of this process, aligned.
-    unsafe { execute(worker, peer, addr, amo) }
-}
-
-/// Does it on registered memory: by the device that peers have such things done by, where a processor must not.
-unsafe fn execute(worker: &Worker, peer: &Peer, addr: u64, amo: Amo) -> Result<u64, ucs_status_t> {
-    let ctx = worker.ctx;
-    let alone = ctx.atomics.alone && amo.size == 8;
-    let key = alone.then(|| ctx.regions.atomic_key(addr)).flatten();
-    let Some((key, port)) = key.zip(executing_port(ctx, peer)) else {
-        // SAFETY: the caller's memory, aligned.
-        return Ok(unsafe { amo::execute(addr as *mut u8, amo) });
-    };
-    let mut loopback = worker.loopback.lock();
-    let mut attempt = || {
-        let device = match &mut *loopback {
-            Some(device) if device.is_on(port) => device,
-            other => other.insert(Loopback::new(port)?),
-        };
-        // SAFETY: as above; the key of the region for the device of this port.
-        unsafe { amo::execute_by(device, Remote { addr, key }, amo) }
-    };
-    attempt().map_err(|e| {
-        log::error!("{}: an atomic operation for a peer: {e}", port.name);
-        // Of no use after an error: the next one gets another.
-        *loopback = None;
-        UCS_ERR_IO_ERROR
-    })
-}
-
-/// The port of the device that executes atomic operations. For a peer that comes by any port one that has a link; with none nobody
-/// else can have the device execute anything, and a processor may.
-fn executing_port<'a>(ctx: &'a Context, peer: &Peer) -> Option<&'a Port> {
-    let ports = ctx.ports.iter().take(MAX_PORTS).enumerate();
-    let mut behind = ports.filter(|(i, _)| ctx.atomics.ports >> i & 1 == 1);
-    let usable = |port: &Port| !peer.fails_over() || port.is_active();
-    behind.find_map(|(_, port)| usable(port).then_some(&**port))
+    unsafe { executor::execute(worker, peer, addr, amo) }
 }
 
 unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &Message, value: u64) {

@@ -190,7 +190,7 @@ pub static CONTEXT: Section = Section {
                 "MAX_RMA_RAILS",
                 Uint,
                 "1",
-                "Most ports that share a put or get of 256 KiB or more.",
+                "Most ports that share a put or get of 256 KiB or more; of 64 KiB or more over Tofu, for workers with several queues (UCX_TOFU_VCQS_PER_WORKER).",
             )
             .formerly("MAX_RMA_LANES"),
             row(

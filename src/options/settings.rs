@@ -106,8 +106,12 @@ settings! {
 
     tofu_seg_size: Size = "TOFU_SEG_SIZE",
     tofu_ring_size: Size = "TOFU_RING_SIZE",
+    tofu_ring_memory: Size = "TOFU_RING_MEMORY",
     tofu_window: u32 = "TOFU_WINDOW",
     tofu_rx_queue_len: u32 = "TOFU_RX_QUEUE_LEN",
+    tofu_max_vcqs: Count = "TOFU_MAX_VCQS",
+    tofu_vcqs_per_worker: u32 = "TOFU_VCQS_PER_WORKER",
+    tofu_zcopy_thresh: Size = "TOFU_ZCOPY_THRESH",
 
     tcp_tx_seg_size: Size = "TCP_TX_SEG_SIZE",
     tcp_rx_seg_size: Size = "TCP_RX_SEG_SIZE",

@@ -147,7 +147,13 @@ pub fn reap(worker: &Worker) {
         ended.extend(take_requests(worker, peer, |_| true));
         for req in ended {
             // SAFETY: taken out of every list.
-            unsafe { request::complete(req, ending(&*req, peer.status())) };
+            unsafe {
+                let status = ending(&*req, peer.status());
+                // An adapter that works on its memory does so until it says that it has done.
+                if !tx::lent::leave(peer, req, status) {
+                    request::complete(req, status);
+                }
+            }
         }
         if is_dead(worker, peer)
             && let Some(Lane::Shm(outbox)) = peer.tx.lock().lane.as_mut()
@@ -260,7 +266,7 @@ pub fn forget_endpoint(worker: &Worker, peer: &Peer, ep: *const Endpoint) {
     }
     if let Some(Lane::Tofu(sender)) = tx.lane.as_ref() {
         sender
-            .readers()
+            .waiting()
             .into_iter()
             .for_each(|owner| forget(owner.cast()));
     }

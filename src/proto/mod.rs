@@ -6,6 +6,7 @@ pub mod failure;
 pub mod failover;
 pub mod fence;
 pub mod flush;
+pub mod hall;
 pub mod info;
 pub mod lanes;
 pub mod letters;

@@ -1,13 +1,13 @@
-//! How a worker gets a ring at a peer over the Tofu interconnect: a ticket, its turn, a greeting, a grant; and the peer's side.
+//! How a worker gets a ring at a peer over the Tofu interconnect: a ticket, its turn, a greeting, a grant; and how it gives one.
 //!
-//! Rings are one-directional and the receiver's, as within a host: two that open at once are two rings. Who has taken a ticket
-//! and dies holds up those 64 behind it, until the hall's owner sees that nothing comes and serves it all the same.
+//! Rings are one-directional and the receiver's, as within a host: two that open at once are two rings. Who may come when is the
+//! [`hall`]'s.
 
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::rings::{Incoming, Phase, Rings};
 use crate::engine::worker::Worker;
-use crate::proto::tx;
+use crate::proto::{hall, tx};
 use crate::sys::{clock, log};
 use crate::tl::tofu::queue::{Mark, NO_LINK, Owner};
 use crate::tl::tofu::ring::Shape;
@@ -17,7 +17,7 @@ use crate::tl::tofu::vcq::There;
 use crate::tl::tofu::{Target, sender::Flow};
 use crate::tl::{self, Lane};
 use crate::wire::address::TofuLocator;
-use crate::wire::tofu::{COUNTED, GRANT_AT, Grant, Greeting, PLACE, SERVED, Turn, place_at};
+use crate::wire::tofu::{COUNTED, GRANT_AT, Grant, Greeting, Turn, place_at};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -27,8 +27,6 @@ const TURN_MS: u64 = 1;
 const ANSWER_MS: u64 = 500;
 /// A peer that grants nothing for so long is worth a line, or lost where errors are handled, milliseconds.
 const PATIENCE_MS: u64 = 30_000;
-/// A ticket whose greeting does not come is served all the same when others wait, milliseconds.
-const NO_SHOW_MS: u64 = 1000;
 
 /// Of what is said to those who ask.
 const OWN: Mark = Mark {
@@ -43,7 +41,16 @@ pub fn start(worker: &Worker, rings: &mut Rings) {
     for peer in peers {
         // SAFETY: peers live as long as the worker.
         let peer = unsafe { &*peer };
-        if peer.status() == UCS_OK {
+        if peer.status() != UCS_OK {
+            continue;
+        }
+        if rings.deaf {
+            log::error!(
+                "no ring at worker {:#x}: the message receive queue has failed",
+                peer.uid
+            );
+            tx::lose(peer, UCS_ERR_IO_ERROR);
+        } else {
             open(rings, peer);
         }
     }
@@ -158,6 +165,11 @@ pub fn on_turn(worker: &Worker, rings: &mut Rings, number: u32, word: u64) {
         }
         Phase::Open => return,
     };
+    if turn.is_past(ticket) {
+        // It was served though we have not come: with a new one it is not.
+        link.phase = Phase::Asking;
+        return set_due(rings, number, clock::coarse_ms() + TURN_MS);
+    }
     link.phase = Phase::Waiting { ticket };
     if turn.has_come(ticket) {
         greet(worker, rings, number, ticket);
@@ -169,14 +181,14 @@ pub fn on_turn(worker: &Worker, rings: &mut Rings, number: u32, word: u64) {
 /// Writes the greeting into the place of this ticket.
 fn greet(worker: &Worker, rings: &mut Rings, number: u32, ticket: u32) {
     let own = rings.locator();
-    let (frames, packet) = (rings.iface.most_frames(), rings.iface.tuning.packet);
+    let packet = rings.iface.tuning.packet;
     let Some(link) = rings.link(number) else {
         return;
     };
     // SAFETY: peers live as long as the worker.
     let peer = unsafe { &*link.peer };
     let Some(there) = locator(peer) else { return };
-    let greeting = Greeting {
+    let mut greeting = Greeting {
         magic: Greeting::magic(),
         from: worker.uid,
         to: peer.uid,
@@ -188,10 +200,15 @@ fn greet(worker: &Worker, rings: &mut Rings, number: u32, ticket: u32) {
         proof: link.proof,
         losses: peer.losses,
         ticket,
-        frames,
         packet,
         number: own.number.into(),
+        rail_0: 0,
+        rail_1: 0,
+        rail_2: 0,
+        rail_3: 0,
+        rail_4: 0,
     };
+    greeting.set_rails(own.rails);
     let to = There {
         vcq: there.vcq,
         stadd: there.hall + place_at(ticket) as u64,
@@ -230,51 +247,14 @@ fn say(rings: &mut Rings, number: u32, bytes: &[u8], to: There) -> bool {
     sent.is_ok()
 }
 
-/// Somebody has written into this place of the hall. What strangers write has no consequence.
-#[cold]
-pub fn on_greeting(worker: &Worker, rings: &mut Rings, place: u32) {
-    let mut bytes = [0u8; PLACE];
-    let at = place_at(place);
-    // SAFETY: inside of the hall. Whoever writes there may go on doing so: a copy is looked at.
-    unsafe {
-        let from = rings.iface.hall.ptr().add(at);
-        from.copy_to_nonoverlapping(bytes.as_mut_ptr(), PLACE);
-    }
-    serve(rings, place);
-    match Greeting::decode(&bytes) {
-        Some(g) if g.secret == rings.secret && g.to == worker.uid => admit(worker, rings, &g),
-        Some(g) => log::diag!(
-            "a greeting of worker {:#x} is dropped: it does not know the secret of the address",
-            g.from
-        ),
-        None => log::diag!("a greeting is dropped: {PLACE} bytes of something else"),
-    }
-}
-
-/// A place is free again: who waits for it sees that.
-fn serve(rings: &mut Rings, place: u32) {
-    let more = rings.turns.serve(place);
-    if more == 0 {
-        return;
-    }
-    let to = There {
-        vcq: rings.iface.vcq.id,
-        stadd: rings.iface.hall.stadd,
-    };
-    let what = SERVED * u64::from(more);
-    let served = rings.iface.queue.lock().add(NO_LINK, what, to, None);
-    if let Err(code) = served {
-        log::error!("a hall cannot be kept: {} ({code})", code_name(code));
-    }
-}
-
 /// Gives a peer a ring.
-fn admit(worker: &Worker, rings: &mut Rings, g: &Greeting) {
+pub fn admit(worker: &Worker, rings: &mut Rings, g: &Greeting) {
     let locator = TofuLocator {
         secret: g.back,
         vcq: g.vcq,
         hall: g.hall,
         number: g.number as u16,
+        rails: g.rails(),
     };
     let back = tl::Target::Tofu(Target { locator });
     let Some(peer) = worker.peer(g.from, None, Some(back)) else {
@@ -291,6 +271,9 @@ fn admit(worker: &Worker, rings: &mut Rings, g: &Greeting) {
         std::ptr::eq(incoming.peer, peer) && incoming.proof == g.proof && !incoming.ended
     });
     let number = before.map(|(number, _)| number);
+    if number.is_none() {
+        end_former(rings, peer);
+    }
     let grant = match number.map_or_else(|| make(rings, peer, g, cell), Ok) {
         Ok(number) => granted(rings, number),
         Err(e) => {
@@ -319,10 +302,16 @@ fn admit(worker: &Worker, rings: &mut Rings, g: &Greeting) {
     }
 }
 
+/// Who asks for another ring has given up the one before.
+fn end_former(rings: &mut Rings, peer: *const Peer) {
+    for (_, incoming) in rings.all_incoming() {
+        incoming.ended |= std::ptr::eq(incoming.peer, peer);
+    }
+}
+
 fn make(rings: &mut Rings, peer: *const Peer, g: &Greeting, cell: There) -> std::io::Result<u32> {
     let packet = g.packet.min(rings.iface.tuning.packet);
-    let frames = g.frames.max(rings.iface.most_frames());
-    let (ring, counted) = rings.make_ring(packet, frames)?;
+    let (ring, counted) = rings.make_ring(packet)?;
     // SAFETY: peers live as long as the worker.
     let known = unsafe { &*peer };
     // SAFETY: peers do not outlive their worker.
@@ -352,28 +341,31 @@ fn granted(rings: &mut Rings, number: u32) -> Option<Grant> {
     })
 }
 
-/// Something was written into the cell of a link: its grant.
+/// Something was written into the cell of a link: its grant, or that there is no reader any more.
 #[cold]
 pub fn on_grant(worker: &Worker, rings: &mut Rings, number: u32) {
-    let frames = rings.iface.most_frames();
     let (iface, own_packet) = (rings.iface.clone(), rings.iface.tuning.packet);
     let Some(link) = rings.link(number) else {
         return;
     };
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*link.peer };
+    if link.phase == Phase::Open && link.cell.has_left(link.proof) {
+        log::debug!("worker {:#x} has ended its connection", peer.uid);
+        return tx::lose(peer, UCS_ERR_CONNECTION_RESET);
+    }
     if !matches!(link.phase, Phase::Said { .. }) {
         return;
     }
     let Some(grant) = link.cell.grant().filter(|g| g.proof == link.proof) else {
         return log::diag!("a grant is dropped: it is not for whom it came to");
     };
-    // SAFETY: peers live as long as the worker.
-    let peer = unsafe { &*link.peer };
     let shape = Shape {
         size: grant.size,
         packet: grant.packet,
         window: grant.window,
     };
-    if grant.size == 0 || !shape.is_sound(frames) || shape.packet > own_packet {
+    if grant.size == 0 || !shape.is_sound(1) || shape.packet > own_packet {
         log::error!(
             "worker {:#x} has no ring for us (status {}; UCX_TOFU_RING_SIZE, UCX_TOFU_SEG_SIZE)",
             peer.uid,
@@ -385,10 +377,12 @@ pub fn on_grant(worker: &Worker, rings: &mut Rings, number: u32) {
     link.phase = Phase::Open;
     link.due = u64::MAX;
     let to = Granted {
-        vcq: there.vcq,
+        queue: there.vcq,
+        vcq: iface.vcq.route(there.vcq),
         ring: grant.ring,
         shape,
         counted: grant.flags & COUNTED != 0,
+        rails: there.rails,
     };
     let (flow, cell): (Arc<Flow>, _) = (link.flow.clone(), link.cell.clone());
     let sender = Sender::new(iface, flow, cell, link.mark, to);
@@ -446,17 +440,25 @@ pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
     for number in over {
         if let Some(link) = rings.link(number) {
             // SAFETY: peers live as long as the worker.
-            drop_lane(unsafe { &*link.peer });
+            let peer = unsafe { &*link.peer };
+            // Who waits is found by it until he has been told.
+            let waits =
+                matches!(&peer.tx.lock().lane, Some(Lane::Tofu(s)) if !s.waiting().is_empty());
+            if waits {
+                continue;
+            }
+            drop_lane(peer);
         }
         // Until its last notice has come its number is not another's.
-        if !rings.iface.queue.lock().is_awaited(number) {
+        if !rings.iface.is_awaited(number) {
             rings.drop_link(number);
         }
     }
     drop_ended(rings);
+    worker.tidy_steered();
     // What failed and had no buffer is told there, too.
-    rings.iface.queue.lock().reap();
-    serve_no_shows(rings, now);
+    rings.iface.reap();
+    hall::tick(rings, now);
 }
 
 /// Nothing more goes to a peer.
@@ -474,21 +476,5 @@ fn drop_ended(rings: &mut Rings) {
     let ended: Vec<u32> = ended.map(|(number, _)| number).collect();
     for number in ended {
         rings.drop_incoming(number);
-    }
-}
-
-/// Serves tickets whose greetings do not come, when others wait behind them for a place.
-fn serve_no_shows(rings: &mut Rings, now: u64) {
-    let turn = Turn::read(rings.iface.turn());
-    let awaited = rings.turns.awaited();
-    let blocked = !turn.has_come(turn.tickets.wrapping_sub(1));
-    if !blocked || awaited != rings.blocked_by {
-        (rings.blocked_by, rings.blocked_since) = (awaited, now);
-    } else if now - rings.blocked_since >= NO_SHOW_MS {
-        log::diag!("tickets are served whose owners have not come");
-        for place in rings.turns.missing() {
-            serve(rings, place);
-        }
-        rings.blocked_since = now;
     }
 }

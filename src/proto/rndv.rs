@@ -64,7 +64,8 @@ pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) 
     };
     (r.sent, r.bare) = (Sent::Await, true);
     // SAFETY: the caller's request, which names its peer.
-    let keys = unsafe { read::offer(worker, r) };
+    let (keys, addr) = unsafe { read::offer(worker, r, addr) };
+    let head = RtsHdr { addr, ..head };
     tx::set_message(r, kind, keys, imm, &head.encode());
 }
 

@@ -8,6 +8,7 @@ pub mod lent;
 mod message;
 mod pieces;
 pub mod spread;
+pub mod shares;
 pub mod steered;
 
 use crate::ctypes::*;
@@ -161,6 +162,9 @@ fn see_to(peer: &Peer, tx: &mut Tx, wakes: bool) {
         tx.listed = true;
         worker.busy.lock().push_back(peer);
     }
+    if let Some(Lane::Tofu(sender)) = tx.lane.as_mut() {
+        sender.disturb();
+    }
     if wakes {
         worker.nudge();
     }
@@ -263,6 +267,10 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
     if r.sent == Sent::Fence {
         return Ok(match tx.lane.as_mut() {
             Some(Lane::Ib(sender)) => sender.pass_fence(),
+            Some(Lane::Tofu(sender)) => {
+                sender.fence();
+                true
+            }
             _ => true,
         });
     }
@@ -271,14 +279,7 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
             // SAFETY: the request's data is the user's promise.
             Some(Lane::Ib(sender)) => unsafe { device::advance(peer, sender, req) },
             // SAFETY: as above.
-            Some(Lane::Tofu(sender)) => unsafe {
-                let len = (*req).data.len();
-                let all = steered::advance(sender, req);
-                if all == Some(true) {
-                    peer.stats().of(Protocol::RmaCopy).add(len);
-                }
-                all
-            },
+            Some(Lane::Tofu(sender)) => unsafe { steered::advance(peer, sender, req) },
             _ => None,
         };
         if let Some(all) = posted {
@@ -303,10 +304,7 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
         return Ok(false);
     };
     // What rails have been given before it is in front of it.
-    if r.kind == message::SIGNAL
-        && let Lane::Ib(sender) = &*lane
-        && !sender.rails.is_drained()
-    {
+    if r.kind == message::SIGNAL && !are_rails_done(lane) {
         return Ok(false);
     }
     // Counted before: the answer can be faster than this thread.
@@ -329,6 +327,15 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
         log::error!("peer {:#x} corrupted the shared ring to it", peer.uid);
         UCS_ERR_CONNECTION_RESET
     })
+}
+
+/// Whether all that rails were given is in its place.
+fn are_rails_done(lane: &mut Lane) -> bool {
+    match lane {
+        Lane::Ib(sender) => sender.rails.is_drained(),
+        Lane::Tofu(sender) => sender.is_together(),
+        Lane::Shm(_) | Lane::Tcp(_) => true,
+    }
 }
 
 /// Counts what the user asked for once all of it has been sent. A rendezvous counts when it is known

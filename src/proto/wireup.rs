@@ -142,6 +142,10 @@ fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
         return "ud is excluded at one end, where queue pairs are connected by TCP, and the other end has none (UCX_TLS)";
     }
     match address.shm {
+        _ if worker.ctx.does_without_tofu() => {
+            "the program wants to sleep until something comes (UCP_FEATURE_WAKEUP), and nothing wakes it by tofu; no other \
+             transport leads from one end to the other (UCX_TLS)"
+        }
         _ if !worker.ctx.policy.shm => {
             "shared memory is excluded, and no other transport leads from one end to the other (UCX_TLS, UCX_NET_DEVICES)"
         }

@@ -77,7 +77,7 @@ unsafe fn reclaim(peer: &Peer, req: *mut Request, status: ucs_status_t) -> bool 
     let (r, worker) = unsafe { (&mut *req, &*peer.worker) };
     let offered = r.id;
     // Without a name it was never offered; where no device gets there, none reads.
-    let may_be_read = offered != 0 && tx::lent::is_possible(peer);
+    let may_be_read = offered != 0 && (peer.has_rings() || tx::lent::is_possible(peer));
     let Some(t) = r.transfer_mut() else {
         return false;
     };

@@ -3,13 +3,14 @@
 //! What takes the time is to fetch them. A copy that asks for them a few hundred bytes ahead has several under way: 4 KiB
 //! to 64 KiB through a ring take a tenth to a third less time than by `memcpy`, which leaves it to the processor to guess.
 
+use super::arch::copy as processor;
 use std::ptr;
+
+pub use processor::{prefetch_to_read, prefetch_to_write};
 
 /// Shorter copies are no faster, bytes, to write or to read: 1 KiB takes a tenth longer.
 const LONG_TO_WRITE: usize = 2 << 10;
 const LONG_TO_READ: usize = 4 << 10;
-/// How far ahead lines are asked for, bytes.
-const AHEAD: usize = 512;
 
 /// Copies within this core's own memory, up to [`TINY`] bytes without a call.
 ///
@@ -53,12 +54,9 @@ unsafe fn shared<const WRITE: bool>(dst: *mut u8, src: *const u8, len: usize) {
         // SAFETY: passed on.
         return unsafe { tiny(dst, src, len) };
     }
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
-    if len >= (if WRITE { LONG_TO_WRITE } else { LONG_TO_READ })
-        && std::arch::is_x86_feature_detected!("avx2")
-    {
+    if len >= (if WRITE { LONG_TO_WRITE } else { LONG_TO_READ }) && processor::has_ahead() {
         // SAFETY: the processor can; the rest is passed on.
-        return unsafe { wide::<WRITE>(dst, src, len) };
+        return unsafe { processor::ahead::<WRITE>(dst, src, len) };
     }
     // SAFETY: passed on.
     unsafe { ptr::copy_nonoverlapping(src, dst, len) }
@@ -92,67 +90,6 @@ pub unsafe fn tiny(dst: *mut u8, src: *const u8, len: usize) {
             dst.add(len - 1).write(src.add(len - 1).read());
         }
     }
-}
-
-/// `WRITE`: the lines of `dst` are fetched ahead, about to be written; else those of `src`.
-#[cfg(all(target_arch = "x86_64", not(loom)))]
-#[target_feature(enable = "avx2")]
-unsafe fn wide<const WRITE: bool>(dst: *mut u8, src: *const u8, n: usize) {
-    use std::arch::x86_64::{_mm256_loadu_si256, _mm256_storeu_si256};
-    const VECTOR: usize = 32;
-    const STEP: usize = 4 * VECTOR;
-    const LINE: usize = 64;
-
-    let fetch = |at: usize| {
-        if WRITE {
-            prefetch_to_write(dst.wrapping_add(at));
-        } else {
-            prefetch_to_read(src.wrapping_add(at));
-        }
-    };
-    let vector = |at: usize| {
-        // SAFETY: `at + VECTOR <= n` wherever it is called.
-        unsafe { _mm256_storeu_si256(dst.add(at).cast(), _mm256_loadu_si256(src.add(at).cast())) }
-    };
-    (0..AHEAD.min(n)).step_by(LINE).for_each(fetch);
-    vector(0);
-    // From here on no store crosses a line.
-    let mut at = VECTOR - dst as usize % VECTOR;
-    while at + STEP <= n {
-        // Not beyond the end: those lines are somebody's who is about to write them.
-        if at + AHEAD + STEP <= n {
-            fetch(at + AHEAD);
-            fetch(at + AHEAD + LINE);
-        }
-        (0..4).for_each(|i| vector(at + i * VECTOR));
-        at += STEP;
-    }
-    // SAFETY: the rest.
-    unsafe { ptr::copy_nonoverlapping(src.add(at), dst.add(at), n - at) };
-}
-
-/// Brings a line into this core's cache, about to be written.
-#[inline(always)]
-pub fn prefetch_to_write<T>(line: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: a hint: it reads and writes nothing and cannot fault; processors without it ignore it.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-    let _ = line;
-}
-
-/// Brings a line into this core's cache, about to be read.
-#[inline(always)]
-pub fn prefetch_to_read<T>(line: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: a hint, as above.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-    let _ = line;
 }
 
 #[cfg(test)]

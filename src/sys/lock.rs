@@ -11,7 +11,8 @@ use std::ops::{Deref, DerefMut};
 pub struct MtLock<T> {
     mt: bool,
     raw: SpinLock,
-    /// Set while the guard of a `try_lock` lives; in debug builds while any guard does.
+    /// In single mode set while the guard of a `try_lock` lives; in debug builds while any guard does. Where threads may
+    /// overlap it is always set, and never written.
     held: Cell<bool>,
     value: UnsafeCell<T>,
 }
@@ -28,7 +29,7 @@ impl<T> MtLock<T> {
         Self {
             mt,
             raw: SpinLock::new(),
-            held: Cell::new(false),
+            held: Cell::new(mt),
             value: UnsafeCell::new(value),
         }
     }
@@ -49,21 +50,17 @@ impl<T> MtLock<T> {
             if !self.raw.try_lock() {
                 return None;
             }
-        } else if self.held.get() {
+        } else if self.held.replace(true) {
             return None;
         }
-        self.held.set(true);
         Some(TryGuard(MtGuard { lock: self }))
     }
 
     #[inline(always)]
     fn entered(&self) -> MtGuard<'_, T> {
-        debug_assert!(
-            !self.held.get(),
-            "lock taken twice: a callback ran under it"
-        );
-        if cfg!(debug_assertions) {
-            self.held.set(true);
+        if cfg!(debug_assertions) && !self.mt {
+            let twice = self.held.replace(true);
+            assert!(!twice, "lock taken twice: a callback ran under it");
         }
         MtGuard { lock: self }
     }
@@ -101,7 +98,8 @@ impl<T> MtLock<T> {
         self.mt
     }
 
-    /// Whether the guard of a `try_lock` lives, or [`hold`](Self::hold) was called, in single mode.
+    /// Whether the value is out of reach without the lock: threads may overlap, or the guard of a `try_lock` lives, or
+    /// [`hold`](Self::hold) was called.
     #[inline(always)]
     pub fn is_held(&self) -> bool {
         self.held.get()
@@ -144,12 +142,11 @@ impl<T> DerefMut for MtGuard<'_, T> {
 impl<T> Drop for MtGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        if cfg!(debug_assertions) {
-            self.lock.held.set(false);
-        }
         if self.lock.mt {
             // SAFETY: this guard's constructor locked it.
             unsafe { self.lock.raw.unlock() };
+        } else if cfg!(debug_assertions) {
+            self.lock.held.set(false);
         }
     }
 }
@@ -175,8 +172,9 @@ impl<T> DerefMut for TryGuard<'_, T> {
 impl<T> Drop for TryGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Before the lock itself is given back.
-        self.0.lock.held.set(false);
+        if !self.0.lock.mt {
+            self.0.lock.held.set(false);
+        }
     }
 }
 
@@ -202,5 +200,7 @@ mod tests {
             }
         });
         assert_eq!(*lock.lock(), 40_000);
+        drop(lock.try_lock());
+        assert!(lock.is_held(), "nobody goes without the lock");
     }
 }

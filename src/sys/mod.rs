@@ -1,9 +1,11 @@
 //! The machine: everything that asks the kernel or the processor, nothing that knows a message.
 
+pub mod arch;
 pub mod clock;
 pub mod cma;
 pub mod copy;
 pub mod futex;
+pub mod library;
 pub mod lifeline;
 pub mod loaded_from;
 pub mod lock;

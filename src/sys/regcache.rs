@@ -13,6 +13,7 @@ mod lookaside;
 mod policy;
 mod regions;
 
+use crate::sys::arch::OwnLine;
 use crate::sys::log;
 use crate::sys::unmaps::{self, Event, Extent, Ring, Watch};
 use parking_lot::Mutex;
@@ -83,17 +84,13 @@ pub struct Cache<R: Registrar> {
     page: usize,
     meter: Arc<Meter>,
     /// Registrations so far: the time that uses are compared by.
-    clock: Line<AtomicU64>,
+    clock: OwnLine<AtomicU64>,
     /// As `State::seen`, to look at without the lock.
     drained: AtomicU64,
     workers: AtomicU32,
     complained: AtomicBool,
     state: Mutex<State<R::Region>>,
 }
-
-/// In cache lines of its own.
-#[repr(align(128))]
-struct Line<T>(T);
 
 struct State<T> {
     regions: Regions<T>,
@@ -131,7 +128,7 @@ impl<R: Registrar> Cache<R> {
             watch,
             page: unmaps::page_size(),
             meter: Arc::default(),
-            clock: Line(AtomicU64::new(0)),
+            clock: OwnLine(AtomicU64::new(0)),
             drained: AtomicU64::new(seen),
             workers: AtomicU32::new(NO_WORKER + 1),
             complained: AtomicBool::new(false),
@@ -206,19 +203,27 @@ impl<R: Registrar> Cache<R> {
     }
 
     fn fetch(&self, worker: u32, wanted: Extent) -> io::Result<Fetched<R::Region>> {
+        let (found, keeps) = self.look_up(worker, wanted);
+        match found {
+            Some(fetched) => Ok(fetched),
+            None => self.register(worker, wanted.pages(self.page), keeps),
+        }
+    }
+
+    fn fetch_known(&self, worker: u32, wanted: Extent) -> Option<Fetched<R::Region>> {
+        self.look_up(worker, wanted).0
+    }
+
+    /// What holds these bytes, and whether regions are kept.
+    fn look_up(&self, worker: u32, wanted: Extent) -> (Option<Fetched<R::Region>>, bool) {
         let mut state = self.state.lock();
         let gone = self.drain(&mut state);
         let (seen, keeps) = (state.seen, state.keeps);
-        let found = state.regions.share(wanted, worker, self.now());
+        let share = state.regions.share(wanted, worker, self.now());
         drop(state);
         drop(gone);
-        match found {
-            Some(share) => Ok(Fetched {
-                share,
-                seen: Some(seen),
-            }),
-            None => self.register(worker, wanted.pages(self.page), keeps),
-        }
+        let seen = Some(seen);
+        (share.map(|share| Fetched { share, seen }), keeps)
     }
 
     #[cold]

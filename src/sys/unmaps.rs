@@ -13,9 +13,6 @@
 //! What nobody sees: system calls that a program makes without libc; libraries that are closed (see [`may_be_closed`]); what
 //! happens to a file behind a mapping (`ftruncate`, `fallocate`). With a genuine libucm: `shmat` with `SHM_REMAP`.
 
-#[cfg_attr(target_arch = "x86_64", path = "unmaps/code_x86_64.rs")]
-#[cfg_attr(target_arch = "aarch64", path = "unmaps/code_aarch64.rs")]
-mod code;
 mod entries;
 mod hook;
 mod libucm;

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 use super::packed::packed;
+use super::tofu::Rails;
 use crc::{CRC_32_ISO_HDLC, Crc};
 use std::fmt;
 use std::net::IpAddr;
@@ -187,17 +188,55 @@ impl IbLocator {
     }
 }
 
+/// How peers reach the worker over the Tofu interconnect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TofuLocator {
+    /// What a greeting has to present.
+    pub secret: u64,
+    /// The worker's virtual control queue.
+    pub vcq: u64,
+    /// Steering address of its hall there ([`super::tofu`]).
+    pub hall: u64,
+    /// Number of the queue among those of its process: which steering address of a key is for it. Those of the rails follow.
+    pub number: u16,
+    /// Its further queues.
+    pub rails: Rails,
+}
+
 packed! {
-    /// How peers reach the worker over the Tofu interconnect.
-    TofuLocator, 26 {
-        /// What a greeting has to present.
+    /// What begins such a section; behind it are the rails.
+    TofuFront, 26 {
         secret: u64,
-        /// The worker's virtual control queue.
         vcq: u64,
-        /// Steering address of its hall there ([`super::tofu`]).
         hall: u64,
-        /// Number of the worker among those of its process: which steering address of a key is for it.
         number: u16,
+    }
+}
+
+impl TofuLocator {
+    fn encode(&self) -> Vec<u8> {
+        let front = TofuFront {
+            secret: self.secret,
+            vcq: self.vcq,
+            hall: self.hall,
+            number: self.number,
+        };
+        let mut body = front.encode().to_vec();
+        body.extend(self.rails.iter().flat_map(u64::to_le_bytes));
+        body
+    }
+
+    fn decode(body: &[u8]) -> Option<TofuLocator> {
+        let front = TofuFront::decode(body)?;
+        let rails = body.get(TofuFront::SIZE..)?.chunks_exact(size_of::<u64>());
+        let rail = |bytes: &[u8]| bytes.first_chunk().map_or(0, |&b| u64::from_le_bytes(b));
+        Some(TofuLocator {
+            secret: front.secret,
+            vcq: front.vcq,
+            hall: front.hall,
+            number: front.number,
+            rails: Rails::of(rails.map(rail)),
+        })
     }
 }
 
@@ -445,6 +484,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::tofu::MOST_RAILS;
 
     const SHM_LOCATOR: ShmLocator = ShmLocator {
         host: 1,
@@ -541,6 +581,7 @@ mod tests {
             vcq: 8,
             hall: 9,
             number: 10,
+            rails: Rails::default(),
         };
         let address = WorkerAddress {
             tofu: Some(tofu),
@@ -548,6 +589,18 @@ mod tests {
         };
         assert_eq!(address.encode().len(), 87);
         assert_eq!(WorkerAddress::decode(&address.encode()), Ok(address));
+        for count in 1..=MOST_RAILS {
+            let tofu = TofuLocator {
+                rails: Rails::of((1..=count as u64).map(|n| n << 40)),
+                ..tofu
+            };
+            let address = WorkerAddress {
+                tofu: Some(tofu),
+                ..PLAIN
+            };
+            assert_eq!(address.encode().len(), 87 + 8 * count);
+            assert_eq!(WorkerAddress::decode(&address.encode()), Ok(address));
+        }
         let section = [&[TOFU, 25][..], &[0; 25]].concat();
         assert_eq!(
             WorkerAddress::decode(&sealed(&section)),

@@ -129,8 +129,8 @@ impl DeviceKeys {
     /// Whether all of these bytes can be reached.
     #[inline]
     pub fn covers(&self, addr: u64, len: usize) -> bool {
-        let at = addr.wrapping_sub(self.base);
-        at <= self.len && len as u64 <= self.len - at
+        let left = self.len.checked_sub(addr.wrapping_sub(self.base));
+        left.is_some_and(|left| len as u64 <= left)
     }
 
     /// The key for a port of the owner's.

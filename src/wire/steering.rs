@@ -1,7 +1,7 @@
 //! The part of a packed key that says how adapters of the Tofu interconnect reach the memory: around the rest of the key.
 //!
 //! `kind (1) | CRC-8 (1) | count (2) | count inverted (2) | base (8) | length (8)`, as often as counted `worker (2) | steering
-//! address (8)`, and the key. A steering address is good for one virtual control queue: each worker of the memory's owner has one of
+//! address (8)`, and the key. A bit of the count says that the owner's adapters execute atomic operations. A steering address is good for one virtual control queue: each worker of the memory's owner has one of
 //! its own, and a number. `ucp_ep_rkey_unpack` is given a bare pointer: the count, which is there twice, says how long it is.
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,8 @@ const FRONT: usize = 2 + 2 + 2 + 8 + 8;
 const ENTRY: usize = 2 + 8;
 /// More workers of one process are not told: to the others accesses go by message.
 pub const MOST: usize = 1024;
+/// In the count: adapters execute atomic operations.
+const ATOMICS: u16 = 1 << 15;
 
 /// Where adapters find a piece of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub struct Steering {
     /// What is registered.
     pub base: u64,
     pub len: u64,
+    /// Whether the owner's adapters, and nobody else, execute atomic operations on it; there may be no address all the same.
+    pub atomics: bool,
     /// The numbers of workers of the owner's, and where the memory begins for their queues. At most [`MOST`].
     pub addresses: Vec<(u16, u64)>,
 }
@@ -33,8 +37,8 @@ pub fn total_len(at: impl Fn(usize) -> u8) -> Option<usize> {
         return rkey::total_len(at);
     }
     let word = |i: usize| u16::from_le_bytes([at(i), at(i + 1)]);
-    let count = word(2);
-    if word(4) != !count || usize::from(count) > MOST {
+    let count = word(2) & !ATOMICS;
+    if word(4) != !word(2) || usize::from(count) > MOST {
         return None;
     }
     let inner = FRONT + ENTRY * usize::from(count);
@@ -52,7 +56,8 @@ pub fn read(bytes: &[u8]) -> Option<(Option<Steering>, &[u8])> {
         return None;
     }
     let (count, rest) = covered.split_first_chunk()?;
-    let count: usize = u16::from_le_bytes(*count).into();
+    let word = u16::from_le_bytes(*count);
+    let (count, atomics) = (usize::from(word & !ATOMICS), word & ATOMICS != 0);
     let (base, rest) = rest.get(2..)?.split_first_chunk()?;
     let (len, rest) = rest.split_first_chunk()?;
     let (entries, key) = rest.split_at_checked(count * ENTRY)?;
@@ -66,6 +71,7 @@ pub fn read(bytes: &[u8]) -> Option<(Option<Steering>, &[u8])> {
     let steering = Steering {
         base: u64::from_le_bytes(*base),
         len: u64::from_le_bytes(*len),
+        atomics,
         addresses: entries.chunks(ENTRY).map(entry).collect::<Option<_>>()?,
     };
     Some((Some(steering), key))
@@ -75,9 +81,10 @@ impl Steering {
     /// The bytes, around those of a key.
     pub fn around(&self, key: &[u8]) -> Vec<u8> {
         let count = self.addresses.len().min(MOST) as u16;
+        let word = count | if self.atomics { ATOMICS } else { 0 };
         let mut bytes = vec![KIND, 0];
-        bytes.extend(count.to_le_bytes());
-        bytes.extend((!count).to_le_bytes());
+        bytes.extend(word.to_le_bytes());
+        bytes.extend((!word).to_le_bytes());
         bytes.extend(self.base.to_le_bytes());
         bytes.extend(self.len.to_le_bytes());
         for (number, at) in self.addresses.iter().take(count.into()) {
@@ -107,6 +114,7 @@ mod tests {
             let steering = Steering {
                 base: 0x7f00_0000_1000,
                 len: 12,
+                atomics: count != 1,
                 addresses: (0..count).map(|n| (n, u64::from(n) << 32 | 5)).collect(),
             };
             let bytes = steering.around(key);

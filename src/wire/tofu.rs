@@ -2,7 +2,7 @@
 //!
 //! Each worker has a hall. Who wants to talk to it takes a ticket there, an atomic addition by the adapter, and writes its greeting
 //! into the place of that number, as soon as few enough wait: no greeting is written over another one, and as many arrive
-//! as the hall has places. The answer is a grant: a ring for the frames of one direction, in the memory of who reads them.
+//! as the hall has places. A ticket is good once. The answer is a grant: a ring for the frames of one direction, in the memory of who reads them.
 #![forbid(unsafe_code)]
 
 use super::packed::packed;
@@ -10,13 +10,17 @@ use super::packed::packed;
 /// Places of a hall.
 pub const PLACES: u32 = 64;
 /// Bytes of a place; the first ones lie behind the word of the tickets and those that were served.
-pub const PLACE: usize = 128;
+pub const PLACE: usize = 256;
 /// Where the places begin in a hall, bytes.
 pub const PLACES_AT: usize = 256;
 /// Bytes of a hall.
 pub const HALL: usize = PLACES_AT + PLACES as usize * PLACE;
 /// Bytes of a cell, which each sender has for each ring that it writes to: how far the reader is, and the grant.
 pub const CELL: usize = 64;
+/// Where a reader that goes says so in a cell, by the proof of the grant and [`LEFT`], bytes.
+pub const LEFT_AT: usize = 8;
+/// What no proof has.
+pub const LEFT: u64 = 1 << 32;
 /// Where the grant lies in a cell, bytes.
 pub const GRANT_AT: usize = 32;
 /// One more was served: the upper half of a hall's word counts those, the lower half tickets.
@@ -48,6 +52,22 @@ impl Turn {
     pub fn is_past(self, ticket: u32) -> bool {
         (self.served.wrapping_sub(ticket) as i32) > 0
     }
+
+    /// Tickets that were taken and not served, if more than there are places for.
+    pub fn crowd(self) -> Option<u32> {
+        let waiting = self.tickets.wrapping_sub(self.served);
+        (waiting > PLACES && !self.is_past(self.tickets)).then_some(waiting)
+    }
+
+    /// What has to be added to the word, of whose hall so many were served, if somebody has written to it who takes no tickets.
+    pub fn amends(self, served: u32) -> u64 {
+        match self.served == served {
+            false => u64::from(served.wrapping_sub(self.served)) << 32,
+            // Tickets are never behind.
+            true if self.is_past(self.tickets) => served.wrapping_sub(self.tickets).into(),
+            true => 0,
+        }
+    }
 }
 
 /// Which tickets of a hall were served, as its owner knows it.
@@ -68,6 +88,30 @@ impl Turns {
         self.ahead = self.ahead.checked_shr(more).unwrap_or(0);
         self.served = self.served.wrapping_add(more);
         more
+    }
+
+    /// So many tickets, [`PLACES`] or more, are served though nobody has come.
+    pub fn skip(&mut self, tickets: u32) {
+        debug_assert!(tickets >= PLACES);
+        self.served = self.served.wrapping_add(tickets);
+        self.ahead = 0;
+    }
+
+    /// All before this ticket were served.
+    pub fn served(&self) -> u32 {
+        self.served
+    }
+
+    /// Whether the place of this number is awaited from who has this ticket.
+    pub fn expects(&self, ticket: u32, place: u32) -> bool {
+        let offset = ticket.wrapping_sub(self.served);
+        ticket % PLACES == place && offset < PLACES && self.ahead >> offset & 1 == 0
+    }
+
+    /// The ticket whose place this is now.
+    pub fn ticket(&self, place: u32) -> u32 {
+        let offset = place.wrapping_sub(self.served) % PLACES;
+        self.served.wrapping_add(offset)
     }
 
     /// The places of the window whose tickets were not served, the first one first.
@@ -94,12 +138,40 @@ pub fn place_of(at: usize) -> Option<u32> {
     u32::try_from(place).ok().filter(|&place| place < PLACES)
 }
 
-/// "rucp-tf1": raised with the format.
-const MAGIC: u64 = u64::from_le_bytes(*b"rucp-tf1");
+/// Rails of a worker, at most: one for each of the machine's network interfaces but that of its first queue.
+pub const MOST_RAILS: usize = 5;
+
+/// The virtual control queues of a worker's rails, in their order. None has the number 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rails([u64; MOST_RAILS]);
+
+impl Rails {
+    /// The first [`MOST_RAILS`] of these.
+    pub fn of(vcqs: impl Iterator<Item = u64>) -> Rails {
+        let mut rails = Rails::default();
+        for (rail, vcq) in rails.0.iter_mut().zip(vcqs) {
+            *rail = vcq;
+        }
+        rails
+    }
+
+    /// Those that there are.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        self.0.iter().copied().take_while(|&vcq| vcq != 0)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.iter().count()
+    }
+}
+
+/// "rucp-tf2": raised with the format.
+const MAGIC: u64 = u64::from_le_bytes(*b"rucp-tf2");
 
 packed! {
     /// How a worker asks for a ring.
-    Greeting, 88 {
+    Greeting, 124 {
         magic: u64,
         /// The sender's worker.
         from: u64,
@@ -119,18 +191,42 @@ packed! {
         losses: u32,
         /// The ticket.
         ticket: u32,
-        /// Longest record in the sender's longest frames, in frames.
-        frames: u32,
         /// Longest frame that the sender writes, bytes.
         packet: u32,
         /// The sender's [`super::address::TofuLocator::number`].
         number: u32,
+        /// The sender's rails.
+        rail_0: u64,
+        rail_1: u64,
+        rail_2: u64,
+        rail_3: u64,
+        rail_4: u64,
     } valid when |g| g.magic == MAGIC
 }
 
 impl Greeting {
     pub const fn magic() -> u64 {
         MAGIC
+    }
+
+    pub fn rails(&self) -> Rails {
+        Rails([
+            self.rail_0,
+            self.rail_1,
+            self.rail_2,
+            self.rail_3,
+            self.rail_4,
+        ])
+    }
+
+    pub fn set_rails(&mut self, rails: Rails) {
+        [
+            self.rail_0,
+            self.rail_1,
+            self.rail_2,
+            self.rail_3,
+            self.rail_4,
+        ] = rails.0;
     }
 }
 
@@ -200,6 +296,64 @@ mod tests {
     }
 
     #[test]
+    fn a_ticket_is_good_once() {
+        let mut turns = Turns::default();
+        turns.skip(u32::MAX - 10);
+        for ticket in (0..200u32).map(|n| (u32::MAX - 10).wrapping_add(n)) {
+            let place = ticket % PLACES;
+            assert!(turns.expects(ticket, place) && turns.ticket(place) == ticket);
+            assert!(!turns.expects(ticket, (place + 1) % PLACES), "elsewhere");
+            assert!(!turns.expects(ticket.wrapping_add(PLACES), place), "early");
+            turns.serve(place);
+            assert!(!turns.expects(ticket, place), "again");
+        }
+        turns.serve((turns.served() + 3) % PLACES);
+        let ahead = turns.served() + 3;
+        assert!(!turns.expects(ahead, ahead % PLACES));
+    }
+
+    #[test]
+    fn whatever_is_written_into_the_word_is_amended() {
+        let served = 0xFFFF_FFF0;
+        let honest = [0, 5, 1000].map(|n: u32| Turn {
+            tickets: n.wrapping_add(served),
+            served,
+        });
+        for turn in honest {
+            assert_eq!(turn.amends(served), 0);
+        }
+        for word in [
+            0,
+            1,
+            1 << 30,
+            1 << 31,
+            1 << 32,
+            u64::MAX,
+            0x8000_0000_8000_0000,
+            5 << 52,
+        ] {
+            let mut word: u64 = word;
+            let amended = (0..3).any(|_| {
+                let amends = Turn::read(word).amends(served);
+                word = word.wrapping_add(amends);
+                amends == 0
+            });
+            let turn = Turn::read(word);
+            assert!(amended && turn.served == served, "{word:#x}");
+            assert!(!turn.is_past(turn.tickets));
+        }
+    }
+
+    #[test]
+    fn a_crowd_is_more_than_there_are_places() {
+        let crowd = |tickets, served| Turn { tickets, served }.crowd();
+        assert_eq!(crowd(64, 0), None);
+        assert_eq!(crowd(65, 0), Some(65));
+        assert_eq!(crowd(100, u32::MAX), Some(101));
+        assert_eq!(crowd(0, 5), None);
+    }
+
+    #[test]
     fn greetings_of_strangers_are_none() {
         let greeting = Greeting {
             magic: MAGIC,
@@ -213,10 +367,19 @@ mod tests {
             proof: 8,
             losses: 9,
             ticket: 10,
-            frames: 11,
             packet: 12,
             number: 13,
+            rail_0: 14,
+            rail_1: 15,
+            rail_2: 0,
+            rail_3: 0,
+            rail_4: 0,
         };
+        assert_eq!(greeting.rails(), Rails::of([14, 15].into_iter()));
+        assert_eq!(greeting.rails().iter().collect::<Vec<_>>(), [14, 15]);
+        let mut other = greeting;
+        other.set_rails(Rails::default());
+        assert_eq!(other.rails().count(), 0);
         let mut bytes = greeting.encode();
         assert_eq!(Greeting::decode(&bytes), Some(greeting));
         for n in 0..bytes.len() {

@@ -16,9 +16,30 @@ use std::sync::atomic::AtomicU32;
 /// `external`, if not null, is the end of `REQUEST_SIZE` writable, 8-byte aligned bytes.
 #[inline]
 pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
+    // SAFETY: the caller's promise; the request's memory is ours alone now.
+    unsafe { clear(worker, memory(worker, external)) }
+}
+
+/// As [`take`], in single mode, if that calls nothing: the pool has some, or the memory is the user's.
+///
+/// # Safety
+/// As there; single mode.
+#[inline(always)]
+pub unsafe fn take_at_hand(worker: &Worker, external: *mut c_void) -> Option<*mut Request> {
     // SAFETY: the caller's promise.
-    let (req, flags) = unsafe { memory(worker, external) };
-    // SAFETY: the request's memory is ours alone now. Every field is written.
+    unsafe {
+        let at_hand = !external.is_null() || worker.pool.alone().has_some();
+        at_hand.then(|| clear(worker, memory_alone(worker, external)))
+    }
+}
+
+/// Makes a request of its memory.
+///
+/// # Safety
+/// The memory is the caller's.
+#[inline(always)]
+unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Request {
+    // SAFETY: the caller's promise. Every field is written.
     unsafe {
         req.write(Request {
             flags: AtomicU32::new(flags),

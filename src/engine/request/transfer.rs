@@ -3,11 +3,16 @@
 use crate::ctypes::ucs_status_t;
 use crate::sys::regcache::Handle;
 use crate::tl::ib::pinned::Pinned;
+use crate::tl::tofu;
 
 /// See the module. What changes while the device works is changed under the peer's lock.
 pub struct Transfer {
     /// Keeps the memory registered until the request ends: one for each piece of the data that is not empty.
     pub memory: Vec<Handle<Pinned>>,
+    /// The same, for the adapter of the Tofu interconnect: of one piece.
+    pub steered: Option<Handle<tofu::pinned::Pinned>>,
+    /// The rails that move parts of it there, beside the connection's own queue.
+    pub shares: Vec<Portion>,
     pub role: Role,
     /// Where the other end is in the peer's address space.
     pub there: u64,
@@ -18,6 +23,16 @@ pub struct Transfer {
     pub railed: bool,
     /// What a rail has not moved: offsets and lengths.
     pub again: Vec<(u64, usize)>,
+}
+
+/// What a rail of the Tofu interconnect needs for its parts of a transfer.
+pub struct Portion {
+    /// Its place among the worker's rails, and among the peer's.
+    pub rail: usize,
+    /// Keeps our memory registered for it.
+    pub memory: Handle<tofu::pinned::Pinned>,
+    /// Where the peer's rail finds the first byte of the transfer, a steering address.
+    pub there: u64,
 }
 
 /// Which side of what it is.
@@ -53,6 +68,8 @@ impl Transfer {
     pub fn new(memory: Vec<Handle<Pinned>>, role: Role, there: u64) -> Self {
         Transfer {
             memory,
+            steered: None,
+            shares: Vec::new(),
             role,
             there,
             flying: 0,

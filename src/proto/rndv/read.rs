@@ -2,18 +2,23 @@
 //! The receiver's device reads it, and the acknowledgement that ends every rendezvous follows: the sender need not progress
 //! meanwhile.
 //!
-//! Where memory cannot be registered, or no queue pair leads to the sender, the receiver asks as it does without keys.
+//! Where memory cannot be registered, or no queue pair leads to the sender, the receiver asks as it does without keys. Over the Tofu
+//! interconnect an offer names the memory by its steering address for the sender's queue, and the only key is a mark for that.
 
 use super::pull::Pull;
 use crate::engine::peer::{Peer, Queues};
 use crate::engine::pinned::Use;
 use crate::engine::request::{Extra, Request, Role, Transfer};
 use crate::engine::worker::Worker;
-use crate::proto::tx::{self, Posted, lent};
+use crate::proto::tx::{self, Posted, lent, steered};
+use crate::sys::regcache::Handle;
+use crate::tl::tofu::pinned::{self, Pinned};
 use crate::wire::address::MAX_PORTS;
 
 /// Bytes of a key.
 const KEY: usize = size_of::<u32>();
+/// The key where the address is a steering address.
+const STEERED: u32 = 1;
 
 /// Bytes that so many keys take in an offer.
 pub const fn bytes(count: u8) -> usize {
@@ -21,23 +26,56 @@ pub const fn bytes(count: u8) -> usize {
 }
 
 /// Registers what is to be offered for the receiver's device and puts the keys in front of the user's header: how many, one for
-/// each of our ports; 0: it is not offered that way.
+/// each of our ports; 0: it is not offered that way. And where the receiver finds the memory that is at `addr`.
 ///
 /// # Safety
 /// The request is new, its data and peer are set, and `tail_len` bytes are readable at `tail`.
-pub(super) unsafe fn offer(worker: &Worker, r: &mut Request) -> u8 {
+pub(super) unsafe fn offer(worker: &Worker, r: &mut Request, addr: u64) -> (u8, u64) {
     // SAFETY: peers live as long as the worker.
-    if !worker.ctx.policy.rndv_reads || !may_be_read(worker, unsafe { &*r.peer }) {
-        return 0;
+    let peer = unsafe { &*r.peer };
+    if peer.has_rings() {
+        let Some((memory, source)) = steer(worker, peer, r) else {
+            return (0, addr);
+        };
+        let addr = pinned::stadd(&memory, source);
+        let mut transfer = Transfer::new(Vec::new(), Role::Offer, 0);
+        transfer.steered = Some(memory);
+        // SAFETY: the caller's promise.
+        unsafe { put_keys(r, &[STEERED], transfer) };
+        return (1, addr);
+    }
+    if !worker.ctx.policy.rndv_reads || !may_be_read(worker, peer) {
+        return (0, addr);
     }
     let source = r.data.as_contig();
     let Some(memory) = source.and_then(|from| worker.pin(from, r.data.len(), Use::ReadByPeer))
     else {
-        return 0;
+        return (0, addr);
     };
     let keys: [u32; MAX_PORTS] = memory.region().remote_keys();
     let count = worker.ctx.ports.len().min(MAX_PORTS);
-    let mut tail: Vec<u8> = keys[..count].iter().flat_map(|k| k.to_le_bytes()).collect();
+    let transfer = Transfer::new(vec![memory], Role::Offer, 0);
+    // SAFETY: the caller's promise.
+    unsafe { put_keys(r, &keys[..count], transfer) };
+    (count as u8, addr)
+}
+
+/// What is to be offered over the Tofu interconnect, registered for our queue, and where it begins.
+fn steer(worker: &Worker, peer: &Peer, r: &Request) -> Option<(Handle<Pinned>, *const u8)> {
+    let source = r.data.as_contig()?;
+    if worker.ctx.policy.rndv_by_messages || peer.uid == worker.uid {
+        return None;
+    }
+    let memory = worker.steer(source, r.data.len(), false)?;
+    Some((memory, source))
+}
+
+/// Puts keys in front of the user's header.
+///
+/// # Safety
+/// As of [`offer`].
+unsafe fn put_keys(r: &mut Request, keys: &[u32], transfer: Transfer) {
+    let mut tail: Vec<u8> = keys.iter().flat_map(|k| k.to_le_bytes()).collect();
     if r.tail_len > 0 {
         // SAFETY: the caller's promise.
         tail.extend(unsafe { std::slice::from_raw_parts(r.tail, r.tail_len as usize) });
@@ -45,9 +83,7 @@ pub(super) unsafe fn offer(worker: &Worker, r: &mut Request) -> u8 {
     r.tail_len = tail.len() as u32;
     r.tail = Box::into_raw(tail.into_boxed_slice()).cast();
     r.tail_owned = true;
-    let transfer = Transfer::new(vec![memory], Role::Offer, 0);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
-    count as u8
 }
 
 /// Whether a queue pair leads to a peer, or will, as far as is known. What a worker sends to itself is copied.
@@ -64,7 +100,10 @@ pub unsafe fn key(worker: &Worker, peer: &Peer, keys: *const u8, count: u8) -> O
     if count == 0 || worker.ctx.policy.rndv_by_messages {
         return None;
     }
-    let port = lent::port(peer).filter(|&port| port < count.into())?;
+    let port = match peer.has_rings() {
+        true => 0,
+        false => lent::port(peer).filter(|&port| port < count.into())?,
+    };
     // SAFETY: inside of the keys. Once only: the sender could change it.
     let key = unsafe { keys.add(port * KEY).cast::<u32>().read_unaligned() };
     let key = u32::from_le(key);
@@ -91,9 +130,13 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> O
     let r = unsafe { &mut *req };
     let key = kept_key(r)?;
     let target = r.data.as_contig()?;
-    let port = lent::port(peer)?;
-    let memory = worker.pin(target, r.info.length, Use::Write)?;
-    lent::fetch(r, (port, key), memory);
+    if peer.has_rings() {
+        steered::fetch(r, worker.steer(target, r.info.length, true)?);
+    } else {
+        let port = lent::port(peer)?;
+        let memory = worker.pin(target, r.info.length, Use::Write)?;
+        lent::fetch(r, (port, key), memory);
+    }
     // SAFETY: complete, and in no queue.
     match unsafe { tx::post(req) } {
         Posted::Failed(status) => Some(Pull::Ended(status)),

@@ -8,7 +8,7 @@ use super::{access, lent};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, Tx};
 use crate::engine::ports::Connection;
-use crate::engine::request::{self, Extra, Request, Role, Sent, Transfer};
+use crate::engine::request::{self, Extra, Fate, Request, Role, Sent, Transfer};
 use crate::proto::attach::Direction;
 use crate::proto::flush;
 use crate::sys::regcache::Handle;
@@ -16,6 +16,7 @@ use crate::tl::Lane;
 use crate::tl::ib::pinned::Pinned;
 use crate::tl::ib::rc::{Remote, Step};
 use crate::tl::ib::sender::Sender;
+use crate::tl::ib::waits::What;
 use crate::wire::header::{AmoHdr, Kind};
 use crate::wire::rkey::DeviceKeys;
 use crate::wire::stats::Protocol;
@@ -41,12 +42,34 @@ pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, keys: &DeviceKeys) -> b
     let (Some(key), Some(_)) = (keys.of_port(port), step(head)) else {
         return false;
     };
+    set_atomic(
+        r,
+        addr,
+        head,
+        u64::from(key) << 8 | u64::from(keys.atomics.ports),
+    );
+    true
+}
+
+/// Makes a request an atomic operation that whoever has this key carries out, or a message if that is not how it is reached.
+pub(super) fn set_atomic(r: &mut Request, addr: u64, head: &AmoHdr, key: u64) {
     super::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
     r.sent = Sent::Device;
     r.stream = head.fetch == 0;
     (r.offset, r.remote) = (0, 0);
-    r.remote_id = u64::from(key) << 8 | u64::from(keys.atomics.ports);
-    true
+    r.remote_id = key;
+}
+
+/// An atomic operation was posted: from here on it is no message. Who is in the peer's place does nothing, as where memory is mapped.
+pub(super) fn atomic_posted(peer: &Peer, r: &mut Request, len: usize) {
+    peer.stats().of(Protocol::AmoMapped).add(len);
+    r.kind = 0;
+    r.sent = if r.stream {
+        Sent::Complete
+    } else {
+        (r.offset, r.remote) = (r.data.len() as u64, 1);
+        Sent::Await
+    };
 }
 
 /// What devices can do of the operations, in one step.
@@ -63,7 +86,7 @@ pub fn step(head: &AmoHdr) -> Option<Step> {
     }
 }
 
-fn is_atomic(r: &Request) -> bool {
+pub(super) fn is_atomic(r: &Request) -> bool {
     r.kind == Kind::AmoReq as u8
 }
 
@@ -276,21 +299,12 @@ fn post_atomic(peer: &Peer, sender: &mut Sender, r: &mut Request) -> Option<bool
     if !sender.atomic(step, at, result, owner.cast()) {
         return Some(false);
     }
-    // Who is in the peer's place does nothing, as where memory is mapped.
-    peer.stats().of(Protocol::AmoMapped).add(size_of::<u64>());
-    // From here on it is no message.
-    r.kind = 0;
-    r.sent = if r.stream {
-        Sent::Complete
-    } else {
-        (r.offset, r.remote) = (r.data.len() as u64, 1);
-        Sent::Await
-    };
+    atomic_posted(peer, r, size_of::<u64>());
     Some(true)
 }
 
 /// A send of this number has ended, and what is before it: ends the requests that waited for no more, and flushes.
-#[inline(always)]
+#[inline(never)]
 pub fn on_end(connection: &mut Connection, number: u64) {
     if connection.back.is_some() {
         return on_end_behind(connection, number);
@@ -303,6 +317,62 @@ pub fn on_end(connection: &mut Connection, number: u64) {
     let mut ends = Ends::default();
     sender.ended(number, |owner| ends.add(owner));
     drop(tx);
+    ends.finish();
+}
+
+/// As [`on_end`], in single-thread mode: nobody has to be remembered until a lock is free.
+///
+/// # Safety
+/// In single-thread mode, and nobody up the stack has the peer's sending half.
+#[inline(always)]
+pub unsafe fn on_end_alone(connection: &mut Connection, number: u64) {
+    // SAFETY: peers live as long as the worker, connections no longer. Who is told may change the lane: it is looked for anew.
+    let line = || match unsafe { (*connection.peer).tx.alone().lane.as_mut() } {
+        Some(Lane::Ib(sender)) => sender.line(),
+        _ => None,
+    };
+    // What came through buffers is where it goes before anybody is told.
+    if connection.back.is_some() || line().is_none_or(|line| line.has_held()) {
+        return on_end(connection, number);
+    }
+    if !line().is_some_and(|line| line.end(number)) {
+        return;
+    }
+    while let Some(line) = line() {
+        match line.next_ended() {
+            // SAFETY: single-thread mode; who waits lives, and is in no list any more.
+            Some(wait) if !wait.owner.is_null() => unsafe {
+                end_wait(wait.what, wait.owner.cast())
+            },
+            Some(_) => {}
+            None if line.has_marks() => return let_go(connection),
+            None => return,
+        }
+    }
+}
+
+/// Ends the request that had a place. In single-thread mode.
+#[inline(always)]
+unsafe fn end_wait(what: What, req: *mut Request) {
+    // SAFETY: the caller's request. What reads by a place, or has something done atomically, is the user's, and one such work
+    // request is all of it.
+    unsafe {
+        match what {
+            What::Mark => flush::marker_sent(req),
+            What::Read | What::Atomic => request::complete_receive::<false>(req, UCS_OK),
+        }
+    }
+}
+
+/// The rest of an end: those who wait for what is still under way.
+#[inline(never)]
+fn let_go(connection: &mut Connection) {
+    let mut ends = Ends::default();
+    connection.with_sender(|sender| {
+        if let Some(line) = sender.line() {
+            line.let_go(&mut |owner| ends.add(owner));
+        }
+    });
     ends.finish();
 }
 
@@ -326,6 +396,30 @@ pub unsafe fn on_read(owner: *mut c_void) {
     ends.add(owner);
     drop(tx);
     ends.finish();
+}
+
+/// What a request has posted in its own memory has failed: the device has done with that. The request ends as its peer.
+///
+/// # Safety
+/// As [`on_read`].
+#[cold]
+pub unsafe fn on_failed(owner: *mut c_void) {
+    // SAFETY: who waits lives; peers live as long as the worker.
+    let peer = unsafe { &*(*owner.cast::<Request>()).peer };
+    let tx = peer.tx.lock();
+    let status = match peer.status() {
+        UCS_OK => UCS_ERR_IO_ERROR,
+        status => status,
+    };
+    // SAFETY: as above; the lock is held.
+    if let Some(t) = unsafe { (*owner.cast::<Request>()).transfer_mut() }
+        && matches!(t.fate, Fate::Posted)
+    {
+        t.fate = Fate::Ends(status);
+    }
+    drop(tx);
+    // SAFETY: passed on.
+    unsafe { on_read(owner) }
 }
 
 /// The same of a rail: the number of its interface, and of its queue pair.

@@ -229,7 +229,7 @@ pub(super) unsafe fn post_with_word(
 }
 
 /// Bytes of a transfer: a receive's memory may be longer.
-fn length(r: &Request) -> usize {
+pub(super) fn length(r: &Request) -> usize {
     match r.transfer().map(|t| t.role) {
         Some(Role::Fetch) => r.info.length,
         _ => r.data.len(),
@@ -297,8 +297,8 @@ pub fn take(tx: &Tx, wanted: impl Fn(*mut Request) -> bool) -> Vec<*mut Request>
     let mut taken = Vec::new();
     for req in lenders(tx) {
         // SAFETY: what the device works on lives; the lock is held.
-        let fate = unsafe { (*req).transfer().map(|t| t.fate) };
-        if fate.is_some_and(|fate| fate != Fate::Taken) && wanted(req) {
+        let transfer = unsafe { (*req).transfer() };
+        if transfer.is_some_and(may_be_taken) && wanted(req) {
             set_fate(req, Fate::Taken);
             taken.push(req);
         }
@@ -306,10 +306,23 @@ pub fn take(tx: &Tx, wanted: impl Fn(*mut Request) -> bool) -> Vec<*mut Request>
     taken
 }
 
+/// What an adapter of the Tofu interconnect works on after it has ended keeps the end that it was given: the adapter tells of it.
+fn may_be_taken(t: &Transfer) -> bool {
+    match t.fate {
+        Fate::Taken => false,
+        Fate::Ends(_) => t.steered.is_none() || t.role != Role::Access,
+        Fate::Going | Fate::Posted => true,
+    }
+}
+
 /// Requests whose memory the device works on, some of them more than once.
 fn lenders(tx: &Tx) -> Vec<*mut Request> {
     match &tx.lane {
         Some(Lane::Ib(sender)) => sender.lenders().map(|owner| owner.cast()).collect(),
+        Some(Lane::Tofu(sender)) => {
+            let owners = sender.lenders().into_iter();
+            owners.map(|owner| owner.cast()).collect()
+        }
         _ => Vec::new(),
     }
 }

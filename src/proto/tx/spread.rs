@@ -105,16 +105,17 @@ pub fn share_out(
     all
 }
 
-/// Whether a fence has to have its turn in the queue, because of rails: what is in front of it has not ended.
+/// Whether a fence has to have its turn in the queue, because of rails, or of adapters whose reads are in no order with writes: what is
+/// in front of it has not ended.
 pub fn is_to_wait(peer: &Peer, tx: &Tx) -> bool {
     let is_busy = match &tx.lane {
         Some(Lane::Ib(sender)) => !tx.pending.is_empty() || !sender.is_drained(),
+        Some(Lane::Tofu(_)) | None => !tx.pending.is_empty(),
         Some(_) => false,
-        None => !tx.pending.is_empty(),
     };
     let by_rails_alone =
         matches!(&tx.lane, Some(Lane::Ib(sender)) if !sender.is_connected() && sender.can_lend());
-    is_busy && (most(peer, Role::Access) > 1 || by_rails_alone)
+    is_busy && (most(peer, Role::Access) > 1 || by_rails_alone || peer.has_rings())
 }
 
 /// What a rail that was given up has not moved goes by the others, before anything else does. The requests that have ended by that.

@@ -1,11 +1,17 @@
 //! Remote accesses that the adapter of the Tofu interconnect carries out: queued as messages are, because a ring has to be there, and
 //! posted in their turn. What is written goes by the queues that messages go by, in order with them.
 
-use crate::engine::peer::Peer;
-use crate::engine::request::{Request, Sent};
+use super::{device, lent, shares};
+use crate::ctypes::*;
+use crate::engine::peer::{Peer, Tx};
+use crate::engine::request::{Extra, Fate, Portion, Request, Role, Sent, Transfer};
 use crate::proto::attach::Direction;
+use crate::sys::regcache::Handle;
 use crate::tl::Lane;
+use crate::tl::tofu::pinned::{self, Pinned};
 use crate::tl::tofu::sender::Sender;
+use crate::tl::tofu::step::{Step, Verb, Width};
+use crate::wire::header::AmoHdr;
 use crate::wire::stats::Protocol;
 
 /// Where a request keeps the steering address.
@@ -19,6 +25,122 @@ pub fn by_adapter(r: &mut Request, direction: Direction, addr: u64, stadd: u64) 
     (r.offset, r.remote) = (0, 0);
     r.head_len = 0;
     r.head[STADD].copy_from_slice(&stadd.to_le_bytes());
+}
+
+/// What adapters call an operation, by its number in `ucp_atomic_op_t`.
+pub fn verb(op: u8) -> Option<Verb> {
+    const ADD: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u8;
+    const SWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_SWAP as u8;
+    const CSWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u8;
+    const AND: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_AND as u8;
+    const OR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_OR as u8;
+    const XOR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_XOR as u8;
+    Some(match op {
+        ADD => Verb::Add,
+        SWAP => Verb::Swap,
+        CSWAP => Verb::CompareSwap,
+        AND => Verb::And,
+        OR => Verb::Or,
+        XOR => Verb::Xor,
+        _ => return None,
+    })
+}
+
+/// An operation on 4 or 8 bytes as adapters do it.
+pub fn step(op: u8, size: u8, value: u64, compare: u64) -> Option<Step> {
+    let width = match size {
+        4 => Width::Four,
+        8 => Width::Eight,
+        _ => return None,
+    };
+    Some(Step {
+        verb: verb(op)?,
+        width,
+        value,
+        compare,
+    })
+}
+
+/// Makes a request, whose data (the place of the reply, if one is wanted) and peer are set, an atomic operation of the adapter's, which
+/// offers it. False: it is none that adapters know.
+pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, stadd: u64) -> bool {
+    let known = step(head.op, head.size, head.value, head.compare).is_some();
+    if known {
+        device::set_atomic(r, addr, head, stadd);
+    }
+    known
+}
+
+/// The sender of a peer whom nothing waits for.
+fn sender_now(tx: &mut Tx) -> Option<&mut Sender> {
+    match tx.lane.as_mut() {
+        Some(Lane::Tofu(sender)) if tx.pending.is_empty() => Some(sender),
+        _ => None,
+    }
+}
+
+/// Has an operation done at once whose reply nobody wants. False: it has to wait.
+pub fn change_now(peer: &Peer, step: Step, stadd: u64) -> bool {
+    let mut tx = peer.tx.lock();
+    let sender = sender_now(&mut tx);
+    let posted = sender.is_some_and(|sender| sender.change(step, stadd, None));
+    if posted {
+        peer.stats().of(Protocol::AmoMapped).add(step.width.bytes());
+    }
+    posted
+}
+
+/// The same with a reply, which a request waits for: its data. False: it has to wait, and the request is the caller's.
+///
+/// # Safety
+/// The request is new, complete in all fields, and has room for the reply.
+pub unsafe fn fetch_now(peer: &Peer, req: *mut Request, step: Step, stadd: u64) -> bool {
+    let mut tx = peer.tx.lock();
+    // SAFETY: the caller's request.
+    let into = unsafe { &*req }.data.as_contig();
+    let (Some(sender), Some(into)) = (sender_now(&mut tx), into) else {
+        return false;
+    };
+    let posted = sender.change(step, stadd, Some((into, req.cast())));
+    if posted {
+        peer.stats().of(Protocol::AmoMapped).add(step.width.bytes());
+    }
+    posted
+}
+
+/// Posts it. False: not now.
+fn post_atomic(peer: &Peer, sender: &mut Sender, r: &mut Request) -> Option<bool> {
+    let head = AmoHdr::decode(&r.head)?;
+    let step = step(head.op, head.size, head.value, head.compare)?;
+    let owner: *mut Request = r;
+    let reply = match r.stream {
+        true => None,
+        false => Some((r.data.as_contig()?, owner.cast())),
+    };
+    let posted = sender.change(step, r.remote_id, reply);
+    if posted {
+        device::atomic_posted(peer, r, step.width.bytes());
+    }
+    Some(posted)
+}
+
+/// Has the adapter work in the request's memory, which is registered. Rails move their shares.
+pub fn in_place(r: &mut Request, memory: Handle<Pinned>, shares: Vec<Portion>) {
+    let mut transfer = Transfer::new(Vec::new(), Role::Access, r.imm);
+    (transfer.steered, transfer.shares) = (Some(memory), shares);
+    r.extra = Some(Box::new(Extra::Transfer(transfer)));
+}
+
+/// Makes a receive one that reads the sender's memory into its own, which is registered.
+pub fn fetch(r: &mut Request, memory: Handle<Pinned>) {
+    r.head[STADD].copy_from_slice(&r.remote.to_le_bytes());
+    (r.sent, r.stream, r.kind, r.offset) = (Sent::Device, false, 0, 0);
+    r.head_len = 0;
+    // `remote_id` is a link when the adapter has done.
+    (r.imm, r.remote_id) = (r.remote_id, 0);
+    let mut transfer = Transfer::new(Vec::new(), Role::Fetch, r.remote);
+    transfer.steered = Some(memory);
+    r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
 /// Writes what one operation does at once. False: it has to wait, or is longer.
@@ -51,10 +173,17 @@ fn stadd(r: &Request) -> u64 {
 ///
 /// # Safety
 /// The request's memory is the user's promise until it ends.
-pub(super) unsafe fn advance(sender: &mut Sender, req: *mut Request) -> Option<bool> {
+pub(super) unsafe fn advance(peer: &Peer, sender: &mut Sender, req: *mut Request) -> Option<bool> {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
+    if device::is_atomic(r) {
+        return post_atomic(peer, sender, r);
+    }
     let (data, len) = (r.data.as_contig()?, r.data.len());
+    if r.transfer().is_some() {
+        // SAFETY: passed on.
+        return unsafe { lend(peer, sender, req, data, lent::length(r)) };
+    }
     while (r.offset as usize) < len {
         let (at, left) = (r.offset as usize, len - r.offset as usize);
         let there = stadd(r).wrapping_add(r.offset);
@@ -72,10 +201,74 @@ pub(super) unsafe fn advance(sender: &mut Sender, req: *mut Request) -> Option<b
         r.offset += n as u64;
         r.remote += u64::from(!r.stream);
     }
+    peer.stats().of(Protocol::RmaCopy).add(len);
     // The end of a read is the adapter's to tell.
     r.sent = match r.stream {
         true => Sent::Complete,
         false => Sent::Await,
     };
+    Some(true)
+}
+
+/// As [`advance`], in the request's own memory.
+///
+/// # Safety
+/// As there; `len` bytes at `data` are its memory.
+unsafe fn lend(
+    peer: &Peer,
+    sender: &mut Sender,
+    req: *mut Request,
+    data: *mut u8,
+    len: usize,
+) -> Option<bool> {
+    // SAFETY: the caller's request.
+    let r = unsafe { &mut *req };
+    let (far, writes) = (stadd(r), r.stream);
+    let offset = &mut r.offset;
+    let Some(Extra::Transfer(t)) = r.extra.as_deref_mut() else {
+        return None;
+    };
+    if *offset == 0 {
+        t.shares.retain(|share| share.rail < sender.rails());
+    }
+    let part = shares::part(len, t.shares.len(), sender.longest());
+    while (*offset as usize) < len {
+        let at = data.wrapping_add(*offset as usize);
+        let (turn, n) = shares::next(*offset as usize, len, part, t.shares.len());
+        let n = match turn.checked_sub(1) {
+            None => {
+                let here = (pinned::stadd(t.steered.as_ref()?, at), n);
+                let there = far.wrapping_add(*offset);
+                match writes {
+                    true => sender.write_in_place(there, here, req.cast()),
+                    false => sender.read_in_place(there, here, req.cast()),
+                }
+            }
+            Some(i) => {
+                let Portion {
+                    rail,
+                    memory,
+                    there,
+                } = &t.shares[i];
+                let here = (pinned::stadd(memory, at), n);
+                let there = there.wrapping_add(*offset);
+                match writes {
+                    true => sender.write_by_rail(*rail, there, here, req.cast()),
+                    false => sender.read_by_rail(*rail, there, here, req.cast()),
+                }
+            }
+        };
+        if n == 0 {
+            return Some(false);
+        }
+        *offset += n as u64;
+        t.flying += 1;
+    }
+    // What is fetched its sender counts.
+    if t.role == Role::Access {
+        peer.stats().of(Protocol::RmaCopy).add(len);
+    }
+    // The end is the adapter's to tell.
+    (t.fate, r.sent) = (Fate::Posted, Sent::Await);
     Some(true)
 }

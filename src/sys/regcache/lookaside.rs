@@ -1,7 +1,7 @@
 //! What one worker found in a cache lately: a hit here takes no lock, and writes no memory that other workers use.
 
 use super::regions::Share;
-use super::{Cache, Handle, Registrar};
+use super::{Cache, Fetched, Handle, Registrar};
 use crate::sys::unmaps::{Extent, Ring};
 use std::io;
 use std::sync::{Arc, Weak};
@@ -53,17 +53,29 @@ impl<R: Registrar> Lookaside<R> {
     #[inline]
     pub fn get(&mut self, addr: usize, len: usize) -> io::Result<Handle<R::Region>> {
         let wanted = Extent::new(addr, len);
-        if self.seen == self.events.head() {
-            if let Some(handle) = self.look(self.recent, wanted) {
-                return Ok(handle);
-            }
-            let slot = slot_of(addr);
-            if let Some(handle) = self.look(slot, wanted) {
-                self.recent = slot;
-                return Ok(handle);
-            }
+        match self.find(wanted) {
+            Some(handle) => Ok(handle),
+            None => self.fetch(wanted),
         }
-        self.fetch(wanted)
+    }
+
+    /// The same, if one is there.
+    #[inline]
+    pub fn peek(&mut self, addr: usize, len: usize) -> Option<Handle<R::Region>> {
+        let wanted = Extent::new(addr, len);
+        self.find(wanted).or_else(|| self.fetch_known(wanted))
+    }
+
+    #[inline(always)]
+    fn find(&mut self, wanted: Extent) -> Option<Handle<R::Region>> {
+        if self.seen != self.events.head() {
+            return None;
+        }
+        if let Some(handle) = self.look(self.recent, wanted) {
+            return Some(handle);
+        }
+        let slot = slot_of(wanted.start);
+        self.look(slot, wanted).inspect(|_| self.recent = slot)
     }
 
     #[inline(always)]
@@ -80,6 +92,16 @@ impl<R: Registrar> Lookaside<R> {
     #[inline(never)]
     fn fetch(&mut self, wanted: Extent) -> io::Result<Handle<R::Region>> {
         let fetched = self.cache.fetch(self.worker, wanted)?;
+        Ok(self.remember(wanted, fetched))
+    }
+
+    #[inline(never)]
+    fn fetch_known(&mut self, wanted: Extent) -> Option<Handle<R::Region>> {
+        let fetched = self.cache.fetch_known(self.worker, wanted)?;
+        Some(self.remember(wanted, fetched))
+    }
+
+    fn remember(&mut self, wanted: Extent, fetched: Fetched<R::Region>) -> Handle<R::Region> {
         if let Some(seen) = fetched.seen {
             self.seen = seen;
             self.recent = slot_of(wanted.start);
@@ -88,7 +110,7 @@ impl<R: Registrar> Lookaside<R> {
                 share: Arc::downgrade(&fetched.share),
             };
         }
-        Ok(Handle(fetched.share))
+        Handle(fetched.share)
     }
 }
 

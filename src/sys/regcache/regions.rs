@@ -4,6 +4,7 @@
 //! order of their ends as well, and an ordered map is all it takes to find what contains a range and what it touches.
 
 use super::limits::Held;
+use crate::sys::arch::OwnLine;
 use crate::sys::unmaps::Extent;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -58,13 +59,13 @@ pub struct Registered<T> {
 
 /// One worker's share in a region. Its handles are counted here, and not in the region: workers that use the same one do
 /// not write the same cache line.
-#[repr(align(128))]
 pub struct Share<T> {
     pub registered: Arc<Registered<T>>,
     /// When it was used last, in registrations of the cache.
     used: AtomicU64,
     /// Not to be given out any more.
     withdrawn: AtomicBool,
+    _apart: OwnLine<()>,
 }
 
 impl<T> Share<T> {
@@ -73,6 +74,7 @@ impl<T> Share<T> {
             registered,
             used: AtomicU64::new(now),
             withdrawn: AtomicBool::new(false),
+            _apart: OwnLine(()),
         }
     }
 

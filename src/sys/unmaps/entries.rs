@@ -4,10 +4,10 @@
 //! Others do the same (Open MPI's memory/patcher, libucm), before us or after us. What was there before us is a jump
 //! that ours goes on to, so that those others are told as before. What comes after us is noticed by `check`.
 
-use super::code::{self, BLOCK, Block};
 use super::hook::{self, Chain};
 use super::loaded::{self, Library};
 use super::page::{Near, write_code};
+use crate::sys::arch::code::{self, BLOCK, Block};
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::Ordering;
 

@@ -1,6 +1,6 @@
 //! Pages of code: room for thunks near libc, and how code that runs is changed.
 
-use super::code::{self, BLOCK, Block, REACH, THUNK};
+use crate::sys::arch::code::{self, BLOCK, Block, REACH, THUNK};
 use std::ffi::c_void;
 use std::io;
 

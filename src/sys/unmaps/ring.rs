@@ -4,6 +4,7 @@
 //! Writers take no lock, allocate nothing and wait for nobody, be they interrupted where they may. What a reader cannot
 //! have (it was overtaken, or the writer is not done) it must take for everything.
 
+use crate::sys::arch::OwnLine;
 use crate::sys::sync::{AtomicU64, Ordering, fence};
 
 /// Addresses from `start` up to, and without, `end`.
@@ -92,15 +93,11 @@ struct Slot {
 }
 
 /// See the module. `N` events are kept; their numbers count from 0.
-#[repr(align(128))]
 pub struct Ring<const N: usize = 512> {
     /// The number of the next event. In a cache line of its own: every lookup reads it.
-    head: AtomicU64,
-    slots: Slots<N>,
+    head: OwnLine<AtomicU64>,
+    slots: OwnLine<[Slot; N]>,
 }
-
-#[repr(align(128))]
-struct Slots<const N: usize>([Slot; N]);
 
 impl<const N: usize> Ring<N> {
     /// Without events.
@@ -115,8 +112,8 @@ impl<const N: usize> Ring<N> {
             }
         }
         Ring {
-            head: AtomicU64::new(0),
-            slots: Slots([const { empty() }; N]),
+            head: OwnLine(AtomicU64::new(0)),
+            slots: OwnLine([const { empty() }; N]),
         }
     }
 
@@ -124,8 +121,8 @@ impl<const N: usize> Ring<N> {
     pub fn new() -> Self {
         let zero = || AtomicU64::new(0);
         Ring {
-            head: zero(),
-            slots: Slots(std::array::from_fn(|_| Slot {
+            head: OwnLine(zero()),
+            slots: OwnLine(std::array::from_fn(|_| Slot {
                 state: zero(),
                 start: zero(),
                 end: zero(),
@@ -138,13 +135,13 @@ impl<const N: usize> Ring<N> {
     #[inline(always)]
     pub fn head(&self) -> u64 {
         // Acquire: pairs with the increment in `note`.
-        self.head.load(Ordering::Acquire)
+        self.head.0.load(Ordering::Acquire)
     }
 
     /// Tells of an event.
     pub fn note(&self, event: Event) {
         // AcqRel: what the writer did before is visible to who sees the number; see `head`.
-        let number = self.head.fetch_add(1, Ordering::AcqRel);
+        let number = self.head.0.fetch_add(1, Ordering::AcqRel);
         let slot = &self.slots.0[number as usize % N];
         let state = slot.state.load(Ordering::Relaxed);
         // One that is still busy belongs to a writer who was overtaken by a whole round: it stays his, and readers take

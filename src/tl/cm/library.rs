@@ -1,5 +1,6 @@
 //! librdmacm, opened at run time: a host without it meets by TCP, and nothing else changes.
 
+use crate::sys::library::{Library, functions};
 use crate::sys::log;
 use crate::sys::sync::OnceLock;
 use crate::tl::ib::bindings::*;
@@ -8,32 +9,9 @@ use std::ffi::{CStr, c_int, c_void};
 /// The name that every version of rdma-core gives it.
 const LIBRARY: &CStr = c"librdmacm.so.1";
 
-/// Writes the table of functions, and how it is filled.
-macro_rules! functions {
-    ($($field:ident = $name:literal: fn($($argument:ty),*) $(-> $result:ty)?;)+) => {
-        /// The functions that are called.
-        pub struct Rdmacm {
-            $(pub $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)+
-        }
-
-        impl Rdmacm {
-            /// # Safety
-            /// `library` is what `dlopen` gave for librdmacm.
-            unsafe fn resolve(library: *mut c_void) -> Option<Rdmacm> {
-                Some(Rdmacm {
-                    // SAFETY: the library's own function of this name, whose type its manual page tells.
-                    $($field: unsafe {
-                        std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(
-                            symbol(library, $name)?,
-                        )
-                    },)+
-                })
-            }
-        }
-    };
-}
-
 functions! {
+    /// The functions that are called.
+    pub struct Rdmacm;
     create_event_channel = c"rdma_create_event_channel": fn() -> *mut rdma_event_channel;
     destroy_event_channel = c"rdma_destroy_event_channel": fn(*mut rdma_event_channel);
     create_id = c"rdma_create_id":
@@ -59,14 +37,11 @@ impl Rdmacm {
     pub fn get() -> Option<&'static Rdmacm> {
         static RDMACM: OnceLock<Option<Rdmacm>> = OnceLock::new();
         let open = || {
-            // SAFETY: a string; what the library does when it is loaded is what every RDMA program has it do.
-            let library =
-                unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-            if library.is_null() {
+            let Some(library) = Library::open(LIBRARY) else {
                 log::diag!("no librdmacm: listeners and clients are reached by TCP alone");
                 return None;
-            }
-            // SAFETY: just opened.
+            };
+            // SAFETY: librdmacm.
             let found = unsafe { Rdmacm::resolve(library) };
             if found.is_none() {
                 log::diag!("librdmacm is too old: listeners and clients are reached by TCP alone");
@@ -75,10 +50,4 @@ impl Rdmacm {
         };
         RDMACM.get_or_init(open).as_ref()
     }
-}
-
-fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: an open library.
-    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    (!found.is_null()).then_some(found)
 }

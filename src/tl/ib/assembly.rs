@@ -29,8 +29,14 @@ impl Assembly {
     /// The message, if the packet is all of it: it lies in the packet.
     #[inline(always)]
     pub fn whole(&self, head: Head, bytes: &[u8]) -> Option<Message> {
-        let whole = self.head.is_none() && head.len == bytes.len() && head.kind != MORE;
+        let whole = self.is_empty() && head.len == bytes.len() && head.kind != MORE;
         whole.then(|| message(head, bytes))
+    }
+
+    /// Whether no record has begun: the next packet is the first of one, or all of it.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.head.is_none()
     }
 
     #[inline(never)]

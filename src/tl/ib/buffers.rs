@@ -75,11 +75,17 @@ impl Buffers {
     }
 
     /// One that nobody uses.
-    #[inline]
+    #[inline(always)]
     pub fn get(&mut self) -> Option<Buffer> {
-        if self.free.is_empty() {
-            self.grow();
+        match self.free.pop() {
+            None => self.get_fresh(),
+            some => some,
         }
+    }
+
+    #[cold]
+    fn get_fresh(&mut self) -> Option<Buffer> {
+        self.grow();
         self.free.pop()
     }
 

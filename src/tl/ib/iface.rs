@@ -334,23 +334,30 @@ impl Iface {
     /// The bytes of a packet that has arrived by a connection, until [`done`](Self::done).
     ///
     /// # Safety
-    /// The completion is one that [`arrived`](Self::arrived) told, of a connection. `ALONE`: in single-thread mode.
-    #[inline(always)]
-    pub unsafe fn packet<const ALONE: bool>(&self, wc: &ibv_wc) -> &[u8] {
+    /// The completion is one that [`arrived`](Self::arrived) told, of a connection.
+    pub unsafe fn packet(&self, wc: &ibv_wc) -> &[u8] {
         // SAFETY: the caller's promise.
-        unsafe { self.with_receives::<ALONE, _>(|receives| receives.packets.bytes(wc, 0)) }
+        unsafe { self.receives.lock().packets.bytes(wc, 0) }
     }
 
+    /// As [`packet`](Self::packet), without a lock: what it looks at changes only when it is posted.
+    ///
+    /// # Safety
+    /// As there.
     #[inline(always)]
-    unsafe fn with_receives<'a, const ALONE: bool, R: 'a>(
-        &'a self,
-        act: impl FnOnce(&mut Receives) -> R,
-    ) -> R {
-        match ALONE {
-            // SAFETY: the caller's promise; nobody up the stack has them, since no callback runs while they are looked at.
-            true => act(unsafe { self.receives.alone() }),
-            false => act(&mut self.receives.lock()),
-        }
+    pub unsafe fn packet_alone(&self, wc: &ibv_wc) -> &[u8] {
+        // SAFETY: the caller's promise.
+        unsafe { Pile::all_bytes(wc) }
+    }
+
+    /// As [`done`](Self::done), of a packet in single-thread mode.
+    ///
+    /// # Safety
+    /// As there; it came by a connection.
+    #[inline(always)]
+    pub unsafe fn done_alone(&self, wc: &ibv_wc) {
+        // SAFETY: the caller's promise; nobody up the stack has the receives, since no callback runs while they are looked at.
+        unsafe { self.receives.alone().packets.done(wc) };
     }
 
     /// The same of a datagram. `None`: it is of before the queue pair was begun anew, and posted again already.
@@ -367,14 +374,11 @@ impl Iface {
     /// The packet of a completion has been looked at.
     ///
     /// # Safety
-    /// [`arrived`](Self::arrived) told it, and this was not said of it. `ALONE` as in [`packet`](Self::packet).
-    #[inline(always)]
-    pub unsafe fn done<const ALONE: bool>(&self, wc: &ibv_wc) {
+    /// [`arrived`](Self::arrived) told it, and this was not said of it.
+    pub unsafe fn done(&self, wc: &ibv_wc) {
         if wc.qp_num != self.ud_number {
             // SAFETY: the caller's promise.
-            return unsafe {
-                self.with_receives::<ALONE, _>(|receives| receives.packets.done(wc));
-            };
+            return unsafe { self.receives.lock().packets.done(wc) };
         }
         // SAFETY: as above.
         unsafe { self.datagram_done(wc) };
@@ -417,14 +421,23 @@ impl Iface {
     }
 
     /// Posts the receives again whose packets are done, when there are enough.
+    pub fn refill(&self) {
+        let receives = self.receives.lock();
+        let due = receives.packets.is_due() || receives.datagrams.is_due();
+        drop(receives);
+        if due {
+            self.post_again();
+        }
+    }
+
+    /// As [`refill`](Self::refill), where only packets have come.
     ///
     /// # Safety
-    /// `ALONE` as in [`packet`](Self::packet).
+    /// In single-thread mode.
     #[inline(always)]
-    pub unsafe fn refill<const ALONE: bool>(&self) {
-        let is_due = |r: &mut Receives| r.packets.is_due() || r.datagrams.is_due();
-        // SAFETY: the caller's promise.
-        if unsafe { self.with_receives::<ALONE, _>(is_due) } {
+    pub unsafe fn refill_alone(&self) {
+        // SAFETY: as in `done_alone`.
+        if unsafe { self.receives.alone().packets.is_due() } {
             self.post_again();
         }
     }

@@ -7,7 +7,7 @@ use super::buffers::Buffer;
 use super::iface::Iface;
 use super::port::Port;
 use super::queues::Qp;
-use super::waits::{Waits, What};
+use super::waits::{Ended, Waits, What};
 use crate::sys::copy::{self, TINY};
 use crate::wire::address::PortLocator;
 use crate::wire::packet::HEAD;
@@ -282,8 +282,17 @@ impl Reliable {
         waits.has_place()
     }
 
-    /// Reads up to [`TINY`] bytes, or as many as a buffer has, to where they go. The shortest way is open, and there is a place.
-    /// False: the device refuses.
+    /// What a read of so many bytes by a place comes through; its own bytes: nothing else. `None`: there is no buffer.
+    #[inline(always)]
+    pub fn through(&mut self, len: usize) -> Option<Option<Buffer>> {
+        match len {
+            ..=TINY => Some(None),
+            _ => self.iface.packets.lock().get().map(Some),
+        }
+    }
+
+    /// Reads through its place up to [`TINY`] bytes, or as many as the buffer has, to where they go. The shortest way is open,
+    /// and there is a place. False: the device refuses.
     #[inline(always)]
     pub fn read_short(
         &mut self,
@@ -388,6 +397,7 @@ impl Reliable {
     }
 
     /// Writes a buffer, which comes back to the interface afterwards. There is room. False: the device refuses.
+    #[inline(always)]
     pub fn write_buffer(&mut self, buffer: Buffer, len: usize, to: Remote) -> bool {
         let mut sge = ibv_sge {
             addr: buffer.ptr as u64,
@@ -686,45 +696,67 @@ impl Reliable {
     /// hears of everybody who waited, once for each read, mark or piece of lent memory.
     #[inline(always)]
     pub fn ended(&mut self, number: u64, mut done: impl FnMut(*mut c_void)) {
+        if !self.end(number) {
+            return;
+        }
+        while let Some(wait) = self.next_ended() {
+            if !wait.owner.is_null() {
+                done(wait.owner);
+            }
+        }
+        if self.has_held() || self.has_marks() {
+            self.let_go(&mut done);
+        }
+    }
+
+    /// The first step of [`ended`](Self::ended). False: nothing new has.
+    #[inline(always)]
+    pub fn end(&mut self, number: u64) -> bool {
         if self.untold > 0 {
             self.untold -= 1;
             self.iface.add_telling(-1);
         }
-        if number <= self.ended || number > self.posted {
-            return;
+        let new = number > self.ended && number <= self.posted;
+        if new {
+            self.ended = number;
         }
-        self.ended = number;
-        if let Some(waits) = &mut self.waits {
-            while let Some(wait) = waits.ended(number) {
-                if let Some(buffer) = wait.buffer {
-                    self.iface.packets.lock().put(buffer);
-                }
-                match wait.what {
-                    What::Mark => self.marks -= 1,
-                    What::Read => self.reads -= 1,
-                    What::Atomic => self.atomics -= 1,
-                }
-                if !wait.owner.is_null() {
-                    done(wait.owner);
-                }
-            }
+        new
+    }
+
+    /// The second, until there is none: the next place that waits no more.
+    #[inline(always)]
+    pub fn next_ended(&mut self) -> Option<Ended> {
+        let wait = self.waits.as_mut()?.ended(self.ended)?;
+        if let Some(buffer) = wait.buffer {
+            self.iface.packets.lock().put(buffer);
         }
-        if !self.held.is_empty() {
-            self.let_go(number, &mut done);
+        match wait.what {
+            What::Mark => self.marks -= 1,
+            What::Read => self.reads -= 1,
+            What::Atomic => self.atomics -= 1,
         }
-        if self.marks > 0 {
-            // There may not have been room to ask when somebody wanted to know.
-            self.ask();
-        }
+        Some(wait)
+    }
+
+    /// Whether there are buffers and the like, which the third step, [`let_go`](Self::let_go), looks at.
+    #[inline(always)]
+    pub fn has_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Whether somebody waits for all that was posted, which the third step sees to, too.
+    #[inline(always)]
+    pub fn has_marks(&self) -> bool {
+        self.marks > 0
     }
 
     /// As [`ended`](Self::ended), of what has a buffer, and the rest.
     #[inline(never)]
-    fn let_go(&mut self, number: u64, done: &mut dyn FnMut(*mut c_void)) {
+    pub fn let_go(&mut self, done: &mut dyn FnMut(*mut c_void)) {
         let mut packets = self.iface.packets.lock();
-        while self.held.front().is_some_and(|(n, _)| *n <= number) {
+        while self.held.front().is_some_and(|(n, _)| *n <= self.ended) {
             let Some((_, held)) = self.held.pop_front() else {
-                return;
+                break;
             };
             match held {
                 Held::Out(buffer) => packets.put(buffer),
@@ -752,6 +784,11 @@ impl Reliable {
                     done(lent.owner);
                 }
             }
+        }
+        drop(packets);
+        if self.marks > 0 {
+            // There may not have been room to ask when somebody wanted to know.
+            self.ask();
         }
     }
 }

@@ -131,6 +131,19 @@ impl Pile {
         all.get(skip..).unwrap_or_default()
     }
 
+    /// As [`bytes`](Self::bytes), all of them.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn all_bytes<'a>(wc: &ibv_wc) -> &'a [u8] {
+        // SAFETY: as there; the device wrote no more than there is room for.
+        unsafe {
+            let receive = &*(wc.wr_id as *const Receive);
+            std::slice::from_raw_parts(receive.sge.addr as *const u8, wc.byte_len as usize)
+        }
+    }
+
     /// A receive has been looked at.
     ///
     /// # Safety

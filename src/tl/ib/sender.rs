@@ -8,7 +8,6 @@ use super::iface::Iface;
 use super::rails::{Rails, State};
 use super::rc::{Lent, Read, Reliable, Remote, Step};
 use super::ud::{Detour, Line};
-use crate::sys::copy::TINY;
 use crate::wire::address::PortLocator;
 use crate::wire::packet::{BYE, CREDIT, HEAD, Head, MORE};
 use std::ffi::c_void;
@@ -63,10 +62,16 @@ impl Flow {
         self.received.load(Ordering::Relaxed).wrapping_sub(told)
     }
 
-    /// Whether the peer is to be told at once, though nothing else is sent. `window`: packets that it may send.
+    /// Whether so much is untold that the peer is to be told, though nothing else is sent. `window`: packets that it may send.
+    #[inline(always)]
+    pub fn is_due(&self, window: u32) -> bool {
+        self.untold() >= window / 2
+    }
+
+    /// As [`is_due`](Self::is_due), or the peer wants to be told.
     #[inline(always)]
     pub fn is_urgent(&self, window: u32) -> bool {
-        self.untold() >= window / 2 || self.asked.load(Ordering::Relaxed)
+        self.is_due(window) || self.asked.load(Ordering::Relaxed)
     }
 
     /// The peer tells the lower half of what it has taken.
@@ -101,6 +106,7 @@ pub struct Sender {
     /// The device refused something: its completions say what comes of it. See [`break_off`](Self::break_off).
     broken: bool,
     remote_port: usize,
+    most_at_once: usize,
     /// To the same peer, through other ports.
     pub rails: Rails,
 }
@@ -131,6 +137,7 @@ impl Sender {
 
     fn new(iface: Arc<Iface>, flow: Arc<Flow>, way: Way) -> Sender {
         Sender {
+            most_at_once: iface.port.tuning.rc.seg_size,
             iface,
             flow,
             way,
@@ -188,7 +195,7 @@ impl Sender {
         false
     }
 
-    /// The shortest way, for records of up to [`TINY`] bytes.
+    /// The shortest way, for records of up to [`TINY`](crate::sys::copy::TINY) bytes.
     ///
     /// # Safety
     /// [`is_ready`](Self::is_ready); `len` bytes are readable.
@@ -211,66 +218,39 @@ impl Sender {
         }
     }
 
-    /// As [`send_tiny`](Self::send_tiny), of writes.
-    ///
-    /// # Safety
-    /// As there.
+    /// The queue pair of its own, if the shortest way is open. Who hears from it that the device refuses tells
+    /// [`break_off`](Self::break_off).
     #[inline(always)]
-    pub unsafe fn write_tiny(&mut self, to: Remote, from: *const u8, len: usize) {
-        let Way::Rc { line, .. } = &mut self.way else {
-            return;
-        };
-        // SAFETY: passed on.
-        if !unsafe { line.write_tiny(to, from, len) } {
-            self.break_off();
-        }
+    pub fn ready_line(&mut self) -> Option<&mut Reliable> {
+        self.line().filter(|line| line.is_ready())
     }
 
-    /// Whether something short that somebody waits for can go the shortest way.
+    /// As [`ready_line`](Self::ready_line), of something that somebody waits for.
     #[inline(always)]
-    pub fn has_place(&mut self) -> bool {
-        self.get_ready();
+    pub fn with_place(&mut self) -> Option<&mut Reliable> {
+        if !self.is_ready() {
+            self.open();
+            if !self.is_ready() {
+                return None;
+            }
+        }
+        let line = self.line()?;
+        line.has_place().then_some(line)
+    }
+
+    /// The queue pair of its own.
+    #[inline(always)]
+    pub fn line(&mut self) -> Option<&mut Reliable> {
         match &mut self.way {
-            Way::Rc { line, .. } => line.is_ready() && line.has_place(),
-            Way::Ud(_) => false,
-        }
-    }
-
-    /// Reads up to a buffer's worth of the peer's memory, the shortest way; `owner` hears of it from [`ended`](Self::ended).
-    /// [`has_place`](Self::has_place). False: there is no buffer.
-    #[inline(always)]
-    pub fn read_short(&mut self, from: Remote, into: (*mut u8, usize), owner: *mut c_void) -> bool {
-        let Way::Rc { line, .. } = &mut self.way else {
-            return false;
-        };
-        let buffer = match into.1 {
-            ..=TINY => None,
-            _ => match self.iface.packets.lock().get() {
-                Some(buffer) => Some(buffer),
-                None => return false,
-            },
-        };
-        if !line.read_short(from, into, buffer, owner) {
-            self.break_off();
-        }
-        true
-    }
-
-    /// As [`read_short`](Self::read_short), of an atomic operation; null pointers: nobody wants the result.
-    #[inline(always)]
-    pub fn atomic_short(&mut self, step: Step, at: Remote, into: *mut u8, owner: *mut c_void) {
-        let Way::Rc { line, .. } = &mut self.way else {
-            return;
-        };
-        if !line.atomic_short(step, at, into, owner) {
-            self.break_off();
+            Way::Rc { line, .. } => Some(line),
+            Way::Ud(_) => None,
         }
     }
 
     /// Nothing more is sent: the device has refused something, and what came behind it would be taken for the next.
     #[cold]
     #[inline(never)]
-    fn break_off(&mut self) {
+    pub fn break_off(&mut self) {
         self.broken = true;
         if let Way::Rc { line, .. } = &mut self.way {
             line.close();
@@ -414,8 +394,9 @@ impl Sender {
     }
 
     /// Bytes that one write or read moves, at most.
+    #[inline(always)]
     pub fn most_at_once(&self) -> usize {
-        self.iface.port.tuning.rc.seg_size
+        self.most_at_once
     }
 
     /// Writes up to a buffer's worth into the peer's memory: how many of the `len` bytes, which `fill` writes in front. 0: no
@@ -446,7 +427,33 @@ impl Sender {
         if !line.write_buffer(buffer, n, to) {
             self.break_off();
         }
+        self.get_ready();
         n
+    }
+
+    /// As [`write`](Self::write), the shortest way, of what fits into one buffer and into no work request. False: it does not, or
+    /// that way is closed.
+    ///
+    /// # Safety
+    /// `len` bytes are readable.
+    #[inline(always)]
+    pub unsafe fn write_short(&mut self, to: Remote, from: *const u8, len: usize) -> bool {
+        let fits = len <= self.most_at_once;
+        let Some(line) = self.ready_line().filter(|_| fits) else {
+            return false;
+        };
+        if len <= (line.qp.max_inline as usize).min(MAX_INLINE) {
+            return false;
+        }
+        let Some(Some(buffer)) = line.through(len) else {
+            return false;
+        };
+        // SAFETY: the caller's bytes, for which a buffer has room.
+        unsafe { buffer.ptr.copy_from_nonoverlapping(from, len) };
+        if !line.write_buffer(buffer, len, to) {
+            self.break_off();
+        }
+        true
     }
 
     /// Reads up to a buffer's worth of the `len` bytes in the peer's memory: how many; `owner` hears of it from

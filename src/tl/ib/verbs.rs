@@ -1,6 +1,7 @@
 //! libibverbs, opened at run time: a host without it has no InfiniBand, and nothing else changes.
 
 use super::bindings::*;
+use crate::sys::library::{Library, functions};
 use crate::sys::sync::OnceLock;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::io::{self, Error};
@@ -8,41 +9,9 @@ use std::io::{self, Error};
 /// The name that every version of rdma-core gives it.
 const LIBRARY: &CStr = c"libibverbs.so.1";
 
-/// Writes the table of functions, and how it is filled.
-macro_rules! functions {
-    ($($field:ident = $name:literal: fn($($argument:ty),*) $(-> $result:ty)?;)+) => {
-        /// The functions that the transport calls; those on its paths are in the device's context (`ops`).
-        pub struct Verbs {
-            $(pub $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)+
-            /// Tells the types of addresses; libraries before rdma-core 33 do not.
-            pub query_gid_table: Option<QueryGidTable>,
-        }
-
-        impl Verbs {
-            /// # Safety
-            /// `library` is what `dlopen` gave for libibverbs.
-            unsafe fn resolve(library: *mut c_void) -> Option<Verbs> {
-                Some(Verbs {
-                    // SAFETY: the library's own function of this name, whose type its manual page tells.
-                    $($field: unsafe {
-                        std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(
-                            symbol(library, $name)?,
-                        )
-                    },)+
-                    query_gid_table: symbol(library, c"_ibv_query_gid_table")
-                        // SAFETY: as above.
-                        .map(|f| unsafe { std::mem::transmute::<*mut c_void, QueryGidTable>(f) }),
-                })
-            }
-        }
-    };
-}
-
-/// Context, room for entries, how many, flags (0), bytes of an entry; how many were written, or an error below 0.
-pub type QueryGidTable =
-    unsafe extern "C" fn(*mut ibv_context, *mut ibv_gid_entry, usize, u32, usize) -> isize;
-
 functions! {
+    /// The functions that the transport calls; those on its paths are in the device's context (`ops`).
+    pub struct Verbs;
     get_device_list = c"ibv_get_device_list": fn(*mut c_int) -> *mut *mut ibv_device;
     free_device_list = c"ibv_free_device_list": fn(*mut *mut ibv_device);
     get_device_name = c"ibv_get_device_name": fn(*mut ibv_device) -> *const c_char;
@@ -72,6 +41,9 @@ functions! {
     create_ah = c"ibv_create_ah": fn(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah;
     destroy_ah = c"ibv_destroy_ah": fn(*mut ibv_ah) -> c_int;
     wc_status_str = c"ibv_wc_status_str": fn(ibv_wc_status) -> *const c_char;
+    // Tells the types of addresses; libraries before rdma-core 33 do not. Context, room for entries, how many, flags (0), bytes of
+    // an entry; how many were written, or an error below 0.
+    ? query_gid_table = c"_ibv_query_gid_table": fn(*mut ibv_context, *mut ibv_gid_entry, usize, u32, usize) -> isize;
 }
 
 /// The end of `struct verbs_context`, which `<infiniband/verbs.h>` lets grow at its beginning only: what a context lies in, where
@@ -126,18 +98,9 @@ impl Verbs {
     /// The library, if this host has it. It stays loaded.
     pub fn get() -> Option<&'static Verbs> {
         static VERBS: OnceLock<Option<Verbs>> = OnceLock::new();
-        VERBS
-            .get_or_init(|| {
-                // SAFETY: a string; what the library does when it is loaded is what every RDMA program has it do.
-                let library =
-                    unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-                if library.is_null() {
-                    return None;
-                }
-                // SAFETY: just opened.
-                unsafe { Verbs::resolve(library) }
-            })
-            .as_ref()
+        // SAFETY: libibverbs.
+        let open = || unsafe { Verbs::resolve(Library::open(LIBRARY)?) };
+        VERBS.get_or_init(open).as_ref()
     }
 
     /// What a completion's status means, in words.
@@ -146,12 +109,6 @@ impl Verbs {
         let text = unsafe { CStr::from_ptr((self.wc_status_str)(status)) };
         text.to_string_lossy().into_owned()
     }
-}
-
-fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: an open library, or none.
-    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    (!found.is_null()).then_some(found)
 }
 
 /// The result of a function that answers 0 or an error number.

@@ -13,6 +13,7 @@
 
 use super::area::{AREA, Area, Areas, HOT};
 use super::share::Board;
+use crate::sys::arch::OwnLine;
 use crate::sys::copy::{self, TINY, prefetch_to_read, prefetch_to_write};
 use crate::sys::sync::{AtomicU64, Bytes, Ordering, fence};
 use std::ptr::NonNull;
@@ -40,7 +41,7 @@ struct Slot {
 }
 
 /// What the consumer writes and the producer reads.
-#[repr(C, align(128))]
+#[repr(C)]
 struct Tails {
     /// Slots consumed since the beginning.
     slots: AtomicU64,
@@ -97,7 +98,7 @@ impl Withdrawals {
 /// The shared memory of a ring. All zero is an empty ring.
 #[repr(C, align(4096))]
 pub struct RingMem {
-    tails: Tails,
+    tails: OwnLine<Tails>,
     /// Not 0: the producer will send no more.
     closed: AtomicU64,
     withdrawals: Withdrawals,
@@ -415,7 +416,7 @@ impl Producer {
     #[cold]
     fn refill(&mut self) -> Result<bool, Corrupt> {
         // SAFETY: the ring outlives the producer.
-        let tails = unsafe { &(*self.mem.as_ptr()).tails };
+        let tails = unsafe { &(*self.mem.as_ptr()).tails.0 };
         // Acquire: pairs with the Release stores in `Consumer::release`; the consumer's reads of
         // what it gives back come before our writes.
         let (slots, data) = (
@@ -453,7 +454,7 @@ impl Producer {
     /// Whether the consumer has read everything.
     pub fn drained(&self) -> bool {
         // SAFETY: the ring outlives the producer.
-        unsafe { (*self.mem.as_ptr()).tails.slots.load(Ordering::Acquire) == self.head.n }
+        unsafe { (*self.mem.as_ptr()).tails.0.slots.load(Ordering::Acquire) == self.head.n }
     }
 
     #[inline(always)]
@@ -589,7 +590,7 @@ impl Consumer {
     #[inline(always)]
     pub fn release(&mut self) {
         // SAFETY: the ring outlives the consumer.
-        let tails = unsafe { &(*self.mem.as_ptr()).tails };
+        let tails = unsafe { &(*self.mem.as_ptr()).tails.0 };
         // Release: pairs with the Acquire loads in `Producer::refill`.
         tails.data.store(self.data_tail, Ordering::Release);
         tails.slots.store(self.tail.n, Ordering::Release);

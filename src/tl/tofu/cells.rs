@@ -2,7 +2,7 @@
 
 use super::vcq::{Region, Vcq};
 
-use crate::wire::tofu::{CELL, GRANT_AT, Grant};
+use crate::wire::tofu::{CELL, GRANT_AT, Grant, LEFT, LEFT_AT};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,8 @@ impl Cell {
     /// How far the reader is.
     #[inline]
     pub fn credit(&self) -> u64 {
-        // Acquire: pairs with the adapter's write, which comes after the reader's last look at what it gives back.
+        // Acquire: pairs with the adapter's write, which comes after the reader's last look at what it gives back
+        // (`line::read_before_post`).
         self.word(0).load(Ordering::Acquire)
     }
 
@@ -39,11 +40,17 @@ impl Cell {
     pub fn grant(&self) -> Option<Grant> {
         let mut bytes = [0; Grant::SIZE];
         for (i, eight) in bytes.chunks_exact_mut(size_of::<u64>()).enumerate() {
-            // Relaxed: the notice came after the write.
+            // Relaxed: the adapter wrote it before the notice, which `line::heard` was behind.
             let word = self.word(GRANT_AT + 8 * i).load(Ordering::Relaxed);
             eight.copy_from_slice(&word.to_ne_bytes());
         }
         Grant::decode(&bytes)
+    }
+
+    /// Whether the reader of the ring that was granted with this proof has gone.
+    pub fn has_left(&self, proof: u32) -> bool {
+        // Relaxed: the adapter wrote it before the notice, which `line::heard` was behind.
+        self.word(LEFT_AT).load(Ordering::Relaxed) == LEFT | u64::from(proof)
     }
 
     fn clear(&self) {

@@ -1,33 +1,45 @@
 //! What a worker has of the interconnect: a virtual control queue, and a hall where strangers ask for rings.
 
 use super::Tuning;
-use super::queue::Queue;
+use super::allotment;
+use super::pinned::Store;
+use super::queue::{Event, Queue};
+use super::rail::Rail;
 use super::roster::Roster;
 use super::tni::Tni;
 use super::utofu::Utofu;
 use super::vcq::{Region, Vcq};
 use crate::sys::lock::MtLock;
-use crate::wire::packet::{HEAD, most_packets};
-use crate::wire::tofu::HALL;
+use crate::sys::log;
+use crate::wire::tofu::{HALL, MOST_RAILS, Rails};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// A worker's share. Dropped when the worker and its last sender are gone. Fields in the order of their ends.
 pub struct Iface {
     pub queue: MtLock<Queue>,
+    /// Memory of the user's that is registered for the queue.
+    pub store: Store,
     pub hall: Region,
     pub vcq: Arc<Vcq>,
+    /// Further queues, for long transfers; mostly none.
+    pub rails: Box<[Rail]>,
     roster: Arc<Roster>,
-    /// Its number there.
+    /// Its number there; the rails have those behind it.
     pub number: u16,
     pub tuning: Tuning,
+    /// Bytes that one operation moves from or to memory of the user's, at most.
+    pub longest: usize,
+    /// Connections in the middle of a record.
+    unfinished: MtLock<Vec<u32>>,
+    has_unfinished: AtomicBool,
     /// Which of the network interfaces it is on.
     pub tni: usize,
 }
 
 impl Iface {
-    /// On the network interface whose turn it is, or the next that has a queue left.
+    /// On the network interface whose turn it is, or the next that has a queue left; the rails on those behind it, as many as there are.
     ///
     /// # Errors
     /// What the library says of the last.
@@ -36,35 +48,110 @@ impl Iface {
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let lib = Utofu::get().ok_or(io::ErrorKind::NotFound)?;
         // Relaxed: only a number.
-        let first = MADE.fetch_add(1, Ordering::Relaxed);
-        let mut error = io::Error::from(io::ErrorKind::NotFound);
-        for turn in 0..tnis.len() {
-            let tni = (first + turn) % tnis.len();
-            match Vcq::new(lib, tnis[tni].id) {
-                Ok(vcq) => return Self::on(vcq, tni, roster, tuning, mt),
-                Err(e) => error = e,
+        let first = MADE.fetch_add(1, Ordering::Relaxed) + tuning.first % tnis.len().max(1);
+        let mut turns: Vec<usize> = (0..tnis.len()).map(|i| (first + i) % tnis.len()).collect();
+        let mut take = || {
+            let taken = allotment::take(lib, tnis, &turns, tuning.most_alone);
+            taken.map(|(vcq, tni)| {
+                turns.retain(|&other| other != tni);
+                (Arc::new(vcq), tni)
+            })
+        };
+        let (vcq, tni) = take()?;
+        let mut rails = Vec::new();
+        for _ in 1..tuning.queues.min(MOST_RAILS + 1) {
+            match take().and_then(|(vcq, tni)| Rail::new(vcq, tni, &tuning, mt)) {
+                Ok(rail) => rails.push(rail),
+                Err(e) => {
+                    log::debug!(
+                        "a worker has {} rails (UCX_TOFU_VCQS_PER_WORKER): {e}",
+                        rails.len()
+                    );
+                    break;
+                }
             }
         }
-        Err(error)
+        let longest = longest(tnis.iter().map(|tni| tni.caps.max_putget_size));
+        Self::on(vcq, (tni, longest), rails, roster, tuning, mt)
     }
 
     fn on(
         vcq: Arc<Vcq>,
-        tni: usize,
+        (tni, longest): (usize, usize),
+        rails: Vec<Rail>,
         roster: &Arc<Roster>,
         tuning: Tuning,
         mt: bool,
     ) -> io::Result<Iface> {
-        let queue = Queue::new(vcq.clone(), tuning.packet as usize)?;
+        let queue = Queue::new(vcq.clone(), tuning.packet as usize, tuning.notices as usize)?;
+        let hall = Region::new(&vcq, HALL)?;
+        let mut all = vec![&vcq];
+        all.extend(rails.iter().map(|rail| &rail.vcq));
         Ok(Iface {
             queue: MtLock::new(mt, queue),
-            hall: Region::new(&vcq, HALL)?,
-            number: roster.enter(&vcq),
+            store: Store::new(&vcq, mt),
+            hall,
+            number: roster.enter(&all),
             roster: roster.clone(),
             vcq,
+            rails: rails.into(),
             tuning,
+            longest,
+            unfinished: MtLock::new(mt, Vec::new()),
+            has_unfinished: AtomicBool::new(false),
             tni,
         })
+    }
+
+    /// The queues of its rails, for peers.
+    pub fn told_rails(&self) -> Rails {
+        Rails::of(self.rails.iter().map(|rail| rail.vcq.id))
+    }
+
+    /// The next thing that has happened by a rail.
+    pub fn poll_rails(&self) -> Option<Event> {
+        self.rails.iter().find_map(|rail| rail.queue.lock().poll())
+    }
+
+    /// Whether something of this connection waits for its notice, on any queue.
+    pub fn is_awaited(&self, link: u32) -> bool {
+        let mut rails = self.rails.iter();
+        self.queue.lock().is_awaited(link) || rails.any(|rail| rail.queue.lock().is_awaited(link))
+    }
+
+    /// Takes the ends of transmissions on all queues.
+    pub fn reap(&self) {
+        self.queue.lock().reap();
+        for rail in &self.rails {
+            rail.queue.lock().reap();
+        }
+    }
+
+    /// A connection has begun a record that its ring had no room for all of.
+    pub fn leave_unfinished(&self, link: u32) {
+        let mut links = self.unfinished.lock();
+        links.push(link);
+        // Relaxed: who sees it takes the lock, which orders both.
+        self.has_unfinished.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there are any.
+    #[inline(always)]
+    pub fn has_unfinished(&self) -> bool {
+        // Relaxed: what is seen late is seen in the next round.
+        self.has_unfinished.load(Ordering::Relaxed)
+    }
+
+    /// Those connections, each once, for who progresses.
+    pub fn take_unfinished(&self) -> Vec<u32> {
+        let mut unfinished = self.unfinished.lock();
+        // Relaxed: under the lock, as the other.
+        self.has_unfinished.store(false, Ordering::Relaxed);
+        let mut links = std::mem::take(&mut *unfinished);
+        drop(unfinished);
+        links.sort_unstable();
+        links.dedup();
+        links
     }
 
     /// The word of the hall, as adapters have left it.
@@ -74,15 +161,16 @@ impl Iface {
         // Relaxed: a number.
         word.load(Ordering::Relaxed)
     }
+}
 
-    /// Frames of the longest record.
-    pub fn most_frames(&self) -> u32 {
-        most_packets(self.tuning.packet as usize - HEAD) as u32
-    }
+/// What one operation moves on any of the interfaces: pieces of whole lines of the processor's cache, if there are several.
+fn longest(each: impl Iterator<Item = usize>) -> usize {
+    const LINE: usize = 256;
+    each.min().unwrap_or(0).max(LINE) / LINE * LINE
 }
 
 impl Drop for Iface {
     fn drop(&mut self) {
-        self.roster.leave(self.number);
+        self.roster.leave(self.number, 1 + self.rails.len());
     }
 }

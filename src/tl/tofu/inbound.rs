@@ -1,7 +1,7 @@
 //! A ring in our memory that one peer writes to.
 
 use super::ring::{Reader, Shape};
-use super::vcq::Region;
+use super::slab::Piece;
 
 use crate::tl::ib::assembly::split;
 use crate::wire::packet::{HEAD, Head, MORE};
@@ -13,24 +13,24 @@ pub struct Corrupt;
 
 /// The progressing thread's.
 pub struct Inbound {
-    region: Region,
+    piece: Piece,
     reader: Reader,
     /// Frames that notices have told of, modulo 2^32.
     arrived: u32,
 }
 
 impl Inbound {
-    pub fn new(region: Region, shape: Shape) -> Inbound {
-        debug_assert!(shape.size as usize <= region.len());
+    pub fn new(piece: Piece, shape: Shape) -> Inbound {
+        debug_assert!(shape.size as usize <= piece.len());
         Inbound {
-            region,
+            piece,
             reader: Reader::new(shape),
             arrived: 0,
         }
     }
 
     pub fn stadd(&self) -> u64 {
-        self.region.stadd
+        self.piece.stadd()
     }
 
     pub fn shape(&self) -> Shape {
@@ -46,8 +46,8 @@ impl Inbound {
     /// Looks at the count behind the frames, where no notices come.
     pub fn look(&mut self) {
         let at = self.shape().count_at() as usize;
-        // SAFETY: inside of the region, aligned, and everybody here takes it for an atomic.
-        let count = unsafe { &*self.region.ptr().add(at).cast::<AtomicU64>() };
+        // SAFETY: inside of the piece, aligned, and everybody here takes it for an atomic.
+        let count = unsafe { &*self.piece.ptr().add(at).cast::<AtomicU64>() };
         // Acquire: pairs with the adapter's write of the count, which comes after those of the frames.
         self.arrived = count.load(Ordering::Acquire) as u32;
     }
@@ -63,9 +63,9 @@ impl Inbound {
             return Ok(None);
         }
         let (at, packet) = (self.reader.at(), self.shape().packet as usize);
-        // SAFETY: a reader stays inside of the region, packet and all. The peer wrote it before the notice, and may again, to its own
+        // SAFETY: a reader stays inside of the piece, packet and all. The peer wrote it before the notice, and may again, to its own
         // harm: what is read is checked, and copied where it is used twice.
-        let bytes = unsafe { std::slice::from_raw_parts(self.region.ptr().add(at), packet) };
+        let bytes = unsafe { std::slice::from_raw_parts(self.piece.ptr().add(at), packet) };
         let (head, rest) = split(bytes).ok_or(Corrupt)?;
         let is_next = head.credit == self.reader.frames() as u16;
         let len = frame_len(head, packet);

@@ -1,18 +1,28 @@
 //! The Tofu interconnect by uTofu: puts into rings in the memory of whoever reads them.
 //!
 //! `utofu` is the library, opened at run time, `tni` the network interfaces that may be used, `vcq` a virtual control queue and
-//! memory that is registered for it, `queue` what is under way there. An `iface` is what a worker has: a queue and a hall, where
-//! strangers ask for rings. A frame is a packet of `wire::packet` whose credit is its number; where it lies in a ring both ends
+//! memory that is registered for it, `line` what is called most of it, `queue` what is under way there. An `iface` is what a worker
+//! has: a queue, a hall, where strangers ask for rings, and `rails`, further queues for long transfers; `allotment` says who has a
+//! control queue to itself, `path` which way connections take. A frame is a packet of `wire::packet` whose credit is its number; where it lies in a ring both ends
 //! compute (`ring`). An `inbound` ring is read by its owner and written by one peer, through a `sender`; `cells` are where
-//! peers tell the sender what it may write. What is said before anything else is in `wire::tofu`.
+//! peers tell the sender what it may write. Rings get shorter as there are more of them (`sizing`, `slab`). Users' memory is
+//! `pinned`. What is said before anything else is in `wire::tofu`.
 
+pub mod allotment;
 pub mod cells;
 pub mod iface;
 pub mod inbound;
+pub mod line;
+pub mod path;
+pub mod pinned;
 pub mod queue;
 pub mod ring;
+pub mod rail;
 pub mod roster;
 pub mod sender;
+pub mod step;
+pub mod sizing;
+pub mod slab;
 pub mod tni;
 pub mod utofu;
 pub mod vcq;
@@ -22,14 +32,25 @@ use crate::wire::address::TofuLocator;
 /// Settings of the transport, from the options.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// Bytes of a ring.
+    /// Bytes of the first rings, and of all together, about.
     pub ring_size: u32,
+    pub ring_memory: u64,
     /// Bytes of the longest frame.
     pub packet: u32,
     /// Frames that a peer may have under way.
     pub window: u32,
-    /// Notices of frames that the queue of notices has room for.
+    /// Notices of frames that the queue of notices has room for, and of what is read as many again.
     pub notices: u32,
+    /// Queues of a worker: one for messages, the others are rails.
+    pub queues: usize,
+    /// The network interface that the process begins with, modulo their number.
+    pub first: usize,
+    /// Queues of the process that are alone on a control queue, at most.
+    pub most_alone: usize,
+    /// From so many bytes on memory is registered for one transfer.
+    pub zcopy: usize,
+    /// Interfaces that share a long put or get, at most.
+    pub rma_rails: usize,
 }
 
 /// Where a worker is, as its address says.

@@ -1,127 +1,64 @@
-//! What is under way by a virtual control queue: buffers that the adapter reads, and operations whose notices somebody waits for.
+//! What is under way by a virtual control queue: [`buffers`] that the adapter reads and writes, operations whose ends requests wait
+//! for ([`under_way`]), and numbers that notices tell them by ([`slots`]).
 
+mod atomics;
+mod buffers;
+mod event;
+mod slots;
+mod under_way;
+
+use super::step::Step;
 use super::utofu::{self, Notice, Stadd, code_name};
-use super::vcq::{Region, There, Told, Vcq};
+use super::vcq::{There, Told, Vcq};
 use crate::sys::{clock, log};
-use crate::wire::packet::{HEAD, most_packets};
+use atomics::Replies;
+use buffers::Buffers;
+use slots::{Came, SLOTS, Slots};
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::io;
 use std::sync::Arc;
+use under_way::{Operation, UnderWay};
 
-/// Buffers for frames that are too long for a descriptor: as many as keep an adapter busy while it reads them, or as the longest
-/// record takes if that is more.
-const BUFFERS: usize = 64;
-/// Operations that can be waited for: a byte in a notice says which. The first is nobody's, those behind are [`colour`]s.
-const SLOTS: usize = 128;
+pub use event::{CREDITS, Event, Mark, NO_LINK, OWN, Owner, Whose};
+pub use slots::colour;
+
 /// A queue that takes nothing for so long is stuck, milliseconds.
 const STUCK_MS: u64 = 10_000;
-/// Words with entries of ended transmissions: a buffer below this, else a link.
-const LINKS: usize = 1 << 16;
-/// Of operations that are no connection's.
-pub const NO_LINK: u32 = u32::MAX;
-/// Of those that tell a writer how far the reader of its ring is: the number of the ring is added.
-pub const CREDITS: u32 = 1 << 31;
+/// Words with entries of ended transmissions: a buffer below this, else a link,
+pub const LINKS: usize = 1 << 16;
+/// or what was written from its owner's memory,
+const LENT: usize = 1 << 40;
+/// or, only if it has failed, what was to be told by a notice with this byte.
+const NOTICED: usize = 1 << 41;
 /// So many errors in a row, without a notice between them, are no single operation's.
 const DEAF: u32 = 1000;
 /// Entries of ended transmissions that are taken at a time.
 const BATCH: usize = 16;
 
-/// A connection of ours, by number, and what of it has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// Its turn in the peer's hall.
-    Ticket(u32),
-    /// Everything before has arrived.
-    Flush(u32),
-    /// What was read into this buffer has come.
-    Read { link: u32, buffer: u16 },
-}
-
-impl Owner {
-    /// The connection.
-    pub fn link(self) -> u32 {
-        match self {
-            Owner::Ticket(link) | Owner::Flush(link) | Owner::Read { link, .. } => link,
-        }
-    }
-}
-
-/// What a queue tells.
-#[derive(Clone, Copy, Debug)]
-pub enum Event {
-    /// A peer has written into our memory, at or before this address.
-    Arrived(Stadd),
-    /// What somebody waited for; `value`: of an atomic operation, what was there before.
-    Ended { owner: Owner, value: u64 },
-    /// What this connection has read is where it was wanted: who wanted it; null: nobody does any more.
-    Came { link: u32, whose: *mut c_void },
-    /// Something has failed.
-    Failed { whose: Whose, code: c_int },
-    /// The queue of notices is of no use any more: what has come is lost.
-    Deaf { code: c_int },
-}
-
-/// Of what has failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
-    /// One of ours.
-    Link(u32),
-    /// What was told to the writer of this ring.
-    Credit(u32),
-    /// The worker's own.
-    Nobody,
-    /// Of one that nobody waits for: its colour, and what the notice says of the other end, as far as that can be relied upon.
-    Coloured(u8, There),
-}
-
-/// Which connection an operation is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
-    pub link: u32,
-    /// The byte in the notice of its error, if nobody waits for the operation: a [`colour`], or 0.
-    pub colour: u8,
-}
-
-/// The colour of the n-th connection: those that are under way at the same time, and those that have just ended, have others.
-pub fn colour(n: u32) -> u8 {
-    SLOTS as u8 + (n % (256 - SLOTS as u32)) as u8
-}
-
-/// What a buffer is taken for.
-#[derive(Clone, Copy, Debug)]
-struct User {
-    link: u32,
-    /// Where what is read goes, if somebody still wants it.
-    into: *mut u8,
-    len: usize,
-    whose: *mut c_void,
-}
-
-const NOBODY: User = User {
-    link: 0,
-    into: std::ptr::null_mut(),
-    len: 0,
-    whose: std::ptr::null_mut(),
-};
-
 // SAFETY: pointers that are followed under the queue's lock only, while their owners wait.
-unsafe impl Send for User {}
-// SAFETY: as above; the others may be moved.
 unsafe impl Send for Queue {}
 
 /// One thread at a time: whoever holds its lock.
 pub struct Queue {
     pub vcq: Arc<Vcq>,
-    buffers: Region,
-    /// Bytes of a buffer.
-    packet: usize,
-    free: Vec<u16>,
-    /// What the buffers are taken for.
-    users: Vec<User>,
+    buffers: Buffers,
     /// Those who wait for reads that have failed, by their connections, until those are taken down.
     orphans: Vec<(u32, *mut c_void)>,
-    slots: Vec<Option<Owner>>,
-    free_slots: Vec<u8>,
+    slots: Slots,
+    /// Where the values go that atomic operations find.
+    replies: Replies,
+    /// Atomic operations without a reply whose notices have not come.
+    changes: u32,
+    /// Notices that came while an atomic operation of the worker's own was waited for.
+    early: VecDeque<(c_int, Notice)>,
+    under_way: UnderWay,
+    /// Operations that there may be: each can have a notice.
+    most: usize,
+    /// Those that write from their owners' memory.
+    lent: usize,
+    /// What has ended and was not told yet.
+    ended: VecDeque<Event>,
     /// Connections of which a transmission has failed, and how.
     failed: Vec<(u32, c_int)>,
     /// Errors in a row that tell nothing.
@@ -129,20 +66,23 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// `notices`: so many operations that somebody waits for may be under way, if it is not very few.
+    ///
     /// # Errors
     /// What the library says.
-    pub fn new(vcq: Arc<Vcq>, packet: usize) -> io::Result<Queue> {
-        let count = BUFFERS.max(most_packets(packet - HEAD));
-        let buffers = Region::new(&vcq, count * packet)?;
+    pub fn new(vcq: Arc<Vcq>, packet: usize, notices: usize) -> io::Result<Queue> {
         Ok(Queue {
+            buffers: Buffers::new(&vcq, packet)?,
             vcq,
-            buffers,
-            packet,
-            free: (0..count as u16).rev().collect(),
-            users: vec![NOBODY; count],
-            slots: vec![None; SLOTS],
+            slots: Slots::new(),
+            replies: Replies::new(),
+            changes: 0,
+            early: VecDeque::new(),
+            under_way: UnderWay::default(),
+            most: notices.max(SLOTS),
+            lent: 0,
+            ended: VecDeque::new(),
             orphans: Vec::new(),
-            free_slots: (1..SLOTS as u8).rev().collect(),
             failed: Vec::new(),
             errors: 0,
         })
@@ -150,34 +90,66 @@ impl Queue {
 
     /// Whether so many frames have buffers.
     pub fn has_buffers(&mut self, n: usize) -> bool {
-        if self.free.len() < n {
+        if self.buffers.free() < n {
             self.reap();
         }
-        self.free.len() >= n
+        if self.buffers.free() < n {
+            self.buffers.grow(&self.vcq);
+        }
+        self.buffers.free() >= n
     }
 
     /// Whether transmissions are under way that will tell of their ends.
     pub fn is_sending(&self) -> bool {
-        self.free.len() < self.users.len() || !self.failed.is_empty()
+        self.buffers.any_taken() || self.lent > 0 || !self.failed.is_empty()
     }
 
-    /// Takes the ends of transmissions: buffers are free again.
-    pub fn reap(&mut self) {
+    /// Whether what was heard of, and not told yet, has to be told first.
+    #[inline(always)]
+    pub fn has_more(&self) -> bool {
+        !self.early.is_empty() || !self.ended.is_empty()
+    }
+
+    /// Takes the ends of transmissions: buffers are free again, and what was lent. Whether there may be more.
+    pub fn reap(&mut self) -> bool {
         for _ in 0..BATCH {
             let (code, word) = self.vcq.poll_tcq();
             if code == utofu::NOT_FOUND {
-                return;
+                return false;
             }
-            let link = match word.checked_sub(LINKS) {
-                Some(link) => link as u32,
-                None => {
-                    self.free.push(word as u16);
-                    self.users[word].link
-                }
+            let well = code == utofu::SUCCESS;
+            let link = match word {
+                NOTICED.. => self.give_up_noticed((word - NOTICED) as u64),
+                LENT.. => self.give_back_lent((word - LENT) as u32, well),
+                LINKS.. => (word - LINKS) as u32,
+                buffer => self.buffers.give_back(buffer as u16),
             };
-            if code != utofu::SUCCESS {
+            if !well {
                 self.failed.push((link, code));
             }
+        }
+        true
+    }
+
+    /// What was written from its owner's memory: the connection.
+    fn give_back_lent(&mut self, number: u32, well: bool) -> u32 {
+        let Operation { link, whose, .. } = self.under_way.remove(number);
+        self.lent -= 1;
+        self.ended.push_back(Event::Left { link, whose, well });
+        link
+    }
+
+    /// What a notice was to tell of, which does not come: the connection.
+    #[cold]
+    fn give_up_noticed(&mut self, slot: u64) -> u32 {
+        let Some(came) = self.slots.end(slot, false) else {
+            return NO_LINK;
+        };
+        let event = self.on_came(came);
+        self.ended.extend(event);
+        match came {
+            Came::One(owner) => owner.link(),
+            Came::Part(link) | Came::All { link, .. } => link,
         }
     }
 
@@ -187,7 +159,9 @@ impl Queue {
         loop {
             match post(&self.vcq) {
                 utofu::SUCCESS => return Ok(()),
-                utofu::BUSY => self.reap(),
+                utofu::BUSY => {
+                    self.reap();
+                }
                 code => return Err(code),
             }
             let now = clock::coarse_ms();
@@ -219,17 +193,13 @@ impl Queue {
 
     /// A buffer for a frame of a connection: its number, and where it is. [`has_buffers`](Self::has_buffers)
     pub fn take_buffer(&mut self, link: u32) -> Option<(u16, *mut u8)> {
-        let index = self.free.pop()?;
-        self.users[usize::from(index)] = User { link, ..NOBODY };
-        let offset = usize::from(index) * self.packet;
-        debug_assert!(offset + self.packet <= self.buffers.len());
-        // SAFETY: inside of the region.
-        Some((index, unsafe { self.buffers.ptr().add(offset) }))
+        let index = self.buffers.take(link)?;
+        Some((index, self.buffers.ptr(index)))
     }
 
     /// The opposite of [`take_buffer`](Self::take_buffer), of one that was not sent.
     pub fn give_back(&mut self, buffer: u16) {
-        self.free.push(buffer);
+        self.buffers.give_back(buffer);
     }
 
     /// As [`send_short`](Self::send_short), of a frame of `len` bytes in a buffer, which comes back by itself.
@@ -244,7 +214,7 @@ impl Queue {
         to: There,
         flags: c_ulong,
     ) -> Result<(), c_int> {
-        let from = self.buffers.stadd + (usize::from(buffer) * self.packet) as u64;
+        let from = self.buffers.stadd(buffer);
         let told = Told {
             flags: utofu::STRONG_ORDER | utofu::TCQ_NOTICE | flags,
             edata: mark.colour,
@@ -267,7 +237,7 @@ impl Queue {
     ) -> Result<bool, c_int> {
         let (mut flags, mut edata) = (utofu::STRONG_ORDER, mark.colour);
         if let Some(owner) = owner {
-            let Some(slot) = self.take_slot(owner) else {
+            let Some(slot) = self.slots.take(owner) else {
                 return Ok(false);
             };
             (flags, edata) = (flags | utofu::LOCAL_MRQ_NOTICE, slot);
@@ -281,6 +251,29 @@ impl Queue {
         self.posted(posted, edata)
     }
 
+    /// Tells the writer of a ring, who has a notice of it, that its reader goes. False: too many wait.
+    ///
+    /// # Errors
+    /// As of [`send_short`](Self::send_short).
+    pub fn say_farewell(&mut self, ring: u32, word: u64, to: There) -> Result<bool, c_int> {
+        let Some(edata) = self.slots.take(Owner::Farewell(ring)) else {
+            return Ok(false);
+        };
+        let told = Told {
+            flags: utofu::STRONG_ORDER | utofu::LOCAL_MRQ_NOTICE | utofu::REMOTE_MRQ_NOTICE,
+            edata,
+            cbdata: LINKS + (CREDITS + ring) as usize,
+        };
+        let posted = self.post(|vcq| vcq.put_word(word, to, told));
+        self.posted(posted, edata)
+    }
+
+    /// Whether writers of rings have not been told yet what they are being told.
+    pub fn says_farewell(&self) -> bool {
+        let says = |owner: &Owner| matches!(owner, Owner::Farewell(_));
+        self.slots.owners().any(says)
+    }
+
     /// Reads `len` bytes, no more than a buffer has, to `into`; `whose` hears of it from [`Event::Came`]. False: not now.
     ///
     /// # Errors
@@ -292,52 +285,192 @@ impl Queue {
         (into, len): (*mut u8, usize),
         whose: *mut c_void,
     ) -> Result<bool, c_int> {
-        if !self.has_buffers(1) || self.free_slots.is_empty() {
+        if len > self.buffers.packet() || self.is_full() || !self.has_buffers(1) {
             return Ok(false);
         }
-        let (Some((buffer, _)), true) = (self.take_buffer(link), len <= self.packet) else {
+        let Some(buffer) = self.buffers.take(link) else {
             return Ok(false);
         };
-        let Some(edata) = self.take_slot(Owner::Read { link, buffer }) else {
-            self.free.push(buffer);
+        let here = self.buffers.stadd(buffer);
+        let read = Operation::by_buffer(link, whose, buffer, (into, len));
+        let posted = self.get(read, here, from, len);
+        if posted == Ok(false) {
+            self.buffers.give_back(buffer);
+        }
+        posted
+    }
+
+    /// As [`read`](Self::read), into the owner's memory, which is registered.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_in_place(
+        &mut self,
+        link: u32,
+        from: There,
+        (into, len): (Stadd, usize),
+        whose: *mut c_void,
+    ) -> Result<bool, c_int> {
+        if self.is_full() {
+            return Ok(false);
+        }
+        self.get(Operation::in_place(link, whose), into, from, len)
+    }
+
+    /// Whether no more operations may be under way that somebody waits for.
+    fn is_full(&self) -> bool {
+        self.under_way.len() >= self.most
+    }
+
+    fn get(
+        &mut self,
+        read: Operation,
+        into: Stadd,
+        from: There,
+        len: usize,
+    ) -> Result<bool, c_int> {
+        let word = LINKS + read.link as usize;
+        self.noticed(read, |vcq, edata| {
+            let told = Told {
+                flags: utofu::LOCAL_MRQ_NOTICE,
+                edata,
+                cbdata: word,
+            };
+            vcq.get(into, from, len, told)
+        })
+    }
+
+    /// Posts an operation whose end a notice tells, with the byte that `post` is given.
+    fn noticed(
+        &mut self,
+        operation: Operation,
+        post: impl Fn(&Vcq, u8) -> c_int,
+    ) -> Result<bool, c_int> {
+        let link = operation.link;
+        let number = self.under_way.insert(operation);
+        let Some(edata) = self.slots.join(link, number, &mut self.under_way) else {
+            self.under_way.remove(number);
             return Ok(false);
         };
-        self.users[usize::from(buffer)] = User {
-            link,
-            into,
-            len,
-            whose,
-        };
-        let here = self.buffers.stadd + (usize::from(buffer) * self.packet) as u64;
-        let told = Told {
-            flags: utofu::LOCAL_MRQ_NOTICE,
-            edata,
-            cbdata: LINKS + link as usize,
-        };
-        let posted = self.post(|vcq| vcq.get(here, from, len, told));
+        let posted = self.post(|vcq| post(vcq, edata));
         if posted.is_err() {
-            self.users[usize::from(buffer)] = NOBODY;
-            self.free.push(buffer);
+            // It ends with those that share its number, and nobody waits for it.
+            self.under_way.disown(number);
+            if let Some(came) = self.slots.end(edata.into(), false) {
+                let event = self.on_came(came);
+                self.ended.extend(event);
+            }
         }
-        self.posted(posted, edata)
+        posted.map(|()| true)
     }
 
-    /// Those who wait for reads by this connection.
-    pub fn readers(&self, link: u32) -> impl Iterator<Item = *mut c_void> {
-        let users = self.users.iter();
-        let ours = users.filter(move |u| u.link == link && !u.whose.is_null());
-        let orphans = self.orphans.iter().filter(move |(of, _)| *of == link);
-        ours.map(|u| u.whose)
-            .chain(orphans.map(|&(_, whose)| whose))
+    /// Writes from the owner's memory, which is registered; `whose` hears from [`Event::Left`] when the adapter has read it. In
+    /// order with frames. False: not now.
+    ///
+    /// # Errors
+    /// As of [`send_short`](Self::send_short).
+    pub fn write_in_place(
+        &mut self,
+        mark: Mark,
+        (from, len): (Stadd, usize),
+        to: There,
+        whose: *mut c_void,
+    ) -> Result<bool, c_int> {
+        if self.is_full() {
+            self.reap();
+            if self.is_full() {
+                return Ok(false);
+            }
+        }
+        let number = (self.under_way).insert(Operation::in_place(mark.link, whose));
+        let told = Told {
+            flags: utofu::STRONG_ORDER | utofu::TCQ_NOTICE,
+            edata: mark.colour,
+            cbdata: LENT + number as usize,
+        };
+        let posted = self.post(|vcq| vcq.put(from, to, len, told));
+        match posted {
+            Ok(()) => self.lent += 1,
+            Err(_) => {
+                self.under_way.remove(number);
+            }
+        }
+        posted.map(|()| true)
     }
 
-    /// Those who wait for reads by this connection, and of whom this is true, wait no more: who they are.
+    /// As [`write_in_place`](Self::write_in_place), in no order with anything: `whose` hears from [`Event::Came`] when it is there.
+    ///
+    /// # Errors
+    /// As of [`send_short`](Self::send_short).
+    pub fn write_apart(
+        &mut self,
+        link: u32,
+        (from, len): (Stadd, usize),
+        to: There,
+        whose: *mut c_void,
+    ) -> Result<bool, c_int> {
+        if self.is_full() {
+            return Ok(false);
+        }
+        self.noticed(Operation::in_place(link, whose), |vcq, edata| {
+            let told = Told {
+                flags: utofu::LOCAL_MRQ_NOTICE,
+                edata,
+                cbdata: NOTICED + usize::from(edata),
+            };
+            vcq.put(from, to, len, told)
+        })
+    }
+
+    /// Those who wait for what this connection has under way, or for what has failed: once or more for each.
+    pub fn waiting(&mut self, link: u32) -> Vec<*mut c_void> {
+        let orphans = self.orphans.iter().filter(|(of, _)| *of == link);
+        let mut all: Vec<_> = orphans.map(|&(_, whose)| whose).collect();
+        all.extend(self.under_way.of_link(link).map(|o| o.whose));
+        let replies = self.replies.users().filter(|user| user.link == link);
+        all.extend(replies.map(|user| user.whose));
+        all.extend(self.ended.iter().filter_map(|event| event.waits(link)));
+        all.retain(|whose| !whose.is_null());
+        all
+    }
+
+    /// Those in whose memory the adapter works for this connection, or of whom it was not told yet that it has done.
+    pub fn lenders(&mut self, link: u32) -> Vec<*mut c_void> {
+        let all = self.under_way.of_link(link);
+        let in_place = all.filter(|o| o.copy.is_none());
+        let mut found: Vec<_> = in_place.map(|o| o.whose).collect();
+        let ended = self.ended.iter().filter_map(|event| event.lender(link));
+        found.extend(ended.filter(|whose| !whose.is_null()));
+        found
+    }
+
+    /// Those who wait for reads into buffers by this connection, and of whom this is true, wait no more: who they are.
     pub fn disown(&mut self, link: u32, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
         let mut found = Vec::new();
-        for user in &mut self.users {
-            if user.link == link && !user.whose.is_null() && wanted(user.whose) {
+        for operation in self.under_way.of_link(link) {
+            if operation.copy.is_some() && wanted(operation.whose) {
+                found.push(operation.whose);
+                operation.whose = std::ptr::null_mut();
+            }
+        }
+        for user in self.replies.users_mut() {
+            if user.link == link && wanted(user.whose) {
                 found.push(user.whose);
-                (user.into, user.whose) = (std::ptr::null_mut(), std::ptr::null_mut());
+                user.disown();
+            }
+        }
+        for event in &mut self.ended {
+            if let Event::Came {
+                link: of,
+                whose,
+                copied: true,
+                ..
+            } = event
+                && *of == link
+                && !whose.is_null()
+                && wanted(*whose)
+            {
+                found.push(std::mem::replace(whose, std::ptr::null_mut()));
             }
         }
         self.orphans.retain(|&(of, whose)| {
@@ -350,28 +483,40 @@ impl Queue {
         found
     }
 
-    /// What was to be read here is not: who waits for it is told when the connection is taken down.
-    fn orphan(&mut self, buffer: u16) {
-        let user = std::mem::replace(&mut self.users[usize::from(buffer)], NOBODY);
-        self.free.push(buffer);
-        if !user.whose.is_null() {
-            self.orphans.push((user.link, user.whose));
-        }
-    }
-
-    /// What was read is here.
-    fn land(&mut self, buffer: u16) -> *mut c_void {
-        let user = std::mem::replace(&mut self.users[usize::from(buffer)], NOBODY);
-        self.free.push(buffer);
-        if !user.whose.is_null() {
-            let offset = usize::from(buffer) * self.packet;
-            // SAFETY: as many bytes as the buffer had room for; who waits for them has room, too.
-            unsafe {
-                let from = self.buffers.ptr().add(offset);
-                user.into.copy_from_nonoverlapping(from, user.len);
+    /// Reads have ended: the first of what there is to tell, if there is something. The others are told later.
+    fn on_came(&mut self, came: Came) -> Option<Event> {
+        let Came::All { first, well, .. } = came else {
+            return None;
+        };
+        let mut told = None;
+        let (buffers, orphans, ended) = (&mut self.buffers, &mut self.orphans, &mut self.ended);
+        self.under_way.take_all(first, |read| {
+            let Operation { link, whose, .. } = read;
+            if let Some((buffer, into, len)) = read.copy {
+                if well && !whose.is_null() {
+                    // SAFETY: as many bytes as the buffer has room for; who waits for them has room, too.
+                    unsafe { into.copy_from_nonoverlapping(buffers.ptr(buffer), len) };
+                }
+                buffers.give_back(buffer);
+                if !well {
+                    // Who waits for it is told when the connection is taken down.
+                    orphans.extend((!whose.is_null()).then_some((link, whose)));
+                    return;
+                }
             }
-        }
-        user.whose
+            let copied = read.copy.is_some();
+            let event = Event::Came {
+                link,
+                whose,
+                copied,
+                well,
+            };
+            match told {
+                None => told = Some(event),
+                Some(_) => ended.push_back(event),
+            }
+        });
+        told
     }
 
     /// Adds to a word at a peer; the owner, if there is one, hears what was there. False: too many wait.
@@ -387,7 +532,7 @@ impl Queue {
     ) -> Result<bool, c_int> {
         let (mut flags, mut edata) = (0, 0);
         if let Some(owner) = owner {
-            let Some(slot) = self.take_slot(owner) else {
+            let Some(slot) = self.slots.take(owner) else {
                 return Ok(false);
             };
             (flags, edata) = (utofu::LOCAL_MRQ_NOTICE, slot);
@@ -397,29 +542,16 @@ impl Queue {
             edata,
             cbdata: LINKS + link as usize,
         };
-        let posted = self.post(|vcq| vcq.add(what, to, told));
+        let posted = self.post(|vcq| vcq.change(Step::add(what), to, told));
         self.posted(posted, edata)
     }
 
     /// Of what was refused no notice comes.
     fn posted(&mut self, posted: Result<(), c_int>, slot: u8) -> Result<bool, c_int> {
         if posted.is_err() {
-            self.end_slot(slot.into());
+            self.slots.end(slot.into(), true);
         }
         posted.map(|()| true)
-    }
-
-    fn take_slot(&mut self, owner: Owner) -> Option<u8> {
-        let slot = self.free_slots.pop()?;
-        self.slots[usize::from(slot)] = Some(owner);
-        Some(slot)
-    }
-
-    fn end_slot(&mut self, edata: u64) -> Option<Owner> {
-        let slot = usize::try_from(edata).ok()?;
-        let owner = self.slots.get_mut(slot)?.take()?;
-        self.free_slots.push(slot as u8);
-        Some(owner)
     }
 
     /// Something of this connection was refused: whoever polls next hears of it.
@@ -428,22 +560,45 @@ impl Queue {
     }
 
     /// Whether something of this connection waits for its notice: until that has come its number is not another's.
-    pub fn is_awaited(&self, link: u32) -> bool {
+    pub fn is_awaited(&mut self, link: u32) -> bool {
         let waits = |owner: &Owner| owner.link() == link;
-        self.slots.iter().flatten().any(waits)
+        self.slots.owners().any(waits) || self.under_way.of_link(link).next().is_some()
     }
 
     /// The next thing that has happened.
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
-        let (code, notice) = self.vcq.poll_mrq();
+        loop {
+            if !self.ended.is_empty() {
+                return self.ended.pop_front();
+            }
+            let (code, notice) = match self.early.pop_front() {
+                Some(early) => early,
+                None => self.vcq.poll_mrq(),
+            };
+            let event = self.event(code, &notice);
+            if event.is_some() || code == utofu::NOT_FOUND {
+                return event;
+            }
+        }
+    }
+
+    /// A notice has come that is no error.
+    #[inline(always)]
+    pub fn heard(&mut self) {
+        self.errors = 0;
+    }
+
+    /// What an answer to a poll, with this notice, tells.
+    #[inline]
+    pub fn event(&mut self, code: c_int, notice: &Notice) -> Option<Event> {
         match code {
             utofu::SUCCESS if notice.notice_type == utofu::RMT_PUT => {
-                self.errors = 0;
+                self.heard();
                 Some(Event::Arrived(notice.rmt_stadd))
             }
             utofu::NOT_FOUND => self.poll_failed(),
-            code => self.on_notice(code, &notice),
+            code => self.on_notice(code, notice),
         }
     }
 
@@ -451,12 +606,11 @@ impl Queue {
         if self.is_sending() {
             self.reap();
         }
+        if let Some(event) = self.ended.pop_front() {
+            return Some(event);
+        }
         let (link, code) = self.failed.pop()?;
-        let whose = match link {
-            NO_LINK => Whose::Nobody,
-            CREDITS.. => Whose::Credit(link - CREDITS),
-            link => Whose::Link(link),
-        };
+        let whose = Whose::of(link);
         Some(Event::Failed { whose, code })
     }
 
@@ -466,42 +620,78 @@ impl Queue {
             notice.notice_type,
             utofu::LCL_PUT | utofu::LCL_GET | utofu::LCL_ARMW
         );
-        let owner = ours.then(|| self.end_slot(notice.edata)).flatten();
-        if code != utofu::SUCCESS {
-            if let Some(Owner::Read { buffer, .. }) = owner {
-                self.orphan(buffer);
+        let well = code == utofu::SUCCESS;
+        let came = ours.then(|| self.slots.end(notice.edata, well)).flatten();
+        let event = came.and_then(|came| self.on_came(came));
+        let changed = matches!(came, Some(Came::One(Owner::Changes(_))));
+        self.changes -= u32::from(changed);
+        if !well {
+            self.ended.extend(event);
+            if let Some(Came::One(Owner::Reply(link))) = came {
+                let whose = self.replies.end(notice.edata).whose;
+                self.orphans
+                    .extend((!whose.is_null()).then_some((link, whose)));
             }
-            log::diag!(
-                "the interconnect tells of an error: {} ({code}), notice of type {}, edata {}",
-                code_name(code),
-                notice.notice_type,
-                notice.edata
-            );
-            let is_vague = owner.is_none() && code == utofu::MRQ_OTHER;
-            self.errors = if is_vague { self.errors + 1 } else { 0 };
-            if self.errors > DEAF {
-                return Some(Event::Deaf { code });
-            }
-            let whose = match owner {
-                Some(owner) => Whose::Link(owner.link()),
-                None => {
-                    let there = There {
-                        vcq: notice.vcq_id,
-                        stadd: notice.rmt_stadd,
-                    };
-                    Whose::Coloured(notice.edata as u8, there)
-                }
-            };
-            return Some(Event::Failed { whose, code });
+            return Some(self.on_error(code, notice, came));
         }
-        self.errors = 0;
-        let value = notice.rmt_value;
-        Some(match owner? {
-            Owner::Read { link, buffer } => Event::Came {
-                link,
-                whose: self.land(buffer),
-            },
-            owner => Event::Ended { owner, value },
-        })
+        self.heard();
+        match came? {
+            Came::One(Owner::Reply(link)) => {
+                let whose = self.replies.land(notice.edata, notice.rmt_value);
+                Some(came_for(link, whose))
+            }
+            Came::One(Owner::Changes(link)) => Some(came_for(link, std::ptr::null_mut())),
+            Came::One(owner) => {
+                let value = notice.rmt_value;
+                Some(self.in_turn(Event::Ended { owner, value }))
+            }
+            Came::Part(_) | Came::All { .. } => event,
+        }
+    }
+
+    /// All that was written before is there: what was lent for it is given back first.
+    fn in_turn(&mut self, event: Event) -> Event {
+        if self.lent == 0 {
+            return event;
+        }
+        while self.reap() {}
+        self.ended.push_back(event);
+        self.ended.pop_front().unwrap_or(event)
+    }
+
+    fn on_error(&mut self, code: c_int, notice: &Notice, came: Option<Came>) -> Event {
+        log::diag!(
+            "the interconnect tells of an error: {} ({code}), notice of type {}, edata {}",
+            code_name(code),
+            notice.notice_type,
+            notice.edata
+        );
+        let is_vague = came.is_none() && code == utofu::MRQ_OTHER;
+        self.errors = if is_vague { self.errors + 1 } else { 0 };
+        if self.errors > DEAF {
+            return Event::Deaf { code };
+        }
+        let whose = match came {
+            Some(Came::One(owner)) => Whose::of(owner.link()),
+            Some(Came::Part(link) | Came::All { link, .. }) => Whose::Link(link),
+            None => {
+                let there = There {
+                    vcq: notice.vcq_id,
+                    stadd: notice.rmt_stadd,
+                };
+                Whose::Coloured(notice.edata as u8, there)
+            }
+        };
+        Event::Failed { whose, code }
+    }
+}
+
+/// Something has come that the adapter did not put into its owner's memory itself.
+fn came_for(link: u32, whose: *mut c_void) -> Event {
+    Event::Came {
+        link,
+        whose,
+        copied: true,
+        well: true,
     }
 }

@@ -33,6 +33,13 @@ impl Shape {
             && 4 * u64::from(frames + 1) * packet <= 3 * self.area()
     }
 
+    /// Frames, as long as they can be, for which this is true.
+    pub fn most_frames(&self) -> usize {
+        let by_window = 3 * u64::from(self.window) / 4;
+        let by_room = 3 * self.area() / (4 * u64::from(self.packet.max(1)));
+        by_window.min(by_room.saturating_sub(1)) as usize
+    }
+
     /// Where the count of frames lies.
     pub fn count_at(&self) -> u64 {
         u64::from(self.size) - TAIL as u64
@@ -41,14 +48,61 @@ impl Shape {
     fn area(&self) -> u64 {
         (u64::from(self.size)).saturating_sub(TAIL as u64) / GRAIN * GRAIN
     }
+}
 
-    /// Where the frame behind `position` bytes begins: bytes in all before it, skipped ones among them.
-    fn begin(&self, position: u64) -> u64 {
-        let (area, packet) = (self.area(), u64::from(self.packet));
-        match position % area + packet > area {
-            true => position.next_multiple_of(area),
-            false => position,
+/// How far one of the ends is.
+#[derive(Clone, Debug)]
+struct Cursor {
+    shape: Shape,
+    /// No frame begins behind this.
+    last: u64,
+    /// Where the next frame begins, or at the start if that is behind the last.
+    at: u64,
+    /// Bytes in all, skipped ones among them.
+    bytes: u64,
+    frames: u32,
+}
+
+impl Cursor {
+    fn new(shape: Shape) -> Cursor {
+        Cursor {
+            shape,
+            last: shape.area().saturating_sub(shape.packet.into()),
+            at: 0,
+            bytes: 0,
+            frames: 0,
         }
+    }
+
+    /// Where the next frame lies.
+    #[inline(always)]
+    fn begin(&self) -> u64 {
+        if self.at > self.last { 0 } else { self.at }
+    }
+
+    /// Goes behind a frame of so many bytes: where it lies.
+    #[inline(always)]
+    fn step(&mut self, len: usize) -> u64 {
+        if self.at > self.last {
+            self.bytes += self.shape.area() - self.at;
+            self.at = 0;
+        }
+        let begin = self.at;
+        let taken = (len as u64).next_multiple_of(GRAIN);
+        self.at += taken;
+        self.bytes += taken;
+        self.frames = self.frames.wrapping_add(1);
+        begin
+    }
+
+    /// Bytes in all, behind so many frames of which all but the last are as long as they can be.
+    fn behind(&self, frames: usize, last: usize) -> u64 {
+        let mut ahead = self.clone();
+        for _ in 1..frames {
+            ahead.step(self.shape.packet as usize);
+        }
+        ahead.step(last);
+        ahead.bytes
     }
 }
 
@@ -60,9 +114,7 @@ fn credit(frames: u32, bytes: u64) -> u64 {
 /// The sender's end.
 #[derive(Clone, Debug)]
 pub struct Writer {
-    shape: Shape,
-    bytes: u64,
-    frames: u32,
+    cursor: Cursor,
     /// What the reader has told.
     read_bytes: u64,
     read_frames: u32,
@@ -71,21 +123,20 @@ pub struct Writer {
 impl Writer {
     pub fn new(shape: Shape) -> Writer {
         Writer {
-            shape,
-            bytes: 0,
-            frames: 0,
+            cursor: Cursor::new(shape),
             read_bytes: 0,
             read_frames: 0,
         }
     }
 
     pub fn shape(&self) -> Shape {
-        self.shape
+        self.cursor.shape
     }
 
     /// Frames that were written.
+    #[inline(always)]
     pub fn frames(&self) -> u32 {
-        self.frames
+        self.cursor.frames
     }
 
     /// The reader tells how far it is. What it cannot be is not believed.
@@ -93,45 +144,53 @@ impl Writer {
         let frames = (word as u32).wrapping_sub(self.read_frames);
         let units = ((word >> 32) as u32).wrapping_sub((self.read_bytes / GRAIN) as u32);
         let bytes = u64::from(units) * GRAIN;
-        let flying = self.frames.wrapping_sub(self.read_frames);
-        if frames <= flying && bytes <= self.bytes - self.read_bytes {
+        if frames <= self.flying() && bytes <= self.cursor.bytes - self.read_bytes {
             self.read_frames = self.read_frames.wrapping_add(frames);
             self.read_bytes += bytes;
         }
     }
 
+    /// Frames that were not read, as far as the reader has told.
+    fn flying(&self) -> u32 {
+        self.cursor.frames.wrapping_sub(self.read_frames)
+    }
+
     /// Whether so many frames, all but the last as long as they can be, have room.
     #[inline]
     pub fn has_room(&self, frames: usize, last: usize) -> bool {
-        let flying = self.frames.wrapping_sub(self.read_frames) as usize;
-        if flying + frames > self.shape.window as usize {
+        if self.flying() as usize + frames > self.shape().window as usize {
             return false;
         }
-        let packet = u64::from(self.shape.packet);
-        let mut at = self.bytes;
-        for _ in 1..frames {
-            at = self.shape.begin(at) + packet;
-        }
-        let end = self.shape.begin(at) + (last as u64).next_multiple_of(GRAIN);
-        end - self.read_bytes <= self.shape.area()
+        self.cursor.behind(frames, last) - self.read_bytes <= self.shape().area()
+    }
+
+    /// How many of the shortest frames have room, at least.
+    pub fn has_room_for_short(&self) -> u32 {
+        let shape = self.shape();
+        let taken = self.cursor.bytes - self.read_bytes;
+        // As much as a packet may have to be skipped.
+        let free = shape.area().saturating_sub(taken + u64::from(shape.packet));
+        let window = shape.window.saturating_sub(self.flying());
+        window.min((free / GRAIN) as u32)
+    }
+
+    /// Where the next frame goes, if it has room.
+    #[inline(always)]
+    pub fn next(&self) -> u64 {
+        self.cursor.begin()
     }
 
     /// Where a frame of so many bytes goes, which has room.
-    #[inline]
+    #[inline(always)]
     pub fn place(&mut self, len: usize) -> u64 {
-        let begin = self.shape.begin(self.bytes);
-        self.bytes = begin + (len as u64).next_multiple_of(GRAIN);
-        self.frames = self.frames.wrapping_add(1);
-        begin % self.shape.area()
+        self.cursor.step(len)
     }
 }
 
 /// The receiver's end.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    shape: Shape,
-    bytes: u64,
-    frames: u32,
+    cursor: Cursor,
     told_bytes: u64,
     told_frames: u32,
 }
@@ -139,46 +198,46 @@ pub struct Reader {
 impl Reader {
     pub fn new(shape: Shape) -> Reader {
         Reader {
-            shape,
-            bytes: 0,
-            frames: 0,
+            cursor: Cursor::new(shape),
             told_bytes: 0,
             told_frames: 0,
         }
     }
 
+    #[inline(always)]
     pub fn shape(&self) -> Shape {
-        self.shape
+        self.cursor.shape
     }
 
     /// Frames that were read.
+    #[inline(always)]
     pub fn frames(&self) -> u32 {
-        self.frames
+        self.cursor.frames
     }
 
     /// Where the next frame begins.
-    #[inline]
+    #[inline(always)]
     pub fn at(&self) -> usize {
-        (self.shape.begin(self.bytes) % self.shape.area()) as usize
+        self.cursor.begin() as usize
     }
 
     /// The next frame, of so many bytes, no more than the longest has, is read.
-    #[inline]
+    #[inline(always)]
     pub fn advance(&mut self, len: usize) {
-        let begin = self.shape.begin(self.bytes);
-        self.bytes = begin + (len as u64).next_multiple_of(GRAIN);
-        self.frames = self.frames.wrapping_add(1);
+        self.cursor.step(len);
     }
 
     /// What the writer is to be told, if it is time.
-    #[inline]
+    #[inline(always)]
     pub fn owes(&mut self) -> Option<u64> {
-        let frames = self.frames.wrapping_sub(self.told_frames);
-        let bytes = self.bytes - self.told_bytes;
-        let due = 4 * frames >= self.shape.window || 4 * bytes >= self.shape.area();
+        let Cursor { frames, bytes, .. } = self.cursor;
+        let new_frames = frames.wrapping_sub(self.told_frames);
+        let new_bytes = bytes - self.told_bytes;
+        let shape = self.shape();
+        let due = 4 * new_frames >= shape.window || 4 * new_bytes >= shape.area();
         due.then(|| {
-            (self.told_bytes, self.told_frames) = (self.bytes, self.frames);
-            credit(self.frames, self.bytes)
+            (self.told_bytes, self.told_frames) = (bytes, frames);
+            credit(frames, bytes)
         })
     }
 }
@@ -225,6 +284,29 @@ mod tests {
     }
 
     #[test]
+    fn as_many_short_frames_have_room_as_is_said() {
+        let (mut writer, mut reader) = (Writer::new(SHAPE), Reader::new(SHAPE));
+        let mut most = 0;
+        for next in lengths().take(10_000) {
+            let room = writer.has_room_for_short();
+            most = most.max(room);
+            let mut ahead = writer.clone();
+            for _ in 0..room {
+                assert!(ahead.has_room(1, GRAIN as usize));
+                ahead.place(GRAIN as usize);
+            }
+            if writer.has_room(1, next) {
+                writer.place(next);
+                reader.advance(next);
+            }
+            if let Some(word) = reader.owes() {
+                writer.credit(word);
+            }
+        }
+        assert_eq!(most, SHAPE.window, "an empty ring takes all that may fly");
+    }
+
+    #[test]
     fn records_of_several_frames_find_room_at_once_or_not_at_all() {
         let (mut writer, mut reader) = (Writer::new(SHAPE), Reader::new(SHAPE));
         for _ in 0..1000 {
@@ -260,15 +342,15 @@ mod tests {
         let (mut writer, mut reader) = (Writer::new(SHAPE), Reader::new(SHAPE));
         let near = u64::from(u32::MAX) * GRAIN / SHAPE.area() * SHAPE.area();
         (
-            writer.bytes,
+            writer.cursor.bytes,
             writer.read_bytes,
-            writer.frames,
+            writer.cursor.frames,
             writer.read_frames,
         ) = (near, near, u32::MAX - 5, u32::MAX - 5);
         (
-            reader.bytes,
+            reader.cursor.bytes,
             reader.told_bytes,
-            reader.frames,
+            reader.cursor.frames,
             reader.told_frames,
         ) = (near, near, u32::MAX - 5, u32::MAX - 5);
         for len in lengths().take(1000) {

@@ -1,5 +1,6 @@
 //! The network interfaces of this node: six engines, each with control queues of its own.
 
+use super::step::{Offered, Verb};
 use super::utofu::{self, Caps, TniId, Utofu, code_name};
 use crate::options::DeviceFilter;
 use crate::sys::log;
@@ -26,9 +27,12 @@ pub fn usable(filter: &DeviceFilter) -> Vec<Tni> {
     wanted
         .filter_map(|(id, name)| {
             let caps = query(lib, id)?;
-            let enough = caps.max_piggyback_size >= PIGGYBACK;
+            let has_add = Offered::by_all([caps].iter()).has(Verb::Add);
+            let enough = caps.max_piggyback_size >= PIGGYBACK && has_add;
             if !enough {
-                log::diag!("{name} is not used: its descriptors carry less than {PIGGYBACK} bytes");
+                log::diag!(
+                    "{name} is not used: its descriptors carry less than {PIGGYBACK} bytes, or it has no atomic addition"
+                );
             }
             enough.then_some(Tni { id, name, caps })
         })

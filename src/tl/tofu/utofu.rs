@@ -2,6 +2,7 @@
 //!
 //! Names, numbers and types are those of the library's C interface (uTofu 1.0), which no registry carries.
 
+use crate::sys::library::{Library, functions};
 use crate::sys::log;
 use crate::sys::sync::OnceLock;
 use std::ffi::{CStr, c_int, c_ulong, c_void};
@@ -17,7 +18,11 @@ pub type VcqId = u64;
 pub type Stadd = u64;
 
 /// Flags of a virtual control queue.
+pub const VCQ_THREAD_SAFE: c_ulong = 1 << 0;
 pub const VCQ_EXCLUSIVE: c_ulong = 1 << 1;
+
+/// Flag of registered memory: nobody writes it.
+pub const REG_READ_ONLY: c_ulong = 1 << 0;
 
 /// Flags of one-sided operations.
 pub const STRONG_ORDER: c_ulong = 1 << 0;
@@ -29,13 +34,29 @@ pub const LOCAL_MRQ_NOTICE: c_ulong = 1 << 15;
 pub const SUCCESS: c_int = 0;
 pub const NOT_FOUND: c_int = -1;
 pub const BUSY: c_int = -4;
+pub const FULL: c_int = -6;
+pub const OUT_OF_RESOURCE: c_int = -640;
+pub const OUT_OF_MEMORY: c_int = -641;
 /// What no other code says; of a queue that has failed as a whole, too.
 pub const MRQ_OTHER: c_int = -192;
 /// The node, or the queue there, is not there.
 pub const MRQ_PEER: c_int = -193;
 
 /// What an atomic operation does.
+pub const ARMW_SWAP: c_int = 1;
 pub const ARMW_ADD: c_int = 2;
+pub const ARMW_XOR: c_int = 3;
+pub const ARMW_AND: c_int = 4;
+pub const ARMW_OR: c_int = 5;
+
+/// In [`Caps::flags`]: there are atomic operations; and in [`Caps::armw_ops`] which.
+pub const CAP_ARMW: u64 = 1 << 1;
+pub const CAP_CSWAP: u64 = 1 << 0;
+pub const CAP_SWAP: u64 = 1 << 1;
+pub const CAP_ADD: u64 = 1 << 2;
+pub const CAP_XOR: u64 = 1 << 3;
+pub const CAP_AND: u64 = 1 << 4;
+pub const CAP_OR: u64 = 1 << 5;
 
 /// Kinds of notices: of our own operations, and of peers' on our memory.
 pub const LCL_PUT: u8 = 0;
@@ -78,38 +99,17 @@ pub struct Notice {
 
 const _: () = assert!(size_of::<Notice>() == 64 && size_of::<Caps>() == 88);
 
-/// Writes the table of functions, and how it is filled.
-macro_rules! functions {
-    ($($field:ident = $name:literal: fn($($argument:ty),*) -> $result:ty;)+) => {
-        /// The functions that are called.
-        pub struct Utofu {
-            $(pub $field: unsafe extern "C" fn($($argument),*) -> $result,)+
-        }
-
-        impl Utofu {
-            /// # Safety
-            /// `library` is what `dlopen` gave for libtofucom.
-            unsafe fn resolve(library: *mut c_void) -> Option<Utofu> {
-                Some(Utofu {
-                    // SAFETY: the library's own function of this name, whose type its manual tells.
-                    $($field: unsafe {
-                        std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> $result>(
-                            symbol(library, $name)?,
-                        )
-                    },)+
-                })
-            }
-        }
-    };
-}
-
 functions! {
+    /// The functions that are called.
+    pub struct Utofu;
     get_onesided_tnis = c"utofu_get_onesided_tnis": fn(*mut *mut TniId, *mut usize) -> c_int;
     query_onesided_caps = c"utofu_query_onesided_caps": fn(TniId, *mut *mut Caps) -> c_int;
-    query_my_coords = c"utofu_query_my_coords": fn(*mut u8) -> c_int;
     create_vcq = c"utofu_create_vcq": fn(TniId, c_ulong, *mut VcqHdl) -> c_int;
     free_vcq = c"utofu_free_vcq": fn(VcqHdl) -> c_int;
     query_vcq_id = c"utofu_query_vcq_id": fn(VcqHdl, *mut VcqId) -> c_int;
+    query_vcq_info = c"utofu_query_vcq_info":
+        fn(VcqId, *mut u8, *mut TniId, *mut u16, *mut u16) -> c_int;
+    set_vcq_id_path = c"utofu_set_vcq_id_path": fn(*mut VcqId, *mut u8) -> c_int;
     reg_mem = c"utofu_reg_mem": fn(VcqHdl, *mut c_void, usize, c_ulong, *mut Stadd) -> c_int;
     dereg_mem = c"utofu_dereg_mem": fn(VcqHdl, Stadd, c_ulong) -> c_int;
     put = c"utofu_put":
@@ -120,7 +120,10 @@ functions! {
         fn(VcqHdl, VcqId, *mut c_void, Stadd, usize, u64, c_ulong, *mut c_void) -> c_int;
     put_piggyback8 = c"utofu_put_piggyback8":
         fn(VcqHdl, VcqId, u64, Stadd, usize, u64, c_ulong, *mut c_void) -> c_int;
+    armw4 = c"utofu_armw4": fn(VcqHdl, VcqId, c_int, u32, Stadd, u64, c_ulong, *mut c_void) -> c_int;
     armw8 = c"utofu_armw8": fn(VcqHdl, VcqId, c_int, u64, Stadd, u64, c_ulong, *mut c_void) -> c_int;
+    cswap4 = c"utofu_cswap4": fn(VcqHdl, VcqId, u32, u32, Stadd, u64, c_ulong, *mut c_void) -> c_int;
+    cswap8 = c"utofu_cswap8": fn(VcqHdl, VcqId, u64, u64, Stadd, u64, c_ulong, *mut c_void) -> c_int;
     poll_tcq = c"utofu_poll_tcq": fn(VcqHdl, c_ulong, *mut *mut c_void) -> c_int;
     poll_mrq = c"utofu_poll_mrq": fn(VcqHdl, c_ulong, *mut Notice) -> c_int;
 }
@@ -130,14 +133,8 @@ impl Utofu {
     pub fn get() -> Option<&'static Utofu> {
         static UTOFU: OnceLock<Option<Utofu>> = OnceLock::new();
         let open = || {
-            // SAFETY: a string; what the library does when it is loaded is what every program that uses it has it do.
-            let library =
-                unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-            if library.is_null() {
-                return None;
-            }
-            // SAFETY: just opened.
-            let found = unsafe { Utofu::resolve(library) };
+            // SAFETY: libtofucom.
+            let found = unsafe { Utofu::resolve(Library::open(LIBRARY)?) };
             if found.is_none() {
                 log::diag!("libtofucom lacks functions of uTofu 1.0: it is not used");
             }
@@ -145,12 +142,6 @@ impl Utofu {
         };
         UTOFU.get_or_init(open).as_ref()
     }
-}
-
-fn symbol(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: an open library.
-    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-    (!found.is_null()).then_some(found)
 }
 
 /// The name of what a function answers, for people.
@@ -162,7 +153,7 @@ pub fn code_name(code: c_int) -> &'static str {
         -3 => "UTOFU_ERR_NOT_PROCESSED",
         BUSY => "UTOFU_ERR_BUSY",
         -5 => "UTOFU_ERR_USED",
-        -6 => "UTOFU_ERR_FULL",
+        FULL => "UTOFU_ERR_FULL",
         -7 => "UTOFU_ERR_NOT_AVAILABLE",
         -8 => "UTOFU_ERR_NOT_SUPPORTED",
         -128 => "UTOFU_ERR_TCQ_OTHER",
@@ -178,8 +169,8 @@ pub fn code_name(code: c_int) -> &'static str {
         -197 => "UTOFU_ERR_MRQ_RMT_STADD",
         -198 => "UTOFU_ERR_MRQ_LCL_LENGTH",
         -199 => "UTOFU_ERR_MRQ_RMT_LENGTH",
-        -640 => "UTOFU_ERR_OUT_OF_RESOURCE",
-        -641 => "UTOFU_ERR_OUT_OF_MEMORY",
+        OUT_OF_RESOURCE => "UTOFU_ERR_OUT_OF_RESOURCE",
+        OUT_OF_MEMORY => "UTOFU_ERR_OUT_OF_MEMORY",
         -768 => "UTOFU_ERR_FATAL",
         -533..=-512 => "UTOFU_ERR_INVALID",
         _ => "an unknown code",

@@ -1,6 +1,11 @@
 //! A virtual control queue, and memory that is registered for it.
 
+use super::allotment;
+use super::line::{self, Line};
+use super::path::{self, End};
+use super::step::{Step, Verb, Width};
 use super::utofu::{self, Notice, Stadd, TniId, Utofu, VcqHdl, VcqId, code_name};
+use crate::sys::log;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::io;
 use std::ptr::NonNull;
@@ -31,6 +36,26 @@ pub struct Vcq {
     hdl: VcqHdl,
     pub id: VcqId,
     pub tni: TniId,
+    pub room: Room,
+}
+
+/// Whose control queue a virtual one is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Nobody else's.
+    Alone,
+    /// Others may be there, of this process and, if the library lets them, of others.
+    Shared,
+}
+
+impl Room {
+    /// What queues on one control queue post into is one: the library keeps their threads apart there, if anybody does.
+    fn flags(self) -> c_ulong {
+        match self {
+            Room::Alone => utofu::VCQ_EXCLUSIVE,
+            Room::Shared => utofu::VCQ_THREAD_SAFE,
+        }
+    }
 }
 
 /// The library's answer as an error of its own.
@@ -39,28 +64,63 @@ fn failure(what: &str, code: c_int) -> io::Error {
 }
 
 impl Vcq {
-    /// A queue on this network interface, alone on its control queue if one is left.
+    /// A queue on this network interface; if it is to be alone, one that was reserved.
     ///
     /// # Errors
     /// What the library says: there are no more.
-    pub fn new(lib: &'static Utofu, tni: TniId) -> io::Result<Arc<Vcq>> {
+    pub fn new(lib: &'static Utofu, tni: TniId, room: Room) -> io::Result<Vcq> {
         let (mut hdl, mut id) = (0, 0);
         // SAFETY: room for the handle.
-        let create = |flags, hdl: &mut VcqHdl| unsafe { (lib.create_vcq)(tni, flags, hdl) };
-        let mut code = create(utofu::VCQ_EXCLUSIVE, &mut hdl);
+        let code = unsafe { (lib.create_vcq)(tni, room.flags(), &mut hdl) };
         if code != utofu::SUCCESS {
-            code = create(0, &mut hdl);
-        }
-        if code != utofu::SUCCESS {
+            allotment::give_back(room);
             return Err(failure("utofu_create_vcq", code));
         }
         // SAFETY: just made; room for the name.
         let code = unsafe { (lib.query_vcq_id)(hdl, &mut id) };
-        let vcq = Vcq { lib, hdl, id, tni };
+        let vcq = Vcq {
+            lib,
+            hdl,
+            id,
+            tni,
+            room,
+        };
         match code {
-            utofu::SUCCESS => Ok(Arc::new(vcq)),
+            utofu::SUCCESS => Ok(vcq),
             code => Err(failure("utofu_query_vcq_id", code)),
         }
+    }
+
+    /// The name of a peer's queue by which all goes the path that is this connection's; its own, for the default path, where the library
+    /// knows no such.
+    pub fn route(&self, peer: VcqId) -> VcqId {
+        let mut routed = peer;
+        let (Some(from), Some(to)) = (self.end(self.id), self.end(peer)) else {
+            return peer;
+        };
+        let mut path = path::between(from, to);
+        // SAFETY: a number, and the three coordinates that it takes.
+        let code = unsafe { (self.lib.set_vcq_id_path)(&mut routed, path.as_mut_ptr()) };
+        if code != utofu::SUCCESS {
+            log::debug!("the default path, not {path:?}: {}", code_name(code));
+            return peer;
+        }
+        routed
+    }
+
+    /// Where a queue is.
+    fn end(&self, id: VcqId) -> Option<End> {
+        let (mut coords, mut tni, mut cq, mut extra) = ([0; 6], 0, 0, 0);
+        // SAFETY: room for the six coordinates and the others.
+        let code = unsafe {
+            (self.lib.query_vcq_info)(id, coords.as_mut_ptr(), &mut tni, &mut cq, &mut extra)
+        };
+        (code == utofu::SUCCESS).then_some(End { coords, tni })
+    }
+
+    /// What is called most of it.
+    pub fn line(&self) -> Line {
+        Line::new(self.lib, self.hdl)
     }
 
     /// Writes `len` bytes of registered memory. What the library answers: success, busy or an error.
@@ -131,20 +191,30 @@ impl Vcq {
         }
     }
 
-    /// Adds to 8 bytes there; the notice has what was there before.
-    pub fn add(&self, what: u64, to: There, told: Told) -> c_int {
-        // SAFETY: nothing is lent.
+    /// Changes 4 or 8 bytes there, aligned to as many; the notice has what was there before.
+    pub fn change(&self, step: Step, to: There, told: Told) -> c_int {
+        let (lib, hdl) = (self.lib, self.hdl);
+        let (edata, cbdata) = (u64::from(told.edata), told.cbdata as *mut c_void);
+        let (value, compare) = (step.value, step.compare);
+        // Of 4 bytes the lower halves of the operands count.
+        let (value4, compare4) = (value as u32, compare as u32);
+        let (flags, vcq, at) = (told.flags, to.vcq, to.stadd);
+        // SAFETY: nothing is lent; steering addresses are checked by the adapter.
         unsafe {
-            (self.lib.armw8)(
-                self.hdl,
-                to.vcq,
-                utofu::ARMW_ADD,
-                what,
-                to.stadd,
-                told.edata.into(),
-                told.flags,
-                told.cbdata as *mut c_void,
-            )
+            match (step.verb, step.width) {
+                (Verb::CompareSwap, Width::Four) => {
+                    (lib.cswap4)(hdl, vcq, compare4, value4, at, edata, flags, cbdata)
+                }
+                (Verb::CompareSwap, Width::Eight) => {
+                    (lib.cswap8)(hdl, vcq, compare, value, at, edata, flags, cbdata)
+                }
+                (verb, Width::Four) => {
+                    (lib.armw4)(hdl, vcq, verb.code(), value4, at, edata, flags, cbdata)
+                }
+                (verb, Width::Eight) => {
+                    (lib.armw8)(hdl, vcq, verb.code(), value, at, edata, flags, cbdata)
+                }
+            }
         }
     }
 
@@ -162,6 +232,7 @@ impl Vcq {
         let mut notice = Notice::default();
         // SAFETY: room for the notice.
         let code = unsafe { (self.lib.poll_mrq)(self.hdl, 0, &mut notice) };
+        line::heard();
         (code, notice)
     }
 }
@@ -170,6 +241,7 @@ impl Drop for Vcq {
     fn drop(&mut self) {
         // SAFETY: ours, and nothing is registered for it any more.
         unsafe { (self.lib.free_vcq)(self.hdl) };
+        allotment::give_back(self.room);
     }
 }
 
@@ -189,14 +261,39 @@ impl Registered {
     /// # Safety
     /// `len` bytes at `ptr` are mapped, and may be read and written by others, until it is dropped.
     pub unsafe fn new(vcq: &Arc<Vcq>, ptr: *mut u8, len: usize) -> io::Result<Registered> {
+        // SAFETY: passed on.
+        let registered = unsafe { Registered::with(vcq, ptr, len, 0) };
+        registered.map_err(|code| failure(&format!("utofu_reg_mem of {len} bytes"), code))
+    }
+
+    /// The same, with flags, and the library's code.
+    ///
+    /// # Errors
+    /// The code.
+    ///
+    /// # Safety
+    /// As there; of memory that is only to be read nobody writes.
+    pub unsafe fn with(
+        vcq: &Arc<Vcq>,
+        ptr: *mut u8,
+        len: usize,
+        flags: c_ulong,
+    ) -> Result<Registered, c_int> {
         let mut stadd = 0;
         // SAFETY: the caller's memory; room for the address.
-        let code = unsafe { (vcq.lib.reg_mem)(vcq.hdl, ptr.cast(), len, 0, &mut stadd) };
+        let code = unsafe { (vcq.lib.reg_mem)(vcq.hdl, ptr.cast(), len, flags, &mut stadd) };
         if code != utofu::SUCCESS {
-            return Err(failure(&format!("utofu_reg_mem of {len} bytes"), code));
+            return Err(code);
         }
         let vcq = Arc::downgrade(vcq);
         Ok(Registered { vcq, stadd })
+    }
+
+    /// The queue that knows it, and where it begins for that; `None` if the queue is gone.
+    pub fn there(&self) -> Option<There> {
+        let vcq = self.vcq.upgrade()?.id;
+        let stadd = self.stadd;
+        Some(There { vcq, stadd })
     }
 }
 

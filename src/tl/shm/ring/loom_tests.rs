@@ -11,10 +11,10 @@ fn empty() -> RingMem {
         inline: Bytes::new(),
     };
     RingMem {
-        tails: Tails {
+        tails: OwnLine(Tails {
             slots: AtomicU64::new(0),
             data: AtomicU64::new(0),
-        },
+        }),
         closed: AtomicU64::new(0),
         withdrawals: no_withdrawals(),
         board: Board::empty(),

@@ -130,6 +130,7 @@ fn garbage_is_refused_by_both_sides() {
     unsafe {
         (*mem.as_ptr())
             .tails
+            .0
             .slots
             .store(SLOTS as u64 * 9, Ordering::Release)
     };

@@ -1,0 +1,39 @@
+/* Tests with two sides: an active one and a passive one in another process, connected by a socket. */
+#ifndef SOFT_SIDES_H
+#define SOFT_SIDES_H
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/types.h>
+
+#define CHECK(condition) \
+    ((condition) ? (void)0 : (fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition), exit(1)))
+#define EQUAL(one, two)                                                                                          \
+    do {                                                                                                         \
+        long long one_ = (long long)(one), two_ = (long long)(two);                                              \
+        if (one_ != two_) {                                                                                      \
+            fprintf(stderr, "%s:%d: %s is %lld, not %lld\n", __FILE__, __LINE__, #one, one_, two_);               \
+            exit(1);                                                                                             \
+        }                                                                                                        \
+    } while (0)
+
+struct soft_case {
+    const char *name;
+    void (*active)(int socket), (*passive)(int socket);
+    const char *settings; /* what the sides' processes are prepared with */
+};
+
+/* What a device's test does around a case; either may be NULL. */
+struct soft_stage {
+    void (*prepare)(const char *settings, int side); /* in the process of a side: 0 is the active one */
+    void (*clear)(void);                             /* when both have ended */
+};
+
+extern pid_t other; /* the passive side's process, for the active one */
+
+/* main() of such a test: every case, those that are named, or with --list their names. A case fails if a side does, or is killed;
+ * the passive one may be killed by the active. */
+int soft_main(int argc, char **argv, const struct soft_case *cases, size_t count, struct soft_stage stage);
+
+#endif

@@ -1,0 +1,506 @@
+/*
+ * A program that calls uTofu directly attacks a worker whose address it knows: in the hall, in a ring of its own, everywhere. The
+ * worker goes on, with who was connected before and with newcomers; where others' connections are written over they end.
+ * Nothing crashes, nothing hangs, and memory does not grow by what strangers write.
+ */
+#define _GNU_SOURCE
+#include "check.h"
+#include "stranger.h"
+#include "wire.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SECONDS = 60, BATCH = 1000, BATCHES = 10, LITTLE = 1 << 20, MUCH = 2 << 20, LAST = -1 };
+
+/* The `n`-th blow. */
+typedef void blow_t(const target_t *target, uint32_t n);
+
+typedef struct {
+    uint64_t   uid;
+    size_t     length;
+    uint8_t    address[4096];
+    atomic_int ordered, done; /* batches */
+    atomic_int size;          /* of one */
+} shared_t;
+
+static shared_t     *shared;
+static ucp_context_h context;
+static ucp_worker_h  attacked, companion;
+static ucp_ep_h      to_attacked, to_companion;
+enum { COMPANIONS, OTHERS, ATTACKEDS }; /* whose endpoint has failed */
+
+static unsigned      failures[3];
+static ucs_status_t  failure[3];
+static pid_t         attacker;
+
+static const ucp_request_param_t plain = {.op_attr_mask = 0};
+
+/* --- the stranger's process --- */
+
+static void strike(blow_t *blow)
+{
+    uint32_t n = 0;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    be_node(1);
+    while (atomic_load(&shared->ordered) == 0) {
+        usleep(100);
+    }
+    stranger_open();
+    target_t target = find(shared->address, shared->length, shared->uid);
+    for (;;) {
+        int ordered;
+        while ((ordered = atomic_load(&shared->ordered)) == atomic_load(&shared->done)) {
+            usleep(100); /* the attacked one wants the core, too */
+        }
+        if (ordered == LAST) {
+            stranger_close();
+            exit(0);
+        }
+        for (int size = atomic_load(&shared->size); size > 0; size--) {
+            blow(&target, n++);
+        }
+        atomic_fetch_add(&shared->done, 1);
+    }
+}
+
+static void garbage_in_the_hall(const target_t *target, uint32_t n)
+{
+    uint32_t seed   = n;
+    uint8_t  bytes[4 * PLACE];
+    size_t   length = n % 3 == 0 ? 4 * PLACE : 1 + next_random(&seed) % PLACE;
+    size_t   at     = PLACES_AT + next_random(&seed) % (HALL - PLACES_AT - length);
+
+    randomize(bytes, length, &seed);
+    stranger_put(target, target->hall + at, bytes, length, 1);
+}
+
+/* Of which one thing is wrong, each that a greeting is recognized by. */
+static void wrong_greetings(const target_t *target, uint32_t n)
+{
+    greeting_t greeting = greeting_of(target, 0x1000 + n, take_ticket(target));
+
+    switch (n % 4) {
+    case 0: greeting.secret ^= UINT64_C(1) << n / 4 % 64; break;
+    case 1: greeting.to++; break;
+    case 2: greeting.magic += UINT64_C(1) << 56; break; /* another version */
+    default: greeting.ticket += PLACES << n / 4 % 20; break;
+    }
+    greet(target, &greeting);
+}
+
+/* Of peers that are there still, and of those to whom no answer comes any more. */
+static void replayed_greetings(const target_t *target, uint32_t n)
+{
+    static greeting_t kept[PLACES];
+
+    if (n < PLACES) {
+        kept[n] = greeting_of(target, 0x2000 + n, take_ticket(target));
+        kept[n].cell += n % 2 << 20;
+    }
+    greet(target, &kept[n % PLACES]);
+}
+
+/* What everybody reads in the hall, and writes there once more. */
+static void overheard_greetings(const target_t *target, uint32_t n)
+{
+    static uint8_t hall[HALL];
+
+    if (n % BATCH == 0) {
+        stranger_get(target, target->hall, hall, HALL, 0);
+    }
+    stranger_put(target, target->hall + PLACES_AT + n % PLACES * PLACE, hall + PLACES_AT + n % PLACES * PLACE, PLACE, 1);
+}
+
+/* The word that tickets are taken from. Whoever knows the address may add to it. */
+static void tickets_of_nobody(const target_t *target, uint32_t n)
+{
+    static const uint64_t much[] = {1 << 30, UINT64_C(5) << 32, 0xFFFFFFF080000000};
+    uint32_t seed = n;
+    uint64_t word;
+
+    if (n % 4 < 3) {
+        stranger_add(target, target->hall, much[n % 3], n % 2);
+    } else {
+        randomize(&word, sizeof(word), &seed);
+        stranger_put(target, target->hall, &word, sizeof(word), n % 2);
+    }
+}
+
+/* Operations whose notices nobody expects, and that are of no ring. */
+static void notices_for_nothing(const target_t *target, uint32_t n)
+{
+    uint8_t bytes[64] = {0};
+
+    switch (n % 3) {
+    case 0: stranger_get(target, target->hall + n % HALL / 2, bytes, 1 + n % 64, 1); break;
+    case 1: stranger_add(target, target->hall + PLACES_AT - 8, n, 1); break;
+    default: stranger_put(target, target->hall + PLACES_AT - 32, bytes, n % 32, 1); break; /* some of no byte at all */
+    }
+}
+
+static void write_frame(const target_t *target, const grant_t *grant, uint32_t at, uint32_t length, uint32_t kind_and_more,
+                        const void *body, size_t bytes)
+{
+    uint8_t frame[1024] = {0};
+
+    memcpy(frame, &length, sizeof(length));
+    memcpy(frame + 4, &kind_and_more, sizeof(kind_and_more)); /* kind, aux, number */
+    memcpy(frame + HEAD, body, bytes);
+    stranger_put(target, grant->ring + at, frame, HEAD + bytes, 1);
+}
+
+/* A peer that has a ring, as everybody who knows the address, and writes nonsense there. */
+static void nonsense_in_a_ring(const target_t *target, uint32_t n)
+{
+    enum { MORE = 0xFF, BYE = 0xFD, KIND = 1, NUMBER = 1 << 16 };
+    grant_t  grant     = join(target, 0x3000 + n);
+    uint32_t seed      = n;
+    uint8_t  body[512] = {0};
+
+    randomize(body, sizeof(body), &seed);
+    switch (n % 10) {
+    case 0: write_frame(target, &grant, 0, 8, KIND | 7 * NUMBER, body, 8); break;               /* not the first */
+    case 1: write_frame(target, &grant, 0, 0x7FFFFFFF, KIND, body, 8); break;                   /* longer than all rings */
+    case 2: write_frame(target, &grant, 0, 100, MORE, body, 100); break;                        /* goes on with nothing */
+    case 3: write_frame(target, &grant, 0, 0xFFFFFFF0, MORE, body, 8); break;                   /* wraps */
+    case 4: /* another one in the midst of a record */
+        write_frame(target, &grant, 0, 30000, KIND, body, 500);
+        write_frame(target, &grant, grant.packet, 8, KIND | NUMBER, body, 8);
+        break;
+    case 5: /* more notices than frames, more than the window */
+        for (uint32_t i = 0; i < 2 * grant.window && i < 1000; i++) {
+            stranger_put(target, grant.ring + i % 64, body, 0, 1);
+        }
+        break;
+    case 6: /* behind the frames, where a count lies, and at the last byte */
+        stranger_put(target, grant.ring + grant.size - 256, body, 256, 1);
+        stranger_put(target, grant.ring + grant.size - 1, body, 1, 1);
+        break;
+    case 7: /* goes, and goes on */
+        write_frame(target, &grant, 0, 0, BYE, body, 0);
+        write_frame(target, &grant, 32, 8, KIND | NUMBER, body, 8);
+        break;
+    default: write_frame(target, &grant, 0, n % 500, n / 10 % 256 | next_random(&seed) % 256 << 8, body, n % 500); break;
+    }
+}
+
+/* All that can be guessed of where things lie: rings, cells, buffers, with and without notices. */
+static void garbage_everywhere(const target_t *target, uint32_t n)
+{
+    enum { STAG = 44, GENERATION = 36, STAGS = 32, RESERVED = 256 };
+    uint32_t seed  = n;
+    uint64_t queue = target->hall & ~((UINT64_C(1) << 57) - 1);
+    uint64_t stag  = RESERVED + next_random(&seed) % STAGS;
+    uint64_t stadd = queue | stag << STAG | (target->hall & UINT64_C(0xFF) << GENERATION);
+    uint8_t  bytes[1024];
+    size_t   length = 1 + next_random(&seed) % sizeof(bytes);
+
+    randomize(bytes, length, &seed);
+    stranger_put(target, stadd + next_random(&seed) % 8192, bytes, length, n % 2);
+}
+
+/* --- who is attacked --- */
+
+static void on_failure(void *arg, ucp_ep_h failed, ucs_status_t status)
+{
+    size_t i = (size_t)arg;
+
+    (void)failed;
+    failures[i]++;
+    failure[i] = status;
+}
+
+static void progress(void)
+{
+    ucp_worker_progress(attacked);
+    ucp_worker_progress(companion);
+}
+
+static ucs_status_t finish(ucs_status_ptr_t request, ucp_worker_h other)
+{
+    time_t       end    = time(NULL) + SECONDS;
+    ucs_status_t status = UCS_PTR_IS_PTR(request) ? UCS_INPROGRESS : UCS_PTR_STATUS(request);
+
+    while (status == UCS_INPROGRESS && time(NULL) < end) {
+        progress();
+        if (other != NULL) {
+            ucp_worker_progress(other);
+        }
+        status = ucp_request_check_status(request);
+    }
+    if (UCS_PTR_IS_PTR(request)) {
+        ucp_request_free(request);
+    }
+    return status;
+}
+
+static ucp_ep_h connect_to(ucp_worker_h from, ucp_worker_h to, size_t whose)
+{
+    ucp_ep_params_t params = {
+        .field_mask  = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = on_failure, .arg = (void *)whose},
+    };
+    ucp_address_t *address;
+    size_t         length;
+    ucp_ep_h       ep = NULL;
+
+    WANT(UCS_OK, ucp_worker_get_address(to, &address, &length));
+    params.address = address;
+    WANT(UCS_OK, ucp_ep_create(from, &params, &ep));
+    ucp_worker_release_address(to, address);
+    return ep;
+}
+
+/* A message of several frames, whole. */
+static void message(ucp_ep_h ep, ucp_worker_h to, ucp_worker_h other)
+{
+    static char      data[20000], came[sizeof(data)];
+    static char      mark;
+    ucs_status_ptr_t receive = ucp_tag_recv_nbx(to, came, sizeof(came), 1, UINT64_MAX, &plain);
+
+    memset(data, ++mark, sizeof(data));
+    WANT(UCS_OK, finish(ucp_tag_send_nbx(ep, data, sizeof(data), 1, &plain), other));
+    WANT(UCS_OK, finish(receive, other));
+    WANT_TRUE(memcmp(data, came, sizeof(data)) == 0);
+}
+
+static ucp_worker_h worker_new(void)
+{
+    ucp_worker_params_t params = {.field_mask = 0};
+    ucp_worker_h        worker = NULL;
+
+    WANT(UCS_OK, ucp_worker_create(context, &params, &worker));
+    return worker;
+}
+
+/* A worker that nobody knew comes, is heard, and goes. */
+static void newcomer(void)
+{
+    ucp_worker_h        worker = worker_new();
+    ucp_request_param_t force  = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucp_ep_h            ep     = connect_to(worker, attacked, OTHERS);
+
+    message(ep, attacked, worker);
+    WANT(UCS_OK, finish(ucp_ep_close_nbx(ep, &force), worker));
+    ucp_worker_destroy(worker);
+}
+
+static void still_connected(void)
+{
+    message(to_attacked, attacked, NULL);
+    message(to_companion, companion, NULL);
+}
+
+static long resident(void)
+{
+    long  pages[2] = {0, 0};
+    FILE *file     = fopen("/proc/self/statm", "r");
+
+    WANT_TRUE(file != NULL && fscanf(file, "%ld %ld", &pages[0], &pages[1]) == 2);
+    fclose(file);
+    return pages[1] * sysconf(_SC_PAGESIZE);
+}
+
+static void tell_address(void)
+{
+    ucp_address_t            *address;
+    ucp_worker_address_attr_t attr = {.field_mask = UCP_WORKER_ADDRESS_ATTR_FIELD_UID};
+
+    WANT(UCS_OK, ucp_worker_get_address(attacked, &address, &shared->length));
+    WANT(UCS_OK, ucp_worker_address_query(address, &attr));
+    memcpy(shared->address, address, shared->length);
+    shared->uid = attr.worker_uid;
+    ucp_worker_release_address(attacked, address);
+}
+
+static void begin(blow_t *blow)
+{
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
+
+    alarm(SECONDS);
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    attacker = fork();
+    if (attacker == 0) {
+        strike(blow);
+    }
+    be_node(0);
+    WANT(UCS_OK, ucp_init(&params, NULL, &context));
+    attacked     = worker_new();
+    companion    = worker_new();
+    to_attacked  = connect_to(companion, attacked, COMPANIONS);
+    to_companion = connect_to(attacked, companion, ATTACKEDS);
+    still_connected();
+    tell_address();
+}
+
+static void end_attack(void)
+{
+    int status;
+
+    atomic_store(&shared->ordered, LAST);
+    waitpid(attacker, &status, 0);
+    WANT_TRUE(status == 0); /* it has found all that it wanted */
+}
+
+static void end(void)
+{
+    end_attack();
+    ucp_worker_destroy(attacked);
+    ucp_worker_destroy(companion);
+    ucp_cleanup(context);
+}
+
+/* So many blows; meanwhile and afterwards all that comes is looked at, unless the worker is asleep. */
+static void blows(int count, int awake)
+{
+    time_t end = time(NULL) + SECONDS;
+
+    atomic_store(&shared->size, count);
+    int batch = atomic_fetch_add(&shared->ordered, 1) + 1;
+    while (atomic_load(&shared->done) != batch && time(NULL) < end && waitpid(attacker, NULL, WNOHANG) == 0) {
+        if (awake) {
+            progress();
+        }
+        sched_yield();
+    }
+    WANT_TRUE(atomic_load(&shared->done) == batch);
+    while (awake && ucp_worker_progress(attacked) != 0) {
+    }
+}
+
+/* Nobody is disturbed, and little is left of it. `batch` blows at a time, after each of which everybody talks. */
+static void in_vain(blow_t *blow, int batch, int batches, long growth)
+{
+    long before = 0;
+
+    begin(blow);
+    for (int i = 0; i < batches; i++) {
+        blows(batch, 1);
+        still_connected();
+        newcomer();
+        before = i == batches / 2 ? resident() : before; /* what is made once has been */
+    }
+    WANT_TRUE(resident() - before < growth);
+    WANT_TRUE(failures[COMPANIONS] + failures[OTHERS] + failures[ATTACKEDS] == 0);
+    end();
+}
+
+static void in_the_hall(void)
+{
+    in_vain(garbage_in_the_hall, BATCH, BATCHES, LITTLE);
+}
+
+static void wrong(void)
+{
+    in_vain(wrong_greetings, PLACES / 2, BATCHES, LITTLE);
+}
+
+static void replayed(void)
+{
+    in_vain(replayed_greetings, BATCH, BATCHES, LITTLE);
+}
+
+static void overheard(void)
+{
+    in_vain(overheard_greetings, BATCH, BATCHES, LITTLE);
+}
+
+static void tickets(void)
+{
+    in_vain(tickets_of_nobody, 1, 4, MUCH);
+}
+
+static void for_nothing(void)
+{
+    in_vain(notices_for_nothing, BATCH, BATCHES, LITTLE);
+}
+
+static void nonsense(void)
+{
+    /* Each has been a peer, which stays known. */
+    in_vain(nonsense_in_a_ring, PLACES / 2, BATCHES, MUCH);
+}
+
+/* Connections that are written over are lost: each request ends all the same, and whoever comes anew is heard. */
+static void everywhere(void)
+{
+    begin(garbage_everywhere);
+    for (int i = 0; i < BATCHES; i++) {
+        static char      data[5000];
+        ucs_status_ptr_t sent[2];
+        blows(BATCH, 1);
+        sent[0] = ucp_tag_send_nbx(to_attacked, data, sizeof(data), 2, &plain);
+        sent[1] = ucp_tag_send_nbx(to_companion, data, sizeof(data), 2, &plain);
+        for (int k = 0; k < 2; k++) {
+            WANT_TRUE(finish(sent[k], NULL) != UCS_INPROGRESS);
+        }
+    }
+    WANT_TRUE(failures[COMPANIONS] <= 1 && failures[ATTACKEDS] <= 1);
+    end_attack();
+    ucp_worker_destroy(attacked);
+    attacked    = worker_new();
+    to_attacked = connect_to(companion, attacked, OTHERS);
+    message(to_attacked, attacked, NULL);
+    newcomer();
+    WANT_TRUE(failures[OTHERS] == 0);
+    ucp_worker_destroy(attacked);
+    ucp_worker_destroy(companion);
+    ucp_cleanup(context);
+}
+
+/* More notices than the queue has room for, while nobody looks: what is lost nobody knows, and all who are connected hear of it. */
+static void flood(void)
+{
+    ucp_ep_h     late;
+    ucs_status_t status;
+
+    begin(notices_for_nothing);
+    blows(10000, 0);
+    status = finish(ucp_tag_send_nbx(to_companion, "late", 4, 2, &plain), NULL);
+    WANT_TRUE(status == UCS_OK || status == UCS_ERR_IO_ERROR);
+    for (time_t end = time(NULL) + SECONDS; failures[COMPANIONS] == 0 && time(NULL) < end;) {
+        progress();
+    }
+    WANT_TRUE(failures[ATTACKEDS] == 1 && failures[COMPANIONS] == 1);
+    WANT(UCS_ERR_IO_ERROR, failure[ATTACKEDS]);
+    /* It reads the farewell, or writes first to where no ring is any more. */
+    WANT_TRUE(failure[COMPANIONS] == UCS_ERR_CONNECTION_RESET || failure[COMPANIONS] == UCS_ERR_IO_ERROR);
+    /* Who is asked to go on says that it cannot. */
+    late = connect_to(attacked, companion, OTHERS);
+    finish(ucp_tag_send_nbx(late, "later", 5, 2, &plain), NULL);
+    WANT(UCS_ERR_IO_ERROR, finish(ucp_ep_flush_nbx(late, &plain), NULL));
+    ucp_worker_destroy(attacked);
+    attacked    = worker_new();
+    failures[OTHERS] = 0;
+    to_attacked = connect_to(companion, attacked, OTHERS);
+    message(to_attacked, attacked, NULL);
+    newcomer();
+    WANT_TRUE(failures[OTHERS] == 0);
+    end();
+}
+
+static const case_t cases[] = {
+    {"hostile: garbage in the hall", in_the_hall},
+    {"hostile: greetings with something wrong", wrong},
+    {"hostile: greetings once more", replayed},
+    {"hostile: greetings that were overheard", overheard},
+    {"hostile: tickets of nobody", tickets},
+    {"hostile: notices for nothing", for_nothing},
+    {"hostile: nonsense in a ring", nonsense},
+    {"hostile: garbage everywhere", everywhere},
+    {"hostile: a flood of notices", flood},
+};
+
+CHECK_MAIN(cases)

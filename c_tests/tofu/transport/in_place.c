@@ -1,0 +1,455 @@
+/*
+ * Puts and gets from memory to memory: how many calls into uTofu they cost, exactly; what becomes of them when memory is unmapped,
+ * cannot be registered, or is wanted back before the adapter has done.
+ */
+#include "check.h"
+#include "wire.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define SIZE ((size_t)20 << 20)
+
+enum { SECONDS = 20, MANY = 1024, LONG = 1 << 20, ROUNDS = 50, BUFFERS = 64 };
+
+static const ucp_request_param_t none = {.op_attr_mask = 0};
+
+static ucp_context_h  context;
+static ucp_worker_h   worker, peer;
+static ucp_ep_h       ep;
+static ucp_rkey_h     rkey;
+static ucp_mem_h      theirs_h;
+static unsigned char *theirs;
+static unsigned       failures;
+
+static void on_failure(void *arg, ucp_ep_h failed, ucs_status_t status)
+{
+    (void)arg, (void)failed, (void)status;
+    failures++;
+}
+
+static void progress(void)
+{
+    ucp_worker_progress(worker);
+    ucp_worker_progress(peer);
+}
+
+static ucs_status_t finish(ucs_status_ptr_t request)
+{
+    time_t       end = time(NULL) + SECONDS;
+    ucs_status_t status;
+
+    if (!UCS_PTR_IS_PTR(request)) {
+        return UCS_PTR_STATUS(request);
+    }
+    while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS && time(NULL) < end) {
+        progress();
+    }
+    ucp_request_free(request);
+    return status;
+}
+
+static ucs_status_t flush(void)
+{
+    return finish(ucp_ep_flush_nbx(ep, &none));
+}
+
+static unsigned char *fresh(void *at, size_t size, int value)
+{
+    int            flags = MAP_PRIVATE | MAP_ANONYMOUS | (at != NULL ? MAP_FIXED_NOREPLACE : 0);
+    unsigned char *bytes = mmap(at, size, PROT_READ | PROT_WRITE, flags, -1, 0);
+
+    WANT_TRUE(bytes != MAP_FAILED);
+    memset(bytes, value, size);
+    return bytes;
+}
+
+static void open_all(void)
+{
+    ucp_params_t         params        = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                                          .features   = UCP_FEATURE_RMA | UCP_FEATURE_TAG};
+    ucp_worker_params_t  worker_params = {.field_mask = 0};
+    ucp_mem_map_params_t map           = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                          .length     = SIZE};
+    ucp_ep_params_t      ep_params     = {.field_mask  = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                                                        UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                                                        UCP_EP_PARAM_FIELD_ERR_HANDLER,
+                                          .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
+                                          .err_handler = {.cb = on_failure}};
+    ucp_address_t       *address;
+    size_t               length;
+    void                *key;
+
+    failures = 0;
+    WANT(UCS_OK, ucp_init(&params, NULL, &context));
+    WANT(UCS_OK, ucp_worker_create(context, &worker_params, &worker));
+    WANT(UCS_OK, ucp_worker_create(context, &worker_params, &peer));
+    WANT(UCS_OK, ucp_worker_get_address(peer, &address, &length));
+    ep_params.address = address;
+    WANT(UCS_OK, ucp_ep_create(worker, &ep_params, &ep));
+    ucp_worker_release_address(peer, address);
+    theirs      = fresh(NULL, SIZE, 0);
+    map.address = theirs;
+    WANT(UCS_OK, ucp_mem_map(context, &map, &theirs_h));
+    WANT(UCS_OK, ucp_rkey_pack(context, theirs_h, &key, &length));
+    WANT(UCS_OK, ucp_ep_rkey_unpack(ep, key, &rkey));
+    ucp_rkey_buffer_release(key);
+    WANT(UCS_OK, finish(ucp_put_nbx(ep, "begin", 5, (uint64_t)theirs, rkey, &none)));
+    WANT(UCS_OK, flush());
+}
+
+static void close_ep(void)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+
+    ucp_rkey_destroy(rkey);
+    WANT(UCS_OK, finish(ucp_ep_close_nbx(ep, &param)));
+}
+
+static void close_rest(void)
+{
+    WANT(UCS_OK, ucp_mem_unmap(context, theirs_h));
+    ucp_worker_destroy(worker);
+    ucp_worker_destroy(peer);
+    ucp_cleanup(context);
+    munmap(theirs, SIZE);
+}
+
+static void close_all(void)
+{
+    close_ep();
+    close_rest();
+}
+
+static ucs_status_ptr_t put(const void *from, size_t size)
+{
+    return ucp_put_nbx(ep, from, size, (uint64_t)theirs, rkey, &none);
+}
+
+static ucs_status_ptr_t get(void *into, size_t size)
+{
+    return ucp_get_nbx(ep, into, size, (uint64_t)theirs, rkey, &none);
+}
+
+/* What an operation adds to the counters. */
+typedef struct {
+    unsigned long posts, puts, piggybacks, gets, tcq_notices, local_notices, registrations;
+} cost_t;
+
+static cost_t now(void)
+{
+    return (cost_t){counter("posts"),       counter("puts"),          counter("piggybacks"),   counter("gets"),
+                    counter("tcq_notices"), counter("local_notices"), counter("registrations")};
+}
+
+static void want_cost(const char *what, cost_t before, cost_t wanted)
+{
+    cost_t after = now();
+    cost_t spent = {after.posts - before.posts,
+                    after.puts - before.puts,
+                    after.piggybacks - before.piggybacks,
+                    after.gets - before.gets,
+                    after.tcq_notices - before.tcq_notices,
+                    after.local_notices - before.local_notices,
+                    after.registrations - before.registrations};
+
+    if (memcmp(&spent, &wanted, sizeof(spent)) != 0) {
+        fprintf(stderr,
+                "%s: %lu posts, %lu puts, %lu piggybacks, %lu gets, %lu TCQ notices, %lu local notices, %lu registrations\n",
+                what, spent.posts, spent.puts, spent.piggybacks, spent.gets, spent.tcq_notices, spent.local_notices,
+                spent.registrations);
+        WANT_TRUE(!"the cost that is wanted");
+    }
+}
+
+static void calls(void)
+{
+    unsigned char       *own = fresh(NULL, SIZE, 1), *other = fresh(NULL, SIZE, 2);
+    ucp_mem_map_params_t map = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                .address    = own,
+                                .length     = SIZE};
+    ucp_mem_h            own_h;
+    cost_t               before;
+
+    open_all();
+    WANT(UCS_OK, ucp_mem_map(context, &map, &own_h));
+    before = now();
+    WANT(UCS_OK, finish(put(own, 8)));
+    WANT(UCS_OK, finish(put(own, 32)));
+    want_cost("puts of 8 and 32 B", before, (cost_t){.posts = 2, .piggybacks = 2});
+    WANT(UCS_OK, finish(get(own, 64)));
+    before = now();
+    WANT(UCS_OK, finish(put(own + 4000, 64)));
+    want_cost("put of 64 B from registered memory", before, (cost_t){.posts = 1, .puts = 1, .tcq_notices = 1});
+    before = now();
+    WANT(UCS_OK, finish(get(own + LONG, 64)));
+    want_cost("get of 64 B to registered memory", before, (cost_t){.posts = 1, .gets = 1, .local_notices = 1});
+    before = now();
+    WANT(UCS_OK, finish(get(own, 8)));
+    want_cost("get of 8 B", before, (cost_t){.posts = 1, .gets = 1, .local_notices = 1});
+    before = now();
+    WANT(UCS_OK, finish(put(other, LONG)));
+    want_cost("put of 1 MiB", before, (cost_t){.posts = 1, .puts = 1, .tcq_notices = 1, .registrations = 1});
+    before = now();
+    WANT(UCS_OK, finish(put(other + 100, LONG - 100)));
+    want_cost("the same again", before, (cost_t){.posts = 1, .puts = 1, .tcq_notices = 1});
+    before = now();
+    WANT(UCS_OK, finish(put(own, SIZE)));
+    want_cost("put of 20 MiB", before, (cost_t){.posts = 2, .puts = 2, .tcq_notices = 2});
+    before = now();
+    WANT(UCS_OK, finish(get(other, LONG)));
+    want_cost("get of 1 MiB", before, (cost_t){.posts = 1, .gets = 1, .local_notices = 1});
+    WANT(UCS_OK, flush());
+    WANT_TRUE(memcmp(theirs, own, SIZE) == 0 && memcmp(other, own, LONG) == 0 && other[LONG] == 2);
+    WANT(UCS_OK, ucp_mem_unmap(context, own_h));
+    close_all();
+    munmap(own, SIZE);
+    munmap(other, SIZE);
+}
+
+static ucs_status_ptr_t message(const void *from, size_t size)
+{
+    return ucp_tag_send_nbx(ep, from, size, 1, &none);
+}
+
+/* A long message is one get of the receiver's: nothing of it goes through rings. */
+static void messages(void)
+{
+    unsigned char   *own = fresh(NULL, SIZE, 1), *other = fresh(NULL, SIZE, 2);
+    ucs_status_ptr_t sent, received;
+    unsigned long    gets, puts;
+
+    open_all();
+    for (int round = 0; round < 3; round++) {
+        memset(own, 10 + round, SIZE);
+        gets     = counter("gets");
+        puts     = counter("puts");
+        received = ucp_tag_recv_nbx(peer, other, SIZE, 1, 0, &none);
+        sent     = message(own, LONG);
+        WANT(UCS_OK, finish(sent));
+        WANT(UCS_OK, finish(received));
+        WANT_TRUE(counter("gets") == gets + 1);
+        /* What is asked and answered. */
+        WANT_TRUE(counter("puts") < puts + 8);
+        WANT_TRUE(memcmp(own, other, LONG) == 0 && other[LONG] == 2);
+    }
+    close_all();
+    munmap(own, SIZE);
+    munmap(other, SIZE);
+}
+
+/* The sender takes his message back while it is being read: he has his memory when nobody reads it any more. */
+static void message_taken_back(void)
+{
+    unsigned char      *own = fresh(NULL, LONG, 1), *other = fresh(NULL, LONG, 2);
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucs_status_ptr_t    sent, received, closed;
+    ucs_status_t        status;
+    unsigned long       gets;
+    time_t              end = time(NULL) + SECONDS;
+
+    open_all();
+    /* So that there is a way back. */
+    received = ucp_tag_recv_nbx(peer, other, LONG, 1, 0, &none);
+    WANT(UCS_OK, finish(message(own, LONG)));
+    WANT(UCS_OK, finish(received));
+    gets     = counter("gets");
+    received = ucp_tag_recv_nbx(peer, other, LONG, 1, 0, &none);
+    sent     = message(own, LONG);
+    fault("delay_us=100000");
+    while (counter("gets") == gets && time(NULL) < end) {
+        progress();
+    }
+    WANT_TRUE(counter("gets") == gets + 1);
+    ucp_rkey_destroy(rkey);
+    closed = ucp_ep_close_nbx(ep, &param);
+    status = finish(sent);
+    WANT_TRUE(status == UCS_ERR_CANCELED || status == UCS_ERR_CONNECTION_RESET || status == UCS_OK);
+    status = finish(received);
+    WANT_TRUE(status == UCS_ERR_CONNECTION_RESET || status == UCS_OK);
+    WANT(UCS_OK, finish(closed));
+    fault("delay_us=0");
+    close_rest();
+    munmap(own, LONG);
+    munmap(other, LONG);
+}
+
+/* All of them are posted before the first can end: nobody progresses. */
+static void many_gets(void)
+{
+    static uint64_t         into[MANY];
+    static ucs_status_ptr_t requests[MANY];
+    unsigned long           gets, notices;
+
+    open_all();
+    for (int i = 0; i < MANY; i++) {
+        ((uint64_t *)theirs)[i] = 1000000 + i;
+    }
+    for (int round = 0; round < 3; round++) {
+        memset(into, 0, sizeof(into));
+        gets    = counter("gets");
+        notices = counter("local_notices");
+        for (int i = 0; i < MANY; i++) {
+            requests[i] = ucp_get_nbx(ep, &into[i], 8, (uint64_t)theirs + 8 * i, rkey, &none);
+        }
+        ucp_worker_progress(worker);
+        WANT_TRUE(counter("gets") == gets + MANY);
+        for (int i = 0; i < MANY; i++) {
+            WANT(UCS_OK, finish(requests[i]));
+            WANT_TRUE(into[i] == (uint64_t)(1000000 + i));
+        }
+        WANT_TRUE(counter("local_notices") == notices + MANY);
+    }
+    close_all();
+}
+
+/* Other memory at the same address, as often as one likes: what is put is what is there now, and what is got comes there. */
+static void unmapped(void)
+{
+    unsigned char *bytes = fresh(NULL, LONG, 0);
+    unsigned long  registrations, deregistrations;
+
+    open_all();
+    registrations   = counter("registrations");
+    deregistrations = counter("deregistrations");
+    for (int round = 1; round <= ROUNDS; round++) {
+        munmap(bytes, LONG);
+        WANT_TRUE(fresh(bytes, LONG, round) == bytes);
+        WANT(UCS_OK, finish(put(bytes, LONG)));
+        WANT(UCS_OK, flush());
+        WANT_TRUE(theirs[0] == round && theirs[LONG - 1] == round);
+        munmap(bytes, LONG);
+        WANT_TRUE(fresh(bytes, LONG, 0) == bytes);
+        WANT(UCS_OK, finish(get(bytes, LONG)));
+        WANT_TRUE(bytes[0] == round && bytes[LONG - 1] == round);
+    }
+    WANT_TRUE(counter("registrations") == registrations + 2 * ROUNDS);
+    WANT_TRUE(counter("deregistrations") >= deregistrations + 2 * ROUNDS - 1);
+    close_all();
+    munmap(bytes, LONG);
+}
+
+/* There is nothing that could be given up for it. */
+static void not_registered(void)
+{
+    unsigned char *bytes = fresh(NULL, LONG, 7), *into = fresh(NULL, LONG, 0);
+    unsigned long  puts;
+
+    open_all();
+    fault("reg_fail_nth=1");
+    puts = counter("puts");
+    WANT(UCS_OK, finish(put(bytes, LONG)));
+    WANT(UCS_OK, flush());
+    WANT_TRUE(counter("puts") >= puts + LONG / 4096);
+    WANT_TRUE(memcmp(theirs, bytes, LONG) == 0);
+    fault("reg_fail_nth=1");
+    WANT(UCS_OK, finish(get(into, LONG)));
+    WANT_TRUE(memcmp(into, bytes, LONG) == 0);
+    close_all();
+    munmap(bytes, LONG);
+    munmap(into, LONG);
+}
+
+/* More memory than the control queue has numbers for: see SOFT_TOFU_STAGS. */
+static void too_many(void)
+{
+    unsigned char *bytes[BUFFERS];
+
+    open_all();
+    for (int i = 0; i < BUFFERS; i++) {
+        bytes[i] = fresh(NULL, LONG, i + 1);
+    }
+    for (int i = 0; i < 2 * BUFFERS; i++) {
+        WANT(UCS_OK, finish(put(bytes[i % BUFFERS], LONG)));
+        WANT(UCS_OK, flush());
+        WANT_TRUE(theirs[LONG - 1] == i % BUFFERS + 1);
+    }
+    close_all();
+    for (int i = 0; i < BUFFERS; i++) {
+        munmap(bytes[i], LONG);
+    }
+}
+
+/* One of several pieces fails: the request ends as the endpoint does, when the adapter has done with the memory. */
+static void failing(int code, int writes)
+{
+    unsigned char   *bytes = fresh(NULL, SIZE, 9);
+    ucs_status_ptr_t request;
+    ucs_status_t     status;
+    char             order[64];
+    time_t           end = time(NULL) + SECONDS;
+
+    open_all();
+    snprintf(order, sizeof(order), "fail_nth=2,fail_code=%d", code);
+    fault(order);
+    request = writes ? put(bytes, SIZE) : get(bytes, SIZE);
+    WANT_TRUE(UCS_PTR_IS_PTR(request));
+    status = finish(request);
+    /* What has been read of a put's memory was not refused here, but there. */
+    WANT_TRUE(status == UCS_ERR_IO_ERROR || status == UCS_ERR_CONNECTION_RESET || (writes && status == UCS_OK));
+    while (failures == 0 && time(NULL) < end) {
+        progress();
+    }
+    WANT_TRUE(failures == 1);
+    close_all();
+    munmap(bytes, SIZE);
+}
+
+static void failing_puts(void)
+{
+    failing(-131, 1);
+    failing(-197, 1);
+    failing(-193, 1);
+}
+
+static void failing_gets(void)
+{
+    failing(-196, 0);
+    failing(-197, 0);
+    failing(-193, 0);
+}
+
+/* A user who closes by force gets his memory back when nothing more is written there. */
+static void taken_back(void)
+{
+    unsigned char       *bytes = fresh(NULL, LONG, 0);
+    ucp_request_param_t  param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucs_status_ptr_t     request, closed;
+    ucs_status_t         status;
+
+    open_all();
+    memset(theirs, 5, LONG);
+    WANT(UCS_OK, finish(get(bytes, LONG)));
+    memset(bytes, 0, LONG);
+    fault("delay_us=300000");
+    request = get(bytes, LONG);
+    WANT_TRUE(UCS_PTR_IS_PTR(request));
+    ucp_rkey_destroy(rkey);
+    closed = ucp_ep_close_nbx(ep, &param);
+    WANT_TRUE(bytes[0] == 0 && ucp_request_check_status(request) == UCS_INPROGRESS);
+    status = finish(request);
+    WANT_TRUE(status == UCS_ERR_CANCELED || status == UCS_ERR_CONNECTION_RESET);
+    /* It could not be stopped: so it has to be there by now. */
+    WANT_TRUE(bytes[0] == 5 && bytes[LONG - 1] == 5);
+    WANT(UCS_OK, finish(closed));
+    fault("delay_us=0");
+    close_rest();
+    munmap(bytes, LONG);
+}
+
+static const case_t cases[] = {
+    {"in place: calls", calls},
+    {"in place: messages", messages},
+    {"in place: message taken back", message_taken_back},
+    {"in place: 1024 gets", many_gets},
+    {"in place: unmapped memory", unmapped},
+    {"in place: memory that is not registered", not_registered},
+    {"in place: too much memory", too_many},
+    {"in place: puts that fail", failing_puts},
+    {"in place: gets that fail", failing_gets},
+    {"in place: taken back", taken_back},
+};
+
+CHECK_MAIN(cases)

@@ -1,0 +1,8 @@
+//! x86-64.
+
+pub mod code;
+pub mod copy;
+mod variadic;
+
+pub(crate) use variadic::variadic;
+pub use variadic::{SavedRegisters, StackArguments, VaList};
