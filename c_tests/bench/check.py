@@ -73,8 +73,12 @@ def check_page(path):
     return page
 
 
+# Begin the names of figures of what UCX does not offer (ucp/api/ucpx.h).
+OWN = ("instructions: put 8 B with signal",)
+
+
 def check_csv(path, libraries):
-    """Every figure has a number from every library, or is the machine's own."""
+    """Every figure has a number from every library that can do it, or is the machine's own."""
     with open(path, newline="") as file:
         rows = list(csv.DictReader(file))
     wanted = ["workload", "figure", "x", "unit", "better", "library", "median", "least", "most", "samples", "ahead"]
@@ -89,7 +93,8 @@ def check_csv(path, libraries):
             fail(f"{path}: {row}")
         of.setdefault((row["workload"], row["figure"], row["x"]), set()).add(row["library"])
     for (_, figure, x), found in of.items():
-        lacking = libraries - found
+        able = {"rucp"} if figure.startswith(OWN) else libraries
+        lacking = able - found
         if found != {"machine"} and lacking:
             fail(f"{path}: {figure} {x} has no value from {lacking}")
     return {workload for workload, _, _ in of}
