@@ -10,7 +10,6 @@ use crate::proto::{failure, hall, opening, tx};
 use crate::sys::{clock, log};
 use crate::tl::Lane;
 use crate::tl::shm::ring::Message;
-use crate::tl::tofu::line::read_before_post;
 use crate::tl::tofu::queue::{CREDITS, Event, Mark, Owner, Whose};
 use crate::tl::tofu::sender::Sender;
 use crate::tl::tofu::utofu::{Notice, code_name};
@@ -330,8 +329,6 @@ fn take(
     }
     if let Some(word) = incoming.ring.owes() {
         let to = incoming.cell;
-        // The writer may write over what was read.
-        read_before_post();
         // To a peer that is gone: whoever sends to it hears of that.
         let told = Mark {
             link: CREDITS + number,

@@ -4,10 +4,15 @@
 //! written has no consequence. Who has taken a ticket and dies holds up those 64 behind it, until the owner sees that nothing
 //! comes and serves it all the same. Who adds to the word what no ticket is holds up newcomers as long; nobody else notices.
 
+#[cfg(all(test, loom))]
+mod loom_tests;
+
 use super::opening;
 use crate::engine::rings::Rings;
 use crate::engine::worker::Worker;
 use crate::sys::log;
+use crate::sys::sync::foreign;
+use crate::tl::tofu::line::read_before_post;
 use crate::tl::tofu::queue::NO_LINK;
 use crate::tl::tofu::utofu::code_name;
 use crate::tl::tofu::vcq::There;
@@ -50,6 +55,7 @@ fn take(rings: &Rings, place: u32) -> [u8; PLACE] {
     // SAFETY: inside of the hall. Whoever writes there may go on doing so: a copy is looked at.
     unsafe {
         let at = rings.iface.hall.ptr().add(place_at(place));
+        foreign::writes(at, PLACE);
         at.copy_to_nonoverlapping(bytes.as_mut_ptr(), PLACE);
         at.write_bytes(0, PLACE);
     }
@@ -69,6 +75,8 @@ fn excuse(rings: &mut Rings, place: u32) {
 /// A place is free again: who waits for it sees that.
 fn serve(rings: &mut Rings, place: u32) {
     let more = rings.turns.serve(place);
+    // Whoever has the next ticket for it may write there.
+    read_before_post();
     tell(rings, SERVED.wrapping_mul(more.into()));
 }
 

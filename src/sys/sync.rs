@@ -1,13 +1,15 @@
 //! The shared state of lock-free code: atomics, the bytes they guard, and what is made once; exchanged for others where loom or
 //! ThreadSanitizer watch.
 
+pub mod foreign;
+
 #[cfg(not(any(loom, tsan)))]
-pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(tsan)]
 mod told;
 #[cfg(tsan)]
-pub use std::sync::atomic::{Ordering, fence};
+pub use std::sync::atomic::{AtomicBool, Ordering, fence};
 #[cfg(tsan)]
 pub use told::{AtomicU32, AtomicU64};
 
@@ -19,7 +21,7 @@ pub use once_cell::sync::OnceCell as OnceLock;
 pub use std::sync::OnceLock;
 
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Lets other threads run, at least for so many microseconds if it is not 0.
 #[cfg(not(loom))]

@@ -48,6 +48,7 @@ fn after<T>(word: &T, order: Ordering) {
 macro_rules! told {
     ($name:ident, $int:ty) => {
         #[repr(transparent)]
+        #[derive(Default)]
         pub struct $name(atomic::$name);
 
         impl $name {

@@ -2,10 +2,10 @@
 
 use super::vcq::{Region, Vcq};
 
+use crate::sys::sync::{AtomicU64, Ordering, foreign};
 use crate::wire::tofu::{CELL, GRANT_AT, Grant, LEFT, LEFT_AT};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Cells that are registered together, bytes.
 const CHUNK: usize = 64 << 10;
@@ -25,14 +25,14 @@ impl Cell {
 
     fn word(&self, at: usize) -> &AtomicU64 {
         // SAFETY: inside of the region, aligned, and everybody here takes it for an atomic.
-        unsafe { &*self.region.ptr().add(self.offset + at).cast::<AtomicU64>() }
+        unsafe { foreign::word_at(self.region.ptr().add(self.offset + at)) }
     }
 
     /// How far the reader is.
     #[inline]
     pub fn credit(&self) -> u64 {
         // Acquire: pairs with the adapter's write, which comes after the reader's last look at what it gives back
-        // (`line::read_before_post`).
+        // (`line::read_before_post` in `Inbound::owes`).
         self.word(0).load(Ordering::Acquire)
     }
 

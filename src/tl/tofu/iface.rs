@@ -11,10 +11,11 @@ use super::utofu::Utofu;
 use super::vcq::{Region, Vcq};
 use crate::sys::lock::MtLock;
 use crate::sys::log;
+use crate::sys::sync::{AtomicBool, Ordering, foreign};
 use crate::wire::tofu::{HALL, MOST_RAILS, Rails};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 /// A worker's share. Dropped when the worker and its last sender are gone. Fields in the order of their ends.
 pub struct Iface {
@@ -157,7 +158,7 @@ impl Iface {
     /// The word of the hall, as adapters have left it.
     pub fn turn(&self) -> u64 {
         // SAFETY: the hall begins with it, aligned, and everybody here takes it for an atomic.
-        let word = unsafe { &*self.hall.ptr().cast::<AtomicU64>() };
+        let word = unsafe { foreign::word_at(self.hall.ptr()) };
         // Relaxed: a number.
         word.load(Ordering::Relaxed)
     }

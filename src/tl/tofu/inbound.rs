@@ -1,11 +1,11 @@
 //! A ring in our memory that one peer writes to.
 
+use super::line::read_before_post;
 use super::ring::{Reader, Shape};
 use super::slab::Piece;
-
+use crate::sys::sync::{Ordering, foreign};
 use crate::tl::ib::assembly::split;
 use crate::wire::packet::{HEAD, Head, MORE};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a peer wrote is no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Inbound {
     pub fn look(&mut self) {
         let at = self.shape().count_at() as usize;
         // SAFETY: inside of the piece, aligned, and everybody here takes it for an atomic.
-        let count = unsafe { &*self.piece.ptr().add(at).cast::<AtomicU64>() };
+        let count = unsafe { foreign::word_at(self.piece.ptr().add(at)) };
         // Acquire: pairs with the adapter's write of the count, which comes after those of the frames.
         self.arrived = count.load(Ordering::Acquire) as u32;
     }
@@ -69,6 +69,7 @@ impl Inbound {
         let (head, rest) = split(bytes).ok_or(Corrupt)?;
         let is_next = head.credit == self.reader.frames() as u16;
         let len = frame_len(head, packet);
+        foreign::reads(bytes.as_ptr(), len);
         let bytes = rest
             .get(..len - HEAD)
             .filter(|_| is_next && ahead <= self.shape().window);
@@ -82,10 +83,12 @@ impl Inbound {
         self.reader.advance(frame_len(head, packet));
     }
 
-    /// What the writer is to be told, if it is time.
+    /// What the writer is to be told, if it is time, by a post: it may write over what was read then.
     #[inline]
     pub fn owes(&mut self) -> Option<u64> {
-        self.reader.owes()
+        let word = self.reader.owes()?;
+        read_before_post();
+        Some(word)
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::utofu::{Notice, Stadd, Utofu, VcqHdl, VcqId};
 use super::vcq::{There, Told};
+use crate::sys::sync::{Ordering, fence};
 use std::ffi::{c_int, c_ulong, c_void};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{Ordering, fence};
 
 type PutWord =
     unsafe extern "C" fn(VcqHdl, VcqId, u64, Stadd, usize, u64, c_ulong, *mut c_void) -> c_int;
@@ -20,10 +20,12 @@ type PutBytes = unsafe extern "C" fn(
 ) -> c_int;
 type PollMrq = unsafe extern "C" fn(VcqHdl, c_ulong, *mut Notice) -> c_int;
 
-/// What is read from now on is read after the notice. The library looks for one with loads of its own, of which it promises nothing.
+/// What is done from now on is done after what the library has just told of. It looks for that with loads of its own, of which it
+/// promises nothing.
 #[inline(always)]
 pub fn heard() {
-    // Acquire: pairs with the adapter, which writes a notice after what the notice tells of. No instruction on x86-64.
+    // Acquire: pairs with the adapter, which writes a notice, or an entry of an ended transmission, after what that tells of. No
+    // instruction on x86-64.
     fence(Ordering::Acquire);
 }
 
@@ -31,7 +33,8 @@ pub fn heard() {
 /// in front of it.
 #[inline(always)]
 pub fn read_before_post() {
-    // Release: pairs with the acquire of whoever sees what is posted (`cells::Cell::credit`). No instruction on x86-64.
+    // Release: pairs with the adapter that does what is posted, and with the acquire of whoever sees that (`cells::Cell::credit`). No
+    // instruction on x86-64.
     fence(Ordering::Release);
 }
 

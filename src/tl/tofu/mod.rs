@@ -13,6 +13,10 @@ pub mod cells;
 pub mod iface;
 pub mod inbound;
 pub mod line;
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, loom))]
+pub mod model;
 pub mod path;
 pub mod pinned;
 pub mod queue;

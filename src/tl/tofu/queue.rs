@@ -7,9 +7,11 @@ mod event;
 mod slots;
 mod under_way;
 
+use super::line::read_before_post;
 use super::step::Step;
 use super::utofu::{self, Notice, Stadd, code_name};
 use super::vcq::{There, Told, Vcq};
+use crate::sys::sync::foreign;
 use crate::sys::{clock, log};
 use atomics::Replies;
 use buffers::Buffers;
@@ -330,6 +332,8 @@ impl Queue {
         len: usize,
     ) -> Result<bool, c_int> {
         let word = LINKS + read.link as usize;
+        // The adapter writes over what was there: a read that was copied out of the same buffer, for one.
+        read_before_post();
         self.noticed(read, |vcq, edata| {
             let told = Told {
                 flags: utofu::LOCAL_MRQ_NOTICE,
@@ -494,8 +498,11 @@ impl Queue {
             let Operation { link, whose, .. } = read;
             if let Some((buffer, into, len)) = read.copy {
                 if well && !whose.is_null() {
+                    let from = buffers.ptr(buffer);
+                    foreign::reads(from, len);
+                    foreign::writes(into, len);
                     // SAFETY: as many bytes as the buffer has room for; who waits for them has room, too.
-                    unsafe { into.copy_from_nonoverlapping(buffers.ptr(buffer), len) };
+                    unsafe { into.copy_from_nonoverlapping(from, len) };
                 }
                 buffers.give_back(buffer);
                 if !well {

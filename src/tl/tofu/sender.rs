@@ -10,12 +10,12 @@ use super::tni::PIGGYBACK;
 use super::utofu::{self, REMOTE_MRQ_NOTICE, STRONG_ORDER, SUCCESS, Stadd, VcqId};
 use super::vcq::{There, Told};
 use crate::sys::copy;
+use crate::sys::sync::{AtomicBool, AtomicU32, Ordering, foreign};
 use crate::wire::packet::{BYE, HEAD, Head, MORE};
 use crate::wire::tofu::Rails;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Posts of a connection of which nobody has told that they have arrived, at most: each can fail, with a notice of its own, and the queue
 /// of notices has an end. From so many on somebody asks.
@@ -40,8 +40,8 @@ pub struct Flow {
 impl Flow {
     /// The answer has come.
     pub fn end(&self) {
-        // Relaxed: the lock of the queue, which the question was posted under, is between `ask` and this.
-        let asked = self.asked.load(Ordering::Relaxed);
+        // The lock of the queue, which the question was posted under, is between `ask` and this.
+        let asked = foreign::settled(&self.asked);
         // Release: pairs with the loads of `ended`: who sees that all has arrived may have somebody look for it.
         self.ended.store(asked, Ordering::Release);
         // Release: pairs with `is_asking`. Who may ask again changes `asked`, which has to have been read above.

@@ -223,6 +223,7 @@ impl Vcq {
         let mut cbdata = std::ptr::null_mut();
         // SAFETY: room for the word.
         let code = unsafe { (self.lib.poll_tcq)(self.hdl, 0, &mut cbdata) };
+        line::heard();
         (code, cbdata as usize)
     }
 

@@ -1,0 +1,167 @@
+//! What the progressing thread hears of a connection, and who sends there goes by.
+
+use super::super::model::Passed;
+use super::super::queue::{Event, Owner, Queue};
+use super::*;
+use crate::sys::lock::MtLock;
+use loom::thread::JoinHandle;
+
+const LEN: usize = 32;
+
+/// A worker with so many queues that threads share, the sender to a peer, and memory of the peer's.
+struct Scene {
+    own: Arc<Iface>,
+    // Keeps its queues.
+    _peer: Arc<Iface>,
+    flow: Arc<Flow>,
+    tx: Sender,
+    there: Region,
+    /// Memory of ours.
+    here: Region,
+}
+
+fn scene(queues: usize) -> Scene {
+    let (own, peer) = (iface(queues, true), iface(queues, true));
+    let flow = Arc::default();
+    let ring = inbound(&peer, narrow(3));
+    Scene {
+        tx: sender(&own, &flow, &cell(&own), &peer, &ring),
+        there: memory(&peer),
+        here: memory(&own),
+        _peer: peer,
+        flow,
+        own,
+    }
+}
+
+impl Scene {
+    fn write(&mut self) -> bool {
+        self.tx.write(self.there.stadd, LEN, |_, _| ()) == LEN
+    }
+
+    fn read(&mut self) -> bool {
+        let into = self.here.ptr();
+        self.tx.read(self.there.stadd, into, LEN, into.cast()) == LEN
+    }
+
+    fn read_by_rail(&mut self) -> bool {
+        let into = self.here.stadd;
+        let whose = self.here.ptr().cast();
+        (self.tx).read_by_rail(0, self.there.stadd, (into, LEN), whose) == LEN
+    }
+}
+
+/// The network, and a thread that progresses what goes by a queue: what each of so many posts tells of, in turn.
+fn progress(queue: &MtLock<Queue>, flow: &Flow, posts: &[u32]) {
+    let vcq = queue.lock().vcq.id;
+    for &posts in posts {
+        (0..posts).for_each(|_| Adapter::of(vcq).work_next());
+        let event = queue.lock().poll();
+        match event {
+            Some(Event::Ended {
+                owner: Owner::Flush(0),
+                ..
+            }) => flow.end(),
+            Some(Event::Came { link: 0, .. }) => flow.come(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn progress_first(scene: &Scene, posts: &'static [u32]) -> JoinHandle<Passed<()>> {
+    let (own, flow) = (scene.own.clone(), scene.flow.clone());
+    spawn(move || progress(&own.queue, &flow, posts))
+}
+
+fn progress_rail(scene: &Scene, posts: &'static [u32]) -> JoinHandle<Passed<()>> {
+    let (own, flow) = (scene.own.clone(), scene.flow.clone());
+    spawn(move || progress(&own.rails[0].queue, &flow, posts))
+}
+
+/// Who has seen a flush end may have somebody look for what was written.
+#[test]
+fn loom_what_was_flushed_is_there() {
+    explore(2, || {
+        let mut scene = scene(1);
+        assert!(scene.write());
+        let progress = progress_first(&scene, &[2]);
+        wait(|| scene.tx.drain());
+        foreign::reads(scene.there.ptr(), LEN);
+        progress.join().unwrap();
+    });
+}
+
+/// Who has seen all reads come looks at what they brought.
+#[test]
+fn loom_what_was_read_is_here() {
+    explore(2, || {
+        let mut scene = scene(1);
+        assert!(scene.read());
+        let progress = progress_first(&scene, &[1]);
+        wait(|| scene.tx.is_drained());
+        foreign::reads(scene.here.ptr(), LEN);
+        progress.join().unwrap();
+    });
+}
+
+/// Behind a fence nothing reads what was not written yet, by no queue.
+#[test]
+fn loom_a_fence_keeps_reads_behind_writes() {
+    explore(2, || {
+        let mut scene = scene(2);
+        Adapter::of(scene.own.rails[0].vcq.id).be_prompt();
+        assert!(scene.write());
+        scene.tx.fence();
+        let progress = progress_first(&scene, &[2]);
+        wait(|| scene.read_by_rail());
+        progress.join().unwrap();
+    });
+}
+
+/// Behind a fence nothing is written over that is still to be read, by no queue.
+#[test]
+fn loom_a_fence_keeps_writes_behind_reads() {
+    explore(2, || {
+        let mut scene = scene(2);
+        assert!(scene.read_by_rail());
+        scene.tx.fence();
+        adapter(&scene.own).be_prompt();
+        let progress = progress_rail(&scene, &[1]);
+        wait(|| scene.write());
+        progress.join().unwrap();
+    });
+}
+
+/// Who asks again has the answer to the question before behind it.
+#[test]
+fn loom_one_question_at_a_time() {
+    explore(2, || {
+        let mut scene = scene(1);
+        let progress = progress_first(&scene, &[1, 1]);
+        wait(|| {
+            scene.tx.probe();
+            adapter(&scene.own).posted() == 2
+        });
+        progress.join().unwrap();
+    });
+}
+
+/// A record that a connection is in the middle of is gone on with.
+#[test]
+fn loom_nothing_is_left_unfinished() {
+    explore(3, || {
+        let own = iface(1, true);
+        let other = {
+            let own = own.clone();
+            spawn(move || (1..3).for_each(|link| own.leave_unfinished(link)))
+        };
+        let mut found = Vec::new();
+        wait(|| {
+            if own.has_unfinished() {
+                found.extend(own.take_unfinished());
+            }
+            found == [1, 2]
+        });
+        other.join().unwrap();
+    });
+}

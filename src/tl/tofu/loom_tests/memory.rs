@@ -1,0 +1,245 @@
+//! What adapters write and read in our memory: rings, cells, buffers.
+
+use super::super::queue::Event;
+use super::super::utofu::{Notice, REMOTE_MRQ_NOTICE, SUCCESS};
+use super::super::vcq::There;
+use super::*;
+use crate::sys::sync::Ordering;
+use crate::wire::packet::{HEAD, Head};
+use crate::wire::tofu::{GRANT_AT, Grant, LEFT, LEFT_AT};
+use std::mem::MaybeUninit;
+
+const LEN: usize = 16;
+
+fn byte(n: u64) -> u8 {
+    n as u8 + 1
+}
+
+/// The n-th frame of a ring, as its writer's adapter writes it.
+fn frame(n: u64) -> Vec<u8> {
+    let head = Head {
+        len: LEN,
+        kind: 1,
+        aux: 0,
+        credit: n as u16,
+        imm: n,
+    };
+    [&head.encode()[..], &[byte(n); LEN]].concat()
+}
+
+/// Takes the n-th frame, if it is there.
+fn take(ring: &mut Inbound, n: u64) -> bool {
+    let Some((head, bytes)) = ring.peek().expect("a frame") else {
+        return false;
+    };
+    assert_eq!((head.imm, bytes), (n, &[byte(n); LEN][..]));
+    ring.advance(head);
+    true
+}
+
+/// By what the fast path calls.
+fn is_told(own: &Iface) -> bool {
+    let mut notice = MaybeUninit::<Notice>::uninit();
+    // SAFETY: the worker's queue, and only this thread's.
+    unsafe { own.vcq.line().poll_mrq(&mut notice) == SUCCESS }
+}
+
+/// By what all others call.
+fn has_arrived(own: &Iface) -> bool {
+    matches!(own.queue.lock().poll(), Some(Event::Arrived(_)))
+}
+
+/// The writer's adapter writes a second frame over the first as soon as it is told that this was read.
+fn frames_are_read_between_notice_and_credit(is_there: fn(&Iface) -> bool) {
+    explore(3, move || {
+        let own = iface(1, false);
+        let mut ring = inbound(&own, narrow(1));
+        let (cell, at) = (cell(&own), ring.stadd());
+        let network = {
+            let own = own.clone();
+            spawn(move || {
+                adapter(&own).receive(at, &frame(0));
+                adapter(&own).work_next();
+                adapter(&own).receive(at, &frame(1));
+            })
+        };
+        for n in 0..2 {
+            wait(|| is_there(&own));
+            ring.note();
+            assert!(take(&mut ring, n));
+            let word = ring.owes().expect("a quarter of the ring");
+            let to = There {
+                vcq: own.vcq.id,
+                stadd: cell.stadd(),
+            };
+            assert_eq!(own.queue.lock().put_word(MARK, word, to, None), Ok(true));
+        }
+        network.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_frames_are_read_between_notice_and_credit() {
+    frames_are_read_between_notice_and_credit(has_arrived);
+}
+
+#[test]
+fn loom_frames_are_read_between_notice_and_credit_on_the_fast_path() {
+    frames_are_read_between_notice_and_credit(is_told);
+}
+
+/// The other end: nothing is posted for a place that the reader may still look at. The fourth frame lies where the first one does.
+#[test]
+fn loom_a_frame_is_written_behind_its_credit() {
+    const LEN: usize = PACKET as usize - HEAD;
+    explore(3, || {
+        let (own, peer) = (iface(1, false), iface(1, false));
+        let mut ring = inbound(&peer, narrow(3));
+        let cell = cell(&own);
+        let mut tx = sender(&own, &Arc::default(), &cell, &peer, &ring);
+        adapter(&own).be_prompt();
+        let mut send = move |n| tx.send(1, 0, n, LEN, |_| ());
+        assert!((0..3).all(&mut send));
+        let reader = spawn(move || {
+            assert!(has_arrived(&peer));
+            ring.note();
+            let (head, _) = ring.peek().expect("a frame").expect("told of");
+            ring.advance(head);
+            let word = ring.owes().expect("a quarter of the ring");
+            // SAFETY: a word of the sender's cell. Release: as the peer's adapter writes it, behind what it gives back.
+            unsafe { foreign::word_at(cell.stadd() as *mut u8) }.store(word, Ordering::Release);
+            (ring, peer)
+        });
+        wait(|| send(3));
+        // The ring is there until then.
+        drop(reader.join().unwrap());
+    });
+}
+
+#[test]
+fn loom_counted_frames_are_read_behind_their_count() {
+    explore(3, || {
+        let (own, peer) = (iface(1, false), iface(1, false));
+        let mut ring = inbound(&own, wide());
+        let mut tx = sender(&peer, &Arc::default(), &cell(&peer), &own, &ring);
+        adapter(&peer).be_prompt();
+        let writer = spawn(move || {
+            for n in 0..2 {
+                // SAFETY: the frame has room for so many.
+                let fill = |to: *mut u8| unsafe { to.write_bytes(byte(n), LEN) };
+                assert!(tx.send(1, 0, n, LEN, fill));
+            }
+        });
+        for n in 0..2 {
+            wait(|| {
+                ring.look();
+                take(&mut ring, n)
+            });
+        }
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_notice_is_behind_what_the_cell_says() {
+    let grant = Grant {
+        ring: 1,
+        proof: 2,
+        size: 3,
+        packet: 4,
+        window: 5,
+        flags: 6,
+        refusal: 7,
+    };
+    explore(3, move || {
+        let own = iface(1, false);
+        let cell = cell(&own);
+        let at = cell.stadd();
+        let network = {
+            let own = own.clone();
+            spawn(move || {
+                adapter(&own).receive(at + GRANT_AT as u64, &grant.encode());
+                adapter(&own).receive(at + LEFT_AT as u64, &(LEFT | 2).to_ne_bytes());
+            })
+        };
+        wait(|| has_arrived(&own));
+        assert_eq!(cell.grant(), Some(grant));
+        wait(|| has_arrived(&own));
+        assert!(cell.has_left(2));
+        network.join().unwrap();
+    });
+}
+
+/// The adapter has read a buffer before it is written again, and what was written before.
+#[test]
+fn loom_a_buffer_is_free_when_it_has_been_read() {
+    explore(3, || {
+        let own = iface(1, false);
+        let to = There {
+            vcq: own.vcq.id,
+            stadd: own.hall.stadd,
+        };
+        let at = first_buffer(&own);
+        let network = {
+            let own = own.clone();
+            spawn(move || {
+                adapter(&own).work_next();
+                adapter(&own).work_next();
+            })
+        };
+        for _ in 0..2 {
+            wait(|| {
+                own.queue.lock().reap();
+                !own.queue.lock().is_sending()
+            });
+            let (buffer, ptr) = own.queue.lock().take_buffer(0).expect("one is free");
+            assert_eq!(ptr, at);
+            foreign::writes(ptr, LEN);
+            let sent = (own.queue.lock()).send(MARK, buffer, LEN, to, REMOTE_MRQ_NOTICE);
+            assert_eq!(sent, Ok(()));
+        }
+        network.join().unwrap();
+    });
+}
+
+/// The buffer that is taken next, which is watched from now on.
+fn first_buffer(own: &Iface) -> *mut u8 {
+    let mut queue = own.queue.lock();
+    let (buffer, ptr) = queue.take_buffer(0).expect("all are free");
+    queue.give_back(buffer);
+    foreign::watch(ptr, LEN);
+    ptr
+}
+
+/// What the adapter reads for us is copied out before the next read comes to the same place.
+#[test]
+fn loom_a_buffer_is_read_between_two_gets() {
+    explore(3, || {
+        let own = iface(1, false);
+        let from = There {
+            vcq: own.vcq.id,
+            stadd: own.hall.stadd,
+        };
+        first_buffer(&own);
+        let network = {
+            let own = own.clone();
+            spawn(move || {
+                adapter(&own).work_next();
+                adapter(&own).work_next();
+            })
+        };
+        let mut into = [0; LEN];
+        for _ in 0..2 {
+            let whose = into.as_mut_ptr();
+            let read = (own.queue.lock()).read(0, from, (whose, LEN), whose.cast());
+            assert_eq!(read, Ok(true));
+            wait(|| {
+                matches!(
+                    own.queue.lock().poll(),
+                    Some(Event::Came { well: true, .. })
+                )
+            });
+        }
+        network.join().unwrap();
+    });
+}
