@@ -286,6 +286,27 @@ fn a_hit_needs_no_registration_and_a_handle_keeps() {
 }
 
 #[test]
+fn what_nobody_uses_is_given_up_when_somebody_else_wants_room() {
+    let ring = ring();
+    let (cache, book) = cache(ring, Policy::default());
+    let used = cache.get(pages(0, 1).start, 1).unwrap();
+    for first in 1..6 {
+        drop(cache.get(pages(first, 1).start, 1).unwrap());
+    }
+    assert!(cache.spare(2));
+    let left = [0, 3, 4, 5].map(|first| pages(first, 1));
+    assert_eq!(book.live(), left, "the oldest, without what is used");
+    ring.note(Event::Gone(pages(5, 1)));
+    assert!(cache.spare(1), "and what was unmapped");
+    assert_eq!(book.live(), [0, 4].map(|first| pages(first, 1)));
+    assert!(cache.spare(10) && !cache.spare(10));
+    assert_eq!(book.live(), [pages(0, 1)]);
+    drop(used);
+    assert!(cache.spare(1));
+    assert!(book.live().is_empty());
+}
+
+#[test]
 fn workers_of_one_cache_share_regions() {
     let (cache, book) = cache(ring(), Policy::default());
     let (mut one, mut two) = (cache.lookaside(), cache.lookaside());

@@ -161,6 +161,20 @@ impl<R: Registrar> Cache<R> {
         }
     }
 
+    /// Deregisters up to so many of those that nobody uses, the least recently used first, and all that was unmapped: somebody else
+    /// wants room. False: there were none. Any lock may be held but one that dropping a region takes.
+    pub fn spare(&self, most: usize) -> bool {
+        let wanted = Held {
+            regions: most,
+            bytes: 0,
+        };
+        let gone = self.evict(wanted);
+        let any = !gone.is_empty();
+        // Before who asks tries again.
+        drop(gone);
+        any
+    }
+
     /// Whether registrations outlive their last handle.
     pub fn keeps(&self) -> bool {
         self.state.lock().keeps

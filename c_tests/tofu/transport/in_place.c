@@ -372,6 +372,93 @@ static void too_many(void)
     }
 }
 
+/* What is only kept is in nobody's way: who connects anew gets a ring, a key leads to the adapter, reads have buffers. */
+static void makes_room(void)
+{
+    enum { GETS = 256 };
+    static uint64_t       into[GETS];
+    ucs_status_ptr_t      requests[GETS], received;
+    unsigned char        *bytes[BUFFERS], *mapped = fresh(NULL, LONG, 77), *other = fresh(NULL, LONG, 0);
+    ucp_worker_params_t   worker_params = {.field_mask = 0};
+    ucp_mem_map_params_t  map    = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                    .address    = mapped,
+                                    .length     = LONG};
+    ucp_ep_params_t       params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
+    ucp_worker_h          newcomer;
+    ucp_address_t        *address;
+    ucp_mem_h             mapped_h;
+    ucp_rkey_h            mapped_key;
+    ucp_ep_h              back;
+    ucs_status_ptr_t      request;
+    size_t                length;
+    void                 *key;
+    unsigned long         before;
+    char                  text[8] = "newcome", heard[8] = "";
+    time_t                end     = time(NULL) + SECONDS;
+
+    open_all();
+    for (int i = 0; i < BUFFERS; i++) {
+        bytes[i] = fresh(NULL, LONG, i + 1);
+        WANT(UCS_OK, finish(i % 2 == 0 ? put(bytes[i], LONG) : get(bytes[i], LONG)));
+    }
+    WANT(UCS_OK, flush());
+    WANT(UCS_OK, ucp_mem_map(context, &map, &mapped_h));
+    WANT(UCS_OK, ucp_rkey_pack(context, mapped_h, &key, &length));
+    WANT(UCS_OK, ucp_worker_create(context, &worker_params, &newcomer));
+    WANT(UCS_OK, ucp_worker_get_address(worker, &address, &length));
+    params.address = address;
+    WANT(UCS_OK, ucp_ep_create(newcomer, &params, &back));
+    ucp_worker_release_address(worker, address);
+    WANT(UCS_OK, ucp_ep_rkey_unpack(back, key, &mapped_key));
+    ucp_rkey_buffer_release(key);
+
+    received = ucp_tag_recv_nbx(worker, heard, sizeof(heard), 2, ~0ull, &none);
+    request  = ucp_tag_send_nbx(back, text, sizeof(text), 2, &none);
+    while (ucp_request_check_status(received) == UCS_INPROGRESS && time(NULL) < end) {
+        ucp_worker_progress(newcomer);
+        progress();
+    }
+    WANT(UCS_OK, finish(received));
+    WANT(UCS_OK, finish(request));
+    before  = counter("gets");
+    request = ucp_get_nbx(back, other, LONG, (uint64_t)mapped, mapped_key, &none);
+    while (UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS && time(NULL) < end) {
+        ucp_worker_progress(newcomer);
+        progress();
+    }
+    WANT(UCS_OK, finish(request));
+    WANT_TRUE(memcmp(heard, text, sizeof(text)) == 0);
+    WANT_TRUE(counter("gets") == before + 1);
+    WANT_TRUE(memcmp(other, mapped, LONG) == 0);
+
+    for (int i = 0; i < BUFFERS; i++) {
+        WANT(UCS_OK, finish(put(bytes[i], LONG)));
+    }
+    WANT(UCS_OK, flush());
+    before = counter("gets");
+    for (int i = 0; i < GETS; i++) {
+        requests[i] = ucp_get_nbx(ep, &into[i], 8, (uint64_t)theirs, rkey, &none);
+    }
+    WANT_TRUE(counter("gets") == before + GETS);
+    for (int i = 0; i < GETS; i++) {
+        WANT(UCS_OK, finish(requests[i]));
+        WANT_TRUE(into[i] == *(uint64_t *)theirs && into[i] != 0);
+    }
+    /* What has gone comes again. */
+    WANT(UCS_OK, finish(put(bytes[0], LONG)));
+    WANT(UCS_OK, flush());
+    WANT_TRUE(theirs[0] == bytes[0][0] && theirs[LONG - 1] == bytes[0][0]);
+    ucp_rkey_destroy(mapped_key);
+    WANT(UCS_OK, ucp_mem_unmap(context, mapped_h));
+    ucp_worker_destroy(newcomer);
+    close_all();
+    for (int i = 0; i < BUFFERS; i++) {
+        munmap(bytes[i], LONG);
+    }
+    munmap(mapped, LONG);
+    munmap(other, LONG);
+}
+
 /* One of several pieces fails: the request ends as the endpoint does, when the adapter has done with the memory. */
 static void failing(int code, int writes)
 {
@@ -447,6 +534,7 @@ static const case_t cases[] = {
     {"in place: unmapped memory", unmapped},
     {"in place: memory that is not registered", not_registered},
     {"in place: too much memory", too_many},
+    {"in place: what is kept makes room", makes_room},
     {"in place: puts that fail", failing_puts},
     {"in place: gets that fail", failing_gets},
     {"in place: taken back", taken_back},

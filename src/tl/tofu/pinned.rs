@@ -1,7 +1,8 @@
-//! Memory of users that the adapter reads and writes in place: what a queue's cache of registrations keeps.
+//! Memory of users that the adapter reads and writes in place: what a queue's cache of registrations keeps, and gives up again where
+//! the queue has no room for what has to be registered: rings, cells, buffers, keys.
 
-use super::utofu::{self, Stadd, code_name};
-use super::vcq::{Registered, Vcq};
+use super::utofu::{self, Stadd, code_name, is_shortage};
+use super::vcq::{Keeper, Registered, Vcq};
 use crate::sys::lock::MtLock;
 use crate::sys::log;
 use crate::sys::regcache::{self, Cache, Handle, Lookaside, Policy};
@@ -50,10 +51,14 @@ impl Store {
     ) -> io::Result<Handle<Pinned>> {
         let make = || {
             let (policy, watch) = how();
-            let cache = Cache::new(Registrar(self.vcq.clone()), policy, watch);
-            cache
+            let cache = Cache::new(Registrar(self.vcq.clone()), policy, watch)
                 .inspect_err(|e| log::error!("memory cannot be kept registered: {e}"))
-                .ok()
+                .ok()?;
+            if let Some(vcq) = self.vcq.upgrade() {
+                let keeper: Weak<Cache<Registrar>> = Arc::downgrade(&cache);
+                vcq.set_keeper(keeper);
+            }
+            Some(cache)
         };
         let cache = match worth {
             true => self.cache.get_or_init(make),
@@ -100,12 +105,10 @@ impl regcache::Registrar for Registrar {
     }
 }
 
-/// Whether it may go well when others have gone.
-fn is_shortage(code: c_int) -> bool {
-    matches!(
-        code,
-        utofu::FULL | utofu::OUT_OF_RESOURCE | utofu::OUT_OF_MEMORY
-    )
+impl Keeper for Cache<Registrar> {
+    fn give_up(&self, most: usize) -> bool {
+        self.spare(most)
+    }
 }
 
 fn error(code: c_int) -> io::Error {

@@ -146,6 +146,11 @@ impl Utofu {
     }
 }
 
+/// Whether what was refused may go well when others have gone.
+pub fn is_shortage(code: c_int) -> bool {
+    matches!(code, FULL | OUT_OF_RESOURCE | OUT_OF_MEMORY)
+}
+
 /// The name of what a function answers, for people.
 pub fn code_name(code: c_int) -> &'static str {
     match code {

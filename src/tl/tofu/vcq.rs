@@ -6,6 +6,7 @@ use super::path::{self, End};
 use super::step::{Step, Verb, Width};
 use super::utofu::{self, Notice, Stadd, TniId, Utofu, VcqHdl, VcqId, code_name};
 use crate::sys::log;
+use crate::sys::sync::OnceLock;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::io;
 use std::ptr::NonNull;
@@ -30,6 +31,13 @@ pub struct Told {
     pub cbdata: usize,
 }
 
+/// Who keeps memory registered for a queue that nobody uses any more.
+pub trait Keeper: Send + Sync {
+    /// Deregisters up to so many registrations that are only kept. False: there were none. It may be asked with any lock held but
+    /// its own, which it holds while it calls nobody.
+    fn give_up(&self, most: usize) -> bool;
+}
+
 /// Freed when its owner and all that it has registered are gone. The library wants one thread at a time: callers lock.
 pub struct Vcq {
     lib: &'static Utofu,
@@ -37,6 +45,7 @@ pub struct Vcq {
     pub id: VcqId,
     pub tni: TniId,
     pub room: Room,
+    keeper: OnceLock<Weak<dyn Keeper>>,
 }
 
 /// Whose control queue a virtual one is on.
@@ -84,6 +93,7 @@ impl Vcq {
             id,
             tni,
             room,
+            keeper: OnceLock::new(),
         };
         match code {
             utofu::SUCCESS => Ok(vcq),
@@ -116,6 +126,17 @@ impl Vcq {
             (self.lib.query_vcq_info)(id, coords.as_mut_ptr(), &mut tni, &mut cq, &mut extra)
         };
         (code == utofu::SUCCESS).then_some(End { coords, tni })
+    }
+
+    /// Names who is to make room for what has to be registered: the first one.
+    pub fn set_keeper(&self, keeper: Weak<dyn Keeper>) {
+        self.keeper.get_or_init(|| keeper);
+    }
+
+    /// Makes room for a registration, at the expense of up to so many that are only kept. False: nothing is.
+    fn make_room(&self, most: usize) -> bool {
+        let keeper = self.keeper.get().and_then(Weak::upgrade);
+        keeper.is_some_and(|keeper| keeper.give_up(most))
     }
 
     /// What is called most of it.
@@ -254,7 +275,7 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Whoever has it keeps the memory mapped.
+    /// Whoever has it keeps the memory mapped. What is only kept goes for it, more and more while that does not suffice.
     ///
     /// # Errors
     /// What the library says.
@@ -262,12 +283,21 @@ impl Registered {
     /// # Safety
     /// `len` bytes at `ptr` are mapped, and may be read and written by others, until it is dropped.
     pub unsafe fn new(vcq: &Arc<Vcq>, ptr: *mut u8, len: usize) -> io::Result<Registered> {
-        // SAFETY: passed on.
-        let registered = unsafe { Registered::with(vcq, ptr, len, 0) };
-        registered.map_err(|code| failure(&format!("utofu_reg_mem of {len} bytes"), code))
+        let mut most = 1;
+        loop {
+            // SAFETY: passed on.
+            let code = match unsafe { Registered::with(vcq, ptr, len, 0) } {
+                Ok(registered) => return Ok(registered),
+                Err(code) => code,
+            };
+            if !utofu::is_shortage(code) || !vcq.make_room(most) {
+                return Err(failure(&format!("utofu_reg_mem of {len} bytes"), code));
+            }
+            most *= 2;
+        }
     }
 
-    /// The same, with flags, and the library's code.
+    /// Registers or fails, with flags: nothing goes for it, and the error is the library's code.
     ///
     /// # Errors
     /// The code.
