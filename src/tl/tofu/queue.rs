@@ -15,7 +15,7 @@ use crate::sys::sync::foreign;
 use crate::sys::{clock, log};
 use atomics::Replies;
 use buffers::Buffers;
-use slots::{Came, SLOTS, Slots};
+use slots::{Came, NO_SLOT, SLOTS, Slots};
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::io;
@@ -29,10 +29,10 @@ pub use slots::colour;
 const STUCK_MS: u64 = 10_000;
 /// Words with entries of ended transmissions: a buffer below this, else a link,
 pub const LINKS: usize = 1 << 16;
-/// or what was written from its owner's memory,
+/// or what was written from its owner's memory.
 const LENT: usize = 1 << 40;
-/// or, only if it has failed, what was to be told by a notice with this byte.
-const NOTICED: usize = 1 << 41;
+/// Above that the byte that a notice was to have, of what one tells of: which does not come if this queue tells of a failure.
+const SLOT_AT: u32 = 48;
 /// So many errors in a row, without a notice between them, are no single operation's.
 const DEAF: u32 = 1000;
 /// Entries of ended transmissions that are taken at a time.
@@ -120,8 +120,11 @@ impl Queue {
                 return false;
             }
             let well = code == utofu::SUCCESS;
+            let (slot, word) = ((word >> SLOT_AT) as u64, word & ((1 << SLOT_AT) - 1));
+            if !well && slot != NO_SLOT {
+                self.give_up(slot);
+            }
             let link = match word {
-                NOTICED.. => self.give_up_noticed((word - NOTICED) as u64),
                 LENT.. => self.give_back_lent((word - LENT) as u32, well),
                 LINKS.. => (word - LINKS) as u32,
                 buffer => self.buffers.give_back(buffer as u16),
@@ -141,18 +144,23 @@ impl Queue {
         link
     }
 
-    /// What a notice was to tell of, which does not come: the connection.
+    /// What a notice with this byte tells, or was to tell, has failed: whose it is.
     #[cold]
-    fn give_up_noticed(&mut self, slot: u64) -> u32 {
-        let Some(came) = self.slots.end(slot, false) else {
-            return NO_LINK;
-        };
+    fn give_up(&mut self, slot: u64) -> Option<Came> {
+        let came = self.slots.end(slot, false)?;
         let event = self.on_came(came);
         self.ended.extend(event);
         match came {
-            Came::One(owner) => owner.link(),
-            Came::Part(link) | Came::All { link, .. } => link,
+            Came::One(Owner::Changes(_)) => self.changes -= 1,
+            Came::One(Owner::Reply(link)) => {
+                let whose = self.replies.end(slot).whose;
+                // Told when the connection is taken down.
+                let orphan = (!whose.is_null()).then_some((link, whose));
+                self.orphans.extend(orphan);
+            }
+            _ => {}
         }
+        Some(came)
     }
 
     /// Posts until the queue takes it: an adapter makes room by itself.
@@ -237,17 +245,19 @@ impl Queue {
         to: There,
         owner: Option<Owner>,
     ) -> Result<bool, c_int> {
-        let (mut flags, mut edata) = (utofu::STRONG_ORDER, mark.colour);
+        let (mut flags, mut edata, mut cbdata) =
+            (utofu::STRONG_ORDER, mark.colour, LINKS + mark.link as usize);
         if let Some(owner) = owner {
             let Some(slot) = self.slots.take(owner) else {
                 return Ok(false);
             };
-            (flags, edata) = (flags | utofu::LOCAL_MRQ_NOTICE, slot);
+            flags |= utofu::LOCAL_MRQ_NOTICE;
+            (edata, cbdata) = (slot, word_of(mark.link, slot));
         }
         let told = Told {
             flags,
             edata,
-            cbdata: LINKS + mark.link as usize,
+            cbdata,
         };
         let posted = self.post(|vcq| vcq.put_word(word, to, told));
         self.posted(posted, edata)
@@ -264,7 +274,7 @@ impl Queue {
         let told = Told {
             flags: utofu::STRONG_ORDER | utofu::LOCAL_MRQ_NOTICE | utofu::REMOTE_MRQ_NOTICE,
             edata,
-            cbdata: LINKS + (CREDITS + ring) as usize,
+            cbdata: word_of(CREDITS + ring, edata),
         };
         let posted = self.post(|vcq| vcq.put_word(word, to, told));
         self.posted(posted, edata)
@@ -331,24 +341,16 @@ impl Queue {
         from: There,
         len: usize,
     ) -> Result<bool, c_int> {
-        let word = LINKS + read.link as usize;
         // The adapter writes over what was there: a read that was copied out of the same buffer, for one.
         read_before_post();
-        self.noticed(read, |vcq, edata| {
-            let told = Told {
-                flags: utofu::LOCAL_MRQ_NOTICE,
-                edata,
-                cbdata: word,
-            };
-            vcq.get(into, from, len, told)
-        })
+        self.noticed(read, |vcq, told| vcq.get(into, from, len, told))
     }
 
-    /// Posts an operation whose end a notice tells, with the byte that `post` is given.
+    /// Posts an operation whose end a notice tells, as `post` is given.
     fn noticed(
         &mut self,
         operation: Operation,
-        post: impl Fn(&Vcq, u8) -> c_int,
+        post: impl Fn(&Vcq, Told) -> c_int,
     ) -> Result<bool, c_int> {
         let link = operation.link;
         let number = self.under_way.insert(operation);
@@ -356,7 +358,12 @@ impl Queue {
             self.under_way.remove(number);
             return Ok(false);
         };
-        let posted = self.post(|vcq| post(vcq, edata));
+        let told = Told {
+            flags: utofu::LOCAL_MRQ_NOTICE,
+            edata,
+            cbdata: word_of(link, edata),
+        };
+        let posted = self.post(|vcq| post(vcq, told));
         if posted.is_err() {
             // It ends with those that share its number, and nobody waits for it.
             self.under_way.disown(number);
@@ -416,14 +423,8 @@ impl Queue {
         if self.is_full() {
             return Ok(false);
         }
-        self.noticed(Operation::in_place(link, whose), |vcq, edata| {
-            let told = Told {
-                flags: utofu::LOCAL_MRQ_NOTICE,
-                edata,
-                cbdata: NOTICED + usize::from(edata),
-            };
-            vcq.put(from, to, len, told)
-        })
+        let write = Operation::in_place(link, whose);
+        self.noticed(write, |vcq, told| vcq.put(from, to, len, told))
     }
 
     /// Those who wait for what this connection has under way, or for what has failed: once or more for each.
@@ -547,7 +548,7 @@ impl Queue {
         let told = Told {
             flags,
             edata,
-            cbdata: LINKS + link as usize,
+            cbdata: word_of(link, edata),
         };
         let posted = self.post(|vcq| vcq.change(Step::add(what), to, told));
         self.posted(posted, edata)
@@ -628,26 +629,22 @@ impl Queue {
             utofu::LCL_PUT | utofu::LCL_GET | utofu::LCL_ARMW
         );
         let well = code == utofu::SUCCESS;
-        let came = ours.then(|| self.slots.end(notice.edata, well)).flatten();
-        let event = came.and_then(|came| self.on_came(came));
-        let changed = matches!(came, Some(Came::One(Owner::Changes(_))));
-        self.changes -= u32::from(changed);
         if !well {
-            self.ended.extend(event);
-            if let Some(Came::One(Owner::Reply(link))) = came {
-                let whose = self.replies.end(notice.edata).whose;
-                self.orphans
-                    .extend((!whose.is_null()).then_some((link, whose)));
-            }
+            let came = ours.then(|| self.give_up(notice.edata)).flatten();
             return Some(self.on_error(code, notice, came));
         }
         self.heard();
-        match came? {
+        let came = (ours.then(|| self.slots.end(notice.edata, true))).flatten()?;
+        let event = self.on_came(came);
+        match came {
             Came::One(Owner::Reply(link)) => {
                 let whose = self.replies.land(notice.edata, notice.rmt_value);
                 Some(came_for(link, whose))
             }
-            Came::One(Owner::Changes(link)) => Some(came_for(link, std::ptr::null_mut())),
+            Came::One(Owner::Changes(link)) => {
+                self.changes -= 1;
+                Some(came_for(link, std::ptr::null_mut()))
+            }
             Came::One(owner) => {
                 let value = notice.rmt_value;
                 Some(self.in_turn(Event::Ended { owner, value }))
@@ -691,6 +688,11 @@ impl Queue {
         };
         Event::Failed { whose, code }
     }
+}
+
+/// The word with the entry of ended transmissions of what a notice with this byte tells of.
+fn word_of(link: u32, slot: u8) -> usize {
+    LINKS + link as usize | usize::from(slot) << SLOT_AT
 }
 
 /// Something has come that the adapter did not put into its owner's memory itself.

@@ -6,7 +6,7 @@ use super::super::utofu::{self, Notice};
 use super::super::vcq::{There, Told};
 use super::event::{OWN, Owner};
 use super::slots::{OWN_SLOT, SLOTS};
-use super::{LINKS, Queue, STUCK_MS};
+use super::{Queue, STUCK_MS, word_of};
 use crate::sys::clock;
 use crate::sys::sync::give_way;
 use std::ffi::{c_int, c_void};
@@ -89,7 +89,7 @@ fn told(edata: u8, link: u32) -> Told {
     Told {
         flags: utofu::STRONG_ORDER | utofu::LOCAL_MRQ_NOTICE,
         edata,
-        cbdata: LINKS + link as usize,
+        cbdata: word_of(link, edata),
     }
 }
 
@@ -184,7 +184,6 @@ impl Queue {
             self.reap();
             let own = self.failed.iter().position(|&(link, _)| link == OWN)?;
             let (_, code) = self.failed.swap_remove(own);
-            self.slots.end(OWN_SLOT.into(), false);
             return Some(Err(code));
         }
         if !is_own(&notice) {

@@ -9,6 +9,7 @@ use super::under_way::{NONE, UnderWay};
 
 /// Operations that can be told apart. The first is nobody's, the numbers behind are [`colour`]s.
 pub const SLOTS: usize = 128;
+pub const NO_SLOT: u64 = 0;
 /// The last is kept for the worker's own atomic operation, which cannot wait for another's end.
 pub const OWN_SLOT: u8 = SLOTS as u8 - 1;
 /// As long as so many are free reads do not share.
