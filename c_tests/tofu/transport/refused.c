@@ -1,27 +1,73 @@
 /*
- * One operation that the interconnect refuses, with each of its codes: the endpoint that it was of fails with the status that the
- * code means, once; its requests end; the worker goes on with another peer, and nothing of it is left when all is over.
+ * Operations that the interconnect refuses, of each kind and with each of its codes: the endpoint fails with the status that the code
+ * means, once, with a line that names it; the requests end; the worker goes on with another peer; there is a new endpoint to the
+ * same. In the end as many operations can be told apart as at first.
  */
 #include "check.h"
+#include "wire.h"
+
+#include <ucp/api/ucpx.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { SECONDS = 10, SENDS = 20 };
+enum {
+    SECONDS = 10,
+    SENDS   = 20,
+    LONG    = 1 << 20,
+    PAGE    = 64 << 10,
+    NUMBERS = 126, /* that notices of single operations can have at a time: src/tl/tofu/queue/slots.rs */
+    FAILED  = 0,
+    OTHER   = 1,
+};
 
-static ucp_context_h context;
-static ucp_worker_h  worker, peers[2];
-static ucp_ep_h      ep[2];
-static unsigned      failures[2];
-static ucs_status_t  failure;
+static const struct {
+    int          code;
+    const char  *name;
+    ucs_status_t status;
+} codes[] = {
+    {-128, "UTOFU_ERR_TCQ_OTHER", UCS_ERR_IO_ERROR},
+    {-129, "UTOFU_ERR_TCQ_DESC", UCS_ERR_IO_ERROR},
+    {-130, "UTOFU_ERR_TCQ_MEMORY", UCS_ERR_IO_ERROR},
+    {-131, "UTOFU_ERR_TCQ_STADD", UCS_ERR_IO_ERROR},
+    {-132, "UTOFU_ERR_TCQ_LENGTH", UCS_ERR_IO_ERROR},
+    {-192, "UTOFU_ERR_MRQ_OTHER", UCS_ERR_IO_ERROR},
+    {-193, "UTOFU_ERR_MRQ_PEER", UCS_ERR_CONNECTION_RESET},
+    {-194, "UTOFU_ERR_MRQ_LCL_MEMORY", UCS_ERR_IO_ERROR},
+    {-195, "UTOFU_ERR_MRQ_RMT_MEMORY", UCS_ERR_IO_ERROR},
+    {-196, "UTOFU_ERR_MRQ_LCL_STADD", UCS_ERR_IO_ERROR},
+    {-197, "UTOFU_ERR_MRQ_RMT_STADD", UCS_ERR_IO_ERROR},
+    {-198, "UTOFU_ERR_MRQ_LCL_LENGTH", UCS_ERR_IO_ERROR},
+    {-199, "UTOFU_ERR_MRQ_RMT_LENGTH", UCS_ERR_IO_ERROR},
+};
+
+static const ucp_request_param_t none = {.op_attr_mask = 0};
+
+static ucp_context_h  context;
+static ucp_worker_h   worker, peers[2];
+static ucp_ep_h       ep[2], back; /* from peers[FAILED] */
+static ucp_rkey_h     rkey[2];
+static unsigned       failures, failures_back;
+static ucs_status_t   failure;
+static unsigned char *own, *theirs;
+static ucp_mem_h      theirs_h;
+static void          *key;
+static char           log_file[64];
+
+/* Begins one operation, or several, with ep[FAILED] or, if they can, with the other. */
+typedef int begin_t(int i, ucs_status_ptr_t *requests);
 
 static void on_failure(void *arg, ucp_ep_h failed, ucs_status_t status)
 {
     (void)failed;
     ++*(unsigned *)arg;
-    failure = status;
+    if (arg == &failures) {
+        failure = status;
+    }
 }
 
 static void progress(void)
@@ -46,141 +92,456 @@ static ucs_status_t finish(ucs_status_ptr_t request)
     return status;
 }
 
-static void connect_to(int i)
+static ucs_status_t flush(int i)
+{
+    return finish(ucp_ep_flush_nbx(ep[i], &none));
+}
+
+/* Nobody asks the other peer whether he is there: what is refused is no question to him. */
+static ucp_ep_h endpoint(ucp_worker_h from, ucp_worker_h to, unsigned *count)
 {
     ucp_address_t  *address;
     size_t          length;
     ucp_ep_params_t params = {
         .field_mask  = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = on_failure, .arg = &failures[i]},
+                       (count != NULL ? UCP_EP_PARAM_FIELD_ERR_HANDLER : 0),
+        .err_mode    = count != NULL ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
+        .err_handler = {.cb = on_failure, .arg = count},
     };
+    ucp_ep_h made = NULL;
 
-    WANT(UCS_OK, ucp_worker_get_address(peers[i], &address, &length));
+    WANT(UCS_OK, ucp_worker_get_address(to, &address, &length));
     params.address = address;
-    WANT(UCS_OK, ucp_ep_create(worker, &params, &ep[i]));
-    ucp_worker_release_address(peers[i], address);
+    WANT(UCS_OK, ucp_ep_create(from, &params, &made));
+    ucp_worker_release_address(to, address);
+    return made;
 }
 
-static ucs_status_ptr_t send_to(int i, size_t size)
+static void connect_to(int i)
 {
-    static char         data[4096];
-    ucp_request_param_t param = {.op_attr_mask = 0};
-
-    return ucp_tag_send_nbx(ep[i], data, size, 1, &param);
+    if (i == FAILED) {
+        failures = 0;
+    }
+    ep[i] = endpoint(worker, peers[i], i == FAILED ? &failures : NULL);
+    WANT(UCS_OK, ucp_ep_rkey_unpack(ep[i], key, &rkey[i]));
 }
 
-static ucs_status_t flush(int i)
+static void close_to(int i)
 {
-    ucp_request_param_t param = {.op_attr_mask = 0};
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                 .flags        = i == FAILED ? UCP_EP_CLOSE_FLAG_FORCE : 0};
 
-    return finish(ucp_ep_flush_nbx(ep[i], &param));
-}
-
-static void fault(const char *what, int code)
-{
-    char command[512];
-
-    snprintf(command, sizeof(command), "%s %s=1,fail_code=%d", getenv("TOFUCTL"), what, code);
-    WANT_TRUE(system(command) == 0);
-}
-
-static void close_ep(int i)
-{
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
-
+    ucp_rkey_destroy(rkey[i]);
     WANT(UCS_OK, finish(ucp_ep_close_nbx(ep[i], &param)));
 }
 
-/* `size` decides how a frame goes: in a descriptor, from a buffer, in several frames. */
-static void refused(int code, size_t size, ucs_status_t wanted)
+static unsigned char *fresh(void)
 {
-    ucp_params_t        params        = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
-    ucp_worker_params_t worker_params = {.field_mask = 0};
-    ucs_status_ptr_t    sent[SENDS];
-    time_t              end;
+    unsigned char *bytes = mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
+    WANT_TRUE(bytes != MAP_FAILED);
+    memset(bytes, 1, LONG);
+    return bytes;
+}
+
+static void open_all(void)
+{
+    ucp_params_t         params        = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                                          .features   = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO64};
+    ucp_worker_params_t  worker_params = {.field_mask = 0};
+    ucp_mem_map_params_t map           = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                          .length     = LONG};
+    size_t               length;
+
+    snprintf(log_file, sizeof(log_file), "/tmp/refused.%d.log", getpid());
+    setenv("UCX_LOG_LEVEL", "error", 1);
+    setenv("UCX_LOG_FILE", log_file, 1);
+    own         = fresh();
+    theirs      = fresh();
+    map.address = theirs;
     WANT(UCS_OK, ucp_init(&params, NULL, &context));
     WANT(UCS_OK, ucp_worker_create(context, &worker_params, &worker));
     WANT(UCS_OK, ucp_worker_create(context, &worker_params, &peers[0]));
     WANT(UCS_OK, ucp_worker_create(context, &worker_params, &peers[1]));
-    for (int i = 0; i < 2; i++) {
-        failures[i] = 0;
-        connect_to(i);
-        WANT(UCS_OK, finish(send_to(i, 8)));
-        WANT(UCS_OK, flush(i));
-    }
-    fault("fail_nth", code);
-    for (int i = 0; i < SENDS; i++) {
-        sent[i] = send_to(0, size);
-    }
-    for (end = time(NULL) + SECONDS; failures[0] == 0 && time(NULL) < end;) {
-        progress();
-    }
-    WANT_TRUE(failures[0] == 1);
-    WANT_TRUE(failure == wanted);
-    for (int i = 0; i < SENDS; i++) {
-        WANT_TRUE(finish(sent[i]) != UCS_INPROGRESS);
-    }
-    WANT_TRUE(flush(0) == wanted);
-    WANT(UCS_OK, finish(send_to(1, size)));
-    WANT(UCS_OK, flush(1));
-    WANT_TRUE(failures[0] == 1 && failures[1] == 0);
-    close_ep(0);
-    /* There is a new one to who was only not reached once. */
-    connect_to(0);
-    WANT(UCS_OK, finish(send_to(0, size)));
-    WANT(UCS_OK, flush(0));
-    close_ep(0);
-    close_ep(1);
+    WANT(UCS_OK, ucp_mem_map(context, &map, &theirs_h));
+    WANT(UCS_OK, ucp_rkey_pack(context, theirs_h, &key, &length));
+    connect_to(FAILED);
+    connect_to(OTHER);
+}
+
+static void close_all(void)
+{
+    close_to(FAILED);
+    close_to(OTHER);
+    ucp_rkey_buffer_release(key);
+    WANT(UCS_OK, ucp_mem_unmap(context, theirs_h));
     ucp_worker_destroy(worker);
     ucp_worker_destroy(peers[0]);
     ucp_worker_destroy(peers[1]);
     ucp_cleanup(context);
+    munmap(own, LONG);
+    munmap(theirs, LONG);
+    unlink(log_file);
 }
 
-static void sizes(int code, ucs_status_t wanted)
+/* --- what is refused --- */
+
+static int message(int i, ucs_status_ptr_t *requests, size_t size)
 {
-    static const size_t all[] = {8, 1000, 4000};
+    for (int n = 0; n < SENDS; n++) {
+        requests[n] = ucp_tag_send_nbx(ep[i], own, size, 1, &none);
+    }
+    return SENDS;
+}
 
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        refused(code, all[i], wanted);
+/* In a descriptor, from a buffer, in several frames. */
+static int message_short(int i, ucs_status_ptr_t *requests) { return message(i, requests, 8); }
+static int message_buffered(int i, ucs_status_ptr_t *requests) { return message(i, requests, 1000); }
+static int message_in_frames(int i, ucs_status_ptr_t *requests) { return message(i, requests, 4000); }
+
+static int put(int i, ucs_status_ptr_t *requests, size_t size)
+{
+    requests[0] = ucp_put_nbx(ep[i], own, size, (uintptr_t)theirs, rkey[i], &none);
+    return 1;
+}
+
+static int put_short(int i, ucs_status_ptr_t *requests) { return put(i, requests, 8); }
+static int put_tiny(int i, ucs_status_ptr_t *requests) { return put(i, requests, 20); }
+static int put_buffered(int i, ucs_status_ptr_t *requests) { return put(i, requests, 1000); }
+static int put_in_place(int i, ucs_status_ptr_t *requests) { return put(i, requests, LONG); }
+
+static int get(int i, ucs_status_ptr_t *requests, size_t size)
+{
+    requests[0] = ucp_get_nbx(ep[i], own, size, (uintptr_t)theirs, rkey[i], &none);
+    return 1;
+}
+
+static int get_buffered(int i, ucs_status_ptr_t *requests) { return get(i, requests, 8); }
+static int get_in_place(int i, ucs_status_ptr_t *requests) { return get(i, requests, LONG); }
+
+/* More than there are numbers: some share one. */
+static int gets_shared(int i, ucs_status_ptr_t *requests)
+{
+    for (int n = 0; n < 2 * NUMBERS; n++) {
+        get(i, &requests[n], 8);
+    }
+    return 2 * NUMBERS;
+}
+
+static int atomic(int i, ucs_status_ptr_t *requests, void *reply)
+{
+    static const uint64_t one   = 1;
+    ucp_request_param_t   param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE |
+                                                   (reply != NULL ? UCP_OP_ATTR_FIELD_REPLY_BUFFER : 0),
+                                   .datatype     = ucp_dt_make_contig(sizeof(one)),
+                                   .reply_buffer = reply};
+
+    requests[0] = ucp_atomic_op_nbx(ep[i], UCP_ATOMIC_OP_ADD, &one, 1, (uintptr_t)theirs, rkey[i], &param);
+    return 1;
+}
+
+static int fetch(int i, ucs_status_ptr_t *requests) { return atomic(i, requests, own); }
+
+/* Those without a reply share one number. */
+static int adds(int i, ucs_status_ptr_t *requests)
+{
+    for (int n = 0; n < SENDS; n++) {
+        atomic(i, &requests[n], NULL);
+    }
+    return SENDS;
+}
+
+static int signal_of(int i, ucs_status_ptr_t *requests, size_t size)
+{
+    ucpx_signal_t signal = {.field_mask = UCPX_SIGNAL_FIELD_OP | UCPX_SIGNAL_FIELD_CQ_ID | UCPX_SIGNAL_FIELD_VALUE,
+                            .op         = UCPX_SIGNAL_OP_NOTIFY,
+                            .cq_id      = 0,
+                            .value      = 5};
+
+    requests[0] = ucpx_put_signal_nbx(ep[i], own, size, (uintptr_t)theirs, rkey[i], &signal, &none);
+    return 1;
+}
+
+static int signal_short(int i, ucs_status_ptr_t *requests) { return signal_of(i, requests, 8); }
+static int signal_in_place(int i, ucs_status_ptr_t *requests) { return signal_of(i, requests, LONG); }
+
+/* A read of the receiver's. */
+static ucs_status_ptr_t offered;
+
+static void offer(void)
+{
+    ucp_tag_recv_info_t info;
+    time_t              end = time(NULL) + SECONDS;
+
+    failures_back = 0;
+    back          = endpoint(peers[FAILED], worker, &failures_back);
+    WANT(UCS_OK, finish(ucp_tag_send_nbx(back, theirs, 8, 7, &none)));
+    WANT(UCS_OK, finish(ucp_tag_recv_nbx(worker, own, 8, 7, ~0ull, &none)));
+    offered = ucp_tag_send_nbx(back, theirs, LONG, 8, &none);
+    while (ucp_tag_probe_nb(worker, 8, ~0ull, 0, &info) == NULL && time(NULL) < end) {
+        progress();
     }
 }
 
-#define REFUSED(name, code, wanted)                                                                                   \
-    static void name(void)                                                                                            \
+static int rendezvous(int i, ucs_status_ptr_t *requests)
+{
+    (void)i;
+    requests[0] = ucp_tag_recv_nbx(worker, own, LONG, 8, ~0ull, &none);
+    return 1;
+}
+
+static void end_offer(void)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucs_status_ptr_t    closed;
+
+    /* The sender hears of it, too. */
+    WANT_TRUE(finish(offered) < 0);
+    closed = ucp_ep_close_nbx(back, &param);
+    WANT(UCS_OK, finish(closed));
+}
+
+/* A question whether all has arrived. */
+static int question(int i, ucs_status_ptr_t *requests)
+{
+    requests[0] = ucp_ep_flush_nbx(ep[i], &none);
+    return 1;
+}
+
+/* --- and how --- */
+
+static int named(const char *name)
+{
+    FILE *lines = fopen(log_file, "r");
+    char  line[512];
+    int   found = 0;
+
+    while (lines != NULL && fgets(line, sizeof(line), lines) != NULL) {
+        found += strstr(line, "cannot be reached") != NULL && strstr(line, name) != NULL;
+    }
+    if (lines != NULL) {
+        fclose(lines);
+    }
+    return found;
+}
+
+static void works(int i)
+{
+    ucs_status_ptr_t requests[2];
+
+    put(i, &requests[0], 8);
+    get(i, &requests[1], 1000);
+    WANT(UCS_OK, finish(requests[0]));
+    WANT(UCS_OK, finish(requests[1]));
+    WANT(UCS_OK, finish(ucp_tag_send_nbx(ep[i], own, 1000, 1, &none)));
+    WANT(UCS_OK, flush(i));
+}
+
+/* Notices of as many single operations are under way at a time as there can be: nobody looks at them meanwhile. */
+static void has_all_numbers(void)
+{
+    static uint64_t  replies[NUMBERS];
+    ucs_status_ptr_t requests[NUMBERS];
+    unsigned long    before;
+
+    works(FAILED);
+    before = counter("atomics");
+    for (int n = 0; n < NUMBERS; n++) {
+        atomic(FAILED, &requests[n], &replies[n]);
+    }
+    /* The peer may be asked just now whether he is there. */
+    WANT_TRUE(counter("atomics") >= before + NUMBERS - 1);
+    for (int n = 0; n < NUMBERS; n++) {
+        WANT(UCS_OK, finish(requests[n]));
+        WANT_TRUE(n == 0 || replies[n] == replies[n - 1] + 1);
+    }
+}
+
+/* What the worker does next is refused: it has been begun, or `begin` does it. */
+static void refuse(size_t c, begin_t *begin, unsigned flags)
+{
+    ucs_status_ptr_t requests[2 * NUMBERS];
+    char             order[64];
+    time_t           end  = time(NULL) + SECONDS;
+    int              want = named(codes[c].name) + 1, count;
+
+    snprintf(order, sizeof(order), "fail_nth=1,fail_code=%d", codes[c].code);
+    if (begin == question) {
+        WANT(UCS_OK, finish(ucp_put_nbx(ep[FAILED], own, 8, (uintptr_t)theirs, rkey[FAILED], &none)));
+    }
+    if (begin == rendezvous) {
+        offer();
+    }
+    fault(order);
+    count = begin(FAILED, requests);
+    while (failures == 0 && time(NULL) < end) {
+        progress();
+    }
+    WANT_TRUE(failures == 1);
+    WANT_TRUE(failure == codes[c].status);
+    for (int n = 0; n < count; n++) {
+        ucs_status_t status = finish(requests[n]);
+
+        WANT_TRUE(status != UCS_INPROGRESS);
+        if (flags & 1) {
+            WANT_TRUE(status == codes[c].status);
+        }
+    }
+    WANT_TRUE(flush(FAILED) == codes[c].status);
+    /* The peer may have a line of its own: that his ring has gone. */
+    WANT_TRUE(named(codes[c].name) >= want);
+    works(OTHER);
+    WANT_TRUE(failures == 1);
+    if (begin == rendezvous) {
+        end_offer();
+    }
+    close_to(FAILED);
+    connect_to(FAILED);
+    works(FAILED);
+}
+
+/* `told`: the requests are told how it went. */
+static void all_codes(begin_t *begin, int told)
+{
+    open_all();
+    works(FAILED);
+    works(OTHER);
+    for (size_t c = 0; c < sizeof(codes) / sizeof(codes[0]); c++) {
+        refuse(c, begin, told);
+    }
+    has_all_numbers();
+    close_all();
+}
+
+#define REFUSED(what, told)                                                                                           \
+    static void refused_##what(void)                                                                                  \
     {                                                                                                                 \
-        sizes(code, wanted);                                                                                          \
+        all_codes(what, told);                                                                                        \
     }
 
-REFUSED(tcq_other, -128, UCS_ERR_IO_ERROR)
-REFUSED(tcq_descriptor, -129, UCS_ERR_IO_ERROR)
-REFUSED(tcq_memory, -130, UCS_ERR_IO_ERROR)
-REFUSED(tcq_stadd, -131, UCS_ERR_IO_ERROR)
-REFUSED(tcq_length, -132, UCS_ERR_IO_ERROR)
-REFUSED(mrq_peer, -193, UCS_ERR_CONNECTION_RESET)
-REFUSED(mrq_local_memory, -194, UCS_ERR_IO_ERROR)
-REFUSED(mrq_remote_memory, -195, UCS_ERR_IO_ERROR)
-REFUSED(mrq_local_stadd, -196, UCS_ERR_IO_ERROR)
-REFUSED(mrq_remote_stadd, -197, UCS_ERR_IO_ERROR)
-REFUSED(mrq_local_length, -198, UCS_ERR_IO_ERROR)
-REFUSED(mrq_remote_length, -199, UCS_ERR_IO_ERROR)
+REFUSED(message_short, 0)
+REFUSED(message_buffered, 0)
+REFUSED(message_in_frames, 0)
+REFUSED(put_short, 0)
+REFUSED(put_tiny, 0)
+REFUSED(put_buffered, 0)
+REFUSED(put_in_place, 0)
+REFUSED(get_buffered, 1)
+REFUSED(get_in_place, 1)
+REFUSED(gets_shared, 0)
+REFUSED(fetch, 1)
+REFUSED(adds, 0)
+REFUSED(signal_short, 0)
+REFUSED(signal_in_place, 0)
+REFUSED(question, 1)
+REFUSED(rendezvous, 1)
+
+/* --- addresses that a key is not for --- */
+
+/* The owner refuses what is beyond: who asked hears of it, and nothing has failed. */
+static void beyond(void)
+{
+    static const struct {
+        size_t at, size;
+    } all[] = {{LONG, 8}, {LONG - 4, 8}, {LONG - 100, 1000}, {PAGE, LONG}, {(size_t)-8, 8}};
+    uint64_t         one = 1;
+    ucs_status_ptr_t request;
+
+    open_all();
+    memset(theirs, 3, LONG);
+    for (size_t n = 0; n < sizeof(all) / sizeof(all[0]); n++) {
+        uint64_t there = (uintptr_t)theirs + all[n].at;
+
+        works(FAILED);
+        memset(theirs, 3, LONG);
+        request = ucp_put_nbx(ep[FAILED], own, all[n].size, there, rkey[FAILED], &none);
+        WANT_TRUE(finish(request) != UCS_INPROGRESS);
+        WANT(UCS_ERR_INVALID_ADDR, flush(FAILED));
+        /* What goes in pieces is refused in pieces. */
+        WANT_TRUE(theirs[0] == 3 && (theirs[LONG - 1] == 3 || all[n].size == LONG));
+        request = ucp_get_nbx(ep[FAILED], own, all[n].size, there, rkey[FAILED], &none);
+        WANT(UCS_ERR_INVALID_ADDR, finish(request));
+        SURVIVE(flush(FAILED));
+    }
+    for (int n = 0; n < 2; n++) {
+        ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | (n ? UCP_OP_ATTR_FIELD_REPLY_BUFFER : 0),
+                                     .datatype     = ucp_dt_make_contig(sizeof(one)),
+                                     .reply_buffer = own};
+
+        request = ucp_atomic_op_nbx(ep[FAILED], UCP_ATOMIC_OP_ADD, &one, 1, (uintptr_t)theirs + LONG, rkey[FAILED], &param);
+        WANT_TRUE(finish(request) == UCS_ERR_INVALID_ADDR || n == 0);
+        WANT_TRUE(flush(FAILED) == UCS_ERR_INVALID_ADDR || n == 1);
+    }
+    WANT_TRUE(failures == 0);
+    works(FAILED);
+    has_all_numbers();
+    close_all();
+}
+
+/* What the owner has taken back the adapter does not know: the endpoint fails, and the line says why. */
+static void taken_back(void)
+{
+    static begin_t *const all[] = {put_short,    put_tiny,     put_buffered, put_in_place, get_buffered,
+                                   get_in_place, gets_shared,  fetch,        adds};
+    static const char     name[] = "UTOFU_ERR_MRQ_RMT_STADD";
+    ucp_mem_map_params_t  map    = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                    .length     = LONG};
+    ucs_status_ptr_t      requests[2 * NUMBERS];
+    time_t                end;
+    int                   lines, count;
+    size_t                length;
+
+    open_all();
+    map.address = theirs;
+    for (size_t n = 0; n < sizeof(all) / sizeof(all[0]); n++) {
+        works(FAILED);
+        works(OTHER);
+        lines = named(name);
+        end   = time(NULL) + SECONDS;
+        WANT(UCS_OK, ucp_mem_unmap(context, theirs_h));
+        count = all[n](FAILED, requests);
+        while (failures == 0 && time(NULL) < end) {
+            progress();
+        }
+        WANT_TRUE(failures == 1 && failure == UCS_ERR_IO_ERROR);
+        for (int i = 0; i < count; i++) {
+            WANT_TRUE(finish(requests[i]) != UCS_INPROGRESS);
+        }
+        WANT(UCS_ERR_IO_ERROR, flush(FAILED));
+        WANT_TRUE(named(name) == lines + 1);
+        WANT(UCS_OK, finish(ucp_tag_send_nbx(ep[OTHER], own, 1000, 1, &none)));
+        WANT(UCS_OK, flush(OTHER));
+        close_to(FAILED);
+        close_to(OTHER);
+        ucp_rkey_buffer_release(key);
+        WANT(UCS_OK, ucp_mem_map(context, &map, &theirs_h));
+        WANT(UCS_OK, ucp_rkey_pack(context, theirs_h, &key, &length));
+        connect_to(FAILED);
+        connect_to(OTHER);
+    }
+    has_all_numbers();
+    close_all();
+}
 
 static const case_t cases[] = {
-    {"refused: TCQ_OTHER", tcq_other},
-    {"refused: TCQ_DESC", tcq_descriptor},
-    {"refused: TCQ_MEMORY", tcq_memory},
-    {"refused: TCQ_STADD", tcq_stadd},
-    {"refused: TCQ_LENGTH", tcq_length},
-    {"refused: MRQ_PEER", mrq_peer},
-    {"refused: MRQ_LCL_MEMORY", mrq_local_memory},
-    {"refused: MRQ_RMT_MEMORY", mrq_remote_memory},
-    {"refused: MRQ_LCL_STADD", mrq_local_stadd},
-    {"refused: MRQ_RMT_STADD", mrq_remote_stadd},
-    {"refused: MRQ_LCL_LENGTH", mrq_local_length},
-    {"refused: MRQ_RMT_LENGTH", mrq_remote_length},
+    {"refused: short messages", refused_message_short},
+    {"refused: messages", refused_message_buffered},
+    {"refused: messages of several frames", refused_message_in_frames},
+    {"refused: put of a word", refused_put_short},
+    {"refused: short put", refused_put_tiny},
+    {"refused: put", refused_put_buffered},
+    {"refused: put in place", refused_put_in_place},
+    {"refused: get", refused_get_buffered},
+    {"refused: get in place", refused_get_in_place},
+    {"refused: gets that share numbers", refused_gets_shared},
+    {"refused: atomic operation with a reply", refused_fetch},
+    {"refused: atomic operations without", refused_adds},
+    {"refused: put with signal", refused_signal_short},
+    {"refused: put with signal in place", refused_signal_in_place},
+    {"refused: question whether all is there", refused_question},
+    {"refused: rendezvous", refused_rendezvous},
+    {"refused: beyond what a key is for", beyond},
+    {"refused: memory that was taken back", taken_back},
 };
 
 CHECK_MAIN(cases)

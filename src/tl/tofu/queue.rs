@@ -578,7 +578,7 @@ impl Queue {
     pub fn poll(&mut self) -> Option<Event> {
         loop {
             if !self.ended.is_empty() {
-                return self.ended.pop_front();
+                return self.next_ended();
             }
             let (code, notice) = match self.early.pop_front() {
                 Some(early) => early,
@@ -614,9 +614,17 @@ impl Queue {
         if self.is_sending() {
             self.reap();
         }
-        if let Some(event) = self.ended.pop_front() {
-            return Some(event);
-        }
+        self.next_ended().or_else(|| self.next_failed())
+    }
+
+    /// What has ended. Before what has not gone well is told that its connection has failed: its peer is not told that all is well.
+    fn next_ended(&mut self) -> Option<Event> {
+        let is_well = self.ended.front()?.is_well();
+        let failed = if is_well { None } else { self.next_failed() };
+        failed.or_else(|| self.ended.pop_front())
+    }
+
+    fn next_failed(&mut self) -> Option<Event> {
         let (link, code) = self.failed.pop()?;
         let whose = Whose::of(link);
         Some(Event::Failed { whose, code })
@@ -649,7 +657,14 @@ impl Queue {
                 let value = notice.rmt_value;
                 Some(self.in_turn(Event::Ended { owner, value }))
             }
-            Came::Part(_) | Came::All { .. } => event,
+            Came::Part(_) | Came::All { .. } => match event {
+                // Of those that share its number another has failed.
+                Some(event) if !event.is_well() => {
+                    self.ended.push_front(event);
+                    self.next_ended()
+                }
+                event => event,
+            },
         }
     }
 
@@ -660,7 +675,7 @@ impl Queue {
         }
         while self.reap() {}
         self.ended.push_back(event);
-        self.ended.pop_front().unwrap_or(event)
+        self.next_ended().unwrap_or(event)
     }
 
     fn on_error(&mut self, code: c_int, notice: &Notice, came: Option<Came>) -> Event {
@@ -692,7 +707,7 @@ impl Queue {
 
 /// The word with the entry of ended transmissions of what a notice with this byte tells of.
 fn word_of(link: u32, slot: u8) -> usize {
-    LINKS + link as usize | usize::from(slot) << SLOT_AT
+    LINKS + link as usize + (usize::from(slot) << SLOT_AT)
 }
 
 /// Something has come that the adapter did not put into its owner's memory itself.

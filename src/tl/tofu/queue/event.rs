@@ -76,6 +76,15 @@ pub enum Event {
 }
 
 impl Event {
+    /// Whether it tells of no failure.
+    pub fn is_well(&self) -> bool {
+        match *self {
+            Event::Came { well, .. } | Event::Left { well, .. } => well,
+            Event::Arrived(_) | Event::Ended { .. } => true,
+            Event::Failed { .. } | Event::Deaf { .. } => false,
+        }
+    }
+
     /// Who waits for it, if it is of this connection.
     pub fn waits(&self, of: u32) -> Option<*mut c_void> {
         match *self {

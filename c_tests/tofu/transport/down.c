@@ -1,0 +1,431 @@
+/*
+ * A node goes down under traffic: the endpoints to it fail, with the status that says so and a line that names uTofu's code; all that
+ * was under way ends; the worker goes on with the others. It comes back: a new endpoint works, with all that it can have under way.
+ * And a node whose process has gone for good: its keys lead nowhere, and harm nobody.
+ */
+#include "check.h"
+#include "wire.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The parent is node 0. */
+enum { NODES = 3, FAILING = 1, WELL = 2, SECONDS = 15, ROUNDS = 3, OPS = 7, BATCHES = 20, LONG = 256 << 10, NUMBERS = 126 };
+
+static const char code[] = "UTOFU_ERR_MRQ_PEER";
+
+/* What a node tells of itself. */
+typedef struct {
+    atomic_int ready, over, failed;
+    size_t     address_length, key_length;
+    uint64_t   memory;
+    char       address[4096], key[4096];
+} told_t;
+
+static const ucp_request_param_t none = {.op_attr_mask = 0};
+
+static told_t        *told; /* of each node, the last place of one that comes later */
+static ucp_context_h  context;
+static ucp_worker_h   worker;
+static ucp_ep_h       ep[NODES];
+static ucp_rkey_h     rkey[NODES];
+static unsigned       failures[NODES];
+static ucs_status_t   failure;
+static pid_t          child[NODES + 1];
+static char           log_file[64];
+static unsigned char *own;
+
+static void on_failure(void *arg, ucp_ep_h failed, ucs_status_t status)
+{
+    (void)failed;
+    ++*(unsigned *)arg;
+    failure = status;
+}
+
+static void *memory(size_t length, int flags)
+{
+    void *bytes = mmap(NULL, length, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
+
+    WANT_TRUE(bytes != MAP_FAILED);
+    return bytes;
+}
+
+static void open_context(void)
+{
+    ucp_params_t        params        = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                                         .features   = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO64};
+    ucp_worker_params_t worker_params = {.field_mask = 0};
+
+    WANT(UCS_OK, ucp_init(&params, NULL, &context));
+    WANT(UCS_OK, ucp_worker_create(context, &worker_params, &worker));
+}
+
+/* --- a node that does nothing but what others want of it --- */
+
+static void serve(int node, told_t *mine)
+{
+    static char           data[LONG];
+    unsigned char        *bytes = memory(LONG, MAP_PRIVATE);
+    ucp_mem_map_params_t  map   = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                   .address    = bytes,
+                                   .length     = LONG};
+    ucs_status_ptr_t      receive = NULL;
+    ucp_address_t        *address;
+    ucp_mem_h             memh;
+    void                 *key;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    be_node(node);
+    open_context();
+    WANT(UCS_OK, ucp_mem_map(context, &map, &memh));
+    WANT(UCS_OK, ucp_rkey_pack(context, memh, &key, &mine->key_length));
+    WANT(UCS_OK, ucp_worker_get_address(worker, &address, &mine->address_length));
+    WANT_TRUE(mine->key_length <= sizeof(mine->key) && mine->address_length <= sizeof(mine->address));
+    memcpy(mine->key, key, mine->key_length);
+    memcpy(mine->address, address, mine->address_length);
+    mine->memory = (uintptr_t)bytes;
+    atomic_store(&mine->ready, 1);
+    while (!atomic_load(&mine->over)) {
+        ucp_worker_progress(worker);
+        if (receive == NULL) {
+            receive = ucp_tag_recv_nbx(worker, data, LONG, 1, ~0ull, &none);
+        }
+        if (!UCS_PTR_IS_PTR(receive)) {
+            receive = NULL;
+        } else if (ucp_request_check_status(receive) != UCS_INPROGRESS) {
+            ucp_request_free(receive);
+            receive = NULL;
+        }
+    }
+    ucp_rkey_buffer_release(key);
+    ucp_worker_release_address(worker, address);
+    WANT(UCS_OK, ucp_mem_unmap(context, memh));
+    ucp_worker_destroy(worker);
+    ucp_cleanup(context);
+    _exit(check_failed());
+}
+
+/* Before this process has called rucp. */
+static void start(int node, int place)
+{
+    child[place] = fork();
+    if (child[place] == 0) {
+        serve(node, &told[place]);
+    }
+}
+
+static void await(int place)
+{
+    time_t end = time(NULL) + SECONDS;
+
+    while (!atomic_load(&told[place].ready) && time(NULL) < end) {
+        usleep(1000);
+    }
+    WANT_TRUE(atomic_load(&told[place].ready));
+}
+
+/* --- node 0 --- */
+
+static ucs_status_t finish(ucs_status_ptr_t request)
+{
+    time_t       end = time(NULL) + SECONDS;
+    ucs_status_t status;
+
+    if (!UCS_PTR_IS_PTR(request)) {
+        return UCS_PTR_STATUS(request);
+    }
+    while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS && time(NULL) < end) {
+        ucp_worker_progress(worker);
+    }
+    ucp_request_free(request);
+    return status;
+}
+
+static void connect_to(int node, const told_t *there, const void *key)
+{
+    ucp_ep_params_t params = {
+        .field_mask  = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address     = (const ucp_address_t *)there->address,
+        .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = on_failure, .arg = &failures[node]},
+    };
+
+    failures[node] = 0;
+    WANT(UCS_OK, ucp_ep_create(worker, &params, &ep[node]));
+    WANT(UCS_OK, ucp_ep_rkey_unpack(ep[node], key, &rkey[node]));
+}
+
+static void close_to(int node)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+
+    ucp_rkey_destroy(rkey[node]);
+    WANT(UCS_OK, finish(ucp_ep_close_nbx(ep[node], &param)));
+}
+
+static ucs_status_ptr_t add(int node, uint64_t *reply)
+{
+    static const uint64_t one   = 1;
+    ucp_request_param_t   param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE |
+                                                   (reply != NULL ? UCP_OP_ATTR_FIELD_REPLY_BUFFER : 0),
+                                   .datatype     = ucp_dt_make_contig(sizeof(one)),
+                                   .reply_buffer = reply};
+
+    return ucp_atomic_op_nbx(ep[node], UCP_ATOMIC_OP_ADD, &one, 1, told[node].memory, rkey[node], &param);
+}
+
+/* One of each: the first word is the atomic operations'. */
+static void begin(int node, uint64_t to, ucs_status_ptr_t *requests, uint64_t *reply)
+{
+    requests[0] = ucp_put_nbx(ep[node], own, 8, to + 8, rkey[node], &none);
+    requests[1] = ucp_put_nbx(ep[node], own, LONG - 8, to + 8, rkey[node], &none);
+    requests[2] = ucp_get_nbx(ep[node], own + LONG, 8, to + 8, rkey[node], &none);
+    requests[3] = ucp_get_nbx(ep[node], own + LONG, LONG - 8, to + 8, rkey[node], &none);
+    requests[4] = add(node, NULL);
+    requests[5] = add(node, reply);
+    requests[6] = ucp_tag_send_nbx(ep[node], own, 1000, 1, &none);
+}
+
+static void works(int node)
+{
+    ucs_status_ptr_t requests[OPS];
+    uint64_t         reply;
+
+    memset(own, node, LONG);
+    begin(node, told[node].memory, requests, &reply);
+    for (int n = 0; n < OPS; n++) {
+        WANT(UCS_OK, finish(requests[n]));
+    }
+    WANT(UCS_OK, finish(ucp_ep_flush_nbx(ep[node], &none)));
+    memset(own + LONG, 0, LONG);
+    WANT(UCS_OK, finish(ucp_get_nbx(ep[node], own + LONG, LONG - 8, told[node].memory + 8, rkey[node], &none)));
+    WANT_TRUE(memcmp(own, own + LONG, LONG - 8) == 0);
+}
+
+static void has_all_numbers(int node)
+{
+    static uint64_t  replies[NUMBERS];
+    ucs_status_ptr_t requests[NUMBERS];
+    unsigned long    before = counter("atomics");
+
+    for (int n = 0; n < NUMBERS; n++) {
+        requests[n] = add(node, &replies[n]);
+    }
+    /* Each may be asked just now whether it is there. */
+    WANT_TRUE(counter("atomics") >= before + NUMBERS - (NODES - 1));
+    for (int n = 0; n < NUMBERS; n++) {
+        WANT(UCS_OK, finish(requests[n]));
+        WANT_TRUE(n == 0 || replies[n] == replies[n - 1] + 1);
+    }
+}
+
+static int lines(const char *name)
+{
+    FILE *all = fopen(log_file, "r");
+    char  line[512];
+    int   found = 0;
+
+    while (all != NULL && fgets(line, sizeof(line), all) != NULL) {
+        found += strstr(line, "cannot be reached") != NULL && strstr(line, name) != NULL;
+    }
+    if (all != NULL) {
+        fclose(all);
+    }
+    return found;
+}
+
+static void await_failure(void)
+{
+    time_t end = time(NULL) + SECONDS;
+
+    while (failures[FAILING] == 0 && time(NULL) < end) {
+        ucp_worker_progress(worker);
+    }
+    WANT_TRUE(failures[FAILING] == 1);
+}
+
+static void open_all(void)
+{
+    told = memory((NODES + 1) * sizeof(told_t), MAP_SHARED);
+    own  = memory(2 * LONG, MAP_PRIVATE);
+    for (int node = 1; node < NODES; node++) {
+        start(node, node);
+    }
+}
+
+static void connect_all(void)
+{
+    snprintf(log_file, sizeof(log_file), "/tmp/down.%d.log", getpid());
+    unlink(log_file);
+    setenv("UCX_LOG_LEVEL", "error", 1);
+    setenv("UCX_LOG_FILE", log_file, 1);
+    be_node(0);
+    open_context();
+    for (int node = 1; node < NODES; node++) {
+        await(node);
+        connect_to(node, &told[node], told[node].key);
+        works(node);
+    }
+}
+
+static void close_all(void)
+{
+    close_to(FAILING);
+    close_to(WELL);
+    ucp_worker_destroy(worker);
+    ucp_cleanup(context);
+    for (int i = 1; i <= NODES; i++) {
+        int status = 0;
+
+        atomic_store(&told[i].over, 1);
+        WANT_TRUE(child[i] == 0 || (waitpid(child[i], &status, 0) == child[i] && status == 0));
+    }
+    unlink(log_file);
+}
+
+/* `delay`: all of it is on its way when the node goes down, else it went before or goes after. */
+static void goes_down(int delay)
+{
+    ucs_status_ptr_t requests[NODES][BATCHES][OPS];
+    uint64_t         replies[BATCHES];
+    ucs_status_t     status;
+    int              before = lines(code), bad = 0;
+
+    if (delay) {
+        fault("delay_us=50000");
+    }
+    for (int i = 0; i < BATCHES; i++) {
+        if (i == BATCHES / 2 && !delay) {
+            fault("node_down=2");
+        }
+        for (int node = 1; node < NODES; node++) {
+            begin(node, told[node].memory, requests[node][i], &replies[i]);
+        }
+    }
+    if (delay) {
+        fault("delay_us=0,node_down=2");
+    }
+    await_failure();
+    WANT(UCS_ERR_CONNECTION_RESET, failure);
+    WANT_TRUE(lines(code) == before + 1);
+    for (int i = 0; i < BATCHES; i++) {
+        for (int n = 0; n < OPS; n++) {
+            WANT(UCS_OK, finish(requests[WELL][i][n]));
+            status = finish(requests[FAILING][i][n]);
+            WANT_TRUE(status == UCS_OK || status == UCS_ERR_CONNECTION_RESET);
+            bad += status != UCS_OK;
+        }
+    }
+    WANT_TRUE(bad > 0);
+    WANT(UCS_ERR_CONNECTION_RESET, finish(ucp_ep_flush_nbx(ep[FAILING], &none)));
+    WANT_TRUE(failures[FAILING] == 1 && failures[WELL] == 0);
+    works(WELL);
+}
+
+/* As long as it is down nobody reaches it. */
+static void stays_down(void)
+{
+    int before = lines(code);
+
+    close_to(FAILING);
+    connect_to(FAILING, &told[FAILING], told[FAILING].key);
+    SURVIVE(finish(ucp_put_nbx(ep[FAILING], own, 8, told[FAILING].memory + 8, rkey[FAILING], &none)));
+    WANT(UCS_ERR_CONNECTION_RESET, finish(ucp_ep_flush_nbx(ep[FAILING], &none)));
+    await_failure();
+    WANT(UCS_ERR_CONNECTION_RESET, failure);
+    WANT_TRUE(lines(code) == before + 1);
+    works(WELL);
+}
+
+static void comes_back(int delay)
+{
+    open_all();
+    connect_all();
+    for (int round = 0; round < ROUNDS; round++) {
+        goes_down(delay);
+        stays_down();
+        fault("node_down=0");
+        close_to(FAILING);
+        connect_to(FAILING, &told[FAILING], told[FAILING].key);
+        works(FAILING);
+        has_all_numbers(FAILING);
+        has_all_numbers(WELL);
+    }
+    WANT_TRUE(failures[FAILING] == 0 && failures[WELL] == 0);
+    close_all();
+}
+
+static void between(void)
+{
+    comes_back(0);
+}
+
+static void on_the_way(void)
+{
+    comes_back(1);
+}
+
+/* Another process is on the node then. */
+static void keys(void)
+{
+    ucs_status_ptr_t requests[OPS];
+    uint64_t         reply;
+    int              status;
+
+    open_all();
+    start(FAILING, NODES);
+    connect_all();
+    await(NODES);
+    kill(child[FAILING], SIGKILL);
+    WANT_TRUE(waitpid(child[FAILING], &status, 0) == child[FAILING]);
+    child[FAILING] = 0;
+    for (int round = 0; round < 2; round++) {
+        begin(FAILING, told[FAILING].memory, requests, &reply);
+        for (int n = 0; n < OPS; n++) {
+            WANT_TRUE(finish(requests[n]) != UCS_INPROGRESS);
+        }
+        await_failure();
+        WANT(UCS_ERR_CONNECTION_RESET, failure);
+        WANT_TRUE(lines(code) == round + 1);
+        /* By what has failed nothing goes, whatever the key says; nor to where nobody is, by a new one. */
+        begin(FAILING, told[FAILING].memory, requests, &reply);
+        for (int n = 0; n < OPS; n++) {
+            WANT(UCS_ERR_CONNECTION_RESET, finish(requests[n]));
+        }
+        works(WELL);
+        close_to(FAILING);
+        connect_to(FAILING, &told[FAILING], told[FAILING].key);
+    }
+    close_to(FAILING);
+    /* The key of who has gone, to who is there now. */
+    connect_to(FAILING, &told[NODES], told[FAILING].key);
+    begin(FAILING, told[FAILING].memory, requests, &reply);
+    for (int n = 0; n < OPS; n++) {
+        WANT_TRUE(finish(requests[n]) != UCS_INPROGRESS);
+    }
+    WANT_TRUE(finish(ucp_ep_flush_nbx(ep[FAILING], &none)) < 0);
+    works(WELL);
+    close_to(FAILING);
+    told[FAILING].memory = told[NODES].memory;
+    connect_to(FAILING, &told[NODES], told[NODES].key);
+    works(FAILING);
+    has_all_numbers(FAILING);
+    close_all();
+}
+
+static const case_t cases[] = {
+    {"down: a node goes down between operations, and comes back", between},
+    {"down: a node goes down with operations on their way, and comes back", on_the_way},
+    {"down: keys of a node that has gone", keys},
+};
+
+CHECK_MAIN(cases)
