@@ -1,5 +1,6 @@
 /* Cases of posters that are killed in the midst of it: nobody waits for them. */
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -57,6 +58,53 @@ void killed_often_passive(int socket)
     while (expect(side->vcq, UTOFU_MRQ_TYPE_RMT_PUT, UTOFU_SUCCESS).edata != 2)
         ;
     CHECK(quiet(side->vcq));
+}
+
+/* Many want the lock of one word, and are killed while they wait for it, or have just been told that they may have it. */
+enum { CROWD = 4, DEATHS = 40 };
+
+static void add_for_ever(struct hello to, _Atomic uint64_t *done)
+{
+    utofu_vcq_hdl_t vcq;
+    void *cbdata;
+
+    set_node(2);
+    GOOD(utofu_create_vcq(1, 0, &vcq));
+    for (;; ++*done) {
+        GOOD(utofu_armw8(vcq, to.id, UTOFU_ARMW_OP_ADD, 1, to.stadd, 0, LOCAL, NULL));
+        expect(vcq, UTOFU_MRQ_TYPE_LCL_ARMW, UTOFU_SUCCESS);
+        utofu_poll_tcq(vcq, 0, &cbdata);
+    }
+}
+
+void crowd_dies_active(int socket)
+{
+    struct side *side = side_open(socket, 0);
+    struct hello peer = side_meet(side);
+    _Atomic uint64_t *done = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t poster[CROWD] = {0};
+
+    for (int i = 0; i < DEATHS + CROWD; i++) {
+        int next = i % CROWD;
+
+        if (poster[next] != 0) {
+            kill(poster[next], SIGKILL);
+            waitpid(poster[next], NULL, 0);
+        }
+        for (int one = 0; one < CROWD; one++)
+            for (uint64_t before = done[one]; one != next && poster[one] != 0 && done[one] == before;)
+                usleep(100);
+        poster[next] = fork();
+        if (poster[next] == 0)
+            add_for_ever(peer, &done[next]);
+        for (uint64_t before = done[next]; done[next] == before;)
+            usleep(100);
+    }
+    for (int i = 0; i < CROWD; i++) {
+        kill(poster[i], SIGKILL);
+        waitpid(poster[i], NULL, 0);
+    }
+    side_tell(side);
 }
 
 static void die_posting(struct hello to)

@@ -36,6 +36,7 @@ static const struct soft_case cases[] = {
     {"mapped_posters", posters_active, mapped_posters_passive, "MRQ=32768"},
     {"threads", threads_active, nothing_passive, "MRQ=32768"},
     {"killed_often", killed_often_active, killed_often_passive, "MRQ=1048576"},
+    {"crowd_dies", crowd_dies_active, passive_waits, "FAULTS=atomic_gap_us=20"},
     {"dies", dies_active, dies_passive, ""},
     {"polled", polled_active, nothing_passive, ""},
     {"reorder", reorder_active, reorder_passive, "FAULTS=reorder_nth=3,late_us=700000"},
