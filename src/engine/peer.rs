@@ -90,6 +90,8 @@ pub struct Peer {
     pub seen_at: AtomicU32,
     /// An endpoint that handles errors was made to it: its end is to be noticed even if nothing is ever sent.
     pub guarded: AtomicBool,
+    /// An endpoint to it was closed by force when the user had no other: the worker's flushes do not wait for what it was given.
+    pub forsaken: AtomicBool,
     /// One that fails over: its connection is to outlive a port, if it is not made yet.
     failover: AtomicBool,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
@@ -198,6 +200,7 @@ impl Peer {
             untried: AtomicU8::new(0),
             seen_at: AtomicU32::new(0),
             guarded: AtomicBool::new(false),
+            forsaken: AtomicBool::new(false),
             failover: AtomicBool::new(false),
             via: AtomicU8::new(NO_CONNECTION),
             queues: AtomicU8::new(match target {
@@ -411,6 +414,11 @@ impl Peer {
 }
 
 impl Eps {
+    /// Whether the user has one.
+    pub fn any_open(&self) -> bool {
+        self.all.len() > self.internal as usize
+    }
+
     /// The endpoint with this number.
     pub fn by_sn(&self, sn: u32) -> Option<*mut Endpoint> {
         // SAFETY: listed endpoints live; an endpoint leaves the list before it is freed.

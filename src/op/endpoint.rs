@@ -10,6 +10,7 @@ use crate::proto::{failure, flush, parting, session, tx, wireup, withdraw};
 use crate::sys::{log, process};
 use crate::wire::header::{EpImm, Kind};
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 /// Closes. The handle is invalid from now on.
 ///
@@ -54,8 +55,16 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         wireup::unlist(peer, ep);
         close_stream(worker, ep);
     }
-    if peer.eps.lock().all.is_empty() {
+    let (empty, open) = {
+        let eps = peer.eps.lock();
+        (eps.all.is_empty(), eps.any_open())
+    };
+    if empty {
         failure::unwatch(worker, peer);
+    }
+    if force && !open {
+        peer.forsaken.store(true, Ordering::Relaxed);
+        flush::forsake(worker, peer);
     }
     let busy = silence(worker, ep);
     // It may have failed only now.

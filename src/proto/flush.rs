@@ -3,7 +3,7 @@
 //! A put has ended, and an atomic operation without a result, when the peer refuses it: the flush that follows fails
 //! with `UCS_ERR_INVALID_ADDR`, once. (UCX lets the peer die of it, and the flush fails as well.)
 
-use super::tx;
+use super::{failure, tx};
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, Tx};
 use crate::engine::request::{self, Notify, Request, Sent};
@@ -59,7 +59,48 @@ fn is_drained(tx: &Tx) -> bool {
 
 /// Whether a flush of all peers would end at once.
 pub fn all_clean(worker: &Worker) -> bool {
-    !worker.any_peer(|p| p.status() == UCS_OK && !is_clean(p))
+    !worker.any_peer(is_awaited)
+}
+
+/// Whether a flush of all peers waits for this one.
+fn is_awaited(peer: &Peer) -> bool {
+    peer.status() == UCS_OK && !is_clean(peer) && !is_forsaken(peer)
+}
+
+/// Whether flushes of all peers pass this one over, which may never answer: all that the user has had there he has closed by force.
+/// Not while the flush of an orderly close waits there, nor while a device works on memory that may be the user's again
+/// after a flush.
+fn is_forsaken(peer: &Peer) -> bool {
+    // Relaxed: a thread that closes while another one flushes may be late.
+    if !peer.forsaken.load(Ordering::Relaxed) || peer.eps.lock().any_open() {
+        return false;
+    }
+    // SAFETY: requests in lists live, and stay there as long as their lock is held.
+    let holds = |r: *mut Request| unsafe { (*r).sent == Sent::Flush && !is_child(&*r) };
+    let tx = peer.tx.lock();
+    let mut waits = tx.pending.iter().any(|&r| holds(r));
+    waits |= tx.flushes.iter().any(|&(_, r)| holds(r));
+    if let Some(Lane::Ib(sender)) = tx.lane.as_ref() {
+        waits |= sender.owners().any(|owner| holds(owner.cast()));
+    }
+    !waits && !tx::lent::any(&tx)
+}
+
+/// Whether it is a part of a flush of all peers.
+fn is_child(r: &Request) -> bool {
+    r.sent == Sent::Flush && matches!(r.notify, Notify::Internal(_))
+}
+
+/// Ends what flushes of all peers have begun at a peer that they wait for no longer.
+#[cold]
+pub fn forsake(worker: &Worker, peer: &Peer) {
+    if !is_forsaken(peer) {
+        return;
+    }
+    for child in failure::take_requests(worker, peer, is_child) {
+        // SAFETY: taken out of every list.
+        unsafe { request::complete(child, UCS_OK) };
+    }
 }
 
 /// What a flush says that ends now.
@@ -206,7 +247,7 @@ pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> Option<ucs_sta
     dirty.retain(|p| {
         // What waited at a placeholder can have moved on to a peer that we have looked at already.
         let p = p.successor().unwrap_or(p);
-        p.status() == UCS_OK && !is_clean(p)
+        is_awaited(p)
     });
     // The parent counts as a child until all are started, so that none can end it early.
     // SAFETY: the caller's request.

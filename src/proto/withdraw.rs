@@ -1,5 +1,5 @@
-//! Rendezvous that their senders take back: a forced close gives the user his memory at once, while the receiver may be
-//! copying from it.
+//! Rendezvous that their senders take back: within a host a forced close gives the user his memory at once, while the
+//! receiver may be copying from it.
 //!
 //! The sender counts in the ring what it takes back, before anybody is told that the memory is free, and says what it
 //! was in messages. A receiver trusts a copy only if the count was, before and after, that of the messages it has seen.

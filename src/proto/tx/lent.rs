@@ -10,6 +10,7 @@ use crate::ctypes::*;
 use crate::engine::idtable;
 use crate::engine::peer::{Peer, Tx};
 use crate::engine::request::{self, Extra, Fate, Request, Role, Sent, Transfer};
+use crate::proto::flush;
 use crate::sys::regcache::Handle;
 use crate::tl::Lane;
 use crate::tl::ib::pinned::Pinned;
@@ -19,6 +20,7 @@ use crate::wire::address::MAX_PORTS;
 use crate::wire::header::{ASKED, Kind, RtrDeviceHdr, RtrHdr, UNNAMED};
 use crate::wire::stats::Protocol;
 use std::ptr;
+use std::sync::atomic::Ordering;
 
 /// Whether a device works straight in this peer's memory, and its device in ours. What a worker sends to itself comes back by
 /// another queue pair, which would have to go, too, before memory is given back.
@@ -269,6 +271,10 @@ pub unsafe fn end(req: *mut Request) {
             }
         }
         request::complete(req, outcome(r));
+        // Relaxed: set by the close that left the request to the device, or that one ends what waits here.
+        if peer.forsaken.load(Ordering::Relaxed) {
+            flush::forsake(&*peer.worker, peer);
+        }
     }
 }
 
@@ -313,6 +319,11 @@ fn may_be_taken(t: &Transfer) -> bool {
         Fate::Ends(_) => t.steered.is_none() || t.role != Role::Access,
         Fate::Going | Fate::Posted => true,
     }
+}
+
+/// Whether a device works on memory of requests.
+pub fn any(tx: &Tx) -> bool {
+    !lenders(tx).is_empty()
 }
 
 /// Requests whose memory the device works on, some of them more than once.
