@@ -23,13 +23,13 @@ pub static TOFU: Section = Section {
                     "RING_SIZE",
                     Size,
                     "64K",
-                    "Memory for the frames of each of the first peers that send to a worker. At least 1K.",
+                    "Memory for the frames of each of the first peers that send to a worker. At least 1K. A ring of 64K or more takes a steering address of its control queue, which has some thousands; shorter ones share one for each 1M. Each memory of ucp_mem_map that there are keys of takes one, too, for every worker: a program that uses them up leaves none for the rings of new peers.",
                 ),
                 row(
                     "RING_MEMORY",
                     Size,
                     "1G",
-                    "About how much the memory of all peers that send to a worker may become: behind a 64th of it their rings have a quarter of RING_SIZE, behind an eighth a 16th, behind three quarters a 64th, at least 1K.",
+                    "About how much the memory of all peers that send to a worker may become: behind a 64th of it their rings have a quarter of RING_SIZE, behind an eighth a 16th, behind three quarters a 64th, at least 1K. What a peer sends takes a round trip for each length of its ring, so that long eager messages through short rings are slow; rendezvous is not.",
                 ),
                 row(
                     "WINDOW",
