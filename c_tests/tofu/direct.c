@@ -15,6 +15,20 @@ static pthread_barrier_t begin;
 /* So often in vain, and the other may need this processor. */
 enum { PATIENCE = 100 };
 
+/* A step, or in rotation as many as it takes until one more is done. */
+static bool step(struct lane *lane)
+{
+    int before = lane->done, idle = 0;
+
+    while (!lane_way.step(lane)) {
+        if (!lane->direct->rotation || lane->done != before)
+            return false;
+        if (++idle % PATIENCE == 0)
+            sched_yield();
+    }
+    return true;
+}
+
 static void drive(struct lane *first, int count)
 {
     int left = count, before = 0, idle = 0;
@@ -26,7 +40,7 @@ static void drive(struct lane *first, int count)
         for (int i = 0; i < count; i++) {
             if (over[i])
                 continue;
-            over[i] = lane_way.step(&first[i]);
+            over[i] = step(&first[i]);
             left -= over[i];
             sum += first[i].done;
         }
@@ -65,7 +79,7 @@ static void options(int argc, char **argv, struct direct *direct)
 {
     int option;
 
-    while ((option = getopt(argc, argv, "t:n:w:s:ep1m")) != -1) {
+    while ((option = getopt(argc, argv, "t:n:w:s:ep1rm")) != -1) {
         switch (option) {
         case 't': direct->threads = atoi(optarg); break;
         case 'n': direct->count = atoi(optarg); break;
@@ -74,8 +88,9 @@ static void options(int argc, char **argv, struct direct *direct)
         case 'e': direct->each = true; break;
         case 'p': direct->private = true; break;
         case '1': direct->alone = true; break;
+        case 'r': direct->alone = direct->rotation = true; break;
         case 'm': direct->shared = true; break;
-        default: fprintf(stderr, "usage: %s [-t threads] [-n count] [-w window] [-s bytes] [-e] [-p] [-1] [-m]\n", argv[0]), exit(2);
+        default: fprintf(stderr, "usage: %s [-t threads] [-n count] [-w window] [-s bytes] [-e] [-p] [-1] [-r] [-m]\n", argv[0]), exit(2);
         }
     }
     CHECK(direct->threads >= 1 && direct->threads <= DIRECT_THREADS && direct->count >= 1 && direct->window >= 1);

@@ -12,6 +12,7 @@ struct direct {
     bool each;   /* a local notice for each put, not for the last of a window only */
     bool private; /* memory that the other process cannot map */
     bool alone;   /* one thread drives all lanes: no scheduler is measured */
+    bool rotation; /* so that one lane after the other does one thing, in both processes in the same order */
     bool shared;  /* by UCP: one worker, for several threads, is what all lanes have */
     bool second; /* the process on node 1 */
     int socket;

@@ -123,10 +123,11 @@ pub struct Rings {
     made: u32,
     /// Notices of frames that are not promised to any peer.
     pub notices: u32,
-    /// Incoming rings without notices.
-    pub counted: Vec<u32>,
-    /// Nothing can be heard any more.
-    pub deaf: bool,
+    counted: Vec<u32>,
+    owing: Option<u32>,
+    deaf: bool,
+    /// See [`is_calm`](Self::is_calm).
+    calm: bool,
     /// Tickets that were served.
     pub turns: Turns,
     /// The place that others wait behind, and since when, coarse milliseconds.
@@ -161,7 +162,9 @@ impl Rings {
             made: 0,
             notices: iface.tuning.notices,
             counted: Vec::new(),
+            owing: None,
             deaf: false,
+            calm: iface.rails.is_empty(),
             turns: Turns::default(),
             blocked_by: 0,
             blocked_since: 0,
@@ -172,10 +175,40 @@ impl Rings {
         }
     }
 
-    /// Whether notices tell of all that comes.
+    /// Whether notices tell of all that comes, and nothing is owed: nothing else is to be looked at.
     #[inline(always)]
     pub fn is_calm(&self) -> bool {
-        !self.deaf && self.counted.is_empty() && self.iface.rails.is_empty()
+        self.calm
+    }
+
+    /// Something of what decides about [`is_calm`](Self::is_calm) has changed.
+    fn see_to_calm(&mut self) {
+        let tells = !self.deaf && self.counted.is_empty() && self.iface.rails.is_empty();
+        self.calm = tells && self.owing.is_none();
+    }
+
+    /// Nothing can be heard any more. False: that was so already.
+    pub fn go_deaf(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.deaf, true);
+        self.see_to_calm();
+        !before
+    }
+
+    pub fn is_deaf(&self) -> bool {
+        self.deaf
+    }
+
+    /// Incoming rings without notices.
+    pub fn counted(&self) -> &[u32] {
+        &self.counted
+    }
+
+    /// The writer of this incoming ring, or of none, is to be told how far we are, as soon as nothing else has come. Who was to be
+    /// told until now.
+    pub fn owe(&mut self, number: Option<u32>) -> Option<u32> {
+        let before = std::mem::replace(&mut self.owing, number);
+        self.see_to_calm();
+        before
     }
 
     /// What the worker's address says.
@@ -252,6 +285,7 @@ impl Rings {
         self.ring_bytes += u64::from(size);
         if incoming.counted {
             self.counted.push(number);
+            self.see_to_calm();
         } else {
             self.notices -= incoming.ring.shape().window;
         }
@@ -279,6 +313,7 @@ impl Rings {
         self.parts.remove(&incoming.ring.stadd());
         self.last = (0, 0, 0);
         self.counted.retain(|&n| n != number);
+        self.see_to_calm();
         self.ring_bytes -= u64::from(incoming.ring.shape().size);
         if !incoming.counted {
             self.notices += incoming.ring.shape().window;

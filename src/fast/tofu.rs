@@ -105,24 +105,40 @@ pub unsafe fn put(
         if buffer.is_null() {
             return put_slow(ep, buffer, len, addr, rkey, param);
         }
-        let peer = (*ep).peer();
-        // A fence that finds something under way, and what waits, disturb the sender: no look at either here.
-        if len == size_of::<u64>()
-            && !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_RMA)
-            && let Some(stadd) = (*rkey).stadd_of_word(addr)
-            && let Some(Lane::Tofu(sender)) = peer.tx.alone().lane.as_mut()
-            && sender.takes_short()
-        {
-            // Counted before: what is needed behind the call has to be kept.
-            peer.stats().of(Protocol::RmaCopy).add(len);
-            sender.write_word(stadd, buffer.cast());
+        if len == 8 && put_word::<8>(ep, buffer.cast(), addr, rkey) {
             return ptr::null_mut();
         }
         put_short(ep, buffer, len, addr, rkey, param)
     }
 }
 
-/// As [`put`], of whatever rides in a descriptor, and where it has to be seen whether the connection is calm.
+/// As [`put`], of a word or of the first half of one, if the connection is known to be calm. False: it has not gone.
+#[inline(always)]
+unsafe fn put_word<const LEN: usize>(
+    ep: *const Endpoint,
+    buffer: *const u8,
+    addr: u64,
+    rkey: *const Rkey,
+) -> bool {
+    // SAFETY: as there.
+    unsafe {
+        let peer = (*ep).peer();
+        // A fence that finds something under way, and what waits, disturb the sender: no look at either here.
+        if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_RMA)
+            && let Some(stadd) = (*rkey).stadd_of_word(addr)
+            && let Some(Lane::Tofu(sender)) = peer.tx.alone().lane.as_mut()
+            && sender.takes_short()
+        {
+            // Counted before: what is needed behind the call has to be kept.
+            peer.stats().of(Protocol::RmaCopy).add(LEN);
+            sender.write_word::<LEN>(stadd, buffer);
+            return true;
+        }
+        false
+    }
+}
+
+/// As [`put`], of 4 bytes, or of whatever rides in a descriptor, and where it has to be seen whether the connection is calm.
 #[inline(never)]
 unsafe fn put_short(
     ep: *const Endpoint,
@@ -134,6 +150,9 @@ unsafe fn put_short(
 ) -> ucs_status_ptr_t {
     // SAFETY: as there.
     unsafe {
+        if len == 4 && put_word::<4>(ep, buffer.cast(), addr, rkey) {
+            return ptr::null_mut();
+        }
         if len == 0 || !is_plain(ep, rkey) {
             return put_slow(ep, buffer, len, addr, rkey, param);
         }

@@ -10,11 +10,12 @@ use crate::proto::{failure, hall, opening, tx};
 use crate::sys::{clock, log};
 use crate::tl::Lane;
 use crate::tl::shm::ring::Message;
+use crate::tl::tofu::inbound::Inbound;
 use crate::tl::tofu::queue::{CREDITS, Event, Mark, Owner, Whose};
 use crate::tl::tofu::sender::Sender;
 use crate::tl::tofu::utofu::{Notice, code_name};
 use crate::tl::tofu::vcq::There;
-use crate::wire::packet::{BYE, Head};
+use crate::wire::packet::{BYE, HEAD, Head};
 use crate::wire::tofu::{LEFT, LEFT_AT};
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -37,9 +38,14 @@ pub fn progress(
         return 0;
     };
     let mut count = 0;
-    while count < BATCH && !rings.deaf {
+    while count < BATCH && !rings.is_deaf() {
         let event = rings.iface.queue.lock().poll();
-        let Some(event) = event else { break };
+        let Some(event) = event else {
+            if let Some(number) = rings.owe(None) {
+                tell_writer(rings, number);
+            }
+            break;
+        };
         count += 1;
         on_event(worker, rings, event, short);
     }
@@ -49,7 +55,7 @@ pub fn progress(
     if rings.iface.has_unfinished() {
         count += go_on_with_all(rings);
     }
-    if !rings.counted.is_empty() {
+    if !rings.counted().is_empty() {
         count += look_at_counts(worker, rings, short);
     }
     if worker.duties.take_openings() {
@@ -90,7 +96,7 @@ fn look_at_rails(
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     let mut count = 0;
-    while count < BATCH && !rings.deaf {
+    while count < BATCH && !rings.is_deaf() {
         let Some(event) = rings.iface.poll_rails() else {
             break;
         };
@@ -110,10 +116,7 @@ pub fn arrived(
 ) {
     match rings.place(stadd) {
         Some(Place::Ring(number)) => {
-            if let Some(incoming) = rings.incoming(number) {
-                incoming.ring.note();
-            }
-            take(worker, rings, number, u32::MAX, short);
+            take(worker, rings, number, u32::MAX, Inbound::note, short);
         }
         Some(Place::Hall(place)) => {
             // Who comes anew has said before it what it had to say.
@@ -253,7 +256,7 @@ fn suspects(rings: &mut Rings, colour: u8, there: There) -> Vec<u32> {
 /// The queue of notices is of no use any more: nothing can be heard of anybody.
 #[cold]
 fn go_deaf(worker: &Worker, rings: &mut Rings, code: i32) {
-    if std::mem::replace(&mut rings.deaf, true) {
+    if !rings.go_deaf() {
         return;
     }
     log::error!(
@@ -279,23 +282,21 @@ fn look_at_counts(
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     let mut count = 0;
-    for i in 0..rings.counted.len() {
-        let number = rings.counted[i];
-        if let Some(incoming) = rings.incoming(number) {
-            incoming.ring.look();
-        }
-        count += take(worker, rings, number, SOME, short);
+    for i in 0..rings.counted().len() {
+        let number = rings.counted()[i];
+        count += take(worker, rings, number, SOME, Inbound::look, short);
     }
     count
 }
 
-/// Takes up to so many frames of a ring: how many.
+/// Takes up to so many frames of a ring, which `hear` tells of more that have come: how many.
 #[inline(always)]
 fn take(
     worker: &Worker,
     rings: &mut Rings,
     number: u32,
     most: u32,
+    hear: impl Fn(&mut Inbound),
     short: impl Fn(&Worker, Message) -> bool,
 ) -> u32 {
     let Some(incoming) = rings.incoming(number).map(NonNull::from) else {
@@ -306,6 +307,7 @@ fn take(
     let incoming = unsafe { &mut *incoming.as_ptr() };
     // SAFETY: peers live as long as the worker.
     let peer = unsafe { &*incoming.peer };
+    hear(&mut incoming.ring);
     while count < most && !incoming.ended {
         let (head, bytes) = match incoming.ring.peek() {
             Ok(Some(frame)) => frame,
@@ -317,6 +319,7 @@ fn take(
             }
         };
         count += 1;
+        let len = HEAD + bytes.len();
         match incoming.assembly.whole(head, bytes) {
             Some(m) if short(worker, m) => peer.stats().received.add(bytes.len()),
             _ => {
@@ -325,18 +328,42 @@ fn take(
                 incoming.settle();
             }
         }
-        incoming.ring.advance(head);
+        incoming.ring.advance(len);
     }
-    if let Some(word) = incoming.ring.owes() {
-        let to = incoming.cell;
-        // To a peer that is gone: whoever sends to it hears of that.
-        let told = Mark {
-            link: CREDITS + number,
-            colour: 0,
-        };
-        let _ = rings.iface.queue.lock().put_word(told, word, to, None);
+    if incoming.ring.is_due() {
+        owe(rings, number);
     }
     count
+}
+
+/// The writer of a ring is to be told how far we are. That takes a post, which whoever waits for the answer to what has come
+/// need not wait for: there is time for it when nothing more has come, but not for long.
+#[inline(never)]
+fn owe(rings: &mut Rings, number: u32) {
+    if let Some(before) = rings.owe(Some(number))
+        && before != number
+    {
+        tell_writer(rings, before);
+    }
+    let incoming = rings.incoming(number);
+    if incoming.is_some_and(|incoming| incoming.ring.is_overdue()) {
+        rings.owe(None);
+        tell_writer(rings, number);
+    }
+}
+
+/// Tells the writer of a ring how far we are.
+fn tell_writer(rings: &mut Rings, number: u32) {
+    let Some(incoming) = rings.incoming(number) else {
+        return;
+    };
+    let (word, to) = (incoming.ring.tell(), incoming.cell);
+    // To a peer that is gone: whoever sends to it hears of that.
+    let told = Mark {
+        link: CREDITS + number,
+        colour: 0,
+    };
+    let _ = rings.iface.queue.lock().put_word(told, word, to, None);
 }
 
 /// A frame that is not all of a frequent message. True: nothing more comes.

@@ -44,7 +44,7 @@ pub fn start(worker: &Worker, rings: &mut Rings) {
         if peer.status() != UCS_OK {
             continue;
         }
-        if rings.deaf {
+        if rings.is_deaf() {
             log::error!(
                 "no ring at worker {:#x}: the message receive queue has failed",
                 peer.uid

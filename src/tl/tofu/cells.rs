@@ -32,7 +32,7 @@ impl Cell {
     #[inline]
     pub fn credit(&self) -> u64 {
         // Acquire: pairs with the adapter's write, which comes after the reader's last look at what it gives back
-        // (`line::read_before_post` in `Inbound::owes`).
+        // (`line::read_before_post` in `Inbound::tell`).
         self.word(0).load(Ordering::Acquire)
     }
 

@@ -76,19 +76,28 @@ impl Inbound {
         Ok(Some((head, bytes.ok_or(Corrupt)?)))
     }
 
-    /// A frame with this head has been read.
+    /// A frame of so many bytes, its head among them, has been read.
     #[inline]
-    pub fn advance(&mut self, head: Head) {
-        let packet = self.shape().packet as usize;
-        self.reader.advance(frame_len(head, packet));
+    pub fn advance(&mut self, len: usize) {
+        self.reader.advance(len);
     }
 
-    /// What the writer is to be told, if it is time, by a post: it may write over what was read then.
-    #[inline]
-    pub fn owes(&mut self) -> Option<u64> {
-        let word = self.reader.owes()?;
+    /// Whether the writer is to be told how far we are when there is nothing else to do.
+    #[inline(always)]
+    pub fn is_due(&self) -> bool {
+        self.reader.is_due()
+    }
+
+    /// The same at once.
+    pub fn is_overdue(&self) -> bool {
+        self.reader.is_overdue()
+    }
+
+    /// What the writer is told by a post: it may write over what was read then.
+    pub fn tell(&mut self) -> u64 {
+        let word = self.reader.tell();
         read_before_post();
-        Some(word)
+        word
     }
 }
 

@@ -227,18 +227,31 @@ impl Reader {
         self.cursor.step(len);
     }
 
-    /// What the writer is to be told, if it is time.
+    /// Whether the writer is to be told when there is nothing else to do: a quarter of the window, or of the ring, is read.
     #[inline(always)]
-    pub fn owes(&mut self) -> Option<u64> {
-        let Cursor { frames, bytes, .. } = self.cursor;
-        let new_frames = frames.wrapping_sub(self.told_frames);
-        let new_bytes = bytes - self.told_bytes;
+    pub fn is_due(&self) -> bool {
+        self.has_read(4)
+    }
+
+    /// The same at once: a half is.
+    pub fn is_overdue(&self) -> bool {
+        self.has_read(2)
+    }
+
+    /// Whether one of so many parts of the window, or of the ring, was read since the writer was told.
+    #[inline(always)]
+    fn has_read(&self, parts: u32) -> bool {
+        let new_frames = self.cursor.frames.wrapping_sub(self.told_frames);
+        let new_bytes = self.cursor.bytes - self.told_bytes;
         let shape = self.shape();
-        let due = 4 * new_frames >= shape.window || 4 * new_bytes >= shape.area();
-        due.then(|| {
-            (self.told_bytes, self.told_frames) = (bytes, frames);
-            credit(frames, bytes)
-        })
+        parts * new_frames >= shape.window || u64::from(parts) * new_bytes >= shape.area()
+    }
+
+    /// What the writer is told.
+    pub fn tell(&mut self) -> u64 {
+        let Cursor { frames, bytes, .. } = self.cursor;
+        (self.told_bytes, self.told_frames) = (bytes, frames);
+        credit(frames, bytes)
     }
 }
 
@@ -277,7 +290,8 @@ mod tests {
             let (at, len) = flying.pop_front().expect("a writer that waits has written");
             assert_eq!(reader.at() as u64, at);
             reader.advance(len);
-            if let Some(word) = reader.owes() {
+            if reader.is_due() {
+                let word = reader.tell();
                 writer.credit(word);
             }
         }
@@ -299,7 +313,8 @@ mod tests {
                 writer.place(next);
                 reader.advance(next);
             }
-            if let Some(word) = reader.owes() {
+            if reader.is_due() {
+                let word = reader.tell();
                 writer.credit(word);
             }
         }
@@ -316,7 +331,8 @@ mod tests {
                 assert_eq!(reader.at() as u64, at);
                 reader.advance(len);
             }
-            if let Some(word) = reader.owes() {
+            if reader.is_due() {
+                let word = reader.tell();
                 writer.credit(word);
             }
         }
@@ -357,7 +373,8 @@ mod tests {
             assert!(writer.has_room(1, len));
             assert_eq!(writer.place(len), reader.at() as u64);
             reader.advance(len);
-            if let Some(word) = reader.owes() {
+            if reader.is_due() {
+                let word = reader.tell();
                 writer.credit(word);
             }
         }

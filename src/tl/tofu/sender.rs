@@ -192,18 +192,21 @@ impl Sender {
         self.calm >= 0
     }
 
-    /// Writes a word to the peer's memory, of those that [`takes_short`](Self::takes_short) has granted.
+    /// Writes a word of 8 bytes, or of 4, to the peer's memory, of those that [`takes_short`](Self::takes_short) has granted.
     ///
     /// # Safety
-    /// Single-thread mode; 8 bytes are readable.
+    /// Single-thread mode; so many bytes are readable.
     #[inline(always)]
-    pub unsafe fn write_word(&mut self, stadd: Stadd, data: *const u8) {
-        const LEN: usize = size_of::<u64>();
+    pub unsafe fn write_word<const LEN: usize>(&mut self, stadd: Stadd, data: *const u8) {
+        const { assert!(LEN == 4 || LEN == 8) };
         self.last = (stadd, data);
         let vcq = self.to.vcq;
         // SAFETY: the caller's bytes and mode; the interface keeps the queue.
         let code = unsafe {
-            let word = data.cast::<u64>().read_unaligned();
+            let word = match LEN {
+                4 => data.cast::<u32>().read_unaligned().into(),
+                _ => data.cast::<u64>().read_unaligned(),
+            };
             let to = There { vcq, stadd };
             self.line.put_word(word, LEN, to, self.told)
         };

@@ -33,7 +33,8 @@ fn take(ring: &mut Inbound, n: u64) -> bool {
         return false;
     };
     assert_eq!((head.imm, bytes), (n, &[byte(n); LEN][..]));
-    ring.advance(head);
+    let len = HEAD + bytes.len();
+    ring.advance(len);
     true
 }
 
@@ -67,7 +68,8 @@ fn frames_are_read_between_notice_and_credit(is_there: fn(&Iface) -> bool) {
             wait(|| is_there(&own));
             ring.note();
             assert!(take(&mut ring, n));
-            let word = ring.owes().expect("a quarter of the ring");
+            assert!(ring.is_due(), "a quarter of the ring");
+            let word = ring.tell();
             let to = There {
                 vcq: own.vcq.id,
                 stadd: cell.stadd(),
@@ -103,9 +105,11 @@ fn loom_a_frame_is_written_behind_its_credit() {
         let reader = spawn(move || {
             assert!(has_arrived(&peer));
             ring.note();
-            let (head, _) = ring.peek().expect("a frame").expect("told of");
-            ring.advance(head);
-            let word = ring.owes().expect("a quarter of the ring");
+            let (_, bytes) = ring.peek().expect("a frame").expect("told of");
+            let len = HEAD + bytes.len();
+            ring.advance(len);
+            assert!(ring.is_due(), "a quarter of the ring");
+            let word = ring.tell();
             // SAFETY: a word of the sender's cell. Release: as the peer's adapter writes it, behind what it gives back.
             unsafe { foreign::word_at(cell.stadd() as *mut u8) }.store(word, Ordering::Release);
             (ring, peer)
