@@ -1,18 +1,24 @@
 //! A lock for critical sections of some tens of instructions, with waiting that lets others run.
 //!
 //! Giving it back is a plain store, so that taking and giving cost one read-modify-write. Whoever waits
-//! spins for a moment, then gives way: on a machine with more threads than cores the holder may not be
+//! pauses for a moment, then gives way: on a machine with more threads than cores the holder may not be
 //! running at all. The last resort is sleep, because a holder of lower priority gets no time otherwise.
+//!
+//! Waiters look more and more seldom. A look takes the lock's line of cache from its holder, and who gets the lock takes the lines that
+//! it guards, which lasts longer than a critical section: threads that want the same thing all the time are to have it in turns of
+//! many sections each, not of one.
 
 use super::sync::{AtomicU32, Ordering, give_way};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 
-/// Looks before the waiter first gives way: longer than a critical section.
-const SPINS: u32 = if cfg!(loom) { 1 } else { 100 };
-/// Times that it gives way before it sleeps.
-const YIELDS: u32 = 200;
+/// Pauses between two looks, at most, before the waiter first gives way: in all longer than a critical section.
+const PAUSES: u32 = if cfg!(loom) { 1 } else { 64 };
+/// Times that it gives way between two looks, at most.
+const YIELDS: u32 = if cfg!(loom) { 1 } else { 32 };
+/// Looks with as many between them before it sleeps.
+const LOOKS: u32 = 8;
 /// Microseconds of sleep between further looks.
 const NAP_US: u32 = 50;
 
@@ -60,18 +66,38 @@ impl SpinLock {
     #[cold]
     #[inline(never)]
     fn wait(&self) {
-        let mut round = 0;
-        loop {
-            for _ in 0..SPINS {
-                // Relaxed: `try_lock` looks again. Reading leaves the line with its holder.
-                if self.0.load(Ordering::Relaxed) == FREE && self.try_lock() {
-                    return;
-                }
+        let mut pauses = 1;
+        while pauses <= PAUSES {
+            for _ in 0..pauses {
                 std::hint::spin_loop();
             }
-            round += 1;
-            give_way(if round > YIELDS { NAP_US } else { 0 });
+            if self.look() {
+                return;
+            }
+            pauses *= 2;
         }
+        let (mut yields, mut looks) = (1, 0);
+        loop {
+            for _ in 0..yields {
+                give_way(0);
+            }
+            if self.look() {
+                return;
+            }
+            if yields < YIELDS {
+                yields *= 2;
+            } else if looks < LOOKS {
+                looks += 1;
+            } else {
+                give_way(NAP_US);
+            }
+        }
+    }
+
+    /// Takes it if nobody has it.
+    fn look(&self) -> bool {
+        // Relaxed: `try_lock` looks again. Reading leaves the line to be written by its holder.
+        self.0.load(Ordering::Relaxed) == FREE && self.try_lock()
     }
 }
 
