@@ -14,7 +14,7 @@ use crate::tl::tofu::ring::Shape;
 use crate::tl::tofu::sender::{Granted, Sender};
 use crate::tl::tofu::utofu::{self, REMOTE_MRQ_NOTICE, code_name};
 use crate::tl::tofu::vcq::There;
-use crate::tl::tofu::{Target, sender::Flow};
+use crate::tl::tofu::{Target, flow::Flow};
 use crate::tl::{self, Lane};
 use crate::wire::address::TofuLocator;
 use crate::wire::tofu::{COUNTED, GRANT_AT, Grant, Greeting, Turn, place_at};

@@ -9,12 +9,13 @@ mod flow;
 mod memory;
 
 use super::cells::{Cell, Cells};
+use super::flow::Flow;
 use super::iface::Iface;
 use super::inbound::Inbound;
 use super::model::{self, Adapter, PACKET, explore, spawn};
 use super::queue::Mark;
 use super::ring::{Shape, TAIL};
-use super::sender::{Flow, Granted, Sender};
+use super::sender::{Granted, Sender};
 use super::slab::Slabs;
 use super::vcq::Region;
 use crate::sys::sync::foreign;

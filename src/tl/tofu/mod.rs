@@ -5,11 +5,12 @@
 //! has: a queue, a hall, where strangers ask for rings, and `rails`, further queues for long transfers; `allotment` says who has a
 //! control queue to itself, `path` which way connections take. A frame is a packet of `wire::packet` whose credit is its number; where it lies in a ring both ends
 //! compute (`ring`). An `inbound` ring is read by its owner and written by one peer, through a `sender`; `cells` are where
-//! peers tell the sender what it may write. Rings get shorter as there are more of them (`sizing`, `slab`). Users' memory is
+//! peers tell the sender what it may write, and a `flow` is how much of what it has posted is known to have arrived. Rings get shorter as there are more of them (`sizing`, `slab`). Users' memory is
 //! `pinned`. What is said before anything else is in `wire::tofu`.
 
 pub mod allotment;
 pub mod cells;
+pub mod flow;
 pub mod iface;
 pub mod inbound;
 pub mod line;

@@ -1,0 +1,75 @@
+//! How much of what a connection has posted is known to have arrived.
+
+use crate::sys::sync::{AtomicBool, AtomicU32, Ordering, foreign};
+
+/// What of a connection has arrived. The progressing thread hears it, whoever holds the peer's lock asks.
+#[derive(Default)]
+pub struct Flow {
+    /// Posts that the last question was behind, and those of which the answer has come.
+    asked: AtomicU32,
+    ended: AtomicU32,
+    asking: AtomicBool,
+    /// Reads and atomic operations that have come, and what rails have written.
+    came: AtomicU32,
+}
+
+impl Flow {
+    /// The answer has come.
+    pub fn end(&self) {
+        // The lock of the queue, which the question was posted under, is between `ask` and this.
+        let asked = foreign::settled(&self.asked);
+        // Release: pairs with the loads of `ended`: who sees that all has arrived may have somebody look for it.
+        self.ended.store(asked, Ordering::Release);
+        // Release: pairs with `is_asking`. Who may ask again changes `asked`, which has to have been read above.
+        self.asking.store(false, Ordering::Release);
+    }
+
+    /// One of the reads, atomic operations or writes by rails has come, or has failed.
+    pub fn come(&self) {
+        // Release: pairs with the loads of `came`: what was read is in memory of ours, and the notice of it came to this thread.
+        self.came.fetch_add(1, Ordering::Release);
+    }
+
+    /// How many of them.
+    pub(super) fn came(&self) -> u32 {
+        // Acquire: pairs with `come`.
+        self.came.load(Ordering::Acquire)
+    }
+
+    /// Somebody is about to ask whether so many posts have arrived. Before he does: the answer can be faster than this thread.
+    pub(super) fn ask(&self, posted: u32) {
+        // Relaxed: see `end`.
+        self.asked.store(posted, Ordering::Relaxed);
+        // Relaxed: who asks is alone; the answer comes by the lock of the queue.
+        self.asking.store(true, Ordering::Relaxed);
+    }
+
+    /// He has not asked.
+    pub(super) fn do_not_ask(&self) {
+        // Relaxed, as in `ask`.
+        self.asking.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_asking(&self) -> bool {
+        // Acquire: pairs with `end`.
+        self.asking.load(Ordering::Acquire)
+    }
+
+    /// Posts of which nobody has told that they have arrived.
+    pub(super) fn untold(&self, posted: u32) -> u32 {
+        // Relaxed: only how many.
+        posted.wrapping_sub(self.ended.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn has_ended(&self, posted: u32) -> bool {
+        // Acquire: pairs with `end`.
+        self.ended.load(Ordering::Acquire) == posted
+    }
+
+    /// Whether this many posts, and what is known to be behind them, have arrived.
+    pub(super) fn is_past(&self, posted: u32) -> bool {
+        // Acquire: pairs with `end`.
+        let ended = self.ended.load(Ordering::Acquire);
+        (ended.wrapping_sub(posted) as i32) >= 0
+    }
+}
