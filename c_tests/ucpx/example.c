@@ -74,6 +74,17 @@ int main(void)
     ucpx_cq_destroy(arrived);
     ucp_rkey_destroy(rkey);
     ucp_rkey_buffer_release(key);
+
+    /* Both ends take part until all has arrived. */
+    const ucp_request_param_t plain = {.op_attr_mask = 0};
+    ucs_status_ptr_t          close = ucp_ep_close_nbx(ep, &plain);
+    while (UCS_PTR_IS_PTR(close) && ucp_request_check_status(close) == UCS_INPROGRESS) {
+        ucp_worker_progress(origin);
+        ucp_worker_progress(target);
+    }
+    if (UCS_PTR_IS_PTR(close)) {
+        ucp_request_free(close);
+    }
     ucp_worker_release_address(target, address);
     ucp_worker_destroy(origin);
     ucp_mem_unmap(context, memh);

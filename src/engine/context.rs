@@ -203,6 +203,11 @@ impl Context {
         wanted && self.has(ucp_feature::UCP_FEATURE_WAKEUP) && Utofu::get().is_some()
     }
 
+    /// Whether the Tofu interconnect may be used, and its library is not there.
+    pub fn lacks_tofu(&self) -> bool {
+        self.policy.tofu.is_some() && Utofu::get().is_none()
+    }
+
     /// Counts workers; true for the first.
     pub fn note_worker(&self) -> bool {
         self.workers_made.fetch_add(1, Ordering::Relaxed) == 0

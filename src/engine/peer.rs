@@ -92,6 +92,8 @@ pub struct Peer {
     pub guarded: AtomicBool,
     /// An endpoint to it was closed by force when the user had no other: the worker's flushes do not wait for what it was given.
     pub forsaken: AtomicBool,
+    /// The user was given an endpoint to answer on, which is his as long as the worker lives.
+    pub answered: AtomicBool,
     /// One that fails over: its connection is to outlive a port, if it is not made yet.
     failover: AtomicBool,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
@@ -201,6 +203,7 @@ impl Peer {
             seen_at: AtomicU32::new(0),
             guarded: AtomicBool::new(false),
             forsaken: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
             failover: AtomicBool::new(false),
             via: AtomicU8::new(NO_CONNECTION),
             queues: AtomicU8::new(match target {

@@ -16,6 +16,7 @@ use crate::sys::log;
 use crate::wire::header::{AmImm, Kind};
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 const FEATURE: u64 = UCP_FEATURE_AM as u64;
 
@@ -242,6 +243,8 @@ unsafe fn call(
     attr: u64,
 ) -> ucs_status_t {
     let reply = if imm.flags & REPLY != 0 {
+        // Relaxed: looked at by this thread, or by one that has heard from the user.
+        peer.answered.store(true, Ordering::Relaxed);
         wireup::reply_endpoint(worker, peer, imm.sn).cast()
     } else {
         std::ptr::null_mut()

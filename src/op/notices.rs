@@ -363,7 +363,11 @@ fn tell_writer(rings: &mut Rings, number: u32) {
         link: CREDITS + number,
         colour: 0,
     };
-    let _ = rings.iface.queue.lock().put_word(told, word, to, None);
+    let mut queue = rings.iface.queue.lock();
+    if let Err(code) = queue.put_word(told, word, to, None) {
+        // He waits for it: the connection is of no use to him any more.
+        queue.fail(CREDITS + number, code);
+    }
 }
 
 /// A frame that is not all of a frequent message. True: nothing more comes.

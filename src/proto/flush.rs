@@ -68,11 +68,12 @@ fn is_awaited(peer: &Peer) -> bool {
 }
 
 /// Whether flushes of all peers pass this one over, which may never answer: all that the user has had there he has closed by force.
-/// Not while the flush of an orderly close waits there, nor while a device works on memory that may be the user's again
+/// Not if he was given an endpoint to answer on, while the flush of an orderly close waits there, nor while a device works on memory that may be the user's again
 /// after a flush.
 fn is_forsaken(peer: &Peer) -> bool {
     // Relaxed: a thread that closes while another one flushes may be late.
-    if !peer.forsaken.load(Ordering::Relaxed) || peer.eps.lock().any_open() {
+    let forsaken = peer.forsaken.load(Ordering::Relaxed) && !peer.answered.load(Ordering::Relaxed);
+    if !forsaken || peer.eps.lock().any_open() {
         return false;
     }
     // SAFETY: requests in lists live, and stay there as long as their lock is held.

@@ -146,6 +146,10 @@ fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
             "the program wants to sleep until something comes (UCP_FEATURE_WAKEUP), and nothing wakes it by tofu; no other \
              transport leads from one end to the other (UCX_TLS)"
         }
+        _ if !worker.ctx.policy.shm && worker.ctx.lacks_tofu() => {
+            "shared memory is excluded, and no other transport leads from one end to the other (UCX_TLS, UCX_NET_DEVICES); for tofu \
+             libtofucom.so was not found (LD_LIBRARY_PATH)"
+        }
         _ if !worker.ctx.policy.shm => {
             "shared memory is excluded, and no other transport leads from one end to the other (UCX_TLS, UCX_NET_DEVICES)"
         }

@@ -17,8 +17,8 @@ const TAKEN: u32 = 1;
 const PAUSES: u32 = if cfg!(loom) { 1 } else { 64 };
 /// Times that it gives way between two looks, at most.
 const YIELDS: u32 = if cfg!(loom) { 1 } else { 32 };
-/// Looks with as many between them before it sleeps.
-const LOOKS: u32 = 8;
+/// Looks with that between them, before it sleeps.
+const LOOKS: u32 = if cfg!(loom) { 1 } else { 13 };
 /// Microseconds of sleep between further looks.
 const NAP_US: u32 = 50;
 
@@ -76,20 +76,20 @@ impl SpinLock {
             }
             pauses *= 2;
         }
-        let (mut yields, mut looks) = (1, 0);
-        loop {
+        let mut yields = 1;
+        for _ in 0..LOOKS {
             for _ in 0..yields {
                 give_way(0);
             }
             if self.look() {
                 return;
             }
-            if yields < YIELDS {
-                yields *= 2;
-            } else if looks < LOOKS {
-                looks += 1;
-            } else {
-                give_way(NAP_US);
+            yields = YIELDS.min(2 * yields);
+        }
+        loop {
+            give_way(NAP_US);
+            if self.look() {
+                return;
             }
         }
     }

@@ -1,6 +1,6 @@
 /*
  * A peer that is stopped, and an endpoint to it that is closed by force: flushes of the worker do not wait for it any more. They
- * wait for what other endpoints have been given, and for all of it when there is a new endpoint.
+ * wait for what other endpoints have been given, and for all of it when there is a new endpoint, or one to answer on.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -14,11 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SECONDS = 6, WORDS = 4096, PUTS = 200, SENDS = 40, EAGER = 4000, LONG = 1 << 20 };
+enum { HANDLER = 3, SECONDS = 6, WORDS = 4096, PUTS = 200, SENDS = 40, EAGER = 4000, LONG = 1 << 20 };
 
 typedef struct {
     size_t   address_length, key_length; /* 0: not there yet */
     uint8_t  address[1024], key[512];
+    size_t   back_length; /* of the user's address, once the peer is to ask for an answer; 0: not yet, or no more */
+    uint8_t  back[1024];
     _Alignas(4096) uint64_t words[WORDS]; /* the peer's memory, which both see */
 } shared_t;
 
@@ -36,11 +38,26 @@ static void on_failure(void *arg, ucp_ep_h failed, ucs_status_t status)
 static void open_worker(void)
 {
     ucp_params_t        params        = {.field_mask = UCP_PARAM_FIELD_FEATURES,
-                                         .features   = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO64};
+                                         .features   = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO64 | UCP_FEATURE_AM};
     ucp_worker_params_t worker_params = {.field_mask = 0};
 
     WANT(UCS_OK, ucp_init(&params, NULL, &context));
     WANT(UCS_OK, ucp_worker_create(context, &worker_params, &worker));
+}
+
+static void ask(void)
+{
+    ucp_ep_params_t     params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+                                  .address    = (const ucp_address_t *)shared->back};
+    ucp_request_param_t param  = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_AM_SEND_FLAG_REPLY};
+    ucp_ep_h            ep;
+
+    if (__atomic_exchange_n(&shared->back_length, 0, __ATOMIC_ACQUIRE) != 0) {
+        /* The first one is the other end of what the user has closed. */
+        WANT(UCS_OK, ucp_ep_create(worker, &params, &ep));
+        WANT(UCS_OK, ucp_ep_create(worker, &params, &ep));
+        WANT_TRUE(!UCS_PTR_IS_ERR(ucp_am_send_nbx(ep, HANDLER, NULL, 0, "?", 1, &param)));
+    }
 }
 
 static void serve(void)
@@ -65,6 +82,7 @@ static void serve(void)
     memcpy(shared->address, address, length);
     __atomic_store_n(&shared->address_length, length, __ATOMIC_RELEASE);
     for (;;) {
+        ask();
         if (ucp_worker_progress(worker) == 0) {
             usleep(100);
         }
@@ -323,11 +341,63 @@ static void under_way(void)
     end();
 }
 
+static ucs_status_t on_question(void *arg, const void *header, size_t header_length, void *data, size_t length,
+                                const ucp_am_recv_param_t *param)
+{
+    (void)header, (void)header_length, (void)data, (void)length;
+    WANT_TRUE(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP);
+    *(ucp_ep_h *)arg = param->reply_ep;
+    return UCS_OK;
+}
+
+/* What goes by an endpoint to answer on, which the user has not made, is flushed, though the one that he has made is gone. */
+static void answered(void)
+{
+    static uint64_t         words[WORDS];
+    way_t                   way, reply = {.ep = NULL};
+    ucp_am_handler_param_t  handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                                                     UCP_AM_HANDLER_PARAM_FIELD_ARG,
+                                       .id = HANDLER, .cb = on_question, .arg = &reply.ep};
+    ucp_request_param_t     param = {.op_attr_mask = 0};
+    ucs_status_ptr_t        request, flush;
+    ucp_address_t          *own;
+    size_t                  length;
+    time_t                  until = time(NULL) + SECONDS;
+
+    begin();
+    WANT(UCS_OK, ucp_worker_set_am_recv_handler(worker, &handler));
+    meet(&way);
+    WANT(UCS_OK, finish(close_by_force(&way)));
+    WANT(UCS_OK, ucp_worker_get_address(worker, &own, &length));
+    memcpy(shared->back, own, length);
+    ucp_worker_release_address(worker, own);
+    __atomic_store_n(&shared->back_length, length, __ATOMIC_RELEASE);
+    while (reply.ep == NULL && time(NULL) < until) {
+        ucp_worker_progress(worker);
+    }
+    WANT_TRUE(reply.ep != NULL);
+    WANT(UCS_OK, ucp_ep_rkey_unpack(reply.ep, shared->key, &reply.key));
+    memset(words, 0x5a, sizeof(words));
+    stop(SIGSTOP);
+    request = ucp_put_nbx(reply.ep, words, sizeof(words), (uintptr_t)shared->words, reply.key, &param);
+    WANT_TRUE(!UCS_PTR_IS_ERR(request));
+    if (UCS_PTR_IS_PTR(request)) {
+        ucp_request_free(request);
+    }
+    flush = flush_worker();
+    stop(SIGCONT);
+    WANT(UCS_OK, finish(flush));
+    WANT_TRUE(memcmp(words, shared->words, sizeof(words)) == 0);
+    ucp_rkey_destroy(reply.key);
+    end();
+}
+
 static const case_t cases[] = {
     {"stopped: a flush after a forced close", stopped},
     {"stopped: a flush before a forced close", begun_before},
     {"stopped: another endpoint", beside},
     {"stopped: what a device works on", under_way},
+    {"stopped: an endpoint to answer on", answered},
 };
 
 CHECK_MAIN(cases)

@@ -23,7 +23,7 @@ pub struct Shape {
 
 impl Shape {
     /// Whether a ring can work so, for records of up to so many frames: a writer waits for room for all of them, and for what may have
-    /// to be skipped, while a reader that has read everything may not have told of a quarter.
+    /// to be skipped, while a reader that has read everything, and found nothing more, may not have told of a quarter.
     pub fn is_sound(&self, frames: u32) -> bool {
         let packet = u64::from(self.packet);
         frames > 0
