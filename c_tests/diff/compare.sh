@@ -39,24 +39,30 @@ compare() {
         run_again "$reference"
         case $5 in ucx-*) run_again "$other" ;; esac
     done
-    if ! sound "$reference"; then
-        echo "FAIL $what: the reference itself failed"
-        tail -n 5 "$reference" "$reference.stderr"
-    elif cmp -s "$reference" "$other"; then
+    if sound "$reference" && cmp -s "$reference" "$other"; then
         echo "PASS $what"
         passed=$((passed + 1))
         return
-    else
-        echo "FAIL $what"
-        diff -u --label "$4" --label "$5" "$reference" "$other" | head -n 40
-        head -n 20 "$other.stderr"
     fi
-    failed+=("$what")
+    failed+=("$(
+        echo "FAIL $what"
+        if ! sound "$reference"; then
+            echo "the reference itself failed"
+            tail -n 5 "$reference" "$reference.stderr"
+        else
+            diff -u --label "$4" --label "$5" "$reference" "$other" | head -n 40
+            head -n 20 "$other.stderr"
+        fi
+    )")
+    echo "${failed[-1]}"
 }
 
-# The failures once more at the end, where a log that is cut still shows them.
+# The failures once more at the end, the first lines of each, where a log that is cut still shows them.
 verdict() {
-    [ ${#failed[@]} -eq 0 ] || printf 'failed: %s\n' "${failed[@]}"
+    local text
+    for text in "${failed[@]}"; do
+        head -n 12 <<< "$text"
+    done
     echo "$passed passed, ${#failed[@]} failed"
     [ ${#failed[@]} -eq 0 ] && [ "$passed" -gt 0 ]
 }

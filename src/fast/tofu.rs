@@ -265,7 +265,8 @@ pub unsafe fn poll(worker: &Worker, rx: &mut Rx) -> u32 {
     // SAFETY: the caller's promise; the interface keeps the queue.
     let code = unsafe { rings.line.poll_mrq(&mut notice) };
     match code {
-        NOT_FOUND if !queue.is_sending() => 0,
+        // Nobody tells of room for the rest of a record.
+        NOT_FOUND if !queue.is_sending() && !rings.iface.has_unfinished() => 0,
         NOT_FOUND => poll_all(worker, rx),
         // SAFETY: there is a notice.
         code => take(worker, rx, code, unsafe { notice.assume_init_ref() }),

@@ -1,6 +1,7 @@
 /*
- * A peer that is stopped, and an endpoint to it that is closed by force: flushes of the worker do not wait for it any more. They
- * wait for what other endpoints have been given, and for all of it when there is a new endpoint, or one to answer on.
+ * A peer that is stopped. When it goes on all arrives that it was sent, though the sender only progresses. When an endpoint to it
+ * is closed by force, flushes of the worker do not wait for it any more. They wait for what other endpoints have been given, and
+ * for all of it when there is a new endpoint, or one to answer on.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -14,11 +15,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HANDLER = 3, SECONDS = 6, WORDS = 4096, PUTS = 200, SENDS = 40, EAGER = 4000, LONG = 1 << 20 };
+enum { HANDLER = 3, READER = 4, SECONDS = 6, WORDS = 4096, PUTS = 200, SENDS = 40, EAGER = 4000, LONG = 1 << 20 };
 
 typedef struct {
     size_t   address_length, key_length; /* 0: not there yet */
     uint8_t  address[1024], key[512];
+    size_t   heard; /* bytes that the peer was sent as active messages, and that were what they had to be */
     size_t   back_length; /* of the user's address, once the peer is to ask for an answer; 0: not yet, or no more */
     uint8_t  back[1024];
     _Alignas(4096) uint64_t words[WORDS]; /* the peer's memory, which both see */
@@ -60,8 +62,28 @@ static void ask(void)
     }
 }
 
+/* Byte `i` of the active messages. */
+static uint8_t byte_of(size_t i)
+{
+    return (uint8_t)(i * 167 >> 3);
+}
+
+static ucs_status_t on_bytes(void *arg, const void *header, size_t header_length, void *data, size_t length,
+                             const ucp_am_recv_param_t *param)
+{
+    (void)arg, (void)header, (void)header_length, (void)param;
+    size_t right = 0;
+    while (right < length && ((const uint8_t *)data)[right] == byte_of(right)) {
+        right++;
+    }
+    __atomic_fetch_add(&shared->heard, right, __ATOMIC_RELEASE);
+    return UCS_OK;
+}
+
 static void serve(void)
 {
+    ucp_am_handler_param_t reader = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
+                                     .id = READER, .cb = on_bytes};
     ucp_mem_map_params_t params = {
         .field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_ADDRESS,
         .length     = sizeof(shared->words),
@@ -74,6 +96,7 @@ static void serve(void)
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     open_worker();
+    WANT(UCS_OK, ucp_worker_set_am_recv_handler(worker, &reader));
     WANT(UCS_OK, ucp_mem_map(context, &params, &memh));
     WANT(UCS_OK, ucp_rkey_pack(context, memh, &packed, &length));
     memcpy(shared->key, packed, length);
@@ -237,6 +260,50 @@ static void ends_of(ucs_status_ptr_t *requests, unsigned n)
     }
 }
 
+/* Until there has been nothing to do for a while. */
+static void rest(void)
+{
+    time_t until = time(NULL) + SECONDS;
+
+    for (unsigned idle = 0; idle < 10000 && time(NULL) < until; idle++) {
+        if (ucp_worker_progress(worker) != 0) {
+            idle = 0;
+        }
+    }
+}
+
+/* What there was no room for when it was accepted goes when there is. */
+static void gone_on(void)
+{
+    static const size_t sizes[] = {1, 100, 900, 1500, 3000, 6000};
+    static uint8_t      data[6000];
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_AM_SEND_FLAG_EAGER};
+    size_t              sent  = 0;
+    way_t               way;
+
+    for (size_t i = 0; i < sizeof(data); i++) {
+        data[i] = byte_of(i);
+    }
+    begin();
+    meet(&way);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && !check_failed(); i++) {
+        time_t until = time(NULL) + SECONDS;
+
+        stop(SIGSTOP);
+        ucs_status_ptr_t request = ucp_am_send_nbx(way.ep, READER, NULL, 0, data, sizes[i], &param);
+        rest();
+        stop(SIGCONT);
+        sent += sizes[i];
+        while (__atomic_load_n(&shared->heard, __ATOMIC_ACQUIRE) != sent && time(NULL) < until) {
+            ucp_worker_progress(worker);
+        }
+        WANT_TRUE(shared->heard == sent);
+        WANT(UCS_OK, finish(request));
+    }
+    WANT(UCS_OK, finish(close_by_force(&way)));
+    end();
+}
+
 /* Closed by force: nothing of it is waited for. A new endpoint, to a peer that runs again, has all that it is given flushed. */
 static void stopped(void)
 {
@@ -393,6 +460,7 @@ static void answered(void)
 }
 
 static const case_t cases[] = {
+    {"stopped: what was sent", gone_on},
     {"stopped: a flush after a forced close", stopped},
     {"stopped: a flush before a forced close", begun_before},
     {"stopped: another endpoint", beside},

@@ -48,7 +48,7 @@ pub(super) unsafe fn send(peer: &Peer, lane: &mut Lane, r: &mut Request) -> Resu
 
 /// What takes records that are copied into it: a ring, or packets.
 trait Records {
-    /// Whether a record of `len` bytes, or any shorter one, can be sent now.
+    /// Whether a record of `len` bytes, or any shorter one, can be sent now: it is sent next.
     fn has_room(&mut self, len: usize) -> Result<bool, Corrupt>;
 
     /// Sends one, which `fill` writes; false if there is no room: `fill` was not called.
@@ -175,7 +175,10 @@ unsafe fn send_parts(
                 part.write(&r.data, offset, dst.add(head.len()));
             }
         })?;
-        debug_assert!(sent, "there was room");
+        // There was room. What is packed is not packed again.
+        if !sent {
+            return Err(Corrupt);
+        }
         if r.kind == PUT {
             peer.rma_sent.fetch_add(1, Ordering::Relaxed);
         }

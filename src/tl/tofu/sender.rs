@@ -161,9 +161,10 @@ impl Sender {
             }
             self.behind = None;
         }
+        // The rest first: it counts, and whoever is told that there is room finds some.
         self.broken
-            || self.promised() >= ASK_AT && self.is_full()
             || self.rest.is_some() && !self.push()
+            || self.promised() >= ASK_AT && self.is_full()
     }
 
     /// Whether too much is under way of which nothing has been told. Has it told in time.

@@ -4,9 +4,14 @@ use super::super::model::Passed;
 use super::super::queue::{Event, Owner, Queue};
 use super::*;
 use crate::sys::lock::MtLock;
+use crate::sys::sync::Ordering;
+use crate::wire::packet::HEAD;
 use loom::thread::JoinHandle;
 
 const LEN: usize = 32;
+
+/// Posts that nobody has told of, at most ([`super::super::sender`]).
+const MOST_UNTOLD: u32 = 256;
 
 /// A worker with so many queues that threads share, the sender to a peer, and memory of the peer's.
 struct Scene {
@@ -163,5 +168,58 @@ fn loom_nothing_is_left_unfinished() {
             found == [1, 2]
         });
         other.join().unwrap();
+    });
+}
+
+const FRAME: usize = PACKET as usize - HEAD;
+
+/// Runs a test of one thread: what is wanted of the model is an adapter that tells of nothing.
+fn alone(test: impl Fn() + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.max_branches = 100_000;
+    model.check(move || {
+        foreign::fresh();
+        test();
+    });
+}
+
+/// Who is told that there is room sends, however much of what is allowed the rest of a record takes before.
+#[test]
+fn loom_what_has_room_goes() {
+    // Of a record of four frames three find room, and the last one goes when the reader has told of these.
+    for before in MOST_UNTOLD - 6..MOST_UNTOLD {
+        alone(move || {
+            let (own, peer) = (iface(1, false), iface(1, false));
+            let mut ring = inbound(&peer, narrow(3));
+            let (cell, there) = (cell(&own), memory(&peer));
+            let mut tx = sender(&own, &Arc::default(), &cell, &peer, &ring);
+            for _ in 0..before {
+                assert_eq!(tx.write(there.stadd, LEN, |_, _| ()), LEN);
+            }
+            assert!(tx.send(1, 0, 0, 4 * FRAME, |_| ()));
+            (0..3).for_each(|_| ring.advance(PACKET as usize));
+            // SAFETY: a word of the sender's cell.
+            let word = unsafe { foreign::word_at(cell.stadd() as *mut u8) };
+            word.store(ring.tell(), Ordering::Relaxed);
+            let has_room = tx.has_room(FRAME);
+            assert_eq!(tx.send(1, 0, 0, FRAME, |_| ()), has_room, "{before}");
+        });
+    }
+}
+
+/// Nor do others of the worker take the buffers.
+#[test]
+fn loom_what_has_room_has_buffers() {
+    alone(|| {
+        let (own, peer) = (iface(1, false), iface(1, false));
+        let ring = inbound(&peer, narrow(3));
+        let mut tx = sender(&own, &Arc::default(), &cell(&own), &peer, &ring);
+        assert!(tx.has_room(FRAME));
+        while own.queue.lock().has_buffers(1) {
+            own.queue.lock().take_buffer(1);
+        }
+        assert!(tx.send(1, 0, 0, FRAME, |_| ()));
+        assert!(!tx.has_room(FRAME));
+        assert!(tx.send(1, 0, 0, 1, |_| ()), "a short one needs none");
     });
 }

@@ -15,14 +15,9 @@ impl Sender {
         self.to.shape.packet as usize - HEAD
     }
 
-    /// Whether a record of `len` bytes, or any shorter one, can be sent now.
+    /// Whether a record of `len` bytes, or any shorter one, can be sent now. It is sent next: its buffers are taken.
     pub fn has_room(&mut self, len: usize) -> bool {
-        if self.is_held_back() {
-            return false;
-        }
-        self.has_room_there(len)
-            && (HEAD + len <= PIGGYBACK
-                || (self.iface.queue.lock()).has_buffers(self.frames_at_first(len)))
+        !self.is_held_back() && self.has_room_there(len) && self.take_buffers(len)
     }
 
     /// Frames that a record takes.
@@ -49,17 +44,20 @@ impl Sender {
         true
     }
 
-    /// Takes a buffer for each frame of a record, all or none: other threads want some, too.
+    /// Takes a buffer for each frame of a record, of which some may be taken already, all or none: other threads want some, too.
     fn take_buffers(&mut self, len: usize) -> bool {
         if HEAD + len <= PIGGYBACK {
             return true;
         }
-        let frames = self.frames_at_first(len);
+        let missing = (self.frames_at_first(len)).saturating_sub(self.buffers.len());
+        if missing == 0 {
+            return true;
+        }
         let mut queue = self.iface.queue.lock();
-        if !queue.has_buffers(frames) {
+        if !queue.has_buffers(missing) {
             return false;
         }
-        for _ in 0..frames {
+        for _ in 0..missing {
             self.buffers.extend(queue.take_buffer(self.mark.link));
         }
         true
@@ -87,6 +85,7 @@ impl Sender {
         };
         if len <= self.segment() {
             self.frame(head(len, kind), len, fill);
+            self.give_back_buffers();
             if self.to.counted {
                 self.count(None);
             }
@@ -170,7 +169,8 @@ impl Sender {
         HEAD + len <= PIGGYBACK || !self.buffers.is_empty()
     }
 
-    /// A last frame of a few bytes needs none; what has to wait takes others.
+    /// A last frame of a few bytes needs none, nor does a record that is shorter than what had room; what has to wait takes others.
+    #[inline]
     fn give_back_buffers(&mut self) {
         for (buffer, _) in self.buffers.drain(..) {
             self.iface.queue.lock().give_back(buffer);
