@@ -45,7 +45,7 @@ compare() {
         return
     fi
     failed+=("$(
-        echo "FAIL $what"
+        echo "$what"
         if ! sound "$reference"; then
             echo "the reference itself failed"
             tail -n 5 "$reference" "$reference.stderr"
@@ -54,14 +54,14 @@ compare() {
             head -n 20 "$other.stderr"
         fi
     )")
-    echo "${failed[-1]}"
+    echo "FAIL ${failed[-1]}"
 }
 
 # The failures once more at the end, the first lines of each, where a log that is cut still shows them.
 verdict() {
     local text
     for text in "${failed[@]}"; do
-        head -n 12 <<< "$text"
+        head -n 12 <<< "failed: $text"
     done
     echo "$passed passed, ${#failed[@]} failed"
     [ ${#failed[@]} -eq 0 ] && [ "$passed" -gt 0 ]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Posts of a connection of which nobody has told that they have arrived, at most: each can fail, with a notice of its own, and the queue
 /// of notices has an end. From so many on somebody asks.
-const MOST_UNTOLD: u32 = 256;
+pub(super) const MOST_UNTOLD: u32 = 256;
 const ASK_AT: u32 = MOST_UNTOLD / 2;
 
 /// What a peer has granted.
@@ -161,9 +161,9 @@ impl Sender {
             }
             self.behind = None;
         }
-        // The rest first: it counts, and whoever is told that there is room finds some.
-        self.broken
-            || self.rest.is_some() && !self.push()
+        // The rest first: it counts, and may find out that nothing goes any more. Whoever is told that there is room finds some.
+        self.rest.is_some() && !self.push()
+            || self.broken
             || self.promised() >= ASK_AT && self.is_full()
     }
 

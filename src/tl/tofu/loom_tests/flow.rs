@@ -2,6 +2,7 @@
 
 use super::super::model::Passed;
 use super::super::queue::{Event, Owner, Queue};
+use super::super::sender::MOST_UNTOLD;
 use super::*;
 use crate::sys::lock::MtLock;
 use crate::sys::sync::Ordering;
@@ -9,9 +10,6 @@ use crate::wire::packet::HEAD;
 use loom::thread::JoinHandle;
 
 const LEN: usize = 32;
-
-/// Posts that nobody has told of, at most ([`super::super::sender`]).
-const MOST_UNTOLD: u32 = 256;
 
 /// A worker with so many queues that threads share, the sender to a peer, and memory of the peer's.
 struct Scene {
