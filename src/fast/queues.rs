@@ -282,10 +282,16 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
         let peer = (*ep).peer();
         if !peer.tx.is_shared()
             && !(*ep).has(endpoint::SPECIAL)
-            && let Some(Lane::Ib(sender)) = peer.tx.alone().lane.as_mut()
+            && let Some(lane) = peer.tx.alone().lane.as_mut()
             && peer.status() == UCS_OK
             && peer.tx.alone().pending.is_empty()
         {
+            let Lane::Ib(sender) = lane else {
+                return match lane {
+                    Lane::Tofu(_) => tofu::flush(ep, param),
+                    _ => flush_slow(ep, param),
+                };
+            };
             (*(*ep).worker).duties.forget_copies();
             let sender: *mut Sender = &raw mut **sender;
             if (*sender).can_mark()
@@ -305,7 +311,10 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
 
 #[cold]
 #[inline(never)]
-unsafe fn flush_slow(ep: *const Endpoint, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
+pub(super) unsafe fn flush_slow(
+    ep: *const Endpoint,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
     // SAFETY: passed on.
     unsafe { endpoints::flush(ep, &Param::new(param, 0)) }
 }

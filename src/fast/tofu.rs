@@ -3,16 +3,18 @@
 
 pub(super) mod atomics;
 
-use super::{am_send_longer, get_slow, is_plain, on_packet, put_slow, tag_send_longer};
+use super::queues::{awaits, flush_slow, request_of};
+use super::{BATCH, am_send_longer, get_slow, is_plain, on_packet, put_slow, tag_send_longer};
 use crate::ctypes::*;
-use crate::engine::datatype::Data;
 use crate::engine::endpoint::{self, Endpoint};
 use crate::engine::request::{self, Request, Sent};
+use crate::engine::rings::Rings;
 use crate::engine::rkey::Rkey;
 use crate::engine::stats::PeerStats;
 use crate::engine::worker::{Rx, Worker};
 use crate::op::param::Param;
 use crate::op::{am, notices};
+use crate::proto::flush;
 use crate::proto::tx::steered;
 use crate::tl::Lane;
 use crate::tl::tofu::sender::Sender;
@@ -226,6 +228,33 @@ pub unsafe fn get(
     }
 }
 
+/// As [`super::queues::flush`], by an endpoint that allows the short way, to a peer that is well.
+///
+/// # Safety
+/// As there. In single-thread mode.
+#[inline(never)]
+pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it, and structure; a new request.
+    unsafe {
+        (*(*ep).worker).duties.forget_copies();
+        let Some((sender, _)) = line_of(ep) else {
+            return flush_slow(ep, param);
+        };
+        if sender.is_drained() && flush::is_answered_well((*ep).peer()) {
+            return ptr::null_mut();
+        }
+        let Some(req) = request_of(ep, &Param::new(param, 0)) else {
+            return flush_slow(ep, param);
+        };
+        (*req).sent = Sent::Flush;
+        if sender.mark(req.cast()) {
+            return Request::handle(req);
+        }
+        request::put(req);
+        flush_slow(ep, param)
+    }
+}
+
 /// A request that waits for `len` bytes that come to `into` in one operation, if one is at hand.
 #[inline(always)]
 unsafe fn reader(
@@ -236,12 +265,8 @@ unsafe fn reader(
 ) -> Option<*mut Request> {
     // SAFETY: the caller's endpoint, whose worker and peer outlive it; a new request.
     unsafe {
-        let req = request::take_at_hand(&*(*ep).worker, p.external())?;
-        let r = &mut *req;
-        (r.peer, r.ep) = ((*ep).peer(), ep);
-        (r.notify, r.user_data) = (p.notify_send(), p.user_data());
-        r.data = Data::Contig { ptr: into, len };
-        (r.sent, r.offset, r.remote, r.info.length) = (Sent::Await, len as u64, 1, len);
+        let req = request_of(ep, p)?;
+        awaits(&mut *req, into, len);
         Some(req)
     }
 }
@@ -285,10 +310,6 @@ fn poll_all(worker: &Worker, rx: &mut Rx) -> u32 {
 
 /// Handles what a notice tells. Who is told of something in every call has more waiting: that is handled, too.
 #[inline(never)]
-#[allow(
-    clippy::redundant_closure,
-    reason = "a closure is inlined, as a function that two places name is not"
-)]
 fn take(worker: &Worker, rx: &mut Rx, code: i32, notice: &Notice) -> u32 {
     let calls = rx.calls;
     let Some(rings) = rx.rings.as_deref_mut() else {
@@ -296,20 +317,54 @@ fn take(worker: &Worker, rx: &mut Rx, code: i32, notice: &Notice) -> u32 {
     };
     worker.rx.hold(true);
     let in_a_row = std::mem::replace(&mut rings.told_at, calls) == calls + 1;
-    let mut count = 1;
-    if (code, notice.notice_type) == (SUCCESS, RMT_PUT) {
-        // SAFETY: single-thread mode, and nothing of the user's runs here.
-        unsafe { rings.iface.queue.alone() }.heard();
-        notices::arrived(worker, rings, notice.rmt_stadd, |w, m| {
-            on_packet::<false>(w, m)
-        });
-    } else {
-        count = notices::told(worker, rings, code, notice, on_packet::<false>);
-    }
+    let mut count = handle(worker, rings, code, notice);
     if in_a_row {
-        count += notices::progress(worker, rx, on_packet::<false>);
+        count += take_more(worker, rx);
     }
     worker.rx.hold(false);
     rx.happened += u64::from(count);
     count
+}
+
+/// Handles what one notice tells: how much.
+#[inline(always)]
+#[allow(
+    clippy::redundant_closure,
+    reason = "a closure is inlined, as a function that two places name is not"
+)]
+fn handle(worker: &Worker, rings: &mut Rings, code: i32, notice: &Notice) -> u32 {
+    if (code, notice.notice_type) != (SUCCESS, RMT_PUT) {
+        return notices::told(worker, rings, code, notice, on_packet::<false>);
+    }
+    // SAFETY: single-thread mode, and nothing of the user's runs here.
+    unsafe { rings.iface.queue.alone() }.heard();
+    notices::arrived(worker, rings, notice.rmt_stadd, |w, m| {
+        on_packet::<false>(w, m)
+    });
+    1
+}
+
+/// Handles what other notices tell, and whatever else there is if it is not all of that kind. In single-thread mode, by who has what
+/// progress has.
+#[inline(never)]
+fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
+    let mut count = 0;
+    for _ in 0..BATCH {
+        let Some(rings) = rx.rings.as_deref_mut().filter(|rings| rings.is_calm()) else {
+            break;
+        };
+        // SAFETY: single-thread mode.
+        if unsafe { rings.iface.queue.alone() }.has_more() {
+            break;
+        }
+        let mut notice = MaybeUninit::<Notice>::uninit();
+        // SAFETY: as above; the interface keeps the queue.
+        let code = unsafe { rings.line.poll_mrq(&mut notice) };
+        if code == NOT_FOUND {
+            return count;
+        }
+        // SAFETY: there is a notice.
+        count += handle(worker, rings, code, unsafe { notice.assume_init_ref() });
+    }
+    count + notices::progress(worker, rx, on_packet::<false>)
 }

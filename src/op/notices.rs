@@ -6,7 +6,7 @@ use crate::engine::peer::Peer;
 use crate::engine::rings::{Place, Rings};
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::device;
-use crate::proto::{failure, hall, opening, tx};
+use crate::proto::{failure, flush, hall, opening, tx};
 use crate::sys::{clock, log};
 use crate::tl::Lane;
 use crate::tl::shm::ring::Message;
@@ -64,7 +64,7 @@ pub fn progress(
     count
 }
 
-/// Goes on with the records that connections are in the middle of. How many have gone.
+/// Goes on with the records that connections are in the middle of, and with questions that could not be asked. How many have gone.
 #[cold]
 #[inline(never)]
 fn go_on_with_all(rings: &mut Rings) -> u32 {
@@ -79,7 +79,7 @@ fn go_on(rings: &mut Rings, number: u32) -> u32 {
     };
     // SAFETY: peers live as long as the worker.
     let has_gone = match unsafe { &*peer }.tx.lock().lane.as_mut() {
-        Some(Lane::Tofu(sender)) => sender.push(),
+        Some(Lane::Tofu(sender)) => sender.go_on(),
         _ => true,
     };
     if !has_gone {
@@ -169,10 +169,26 @@ fn on_event(
 
 /// What was read has come.
 fn on_read(rings: &mut Rings, link: u32, whose: *mut c_void, well: bool) {
-    if let Some(link) = rings.link(link) {
-        link.flow.come();
-    }
+    let link = rings.link(link).filter(|link| link.flow.come());
+    let watched = link.map(|link| link.peer);
     on_done(whose, well);
+    if let Some(peer) = watched {
+        end_flushes(peer);
+    }
+}
+
+/// Ends the flushes of a peer of whom there is nothing to be waited for any more.
+fn end_flushes(peer: *const Peer) {
+    // SAFETY: peers live as long as the worker.
+    let peer = unsafe { &*peer };
+    let next = || match peer.tx.lock().lane.as_mut() {
+        Some(Lane::Tofu(sender)) => sender.next_marked(),
+        _ => None,
+    };
+    while let Some(owner) = next() {
+        // SAFETY: it waited, and is in no list any more.
+        unsafe { flush::marker_sent(owner.cast()) };
+    }
 }
 
 /// The adapter has done something for a request.
@@ -195,6 +211,7 @@ fn on_end(worker: &Worker, rings: &mut Rings, owner: Owner, value: u64) {
         Owner::Flush(link) => {
             if let Some(link) = rings.link(link) {
                 link.flow.end();
+                end_flushes(link.peer);
             }
         }
         // Told as what has come; of the worker's own one that nobody waits for any more; who waits for it looks at the queue.

@@ -81,9 +81,11 @@ fn is_forsaken(peer: &Peer) -> bool {
     let tx = peer.tx.lock();
     let mut waits = tx.pending.iter().any(|&r| holds(r));
     waits |= tx.flushes.iter().any(|&(_, r)| holds(r));
-    if let Some(Lane::Ib(sender)) = tx.lane.as_ref() {
-        waits |= sender.owners().any(|owner| holds(owner.cast()));
-    }
+    waits |= match tx.lane.as_ref() {
+        Some(Lane::Ib(sender)) => sender.owners().any(|owner| holds(owner.cast())),
+        Some(Lane::Tofu(sender)) => (sender.waiting().into_iter()).any(|owner| holds(owner.cast())),
+        _ => false,
+    };
     !waits && !tx::lent::any(&tx)
 }
 
@@ -129,10 +131,9 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
         return Some(UCS_OK);
     }
     if tx.pending.is_empty()
-        && let Some(Lane::Ib(sender)) = tx.lane.as_mut()
-        && sender.can_mark()
+        && let Some(lane) = tx.lane.as_mut()
+        && lane.mark(req.cast())
     {
-        sender.mark(req.cast());
         return None;
     }
     let drained = tx.lane.as_mut().is_none_or(Lane::drain);

@@ -8,6 +8,7 @@ pub mod cm;
 pub mod contact;
 
 use shm::outbox::Outbox;
+use std::ffi::c_void;
 
 /// The way from a worker to a peer. Whoever sends holds the peer's lock, so that one thread at a time does.
 pub enum Lane {
@@ -39,6 +40,22 @@ impl Lane {
             Lane::Ib(sender) => sender.drain(),
             Lane::Tofu(sender) => sender.drain(),
             Lane::Shm(_) | Lane::Tcp(_) => self.is_drained(),
+        }
+    }
+
+    /// Has `owner` told when all that was accepted has arrived, whatever is accepted afterwards. False: there is nothing to wait for, or
+    /// this lane does not tell.
+    pub fn mark(&mut self, owner: *mut c_void) -> bool {
+        match self {
+            Lane::Ib(sender) => {
+                let can = sender.can_mark();
+                if can {
+                    sender.mark(owner);
+                }
+                can
+            }
+            Lane::Tofu(sender) => sender.mark(owner),
+            Lane::Shm(_) | Lane::Tcp(_) => false,
         }
     }
 }

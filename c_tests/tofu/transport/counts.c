@@ -243,11 +243,38 @@ static void flushes(void)
     end();
 }
 
+/* A flush that waits holds nobody up: what comes behind it is posted in its own call, and each flush ends. */
+static void behind_flushes(void)
+{
+    begin();
+    for (int i = 0; i < TIMES; i++) {
+        finish(put(8));
+        ucs_status_ptr_t first = flush(0);
+        WANT_TRUE(UCS_PTR_IS_PTR(first));
+        counts_t before = counts();
+        WANT_TRUE(put(8) == NULL);
+        WANT_TRUE(tag(8) == NULL);
+        counts_t after = counts();
+        WANT_TRUE(after.posts - before.posts == 2);
+        ucs_status_ptr_t reads[] = {get(8), get(4000)}, last = flush(0);
+        WANT_TRUE(UCS_PTR_IS_PTR(last));
+        finish(last);
+        for (int k = 0; k < 2; k++) {
+            WANT(UCS_OK, ucp_request_check_status(reads[k]));
+            finish(reads[k]);
+        }
+        WANT(UCS_OK, ucp_request_check_status(first));
+        finish(first);
+    }
+    end();
+}
+
 static const case_t cases[] = {
     {"counts: puts that ride in a descriptor", short_puts},
     {"counts: gets", gets},
     {"counts: messages that ride in a descriptor", short_messages},
     {"counts: flushes", flushes},
+    {"counts: what is behind a flush", behind_flushes},
 };
 
 CHECK_MAIN(cases)

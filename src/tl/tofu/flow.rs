@@ -11,6 +11,8 @@ pub struct Flow {
     asking: AtomicBool,
     /// Reads and atomic operations that have come, and what rails have written.
     came: AtomicU32,
+    /// Somebody waits for some of those.
+    watched: AtomicBool,
 }
 
 impl Flow {
@@ -24,16 +26,39 @@ impl Flow {
         self.asking.store(false, Ordering::Release);
     }
 
-    /// One of the reads, atomic operations or writes by rails has come, or has failed.
-    pub fn come(&self) {
+    /// One of the reads, atomic operations or writes by rails has come, or has failed. Whether somebody may wait for it.
+    #[must_use = "who waits is to be told"]
+    pub fn come(&self) -> bool {
         // Release: pairs with the loads of `came`: what was read is in memory of ours, and the notice of it came to this thread.
-        self.came.fetch_add(1, Ordering::Release);
+        // Acquire: pairs with `watch`.
+        self.came.fetch_add(1, Ordering::AcqRel);
+        // Relaxed: set before `watch` changed `came`; if it comes to that after this has, it finds one more there.
+        self.watched.load(Ordering::Relaxed)
     }
 
     /// How many of them.
     pub(super) fn came(&self) -> u32 {
         // Acquire: pairs with `come`.
         self.came.load(Ordering::Acquire)
+    }
+
+    /// Whether this many of them have come, and those in front.
+    pub(super) fn has_come(&self, reads: u32) -> bool {
+        (self.came().wrapping_sub(reads) as i32) >= 0
+    }
+
+    /// From now on `come` says so. Whoever looks at what has come after this misses nothing. By whoever holds the peer's lock.
+    pub(super) fn watch(&self) {
+        // Relaxed: the exchange publishes it.
+        self.watched.store(true, Ordering::Relaxed);
+        // Release: pairs with `come`. Acquire: as in `came`. Nothing is added: it is one of the two in turn that sees the other.
+        self.came.fetch_add(0, Ordering::AcqRel);
+    }
+
+    /// The opposite. By whoever holds the peer's lock.
+    pub(super) fn unwatch(&self) {
+        // Relaxed: who sees it late looks in vain.
+        self.watched.store(false, Ordering::Relaxed);
     }
 
     /// Somebody is about to ask whether so many posts have arrived. Before he does: the answer can be faster than this thread.

@@ -1,6 +1,7 @@
 //! The sending half of a connection: what a peer's lock guards.
 
 mod access;
+mod marks;
 mod records;
 mod short;
 
@@ -14,6 +15,7 @@ use super::utofu::{STRONG_ORDER, Stadd, VcqId};
 use super::vcq::Told;
 use crate::wire::packet::{BYE, Head};
 use crate::wire::tofu::Rails;
+use marks::Marks;
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -37,7 +39,7 @@ pub struct Granted {
     pub rails: Rails,
 }
 
-// SAFETY: the buffers are the sender's own, and it moves with them.
+// SAFETY: the buffers are the sender's own, and it moves with them; who waits behind a mark is followed by whoever is told.
 unsafe impl Send for Sender {}
 
 /// One thread at a time: whoever holds the peer's lock.
@@ -68,6 +70,8 @@ pub struct Sender {
     behind: Option<u32>,
     /// Posts in front of a fence: what does not write keeps no order with them, and goes when they have arrived.
     fenced: Option<u32>,
+    /// Flushes that wait.
+    marks: Marks,
     /// What the last atomic operation without a reply was told by.
     slot: u8,
     /// Where a record is put together that takes several frames; its head, and how much of it has gone, while it is not all.
@@ -108,6 +112,7 @@ impl Sender {
             reads: 0,
             behind: None,
             fenced: None,
+            marks: Marks::default(),
             slot: 0,
             record: Vec::new(),
             rest: None,
@@ -180,7 +185,9 @@ impl Sender {
 
     /// Those who wait for what is under way, once or more for each.
     pub fn waiting(&self) -> Vec<*mut c_void> {
-        self.on_all_queues(Queue::waiting)
+        let mut all = self.on_all_queues(Queue::waiting);
+        all.extend(self.marks.owners());
+        all
     }
 
     fn on_all_queues(&self, ask: impl Fn(&mut Queue, u32) -> Vec<*mut c_void>) -> Vec<*mut c_void> {
@@ -197,10 +204,11 @@ impl Sender {
         self.on_all_queues(Queue::lenders)
     }
 
-    /// Those who wait for reads that are copied, and of whom this is true, wait no more: who they are.
+    /// Those who wait for reads that are copied, or by a mark, and of whom this is true, wait no more: who they are.
     pub fn disown(&mut self, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
-        let mut found = self.iface.queue.lock().disown(self.mark.link, wanted);
+        let mut found = self.iface.queue.lock().disown(self.mark.link, &wanted);
         found.dedup();
+        found.extend(self.marks.disown(&wanted));
         found
     }
 
@@ -218,6 +226,11 @@ impl Sender {
             self.ask();
         }
         false
+    }
+
+    /// Goes on with what had to wait: the rest of a record, and what is to be asked. Whether nothing is left.
+    pub fn go_on(&mut self) -> bool {
+        self.push() && self.ask_for_marks()
     }
 
     /// Has it told when all that was sent has arrived, or that the peer is not there.

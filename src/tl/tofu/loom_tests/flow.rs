@@ -56,18 +56,26 @@ impl Scene {
 
 /// The network, and a thread that progresses what goes by a queue: what each of so many posts tells of, in turn.
 fn progress(queue: &MtLock<Queue>, flow: &Flow, posts: &[u32]) {
-    let vcq = queue.lock().vcq.id;
     for &posts in posts {
-        (0..posts).for_each(|_| Adapter::of(vcq).work_next());
-        let event = queue.lock().poll();
-        match event {
-            Some(Event::Ended {
-                owner: Owner::Flush(0),
-                ..
-            }) => flow.end(),
-            Some(Event::Came { link: 0, .. }) => flow.come(),
-            other => panic!("{other:?}"),
+        hear(queue, flow, posts);
+    }
+}
+
+/// The same of the last of so many: whether somebody may wait for it.
+fn hear(queue: &MtLock<Queue>, flow: &Flow, posts: u32) -> bool {
+    let vcq = queue.lock().vcq.id;
+    (0..posts).for_each(|_| Adapter::of(vcq).work_next());
+    let event = queue.lock().poll();
+    match event {
+        Some(Event::Ended {
+            owner: Owner::Flush(0),
+            ..
+        }) => {
+            flow.end();
+            true
         }
+        Some(Event::Came { link: 0, .. }) => flow.come(),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -147,6 +155,35 @@ fn loom_one_question_at_a_time() {
         });
         progress.join().unwrap();
     });
+}
+
+/// Who waits behind a mark is told, once, whether what he waits for comes before or after he is listed; or he need not wait.
+#[test]
+fn loom_who_is_marked_is_told() {
+    // A write, and what asks for it; a read, of which its notice tells.
+    for (reads, posts) in [(false, 2), (true, 1)] {
+        explore(2, move || {
+            let mut scene = scene(1);
+            assert!(if reads { scene.read() } else { scene.write() });
+            let owner = scene.here.ptr().cast();
+            let (own, flow) = (scene.own.clone(), scene.flow.clone());
+            let tx = Arc::new((MtLock::new(true, scene.tx), MtLock::new(true, 0)));
+            let progress = {
+                let tx = tx.clone();
+                spawn(move || {
+                    if hear(&own.queue, &flow, posts) {
+                        while tx.0.lock().next_marked().is_some() {
+                            *tx.1.lock() += 1;
+                        }
+                    }
+                })
+            };
+            let marked = tx.0.lock().mark(owner);
+            assert!(marked || reads && tx.0.lock().is_drained());
+            progress.join().unwrap();
+            assert_eq!(*tx.1.lock(), u32::from(marked));
+        });
+    }
 }
 
 /// A record that a connection is in the middle of is gone on with.
