@@ -8,7 +8,7 @@ use support::scene::Scene;
 use ucp::abi::{cq, memory};
 use ucp::ctypes::*;
 use ucp::tl::shm::outbox::Outbox;
-use ucp::wire::header::{Kind, SignalHdr};
+use ucp::wire::header::{Kind, NoteHdr, SignalHdr};
 
 /// Registered memory of the victim's, and a queue.
 struct Prey {
@@ -45,13 +45,21 @@ impl Prey {
         self.region.as_ptr() as u64 + offset
     }
 
+    /// Data that is not in the region.
+    fn elsewhere(&self) -> [(u64, u64); 6] {
+        [
+            (self.addr(0) - 8, 16),
+            (self.addr(0), 4097),
+            (self.addr(4095), 2),
+            (self.addr(8), u64::MAX),
+            (u64::MAX, 1),
+            (0, 1),
+        ]
+    }
+
     /// A signal of an attacker's, of which only the first bytes are sent.
     fn attack(&self, outbox: &mut Outbox, h: SignalHdr, len: usize) {
-        let bytes = h.encode();
-        // SAFETY: the record has room for `len` bytes.
-        let fill = |dst: *mut u8| unsafe { dst.copy_from_nonoverlapping(bytes.as_ptr(), len) };
-        let sent = outbox.send(Kind::Signal as u8, 0, 9, len, fill);
-        assert!(matches!(sent, Ok(true)));
+        send(outbox, Kind::Signal, &h.encode()[..len]);
     }
 
     /// What the victim answers to a whole one, and whether it tells of it.
@@ -77,6 +85,13 @@ impl Prey {
             (n == 1).then(|| entry.assume_init())
         }
     }
+}
+
+fn send(outbox: &mut Outbox, kind: Kind, bytes: &[u8]) {
+    // SAFETY: the record has room for them.
+    let fill = |dst: *mut u8| unsafe { dst.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    let sent = outbox.send(kind as u8, 0, 9, bytes.len(), fill);
+    assert!(matches!(sent, Ok(true)));
 }
 
 struct Attacker {
@@ -145,15 +160,7 @@ fn what_is_too_short_or_unknown_ends_the_ring() {
 fn data_elsewhere_has_no_signal() {
     let prey = Prey::new();
     let mut attacker = Attacker::new(&prey);
-    let wrong = [
-        (prey.addr(0) - 8, 16),
-        (prey.addr(0), 4097),
-        (prey.addr(4095), 2),
-        (prey.addr(8), u64::MAX),
-        (u64::MAX, 1),
-        (0, 1),
-    ];
-    for (addr, len) in wrong {
+    for (addr, len) in prey.elsewhere() {
         for op in [SignalHdr::NOTIFY, SignalHdr::SET, SignalHdr::ADD] {
             let h = SignalHdr {
                 addr,
@@ -167,6 +174,33 @@ fn data_elsewhere_has_no_signal() {
         }
     }
     assert!(prey.region.iter().all(|&word| word == 7));
+    prey.scene.decent_goes_on(100);
+}
+
+#[test]
+fn notes_of_data_elsewhere_tell_nothing() {
+    let prey = Prey::new();
+    let mut attacker = Attacker::new(&prey);
+    let decent = (prey.addr(16), 4000);
+    for (addr, len) in prey.elsewhere().into_iter().chain([decent]) {
+        let note = NoteHdr { addr, len };
+        send(&mut attacker.outbox, Kind::Note, &note.encode());
+    }
+    let mut told = None;
+    prey.scene.until("an entry", || {
+        told = prey.next();
+        told.is_some()
+    });
+    let entry = told.unwrap();
+    assert_eq!(
+        (entry.value, entry.address, entry.length),
+        (9, decent.0, 4000)
+    );
+    assert!(prey.next().is_none());
+    // Nor is one that is cut off a note.
+    send(&mut attacker.outbox, Kind::Note, &[0; NoteHdr::SIZE - 1]);
+    prey.scene.settle();
+    assert!(prey.next().is_none());
     prey.scene.decent_goes_on(100);
 }
 

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use ucp::wire::address::PortLocator;
 use ucp::wire::header::{
-    AmImm, AmoHdr, DataHdr, GetHdr, Kind, RailImm, RtrDeviceHdr, RtrHdr, RtsHdr, ShareHdr,
+    AmImm, AmoHdr, DataHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr, RtrHdr, RtsHdr, ShareHdr,
     SignalHdr, SyncHdr, ValueHdr,
 };
 
@@ -39,6 +39,7 @@ fuzz_target!(|message: &[u8]| {
         Kind::GetReq => check!(GetHdr, body),
         Kind::AmoReq => check!(AmoHdr, body),
         Kind::Signal => check!(SignalHdr, body),
+        Kind::Note => check!(NoteHdr, body),
         Kind::AmoRep => check!(ValueHdr, body),
         Kind::Share => check!(ShareHdr, body),
         Kind::RtrDevice => check!(RtrDeviceHdr, body),

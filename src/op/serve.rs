@@ -15,8 +15,8 @@ use crate::sys::log;
 use crate::tl::shm::ring::Message;
 use crate::wire::address::PortLocator;
 use crate::wire::header::{
-    AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RailImm, RtrDeviceHdr, RtrHdr, RtsHdr, ShareHdr,
-    SignalHdr, SyncHdr, ValueHdr,
+    AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr, RtrHdr, RtsHdr,
+    ShareHdr, SignalHdr, SyncHdr, ValueHdr,
 };
 
 /// A message that no sender of this library writes.
@@ -140,6 +140,10 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
             Kind::Signal => {
                 let h = SignalHdr::decode(&head).ok_or(Malformed)?;
                 signal::on_message(worker, peer, m.imm, h);
+            }
+            Kind::Note => {
+                let h = NoteHdr::decode(&head).ok_or(Malformed)?;
+                signal::on_note(worker, peer, m.aux, m.imm, h);
             }
             Kind::EpClosed => {
                 let status = final_status(m.aux);

@@ -4,7 +4,8 @@
 //! Data that is in its place when the call returns is followed by the signal, a message or a change of mapped memory. Other
 //! data waits in the peer's queue, or is under way, and the signal is a message behind it: the peer executes messages in
 //! order, a queue pair keeps the order of writes and messages, and what rails move is waited for (`proto::tx`). What a reliable
-//! connection writes in one work request carries a short signal with it, if nothing is in its way (`SignalWord`).
+//! connection writes in one work request carries a short signal with it, if nothing is in its way (`SignalWord`); behind what the Tofu
+//! interconnect writes in one post a frame that rides in a descriptor tells of it (`NoteHdr`).
 
 use super::amo::{self, Amo};
 use super::param::{self, Param, status_ptr};
@@ -19,9 +20,9 @@ use crate::engine::request::{self, Notify, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
 use crate::proto::attach::Direction;
-use crate::proto::tx::{self, Posted, device};
+use crate::proto::tx::{self, Posted, device, steered};
 use crate::sys::log;
-use crate::wire::header::{Kind, SignalHdr, SignalWord};
+use crate::wire::header::{Kind, NoteHdr, SignalHdr, SignalWord};
 use std::ffi::c_void;
 
 const NAME: &str = "ucpx_put_signal_nbx";
@@ -179,6 +180,13 @@ impl Target<'_> {
             if word.is_some_and(|word| self.write_with_word(&a, addr, word)) {
                 return rma::ended(&a, self.ep, p, Ok(()));
             }
+            if let Some(noted) = self.write_with_note(&a, addr, signal) {
+                let done = match noted {
+                    true => Ok(()),
+                    false => self.post(signal, (addr, len), p),
+                };
+                return rma::ended(&a, self.ep, p, done);
+            }
             let req = a.request(self.ep, p, Direction::Write, addr, false);
             // Filled in before it is posted: another thread may end it at once.
             ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
@@ -210,6 +218,20 @@ impl Target<'_> {
             }
             _ => false,
         }
+    }
+
+    /// Writes short data by the adapter of the Tofu interconnect, and behind it a note for a completion queue, each in one post.
+    /// `None`: that is not how it goes, or something is in the way; false: the data is written, and nothing is noted.
+    unsafe fn write_with_note(&self, a: &Access, addr: u64, signal: Signal) -> Option<bool> {
+        let (Aim::Queue(cq), Way::Device) = (signal.aim, &a.way) else {
+            return None;
+        };
+        let (data, len) = (a.data.as_contig()?, a.data.len());
+        let stadd = a.rkey.stadd(addr, len)?;
+        let len = len as u64;
+        let note = (cq, signal.value, NoteHdr { addr, len });
+        // SAFETY: the caller's data.
+        unsafe { steered::write_with_note(self.peer, stadd, data, note) }
     }
 
     /// Signals behind data that is in its place.
@@ -275,6 +297,19 @@ pub(super) fn on_word(worker: &Worker, peer: &Peer, word: SignalWord, len: usize
         addr: None,
     };
     worker.cqs.notify(worker, word.cq, notice);
+}
+
+/// A peer's adapter has written what this notes, or has been refused: the connection ends then.
+pub(super) fn on_note(worker: &Worker, peer: &Peer, cq: u8, value: u64, h: NoteHdr) {
+    if serve::allowed(worker, peer, h.addr, h.len, "signal behind") {
+        let notice = Notice {
+            peer_uid: peer.uid,
+            value,
+            len: h.len as usize,
+            addr: Some(h.addr),
+        };
+        worker.cqs.notify(worker, cq, notice);
+    }
 }
 
 /// A peer's signal: what it has put before is in its place, unless it was refused.

@@ -114,6 +114,9 @@ kinds! {
     RailDropped = 29, 0;
     /// What a put does behind its data. `imm`: the value. [`SignalHdr`]. Answered as a write is.
     Signal = 30, SignalHdr::SIZE;
+    /// The entry of a completion queue behind data that an adapter has written: as [`Kind::Signal`], but nobody answers. `imm`: the value,
+    /// `aux`: the queue. [`NoteHdr`].
+    Note = 31, NoteHdr::SIZE;
 }
 
 /// In `aux` of what is taken back: the sender has offered it.
@@ -284,6 +287,15 @@ impl SignalHdr {
 }
 
 packed! {
+    /// Of a note. With the head of a frame it is what rides in a descriptor of the Tofu interconnect.
+    NoteHdr, 16 {
+        /// Where the data in front of it was put, and how many bytes.
+        addr: u64,
+        len: u64,
+    }
+}
+
+packed! {
     /// Of the answer to an atomic operation.
     ValueHdr, 8 {
         /// The value before the operation.
@@ -402,8 +414,8 @@ mod tests {
         let named: Vec<u8> = (0..=u8::MAX)
             .filter(|&n| Kind::from_u8(n).is_some_and(|k| k as u8 == n))
             .collect();
-        assert_eq!(named, (1..=30).collect::<Vec<u8>>());
-        assert_eq!(Kind::ALL.len(), 30);
+        assert_eq!(named, (1..=31).collect::<Vec<u8>>());
+        assert_eq!(Kind::ALL.len(), 31);
     }
 
     #[test]

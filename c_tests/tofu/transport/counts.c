@@ -3,6 +3,8 @@
 #include "check.h"
 #include "wire.h"
 
+#include <ucp/api/ucpx.h>
+
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -120,6 +122,13 @@ static ucs_status_ptr_t tag(size_t size)
     return ucp_tag_send_nbx(ep, data, size, 1, &plain);
 }
 
+static ucs_status_ptr_t put_with_signal(size_t size)
+{
+    static const ucpx_signal_t signal = {.field_mask = UCPX_SIGNAL_FIELD_VALUE, .value = -1};
+
+    return ucpx_put_signal_nbx(ep, data, size, shared->memory, rkey, &signal, &plain);
+}
+
 static ucs_status_ptr_t flush(size_t size)
 {
     (void)size;
@@ -225,6 +234,14 @@ static void short_messages(void)
     end();
 }
 
+/* The data, and behind it a frame: each in its descriptor, and nobody answers. */
+static void puts_with_signal(void)
+{
+    begin();
+    are((counts_t){.posts = 2 * TIMES, .piggybacks = 2 * TIMES, .remote_notices = TIMES}, counted(put_with_signal, 8));
+    end();
+}
+
 /* However much is under way, and none if nothing is. */
 static void flushes(void)
 {
@@ -273,6 +290,7 @@ static const case_t cases[] = {
     {"counts: puts that ride in a descriptor", short_puts},
     {"counts: gets", gets},
     {"counts: messages that ride in a descriptor", short_messages},
+    {"counts: puts with signal", puts_with_signal},
     {"counts: flushes", flushes},
     {"counts: what is behind a flush", behind_flushes},
 };

@@ -11,7 +11,7 @@ use crate::tl::Lane;
 use crate::tl::tofu::pinned::{self, Pinned};
 use crate::tl::tofu::sender::Sender;
 use crate::tl::tofu::step::{Step, Verb, Width};
-use crate::wire::header::AmoHdr;
+use crate::wire::header::{AmoHdr, Kind, NoteHdr};
 use crate::wire::stats::Protocol;
 
 /// Where a request keeps the steering address.
@@ -149,12 +149,45 @@ pub fn fetch(r: &mut Request, memory: Handle<Pinned>) {
 /// `len` bytes are readable at `data`.
 pub unsafe fn write_now(peer: &Peer, stadd: u64, data: *const u8, len: usize) -> bool {
     let mut tx = peer.tx.lock();
-    if !tx.pending.is_empty() {
-        return false;
-    }
-    let Some(Lane::Tofu(sender)) = tx.lane.as_mut() else {
-        return false;
-    };
+    let sender = sender_now(&mut tx);
+    // SAFETY: the caller's bytes.
+    sender.is_some_and(|sender| unsafe { write_by(peer, sender, stadd, data, len) })
+}
+
+/// As [`write_now`], with a note of it behind it for a completion queue. `None`: it has to wait, or is longer; false: only the note has.
+///
+/// # Safety
+/// As there.
+pub unsafe fn write_with_note(
+    peer: &Peer,
+    stadd: u64,
+    data: *const u8,
+    (cq, value, note): (u8, u64, NoteHdr),
+) -> Option<bool> {
+    let mut tx = peer.tx.lock();
+    let sender = sender_now(&mut tx)?;
+    // SAFETY: the caller's bytes.
+    unsafe { write_by(peer, sender, stadd, data, note.len as usize) }.then(|| {
+        let noted = sender.send(Kind::Note as u8, cq, value, NoteHdr::SIZE, |to| {
+            // SAFETY: the frame has room for it.
+            unsafe { to.cast::<[u8; NoteHdr::SIZE]>().write(note.encode()) };
+        });
+        if noted {
+            peer.stats().of(Protocol::Short).add(0);
+        }
+        noted
+    })
+}
+
+/// # Safety
+/// As of [`write_now`].
+unsafe fn write_by(
+    peer: &Peer,
+    sender: &mut Sender,
+    stadd: u64,
+    data: *const u8,
+    len: usize,
+) -> bool {
     // SAFETY: the caller's bytes.
     let fill = |to: *mut u8, n: usize| unsafe { to.copy_from_nonoverlapping(data, n) };
     let written = len <= sender.most_at_once() && sender.write(stadd, len, fill) == len;
