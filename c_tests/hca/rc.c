@@ -202,6 +202,8 @@ static struct outcome atomic(struct soft_qp *qp, struct soft_wqe *wqe, struct wi
         copied = peer_write(to, &one, 1, &remote, 1, sizeof(after));
     wire->faults.atomics += copied;
     wire_unlock(&wire->atomic_lock);
+    if (gap_us != 0) /* who lets go would have it again before anybody whom that wakes, for ever */
+        usleep(gap_us);
     mr_release(mr);
     if (!copied)
         return refused(peer, IBV_EVENT_QP_ACCESS_ERR, IBV_WC_REM_OP_ERR);

@@ -41,17 +41,24 @@ static uint64_t here8(const struct op *op, void *address)
     HERE(uint64_t);
 }
 
+static void gap(void)
+{
+    uint64_t gap_us = atomic_load_explicit(&wire->faults.atomic_gap_us, memory_order_relaxed);
+
+    if (gap_us != 0)
+        usleep(gap_us);
+}
+
 static enum copy_result there(const struct op *op, const struct region *region, uint64_t *old)
 {
-    uint64_t gap_us = atomic_load_explicit(&wire->faults.atomic_gap_us, memory_order_relaxed), after, wide = 0;
+    uint64_t after, wide = 0;
     uint32_t narrow = 0;
     void *at = op->width == 4 ? (void *)&narrow : (void *)&wide;
     enum copy_result copied = copy_from(region, at, op->width);
 
     *old = op->width == 4 ? narrow : wide;
     after = result(op, *old);
-    if (gap_us != 0)
-        usleep(gap_us);
+    gap();
     narrow = after;
     wide = after;
     if (copied == COPIED && after != *old)
@@ -73,5 +80,8 @@ int atomic_carry(const struct op *op, uint32_t node, const struct region *region
     else
         *old = op->width == 4 ? here4(op, region->here) : here8(op, region->here);
     wire_unlock(lock);
+    /* With a gap the lock is nearly always taken, and who let it go would have it again before anybody whom that wakes: for ever. */
+    if (region->here == NULL)
+        gap();
     return copied == COPIED ? 0 : copied == COPY_GONE ? UTOFU_ERR_MRQ_PEER : UTOFU_ERR_MRQ_RMT_MEMORY;
 }
