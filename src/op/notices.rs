@@ -85,6 +85,7 @@ fn go_on(rings: &mut Rings, number: u32) -> u32 {
     if !has_gone {
         rings.iface.leave_unfinished(number);
     }
+    end_flushes(peer);
     has_gone.into()
 }
 

@@ -2,13 +2,19 @@
 
 use crate::sys::sync::{AtomicBool, AtomicU32, Ordering, foreign};
 
+/// Questions that may be under way: so many flushes of threads that share a worker do not wait for each other's answers.
+const QUESTIONS: usize = 8;
+
 /// What of a connection has arrived. The progressing thread hears it, whoever holds the peer's lock asks.
 #[derive(Default)]
 pub struct Flow {
-    /// Posts that the last question was behind, and those of which the answer has come.
-    asked: AtomicU32,
+    /// Posts that each of the last questions was behind, by its number.
+    asked: [AtomicU32; QUESTIONS],
+    /// Questions, and answers, since the beginning, modulo 2^32.
+    questions: AtomicU32,
+    answers: AtomicU32,
+    /// Posts that are known to have arrived.
     ended: AtomicU32,
-    asking: AtomicBool,
     /// Reads and atomic operations that have come, and what rails have written.
     came: AtomicU32,
     /// Somebody waits for some of those.
@@ -16,14 +22,16 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The answer has come.
+    /// An answer has come. It is taken for the first one's that is still to come: whichever it is, what was in front of that has arrived.
     pub fn end(&self) {
+        // Relaxed: nobody else writes it.
+        let answers = self.answers.load(Ordering::Relaxed);
         // The lock of the queue, which the question was posted under, is between `ask` and this.
-        let asked = foreign::settled(&self.asked);
+        let asked = foreign::settled(&self.asked[answers as usize % QUESTIONS]);
         // Release: pairs with the loads of `ended`: who sees that all has arrived may have somebody look for it.
         self.ended.store(asked, Ordering::Release);
-        // Release: pairs with `is_asking`. Who may ask again changes `asked`, which has to have been read above.
-        self.asking.store(false, Ordering::Release);
+        // Release: pairs with `under_way`. Who may ask again changes `asked`, which has to have been read above.
+        (self.answers).store(answers.wrapping_add(1), Ordering::Release);
     }
 
     /// One of the reads, atomic operations or writes by rails has come, or has failed. Whether somebody may wait for it.
@@ -61,23 +69,48 @@ impl Flow {
         self.watched.store(false, Ordering::Relaxed);
     }
 
-    /// Somebody is about to ask whether so many posts have arrived. Before he does: the answer can be faster than this thread.
-    pub(super) fn ask(&self, posted: u32) {
+    /// Somebody is about to ask whether so many posts have arrived. Before he does: the answer can be faster than this thread. False: too
+    /// many have asked.
+    pub(super) fn ask(&self, posted: u32) -> bool {
+        if self.under_way() as usize == QUESTIONS {
+            return false;
+        }
+        let number = self.questions();
         // Relaxed: see `end`.
-        self.asked.store(posted, Ordering::Relaxed);
+        self.asked[number as usize % QUESTIONS].store(posted, Ordering::Relaxed);
         // Relaxed: who asks is alone; the answer comes by the lock of the queue.
-        self.asking.store(true, Ordering::Relaxed);
+        (self.questions).store(number.wrapping_add(1), Ordering::Relaxed);
+        true
     }
 
     /// He has not asked.
     pub(super) fn do_not_ask(&self) {
         // Relaxed, as in `ask`.
-        self.asking.store(false, Ordering::Relaxed);
+        (self.questions).store(self.questions().wrapping_sub(1), Ordering::Relaxed);
     }
 
     pub(super) fn is_asking(&self) -> bool {
+        self.under_way() > 0
+    }
+
+    /// Whether an answer that is still to come tells that so many posts have arrived. By who asks.
+    pub(super) fn is_asked(&self, posted: u32) -> bool {
+        let last = self.questions().wrapping_sub(1) as usize % QUESTIONS;
+        // Relaxed: who asks is alone.
+        let asked = self.asked[last].load(Ordering::Relaxed);
+        self.is_asking() && (asked.wrapping_sub(posted) as i32) >= 0
+    }
+
+    /// Questions that were not answered.
+    fn under_way(&self) -> u32 {
         // Acquire: pairs with `end`.
-        self.asking.load(Ordering::Acquire)
+        let answers = self.answers.load(Ordering::Acquire);
+        self.questions().wrapping_sub(answers)
+    }
+
+    fn questions(&self) -> u32 {
+        // Relaxed: who asks is alone.
+        self.questions.load(Ordering::Relaxed)
     }
 
     /// Posts of which nobody has told that they have arrived.

@@ -25,6 +25,8 @@ pub use slots::colour;
 
 /// A queue that takes nothing for so long is stuck, milliseconds.
 const STUCK_MS: u64 = 10_000;
+/// Notices that are kept while one is looked for: more than any queue holds.
+const MOST_EARLY: usize = 1 << 16;
 /// Words with entries of ended transmissions: a buffer below this, else a link,
 pub const LINKS: usize = 1 << 16;
 /// or what was written from its owner's memory.
@@ -46,7 +48,7 @@ pub struct Queue {
     replies: Replies,
     /// Atomic operations without a reply whose notices have not come.
     changes: u32,
-    /// Notices that came while an atomic operation of the worker's own was waited for.
+    /// Notices that came while another one was looked for.
     early: VecDeque<(c_int, Notice)>,
     under_way: UnderWay,
     /// Operations that there may be: each can have a notice.

@@ -180,7 +180,23 @@ impl Sender {
         if untold >= ASK_AT && !self.flow.is_asking() {
             self.ask();
         }
-        self.broken || untold >= MOST_UNTOLD
+        self.broken || untold >= MOST_UNTOLD && !self.hear()
+    }
+
+    /// Hears an answer by itself: who puts very much calls nothing that progresses. Whether something more can be posted now. Not where
+    /// threads share the worker: who hears answers there is one at a time.
+    #[inline(never)]
+    fn hear(&mut self) -> bool {
+        let queue = &self.iface.queue;
+        if queue.is_shared() || !queue.lock().look_for_answer(self.mark.link) {
+            return false;
+        }
+        self.flow.end();
+        if !self.marks.is_empty() {
+            // Nobody else hears that they have ended.
+            self.iface.leave_unfinished(self.mark.link);
+        }
+        self.flow.untold(self.posted()) < MOST_UNTOLD
     }
 
     /// Those who wait for what is under way, once or more for each.
@@ -222,7 +238,7 @@ impl Sender {
         if self.is_drained() {
             return true;
         }
-        if !self.flow.is_asking() && !self.flow.has_ended(self.posted()) && self.rest.is_none() {
+        if self.rest.is_none() && !self.is_told_of(self.posted()) {
             self.ask();
         }
         false
@@ -235,11 +251,16 @@ impl Sender {
 
     /// Has it told when all that was sent has arrived, or that the peer is not there.
     fn ask(&mut self) {
-        self.flow.ask(self.posted());
-        if !self.count(Some(Owner::Flush(self.mark.link))) {
-            // Too many wait: whoever asks next tries again.
+        // Where too many ask or wait whoever asks next tries again.
+        if self.flow.ask(self.posted()) && !self.count(Some(Owner::Flush(self.mark.link))) {
             self.flow.do_not_ask();
         }
+    }
+
+    /// Whether so many posts have arrived, or what was asked will tell that they have.
+    fn is_told_of(&self, posted: u32) -> bool {
+        // In this order: an answer that is not under way any more is there.
+        self.flow.is_asked(posted) || self.flow.is_past(posted)
     }
 
     /// Finds out whether the peer is still there, if nothing else does.

@@ -6,7 +6,7 @@ use super::super::utofu::{self, Notice};
 use super::super::vcq::{There, Told};
 use super::event::{OWN, Owner};
 use super::slots::{OWN_SLOT, SLOTS};
-use super::{Queue, STUCK_MS, word_of};
+use super::{MOST_EARLY, Queue, STUCK_MS, word_of};
 use crate::sys::clock;
 use crate::sys::sync::give_way;
 use std::ffi::{c_int, c_void};
@@ -15,8 +15,6 @@ use std::ffi::{c_int, c_void};
 const MOST: u32 = 1024;
 /// Looks for the end of the worker's own before others are let run: an adapter takes a microsecond or two.
 const LOOKS: u32 = 1000;
-/// Notices that may come meanwhile: more than any queue holds.
-const MOST_EARLY: usize = 1 << 16;
 
 /// Who waits for one of them.
 #[derive(Clone, Copy, Debug)]

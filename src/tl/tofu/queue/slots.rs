@@ -164,6 +164,11 @@ impl Slots {
         Some(came)
     }
 
+    /// Whose the notice with this byte is.
+    pub fn owner(&self, edata: u64) -> Option<Owner> {
+        self.slots.get(usize::try_from(edata).ok()?)?.owner
+    }
+
     /// Those who wait.
     pub fn owners(&self) -> impl Iterator<Item = &Owner> {
         self.slots.iter().filter_map(|slot| slot.owner.as_ref())

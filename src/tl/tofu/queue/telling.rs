@@ -3,7 +3,7 @@
 use super::event::{Event, Owner, Whose};
 use super::slots::{Came, NO_SLOT};
 use super::under_way::Operation;
-use super::{LENT, LINKS, Queue, SLOT_AT};
+use super::{LENT, LINKS, MOST_EARLY, Queue, SLOT_AT};
 use crate::sys::log;
 use crate::sys::sync::foreign;
 use crate::tl::tofu::utofu::{self, Notice, code_name};
@@ -12,6 +12,8 @@ use std::ffi::{c_int, c_void};
 
 /// So many errors in a row, without a notice between them, are no single operation's.
 const DEAF: u32 = 1000;
+/// Looks for an answer that is on its way.
+const LOOKS: u32 = 100;
 /// Entries of ended transmissions that are taken at a time.
 const BATCH: usize = 16;
 
@@ -122,6 +124,35 @@ impl Queue {
                 return event;
             }
         }
+    }
+
+    /// Looks for the answer to a question of this connection's ([`Owner::Flush`]), a microsecond or two. What else has come is kept for
+    /// whoever polls. False: there is none, or memory that was lent is to be given back before it.
+    pub fn look_for_answer(&mut self, link: u32) -> bool {
+        let mut early = 0;
+        let mut looks = 0;
+        while looks < LOOKS && self.lent == 0 && self.early.len() < MOST_EARLY {
+            let Some((code, notice)) = self.early.get(early) else {
+                match self.vcq.poll_mrq() {
+                    (utofu::NOT_FOUND, _) => looks += 1,
+                    come => self.early.push_back(come),
+                }
+                std::hint::spin_loop();
+                continue;
+            };
+            let (is_put, byte) = (notice.notice_type == utofu::LCL_PUT, notice.edata);
+            if is_put
+                && *code == utofu::SUCCESS
+                && self.slots.owner(byte) == Some(Owner::Flush(link))
+            {
+                self.heard();
+                self.early.remove(early);
+                self.slots.end(byte, true);
+                return true;
+            }
+            early += 1;
+        }
+        false
     }
 
     /// A notice has come that is no error.

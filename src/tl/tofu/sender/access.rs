@@ -213,7 +213,7 @@ impl Sender {
             self.fenced = None;
             return false;
         }
-        if !self.flow.is_asking() {
+        if !self.is_told_of(before) {
             self.ask();
         }
         true

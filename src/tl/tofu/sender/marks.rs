@@ -17,6 +17,10 @@ struct Waiting {
 pub(super) struct Marks(VecDeque<Waiting>);
 
 impl Marks {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Those who wait.
     pub(super) fn owners(&self) -> impl Iterator<Item = *mut c_void> {
         self.0.iter().map(|waiting| waiting.owner)
@@ -77,16 +81,10 @@ impl Sender {
         let Some(&Waiting { posted, .. }) = self.marks.0.back() else {
             return true;
         };
-        if self.is_told_of(posted) {
-            return true;
+        if !self.is_told_of(posted) {
+            self.ask();
         }
-        self.ask();
-        self.broken || self.is_told_of(posted)
-    }
-
-    /// Whether so many posts have arrived, or it will be told how many have.
-    fn is_told_of(&self, posted: u32) -> bool {
-        // In this order: who asked no more has the answer.
-        self.flow.is_asking() || self.flow.is_past(posted)
+        // In this order, as there. Who hears an answer that does not tell asks again.
+        self.broken || self.flow.is_asking() || self.flow.is_past(posted)
     }
 }
