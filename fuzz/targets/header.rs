@@ -7,6 +7,7 @@ use ucp::wire::header::{
     AmImm, AmoHdr, DataHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr, RtrHdr, RtsHdr, ShareHdr,
     SignalHdr, SyncHdr, ValueHdr,
 };
+use ucp::wire::offered::{self, Addresses};
 
 /// Decodes a message as its receiver does: the header of its kind, then the payload.
 macro_rules! check {
@@ -21,6 +22,18 @@ macro_rules! check {
     };
 }
 
+/// What is behind the header of an offer, over the Tofu interconnect: a mark and the addresses that it says, or not.
+fn check_offered(bytes: &[u8]) {
+    let Some((mark, rest)) = bytes.split_first_chunk() else {
+        return;
+    };
+    let Some(rails) = offered::rails(u32::from_le_bytes(*mark), bytes.len()) else {
+        return;
+    };
+    assert_eq!(offered::len(rails), rest.len());
+    assert_eq!(Addresses::read(rails, rest).encode(), bytes);
+}
+
 fuzz_target!(|message: &[u8]| {
     let Some((&number, rest)) = message.split_first() else {
         return;
@@ -33,7 +46,10 @@ fuzz_target!(|message: &[u8]| {
     };
     match kind {
         Kind::TagSync | Kind::TakenBack => check!(SyncHdr, body),
-        Kind::TagRts | Kind::AmRts => check!(RtsHdr, body),
+        Kind::TagRts | Kind::AmRts => {
+            check!(RtsHdr, body);
+            check_offered(body.get(RtsHdr::SIZE..).unwrap_or_default());
+        }
         Kind::Rtr => check!(RtrHdr, body),
         Kind::Data | Kind::GetRep => check!(DataHdr, body),
         Kind::GetReq => check!(GetHdr, body),

@@ -10,6 +10,7 @@ use ucp::wire::address::{
 use ucp::wire::frame;
 use ucp::wire::greeting::{self, Answer, Greeting};
 use ucp::wire::header::{AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtsHdr, ShareHdr, SignalHdr};
+use ucp::wire::offered::Addresses;
 use ucp::wire::rkey::PackedRkey;
 use ucp::wire::session::{self, Hello, Reply};
 use ucp::wire::stats;
@@ -103,8 +104,18 @@ fn share() -> ShareHdr {
 }
 
 fn headers() -> Vec<Vec<u8>> {
-    let message = |&kind: &Kind| [&[kind as u8][..], &5u64.to_le_bytes(), &record(kind)].concat();
-    Kind::ALL.iter().map(message).collect()
+    let message =
+        |kind: Kind, record: &[u8]| [&[kind as u8][..], &5u64.to_le_bytes(), record].concat();
+    let mut all: Vec<Vec<u8>> = (Kind::ALL.iter())
+        .map(|&kind| message(kind, &record(kind)))
+        .collect();
+    // Offers over the Tofu interconnect.
+    for rails in [0..0, 0..2, 3..5] {
+        let addresses = Addresses::of(rails.map(|rail| (rail, 7 << 40)));
+        let offer = [&rts(50_000, 1).encode()[..], &addresses.encode()].concat();
+        all.push(message(Kind::TagRts, &offer));
+    }
+    all
 }
 
 fn address() -> WorkerAddress {

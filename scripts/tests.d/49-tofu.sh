@@ -14,11 +14,13 @@ for mpi in openmpi mpich; do
         done
     done
 done
-# Long puts and gets by three interfaces, of which parts come late.
-several=(env UCX_TOFU_VCQS_PER_WORKER=3 UCX_MAX_RMA_RAILS=3 SOFT_TOFU_FAULTS=reorder_nth=2)
+# Long messages, puts and gets by three interfaces, of which parts come late.
+several=(env UCX_TOFU_VCQS_PER_WORKER=3 UCX_MAX_RMA_RAILS=3 UCX_MAX_RNDV_RAILS=3 SOFT_TOFU_FAULTS=reorder_nth=2)
 for mpi in openmpi mpich; do
-    step 240 "software Tofu: $mpi, 2 ranks, 3 interfaces: onesided" bash -c 'by_tofu "$@"' - \
-        "${several[@]}" scripts/mpirun-on "$mpi" rucp 2 "build/mpi/$mpi/onesided"
+    for program in matching datatypes onesided; do
+        step 240 "software Tofu: $mpi, 2 ranks, 3 interfaces: $program" bash -c 'by_tofu "$@"' - \
+            "${several[@]}" scripts/mpirun-on "$mpi" rucp 2 "build/mpi/$mpi/$program"
+    done
 done
 for program in collectives onesided; do
     step 240 "software Tofu: mpich, 16 ranks: $program" bash -c 'by_tofu "$@"' - scripts/mpirun-on mpich rucp 16 "build/mpi/mpich/$program"

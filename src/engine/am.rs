@@ -59,7 +59,7 @@ impl AmHandler {
 pub enum AmPayload {
     /// It is behind the descriptor.
     Here,
-    /// The sender has it: a rendezvous that nobody has started yet.
+    /// The sender has it: a rendezvous that nobody has started yet. What the offer has beside it is behind the descriptor.
     Remote(*const Peer, Offer),
 }
 

@@ -1,6 +1,7 @@
 //! A message that waits at its sender: what a request to send says of it.
 
 use crate::wire::header::RtsHdr;
+use crate::wire::offered;
 
 /// Longest message: the user part of an address space.
 const MAX_MESSAGE: u64 = 1 << 47;
@@ -18,6 +19,8 @@ pub struct Offer {
     pub pieces: u32,
     /// Our device may read it, by a key for the port that the connection leads to.
     pub keyed: bool,
+    /// The sender's rails, a bit each, whose steering addresses are kept beside this ([`offered`]).
+    pub rails: u8,
     /// The sender waits for others too.
     pub one_of_many: bool,
 }
@@ -31,7 +34,15 @@ impl From<RtsHdr> for Offer {
             addr: h.addr,
             pieces: h.pieces,
             keyed: false,
+            rails: 0,
             one_of_many: h.waiting > 1,
         }
+    }
+}
+
+impl Offer {
+    /// Bytes that are kept beside it.
+    pub fn beside(&self) -> usize {
+        offered::len(self.rails)
     }
 }

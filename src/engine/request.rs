@@ -12,6 +12,7 @@ use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::cma::Span;
 use crate::tl::shm::share::Share;
+use crate::wire::offered::Addresses;
 use std::ffi::c_void;
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
@@ -128,6 +129,8 @@ pub struct Request {
 pub enum Extra {
     /// The sender's list of pieces.
     Pieces(Box<[Span]>),
+    /// Where the message of a receive is for the sender's rails.
+    Rails(Addresses),
     /// What a device does.
     Transfer(Transfer),
 }
@@ -175,6 +178,14 @@ impl Request {
         match self.extra.as_deref() {
             Some(Extra::Pieces(pieces)) => Some(pieces),
             _ => None,
+        }
+    }
+
+    /// Where the sender's rails have the message, if they do.
+    pub fn rails(&self) -> Addresses {
+        match self.extra.as_deref() {
+            Some(Extra::Rails(addresses)) => *addresses,
+            _ => Addresses::default(),
         }
     }
 

@@ -3,6 +3,7 @@
 use super::offer::Offer;
 use super::peer::Peer;
 use crate::sys::copy;
+use crate::wire::offered;
 use std::mem::MaybeUninit;
 
 /// Where the message is.
@@ -21,12 +22,14 @@ pub struct Unexpected {
     pub source: Source,
     /// Bytes of the whole message.
     pub len: usize,
-    /// The bytes, where they are here.
+    /// The bytes, where they are here; of a rendezvous what its offer has beside it.
     pub bytes: Kept,
 }
 
 /// Bytes that are kept in place: with the rest of an [`Unexpected`] two cache lines.
 const IN_PLACE: usize = 46;
+// What an offer has beside it.
+const _: () = assert!(offered::MOST <= IN_PLACE);
 
 /// Bytes that wait: most messages are short and need no memory of their own.
 pub enum Kept {

@@ -182,22 +182,29 @@ pub unsafe fn on_eager(worker: &Worker, peer: &Peer, imm: AmImm, data: *const u8
 /// A message whose data the sender keeps.
 ///
 /// # Safety
-/// The user's header is readable at `header`.
-pub unsafe fn on_rts(worker: &Worker, peer: &Peer, imm: AmImm, source: Offer, header: *const u8) {
+/// The user's header is readable at `header`, what the offer has beside it at `beside`.
+pub unsafe fn on_rts(
+    worker: &Worker,
+    peer: &Peer,
+    imm: AmImm,
+    (source, beside): (Offer, *const u8),
+    header: *const u8,
+) {
     let handler = handler(worker, imm.id);
     if let AmFunction::None = handler.function {
         return rndv::acknowledge(peer, source.req, UCS_ERR_INVALID_PARAM);
     }
     if imm.flags & WHOLE != 0 || matches!(handler.function, AmFunction::Old(_)) {
         // SAFETY: the caller's bytes.
-        return unsafe { fetch_whole(worker, peer, imm, source, header) };
+        return unsafe { fetch_whole(worker, peer, imm, (source, beside), header) };
     }
-    let payload = AmPayload::Remote(peer, source);
-    let Some(desc) = worker.am_descs.get(payload, source.len, 0) else {
+    let (payload, room) = (AmPayload::Remote(peer, source), source.beside());
+    let Some(desc) = worker.am_descs.get(payload, source.len, room) else {
         return rndv::acknowledge(peer, source.req, UCS_ERR_NO_MEMORY);
     };
-    // SAFETY: a new descriptor; the caller's bytes.
+    // SAFETY: a new descriptor with so much room; the caller's bytes.
     unsafe {
+        std::ptr::copy_nonoverlapping(beside, AmDesc::data(desc), room);
         offer(
             worker,
             peer,
@@ -300,7 +307,13 @@ struct Fetch {
     header: Box<[u8]>,
 }
 
-unsafe fn fetch_whole(worker: &Worker, peer: &Peer, imm: AmImm, source: Offer, header: *const u8) {
+unsafe fn fetch_whole(
+    worker: &Worker,
+    peer: &Peer,
+    imm: AmImm,
+    (source, beside): (Offer, *const u8),
+    header: *const u8,
+) {
     let Some(desc) = worker.am_descs.get(AmPayload::Here, source.len, source.len) else {
         return rndv::acknowledge(peer, source.req, UCS_ERR_NO_MEMORY);
     };
@@ -321,7 +334,7 @@ unsafe fn fetch_whole(worker: &Worker, peer: &Peer, imm: AmImm, source: Offer, h
             header,
         }))
         .cast();
-        if let Some(status) = rndv::receive(worker, req, peer, source) {
+        if let Some(status) = rndv::receive(worker, req, peer, source, beside) {
             request::complete(req, status);
         }
     }
@@ -399,7 +412,7 @@ pub unsafe fn recv_data(
             }
             AmPayload::Remote(peer, offer) => {
                 // Never at once, as in UCX: MPICH 5 would take a pointer of its own for a request.
-                rndv::receive_later(worker, req, &*peer, offer);
+                rndv::receive_later(worker, req, &*peer, offer, AmDesc::data(desc));
                 None
             }
             AmPayload::Here => Some(super::tag::fill(r, AmDesc::data(desc), len)),

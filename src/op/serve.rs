@@ -61,14 +61,15 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 );
             }
             Kind::TagRts => {
-                let (offer, _) = offered(worker, peer, m.aux, &head, (body, body_len))?;
+                let (offer, keys) = offered(worker, peer, m.aux, &head, (body, body_len))?;
+                let here = offer.beside();
                 tag::on_message(
                     worker,
                     m.imm,
                     Source::Rts { peer, offer },
                     offer.len,
-                    body,
-                    0,
+                    body.add(keys - here),
+                    here,
                 );
             }
             Kind::SyncAck => rndv::on_ats(worker, peer, m.imm, UCS_OK),
@@ -114,7 +115,8 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 if body_len != keys + usize::from(imm.header_len) {
                     return Err(Malformed);
                 }
-                am::on_rts(worker, peer, imm, offer, body.add(keys));
+                let beside = body.add(keys - offer.beside());
+                am::on_rts(worker, peer, imm, (offer, beside), body.add(keys));
             }
             Kind::PutReq => put(worker, peer, m.imm, body, body_len),
             Kind::PutAck => answered(peer, final_status(m.aux), "put"),
@@ -168,7 +170,7 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
     Ok(())
 }
 
-/// What a peer offers, and how many bytes of keys follow its header.
+/// What a peer offers, and how many bytes of keys follow its header; the last of them are what is kept beside the offer.
 ///
 /// # Safety
 /// The body has so many bytes.
@@ -185,8 +187,8 @@ unsafe fn offered(
         return Err(Malformed);
     }
     // SAFETY: the body has so many.
-    if let Some(key) = unsafe { read::key(worker, peer, body, count) } {
-        (offer.pieces, offer.keyed) = (key, true);
+    if let Some((key, rails)) = unsafe { read::key(worker, peer, body, count) } {
+        (offer.pieces, offer.rails, offer.keyed) = (key, rails, true);
     }
     Ok((offer, keys))
 }

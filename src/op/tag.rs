@@ -219,7 +219,9 @@ unsafe fn deliver(
                 tx::control(&*peer, Kind::SyncAck, 0, id, &[]);
                 Some(fill(r, message.bytes.as_ptr(), message.len))
             }
-            Source::Rts { peer, offer } => rndv::receive(worker, req, &*peer, offer),
+            Source::Rts { peer, offer } => {
+                rndv::receive(worker, req, &*peer, offer, message.bytes.as_ptr())
+            }
         };
         let Some(status) = ended else {
             return Request::handle(req);
@@ -251,7 +253,7 @@ pub unsafe fn fill(r: &mut Request, bytes: *const u8, len: usize) -> ucs_status_
 /// A message has come whose payload waits at the sender, or whose sender waits for the match.
 ///
 /// # Safety
-/// `len` bytes are readable at `bytes`.
+/// `here` bytes are readable at `bytes`: the payload, or what an offer has beside it.
 pub unsafe fn on_message(
     worker: &Worker,
     tag: u64,
@@ -281,7 +283,7 @@ pub unsafe fn on_message(
                 tx::control(&*peer, Kind::SyncAck, 0, id, &[]);
                 Some(fill(r, bytes, len))
             }
-            Source::Rts { peer, offer } => rndv::receive(worker, req, &*peer, offer),
+            Source::Rts { peer, offer } => rndv::receive(worker, req, &*peer, offer, bytes),
         };
         if let Some(status) = ended {
             request::complete(req, status);

@@ -183,7 +183,7 @@ pub static CONTEXT: Section = Section {
                 "MAX_RNDV_RAILS",
                 Uint,
                 "2",
-                "Most ports that share a rendezvous of 256 KiB or more.",
+                "Most ports that share a rendezvous of 256 KiB or more; of 64 KiB or more over Tofu, for workers with several queues (UCX_TOFU_VCQS_PER_WORKER).",
             )
             .formerly("MAX_RNDV_LANES"),
             row(

@@ -73,16 +73,17 @@ pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) 
 /// the request is then the caller's.
 ///
 /// # Safety
-/// The request is new or taken out of the matcher.
+/// The request is new or taken out of the matcher. What the offer has beside it is readable at `beside`.
 pub unsafe fn receive(
     worker: &Worker,
     req: *mut Request,
     peer: &Peer,
     offer: Offer,
+    beside: *const u8,
 ) -> Option<ucs_status_t> {
     // SAFETY: the caller's request, which nobody else knows yet.
     match unsafe {
-        aim(&mut *req, peer, offer);
+        aim(&mut *req, peer, offer, beside);
         pull::begin(worker, req)
     } {
         Pull::Ended(status) => Some(status),
@@ -98,21 +99,31 @@ pub unsafe fn receive(
 /// caller's call.
 ///
 /// # Safety
-/// A new request.
-pub unsafe fn receive_later(worker: &Worker, req: *mut Request, peer: &Peer, offer: Offer) {
+/// As of [`receive`].
+pub unsafe fn receive_later(
+    worker: &Worker,
+    req: *mut Request,
+    peer: &Peer,
+    offer: Offer,
+    beside: *const u8,
+) {
     // SAFETY: the caller's request, which nobody else knows yet.
-    unsafe { aim(&mut *req, peer, offer) };
+    unsafe { aim(&mut *req, peer, offer, beside) };
     pull::go_on_later(worker, req);
 }
 
 /// Writes down what is to be received, of which nothing has been yet.
-fn aim(r: &mut Request, peer: &Peer, offer: Offer) {
+///
+/// # Safety
+/// As of [`receive`].
+unsafe fn aim(r: &mut Request, peer: &Peer, offer: Offer, beside: *const u8) {
     request::equip(r);
     r.info.length = offer.len;
     r.peer = peer;
     (r.remote, r.remote_id) = (offer.addr, offer.req);
     match offer.keyed {
-        true => read::keep_key(r, offer.pieces),
+        // SAFETY: the caller's promise.
+        true => unsafe { read::keep_key(r, offer, beside) },
         false => r.listed = offer.pieces,
     }
     r.one_of_many = offer.one_of_many;

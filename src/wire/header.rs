@@ -51,6 +51,7 @@ kinds! {
     /// Request to send a tagged message by rendezvous. `imm`: the tag. [`RtsHdr`]. The sender of one
     /// learns of the match in any case, so that synchronous sends need no kind of their own.
     /// `aux`: so many keys follow, 4 bytes each for one of the sender's ports, by which a device may read the data; 0: none may.
+    /// Over the Tofu interconnect as many words of [`super::offered`].
     TagRts = 3, RtsHdr::SIZE;
     /// A `TagSync` was matched. `imm`: its request.
     SyncAck = 4, 0;

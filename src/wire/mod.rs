@@ -11,6 +11,7 @@ pub mod greeting;
 pub mod address;
 pub mod packet;
 pub mod tofu;
+pub mod offered;
 pub mod rkey;
 pub mod steering;
 pub mod session;

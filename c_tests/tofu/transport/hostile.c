@@ -162,13 +162,13 @@ static void write_frame(const target_t *target, const grant_t *grant, uint32_t a
 /* A peer that has a ring, as everybody who knows the address, and writes nonsense there. */
 static void nonsense_in_a_ring(const target_t *target, uint32_t n)
 {
-    enum { MORE = 0xFF, BYE = 0xFD, KIND = 1, NUMBER = 1 << 16 };
+    enum { MORE = 0xFF, BYE = 0xFD, KIND = 1, RTS = 3, NUMBER = 1 << 16 };
     grant_t  grant     = join(target, 0x3000 + n);
     uint32_t seed      = n;
     uint8_t  body[512] = {0};
 
     randomize(body, sizeof(body), &seed);
-    switch (n % 10) {
+    switch (n % 11) {
     case 0: write_frame(target, &grant, 0, 8, KIND | 7 * NUMBER, body, 8); break;               /* not the first */
     case 1: write_frame(target, &grant, 0, 0x7FFFFFFF, KIND, body, 8); break;                   /* longer than all rings */
     case 2: write_frame(target, &grant, 0, 100, MORE, body, 100); break;                        /* goes on with nothing */
@@ -190,7 +190,11 @@ static void nonsense_in_a_ring(const target_t *target, uint32_t n)
         write_frame(target, &grant, 0, 0, BYE, body, 0);
         write_frame(target, &grant, 32, 8, KIND | NUMBER, body, 8);
         break;
-    default: write_frame(target, &grant, 0, n % 500, n / 10 % 256 | next_random(&seed) % 256 << 8, body, n % 500); break;
+    case 8: /* an offer, with rails that the words behind it are not for, or are: addresses of nothing */
+        body[32] = (uint8_t)(n / 11 * 2 + 1), body[33] = body[34] = body[35] = 0;
+        write_frame(target, &grant, 0, 76, RTS | n / 5 % 12 << 8, body, 76);
+        break;
+    default: write_frame(target, &grant, 0, n % 500, n / 11 % 256 | next_random(&seed) % 256 << 8, body, n % 500); break;
     }
 }
 

@@ -32,6 +32,7 @@ pub fn tuning(options: &Options) -> Tuning {
         most_alone: options.tofu_max_vcqs.number().unwrap_or(usize::MAX),
         zcopy: options.tofu_zcopy_thresh.bytes().unwrap_or(usize::MAX),
         rma_rails: options.max_rma_rails.number().unwrap_or(usize::MAX),
+        rndv_rails: options.max_rndv_rails.number().unwrap_or(usize::MAX),
     }
 }
 

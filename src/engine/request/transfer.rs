@@ -11,7 +11,7 @@ pub struct Transfer {
     pub memory: Vec<Handle<Pinned>>,
     /// The same, for the adapter of the Tofu interconnect: of one piece.
     pub steered: Option<Handle<tofu::pinned::Pinned>>,
-    /// The rails that move parts of it there, beside the connection's own queue.
+    /// The rails that move parts of it there, beside the connection's own queue; of an offer the peer's.
     pub shares: Vec<Portion>,
     pub role: Role,
     /// Where the other end is in the peer's address space.

@@ -3,22 +3,23 @@
 //! meanwhile.
 //!
 //! Where memory cannot be registered, or no queue pair leads to the sender, the receiver asks as it does without keys. Over the Tofu
-//! interconnect an offer names the memory by its steering address for the sender's queue, and the only key is a mark for that.
+//! interconnect an offer names the memory by its steering address for the sender's queue, and in place of keys come a mark for that and the
+//! steering addresses for the sender's rails (`wire::offered`), which are kept beside the offer until somebody receives it.
 
 use super::pull::Pull;
+use crate::engine::offer::Offer;
 use crate::engine::peer::{Peer, Queues};
 use crate::engine::pinned::Use;
 use crate::engine::request::{Extra, Request, Role, Transfer};
 use crate::engine::worker::Worker;
-use crate::proto::tx::{self, Posted, lent, steered};
+use crate::proto::tx::{self, Posted, lent, shares, steered};
 use crate::sys::regcache::Handle;
 use crate::tl::tofu::pinned::{self, Pinned};
 use crate::wire::address::MAX_PORTS;
+use crate::wire::offered::{self, Addresses};
 
 /// Bytes of a key.
 const KEY: usize = size_of::<u32>();
-/// The key where the address is a steering address.
-const STEERED: u32 = 1;
 
 /// Bytes that so many keys take in an offer.
 pub const fn bytes(count: u8) -> usize {
@@ -40,9 +41,11 @@ pub(super) unsafe fn offer(worker: &Worker, r: &mut Request, addr: u64) -> (u8, 
         let addr = pinned::stadd(&memory, source);
         let mut transfer = Transfer::new(Vec::new(), Role::Offer, 0);
         transfer.steered = Some(memory);
+        transfer.shares = shares::to_offer(worker, peer, (source, r.data.len()));
+        let there = transfer.shares.iter().map(|s| (s.rail, s.there));
+        let keys = Addresses::of(there).encode();
         // SAFETY: the caller's promise.
-        unsafe { put_keys(r, &[STEERED], transfer) };
-        return (1, addr);
+        return (unsafe { put_keys(r, keys, transfer) }, addr);
     }
     if !worker.ctx.policy.rndv_reads || !may_be_read(worker, peer) {
         return (0, addr);
@@ -55,9 +58,9 @@ pub(super) unsafe fn offer(worker: &Worker, r: &mut Request, addr: u64) -> (u8, 
     let keys: [u32; MAX_PORTS] = memory.region().remote_keys();
     let count = worker.ctx.ports.len().min(MAX_PORTS);
     let transfer = Transfer::new(vec![memory], Role::Offer, 0);
+    let keys = keys[..count].iter().flat_map(|k| k.to_le_bytes());
     // SAFETY: the caller's promise.
-    unsafe { put_keys(r, &keys[..count], transfer) };
-    (count as u8, addr)
+    (unsafe { put_keys(r, keys.collect(), transfer) }, addr)
 }
 
 /// What is to be offered over the Tofu interconnect, registered for our queue, and where it begins.
@@ -70,12 +73,13 @@ fn steer(worker: &Worker, peer: &Peer, r: &Request) -> Option<(Handle<Pinned>, *
     Some((memory, source))
 }
 
-/// Puts keys in front of the user's header.
+/// Puts keys in front of the user's header: how many.
 ///
 /// # Safety
 /// As of [`offer`].
-unsafe fn put_keys(r: &mut Request, keys: &[u32], transfer: Transfer) {
-    let mut tail: Vec<u8> = keys.iter().flat_map(|k| k.to_le_bytes()).collect();
+unsafe fn put_keys(r: &mut Request, keys: Vec<u8>, transfer: Transfer) -> u8 {
+    let count = keys.len() / KEY;
+    let mut tail = keys;
     if r.tail_len > 0 {
         // SAFETY: the caller's promise.
         tail.extend(unsafe { std::slice::from_raw_parts(r.tail, r.tail_len as usize) });
@@ -84,6 +88,7 @@ unsafe fn put_keys(r: &mut Request, keys: &[u32], transfer: Transfer) {
     r.tail = Box::into_raw(tail.into_boxed_slice()).cast();
     r.tail_owned = true;
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
+    count as u8
 }
 
 /// Whether a queue pair leads to a peer, or will, as far as is known. What a worker sends to itself is copied.
@@ -92,11 +97,12 @@ fn may_be_read(worker: &Worker, peer: &Peer) -> bool {
     by_queue && peer.inbox.is_none() && peer.uid != worker.uid
 }
 
-/// Of the keys of an offer the one for the port that our connection to its sender leads to; `None`: we cannot read, or shall not.
+/// Of the keys of an offer the one for the port that our connection to its sender leads to, and the rails whose addresses are the last
+/// of the keys; `None`: we cannot read, or shall not.
 ///
 /// # Safety
 /// `count` keys are readable.
-pub unsafe fn key(worker: &Worker, peer: &Peer, keys: *const u8, count: u8) -> Option<u32> {
+pub unsafe fn key(worker: &Worker, peer: &Peer, keys: *const u8, count: u8) -> Option<(u32, u8)> {
     if count == 0 || worker.ctx.policy.rndv_by_messages {
         return None;
     }
@@ -107,13 +113,27 @@ pub unsafe fn key(worker: &Worker, peer: &Peer, keys: *const u8, count: u8) -> O
     // SAFETY: inside of the keys. Once only: the sender could change it.
     let key = unsafe { keys.add(port * KEY).cast::<u32>().read_unaligned() };
     let key = u32::from_le(key);
-    (key != 0).then_some(key)
+    let rails = match peer.has_rings() {
+        true => offered::rails(key, bytes(count))?,
+        false => 0,
+    };
+    (key != 0).then_some((key, rails))
 }
 
-/// Writes the key of an offer into the receive that it is for, until [`begin`].
-pub(super) fn keep_key(r: &mut Request, key: u32) {
-    r.head[..KEY].copy_from_slice(&key.to_le_bytes());
+/// Writes the key of an offer, and what is beside it, into the receive that it is for, until [`begin`].
+///
+/// # Safety
+/// What the offer has beside it is readable at `beside`.
+pub(super) unsafe fn keep_key(r: &mut Request, offer: Offer, beside: *const u8) {
+    r.head[..KEY].copy_from_slice(&offer.pieces.to_le_bytes());
     r.head_len = 1;
+    if offer.rails != 0 {
+        let mut bytes = [0; offered::MOST];
+        // SAFETY: the caller's promise; no more than all rails have.
+        unsafe { beside.copy_to_nonoverlapping(bytes.as_mut_ptr(), offer.beside()) };
+        let rails = Addresses::read(offer.rails, &bytes);
+        r.extra = Some(Box::new(Extra::Rails(rails)));
+    }
 }
 
 fn kept_key(r: &Request) -> Option<u32> {
@@ -131,7 +151,9 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request, peer: &Peer) -> O
     let key = kept_key(r)?;
     let target = r.data.as_contig()?;
     if peer.has_rings() {
-        steered::fetch(r, worker.steer(target, r.info.length, true)?);
+        let memory = worker.steer(target, r.info.length, true)?;
+        let shares = shares::of_message(worker, (target, r.info.length), &r.rails());
+        steered::fetch(r, memory, shares);
     } else {
         let port = lent::port(peer)?;
         let memory = worker.pin(target, r.info.length, Use::Write)?;

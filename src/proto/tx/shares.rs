@@ -1,11 +1,16 @@
-//! Long transfers over several network interfaces of the Tofu interconnect: the connection's own queue moves a part, and each rail.
+//! Long transfers, puts, gets and messages, over several network interfaces of the Tofu interconnect: the connection's own queue moves a
+//! part, and each rail.
 //!
 //! What goes by different queues is in no order. So what a rail has written counts as a read does: a notice says that it is there, a
 //! flush waits for that, and nothing goes behind a fence, and no signal behind its data, before it has come.
 
+use crate::engine::peer::Peer;
 use crate::engine::request::Portion;
 use crate::engine::rkey::Steered;
 use crate::engine::worker::Worker;
+use crate::tl::Target;
+use crate::tl::tofu::{Tuning, pinned};
+use crate::wire::offered::Addresses;
 
 /// From this length on a transfer is shared out, bytes: an interface moves so much in 10 us, several times what it takes to post
 /// to others and to hear of them.
@@ -22,14 +27,45 @@ pub fn of_access(
     writes: bool,
     (key, addr): (&Steered, u64),
 ) -> Vec<Portion> {
-    let most = worker.tofu_iface.as_ref().map_or(1, |i| i.tuning.rma_rails);
     let at = addr.wrapping_sub(key.base);
-    let all = key.rails.iter().enumerate();
+    let there = key.rails.iter();
+    let there = there.map(|there| Some((*there)?.wrapping_add(at)));
+    share(worker, (ptr, len), writes, |t| t.rma_rails, there)
+}
+
+/// The rails by which a peer may read a message from our memory, where theirs find it: as many as it has itself.
+pub fn to_offer(worker: &Worker, peer: &Peer, memory: (*const u8, usize)) -> Vec<Portion> {
+    let Some(Target::Tofu(target)) = peer.target.as_deref() else {
+        return Vec::new();
+    };
+    let theirs = target.locator.rails.iter().map(|_| Some(0));
+    let mut shares = share(worker, memory, false, |t| t.rndv_rails, theirs);
+    for share in &mut shares {
+        share.there = pinned::stadd(&share.memory, memory.0);
+    }
+    shares
+}
+
+/// The rails that share the reading of a message, which the sender's have there, into our memory.
+pub fn of_message(worker: &Worker, memory: (*const u8, usize), there: &Addresses) -> Vec<Portion> {
+    share(worker, memory, true, |t| t.rndv_rails, there.iter())
+}
+
+/// Of the rails that find the peer's memory `there`, which is in their order, those for which ours can be registered: no more
+/// interfaces than `most` of the settings.
+fn share(
+    worker: &Worker,
+    (ptr, len): (*const u8, usize),
+    writes: bool,
+    most: impl Fn(&Tuning) -> usize,
+    there: impl Iterator<Item = Option<u64>>,
+) -> Vec<Portion> {
+    let most = worker.tofu_iface.as_ref().map_or(1, |i| most(&i.tuning));
     // Where one reaches less others move more.
-    let shares = all.filter_map(|(rail, there)| {
+    let shares = there.enumerate().filter_map(|(rail, there)| {
         Some(Portion {
             rail,
-            there: (*there)?.wrapping_add(at),
+            there: there?,
             memory: worker.steer_by_rail(rail, (ptr, len), writes)?,
         })
     });

@@ -131,15 +131,15 @@ pub fn in_place(r: &mut Request, memory: Handle<Pinned>, shares: Vec<Portion>) {
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
-/// Makes a receive one that reads the sender's memory into its own, which is registered.
-pub fn fetch(r: &mut Request, memory: Handle<Pinned>) {
+/// Makes a receive one that reads the sender's memory into its own, which is registered. Rails move their shares.
+pub fn fetch(r: &mut Request, memory: Handle<Pinned>, shares: Vec<Portion>) {
     r.head[STADD].copy_from_slice(&r.remote.to_le_bytes());
     (r.sent, r.stream, r.kind, r.offset) = (Sent::Device, false, 0, 0);
     r.head_len = 0;
     // `remote_id` is a link when the adapter has done.
     (r.imm, r.remote_id) = (r.remote_id, 0);
     let mut transfer = Transfer::new(Vec::new(), Role::Fetch, r.remote);
-    transfer.steered = Some(memory);
+    (transfer.steered, transfer.shares) = (Some(memory), shares);
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 

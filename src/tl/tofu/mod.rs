@@ -56,6 +56,8 @@ pub struct Tuning {
     pub zcopy: usize,
     /// Interfaces that share a long put or get, at most.
     pub rma_rails: usize,
+    /// The same of a long message.
+    pub rndv_rails: usize,
 }
 
 /// Where a worker is, as its address says.

@@ -84,6 +84,7 @@ pub fn iface(queues: usize, mt: bool) -> Iface {
         most_alone: 0,
         zcopy: 0,
         rma_rails: 1,
+        rndv_rails: 1,
     };
     let caps = Caps {
         max_putget_size: 1 << 20,
