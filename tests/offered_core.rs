@@ -72,10 +72,16 @@ fn offers_in(scene: &Scene, calls: u32, pause: Duration) -> u32 {
     OFFERS.get() - before
 }
 
+/// Whether there is an offer in 5000 calls, of so many that the machine has let run without a pause: after one that lasted milliseconds the
+/// clock is looked at more often for a while, and nothing else.
+fn offers_soon(scene: &Scene) -> bool {
+    (0..20).any(|_| offers_in(scene, 5000, Duration::ZERO) > 0)
+}
+
 fn offers_in_vain(scene: &Scene) {
     OTHERS.set(SHORTLY);
     assert_eq!(offers_in(scene, 900, Duration::ZERO), 0, "too soon");
-    assert!(offers_in(scene, 5000, Duration::ZERO) > 0);
+    assert!(offers_soon(scene), "in vain");
     let taken = offers_in(scene, 25_600, Duration::ZERO);
     assert!(taken > 50, "{taken} offers, and each was taken");
     OTHERS.set(Others::None);
