@@ -71,7 +71,7 @@ fn is_awaited(peer: &Peer) -> bool {
 /// Not if he was given an endpoint to answer on, while the flush of an orderly close waits there, nor while a device works on memory that may be the user's again
 /// after a flush.
 fn is_forsaken(peer: &Peer) -> bool {
-    // Relaxed: a thread that closes while another one flushes may be late.
+    // Relaxed: who closes while another thread flushes has the lock of the queue behind it, as the other has in front (`start_all`).
     let forsaken = peer.forsaken.load(Ordering::Relaxed) && !peer.answered.load(Ordering::Relaxed);
     if !forsaken || peer.eps.lock().any_open() {
         return false;
@@ -265,6 +265,9 @@ pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> Option<ucs_sta
                 child_done(child, status);
             }
         }
+        // Another thread may have left it by force since it was looked at. Whoever has the lock of its queue second sees what the other
+        // did: that one the child, or this one that it is forsaken.
+        forsake(worker, peer);
     }
     // SAFETY: as in `child_done`; the caller's request lives.
     unsafe { (count_down(parent) == 0).then(|| sum(parent)) }
