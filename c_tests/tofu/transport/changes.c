@@ -3,6 +3,7 @@
  * refuses ends the endpoint that it was of with the status that the code means, and its requests.
  */
 #include "check.h"
+#include "wait.h"
 #include "wire.h"
 
 #include <stdlib.h>
@@ -36,17 +37,7 @@ static void progress(void)
 
 static ucs_status_t finish(ucs_status_ptr_t request)
 {
-    time_t       end = time(NULL) + SECONDS;
-    ucs_status_t status;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS && time(NULL) < end) {
-        progress();
-    }
-    ucp_request_free(request);
-    return status;
+    return wait_for(request, progress, SECONDS);
 }
 
 static ucs_status_t flush(void)

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MEMORY = 65536, TIMES = 5, SECONDS = 20, AM_ID = 3 };
+enum { MEMORY = 65536, TIMES = 5, MANY = 1000, SECONDS = 20, AM_ID = 3 };
 
 typedef struct {
     size_t     address_length, key_length;
@@ -286,6 +286,25 @@ static void behind_flushes(void)
     end();
 }
 
+/* Far more than may be untold of: the answers are heard in the calls, so that none has to wait for progress. */
+static void many_puts(void)
+{
+    begin();
+    for (int i = 0; i < MANY; i++) {
+        WANT_TRUE(put(8) == NULL);
+    }
+    finish(flush(0));
+    /* Nor do those of a flush that waits meanwhile. */
+    finish(put(8));
+    ucs_status_ptr_t flushed = flush(0);
+    WANT_TRUE(UCS_PTR_IS_PTR(flushed));
+    for (int i = 0; i < MANY; i++) {
+        WANT_TRUE(put(8) == NULL);
+    }
+    finish(flushed);
+    end();
+}
+
 static const case_t cases[] = {
     {"counts: puts that ride in a descriptor", short_puts},
     {"counts: gets", gets},
@@ -293,6 +312,7 @@ static const case_t cases[] = {
     {"counts: puts with signal", puts_with_signal},
     {"counts: flushes", flushes},
     {"counts: what is behind a flush", behind_flushes},
+    {"counts: more puts than may be untold of", many_puts},
 };
 
 CHECK_MAIN(cases)

@@ -1,12 +1,12 @@
 #define _GNU_SOURCE
 #include "several.h"
+#include "wait.h"
 #include "wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 ucp_context_h  context;
 ucp_worker_h   worker, peer;
@@ -31,17 +31,7 @@ void progress(void)
 
 ucs_status_t settle(ucs_status_ptr_t request)
 {
-    time_t       end = time(NULL) + SECONDS;
-    ucs_status_t status;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS && time(NULL) < end) {
-        progress();
-    }
-    ucp_request_free(request);
-    return status;
+    return wait_for(request, progress, SECONDS);
 }
 
 ucs_status_t flush(void)
