@@ -290,25 +290,23 @@ fn is_error(result: ucs_status_ptr_t) -> bool {
 
 /// A peer's device has written so many bytes, and tells of it.
 pub(super) fn on_word(worker: &Worker, peer: &Peer, word: SignalWord, len: usize) {
+    notify(worker, peer, word.cq, word.value.into(), len, None);
+}
+
+fn notify(worker: &Worker, peer: &Peer, cq: u8, value: u64, len: usize, addr: Option<u64>) {
     let notice = Notice {
         peer_uid: peer.uid,
-        value: word.value.into(),
+        value,
         len,
-        addr: None,
+        addr,
     };
-    worker.cqs.notify(worker, word.cq, notice);
+    worker.cqs.notify(worker, cq, notice);
 }
 
 /// A peer's adapter has written what this notes, or has been refused: the connection ends then.
 pub(super) fn on_note(worker: &Worker, peer: &Peer, cq: u8, value: u64, h: NoteHdr) {
     if serve::allowed(worker, peer, h.addr, h.len, "signal behind") {
-        let notice = Notice {
-            peer_uid: peer.uid,
-            value,
-            len: h.len as usize,
-            addr: Some(h.addr),
-        };
-        worker.cqs.notify(worker, cq, notice);
+        notify(worker, peer, cq, value, h.len as usize, Some(h.addr));
     }
 }
 
@@ -318,13 +316,8 @@ pub(super) fn on_message(worker: &Worker, peer: &Peer, value: u64, h: SignalHdr)
     let done = match h.op {
         _ if refused => Err(UCS_ERR_INVALID_ADDR),
         SignalHdr::NOTIFY => {
-            let notice = Notice {
-                peer_uid: peer.uid,
-                value,
-                len: h.len as usize,
-                addr: (h.len > 0).then_some(h.addr),
-            };
-            worker.cqs.notify(worker, h.cq, notice);
+            let addr = (h.len > 0).then_some(h.addr);
+            notify(worker, peer, h.cq, value, h.len as usize, addr);
             Ok(())
         }
         op => {
