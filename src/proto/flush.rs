@@ -176,6 +176,10 @@ unsafe fn await_answers(peer: &Peer, req: *mut Request) {
         return unsafe { request::complete(req, outcome(peer)) };
     }
     wait(peer, &mut tx, req);
+    drop(tx);
+    // As in `start_all`: while it was in no list a forced close by another thread did not find it.
+    // SAFETY: peers do not outlive their worker.
+    forsake(unsafe { &*peer.worker }, peer);
 }
 
 /// Where a sent access that has a name keeps its turn: behind its header.
