@@ -131,3 +131,37 @@ impl Flow {
         (ended.wrapping_sub(posted) as i32) >= 0
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_answer_is_the_first_question_s_that_has_none() {
+        let flow = Flow::default();
+        // Further than numbers of questions go once.
+        for posted in 0..3 * QUESTIONS as u32 {
+            assert!(
+                flow.ask(posted + 1) && flow.is_asked(posted + 1) && !flow.is_asked(posted + 2)
+            );
+            assert!(flow.ask(posted + 2) && flow.is_asked(posted + 2));
+            flow.end();
+            assert!(flow.is_past(posted + 1) && !flow.is_past(posted + 2) && flow.is_asking());
+            flow.end();
+            assert!(flow.has_ended(posted + 2) && !flow.is_asking());
+        }
+    }
+
+    #[test]
+    fn no_more_are_asked_than_have_room_and_what_was_not_asked_is_taken_back() {
+        let flow = Flow::default();
+        for posted in 1..=QUESTIONS as u32 {
+            assert!(flow.ask(posted));
+        }
+        assert!(!flow.ask(99) && !flow.is_asked(99));
+        flow.do_not_ask();
+        assert!(!flow.is_asked(QUESTIONS as u32) && flow.is_asked(QUESTIONS as u32 - 1));
+        (1..QUESTIONS).for_each(|_| flow.end());
+        assert!(flow.has_ended(QUESTIONS as u32 - 1) && !flow.is_asking());
+    }
+}
