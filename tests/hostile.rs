@@ -9,7 +9,7 @@ use support::random::Random;
 use support::scene::Scene;
 use ucp::abi::{memory, rkey, tag};
 use ucp::ctypes::*;
-use ucp::wire::header::{DataHdr, Kind, RtrHdr, RtsHdr};
+use ucp::wire::header::{AmImm, DataHdr, FragmentHdr, Kind, RtrHdr, RtsHdr};
 
 /// Kinds of messages, 1 to this.
 const KINDS: u64 = Kind::ALL.len() as u64;
@@ -200,5 +200,52 @@ fn who_is_asked_for_a_message_cannot_ask_for_the_receiver_s_memory() {
     send(Kind::Data, recv, &data);
     assert_eq!(scene.end("the message", receive), UCS_OK);
     assert_eq!((&secret[..8], secret[8]), (&[1; 8][..], 0x77));
+    decent_peer_works(&scene);
+}
+
+/// Fragments of active messages that no sender writes end the sender's ring, and no handler sees them.
+#[test]
+fn made_up_fragments_of_active_messages_hurt_nobody_else() {
+    let scene = scene();
+    let mut impostor = Impostor::new();
+    let imm = |header_len| AmImm {
+        id: 1,
+        header_len,
+        flags: 0,
+        sn: 0,
+    };
+    // What is sent: offset, total, length of the user's header, bytes of data. The last of each series makes no sense.
+    let series: [&[(u64, u64, u16, usize)]; 8] = [
+        &[(8, 16, 0, 8)],
+        &[(0, 0, 0, 0)],
+        &[(0, 16, 0, 17)],
+        &[(0, 16, 4, 16)],
+        &[(0, 16, 0, 8), (4, 16, 0, 8)],
+        &[(0, 16, 0, 8), (8, 32, 0, 8)],
+        &[(0, 16, 0, 8), (0, 16, 0, 8), (8, 16, 1, 8)],
+        &[(0, u64::MAX, u16::MAX, 8), (8, u64::MAX, 0, 8)],
+    ];
+    for (number, messages) in (1..).zip(series) {
+        let mut outbox = impostor.outbox(&scene.address, number);
+        for &(offset, total, header_len, len) in messages {
+            let mut record = FragmentHdr { offset, total }.encode().to_vec();
+            record.resize(FragmentHdr::SIZE + len, 0x5A);
+            // SAFETY: the record has room for as many bytes.
+            let fill = |dst: *mut u8| unsafe {
+                dst.copy_from_nonoverlapping(record.as_ptr(), record.len())
+            };
+            let kind = Kind::AmFragment as u8;
+            assert_eq!(
+                outbox.send(kind, 0, imm(header_len).to_u64(), record.len(), fill),
+                Ok(true)
+            );
+            scene.settle();
+        }
+        // A ring that was ended is not read any more.
+        assert_eq!(outbox.send(Kind::SyncAck as u8, 0, 0, 0, |_| ()), Ok(true));
+        scene.settle();
+        assert!(!outbox.drained(), "series {number} was taken for a message");
+        impostor.hear(|_, _| {});
+    }
     decent_peer_works(&scene);
 }

@@ -5,6 +5,7 @@ use super::peer::Peer;
 use crate::ctypes::*;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
+use crate::wire::header::AmImm;
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -164,6 +165,14 @@ impl AmDescs {
         }
     }
 
+    /// Drops a message whose last fragments will not come: its peer is lost, or the worker is destroyed.
+    pub fn discard(&self, partial: Option<PartialAm>) {
+        if let Some(desc) = partial.and_then(|p| p.desc) {
+            // SAFETY: no handler has seen the descriptor, and the partial message was its only owner.
+            unsafe { self.leave_handler(desc, false) };
+        }
+    }
+
     /// The user wants the payload, or wants it gone. False: he had it before.
     ///
     /// # Safety
@@ -228,6 +237,19 @@ impl AmDesc {
         // SAFETY: the caller's promise.
         unsafe { NonNull::new_unchecked(data.cast::<AmDesc>().sub(1)) }
     }
+}
+
+/// An eager active message of which some fragments have arrived. Its owner gives the descriptor back to its worker's
+/// [`AmDescs`].
+pub struct PartialAm {
+    /// With room for the whole message. `None`: there was no memory, and the message is dropped when it is complete.
+    pub desc: Option<NonNull<AmDesc>>,
+    /// The same in each fragment.
+    pub imm: AmImm,
+    /// Bytes of the message's data.
+    pub total: u64,
+    /// Of them, those that have arrived.
+    pub received: u64,
 }
 
 #[cfg(test)]

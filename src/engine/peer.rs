@@ -1,5 +1,6 @@
 //! Another worker, as this one knows it: where it is, the ring to it, what waits for room.
 
+use super::am::PartialAm;
 use super::endpoint::Endpoint;
 use super::request::Request;
 use super::stats::PeerStats;
@@ -96,6 +97,8 @@ pub struct Peer {
     pub answered: AtomicBool,
     /// One that fails over: its connection is to outlive a port, if it is not made yet.
     failover: AtomicBool,
+    /// The eager active message from it of which some fragments have arrived. The progress thread writes it.
+    pub partial_am: MtLock<Option<PartialAm>>,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
     via: AtomicU8,
     /// Whether it is, or will be, reached by queue pairs, one of its own or datagrams: of `Queues`.
@@ -205,6 +208,7 @@ impl Peer {
             forsaken: AtomicBool::new(false),
             answered: AtomicBool::new(false),
             failover: AtomicBool::new(false),
+            partial_am: MtLock::new(worker.mt, None),
             via: AtomicU8::new(NO_CONNECTION),
             queues: AtomicU8::new(match target {
                 Some(Target::Ib(_)) => Queues::Unknown as u8,

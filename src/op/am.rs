@@ -1,5 +1,7 @@
 //! Active messages: sends, and delivery to handlers.
 
+mod fragments;
+
 use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
 use crate::engine::am::{AmDesc, AmFunction, AmHandler, AmPayload};
@@ -18,12 +20,12 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
+pub use fragments::on_fragment;
+
 const FEATURE: u64 = UCP_FEATURE_AM as u64;
 
 /// Bits of `AmImm::flags`: the handler gets an endpoint to answer on.
 const REPLY: u8 = 1;
-/// The sender asked for eager, but it is too long: the receiver fetches it before the handler runs.
-const WHOLE: u8 = 2;
 
 /// What is sent.
 pub struct AmMessage {
@@ -56,7 +58,7 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
             Err(status) => return status_ptr(status),
         };
         let protocol = select::to_peer(worker, peer, &data, m.header_len, wish(flags));
-        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && protocol == Protocol::Rendezvous {
+        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && protocol != Protocol::Eager {
             data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
@@ -69,20 +71,19 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         } else {
             0
         };
-        let whole = if protocol == Protocol::Rendezvous && wish(flags) == Wish::Eager {
-            WHOLE
-        } else {
-            0
-        };
         let imm = AmImm {
             id: m.id as u16,
             header_len: m.header_len as u16,
-            flags: reply | whole,
+            flags: reply,
             sn: (*ep).remote_sn,
         }
         .to_u64();
         match protocol {
             Protocol::Eager => tx::set_message(r, Kind::AmEager, 0, imm, &[]),
+            Protocol::Fragments => {
+                r.stream = true;
+                tx::set_message(r, Kind::AmFragment, 0, imm, &[]);
+            }
             Protocol::Rendezvous => rndv::prepare(worker, req, Kind::AmRts, imm),
         }
         if flags & UCP_AM_SEND_FLAG_COPY_HEADER as u32 != 0 {
@@ -194,7 +195,7 @@ pub unsafe fn on_rts(
     if let AmFunction::None = handler.function {
         return rndv::acknowledge(peer, source.req, UCS_ERR_INVALID_PARAM);
     }
-    if imm.flags & WHOLE != 0 || matches!(handler.function, AmFunction::Old(_)) {
+    if let AmFunction::Old(_) = handler.function {
         // SAFETY: the caller's bytes.
         return unsafe { fetch_whole(worker, peer, imm, (source, beside), header) };
     }

@@ -15,8 +15,8 @@ use crate::sys::log;
 use crate::tl::shm::ring::Message;
 use crate::wire::address::PortLocator;
 use crate::wire::header::{
-    AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr, RtrHdr, RtsHdr,
-    ShareHdr, SignalHdr, SyncHdr, ValueHdr,
+    AmImm, AmoHdr, DataHdr, EpImm, FragmentHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr,
+    RtrHdr, RtsHdr, ShareHdr, SignalHdr, SyncHdr, ValueHdr,
 };
 
 /// A message that no sender of this library writes.
@@ -117,6 +117,11 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 }
                 let beside = body.add(keys - offer.beside());
                 am::on_rts(worker, peer, imm, (offer, beside), body.add(keys));
+            }
+            Kind::AmFragment => {
+                let imm = AmImm::from_u64(m.imm);
+                let h = FragmentHdr::decode(&head).ok_or(Malformed)?;
+                am::on_fragment(worker, peer, imm, h, body, body_len)?;
             }
             Kind::PutReq => put(worker, peer, m.imm, body, body_len),
             Kind::PutAck => answered(peer, final_status(m.aux), "put"),

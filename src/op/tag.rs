@@ -56,7 +56,9 @@ pub unsafe fn send(
                 tx::set_message(r, Kind::TagSync, 0, tag, &SyncHdr { req: UNNAMED }.encode());
             }
             Protocol::Eager => tx::set_message(r, Kind::TagEager, 0, tag, &[]),
-            Protocol::Rendezvous => rndv::prepare(worker, req, Kind::TagRts, tag),
+            Protocol::Fragments | Protocol::Rendezvous => {
+                rndv::prepare(worker, req, Kind::TagRts, tag)
+            }
         }
         param::start(req, p)
     }

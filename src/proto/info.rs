@@ -158,6 +158,7 @@ fn message(peer: &Peer, len: usize) -> Served {
         ),
         Choice::Eager if len <= INLINE => ("eager short", Protocol::Short),
         Choice::Eager => ("eager copy-in copy-out", Protocol::Eager),
+        Choice::Fragments => ("eager multi-frag copy-in copy-out", Protocol::Eager),
         Choice::Rendezvous if copied && peer.same_process => {
             ("rendezvous copy from mapped memory", Protocol::RndvCopy)
         }

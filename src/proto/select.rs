@@ -16,8 +16,10 @@ pub const FRAGMENT: usize = 8 << 10;
 /// How the payload gets to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// With the message.
+    /// With the message, in one record.
     Eager,
+    /// With the message, in several records: the user wants it eager, and it is too long for one.
+    Fragments,
     /// When the receiver asks for it.
     Rendezvous,
 }
@@ -80,10 +82,10 @@ pub fn protocol(len: usize, extra: usize, thresh: usize, max: usize, wish: Wish)
         Wish::None => fits && len <= thresh,
         Wish::Rendezvous => false,
     };
-    if eager {
-        Protocol::Eager
-    } else {
-        Protocol::Rendezvous
+    match wish {
+        _ if eager => Protocol::Eager,
+        Wish::Eager => Protocol::Fragments,
+        Wish::None | Wish::Rendezvous => Protocol::Rendezvous,
     }
 }
 
@@ -101,7 +103,7 @@ mod tests {
 
     #[test]
     fn thresholds_and_wishes() {
-        use Protocol::{Eager, Rendezvous};
+        use Protocol::{Eager, Fragments, Rendezvous};
         assert_eq!(protocol(0, 0, 0, MAX_EAGER, Wish::None), Eager);
         assert_eq!(protocol(1, 0, 0, MAX_EAGER, Wish::None), Rendezvous);
         assert_eq!(protocol(THRESH, 0, THRESH, MAX_EAGER, Wish::None), Eager);
@@ -115,6 +117,14 @@ mod tests {
             "what no ring holds"
         );
         assert_eq!(protocol(MAX_EAGER, 8192, 0, MAX_EAGER, Wish::Eager), Eager);
+        assert_eq!(
+            protocol(MAX_EAGER + 1, 0, 0, MAX_EAGER, Wish::Eager),
+            Fragments
+        );
+        assert_eq!(
+            protocol(1 << 40, 8192, 0, MAX_EAGER, Wish::Eager),
+            Fragments
+        );
         assert_eq!(
             protocol(1 << 20, 0, 1 << 20, MAX_EAGER, Wish::None),
             Rendezvous

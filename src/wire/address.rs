@@ -22,7 +22,7 @@ const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 /// The prefix as a little-endian word: magic (8 bits), version (4), length (10), inverted length (10).
 const MAGIC: u32 = 0xCB;
 /// Raised when what two workers write for each other changes: addresses, messages, rings.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const LENGTH_BITS: u32 = 10;
 
 /// No address is longer. LCI sends addresses as hexadecimal text through PMI values of 4095 bytes.

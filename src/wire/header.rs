@@ -118,6 +118,10 @@ kinds! {
     /// The entry of a completion queue behind data that an adapter has written: as [`Kind::Signal`], but nobody answers. `imm`: the value,
     /// `aux`: the queue. [`NoteHdr`].
     Note = 31, NoteHdr::SIZE;
+    /// A fragment of an eager active message that no record takes whole. `imm`: [`AmImm`] of the message. [`FragmentHdr`], a part
+    /// of the data; behind the last part the user's header. The fragments of a message come in order, and no other active
+    /// message of the sender comes between them.
+    AmFragment = 32, FragmentHdr::SIZE;
 }
 
 /// In `aux` of what is taken back: the sender has offered it.
@@ -228,6 +232,16 @@ packed! {
     DataHdr, 8 {
         /// Where in the whole the piece begins. Not checked here: only its receiver knows the length.
         offset: u64,
+    }
+}
+
+packed! {
+    /// Of a fragment of an eager message.
+    FragmentHdr, 16 {
+        /// Where in the message the fragment's data begins, bytes. 0 begins a message.
+        offset: u64,
+        /// Bytes of the whole message's data.
+        total: u64,
     }
 }
 
@@ -415,8 +429,8 @@ mod tests {
         let named: Vec<u8> = (0..=u8::MAX)
             .filter(|&n| Kind::from_u8(n).is_some_and(|k| k as u8 == n))
             .collect();
-        assert_eq!(named, (1..=31).collect::<Vec<u8>>());
-        assert_eq!(Kind::ALL.len(), 31);
+        assert_eq!(named, (1..=32).collect::<Vec<u8>>());
+        assert_eq!(Kind::ALL.len(), 32);
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use crate::engine::datatype::Data;
 use crate::engine::peer::{Peer, Tx};
 use crate::engine::request::Request;
-use crate::proto::select::FRAGMENT;
+use crate::proto::select::{FRAGMENT, longest_by_socket};
 use crate::tl::shm::outbox::Outbox;
 use crate::tl::shm::ring::Corrupt;
 use crate::tl::tcp::sender::Sender;
 use crate::tl::{Lane, ib, tofu};
-use crate::wire::header::{DataHdr, Kind};
+use crate::wire::header::{DataHdr, FragmentHdr, Kind};
 use std::sync::atomic::Ordering;
 
 /// Longest part of a longer message that goes through a socket in one piece, bytes.
@@ -25,6 +25,7 @@ pub(super) const AMO: u8 = Kind::AmoReq as u8;
 pub(super) const FENCE: u8 = Kind::Fence as u8;
 pub(super) const SIGNAL: u8 = Kind::Signal as u8;
 const STREAM: u8 = Kind::StreamData as u8;
+const AM_FRAGMENT: u8 = Kind::AmFragment as u8;
 
 /// Sends a request's messages as far as there is room; true when all of them are on their way.
 ///
@@ -151,7 +152,7 @@ unsafe fn write_whole(r: &Request, dst: *mut u8) {
     }
 }
 
-/// Messages of up to [`FRAGMENT`] bytes of data each.
+/// Messages of up to [`FRAGMENT`] bytes of data each; behind the last of an active message comes the user's header.
 unsafe fn send_parts(
     peer: &Peer,
     outbox: &mut impl Records,
@@ -161,19 +162,14 @@ unsafe fn send_parts(
     loop {
         let offset = r.offset as usize;
         // Packing functions are called in order, each byte once: not before there is room.
-        if !outbox.has_room(FRAGMENT + DataHdr::SIZE)? {
+        if !outbox.has_room(FRAGMENT + FragmentHdr::SIZE + r.tail_len as usize)? {
             return Ok(false);
         }
         // SAFETY: the range is inside the data.
-        let part = unsafe { Part::cut(&r.data, offset, FRAGMENT.min(total - offset)) };
-        let head = DataHdr { offset: r.offset }.encode();
-        let (imm, head) = part_head(r, &head);
-        let sent = outbox.send(r.kind, r.aux, imm, head.len() + part.len, |dst| {
-            // SAFETY: the record has room for both; the range is inside the data.
-            unsafe {
-                dst.copy_from_nonoverlapping(head.as_ptr(), head.len());
-                part.write(&r.data, offset, dst.add(head.len()));
-            }
+        let part = unsafe { Part::cut(r, FRAGMENT.min(total - offset)) };
+        let sent = outbox.send(r.kind, r.aux, part.imm, part.len(), |dst| {
+            // SAFETY: the record has room for the part.
+            unsafe { part.write(r, dst) }
         })?;
         // There was room. What is packed is not packed again.
         if !sent {
@@ -182,7 +178,7 @@ unsafe fn send_parts(
         if r.kind == PUT {
             peer.rma_sent.fetch_add(1, Ordering::Relaxed);
         }
-        r.offset += part.len as u64;
+        r.offset += part.data_len as u64;
         if r.offset as usize >= total {
             return Ok(true);
         }
@@ -222,6 +218,13 @@ fn in_place(r: &Request) -> usize {
     unsafe { &*r.worker }.ctx.policy.zcopy_thresh
 }
 
+/// Longest fragment of an eager message that is sent from where it lies, bytes. No longer than a whole message, so that
+/// the sender's buffer has room for it.
+fn longest_fragment(r: &Request) -> usize {
+    // SAFETY: requests do not outlive their worker.
+    longest_by_socket(&unsafe { &*r.worker }.ctx.policy, true)
+}
+
 /// Messages through a socket: long ones from the user's memory, if that is one piece.
 unsafe fn tcp_parts(peer: &Peer, sender: &mut Sender, r: &mut Request) -> bool {
     let total = r.data.len();
@@ -252,82 +255,133 @@ unsafe fn tcp_parts(peer: &Peer, sender: &mut Sender, r: &mut Request) -> bool {
 
 /// One part: how many bytes it has, if there was room.
 unsafe fn tcp_part(sender: &mut Sender, r: &Request, offset: usize, left: usize) -> Option<usize> {
-    let head = DataHdr { offset: r.offset }.encode();
-    let (imm, head) = part_head(r, &head);
     let in_place = r.data.as_contig().filter(|_| left >= in_place(r));
     if let Some(data) = in_place {
-        let max = if r.kind == STREAM {
-            TCP_PACKED
-        } else {
-            TCP_PART
+        let max = match r.kind {
+            STREAM => TCP_PACKED,
+            AM_FRAGMENT => longest_fragment(r),
+            _ => TCP_PART,
         };
         let n = max.min(left);
-        // SAFETY: inside the user's data.
+        let part = Part::of(r, n, Vec::new());
+        // SAFETY: inside the user's data, and his header.
         let sent = unsafe {
             let payload = std::slice::from_raw_parts(data.add(offset), n);
-            if r.kind == STREAM {
-                sender.send_parts(r.kind, r.aux, imm, [head, payload, &[]])
+            if matches!(r.kind, STREAM | AM_FRAGMENT) {
+                let parts = [part.head(), payload, part.tail(r)];
+                sender.send_parts(r.kind, r.aux, part.imm, parts)
             } else {
-                sender.send_in_place(r.kind, r.aux, imm, head, payload)
+                sender.send_in_place(r.kind, r.aux, part.imm, part.head(), payload)
             }
         };
         return sent.then_some(n);
     }
     // Packing functions are called in order, each byte once: not before there is room.
-    if !sender.has_room(TCP_PACKED + DataHdr::SIZE) {
+    if !sender.has_room(TCP_PACKED + FragmentHdr::SIZE + r.tail_len as usize) {
         return None;
     }
     // SAFETY: the range is inside the data.
-    let part = unsafe { Part::cut(&r.data, offset, TCP_PACKED.min(left)) };
-    sender.send(r.kind, r.aux, imm, head.len() + part.len, |dst| {
-        // SAFETY: the record has room for both; the range is inside the data.
-        unsafe {
-            dst.copy_from_nonoverlapping(head.as_ptr(), head.len());
-            part.write(&r.data, offset, dst.add(head.len()));
-        }
+    let part = unsafe { Part::cut(r, TCP_PACKED.min(left)) };
+    sender.send(r.kind, r.aux, part.imm, part.len(), |dst| {
+        // SAFETY: the record has room for the part.
+        unsafe { part.write(r, dst) }
     });
-    Some(part.len)
+    Some(part.data_len)
 }
 
-/// The immediate and the header of the next part. A put names the address in its immediate, a stream needs
-/// no more than the order, the others name the offset in their header.
-fn part_head<'a>(r: &Request, head: &'a [u8]) -> (u64, &'a [u8]) {
-    match r.kind {
-        PUT => (r.imm + r.offset, &[]),
-        STREAM => (r.imm, &[]),
-        _ => (r.imm, head),
-    }
-}
-
-/// What goes into one message. The user's packing functions decide where a part ends: some (yaksa,
+/// One record of a request that has several. The user's packing functions decide where a part ends: some (yaksa,
 /// MPICH's) cannot cut an element, so that what they pack has to be known before room is taken.
 struct Part {
-    len: usize,
+    imm: u64,
+    head: [u8; FragmentHdr::SIZE],
+    head_len: usize,
+    data_len: usize,
+    /// What the user's functions have packed; empty: the data is packed into the record.
     packed: Vec<u8>,
+    /// Bytes of the user's header behind the data.
+    tail_len: usize,
 }
 
 impl Part {
-    unsafe fn cut(data: &Data, offset: usize, max: usize) -> Part {
-        let Data::Generic { .. } = data else {
-            return Part {
-                len: max,
-                packed: Vec::new(),
-            };
+    /// The next part of a request's data, at most `max` bytes.
+    ///
+    /// # Safety
+    /// The request's data is readable, and `max` bytes are left of it.
+    unsafe fn cut(r: &Request, max: usize) -> Part {
+        let Data::Generic { .. } = r.data else {
+            return Self::of(r, max, Vec::new());
         };
         let mut packed = vec![0; max];
         // SAFETY: the buffer has room for `max`.
-        let len = unsafe { data.pack_some(offset, packed.as_mut_ptr(), max) };
-        Part { len, packed }
+        let len = unsafe {
+            r.data
+                .pack_some(r.offset as usize, packed.as_mut_ptr(), max)
+        };
+        Self::of(r, len, packed)
     }
 
-    unsafe fn write(&self, data: &Data, offset: usize, dst: *mut u8) {
-        // SAFETY: the caller has room for `len`.
+    /// The part of `len` bytes at the request's offset. A put names the address in its immediate, a stream needs no more
+    /// than the order, the others name the offset in their header.
+    fn of(r: &Request, data_len: usize, packed: Vec<u8>) -> Part {
+        let (offset, total) = (r.offset, r.data.len() as u64);
+        let imm = if r.kind == PUT { r.imm + offset } else { r.imm };
+        let head_len = match r.kind {
+            PUT | STREAM => 0,
+            AM_FRAGMENT => FragmentHdr::SIZE,
+            _ => DataHdr::SIZE,
+        };
+        Part {
+            imm,
+            // A `DataHdr` is the first field of it.
+            head: FragmentHdr { offset, total }.encode(),
+            head_len,
+            data_len,
+            packed,
+            tail_len: match r.kind {
+                AM_FRAGMENT if offset + data_len as u64 == total => r.tail_len as usize,
+                _ => 0,
+            },
+        }
+    }
+
+    /// Bytes of the record.
+    fn len(&self) -> usize {
+        self.head_len + self.data_len + self.tail_len
+    }
+
+    fn head(&self) -> &[u8] {
+        &self.head[..self.head_len]
+    }
+
+    /// # Safety
+    /// The request's tail is readable.
+    unsafe fn tail<'a>(&self, r: &'a Request) -> &'a [u8] {
+        if self.tail_len == 0 {
+            return &[];
+        }
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts(r.tail, self.tail_len) }
+    }
+
+    /// Writes the record.
+    ///
+    /// # Safety
+    /// `len` bytes are writable at `dst`; the request's data and tail are readable.
+    unsafe fn write(&self, r: &Request, dst: *mut u8) {
+        // SAFETY: the caller has room for the three parts.
         unsafe {
+            dst.copy_from_nonoverlapping(self.head.as_ptr(), self.head_len);
+            let at = dst.add(self.head_len);
             if self.packed.is_empty() {
-                data.pack(offset, dst, self.len);
+                r.data.pack(r.offset as usize, at, self.data_len);
             } else {
-                dst.copy_from_nonoverlapping(self.packed.as_ptr(), self.len);
+                at.copy_from_nonoverlapping(self.packed.as_ptr(), self.data_len);
             }
+            let tail = self.tail(r);
+            at.add(self.data_len)
+                .copy_from_nonoverlapping(tail.as_ptr(), tail.len());
         }
     }
 }
+
+const _: () = assert!(DataHdr::SIZE <= FragmentHdr::SIZE);

@@ -1,0 +1,89 @@
+//! Long eager active messages at the receiver: fragments are collected until the last one has come, then the handler runs.
+//!
+//! The fragments of a message follow each other on the lane, and so the handler of a long message runs before that of
+//! every message behind it.
+
+use super::{handler, offer};
+use crate::ctypes::*;
+use crate::engine::am::{AmDesc, AmPayload, PartialAm};
+use crate::engine::peer::Peer;
+use crate::engine::worker::Worker;
+use crate::op::serve::Malformed;
+use crate::sys::log;
+use crate::wire::header::{AmImm, FragmentHdr};
+
+/// Stores a fragment: `body_len` bytes of data, behind the message's last data the user's header.
+///
+/// # Errors
+/// [`Malformed`]: the fragment is not the next one of its message.
+///
+/// # Safety
+/// `body_len` bytes are readable at `body` during the call. Called by the progress thread.
+pub unsafe fn on_fragment(
+    worker: &Worker,
+    peer: &Peer,
+    imm: AmImm,
+    h: FragmentHdr,
+    body: *const u8,
+    body_len: usize,
+) -> Result<(), Malformed> {
+    let mut partial = peer.partial_am.lock();
+    if h.offset == 0 {
+        // A forced close of the sender's endpoint leaves the message before unfinished.
+        worker.am_descs.discard(partial.take());
+        *partial = Some(begin(worker, imm, h.total)?);
+    }
+    let message = partial.as_mut().ok_or(Malformed)?;
+    if message.imm != imm || message.total != h.total || message.received != h.offset {
+        return Err(Malformed);
+    }
+    let left = (message.total - message.received) as usize;
+    let header_len = usize::from(imm.header_len);
+    let last = body_len == left.saturating_add(header_len);
+    if !last && body_len >= left {
+        return Err(Malformed);
+    }
+    let data_len = if last { left } else { body_len };
+    if let Some(desc) = message.desc {
+        // SAFETY: the descriptor has room for `total` bytes, of which `left` are missing; the caller's bytes.
+        unsafe {
+            let at = AmDesc::data(desc).add(message.received as usize);
+            at.copy_from_nonoverlapping(body, data_len);
+        }
+    }
+    message.received += data_len as u64;
+    if last {
+        let desc = message.desc;
+        *partial = None;
+        drop(partial);
+        if let Some(desc) = desc {
+            let handler = handler(worker, imm.id);
+            let attr = if handler.persistent {
+                UCP_AM_RECV_ATTR_FLAG_DATA as u64
+            } else {
+                0
+            };
+            // SAFETY: the header is behind the data of the last fragment; the descriptor is complete.
+            unsafe { offer(worker, peer, handler, imm, body.add(data_len), desc, attr) };
+        }
+    }
+    Ok(())
+}
+
+/// A message of which nothing was stored yet.
+fn begin(worker: &Worker, imm: AmImm, total: u64) -> Result<PartialAm, Malformed> {
+    let len = usize::try_from(total).map_err(|_| Malformed)?;
+    if len == 0 {
+        return Err(Malformed);
+    }
+    let desc = worker.am_descs.get(AmPayload::Here, len, len);
+    if desc.is_none() {
+        log::error!("no memory for an active message of {len} bytes: dropped");
+    }
+    Ok(PartialAm {
+        desc,
+        imm,
+        total,
+        received: 0,
+    })
+}
