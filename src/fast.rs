@@ -6,6 +6,7 @@
 //! Whatever is not the common case is somebody else's function, called out of line.
 
 pub mod queues;
+mod rings;
 pub mod tofu;
 
 use crate::ctypes::*;
@@ -17,10 +18,10 @@ use crate::engine::peer::Peer;
 use crate::engine::ports::Ports;
 use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
-use crate::engine::worker::{Channel, Rx, Worker};
+use crate::engine::worker::{Rx, Worker};
 use crate::op::am::AmMessage;
 use crate::op::param::{Param, status_ptr};
-use crate::op::{am, listener, notices, packets, rma, serve, sgl, sockets, stream, tag};
+use crate::op::{am, listener, notices, packets, rma, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
 use crate::proto::{failure, opening, parting, rndv, select, share, tx, wireup};
 use crate::sys::clock;
@@ -30,17 +31,12 @@ use crate::tl::Lane;
 use crate::tl::shm::ring::{INLINE, Message};
 use crate::wire::header::{AmImm, Kind};
 use crate::wire::stats::Protocol;
+use rings::{BATCH, HOT};
 use std::ffi::c_void;
-use std::mem::{self, MaybeUninit};
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Messages taken from one ring before the next one is looked at.
-const BATCH: u32 = 16;
-/// Rings that are looked at in every call; further ones take turns.
-const HOT: usize = 8;
-/// Of the others, so many a call.
-const TURNS: usize = 4;
 /// Most calls between two looks at the clock. Few enough that a caller who begins to call only every 10 ms hears of
 /// a death in time; a look costs about 25 ns.
 const CLOCK_EVERY: u32 = 64;
@@ -635,29 +631,19 @@ pub fn progress(worker: &Worker) -> u32 {
     if !worker.duties.none() || something_special(rx) {
         return with_ports(worker, rx);
     }
-    poll_rings(worker, rx)
+    rings::poll_few(worker, rx)
 }
 
 /// Whether there may be more to do than to take messages from a few rings and ports.
 #[inline(always)]
 fn something_special(rx: &Rx) -> bool {
-    rx.calls == 0 || rx.knocked() || rx.channels.len() > HOT
-}
-
-/// Messages from rings, in single-thread mode.
-#[inline(always)]
-fn poll_rings(worker: &Worker, rx: &mut Rx) -> u32 {
-    let ready = rx.channels.iter().position(|c| !c.consumer.is_empty());
-    match ready.and_then(|first| rx.channels.get_mut(first..)) {
-        None => 0,
-        Some(channels) => poll_all(worker, channels),
-    }
+    rx.calls == 0 || rx.channels.len() > HOT
 }
 
 /// As [`progress`], for workers with ports, which is all that is special.
 #[inline(never)]
 fn with_ports(worker: &Worker, rx: &mut Rx) -> u32 {
-    if !worker.duties.only_ports() || rx.calls == 0 || rx.knocked() {
+    if !worker.duties.only_ports() || rx.calls == 0 || worker.doorbell.has_new_ring() {
         return with_notices(worker, rx);
     }
     if rx.channels.is_empty()
@@ -672,7 +658,11 @@ fn with_ports(worker: &Worker, rx: &mut Rx) -> u32 {
 /// As [`with_ports`], for workers with the Tofu interconnect and nothing else.
 #[inline(never)]
 fn with_notices(worker: &Worker, rx: &mut Rx) -> u32 {
-    if !worker.duties.only_rings() || rx.calls == 0 || rx.knocked() || !rx.channels.is_empty() {
+    if !worker.duties.only_rings()
+        || rx.calls == 0
+        || worker.doorbell.has_new_ring()
+        || !rx.channels.is_empty()
+    {
         return move_on::<false>(worker);
     }
     // SAFETY: single-thread mode, and nobody up the stack has what progress has.
@@ -685,7 +675,7 @@ fn with_rings(worker: &Worker, rx: &mut Rx) -> u32 {
     if rx.channels.len() > HOT {
         return move_on::<false>(worker);
     }
-    let rings = poll_rings(worker, rx);
+    let rings = rings::poll_few(worker, rx);
     let came = match rx.ports.as_deref().and_then(Ports::sole) {
         // SAFETY: as above.
         Some(iface) => unsafe { queues::poll(worker, iface) },
@@ -738,28 +728,6 @@ fn on_shared_eager(worker: &Worker, m: Message) {
     unsafe { deliver::<true>(posting, m.imm, m.record, m.len) };
 }
 
-/// Messages of all these rings, in single-thread mode. Callbacks that call progress find it busy.
-#[inline(never)]
-fn poll_all(worker: &Worker, channels: &mut [Box<Channel>]) -> u32 {
-    let [first, others @ ..] = channels else {
-        return 0;
-    };
-    worker.rx.hold(true);
-    let mut count = poll::<false>(worker, first);
-    if !others.is_empty() {
-        count += poll_others(worker, others);
-    }
-    worker.rx.hold(false);
-    count
-}
-
-/// Out of line: mostly one peer talks at a time, and what a loop keeps costs a tenth of a message.
-#[inline(never)]
-fn poll_others(worker: &Worker, channels: &mut [Box<Channel>]) -> u32 {
-    let poll = |channel: &mut Box<Channel>| poll::<false>(worker, channel);
-    channels.iter_mut().map(poll).sum()
-}
-
 #[inline(never)]
 fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     let Some(mut guard) = worker.rx.try_lock() else {
@@ -769,16 +737,10 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
     if MT {
         rx.calls -= 1;
     }
-    if rx.knocked() {
+    if worker.doorbell.has_new_ring() {
         wireup::accept(worker, rx);
     }
-    let mut count = 0;
-    for channel in rx.channels.iter_mut().take(HOT) {
-        count += poll::<MT>(worker, channel);
-    }
-    if rx.channels.len() > HOT {
-        count += poll_turns::<MT>(worker, rx);
-    }
+    let mut count = rings::poll_all::<MT>(worker, rx);
     worker.duties.forget_copies();
     if worker.duties.has_ports() {
         count += packets::progress(worker, rx, on_packet::<MT>);
@@ -835,46 +797,6 @@ fn offer_core(worker: &Worker, account: fn(&mut Rx, Duration)) {
     }
 }
 
-/// Takes messages from one ring.
-#[inline(always)]
-fn poll<const MT: bool>(worker: &Worker, channel: &mut Channel) -> u32 {
-    // SAFETY: peers live as long as the worker.
-    let received = &unsafe { &*channel.peer }.stats().received;
-    let mut count = 0;
-    while count < BATCH {
-        let m = match channel.consumer.peek() {
-            Ok(Some(m)) => m,
-            Ok(None) => break,
-            Err(_) => {
-                give_up(channel);
-                break;
-            }
-        };
-        if count > 0 {
-            channel.consumer.look_ahead();
-        }
-        let tagged = m.kind == Kind::TagEager as u8;
-        if MT && tagged {
-            let (messages, bytes) = on_eagers(worker, channel, m, BATCH - count);
-            received.add_many(messages.into(), bytes);
-            count += messages;
-            continue;
-        }
-        received.add(m.len);
-        count += 1;
-        if tagged {
-            on_eager(worker, m);
-        } else if m.kind != Kind::AmEager as u8 || !on_am::<MT>(worker, m) {
-            other(worker, channel, (m.kind, m.aux), m.imm, m.record, m.len);
-        }
-        channel.consumer.advance();
-    }
-    if count > 0 {
-        channel.consumer.release();
-    }
-    count
-}
-
 /// A tagged message that is all here: into the receive that waits for it, or aside. In single-thread mode.
 #[inline(always)]
 fn on_eager(worker: &Worker, m: Message) {
@@ -887,43 +809,6 @@ fn on_eager(worker: &Worker, m: Message) {
     }
     // SAFETY: out of the matcher: ours. The record is readable until `advance`.
     unsafe { deliver::<false>(posting, m.imm, m.record, m.len) };
-}
-
-/// Tagged messages that follow each other, at most so many, in a worker that threads share: all are matched under one
-/// lock, then copied and ended without it. How many, and their bytes.
-#[inline(never)]
-fn on_eagers(worker: &Worker, channel: &mut Channel, first: Message, most: u32) -> (u32, u64) {
-    let mut matched = [const { MaybeUninit::<(*mut Posting, Message)>::uninit() }; BATCH as usize];
-    let (mut found, mut count, mut bytes, mut next) = (0, 0, 0, Some(first));
-    let mut matcher = worker.matcher.lock();
-    while let Some(m) = next.take() {
-        (count, bytes) = (count + 1, bytes + m.len as u64);
-        let posting = matcher.arrive(m.imm);
-        if posting.is_null() {
-            // SAFETY: the record is readable until `release`.
-            unsafe { tag::set_eager_aside(worker, &mut matcher, m.imm, m.record, m.len) };
-        } else {
-            matched[found].write((posting, m));
-            found += 1;
-        }
-        channel.consumer.advance();
-        if count < most
-            && let Ok(Some(m)) = channel.consumer.peek()
-            && m.kind == Kind::TagEager as u8
-        {
-            channel.consumer.look_ahead();
-            next = Some(m);
-        }
-    }
-    drop(matcher);
-    for entry in &matched[..found] {
-        // SAFETY: written above; out of the matcher: ours. The record is readable until `release`.
-        unsafe {
-            let (posting, m) = entry.assume_init_ref();
-            deliver::<true>(*posting, m.imm, m.record, m.len);
-        }
-    }
-    (count, bytes)
 }
 
 /// A message into the receive that it matched.
@@ -1001,62 +886,6 @@ fn on_am<const MT: bool>(worker: &Worker, m: Message) -> bool {
     true
 }
 
-/// Every other kind of message.
-#[inline(never)]
-fn other(
-    worker: &Worker,
-    channel: &mut Channel,
-    (kind, aux): (u8, u8),
-    imm: u64,
-    record: *const u8,
-    len: usize,
-) {
-    let m = Message {
-        kind,
-        aux,
-        imm,
-        len,
-        record,
-    };
-    // SAFETY: peers live as long as the worker; the record is readable until `advance`.
-    unsafe {
-        if m.kind == Kind::StreamData as u8 {
-            return stream::on_data(worker, &*channel.peer, m.imm, m.record, m.len);
-        }
-        if serve::message(worker, &*channel.peer, &m).is_err() {
-            failure::distrust(&*channel.peer, "a message that makes no sense");
-            channel.consumer.stop();
-        }
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn give_up(channel: &mut Channel) {
-    channel.consumer.stop();
-    // SAFETY: peers live as long as the worker.
-    failure::distrust(unsafe { &*channel.peer }, "what is no message");
-}
-
-/// Rings behind the hot ones: a few in turn. One that has something becomes hot.
-#[inline(never)]
-fn poll_turns<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
-    let mut count = 0;
-    for _ in 0..TURNS.min(rx.channels.len() - HOT) {
-        rx.cursor += 1;
-        if rx.cursor < HOT || rx.cursor >= rx.channels.len() {
-            rx.cursor = HOT;
-        }
-        let got = poll::<MT>(worker, &mut rx.channels[rx.cursor]);
-        if got > 0 {
-            count += got;
-            let victim = rx.cursor % HOT;
-            rx.channels.swap(rx.cursor, victim);
-        }
-    }
-    count
-}
-
 /// What is seldom to be done: receives that copy, peers that were lost, error handlers.
 #[cold]
 #[inline(never)]
@@ -1114,7 +943,7 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
             .filter(|c| std::ptr::eq(c.peer, peer))
         {
             loop {
-                let got = poll::<MT>(worker, channel);
+                let got = rings::poll::<MT>(worker, channel, BATCH, || true);
                 count += got;
                 if got == 0 {
                     break;

@@ -23,7 +23,7 @@ fn open(inbox: &mut Inbox, uid: u64) -> Way {
         inbox: inbox.locator(),
     };
     let outbox = Outbox::open(inbox.locator(), &me).unwrap();
-    let (index, sender) = inbox.accept().pop().unwrap();
+    let (index, sender) = inbox.accept(&inbox.doorbell()).pop().unwrap();
     assert_eq!(sender.uid, uid);
     // SAFETY: its only consumer, dropped before the ring is free and before the inbox.
     let consumer = unsafe { Consumer::new(inbox.ring(index)).with_areas(inbox.areas(index)) };

@@ -5,8 +5,9 @@ use libfuzzer_sys::fuzz_target;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::LazyLock;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use ucp::tl::shm::area::{AREA, AREAS, Areas};
+use ucp::tl::shm::order::Epoch;
 use ucp::tl::shm::ring::{Consumer, MAX_RECORD, Producer, RingMem};
 
 /// Memory of a ring, and what a hostile process does to it.
@@ -56,8 +57,12 @@ impl Drop for Hostile {
 
 fuzz_target!(|steps: &[u8]| {
     let (there, here) = (Hostile::new(), Hostile::new());
+    let epochs = AtomicU64::new(u64::MAX - 3);
     // SAFETY: zeroed memory that outlives both ends; the address sanitizer sees what leaves it.
-    let (consumer, producer) = unsafe { (Consumer::new(there.0), Producer::new(here.0)) };
+    let (consumer, producer) = unsafe {
+        let epoch = Epoch::new(NonNull::from(&epochs), true);
+        (Consumer::new(there.0), Producer::new(here.0, epoch))
+    };
     let owners = [1, 2, 0, 1, 9, 0, 0, u32::MAX].map(AtomicU32::new);
     // SAFETY: as above.
     let (mut consumer, mut producer) = unsafe {
@@ -76,7 +81,11 @@ fuzz_target!(|steps: &[u8]| {
             1 => here.write(at, word),
             // A word that the consumer takes for a message: the lap is right.
             2 => there.write(64 + 2 * (at % 128), word & !0xFFFF | 1),
-            3..=5 => match consumer.peek() {
+            3 => {
+                let most = u32::from(step[1]);
+                std::hint::black_box((consumer.visible(most), consumer.same_epoch(most), consumer.epoch()));
+            }
+            4..=5 => match consumer.peek() {
                 Ok(Some(m)) => {
                     assert!(m.len <= MAX_RECORD);
                     // SAFETY: what a message says of its record has to be so.

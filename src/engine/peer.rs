@@ -97,6 +97,8 @@ pub struct Peer {
     pub answered: AtomicBool,
     /// One that fails over: its connection is to outlive a port, if it is not made yet.
     failover: AtomicBool,
+    /// Replies to its reads that wait for room and were not copied: they are sent from the memory that was read.
+    pub replies_in_place: AtomicU32,
     /// The eager active message from it of which some fragments have arrived. The progress thread writes it.
     pub partial_am: MtLock<Option<PartialAm>>,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
@@ -208,6 +210,7 @@ impl Peer {
             forsaken: AtomicBool::new(false),
             answered: AtomicBool::new(false),
             failover: AtomicBool::new(false),
+            replies_in_place: AtomicU32::new(0),
             partial_am: MtLock::new(worker.mt, None),
             via: AtomicU8::new(NO_CONNECTION),
             queues: AtomicU8::new(match target {

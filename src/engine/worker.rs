@@ -27,7 +27,8 @@ use crate::sys::{log, machine};
 use crate::tl::Target;
 use crate::tl::ib::loopback::Loopback;
 use crate::tl::ib::pinned::Devices;
-use crate::tl::shm::inbox::Inbox;
+use crate::tl::shm::inbox::{Doorbell, Inbox};
+use crate::tl::shm::order::Merge;
 use crate::tl::shm::outbox::OpenShare;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::shm::share::Share;
@@ -86,6 +87,8 @@ pub struct Worker {
     /// In front of `rx`: dropped before the inbox, which its thread looks at.
     pub wake: Option<Wake>,
     /// What only the progressing thread touches.
+    /// Tells of rings that new senders have taken in the inbox.
+    pub doorbell: Doorbell,
     pub rx: MtLock<Rx>,
     pub matcher: MtLock<Matcher<Unexpected>>,
     pub am: MtLock<Vec<AmHandler>>,
@@ -182,6 +185,9 @@ pub struct Rx {
     pub ports: Option<Box<Ports>>,
     /// None where there is no Tofu interconnect, or it is not to be used.
     pub rings: Option<Box<Rings>>,
+    /// Most messages of rings that the next progress call handles.
+    pub budget: u32,
+    pub merge: Merge,
     /// Next channel behind the hot ones to be looked at.
     pub cursor: usize,
     /// Progress calls until the clock is read again.
@@ -198,14 +204,6 @@ pub struct Rx {
     pub given: u64,
     pub patience: Patience,
     pub crowd: Crowd,
-}
-
-impl Rx {
-    /// Whether a peer may have taken a ring.
-    #[inline(always)]
-    pub fn knocked(&self) -> bool {
-        self.inbox.as_ref().is_some_and(Inbox::knocked)
-    }
 }
 
 /// An incoming ring.
@@ -287,6 +285,9 @@ impl Worker {
             mt,
             uid,
             locator: inbox.as_ref().map(Inbox::locator),
+            doorbell: inbox
+                .as_ref()
+                .map_or_else(Doorbell::silent, Inbox::doorbell),
             ib: ports
                 .as_ref()
                 .map(|p| p.locator(ctx.policy.ib.as_ref().map_or(0, |ib| ib.ways()))),
@@ -302,6 +303,8 @@ impl Worker {
                 Rx {
                     inbox,
                     channels: Vec::new(),
+                    budget: 1,
+                    merge: Merge::default(),
                     sockets,
                     ports,
                     rings,

@@ -3,7 +3,7 @@
 //! Nothing is held between two parts: the request is looked up for each, so that it can end in any
 //! other way meanwhile, and the memory of a write is checked for each.
 
-use super::serve;
+use super::{reply, serve};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
@@ -71,6 +71,7 @@ pub fn read(worker: &Worker, peer: &Peer, receiver: &mut Receiver) -> Option<io:
         if b.refused || !worker.ctx.regions.contains(addr, left as u64) {
             return None;
         }
+        reply::keep_before_change(peer);
         // SAFETY: registered memory of this process.
         unsafe { receiver.read_to(addr as *mut u8, left) }
     } else {

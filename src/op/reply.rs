@@ -1,5 +1,5 @@
 //! What a peer reads of this worker's memory by message: sent in parts, as it is when there is room for them, or as it was
-//! when the peer came to a fence.
+//! when the peer's next change of this memory, or its next fence, arrived.
 
 use super::serve;
 use crate::ctypes::*;
@@ -12,6 +12,7 @@ use crate::tl::Lane;
 use crate::wire::header::{DataHdr, GetHdr, Kind};
 use std::alloc::{self, Layout};
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 /// Sends the memory that a peer wants to read.
 pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
@@ -30,14 +31,25 @@ pub fn send(worker: &Worker, peer: &Peer, addr: u64, h: GetHdr) {
             ptr: addr as *mut u8,
             len: h.len as usize,
         };
+        // Relaxed: only the progress thread asks.
+        peer.replies_in_place.fetch_add(1, Ordering::Relaxed);
         if !matches!(tx::post(req), Posted::Queued) {
+            peer.replies_in_place.fetch_sub(1, Ordering::Relaxed);
             request::put(req);
         }
     }
 }
 
-/// The peer has come to a fence: what is behind it must not be seen by what it has read before. So what waits for room is
-/// copied. (It could wait for its reads instead; but its own answers would have to pass what waits, or two peers would
+/// The peer is about to change memory by message: its earlier reads do not see that.
+#[inline]
+pub fn keep_before_change(peer: &Peer) {
+    if peer.replies_in_place.load(Ordering::Relaxed) != 0 {
+        keep(peer);
+    }
+}
+
+/// The peer has come to a fence, or to a change: what is behind it must not be seen by what it has read before. So what waits
+/// for room is copied. (It could wait for its reads instead; but its own answers would have to pass what waits, or two peers would
 /// wait for each other.)
 pub fn keep(peer: &Peer) {
     let mut tx = peer.tx.lock();
@@ -50,7 +62,7 @@ pub fn keep(peer: &Peer) {
     }
     for &req in tx.pending.iter().filter(lies) {
         // SAFETY: as above; the peer's lock is held.
-        keep_rest(unsafe { &mut *req });
+        keep_rest(peer, unsafe { &mut *req });
     }
 }
 
@@ -60,7 +72,7 @@ fn lies_in_place(r: &Request) -> bool {
 }
 
 /// Copies what has not been sent of a reply; its `tail` is the copy. Without memory for it the read fails.
-fn keep_rest(r: &mut Request) {
+fn keep_rest(peer: &Peer, r: &mut Request) {
     let (sent, len) = (r.offset as usize, r.data.len());
     let Some(ptr) = r.data.as_contig().filter(|_| sent < len) else {
         return;
@@ -73,6 +85,7 @@ fn keep_rest(r: &mut Request) {
     // SAFETY: registered memory of this process, and as much of our own.
     unsafe { std::ptr::copy_nonoverlapping(ptr.add(sent), copy.add(sent), len - sent) };
     (r.data, r.tail) = (Data::Contig { ptr: copy, len }, copy);
+    peer.replies_in_place.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// For the whole, so that offsets stay what they are: the part that was sent is not touched, and takes no memory.
@@ -87,9 +100,11 @@ unsafe fn ended(req: *mut Request, _status: ucs_status_t) {
     // SAFETY: a request of `send`; its copy, if there is one, is as long as its data.
     unsafe {
         let (copy, len) = ((*req).tail, (*req).data.len());
-        if !copy.is_null()
-            && let Ok(layout) = Layout::array::<u8>(len)
-        {
+        if copy.is_null() {
+            (*(*req).peer)
+                .replies_in_place
+                .fetch_sub(1, Ordering::Relaxed);
+        } else if let Ok(layout) = Layout::array::<u8>(len) {
             alloc::dealloc(copy.cast_mut(), layout);
         }
         request::put(req);

@@ -225,6 +225,7 @@ pub(super) fn allowed(worker: &Worker, peer: &Peer, addr: u64, len: u64, what: &
 pub unsafe fn write(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, len: usize) -> bool {
     let ok = allowed(worker, peer, addr, len as u64, "write");
     if ok {
+        reply::keep_before_change(peer);
         // SAFETY: registered memory of this process.
         unsafe { std::ptr::copy_nonoverlapping(bytes, addr as *mut u8, len) };
     }
@@ -298,6 +299,7 @@ pub(super) fn change(
     if !aligned || !allowed(worker, peer, addr, amo.size.into(), "change") {
         return Err(UCS_ERR_INVALID_ADDR);
     }
+    reply::keep_before_change(peer);
     // SAFETY: registered memory of this process, aligned.
     unsafe { executor::execute(worker, peer, addr, amo) }
 }

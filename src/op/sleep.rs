@@ -5,7 +5,6 @@ use crate::engine::wake::Wake;
 use crate::engine::watch::Watch;
 use crate::engine::worker::Worker;
 use crate::proto::{parting, tx};
-use crate::tl::shm::inbox::Inbox;
 
 /// Asks the peers to wake this worker. `UCS_ERR_BUSY` if there is something to do first.
 pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
@@ -42,7 +41,7 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
         || !worker.dials.lock().is_empty()
         || !worker.pairings.lock().is_empty()
         || rx.ports.as_mut().is_some_and(|p| !p.fall_asleep(keepalive))
-        || rx.inbox.as_ref().is_some_and(Inbox::knocked)
+        || worker.doorbell.has_new_ring()
         || rx
             .channels
             .iter_mut()

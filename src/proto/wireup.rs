@@ -303,7 +303,7 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
     let Some(inbox) = rx.inbox.as_mut() else {
         return;
     };
-    for (index, sender) in inbox.accept() {
+    for (index, sender) in inbox.accept(&worker.doorbell) {
         // Whoever maps the inbox can announce a ring again that is being read.
         if rx.channels.iter().any(|c| c.index == index) {
             continue;

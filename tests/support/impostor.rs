@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 use ucp::sys::segment::SegmentId;
-use ucp::tl::shm::inbox::Inbox;
+use ucp::tl::shm::inbox::{Doorbell, Inbox};
 use ucp::tl::shm::outbox::Outbox;
 use ucp::tl::shm::ring::{Consumer, Message, RingMem};
 use ucp::tl::shm::{Locator, Sender};
@@ -15,6 +15,7 @@ pub struct Impostor {
     /// What the victim sends.
     rings: Vec<(usize, Consumer)>,
     inbox: Inbox,
+    doorbell: Doorbell,
     /// As its child has it, too: what messages that it offers are read from.
     memory: Vec<u8>,
     /// A child that sleeps, a copy of this process: it has the same memory and the same descriptors.
@@ -39,6 +40,7 @@ impl Impostor {
         assert!(pid > 0);
         Impostor {
             rings: Vec::new(),
+            doorbell: inbox.doorbell(),
             inbox,
             memory,
             pid,
@@ -132,8 +134,8 @@ impl Impostor {
 
     /// Shows what has come; `look` gets the message and a copy of its record.
     pub fn hear(&mut self, mut look: impl FnMut(&Message, &[u8])) {
-        if self.inbox.knocked() {
-            for (index, _) in self.inbox.accept() {
+        if self.doorbell.has_new_ring() {
+            for (index, _) in self.inbox.accept(&self.doorbell) {
                 let mem: NonNull<_> = self.inbox.ring(index);
                 // SAFETY: the ring lives as long as the inbox, which is dropped after it; `accept` shows it once.
                 let ring = unsafe { Consumer::new(mem) };

@@ -8,6 +8,7 @@
 use super::area::{AREA, AREAS, Areas};
 use super::ring::RingMem;
 use super::{Kind, Locator, Sender};
+use crate::sys::arch::OwnLine;
 use crate::sys::lifeline::{self, Lifeline};
 use crate::sys::machine;
 use crate::sys::named::Named;
@@ -21,7 +22,7 @@ use std::ptr::NonNull;
 pub const RINGS: usize = if cfg!(loom) { 2 } else { 1024 };
 // Every bit of `Front::ready` is a ring's: the bits come from strangers, the claims are found by them.
 const _: () = assert!(RINGS % 64 == 0 || cfg!(loom));
-const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox4");
+const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox5");
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -47,6 +48,8 @@ pub(super) struct Front {
     ready: [AtomicU64; RINGS.div_ceil(64)],
     /// Whose the areas are.
     owners: [AtomicU32; AREAS],
+    /// Counts the epochs of its senders ([`super::order`]). Each looks at it with each message.
+    epochs: OwnLine<AtomicU64>,
 }
 
 impl Front {
@@ -160,7 +163,7 @@ impl Table {
         // Release: pairs with the Acquire load in `accept`; the fields come before.
         self.claim_at(index).state.store(READY, Ordering::Release);
         self.front().ready[index / 64].fetch_or(1 << (index % 64), Ordering::Release);
-        // Release: pairs with the Acquire load in `Inbox::knocked`; the bit comes before.
+        // Release: pairs with the Acquire load in `Doorbell::has_new_ring`; the bit comes before.
         self.front().doorbell.fetch_add(1, Ordering::Release);
     }
 
@@ -268,6 +271,11 @@ impl Memory {
         unsafe { self.base().add(ring_offset(index)).cast() }
     }
 
+    /// The counter of the senders' epochs; not to be used after `self`.
+    pub(super) fn epochs(&self) -> NonNull<AtomicU64> {
+        NonNull::from(&self.table().front().epochs.0)
+    }
+
     /// The areas, as a ring's ends see them; not to be used after `self`. None where memory has to be reserved: nobody
     /// could do without once a message lies there.
     pub(super) fn areas(&self, ring: usize) -> Option<Areas> {
@@ -306,6 +314,50 @@ impl Memory {
     }
 }
 
+/// What new senders ring.
+pub struct Doorbell {
+    /// Counts rings that became ready. In the inbox.
+    rung: NonNull<AtomicU32>,
+    /// Its value when the ready bits were last read.
+    seen: AtomicU32,
+}
+
+// SAFETY: atomics, of which one lies in memory that lives as long as the inbox.
+unsafe impl Send for Doorbell {}
+// SAFETY: as above.
+unsafe impl Sync for Doorbell {}
+
+impl Doorbell {
+    /// The doorbell of a worker without an inbox.
+    #[cfg(not(any(loom, tsan)))]
+    pub fn silent() -> Self {
+        static NEVER: AtomicU32 = AtomicU32::new(0);
+        Self::of(&NEVER)
+    }
+
+    /// The doorbell of a worker without an inbox. The atomics of loom and of ThreadSanitizer cannot be static.
+    #[cfg(any(loom, tsan))]
+    pub fn silent() -> Self {
+        Self::of(Box::leak(Box::new(AtomicU32::new(0))))
+    }
+
+    fn of(rung: &AtomicU32) -> Self {
+        Self {
+            rung: NonNull::from(rung),
+            seen: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether a ring may have become ready. One load from shared memory.
+    #[inline(always)]
+    pub fn has_new_ring(&self) -> bool {
+        // SAFETY: the inbox lives. Acquire: pairs with the Release add in `Table::announce`.
+        // Relaxed: the progress thread alone reads and writes `seen`.
+        let rung = unsafe { self.rung.as_ref() }.load(Ordering::Acquire);
+        rung != self.seen.load(Ordering::Relaxed)
+    }
+}
+
 /// The receiver's side.
 pub struct Inbox {
     /// Says that the owner lives; holds the memory if it is not a block.
@@ -315,8 +367,6 @@ pub struct Inbox {
     /// Says so in other PID namespaces, if it can be had.
     lifeline: Option<Lifeline>,
     table: Table,
-    /// Value of the doorbell when the ready bits were last read.
-    seen: u32,
 }
 
 impl Inbox {
@@ -356,7 +406,6 @@ impl Inbox {
             key,
             lifeline: None,
             table,
-            seen: 0,
         }
     }
 
@@ -375,17 +424,17 @@ impl Inbox {
         }
     }
 
-    /// Whether a new ring may have become ready. One load.
-    #[inline(always)]
-    pub fn knocked(&self) -> bool {
-        // Acquire: pairs with the Release add in `Table::announce`.
-        self.table.front().doorbell.load(Ordering::Acquire) != self.seen
+    /// The doorbell, which is used no longer than the inbox.
+    pub fn doorbell(&self) -> Doorbell {
+        Doorbell::of(&self.table.front().doorbell)
     }
 
-    /// Rings that became ready since the last call, with what their senders say of themselves.
-    pub fn accept(&mut self) -> Vec<(usize, Sender)> {
+    /// Rings that became ready since the last call, with what their senders say of themselves. Only the progress thread
+    /// calls it.
+    pub fn accept(&mut self, doorbell: &Doorbell) -> Vec<(usize, Sender)> {
         let (seen, new) = self.table.accept();
-        self.seen = seen;
+        // Relaxed: the progress thread alone reads and writes it.
+        doorbell.seen.store(seen, Ordering::Relaxed);
         new
     }
 

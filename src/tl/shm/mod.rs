@@ -6,6 +6,7 @@
 
 pub mod area;
 pub mod inbox;
+pub mod order;
 pub mod outbox;
 pub mod ring;
 pub mod share;

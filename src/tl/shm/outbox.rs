@@ -1,6 +1,7 @@
 //! A sender's end of one ring in a peer's inbox.
 
 use super::inbox::{Front, Memory};
+use super::order::Epoch;
 use super::ring::{Corrupt, Producer, Withdrawals};
 use super::share::{Share, Shares};
 use super::{Locator, Sender};
@@ -50,12 +51,15 @@ impl Outbox {
         memory
             .reserve(index)
             .inspect_err(|_| table.unclaim(index))?;
-        // SAFETY: a claimed ring is zero (never used, or discarded by `Inbox::free`) and this is
-        // its only producer; the memory is stored beside it.
-        let ring = unsafe { Producer::new(memory.ring(index)).with_areas(memory.areas(index)) };
         table.announce(index);
         // Acquire: pairs with the Release store in `Inbox::enable_wake`.
         let wakes = table.front().wakes.load(Ordering::Acquire) != 0;
+        // SAFETY: a claimed ring is zero (never used, or discarded by `Inbox::free`) and this is
+        // its only producer; the memory is stored beside it.
+        let ring = unsafe {
+            let epoch = Epoch::new(memory.epochs(), !wakes);
+            Producer::new(memory.ring(index), epoch).with_areas(memory.areas(index))
+        };
         Ok(Self {
             ring,
             front: NonNull::from(table.front()),
@@ -80,8 +84,8 @@ impl Outbox {
         src: *const u8,
         len: usize,
     ) -> bool {
-        // SAFETY: the caller's promise.
-        !self.wakes && unsafe { self.ring.send_tiny(kind, imm, src, len) }
+        // SAFETY: the caller's promise. To a receiver that may sleep no epoch lasts for tiny records.
+        unsafe { self.ring.send_tiny(kind, imm, src, len) }
     }
 
     /// After a message; `heard`: messages that have come from the peer. To fetch a slot early pays (10 % of the rate

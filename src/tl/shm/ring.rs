@@ -8,10 +8,13 @@
 //! without an index that both sides would share. The consumer publishes how far it has read; the
 //! producer looks there only when it seems to have run out of room.
 //!
+//! The first message of an epoch ([`super::order`]) carries the epoch's number.
+//!
 //! The producer is not trusted: the consumer checks kind and length against its own account of the
 //! ring, and computes the record's place itself. Nor is the consumer: the producer checks tails.
 
-use super::area::{AREA, Area, Areas, HOT};
+use super::area::{AREA, AREAS, Area, Areas, HOT};
+use super::order::Epoch;
 use super::share::Board;
 use crate::sys::arch::OwnLine;
 use crate::sys::copy::{self, TINY, prefetch_to_read, prefetch_to_write};
@@ -22,19 +25,26 @@ use std::ptr::NonNull;
 pub const SLOTS: usize = if cfg!(loom) { 2 } else { 128 };
 /// Bytes of a record that fit into a slot.
 pub const INLINE: usize = 112;
+/// As many where the slot also has the number of an epoch.
+const INLINE_WITH_EPOCH: usize = INLINE - size_of::<u64>();
+/// Longest record that leaves the end of the slot's first cache line to the number of an epoch, bytes.
+const INLINE_FIRST_LINE: usize = 40;
 /// Bytes of the data area. A power of two.
 pub const DATA: usize = if cfg!(loom) { 512 } else { 64 << 10 };
 /// Longest record: half of the data area, so that one always fits once the consumer has caught up.
 pub const MAX_RECORD: usize = DATA / 2;
 /// The number of the area is so many bits above the length.
 const AREA_SHIFT: u32 = 24;
+/// Beside the length: the slot has the number of an epoch, which begins with this message.
+const NEW_EPOCH: usize = 1 << 31;
+const _: () = assert!(AREAS < NEW_EPOCH >> AREA_SHIFT);
 /// Records in the data area start at multiples of this many bytes: a cache line.
 const ALIGN: usize = 64;
 
 /// One message's place.
 #[repr(C, align(128))]
 struct Slot {
-    /// lap (16 bits) | kind (8) | aux (8) | record length (24) | area (8), stored last by the producer.
+    /// lap (16 bits) | kind (8) | aux (8) | record length (24) | area (7) | new epoch (1), stored last by the producer.
     word: AtomicU64,
     imm: AtomicU64,
     inline: Bytes<INLINE>,
@@ -128,6 +138,16 @@ pub struct Corrupt;
 #[inline(always)]
 fn lap(n: u64) -> u64 {
     (n / SLOTS as u64) % 0x8000 + 1
+}
+
+/// Where in a slot's inline bytes the number of an epoch lies, beside a record of `len` bytes: in a cache line that is
+/// written anyway.
+#[inline(always)]
+fn epoch_at(len: usize) -> usize {
+    match len {
+        INLINE_FIRST_LINE..=INLINE_WITH_EPOCH if len > INLINE_FIRST_LINE => INLINE_WITH_EPOCH,
+        _ => INLINE_FIRST_LINE,
+    }
 }
 
 /// The slot of the `n`-th message.
@@ -258,6 +278,7 @@ pub struct Producer {
     limit: u64,
     data_head: u64,
     data_tail: u64,
+    epoch: Epoch,
     space: Space,
     /// None: only the ring's own space is to be used.
     areas: Option<Areas>,
@@ -268,14 +289,16 @@ unsafe impl Send for Producer {}
 
 impl Producer {
     /// # Safety
-    /// `mem` is a zeroed ring that outlives the producer, and this is its only one.
-    pub unsafe fn new(mem: NonNull<RingMem>) -> Self {
+    /// `mem` is a zeroed ring that outlives the producer, and this is its only one. The counter of `epoch` outlives the
+    /// producer, and all rings of the receiver have the same.
+    pub unsafe fn new(mem: NonNull<RingMem>, epoch: Epoch) -> Self {
         Self {
             mem,
             head: Cursor::new(mem),
             limit: SLOTS as u64,
             data_head: 0,
             data_tail: 0,
+            epoch,
             space: Space::OWN,
             areas: None,
         }
@@ -290,8 +313,8 @@ impl Producer {
         self
     }
 
-    /// Sends a record of at most [`TINY`] bytes, if there is room as far as is known: calls nothing
-    /// but `imm`, and that only then.
+    /// Sends a record of at most [`TINY`] bytes, if there is room as far as is known and the epoch is still this
+    /// producer's: calls nothing but `imm`, and that only then.
     ///
     /// # Safety
     /// `len` bytes at `src` are readable (any `src` for 0).
@@ -304,7 +327,7 @@ impl Producer {
         len: usize,
     ) -> bool {
         debug_assert!(len <= TINY);
-        if self.head.n == self.limit {
+        if !self.epoch.lasts_for_tiny() || self.head.n == self.limit {
             return false;
         }
         // SAFETY: the ring outlives the producer; the slot is the producer's (below `limit`).
@@ -335,6 +358,9 @@ impl Producer {
         fill: impl FnOnce(*mut u8),
     ) -> Result<bool, Corrupt> {
         debug_assert!(len <= MAX_RECORD);
+        if !self.epoch.lasts() {
+            return self.send_in_new_epoch(kind, aux, imm, len, fill);
+        }
         if len <= INLINE {
             if self.head.n == self.limit && !self.refill()? {
                 return Ok(false);
@@ -354,6 +380,43 @@ impl Producer {
             let area = u64::from(self.space.number());
             self.publish(kind, aux, imm, len as u64 | area << AREA_SHIFT);
         }
+        Ok(true)
+    }
+
+    /// As [`send`](Self::send), of the first message since another sender has sent one: it begins an epoch.
+    #[cold]
+    #[inline(never)]
+    fn send_in_new_epoch(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<bool, Corrupt> {
+        let mut word = (len | NEW_EPOCH) as u64;
+        if len <= INLINE_WITH_EPOCH {
+            if self.head.n == self.limit && !self.refill()? {
+                return Ok(false);
+            }
+            fill(self.slot().inline.to_write(0, len));
+        } else {
+            let Some((start, end)) = self.long_room(len)? else {
+                return Ok(false);
+            };
+            // SAFETY: as in `send`.
+            fill(unsafe {
+                let data = &(*self.mem.as_ptr()).data;
+                self.space.at(start, |at| data.to_write(at, len))
+            });
+            self.data_head = end;
+            word |= u64::from(self.space.number()) << AREA_SHIFT;
+        }
+        let epoch = self.epoch.begin();
+        let place = self.slot().inline.to_write(epoch_at(len), size_of::<u64>());
+        // SAFETY: the slot is the producer's (below `limit`), and the record leaves these bytes free.
+        unsafe { place.cast::<u64>().write_unaligned(epoch) };
+        self.publish(kind, aux, imm, word);
         Ok(true)
     }
 
@@ -389,18 +452,19 @@ impl Producer {
     /// # Errors
     /// [`Corrupt`] as above.
     pub fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
-        if len <= INLINE {
+        // In a new epoch fewer bytes fit into a slot.
+        if len <= INLINE_WITH_EPOCH {
             return Ok(self.head.n < self.limit || self.refill()?);
         }
         Ok(self.long_room(len)?.is_some())
     }
 
+    /// `len`: as the control word has it, with area and epoch.
     #[inline(always)]
-    fn publish(&mut self, kind: u8, aux: u8, imm: u64, len_and_area: u64) {
+    fn publish(&mut self, kind: u8, aux: u8, imm: u64, len: u64) {
         let slot = self.slot();
         slot.imm.store(imm, Ordering::Relaxed);
-        let word =
-            self.head.lap | u64::from(kind) << 16 | u64::from(aux) << 24 | len_and_area << 32;
+        let word = self.head.lap | u64::from(kind) << 16 | u64::from(aux) << 24 | len << 32;
         // Release: pairs with the Acquire load in `Consumer::peek`; record and imm come before.
         slot.word.store(word, Ordering::Release);
         self.head.step();
@@ -471,6 +535,8 @@ pub struct Consumer {
     data_tail: u64,
     /// `data_tail` after the message that `peek` showed, if that is a long one; else as `data_tail`.
     data_next: u64,
+    /// That of the last message that was looked at.
+    epoch: u64,
     space: Space,
     /// None: the producer has none to use.
     areas: Option<Areas>,
@@ -489,6 +555,7 @@ impl Consumer {
             mem,
             data_tail: 0,
             data_next: 0,
+            epoch: 0,
             space: Space::OWN,
             areas: None,
         }
@@ -536,14 +603,17 @@ impl Consumer {
         let mut len = (word >> 32) as usize;
         let record = if len <= INLINE {
             slot.inline.to_read(0, len)
+        } else if len & NEW_EPOCH != 0 && len & !NEW_EPOCH <= INLINE_WITH_EPOCH {
+            len &= !NEW_EPOCH;
+            slot.inline.to_read(0, len)
         } else {
-            let area = (len >> AREA_SHIFT) as u8;
+            let area = (len & !NEW_EPOCH) >> AREA_SHIFT;
             len &= (1 << AREA_SHIFT) - 1;
-            if len <= INLINE || len > MAX_RECORD {
+            if len <= INLINE_WITH_EPOCH || len > MAX_RECORD {
                 return Err(Corrupt);
             }
-            if area != self.space.number() {
-                self.follow(area)?;
+            if area != usize::from(self.space.number()) {
+                self.follow(area as u8)?;
             }
             let (start, end) = self.space.place(self.data_tail, len);
             self.data_next = end;
@@ -562,13 +632,71 @@ impl Consumer {
         }))
     }
 
+    /// How many of the next `most` messages are here. They were all sent before this is answered.
+    pub fn visible(&self, most: u32) -> u32 {
+        self.count(0, most, |_| true)
+    }
+
+    /// How many of the next `most` messages are here and of the first one's epoch.
+    pub fn same_epoch(&self, most: u32) -> u32 {
+        // Of a message after the first one: a new epoch would begin with it.
+        1 + self.count(1, most, |word| (word >> 32) as usize & NEW_EPOCH == 0)
+    }
+
+    /// How many messages from the one in `skip` places on are here and are so, if there are no more than `most` with
+    /// those that were skipped.
+    fn count(&self, skip: u32, most: u32, is: impl Fn(u64) -> bool) -> u32 {
+        if self.is_stopped() {
+            return 0;
+        }
+        let here = |i: &u32| {
+            let n = self.tail.n + u64::from(*i);
+            // SAFETY: the ring outlives the consumer.
+            // Acquire: pairs with the Release store in `Producer::publish`: the caller's next look at another ring
+            // sees what was sent before this message.
+            let word = unsafe { slot_of(self.mem, n).as_ref() }
+                .word
+                .load(Ordering::Acquire);
+            word & 0xFFFF == lap(n) && is(word)
+        };
+        let most = most.min(SLOTS as u32);
+        (skip..most).take_while(here).count() as u32
+    }
+
+    /// The epoch of the oldest message; `None`: there is none.
+    pub fn epoch(&mut self) -> Option<u64> {
+        // SAFETY: the ring outlives the consumer.
+        let slot = unsafe { self.tail.slot.as_ref() };
+        // Acquire: pairs with the Release store in `Producer::publish`.
+        let word = slot.word.load(Ordering::Acquire);
+        if word & 0xFFFF != self.tail.lap {
+            return None;
+        }
+        let len = (word >> 32) as usize;
+        if len & NEW_EPOCH != 0 {
+            let at = epoch_at(len & ((1 << AREA_SHIFT) - 1));
+            // SAFETY: inside of the slot, which the producer does not write before it is released.
+            let epoch = unsafe {
+                slot.inline
+                    .to_read(at, size_of::<u64>())
+                    .cast::<u64>()
+                    .read_unaligned()
+            };
+            // Epochs of a ring only grow. Whatever a hostile producer writes counts as an epoch.
+            self.epoch = self.epoch.max(epoch);
+        }
+        Some(self.epoch)
+    }
+
     /// Whether `peek` would show something. One load.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        // SAFETY: the ring outlives the consumer. Relaxed: `peek` looks again.
+        // SAFETY: the ring outlives the consumer.
+        // Acquire: pairs with the Release store in `Producer::publish`: the caller's next look at the doorbell sees
+        // who had rung before.
         let word = unsafe { self.tail.slot.as_ref() }
             .word
-            .load(Ordering::Relaxed);
+            .load(Ordering::Acquire);
         word & 0xFFFF != self.tail.lap
     }
 
@@ -624,7 +752,7 @@ impl Consumer {
 }
 
 #[cfg(all(test, loom))]
-mod loom_tests;
+pub(super) mod loom_tests;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -4,7 +4,7 @@ use super::*;
 use loom::thread;
 
 /// Zeroed memory is no valid state of loom's atomics.
-fn empty() -> RingMem {
+pub(in crate::tl::shm) fn empty() -> RingMem {
     let slot = |_| Slot {
         word: AtomicU64::new(0),
         imm: AtomicU64::new(0),
@@ -60,13 +60,16 @@ fn explore(send: fn(&mut Producer), receive: fn(&mut Consumer)) {
     model.preemption_bound = Some(3);
     model.check(move || {
         let mem = NonNull::from(Box::leak(Box::new(empty())));
+        let counter = NonNull::from(Box::leak(Box::new(AtomicU64::new(0))));
+        // SAFETY: a counter that is freed when both are done.
+        let epoch = unsafe { Epoch::new(counter, true) };
         // SAFETY: an empty ring, one of each, freed when both are done.
-        let (mut tx, mut rx) = unsafe { (Producer::new(mem), Consumer::new(mem)) };
+        let (mut tx, mut rx) = unsafe { (Producer::new(mem, epoch), Consumer::new(mem)) };
         let sender = thread::spawn(move || send(&mut tx));
         receive(&mut rx);
         sender.join().unwrap();
         // SAFETY: leaked above, and no longer used.
-        drop(unsafe { Box::from_raw(mem.as_ptr()) });
+        drop(unsafe { (Box::from_raw(mem.as_ptr()), Box::from_raw(counter.as_ptr())) });
     });
 }
 
@@ -126,6 +129,13 @@ fn loom_short_copies_are_published_whole() {
         |tx| {
             for n in 0..3 {
                 let record = [byte(n, 0), byte(n, 1), byte(n, 2)];
+                if n == 0 {
+                    // The first message begins the sender's epoch.
+                    // SAFETY: `to` has room for three bytes.
+                    let fill = |to: *mut u8| unsafe { to.copy_from(record.as_ptr(), 3) };
+                    assert!(tx.send(7, 0, n, 3, fill).unwrap());
+                    continue;
+                }
                 // SAFETY: three bytes are readable.
                 while !unsafe { tx.send_tiny(7, || n, record.as_ptr(), 3) } {
                     tx.has_room(3).unwrap();

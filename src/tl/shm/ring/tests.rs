@@ -11,7 +11,14 @@ fn ring() -> (Producer, Consumer, NonNull<RingMem>) {
     // SAFETY: the layout is not empty.
     let mem = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<RingMem>()).unwrap();
     // SAFETY: zeroed, leaked, one of each.
-    unsafe { (Producer::new(mem), Consumer::new(mem), mem) }
+    unsafe { (Producer::new(mem, epoch()), Consumer::new(mem), mem) }
+}
+
+/// Of a sender that has its receiver to itself.
+fn epoch() -> Epoch {
+    let counter: &'static AtomicU64 = Box::leak(Box::default());
+    // SAFETY: leaked.
+    unsafe { Epoch::new(NonNull::from(counter), true) }
 }
 
 /// Areas on the heap, leaked as well, as ring 0 sees them; and whose they are.
@@ -86,6 +93,9 @@ fn short_copies_are_exact() {
         unsafe { copy::short(into.as_mut_ptr(), bytes.as_ptr(), len) };
         assert_eq!(into, bytes);
     }
+    // A sender's first message begins an epoch, which is not the short way.
+    assert!(tx.send(2, 0, 0, 0, |_| ()).unwrap() && rx.peek().unwrap().is_some());
+    rx.advance();
     for len in 0..=TINY {
         let bytes = pattern(9, len);
         // SAFETY: `bytes` is `len` long.
@@ -104,7 +114,7 @@ fn full_ring_refuses_and_recovers() {
         sent += 1;
     }
     assert!(sent >= 60, "64 KiB hold {sent} records of 1000 bytes");
-    assert!(!tx.has_room(1000).unwrap() && tx.has_room(INLINE).unwrap());
+    assert!(!tx.has_room(1000).unwrap() && tx.has_room(INLINE_WITH_EPOCH).unwrap());
     for n in 0..sent {
         assert_eq!(rx.peek().unwrap().unwrap().imm, n);
         rx.advance();

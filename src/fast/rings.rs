@@ -1,0 +1,287 @@
+//! Arrivals through the rings of shared memory: which ring comes next, and what becomes of a message.
+//!
+//! Messages of several senders are handled in the order of [`order`](crate::tl::shm::order). A progress call of a worker that was
+//! idle handles one message, the next one twice as many, and so on: programs that look after each call at what has
+//! arrived see the arrivals one after the other.
+
+use super::{deliver, on_am, on_eager};
+use crate::engine::matcher::Posting;
+use crate::engine::worker::{Channel, Rx, Worker};
+use crate::op::{serve, stream, tag};
+use crate::proto::{failure, wireup};
+use crate::tl::shm::order::Rings;
+use crate::tl::shm::ring::{Consumer, Message};
+use crate::wire::header::Kind;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// Most messages that are taken from one ring before its sender is told that there is room.
+pub(super) const BATCH: u32 = 16;
+/// Most messages that one progress call handles where there are several rings.
+const MERGED: u32 = 64;
+/// Rings that are looked at in every call; further ones take turns.
+pub(super) const HOT: usize = 8;
+/// Of the others, so many a call.
+const TURNS: usize = 4;
+
+impl Rings for Vec<Box<Channel>> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn ring(&mut self, number: usize) -> &mut Consumer {
+        &mut self[number].consumer
+    }
+}
+
+/// Messages from at most [`HOT`] rings, in single-thread mode.
+#[inline(always)]
+pub(super) fn poll_few(worker: &Worker, rx: &mut Rx) -> u32 {
+    let ready = rx.channels.iter().position(|c| !c.consumer.is_empty());
+    // What a new sender has sent before a message that is here comes before it.
+    if worker.doorbell.has_new_ring() {
+        return poll_new(worker, rx);
+    }
+    match ready {
+        Some(first) => poll_ready(worker, rx, first),
+        None => {
+            rx.budget = 1;
+            0
+        }
+    }
+}
+
+/// The same, where a sender has taken a ring.
+#[cold]
+#[inline(never)]
+fn poll_new(worker: &Worker, rx: &mut Rx) -> u32 {
+    wireup::accept(worker, rx);
+    worker.rx.hold(true);
+    let count = poll_all::<false>(worker, rx);
+    worker.rx.hold(false);
+    count
+}
+
+/// Messages of at most [`HOT`] rings, of which the one of this number has some. Callbacks that call progress find it busy.
+#[inline(never)]
+fn poll_ready(worker: &Worker, rx: &mut Rx, first: usize) -> u32 {
+    worker.rx.hold(true);
+    let count = match rx.channels.len() {
+        1 => poll_sole::<false>(worker, rx),
+        n => poll_merged::<false>(worker, rx, first..n),
+    };
+    worker.rx.hold(false);
+    count
+}
+
+/// Messages from all rings.
+#[inline(never)]
+pub(super) fn poll_all<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
+    let hot = rx.channels.len().min(HOT);
+    let is_ready = |c: &Box<Channel>| !c.consumer.is_empty();
+    let mut first = rx.channels[..hot].iter().position(is_ready);
+    if rx.channels.len() > HOT {
+        let turned = look_at_turns(rx);
+        first = first.into_iter().chain(turned).min();
+    }
+    match first {
+        Some(_) if rx.channels.len() == 1 && !worker.doorbell.has_new_ring() => {
+            poll_sole::<MT>(worker, rx)
+        }
+        Some(first) => poll_merged::<MT>(worker, rx, first..hot),
+        None => {
+            rx.budget = 1;
+            0
+        }
+    }
+}
+
+/// Rings behind the hot ones, a few in turn: one that has something becomes hot. The least number of those that did.
+fn look_at_turns(rx: &mut Rx) -> Option<usize> {
+    let mut first = None;
+    for _ in 0..TURNS.min(rx.channels.len() - HOT) {
+        rx.cursor += 1;
+        if rx.cursor < HOT || rx.cursor >= rx.channels.len() {
+            rx.cursor = HOT;
+        }
+        if !rx.channels[rx.cursor].consumer.is_empty() {
+            let victim = rx.cursor % HOT;
+            rx.channels.swap(rx.cursor, victim);
+            first = first.into_iter().chain([victim]).min();
+        }
+    }
+    first
+}
+
+/// Messages of the only ring, which has some. No sender has taken another one before the caller saw that.
+#[inline(always)]
+fn poll_sole<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
+    let [channel] = &mut rx.channels[..] else {
+        return 0;
+    };
+    let count = poll::<MT>(worker, channel, rx.budget, || {
+        !worker.doorbell.has_new_ring()
+    });
+    if count == rx.budget {
+        rx.budget = (2 * count).min(BATCH);
+    }
+    count
+}
+
+/// Messages of several rings, of which some of those `at` these numbers have some.
+#[inline(never)]
+fn poll_merged<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>) -> u32 {
+    rx.merge.look(&mut rx.channels, at, rx.budget);
+    // What a new sender has sent before these messages comes before them.
+    if worker.doorbell.has_new_ring() {
+        wireup::accept(worker, rx);
+    }
+    take_merged::<MT>(worker, rx)
+}
+
+/// Handles what the first look of the merge has found.
+#[inline(never)]
+fn take_merged<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
+    let (merge, channels) = (&mut rx.merge, &mut rx.channels);
+    merge.look_again(channels);
+    let mut count = 0;
+    while let Some(run) = merge.next(channels, rx.budget - count) {
+        count += poll::<MT>(worker, &mut channels[run.ring], run.len, || true);
+        merge.taken(channels, run);
+    }
+    if count == rx.budget {
+        rx.budget = (2 * count).min(MERGED);
+    }
+    count
+}
+
+/// Takes at most `most` messages from one ring, which is one at least. `goes_on`: asked of each but the first when it is
+/// there; false leaves it in the ring.
+#[inline(always)]
+pub(super) fn poll<const MT: bool>(
+    worker: &Worker,
+    channel: &mut Channel,
+    most: u32,
+    goes_on: impl Fn() -> bool,
+) -> u32 {
+    // SAFETY: peers live as long as the worker.
+    let received = &unsafe { &*channel.peer }.stats().received;
+    let mut count = 0;
+    while count < most {
+        let m = match channel.consumer.peek() {
+            Ok(Some(m)) => m,
+            Ok(None) => break,
+            Err(_) => {
+                give_up(channel);
+                break;
+            }
+        };
+        if count > 0 {
+            if !goes_on() {
+                break;
+            }
+            channel.consumer.look_ahead();
+        }
+        let tagged = m.kind == Kind::TagEager as u8;
+        if MT && tagged {
+            let most = (most - count).min(BATCH);
+            let (messages, bytes) = on_eagers(worker, channel, m, most, &goes_on);
+            received.add_many(messages.into(), bytes);
+            count += messages;
+            continue;
+        }
+        received.add(m.len);
+        count += 1;
+        if tagged {
+            on_eager(worker, m);
+        } else if m.kind != Kind::AmEager as u8 || !on_am::<MT>(worker, m) {
+            other(worker, channel, (m.kind, m.aux), m.imm, m.record, m.len);
+        }
+        channel.consumer.advance();
+    }
+    if count > 0 {
+        channel.consumer.release();
+    }
+    count
+}
+
+/// Tagged messages that follow each other, at most [`BATCH`], in a worker that threads share: all are matched under one
+/// lock, then copied and ended without it. How many, and their bytes.
+#[inline(never)]
+fn on_eagers(
+    worker: &Worker,
+    channel: &mut Channel,
+    first: Message,
+    most: u32,
+    goes_on: impl Fn() -> bool,
+) -> (u32, u64) {
+    let mut matched = [const { MaybeUninit::<(*mut Posting, Message)>::uninit() }; BATCH as usize];
+    let (mut found, mut count, mut bytes, mut next) = (0, 0, 0, Some(first));
+    let mut matcher = worker.matcher.lock();
+    while let Some(m) = next.take() {
+        (count, bytes) = (count + 1, bytes + m.len as u64);
+        let posting = matcher.arrive(m.imm);
+        if posting.is_null() {
+            // SAFETY: the record is readable until `release`.
+            unsafe { tag::set_eager_aside(worker, &mut matcher, m.imm, m.record, m.len) };
+        } else {
+            matched[found].write((posting, m));
+            found += 1;
+        }
+        channel.consumer.advance();
+        if count < most
+            && let Ok(Some(m)) = channel.consumer.peek()
+            && m.kind == Kind::TagEager as u8
+            && goes_on()
+        {
+            channel.consumer.look_ahead();
+            next = Some(m);
+        }
+    }
+    drop(matcher);
+    for entry in &matched[..found] {
+        // SAFETY: written above; out of the matcher: ours. The record is readable until `release`.
+        unsafe {
+            let (posting, m) = entry.assume_init_ref();
+            deliver::<true>(*posting, m.imm, m.record, m.len);
+        }
+    }
+    (count, bytes)
+}
+
+/// Every other kind of message.
+#[inline(never)]
+fn other(
+    worker: &Worker,
+    channel: &mut Channel,
+    (kind, aux): (u8, u8),
+    imm: u64,
+    record: *const u8,
+    len: usize,
+) {
+    let m = Message {
+        kind,
+        aux,
+        imm,
+        len,
+        record,
+    };
+    // SAFETY: peers live as long as the worker; the record is readable until `advance`.
+    unsafe {
+        if m.kind == Kind::StreamData as u8 {
+            return stream::on_data(worker, &*channel.peer, m.imm, m.record, m.len);
+        }
+        if serve::message(worker, &*channel.peer, &m).is_err() {
+            failure::distrust(&*channel.peer, "a message that makes no sense");
+            channel.consumer.stop();
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn give_up(channel: &mut Channel) {
+    channel.consumer.stop();
+    // SAFETY: peers live as long as the worker.
+    failure::distrust(unsafe { &*channel.peer }, "what is no message");
+}

@@ -1,0 +1,194 @@
+//! The order of messages of several senders: a message is not handled before one that its sender may have known of.
+//!
+//! **Sender.** Each inbox has a counter of epochs. A sender that finds another number there than that of its own last epoch
+//! begins a new one: it adds 1 to the counter, and its next message carries the sum. As long as no other sender has
+//! done so, its messages belong to the epoch that it has. So a lone sender, or one that sends several messages in a row,
+//! pays for a load and a comparison. If a sender knows of a message of another one, it also sees that sender's epoch or a later one in
+//! the counter, and its own epoch is later: of two messages of which one was sent because of the other, the epoch tells the first.
+//!
+//! **Receiver.** A message is in a ring before its sender can have told another sender of it. So what is in all rings
+//! after a message was seen contains all that may have to be handled before it. [`Merge`] looks at the rings twice: what it
+//! has seen the first time is handled in the order of the epochs, as long as nothing of an earlier epoch is in
+//! a ring that was seen empty, or behind what was seen. What remains is the next call's.
+
+use super::ring::Consumer;
+use crate::sys::sync::{AtomicU64, Ordering};
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// No sender has this epoch.
+const NONE: u64 = u64::MAX;
+
+/// A sender's epoch.
+pub struct Epoch {
+    /// The receiver's counter, in shared memory.
+    counter: NonNull<AtomicU64>,
+    /// This sender's.
+    own: u64,
+    /// The same; [`NONE`] where no message goes the short way.
+    own_tiny: u64,
+    tiny: bool,
+}
+
+// SAFETY: the counter is an atomic.
+unsafe impl Send for Epoch {}
+
+impl Epoch {
+    /// A sender that has no epoch yet. `tiny`: [`lasts_for_tiny`](Self::lasts_for_tiny) may say yes.
+    ///
+    /// # Safety
+    /// The counter outlives the epoch.
+    pub unsafe fn new(counter: NonNull<AtomicU64>, tiny: bool) -> Self {
+        Self {
+            counter,
+            own: NONE,
+            own_tiny: NONE,
+            tiny,
+        }
+    }
+
+    #[inline(always)]
+    fn current(&self) -> u64 {
+        // SAFETY: the counter outlives the epoch.
+        // Relaxed: a sender that knows of a message of another one knows of that sender's addition to the counter, and so
+        // does not load an older value.
+        unsafe { self.counter.as_ref() }.load(Ordering::Relaxed)
+    }
+
+    /// Whether the next message belongs to the epoch of the last one.
+    #[inline(always)]
+    pub fn lasts(&self) -> bool {
+        self.current() == self.own
+    }
+
+    /// The same for messages that go the short way, if any may.
+    #[inline(always)]
+    pub fn lasts_for_tiny(&self) -> bool {
+        self.current() == self.own_tiny
+    }
+
+    /// Begins an epoch: its number, which no other sender has.
+    pub fn begin(&mut self) -> u64 {
+        // SAFETY: the counter outlives the epoch. Relaxed: as in `current`.
+        self.own = unsafe { self.counter.as_ref() }
+            .fetch_add(1, Ordering::Relaxed)
+            .wrapping_add(1);
+        if self.tiny {
+            self.own_tiny = self.own;
+        }
+        self.own
+    }
+}
+
+/// Messages of one ring that are to be handled next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Which ring.
+    pub ring: usize,
+    /// So many messages.
+    pub len: u32,
+}
+
+/// The oldest message of a ring, and how many were seen there at first.
+#[derive(Clone, Copy)]
+struct Head {
+    epoch: u64,
+    ring: usize,
+    seen: u32,
+}
+
+/// The incoming rings of a worker, by number.
+pub trait Rings {
+    fn count(&self) -> usize;
+    fn ring(&mut self, number: usize) -> &mut Consumer;
+}
+
+/// One pass over a worker's rings. The memory is kept from pass to pass.
+#[derive(Default)]
+pub struct Merge {
+    /// Rings with something to be handled; the earliest last.
+    heads: Vec<Head>,
+    /// The earliest epoch of what was not seen at first: nothing of a later one is handled.
+    limit: u64,
+}
+
+impl Merge {
+    /// The first look, at some of the rings: at most `most` messages of each are to be handled.
+    pub fn look(&mut self, rings: &mut (impl Rings + ?Sized), at: Range<usize>, most: u32) {
+        self.heads.clear();
+        self.limit = u64::MAX;
+        for number in at {
+            let ring = rings.ring(number);
+            let seen = ring.visible(most);
+            if let Some(epoch) = ring.epoch().filter(|_| seen > 0) {
+                self.heads.push(Head {
+                    epoch,
+                    ring: number,
+                    seen,
+                });
+            }
+        }
+    }
+
+    /// The second look, at every ring where nothing was seen. Rings that the worker did not know at the first look are among
+    /// them.
+    pub fn look_again(&mut self, rings: &mut (impl Rings + ?Sized)) {
+        let mut seen = 0;
+        for number in 0..rings.count() {
+            // The first look was in the order of the numbers.
+            if self.heads.get(seen).is_some_and(|h| h.ring == number) {
+                seen += 1;
+            } else {
+                self.end_at(rings.ring(number));
+            }
+        }
+        self.heads.sort_unstable_by_key(|h| Reverse(h.epoch));
+    }
+
+    /// Nothing of a later epoch than that of the ring's oldest message is handled.
+    fn end_at(&mut self, ring: &mut Consumer) {
+        if let Some(epoch) = ring.epoch() {
+            self.limit = self.limit.min(epoch);
+        }
+    }
+
+    /// What is to be handled next, at most `most` messages. They stay in the ring until [`taken`](Self::taken).
+    pub fn next(&self, rings: &mut (impl Rings + ?Sized), most: u32) -> Option<Run> {
+        let head = self.heads.last().filter(|h| h.epoch <= self.limit)?;
+        let most = most.min(head.seen);
+        let alone = self.heads.len() == 1 && self.limit == u64::MAX;
+        let len = match most {
+            2.. if !alone => rings.ring(head.ring).same_epoch(most),
+            _ => most,
+        };
+        (len > 0).then_some(Run {
+            ring: head.ring,
+            len,
+        })
+    }
+
+    /// The messages of the last run were taken out of their ring.
+    pub fn taken(&mut self, rings: &mut (impl Rings + ?Sized), run: Run) {
+        let Some(mut head) = self.heads.pop() else {
+            return;
+        };
+        let ring = rings.ring(run.ring);
+        head.seen -= run.len.min(head.seen);
+        if head.seen == 0 {
+            // What has come behind them was not seen at first.
+            return self.end_at(ring);
+        }
+        // None: the ring was ended.
+        if let Some(epoch) = ring.epoch() {
+            head.epoch = epoch;
+            let at = self.heads.partition_point(|h| h.epoch > epoch);
+            self.heads.insert(at, head);
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

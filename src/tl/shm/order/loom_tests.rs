@@ -1,0 +1,139 @@
+//! The order of messages of two senders under loom: in every order of the steps of senders and receiver, a message is handled
+//! behind those that its sender knew of.
+
+use super::*;
+use crate::tl::shm::ring::loom_tests::empty;
+use crate::tl::shm::ring::{Producer, RingMem};
+use loom::sync::Arc;
+use loom::thread;
+
+/// What the senders say to each other outside of the rings, and when both have sent everything.
+#[derive(Default)]
+struct Beside {
+    told: AtomicU64,
+}
+
+struct Scene {
+    counter: NonNull<AtomicU64>,
+    memories: [NonNull<RingMem>; 2],
+}
+
+impl Rings for Vec<Consumer> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn ring(&mut self, number: usize) -> &mut Consumer {
+        &mut self[number]
+    }
+}
+
+impl Scene {
+    fn new() -> Self {
+        Scene {
+            counter: NonNull::from(Box::leak(Box::new(AtomicU64::new(0)))),
+            memories: std::array::from_fn(|_| NonNull::from(Box::leak(Box::new(empty())))),
+        }
+    }
+
+    fn sender(&self, number: usize) -> Producer {
+        // SAFETY: an empty ring, the only producer of each, leaked until `drop`.
+        unsafe { Producer::new(self.memories[number], Epoch::new(self.counter, true)) }
+    }
+
+    fn receiver(&self) -> Vec<Consumer> {
+        // SAFETY: as in `sender`.
+        self.memories
+            .map(|mem| unsafe { Consumer::new(mem) })
+            .into()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // SAFETY: leaked in `new`; senders and receiver are gone.
+        drop(unsafe { Box::from_raw(self.counter.as_ptr()) });
+        for mem in self.memories {
+            // SAFETY: as above.
+            drop(unsafe { Box::from_raw(mem.as_ptr()) });
+        }
+    }
+}
+
+fn send(tx: &mut Producer, number: u64) {
+    while !tx.send(0, 0, number, 0, |_| ()).unwrap() {
+        thread::yield_now();
+    }
+}
+
+/// Takes messages as progress does until so many have come: their numbers.
+fn receive(rings: &mut Vec<Consumer>, count: usize) -> Vec<u64> {
+    let (mut merge, mut numbers) = (Merge::default(), Vec::new());
+    while numbers.len() < count {
+        let all = 0..rings.count();
+        merge.look(rings, all, 2);
+        merge.look_again(rings);
+        let before = numbers.len();
+        while let Some(run) = merge.next(rings, 2) {
+            for _ in 0..run.len {
+                let message = rings[run.ring].peek().unwrap().unwrap();
+                numbers.push(message.imm);
+                rings[run.ring].advance();
+            }
+            rings[run.ring].release();
+            merge.taken(rings, run);
+        }
+        if numbers.len() == before {
+            thread::yield_now();
+        }
+    }
+    numbers
+}
+
+fn place(numbers: &[u64], number: u64) -> usize {
+    numbers.iter().position(|&n| n == number).unwrap()
+}
+
+/// Sender 0 tells sender 1 of its message. `first`: sender 1 has sent something before it can have heard.
+fn explore(first: bool) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let scene = Scene::new();
+        let (mut a, mut b) = (scene.sender(0), scene.sender(1));
+        let beside = Arc::new(Beside::default());
+        let (from, to) = (beside.clone(), beside);
+        let sender = thread::spawn(move || {
+            send(&mut a, 10);
+            // Release: pairs with the Acquire load of the other sender.
+            from.told.store(1, Ordering::Release);
+        });
+        let listener = thread::spawn(move || {
+            if first {
+                send(&mut b, 20);
+            }
+            // Acquire: pairs with the Release store of the other sender.
+            let knew = to.told.load(Ordering::Acquire) == 1;
+            send(&mut b, if knew { 22 } else { 21 });
+        });
+        let mut rings = scene.receiver();
+        let numbers = receive(&mut rings, if first { 3 } else { 2 });
+        sender.join().unwrap();
+        listener.join().unwrap();
+        if numbers.contains(&22) {
+            assert!(place(&numbers, 10) < place(&numbers, 22), "{numbers:?}");
+        }
+        drop(rings);
+    });
+}
+
+#[test]
+fn loom_what_a_sender_knew_of_comes_first() {
+    explore(false);
+}
+
+/// Sender 1 has an epoch already, which may be later than that of the message that it hears of.
+#[test]
+fn loom_what_a_sender_with_an_epoch_knew_of_comes_first() {
+    explore(true);
+}

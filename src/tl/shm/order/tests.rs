@@ -1,0 +1,160 @@
+//! The merge of several rings, one sender strictly after the other.
+
+use super::*;
+use crate::tl::shm::ring::{Producer, RingMem};
+use proptest::prelude::*;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+impl Rings for Vec<Consumer> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn ring(&mut self, number: usize) -> &mut Consumer {
+        &mut self[number]
+    }
+}
+
+/// Rings of one receiver.
+struct Scene {
+    counter: Box<AtomicU64>,
+    memories: Vec<NonNull<RingMem>>,
+}
+
+impl Scene {
+    fn new(rings: usize) -> Self {
+        // SAFETY: the layout is not empty.
+        let ring =
+            || NonNull::new(unsafe { alloc_zeroed(Layout::new::<RingMem>()) }.cast()).unwrap();
+        Scene {
+            counter: Box::default(),
+            memories: (0..rings).map(|_| ring()).collect(),
+        }
+    }
+
+    fn senders(&self) -> Vec<Producer> {
+        // SAFETY: the counter is dropped after the senders.
+        let epoch = || unsafe { Epoch::new(NonNull::from(&*self.counter), true) };
+        // SAFETY: zeroed rings, the only producer of each.
+        let sender = |&mem| unsafe { Producer::new(mem, epoch()) };
+        self.memories.iter().map(sender).collect()
+    }
+
+    fn receiver(&self) -> Vec<Consumer> {
+        // SAFETY: zeroed rings, the only consumer of each.
+        self.memories
+            .iter()
+            .map(|&mem| unsafe { Consumer::new(mem) })
+            .collect()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for mem in &self.memories {
+            // SAFETY: allocated in `new`; senders and receiver are gone.
+            unsafe { dealloc(mem.as_ptr().cast(), Layout::new::<RingMem>()) };
+        }
+    }
+}
+
+/// What one call takes, the first `hot` rings looked at for what is to be handled.
+fn take(merge: &mut Merge, rings: &mut Vec<Consumer>, hot: usize, most: u32, into: &mut Vec<u64>) {
+    merge.look(rings, 0..hot, most);
+    merge.look_again(rings);
+    let mut count = 0;
+    while let Some(run) = merge.next(rings, most - count) {
+        for _ in 0..run.len {
+            let m = rings[run.ring].peek().unwrap().unwrap();
+            into.push(m.imm);
+            rings[run.ring].advance();
+        }
+        rings[run.ring].release();
+        count += run.len;
+        merge.taken(rings, run);
+    }
+    assert!(count <= most);
+}
+
+fn send(tx: &mut Producer, number: u64, len: usize) -> bool {
+    let byte = number as u8;
+    // SAFETY: the record has room for `len` bytes.
+    tx.send(1, 0, number, len, |to| unsafe { to.write_bytes(byte, len) })
+        .unwrap()
+}
+
+proptest! {
+    /// Senders take turns as they like; the receiver looks as often, and for as much, as it likes.
+    #[test]
+    fn one_after_the_other_they_arrive_in_order(
+        turns in prop::collection::vec((0usize..5, 0usize..300, prop::option::of((1u32..20, 0usize..5))), 1..400)
+    ) {
+        let scene = Scene::new(5);
+        let (mut senders, mut rings) = (scene.senders(), scene.receiver());
+        let (mut merge, mut got, mut sent) = (Merge::default(), Vec::new(), 0);
+        for (sender, len, look) in turns {
+            sent += u64::from(send(&mut senders[sender], sent, len));
+            if let Some((most, hot)) = look {
+                take(&mut merge, &mut rings, hot, most, &mut got);
+            }
+        }
+        while got.len() < sent as usize {
+            let before = got.len();
+            take(&mut merge, &mut rings, 5, 3, &mut got);
+            prop_assert!(got.len() > before);
+        }
+        prop_assert_eq!(got, (0..sent).collect::<Vec<_>>());
+    }
+}
+
+/// A sender that nobody interrupts has one epoch for all its messages, also tiny ones.
+#[test]
+fn a_lone_sender_keeps_its_epoch() {
+    let scene = Scene::new(2);
+    let mut senders = scene.senders();
+    let tiny = |tx: &mut Producer| {
+        // SAFETY: no bytes.
+        unsafe { tx.send_tiny(1, || 0, std::ptr::null(), 0) }
+    };
+    assert!(!tiny(&mut senders[0]), "it has no epoch yet");
+    assert!(send(&mut senders[0], 0, 8) && tiny(&mut senders[0]) && tiny(&mut senders[0]));
+    assert_eq!(scene.counter.load(Ordering::Relaxed), 1);
+    assert!(send(&mut senders[1], 0, 8) && !tiny(&mut senders[0]) && tiny(&mut senders[1]));
+    assert_eq!(scene.counter.load(Ordering::Relaxed), 2);
+}
+
+/// To a receiver that may sleep no record goes the short way.
+#[test]
+fn without_tiny_records_an_epoch_lasts_all_the_same() {
+    let counter = AtomicU64::new(0);
+    // SAFETY: the counter lives as long.
+    let mut epoch = unsafe { Epoch::new(NonNull::from(&counter), false) };
+    assert!(!epoch.lasts());
+    assert_eq!(epoch.begin(), 1);
+    assert!(epoch.lasts() && !epoch.lasts_for_tiny());
+}
+
+/// Each length of a record with and without an epoch, byte for byte.
+#[test]
+fn records_of_every_length_begin_epochs() {
+    let scene = Scene::new(2);
+    let (mut senders, mut rings) = (scene.senders(), scene.receiver());
+    for len in 0..200 {
+        for number in [0, 1, 1] {
+            let byte = (len + number) as u8;
+            // SAFETY: the record has room for `len` bytes.
+            let fill = |to: *mut u8| unsafe { to.write_bytes(byte, len) };
+            assert!(senders[number].has_room(len).unwrap());
+            assert!(senders[number].send(1, 2, 3, len, fill).unwrap());
+            let epoch = rings[number].epoch();
+            assert_eq!(epoch, Some(scene.counter.load(Ordering::Relaxed)));
+            let m = rings[number].peek().unwrap().unwrap();
+            assert_eq!((m.kind, m.aux, m.imm, m.len), (1, 2, 3, len));
+            // SAFETY: the record is `len` bytes long until `advance`.
+            let record = unsafe { std::slice::from_raw_parts(m.record, m.len) };
+            assert!(record.iter().all(|&b| b == byte), "length {len}");
+            rings[number].advance();
+            rings[number].release();
+        }
+    }
+}
