@@ -100,7 +100,7 @@ pub struct Peer {
     /// Replies to its reads that wait for room and were not copied: they are sent from the memory that was read.
     pub replies_in_place: AtomicU32,
     /// The eager active message from it of which some fragments have arrived. The progress thread writes it.
-    pub partial_am: MtLock<Option<PartialAm>>,
+    pub partial_am: MtLock<Option<Box<PartialAm>>>,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
     via: AtomicU8,
     /// Whether it is, or will be, reached by queue pairs, one of its own or datagrams: of `Queues`.

@@ -31,7 +31,7 @@ pub unsafe fn on_fragment(
     if h.offset == 0 {
         // A forced close of the sender's endpoint leaves the message before unfinished.
         worker.am_descs.discard(partial.take());
-        *partial = Some(begin(worker, imm, h.total)?);
+        *partial = Some(Box::new(begin(worker, imm, h.total)?));
     }
     let message = partial.as_mut().ok_or(Malformed)?;
     if message.imm != imm || message.total != h.total || message.received != h.offset {
