@@ -28,6 +28,7 @@ int run_remote(const struct effort *effort, int argc, char **argv);       /* rma
 int run_threads(const struct effort *effort, int argc, char **argv);      /* threads OPERATION WORKERS THREADS */
 int run_gups(const struct effort *effort, int argc, char **argv);         /* gups */
 int run_startup(const struct effort *effort, int argc, char **argv);      /* startup, endpoints NUMBER PEERS */
+int run_clients(const struct effort *effort, int argc, char **argv);      /* clients [NUMBER] */
 int run_instructions(const struct effort *effort, int argc, char **argv); /* instructions */
 
 #endif

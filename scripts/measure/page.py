@@ -52,6 +52,12 @@ SECTIONS = (
         r"instructions: .*",
         False,
     ),
+    (
+        "Short-lived clients",
+        "A client that connects, exchanges two messages and goes: all of its life, and its end alone.",
+        r"(sm|tcp)_client_.*",
+        False,
+    ),
     ("Start-up and memory", "What context, worker and address cost, and endpoints by their number.", r".*", False),
 )
 MOST_BARS = 12  # in one chart

@@ -111,6 +111,22 @@ def instructions():
     )
 
 
+def clients(quick):
+    """Short-lived clients by each transport that every library has."""
+    chosen = []
+    for transport, tls in (("sm", "sm,self"), ("tcp", "tcp")):
+        workload = driver(
+            f"clients/{transport}",
+            f"clients in turn that connect, exchange two messages and go, by {transport}",
+            "clients",
+            quick=quick,
+            environment={"UCX_TLS": tls},
+        )
+        workload.read = lambda output, scratch, prefix=f"{transport}_": parse.driver(output, prefix)
+        chosen.append(workload)
+    return chosen
+
+
 def mpi(mpi_name, program, path, words, about, ranks=2, read=None):
     name = f"{mpi_name}_{program.removeprefix('osu_')}"
 
@@ -239,6 +255,7 @@ def everything(quick, osu_trees=None):
         )
         for number, peers in numbers
     ]
+    chosen += clients(quick)
     for name in MPIS:
         tree = (osu_trees or {}).get(name)
         chosen += osu(name, tree, quick) if tree else own_mpi(name, quick)
