@@ -1,5 +1,5 @@
 //! What wakes a sleeping worker when a peer dies: descriptors of the peers' processes, and a timer for what they do
-//! not show.
+//! not show. The timer also runs out at the keepalive interval, as long as there is a peer.
 
 use crate::sys::process::Process;
 use crate::sys::timer::Timer;
@@ -28,10 +28,28 @@ struct Watched {
     processes: HashMap<u64, Process>,
     /// Peers whose processes cannot be watched.
     blind: Vec<u64>,
+    /// Peers whose transports notice their death: only the keepalive interval counts.
+    timed: Vec<u64>,
+    /// The interval at which the timer runs out now; `None`: it does not run.
+    interval: Option<Duration>,
+}
+
+impl Watched {
+    fn contains(&self, uid: u64) -> bool {
+        self.processes.contains_key(&uid) || self.blind.contains(&uid) || self.timed.contains(&uid)
+    }
+
+    /// The interval at which these peers are to be looked at. `keepalive`: that of the context.
+    fn wanted_interval(&self, keepalive: Option<Duration>) -> Option<Duration> {
+        if !self.blind.is_empty() {
+            return Some(keepalive.map_or(BLIND_INTERVAL, |k| k.min(BLIND_INTERVAL)));
+        }
+        keepalive.filter(|_| !self.processes.is_empty() || !self.timed.is_empty())
+    }
 }
 
 impl Watch {
-    /// Watches nobody. `keepalive`: how often to look in any case.
+    /// Watches no peer. `keepalive`: how often the worker wakes up while there is one.
     ///
     /// # Errors
     /// `EMFILE`.
@@ -46,7 +64,6 @@ impl Watch {
             keepalive,
         };
         watch.control(libc::EPOLL_CTL_ADD, watch.timer.as_raw_fd(), TIMER)?;
-        watch.timer.set(keepalive, keepalive);
         Ok(watch)
     }
 
@@ -58,7 +75,7 @@ impl Watch {
     /// Watches a peer whose process this is, if that can be seen.
     pub fn add(&self, uid: u64, process: Option<Process>) {
         let mut watched = self.watched.lock();
-        if watched.processes.contains_key(&uid) || watched.blind.contains(&uid) {
+        if watched.contains(uid) {
             return;
         }
         let seen = process.filter(|p| {
@@ -69,24 +86,36 @@ impl Watch {
             Some(process) => {
                 watched.processes.insert(uid, process);
             }
-            None => {
-                watched.blind.push(uid);
-                let often = self
-                    .keepalive
-                    .map_or(BLIND_INTERVAL, |k| k.min(BLIND_INTERVAL));
-                self.timer.set(Some(often), Some(often));
-            }
+            None => watched.blind.push(uid),
+        }
+        self.set_timer(&mut watched);
+    }
+
+    /// Wakes the worker at the keepalive interval for a peer whose death its transport notices.
+    pub fn add_timed(&self, uid: u64) {
+        let mut watched = self.watched.lock();
+        if !watched.contains(uid) {
+            watched.timed.push(uid);
+            self.set_timer(&mut watched);
         }
     }
 
-    /// The opposite of [`add`](Self::add). Closing the descriptor takes it out of the set.
+    /// The opposite of [`add`](Self::add) and [`add_timed`](Self::add_timed). Closing the descriptor takes it out of
+    /// the set.
     pub fn remove(&self, uid: u64) {
         let mut watched = self.watched.lock();
         watched.processes.remove(&uid);
-        let before = watched.blind.len();
         watched.blind.retain(|&other| other != uid);
-        if watched.blind.is_empty() && before > 0 {
-            self.timer.set(self.keepalive, self.keepalive);
+        watched.timed.retain(|&other| other != uid);
+        self.set_timer(&mut watched);
+    }
+
+    /// Has the timer run at the interval that the peers need; one that does already is not started anew.
+    fn set_timer(&self, watched: &mut Watched) {
+        let wanted = watched.wanted_interval(self.keepalive);
+        if wanted != watched.interval {
+            watched.interval = wanted;
+            self.timer.set(wanted, wanted);
         }
     }
 
@@ -165,6 +194,25 @@ mod tests {
         assert!(!readable(watch.fd(), 0) && !watch.take());
         watch.remove(7);
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn the_timer_runs_while_there_is_a_peer() {
+        let watch = Watch::new(Some(Duration::from_millis(20))).unwrap();
+        assert!(!readable(watch.fd(), 100), "there is no peer yet");
+        watch.add_timed(7);
+        watch.add_timed(8);
+        for _ in 0..3 {
+            assert!(readable(watch.fd(), 10_000) && watch.take());
+        }
+        watch.remove(7);
+        assert!(readable(watch.fd(), 10_000) && watch.take());
+        watch.remove(8);
+        watch.take();
+        assert!(!readable(watch.fd(), 100), "there is no peer any more");
+        let never = Watch::new(None).unwrap();
+        never.add_timed(7);
+        assert!(!readable(never.fd(), 100), "there is no interval");
     }
 
     #[test]

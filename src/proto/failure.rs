@@ -74,18 +74,20 @@ pub fn exists(worker: &Worker, peer: &Peer) -> Result<(), ucs_status_t> {
     Err(UCS_ERR_UNREACHABLE)
 }
 
-/// Lets the death of a peer's process wake the worker when it sleeps. For endpoints that handle errors.
+/// Lets the death of a peer's process wake the worker when it sleeps, and the keepalive interval. For endpoints that
+/// handle errors.
 pub fn watch(worker: &Worker, peer: &Peer) {
     let Some(wake) = worker.wake.as_ref() else {
-        return;
-    };
-    let Some(inbox) = peer.inbox.filter(|_| !peer.same_process) else {
         return;
     };
     let interval = worker.ctx.policy.keepalive_ms;
     let keepalive = (interval != u64::MAX).then(|| Duration::from_millis(interval));
     match wake.make_watch(keepalive) {
         Ok(watch) => {
+            // A process that other transports lead to is not seen; one's own needs no look.
+            let Some(inbox) = peer.inbox.filter(|_| !peer.same_process) else {
+                return watch.add_timed(peer.uid);
+            };
             let process = inbox.process(machine::place());
             watch.add(peer.uid, process.and_then(|pid| Process::open(pid).ok()));
             // It can have died, and its number be another's, before it was watched.
