@@ -7,7 +7,7 @@ use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::listener::ConnRequest;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::{dial, failure, info, tx, withdraw};
+use crate::proto::{failure, info, tcp_close, tx, withdraw};
 use crate::sys::log;
 use crate::tl::cm;
 
@@ -92,7 +92,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
         if let Some(wake) = &w.wake {
             wake.remove(sockets.epoll.fd());
         }
-        dial::hang_up(w, sockets);
+        tcp_close::all(w, sockets);
     }
     hang_up(w, &mut rx);
     drop(rx);

@@ -20,6 +20,7 @@ pub mod rndv;
 pub mod select;
 pub mod session;
 pub mod share;
+pub mod tcp_close;
 pub mod tx;
 pub mod wireup;
 pub mod withdraw;

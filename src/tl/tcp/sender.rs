@@ -33,6 +33,8 @@ pub struct Sender {
     corked: bool,
     /// The connection is gone. What still arrives is read before that has consequences.
     broken: bool,
+    /// The peer has been told that nothing more comes.
+    finished: bool,
     /// The worker's turn in which something was written last.
     written: u32,
 }
@@ -49,6 +51,7 @@ impl Sender {
             blocked: false,
             corked: false,
             broken: false,
+            finished: false,
             written: link.epoll.turn.load(Ordering::Relaxed).wrapping_sub(1),
             link,
         }
@@ -246,9 +249,30 @@ impl Sender {
         left - from_rest
     }
 
-    /// Whether the other end's kernel has everything, or nothing more can be done about it.
-    pub fn has_arrived(&self) -> bool {
-        self.broken || self.is_drained() && socket::unconfirmed(&self.link.socket) == 0
+    /// Writes what is left and says that nothing more comes: the peer reads that as the end, and answers with its own.
+    /// True if there is nothing to wait for: the peer's kernel has confirmed everything, or the connection is gone.
+    pub fn finish(&mut self) -> bool {
+        if !self.is_drained() {
+            self.on_room();
+        }
+        if self.broken || !self.is_drained() {
+            return self.broken;
+        }
+        // The end takes a place in the stream, as a byte does.
+        let end = usize::from(self.finished);
+        if socket::unconfirmed(&self.link.socket) <= end {
+            return true;
+        }
+        if !self.finished {
+            self.finished = true;
+            self.broken = (SockRef::from(&self.link.socket).shutdown(Shutdown::Write)).is_err();
+        }
+        self.broken
+    }
+
+    /// Whether this is the half of that connection that sends.
+    pub fn is_of(&self, link: &Arc<Link>) -> bool {
+        Arc::ptr_eq(&self.link, link)
     }
 
     /// Ends the connection for both halves: the receiver sees it.
