@@ -927,7 +927,7 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
             opening::tick(worker, rings, now);
         }
         if let Some(sockets) = rx.sockets.as_deref_mut() {
-            count += sockets::poll(worker, sockets, rx.ports.as_deref_mut());
+            count += sockets::poll_by_clock(worker, sockets, rx.ports.as_deref_mut());
         }
         count += listener::progress(worker);
     }

@@ -1,5 +1,5 @@
 /*
- * Workers that talk by sockets, whatever else there is: how a worker goes. The
+ * Workers that talk by sockets, whatever else there is: how much one progress call takes in, and how a worker goes. The
  * contexts of this program have TCP only, so that every run shows it.
  */
 #define _GNU_SOURCE
@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define BACKLOG   1000 /* messages that have arrived before the receiver progresses */
+#define PORTION   128
 #define GOING     4 /* workers that go after their peer has */
 #define PIECE     4096
 #define PIECES    128
@@ -157,6 +159,42 @@ static void alone(bed_t *bed, sender_t *sender, unsigned first, unsigned count, 
     bed->b = b;
 }
 
+/* Messages that have arrived come in portions: a program that looks at what there is after each call sees some. */
+static void backlog_facts(bed_t *bed, const char *address, counted_t *at_b)
+{
+    static const departure_t departure = {
+        .name    = "N1",
+        .why     = "a progress call of rucp takes in at most some 128 messages, of UCX what reads of 8 KiB bring",
+        .on_rucp = "few",
+    };
+    unsigned most = 0, first = 1, before, came;
+    sender_t sender;
+
+    sender_open(bed, &sender, address, at_b);
+    alone(bed, &sender, first, BACKLOG, 8);
+    a_is_done(bed);
+    if (bed->b != NULL) {
+        deadline_t deadline = bed_deadline("the backlog");
+        while (at_b->arrived < first + BACKLOG) {
+            before = at_b->arrived;
+            bed_turn(bed, &deadline);
+            came = at_b->arrived - before;
+            most = came > most ? came : most;
+        }
+        rule_departs(bed->b, &departure, most <= PORTION ? "few" : "many");
+        rule(bed->b, "N1", "out of order: %u of %u", at_b->wrong, at_b->arrived);
+    }
+    bed_sync(bed);
+    if (bed->a != NULL) {
+        rule(bed->a, "N1", "close: %s", status_name(bed_disconnect(bed, sender.ep)));
+    }
+    bed_sync(bed);
+    if (bed->a != NULL) {
+        ucp_worker_destroy(sender.worker);
+        bed->a->worker = NULL;
+    }
+}
+
 /* What a worker has sent arrives though it goes as soon as its close has ended. */
 static void last_word_facts(bed_t *bed, const char *address, counted_t *at_b)
 {
@@ -243,6 +281,7 @@ static void script(bed_t *bed)
         bed->b->worker = worker_open(bed->b, &at_b);
     }
     carry_address(bed, address);
+    backlog_facts(bed, address, &at_b);
     last_word_facts(bed, address, &at_b);
     if (bed->topology == TOPOLOGY_FORK) {
         reset_facts(bed, address, &at_b);

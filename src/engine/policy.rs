@@ -94,7 +94,7 @@ pub struct TcpPolicy {
     pub syn_cnt: Option<u32>,
     /// Attempts to connect that the peer takes and drops.
     pub max_conn_retries: u32,
-    /// Reads of a ready socket before the next one's turn, at least one; `u32::MAX` until it is empty.
+    /// Reads of a ready socket before the next one's turn, at least one; `u32::MAX` without limit.
     pub max_poll: u32,
     /// Ports to listen on; `None`: the system chooses.
     pub ports: Option<PortRange>,

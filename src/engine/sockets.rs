@@ -10,6 +10,7 @@ use crate::tl::tcp::receiver::Receiver;
 use crate::tl::tcp::socket::{self, Tuning};
 use crate::wire::address::{MAX_ADDRESSES, NetAddress, TcpLocator};
 use socket2::Socket;
+use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
@@ -83,6 +84,10 @@ pub struct Sockets {
     free: Vec<u32>,
     /// Open connections, for polling without the epoll set where there are few.
     pub open: Vec<u64>,
+    /// Open connections of which messages may be in the buffer that no progress call has taken in, longest waiting first.
+    pub behind: VecDeque<u64>,
+    /// Messages that this progress call may still take in.
+    pub portion: u32,
     /// Those that are not open yet.
     pub unsettled: usize,
     /// Guests among them, oldest first.
@@ -120,6 +125,8 @@ impl Sockets {
             slots: Vec::new(),
             free: Vec::new(),
             open: Vec::new(),
+            behind: VecDeque::new(),
+            portion: 0,
             unsettled: 0,
             guests: Vec::new(),
             calls: 0,
@@ -262,6 +269,7 @@ impl Sockets {
         self.epoll.remove(connection.link.fd(), dialing);
         if connection.phase == Phase::Open {
             self.open.retain(|&t| t != token);
+            self.behind.retain(|&t| t != token);
         } else {
             self.unsettled -= 1;
             self.guests.retain(|&t| t != token);

@@ -17,9 +17,12 @@ use std::sync::atomic::Ordering;
 const DIRECT: usize = 2;
 /// Progress calls between two looks at the listening socket while connections are polled directly.
 const LISTEN_EVERY: u32 = 64;
-/// Where there are rings too, sockets get one progress call in so many: a look at a socket is a
-/// system call.
+/// Where there are rings too, sockets get one progress call in so many, unless something of theirs was left: a look at
+/// a socket is a system call.
 const SHARE: u32 = 8;
+/// Messages, and pieces of long ones, that one progress call takes in from all sockets together: a program that looks
+/// between two calls at what there is sees a backlog in portions.
+const PORTION: u32 = 128;
 
 /// Moves connections and messages on, and what waits to be sent. Called only while there are connections, or some are
 /// wanted.
@@ -45,9 +48,10 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
         return count;
     };
     let calls = sockets.turn();
-    if rings && calls % SHARE != 0 {
+    if rings && calls % SHARE != 0 && sockets.behind.is_empty() {
         return count;
     }
+    sockets.portion = PORTION;
     dial::start(worker, sockets);
     let mut ports = rx.ports.as_deref_mut();
     if let Some(ports) = ports.as_deref_mut()
@@ -64,20 +68,47 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
         return count + poll(worker, sockets, ports);
     }
     let mut count = count;
+    sockets.behind.clear();
+    let share = share(sockets, sockets.open.len());
     for i in 0..sockets.open.len() {
         if let Some(&token) = sockets.open.get(i) {
-            count += receive(worker, sockets, token);
+            count += receive(worker, sockets, token, share);
         }
     }
     count
 }
 
-/// Asks the epoll set what is ready.
+/// What each of so many sockets gets of this call's portion.
+fn share(sockets: &Sockets, ready: usize) -> u32 {
+    (sockets.portion / ready.max(1) as u32).max(1)
+}
+
+/// As [`poll`], when progress looks at the clock: takes in what this call's portion has left.
 #[cold]
 #[inline(never)]
-pub fn poll(worker: &Worker, sockets: &mut Sockets, mut ports: Option<&mut Ports>) -> u32 {
+pub fn poll_by_clock(worker: &Worker, sockets: &mut Sockets, ports: Option<&mut Ports>) -> u32 {
+    let count = poll(worker, sockets, ports);
+    // The next look at the clock may be the next one at the sockets.
+    sockets.portion = PORTION;
+    count
+}
+
+/// Goes on with sockets of which an earlier call has left something, and asks the epoll set what is ready.
+#[cold]
+#[inline(never)]
+fn poll(worker: &Worker, sockets: &mut Sockets, mut ports: Option<&mut Ports>) -> u32 {
     let mut count = 0;
-    for event in sockets.epoll.poll() {
+    let events: Vec<Event> = sockets.epoll.poll().collect();
+    let share = share(sockets, sockets.behind.len() + events.len());
+    for _ in 0..sockets.behind.len() {
+        if sockets.portion == 0 {
+            break;
+        }
+        if let Some(token) = sockets.behind.pop_front() {
+            count += receive(worker, sockets, token, share);
+        }
+    }
+    for event in events {
         count += 1;
         match event.token {
             LISTENER => {
@@ -91,12 +122,12 @@ pub fn poll(worker: &Worker, sockets: &mut Sockets, mut ports: Option<&mut Ports
             _ => {}
         }
         match sockets.get(event.token).map(|c| c.phase) {
-            Some(Phase::Open) => count += on_open(worker, sockets, event),
+            Some(Phase::Open) => count += on_open(worker, sockets, event, share),
             Some(Phase::Calling { .. } | Phase::Letters { .. }) => {
                 letters::on_event(worker, sockets, ports.as_deref_mut(), event.token);
             }
             Some(_) if dial::on_event(worker, sockets, event) => {
-                count += receive(worker, sockets, event.token);
+                count += receive(worker, sockets, event.token, share);
             }
             // A guest may have come with a letter.
             Some(_) => letters::take(worker, sockets, ports.as_deref_mut(), event.token),
@@ -112,7 +143,7 @@ pub fn poll(worker: &Worker, sockets: &mut Sockets, mut ports: Option<&mut Ports
     count
 }
 
-fn on_open(worker: &Worker, sockets: &mut Sockets, event: Event) -> u32 {
+fn on_open(worker: &Worker, sockets: &mut Sockets, event: Event, share: u32) -> u32 {
     let Some(c) = sockets.get(event.token) else {
         return 0;
     };
@@ -123,8 +154,9 @@ fn on_open(worker: &Worker, sockets: &mut Sockets, event: Event) -> u32 {
             sender.on_room();
         }
     }
-    if event.read {
-        receive(worker, sockets, event.token)
+    // What is in the list has had its turn in this call, or comes first in the next one.
+    if event.read && !sockets.behind.contains(&event.token) {
+        receive(worker, sockets, event.token, share)
     } else {
         0
     }
@@ -138,15 +170,24 @@ enum End {
     Malformed,
 }
 
-/// Reads what has come through an open connection and handles it.
-fn receive(worker: &Worker, sockets: &mut Sockets, token: u64) -> u32 {
+/// Reads what has come through an open connection and handles it: `share` messages at most, and no more than what this
+/// call's portion has left. A connection of which something may be left is listed.
+fn receive(worker: &Worker, sockets: &mut Sockets, token: u64, share: u32) -> u32 {
+    let limit = share.min(sockets.portion);
     let Some(c) = sockets.get(token) else {
         return 0;
     };
     let mut count = 0;
     let peer = c.peer;
-    let Err(end) = read(worker, c.peer, &mut c.receiver, &mut count) else {
-        return count;
+    let end = read(worker, c.peer, &mut c.receiver, limit, &mut count);
+    sockets.portion -= count.min(sockets.portion);
+    let end = match end {
+        Ok(Left::Nothing) => return count,
+        Ok(Left::Something) => {
+            sockets.behind.push_back(token);
+            return count;
+        }
+        Err(end) => end,
     };
     // SAFETY: peers live as long as the worker.
     let uid = unsafe { &*peer }.uid;
@@ -158,19 +199,31 @@ fn receive(worker: &Worker, sockets: &mut Sockets, token: u64) -> u32 {
     count + 1
 }
 
+/// What a connection has in its buffer after a turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// Nothing that could be handled.
+    Nothing,
+    /// Perhaps more messages: the turn has ended by its limit.
+    Something,
+}
+
 fn read(
     worker: &Worker,
     peer: *const Peer,
     receiver: &mut Receiver,
+    limit: u32,
     count: &mut u32,
-) -> Result<(), End> {
+) -> Result<Left, End> {
     // SAFETY: peers live as long as the worker.
     let peer = unsafe { &*peer };
     let mut left = worker.ctx.policy.connecting.max_poll;
     while left > 0 {
         // There is no end for who asked for none.
         left -= u32::from(left != u32::MAX);
-        handle(worker, peer, receiver, count)?;
+        if handle(worker, peer, receiver, limit, count)? == Left::Something {
+            return Ok(Left::Something);
+        }
         let more = match bulk::read(worker, peer, receiver) {
             // What is in its place can have ended a request: callers look when progress says so.
             Some(read) => {
@@ -181,24 +234,25 @@ fn read(
         };
         match more {
             Ok(true) => {}
-            Ok(false) => return handle(worker, peer, receiver, count),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Ok(false) => break,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(Left::Nothing),
             Err(_) => return Err(End::Closed),
         }
     }
-    handle(worker, peer, receiver, count)
+    handle(worker, peer, receiver, limit, count)
 }
 
-/// Handles everything in the buffer that is complete.
+/// Handles what is complete in the buffer, until `count` has come to `limit`.
 fn handle(
     worker: &Worker,
     peer: &Peer,
     receiver: &mut Receiver,
+    limit: u32,
     count: &mut u32,
-) -> Result<(), End> {
-    loop {
+) -> Result<Left, End> {
+    while *count < limit {
         match receiver.show().map_err(|_| End::Malformed)? {
-            Next::Starved => return Ok(()),
+            Next::Starved => return Ok(Left::Nothing),
             Next::Message(m) => {
                 // SAFETY: the record is in the buffer until `consume`.
                 unsafe { serve::message(worker, peer, &m) }.map_err(|_| End::Malformed)?;
@@ -213,11 +267,12 @@ fn handle(
                 if here < left.min(PIECE) && !bulk::is_one_piece(worker, peer, receiver)
                     || here == 0
                 {
-                    return Ok(());
+                    return Ok(Left::Nothing);
                 }
                 bulk::piece(worker, peer, receiver, here.min(PIECE));
                 *count += 1;
             }
         }
     }
+    Ok(Left::Something)
 }
