@@ -3,6 +3,8 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <ucp/api/ucp.h>
+#include <ucs/debug/log_def.h>
+#include <ucs/memory/memtype_cache.h>
 #if UCP_API_VERSION >= UCP_VERSION(1, 22)
 #include <ucp/api/device/ucp_host.h>
 #endif

@@ -43,6 +43,9 @@ VALUE(UCP_DT_REMOTE_SGL_FIELD_LENGTHS) VALUE(UCP_DT_REMOTE_SGL_FIELD_RKEYS)
 VALUE(UCP_MEMH_PACK_PARAM_FIELD_FLAGS) VALUE(UCP_MEMH_PACK_FLAG_EXPORT) VALUE(UCP_EP_ATTR_FIELD_TRANSPORTS)
 VALUE(UCP_EP_ATTR_FIELD_USER_DATA)
 
+/* ucs/memory/memtype_cache.h */
+TYPE(ucs_memory_info_t) FIELD(ucs_memory_info_t, mem_flags)
+
 /* ucp/api/device/ucp_host.h */
 TYPE(enum ucp_device_mem_list_elem_field) TYPE(enum ucp_device_mem_list_params_field)
 TYPE(enum ucp_device_counter_params_field) TYPE(ucp_device_mem_list_elem_t) TYPE(ucp_device_mem_list_params_t)

@@ -31,6 +31,8 @@ pub mod stream;
 pub mod tag;
 pub mod ucm;
 pub mod ucs;
+pub mod ucs_log;
+pub mod ucs_memtype;
 pub mod uct;
 pub mod wakeup;
 pub mod worker;

@@ -1,9 +1,7 @@
-//! What clients of libucp take from libucs: names of status codes and memory types, and the log.
+//! What clients of libucp take from libucs: names of status codes, memory types and thread modes.
 
 use crate::ctypes::*;
-use crate::sys::arch::variadic;
-use crate::sys::log;
-use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
 
 /// The text for a status code; never NULL, whatever the code.
@@ -107,82 +105,13 @@ pub static ucs_memory_type_names: Names<12> = Names([
     std::ptr::null(),
 ]);
 
-/// Name of a log level in a line of the log.
-fn level_name(level: u32) -> &'static str {
-    const NAMES: [&str; 12] = [
-        "FATAL", "ERROR", "WARN", "DIAG", "INFO", "DEBUG", "TRACE", "REQ", "DATA", "ASYNC", "FUNC",
-        "POLL",
-    ];
-    NAMES.get(level as usize).copied().unwrap_or("PRINT")
-}
-
-/// Writes one line of a client's log; the client checked the level.
-///
-/// # Safety
-/// `file`, `component` and `format` are what [`ucs_log_dispatch`] was given, `args` its further arguments
-/// as a `va_list`, or NULL.
-unsafe fn log_line(
-    file: *const c_char,
-    line: c_uint,
-    _function: *const c_char,
-    level: u32,
-    component: *const ucs_log_component_config_t,
-    format: *const c_char,
-    args: *mut c_void,
-) {
-    unsafe extern "C" {
-        fn vsnprintf(
-            text: *mut c_char,
-            size: usize,
-            format: *const c_char,
-            args: *mut c_void,
-        ) -> std::ffi::c_int;
-    }
-    if format.is_null() {
-        return;
-    }
-    let mut text: [c_char; 1024] = [0; 1024];
-    // SAFETY: the caller vouches for format and arguments; the text is cut to the array and terminated.
-    let message = unsafe {
-        if args.is_null() {
-            CStr::from_ptr(format)
-        } else {
-            vsnprintf(text.as_mut_ptr(), text.len(), format, args);
-            CStr::from_ptr(text.as_ptr())
-        }
-    };
-    let file = match file.is_null() {
-        true => c"?",
-        // SAFETY: a file name is a literal of the client.
-        false => unsafe { CStr::from_ptr(file) },
-    };
-    let name = if component.is_null() {
-        "UCX".into()
-    } else {
-        // SAFETY: the client's component has a terminated name.
-        unsafe { CStr::from_ptr((&raw const (*component).name).cast()) }.to_string_lossy()
-    };
-    let (file, message) = (file.to_string_lossy(), message.to_string_lossy());
-    log::dispatch_client(&name, level_name(level), &file, line, &message);
-}
-
-variadic! {
-    /// Writes one line of a client's log (C: `..., const char *format, ...`).
-    ///
-    /// # Safety
-    /// As printf.
-    pub unsafe fn ucs_log_dispatch(
-        file: *const c_char,
-        line: c_uint,
-        function: *const c_char,
-        level: MaybeUninit<ucs_log_level_t>,
-        component: *mut ucs_log_component_config_t,
-        format: *const c_char,
-    ) with args {
-        // SAFETY: the caller keeps printf's contract; the list, if there is one, says where its further arguments are.
-        unsafe { log_line(file, line, function, enum_raw(level), component, format, args) }
-    }
-}
+/// Name of each thread mode, by number.
+#[unsafe(no_mangle)]
+pub static ucs_thread_mode_names: Names<3> = Names([
+    c"single".as_ptr(),
+    c"serialized".as_ptr(),
+    c"multi".as_ptr(),
+]);
 
 #[cfg(test)]
 mod tests {

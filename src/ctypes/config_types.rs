@@ -1,5 +1,6 @@
 //! Types of the configuration layer that appear in the public API: log levels, print flags, socket address.
 
+use super::from_raw;
 use std::ffi::{c_char, c_uint};
 
 /// How much is logged, most urgent first.
@@ -38,6 +39,11 @@ pub enum ucs_log_level {
 pub use ucs_log_level::*;
 /// How much is logged, most urgent first.
 pub type ucs_log_level_t = ucs_log_level;
+
+from_raw!(ucs_log_level: UCS_LOG_LEVEL_FATAL, UCS_LOG_LEVEL_ERROR, UCS_LOG_LEVEL_WARN, UCS_LOG_LEVEL_DIAG,
+    UCS_LOG_LEVEL_INFO, UCS_LOG_LEVEL_DEBUG, UCS_LOG_LEVEL_TRACE, UCS_LOG_LEVEL_TRACE_REQ, UCS_LOG_LEVEL_TRACE_DATA,
+    UCS_LOG_LEVEL_TRACE_ASYNC, UCS_LOG_LEVEL_TRACE_FUNC, UCS_LOG_LEVEL_TRACE_POLL, UCS_LOG_LEVEL_LAST,
+    UCS_LOG_LEVEL_PRINT);
 
 /// How events beside the main line are handled.
 #[repr(C)]

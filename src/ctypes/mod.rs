@@ -24,13 +24,16 @@ mod device;
 mod endpoint;
 mod handle;
 mod listener;
+mod log;
 mod memory;
 mod memory_type;
+mod memtype_cache;
 mod request;
 mod signal;
 mod status;
 mod stream;
 mod thread_mode;
+mod topo;
 mod ucm;
 mod uct;
 mod version;
@@ -50,18 +53,24 @@ pub use device::*;
 pub use endpoint::*;
 pub use handle::*;
 pub use listener::*;
+pub use log::*;
 pub use memory::*;
 pub use memory_type::*;
+pub use memtype_cache::*;
 pub use request::*;
 pub use signal::*;
 pub use status::*;
 pub use stream::*;
 pub use thread_mode::*;
+pub use topo::*;
 pub use ucm::*;
 pub use uct::*;
 pub use version::*;
 pub use wakeup::*;
 pub use worker::*;
+
+/// A `va_list` as the argument of a function, which is an address on the processors that the library knows.
+pub type va_list = *mut std::ffi::c_void;
 
 /// The number that C put into an enum field, argument or answer.
 ///

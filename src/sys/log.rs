@@ -3,8 +3,10 @@
 //! A message that is not wanted costs one relaxed load and one branch. Nothing is set up before the first
 //! message or `configure`, and nothing holds a lock, so a process may fork while another thread logs.
 
+pub mod handlers;
 mod sink;
 
+use crate::ctypes::ucs_log_level;
 use crate::sys::sync::OnceLock;
 use std::cell::Cell;
 use std::fmt::{self, Write};
@@ -69,7 +71,7 @@ pub fn dispatch(level: LogLevel, file: &str, line: u32, message: fmt::Arguments<
     if !enabled(level) {
         return;
     }
-    print("UCX", level.name(), file, line, message);
+    print_own(level, file, line, message);
 }
 
 /// Prints a client's message where ours go (`ucs_log_dispatch`); the client has looked at the level.
@@ -83,13 +85,20 @@ pub fn dispatch_client(component: &str, level: &str, file: &str, line: u32, mess
 pub fn asked(text: &str) {
     configure_from_environment();
     let text = text.trim_end();
-    print(
-        "UCX",
-        LogLevel::Info.name(),
-        file!(),
-        line!(),
-        format_args!("{text}"),
-    );
+    print_own(LogLevel::Info, file!(), line!(), format_args!("{text}"));
+}
+
+/// Prints a line of the library's, or hands it to the program's handlers.
+fn print_own(level: LogLevel, file: &str, line: u32, message: fmt::Arguments<'_>) {
+    let print = || print("UCX", level.name(), file, line, message);
+    if handlers::only_printer() {
+        return print();
+    }
+    let as_c = |level: u8| ucs_log_level::from_raw(level.into());
+    // A level of the library's is one of C's.
+    if let (Some(level), Some(enabled)) = (as_c(level as u8), as_c(LEVEL.load(Ordering::Relaxed))) {
+        handlers::pass_own(level, enabled, file, line, message, print);
+    }
 }
 
 fn print(component: &str, level: &str, file: &str, line: u32, message: fmt::Arguments<'_>) {

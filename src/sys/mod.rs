@@ -11,6 +11,7 @@ pub mod loaded_from;
 pub mod lock;
 pub mod log;
 pub mod machine;
+pub mod memtype_cache;
 pub mod named;
 pub mod pool;
 pub mod process;

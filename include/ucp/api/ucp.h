@@ -15,11 +15,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-// Mask of the low bits.
-#define UCP_DATATYPE_CLASS_MASK 7
-
 // Atomic operations on remote memory.
-enum ucp_atomic_op {
+typedef enum {
     // Add.
     UCP_ATOMIC_OP_ADD,
     // Replace.
@@ -34,7 +31,7 @@ enum ucp_atomic_op {
     UCP_ATOMIC_OP_XOR,
     // Number of operations.
     UCP_ATOMIC_OP_LAST,
-};
+} ucp_atomic_op_t;
 
 // Flags of a handler.
 enum ucp_am_cb_flags {
@@ -54,6 +51,8 @@ enum ucp_send_am_flags {
     UCP_AM_SEND_FLAG_RNDV = (1 << 2),
     // The header may change as soon as the send returns.
     UCP_AM_SEND_FLAG_COPY_HEADER = (1 << 3),
+    // Older name of UCP_AM_SEND_FLAG_REPLY.
+    UCP_AM_SEND_REPLY = UCP_AM_SEND_FLAG_REPLY,
 };
 
 // Flags that a handler of the nb family gets.
@@ -63,14 +62,14 @@ enum ucp_cb_param_flags {
 };
 
 // Which fields of `ucp_am_recv_param_t` hold, and what `data` is.
-enum ucp_am_recv_attr {
+typedef enum {
     // `reply_ep`
     UCP_AM_RECV_ATTR_FIELD_REPLY_EP = (1 << 0),
     // The handler may keep the data.
     UCP_AM_RECV_ATTR_FLAG_DATA = (1 << 16),
     // The data is still at the sender.
     UCP_AM_RECV_ATTR_FLAG_RNDV = (1 << 17),
-};
+} ucp_am_recv_attr_t;
 
 // Which fields of `ucp_am_handler_param_t` hold.
 enum ucp_am_handler_param_field {
@@ -164,6 +163,8 @@ enum ucp_dt_type {
     UCP_DATATYPE_GENERIC = 7,
     // Number of low bits.
     UCP_DATATYPE_SHIFT = 3,
+    // Mask of the low bits.
+    UCP_DATATYPE_CLASS_MASK = UCP_DATATYPE_GENERIC,
 };
 
 // Which fields of `ucp_dt_local_sgl_t` hold.
@@ -225,7 +226,7 @@ enum ucp_conn_request_attr_field {
 };
 
 // Which fields of `ucp_request_param_t` hold, and how the operation ends.
-enum ucp_op_attr {
+typedef enum {
     // `request`
     UCP_OP_ATTR_FIELD_REQUEST = (1 << 0),
     // `cb`
@@ -258,10 +259,10 @@ enum ucp_op_attr {
     UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL = (1 << 18),
     // Many sends are under way: bandwidth before latency.
     UCP_OP_ATTR_FLAG_MULTI_SEND = (1 << 19),
-};
+} ucp_op_attr_t;
 
 // Which fields of `ucp_request_attr_t` are asked for.
-enum ucp_request_attr_field {
+typedef enum {
     // `debug_string`
     UCP_REQUEST_ATTR_FIELD_INFO_STRING = (1 << 0),
     // `debug_string_size`
@@ -270,13 +271,13 @@ enum ucp_request_attr_field {
     UCP_REQUEST_ATTR_FIELD_STATUS = (1 << 2),
     // `mem_type`
     UCP_REQUEST_ATTR_FIELD_MEM_TYPE = (1 << 3),
-};
+} ucp_req_attr_field;
 
 // Flags of a stream receive.
-enum ucp_stream_recv_flags {
+typedef enum {
     // Not before the whole buffer is full.
     UCP_STREAM_RECV_FLAG_WAITALL = (1 << 0),
-};
+} ucp_stream_recv_flags_t;
 
 // Which fields of `ucp_worker_params_t` hold.
 enum ucp_worker_params_field {
@@ -301,10 +302,10 @@ enum ucp_worker_params_field {
 };
 
 // Flags of a worker.
-enum ucp_worker_flags {
+typedef enum {
     // Say nothing of requests that were never freed.
     UCP_WORKER_FLAG_IGNORE_REQUEST_LEAK = (1 << 0),
-};
+} ucp_worker_flags_t;
 
 // Which fields of `ucp_worker_attr_t` are asked for.
 enum ucp_worker_attr_field {
@@ -323,10 +324,10 @@ enum ucp_worker_attr_field {
 };
 
 // Which parts an address should have.
-enum ucp_worker_address_flags {
+typedef enum {
     // Only what other machines can use.
     UCP_WORKER_ADDRESS_FLAG_NET_ONLY = (1 << 0),
-};
+} ucp_worker_address_flags_t;
 
 // Which fields of `ucp_worker_address_attr_t` are asked for.
 enum ucp_worker_address_attr_field {
@@ -362,28 +363,8 @@ struct ucp_am_handler_param {
 // Parameters of `ucp_worker_set_am_recv_handler`.
 typedef struct ucp_am_handler_param ucp_am_handler_param_t;
 
-// The callback of an operation, by kind.
-union ucp_request_param_cb {
-    // Of everything that sends.
-    ucp_send_nbx_callback_t send;
-    // Of a tag receive.
-    ucp_tag_recv_nbx_callback_t recv;
-    // Of a stream receive.
-    ucp_stream_recv_nbx_callback_t recv_stream;
-    // Of the data of an active message.
-    ucp_am_recv_data_nbx_callback_t recv_am;
-};
-
-// Where a receive that ends at once writes what it received, by kind.
-union ucp_request_param_recv_info {
-    // Of the data of an active message.
-    size_t *length;
-    // Of a tag receive.
-    ucp_tag_recv_info_t *tag_info;
-};
-
 // Parameters of a non-blocking operation.
-struct ucp_request_param {
+typedef struct {
     // Which fields hold and how the operation ends, from `ucp_op_attr_t`.
     uint32_t op_attr_mask;
     // Flags of the kind of operation.
@@ -391,7 +372,16 @@ struct ucp_request_param {
     // End of the memory that the program gives for the request.
     void *request;
     // Called at the end.
-    union ucp_request_param_cb cb;
+    union {
+        // Of everything that sends.
+        ucp_send_nbx_callback_t send;
+        // Of a tag receive.
+        ucp_tag_recv_nbx_callback_t recv;
+        // Of a stream receive.
+        ucp_stream_recv_nbx_callback_t recv_stream;
+        // Of the data of an active message.
+        ucp_am_recv_data_nbx_callback_t recv_am;
+    } cb;
     // Layout of the buffer.
     ucp_datatype_t datatype;
     // Last argument of the callback.
@@ -401,7 +391,12 @@ struct ucp_request_param {
     // Kind of memory of the buffer.
     ucs_memory_type_t memory_type;
     // Where to write what was received.
-    union ucp_request_param_recv_info recv_info;
+    union {
+        // Of the data of an active message.
+        size_t *length;
+        // Of a tag receive.
+        ucp_tag_recv_info_t *tag_info;
+    } recv_info;
     // Handle of the memory that the buffer is in.
     ucp_mem_h memh;
     // Layout of `remote`.
@@ -410,13 +405,7 @@ struct ucp_request_param {
     const void *remote;
     // Number of elements of `remote`.
     size_t remote_count;
-};
-
-// Parameters of a non-blocking operation.
-typedef struct ucp_request_param ucp_request_param_t;
-
-// Atomic operations on remote memory.
-typedef enum ucp_atomic_op ucp_atomic_op_t;
+} ucp_request_param_t;
 
 // Parameters of `ucp_init`.
 struct ucp_params {
@@ -562,7 +551,7 @@ struct ucp_conn_request_attr {
 typedef struct ucp_conn_request_attr ucp_conn_request_attr_t;
 
 // Attributes of a request.
-struct ucp_request_attr {
+typedef struct {
     // Which fields are asked for, from `ucp_req_attr_field`.
     uint64_t field_mask;
     // The caller's buffer for a text about the request.
@@ -573,10 +562,7 @@ struct ucp_request_attr {
     ucs_status_t status;
     // Kind of memory of its buffer.
     ucs_memory_type_t mem_type;
-};
-
-// Attributes of a request.
-typedef struct ucp_request_attr ucp_request_attr_t;
+} ucp_request_attr_t;
 
 // An endpoint that has stream data.
 struct ucp_stream_poll_ep {
@@ -643,9 +629,6 @@ struct ucp_worker_attr {
 // Attributes of a worker.
 typedef struct ucp_worker_attr ucp_worker_attr_t;
 
-// Which fields of `ucp_am_recv_param_t` hold, and what `data` is.
-typedef enum ucp_am_recv_attr ucp_am_recv_attr_t;
-
 // One piece of a buffer.
 struct ucp_dt_iov {
     // First byte.
@@ -658,7 +641,7 @@ struct ucp_dt_iov {
 typedef struct ucp_dt_iov ucp_dt_iov_t;
 
 // Pieces of local memory; each array has as many elements as the operation's count.
-struct ucp_dt_local_sgl {
+typedef struct {
     // Which fields hold, from `ucp_dt_local_sgl_field`.
     uint64_t field_mask;
     // First byte of each piece.
@@ -671,13 +654,10 @@ struct ucp_dt_local_sgl {
     const size_t *counts;
     // Bytes from one repetition to the next.
     const size_t *strides;
-};
-
-// Pieces of local memory.
-typedef struct ucp_dt_local_sgl ucp_dt_local_sgl_t;
+} ucp_dt_local_sgl_t;
 
 // Pieces of remote memory.
-struct ucp_dt_remote_sgl {
+typedef struct {
     // Which fields hold, from `ucp_dt_remote_sgl_field`.
     uint64_t field_mask;
     // Address of each piece.
@@ -686,25 +666,7 @@ struct ucp_dt_remote_sgl {
     const size_t *lengths;
     // Key of each piece.
     const ucp_rkey_h *rkeys;
-};
-
-// Pieces of remote memory.
-typedef struct ucp_dt_remote_sgl ucp_dt_remote_sgl_t;
-
-// Which fields of `ucp_request_param_t` hold, and how the operation ends.
-typedef enum ucp_op_attr ucp_op_attr_t;
-
-// Which fields of `ucp_request_attr_t` are asked for.
-typedef enum ucp_request_attr_field ucp_req_attr_field;
-
-// Flags of a stream receive.
-typedef enum ucp_stream_recv_flags ucp_stream_recv_flags_t;
-
-// Flags of a worker.
-typedef enum ucp_worker_flags ucp_worker_flags_t;
-
-// Which parts an address should have.
-typedef enum ucp_worker_address_flags ucp_worker_address_flags_t;
+} ucp_dt_remote_sgl_t;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1016,9 +978,6 @@ ucs_status_ptr_t ucp_worker_flush_nbx(ucp_worker_h worker, const ucp_request_par
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
-
-/* Older name of UCP_AM_SEND_FLAG_REPLY. */
-#define UCP_AM_SEND_REPLY UCP_AM_SEND_FLAG_REPLY
 
 /* Datatypes: elements of `size` bytes without gaps, an array of ucp_dt_iov_t, a scatter-gather list. */
 #define ucp_dt_make_contig(size) \

@@ -8,7 +8,7 @@
 #include <ucs/sys/compiler_def.h>
 
 // Atomics without an answer.
-enum ucp_atomic_post_op {
+typedef enum {
     // Add.
     UCP_ATOMIC_POST_OP_ADD,
     // Bitwise and.
@@ -19,10 +19,10 @@ enum ucp_atomic_post_op {
     UCP_ATOMIC_POST_OP_XOR,
     // Number of operations.
     UCP_ATOMIC_POST_OP_LAST,
-};
+} ucp_atomic_post_op_t;
 
 // Atomics that answer with the old value.
-enum ucp_atomic_fetch_op {
+typedef enum {
     // Add.
     UCP_ATOMIC_FETCH_OP_FADD,
     // Replace.
@@ -37,7 +37,7 @@ enum ucp_atomic_fetch_op {
     UCP_ATOMIC_FETCH_OP_FXOR,
     // Number of operations.
     UCP_ATOMIC_FETCH_OP_LAST,
-};
+} ucp_atomic_fetch_op_t;
 
 // How `ucp_ep_close_nb` closes.
 enum ucp_ep_close_mode {
@@ -46,12 +46,6 @@ enum ucp_ep_close_mode {
     // After outstanding operations.
     UCP_EP_CLOSE_MODE_FLUSH = 1,
 };
-
-// Atomics without an answer.
-typedef enum ucp_atomic_post_op ucp_atomic_post_op_t;
-
-// Atomics that answer with the old value.
-typedef enum ucp_atomic_fetch_op ucp_atomic_fetch_op_t;
 
 // Whom to tell when a client was accepted.
 struct ucp_listener_accept_handler {

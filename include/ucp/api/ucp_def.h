@@ -14,14 +14,14 @@
 #define UCP_ENTITY_NAME_MAX 32
 
 // What is promised when the peer fails.
-enum ucp_err_handling_mode {
+typedef enum {
     // Nothing; the fastest.
     UCP_ERR_HANDLING_MODE_NONE,
     // Every request ends, and the error handler is called.
     UCP_ERR_HANDLING_MODE_PEER,
     // As PEER, after other ways to the peer were tried.
     UCP_ERR_HANDLING_MODE_FAILOVER,
-};
+} ucp_err_handling_mode_t;
 
 // Which fields of `ucp_ep_params_t` hold.
 enum ucp_ep_params_field {
@@ -70,10 +70,10 @@ enum ucp_ep_attr_field {
 };
 
 // How an endpoint is closed.
-enum ucp_ep_close_flags {
+typedef enum {
     // At once, outstanding operations are cancelled.
     UCP_EP_CLOSE_FLAG_FORCE = (1 << 0),
-};
+} ucp_ep_close_flags_t;
 
 // Which fields of `ucp_ep_evaluate_perf_param_t` hold.
 enum ucp_ep_perf_param_field {
@@ -104,7 +104,7 @@ enum ucp_mem_map_params_field {
 };
 
 // Flags of `ucp_mem_map`.
-enum ucp_mem_map_flags {
+enum {
     // Pages need not be there yet.
     UCP_MEM_MAP_NONBLOCK = (1 << 0),
     // The library allocates.
@@ -118,7 +118,7 @@ enum ucp_mem_map_flags {
 };
 
 // Who may do what with mapped memory.
-enum ucp_mem_map_prot {
+enum {
     // This process reads.
     UCP_MEM_MAP_PROT_LOCAL_READ = (1 << 0),
     // This process writes.
@@ -313,9 +313,6 @@ typedef ucs_status_t (*ucp_am_recv_callback_t)(void *arg,
                                                size_t length,
                                                const ucp_am_recv_param_t *param);
 
-// What is promised when the peer fails.
-typedef enum ucp_err_handling_mode ucp_err_handling_mode_t;
-
 // Whom to tell when an endpoint fails.
 struct ucp_err_handler {
     // Called once; may be NULL.
@@ -355,28 +352,22 @@ struct ucp_ep_params {
 typedef struct ucp_ep_params ucp_ep_params_t;
 
 // A transport and the device it uses.
-struct ucp_transport_entry {
+typedef struct {
     // Valid as long as the endpoint is.
     const char *transport_name;
     // Valid as long as the endpoint is.
     const char *device_name;
-};
-
-// A transport and the device it uses.
-typedef struct ucp_transport_entry ucp_transport_entry_t;
+} ucp_transport_entry_t;
 
 // The transports of an endpoint.
-struct ucp_transports {
+typedef struct {
     // The caller's array.
     ucp_transport_entry_t *entries;
     // In: its length. Out: how many were filled in.
     unsigned int num_entries;
     // Bytes of an entry as the caller knows it.
     size_t entry_size;
-};
-
-// The transports of an endpoint.
-typedef struct ucp_transports ucp_transports_t;
+} ucp_transports_t;
 
 // Attributes of an endpoint.
 struct ucp_ep_attr {
@@ -397,9 +388,6 @@ struct ucp_ep_attr {
 // Attributes of an endpoint.
 typedef struct ucp_ep_attr ucp_ep_attr_t;
 
-// How an endpoint is closed.
-typedef enum ucp_ep_close_flags ucp_ep_close_flags_t;
-
 // Which fields of `ucp_ep_evaluate_perf_param_t` hold.
 typedef enum ucp_ep_perf_param_field ucp_ep_perf_param_field_t;
 
@@ -407,26 +395,20 @@ typedef enum ucp_ep_perf_param_field ucp_ep_perf_param_field_t;
 typedef enum ucp_ep_perf_attr_field ucp_ep_perf_attr_field_t;
 
 // What to estimate.
-struct ucp_ep_evaluate_perf_param {
+typedef struct {
     // Which fields hold, from `ucp_ep_perf_param_field_t`.
     uint64_t field_mask;
     // Bytes of the message.
     size_t message_size;
-};
-
-// What to estimate.
-typedef struct ucp_ep_evaluate_perf_param ucp_ep_evaluate_perf_param_t;
+} ucp_ep_evaluate_perf_param_t;
 
 // An estimate.
-struct ucp_ep_evaluate_perf_attr {
+typedef struct {
     // Which fields are asked for, from `ucp_ep_perf_attr_field_t`.
     uint64_t field_mask;
     // Seconds that the message would take.
     double estimated_time;
-};
-
-// An estimate.
-typedef struct ucp_ep_evaluate_perf_attr ucp_ep_evaluate_perf_attr_t;
+} ucp_ep_evaluate_perf_attr_t;
 
 // Parameters of `ucp_mem_map`.
 struct ucp_mem_map_params {

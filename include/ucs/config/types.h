@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 // How much is logged, most urgent first.
-enum ucs_log_level {
+typedef enum {
     // The process ends.
     UCS_LOG_LEVEL_FATAL,
     // An operation failed.
@@ -37,10 +37,10 @@ enum ucs_log_level {
     UCS_LOG_LEVEL_LAST,
     // Output that was asked for, whatever the level.
     UCS_LOG_LEVEL_PRINT,
-};
+} ucs_log_level_t;
 
 // How events beside the main line are handled.
-enum ucs_async_mode {
+typedef enum {
     // By a signal handler.
     UCS_ASYNC_MODE_SIGNAL,
     // By a thread.
@@ -51,7 +51,9 @@ enum ucs_async_mode {
     UCS_ASYNC_MODE_POLL,
     // Number of modes.
     UCS_ASYNC_MODE_LAST,
-};
+    // By a thread, with a spin lock.
+    UCS_ASYNC_MODE_THREAD_SPINLOCK = UCS_ASYNC_MODE_THREAD,
+} ucs_async_mode_t;
 
 // No, yes, or two shades between.
 enum ucs_ternary_auto_value {
@@ -80,7 +82,7 @@ enum ucs_on_off_auto_value {
 };
 
 // What happens after a fatal error.
-enum ucs_handle_error {
+typedef enum {
     // Print a backtrace.
     UCS_HANDLE_ERROR_BACKTRACE,
     // Stop and wait.
@@ -91,10 +93,10 @@ enum ucs_handle_error {
     UCS_HANDLE_ERROR_NONE,
     // Number of values.
     UCS_HANDLE_ERROR_LAST,
-};
+} ucs_handle_error_t;
 
 // What `ucp_config_print` prints.
-enum ucs_config_print_flags {
+typedef enum {
     // Names and values.
     UCS_CONFIG_PRINT_CONFIG = (1 << 0),
     // The title.
@@ -105,23 +107,17 @@ enum ucs_config_print_flags {
     UCS_CONFIG_PRINT_HIDDEN = (1 << 3),
     // Options left at their default, as comments.
     UCS_CONFIG_PRINT_COMMENT_DEFAULT = (1 << 4),
-};
+} ucs_config_print_flags_t;
 
 // How a list of names is meant.
-enum ucs_config_allow_list_mode {
+typedef enum {
     // Everything.
     UCS_CONFIG_ALLOW_LIST_ALLOW_ALL,
     // The names in the list.
     UCS_CONFIG_ALLOW_LIST_ALLOW,
     // All but the names in the list.
     UCS_CONFIG_ALLOW_LIST_NEGATE,
-};
-
-// How much is logged, most urgent first.
-typedef enum ucs_log_level ucs_log_level_t;
-
-// How events beside the main line are handled.
-typedef enum ucs_async_mode ucs_async_mode_t;
+} ucs_config_allow_list_mode_t;
 
 // No, yes, or two shades between.
 typedef enum ucs_ternary_auto_value ucs_ternary_auto_value_t;
@@ -129,38 +125,23 @@ typedef enum ucs_ternary_auto_value ucs_ternary_auto_value_t;
 // Off, on, or as the library decides.
 typedef enum ucs_on_off_auto_value ucs_on_off_auto_value_t;
 
-// What happens after a fatal error.
-typedef enum ucs_handle_error ucs_handle_error_t;
-
-// What `ucp_config_print` prints.
-typedef enum ucs_config_print_flags ucs_config_print_flags_t;
-
-// How a list of names is meant.
-typedef enum ucs_config_allow_list_mode ucs_config_allow_list_mode_t;
-
 // A list of names.
-struct ucs_config_names_array {
+typedef struct {
     // The names.
     char **names;
     // How many there are.
     unsigned int count;
     // Whether some were left off.
     unsigned int truncated;
-};
-
-// A list of names.
-typedef struct ucs_config_names_array ucs_config_names_array_t;
+} ucs_config_names_array_t;
 
 // A list of names and how it is meant.
-struct ucs_config_allow_list {
+typedef struct {
     // The names.
     ucs_config_names_array_t array;
     // How they are meant.
     ucs_config_allow_list_mode_t mode;
-};
-
-// A list of names and how it is meant.
-typedef struct ucs_config_allow_list ucs_config_allow_list_t;
+} ucs_config_allow_list_t;
 
 // A socket address and its length.
 struct ucs_sock_addr {
@@ -185,7 +166,5 @@ struct ucs_log_component_config {
 
 // How one part of a program logs.
 typedef struct ucs_log_component_config ucs_log_component_config_t;
-
-#define UCS_ASYNC_MODE_THREAD_SPINLOCK UCS_ASYNC_MODE_THREAD
 
 #endif /* RUCP_UCS_CONFIG_TYPES_H */

@@ -30,6 +30,8 @@ enum ucs_memory_type {
     UCS_MEMORY_TYPE_GAUDI,
     // Number of kinds; also "let the library find out".
     UCS_MEMORY_TYPE_LAST,
+    // "Let the library find out".
+    UCS_MEMORY_TYPE_UNKNOWN = UCS_MEMORY_TYPE_LAST,
 };
 
 // Properties of a piece of memory.
@@ -43,9 +45,6 @@ typedef enum ucs_memory_type ucs_memory_type_t;
 
 // Properties of a piece of memory.
 typedef enum ucs_mem_flags ucs_mem_flags_t;
-
-/* "Let the library find out". */
-#define UCS_MEMORY_TYPE_UNKNOWN UCS_MEMORY_TYPE_LAST
 
 /* The kinds that the processor can read and write, a bit each. */
 #define UCS_MEMORY_TYPES_CPU_ACCESSIBLE \

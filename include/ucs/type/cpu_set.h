@@ -14,13 +14,10 @@
 typedef unsigned long ucs_cpu_mask_t;
 
 // A set of processors, one bit each.
-struct ucs_cpu_set {
+typedef struct {
     // The bits, lowest processor first.
     ucs_cpu_mask_t ucs_bits[16];
-};
-
-// A set of processors, one bit each.
-typedef struct ucs_cpu_set ucs_cpu_set_t;
+} ucs_cpu_set_t;
 
 /* Bits of a word; the word and the bit of a processor. */
 #define UCS_NCPUBITS (8 * sizeof(ucs_cpu_mask_t))

@@ -8,11 +8,7 @@
 #include <stdint.h>
 
 // Outcome of an operation; one byte wide, in structs too.
-enum ucs_status_t
-#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
-  : int8_t
-#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
- {
+typedef enum {
     // Done.
     UCS_OK = 0,
     // Accepted and not finished yet.
@@ -79,14 +75,7 @@ enum ucs_status_t
     UCS_ERR_LAST_ENDPOINT_FAILURE = -89,
     // Below every code.
     UCS_ERR_LAST = -100,
-};
-#ifndef __cplusplus
-#if __STDC_VERSION__ >= 202311L
-typedef enum ucs_status_t ucs_status_t;
-#else
-typedef int8_t ucs_status_t;
-#endif // __STDC_VERSION__ >= 202311L
-#endif // __cplusplus
+} UCS_S_PACKED ucs_status_t;
 
 // NULL (done), an error code as a pointer, or the request of an operation in progress.
 typedef void *ucs_status_ptr_t;

@@ -4,9 +4,10 @@
 #ifndef RUCP_UCS_TYPE_THREAD_MODE_H
 #define RUCP_UCS_TYPE_THREAD_MODE_H
 
+#include <ucs/sys/compiler_def.h>
 
 // How threads may use a worker.
-enum ucs_thread_mode {
+typedef enum {
     // One thread, always the same.
     UCS_THREAD_MODE_SINGLE,
     // Several threads, one at a time.
@@ -15,9 +16,13 @@ enum ucs_thread_mode {
     UCS_THREAD_MODE_MULTI,
     // Number of modes.
     UCS_THREAD_MODE_LAST,
-};
+} ucs_thread_mode_t;
 
-// How threads may use a worker.
-typedef enum ucs_thread_mode ucs_thread_mode_t;
+BEGIN_C_DECLS
+
+/* Name of each mode. */
+extern const char *ucs_thread_mode_names[];
+
+END_C_DECLS
 
 #endif /* RUCP_UCS_TYPE_THREAD_MODE_H */

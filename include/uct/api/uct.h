@@ -27,7 +27,7 @@
 #define UCT_DEVICE_NAME_MAX 32
 
 // Kinds of device.
-enum uct_device_type {
+typedef enum {
     // A network.
     UCT_DEVICE_TYPE_NET,
     // Shared memory.
@@ -38,7 +38,7 @@ enum uct_device_type {
     UCT_DEVICE_TYPE_SELF,
     // Number of kinds.
     UCT_DEVICE_TYPE_LAST,
-};
+} uct_device_type_t;
 
 // Which fields of `uct_component_attr_t` are asked for.
 enum uct_component_attr_field {
@@ -86,9 +86,6 @@ typedef struct uct_md_config uct_md_config_t;
 
 // A memory domain; there is none.
 typedef struct uct_md *uct_md_h;
-
-// Kinds of device.
-typedef enum uct_device_type uct_device_type_t;
 
 // A transport of a memory domain.
 struct uct_tl_resource_desc {

@@ -3,7 +3,10 @@
 //! `gen-headers ROOT` writes the headers into ROOT/include; `gen-headers --check ROOT` writes nothing and
 //! fails when one of them is not what would be written.
 
+mod shape;
+
 use serde::Deserialize;
+use shape::Shape;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
@@ -32,6 +35,21 @@ struct Spec {
     /// Items of the sources that another header declares, or that C spells in a way of its own below.
     #[serde(default)]
     exclude: Vec<String>,
+    /// Tags of types that UCX's headers know by their typedef alone.
+    #[serde(default)]
+    untagged: Vec<String>,
+    /// Enums that have neither tag nor typedef there.
+    #[serde(default)]
+    nameless: Vec<String>,
+    /// Unions that are defined where a structure has them as a member.
+    #[serde(default)]
+    members: Vec<String>,
+    /// Enums of one byte.
+    #[serde(default)]
+    packed: Vec<String>,
+    /// Second names of constants, by the enum that they stand in: name, value, comment.
+    #[serde(default)]
+    aliases: BTreeMap<String, Vec<[String; 3]>>,
     /// C text ahead of the declarations.
     #[serde(default)]
     before: String,
@@ -119,7 +137,7 @@ fn guard(path: &Path) -> String {
     "RUCP_".chars().chain(word).collect()
 }
 
-/// What cbindgen makes of the sources.
+/// What cbindgen makes of the sources, in the forms of UCX's headers.
 fn declarations(root: &Path, spec: &Spec) -> Fallible<String> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut config = cbindgen::Config::from_file(manifest.join("cbindgen.toml"))?;
@@ -144,7 +162,7 @@ fn declarations(root: &Path, spec: &Spec) -> Fallible<String> {
     }
     let mut text = Vec::new();
     builder.with_config(config).generate()?.write(&mut text);
-    Ok(String::from_utf8(text)?)
+    Shape::new(&String::from_utf8(text)?).apply(spec)
 }
 
 /// How a line begins that defines a type.

@@ -6,4 +6,5 @@ pub mod copy;
 #[path = "../portable/variadic.rs"]
 mod variadic;
 
+pub use variadic::copy_list;
 pub(crate) use variadic::variadic;

@@ -5,4 +5,4 @@ pub mod copy;
 mod variadic;
 
 pub(crate) use variadic::variadic;
-pub use variadic::{SavedRegisters, StackArguments, VaList};
+pub use variadic::{SavedRegisters, StackArguments, VaList, copy_list};

@@ -52,6 +52,23 @@ impl VaList {
     }
 }
 
+/// A copy of a `va_list`, which reading uses up; zeros for NULL.
+///
+/// # Safety
+/// `list` is NULL or a `va_list`.
+pub unsafe fn copy_list(list: *mut c_void) -> [u64; 4] {
+    let mut copy = [0; 4];
+    if !list.is_null() {
+        const { assert!(size_of::<VaList>() <= size_of::<[u64; 4]>()) };
+        // SAFETY: the caller's list is as long as VaList, which fits into the copy; they do not overlap.
+        unsafe {
+            list.cast::<VaList>()
+                .copy_to_nonoverlapping(copy.as_mut_ptr().cast(), 1)
+        };
+    }
+    copy
+}
+
 /// Defines an exported function of C's with six named parameters, none of them floating-point or larger than a register, and `...`
 /// behind them, which its body has as a `va_list`: `pub unsafe fn name(...) with list { ... }`.
 macro_rules! variadic {
