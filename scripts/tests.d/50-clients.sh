@@ -61,6 +61,11 @@ step 180 "NIXL" c_tests/clients/run nixl
 step 180 "UCXX" c_tests/clients/run ucxx
 [ -z "${UCXX_SOURCE:-}" ] || step 3000 "UCXX, its own tests" c_tests/clients/run ucxx-tests
 
+# Bindings of the headers: the Rust crates ucx1-sys and async-ucx with the latter's own four tests, and Python's cffi.
+step 300 "async-ucx and cffi: install" scripts/setup-clients async-ucx cffi
+step 600 "async-ucx, its own tests" c_tests/clients/run async-ucx
+step 120 "cffi" c_tests/clients/run cffi
+
 # mpi4py's own tests: all of them once, under the other MPIs what talks most; scripts/mpi4py-tests --long is everything.
 step 600 "mpi4py for MPICH and Open MPI: build" scripts/setup-clients mpich openmpi
 step 900 "mpi4py, mpich, 2 ranks" scripts/mpi4py-tests --mpis mpich --ranks 2
