@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Compares what generators of bindings make of our headers with what they make of UCX's.
+"""Compares what bindgen makes of our headers with what it makes of UCX's, with the options of the crate ucx1-sys.
 
 usage: bindings.py OUR-INCLUDE UCX-INCLUDE
 
-bindgen (Rust) with the options of the crate ucx1-sys: every type, constant and function of UCP must come out the same,
-and what our UCS headers declare must be UCX's. pycparser (Python's cffi reads C with it): the types that bindings name,
-and cffi compiles a module that names them where it is installed with a C compiler's help.
+Every type, constant and function of UCP must come out the same, and so must all that our headers of UCS declare.
+c_tests/clients/ucp_cffi.py tests Python's cffi.
 """
 import difflib
 import os
