@@ -1,4 +1,4 @@
-/* What Mercury and libfabric's provider for UCX take from libucs, by name; a line of the library's goes to the handler. */
+/* What Mercury and libfabric's provider for UCX take from libucs, by name; the handler gets the library's lines. */
 
 #include <stdio.h>
 #include <string.h>
