@@ -301,12 +301,23 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
                 (*sender).mark(req.cast());
                 return Request::handle(req);
             }
-            if (*sender).is_drained() && flush::is_answered_well(peer) {
+            if (*sender).is_drained() && flush::is_answered_well(peer) && may_be_null(param) {
                 return ptr::null_mut();
             }
         }
         flush_slow(ep, param)
     }
+}
+
+/// Whether a flush that has nothing to do answers NULL.
+///
+/// # Safety
+/// The caller's structure.
+#[inline(always)]
+pub(super) unsafe fn may_be_null(param: *const ucp_request_param_t) -> bool {
+    // SAFETY: the mask is always there.
+    let mask = unsafe { (*param).op_attr_mask };
+    mask & UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32 == 0
 }
 
 #[cold]

@@ -3,7 +3,7 @@
 
 pub(super) mod atomics;
 
-use super::queues::{awaits, flush_slow, request_of};
+use super::queues::{awaits, flush_slow, may_be_null, request_of};
 use super::{BATCH, am_send_longer, get_slow, is_plain, on_packet, put_slow, tag_send_longer};
 use crate::ctypes::*;
 use crate::engine::endpoint::{self, Endpoint};
@@ -241,7 +241,10 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
             return flush_slow(ep, param);
         };
         if sender.is_drained() && flush::is_answered_well((*ep).peer()) {
-            return ptr::null_mut();
+            if may_be_null(param) {
+                return ptr::null_mut();
+            }
+            return flush_slow(ep, param);
         }
         let Some(req) = request_of(ep, &Param::new(param, 0)) else {
             return flush_slow(ep, param);

@@ -237,7 +237,8 @@ unsafe fn flush_peer(
         return match peer.successor() {
             // SAFETY: passed on.
             Some(successor) => unsafe { flush_peer(worker, successor, ep, p) },
-            None => status_ptr(UCS_OK),
+            // SAFETY: the parameters of a flush or a close.
+            None => unsafe { param::end_at_once(worker, p, UCS_OK) },
         };
     }
     // SAFETY: a new request, complete before it is started.
@@ -246,7 +247,7 @@ unsafe fn flush_peer(
         ((*req).peer, (*req).ep) = (peer, ep);
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         match flush::start(req) {
-            Some(status) => param::drop_request(req, status),
+            Some(status) => param::finish(req, p, status),
             None => Request::handle(req),
         }
     }
@@ -259,14 +260,15 @@ unsafe fn flush_peer(
 pub unsafe fn flush_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
     worker.duties.forget_copies();
     if flush::all_clean(worker) {
-        return status_ptr(UCS_OK);
+        // SAFETY: the parameters of a flush.
+        return unsafe { param::end_at_once(worker, p, UCS_OK) };
     }
     // SAFETY: a new request, complete before it is started.
     unsafe {
         let req = request::take(worker, p.external());
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         match flush::start_all(worker, req) {
-            Some(status) => param::drop_request(req, status),
+            Some(status) => param::finish(req, p, status),
             None => Request::handle(req),
         }
     }

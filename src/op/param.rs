@@ -272,6 +272,23 @@ pub unsafe fn finish(req: *mut Request, p: &Param, status: ucs_status_t) -> ucs_
     unsafe { drop_request(req, status) }
 }
 
+/// Answers for an operation that has ended inside of its call without a request. With `NO_IMM_CMPL` one is made: complete,
+/// and its callback has been called. An error is returned as it is.
+///
+/// # Safety
+/// The caller's parameters are those of a flush or a close: their callback is that of a send.
+pub unsafe fn end_at_once(worker: &Worker, p: &Param, status: ucs_status_t) -> ucs_status_ptr_t {
+    if !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) || status != UCS_OK {
+        return status_ptr(status);
+    }
+    // SAFETY: a new request, which no other thread sees before it has ended.
+    unsafe {
+        let req = request::take(worker, p.external());
+        ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
+        finish(req, p, status)
+    }
+}
+
 /// Frees a request that the user never sees, and answers with a status.
 ///
 /// # Safety
