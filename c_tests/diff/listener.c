@@ -32,6 +32,14 @@ static void parameter_facts(side_t *side)
         fact(side, "listen with %s: %s", masks[i].what,
              status_name(ucp_listener_create(side->worker, &params, &server.listener)));
     }
+    params.field_mask      = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+    params.conn_handler.cb = NULL;
+    rule(side, "C4", "listen without a function for requests: %s",
+         status_name(ucp_listener_create(side->worker, &params, &server.listener)));
+    params.field_mask        = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_ACCEPT_HANDLER;
+    params.accept_handler.cb = NULL;
+    rule(side, "C4", "listen without a function for endpoints: %s",
+         status_name(ucp_listener_create(side->worker, &params, &server.listener)));
 }
 
 /* Addresses that can be listened on, and those that cannot. */

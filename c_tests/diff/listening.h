@@ -186,12 +186,13 @@ static inline void on_client_failure(void *arg, ucp_ep_h ep, ucs_status_t status
     client->failures++;
 }
 
-static inline ucs_status_t dial(ucp_worker_h worker, client_t *client, const address_t *address)
+/* `flags`: whether the client says which number its worker was given. */
+static inline ucs_status_t dial_with(ucp_worker_h worker, client_t *client, const address_t *address, unsigned flags)
 {
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_ERR_HANDLER |
                       UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
-        .flags       = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID,
+        .flags       = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | flags,
         .sockaddr    = {.addr = &address->any, .addrlen = length_of(address)},
         .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = on_client_failure, .arg = client},
@@ -199,6 +200,11 @@ static inline ucs_status_t dial(ucp_worker_h worker, client_t *client, const add
 
     memset(client, 0, sizeof(*client));
     return ucp_ep_create(worker, &params, &client->ep);
+}
+
+static inline ucs_status_t dial(ucp_worker_h worker, client_t *client, const address_t *address)
+{
+    return dial_with(worker, client, address, UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID);
 }
 
 /* A peer that went: UCX says now this, now that. */

@@ -142,7 +142,7 @@ unsafe fn to_listener(
             None
         };
         let asked = flags & UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID as u32 != 0;
-        let client_id = w.params.client_id.filter(|_| asked);
+        let client_id = w.params.client_id.filter(|_| asked).unwrap_or(0);
         let ep = session::client_endpoint(w)?;
         fill_in(&mut *ep, params);
         session::dial(w, ep, to, from, client_id);

@@ -41,6 +41,13 @@ pub unsafe extern "C" fn ucp_listener_create(
                 );
             }
         };
+        let is_null = match handler {
+            Handler::Request(handler) => handler.cb.is_none(),
+            Handler::Accepted(handler) => handler.cb.is_none(),
+        };
+        if is_null {
+            return invalid(NAME, "the handler's callback is null");
+        }
         let Some(at) = socket_address::read(&(*params).sockaddr) else {
             return invalid(NAME, "no address of a family that is known");
         };
@@ -139,9 +146,7 @@ pub unsafe extern "C" fn ucp_conn_request_query(
         let mask = (*attr).field_mask;
         let has = |bit: ucp_conn_request_attr_field| mask & bit as u64 != 0;
         if has(UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ID) {
-            if hello.has_id == 0 {
-                return invalid(NAME, "the client did not send its id");
-            }
+            // 0 from a client that sends none, as in UCX.
             (*attr).client_id = hello.client_id;
         }
         if has(UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR) {

@@ -72,8 +72,8 @@ pub struct Session {
     pub number: u32,
     /// By which the client knows messages of the server's before the answer has come.
     pub secret: u64,
-    /// What the client tells of itself.
-    pub client_id: Option<u64>,
+    /// The number of a client's worker as the server hears of it, 0 if it is not to.
+    pub client_id: u64,
     /// What an incomplete answer has so far.
     pub buffer: Vec<u8>,
     /// What the client's endpoint leads to until the server is known.

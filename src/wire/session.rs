@@ -9,14 +9,14 @@ use super::address::MAX_LEN;
 use super::packed::packed;
 
 /// "rucp cs" with a version: nothing else begins like that, and other versions are strangers.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"rucp cs\x02");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"rucp cs\x03");
 
 /// A client's numbers of its endpoints have so many bits.
 pub const NUMBER_BITS: u32 = 22;
 
 packed! {
     /// A client asks for a connection; its worker address follows.
-    Hello, 32 {
+    Hello, 31 {
         magic: u64,
         /// Of the client's endpoint, among those that its worker made.
         number: u32,
@@ -24,14 +24,12 @@ packed! {
         address_len: u16,
         /// The client's error handling mode.
         err_mode: u8,
-        /// 1 if `client_id` means something.
-        has_id: u8,
-        /// What the client's application calls its worker.
+        /// What the client's application calls its worker; 0 if the client does not say.
         client_id: u64,
         /// Random, told to nobody else: a worker that names it is the server's.
         secret: u64,
     } valid when |h| h.magic == MAGIC && h.number < 1 << NUMBER_BITS && h.address_len as usize <= MAX_LEN
-        && h.err_mode <= 2 && h.has_id <= 1
+        && h.err_mode <= 2
 }
 
 packed! {
@@ -87,7 +85,6 @@ mod tests {
         number: 1,
         address_len: 100,
         err_mode: 1,
-        has_id: 1,
         client_id: 7,
         secret: 8,
     };
@@ -109,11 +106,10 @@ mod tests {
                 err_mode: 3,
                 ..HELLO
             },
-            Hello { has_id: 2, ..HELLO },
         ] {
             assert_eq!(Hello::decode(&wrong.encode()), None);
         }
-        assert_eq!(Hello::decode(&HELLO.encode()[..31]), None);
+        assert_eq!(Hello::decode(&HELLO.encode()[..30]), None);
     }
 
     #[test]

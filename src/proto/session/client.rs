@@ -49,7 +49,7 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
         freed: false,
         number,
         secret: machine::random_u64(),
-        client_id: None,
+        client_id: 0,
         buffer: Vec::new(),
         nobody: Some(nobody),
     };
@@ -67,7 +67,7 @@ pub unsafe fn dial(
     ep: *mut Endpoint,
     to: SocketAddr,
     from: Option<SocketAddr>,
-    client_id: Option<u64>,
+    client_id: u64,
 ) {
     // SAFETY: the caller's endpoint.
     let token = unsafe { (*ep).session };
@@ -240,8 +240,7 @@ fn ask(worker: &Worker, x: &mut Exchange, token: u64) -> io::Result<()> {
         address_len: address.len() as u16,
         // SAFETY: the endpoint lives as long as the session names it.
         err_mode: unsafe { session.ep.as_ref() }.map_or(0, |ep| ep.err_mode),
-        has_id: u8::from(session.client_id.is_some()),
-        client_id: session.client_id.unwrap_or(0),
+        client_id: session.client_id,
         secret: session.secret,
     };
     contact.say(&[&hello.encode()[..], &address].concat())?;

@@ -88,7 +88,7 @@ pub unsafe fn admit(
         freed: false,
         number: request.hello.number,
         secret: request.hello.secret,
-        client_id: None,
+        client_id: 0,
         buffer: Vec::new(),
         nobody: None,
     };
