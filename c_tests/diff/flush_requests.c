@@ -3,8 +3,8 @@
  * (CONTRACT 2.1, R6).
  *
  * UCX gives NULL in spite of the flag when nothing is outstanding. Behind a put something always is with it, so that
- * programs written for UCX use what comes back without a look (LCI v1). On rucp a put ends in its call wherever it can, which is
- * why the flag holds for what has nothing to do, too: that half of the rule is rucp's alone.
+ * programs written for UCX use what comes back without a look (LCI v1). On rucp a put ends in its call wherever it can,
+ * which is why the flag holds for what has nothing to do, too: that half of the rule is rucp's alone.
  */
 #define _GNU_SOURCE
 #include "bed.h"
@@ -74,7 +74,8 @@ static ucp_ep_h another_endpoint(bed_t *bed, const remote_t *remote, ucp_rkey_h 
  * Behind a put of its own: a request on every library, but for UCX where both ends are one worker; its put ends in the
  * call there, too.
  */
-static void busy_rules(bed_t *bed, operation_t operation, const window_t *window, const remote_t *remote, const void *data)
+static void busy_rules(bed_t *bed, operation_t operation, const window_t *window, const remote_t *remote,
+                       const void *data)
 {
     const departure_t own = {
         .name    = "R6",

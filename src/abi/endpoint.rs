@@ -164,7 +164,12 @@ unsafe fn to_client(
                 "this connection request was answered before",
             )
         })?;
-        listener::accept(w, request, |e| fill_in(e, params))
+        let err_mode = request.hello.err_mode;
+        listener::accept(w, request, |e| {
+            // The client's, unless the caller gives another one.
+            e.err_mode = err_mode;
+            fill_in(e, params);
+        })
     }
 }
 

@@ -50,6 +50,12 @@ impl Handlers {
         self.due.retain(|&(e, _)| !std::ptr::eq(e, ep));
     }
 
+    /// Whether an endpoint's handler is due or runs.
+    pub fn is_pending(&self, ep: *const Endpoint) -> bool {
+        self.due.iter().any(|&(e, _)| std::ptr::eq(e, ep))
+            || self.running.is_some_and(|(e, _)| std::ptr::eq(e, ep))
+    }
+
     /// Whether an endpoint's handler runs in another thread than the calling one, which `thread` names. Who closes in
     /// his own handler does not wait for its end.
     pub fn runs_elsewhere(&self, ep: *const Endpoint, thread: impl FnOnce() -> i32) -> bool {

@@ -3,6 +3,7 @@
 use super::alarm::Alarm;
 use super::endpoint::Endpoint;
 use super::peer::Peer;
+use super::request::Request;
 use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::clock;
@@ -57,6 +58,8 @@ static REQUESTS: Mutex<(usize, BTreeMap<usize, ConnRequest>)> = Mutex::new((0, B
 pub struct Session {
     /// Null after its endpoint was closed.
     pub ep: *mut Endpoint,
+    /// The endpoint's close in order, while it has not ended.
+    pub closing: Option<Closing>,
     pub state: State,
     /// None when it has ended; the addresses are still asked for.
     pub contact: Option<Contact>,
@@ -72,12 +75,23 @@ pub struct Session {
     pub number: u32,
     /// By which the client knows messages of the server's before the answer has come.
     pub secret: u64,
+    /// How a client's endpoint handles errors.
+    pub err_mode: u8,
     /// The number of a client's worker as the server hears of it, 0 if it is not to.
     pub client_id: u64,
     /// What an incomplete answer has so far.
     pub buffer: Vec<u8>,
     /// What the client's endpoint leads to until the server is known.
     pub nobody: Option<Arc<Peer>>,
+}
+
+/// A flushing close of a session's endpoint. It ends when what was sent before is flushed and the other end has answered.
+pub struct Closing {
+    /// The user's; in no other list.
+    pub request: *mut Request,
+    pub flushed: bool,
+    /// `None` as long as the other end has not answered.
+    pub answer: Option<ucs_status_t>,
 }
 
 /// How far a session is.
@@ -89,6 +103,10 @@ pub enum State {
     Asked,
     /// Both sides know each other.
     Open,
+    /// The other end has said farewell, and this end has not answered.
+    Left,
+    /// This end has said farewell in order, and waits for the answer.
+    Closing,
     /// It is over.
     Ended,
 }
@@ -132,7 +150,7 @@ pub struct Exchange {
     pub attempts: VecDeque<(u64, u64)>,
     /// A descriptor was found ready when the worker wanted to sleep.
     pub urgent: bool,
-    /// Sessions that are not open yet.
+    /// Sessions that wait for the other end: they are not open yet, or close.
     pub unsettled: usize,
     /// Of the next endpoint.
     next_number: u32,
@@ -212,7 +230,7 @@ impl Exchange {
         times.chain(probe.filter(|&at| at != u64::MAX)).min()
     }
 
-    /// Probes the servers that clients wait for, if it is time. What connects the two afterwards is looked after by itself.
+    /// Probes the other ends that sessions wait for, if it is time. What connects the two afterwards is looked after by itself.
     pub fn probe(&mut self) {
         if self.unsettled == 0 {
             return;
@@ -224,7 +242,7 @@ impl Exchange {
         self.probed = now;
         for entry in self.entries.values_mut() {
             if let Entry::Session(session) = entry
-                && session.state == State::Asked
+                && matches!(session.state, State::Asked | State::Closing)
                 && let Some(contact) = &mut session.contact
             {
                 contact.probe();

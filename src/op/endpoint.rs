@@ -73,19 +73,42 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     } else {
         failure
     };
+    // Both ends of such a connection agree on its end.
+    let in_order = e.session != 0 && !force && !busy && failure == UCS_OK;
     // SAFETY: new requests, of no endpoint any more.
     let answer = unsafe {
         match if force { UCS_OK } else { failure } {
             status if busy => after_handler(worker, ep, status, p),
+            UCS_OK if in_order => close_session(worker, e, peer, told, p),
             UCS_OK if !force => flush_peer(worker, peer, std::ptr::null(), p),
             status => status_ptr(status),
         }
     };
-    // After the flush has begun: this takes its time, and the peer may be quick to go.
-    // SAFETY: as above.
-    unsafe { session::close(worker, e, told, force) };
+    if !in_order {
+        session::leave(worker, e, told, force);
+    }
     retire(worker, ep);
     answer
+}
+
+/// Begins a flushing close of a client's or a server's endpoint. It ends when the other end has heard of it, too.
+unsafe fn close_session(
+    worker: &Worker,
+    e: &Endpoint,
+    peer: &Peer,
+    told: bool,
+    p: &Param,
+) -> ucs_status_ptr_t {
+    worker.duties.forget_copies();
+    // SAFETY: a new request, complete before it is handed on.
+    unsafe {
+        let req = request::take(worker, p.external());
+        ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
+        match session::close(worker, e, peer, told, req) {
+            Some(status) => param::finish(req, p, status),
+            None => Request::handle(req),
+        }
+    }
 }
 
 /// The error handler of a closed endpoint is not called any more. True if another thread is in it.
@@ -117,22 +140,22 @@ unsafe fn after_handler(
 }
 
 /// What a flushing close answers of an endpoint that has failed. That its counterpart was closed before it, and that
-/// the peer has gone since, is none.
+/// the peer has gone since, is none, but for clients and servers.
 fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
-    if !e.handles_errors() || e.has(LEFT) && !e.has(FAILED) {
+    if !e.handles_errors() && e.session == 0 || e.has(LEFT) && !e.has(FAILED) {
         UCS_OK
     } else {
         param::why_failed(e, peer)
     }
 }
 
-/// Tells the peer that an endpoint is closed, if both handle errors and have met: in order (`UCS_OK`), or what its
+/// Tells the peer that an endpoint is closed, if both handle errors or are client and server, and have met: in order (`UCS_OK`), or what its
 /// counterpart fails with. A client and its server who have sent nothing have another way to say so. True if the peer is
 /// told by a message.
 fn tell_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
     let said = e.session == 0 && e.remote_err_mode != UNSAID;
     let met = said || peer.tx.lock().lane.is_some();
-    let told = e.handles_errors() && peer.status() == UCS_OK && met;
+    let told = (e.handles_errors() || e.session != 0) && peer.status() == UCS_OK && met;
     if told {
         if e.session != 0 && e.has(FRESH) {
             failure::introduce(worker, e, peer);

@@ -7,7 +7,7 @@ use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::listener::ConnRequest;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::{failure, info, tcp_close, tx, withdraw};
+use crate::proto::{failure, info, session, tcp_close, tx, withdraw};
 use crate::sys::log;
 use crate::tl::cm;
 
@@ -53,6 +53,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
     if !lent.is_empty() {
         end_lent(w, lent);
     }
+    session::end_all(w);
     let asking = ConnRequest::take_all(w).len();
     if asking > 0 {
         log::warn!("worker {w:p}: {asking} connection requests were neither accepted nor rejected");

@@ -297,6 +297,7 @@ pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
     } else {
         log::diag!("endpoint {:p}: the peer is gone: {:?}", ep, status);
     }
+    session::answer(worker, ep);
 }
 
 /// Ends the receives that wait for bytes from an endpoint that has failed. What has come stays to be received.
@@ -333,6 +334,8 @@ pub fn call_handlers(worker: &Worker) -> u32 {
             // SAFETY: in no list any more.
             unsafe { request::complete(close, status) };
         }
+        // SAFETY: its memory is nobody else's while progress runs, though its handler may have closed it.
+        session::answer(worker, unsafe { &*ep });
     }
 }
 
@@ -399,7 +402,7 @@ pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t)
     // SAFETY: listed endpoints live.
     let ep = unsafe { &mut *ep };
     match status {
-        UCS_OK | UCS_ERR_CONNECTION_RESET if !ep.handles_errors() => {}
+        UCS_OK | UCS_ERR_CONNECTION_RESET if !ep.handles_errors() && ep.session == 0 => {}
         // Clients and servers hear of each other at once, as in UCX.
         UCS_OK if ep.session == 0 => parting::begin(worker, ep),
         UCS_OK => end_endpoint(worker, peer, ep, UCS_ERR_CONNECTION_RESET),

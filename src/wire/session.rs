@@ -2,7 +2,8 @@
 //!
 //! The client sends [`Hello`] with its worker address behind it; the server answers [`Reply`], with the address of
 //! the worker that accepted. From then on messages take the ways that the addresses name, and this connection is
-//! there to end with the endpoints: each side says one byte before it closes.
+//! there to end with the endpoints: each side says one byte before it closes. A side that closes in order waits for the other
+//! one's byte.
 #![forbid(unsafe_code)]
 
 use super::address::MAX_LEN;
@@ -69,6 +70,11 @@ const _: () = assert!(Reply::SIZE <= Hello::SIZE);
 pub const BYE: u8 = b'B';
 /// The endpoint at this end is closed; behind its last message comes one that says so.
 pub const BYE_BEHIND: u8 = b'b';
+
+/// As [`BYE`], by a forced close: what the other end had sent may not have been received.
+pub const FORCED: u8 = b'F';
+/// As [`BYE_BEHIND`], by a forced close: what the other end had sent may not have been received.
+pub const FORCED_BEHIND: u8 = b'f';
 
 /// Whether bytes may be the beginning of a [`Hello`] or a [`Reply`].
 pub fn begins(bytes: &[u8]) -> bool {

@@ -40,6 +40,7 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
     unsafe { (*ep).session = token };
     let session = Session {
         ep,
+        closing: None,
         state: State::Dialing,
         contact: None,
         ways: Vec::new(),
@@ -49,6 +50,7 @@ pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
         freed: false,
         number,
         secret: machine::random_u64(),
+        err_mode: 0,
         client_id: 0,
         buffer: Vec::new(),
         nobody: Some(nobody),
@@ -70,7 +72,7 @@ pub unsafe fn dial(
     client_id: u64,
 ) {
     // SAFETY: the caller's endpoint.
-    let token = unsafe { (*ep).session };
+    let (token, err_mode) = unsafe { ((*ep).session, (*ep).err_mode) };
     let mut guard = worker.exchange.lock();
     let Some(x) = guard.as_deref_mut() else {
         return;
@@ -79,12 +81,12 @@ pub unsafe fn dial(
         return;
     };
     (session.remote, session.from, session.client_id) = (to, from, client_id);
-    session.ways = ways(worker);
+    (session.ways, session.err_mode) = (ways(worker), err_mode);
     if let Err(e) = set_out(worker, x, token) {
         log::debug!("cannot connect to {to}: {e}");
         let nobody = end_client(x, token);
         drop(guard);
-        placeholder::lose(nobody, connect_status(&e));
+        lose(worker, token, nobody, connect_status(&e));
     }
     hurry(worker);
 }
@@ -172,8 +174,14 @@ pub(super) fn on_late(worker: &Worker, token: u64) {
     let outcome = go_on(worker, x, token, ErrorKind::TimedOut.into());
     drop(guard);
     if let Outcome::Lost(nobody, status) = outcome {
-        placeholder::lose(nobody, status);
+        lose(worker, token, nobody, status);
     }
+}
+
+/// A client's attempt has failed: what waits for it ends, and the close of an endpoint that was closed meanwhile.
+pub(super) fn lose(worker: &Worker, token: u64, nobody: *const Peer, status: ucs_status_t) {
+    placeholder::lose(nobody, status);
+    farewell::on_lost(worker, token, status);
 }
 
 /// Progress is to look at once.
@@ -238,8 +246,7 @@ fn ask(worker: &Worker, x: &mut Exchange, token: u64) -> io::Result<()> {
         magic: MAGIC,
         number: session.number,
         address_len: address.len() as u16,
-        // SAFETY: the endpoint lives as long as the session names it.
-        err_mode: unsafe { session.ep.as_ref() }.map_or(0, |ep| ep.err_mode),
+        err_mode: session.err_mode,
         client_id: session.client_id,
         secret: session.secret,
     };
@@ -298,7 +305,7 @@ pub(super) fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) 
                 .as_deref()
                 .map_or(std::ptr::null(), |p| &raw const *p);
             drop(guard);
-            return placeholder::lose(nobody, status);
+            return lose(worker, token, nobody, status);
         }
     };
     let nobody = session.nobody.take();
@@ -317,10 +324,7 @@ pub(super) fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) 
                 failure::end_endpoint(worker, ep.peer(), ep, UCS_ERR_CONNECTION_RESET);
             }
         }
-        // It was closed meanwhile; what it had sent goes first.
-        None => {
-            farewell::say_closed(peer, number | SERVER, 0);
-            farewell::end(worker, token, true);
-        }
+        // It was closed meanwhile.
+        None => farewell::say_closed(worker, token, peer, number | SERVER),
     }
 }

@@ -1,15 +1,23 @@
-//! How a connection ends: either side says that its endpoint is closed, or is there no more.
+//! How a connection ends. Each end says that its endpoint is closed; a flushing close waits until the other end says so.
+//!
+//! The other end answers when its error handler has returned, at once where there is none, or by the close of its own
+//! endpoint. Its host or process may go instead, which ends the close with an error.
 
 use super::Outcome;
 use super::handshake::hear;
 use crate::ctypes::*;
-use crate::engine::endpoint::Endpoint;
-use crate::engine::listener::{Entry, Exchange, State};
+use crate::engine::endpoint::{Endpoint, FAILED};
+use crate::engine::listener::{Closing, Entry, Exchange, State};
 use crate::engine::peer::Peer;
+use crate::engine::request::{self, Notify, Request};
 use crate::engine::worker::Worker;
-use crate::proto::{failure, tx};
+use crate::proto::{failure, flush, tx};
+use crate::tl::contact::Contact;
 use crate::wire::header::{EpImm, Kind};
-use crate::wire::session::{BYE, BYE_BEHIND};
+use crate::wire::session::{BYE, BYE_BEHIND, FORCED, FORCED_BEHIND};
+
+/// A flushing close that has ended, and how.
+pub(super) type Ended = (*mut Request, ucs_status_t);
 
 /// The other end says that its endpoint is closed, or is not there any more.
 pub(super) fn on_farewell(x: &mut Exchange, token: u64) -> Outcome {
@@ -20,76 +28,250 @@ pub(super) fn on_farewell(x: &mut Exchange, token: u64) -> Outcome {
         return Outcome::Nothing;
     };
     let mut word = Vec::new();
-    let behind = match hear(contact, &mut word, 1) {
+    let said = match hear(contact, &mut word, 1) {
         Ok(false) => return Outcome::Nothing,
-        Ok(true) => word[0] == BYE_BEHIND,
+        Ok(true) => Some(word[0]),
         // Killed: if there is another connection to it, what came through that comes first.
-        Err(_) => false,
+        Err(_) => None,
     };
-    session.state = State::Ended;
-    let ep = session.ep;
-    if let Some(contact) = session.contact.take() {
+    if session.state == State::Closing {
+        let status = match said {
+            Some(FORCED | FORCED_BEHIND) => UCS_ERR_CANCELED,
+            Some(_) => UCS_OK,
+            None => UCS_ERR_CONNECTION_RESET,
+        };
+        return on_answer(x, token, status).map_or(Outcome::Nothing, Outcome::Closed);
+    }
+    let (ep, contact) = (session.ep, session.contact.take());
+    // Nothing else is to come but the end of the connection, which is of no interest.
+    if let Some(contact) = &contact {
         contact.unwatch(&x.epoll, false);
     }
-    Outcome::Gone(ep, behind)
+    if let Some(session) = x.session(token) {
+        (session.state, session.contact) = match said {
+            Some(_) => (State::Left, contact),
+            None => (State::Ended, None),
+        };
+    }
+    Outcome::Gone(ep, matches!(said, Some(BYE_BEHIND | FORCED_BEHIND)))
 }
 
-/// The user hears of it, unless a message brings the news.
+/// The endpoint fails, unless a message brings the news.
 pub(super) fn on_gone(worker: &Worker, ep: *mut Endpoint, behind: bool) {
     // SAFETY: the endpoint lives as long as its session names it.
     let Some(ep) = (unsafe { ep.as_mut() }) else {
         return;
     };
-    if !behind && ep.handles_errors() {
+    if !behind {
         let peer = ep.peer();
         failure::end_endpoint(worker, peer, ep, UCS_ERR_CONNECTION_RESET);
     }
+    answer(worker, ep);
 }
 
-/// The user closes an endpoint. `behind`: a message says so, too. Called after it was taken out of its peer's list.
-///
-/// # Safety
-/// The endpoint lives.
-pub unsafe fn close(worker: &Worker, ep: &Endpoint, behind: bool, force: bool) {
-    if ep.session == 0 {
+/// Answers the other end's farewell, if it has come and the error handler of this end has returned or there is none.
+pub fn answer(worker: &Worker, ep: &Endpoint) {
+    if ep.session == 0 || !ep.has(FAILED) || worker.handlers.lock().is_pending(ep) {
         return;
     }
+    if let Some(x) = worker.exchange.lock().as_deref_mut()
+        && let Some(session) = x.session(ep.session)
+        && session.state == State::Left
+    {
+        session.state = State::Ended;
+        if let Some(mut contact) = session.contact.take() {
+            // The other end may have gone without waiting for it.
+            let _ = contact.say(&[BYE]);
+        }
+    }
+}
+
+/// The user closes an endpoint by force, or one that has failed. `behind`: a message says so, too. Called after the
+/// endpoint was taken out of its peer's list.
+pub fn leave(worker: &Worker, ep: &Endpoint, behind: bool, force: bool) {
+    if ep.session != 0
+        && let Some(x) = worker.exchange.lock().as_deref_mut()
+    {
+        end(x, ep.session, behind, force);
+    }
+}
+
+/// The user closes an endpoint in order. `behind`: a message says so, too. The status if that has ended already: the
+/// request is then the caller's. Called after the endpoint was taken out of its peer's list, and before its memory goes
+/// back.
+///
+/// # Safety
+/// A new request that is complete in all fields; the peer is that of the endpoint.
+pub unsafe fn close(
+    worker: &Worker,
+    ep: &Endpoint,
+    peer: &Peer,
+    behind: bool,
+    req: *mut Request,
+) -> Option<ucs_status_t> {
+    let token = ep.session;
+    {
+        let mut guard = worker.exchange.lock();
+        let Some(session) = guard.as_deref_mut().and_then(|x| x.session(token)) else {
+            return Some(UCS_OK);
+        };
+        session.ep = std::ptr::null_mut();
+        session.closing = Some(Closing {
+            request: req,
+            flushed: false,
+            answer: None,
+        });
+    }
+    begin_disconnect(worker, token, behind);
+    // SAFETY: a new request of our own. The peer lives at least as long as the endpoint.
+    let flushed = unsafe {
+        let child = request::take(worker, std::ptr::null_mut());
+        (*child).peer = peer;
+        (*child).remote = token;
+        (*child).notify = Notify::Internal(flush_ended);
+        let status = flush::start(child)?;
+        request::put(child);
+        status
+    };
+    on_flushed(worker, token, flushed).map(|(_, status)| status)
+}
+
+/// Tells the other end that an endpoint is closed in order, if there is a connection by now; its answer is awaited.
+fn begin_disconnect(worker: &Worker, token: u64, behind: bool) {
     let mut guard = worker.exchange.lock();
     let Some(x) = guard.as_deref_mut() else {
         return;
     };
-    let Some(session) = x.session(ep.session) else {
+    let Some(session) = x.session(token) else {
         return;
     };
-    session.ep = std::ptr::null_mut();
-    let waits = session
-        .nobody
-        .as_ref()
-        .is_some_and(|nobody| nobody.status() == UCS_OK && !nobody.tx.lock().pending.is_empty());
+    let (Some(contact), State::Open | State::Left) = (session.contact.as_mut(), session.state)
+    else {
+        if session.state == State::Ended
+            && let Some(closing) = &mut session.closing
+        {
+            closing.answer = Some(UCS_OK);
+        }
+        return;
+    };
+    // An end that has gone is noticed as one that goes now.
+    let _ = contact.say(&[if behind { BYE_BEHIND } else { BYE }]);
+    if session.state == State::Open {
+        session.state = State::Closing;
+        x.unsettled += 1;
+        worker.duties.call_network();
+        return;
+    }
+    session.state = State::Ended;
+    session.contact = None;
+    if let Some(closing) = &mut session.closing {
+        closing.answer = Some(UCS_OK);
+    }
+}
+
+/// The end of the flush that a close has begun.
+///
+/// # Safety
+/// As `Notify::Internal`; a request of [`close`].
+unsafe fn flush_ended(child: *mut Request, status: ucs_status_t) {
+    // SAFETY: a request of this module's, whose worker lives; the close's request is out of its session.
+    unsafe {
+        let (worker, token) = (&*(*child).worker, (*child).remote);
+        request::put(child);
+        if let Some((req, status)) = on_flushed(worker, token, status) {
+            request::complete(req, status);
+        }
+    }
+}
+
+/// What was sent before a close has been flushed, or is lost.
+fn on_flushed(worker: &Worker, token: u64, status: ucs_status_t) -> Option<Ended> {
+    let mut guard = worker.exchange.lock();
+    let x = guard.as_deref_mut()?;
+    let closing = x.session(token)?.closing.as_mut()?;
+    closing.flushed = true;
+    match closing.answer {
+        _ if status != UCS_OK => ended(x, token, status),
+        Some(status) => ended(x, token, status),
+        None => None,
+    }
+}
+
+/// The other end has answered a close, or has gone.
+fn on_answer(x: &mut Exchange, token: u64, status: ucs_status_t) -> Option<Ended> {
+    let closing = x.session(token)?.closing.as_mut()?;
+    if status != UCS_OK || closing.flushed {
+        return ended(x, token, status);
+    }
+    closing.answer = Some(status);
+    let session = x.session(token)?;
+    session.state = State::Ended;
+    let contact = session.contact.take();
+    x.unsettled -= 1;
+    if let Some(contact) = contact {
+        contact.unwatch(&x.epoll, false);
+    }
+    None
+}
+
+/// Ends a session together with the close that waits for it.
+fn ended(x: &mut Exchange, token: u64, status: ucs_status_t) -> Option<Ended> {
+    let request = x.session(token)?.closing.take()?.request;
+    end(x, token, false, false);
+    Some((request, status))
+}
+
+/// A client's attempt has come to nothing, and with it the close of its endpoint, if the user has closed it.
+pub(super) fn on_lost(worker: &Worker, token: u64, status: ucs_status_t) {
+    let mut guard = worker.exchange.lock();
+    let lost = (guard.as_deref_mut()).and_then(|x| ended(x, token, status));
     drop(guard);
-    // What waits for the server to be known is sent all the same.
-    if force || !waits {
-        end(worker, ep.session, behind);
+    if let Some((req, status)) = lost {
+        // SAFETY: it is out of its session.
+        unsafe { request::complete(req, status) };
+    }
+}
+
+/// The worker goes: closes end that wait for other ends.
+pub fn end_all(worker: &Worker) {
+    let mut guard = worker.exchange.lock();
+    let Some(x) = guard.as_deref_mut() else {
+        return;
+    };
+    let waits = |entry: &Entry| matches!(entry, Entry::Session(s) if s.closing.is_some());
+    let waiting: Vec<u64> = (x.entries.iter())
+        .filter(|(_, entry)| waits(entry))
+        .map(|(&token, _)| token)
+        .collect();
+    let closes: Vec<_> = (waiting.into_iter())
+        .filter_map(|token| ended(x, token, UCS_ERR_CANCELED))
+        .collect();
+    drop(guard);
+    for (req, status) in closes {
+        // SAFETY: it is out of its session.
+        unsafe { request::complete(req, status) };
     }
 }
 
 /// Ends a session whose endpoint is closed.
-pub(super) fn end(worker: &Worker, token: u64, behind: bool) {
-    let mut guard = worker.exchange.lock();
-    let Some(x) = guard.as_deref_mut() else {
-        return;
-    };
+fn end(x: &mut Exchange, token: u64, behind: bool, force: bool) {
     let Some(Entry::Session(session)) = x.entries.remove(&token) else {
         return;
     };
-    if matches!(session.state, State::Dialing | State::Asked) {
+    if matches!(
+        session.state,
+        State::Dialing | State::Asked | State::Closing
+    ) {
         x.unsettled -= 1;
     }
     if let Some(mut contact) = session.contact {
-        contact.unwatch(&x.epoll, session.state == State::Dialing);
-        if session.state == State::Open {
-            // Who has gone already does not hear it.
-            let _ = contact.say(&[if behind { BYE_BEHIND } else { BYE }]);
+        if session.state != State::Left {
+            contact.unwatch(&x.epoll, session.state == State::Dialing);
+        }
+        if matches!(session.state, State::Open | State::Left) {
+            let word = disconnect_byte(&mut contact, behind, force && session.state == State::Open);
+            // An end that has gone already does not hear it.
+            let _ = contact.say(&[word]);
         }
     }
     if let Some(nobody) = session.nobody {
@@ -97,15 +279,27 @@ pub(super) fn end(worker: &Worker, token: u64, behind: bool) {
     }
 }
 
-/// Tells a peer that an endpoint of this side is closed.
-pub(super) fn say_closed(peer: &Peer, sn: u32, err_mode: u8) {
-    if peer.status() == UCS_OK {
-        tx::control(
-            peer,
-            Kind::EpClosed,
-            0,
-            EpImm { sn, err_mode }.to_u64(),
-            &[],
-        );
+/// What an end sends that does not wait for an answer. A forced close behind the other end's farewell is an answer to
+/// that.
+fn disconnect_byte(contact: &mut Contact, behind: bool, force: bool) -> u8 {
+    let alone = force && !matches!(hear(contact, &mut Vec::new(), 1), Ok(true));
+    match (alone, behind) {
+        (true, true) => FORCED_BEHIND,
+        (true, false) => FORCED,
+        (false, true) => BYE_BEHIND,
+        (false, false) => BYE,
     }
+}
+
+/// A client's endpoint was closed before its server was known, which it is now: what it had sent goes first.
+pub(super) fn say_closed(worker: &Worker, token: u64, peer: &Peer, sn: u32) {
+    let behind = peer.status() == UCS_OK && {
+        let tx = peer.tx.lock();
+        tx.lane.is_some() || !tx.pending.is_empty()
+    };
+    if behind {
+        let imm = EpImm { sn, err_mode: 0 };
+        tx::control(peer, Kind::EpClosed, 0, imm.to_u64(), &[]);
+    }
+    begin_disconnect(worker, token, behind);
 }

@@ -17,6 +17,7 @@ use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::listener::{Entry, Exchange, State};
 use crate::engine::peer::Peer;
+use crate::engine::request;
 use crate::engine::worker::Worker;
 use crate::sys::lock::MtGuard;
 use crate::sys::log;
@@ -31,7 +32,7 @@ use crate::wire::session::NUMBER_BITS;
 use std::net::SocketAddr;
 
 pub use client::{client_endpoint, dial};
-pub use farewell::close;
+pub use farewell::{answer, close, end_all, leave};
 pub use listener::{listen, unlisten};
 pub use placeholder::on_proof;
 pub use server::{admit, prove, server_endpoint, turn_away};
@@ -82,6 +83,8 @@ enum Outcome {
     Accepted(Box<WorkerAddress>),
     /// The other end's endpoint is closed; `true`: a message says so, too.
     Gone(*mut Endpoint, bool),
+    /// A flushing close has ended.
+    Closed(farewell::Ended),
 }
 
 /// Looks at all connections. Returns the number of events.
@@ -123,17 +126,19 @@ fn on_event(worker: &Worker, token: u64) {
         Some(Entry::Session(session)) => match session.state {
             State::Dialing => client::on_way(worker, x, token),
             State::Asked => client::on_answer(worker, x, token),
-            State::Open => farewell::on_farewell(x, token),
-            State::Ended => Outcome::Nothing,
+            State::Open | State::Closing => farewell::on_farewell(x, token),
+            State::Left | State::Ended => Outcome::Nothing,
         },
         None => Outcome::Nothing,
     };
     drop(guard);
     match outcome {
         Outcome::Nothing => {}
-        Outcome::Lost(nobody, status) => placeholder::lose(nobody, status),
+        Outcome::Lost(nobody, status) => client::lose(worker, token, nobody, status),
         Outcome::Accepted(address) => client::on_accepted(worker, token, &address),
         Outcome::Gone(ep, behind) => farewell::on_gone(worker, ep, behind),
+        // SAFETY: the close is out of its session.
+        Outcome::Closed((req, status)) => unsafe { request::complete(req, status) },
     }
 }
 

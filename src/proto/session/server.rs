@@ -79,6 +79,7 @@ pub unsafe fn admit(
     }
     let session = Session {
         ep,
+        closing: None,
         state: State::Open,
         local: request.contact.local(),
         remote: request.remote,
@@ -88,6 +89,7 @@ pub unsafe fn admit(
         freed: false,
         number: request.hello.number,
         secret: request.hello.secret,
+        err_mode: 0,
         client_id: 0,
         buffer: Vec::new(),
         nobody: None,
