@@ -13,7 +13,7 @@ use crate::engine::request::{self, Notify, Request};
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
 use crate::proto::rndv;
 use crate::proto::select::{self, Protocol, Wish};
-use crate::proto::{tx, wireup};
+use crate::proto::{session, tx, wireup};
 use crate::sys::log;
 use crate::wire::header::{AmImm, Kind};
 use std::ffi::c_void;
@@ -191,6 +191,10 @@ pub unsafe fn on_rts(
     (source, beside): (Offer, *const u8),
     header: *const u8,
 ) {
+    // What is whole is delivered; an offer needs the endpoint as long as its data is not there.
+    if imm.flags & WHOLE == 0 && session::is_closed(peer, imm.sn) {
+        return rndv::acknowledge(peer, source.req, UCS_ERR_CANCELED);
+    }
     let handler = handler(worker, imm.id);
     if let AmFunction::None = handler.function {
         return rndv::acknowledge(peer, source.req, UCS_ERR_INVALID_PARAM);

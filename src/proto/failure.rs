@@ -405,9 +405,19 @@ pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t)
         UCS_OK | UCS_ERR_CONNECTION_RESET if !ep.handles_errors() && ep.session == 0 => {}
         // Clients and servers hear of each other at once, as in UCX.
         UCS_OK if ep.session == 0 => parting::begin(worker, ep),
-        UCS_OK => end_endpoint(worker, peer, ep, UCS_ERR_CONNECTION_RESET),
+        UCS_OK => end_session(worker, peer, ep),
         status => end_endpoint(worker, peer, ep, status),
     }
+}
+
+/// Ends a client's or a server's endpoint whose other end was closed in order: what it offers that end drops.
+pub fn end_session(worker: &Worker, peer: &Peer, ep: &mut Endpoint) {
+    let own: *const Endpoint = ep;
+    let is_offer = |r: &Request| std::ptr::eq(r.ep, own) && r.kind == Kind::AmRts as u8;
+    let offers = take_requests(worker, peer, is_offer);
+    // SAFETY: taken out of every list.
+    unsafe { withdraw::end_requests(peer, offers, UCS_ERR_CANCELED) };
+    end_endpoint(worker, peer, ep, UCS_ERR_CONNECTION_RESET);
 }
 
 /// Ends the requests of an endpoint and the endpoint.

@@ -53,18 +53,20 @@ pub(super) fn on_farewell(x: &mut Exchange, token: u64) -> Outcome {
             None => (State::Ended, None),
         };
     }
-    Outcome::Gone(ep, matches!(said, Some(BYE_BEHIND | FORCED_BEHIND)))
+    Outcome::Gone(ep, said)
 }
 
-/// The endpoint fails, unless a message brings the news.
-pub(super) fn on_gone(worker: &Worker, ep: *mut Endpoint, behind: bool) {
+/// The endpoint fails, unless a message brings the news. `said`: what the other end has said, if it was not killed.
+pub(super) fn on_gone(worker: &Worker, ep: *mut Endpoint, said: Option<u8>) {
     // SAFETY: the endpoint lives as long as its session names it.
     let Some(ep) = (unsafe { ep.as_mut() }) else {
         return;
     };
-    if !behind {
-        let peer = ep.peer();
-        failure::end_endpoint(worker, peer, ep, UCS_ERR_CONNECTION_RESET);
+    let peer = ep.peer();
+    match said {
+        Some(BYE_BEHIND | FORCED_BEHIND) => {}
+        Some(BYE) => failure::end_session(worker, peer, ep),
+        _ => failure::end_endpoint(worker, peer, ep, UCS_ERR_CONNECTION_RESET),
     }
     answer(worker, ep);
 }

@@ -81,8 +81,8 @@ enum Outcome {
     Lost(*const Peer, ucs_status_t),
     /// A client has an answer.
     Accepted(Box<WorkerAddress>),
-    /// The other end's endpoint is closed; `true`: a message says so, too.
-    Gone(*mut Endpoint, bool),
+    /// The other end's endpoint is closed: what it has said, if it was not killed.
+    Gone(*mut Endpoint, Option<u8>),
     /// A flushing close has ended.
     Closed(farewell::Ended),
 }
@@ -136,10 +136,16 @@ fn on_event(worker: &Worker, token: u64) {
         Outcome::Nothing => {}
         Outcome::Lost(nobody, status) => client::lose(worker, token, nobody, status),
         Outcome::Accepted(address) => client::on_accepted(worker, token, &address),
-        Outcome::Gone(ep, behind) => farewell::on_gone(worker, ep, behind),
+        Outcome::Gone(ep, said) => farewell::on_gone(worker, ep, said),
         // SAFETY: the close is out of its session.
         Outcome::Closed((req, status)) => unsafe { request::complete(req, status) },
     }
+}
+
+/// Whether a number is that of a client's or a server's endpoint that the user has closed.
+pub fn is_closed(peer: &Peer, sn: u32) -> bool {
+    const NUMBERED: u32 = CLIENT & SERVER;
+    sn & NUMBERED != 0 && peer.ep_by_sn(sn).is_none()
 }
 
 /// The memory of an endpoint is about to be another's: nobody reads where it leads.

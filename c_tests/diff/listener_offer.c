@@ -1,0 +1,151 @@
+/*
+ * Active messages that arrive while the endpoint that they are for is being closed (CONTRACT 2.7, 2.12): one that is
+ * offered by rendezvous is dropped and its sender told, one that is all there is delivered (C5).
+ */
+#define _GNU_SOURCE
+#include "listening.h"
+
+#define ID     3
+#define LENGTH 300000
+
+static server_t server;
+static client_t client;
+static unsigned whole, offered;
+
+static ucs_status_t on_message(void *arg, const void *header, size_t header_length, void *data, size_t length,
+                               const ucp_am_recv_param_t *param)
+{
+    (void)arg, (void)header, (void)header_length, (void)data, (void)length;
+    if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
+        offered++;
+    } else {
+        whole++;
+    }
+    return UCS_OK;
+}
+
+static void set_handler(side_t *side)
+{
+    ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
+                                      .id = ID, .cb = on_message};
+
+    must(side, ucp_worker_set_am_recv_handler(side->worker, &handler), "ucp_worker_set_am_recv_handler");
+}
+
+static ucs_status_ptr_t send_message(ucp_ep_h ep, int offer)
+{
+    static char         data[LENGTH];
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                 .flags        = offer ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER};
+
+    return ucp_am_send_nbx(ep, ID, NULL, 0, data, offer ? LENGTH : 8, &param);
+}
+
+/* Only one side goes on, and the other does not progress meanwhile. */
+static void stand_still(bed_t *bed)
+{
+    char byte;
+
+    if (bed->link >= 0 && recv(bed->link, &byte, 1, 0) != 1) {
+        abort();
+    }
+}
+
+static void go_on(bed_t *bed, const side_t *side)
+{
+    for (int i = 0; i < 3000; i++) {
+        ucp_worker_progress(side->worker);
+    }
+    if (bed->link >= 0 && send(bed->link, "g", 1, MSG_NOSIGNAL) != 1) {
+        abort();
+    }
+}
+
+/* `closed_first`: before the other end sends, which does not know of it. Otherwise what it sent is on its way. */
+static void offer_rules(bed_t *bed, int closed_first, const char *what)
+{
+    ucp_request_param_t none     = {.op_attr_mask = 0};
+    ucs_status_ptr_t    sent[2]  = {NULL, NULL}, close = NULL;
+    ucp_ep_h            accepted = NULL;
+
+    serve(bed, &server, AF_INET, 0);
+    if (bed->a != NULL) {
+        address_t address = loopback(AF_INET, server.port);
+        must(bed->a, dial(bed->a->worker, &client, &address), "ucp_ep_create");
+    }
+    if (bed->b != NULL) {
+        BED_UNTIL(bed, server.count > 0);
+        must(bed->b, accept_request(&server, bed->b->worker, server.requests[0], &accepted), "ucp_ep_create");
+    }
+    whole = offered = 0;
+    bed_sync(bed);
+    if (bed->a != NULL) {
+        bed_wait(bed, send_message(client.ep, 0));
+    }
+    if (bed->b != NULL) {
+        BED_UNTIL(bed, whole == 1);
+        bed_wait(bed, send_message(accepted, 0));
+    }
+    if (bed->a != NULL) {
+        BED_UNTIL(bed, whole == (bed->b != NULL ? 2 : 1));
+    }
+    bed_sync(bed);
+    whole = offered = 0;
+    for (int step = 0; step < 2; step++) {
+        side_t *side = step == closed_first ? bed->a : bed->b;
+        if (side == NULL) {
+            stand_still(bed);
+            continue;
+        }
+        if (side == bed->b) {
+            close = ucp_ep_close_nbx(accepted, &none);
+        } else {
+            sent[0] = send_message(client.ep, 0);
+            sent[1] = send_message(client.ep, 1);
+        }
+        go_on(bed, side);
+    }
+    if (bed->b != NULL) {
+        rule(bed->b, "C5", "%s: close: %s", what, status_name(bed_wait(bed, close)));
+        rule(bed->b, "C5", "%s: whole messages %u, offers %u", what, whole, offered);
+    }
+    if (bed->a != NULL) {
+        rule(bed->a, "C5", "%s: whole message sent: %s", what, status_name(bed_wait(bed, sent[0])));
+        rule(bed->a, "C5", "%s: offer: %s", what, status_name(bed_wait(bed, sent[1])));
+        BED_UNTIL(bed, client.failures > 0);
+        force_close(bed, client.ep);
+    }
+    bed_sync(bed);
+    if (bed->b != NULL) {
+        ucp_listener_destroy(server.listener);
+    }
+    bed_sync(bed);
+}
+
+static void script(bed_t *bed)
+{
+    bed_params_t params = {.features = UCP_FEATURE_AM};
+
+    bed_open_unconnected(bed, &params);
+    if (bed->a != NULL) {
+        set_handler(bed->a);
+    }
+    if (bed->b != NULL) {
+        set_handler(bed->b);
+    }
+    if (bed->topology != TOPOLOGY_SELF) { /* one worker cannot stand still while it progresses */
+        offer_rules(bed, 0, "sent before the close");
+        offer_rules(bed, 1, "sent behind the close");
+    }
+    bed_close(bed);
+}
+
+int main(int argc, char **argv)
+{
+    const char *transports = getenv("UCX_TLS");
+
+    if (transports != NULL && strcmp(transports, "self,sm") == 0) {
+        setenv("UCX_TLS", "tcp,self,sm", 1); /* UCX finds none by which clients connect among the others */
+    }
+    return bed_main(argc, argv, script);
+}
