@@ -55,6 +55,9 @@ for program in matching datatypes collectives onesided; do
     [ $program = matching ] || step 180 "mpich-5, 2 ranks: $program" scripts/mpirun-on mpich-5 rucp 2 "build/clients/mpich-5/$program"
 done
 
+# Programs of our own that do what clients do whose sources are not here.
+step 300 "programs in the manner of clients" env "RUCP_LIB=$top/build/prefix/lib" c_tests/clients/programs
+
 # NIXL and UCXX of PyPI, in host memory. UCXX's own tests where its source is.
 step 600 "NIXL and UCXX: install" scripts/setup-clients nixl ucxx
 step 180 "NIXL" c_tests/clients/run nixl
