@@ -89,9 +89,10 @@ fn is_forsaken(peer: &Peer) -> bool {
     !waits && !tx::lent::any(&tx)
 }
 
-/// Whether it is a part of a flush of all peers.
+/// Whether it is a part of a flush of all peers. (The flush of a close between a client and a server is internal, too, and
+/// has no parent.)
 fn is_child(r: &Request) -> bool {
-    r.sent == Sent::Flush && matches!(r.notify, Notify::Internal(_))
+    r.sent == Sent::Flush && matches!(r.notify, Notify::Internal(_)) && r.remote != 0
 }
 
 /// Ends what flushes of all peers have begun at a peer that they wait for no longer.

@@ -129,7 +129,7 @@ pub unsafe fn close(
     let flushed = unsafe {
         let child = request::take(worker, std::ptr::null_mut());
         (*child).peer = peer;
-        (*child).remote = token;
+        (*child).imm = token;
         (*child).notify = Notify::Internal(flush_ended);
         let status = flush::start(child)?;
         request::put(child);
@@ -178,7 +178,7 @@ fn begin_disconnect(worker: &Worker, token: u64, behind: bool) {
 unsafe fn flush_ended(child: *mut Request, status: ucs_status_t) {
     // SAFETY: a request of this module's, whose worker lives; the close's request is out of its session.
     unsafe {
-        let (worker, token) = (&*(*child).worker, (*child).remote);
+        let (worker, token) = (&*(*child).worker, (*child).imm);
         request::put(child);
         if let Some((req, status)) = on_flushed(worker, token, status) {
             request::complete(req, status);
