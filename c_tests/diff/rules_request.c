@@ -1,4 +1,4 @@
-/* Requests, rule by rule: what request.c and request_memory.c leave out (CONTRACT 2.1, R4 to R16). */
+/* Requests, rule by rule: what request.c and request_memory.c leave out (CONTRACT 2.1, R4 to R17). */
 #define _GNU_SOURCE
 #include "bed.h"
 #include "window.h"
@@ -197,6 +197,50 @@ static void old_rules(bed_t *bed)
     }
 }
 
+/* What a request that was given back answers as long as its memory serves no other operation: how it ended.
+ * libfabric's provider for UCX asks once more after it has freed. Freed: a receive that is still under way, which
+ * answers when it has ended, one that was canceled, one that has ended, and a send that needed its receiver. */
+static void freed_rules(bed_t *bed)
+{
+    uint32_t         always   = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    ucs_status_ptr_t early    = receive(bed, 8, always), behind = receive(bed, 8, always);
+    ucs_status_ptr_t canceled = receive(bed, 8, always), posted, sent;
+
+    if (bed->b != NULL) {
+        ucp_request_cancel(bed->b->worker, canceled);
+        ucp_request_free(early);
+        rule(bed->b, "R17", "freed while under way: %s", status_name(ucp_request_check_status(early)));
+    }
+    bed_sync(bed);
+    for (int i = 0; i < 2; i++) {
+        bed_wait(bed, post(bed, 8, 0));
+    }
+    if (bed->b != NULL) {
+        BED_UNTIL(bed, ucp_request_is_completed(behind));
+        rule(bed->b, "R17", "freed before its end: %s", status_name(ucp_request_check_status(early)));
+        ucp_request_free(canceled);
+        rule(bed->b, "R17", "freed after it was canceled: %s", status_name(ucp_request_check_status(canceled)));
+        ucp_request_free(behind);
+    }
+    posted = receive(bed, LONG, always);
+    bed_sync(bed);
+    sent = post(bed, LONG, always);
+    BED_UNTIL(bed, (bed->a == NULL || ucp_request_is_completed(sent)) &&
+                       (bed->b == NULL || ucp_request_is_completed(posted)));
+    bed_sync(bed);
+    if (bed->a != NULL) {
+        ucp_request_free(sent);
+        rule(bed->a, "R17", "freed send: %s, completed %d", status_name(ucp_request_check_status(sent)),
+             ucp_request_is_completed(sent));
+    }
+    if (bed->b != NULL) {
+        ucp_request_free(posted);
+        rule(bed->b, "R17", "freed receive: %s, completed %d", status_name(ucp_request_check_status(posted)),
+             ucp_request_is_completed(posted));
+    }
+    bed_sync(bed);
+}
+
 /* UCX_EXTRA_OP_ATTR_FLAGS: flags that every operation gets. Read by a context of its own. */
 static void extra_rules(side_t *side)
 {
@@ -246,6 +290,7 @@ static void script(bed_t *bed)
     forced_rules(bed);
     hint_rules(bed);
     old_rules(bed);
+    freed_rules(bed);
     window_close(bed, &window);
     bed_close(bed);
     if (bed->a != NULL) {

@@ -11,6 +11,7 @@ use super::peer::Peer;
 use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::cma::Span;
+use crate::sys::pool::Pool;
 use crate::tl::shm::share::Share;
 use crate::wire::offered::Addresses;
 use std::ffi::c_void;
@@ -150,6 +151,11 @@ pub const REQUEST_SIZE: usize = 272;
 const _: () = assert!(
     size_of::<Request>() <= REQUEST_SIZE && align_of::<Request>() <= 8 && REQUEST_SIZE % 16 == 0
 );
+
+/// A worker's requests. A free one keeps `flags`, `status` and `info`: programs that ask for the status of a
+/// request that they have freed get its final one until an operation takes its memory. The pool's link lies over
+/// `posting`, which means nothing once a request has ended.
+pub type RequestPool = Pool<{ offset_of!(Request, posting) }>;
 
 impl Request {
     /// The user's handle: his area begins where ours ends.

@@ -12,7 +12,7 @@ use super::matcher::Matcher;
 use super::patience::{Crowd, Patience};
 use super::peer::{Known, Peer};
 use super::ports::{Ports, RailTask};
-use super::request::{REQUEST_SIZE, Request};
+use super::request::{REQUEST_SIZE, Request, RequestPool};
 use super::rings::Rings;
 use super::sockets::Sockets;
 use super::stats::Stats;
@@ -97,7 +97,7 @@ pub struct Worker {
     pub streams: MtLock<Streams>,
     /// Completion queues; none before the first.
     pub cqs: Cqs,
-    pub pool: MtLock<Pool>,
+    pub pool: MtLock<RequestPool>,
     pub ep_pool: MtLock<Pool>,
     pub ids: MtLock<IdTable<*mut Request>>,
     pub peers: MtLock<HashMap<u64, Box<Peer>>>,
@@ -276,7 +276,7 @@ impl Worker {
         let stats = Stats::new(uid, ctx.options.vfs_enable)?;
         let name = params.name.as_deref().unwrap_or_default();
         stats.set_names(name, &ctx.name, params.thread_mode);
-        let pool = Pool::new(request, 16, REQUESTS_PER_CHUNK);
+        let pool = RequestPool::new(request, 16, REQUESTS_PER_CHUNK);
         // SAFETY: the page is dropped after the pool; only the pool writes this counter.
         let pool = unsafe { pool.count_in(stats.worker().requests()) };
         let extra_op_flags = ctx.policy.extra_op_flags;

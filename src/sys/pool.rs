@@ -4,9 +4,10 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Elements of one size in chunks; the free ones form a list through their first bytes.
-/// Not a lock: whoever shares it puts it behind one.
-pub struct Pool {
+/// Elements of one size in chunks. A free element holds the pointer to the next free one at byte `LINK`, a
+/// multiple of a pointer's size; the rest of it stays as its last user left it. Not thread-safe: a shared pool
+/// lies behind a lock.
+pub struct Pool<const LINK: usize = 0> {
     element: Layout,
     per_chunk: usize,
     free: *mut u8,
@@ -33,14 +34,15 @@ impl Fresh {
 }
 
 // SAFETY: the pool owns its chunks; raw pointers carry no thread affinity.
-unsafe impl Send for Pool {}
+unsafe impl<const LINK: usize> Send for Pool<LINK> {}
 
-impl Pool {
-    /// `size` bytes per element (at least a pointer), aligned to `align` (a power of two),
+impl<const LINK: usize> Pool<LINK> {
+    /// `size` bytes per element (at least the pointer at `LINK`), aligned to `align` (a power of two),
     /// `per_chunk` elements allocated together. Allocates nothing yet.
     pub fn new(size: usize, align: usize, per_chunk: usize) -> Self {
+        const { assert!(LINK % align_of::<*mut u8>() == 0) };
         let align = align.max(align_of::<*mut u8>());
-        let element = Layout::from_size_align(size.max(size_of::<*mut u8>()), align)
+        let element = Layout::from_size_align(size.max(LINK + size_of::<*mut u8>()), align)
             .expect("element sizes come from this library, not from input")
             .pad_to_align();
         let own_count = Box::new(AtomicU64::new(0));
@@ -89,8 +91,8 @@ impl Pool {
     #[inline(always)]
     pub fn pop(&mut self) -> Option<NonNull<u8>> {
         let head = NonNull::new(self.free)?;
-        // SAFETY: a free element holds the next pointer.
-        self.free = unsafe { head.cast::<*mut u8>().read() };
+        // SAFETY: a free element holds the next pointer at `LINK`.
+        self.free = unsafe { Self::link(head.as_ptr()).read() };
         self.count(1);
         Some(head)
     }
@@ -114,12 +116,11 @@ impl Pool {
     /// Returns an element.
     ///
     /// # Safety
-    /// `element` came from `get` of this pool and nobody uses it any more. Its first pointer-size
-    /// bytes are overwritten.
+    /// `element` came from `get` of this pool and nobody uses it any more. A pointer is written at `LINK`.
     #[inline(always)]
     pub unsafe fn put(&mut self, element: NonNull<u8>) {
-        // SAFETY: the element is the pool's again and large enough for a pointer.
-        unsafe { element.as_ptr().cast::<*mut u8>().write(self.free) };
+        // SAFETY: the element is the pool's again and large enough for a pointer at `LINK`.
+        unsafe { Self::link(element.as_ptr()).write(self.free) };
         self.free = element.as_ptr();
         self.count(1u64.wrapping_neg());
     }
@@ -160,10 +161,16 @@ impl Pool {
     pub fn add(&mut self, fresh: Fresh) {
         self.chunks.push(fresh.chunk);
         for element in fresh.elements().rev() {
-            // SAFETY: the element is the pool's and large enough for a pointer.
-            unsafe { element.cast::<*mut u8>().write(self.free) };
+            // SAFETY: the element is the pool's and large enough for a pointer at `LINK`.
+            unsafe { Self::link(element).write(self.free) };
             self.free = element;
         }
+    }
+
+    /// Where a free element holds the pointer to the next one.
+    #[inline(always)]
+    fn link(element: *mut u8) -> *mut *mut u8 {
+        element.wrapping_add(LINK).cast()
     }
 
     fn chunk_layout(&self) -> Layout {
@@ -172,7 +179,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl<const LINK: usize> Drop for Pool<LINK> {
     fn drop(&mut self) {
         let layout = self.chunk_layout();
         for chunk in &self.chunks {
@@ -189,7 +196,7 @@ mod tests {
     #[test]
     fn elements_are_distinct_initialised_once_and_reused() {
         let mut inits = 0;
-        let mut pool = Pool::new(40, 16, 4);
+        let mut pool = Pool::<0>::new(40, 16, 4);
         let a: Vec<_> = (0..6).map(|_| pool.get(|_| inits += 1)).collect();
         assert_eq!(inits, 8, "two chunks of four");
         let mut sorted: Vec<_> = a.iter().map(|p| p.as_ptr() as usize).collect();
@@ -204,5 +211,23 @@ mod tests {
             "last returned, first reused"
         );
         assert_eq!(pool.in_use(), 6);
+    }
+    #[test]
+    fn a_free_element_keeps_all_but_its_link() {
+        let mut pool = Pool::<16>::new(40, 16, 2);
+        let (a, b) = (pool.get(|_| ()), pool.get(|_| ()));
+        for element in [a, b] {
+            // SAFETY: an element has 40 bytes; it is returned once.
+            unsafe {
+                element.as_ptr().write_bytes(7, 40);
+                pool.put(element);
+            }
+        }
+        for element in [a, b] {
+            // SAFETY: 40 bytes of the pool's chunk, which lives.
+            let bytes = unsafe { element.cast::<[u8; 40]>().read() };
+            assert!((0..40).all(|i| (16..24).contains(&i) || bytes[i] == 7));
+        }
+        assert_eq!((pool.pop(), pool.pop()), (Some(b), Some(a)));
     }
 }
