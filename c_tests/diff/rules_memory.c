@@ -1,4 +1,4 @@
-/* Memory, keys, datatypes and remote access, rule by rule (CONTRACT 2.6, 2.9 and 2.10, M3 to M9). */
+/* Memory, keys, datatypes and remote access, rule by rule (CONTRACT 2.6, 2.9 and 2.10, M3 to M10). */
 #define _GNU_SOURCE
 #include "bed.h"
 #include "window.h"
@@ -346,6 +346,40 @@ static void sgl_rules(bed_t *bed)
 #endif
 }
 
+/* FIXED takes the place of what the program has mapped there, a reservation as a heap makes it, and of nothing beside
+ * it. Peers reach the new memory. */
+static void reserved_rules(bed_t *bed)
+{
+    enum { BYTES = 1 << 20 };
+    ucp_request_param_t none = {.op_attr_mask = 0};
+    char               *data = data_make(BYTES, 8);
+    window_t            window;
+
+    window_open(bed, &window, WINDOW_RESERVED, BYTES);
+    if (bed->b != NULL) {
+        rule(bed->b, "M10", "at the reservation %d, zero %d",
+             window.memory == (uint8_t *)window.user_memory + BYTES, window.zero);
+    }
+    if (bed->a != NULL) {
+        bed_wait(bed, ucp_put_nbx(bed->a->ep, data, BYTES, window.remote, window.rkey, &none));
+        rule(bed->a, "M10", "put %s", status_name(bed_wait(bed, ucp_ep_flush_nbx(bed->a->ep, &none))));
+    }
+    bed_sync(bed);
+    if (bed->b != NULL) {
+        uint8_t *around = window.user_memory;
+        rule(bed->b, "M10", "data %s, around it %d %d", data_check(window.memory, BYTES, 8),
+             data_is(around, BYTES, WINDOW_AROUND), data_is(around + 2 * BYTES, BYTES, WINDOW_AROUND));
+    }
+    bed_sync(bed);
+    if (bed->a != NULL) {
+        memset(data, 0, BYTES);
+        ucs_status_t status = bed_wait(bed, ucp_get_nbx(bed->a->ep, data, BYTES, window.remote, window.rkey, &none));
+        rule(bed->a, "M10", "get %s, data %s", status_name(status), data_check(data, BYTES, 8));
+    }
+    window_close(bed, &window);
+    free(data);
+}
+
 /* What an atomic operation asks of its parameters. */
 static void atomic_rules(bed_t *bed)
 {
@@ -400,6 +434,7 @@ static void script(bed_t *bed)
     scattered_access_rules(bed, WINDOW_MALLOCED, 10, 10000);
     scattered_access_rules(bed, WINDOW_MALLOCED, 500, 1000000);
     sgl_rules(bed);
+    reserved_rules(bed);
     atomic_rules(bed);
     bed_close(bed);
 }

@@ -210,11 +210,11 @@ impl Memory {
         }
     }
 
-    /// Allocates `len` bytes, rounded up to pages, in memory that peers can map. `at`: exactly
-    /// there.
+    /// Allocates `len` bytes, rounded up to pages, in memory that peers can map. `at`: exactly there, in the place
+    /// of what the program has mapped there, as `UCP_MEM_MAP_FIXED` allows.
     ///
     /// # Errors
-    /// What the system says; `AlreadyExists` if `at` is taken.
+    /// What the system says.
     pub fn allocate(ctx: &Context, len: usize, at: Option<NonNull<u8>>) -> io::Result<Memory> {
         let len = len
             .checked_next_multiple_of(PAGE)
@@ -367,13 +367,9 @@ fn pages(addr: u64, len: u64) -> (u64, u64) {
 }
 
 fn map_private(len: usize, at: Option<NonNull<u8>>) -> io::Result<NonNull<u8>> {
-    let fixed = if at.is_some() {
-        libc::MAP_FIXED_NOREPLACE
-    } else {
-        0
-    };
+    let fixed = if at.is_some() { libc::MAP_FIXED } else { 0 };
     let hint = at.map_or(std::ptr::null_mut(), |p| p.as_ptr().cast());
-    // SAFETY: a fresh anonymous mapping; MAP_FIXED_NOREPLACE replaces nothing.
+    // SAFETY: a fresh anonymous mapping; MAP_FIXED replaces what the program has given up by `UCP_MEM_MAP_FIXED`.
     let ptr = unsafe {
         libc::mmap(
             hint,

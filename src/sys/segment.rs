@@ -99,10 +99,10 @@ impl Segment {
     }
 
     /// Maps `len` bytes from `offset` (both multiples of [`PAGE`]) for reading and writing, shared.
-    /// `at`: exactly there, replacing nothing.
+    /// `at`: exactly there, instead of what is mapped there, which the caller owns.
     ///
     /// # Errors
-    /// `ENOMEM`; `InvalidInput` outside the segment; `AlreadyExists` when `at` is taken.
+    /// `ENOMEM`; `InvalidInput` outside the segment.
     pub fn map(&self, offset: usize, len: usize, at: Option<NonNull<u8>>) -> io::Result<Mapping> {
         if len == 0
             || offset % PAGE != 0
@@ -110,13 +110,9 @@ impl Segment {
         {
             return Err(Error::from(ErrorKind::InvalidInput));
         }
-        let fixed = if at.is_some() {
-            libc::MAP_FIXED_NOREPLACE
-        } else {
-            0
-        };
+        let fixed = if at.is_some() { libc::MAP_FIXED } else { 0 };
         let hint = at.map_or(std::ptr::null_mut(), |p| p.as_ptr().cast());
-        // SAFETY: a fresh mapping of our own file; MAP_FIXED_NOREPLACE never replaces one.
+        // SAFETY: a fresh mapping of our own file; MAP_FIXED replaces only what the caller owns.
         let ptr = unsafe {
             libc::mmap(
                 hint,
@@ -130,15 +126,10 @@ impl Segment {
         if ptr == libc::MAP_FAILED {
             return Err(Error::last_os_error());
         }
-        let mapping = Mapping {
+        Ok(Mapping {
             ptr: NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?,
             len,
-        };
-        // A kernel before 4.17 takes MAP_FIXED_NOREPLACE for a hint.
-        if at.is_some_and(|p| p != mapping.ptr) {
-            return Err(Error::from(ErrorKind::AlreadyExists));
-        }
-        Ok(mapping)
+        })
     }
 
     /// Gives the memory of a range back; it reads as zero afterwards.

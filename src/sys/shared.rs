@@ -26,7 +26,8 @@ pub enum Shared {
 }
 
 impl Shared {
-    /// `len` new bytes, zero, sparse, a multiple of the page size. `at`: exactly there.
+    /// `len` new bytes, zero, sparse, a multiple of the page size. `at`: exactly there, instead of what is mapped
+    /// there, which the caller owns.
     ///
     /// # Errors
     /// What the system says about the second kind.
@@ -80,6 +81,52 @@ impl SharedId {
         match self {
             SharedId::Block(_) => ipc_ns == here.ipc_ns,
             SharedId::File(_) => pid_ns == here.pid_ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::segment::PAGE;
+    use super::*;
+
+    /// Three pages of this process's, filled with 7.
+    fn reserve() -> NonNull<u8> {
+        let (prot, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        // SAFETY: a fresh mapping, then its three pages.
+        unsafe {
+            let ptr = libc::mmap(std::ptr::null_mut(), 3 * PAGE, prot, flags, -1, 0).cast::<u8>();
+            ptr.write_bytes(7, 3 * PAGE);
+            NonNull::new(ptr).unwrap()
+        }
+    }
+
+    #[test]
+    fn either_kind_takes_the_place_of_what_is_mapped() {
+        for file in [false, true] {
+            let place = reserve();
+            // SAFETY: the second of three pages.
+            let middle = unsafe { place.add(PAGE) };
+            let shared = if file {
+                let file = Segment::create(PAGE).unwrap();
+                let map = file.map(0, PAGE, Some(middle)).unwrap();
+                Shared::File {
+                    map,
+                    _file: Some(file),
+                }
+            } else {
+                Shared::Block(Block::create(PAGE, Some(middle)).unwrap())
+            };
+            assert_eq!(shared.start(), middle);
+            // SAFETY: three pages; the one in the middle is the shared one.
+            let at = |page: usize| unsafe { place.add(page * PAGE).read() };
+            assert_eq!([at(0), at(1), at(2)], [7, 0, 7]);
+            drop(shared);
+            // SAFETY: mapped above, unmapped once; nothing is in the middle any more.
+            unsafe { libc::munmap(place.as_ptr().cast(), 3 * PAGE) };
         }
     }
 }

@@ -21,11 +21,11 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// A new block of `len` bytes, zero, sparse, for this user only. `place`: exactly there, replacing
-    /// nothing.
+    /// A new block of `len` bytes, zero, sparse, for this user only. `place`: exactly there, instead of what is mapped
+    /// there, which the caller owns.
     ///
     /// # Errors
-    /// `ENOSPC` (the system's limits are reached), `ENOMEM`, `ENOSYS`, `EINVAL` (the place is taken).
+    /// `ENOSPC` (the system's limits are reached), `ENOMEM`, `ENOSYS`, `EINVAL` (no address for a block).
     pub fn create(len: usize, place: Option<NonNull<u8>>) -> io::Result<Self> {
         // Not reserved: nearly all of an inbox is never touched.
         let flags = libc::IPC_CREAT | libc::IPC_EXCL | libc::SHM_NORESERVE | 0o600;
@@ -113,9 +113,10 @@ pub fn creator_alive(number: u32) -> Option<bool> {
 }
 
 fn at(number: i32, len: usize, place: Option<NonNull<u8>>) -> io::Result<Block> {
+    let flags = if place.is_some() { libc::SHM_REMAP } else { 0 };
     let place = place.map_or(std::ptr::null(), |p| p.as_ptr().cast_const().cast());
-    // SAFETY: a fresh mapping; without SHM_REMAP it replaces nothing.
-    let ptr = unsafe { libc::shmat(number, place, 0) };
+    // SAFETY: a fresh mapping. It replaces nothing without `place`, and there only what the caller owns.
+    let ptr = unsafe { libc::shmat(number, place, flags) };
     if ptr as isize == -1 {
         return Err(gone(Error::last_os_error()));
     }

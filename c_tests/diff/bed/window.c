@@ -3,10 +3,22 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 const char *window_name(window_kind_t kind)
 {
-    return kind == WINDOW_ALLOCATED ? "allocated" : "malloced";
+    return kind == WINDOW_ALLOCATED ? "allocated" : kind == WINDOW_MALLOCED ? "malloced" : "reserved";
+}
+
+/* Where the window shall be: pages without access between others. */
+static void *window_reserve(window_t *window)
+{
+    size_t length = window->length;
+
+    window->user_memory = mmap(NULL, 3 * length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(window->user_memory, WINDOW_AROUND, 3 * length);
+    mprotect((char *)window->user_memory + length, length, PROT_NONE);
+    return (char *)window->user_memory + length;
 }
 
 static void window_map(side_t *side, window_t *window)
@@ -21,9 +33,14 @@ static void window_map(side_t *side, window_t *window)
     if (window->kind == WINDOW_MALLOCED) {
         params.address = window->user_memory = malloc(window->length);
     }
+    if (window->kind == WINDOW_RESERVED) {
+        params.address = window_reserve(window);
+        params.flags   = UCP_MEM_MAP_ALLOCATE | UCP_MEM_MAP_FIXED;
+    }
     must(side, ucp_mem_map(side->context, &params, &window->memh), "ucp_mem_map");
     must(side, ucp_mem_query(window->memh, &attr), "ucp_mem_query");
     window->memory = attr.address;
+    window->zero   = window->kind != WINDOW_MALLOCED && data_is(window->memory, window->length, 0);
     memset(window->memory, 0, window->length);
 }
 
@@ -62,5 +79,9 @@ void window_close(bed_t *bed, window_t *window)
     if (bed->b != NULL) {
         must(bed->b, ucp_mem_unmap(bed->b->context, window->memh), "ucp_mem_unmap");
     }
-    free(window->user_memory);
+    if (window->kind == WINDOW_RESERVED && window->user_memory != NULL) {
+        munmap(window->user_memory, 3 * window->length);
+    } else {
+        free(window->user_memory);
+    }
 }

@@ -4,7 +4,11 @@
 
 #include "bed.h"
 
-typedef enum { WINDOW_ALLOCATED, WINDOW_MALLOCED } window_kind_t; /* by ucp_mem_map(), or by the user */
+typedef enum {
+    WINDOW_ALLOCATED, /* by ucp_mem_map() */
+    WINDOW_MALLOCED,  /* by the user */
+    WINDOW_RESERVED   /* by ucp_mem_map(), at an address that the user holds by a mapping without access */
+} window_kind_t;
 
 typedef struct {
     window_kind_t kind;
@@ -13,8 +17,11 @@ typedef struct {
     ucp_mem_h     memh;
     uint64_t      remote; /* A's view: the address at B, and the key for it */
     ucp_rkey_h    rkey;
-    void         *user_memory;
+    void         *user_memory; /* a reservation: three lengths, the window in the middle, WINDOW_AROUND beside it */
+    int           zero;        /* B: the memory was zero when it was mapped */
 } window_t;
+
+#define WINDOW_AROUND 7
 
 const char *window_name(window_kind_t kind);
 void        window_open(bed_t *bed, window_t *window, window_kind_t kind, size_t length);

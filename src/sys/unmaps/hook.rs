@@ -191,15 +191,12 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -
     result
 }
 
-/// linux/shm.h: in the place of what is there.
-const SHM_REMAP: c_int = 0o40000;
-
 /// # Safety
 /// As shmat(2).
 pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
     note_if_probed(addr as usize, BY_US);
     // How much is replaced only the segment's owner knows.
-    let replaces = flags & SHM_REMAP != 0;
+    let replaces = flags & libc::SHM_REMAP != 0;
     if replaces {
         ring().note(Event::Everything);
     }
