@@ -11,6 +11,7 @@
 #include "layout.h"
 #include "../random.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -259,6 +260,54 @@ static void receives(bed_t *bed)
     bed_sync(bed);
 }
 
+/* Messages that wait, and a receive with room for all of them that need not wait for all. It gives one message: a
+ * program that takes what a receive gives for what a send gave works on UCX 1.22. One that counts on more cannot work
+ * on any UCX: a receive that was there first gives one message on each, too. For the user's own datatype both releases
+ * do so. */
+static void portions(bed_t *bed)
+{
+    static const departure_t all_of_1_13 = {.name = "2.8.1", .on_1_13 = "21", .on_1_22 = "7 7 7", .on_rucp = "7 7 7",
+                                            .why  = "1.13.1 gives contiguous and scattered memory all that waits"};
+    static const size_t lengths[] = {ITEM_BYTES, ITEM_BYTES, ITEM_BYTES};
+    enum { TOTAL = 3 * ITEM_BYTES };
+
+    for (int kind = 0; kind < KINDS; kind++) {
+        char                data[TOTAL], text[64] = "", buffer[1];
+        ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE};
+        size_t              taken = 0, got = 0;
+        layout_t            in;
+
+        data_fill(data, TOTAL, 7);
+        for (int i = 0; i < 3; i++) {
+            send_all(bed, data + i * ITEM_BYTES, lengths[i]);
+        }
+        /* what is sent behind them comes behind them */
+        ucs_status_ptr_t sent = bed->a == NULL ? NULL : ucp_tag_send_nbx(bed->a->ep, buffer, 1, 1, &plain);
+        if (bed->b != NULL) {
+            bed_wait(bed, ucp_tag_recv_nbx(bed->b->worker, buffer, 1, 1, -1, &plain));
+        }
+        bed_wait(bed, sent);
+        while (bed->b != NULL && taken < TOTAL) {
+            layout_make(&in, kind, TOTAL);
+            param.datatype     = in.type;
+            ucs_status_ptr_t r = ucp_stream_recv_nbx(bed->b->ep, in.buffer, in.count, &got, &param);
+            if (UCS_PTR_IS_PTR(r)) {
+                BED_UNTIL(bed, ucp_stream_recv_request_test(r, &got) != UCS_INPROGRESS);
+                ucp_request_free(r);
+            }
+            sprintf(text + strlen(text), "%s%zu", taken == 0 ? "" : " ", got);
+            taken += got;
+            layout_free(&in);
+        }
+        if (bed->b != NULL && kind == GENERIC) {
+            rule(bed->b, "2.8.1", "own: %s", text);
+        } else if (bed->b != NULL) {
+            rule_departs(bed->b, &all_of_1_13, text);
+        }
+        bed_sync(bed);
+    }
+}
+
 /* Endpoints are named once, and again only for new bytes. */
 static void polling(bed_t *bed)
 {
@@ -403,13 +452,14 @@ static void closing(bed_t *bed, const char *to_b, const char *to_a)
 
 static void script(bed_t *bed)
 {
-    bed_params_t params = {.features = UCP_FEATURE_STREAM};
+    bed_params_t params = {.features = UCP_FEATURE_STREAM | UCP_FEATURE_TAG};
     char         to_b[BED_ADDRESS_MAX], to_a[BED_ADDRESS_MAX];
 
     bed_open(bed, &params);
     bed_exchange_addresses(bed, to_b, to_a);
     early_data(bed, to_b, to_a);
     receives(bed);
+    portions(bed);
     polling(bed);
     deprecated(bed);
     datatypes(bed);

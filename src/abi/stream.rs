@@ -29,7 +29,7 @@ pub unsafe extern "C" fn ucp_stream_send_nbx(
     unsafe { fast::stream_send(endpoint_of(ep), buffer, count, param) }
 }
 
-/// Receives whole elements, at least one, or all with `UCP_STREAM_RECV_FLAG_WAITALL`.
+/// Receives whole elements of the first message that waits, at least one, or all with `UCP_STREAM_RECV_FLAG_WAITALL`.
 ///
 /// `length` is written when the receive ends at once.
 ///

@@ -104,11 +104,10 @@ pub struct Streams {
 // SAFETY: pointers to endpoints and requests of the worker that owns this, used under its lock.
 unsafe impl Send for Streams {}
 
-/// How many of `bytes` a stream receive takes now: whole elements, or anything if it waits for all.
+/// How many of the `bytes` of one message a stream receive takes now: whole elements, or anything if it waits for all.
 #[inline]
 pub fn wanted(r: &Request, bytes: usize) -> usize {
-    let room = r.data.len() - r.offset as usize;
-    fitting(bytes, room, element(r), waits_for_all(r))
+    fitting(bytes, room(r), element(r), waits_for_all(r))
 }
 
 /// As [`wanted`], of a receive with so much room that waits for elements of so many bytes, or for `all`.
@@ -120,13 +119,6 @@ fn fitting(bytes: usize, room: usize, element: usize, all: bool) -> usize {
     } else {
         n - n % element
     }
-}
-
-/// How many of the bytes that wait end a new receive of `room` bytes at once: elements of so many, or `all`.
-#[inline]
-pub fn at_once(waiting: usize, room: usize, element: usize, all: bool) -> Option<usize> {
-    let n = fitting(waiting, room, element, all);
-    (n > 0 && (n == room || !all)).then_some(n)
 }
 
 /// Whether a stream receive has what it needs.
@@ -145,6 +137,11 @@ pub fn expect(r: &mut Request, element: usize, all: bool) {
     (r.remote, r.remote_id) = (element as u64, u64::from(all));
 }
 
+/// Bytes that a stream receive has room for.
+fn room(r: &Request) -> usize {
+    r.data.len() - r.offset as usize
+}
+
 fn element(r: &Request) -> usize {
     r.remote as usize
 }
@@ -158,6 +155,47 @@ impl Stream {
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes of the first messages that wait: of as many as have `least` bytes, of all if they have fewer.
+    fn first_messages(&self, least: usize) -> usize {
+        let mut bytes = 0;
+        for chunk in &self.chunks {
+            for end in &chunk.ends {
+                let with_this = bytes + end - chunk.taken;
+                if with_this >= least {
+                    return with_this;
+                }
+            }
+            bytes += chunk.rest().len();
+        }
+        bytes
+    }
+
+    /// How many of the bytes that wait a receive takes that has `room` bytes: all that fit, if it waits for `all`, else
+    /// whole elements of the first message, and of further ones only if that has less than one element. A receive that
+    /// ends with a message lets programs that know where their messages begin go on receiving one by one.
+    #[inline]
+    fn portion(&self, room: usize, element: usize, all: bool) -> usize {
+        let waiting = if all {
+            self.bytes
+        } else {
+            self.first_messages(element)
+        };
+        fitting(waiting, room, element, all)
+    }
+
+    /// How many of the bytes that wait a receive takes now.
+    #[inline]
+    pub fn wanted(&self, r: &Request) -> usize {
+        self.portion(room(r), element(r), waits_for_all(r))
+    }
+
+    /// How many of the bytes that wait end a new receive of `room` bytes at once: elements of so many, or `all`.
+    #[inline]
+    pub fn at_once(&self, room: usize, element: usize, all: bool) -> Option<usize> {
+        let n = self.portion(room, element, all);
+        (n > 0 && (n == room || !all)).then_some(n)
     }
 
     /// Whether a receive would have to wait for others before it.
@@ -414,6 +452,29 @@ mod tests {
             unsafe { stream.copy_to(out.as_mut_ptr(), all.len()) };
             assert_eq!((out, stream.bytes()), (all, 0));
         }
+    }
+
+    #[test]
+    fn a_receive_ends_with_the_message_that_has_its_first_element() {
+        let mut stream = Stream::default();
+        assert_eq!(stream.at_once(100, 1, false), None);
+        let long = vec![0; FIRST_CHUNK];
+        for message in [&b"12345"[..], b"678", b"9", &long] {
+            push(&mut stream, message);
+        }
+        assert!(stream.chunks.len() > 1);
+        let all = 9 + FIRST_CHUNK;
+        assert_eq!(stream.at_once(100, 1, false), Some(5), "one message");
+        assert_eq!(stream.at_once(3, 1, false), Some(3), "no more room");
+        assert_eq!(stream.at_once(40, 8, false), Some(8), "an element in two");
+        assert_eq!(stream.at_once(40, 2, false), Some(4), "whole elements");
+        assert_eq!(stream.at_once(90, 9, false), Some(9));
+        assert_eq!(stream.at_once(40, 10, false), Some(40), "over two chunks");
+        assert_eq!(stream.at_once(all, 1, true), Some(all));
+        assert_eq!(stream.at_once(all + 1, 1, true), None);
+        assert_eq!(stream.take_out(2), b"12");
+        assert_eq!(stream.at_once(100, 1, false), Some(3), "the rest of it");
+        assert_eq!(stream.at_once(100, 4, false), Some(4), "and of the next");
     }
 
     #[test]

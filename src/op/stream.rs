@@ -67,7 +67,8 @@ pub unsafe fn send(
     }
 }
 
-/// Receives what is there, at least an element, or waits. `length` is written if the receive ends at once.
+/// Receives what is there of the first message, at least an element, or waits. `length` is written if the receive
+/// ends at once.
 ///
 /// # Safety
 /// As `ucp_stream_recv_nbx`.
@@ -150,7 +151,7 @@ unsafe fn take_at_once(
         if s.contended() {
             return None;
         }
-        let n = stream::at_once(s.bytes(), room, element, all)?;
+        let n = s.at_once(room, element, all)?;
         s.copy_to(ptr, n);
         Some(n)
     }
@@ -171,11 +172,7 @@ unsafe fn take_now(
         }
         let mut streams = worker.streams.lock();
         let s = streams.of(ep);
-        let n = if s.contended() {
-            0
-        } else {
-            wanted(r, s.bytes())
-        };
+        let n = if s.contended() { 0 } else { s.wanted(r) };
         r.offset = n as u64;
         if n > 0 && is_done(r) {
             r.offset = 0;
@@ -277,7 +274,7 @@ unsafe fn fill_posted(worker: &Worker, peer: &Peer, sn: u32) {
             let s = streams.of(ep);
             let req = s.posted.front().copied();
             let Some((req, n)) = req
-                .map(|req| (req, wanted(&*req, s.bytes())))
+                .map(|req| (req, s.wanted(&*req)))
                 .filter(|&(_, n)| n > 0)
             else {
                 streams.announce(ep);
