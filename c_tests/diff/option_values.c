@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct option_value {
     const char *tls, *name, *value;
@@ -123,6 +124,59 @@ static void departures(side_t *side)
     rule_departs(side, &split, made_by_call(side, &(option_value_t){"self", "MIN_RNDV_CHUNK_SIZE", "0"}));
 }
 
+/* What `probe` prints, a line at a time: the level and the text up to what each library says in its own way. */
+static void probed_lines(side_t *side, const char *shown, const char *absent, const char *command)
+{
+    static const char *ends[] = {", please", " (asked", "The TLs", "UCX_TLS is"};
+    FILE              *output = popen(command, "r");
+    char               line[1000];
+
+    while (output != NULL && fgets(line, sizeof(line), output) != NULL) {
+        char *text = strstr(line, "UCX  ");
+        for (int i = 0; text != NULL && i < 4; i++) {
+            char *end = strstr(text, ends[i]);
+            if (end != NULL) {
+                *end = '\0';
+            }
+        }
+        line[strcspn(line, "\n")] = '\0';
+        char *name = text == NULL ? NULL : strstr(text, absent);
+        if (name != NULL) {
+            rule(side, "2.12.10", "%s: %.*sabsent%s", shown, (int)(name - text), text, name + strlen(absent));
+        } else {
+            rule(side, "2.12.10", "%s: %s", shown, text != NULL ? text : line);
+        }
+    }
+    if (output != NULL) {
+        pclose(output);
+    }
+}
+
+/* Programs ask by ucp_init() which transports there are. What is not there, unknown or without a device, is one line of
+ * warning for each call; when nothing is left that is one line of error more. */
+static void probe_facts(side_t *side)
+{
+    /* one that both libraries know by name or not at all, and neither has here */
+    const char *absent = getenv("SOFT_HCA_WIRE") == NULL ? "rc" : "tofu";
+    static const char *const lists[] = {"foo", "foo,bar", "foo,self", "foo,self,bar", "%s,self", "%s", "%s,foo,self",
+                                        ""};
+    char                     command[300], transports[100], shown[100];
+
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        snprintf(transports, sizeof(transports), lists[i], absent);
+        snprintf(shown, sizeof(shown), lists[i], "absent");
+        snprintf(command, sizeof(command), "UCX_TLS='%s' UCX_LOG_LEVEL=warn /proc/%d/exe probe 2>&1", transports,
+                 (int)getpid());
+        probed_lines(side, shown, absent, command);
+    }
+}
+
+static int probe(void)
+{
+    printf("%s\n", made_with(NULL));
+    return 0;
+}
+
 static void script(bed_t *bed)
 {
     side_t *sides[] = {bed->a, bed->b};
@@ -132,11 +186,12 @@ static void script(bed_t *bed)
             call_facts(sides[i]);
             environment_facts(sides[i]);
             departures(sides[i]);
+            probe_facts(sides[i]);
         }
     }
 }
 
 int main(int argc, char **argv)
 {
-    return bed_main(argc, argv, script);
+    return argc == 2 && strcmp(argv[1], "probe") == 0 ? probe() : bed_main(argc, argv, script);
 }

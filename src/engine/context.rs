@@ -112,6 +112,16 @@ impl Context {
             tofu.most_alone = policy::fair_part(tnis.len(), here);
         }
         let (devices, greets_only) = devices(&options, &policy, &ports);
+        // A list of devices may be what leaves none, and Tofu is not looked for where the program wants to sleep.
+        let every = options.net_devices.is_all();
+        let no_port = policy.ib.is_some() && ports.is_empty() && every;
+        let awake = params.features & UCP_FEATURE_WAKEUP as u64 == 0;
+        let no_tni = policy.tofu.is_some() && tnis.is_empty() && every && awake;
+        policy::warn_of_transports(&options, |tl| match tl {
+            "rc_verbs" | "ud_verbs" => no_port,
+            "tofu" => no_tni,
+            _ => false,
+        });
         let none = ports.is_empty() && tnis.is_empty();
         if !policy.loopback && policy.tcp.is_none() && none {
             return Err(policy::none_usable(&options));

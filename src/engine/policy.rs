@@ -155,13 +155,14 @@ impl Policy {
             log::error!("{error}");
             return Err(UCS_ERR_INVALID_PARAM);
         }
-        warn_unknown(options);
+        warn_of_devices(options);
         let mapped = tls.allows("posix") || tls.allows("sysv");
         let shm = mapped && options.shm_devices.allows(MEMORY);
         let loopback = shm || tls.allows("self") && options.self_devices.allows(MEMORY);
         let ib = IbPolicy::new(options);
         let tofu = tls.allows("tofu").then(|| tofu::tuning(options));
         if !loopback && ib.is_none() && tofu.is_none() && !tls.allows("tcp") {
+            warn_of_transports(options, |_| false);
             return Err(none_usable(options));
         }
         Ok(Policy {
@@ -298,8 +299,8 @@ pub fn none_usable(options: &Options) -> ucs_status_t {
 /// The one device of shared memory and of the loopback.
 const MEMORY: &str = "memory";
 
-/// Names in `UCX_TLS` that mean nothing here are worth a warning: the user expects something else.
-fn warn_unknown(options: &Options) {
+/// Warns of names of devices that mean nothing here: the user expects something else.
+fn warn_of_devices(options: &Options) {
     for name in device::unknown_families(&options.tcp_af_prio) {
         log::warn!("UCX_TCP_AF_PRIO names '{name}', which is no address family");
     }
@@ -311,10 +312,23 @@ fn warn_unknown(options: &Options) {
             device::warn_of(kind, filter, &[MEMORY]);
         }
     }
-    let unknown = options.tls.unknown(&TRANSPORTS);
-    if !unknown.is_empty() && options.warn_invalid_config && !options.tls.is_negated() {
-        let (names, ours) = (unknown.join("', '"), TRANSPORTS.join(", "));
-        log::warn!("transport '{names}' is not available, please use one or more of: {ours}");
+}
+
+/// Warns of names in `UCX_TLS` that stand for nothing: unknown ones, and those of the transports that `absent` says
+/// this host does not have. One line, in UCX's words, for programs that find out by it what they can use.
+pub fn warn_of_transports(options: &Options, absent: impl Fn(&str) -> bool) {
+    if !options.warn_invalid_config || options.tls.is_negated() {
+        return;
+    }
+    let here: Vec<_> = TRANSPORTS.into_iter().filter(|tl| !absent(tl)).collect();
+    let unknown = options.tls.unknown(&here);
+    let (names, here) = (unknown.join("','"), here.join(", "));
+    match unknown.len() {
+        0 => {}
+        1 => log::warn!("transport '{names}' is not available, please use one or more of: {here}"),
+        _ => {
+            log::warn!("transports '{names}' are not available, please use one or more of: {here}")
+        }
     }
 }
 
