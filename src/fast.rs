@@ -522,7 +522,7 @@ unsafe fn put_slow(
     unsafe {
         let p = &Param::new(param, (*(*ep).worker).extra_op_flags);
         if sgl::is(p) {
-            return sgl::access(ep, Direction::Write, buffer, count, p);
+            return sgl::access(ep, Direction::Write, (buffer, count), (addr, rkey), p);
         }
         rma::put(ep, buffer, count, addr, rkey, p)
     }
@@ -582,7 +582,7 @@ unsafe fn get_slow(
     unsafe {
         let p = &Param::new(param, (*(*ep).worker).extra_op_flags);
         if sgl::is(p) {
-            return sgl::access(ep, Direction::Read, buffer, count, p);
+            return sgl::access(ep, Direction::Read, (buffer, count), (addr, rkey), p);
         }
         rma::get(ep, buffer, count, addr, rkey, p)
     }

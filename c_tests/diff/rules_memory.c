@@ -346,6 +346,135 @@ static void sgl_rules(bed_t *bed)
 #endif
 }
 
+#if UCP_API_MINOR >= 22
+typedef struct {
+    const char *what;
+    size_t      buffer_at, length, count, stride; /* of the second element */
+    int         memhs, strange; /* handles are given; 1: one that is not mapped, 2: of less memory, 3: none */
+    int         addr, rkey, memh, other_key; /* given beside the lists; of another worker */
+    ucs_status_t status;
+} sgl_case_t;
+
+/* Two pieces into the window: how a put and a get of a case end, and whether they moved what was refused. */
+static void sgl_case(bed_t *bed, window_t *window, const sgl_case_t *c, const window_t *other,
+                     const departure_t *said)
+{
+    static char          memory[LENGTH];
+    ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                   .address = memory, .length = 1000};
+    ucp_mem_h            memhs[2], small, gone;
+    void                *buffers[2] = {memory, memory + c->buffer_at};
+    size_t               lengths[2] = {100, c->length}, counts[2] = {1, c->count}, strides[2] = {0, c->stride};
+    uint64_t             addrs[2] = {window->remote, c->other_key ? other->remote : window->remote + 500};
+    ucp_rkey_h           rkeys[2] = {window->rkey, c->other_key ? other->rkey : window->rkey};
+    ucp_dt_local_sgl_t   local  = {.field_mask = UCP_DT_LOCAL_SGL_FIELD_BUFFERS | UCP_DT_LOCAL_SGL_FIELD_LENGTHS |
+                                                 UCP_DT_LOCAL_SGL_FIELD_COUNTS | UCP_DT_LOCAL_SGL_FIELD_STRIDES |
+                                                 (c->memhs ? UCP_DT_LOCAL_SGL_FIELD_MEMHS : 0),
+                                   .buffers = buffers, .lengths = lengths, .memhs = memhs, .counts = counts,
+                                   .strides = strides};
+    ucp_dt_remote_sgl_t  remote = {.field_mask = UCP_DT_REMOTE_SGL_FIELD_REMOTE_ADDRS | UCP_DT_REMOTE_SGL_FIELD_RKEYS,
+                                   .remote_addrs = addrs, .rkeys = rkeys};
+    char                 text[100] = "as asked";
+
+    must(bed->a, ucp_mem_map(bed->a->context, &params, &memhs[0]), "ucp_mem_map");
+    params.length = 250;
+    must(bed->a, ucp_mem_map(bed->a->context, &params, &small), "ucp_mem_map");
+    must(bed->a, ucp_mem_map(bed->a->context, &params, &gone), "ucp_mem_map");
+    ucp_mem_unmap(bed->a->context, gone);
+    memhs[1] = c->strange == 1 ? gone : c->strange == 2 ? small : c->strange == 3 ? NULL : memhs[0];
+    ucp_request_param_t param = {
+        .op_attr_mask    = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REMOTE_DATATYPE | UCP_OP_ATTR_FIELD_REMOTE |
+                           UCP_OP_ATTR_FIELD_REMOTE_COUNT | (c->memh ? UCP_OP_ATTR_FIELD_MEMH : 0),
+        .datatype        = ucp_dt_make_sgl(), .remote_datatype = ucp_dt_make_sgl(),
+        .remote          = &remote, .remote_count = 2, .memh = memhs[0],
+    };
+    uint64_t     addr = c->addr ? window->remote : UCP_REMOTE_ADDR_INVALID;
+    ucp_rkey_h   rkey = c->rkey ? window->rkey : UCP_RKEY_INVALID;
+    memset(memory, 3, sizeof(memory));
+    ucs_status_t put = bed_wait(bed, ucp_put_nbx(bed->a->ep, &local, 2, addr, rkey, &param));
+    ucs_status_t get = bed_wait(bed, ucp_get_nbx(bed->a->ep, &local, 2, addr, rkey, &param));
+    if (put != c->status || get != c->status || !data_is(memory, sizeof(memory), 3)) {
+        snprintf(text, sizeof(text), "%s: put %s, get %s", c->what, status_name(put), status_name(get));
+    }
+    rule_departs(bed->a, said, text);
+    ucp_mem_unmap(bed->a->context, small);
+    ucp_mem_unmap(bed->a->context, memhs[0]);
+}
+
+/* Address and key of memory of A's own. */
+static void own_window(bed_t *bed, window_t *own, ucp_ep_h to_self)
+{
+    ucp_mem_attr_t attr   = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
+    void          *packed = NULL;
+    size_t         length = 0;
+
+    must(bed->a, ucp_mem_query(own->memh, &attr), "ucp_mem_query");
+    own->remote = (uint64_t)(uintptr_t)attr.address;
+    must(bed->a, ucp_rkey_pack(bed->a->context, own->memh, &packed, &length), "ucp_rkey_pack");
+    must(bed->a, ucp_ep_rkey_unpack(to_self, packed, &own->rkey), "ucp_ep_rkey_unpack");
+    ucp_rkey_buffer_release(packed);
+}
+#endif
+
+/* What a list of pieces must not say: addresses, keys and handles beside those of the list, or that are not those of
+ * the memory that the element names. */
+static void sgl_refused_rules(bed_t *bed)
+{
+#if UCP_API_MINOR >= 22
+    static const departure_t said = {.name = "2.6.4", .on_rucp = "as asked",
+                                     .why  = "UCX 1.22 has no protocol for scatter-gather lists on host transports"};
+    static const sgl_case_t cases[] = {
+        {.what = "good", .buffer_at = 200, .length = 100, .count = 1, .status = UCS_OK},
+        {.what = "handles", .buffer_at = 200, .length = 25, .count = 4, .stride = 100, .memhs = 1, .status = UCS_OK},
+        {.what = "address", .length = 100, .count = 1, .addr = 1, .status = UCS_ERR_INVALID_PARAM},
+        {.what = "key", .length = 100, .count = 1, .rkey = 1, .status = UCS_ERR_INVALID_PARAM},
+        {.what = "handle beside", .length = 100, .count = 1, .memh = 1, .status = UCS_ERR_INVALID_PARAM},
+        {.what = "no handle", .length = 100, .count = 1, .memhs = 1, .strange = 3, .status = UCS_ERR_INVALID_PARAM},
+        {.what = "gone", .length = 100, .count = 1, .memhs = 1, .strange = 1, .status = UCS_ERR_INVALID_PARAM},
+        {.what = "small", .buffer_at = 200, .length = 100, .count = 1, .memhs = 1, .strange = 2,
+         .status = UCS_ERR_INVALID_PARAM},
+        {.what = "strides", .buffer_at = 950, .length = 25, .count = 4, .stride = 10, .memhs = 1,
+         .status = UCS_ERR_INVALID_PARAM},
+        {.what = "far strides", .length = 25, .count = 4, .stride = SIZE_MAX / 2, .status = UCS_ERR_INVALID_PARAM},
+        {.what = "many", .length = SIZE_MAX / 2, .count = 4, .status = UCS_ERR_INVALID_PARAM},
+        {.what = "other key", .length = 100, .count = 1, .other_key = 1, .status = UCS_ERR_INVALID_PARAM},
+    };
+    window_t window;
+
+    window_open(bed, &window, WINDOW_ALLOCATED, LENGTH);
+    for (size_t i = 0; bed->a != NULL && i < sizeof(cases) / sizeof(cases[0]); i++) {
+        ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS,
+                                       .length = LENGTH, .flags = UCP_MEM_MAP_ALLOCATE};
+        window_t       own   = {.kind = WINDOW_ALLOCATED};
+        ucp_ep_h       to_self = NULL;
+        ucp_address_t *address;
+        size_t         length;
+
+        /* a worker that talks to itself has no other peer; UCX is asked nothing */
+        if (!on_rucp() || (cases[i].other_key && bed->topology == TOPOLOGY_SELF)) {
+            rule_departs(bed->a, &said, on_rucp() ? "as asked" : "");
+            continue;
+        }
+        if (cases[i].other_key) {
+            must(bed->a, ucp_mem_map(bed->a->context, &params, &own.memh), "ucp_mem_map");
+            must(bed->a, ucp_worker_get_address(bed->a->worker, &address, &length), "ucp_worker_get_address");
+            to_self = bed_connect(bed->a, address);
+            own_window(bed, &own, to_self);
+            ucp_worker_release_address(bed->a->worker, address);
+        }
+        sgl_case(bed, &window, &cases[i], &own, &said);
+        if (to_self != NULL) {
+            ucp_rkey_destroy(own.rkey);
+            bed_disconnect(bed, to_self);
+            ucp_mem_unmap(bed->a->context, own.memh);
+        }
+    }
+    window_close(bed, &window);
+#else
+    (void)bed;
+#endif
+}
+
 /* FIXED takes the place of what the program has mapped there, a reservation as a heap makes it, and of nothing beside
  * it. Peers reach the new memory. */
 static void reserved_rules(bed_t *bed)
@@ -434,6 +563,7 @@ static void script(bed_t *bed)
     scattered_access_rules(bed, WINDOW_MALLOCED, 10, 10000);
     scattered_access_rules(bed, WINDOW_MALLOCED, 500, 1000000);
     sgl_rules(bed);
+    sgl_refused_rules(bed);
     reserved_rules(bed);
     atomic_rules(bed);
     bed_close(bed);

@@ -5,6 +5,7 @@ use super::rma::{self, Way};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
+use crate::engine::memory::Memory;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Notify, Request};
 use crate::engine::rkey::Rkey;
@@ -14,11 +15,15 @@ use crate::proto::tx::{self, Posted, access, device};
 use crate::sys::cma::{Span, Spans};
 use crate::sys::log;
 use crate::wire::rkey::DeviceKeys;
+use std::collections::HashSet;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const SGL: u64 = UCP_DATATYPE_SGL as u64;
 const FEATURE: u64 = UCP_FEATURE_RMA as u64;
+const NAME: &str = "scatter-gather access";
+/// What callers give for the remote address beside a list. For the key they give null.
+const UCP_REMOTE_ADDR_INVALID: u64 = u64::MAX;
 
 /// Whether an access names its pieces in lists.
 pub fn is(p: &Param) -> bool {
@@ -34,6 +39,8 @@ struct Lists {
     /// Blocks of each element and the bytes from one to the next; null: one block each.
     counts: *const usize,
     strides: *const usize,
+    /// Handle of each element's memory; null: none were given.
+    memhs: *const ucp_mem_h,
     addrs: *const u64,
     rkeys: *const ucp_rkey_h,
 }
@@ -44,8 +51,20 @@ struct Element<'a> {
     len: usize,
     blocks: usize,
     stride: usize,
+    /// Handle of the memory that all blocks lie in, if the user gave handles.
+    memh: Option<ucp_mem_h>,
     addr: u64,
     rkey: &'a Rkey,
+}
+
+impl Element<'_> {
+    /// The bytes from the first block to the end of the last one; `None` beyond the address space.
+    fn extent(&self) -> Option<(u64, u64)> {
+        let before_last = (self.blocks - 1).checked_mul(self.stride)?;
+        let len = before_last.checked_add(self.len)?;
+        let start = self.buffer as u64;
+        Some((start, start.checked_add(len as u64)?))
+    }
 }
 
 impl Lists {
@@ -55,6 +74,9 @@ impl Lists {
         let (remote, remote_count) = p.remote();
         if p.datatype() != SGL || p.remote_datatype() != Some(SGL) {
             return Err("both sides must be scatter-gather lists");
+        }
+        if p.has(UCP_OP_ATTR_FIELD_MEMH) {
+            return Err("a memory handle beside those of the list");
         }
         if local.is_null() || remote.is_null() || remote_count != count {
             return Err("a null list, or not as many elements at both sides");
@@ -83,6 +105,7 @@ impl Lists {
                 ),
                 counts: blocks,
                 strides,
+                memhs: has(l.field_mask, UCP_DT_LOCAL_SGL_FIELD_MEMHS as u64, l.memhs),
                 addrs: has(
                     r.field_mask,
                     UCP_DT_REMOTE_SGL_FIELD_REMOTE_ADDRS as u64,
@@ -143,6 +166,7 @@ impl Lists {
                 len: *self.lengths.add(i),
                 blocks: if strided { *self.counts.add(i) } else { 1 },
                 stride: if strided { *self.strides.add(i) } else { 0 },
+                memh: (!self.memhs.is_null()).then(|| *self.memhs.add(i)),
                 addr: *self.addrs.add(i),
                 rkey,
             }))
@@ -179,15 +203,18 @@ struct Transfer<'a> {
 pub unsafe fn access(
     ep: *const Endpoint,
     direction: Direction,
-    buffer: *const c_void,
-    count: usize,
+    (buffer, count): (*const c_void, usize),
+    (addr, rkey): (u64, *const Rkey),
     p: &Param,
 ) -> ucs_status_ptr_t {
-    const NAME: &str = "scatter-gather access";
     // SAFETY: the caller's endpoint and lists.
     unsafe {
         let prepared = param::open_endpoint(ep).and_then(|(worker, peer)| {
             p.check(worker, FEATURE, NAME)?;
+            if addr != UCP_REMOTE_ADDR_INVALID || !rkey.is_null() {
+                log::error!("{NAME}: a remote address or a key beside those of the list");
+                return Err(UCS_ERR_INVALID_PARAM);
+            }
             let lists = Lists::read(buffer, count, p).map_err(|what| {
                 log::error!("{NAME}: {what}");
                 UCS_ERR_INVALID_PARAM
@@ -218,13 +245,39 @@ pub unsafe fn access(
 }
 
 impl Transfer<'_> {
+    /// Whether an element's key and memory handle are those of its memory.
+    ///
+    /// # Errors
+    /// What is wrong.
+    fn belongs(&self, e: &Element, mapped: &HashSet<usize>) -> Result<(), &'static str> {
+        let (start, end) = e.extent().ok_or("blocks beyond the address space")?;
+        // A client's key can be older than what it knows of its server.
+        let (owner, server) = (e.rkey.identity.0, self.peer.uid);
+        if owner != server && owner != 0 && server != 0 {
+            return Err("a key for another peer");
+        }
+        let Some(memh) = e.memh else { return Ok(()) };
+        if !mapped.contains(&(memh as usize)) {
+            return Err("a memory handle that is not mapped");
+        }
+        // SAFETY: mapped, and it stays as long as the set is locked.
+        let memory = unsafe { &*memh.cast::<Memory>() };
+        let inside = memory.addr <= start && end <= memory.addr.saturating_add(memory.len as u64);
+        inside.then_some(()).ok_or("memory outside of its handle")
+    }
+
     unsafe fn check(&self, lists: &Lists) -> Result<(), ucs_status_t> {
         let at_once = self.p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL);
+        let mapped = self.worker.ctx.handles.lock();
         for i in 0..lists.count {
             // SAFETY: the caller's lists.
             let Some(e) = (unsafe { lists.element(i) })? else {
                 continue;
             };
+            self.belongs(&e, &mapped).map_err(|what| {
+                log::error!("{NAME}: element {i} has {what}");
+                UCS_ERR_INVALID_PARAM
+            })?;
             let way = rma::way(self.worker, self.peer, e.rkey, e.addr, e.len * e.blocks)?;
             if at_once && !matches!(way, Way::Direct(_)) {
                 return Err(UCS_ERR_NO_RESOURCE);
