@@ -4,6 +4,7 @@ use super::am::PartialAm;
 use super::endpoint::Endpoint;
 use super::request::Request;
 use super::stats::PeerStats;
+use super::unexpected::PartialTag;
 use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::lock::MtLock;
@@ -101,6 +102,8 @@ pub struct Peer {
     pub replies_in_place: AtomicU32,
     /// The eager active message from it of which some fragments have arrived. The progress thread writes it.
     pub partial_am: MtLock<Option<Box<PartialAm>>>,
+    /// The same of its eager tagged messages.
+    pub partial_tag: MtLock<Option<PartialTag>>,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
     via: AtomicU8,
     /// Whether it is, or will be, reached by queue pairs, one of its own or datagrams: of `Queues`.
@@ -212,6 +215,7 @@ impl Peer {
             failover: AtomicBool::new(false),
             replies_in_place: AtomicU32::new(0),
             partial_am: MtLock::new(worker.mt, None),
+            partial_tag: MtLock::new(worker.mt, None),
             via: AtomicU8::new(NO_CONNECTION),
             queues: AtomicU8::new(match target {
                 Some(Target::Ib(_)) => Queues::Unknown as u8,
@@ -359,7 +363,7 @@ impl Peer {
             .is_ok()
     }
 
-    /// Messages to it that are longer travel by rendezvous, bytes.
+    /// Bytes of the shortest message to it, with the user's header, that travels by rendezvous.
     #[inline]
     pub fn rndv_thresh(&self, worker: &Worker) -> usize {
         if self.inbox.is_some() {

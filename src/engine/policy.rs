@@ -23,9 +23,9 @@ pub const TRANSPORTS: [&str; 8] = [
 
 /// `UCX_RNDV_THRESH=auto` over shared memory: what is longer is not to be copied aside when nobody waits for it, and a
 /// rendezvous costs little in comparison.
-const DEFAULT_RNDV_THRESH: usize = 16 << 10;
+const DEFAULT_RNDV_THRESH: usize = (16 << 10) + 1;
 /// `UCX_RNDV_THRESH=auto` between hosts: what a connection's buffers take without waiting.
-const DEFAULT_RNDV_THRESH_INTER: usize = 64 << 10;
+const DEFAULT_RNDV_THRESH_INTER: usize = (64 << 10) + 1;
 /// `UCX_ZCOPY_THRESH=auto`: shorter messages are copied, so that several share a packet.
 const DEFAULT_ZCOPY_THRESH: usize = 2 << 10;
 /// `UCX_TCP_TX_SEG_SIZE=auto`, bytes.
@@ -52,10 +52,12 @@ pub struct Policy {
     pub tcp: Option<TcpPolicy>,
     /// The same for the connections of clients and servers, which need no transport.
     pub connecting: TcpPolicy,
-    /// Longer messages to a worker of this host travel by rendezvous, bytes.
+    /// The shortest message to a worker of this host that travels by rendezvous, bytes; `usize::MAX`: none does.
     pub rndv_thresh: usize,
-    /// Longer messages to a worker of another host travel by rendezvous, bytes.
+    /// The same for a worker of another host.
     pub rndv_thresh_inter: usize,
+    /// Within a host, between hosts: nobody gives the threshold.
+    pub rndv_auto: (bool, bool),
     /// The data of a rendezvous travels in messages, though one end could copy from the other's memory
     /// (`UCX_RNDV_SCHEME=am`). The other schemes but `auto` say who copies: within a host both ends do.
     pub rndv_by_messages: bool,
@@ -175,6 +177,10 @@ impl Policy {
             connecting: TcpPolicy::new(options),
             rndv_thresh: bytes_or(options.rndv_thresh.intra, DEFAULT_RNDV_THRESH),
             rndv_thresh_inter: bytes_or(options.rndv_thresh.inter, DEFAULT_RNDV_THRESH_INTER),
+            rndv_auto: (
+                options.rndv_thresh.intra == Size::Auto,
+                options.rndv_thresh.inter == Size::Auto,
+            ),
             rndv_by_messages: options.rndv_scheme == RndvScheme::Am,
             rndv_reads: matches!(
                 options.rndv_scheme,

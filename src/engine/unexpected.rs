@@ -64,6 +64,13 @@ impl Kept {
     }
 }
 
+/// An eager message of which some fragments have arrived: its bytes so far, in a vector with room for `total`.
+pub struct PartialTag {
+    pub tag: u64,
+    pub total: usize,
+    pub bytes: Vec<u8>,
+}
+
 /// A message that `ucp_tag_probe_nb` took out: handed out as `ucp_tag_message_h`.
 pub struct Removed {
     pub tag: u64,

@@ -20,6 +20,7 @@ use super::stream::Streams;
 use super::unexpected::Unexpected;
 use super::wake::Wake;
 use crate::ctypes::*;
+use crate::sys::copy::TINY;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
 use crate::sys::regcache::Lookaside;
@@ -375,10 +376,12 @@ impl Worker {
     }
 
     /// Whether operations of a feature can take the shortest way: nothing to add to their flags, the program asked for
-    /// the feature, and, but for accesses to mapped memory, one thread at a time.
+    /// the feature, and, but for accesses to mapped memory, one thread at a time and no rendezvous of so few bytes.
     pub fn takes_shortest_way(&self, feature: ucp_feature) -> bool {
-        let alone = !self.mt || feature == UCP_FEATURE_RMA;
-        alone && self.extra_op_flags == 0 && self.ctx.has(feature)
+        let policy = &self.ctx.policy;
+        let eager = policy.rndv_thresh.min(policy.rndv_thresh_inter) > TINY;
+        let apart = feature == UCP_FEATURE_RMA;
+        (apart || !self.mt && eager) && self.extra_op_flags == 0 && self.ctx.has(feature)
     }
 
     /// How this worker introduces itself to a peer's inbox.

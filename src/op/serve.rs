@@ -102,6 +102,10 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
                 body,
                 body_len,
             ),
+            Kind::TagFragment => {
+                let h = FragmentHdr::decode(&head).ok_or(Malformed)?;
+                tag::on_fragment(worker, peer, m.imm, h, body, body_len)?;
+            }
             Kind::AmEager => {
                 let imm = AmImm::from_u64(m.imm);
                 let data_len = body_len

@@ -1,5 +1,7 @@
 //! Tagged messages: sends, receives, probes.
 
+mod fragments;
+
 use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
@@ -14,6 +16,8 @@ use crate::proto::tx;
 use crate::sys::copy;
 use crate::wire::header::{Kind, SyncHdr, UNNAMED};
 use std::ffi::c_void;
+
+pub use fragments::on_fragment;
 
 const FEATURE: u64 = UCP_FEATURE_TAG as u64;
 
@@ -43,7 +47,7 @@ pub unsafe fn send(
             Err(status) => return status_ptr(status),
         };
         let protocol = select::to_peer(worker, peer, &data, 0, Wish::None);
-        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && (sync || protocol == Protocol::Rendezvous) {
+        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && (sync || protocol != Protocol::Eager) {
             data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
@@ -56,6 +60,11 @@ pub unsafe fn send(
                 tx::set_message(r, Kind::TagSync, 0, tag, &SyncHdr { req: UNNAMED }.encode());
             }
             Protocol::Eager => tx::set_message(r, Kind::TagEager, 0, tag, &[]),
+            Protocol::Fragments if !sync => {
+                r.stream = true;
+                tx::set_message(r, Kind::TagFragment, 0, tag, &[]);
+            }
+            // A synchronous send ends with the match, whichever it is.
             Protocol::Fragments | Protocol::Rendezvous => {
                 rndv::prepare(worker, req, Kind::TagRts, tag)
             }

@@ -137,6 +137,7 @@ pub fn reap(worker: &Worker) {
         unwatch(worker, peer);
         peer.stats().set_failed();
         worker.am_descs.discard(peer.partial_am.lock().take());
+        *peer.partial_tag.lock() = None;
         let mut matcher = worker.matcher.lock();
         matcher.retain_unexpected(
             |u| !matches!(u.source, Source::Rts { peer: p, .. } if std::ptr::eq(p, peer)),

@@ -2,7 +2,7 @@
 
 use super::lanes::{self, LaneInfo};
 use super::rndv;
-use super::select::{self, MAX_EAGER, Protocol as Choice, Wish};
+use super::select::{self, MAX_EAGER, Protocol as Choice};
 use super::share;
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, Queues};
@@ -147,7 +147,7 @@ fn message(peer: &Peer, len: usize) -> Served {
     let in_place = socket && len >= worker.ctx.policy.zcopy_thresh;
     let copied = peer.cma_usable() && !worker.ctx.policy.rndv_by_messages;
     let written = by_queue(worker, peer) && !worker.ctx.policy.rndv_by_messages;
-    match select::protocol(len, 0, thresh, longest, Wish::None) {
+    match select::protocol(len, 0, thresh, longest, select::by_threshold(worker, peer)) {
         Choice::Eager if in_place => (
             "eager zero-copy",
             if len <= INLINE {
@@ -224,8 +224,8 @@ fn ranges(peer: &Peer, lanes: &Lanes, served: &dyn Fn(usize) -> Served) -> Vec<R
         MAX_EAGER,
         share::MIN - 1,
         rndv::MAX_ASKED,
-        policy.rndv_thresh,
-        policy.rndv_thresh_inter,
+        policy.rndv_thresh.wrapping_sub(1),
+        policy.rndv_thresh_inter.wrapping_sub(1),
         policy.zcopy_thresh - 1,
         select::longest_by_socket(policy, false),
         select::longest_by_socket(policy, true),

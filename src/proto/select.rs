@@ -24,11 +24,16 @@ pub enum Protocol {
     Rendezvous,
 }
 
-/// What the user forces for an active message.
+/// What the user says of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
+    /// The threshold decides, which an option gives.
     None,
+    /// Nothing (`UCX_RNDV_THRESH=auto`): eager below the threshold where one record takes the message.
+    Whole,
+    /// Of an active message: eager.
     Eager,
+    /// Of an active message: rendezvous.
     Rendezvous,
 }
 
@@ -69,23 +74,35 @@ pub fn longest(worker: &Worker, peer: &Peer, len: usize, contig: bool) -> usize 
 pub fn to_peer(worker: &Worker, peer: &Peer, data: &Data, extra: usize, wish: Wish) -> Protocol {
     let (len, thresh) = (data.len(), peer.rndv_thresh(worker));
     let max = longest(worker, peer, len, data.as_contig().is_some());
+    let wish = match wish {
+        Wish::None => by_threshold(worker, peer),
+        forced => forced,
+    };
     protocol(len, extra, thresh, max, wish)
 }
 
-/// `len`: bytes of the message; `extra`: of the user's header; `thresh`: longest eager message; `max`: longest that the
-/// way takes whole.
+/// What the options say of messages to a peer whose protocol the user leaves open.
+pub fn by_threshold(worker: &Worker, peer: &Peer) -> Wish {
+    let auto = worker.ctx.policy.rndv_auto;
+    match if peer.inbox.is_some() { auto.0 } else { auto.1 } {
+        true => Wish::Whole,
+        false => Wish::None,
+    }
+}
+
+/// `len`: bytes of the message; `extra`: of the user's header; `thresh`: bytes of the shortest rendezvous, both together,
+/// `usize::MAX` for none; `max`: longest message that the way takes whole.
 #[inline(always)]
 pub fn protocol(len: usize, extra: usize, thresh: usize, max: usize, wish: Wish) -> Protocol {
     let fits = len <= max && len + extra <= max + MAX_AM_HEADER;
-    let eager = match wish {
-        Wish::Eager => fits,
-        Wish::None => fits && len <= thresh,
-        Wish::Rendezvous => false,
-    };
+    let short = thresh == usize::MAX || len.saturating_add(extra) < thresh;
     match wish {
-        _ if eager => Protocol::Eager,
+        Wish::Eager | Wish::None | Wish::Whole if fits && (short || wish == Wish::Eager) => {
+            Protocol::Eager
+        }
         Wish::Eager => Protocol::Fragments,
-        Wish::None | Wish::Rendezvous => Protocol::Rendezvous,
+        Wish::None if short => Protocol::Fragments,
+        Wish::None | Wish::Whole | Wish::Rendezvous => Protocol::Rendezvous,
     }
 }
 
@@ -104,16 +121,22 @@ mod tests {
     #[test]
     fn thresholds_and_wishes() {
         use Protocol::{Eager, Fragments, Rendezvous};
-        assert_eq!(protocol(0, 0, 0, MAX_EAGER, Wish::None), Eager);
-        assert_eq!(protocol(1, 0, 0, MAX_EAGER, Wish::None), Rendezvous);
-        assert_eq!(protocol(THRESH, 0, THRESH, MAX_EAGER, Wish::None), Eager);
+        let by = |len, extra, thresh| protocol(len, extra, thresh, MAX_EAGER, Wish::None);
+        assert_eq!(by(0, 0, 0), Rendezvous);
+        assert_eq!([by(0, 0, 1), by(1, 0, 1)], [Eager, Rendezvous]);
+        assert_eq!([by(0, 0, 1), by(0, 1, 1)], [Eager, Rendezvous], "a header");
+        let both = [by(127, 0, 128), by(127, 1, 128), by(128, 0, 128)];
+        assert_eq!(both, [Eager, Rendezvous, Rendezvous]);
+        assert_eq!(by(THRESH - 1, 0, THRESH), Eager);
+        assert_eq!(by(THRESH, 0, THRESH), Rendezvous);
+        assert_eq!(by(MAX_EAGER + 1, 0, 1 << 20), Fragments, "below it");
+        assert_eq!(by(1 << 20, 0, 1 << 20), Rendezvous);
+        assert_eq!(by(1 << 40, 8192, usize::MAX), Fragments, "inf");
+        assert_eq!(by(usize::MAX, 0, usize::MAX), Fragments);
+        let auto = |len| protocol(len, 0, 64 << 10, MAX_EAGER, Wish::Whole);
         assert_eq!(
-            protocol(THRESH + 1, 0, THRESH, MAX_EAGER, Wish::None),
-            Rendezvous
-        );
-        assert_eq!(
-            protocol(usize::MAX - 8192, 8192, usize::MAX, MAX_EAGER, Wish::None),
-            Rendezvous,
+            [auto(MAX_EAGER), auto(MAX_EAGER + 1)],
+            [Eager, Rendezvous],
             "what no ring holds"
         );
         assert_eq!(protocol(MAX_EAGER, 8192, 0, MAX_EAGER, Wish::Eager), Eager);
@@ -126,10 +149,9 @@ mod tests {
             Fragments
         );
         assert_eq!(
-            protocol(1 << 20, 0, 1 << 20, MAX_EAGER, Wish::None),
-            Rendezvous
+            protocol(1 << 20, 0, (1 << 20) + 1, 1 << 20, Wish::None),
+            Eager
         );
-        assert_eq!(protocol(1 << 20, 0, 1 << 20, 1 << 20, Wish::None), Eager);
         assert_eq!(
             protocol(8, 0, usize::MAX, MAX_EAGER, Wish::Rendezvous),
             Rendezvous

@@ -343,7 +343,9 @@ fn are_rails_done(lane: &mut Lane) -> bool {
 fn tally(peer: &Peer, r: &Request) {
     let len = r.data.len();
     let (protocol, bytes) = match Kind::from_u8(r.kind) {
-        Some(Kind::TagEager | Kind::TagSync | Kind::AmEager | Kind::AmFragment) => {
+        Some(
+            Kind::TagEager | Kind::TagFragment | Kind::TagSync | Kind::AmEager | Kind::AmFragment,
+        ) => {
             let body = len + r.tail_len as usize;
             let short = body + r.head_len as usize <= INLINE;
             (

@@ -122,6 +122,9 @@ kinds! {
     /// of the data; behind the last part the user's header. The fragments of a message come in order, and no other active
     /// message of the sender comes between them.
     AmFragment = 32, FragmentHdr::SIZE;
+    /// A fragment of an eager tagged message that no record takes whole. `imm`: the tag. [`FragmentHdr`], a part of the data.
+    /// The fragments of a message come in order, and no other tagged message of the sender comes between them.
+    TagFragment = 33, FragmentHdr::SIZE;
 }
 
 /// In `aux` of what is taken back: the sender has offered it.
@@ -429,8 +432,8 @@ mod tests {
         let named: Vec<u8> = (0..=u8::MAX)
             .filter(|&n| Kind::from_u8(n).is_some_and(|k| k as u8 == n))
             .collect();
-        assert_eq!(named, (1..=32).collect::<Vec<u8>>());
-        assert_eq!(Kind::ALL.len(), 32);
+        assert_eq!(named, (1..=33).collect::<Vec<u8>>());
+        assert_eq!(Kind::ALL.len(), 33);
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub(super) const FENCE: u8 = Kind::Fence as u8;
 pub(super) const SIGNAL: u8 = Kind::Signal as u8;
 const STREAM: u8 = Kind::StreamData as u8;
 const AM_FRAGMENT: u8 = Kind::AmFragment as u8;
+const TAG_FRAGMENT: u8 = Kind::TagFragment as u8;
 
 /// Sends a request's messages as far as there is room; true when all of them are on their way.
 ///
@@ -259,7 +260,7 @@ unsafe fn tcp_part(sender: &mut Sender, r: &Request, offset: usize, left: usize)
     if let Some(data) = in_place {
         let max = match r.kind {
             STREAM => TCP_PACKED,
-            AM_FRAGMENT => longest_fragment(r),
+            AM_FRAGMENT | TAG_FRAGMENT => longest_fragment(r),
             _ => TCP_PART,
         };
         let n = max.min(left);
@@ -267,7 +268,7 @@ unsafe fn tcp_part(sender: &mut Sender, r: &Request, offset: usize, left: usize)
         // SAFETY: inside the user's data, and his header.
         let sent = unsafe {
             let payload = std::slice::from_raw_parts(data.add(offset), n);
-            if matches!(r.kind, STREAM | AM_FRAGMENT) {
+            if matches!(r.kind, STREAM | AM_FRAGMENT | TAG_FRAGMENT) {
                 let parts = [part.head(), payload, part.tail(r)];
                 sender.send_parts(r.kind, r.aux, part.imm, parts)
             } else {
@@ -327,7 +328,7 @@ impl Part {
         let imm = if r.kind == PUT { r.imm + offset } else { r.imm };
         let head_len = match r.kind {
             PUT | STREAM => 0,
-            AM_FRAGMENT => FragmentHdr::SIZE,
+            AM_FRAGMENT | TAG_FRAGMENT => FragmentHdr::SIZE,
             _ => DataHdr::SIZE,
         };
         Part {

@@ -1,0 +1,83 @@
+//! Long eager tagged messages at the receiver: fragments are collected until the last one has come, then the message
+//! arrives.
+//!
+//! The fragments of a message follow each other on the lane, and so it arrives before every message behind
+//! it, whether or not a receive waits.
+
+use super::fill;
+use crate::engine::peer::Peer;
+use crate::engine::request::{self, Request};
+use crate::engine::unexpected::{Kept, PartialTag, Source, Unexpected};
+use crate::engine::worker::Worker;
+use crate::op::serve::Malformed;
+use crate::sys::{copy, log};
+use crate::wire::header::FragmentHdr;
+
+/// Stores a fragment of a long eager message. The message arrives with its last one: fragments follow each other on the
+/// lane, so that it stays in its place among the sender's messages.
+///
+/// # Errors
+/// [`Malformed`]: the fragment is not the next one of its message.
+///
+/// # Safety
+/// `len` bytes are readable at `body` during the call. Called by the progress thread.
+pub unsafe fn on_fragment(
+    worker: &Worker,
+    peer: &Peer,
+    tag: u64,
+    h: FragmentHdr,
+    body: *const u8,
+    len: usize,
+) -> Result<(), Malformed> {
+    let mut partial = peer.partial_tag.lock();
+    if h.offset == 0 {
+        // A forced close of the sender's endpoint leaves the message before unfinished.
+        *partial = None;
+        let total = usize::try_from(h.total).map_err(|_| Malformed)?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(total).map_err(|_| {
+            log::error!("no memory for a message of {total} bytes");
+            Malformed
+        })?;
+        *partial = Some(PartialTag { tag, total, bytes });
+    }
+    let message = partial.as_mut().ok_or(Malformed)?;
+    let (so_far, left) = (message.bytes.len(), message.total - message.bytes.len());
+    let next = message.tag == tag && message.total as u64 == h.total && so_far as u64 == h.offset;
+    if !next || len == 0 || len > left {
+        return Err(Malformed);
+    }
+    // SAFETY: the vector has room for `left` bytes more; the caller's bytes.
+    unsafe {
+        copy::from_shared(message.bytes.as_mut_ptr().add(so_far), body, len);
+        message.bytes.set_len(so_far + len);
+    }
+    if len == left
+        && let Some(PartialTag { bytes, .. }) = partial.take()
+    {
+        drop(partial);
+        arrive_whole(worker, tag, bytes);
+    }
+    Ok(())
+}
+
+/// A message that was collected from fragments has come.
+fn arrive_whole(worker: &Worker, tag: u64, bytes: Vec<u8>) {
+    let mut matcher = worker.matcher.lock();
+    let posting = matcher.arrive(tag);
+    if posting.is_null() {
+        let (source, len) = (Source::Eager, bytes.len());
+        let bytes = Kept::Apart(bytes.into());
+        matcher.push_unexpected(tag, Unexpected { source, len, bytes });
+        let waiting = matcher.unexpected_len();
+        return worker.stats.worker().note_unexpected(waiting);
+    }
+    drop(matcher);
+    let req = Request::of_posting(posting);
+    // SAFETY: out of the matcher: ours.
+    unsafe {
+        (*req).info.sender_tag = tag;
+        let status = fill(&mut *req, bytes.as_ptr(), bytes.len());
+        request::complete(req, status);
+    }
+}
