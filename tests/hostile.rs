@@ -203,6 +203,53 @@ fn who_is_asked_for_a_message_cannot_ask_for_the_receiver_s_memory() {
     decent_peer_works(&scene);
 }
 
+/// Fragments of tagged messages that no sender writes end the sender's ring, and no receive gets them.
+#[test]
+fn made_up_fragments_of_tagged_messages_hurt_nobody_else() {
+    const TAG: u64 = 0x7A6;
+    let scene = scene();
+    let mut impostor = Impostor::new();
+    // What is sent: tag, offset, total, bytes of data. The last of each series makes no sense.
+    let series: [&[(u64, u64, u64, usize)]; 9] = [
+        &[(TAG, 8, 16, 8)],
+        &[(TAG, 0, 0, 0)],
+        &[(TAG, 0, 16, 0)],
+        &[(TAG, 0, 16, 17)],
+        &[(TAG, 0, 16, 8), (TAG, 4, 16, 8)],
+        &[(TAG, 0, 16, 8), (TAG, 8, 32, 8)],
+        &[(TAG, 0, 16, 8), (TAG + 1, 8, 16, 8)],
+        &[(TAG, 0, 16, 8), (TAG, 8, 16, 9)],
+        &[(TAG, 0, u64::MAX, 8)],
+    ];
+    for (number, messages) in (1..).zip(series) {
+        let mut outbox = impostor.outbox(&scene.address, number);
+        for &(tag, offset, total, len) in messages {
+            let mut record = FragmentHdr { offset, total }.encode().to_vec();
+            record.resize(FragmentHdr::SIZE + len, 0x5A);
+            // SAFETY: the record has room for as many bytes.
+            let fill = |dst: *mut u8| unsafe {
+                dst.copy_from_nonoverlapping(record.as_ptr(), record.len())
+            };
+            let kind = Kind::TagFragment as u8;
+            assert_eq!(
+                outbox.send(kind, 0, tag, record.len(), fill),
+                Ok(true),
+                "series {number}"
+            );
+            scene.settle();
+        }
+        // A ring that was ended is not read any more.
+        assert_eq!(outbox.send(Kind::SyncAck as u8, 0, 0, 0, |_| ()), Ok(true));
+        scene.settle();
+        assert!(!outbox.drained(), "series {number} was taken for a message");
+        impostor.hear(|_, _| {});
+    }
+    // SAFETY: a live worker; no information is asked for.
+    let kept = unsafe { tag::ucp_tag_probe_nb(scene.victim, TAG, !1, 0, ptr::null_mut()) };
+    assert!(kept.is_null(), "part of a message is one");
+    decent_peer_works(&scene);
+}
+
 /// Fragments of active messages that no sender writes end the sender's ring, and no handler sees them.
 #[test]
 fn made_up_fragments_of_active_messages_hurt_nobody_else() {

@@ -1,7 +1,7 @@
 /*
- * From which size on messages go by rendezvous (CONTRACT 2.7 and 2.5): UCX_RNDV_THRESH bytes of data and header together.
- * Of active messages the handler sees it. Of tagged messages the sender does: an eager one ends whether or not a receive
- * was posted, a rendezvous does not. Without a threshold (inf, -1, ucp_config_modify) everything is eager, whatever its
+ * From which size on messages go by rendezvous (CONTRACT 2.7 and 2.5): UCX_RNDV_THRESH bytes of data and header
+ * together. Of active messages the handler sees it. Of tagged messages the sender does: an eager one ends whether or
+ * not a receive was posted, a rendezvous does not. Without a threshold (inf, -1, ucp_config_modify) everything is eager, whatever its
  * length and datatype.
  */
 #define _GNU_SOURCE
@@ -111,8 +111,8 @@ static void tag_rule(bed_t *bed, const char *threshold, kind_t kind, size_t leng
     bed_sync(bed);
 }
 
-/* Long eager messages that are longer than the receive, that a probe takes out, and that a receive waits for; short ones
- * behind them stay behind them. */
+/* Long eager messages that are longer than the receive, that a probe takes out, and that a receive waits for; short
+ * ones behind them stay behind them. */
 static void eager_rules(bed_t *bed)
 {
     static char         data[100000];

@@ -103,7 +103,7 @@ pub struct Peer {
     /// The eager active message from it of which some fragments have arrived. The progress thread writes it.
     pub partial_am: MtLock<Option<Box<PartialAm>>>,
     /// The same of its eager tagged messages.
-    pub partial_tag: MtLock<Option<PartialTag>>,
+    pub partial_tag: MtLock<Option<Box<PartialTag>>>,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
     via: AtomicU8,
     /// Whether it is, or will be, reached by queue pairs, one of its own or datagrams: of `Queues`.

@@ -90,8 +90,8 @@ pub fn by_threshold(worker: &Worker, peer: &Peer) -> Wish {
     }
 }
 
-/// `len`: bytes of the message; `extra`: of the user's header; `thresh`: bytes of the shortest rendezvous, both together,
-/// `usize::MAX` for none; `max`: longest message that the way takes whole.
+/// `len`: bytes of the message; `extra`: of the user's header; `thresh`: bytes of the shortest rendezvous, both
+/// together, `usize::MAX` for none; `max`: longest message that the way takes whole.
 #[inline(always)]
 pub fn protocol(len: usize, extra: usize, thresh: usize, max: usize, wish: Wish) -> Protocol {
     let fits = len <= max && len + extra <= max + MAX_AM_HEADER;

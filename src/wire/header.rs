@@ -122,8 +122,8 @@ kinds! {
     /// of the data; behind the last part the user's header. The fragments of a message come in order, and no other active
     /// message of the sender comes between them.
     AmFragment = 32, FragmentHdr::SIZE;
-    /// A fragment of an eager tagged message that no record takes whole. `imm`: the tag. [`FragmentHdr`], a part of the data.
-    /// The fragments of a message come in order, and no other tagged message of the sender comes between them.
+    /// A fragment of an eager tagged message that no record takes whole. `imm`: the tag. [`FragmentHdr`], a part of the
+    /// data. The fragments of a message come in order, and no other tagged message of the sender comes between them.
     TagFragment = 33, FragmentHdr::SIZE;
 }
 

@@ -39,7 +39,7 @@ pub unsafe fn on_fragment(
             log::error!("no memory for a message of {total} bytes");
             Malformed
         })?;
-        *partial = Some(PartialTag { tag, total, bytes });
+        *partial = Some(Box::new(PartialTag { tag, total, bytes }));
     }
     let message = partial.as_mut().ok_or(Malformed)?;
     let (so_far, left) = (message.bytes.len(), message.total - message.bytes.len());
@@ -53,10 +53,10 @@ pub unsafe fn on_fragment(
         message.bytes.set_len(so_far + len);
     }
     if len == left
-        && let Some(PartialTag { bytes, .. }) = partial.take()
+        && let Some(message) = partial.take()
     {
         drop(partial);
-        arrive_whole(worker, tag, bytes);
+        arrive_whole(worker, tag, message.bytes);
     }
     Ok(())
 }
