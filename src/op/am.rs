@@ -191,8 +191,8 @@ pub unsafe fn on_rts(
     (source, beside): (Offer, *const u8),
     header: *const u8,
 ) {
-    // What is whole is delivered; an offer needs the endpoint as long as its data is not there.
-    if imm.flags & WHOLE == 0 && session::is_closed(peer, imm.sn) {
+    // An offer needs the endpoint as long as its data is not there.
+    if session::is_closed(peer, imm.sn) {
         return rndv::acknowledge(peer, source.req, UCS_ERR_CANCELED);
     }
     let handler = handler(worker, imm.id);
