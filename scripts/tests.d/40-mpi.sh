@@ -9,10 +9,12 @@ step 20 "MPICH has no transport but UCX" bash -c only_ucx
 for mpi in openmpi mpich; do
     for ranks in 2 8; do
         step 120 "$mpi, $ranks ranks: pingpong" scripts/mpirun-on "$mpi" rucp "$ranks" "build/mpi/$mpi/pingpong" --quick
-        for program in matching datatypes collectives onesided; do
+        for program in matching datatypes collectives onesided accumulate; do
             step 180 "$mpi, $ranks ranks: $program" scripts/mpirun-on "$mpi" rucp "$ranks" "build/mpi/$mpi/$program"
         done
     done
+    step 120 "$mpi, 4 ranks: pscw" scripts/mpirun-on "$mpi" rucp 4 "build/mpi/$mpi/pscw"
+    step 120 "$mpi, 8 ranks: pscw" scripts/mpirun-on "$mpi" rucp 8 "build/mpi/$mpi/pscw" 200
     # And once as a site would install it: all four names, found by LD_LIBRARY_PATH.
     step 120 "$mpi, 2 ranks, from the prefix: matching" scripts/mpirun-on "$mpi" prefix 2 "build/mpi/$mpi/matching"
 done
@@ -22,4 +24,6 @@ for mpi in openmpi mpich; do
     for program in matching datatypes collectives onesided; do
         step 240 "$mpi, 4 ranks, tcp: $program" env UCX_TLS=tcp scripts/mpirun-on "$mpi" rucp 4 "build/mpi/$mpi/$program"
     done
+    step 120 "$mpi, 4 ranks, tcp: accumulate" env UCX_TLS=tcp scripts/mpirun-on "$mpi" rucp 4 "build/mpi/$mpi/accumulate" 40
+    step 120 "$mpi, 4 ranks, tcp: pscw" env UCX_TLS=tcp scripts/mpirun-on "$mpi" rucp 4 "build/mpi/$mpi/pscw" 200
 done

@@ -8,6 +8,11 @@ for mpi in openmpi mpich; do
             step 240 "software HCA: $mpi, 4 ranks, $tls: $program" scripts/leaves-nothing env "UCX_TLS=$tls,self" \
                 c_tests/hca/wired scripts/mpirun-on "$mpi" rucp 4 "build/mpi/$mpi/$program"
         done
+        for program in "accumulate 40" "pscw 200"; do
+            # shellcheck disable=SC2086 # a program and its argument
+            step 120 "software HCA: $mpi, 4 ranks, $tls: ${program% *}" scripts/leaves-nothing env "UCX_TLS=$tls,self" \
+                c_tests/hca/wired scripts/mpirun-on "$mpi" rucp 4 build/mpi/$mpi/$program
+        done
     done
 done
 # By themselves processors execute atomics where all ranks are on one host.

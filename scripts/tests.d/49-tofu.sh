@@ -13,6 +13,11 @@ for mpi in openmpi mpich; do
                 scripts/mpirun-on "$mpi" rucp "$ranks" "build/mpi/$mpi/$program"
         done
     done
+    for program in "accumulate 40" "pscw 200"; do
+        # shellcheck disable=SC2086 # a program and its argument
+        step 120 "software Tofu: $mpi, 4 ranks: ${program% *}" bash -c 'by_tofu "$@"' - \
+            scripts/mpirun-on "$mpi" rucp 4 build/mpi/$mpi/$program
+    done
 done
 # Long messages, puts and gets by three interfaces, of which parts come late.
 several=(env UCX_TOFU_VCQS_PER_WORKER=3 UCX_MAX_RMA_RAILS=3 UCX_MAX_RNDV_RAILS=3 SOFT_TOFU_FAULTS=reorder_nth=2)

@@ -54,6 +54,11 @@ for program in matching datatypes collectives onesided; do
     step 180 "openmpi-5, 2 ranks: $program" scripts/mpirun-on openmpi-5 rucp 2 "build/clients/openmpi-5/$program"
     [ $program = matching ] || step 180 "mpich-5, 2 ranks: $program" scripts/mpirun-on mpich-5 rucp 2 "build/clients/mpich-5/$program"
 done
+for mpi in openmpi-5 mpich-5; do
+    step 120 "$mpi, 2 ranks: accumulate" scripts/mpirun-on $mpi rucp 2 "build/clients/$mpi/accumulate"
+    step 120 "$mpi, 4 ranks: pscw" scripts/mpirun-on $mpi rucp 4 "build/clients/$mpi/pscw"
+    step 120 "$mpi, 8 ranks: pscw" scripts/mpirun-on $mpi rucp 8 "build/clients/$mpi/pscw" 200
+done
 
 # Programs of our own that do what clients do whose sources are not here.
 step 300 "programs in the manner of clients" env "RUCP_LIB=$top/build/prefix/lib" c_tests/clients/programs
