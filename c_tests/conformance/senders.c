@@ -1,0 +1,278 @@
+/*
+ * Messages of several senders on one host. Each sends only when it knows of the message before, outside of UCP: the
+ * receiver, which looks later, gets them in that order. A call of progress that follows upon idle ones hands over few.
+ */
+#define _GNU_SOURCE
+#include "bed.h"
+#include "../random.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SENDERS = 3, MESSAGES = 15, SERIES = 20, IDLE_CALLS = 1000, FEW = 4, ID = 1, WARM_UP = 1000000 };
+
+/* What the processes share outside of UCP. */
+typedef struct {
+    atomic_int ready, series, turn, taken, ended;
+    char       address[BED_ADDRESS_MAX];
+    char       trouble[64];
+} board_t;
+
+static board_t      *board;
+static ucp_context_h context;
+static ucp_worker_h  worker;
+
+static void give_up(const char *why)
+{
+    snprintf(board->trouble, sizeof(board->trouble), "%s", why);
+    _exit(3);
+}
+
+static void wait_until(atomic_int *number, int at_least, int progress, const char *what)
+{
+    time_t end = time(NULL) + 40;
+
+    while (atomic_load(number) < at_least) { /* pairs with the release of the process that counts */
+        if (progress) {
+            ucp_worker_progress(worker);
+        }
+        sched_yield();
+        if (time(NULL) > end) {
+            give_up(what);
+        }
+    }
+}
+
+static void open_worker(void)
+{
+    ucp_params_t        params        = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                                         .features = UCP_FEATURE_AM | UCP_FEATURE_TAG};
+    ucp_worker_params_t worker_params = {.field_mask = 0};
+
+    if (ucp_init(&params, NULL, &context) != UCS_OK || ucp_worker_create(context, &worker_params, &worker) != UCS_OK) {
+        give_up("no worker");
+    }
+}
+
+static void wait_for(ucs_status_ptr_t request, const char *what)
+{
+    time_t end = time(NULL) + 40;
+
+    while (UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS) {
+        ucp_worker_progress(worker);
+        if (time(NULL) > end) {
+            give_up(what);
+        }
+    }
+    if (UCS_PTR_IS_ERR(request)) {
+        give_up(what);
+    }
+    if (request != NULL) {
+        ucp_request_free(request);
+    }
+}
+
+/* --- a sender --- */
+
+/* In each series the senders follow each other in another way, which all compute the same. */
+static int sender_of(int series, int number)
+{
+    unsigned state = (unsigned)(series * MESSAGES + number);
+
+    return series < 5 ? number % SENDERS : (int)(next_random(&state) % SENDERS);
+}
+
+static size_t length_of(int series, int number)
+{
+    static const size_t lengths[] = {0, 8, 100, 2000};
+
+    return lengths[(series + number) % 4];
+}
+
+/* Odd series are of tagged messages. */
+static void send_one(ucp_ep_h ep, int series, int number)
+{
+    static char         data[2000];
+    static int          header;
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_AM_SEND_FLAG_EAGER};
+
+    header = number;
+    if (series % 2 == 0) {
+        wait_for(ucp_am_send_nbx(ep, ID, &header, sizeof(header), data, length_of(series, number), &param), "am");
+    } else {
+        param.op_attr_mask = 0;
+        wait_for(ucp_tag_send_nbx(ep, data, length_of(series, number), (ucp_tag_t)number, &param), "tag");
+    }
+}
+
+static void send_all(int self)
+{
+    ucp_request_param_t param     = {.op_attr_mask = 0};
+    ucp_ep_params_t     ep_params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
+    ucp_ep_h            ep;
+
+    open_worker();
+    wait_until(&board->ready, 1, 0, "no receiver");
+    ep_params.address = (void *)board->address;
+    if (ucp_ep_create(worker, &ep_params, &ep) != UCS_OK) {
+        give_up("no endpoint");
+    }
+    send_one(ep, 0, WARM_UP);
+    wait_for(ucp_ep_flush_nbx(ep, &param), "flush");
+    atomic_fetch_add(&board->ready, 1);
+    for (int series = 0; series < SERIES; series++) {
+        wait_until(&board->series, series + 1, 0, "no series");
+        for (int number = 0; number < MESSAGES; number++) {
+            if (sender_of(series, number) == self) {
+                wait_until(&board->turn, series * MESSAGES + number, 0, "no turn");
+                send_one(ep, series, number);
+                atomic_fetch_add(&board->turn, 1); /* releases the message to the next sender */
+            }
+        }
+    }
+    wait_until(&board->taken, SERIES, 1, "the receiver has not taken all");
+    wait_for(ucp_ep_close_nbx(ep, &param), "close");
+    atomic_fetch_add(&board->ended, 1);
+    wait_until(&board->ended, SENDERS + 1, 1, "the others have not ended");
+}
+
+/* --- the receiver --- */
+
+static int arrived[MESSAGES + SENDERS], arrivals;
+
+static ucs_status_t on_message(void *arg, const void *header, size_t header_length, void *data, size_t length,
+                               const ucp_am_recv_param_t *param)
+{
+    (void)arg, (void)header_length, (void)data, (void)length, (void)param;
+    if (*(const int *)header == WARM_UP) {
+        atomic_fetch_add(&board->ready, 1);
+    } else if (arrivals < MESSAGES) {
+        arrived[arrivals++] = *(const int *)header;
+    }
+    return UCS_OK;
+}
+
+static void on_tag(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user_data)
+{
+    (void)user_data;
+    if (status == UCS_OK && arrivals < MESSAGES) {
+        arrived[arrivals++] = (int)info->sender_tag;
+    }
+    ucp_request_free(request);
+}
+
+static void post_receives(void)
+{
+    static char         in[MESSAGES][2000];
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK, .cb.recv = on_tag};
+
+    for (int i = 0; i < MESSAGES; i++) {
+        if (!UCS_PTR_IS_PTR(ucp_tag_recv_nbx(worker, in[i], sizeof(in[i]), 0, 0, &param))) {
+            give_up("a receive that is not queued");
+        }
+    }
+}
+
+static int in_order(void)
+{
+    for (int i = 0; i < MESSAGES; i++) {
+        if (arrived[i] != i) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Idle until the senders are through, then looks at what there is. */
+static void receive_series(int series)
+{
+    int    first = 0;
+    time_t end   = time(NULL) + 40;
+
+    for (int i = 0; i < IDLE_CALLS; i++) {
+        ucp_worker_progress(worker);
+    }
+    arrivals = 0;
+    if (series % 2 == 1) {
+        post_receives();
+    }
+    atomic_fetch_add(&board->series, 1);
+    wait_until(&board->turn, (series + 1) * MESSAGES, 0, "the senders have not sent");
+    while (arrivals < MESSAGES) {
+        ucp_worker_progress(worker);
+        first = first == 0 ? arrivals : first;
+        if (time(NULL) > end) {
+            give_up("messages are missing");
+        }
+    }
+    printf("series %d: %s, at most %d in a call %d\n", series, in_order() ? "in order" : "out of order", FEW,
+           first <= FEW);
+    for (int i = 0; !in_order() && i < MESSAGES; i++) {
+        printf(" %d%s", arrived[i], i == MESSAGES - 1 ? "\n" : "");
+    }
+    atomic_fetch_add(&board->taken, 1);
+}
+
+static void receive_all(void)
+{
+    ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
+                                      .id = ID, .cb = on_message};
+    ucp_address_t         *address;
+    size_t                 length;
+
+    open_worker();
+    bed_maps_record('A');
+    if (ucp_worker_set_am_recv_handler(worker, &handler) != UCS_OK ||
+        ucp_worker_get_address(worker, &address, &length) != UCS_OK || length > BED_ADDRESS_MAX) {
+        give_up("no address");
+    }
+    memcpy(board->address, address, length);
+    ucp_worker_release_address(worker, address);
+    atomic_fetch_add(&board->ready, 1);
+    wait_until(&board->ready, 1 + 2 * SENDERS, 1, "the senders are not connected");
+    for (int series = 0; series < SERIES; series++) {
+        receive_series(series);
+    }
+    fflush(stdout);
+    wait_until(&board->ended, SENDERS, 1, "the senders have not closed");
+    atomic_fetch_add(&board->ended, 1);
+}
+
+static void live(int number)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (number < SENDERS) {
+        send_all(number);
+    } else {
+        receive_all();
+    }
+    ucp_worker_destroy(worker);
+    ucp_cleanup(context);
+    exit(0);
+}
+
+int main(void)
+{
+    int failed = 0, status;
+
+    board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i <= SENDERS; i++) {
+        if (fork() == 0) {
+            live(i);
+        }
+    }
+    while (wait(&status) > 0) {
+        failed += status != 0;
+    }
+    printf("processes that failed %d%s%s\n", failed, board->trouble[0] ? ": " : "", board->trouble);
+    return failed != 0;
+}
