@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SENDERS = 3, MESSAGES = 15, SERIES = 20, IDLE_CALLS = 1000, FEW = 4, ID = 1, WARM_UP = 1000000 };
+enum { SENDERS = 3, MESSAGES = 15, SERIES = 20, IDLE_CALLS = 1000, FEW = 4, ID = 1, WARM_UP = 1000000, WARM_UPS = 4 };
 
 /* What the processes share outside of UCP. */
 typedef struct {
@@ -126,9 +126,12 @@ static void send_all(int self)
     if (ucp_ep_create(worker, &ep_params, &ep) != UCS_OK) {
         give_up("no endpoint");
     }
-    send_one(ep, 0, WARM_UP);
-    wait_for(ucp_ep_flush_nbx(ep, &param), "flush");
-    atomic_fetch_add(&board->ready, 1);
+    for (int i = 1; i <= WARM_UPS; i++) {
+        send_one(ep, 0, WARM_UP + i); /* of each length: on UCX the first of a kind waits for the receiver */
+        wait_for(ucp_ep_flush_nbx(ep, &param), "flush");
+        atomic_fetch_add(&board->ready, 1);
+        wait_until(&board->ready, 1 + i * 2 * SENDERS, 1, "no connection"); /* of all, seen by the receiver */
+    }
     for (int series = 0; series < SERIES; series++) {
         wait_until(&board->series, series + 1, 0, "no series");
         for (int number = 0; number < MESSAGES; number++) {
@@ -153,7 +156,7 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_leng
                                const ucp_am_recv_param_t *param)
 {
     (void)arg, (void)header_length, (void)data, (void)length, (void)param;
-    if (*(const int *)header == WARM_UP) {
+    if (*(const int *)header >= WARM_UP) {
         atomic_fetch_add(&board->ready, 1);
     } else if (arrivals < MESSAGES) {
         arrived[arrivals++] = *(const int *)header;
@@ -238,7 +241,7 @@ static void receive_all(void)
     memcpy(board->address, address, length);
     ucp_worker_release_address(worker, address);
     atomic_fetch_add(&board->ready, 1);
-    wait_until(&board->ready, 1 + 2 * SENDERS, 1, "the senders are not connected");
+    wait_until(&board->ready, 1 + WARM_UPS * 2 * SENDERS, 1, "the senders are not connected");
     for (int series = 0; series < SERIES; series++) {
         receive_series(series);
     }

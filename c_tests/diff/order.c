@@ -144,7 +144,9 @@ static void set_handlers(side_t *side)
 
 typedef enum { NBX, NBX_HEADER, NBX_REPLY, NB, BOTH_IN_TURN } way_t;
 
-static const char *const way_names[] = {"nbx", "nbx with headers", "nbx that asks for answers", "nb", "nbx and nb in turn"};
+static const char *const way_names[] = {
+    "nbx", "nbx with headers", "nbx that asks for answers", "nb", "nbx and nb in turn",
+};
 
 static ucs_status_ptr_t am_send(ucp_ep_h ep, unsigned i, way_t way)
 {
@@ -155,7 +157,8 @@ static ucs_status_ptr_t am_send(ucp_ep_h ep, unsigned i, way_t way)
     if (way == NB || (way == BOTH_IN_TURN && i % 2 == 0)) {
         return ucp_am_send_nb(ep, ID_OLD, out[i].buffer, out[i].count, out[i].type, on_sent, 0);
     }
-    return ucp_am_send_nbx(ep, ID, &headers[i], way == NBX ? 0 : sizeof(headers[i]), out[i].buffer, out[i].count, &param);
+    return ucp_am_send_nbx(ep, ID, &headers[i], way == NBX ? 0 : sizeof(headers[i]), out[i].buffer, out[i].count,
+                           &param);
 }
 
 static void make_answers(void)

@@ -42,7 +42,7 @@ static size_t large(unsigned *state)
     return (bytes + 8 * (next_random(state) % 19) - 72) / 8;
 }
 
-/** The next operation of `count` elements at `offset`, with data unlike those of any other; the model gets its effect. */
+/** The next operation of `count` elements at `offset`, with data of its own; the model gets its effect. */
 static struct operation *plan_operation(struct epoch *epoch, size_t offset, size_t count, int changes, int fetches)
 {
     struct operation *operation = &epoch->operations[epoch->count++];
@@ -71,8 +71,8 @@ static void accumulate(struct epoch *epoch, size_t offset, size_t count)
 {
     struct operation *o = plan_operation(epoch, offset, count, 1, 0);
 
-    MPI_Accumulate(o->data, (int)count, MPI_INT64_T, epoch->target, epoch->slot + (MPI_Aint)offset * 8, (int)count, MPI_INT64_T,
-                   epoch->op, window);
+    MPI_Accumulate(o->data, (int)count, MPI_INT64_T, epoch->target, epoch->slot + (MPI_Aint)offset * 8,
+                   (int)count, MPI_INT64_T, epoch->op, window);
 }
 
 static void fetch_and_op(struct epoch *epoch, size_t offset, int changes)
@@ -88,7 +88,8 @@ static void get_accumulate(struct epoch *epoch, size_t offset, size_t count, int
     struct operation *o = plan_operation(epoch, offset, count, changes, 1);
 
     MPI_Get_accumulate(o->data, (int)count, MPI_INT64_T, o->fetched, (int)count, MPI_INT64_T, epoch->target,
-                       epoch->slot + (MPI_Aint)offset * 8, (int)count, MPI_INT64_T, changes ? epoch->op : MPI_NO_OP, window);
+                       epoch->slot + (MPI_Aint)offset * 8, (int)count, MPI_INT64_T, changes ? epoch->op : MPI_NO_OP,
+                       window);
 }
 
 static void verify_elements(const int64_t *is, const int64_t *should_be, size_t count, const char *what, int number)
@@ -146,7 +147,8 @@ static void mixed(struct epoch *epoch, unsigned *state)
     for (int i = 1, larges = 1; i < OPERATIONS; i++) {
         unsigned random = next_random(state);
         int changes = random / 8 % 4 != 0, is_large = random / 64 % 4 == 0 && larges < MAX_LARGE;
-        size_t length = is_large ? count : 1 + random / 256 % 8, place = is_large ? 0 : next_random(state) % (count - length);
+        size_t length = is_large ? count : 1 + random / 256 % 8;
+        size_t place = is_large ? 0 : next_random(state) % (count - length);
 
         larges += is_large;
         switch (random % 4) {
@@ -176,8 +178,8 @@ int main(int argc, char **argv)
     MPI_Win_lock_all(0, window);
     for (unsigned i = 0; i < epochs; i++) {
         int target = (int)(next_random(&state) % (unsigned)world_size);
-        struct epoch epoch = {.target = target, .op = i % 4 < 3 ? MPI_REPLACE : MPI_SUM, .slot = (MPI_Aint)world_rank * SLOT,
-                              .model = models + (size_t)target * ELEMENTS};
+        struct epoch epoch = {.target = target, .op = i % 4 < 3 ? MPI_REPLACE : MPI_SUM,
+                              .slot = (MPI_Aint)world_rank * SLOT, .model = models + (size_t)target * ELEMENTS};
 
         watchdog("epoch", i);
         if (i % 2 == 0) {

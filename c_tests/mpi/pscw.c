@@ -1,13 +1,14 @@
-//! MPI_Win_post, start, complete, wait in groups and orders that differ from round to round: nothing hangs, all data arrive.
+//! MPI_Win_post, start, complete, wait in groups and orders that differ from round to round: nothing hangs, all data
+//! arrive.
 //!
 //!   pscw [ROUNDS [unordered]]
 //!
-//! Open MPI takes any groups, and nothing but these calls separates the rounds, so that neighbours are several rounds apart.
-//! MPICH counts the posts of all ranks in one number, and MPI_Win_start returns when it finds the number equal to the size of
-//! its group: it hangs when the post of a rank that is a round ahead is counted first, or is counted before it looks. Behind
-//! rounds after which that can be there is a barrier, which `unordered` leaves out: then MPICH depends on the order in which
-//! messages of different senders arrive and on how many of them one call of progress hands over, and on a loaded machine it
-//! hangs on UCX, too.
+//! Open MPI takes any groups, and nothing but these calls separates the rounds, so that neighbours are several rounds
+//! apart. MPICH counts the posts of all ranks in one number, and MPI_Win_start returns when it finds the number equal to
+//! the size of its group: it hangs when the post of a rank that is a round ahead is counted first, or is counted before it
+//! looks. Behind rounds after which that can be there is a barrier, which `unordered` leaves out: then MPICH depends on
+//! the order in which messages of different senders arrive and on how many of them one call of progress hands over, and
+//! on a loaded machine it hangs on UCX, too.
 
 #include "../random.h"
 #include "mapped_ucp.h"
@@ -179,7 +180,7 @@ static void be_target(const int *origins, int count, unsigned *state)
     }
 }
 
-/** One round. Where it has no cycles a rank may wait for its origins before or after its own accesses: neither can block. */
+/** One round. Where it has no cycles a rank may wait for its origins before or after its accesses: neither blocks. */
 static void do_round(unsigned round, unsigned *common, unsigned *own)
 {
     int origins[MAX_RANKS], targets[MAX_RANKS], origin_count, target_count;

@@ -21,7 +21,7 @@ static void watchdog_expired(int signal)
     _exit(1);
 }
 
-/** The next step begins: if it takes longer than STEP_SECONDS, the process says which it was and ends, and with it the job. */
+/** The next step begins: a process that takes longer than STEP_SECONDS for it says so and ends, and the job with it. */
 static inline void watchdog(const char *what, unsigned number)
 {
     alarm(0);
