@@ -4,8 +4,8 @@
 //!   pscw [ROUNDS [unordered]]
 //!
 //! Open MPI takes any groups, and nothing but these calls separates the rounds, so that neighbours are several rounds
-//! apart. MPICH counts the posts of all ranks in one number, and MPI_Win_start returns when it finds the number equal to
-//! the size of its group: it hangs when the post of a rank that is a round ahead is counted first, or is counted before it
+//! apart. MPICH counts the posts of all ranks in one number, and MPI_Win_start returns when the number is equal to the
+//! size of its group: it hangs when the post of a rank that is a round ahead is counted first, or before it
 //! looks. Behind rounds after which that can be there is a barrier, which `unordered` leaves out: then MPICH depends on
 //! the order in which messages of different senders arrive and on how many of them one call of progress hands over, and
 //! on a loaded machine it hangs on UCX, too.

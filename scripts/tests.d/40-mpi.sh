@@ -24,6 +24,7 @@ for mpi in openmpi mpich; do
     for program in matching datatypes collectives onesided; do
         step 240 "$mpi, 4 ranks, tcp: $program" env UCX_TLS=tcp scripts/mpirun-on "$mpi" rucp 4 "build/mpi/$mpi/$program"
     done
-    step 120 "$mpi, 4 ranks, tcp: accumulate" env UCX_TLS=tcp scripts/mpirun-on "$mpi" rucp 4 "build/mpi/$mpi/accumulate" 40
+    step 120 "$mpi, 4 ranks, tcp: accumulate" env UCX_TLS=tcp \
+        scripts/mpirun-on "$mpi" rucp 4 "build/mpi/$mpi/accumulate" 40
     step 120 "$mpi, 4 ranks, tcp: pscw" env UCX_TLS=tcp scripts/mpirun-on "$mpi" rucp 4 "build/mpi/$mpi/pscw" 200
 done
