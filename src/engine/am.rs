@@ -166,7 +166,7 @@ impl AmDescs {
     }
 
     /// Drops a message whose last fragments will not come: its peer is lost, or the worker is destroyed.
-    pub fn discard(&self, partial: Option<Box<PartialAm>>) {
+    pub fn discard(&self, partial: Option<PartialAm>) {
         if let Some(desc) = partial.and_then(|p| p.desc) {
             // SAFETY: no handler has seen the descriptor, and the partial message was its only owner.
             unsafe { self.leave_handler(desc, false) };

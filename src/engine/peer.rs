@@ -1,10 +1,8 @@
 //! Another worker, as this one knows it: where it is, the ring to it, what waits for room.
 
-use super::am::PartialAm;
 use super::endpoint::Endpoint;
 use super::request::Request;
 use super::stats::PeerStats;
-use super::unexpected::PartialTag;
 use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::lock::MtLock;
@@ -100,10 +98,6 @@ pub struct Peer {
     failover: AtomicBool,
     /// Replies to its reads that wait for room and were not copied: they are sent from the memory that was read.
     pub replies_in_place: AtomicU32,
-    /// The eager active message from it of which some fragments have arrived. The progress thread writes it.
-    pub partial_am: MtLock<Option<Box<PartialAm>>>,
-    /// The same of its eager tagged messages.
-    pub partial_tag: MtLock<Option<Box<PartialTag>>>,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
     via: AtomicU8,
     /// Whether it is, or will be, reached by queue pairs, one of its own or datagrams: of `Queues`.
@@ -214,8 +208,6 @@ impl Peer {
             answered: AtomicBool::new(false),
             failover: AtomicBool::new(false),
             replies_in_place: AtomicU32::new(0),
-            partial_am: MtLock::new(worker.mt, None),
-            partial_tag: MtLock::new(worker.mt, None),
             via: AtomicU8::new(NO_CONNECTION),
             queues: AtomicU8::new(match target {
                 Some(Target::Ib(_)) => Queues::Unknown as u8,

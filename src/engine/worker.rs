@@ -1,6 +1,6 @@
 //! A worker: queues, peers and everything that progress moves.
 
-use super::am::{AmDescs, AmHandler};
+use super::am::{AmDescs, AmHandler, PartialAm};
 use super::context::Context;
 use super::cq::Cqs;
 use super::duties::Duties;
@@ -17,6 +17,7 @@ use super::rings::Rings;
 use super::sockets::Sockets;
 use super::stats::Stats;
 use super::stream::Streams;
+use super::unexpected::PartialTag;
 use super::unexpected::Unexpected;
 use super::wake::Wake;
 use crate::ctypes::*;
@@ -95,6 +96,10 @@ pub struct Worker {
     pub am: MtLock<Vec<AmHandler>>,
     /// Payloads that handlers keep.
     pub am_descs: AmDescs,
+    /// Eager active messages of which some fragments have arrived, by peer. The progress thread's.
+    pub partial_ams: MtLock<HashMap<*const Peer, PartialAm>>,
+    /// Eager tagged messages of which some fragments have arrived, by peer. The progress thread's.
+    pub partial_tags: MtLock<HashMap<*const Peer, PartialTag>>,
     pub streams: MtLock<Streams>,
     /// Completion queues; none before the first.
     pub cqs: Cqs,
@@ -323,6 +328,8 @@ impl Worker {
             matcher: MtLock::new(mt, Matcher::new()),
             am: MtLock::new(mt, Vec::new()),
             am_descs: AmDescs::new(mt, params.am_alignment),
+            partial_ams: MtLock::new(mt, HashMap::new()),
+            partial_tags: MtLock::new(mt, HashMap::new()),
             streams: MtLock::new(mt, Streams::default()),
             cqs: Cqs::new(mt),
             pool: MtLock::new(mt, pool),
@@ -365,6 +372,12 @@ impl Worker {
         if let Some(wake) = &self.wake {
             wake.nudge();
         }
+    }
+
+    /// Drops the messages of which a peer has sent a part: no further fragment comes.
+    pub fn drop_partials(&self, peer: *const Peer) {
+        self.am_descs.discard(self.partial_ams.lock().remove(&peer));
+        self.partial_tags.lock().remove(&peer);
     }
 
     /// Runs the user's `request_init` on a new element of the pool.

@@ -78,8 +78,9 @@ fn poll_ready(worker: &Worker, rx: &mut Rx, first: usize) -> u32 {
 #[inline(never)]
 pub(super) fn poll_all<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     let hot = rx.channels.len().min(HOT);
-    let is_ready = |c: &Box<Channel>| !c.consumer.is_empty();
-    let mut first = rx.channels[..hot].iter().position(is_ready);
+    let mut first = rx.channels[..hot]
+        .iter()
+        .position(|c| !c.consumer.is_empty());
     if rx.channels.len() > HOT {
         let turned = look_at_turns(rx);
         first = first.into_iter().chain(turned).min();

@@ -25,7 +25,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
     for peer in w.all_peers() {
         let peer = &*peer;
         endpoint::say_goodbye(w, peer);
-        w.am_descs.discard(peer.partial_am.lock().take());
+        w.drop_partials(peer);
         let taken = failure::take_requests(w, peer, |_| true);
         unflushed += taken.len();
         // SAFETY: taken out of every list.

@@ -136,8 +136,7 @@ pub fn reap(worker: &Worker) {
         log::debug!("peer {:#x} is lost: {:?}", peer.uid, peer.status());
         unwatch(worker, peer);
         peer.stats().set_failed();
-        worker.am_descs.discard(peer.partial_am.lock().take());
-        *peer.partial_tag.lock() = None;
+        worker.drop_partials(peer);
         let mut matcher = worker.matcher.lock();
         matcher.retain_unexpected(
             |u| !matches!(u.source, Source::Rts { peer: p, .. } if std::ptr::eq(p, peer)),

@@ -27,13 +27,14 @@ pub unsafe fn on_fragment(
     body: *const u8,
     body_len: usize,
 ) -> Result<(), Malformed> {
-    let mut partial = peer.partial_am.lock();
+    let from: *const Peer = peer;
+    let mut partials = worker.partial_ams.lock();
     if h.offset == 0 {
         // A forced close of the sender's endpoint leaves the message before unfinished.
-        worker.am_descs.discard(partial.take());
-        *partial = Some(Box::new(begin(worker, imm, h.total)?));
+        let unfinished = partials.insert(from, begin(worker, imm, h.total)?);
+        worker.am_descs.discard(unfinished);
     }
-    let message = partial.as_mut().ok_or(Malformed)?;
+    let message = partials.get_mut(&from).ok_or(Malformed)?;
     if message.imm != imm || message.total != h.total || message.received != h.offset {
         return Err(Malformed);
     }
@@ -54,8 +55,8 @@ pub unsafe fn on_fragment(
     message.received += data_len as u64;
     if last {
         let desc = message.desc;
-        *partial = None;
-        drop(partial);
+        partials.remove(&from);
+        drop(partials);
         if let Some(desc) = desc {
             let handler = handler(worker, imm.id);
             let attr = if handler.persistent {

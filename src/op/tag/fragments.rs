@@ -29,19 +29,19 @@ pub unsafe fn on_fragment(
     body: *const u8,
     len: usize,
 ) -> Result<(), Malformed> {
-    let mut partial = peer.partial_tag.lock();
+    let peer: *const Peer = peer;
+    let mut partials = worker.partial_tags.lock();
     if h.offset == 0 {
-        // A forced close of the sender's endpoint leaves the message before unfinished.
-        *partial = None;
         let total = usize::try_from(h.total).map_err(|_| Malformed)?;
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(total).map_err(|_| {
             log::error!("no memory for a message of {total} bytes");
             Malformed
         })?;
-        *partial = Some(Box::new(PartialTag { tag, total, bytes }));
+        // In the place of one that a forced close of the sender's endpoint has left unfinished.
+        partials.insert(peer, PartialTag { tag, total, bytes });
     }
-    let message = partial.as_mut().ok_or(Malformed)?;
+    let message = partials.get_mut(&peer).ok_or(Malformed)?;
     let (so_far, left) = (message.bytes.len(), message.total - message.bytes.len());
     let next = message.tag == tag && message.total as u64 == h.total && so_far as u64 == h.offset;
     if !next || len == 0 || len > left {
@@ -53,9 +53,9 @@ pub unsafe fn on_fragment(
         message.bytes.set_len(so_far + len);
     }
     if len == left
-        && let Some(message) = partial.take()
+        && let Some(message) = partials.remove(&peer)
     {
-        drop(partial);
+        drop(partials);
         arrive_whole(worker, tag, message.bytes);
     }
     Ok(())
