@@ -340,6 +340,8 @@ static void put_and_flag(bed_t *bed, window_t *window, unsigned round, int atomi
     free(data);
 }
 
+enum { GET_MAX = 32 << 20 };
+
 static int by_tcp(void)
 {
     const char *transports = getenv("UCX_TLS");
@@ -367,7 +369,16 @@ static void get_and_put(bed_t *bed, window_t *window, size_t length)
         bed_wait(bed, get);
         bed_wait(bed, put);
         bed_wait(bed, ucp_ep_flush_nbx(bed->a->ep, &param));
-        rule(bed->a, "2.4.4", "a get of %zu before a put: %s", length, data_check(in, length, 1));
+        if (length < GET_MAX) {
+            rule(bed->a, "2.4.4", "a get of %zu before a put: %s", length, data_check(in, length, 1));
+        } else {
+            static const departure_t departure = {
+                .name    = "2.4.4",
+                .why     = "a get, longer than what the kernels keep of a connection, before a put: UCX fetches what was put",
+                .on_rucp = "good"};
+
+            rule_departs(bed->a, &departure, data_check(in, length, 1));
+        }
     }
     bed_sync(bed);
     if (bed->b != NULL) {
@@ -380,17 +391,18 @@ static void get_and_put(bed_t *bed, window_t *window, size_t length)
 
 static void accesses(bed_t *bed)
 {
-    static const size_t gets[] = {8, 4000, 24584, 65604, 1048579};
+    /* More than the kernels keep of a connection: what is left of the answer waits at the target when the put comes. */
+    static const size_t gets[] = {8, 4000, 24584, 65604, 1048579, GET_MAX};
     window_t            window;
 
     for (int kind = WINDOW_ALLOCATED; kind <= WINDOW_MALLOCED; kind++) {
-        window_open(bed, &window, (window_kind_t)kind, 6 << 20);
+        window_open(bed, &window, (window_kind_t)kind, GET_MAX);
         for (size_t i = 0; i < sizeof(longs) / sizeof(longs[0]); i++) {
             long_length = longs[i];
             put_and_flag(bed, &window, (unsigned)i, 0);
             put_and_flag(bed, &window, (unsigned)i, 1);
         }
-        for (int i = 0; by_tcp() && i < 5; i++) {
+        for (int i = 0; by_tcp() && i < 6; i++) {
             get_and_put(bed, &window, gets[i]);
         }
         window_close(bed, &window);
