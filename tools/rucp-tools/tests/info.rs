@@ -106,7 +106,7 @@ fn endpoints() {
     }
     let thresh = [("UCX_RNDV_THRESH", "1000"), ("UCX_TLS", "self,sm")];
     let other = ranges("intra", &thresh);
-    let middle = other.iter().find(|range| range.0 == 1001).unwrap();
+    let middle = other.iter().find(|range| range.0 == 1000).unwrap();
     assert_eq!(middle.3, "posix/memory");
     assert_eq!(other.last().unwrap().3, "cma/memory");
     assert_eq!(other[0].3, "posix/memory");
