@@ -190,9 +190,7 @@ unsafe fn send_eager(
     buffer: *const c_void,
     len: usize,
 ) -> bool {
-    let thresh = peer.rndv_thresh(worker);
-    let fits = select::protocol(len, 0, thresh, select::MAX_EAGER, select::Wish::None)
-        == select::Protocol::Eager;
+    let fits = select::is_eager(len, peer.rndv_thresh(worker));
     let counted = if len <= INLINE {
         Protocol::Short
     } else {

@@ -277,15 +277,24 @@ pub unsafe fn finish(req: *mut Request, p: &Param, status: ucs_status_t) -> ucs_
 ///
 /// # Safety
 /// The caller's parameters are those of a flush or a close: their callback is that of a send.
+#[inline(always)]
 pub unsafe fn end_at_once(worker: &Worker, p: &Param, status: ucs_status_t) -> ucs_status_ptr_t {
     if !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) || status != UCS_OK {
         return status_ptr(status);
     }
+    // SAFETY: the caller's parameters.
+    unsafe { end_with_request(worker, p) }
+}
+
+/// A complete request, whose callback has been called.
+#[cold]
+#[inline(never)]
+unsafe fn end_with_request(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
     // SAFETY: a new request, which no other thread sees before it has ended.
     unsafe {
         let req = request::take(worker, p.external());
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        finish(req, p, status)
+        finish(req, p, UCS_OK)
     }
 }
 

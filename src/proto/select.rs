@@ -90,6 +90,12 @@ pub fn by_threshold(worker: &Worker, peer: &Peer) -> Wish {
     }
 }
 
+/// Whether a message without a header goes eager by any lane: what [`protocol`] decides where that is so.
+#[inline(always)]
+pub fn is_eager(len: usize, thresh: usize) -> bool {
+    len <= MAX_EAGER && len < thresh
+}
+
 /// `len`: bytes of the message; `extra`: of the user's header; `thresh`: bytes of the shortest rendezvous, both
 /// together, `usize::MAX` for none; `max`: longest message that the way takes whole.
 #[inline(always)]
@@ -133,6 +139,10 @@ mod tests {
         assert_eq!(by(1 << 20, 0, 1 << 20), Rendezvous);
         assert_eq!(by(1 << 40, 8192, usize::MAX), Fragments, "inf");
         assert_eq!(by(usize::MAX, 0, usize::MAX), Fragments);
+        for (len, thresh) in [(0, 0), (0, 1), (1, 1), (8, 9), (MAX_EAGER, usize::MAX)] {
+            assert_eq!(is_eager(len, thresh), by(len, 0, thresh) == Eager);
+        }
+        assert!(!is_eager(MAX_EAGER + 1, usize::MAX));
         let auto = |len| protocol(len, 0, 64 << 10, MAX_EAGER, Wish::Whole);
         assert_eq!(
             [auto(MAX_EAGER), auto(MAX_EAGER + 1)],
