@@ -934,21 +934,20 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     }
     rx.checked_at = now;
     for peer in failure::dead_peers(worker, rx, now / failure::CHECK_INTERVAL_MS) {
-        // What it sent before it died is in its ring by now.
-        for channel in rx
+        let mut rings = rx
             .channels
             .iter_mut()
-            .filter(|c| std::ptr::eq(c.peer, peer))
-        {
-            loop {
-                let got = rings::poll::<MT>(worker, channel, BATCH, || true);
-                count += got;
-                if got == 0 {
-                    break;
-                }
-            }
-            channel.consumer.stop();
+            .filter(|c| std::ptr::eq(c.peer, peer));
+        // What it sent before it died is in its ring by now. It has its turn among the messages of others, and the loss
+        // comes behind it.
+        if rings.any(|c| !c.consumer.is_empty()) {
+            rx.checked_at = 0;
+            continue;
         }
+        rx.channels
+            .iter_mut()
+            .filter(|c| std::ptr::eq(c.peer, peer))
+            .for_each(|c| c.consumer.stop());
         // SAFETY: peers live as long as the worker.
         tx::lose(unsafe { &*peer }, UCS_ERR_CONNECTION_RESET);
     }

@@ -64,11 +64,16 @@ impl Kept {
     }
 }
 
-/// An eager message of which some fragments have arrived: its bytes so far, in a vector with room for `total`.
+/// An eager message of which some fragments have arrived.
 pub struct PartialTag {
     pub tag: u64,
+    /// Bytes of the message.
     pub total: usize,
-    pub bytes: Vec<u8>,
+    /// Of them, those that have arrived.
+    pub received: usize,
+    /// Those bytes, in a vector with room for `total`. `None`: there was no memory, and the message is dropped when it
+    /// is complete.
+    pub bytes: Option<Vec<u8>>,
 }
 
 /// A message that `ucp_tag_probe_nb` took out: handed out as `ucp_tag_message_h`.

@@ -88,9 +88,9 @@ pub struct Worker {
     pub short_way_recv: bool,
     /// In front of `rx`: dropped before the inbox, which its thread looks at.
     pub wake: Option<Wake>,
-    /// What only the progressing thread touches.
     /// Tells of rings that new senders have taken in the inbox.
     pub doorbell: Doorbell,
+    /// What only the progress thread touches.
     pub rx: MtLock<Rx>,
     pub matcher: MtLock<Matcher<Unexpected>>,
     pub am: MtLock<Vec<AmHandler>>,

@@ -68,7 +68,7 @@ fn poll_ready(worker: &Worker, rx: &mut Rx, first: usize) -> u32 {
     worker.rx.hold(true);
     let count = match rx.channels.len() {
         1 => poll_sole::<false>(worker, rx),
-        n => poll_merged::<false>(worker, rx, first..n),
+        n => poll_several::<false>(worker, rx, first..n),
     };
     worker.rx.hold(false);
     count
@@ -89,7 +89,7 @@ pub(super) fn poll_all<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
         Some(_) if rx.channels.len() == 1 && !worker.doorbell.has_new_ring() => {
             poll_sole::<MT>(worker, rx)
         }
-        Some(first) => poll_merged::<MT>(worker, rx, first..hot),
+        Some(first) => poll_several::<MT>(worker, rx, first..hot.max(first + 1)),
         None => {
             rx.budget = 1;
             0
@@ -97,18 +97,22 @@ pub(super) fn poll_all<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     }
 }
 
-/// Rings behind the hot ones, a few in turn: one that has something becomes hot. The least number of those that did.
+/// Rings behind the hot ones, a few in turn: one that has something takes the place of a hot one that has nothing, or stays
+/// where it is. The least number of those that did.
 fn look_at_turns(rx: &mut Rx) -> Option<usize> {
-    let mut first = None;
+    let mut first: Option<usize> = None;
     for _ in 0..TURNS.min(rx.channels.len() - HOT) {
         rx.cursor += 1;
         if rx.cursor < HOT || rx.cursor >= rx.channels.len() {
             rx.cursor = HOT;
         }
         if !rx.channels[rx.cursor].consumer.is_empty() {
-            let victim = rx.cursor % HOT;
-            rx.channels.swap(rx.cursor, victim);
-            first = first.into_iter().chain([victim]).min();
+            let idle = rx.channels[..HOT]
+                .iter()
+                .position(|c| c.consumer.is_empty());
+            let place = idle.unwrap_or(rx.cursor);
+            rx.channels.swap(rx.cursor, place);
+            first = first.into_iter().chain([place]).min();
         }
     }
     first
@@ -120,9 +124,30 @@ fn poll_sole<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     let [channel] = &mut rx.channels[..] else {
         return 0;
     };
-    let count = poll::<MT>(worker, channel, rx.budget, || {
-        !worker.doorbell.has_new_ring()
-    });
+    let most = rx.budget.min(BATCH);
+    let count = poll::<MT>(worker, channel, most, || !worker.doorbell.has_new_ring());
+    if count == rx.budget {
+        rx.budget = (2 * count).min(BATCH);
+    }
+    count
+}
+
+/// Messages of several rings: the first `at` these numbers has some, the others may have.
+#[inline(never)]
+fn poll_several<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>) -> u32 {
+    let (before, rest) = rx.channels.split_at_mut(at.start);
+    let [channel, behind @ ..] = rest else {
+        return 0;
+    };
+    // Whether nothing else is here now, after a message of the first ring was seen: nothing comes before it then.
+    let alone = || {
+        let mut others = before.iter().chain(behind.iter());
+        others.all(|c| c.consumer.is_empty()) && !worker.doorbell.has_new_ring()
+    };
+    if !alone() {
+        return poll_merged::<MT>(worker, rx, at);
+    }
+    let count = poll::<MT>(worker, channel, rx.budget.min(BATCH), alone);
     if count == rx.budget {
         rx.budget = (2 * count).min(BATCH);
     }
@@ -132,26 +157,35 @@ fn poll_sole<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
 /// Messages of several rings, of which some of those `at` these numbers have some.
 #[inline(never)]
 fn poll_merged<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>) -> u32 {
-    rx.merge.look(&mut rx.channels, at, rx.budget);
+    let mut count = take_merged::<MT>(worker, rx, at, 0);
+    // What came into rings that were not among those holds up the rest: then all are.
+    if rx.merge.is_blocked() && count < rx.budget {
+        let all = 0..rx.channels.len();
+        count = take_merged::<MT>(worker, rx, all, count);
+    }
+    if count >= rx.budget {
+        rx.budget = (2 * count).min(MERGED);
+    }
+    count
+}
+
+/// Handles what the merge finds `at` these rings, after the `count` messages that the call has handled before: how many with those.
+fn take_merged<const MT: bool>(
+    worker: &Worker,
+    rx: &mut Rx,
+    at: Range<usize>,
+    mut count: u32,
+) -> u32 {
+    rx.merge.look(&mut rx.channels, at, rx.budget - count);
     // What a new sender has sent before these messages comes before them.
     if worker.doorbell.has_new_ring() {
         wireup::accept(worker, rx);
     }
-    take_merged::<MT>(worker, rx)
-}
-
-/// Handles what the first look of the merge has found.
-#[inline(never)]
-fn take_merged<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     let (merge, channels) = (&mut rx.merge, &mut rx.channels);
     merge.look_again(channels);
-    let mut count = 0;
-    while let Some(run) = merge.next(channels, rx.budget - count) {
+    while let Some(run) = merge.next(channels, (rx.budget - count).min(BATCH)) {
         count += poll::<MT>(worker, &mut channels[run.ring], run.len, || true);
         merge.taken(channels, run);
-    }
-    if count == rx.budget {
-        rx.budget = (2 * count).min(MERGED);
     }
     count
 }

@@ -158,6 +158,8 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
             }
             Kind::EpClosed => {
                 let status = final_status(m.aux);
+                // Closed by force, it may have left a message unfinished: it follows the fragments.
+                worker.drop_partials(peer);
                 failure::on_ep_closed(worker, peer, EpImm::from_u64(m.imm).sn, status);
             }
             Kind::Withdrawn => withdraw::on_withdrawn(worker, peer, m.aux, m.imm),

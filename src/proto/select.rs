@@ -115,7 +115,7 @@ pub fn protocol(len: usize, extra: usize, thresh: usize, max: usize, wish: Wish)
 const _: () = assert!(
     cfg!(loom)
         || MAX_EAGER + MAX_AM_HEADER <= crate::tl::shm::ring::MAX_RECORD
-            && FRAGMENT + 32 <= crate::tl::shm::ring::MAX_RECORD
+            && FRAGMENT + MAX_HEAD + MAX_AM_HEADER <= crate::tl::shm::ring::MAX_RECORD
 );
 
 #[cfg(test)]

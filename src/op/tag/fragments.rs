@@ -34,29 +34,42 @@ pub unsafe fn on_fragment(
     if h.offset == 0 {
         let total = usize::try_from(h.total).map_err(|_| Malformed)?;
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(total).map_err(|_| {
-            log::error!("no memory for a message of {total} bytes");
-            Malformed
-        })?;
+        let bytes = match bytes.try_reserve_exact(total) {
+            Ok(()) => Some(bytes),
+            Err(_) => {
+                log::error!("no memory for a message of {total} bytes: dropped");
+                None
+            }
+        };
         // In the place of one that a forced close of the sender's endpoint has left unfinished.
-        partials.insert(peer, PartialTag { tag, total, bytes });
+        let partial = PartialTag {
+            tag,
+            total,
+            received: 0,
+            bytes,
+        };
+        partials.insert(peer, partial);
     }
     let message = partials.get_mut(&peer).ok_or(Malformed)?;
-    let (so_far, left) = (message.bytes.len(), message.total - message.bytes.len());
+    let (so_far, left) = (message.received, message.total - message.received);
     let next = message.tag == tag && message.total as u64 == h.total && so_far as u64 == h.offset;
     if !next || len == 0 || len > left {
         return Err(Malformed);
     }
-    // SAFETY: the vector has room for `left` bytes more; the caller's bytes.
-    unsafe {
-        copy::from_shared(message.bytes.as_mut_ptr().add(so_far), body, len);
-        message.bytes.set_len(so_far + len);
+    message.received += len;
+    if let Some(bytes) = &mut message.bytes {
+        // SAFETY: the vector has room for `left` bytes more; the caller's bytes.
+        unsafe {
+            copy::from_shared(bytes.as_mut_ptr().add(so_far), body, len);
+            bytes.set_len(so_far + len);
+        }
     }
-    if len == left
-        && let Some(message) = partials.remove(&peer)
-    {
+    if len == left {
+        let message = partials.remove(&peer);
         drop(partials);
-        arrive_whole(worker, tag, message.bytes);
+        if let Some(bytes) = message.and_then(|m| m.bytes) {
+            arrive_whole(worker, tag, bytes);
+        }
     }
     Ok(())
 }

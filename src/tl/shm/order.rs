@@ -68,6 +68,11 @@ impl Epoch {
         self.current() == self.own_tiny
     }
 
+    /// Whether messages may go the short way.
+    pub fn is_for_tiny(&self) -> bool {
+        self.tiny
+    }
+
     /// Begins an epoch: its number, which no other sender has.
     pub fn begin(&mut self) -> u64 {
         // SAFETY: the counter outlives the epoch. Relaxed: as in `current`.
@@ -151,6 +156,11 @@ impl Merge {
         if let Some(epoch) = ring.epoch() {
             self.limit = self.limit.min(epoch);
         }
+    }
+
+    /// Whether what was seen at first has to wait for what was not.
+    pub fn is_blocked(&self) -> bool {
+        self.heads.last().is_some_and(|h| h.epoch > self.limit)
     }
 
     /// What is to be handled next, at most `most` messages. They stay in the ring until [`taken`](Self::taken).

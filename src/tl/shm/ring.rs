@@ -150,6 +150,13 @@ fn epoch_at(len: usize) -> usize {
     }
 }
 
+/// The epoch that begins with a slot's message, whose record has `len` bytes.
+fn epoch_of(slot: &Slot, len: usize) -> u64 {
+    let place = slot.inline.to_read(epoch_at(len), size_of::<u64>());
+    // SAFETY: inside of the slot. A hostile producer can change it meanwhile: any number is an epoch.
+    unsafe { place.cast::<u64>().read_unaligned() }
+}
+
 /// The slot of the `n`-th message.
 #[inline(always)]
 fn slot_of(mem: NonNull<RingMem>, n: u64) -> NonNull<Slot> {
@@ -313,8 +320,8 @@ impl Producer {
         self
     }
 
-    /// Sends a record of at most [`TINY`] bytes, if there is room as far as is known and the epoch is still this
-    /// producer's: calls nothing but `imm`, and that only then.
+    /// Sends a record of at most [`TINY`] bytes, if there is room as far as is known, and the receiver is one that never
+    /// sleeps. `imm` makes the immediate.
     ///
     /// # Safety
     /// `len` bytes at `src` are readable (any `src` for 0).
@@ -327,7 +334,11 @@ impl Producer {
         len: usize,
     ) -> bool {
         debug_assert!(len <= TINY);
-        if !self.epoch.lasts_for_tiny() || self.head.n == self.limit {
+        if !self.epoch.lasts_for_tiny() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.send_tiny_in_new_epoch(kind, imm(), src, len) };
+        }
+        if self.head.n == self.limit {
             return false;
         }
         // SAFETY: the ring outlives the producer; the slot is the producer's (below `limit`).
@@ -341,6 +352,38 @@ impl Producer {
         }
         self.head.step();
         true
+    }
+
+    /// As [`send_tiny`](Self::send_tiny), of the first message since another sender has sent one.
+    ///
+    /// # Safety
+    /// `len` bytes at `src` are readable.
+    #[cold]
+    #[inline(never)]
+    unsafe fn send_tiny_in_new_epoch(
+        &mut self,
+        kind: u8,
+        imm: u64,
+        src: *const u8,
+        len: usize,
+    ) -> bool {
+        if !self.epoch.is_for_tiny() || self.head.n == self.limit {
+            return false;
+        }
+        let slot = self.slot();
+        // SAFETY: the ring outlives the producer; the slot is the producer's (below `limit`).
+        unsafe { copy::tiny(slot.inline.to_write(0, len), src, len) };
+        self.write_epoch(len);
+        self.publish(kind, 0, imm, (len | NEW_EPOCH) as u64);
+        true
+    }
+
+    /// Begins an epoch, and writes its number into the slot of a message whose record has `len` bytes.
+    fn write_epoch(&mut self, len: usize) {
+        let epoch = self.epoch.begin();
+        let place = self.slot().inline.to_write(epoch_at(len), size_of::<u64>());
+        // SAFETY: the slot is the producer's (below `limit`), and the record leaves these bytes free.
+        unsafe { place.cast::<u64>().write_unaligned(epoch) };
     }
 
     /// Sends a record of `len` bytes (up to [`MAX_RECORD`]), which `fill` writes in place.
@@ -412,10 +455,7 @@ impl Producer {
             self.data_head = end;
             word |= u64::from(self.space.number()) << AREA_SHIFT;
         }
-        let epoch = self.epoch.begin();
-        let place = self.slot().inline.to_write(epoch_at(len), size_of::<u64>());
-        // SAFETY: the slot is the producer's (below `limit`), and the record leaves these bytes free.
-        unsafe { place.cast::<u64>().write_unaligned(epoch) };
+        self.write_epoch(len);
         self.publish(kind, aux, imm, word);
         Ok(true)
     }
@@ -605,8 +645,14 @@ impl Consumer {
             slot.inline.to_read(0, len)
         } else if len & NEW_EPOCH != 0 && len & !NEW_EPOCH <= INLINE_WITH_EPOCH {
             len &= !NEW_EPOCH;
+            self.epoch = self.epoch.max(epoch_of(slot, len));
             slot.inline.to_read(0, len)
         } else {
+            if len & NEW_EPOCH != 0 {
+                self.epoch = self
+                    .epoch
+                    .max(epoch_of(slot, len & ((1 << AREA_SHIFT) - 1)));
+            }
             let area = (len & !NEW_EPOCH) >> AREA_SHIFT;
             len &= (1 << AREA_SHIFT) - 1;
             if len <= INLINE_WITH_EPOCH || len > MAX_RECORD {
@@ -674,16 +720,10 @@ impl Consumer {
         }
         let len = (word >> 32) as usize;
         if len & NEW_EPOCH != 0 {
-            let at = epoch_at(len & ((1 << AREA_SHIFT) - 1));
-            // SAFETY: inside of the slot, which the producer does not write before it is released.
-            let epoch = unsafe {
-                slot.inline
-                    .to_read(at, size_of::<u64>())
-                    .cast::<u64>()
-                    .read_unaligned()
-            };
             // Epochs of a ring only grow. Whatever a hostile producer writes counts as an epoch.
-            self.epoch = self.epoch.max(epoch);
+            self.epoch = self
+                .epoch
+                .max(epoch_of(slot, len & ((1 << AREA_SHIFT) - 1)));
         }
         Some(self.epoch)
     }
@@ -748,6 +788,23 @@ impl Consumer {
     pub fn closed(&self) -> bool {
         // SAFETY: the ring outlives the consumer.
         unsafe { (*self.mem.as_ptr()).closed.load(Ordering::Acquire) != 0 }
+    }
+}
+
+/// A sender that is interrupted.
+#[cfg(all(test, not(loom)))]
+impl Producer {
+    /// Begins an epoch: its number.
+    pub(super) fn begin_late(&mut self) -> u64 {
+        self.epoch.begin()
+    }
+
+    /// Sends the first message of the epoch, without data.
+    pub(super) fn publish_late(&mut self, epoch: u64, kind: u8, imm: u64) {
+        let place = self.slot().inline.to_write(epoch_at(0), size_of::<u64>());
+        // SAFETY: the slot is the producer's: there is room.
+        unsafe { place.cast::<u64>().write_unaligned(epoch) };
+        self.publish(kind, 0, imm, NEW_EPOCH as u64);
     }
 }
 

@@ -116,11 +116,12 @@ fn a_lone_sender_keeps_its_epoch() {
         // SAFETY: no bytes.
         unsafe { tx.send_tiny(1, || 0, std::ptr::null(), 0) }
     };
-    assert!(!tiny(&mut senders[0]), "it has no epoch yet");
-    assert!(send(&mut senders[0], 0, 8) && tiny(&mut senders[0]) && tiny(&mut senders[0]));
+    assert!(tiny(&mut senders[0]) && send(&mut senders[0], 0, 8) && tiny(&mut senders[0]));
     assert_eq!(scene.counter.load(Ordering::Relaxed), 1);
-    assert!(send(&mut senders[1], 0, 8) && !tiny(&mut senders[0]) && tiny(&mut senders[1]));
+    assert!(send(&mut senders[1], 0, 8) && tiny(&mut senders[1]));
     assert_eq!(scene.counter.load(Ordering::Relaxed), 2);
+    assert!(tiny(&mut senders[0]));
+    assert_eq!(scene.counter.load(Ordering::Relaxed), 3);
 }
 
 /// To a receiver that may sleep no record goes the short way.
@@ -131,7 +132,7 @@ fn without_tiny_records_an_epoch_lasts_all_the_same() {
     let mut epoch = unsafe { Epoch::new(NonNull::from(&counter), false) };
     assert!(!epoch.lasts());
     assert_eq!(epoch.begin(), 1);
-    assert!(epoch.lasts() && !epoch.lasts_for_tiny());
+    assert!(epoch.lasts() && !epoch.lasts_for_tiny() && !epoch.is_for_tiny());
 }
 
 /// Each length of a record with and without an epoch, byte for byte.
@@ -156,5 +157,27 @@ fn records_of_every_length_begin_epochs() {
             rings[number].advance();
             rings[number].release();
         }
+    }
+}
+
+/// A sender is interrupted between the beginning of its epoch and its message, while another one, which later hears of that
+/// message, goes on sending. What was taken without a merge counts, too.
+#[test]
+fn a_message_that_is_late_in_its_ring_keeps_its_place() {
+    for hot in [1, 2] {
+        let scene = Scene::new(2);
+        let (mut senders, mut rings) = (scene.senders(), scene.receiver());
+        let (mut merge, mut got) = (Merge::default(), Vec::new());
+        let [first, second] = &mut senders[..] else {
+            unreachable!()
+        };
+        assert!(send(first, 10, 0));
+        let late = second.begin_late();
+        assert!(send(first, 11, 0));
+        take(&mut merge, &mut rings, hot, 4, &mut got);
+        second.publish_late(late, 1, 20);
+        assert!(send(first, 12, 0));
+        take(&mut merge, &mut rings, 2, 4, &mut got);
+        assert_eq!(got, [10, 11, 20, 12]);
     }
 }
