@@ -76,10 +76,11 @@ unsafe fn fill_in(e: &mut Endpoint, params: *const ucp_ep_params_t) {
             e.err_mode = enum_raw((*params).err_mode) as u8;
         }
         if has(UCP_EP_PARAM_FIELD_ERR_HANDLER) {
-            (e.err_cb, e.err_arg) = ((*params).err_handler.cb, (*params).err_handler.arg);
+            // The handler's argument is what a stream poll answers with, unless the program gives user data.
+            (e.err_cb, e.user_data) = ((*params).err_handler.cb, (*params).err_handler.arg);
         }
         if has(UCP_EP_PARAM_FIELD_USER_DATA) {
-            (e.user_data, e.err_arg) = ((*params).user_data, (*params).user_data);
+            (e.user_data, e.user_data_given) = ((*params).user_data, true);
         }
         if has(UCP_EP_PARAM_FIELD_NAME) && !(*params).name.is_null() {
             e.name = Some(CString::from(CStr::from_ptr((*params).name)));
@@ -244,7 +245,11 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
             output::name(&raw mut (*attr).name, &name);
         }
         if has(UCP_EP_ATTR_FIELD_USER_DATA) {
-            (*attr).user_data = e.user_data;
+            (*attr).user_data = if e.user_data_given {
+                e.user_data
+            } else {
+                std::ptr::null_mut()
+            };
         }
         if has(UCP_EP_ATTR_FIELD_TRANSPORTS) {
             let out = &mut (*attr).transports;
@@ -361,9 +366,9 @@ pub unsafe fn modify_ep(
     // SAFETY: the caller's handle.
     let e = unsafe { &mut *endpoint_of(ep) };
     if let Some(handler) = err_handler {
-        (e.err_cb, e.err_arg) = (handler.cb, handler.arg);
+        (e.err_cb, e.user_data) = (handler.cb, handler.arg);
     }
     if let Some(data) = user_data {
-        (e.user_data, e.err_arg) = (data, data);
+        (e.user_data, e.user_data_given) = (data, true);
     }
 }

@@ -49,10 +49,11 @@ pub struct Endpoint {
     /// Why it failed, 0 if it did not.
     failure: AtomicI8,
     pub err_cb: ucp_err_handler_cb_t,
-    /// Argument of `err_cb`.
-    pub err_arg: *mut c_void,
-    /// As given in `ucp_ep_params_t.user_data`, null if it was not.
+    /// Argument of `err_cb` and user data for the stream poll: `ucp_ep_params_t.user_data`, or `err_handler.arg` where
+    /// the program gave none with it; null if it gave neither.
     pub user_data: *mut c_void,
+    /// `ucp_ep_params_t.user_data` was given once: `ucp_ep_query` answers with `user_data`.
+    pub user_data_given: bool,
     pub name: Option<CString>,
     /// What it has received as a byte stream, made by the first byte or receive. Guarded by `Worker::streams`.
     pub stream: Option<Box<Stream>>,
@@ -76,8 +77,8 @@ impl Endpoint {
             flags: AtomicU8::new(flags),
             failure: AtomicI8::new(0),
             err_cb: None,
-            err_arg: std::ptr::null_mut(),
             user_data: std::ptr::null_mut(),
+            user_data_given: false,
             name: None,
             stream: None,
             session: 0,

@@ -325,7 +325,7 @@ pub fn call_handlers(worker: &Worker) -> u32 {
         // SAFETY: an endpoint that was open a moment ago; its memory is nobody else's while progress runs.
         unsafe {
             if let Some(cb) = (*ep).err_cb {
-                cb((*ep).err_arg, ep.cast(), status);
+                cb((*ep).user_data, ep.cast(), status);
                 count += 1;
             }
         }
