@@ -1,7 +1,6 @@
 /*
- * Flags and fields of endpoints and of waking that no other program names: names, local addresses, modes of error
- * handling, ucp_ep_modify_nb(), ucp_ep_close_nb() by force, each event that a worker can be woken for,
- * ucp_worker_wait_mem().
+ * Flags and fields of endpoints that no other program names: names, local addresses, modes of error handling,
+ * ucp_ep_modify_nb(), ucp_ep_close_nb() by force; and ucp_worker_wait_mem().
  */
 #define _GNU_SOURCE
 #include "bed.h"
@@ -9,10 +8,8 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { LENGTH = 4096, TAG = 5 };
 
@@ -247,43 +244,6 @@ static void old_close_rules(bed_t *bed)
     bed_sync(bed);
 }
 
-static int sleeps(bed_t *bed, side_t *side, ucp_worker_h worker)
-{
-    struct pollfd fd = {.events = POLLIN};
-    ucs_status_t  status;
-
-    must(side, ucp_worker_get_efd(worker, &fd.fd), "ucp_worker_get_efd");
-    BED_UNTIL(bed, (ucp_worker_progress(worker), status = ucp_worker_arm(worker)) != UCS_ERR_BUSY);
-    return status == UCS_OK && poll(&fd, 1, 0) == 0 && ucp_worker_signal(worker) == UCS_OK &&
-           poll(&fd, 1, 1000) == 1;
-}
-
-/* Each event alone: the worker is made, sleeps and can be woken by a signal. */
-static void event_rules(bed_t *bed, side_t *side)
-{
-    static const struct {
-        const char *name;
-        unsigned    events;
-    } events[] = {
-        {"RMA", UCP_WAKEUP_RMA},
-        {"AMO", UCP_WAKEUP_AMO},
-        {"TAG_SEND", UCP_WAKEUP_TAG_SEND},
-        {"TAG_RECV", UCP_WAKEUP_TAG_RECV},
-        {"TX", UCP_WAKEUP_TX},
-        {"RX", UCP_WAKEUP_RX},
-        {"RMA, AMO, TAG_SEND", UCP_WAKEUP_RMA | UCP_WAKEUP_AMO | UCP_WAKEUP_TAG_SEND},
-    };
-
-    for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++) {
-        ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_EVENTS, .events = events[i].events};
-        ucp_worker_h        worker;
-
-        must(side, ucp_worker_create(side->context, &params, &worker), "ucp_worker_create");
-        rule(side, "F5", "woken for %s: %d", events[i].name, sleeps(bed, side, worker));
-        ucp_worker_destroy(worker);
-    }
-}
-
 /* B waits with ucp_worker_wait_mem() for what A puts. */
 static void wait_mem_rules(bed_t *bed)
 {
@@ -308,8 +268,7 @@ static void wait_mem_rules(bed_t *bed)
 
 static void script(bed_t *bed)
 {
-    bed_params_t params = {.features = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP |
-                                       UCP_FEATURE_STREAM};
+    bed_params_t params = {.features = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_STREAM};
 
     bed_open(bed, &params);
     bed_exchange_addresses(bed, address_of_b, address_of_a);
@@ -320,7 +279,6 @@ static void script(bed_t *bed)
     user_data_rules(bed);
     created_rules(bed);
     old_close_rules(bed);
-    event_rules(bed, bed->a != NULL ? bed->a : bed->b);
     wait_mem_rules(bed);
     bed_close(bed);
 }
