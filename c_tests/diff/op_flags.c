@@ -251,8 +251,8 @@ static const char *moved(const bed_t *bed, operation_t operation, size_t length,
 }
 
 /*
- * How the operation ended, as far as every library has to say the same. Every library gives a request, FORCE_IMM_CMPL or
- * not, for a fetching atomic that the peer executes, and UCX for a close over TCP.
+ * How the operation ended, as far as every library has to say the same. Every library gives a request, FORCE_IMM_CMPL
+ * or not, for a fetching atomic that the peer executes, and UCX for a close over TCP.
  */
 static void ended(char *text, size_t size, operation_t operation, int extra, ucs_status_ptr_t result,
                   ucs_status_t status, const char *called)
