@@ -1,9 +1,10 @@
-//! Instructions of one operation, counted by callgrind: two workers in one process, so that the count repeats exactly.
+//! Instructions of one operation, counted by callgrind: all workers in one process, so that the count repeats exactly.
 //!
 //! Run under `valgrind --tool=callgrind --collect-atstart=no`: each operation runs a while uncounted, then OPERATIONS
 //! times counted, and the counts are dumped under its name, PARTS times: the least is the operation's own, without what
 //! a timer has a library do now and then. `baseline` is what counting itself costs; "send" and "receive" are halves of
-//! a transfer. Worker A sends; B receives, over shared memory if UCX_TLS says nothing else.
+//! a transfer. Worker A sends; B receives, over shared memory if UCX_TLS says nothing else. Operations with several
+//! senders come last: the other senders' workers are created before the first operation that needs them.
 #include "pair.h"
 
 #include <dlfcn.h>
@@ -14,7 +15,7 @@
 #include <ucp/api/ucpx.h>
 #include <valgrind/callgrind.h>
 
-enum { PARTS = 5, OPERATIONS = 200, WARM_UP = 300, SIZE = 1 << 20, AM_ID = 1, TAG = 7 };
+enum { PARTS = 5, OPERATIONS = 200, WARM_UP = 300, SIZE = 1 << 20, AM_ID = 1, TAG = 7, MAX_SENDERS = 8 };
 
 #define COUNTED(statement)            \
     do {                              \
@@ -25,7 +26,13 @@ enum { PARTS = 5, OPERATIONS = 200, WARM_UP = 300, SIZE = 1 << 20, AM_ID = 1, TA
 
 static ucp_context_h context;
 static ucp_worker_h a, b;
-static ucp_ep_h ep;
+static ucp_ep_h ep; /* of a, to b */
+static struct {
+    ucp_worker_h worker;
+    ucp_ep_h ep; /* to b */
+} senders[MAX_SENDERS];
+static int open_senders;   /* so many of them are connected */
+static int current_sender; /* a and ep are this one's */
 static ucp_mem_h memory;
 static ucp_rkey_h rkey;
 static ucpx_cq_h queue; /* of b; null where the library has none */
@@ -290,37 +297,68 @@ static void am_receive(size_t size)
     wait_a(sending);
 }
 
+/* ---- several senders, connected to b ---- */
+
+static void select_sender(int number)
+{
+    current_sender = number;
+    a = senders[number].worker;
+    ep = senders[number].ep;
+}
+
+/** The last message was another sender's. */
+static void tag_send_in_turn(size_t size)
+{
+    select_sender((current_sender + 1) % open_senders);
+    tag_send(size);
+}
+
+static void tag_receive_in_turn(size_t size)
+{
+    select_sender((current_sender + 1) % open_senders);
+    tag_receive(size);
+}
+
 static const struct {
     const char *name;
     void (*once)(size_t);
     size_t size;
+    int senders; /* connected, at least */
 } operations[] = {
-    {"baseline", nothing, 0},
-    {"progress, idle", progress_idle, 0},
-    {"endpoint flush, idle", ep_flush_idle, 0},
-    {"worker flush, idle", worker_flush_idle, 0},
-    {"fence", fence, 0},
-    {"put 8 B", put, 8},
-    {"put 8 B + flush", put_flush, 8},
-    {"put 8 B, its flush", flush_behind_put, 8},
-    {"put 32 B", put, 32},
-    {"put 1 KiB", put, 1024},
-    {"put 8 B with signal", put_signal, 8},
-    {"put 8 B with signal, send", put_signal_send, 8},
-    {"get 8 B", get, 8},
-    {"get 1 KiB", get, 1024},
-    {"fetch-add", fetch_add, 8},
-    {"compare-swap", compare_swap, 8},
-    {"add + flush", add_flush, 8},
-    {"tag 8 B", tag, 8},
-    {"tag 8 B, send", tag_send, 8},
-    {"tag 8 B, receive", tag_receive, 8},
-    {"tag 8 B, unexpected", tag_unexpected, 8},
-    {"tag 1 KiB", tag, 1024},
-    {"am 8 B", am, 8},
-    {"am 8 B, send", am_send, 8},
-    {"am 8 B, receive", am_receive, 8},
-    {"am 1 KiB", am, 1024},
+    {"baseline", nothing, 0, 1},
+    {"progress, idle", progress_idle, 0, 1},
+    {"endpoint flush, idle", ep_flush_idle, 0, 1},
+    {"worker flush, idle", worker_flush_idle, 0, 1},
+    {"fence", fence, 0, 1},
+    {"put 8 B", put, 8, 1},
+    {"put 8 B + flush", put_flush, 8, 1},
+    {"put 8 B, its flush", flush_behind_put, 8, 1},
+    {"put 32 B", put, 32, 1},
+    {"put 1 KiB", put, 1024, 1},
+    {"put 8 B with signal", put_signal, 8, 1},
+    {"put 8 B with signal, send", put_signal_send, 8, 1},
+    {"get 8 B", get, 8, 1},
+    {"get 1 KiB", get, 1024, 1},
+    {"fetch-add", fetch_add, 8, 1},
+    {"compare-swap", compare_swap, 8, 1},
+    {"add + flush", add_flush, 8, 1},
+    {"tag 8 B", tag, 8, 1},
+    {"tag 8 B, send", tag_send, 8, 1},
+    {"tag 8 B, receive", tag_receive, 8, 1},
+    {"tag 8 B, unexpected", tag_unexpected, 8, 1},
+    {"tag 1 KiB", tag, 1024, 1},
+    {"am 8 B", am, 8, 1},
+    {"am 8 B, send", am_send, 8, 1},
+    {"am 8 B, receive", am_receive, 8, 1},
+    {"am 1 KiB", am, 1024, 1},
+    {"tag 8 B, one of 2 senders, send", tag_send_in_turn, 8, 2},
+    {"tag 8 B, one of 2 senders, receive", tag_receive_in_turn, 8, 2},
+    {"tag 8 B, 1 of 2 active, send", tag_send, 8, 2},
+    {"tag 8 B, 1 of 2 active, receive", tag_receive, 8, 2},
+    {"tag 8 B, one of 8 senders, send", tag_send_in_turn, 8, 8},
+    {"tag 8 B, one of 8 senders, receive", tag_receive_in_turn, 8, 8},
+    {"tag 8 B, 1 of 8 active, send", tag_send, 8, 8},
+    {"tag 8 B, 1 of 8 active, receive", tag_receive, 8, 8},
 };
 
 /* ---- setting up ---- */
@@ -339,7 +377,8 @@ static ucp_worker_h open_worker(void)
     return worker;
 }
 
-static void connect_workers(void)
+/** Opens the next sender and connects it to b; it is the current one then. */
+static void open_sender(void)
 {
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
     ucp_address_t *address;
@@ -347,8 +386,10 @@ static void connect_workers(void)
 
     check(ucp_worker_get_address(b, &address, &length), "ucp_worker_get_address");
     params.address = address;
-    check(ucp_ep_create(a, &params, &ep), "ucp_ep_create");
+    senders[open_senders].worker = open_worker();
+    check(ucp_ep_create(senders[open_senders].worker, &params, &senders[open_senders].ep), "ucp_ep_create");
     ucp_worker_release_address(b, address);
+    select_sender(open_senders++);
 }
 
 static void open_memory(void)
@@ -389,9 +430,25 @@ static int is_missing(void (*once)(size_t))
 static void settle(void)
 {
     for (int i = 0; i < 50; i++) {
-        ucp_worker_progress(a);
+        for (int k = 0; k < open_senders; k++) {
+            ucp_worker_progress(senders[k].worker);
+        }
         ucp_worker_progress(b);
     }
+}
+
+/** Opens senders until there are so many, and selects the first one. */
+static void connect_senders(int number)
+{
+    while (open_senders < number) {
+        open_sender();
+        /* Some libraries connect in several steps, for which both workers must progress. */
+        for (int k = 0; k < WARM_UP; k++) {
+            tag_unexpected(8);
+            settle();
+        }
+    }
+    select_sender(0);
 }
 
 int run_instructions(const struct effort *effort, int argc, char **argv)
@@ -404,20 +461,15 @@ int run_instructions(const struct effort *effort, int argc, char **argv)
         die("instructions are counted under valgrind --tool=callgrind --collect-atstart=no");
     }
     check(ucp_init(&params, NULL, &context), "ucp_init");
-    a = open_worker();
     b = open_worker();
-    connect_workers();
-    /* Some libraries connect in several steps, for which both workers must progress. */
-    for (int k = 0; k < WARM_UP; k++) {
-        tag_unexpected(8);
-        settle();
-    }
+    connect_senders(1);
     open_memory();
     open_queue();
     for (size_t i = 0; i < sizeof(operations) / sizeof(*operations); i++) {
         if (is_missing(operations[i].once)) {
             continue;
         }
+        connect_senders(operations[i].senders);
         for (int k = 0; k < WARM_UP; k++) {
             operations[i].once(operations[i].size);
         }

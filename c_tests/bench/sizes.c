@@ -1,4 +1,5 @@
-//! Messages by size: ping-pong latency, windowed bandwidth and rate of tag, active and stream messages.
+//! Messages by size: ping-pong latency, windowed bandwidth and rate of tag, active and stream messages; windowed
+//! bandwidth of long active messages that are sent as eager ones.
 #include "pair.h"
 
 #include <stdio.h>
@@ -15,7 +16,9 @@ struct way {
     void (*await)(struct side *, ucs_status_ptr_t);
 };
 
+static const struct way am_eager;
 static const struct way *way; /* the one that is measured */
+static int keeps_messages;    /* eager active messages are copied into the buffer, so that they can be compared */
 
 /* ---- tag ---- */
 
@@ -55,8 +58,14 @@ static ucs_status_t on_message(void *argument, const void *header, size_t header
 
     (void)header, (void)header_length;
     if (!(message->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)) {
+        if (keeps_messages) {
+            memcpy(side->buffer, data, length);
+        }
         side->am_arrived++;
         return UCS_OK;
+    }
+    if (way == &am_eager) {
+        die("an eager message of %zu bytes arrived as a rendezvous", length);
     }
     request = ucp_am_recv_data_nbx(side->worker, data, side->buffer, length, &param);
     if (!UCS_PTR_IS_PTR(request)) {
@@ -69,6 +78,13 @@ static ucs_status_t on_message(void *argument, const void *header, size_t header
 static ucs_status_ptr_t am_send(struct side *side, size_t size)
 {
     return ucp_am_send_nbx(side->ep, AM_ID, NULL, 0, side->buffer, size, &plain);
+}
+
+static ucs_status_ptr_t am_send_eager(struct side *side, size_t size)
+{
+    static const ucp_request_param_t eager = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_AM_SEND_FLAG_EAGER};
+
+    return ucp_am_send_nbx(side->ep, AM_ID, NULL, 0, side->buffer, size, &eager);
 }
 
 static ucs_status_ptr_t am_post(struct side *side, size_t size)
@@ -107,6 +123,9 @@ static const struct way ways[] = {
     {"am", UCP_FEATURE_AM, am_send, am_post, am_await},
     {"stream", UCP_FEATURE_STREAM, stream_send, stream_post, await_request},
 };
+
+/** The receiver gets all of such a message in its handler, however long it is, and looks at it where it lies. */
+static const struct way am_eager = {"am_eager", UCP_FEATURE_AM, am_send_eager, am_post, am_await};
 
 /* ---- batches ---- */
 
@@ -162,11 +181,13 @@ static void verify(struct side *side, size_t size)
         side->buffer[i] = side->place.index == 0 ? (unsigned char)(i * 7 + (i >> 8)) : 0;
     }
     meet_other(side);
+    keeps_messages = 1;
     if (side->place.index == 0) {
         wait_for(side, way->send(side, size), "send");
     } else {
         way->await(side, way->post(side, size));
     }
+    keeps_messages = 0;
     meet_other(side);
     for (size_t i = 0; i < size; i++) {
         if (side->buffer[i] != (unsigned char)(i * 7 + (i >> 8))) {
@@ -196,6 +217,11 @@ static void report(const char *what, size_t size, double value, const char *unit
     figure(name, (long)size, value, unit);
 }
 
+static void report_bandwidth(size_t size, double message)
+{
+    report("bandwidth", size, (double)size / message / 1e6, "MB/s");
+}
+
 static void measure_size(struct side *side, size_t size)
 {
     double round_trip = seconds_per_round(side, ping_pong, size);
@@ -204,9 +230,26 @@ static void measure_size(struct side *side, size_t size)
     if (side->place.index == 0) {
         report("latency", size, round_trip / 2 * 1e6, "us");
         report("bandwidth_pingpong", size, (double)size / (round_trip / 2) / 1e6, "MB/s");
-        report("bandwidth", size, (double)size / message / 1e6, "MB/s");
+        report_bandwidth(size, message);
         if (size <= 64) {
             report("rate", size, 1e-6 / message, "M/s");
+        }
+    }
+}
+
+static void measure_long_eager(struct side *side)
+{
+    static const size_t sizes[] = {64 << 10, 1 << 20, 4 << 20};
+
+    way = &am_eager;
+    verify(side, LARGEST);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        if (measures_size(side->effort, sizes[i])) {
+            double message = seconds_per_round(side, stream_of, sizes[i]) / window_of(sizes[i]);
+
+            if (side->place.index == 0) {
+                report_bandwidth(sizes[i], message);
+            }
         }
     }
 }
@@ -226,15 +269,15 @@ static void play(struct place place, void *effort)
     }
     meet_other(&side);
     if (is_supported(&side)) {
-        /* Active messages that are not fetched are not copied: their bytes cannot be compared afterwards. */
-        if (way->feature != UCP_FEATURE_AM) {
-            verify(&side, 300);
-        }
+        verify(&side, 300);
         verify(&side, LARGEST);
         for (size_t size = 1; size <= LARGEST; size *= 2) {
             if (measures_size(side.effort, size)) {
                 measure_size(&side, size);
             }
+        }
+        if (way->feature == UCP_FEATURE_AM) {
+            measure_long_eager(&side);
         }
     } else if (place.index == 0) {
         printf("# unsupported: %s\n", way->name);

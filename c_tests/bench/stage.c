@@ -12,36 +12,61 @@
 
 enum { LIMIT_SECONDS = 300 };
 
-int start_pair(void (*play)(struct place, void *), void *argument)
+/** Forks the process of this index, which plays and exits; returns its pid. */
+static pid_t start(struct place place, void (*play)(struct place, void *), void *argument)
 {
-    struct place place = {.index = 0};
-    int status = 0;
-    pid_t child, parent = getpid();
+    pid_t parent = getpid(), child = fork();
 
-    processors();
-    place.stage = mmap(NULL, sizeof(*place.stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (place.stage == MAP_FAILED || (child = fork()) < 0) {
-        die("cannot start the other process");
+    if (child < 0) {
+        die("cannot start process %d", place.index);
     }
-    alarm(LIMIT_SECONDS); /* of the whole program; a fork starts without its parent's */
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) {
             _exit(1);
         }
-        place.index = 1;
-    }
-    pin_to(place.index);
-    play(place, argument);
-    if (child == 0) {
+        pin_to(place.index);
+        play(place, argument);
         _exit(0);
     }
-    return waitpid(child, &status, 0) == child && status == 0 ? 0 : 1;
+    return child;
+}
+
+int start_processes(int number, void (*play)(struct place, void *), void *argument)
+{
+    struct place place = {.index = 0};
+    pid_t children[MAX_PROCESSES];
+    int failed = 0;
+
+    processors();
+    place.stage = mmap(NULL, sizeof(*place.stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (place.stage == MAP_FAILED || number > MAX_PROCESSES) {
+        die("cannot start %d processes", number);
+    }
+    place.stage->processes = (unsigned)number;
+    for (int i = 1; i < number; i++) {
+        children[i] = start((struct place){.stage = place.stage, .index = i}, play, argument);
+    }
+    alarm(LIMIT_SECONDS); /* of the whole program; a fork starts without its parent's */
+    pin_to(0);
+    play(place, argument);
+    for (int i = 1; i < number; i++) {
+        int status;
+
+        failed |= waitpid(children[i], &status, 0) != children[i] || status != 0;
+    }
+    return failed;
+}
+
+int start_pair(void (*play)(struct place, void *), void *argument)
+{
+    return start_processes(2, play, argument);
 }
 
 void meet(struct place place, void (*meanwhile)(void *), void *argument)
 {
-    unsigned target = (atomic_fetch_add(&place.stage->arrived, 1) / 2 + 1) * 2;
+    unsigned processes = place.stage->processes;
+    unsigned target = (atomic_fetch_add(&place.stage->arrived, 1) / processes + 1) * processes;
 
     while ((int)(atomic_load_explicit(&place.stage->arrived, memory_order_acquire) - target) < 0) {
         if (meanwhile != NULL) {

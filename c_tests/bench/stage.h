@@ -1,25 +1,26 @@
-//! The stage: two processes of one machine, and what they share besides the library under test.
+//! The stage: processes of one machine, two as a rule, and what they share besides the library under test.
 #ifndef BENCH_STAGE_H
 #define BENCH_STAGE_H
 
 #include <stdatomic.h>
 #include <stddef.h>
 
-enum { MAIL_ROOM = 64 << 10 };
+enum { MAIL_ROOM = 64 << 10, MAX_PROCESSES = 65 };
 
 /** Anonymous memory, mapped before the fork; zeroed. */
 struct stage {
     _Alignas(128) _Atomic unsigned ball;    /* handed to and fro by the measurement of the machine itself */
-    _Alignas(128) _Atomic unsigned arrived; /* at meetings, both processes counted */
+    _Alignas(128) _Atomic unsigned arrived; /* at meetings, all processes counted */
+    unsigned processes;
     _Atomic int over;                       /* the active process is through with something one-sided */
     long rounds;                            /* of the next batch; the active process writes it between two meetings */
     struct {
         size_t length;
         unsigned char bytes[MAIL_ROOM];
-    } mail[2];
+    } mail[MAX_PROCESSES]; /* by the process that writes it */
 };
 
-/** A process of the two: 0, which measures and reports, or 1, which answers. */
+/** One of the processes: 0 measures and reports; of two, 1 answers. */
 struct place {
     struct stage *stage;
     int index;
@@ -31,10 +32,13 @@ struct place {
  */
 int start_pair(void (*play)(struct place, void *), void *argument);
 
-/** Waits for the other process; calls `meanwhile` over and over, if there is one. */
+/** The same for so many processes, at most MAX_PROCESSES. Process 0 is the caller, the others are its children. */
+int start_processes(int number, void (*play)(struct place, void *), void *argument);
+
+/** Waits for all other processes; calls `meanwhile` over and over, if there is one. */
 void meet(struct place place, void (*meanwhile)(void *), void *argument);
 
-/** Gives the other process some bytes and gets its own, at most `room`; returns their number. */
+/** Of two processes: gives the other one some bytes and gets its own, at most `room`; returns their number. */
 size_t exchange(struct place place, const void *mine, size_t length, void *theirs, size_t room);
 
 #endif

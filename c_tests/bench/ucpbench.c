@@ -21,8 +21,8 @@ static const struct {
 } workloads[] = {
     {"handoff", run_machine}, {"limits", run_machine}, {"tag", run_sizes},      {"am", run_sizes},
     {"stream", run_sizes},    {"rma", run_remote},     {"atomics", run_remote}, {"threads", run_threads},
-    {"gups", run_gups},       {"startup", run_startup}, {"endpoints", run_startup}, {"clients", run_clients},
-    {"instructions", run_instructions},
+    {"senders", run_senders}, {"gups", run_gups},       {"startup", run_startup}, {"endpoints", run_startup},
+    {"clients", run_clients}, {"instructions", run_instructions},
 };
 
 static void name_library(void)

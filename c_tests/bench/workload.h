@@ -26,6 +26,7 @@ int run_machine(const struct effort *effort, int argc, char **argv);      /* han
 int run_sizes(const struct effort *effort, int argc, char **argv);        /* tag, am, stream */
 int run_remote(const struct effort *effort, int argc, char **argv);       /* rma, atomics */
 int run_threads(const struct effort *effort, int argc, char **argv);      /* threads OPERATION WORKERS THREADS */
+int run_senders(const struct effort *effort, int argc, char **argv);      /* senders OPERATION NUMBER */
 int run_gups(const struct effort *effort, int argc, char **argv);         /* gups */
 int run_startup(const struct effort *effort, int argc, char **argv);      /* startup, endpoints NUMBER PEERS */
 int run_clients(const struct effort *effort, int argc, char **argv);      /* clients [NUMBER] */

@@ -46,11 +46,11 @@ def count(library, environment, without, caller, adapter=None, wire=None, under=
 
 def show(counts):
     """Two columns for each library: the least of five counts, and their median."""
-    print(f"{'instructions of one operation':<32}" + "".join(f"{title:>20}" for title in counts))
+    print(f"{'instructions of one operation':<36}" + "".join(f"{title:>20}" for title in counts))
     names = dict.fromkeys(name for counted in counts.values() for name in counted)
     for name in names:
         columns = (
             f"{min(counted[name]):>10.0f}{statistics.median(counted[name]):>10.0f}" if name in counted else " " * 20
             for counted in counts.values()
         )
-        print(f"{name:<32}" + "".join(columns))
+        print(f"{name:<36}" + "".join(columns))

@@ -23,8 +23,8 @@ SECTIONS = (
         "Bandwidth",
         "Windows of 64 messages (16 from 256 KiB on) and one answer each, and of the ping-pong. Dotted: a bare copy "
         "from "
-        "process to process, by one side and by both.",
-        r"(tag|am|stream)_bandwidth.*",
+        "process to process, by one side and by both. Eager active messages are looked at where they lie.",
+        r"(tag|am|am_eager|stream)_bandwidth.*",
         True,
     ),
     ("Message rate", "Windows of 64 small messages, one pair of processes.", r"(tag|am|stream)_rate", True),
@@ -37,6 +37,13 @@ SECTIONS = (
     ),
     ("Atomics", "Of 8 bytes, one at a time.", r"(fetch_add|swap|compare_swap|add_flush).*", False),
     ("Threads", "Aggregate rate of messages of 8 bytes, by the number of threads on each side.", r"rate_.*", False),
+    (
+        "Senders",
+        "Aggregate rate of messages of 8 bytes into one worker, by the number of sender processes on this host, over "
+        "shared memory; each has at most 64 under way.",
+        r"senders_.*",
+        False,
+    ),
     ("Random access", "GUPS: two processes update random words of a table that lies half in each.", r"gups.*", False),
     ("More ranks than cores", "Allreduce of 8 bytes, ranks not bound to cores.", r"(openmpi|mpich)_\d+_ranks_.*", False),
     ("Through MPI", "Two ranks on two cores, everything through libucp.", r"(openmpi|mpich)_(?!init).*", True),
@@ -72,6 +79,7 @@ TITLES = {
     "stream_latency": "Streams",
     "tag_bandwidth": "Tag messages, windowed",
     "am_bandwidth": "Active messages, windowed",
+    "am_eager_bandwidth": "Active messages, always eager, windowed",
     "stream_bandwidth": "Streams, windowed",
     "tag_bandwidth_pingpong": "Tag messages, ping-pong",
     "am_bandwidth_pingpong": "Active messages, ping-pong",
@@ -90,6 +98,8 @@ TITLES = {
     "rate_am_own": "Active messages, a worker each",
     "rate_put_shared": "Put, one shared worker",
     "rate_put_own": "Put, a worker each",
+    "senders_tag": "Tag, one receiving worker",
+    "senders_am": "Active messages, one receiving worker",
     "gups_atomic": "by atomics",
     "gups_get_put": "by get and put",
     "endpoints_create": "Time to create endpoints",

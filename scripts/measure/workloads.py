@@ -127,6 +127,23 @@ def clients(quick):
     return chosen
 
 
+def senders(quick):
+    """Sender processes and one receiving worker, over shared memory."""
+    return [
+        driver(
+            f"senders/{operation}/{number}",
+            f"{operation} rate, {number} sender processes, one receiving worker, shared memory",
+            "senders",
+            operation,
+            str(number),
+            quick=quick,
+            environment={"UCX_TLS": "sm,self"},
+        )
+        for operation in ("tag", "am")
+        for number in (1, 8, 64)
+    ]
+
+
 def mpi(mpi_name, program, path, words, about, ranks=2, read=None):
     name = f"{mpi_name}_{program.removeprefix('osu_')}"
 
@@ -241,6 +258,7 @@ def everything(quick, osu_trees=None):
                 )
                 for count in threads
             ]
+    chosen += senders(quick)
     chosen.append(driver("gups", "random access", "gups", quick=quick))
     chosen.append(instructions())
     chosen.append(driver("startup", "context and worker", "startup", quick=quick))

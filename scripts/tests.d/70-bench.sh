@@ -4,7 +4,7 @@ bench_quick() {
     rm -rf build/bench-test &&
         scripts/bench --quick --out build/bench-test &&
         c_tests/bench/check.py results build/bench-test 1.13,1.22,rucp \
-            limits,tag,am,stream,rma,atomics,threads/tag/shared,threads/am/own,threads/put,gups,instructions,startup,endpoints/100,clients/sm,clients/tcp,openmpi/latency,openmpi/mt_mr,openmpi/init,mpich/allreduce,mpich/init
+            limits,tag,am,stream,rma,atomics,threads/tag/shared,threads/am/own,threads/put,senders/tag/8,senders/am/64,gups,instructions,startup,endpoints/100,clients/sm,clients/tcp,openmpi/latency,openmpi/mt_mr,openmpi/init,mpich/allreduce,mpich/init
 }
 
 # What was better before is marked, the status says so, and nothing else is marked: instructions repeat exactly.
