@@ -116,7 +116,13 @@ static void take_tags(void)
     }
 }
 
-/** One call of progress. Processes that share a processor let others work when there is nothing to do. */
+/** Whether this process shares its processor with another one of them. */
+static int shares_processor(void)
+{
+    return here.place.index == 0 ? processors() == 1 : here.senders >= processors();
+}
+
+/** One call of progress. A process that shares its processor lets others work when there is nothing to do. */
 static void progress(void)
 {
     unsigned events = ucp_worker_progress(here.worker);
@@ -124,7 +130,7 @@ static void progress(void)
     if (here.tags) {
         take_tags();
     }
-    if (events == 0 && here.senders >= processors()) {
+    if (events == 0 && shares_processor()) {
         sched_yield();
     }
 }
