@@ -343,7 +343,7 @@ static void play(struct place place, void *argument)
 
 int run_senders(const struct effort *effort, int argc, char **argv)
 {
-    long messages = effort->quick ? 10000 : 200000;
+    long messages = effort->quick ? 10000 : 100000;
 
     if (argc < 3 || (here.senders = atoi(argv[2])) < 1 || here.senders > MAX_SENDERS) {
         die("usage: senders tag|am NUMBER (at most %d)", MAX_SENDERS);
