@@ -41,7 +41,6 @@ fuzz_target!(|bytes: &[u8]| {
                 number: words as u32 >> 10,
                 address_len: address.len() as u16,
                 err_mode: how >> 3 & 3,
-                has_id: how >> 5 & 1,
                 client_id: words,
                 secret: words,
             };

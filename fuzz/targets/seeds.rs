@@ -254,7 +254,6 @@ fn hello(number: u32, len: usize) -> Hello {
         number,
         address_len: len as u16,
         err_mode: 1,
-        has_id: 1,
         client_id: 77,
         secret: 78,
     }

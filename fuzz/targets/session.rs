@@ -10,7 +10,7 @@ fn check(bytes: &[u8]) {
     if let Some(hello) = Hello::decode(bytes) {
         assert_eq!(hello.encode(), bytes[..Hello::SIZE]);
         assert!(begins(bytes) && usize::from(hello.address_len) <= MAX_LEN);
-        assert!(hello.number >> NUMBER_BITS == 0 && hello.err_mode <= 2 && hello.has_id <= 1);
+        assert!(hello.number >> NUMBER_BITS == 0 && hello.err_mode <= 2);
     }
     if let Some(reply) = Reply::decode(bytes) {
         assert_eq!(reply.encode(), bytes[..Reply::SIZE]);

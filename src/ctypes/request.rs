@@ -36,7 +36,8 @@ pub enum ucp_op_attr {
     UCP_OP_ATTR_FIELD_REMOTE = 1 << 10,
     /// `remote_count`
     UCP_OP_ATTR_FIELD_REMOTE_COUNT = 1 << 11,
-    /// Always make a request and call back, even when the operation ends at once.
+    /// Always make a request and call back, even when the operation ends at once. So do flushes and closes that have
+    /// nothing to do, where UCX gives NULL; a put or a get of no bytes, and a forced close, give NULL here, too.
     UCP_OP_ATTR_FLAG_NO_IMM_CMPL = 1 << 16,
     /// End early rather than cheaply.
     UCP_OP_ATTR_FLAG_FAST_CMPL = 1 << 17,

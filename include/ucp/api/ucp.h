@@ -252,7 +252,6 @@ typedef enum {
     // `remote_count`
     UCP_OP_ATTR_FIELD_REMOTE_COUNT = (1 << 11),
     // Always make a request and call back, even when the operation ends at once. So do flushes and closes that have
-    // nothing to do, where UCX gives NULL; a put or a get of no bytes, and a forced close, give NULL here, too.
     UCP_OP_ATTR_FLAG_NO_IMM_CMPL = (1 << 16),
     // End early rather than cheaply.
     UCP_OP_ATTR_FLAG_FAST_CMPL = (1 << 17),
@@ -880,7 +879,7 @@ ucs_status_ptr_t ucp_stream_send_nbx(ucp_ep_h ep,
                                      size_t count,
                                      const ucp_request_param_t *param);
 
-// Receives whole elements, at least one, or all with `UCP_STREAM_RECV_FLAG_WAITALL`.
+// Receives whole elements of the first message that waits, at least one, or all with `UCP_STREAM_RECV_FLAG_WAITALL`.
 ucs_status_ptr_t ucp_stream_recv_nbx(ucp_ep_h ep,
                                      void *buffer,
                                      size_t count,
