@@ -301,7 +301,7 @@ static void leave(stranger_t *s)
 }
 
 /* What our clients say of themselves first. */
-#define VERSION "rucp cs\x02"
+#define VERSION "rucp cs\x03"
 
 /* After all of them the listener serves its own clients as ever, and nobody else was shown to its program. */
 static void still_serves(end_t *server, uint16_t port)
@@ -321,7 +321,7 @@ static void strangers_knock(void)
     static const struct {
         const char *said;
         uint8_t     size;
-    } words[] = {{NULL, 0}, {"rping or so", 11}, {VERSION, 3}, {"rucp cs\x01", 8}, {"rucp cs\x03 and more", 17}, {"\xff\xff\xff\xff\xff\xff\xff\xff", 8}};
+    } words[] = {{NULL, 0}, {"rping or so", 11}, {VERSION, 3}, {"rucp cs\x01", 8}, {"rucp cs\x04 and more", 17}, {"\xff\xff\xff\xff\xff\xff\xff\xff", 8}};
     end_t server;
 
     begin(&server, "rdmacm");
@@ -338,7 +338,7 @@ static void strangers_knock(void)
 /* They know how to knock, and then say what makes no sense. */
 static void strangers_talk(void)
 {
-    char   hello[32] = VERSION, longest[4000] = VERSION;
+    char   hello[31] = VERSION, longest[4000] = VERSION;
     end_t  server;
 
     begin(&server, "rdmacm");
