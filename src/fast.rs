@@ -106,7 +106,7 @@ pub unsafe fn tag_send(
                 Tiny::Sent => return std::ptr::null_mut(),
                 Tiny::Queues => return queues::tag_send(ep, buffer, count, tag, param, len),
                 Tiny::Tofu => return tofu::tag_send(ep, buffer, count, tag, param, len),
-                Tiny::No => {}
+                Tiny::No => return tag_send_in_turn(ep, buffer, count, tag, param, len),
             }
         }
         tag_send_longer(ep, buffer, count, tag, param)
@@ -153,6 +153,68 @@ unsafe fn send_tiny(
     outbox.look_ahead(stats.received.messages());
     stats.of(Protocol::Short).add(len);
     Tiny::Sent
+}
+
+/// As [`send_tiny`], of the first message since another sender has sent one to the same receiver: a new epoch begins.
+#[inline(always)]
+unsafe fn send_in_turn(
+    ep: *const Endpoint,
+    kind: Kind,
+    imm: u64,
+    buffer: *const c_void,
+    len: usize,
+) -> bool {
+    // SAFETY: as in `send_tiny`, of which this is the second try.
+    unsafe {
+        let (tx, stats) = ((*ep).peer().tx.alone(), (*ep).peer().stats());
+        let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
+            return false;
+        };
+        let sent = tx.pending.is_empty()
+            && outbox.send_tiny_in_new_epoch(kind as u8, imm, buffer.cast(), len);
+        if sent {
+            stats.of(Protocol::Short).add(len);
+        }
+        sent
+    }
+}
+
+#[inline(never)]
+unsafe fn tag_send_in_turn(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    count: usize,
+    tag: u64,
+    param: *const ucp_request_param_t,
+    len: usize,
+) -> ucs_status_ptr_t {
+    // SAFETY: passed on.
+    unsafe {
+        match send_in_turn(ep, Kind::TagEager, tag, buffer, len) {
+            true => std::ptr::null_mut(),
+            false => tag_send_longer(ep, buffer, count, tag, param),
+        }
+    }
+}
+
+#[inline(never)]
+unsafe fn am_send_in_turn(
+    ep: *const Endpoint,
+    id: u32,
+    buffer: *const c_void,
+    count: usize,
+    param: *const ucp_request_param_t,
+    len: usize,
+) -> ucs_status_ptr_t {
+    // SAFETY: passed on.
+    unsafe {
+        let imm = am::plain_imm(id, (*ep).remote_sn);
+        match send_in_turn(ep, Kind::AmEager, imm, buffer, len) {
+            true => std::ptr::null_mut(),
+            // Neither a header nor an id of more than 16 bits: the caller has looked.
+            false => am_send_longer(ep, id, std::ptr::null(), 0, buffer, count, param),
+        }
+    }
 }
 
 /// Longer ones up to the rendezvous threshold, and workers that threads share.
@@ -364,7 +426,7 @@ pub unsafe fn am_send(
                     return queues::am_send(ep, id, buffer, count, param, len);
                 }
                 Tiny::Tofu => return tofu::am_send(ep, id, buffer, count, param, len),
-                Tiny::No => {}
+                Tiny::No => return am_send_in_turn(ep, id, buffer, count, param, len),
             }
         }
         am_send_longer(ep, id, header, header_len, buffer, count, param)

@@ -88,6 +88,22 @@ impl Outbox {
         unsafe { self.ring.send_tiny(kind, imm, src, len) }
     }
 
+    /// As [`Producer::send_tiny_in_new_epoch`], to a receiver that never sleeps; false also if it may.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    pub unsafe fn send_tiny_in_new_epoch(
+        &mut self,
+        kind: u8,
+        imm: u64,
+        src: *const u8,
+        len: usize,
+    ) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.ring.send_tiny_in_new_epoch(kind, imm, src, len) }
+    }
+
     /// After a message; `heard`: messages that have come from the peer. To fetch a slot early pays (10 % of the rate
     /// of small messages between distant cores) when message follows message; to a peer that answers each it costs as
     /// much of the latency: he looks at the slot meanwhile, and takes it away again.

@@ -320,8 +320,8 @@ impl Producer {
         self
     }
 
-    /// Sends a record of at most [`TINY`] bytes, if there is room as far as is known, and the receiver is one that never
-    /// sleeps. `imm` makes the immediate.
+    /// Sends a record of at most [`TINY`] bytes, if there is room as far as is known and the epoch is still this
+    /// producer's: calls nothing but `imm`, and that only then.
     ///
     /// # Safety
     /// `len` bytes at `src` are readable (any `src` for 0).
@@ -334,11 +334,7 @@ impl Producer {
         len: usize,
     ) -> bool {
         debug_assert!(len <= TINY);
-        if !self.epoch.lasts_for_tiny() {
-            // SAFETY: the caller's promise.
-            return unsafe { self.send_tiny_in_new_epoch(kind, imm(), src, len) };
-        }
-        if self.head.n == self.limit {
+        if !self.epoch.lasts_for_tiny() || self.head.n == self.limit {
             return false;
         }
         // SAFETY: the ring outlives the producer; the slot is the producer's (below `limit`).
@@ -358,9 +354,8 @@ impl Producer {
     ///
     /// # Safety
     /// `len` bytes at `src` are readable.
-    #[cold]
-    #[inline(never)]
-    unsafe fn send_tiny_in_new_epoch(
+    #[inline]
+    pub unsafe fn send_tiny_in_new_epoch(
         &mut self,
         kind: u8,
         imm: u64,
