@@ -94,7 +94,9 @@ pub fn leave(worker: &Worker, ep: &Endpoint, behind: bool, force: bool) {
     if ep.session != 0
         && let Some(x) = worker.exchange.lock().as_deref_mut()
     {
-        end(x, ep.session, behind, force);
+        // A failed endpoint is one that the other end may wait for, whose farewell can have come by a message before the
+        // one on the connection: this is the answer.
+        end(x, ep.session, behind, force && !ep.has(FAILED));
     }
 }
 
