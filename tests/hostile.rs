@@ -219,7 +219,8 @@ fn made_up_fragments_of_tagged_messages_hurt_nobody_else() {
         &[(TAG, 0, 16, 8), (TAG, 8, 32, 8)],
         &[(TAG, 0, 16, 8), (TAG + 1, 8, 16, 8)],
         &[(TAG, 0, 16, 8), (TAG, 8, 16, 9)],
-        &[(TAG, 0, u64::MAX, 8)],
+        // There is no memory for it: it is dropped, but its fragments have to follow each other.
+        &[(TAG, 0, u64::MAX, 8), (TAG, 16, u64::MAX, 8)],
     ];
     for (number, messages) in (1..).zip(series) {
         let mut outbox = impostor.outbox(&scene.address, number);

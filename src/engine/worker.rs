@@ -191,7 +191,7 @@ pub struct Rx {
     pub ports: Option<Box<Ports>>,
     /// None where there is no Tofu interconnect, or it is not to be used.
     pub rings: Option<Box<Rings>>,
-    /// Most messages of rings that the next progress call handles.
+    /// Most messages of a ring that the next progress call handles: 1 after an idle call, at most 16.
     pub budget: u32,
     pub merge: Merge,
     /// Next channel behind the hot ones to be looked at.

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 /// Most messages that are taken from one ring before its sender is told that there is room.
 pub(super) const BATCH: u32 = 16;
-/// Most messages that one progress call handles where there are several rings.
+/// Most messages that one progress call handles where several rings have some.
 const MERGED: u32 = 64;
 /// Rings that are looked at in every call; further ones take turns.
 pub(super) const HOT: usize = 8;
@@ -124,7 +124,7 @@ fn poll_sole<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     let [channel] = &mut rx.channels[..] else {
         return 0;
     };
-    let most = rx.budget.min(BATCH);
+    let most = rx.budget;
     let count = poll::<MT>(worker, channel, most, || !worker.doorbell.has_new_ring());
     if count == rx.budget {
         rx.budget = (2 * count).min(BATCH);
@@ -147,7 +147,7 @@ fn poll_several<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>) 
     if !alone() {
         return poll_merged::<MT>(worker, rx, at);
     }
-    let count = poll::<MT>(worker, channel, rx.budget.min(BATCH), alone);
+    let count = poll::<MT>(worker, channel, rx.budget, alone);
     if count == rx.budget {
         rx.budget = (2 * count).min(BATCH);
     }
@@ -157,33 +157,33 @@ fn poll_several<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>) 
 /// Messages of several rings, of which some of those `at` these numbers have some.
 #[inline(never)]
 fn poll_merged<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>) -> u32 {
-    let mut count = take_merged::<MT>(worker, rx, at, 0);
+    let most = match rx.budget {
+        BATCH => MERGED,
+        few => few,
+    };
+    let mut count = take_merged::<MT>(worker, rx, at, most);
     // What came into rings that were not among those holds up the rest: then all are.
-    if rx.merge.is_blocked() && count < rx.budget {
+    if rx.merge.is_blocked() && count < most {
         let all = 0..rx.channels.len();
-        count = take_merged::<MT>(worker, rx, all, count);
+        count += take_merged::<MT>(worker, rx, all, most - count);
     }
     if count >= rx.budget {
-        rx.budget = (2 * count).min(MERGED);
+        rx.budget = (2 * rx.budget).min(BATCH);
     }
     count
 }
 
-/// Handles what the merge finds `at` these rings, after the `count` messages that the call has handled before: how many with those.
-fn take_merged<const MT: bool>(
-    worker: &Worker,
-    rx: &mut Rx,
-    at: Range<usize>,
-    mut count: u32,
-) -> u32 {
-    rx.merge.look(&mut rx.channels, at, rx.budget - count);
+/// Handles what the merge finds `at` these rings, at most `most` messages.
+fn take_merged<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>, most: u32) -> u32 {
+    rx.merge.look(&mut rx.channels, at, most);
     // What a new sender has sent before these messages comes before them.
     if worker.doorbell.has_new_ring() {
         wireup::accept(worker, rx);
     }
     let (merge, channels) = (&mut rx.merge, &mut rx.channels);
     merge.look_again(channels);
-    while let Some(run) = merge.next(channels, (rx.budget - count).min(BATCH)) {
+    let mut count = 0;
+    while let Some(run) = merge.next(channels, (most - count).min(BATCH)) {
         count += poll::<MT>(worker, &mut channels[run.ring], run.len, || true);
         merge.taken(channels, run);
     }
