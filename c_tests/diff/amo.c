@@ -98,13 +98,23 @@ static void every_operation(bed_t *bed, window_t *window)
 
 static void old_posts(bed_t *bed, window_t *window)
 {
-    for (int op = 0; op < UCP_ATOMIC_POST_OP_LAST; op++) {
+    static const struct {
+        const char          *name;
+        ucp_atomic_post_op_t op;
+    } posts[] = {
+        {"add", UCP_ATOMIC_POST_OP_ADD},
+        {"and", UCP_ATOMIC_POST_OP_AND},
+        {"or", UCP_ATOMIC_POST_OP_OR},
+        {"xor", UCP_ATOMIC_POST_OP_XOR},
+    };
+
+    for (size_t i = 0; i < sizeof(posts) / sizeof(posts[0]); i++) {
         for (size_t size = 4; size <= 8; size += 4) {
             window_set(bed, window, 0x1234567887654321);
             if (bed->a != NULL) {
-                ucs_status_t status = ucp_atomic_post(bed->a->ep, op, 0x0f0f0f0ff0f0f0f1, size, window->remote,
-                                                      window->rkey);
-                fact(bed->a, "atomic_post %d, %zu: %s, flush %s", op, size, status_name(status),
+                ucs_status_t status = ucp_atomic_post(bed->a->ep, posts[i].op, 0x0f0f0f0ff0f0f0f1, size,
+                                                      window->remote, window->rkey);
+                fact(bed->a, "atomic_post %s, %zu: %s, flush %s", posts[i].name, size, status_name(status),
                      status_name(flush(bed)));
             }
             window_fact(bed, window, "atomic_post");
@@ -114,14 +124,30 @@ static void old_posts(bed_t *bed, window_t *window)
 
 static void old_fetches(bed_t *bed, window_t *window)
 {
-    for (int op = 0; op < FETCHABLE; op++) {
+    static const struct {
+        const char           *name;
+        ucp_atomic_fetch_op_t op;
+    } fetches[] = {
+        {"fadd", UCP_ATOMIC_FETCH_OP_FADD},
+        {"swap", UCP_ATOMIC_FETCH_OP_SWAP},
+        {"cswap", UCP_ATOMIC_FETCH_OP_CSWAP},
+#if UCP_API_MINOR > 13
+        {"fand", UCP_ATOMIC_FETCH_OP_FAND},
+        {"for", UCP_ATOMIC_FETCH_OP_FOR},
+        {"fxor", UCP_ATOMIC_FETCH_OP_FXOR},
+#endif
+    };
+
+    for (size_t i = 0; i < sizeof(fetches) / sizeof(fetches[0]); i++) {
         for (size_t size = 4; size <= 8; size += 4) {
             uint64_t result = 0xabcdabcdabcdabcd;
             window_set(bed, window, 0x1234567887654321);
             if (bed->a != NULL) {
-                ucs_status_t status = bed_wait(bed, ucp_atomic_fetch_nb(bed->a->ep, op, 0x1234567887654321, &result,
-                                                                        size, window->remote, window->rkey, on_done));
-                fact(bed->a, "atomic_fetch_nb %d, %zu: %s, %#lx", op, size, status_name(status), (unsigned long)result);
+                ucs_status_t status = bed_wait(bed, ucp_atomic_fetch_nb(bed->a->ep, fetches[i].op, 0x1234567887654321,
+                                                                        &result, size, window->remote, window->rkey,
+                                                                        on_done));
+                fact(bed->a, "atomic_fetch_nb %s, %zu: %s, %#lx", fetches[i].name, size, status_name(status),
+                     (unsigned long)result);
             }
             window_fact(bed, window, "atomic_fetch_nb");
         }

@@ -14,6 +14,7 @@ enum {
     MEMORY  = LARGEST + 4096,
     STREAM  = 5000, /* more than a ring, a window, a socket takes */
     SLOT    = 1024,
+    MIXED   = 15, /* puts of which every third is long */
 };
 
 static const size_t sizes[] = {0, 1, 8, 32, 100, 4 << 10, 10000, 64 << 10, 300 << 10, LARGEST};
@@ -103,6 +104,63 @@ static void stream(void)
     }
     for (unsigned i = 0; i < STREAM; i++) {
         WANT(UCS_OK, finish(&self, puts[i]));
+    }
+    flushed(&self);
+    free(data);
+    close_memory(&self, rkey);
+}
+
+/* Long and short ones to one queue, each to a place of its own, without waiting: a short one does not overtake. */
+static size_t size_among_long(unsigned i)
+{
+    return i % 3 != 2 ? 64 : i % 2 == 0 ? 65600 : 1 << 20;
+}
+
+static size_t offset_among_long(unsigned i)
+{
+    size_t offset = 0;
+
+    while (i > 0) {
+        offset += size_among_long(--i);
+    }
+    return offset;
+}
+
+static void take_mixed(party_t *self)
+{
+    register_memory(self);
+    ucpx_cq_h cq = queue(self, 7);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        memset(there, 0, LARGEST);
+        tell(self);
+        for (unsigned i = 0; i < MIXED; i++) {
+            size_t size = size_among_long(i), offset = offset_among_long(i);
+            next_is(cq, round * MIXED + i, size, offset);
+            WANT_TRUE(first_wrong(there + offset, size, round * MIXED + i) == size);
+        }
+    }
+    WANT_TRUE(heard(self));
+    ucpx_cq_destroy(cq);
+}
+
+static void mixed(void)
+{
+    party_t          self;
+    ucp_rkey_h       rkey = open_memory(&self, MEMORY, take_mixed);
+    char            *data = malloc(LARGEST);
+    ucs_status_ptr_t puts[MIXED];
+
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        WANT_TRUE(heard(&self));
+        for (unsigned i = 0; i < MIXED; i++) {
+            ucpx_signal_t signal = note(7, round * MIXED + i);
+            char         *from   = data + offset_among_long(i);
+            fill(from, size_among_long(i), round * MIXED + i);
+            puts[i] = put_signal(&self, from, size_among_long(i), offset_among_long(i), rkey, &signal);
+        }
+        for (unsigned i = 0; i < MIXED; i++) {
+            WANT(UCS_OK, finish(&self, puts[i]));
+        }
     }
     flushed(&self);
     free(data);
@@ -288,6 +346,7 @@ static void flush(void)
 static const case_t cases[] = {
     {"signals: each size", each_size},
     {"signals: a stream", stream},
+    {"signals: long among short", mixed},
     {"signals: kept", kept},
     {"signals: flags", flags},
     {"signals: behind a fence", fenced},
