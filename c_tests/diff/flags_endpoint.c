@@ -112,6 +112,80 @@ static void mode_rules(bed_t *bed)
     close_rule(bed, "mode NONE, a handler", created(bed, "mode NONE, a handler", params));
 }
 
+/* UCP_ERR_HANDLING_MODE_FAILOVER at both ends, of workers that have no other endpoints. */
+static void failover_rules(bed_t *bed)
+{
+#if UCP_API_MINOR >= 22
+    ucp_worker_params_t worker_params = {.field_mask = 0};
+    side_t              two[2];
+    side_t             *from[2] = {bed->a, bed->b};
+    bed_t               both    = {.topology = bed->topology, .link = bed->link};
+    static char         to[2][BED_ADDRESS_MAX];
+    ucp_ep_params_t     params = {.field_mask  = UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                                                 UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+                                  .err_mode    = UCP_ERR_HANDLING_MODE_FAILOVER,
+                                  .err_handler = {.cb = on_error}};
+    ucp_request_param_t force  = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucs_status_t        status = UCS_OK, sent = UCS_OK, closed = UCS_OK;
+    int                 got    = 1;
+    const departure_t   made   = {.name = "F4", .on_1_22 = over_sockets() ? "OK" : "UNREACHABLE", .on_rucp = "OK",
+                                  .why  = "UCX has no transport with error handling among self and sm"};
+    const departure_t   used   = {.name = "F4", .on_rucp = "good",
+                                  .why  = "UCX 1.22 has FAILOVER nowhere but where no message of it arrives (tcp)"};
+
+    for (int i = 0; i < 2; i++) {
+        if (from[i] == NULL) {
+            continue;
+        }
+        two[i]                        = *from[i];
+        *(i == 0 ? &both.a : &both.b) = &two[i];
+        if (i == 1 && bed->topology == TOPOLOGY_SELF) {
+            two[1].worker = two[0].worker;
+        } else {
+            must(from[i], ucp_worker_create(two[i].context, &worker_params, &two[i].worker), "ucp_worker_create");
+        }
+    }
+    bed_exchange_addresses(&both, to[1], to[0]);
+    for (int i = 0; i < 2; i++) {
+        if (from[i] == NULL || (i == 1 && bed->topology == TOPOLOGY_SELF)) {
+            continue;
+        }
+        params.address = (const ucp_address_t *)to[1 - i];
+        two[i].ep      = NULL;
+        status         = ucp_ep_create(two[i].worker, &params, &two[i].ep);
+        rule_departs(from[i], &made, status_name(status));
+    }
+    if (on_rucp()) {
+        uint64_t            out = 4711, in = 0;
+        ucs_status_ptr_t    received = both.b == NULL ? NULL :
+                                       ucp_tag_recv_nbx(both.b->worker, &in, sizeof(in), TAG, -1, &plain);
+        if (both.a != NULL) {
+            sent = bed_wait(&both, ucp_tag_send_nbx(both.a->ep, &out, sizeof(out), TAG, &plain));
+        }
+        got = bed_wait(&both, received) == UCS_OK && (both.b == NULL || in == out);
+        bed_sync(&both);
+        if (both.a != NULL) {
+            closed = bed_disconnect(&both, both.a->ep);
+        }
+        bed_sync(&both);
+        if (both.b != NULL && bed->topology != TOPOLOGY_SELF) {
+            bed_wait(&both, ucp_ep_close_nbx(both.b->ep, &force));
+        }
+    }
+    rule_departs(bed->a, &used, sent == UCS_OK && closed == UCS_OK ? "good" : "bad");
+    rule_departs(bed->b, &used, got ? "good" : "bad");
+    bed_sync(&both);
+    for (int i = 0; i < 2; i++) {
+        if (from[i] != NULL && (i == 0 || bed->topology != TOPOLOGY_SELF)) {
+            ucp_worker_destroy(two[i].worker);
+        }
+    }
+    bed_sync(bed);
+#else
+    (void)bed;
+#endif
+}
+
 /* ucp_ep_modify_nb(): user data and handler can change, how it is connected and handles errors cannot. */
 static void modify_rules(bed_t *bed)
 {
@@ -275,6 +349,7 @@ static void script(bed_t *bed)
     name_rules(bed);
     local_address_rules(bed);
     mode_rules(bed);
+    failover_rules(bed);
     modify_rules(bed);
     user_data_rules(bed);
     created_rules(bed);

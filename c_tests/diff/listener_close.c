@@ -35,19 +35,24 @@ typedef struct {
     int         handles_errors, server_first, talks;
 } case_t;
 
-static ucs_status_t connect_client(side_t *side, int handles_errors)
+static ucp_err_handling_mode_t mode_of(int handles_errors)
+{
+    return handles_errors ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE;
+}
+
+static ucs_status_t connect_client(side_t *side, ucp_err_handling_mode_t mode)
 {
     address_t       address = loopback(AF_INET, server.port);
     ucp_ep_params_t params  = {
         .field_mask  = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR,
         .flags       = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
         .sockaddr    = {.addr = &address.any, .addrlen = length_of(&address)},
-        .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
+        .err_mode    = mode,
         .err_handler = {.cb = on_end_gone, .arg = &client},
     };
 
     memset(&client, 0, sizeof(client));
-    if (handles_errors) {
+    if (mode != UCP_ERR_HANDLING_MODE_NONE) {
         params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
     }
     return ucp_ep_create(side->worker, &params, &client.ep);
@@ -65,22 +70,22 @@ static ucs_status_t accept_client(ucp_worker_h worker, int handler)
     return ucp_ep_create(worker, &params, &accepted);
 }
 
-static void request_client(bed_t *bed, int handles_errors)
+static void request_client(bed_t *bed, ucp_err_handling_mode_t mode)
 {
     accepted        = NULL;
     shared->handled = 0;
     serve(bed, &server, AF_INET, 0);
     if (bed->a != NULL) {
-        must(bed->a, connect_client(bed->a, handles_errors), "ucp_ep_create");
+        must(bed->a, connect_client(bed->a, mode), "ucp_ep_create");
     }
 }
 
-static void meet(bed_t *bed, int handles_errors)
+static void meet(bed_t *bed, ucp_err_handling_mode_t mode)
 {
-    request_client(bed, handles_errors);
+    request_client(bed, mode);
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.count > 0);
-        must(bed->b, accept_client(bed->b->worker, handles_errors), "ucp_ep_create");
+        must(bed->b, accept_client(bed->b->worker, mode != UCP_ERR_HANDLING_MODE_NONE), "ucp_ep_create");
     }
     bed_sync(bed);
 }
@@ -205,7 +210,7 @@ static void first_rules(bed_t *bed, const case_t *c)
         .on_rucp = "1",
     };
 
-    meet(bed, c->handles_errors);
+    meet(bed, mode_of(c->handles_errors));
     talk(bed, c->talks);
     if (first != NULL) {
         close = begin_close(c->server_first ? accepted : client.ep, &ended[0], 0);
@@ -245,7 +250,7 @@ static void crossing_rules(bed_t *bed, const case_t *c, uint32_t flags_of_server
 {
     ucs_status_ptr_t close[2] = {NULL, NULL};
 
-    meet(bed, c->handles_errors);
+    meet(bed, mode_of(c->handles_errors));
     talk(bed, c->talks);
     if (bed->a != NULL) {
         close[0] = begin_close(client.ep, &ended[0], 0);
@@ -275,7 +280,7 @@ static void early_rules(bed_t *bed, int reject)
     const char      *what  = reject ? "rejected" : "not accepted yet";
     ucs_status_ptr_t close = NULL;
 
-    request_client(bed, 1);
+    request_client(bed, UCP_ERR_HANDLING_MODE_PEER);
     if (bed->a != NULL) {
         close = begin_close(client.ep, &ended[0], 0);
         rule(bed->a, "C2", "%s: close: %s", what, ptr_status_name(close));
@@ -308,7 +313,7 @@ static void gone_rules(bed_t *bed, int handles_errors)
     ucp_worker_h        worker = NULL;
     ucs_status_ptr_t    close  = NULL;
 
-    request_client(bed, handles_errors);
+    request_client(bed, mode_of(handles_errors));
     if (bed->b != NULL) {
         must(bed->b, ucp_worker_create(bed->b->context, &params, &worker), "ucp_worker_create");
         BED_UNTIL(bed, server.count > 0);
@@ -339,30 +344,53 @@ static void gone_rules(bed_t *bed, int handles_errors)
 
 /* --- the mode of an accepted endpoint --- */
 
-static void mode_rules(bed_t *bed)
+typedef struct {
+    const char             *name, *what; /* of the rule */
+    ucp_err_handling_mode_t mode;        /* of the client */
+    ucs_status_t (*close)(bed_t *bed, ucp_ep_h ep);
+} forced_t;
+
+static ucs_status_t old_force_close(bed_t *bed, ucp_ep_h ep)
 {
-    meet(bed, 1);
+    return bed_wait(bed, ucp_ep_close_nb(ep, UCP_EP_CLOSE_MODE_FORCE));
+}
+
+static void forced_rules(bed_t *bed, const forced_t *f)
+{
+    meet(bed, f->mode);
     talk(bed, 1);
     if (bed->a != NULL) {
-        rule(bed->a, "C1", "the client's forced close: %s", status_name(force_close(bed, client.ep)));
+        rule(bed->a, f->name, "%sthe client's forced close: %s", f->what, status_name(f->close(bed, client.ep)));
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.failures > 0);
-        rule(bed->b, "C1", "accepted without a mode: the handler ran %d times, %d", server.failures,
+        rule(bed->b, f->name, "%saccepted without a mode: the handler ran %d times, %d", f->what, server.failures,
              is_end(server.failure));
-        rule(bed->b, "C1", "its forced close: %s", status_name(force_close(bed, accepted)));
+        rule(bed->b, f->name, "%sits forced close: %s", f->what, status_name(f->close(bed, accepted)));
     }
     end_listening(bed);
-    meet(bed, 1);
+    meet(bed, f->mode);
     if (bed->b != NULL) {
-        rule(bed->b, "C1", "a forced close at once: %s", status_name(force_close(bed, accepted)));
+        rule(bed->b, f->name, "%sa forced close at once: %s", f->what, status_name(f->close(bed, accepted)));
     }
     if (bed->a != NULL) {
         BED_UNTIL(bed, client.failures > 0);
-        rule(bed->a, "C1", "the client's handler: %d times", client.failures);
-        force_close(bed, client.ep);
+        rule(bed->a, f->name, "%sthe client's handler: %d times", f->what, client.failures);
+        f->close(bed, client.ep);
     }
     end_listening(bed);
+}
+
+static void mode_rules(bed_t *bed)
+{
+    static const forced_t cases[] = {
+        {.name = "C1", .what = "", .mode = UCP_ERR_HANDLING_MODE_PEER, .close = force_close},
+        {.name = "F4", .what = "ucp_ep_close_nb: ", .mode = UCP_ERR_HANDLING_MODE_PEER, .close = old_force_close},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        forced_rules(bed, &cases[i]);
+    }
 }
 
 static void script(bed_t *bed)

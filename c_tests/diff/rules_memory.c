@@ -137,6 +137,12 @@ static void encoding_rules(side_t *side)
     rule(side, "2.6.1", "contig %ld %ld, iov %ld, classes %d %d %d %d", (long)ucp_dt_make_contig(1),
          (long)ucp_dt_make_contig(100), (long)ucp_dt_make_iov(), UCP_DATATYPE_CONTIG, UCP_DATATYPE_STRIDED,
          UCP_DATATYPE_IOV, UCP_DATATYPE_GENERIC);
+    rule(side, "2.6.1", "shift %d, mask %#x, of 100 bytes %d %d", UCP_DATATYPE_SHIFT, (unsigned)UCP_DATATYPE_CLASS_MASK,
+         (int)(ucp_dt_make_contig(100) >> UCP_DATATYPE_SHIFT),
+         (ucp_dt_make_contig(100) & UCP_DATATYPE_CLASS_MASK) == UCP_DATATYPE_CONTIG);
+#if UCP_API_MINOR >= 22
+    rule(side, "2.6.1", "list %ld, class %d", (long)ucp_dt_make_sgl(), UCP_DATATYPE_SGL);
+#endif
 }
 
 /* `count` pieces of `each` bytes, with gaps between them and an empty one among them. */
