@@ -56,7 +56,7 @@ pub struct Policy {
     pub rndv_thresh: usize,
     /// The same for a worker of another host.
     pub rndv_thresh_inter: usize,
-    /// Within a host, between hosts: nobody gives the threshold.
+    /// Within a host, between hosts: no option gives the threshold.
     pub rndv_auto: (bool, bool),
     /// The data of a rendezvous travels in messages, though one end could copy from the other's memory
     /// (`UCX_RNDV_SCHEME=am`). The other schemes but `auto` say who copies: within a host both ends do.

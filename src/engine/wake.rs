@@ -224,8 +224,8 @@ impl Wake {
     }
 }
 
-/// How many are readable, after at most so many milliseconds (-1: as long as it takes).
-fn poll(fds: &[RawFd], milliseconds: i32) -> i32 {
+/// How many of the descriptors are readable, after at most so many milliseconds (-1: as long as it takes).
+pub fn poll(fds: &[RawFd], milliseconds: i32) -> i32 {
     let mut fds: Vec<_> = fds
         .iter()
         .map(|&fd| libc::pollfd {

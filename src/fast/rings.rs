@@ -67,7 +67,7 @@ fn poll_new(worker: &Worker, rx: &mut Rx) -> u32 {
 fn poll_ready(worker: &Worker, rx: &mut Rx, first: usize) -> u32 {
     worker.rx.hold(true);
     let count = match rx.channels.len() {
-        1 => poll_sole::<false>(worker, rx),
+        1 => poll_sole(worker, rx),
         n => poll_several::<false>(worker, rx, first..n),
     };
     worker.rx.hold(false);
@@ -86,9 +86,6 @@ pub(super) fn poll_all<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
         first = first.into_iter().chain(turned).min();
     }
     match first {
-        Some(_) if rx.channels.len() == 1 && !worker.doorbell.has_new_ring() => {
-            poll_sole::<MT>(worker, rx)
-        }
         Some(first) => poll_several::<MT>(worker, rx, first..hot.max(first + 1)),
         None => {
             rx.budget = 1;
@@ -118,14 +115,15 @@ fn look_at_turns(rx: &mut Rx) -> Option<usize> {
     first
 }
 
-/// Messages of the only ring, which has some. No sender has taken another one before the caller saw that.
+/// Messages of the only ring, which has some, in single-thread mode. No sender has taken another one before the caller saw that.
 #[inline(always)]
-fn poll_sole<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
+fn poll_sole(worker: &Worker, rx: &mut Rx) -> u32 {
     let [channel] = &mut rx.channels[..] else {
         return 0;
     };
-    let most = rx.budget;
-    let count = poll::<MT>(worker, channel, most, || !worker.doorbell.has_new_ring());
+    let count = poll::<false>(worker, channel, rx.budget, || {
+        !worker.doorbell.has_new_ring()
+    });
     if count == rx.budget {
         rx.budget = (2 * count).min(BATCH);
     }

@@ -8,6 +8,7 @@
 
 use crate::ctypes::UCS_OK;
 use crate::engine::sockets::{Connection, Phase, Sockets};
+use crate::engine::wake;
 use crate::engine::worker::Worker;
 use crate::sys::clock;
 use crate::tl::Lane;
@@ -37,7 +38,7 @@ pub fn all(worker: &Worker, sockets: &mut Sockets) {
         if waiting.is_empty() || clock::coarse_ms() >= until {
             break;
         }
-        wait(&waiting);
+        wake::poll(&waiting, LOOK_MS);
     }
     let tokens: Vec<u64> = sockets.iter().map(|c| c.link.token).collect();
     for token in tokens {
@@ -88,20 +89,6 @@ fn drop_incoming(receiver: &mut Receiver) -> bool {
         }
     }
     true
-}
-
-/// Waits until something can be read from one of the sockets, the time of [`LOOK_MS`] at most.
-fn wait(sockets: &[RawFd]) {
-    let mut fds: Vec<_> = sockets
-        .iter()
-        .map(|&fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        })
-        .collect();
-    // SAFETY: as many valid entries as said.
-    unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, LOOK_MS) };
 }
 
 #[cfg(test)]
@@ -158,7 +145,7 @@ mod tests {
             read
         });
         while drop_incoming(&mut receiver) && !sender.finish() {
-            wait(&[receiver.link().fd()]);
+            wake::poll(&[receiver.link().fd()], LOOK_MS);
         }
         let drained = sender.is_drained();
         drop((sender, receiver));
@@ -178,7 +165,7 @@ mod tests {
         peer.read_exact(&mut [0; 16]).unwrap();
         peer.write_all(&[1]).unwrap();
         while !sender.finish() {
-            wait(&[receiver.link().fd()]);
+            wake::poll(&[receiver.link().fd()], LOOK_MS);
         }
     }
 
@@ -193,7 +180,7 @@ mod tests {
         drop(peer);
         // No limit of time: it takes one look at a loopback connection.
         while drop_incoming(&mut receiver) {
-            wait(&[receiver.link().fd()]);
+            wake::poll(&[receiver.link().fd()], LOOK_MS);
         }
     }
 }

@@ -265,7 +265,7 @@ unsafe fn tcp_part(sender: &mut Sender, r: &Request, offset: usize, left: usize)
         };
         let n = max.min(left);
         let part = Part::of(r, n, Vec::new());
-        // SAFETY: inside the user's data, and his header.
+        // SAFETY: inside the user's data and header.
         let sent = unsafe {
             let payload = std::slice::from_raw_parts(data.add(offset), n);
             if matches!(r.kind, STREAM | AM_FRAGMENT | TAG_FRAGMENT) {

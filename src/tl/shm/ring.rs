@@ -728,7 +728,7 @@ impl Consumer {
     pub fn is_empty(&self) -> bool {
         // SAFETY: the ring outlives the consumer.
         // Acquire: pairs with the Release store in `Producer::publish`: the caller's next look at the doorbell sees
-        // who had rung before.
+        // a sender that had rung before.
         let word = unsafe { self.tail.slot.as_ref() }
             .word
             .load(Ordering::Acquire);
