@@ -4,8 +4,8 @@
 use libfuzzer_sys::fuzz_target;
 use ucp::wire::address::PortLocator;
 use ucp::wire::header::{
-    AmImm, AmoHdr, DataHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr, RtrHdr, RtsHdr, ShareHdr,
-    SignalHdr, SyncHdr, ValueHdr,
+    AmImm, AmoHdr, DataHdr, FragmentHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr, RtrHdr,
+    RtsHdr, ShareHdr, SignalHdr, SyncHdr, ValueHdr,
 };
 use ucp::wire::offered::{self, Addresses};
 
@@ -51,6 +51,7 @@ fuzz_target!(|message: &[u8]| {
             check_offered(body.get(RtsHdr::SIZE..).unwrap_or_default());
         }
         Kind::Rtr => check!(RtrHdr, body),
+        Kind::AmFragment | Kind::TagFragment => check!(FragmentHdr, body),
         Kind::Data | Kind::GetRep => check!(DataHdr, body),
         Kind::GetReq => check!(GetHdr, body),
         Kind::AmoReq => check!(AmoHdr, body),

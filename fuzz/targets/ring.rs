@@ -83,7 +83,11 @@ fuzz_target!(|steps: &[u8]| {
             2 => there.write(64 + 2 * (at % 128), word & !0xFFFF | 1),
             3 => {
                 let most = u32::from(step[1]);
-                std::hint::black_box((consumer.visible(most), consumer.same_epoch(most), consumer.epoch()));
+                std::hint::black_box((
+                    consumer.visible(most),
+                    consumer.same_epoch(most),
+                    consumer.epoch(),
+                ));
             }
             4..=5 => match consumer.peek() {
                 Ok(Some(m)) => {
