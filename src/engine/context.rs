@@ -1,10 +1,10 @@
 //! A context: what the program asked for, what the environment allows, and the memory it registered.
 
 use super::atomics::{self, Job};
-use super::memory::Regions;
 use super::pinned::Registrations;
 use super::policy;
 pub use super::policy::{Policy, TRANSPORTS};
+use super::regions::Regions;
 use super::rkey::Attached;
 use crate::ctypes::*;
 use crate::options::{Count, Options};

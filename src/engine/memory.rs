@@ -1,20 +1,18 @@
-//! Memory that the user registered, and the table of it that remote accesses are checked against.
+//! Memory that the user registered.
 
 use super::context::Context;
 use super::pinned;
+use super::regions::{Extent, Key};
 use crate::sys::segment::PAGE;
 use crate::sys::shared::{Shared, SharedId};
 use crate::sys::sync::OnceLock;
 use crate::tl::ib::bindings::*;
 use crate::tl::ib::hca::{Hca, Region};
 use crate::tl::ib::port::Port;
-use crate::tl::tofu::iface::Iface;
 use crate::tl::tofu::roster::{Roster, Steered};
-use crate::tl::tofu::vcq::There;
 use crate::wire::rkey::{Atomics, DeviceKeys};
 use crate::wire::steering::Steering;
-use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeMap;
+use parking_lot::Mutex;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -47,7 +45,7 @@ pub struct Memory {
     /// Memory that this handle allocated; unmapped with it.
     owned: Option<Owned>,
     /// Key in the context's table.
-    key: Option<(u64, u64)>,
+    key: Option<Key>,
 }
 
 /// How adapters of the interconnect reach memory.
@@ -86,88 +84,6 @@ unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// A region as the table knows it.
-#[derive(Clone)]
-struct Extent {
-    end: u64,
-    export: Option<Export>,
-    /// As of [`Memory`].
-    atomic_key: Arc<OnceLock<u32>>,
-    /// As of [`Steerable`].
-    steered: Option<Arc<Mutex<Steered>>>,
-}
-
-impl Extent {
-    fn new(end: u64, export: Option<Export>, steered: Option<&Steerable>) -> Extent {
-        Extent {
-            end,
-            export,
-            atomic_key: Arc::default(),
-            steered: steered.map(|s| s.steered.clone()),
-        }
-    }
-}
-
-/// All regions of a context by start and number. Regions may overlap.
-#[derive(Default)]
-pub struct Regions(RwLock<Table>);
-
-#[derive(Default)]
-struct Table {
-    by_start: BTreeMap<(u64, u64), Extent>,
-    /// Number of the newest region.
-    last: u64,
-}
-
-impl Regions {
-    fn insert(&self, start: u64, region: Extent) -> (u64, u64) {
-        let mut table = self.0.write();
-        table.last += 1;
-        let key = (start, table.last);
-        table.by_start.insert(key, region);
-        key
-    }
-
-    fn find<T>(&self, addr: u64, len: u64, f: impl Fn(&Extent) -> Option<T>) -> Option<T> {
-        let end = addr.checked_add(len)?;
-        let table = self.0.read();
-        // The nearest start first: with disjoint regions it is the only candidate.
-        table
-            .by_start
-            .range(..=(addr, u64::MAX))
-            .rev()
-            .filter(|(_, r)| end <= r.end)
-            .find_map(|(_, r)| f(r))
-    }
-
-    /// Whether a peer may touch these bytes.
-    pub fn contains(&self, addr: u64, len: u64) -> bool {
-        self.find(addr, len, |_| Some(())).is_some()
-    }
-
-    /// Where the region begins, and how long it is, that has these bytes.
-    pub fn around(&self, addr: u64, len: u64) -> Option<(u64, u64)> {
-        let end = addr.checked_add(len)?;
-        let table = self.0.read();
-        let mut below = table.by_start.range(..=(addr, u64::MAX)).rev();
-        let (&(start, _), region) = below.find(|(_, r)| end <= r.end)?;
-        Some((start, region.end - start))
-    }
-
-    /// The key by which a device executes atomics on these 8 bytes, if it does.
-    pub fn atomic_key(&self, addr: u64) -> Option<u32> {
-        self.find(addr, size_of::<u64>() as u64, |r| {
-            r.atomic_key.get().copied()
-        })
-    }
-
-    /// Where the adapter of this worker's finds so many bytes, if any of this process does.
-    pub fn locate(&self, addr: u64, len: u64, iface: &Iface) -> Option<There> {
-        let steered = self.find(addr, len, |r| r.steered.clone())?;
-        steered.lock().locate(iface.number, &iface.vcq, addr)
-    }
-}
-
 impl Memory {
     /// The handle of nothing.
     pub fn empty() -> Memory {
@@ -189,12 +105,12 @@ impl Memory {
     /// Registers memory of the user's. If it lies in memory that the library allocated, peers
     /// map it as they map that.
     pub fn register(ctx: &Context, addr: u64, len: usize) -> Memory {
-        let export = ctx.regions.find(addr, len as u64, |r| r.export);
         let end = addr.saturating_add(len as u64);
+        let export = ctx.regions.export(addr, end);
         let steered = Steerable::new(ctx, addr, len as u64);
-        let extent = Extent::new(end, export, steered.as_ref());
+        let extent = Extent::new(steered.as_ref().map(|s| s.steered.clone()));
         let atomic_key = extent.atomic_key.clone();
-        let key = ctx.regions.insert(addr, extent);
+        let key = ctx.regions.insert(addr, end, extent);
         Memory {
             addr,
             len,
@@ -229,9 +145,12 @@ impl Memory {
         let base = ptr.as_ptr() as u64;
         let export = id.map(|id| Export { id, base, len });
         let steered = Steerable::new(ctx, base, len as u64);
-        let extent = Extent::new(base + len as u64, export, steered.as_ref());
+        let extent = Extent::new(steered.as_ref().map(|s| s.steered.clone()));
         let atomic_key = extent.atomic_key.clone();
-        let key = ctx.regions.insert(base, extent);
+        let key = match export {
+            Some(export) => ctx.regions.insert_exported(export, extent),
+            None => ctx.regions.insert(base, base + len as u64, extent),
+        };
         Ok(Memory {
             addr: base,
             len,
@@ -326,7 +245,7 @@ impl Memory {
     /// Takes the region out of the table; the memory goes when the handle is dropped.
     pub fn unregister(&mut self, ctx: &Context) {
         if let Some(key) = self.key.take() {
-            ctx.regions.0.write().by_start.remove(&key);
+            ctx.regions.remove(key);
         }
         self.device = OnceLock::new();
         self.steered = None;

@@ -22,6 +22,7 @@ pub mod pinned;
 pub mod policy;
 pub mod ports;
 pub mod rings;
+pub mod regions;
 pub mod request;
 pub mod rkey;
 pub mod stats;

@@ -1,0 +1,179 @@
+//! The table of registered memory that remote accesses are checked against.
+
+mod intervals;
+
+use super::memory::Export;
+use crate::sys::sync::OnceLock;
+use crate::tl::tofu::iface::Iface;
+use crate::tl::tofu::roster::Steered;
+use crate::tl::tofu::vcq::There;
+use intervals::Intervals;
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+
+/// What the table knows of a region.
+#[derive(Default)]
+pub struct Extent {
+    /// The key by which a device executes atomics on it, once it has one.
+    pub atomic_key: Arc<OnceLock<u32>>,
+    /// What adapters of the interconnect reach it by.
+    steered: Option<Arc<Mutex<Steered>>>,
+}
+
+impl Extent {
+    pub fn new(steered: Option<Arc<Mutex<Steered>>>) -> Extent {
+        let atomic_key = Arc::default();
+        Extent {
+            atomic_key,
+            steered,
+        }
+    }
+}
+
+/// Names a region in the table.
+#[derive(Clone, Copy)]
+pub struct Key {
+    region: intervals::Key,
+    export: Option<intervals::Key>,
+}
+
+/// All regions of a context. They may overlap, and one range may be registered several times.
+#[derive(Default)]
+pub struct Regions(RwLock<Table>);
+
+#[derive(Default)]
+struct Table {
+    regions: Intervals<Extent>,
+    /// Those allocated by the library that peers can map.
+    exports: Intervals<Export>,
+}
+
+impl Regions {
+    /// Adds the user's bytes from `start` to before `end`.
+    pub fn insert(&self, start: u64, end: u64, region: Extent) -> Key {
+        let region = self.0.write().regions.insert(start, end, region);
+        let export = None;
+        Key { region, export }
+    }
+
+    /// Adds memory that the library allocated and that peers can map.
+    pub fn insert_exported(&self, export: Export, region: Extent) -> Key {
+        let (start, end) = (export.base, export.base + export.len as u64);
+        let mut table = self.0.write();
+        Key {
+            region: table.regions.insert(start, end, region),
+            export: Some(table.exports.insert(start, end, export)),
+        }
+    }
+
+    pub fn remove(&self, key: Key) {
+        let mut table = self.0.write();
+        table.regions.remove(key.region);
+        if let Some(export) = key.export {
+            table.exports.remove(export);
+        }
+    }
+
+    /// The memory that peers can map in which the bytes from `start` to before `end` lie; the newest, which may have
+    /// been allocated in the place of others.
+    pub fn export(&self, start: u64, end: u64) -> Option<Export> {
+        let mut newest: Option<(intervals::Key, Export)> = None;
+        self.0.read().exports.find(start, end, |key, export| {
+            if newest.is_none_or(|(other, _)| other.number < key.number) {
+                newest = Some((key, *export));
+            }
+            None::<()>
+        });
+        newest.map(|(_, export)| export)
+    }
+
+    /// The first of what `f` has of the regions that contain these bytes.
+    fn find<T>(
+        &self,
+        addr: u64,
+        len: u64,
+        f: impl Fn(intervals::Key, &Extent) -> Option<T>,
+    ) -> Option<T> {
+        let end = addr.checked_add(len)?;
+        self.0.read().regions.find(addr, end, f)
+    }
+
+    /// Whether a peer may touch these bytes.
+    pub fn contains(&self, addr: u64, len: u64) -> bool {
+        self.find(addr, len, |_, _| Some(())).is_some()
+    }
+
+    /// Where a region begins, and how long it is, that has these bytes.
+    pub fn around(&self, addr: u64, len: u64) -> Option<(u64, u64)> {
+        self.find(addr, len, |key, _| Some((key.start, key.end - key.start)))
+    }
+
+    /// The key by which a device executes atomics on these 8 bytes, if it does.
+    pub fn atomic_key(&self, addr: u64) -> Option<u32> {
+        let key_of = |_, region: &Extent| region.atomic_key.get().copied();
+        self.find(addr, size_of::<u64>() as u64, key_of)
+    }
+
+    /// Where the adapter of this worker's finds so many bytes, if any of this process does.
+    pub fn locate(&self, addr: u64, len: u64, iface: &Iface) -> Option<There> {
+        let steered = self.find(addr, len, |_, region| region.steered.clone())?;
+        steered.lock().locate(iface.number, &iface.vcq, addr)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::shared::SharedId;
+
+    fn export(base: u64, len: usize, block: u32) -> Export {
+        let id = SharedId::Block(block);
+        Export { id, base, len }
+    }
+
+    fn base_of(regions: &Regions, start: u64, end: u64) -> Option<u64> {
+        regions.export(start, end).map(|e| e.base)
+    }
+
+    #[test]
+    fn accesses_lie_in_one_region() {
+        let regions = Regions::default();
+        let first = regions.insert(1000, 2000, Extent::default());
+        let again = regions.insert(1000, 2000, Extent::default());
+        regions.insert(2000, 3000, Extent::default());
+        assert!(regions.contains(1000, 1000) && regions.contains(2000, 1000));
+        assert!(!regions.contains(1999, 2) && !regions.contains(999, 1));
+        assert!(!regions.contains(u64::MAX, 8));
+        regions.remove(first);
+        assert!(regions.contains(1500, 1));
+        regions.remove(again);
+        assert!(!regions.contains(1500, 1));
+    }
+
+    #[test]
+    fn an_export_is_found_among_regions_around_it_and_ends_with_its_memory() {
+        let regions = Regions::default();
+        let memory = regions.insert_exported(export(0x10000, 0x4000, 1), Extent::default());
+        for _ in 0..100 {
+            regions.insert(0x11000, 0x12000, Extent::default());
+        }
+        regions.insert(0, 1 << 40, Extent::default());
+        assert_eq!(base_of(&regions, 0x11000, 0x12000), Some(0x10000));
+        assert_eq!(base_of(&regions, 0x13000, 0x14001), None);
+        regions.remove(memory);
+        assert_eq!(base_of(&regions, 0x11000, 0x12000), None);
+        assert!(regions.contains(0x11000, 0x1000));
+    }
+
+    #[test]
+    fn of_memory_in_the_place_of_other_the_newest_counts() {
+        let regions = Regions::default();
+        regions.insert_exported(export(0x10000, 0x4000, 1), Extent::default());
+        let newer = regions.insert_exported(export(0x10000, 0x3000, 2), Extent::default());
+        let id_of = |end| regions.export(0x10000, end).map(|e| e.id);
+        assert_eq!(id_of(0x11000), Some(SharedId::Block(2)));
+        assert_eq!(id_of(0x14000), Some(SharedId::Block(1)));
+        regions.remove(newer);
+        assert_eq!(id_of(0x11000), Some(SharedId::Block(1)));
+    }
+}
