@@ -65,6 +65,7 @@ SECTIONS = (
         r"(sm|tcp)_client_.*",
         False,
     ),
+    ("Registered memory", "By the number of regions that are registered.", r"regions_.*", False),
     ("Start-up and memory", "What context, worker and address cost, and endpoints by their number.", r".*", False),
 )
 MOST_BARS = 12  # in one chart
@@ -102,6 +103,12 @@ TITLES = {
     "senders_am": "Active messages, one receiving worker",
     "gups_atomic": "by atomics",
     "gups_get_put": "by get and put",
+    "regions_map": "Register one more",
+    "regions_unmap": "Unregister one",
+    "regions_pack": "Pack a key",
+    "regions_unpack": "Unpack a key",
+    "regions_put_flush": "Put + flush, executed by the peer",
+    "regions_put_refused": "The same, not registered any more",
     "endpoints_create": "Time to create endpoints",
     "endpoints_first_send": "First message on every endpoint",
     "endpoint_idle_resident": "Memory of an endpoint, never used",

@@ -127,6 +127,21 @@ def clients(quick):
     return chosen
 
 
+def regions(quick):
+    """Operations on registered memory by the number of regions; the peer executes puts, and looks for the region."""
+    return [
+        driver(
+            f"growth/regions/{number}",
+            f"{number} registered regions: what one more takes, and a put into one of them and into none",
+            "regions",
+            str(number),
+            quick=quick,
+            environment={"UCX_TLS": "tcp", "UCX_LOG_LEVEL": "fatal"},
+        )
+        for number in ((100, 1000) if quick else (100, 1000, 10000, 100000))
+    ]
+
+
 def senders(quick):
     """Sender processes and one receiving worker, over shared memory."""
     return [
@@ -274,6 +289,7 @@ def everything(quick, osu_trees=None):
         for number, peers in numbers
     ]
     chosen += clients(quick)
+    chosen += regions(quick)
     for name in MPIS:
         tree = (osu_trees or {}).get(name)
         chosen += osu(name, tree, quick) if tree else own_mpi(name, quick)

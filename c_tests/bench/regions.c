@@ -1,0 +1,172 @@
+//! Registered memory: what an operation costs beside how many regions there are.
+//!
+//! ucpbench regions NUMBER: NUMBER regions of the program's are registered on each side, 4 KiB of every 8. Figures are
+//! the time to register one more and to unregister it, to pack and unpack its key, of a put with its flush by the key of
+//! a region, and of one by the key of a region that is registered no more. Where the peer executes puts (UCX_TLS=tcp) it
+//! looks for the region each time; rucp refuses the latter, UCX writes.
+#define _GNU_SOURCE
+#include "pair.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+enum { LENGTH = 4096, STRIDE = 2 * LENGTH, MAX_REGIONS = 1000000, ROUNDS = 64 };
+
+struct growth {
+    const struct effort *effort;
+    int regions;
+};
+
+/** The program's memory, of which only what is put to is ever touched. */
+static unsigned char *memory;
+static ucp_rkey_h rkey;
+static uint64_t remote;
+
+static ucp_mem_h map(struct side *side, int index)
+{
+    ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                                                 UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                   .address = memory + (size_t)index * STRIDE,
+                                   .length = LENGTH};
+    ucp_mem_h region;
+
+    check(ucp_mem_map(side->context, &params, &region), "ucp_mem_map");
+    return region;
+}
+
+static void unmap(struct side *side, ucp_mem_h region)
+{
+    check(ucp_mem_unmap(side->context, region), "ucp_mem_unmap");
+}
+
+/** Gets the key of a region of the other side's, and gives the key of the same one. */
+static void exchange_key(struct side *side, ucp_mem_h region, int index)
+{
+    uint64_t address = (uintptr_t)(memory + (size_t)index * STRIDE);
+    char theirs[MAIL_ROOM];
+    size_t length;
+    void *key;
+
+    exchange(side->place, &address, sizeof(address), &remote, sizeof(remote));
+    check(ucp_rkey_pack(side->context, region, &key, &length), "ucp_rkey_pack");
+    exchange(side->place, key, length, theirs, sizeof(theirs));
+    ucp_rkey_buffer_release(key);
+    check(ucp_ep_rkey_unpack(side->ep, theirs, &rkey), "ucp_ep_rkey_unpack");
+}
+
+/** Waits for a request that may be refused. */
+static void let_end(struct side *side, ucs_status_ptr_t request)
+{
+    if (UCS_PTR_IS_PTR(request)) {
+        while (ucp_request_check_status(request) == UCS_INPROGRESS) {
+            ucp_worker_progress(side->worker);
+        }
+        ucp_request_free(request);
+    }
+}
+
+static void put_flush(struct side *side, size_t size, long rounds)
+{
+    for (long i = 0; i < rounds && side->place.index == 0; i++) {
+        ucs_status_ptr_t request = ucp_put_nbx(side->ep, side->buffer, size, remote, rkey, &plain);
+
+        let_end(side, ucp_ep_flush_nbx(side->ep, &plain));
+        let_end(side, request);
+    }
+}
+
+static void report(struct side *side, const char *what, int number, double microseconds)
+{
+    if (side->place.index == 0) {
+        figure(what, number, microseconds, "us");
+    }
+}
+
+/** Registers and unregisters some more, in the midst of the others, and packs and unpacks their keys. */
+static void measure_calls(struct side *side, int number)
+{
+    enum { CALLS = 4 };
+    static const char *const names[CALLS] = {"regions_map", "regions_pack", "regions_unpack", "regions_unmap"};
+    double times[CALLS][MAX_BATCHES];
+    ucp_mem_h regions[ROUNDS];
+    ucp_rkey_h keys[ROUNDS];
+    void *packed[ROUNDS];
+    size_t length;
+
+    for (int batch = 0; batch < side->effort->batches; batch++) {
+        double at[CALLS + 1];
+
+        at[0] = now();
+        for (int i = 0; i < ROUNDS; i++) {
+            regions[i] = map(side, number / ROUNDS * i);
+        }
+        at[1] = now();
+        for (int i = 0; i < ROUNDS; i++) {
+            check(ucp_rkey_pack(side->context, regions[i], &packed[i], &length), "ucp_rkey_pack");
+        }
+        at[2] = now();
+        for (int i = 0; i < ROUNDS; i++) {
+            check(ucp_ep_rkey_unpack(side->ep, packed[i], &keys[i]), "ucp_ep_rkey_unpack");
+        }
+        at[3] = now();
+        for (int i = 0; i < ROUNDS; i++) {
+            unmap(side, regions[i]);
+        }
+        at[4] = now();
+        for (int i = 0; i < ROUNDS; i++) {
+            ucp_rkey_destroy(keys[i]);
+            ucp_rkey_buffer_release(packed[i]);
+        }
+        for (int call = 0; call < CALLS; call++) {
+            times[call][batch] = (at[call + 1] - at[call]) * 1e6 / ROUNDS;
+        }
+    }
+    for (int call = 0; call < CALLS; call++) {
+        report(side, names[call], number, median(times[call], side->effort->batches));
+    }
+}
+
+static void play(struct place place, void *argument)
+{
+    const struct growth *growth = argument;
+    int number = growth->regions;
+    ucp_mem_h *regions = calloc((size_t)number, sizeof(*regions));
+    ucp_mem_h extra;
+    struct side side;
+
+    open_side(&side, place, growth->effort, UCP_FEATURE_RMA);
+    memory = mmap(NULL, ((size_t)number + 1) * STRIDE, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (regions == NULL || memory == MAP_FAILED) {
+        die("no memory");
+    }
+    for (int i = 0; i < number; i++) {
+        regions[i] = map(&side, i);
+    }
+    measure_calls(&side, number);
+    exchange_key(&side, regions[0], 0);
+    report(&side, "regions_put_flush", number, seconds_per_round(&side, put_flush, 8) * 1e6);
+    ucp_rkey_destroy(rkey);
+    /* Above all others, so that all begin below it. */
+    extra = map(&side, number);
+    exchange_key(&side, extra, number);
+    unmap(&side, extra);
+    report(&side, "regions_put_refused", number, seconds_per_round(&side, put_flush, 8) * 1e6);
+    ucp_rkey_destroy(rkey);
+    for (int i = 0; i < number; i++) {
+        unmap(&side, regions[i]);
+    }
+    free(regions);
+    close_side(&side);
+}
+
+int run_regions(const struct effort *effort, int argc, char **argv)
+{
+    struct growth growth = {.effort = effort};
+
+    if (argc != 2 || (growth.regions = atoi(argv[1])) < ROUNDS || growth.regions > MAX_REGIONS) {
+        die("usage: regions NUMBER (%d to %d)", ROUNDS, MAX_REGIONS);
+    }
+    return start_pair(play, &growth);
+}
