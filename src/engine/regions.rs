@@ -3,7 +3,7 @@
 mod intervals;
 
 use super::memory::Export;
-use crate::sys::sync::OnceLock;
+use crate::sys::sync::{AtomicU64, OnceLock, Ordering};
 use crate::tl::tofu::iface::Iface;
 use crate::tl::tofu::roster::Steered;
 use crate::tl::tofu::vcq::There;
@@ -39,7 +39,45 @@ pub struct Key {
 
 /// All regions of a context. They may overlap, and one range may be registered several times.
 #[derive(Default)]
-pub struct Regions(RwLock<Table>);
+pub struct Regions {
+    table: RwLock<Table>,
+    /// Regions that were removed. Changed under the table's lock.
+    removals: AtomicU64,
+}
+
+/// The region that a worker's last search found: most accesses of a peer go to the same one. The progress thread's, so
+/// Relaxed everywhere: the words are atomic only because a worker can be progressed by several threads in turn.
+pub struct LastFound {
+    start: AtomicU64,
+    end: AtomicU64,
+    /// [`Regions::removals`] before the search: the region is there as long as there were no more.
+    removals: AtomicU64,
+}
+
+impl Default for LastFound {
+    /// Before the first search: contains no bytes, not even none.
+    fn default() -> Self {
+        LastFound {
+            start: AtomicU64::new(u64::MAX),
+            end: AtomicU64::new(0),
+            removals: AtomicU64::new(0),
+        }
+    }
+}
+
+impl LastFound {
+    fn contains(&self, start: u64, end: u64, removals: u64) -> bool {
+        self.removals.load(Ordering::Relaxed) == removals
+            && self.start.load(Ordering::Relaxed) <= start
+            && end <= self.end.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, found: intervals::Key, removals: u64) {
+        self.start.store(found.start, Ordering::Relaxed);
+        self.end.store(found.end, Ordering::Relaxed);
+        self.removals.store(removals, Ordering::Relaxed);
+    }
+}
 
 #[derive(Default)]
 struct Table {
@@ -51,7 +89,7 @@ struct Table {
 impl Regions {
     /// Adds the user's bytes from `start` to before `end`.
     pub fn insert(&self, start: u64, end: u64, region: Extent) -> Key {
-        let region = self.0.write().regions.insert(start, end, region);
+        let region = self.table.write().regions.insert(start, end, region);
         let export = None;
         Key { region, export }
     }
@@ -59,7 +97,7 @@ impl Regions {
     /// Adds memory that the library allocated and that peers can map.
     pub fn insert_exported(&self, export: Export, region: Extent) -> Key {
         let (start, end) = (export.base, export.base + export.len as u64);
-        let mut table = self.0.write();
+        let mut table = self.table.write();
         Key {
             region: table.regions.insert(start, end, region),
             export: Some(table.exports.insert(start, end, export)),
@@ -67,7 +105,9 @@ impl Regions {
     }
 
     pub fn remove(&self, key: Key) {
-        let mut table = self.0.write();
+        let mut table = self.table.write();
+        // Release: pairs with the Acquire in `permits`.
+        self.removals.fetch_add(1, Ordering::Release);
         table.regions.remove(key.region);
         if let Some(export) = key.export {
             table.exports.remove(export);
@@ -78,7 +118,7 @@ impl Regions {
     /// been allocated in the place of others.
     pub fn export(&self, start: u64, end: u64) -> Option<Export> {
         let mut newest: Option<(intervals::Key, Export)> = None;
-        self.0.read().exports.find(start, end, |key, export| {
+        self.table.read().exports.find(start, end, |key, export| {
             if newest.is_none_or(|(other, _)| other.number < key.number) {
                 newest = Some((key, *export));
             }
@@ -95,10 +135,29 @@ impl Regions {
         f: impl Fn(intervals::Key, &Extent) -> Option<T>,
     ) -> Option<T> {
         let end = addr.checked_add(len)?;
-        self.0.read().regions.find(addr, end, f)
+        self.table.read().regions.find(addr, end, f)
     }
 
-    /// Whether a peer may touch these bytes.
+    /// Whether a peer may touch these bytes. Called by the progress thread of the worker that has `last`, with these
+    /// regions always.
+    pub fn permits(&self, last: &LastFound, addr: u64, len: u64) -> bool {
+        // Acquire: pairs with the Release in `remove`. A search that begins behind it waits for the lock that the removal
+        // holds, and so does not find what was removed.
+        let removals = self.removals.load(Ordering::Acquire);
+        let Some(end) = addr.checked_add(len) else {
+            return false;
+        };
+        if last.contains(addr, end, removals) {
+            return true;
+        }
+        let found = self.find(addr, len, |key, _| Some(key));
+        if let Some(key) = found {
+            last.set(key, removals);
+        }
+        found.is_some()
+    }
+
+    /// Whether these bytes lie in one region.
     pub fn contains(&self, addr: u64, len: u64) -> bool {
         self.find(addr, len, |_, _| Some(())).is_some()
     }
@@ -148,6 +207,23 @@ mod tests {
         assert!(regions.contains(1500, 1));
         regions.remove(again);
         assert!(!regions.contains(1500, 1));
+    }
+
+    #[test]
+    fn what_was_found_last_ends_with_its_region() {
+        let regions = Regions::default();
+        let last = LastFound::default();
+        assert!(!regions.permits(&last, 0, 0));
+        let first = regions.insert(1000, 2000, Extent::default());
+        assert!(regions.permits(&last, 1000, 1000) && regions.permits(&last, 1500, 0));
+        assert!(!regions.permits(&last, 999, 2) && !regions.permits(&last, 1999, 2));
+        assert!(!regions.permits(&last, u64::MAX, 8));
+        let other = regions.insert(3000, 4000, Extent::default());
+        assert!(regions.permits(&last, 3500, 8) && regions.permits(&last, 1500, 8));
+        regions.remove(first);
+        assert!(!regions.permits(&last, 1500, 8) && regions.permits(&last, 3500, 8));
+        regions.remove(other);
+        assert!(!regions.permits(&last, 3500, 8));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::matcher::Matcher;
 use super::patience::{Crowd, Patience};
 use super::peer::{Known, Peer};
 use super::ports::{Ports, RailTask};
+use super::regions::LastFound;
 use super::request::{REQUEST_SIZE, Request, RequestPool};
 use super::rings::Rings;
 use super::sockets::Sockets;
@@ -115,6 +116,8 @@ pub struct Worker {
     pub asked: MtLock<Vec<Asked>>,
     /// Messages of ours that their receivers share with us, some pieces per progress.
     pub pushes: MtLock<Vec<Push>>,
+    /// Where a peer's last access went. The progress thread's.
+    pub permitted: LastFound,
     /// What has a device execute atomic operations for peers that cannot; none before the first.
     pub loopback: MtLock<Option<Loopback>>,
     /// Its queue at the Tofu interconnect, if it has one.
@@ -344,6 +347,7 @@ impl Worker {
             asked: MtLock::new(mt, Vec::new()),
             pushes: MtLock::new(mt, Vec::new()),
             lost: MtLock::new(mt, Vec::new()),
+            permitted: LastFound::default(),
             loopback: MtLock::new(mt, None),
             moved: MtLock::new(mt, Vec::new()),
             handlers: MtLock::new(mt, Handlers::default()),

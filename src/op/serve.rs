@@ -214,7 +214,7 @@ fn final_status(aux: u8) -> ucs_status_t {
 
 /// Whether a peer may touch this memory; says so if not.
 pub(super) fn allowed(worker: &Worker, peer: &Peer, addr: u64, len: u64, what: &str) -> bool {
-    let ok = worker.ctx.regions.contains(addr, len);
+    let ok = worker.ctx.regions.permits(&worker.permitted, addr, len);
     if !ok {
         log::error!(
             "worker {:#x} asks to {what} {len} bytes at {addr:#x}, which is not registered",
