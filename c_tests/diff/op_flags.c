@@ -333,10 +333,6 @@ static const exception_t exceptions[] = {
      {.name = "F1", .why = "UCX ignores it in synchronous sends, against its header", .on_rucp = " OK OK OK"}},
     {STREAM_SEND, UCP_OP_ATTR_FLAG_NO_IMM_CMPL, 0,
      {.name = "F1", .why = "UCX 1.22 loses eight bytes that are sent so", .on_rucp = " OK OK OK"}},
-    {ATOMIC, UCP_OP_ATTR_FIELD_MEMH, 1,
-     {.name = "F1", .why = "UCX refuses a handle only in builds with parameter checks", .on_rucp = " INVALID_PARAM"}},
-    {FETCH, UCP_OP_ATTR_FIELD_MEMH, 1,
-     {.name = "F1", .why = "UCX refuses a handle only in builds with parameter checks", .on_rucp = " INVALID_PARAM"}},
 };
 
 static const exception_t *exception_of(operation_t operation, int extra)

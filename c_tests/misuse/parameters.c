@@ -191,7 +191,6 @@ static void atomics(void)
     WANT_PTR(INVALID, atomic(&fixture, (ucp_atomic_op_t)-1, 1, 0, type, eight));
     WANT_PTR(INVALID, atomic(&fixture, UCP_ATOMIC_OP_SWAP, 1, 0, type, eight));
     WANT_PTR(INVALID, atomic(&fixture, UCP_ATOMIC_OP_CSWAP, 1, 0, type, eight));
-    WANT_PTR(INVALID, atomic(&fixture, UCP_ATOMIC_OP_ADD, 1, 0, type | UCP_OP_ATTR_FIELD_MEMH, eight));
     WANT(INVALID, ucp_atomic_post(fixture.ep, UCP_ATOMIC_POST_OP_ADD, 1, 3, fixture.remote, fixture.rkey));
     WANT(INVALID, ucp_atomic_post(fixture.ep, UCP_ATOMIC_POST_OP_LAST, 1, 8, fixture.remote, fixture.rkey));
     WANT(INVALID, ucp_atomic_add32(fixture.ep, 1, fixture.remote + 1, fixture.rkey));

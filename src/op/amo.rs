@@ -228,8 +228,6 @@ unsafe fn check(
         "a count other than 1"
     } else if addr % u64::from(size) != 0 {
         "an address that is not a multiple of the size"
-    } else if p.has(UCP_OP_ATTR_FIELD_MEMH) {
-        "a memory handle"
     } else if op > u32::from(XOR) {
         "an unknown operation"
     } else if buffer.is_null() || (fetch && reply.is_null()) {
