@@ -3,6 +3,7 @@
  */
 #include "listening.h"
 
+#include <stdio.h>
 #include <unistd.h>
 
 /*
@@ -52,7 +53,7 @@ static void client_id_facts(bed_t *bed, uint64_t id, int given, int sent, const 
 
 /* --- UCP_EP_PARAM_FIELD_LOCAL_SOCK_ADDR --- */
 
-/* The server's: from another one of the loopback interface UCX does not reach the server. */
+/* The server's. */
 static address_t local_address(uint16_t port)
 {
     return loopback(AF_INET, port);
@@ -154,32 +155,63 @@ static void local_address_rules(bed_t *bed, int with_port)
     bed_sync(bed);
 }
 
-/* An address that is not this machine's, and one of another family than the server's. */
+/* An address that is not this machine's, one of another family than the server's, and a port that another socket has. */
 static void wrong_local_address_rules(bed_t *bed)
 {
-    static server_t server;
-    address_t       foreign = loopback(AF_INET, 0), other = loopback(AF_INET6, 0);
+    static const char *const whats[] = {"foreign local address", "of another family", "port in use"};
+    static server_t          server;
+    address_t                froms[3] = {loopback(AF_INET, 0), loopback(AF_INET6, 0)};
 
-    static const departure_t failure = {.name = "F4", .on_1_13 = "IO_ERROR", .on_1_22 = "IO_ERROR",
-                                        .on_rucp = "UNREACHABLE",
-                                        .why = "rucp says of a socket that cannot be bound what it says of one that "
-                                               "cannot be connected"};
-
-    foreign.v4.sin_addr.s_addr = htonl(0xcb007107); /* 203.0.113.7, of no machine */
     serve(bed, &server, AF_INET, 0);
-    for (int i = 0; bed->a != NULL && i < 2; i++) {
+    froms[0].v4.sin_addr.s_addr = htonl(0xcb007107); /* 203.0.113.7, of no machine */
+    froms[2]                    = local_address(server.port);
+    for (int i = 0; bed->a != NULL && i < 3; i++) {
         client_t     client = {.ep = NULL};
-        ucs_status_t status = dial_from(bed->a->worker, &client, server.port, i == 0 ? &foreign : &other);
-        rule(bed->a, "F4", "%s: connect: %s", i == 0 ? "foreign local address" : "of another family",
-             status_name(status));
+        ucs_status_t status = dial_from(bed->a->worker, &client, server.port, &froms[i]);
+        rule(bed->a, "C6", "%s: connect: %s", whats[i], status_name(status));
         if (status == UCS_OK) {
             BED_UNTIL(bed, client.failures > 0);
-            rule_departs(bed->a, &failure, status_name(client.failure));
+            rule(bed->a, "C6", "%s: %s", whats[i], status_name(client.failure));
             force_close(bed, client.ep);
         }
     }
     bed_sync(bed);
-    rule(bed->b, "F4", "wrong local addresses: requests %d", server.count);
+    rule(bed->b, "C6", "wrong local addresses: requests %d", server.count);
+    if (bed->b != NULL) {
+        ucp_listener_destroy(server.listener);
+    }
+    bed_sync(bed);
+}
+
+/* From another address of the loopback interface than the server's. */
+static void other_loopback_rules(bed_t *bed)
+{
+    static const departure_t connected = {.name = "C6", .on_rucp = "1 requests",
+                                          .why  = "such a client neither connects nor fails on UCX"};
+    static server_t          server;
+    client_t                 client = {.ep = NULL};
+    address_t                from   = loopback(AF_INET, 0);
+    char                     text[32];
+    uint8_t                  heard = 0;
+
+    from.v4.sin_addr.s_addr = htonl(0x7f000002);
+    serve(bed, &server, AF_INET, 0);
+    if (bed->a != NULL && on_rucp()) {
+        must(bed->a, dial_from(bed->a->worker, &client, server.port, &from), "ucp_ep_create");
+    }
+    if (bed->b != NULL && on_rucp()) {
+        BED_UNTIL(bed, server.count > 0);
+        ucp_listener_reject(server.listener, server.requests[0]);
+        heard = (uint8_t)server.count;
+    }
+    bed_carry(bed, bed->b, &heard, 1, &heard, 1);
+    snprintf(text, sizeof(text), "%d requests", heard);
+    rule_departs(bed->a, &connected, text);
+    if (client.ep != NULL) {
+        BED_UNTIL(bed, client.failures > 0);
+        force_close(bed, client.ep);
+    }
+    bed_sync(bed);
     if (bed->b != NULL) {
         ucp_listener_destroy(server.listener);
     }
@@ -200,6 +232,9 @@ static void script(bed_t *bed)
     local_address_rules(bed, 0);
     local_address_rules(bed, 1);
     wrong_local_address_rules(bed);
+    if (getenv("LISTEN_AT") == NULL) {
+        other_loopback_rules(bed);
+    }
     bed_close(bed);
 }
 

@@ -14,6 +14,7 @@ use crate::tl::contact::{Attempt, Contact, Way};
 use crate::tl::tcp::socket;
 use crate::wire::address::WorkerAddress;
 use crate::wire::session::{Hello, MAGIC};
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -86,14 +87,58 @@ pub unsafe fn dial(
         log::debug!("cannot connect to {to}: {e}");
         let nobody = end_client(x, token);
         drop(guard);
-        lose(worker, token, nobody, connect_status(&e));
+        lose(worker, token, nobody, e.status());
     }
     hurry(worker);
 }
 
+/// Why an attempt to connect failed.
+enum DialError {
+    /// The local address cannot be bound.
+    Bind(io::Error),
+    /// The server cannot be connected to.
+    Connect(io::Error),
+}
+
+impl DialError {
+    /// What the client's endpoint fails with.
+    fn status(&self) -> ucs_status_t {
+        match self {
+            DialError::Bind(_) => UCS_ERR_IO_ERROR,
+            DialError::Connect(e) => match e.kind() {
+                ErrorKind::ConnectionRefused
+                | ErrorKind::ConnectionReset
+                | ErrorKind::UnexpectedEof => UCS_ERR_NOT_CONNECTED,
+                _ => UCS_ERR_UNREACHABLE,
+            },
+        }
+    }
+}
+
+impl From<io::Error> for DialError {
+    fn from(e: io::Error) -> DialError {
+        DialError::Connect(e)
+    }
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DialError::Bind(e) => write!(f, "the local address cannot be bound: {e}"),
+            DialError::Connect(e) => e.fmt(f),
+        }
+    }
+}
+
+/// Whether an error concerns the local address, and not the way to the server.
+fn is_about(e: &io::Error, from: SocketAddr, to: SocketAddr) -> bool {
+    from.is_ipv4() != to.is_ipv4()
+        || matches!(e.kind(), ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse)
+}
+
 /// Begins with the next way that leads somewhere.
-fn set_out(worker: &Worker, x: &mut Exchange, token: u64) -> io::Result<()> {
-    let mut error = ErrorKind::Unsupported.into();
+fn set_out(worker: &Worker, x: &mut Exchange, token: u64) -> Result<(), DialError> {
+    let mut error = DialError::Connect(ErrorKind::Unsupported.into());
     loop {
         let Some(session) = x.session(token).filter(|s| !s.ways.is_empty()) else {
             return Err(error);
@@ -124,33 +169,46 @@ fn begin(
     way: Way,
     to: SocketAddr,
     from: Option<SocketAddr>,
-) -> io::Result<Contact> {
+) -> Result<Contact, DialError> {
     match way {
         Way::Rdma => {
             let policy = &worker.ctx.policy.sockaddr;
             let source = policy.rdma_source.map(|ip| SocketAddr::new(ip, 0));
             let source = source.filter(|source| source.is_ipv4() == to.is_ipv4());
-            Link::dial(to, from.or(source), policy.resolve).map(Contact::Rdma)
+            match Link::dial(to, from.or(source), policy.resolve) {
+                Ok(link) => Ok(Contact::Rdma(link)),
+                // librdmacm binds and resolves in one call.
+                Err(e) if from.is_some_and(|from| is_about(&e, from, to)) => {
+                    Err(DialError::Bind(e))
+                }
+                Err(e) => Err(DialError::Connect(e)),
+            }
         }
-        Way::Tcp => socket::connect_to(to, from, &tuning(worker)).map(Contact::Tcp),
+        Way::Tcp => {
+            let socket = socket::prepare(to, &tuning(worker))?;
+            if let Some(from) = from {
+                socket.bind(&from.into()).map_err(DialError::Bind)?;
+            }
+            Ok(Contact::Tcp(socket::begin(socket, to)?))
+        }
     }
 }
 
 /// What a client's attempt has come to nothing for: the next way, or the end.
-fn go_on(worker: &Worker, x: &mut Exchange, token: u64, e: io::Error) -> Outcome {
+fn go_on(worker: &Worker, x: &mut Exchange, token: u64, e: DialError) -> Outcome {
     let Some(session) = x.session(token) else {
         return Outcome::Nothing;
     };
     log::debug!("cannot connect to {}: {e}", session.remote);
     if session.ways.is_empty() {
-        return Outcome::Lost(end_client(x, token), connect_status(&e));
+        return Outcome::Lost(end_client(x, token), e.status());
     }
     if let Some(contact) = session.contact.take() {
         contact.unwatch(&x.epoll, true);
     }
     match set_out(worker, x, token) {
         Ok(()) => Outcome::Nothing,
-        Err(e) => Outcome::Lost(end_client(x, token), connect_status(&e)),
+        Err(e) => Outcome::Lost(end_client(x, token), e.status()),
     }
 }
 
@@ -171,7 +229,12 @@ pub(super) fn on_late(worker: &Worker, token: u64) {
     if x.session(token).filter(waits).is_none() {
         return;
     }
-    let outcome = go_on(worker, x, token, ErrorKind::TimedOut.into());
+    let outcome = go_on(
+        worker,
+        x,
+        token,
+        DialError::Connect(ErrorKind::TimedOut.into()),
+    );
     drop(guard);
     if let Outcome::Lost(nobody, status) = outcome {
         lose(worker, token, nobody, status);
@@ -187,16 +250,6 @@ pub(super) fn lose(worker: &Worker, token: u64, nobody: *const Peer, status: ucs
 /// Progress is to look at once.
 fn hurry(worker: &Worker) {
     worker.duties.call_network();
-}
-
-/// What a client's endpoint fails with if its connection cannot be made.
-fn connect_status(e: &io::Error) -> ucs_status_t {
-    match e.kind() {
-        ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof => {
-            UCS_ERR_NOT_CONNECTED
-        }
-        _ => UCS_ERR_UNREACHABLE,
-    }
 }
 
 /// A client's attempt is over. Gives its placeholder.
@@ -226,12 +279,12 @@ pub(super) fn on_way(worker: &Worker, x: &mut Exchange, token: u64) -> Outcome {
         Ok(Attempt::Pending) => Outcome::Nothing,
         Ok(Attempt::Open) => match ask(worker, x, token) {
             Ok(()) => Outcome::Nothing,
-            Err(e) => go_on(worker, x, token, e),
+            Err(e) => go_on(worker, x, token, e.into()),
         },
         Ok(Attempt::Refused(status)) => {
             Outcome::Lost(end_client(x, token), ucs_status_t::from_raw(status))
         }
-        Err(e) => go_on(worker, x, token, e),
+        Err(e) => go_on(worker, x, token, e.into()),
     }
 }
 
@@ -280,7 +333,7 @@ pub(super) fn on_answer(worker: &Worker, x: &mut Exchange, token: u64) -> Outcom
         }
         Err(e) => {
             log::diag!("no answer from {}: {e}", session.remote);
-            Outcome::Lost(end_client(x, token), connect_status(&e))
+            Outcome::Lost(end_client(x, token), DialError::Connect(e).status())
         }
     }
 }

@@ -128,27 +128,22 @@ pub fn connect(way: &Way, tuning: &Tuning) -> io::Result<Socket> {
     begin(socket, way.to)
 }
 
-/// Begins to connect to whoever listens there, from an address if one is given.
+/// Begins to connect.
 ///
 /// # Errors
 /// What the system knows at once.
-pub fn connect_to(to: SocketAddr, from: Option<SocketAddr>, tuning: &Tuning) -> io::Result<Socket> {
-    let socket = prepare(to, tuning)?;
-    if let Some(from) = from {
-        socket.bind(&from.into())?;
-    }
-    begin(socket, to)
-}
-
-fn begin(socket: Socket, to: SocketAddr) -> io::Result<Socket> {
+pub fn begin(socket: Socket, to: SocketAddr) -> io::Result<Socket> {
     match socket.connect(&to.into()) {
         Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => Err(e),
         _ => Ok(socket),
     }
 }
 
-/// A socket that is about to connect.
-fn prepare(to: SocketAddr, tuning: &Tuning) -> io::Result<Socket> {
+/// A socket that is about to connect to `to`.
+///
+/// # Errors
+/// Out of descriptors.
+pub fn prepare(to: SocketAddr, tuning: &Tuning) -> io::Result<Socket> {
     let socket = new(to)?;
     tuning.apply_early(&socket)?;
     tuning.apply(&socket)?;
