@@ -447,6 +447,14 @@ unsafe fn am_send_longer(
     unsafe {
         let (e, worker, peer) = (&*ep, &*(*ep).worker, (*ep).peer());
         let p = Param::new(param, worker.extra_op_flags);
+        // Built in memory here, so that a short send keeps none of its fields in registers.
+        let m = AmMessage {
+            id,
+            header,
+            header_len,
+            buffer,
+            count,
+        };
         if let Some(len) = plain_length(&p, count)
             && !e.has(endpoint::SPECIAL)
             && header_len == 0
@@ -460,13 +468,6 @@ unsafe fn am_send_longer(
                 return std::ptr::null_mut();
             }
         }
-        let m = AmMessage {
-            id,
-            header,
-            header_len,
-            buffer,
-            count,
-        };
         am::send(ep, &m, &p)
     }
 }

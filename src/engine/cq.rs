@@ -140,9 +140,13 @@ impl Cq {
     /// Takes the oldest entries: how many.
     pub fn take(&self, out: &mut [MaybeUninit<ucpx_cq_entry_t>]) -> usize {
         let mut state = self.state.lock();
-        let n = out.len().min(state.entries.len());
-        for (slot, entry) in out.iter_mut().zip(state.entries.drain(..n)) {
+        let mut n = 0;
+        for slot in out {
+            let Some(entry) = state.entries.pop_front() else {
+                break;
+            };
             slot.write(entry);
+            n += 1;
         }
         n
     }
