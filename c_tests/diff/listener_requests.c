@@ -232,7 +232,7 @@ static void script(bed_t *bed)
     local_address_rules(bed, 0);
     local_address_rules(bed, 1);
     wrong_local_address_rules(bed);
-    if (getenv("LISTEN_AT") == NULL) {
+    if (getenv("ONE_ADDRESS") == NULL) { /* of the interface that clients and servers meet at */
         other_loopback_rules(bed);
     }
     bed_close(bed);
