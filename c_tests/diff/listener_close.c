@@ -268,7 +268,7 @@ static void crossing_rules(bed_t *bed, const case_t *c, uint32_t flags_of_server
     }
     if (bed->b != NULL) {
         ucs_status_t status = bed_wait(bed, close[1]);
-        /* Whether it has heard of the client's close by now is a matter of microseconds: UCX says OK, CANCELED or reset. */
+        /* It may have heard of the client's close or not: UCX says OK, CANCELED or reset. */
         int over = status == UCS_OK || status == UCS_ERR_CANCELED || is_end(status);
         rule(bed->b, "C2", "%s: the server's close: over %d, failures %d", c->name, over, server.failures);
     }

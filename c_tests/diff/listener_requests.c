@@ -155,7 +155,7 @@ static void local_address_rules(bed_t *bed, int with_port)
     bed_sync(bed);
 }
 
-/* An address that is not this machine's, one of another family than the server's, and a port that another socket has. */
+/* An address that is not this machine's, one of another family than the server's, and another socket's port. */
 static void wrong_local_address_rules(bed_t *bed)
 {
     static const char *const whats[] = {"foreign local address", "of another family", "port in use"};

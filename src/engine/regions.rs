@@ -141,8 +141,8 @@ impl Regions {
     /// Whether a peer may touch these bytes. Called by the progress thread of the worker that has `last`, with these
     /// regions always.
     pub fn permits(&self, last: &LastFound, addr: u64, len: u64) -> bool {
-        // Acquire: pairs with the Release in `remove`. A search that begins behind it waits for the lock that the removal
-        // holds, and so does not find what was removed.
+        // Acquire: pairs with the Release in `remove`. A search that begins behind it waits for the lock that the
+        // removal holds, and so does not find what was removed.
         let removals = self.removals.load(Ordering::Acquire);
         let Some(end) = addr.checked_add(len) else {
             return false;
