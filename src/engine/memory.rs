@@ -110,7 +110,7 @@ impl Memory {
         let steered = Steerable::new(ctx, addr, len as u64);
         let extent = Extent::new(steered.as_ref().map(|s| s.steered.clone()));
         let atomic_key = extent.atomic_key.clone();
-        let key = ctx.regions.insert(addr, end, extent);
+        let key = ctx.regions.insert(addr, end, extent, None);
         Memory {
             addr,
             len,
@@ -147,10 +147,7 @@ impl Memory {
         let steered = Steerable::new(ctx, base, len as u64);
         let extent = Extent::new(steered.as_ref().map(|s| s.steered.clone()));
         let atomic_key = extent.atomic_key.clone();
-        let key = match export {
-            Some(export) => ctx.regions.insert_exported(export, extent),
-            None => ctx.regions.insert(base, base + len as u64, extent),
-        };
+        let key = ctx.regions.insert(base, base + len as u64, extent, export);
         Ok(Memory {
             addr: base,
             len,

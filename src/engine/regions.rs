@@ -87,20 +87,12 @@ struct Table {
 }
 
 impl Regions {
-    /// Adds the user's bytes from `start` to before `end`.
-    pub fn insert(&self, start: u64, end: u64, region: Extent) -> Key {
-        let region = self.table.write().regions.insert(start, end, region);
-        let export = None;
-        Key { region, export }
-    }
-
-    /// Adds memory that the library allocated and that peers can map.
-    pub fn insert_exported(&self, export: Export, region: Extent) -> Key {
-        let (start, end) = (export.base, export.base + export.len as u64);
+    /// Adds the bytes from `start` to before `end`. `export`: the library allocated them, and peers can map them.
+    pub fn insert(&self, start: u64, end: u64, region: Extent, export: Option<Export>) -> Key {
         let mut table = self.table.write();
         Key {
             region: table.regions.insert(start, end, region),
-            export: Some(table.exports.insert(start, end, export)),
+            export: export.map(|export| table.exports.insert(start, end, export)),
         }
     }
 
@@ -150,16 +142,15 @@ impl Regions {
         if last.contains(addr, end, removals) {
             return true;
         }
-        let found = self.find(addr, len, |key, _| Some(key));
+        let found = self
+            .table
+            .read()
+            .regions
+            .find(addr, end, |key, _| Some(key));
         if let Some(key) = found {
             last.set(key, removals);
         }
         found.is_some()
-    }
-
-    /// Whether these bytes lie in one region.
-    pub fn contains(&self, addr: u64, len: u64) -> bool {
-        self.find(addr, len, |_, _| Some(())).is_some()
     }
 
     /// Where a region begins, and how long it is, that has these bytes.
@@ -190,6 +181,20 @@ mod tests {
         Export { id, base, len }
     }
 
+    fn insert(regions: &Regions, start: u64, end: u64) -> Key {
+        regions.insert(start, end, Extent::default(), None)
+    }
+
+    fn insert_exported(regions: &Regions, export: Export) -> Key {
+        let end = export.base + export.len as u64;
+        regions.insert(export.base, end, Extent::default(), Some(export))
+    }
+
+    /// Without anything found before.
+    fn contains(regions: &Regions, addr: u64, len: u64) -> bool {
+        regions.permits(&LastFound::default(), addr, len)
+    }
+
     fn base_of(regions: &Regions, start: u64, end: u64) -> Option<u64> {
         regions.export(start, end).map(|e| e.base)
     }
@@ -197,16 +202,16 @@ mod tests {
     #[test]
     fn accesses_lie_in_one_region() {
         let regions = Regions::default();
-        let first = regions.insert(1000, 2000, Extent::default());
-        let again = regions.insert(1000, 2000, Extent::default());
-        regions.insert(2000, 3000, Extent::default());
-        assert!(regions.contains(1000, 1000) && regions.contains(2000, 1000));
-        assert!(!regions.contains(1999, 2) && !regions.contains(999, 1));
-        assert!(!regions.contains(u64::MAX, 8));
+        let first = insert(&regions, 1000, 2000);
+        let again = insert(&regions, 1000, 2000);
+        insert(&regions, 2000, 3000);
+        assert!(contains(&regions, 1000, 1000) && contains(&regions, 2000, 1000));
+        assert!(!contains(&regions, 1999, 2) && !contains(&regions, 999, 1));
+        assert!(!contains(&regions, u64::MAX, 8));
         regions.remove(first);
-        assert!(regions.contains(1500, 1));
+        assert!(contains(&regions, 1500, 1));
         regions.remove(again);
-        assert!(!regions.contains(1500, 1));
+        assert!(!contains(&regions, 1500, 1));
     }
 
     #[test]
@@ -214,11 +219,11 @@ mod tests {
         let regions = Regions::default();
         let last = LastFound::default();
         assert!(!regions.permits(&last, 0, 0));
-        let first = regions.insert(1000, 2000, Extent::default());
+        let first = insert(&regions, 1000, 2000);
         assert!(regions.permits(&last, 1000, 1000) && regions.permits(&last, 1500, 0));
         assert!(!regions.permits(&last, 999, 2) && !regions.permits(&last, 1999, 2));
         assert!(!regions.permits(&last, u64::MAX, 8));
-        let other = regions.insert(3000, 4000, Extent::default());
+        let other = insert(&regions, 3000, 4000);
         assert!(regions.permits(&last, 3500, 8) && regions.permits(&last, 1500, 8));
         regions.remove(first);
         assert!(!regions.permits(&last, 1500, 8) && regions.permits(&last, 3500, 8));
@@ -229,23 +234,23 @@ mod tests {
     #[test]
     fn an_export_is_found_among_regions_around_it_and_ends_with_its_memory() {
         let regions = Regions::default();
-        let memory = regions.insert_exported(export(0x10000, 0x4000, 1), Extent::default());
+        let memory = insert_exported(&regions, export(0x10000, 0x4000, 1));
         for _ in 0..100 {
-            regions.insert(0x11000, 0x12000, Extent::default());
+            insert(&regions, 0x11000, 0x12000);
         }
-        regions.insert(0, 1 << 40, Extent::default());
+        insert(&regions, 0, 1 << 40);
         assert_eq!(base_of(&regions, 0x11000, 0x12000), Some(0x10000));
         assert_eq!(base_of(&regions, 0x13000, 0x14001), None);
         regions.remove(memory);
         assert_eq!(base_of(&regions, 0x11000, 0x12000), None);
-        assert!(regions.contains(0x11000, 0x1000));
+        assert!(contains(&regions, 0x11000, 0x1000));
     }
 
     #[test]
     fn of_memory_in_the_place_of_other_the_newest_counts() {
         let regions = Regions::default();
-        regions.insert_exported(export(0x10000, 0x4000, 1), Extent::default());
-        let newer = regions.insert_exported(export(0x10000, 0x3000, 2), Extent::default());
+        insert_exported(&regions, export(0x10000, 0x4000, 1));
+        let newer = insert_exported(&regions, export(0x10000, 0x3000, 2));
         let id_of = |end| regions.export(0x10000, end).map(|e| e.id);
         assert_eq!(id_of(0x11000), Some(SharedId::Block(2)));
         assert_eq!(id_of(0x14000), Some(SharedId::Block(1)));

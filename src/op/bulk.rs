@@ -68,7 +68,12 @@ pub fn read(worker: &Worker, peer: &Peer, receiver: &mut Receiver) -> Option<io:
     let left = b.left();
     let got = if b.frame.kind == Kind::PutReq {
         let addr = b.frame.imm.wrapping_add(b.done as u64);
-        if b.refused || !worker.ctx.regions.contains(addr, left as u64) {
+        if b.refused
+            || !worker
+                .ctx
+                .regions
+                .permits(&worker.permitted, addr, left as u64)
+        {
             return None;
         }
         reply::keep_before_change(peer);

@@ -131,7 +131,7 @@ impl fmt::Display for DialError {
 }
 
 /// Whether an error concerns the local address, and not the way to the server.
-fn is_about(e: &io::Error, from: SocketAddr, to: SocketAddr) -> bool {
+fn is_of_local_address(e: &io::Error, from: SocketAddr, to: SocketAddr) -> bool {
     from.is_ipv4() != to.is_ipv4()
         || matches!(e.kind(), ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse)
 }
@@ -178,7 +178,7 @@ fn begin(
             match Link::dial(to, from.or(source), policy.resolve) {
                 Ok(link) => Ok(Contact::Rdma(link)),
                 // librdmacm binds and resolves in one call.
-                Err(e) if from.is_some_and(|from| is_about(&e, from, to)) => {
+                Err(e) if from.is_some_and(|from| is_of_local_address(&e, from, to)) => {
                     Err(DialError::Bind(e))
                 }
                 Err(e) => Err(DialError::Connect(e)),
