@@ -13,19 +13,23 @@ void check(ucs_status_t status, const char *call)
     }
 }
 
-void wait_for(struct side *side, ucs_status_ptr_t request, const char *call)
+ucs_status_t end_of(struct side *side, ucs_status_ptr_t request)
 {
     ucs_status_t status;
 
-    if (UCS_PTR_IS_PTR(request)) {
-        while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS) {
-            ucp_worker_progress(side->worker);
-        }
-        ucp_request_free(request);
-    } else {
-        status = UCS_PTR_STATUS(request);
+    if (!UCS_PTR_IS_PTR(request)) {
+        return UCS_PTR_STATUS(request);
     }
-    check(status, call);
+    while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS) {
+        ucp_worker_progress(side->worker);
+    }
+    ucp_request_free(request);
+    return status;
+}
+
+void wait_for(struct side *side, ucs_status_ptr_t request, const char *call)
+{
+    check(end_of(side, request), call);
 }
 
 static void progress(void *side)
@@ -74,24 +78,29 @@ void open_side(struct side *side, struct place place, const struct effort *effor
     check(ucp_ep_create(side->worker, &ep, &side->ep), "ucp_ep_create");
 }
 
-static void open_region(struct side *side, struct region *region, ucp_mem_map_params_t *params)
+void exchange_region(struct side *side, struct region *region)
 {
-    ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
+    uint64_t address = (uint64_t)(uintptr_t)region->own;
     char theirs[MAIL_ROOM];
-    uint64_t address;
     size_t length;
     void *key;
 
-    check(ucp_mem_map(side->context, params, &region->memory), "ucp_mem_map");
-    check(ucp_mem_query(region->memory, &attr), "ucp_mem_query");
-    region->own = attr.address;
-    memset(region->own, 0, LARGEST);
-    address = (uint64_t)(uintptr_t)attr.address;
     exchange(side->place, &address, sizeof(address), &region->remote, sizeof(region->remote));
     check(ucp_rkey_pack(side->context, region->memory, &key, &length), "ucp_rkey_pack");
     exchange(side->place, key, length, theirs, sizeof(theirs));
     ucp_rkey_buffer_release(key);
     check(ucp_ep_rkey_unpack(side->ep, theirs, &region->rkey), "ucp_ep_rkey_unpack");
+}
+
+static void open_region(struct side *side, struct region *region, ucp_mem_map_params_t *params)
+{
+    ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
+
+    check(ucp_mem_map(side->context, params, &region->memory), "ucp_mem_map");
+    check(ucp_mem_query(region->memory, &attr), "ucp_mem_query");
+    region->own = attr.address;
+    memset(region->own, 0, LARGEST);
+    exchange_region(side, region);
 }
 
 void open_regions(struct side *side)

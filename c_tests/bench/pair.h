@@ -38,11 +38,17 @@ void open_side(struct side *side, struct place place, const struct effort *effor
 /** Registers memory on both sides. */
 void open_regions(struct side *side);
 
+/** Gives the address and the key of this side's memory of a region, and gets those of the other side's. */
+void exchange_region(struct side *side, struct region *region);
+
 void close_side(struct side *side);
 
 void check(ucs_status_t status, const char *call);
 
-/** Progresses until the request, if it is one, is complete, and frees it. */
+/** Progresses until the request, if it is one, is complete, and frees it: how it ended. */
+ucs_status_t end_of(struct side *side, ucs_status_ptr_t request);
+
+/** The same for one that has to succeed. */
 void wait_for(struct side *side, ucs_status_ptr_t request, const char *call);
 
 /** Both sides are here; the library goes on meanwhile. */

@@ -20,14 +20,19 @@ struct growth {
 
 /** The program's memory, of which only what is put to is ever touched. */
 static unsigned char *memory;
-static ucp_rkey_h rkey;
-static uint64_t remote;
+/** Whose key puts use. */
+static struct region target;
+
+static unsigned char *place_of(int index)
+{
+    return memory + (size_t)index * STRIDE;
+}
 
 static ucp_mem_h map(struct side *side, int index)
 {
     ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
                                                  UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-                                   .address = memory + (size_t)index * STRIDE,
+                                   .address = place_of(index),
                                    .length = LENGTH};
     ucp_mem_h region;
 
@@ -40,39 +45,22 @@ static void unmap(struct side *side, ucp_mem_h region)
     check(ucp_mem_unmap(side->context, region), "ucp_mem_unmap");
 }
 
-/** Gets the key of a region of the other side's, and gives the key of the same one. */
-static void exchange_key(struct side *side, ucp_mem_h region, int index)
+/** Puts go to this region of the other side's from now on. */
+static void aim_at(struct side *side, ucp_mem_h region, int index)
 {
-    uint64_t address = (uintptr_t)(memory + (size_t)index * STRIDE);
-    char theirs[MAIL_ROOM];
-    size_t length;
-    void *key;
-
-    exchange(side->place, &address, sizeof(address), &remote, sizeof(remote));
-    check(ucp_rkey_pack(side->context, region, &key, &length), "ucp_rkey_pack");
-    exchange(side->place, key, length, theirs, sizeof(theirs));
-    ucp_rkey_buffer_release(key);
-    check(ucp_ep_rkey_unpack(side->ep, theirs, &rkey), "ucp_ep_rkey_unpack");
+    target.memory = region;
+    target.own = place_of(index);
+    exchange_region(side, &target);
 }
 
-/** Waits for a request that may be refused. */
-static void let_end(struct side *side, ucs_status_ptr_t request)
-{
-    if (UCS_PTR_IS_PTR(request)) {
-        while (ucp_request_check_status(request) == UCS_INPROGRESS) {
-            ucp_worker_progress(side->worker);
-        }
-        ucp_request_free(request);
-    }
-}
-
+/** Puts may be refused. */
 static void put_flush(struct side *side, size_t size, long rounds)
 {
     for (long i = 0; i < rounds && side->place.index == 0; i++) {
-        ucs_status_ptr_t request = ucp_put_nbx(side->ep, side->buffer, size, remote, rkey, &plain);
+        ucs_status_ptr_t request = ucp_put_nbx(side->ep, side->buffer, size, target.remote, target.rkey, &plain);
 
-        let_end(side, ucp_ep_flush_nbx(side->ep, &plain));
-        let_end(side, request);
+        end_of(side, ucp_ep_flush_nbx(side->ep, &plain));
+        end_of(side, request);
     }
 }
 
@@ -145,15 +133,15 @@ static void play(struct place place, void *argument)
         regions[i] = map(&side, i);
     }
     measure_calls(&side, number);
-    exchange_key(&side, regions[0], 0);
+    aim_at(&side, regions[0], 0);
     report(&side, "regions_put_flush", number, seconds_per_round(&side, put_flush, 8) * 1e6);
-    ucp_rkey_destroy(rkey);
+    ucp_rkey_destroy(target.rkey);
     /* Above all others, so that all begin below it. */
     extra = map(&side, number);
-    exchange_key(&side, extra, number);
+    aim_at(&side, extra, number);
     unmap(&side, extra);
     report(&side, "regions_put_refused", number, seconds_per_round(&side, put_flush, 8) * 1e6);
-    ucp_rkey_destroy(rkey);
+    ucp_rkey_destroy(target.rkey);
     for (int i = 0; i < number; i++) {
         unmap(&side, regions[i]);
     }

@@ -123,9 +123,7 @@ static void mapped_rules(bed_t *bed, const char *what, unsigned flags, unsigned 
         .prot       = prot,
     };
     ucp_mem_attr_t attr = {.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS};
-    char           key[4096], *data = data_make(LENGTH, 9);
-    void          *packed = NULL;
-    size_t         length = 0;
+    char           key[PACKED_KEY_MAX], *data = data_make(LENGTH, 9);
 
     if (!(flags & UCP_MEM_MAP_ALLOCATE)) {
         params.field_mask |= UCP_MEM_MAP_PARAM_FIELD_ADDRESS;
@@ -137,10 +135,9 @@ static void mapped_rules(bed_t *bed, const char *what, unsigned flags, unsigned 
         must(bed->b, status, "ucp_mem_map");
         must(bed->b, ucp_mem_query(window.memh, &attr), "ucp_mem_query");
         window.remote = (uint64_t)(uintptr_t)attr.address;
-        must(bed->b, ucp_rkey_pack(bed->b->context, window.memh, &packed, &length), "ucp_rkey_pack");
     }
     bed_carry(bed, bed->b, &window.remote, sizeof(window.remote), &window.remote, sizeof(window.remote));
-    bed_carry(bed, bed->b, packed, length, key, sizeof(key));
+    window_carry_key(bed, window.memh, key);
     if (bed->a != NULL) {
         must(bed->a, ucp_ep_rkey_unpack(bed->a->ep, key, &window.rkey), "ucp_ep_rkey_unpack");
         ucs_status_t put = bed_wait(bed, ucp_put_nbx(bed->a->ep, data, LENGTH, window.remote, window.rkey, &plain));
@@ -149,9 +146,6 @@ static void mapped_rules(bed_t *bed, const char *what, unsigned flags, unsigned 
         ucs_status_t get = bed_wait(bed, ucp_get_nbx(bed->a->ep, data, LENGTH, window.remote, window.rkey, &plain));
         rule(bed->a, "F3", "%s: put %s, get %s, %s", what, status_name(put), status_name(get),
              data_check(data, LENGTH, 9));
-    }
-    if (bed->b != NULL) {
-        ucp_rkey_buffer_release(packed);
     }
     window_close(bed, &window);
     free(data);

@@ -20,7 +20,7 @@ enum { LENGTH = 4096 };
 
 /* What A knows of B: its address, and a packed key of the window. */
 typedef struct {
-    char address[BED_ADDRESS_MAX], key[BED_ADDRESS_MAX];
+    char address[BED_ADDRESS_MAX], key[PACKED_KEY_MAX];
 } remote_t;
 
 typedef struct {
@@ -136,21 +136,6 @@ static void idle_rules(bed_t *bed, operation_t operation, const remote_t *remote
     rule(bed->a, "R6", "%s of what is idle: %s", names[operation], status_name(bed_wait(bed, end)));
 }
 
-/* B's packed key, for endpoints other than the bed's. */
-static void carry_key(bed_t *bed, const window_t *window, remote_t *remote)
-{
-    void  *key    = NULL;
-    size_t length = 0;
-
-    if (bed->b != NULL) {
-        must(bed->b, ucp_rkey_pack(bed->b->context, window->memh, &key, &length), "ucp_rkey_pack");
-    }
-    bed_carry(bed, bed->b, key, length, remote->key, sizeof(remote->key));
-    if (bed->b != NULL) {
-        ucp_rkey_buffer_release(key);
-    }
-}
-
 static void script(bed_t *bed)
 {
     static remote_t remote;
@@ -162,7 +147,7 @@ static void script(bed_t *bed)
     bed_open(bed, &params);
     bed_exchange_addresses(bed, remote.address, own);
     window_open(bed, &window, WINDOW_MALLOCED, LENGTH);
-    carry_key(bed, &window, &remote);
+    window_carry_key(bed, window.memh, remote.key);
     for (int i = 0; i < OPERATIONS; i++) {
         if (i == EP_CLOSE && bed->topology == TOPOLOGY_SELF) {
             continue; /* UCX 1.22 crashes when a worker closes an endpoint to itself so */

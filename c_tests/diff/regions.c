@@ -24,18 +24,12 @@ static void region_open(bed_t *bed, const window_t *window, region_t *region, in
         .address    = window->memory + places[i].offset,
         .length     = places[i].length,
     };
-    char   key[4096];
-    void  *packed = NULL;
-    size_t length = 0;
+    char key[PACKED_KEY_MAX];
 
     if (bed->b != NULL) {
         must(bed->b, ucp_mem_map(bed->b->context, &params, &region->memh), "ucp_mem_map");
-        must(bed->b, ucp_rkey_pack(bed->b->context, region->memh, &packed, &length), "ucp_rkey_pack");
     }
-    bed_carry(bed, bed->b, packed, length, key, sizeof(key));
-    if (bed->b != NULL) {
-        ucp_rkey_buffer_release(packed);
-    }
+    window_carry_key(bed, region->memh, key);
     if (bed->a != NULL) {
         must(bed->a, ucp_ep_rkey_unpack(bed->a->ep, key, &region->rkey), "ucp_ep_rkey_unpack");
     }
@@ -107,12 +101,7 @@ static void window_script(bed_t *bed, window_kind_t kind)
 
 static void script(bed_t *bed)
 {
-    bed_params_t params = {.features = UCP_FEATURE_RMA};
-
-    bed_open(bed, &params);
-    window_script(bed, WINDOW_ALLOCATED);
-    window_script(bed, WINDOW_MALLOCED);
-    bed_close(bed);
+    windows_play(bed, UCP_FEATURE_RMA, window_script);
 }
 
 int main(int argc, char **argv)

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "bed.h"
+#include "window.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -145,24 +146,19 @@ static void read_only(bed_t *bed)
 static void accesses(bed_t *bed, way_t way)
 {
     ucp_request_param_t none = {.op_attr_mask = 0};
-    char                packed[1024], *window = NULL;
-    size_t              packed_length = 0;
+    char                packed[PACKED_KEY_MAX], *window = NULL;
     ucp_mem_h           memh = NULL;
     uint64_t            at = 0;
 
     if (bed->b != NULL) {
         ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH};
-        void                *key;
 
         params.address = window = map_at(bed->b, NULL);
         params.length  = SIZE;
         at             = (uintptr_t)window;
         must(bed->b, ucp_mem_map(bed->b->context, &params, &memh), "map");
-        must(bed->b, ucp_rkey_pack(bed->b->context, memh, &key, &packed_length), "pack");
-        memcpy(packed, key, packed_length);
-        ucp_rkey_buffer_release(key);
     }
-    bed_carry(bed, bed->b, packed, packed_length, packed, sizeof(packed));
+    window_carry_key(bed, memh, packed);
     bed_carry(bed, bed->b, &at, sizeof(at), &at, sizeof(at));
     if (bed->a != NULL) {
         ucp_rkey_h rkey;

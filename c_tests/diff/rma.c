@@ -235,12 +235,7 @@ static void window_script(bed_t *bed, window_kind_t kind)
 
 static void script(bed_t *bed)
 {
-    bed_params_t params = {.features = UCP_FEATURE_RMA};
-
-    bed_open(bed, &params);
-    window_script(bed, WINDOW_ALLOCATED);
-    window_script(bed, WINDOW_MALLOCED);
-    bed_close(bed);
+    windows_play(bed, UCP_FEATURE_RMA, window_script);
 }
 
 int main(int argc, char **argv)

@@ -44,11 +44,23 @@ static void window_map(side_t *side, window_t *window)
     memset(window->memory, 0, window->length);
 }
 
+void window_carry_key(bed_t *bed, ucp_mem_h memh, char key[PACKED_KEY_MAX])
+{
+    void  *packed = NULL;
+    size_t length = 0;
+
+    if (bed->b != NULL) {
+        must(bed->b, ucp_rkey_pack(bed->b->context, memh, &packed, &length), "ucp_rkey_pack");
+    }
+    bed_carry(bed, bed->b, packed, length, key, PACKED_KEY_MAX);
+    if (bed->b != NULL) {
+        ucp_rkey_buffer_release(packed);
+    }
+}
+
 void window_open(bed_t *bed, window_t *window, window_kind_t kind, size_t length)
 {
-    char   key[4096];
-    void  *packed = NULL;
-    size_t packed_length = 0;
+    char key[PACKED_KEY_MAX];
 
     memset(window, 0, sizeof(*window));
     window->kind   = kind;
@@ -56,13 +68,9 @@ void window_open(bed_t *bed, window_t *window, window_kind_t kind, size_t length
     if (bed->b != NULL) {
         window_map(bed->b, window);
         window->remote = (uint64_t)(uintptr_t)window->memory;
-        must(bed->b, ucp_rkey_pack(bed->b->context, window->memh, &packed, &packed_length), "ucp_rkey_pack");
     }
     bed_carry(bed, bed->b, &window->remote, sizeof(window->remote), &window->remote, sizeof(window->remote));
-    bed_carry(bed, bed->b, packed, packed_length, key, sizeof(key));
-    if (bed->b != NULL) {
-        ucp_rkey_buffer_release(packed);
-    }
+    window_carry_key(bed, window->memh, key);
     if (bed->a != NULL) {
         must(bed->a, ucp_ep_rkey_unpack(bed->a->ep, key, &window->rkey), "ucp_ep_rkey_unpack");
     }
@@ -84,4 +92,14 @@ void window_close(bed_t *bed, window_t *window)
     } else {
         free(window->user_memory);
     }
+}
+
+void windows_play(bed_t *bed, uint64_t features, void (*script)(bed_t *, window_kind_t))
+{
+    bed_params_t params = {.features = features};
+
+    bed_open(bed, &params);
+    script(bed, WINDOW_ALLOCATED);
+    script(bed, WINDOW_MALLOCED);
+    bed_close(bed);
 }

@@ -27,4 +27,11 @@ const char *window_name(window_kind_t kind);
 void        window_open(bed_t *bed, window_t *window, window_kind_t kind, size_t length);
 void        window_close(bed_t *bed, window_t *window);
 
+/* Packs the key of B's memory and carries it to A. */
+enum { PACKED_KEY_MAX = 4096 };
+void window_carry_key(bed_t *bed, ucp_mem_h memh, char key[PACKED_KEY_MAX]);
+
+/* Opens the bed, plays the script with a window that UCP allocates and with one that the user does, and closes the bed. */
+void windows_play(bed_t *bed, uint64_t features, void (*script)(bed_t *, window_kind_t));
+
 #endif
