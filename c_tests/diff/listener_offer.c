@@ -107,6 +107,7 @@ static void offer_rules(bed_t *bed, int closed_first, const char *what)
     }
     if (bed->b != NULL) {
         rule(bed->b, "C5", "%s: close: %s", what, status_name(bed_wait(bed, close)));
+        BED_UNTIL(bed, whole + offered > 0); /* a datagram that was lost comes once more, perhaps behind the close */
         rule(bed->b, "C5", "%s: whole messages %u, offers %u", what, whole, offered);
     }
     if (bed->a != NULL) {
