@@ -9,7 +9,7 @@ use crate::engine::matcher::Posting;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::op::{serve, stream, tag};
 use crate::proto::{failure, wireup};
-use crate::tl::shm::order::Rings;
+use crate::tl::shm::order::{self, Rings};
 use crate::tl::shm::ring::{Consumer, Message};
 use crate::wire::header::Kind;
 use std::mem::MaybeUninit;
@@ -31,6 +31,12 @@ impl Rings for Vec<Box<Channel>> {
 
     fn ring(&mut self, number: usize) -> &mut Consumer {
         &mut self[number].consumer
+    }
+
+    #[inline(always)]
+    fn others_are_empty(&self, ring: usize) -> bool {
+        let is_empty = |c: &Box<Channel>| c.consumer.is_empty();
+        self[..ring].iter().all(is_empty) && self[ring + 1..].iter().all(is_empty)
     }
 }
 
@@ -133,23 +139,37 @@ fn poll_sole(worker: &Worker, rx: &mut Rx) -> u32 {
 /// Messages of several rings: the first `at` these numbers has some, the others may have.
 #[inline(never)]
 fn poll_several<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>) -> u32 {
-    let (before, rest) = rx.channels.split_at_mut(at.start);
-    let [channel, behind @ ..] = rest else {
-        return 0;
+    let ring = at.start;
+    let mut count = match lone(worker, rx, ring, 1) {
+        0 => return poll_merged::<MT>(worker, rx, at),
+        seen => poll::<MT>(worker, &mut rx.channels[ring], seen, || true),
     };
-    // Whether nothing else is here now, after a message of the first ring was seen: nothing comes before it then.
-    let alone = || {
-        let mut others = before.iter().chain(behind.iter());
-        others.all(|c| c.consumer.is_empty()) && !worker.doorbell.has_new_ring()
-    };
-    if !alone() {
-        return poll_merged::<MT>(worker, rx, at);
+    if count < rx.budget && !rx.channels[ring].consumer.is_empty() {
+        count += poll_behind::<MT>(worker, rx, ring, rx.budget - count);
     }
-    let count = poll::<MT>(worker, channel, rx.budget, alone);
     if count == rx.budget {
         rx.budget = (2 * count).min(BATCH);
     }
     count
+}
+
+/// Further messages of the ring of this number, at most `most`, if no other ring has any.
+#[inline(never)]
+fn poll_behind<const MT: bool>(worker: &Worker, rx: &mut Rx, ring: usize, most: u32) -> u32 {
+    match lone(worker, rx, ring, most) {
+        0 => 0,
+        seen => poll::<MT>(worker, &mut rx.channels[ring], seen, || true),
+    }
+}
+
+/// As [`order::lone`], and no sender has taken a new ring: what it has sent before these messages would come before them.
+#[inline(always)]
+fn lone(worker: &Worker, rx: &mut Rx, ring: usize, most: u32) -> u32 {
+    let seen = order::lone(&mut rx.channels, ring, most);
+    match worker.doorbell.has_new_ring() {
+        true => 0,
+        false => seen,
+    }
 }
 
 /// Messages of several rings, of which some of those `at` these numbers have some.

@@ -14,6 +14,7 @@
 use super::ring::Consumer;
 use crate::sys::sync::{AtomicU64, Ordering};
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -95,10 +96,11 @@ pub struct Run {
     pub len: u32,
 }
 
-/// The oldest message of a ring, and how many were seen there at first.
-#[derive(Clone, Copy)]
+/// The oldest message of a ring, and how many messages were seen there at first, which is one at least. The greatest of
+/// several is the earliest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
-    epoch: u64,
+    epoch: Reverse<u64>,
     ring: usize,
     seen: u32,
 }
@@ -107,65 +109,94 @@ struct Head {
 pub trait Rings {
     fn count(&self) -> usize;
     fn ring(&mut self, number: usize) -> &mut Consumer;
+    /// Whether all rings but one are empty: one look at each.
+    fn others_are_empty(&self, ring: usize) -> bool;
+}
+
+/// How many messages of a ring that has some come before all that other rings have: `most` at most, 0 where others have
+/// some.
+#[inline(always)]
+pub fn lone(rings: &mut (impl Rings + ?Sized), ring: usize, most: u32) -> u32 {
+    let seen = match most {
+        1 => 1,
+        most => rings.ring(ring).visible(most),
+    };
+    match rings.others_are_empty(ring) {
+        true => seen,
+        false => 0,
+    }
 }
 
 /// One pass over a worker's rings. The memory is kept from pass to pass.
 #[derive(Default)]
 pub struct Merge {
-    /// Rings with something to be handled; the earliest last.
-    heads: Vec<Head>,
+    /// Rings with something to be handled.
+    heads: BinaryHeap<Head>,
+    /// Heads while they are counted.
+    counted: Vec<Head>,
+    /// Rings where nothing was seen at the first look.
+    empty: Vec<usize>,
+    /// The rings of the first look.
+    at: Range<usize>,
     /// The earliest epoch of what was not seen at first: nothing of a later one is handled.
     limit: u64,
 }
 
 impl Merge {
-    /// The first look, at some of the rings: at most `most` messages of each are to be handled.
+    /// The first look, at some of the rings: about `most` messages are to be handled.
     pub fn look(&mut self, rings: &mut (impl Rings + ?Sized), at: Range<usize>, most: u32) {
-        self.heads.clear();
+        let mut heads = std::mem::take(&mut self.heads).into_vec();
+        heads.clear();
+        self.empty.clear();
         self.limit = u64::MAX;
-        for number in at {
-            let ring = rings.ring(number);
-            let seen = ring.visible(most);
-            if let Some(epoch) = ring.epoch().filter(|_| seen > 0) {
-                self.heads.push(Head {
-                    epoch,
+        for number in at.clone() {
+            match rings.ring(number).epoch() {
+                Some(epoch) => heads.push(Head {
+                    epoch: Reverse(epoch),
                     ring: number,
-                    seen,
-                });
+                    seen: 1,
+                }),
+                None => self.empty.push(number),
             }
         }
+        self.at = at;
+        self.heads = heads.into();
+        self.count(rings, most);
+    }
+
+    /// Counts what is in the rings whose messages come first, until that is as much as is to be handled. Of the others the
+    /// oldest message was seen, and no more.
+    fn count(&mut self, rings: &mut (impl Rings + ?Sized), most: u32) {
+        let mut left = most;
+        while left > 0
+            && let Some(mut head) = self.heads.pop()
+        {
+            head.seen = rings.ring(head.ring).visible(left).max(1);
+            left -= head.seen.min(left);
+            self.counted.push(head);
+        }
+        self.heads.extend(self.counted.drain(..));
     }
 
     /// The second look, at every ring where nothing was seen. Rings that the worker did not know at the first look are among
     /// them.
     pub fn look_again(&mut self, rings: &mut (impl Rings + ?Sized)) {
-        let mut seen = 0;
-        for number in 0..rings.count() {
-            // The first look was in the order of the numbers.
-            if self.heads.get(seen).is_some_and(|h| h.ring == number) {
-                seen += 1;
-            } else {
-                self.end_at(rings.ring(number));
+        let others = (0..self.at.start).chain(self.at.end..rings.count());
+        for number in others.chain(self.empty.iter().copied()) {
+            if let Some(epoch) = rings.ring(number).epoch() {
+                self.limit = self.limit.min(epoch);
             }
-        }
-        self.heads.sort_unstable_by_key(|h| Reverse(h.epoch));
-    }
-
-    /// Nothing of a later epoch than that of the ring's oldest message is handled.
-    fn end_at(&mut self, ring: &mut Consumer) {
-        if let Some(epoch) = ring.epoch() {
-            self.limit = self.limit.min(epoch);
         }
     }
 
     /// Whether what was seen at first has to wait for what was not.
     pub fn is_blocked(&self) -> bool {
-        self.heads.last().is_some_and(|h| h.epoch > self.limit)
+        self.heads.peek().is_some_and(|h| h.epoch.0 > self.limit)
     }
 
     /// What is to be handled next, at most `most` messages. They stay in the ring until [`taken`](Self::taken).
     pub fn next(&self, rings: &mut (impl Rings + ?Sized), most: u32) -> Option<Run> {
-        let head = self.heads.last().filter(|h| h.epoch <= self.limit)?;
+        let head = self.heads.peek().filter(|h| h.epoch.0 <= self.limit)?;
         let most = most.min(head.seen);
         let alone = self.heads.len() == 1 && self.limit == u64::MAX;
         let len = match most {
@@ -183,17 +214,17 @@ impl Merge {
         let Some(mut head) = self.heads.pop() else {
             return;
         };
-        let ring = rings.ring(run.ring);
         head.seen -= run.len.min(head.seen);
+        // None: the ring has nothing more, or was ended.
+        let Some(epoch) = rings.ring(run.ring).epoch() else {
+            return;
+        };
         if head.seen == 0 {
             // What has come behind them was not seen at first.
-            return self.end_at(ring);
-        }
-        // None: the ring was ended.
-        if let Some(epoch) = ring.epoch() {
-            head.epoch = epoch;
-            let at = self.heads.partition_point(|h| h.epoch > epoch);
-            self.heads.insert(at, head);
+            self.limit = self.limit.min(epoch);
+        } else {
+            head.epoch = Reverse(epoch);
+            self.heads.push(head);
         }
     }
 }

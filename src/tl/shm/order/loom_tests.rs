@@ -26,6 +26,11 @@ impl Rings for Vec<Consumer> {
     fn ring(&mut self, number: usize) -> &mut Consumer {
         &mut self[number]
     }
+
+    fn others_are_empty(&self, ring: usize) -> bool {
+        let mut others = (0..self.len()).filter(|&number| number != ring);
+        others.all(|number| self[number].is_empty())
+    }
 }
 
 impl Scene {
@@ -66,23 +71,52 @@ fn send(tx: &mut Producer, number: u64) {
     }
 }
 
+/// Takes so many messages out of a ring that has them.
+fn take(rings: &mut [Consumer], run: Run, numbers: &mut Vec<u64>) {
+    let ring = &mut rings[run.ring];
+    for _ in 0..run.len {
+        let message = ring.peek().unwrap().unwrap();
+        numbers.push(message.imm);
+        ring.advance();
+    }
+    ring.release();
+}
+
+/// A call that merges the rings.
+fn take_merged(rings: &mut Vec<Consumer>, merge: &mut Merge, numbers: &mut Vec<u64>) {
+    merge.look(rings, 0..2, 2);
+    merge.look_again(rings);
+    while let Some(run) = merge.next(rings, 2) {
+        take(rings, run, numbers);
+        merge.taken(rings, run);
+    }
+}
+
+/// A call that takes the short way where one ring alone has something.
+fn take_lone(rings: &mut Vec<Consumer>, merge: &mut Merge, numbers: &mut Vec<u64>) {
+    let Some(ring) = rings.iter().position(|ring| !ring.is_empty()) else {
+        return;
+    };
+    for most in 1..=2 {
+        if rings[ring].is_empty() {
+            return;
+        }
+        match lone(rings, ring, most) {
+            0 if most == 1 => return take_merged(rings, merge, numbers),
+            len => take(rings, Run { ring, len }, numbers),
+        }
+    }
+}
+
+/// One call of a receiver.
+type Call = fn(&mut Vec<Consumer>, &mut Merge, &mut Vec<u64>);
+
 /// Takes messages as progress does until so many have come: their numbers.
-fn receive(rings: &mut Vec<Consumer>, count: usize) -> Vec<u64> {
+fn receive(rings: &mut Vec<Consumer>, count: usize, call: Call) -> Vec<u64> {
     let (mut merge, mut numbers) = (Merge::default(), Vec::new());
     while numbers.len() < count {
-        let all = 0..rings.count();
-        merge.look(rings, all, 2);
-        merge.look_again(rings);
         let before = numbers.len();
-        while let Some(run) = merge.next(rings, 2) {
-            for _ in 0..run.len {
-                let message = rings[run.ring].peek().unwrap().unwrap();
-                numbers.push(message.imm);
-                rings[run.ring].advance();
-            }
-            rings[run.ring].release();
-            merge.taken(rings, run);
-        }
+        call(rings, &mut merge, &mut numbers);
         if numbers.len() == before {
             thread::yield_now();
         }
@@ -94,10 +128,10 @@ fn place(numbers: &[u64], number: u64) -> usize {
     numbers.iter().position(|&n| n == number).unwrap()
 }
 
-/// Sender 0 tells sender 1 of its message. `first`: sender 1 has sent something before it can have heard.
-fn explore(first: bool) {
+/// Sender 0 tells sender 1 of its message. `before`: sender 1 has sent so many messages before it can have heard.
+fn explore(before: u64, call: Call) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
+    model.preemption_bound = Some(if before > 1 { 2 } else { 3 });
     model.check(move || {
         let scene = Scene::new();
         let (mut a, mut b) = (scene.sender(0), scene.sender(1));
@@ -109,19 +143,19 @@ fn explore(first: bool) {
             from.told.store(1, Ordering::Release);
         });
         let listener = thread::spawn(move || {
-            if first {
-                send(&mut b, 20);
+            for number in 0..before {
+                send(&mut b, 20 + number);
             }
             // Acquire: pairs with the Release store of the other sender.
             let knew = to.told.load(Ordering::Acquire) == 1;
-            send(&mut b, if knew { 22 } else { 21 });
+            send(&mut b, if knew { 31 } else { 30 });
         });
         let mut rings = scene.receiver();
-        let numbers = receive(&mut rings, if first { 3 } else { 2 });
+        let numbers = receive(&mut rings, before as usize + 2, call);
         sender.join().unwrap();
         listener.join().unwrap();
-        if numbers.contains(&22) {
-            assert!(place(&numbers, 10) < place(&numbers, 22), "{numbers:?}");
+        if numbers.contains(&31) {
+            assert!(place(&numbers, 10) < place(&numbers, 31), "{numbers:?}");
         }
         drop(rings);
     });
@@ -129,11 +163,27 @@ fn explore(first: bool) {
 
 #[test]
 fn loom_what_a_sender_knew_of_comes_first() {
-    explore(false);
+    explore(0, take_merged);
 }
 
 /// Sender 1 has an epoch already, which may be later than that of the message that it hears of.
 #[test]
 fn loom_what_a_sender_with_an_epoch_knew_of_comes_first() {
-    explore(true);
+    explore(1, take_merged);
+}
+
+#[test]
+fn loom_what_a_sender_knew_of_comes_before_a_lone_message() {
+    explore(0, take_lone);
+}
+
+#[test]
+fn loom_what_a_sender_with_an_epoch_knew_of_comes_before_a_lone_message() {
+    explore(1, take_lone);
+}
+
+/// Sender 1's ring has more than is taken at first.
+#[test]
+fn loom_what_a_sender_knew_of_comes_before_further_lone_messages() {
+    explore(2, take_lone);
 }
