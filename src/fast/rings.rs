@@ -35,8 +35,8 @@ impl Rings for Vec<Box<Channel>> {
 
     #[inline(always)]
     fn others_are_empty(&self, ring: usize) -> bool {
-        let is_empty = |c: &Box<Channel>| c.consumer.is_empty();
-        self[..ring].iter().all(is_empty) && self[ring + 1..].iter().all(is_empty)
+        let (before, behind) = (&self[..ring], &self[ring + 1..]);
+        before.iter().all(|c| c.consumer.is_empty()) && behind.iter().all(|c| c.consumer.is_empty())
     }
 }
 
