@@ -21,7 +21,9 @@ pub(super) const BATCH: u32 = 16;
 const MERGED: u32 = 64;
 /// Rings that are looked at in every call; further ones take turns.
 pub(super) const HOT: usize = 8;
-/// Of the others, so many a call.
+/// Calls in which all of those have their turn, and how many have it in one call at least. Fewer looks a call find what
+/// has come through the others later, and so after more looks in all.
+const CALLS: usize = 4;
 const TURNS: usize = 4;
 
 impl Rings for Vec<Box<Channel>> {
@@ -87,9 +89,9 @@ pub(super) fn poll_all<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     let mut first = rx.channels[..hot]
         .iter()
         .position(|c| !c.consumer.is_empty());
-    if rx.channels.len() > HOT {
-        let turned = look_at_turns(rx);
-        first = first.into_iter().chain(turned).min();
+    // What comes before it is found when it is handled.
+    if first.is_none() && rx.channels.len() > HOT {
+        first = look_at_turns(rx);
     }
     match first {
         Some(first) => poll_several::<MT>(worker, rx, first..hot.max(first + 1)),
@@ -100,25 +102,29 @@ pub(super) fn poll_all<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     }
 }
 
-/// Rings behind the hot ones, a few in turn: one that has something takes the place of a hot one that has nothing, or stays
-/// where it is. The least number of those that did.
+/// Rings behind the hot ones, a few in turn: the first one that has something takes the place of a hot one that has
+/// nothing, or stays where it is. Its number then; what else there is has its turn later, or is found when this is handled.
 fn look_at_turns(rx: &mut Rx) -> Option<usize> {
-    let mut first: Option<usize> = None;
-    for _ in 0..TURNS.min(rx.channels.len() - HOT) {
-        rx.cursor += 1;
+    let others = rx.channels.len() - HOT;
+    let mut left = others.div_ceil(CALLS).max(TURNS).min(others);
+    while left > 0 {
         if rx.cursor < HOT || rx.cursor >= rx.channels.len() {
             rx.cursor = HOT;
         }
-        if !rx.channels[rx.cursor].consumer.is_empty() {
-            let idle = rx.channels[..HOT]
-                .iter()
-                .position(|c| c.consumer.is_empty());
-            let place = idle.unwrap_or(rx.cursor);
-            rx.channels.swap(rx.cursor, place);
-            first = first.into_iter().chain([place]).min();
+        let turn = &rx.channels[rx.cursor..];
+        let turn = &turn[..left.min(turn.len())];
+        if let Some(i) = turn.iter().position(|c| !c.consumer.is_empty()) {
+            let found = rx.cursor + i;
+            rx.cursor = found + 1;
+            let mut hot = rx.channels[..HOT].iter();
+            let place = hot.position(|c| c.consumer.is_empty()).unwrap_or(found);
+            rx.channels.swap(found, place);
+            return Some(place);
         }
+        rx.cursor += turn.len();
+        left -= turn.len();
     }
-    first
+    None
 }
 
 /// Messages of the only ring, which has some, in single-thread mode. No sender has taken another one before the caller saw that.

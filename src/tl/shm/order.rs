@@ -14,7 +14,6 @@
 use super::ring::Consumer;
 use crate::sys::sync::{AtomicU64, Ordering};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -96,11 +95,10 @@ pub struct Run {
     pub len: u32,
 }
 
-/// The oldest message of a ring, and how many messages were seen there at first, which is one at least. The greatest of
-/// several is the earliest.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// The oldest message of a ring, and how many messages were seen there at first, which is one at least.
+#[derive(Clone, Copy)]
 struct Head {
-    epoch: Reverse<u64>,
+    epoch: u64,
     ring: usize,
     seen: u32,
 }
@@ -130,10 +128,8 @@ pub fn lone(rings: &mut (impl Rings + ?Sized), ring: usize, most: u32) -> u32 {
 /// One pass over a worker's rings. The memory is kept from pass to pass.
 #[derive(Default)]
 pub struct Merge {
-    /// Rings with something to be handled.
-    heads: BinaryHeap<Head>,
-    /// Heads while they are counted.
-    counted: Vec<Head>,
+    /// Rings with something to be handled; the earliest last.
+    heads: Vec<Head>,
     /// Rings where nothing was seen at the first look.
     empty: Vec<usize>,
     /// The rings of the first look.
@@ -145,22 +141,21 @@ pub struct Merge {
 impl Merge {
     /// The first look, at some of the rings: about `most` messages are to be handled.
     pub fn look(&mut self, rings: &mut (impl Rings + ?Sized), at: Range<usize>, most: u32) {
-        let mut heads = std::mem::take(&mut self.heads).into_vec();
-        heads.clear();
+        self.heads.clear();
         self.empty.clear();
         self.limit = u64::MAX;
-        for number in at.clone() {
-            match rings.ring(number).epoch() {
-                Some(epoch) => heads.push(Head {
-                    epoch: Reverse(epoch),
-                    ring: number,
+        for ring in at.clone() {
+            match rings.ring(ring).epoch() {
+                Some(epoch) => self.heads.push(Head {
+                    epoch,
+                    ring,
                     seen: 1,
                 }),
-                None => self.empty.push(number),
+                None => self.empty.push(ring),
             }
         }
         self.at = at;
-        self.heads = heads.into();
+        self.heads.sort_unstable_by_key(|h| Reverse(h.epoch));
         self.count(rings, most);
     }
 
@@ -168,14 +163,13 @@ impl Merge {
     /// oldest message was seen, and no more.
     fn count(&mut self, rings: &mut (impl Rings + ?Sized), most: u32) {
         let mut left = most;
-        while left > 0
-            && let Some(mut head) = self.heads.pop()
-        {
+        for head in self.heads.iter_mut().rev() {
+            if left < 2 {
+                return;
+            }
             head.seen = rings.ring(head.ring).visible(left).max(1);
-            left -= head.seen.min(left);
-            self.counted.push(head);
+            left -= head.seen;
         }
-        self.heads.extend(self.counted.drain(..));
     }
 
     /// The second look, at every ring where nothing was seen. Rings that the worker did not know at the first look are among
@@ -191,12 +185,12 @@ impl Merge {
 
     /// Whether what was seen at first has to wait for what was not.
     pub fn is_blocked(&self) -> bool {
-        self.heads.peek().is_some_and(|h| h.epoch.0 > self.limit)
+        self.heads.last().is_some_and(|h| h.epoch > self.limit)
     }
 
     /// What is to be handled next, at most `most` messages. They stay in the ring until [`taken`](Self::taken).
     pub fn next(&self, rings: &mut (impl Rings + ?Sized), most: u32) -> Option<Run> {
-        let head = self.heads.peek().filter(|h| h.epoch.0 <= self.limit)?;
+        let head = self.heads.last().filter(|h| h.epoch <= self.limit)?;
         let most = most.min(head.seen);
         let alone = self.heads.len() == 1 && self.limit == u64::MAX;
         let len = match most {
@@ -223,8 +217,9 @@ impl Merge {
             // What has come behind them was not seen at first.
             self.limit = self.limit.min(epoch);
         } else {
-            head.epoch = Reverse(epoch);
-            self.heads.push(head);
+            head.epoch = epoch;
+            let at = self.heads.partition_point(|h| h.epoch > epoch);
+            self.heads.insert(at, head);
         }
     }
 }
