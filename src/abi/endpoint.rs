@@ -165,12 +165,9 @@ unsafe fn to_client(
                 "this connection request was answered before",
             )
         })?;
-        let err_mode = request.hello.err_mode;
-        listener::accept(w, request, |e| {
-            // The client's, unless the caller gives another one.
-            e.err_mode = err_mode;
-            fill_in(e, params);
-        })
+        let given = (*params).field_mask & UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE as u64 != 0;
+        let err_mode = given.then(|| enum_raw((*params).err_mode) as u8);
+        listener::accept(w, request, err_mode, |e| fill_in(e, params))
     }
 }
 

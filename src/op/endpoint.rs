@@ -142,7 +142,7 @@ unsafe fn after_handler(
 /// What a flushing close answers of an endpoint that has failed. That its counterpart was closed before it, and that
 /// the peer has gone since, is none, but for clients and servers.
 fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
-    if !e.handles_errors() && e.session == 0 || e.has(LEFT) && !e.has(FAILED) {
+    if !e.reports_failures() || e.has(LEFT) && !e.has(FAILED) {
         UCS_OK
     } else {
         param::why_failed(e, peer)
@@ -155,7 +155,7 @@ fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
 fn tell_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
     let said = e.session == 0 && e.remote_err_mode != UNSAID;
     let met = said || peer.tx.lock().lane.is_some();
-    let told = (e.handles_errors() || e.session != 0) && peer.status() == UCS_OK && met;
+    let told = e.reports_failures() && peer.status() == UCS_OK && met;
     if told {
         if e.session != 0 && e.has(FRESH) {
             failure::introduce(worker, e, peer);

@@ -41,9 +41,8 @@ fn next_due(worker: &Worker) -> Option<(Due, Handler)> {
 }
 
 fn accept_at_once(worker: &Worker, request: ConnRequest, handler: ucp_listener_accept_handler_t) {
-    let err_mode = request.hello.err_mode;
-    // SAFETY: a new endpoint.
-    match unsafe { accept(worker, request, |ep| ep.err_mode = err_mode) } {
+    // SAFETY: the worker lives.
+    match unsafe { accept(worker, request, None, |_| ()) } {
         Ok(ep) => {
             if let Some(cb) = handler.cb {
                 // SAFETY: the user's function and argument.
@@ -59,21 +58,34 @@ pub fn is_busy(worker: &Worker) -> bool {
     worker.exchange.lock().as_ref().is_some_and(|x| x.is_busy())
 }
 
-/// Accepts a client: an endpoint of this worker to it. `fill_in` sets what the user gave before anything can happen.
+/// Accepts a client: an endpoint of this worker to it. `err_mode` is the error handling mode that the user gave, which must be
+/// the client's; `None` takes the client's. `fill_in` sets what else the user gave before anything can happen.
 ///
 /// # Errors
-/// As [`session::server_endpoint`] and [`session::admit`].
+/// `UCS_ERR_UNSUPPORTED` if the modes differ: the client's endpoint fails. As [`session::server_endpoint`] and
+/// [`session::admit`].
 ///
 /// # Safety
 /// The worker lives.
 pub unsafe fn accept(
     worker: &Worker,
     mut request: ConnRequest,
+    err_mode: Option<u8>,
     fill_in: impl FnOnce(&mut Endpoint),
 ) -> Result<*mut Endpoint, ucs_status_t> {
+    let clients = request.hello.err_mode;
+    if let Some(own) = err_mode.filter(|&own| own != clients) {
+        log::error!(
+            "the client at {} has error handling mode {clients}, its server {own}",
+            request.remote
+        );
+        session::turn_away(&mut request.contact, UCS_ERR_NOT_CONNECTED);
+        return Err(UCS_ERR_UNSUPPORTED);
+    }
     let ep = session::server_endpoint(worker, &mut request)?;
     // SAFETY: a new endpoint, taken back if the client has gone.
     unsafe {
+        (*ep).err_mode = clients;
         fill_in(&mut *ep);
         if let Err(status) = session::admit(worker, request, ep) {
             endpoint::discard(worker, ep);

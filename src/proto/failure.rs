@@ -104,18 +104,17 @@ pub fn watch(worker: &Worker, peer: &Peer) {
 
 /// An endpoint is made. Its peer can be lost already: the handler hears of it from progress.
 pub fn begin(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
-    if !ep.handles_errors() {
-        return;
-    }
-    if peer.status() == UCS_OK {
+    if peer.status() != UCS_OK {
+        if ep.reports_failures() {
+            fail_endpoint(worker, ep, peer.status());
+        }
+    } else if ep.handles_errors() {
         if ep.err_mode == ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_FAILOVER as u8 {
             peer.set_failover();
         }
         peer.guarded.store(true, Ordering::Relaxed);
         watch(worker, peer);
         tx::reach_out(peer);
-    } else {
-        fail_endpoint(worker, ep, peer.status());
     }
 }
 
@@ -284,7 +283,7 @@ pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
         return;
     }
     end_stream(worker, ep, status);
-    if ep.handles_errors() && ep.err_cb.is_some() {
+    if ep.reports_failures() && ep.err_cb.is_some() {
         worker.handlers.lock().push(ep, status);
         worker.duties.leave_chores();
         worker.nudge();
@@ -402,7 +401,7 @@ pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t)
     // SAFETY: listed endpoints live.
     let ep = unsafe { &mut *ep };
     match status {
-        UCS_OK | UCS_ERR_CONNECTION_RESET if !ep.handles_errors() && ep.session == 0 => {}
+        UCS_OK | UCS_ERR_CONNECTION_RESET if !ep.reports_failures() => {}
         // Clients and servers hear of each other at once, as in UCX.
         UCS_OK if ep.session == 0 => parting::begin(worker, ep),
         UCS_OK => end_session(worker, peer, ep),

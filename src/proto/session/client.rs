@@ -370,8 +370,6 @@ pub(super) fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) 
     // SAFETY: the endpoint lives as long as the session names it.
     match unsafe { ep.as_mut() } {
         Some(ep) => {
-            // The two ends may handle errors in different ways, as in UCX: each end hears of the other one's by
-            // this connection.
             if !std::ptr::eq(ep.peer(), peer) {
                 log::error!("another worker than the server used its endpoint's number");
                 failure::end_endpoint(worker, ep.peer(), ep, UCS_ERR_CONNECTION_RESET);
