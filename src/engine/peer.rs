@@ -334,6 +334,11 @@ impl Peer {
         unsafe { self.forward.load(Ordering::Acquire).as_ref() }
     }
 
+    /// Whether it is a placeholder, and the server is not known yet.
+    pub fn awaits_server(&self) -> bool {
+        self.is_nobody() && self.successor().is_none()
+    }
+
     /// `UCS_OK` while it can be talked to.
     #[inline(always)]
     pub fn status(&self) -> ucs_status_t {

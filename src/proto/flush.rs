@@ -1,4 +1,5 @@
-//! Flush: everything before it has left this process, and remote accesses have been answered.
+//! Flush: everything before it has left this process, and remote accesses have been answered. Flushes of a client's endpoint
+//! that is not connected yet wait until it is, and fail if it cannot be.
 //!
 //! A put has ended, and an atomic operation without a result, when the peer refuses it: the flush that follows fails
 //! with `UCS_ERR_INVALID_ADDR`, once. (UCX lets the peer die of it, and the flush fails as well.)
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Whether a flush of this peer would end at once, and well.
 pub fn is_clean(peer: &Peer) -> bool {
-    is_answered_well(peer) && {
+    is_answered_well(peer) && !peer.awaits_server() && {
         let tx = peer.tx.lock();
         tx.pending.is_empty() && is_drained(&tx)
     }
@@ -138,7 +139,7 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
         return None;
     }
     let drained = tx.lane.as_mut().is_none_or(Lane::drain);
-    if !tx.pending.is_empty() || !drained {
+    if !tx.pending.is_empty() || !drained || peer.awaits_server() {
         // SAFETY: the caller's promise.
         unsafe { tx::enqueue(peer, &mut tx, req) };
         return None;

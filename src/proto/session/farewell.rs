@@ -9,7 +9,7 @@ use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, FAILED};
 use crate::engine::listener::{Closing, Entry, Exchange, State};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Notify, Request};
+use crate::engine::request::{self, Notify, Request, Sent};
 use crate::engine::worker::Worker;
 use crate::proto::{failure, flush, tx};
 use crate::tl::contact::Contact;
@@ -298,8 +298,10 @@ fn disconnect_byte(contact: &mut Contact, behind: bool, force: bool) -> u8 {
 /// A client's endpoint was closed before its server was known, which it is now: what it had sent goes first.
 pub(super) fn say_closed(worker: &Worker, token: u64, peer: &Peer, sn: u32) {
     let behind = peer.status() == UCS_OK && {
+        // SAFETY: queued requests live, and stay in the queue as long as its lock is held.
+        let is_message = |&req: &*mut Request| unsafe { (*req).sent } != Sent::Flush;
         let tx = peer.tx.lock();
-        tx.lane.is_some() || !tx.pending.is_empty()
+        tx.lane.is_some() || tx.pending.iter().any(is_message)
     };
     if behind {
         let imm = EpImm { sn, err_mode: 0 };
