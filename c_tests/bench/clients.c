@@ -1,18 +1,28 @@
 //! Short-lived clients: each connects to a server in the other process, asks it something, tells it something when the
 //! answer is there, and goes.
 //!
-//! ucpbench clients [NUMBER]: so many of them in turn, each with a context and a worker of its own.
+//! ucpbench clients [--listener] [NUMBER]: so many of them in turn, each with a context and a worker of its own. With
+//! --listener they know the socket address of a listener, otherwise the address of the server's worker.
 //! client_life is all of one, client_close what its end takes: flushing close of the endpoint, destruction of the
 //! worker.
 #include "figure.h"
 #include "stage.h"
 #include "workload.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
 
 #include <ucp/api/ucp.h>
 
-enum { ID = 7, BYTES = 8, MESSAGES = 2, MILLION = 1000000, MAX_CLIENTS = 100000 };
+enum { ID = 7, BYTES = 8, MESSAGES = 2, MILLION = 1000000, MAX_CLIENTS = 100000, MAX_GONE = 4 };
+
+/** What is measured: how many clients, and whether they connect to a listener. */
+struct plan {
+    int listener, number;
+};
 
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
 
@@ -28,8 +38,10 @@ struct end {
     ucp_context_h context;
     ucp_worker_h worker;
     unsigned char bytes[BYTES];
-    int arrived;             /* messages */
-    ucs_status_ptr_t answer; /* of the server's, while it is under way */
+    int arrived;              /* messages */
+    ucs_status_ptr_t answer;  /* of the server's, while it is under way */
+    ucp_ep_h gone[MAX_GONE];  /* the server's endpoints whose clients have closed theirs, to be closed */
+    int to_close, closed;     /* how many of those there are, and how many have been closed */
 };
 
 static void wait_for(struct end *end, ucs_status_ptr_t request, const char *call)
@@ -91,40 +103,144 @@ static void close_end(struct end *end)
     ucp_cleanup(end->context);
 }
 
-static void progress(void *end)
+/* --- a listener, and its endpoints --- */
+
+static void client_gone(void *argument, ucp_ep_h ep, ucs_status_t status)
 {
-    ucp_worker_progress(((struct end *)end)->worker);
+    struct end *end = argument;
+
+    if (status != UCS_ERR_CONNECTION_RESET && status != UCS_ERR_ENDPOINT_TIMEOUT) {
+        check(status, "a client");
+    }
+    if (end->to_close == MAX_GONE) {
+        die("clients go faster than the server");
+    }
+    end->gone[end->to_close++] = ep;
 }
 
-static void serve(struct place place, int number)
+static void server_gone(void *argument, ucp_ep_h ep, ucs_status_t status)
 {
-    struct end end = {.answer = NULL};
+    (void)argument, (void)ep;
+    check(status, "the server");
+}
+
+static void accept_client(ucp_conn_request_h request, void *argument)
+{
+    struct end *end = argument;
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+                              .conn_request = request,
+                              .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+                              .err_handler = {.cb = client_gone, .arg = end}};
+    ucp_ep_h ep;
+
+    check(ucp_ep_create(end->worker, &params, &ep), "ucp_ep_create of a client that asks");
+}
+
+/** Closes the endpoints whose clients have gone. */
+static void close_gone(struct end *end)
+{
+    ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+
+    while (end->to_close > 0) {
+        ucs_status_ptr_t request = ucp_ep_close_nbx(end->gone[--end->to_close], &force);
+        if (!UCS_PTR_IS_ERR(request)) { /* UCX may answer with the status that it failed with */
+            wait_for(end, request, "ucp_ep_close_nbx");
+        }
+        end->closed++;
+    }
+}
+
+static ucp_listener_h open_listener(struct end *end, struct sockaddr_in *at)
+{
+    ucp_listener_params_t params = {.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
+                                                  UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+                                    .sockaddr = {.addr = (struct sockaddr *)at, .addrlen = sizeof(*at)},
+                                    .conn_handler = {.cb = accept_client, .arg = end}};
+    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+    ucp_listener_h listener;
+
+    *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    check(ucp_listener_create(end->worker, &params, &listener), "ucp_listener_create");
+    check(ucp_listener_query(listener, &attr), "ucp_listener_query");
+    memcpy(at, &attr.sockaddr, sizeof(*at));
+    return listener;
+}
+
+/* --- the server --- */
+
+static void progress(void *argument)
+{
+    struct end *end = argument;
+
+    ucp_worker_progress(end->worker);
+    close_gone(end);
+}
+
+static void tell_address(struct place place, const struct end *end)
+{
     ucp_address_t *address;
     size_t length;
     char nothing;
 
-    open_end(&end);
-    check(ucp_worker_get_address(end.worker, &address, &length), "ucp_worker_get_address");
+    check(ucp_worker_get_address(end->worker, &address, &length), "ucp_worker_get_address");
     exchange(place, address, length, &nothing, sizeof(nothing));
-    ucp_worker_release_address(end.worker, address);
+    ucp_worker_release_address(end->worker, address);
+}
+
+static void serve(struct place place, const struct plan *plan)
+{
+    struct end end = {.answer = NULL};
+    ucp_listener_h listener = NULL;
+    struct sockaddr_in at;
+    char nothing;
+
+    open_end(&end);
+    if (plan->listener) {
+        listener = open_listener(&end, &at);
+        exchange(place, &at, sizeof(at), &nothing, sizeof(nothing));
+    } else {
+        tell_address(place, &end);
+    }
     meet(place, progress, &end);
-    while (end.arrived < MESSAGES * number) {
-        ucp_worker_progress(end.worker);
+    while (end.arrived < MESSAGES * plan->number || (plan->listener && end.closed < plan->number)) {
+        progress(&end);
     }
     meet(place, NULL, NULL);
+    if (listener != NULL) {
+        ucp_listener_destroy(listener);
+    }
     close_end(&end);
 }
 
+/* --- a client --- */
+
+static ucp_ep_h connect_to(struct end *end, const struct plan *plan, const void *address)
+{
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = address};
+    ucp_ep_h ep;
+
+    if (plan->listener) {
+        params = (ucp_ep_params_t){.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR |
+                                                 UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+                                   .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+                                   .sockaddr = {.addr = address, .addrlen = sizeof(struct sockaddr_in)},
+                                   .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+                                   .err_handler = {.cb = server_gone}};
+    }
+    check(ucp_ep_create(end->worker, &params, &ep), "ucp_ep_create");
+    return ep;
+}
+
 /** Seconds of the whole life and of its end. */
-static void live(const void *address, double *life, double *closing)
+static void live(const struct plan *plan, const void *address, double *life, double *closing)
 {
     struct end end = {.answer = NULL};
-    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = address};
     double begin = now(), close;
     ucp_ep_h ep;
 
     open_end(&end);
-    check(ucp_ep_create(end.worker, &params, &ep), "ucp_ep_create");
+    ep = connect_to(&end, plan, address);
     wait_for(&end, post(&end, ep, UCP_AM_SEND_FLAG_REPLY), "ucp_am_send_nbx");
     while (end.arrived == 0) {
         ucp_worker_progress(end.worker);
@@ -141,19 +257,20 @@ static void live(const void *address, double *life, double *closing)
 
 static void play(struct place place, void *argument)
 {
-    int number = *(int *)argument;
+    const struct plan *plan = argument;
+    int number = plan->number;
     double *life, *closing;
     static unsigned char address[MAIL_ROOM];
 
     if (place.index == 1) {
-        serve(place, number);
+        serve(place, plan);
         return;
     }
     life = calloc((size_t)number, sizeof(*life));
     closing = calloc((size_t)number, sizeof(*closing));
     exchange(place, "", 1, address, sizeof(address));
     for (int i = 0; i < number; i++) {
-        live(address, &life[i], &closing[i]);
+        live(plan, address, &life[i], &closing[i]);
     }
     meet(place, NULL, NULL);
     meet(place, NULL, NULL);
@@ -166,10 +283,12 @@ static void play(struct place place, void *argument)
 
 int run_clients(const struct effort *effort, int argc, char **argv)
 {
-    int number = argc > 1 ? atoi(argv[1]) : effort->quick ? 20 : 200;
+    struct plan plan = {.listener = argc > 1 && strcmp(argv[1], "--listener") == 0};
+    int next = 1 + plan.listener;
 
-    if (number < 1 || number > MAX_CLIENTS) {
-        die("usage: clients [NUMBER] (at most %d)", MAX_CLIENTS);
+    plan.number = argc > next ? atoi(argv[next]) : effort->quick ? 20 : 200;
+    if (plan.number < 1 || plan.number > MAX_CLIENTS) {
+        die("usage: clients [--listener] [NUMBER] (at most %d)", MAX_CLIENTS);
     }
-    return start_pair(play, &number);
+    return start_pair(play, &plan);
 }

@@ -29,7 +29,7 @@ int run_threads(const struct effort *effort, int argc, char **argv);      /* thr
 int run_senders(const struct effort *effort, int argc, char **argv);      /* senders OPERATION NUMBER */
 int run_gups(const struct effort *effort, int argc, char **argv);         /* gups */
 int run_startup(const struct effort *effort, int argc, char **argv);      /* startup, endpoints NUMBER PEERS */
-int run_clients(const struct effort *effort, int argc, char **argv);      /* clients [NUMBER] */
+int run_clients(const struct effort *effort, int argc, char **argv);      /* clients [--listener] [NUMBER] */
 int run_regions(const struct effort *effort, int argc, char **argv);      /* regions NUMBER */
 int run_instructions(const struct effort *effort, int argc, char **argv); /* instructions */
 

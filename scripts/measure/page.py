@@ -62,7 +62,7 @@ SECTIONS = (
     (
         "Short-lived clients",
         "A client that connects, exchanges two messages and goes: all of its life, and its end alone.",
-        r"(sm|tcp)_client_.*",
+        r"(sm|tcp|listener)_client_.*",
         False,
     ),
     ("Registered memory", "By the number of regions that are registered.", r"regions_.*", False),

@@ -112,17 +112,21 @@ def instructions():
 
 
 def clients(quick):
-    """Short-lived clients by each transport that every library has."""
+    """Short-lived clients by each transport that every library has; to a listener's socket address, too."""
     chosen = []
-    for transport, tls in (("sm", "sm,self"), ("tcp", "tcp")):
+    for name, how, tls, words in (
+        ("sm", "by sm", "sm,self", ["clients"]),
+        ("tcp", "by tcp", "tcp", ["clients"]),
+        ("listener", "by tcp, to a listener", "tcp", ["clients", "--listener"]),
+    ):
         workload = driver(
-            f"clients/{transport}",
-            f"clients in turn that connect, exchange two messages and go, by {transport}",
-            "clients",
+            f"clients/{name}",
+            f"clients in turn that connect, exchange two messages and go, {how}",
+            *words,
             quick=quick,
             environment={"UCX_TLS": tls},
         )
-        workload.read = lambda output, scratch, prefix=f"{transport}_": parse.driver(output, prefix)
+        workload.read = lambda output, scratch, prefix=f"{name}_": parse.driver(output, prefix)
         chosen.append(workload)
     return chosen
 
