@@ -4,7 +4,7 @@
 //! Names are random and files mode 0600. A name is the one thing that a kill can leave behind, so
 //! every owner holds a lock on its file, and [`sweep`] removes the names of those who are gone.
 
-use super::machine;
+use super::{machine, process};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Error, ErrorKind};
 use std::os::fd::AsRawFd;
@@ -135,6 +135,12 @@ pub fn is_alive(key: u64) -> bool {
         Ok(file) => !lock(&file),
         Err(e) => e.kind() != ErrorKind::NotFound,
     }
+}
+
+/// Whether a process has a file mapped, as far as its mappings can be seen.
+pub fn is_mapped_by(key: u64, pid: u32) -> bool {
+    let path = path(key);
+    process::has_mapped(pid, |m| Some(m.path) == path.to_str())
 }
 
 /// Removes the names of this user's files whose owners are gone.

@@ -58,10 +58,50 @@ pub fn is_running(pid: u32) -> bool {
     }
 }
 
+/// A file or a System V block that a process has mapped, as `/proc/PID/maps` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped<'a> {
+    /// Of a System V block its number.
+    pub inode: u64,
+    pub path: &'a str,
+}
+
+/// Whether a process has mapped what `is` describes: a look at all its mappings, up to a millisecond. False where they
+/// cannot be seen.
+pub fn has_mapped(pid: u32, is: impl Fn(Mapped<'_>) -> bool) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/maps"))
+        .is_ok_and(|maps| maps.lines().filter_map(mapped).any(is))
+}
+
+/// A line of `/proc/PID/maps`: addresses, permissions, offset, device, inode, path.
+fn mapped(line: &str) -> Option<Mapped<'_>> {
+    let mut fields = line.splitn(6, ' ');
+    let inode = fields.nth(4)?.parse().ok()?;
+    let path = fields.next()?.trim_start();
+    Some(Mapped { inode, path })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::process::Command;
+
+    #[test]
+    fn mappings_are_found_by_inode_and_path() {
+        let line =
+            "7f66d3a00000-7f66d9c00000 rw-s 00000000 00:01 32770      /SYSV00000000 (deleted)";
+        let wanted = Mapped {
+            inode: 32770,
+            path: "/SYSV00000000 (deleted)",
+        };
+        assert_eq!(mapped(line), Some(wanted));
+        assert_eq!(mapped("7f66d3a00000-7f66d9c00000 rw-p"), None);
+        let own = std::env::current_exe().unwrap();
+        let is_own = |m: Mapped<'_>| m.inode != 0 && m.path == own.to_str().unwrap();
+        assert!(has_mapped(std::process::id(), is_own));
+        assert!(!has_mapped(std::process::id(), |m| m.path == "/nowhere"));
+        assert!(!has_mapped(0, |_| true));
+    }
 
     #[test]
     fn a_zombie_does_not_run() {

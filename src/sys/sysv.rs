@@ -112,6 +112,13 @@ pub fn creator_alive(number: u32) -> Option<bool> {
     }
 }
 
+/// Whether a process has a block attached, as far as its mappings can be seen.
+pub fn is_attached_by(number: u32, pid: u32) -> bool {
+    process::has_mapped(pid, |m| {
+        m.inode == u64::from(number) && m.path.starts_with("/SYSV")
+    })
+}
+
 fn at(number: i32, len: usize, place: Option<NonNull<u8>>) -> io::Result<Block> {
     let flags = if place.is_some() { libc::SHM_REMAP } else { 0 };
     let place = place.map_or(std::ptr::null(), |p| p.as_ptr().cast_const().cast());

@@ -384,11 +384,9 @@ impl Inbox {
         if let Ok(block) = Block::create(INBOX_LEN, None) {
             let nonce = machine::random_u64() | 1 << 32;
             let key = nonce & !0xFFFF_FFFF | u64::from(block.number());
-            let inbox = Self::with(Segment::create(PAGE)?, Memory::Block(block), key);
-            return Ok(Self {
-                lifeline: Lifeline::hold(key).ok(),
-                ..inbox
-            });
+            let mut inbox = Self::with(Segment::create(PAGE)?, Memory::Block(block), key);
+            inbox.lifeline = Lifeline::hold(key).ok();
+            return Ok(inbox);
         }
         let segment = Segment::create(INBOX_LEN)?;
         let map = segment.map(0, INBOX_LEN, None)?;
@@ -478,6 +476,16 @@ impl Inbox {
     /// The opposite of [`arm`](Self::arm).
     pub fn disarm(&self) {
         self.table.front().armed.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Inbox {
+    /// Nobody opens it any more, and the worker is gone for those who look. A child that was forked has the same memory.
+    fn drop(&mut self) {
+        if self.identity.id().pid == std::process::id() {
+            // Relaxed: nothing was published by it.
+            self.table.front().magic.store(0, Ordering::Relaxed);
+        }
     }
 }
 

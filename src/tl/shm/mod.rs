@@ -95,15 +95,56 @@ impl Locator {
         self.lifeline != 0 && self.lifeline == lifeline::place() && !lifeline::is_held(self.key)
     }
 
-    /// Whether its owner is gone, as far as can be seen from `here`. A file system look-up.
+    /// Whether the owner, in our PID namespace, still uses the memory, though the file that says that it lives is closed:
+    /// programs that close all descriptors, as daemons do, keep the memory. A program that is executed does not have it; a
+    /// worker that is destroyed says so in it, because others of its process can have it mapped. False for
+    /// [`Kind::File`], whose memory cannot be opened any more.
+    fn is_used_by_owner(&self) -> bool {
+        let owner = self.id.pid;
+        let mapped = match self.kind() {
+            Kind::Block => sysv::is_attached_by(self.key as u32, owner),
+            Kind::Named => named::is_mapped_by(self.key, owner),
+            Kind::File => false,
+        };
+        mapped && inbox::Memory::open(*self).is_ok()
+    }
+
+    /// Whether its owner is gone, as far as can be seen from `here`. A file system look-up; a longer one where it closed its
+    /// descriptors or is gone.
     pub fn is_dead(&self, here: Place) -> bool {
         if self.pid_ns == here.pid_ns {
-            return !segment::is_alive(self.id);
+            return !segment::is_alive(self.id) && !self.is_used_by_owner();
         }
         match self.kind() {
             Kind::Block => self.has_let_go() || sysv::creator_alive(self.key as u32) == Some(false),
             Kind::Named => !named::is_alive(self.key),
             Kind::File => false,
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sys::machine;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn an_owner_without_its_descriptors_lives_until_it_says_otherwise() {
+        let inbox = inbox::Inbox::create(false).unwrap();
+        let (at, here) = (inbox.locator(), machine::place());
+        assert_eq!(at.kind(), Kind::Block, "System V memory cannot be had here");
+        // As of another worker of the process, which stays.
+        let other = inbox::Memory::open(at).unwrap();
+        // Another file takes the descriptor's place, which stays open for the inbox to close.
+        let null = File::open("/dev/null").unwrap();
+        // SAFETY: no memory involved; the descriptor is the inbox's, which reads and writes nothing by it.
+        unsafe { libc::dup2(null.as_raw_fd(), at.id.fd as i32) };
+        assert!(!segment::is_alive(at.id) && !at.is_dead(here));
+        drop(inbox);
+        assert!(sysv::is_attached_by(at.key as u32, at.id.pid) && at.is_dead(here));
+        drop(other);
+        assert!(at.is_dead(here));
     }
 }
