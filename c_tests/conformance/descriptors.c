@@ -1,7 +1,7 @@
 /*
- * A process closes all descriptors above 2, as daemons do, while it talks to another process through shared memory, to a
- * second worker of its own and to itself: the traffic goes on, in both directions, no endpoint fails, and the files and
- * pipes that take the places of the closed descriptors are not touched.
+ * A process closes all descriptors above 2, as daemons do, while it talks to another process through shared memory, to
+ * a second worker of its own and to itself: the traffic goes on, in both directions, no endpoint fails, and the files
+ * and pipes that take the places of the closed descriptors are not touched.
  */
 #define _GNU_SOURCE
 #include "bed.h"
@@ -204,8 +204,8 @@ static void take_places(int upto)
 
     while (fd <= upto) {
         fd = memfd_create("own", 0);
-        if (write(fd, WORDS, sizeof(WORDS)) != sizeof(WORDS) || lseek(fd, 0, SEEK_SET) != 0 || pipe2(ends, O_NONBLOCK) != 0 ||
-            write(ends[1], WORDS, sizeof(WORDS)) != sizeof(WORDS)) {
+        if (write(fd, WORDS, sizeof(WORDS)) != sizeof(WORDS) || lseek(fd, 0, SEEK_SET) != 0 ||
+            pipe2(ends, O_NONBLOCK) != 0 || write(ends[1], WORDS, sizeof(WORDS)) != sizeof(WORDS)) {
             give_up("no descriptors");
         }
     }

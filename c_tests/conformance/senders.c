@@ -1,7 +1,7 @@
 /*
- * Messages of several senders on one host, few of them and more than rucp looks at in every call. Each sends only when it
- * knows of the message before, outside of UCP: the receiver, which looks later or all the time, gets them in that order. A
- * call of progress that follows upon idle ones hands over few.
+ * Messages of several senders on one host, few of them and more than rucp looks at in every call. Each sends only when
+ * it knows of the message before, outside of UCP: the receiver, which looks later or all the time, gets them in that
+ * order. A call of progress that follows upon idle ones hands over few.
  */
 #define _GNU_SOURCE
 #include "bed.h"
@@ -89,8 +89,8 @@ static void wait_for(ucs_status_ptr_t request, const char *what)
 /* --- a sender --- */
 
 /*
- * In each series the senders follow each other in another way, which all compute the same: in turn, at random, the last three
- * at random, mostly the first one.
+ * In each series the senders follow each other in another way, which all compute the same: in turn, at random, the last
+ * three at random, mostly the first one.
  */
 static int sender_of(int series, int number)
 {
@@ -310,7 +310,8 @@ static int play(void)
     while (wait(&status) > 0) {
         failed += status != 0;
     }
-    printf("senders %d: processes that failed %d%s%s\n", senders, failed, board->trouble[0] ? ": " : "", board->trouble);
+    printf("senders %d: processes that failed %d%s%s\n", senders, failed, board->trouble[0] ? ": " : "",
+           board->trouble);
     return failed;
 }
 

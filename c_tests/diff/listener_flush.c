@@ -65,7 +65,8 @@ static void accept_client(bed_t *bed, int number)
 {
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.count > number);
-        must(bed->b, accept_request(&server, bed->b->worker, server.requests[number], &accepted[number]), "ucp_ep_create");
+        must(bed->b, accept_request(&server, bed->b->worker, server.requests[number], &accepted[number]),
+             "ucp_ep_create");
     }
 }
 
@@ -110,7 +111,8 @@ static void end_server(bed_t *bed, int ends)
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.failures >= ends);
         for (int i = 0; i < ends; i++) {
-            rule(bed->b, "C8", "the server's close fails %d", UCS_PTR_IS_ERR(ucp_ep_close_nbx(accepted[i], &no_fields)));
+            int fails = UCS_PTR_IS_ERR(ucp_ep_close_nbx(accepted[i], &no_fields));
+            rule(bed->b, "C8", "the server's close fails %d", fails);
         }
     }
     bed_sync(bed);
@@ -140,8 +142,8 @@ static void early_flush_rules(bed_t *bed, answer_t answer, int messages)
             close = ucp_ep_close_nbx(clients[0].ep, &no_fields);
         }
         progress_alone(bed);
-        rule(bed->a, "C8", "%d messages, to be %s: flush %s, of the worker %s, close %s", messages, name, state_of(flush),
-             state_of(all), state_of(close));
+        rule(bed->a, "C8", "%d messages, to be %s: flush %s, of the worker %s, close %s", messages, name,
+             state_of(flush), state_of(all), state_of(close));
         go_on(bed);
     } else {
         stand_still(bed);
@@ -167,7 +169,8 @@ static void early_flush_rules(bed_t *bed, answer_t answer, int messages)
         if (answer == REJECTED) {
             rule(bed->a, "C8", "rejected: close fails %d, failures %d", UCS_PTR_IS_ERR(close), clients[0].failures);
         } else {
-            rule(bed->a, "C8", "%s: close %s, failures %d", name, status_name(bed_wait(bed, close)), clients[0].failures);
+            status = bed_wait(bed, close);
+            rule(bed->a, "C8", "%s: close %s, failures %d", name, status_name(status), clients[0].failures);
         }
     }
     end_server(bed, answer != REJECTED);
@@ -175,7 +178,7 @@ static void early_flush_rules(bed_t *bed, answer_t answer, int messages)
 
 /* --- flushes of the worker beside a close --- */
 
-/* Over ud the peer's worker acknowledges what it has received, the word of a close, too: a flush waits for its progress. */
+/* Over ud the peer's worker acknowledges what it has received, also the word of a close: a flush waits for its progress. */
 static int acknowledged_by_progress(void)
 {
     const char *transports = getenv("UCX_TLS");
@@ -205,7 +208,7 @@ static void idle_close_rules(bed_t *bed)
     end_server(bed, 1);
 }
 
-/* Messages are under way on the first endpoint; `forced`: a second one to the same worker is closed by force meanwhile. */
+/* Messages are under way on the first endpoint; `forced`: a second one to the worker is closed by force meanwhile. */
 static void busy_close_rules(bed_t *bed, int forced)
 {
     const char      *name  = forced ? "a forced close beside it" : "much was sent";

@@ -139,8 +139,8 @@ impl Endpoint {
         self.err_mode != ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_NONE as u8
     }
 
-    /// Whether its error handler is called when it fails: with error handling, and always at the endpoints of clients and
-    /// servers.
+    /// Whether its error handler is called when it fails: with error handling, and always at the endpoints of clients
+    /// and servers.
     pub fn reports_failures(&self) -> bool {
         self.handles_errors() || self.session != 0
     }

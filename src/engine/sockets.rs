@@ -2,10 +2,11 @@
 
 use super::alarm::Alarm;
 use super::peer::Peer;
+use crate::sys::descriptor::Owned;
 use crate::sys::machine;
 use crate::tl::tcp::Link;
 use crate::tl::tcp::device::{self, Device};
-use crate::tl::tcp::epoll::Epoll;
+use crate::tl::tcp::epoll::{Epoll, Event};
 use crate::tl::tcp::receiver::Receiver;
 use crate::tl::tcp::socket::{self, Tuning};
 use crate::wire::address::{MAX_ADDRESSES, NetAddress, TcpLocator};
@@ -73,7 +74,7 @@ pub struct Redial {
 /// The progressing thread's.
 pub struct Sockets {
     pub epoll: Arc<Epoll>,
-    pub listener: Socket,
+    pub listener: Owned<Socket>,
     pub tuning: Tuning,
     pub secret: u64,
     pub port: u16,
@@ -120,7 +121,7 @@ impl Sockets {
             port: local.map_or(0, |a| a.port()),
             addresses: addresses(devices, local.is_some_and(|a| a.is_ipv6())),
             own: devices.iter().flat_map(|d| d.addrs.clone()).collect(),
-            listener,
+            listener: Owned::new(listener),
             tuning,
             slots: Vec::new(),
             free: Vec::new(),
@@ -201,7 +202,7 @@ impl Sockets {
             return Err(e);
         }
         let link = Arc::new(Link {
-            socket,
+            socket: Owned::new(socket),
             epoll: self.epoll.clone(),
             token,
         });
@@ -232,6 +233,18 @@ impl Sockets {
     /// All that are there.
     pub fn iter(&self) -> impl Iterator<Item = &Connection> {
         self.slots.iter().filter_map(|s| s.connection.as_deref())
+    }
+
+    /// All that are there, as if they were ready: whether they can still be used is seen when they are.
+    #[cold]
+    pub fn everything(&self) -> Vec<Event> {
+        self.iter()
+            .map(|c| Event {
+                token: c.link.token,
+                read: true,
+                write: true,
+            })
+            .collect()
     }
 
     /// Messages may come from now on.

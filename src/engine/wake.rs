@@ -5,6 +5,7 @@
 use super::bell::Bell;
 use super::watch::Watch;
 use super::worker::WorkerParams;
+use crate::sys::descriptor::Owned;
 use crate::sys::sync::OnceLock;
 use crate::tl::shm::inbox::Inbox;
 use parking_lot::Mutex;
@@ -19,11 +20,11 @@ pub struct Wake {
     #[cfg(not(loom))]
     bell: OnceLock<Bell>,
     /// The set that the user waits on; none if he gave his own.
-    epoll: Option<OwnedFd>,
+    epoll: Option<Owned<OwnedFd>>,
     /// Senders write to `pipe.1` when the inbox is armed.
-    pipe: (OwnedFd, OwnedFd),
+    pipe: (Owned<OwnedFd>, Owned<OwnedFd>),
     /// `ucp_worker_signal` writes here.
-    signal: OwnedFd,
+    signal: Owned<OwnedFd>,
     /// A signal was given and not yet taken.
     signaled: AtomicBool,
     /// The worker was armed: whoever leaves it something to do wakes it.
@@ -49,19 +50,26 @@ impl Wake {
         // SAFETY: two writable integers.
         check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) })?;
         // SAFETY: two fresh descriptors.
-        let pipe = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+        let pipe = unsafe {
+            (
+                Owned::new(OwnedFd::from_raw_fd(ends[0])),
+                Owned::new(OwnedFd::from_raw_fd(ends[1])),
+            )
+        };
         // SAFETY: no memory involved.
         let signal = unsafe {
-            OwnedFd::from_raw_fd(check(libc::eventfd(
+            Owned::new(OwnedFd::from_raw_fd(check(libc::eventfd(
                 0,
                 libc::EFD_NONBLOCK | libc::EFD_CLOEXEC,
-            ))?)
+            ))?))
         };
         let epoll = match params.event_fd {
             Some(_) => None,
             // SAFETY: no memory involved.
             None => Some(unsafe {
-                OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?)
+                Owned::new(OwnedFd::from_raw_fd(check(libc::epoll_create1(
+                    libc::EPOLL_CLOEXEC,
+                ))?))
             }),
         };
         let wake = Self {
@@ -100,6 +108,11 @@ impl Wake {
         let _ = inbox;
     }
 
+    /// Whether the descriptors are still the worker's: the program can have closed them all.
+    pub fn is_intact(&self) -> bool {
+        self.pipe.0.is_intact()
+    }
+
     /// The worker is about to sleep: its owner looks once more for what there is to do.
     pub fn fall_asleep(&self) {
         // SeqCst: comes before the look, as what is left to do comes before the look at this in `nudge`.
@@ -124,7 +137,7 @@ impl Wake {
 
     /// The descriptor to wait on, unless the user brought his own.
     pub fn epoll_fd(&self) -> Option<i32> {
-        self.epoll.as_ref().map(AsRawFd::as_raw_fd)
+        self.epoll.as_ref().map(|set| set.as_raw_fd())
     }
 
     /// Lets another descriptor wake the worker when it is readable (a nested epoll set, too). As long as it is,

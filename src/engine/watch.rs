@@ -1,6 +1,7 @@
 //! What wakes a sleeping worker when a peer dies: descriptors of the peers' processes, and a timer for what they do
 //! not show. The timer also runs out at the keepalive interval, as long as there is a peer.
 
+use crate::sys::descriptor::Owned;
 use crate::sys::process::Process;
 use crate::sys::timer::Timer;
 use parking_lot::Mutex;
@@ -16,7 +17,7 @@ const TIMER: u64 = 0;
 
 /// An epoll set that is readable when it is time to look whether the peers live.
 pub struct Watch {
-    set: OwnedFd,
+    set: Owned<OwnedFd>,
     timer: Timer,
     watched: Mutex<Watched>,
     keepalive: Option<Duration>,
@@ -160,12 +161,12 @@ impl Watch {
 
 /// # Safety
 /// A fresh descriptor that nobody owns, or negative.
-unsafe fn owned(fd: i32) -> io::Result<OwnedFd> {
+unsafe fn owned(fd: i32) -> io::Result<Owned<OwnedFd>> {
     if fd < 0 {
         return Err(Error::last_os_error());
     }
     // SAFETY: the caller's promise.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(Owned::new(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 #[cfg(test)]

@@ -58,8 +58,8 @@ pub fn is_busy(worker: &Worker) -> bool {
     worker.exchange.lock().as_ref().is_some_and(|x| x.is_busy())
 }
 
-/// Accepts a client: an endpoint of this worker to it. `err_mode` is the error handling mode that the user gave, which must be
-/// the client's; `None` takes the client's. `fill_in` sets what else the user gave before anything can happen.
+/// Accepts a client: an endpoint of this worker to it. `err_mode` is the error handling mode that the user gave, which
+/// must be the client's; `None` takes the client's. `fill_in` sets what else the user gave before anything can happen.
 ///
 /// # Errors
 /// `UCS_ERR_UNSUPPORTED` if the modes differ: the client's endpoint fails. As [`session::server_endpoint`] and

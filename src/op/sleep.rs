@@ -5,9 +5,15 @@ use crate::engine::wake::Wake;
 use crate::engine::watch::Watch;
 use crate::engine::worker::Worker;
 use crate::proto::{parting, tx};
+use crate::sys::log;
 
-/// Asks the peers to wake this worker. `UCS_ERR_BUSY` if there is something to do first.
+/// Asks the peers to wake this worker. `UCS_ERR_BUSY` if there is something to do first; `UCS_ERR_IO_ERROR` where the
+/// program has closed the descriptors.
 pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
+    if !wake.is_intact() {
+        log::error!("ucp_worker_arm: the worker's descriptors were closed");
+        return UCS_ERR_IO_ERROR;
+    }
     if wake.take_signal() {
         return UCS_ERR_BUSY;
     }

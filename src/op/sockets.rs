@@ -98,7 +98,10 @@ pub fn poll_by_clock(worker: &Worker, sockets: &mut Sockets, ports: Option<&mut 
 #[inline(never)]
 fn poll(worker: &Worker, sockets: &mut Sockets, mut ports: Option<&mut Ports>) -> u32 {
     let mut count = 0;
-    let events: Vec<Event> = sockets.epoll.poll().collect();
+    let events: Vec<Event> = match sockets.epoll.poll() {
+        Some(ready) => ready.collect(),
+        None => sockets.everything(),
+    };
     let share = share(sockets, sockets.behind.len() + events.len());
     for _ in 0..sockets.behind.len() {
         if sockets.portion == 0 {

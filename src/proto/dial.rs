@@ -469,7 +469,7 @@ pub fn close(sockets: &mut Sockets, token: u64) {
     let Some(c) = sockets.remove(token) else {
         return;
     };
-    let _ = c.link.socket.shutdown(std::net::Shutdown::Both);
+    c.link.shut();
     // SAFETY: peers live as long as the worker.
     let peer = unsafe { &*c.peer };
     let mut tx = peer.tx.lock();

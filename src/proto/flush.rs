@@ -1,5 +1,5 @@
-//! Flush: everything before it has left this process, and remote accesses have been answered. Flushes of a client's endpoint
-//! that is not connected yet wait until it is, and fail if it cannot be.
+//! Flush: everything before it has left this process, and remote accesses have been answered. Flushes of a client's
+//! endpoint that is not connected yet wait until it is, and fail if it cannot be.
 //!
 //! A put has ended, and an atomic operation without a result, when the peer refuses it: the flush that follows fails
 //! with `UCS_ERR_INVALID_ADDR`, once. (UCX lets the peer die of it, and the flush fails as well.)

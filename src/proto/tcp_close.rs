@@ -94,6 +94,7 @@ fn drop_incoming(receiver: &mut Receiver) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::descriptor::Owned;
     use crate::tl::tcp::Link;
     use crate::tl::tcp::epoll::Epoll;
     use crate::tl::tcp::sender::Sender;
@@ -109,7 +110,7 @@ mod tests {
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         socket.set_nonblocking(true).unwrap();
         let link = Arc::new(Link {
-            socket: Socket::from(socket),
+            socket: Owned::new(Socket::from(socket)),
             epoll: Arc::new(Epoll::new().unwrap()),
             token: 1,
         });

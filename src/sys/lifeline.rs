@@ -3,6 +3,7 @@
 //! The kernel gives the lock back with the owner's descriptor, however the owner ends, and nothing is left behind. A child
 //! that was forked without exec has the descriptor, too: the lock stays as long as it.
 
+use crate::sys::descriptor::Owned;
 use crate::sys::sync::OnceLock;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Error};
@@ -13,7 +14,7 @@ const DIR: &str = "/dev/shm";
 
 /// The owner's lock, given back on drop.
 pub struct Lifeline {
-    _held: File,
+    _held: Owned<File>,
 }
 
 impl Lifeline {
@@ -27,7 +28,9 @@ impl Lifeline {
         let mut lock = lock_of(key, libc::F_RDLCK);
         // SAFETY: an open file and a valid structure.
         match unsafe { libc::fcntl(dir.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) } {
-            0 => Ok(Self { _held: dir }),
+            0 => Ok(Self {
+                _held: Owned::new(dir),
+            }),
             _ => Err(Error::last_os_error()),
         }
     }

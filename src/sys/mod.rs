@@ -4,6 +4,7 @@ pub mod arch;
 pub mod clock;
 pub mod cma;
 pub mod copy;
+pub mod descriptor;
 pub mod futex;
 pub mod library;
 pub mod lifeline;

@@ -4,6 +4,7 @@
 //! Names are random and files mode 0600. A name is the one thing that a kill can leave behind, so
 //! every owner holds a lock on its file, and [`sweep`] removes the names of those who are gone.
 
+use super::descriptor::Owned;
 use super::{machine, process};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Error, ErrorKind};
@@ -17,7 +18,7 @@ const PREFIX: &str = "rucp-";
 
 /// A named file, mapped; unmapped on drop, and unlinked by its owner.
 pub struct Named {
-    file: File,
+    file: Owned<File>,
     ptr: NonNull<u8>,
     len: usize,
     key: u64,
@@ -74,7 +75,7 @@ impl Named {
         }
         let ptr = NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?;
         Ok(Self {
-            file,
+            file: Owned::new(file),
             ptr,
             len,
             key,
@@ -106,11 +107,12 @@ impl Named {
         }
     }
 
-    /// Gives the memory of a range back; it reads as zero afterwards.
+    /// Gives the memory of a range of whole pages back; it reads as zero afterwards. It needs no descriptor, which the
+    /// program may have closed.
     pub fn discard(&self, offset: usize, len: usize) {
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: as in `reserve`.
-        unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset as i64, len as i64) };
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: inside of the mapping; what others see there becomes zero for them as well.
+        unsafe { libc::madvise(self.ptr.as_ptr().add(offset).cast(), len, libc::MADV_REMOVE) };
     }
 }
 

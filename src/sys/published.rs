@@ -4,6 +4,7 @@
 //! the descriptors of a process (`/proc/PID/fd`). Readers take copies with `pread`: nothing that a
 //! writer does or fails to do can make them fault.
 
+use super::descriptor::Owned;
 use std::fs::{self, File};
 use std::io::{self, Error, ErrorKind};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -19,7 +20,7 @@ pub struct Published {
     ptr: NonNull<u8>,
     len: usize,
     /// Keeps it findable; `None` for memory that nobody else sees.
-    _file: Option<File>,
+    _file: Option<Owned<File>>,
 }
 
 // SAFETY: a mapping is memory; who may touch which part of it is decided by its users.
@@ -63,7 +64,7 @@ impl Published {
         Ok(Self {
             ptr: NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?,
             len,
-            _file: file,
+            _file: file.map(Owned::new),
         })
     }
 

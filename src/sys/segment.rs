@@ -3,6 +3,7 @@
 //! A peer in the same PID namespace opens it as `/proc/PID/fd/FD`, which the kernel allows to the
 //! same user only, without ptrace capabilities.
 
+use super::descriptor::Owned;
 use super::{machine, process};
 use crate::sys::sync::OnceLock;
 use std::fs::File;
@@ -29,7 +30,7 @@ pub struct SegmentId {
 
 /// A file in memory that can be mapped by this process and its peers.
 pub struct Segment {
-    file: File,
+    file: Owned<File>,
     len: usize,
     id: SegmentId,
 }
@@ -57,6 +58,7 @@ impl Segment {
             fd: file.as_raw_fd() as u32,
             ino: file.metadata()?.ino() as u32,
         };
+        let file = Owned::new(file);
         Ok(Self { file, len, id })
     }
 
@@ -82,7 +84,7 @@ impl Segment {
             return Err(Error::new(ErrorKind::InvalidData, "not a sealed segment"));
         }
         Ok(Self {
-            file,
+            file: Owned::new(file),
             len: meta.len() as usize,
             id,
         })
@@ -130,13 +132,6 @@ impl Segment {
             ptr: NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?,
             len,
         })
-    }
-
-    /// Gives the memory of a range back; it reads as zero afterwards.
-    pub fn discard(&self, offset: usize, len: usize) {
-        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: fallocate on an open file. It cannot fail for a range inside of a memfd.
-        unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset as i64, len as i64) };
     }
 }
 
@@ -193,6 +188,14 @@ impl Mapping {
     /// Bytes.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Gives the memory of a range of whole pages back; it reads as zero afterwards. It needs no descriptor, which the
+    /// program may have closed.
+    pub fn discard(&self, offset: usize, len: usize) {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: inside of the mapping; what others see there becomes zero for them as well.
+        unsafe { libc::madvise(self.ptr().add(offset).cast(), len, libc::MADV_REMOVE) };
     }
 }
 

@@ -1,12 +1,13 @@
 //! A timer that is a descriptor.
 
+use super::descriptor::Owned;
 use std::io::{self, Error};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// Readable when it has run out.
 pub struct Timer {
-    fd: OwnedFd,
+    fd: Owned<OwnedFd>,
 }
 
 impl Timer {
@@ -26,7 +27,7 @@ impl Timer {
             return Err(Error::last_os_error());
         }
         // SAFETY: a fresh descriptor.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = Owned::new(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Self { fd })
     }
 

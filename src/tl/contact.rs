@@ -5,6 +5,7 @@ use super::cm::{Link, Listener, link};
 use super::ib::port::Port;
 use super::tcp::epoll::Epoll;
 use super::tcp::socket::{self, Tuning};
+use crate::sys::descriptor::Owned;
 use crate::sys::log;
 use socket2::Socket;
 use std::io::{self, ErrorKind, Read};
@@ -23,7 +24,7 @@ pub enum Way {
 /// A connection between a client and a listener.
 pub enum Contact {
     Rdma(Link),
-    Tcp(Socket),
+    Tcp(Owned<Socket>),
 }
 
 pub use link::Attempt;
@@ -145,7 +146,7 @@ impl Read for Contact {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Contact::Rdma(link) => link.read(into),
-            Contact::Tcp(socket) => socket.read(into),
+            Contact::Tcp(socket) => (&**socket).read(into),
         }
     }
 }
@@ -156,7 +157,7 @@ const PORTS: usize = 64;
 /// What a listener listens with: both have the same address.
 pub struct Door {
     rdma: Option<Listener>,
-    tcp: Option<Socket>,
+    tcp: Option<Owned<Socket>>,
     pub address: SocketAddr,
 }
 
@@ -183,7 +184,10 @@ impl Door {
         // Those that turned out to be of no use stay taken until one is found.
         let mut useless = Vec::new();
         loop {
-            let tcp = if how.tcp { Some(how.listen(at)?) } else { None };
+            let tcp = match how.tcp {
+                true => Some(Owned::new(how.listen(at)?)),
+                false => None,
+            };
             let mut there = at;
             if let Some(socket) = &tcp {
                 let local = socket.local_addr()?.as_socket();
@@ -241,7 +245,7 @@ impl Door {
         }
         let tcp = self.tcp.as_ref().ok_or(ErrorKind::WouldBlock)?;
         let (socket, _) = socket::accept(tcp, tuning)?;
-        Ok(Contact::Tcp(socket))
+        Ok(Contact::Tcp(Owned::new(socket)))
     }
 
     /// Tells those who wait in front of it that they are not let in, with this status; `say` tells those who wait for
@@ -250,8 +254,8 @@ impl Door {
         if let Some(rdma) = &self.rdma {
             rdma.turn_away(status);
         }
-        while let Some(Ok((socket, _))) = self.tcp.as_ref().map(Socket::accept) {
-            say(&mut Contact::Tcp(socket));
+        while let Some(Ok((socket, _))) = self.tcp.as_ref().map(|tcp| tcp.accept()) {
+            say(&mut Contact::Tcp(Owned::new(socket)));
         }
     }
 }

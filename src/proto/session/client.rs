@@ -8,6 +8,7 @@ use crate::engine::listener::{Entry, Exchange, Session, State};
 use crate::engine::peer::Peer;
 use crate::engine::worker::Worker;
 use crate::proto::{failure, wireup};
+use crate::sys::descriptor::Owned;
 use crate::sys::{clock, log, machine};
 use crate::tl::cm::Link;
 use crate::tl::contact::{Attempt, Contact, Way};
@@ -189,7 +190,7 @@ fn begin(
             if let Some(from) = from {
                 socket.bind(&from.into()).map_err(DialError::Bind)?;
             }
-            Ok(Contact::Tcp(socket::begin(socket, to)?))
+            Ok(Contact::Tcp(Owned::new(socket::begin(socket, to)?)))
         }
     }
 }

@@ -24,7 +24,6 @@ use crate::sys::log;
 use crate::tl::cm::library::Rdmacm;
 use crate::tl::cm::linger;
 use crate::tl::contact::Way;
-use crate::tl::tcp::epoll::Event;
 use crate::tl::tcp::socket::Tuning;
 use crate::wire::address::WorkerAddress;
 use crate::wire::header::SN_BITS;
@@ -89,13 +88,18 @@ enum Outcome {
 
 /// Looks at all connections. Returns the number of events.
 pub fn progress(worker: &Worker) -> u32 {
-    let (events, late): (Vec<Event>, Vec<u64>) = match worker.exchange.lock().as_deref_mut() {
+    let (ready, late): (Vec<u64>, Vec<u64>) = match worker.exchange.lock().as_deref_mut() {
         Some(x) => {
             x.urgent = false;
             x.timer_rang();
             guest::expire(x);
             x.probe();
-            (x.epoll.poll().collect(), client::late(x))
+            let ready = match x.epoll.poll() {
+                Some(events) => events.map(|event| event.token).collect(),
+                // The program has closed the set: whether the others can still be used is seen when they are.
+                None => x.entries.keys().copied().collect(),
+            };
+            (ready, client::late(x))
         }
         None => return 0,
     };
@@ -103,10 +107,10 @@ pub fn progress(worker: &Worker) -> u32 {
     for token in late {
         client::on_late(worker, token);
     }
-    for event in &events {
-        on_event(worker, event.token);
+    for &token in &ready {
+        on_event(worker, token);
     }
-    events.len() as u32
+    ready.len() as u32
 }
 
 fn on_event(worker: &Worker, token: u64) {

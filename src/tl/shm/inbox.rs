@@ -304,12 +304,12 @@ impl Memory {
         discard(ring_offset(ring), size_of::<RingMem>());
     }
 
-    /// Frees a part of it, which is zero afterwards. `file`: what is mapped, if it is no block.
-    fn discard(&self, file: &Segment, at: usize, len: usize) {
+    /// Frees a part of it, which is zero afterwards.
+    fn discard(&self, at: usize, len: usize) {
         match self {
             Memory::Block(block) => block.discard(at, len),
             Memory::Named(named) => named.discard(at, len),
-            Memory::Mapping(_) => file.discard(at, len),
+            Memory::Mapping(map) => map.discard(at, len),
         }
     }
 }
@@ -449,7 +449,7 @@ impl Inbox {
     /// Makes a ring free again. Its sender is gone or has closed it; its consumer must be dropped.
     pub fn free(&mut self, index: usize) {
         let memory = &self.memory;
-        memory.empty(index, |at, len| memory.discard(&self.identity, at, len));
+        memory.empty(index, |at, len| memory.discard(at, len));
         self.table.unclaim(index);
     }
 
@@ -480,7 +480,8 @@ impl Inbox {
 }
 
 impl Drop for Inbox {
-    /// Nobody opens it any more, and the worker is gone for those who look. A child that was forked has the same memory.
+    /// Marks the inbox: peers do not open it any more, and take the worker for gone. Not in a forked child, which has the
+    /// same memory.
     fn drop(&mut self) {
         if self.identity.id().pid == std::process::id() {
             // Relaxed: nothing was published by it.

@@ -95,9 +95,9 @@ impl Locator {
         self.lifeline != 0 && self.lifeline == lifeline::place() && !lifeline::is_held(self.key)
     }
 
-    /// Whether the owner, in our PID namespace, still uses the memory, though the file that says that it lives is closed:
-    /// programs that close all descriptors, as daemons do, keep the memory. A program that is executed does not have it; a
-    /// worker that is destroyed says so in it, because others of its process can have it mapped. False for
+    /// Whether the owner, in our PID namespace, still uses the memory, though the file that says that it lives is
+    /// closed: programs that close all descriptors, as daemons do, keep the memory. A program that is executed does not
+    /// have it; a worker that is destroyed marks it, because other workers of its process can have it mapped. False for
     /// [`Kind::File`], whose memory cannot be opened any more.
     fn is_used_by_owner(&self) -> bool {
         let owner = self.id.pid;
@@ -109,8 +109,8 @@ impl Locator {
         mapped && inbox::Memory::open(*self).is_ok()
     }
 
-    /// Whether its owner is gone, as far as can be seen from `here`. A file system look-up; a longer one where it closed its
-    /// descriptors or is gone.
+    /// Whether its owner is gone, as far as can be seen from `here`. A file system look-up; a longer one where the owner
+    /// closed its descriptors or is gone.
     pub fn is_dead(&self, here: Place) -> bool {
         if self.pid_ns == here.pid_ns {
             return !segment::is_alive(self.id) && !self.is_used_by_owner();

@@ -1,5 +1,6 @@
 //! The set of a worker's sockets: which of them can be read or written.
 
+use crate::sys::descriptor::Owned;
 use std::io::{self, Error};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ const BATCH: usize = 32;
 
 /// An epoll set. Readiness is a level, not an edge: what is not read now is reported again.
 pub struct Epoll {
-    fd: OwnedFd,
+    fd: Owned<OwnedFd>,
     /// Sockets that are watched for room to write.
     pub writing: AtomicUsize,
     /// Progress calls that got to the sockets, wraps. Only the progressing thread changes it. Relaxed: it guards nothing.
@@ -33,7 +34,7 @@ impl Epoll {
         // SAFETY: no memory involved; a fresh descriptor.
         let fd = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
         Ok(Self {
-            fd,
+            fd: Owned::new(fd),
             writing: AtomicUsize::new(0),
             turn: AtomicU32::new(0),
         })
@@ -86,21 +87,24 @@ impl Epoll {
         check(unsafe { libc::epoll_ctl(self.fd.as_raw_fd(), how, fd, &mut event) }).map(|_| ())
     }
 
-    /// What is ready now, without waiting.
-    pub fn poll(&self) -> impl Iterator<Item = Event> + use<> {
+    /// What is ready now, without waiting. `None`: the program has closed the set's descriptor, and with it, no doubt,
+    /// those of the sockets.
+    pub fn poll(&self) -> Option<impl Iterator<Item = Event> + use<>> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
         // SAFETY: room for BATCH events.
         let got =
             unsafe { libc::epoll_wait(self.fd.as_raw_fd(), events.as_mut_ptr(), BATCH as i32, 0) };
+        let errno = || Error::last_os_error().raw_os_error();
+        if got < 0 && matches!(errno(), Some(libc::EBADF | libc::EINVAL)) {
+            return None;
+        }
         let ended = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
-        events
-            .into_iter()
-            .take(got.max(0) as usize)
-            .map(move |e| Event {
-                token: e.u64,
-                read: e.events & (libc::EPOLLIN as u32 | ended) != 0,
-                write: e.events & (libc::EPOLLOUT as u32 | ended) != 0,
-            })
+        let ready = events.into_iter().take(got.max(0) as usize);
+        Some(ready.map(move |e| Event {
+            token: e.u64,
+            read: e.events & (libc::EPOLLIN as u32 | ended) != 0,
+            write: e.events & (libc::EPOLLOUT as u32 | ended) != 0,
+        }))
     }
 }
 

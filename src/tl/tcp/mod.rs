@@ -13,18 +13,19 @@ pub mod route;
 pub mod sender;
 pub mod socket;
 
+use crate::sys::descriptor::Owned;
 use crate::wire::address::{NetAddress, TcpLocator};
 use device::Device;
 use epoll::Epoll;
 use route::{Path, Remote};
 use socket2::Socket;
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::{Shutdown, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 /// What both halves of a connection share. The socket is closed when the last of them goes.
 pub struct Link {
-    pub socket: Socket,
+    pub socket: Owned<Socket>,
     pub epoll: Arc<Epoll>,
     /// What `epoll` calls the socket.
     pub token: u64,
@@ -33,6 +34,13 @@ pub struct Link {
 impl Link {
     pub fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
+    }
+
+    /// Ends the connection for both halves, unless the program has closed its descriptor.
+    pub fn shut(&self) {
+        if self.socket.is_intact() {
+            let _ = self.socket.shutdown(Shutdown::Both);
+        }
     }
 }
 

@@ -176,7 +176,7 @@ impl Receiver {
             iov_len: room,
         };
         // SAFETY: room in our buffer.
-        let n = unsafe { scatter(self.link.fd(), &[target]) }?;
+        let n = unsafe { scatter(self.link.fd(), &mut [target]) }?;
         self.end += n;
         Ok(n == room)
     }
@@ -192,7 +192,7 @@ impl Receiver {
     pub unsafe fn read_to(&mut self, target: *mut u8, len: usize) -> io::Result<(usize, bool)> {
         debug_assert!(self.start == self.end);
         self.compact();
-        let parts = [
+        let mut parts = [
             libc::iovec {
                 iov_base: target.cast(),
                 iov_len: len,
@@ -203,7 +203,7 @@ impl Receiver {
             },
         ];
         // SAFETY: the caller's memory, and our buffer.
-        let n = unsafe { scatter(self.link.fd(), &parts) }?;
+        let n = unsafe { scatter(self.link.fd(), &mut parts) }?;
         self.end = n.saturating_sub(len);
         Ok((n.min(len), n == len + BEYOND))
     }
@@ -225,14 +225,19 @@ impl Receiver {
 }
 
 /// Reads into several pieces with one call.
-unsafe fn scatter(fd: i32, parts: &[libc::iovec]) -> io::Result<usize> {
+unsafe fn scatter(fd: i32, parts: &mut [libc::iovec]) -> io::Result<usize> {
+    // SAFETY: all zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = parts.len();
     loop {
         // SAFETY: the caller's memory; the socket does not block.
         let n = unsafe {
             match parts {
                 // The kernel need not copy a list then.
                 [one] => libc::recv(fd, one.iov_base, one.iov_len, 0),
-                _ => libc::readv(fd, parts.as_ptr(), parts.len() as i32),
+                // Not `readv`, which reads whatever has taken the place of a socket that the program closed.
+                _ => libc::recvmsg(fd, &mut message, 0),
             }
         };
         match n {

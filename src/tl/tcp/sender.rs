@@ -6,7 +6,6 @@
 
 use super::{Link, socket};
 use crate::wire::frame::{self, HEADER, MAX_RECORD};
-use socket2::SockRef;
 use std::io::{self, Error, ErrorKind};
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -265,7 +264,7 @@ impl Sender {
         }
         if !self.finished {
             self.finished = true;
-            self.broken = (SockRef::from(&self.link.socket).shutdown(Shutdown::Write)).is_err();
+            self.broken = self.link.socket.shutdown(Shutdown::Write).is_err();
         }
         self.broken
     }
@@ -278,7 +277,7 @@ impl Sender {
     /// Ends the connection for both halves: the receiver sees it.
     pub fn shut(&mut self) {
         self.broken = true;
-        let _ = SockRef::from(&self.link.socket).shutdown(Shutdown::Both);
+        self.link.shut();
     }
 }
 

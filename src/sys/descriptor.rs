@@ -1,0 +1,96 @@
+//! Descriptors of this library's in programs that close all descriptors, as daemons do: whatever the program opens
+//! afterwards can have the same numbers, and is not closed in place of what they once named.
+
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Something that closes its descriptor on drop, if the descriptor still names it. Epoll sets, timers and events look
+/// alike: they are told from files, pipes and sockets, and not from each other.
+pub struct Owned<T: AsRawFd> {
+    inner: ManuallyDrop<T>,
+    /// `None`: the system did not say when it was made.
+    identity: Option<Identity>,
+}
+
+/// Device and inode.
+type Identity = (libc::dev_t, libc::ino_t);
+
+impl<T: AsRawFd> Owned<T> {
+    /// Takes what was just opened.
+    pub fn new(inner: T) -> Self {
+        let identity = identity(inner.as_raw_fd());
+        Self {
+            inner: ManuallyDrop::new(inner),
+            identity,
+        }
+    }
+
+    /// Whether the descriptor still names what it named at first.
+    pub fn is_intact(&self) -> bool {
+        self.identity.is_some() && identity(self.inner.as_raw_fd()) == self.identity
+    }
+}
+
+impl<T: AsRawFd> Deref for Owned<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T: AsRawFd> Drop for Owned<T> {
+    fn drop(&mut self) {
+        if self.is_intact() {
+            // SAFETY: dropped once, here, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.inner) };
+        }
+    }
+}
+
+fn identity(fd: RawFd) -> Option<Identity> {
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: room for the structure, which is read only where the system has written it.
+    unsafe {
+        (libc::fstat(fd, stat.as_mut_ptr()) == 0).then(|| {
+            let stat = stat.assume_init();
+            (stat.st_dev, stat.st_ino)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::{Read, pipe};
+
+    #[test]
+    fn closed_on_drop() {
+        let (mut read, write) = pipe().unwrap();
+        let write = Owned::new(write);
+        assert!(write.is_intact());
+        drop(write);
+        assert_eq!(read.read(&mut [0]).unwrap(), 0, "the writing end is open");
+    }
+
+    #[test]
+    fn what_has_taken_its_place_stays_open() {
+        let (mut read, write) = pipe().unwrap();
+        let file = Owned::new(File::open("/dev/null").unwrap());
+        let fd = file.as_raw_fd();
+        // SAFETY: no memory involved; the descriptor is the file's.
+        unsafe { libc::dup2(write.as_raw_fd(), fd) };
+        drop(write);
+        assert!(!file.is_intact());
+        drop(file);
+        // SAFETY: the pipe's end, which stayed open: one readable byte.
+        unsafe { libc::write(fd, [7u8].as_ptr().cast(), 1) };
+        let mut byte = [0];
+        read.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [7]);
+        // SAFETY: nobody else's.
+        unsafe { libc::close(fd) };
+    }
+}
