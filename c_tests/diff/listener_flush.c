@@ -178,7 +178,7 @@ static void early_flush_rules(bed_t *bed, answer_t answer, int messages)
 
 /* --- flushes of the worker beside a close --- */
 
-/* Over ud the peer's worker acknowledges what it has received, also the word of a close: a flush waits for its progress. */
+/* Over ud the peer's worker acknowledges what has come, also the word of a close: a flush waits for its progress. */
 static int acknowledged_by_progress(void)
 {
     const char *transports = getenv("UCX_TLS");

@@ -480,8 +480,8 @@ impl Inbox {
 }
 
 impl Drop for Inbox {
-    /// Marks the inbox: peers do not open it any more, and take the worker for gone. Not in a forked child, which has the
-    /// same memory.
+    /// Marks the inbox: peers do not open it any more, and take the worker for gone. Not in a forked child, which has
+    /// the same memory.
     fn drop(&mut self) {
         if self.identity.id().pid == std::process::id() {
             // Relaxed: nothing was published by it.

@@ -109,8 +109,8 @@ impl Locator {
         mapped && inbox::Memory::open(*self).is_ok()
     }
 
-    /// Whether its owner is gone, as far as can be seen from `here`. A file system look-up; a longer one where the owner
-    /// closed its descriptors or is gone.
+    /// Whether its owner is gone, as far as can be seen from `here`. A file system look-up; a longer one where the
+    /// owner closed its descriptors or is gone.
     pub fn is_dead(&self, here: Place) -> bool {
         if self.pid_ns == here.pid_ns {
             return !segment::is_alive(self.id) && !self.is_used_by_owner();
