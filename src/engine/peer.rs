@@ -335,6 +335,8 @@ impl Peer {
     }
 
     /// Whether it is a placeholder, and the server is not known yet.
+    #[cold]
+    #[inline(never)]
     pub fn awaits_server(&self) -> bool {
         self.is_nobody() && self.successor().is_none()
     }

@@ -15,9 +15,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Whether a flush of this peer would end at once, and well.
 pub fn is_clean(peer: &Peer) -> bool {
-    is_answered_well(peer) && !peer.awaits_server() && {
+    is_answered_well(peer) && {
         let tx = peer.tx.lock();
-        tx.pending.is_empty() && is_drained(&tx)
+        // Nothing is connected to a placeholder.
+        let drained = (tx.lane.as_ref()).map_or_else(|| !peer.awaits_server(), Lane::is_drained);
+        tx.pending.is_empty() && drained
     }
 }
 
@@ -138,8 +140,8 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
     {
         return None;
     }
-    let drained = tx.lane.as_mut().is_none_or(Lane::drain);
-    if !tx.pending.is_empty() || !drained || peer.awaits_server() {
+    let drained = (tx.lane.as_mut()).map_or_else(|| !peer.awaits_server(), Lane::drain);
+    if !tx.pending.is_empty() || !drained {
         // SAFETY: the caller's promise.
         unsafe { tx::enqueue(peer, &mut tx, req) };
         return None;

@@ -259,8 +259,7 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
     let r = unsafe { &mut *req };
     if r.sent == Sent::Flush {
         // Of a peer that was only written to there is no lane.
-        let drained = tx.lane.as_mut().is_none_or(Lane::drain);
-        return Ok(drained && !peer.awaits_server());
+        return Ok((tx.lane.as_mut()).map_or_else(|| !peer.awaits_server(), Lane::drain));
     }
     if tx.lane.is_none() && !lane::connect(peer, tx)? {
         return Ok(false);
