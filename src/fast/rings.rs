@@ -1,8 +1,8 @@
 //! Arrivals through the rings of shared memory: which ring comes next, and what becomes of a message.
 //!
-//! Messages of several senders are handled in the order of [`order`](crate::tl::shm::order). A progress call of a worker that was
-//! idle handles one message, the next one twice as many, and so on: programs that look after each call at what has
-//! arrived see the arrivals one after the other.
+//! Messages of several senders are handled in the order of [`order`](crate::tl::shm::order). A progress call of a
+//! worker that was idle handles one message, the next one twice as many, and so on: programs that look after each call
+//! at what has arrived see the arrivals one after the other.
 
 use super::{deliver, on_am, on_eager};
 use crate::engine::matcher::Posting;
@@ -70,7 +70,8 @@ fn poll_new(worker: &Worker, rx: &mut Rx) -> u32 {
     count
 }
 
-/// Messages of at most [`HOT`] rings, of which the one of this number has some. Callbacks that call progress find it busy.
+/// Messages of at most [`HOT`] rings, of which the one of this number has some. Callbacks that call progress find it
+/// busy.
 #[inline(never)]
 fn poll_ready(worker: &Worker, rx: &mut Rx, first: usize) -> u32 {
     worker.rx.hold(true);
@@ -103,7 +104,8 @@ pub(super) fn poll_all<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
 }
 
 /// Rings behind the hot ones, a few in turn: the first one that has something takes the place of a hot one that has
-/// nothing, or stays where it is. Its number then; what else there is has its turn later, or is found when this is handled.
+/// nothing, or stays where it is. Its number then; what else there is has its turn later, or is found when this is
+/// handled.
 fn look_at_turns(rx: &mut Rx) -> Option<usize> {
     let others = rx.channels.len() - HOT;
     let mut left = others.div_ceil(CALLS).max(TURNS).min(others);
@@ -127,7 +129,8 @@ fn look_at_turns(rx: &mut Rx) -> Option<usize> {
     None
 }
 
-/// Messages of the only ring, which has some, in single-thread mode. No sender has taken another one before the caller saw that.
+/// Messages of the only ring, which has some, in single-thread mode. No sender has taken another one before the caller
+/// saw that.
 #[inline(always)]
 fn poll_sole(worker: &Worker, rx: &mut Rx) -> u32 {
     let [channel] = &mut rx.channels[..] else {
@@ -168,7 +171,8 @@ fn poll_behind<const MT: bool>(worker: &Worker, rx: &mut Rx, ring: usize, most: 
     }
 }
 
-/// As [`order::lone`], and no sender has taken a new ring: what it has sent before these messages would come before them.
+/// As [`order::lone`], and no sender has taken a new ring: what it has sent before these messages would come before
+/// them.
 #[inline(always)]
 fn lone(worker: &Worker, rx: &mut Rx, ring: usize, most: u32) -> u32 {
     let seen = order::lone(&mut rx.channels, ring, most);
@@ -214,8 +218,8 @@ fn take_merged<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>, m
     count
 }
 
-/// Takes at most `most` messages from one ring, which is one at least. `goes_on`: asked of each but the first when it is
-/// there; false leaves it in the ring.
+/// Takes at most `most` messages from one ring, which is one at least. `goes_on`: asked of each but the first when it
+/// is there; false leaves it in the ring.
 #[inline(always)]
 pub(super) fn poll<const MT: bool>(
     worker: &Worker,

@@ -1,14 +1,15 @@
 //! The order of messages of several senders: a message is not handled before one that its sender may have known of.
 //!
-//! **Sender.** Each inbox has a counter of epochs. A sender that finds another number there than that of its own last epoch
-//! begins a new one: it adds 1 to the counter, and its next message carries the sum. As long as no other sender has
-//! done so, its messages belong to the epoch that it has. So a lone sender, or one that sends several messages in a row,
-//! pays for a load and a comparison. If a sender knows of a message of another one, it also sees that sender's epoch or a later one in
-//! the counter, and its own epoch is later: of two messages of which one was sent because of the other, the epoch tells the first.
+//! **Sender.** Each inbox has a counter of epochs. A sender that finds another number there than that of its own last
+//! epoch begins a new one: it adds 1 to the counter, and its next message carries the sum. As long as no other sender
+//! has done so, its messages belong to the epoch that it has. So a lone sender, or one that sends several messages in a
+//! row, pays for a load and a comparison. If a sender knows of a message of another one, it also sees that sender's
+//! epoch or a later one in the counter, and its own epoch is later: of two messages of which one was sent because of
+//! the other, the epoch tells the first.
 //!
 //! **Receiver.** A message is in a ring before its sender can have told another sender of it. So what is in all rings
-//! after a message was seen contains all that may have to be handled before it. [`Merge`] looks at the rings twice: what it
-//! has seen the first time is handled in the order of the epochs, as long as nothing of an earlier epoch is in
+//! after a message was seen contains all that may have to be handled before it. [`Merge`] looks at the rings twice:
+//! what it has seen the first time is handled in the order of the epochs, as long as nothing of an earlier epoch is in
 //! a ring that was seen empty, or behind what was seen. What remains is the next call's.
 
 use super::ring::Consumer;
@@ -51,8 +52,8 @@ impl Epoch {
     #[inline(always)]
     fn current(&self) -> u64 {
         // SAFETY: the counter outlives the epoch.
-        // Relaxed: a sender that knows of a message of another one knows of that sender's addition to the counter, and so
-        // does not load an older value.
+        // Relaxed: a sender that knows of a message of another one knows of that sender's addition to the counter, and
+        // so does not load an older value.
         unsafe { self.counter.as_ref() }.load(Ordering::Relaxed)
     }
 
@@ -159,8 +160,8 @@ impl Merge {
         self.count(rings, most);
     }
 
-    /// Counts what is in the rings whose messages come first, until that is as much as is to be handled. Of the others the
-    /// oldest message was seen, and no more.
+    /// Counts what is in the rings whose messages come first, until that is as much as is to be handled. Of the others
+    /// the oldest message was seen, and no more.
     fn count(&mut self, rings: &mut (impl Rings + ?Sized), most: u32) {
         let mut left = most;
         for head in self.heads.iter_mut().rev() {
@@ -172,8 +173,8 @@ impl Merge {
         }
     }
 
-    /// The second look, at every ring where nothing was seen. Rings that the worker did not know at the first look are among
-    /// them.
+    /// The second look, at every ring where nothing was seen. Rings that the worker did not know at the first look are
+    /// among them.
     pub fn look_again(&mut self, rings: &mut (impl Rings + ?Sized)) {
         let others = (0..self.at.start).chain(self.at.end..rings.count());
         for number in others.chain(self.empty.iter().copied()) {
