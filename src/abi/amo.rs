@@ -4,7 +4,7 @@ use super::endpoint::endpoint_of;
 use super::output::invalid_request;
 use crate::ctypes::*;
 use crate::engine::rkey::Rkey;
-use crate::fast::queues;
+use crate::fast::atomics;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn ucp_atomic_op_nbx(
     }
     // SAFETY: the caller's promises; an argument is initialised.
     unsafe {
-        queues::atomic(
+        atomics::atomic(
             endpoint_of(ep),
             enum_raw(opcode),
             buffer,

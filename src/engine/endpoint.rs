@@ -5,26 +5,29 @@ use super::stream::Stream;
 use super::worker::Worker;
 use crate::ctypes::*;
 use std::ffi::{CString, c_void};
-use std::sync::atomic::{AtomicI8, AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI8, AtomicPtr, AtomicU16, Ordering};
 
 /// Made by the library because a message asked for a way back; the user may adopt it.
-pub const INTERNAL: u8 = 1 << 0;
+pub const INTERNAL: u16 = 1 << 0;
 /// The user has closed it.
-pub const CLOSED: u8 = 1 << 1;
+pub const CLOSED: u16 = 1 << 1;
 /// Its error handler has run, or is about to.
-pub const FAILED: u8 = 1 << 2;
+pub const FAILED: u16 = 1 << 2;
 /// It handles errors, or is a server's, and has not told the peer so: its first operation does.
-pub const FRESH: u8 = 1 << 3;
+pub const FRESH: u16 = 1 << 3;
 /// Not for the hot path.
-pub const SPECIAL: u8 = CLOSED | FAILED | FRESH;
+pub const SPECIAL: u16 = CLOSED | FAILED | FRESH;
 /// Tagged messages, active messages, remote accesses do not go the shortest way
 /// ([`Worker::takes_shortest_way`]).
-pub const LONG_WAY_TAG: u8 = 1 << 4;
-pub const LONG_WAY_AM: u8 = 1 << 5;
-pub const LONG_WAY_RMA: u8 = 1 << 6;
+pub const LONG_WAY_TAG: u16 = 1 << 4;
+pub const LONG_WAY_AM: u16 = 1 << 5;
+pub const LONG_WAY_RMA: u16 = 1 << 6;
+/// Atomic operations on words of 4 or of 8 bytes do not go it.
+pub const LONG_WAY_AMO32: u16 = 1 << 8;
+pub const LONG_WAY_AMO64: u16 = 1 << 9;
 
 /// Its counterpart was closed in order: it is about to be closed, or to fail.
-pub const LEFT: u8 = 1 << 7;
+pub const LEFT: u16 = 1 << 7;
 
 /// No error handling mode.
 pub const UNSAID: u8 = u8::MAX;
@@ -45,15 +48,15 @@ pub struct Endpoint {
     pub err_mode: u8,
     /// As the counterpart says, `UNSAID` before.
     pub remote_err_mode: u8,
-    flags: AtomicU8,
-    /// Why it failed, 0 if it did not.
-    failure: AtomicI8,
+    flags: AtomicU16,
     pub err_cb: ucp_err_handler_cb_t,
     /// Argument of `err_cb` and user data for the stream poll: `ucp_ep_params_t.user_data`, or `err_handler.arg` where
     /// the program gave none with it; null if it gave neither.
     pub user_data: *mut c_void,
     /// `ucp_ep_params_t.user_data` was given once: `ucp_ep_query` answers with `user_data`.
     pub user_data_given: bool,
+    /// Why it failed, 0 if it did not.
+    failure: AtomicI8,
     pub name: Option<CString>,
     /// What it has received as a byte stream, made by the first byte or receive. Guarded by `Worker::streams`.
     pub stream: Option<Box<Stream>>,
@@ -63,7 +66,7 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// An endpoint with default parameters.
-    pub fn new(worker: &Worker, peer: *const Peer, sn: u32, remote_sn: u32, flags: u8) -> Self {
+    pub fn new(worker: &Worker, peer: *const Peer, sn: u32, remote_sn: u32, flags: u16) -> Self {
         let flags = flags | long_ways(worker);
         Self {
             _link: 0,
@@ -74,7 +77,7 @@ impl Endpoint {
             slot: 0,
             err_mode: ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_NONE as u8,
             remote_err_mode: UNSAID,
-            flags: AtomicU8::new(flags),
+            flags: AtomicU16::new(flags),
             failure: AtomicI8::new(0),
             err_cb: None,
             user_data: std::ptr::null_mut(),
@@ -101,17 +104,17 @@ impl Endpoint {
 
     /// Whether any of these flags is set.
     #[inline(always)]
-    pub fn has(&self, flags: u8) -> bool {
+    pub fn has(&self, flags: u16) -> bool {
         self.flags.load(Ordering::Relaxed) & flags != 0
     }
 
     /// Sets flags; true if none of them was set.
-    pub fn set(&self, flags: u8) -> bool {
+    pub fn set(&self, flags: u16) -> bool {
         self.flags.fetch_or(flags, Ordering::Relaxed) & flags == 0
     }
 
     /// Clears flags.
-    pub fn clear(&self, flags: u8) {
+    pub fn clear(&self, flags: u16) {
         self.flags.fetch_and(!flags, Ordering::Relaxed);
     }
 
@@ -151,11 +154,13 @@ impl Endpoint {
     }
 }
 
-fn long_ways(worker: &Worker) -> u8 {
+fn long_ways(worker: &Worker) -> u16 {
     let ways = [
         (UCP_FEATURE_TAG, LONG_WAY_TAG),
         (UCP_FEATURE_AM, LONG_WAY_AM),
         (UCP_FEATURE_RMA, LONG_WAY_RMA),
+        (UCP_FEATURE_AMO32, LONG_WAY_AMO32),
+        (UCP_FEATURE_AMO64, LONG_WAY_AMO64),
     ];
     ways.into_iter()
         .filter(|&(feature, _)| !worker.takes_shortest_way(feature))

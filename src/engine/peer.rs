@@ -341,6 +341,12 @@ impl Peer {
         self.is_nobody() && self.successor().is_none()
     }
 
+    /// Whether it can be talked to, as far as is known: [`status`](Self::status) is `UCS_OK`.
+    #[inline(always)]
+    pub fn is_well(&self) -> bool {
+        self.status.load(Ordering::Relaxed) == 0
+    }
+
     /// `UCS_OK` while it can be talked to.
     #[inline(always)]
     pub fn status(&self) -> ucs_status_t {

@@ -8,6 +8,9 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Weak};
 
+/// Bytes of the longest word that atomic operations are for.
+const WORD: u64 = size_of::<u64>() as u64;
+
 /// Handed out as `ucp_rkey_h`. Direct access means `remote address + delta`, for addresses in
 /// `base..base + len`; any other access goes to the peer.
 pub struct Rkey {
@@ -26,10 +29,22 @@ pub struct Rkey {
     pub device: Option<DeviceKeys>,
     /// How the interconnect reaches it, by the peer's queue.
     pub steered: Steered,
-    /// Adapters of the owner's execute atomic operations, and nobody else.
-    pub by_adapter: bool,
+    /// Who executes atomic operations.
+    pub executor: Executor,
     /// Identity, for `ucp_rkey_compare`.
     pub identity: (u64, Option<SharedId>),
+}
+
+/// Who executes atomic operations on a region, as far as its key says.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executor {
+    /// The processors of this host: the region is mapped here, begins and ends at a multiple of 8 bytes, and nothing else changes it.
+    Processor,
+    /// Adapters of the owner's, and nobody else.
+    Adapter,
+    /// Another one, which each operation looks for.
+    Other,
 }
 
 /// Memory that the adapter of a peer finds.
@@ -79,6 +94,28 @@ impl Rkey {
         }
     }
 
+    /// Fills in who executes atomic operations, once it is known what is mapped. `by_adapter`: adapters of the owner's do.
+    pub fn set_executor(&mut self, by_adapter: bool) {
+        // Of what a device executes alone it leaves words of 4 bytes to processors: each operation looks.
+        let by_device = self.device.is_some_and(|keys| keys.atomics.alone);
+        let in_words = self.base % WORD == 0 && self.len % WORD == 0;
+        self.executor = match by_adapter {
+            true => Executor::Adapter,
+            false if self.len != 0 && in_words && !by_device => Executor::Processor,
+            false => Executor::Other,
+        };
+    }
+
+    /// The local address of an aligned word of `len` remote bytes, 4 or 8, of a region whose executors are processors.
+    #[inline(always)]
+    pub fn word(&self, addr: u64, len: usize) -> Option<*mut u8> {
+        debug_assert!(self.executor == Executor::Processor);
+        let at = addr.wrapping_sub(self.base);
+        // Base and length are multiples of 8: a word that begins inside of the region ends there, too.
+        let is_word = at < self.len && addr % len as u64 == 0;
+        is_word.then(|| addr.wrapping_add(self.delta) as *mut u8)
+    }
+
     /// The local address of `len` remote bytes, if this process can reach them by loads and stores.
     #[inline(always)]
     pub fn local(&self, addr: u64, len: usize) -> Option<*mut u8> {
@@ -109,5 +146,74 @@ impl Attached {
         table.retain(|_, m| m.strong_count() > 0);
         table.insert((peer, id), Arc::downgrade(&memory));
         Ok(memory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::rkey::Atomics;
+
+    fn key(base: u64, len: u64) -> Rkey {
+        Rkey {
+            empty: false,
+            base,
+            len,
+            delta: 0x10_0000,
+            peer: std::ptr::null(),
+            map: None,
+            device: None,
+            steered: Steered::default(),
+            executor: Executor::Other,
+            identity: (0, None),
+        }
+    }
+
+    fn executor(mut key: Rkey, by_adapter: bool) -> Executor {
+        key.set_executor(by_adapter);
+        key.executor
+    }
+
+    fn device(alone: bool) -> Option<DeviceKeys> {
+        let atomics = Atomics { ports: 1, alone };
+        Some(DeviceKeys {
+            atomics,
+            ..DeviceKeys::default()
+        })
+    }
+
+    #[test]
+    fn processors_execute_where_nothing_else_does() {
+        assert_eq!(executor(key(0x4000, 0x2000), false), Executor::Processor);
+        assert_eq!(executor(key(0x4000, 0x2000), true), Executor::Adapter);
+        assert_eq!(executor(key(0, 0), false), Executor::Other, "not mapped");
+        assert_eq!(executor(key(0, 0), true), Executor::Adapter);
+        assert_eq!(executor(key(0x4004, 0x2000), false), Executor::Other);
+        assert_eq!(executor(key(0x4000, 0x2004), false), Executor::Other);
+        let with = |device, by_adapter| {
+            let key = Rkey {
+                device,
+                ..key(0x4000, 0x2000)
+            };
+            executor(key, by_adapter)
+        };
+        assert_eq!(with(device(true), false), Executor::Other);
+        assert_eq!(with(device(false), false), Executor::Processor);
+        assert_eq!(with(device(true), true), Executor::Adapter);
+    }
+
+    #[test]
+    fn words_are_aligned_and_inside() {
+        let mut key = key(0x4000, 0x2000);
+        key.set_executor(false);
+        let at = |addr: u64, len| key.word(addr, len).map(|local| local as u64);
+        for len in [4, 8] {
+            assert_eq!(at(0x4000, len), Some(0x10_4000));
+            assert_eq!(at(0x6000 - len as u64, len), Some(0x10_6000 - len as u64));
+            let outside = [0, 0x4000 - len as u64, 0x6000, 0x7000, u64::MAX - 7];
+            assert!(outside.iter().all(|&addr| at(addr, len).is_none()));
+            assert!((1..len as u64).all(|i| at(0x4000 + i, len).is_none()));
+        }
+        assert_eq!(at(0x4004, 4), Some(0x10_4004));
     }
 }

@@ -393,14 +393,14 @@ impl Worker {
     }
 
     /// Whether operations of a feature can take the shortest way: nothing to add to their flags, the program asked for
-    /// the feature, but for accesses to mapped memory one thread at a time, and for tags and active messages no rendezvous of so
-    /// few bytes.
+    /// the feature, but for accesses to mapped memory, atomic ones too, one thread at a time, and for tags and active messages no
+    /// rendezvous of so few bytes.
     #[inline(always)]
     pub fn takes_shortest_way(&self, feature: ucp_feature) -> bool {
         let policy = &self.ctx.policy;
-        let by_size = matches!(feature, UCP_FEATURE_TAG | UCP_FEATURE_AM);
-        let eager = !by_size || policy.rndv_thresh.min(policy.rndv_thresh_inter) > TINY;
-        let alone = !self.mt || feature == UCP_FEATURE_RMA;
+        let by_message = matches!(feature, UCP_FEATURE_TAG | UCP_FEATURE_AM);
+        let eager = !by_message || policy.rndv_thresh.min(policy.rndv_thresh_inter) > TINY;
+        let alone = !self.mt || !by_message;
         alone && eager && self.extra_op_flags == 0 && self.ctx.has(feature)
     }
 

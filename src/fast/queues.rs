@@ -12,7 +12,7 @@ use crate::engine::rkey::Rkey;
 use crate::engine::stats::PeerStats;
 use crate::engine::worker::Worker;
 use crate::op::param::Param;
-use crate::op::{am, amo, endpoint as endpoints, packets, rma};
+use crate::op::{am, endpoint as endpoints, packets, rma};
 use crate::proto::flush;
 use crate::proto::tx::device;
 use crate::sys::copy::TINY;
@@ -457,52 +457,15 @@ unsafe fn take_ends(worker: &Worker, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
     count
 }
 
-/// What an atomic operation that goes the shortest way may have in its mask.
-const SIMPLE: u32 = UCP_OP_ATTR_FIELD_DATATYPE as u32
-    | UCP_OP_ATTR_FIELD_REPLY_BUFFER as u32
-    | UCP_OP_ATTR_FIELD_REQUEST as u32
-    | UCP_OP_ATTR_FIELD_CALLBACK as u32
-    | UCP_OP_ATTR_FIELD_USER_DATA as u32;
-
-/// `ucp_atomic_op_nbx`
+/// As [`super::atomics::atomic`], if a device of the peer's executes it and nothing is in the way: what the call returns.
 ///
 /// # Safety
-/// As there.
+/// As there. The operation is one, its operand not null, the memory not mapped here.
 #[inline(always)]
 pub unsafe fn atomic(
     ep: *const Endpoint,
     op: u32,
-    buffer: *const c_void,
-    count: usize,
-    addr: u64,
-    rkey: *const Rkey,
-    param: *const ucp_request_param_t,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker outlives it, buffers, key and structure.
-    unsafe {
-        let p = Param::new(param, 0);
-        if p.mask & !SIMPLE == 0
-            && count == 1
-            && !buffer.is_null()
-            && let Some(rkey) = rkey.as_ref()
-        {
-            let handle = match rkey.by_adapter {
-                true => tofu::atomics::atomic(ep, op, buffer, addr, rkey, &p),
-                false => atomic_by_device(ep, op, buffer, addr, rkey, &p),
-            };
-            if let Some(handle) = handle {
-                return handle;
-            }
-        }
-        atomic_slow(ep, op, buffer, count, addr, rkey, param)
-    }
-}
-
-#[inline(always)]
-unsafe fn atomic_by_device(
-    ep: *const Endpoint,
-    op: u32,
-    buffer: *const c_void,
+    operand: *const c_void,
     addr: u64,
     rkey: &Rkey,
     p: &Param,
@@ -512,26 +475,8 @@ unsafe fn atomic_by_device(
     }
     // SAFETY: passed on.
     unsafe {
-        let step = step_of(op, buffer.cast(), p.reply_buffer().cast())?;
+        let step = step_of(op, operand.cast(), p.reply_buffer().cast())?;
         atomic_short(ep, step, addr, rkey, p)
-    }
-}
-
-#[cold]
-#[inline(never)]
-unsafe fn atomic_slow(
-    ep: *const Endpoint,
-    op: u32,
-    buffer: *const c_void,
-    count: usize,
-    addr: u64,
-    rkey: *const Rkey,
-    param: *const ucp_request_param_t,
-) -> ucs_status_ptr_t {
-    // SAFETY: the caller's endpoint, whose worker outlives it; the rest is passed on.
-    unsafe {
-        let p = Param::new(param, (*(*ep).worker).extra_op_flags);
-        amo::atomic(ep, op, buffer, count, addr, rkey, &p)
     }
 }
 
@@ -566,12 +511,12 @@ unsafe fn atomic_short(
     // SAFETY: the caller's endpoint, whose worker and peer outlive it, buffers and structure; a new request.
     unsafe {
         let (worker, peer) = (&*(*ep).worker, (*ep).peer());
+        // What is mapped needs no lock, so that the endpoint's flags do not say whether threads overlap.
         let plain = !peer.tx.is_shared()
-            && !(*ep).has(endpoint::SPECIAL)
-            && worker.takes_shortest_way(UCP_FEATURE_AMO64)
+            && !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_AMO64)
             && !worker.fenced.load(Ordering::Relaxed);
-        // What is mapped, or under way by message, is not for a device now.
-        if !plain || addr % LEN as u64 != 0 || rkey.len != 0 || !peer.rma_idle() {
+        // What is under way by message is not for a device now.
+        if !plain || addr % LEN as u64 != 0 || !peer.rma_idle() {
             return None;
         }
         let keys = rkey.device_keys(addr, LEN)?;

@@ -8,7 +8,7 @@ use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Notify, Request, Sent};
-use crate::engine::rkey::Rkey;
+use crate::engine::rkey::{Executor, Rkey};
 use crate::engine::worker::Worker;
 use crate::proto::flush;
 use crate::proto::tx::{self, Posted, device, steered};
@@ -20,12 +20,12 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Numbers of `ucp_atomic_op_t`, also on the wire.
-pub(super) const ADD: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u8;
-pub(super) const SWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_SWAP as u8;
-pub(super) const CSWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u8;
-pub(super) const AND: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_AND as u8;
-pub(super) const OR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_OR as u8;
-pub(super) const XOR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_XOR as u8;
+pub const ADD: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u8;
+pub const SWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_SWAP as u8;
+pub const CSWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u8;
+pub const AND: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_AND as u8;
+pub const OR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_OR as u8;
+pub const XOR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_XOR as u8;
 
 /// What to do at the target.
 #[derive(Clone, Copy)]
@@ -63,6 +63,7 @@ macro_rules! apply {
 ///
 /// # Safety
 /// `ptr` is `size` live bytes, aligned to as many.
+#[inline(always)]
 pub unsafe fn execute(ptr: *mut u8, amo: Amo) -> u64 {
     if amo.size == 4 {
         apply!(AtomicU32, u32, ptr, amo)
@@ -135,7 +136,9 @@ pub unsafe fn atomic(
         };
         let is_posted = matches!(way, Way::Device)
             && match rkey.stadd(addr, amo.size.into()) {
-                Some(stadd) if rkey.by_adapter => steered::atomic(r, addr, &head, stadd),
+                Some(stadd) if rkey.executor == Executor::Adapter => {
+                    steered::atomic(r, addr, &head, stadd)
+                }
                 _ => {
                     let keys = rkey.device.as_ref();
                     keys.is_some_and(|keys| device::atomic(r, addr, &head, keys))
@@ -166,7 +169,7 @@ pub(super) fn way(
     amo: Amo,
 ) -> Result<Way, ucs_status_t> {
     let way = rma::way(worker, peer, rkey, addr, amo.size.into())?;
-    if rkey.by_adapter {
+    if rkey.executor == Executor::Adapter {
         let reaches = rkey.stadd(addr, amo.size.into()).is_some() && offers(worker, amo);
         // Not before those that go by message, as below.
         return Ok(match reaches && flush::is_answered(peer) {
@@ -275,6 +278,7 @@ pub unsafe fn load(ptr: *const c_void, size: u8) -> u64 {
 ///
 /// # Safety
 /// `ptr` is null or has room.
+#[inline(always)]
 pub unsafe fn store(ptr: *mut c_void, value: u64, size: u8) {
     if ptr.is_null() {
         return;

@@ -4,7 +4,8 @@ use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::memory::{Export, Memory};
 use crate::engine::peer::Peer;
-use crate::engine::rkey::{Rkey, Steered};
+use crate::engine::rkey::{Executor, Rkey, Steered};
+use crate::engine::worker::Worker;
 use crate::sys::segment::SegmentId;
 use crate::sys::shared::SharedId;
 use crate::sys::{log, machine};
@@ -93,6 +94,7 @@ pub unsafe fn unpack(ep: &Endpoint, key: Unpacked) -> Rkey {
     // SAFETY: peers and workers outlive endpoints.
     let (peer, worker) = unsafe { (ep.peer(), &*ep.worker) };
     peer.note_traffic(worker);
+    let by_adapter = steering.as_ref().is_some_and(|s| s.atomics);
     let mut key = Rkey {
         empty: packed == PackedRkey::Empty,
         base: 0,
@@ -101,13 +103,20 @@ pub unsafe fn unpack(ep: &Endpoint, key: Unpacked) -> Rkey {
         peer,
         map: None,
         device,
-        by_adapter: steering.as_ref().is_some_and(|s| s.atomics),
+        executor: Executor::Other,
         steered: steering.and_then(|s| steered(peer, &s)).unwrap_or_default(),
         identity: (peer.uid, None),
     };
-    let Some(inbox) = peer.inbox else { return key };
+    map(worker, peer, packed, &mut key);
+    key.set_executor(by_adapter);
+    key
+}
+
+/// Maps a peer's memory, if that is possible: the key says where then.
+fn map(worker: &Worker, peer: &Peer, packed: PackedRkey, key: &mut Rkey) {
+    let Some(inbox) = peer.inbox else { return };
     let (id, base, len) = match packed {
-        PackedRkey::Empty | PackedRkey::Plain => return key,
+        PackedRkey::Empty | PackedRkey::Plain => return,
         PackedRkey::Segment { fd, ino, base, len } => {
             let pid = inbox.id.pid;
             (SharedId::File(SegmentId { pid, fd, ino }), base, len)
@@ -117,11 +126,11 @@ pub unsafe fn unpack(ep: &Endpoint, key: Unpacked) -> Rkey {
     key.identity.1 = Some(id);
     if peer.same_process {
         (key.base, key.len) = (base, len);
-        return key;
+        return;
     }
     let owner = (inbox.pid_ns, inbox.ipc_ns);
     if !id.reachable(owner, machine::place()) || !worker.ctx.policy.shm {
-        return key;
+        return;
     }
     match worker.ctx.attached.attach(peer.uid, id, len as usize) {
         Ok(map) => {
@@ -135,7 +144,6 @@ pub unsafe fn unpack(ep: &Endpoint, key: Unpacked) -> Rkey {
             inbox.id.pid
         ),
     }
-    key
 }
 
 /// Where the queue of the peer's that we know finds the memory.

@@ -14,7 +14,7 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// As [`crate::fast::queues::atomic`], if an adapter of the peer's executes it and nothing is in the way: what the call returns.
+/// As [`crate::fast::atomics::atomic`], if an adapter of the peer's executes it and nothing is in the way: what the call returns.
 ///
 /// # Safety
 /// As there. The operation is one, its operand not null.
@@ -29,17 +29,17 @@ pub unsafe fn atomic(
 ) -> Option<ucs_status_ptr_t> {
     const FOUR: u64 = 4 << 3;
     const EIGHT: u64 = 8 << 3;
-    let (width, feature) = match p.datatype() {
-        FOUR => (Width::Four, UCP_FEATURE_AMO32),
-        EIGHT => (Width::Eight, UCP_FEATURE_AMO64),
+    let (width, long_way) = match p.datatype() {
+        FOUR => (Width::Four, endpoint::LONG_WAY_AMO32),
+        EIGHT => (Width::Eight, endpoint::LONG_WAY_AMO64),
         _ => return None,
     };
     let len = width.bytes();
     // SAFETY: the caller's endpoint, whose worker and peer outlive it, buffers and structure; a new request.
     unsafe {
         let (worker, peer) = (&*(*ep).worker, (*ep).peer());
-        let plain = !(*ep).has(endpoint::SPECIAL)
-            && worker.takes_shortest_way(feature)
+        let plain = !peer.tx.is_shared()
+            && !(*ep).has(endpoint::SPECIAL | long_way)
             && !worker.fenced.load(Ordering::Relaxed);
         // What is under way by message is not for an adapter now.
         if !plain || addr % len as u64 != 0 || !peer.rma_idle() {

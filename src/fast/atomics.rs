@@ -1,0 +1,230 @@
+//! THE HOT PATH of atomic operations. A word of mapped memory is changed by the processor, inside of the call and in any thread mode;
+//! what a device or an adapter executes is in [`queues`] and [`tofu`].
+
+use super::{queues, tofu};
+use crate::ctypes::*;
+use crate::engine::endpoint::{self, Endpoint};
+use crate::engine::peer::Peer;
+use crate::engine::rkey::{Executor, Rkey};
+use crate::op::amo::{self, Amo};
+use crate::op::param::Param;
+use crate::wire::stats::Protocol;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+/// What an atomic operation that goes the shortest way may have in its mask, besides the datatype that it must have.
+const SIMPLE: u32 = UCP_OP_ATTR_FIELD_REPLY_BUFFER as u32
+    | UCP_OP_ATTR_FIELD_REQUEST as u32
+    | UCP_OP_ATTR_FIELD_CALLBACK as u32
+    | UCP_OP_ATTR_FIELD_USER_DATA as u32;
+
+/// Numbers of operations, as the caller gives them.
+const ADD: u32 = amo::ADD as u32;
+const SWAP: u32 = amo::SWAP as u32;
+const CSWAP: u32 = amo::CSWAP as u32;
+const XOR: u32 = amo::XOR as u32;
+
+/// `ucp_atomic_op_nbx`
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn atomic(
+    ep: *const Endpoint,
+    op: u32,
+    buffer: *const c_void,
+    count: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: passed on; a key is the caller's.
+    unsafe {
+        match rkey.as_ref().map(|key| key.executor) {
+            Some(Executor::Processor) => mapped(ep, op, buffer, count, addr, rkey, param),
+            _ => elsewhere(ep, op, buffer, count, addr, rkey, param),
+        }
+    }
+}
+
+/// As [`atomic`], with a key of memory whose words processors change.
+#[inline(never)]
+unsafe fn mapped(
+    ep: *const Endpoint,
+    op: u32,
+    buffer: *const c_void,
+    count: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, buffers, key and structure.
+    unsafe {
+        let p = Param::new(param, 0);
+        if is_simple(&p, buffer, count)
+            && let Some(done) = by_processor(ep, op, buffer, addr, &*rkey, &p)
+        {
+            return done;
+        }
+        atomic_slow(ep, op, buffer, count, addr, rkey, param)
+    }
+}
+
+/// Whether there is nothing about an operation that only the long way knows.
+#[inline(always)]
+fn is_simple(p: &Param, buffer: *const c_void, count: usize) -> bool {
+    p.mask & !SIMPLE == UCP_OP_ATTR_FIELD_DATATYPE as u32 && count == 1 && !buffer.is_null()
+}
+
+/// As [`atomic`], if processors do not change the words that the key leads to.
+#[inline(never)]
+unsafe fn elsewhere(
+    ep: *const Endpoint,
+    op: u32,
+    buffer: *const c_void,
+    count: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, buffers, key and structure.
+    unsafe {
+        let p = Param::new(param, 0);
+        let key = rkey.as_ref().filter(|_| is_simple(&p, buffer, count));
+        let Some(key) = key else {
+            return atomic_slow(ep, op, buffer, count, addr, rkey, param);
+        };
+        let handle = match key.executor {
+            Executor::Adapter => tofu::atomics::atomic(ep, op, buffer, addr, key, &p),
+            _ => queues::atomic(ep, op, buffer, addr, key, &p),
+        };
+        match handle {
+            Some(handle) => handle,
+            // A count that need not be kept: it is one.
+            None => atomic_slow(ep, op, buffer, 1, addr, rkey, param),
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn atomic_slow(
+    ep: *const Endpoint,
+    op: u32,
+    buffer: *const c_void,
+    count: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, whose worker outlives it; the rest is passed on.
+    unsafe {
+        let p = Param::new(param, (*(*ep).worker).extra_op_flags);
+        amo::atomic(ep, op, buffer, count, addr, rkey, &p)
+    }
+}
+
+/// As [`atomic`], of a simple operation on a word of mapped memory: what the call returns. `None`: something is wrong or in the way,
+/// and nothing was done.
+#[inline(always)]
+unsafe fn by_processor(
+    ep: *const Endpoint,
+    op: u32,
+    operand: *const c_void,
+    addr: u64,
+    rkey: &Rkey,
+    p: &Param,
+) -> Option<ucs_status_ptr_t> {
+    const FOUR: u64 = 4 << 3;
+    const EIGHT: u64 = 8 << 3;
+    // SAFETY: passed on.
+    unsafe {
+        match p.datatype() {
+            EIGHT => change::<8>(ep, op, operand, addr, rkey, p),
+            FOUR => change::<4>(ep, op, operand, addr, rkey, p),
+            _ => None,
+        }
+    }
+}
+
+/// As [`by_processor`], on a word of `SIZE` bytes, 4 or 8.
+#[inline(always)]
+unsafe fn change<const SIZE: u8>(
+    ep: *const Endpoint,
+    op: u32,
+    operand: *const c_void,
+    addr: u64,
+    rkey: &Rkey,
+    p: &Param,
+) -> Option<ucs_status_ptr_t> {
+    let long_way = match SIZE {
+        4 => endpoint::LONG_WAY_AMO32,
+        _ => endpoint::LONG_WAY_AMO64,
+    };
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it.
+    let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
+    if e.has(endpoint::SPECIAL | long_way)
+        || !peer.is_well()
+        || worker.fenced.load(Ordering::Relaxed)
+    {
+        return None;
+    }
+    let word = rkey.word(addr, SIZE.into())?;
+    let reply = p.reply_buffer();
+    let needed = p.has(UCP_OP_ATTR_FIELD_REPLY_BUFFER) || matches!(op, SWAP | CSWAP);
+    if reply.is_null() && needed {
+        return None;
+    }
+    // SAFETY: the caller's buffers, of `SIZE` bytes, of which that of the reply holds the new value of a compare-and-swap. The
+    // word is aligned, in a region that is mapped as long as its key lives, and only processors change it.
+    unsafe {
+        let operand = amo::load(operand, SIZE);
+        let (op, value, compare) = match op {
+            ADD => (amo::ADD, operand, 0),
+            CSWAP => (amo::CSWAP, amo::load(reply, SIZE), operand),
+            SWAP..=XOR => return Some(change_otherwise::<SIZE>(peer, op, word, operand, reply)),
+            _ => return None,
+        };
+        let change = Amo {
+            op,
+            size: SIZE,
+            value,
+            compare,
+        };
+        let old = amo::execute(word, change);
+        amo::store(reply, old, SIZE);
+    }
+    peer.stats().of(Protocol::AmoMapped).add(SIZE.into());
+    Some(ptr::null_mut())
+}
+
+/// As [`change`], by the operations that are less frequent, never [`CSWAP`].
+///
+/// # Safety
+/// As there: a word of `SIZE` bytes, and a reply if the operation needs one.
+#[inline(never)]
+unsafe fn change_otherwise<const SIZE: u8>(
+    peer: &Peer,
+    op: u32,
+    word: *mut u8,
+    value: u64,
+    reply: *mut c_void,
+) -> ucs_status_ptr_t {
+    let (op, size, compare) = (op as u8, SIZE, 0);
+    // SAFETY: the caller's word and buffer.
+    unsafe {
+        let old = amo::execute(
+            word,
+            Amo {
+                op,
+                size,
+                value,
+                compare,
+            },
+        );
+        amo::store(reply, old, SIZE);
+    }
+    peer.stats().of(Protocol::AmoMapped).add(SIZE.into());
+    ptr::null_mut()
+}
