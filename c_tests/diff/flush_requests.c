@@ -136,6 +136,25 @@ static void idle_rules(bed_t *bed, operation_t operation, const remote_t *remote
     rule(bed->a, "R6", "%s of what is idle: %s", names[operation], status_name(bed_wait(bed, end)));
 }
 
+/* Without the flag, and with callback and request area named: NULL, and nothing is called. */
+static void plain_rules(bed_t *bed, operation_t operation)
+{
+    static char         memory[4096];
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .request      = memory + sizeof(memory),
+        .cb.send      = on_end,
+        .user_data    = &heard,
+    };
+
+    bed_wait(bed, begin(WORKER_FLUSH, bed->a->worker, NULL));
+    memset(&heard, 0, sizeof(heard));
+    ucs_status_ptr_t end = operation == EP_FLUSH ? ucp_ep_flush_nbx(bed->a->ep, &param)
+                                                 : ucp_worker_flush_nbx(bed->a->worker, &param);
+    rule(bed->a, "R6", "%s of what is idle, without the flag: %s, calls %u", names[operation],
+         end == NULL ? "NULL" : "not NULL", heard.calls);
+}
+
 static void script(bed_t *bed)
 {
     static remote_t remote;
@@ -155,6 +174,9 @@ static void script(bed_t *bed)
         if (bed->a != NULL) {
             busy_rules(bed, (operation_t)i, &window, &remote, data);
             idle_rules(bed, (operation_t)i, &remote);
+            if (i != EP_CLOSE) {
+                plain_rules(bed, (operation_t)i);
+            }
         }
         bed_sync(bed);
     }

@@ -282,18 +282,16 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
         let peer = (*ep).peer();
         if !peer.tx.is_shared()
             && !(*ep).has(endpoint::SPECIAL)
-            && let Some(lane) = peer.tx.alone().lane.as_mut()
-            && peer.status() == UCS_OK
+            && peer.is_well()
             && peer.tx.alone().pending.is_empty()
         {
-            let Lane::Ib(sender) = lane else {
-                return match lane {
-                    Lane::Tofu(_) => tofu::flush(ep, param),
-                    _ => flush_slow(ep, param),
-                };
+            let sender = match peer.tx.alone().lane.as_mut() {
+                Some(Lane::Ib(sender)) => &raw mut **sender,
+                Some(Lane::Tofu(_)) => return tofu::flush(ep, param),
+                Some(Lane::Shm(_)) | None => return flush_unmarked(ep, param),
+                Some(Lane::Tcp(_)) => return flush_slow(ep, param),
             };
             (*(*ep).worker).duties.forget_copies();
-            let sender: *mut Sender = &raw mut **sender;
             if (*sender).can_mark()
                 && let Some(req) = request_of(ep, &Param::new(param, 0))
             {
@@ -304,6 +302,25 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
             if (*sender).is_drained() && flush::is_answered_well(peer) && may_be_null(param) {
                 return ptr::null_mut();
             }
+        }
+        flush_slow(ep, param)
+    }
+}
+
+/// As [`flush`], to a peer that only rings in memory lead to, or no lane yet, and nothing waits to be sent: what was written has
+/// arrived, and what is in a ring has left this process.
+#[inline(always)]
+unsafe fn flush_unmarked(
+    ep: *const Endpoint,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it, and structure.
+    unsafe {
+        let peer = (*ep).peer();
+        // What waited at a placeholder may have moved on.
+        if flush::is_answered_well(peer) && peer.successor().is_none() && may_be_null(param) {
+            (*(*ep).worker).duties.forget_copies();
+            return ptr::null_mut();
         }
         flush_slow(ep, param)
     }
