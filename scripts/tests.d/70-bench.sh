@@ -19,6 +19,16 @@ bench_baseline() {
         grep -q '1 regressions' $test/again/index.html && c_tests/bench/check.py same $test/results.json $test/again/results.json
 }
 
+# An operation that takes more instructions than is recorded is named.
+counts_fail() {
+    local output status=0 test=build/bench-test/counts
+    mkdir -p $test && sed 's/^\(put 8 B  .*\) [0-9.]*$/\1 60.0/' scripts/measure/counts/shm.txt > $test/shm.txt || return
+    output=$(scripts/instruction-counts --only shm --counts $test) || status=$?
+    echo "$output"
+    [[ $output == *"not held"* ]] && return
+    [ "$status" -eq 1 ] && [ "$(grep -c 'more than' <<< "$output")" -eq 1 ] && grep -q '^shm: put 8 B: .*more than 60.0$' <<< "$output"
+}
+
 # A tree like OSU's for an MPI, of our own programs and of those that osu-patches adds, compiled against a stand-in for OSU's header.
 osu_like_tree() { # MPI DIRECTORY
     local mpi=$1 tree=$2 own=$top/build/bench/$1
@@ -54,9 +64,11 @@ osu_tree() { # MPI
         c_tests/bench/check.py results "$tree/results" 1.13,rucp "$1/osu_latency,$1/osu_bw,$1/osu_mt_mr,$1/osu_match_depth,$1/osu_put_latency,$1/osu_gups,$1/osu_allreduce,$1/osu_init"
 }
 
-export -f bench_quick bench_baseline osu_like_tree osu_tree
+export -f bench_quick bench_baseline counts_fail osu_like_tree osu_tree
 step 1500 "bench: quick, three libraries" bash -c bench_quick
 step 300 "bench: a regression is marked" bash -c bench_baseline
+step 120 "instructions: no operation takes more than is recorded" scripts/instruction-counts
+step 60 "instructions: one that takes more is named" bash -c counts_fail
 step 60 "osu-patches: added lines only" c_tests/bench/check.py patches osu-patches/*.patch
 for mpi in openmpi mpich; do
     step 300 "osu: a tree of the same form, $mpi" bash -c "osu_tree $mpi"
