@@ -1,6 +1,6 @@
 //! THE HOT PATH, in reading order: send a tagged message, post a receive, send an active message,
-//! write remote memory; then progress: arrival, matching, completion. Atomic operations are in [`atomics`]; what goes by queue pairs
-//! is in [`queues`], over the Tofu interconnect in [`tofu`].
+//! write remote memory; then progress: arrival, matching, completion. Atomic operations are in [`atomics`], puts with a signal in
+//! [`signals`]; what goes by queue pairs is in [`queues`], over the Tofu interconnect in [`tofu`].
 //!
 //! In single-thread mode: no allocation, no system call, no lock, no atomic read-modify-write.
 //! Whatever is not the common case is somebody else's function, called out of line.
@@ -8,6 +8,7 @@
 pub mod atomics;
 pub mod queues;
 mod rings;
+pub mod signals;
 pub mod tofu;
 
 use crate::ctypes::*;

@@ -200,11 +200,26 @@ static void wait_signal(void)
     }
 }
 
+/* An origin that never progresses would leave the target with answers that wait for room. */
+static void take_answer(void)
+{
+    ucp_worker_progress(a);
+}
+
 static void put_signal(size_t size)
 {
     ucs_status_ptr_t request;
 
     COUNTED(request = signal_put(size); wait_signal(); wait_a(request));
+    take_answer();
+}
+
+/* With the answer, where there is one. */
+static void put_signal_flush(size_t size)
+{
+    ucs_status_ptr_t request;
+
+    COUNTED(request = signal_put(size); wait_signal(); wait_a(request); wait_a(flush()));
 }
 
 static void put_signal_send(size_t size)
@@ -214,6 +229,7 @@ static void put_signal_send(size_t size)
     COUNTED(request = signal_put(size));
     wait_signal();
     wait_a(request);
+    take_answer();
 }
 
 static void get(size_t size)
@@ -355,6 +371,7 @@ static const struct {
     {"put 1 KiB", put, 1024, 1},
     {"put 8 B with signal", put_signal, 8, 1},
     {"put 8 B with signal, send", put_signal_send, 8, 1},
+    {"put 8 B with signal + flush", put_signal_flush, 8, 1},
     {"get 8 B", get, 8, 1},
     {"get 1 KiB", get, 1024, 1},
     {"fetch-add", fetch_add, 8, 1},
@@ -446,7 +463,7 @@ static void open_queue(void)
 
 static int is_missing(void (*once)(size_t))
 {
-    return queue == NULL && (once == put_signal || once == put_signal_send);
+    return queue == NULL && (once == put_signal || once == put_signal_send || once == put_signal_flush);
 }
 
 static void settle(void)

@@ -4,6 +4,7 @@ use super::endpoint::endpoint_of;
 use super::output::invalid_request;
 use crate::ctypes::*;
 use crate::engine::rkey::Rkey;
+use crate::fast::signals;
 use crate::op::param::Param;
 use crate::op::signal::{self, Aim, Signal};
 use std::ffi::c_void;
@@ -73,9 +74,11 @@ pub unsafe extern "C" fn ucpx_put_signal_nbx(
             Ok(signal) => signal,
             Err(what) => return invalid_request(NAME, what),
         };
-        let ep = endpoint_of(ep);
+        let (ep, rkey) = (endpoint_of(ep), rkey.cast::<Rkey>());
+        if let Some(done) = signals::put(ep, buffer, count, remote_addr, rkey, signal, param) {
+            return done;
+        }
         let p = &Param::new(param, (*(*ep).worker).extra_op_flags);
-        let data = (buffer, count);
-        signal::put(ep, data, remote_addr, rkey.cast::<Rkey>(), signal, p)
+        signal::put(ep, (buffer, count), remote_addr, rkey, signal, p)
     }
 }

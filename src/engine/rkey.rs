@@ -94,6 +94,12 @@ impl Rkey {
         }
     }
 
+    /// Whether this process can reach the region by loads and stores, at addresses that the key knows.
+    #[inline(always)]
+    pub fn is_mapped(&self) -> bool {
+        self.len != 0
+    }
+
     /// Fills in who executes atomic operations, once it is known what is mapped. `by_adapter`: adapters of the owner's do.
     pub fn set_executor(&mut self, by_adapter: bool) {
         // Of what a device executes alone it leaves words of 4 bytes to processors: each operation looks.

@@ -249,7 +249,22 @@ pub(super) unsafe fn prepare<'a>(
     // SAFETY: the caller's endpoint and key.
     let (worker, peer) = unsafe { param::open_endpoint(ep) }?;
     p.check(worker, FEATURE, what)?;
-    // SAFETY: as above.
+    // SAFETY: passed on.
+    unsafe { prepare_checked((worker, peer), rkey, addr, what, data) }
+}
+
+/// As [`prepare`], by an endpoint that can be used and with parameters that are right.
+///
+/// # Safety
+/// A live key, or null.
+pub(super) unsafe fn prepare_checked<'a>(
+    (worker, peer): (&'a Worker, &'a Peer),
+    rkey: *const Rkey,
+    addr: u64,
+    what: &str,
+    data: impl FnOnce() -> Result<Data, ucs_status_t>,
+) -> Result<Access<'a>, ucs_status_t> {
+    // SAFETY: the caller's key.
     let Some(rkey) = (unsafe { rkey.as_ref() }) else {
         log::error!("{what}: no rkey");
         return Err(UCS_ERR_INVALID_PARAM);

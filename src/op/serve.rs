@@ -241,8 +241,7 @@ pub unsafe fn write(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, l
 unsafe fn put(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, len: usize) {
     // SAFETY: the caller's bytes.
     let ok = unsafe { write(worker, peer, addr, bytes, len) };
-    let status = if ok { UCS_OK } else { UCS_ERR_INVALID_ADDR };
-    tx::control(peer, Kind::PutAck, status as i8 as u8, 0, &[]);
+    tx::answer_put(peer, if ok { UCS_OK } else { UCS_ERR_INVALID_ADDR });
 }
 
 /// An access was answered that no request waits for.

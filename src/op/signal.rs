@@ -55,6 +55,28 @@ struct Target<'a> {
     flag: Option<*mut u8>,
 }
 
+/// Signals behind `data`, address and bytes, that was written: an entry of a completion queue, by message.
+///
+/// # Safety
+/// The caller's endpoint can be used, and its structure asks for no request.
+#[inline(never)]
+pub unsafe fn behind(
+    ep: *const Endpoint,
+    data: (u64, usize),
+    signal: Signal,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it, and structure.
+    let (worker, peer, p) = unsafe { (&*(*ep).worker, (*ep).peer(), Param::new(param, 0)) };
+    let target = Target {
+        worker,
+        peer,
+        ep,
+        flag: None,
+    };
+    status_ptr(target.post(signal, data, &p).err().unwrap_or(UCS_OK))
+}
+
 /// Puts, and signals behind that.
 ///
 /// # Safety
@@ -81,7 +103,7 @@ pub unsafe fn put(
             return target.signal_alone(signal, p);
         }
         let data = || Data::for_send(buffer, count, p.datatype());
-        match rma::prepare(ep, rkey, addr, p, NAME, data) {
+        match rma::prepare_checked((target.worker, target.peer), rkey, addr, NAME, data) {
             Ok(a) if a.data.len() == 0 => {
                 a.data.finish();
                 target.signal_alone(signal, p)
@@ -328,6 +350,5 @@ pub(super) fn on_message(worker: &Worker, peer: &Peer, value: u64, h: SignalHdr)
             serve::change(worker, peer, h.flag, change(op, value)).map(drop)
         }
     };
-    let status = done.err().unwrap_or(UCS_OK);
-    tx::control(peer, Kind::PutAck, status as i8 as u8, 0, &[]);
+    tx::answer_put(peer, done.err().unwrap_or(UCS_OK));
 }

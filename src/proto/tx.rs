@@ -208,6 +208,22 @@ pub fn control(peer: &Peer, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
     }
 }
 
+/// Answers a put, or a signal, of the peer's. In single-thread mode one that went well takes a slot of a ring without a request.
+pub fn answer_put(peer: &Peer, status: ucs_status_t) {
+    if status == UCS_OK && !peer.tx.is_shared() && peer.is_well() {
+        // SAFETY: single-thread mode; no callback runs here.
+        let tx = unsafe { peer.tx.alone() };
+        if tx.pending.is_empty()
+            && let Some(Lane::Shm(outbox)) = tx.lane.as_mut()
+            // SAFETY: no bytes are sent.
+            && unsafe { outbox.send_tiny(Kind::PutAck as u8, || 0, std::ptr::null(), 0) }
+        {
+            return;
+        }
+    }
+    control(peer, Kind::PutAck, status as i8 as u8, 0, &[]);
+}
+
 /// As [`control`], in front of all that waits by queue pairs, which may be waiting for the answer.
 #[cold]
 pub fn control_first(peer: &Peer, kind: Kind, imm: u64, head: &[u8]) {
