@@ -1,5 +1,5 @@
-//! THE HOT PATH, in reading order: send a tagged message, post a receive, send an active message,
-//! write remote memory; then progress: arrival, matching, completion. Atomic operations are in [`atomics`], puts with a signal in
+//! THE HOT PATH, in reading order: send a tagged message, post a receive, send an active message, write remote memory;
+//! then progress: arrival, matching, completion. Atomic operations are in [`atomics`], puts with a signal in
 //! [`signals`]; what goes by queue pairs is in [`queues`], over the Tofu interconnect in [`tofu`].
 //!
 //! In single-thread mode: no allocation, no system call, no lock, no atomic read-modify-write.

@@ -22,11 +22,13 @@ bench_baseline() {
 # An operation that takes more instructions than is recorded is named.
 counts_fail() {
     local output status=0 test=build/bench-test/counts
-    mkdir -p $test && sed 's/^\(put 8 B  .*\) [0-9.]*$/\1 60.0/' scripts/measure/counts/shm.txt > $test/shm.txt || return
+    mkdir -p $test || return
+    sed 's/^\(put 8 B  .*\) [0-9.]*$/\1 60.0/' scripts/measure/counts/shm.txt > $test/shm.txt || return
     output=$(scripts/instruction-counts --only shm --counts $test) || status=$?
     echo "$output"
     [[ $output == *"not held"* ]] && return
-    [ "$status" -eq 1 ] && [ "$(grep -c 'more than' <<< "$output")" -eq 1 ] && grep -q '^shm: put 8 B: .*more than 60.0$' <<< "$output"
+    [ "$status" -eq 1 ] && [ "$(grep -c 'more than' <<< "$output")" -eq 1 ] &&
+        grep -q '^shm: put 8 B: .*more than 60.0$' <<< "$output"
 }
 
 # A tree like OSU's for an MPI, of our own programs and of those that osu-patches adds, compiled against a stand-in for OSU's header.

@@ -39,7 +39,8 @@ pub struct Rkey {
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executor {
-    /// The processors of this host: the region is mapped here, begins and ends at a multiple of 8 bytes, and nothing else changes it.
+    /// The processors of this host: the region is mapped here, begins and ends at a multiple of 8 bytes, and nothing
+    /// else changes it.
     Processor,
     /// Adapters of the owner's, and nobody else.
     Adapter,
@@ -100,7 +101,8 @@ impl Rkey {
         self.len != 0
     }
 
-    /// Fills in who executes atomic operations, once it is known what is mapped. `by_adapter`: adapters of the owner's do.
+    /// Fills in who executes atomic operations, once it is known what is mapped. `by_adapter`: adapters of the owner's
+    /// do.
     pub fn set_executor(&mut self, by_adapter: bool) {
         // Of what a device executes alone it leaves words of 4 bytes to processors: each operation looks.
         let by_device = self.device.is_some_and(|keys| keys.atomics.alone);

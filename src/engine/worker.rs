@@ -393,8 +393,8 @@ impl Worker {
     }
 
     /// Whether operations of a feature can take the shortest way: nothing to add to their flags, the program asked for
-    /// the feature, but for accesses to mapped memory, atomic ones too, one thread at a time, and for tags and active messages no
-    /// rendezvous of so few bytes.
+    /// the feature, but for accesses to mapped memory, atomic ones too, one thread at a time, and for tags and active
+    /// messages no rendezvous of so few bytes.
     #[inline(always)]
     pub fn takes_shortest_way(&self, feature: ucp_feature) -> bool {
         let policy = &self.ctx.policy;

@@ -1,5 +1,5 @@
-//! THE HOT PATH of atomic operations. A word of mapped memory is changed by the processor, inside of the call and in any thread mode;
-//! what a device or an adapter executes is in [`queues`] and [`tofu`].
+//! THE HOT PATH of atomic operations. A word of mapped memory is changed by the processor, inside of the call and in
+//! any thread mode; what a device or an adapter executes is in [`queues`] and [`tofu`].
 
 use super::{queues, tofu};
 use crate::ctypes::*;
@@ -125,8 +125,8 @@ unsafe fn atomic_slow(
     }
 }
 
-/// As [`atomic`], of a simple operation on a word of mapped memory: what the call returns. `None`: something is wrong or in the way,
-/// and nothing was done.
+/// As [`atomic`], of a simple operation on a word of mapped memory: what the call returns. `None`: something is wrong
+/// or in the way, and nothing was done.
 #[inline(always)]
 unsafe fn by_processor(
     ep: *const Endpoint,
@@ -176,8 +176,9 @@ unsafe fn change<const SIZE: u8>(
     if reply.is_null() && needed {
         return None;
     }
-    // SAFETY: the caller's buffers, of `SIZE` bytes, of which that of the reply holds the new value of a compare-and-swap. The
-    // word is aligned, in a region that is mapped as long as its key lives, and only processors change it.
+    // SAFETY: the caller's buffers, of `SIZE` bytes, of which that of the reply holds the new value of a
+    // compare-and-swap. The word is aligned, in a region that is mapped as long as its key lives, and only processors
+    // change it.
     unsafe {
         let operand = amo::load(operand, SIZE);
         let (op, value, compare) = match op {

@@ -307,8 +307,8 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
     }
 }
 
-/// As [`flush`], to a peer that only rings in memory lead to, or no lane yet, and nothing waits to be sent: what was written has
-/// arrived, and what is in a ring has left this process.
+/// As [`flush`], to a peer that only rings in memory lead to, or no lane yet, and nothing waits to be sent: what was
+/// written has arrived, and what is in a ring has left this process.
 #[inline(always)]
 unsafe fn flush_unmarked(
     ep: *const Endpoint,
@@ -474,7 +474,8 @@ unsafe fn take_ends(worker: &Worker, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
     count
 }
 
-/// As [`super::atomics::atomic`], if a device of the peer's executes it and nothing is in the way: what the call returns.
+/// As [`super::atomics::atomic`], if a device of the peer's executes it and nothing is in the way: what the call
+/// returns.
 ///
 /// # Safety
 /// As there. The operation is one, its operand not null, the memory not mapped here.

@@ -1,5 +1,5 @@
-//! THE HOT PATH of put with signal: data of mapped memory is stored, and the entry of a completion queue of the target's is one
-//! message in the ring behind it. In single-thread mode; what is not the common case is handed back.
+//! THE HOT PATH of put with signal: data of mapped memory is stored, and the entry of a completion queue of the
+//! target's is one message in the ring behind it. In single-thread mode; what is not the common case is handed back.
 
 use super::{SPECIAL, copied, is_plain};
 use crate::ctypes::*;
@@ -74,7 +74,8 @@ unsafe fn put_mapped(
     }
 }
 
-/// Stores the data, and sends the signal. `None`: nothing was done; false: the data is stored, and the signal has found no room.
+/// Stores the data, and sends the signal. `None`: nothing was done; false: the data is stored, and the signal has found
+/// no room.
 #[inline(always)]
 unsafe fn put_and_notify(
     ep: *const Endpoint,
@@ -108,7 +109,8 @@ unsafe fn put_and_notify(
         cq,
     };
     let head = head.encode();
-    // Counted before: the answer can be faster than this thread. Relaxed, and no read-modify-write: only who has `tx` counts here.
+    // Counted before: the answer can be faster than this thread. Relaxed, and no read-modify-write: only who has `tx`
+    // counts here.
     let before = peer.rma_sent.load(Ordering::Relaxed);
     peer.rma_sent.store(before + 1, Ordering::Relaxed);
     let sent = outbox.send(Kind::Signal as u8, 0, value, SignalHdr::SIZE, |record| {

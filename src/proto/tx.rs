@@ -208,7 +208,8 @@ pub fn control(peer: &Peer, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
     }
 }
 
-/// Answers a put, or a signal, of the peer's. In single-thread mode one that went well takes a slot of a ring without a request.
+/// Answers a put, or a signal, of the peer's. In single-thread mode one that went well takes a slot of a ring without a
+/// request.
 pub fn answer_put(peer: &Peer, status: ucs_status_t) {
     if status == UCS_OK && !peer.tx.is_shared() && peer.is_well() {
         // SAFETY: single-thread mode; no callback runs here.

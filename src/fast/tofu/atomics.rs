@@ -14,7 +14,8 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// As [`crate::fast::atomics::atomic`], if an adapter of the peer's executes it and nothing is in the way: what the call returns.
+/// As [`crate::fast::atomics::atomic`], if an adapter of the peer's executes it and nothing is in the way: what the
+/// call returns.
 ///
 /// # Safety
 /// As there. The operation is one, its operand not null.
