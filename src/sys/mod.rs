@@ -15,6 +15,7 @@ pub mod machine;
 pub mod memtype_cache;
 pub mod named;
 pub mod pool;
+pub mod populate;
 pub mod process;
 pub mod published;
 pub mod regcache;

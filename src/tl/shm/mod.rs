@@ -10,6 +10,7 @@ pub mod order;
 pub mod outbox;
 pub mod ring;
 pub mod share;
+mod space;
 
 use crate::sys::machine::Place;
 use crate::sys::segment::{self, SegmentId};

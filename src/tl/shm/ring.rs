@@ -2,8 +2,8 @@
 //!
 //! A message is 8 bytes of control word, 8 bytes of immediate and a record of bytes. It occupies one
 //! slot of two cache lines; records of up to [`INLINE`] bytes lie in the slot, so that a small
-//! message costs one transfer of a cache line, and larger ones in a circular data area, which a
-//! producer that sends much exchanges for a larger one ([`super::area`]). The slot's
+//! message costs one transfer of a cache line, and larger ones in a circular space ([`super::space`]), or, those of more than
+//! [`SMALL`] bytes of a producer that sends much, in a larger one ([`super::area`]). The slot's
 //! control word carries the number of the lap: the consumer knows a fresh slot from a stale one
 //! without an index that both sides would share. The consumer publishes how far it has read; the
 //! producer looks there only when it seems to have run out of room.
@@ -16,8 +16,10 @@
 use super::area::{AREA, AREAS, Area, Areas, HOT};
 use super::order::Epoch;
 use super::share::Board;
+use super::space::{Outgoing, Populated, place};
 use crate::sys::arch::OwnLine;
 use crate::sys::copy::{self, TINY, prefetch_to_read, prefetch_to_write};
+use crate::sys::populate::Access;
 use crate::sys::sync::{AtomicU64, Bytes, Ordering, fence};
 use std::ptr::NonNull;
 
@@ -33,13 +35,14 @@ const INLINE_FIRST_LINE: usize = 40;
 pub const DATA: usize = if cfg!(loom) { 512 } else { 64 << 10 };
 /// Longest record: half of the data area, so that one always fits once the consumer has caught up.
 pub const MAX_RECORD: usize = DATA / 2;
+/// Longest record that lies in the ring also when its producer has an area, bytes: 1 KiB of data and its headers. In the
+/// ring such records use the same few pages again; an area has none of its pages until it has been filled once.
+pub const SMALL: usize = if cfg!(loom) { DATA / 4 } else { (1 << 10) + 64 };
 /// The number of the area is so many bits above the length.
 const AREA_SHIFT: u32 = 24;
 /// Beside the length: the slot has the number of an epoch, which begins with this message.
 const NEW_EPOCH: usize = 1 << 31;
 const _: () = assert!(AREAS < NEW_EPOCH >> AREA_SHIFT);
-/// Records in the data area start at multiples of this many bytes: a cache line.
-const ALIGN: usize = 64;
 
 /// One message's place.
 #[repr(C, align(128))]
@@ -55,8 +58,32 @@ struct Slot {
 struct Tails {
     /// Slots consumed since the beginning.
     slots: AtomicU64,
-    /// Bytes of the data area given back since the beginning.
+    /// Bytes given back since the beginning: [`Counts`].
     data: AtomicU64,
+}
+
+/// Bytes given back of the two spaces since the beginning, each modulo 2^32.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(8))]
+struct Counts {
+    /// Of the ring's own data.
+    own: u32,
+    /// Of the area.
+    area: u32,
+}
+
+impl Counts {
+    #[inline(always)]
+    fn to_word(self) -> u64 {
+        u64::from(self.own) | u64::from(self.area) << 32
+    }
+
+    fn from_word(word: u64) -> Self {
+        Self {
+            own: word as u32,
+            area: (word >> 32) as u32,
+        }
+    }
 }
 
 /// What the two ends tell each other of memory that the consumer copies from by itself.
@@ -220,61 +247,9 @@ fn board_of(mem: NonNull<RingMem>) -> NonNull<Board> {
 /// as a few messages.
 const AHEAD: u64 = 4;
 
-/// Where one end's long records lie: in the ring, or in an area.
-#[derive(Clone, Copy)]
-struct Space {
-    area: Option<Area>,
-    /// Bytes, a power of two.
-    size: u64,
-}
-
-impl Space {
-    const OWN: Space = Space {
-        area: None,
-        size: DATA as u64,
-    };
-
-    fn of(area: Area) -> Self {
-        Self {
-            area: Some(area),
-            size: AREA as u64,
-        }
-    }
-
-    /// 0: the ring's own.
-    #[inline(always)]
-    fn number(&self) -> u8 {
-        self.area.map_or(0, |area| area.number)
-    }
-
-    /// Where a record of `len` bytes goes when `at` bytes have been given out: its start and the new
-    /// count. Records do not wrap: the rest of the space is skipped instead. Both sides compute this.
-    #[inline(always)]
-    fn place(&self, at: u64, len: usize) -> (u64, u64) {
-        let need = len.next_multiple_of(ALIGN) as u64;
-        let room = self.size - (at & (self.size - 1));
-        let start = if need <= room { at } else { at + room };
-        (start, start + need)
-    }
-
-    /// The count at which records begin that lie here and no longer in the space before, of which so much was given out.
-    fn begin(&self, at: u64) -> u64 {
-        at.next_multiple_of(self.size)
-    }
-
-    /// The place of a record that begins at `start`; `own` knows that of an offset in the ring's own space.
-    ///
-    /// # Safety
-    /// The area is mapped.
-    #[inline(always)]
-    unsafe fn at(self, start: u64, own: impl FnOnce(usize) -> *mut u8) -> *mut u8 {
-        let at = (start & (self.size - 1)) as usize;
-        match self.area {
-            None => own(at),
-            // SAFETY: the caller's promise; inside of the area by `place`.
-            Some(area) => unsafe { area.memory.add(at).as_ptr() },
-        }
-    }
+fn data_of(mem: NonNull<RingMem>) -> NonNull<Bytes<DATA>> {
+    // SAFETY: both ends are made of a ring.
+    unsafe { NonNull::new_unchecked(&raw mut (*mem.as_ptr()).data) }
 }
 
 /// The sending end. One thread at a time.
@@ -283,12 +258,19 @@ pub struct Producer {
     head: Cursor,
     /// `head.n` may go up to here before the tails must be read again.
     limit: u64,
-    data_head: u64,
-    data_tail: u64,
+    /// Of the ring's own data.
+    own: Outgoing<DATA>,
+    /// For records of more than [`SMALL`] bytes, once it has one.
+    area: Option<OutgoingArea>,
     epoch: Epoch,
-    space: Space,
-    /// None: only the ring's own space is to be used.
+    /// None: only the ring's own data is to be used.
     areas: Option<Areas>,
+}
+
+/// The area that a producer has taken.
+struct OutgoingArea {
+    area: Area,
+    space: Outgoing<AREA>,
 }
 
 // SAFETY: the ring's memory is shared by design; the producer's own state moves with it.
@@ -303,10 +285,9 @@ impl Producer {
             mem,
             head: Cursor::new(mem),
             limit: SLOTS as u64,
-            data_head: 0,
-            data_tail: 0,
+            own: Outgoing::new(Populated::first_page()),
+            area: None,
             epoch,
-            space: Space::OWN,
             areas: None,
         }
     }
@@ -406,17 +387,11 @@ impl Producer {
             fill(self.slot().inline.to_write(0, len));
             self.publish(kind, aux, imm, len as u64);
         } else {
-            let Some((start, end)) = self.long_room(len)? else {
+            let Some((record, area)) = self.take_long(len)? else {
                 return Ok(false);
             };
-            // SAFETY: the ring outlives the producer, and so do its areas; the range is free.
-            fill(unsafe {
-                let data = &(*self.mem.as_ptr()).data;
-                self.space.at(start, |at| data.to_write(at, len))
-            });
-            self.data_head = end;
-            let area = u64::from(self.space.number());
-            self.publish(kind, aux, imm, len as u64 | area << AREA_SHIFT);
+            fill(record);
+            self.publish(kind, aux, imm, len as u64 | area);
         }
         Ok(true)
     }
@@ -439,47 +414,91 @@ impl Producer {
             }
             fill(self.slot().inline.to_write(0, len));
         } else {
-            let Some((start, end)) = self.long_room(len)? else {
+            let Some((record, area)) = self.take_long(len)? else {
                 return Ok(false);
             };
-            // SAFETY: as in `send`.
-            fill(unsafe {
-                let data = &(*self.mem.as_ptr()).data;
-                self.space.at(start, |at| data.to_write(at, len))
-            });
-            self.data_head = end;
-            word |= u64::from(self.space.number()) << AREA_SHIFT;
+            fill(record);
+            word |= area;
         }
         self.write_epoch(len);
         self.publish(kind, aux, imm, word);
         Ok(true)
     }
 
-    /// Where a long record goes, if there is room.
+    /// Takes room for a long record, if there is some: where the record is to be written, and the number of its area as the
+    /// control word has it above the length.
     #[inline(always)]
-    fn long_room(&mut self, len: usize) -> Result<Option<(u64, u64)>, Corrupt> {
-        let (start, end) = self.space.place(self.data_head, len);
-        if self.head.n < self.limit && end - self.data_tail <= self.space.size {
-            return Ok(Some((start, end)));
+    fn take_long(&mut self, len: usize) -> Result<Option<(*mut u8, u64)>, Corrupt> {
+        if self.head.n < self.limit
+            && let Some(place) = self.take_known(len)
+        {
+            return Ok(Some(place));
         }
-        self.long_refill(len)
+        self.take_long_late(len)
     }
 
-    /// As [`long_room`](Self::long_room), by what the consumer has given back since, or in an area.
+    /// As [`take_long`](Self::take_long), of the room that is known, where a slot is free.
+    #[inline(always)]
+    fn take_known(&mut self, len: usize) -> Option<(*mut u8, u64)> {
+        match &mut self.area {
+            Some(OutgoingArea { area, space }) if len > SMALL => {
+                let offset = space.take(len)?;
+                // SAFETY: inside of the area, which outlives the producer.
+                let record = unsafe { area.memory.add(offset) };
+                Some((record.as_ptr(), u64::from(area.number) << AREA_SHIFT))
+            }
+            _ => {
+                let offset = self.own.take(len)?;
+                // SAFETY: the ring outlives the producer; the range is free.
+                let record = unsafe { data_of(self.mem).as_ref() }.to_write(offset, len);
+                Some((record, 0))
+            }
+        }
+    }
+
+    /// As [`take_long`](Self::take_long), by what the consumer has given back since, or in an area.
     #[cold]
-    fn long_refill(&mut self, len: usize) -> Result<Option<(u64, u64)>, Corrupt> {
+    #[inline(never)]
+    fn take_long_late(&mut self, len: usize) -> Result<Option<(*mut u8, u64)>, Corrupt> {
+        Ok(match self.long_refill(len)? {
+            true => self.take_known(len),
+            false => None,
+        })
+    }
+
+    /// Reads the consumer's tails, takes an area if it is time for one, and populates what a record of `len` bytes needs. True
+    /// when there is a free slot.
+    #[cold]
+    fn long_refill(&mut self, len: usize) -> Result<bool, Corrupt> {
         let free = self.refill()?;
-        if self.space.area.is_none()
-            && self.data_head >= HOT
+        if len > SMALL
+            && self.area.is_none()
+            && self.own.given_out() >= HOT
             && let Some(area) = self.areas.and_then(|areas| areas.claim())
         {
-            // What lies in the old space is read there; what comes now has the new one to itself.
-            self.space = Space::of(area);
-            self.data_head = self.space.begin(self.data_head);
-            self.data_tail = self.data_head;
+            let space = Outgoing::new(Populated::none());
+            self.area = Some(OutgoingArea { area, space });
         }
-        let (start, end) = self.space.place(self.data_head, len);
-        Ok((free && end - self.data_tail <= self.space.size).then_some((start, end)))
+        // SAFETY: the ring and its areas are mapped as long as the producer lives.
+        unsafe {
+            match &mut self.area {
+                Some(OutgoingArea { area, space }) if len > SMALL => {
+                    space.extend(area.memory.as_ptr(), len)
+                }
+                _ => self.own.extend(data_of(self.mem).cast().as_ptr(), len),
+            }
+        }
+        Ok(free)
+    }
+
+    /// Whether there is a slot and, as far as is known, room for a long record of `len` bytes or any shorter one.
+    fn has_long_room(&self, len: usize) -> bool {
+        let own = |len| self.own.has_room(len);
+        let room = match &self.area {
+            Some(area) if len > SMALL => area.space.has_room(len) && own(SMALL),
+            _ => own(len),
+        };
+        room && self.head.n < self.limit
     }
 
     /// Whether a record of `len` bytes, or any shorter one, can be sent now.
@@ -491,7 +510,7 @@ impl Producer {
         if len <= INLINE_WITH_EPOCH {
             return Ok(self.head.n < self.limit || self.refill()?);
         }
-        Ok(self.long_room(len)?.is_some())
+        Ok(self.has_long_room(len) || self.long_refill(len)? && self.has_long_room(len))
     }
 
     /// `len`: as the control word has it, with area and epoch.
@@ -520,15 +539,18 @@ impl Producer {
         // what it gives back come before our writes.
         let (slots, data) = (
             tails.slots.load(Ordering::Acquire),
-            tails.data.load(Ordering::Acquire),
+            Counts::from_word(tails.data.load(Ordering::Acquire)),
         );
         let known = self.limit - SLOTS as u64;
-        if slots < known || slots > self.head.n || data > self.data_head {
+        if slots < known || slots > self.head.n || !self.own.refill(data.own) {
             return Err(Corrupt);
         }
         self.limit = slots + SLOTS as u64;
-        // Less than is known: the consumer has not come to the space that is used now.
-        self.data_tail = self.data_tail.max(data);
+        if let Some(area) = &mut self.area
+            && !area.space.refill(data.area)
+        {
+            return Err(Corrupt);
+        }
         Ok(self.head.n < self.limit)
     }
 
@@ -567,14 +589,23 @@ impl Producer {
 pub struct Consumer {
     tail: Cursor,
     mem: NonNull<RingMem>,
-    data_tail: u64,
-    /// `data_tail` after the message that `peek` showed, if that is a long one; else as `data_tail`.
-    data_next: u64,
+    given_back: Counts,
+    /// `given_back` after the message that `peek` showed.
+    given_back_next: Counts,
     /// That of the last message that was looked at.
     epoch: u64,
-    space: Space,
+    /// Of the ring's own data.
+    populated: Populated<DATA>,
+    /// The one that the producer has taken, from its first record on.
+    area: Option<IncomingArea>,
     /// None: the producer has none to use.
     areas: Option<Areas>,
+}
+
+/// The area that the producer has taken, as the consumer knows it.
+struct IncomingArea {
+    area: Area,
+    populated: Populated<AREA>,
 }
 
 // SAFETY: as for `Producer`.
@@ -588,10 +619,11 @@ impl Consumer {
         Self {
             tail: Cursor::new(mem),
             mem,
-            data_tail: 0,
-            data_next: 0,
+            given_back: Counts::default(),
+            given_back_next: Counts::default(),
             epoch: 0,
-            space: Space::OWN,
+            populated: Populated::first_page(),
+            area: None,
             areas: None,
         }
     }
@@ -605,14 +637,38 @@ impl Consumer {
         self
     }
 
-    /// The producer has moved to another area.
-    #[cold]
-    fn follow(&mut self, number: u8) -> Result<(), Corrupt> {
-        let area = self.areas.and_then(|areas| areas.find(number));
-        self.space = Space::of(area.ok_or(Corrupt)?);
-        self.data_tail = self.space.begin(self.data_tail);
-        self.data_next = self.data_tail;
-        Ok(())
+    /// The place of the next record, which has `len` bytes and lies in the ring's own data.
+    #[inline(always)]
+    fn next_in_ring(&mut self, len: usize) -> *const u8 {
+        let (offset, used) = place::<DATA>(self.given_back.own as usize, len);
+        let end = self.given_back.own.wrapping_add(used as u32);
+        self.given_back_next.own = end;
+        let data = data_of(self.mem);
+        if !self.populated.covers(end) {
+            // SAFETY: the ring outlives the consumer.
+            unsafe { (self.populated).extend(data.cast().as_ptr(), end, Access::Read) };
+        }
+        // SAFETY: as above.
+        unsafe { data.as_ref() }.to_read(offset, len)
+    }
+
+    /// As [`next_in_ring`](Self::next_in_ring), in the area of this number.
+    #[inline(always)]
+    fn next_in_area(&mut self, number: u8, len: usize) -> Result<*const u8, Corrupt> {
+        let area = match &mut self.area {
+            Some(known) if known.area.number == number => known,
+            known => follow(known, self.areas, number)?,
+        };
+        let (offset, used) = place::<AREA>(self.given_back.area as usize, len);
+        let end = self.given_back.area.wrapping_add(used as u32);
+        self.given_back_next.area = end;
+        let memory = area.area.memory.as_ptr();
+        if !area.populated.covers(end) {
+            // SAFETY: the area outlives the consumer.
+            unsafe { area.populated.extend(memory, end, Access::Read) };
+        }
+        // SAFETY: inside of the area by `place`.
+        Ok(unsafe { memory.add(offset) })
     }
 
     /// What the producer has taken back: in the ring's memory.
@@ -653,15 +709,9 @@ impl Consumer {
             if len <= INLINE_WITH_EPOCH || len > MAX_RECORD {
                 return Err(Corrupt);
             }
-            if area != usize::from(self.space.number()) {
-                self.follow(area as u8)?;
-            }
-            let (start, end) = self.space.place(self.data_tail, len);
-            self.data_next = end;
-            // SAFETY: the ring outlives the consumer, and so do its areas.
-            unsafe {
-                let data = &(*self.mem.as_ptr()).data;
-                self.space.at(start, |at| data.to_read(at, len).cast_mut())
+            match area {
+                0 => self.next_in_ring(len),
+                number => self.next_in_area(number as u8, len)?,
             }
         };
         Ok(Some(Message {
@@ -746,7 +796,7 @@ impl Consumer {
     #[inline(always)]
     pub fn advance(&mut self) {
         self.tail.step();
-        self.data_tail = self.data_next;
+        self.given_back = self.given_back_next;
     }
 
     /// Tells the producer how far it may go: to be called at the end of a batch.
@@ -755,7 +805,9 @@ impl Consumer {
         // SAFETY: the ring outlives the consumer.
         let tails = unsafe { &(*self.mem.as_ptr()).tails.0 };
         // Release: pairs with the Acquire loads in `Producer::refill`.
-        tails.data.store(self.data_tail, Ordering::Release);
+        tails
+            .data
+            .store(self.given_back.to_word(), Ordering::Release);
         tails.slots.store(self.tail.n, Ordering::Release);
     }
 
@@ -783,6 +835,23 @@ impl Consumer {
     pub fn closed(&self) -> bool {
         // SAFETY: the ring outlives the consumer.
         unsafe { (*self.mem.as_ptr()).closed.load(Ordering::Acquire) != 0 }
+    }
+}
+
+/// The producer has begun to use an area of this number: it takes one of its `areas`, once. `known`: the one that it has.
+#[cold]
+#[inline(never)]
+fn follow(
+    known: &mut Option<IncomingArea>,
+    areas: Option<Areas>,
+    number: u8,
+) -> Result<&mut IncomingArea, Corrupt> {
+    match (areas.and_then(|areas| areas.find(number)), &known) {
+        (Some(area), None) => Ok(known.insert(IncomingArea {
+            area,
+            populated: Populated::none(),
+        })),
+        _ => Err(Corrupt),
     }
 }
 

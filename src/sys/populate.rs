@@ -1,0 +1,35 @@
+//! Populates pages of a shared mapping before they are accessed: one system call instead of a page fault for each page.
+
+use super::segment::PAGE;
+
+/// How the caller is about to access the pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
+}
+
+/// Populates the pages that hold `len` bytes at `start`. False where the system cannot (Linux before 5.14, no memory
+/// left): the pages are then populated by page faults.
+///
+/// # Safety
+/// The pages are mapped, readable and writable, and stay so meanwhile.
+#[cfg(not(loom))]
+pub unsafe fn populate(start: *mut u8, len: usize, access: Access) -> bool {
+    let advice = match access {
+        Access::Read => libc::MADV_POPULATE_READ,
+        Access::Write => libc::MADV_POPULATE_WRITE,
+    };
+    let before = start as usize % PAGE;
+    // SAFETY: whole pages that are mapped; their content stays as it is.
+    unsafe { libc::madvise(start.sub(before).cast(), before + len, advice) == 0 }
+}
+
+/// Loom's memory is its own.
+///
+/// # Safety
+/// None is needed.
+#[cfg(loom)]
+pub unsafe fn populate(_: *mut u8, _: usize, _: Access) -> bool {
+    false
+}
