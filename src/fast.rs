@@ -286,7 +286,7 @@ unsafe fn send_now(
             });
             // Where threads share the peer the next message begins with an atomic exchange, which waits for lines under way.
             if sent == Ok(true) && !peer.tx.is_shared() {
-                outbox.look_ahead(peer.stats().received.messages());
+                outbox.look_ahead_of_long(peer.stats().received.messages());
             }
             sent == Ok(true)
         }

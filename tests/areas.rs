@@ -1,6 +1,9 @@
-//! The larger data areas of an inbox: who sends much takes one, who comes when none is left does without, and whoever
-//! goes gives his back.
+//! The larger data areas of an inbox: a sender that sends much takes one, one that finds none left does without, and
+//! one that goes gives its own back. And page faults: what a pair grows into is populated before records lie there.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use ucp::sys::populate::{Access, populate};
 use ucp::tl::shm::Sender;
 use ucp::tl::shm::area::{AREAS, HOT};
 use ucp::tl::shm::inbox::Inbox;
@@ -8,6 +11,8 @@ use ucp::tl::shm::outbox::Outbox;
 use ucp::tl::shm::ring::Consumer;
 
 const LEN: usize = 16 << 10;
+/// After so many bytes of long records a sender's area is populated and in use.
+const SETTLED: u64 = 40 * HOT;
 
 /// One sender's way into an inbox, both ends in this thread.
 struct Way {
@@ -15,6 +20,8 @@ struct Way {
     consumer: Consumer,
     index: usize,
     sent: u64,
+    /// Where the last record lay in the receiver's mapping.
+    last: *const u8,
 }
 
 fn open(inbox: &mut Inbox, uid: u64) -> Way {
@@ -32,25 +39,45 @@ fn open(inbox: &mut Inbox, uid: u64) -> Way {
         consumer,
         index,
         sent: 0,
+        last: std::ptr::null(),
     }
 }
 
 impl Way {
     /// Sends so many bytes in records whose every byte is checked.
     fn send(&mut self, bytes: u64) {
-        for _ in 0..bytes / LEN as u64 {
+        self.send_records(bytes / LEN as u64, LEN, |_| ());
+    }
+
+    /// Sends so many records of `len` bytes. `look` gets the place of each, in the sender's and in the receiver's
+    /// mapping, before it is accessed there.
+    fn send_records(&mut self, number: u64, len: usize, look: impl Fn(*const u8)) {
+        for _ in 0..number {
             self.sent += 1;
             let byte = self.sent as u8;
-            // SAFETY: the record has room for `LEN` bytes.
-            let fill = |dst: *mut u8| unsafe { dst.write_bytes(byte, LEN) };
-            assert_eq!(self.outbox.send(1, 0, self.sent, LEN, fill), Ok(true));
+            let fill = |dst: *mut u8| {
+                look(dst);
+                // SAFETY: the record has room for `len` bytes.
+                unsafe { dst.write_bytes(byte, len) }
+            };
+            assert_eq!(self.outbox.send(1, 0, self.sent, len, fill), Ok(true));
             let m = self.consumer.peek().unwrap().unwrap();
+            look(m.record);
+            self.last = m.record;
             // SAFETY: readable until `advance`.
             let record = unsafe { std::slice::from_raw_parts(m.record, m.len) };
-            assert!((m.imm, m.len) == (self.sent, LEN) && record.iter().all(|&b| b == byte));
+            assert!((m.imm, m.len) == (self.sent, len) && record.iter().all(|&b| b == byte));
             self.consumer.advance();
             self.consumer.release();
         }
+    }
+
+    /// Whether the last record lay in an area.
+    fn uses_area(&self, inbox: &Inbox) -> bool {
+        let ring = inbox.ring(self.index).as_ptr();
+        // SAFETY: a ring is followed by other ones or by the areas.
+        let behind = unsafe { ring.add(1) };
+        !(ring.cast()..behind.cast()).contains(&self.last.cast_mut().cast::<u8>())
     }
 
     fn has_area(&self, inbox: &Inbox) -> bool {
@@ -77,8 +104,11 @@ fn areas_go_from_one_to_the_next() {
         let mut way = open(&mut inbox, uid);
         way.send(HOT / 2);
         assert!(!way.has_area(&inbox), "it has not sent much yet");
-        way.send(8 * HOT);
-        assert!(way.has_area(&inbox), "sender {uid}");
+        way.send(SETTLED);
+        assert!(
+            way.has_area(&inbox) && way.uses_area(&inbox),
+            "sender {uid}"
+        );
         way.end(&mut inbox);
     }
 }
@@ -123,4 +153,57 @@ fn the_dead_keep_no_memory() {
     way.outbox.forsake();
     assert_eq!(resident(), 0);
     assert!(!way.has_area(&inbox));
+}
+
+/// Page faults of this thread so far.
+fn faults() -> i64 {
+    // SAFETY: an all-zero structure is a valid value, and is valid for writes.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
+        usage.ru_minflt
+    }
+}
+
+/// A pair that exchanges small records uses the same pages again, however many records have gone before.
+#[test]
+fn small_records_cost_no_page_faults() {
+    let mut inbox = Inbox::create(false).unwrap();
+    let mut way = open(&mut inbox, 1);
+    way.send_records(1000, 192, |_| ());
+    for thousand in 2..=20 {
+        let before = faults();
+        way.send_records(1000, 192, |_| ());
+        let new = faults() - before;
+        assert!(new < 4, "{new} in exchanges up to {thousand},000");
+    }
+    way.end(&mut inbox);
+}
+
+/// Whether a page table of this process has the page of an address: an access does not fault.
+fn is_populated(pagemap: &File, address: *const u8) -> bool {
+    let mut entry = [0; 8];
+    let at = address as u64 / 4096 * 8;
+    pagemap.read_exact_at(&mut entry, at).unwrap();
+    u64::from_ne_bytes(entry) >> 63 == 1
+}
+
+/// Where the system can populate pages, long records find theirs populated at both ends: in the ring from its second
+/// round on, and in an area from the first.
+#[test]
+fn long_records_find_their_pages_populated() {
+    const LEN: usize = 2 << 10;
+    let mut page = vec![0u8; 8192];
+    // SAFETY: it lies in the vector.
+    if !unsafe { populate(page.as_mut_ptr(), 1, Access::Write) } {
+        return eprintln!("skipped: this system does not populate pages");
+    }
+    let mut inbox = Inbox::create(false).unwrap();
+    let mut way = open(&mut inbox, 1);
+    way.send_records(32, LEN, |_| ());
+    let pagemap = File::open("/proc/self/pagemap").unwrap();
+    let look = |record| assert!(is_populated(&pagemap, record));
+    way.send_records(SETTLED / LEN as u64, LEN, look);
+    assert!(way.uses_area(&inbox));
+    way.end(&mut inbox);
 }

@@ -20,7 +20,7 @@ static const struct {
     int (*run)(const struct effort *, int, char **);
 } workloads[] = {
     {"handoff", run_machine}, {"limits", run_machine}, {"tag", run_sizes},      {"am", run_sizes},
-    {"stream", run_sizes},    {"rma", run_remote},     {"atomics", run_remote}, {"threads", run_threads},
+    {"stream", run_sizes},    {"first", run_first},    {"rma", run_remote},     {"atomics", run_remote}, {"threads", run_threads},
     {"senders", run_senders}, {"gups", run_gups},       {"startup", run_startup}, {"endpoints", run_startup},
     {"clients", run_clients}, {"regions", run_regions}, {"instructions", run_instructions},
 };

@@ -29,6 +29,12 @@ SECTIONS = (
     ),
     ("Message rate", "Windows of 64 small messages, one pair of processes.", r"(tag|am|stream)_rate", True),
     (
+        "First messages",
+        "Of a new pair of workers, by the number of the message: the mean since the figure before.",
+        r"first_.*",
+        False,
+    ),
+    (
         "Remote memory",
         "Put with a flush, get until the data are there; windowed bandwidth. Memory that the library allocated can be "
         "shared between processes, other memory (malloc) cannot.",
@@ -101,6 +107,14 @@ TITLES = {
     "rate_put_own": "Put, a worker each",
     "senders_tag": "Tag, one receiving worker",
     "senders_am": "Active messages, one receiving worker",
+    "first_latency_8": "Latency, 8 B",
+    "first_latency_192": "Latency, 192 B",
+    "first_latency_512": "Latency, 512 B",
+    "first_latency_2048": "Latency, 2 KiB",
+    "first_rate_8": "Rate, 8 B",
+    "first_rate_192": "Rate, 192 B",
+    "first_rate_512": "Rate, 512 B",
+    "first_rate_2048": "Rate, 2 KiB",
     "gups_atomic": "by atomics",
     "gups_get_put": "by get and put",
     "regions_map": "Register one more",

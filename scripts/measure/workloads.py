@@ -260,6 +260,13 @@ def everything(quick, osu_trees=None):
         driver("tag", "tag messages by size", "tag", quick=quick),
         driver("am", "active messages by size", "am", quick=quick),
         driver("stream", "streams by size", "stream", quick=quick),
+        driver(
+            "first",
+            "tag messages of a new pair by their number",
+            "first",
+            quick=quick,
+            environment={"UCX_TLS": "sm,self"},
+        ),
         driver("rma", "put and get by size", "rma", quick=quick),
         driver("atomics", "atomics", "atomics", quick=quick),
     ]

@@ -1,7 +1,7 @@
 # The benchmark works: its quick form on all three libraries; what it writes is complete. Never how fast. (sourced by scripts/test)
 
 bench_quick() {
-    local workloads=limits,tag,am,stream,rma,atomics,threads/tag/shared,threads/am/own,threads/put,senders/tag/8
+    local workloads=limits,tag,am,stream,first,rma,atomics,threads/tag/shared,threads/am/own,threads/put,senders/tag/8
     workloads+=,senders/am/64,gups,instructions,startup,endpoints/100,clients/sm,clients/tcp,growth/regions/1000
     workloads+=,openmpi/latency,openmpi/mt_mr,openmpi/init,mpich/allreduce,mpich/init
     rm -rf build/bench-test &&

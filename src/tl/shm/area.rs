@@ -6,7 +6,8 @@
 //! docs/PERFORMANCE.md, two cores of one complex: windows of 4 KiB 6.4 GB/s in 64 KiB, 24 GB/s in 2 MiB; less than
 //! 1 MiB, which is such a cache, gains nothing.
 //!
-//! An inbox has a few; a sender takes one for its ring when it has sent much ([`HOT`]), and keeps it as long as the ring.
+//! An inbox has a few; a sender takes one for its ring when it has sent much ([`HOT`]), populates it, and keeps it as
+//! long as the ring.
 
 use crate::sys::sync::{AtomicU32, Ordering};
 use std::ptr::NonNull;

@@ -115,6 +115,15 @@ impl Outbox {
         self.heard = heard;
     }
 
+    /// As [`look_ahead`](Self::look_ahead), after a message that may be a long one.
+    #[inline(always)]
+    pub fn look_ahead_of_long(&mut self, heard: u64) {
+        if heard == self.heard {
+            self.ring.count_unanswered();
+        }
+        self.look_ahead(heard);
+    }
+
     /// As [`Producer::send`].
     ///
     /// # Errors

@@ -2,11 +2,11 @@
 //!
 //! A message is 8 bytes of control word, 8 bytes of immediate and a record of bytes. It occupies one
 //! slot of two cache lines; records of up to [`INLINE`] bytes lie in the slot, so that a small
-//! message costs one transfer of a cache line, and larger ones in a circular space ([`super::space`]), or, those of more than
-//! [`SMALL`] bytes of a producer that sends much, in a larger one ([`super::area`]). The slot's
-//! control word carries the number of the lap: the consumer knows a fresh slot from a stale one
-//! without an index that both sides would share. The consumer publishes how far it has read; the
-//! producer looks there only when it seems to have run out of room.
+//! message costs one transfer of a cache line, and larger ones in a circular space ([`super::space`]), or, those of
+//! more than [`SMALL`] bytes of a producer that sends much, in a larger one ([`super::area`]). The slot's control word
+//! carries the number of the lap: the consumer knows a fresh slot from a stale one without an index that both sides
+//! would share. The consumer publishes how far it has read; the producer looks there only when it seems to have run out
+//! of room.
 //!
 //! The first message of an epoch ([`super::order`]) carries the epoch's number.
 //!
@@ -35,9 +35,16 @@ const INLINE_FIRST_LINE: usize = 40;
 pub const DATA: usize = if cfg!(loom) { 512 } else { 64 << 10 };
 /// Longest record: half of the data area, so that one always fits once the consumer has caught up.
 pub const MAX_RECORD: usize = DATA / 2;
-/// Longest record that lies in the ring also when its producer has an area, bytes: 1 KiB of data and its headers. In the
-/// ring such records use the same few pages again; an area has none of its pages until it has been filled once.
-pub const SMALL: usize = if cfg!(loom) { DATA / 4 } else { (1 << 10) + 64 };
+/// Longest record that lies in the ring also when its producer has an area, bytes: 1 KiB of data and its headers. Lines
+/// of the ring are still in the two cores' caches, which is best for a record that is answered.
+pub const SMALL: usize = (1 << 10) + 64;
+/// As many where records follow each other without an answer. In the ring 512 B take 0.11 us then, in an area 0.07; 192
+/// B take as long in either.
+const SMALL_UNANSWERED: usize = 256;
+/// Of an area that a producer has taken, so many bytes are populated each time that it looks for room in the ring:
+/// about an eighth of what it has sent since the last time, which costs about a tenth of the time that the sending
+/// takes.
+const PREPARED: usize = 8 << 10;
 /// The number of the area is so many bits above the length.
 const AREA_SHIFT: u32 = 24;
 /// Beside the length: the slot has the number of an epoch, which begins with this message.
@@ -260,8 +267,15 @@ pub struct Producer {
     limit: u64,
     /// Of the ring's own data.
     own: Outgoing<DATA>,
-    /// For records of more than [`SMALL`] bytes, once it has one.
+    /// For records of more than `small` bytes.
     area: Option<OutgoingArea>,
+    /// [`SMALL`] or [`SMALL_UNANSWERED`]; [`usize::MAX`] while there is no area that is populated.
+    small: usize,
+    /// Records that followed another one without an answer, since the message of number `counted_from`.
+    unanswered: u64,
+    counted_from: u64,
+    /// Whether they were fewer than half when they were last counted.
+    answered: bool,
     epoch: Epoch,
     /// None: only the ring's own data is to be used.
     areas: Option<Areas>,
@@ -287,6 +301,10 @@ impl Producer {
             limit: SLOTS as u64,
             own: Outgoing::new(Populated::first_page()),
             area: None,
+            small: usize::MAX,
+            unanswered: 0,
+            counted_from: 0,
+            answered: true,
             epoch,
             areas: None,
         }
@@ -425,8 +443,8 @@ impl Producer {
         Ok(true)
     }
 
-    /// Takes room for a long record, if there is some: where the record is to be written, and the number of its area as the
-    /// control word has it above the length.
+    /// Takes room for a long record, if there is some: where the record is to be written, and the number of its area as
+    /// the control word has it above the length.
     #[inline(always)]
     fn take_long(&mut self, len: usize) -> Result<Option<(*mut u8, u64)>, Corrupt> {
         if self.head.n < self.limit
@@ -441,7 +459,7 @@ impl Producer {
     #[inline(always)]
     fn take_known(&mut self, len: usize) -> Option<(*mut u8, u64)> {
         match &mut self.area {
-            Some(OutgoingArea { area, space }) if len > SMALL => {
+            Some(OutgoingArea { area, space }) if len > self.small => {
                 let offset = space.take(len)?;
                 // SAFETY: inside of the area, which outlives the producer.
                 let record = unsafe { area.memory.add(offset) };
@@ -466,36 +484,63 @@ impl Producer {
         })
     }
 
-    /// Reads the consumer's tails, takes an area if it is time for one, and populates what a record of `len` bytes needs. True
-    /// when there is a free slot.
+    /// Reads the consumer's tails, prepares an area if it is time for one, and populates what a record of `len` bytes
+    /// needs. True when there is a free slot.
     #[cold]
+    #[inline(never)]
     fn long_refill(&mut self, len: usize) -> Result<bool, Corrupt> {
         let free = self.refill()?;
-        if len > SMALL
-            && self.area.is_none()
-            && self.own.given_out() >= HOT
-            && let Some(area) = self.areas.and_then(|areas| areas.claim())
-        {
-            let space = Outgoing::new(Populated::none());
-            self.area = Some(OutgoingArea { area, space });
+        let small = self.classify();
+        let is_in_use = self.small != usize::MAX;
+        if is_in_use || len > small && self.own.given_out() >= HOT && self.prepare_area() {
+            self.small = small;
         }
-        // SAFETY: the ring and its areas are mapped as long as the producer lives.
-        unsafe {
-            match &mut self.area {
-                Some(OutgoingArea { area, space }) if len > SMALL => {
-                    space.extend(area.memory.as_ptr(), len)
-                }
-                _ => self.own.extend(data_of(self.mem).cast().as_ptr(), len),
-            }
+        if len <= self.small {
+            // SAFETY: the ring outlives the producer.
+            unsafe { self.own.extend(data_of(self.mem).cast().as_ptr(), len) };
         }
         Ok(free)
+    }
+
+    /// Takes an area if there is one, and populates a part of it. True when all of it is populated.
+    fn prepare_area(&mut self) -> bool {
+        if self.area.is_none() {
+            let area = self.areas.and_then(|areas| areas.claim());
+            self.area = area.map(|area| OutgoingArea {
+                area,
+                space: Outgoing::new(Populated::none()),
+            });
+        }
+        match &mut self.area {
+            // SAFETY: areas are mapped as long as the producer lives.
+            Some(OutgoingArea { area, space }) => unsafe {
+                space.prepare(area.memory.as_ptr(), PREPARED)
+            },
+            None => false,
+        }
+    }
+
+    /// Up to which length records are small: that depends on whether they follow each other without an answer, as most
+    /// of those did since this was last asked.
+    fn classify(&mut self) -> usize {
+        let sent = self.head.n - self.counted_from;
+        if sent >= SLOTS as u64 / 4 {
+            self.answered = 2 * self.unanswered <= sent;
+            self.unanswered = 0;
+            self.counted_from = self.head.n;
+        }
+        if self.answered {
+            SMALL
+        } else {
+            SMALL_UNANSWERED
+        }
     }
 
     /// Whether there is a slot and, as far as is known, room for a long record of `len` bytes or any shorter one.
     fn has_long_room(&self, len: usize) -> bool {
         let own = |len| self.own.has_room(len);
         let room = match &self.area {
-            Some(area) if len > SMALL => area.space.has_room(len) && own(SMALL),
+            Some(area) if len > self.small => area.space.has_room(len) && own(self.small),
             _ => own(len),
         };
         room && self.head.n < self.limit
@@ -528,6 +573,12 @@ impl Producer {
     #[inline(always)]
     pub fn look_ahead(&self) {
         prefetch_to_write(self.head.ahead(self.mem));
+    }
+
+    /// The last record followed another one without an answer in between.
+    #[inline(always)]
+    pub fn count_unanswered(&mut self) {
+        self.unanswered += 1;
     }
 
     /// Reads the consumer's tails; true when there is a free slot.
@@ -838,7 +889,8 @@ impl Consumer {
     }
 }
 
-/// The producer has begun to use an area of this number: it takes one of its `areas`, once. `known`: the one that it has.
+/// The producer has begun to use an area of this number: it takes one of its `areas`, once. `known`: the one that it
+/// has.
 #[cold]
 #[inline(never)]
 fn follow(

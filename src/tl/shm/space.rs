@@ -1,19 +1,23 @@
 //! Circular spaces for the records of a ring that are too long for a slot: positions, and which pages are populated.
 //!
 //! Records do not wrap. Both ends compute each record's place from the lengths of those before it. A fresh page costs a
-//! page fault at either end, which takes longer than a record of some hundred bytes; so both ends populate a space piece
-//! by piece before records reach it: as much again as is in use, at most [`CHUNK`] at a time.
+//! page fault at either end, 1 us and more, while a record of some hundred bytes takes a tenth of that. So both ends
+//! populate a space piece by piece before records reach it: as much again as is in use, at most [`MAX_STEP`] at a time.
+//! An area is populated by its producer before the first record lies there, a little of it at a time
+//! ([`Outgoing::prepare`]).
 
 use crate::sys::populate::{Access, populate};
 use crate::sys::segment::PAGE;
 
 /// Records start at multiples of this many bytes: a cache line.
 const ALIGN: usize = 64;
-/// Most bytes that are populated beyond the record that needs them.
-const CHUNK: usize = 32 << 10;
+/// Bytes that are populated at first of a space that is going to be used from end to end.
+const FIRST_STEP: usize = 32 << 10;
+/// Most bytes that are populated at once, beyond a record that is longer: a tenth of a millisecond at most.
+const MAX_STEP: usize = 128 << 10;
 
-/// Where a record of `len` bytes goes in a space of `SIZE` bytes, a power of two, when `at` bytes have been given out: its
-/// offset, and the bytes that it takes with those before it that are skipped because it did not fit there.
+/// Where a record of `len` bytes goes in a space of `SIZE` bytes, a power of two, when `at` bytes have been given out:
+/// its offset, and the bytes that it takes with those before it that are skipped because it did not fit there.
 #[inline(always)]
 pub(super) fn place<const SIZE: usize>(at: usize, len: usize) -> (usize, usize) {
     let offset = at & (SIZE - 1);
@@ -67,13 +71,26 @@ impl<const SIZE: usize> Populated<SIZE> {
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn extend(&mut self, start: *mut u8, end: u32, access: Access) {
-        let from = self.until as usize;
-        let step = match from {
-            0 => CHUNK,
-            _ => from.min(CHUNK),
+        let step = match self.until as usize {
+            0 => FIRST_STEP,
+            until => until.min(MAX_STEP),
         };
-        let to = (end as usize).max(from + step).min(SIZE);
-        // SAFETY: inside of the space, as `from` is no more than `SIZE` unless all is covered.
+        let missing = end.saturating_sub(self.until) as usize;
+        // SAFETY: the caller's promise.
+        unsafe { self.populate_more(start, missing.max(step), access) };
+    }
+
+    /// Populates so many bytes more of a space that begins at `start`, if not all is.
+    ///
+    /// # Safety
+    /// As [`extend`](Self::extend).
+    unsafe fn populate_more(&mut self, start: *mut u8, more: usize, access: Access) {
+        if self.until == ALL {
+            return;
+        }
+        let from = self.until as usize;
+        let to = (from + more).min(SIZE);
+        // SAFETY: inside of the space.
         let done = unsafe { populate(start.add(from), to - from, access) };
         self.until = if done && to < SIZE { to as u32 } else { ALL };
     }
@@ -153,6 +170,17 @@ impl<const SIZE: usize> Outgoing<SIZE> {
         }
     }
 
+    /// Populates so many bytes more of a space that begins at `start`. True when all of it is.
+    ///
+    /// # Safety
+    /// As [`extend`](Self::extend).
+    pub(super) unsafe fn prepare(&mut self, start: *mut u8, more: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.populated.populate_more(start, more, Access::Write) };
+        self.set_limit();
+        self.populated.until == ALL
+    }
+
     fn set_limit(&mut self) {
         self.limit = (self.tail + SIZE as u64).min(self.populated.limit());
     }
@@ -196,7 +224,7 @@ mod tests {
         let mut memory = vec![0u8; SIZE];
         let mut space = Outgoing::<SIZE>::new(Populated::none());
         // SAFETY: `SIZE` bytes.
-        unsafe { space.extend(memory.as_mut_ptr(), SIZE) };
+        assert!(unsafe { space.prepare(memory.as_mut_ptr(), SIZE) });
         for round in 1..=(1u64 << 32) / SIZE as u64 + 2 {
             assert_eq!(space.take(SIZE), Some(0));
             assert!(!space.has_room(1));
@@ -205,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_populated_doubles_up_to_a_chunk() {
+    fn what_is_populated_doubles() {
         let mut memory = vec![0u8; SIZE];
         let mut populated = Populated::<SIZE>::first_page();
         let mut ends = Vec::new();
