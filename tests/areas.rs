@@ -45,13 +45,20 @@ fn open(inbox: &mut Inbox, uid: u64) -> Way {
 
 impl Way {
     /// Sends so many bytes in records whose every byte is checked.
-    fn send(&mut self, bytes: u64) {
-        self.send_records(bytes / LEN as u64, LEN, |_| ());
+    fn send(&mut self, inbox: &mut Inbox, bytes: u64) {
+        self.send_records(inbox, bytes / LEN as u64, LEN, |_| ());
     }
 
     /// Sends so many records of `len` bytes. `look` gets the place of each, in the sender's and in the receiver's
     /// mapping, before it is accessed there.
-    fn send_records(&mut self, number: u64, len: usize, look: impl Fn(*const u8)) {
+    fn send_records(
+        &mut self,
+        inbox: &mut Inbox,
+        number: u64,
+        len: usize,
+        look: impl Fn(*const u8),
+    ) {
+        let doorbell = inbox.doorbell();
         for _ in 0..number {
             self.sent += 1;
             let byte = self.sent as u8;
@@ -69,6 +76,9 @@ impl Way {
             assert!((m.imm, m.len) == (self.sent, len) && record.iter().all(|&b| b == byte));
             self.consumer.advance();
             self.consumer.release();
+            if doorbell.has_new_ring() {
+                assert!(inbox.accept(&doorbell).is_empty());
+            }
         }
     }
 
@@ -102,9 +112,9 @@ fn areas_go_from_one_to_the_next() {
     let mut inbox = Inbox::create(false).unwrap();
     for uid in 0..3 * AREAS as u64 {
         let mut way = open(&mut inbox, uid);
-        way.send(HOT / 2);
+        way.send(&mut inbox, HOT / 2);
         assert!(!way.has_area(&inbox), "it has not sent much yet");
-        way.send(SETTLED);
+        way.send(&mut inbox, SETTLED);
         assert!(
             way.has_area(&inbox) && way.uses_area(&inbox),
             "sender {uid}"
@@ -120,14 +130,14 @@ fn who_finds_none_left_does_without_until_one_is() {
         .map(|uid| open(&mut inbox, uid))
         .collect();
     for way in &mut ways {
-        way.send(2 * HOT);
+        way.send(&mut inbox, 2 * HOT);
     }
     let having = |ways: &[Way], inbox: &Inbox| ways.iter().filter(|w| w.has_area(inbox)).count();
     assert_eq!(having(&ways, &inbox), AREAS);
     let mut last = ways.pop().unwrap();
     assert!(!last.has_area(&inbox));
     ways.swap_remove(3).end(&mut inbox);
-    last.send(2 * HOT);
+    last.send(&mut inbox, 2 * HOT);
     assert!(last.has_area(&inbox));
     ways.push(last);
     for way in ways {
@@ -140,7 +150,7 @@ fn who_finds_none_left_does_without_until_one_is() {
 fn the_dead_keep_no_memory() {
     let mut inbox = Inbox::create(false).unwrap();
     let mut way = open(&mut inbox, 7);
-    way.send(2 * HOT);
+    way.send(&mut inbox, 2 * HOT);
     assert!(way.has_area(&inbox));
     let memory = inbox.ring(way.index).cast::<u8>();
     // SAFETY: a ring is mapped as long as its inbox.
@@ -170,10 +180,10 @@ fn faults() -> i64 {
 fn small_records_cost_no_page_faults() {
     let mut inbox = Inbox::create(false).unwrap();
     let mut way = open(&mut inbox, 1);
-    way.send_records(1000, 192, |_| ());
+    way.send_records(&mut inbox, 1000, 192, |_| ());
     for thousand in 2..=20 {
         let before = faults();
-        way.send_records(1000, 192, |_| ());
+        way.send_records(&mut inbox, 1000, 192, |_| ());
         let new = faults() - before;
         assert!(new < 4, "{new} in exchanges up to {thousand},000");
     }
@@ -200,10 +210,10 @@ fn long_records_find_their_pages_populated() {
     }
     let mut inbox = Inbox::create(false).unwrap();
     let mut way = open(&mut inbox, 1);
-    way.send_records(32, LEN, |_| ());
+    way.send_records(&mut inbox, 32, LEN, |_| ());
     let pagemap = File::open("/proc/self/pagemap").unwrap();
     let look = |record| assert!(is_populated(&pagemap, record));
-    way.send_records(SETTLED / LEN as u64, LEN, look);
+    way.send_records(&mut inbox, SETTLED / LEN as u64, LEN, look);
     assert!(way.uses_area(&inbox));
     way.end(&mut inbox);
 }

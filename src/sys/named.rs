@@ -5,6 +5,7 @@
 //! every owner holds a lock on its file, and [`sweep`] removes the names of those who are gone.
 
 use super::descriptor::Owned;
+use super::segment::Mapping;
 use super::{machine, process};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Error, ErrorKind};
@@ -16,19 +17,12 @@ use std::ptr::NonNull;
 const DIR: &str = "/dev/shm";
 const PREFIX: &str = "rucp-";
 
-/// A named file, mapped; unmapped on drop, and unlinked by its owner.
+/// A named file; unlinked by its owner on drop.
 pub struct Named {
     file: Owned<File>,
-    ptr: NonNull<u8>,
-    len: usize,
     key: u64,
     owner: bool,
 }
-
-// SAFETY: memory and a descriptor; who may touch which part is decided by its users.
-unsafe impl Send for Named {}
-// SAFETY: as above: `Named` itself hands out only a pointer.
-unsafe impl Sync for Named {}
 
 impl Named {
     /// `len` new bytes, zero, sparse, under a random name.
@@ -44,10 +38,14 @@ impl Named {
             return Err(Error::last_os_error());
         }
         file.set_len(len as u64)?;
-        Self::map(file, len, key, true)
+        Ok(Self {
+            file: Owned::new(file),
+            key,
+            owner: true,
+        })
     }
 
-    /// Maps a peer's file, which must be `len` bytes long and this user's.
+    /// Opens a peer's file, which must be `len` bytes long and this user's.
     ///
     /// # Errors
     /// `NotFound` when it is gone; `PermissionDenied`; `InvalidData` for one of another length.
@@ -60,32 +58,46 @@ impl Named {
         if !meta.is_file() || meta.len() != len as u64 {
             return Err(Error::new(ErrorKind::InvalidData, "not an inbox"));
         }
-        Self::map(file, len, key, false)
+        Ok(Self {
+            file: Owned::new(file),
+            key,
+            owner: false,
+        })
     }
 
-    fn map(file: File, len: usize, key: u64, owner: bool) -> io::Result<Self> {
+    /// Maps `len` bytes from `offset`, both whole pages, for reading and writing, shared. Inside of the file.
+    ///
+    /// # Errors
+    /// `ENOMEM`; `EBADF`: the program has closed the file.
+    pub fn map(&self, offset: usize, len: usize) -> io::Result<Mapping> {
+        self.check()?;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping of an open file.
         let ptr = unsafe {
-            let fd = file.as_raw_fd();
-            libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, fd, 0)
+            let (fd, offset) = (self.file.as_raw_fd(), offset as i64);
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                prot,
+                libc::MAP_SHARED,
+                fd,
+                offset,
+            )
         };
         if ptr == libc::MAP_FAILED {
             return Err(Error::last_os_error());
         }
         let ptr = NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?;
-        Ok(Self {
-            file: Owned::new(file),
-            ptr,
-            len,
-            key,
-            owner,
-        })
+        // SAFETY: mapped above.
+        Ok(unsafe { Mapping::from_raw(ptr, len) })
     }
 
-    /// First byte.
-    pub fn ptr(&self) -> NonNull<u8> {
-        self.ptr
+    /// Whether the descriptor is still that of the file: not where the program has closed all descriptors.
+    fn check(&self) -> io::Result<()> {
+        match self.file.is_intact() {
+            true => Ok(()),
+            false => Err(Error::from_raw_os_error(libc::EBADF)),
+        }
     }
 
     /// What others find it by.
@@ -97,8 +109,9 @@ impl Named {
     /// and an access beyond would fault.
     ///
     /// # Errors
-    /// `ENOSPC`.
+    /// `ENOSPC`; `EBADF`: the program has closed the file.
     pub fn reserve(&self, offset: usize, len: usize) -> io::Result<()> {
+        self.check()?;
         let fd = self.file.as_raw_fd();
         // SAFETY: fallocate on an open file with a range that the kernel checks.
         match unsafe { libc::posix_fallocate(fd, offset as i64, len as i64) } {
@@ -106,20 +119,10 @@ impl Named {
             errno => Err(Error::from_raw_os_error(errno)),
         }
     }
-
-    /// Gives the memory of a range of whole pages back; it reads as zero afterwards. It needs no descriptor, which the
-    /// program may have closed.
-    pub fn discard(&self, offset: usize, len: usize) {
-        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
-        // SAFETY: inside of the mapping; what others see there becomes zero for them as well.
-        unsafe { libc::madvise(self.ptr.as_ptr().add(offset).cast(), len, libc::MADV_REMOVE) };
-    }
 }
 
 impl Drop for Named {
     fn drop(&mut self) {
-        // SAFETY: mapped once, unmapped once.
-        unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
         if self.owner {
             let _ = std::fs::remove_file(path(self.key));
         }
@@ -189,19 +192,17 @@ mod tests {
         let (a, dead) = (Named::create(8192).unwrap(), Named::create(8192).unwrap());
         let b = Named::open(a.key(), 8192).unwrap();
         a.reserve(4096, 4096).unwrap();
-        // SAFETY: both are 8192 bytes long.
+        let (here, there) = (a.map(0, 8192).unwrap(), b.map(4096, 4096).unwrap());
+        // SAFETY: 8192 bytes, and the last 4096 of them.
         unsafe {
-            a.ptr().add(5000).write(7);
-            assert_eq!(b.ptr().add(5000).read(), 7);
+            here.ptr().add(5000).write(7);
+            assert_eq!(there.ptr().add(5000 - 4096).read(), 7);
         }
         assert!(is_alive(a.key()) && Named::open(a.key(), 4096).is_err());
         // An owner that is killed does not unlink.
         let mut killed = std::mem::ManuallyDrop::new(dead);
-        // SAFETY: the descriptor and the mapping are given up here; the value is used no more.
-        unsafe {
-            libc::munmap(killed.ptr.as_ptr().cast(), killed.len);
-            std::ptr::drop_in_place(&mut killed.file);
-        }
+        // SAFETY: the descriptor is given up here; the value is used no more.
+        unsafe { std::ptr::drop_in_place(&mut killed.file) };
         let key = killed.key;
         assert!(path(key).exists() && !is_alive(key));
         sweep();

@@ -1,6 +1,7 @@
 //! Populates pages of a shared mapping before they are accessed: one system call instead of a page fault for each page.
 
-use super::segment::PAGE;
+#[cfg(not(loom))]
+use super::unmaps::page_size;
 
 /// How the caller is about to access the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub unsafe fn populate(start: *mut u8, len: usize, access: Access) -> bool {
         Access::Read => libc::MADV_POPULATE_READ,
         Access::Write => libc::MADV_POPULATE_WRITE,
     };
-    let before = start as usize % PAGE;
+    let before = start as usize % page_size();
     // SAFETY: whole pages that are mapped; their content stays as it is.
     unsafe { libc::madvise(start.sub(before).cast(), before + len, advice) == 0 }
 }

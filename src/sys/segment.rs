@@ -8,6 +8,7 @@ use super::{machine, process};
 use crate::sys::sync::OnceLock;
 use std::fs::File;
 use std::io::{self, Error, ErrorKind};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
@@ -104,13 +105,16 @@ impl Segment {
     /// `at`: exactly there, instead of what is mapped there, which the caller owns.
     ///
     /// # Errors
-    /// `ENOMEM`; `InvalidInput` outside the segment.
+    /// `ENOMEM`; `InvalidInput` outside the segment; `EBADF`: the program has closed the file.
     pub fn map(&self, offset: usize, len: usize, at: Option<NonNull<u8>>) -> io::Result<Mapping> {
         if len == 0
             || offset % PAGE != 0
             || offset.checked_add(len).is_none_or(|end| end > self.len)
         {
             return Err(Error::from(ErrorKind::InvalidInput));
+        }
+        if !self.file.is_intact() {
+            return Err(Error::from_raw_os_error(libc::EBADF));
         }
         let fixed = if at.is_some() { libc::MAP_FIXED } else { 0 };
         let hint = at.map_or(std::ptr::null_mut(), |p| p.as_ptr().cast());
@@ -190,19 +194,37 @@ impl Mapping {
         self.len
     }
 
-    /// Gives the memory of a range of whole pages back; it reads as zero afterwards. It needs no descriptor, which the
-    /// program may have closed.
-    pub fn discard(&self, offset: usize, len: usize) {
-        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
-        // SAFETY: inside of the mapping; what others see there becomes zero for them as well.
-        unsafe { libc::madvise(self.ptr().add(offset).cast(), len, libc::MADV_REMOVE) };
+    /// A mapping that was made otherwise.
+    ///
+    /// # Safety
+    /// `len` bytes at `ptr` are mapped, and nothing else unmaps them.
+    pub unsafe fn from_raw(ptr: NonNull<u8>, len: usize) -> Self {
+        Self { ptr, len }
+    }
+
+    /// Its first `at` bytes, whole pages, and the rest: each is unmapped for itself. `at` is at most its length.
+    pub fn split(self, at: usize) -> (Self, Self) {
+        assert!(at <= self.len);
+        let whole = std::mem::ManuallyDrop::new(self);
+        // SAFETY: inside of the mapping, or at its end.
+        let behind = unsafe { whole.ptr.add(at) };
+        let part = |ptr, len| Self { ptr, len };
+        (part(whole.ptr, at), part(behind, whole.len - at))
+    }
+
+    /// These bytes of it, whole pages; the others are unmapped.
+    pub fn cut(self, range: Range<usize>) -> Self {
+        let end = range.end.min(self.len);
+        self.split(end).0.split(range.start).1
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `Segment::map` and is unmapped once.
-        unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
+        if self.len > 0 {
+            // SAFETY: the range was mapped and is unmapped once.
+            unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
+        }
     }
 }
 
@@ -290,5 +312,26 @@ mod tests {
         };
         assert_eq!(kind(stale), Some(ErrorKind::NotFound));
         assert!(Segment::open(seg.id(), 100).is_err(), "longer than allowed");
+    }
+
+    /// Whether a page of this process is mapped.
+    fn is_mapped(page: *mut u8) -> bool {
+        let mut state = 0u8;
+        // SAFETY: one byte for one page, mapped or not.
+        unsafe { libc::mincore(page.cast(), 1, &mut state) == 0 }
+    }
+
+    #[test]
+    fn a_part_stays_mapped() {
+        let file = Segment::create(4 * PAGE).unwrap();
+        let map = file.map(0, 4 * PAGE, None).unwrap();
+        // SAFETY: four pages.
+        let pages = [0, 1, 2, 3].map(|page| unsafe { map.ptr().add(page * PAGE) });
+        let (first, rest) = map.split(PAGE);
+        let last = rest.cut(2 * PAGE..3 * PAGE);
+        assert_eq!((first.ptr(), last.ptr()), (pages[0], pages[3]));
+        assert_eq!(pages.map(is_mapped), [true, false, false, true]);
+        drop((first, last));
+        assert_eq!(pages.map(is_mapped), [false; 4]);
     }
 }

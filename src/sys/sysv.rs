@@ -4,6 +4,8 @@
 //! frees it with the last one, killed or not. It is found across PID namespaces, as long as the
 //! IPC namespace is the same: what containers share when they share /dev/shm.
 
+use super::segment::Mapping;
+use super::unmaps::page_size;
 use super::{machine, process};
 use std::io::{self, Error, ErrorKind};
 use std::ptr::NonNull;
@@ -71,11 +73,11 @@ impl Block {
         self.number
     }
 
-    /// Gives the memory of a range of whole pages back; it reads as zero afterwards.
-    pub fn discard(&self, offset: usize, len: usize) {
-        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
-        // SAFETY: inside of the block; what others see there becomes zero for them as well.
-        unsafe { libc::madvise(self.ptr.as_ptr().add(offset).cast(), len, libc::MADV_REMOVE) };
+    /// As a mapping, of which a part can be unmapped: the block is there as long as a part of it is attached anywhere.
+    pub fn into_mapping(self) -> Mapping {
+        let block = std::mem::ManuallyDrop::new(self);
+        // SAFETY: attached, and detached by nobody else. What is attached is unmapped like any other memory.
+        unsafe { Mapping::from_raw(block.ptr, block.len.next_multiple_of(page_size())) }
     }
 }
 
@@ -157,6 +159,23 @@ fn gone(e: Error) -> Error {
 mod tests {
     use super::*;
 
+    /// A block lives as long as one page of it is attached.
+    #[test]
+    fn a_page_keeps_a_block() {
+        let block = Block::create(3 * 4096, None).unwrap();
+        let number = block.number();
+        let page = block.into_mapping().cut(4096..8192);
+        assert_eq!(creator_alive(number), Some(true));
+        // SAFETY: one page, twice.
+        unsafe {
+            page.ptr().write(7);
+            let again = Block::attach(number, 3 * 4096).unwrap();
+            assert_eq!(again.ptr().add(4096).read(), 7);
+        }
+        drop(page);
+        assert_eq!(creator_alive(number), Some(false));
+    }
+
     #[test]
     fn attached_by_number_and_gone_with_the_last() {
         let a = Block::create(8192, None).unwrap();
@@ -165,8 +184,6 @@ mod tests {
         unsafe {
             a.ptr().add(5000).write(7);
             assert_eq!(b.ptr().add(5000).read(), 7);
-            b.discard(4096, 4096);
-            assert_eq!(a.ptr().add(5000).read(), 0);
         }
         assert!(Block::attach(a.number(), 4096).is_err(), "another length");
         assert_eq!(creator_alive(a.number()), Some(true));

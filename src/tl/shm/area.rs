@@ -12,7 +12,7 @@
 use crate::sys::sync::{AtomicU32, Ordering};
 use std::ptr::NonNull;
 
-/// Areas of an inbox: 16 MiB, untouched until they are used.
+/// Areas of an inbox: each is made when a sender asks for it, of 2 MiB that are untouched until they are used.
 pub const AREAS: usize = if cfg!(loom) { 1 } else { 8 };
 /// Bytes of an area. A power of two, twice the second cache of most processors.
 pub const AREA: usize = 2 << 20;
@@ -26,10 +26,15 @@ const FREE: u32 = 0;
 pub struct Areas {
     /// [`AREAS`] words: [`FREE`], or what stands for a ring.
     owners: NonNull<AtomicU32>,
-    memory: NonNull<u8>,
     /// What stands for the ring.
     own: u32,
+    /// What knows the memory of areas.
+    source: NonNull<()>,
+    find: Find,
 }
+
+/// The memory of the area of this number, mapped now or before; `None` if there is none, or it cannot be mapped.
+pub(super) type Find = unsafe fn(source: NonNull<()>, number: u8) -> Option<NonNull<u8>>;
 
 /// One of them, which is a ring's.
 #[derive(Clone, Copy)]
@@ -44,23 +49,43 @@ impl Areas {
     /// # Safety
     /// `owners` are [`AREAS`] words and `memory` as many areas, mapped as long as this is used, or what it gives.
     pub unsafe fn new(owners: NonNull<AtomicU32>, memory: NonNull<u8>, ring: usize) -> Self {
-        let own = ring as u32 + 1;
+        // SAFETY: the caller's promise.
+        unsafe { Self::found_by(owners, ring, memory.cast(), in_a_row) }
+    }
+
+    /// As [`new`](Self::new), of areas whose memory `find` knows.
+    ///
+    /// # Safety
+    /// `owners` are [`AREAS`] words; `find` may be called with `source` as long as this is used, and what it gives has
+    /// [`AREA`] bytes and is mapped as long.
+    pub(super) unsafe fn found_by(
+        owners: NonNull<AtomicU32>,
+        ring: usize,
+        source: NonNull<()>,
+        find: Find,
+    ) -> Self {
         Self {
             owners,
-            memory,
-            own,
+            own: ring as u32 + 1,
+            source,
+            find,
         }
     }
 
     /// Takes a free one for the ring.
     pub fn claim(&self) -> Option<Area> {
-        (1..=AREAS as u8).find_map(|number| {
+        let number = (1..=AREAS as u8).find(|&number| {
             // Acquire on success: pairs with the Release store in `release`.
             self.owner(number)
                 .compare_exchange(FREE, self.own, Ordering::Acquire, Ordering::Relaxed)
-                .ok()
-                .map(|_| self.area(number))
-        })
+                .is_ok()
+        })?;
+        let area = self.area(number);
+        if area.is_none() {
+            // Release: as in `release`. Nothing was written.
+            self.owner(number).store(FREE, Ordering::Release);
+        }
+        area
     }
 
     /// The one with this number, if it is the ring's.
@@ -69,13 +94,14 @@ impl Areas {
         // Relaxed: the message that names it comes after its claim.
         (is_area && self.owner(number).load(Ordering::Relaxed) == self.own)
             .then(|| self.area(number))
+            .flatten()
     }
 
-    /// Gives back all that are the ring's. `discard` frees the memory at an offset from the first one's.
-    pub fn release(&self, mut discard: impl FnMut(usize)) {
+    /// Gives back all that are the ring's. `discard` frees the memory.
+    pub fn release(&self, mut discard: impl FnMut(Area)) {
         for number in 1..=AREAS as u8 {
-            if self.find(number).is_some() {
-                discard((usize::from(number) - 1) * AREA);
+            if let Some(area) = self.find(number) {
+                discard(area);
                 // Release: pairs with the Acquire exchange in `claim`; what was discarded comes before.
                 self.owner(number).store(FREE, Ordering::Release);
             }
@@ -87,11 +113,20 @@ impl Areas {
         unsafe { self.owners.add(usize::from(number) - 1).as_ref() }
     }
 
-    fn area(&self, number: u8) -> Area {
-        // SAFETY: as above.
-        let memory = unsafe { self.memory.add((usize::from(number) - 1) * AREA) };
-        Area { memory, number }
+    fn area(&self, number: u8) -> Option<Area> {
+        // SAFETY: the constructor's promise.
+        let memory = unsafe { (self.find)(self.source, number) }?;
+        Some(Area { memory, number })
     }
+}
+
+/// The memory of an area, where all lie in a row.
+///
+/// # Safety
+/// [`AREAS`] areas begin at `memory`.
+unsafe fn in_a_row(memory: NonNull<()>, number: u8) -> Option<NonNull<u8>> {
+    // SAFETY: the caller's promise; numbers are 1 to AREAS.
+    Some(unsafe { memory.cast::<u8>().add((usize::from(number) - 1) * AREA) })
 }
 
 #[cfg(all(test, loom))]

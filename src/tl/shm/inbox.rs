@@ -1,20 +1,20 @@
-//! A worker's inbox: one sparse piece of shared memory with a ring for every peer that talks to it.
+//! A worker's inbox: shared memory with a ring for every peer that talks to it.
 //!
 //! A sender claims a free ring by compare-and-swap, says who it is, and rings the doorbell; the
-//! receiver has all of it mapped and needs no system call to begin reading. A ring has
-//! memory only from its first use on, and gives it back when its sender is gone. Because the rings
-//! are the receiver's, what was sent arrives even if the sender exits right after.
+//! receiver has its rings mapped and needs no system call to begin reading. It makes further ones before they run out;
+//! a sender that finds none left rings the doorbell as well, and tries again. A ring has memory only from its first use
+//! on, and gives it back when its sender is gone. Because the rings are the receiver's, what was sent arrives even if
+//! the sender exits right after.
 
-use super::area::{AREA, AREAS, Areas};
+use super::area::{AREAS, Areas};
+use super::memory::{FIRST_RINGS, Own, PARTS};
 use super::ring::RingMem;
-use super::{Kind, Locator, Sender};
+use super::{Locator, Sender};
 use crate::sys::arch::OwnLine;
 use crate::sys::lifeline::{self, Lifeline};
-use crate::sys::machine;
-use crate::sys::named::Named;
-use crate::sys::segment::{Mapping, PAGE, Segment, SegmentId};
+use crate::sys::segment::{PAGE, Segment, SegmentId};
 use crate::sys::sync::{AtomicU32, AtomicU64, Ordering, fence};
-use crate::sys::sysv::Block;
+use crate::sys::{log, machine};
 use std::io;
 use std::ptr::NonNull;
 
@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 pub const RINGS: usize = if cfg!(loom) { 2 } else { 1024 };
 // Every bit of `Front::ready` is a ring's: the bits come from strangers, the claims are found by them.
 const _: () = assert!(RINGS % 64 == 0 || cfg!(loom));
-const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox6");
+const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox7");
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -35,7 +35,7 @@ pub(super) struct Front {
     /// High half of the locator's key: a number that was given to another segment is noticed.
     nonce: AtomicU64,
     /// Counts rings that became ready.
-    doorbell: AtomicU32,
+    pub(super) doorbell: AtomicU32,
     /// Not 0: the receiver may sleep; senders look at `armed` after each message.
     pub(super) wakes: AtomicU32,
     /// 1: the receiver sleeps or is about to; whoever resets it writes to the pipe.
@@ -47,9 +47,15 @@ pub(super) struct Front {
     /// One bit per ring: ready and not yet seen by the receiver.
     ready: [AtomicU64; RINGS.div_ceil(64)],
     /// Whose the areas are.
-    owners: [AtomicU32; AREAS],
+    pub(super) owners: [AtomicU32; AREAS],
+    /// Rings that there are; more are made before they run out.
+    pub(super) rings: AtomicU32,
+    /// 1: a sender has found no area that is free.
+    pub(super) wants_area: AtomicU32,
+    /// How the parts that are made on request are found: 0 for those that are not made.
+    pub(super) parts: [AtomicU32; PARTS],
     /// Counts the epochs of its senders ([`super::order`]). Each looks at it with each message.
-    epochs: OwnLine<AtomicU64>,
+    pub(super) epochs: OwnLine<AtomicU64>,
 }
 
 impl Front {
@@ -85,18 +91,11 @@ struct Claim {
 }
 
 const CLAIMS_AT: usize = PAGE;
-const RINGS_AT: usize = (CLAIMS_AT + RINGS * size_of::<Claim>()).next_multiple_of(PAGE);
-const AREAS_AT: usize = RINGS_AT + RINGS * size_of::<RingMem>();
-/// Bytes of an inbox, nearly all of them untouched.
-pub const INBOX_LEN: usize = AREAS_AT + AREAS * AREA;
+/// Where the rings begin, behind the claims.
+pub(super) const RINGS_AT: usize = (CLAIMS_AT + RINGS * size_of::<Claim>()).next_multiple_of(PAGE);
 
 const _: () =
     assert!(size_of::<Front>() == PAGE && RINGS_AT % PAGE == 0 && size_of::<RingMem>() % PAGE == 0);
-
-/// Where ring `index` lies in the segment.
-pub(super) fn ring_offset(index: usize) -> usize {
-    RINGS_AT + index * size_of::<RingMem>()
-}
 
 /// The front page and the claims, wherever they are mapped. The memory is shared with processes
 /// that are not trusted.
@@ -130,8 +129,11 @@ impl Table {
     /// Takes a free ring for `sender`. The search starts at a place that depends on the sender,
     /// so that many peers starting together do not fight for the same entry.
     pub(super) fn claim(&self, sender: &Sender) -> Option<usize> {
-        let start = (sender.uid as usize).wrapping_mul(0x9E37_79B9) % 64;
-        let index = (0..RINGS).map(|i| (start + i) % RINGS).find(|&i| {
+        // Acquire: pairs with the Release stores in `Own`: the ring's part can be found.
+        let rings = self.front().rings.load(Ordering::Acquire) as usize;
+        let rings = rings.clamp(FIRST_RINGS, RINGS);
+        let start = (sender.uid as usize).wrapping_mul(0x9E37_79B9) % FIRST_RINGS;
+        let index = (0..rings).map(|i| (start + i) % rings).find(|&i| {
             // Acquire on success: pairs with the Release store of FREE in `unclaim`.
             self.claim_at(i)
                 .state
@@ -152,6 +154,27 @@ impl Table {
         Some(index)
     }
 
+    /// Whether rings can be made beside those that there are.
+    fn can_grow(&self) -> bool {
+        (self.front().rings.load(Ordering::Relaxed) as usize) < RINGS
+    }
+
+    /// A sender has found no free ring. True: the receiver was told, and may make more.
+    pub(super) fn want_ring(&self) -> bool {
+        let can_grow = self.can_grow();
+        if can_grow {
+            // Release: as in `announce`.
+            self.front().doorbell.fetch_add(1, Ordering::Release);
+        }
+        can_grow
+    }
+
+    /// How many of so many rings are taken.
+    fn taken(&self, rings: usize) -> usize {
+        let is_taken = |&i: &usize| self.claim_at(i).state.load(Ordering::Relaxed) != FREE;
+        (0..rings).filter(is_taken).count()
+    }
+
     /// Gives a ring back that is zero.
     pub(super) fn unclaim(&self, index: usize) {
         // Release: pairs with the Acquire exchange in `claim`; the zeroing comes before.
@@ -162,6 +185,12 @@ impl Table {
     pub(super) fn announce(&self, index: usize) {
         // Release: pairs with the Acquire load in `accept`; the fields come before.
         self.claim_at(index).state.store(READY, Ordering::Release);
+        self.announce_again(index);
+    }
+
+    /// Makes a ring known to the receiver that was announced before, as only a broken or hostile sender would.
+    pub(super) fn announce_again(&self, index: usize) {
+        // Release: pairs with the Acquire swap in `accept`.
         self.front().ready[index / 64].fetch_or(1 << (index % 64), Ordering::Release);
         // Release: pairs with the Acquire load in `Doorbell::has_new_ring`; the bit comes before.
         self.front().doorbell.fetch_add(1, Ordering::Release);
@@ -211,109 +240,6 @@ impl Table {
     }
 }
 
-/// The memory of an inbox, in its owner or in a peer.
-pub(super) enum Memory {
-    /// The usual case.
-    Block(Block),
-    /// For processes that share nothing but /dev/shm.
-    Named(Named),
-    /// Where System V memory cannot be had.
-    Mapping(Mapping),
-}
-
-impl Memory {
-    /// Maps a peer's inbox.
-    pub(super) fn open(peer: Locator) -> io::Result<Self> {
-        let memory = match peer.kind() {
-            Kind::Block => Memory::Block(Block::attach(peer.key as u32, INBOX_LEN)?),
-            Kind::Named => Memory::Named(Named::open(peer.key, INBOX_LEN)?),
-            Kind::File => {
-                let segment = Segment::open(peer.id, INBOX_LEN as u64)?;
-                Memory::Mapping(segment.map(0, INBOX_LEN, None)?)
-            }
-        };
-        if memory.table().is_inbox(peer.key) {
-            Ok(memory)
-        } else {
-            Err(io::Error::new(io::ErrorKind::NotFound, "not that inbox"))
-        }
-    }
-
-    fn base(&self) -> NonNull<u8> {
-        match self {
-            Memory::Block(block) => block.ptr(),
-            Memory::Named(file) => file.ptr(),
-            Memory::Mapping(map) => map.start(),
-        }
-    }
-
-    /// Front page and claims; not to be used after `self`.
-    pub(super) fn table(&self) -> Table {
-        // SAFETY: INBOX_LEN bytes are mapped; users keep `self` beside it.
-        unsafe { Table::new(self.base()) }
-    }
-
-    /// Makes sure that a ring has memory behind it, where that is not certain.
-    ///
-    /// # Errors
-    /// `ENOSPC`.
-    pub(super) fn reserve(&self, index: usize) -> io::Result<()> {
-        match self {
-            Memory::Named(file) => file.reserve(ring_offset(index), size_of::<RingMem>()),
-            Memory::Block(_) | Memory::Mapping(_) => Ok(()),
-        }
-    }
-
-    /// A ring; not to be used after `self`.
-    pub(super) fn ring(&self, index: usize) -> NonNull<RingMem> {
-        assert!(index < RINGS);
-        // SAFETY: inside of INBOX_LEN.
-        unsafe { self.base().add(ring_offset(index)).cast() }
-    }
-
-    /// The counter of the senders' epochs; not to be used after `self`.
-    pub(super) fn epochs(&self) -> NonNull<AtomicU64> {
-        NonNull::from(&self.table().front().epochs.0)
-    }
-
-    /// The areas, as a ring's ends see them; not to be used after `self`. None where memory has to be reserved: nobody
-    /// could do without once a message lies there.
-    pub(super) fn areas(&self, ring: usize) -> Option<Areas> {
-        if matches!(self, Memory::Named(_)) {
-            return None;
-        }
-        let owners = NonNull::from(&self.table().front().owners).cast();
-        // SAFETY: inside of INBOX_LEN.
-        Some(unsafe { Areas::new(owners, self.base().add(AREAS_AT), ring) })
-    }
-
-    /// Frees what a ring's sender wrote, in the memory of an inbox whose owner is gone: it stays as long as anybody has it
-    /// mapped.
-    pub(super) fn forsake(&self, ring: usize) {
-        // SAFETY: inside of INBOX_LEN; nobody reads it any more.
-        self.empty(ring, |at, len| unsafe {
-            libc::madvise(self.base().add(at).as_ptr().cast(), len, libc::MADV_REMOVE);
-        });
-    }
-
-    /// Gives back a ring's areas, and frees by `discard` what was written there and in the ring: an offset and a length.
-    fn empty(&self, ring: usize, discard: impl Fn(usize, usize)) {
-        if let Some(areas) = self.areas(ring) {
-            areas.release(|offset| discard(AREAS_AT + offset, AREA));
-        }
-        discard(ring_offset(ring), size_of::<RingMem>());
-    }
-
-    /// Frees a part of it, which is zero afterwards.
-    fn discard(&self, at: usize, len: usize) {
-        match self {
-            Memory::Block(block) => block.discard(at, len),
-            Memory::Named(named) => named.discard(at, len),
-            Memory::Mapping(map) => map.discard(at, len),
-        }
-    }
-}
-
 /// What new senders ring.
 pub struct Doorbell {
     /// Counts rings that became ready. In the inbox.
@@ -360,9 +286,9 @@ impl Doorbell {
 
 /// The receiver's side.
 pub struct Inbox {
-    /// Says that the owner lives; holds the memory if it is not a block.
+    /// Says that the owner lives; the memory lies in it if it is neither blocks nor a file with a name.
     identity: Segment,
-    memory: Memory,
+    memory: Own,
     key: u64,
     /// Says so in other PID namespaces, if it can be had.
     lifeline: Option<Lifeline>,
@@ -375,36 +301,23 @@ impl Inbox {
     /// # Errors
     /// `EMFILE`, `ENOMEM`, `ENOSPC`.
     pub fn create(named: bool) -> io::Result<Self> {
-        if named {
-            let file = Named::create(INBOX_LEN)?;
-            file.reserve(0, RINGS_AT)?;
-            let key = file.key();
-            return Ok(Self::with(Segment::create(PAGE)?, Memory::Named(file), key));
-        }
-        if let Ok(block) = Block::create(INBOX_LEN, None) {
-            let nonce = machine::random_u64() | 1 << 32;
-            let key = nonce & !0xFFFF_FFFF | u64::from(block.number());
-            let mut inbox = Self::with(Segment::create(PAGE)?, Memory::Block(block), key);
-            inbox.lifeline = Lifeline::hold(key).ok();
-            return Ok(inbox);
-        }
-        let segment = Segment::create(INBOX_LEN)?;
-        let map = segment.map(0, INBOX_LEN, None)?;
-        Ok(Self::with(segment, Memory::Mapping(map), 0))
-    }
-
-    fn with(identity: Segment, memory: Memory, key: u64) -> Self {
+        let (memory, identity, number) = Own::create(named)?;
+        let is_block = memory.is_block();
+        let key = match is_block {
+            true => (machine::random_u64() | 1 << 32) & !0xFFFF_FFFF | number,
+            false => number,
+        };
         let table = memory.table();
         table.front().nonce.store(key >> 32, Ordering::Relaxed);
         // Release: pairs with the Acquire load in `Table::is_inbox`.
         table.front().magic.store(MAGIC, Ordering::Release);
-        Self {
+        Ok(Self {
             identity,
             memory,
             key,
-            lifeline: None,
+            lifeline: is_block.then(|| Lifeline::hold(key).ok()).flatten(),
             table,
-        }
+        })
     }
 
     /// Where peers find it.
@@ -412,9 +325,9 @@ impl Inbox {
         let here = machine::place();
         Locator {
             pid_ns: here.pid_ns,
-            ipc_ns: match self.memory {
-                Memory::Named(_) => 0,
-                Memory::Block(_) | Memory::Mapping(_) => here.ipc_ns,
+            ipc_ns: match self.memory.is_named() {
+                true => 0,
+                false => here.ipc_ns,
             },
             id: self.identity.id(),
             key: self.key,
@@ -430,10 +343,30 @@ impl Inbox {
     /// Rings that became ready since the last call, with what their senders say of themselves. Only the progress thread
     /// calls it.
     pub fn accept(&mut self, doorbell: &Doorbell) -> Vec<(usize, Sender)> {
-        let (seen, new) = self.table.accept();
+        let (seen, mut new) = self.table.accept();
         // Relaxed: the progress thread alone reads and writes it.
         doorbell.seen.store(seen, Ordering::Relaxed);
+        // Whoever maps the inbox can announce a ring that there is not.
+        new.retain(|(index, _)| *index < self.memory.rings());
+        self.grow();
         new
+    }
+
+    /// Makes rings when three quarters of those that there are are taken, and an area when a sender wants one.
+    fn grow(&mut self) {
+        let rings = self.memory.rings();
+        if rings < RINGS
+            && 4 * self.table.taken(rings) >= 3 * rings
+            && let Err(e) = self.memory.add_rings(&self.identity)
+        {
+            log::warn!("shared memory for more than {rings} peers cannot be had: {e}");
+        }
+        // Relaxed: the bell that called us comes after the word.
+        if self.table.front().wants_area.swap(0, Ordering::Relaxed) != 0
+            && let Err(e) = self.memory.add_area(&self.identity)
+        {
+            log::debug!("peers do without another area of shared memory for long messages: {e}");
+        }
     }
 
     /// The memory of a ring, mapped as long as the inbox lives.
@@ -448,8 +381,7 @@ impl Inbox {
 
     /// Makes a ring free again. Its sender is gone or has closed it; its consumer must be dropped.
     pub fn free(&mut self, index: usize) {
-        let memory = &self.memory;
-        memory.empty(index, |at, len| memory.discard(at, len));
+        self.memory.empty(index);
         self.table.unclaim(index);
     }
 

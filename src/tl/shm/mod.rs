@@ -6,6 +6,7 @@
 
 pub mod area;
 pub mod inbox;
+mod memory;
 pub mod order;
 pub mod outbox;
 pub mod ring;
@@ -107,7 +108,7 @@ impl Locator {
             Kind::Named => named::is_mapped_by(self.key, owner),
             Kind::File => false,
         };
-        mapped && inbox::Memory::open(*self).is_ok()
+        mapped && memory::Theirs::open(*self).is_ok()
     }
 
     /// Whether its owner is gone, as far as can be seen from `here`. A file system look-up; a longer one where the

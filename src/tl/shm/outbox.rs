@@ -1,6 +1,7 @@
 //! A sender's end of one ring in a peer's inbox.
 
-use super::inbox::{Front, Memory};
+use super::inbox::Front;
+use super::memory::Theirs;
 use super::order::Epoch;
 use super::ring::{Corrupt, Producer, Withdrawals};
 use super::share::{Share, Shares};
@@ -20,7 +21,7 @@ pub struct Outbox {
     heard: u64,
     peer: Locator,
     /// Keeps ring and front page mapped.
-    memory: Memory,
+    memory: Theirs,
     index: usize,
     /// Of what this end's owner receives from the peer.
     shares: Shares,
@@ -45,24 +46,31 @@ impl Outbox {
     /// # Errors
     /// `NotFound`: the peer is gone. `WouldBlock`: all rings are taken. Else what the system said.
     pub fn open(peer: Locator, me: &Sender) -> io::Result<Self> {
-        let memory = Memory::open(peer)?;
+        let mut memory = Theirs::open(peer)?;
         let table = memory.table();
-        let index = table.claim(me).ok_or(io::ErrorKind::WouldBlock)?;
-        memory
-            .reserve(index)
-            .inspect_err(|_| table.unclaim(index))?;
-        table.announce(index);
         // Acquire: pairs with the Release store in `Inbox::enable_wake`.
         let wakes = table.front().wakes.load(Ordering::Acquire) != 0;
+        let Some(index) = table.claim(me) else {
+            if table.want_ring() && wakes {
+                kick(table.front(), peer);
+            }
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
+        memory
+            .map_ring(index)
+            .inspect_err(|_| table.unclaim(index))?;
+        table.announce(index);
+        let memory = memory.take_ring(index);
+        let front = NonNull::from(memory.table().front());
         // SAFETY: a claimed ring is zero (never used, or discarded by `Inbox::free`) and this is
         // its only producer; the memory is stored beside it.
         let ring = unsafe {
             let epoch = Epoch::new(memory.epochs(), !wakes);
-            Producer::new(memory.ring(index), epoch).with_areas(memory.areas(index))
+            Producer::new(memory.ring(), epoch).with_areas(memory.areas(index))
         };
         Ok(Self {
             ring,
-            front: NonNull::from(table.front()),
+            front,
             wakes,
             heard: 0,
             peer,
@@ -160,7 +168,7 @@ impl Outbox {
     /// Announces the ring a second time, as only a broken or hostile sender would: for tests.
     #[doc(hidden)]
     pub fn announce_again(&self) {
-        self.memory.table().announce(self.index);
+        self.memory.table().announce_again(self.index);
     }
 
     /// The receiver is gone: what was written for it is freed.
@@ -199,13 +207,17 @@ impl Outbox {
     #[inline(never)]
     fn kick(&self) {
         // SAFETY: the front page stays mapped as long as self.
-        let front = unsafe { self.front.as_ref() };
-        if front.must_wake() && !wake(self.peer, front.wake_fd.load(Ordering::Relaxed)) {
-            // Release: pairs with the Acquire load of the receiver's thread.
-            front.bell.fetch_add(1, Ordering::Release);
-            #[cfg(not(loom))]
-            crate::sys::futex::wake(&front.bell);
-        }
+        kick(unsafe { self.front.as_ref() }, self.peer);
+    }
+}
+
+/// Wakes the receiver that an inbox belongs to if it sleeps.
+fn kick(front: &Front, peer: Locator) {
+    if front.must_wake() && !wake(peer, front.wake_fd.load(Ordering::Relaxed)) {
+        // Release: pairs with the Acquire load of the receiver's thread.
+        front.bell.fetch_add(1, Ordering::Release);
+        #[cfg(not(loom))]
+        crate::sys::futex::wake(&front.bell);
     }
 }
 

@@ -33,6 +33,9 @@ impl Memory {
                 bell: u32_0(),
                 ready: std::array::from_fn(|_| u64_0()),
                 owners: std::array::from_fn(|_| u32_0()),
+                rings: AtomicU32::new(RINGS as u32),
+                wants_area: u32_0(),
+                parts: std::array::from_fn(|_| u32_0()),
                 epochs: OwnLine(u64_0()),
             },
             claims: std::array::from_fn(|_| Claim {

@@ -191,8 +191,8 @@ fn who_sends_much_moves_to_an_area() {
     assert_eq!(taken(), [7, 1, 0, 0, 0, 0, 0, 0], "the first free one");
     assert_eq!(rx.area.map(|known| known.area.number), Some(2));
     let mut discarded = Vec::new();
-    areas.release(|at| discarded.push(at));
-    assert_eq!((discarded, taken()), (vec![AREA], [7, 0, 0, 0, 0, 0, 0, 0]));
+    areas.release(|area| discarded.push(area.number));
+    assert_eq!((discarded, taken()), (vec![2], [7, 0, 0, 0, 0, 0, 0, 0]));
 }
 
 #[test]

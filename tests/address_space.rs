@@ -1,0 +1,111 @@
+//! Address space of shared memory: an inbox and its senders map what they use, and more rings are made when they run
+//! out.
+
+use std::io::ErrorKind;
+use std::sync::Mutex;
+use ucp::tl::shm::Sender;
+use ucp::tl::shm::inbox::{Inbox, RINGS};
+use ucp::tl::shm::outbox::Outbox;
+use ucp::tl::shm::ring::Consumer;
+
+/// The tests look at the address space of their process: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Rings that an inbox begins with.
+const FIRST: usize = 32;
+
+fn open(inbox: &Inbox, uid: u64) -> std::io::Result<Outbox> {
+    let me = Sender {
+        uid,
+        inbox: inbox.locator(),
+    };
+    Outbox::open(inbox.locator(), &me)
+}
+
+/// What the kernel says of this process's address space, `VmSize` or `VmPeak`, KiB.
+fn address_space(what: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with(what)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn an_inbox_and_its_senders_map_what_they_use() {
+    let _alone = ALONE.lock().unwrap();
+    for named in [false, true] {
+        // What else the first one needs is there.
+        drop(open(&Inbox::create(named).unwrap(), 1).unwrap());
+        let before = address_space("VmSize");
+        let inbox = Inbox::create(named).unwrap();
+        let first = open(&inbox, 0).unwrap();
+        let all: Vec<_> = (1..FIRST as u64).map(|uid| open(&inbox, uid)).collect();
+        assert!(all.iter().all(Result::is_ok));
+        let taken = address_space("VmSize") - before;
+        assert!(
+            taken < 8 << 10,
+            "{taken} KiB for {FIRST} senders, named: {named}"
+        );
+        drop((first, all, inbox));
+        assert!(address_space("VmSize") < before + 1024, "all is unmapped");
+    }
+}
+
+/// A sender and the receiver use every ring, those of parts that were made later as well.
+#[test]
+fn rings_are_made_before_they_run_out() {
+    let _alone = ALONE.lock().unwrap();
+    for named in [false, true] {
+        let mut inbox = Inbox::create(named).unwrap();
+        let doorbell = inbox.doorbell();
+        let mut senders = Vec::new();
+        let mut waited = 0;
+        while senders.len() < RINGS {
+            match open(&inbox, senders.len() as u64) {
+                Ok(outbox) => senders.push(outbox),
+                Err(e) => {
+                    assert_eq!(e.kind(), ErrorKind::WouldBlock);
+                    assert!(doorbell.has_new_ring(), "the receiver is told");
+                    assert_eq!(inbox.accept(&doorbell).len(), FIRST << waited.max(1) >> 1);
+                    waited += 1;
+                }
+            }
+        }
+        assert_eq!(
+            waited,
+            (RINGS / FIRST).ilog2() as usize,
+            "all were taken so often"
+        );
+        assert_eq!(
+            open(&inbox, 5000).err().map(|e| e.kind()),
+            Some(ErrorKind::WouldBlock)
+        );
+        let last = inbox.accept(&doorbell);
+        assert!(
+            last.iter()
+                .all(|(index, _)| (RINGS / 2..RINGS).contains(index))
+        );
+        for (index, sender) in last {
+            let outbox = &mut senders[sender.uid as usize];
+            // SAFETY: the record has room for a byte.
+            let fill = |dst: *mut u8| unsafe { dst.write(7) };
+            assert_eq!(outbox.send(1, 0, sender.uid, 1, fill), Ok(true));
+            // SAFETY: its only consumer, dropped before the inbox.
+            let mut consumer = unsafe { Consumer::new(inbox.ring(index)) };
+            let message = consumer.peek().unwrap().unwrap();
+            assert_eq!((message.imm, message.len), (sender.uid, 1));
+        }
+    }
+}
+
+/// A receiver that looks makes rings before they run out: no sender has to wait.
+#[test]
+fn a_receiver_that_looks_is_ahead() {
+    let _alone = ALONE.lock().unwrap();
+    let mut inbox = Inbox::create(false).unwrap();
+    let doorbell = inbox.doorbell();
+    let mut senders = Vec::new();
+    for uid in 0..RINGS as u64 {
+        senders.push(open(&inbox, uid).unwrap());
+        assert_eq!(inbox.accept(&doorbell).len(), 1);
+    }
+}
