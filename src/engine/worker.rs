@@ -229,12 +229,7 @@ impl Worker {
     /// What making its inbox, its sockets or its wakeup can answer.
     pub fn new(ctx: &'static Context, params: WorkerParams) -> io::Result<Box<Worker>> {
         let mt = params.thread_mode == ucs_thread_mode_t::UCS_THREAD_MODE_MULTI as u32;
-        let inbox = if ctx.policy.shm || ctx.policy.loopback {
-            let inbox = Inbox::create(ctx.policy.named_inboxes);
-            Some(inbox.map_err(|e| lacking("shared memory", &e))?)
-        } else {
-            None
-        };
+        let inbox = inbox(ctx)?;
         // Without a device there is nobody to connect to or from.
         let sockets = match ctx.devices.is_empty() {
             true => None,
@@ -260,7 +255,7 @@ impl Worker {
                 ))
             }
         };
-        let reaches_others = ctx.policy.shm || tcp.is_some() || ports.is_some();
+        let reaches_others = inbox.is_some() && ctx.policy.shm || tcp.is_some() || ports.is_some();
         let rings = rings(ctx, mt, reaches_others)?;
         let duties = Duties::default();
         if rings.is_some() {
@@ -543,6 +538,26 @@ fn rings(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<Rings>
 const NO_QUEUE: &str = "virtual control queue is left on the network interfaces of this node that UCX_NET_DEVICES allows; fewer \
      workers or processes a node, more interfaces, or, to share control queues earlier, a smaller UCX_TOFU_MAX_VCQS or \
      UCX_TOFU_VCQS_PER_WORKER make room";
+
+/// The worker's inbox, if shared memory or the loopback is to be used.
+///
+/// # Errors
+/// It cannot be had, and nor can a connection, to this worker itself or to others.
+fn inbox(ctx: &Context) -> io::Result<Option<Inbox>> {
+    if !ctx.policy.shm && !ctx.policy.loopback {
+        return Ok(None);
+    }
+    match Inbox::create(ctx.policy.named_inboxes) {
+        Ok(inbox) => Ok(Some(inbox)),
+        Err(e) if !ctx.ports.is_empty() || !ctx.devices.is_empty() && !ctx.greets_only => {
+            log::warn!(
+                "this worker does without shared memory, which cannot be had: {e} (ulimit -v)"
+            );
+            Ok(None)
+        }
+        Err(e) => Err(lacking("shared memory", &e)),
+    }
+}
 
 /// Why there is no worker, for the log.
 fn lacking(what: &str, e: &io::Error) -> io::Error {

@@ -8,6 +8,7 @@ use crate::engine::worker::{Channel, Rx, Worker};
 use crate::sys::segment::SegmentId;
 use crate::sys::{log, machine};
 use crate::tl::shm::Locator;
+use crate::tl::shm::outbox::Outbox;
 use crate::tl::shm::ring::Consumer;
 use crate::tl::{Target, ib, tcp, tofu};
 use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, WorkerAddress};
@@ -31,11 +32,24 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<*const Peer, 
     } else {
         shared_inbox(worker, address)
     };
-    let target = match inbox {
-        Some(_) => None,
-        None => tofu_target(worker, address)
+    let other = || {
+        tofu_target(worker, address)
             .or_else(|| ib_target(worker, address))
-            .or_else(|| tcp_target(worker, address)),
+            .or_else(|| tcp_target(worker, address))
+    };
+    let (inbox, target) = match inbox {
+        Some(inbox) => match mapping_error(worker, address.uid, inbox).zip(other()) {
+            None => (Some(inbox), None),
+            Some((e, target)) => {
+                log::warn!(
+                    "worker {:#x} (pid {}) is not reached by shared memory, which cannot be mapped: {e} (ulimit -v)",
+                    address.uid,
+                    inbox.id.pid
+                );
+                (None, Some(target))
+            }
+        },
+        None => (None, other()),
     };
     if inbox.is_none() && target.is_none() {
         log::error!(
@@ -57,6 +71,16 @@ fn met_before(worker: &Worker, address: &WorkerAddress) -> Option<*const Peer> {
     let peer = peers.get(&address.uid)?;
     let same = peer.status() == UCS_OK && peer.inbox == Some(inbox);
     same.then_some(&raw const **peer)
+}
+
+/// Why the inbox of another worker cannot be mapped. Found out in advance only where address space is limited: the
+/// first operation maps it. An inbox that is gone can be found out later.
+fn mapping_error(worker: &Worker, uid: u64, inbox: Locator) -> Option<std::io::Error> {
+    if uid == worker.uid || !machine::address_space_is_limited() {
+        return None;
+    }
+    let error = Outbox::probe(inbox).err();
+    error.filter(|e| e.kind() != std::io::ErrorKind::NotFound)
 }
 
 /// Where a connection to the worker can be made.
@@ -108,6 +132,8 @@ fn greeter(worker: &Worker, address: &WorkerAddress) -> Option<tcp::Target> {
 }
 
 fn shared_inbox(worker: &Worker, address: &WorkerAddress) -> Option<Locator> {
+    // Without an inbox there is no way back.
+    worker.locator?;
     let shm = address.shm.filter(|_| worker.ctx.policy.shm)?;
     let here = machine::place();
     let inbox = locator(shm);
@@ -142,6 +168,9 @@ fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
         return "ud is excluded at one end, where queue pairs are connected by TCP, and the other end has none (UCX_TLS)";
     }
     match address.shm {
+        Some(_) if worker.ctx.policy.shm && worker.locator.is_none() => {
+            "this worker has no shared memory (the log says why), and no other transport leads from one end to the other"
+        }
         _ if worker.ctx.does_without_tofu() => {
             "the program wants to sleep until something comes (UCP_FEATURE_WAKEUP), and nothing wakes it by tofu; no other \
              transport leads from one end to the other (UCX_TLS)"

@@ -44,6 +44,17 @@ pub fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// Whether this process may have only so much address space (`ulimit -v`).
+pub fn address_space_is_limited() -> bool {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is valid for writes.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } == 0;
+    known && limit.rlim_cur != libc::RLIM_INFINITY
+}
+
 fn host_hash() -> u64 {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     // FNV-1a: the boot id is random already, its 36 characters only need folding to 64 bits.

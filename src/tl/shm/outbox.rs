@@ -41,6 +41,14 @@ pub struct OpenShare {
 }
 
 impl Outbox {
+    /// Whether the peer's inbox can be mapped now: nothing stays mapped.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn probe(peer: Locator) -> io::Result<()> {
+        Theirs::open(peer).map(drop)
+    }
+
     /// Opens the peer's inbox and takes a ring there for `me`.
     ///
     /// # Errors

@@ -1,0 +1,215 @@
+/*
+ * Limited address space (ulimit -v, batch systems): a worker fits into 60 MB of it; where shared memory cannot be had or
+ * mapped, two processes reach each other by the next transport.
+ */
+#define _GNU_SOURCE
+#include "check.h"
+#include "../../pattern.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PATIENCE = 20 /* seconds */, MESSAGES = 200, LONG = 64 << 10 };
+
+/* When a process limits its address space: before there is a context, a worker, an endpoint; or not. */
+enum stage { INIT, WORKER, ENDPOINT, NEVER };
+
+struct cramped {
+    enum stage  stage;
+    size_t      room; /* bytes beyond what is mapped at that stage; for INIT all that may be mapped */
+    const char *transport; /* that is used then */
+};
+
+struct end {
+    ucp_context_h context;
+    ucp_worker_h  worker;
+    ucp_ep_h      ep;
+    int           link;
+};
+
+static size_t mapped(void)
+{
+    FILE  *file  = fopen("/proc/self/statm", "r");
+    size_t pages = 0;
+
+    WANT_TRUE(file != NULL && fscanf(file, "%zu", &pages) == 1);
+    fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void limit_at(const struct cramped *c, enum stage stage)
+{
+    struct rlimit limit;
+
+    if (c->stage == stage) {
+        limit.rlim_cur = limit.rlim_max = stage == INIT ? c->room : mapped() + c->room;
+        WANT_TRUE(mapped() <= limit.rlim_cur && setrlimit(RLIMIT_AS, &limit) == 0);
+    }
+}
+
+static void open_end(struct end *end, const struct cramped *c)
+{
+    ucp_params_t        params  = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
+    ucp_worker_params_t worker  = {.field_mask = 0};
+    ucp_ep_params_t     ep      = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
+    char                theirs[1024];
+    ucp_address_t      *ours;
+    size_t              length;
+
+    limit_at(c, INIT);
+    WANT(UCS_OK, ucp_init(&params, NULL, &end->context));
+    limit_at(c, WORKER);
+    WANT(UCS_OK, ucp_worker_create(end->context, &worker, &end->worker));
+    if (check_failed()) {
+        return;
+    }
+    WANT(UCS_OK, ucp_worker_get_address(end->worker, &ours, &length));
+    WANT_TRUE(send(end->link, ours, length, 0) == (ssize_t)length);
+    WANT_TRUE(recv(end->link, theirs, sizeof(theirs), 0) > 0);
+    ucp_worker_release_address(end->worker, ours);
+    limit_at(c, ENDPOINT);
+    ep.address = (ucp_address_t *)theirs;
+    WANT(UCS_OK, ucp_ep_create(end->worker, &ep, &end->ep));
+}
+
+static ucs_status_t finish(struct end *end, ucs_status_ptr_t request)
+{
+    time_t       stop = time(NULL) + PATIENCE;
+    ucs_status_t status;
+
+    if (!UCS_PTR_IS_PTR(request)) {
+        return UCS_PTR_STATUS(request);
+    }
+    while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS && time(NULL) < stop) {
+        ucp_worker_progress(end->worker);
+    }
+    ucp_request_free(request);
+    return status;
+}
+
+/* Progresses until the other end has come as far. */
+static void meet(struct end *end)
+{
+    time_t stop = time(NULL) + PATIENCE;
+    char   byte = 0;
+
+    WANT_TRUE(send(end->link, &byte, 1, MSG_NOSIGNAL) == 1);
+    while (recv(end->link, &byte, 1, MSG_DONTWAIT) != 1 && time(NULL) < stop) {
+        ucp_worker_progress(end->worker);
+    }
+    WANT_TRUE(time(NULL) < stop);
+}
+
+/* Messages both ways, short and long ones in turn. */
+static void talk(struct end *end)
+{
+    static unsigned char     out[LONG], in[LONG];
+    static const ucp_request_param_t plain = {.op_attr_mask = 0};
+
+    for (unsigned i = 0; i < MESSAGES && !check_failed(); i++) {
+        size_t           size     = i % 2 ? LONG : 8;
+        ucs_status_ptr_t received = ucp_tag_recv_nbx(end->worker, in, size, i, -1, &plain);
+
+        fill(out, size, i);
+        WANT(UCS_OK, finish(end, ucp_tag_send_nbx(end->ep, out, size, i, &plain)));
+        WANT(UCS_OK, finish(end, received));
+        WANT_TRUE(first_wrong(in, size, i) == size);
+    }
+}
+
+/* Whether the endpoint's messages go by a transport of this name. */
+static int goes_by(struct end *end, const char *name)
+{
+    ucp_transport_entry_t entries[16];
+    ucp_ep_attr_t         attr = {.field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS,
+                                  .transports = {.entries     = entries,
+                                                 .num_entries = 16,
+                                                 .entry_size  = sizeof(entries[0])}};
+
+    WANT(UCS_OK, ucp_ep_query(end->ep, &attr));
+    for (unsigned i = 0; i < attr.transports.num_entries; i++) {
+        if (strcmp(entries[i].transport_name, name) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void play(int link, const struct cramped *c, const char *transport)
+{
+    struct end          end   = {.link = link};
+    ucp_request_param_t plain = {.op_attr_mask = 0};
+
+    open_end(&end, c);
+    if (check_failed()) {
+        return;
+    }
+    talk(&end);
+    WANT_TRUE(goes_by(&end, transport));
+    meet(&end);
+    WANT(UCS_OK, finish(&end, ucp_ep_close_nbx(end.ep, &plain)));
+    meet(&end);
+    ucp_worker_destroy(end.worker);
+    ucp_cleanup(end.context);
+}
+
+/* Two processes, each cramped in its own way; the transports that they are to use then. */
+static void between(const struct cramped *one, const struct cramped *other)
+{
+    int   links[2], status = -1;
+    pid_t child;
+
+    WANT_TRUE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, links) == 0);
+    if ((child = fork()) == 0) {
+        play(links[1], one, one->transport);
+        _exit(check_failed());
+    }
+    play(links[0], other, other->transport);
+    WANT_TRUE(waitpid(child, &status, 0) == child && status == 0);
+    close(links[0]);
+    close(links[1]);
+}
+
+static void in_60_mb(void)
+{
+    static const struct cramped c = {INIT, 60 << 20, "posix"};
+
+    between(&c, &c);
+}
+
+static void without_inbox(void)
+{
+    static const struct cramped one = {WORKER, 2 << 20, "tcp"}, other = {NEVER, 0, "tcp"};
+
+    between(&one, &other);
+}
+
+static void without_mapping(void)
+{
+    static const struct cramped c = {ENDPOINT, 2 << 20, "tcp"};
+
+    between(&c, &c);
+}
+
+/* One end maps the other's inbox, the other one cannot. */
+static void one_way(void)
+{
+    static const struct cramped one = {ENDPOINT, 2 << 20, "tcp"}, other = {NEVER, 0, "posix"};
+
+    between(&one, &other);
+}
+
+static const case_t cases[] = {
+    {"cramped: a worker in 60 MB", in_60_mb},
+    {"cramped: no room for an inbox", without_inbox},
+    {"cramped: no room for the other's inbox", without_mapping},
+    {"cramped: no room for the other's inbox at one end", one_way},
+};
+
+CHECK_MAIN(cases)
