@@ -66,6 +66,22 @@ long resident_kib(void)
     return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
+long peak_address_space_kib(void)
+{
+    FILE *status = fopen("/proc/self/status", "r");
+    char line[256];
+    long peak = -1;
+
+    while (status != NULL && peak < 0 && fgets(line, sizeof(line), status) != NULL) {
+        sscanf(line, "VmPeak: %ld kB", &peak);
+    }
+    if (peak < 0) {
+        die("cannot read /proc/self/status");
+    }
+    fclose(status);
+    return peak;
+}
+
 static cpu_set_t allowed;
 
 int processors(void)

@@ -17,6 +17,9 @@ void figure(const char *name, long x, double value, const char *unit);
 /** Kibibytes of memory that this process has resident. */
 long resident_kib(void);
 
+/** Kibibytes of address space that this process has had at most. */
+long peak_address_space_kib(void);
+
 /** Binds the calling thread to the index-th processor that this program may use (counted modulo their number). */
 void pin_to(int index);
 

@@ -336,6 +336,8 @@ static void play(struct place place, void *argument)
         snprintf(name, sizeof(name), "senders_%s", here.tags ? "tag" : "am");
         rate = (double)(here.messages * here.senders) / median(seconds, effort->batches) / 1e6;
         figure(name, here.senders, rate, "M/s");
+        snprintf(name, sizeof(name), "address_space_senders_%s", here.tags ? "tag" : "am");
+        figure(name, here.senders, (double)peak_address_space_kib() / 1024, "MiB");
     }
     meet(place, progress_for, NULL);
     close_all();

@@ -78,6 +78,7 @@ static void startup(void)
     figure("worker_create", -1, (now() - ready) * MILLION, "us");
     figure("worker_memory", -1, (double)(resident_kib() - between), "KiB");
     figure("process_memory", -1, (double)(resident_kib() - before), "KiB");
+    figure("address_space", -1, (double)peak_address_space_kib() / 1024, "MiB");
     figure("descriptors", -1, (double)(descriptors() - open_before), "");
     check(ucp_worker_get_address(worker, &address, &length), "ucp_worker_get_address");
     figure("address_size", -1, (double)length, "B");

@@ -19,6 +19,15 @@ for mpi in openmpi mpich; do
     step 120 "$mpi, 2 ranks, from the prefix: matching" scripts/mpirun-on "$mpi" prefix 2 "build/mpi/$mpi/matching"
 done
 
+# As under a batch system that limits address space (h_vmem).
+in_400_mb() { # MPI
+    scripts/mpirun-on "$1" rucp 8 "$BASH" -c 'ulimit -v 400000; exec "$0"' "build/mpi/$1/collectives"
+}
+export -f in_400_mb
+for mpi in openmpi mpich; do
+    step 180 "$mpi, 8 ranks in 400 MB of address space each: collectives" bash -c "in_400_mb $mpi"
+done
+
 # Between sockets: what co-located ranks would do through shared memory goes through the network.
 for mpi in openmpi mpich; do
     for program in matching datatypes collectives onesided; do
