@@ -162,6 +162,7 @@ pub fn reap(worker: &Worker) {
         {
             outbox.forsake();
         }
+        close_socket(peer);
         let eps = peer.eps.lock().all.clone();
         for ep in eps {
             // SAFETY: listed endpoints live.
@@ -171,6 +172,16 @@ pub fn reap(worker: &Worker) {
                 fail_endpoint(worker, ep, peer.status());
             }
         }
+    }
+}
+
+/// Drops the sending half of the connection to a lost peer: the socket is closed with it, or when the receiving half has
+/// seen its end. Nothing is sent to a lost peer, so no other lane takes its place.
+fn close_socket(peer: &Peer) {
+    let mut tx = peer.tx.lock();
+    if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
+        sender.shut();
+        tx.lane = None;
     }
 }
 

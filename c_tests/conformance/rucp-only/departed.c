@@ -1,0 +1,478 @@
+/*
+ * A worker that outlives its peers: what it holds after many short-lived clients is what it held after a few. Each client
+ * is a process of its own, started by exec; one of three kills itself instead of ending in order.
+ */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { HELLO = 1, BYE, ANSWER, FEW = 50, MANY = 400, AT_ONCE = 6, KILL_EVERY = 3, BUFFER = 2048, SECONDS = 100 };
+
+static const ucp_request_param_t plain = {.op_attr_mask = 0};
+
+static void must(ucs_status_t status, const char *what)
+{
+    if (status != UCS_OK) {
+        printf("    cannot go on: %s: %s\n", what, status_text(status));
+        fflush(stdout);
+        abort();
+    }
+}
+
+static ucp_context_h new_context(void)
+{
+    ucp_params_t  params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM};
+    ucp_context_h context;
+
+    must(ucp_init(&params, NULL, &context), "ucp_init");
+    return context;
+}
+
+static ucp_worker_h new_worker(ucp_context_h context)
+{
+    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_SINGLE};
+    ucp_worker_h        worker;
+
+    must(ucp_worker_create(context, &params, &worker), "ucp_worker_create");
+    return worker;
+}
+
+static void handle(ucp_worker_h worker, unsigned id, ucp_am_recv_callback_t function, void *arg)
+{
+    ucp_am_handler_param_t param = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id         = id,
+        .cb         = function,
+        .arg        = arg,
+    };
+
+    must(ucp_worker_set_am_recv_handler(worker, &param), "ucp_worker_set_am_recv_handler");
+}
+
+/* A request that nobody waits for. */
+static void let_go(ucs_status_ptr_t request)
+{
+    if (UCS_PTR_IS_PTR(request)) {
+        ucp_request_free(request);
+    }
+}
+
+static ucs_status_ptr_t post(ucp_ep_h ep, unsigned id, const void *header, size_t length, unsigned flags)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = flags};
+
+    return ucp_am_send_nbx(ep, id, header, length, NULL, 0, &param);
+}
+
+/* --- a client, in a process of its own --- */
+
+typedef struct {
+    pid_t  pid;     /* by which the server knows it */
+    size_t length;  /* of its address; 0: the server answers on the endpoint that comes with the message */
+    char   address[BUFFER];
+} hello_t;
+
+static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    (void)arg, (void)ep, (void)status;
+}
+
+static ucs_status_t on_answer(void *arg, const void *header, size_t header_length, void *data, size_t length,
+                              const ucp_am_recv_param_t *param)
+{
+    (void)header, (void)header_length, (void)data, (void)length, (void)param;
+    *(int *)arg = 1;
+    return UCS_OK;
+}
+
+static void finish(ucp_worker_h worker, ucs_status_ptr_t request)
+{
+    while (UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS) {
+        ucp_worker_progress(worker);
+    }
+    let_go(request);
+}
+
+static size_t from_hex(const char *hex, unsigned char *bytes)
+{
+    size_t length = strlen(hex) / 2;
+
+    for (size_t i = 0; i < length; i++) {
+        sscanf(hex + 2 * i, "%2hhx", &bytes[i]);
+    }
+    return length;
+}
+
+static ucp_ep_h client_endpoint(ucp_worker_h worker, const char *kind, const char *where)
+{
+    static unsigned char address[BUFFER];
+    struct sockaddr_in   server = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    ucp_ep_params_t      params = {.field_mask = UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER};
+    ucp_ep_h             ep;
+
+    params.err_handler.cb = on_failure;
+    params.err_mode       = strcmp(kind, "reply") == 0 ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
+    if (strcmp(kind, "session") == 0) {
+        server.sin_port = htons((uint16_t)atoi(where));
+        params.field_mask |= UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
+        params.flags            = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+        params.sockaddr.addr    = (const struct sockaddr *)&server;
+        params.sockaddr.addrlen = sizeof(server);
+    } else {
+        params.field_mask |= UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+        from_hex(where, address);
+        params.address = (const ucp_address_t *)address;
+    }
+    must(ucp_ep_create(worker, &params, &ep), "ucp_ep_create");
+    return ep;
+}
+
+/* client KIND WHERE KILLED */
+static int client(char **argv)
+{
+    const char    *kind     = argv[0];
+    int            answered = 0;
+    hello_t        hello    = {.pid = getpid()};
+    ucp_context_h  context  = new_context();
+    ucp_worker_h   worker   = new_worker(context);
+    ucp_ep_h       ep       = client_endpoint(worker, kind, argv[1]);
+    ucp_address_t *address;
+
+    alarm(SECONDS);
+    handle(worker, ANSWER, on_answer, &answered);
+    if (strcmp(kind, "both") == 0) {
+        must(ucp_worker_get_address(worker, &address, &hello.length), "ucp_worker_get_address");
+        memcpy(hello.address, address, hello.length);
+        ucp_worker_release_address(worker, address);
+    }
+    finish(worker, post(ep, HELLO, &hello, offsetof(hello_t, address) + hello.length, UCP_AM_SEND_FLAG_REPLY));
+    while (!answered) {
+        ucp_worker_progress(worker);
+    }
+    if (atoi(argv[2])) {
+        raise(SIGKILL);
+    }
+    finish(worker, post(ep, BYE, &hello, offsetof(hello_t, address), 0));
+    finish(worker, ucp_ep_close_nbx(ep, &plain));
+    ucp_worker_destroy(worker);
+    ucp_cleanup(context);
+    return 0;
+}
+
+/* --- the worker that lives on --- */
+
+typedef struct {
+    pid_t    pid;
+    ucp_ep_h ep;
+    int      ends; /* its client has said goodbye, or it has failed */
+} served_t;
+
+typedef struct {
+    ucp_context_h          context;
+    ucp_worker_h           worker;
+    ucp_listener_h         listener;
+    ucp_conn_request_h     waiting[AT_ONCE];
+    size_t                 waits;
+    served_t               served[AT_ONCE + MANY];
+    size_t                 serves;
+    unsigned               hellos, closes;
+    ucs_status_ptr_t       closing[AT_ONCE + MANY];
+    const char            *kind;
+    char                   where[2 * BUFFER];
+} server_t;
+
+/* What a process holds. */
+typedef struct {
+    size_t descriptors, mappings, segments, bytes;
+} held_t;
+
+static served_t *served_by(server_t *server, ucp_ep_h ep, pid_t pid)
+{
+    for (size_t i = 0; i < server->serves; i++) {
+        if ((ep != NULL && server->served[i].ep == ep) || (pid != 0 && server->served[i].pid == pid)) {
+            return &server->served[i];
+        }
+    }
+    return NULL;
+}
+
+static void server_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    served_t *served = served_by(arg, ep, 0);
+
+    (void)status;
+    if (served != NULL) {
+        served->ends = 1;
+    }
+}
+
+static void serve(server_t *server, ucp_ep_params_t params, pid_t pid)
+{
+    ucp_ep_h ep;
+
+    params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params.err_mode        = UCP_ERR_HANDLING_MODE_PEER;
+    params.err_handler.cb  = server_failure;
+    params.err_handler.arg = server;
+    /* It may have been killed meanwhile. */
+    if (ucp_ep_create(server->worker, &params, &ep) == UCS_OK) {
+        server->served[server->serves++] = (served_t){.pid = pid, .ep = ep};
+    }
+}
+
+static ucs_status_t on_hello(void *arg, const void *header, size_t header_length, void *data, size_t length,
+                             const ucp_am_recv_param_t *param)
+{
+    server_t       *server = arg;
+    const hello_t  *hello  = header;
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
+    ucp_ep_h        ep     = param->reply_ep;
+
+    (void)header_length, (void)data, (void)length;
+    server->hellos++;
+    if (hello->length != 0) {
+        char *address = malloc(hello->length);
+
+        memcpy(address, hello->address, hello->length);
+        params.address = (const ucp_address_t *)address;
+        serve(server, params, hello->pid);
+        free(address);
+        served_t *served = served_by(server, NULL, hello->pid);
+        ep               = served != NULL ? served->ep : NULL;
+    }
+    if (ep != NULL) {
+        let_go(post(ep, ANSWER, NULL, 0, 0));
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t on_bye(void *arg, const void *header, size_t header_length, void *data, size_t length,
+                           const ucp_am_recv_param_t *param)
+{
+    const hello_t *hello  = header;
+    served_t      *served = served_by(arg, NULL, hello->pid);
+
+    (void)header_length, (void)data, (void)length, (void)param;
+    if (served != NULL) {
+        served->ends = 1;
+    }
+    return UCS_OK;
+}
+
+static void on_knock(ucp_conn_request_h request, void *arg)
+{
+    server_t *server = arg;
+
+    server->waiting[server->waits++] = request;
+}
+
+static void server_open(server_t *server, const char *kind)
+{
+    struct sockaddr_in     any    = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    ucp_listener_params_t  listen = {.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER};
+    ucp_listener_attr_t    attr   = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+    ucp_address_t         *address;
+    size_t                 length;
+
+    memset(server, 0, sizeof(*server));
+    server->kind    = kind;
+    server->context = new_context();
+    server->worker  = new_worker(server->context);
+    handle(server->worker, HELLO, on_hello, server);
+    handle(server->worker, BYE, on_bye, server);
+    listen.sockaddr.addr    = (const struct sockaddr *)&any;
+    listen.sockaddr.addrlen = sizeof(any);
+    listen.conn_handler.cb  = on_knock;
+    listen.conn_handler.arg = server;
+    must(ucp_listener_create(server->worker, &listen, &server->listener), "ucp_listener_create");
+    must(ucp_listener_query(server->listener, &attr), "ucp_listener_query");
+    if (strcmp(kind, "session") == 0) {
+        snprintf(server->where, sizeof(server->where), "%d", ntohs(((struct sockaddr_in *)&attr.sockaddr)->sin_port));
+        return;
+    }
+    must(ucp_worker_get_address(server->worker, &address, &length), "ucp_worker_get_address");
+    for (size_t i = 0; i < length; i++) {
+        snprintf(server->where + 2 * i, 3, "%02x", ((unsigned char *)address)[i]);
+    }
+    ucp_worker_release_address(server->worker, address);
+}
+
+/* Progresses, accepts clients, and closes the endpoints of those that have ended. */
+static void server_step(server_t *server)
+{
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST};
+
+    for (int i = 0; i < 32; i++) {
+        ucp_worker_progress(server->worker);
+    }
+    while (server->waits > 0) {
+        params.conn_request = server->waiting[--server->waits];
+        serve(server, params, 0);
+    }
+    for (size_t i = 0; i < server->serves; i++) {
+        if (server->served[i].ends) {
+            server->closing[server->closes++] = ucp_ep_close_nbx(server->served[i].ep, &plain);
+            server->served[i]                 = server->served[--server->serves];
+            i--;
+        }
+    }
+    for (size_t i = 0; i < server->closes; i++) {
+        ucs_status_ptr_t close = server->closing[i];
+
+        if (!UCS_PTR_IS_PTR(close) || ucp_request_check_status(close) != UCS_INPROGRESS) {
+            let_go(close);
+            server->closing[i--] = server->closing[--server->closes];
+        }
+    }
+}
+
+static void start_client(server_t *server, int killed)
+{
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        execl("/proc/self/exe", "departed", "client", server->kind, server->where, killed ? "1" : "0", NULL);
+        _exit(127);
+    }
+    WANT_TRUE(pid > 0);
+}
+
+static int reap_client(void)
+{
+    int status;
+
+    if (waitpid(-1, &status, WNOHANG) <= 0) {
+        return 0;
+    }
+    WANT_TRUE((WIFEXITED(status) && WEXITSTATUS(status) == 0) || (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+    return 1;
+}
+
+static void serve_clients(server_t *server, int count)
+{
+    int started = 0, ended = 0;
+
+    while (ended < count && !check_failed()) {
+        if (started < count && started - ended < AT_ONCE) {
+            start_client(server, started++ % KILL_EVERY == 0);
+        }
+        server_step(server);
+        ended += reap_client();
+    }
+}
+
+static size_t descriptors(void)
+{
+    DIR   *directory = opendir("/proc/self/fd");
+    size_t count     = 0;
+
+    while (readdir(directory) != NULL) {
+        count++;
+    }
+    closedir(directory);
+    return count;
+}
+
+static held_t hold(void)
+{
+    held_t held = {.descriptors = descriptors(), .bytes = mallinfo2().uordblks};
+    FILE  *maps = fopen("/proc/self/maps", "r");
+    char   line[1024];
+
+    while (fgets(line, sizeof(line), maps) != NULL) {
+        held.mappings++;
+        held.segments += strstr(line, "SYSV") != NULL || strstr(line, "/memfd:") != NULL || strstr(line, "/dev/shm") != NULL;
+    }
+    fclose(maps);
+    return held;
+}
+
+/* Progresses until as little is held as wanted, at most some seconds: deaths are noticed by and by. */
+static held_t settle(server_t *server, held_t wanted)
+{
+    time_t end = time(NULL) + 10;
+    held_t held;
+
+    do {
+        for (int i = 0; i < 20; i++) {
+            server_step(server);
+            usleep(1000);
+        }
+        held = hold();
+    } while (time(NULL) < end && (held.descriptors > wanted.descriptors || held.mappings > wanted.mappings ||
+                                  held.segments > wanted.segments || server->serves > 0 || server->closes > 0));
+    return held;
+}
+
+static void no_more(const char *what, size_t few, size_t many, size_t slack)
+{
+    char text[128];
+
+    snprintf(text, sizeof(text), "%zu after %d clients, %zu after %d", few, FEW, many, FEW + MANY);
+    check(__FILE__, __LINE__, what, many <= few + slack, text);
+}
+
+static void outlive(const char *kind)
+{
+    static server_t server;
+    held_t          fresh, few, many;
+
+    alarm(SECONDS);
+    server_open(&server, kind);
+    fresh = hold();
+    serve_clients(&server, FEW);
+    few = settle(&server, fresh);
+    serve_clients(&server, MANY);
+    many = settle(&server, few);
+    WANT_TRUE(server.hellos == FEW + MANY);
+    WANT_TRUE(server.serves == 0 && server.closes == 0);
+    no_more("descriptors", few.descriptors, many.descriptors, 0);
+    no_more("mappings", few.mappings, many.mappings, 4);
+    no_more("shared memory", few.segments, many.segments, 0);
+    if (getenv("DEPARTED_BYTES") != NULL) {
+        printf("    %s: %zu bytes at first, %zu after %d, %zu after %d\n", kind, fresh.bytes, few.bytes, FEW, many.bytes,
+               FEW + MANY);
+    }
+    ucp_listener_destroy(server.listener);
+    ucp_worker_destroy(server.worker);
+    ucp_cleanup(server.context);
+}
+
+static void answered_clients(void)
+{
+    outlive("reply");
+}
+
+static void connected_clients(void)
+{
+    outlive("both");
+}
+
+static void accepted_clients(void)
+{
+    outlive("session");
+}
+
+static const case_t cases[] = {
+    {"answered_clients", answered_clients},
+    {"connected_clients", connected_clients},
+    {"accepted_clients", accepted_clients},
+};
+
+int main(int argc, char **argv)
+{
+    if (argc == 5 && strcmp(argv[1], "client") == 0) {
+        return client(argv + 2);
+    }
+    return check_main(cases, sizeof(cases) / sizeof(cases[0]), argc > 1 ? argv[1] : NULL);
+}
