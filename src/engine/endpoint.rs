@@ -67,7 +67,16 @@ pub struct Endpoint {
 impl Endpoint {
     /// An endpoint with default parameters.
     pub fn new(worker: &Worker, peer: *const Peer, sn: u32, remote_sn: u32, flags: u16) -> Self {
-        let flags = flags | long_ways(worker);
+        Self::with(worker, peer, sn, remote_sn, flags | long_ways(worker))
+    }
+
+    /// One that leads nowhere.
+    #[cfg(test)]
+    pub fn unconnected(sn: u32) -> Self {
+        Self::with(std::ptr::null(), std::ptr::null(), sn, sn, 0)
+    }
+
+    fn with(worker: *const Worker, peer: *const Peer, sn: u32, remote_sn: u32, flags: u16) -> Self {
         Self {
             _link: 0,
             worker,

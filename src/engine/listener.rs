@@ -283,7 +283,7 @@ impl Exchange {
             tx.listed || !tx.pending.is_empty() || lost.iter().any(|&l| std::ptr::eq(l, p))
         };
         self.lingering
-            .retain(|p| named(p) || !p.eps.lock().all.is_empty());
+            .retain(|p| named(p) || !p.eps.lock().all().is_empty());
     }
 
     /// The placeholders that there are.

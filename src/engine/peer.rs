@@ -1,5 +1,7 @@
 //! Another worker, as this one knows it: where it is, the ring to it, what waits for room.
 
+mod endpoints;
+
 use super::endpoint::Endpoint;
 use super::request::Request;
 use super::stats::PeerStats;
@@ -18,6 +20,8 @@ use std::sync::atomic::{
     AtomicBool, AtomicI8, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
 };
 use std::time::Duration;
+
+pub use endpoints::Eps;
 
 /// What is known of the right to copy from and to the peer's memory.
 pub const CMA_UNKNOWN: u8 = 0;
@@ -122,18 +126,6 @@ pub struct Tx {
     pub listed: bool,
 }
 
-/// The endpoints to a peer.
-pub struct Eps {
-    /// Those that live, in no order; an endpoint knows its place.
-    pub all: Vec<*mut Endpoint>,
-    /// Number of the next one that the user makes.
-    pub next_sn: u32,
-    /// To oneself: the number of the endpoint that the last one with `NO_LOOPBACK` leads to, until it is made.
-    pub other_half: Option<u32>,
-    /// How many of them are internal.
-    pub internal: u32,
-}
-
 /// One of a worker's peers.
 pub enum Known<'a> {
     /// It lives as long as the worker.
@@ -176,15 +168,7 @@ impl Peer {
                     listed: false,
                 },
             ),
-            eps: MtLock::new(
-                worker.mt,
-                Eps {
-                    all: Vec::new(),
-                    next_sn: 0,
-                    other_half: None,
-                    internal: 0,
-                },
-            ),
+            eps: MtLock::new(worker.mt, Eps::default()),
             rma_sent: AtomicU64::new(0),
             rma_done: AtomicU64::new(0),
             rma_refused: AtomicBool::new(false),
@@ -299,7 +283,7 @@ impl Peer {
             let pid = self.inbox.map_or(0, |inbox| inbox.id.pid);
             let entry = worker.stats.claim(self.uid, pid);
             self.stats.store(entry.as_ptr(), Ordering::Relaxed);
-            let endpoints = self.eps.lock().all.len();
+            let endpoints = self.eps.lock().all().len();
             self.stats().set_endpoints(endpoints);
         }
     }
@@ -429,21 +413,5 @@ impl Peer {
     /// The endpoint with this number.
     pub fn ep_by_sn(&self, sn: u32) -> Option<*mut Endpoint> {
         self.eps.lock().by_sn(sn)
-    }
-}
-
-impl Eps {
-    /// Whether the user has one.
-    pub fn any_open(&self) -> bool {
-        self.all.len() > self.internal as usize
-    }
-
-    /// The endpoint with this number.
-    pub fn by_sn(&self, sn: u32) -> Option<*mut Endpoint> {
-        // SAFETY: listed endpoints live; an endpoint leaves the list before it is freed.
-        let is = |ep: &*mut Endpoint| unsafe { (**ep).sn == sn };
-        // Its place as long as none before it was closed.
-        let first = self.all.get(sn as usize).copied().filter(is);
-        first.or_else(|| self.all.iter().copied().find(is))
     }
 }

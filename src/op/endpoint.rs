@@ -57,7 +57,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     }
     let (empty, open) = {
         let eps = peer.eps.lock();
-        (eps.all.is_empty(), eps.any_open())
+        (eps.all().is_empty(), eps.any_open())
     };
     if empty {
         failure::unwatch(worker, peer);
@@ -171,7 +171,7 @@ fn tell_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t)
 
 /// The worker goes with endpoints open: their other ends, which may sleep, are told.
 pub fn say_goodbye(worker: &Worker, peer: &Peer) {
-    let eps = peer.eps.lock().all.clone();
+    let eps = peer.eps.lock().all().to_vec();
     for ep in eps {
         // SAFETY: listed endpoints live.
         let e = unsafe { &*ep };

@@ -39,7 +39,7 @@ pub unsafe fn worker(worker: Box<Worker>) {
             // SAFETY: as above.
             unsafe { request::complete(req, UCS_ERR_CANCELED) };
         }
-        let eps = std::mem::take(&mut peer.eps.lock().all);
+        let eps = peer.eps.lock().take();
         for &ep in &eps {
             // SAFETY: listed endpoints live; no message finds it any more.
             unsafe { endpoint::close_stream(w, ep) };

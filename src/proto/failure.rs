@@ -163,7 +163,7 @@ pub fn reap(worker: &Worker) {
             outbox.forsake();
         }
         close_socket(peer);
-        let eps = peer.eps.lock().all.clone();
+        let eps = peer.eps.lock().all().to_vec();
         for ep in eps {
             // SAFETY: listed endpoints live.
             let ep = unsafe { &mut *ep };

@@ -215,7 +215,7 @@ pub fn new_endpoint(worker: &Worker, peer: &Peer, no_loopback: bool) -> *mut End
         return ep;
     }
     let ep = Endpoint::new(worker, peer, sn, remote_sn, 0);
-    list(peer, &mut eps.all, ep)
+    list(peer, &mut eps, ep)
 }
 
 fn take_numbers(eps: &mut Eps, count: u32) -> u32 {
@@ -241,7 +241,7 @@ fn number_of_half(eps: &mut Eps) -> (u32, u32) {
 pub fn numbered_endpoint(worker: &Worker, peer: &Peer, sn: u32, remote_sn: u32) -> *mut Endpoint {
     let mut eps = peer.eps.lock();
     let ep = Endpoint::new(worker, peer, sn, remote_sn, 0);
-    list(peer, &mut eps.all, ep)
+    list(peer, &mut eps, ep)
 }
 
 /// Puts an endpoint that was taken out of one peer's list into that of another one.
@@ -251,9 +251,8 @@ pub fn numbered_endpoint(worker: &Worker, peer: &Peer, sn: u32, remote_sn: u32) 
 pub unsafe fn relist(peer: &Peer, ep: *mut Endpoint) {
     let mut eps = peer.eps.lock();
     // SAFETY: the caller's endpoint.
-    unsafe { (*ep).slot = eps.all.len() as u32 };
-    eps.all.push(ep);
-    peer.tell_endpoints(eps.all.len());
+    unsafe { eps.insert(ep) };
+    peer.tell_endpoints(eps.all().len());
 }
 
 /// The endpoint with number `sn` to a peer, for the user to answer on; made if there is none.
@@ -269,7 +268,7 @@ pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
         sn
     };
     let ep = Endpoint::new(worker, peer, sn, remote_sn, INTERNAL);
-    list(peer, &mut eps.all, ep)
+    list(peer, &mut eps, ep)
 }
 
 /// The endpoint that the peer's endpoint number `sn` talks to: made if the user has not made it yet, none if he has
@@ -290,20 +289,21 @@ pub fn counterpart(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoin
     (awaited || ahead < COUNTED / 2).then(|| reply_endpoint(worker, peer, sn))
 }
 
-fn list(peer: &Peer, all: &mut Vec<*mut Endpoint>, mut ep: Endpoint) -> *mut Endpoint {
+fn list(peer: &Peer, eps: &mut Eps, ep: Endpoint) -> *mut Endpoint {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
-    ep.slot = all.len() as u32;
     let memory = worker
         .ep_pool
         .lock()
         .get(|_| ())
         .cast::<Endpoint>()
         .as_ptr();
-    // SAFETY: a fresh element of the right size.
-    unsafe { memory.write(ep) };
-    all.push(memory);
-    peer.tell_endpoints(all.len());
+    // SAFETY: a fresh element of the right size, which the pool has back after it was unlisted.
+    unsafe {
+        memory.write(ep);
+        eps.insert(memory);
+    }
+    peer.tell_endpoints(eps.all().len());
     memory
 }
 
@@ -313,16 +313,9 @@ fn list(peer: &Peer, all: &mut Vec<*mut Endpoint>, mut ep: Endpoint) -> *mut End
 /// The endpoint lives.
 pub unsafe fn unlist(peer: &Peer, ep: *mut Endpoint) {
     let mut eps = peer.eps.lock();
-    // SAFETY: the caller's endpoint; listed ones live.
-    unsafe {
-        let slot = (*ep).slot as usize;
-        if eps.all.get(slot) == Some(&ep) {
-            eps.all.swap_remove(slot);
-            peer.tell_endpoints(eps.all.len());
-            if let Some(&moved) = eps.all.get(slot) {
-                (*moved).slot = slot as u32;
-            }
-        }
+    // SAFETY: the caller's endpoint.
+    if unsafe { eps.remove(ep) } {
+        peer.tell_endpoints(eps.all().len());
     }
 }
 
