@@ -25,7 +25,7 @@ use crate::op::am::AmMessage;
 use crate::op::param::{Param, status_ptr};
 use crate::op::{am, listener, notices, packets, rma, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
-use crate::proto::{failure, opening, parting, rndv, select, share, tx, wireup};
+use crate::proto::{failure, opening, parting, release, rndv, select, share, tx, wireup};
 use crate::sys::clock;
 use crate::sys::copy::{self, TINY};
 use crate::sys::sync::give_way;
@@ -963,6 +963,7 @@ fn chores(worker: &Worker) -> u32 {
     if asked || pulling || pushing {
         worker.duties.leave_chores();
     }
+    release::progress(worker);
     failure::call_handlers(worker) + 1
 }
 
@@ -1018,6 +1019,7 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     }
     drop_finished(worker, rx);
     parting::tick(worker);
+    release::progress(worker);
     count
 }
 
@@ -1044,6 +1046,10 @@ fn drop_finished(worker: &Worker, rx: &mut Rx) {
         if finished {
             // SAFETY: peers live as long as the worker.
             let peer = unsafe { &*c.peer };
+            // A sender that is destroyed closes its ring: it need not wait for its turn among the peers that are looked at.
+            if !gone && failure::is_dead(worker, peer) {
+                tx::lose(peer, UCS_ERR_CONNECTION_RESET);
+            }
             peer.withdrawals
                 .store(std::ptr::null_mut(), Ordering::Release);
             share::forget(worker, peer);

@@ -126,6 +126,8 @@ pub struct Worker {
     pub moved: MtLock<Vec<*mut Request>>,
     /// Peers that were lost and not yet seen to.
     pub lost: MtLock<Vec<*const Peer>>,
+    /// Lost peers whose lanes are still to be dropped. The progress thread's.
+    pub departing: MtLock<Vec<*const Peer>>,
     /// Error handlers that are due, and the one that runs.
     pub handlers: MtLock<Handlers>,
     /// Closed endpoints that progress may still look at: their memory is nobody else's yet.
@@ -342,6 +344,7 @@ impl Worker {
             asked: MtLock::new(mt, Vec::new()),
             pushes: MtLock::new(mt, Vec::new()),
             lost: MtLock::new(mt, Vec::new()),
+            departing: MtLock::new(mt, Vec::new()),
             permitted: LastFound::default(),
             loopback: MtLock::new(mt, None),
             moved: MtLock::new(mt, Vec::new()),

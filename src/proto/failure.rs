@@ -1,6 +1,6 @@
 //! Peers that die or go: how they are noticed, and what becomes of everything that involves them.
 
-use super::{parting, session, share, tx, wireup, withdraw};
+use super::{parting, release, session, share, tx, wireup, withdraw};
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL, LEFT};
 use crate::engine::peer::{Known, Peer};
@@ -157,12 +157,7 @@ pub fn reap(worker: &Worker) {
                 }
             }
         }
-        if is_dead(worker, peer)
-            && let Some(Lane::Shm(outbox)) = peer.tx.lock().lane.as_mut()
-        {
-            outbox.forsake();
-        }
-        close_socket(peer);
+        release::begin(worker, peer);
         let eps = peer.eps.lock().all().to_vec();
         for ep in eps {
             // SAFETY: listed endpoints live.
@@ -172,16 +167,6 @@ pub fn reap(worker: &Worker) {
                 fail_endpoint(worker, ep, peer.status());
             }
         }
-    }
-}
-
-/// Drops the sending half of the connection to a lost peer: the socket is closed with it, or when the receiving half has
-/// seen its end. Nothing is sent to a lost peer, so no other lane takes its place.
-fn close_socket(peer: &Peer) {
-    let mut tx = peer.tx.lock();
-    if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
-        sender.shut();
-        tx.lane = None;
     }
 }
 

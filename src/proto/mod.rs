@@ -15,6 +15,7 @@ pub mod pairing;
 pub mod opening;
 pub mod parting;
 pub mod rails;
+pub mod release;
 pub mod resources;
 pub mod rndv;
 pub mod select;

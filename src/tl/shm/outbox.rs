@@ -35,7 +35,7 @@ unsafe impl Send for Outbox {}
 pub struct OpenShare {
     /// What the peer finds it by.
     pub number: u8,
-    /// Mapped as long as the outbox lives.
+    /// Mapped until the share is closed: the outbox lives at least as long.
     pub share: NonNull<Share>,
     pub generation: u32,
 }
@@ -204,6 +204,11 @@ impl Outbox {
         if let Some(number) = board.number(share) {
             self.shares.put(number);
         }
+    }
+
+    /// Whether any share is open: something points into the ring.
+    pub fn has_open_share(&self) -> bool {
+        self.shares.any_open()
     }
 
     /// Whether the receiver has read everything.

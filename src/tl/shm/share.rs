@@ -154,6 +154,11 @@ impl Shares {
         Some((number, self.generation))
     }
 
+    /// Whether any share is open.
+    pub fn any_open(&self) -> bool {
+        self.open != 0
+    }
+
     /// Its message is over: the sender is done with what it had claimed.
     pub fn put(&mut self, number: usize) {
         self.open &= !(1 << number);
