@@ -5,7 +5,7 @@ use super::stream::Stream;
 use super::worker::Worker;
 use crate::ctypes::*;
 use std::ffi::{CString, c_void};
-use std::sync::atomic::{AtomicI8, AtomicPtr, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI8, AtomicPtr, AtomicU16, Ordering};
 
 /// Made by the library because a message asked for a way back; the user may adopt it.
 pub const INTERNAL: u16 = 1 << 0;
@@ -57,6 +57,10 @@ pub struct Endpoint {
     pub user_data_given: bool,
     /// Why it failed, 0 if it did not.
     failure: AtomicI8,
+    /// The user holds it, though it may be internal: to answer a message by, or because bytes have come for it.
+    pub given: AtomicBool,
+    /// It has asked the peer for an answer: the peer has made its counterpart.
+    pub asked: AtomicBool,
     pub name: Option<CString>,
     /// What it has received as a byte stream, made by the first byte or receive. Guarded by `Worker::streams`.
     pub stream: Option<Box<Stream>>,
@@ -91,6 +95,8 @@ impl Endpoint {
             err_cb: None,
             user_data: std::ptr::null_mut(),
             user_data_given: false,
+            given: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
             name: None,
             stream: None,
             session: 0,

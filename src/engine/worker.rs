@@ -132,6 +132,8 @@ pub struct Worker {
     pub handlers: MtLock<Handlers>,
     /// Closed endpoints that progress may still look at: their memory is nobody else's yet.
     pub retired: MtLock<Vec<*mut Endpoint>>,
+    /// Internal endpoints whose counterparts are closed and by which the user may still answer, the oldest first.
+    pub ended: MtLock<VecDeque<*mut Endpoint>>,
     /// Endpoints whose counterparts were closed in order, and looks at the clock since then.
     pub left: MtLock<Vec<(*mut Endpoint, u32)>>,
     /// Whether there is something to do in these lists, in the network or in `busy`.
@@ -350,6 +352,7 @@ impl Worker {
             moved: MtLock::new(mt, Vec::new()),
             handlers: MtLock::new(mt, Handlers::default()),
             retired: MtLock::new(mt, Vec::new()),
+            ended: MtLock::new(mt, VecDeque::new()),
             left: MtLock::new(mt, Vec::new()),
             duties,
             fenced: AtomicBool::new(false),

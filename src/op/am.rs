@@ -67,6 +67,8 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
         (r.data, r.peer, r.ep) = (data, peer, ep);
         (r.tail, r.tail_len) = (m.header.cast(), m.header_len as u32);
         let reply = if flags & UCP_AM_SEND_FLAG_REPLY as u32 != 0 {
+            // Relaxed: the close of the endpoint, which asks, comes behind this call.
+            (*ep).asked.store(true, Ordering::Relaxed);
             REPLY
         } else {
             0
@@ -257,7 +259,10 @@ unsafe fn call(
     let reply = if imm.flags & REPLY != 0 {
         // Relaxed: looked at by this thread, or by one that has heard from the user.
         peer.answered.store(true, Ordering::Relaxed);
-        wireup::reply_endpoint(worker, peer, imm.sn).cast()
+        let ep = wireup::reply_endpoint(worker, peer, imm.sn);
+        // SAFETY: a listed endpoint lives. Relaxed: progress alone asks.
+        unsafe { (*ep).given.store(true, Ordering::Relaxed) };
+        ep.cast()
     } else {
         std::ptr::null_mut()
     };

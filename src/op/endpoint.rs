@@ -6,7 +6,7 @@ use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH, INTERNAL, LEFT, U
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
-use crate::proto::{failure, flush, parting, session, tx, wireup, withdraw};
+use crate::proto::{failure, flush, internal, parting, session, tx, wireup, withdraw};
 use crate::sys::{log, process};
 use crate::wire::header::{EpImm, Kind};
 use std::ptr::NonNull;
@@ -31,7 +31,11 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         log::error!("ucp_ep_close_nbx: force close needs UCP_ERR_HANDLING_MODE_PEER");
         return status_ptr(UCS_ERR_INVALID_PARAM);
     }
-    e.set(CLOSED);
+    internal::forget(worker, peer, ep);
+    if !e.set(CLOSED) {
+        // It was internal, and its counterpart is closed.
+        return status_ptr(UCS_ERR_NOT_CONNECTED);
+    }
     let failure = failure_at_close(e, peer);
     if force {
         let taken = failure::take_requests(worker, peer, |r| std::ptr::eq(r.ep, ep));
@@ -149,13 +153,15 @@ fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
     }
 }
 
-/// Tells the peer that an endpoint is closed, if both handle errors or are client and server, and have met: in order (`UCS_OK`), or what its
+/// Tells the peer that an endpoint is closed, if both handle errors or are client and server, or it has asked for an answer, and have met: in order (`UCS_OK`), or what its
 /// counterpart fails with. A client and its server who have sent nothing have another way to say so. True if the peer is
 /// told by a message.
 fn tell_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
     let said = e.session == 0 && e.remote_err_mode != UNSAID;
     let met = said || peer.tx.lock().lane.is_some();
-    let told = e.reports_failures() && peer.status() == UCS_OK && met;
+    // An internal counterpart goes with it, whoever handles errors.
+    let answered = status == UCS_OK && e.asked.load(Ordering::Relaxed);
+    let told = (e.reports_failures() || answered) && peer.status() == UCS_OK && met;
     if told {
         if e.session != 0 && e.has(FRESH) {
             failure::introduce(worker, e, peer);

@@ -383,6 +383,7 @@ pub unsafe fn poll(worker: &Worker, out: *mut ucp_stream_poll_ep_t, max: usize) 
         };
         // SAFETY: the caller's entries; a listed endpoint lives.
         unsafe {
+            (*ep).given.store(true, Ordering::Relaxed);
             out.add(i).write(ucp_stream_poll_ep_t {
                 ep: ep.cast(),
                 user_data: (*ep).user_data,

@@ -7,7 +7,7 @@ use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::listener::ConnRequest;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::{Rx, Worker};
-use crate::proto::{failure, info, session, tcp_close, tx, withdraw};
+use crate::proto::{failure, info, internal, session, tcp_close, tx, withdraw};
 use crate::sys::log;
 use crate::tl::cm;
 
@@ -18,6 +18,7 @@ use crate::tl::cm;
 pub unsafe fn worker(worker: Box<Worker>) {
     let w = &*worker;
     info::ending(w);
+    internal::retire_kept(w, 0);
     endpoint::free_retired(w);
     tx::end_moved(w);
     let (mut unflushed, mut open) = (0, 0);

@@ -1,6 +1,6 @@
 //! Peers that die or go: how they are noticed, and what becomes of everything that involves them.
 
-use super::{parting, release, session, share, tx, wireup, withdraw};
+use super::{internal, parting, release, session, share, tx, wireup, withdraw};
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL, LEFT};
 use crate::engine::peer::{Known, Peer};
@@ -158,6 +158,7 @@ pub fn reap(worker: &Worker) {
             }
         }
         release::begin(worker, peer);
+        internal::end_all(worker, peer);
         let eps = peer.eps.lock().all().to_vec();
         for ep in eps {
             // SAFETY: listed endpoints live.
@@ -394,7 +395,8 @@ pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t)
     let Some(ep) = peer.ep_by_sn(sn) else {
         return;
     };
-    // SAFETY: listed endpoints live.
+    internal::end(worker, peer, ep);
+    // SAFETY: listed endpoints live, and what was listed a moment ago does until progress frees it.
     let ep = unsafe { &mut *ep };
     match status {
         UCS_OK | UCS_ERR_CONNECTION_RESET if !ep.reports_failures() => {}

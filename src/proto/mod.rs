@@ -8,6 +8,7 @@ pub mod fence;
 pub mod flush;
 pub mod hall;
 pub mod info;
+pub mod internal;
 pub mod lanes;
 pub mod letters;
 pub mod named;

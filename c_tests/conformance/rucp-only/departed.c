@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { CHURN = 10000, CHURN_SLACK = 64 << 10 };
 enum { HELLO = 1, BYE, ANSWER, FEW = 50, MANY = 400, AT_ONCE = 6, KILL_EVERY = 3, BUFFER = 2048, SECONDS = 100 };
 
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
@@ -121,7 +122,9 @@ static ucp_ep_h client_endpoint(ucp_worker_h worker, const char *kind, const cha
     ucp_ep_h             ep;
 
     params.err_handler.cb = on_failure;
-    params.err_mode       = strcmp(kind, "reply") == 0 ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
+    params.err_mode       = strcmp(kind, "reply") == 0 || strcmp(kind, "churn_unhandled") == 0 ?
+                                    UCP_ERR_HANDLING_MODE_NONE :
+                                    UCP_ERR_HANDLING_MODE_PEER;
     if (strcmp(kind, "session") == 0) {
         server.sin_port = htons((uint16_t)atoi(where));
         params.field_mask |= UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
@@ -137,7 +140,27 @@ static ucp_ep_h client_endpoint(ucp_worker_h worker, const char *kind, const cha
     return ep;
 }
 
-/* client KIND WHERE KILLED */
+/* One endpoint after the other to the same worker; of as many bytes as after a tenth of them. */
+static int churn(ucp_worker_h worker, const char *kind, const char *where, int count, int *answered)
+{
+    hello_t hello = {.pid = getpid()};
+    size_t  few   = 0;
+
+    for (int i = 1; i <= count; i++) {
+        ucp_ep_h ep = client_endpoint(worker, kind, where);
+
+        *answered = 0;
+        finish(worker, post(ep, HELLO, &hello, offsetof(hello_t, address), UCP_AM_SEND_FLAG_REPLY));
+        while (!*answered) {
+            ucp_worker_progress(worker);
+        }
+        finish(worker, ucp_ep_close_nbx(ep, &plain));
+        few = i == count / 10 ? mallinfo2().uordblks : few;
+    }
+    return mallinfo2().uordblks > few + CHURN_SLACK;
+}
+
+/* client KIND WHERE KILLED, or of churn: NUMBER */
 static int client(char **argv)
 {
     const char    *kind     = argv[0];
@@ -145,11 +168,18 @@ static int client(char **argv)
     hello_t        hello    = {.pid = getpid()};
     ucp_context_h  context  = new_context();
     ucp_worker_h   worker   = new_worker(context);
-    ucp_ep_h       ep       = client_endpoint(worker, kind, argv[1]);
+    ucp_ep_h       ep;
     ucp_address_t *address;
 
     alarm(SECONDS);
     handle(worker, ANSWER, on_answer, &answered);
+    if (strncmp(kind, "churn", 5) == 0) {
+        answered = churn(worker, kind, argv[1], atoi(argv[2]), &answered);
+        ucp_worker_destroy(worker);
+        ucp_cleanup(context);
+        return answered;
+    }
+    ep = client_endpoint(worker, kind, argv[1]);
     if (strcmp(kind, "both") == 0) {
         must(ucp_worker_get_address(worker, &address, &hello.length), "ucp_worker_get_address");
         memcpy(hello.address, address, hello.length);
@@ -336,12 +366,14 @@ static void server_step(server_t *server)
     }
 }
 
-static void start_client(server_t *server, int killed)
+static void start_client(server_t *server, int number)
 {
     pid_t pid = fork();
+    char  text[16];
 
     if (pid == 0) {
-        execl("/proc/self/exe", "departed", "client", server->kind, server->where, killed ? "1" : "0", NULL);
+        snprintf(text, sizeof(text), "%d", number);
+        execl("/proc/self/exe", "departed", "client", server->kind, server->where, text, NULL);
         _exit(127);
     }
     WANT_TRUE(pid > 0);
@@ -448,6 +480,49 @@ static void outlive(const char *kind)
     ucp_cleanup(server.context);
 }
 
+/* A client that lives makes and closes endpoints. */
+static void outlive_endpoints(const char *kind)
+{
+    static server_t server;
+    unsigned        seen = 0;
+    size_t          few = 0, many = 0;
+    double          begin = 0;
+    struct timespec now;
+
+    alarm(SECONDS);
+    server_open(&server, kind);
+    start_client(&server, CHURN);
+    while (!reap_client()) {
+        ucp_worker_progress(server.worker);
+        if (server.hellos > seen && server.hellos % (CHURN / 10) == 0) {
+            clock_gettime(CLOCK_MONOTONIC, &now);
+            seen = server.hellos;
+            many = mallinfo2().uordblks;
+            few  = seen == CHURN / 10 ? many : few;
+            if (getenv("DEPARTED_BYTES") != NULL) {
+                printf("    %u: %zu bytes, %.1f us a cycle\n", seen, many,
+                       (now.tv_sec + now.tv_nsec * 1e-9 - begin) * 1e6 / (CHURN / 10));
+            }
+            begin = now.tv_sec + now.tv_nsec * 1e-9;
+        }
+    }
+    WANT_TRUE(server.hellos == CHURN);
+    WANT_TRUE(many <= few + CHURN_SLACK);
+    ucp_listener_destroy(server.listener);
+    ucp_worker_destroy(server.worker);
+    ucp_cleanup(server.context);
+}
+
+static void closed_endpoints(void)
+{
+    outlive_endpoints("churn");
+}
+
+static void closed_endpoints_unhandled(void)
+{
+    outlive_endpoints("churn_unhandled");
+}
+
 static void answered_clients(void)
 {
     outlive("reply");
@@ -467,6 +542,8 @@ static const case_t cases[] = {
     {"answered_clients", answered_clients},
     {"connected_clients", connected_clients},
     {"accepted_clients", accepted_clients},
+    {"closed_endpoints", closed_endpoints},
+    {"closed_endpoints_unhandled", closed_endpoints_unhandled},
 };
 
 int main(int argc, char **argv)
