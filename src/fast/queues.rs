@@ -317,8 +317,8 @@ unsafe fn flush_unmarked(
     // SAFETY: the caller's endpoint, whose worker and peer outlive it, and structure.
     unsafe {
         let peer = (*ep).peer();
-        // What waited at a placeholder may have moved on.
-        if flush::is_answered_well(peer) && peer.successor().is_none() && may_be_null(param) {
+        // Through a placeholder nothing is connected yet, or what waited there has moved on.
+        if flush::is_answered_well(peer) && !peer.is_nobody() && may_be_null(param) {
             (*(*ep).worker).duties.forget_copies();
             return ptr::null_mut();
         }
