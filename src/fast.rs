@@ -1014,12 +1014,13 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
             .iter_mut()
             .filter(|c| std::ptr::eq(c.peer, peer))
             .for_each(|c| c.consumer.stop());
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         tx::lose(unsafe { &*peer }, UCS_ERR_CONNECTION_RESET);
     }
     drop_finished(worker, rx);
     parting::tick(worker);
     release::progress(worker);
+    release::sweep(worker, rx);
     count
 }
 
@@ -1040,13 +1041,13 @@ fn drop_finished(worker: &Worker, rx: &mut Rx) {
     };
     rx.channels.retain_mut(|c| {
         // A sender that lives can still write: its ring is not for others yet.
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         let gone = c.consumer.is_stopped() && failure::is_dead(worker, unsafe { &*c.peer });
         let finished = gone || (c.consumer.closed() && matches!(c.consumer.peek(), Ok(None)));
         if finished {
-            // SAFETY: peers live as long as the worker.
+            // SAFETY: peers that lists of progress name are not freed.
             let peer = unsafe { &*c.peer };
-            // A sender that is destroyed closes its ring: it need not wait for its turn among the peers that are looked at.
+            // A sender that is destroyed closes its ring: it need not wait for its turn to be looked at.
             if !gone && failure::is_dead(worker, peer) {
                 tx::lose(peer, UCS_ERR_CONNECTION_RESET);
             }

@@ -102,7 +102,8 @@ unsafe fn to_worker(
             return Err(invalid("ucp_ep_create", "no address"));
         }
         let address = super::address::decode((*params).address)?;
-        let peer = &*wireup::peer_of(w, &address)?;
+        let found = wireup::peer_of(w, &address)?;
+        let peer = &*found;
         failure::exists(w, peer)?;
         let ep = wireup::new_endpoint(w, peer, flags & UCP_EP_PARAMS_FLAGS_NO_LOOPBACK as u32 != 0);
         let e = &mut *ep;

@@ -60,7 +60,8 @@ impl AmHandler {
 pub enum AmPayload {
     /// It is behind the descriptor.
     Here,
-    /// The sender has it: a rendezvous that nobody has started yet. What the offer has beside it is behind the descriptor.
+    /// The sender has it: a rendezvous that nobody has started yet. What the offer has beside it is behind the
+    /// descriptor, which has a reference to the peer.
     Remote(*const Peer, Offer),
 }
 

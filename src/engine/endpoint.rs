@@ -107,7 +107,7 @@ impl Endpoint {
     #[inline(always)]
     pub fn peer<'a>(&self) -> &'a Peer {
         // Relaxed: peers are made long before; one that is left behind sends requests after it on.
-        // SAFETY: peers live as long as the worker, placeholders as long as an endpoint leads to them.
+        // SAFETY: the endpoint has a reference to its peer; placeholders live as long as an endpoint leads to them.
         unsafe { &*self.peer.load(Ordering::Relaxed) }
     }
 

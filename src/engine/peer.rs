@@ -1,6 +1,7 @@
 //! Another worker, as this one knows it: where it is, the ring to it, what waits for room.
 
 mod endpoints;
+mod reference;
 
 use super::endpoint::Endpoint;
 use super::request::Request;
@@ -22,6 +23,7 @@ use std::sync::atomic::{
 use std::time::Duration;
 
 pub use endpoints::Eps;
+pub use reference::PeerRef;
 
 /// What is known of the right to copy from and to the peer's memory.
 pub const CMA_UNKNOWN: u8 = 0;
@@ -50,7 +52,8 @@ pub enum Queues {
     Datagrams = 3,
 }
 
-/// A worker that endpoints of ours lead to, or that talked to us. Lives as long as our worker.
+/// A worker that endpoints of ours lead to, or that talked to us. Lives as long as our worker, unless it is lost and
+/// nothing names it any more (`proto::release`).
 pub struct Peer {
     pub uid: u64,
     pub worker: *const Worker,
@@ -72,6 +75,8 @@ pub struct Peer {
     /// It refused one that no request stands for: the next flush to end tells.
     pub rma_refused: AtomicBool,
     pub cma: AtomicU8,
+    /// References that others than progress have.
+    references: AtomicU32,
     /// Where its traffic is counted, on the worker's page.
     stats: AtomicPtr<PeerStats>,
     /// In the ring that it sends through, null if there is none.
@@ -127,14 +132,14 @@ pub struct Tx {
 }
 
 /// One of a worker's peers.
-pub enum Known<'a> {
-    /// It lives as long as the worker.
-    Settled(&'a Peer),
+pub enum Known {
+    /// It lives at least as long as the reference.
+    Settled(PeerRef),
     /// Another thread's close can free it as soon as nobody holds it.
     Placeholder(Arc<Peer>),
 }
 
-impl std::ops::Deref for Known<'_> {
+impl std::ops::Deref for Known {
     type Target = Peer;
 
     fn deref(&self) -> &Peer {
@@ -177,6 +182,7 @@ impl Peer {
             } else {
                 CMA_NO
             }),
+            references: AtomicU32::new(0),
             stats: AtomicPtr::new(worker.stats.rest().as_ptr()),
             withdrawals: AtomicPtr::new(std::ptr::null_mut()),
             withdrawals_seen: AtomicU64::new(0),
@@ -314,7 +320,7 @@ impl Peer {
     #[inline(always)]
     pub fn successor<'a>(&self) -> Option<&'a Peer> {
         // Acquire: pairs with the Release store in `placeholder::migrate`.
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: the placeholder has a reference to it until it is freed itself.
         unsafe { self.forward.load(Ordering::Acquire).as_ref() }
     }
 

@@ -531,7 +531,7 @@ impl Connection {
         if let Some(back) = self.back.as_mut() {
             return Some(act(back));
         }
-        // SAFETY: peers live as long as the worker, connections no longer.
+        // SAFETY: peers that connections lead to are not freed, connections are.
         match unsafe { &*self.peer }.tx.lock().lane.as_mut() {
             Some(Lane::Ib(sender)) => Some(act(sender)),
             _ => None,
@@ -540,7 +540,7 @@ impl Connection {
 
     /// When an open connection has something to send again, or a peer is to be asked whether it is there.
     fn next_due(&mut self, keepalive: u64) -> Option<u64> {
-        // SAFETY: peers live as long as the worker, connections no longer. Relaxed: set once, and a round later will do.
+        // SAFETY: peers that connections lead to are not freed, connections are. Relaxed: set once, and a round later will do.
         let guarded = unsafe { &*self.peer }.guarded.load(Ordering::Relaxed);
         let probe = guarded.then(|| self.probed.saturating_add(keepalive));
         let again = self.with_sender(|sender| sender.next_due()).flatten();

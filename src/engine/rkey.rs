@@ -1,6 +1,5 @@
 //! A remote key: what a peer's region is to this process, resolved once when it is unpacked.
 
-use super::peer::Peer;
 use crate::sys::shared::{Shared, SharedId};
 use crate::wire::rkey::DeviceKeys;
 use parking_lot::Mutex;
@@ -22,7 +21,8 @@ pub struct Rkey {
     pub len: u64,
     /// Added to a remote address gives the local one.
     pub delta: u64,
-    pub peer: *const Peer,
+    /// The region is in this process.
+    pub same_process: bool,
     /// What keeps the memory mapped.
     pub map: Option<Arc<Shared>>,
     /// How devices reach it, if they do.

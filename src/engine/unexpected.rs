@@ -17,6 +17,31 @@ pub enum Source {
     Rts { peer: *const Peer, offer: Offer },
 }
 
+impl Source {
+    /// Who waits for the message to be received, if anybody does.
+    fn peer(&self) -> Option<&Peer> {
+        match *self {
+            Source::Eager => None,
+            // SAFETY: it has come from the peer just now, or has a reference to it.
+            Source::Sync { peer, .. } | Source::Rts { peer, .. } => Some(unsafe { &*peer }),
+        }
+    }
+
+    /// The message waits, and names its peer as long as it does.
+    pub fn hold(&self) {
+        if let Some(peer) = self.peer() {
+            peer.hold();
+        }
+    }
+
+    /// The message does not wait any more. Its peer is not the caller's to look at afterwards.
+    pub fn release(&self) {
+        if let Some(peer) = self.peer() {
+            peer.release();
+        }
+    }
+}
+
 /// What the matcher keeps of it.
 pub struct Unexpected {
     pub source: Source,

@@ -10,7 +10,7 @@ use super::idtable::IdTable;
 use super::listener::Exchange;
 use super::matcher::Matcher;
 use super::patience::{Crowd, Patience};
-use super::peer::{Known, Peer};
+use super::peer::{Known, Peer, PeerRef};
 use super::ports::{Ports, RailTask};
 use super::regions::LastFound;
 use super::request::{REQUEST_SIZE, Request, RequestPool};
@@ -42,7 +42,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 /// Requests that are made together: as many as the original library makes.
@@ -107,6 +107,8 @@ pub struct Worker {
     pub pool: MtLock<RequestPool>,
     pub ep_pool: MtLock<Pool>,
     pub ids: MtLock<IdTable<*mut Request>>,
+    /// Listeners, clients and servers; none before the first. In front of the peers, to which placeholders lead.
+    pub exchange: MtLock<Option<Box<Exchange>>>,
     pub peers: MtLock<HashMap<u64, Box<Peer>>>,
     /// Peers with pending requests; looked at only if `duties` count any.
     pub busy: MtLock<VecDeque<*const Peer>>,
@@ -126,8 +128,9 @@ pub struct Worker {
     pub moved: MtLock<Vec<*mut Request>>,
     /// Peers that were lost and not yet seen to.
     pub lost: MtLock<Vec<*const Peer>>,
-    /// Lost peers whose lanes are still to be dropped. The progress thread's.
+    /// Lost peers whose lanes are still to be dropped, and those that are to be freed after it. The progress thread's.
     pub departing: MtLock<Vec<*const Peer>>,
+    pub departed: MtLock<Vec<*const Peer>>,
     /// Error handlers that are due, and the one that runs.
     pub handlers: MtLock<Handlers>,
     /// Closed endpoints that progress may still look at: their memory is nobody else's yet.
@@ -151,10 +154,12 @@ pub struct Worker {
     pub rails: MtLock<Vec<(*const Peer, RailTask)>>,
     /// What this worker found registered lately; none before the first look.
     pub pinned: MtLock<Option<Lookaside<Devices>>>,
-    /// Listeners, clients and servers; none before the first.
-    pub exchange: MtLock<Option<Box<Exchange>>>,
     /// Peers that failed and were replaced: endpoints still lead to them.
     pub former: MtLock<Vec<Box<Peer>>>,
+    /// Lost peers that are in no list any more and that something of progress may still name. The progress thread's.
+    pub unlisted: MtLock<Vec<Box<Peer>>>,
+    /// More losses than any peer has had that was freed: what a new peer begins with. Under the lock of `peers`.
+    pub losses: AtomicU32,
     /// Tables of protocols that were printed.
     pub told: parking_lot::Mutex<Vec<String>>,
     /// What other processes can read of all this. Last: everything above points into it.
@@ -347,6 +352,7 @@ impl Worker {
             pushes: MtLock::new(mt, Vec::new()),
             lost: MtLock::new(mt, Vec::new()),
             departing: MtLock::new(mt, Vec::new()),
+            departed: MtLock::new(mt, Vec::new()),
             permitted: LastFound::default(),
             loopback: MtLock::new(mt, None),
             moved: MtLock::new(mt, Vec::new()),
@@ -364,6 +370,8 @@ impl Worker {
             pinned: MtLock::new(mt, None),
             exchange: MtLock::new(mt, None),
             former: MtLock::new(mt, Vec::new()),
+            unlisted: MtLock::new(mt, Vec::new()),
+            losses: AtomicU32::new(0),
             wake,
             params,
             told: parking_lot::Mutex::default(),
@@ -446,22 +454,21 @@ impl Worker {
         uid: u64,
         inbox: Option<Locator>,
         target: Option<Target>,
-    ) -> Option<*const Peer> {
+    ) -> Option<PeerRef> {
         let again = target.is_some();
         let peer = self.peer_or(uid, again, || Peer::new(self, uid, inbox, target));
-        // SAFETY: peers live as long as the worker.
-        let known = unsafe { &*peer }.inbox;
+        let known = peer.inbox;
         (known == inbox || inbox.is_none() || known.is_none()).then_some(peer)
     }
 
     /// The peer that a connection comes from.
-    pub fn peer_at_the_door(&self, uid: u64) -> *const Peer {
+    pub fn peer_at_the_door(&self, uid: u64) -> PeerRef {
         self.peer_or(uid, true, || Peer::new(self, uid, None, None))
     }
 
     /// The peer of this name, or a new one; `again`: also in the place of one that was lost, because whoever names a
     /// way to it, or comes from there, wants to try again. What leads to the old one stays there.
-    fn peer_or(&self, uid: u64, again: bool, new: impl FnOnce() -> Peer) -> *const Peer {
+    fn peer_or(&self, uid: u64, again: bool, new: impl FnOnce() -> Peer) -> PeerRef {
         let mut peers = self.peers.lock();
         let lost = peers.get(&uid).filter(|p| p.status() != UCS_OK);
         let losses = lost.filter(|_| again).map(|p| p.losses + 1);
@@ -470,10 +477,12 @@ impl Worker {
         }
         let peer = peers.entry(uid).or_insert_with(|| {
             let mut peer = Box::new(new());
-            peer.losses = losses.unwrap_or(0);
+            // Relaxed: under the lock.
+            let fewest = self.losses.load(Ordering::Relaxed);
+            peer.losses = losses.unwrap_or(0).max(fewest);
             peer
         });
-        &raw const **peer
+        PeerRef::new(peer)
     }
 
     /// Asks progress for a connection to a peer.
@@ -513,11 +522,13 @@ impl Worker {
     }
 
     /// All peers, for the rare occasions that concern every one.
-    pub fn all_peers(&self) -> Vec<Known<'_>> {
-        // SAFETY: both lists own their peers for as long as the worker lives.
-        let settled = |p: *const Peer| Known::Settled(unsafe { &*p });
-        let mut all: Vec<_> = self.peers.lock().values().map(|p| settled(&**p)).collect();
-        all.extend(self.former.lock().iter().map(|p| settled(&**p)));
+    pub fn all_peers(&self) -> Vec<Known> {
+        let settled = |p: &Peer| Known::Settled(PeerRef::new(p));
+        // Under the lock of `peers` progress frees none of either list.
+        let peers = self.peers.lock();
+        let mut all: Vec<_> = peers.values().map(|p| settled(p)).collect();
+        all.extend(self.former.lock().iter().map(|p| settled(p)));
+        drop(peers);
         if let Some(x) = self.exchange.lock().as_ref() {
             all.extend(x.placeholders().cloned().map(Known::Placeholder));
         }

@@ -444,7 +444,7 @@ unsafe fn take_packet(worker: &Worker, iface: &Iface, ports: &mut Ports, wc: &ib
         return false;
     }
     flow.receive();
-    // SAFETY: peers live as long as the worker; the packet is looked at no more.
+    // SAFETY: peers that incoming rings and connections name are not freed; the packet is looked at no more.
     unsafe {
         (*c.peer).stats().received.add(bytes.len());
         iface.done_alone(wc);

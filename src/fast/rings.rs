@@ -227,7 +227,7 @@ pub(super) fn poll<const MT: bool>(
     most: u32,
     goes_on: impl Fn() -> bool,
 ) -> u32 {
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that incoming rings and connections name are not freed.
     let received = &unsafe { &*channel.peer }.stats().received;
     let mut count = 0;
     while count < most {
@@ -329,7 +329,7 @@ fn other(
         len,
         record,
     };
-    // SAFETY: peers live as long as the worker; the record is readable until `advance`.
+    // SAFETY: peers that incoming rings and connections name are not freed; the record is readable until `advance`.
     unsafe {
         if m.kind == Kind::StreamData as u8 {
             return stream::on_data(worker, &*channel.peer, m.imm, m.record, m.len);
@@ -345,6 +345,6 @@ fn other(
 #[inline(never)]
 fn give_up(channel: &mut Channel) {
     channel.consumer.stop();
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that incoming rings and connections name are not freed.
     failure::distrust(unsafe { &*channel.peer }, "what is no message");
 }

@@ -209,6 +209,7 @@ pub unsafe fn on_rts(
     let Some(desc) = worker.am_descs.get(payload, source.len, room) else {
         return rndv::acknowledge(peer, source.req, UCS_ERR_NO_MEMORY);
     };
+    peer.hold();
     // SAFETY: a new descriptor with so much room; the caller's bytes.
     unsafe {
         std::ptr::copy_nonoverlapping(beside, AmDesc::data(desc), room);
@@ -241,6 +242,7 @@ unsafe fn offer(
         let kept = status == UCS_INPROGRESS && attr != 0;
         if let Some(AmPayload::Remote(peer, offer)) = worker.am_descs.leave_handler(desc, kept) {
             rndv::acknowledge(&*peer, offer.req, status);
+            (*peer).release();
         }
     }
 }
@@ -418,11 +420,13 @@ pub unsafe fn recv_data(
             // An empty target means that the data is not wanted.
             AmPayload::Remote(peer, offer) if r.data.len() == 0 => {
                 rndv::acknowledge(&*peer, offer.req, UCS_OK);
+                (*peer).release();
                 Some(UCS_OK)
             }
             AmPayload::Remote(peer, offer) => {
                 // Never at once, as in UCX: MPICH 5 would take a pointer of its own for a request.
                 rndv::receive_later(worker, req, &*peer, offer, AmDesc::data(desc));
+                (*peer).release();
                 None
             }
             AmPayload::Here => Some(super::tag::fill(r, AmDesc::data(desc), len)),
@@ -451,6 +455,7 @@ pub unsafe fn release_data(worker: &Worker, data: *mut c_void) {
         }
         if let AmPayload::Remote(peer, offer) = desc.as_ref().payload {
             rndv::acknowledge(&*peer, offer.req, UCS_OK);
+            (*peer).release();
         }
         worker.am_descs.done(desc);
     }

@@ -86,7 +86,7 @@ fn on_move(ports: &mut Ports, number: u32, i: usize, rest: &[u8]) -> u32 {
             sender.follow(i, &port);
             sender.local_port()
         });
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         by.inspect(|&by| unsafe { &*c.peer }.set_via(by));
         c.flow.ask();
         owe(ports, number);

@@ -31,7 +31,8 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         log::error!("ucp_ep_close_nbx: force close needs UCP_ERR_HANDLING_MODE_PEER");
         return status_ptr(UCS_ERR_INVALID_PARAM);
     }
-    internal::forget(worker, peer, ep);
+    // SAFETY: the user's endpoint, which is not closed.
+    unsafe { internal::forget(worker, peer, ep) };
     if !e.set(CLOSED) {
         // It was internal, and its counterpart is closed.
         return status_ptr(UCS_ERR_NOT_CONNECTED);
@@ -153,9 +154,9 @@ fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
     }
 }
 
-/// Tells the peer that an endpoint is closed, if both handle errors or are client and server, or it has asked for an answer, and have met: in order (`UCS_OK`), or what its
-/// counterpart fails with. A client and its server who have sent nothing have another way to say so. True if the peer is
-/// told by a message.
+/// Tells the peer that an endpoint is closed, if both have met and handle errors, or are client and server, or if this
+/// one has asked for an answer: in order (`UCS_OK`), or what its counterpart fails with. A client and its server who have
+/// sent nothing have another way to say so. True if the peer is told by a message.
 fn tell_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
     let said = e.session == 0 && e.remote_err_mode != UNSAID;
     let met = said || peer.tx.lock().lane.is_some();
@@ -233,6 +234,8 @@ pub fn free_retired(worker: &Worker) {
             close_stream(worker, ep);
             worker.handlers.lock().forget(ep);
             parting::forget(worker, ep);
+            // Before its session goes, and with it the placeholder of one that never met its server.
+            (*ep).peer().release();
             session::endpoint_freed(worker, (*ep).session);
             (*ep).name = None;
             worker.ep_pool.lock().put(NonNull::new_unchecked(ep.cast()));

@@ -100,7 +100,7 @@ pub unsafe fn unpack(ep: &Endpoint, key: Unpacked) -> Rkey {
         base: 0,
         len: 0,
         delta: 0,
-        peer,
+        same_process: peer.same_process,
         map: None,
         device,
         executor: Executor::Other,
@@ -177,13 +177,8 @@ fn steered(peer: &Peer, steering: &Steering) -> Option<Steered> {
 ///
 /// # Errors
 /// `UCS_ERR_UNREACHABLE`.
-///
-/// # Safety
-/// The key's peer lives.
-pub unsafe fn pointer(key: &Rkey, addr: u64) -> Result<*mut u8, ucs_status_t> {
-    // SAFETY: peers live as long as the worker.
-    let same_process = unsafe { (*key.peer).same_process };
+pub fn pointer(key: &Rkey, addr: u64) -> Result<*mut u8, ucs_status_t> {
     key.local(addr, 0)
-        .or_else(|| (key.len == 0 && !key.empty && same_process).then_some(addr as *mut u8))
+        .or_else(|| (key.len == 0 && !key.empty && key.same_process).then_some(addr as *mut u8))
         .ok_or(UCS_ERR_UNREACHABLE)
 }

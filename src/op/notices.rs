@@ -77,7 +77,7 @@ fn go_on(rings: &mut Rings, number: u32) -> u32 {
     let Some(peer) = rings.link(number).map(|link| link.peer) else {
         return 0;
     };
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let has_gone = match unsafe { &*peer }.tx.lock().lane.as_mut() {
         Some(Lane::Tofu(sender)) => sender.go_on(),
         _ => true,
@@ -180,7 +180,7 @@ fn on_read(rings: &mut Rings, link: u32, whose: *mut c_void, well: bool) {
 
 /// Ends the flushes of a peer of whom there is nothing to be waited for any more.
 fn end_flushes(peer: *const Peer) {
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*peer };
     let next = || match peer.tx.lock().lane.as_mut() {
         Some(Lane::Tofu(sender)) => sender.next_marked(),
@@ -259,7 +259,7 @@ fn writers(rings: &mut Rings, there: There) -> Vec<u32> {
 fn suspects(rings: &mut Rings, colour: u8, there: There) -> Vec<u32> {
     let mut found: Vec<(u32, bool)> = Vec::new();
     for (number, link) in rings.links().filter(|(_, link)| link.mark.colour == colour) {
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         let is_there = match unsafe { &*link.peer }.tx.lock().lane.as_ref() {
             Some(Lane::Tofu(sender)) => sender.queue() == there.vcq,
             _ => false,
@@ -323,7 +323,7 @@ fn take(
     let mut count = 0;
     // SAFETY: rings stay in their places until the clock has moved on, and none is taken out while this is used.
     let incoming = unsafe { &mut *incoming.as_ptr() };
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*incoming.peer };
     hear(&mut incoming.ring);
     while count < most && !incoming.ended {
@@ -460,7 +460,7 @@ fn with_senders(worker: &Worker, act: &mut dyn FnMut(&mut Sender) -> bool) -> bo
 /// The rings of peers to whom nothing was ever sent: no frame can tell them that we go.
 fn writers_alone(rings: &mut Rings) -> Vec<u32> {
     let all = rings.all_incoming().filter(|(_, incoming)| {
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         let peer = unsafe { &*incoming.peer };
         !incoming.ended && peer.status() == UCS_OK && peer.tx.lock().lane.is_none()
     });

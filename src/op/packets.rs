@@ -235,7 +235,7 @@ fn on_word(worker: &Worker, ports: &mut Ports, number: u32, wc: &ibv_wc) -> u32 
         return 0;
     };
     c.flow.receive();
-    // SAFETY: peers live as long as the worker; of such a completion it is this member.
+    // SAFETY: peers that lists of progress name are not freed; of such a completion it is this member.
     let (peer, word) = unsafe { (&*c.peer, u32::from_be(wc.__bindgen_anon_1.imm_data)) };
     peer.stats().received.add(0);
     match SignalWord::decode(word) {
@@ -333,7 +333,7 @@ fn on_packet(
     {
         let len = m.len;
         if short(worker, m) {
-            // SAFETY: peers live as long as the worker.
+            // SAFETY: peers that lists of progress name are not freed.
             unsafe { &*c.peer }.stats().received.add(len);
             if c.flow.is_urgent(c.limits.window) {
                 owe(ports, c.number);
@@ -395,7 +395,7 @@ pub fn deliver(worker: &Worker, ports: &mut Ports, number: u32, head: Head, byte
     let Some(c) = ports.get(number).filter(|c| !c.ended) else {
         return 0;
     };
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*c.peer };
     if matches!(head.kind, BYE | CREDIT) {
         return u32::from(head.kind == BYE && is_gone(ports, number, peer));

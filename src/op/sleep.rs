@@ -70,7 +70,7 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
 /// Whether something is queued that only progress can move: nothing wakes the worker when it can go on.
 fn is_stuck(worker: &Worker) -> bool {
     worker.duties.backlog() != 0
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         && (worker.busy.lock().iter()).any(|&peer| !tx::is_watched(unsafe { &*peer }))
 }
 

@@ -151,7 +151,7 @@ fn on_open(worker: &Worker, sockets: &mut Sockets, event: Event, share: u32) -> 
         return 0;
     };
     if event.write {
-        // SAFETY: peers live as long as the worker; an open connection has one.
+        // SAFETY: peers that lists of progress name are not freed; an open connection has one.
         let mut tx = unsafe { &*c.peer }.tx.lock();
         if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
             sender.on_room();
@@ -192,7 +192,7 @@ fn receive(worker: &Worker, sockets: &mut Sockets, token: u64, share: u32) -> u3
         }
         Err(end) => end,
     };
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let uid = unsafe { &*peer }.uid;
     match end {
         End::Closed => log::debug!("worker {uid:#x} has closed its connection"),
@@ -218,7 +218,7 @@ fn read(
     limit: u32,
     count: &mut u32,
 ) -> Result<Left, End> {
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*peer };
     let mut left = worker.ctx.policy.connecting.max_poll;
     while left > 0 {

@@ -217,7 +217,7 @@ unsafe fn deliver(
     req: *mut Request,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    // SAFETY: a new request of the caller's; peers live as long as the worker.
+    // SAFETY: a new request of the caller's; a message that waited has a reference to its peer.
     unsafe {
         let r = &mut *req;
         r.info = ucp_tag_recv_info_t {
@@ -228,10 +228,13 @@ unsafe fn deliver(
             Source::Eager => Some(fill(r, message.bytes.as_ptr(), message.len)),
             Source::Sync { peer, req: id } => {
                 tx::control(&*peer, Kind::SyncAck, 0, id, &[]);
+                message.source.release();
                 Some(fill(r, message.bytes.as_ptr(), message.len))
             }
             Source::Rts { peer, offer } => {
-                rndv::receive(worker, req, &*peer, offer, message.bytes.as_ptr())
+                let ended = rndv::receive(worker, req, &*peer, offer, message.bytes.as_ptr());
+                message.source.release();
+                ended
             }
         };
         let Some(status) = ended else {
@@ -276,12 +279,13 @@ pub unsafe fn on_message(
     let mut matcher = worker.matcher.lock();
     let posting = matcher.arrive(tag);
     if posting.is_null() {
+        source.hold();
         // SAFETY: the caller's promise.
         return unsafe { set_aside(worker, &mut matcher, tag, source, len, bytes, here) };
     }
     drop(matcher);
     let req = Request::of_posting(posting);
-    // SAFETY: out of the matcher: ours. Peers live as long as the worker.
+    // SAFETY: out of the matcher: ours. The message comes from the peer just now.
     unsafe {
         let r = &mut *req;
         r.info = ucp_tag_recv_info_t {

@@ -73,7 +73,7 @@ pub fn start(worker: &Worker, sockets: &mut Sockets) {
 
 /// Connects to the next address of a peer that can be tried.
 fn dial(worker: &Worker, sockets: &mut Sockets, peer: *const Peer, mut attempt: Attempt) {
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let p = unsafe { &*peer };
     if !still_wanted(p) {
         return;
@@ -125,7 +125,7 @@ pub fn on_event(worker: &Worker, sockets: &mut Sockets, event: Event) -> bool {
 /// A socket is connected, or cannot be.
 fn on_connected(worker: &Worker, sockets: &mut Sockets, token: u64, attempt: Attempt) {
     let Some(c) = sockets.get(token) else { return };
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*c.peer };
     let done = socket::connected(&c.link.socket).and_then(|()| {
         let target = peer.socket_target().ok_or(ErrorKind::NotFound)?;
@@ -194,7 +194,7 @@ fn on_answer(worker: &Worker, sockets: &mut Sockets, token: u64, attempt: Attemp
     let Some(c) = sockets.get(token) else {
         return false;
     };
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*c.peer };
     // Messages may follow in the same segment.
     let answer = match hear(c, Answer::SIZE, usize::MAX) {
@@ -380,8 +380,8 @@ fn welcome(worker: &Worker, sockets: &mut Sockets, token: u64, g: Greeting) -> b
     if !own {
         end_lost(sockets, &g);
     }
-    // SAFETY: peers live as long as the worker.
-    let peer = unsafe { &*worker.peer_at_the_door(g.from) };
+    let known = worker.peer_at_the_door(g.from);
+    let peer = &*known;
     if !own && ours_stays(worker, sockets, peer) {
         if let Some(c) = sockets.remove(token) {
             let _ = say(&c.link, &answer(worker, peer, CROSSED));
@@ -415,7 +415,7 @@ fn end_lost(sockets: &mut Sockets, g: &Greeting) {
     let lost = |c: &Connection| {
         c.phase == Phase::Open
             && c.losses < g.losses
-            // SAFETY: peers live as long as the worker; an open connection has one.
+            // SAFETY: peers that lists of progress name are not freed; an open connection has one.
             && unsafe { &*c.peer }.uid == g.from
     };
     let tokens: Vec<u64> = sockets
@@ -470,7 +470,7 @@ pub fn close(sockets: &mut Sockets, token: u64) {
         return;
     };
     c.link.shut();
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*c.peer };
     let mut tx = peer.tx.lock();
     if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {

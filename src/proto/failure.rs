@@ -26,11 +26,11 @@ pub fn dead_peers(worker: &Worker, rx: &Rx, round: u64) -> Vec<*const Peer> {
     let mut known: Vec<*const Peer> = rx.channels.iter().map(|c| c.peer).collect();
     // Relaxed: `guarded` is set once, and a round later will do.
     known.extend(worker.all_peers().into_iter().filter_map(|p| match p {
-        Known::Settled(p)
+        Known::Settled(ref p)
             if p.guarded.load(Ordering::Relaxed)
                 || matches!(p.tx.lock().lane, Some(Lane::Shm(_))) =>
         {
-            Some(&raw const *p)
+            Some(&raw const **p)
         }
         // A placeholder has no process behind it.
         Known::Settled(_) | Known::Placeholder(_) => None,
@@ -44,7 +44,7 @@ pub fn dead_peers(worker: &Worker, rx: &Rx, round: u64) -> Vec<*const Peer> {
     };
     known.rotate_left(skip);
     known.truncate(CHECKS_PER_ROUND);
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     known.retain(|&p| unsafe { &*p }.status() == UCS_OK && is_dead(worker, unsafe { &*p }));
     known
 }
@@ -71,6 +71,7 @@ pub fn exists(worker: &Worker, peer: &Peer) -> Result<(), ucs_status_t> {
         return Ok(());
     }
     log::error!("worker {:#x} is gone. Destination is unreachable", peer.uid);
+    tx::lose(peer, UCS_ERR_CONNECTION_RESET);
     Err(UCS_ERR_UNREACHABLE)
 }
 
@@ -130,19 +131,20 @@ pub fn unwatch(worker: &Worker, peer: &Peer) {
 pub fn reap(worker: &Worker) {
     let lost = std::mem::take(&mut *worker.lost.lock());
     for peer in lost {
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         let peer = unsafe { &*peer };
         log::debug!("peer {:#x} is lost: {:?}", peer.uid, peer.status());
         unwatch(worker, peer);
         peer.stats().set_failed();
         worker.drop_partials(peer);
         let mut matcher = worker.matcher.lock();
-        matcher.retain_unexpected(
+        let dropped = matcher.retain_unexpected(
             |u| !matches!(u.source, Source::Rts { peer: p, .. } if std::ptr::eq(p, peer)),
         );
         let left = matcher.unexpected_len();
         worker.stats.worker().set_unexpected(left);
         drop(matcher);
+        dropped.iter().for_each(|(_, u)| u.source.release());
         // First of all: whose memory a device writes must not get it back before that is over.
         let mut ended: IndexSet<_> = tx::lent::cut(peer).into_iter().collect();
         // Of which a part was posted it is in both.
@@ -395,7 +397,8 @@ pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t)
     let Some(ep) = peer.ep_by_sn(sn) else {
         return;
     };
-    internal::end(worker, peer, ep);
+    // SAFETY: it was listed a moment ago, and progress, which frees endpoints, is here.
+    unsafe { internal::end(worker, peer, ep) };
     // SAFETY: listed endpoints live, and what was listed a moment ago does until progress frees it.
     let ep = unsafe { &mut *ep };
     match status {

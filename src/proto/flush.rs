@@ -159,7 +159,7 @@ pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
 /// The request is in no queue.
 #[inline(always)]
 pub unsafe fn marker_sent(req: *mut Request) {
-    // SAFETY: the caller's request; peers live as long as the worker.
+    // SAFETY: the caller's request, whose peer is not freed before it has ended.
     let peer = unsafe { &*(*req).peer };
     if peer.rma_idle() {
         // SAFETY: in no queue.

@@ -345,18 +345,24 @@ pub fn connected(worker: &Worker, peer: &Peer) {
 /// The worker ends: prints what each peer's endpoints used, if `UCX_PROTO_INFO=used`.
 #[cold]
 pub fn ending(worker: &Worker) {
+    for peer in worker.all_peers() {
+        ended(worker, &peer);
+    }
+}
+
+/// A peer is freed, or the worker ends: prints what its endpoints used, if `UCX_PROTO_INFO=used`.
+#[cold]
+pub fn ended(worker: &Worker, peer: &Peer) {
     if worker.ctx.options.proto_info != "used" {
         return;
     }
-    for peer in worker.all_peers() {
-        for mut table in tables(worker, &peer) {
-            let count = |range: &Range| peer.stats().of(range.protocol).messages();
-            table.ranges.retain(|range| count(range) > 0);
-            if !table.ranges.is_empty() {
-                let (name, kind) = (&worker.ctx.name, kind(worker, &peer));
-                let title = format!("{name} {kind}, used with worker {:#x}", peer.uid);
-                log::asked(&draw(&title, &table));
-            }
+    for mut table in tables(worker, peer) {
+        let count = |range: &Range| peer.stats().of(range.protocol).messages();
+        table.ranges.retain(|range| count(range) > 0);
+        if !table.ranges.is_empty() {
+            let (name, kind) = (&worker.ctx.name, kind(worker, peer));
+            let title = format!("{name} {kind}, used with worker {:#x}", peer.uid);
+            log::asked(&draw(&title, &table));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The end of internal endpoints, which were made because a message asked for a way back and which the user has not
 //! created himself: they go when the counterpart is closed or the peer is lost.
 //!
-//! The user may have been given one to answer by, and is not told of its end. So the last [`KEPT`] of those stay usable, and
-//! an answer that comes late does not go to another peer.
+//! The user may have been given one to answer by, and is not told of its end. So the last [`KEPT`] of those stay
+//! usable, and an answer that comes late does not go to another peer.
 
 use crate::engine::endpoint::{CLOSED, Endpoint, INTERNAL};
 use crate::engine::peer::Peer;
@@ -14,9 +14,12 @@ const KEPT: usize = 256;
 
 /// The counterpart of an endpoint is closed. Nothing happens to one that the user has created, or can still create to
 /// receive what has come as a stream.
-pub fn end(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
+///
+/// # Safety
+/// The endpoint is listed.
+pub unsafe fn end(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
     let streams = worker.streams.lock();
-    // SAFETY: the caller's endpoint is listed: it lives; the lock of its stream is held.
+    // SAFETY: the caller's endpoint lives; the lock of its stream is held.
     let has_stream = unsafe { (*ep).stream.is_some() };
     drop(streams);
     if !has_stream {
@@ -79,7 +82,10 @@ pub fn retire_kept(worker: &Worker, most: usize) {
 }
 
 /// The user closes an internal endpoint, which he was given: it is an endpoint of his from here on.
-pub fn forget(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
+///
+/// # Safety
+/// The endpoint is allocated.
+pub unsafe fn forget(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
     let mut eps = peer.eps.lock();
     // SAFETY: the caller's endpoint.
     let e = unsafe { &*ep };

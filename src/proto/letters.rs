@@ -58,7 +58,7 @@ fn call(
     let Some(c) = ports.get(number).filter(still) else {
         return false;
     };
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*c.peer };
     let Some(calls) = c.calls().filter(|calls| calls.ours.is_none()) else {
         return false;
@@ -128,7 +128,7 @@ fn on_connected(
         sockets.remove(token);
         return;
     };
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*peer };
     let done = socket::connected(&socket.link.socket).and_then(|()| {
         let (target, _) = calls.target.as_ref().ok_or(ErrorKind::NotFound)?;

@@ -39,7 +39,7 @@ const OWN: Mark = Mark {
 pub fn start(worker: &Worker, rings: &mut Rings) {
     let peers = std::mem::take(&mut *worker.openings.lock());
     for peer in peers {
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         let peer = unsafe { &*peer };
         if peer.status() != UCS_OK {
             continue;
@@ -79,7 +79,7 @@ fn ask_for_turn(rings: &mut Rings, number: u32) {
     let Some(link) = rings.link(number) else {
         return;
     };
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*link.peer };
     let Some(there) = locator(peer) else {
         return tx::lose(peer, UCS_ERR_UNREACHABLE);
@@ -109,7 +109,7 @@ fn set_due(rings: &mut Rings, number: u32, due: u64) {
 /// The interconnect has refused something of a link: its peer cannot be reached that way any more.
 pub fn fail(rings: &mut Rings, number: u32, code: i32) {
     if let Some(link) = rings.link(number) {
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         fail_peer(unsafe { &*link.peer }, code);
     }
 }
@@ -185,7 +185,7 @@ fn greet(worker: &Worker, rings: &mut Rings, number: u32, ticket: u32) {
     let Some(link) = rings.link(number) else {
         return;
     };
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*link.peer };
     let Some(there) = locator(peer) else { return };
     let mut greeting = Greeting {
@@ -263,6 +263,7 @@ pub fn admit(worker: &Worker, rings: &mut Rings, g: &Greeting) {
             g.from
         );
     };
+    let peer: &Peer = &peer;
     let cell = There {
         vcq: g.vcq,
         stadd: g.cell,
@@ -312,7 +313,7 @@ fn end_former(rings: &mut Rings, peer: *const Peer) {
 fn make(rings: &mut Rings, peer: *const Peer, g: &Greeting, cell: There) -> std::io::Result<u32> {
     let packet = g.packet.min(rings.iface.tuning.packet);
     let (ring, counted) = rings.make_ring(packet)?;
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let known = unsafe { &*peer };
     // SAFETY: peers do not outlive their worker.
     known.note_traffic(unsafe { &*known.worker });
@@ -348,7 +349,7 @@ pub fn on_grant(worker: &Worker, rings: &mut Rings, number: u32) {
     let Some(link) = rings.link(number) else {
         return;
     };
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*link.peer };
     if link.phase == Phase::Open && link.cell.has_left(link.proof) {
         log::debug!("worker {:#x} has ended its connection", peer.uid);
@@ -402,7 +403,7 @@ pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
     let keepalive = worker.ctx.policy.keepalive_ms;
     let (mut due, mut over) = (Vec::new(), Vec::new());
     for (number, link) in rings.links() {
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         let peer = unsafe { &*link.peer };
         if peer.status() != UCS_OK {
             over.push(number);
@@ -439,7 +440,7 @@ pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
     }
     for number in over {
         if let Some(link) = rings.link(number) {
-            // SAFETY: peers live as long as the worker.
+            // SAFETY: peers that lists of progress name are not freed.
             let peer = unsafe { &*link.peer };
             // Who waits is found by it until he has been told.
             let waits =
@@ -470,7 +471,7 @@ pub fn drop_lane(peer: &Peer) {
 /// Gives back the rings of peers that are gone.
 fn drop_ended(rings: &mut Rings) {
     let ended = rings.all_incoming().filter(|(_, incoming)| {
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         incoming.ended || unsafe { &*incoming.peer }.status() != UCS_OK
     });
     let ended: Vec<u32> = ended.map(|(number, _)| number).collect();

@@ -44,7 +44,7 @@ const MOST_BEGUN: usize = 256;
 pub fn start(worker: &Worker, ports: &mut Ports) {
     let wanted = std::mem::take(&mut *worker.pairings.lock());
     for peer in wanted {
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         let peer = unsafe { &*peer };
         let still = peer.status() == UCS_OK && {
             let tx = peer.tx.lock();
@@ -216,7 +216,7 @@ pub(super) fn say(worker: &Worker, ports: &mut Ports, number: u32) {
         false => Vec::new(),
     };
     let Some(c) = ports.get(number) else { return };
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*c.peer };
     let mut flags = if outlives { FAILOVER } else { 0 };
     if c.phase != Phase::Saying {
@@ -383,7 +383,7 @@ fn addressee(
     const LATE: &str = "it is out of date";
     let hello = greeting.hello;
     refusal(worker, ports, hello)?;
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let is_his = |c: &Connection| unsafe { &*c.peer }.uid == hello.from && !c.ended;
     let same = |c: &Connection| {
         let there = c.there;
@@ -430,8 +430,8 @@ fn answer(
     const NONE: &str = "it has no transport that this one has";
     let policy = worker.ctx.policy.ib.as_ref().ok_or(NONE)?;
     let hello = greeting.hello;
-    // SAFETY: peers live as long as the worker.
-    let peer = unsafe { &*worker.peer_at_the_door(hello.from) };
+    let known = worker.peer_at_the_door(hello.from);
+    let peer = &*known;
     let by_queue = hello.qpn != 0 && policy.by_queue;
     let ways = match greeting.outlives() {
         true => failover::ways_to(ports, &greeting.doors),
@@ -479,7 +479,7 @@ fn has_room(ports: &mut Ports, most: usize) -> bool {
         if c.is_settled() {
             continue;
         }
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         let wanted = unsafe { &*c.peer }.tx.lock().dialing;
         c.ended = !wanted && c.since < before;
         begun += usize::from(!c.ended);
@@ -492,7 +492,7 @@ fn hear(worker: &Worker, ports: &mut Ports, number: u32, greeting: &Greeting, an
     let hello = greeting.hello;
     if let Err(e) = get_to_know(worker, ports, number, greeting) {
         if let Some(c) = ports.get(number) {
-            // SAFETY: peers live as long as the worker.
+            // SAFETY: peers that lists of progress name are not freed.
             fail(unsafe { &*c.peer }, &e);
             c.ended = true;
         }
@@ -561,7 +561,7 @@ fn get_to_know(
     if !told.is_empty() {
         c.pulses = greeting.doors.iter().map(|door| door.pulse).collect();
         c.ways = told;
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         unsafe { &*c.peer }.set_failover();
     }
     // Who greets by another way has found that one.
@@ -640,7 +640,7 @@ pub fn open(worker: &Worker, ports: &mut Ports, number: u32) -> bool {
         (None, Some(there)) => {
             match Line::new(&iface, &to, (there.number, there.proof), limits.window) {
                 Ok(mut line) => {
-                    // SAFETY: peers live as long as the worker.
+                    // SAFETY: peers that lists of progress name are not freed.
                     let ping = ping(&iface, unsafe { &*peer }.uid, secret, own);
                     line.set_pulse(there.pulse, ping);
                     let mut sender = Sender::by_datagrams(iface, flow, line);
@@ -650,7 +650,7 @@ pub fn open(worker: &Worker, ports: &mut Ports, number: u32) -> bool {
                     sender
                 }
                 Err(e) => {
-                    // SAFETY: peers live as long as the worker.
+                    // SAFETY: peers that lists of progress name are not freed.
                     fail(unsafe { &*peer }, &e);
                     return false;
                 }
@@ -658,7 +658,7 @@ pub fn open(worker: &Worker, ports: &mut Ports, number: u32) -> bool {
         }
         (None, None) => return false,
     };
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*peer };
     let to_oneself = answered && peer.uid == worker.uid;
     let mut tx = peer.tx.lock();
@@ -715,7 +715,7 @@ pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
     let keepalive = worker.ctx.policy.keepalive_ms;
     let timeout = ports.patience();
     for c in ports.iter() {
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         let peer = unsafe { &*c.peer };
         if peer.status() != UCS_OK || c.ended {
             over.push(c.number);
@@ -810,7 +810,7 @@ pub fn broken(ports: &mut Ports, number: u32, status: ibv_wc_status) {
     let Some((iface, ended, peer)) = ports.get(number).map(|c| (c.iface, c.ended, c.peer)) else {
         return;
     };
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*peer };
     // What was behind the one that failed says no more than that.
     if peer.status() != UCS_OK || status == IBV_WC_WR_FLUSH_ERR && ended {

@@ -31,7 +31,7 @@ const _: () = assert!(PortLocator::SIZE == Kind::RailAsk.header_size());
 pub fn start(worker: &Worker, ports: &mut Ports) {
     let tasks = std::mem::take(&mut *worker.rails.lock());
     for (peer, task) in tasks {
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         let peer = unsafe { &*peer };
         match task {
             RailTask::Ask => ask(worker, ports, peer),
@@ -205,7 +205,7 @@ pub fn on_gone(peer: &Peer, imm: RailImm) {
 pub fn broken(ports: &mut Ports, number: u32, rail: (usize, u32), status: ibv_wc_status) {
     let why = ports.ifaces[rail.0].port.hca.verbs.status_text(status);
     if let Some(peer) = ports.get(number).map(|c| c.peer) {
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         give_up(ports, unsafe { &*peer }, rail, &why);
     }
 }

@@ -1,13 +1,24 @@
-//! Gives back what this worker holds for lost peers: the socket, or the mapping of the peer's inbox.
+//! What this worker holds for lost peers goes: the socket or the mapping of the peer's inbox, then the peer itself.
+//!
+//! Pointers to a peer that are not counted are in lists that only progress follows, and in requests, all of which have
+//! ended with the loss or are in such lists. Everything else has a reference ([`crate::engine::peer::PeerRef`]). So
+//! progress takes a peer without references out of the worker's lists of peers, where other threads could find it, and
+//! frees it when its own lists do not name it.
 
-use super::failure;
-use crate::engine::peer::Peer;
-use crate::engine::worker::Worker;
+use super::{failure, info};
+use crate::engine::peer::{Peer, Queues};
+use crate::engine::request::Request;
+use crate::engine::worker::{Rx, Worker};
 use crate::tl::Lane;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 
 /// A peer is lost and its requests have ended: its lane is dropped by [`progress`]. Runs in progress.
 pub fn begin(worker: &Worker, peer: &Peer) {
-    worker.departing.lock().push(peer);
+    // Placeholders have no lane, and others free them.
+    if !peer.is_nobody() {
+        worker.departing.lock().push(peer);
+    }
 }
 
 /// Drops the lanes of lost peers. Runs in progress, after receives that shared copies with these peers have ended.
@@ -17,8 +28,15 @@ pub fn progress(worker: &Worker) {
     }
     // Only progress adds to the list.
     let mut departing = std::mem::take(&mut *worker.departing.lock());
-    // SAFETY: peers live as long as the worker.
-    departing.retain(|&peer| !detach(worker, unsafe { &*peer }));
+    departing.retain(|&peer| {
+        // SAFETY: peers in this list are not freed.
+        let done = detach(worker, unsafe { &*peer });
+        // SAFETY: as above.
+        if done && unsafe { &*peer }.queues() == Queues::None {
+            worker.departed.lock().push(peer);
+        }
+        !done
+    });
     *worker.departing.lock() = departing;
 }
 
@@ -41,4 +59,105 @@ fn detach(worker: &Worker, peer: &Peer) -> bool {
     // Unmapping takes long: not under the lock.
     drop(lane);
     true
+}
+
+/// Frees the lost peers that nothing names any more. Runs in progress, now and then.
+pub fn sweep(worker: &Worker, rx: &mut Rx) {
+    // Queues of the interconnect, and devices that answer for this worker, name peers.
+    if rx.rings.is_some() || worker.loopback.lock().is_some() {
+        return;
+    }
+    unlist(worker);
+    let mut unlisted = worker.unlisted.lock();
+    if unlisted.is_empty() {
+        return;
+    }
+    let named = named(worker, rx);
+    unlisted.retain(|peer| {
+        let is_named = named.contains(&(&raw const **peer));
+        if !is_named {
+            info::ended(worker, peer);
+        }
+        is_named
+    });
+}
+
+/// Takes peers out of the lists in which other threads find them.
+fn unlist(worker: &Worker) {
+    let mut departed = worker.departed.lock();
+    // SAFETY: peers are not freed before they have left this list.
+    let due = |&peer: &*const Peer| is_unused(unsafe { &*peer });
+    if !departed.iter().any(due) {
+        return;
+    }
+    let mut peers = worker.peers.lock();
+    let mut former = worker.former.lock();
+    let mut unlisted = worker.unlisted.lock();
+    let mut gone = HashSet::new();
+    departed.retain(|peer| {
+        // Under the lock of the peers: nobody gets a reference any more.
+        let goes = due(peer);
+        if goes {
+            gone.insert(*peer);
+        }
+        !goes
+    });
+    let is_gone = |peer: &Peer| gone.contains(&(&raw const *peer));
+    for &peer in &gone {
+        // SAFETY: as above.
+        let uid = unsafe { (*peer).uid };
+        if peers.get(&uid).is_some_and(|peer| is_gone(peer)) {
+            unlisted.extend(peers.remove(&uid));
+        }
+    }
+    let mut i = 0;
+    while i < former.len() {
+        match is_gone(&former[i]) {
+            true => unlisted.push(former.swap_remove(i)),
+            false => i += 1,
+        }
+    }
+    // A peer that comes back is not taken for one that has not noticed an earlier loss.
+    let most = unlisted.iter().map(|peer| peer.losses.saturating_add(1));
+    if let Some(most) = most.max() {
+        worker.losses.fetch_max(most, Ordering::Relaxed);
+    }
+}
+
+/// Whether neither the user nor a queue needs a lost peer. Those that queue pairs lead to are named by connections that
+/// outlast a loss, and stay.
+fn is_unused(peer: &Peer) -> bool {
+    let tx = peer.tx.lock();
+    let idle = tx.lane.is_none() && tx.pending.is_empty() && tx.flushes.is_empty() && !tx.listed;
+    drop(tx);
+    idle && peer.queues() == Queues::None && !peer.is_held()
+}
+
+/// The peers that lists of progress name, and requests in them.
+fn named(worker: &Worker, rx: &mut Rx) -> HashSet<*const Peer> {
+    let mut named: HashSet<*const Peer> = rx.channels.iter().map(|c| c.peer).collect();
+    if let Some(sockets) = rx.sockets.as_deref() {
+        named.extend(sockets.iter().map(|c| c.peer));
+        named.extend(sockets.redials.iter().map(|r| r.peer));
+    }
+    if let Some(ports) = rx.ports.as_deref_mut() {
+        named.extend(ports.iter().map(|c| c.peer));
+    }
+    named.extend(worker.dials.lock().iter());
+    named.extend(worker.pairings.lock().iter());
+    named.extend(worker.openings.lock().iter());
+    named.extend(worker.rails.lock().iter().map(|&(peer, _)| peer));
+    named.extend(worker.busy.lock().iter());
+    named.extend(worker.lost.lock().iter());
+    named.extend(worker.departing.lock().iter());
+    named.extend(worker.pushes.lock().iter().map(|p| p.peer));
+    named.extend(worker.asked.lock().iter().map(|a| a.peer));
+    named.extend(worker.partial_ams.lock().keys());
+    named.extend(worker.partial_tags.lock().keys());
+    // SAFETY: requests in lists live, and stay there as long as their lock is held.
+    let peer_of = |&req: &*mut Request| unsafe { (*req).peer };
+    named.extend(worker.pulls.lock().iter().map(peer_of));
+    named.extend(worker.moved.lock().iter().map(peer_of));
+    named.extend(worker.ids.lock().iter().map(|(_, req)| peer_of(&req)));
+    named
 }

@@ -225,7 +225,7 @@ pub fn forget(worker: &Worker, peer: &Peer) {
 
 /// Copies pieces of one message; false when there is no more to do.
 fn advance(worker: &Worker, push: &mut Push) -> bool {
-    // SAFETY: peers live as long as the worker; the share as long as the ring, before whose end the
+    // SAFETY: peers that lists of progress name are not freed; the share as long as the ring, before whose end the
     // push is forgotten.
     let (peer, share): (&Peer, &Share) = unsafe { (&*push.peer, push.share.as_ref()) };
     // The user can have withdrawn the message meanwhile.

@@ -59,7 +59,7 @@ fn has_ended(worker: &Worker, c: &mut Connection) -> bool {
     if c.phase != Phase::Open {
         return true;
     }
-    // SAFETY: peers live as long as the worker; an open connection has one.
+    // SAFETY: peers that lists of progress name are not freed; an open connection has one.
     let peer = unsafe { &*c.peer };
     if peer.status() != UCS_OK || peer.uid == worker.uid {
         return true;

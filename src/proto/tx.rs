@@ -99,7 +99,7 @@ unsafe fn submit(req: *mut Request, patient: bool) -> Posted {
 /// # Safety
 /// The request is in no queue.
 pub unsafe fn queue_of<'a>(req: *mut Request) -> (&'a Peer, MtGuard<'a, Tx>) {
-    // SAFETY: peers live as long as the worker, placeholders as long as the endpoint that the request was made for.
+    // SAFETY: a peer is not freed before its requests have ended, nor a placeholder before the endpoint of the request.
     let mut peer: &Peer = unsafe { &*(*req).peer };
     let mut tx = peer.tx.lock();
     while let Some(successor) = peer.successor() {

@@ -2,7 +2,7 @@
 
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
-use crate::engine::peer::{Eps, Peer};
+use crate::engine::peer::{Eps, Peer, PeerRef};
 use crate::engine::sockets;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::sys::segment::SegmentId;
@@ -23,7 +23,7 @@ const COUNTED: u32 = 1 << (SN_BITS - 1);
 ///
 /// # Errors
 /// `UCS_ERR_UNREACHABLE` if no transport that the options allow gets there.
-pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<*const Peer, ucs_status_t> {
+pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerRef, ucs_status_t> {
     if let Some(peer) = met_before(worker, address) {
         return Ok(peer);
     }
@@ -65,12 +65,12 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<*const Peer, 
 }
 
 /// The peer, if it is known to be reached through the same inbox: no need to ask the kernel again whose that is.
-fn met_before(worker: &Worker, address: &WorkerAddress) -> Option<*const Peer> {
+fn met_before(worker: &Worker, address: &WorkerAddress) -> Option<PeerRef> {
     let inbox = locator(address.shm?);
     let peers = worker.peers.lock();
     let peer = peers.get(&address.uid)?;
     let same = peer.status() == UCS_OK && peer.inbox == Some(inbox);
-    same.then_some(&raw const **peer)
+    same.then(|| PeerRef::new(peer))
 }
 
 /// Why the inbox of another worker cannot be mapped. Found out in advance only where address space is limited: the
@@ -292,6 +292,7 @@ pub fn counterpart(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoin
 fn list(peer: &Peer, eps: &mut Eps, ep: Endpoint) -> *mut Endpoint {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
+    peer.hold();
     let memory = worker
         .ep_pool
         .lock()
@@ -343,22 +344,18 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
             sender.uid,
             sender.inbox.id.pid
         );
-        // SAFETY: peers live as long as the worker.
-        unsafe { &*peer }.note_traffic(worker);
+        peer.note_traffic(worker);
         // SAFETY: the ring was zero when its sender took it; it lives as long as the inbox, which
         // is dropped after the channels; this is its only consumer: `accept` reports it once.
         let consumer = unsafe { Consumer::new(inbox.ring(index)).with_areas(inbox.areas(index)) };
-        // SAFETY: peers live as long as the worker.
-        let known = unsafe { &*peer };
-        known
-            .withdrawals
+        peer.withdrawals
             .store(consumer.withdrawals(), Ordering::Release);
         let board = consumer.board().as_ptr();
-        known.board.store(board, Ordering::Relaxed);
+        peer.board.store(board, Ordering::Relaxed);
         rx.channels.push(Box::new(Channel {
             consumer,
             index,
-            peer,
+            peer: &raw const *peer,
         }));
     }
 }

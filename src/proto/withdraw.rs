@@ -209,6 +209,7 @@ fn forget_offer(worker: &Worker, peer: &Peer, id: u64) -> Vec<*mut Request> {
         _ => true,
     });
     drop(matcher);
+    dropped.iter().for_each(|(_, u)| u.source.release());
     if receives.is_empty() && dropped.is_empty() {
         let mut ids = peer.withdrawn.lock();
         if ids.len() == MOST_REMEMBERED {

@@ -9,6 +9,7 @@ pub struct Eps {
     /// The open ones, in no order; an endpoint knows its place.
     all: Vec<*mut Endpoint>,
     /// Those whose place in `all` is not their number; none before the first endpoint is closed.
+    #[allow(clippy::box_collection, reason = "8 bytes of each peer instead of 48")]
     displaced: Option<Box<HashMap<u32, *mut Endpoint>>>,
     /// Number of the next one that the user makes.
     pub next_sn: u32,

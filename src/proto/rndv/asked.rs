@@ -107,7 +107,7 @@ fn is_awaited(worker: &Worker, a: &mut Asked, now: Instant) -> bool {
     if worker.ids.lock().get(a.id).is_none() {
         return false;
     }
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: peers that lists of progress name are not freed.
     let parts = unsafe { &*a.peer }.parts.load(Ordering::Relaxed);
     if parts != a.parts {
         (a.parts, a.since) = (parts, now);
@@ -117,7 +117,7 @@ fn is_awaited(worker: &Worker, a: &mut Asked, now: Instant) -> bool {
 
 /// The wait is over. The request, if the sender has not begun: it is the caller's then.
 fn close(worker: &Worker, a: &Asked) -> Option<*mut Request> {
-    // SAFETY: peers live as long as the worker; the ring to them as long as the share is open.
+    // SAFETY: peers that lists of progress name are not freed; the ring to them as long as the share is open.
     let (peer, share) = unsafe { (&*a.peer, a.share.share.as_ref()) };
     let ours = share.claim(a.share.generation, 1) == Claim::Piece(0);
     peer.close_share(a.share.share);

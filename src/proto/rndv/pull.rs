@@ -25,7 +25,7 @@ pub(super) enum Pull {
 
 /// The first step of a receive: decides how it goes, and copies a first piece if it is by copying.
 pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> Pull {
-    // SAFETY: the caller's request; peers live as long as the worker.
+    // SAFETY: the caller's request, whose peer is not freed before it has ended.
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
     r.begun = true;
     if r.info.length > r.data.len() {
@@ -65,7 +65,7 @@ pub(super) unsafe fn begin(worker: &Worker, req: *mut Request) -> Pull {
 
 /// The first step of a receive that copies.
 pub(super) unsafe fn copy(worker: &Worker, req: *mut Request) -> Pull {
-    // SAFETY: the caller's request; peers live as long as the worker.
+    // SAFETY: the caller's request, whose peer is not freed before it has ended.
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
     if withdraw::was_withdrawn(peer, r.remote_id) {
         return Pull::Ended(UCS_ERR_CONNECTION_RESET);
@@ -121,7 +121,7 @@ pub(super) fn go_on(worker: &Worker, req: *mut Request, step: Pull) {
 
 /// Copies the next piece.
 unsafe fn pull(worker: &Worker, req: *mut Request) -> Pull {
-    // SAFETY: the caller's request; peers live as long as the worker.
+    // SAFETY: the caller's request, whose peer is not freed before it has ended.
     let (r, peer) = unsafe { (&mut *req, &*(*req).peer) };
     if r.sharing().is_some() {
         // SAFETY: as above.

@@ -32,7 +32,7 @@ pub const fn bytes(count: u8) -> usize {
 /// # Safety
 /// The request is new, its data and peer are set, and `tail_len` bytes are readable at `tail`.
 pub(super) unsafe fn offer(worker: &Worker, r: &mut Request, addr: u64) -> (u8, u64) {
-    // SAFETY: peers live as long as the worker.
+    // SAFETY: the peer of a request is not freed before the request has ended.
     let peer = unsafe { &*r.peer };
     if peer.has_rings() {
         let Some((memory, source)) = steer(worker, peer, r) else {

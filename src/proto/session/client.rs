@@ -351,8 +351,7 @@ pub(super) fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) 
     };
     let (ep, number) = (session.ep, session.number);
     let peer = match found {
-        // SAFETY: peers live as long as the worker.
-        Ok(peer) => unsafe { &*peer },
+        Ok(peer) => peer,
         Err(status) => {
             let nobody = session
                 .nobody
@@ -366,17 +365,17 @@ pub(super) fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) 
     drop(guard);
     // None: a message was faster than the answer.
     if let Some(nobody) = nobody {
-        placeholder::settle(worker, token, ep, nobody, peer);
+        placeholder::settle(worker, token, ep, nobody, &peer);
     }
     // SAFETY: the endpoint lives as long as the session names it.
     match unsafe { ep.as_mut() } {
         Some(ep) => {
-            if !std::ptr::eq(ep.peer(), peer) {
+            if !std::ptr::eq(ep.peer(), &*peer) {
                 log::error!("another worker than the server used its endpoint's number");
                 failure::end_endpoint(worker, ep.peer(), ep, UCS_ERR_CONNECTION_RESET);
             }
         }
         // It was closed meanwhile.
-        None => farewell::say_closed(worker, token, peer, number | SERVER),
+        None => farewell::say_closed(worker, token, &peer, number | SERVER),
     }
 }

@@ -59,10 +59,14 @@ fn migrate(worker: &Worker, ep: *mut Endpoint, nobody: &Peer, peer: &Peer) {
             wireup::unlist(nobody, ep);
             wireup::relist(peer, ep);
         }
+        peer.hold();
         e.set_peer(peer);
+        nobody.release();
     }
     let mut from = nobody.tx.lock();
     let mut to = peer.tx.lock();
+    // Until the placeholder is freed.
+    peer.hold();
     // Release: pairs with the Acquire load in `Peer::successor`.
     nobody
         .forward

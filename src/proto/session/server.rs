@@ -31,12 +31,10 @@ pub fn server_endpoint(
     let peer = wireup::peer_of(worker, &address).inspect_err(|&status| {
         turn_away(&mut request.contact, status);
     })?;
-    // SAFETY: peers live as long as the worker.
-    let peer = unsafe { &*peer };
     let number = request.hello.number;
     Ok(wireup::numbered_endpoint(
         worker,
-        peer,
+        &peer,
         number | SERVER,
         number | CLIENT,
     ))

@@ -25,7 +25,7 @@ pub fn progress_backlog(worker: &Worker) -> u32 {
         let Some(peer) = worker.busy.lock().pop_front() else {
             break;
         };
-        // SAFETY: peers live as long as the worker.
+        // SAFETY: peers that lists of progress name are not freed.
         count += progress_peer(worker, unsafe { &*peer });
     }
     count

@@ -309,7 +309,7 @@ pub fn on_end(connection: &mut Connection, number: u64) {
     if connection.back.is_some() {
         return on_end_behind(connection, number);
     }
-    // SAFETY: peers live as long as the worker, connections no longer.
+    // SAFETY: peers that connections lead to are not freed, connections are.
     let mut tx = unsafe { &*connection.peer }.tx.lock();
     let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
         return;
@@ -326,7 +326,7 @@ pub fn on_end(connection: &mut Connection, number: u64) {
 /// In single-thread mode, and nobody up the stack has the peer's sending half.
 #[inline(always)]
 pub unsafe fn on_end_alone(connection: &mut Connection, number: u64) {
-    // SAFETY: peers live as long as the worker, connections no longer. Who is told may change the lane: it is looked for anew.
+    // SAFETY: peers that connections lead to are not freed, connections are. Who is told may change the lane: it is looked for anew.
     let line = || match unsafe { (*connection.peer).tx.alone().lane.as_mut() } {
         Some(Lane::Ib(sender)) => sender.line(),
         _ => None,
@@ -390,7 +390,7 @@ fn on_end_behind(connection: &mut Connection, number: u64) {
 /// The request waits for it.
 pub unsafe fn on_read(owner: *mut c_void) {
     let mut ends = Ends::default();
-    // SAFETY: who waits lives; peers live as long as the worker.
+    // SAFETY: the waiting request lives; its peer is not freed before it has ended.
     let peer = unsafe { &*(*owner.cast::<Request>()).peer };
     let tx = peer.tx.lock();
     ends.add(owner);
@@ -404,7 +404,7 @@ pub unsafe fn on_read(owner: *mut c_void) {
 /// As [`on_read`].
 #[cold]
 pub unsafe fn on_failed(owner: *mut c_void) {
-    // SAFETY: who waits lives; peers live as long as the worker.
+    // SAFETY: the waiting request lives; its peer is not freed before it has ended.
     let peer = unsafe { &*(*owner.cast::<Request>()).peer };
     let tx = peer.tx.lock();
     let status = match peer.status() {

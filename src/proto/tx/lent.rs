@@ -250,7 +250,7 @@ fn keys_of(r: &Request) -> [u32; MAX_PORTS] {
 /// The request is in no list, and nothing of it is under way.
 #[inline(never)]
 pub unsafe fn end(req: *mut Request) {
-    // SAFETY: the caller's request; peers live as long as the worker.
+    // SAFETY: the caller's request, whose peer is not freed before it has ended.
     unsafe {
         let r = &*req;
         let peer = &*r.peer;
