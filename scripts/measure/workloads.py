@@ -91,7 +91,9 @@ def driver(name, about, *words, quick=False, **options):
 
 
 def instructions():
-    def command(_, scratch):
+    def command(library, scratch):
+        # UCX needs minutes until it has connected 64 workers under callgrind.
+        senders = [] if library.name in ("1.13", "1.22") else ["64"]
         return [
             "valgrind",
             "--tool=callgrind",
@@ -99,6 +101,7 @@ def instructions():
             f"--callgrind-out-file={scratch}/counts",
             DRIVER,
             "instructions",
+            *senders,
         ]
 
     return Workload(

@@ -168,7 +168,7 @@ mod tests {
             base,
             len,
             delta: 0x10_0000,
-            peer: std::ptr::null(),
+            same_process: false,
             map: None,
             device: None,
             steered: Steered::default(),

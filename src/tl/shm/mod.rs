@@ -138,7 +138,7 @@ mod tests {
         let (at, here) = (inbox.locator(), machine::place());
         assert_eq!(at.kind(), Kind::Block, "System V memory cannot be had here");
         // As of another worker of the process, which stays.
-        let other = inbox::Memory::open(at).unwrap();
+        let other = memory::Theirs::open(at).unwrap();
         // Another file takes the descriptor's place, which stays open for the inbox to close.
         let null = File::open("/dev/null").unwrap();
         // SAFETY: no memory involved; the descriptor is the inbox's, which reads and writes nothing by it.
