@@ -325,8 +325,7 @@ impl Peer {
     }
 
     /// Whether it is a placeholder, and the server is not known yet.
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     pub fn awaits_server(&self) -> bool {
         self.is_nobody() && self.successor().is_none()
     }
