@@ -3,6 +3,7 @@
 mod support;
 
 use std::ffi::CStr;
+use std::mem::MaybeUninit;
 use std::ptr;
 use support::scene::{Scene, alone, new_context, until_arrived};
 use support::server::Server;
@@ -194,7 +195,11 @@ fn lanes_at_loopback(options: &[(&CStr, &CStr)]) -> [Vec<String>; 2] {
         at.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
         at.sin_port = server.port.port().to_be();
         let mut params: ucp_ep_params_t = std::mem::zeroed();
-        params.field_mask = UCP_EP_PARAM_FIELD_FLAGS as u64 | UCP_EP_PARAM_FIELD_SOCK_ADDR as u64;
+        params.field_mask = UCP_EP_PARAM_FIELD_FLAGS as u64
+            | UCP_EP_PARAM_FIELD_SOCK_ADDR as u64
+            | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE as u64;
+        // As the server's.
+        params.err_mode = MaybeUninit::new(ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_PEER);
         params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER as u32;
         params.sockaddr.addr = (&raw const at).cast();
         params.sockaddr.addrlen = size_of_val(&at) as u32;
