@@ -48,8 +48,8 @@ static void compare_swap(void)
     shmem_barrier_all();
     for (int i = 0; i < TIMES; i++) {
         while (shmem_long_atomic_compare_swap(lock, -1, me, 0) != -1) {
-            /* On its own memory the operation ends in its call, in which neither UCX nor rucp progresses: what the lock's
-             * owner asks of this PE would never be executed. A PE that asks another one progresses meanwhile. */
+            /* On its own memory the operation ends in its call, in which neither UCX nor rucp progresses: what the
+             * lock's owner asks of this PE would never be executed. A PE that asks another one progresses meanwhile. */
             shmem_long_atomic_fetch(sum, (me + 1) % pes);
         }
         shmem_long_p(sum, shmem_long_g(sum, 0) + 1, 0);
