@@ -27,7 +27,7 @@ counts_fail() {
     output=$(scripts/instruction-counts --only shm --counts $test) || status=$?
     echo "$output"
     [[ $output == *"not held"* ]] && return
-    [ "$status" -eq 1 ] && [ "$(grep -c 'more than' <<< "$output")" -eq 1 ] &&
+    [ "$status" -eq 1 ] && [ "$(grep -c ' instructions, more than ' <<< "$output")" -eq 1 ] &&
         grep -q '^shm: put 8 B: .*more than 60.0$' <<< "$output"
 }
 
