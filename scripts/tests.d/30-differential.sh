@@ -5,5 +5,5 @@ step 900 "differential" "${libraries[@]}" c_tests/diff/run
 step 400 "without what is of this processor" "${libraries[@]}" scripts/portable
 step 20 "rules of the contract" c_tests/diff/rules --ran
 # Alone with its /dev/shm, which it inspects.
-step 300 "conformance of the transports" scripts/leaves-nothing "${libraries[@]}" c_tests/conformance/run
+step 500 "conformance of the transports" scripts/leaves-nothing "${libraries[@]}" c_tests/conformance/run
 step 300 "misuse" "${libraries[@]}" c_tests/misuse/run
