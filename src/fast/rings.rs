@@ -129,6 +129,14 @@ fn look_at_turns(rx: &mut Rx) -> Option<usize> {
     None
 }
 
+/// The next call may handle twice as many messages if this one, which handled `count`, has used all of its budget.
+#[inline(always)]
+fn grow_budget(rx: &mut Rx, count: u32) {
+    if count >= rx.budget {
+        rx.budget = (2 * rx.budget).min(BATCH);
+    }
+}
+
 /// Messages of the only ring, which has some, in single-thread mode. No sender has taken another one before the caller
 /// saw that.
 #[inline(always)]
@@ -139,9 +147,7 @@ fn poll_sole(worker: &Worker, rx: &mut Rx) -> u32 {
     let count = poll::<false>(worker, channel, rx.budget, || {
         !worker.doorbell.has_new_ring()
     });
-    if count == rx.budget {
-        rx.budget = (2 * count).min(BATCH);
-    }
+    grow_budget(rx, count);
     count
 }
 
@@ -156,9 +162,7 @@ fn poll_several<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>) 
     if count < rx.budget && !rx.channels[ring].consumer.is_empty() {
         count += poll_behind::<MT>(worker, rx, ring, rx.budget - count);
     }
-    if count == rx.budget {
-        rx.budget = (2 * count).min(BATCH);
-    }
+    grow_budget(rx, count);
     count
 }
 
@@ -195,9 +199,7 @@ fn poll_merged<const MT: bool>(worker: &Worker, rx: &mut Rx, at: Range<usize>) -
         let all = 0..rx.channels.len();
         count += take_merged::<MT>(worker, rx, all, most - count);
     }
-    if count >= rx.budget {
-        rx.budget = (2 * rx.budget).min(BATCH);
-    }
+    grow_budget(rx, count);
     count
 }
 
