@@ -116,23 +116,6 @@ static void talk(bed_t *bed, int messages)
     bed_sync(bed);
 }
 
-/* Only one side goes on, and the other does not progress meanwhile, where the two have workers of their own. */
-static void stand_still(bed_t *bed)
-{
-    char byte;
-
-    if (bed->link >= 0 && recv(bed->link, &byte, 1, 0) != 1) {
-        abort();
-    }
-}
-
-static void go_on(bed_t *bed)
-{
-    if (bed->link >= 0 && send(bed->link, "g", 1, MSG_NOSIGNAL) != 1) {
-        abort();
-    }
-}
-
 static void progress_alone(const side_t *side)
 {
     for (int i = 0; i < TURNS; i++) {
@@ -427,11 +410,6 @@ static void script(bed_t *bed)
 
 int main(int argc, char **argv)
 {
-    const char *transports = getenv("UCX_TLS");
-
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (transports != NULL && strcmp(transports, "self,sm") == 0) {
-        setenv("UCX_TLS", "tcp,self,sm", 1); /* UCX finds none by which clients connect among the others */
-    }
-    return bed_main(argc, argv, script);
+    return listening_main(argc, argv, script);
 }

@@ -26,24 +26,6 @@ static const char *state_of(ucs_status_ptr_t request)
     return UCS_PTR_IS_PTR(request) ? status_name(ucp_request_check_status(request)) : ptr_status_name(request);
 }
 
-/* --- only the client goes on, where it has a worker of its own --- */
-
-static void stand_still(bed_t *bed)
-{
-    char byte;
-
-    if (bed->link >= 0 && recv(bed->link, &byte, 1, 0) != 1) {
-        abort();
-    }
-}
-
-static void go_on(bed_t *bed)
-{
-    if (bed->link >= 0 && send(bed->link, "g", 1, MSG_NOSIGNAL) != 1) {
-        abort();
-    }
-}
-
 static void progress_alone(const bed_t *bed)
 {
     for (int i = 0; i < TURNS && bed->topology != TOPOLOGY_SELF; i++) {
@@ -265,10 +247,5 @@ static void script(bed_t *bed)
 
 int main(int argc, char **argv)
 {
-    const char *transports = getenv("UCX_TLS");
-
-    if (transports != NULL && strcmp(transports, "self,sm") == 0) {
-        setenv("UCX_TLS", "tcp,self,sm", 1); /* UCX finds none by which clients connect among the others */
-    }
-    return bed_main(argc, argv, script);
+    return listening_main(argc, argv, script);
 }

@@ -228,10 +228,5 @@ static void script(bed_t *bed)
 
 int main(int argc, char **argv)
 {
-    const char *transports = getenv("UCX_TLS");
-
-    if (transports != NULL && strcmp(transports, "self,sm") == 0) {
-        setenv("UCX_TLS", "tcp,self,sm", 1); /* UCX finds none by which clients connect among the others */
-    }
-    return bed_main(argc, argv, script);
+    return listening_main(argc, argv, script);
 }

@@ -220,4 +220,35 @@ static inline ucs_status_t force_close(bed_t *bed, ucp_ep_h ep)
     return bed_wait(bed, ucp_ep_close_nbx(ep, &param));
 }
 
+/* --- only one side goes on, and the other does not progress meanwhile, where the two have workers of their own --- */
+
+static inline void stand_still(bed_t *bed)
+{
+    char byte;
+
+    if (bed->link >= 0 && recv(bed->link, &byte, 1, 0) != 1) {
+        abort();
+    }
+}
+
+static inline void go_on(bed_t *bed)
+{
+    if (bed->link >= 0 && send(bed->link, "g", 1, MSG_NOSIGNAL) != 1) {
+        abort();
+    }
+}
+
+/* --- the program --- */
+
+/* As bed_main. Where only shared memory is asked for, TCP is, too: UCX finds none by which clients connect among it. */
+static inline int listening_main(int argc, char **argv, void (*script)(bed_t *bed))
+{
+    const char *transports = getenv("UCX_TLS");
+
+    if (transports != NULL && strcmp(transports, "self,sm") == 0) {
+        setenv("UCX_TLS", "tcp,self,sm", 1);
+    }
+    return bed_main(argc, argv, script);
+}
+
 #endif
