@@ -193,11 +193,20 @@ unsafe fn change<const SIZE: u8>(
             value,
             compare,
         };
-        let old = amo::execute(word, change);
-        amo::store(reply, old, SIZE);
+        Some(execute(peer, word, change, reply))
     }
-    peer.stats().of(Protocol::AmoMapped).add(SIZE.into());
-    Some(ptr::null_mut())
+}
+
+/// Changes a word and counts it: what the call returns.
+///
+/// # Safety
+/// A word of `change.size` bytes, and a reply of as many or null.
+#[inline(always)]
+unsafe fn execute(peer: &Peer, word: *mut u8, change: Amo, reply: *mut c_void) -> ucs_status_ptr_t {
+    // SAFETY: passed on.
+    unsafe { amo::store(reply, amo::execute(word, change), change.size) };
+    peer.stats().of(Protocol::AmoMapped).add(change.size.into());
+    ptr::null_mut()
 }
 
 /// As [`change`], by the operations that are less frequent, never [`CSWAP`].
@@ -212,20 +221,12 @@ unsafe fn change_otherwise<const SIZE: u8>(
     value: u64,
     reply: *mut c_void,
 ) -> ucs_status_ptr_t {
-    let (op, size, compare) = (op as u8, SIZE, 0);
+    let change = Amo {
+        op: op as u8,
+        size: SIZE,
+        value,
+        compare: 0,
+    };
     // SAFETY: the caller's word and buffer.
-    unsafe {
-        let old = amo::execute(
-            word,
-            Amo {
-                op,
-                size,
-                value,
-                compare,
-            },
-        );
-        amo::store(reply, old, SIZE);
-    }
-    peer.stats().of(Protocol::AmoMapped).add(SIZE.into());
-    ptr::null_mut()
+    unsafe { execute(peer, word, change, reply) }
 }
