@@ -3,12 +3,14 @@
 mod support;
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::ptr;
 use support::impostor::Impostor;
 use support::random::Random;
 use support::scene::Scene;
-use ucp::abi::{memory, rkey, tag};
+use ucp::abi::{endpoint, memory, rkey, tag};
 use ucp::ctypes::*;
+use ucp::proto::release;
 use ucp::wire::header::{AmImm, DataHdr, FragmentHdr, Kind, RtrHdr, RtsHdr};
 
 /// Kinds of messages, 1 to this.
@@ -21,8 +23,8 @@ unsafe extern "C" fn on_am(
     _data: *mut c_void,
     _length: usize,
     _param: *const ucp_am_recv_param_t,
-) -> std::mem::MaybeUninit<ucs_status_t> {
-    std::mem::MaybeUninit::new(UCS_OK)
+) -> MaybeUninit<ucs_status_t> {
+    MaybeUninit::new(UCS_OK)
 }
 
 /// A victim with a handler of active messages.
@@ -142,6 +144,51 @@ fn an_announcement_of_a_ring_that_is_read_changes_nothing() {
     let outbox = impostor.outbox(&scene.address, 7);
     outbox.announce_again();
     scene.settle();
+    decent_peer_works(&scene);
+}
+
+/// A peer that was given up while it lives stays lost: an operation on a later endpoint to it ends with an error. The
+/// rings between the two are closed, so that an answer could not come.
+#[test]
+fn who_broke_the_rules_is_not_met_anew() {
+    const UID: u64 = 7;
+    let scene = scene();
+    let mut impostor = Impostor::new();
+    let mut outbox = impostor.outbox(&scene.address, UID);
+    assert_eq!(outbox.send(0xFF, 0, 0, 0, |_| ()), Ok(true));
+    scene.settle();
+    let worker = scene.worker();
+    {
+        let mut rx = worker.rx.lock();
+        release::progress(worker);
+        release::sweep(worker, &mut rx);
+    }
+    let shm = scene.address.shm.expect("a worker in shared memory");
+    let address = impostor.address(UID, shm.host).encode();
+    // SAFETY: zeroed structures with masks that name what is set; live handles.
+    unsafe {
+        let mut params: ucp_ep_params_t = std::mem::zeroed();
+        params.field_mask =
+            UCP_EP_PARAM_FIELD_REMOTE_ADDRESS as u64 | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE as u64;
+        params.address = address.as_ptr().cast();
+        params.err_mode = MaybeUninit::new(ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_PEER);
+        let mut ep = ptr::null_mut();
+        assert_eq!(
+            endpoint::ucp_ep_create(scene.victim, &params, &mut ep),
+            UCS_OK
+        );
+        let mut param: ucp_request_param_t = std::mem::zeroed();
+        let synchronous = tag::ucp_tag_send_sync_nbx(ep, ptr::null(), 0, 1, &param);
+        assert_eq!(
+            scene.end("a message to it", synchronous),
+            UCS_ERR_CONNECTION_RESET
+        );
+        param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS as u32;
+        param.flags = UCP_EP_CLOSE_FLAG_FORCE as u32;
+        let close = endpoint::ucp_ep_close_nbx(ep, &param);
+        assert_eq!(scene.end("the close", close), UCS_OK);
+    }
+    impostor.hear(|_, _| ());
     decent_peer_works(&scene);
 }
 

@@ -85,8 +85,11 @@ pub fn sweep(worker: &Worker, rx: &mut Rx) {
 /// Takes peers out of the lists in which other threads find them.
 fn unlist(worker: &Worker) {
     let mut departed = worker.departed.lock();
-    // SAFETY: peers are not freed before they have left this list.
-    let due = |&peer: &*const Peer| is_unused(unsafe { &*peer });
+    let due = |&peer: &*const Peer| {
+        // SAFETY: peers are not freed before they have left this list.
+        let peer = unsafe { &*peer };
+        is_unused(peer) && !may_be_named_again(worker, peer)
+    };
     if !departed.iter().any(due) {
         return;
     }
@@ -131,6 +134,12 @@ fn is_unused(peer: &Peer) -> bool {
     let idle = tx.lane.is_none() && tx.pending.is_empty() && tx.flushes.is_empty() && !tx.listed;
     drop(tx);
     idle && peer.queues() == Queues::None && !peer.is_held()
+}
+
+/// Whether an endpoint can still be made to a lost peer that shared memory reaches. It would have to fail: the rings
+/// between the two workers are closed for good, and a second peer of the same name would wait for answers by them.
+fn may_be_named_again(worker: &Worker, peer: &Peer) -> bool {
+    peer.inbox.is_some() && !failure::is_dead(worker, peer)
 }
 
 /// The peers that lists of progress name, and requests in them.
