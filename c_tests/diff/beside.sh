@@ -1,0 +1,35 @@
+# Runs commands beside each other, as many as BESIDE says (3) at a time: most of what is run so waits for timeouts. (sourced)
+#
+# Sets `passed` and `failed`, and leaves nothing in `work`.
+
+declare -A beside_running=() # process id of a command: what it is called
+
+# beside NAME COMMAND...: starts the command as soon as there is room for it.
+beside() {
+    [ ${#beside_running[@]} -lt "${BESIDE:-3}" ] || beside_reap
+    local out=$work/beside.$BASHPID.${#beside_running[@]}.$RANDOM name=$1
+    shift
+    "$@" > "$out" 2>&1 &
+    beside_running[$!]=$out:$name
+}
+
+# Waits for one of the commands. What it has printed comes in one piece.
+beside_reap() {
+    local pid status=0 out name
+    wait -n -p pid "${!beside_running[@]}" || status=$?
+    out=${beside_running[$pid]%%:*} name=${beside_running[$pid]#*:}
+    unset "beside_running[$pid]"
+    echo "== $name"
+    cat "$out"
+    rm -f "$out"
+    if [ $status -eq 0 ]; then
+        passed=$((passed + 1))
+    else
+        failed+=("$name")
+    fi
+}
+
+# Waits for all of them.
+beside_all() {
+    while [ ${#beside_running[@]} -gt 0 ]; do beside_reap; done
+}
