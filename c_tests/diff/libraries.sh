@@ -59,14 +59,29 @@ library_proven() {
 
 # build_program SOURCE HEADERS SUPPORT [OPTION...]: against UCX's own headers and linked to their library, with the sources
 # in the directory SUPPORT; lazily bound, so that it also starts on a library that lacks a function it does not call.
+# What was built so before is kept as long as no source or header of a test is newer.
 build_program() {
-    local name include lib
+    local name include lib support
     name=$(basename "$1" .c)
     case $2 in
     debian) include=$3 lib=$debian_lib ;; # the headers are where the compiler looks anyway
     wheel) include=$UCX_WHEEL/include lib=$UCX_WHEEL/lib ;;
     esac
     mkdir -p "$work/$2"
-    "${CC:-cc}" -std=gnu11 -O1 -g -Wall -Wextra -Werror "${@:4}" -I"$3" -isystem "$include" -o "$work/$2/$name" \
-        "$1" "$3"/*.c -L"$lib" -lucp -Wl,-z,lazy -Wl,--disable-new-dtags -Wl,--allow-shlib-undefined -lpthread
+    local compile=("${CC:-cc}" -std=gnu11 -O1 -g -Wall -Wextra -Werror)
+    support=$work/$2/$(basename "$3").o
+    built_as "$support" "${compile[@]}" -I"$3" -isystem "$include" -r -nostdlib -o "$support" "$3"/*.c &&
+        built_as "$work/$2/$name" "${compile[@]}" "${@:4}" -I"$3" -isystem "$include" -o "$work/$2/$name" "$1" "$support" \
+            -L"$lib" -lucp -Wl,-z,lazy -Wl,--disable-new-dtags -Wl,--allow-shlib-undefined -lpthread
+}
+
+# built_as FILE COMMAND...: runs the command, which makes the file, unless the same command made it from the same sources.
+built_as() {
+    local file=$1
+    shift
+    if [ -e "$file" ] && [ "$(cat "$file.command" 2> /dev/null)" = "$*" ] &&
+        [ -z "$(find "$root/c_tests" "$root/include" -name '*.[ch]' -newer "$file" -print -quit)" ]; then
+        return
+    fi
+    "$@" && echo "$*" > "$file.command"
 }
