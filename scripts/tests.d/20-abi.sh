@@ -5,4 +5,6 @@ step 300 "headers compile, C99 to C++23, gcc and clang" c_tests/abi/compile-head
 step 300 "abi: symbols, layouts, constants" c_tests/abi/run build/prefix/lib/libucp.so.0 /usr/include build/ucx-1.22/include
 step 120 "headers for generators of bindings: bindgen" c_tests/abi/bindings.py build/prefix/include build/ucx-1.22/include
 step 300 "consumers: pkg-config and CMake, C and C++" c_tests/consumer/run build/prefix
+step 120 "examples: built against the prefix, and run" scripts/leaves-nothing make -s -C examples check PREFIX="$PWD/build/prefix" \
+    OUT="$PWD/build/examples" CFLAGS="-O2 -Wall -Wextra -Werror"
 step 60  "options: those of UCX, with their defaults" c_tests/options/compare.py build/ucx-1.22/lib:build/ucx-1.22/bin/ucx_info ucx_info
