@@ -139,8 +139,7 @@ fn guard(path: &Path) -> String {
 
 /// What cbindgen makes of the sources, in the forms of UCX's headers.
 fn declarations(root: &Path, spec: &Spec) -> Fallible<String> {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut config = cbindgen::Config::from_file(manifest.join("cbindgen.toml"))?;
+    let mut config = cbindgen::Config::from_file(root.join("cbindgen.toml"))?;
     config.export.exclude.extend(spec.exclude.iter().cloned());
     let mut builder = cbindgen::Builder::new();
     for source in &spec.sources {
