@@ -231,7 +231,7 @@ unsafe fn tag_send_longer(
     // SAFETY: the caller's endpoint, whose worker and peer outlive it; his structure and buffer.
     unsafe {
         let (e, worker, peer) = (&*ep, &*(*ep).worker, (*ep).peer());
-        let p = Param::new(param, worker.extra_op_flags);
+        let p = Param::new(param, worker.extra_op_flags());
         if let Some(len) = plain_length(&p, count)
             && !e.has(endpoint::SPECIAL)
             && worker.ctx.features & UCP_FEATURE_TAG as u64 != 0
@@ -328,7 +328,7 @@ pub unsafe fn tag_recv(
     // here. The request stays in its place while it is posted.
     unsafe {
         let p = Param::new(param, 0);
-        if worker.short_way_recv
+        if worker.short_way_recv()
             && let Some(len) = bytes_of(&p, count, SPECIAL_RECEIVE)
             && (len == 0 || !buffer.is_null())
             && worker.matcher.alone().can_post()
@@ -357,7 +357,7 @@ unsafe fn tag_recv_longer(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's structure; the rest is passed on.
     unsafe {
-        let p = Param::new(param, worker.extra_op_flags);
+        let p = Param::new(param, worker.extra_op_flags());
         if worker.ctx.has(UCP_FEATURE_TAG)
             && let Some(len) = bytes_of(&p, count, SPECIAL_RECEIVE)
             && (len == 0 || !buffer.is_null())
@@ -448,7 +448,7 @@ unsafe fn am_send_longer(
     // SAFETY: the caller's endpoint, whose worker and peer outlive it; his structure and buffer.
     unsafe {
         let (e, worker, peer) = (&*ep, &*(*ep).worker, (*ep).peer());
-        let p = Param::new(param, worker.extra_op_flags);
+        let p = Param::new(param, worker.extra_op_flags());
         // Built in memory here, so that a short send keeps none of its fields in registers.
         let m = AmMessage {
             id,
@@ -488,7 +488,7 @@ pub unsafe fn stream_send(
     // SAFETY: the caller's endpoint, whose worker and peer outlive it.
     let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
     // SAFETY: the caller's structure.
-    let p = unsafe { Param::new(param, worker.extra_op_flags) };
+    let p = unsafe { Param::new(param, worker.extra_op_flags()) };
     if let Some(len @ 1..=select::MAX_EAGER) = plain_length(&p, count)
         && !e.has(endpoint::SPECIAL)
         && worker.ctx.features & UCP_FEATURE_STREAM as u64 != 0
@@ -583,7 +583,7 @@ unsafe fn put_slow(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, whose worker outlives it, and structure; the rest is passed on.
     unsafe {
-        let p = &Param::new(param, (*(*ep).worker).extra_op_flags);
+        let p = &Param::new(param, (*(*ep).worker).extra_op_flags());
         if sgl::is(p) {
             return sgl::access(ep, Direction::Write, (buffer, count), (addr, rkey), p);
         }
@@ -643,7 +643,7 @@ unsafe fn get_slow(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, whose worker outlives it, and structure; the rest is passed on.
     unsafe {
-        let p = &Param::new(param, (*(*ep).worker).extra_op_flags);
+        let p = &Param::new(param, (*(*ep).worker).extra_op_flags());
         if sgl::is(p) {
             return sgl::access(ep, Direction::Read, (buffer, count), (addr, rkey), p);
         }

@@ -1,14 +1,14 @@
 //! Active messages.
 
 use super::endpoint::endpoint_of;
-use super::output::{invalid, invalid_request};
+use super::output::{inherited, invalid, invalid_request};
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::am::{AmFunction, AmHandler};
 use crate::engine::worker::Worker;
 use crate::fast;
 use crate::op::am;
-use crate::op::param::Param;
+use crate::op::param::{Param, status_ptr};
 use std::ffi::{c_uint, c_void};
 
 fn set_handler(worker: &Worker, id: u32, handler: AmHandler) {
@@ -51,6 +51,9 @@ pub unsafe extern "C" fn ucp_worker_set_am_recv_handler(
         if (*param).id > u32::from(u16::MAX) || flags & UNKNOWN_FLAGS != 0 {
             return invalid(NAME, "id above 65535, or unknown flags");
         }
+        if worker_of(worker).is_inherited() {
+            return inherited(NAME);
+        }
         if !worker_of(worker).ctx.has(UCP_FEATURE_AM) {
             return invalid(NAME, "the context was created without UCP_FEATURE_AM");
         }
@@ -86,6 +89,9 @@ pub unsafe extern "C" fn ucp_worker_set_am_handler(
     }
     // SAFETY: the caller's handle.
     let w = unsafe { worker_of(worker) };
+    if w.is_inherited() {
+        return inherited(NAME);
+    }
     if !w.ctx.has(UCP_FEATURE_AM) {
         return invalid(NAME, "the context was created without UCP_FEATURE_AM");
     }
@@ -151,12 +157,15 @@ pub unsafe extern "C" fn ucp_am_recv_data_nbx(
     // SAFETY: the caller's promises.
     unsafe {
         let w = worker_of(worker);
+        if w.is_inherited() {
+            return status_ptr(inherited("ucp_am_recv_data_nbx"));
+        }
         am::recv_data(
             w,
             data_desc,
             buffer,
             count,
-            &Param::new(param, w.extra_op_flags),
+            &Param::new(param, w.extra_op_flags()),
         )
     }
 }
@@ -172,5 +181,10 @@ pub unsafe extern "C" fn ucp_am_data_release(worker: ucp_worker_h, data: *mut c_
         return;
     }
     // SAFETY: the caller's promises.
-    unsafe { am::release_data(worker_of(worker), data) };
+    unsafe {
+        // A forked child leaves its parent's data as it is.
+        if !worker_of(worker).is_inherited() {
+            am::release_data(worker_of(worker), data);
+        }
+    }
 }

@@ -4,10 +4,12 @@ use super::lib_info::VERSION;
 use super::output::{self, invalid};
 use crate::ctypes::*;
 use crate::engine::context::{Context, ContextParams, Policy};
+use crate::engine::listener::ConnRequest;
 use crate::engine::request::REQUEST_SIZE;
 use crate::options::Options;
-use crate::proto::resources;
-use crate::sys::{log, machine};
+use crate::proto::{lanes, resources};
+use crate::sys::{fork, log, machine, memtype_cache, unmaps};
+use crate::tl::cm::linger;
 use std::ffi::c_uint;
 
 /// The context behind a handle.
@@ -42,6 +44,15 @@ pub unsafe extern "C" fn ucp_init_version(
             VERSION.2
         );
     }
+    fork::watch(|| {
+        vec![
+            ConnRequest::lock_to_watch(),
+            lanes::lock_to_watch(),
+            linger::lock_to_watch(),
+            memtype_cache::lock_to_watch(),
+            unmaps::lock_to_watch(),
+        ]
+    });
     // SAFETY: the caller's configuration, or none.
     let options = match unsafe { options(config) } {
         Ok(options) => options,
@@ -129,7 +140,9 @@ unsafe fn read_params(params: *const ucp_params_t, api_minor: u32) -> ContextPar
 /// Null, or a context that is used no more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_cleanup(context_p: ucp_context_h) {
-    if !context_p.is_null() {
+    // A forked child leaves its parent's context as it is.
+    // SAFETY: the caller's handle.
+    if !context_p.is_null() && !unsafe { context_of(context_p) }.is_inherited() {
         // SAFETY: made by `ucp_init_version`, freed once.
         drop(unsafe { Box::from_raw(context_p.cast::<Context>()) });
     }

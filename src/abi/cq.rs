@@ -1,6 +1,6 @@
 //! Completion queues.
 
-use super::output::invalid;
+use super::output::{inherited, invalid};
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::cq::Cq;
@@ -53,6 +53,9 @@ pub unsafe extern "C" fn ucpx_cq_create(
         let given = !params.is_null() && (*params).field_mask & UCPX_CQ_PARAM_FIELD_ID as u64 != 0;
         let id = if given { (*params).id } else { 0 };
         let worker = worker_of(worker);
+        if worker.is_inherited() {
+            return inherited("ucpx_cq_create");
+        }
         let Some(cq) = worker.cqs.open(worker, id) else {
             return UCS_ERR_ALREADY_EXISTS;
         };
@@ -95,7 +98,9 @@ pub unsafe extern "C" fn ucpx_cq_poll(
 /// A live queue, or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucpx_cq_destroy(cq: ucpx_cq_h) {
-    if !cq.is_null() {
+    // A forked child leaves its parent's queue as it is.
+    // SAFETY: the caller's handle.
+    if !cq.is_null() && !unsafe { cq_of(cq) }.worker().is_inherited() {
         // SAFETY: the caller's handle.
         unsafe { cq_of(cq) }.close();
     }

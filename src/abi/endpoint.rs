@@ -1,6 +1,6 @@
 //! Endpoints: creation, closing, flushing, queries.
 
-use super::output::{self, invalid, invalid_request};
+use super::output::{self, inherited, invalid, invalid_request};
 use super::socket_address;
 use super::worker::worker_of;
 use crate::ctypes::*;
@@ -36,6 +36,9 @@ pub unsafe extern "C" fn ucp_ep_create(
     // SAFETY: the caller's handle; each field is read only if its bit is set.
     unsafe {
         let (w, mask) = (worker_of(worker), (*params).field_mask);
+        if w.is_inherited() {
+            return inherited(NAME);
+        }
         let has = |bit: ucp_ep_params_field| mask & bit as u64 != 0;
         let flags = if has(UCP_EP_PARAM_FIELD_FLAGS) {
             (*params).flags
@@ -186,6 +189,10 @@ pub unsafe extern "C" fn ucp_ep_close_nbx(
     }
     // SAFETY: the caller's handle and structure.
     unsafe {
+        if (*(*endpoint_of(ep)).worker).is_inherited() {
+            // A forked child leaves its parent's endpoint as it is.
+            return std::ptr::null_mut();
+        }
         let p = Param::new(param, 0);
         endpoint::close(
             endpoint_of(ep),
@@ -224,6 +231,9 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
     unsafe {
         let (e, mask) = (&*endpoint_of(ep), (*attr).field_mask);
         let has = |bit: ucp_ep_attr_field| mask & bit as u64 != 0;
+        if (*e.worker).is_inherited() {
+            return inherited("ucp_ep_query");
+        }
         if has(UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR) || has(UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) {
             let Some((Some(local), remote)) = session::addresses(&*e.worker, e) else {
                 return UCS_ERR_NOT_CONNECTED;
@@ -301,6 +311,10 @@ pub unsafe extern "C" fn ucp_ep_print_info(ep: ucp_ep_h, stream: *mut libc::FILE
     // SAFETY: the caller's handle and stream.
     unsafe {
         let e = &*endpoint_of(ep);
+        if (*e.worker).is_inherited() {
+            inherited("ucp_ep_print_info");
+            return;
+        }
         let mut text = format!(
             "#\n# UCP endpoint {ep:p}\n#\n#               peer: worker {:#x}\n",
             e.peer().uid
@@ -340,6 +354,9 @@ pub unsafe extern "C" fn ucp_ep_evaluate_perf(
     }
     // SAFETY: fields under the masks.
     unsafe {
+        if (*(*endpoint_of(ep)).worker).is_inherited() {
+            return inherited(NAME);
+        }
         if (*param).field_mask & UCP_EP_PERF_PARAM_FIELD_MESSAGE_SIZE as u64 == 0 {
             return invalid(NAME, "no message size");
         }

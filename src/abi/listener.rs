@@ -1,6 +1,6 @@
 //! Listeners and connection requests.
 
-use super::output::invalid;
+use super::output::{inherited, invalid};
 use super::socket_address;
 use super::worker::worker_of;
 use crate::ctypes::*;
@@ -52,6 +52,9 @@ pub unsafe extern "C" fn ucp_listener_create(
             return invalid(NAME, "no address of a family that is known");
         };
         let worker = worker_of(worker);
+        if worker.is_inherited() {
+            return inherited(NAME);
+        }
         match session::listen(worker, at, handler) {
             Ok(listener) => {
                 listener_p.write(Box::into_raw(listener).cast());
@@ -73,6 +76,9 @@ pub unsafe extern "C" fn ucp_listener_destroy(listener: ucp_listener_h) {
     }
     // SAFETY: the caller's handle, which came from `ucp_listener_create`.
     unsafe {
+        if (*(*listener.cast::<Listener>()).worker).is_inherited() {
+            return;
+        }
         let listener = Box::from_raw(listener.cast::<Listener>());
         session::unlisten(&*listener.worker, listener.token);
     }
@@ -112,6 +118,10 @@ pub unsafe extern "C" fn ucp_listener_reject(
     const NAME: &str = "ucp_listener_reject";
     if listener.is_null() || conn_request.is_null() {
         return invalid(NAME, "listener or conn_request is null");
+    }
+    // SAFETY: the caller's handle, whose worker lives.
+    if unsafe { (*(*listener.cast::<Listener>()).worker).is_inherited() } {
+        return inherited(NAME);
     }
     match ConnRequest::take(conn_request as usize) {
         Some(mut request) => {

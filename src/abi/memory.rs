@@ -1,7 +1,7 @@
 //! Memory: mapping, queries, advice.
 
 use super::context::context_of;
-use super::output::{self, invalid};
+use super::output::{self, inherited, invalid};
 use crate::ctypes::*;
 use crate::engine::context::Context;
 use crate::engine::memory::Memory;
@@ -44,6 +44,9 @@ pub unsafe extern "C" fn ucp_mem_map(
     // SAFETY: the caller's handle and structure.
     unsafe {
         let ctx = context_of(context);
+        if ctx.is_inherited() {
+            return inherited(NAME);
+        }
         let request = match read_params(ctx, params) {
             Ok(request) => request,
             Err(status) => return status,
@@ -159,6 +162,10 @@ pub unsafe extern "C" fn ucp_mem_unmap(context: ucp_context_h, memh: ucp_mem_h) 
     }
     // SAFETY: the caller's handle.
     let ctx = unsafe { context_of(context) };
+    if ctx.is_inherited() {
+        // A forked child leaves its parent's handle as it is.
+        return UCS_OK;
+    }
     if !ctx.handles.lock().remove(&(memh as usize)) {
         return invalid("ucp_mem_unmap", "a handle that is not mapped");
     }
@@ -267,6 +274,10 @@ pub unsafe extern "C" fn ucp_mem_print_info(
             return output::write(stream, "<Failed to parse memory size>\n");
         };
         let ctx = context_of(context);
+        if ctx.is_inherited() {
+            inherited("ucp_mem_print_info");
+            return;
+        }
         let text = match Memory::allocate(ctx, len, None) {
             Ok(mut memory) => {
                 memory.unregister(ctx);

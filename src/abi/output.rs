@@ -52,6 +52,14 @@ pub fn invalid(function: &str, what: &str) -> ucs_status_t {
     UCS_ERR_INVALID_PARAM
 }
 
+/// What a function answers in a forked child for a context or a worker of its parent's.
+#[cold]
+#[inline(never)]
+pub fn inherited(function: &str) -> ucs_status_t {
+    log::debug!("{function}: this process was forked, and its parent made the object");
+    UCS_ERR_UNSUPPORTED
+}
+
 /// As [`invalid`], for functions that return a request: a jump there needs no stack.
 #[cold]
 #[inline(never)]

@@ -3,7 +3,7 @@
 use super::context::context_of;
 use super::endpoint::endpoint_of;
 use super::memory::memory_of;
-use super::output::invalid;
+use super::output::{inherited, invalid};
 use crate::ctypes::*;
 use crate::engine::rkey::Rkey;
 use crate::op::memory;
@@ -46,6 +46,9 @@ pub unsafe extern "C" fn ucp_rkey_pack(
     }
     // SAFETY: the caller's handles.
     unsafe {
+        if context_of(context).is_inherited() {
+            return inherited("ucp_rkey_pack");
+        }
         if !context_of(context)
             .handles
             .lock()
@@ -126,6 +129,9 @@ pub unsafe extern "C" fn ucp_ep_rkey_unpack(
     }
     // SAFETY: the caller's buffer, handle and pointer.
     unsafe {
+        if (*(*endpoint_of(ep)).worker).is_inherited() {
+            return inherited("ucp_ep_rkey_unpack");
+        }
         match memory::decode(rkey_buffer.cast()) {
             Ok(packed) => {
                 let key = memory::unpack(&*endpoint_of(ep), packed);

@@ -1,12 +1,12 @@
 //! Byte streams.
 
 use super::endpoint::endpoint_of;
-use super::output::{invalid, invalid_request};
+use super::output::{inherited, invalid, invalid_request};
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::request::{Request, STREAM_RECV};
 use crate::fast;
-use crate::op::param::Param;
+use crate::op::param::{Param, status_ptr};
 use crate::op::stream;
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::Ordering;
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn ucp_stream_recv_nbx(
     // SAFETY: the caller's promises.
     unsafe {
         let ep = endpoint_of(ep);
-        let p = Param::new(param, (*(*ep).worker).extra_op_flags);
+        let p = Param::new(param, (*(*ep).worker).extra_op_flags());
         stream::recv(ep, buffer, count, length, &p)
     }
 }
@@ -68,7 +68,12 @@ pub unsafe extern "C" fn ucp_stream_recv_data_nb(
         return invalid_request("ucp_stream_recv_data_nb", "ep or length is null");
     }
     // SAFETY: the caller's promises.
-    unsafe { stream::recv_data(endpoint_of(ep), length) }
+    unsafe {
+        if (*(*endpoint_of(ep)).worker).is_inherited() {
+            return status_ptr(inherited("ucp_stream_recv_data_nb"));
+        }
+        stream::recv_data(endpoint_of(ep), length)
+    }
 }
 
 /// Gives back what `ucp_stream_recv_data_nb` lent.
@@ -82,7 +87,12 @@ pub unsafe extern "C" fn ucp_stream_data_release(ep: ucp_ep_h, data: *mut c_void
         return;
     }
     // SAFETY: the caller's endpoint.
-    unsafe { stream::release_data(endpoint_of(ep), data) };
+    unsafe {
+        // A forked child leaves its parent's data as it is.
+        if !(*(*endpoint_of(ep)).worker).is_inherited() {
+            stream::release_data(endpoint_of(ep), data);
+        }
+    }
 }
 
 /// Endpoints with bytes that were not told of before: how many were written to `poll_eps`.
@@ -102,6 +112,9 @@ pub unsafe extern "C" fn ucp_stream_worker_poll(
     // SAFETY: the caller's promises.
     unsafe {
         let w = worker_of(worker);
+        if w.is_inherited() {
+            return inherited("ucp_stream_worker_poll") as isize;
+        }
         if !w.ctx.has(UCP_FEATURE_STREAM) {
             return invalid(
                 "ucp_stream_worker_poll",

@@ -1,11 +1,11 @@
 //! Tagged messages.
 
 use super::endpoint::endpoint_of;
-use super::output::{invalid, invalid_request};
+use super::output::{inherited, invalid, invalid_request};
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::unexpected::Removed;
-use crate::op::param::Param;
+use crate::op::param::{Param, status_ptr};
 use crate::{fast, op};
 use std::ffi::{c_int, c_void};
 
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn ucp_tag_send_sync_nbx(
     }
     // SAFETY: the caller's promises.
     unsafe {
-        let extra = (*(*endpoint_of(ep)).worker).extra_op_flags;
+        let extra = (*(*endpoint_of(ep)).worker).extra_op_flags();
         op::tag::send(
             endpoint_of(ep),
             buffer,
@@ -94,7 +94,12 @@ pub unsafe extern "C" fn ucp_tag_probe_nb(
         return std::ptr::null_mut();
     }
     // SAFETY: the caller's promises.
-    unsafe { op::tag::probe(worker_of(worker), tag, tag_mask, remove != 0, info) }
+    unsafe {
+        if worker_of(worker).is_inherited() {
+            return std::ptr::null_mut();
+        }
+        op::tag::probe(worker_of(worker), tag, tag_mask, remove != 0, info)
+    }
 }
 
 /// Receives a message that a probe has removed.
@@ -114,13 +119,16 @@ pub unsafe extern "C" fn ucp_tag_msg_recv_nbx(
     }
     // SAFETY: the caller's promises; the message is made by `probe`.
     unsafe {
+        if worker_of(worker).is_inherited() {
+            return status_ptr(inherited("ucp_tag_msg_recv_nbx"));
+        }
         let (w, removed) = (worker_of(worker), Box::from_raw(message.cast::<Removed>()));
         op::tag::recv_removed(
             w,
             buffer,
             count,
             removed,
-            &Param::new(param, w.extra_op_flags),
+            &Param::new(param, w.extra_op_flags()),
         )
     }
 }

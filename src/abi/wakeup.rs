@@ -1,6 +1,6 @@
 //! Sleeping until something happens.
 
-use super::output::invalid;
+use super::output::{inherited, invalid};
 use super::worker::worker_of;
 use crate::ctypes::*;
 use crate::engine::wake::Wake;
@@ -17,6 +17,9 @@ unsafe fn wake_of(
     }
     // SAFETY: the caller's handle.
     let w = unsafe { worker_of(worker) };
+    if w.is_inherited() {
+        return Err(inherited(function));
+    }
     w.wake.as_ref().map(|wake| (w, wake)).ok_or_else(|| {
         invalid(
             function,

@@ -1,7 +1,7 @@
 //! Workers: creation, destruction, queries, progress, fence and flush.
 
 use super::context::context_of;
-use super::output::{self, invalid, invalid_request};
+use super::output::{self, inherited, invalid, invalid_request};
 use crate::ctypes::*;
 use crate::engine::worker::{MAX_AM_HEADER, Worker, WorkerParams};
 use crate::fast;
@@ -49,6 +49,9 @@ pub unsafe extern "C" fn ucp_worker_create(
     }
     // SAFETY: the caller's handle and structure.
     let (ctx, params) = unsafe { (context_of(context), read_params(params)) };
+    if ctx.is_inherited() {
+        return inherited("ucp_worker_create");
+    }
     let params = match params {
         Ok(params) => params,
         Err(what) => return invalid("ucp_worker_create", what),
@@ -131,7 +134,9 @@ unsafe fn read_params(params: *const ucp_worker_params_t) -> Result<WorkerParams
 /// Null, or a worker that is used no more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_worker_destroy(worker: ucp_worker_h) {
-    if !worker.is_null() {
+    // A forked child leaves its parent's worker as it is.
+    // SAFETY: the caller's handle.
+    if !worker.is_null() && !unsafe { worker_of(worker) }.is_inherited() {
         // SAFETY: made by `ucp_worker_create`, freed once.
         unsafe { teardown::worker(Box::from_raw(worker.cast::<Worker>())) };
     }
@@ -209,6 +214,10 @@ pub unsafe extern "C" fn ucp_worker_print_info(worker: ucp_worker_h, stream: *mu
     // SAFETY: the caller's handle and stream.
     unsafe {
         let w = worker_of(worker);
+        if w.is_inherited() {
+            inherited("ucp_worker_print_info");
+            return;
+        }
         let name = w
             .params
             .name

@@ -8,6 +8,7 @@ use super::regions::Regions;
 use super::rkey::Attached;
 use crate::ctypes::*;
 use crate::options::{Count, Options};
+use crate::sys::fork::Origin;
 use crate::sys::log;
 use crate::sys::sync::OnceLock;
 use crate::tl::ib::port::{self, Port};
@@ -60,6 +61,8 @@ pub struct Context {
     /// Memory handles that the user holds: clients are known to unmap what was never mapped.
     pub handles: parking_lot::Mutex<std::collections::HashSet<usize>>,
     workers_made: AtomicU64,
+    /// The process that made it: a forked child has it, and may not use it.
+    origin: Origin,
 }
 
 /// Parameters of [`Context::new`] that come from `ucp_params_t`.
@@ -161,7 +164,13 @@ impl Context {
             greets_only,
             handles: parking_lot::Mutex::default(),
             workers_made: AtomicU64::new(0),
+            origin: Origin::here(),
         })
+    }
+
+    /// Whether it is a parent's: this process was forked.
+    pub fn is_inherited(&self) -> bool {
+        self.origin.is_inherited()
     }
 
     /// Whether the options let this process copy from its peers' memory.

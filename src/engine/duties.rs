@@ -36,6 +36,11 @@ impl Duties {
         self.0.fetch_or(CHORES, Ordering::Release);
     }
 
+    /// In a forked child: there seems to be all of it, so that nobody takes the way of workers with nothing to do.
+    pub fn raise_all(&self) {
+        self.0.store(u64::MAX, Ordering::Relaxed);
+    }
+
     /// Whether chores were left.
     pub fn chores(&self) -> bool {
         // Acquire: pairs with the Release in `leave_chores`.

@@ -5,6 +5,7 @@ use super::stream::Stream;
 use super::worker::Worker;
 use crate::ctypes::*;
 use std::ffi::{CString, c_void};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI8, AtomicPtr, AtomicU16, Ordering};
 
 /// Made by the library because a message asked for a way back; the user may adopt it.
@@ -131,6 +132,16 @@ impl Endpoint {
     /// Clears flags.
     pub fn clear(&self, flags: u16) {
         self.flags.fetch_and(!flags, Ordering::Relaxed);
+    }
+
+    /// Marks it as closed, in a forked child: it is the parent's.
+    ///
+    /// # Safety
+    /// An endpoint, or one that was, or zero bytes.
+    pub unsafe fn disable(this: NonNull<Self>) {
+        // SAFETY: the caller's promise.
+        let flags = unsafe { &(*this.as_ptr()).flags };
+        flags.fetch_or(CLOSED, Ordering::Relaxed);
     }
 
     /// Made by the library, and not the user's yet.

@@ -11,7 +11,7 @@ use crate::tl::contact::{Contact, Door, Way};
 use crate::tl::tcp::epoll::Epoll;
 use crate::wire::address::WorkerAddress;
 use crate::wire::session::{Hello, NUMBER_BITS};
-use parking_lot::Mutex;
+use crate::sys::fork::{Lock, Mutex};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -297,6 +297,11 @@ impl Exchange {
 }
 
 impl ConnRequest {
+    /// What a fork waits for.
+    pub fn lock_to_watch() -> &'static Lock {
+        REQUESTS.lock_to_watch()
+    }
+
     /// Keeps a request until it is answered; the number is its handle.
     pub fn keep(self) -> usize {
         let (last, requests) = &mut *REQUESTS.lock();

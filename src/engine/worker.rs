@@ -23,6 +23,7 @@ use super::unexpected::Unexpected;
 use super::wake::Wake;
 use crate::ctypes::*;
 use crate::sys::copy::TINY;
+use crate::sys::fork::{self, Origin};
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
 use crate::sys::regcache::Lookaside;
@@ -49,6 +50,8 @@ use std::time::Instant;
 const REQUESTS_PER_CHUNK: usize = 128;
 /// Endpoints that are allocated together.
 const EPS_PER_CHUNK: usize = 32;
+/// What is added to the flags of the operations of an inherited worker: they exclude each other, so that the long way sees to it.
+const INHERITED: u32 = UCP_OP_ATTR_FLAG_FAST_CMPL as u32 | UCP_OP_ATTR_FLAG_MULTI_SEND as u32;
 /// Longest user header of an active message, bytes. MPICH 5.0.1 assumes 8000 and some without asking.
 pub const MAX_AM_HEADER: usize = 8192;
 
@@ -84,9 +87,13 @@ pub struct Worker {
     pub tcp: Option<TcpLocator>,
     /// Where it takes greetings of queue pairs by TCP, if that carries nothing else.
     pub greeter: Option<TcpLocator>,
-    pub extra_op_flags: u32,
+    extra_op_flags: AtomicU32,
     /// Receives of tagged messages take the shortest way.
-    pub short_way_recv: bool,
+    short_way_recv: AtomicBool,
+    /// The process that made it: a forked child has it, and may not use it.
+    origin: Origin,
+    /// Disables it in children, from when it has its place.
+    in_children: Option<fork::Disabled>,
     /// In front of `rx`: dropped before the inbox, which its thread looks at.
     pub wake: Option<Wake>,
     /// Tells of rings that new senders have taken in the inbox.
@@ -292,8 +299,11 @@ impl Worker {
         let pool = RequestPool::new(request, 16, REQUESTS_PER_CHUNK);
         // SAFETY: the page is dropped after the pool; only the pool writes this counter.
         let pool = unsafe { pool.count_in(stats.worker().requests()) };
+        let ep_pool = Pool::new(size_of::<Endpoint>(), align_of::<Endpoint>(), EPS_PER_CHUNK);
+        // SAFETY: it sets a flag in each of them.
+        let ep_pool = unsafe { ep_pool.disabled_in_children(disable_endpoints) };
         let extra_op_flags = ctx.policy.extra_op_flags;
-        Ok(Box::new(Worker {
+        let mut worker = Box::new(Worker {
             ctx,
             mt,
             uid,
@@ -309,8 +319,12 @@ impl Worker {
             tni: rings.as_ref().map_or(0, |rings| rings.iface.tni),
             tcp,
             greeter,
-            extra_op_flags,
-            short_way_recv: !mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG),
+            extra_op_flags: AtomicU32::new(extra_op_flags),
+            short_way_recv: AtomicBool::new(
+                !mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG),
+            ),
+            origin: Origin::here(),
+            in_children: None,
             rx: MtLock::new(
                 mt,
                 Rx {
@@ -340,10 +354,7 @@ impl Worker {
             streams: MtLock::new(mt, Streams::default()),
             cqs: Cqs::new(mt),
             pool: MtLock::new(mt, pool),
-            ep_pool: MtLock::new(
-                mt,
-                Pool::new(size_of::<Endpoint>(), align_of::<Endpoint>(), EPS_PER_CHUNK),
-            ),
+            ep_pool: MtLock::new(mt, ep_pool),
             ids: MtLock::new(mt, IdTable::new()),
             peers: MtLock::new(mt, HashMap::new()),
             busy: MtLock::new(mt, VecDeque::new()),
@@ -376,7 +387,31 @@ impl Worker {
             params,
             told: parking_lot::Mutex::default(),
             stats,
-        }))
+        });
+        let place = NonNull::from(&mut *worker).cast();
+        // SAFETY: the worker stays there; taken back when it is dropped.
+        worker.in_children = Some(unsafe { fork::Disabled::new(place, disable) });
+        Ok(worker)
+    }
+
+    /// Whether it is a parent's: this process was forked. Nothing of it may be used then, but what only reads what never changes.
+    #[inline(always)]
+    pub fn is_inherited(&self) -> bool {
+        self.origin.is_inherited()
+    }
+
+    /// What is added to the flags of operations.
+    #[inline(always)]
+    pub fn extra_op_flags(&self) -> u32 {
+        // Relaxed: changes only while the process has a single thread.
+        self.extra_op_flags.load(Ordering::Relaxed)
+    }
+
+    /// Whether receives of tagged messages take the shortest way.
+    #[inline(always)]
+    pub fn short_way_recv(&self) -> bool {
+        // Relaxed: as above.
+        self.short_way_recv.load(Ordering::Relaxed)
     }
 
     /// There is something to do for progress, which may be asleep in another thread.
@@ -410,7 +445,7 @@ impl Worker {
         let by_message = matches!(feature, UCP_FEATURE_TAG | UCP_FEATURE_AM);
         let eager = !by_message || policy.rndv_thresh.min(policy.rndv_thresh_inter) > TINY;
         let alone = !self.mt || !by_message;
-        alone && eager && self.extra_op_flags == 0 && self.ctx.has(feature)
+        alone && eager && self.extra_op_flags() == 0 && self.ctx.has(feature)
     }
 
     /// How this worker introduces itself to a peer's inbox.
@@ -533,6 +568,44 @@ impl Worker {
             all.extend(x.placeholders().cloned().map(Known::Placeholder));
         }
         all
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Before anything of it goes that a fork looks at.
+        self.in_children = None;
+    }
+}
+
+/// Disables a worker in a forked child: its shortest ways are closed, so that each function sees that it is inherited.
+///
+/// # Safety
+/// `worker` is one, or the last one to have been there.
+unsafe fn disable(worker: NonNull<()>) {
+    // SAFETY: the caller's promise; what is used is atomic, or a lock.
+    let worker = unsafe { worker.cast::<Worker>().as_ref() };
+    // Relaxed: there is one thread.
+    worker.short_way_recv.store(false, Ordering::Relaxed);
+    worker
+        .extra_op_flags
+        .fetch_or(INHERITED, Ordering::Relaxed);
+    worker.duties.raise_all();
+    worker.rx.disable();
+    // Requests that the program holds are given back there. It is sound to use at any time: elements are taken out and put
+    // back by one store.
+    worker.pool.free_in_child();
+}
+
+/// Disables the endpoints of a chunk in a forked child: they are as closed ones.
+///
+/// # Safety
+/// A chunk of a worker's pool of endpoints.
+unsafe fn disable_endpoints(chunk: NonNull<()>) {
+    let first = chunk.cast::<Endpoint>();
+    for i in 0..EPS_PER_CHUNK {
+        // SAFETY: inside of the chunk. Its elements are endpoints, or were, or are zero: the flags are an atomic in each case.
+        unsafe { Endpoint::disable(first.add(i)) };
     }
 }
 

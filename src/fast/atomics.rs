@@ -120,7 +120,7 @@ unsafe fn atomic_slow(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, whose worker outlives it; the rest is passed on.
     unsafe {
-        let p = Param::new(param, (*(*ep).worker).extra_op_flags);
+        let p = Param::new(param, (*(*ep).worker).extra_op_flags());
         amo::atomic(ep, op, buffer, count, addr, rkey, &p)
     }
 }

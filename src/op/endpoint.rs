@@ -290,7 +290,13 @@ unsafe fn flush_peer(
 /// # Safety
 /// As `ucp_worker_flush_nbx`.
 pub unsafe fn flush_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
-    worker.duties.forget_copies();
+    if worker.duties.has_copied() {
+        // An inherited worker seems to have.
+        if worker.is_inherited() {
+            return status_ptr(UCS_ERR_UNSUPPORTED);
+        }
+        worker.duties.forget_copies();
+    }
     if flush::all_clean(worker) {
         // SAFETY: the parameters of a flush.
         return unsafe { param::end_at_once(worker, p, UCS_OK) };

@@ -163,7 +163,7 @@ impl Param {
     ///
     /// # Errors
     /// `UCS_ERR_INVALID_PARAM` for flags that exclude each other, `UCS_ERR_UNSUPPORTED` for memory of a
-    /// device.
+    /// device, and in a forked child for a worker of its parent's.
     pub fn check(&self, worker: &Worker, feature: u64, what: &str) -> Result<(), ucs_status_t> {
         if worker.ctx.features & feature == 0 {
             log::error!("{what}: the context was created without the feature");
@@ -171,6 +171,9 @@ impl Param {
         }
         let both = UCP_OP_ATTR_FLAG_FAST_CMPL as u32 | UCP_OP_ATTR_FLAG_MULTI_SEND as u32;
         if self.mask & both == both {
+            if worker.is_inherited() {
+                return Err(UCS_ERR_UNSUPPORTED);
+            }
             log::error!("{what}: FAST_CMPL and MULTI_SEND exclude each other");
             return Err(UCS_ERR_INVALID_PARAM);
         }

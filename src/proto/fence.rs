@@ -16,6 +16,9 @@ use std::sync::atomic::{Ordering, fence};
 #[inline]
 pub fn start(worker: &Worker) {
     if worker.duties.backlog() != 0 {
+        if worker.is_inherited() {
+            return;
+        }
         tx::move_backlog(worker);
     }
     // What still waits to be sent may be an access.

@@ -2,12 +2,12 @@
 
 use crate::engine::peer::{Peer, Queues};
 use crate::engine::worker::Worker;
+use crate::sys::fork::{Lock, Mutex};
 use crate::tl::Target;
 use crate::tl::tcp::device;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::net::SocketAddr;
-use std::sync::Mutex;
 
 /// One way to a peer.
 pub struct LaneInfo {
@@ -143,11 +143,17 @@ pub fn note(worker: &Worker, peer: &Peer, local: Option<SocketAddr>) {
     peer.set_via(via.unwrap_or(devices.len()));
 }
 
+static NAMES: Mutex<BTreeMap<String, &'static CStr>> = Mutex::new(BTreeMap::new());
+
+/// What a fork waits for.
+pub fn lock_to_watch() -> &'static Lock {
+    NAMES.lock_to_watch()
+}
+
 /// A name that stays: who asked for the lanes keeps the pointer as long as the endpoint. There are as many as
 /// the host has devices.
 fn interned(name: &str) -> &'static CStr {
-    static NAMES: Mutex<BTreeMap<String, &'static CStr>> = Mutex::new(BTreeMap::new());
-    let mut names = NAMES.lock().unwrap_or_else(|e| e.into_inner());
+    let mut names = NAMES.lock();
     if let Some(known) = names.get(name) {
         return known;
     }

@@ -1,7 +1,8 @@
 //! Cross-memory attach: one process copies from or to the memory of another (`process_vm_*`).
 
+use super::fork::{Mutex, Origin};
 use std::io;
-use std::sync::Once;
+use std::mem;
 
 /// One piece of memory: address and bytes, laid out as `struct iovec` and `ucp_dt_iov_t`. The address may
 /// be another process's.
@@ -136,17 +137,19 @@ fn count(ret: isize) -> io::Result<usize> {
 }
 
 /// Where Yama restricts attaching to descendants (`ptrace_scope` 1), declares that processes of
-/// this user may attach to this one, as the original library does. Without Yama it does nothing.
+/// this user may attach to this one, as the original library does. Without Yama it does nothing. Once for each process: a
+/// forked child does not inherit it.
 pub fn allow_peers() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let scope =
-            std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-        if scope.trim() == "1" {
-            // SAFETY: prctl with integer arguments only.
-            unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY) };
-        }
-    });
+    static ALLOWED: Mutex<Option<Origin>> = Mutex::new(None);
+    let here = Some(Origin::here());
+    if mem::replace(&mut *ALLOWED.lock(), here) == here {
+        return;
+    }
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    if scope.trim() == "1" {
+        // SAFETY: prctl with integer arguments only.
+        unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY) };
+    }
 }
 
 #[cfg(test)]

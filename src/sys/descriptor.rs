@@ -1,34 +1,36 @@
 //! Descriptors of this library's in programs that close all descriptors, as daemons do: whatever the program opens
 //! afterwards can have the same numbers, and is not closed in place of what they once named.
 
-use std::mem::{ManuallyDrop, MaybeUninit};
+use super::fork::{self, Identity};
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 
 /// Something that closes its descriptor on drop, if the descriptor still names it. Epoll sets, timers and events look
-/// alike: they are told from files, pipes and sockets, and not from each other.
+/// alike: they are told from files, pipes and sockets, and not from each other. Forked children get an inert descriptor in
+/// place of files, pipes and sockets.
 pub struct Owned<T: AsRawFd> {
     inner: ManuallyDrop<T>,
     /// `None`: the system did not say when it was made.
     identity: Option<Identity>,
+    in_children: Option<fork::Descriptor>,
 }
-
-/// Device and inode.
-type Identity = (libc::dev_t, libc::ino_t);
 
 impl<T: AsRawFd> Owned<T> {
     /// Takes what was just opened.
     pub fn new(inner: T) -> Self {
-        let identity = identity(inner.as_raw_fd());
+        let fd = inner.as_raw_fd();
+        let identity = Identity::of(fd);
         Self {
             inner: ManuallyDrop::new(inner),
             identity,
+            in_children: identity.and_then(|identity| fork::Descriptor::new(fd, identity)),
         }
     }
 
     /// Whether the descriptor still names what it named at first.
     pub fn is_intact(&self) -> bool {
-        self.identity.is_some() && identity(self.inner.as_raw_fd()) == self.identity
+        self.identity.is_some() && Identity::of(self.inner.as_raw_fd()) == self.identity
     }
 }
 
@@ -42,21 +44,11 @@ impl<T: AsRawFd> Deref for Owned<T> {
 
 impl<T: AsRawFd> Drop for Owned<T> {
     fn drop(&mut self) {
+        self.in_children = None;
         if self.is_intact() {
             // SAFETY: dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.inner) };
         }
-    }
-}
-
-fn identity(fd: RawFd) -> Option<Identity> {
-    let mut stat = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: room for the structure, which is read only where the system has written it.
-    unsafe {
-        (libc::fstat(fd, stat.as_mut_ptr()) == 0).then(|| {
-            let stat = stat.assume_init();
-            (stat.st_dev, stat.st_ino)
-        })
     }
 }
 

@@ -111,6 +111,22 @@ impl<T> MtLock<T> {
         self.held.set(yes);
     }
 
+    /// In a forked child, which has no other threads: `try_lock` fails from now on, and nobody goes without the lock.
+    pub fn disable(&self) {
+        if self.mt {
+            let _ = self.raw.try_lock();
+        }
+        self.held.set(true);
+    }
+
+    /// In a forked child: as if no other thread had held it. The value must be sound to use whatever such a thread was doing.
+    pub fn free_in_child(&self) {
+        if self.mt {
+            // SAFETY: whoever had it does not exist in this process.
+            unsafe { self.raw.unlock() };
+        }
+    }
+
     /// For destruction and construction, when nobody else can have a reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()

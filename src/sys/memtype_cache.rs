@@ -2,7 +2,7 @@
 //! and reads nothing here: only what a program has stated is found.
 
 use crate::ctypes::ucs_sys_device_t;
-use parking_lot::Mutex;
+use super::fork::{Lock, Mutex};
 use std::collections::BTreeMap;
 
 /// Regions begin and end at multiples of this many bytes, as in UCX.
@@ -34,6 +34,11 @@ pub enum Found {
 struct Regions(BTreeMap<usize, (usize, Attributes)>);
 
 static REGIONS: Mutex<Regions> = Mutex::new(Regions(BTreeMap::new()));
+
+/// What a fork waits for.
+pub fn lock_to_watch() -> &'static Lock {
+    REGIONS.lock_to_watch()
+}
 
 impl Regions {
     /// Forgets the range; of regions that reach beyond it the rest stays.

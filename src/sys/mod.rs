@@ -5,6 +5,7 @@ pub mod clock;
 pub mod cma;
 pub mod copy;
 pub mod descriptor;
+pub mod fork;
 pub mod futex;
 pub mod library;
 pub mod lifeline;

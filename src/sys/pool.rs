@@ -1,5 +1,6 @@
 //! A pool of equal elements that never move and are handed out again.
 
+use super::fork;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +13,10 @@ pub struct Pool<const LINK: usize = 0> {
     per_chunk: usize,
     free: *mut u8,
     chunks: Vec<NonNull<u8>>,
+    /// Disables the elements of a chunk in forked children.
+    disable: Option<fork::Disable>,
+    /// Of each chunk, if that is wanted.
+    disabled: Vec<fork::Disabled>,
     /// Elements handed out at present; written under the pool's lock alone.
     in_use: NonNull<AtomicU64>,
     /// Where they are counted if nobody said.
@@ -51,6 +56,8 @@ impl<const LINK: usize> Pool<LINK> {
             per_chunk,
             free: ptr::null_mut(),
             chunks: Vec::new(),
+            disable: None,
+            disabled: Vec::new(),
             in_use: NonNull::from(&*own_count),
             _own_count: own_count,
         }
@@ -62,6 +69,15 @@ impl<const LINK: usize> Pool<LINK> {
     /// `counter` outlives the pool's use, and nobody else writes it.
     pub unsafe fn count_in(mut self, counter: &AtomicU64) -> Self {
         self.in_use = NonNull::from(counter);
+        self
+    }
+
+    /// Disables every element in forked children, handed out or not: `disable` gets a chunk of them.
+    ///
+    /// # Safety
+    /// It touches the elements in a way that is sound for those that are handed out, for free ones and for zero bytes.
+    pub unsafe fn disabled_in_children(mut self, disable: fork::Disable) -> Self {
+        self.disable = Some(disable);
         self
     }
 
@@ -160,6 +176,11 @@ impl<const LINK: usize> Pool<LINK> {
     /// Takes in what [`allocate`](Self::allocate) of this pool gave.
     pub fn add(&mut self, fresh: Fresh) {
         self.chunks.push(fresh.chunk);
+        if let Some(disable) = self.disable {
+            // SAFETY: the promise of `disabled_in_children`; taken back before the chunk is freed.
+            let disabled = unsafe { fork::Disabled::new(fresh.chunk.cast(), disable) };
+            self.disabled.push(disabled);
+        }
         for element in fresh.elements().rev() {
             // SAFETY: the element is the pool's and large enough for a pointer at `LINK`.
             unsafe { Self::link(element).write(self.free) };
@@ -182,6 +203,7 @@ impl<const LINK: usize> Pool<LINK> {
 impl<const LINK: usize> Drop for Pool<LINK> {
     fn drop(&mut self) {
         let layout = self.chunk_layout();
+        self.disabled.clear();
         for chunk in &self.chunks {
             // SAFETY: allocated in `grow` with the same layout.
             unsafe { dealloc(chunk.as_ptr(), layout) };

@@ -5,6 +5,7 @@
 //! writer does or fails to do can make them fault.
 
 use super::descriptor::Owned;
+use super::fork;
 use std::fs::{self, File};
 use std::io::{self, Error, ErrorKind};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -21,6 +22,8 @@ pub struct Published {
     len: usize,
     /// Keeps it findable; `None` for memory that nobody else sees.
     _file: Option<Owned<File>>,
+    /// Children do not write it.
+    in_children: Option<fork::Private>,
 }
 
 // SAFETY: a mapping is memory; who may touch which part of it is decided by its users.
@@ -61,10 +64,13 @@ impl Published {
             // seal: another process of this user could then write nonsense into its own view.
             seal(file, libc::F_SEAL_FUTURE_WRITE);
         }
+        let ptr = NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?;
         Ok(Self {
-            ptr: NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?,
+            ptr,
             len,
             _file: file.map(Owned::new),
+            // SAFETY: mapped above, whole pages as mappings are, until it is dropped.
+            in_children: Some(unsafe { fork::Private::new(ptr, len) }),
         })
     }
 
@@ -76,6 +82,8 @@ impl Published {
 
 impl Drop for Published {
     fn drop(&mut self) {
+        // Before the addresses can be those of another mapping.
+        self.in_children = None;
         // SAFETY: mapped in `create`, unmapped once.
         unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
     }

@@ -4,7 +4,7 @@
 //! same user only, without ptrace capabilities.
 
 use super::descriptor::Owned;
-use super::{machine, process};
+use super::{fork, machine, process};
 use crate::sys::sync::OnceLock;
 use std::fs::File;
 use std::io::{self, Error, ErrorKind};
@@ -135,6 +135,7 @@ impl Segment {
         Ok(Mapping {
             ptr: NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?,
             len,
+            in_children: None,
         })
     }
 }
@@ -171,6 +172,7 @@ fn sees_descriptors(pid: u32) -> bool {
 pub struct Mapping {
     ptr: NonNull<u8>,
     len: usize,
+    in_children: Option<fork::Private>,
 }
 
 // SAFETY: a mapping is memory; who may touch which part of it is decided by its users.
@@ -199,16 +201,37 @@ impl Mapping {
     /// # Safety
     /// `len` bytes at `ptr` are mapped, and nothing else unmaps them.
     pub unsafe fn from_raw(ptr: NonNull<u8>, len: usize) -> Self {
-        Self { ptr, len }
+        let in_children = None;
+        Self {
+            ptr,
+            len,
+            in_children,
+        }
+    }
+
+    /// The same memory, which forked children do not share: they find private memory there, zero.
+    pub fn without_children(mut self) -> Self {
+        // SAFETY: mapped until it is dropped, for reading and writing.
+        let private = || unsafe { fork::Private::new(self.ptr, self.len) };
+        self.in_children = (self.len > 0).then(private);
+        self
     }
 
     /// Its first `at` bytes, whole pages, and the rest: each is unmapped for itself. `at` is at most its length.
     pub fn split(self, at: usize) -> (Self, Self) {
         assert!(at <= self.len);
-        let whole = std::mem::ManuallyDrop::new(self);
+        let mut whole = std::mem::ManuallyDrop::new(self);
+        let private = whole.in_children.take().is_some();
         // SAFETY: inside of the mapping, or at its end.
         let behind = unsafe { whole.ptr.add(at) };
-        let part = |ptr, len| Self { ptr, len };
+        let part = |ptr, len| {
+            // SAFETY: a part of a mapping, which nothing else unmaps.
+            let part = unsafe { Self::from_raw(ptr, len) };
+            match private {
+                true => part.without_children(),
+                false => part,
+            }
+        };
         (part(whole.ptr, at), part(behind, whole.len - at))
     }
 
@@ -221,6 +244,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // Before the addresses can be those of another mapping.
+        self.in_children = None;
         if self.len > 0 {
             // SAFETY: the range was mapped and is unmapped once.
             unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };

@@ -27,7 +27,7 @@ use crate::sys::sync::OnceLock;
 use entries::Entries;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use super::fork::{Lock, Mutex};
 
 pub use loaded::may_be_closed;
 pub use ring::{Event, Extent, Ring};
@@ -107,6 +107,12 @@ enum Told {
 
 static WATCH: OnceLock<Watch> = OnceLock::new();
 static ENTRIES: Mutex<Told> = Mutex::new(Told::NoLonger);
+
+/// What a fork waits for.
+pub fn lock_to_watch() -> &'static Lock {
+    ENTRIES.lock_to_watch()
+}
+
 /// The program reports what it unmaps.
 static EXTERNAL: AtomicBool = AtomicBool::new(false);
 
@@ -138,7 +144,7 @@ fn begin(options: &Options) -> Result<&'static str, String> {
     }
     entries::keep_this_library()?;
     let (source, told) = by_entries(options).or_else(by_program)?;
-    *ENTRIES.lock().unwrap_or_else(PoisonError::into_inner) = told;
+    *ENTRIES.lock() = told;
     watch_forks();
     Ok(source)
 }
@@ -188,7 +194,7 @@ fn by_program(why: String) -> Result<(&'static str, Told), String> {
 }
 
 fn check_entries() -> bool {
-    let mut told = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut told = ENTRIES.lock();
     let checked = match &mut *told {
         Told::ByProgram(entries) => match entries.reported() {
             true => Ok(false),

@@ -3,27 +3,41 @@
 
 use super::link::Line;
 use crate::sys::clock;
-use parking_lot::Mutex;
+use crate::sys::fork::{Lock, Mutex, Origin};
+use std::mem;
 
 /// How long a connection that was let go waits, milliseconds.
 const LINGER_MS: u64 = 5000;
 
-/// Each until when, coarse milliseconds.
-static LINGERING: Mutex<Vec<(u64, Box<Line>)>> = Mutex::new(Vec::new());
+/// Each until when, coarse milliseconds, and in which process.
+static LINGERING: Mutex<Vec<(u64, Origin, Box<Line>)>> = Mutex::new(Vec::new());
+
+/// What a fork waits for.
+pub fn lock_to_watch() -> &'static Lock {
+    LINGERING.lock_to_watch()
+}
 
 /// Takes a connection over until what was said has arrived.
 pub fn leave(mut line: Box<Line>) {
     if line.lingers() {
         let until = clock::coarse_ms() + LINGER_MS;
-        LINGERING.lock().push((until, line));
+        LINGERING.lock().push((until, Origin::here(), line));
     }
 }
 
 /// Ends those that have nothing to wait for any more. False if some have.
 pub fn tidy() -> bool {
     let mut lingering = LINGERING.lock();
+    // A forked child leaves its parent's connections alone, which includes that they are not dropped.
+    if lingering.iter().any(|(_, origin, _)| origin.is_inherited()) {
+        let is_inherited = |(_, origin, _): &(u64, Origin, Box<Line>)| origin.is_inherited();
+        let (inherited, own): (Vec<_>, Vec<_>) =
+            mem::take(&mut *lingering).into_iter().partition(is_inherited);
+        mem::forget(inherited);
+        *lingering = own;
+    }
     let now = clock::coarse_ms();
-    lingering.retain_mut(|(until, line)| *until > now && line.lingers());
+    lingering.retain_mut(|(until, _, line)| *until > now && line.lingers());
     lingering.is_empty()
 }
 

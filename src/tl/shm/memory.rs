@@ -131,7 +131,7 @@ impl Own {
     fn with(source: Source, front: Mapping) -> Self {
         let own = Self {
             source,
-            front,
+            front: front.without_children(),
             parts: Box::new(std::array::from_fn(|_| OnceLock::new())),
             rings: FIRST_RINGS,
         };
@@ -224,7 +224,7 @@ impl Own {
         // Release: pairs with the Acquire load in `Theirs::find`.
         match made {
             Ok((map, number)) => {
-                let _ = self.parts[part.index()].set(map);
+                let _ = self.parts[part.index()].set(map.without_children());
                 word.store(number, Ordering::Release);
                 Ok(())
             }
@@ -309,6 +309,7 @@ impl Theirs {
             Kind::Named => Named::open(peer.key, FILE_LEN)?.map(0, RINGS_AT)?,
             Kind::File => Segment::open(peer.id, FILE_LEN as u64)?.map(0, RINGS_AT, None)?,
         };
+        let front = front.without_children();
         // SAFETY: both are mapped for longer than this block.
         let table = unsafe { Table::new(front.start()) };
         if !table.is_inbox(peer.key) {
@@ -347,7 +348,7 @@ impl Theirs {
         if self.peer.kind() != Kind::Block {
             let (pages, at) = pages_of(RINGS_AT + index * RING, RING);
             let map = self.map_file(pages, Some(index))?;
-            (self.ring, self.ring_at) = (Some(map), at);
+            (self.ring, self.ring_at) = (Some(map.without_children()), at);
             return Ok(());
         }
         if group == 0 {
@@ -356,7 +357,7 @@ impl Theirs {
         let part = Part::Group(group);
         let all = self.area.attach(part)?;
         let (pages, at) = pages_of((index - rings_of(group).start) * RING, RING);
-        (self.ring, self.ring_at) = (Some(all.cut(pages)), at);
+        (self.ring, self.ring_at) = (Some(all.cut(pages).without_children()), at);
         Ok(())
     }
 
@@ -458,7 +459,7 @@ impl TheirArea {
             Kind::Block => self.attach(part),
             _ => map_segment(self.peer, part.offset()..part.offset() + part.len()),
         };
-        mapped.ok().map(|map| (number, map))
+        mapped.ok().map(|map| (number, map.without_children()))
     }
 
     /// Asks the receiver for one area more.

@@ -1,0 +1,317 @@
+//! Forked children: what a child has of its parent's contexts and workers stays the parent's.
+//!
+//! A child inherits copies of the parent's objects, and with them shared memory and open files that it must not touch:
+//! a message that it sent would be in the middle of the parent's stream. So after `fork` the child
+//! - has private empty memory in place of what the parent's transports share with other processes ([`Private`]),
+//! - has inert descriptors in place of the parent's sockets, pipes, files and locks ([`Descriptor`]): a peer that waits for the
+//!   end of the parent's connection does not wait for the child's end, too,
+//! - has inherited objects disabled ([`Disabled`]), and finds out of each that it is inherited ([`Origin`]).
+//!
+//! The child's own contexts are independent of that. Process-wide data that they use is behind a [`Mutex`] of this
+//! module: `fork` waits until no other thread is inside, so that the child finds it free and consistent.
+//!
+//! `vfork`, `posix_spawn`, `system` and `popen` run no handlers: their children do nothing but `exec`.
+
+use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+/// How many times this process's line of ancestors has forked since the first context.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// The generation in which something was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin(u32);
+
+impl Origin {
+    /// This process.
+    #[inline]
+    pub fn here() -> Self {
+        // Relaxed: changes only while the process has a single thread.
+        Self(GENERATION.load(Ordering::Relaxed))
+    }
+
+    /// Whether a parent of this process made it.
+    #[inline]
+    pub fn is_inherited(self) -> bool {
+        self != Self::here()
+    }
+}
+
+/// Disables an inherited object in a child. It is called between `fork` and its return, with the address that was registered:
+/// it stores to atomics, takes no lock and allocates nothing.
+pub type Disable = unsafe fn(NonNull<()>);
+
+/// What an open descriptor names: device, inode and type of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    device: libc::dev_t,
+    inode: libc::ino_t,
+    kind: libc::mode_t,
+}
+
+impl Identity {
+    /// `None`: it is not open.
+    pub fn of(fd: RawFd) -> Option<Self> {
+        let mut stat = MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: room for the structure, which is read only where the system has written it.
+        unsafe {
+            (libc::fstat(fd, stat.as_mut_ptr()) == 0).then(|| {
+                let stat = stat.assume_init();
+                Self {
+                    device: stat.st_dev,
+                    inode: stat.st_ino,
+                    kind: stat.st_mode & libc::S_IFMT,
+                }
+            })
+        }
+    }
+
+    /// Whether no other file has the same one. Epoll sets, timers and events have no type, and one inode.
+    fn is_unique(self) -> bool {
+        self.kind != 0
+    }
+}
+
+/// What a child has to replace or disable.
+struct Registry {
+    /// Shared mappings, by their first address: bytes.
+    memory: BTreeMap<usize, usize>,
+    descriptors: BTreeMap<RawFd, Identity>,
+    objects: BTreeMap<usize, Disable>,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    memory: BTreeMap::new(),
+    descriptors: BTreeMap::new(),
+    objects: BTreeMap::new(),
+});
+
+/// A shared mapping of which children get private empty memory.
+pub struct Private(usize);
+
+impl Private {
+    /// # Safety
+    /// `len` bytes at `start`, whole pages, stay mapped, readable and writable, until the value is dropped.
+    pub unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
+        let at = start.as_ptr() as usize;
+        REGISTRY.lock().memory.insert(at, len);
+        Self(at)
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        REGISTRY.lock().memory.remove(&self.0);
+    }
+}
+
+/// A descriptor that is replaced in children, as long as it names the same file.
+pub struct Descriptor(RawFd, Identity);
+
+impl Descriptor {
+    /// `None` for epoll sets, timers and events, which a child keeps: the program may have put another one in their place, which
+    /// looks alike.
+    pub fn new(fd: RawFd, identity: Identity) -> Option<Self> {
+        identity.is_unique().then(|| {
+            REGISTRY.lock().descriptors.insert(fd, identity);
+            Self(fd, identity)
+        })
+    }
+}
+
+impl Drop for Descriptor {
+    /// Before the descriptor is closed: another thread may get its number at once.
+    fn drop(&mut self) {
+        let descriptors = &mut REGISTRY.lock().descriptors;
+        // If the program has closed it, the number may be that of another one that is registered.
+        if descriptors.get(&self.0) == Some(&self.1) {
+            descriptors.remove(&self.0);
+        }
+    }
+}
+
+/// An object that is disabled in children.
+pub struct Disabled(usize);
+
+impl Disabled {
+    /// # Safety
+    /// `disable` may be called with `object` until the value is dropped, in a child, whatever other threads of the
+    /// parent were doing.
+    pub unsafe fn new(object: NonNull<()>, disable: Disable) -> Self {
+        let at = object.as_ptr() as usize;
+        REGISTRY.lock().objects.insert(at, disable);
+        Self(at)
+    }
+}
+
+impl Drop for Disabled {
+    fn drop(&mut self) {
+        REGISTRY.lock().objects.remove(&self.0);
+    }
+}
+
+/// The lock of a [`Mutex`]. `fork` takes it in the parent, and gives it back in both processes.
+pub struct Lock(AtomicBool);
+
+impl Lock {
+    fn take(&self) {
+        // Acquire: pairs with the Release store in `give_back`.
+        while self.0.swap(true, Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn give_back(&self) {
+        // Release: pairs with the Acquire swap in `take`.
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// A mutex for static data of short critical sections, in which no other `Mutex` but the registry's is taken. It has no queue of
+/// threads, which a child would inherit without the threads. It is free in a child if it was given to [`watch`].
+pub struct Mutex<T> {
+    lock: Lock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: one thread at a time reaches the value.
+unsafe impl<T: Send> Sync for Mutex<T> {}
+
+impl<T> Mutex<T> {
+    pub const fn new(value: T) -> Self {
+        Self {
+            lock: Lock(AtomicBool::new(false)),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Waits for its turn.
+    pub fn lock(&self) -> Guard<'_, T> {
+        self.lock.take();
+        Guard(self)
+    }
+
+    /// What [`watch`] takes.
+    pub fn lock_to_watch(&'static self) -> &'static Lock {
+        &self.lock
+    }
+}
+
+/// Access to the value of a [`Mutex`] until dropped.
+pub struct Guard<'a, T>(&'a Mutex<T>);
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the guard has the lock.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard has the lock.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        self.0.lock.give_back();
+    }
+}
+
+/// The locks that `fork` takes before the registry's; null before [`watch`].
+static LOCKS: AtomicPtr<Vec<&'static Lock>> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Prepares for forks, once for the process: `locks` are free in children.
+pub fn watch(locks: impl FnOnce() -> Vec<&'static Lock>) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let locks = Box::into_raw(Box::new(locks()));
+        // Release: pairs with the Acquire load in `locks`.
+        LOCKS.store(locks, Ordering::Release);
+        // SAFETY: the functions are here as long as the handlers: a library that is unloaded takes them along.
+        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    });
+}
+
+fn locks() -> &'static [&'static Lock] {
+    // Acquire: pairs with the Release store in `watch`.
+    let locks = LOCKS.load(Ordering::Acquire);
+    // SAFETY: null, or leaked by `watch`.
+    unsafe { locks.as_ref() }.map_or(&[], |locks| locks)
+}
+
+extern "C" fn before() {
+    locks().iter().for_each(|lock| lock.take());
+    REGISTRY.lock.take();
+}
+
+extern "C" fn in_parent() {
+    REGISTRY.lock.give_back();
+    locks().iter().for_each(|lock| lock.give_back());
+}
+
+extern "C" fn in_child() {
+    // Relaxed: there is one thread.
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: `before` has taken the lock.
+    let registry = unsafe { &mut *REGISTRY.value.get() };
+    for (&start, &len) in &registry.memory {
+        // SAFETY: the promise of `Private::new`.
+        unsafe { replace_memory(start, len) };
+    }
+    replace_descriptors(&registry.descriptors);
+    for (&object, &disable) in &registry.objects {
+        let object = NonNull::new(object as *mut ());
+        // SAFETY: the promise of `Disabled::new`.
+        object.into_iter().for_each(|o| unsafe { disable(o) });
+    }
+    // What is registered stays so: a child of the child inherits it, too.
+    in_parent();
+}
+
+/// Maps private memory, zero, in place of what is mapped.
+///
+/// # Safety
+/// As [`Private::new`].
+unsafe fn replace_memory(start: usize, len: usize) {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // Not libc's function, which may be hooked.
+    // SAFETY: the caller's promise. Users of such memory expect any content of it, as other processes write it.
+    unsafe { libc::syscall(libc::SYS_mmap, start, len, prot, flags, -1, 0) };
+}
+
+/// Puts a descriptor that nothing comes from, and that nothing goes to, in place of each.
+fn replace_descriptors(descriptors: &BTreeMap<RawFd, Identity>) {
+    if descriptors.is_empty() {
+        return;
+    }
+    // SAFETY: no memory involved.
+    let inert = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+    for (&fd, &identity) in descriptors {
+        if Identity::of(fd) != Some(identity) {
+            continue;
+        }
+        // SAFETY: the descriptor is this library's: it names what it named when it was registered.
+        unsafe {
+            match inert {
+                0.. => libc::dup3(inert, fd, libc::O_CLOEXEC),
+                _ => libc::close(fd),
+            };
+        }
+    }
+    if inert >= 0 {
+        // SAFETY: opened above, and of nobody else.
+        unsafe { libc::close(inert) };
+    }
+}
