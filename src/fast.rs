@@ -726,6 +726,10 @@ fn with_notices(worker: &Worker, rx: &mut Rx) -> u32 {
         || worker.doorbell.has_new_ring()
         || !rx.channels.is_empty()
     {
+        // A child that was forked in a callback comes here once that has returned.
+        if worker.duties.is_inherited() {
+            return 0;
+        }
         return move_on::<false>(worker);
     }
     // SAFETY: single-thread mode, and nobody up the stack has what progress has.
@@ -793,6 +797,9 @@ fn on_shared_eager(worker: &Worker, m: Message) {
 
 #[inline(never)]
 fn move_on<const MT: bool>(worker: &Worker) -> u32 {
+    if MT && worker.duties.is_inherited() {
+        return 0;
+    }
     let Some(mut guard) = worker.rx.try_lock() else {
         return 0;
     };

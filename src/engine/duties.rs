@@ -18,6 +18,8 @@ const RINGS: u64 = 1 << 5;
 const OPENINGS: u64 = 1 << 6;
 /// One request that waits for its turn to be sent; the bits above count them.
 const BACKLOG: u64 = 1 << 7;
+/// The worker is a parent's. (So many requests never wait.)
+const INHERITED: u64 = 1 << 63;
 
 /// Set by any thread that leaves something to do, looked at by the one that progresses.
 #[derive(Default)]
@@ -36,9 +38,15 @@ impl Duties {
         self.0.fetch_or(CHORES, Ordering::Release);
     }
 
-    /// In a forked child: there seems to be all of it, so that nobody takes the way of workers with nothing to do.
-    pub fn raise_all(&self) {
-        self.0.store(u64::MAX, Ordering::Relaxed);
+    /// In a forked child: the worker is its parent's. Nobody takes the way of workers with nothing to do any more.
+    pub fn set_inherited(&self) {
+        self.0.fetch_or(INHERITED, Ordering::Relaxed);
+    }
+
+    /// Whether [`set_inherited`](Self::set_inherited) was called.
+    #[inline(always)]
+    pub fn is_inherited(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & INHERITED != 0
     }
 
     /// Whether chores were left.
@@ -164,6 +172,12 @@ impl Duties {
     #[inline]
     pub fn has_copied(&self) -> bool {
         self.0.load(Ordering::Relaxed) & COPIED != 0
+    }
+
+    /// Whether a flush has something to see to first: copies, or that the worker is inherited.
+    #[inline]
+    pub fn has_copied_or_is_inherited(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & (COPIED | INHERITED) != 0
     }
 
     /// The user waits: what comes next is a new turn's.

@@ -590,7 +590,7 @@ unsafe fn disable(worker: NonNull<()>) {
     worker
         .extra_op_flags
         .fetch_or(INHERITED, Ordering::Relaxed);
-    worker.duties.raise_all();
+    worker.duties.set_inherited();
     worker.rx.disable();
     // Requests that the program holds are given back there. It is sound to use at any time: elements are taken out and put
     // back by one store.

@@ -290,8 +290,7 @@ unsafe fn flush_peer(
 /// # Safety
 /// As `ucp_worker_flush_nbx`.
 pub unsafe fn flush_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
-    if worker.duties.has_copied() {
-        // An inherited worker seems to have.
+    if worker.duties.has_copied_or_is_inherited() {
         if worker.is_inherited() {
             return status_ptr(UCS_ERR_UNSUPPORTED);
         }
