@@ -340,8 +340,8 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
         message::FENCE if sent == Ok(true) => tx.reads = false,
         _ => {}
     }
-    sent.map_err(|_| {
-        log::error!("peer {:#x} corrupted the shared ring to it", peer.uid);
+    sent.map_err(|failed| {
+        log::error!("peer {:#x} {}", peer.uid, failed.text());
         UCS_ERR_CONNECTION_RESET
     })
 }

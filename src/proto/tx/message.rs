@@ -28,11 +28,36 @@ const STREAM: u8 = Kind::StreamData as u8;
 const AM_FRAGMENT: u8 = Kind::AmFragment as u8;
 const TAG_FRAGMENT: u8 = Kind::TagFragment as u8;
 
+/// Why nothing can be sent by a lane any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failed {
+    /// The peer has written nonsense into the ring in shared memory.
+    Corrupt,
+    /// The lane has taken no record, though it had said that there is room.
+    Refused,
+}
+
+impl Failed {
+    /// What the peer, or the lane to it, has done.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Failed::Corrupt => "corrupted the shared ring to it",
+            Failed::Refused => "cannot be sent to: its lane failed while a message was written",
+        }
+    }
+}
+
+impl From<Corrupt> for Failed {
+    fn from(_: Corrupt) -> Self {
+        Failed::Corrupt
+    }
+}
+
 /// Sends a request's messages as far as there is room; true when all of them are on their way.
 ///
 /// # Safety
 /// What the request's data and tail name is readable.
-pub(super) unsafe fn send(peer: &Peer, lane: &mut Lane, r: &mut Request) -> Result<bool, Corrupt> {
+pub(super) unsafe fn send(peer: &Peer, lane: &mut Lane, r: &mut Request) -> Result<bool, Failed> {
     // SAFETY: the caller's promise.
     unsafe {
         match lane {
@@ -50,8 +75,11 @@ pub(super) unsafe fn send(peer: &Peer, lane: &mut Lane, r: &mut Request) -> Resu
 
 /// What takes records that are copied into it: a ring, or packets.
 trait Records {
+    /// What it means that a record is not taken that there was room for.
+    const UNSENT: Failed;
+
     /// Whether a record of `len` bytes, or any shorter one, can be sent now: it is sent next.
-    fn has_room(&mut self, len: usize) -> Result<bool, Corrupt>;
+    fn has_room(&mut self, len: usize) -> Result<bool, Failed>;
 
     /// Sends one, which `fill` writes; false if there is no room: `fill` was not called.
     fn send(
@@ -61,12 +89,14 @@ trait Records {
         imm: u64,
         len: usize,
         fill: impl FnOnce(*mut u8),
-    ) -> Result<bool, Corrupt>;
+    ) -> Result<bool, Failed>;
 }
 
 impl Records for Outbox {
-    fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
-        Outbox::has_room(self, len)
+    const UNSENT: Failed = Failed::Corrupt;
+
+    fn has_room(&mut self, len: usize) -> Result<bool, Failed> {
+        Ok(Outbox::has_room(self, len)?)
     }
 
     #[inline(always)]
@@ -77,13 +107,15 @@ impl Records for Outbox {
         imm: u64,
         len: usize,
         fill: impl FnOnce(*mut u8),
-    ) -> Result<bool, Corrupt> {
-        Outbox::send(self, kind, aux, imm, len, fill)
+    ) -> Result<bool, Failed> {
+        Ok(Outbox::send(self, kind, aux, imm, len, fill)?)
     }
 }
 
 impl Records for ib::sender::Sender {
-    fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
+    const UNSENT: Failed = Failed::Refused;
+
+    fn has_room(&mut self, len: usize) -> Result<bool, Failed> {
         Ok(ib::sender::Sender::has_room(self, len))
     }
 
@@ -95,13 +127,15 @@ impl Records for ib::sender::Sender {
         imm: u64,
         len: usize,
         fill: impl FnOnce(*mut u8),
-    ) -> Result<bool, Corrupt> {
+    ) -> Result<bool, Failed> {
         Ok(ib::sender::Sender::send(self, kind, aux, imm, len, fill))
     }
 }
 
 impl Records for tofu::sender::Sender {
-    fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
+    const UNSENT: Failed = Failed::Refused;
+
+    fn has_room(&mut self, len: usize) -> Result<bool, Failed> {
         Ok(tofu::sender::Sender::has_room(self, len))
     }
 
@@ -113,7 +147,7 @@ impl Records for tofu::sender::Sender {
         imm: u64,
         len: usize,
         fill: impl FnOnce(*mut u8),
-    ) -> Result<bool, Corrupt> {
+    ) -> Result<bool, Failed> {
         Ok(tofu::sender::Sender::send(self, kind, aux, imm, len, fill))
     }
 }
@@ -128,7 +162,7 @@ pub(super) fn is_collected(tx: &Tx, r: &Request) -> bool {
 }
 
 /// One message: header, data, tail.
-unsafe fn send_whole(outbox: &mut impl Records, r: &Request) -> Result<bool, Corrupt> {
+unsafe fn send_whole(outbox: &mut impl Records, r: &Request) -> Result<bool, Failed> {
     outbox.send(r.kind, r.aux, r.imm, whole_len(r), |dst| {
         // SAFETY: the record has room for the three parts.
         unsafe { write_whole(r, dst) }
@@ -153,12 +187,20 @@ unsafe fn write_whole(r: &Request, dst: *mut u8) {
     }
 }
 
+/// What has become of a record that there was room for.
+fn taken<R: Records>(sent: bool) -> Result<(), Failed> {
+    match sent {
+        true => Ok(()),
+        false => Err(R::UNSENT),
+    }
+}
+
 /// Messages of up to [`FRAGMENT`] bytes of data each; behind the last of an active message comes the user's header.
-unsafe fn send_parts(
+unsafe fn send_parts<R: Records>(
     peer: &Peer,
-    outbox: &mut impl Records,
+    outbox: &mut R,
     r: &mut Request,
-) -> Result<bool, Corrupt> {
+) -> Result<bool, Failed> {
     let total = r.data.len();
     loop {
         let offset = r.offset as usize;
@@ -172,10 +214,8 @@ unsafe fn send_parts(
             // SAFETY: the record has room for the part.
             unsafe { part.write(r, dst) }
         })?;
-        // There was room. What is packed is not packed again.
-        if !sent {
-            return Err(Corrupt);
-        }
+        // What is packed is not packed again.
+        taken::<R>(sent)?;
         if r.kind == PUT {
             peer.rma_sent.fetch_add(1, Ordering::Relaxed);
         }
@@ -386,3 +426,22 @@ impl Part {
 }
 
 const _: () = assert!(DataHdr::SIZE <= FragmentHdr::SIZE);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_ring_in_shared_memory_is_called_corrupt() {
+        assert_eq!(taken::<Outbox>(true), Ok(()));
+        assert_eq!(taken::<Outbox>(false), Err(Failed::Corrupt));
+        let others = [
+            taken::<ib::sender::Sender>(false),
+            taken::<tofu::sender::Sender>(false),
+        ];
+        for failed in others {
+            assert_eq!(failed, Err(Failed::Refused));
+            assert!(!Failed::Refused.text().contains("ring"));
+        }
+    }
+}
