@@ -343,6 +343,74 @@ static void flush(void)
     close_memory(&self, rkey);
 }
 
+/* --- refused --- */
+
+static void take_none(party_t *self)
+{
+    register_memory(self);
+    for (int i = 0; i < 2; i++) {
+        heard_asleep(self);
+        for (int calls = 0; calls < 10000; calls++) {
+            ucp_worker_progress(self->worker);
+        }
+        tell(self);
+    }
+    WANT_TRUE(heard(self));
+}
+
+/* The first endpoint's signal is refused, before it is closed or afterwards: a flush of the next one does not tell. */
+static void refused_before(int answered)
+{
+    const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
+    ucp_ep_params_t           again = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                                                     UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+                                       .err_mode   = UCP_ERR_HANDLING_MODE_PEER};
+    party_t                   self;
+    ucp_rkey_h                rkey   = open_memory(&self, MEMORY, take_none);
+    ucpx_signal_t             nobody = flag(UCPX_SIGNAL_OP_SET, 4 * MEMORY, 1, rkey);
+    ucp_ep_h                  first  = self.ep;
+
+    /* A refusal is told once, by the flush behind it. */
+    WANT(UCS_OK, finish(&self, put_signal(&self, NULL, 0, 0, NULL, &nobody)));
+    tell(&self);
+    WANT_TRUE(heard(&self));
+    WANT(UCS_ERR_INVALID_ADDR, finish(&self, ucp_ep_flush_nbx(self.ep, &plain)));
+    WANT(UCS_OK, finish(&self, ucp_ep_flush_nbx(self.ep, &plain)));
+
+    WANT(UCS_OK, finish(&self, put_signal(&self, NULL, 0, 0, NULL, &nobody)));
+    if (answered) {
+        tell(&self);
+        WANT_TRUE(heard(&self));
+        for (int calls = 0; calls < 10000; calls++) {
+            ucp_worker_progress(self.worker);
+        }
+    }
+    again.address = (const ucp_address_t *)self.theirs;
+    WANT(UCS_OK, finish(&self, ucp_ep_close_nbx(first, &force)));
+    WANT(UCS_OK, ucp_ep_create(self.worker, &again, &self.ep));
+    if (!answered) {
+        tell(&self);
+        WANT_TRUE(heard(&self));
+    }
+    WANT(UCS_OK, finish(&self, ucp_ep_flush_nbx(self.ep, &plain)));
+    WANT(UCS_OK, finish(&self, ucp_worker_flush_nbx(self.worker, &plain)));
+    ucp_rkey_destroy(rkey);
+    WANT(UCS_OK, finish(&self, ucp_ep_close_nbx(self.ep, &force)));
+    kill_other(&self);
+    ucp_worker_destroy(self.worker);
+    ucp_cleanup(self.context);
+}
+
+static void refused_and_closed(void)
+{
+    refused_before(1);
+}
+
+static void closed_and_refused(void)
+{
+    refused_before(0);
+}
+
 static const case_t cases[] = {
     {"signals: each size", each_size},
     {"signals: a stream", stream},
@@ -351,5 +419,7 @@ static const case_t cases[] = {
     {"signals: flags", flags},
     {"signals: behind a fence", fenced},
     {"signals: flushed", flush},
+    {"signals: refused, then closed", refused_and_closed},
+    {"signals: closed, then refused", closed_and_refused},
 };
 CHECK_MAIN(cases)

@@ -74,6 +74,8 @@ pub struct Peer {
     pub rma_done: AtomicU64,
     /// It refused one that no request stands for: the next flush to end tells.
     pub rma_refused: AtomicBool,
+    /// Refusals of the accesses up to this one are told by no flush: who made them has closed by force. Under `tx`.
+    pub rma_excused: AtomicU64,
     pub cma: AtomicU8,
     /// References that others than progress have.
     references: AtomicU32,
@@ -177,6 +179,7 @@ impl Peer {
             rma_sent: AtomicU64::new(0),
             rma_done: AtomicU64::new(0),
             rma_refused: AtomicBool::new(false),
+            rma_excused: AtomicU64::new(0),
             cma: AtomicU8::new(if worker.ctx.cma_allowed() && same_pid_ns {
                 CMA_UNKNOWN
             } else {

@@ -69,6 +69,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     }
     if force && !open {
         peer.forsaken.store(true, Ordering::Relaxed);
+        flush::excuse(peer);
         flush::forsake(worker, peer);
     }
     let busy = silence(worker, ep);

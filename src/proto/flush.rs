@@ -225,10 +225,31 @@ fn wait(peer: &Peer, tx: &mut Tx, req: *mut Request) {
 /// The peer has answered one part of a remote access that no request waits for.
 pub fn told(peer: &Peer, status: ucs_status_t) {
     if status != UCS_OK {
+        refuse(peer);
+    }
+    answered(peer);
+}
+
+/// The peer has refused the access that it answers now.
+#[cold]
+fn refuse(peer: &Peer) {
+    let _queue = peer.tx.lock();
+    // Relaxed: under the lock, and counted by this thread.
+    let turn = peer.rma_done.load(Ordering::Relaxed) + 1;
+    if turn > peer.rma_excused.load(Ordering::Relaxed) {
         // Relaxed: `answered` publishes it.
         peer.rma_refused.store(true, Ordering::Relaxed);
     }
-    answered(peer);
+}
+
+/// The last endpoint to a peer was closed by force: flushes of later ones tell nothing of the accesses until now. (A peer
+/// answers in the order in which it was asked, but for reads.)
+pub fn excuse(peer: &Peer) {
+    let _queue = peer.tx.lock();
+    // Relaxed: under the lock.
+    let sent = peer.rma_sent.load(Ordering::Relaxed);
+    peer.rma_excused.store(sent, Ordering::Relaxed);
+    peer.rma_refused.store(false, Ordering::Relaxed);
 }
 
 /// The peer has answered one part of a remote access.
