@@ -59,7 +59,7 @@ pub static TOFU: Section = Section {
                     "VCQS_PER_WORKER",
                     Uint,
                     "1",
-                    "Queues of a worker: one for messages, and up to five rails, each on a network interface of its own, for parts of messages, puts and gets of 64 KiB or more, as far as UCX_MAX_RNDV_RAILS and UCX_MAX_RMA_RAILS let them.",
+                    "Queues of a worker: one for messages, and up to five rails, each on a network interface of its own, for parts of messages, puts and gets of 64 KiB or more, as far as UCX_MAX_RNDV_RAILS and UCX_MAX_RMA_RAILS let them. A worker gets fewer rails where they would take queues that other workers of the node need.",
                 ),
             ],
         },

@@ -56,6 +56,43 @@ pub fn take(
     Err(error)
 }
 
+/// Shared queues of an interface that a rail leaves for others: half of those of a control queue.
+const SPARE: usize = 4;
+
+/// As [`take`], for a rail: nobody goes without a first queue for it. So it is alone, as long as the process may have such; if the
+/// interfaces have none left there is none, and if the process may have no more of them it is a shared one where some are left.
+///
+/// # Errors
+/// `NotFound`, or what the library says of the last.
+pub fn take_rail(
+    lib: &'static Utofu,
+    tnis: &[Tni],
+    turns: &[usize],
+    most_alone: usize,
+) -> io::Result<(Vcq, usize)> {
+    let mut error = io::Error::from(io::ErrorKind::NotFound);
+    for &turn in turns {
+        let taken = match reserve(most_alone) {
+            true => alone(lib, &tnis[turn]),
+            false => beside_others(lib, &tnis[turn]),
+        };
+        match taken {
+            Ok(vcq) => return Ok((vcq, turn)),
+            Err(e) => error = e,
+        }
+    }
+    Err(error)
+}
+
+/// A shared queue of an interface that has [`SPARE`] more.
+fn beside_others(lib: &'static Utofu, tni: &Tni) -> io::Result<Vcq> {
+    let vcq = Vcq::new(lib, tni.id, Room::Shared)?;
+    let spare = (0..SPARE).map(|_| Vcq::new(lib, tni.id, Room::Shared));
+    // They go at once: others can have them.
+    spare.collect::<io::Result<Vec<Vcq>>>()?;
+    Ok(vcq)
+}
+
 /// A queue alone, which was reserved, and is not the last.
 fn alone(lib: &'static Utofu, tni: &Tni) -> io::Result<Vcq> {
     let vcq = Vcq::new(lib, tni.id, Room::Alone)?;

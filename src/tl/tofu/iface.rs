@@ -40,7 +40,8 @@ pub struct Iface {
 }
 
 impl Iface {
-    /// On the network interface whose turn it is, or the next that has a queue left; the rails on those behind it, as many as there are.
+    /// On the network interface whose turn it is, or the next that has a queue left; the rails on those behind it, as many as
+    /// leave queues for the first ones of other workers.
     ///
     /// # Errors
     /// What the library says of the last.
@@ -51,17 +52,17 @@ impl Iface {
         // Relaxed: only a number.
         let first = MADE.fetch_add(1, Ordering::Relaxed) + tuning.first % tnis.len().max(1);
         let mut turns: Vec<usize> = (0..tnis.len()).map(|i| (first + i) % tnis.len()).collect();
-        let mut take = || {
-            let taken = allotment::take(lib, tnis, &turns, tuning.most_alone);
-            taken.map(|(vcq, tni)| {
-                turns.retain(|&other| other != tni);
-                (Arc::new(vcq), tni)
-            })
-        };
-        let (vcq, tni) = take()?;
+        let (vcq, tni) = allotment::take(lib, tnis, &turns, tuning.most_alone)?;
+        turns.retain(|&other| other != tni);
+        let vcq = Arc::new(vcq);
         let mut rails = Vec::new();
         for _ in 1..tuning.queues.min(MOST_RAILS + 1) {
-            match take().and_then(|(vcq, tni)| Rail::new(vcq, tni, &tuning, mt)) {
+            let taken = allotment::take_rail(lib, tnis, &turns, tuning.most_alone);
+            let rail = taken.and_then(|(vcq, tni)| {
+                turns.retain(|&other| other != tni);
+                Rail::new(Arc::new(vcq), tni, &tuning, mt)
+            });
+            match rail {
                 Ok(rail) => rails.push(rail),
                 Err(e) => {
                     log::debug!(
