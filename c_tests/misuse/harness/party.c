@@ -19,6 +19,8 @@
 uint64_t          party_features    = ALL_FEATURES & ~(uint64_t)UCP_FEATURE_WAKEUP;
 ucs_thread_mode_t party_thread_mode = UCS_THREAD_MODE_SINGLE;
 
+ucp_request_init_callback_t party_request_init = NULL;
+
 static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     party_t *self = arg;
@@ -60,6 +62,10 @@ static void party_open(party_t *self, ucp_err_handling_mode_t mode)
     ucp_address_t      *ours;
     size_t              length;
 
+    if (party_request_init != NULL) {
+        params.field_mask |= UCP_PARAM_FIELD_REQUEST_INIT;
+        params.request_init = party_request_init;
+    }
     WANT(UCS_OK, ucp_init(&params, NULL, &self->context));
     WANT(UCS_OK, ucp_worker_create(self->context, &worker_params, &self->worker));
     WANT(UCS_OK, ucp_worker_get_address(self->worker, &ours, &length));

@@ -23,6 +23,7 @@ int is_loss_or_canceled(ucs_status_t status);
 /* What contexts are created with; to be changed before start(). */
 extern uint64_t          party_features;
 extern ucs_thread_mode_t party_thread_mode;
+extern ucp_request_init_callback_t party_request_init; /* NULL: none */
 
 /*
  * Starts the other process, which does `act` and then waits to be killed; both are connected in fact. If PARTY_SIBLINGS is
