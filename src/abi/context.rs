@@ -12,6 +12,10 @@ use crate::sys::{fork, log, machine, memtype_cache, unmaps};
 use crate::tl::cm::linger;
 use std::ffi::c_uint;
 
+/// Held while a context is made: what is found out once for the process, here and in libraries such as libibverbs, is
+/// not half done in a forked child.
+static CREATION: fork::Mutex<()> = fork::Mutex::new(());
+
 /// The context behind a handle.
 ///
 /// # Safety
@@ -46,6 +50,7 @@ pub unsafe extern "C" fn ucp_init_version(
     }
     fork::watch(|| {
         vec![
+            CREATION.lock_to_watch(),
             ConnRequest::lock_to_watch(),
             lanes::lock_to_watch(),
             linger::lock_to_watch(),
@@ -53,6 +58,7 @@ pub unsafe extern "C" fn ucp_init_version(
             unmaps::lock_to_watch(),
         ]
     });
+    let _one_at_a_time = CREATION.lock();
     // SAFETY: the caller's configuration, or none.
     let options = match unsafe { options(config) } {
         Ok(options) => options,

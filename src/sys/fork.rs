@@ -173,8 +173,9 @@ impl Lock {
     }
 }
 
-/// A mutex for static data of short critical sections, in which no other `Mutex` but the registry's is taken. It has no queue of
-/// threads, which a child would inherit without the threads. It is free in a child if it was given to [`watch`].
+/// A mutex for static data. It has no queue of threads, which a child would inherit without the threads. It is free in a child if
+/// it was given to [`watch`]. Who holds it may take those behind it in the list that `watch` got, those that are in no list,
+/// and the registry's, which the other functions of this module take.
 pub struct Mutex<T> {
     lock: Lock,
     value: UnsafeCell<T>,
@@ -231,7 +232,7 @@ impl<T> Drop for Guard<'_, T> {
 /// The locks that `fork` takes before the registry's; null before [`watch`].
 static LOCKS: AtomicPtr<Vec<&'static Lock>> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Prepares for forks, once for the process: `locks` are free in children.
+/// Prepares for forks, once for the process: `locks` are free in children. They are taken in this order.
 pub fn watch(locks: impl FnOnce() -> Vec<&'static Lock>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
