@@ -25,7 +25,7 @@ use crate::op::am::AmMessage;
 use crate::op::param::{Param, status_ptr};
 use crate::op::{am, listener, notices, packets, rma, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
-use crate::proto::{failure, opening, parting, release, rndv, select, share, tx, wireup};
+use crate::proto::{detach, failure, opening, parting, release, rndv, select, share, tx, wireup};
 use crate::sys::clock;
 use crate::sys::copy::{self, TINY};
 use crate::sys::sync::give_way;
@@ -1027,6 +1027,7 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     drop_finished(worker, rx);
     parting::tick(worker);
     release::progress(worker);
+    detach::progress(worker, rx);
     release::sweep(worker, rx);
     count
 }
@@ -1058,10 +1059,15 @@ fn drop_finished(worker: &Worker, rx: &mut Rx) {
             if !gone && failure::is_dead(worker, peer) {
                 tx::lose(peer, UCS_ERR_CONNECTION_RESET);
             }
-            peer.withdrawals
-                .store(std::ptr::null_mut(), Ordering::Release);
-            share::forget(worker, peer);
+            let withdrawals = c.consumer.withdrawals();
+            let ours = &peer.withdrawals;
+            // A peer that has come back has another ring.
+            if ours.load(Ordering::Relaxed) == withdrawals {
+                ours.store(std::ptr::null_mut(), Ordering::Release);
+                share::forget(worker, peer);
+            }
             inbox.free(c.index);
+            detach::note_idle(worker, peer);
         }
         !finished
     });

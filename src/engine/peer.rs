@@ -10,7 +10,7 @@ use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::lock::MtLock;
 use crate::tl::shm::Locator;
-use crate::tl::shm::outbox::OpenShare;
+use crate::tl::shm::outbox::{OpenShare, Outbox};
 use crate::tl::shm::ring::Withdrawals;
 use crate::tl::shm::share::{Board, Share};
 use crate::tl::{Lane, Target, tcp};
@@ -83,8 +83,9 @@ pub struct Peer {
     stats: AtomicPtr<PeerStats>,
     /// In the ring that it sends through, null if there is none.
     pub withdrawals: AtomicPtr<Withdrawals>,
-    /// How many of them we were told of.
+    /// How many of them we were told of, and how many of those before it took that ring.
     pub withdrawals_seen: AtomicU64,
+    pub withdrawals_before: AtomicU64,
     /// Offers that it took back while nothing here referred to them: a descriptor that the user holds may.
     pub withdrawn: parking_lot::Mutex<Vec<u64>>,
     /// A placeholder leads here as soon as the server is known.
@@ -105,6 +106,8 @@ pub struct Peer {
     pub forsaken: AtomicBool,
     /// The user was given an endpoint to answer on, which is his as long as the worker lives.
     pub answered: AtomicBool,
+    /// It is in the worker's list of peers without endpoints.
+    pub is_idle: AtomicBool,
     /// One that fails over: its connection is to outlive a port, if it is not made yet.
     failover: AtomicBool,
     /// Replies to its reads that wait for room and were not copied: they are sent from the memory that was read.
@@ -131,6 +134,10 @@ pub struct Tx {
     pub flushes: Vec<(u64, *mut Request)>,
     /// This peer is in the worker's list of those with something pending.
     pub listed: bool,
+    /// The ring that we offer to close, as nothing needs it. In place of the lane.
+    pub aside: Option<Box<Outbox>>,
+    /// The peer may know how many endpoints there have been between the two workers.
+    pub met: bool,
 }
 
 /// One of a worker's peers.
@@ -173,6 +180,8 @@ impl Peer {
                     reads: false,
                     flushes: Vec::new(),
                     listed: false,
+                    aside: None,
+                    met: false,
                 },
             ),
             eps: MtLock::new(worker.mt, Eps::default()),
@@ -189,6 +198,7 @@ impl Peer {
             stats: AtomicPtr::new(worker.stats.rest().as_ptr()),
             withdrawals: AtomicPtr::new(std::ptr::null_mut()),
             withdrawals_seen: AtomicU64::new(0),
+            withdrawals_before: AtomicU64::new(0),
             withdrawn: parking_lot::Mutex::default(),
             forward: AtomicPtr::default(),
             board: AtomicPtr::new(std::ptr::null_mut()),
@@ -199,6 +209,7 @@ impl Peer {
             guarded: AtomicBool::new(false),
             forsaken: AtomicBool::new(false),
             answered: AtomicBool::new(false),
+            is_idle: AtomicBool::new(false),
             failover: AtomicBool::new(false),
             replies_in_place: AtomicU32::new(0),
             via: AtomicU8::new(NO_CONNECTION),

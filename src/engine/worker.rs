@@ -138,6 +138,8 @@ pub struct Worker {
     /// Lost peers whose lanes are still to be dropped, and those that are to be freed after it. The progress thread's.
     pub departing: MtLock<Vec<*const Peer>>,
     pub departed: MtLock<Vec<*const Peer>>,
+    /// Peers whose last endpoint, or whose ring in our inbox, has gone. Only progress takes them out.
+    pub idle: MtLock<Vec<*const Peer>>,
     /// Error handlers that are due, and the one that runs.
     pub handlers: MtLock<Handlers>,
     /// Closed endpoints that progress may still look at: their memory is nobody else's yet.
@@ -364,6 +366,7 @@ impl Worker {
             lost: MtLock::new(mt, Vec::new()),
             departing: MtLock::new(mt, Vec::new()),
             departed: MtLock::new(mt, Vec::new()),
+            idle: MtLock::new(mt, Vec::new()),
             permitted: LastFound::default(),
             loopback: MtLock::new(mt, None),
             moved: MtLock::new(mt, Vec::new()),

@@ -6,7 +6,7 @@ use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH, INTERNAL, LEFT, U
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
-use crate::proto::{failure, flush, internal, parting, session, tx, wireup, withdraw};
+use crate::proto::{detach, failure, flush, internal, parting, session, tx, wireup, withdraw};
 use crate::sys::{log, process};
 use crate::wire::header::{EpImm, Kind};
 use std::ptr::NonNull;
@@ -236,7 +236,9 @@ pub fn free_retired(worker: &Worker) {
             worker.handlers.lock().forget(ep);
             parting::forget(worker, ep);
             // Before its session goes, and with it the placeholder of one that never met its server.
-            (*ep).peer().release();
+            let peer = (*ep).peer();
+            detach::note_idle(worker, peer);
+            peer.release();
             session::endpoint_freed(worker, (*ep).session);
             (*ep).name = None;
             worker.ep_pool.lock().put(NonNull::new_unchecked(ep.cast()));

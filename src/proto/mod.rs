@@ -1,6 +1,7 @@
 //! How a message travels: choice of the protocol, the way out, rendezvous, wireup, failure.
 
 pub mod attach;
+pub mod detach;
 pub mod dial;
 pub mod failure;
 pub mod failover;

@@ -44,6 +44,14 @@ pub fn progress(worker: &Worker) {
 fn detach(worker: &Worker, peer: &Peer) -> bool {
     let is_dead = failure::is_dead(worker, peer);
     let mut tx = peer.tx.lock();
+    if let Some(mut outbox) = tx.aside.take() {
+        if is_dead {
+            outbox.forsake();
+        }
+        drop(tx);
+        drop(outbox);
+        return true;
+    }
     match tx.lane.as_mut() {
         // The socket is closed with the sending half, or when the receiving half has seen its end.
         Some(Lane::Tcp(sender)) => sender.shut(),
@@ -61,10 +69,31 @@ fn detach(worker: &Worker, peer: &Peer) -> bool {
     true
 }
 
+/// Whether it is known what names peers: queues of the interconnect, and devices that answer for this worker, do.
+pub fn can_free(worker: &Worker, rx: &Rx) -> bool {
+    rx.rings.is_none() && worker.loopback.lock().is_none()
+}
+
+/// Takes a peer that lives and of which nothing is known out of the list in which other threads find it. False if
+/// another thread has found it before.
+pub fn unlist_living(worker: &Worker, peer: &Peer) -> bool {
+    let mut peers = worker.peers.lock();
+    // Under the lock of the peers: nobody gets a reference any more.
+    if peer.is_held() {
+        return false;
+    }
+    let is_found = peers
+        .get(&peer.uid)
+        .is_some_and(|p| std::ptr::eq(&raw const **p, peer));
+    if is_found {
+        worker.unlisted.lock().extend(peers.remove(&peer.uid));
+    }
+    is_found
+}
+
 /// Frees the lost peers that nothing names any more. Runs in progress, now and then.
 pub fn sweep(worker: &Worker, rx: &mut Rx) {
-    // Queues of the interconnect, and devices that answer for this worker, name peers.
-    if rx.rings.is_some() || worker.loopback.lock().is_some() {
+    if !can_free(worker, rx) {
         return;
     }
     unlist(worker);
@@ -142,9 +171,11 @@ fn may_be_named_again(worker: &Worker, peer: &Peer) -> bool {
     peer.inbox.is_some() && !failure::is_dead(worker, peer)
 }
 
-/// The peers that lists of progress name, and requests in them.
+/// The peers that lists of progress name.
 fn named(worker: &Worker, rx: &mut Rx) -> HashSet<*const Peer> {
-    let mut named: HashSet<*const Peer> = rx.channels.iter().map(|c| c.peer).collect();
+    let mut named = named_by_requests(worker);
+    named.extend(rx.channels.iter().map(|c| c.peer));
+    named.extend(worker.idle.lock().iter());
     if let Some(sockets) = rx.sockets.as_deref() {
         named.extend(sockets.iter().map(|c| c.peer));
         named.extend(sockets.redials.iter().map(|r| r.peer));
@@ -152,6 +183,12 @@ fn named(worker: &Worker, rx: &mut Rx) -> HashSet<*const Peer> {
     if let Some(ports) = rx.ports.as_deref_mut() {
         named.extend(ports.iter().map(|c| c.peer));
     }
+    named
+}
+
+/// The peers of requests, of messages of which a part has come, and of what is to be done for either.
+pub fn named_by_requests(worker: &Worker) -> HashSet<*const Peer> {
+    let mut named = HashSet::new();
     named.extend(worker.dials.lock().iter());
     named.extend(worker.pairings.lock().iter());
     named.extend(worker.openings.lock().iter());

@@ -1,5 +1,6 @@
 //! Who can be reached and how: peers from addresses, endpoints on peers, rings that peers open to us.
 
+use super::detach;
 use crate::ctypes::*;
 use crate::engine::endpoint::{Endpoint, INTERNAL};
 use crate::engine::peer::{Eps, Peer, PeerRef};
@@ -196,6 +197,8 @@ fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
 /// A new endpoint of the user's to a peer. If the peer's counterpart has already asked for a way
 /// back, the endpoint that was made then becomes his.
 pub fn new_endpoint(worker: &Worker, peer: &Peer, no_loopback: bool) -> *mut Endpoint {
+    let mut tx = peer.tx.lock();
+    detach::resume(peer, &mut tx);
     let mut eps = peer.eps.lock();
     let (sn, remote_sn) = if no_loopback && peer.uid == worker.uid {
         number_of_half(&mut eps)
@@ -260,6 +263,10 @@ pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
     if let Some(ep) = peer.ep_by_sn(sn) {
         return ep;
     }
+    let mut tx = peer.tx.lock();
+    detach::resume(peer, &mut tx);
+    // The peer has given it a number.
+    tx.met = true;
     let mut eps = peer.eps.lock();
     eps.internal += 1;
     let remote_sn = if eps.other_half == Some(sn) {
@@ -281,6 +288,7 @@ pub fn counterpart(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoin
     if sn >= COUNTED {
         return None;
     }
+    detach::resume(peer, &mut peer.tx.lock());
     let eps = peer.eps.lock();
     let ahead = sn.wrapping_sub(eps.next_sn) % COUNTED;
     let awaited = eps.other_half == Some(sn);
@@ -348,6 +356,9 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
         // SAFETY: the ring was zero when its sender took it; it lives as long as the inbox, which
         // is dropped after the channels; this is its only consumer: `accept` reports it once.
         let consumer = unsafe { Consumer::new(inbox.ring(index)).with_areas(inbox.areas(index)) };
+        let before = peer.withdrawals_seen.load(Ordering::Relaxed);
+        peer.withdrawals_before.store(before, Ordering::Relaxed);
+        // Release: pairs with the Acquire load in `Copy::begin`.
         peer.withdrawals
             .store(consumer.withdrawals(), Ordering::Release);
         let board = consumer.board().as_ptr();

@@ -135,6 +135,8 @@ impl<'a> Copy<'a> {
         let words = unsafe { peer.withdrawals.load(Ordering::Acquire).as_ref() };
         // Acquire: pairs with the Release add in `on_withdrawn`; what was taken back is remembered before.
         let seen = peer.withdrawals_seen.load(Ordering::Acquire);
+        // Of this ring's. Relaxed: written before the ring is known.
+        let seen = seen - peer.withdrawals_before.load(Ordering::Relaxed);
         let copy = Self { words, seen };
         if words.is_some_and(|w| w.begin_copy() != seen) {
             return None; // dropped: the copy ends

@@ -3,7 +3,7 @@
 use crate::ctypes::*;
 use crate::engine::peer::{Peer, Tx};
 use crate::engine::worker::Worker;
-use crate::proto::info;
+use crate::proto::{detach, info};
 use crate::sys::log;
 use crate::tl::Lane;
 use crate::tl::shm::outbox::Outbox;
@@ -21,10 +21,16 @@ pub(super) fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
         }
         return Ok(false);
     };
+    detach::resume(peer, tx);
+    if tx.lane.is_some() {
+        return Ok(true);
+    }
     match Outbox::open(inbox, &me) {
         Ok(outbox) => {
+            tx.met = true;
             tx.lane = Some(Lane::Shm(Box::new(outbox)));
             peer.note_traffic(worker);
+            detach::note_idle(worker, peer);
             log_lanes(worker, peer);
             Ok(true)
         }

@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 pub const RINGS: usize = if cfg!(loom) { 2 } else { 1024 };
 // Every bit of `Front::ready` is a ring's: the bits come from strangers, the claims are found by them.
 const _: () = assert!(RINGS % 64 == 0 || cfg!(loom));
-const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox7");
+const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox8");
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;

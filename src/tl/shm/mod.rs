@@ -1,10 +1,11 @@
 //! Shared memory: a ring per direction and pair of workers, in the receiver's segment.
 //!
-//! `ring` is the lock-free queue, `area` its larger data area, `inbox` the receiver's segment with its rings, `outbox` a
+//! `ring` is the lock-free queue, `area` its larger data area, `close` the word by which its ends agree that it goes, `inbox` the receiver's segment with its rings, `outbox` a
 //! sender's end of one ring in a peer's segment, `share` the account of long messages that both sides
 //! copy. A worker reaches itself the same way.
 
 pub mod area;
+pub mod close;
 pub mod inbox;
 mod memory;
 pub mod order;

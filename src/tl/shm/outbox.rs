@@ -1,5 +1,6 @@
 //! A sender's end of one ring in a peer's inbox.
 
+use super::close::Answer;
 use super::inbox::Front;
 use super::memory::Theirs;
 use super::order::Epoch;
@@ -214,6 +215,28 @@ impl Outbox {
     /// Whether the receiver has read everything.
     pub fn drained(&self) -> bool {
         self.ring.drained()
+    }
+
+    /// As [`Producer::offer_close`]. False: the receiver has not read everything, or something points into the ring.
+    pub fn offer_close(&self) -> bool {
+        let is_idle = self.ring.drained() && !self.shares.any_open();
+        if is_idle {
+            self.ring.offer_close();
+        }
+        is_idle
+    }
+
+    /// As [`Producer::take_back`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn take_back(&mut self) -> Result<(), Answer> {
+        self.ring.take_back()
+    }
+
+    /// As [`Producer::answer`].
+    pub fn answer(&self) -> Option<Answer> {
+        self.ring.answer()
     }
 
     /// Wakes the receiver if it sleeps.

@@ -14,6 +14,7 @@
 //! ring, and computes the record's place itself. Nor is the consumer: the producer checks tails.
 
 use super::area::{AREA, AREAS, Area, Areas, HOT};
+use super::close::{Answer, Close};
 use super::order::Epoch;
 use super::share::Board;
 use super::space::{Outgoing, Populated, place};
@@ -143,8 +144,7 @@ impl Withdrawals {
 #[repr(C, align(4096))]
 pub struct RingMem {
     tails: OwnLine<Tails>,
-    /// Not 0: the producer will send no more.
-    closed: AtomicU64,
+    close: Close,
     withdrawals: Withdrawals,
     /// Of messages in the other direction, which this ring's producer receives.
     board: Board,
@@ -618,9 +618,31 @@ impl Producer {
 
     /// Tells the consumer that nothing will follow.
     pub fn close(&mut self) {
+        self.close_word().close();
+    }
+
+    /// Offers to close the ring. Only where it is [`drained`](Self::drained): nothing is sent before the offer was
+    /// taken back.
+    pub fn offer_close(&self) {
+        self.close_word().offer();
+    }
+
+    /// Takes the offer to close the ring back.
+    ///
+    /// # Errors
+    /// The consumer has answered: the ring cannot be used any more.
+    pub fn take_back(&mut self) -> Result<(), Answer> {
+        self.close_word().take_back()
+    }
+
+    /// What the consumer has answered to the offer to close the ring, if it has.
+    pub fn answer(&self) -> Option<Answer> {
+        self.close_word().answer()
+    }
+
+    fn close_word(&self) -> &Close {
         // SAFETY: the ring outlives the producer.
-        // Release: pairs with the Acquire load in `Consumer::closed`; all messages come before.
-        unsafe { (*self.mem.as_ptr()).closed.store(1, Ordering::Release) };
+        unsafe { &(*self.mem.as_ptr()).close }
     }
 
     /// Whether the consumer has read everything.
@@ -884,8 +906,22 @@ impl Consumer {
 
     /// Whether the producer has said that nothing will follow what is in the ring now.
     pub fn closed(&self) -> bool {
+        self.close_word().is_closed()
+    }
+
+    /// Whether the producer offers to close the ring, and has sent nothing that was not taken.
+    pub fn is_close_offered(&mut self) -> bool {
+        self.close_word().is_offered() && matches!(self.peek(), Ok(None))
+    }
+
+    /// Agrees to the producer's offer. False: the producer has taken it back.
+    pub fn agree_to_close(&mut self, answer: Answer) -> bool {
+        self.close_word().agree(answer)
+    }
+
+    fn close_word(&self) -> &Close {
         // SAFETY: the ring outlives the consumer.
-        unsafe { (*self.mem.as_ptr()).closed.load(Ordering::Acquire) != 0 }
+        unsafe { &(*self.mem.as_ptr()).close }
     }
 }
 

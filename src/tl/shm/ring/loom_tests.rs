@@ -15,7 +15,7 @@ pub(in crate::tl::shm) fn empty() -> RingMem {
             slots: AtomicU64::new(0),
             data: AtomicU64::new(0),
         }),
-        closed: AtomicU64::new(0),
+        close: Close::new(),
         withdrawals: no_withdrawals(),
         board: Board::empty(),
         slots: std::array::from_fn(slot),

@@ -1,0 +1,543 @@
+/*
+ * Peers that live, and to which there is no endpoint any more: a worker holds as much as before it met them, and meets
+ * them again as for the first time. And peers that come and go in a process that lives.
+ *
+ * DETACHED_PEERS=N: so many come and go; what is held is printed at each power of ten.
+ */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <dirent.h>
+#include <malloc.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { HELLO = 1, ANSWER, BYE, IDS, MANY = 400, PEERS = 2000, ROUNDS = 30, BUFFER = 512, SECONDS = 150, SETTLE = 30 };
+/* What the heap itself needs, and keeps of what was freed. A peer that is never forgotten takes 700 bytes. */
+enum { BYTES_SLACK = 96 << 10, MAPPINGS_SLACK = 8 };
+
+static const ucp_request_param_t plain = {.op_attr_mask = 0};
+
+typedef struct {
+    unsigned      length;
+    unsigned char bytes[BUFFER];
+} address_t;
+
+/* What the two processes of a case share. */
+typedef struct {
+    atomic_uint opened; /* workers of the helper's that there are, or have been */
+    atomic_uint met;    /* those that main has done with */
+    atomic_int  over;
+    address_t   address[MANY];
+} page_t;
+
+typedef struct {
+    ucp_context_h context;
+    ucp_worker_h  worker;
+    ucp_ep_h      reply; /* to whom the last HELLO came from */
+    unsigned      hellos, answers, byes;
+    address_t     from;
+} end_t;
+
+/* What a process holds. */
+typedef struct {
+    size_t descriptors, mappings, bytes;
+} held_t;
+
+static page_t *page;
+
+static void must(ucs_status_t status, const char *what)
+{
+    if (status != UCS_OK) {
+        printf("    cannot go on: %s: %s\n", what, status_text(status));
+        fflush(stdout);
+        abort();
+    }
+}
+
+static void let_go(ucs_status_ptr_t request)
+{
+    if (UCS_PTR_IS_PTR(request)) {
+        ucp_request_free(request);
+    } else {
+        must(UCS_PTR_STATUS(request), "a request");
+    }
+}
+
+static void finish(end_t *end, ucs_status_ptr_t request)
+{
+    while (UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS) {
+        ucp_worker_progress(end->worker);
+        sched_yield();
+    }
+    let_go(request);
+}
+
+static ucs_status_ptr_t post(ucp_ep_h ep, unsigned id, const void *header, size_t length, unsigned flags)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = flags};
+
+    return ucp_am_send_nbx(ep, id, header, length, NULL, 0, &param);
+}
+
+static ucs_status_t on_hello(void *arg, const void *header, size_t header_length, void *data, size_t length,
+                             const ucp_am_recv_param_t *param)
+{
+    end_t *end = arg;
+
+    (void)data, (void)length;
+    end->hellos++;
+    end->reply       = param->reply_ep;
+    end->from.length = (unsigned)header_length;
+    memcpy(end->from.bytes, header, header_length);
+    if (end->reply != NULL) {
+        let_go(post(end->reply, ANSWER, NULL, 0, 0));
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t count_one(void *arg, const void *header, size_t header_length, void *data, size_t length,
+                              const ucp_am_recv_param_t *param)
+{
+    (void)header, (void)header_length, (void)data, (void)length, (void)param;
+    ++*(unsigned *)arg;
+    return UCS_OK;
+}
+
+static void handle(end_t *end, unsigned id, ucp_am_recv_callback_t function, void *arg)
+{
+    ucp_am_handler_param_t params = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id         = id,
+        .cb         = function,
+        .arg        = arg,
+    };
+
+    must(ucp_worker_set_am_recv_handler(end->worker, &params), "ucp_worker_set_am_recv_handler");
+}
+
+static ucp_context_h new_context(void)
+{
+    ucp_params_t  params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM | UCP_FEATURE_STREAM};
+    ucp_context_h context;
+
+    must(ucp_init(&params, NULL, &context), "ucp_init");
+    return context;
+}
+
+static void open_end(end_t *end, ucp_context_h context)
+{
+    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_SINGLE};
+
+    memset(end, 0, sizeof(*end));
+    end->context = context;
+    must(ucp_worker_create(context, &params, &end->worker), "ucp_worker_create");
+    handle(end, HELLO, on_hello, end);
+    handle(end, ANSWER, count_one, &end->answers);
+    handle(end, BYE, count_one, &end->byes);
+}
+
+static void get_address(end_t *end, address_t *address)
+{
+    ucp_address_t *own;
+    size_t         length;
+
+    must(ucp_worker_get_address(end->worker, &own, &length), "ucp_worker_get_address");
+    address->length = (unsigned)length;
+    memcpy(address->bytes, own, length);
+    ucp_worker_release_address(end->worker, own);
+}
+
+static ucp_ep_h connect_to(end_t *end, const address_t *address)
+{
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+                              .address    = (const ucp_address_t *)address->bytes};
+    ucp_ep_h        ep;
+
+    must(ucp_ep_create(end->worker, &params, &ep), "ucp_ep_create");
+    return ep;
+}
+
+static size_t entries(const char *path)
+{
+    DIR   *directory = opendir(path);
+    size_t count     = 0;
+
+    while (readdir(directory) != NULL) {
+        count++;
+    }
+    closedir(directory);
+    return count;
+}
+
+static size_t lines(const char *path)
+{
+    FILE  *file  = fopen(path, "r");
+    size_t count = 0;
+
+    for (int c; (c = fgetc(file)) != EOF;) {
+        count += c == '\n';
+    }
+    fclose(file);
+    return count;
+}
+
+static held_t hold(void)
+{
+    return (held_t){
+        .descriptors = entries("/proc/self/fd"), .mappings = lines("/proc/self/maps"), .bytes = mallinfo2().uordblks};
+}
+
+static int is_at_most(held_t held, held_t most)
+{
+    return held.descriptors <= most.descriptors && held.mappings <= most.mappings && held.bytes <= most.bytes;
+}
+
+/* Progresses until no more is held than this, as long as may be. */
+static held_t settle(end_t *end, held_t most)
+{
+    time_t until = time(NULL) + SETTLE;
+    held_t held;
+
+    do {
+        for (int i = 0; i < 1000; i++) {
+            ucp_worker_progress(end->worker);
+            sched_yield();
+        }
+        held = hold();
+    } while (!is_at_most(held, most) && time(NULL) < until);
+    return held;
+}
+
+static void no_more(const char *what, size_t most, size_t many)
+{
+    char text[96];
+
+    snprintf(text, sizeof(text), "%zu where at most %zu were expected", many, most);
+    check(__FILE__, __LINE__, what, many <= most, text);
+}
+
+static void no_more_held(held_t most, held_t many)
+{
+    no_more("descriptors", most.descriptors, many.descriptors);
+    no_more("mappings", most.mappings, many.mappings);
+    no_more("bytes", most.bytes, many.bytes);
+}
+
+static pid_t helper(void (*run)(void))
+{
+    pid_t pid;
+
+    page = mmap(NULL, sizeof(*page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    WANT_TRUE(page != MAP_FAILED);
+    alarm(SECONDS);
+    pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(SECONDS);
+        run();
+        _exit(check_failed());
+    }
+    WANT_TRUE(pid > 0);
+    return pid;
+}
+
+static void end_helper(pid_t pid)
+{
+    int status;
+
+    atomic_store(&page->over, 1);
+    WANT_TRUE(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* --- many workers that live --- */
+
+/* Answers by an endpoint of its own to whom a HELLO without a reply endpoint comes from, if that says where it is. */
+static void serve(end_t *end)
+{
+    ucp_worker_progress(end->worker);
+    if (end->reply == NULL && end->hellos > 0 && end->from.length > 0) {
+        ucp_ep_h ep = connect_to(end, &end->from);
+
+        end->hellos = 0;
+        finish(end, post(ep, ANSWER, NULL, 0, 0));
+        finish(end, ucp_ep_close_nbx(ep, &plain));
+    }
+}
+
+static void living_workers(void)
+{
+    static end_t  ends[MANY];
+    ucp_context_h context = new_context();
+    held_t        most;
+
+    for (int i = 0; i < MANY; i++) {
+        open_end(&ends[i], context);
+        get_address(&ends[i], &page->address[i]);
+        atomic_fetch_add(&page->opened, 1);
+    }
+    most = hold();
+    most.mappings += MAPPINGS_SLACK;
+    most.bytes += MANY * 2048;
+    while (!atomic_load(&page->over)) {
+        for (int i = 0; i < MANY; i++) {
+            serve(&ends[i]);
+        }
+        sched_yield();
+    }
+    no_more_held(most, hold());
+    for (int i = 0; i < MANY; i++) {
+        ucp_worker_destroy(ends[i].worker);
+    }
+    ucp_cleanup(context);
+}
+
+/* Meets each of many workers in turn: `flags` of the message, which says where this one is if `both`. */
+static void meet(end_t *end, unsigned flags, int both)
+{
+    address_t own;
+
+    get_address(end, &own);
+    for (int i = 0; i < MANY; i++) {
+        ucp_ep_h ep      = connect_to(end, &page->address[i]);
+        unsigned answers = end->answers;
+
+        finish(end, post(ep, HELLO, own.bytes, both ? own.length : 0, flags));
+        while ((flags != 0 || both) && end->answers == answers) {
+            ucp_worker_progress(end->worker);
+            sched_yield();
+        }
+        finish(end, ucp_ep_close_nbx(ep, &plain));
+    }
+}
+
+/* `kept`: bytes of what may be remembered of a peer. */
+static void detach(unsigned flags, int both, size_t kept)
+{
+    pid_t  pid = helper(living_workers);
+    end_t  end;
+    held_t most;
+
+    open_end(&end, new_context());
+    while (atomic_load(&page->opened) < MANY) {
+        ucp_worker_progress(end.worker);
+        sched_yield();
+    }
+    most = hold();
+    most.mappings += MAPPINGS_SLACK;
+    most.bytes += BYTES_SLACK + kept * MANY;
+    for (int round = 0; round < 2; round++) {
+        meet(&end, flags, both);
+        no_more_held(most, settle(&end, most));
+    }
+    WANT_TRUE(end.answers == (flags != 0 || both ? 2 * MANY : 0));
+    end_helper(pid);
+    ucp_worker_destroy(end.worker);
+    ucp_cleanup(end.context);
+}
+
+static void told_workers(void)
+{
+    detach(0, 0, 0);
+}
+
+static void answering_workers(void)
+{
+    /* They could still answer by the endpoint that they were given: numbers are remembered. */
+    detach(UCP_AM_SEND_FLAG_REPLY, 0, 700);
+}
+
+static void connected_workers(void)
+{
+    detach(0, 1, 0);
+}
+
+/* --- two workers that meet again and again --- */
+
+/* Bytes of a stream that say the round and who sends them. */
+static void swap(end_t *end, ucp_ep_h ep, unsigned round, unsigned side)
+{
+    enum { WORDS = 512 };
+    unsigned            out[WORDS], in[WORDS] = {0};
+    size_t              length;
+    ucp_request_param_t whole = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_STREAM_RECV_FLAG_WAITALL};
+    ucs_status_ptr_t    sent, got;
+
+    for (unsigned i = 0; i < WORDS; i++) {
+        out[i] = round << 16 | side << 15 | i;
+    }
+    got  = ucp_stream_recv_nbx(ep, in, sizeof(in), &length, &whole);
+    sent = ucp_stream_send_nbx(ep, out, sizeof(out), &plain);
+    finish(end, sent);
+    finish(end, got);
+    for (unsigned i = 0; i < WORDS; i++) {
+        WANT_TRUE(in[i] == (round << 16 | !side << 15 | i));
+    }
+}
+
+/* Progresses for a while, or, in each third round, until the other worker's memory is not mapped any more. */
+static int rest(end_t *end, unsigned round, unsigned *seed, size_t mappings)
+{
+    enum { LONGEST_MS = 500 };
+    struct timespec from, now;
+    long            ms = (long)(rand_r(seed) % LONGEST_MS);
+
+    if (round % 3 == 0) {
+        held_t most = {.descriptors = SIZE_MAX, .mappings = mappings, .bytes = SIZE_MAX};
+
+        return settle(end, most).mappings <= mappings;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    do {
+        ucp_worker_progress(end->worker);
+        sched_yield();
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while ((now.tv_sec - from.tv_sec) * 1000 + (now.tv_nsec - from.tv_nsec) / 1000000 < ms);
+    return 0;
+}
+
+static void meet_again(unsigned side)
+{
+    unsigned seed = 4711 + side, detached = 0;
+    end_t    end;
+    size_t   mappings;
+
+    open_end(&end, new_context());
+    get_address(&end, &page->address[side]);
+    atomic_fetch_add(&page->opened, 1);
+    while (atomic_load(&page->opened) < 2) {
+        sched_yield();
+    }
+    /* The first ones make what stays: the stack of a thread, arenas. */
+    for (unsigned round = 1; round <= ROUNDS && !check_failed(); round++) {
+        ucp_ep_h ep = connect_to(&end, &page->address[!side]);
+
+        swap(&end, ep, round, side);
+        mappings = hold().mappings;
+        finish(&end, ucp_ep_close_nbx(ep, &plain));
+        detached += (unsigned)rest(&end, round, &seed, mappings - 1);
+    }
+    WANT_TRUE(detached == ROUNDS / 3);
+    /* What the other one still wants of us. */
+    atomic_fetch_add(&page->met, 1);
+    while (atomic_load(&page->met) < 2) {
+        ucp_worker_progress(end.worker);
+        sched_yield();
+    }
+    ucp_worker_destroy(end.worker);
+    ucp_cleanup(end.context);
+}
+
+static void other_side(void)
+{
+    meet_again(1);
+}
+
+static void streams_between_two(void)
+{
+    pid_t pid = helper(other_side);
+
+    meet_again(0);
+    end_helper(pid);
+}
+
+/* --- workers that come and go --- */
+
+static unsigned peers(void)
+{
+    const char *number = getenv("DETACHED_PEERS");
+
+    return number != NULL ? (unsigned)atol(number) : PEERS;
+}
+
+/* One after the other; every second one goes before the endpoint to it is closed. */
+static void short_lived_workers(void)
+{
+    ucp_context_h context = new_context();
+    end_t         end;
+
+    alarm(0);
+    for (unsigned i = 0; i < peers(); i++) {
+        open_end(&end, context);
+        get_address(&end, &page->address[0]);
+        atomic_store(&page->opened, i + 1);
+        while (end.hellos == 0 || (i % 2 == 0 && atomic_load(&page->met) <= i)) {
+            ucp_worker_progress(end.worker);
+            sched_yield();
+        }
+        ucp_worker_destroy(end.worker);
+    }
+    ucp_cleanup(context);
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void departed_workers(void)
+{
+    unsigned count = peers(), next = 10;
+    pid_t    pid   = helper(short_lived_workers);
+    double   begin = seconds();
+    held_t   most;
+    end_t    end;
+
+    alarm(getenv("DETACHED_PEERS") != NULL ? 0 : SECONDS);
+    open_end(&end, new_context());
+    most = hold();
+    most.mappings += MAPPINGS_SLACK;
+    most.bytes += BYTES_SLACK;
+    for (unsigned i = 0; i < count; i++) {
+        unsigned answers = end.answers;
+        ucp_ep_h ep;
+
+        while (atomic_load(&page->opened) <= i) {
+            ucp_worker_progress(end.worker);
+            sched_yield();
+        }
+        ep = connect_to(&end, &page->address[0]);
+        finish(&end, post(ep, HELLO, NULL, 0, UCP_AM_SEND_FLAG_REPLY));
+        while (i % 2 == 0 && end.answers == answers) {
+            ucp_worker_progress(end.worker);
+            sched_yield();
+        }
+        let_go(ucp_ep_close_nbx(ep, &plain));
+        atomic_store(&page->met, i + 1);
+        if (getenv("DETACHED_PEERS") != NULL && i + 1 == next) {
+            held_t held = hold();
+
+            printf("    %8u peers: %zu descriptors, %zu mappings, %zu bytes, %.1f us each\n", next, held.descriptors,
+                   held.mappings, held.bytes, (seconds() - begin) * 1e6 / (next - next / 10));
+            fflush(stdout);
+            next *= 10;
+            begin = seconds();
+        }
+    }
+    no_more_held(most, settle(&end, most));
+    end_helper(pid);
+    ucp_worker_destroy(end.worker);
+    ucp_cleanup(end.context);
+}
+
+static const case_t cases[] = {
+    {"told_workers", told_workers},
+    {"answering_workers", answering_workers},
+    {"connected_workers", connected_workers},
+    {"streams_between_two", streams_between_two},
+    {"departed_workers", departed_workers},
+};
+
+CHECK_MAIN(cases)
