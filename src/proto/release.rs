@@ -109,6 +109,35 @@ pub fn sweep(worker: &Worker, rx: &mut Rx) {
         }
         is_named
     });
+    drop(unlisted);
+    trim(worker, rx);
+}
+
+/// Gives the memory back that lists of peers have had when there were many more of them.
+fn trim(worker: &Worker, rx: &mut Rx) {
+    let mut peers = worker.peers.lock();
+    if is_spare(peers.capacity(), peers.len()) {
+        peers.shrink_to_fit();
+    }
+    drop(peers);
+    let lists = [&worker.departing, &worker.departed, &worker.idle];
+    for list in lists {
+        trim_list(&mut list.lock());
+    }
+    trim_list(&mut worker.unlisted.lock());
+    trim_list(&mut worker.former.lock());
+    trim_list(&mut rx.channels);
+}
+
+fn trim_list<T>(list: &mut Vec<T>) {
+    if is_spare(list.capacity(), list.len()) {
+        list.shrink_to_fit();
+    }
+}
+
+/// Whether a list has far more room than it needs.
+fn is_spare(capacity: usize, len: usize) -> bool {
+    capacity > 64 && capacity / 8 > len
 }
 
 /// Takes peers out of the lists in which other threads find them.

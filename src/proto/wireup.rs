@@ -8,9 +8,9 @@ use crate::engine::sockets;
 use crate::engine::worker::{Channel, Rx, Worker};
 use crate::sys::segment::SegmentId;
 use crate::sys::{log, machine};
-use crate::tl::shm::Locator;
 use crate::tl::shm::outbox::Outbox;
 use crate::tl::shm::ring::Consumer;
+use crate::tl::shm::{Locator, inbox};
 use crate::tl::{Target, ib, tcp, tofu};
 use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, WorkerAddress};
 use crate::wire::header::SN_BITS;
@@ -331,10 +331,14 @@ pub unsafe fn unlist(peer: &Peer, ep: *mut Endpoint) {
 /// Begins to read the rings that peers have taken in our inbox.
 #[cold]
 pub fn accept(worker: &Worker, rx: &mut Rx) {
-    let Some(inbox) = rx.inbox.as_mut() else {
+    let Some(ours) = rx.inbox.as_mut() else {
         return;
     };
-    for (index, sender) in inbox.accept(&worker.doorbell) {
+    // Before all rings are taken those that are closed are given back.
+    if 4 * rx.channels.len() >= 3 * inbox::RINGS {
+        rx.checked_at = 0;
+    }
+    for (index, sender) in ours.accept(&worker.doorbell) {
         // Whoever maps the inbox can announce a ring again that is being read.
         if rx.channels.iter().any(|c| c.index == index) {
             continue;
@@ -344,7 +348,7 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
                 "a process claims to be worker {:#x}, which is elsewhere: not listening to it",
                 sender.uid
             );
-            inbox.free(index);
+            ours.free(index);
             continue;
         };
         log::debug!(
@@ -355,7 +359,7 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
         peer.note_traffic(worker);
         // SAFETY: the ring was zero when its sender took it; it lives as long as the inbox, which
         // is dropped after the channels; this is its only consumer: `accept` reports it once.
-        let consumer = unsafe { Consumer::new(inbox.ring(index)).with_areas(inbox.areas(index)) };
+        let consumer = unsafe { Consumer::new(ours.ring(index)).with_areas(ours.areas(index)) };
         let before = peer.withdrawals_seen.load(Ordering::Relaxed);
         peer.withdrawals_before.store(before, Ordering::Relaxed);
         // Release: pairs with the Acquire load in `Copy::begin`.
