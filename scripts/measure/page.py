@@ -72,6 +72,13 @@ SECTIONS = (
         False,
     ),
     ("Registered memory", "By the number of regions that are registered.", r"regions_.*", False),
+    (
+        "Growth",
+        "A worker after so many departed peers and closed endpoints, and with so many unexpected messages and posted "
+        "receives: latency of 8 bytes, what one more takes, and what the process holds.",
+        r"growth_.*",
+        False,
+    ),
     ("Start-up and memory", "What context, worker and address cost, and endpoints by their number.", r".*", False),
 )
 MOST_BARS = 12  # in one chart
@@ -126,6 +133,22 @@ TITLES = {
     "regions_unpack": "Unpack a key",
     "regions_put_flush": "Put + flush, executed by the peer",
     "regions_put_refused": "The same, not registered any more",
+    **{
+        f"growth_{kind}_{figure}": f"{of}: {title}"
+        for kind, of in (
+            ("peers", "Departed peers"),
+            ("endpoints", "Closed endpoints"),
+            ("unexpected", "Unexpected messages"),
+            ("posted", "Posted receives"),
+        )
+        for figure, title in (
+            ("latency", "latency of another message"),
+            ("cycle", "time of one"),
+            ("memory", "memory (PSS)"),
+            ("descriptors", "descriptors"),
+            ("mappings", "mappings"),
+        )
+    },
     "endpoints_create": "Time to create endpoints",
     "endpoints_first_send": "First message on every endpoint",
     "endpoint_idle_resident": "Memory of an endpoint, never used",

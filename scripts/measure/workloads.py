@@ -149,6 +149,32 @@ def regions(quick):
     ]
 
 
+def growth(quick):
+    """A worker after many peers and endpoints, and with many unexpected messages and posted receives."""
+    what = {
+        "peers": "peers that came and went",
+        "endpoints": "endpoints created and closed",
+        "unexpected": "unexpected messages",
+        "posted": "posted receives",
+    }
+    numbers = (10, 100) if quick else (10, 100, 1000, 10000)
+    return [
+        driver(
+            f"growth/{kind}/{number}",
+            f"{number} {what[kind]}: what an operation takes then, and what the process holds",
+            "growth",
+            kind,
+            str(number),
+            quick=quick,
+            limit=300,
+            environment={"UCX_TLS": "sm,self", "UCX_LOG_LEVEL": "fatal"},
+        )
+        for kind in what
+        # A worker of UCX's takes milliseconds to make.
+        for number in numbers[: 3 if kind == "peers" else 4]
+    ]
+
+
 def senders(quick):
     """Sender processes and one receiving worker, over shared memory."""
     return [
@@ -304,6 +330,7 @@ def everything(quick, osu_trees=None):
     ]
     chosen += clients(quick)
     chosen += regions(quick)
+    chosen += growth(quick)
     for name in MPIS:
         tree = (osu_trees or {}).get(name)
         chosen += osu(name, tree, quick) if tree else own_mpi(name, quick)
