@@ -25,7 +25,9 @@ use crate::op::am::AmMessage;
 use crate::op::param::{Param, status_ptr};
 use crate::op::{am, listener, notices, packets, rma, sgl, sockets, stream, tag};
 use crate::proto::attach::Direction;
-use crate::proto::{detach, failure, opening, parting, release, rndv, select, share, tx, wireup};
+use crate::proto::{
+    detach, failure, liveness, opening, parting, release, rndv, select, share, tx, wireup,
+};
 use crate::sys::clock;
 use crate::sys::copy::{self, TINY};
 use crate::sys::sync::give_way;
@@ -1002,11 +1004,11 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
         }
         count += listener::progress(worker);
     }
-    if now.saturating_sub(rx.checked_at) < failure::CHECK_INTERVAL_MS {
+    if now.saturating_sub(rx.checked_at) < liveness::CHECK_INTERVAL_MS {
         return count;
     }
     rx.checked_at = now;
-    for peer in failure::dead_peers(worker, rx, now / failure::CHECK_INTERVAL_MS) {
+    for peer in liveness::dead_peers(worker, rx) {
         let mut rings = rx
             .channels
             .iter_mut()

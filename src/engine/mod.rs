@@ -13,6 +13,7 @@ pub mod endpoint;
 pub mod handlers;
 pub mod idtable;
 pub mod listener;
+pub mod liveness;
 pub mod matcher;
 pub mod memory;
 pub mod offer;

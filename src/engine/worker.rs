@@ -8,6 +8,7 @@ use super::endpoint::Endpoint;
 use super::handlers::Handlers;
 use super::idtable::IdTable;
 use super::listener::Exchange;
+use super::liveness::Liveness;
 use super::matcher::Matcher;
 use super::patience::{Crowd, Patience};
 use super::peer::{Known, Peer, PeerRef};
@@ -225,6 +226,7 @@ pub struct Rx {
     pub looked_at: u64,
     /// Coarse milliseconds of the last look at the peers.
     pub checked_at: u64,
+    pub liveness: Liveness,
     /// What has happened, but for messages of rings on the shortest way.
     pub happened: u64,
     /// Milliseconds since the last look at the clock that others had the core.
@@ -342,6 +344,7 @@ impl Worker {
                     pace: 1,
                     looked_at: 0,
                     checked_at: 0,
+                    liveness: Liveness::default(),
                     happened: 0,
                     given: 0,
                     patience: Patience::default(),

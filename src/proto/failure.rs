@@ -3,10 +3,10 @@
 use super::{internal, parting, release, session, share, tx, wireup, withdraw};
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL, LEFT};
-use crate::engine::peer::{Known, Peer};
+use crate::engine::peer::Peer;
 use crate::engine::request::{self, Fate, Request};
 use crate::engine::unexpected::Source;
-use crate::engine::worker::{Rx, Worker};
+use crate::engine::worker::Worker;
 use crate::sys::process::{self, Process};
 use crate::sys::{clock, log, machine};
 use crate::tl::Lane;
@@ -14,40 +14,6 @@ use crate::wire::header::{EpImm, Kind};
 use indexmap::IndexSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// Milliseconds between two looks at the peers of a worker that is progressing.
-pub const CHECK_INTERVAL_MS: u64 = 200;
-/// Peers looked at in one round: a look costs 1 to 2 us.
-const CHECKS_PER_ROUND: usize = 128;
-
-/// Peers whose processes or workers are gone, though nobody has said so yet. `round` rotates
-/// through them where there are many.
-pub fn dead_peers(worker: &Worker, rx: &Rx, round: u64) -> Vec<*const Peer> {
-    let mut known: Vec<*const Peer> = rx.channels.iter().map(|c| c.peer).collect();
-    // Relaxed: `guarded` is set once, and a round later will do.
-    known.extend(worker.all_peers().into_iter().filter_map(|p| match p {
-        Known::Settled(ref p)
-            if p.guarded.load(Ordering::Relaxed)
-                || matches!(p.tx.lock().lane, Some(Lane::Shm(_))) =>
-        {
-            Some(&raw const **p)
-        }
-        // A placeholder has no process behind it.
-        Known::Settled(_) | Known::Placeholder(_) => None,
-    }));
-    known.sort_unstable();
-    known.dedup();
-    let skip = if known.len() > CHECKS_PER_ROUND {
-        round as usize * CHECKS_PER_ROUND % known.len()
-    } else {
-        0
-    };
-    known.rotate_left(skip);
-    known.truncate(CHECKS_PER_ROUND);
-    // SAFETY: peers that lists of progress name are not freed.
-    known.retain(|&p| unsafe { &*p }.status() == UCS_OK && is_dead(worker, unsafe { &*p }));
-    known
-}
 
 /// Whether a peer's worker or process is gone. A file system look-up.
 pub fn is_dead(worker: &Worker, peer: &Peer) -> bool {

@@ -12,6 +12,7 @@ pub mod info;
 pub mod internal;
 pub mod lanes;
 pub mod letters;
+pub mod liveness;
 pub mod named;
 pub mod pairing;
 pub mod opening;

@@ -18,6 +18,7 @@ pub mod named;
 pub mod pool;
 pub mod populate;
 pub mod process;
+pub mod process_monitor;
 pub mod published;
 pub mod regcache;
 pub mod segment;

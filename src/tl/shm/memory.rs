@@ -400,6 +400,11 @@ impl Theirs {
         NonNull::from(&self.table().front().epochs.0)
     }
 
+    /// Whether the owner has not marked the inbox as destroyed.
+    pub(super) fn is_used(&self) -> bool {
+        self.table().is_inbox(self.peer.key)
+    }
+
     /// The areas, as the sending end of a ring sees them; as [`Own::areas`].
     pub(super) fn areas(&self, ring: usize) -> Option<Areas> {
         let owners = NonNull::from(&self.table().front().owners).cast();

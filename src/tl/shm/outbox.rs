@@ -180,6 +180,11 @@ impl Outbox {
         self.memory.table().announce_again(self.index);
     }
 
+    /// Whether the receiver has destroyed the inbox. One load from shared memory.
+    pub fn is_abandoned(&self) -> bool {
+        !self.memory.is_used()
+    }
+
     /// The receiver is gone: what was written for it is freed.
     pub fn forsake(&mut self) {
         self.memory.forsake(self.index);

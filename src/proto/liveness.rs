@@ -1,0 +1,151 @@
+//! Which peers of this host are dead, though no message says so. Asked by progress, a few times a second.
+//!
+//! Of a peer whose end somebody waits for (its endpoints handle errors, or a request needs it) the process is watched
+//! ([`process_monitor`]), and a worker that was destroyed while its process lives on says so in the memory that is mapped
+//! here. Both cost next to nothing for each peer. Where that is not possible the peer is looked at in turn, within a second.
+//! All peers are looked at in turn besides, a few in each round: that notices what else there is (a process that executed
+//! another program), and the end of peers that nobody waits for.
+
+use super::failure::is_dead;
+use crate::ctypes::*;
+use crate::engine::peer::{Known, Peer};
+use crate::engine::request::Request;
+use crate::engine::worker::{Rx, Worker};
+use crate::sys::machine;
+use crate::sys::process_monitor::{self, State};
+use crate::tl::Lane;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+/// Milliseconds between two rounds of a worker that is progressing.
+pub const CHECK_INTERVAL_MS: u64 = 200;
+/// Peers looked at in turn in each round: a look costs 1 to 2 us.
+const LOOKS_PER_ROUND: usize = 8;
+/// Rounds in which all peers are looked at whose end somebody waits for and whose processes cannot be watched.
+const ROUNDS_OF_BLIND: usize = 3;
+/// Processes that begin to be watched in one round.
+const MAX_NEW_PER_ROUND: usize = 64;
+
+/// What a round knows of a peer.
+struct Seen<'a> {
+    peer: &'a Peer,
+    /// Somebody waits for its end.
+    is_urgent: bool,
+    /// Its inbox is mapped, so that it can be seen whether the worker was destroyed.
+    is_mapped: bool,
+    /// It was.
+    was_destroyed: bool,
+}
+
+/// Peers whose processes or workers are gone, though nobody has said so yet.
+pub fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
+    process_monitor::poll();
+    let peers = reachable_peers(worker, rx);
+    // SAFETY: peers that lists of progress name are not freed.
+    let peers = peers.iter().map(|&p| unsafe { &*p });
+    let waited_for = waited_for(worker);
+    let seen: Vec<_> = peers.map(|peer| see(peer, &waited_for)).collect();
+    let liveness = &mut rx.liveness;
+    liveness.retain(|uid| {
+        let at = seen.binary_search_by_key(&uid, |s| s.peer.uid);
+        at.is_ok_and(|at| seen[at].is_urgent)
+    });
+    let mut looks: HashSet<*const Peer> = HashSet::new();
+    let (mut blind, mut new) = (Vec::new(), 0);
+    for s in &seen {
+        let state = liveness.state(s.peer);
+        if s.was_destroyed || liveness.is_dying(s.peer) || state == State::Exited {
+            looks.insert(s.peer);
+        } else if s.is_urgent && state == State::Lost {
+            if !s.peer.same_process && new < MAX_NEW_PER_ROUND {
+                new += 1;
+                let process = s.peer.inbox.and_then(|at| at.process(machine::place()));
+                if let Some(watched) = process.and_then(process_monitor::watch) {
+                    liveness.watch(s.peer, watched);
+                    // It can have died, and its number be another's, before it was watched.
+                    looks.insert(s.peer);
+                    continue;
+                }
+            }
+            if !(s.is_mapped && s.peer.same_process) {
+                blind.push(s.peer);
+            }
+        } else if s.is_urgent && !s.is_mapped {
+            blind.push(s.peer);
+        }
+    }
+    let all: Vec<_> = seen.iter().map(|s| s.peer).collect();
+    let in_turn = liveness.turn.next(&all, LOOKS_PER_ROUND);
+    let blind_now = blind.len().div_ceil(ROUNDS_OF_BLIND);
+    let in_turn = in_turn
+        .into_iter()
+        .chain(liveness.urgent_turn.next(&blind, blind_now));
+    looks.extend(in_turn.map(|peer| &raw const *peer));
+    looks.retain(|&peer| {
+        // SAFETY: as above.
+        let peer = unsafe { &*peer };
+        let is_dead = is_dead(worker, peer);
+        liveness.looked(peer, is_dead);
+        is_dead
+    });
+    looks.into_iter().collect()
+}
+
+/// The peers that shared memory reaches and that are not lost, in the order of their identities.
+fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<*const Peer> {
+    let mut known: Vec<*const Peer> = rx.channels.iter().map(|c| c.peer).collect();
+    // Relaxed: `guarded` is set once, and a round later will do.
+    known.extend(worker.all_peers().into_iter().filter_map(|p| match p {
+        Known::Settled(ref p)
+            if p.guarded.load(Ordering::Relaxed)
+                || matches!(p.tx.lock().lane, Some(Lane::Shm(_))) =>
+        {
+            Some(&raw const **p)
+        }
+        // A placeholder has no process behind it.
+        Known::Settled(_) | Known::Placeholder(_) => None,
+    }));
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = |p: *const Peer| unsafe { &*p };
+    known.retain(|&p| {
+        let peer = peer(p);
+        peer.status() == UCS_OK && peer.uid != worker.uid && peer.inbox.is_some()
+    });
+    known.sort_unstable_by_key(|&p| peer(p).uid);
+    known.dedup();
+    known
+}
+
+/// The peers that requests wait for: to be answered, or to have their memory copied.
+fn waited_for(worker: &Worker) -> HashSet<*const Peer> {
+    // SAFETY: requests in lists live, and stay there as long as their lock is held.
+    let peer_of = |req: *mut Request| unsafe { (*req).peer };
+    let mut peers: HashSet<_> = worker.pulls.lock().iter().map(|&r| peer_of(r)).collect();
+    // Most requests in a row are to one peer.
+    let mut last = std::ptr::null();
+    for (_, req) in worker.ids.lock().iter() {
+        let peer = peer_of(req);
+        if !std::ptr::eq(peer, last) {
+            peers.insert(peer);
+            last = peer;
+        }
+    }
+    peers
+}
+
+fn see<'a>(peer: &'a Peer, waited_for: &HashSet<*const Peer>) -> Seen<'a> {
+    let tx = peer.tx.lock();
+    let outbox = match &tx.lane {
+        Some(Lane::Shm(outbox)) => Some(outbox),
+        _ => None,
+    };
+    Seen {
+        peer,
+        is_urgent: peer.guarded.load(Ordering::Relaxed)
+            || !tx.pending.is_empty()
+            || !tx.flushes.is_empty()
+            || waited_for.contains(&(&raw const *peer)),
+        is_mapped: outbox.is_some(),
+        was_destroyed: outbox.is_some_and(|outbox| outbox.is_abandoned()),
+    }
+}

@@ -1,0 +1,361 @@
+//! Which of the watched processes have exited: one descriptor for each process, shared by all workers of this process, in one
+//! epoll set. A single system call asks whether any of them has, and takes no event out of the set.
+//!
+//! What it says is a hint: the caller looks at the process itself before it takes it for dead. A program may have closed all
+//! descriptors (`closefrom`), and what it opened since can have the numbers of ours.
+
+use super::descriptor::Owned;
+use super::machine;
+use super::process::Process;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Of the descriptors that a process may have open, one of so many is used for watching others.
+const SHARE_OF_LIMIT: usize = 4;
+
+/// What is known of a watched process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It ran when [`poll`] was called last.
+    Running,
+    /// It seems to have exited.
+    Exited,
+    /// It is not watched any more: the descriptors are lost, or belong to the process that this one was forked from.
+    Lost,
+}
+
+/// A watched process. The descriptor is closed with the last reference, or when the process has exited.
+pub struct Watched {
+    process: Mutex<Option<Counted>>,
+    exited: AtomicBool,
+    set: Arc<Set>,
+}
+
+/// A descriptor that counts among those in use.
+struct Counted(ManuallyDrop<Process>);
+
+/// Descriptors in use.
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+/// An epoll set with descriptors of processes.
+struct Set {
+    epoll: ManuallyDrop<Owned<OwnedFd>>,
+    /// What its entries are called: no other set's are.
+    name: u64,
+    /// The process that made it.
+    maker: u32,
+    lost: AtomicBool,
+}
+
+/// The processes of a set, by number.
+struct Monitor {
+    set: Arc<Set>,
+    watched: HashMap<u32, Weak<Watched>>,
+}
+
+static MONITOR: Mutex<Option<Monitor>> = Mutex::new(None);
+
+/// Watches the process with this number in our PID namespace. `None`: it has exited, or no descriptor can be had or may be used
+/// for it. It can have exited, and its number be another's, before the call: the caller looks at it once more afterwards.
+pub fn watch(pid: u32) -> Option<Arc<Watched>> {
+    let mut monitor = MONITOR.lock();
+    if monitor
+        .as_ref()
+        .is_some_and(|m| m.set.state() == State::Lost)
+    {
+        *monitor = None;
+    }
+    if monitor.is_none() {
+        let set = Arc::new(Set::new().ok()?);
+        let watched = HashMap::new();
+        *monitor = Some(Monitor { set, watched });
+    }
+    let monitor = monitor.as_mut()?;
+    let known = monitor.watched.get(&pid).and_then(Weak::upgrade);
+    known.or_else(|| monitor.add(pid))
+}
+
+/// Asks which of the watched processes have exited. Not if another thread does just now.
+pub fn poll() {
+    let Some(mut monitor) = MONITOR.try_lock() else {
+        return;
+    };
+    let Some(m) = monitor.as_mut() else {
+        return;
+    };
+    if m.set.state() == State::Running && m.set.is_ready() && !m.mark_exited() {
+        // A descriptor in the set that is none of ours: one that a forked child has still open. It would stay ready.
+        m.set.lose();
+    }
+    if m.set.state() == State::Lost {
+        *monitor = None;
+    }
+}
+
+impl Monitor {
+    fn add(&mut self, pid: u32) -> Option<Arc<Watched>> {
+        let counted = Counted::open(pid)?;
+        self.set.add(&counted.0).ok()?;
+        let watched = Arc::new(Watched {
+            process: Mutex::new(Some(counted)),
+            exited: AtomicBool::new(false),
+            set: self.set.clone(),
+        });
+        self.watched.insert(pid, Arc::downgrade(&watched));
+        Some(watched)
+    }
+
+    /// Marks the processes that have exited and closes their descriptors, which takes them out of the set. Whether there
+    /// were any.
+    fn mark_exited(&mut self) -> bool {
+        let mut any = false;
+        self.watched.retain(|_, watched| {
+            let Some(watched) = watched.upgrade() else {
+                return false;
+            };
+            let exited = watched.ask();
+            any |= exited;
+            !exited
+        });
+        any
+    }
+}
+
+impl Watched {
+    /// What is known since [`poll`] was called last.
+    pub fn state(&self) -> State {
+        // Relaxed: a hint; the caller asks the kernel before it acts.
+        match self.exited.load(Ordering::Relaxed) {
+            true => State::Exited,
+            false => self.set.state(),
+        }
+    }
+
+    /// The process was said to have exited and has not: the descriptors are not ours any more.
+    pub fn refute(&self) {
+        self.set.lose();
+    }
+
+    /// Whether the process has exited, asked by its descriptor, which is closed if it has.
+    fn ask(&self) -> bool {
+        let mut process = self.process.lock();
+        let exited = process.as_ref().is_some_and(|p| p.0.exited());
+        if exited {
+            self.exited.store(true, Ordering::Relaxed);
+            *process = None;
+        }
+        exited
+    }
+}
+
+impl Counted {
+    fn open(pid: u32) -> Option<Self> {
+        // Relaxed: a number that nothing hangs on.
+        if IN_USE.fetch_add(1, Ordering::Relaxed) < most_in_use()
+            && let Ok(process) = Process::open(pid)
+        {
+            return Some(Self(ManuallyDrop::new(process)));
+        }
+        IN_USE.fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        IN_USE.fetch_sub(1, Ordering::Relaxed);
+        if tells(self.0.as_raw_fd(), "Pid:") {
+            // SAFETY: dropped once, here, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        }
+    }
+}
+
+impl Drop for Set {
+    fn drop(&mut self) {
+        if tells(self.epoll.as_raw_fd(), &format!("{:x}", self.name)) {
+            // SAFETY: dropped once, here, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.epoll) };
+        }
+    }
+}
+
+/// Whether the kernel says this of what a descriptor names: sets, timers and events of the program's are not taken for ours.
+fn tells(fd: RawFd, what: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).is_ok_and(|info| info.contains(what))
+}
+
+/// How many descriptors are used for watching at most.
+fn most_in_use() -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a valid structure, which is written.
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
+        0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) / SHARE_OF_LIMIT,
+        _ => 0,
+    }
+}
+
+impl Set {
+    fn new() -> io::Result<Self> {
+        // SAFETY: no memory involved.
+        let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor that nobody else owns.
+        let epoll = Owned::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        Ok(Self {
+            epoll: ManuallyDrop::new(epoll),
+            // As many digits as there can be.
+            name: machine::random_u64() | 1 << 63,
+            maker: std::process::id(),
+            lost: AtomicBool::new(false),
+        })
+    }
+
+    /// `Running` or `Lost`.
+    fn state(&self) -> State {
+        // Relaxed: what is lost stays lost, and a round later will do.
+        match self.lost.load(Ordering::Relaxed) || self.maker != std::process::id() {
+            true => State::Lost,
+            false => State::Running,
+        }
+    }
+
+    fn lose(&self) {
+        self.lost.store(true, Ordering::Relaxed);
+    }
+
+    fn add(&self, process: &Process) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: self.name,
+        };
+        let (set, fd) = (self.epoll.as_raw_fd(), process.as_raw_fd());
+        // SAFETY: `event` is valid; the kernel copies it.
+        let mut add = || unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, fd, &mut event) };
+        match self.epoll.is_intact() && add() == 0 {
+            true => Ok(()),
+            false => {
+                self.lose();
+                Err(io::Error::last_os_error())
+            }
+        }
+    }
+
+    /// Whether one of its processes may have exited. A set that is not ours any more is lost.
+    fn is_ready(&self) -> bool {
+        let mut fd = libc::pollfd {
+            fd: self.epoll.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid entry. Asking for the set itself takes no event out of it, should it be the program's.
+        let ready = unsafe { libc::poll(&mut fd, 1, 0) } > 0;
+        if fd.revents & libc::POLLNVAL != 0 || !self.epoll.is_intact() {
+            self.lose();
+            return false;
+        }
+        ready
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+    use std::time::{Duration, Instant};
+
+    /// The tests share the set of this process.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("60").spawn().unwrap()
+    }
+
+    fn end(child: &mut Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn until(watched: &Watched, state: State) {
+        let began = Instant::now();
+        while watched.state() != state {
+            poll();
+            assert!(began.elapsed() < Duration::from_secs(10));
+        }
+    }
+
+    fn number_of(watched: &Watched) -> i32 {
+        watched.process.lock().as_ref().unwrap().0.as_raw_fd()
+    }
+
+    #[test]
+    fn one_descriptor_for_each_process() {
+        let _alone = ALONE.lock();
+        let (mut a, mut b) = (sleeper(), sleeper());
+        let before = IN_USE.load(Ordering::Relaxed);
+        let [first, again] = [0; 2].map(|_| watch(a.id()).unwrap());
+        let other = watch(b.id()).unwrap();
+        assert!(Arc::ptr_eq(&first, &again));
+        assert_eq!(IN_USE.load(Ordering::Relaxed), before + 2);
+        poll();
+        assert_eq!(first.state(), State::Running);
+        end(&mut a);
+        until(&again, State::Exited);
+        assert_eq!(other.state(), State::Running);
+        assert_eq!(IN_USE.load(Ordering::Relaxed), before + 1);
+        assert!(watch(a.id()).is_none(), "there is no such process");
+        end(&mut b);
+        drop(other);
+        assert_eq!(IN_USE.load(Ordering::Relaxed), before);
+    }
+
+    #[test]
+    fn lost_with_the_set_and_had_again() {
+        let _alone = ALONE.lock();
+        let mut child = sleeper();
+        let watched = watch(child.id()).unwrap();
+        let set = watched.set.epoll.as_raw_fd();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        // SAFETY: no memory involved; the descriptor is the set's.
+        unsafe { libc::dup2(null.as_raw_fd(), set) };
+        until(&watched, State::Lost);
+        let again = watch(child.id()).unwrap();
+        assert_eq!(again.state(), State::Running);
+        drop(watched);
+        poll();
+        assert_eq!(again.state(), State::Running);
+        end(&mut child);
+        until(&again, State::Exited);
+        // SAFETY: no memory involved; the file that has taken the set's place stayed open, and is nobody else's.
+        assert_eq!(unsafe { libc::close(set) }, 0);
+    }
+
+    #[test]
+    fn what_has_taken_a_descriptors_place_is_not_closed() {
+        let _alone = ALONE.lock();
+        let mut child = sleeper();
+        let watched = watch(child.id()).unwrap();
+        let fd = number_of(&watched);
+        let (read, write) = std::io::pipe().unwrap();
+        // SAFETY: no memory involved; the descriptor is the watched process's.
+        unsafe { libc::dup2(write.as_raw_fd(), fd) };
+        poll();
+        drop(watched);
+        // SAFETY: no memory involved; a descriptor that stayed open can be asked for its flags.
+        assert!(unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0);
+        // SAFETY: nobody else's.
+        unsafe { libc::close(fd) };
+        drop(read);
+        end(&mut child);
+    }
+}
