@@ -1,0 +1,256 @@
+/*
+ * A storm: processes send each other tagged and active messages and streams, put, get and add, all verified, while a supervisor
+ * kills them, stops and continues them, and starts others in their place, all drawn from a seed. Every request ends, every
+ * endpoint to a process that dies calls its handler once and within a second of the death, and those that live hold no more in
+ * the end than in the beginning.
+ *
+ * usage: storm [-s SECONDS] [-p PROCESSES] [-r SEED] [-l LIMIT]     LIMIT: seconds from a death to its callback
+ */
+#define _GNU_SOURCE
+#include "storm.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The two that are never killed may hold so much more in the last third than in the middle: what the heap keeps. */
+enum { SLACK_DESCRIPTORS = 4, SLACK_MAPPINGS = 24, SLACK_BYTES = 512 << 10 };
+enum { PAUSE_MS = 120, STOP_MS = 300, PATIENCE_SECONDS = 40 };
+
+typedef struct {
+    pid_t    pid; /* 0: none now */
+    unsigned generation;
+    double   next; /* when it is started again or continued */
+    int      stopped;
+} child_t;
+
+static board_t *board;
+static int      board_fd;
+static child_t  children[MAX_SLOTS];
+static uint64_t random_state;
+static long     kills, stops;
+
+double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static unsigned draw(unsigned below)
+{
+    random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
+    return (unsigned)(random_state >> 33) % below;
+}
+
+static void start(int slot)
+{
+    child_t *child = &children[slot];
+    char     texts[3][16];
+
+    child->generation++;
+    snprintf(texts[0], sizeof(texts[0]), "%d", board_fd);
+    snprintf(texts[1], sizeof(texts[1]), "%d", slot);
+    snprintf(texts[2], sizeof(texts[2]), "%u", child->generation);
+    child->pid = fork();
+    if (child->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        execl("/proc/self/exe", "storm", "process", texts[0], texts[1], texts[2], NULL);
+        _exit(127);
+    }
+    child->stopped = 0;
+}
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "FAILED: %s\n", what);
+    atomic_store(&board->failed, 1);
+}
+
+/* A process that has ended was killed by the supervisor, or is at its end. */
+static void ended(int slot, int status)
+{
+    char what[128];
+
+    children[slot].pid = 0;
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && atomic_load(&board->slots[slot].killed) == children[slot].generation) {
+        children[slot].next = now() + draw(2 * PAUSE_MS) / 1e3;
+    } else if (!atomic_load(&board->over) || status != 0) {
+        snprintf(what, sizeof(what), "process %d, generation %u, ended with status %#x", slot, children[slot].generation,
+                 (unsigned)status);
+        fail(what);
+    }
+}
+
+static void reap(void)
+{
+    int   status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        for (int i = 0; i < board->count; i++) {
+            if (children[i].pid == pid) {
+                ended(i, status);
+            }
+        }
+    }
+}
+
+/* Kills, stops or spares one. */
+static void strike(void)
+{
+    int      slot  = (int)draw((unsigned)board->count);
+    child_t *child = &children[slot];
+
+    if (child->pid == 0) {
+        return;
+    }
+    if (slot >= SURVIVORS && draw(2) == 0) {
+        atomic_store(&board->slots[slot].killed, child->generation);
+        kill(child->pid, SIGKILL);
+        kills++;
+    } else if (!child->stopped && draw(2) == 0) {
+        kill(child->pid, SIGSTOP);
+        child->stopped = 1;
+        child->next    = now() + draw(STOP_MS) / 1e3;
+        stops++;
+    }
+}
+
+static void go_on(int at_once)
+{
+    for (int i = 0; i < board->count; i++) {
+        if (!at_once && children[i].next > now()) {
+            continue;
+        }
+        if (children[i].pid == 0) {
+            start(i);
+        } else if (children[i].stopped) {
+            kill(children[i].pid, SIGCONT);
+            children[i].stopped = 0;
+        }
+    }
+}
+
+static int living(void)
+{
+    int count = 0;
+
+    for (int i = 0; i < board->count; i++) {
+        count += children[i].pid != 0;
+    }
+    return count;
+}
+
+static void sleep_ms(unsigned milliseconds)
+{
+    struct timespec t = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000l};
+
+    nanosleep(&t, NULL);
+}
+
+/* All end by themselves, or are killed after a while. */
+static void finish(void)
+{
+    double end = now() + PATIENCE_SECONDS;
+
+    atomic_store(&board->over, 1);
+    while (living() > 0 && now() < end && !atomic_load(&board->failed)) {
+        sleep_ms(10);
+        reap();
+    }
+    if (living() > 0 && !atomic_load(&board->failed)) {
+        fail("some processes do not come to their end");
+    }
+    for (int i = 0; i < board->count; i++) {
+        if (children[i].pid != 0) {
+            kill(children[i].pid, SIGKILL);
+            waitpid(children[i].pid, NULL, 0);
+        }
+    }
+}
+
+static void judge_survivors(void)
+{
+    for (int i = 0; i < SURVIVORS; i++) {
+        held_t *before = &board->least[i][1], *after = &board->least[i][SAMPLES - 1];
+
+        printf("survivor %d: %ld and %ld descriptors, %ld and %ld mappings, %ld and %ld KB on the heap\n", i,
+               before->descriptors, after->descriptors, before->mappings, after->mappings, before->bytes >> 10,
+               after->bytes >> 10);
+        if (before->descriptors != 0 && after->descriptors != 0 &&
+            (after->descriptors > before->descriptors + SLACK_DESCRIPTORS ||
+             after->mappings > before->mappings + SLACK_MAPPINGS || after->bytes > before->bytes + SLACK_BYTES)) {
+            fail("a survivor holds more and more");
+        }
+    }
+}
+
+static void open_board(int fd)
+{
+    board_fd = fd;
+    board    = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (board == MAP_FAILED) {
+        perror("mmap");
+        exit(2);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int    option, fd, count = 10;
+    double seconds = 20, limit = 1;
+    unsigned seed = 1;
+
+    if (argc == 5 && strcmp(argv[1], "process") == 0) {
+        open_board(atoi(argv[2]));
+        run_process(board, atoi(argv[3]), (unsigned)atoi(argv[4]));
+    }
+    while ((option = getopt(argc, argv, "s:p:r:l:")) != -1) {
+        switch (option) {
+        case 's': seconds = atof(optarg); break;
+        case 'p': count = atoi(optarg); break;
+        case 'r': seed = (unsigned)atoi(optarg); break;
+        case 'l': limit = atof(optarg); break;
+        default: fprintf(stderr, "usage: storm [-s seconds] [-p processes] [-r seed] [-l limit]\n"); return 2;
+        }
+    }
+    fd = memfd_create("storm", 0);
+    if (count <= SURVIVORS || count > MAX_SLOTS || fd < 0 || ftruncate(fd, sizeof(*board)) != 0) {
+        fprintf(stderr, "storm: %d to %d processes\n", SURVIVORS + 1, MAX_SLOTS);
+        return 2;
+    }
+    open_board(fd);
+    board->count  = count;
+    board->seed   = seed;
+    board->limit  = limit;
+    board->begins = now();
+    board->ends   = board->begins + seconds;
+    random_state  = seed;
+    while (now() < board->ends && !atomic_load(&board->failed)) {
+        go_on(0);
+        sleep_ms(5 + draw(PAUSE_MS));
+        reap();
+        strike();
+    }
+    /* Who was killed is not missed: the others do not wait for an address. */
+    sleep_ms(50);
+    reap();
+    go_on(1);
+    finish();
+    printf("%ld kills, %ld stops, %ld callbacks, the slowest after %ld ms; tagged %ld, active %ld, put and get %ld, add %ld, "
+           "stream %ld, cancelled %ld\n", kills, stops, atomic_load(&board->failures),
+           atomic_load(&board->slowest_us) / 1000, atomic_load(&board->done[0]), atomic_load(&board->done[1]),
+           atomic_load(&board->done[2]), atomic_load(&board->done[3]), atomic_load(&board->done[4]),
+           atomic_load(&board->cancels));
+    judge_survivors();
+    printf("%s: %d processes, seed %u\n", atomic_load(&board->failed) ? "FAILED" : "fine", count, seed);
+    return atomic_load(&board->failed);
+}
