@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-enum { MAIL_ROOM = 64 << 10, MAX_PROCESSES = 65 };
+enum { MAIL_ROOM = 64 << 10, MAX_PROCESSES = 512 };
 
 /** Anonymous memory, mapped before the fork; zeroed. */
 struct stage {

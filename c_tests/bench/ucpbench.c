@@ -22,7 +22,7 @@ static const struct {
     {"handoff", run_machine}, {"limits", run_machine}, {"tag", run_sizes},      {"am", run_sizes},
     {"stream", run_sizes},    {"first", run_first},    {"rma", run_remote},     {"atomics", run_remote}, {"threads", run_threads},
     {"senders", run_senders}, {"gups", run_gups},       {"startup", run_startup}, {"endpoints", run_startup},
-    {"clients", run_clients}, {"regions", run_regions}, {"growth", run_growth},
+    {"clients", run_clients}, {"processes", run_processes}, {"regions", run_regions}, {"growth", run_growth},
     {"instructions", run_instructions},
 };
 

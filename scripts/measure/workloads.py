@@ -175,6 +175,21 @@ def growth(quick):
     ]
 
 
+def processes(quick):
+    """Many processes on one host, alone and beside others that compute."""
+    chosen = []
+    for loaded in (False, True):
+        for number in (16,) if quick else (64, 128, 256, 512):
+            name = f"processes/{'loaded/' if loaded else ''}{number}"
+            about = f"{number} processes connect and exchange messages" + (", the cores loaded twice over" if loaded else "")
+            words = ["processes"] + (["--loaded"] if loaded else []) + [str(number)]
+            workload = driver(name, about, *words, quick=quick, limit=280, environment={"UCX_TLS": "sm,self"})
+            if loaded:
+                workload.read = lambda output, scratch: parse.driver(output, "loaded_")
+            chosen.append(workload)
+    return chosen
+
+
 def senders(quick):
     """Sender processes and one receiving worker, over shared memory."""
     return [
@@ -329,6 +344,7 @@ def everything(quick, osu_trees=None):
         for number, peers in numbers
     ]
     chosen += clients(quick)
+    chosen += processes(quick)
     chosen += regions(quick)
     chosen += growth(quick)
     for name in MPIS:

@@ -1,0 +1,230 @@
+//! Many processes of one host: how long they take to start, to connect all with all, for the first all-to-all and for later
+//! ones, and how much memory each has then.
+//!
+//! ucpbench processes [--loaded] NUMBER. Each phase lasts until the last process is through with it. In an all-to-all each
+//! process sends 8 bytes to each other one, and compares what it receives. --loaded: two processes for each core compute all
+//! the while. Start is the context and the worker; memory is the proportional share (PSS) of what is resident, its mean.
+#define _GNU_SOURCE
+#include "figure.h"
+#include "stage.h"
+#include "workload.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <ucp/api/ucp.h>
+
+enum { ROUNDS = 5, MAX_LOAD = 64 };
+
+static const ucp_request_param_t plain = {.op_attr_mask = 0};
+
+/** One process of them. */
+static struct {
+    struct place place;
+    int number;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    ucp_ep_h ep[MAX_PROCESSES];
+    ucs_status_ptr_t requests[2 * MAX_PROCESSES];
+    uint64_t sent[MAX_PROCESSES], received[MAX_PROCESSES];
+} here;
+
+static void check(ucs_status_t status, const char *call)
+{
+    if (status != UCS_OK) {
+        die("process %d: %s: status %d", here.place.index, call, status);
+    }
+}
+
+/** There are more processes than cores: whoever has nothing to do lets others work. */
+static void progress(void *unused)
+{
+    (void)unused;
+    if (here.worker == NULL || ucp_worker_progress(here.worker) == 0) {
+        sched_yield();
+    }
+}
+
+/** The end of a phase that began at `since`, for all; returns its end. */
+static double end_phase(const char *name, double since, int times)
+{
+    double end;
+
+    meet(here.place, progress, NULL);
+    end = now();
+    if (here.place.index == 0) {
+        figure(name, here.number, (end - since) * 1e3 / times, "ms");
+    }
+    return end;
+}
+
+static void start(void)
+{
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
+    ucp_worker_params_t worker_params = {.field_mask = 0};
+    ucp_address_t *address;
+    size_t length;
+
+    check(ucp_init(&params, NULL, &here.context), "ucp_init");
+    check(ucp_worker_create(here.context, &worker_params, &here.worker), "ucp_worker_create");
+    check(ucp_worker_get_address(here.worker, &address, &length), "ucp_worker_get_address");
+    if (length > MAIL_ROOM) {
+        die("an address of %zu bytes", length);
+    }
+    memcpy(here.place.stage->mail[here.place.index].bytes, address, length);
+    here.place.stage->mail[here.place.index].length = length;
+    ucp_worker_release_address(here.worker, address);
+}
+
+static void connect_all(void)
+{
+    for (int i = 0; i < here.number; i++) {
+        ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+                                  .address = (const ucp_address_t *)here.place.stage->mail[i].bytes};
+
+        if (i != here.place.index) {
+            check(ucp_ep_create(here.worker, &params, &here.ep[i]), "ucp_ep_create");
+        }
+    }
+}
+
+static uint64_t value_of(int from, int to, int round)
+{
+    return (uint64_t)from << 40 | (uint64_t)to << 20 | (uint64_t)round;
+}
+
+static void all_to_all(int round)
+{
+    int me = here.place.index, count = 0;
+
+    for (int i = 1; i < here.number; i++) {
+        int from = (me + here.number - i) % here.number;
+
+        here.requests[count++] = ucp_tag_recv_nbx(here.worker, &here.received[from], sizeof(uint64_t),
+                                                  (ucp_tag_t)round << 20 | (ucp_tag_t)from, (ucp_tag_t)-1, &plain);
+    }
+    for (int i = 1; i < here.number; i++) {
+        int to = (me + i) % here.number;
+
+        here.sent[to] = value_of(me, to, round);
+        here.requests[count++] = ucp_tag_send_nbx(here.ep[to], &here.sent[to], sizeof(uint64_t),
+                                                  (ucp_tag_t)round << 20 | (ucp_tag_t)me, &plain);
+    }
+    for (int i = 0; i < count; i++) {
+        ucs_status_t status = UCS_PTR_STATUS(here.requests[i]);
+
+        if (UCS_PTR_IS_PTR(here.requests[i])) {
+            while ((status = ucp_request_check_status(here.requests[i])) == UCS_INPROGRESS) {
+                progress(NULL);
+            }
+            ucp_request_free(here.requests[i]);
+        }
+        check(status, "message");
+    }
+    for (int i = 0; i < here.number; i++) {
+        if (i != me && here.received[i] != value_of(i, me, round)) {
+            die("process %d got %#lx from %d in round %d", me, (unsigned long)here.received[i], i, round);
+        }
+    }
+}
+
+static long share_kib(void)
+{
+    FILE *rollup = fopen("/proc/self/smaps_rollup", "r");
+    char line[256];
+    long share = -1;
+
+    while (rollup != NULL && share < 0 && fgets(line, sizeof(line), rollup) != NULL) {
+        sscanf(line, "Pss: %ld kB", &share);
+    }
+    if (share < 0) {
+        die("cannot read /proc/self/smaps_rollup");
+    }
+    fclose(rollup);
+    return share;
+}
+
+/** The mean of what all processes have; each writes its own where its address was. */
+static void report_memory(void)
+{
+    long share = share_kib(), sum = 0;
+
+    memcpy(here.place.stage->mail[here.place.index].bytes, &share, sizeof(share));
+    meet(here.place, progress, NULL);
+    for (int i = 0; i < here.number; i++) {
+        memcpy(&share, here.place.stage->mail[i].bytes, sizeof(share));
+        sum += share;
+    }
+    if (here.place.index == 0) {
+        figure("processes_memory", here.number, (double)sum / here.number, "KiB");
+    }
+}
+
+static void play(struct place place, void *argument)
+{
+    double since;
+
+    here.place = place;
+    here.number = *(const int *)argument;
+    meet(place, progress, NULL);
+    since = now();
+    start();
+    since = end_phase("processes_start", since, 1);
+    connect_all();
+    since = end_phase("processes_connect", since, 1);
+    all_to_all(0);
+    since = end_phase("processes_first", since, 1);
+    for (int round = 1; round <= ROUNDS; round++) {
+        all_to_all(round);
+    }
+    end_phase("processes_steady", since, ROUNDS);
+    report_memory();
+    meet(place, progress, NULL);
+    /* Everybody has received everything; the workers end with their processes' endpoints. */
+    ucp_worker_destroy(here.worker);
+    ucp_cleanup(here.context);
+}
+
+/** Processes that compute until they are killed, or this one ends. */
+static int start_load(pid_t *load)
+{
+    int count = 2 * processors() < MAX_LOAD ? 2 * processors() : MAX_LOAD;
+
+    for (int i = 0; i < count; i++) {
+        load[i] = fork();
+        if (load[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            pin_to(i);
+            for (volatile unsigned turns = 0;; turns++) {
+            }
+        }
+    }
+    return count;
+}
+
+int run_processes(const struct effort *effort, int argc, char **argv)
+{
+    int loaded = argc > 2 && strcmp(argv[1], "--loaded") == 0;
+    int number = argc == 2 + loaded ? atoi(argv[1 + loaded]) : 0;
+    int count = 0, failed;
+    pid_t load[MAX_LOAD];
+
+    (void)effort;
+    if (number < 2 || number > MAX_PROCESSES) {
+        die("processes [--loaded] NUMBER, of at most %d", MAX_PROCESSES);
+    }
+    if (loaded) {
+        count = start_load(load);
+    }
+    failed = start_processes(number, play, &number);
+    for (int i = 0; i < count; i++) {
+        kill(load[i], SIGKILL);
+    }
+    return failed;
+}
