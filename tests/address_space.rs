@@ -19,7 +19,7 @@ fn open(inbox: &Inbox, uid: u64) -> std::io::Result<Outbox> {
         uid,
         inbox: inbox.locator(),
     };
-    Outbox::open(inbox.locator(), &me)
+    Outbox::open(inbox.locator(), &me, &mut None)
 }
 
 /// What the kernel says of this process's address space, `VmSize` or `VmPeak`, KiB.

@@ -29,7 +29,7 @@ fn open(inbox: &mut Inbox, uid: u64) -> Way {
         uid,
         inbox: inbox.locator(),
     };
-    let outbox = Outbox::open(inbox.locator(), &me).unwrap();
+    let outbox = Outbox::open(inbox.locator(), &me, &mut None).unwrap();
     let (index, sender) = inbox.accept(&inbox.doorbell()).pop().unwrap();
     assert_eq!(sender.uid, uid);
     // SAFETY: its only consumer, dropped before the ring is free and before the inbox.

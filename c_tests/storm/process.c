@@ -16,7 +16,7 @@
 enum { RECEIVES = 8, MAX_OPS = 48, MAX_LENGTH = 150000, REGION = 16 << 10, REGIONS = 8, AM_ID = 3, CHUNK = 4096 };
 /* Seconds of running time in which any request ends; between two calls of progress a gap counts as so much at most. */
 #define PATIENCE 10.0
-#define GAP 0.1
+#define GAP 0.02
 
 typedef enum { TAGGED, ACTIVE, RMA, ADD, STREAM, RECEIVE, STREAM_RECEIVE, ACTIVE_DATA, CLOSE } kind_t;
 static const char *kind_names[] = {"tagged send", "active send", "put and get", "add", "stream send", "wildcard receive",

@@ -10,7 +10,7 @@ use super::worker::Worker;
 use crate::ctypes::*;
 use crate::sys::lock::MtLock;
 use crate::tl::shm::Locator;
-use crate::tl::shm::outbox::{OpenShare, Outbox};
+use crate::tl::shm::outbox::{OpenShare, Outbox, Waiting};
 use crate::tl::shm::ring::Withdrawals;
 use crate::tl::shm::share::{Board, Share};
 use crate::tl::{Lane, Target, tcp};
@@ -124,6 +124,8 @@ pub struct Peer {
 pub struct Tx {
     /// Made by the first operation.
     pub lane: Option<Lane>,
+    /// Made by an operation that found no free ring in the peer's inbox.
+    pub waiting: Option<Box<Waiting>>,
     /// A connection is being made, or the peer was asked to make one.
     pub dialing: bool,
     /// Requests that wait for room, in order.
@@ -175,6 +177,7 @@ impl Peer {
                 worker.mt,
                 Tx {
                     lane: None,
+                    waiting: None,
                     dialing: false,
                     pending: VecDeque::new(),
                     reads: false,

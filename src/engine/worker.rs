@@ -324,9 +324,7 @@ impl Worker {
             tcp,
             greeter,
             extra_op_flags: AtomicU32::new(extra_op_flags),
-            short_way_recv: AtomicBool::new(
-                !mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG),
-            ),
+            short_way_recv: AtomicBool::new(!mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG)),
             origin: Origin::here(),
             in_children: None,
             rx: MtLock::new(
@@ -518,6 +516,10 @@ impl Worker {
         }
         let peer = peers.entry(uid).or_insert_with(|| {
             let mut peer = Box::new(new());
+            // As a rule a peer that this worker has an endpoint to has one to it.
+            if peer.inbox.is_some() {
+                self.doorbell.expect_one();
+            }
             // Relaxed: under the lock.
             let fewest = self.losses.load(Ordering::Relaxed);
             peer.losses = losses.unwrap_or(0).max(fewest);
@@ -593,9 +595,7 @@ unsafe fn disable(worker: NonNull<()>) {
     let worker = unsafe { worker.cast::<Worker>().as_ref() };
     // Relaxed: there is one thread.
     worker.short_way_recv.store(false, Ordering::Relaxed);
-    worker
-        .extra_op_flags
-        .fetch_or(INHERITED, Ordering::Relaxed);
+    worker.extra_op_flags.fetch_or(INHERITED, Ordering::Relaxed);
     worker.duties.set_inherited();
     worker.rx.disable();
     // Requests that the program holds are given back there. It is sound to use at any time: elements are taken out and put

@@ -44,6 +44,7 @@ pub fn progress(worker: &Worker) {
 fn detach(worker: &Worker, peer: &Peer) -> bool {
     let is_dead = failure::is_dead(worker, peer);
     let mut tx = peer.tx.lock();
+    tx.waiting = None;
     if let Some(mut outbox) = tx.aside.take() {
         if is_dead {
             outbox.forsake();
@@ -106,6 +107,9 @@ pub fn sweep(worker: &Worker, rx: &mut Rx) {
         let is_named = named.contains(&(&raw const **peer));
         if !is_named {
             info::ended(worker, peer);
+            if peer.inbox.is_some() {
+                worker.doorbell.expect_one_less();
+            }
         }
         is_named
     });

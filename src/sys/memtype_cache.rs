@@ -1,8 +1,8 @@
 //! Kinds of memory that programs have stated, by address (`ucs_memtype_cache_*`). The library is for memory of the host
 //! and reads nothing here: only what a program has stated is found.
 
-use crate::ctypes::ucs_sys_device_t;
 use super::fork::{Lock, Mutex};
+use crate::ctypes::ucs_sys_device_t;
 use std::collections::BTreeMap;
 
 /// Regions begin and end at multiples of this many bytes, as in UCX.

@@ -20,6 +20,7 @@ mod loaded;
 mod page;
 mod ring;
 
+use super::fork::{Lock, Mutex};
 use crate::ctypes::UCM_EVENT_VM_UNMAPPED;
 use crate::options::{HookMode, Options};
 use crate::sys::log;
@@ -27,7 +28,6 @@ use crate::sys::sync::OnceLock;
 use entries::Entries;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
-use super::fork::{Lock, Mutex};
 
 pub use loaded::may_be_closed;
 pub use ring::{Event, Extent, Ring};

@@ -122,7 +122,7 @@ impl Impostor {
             uid,
             inbox: self.locator(),
         };
-        Outbox::open(at, &me).expect("a ring of the victim's")
+        Outbox::open(at, &me, &mut None).expect("a ring of the victim's")
     }
 
     /// Gives back the rings that are to nobody any more.

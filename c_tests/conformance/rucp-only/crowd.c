@@ -17,7 +17,7 @@
 enum { HOLDERS = 4, EACH = 250, VICTIMS = 10, PEERS = HOLDERS * EACH + VICTIMS, ADDRESS = 1024 };
 /* Between a death and its callback. A gap between two calls of progress counts as so much at most: the observer was not run. */
 #define LIMIT_SECONDS 1.0
-#define GAP_SECONDS 0.1
+#define GAP_SECONDS 0.02
 
 typedef struct {
     size_t length;

@@ -25,7 +25,7 @@ pub(super) fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
     if tx.lane.is_some() {
         return Ok(true);
     }
-    match Outbox::open(inbox, &me) {
+    match Outbox::open(inbox, &me, &mut tx.waiting) {
         Ok(outbox) => {
             tx.met = true;
             tx.lane = Some(Lane::Shm(Box::new(outbox)));

@@ -31,8 +31,9 @@ pub fn tidy() -> bool {
     // A forked child leaves its parent's connections alone, which includes that they are not dropped.
     if lingering.iter().any(|(_, origin, _)| origin.is_inherited()) {
         let is_inherited = |(_, origin, _): &(u64, Origin, Box<Line>)| origin.is_inherited();
-        let (inherited, own): (Vec<_>, Vec<_>) =
-            mem::take(&mut *lingering).into_iter().partition(is_inherited);
+        let (inherited, own): (Vec<_>, Vec<_>) = mem::take(&mut *lingering)
+            .into_iter()
+            .partition(is_inherited);
         mem::forget(inherited);
         *lingering = own;
     }

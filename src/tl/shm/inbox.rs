@@ -246,6 +246,8 @@ pub struct Doorbell {
     rung: NonNull<AtomicU32>,
     /// Its value when the ready bits were last read.
     seen: AtomicU32,
+    /// Senders that may come, as far as the receiver knows.
+    expected: AtomicU32,
 }
 
 // SAFETY: atomics, of which one lies in memory that lives as long as the inbox.
@@ -267,10 +269,26 @@ impl Doorbell {
         Self::of(Box::leak(Box::new(AtomicU32::new(0))))
     }
 
+    /// One sender more may come: rings are made by the receiver's next progress, before there are too few.
+    pub fn expect_one(&self) {
+        // Relaxed: the bell that makes progress look comes behind it.
+        let expected = self.expected.fetch_add(1, Ordering::Relaxed) + 1;
+        if expected >= FIRST_RINGS as u32 && expected.is_power_of_two() {
+            // SAFETY: the inbox lives. Release: pairs with the Acquire load in `Table::accept`.
+            unsafe { self.rung.as_ref() }.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// One that was expected does not come any more.
+    pub fn expect_one_less(&self) {
+        self.expected.fetch_sub(1, Ordering::Relaxed);
+    }
+
     fn of(rung: &AtomicU32) -> Self {
         Self {
             rung: NonNull::from(rung),
             seen: AtomicU32::new(0),
+            expected: AtomicU32::new(0),
         }
     }
 
@@ -348,18 +366,22 @@ impl Inbox {
         doorbell.seen.store(seen, Ordering::Relaxed);
         // Whoever maps the inbox can announce a ring that there is not.
         new.retain(|(index, _)| *index < self.memory.rings());
-        self.grow();
+        self.grow(doorbell.expected.load(Ordering::Relaxed) as usize);
         new
     }
 
-    /// Makes rings when three quarters of those that there are are taken, and an area when a sender wants one.
-    fn grow(&mut self) {
-        let rings = self.memory.rings();
-        if rings < RINGS
-            && 4 * self.table.taken(rings) >= 3 * rings
-            && let Err(e) = self.memory.add_rings(&self.identity)
-        {
-            log::warn!("shared memory for more than {rings} peers cannot be had: {e}");
+    /// Makes rings when three quarters of those that there are are taken, or fewer are there than senders are expected, and an
+    /// area when a sender wants one.
+    fn grow(&mut self, expected: usize) {
+        loop {
+            let rings = self.memory.rings();
+            if rings >= RINGS || rings > expected && 4 * self.table.taken(rings) < 3 * rings {
+                break;
+            }
+            if let Err(e) = self.memory.add_rings(&self.identity) {
+                log::warn!("shared memory for more than {rings} peers cannot be had: {e}");
+                break;
+            }
         }
         // Relaxed: the bell that called us comes after the word.
         if self.table.front().wants_area.swap(0, Ordering::Relaxed) != 0

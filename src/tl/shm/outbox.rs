@@ -31,6 +31,17 @@ pub struct Outbox {
 // SAFETY: the pointers are into memory that moves along; the producer is Send.
 unsafe impl Send for Outbox {}
 
+/// A peer's inbox that is mapped and has no free ring yet: what is mapped stays until there is one.
+pub struct Waiting {
+    memory: Theirs,
+    /// How many rings there were.
+    rings: u32,
+    tries: u32,
+}
+
+/// While no ring is made, one of so many tries looks whether one was given back.
+const TRIES_PER_SEARCH: u32 = 16;
+
 /// A share that was opened.
 #[derive(Clone, Copy)]
 pub struct OpenShare {
@@ -39,6 +50,21 @@ pub struct OpenShare {
     /// Mapped until the share is closed: the outbox lives at least as long.
     pub share: NonNull<Share>,
     pub generation: u32,
+}
+
+impl Waiting {
+    /// Whether there may be a free ring.
+    ///
+    /// # Errors
+    /// `NotFound`: the inbox was destroyed.
+    fn is_due(&self) -> io::Result<bool> {
+        if !self.memory.is_used() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        // Relaxed: a hint; the search for a ring loads it again.
+        let rings = self.memory.table().front().rings.load(Ordering::Relaxed);
+        Ok(rings != self.rings || self.tries % TRIES_PER_SEARCH == 0)
+    }
 }
 
 impl Outbox {
@@ -53,16 +79,38 @@ impl Outbox {
     /// Opens the peer's inbox and takes a ring there for `me`.
     ///
     /// # Errors
-    /// `NotFound`: the peer is gone. `WouldBlock`: all rings are taken. Else what the system said.
-    pub fn open(peer: Locator, me: &Sender) -> io::Result<Self> {
-        let mut memory = Theirs::open(peer)?;
+    /// `NotFound`: the peer is gone. `WouldBlock`: all rings are taken; `waiting` is for the next try. Else what the system
+    /// said.
+    pub fn open(
+        peer: Locator,
+        me: &Sender,
+        waiting: &mut Option<Box<Waiting>>,
+    ) -> io::Result<Self> {
+        let mut memory = match waiting.take() {
+            None => Theirs::open(peer)?,
+            Some(mut waits) => match waits.is_due()? {
+                true => waits.memory,
+                false => {
+                    waits.tries += 1;
+                    *waiting = Some(waits);
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+            },
+        };
         let table = memory.table();
+        let rings = table.front().rings.load(Ordering::Relaxed);
         // Acquire: pairs with the Release store in `Inbox::enable_wake`.
         let wakes = table.front().wakes.load(Ordering::Acquire) != 0;
         let Some(index) = table.claim(me) else {
             if table.want_ring() && wakes {
                 kick(table.front(), peer);
             }
+            let tries = 1;
+            *waiting = Some(Box::new(Waiting {
+                memory,
+                rings,
+                tries,
+            }));
             return Err(io::ErrorKind::WouldBlock.into());
         };
         memory
