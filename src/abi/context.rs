@@ -8,7 +8,7 @@ use crate::engine::listener::ConnRequest;
 use crate::engine::request::REQUEST_SIZE;
 use crate::options::Options;
 use crate::proto::{lanes, resources};
-use crate::sys::{fork, log, machine, memtype_cache, unmaps};
+use crate::sys::{fork, log, machine, memtype_cache, process_monitor, unmaps};
 use crate::tl::cm::linger;
 use std::ffi::c_uint;
 
@@ -55,6 +55,7 @@ pub unsafe extern "C" fn ucp_init_version(
             lanes::lock_to_watch(),
             linger::lock_to_watch(),
             memtype_cache::lock_to_watch(),
+            process_monitor::lock_to_watch(),
             unmaps::lock_to_watch(),
         ]
     });

@@ -161,14 +161,19 @@ pub struct Lock(AtomicBool);
 
 impl Lock {
     fn take(&self) {
-        // Acquire: pairs with the Release store in `give_back`.
-        while self.0.swap(true, Ordering::Acquire) {
+        while !self.try_take() {
             std::thread::yield_now();
         }
     }
 
+    /// False: another thread has it.
+    fn try_take(&self) -> bool {
+        // Acquire: pairs with the Release store in `give_back`.
+        !self.0.swap(true, Ordering::Acquire)
+    }
+
     fn give_back(&self) {
-        // Release: pairs with the Acquire swap in `take`.
+        // Release: pairs with the Acquire swaps in `take` and `try_take`.
         self.0.store(false, Ordering::Release);
     }
 }
@@ -196,6 +201,11 @@ impl<T> Mutex<T> {
     pub fn lock(&self) -> Guard<'_, T> {
         self.lock.take();
         Guard(self)
+    }
+
+    /// `None`: another thread has it.
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        self.lock.try_take().then_some(Guard(self))
     }
 
     /// What [`watch`] takes.

@@ -5,8 +5,8 @@
 //! descriptors (`closefrom`), and what it opened since can have the numbers of ours.
 
 use super::descriptor::Owned;
-use super::machine;
 use super::process::Process;
+use super::{fork, machine};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
@@ -58,7 +58,12 @@ struct Monitor {
     watched: HashMap<u32, Weak<Watched>>,
 }
 
-static MONITOR: Mutex<Option<Monitor>> = Mutex::new(None);
+static MONITOR: fork::Mutex<Option<Monitor>> = fork::Mutex::new(None);
+
+/// What a fork waits for.
+pub fn lock_to_watch() -> &'static fork::Lock {
+    MONITOR.lock_to_watch()
+}
 
 /// Watches the process with this number in our PID namespace. `None`: it has exited, or no descriptor can be had or may be used
 /// for it. It can have exited, and its number be another's, before the call: the caller looks at it once more afterwards.
