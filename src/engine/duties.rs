@@ -32,7 +32,8 @@ impl Duties {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// There is something in the worker's `pulls`, `asked`, `pushes`, `moved`, `lost`, `handlers` or `retired`, or due in `left`.
+    /// There is something in the worker's `pulls`, `asked`, `pushes`, `moved`, `lost`, `handlers` or `retired`, or
+    /// due in `left`.
     pub fn leave_chores(&self) {
         // Release: pairs with the Acquire load in `chores`; what is to be done comes before.
         self.0.fetch_or(CHORES, Ordering::Release);

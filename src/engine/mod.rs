@@ -12,6 +12,7 @@ pub mod duties;
 pub mod endpoint;
 pub mod handlers;
 pub mod idtable;
+pub mod inherited;
 pub mod listener;
 pub mod liveness;
 pub mod matcher;

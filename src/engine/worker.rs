@@ -7,6 +7,7 @@ use super::duties::Duties;
 use super::endpoint::Endpoint;
 use super::handlers::Handlers;
 use super::idtable::IdTable;
+use super::inherited;
 use super::listener::Exchange;
 use super::liveness::Liveness;
 use super::matcher::Matcher;
@@ -50,9 +51,7 @@ use std::time::Instant;
 /// Requests that are made together: as many as the original library makes.
 const REQUESTS_PER_CHUNK: usize = 128;
 /// Endpoints that are allocated together.
-const EPS_PER_CHUNK: usize = 32;
-/// What is added to the flags of the operations of an inherited worker: they exclude each other, so that the long way sees to it.
-const INHERITED: u32 = UCP_OP_ATTR_FLAG_FAST_CMPL as u32 | UCP_OP_ATTR_FLAG_MULTI_SEND as u32;
+pub(super) const EPS_PER_CHUNK: usize = 32;
 /// Longest user header of an active message, bytes. MPICH 5.0.1 assumes 8000 and some without asking.
 pub const MAX_AM_HEADER: usize = 8192;
 
@@ -88,9 +87,9 @@ pub struct Worker {
     pub tcp: Option<TcpLocator>,
     /// Where it takes greetings of queue pairs by TCP, if that carries nothing else.
     pub greeter: Option<TcpLocator>,
-    extra_op_flags: AtomicU32,
+    pub(super) extra_op_flags: AtomicU32,
     /// Receives of tagged messages take the shortest way.
-    short_way_recv: AtomicBool,
+    pub(super) short_way_recv: AtomicBool,
     /// The process that made it: a forked child has it, and may not use it.
     origin: Origin,
     /// Disables it in children, from when it has its place.
@@ -305,7 +304,7 @@ impl Worker {
         let pool = unsafe { pool.count_in(stats.worker().requests()) };
         let ep_pool = Pool::new(size_of::<Endpoint>(), align_of::<Endpoint>(), EPS_PER_CHUNK);
         // SAFETY: it sets a flag in each of them.
-        let ep_pool = unsafe { ep_pool.disabled_in_children(disable_endpoints) };
+        let ep_pool = unsafe { ep_pool.disabled_in_children(inherited::disable_endpoints) };
         let extra_op_flags = ctx.policy.extra_op_flags;
         let mut worker = Box::new(Worker {
             ctx,
@@ -394,11 +393,12 @@ impl Worker {
         });
         let place = NonNull::from(&mut *worker).cast();
         // SAFETY: the worker stays there; taken back when it is dropped.
-        worker.in_children = Some(unsafe { fork::Disabled::new(place, disable) });
+        worker.in_children = Some(unsafe { fork::Disabled::new(place, inherited::disable) });
         Ok(worker)
     }
 
-    /// Whether it is a parent's: this process was forked. Nothing of it may be used then, but what only reads what never changes.
+    /// Whether it is a parent's: this process was forked. Nothing of it may be used then, but what only reads what
+    /// never changes.
     #[inline(always)]
     pub fn is_inherited(&self) -> bool {
         self.origin.is_inherited()
@@ -554,8 +554,8 @@ impl Worker {
         self.nudge();
     }
 
-    /// Whether a peer is there of which this is true. Asked under the locks of the lists, placeholders first: what waits
-    /// there moves on to the others.
+    /// Whether a peer is there of which this is true. Asked under the locks of the lists, placeholders first: what
+    /// waits there moves on to the others.
     pub fn any_peer(&self, is: impl Fn(&Peer) -> bool) -> bool {
         let exchange = self.exchange.lock();
         let mut placeholders = exchange.iter().flat_map(|x| x.placeholders());
@@ -583,35 +583,6 @@ impl Drop for Worker {
     fn drop(&mut self) {
         // Before anything of it goes that a fork looks at.
         self.in_children = None;
-    }
-}
-
-/// Disables a worker in a forked child: its shortest ways are closed, so that each function sees that it is inherited.
-///
-/// # Safety
-/// `worker` is one, or the last one to have been there.
-unsafe fn disable(worker: NonNull<()>) {
-    // SAFETY: the caller's promise; what is used is atomic, or a lock.
-    let worker = unsafe { worker.cast::<Worker>().as_ref() };
-    // Relaxed: there is one thread.
-    worker.short_way_recv.store(false, Ordering::Relaxed);
-    worker.extra_op_flags.fetch_or(INHERITED, Ordering::Relaxed);
-    worker.duties.set_inherited();
-    worker.rx.disable();
-    // Requests that the program holds are given back there. It is sound to use at any time: elements are taken out and put
-    // back by one store.
-    worker.pool.free_in_child();
-}
-
-/// Disables the endpoints of a chunk in a forked child: they are as closed ones.
-///
-/// # Safety
-/// A chunk of a worker's pool of endpoints.
-unsafe fn disable_endpoints(chunk: NonNull<()>) {
-    let first = chunk.cast::<Endpoint>();
-    for i in 0..EPS_PER_CHUNK {
-        // SAFETY: inside of the chunk. Its elements are endpoints, or were, or are zero: the flags are an atomic in each case.
-        unsafe { Endpoint::disable(first.add(i)) };
     }
 }
 

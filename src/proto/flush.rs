@@ -40,8 +40,8 @@ pub fn is_settled(peer: &Peer) -> bool {
     }
 }
 
-/// Whether no remote access by message is under way or waits: what a device does now overtakes none, and not what it was
-/// told to do before.
+/// Whether no remote access by message is under way or waits: what a device does now overtakes none, and not what
+/// it was told to do before.
 pub fn is_answered(peer: &Peer) -> bool {
     let is_access = |&r: &*mut Request| {
         // SAFETY: queued requests live.
@@ -70,11 +70,12 @@ fn is_awaited(peer: &Peer) -> bool {
     peer.status() == UCS_OK && !is_clean(peer) && !is_forsaken(peer)
 }
 
-/// Whether flushes of all peers pass this one over, which may never answer: all that the user has had there he has closed by force.
-/// Not if he was given an endpoint to answer on, while the flush of an orderly close waits there, nor while a device works on memory that may be the user's again
-/// after a flush.
+/// Whether flushes of all peers pass this one over, which may never answer: all that the user has had there he has
+/// closed by force. Not if he was given an endpoint to answer on, while the flush of an orderly close waits there,
+/// nor while a device works on memory that may be the user's again after a flush.
 fn is_forsaken(peer: &Peer) -> bool {
-    // Relaxed: who closes while another thread flushes has the lock of the queue behind it, as the other has in front (`start_all`).
+    // Relaxed: who closes while another thread flushes has the lock of the queue behind it, as the other has in
+    // front (`start_all`).
     let forsaken = peer.forsaken.load(Ordering::Relaxed) && !peer.answered.load(Ordering::Relaxed);
     if !forsaken || peer.eps.lock().any_open() {
         return false;
@@ -92,8 +93,8 @@ fn is_forsaken(peer: &Peer) -> bool {
     !waits && !tx::lent::any(&tx)
 }
 
-/// Whether it is a part of a flush of all peers. (The flush of a close between a client and a server is internal, too, and
-/// has no parent.)
+/// Whether it is a part of a flush of all peers. (The flush of a close between a client and a server is internal,
+/// too, and has no parent.)
 fn is_child(r: &Request) -> bool {
     r.sent == Sent::Flush && matches!(r.notify, Notify::Internal(_)) && r.remote != 0
 }
@@ -197,8 +198,8 @@ pub fn set_turn(r: &mut Request, turn: u64) {
     }
 }
 
-/// A get that was sent is given up: it counts as answered, but not for flushes in front of it, which still wait for as many
-/// answers as before.
+/// A get that was sent is given up: it counts as answered, but not for flushes in front of it, which still wait for
+/// as many answers as before.
 pub fn given_up(peer: &Peer, r: &Request) {
     let turn = r.head[TURN]
         .first_chunk()
@@ -242,8 +243,8 @@ fn refuse(peer: &Peer) {
     }
 }
 
-/// The last endpoint to a peer was closed by force: flushes of later ones tell nothing of the accesses until now. (A peer
-/// answers in the order in which it was asked, but for reads.)
+/// The last endpoint to a peer was closed by force: flushes of later ones tell nothing of the accesses until now.
+/// (A peer answers in the order in which it was asked, but for reads.)
 pub fn excuse(peer: &Peer) {
     let _queue = peer.tx.lock();
     // Relaxed: under the lock.
@@ -294,8 +295,8 @@ pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> Option<ucs_sta
                 child_done(child, status);
             }
         }
-        // Another thread may have left it by force since it was looked at. Whoever has the lock of its queue second sees what the other
-        // did: that one the child, or this one that it is forsaken.
+        // Another thread may have left it by force since it was looked at. Whoever has the lock of its queue second
+        // sees what the other did: that one the child, or this one that it is forsaken.
         forsake(worker, peer);
     }
     // SAFETY: as in `child_done`; the caller's request lives.

@@ -7,8 +7,8 @@ use std::ops::Deref;
 use std::os::fd::AsRawFd;
 
 /// Something that closes its descriptor on drop, if the descriptor still names it. Epoll sets, timers and events look
-/// alike: they are told from files, pipes and sockets, and not from each other. Forked children get an inert descriptor in
-/// place of files, pipes and sockets.
+/// alike: they are told from files, pipes and sockets, and not from each other. Forked children get an inert
+/// descriptor in place of files, pipes and sockets.
 pub struct Owned<T: AsRawFd> {
     inner: ManuallyDrop<T>,
     /// `None`: the system did not say when it was made.

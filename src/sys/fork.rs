@@ -3,8 +3,8 @@
 //! A child inherits copies of the parent's objects, and with them shared memory and open files that it must not touch:
 //! a message that it sent would be in the middle of the parent's stream. So after `fork` the child
 //! - has private empty memory in place of what the parent's transports share with other processes ([`Private`]),
-//! - has inert descriptors in place of the parent's sockets, pipes, files and locks ([`Descriptor`]): a peer that waits for the
-//!   end of the parent's connection does not wait for the child's end, too,
+//! - has inert descriptors in place of the parent's sockets, pipes, files and locks ([`Descriptor`]): a peer that
+//!   waits for the end of the parent's connection does not wait for the child's end, too,
 //! - has inherited objects disabled ([`Disabled`]), and finds out of each that it is inherited ([`Origin`]).
 //!
 //! The child's own contexts are independent of that. Process-wide data that they use is behind a [`Mutex`] of this
@@ -43,8 +43,8 @@ impl Origin {
     }
 }
 
-/// Disables an inherited object in a child. It is called between `fork` and its return, with the address that was registered:
-/// it stores to atomics, takes no lock and allocates nothing.
+/// Disables an inherited object in a child. It is called between `fork` and its return, with the address that was
+/// registered: it stores to atomics, takes no lock and allocates nothing.
 pub type Disable = unsafe fn(NonNull<()>);
 
 /// What an open descriptor names: device, inode and type of the file.
@@ -115,8 +115,8 @@ impl Drop for Private {
 pub struct Descriptor(RawFd, Identity);
 
 impl Descriptor {
-    /// `None` for epoll sets, timers and events, which a child keeps: the program may have put another one in their place, which
-    /// looks alike.
+    /// `None` for epoll sets, timers and events, which a child keeps: the program may have put another one in their
+    /// place, which looks alike.
     pub fn new(fd: RawFd, identity: Identity) -> Option<Self> {
         identity.is_unique().then(|| {
             REGISTRY.lock().descriptors.insert(fd, identity);
@@ -178,9 +178,9 @@ impl Lock {
     }
 }
 
-/// A mutex for static data. It has no queue of threads, which a child would inherit without the threads. It is free in a child if
-/// it was given to [`watch`]. Who holds it may take those behind it in the list that `watch` got, those that are in no list,
-/// and the registry's, which the other functions of this module take.
+/// A mutex for static data. It has no queue of threads, which a child would inherit without the threads. It is free
+/// in a child if it was given to [`watch`]. Who holds it may take those behind it in the list that `watch` got,
+/// those that are in no list, and the registry's, which the other functions of this module take.
 pub struct Mutex<T> {
     lock: Lock,
     value: UnsafeCell<T>,

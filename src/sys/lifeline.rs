@@ -1,7 +1,7 @@
 //! Whether an owner in any PID namespace lives: it holds a lock on a byte of /dev/shm, the directory, while it does.
 //!
-//! The kernel gives the lock back with the owner's descriptor, however the owner ends, and nothing is left behind. A child
-//! that was forked without exec has the descriptor, too: the lock stays as long as it.
+//! The kernel gives the lock back with the owner's descriptor, however the owner ends, and nothing is left behind.
+//! A forked child does not keep it: it gets an inert descriptor in its place ([`super::fork`]).
 
 use crate::sys::descriptor::Owned;
 use crate::sys::sync::OnceLock;

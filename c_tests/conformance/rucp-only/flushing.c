@@ -1,6 +1,6 @@
 /*
- * A thread flushes a worker while another one closes the only endpoint by force, whose peer answers nothing: between the look
- * at which peers the flush waits for and the request that waits there. The flush ends.
+ * A thread flushes a worker while another one closes the only endpoint by force, whose peer answers nothing:
+ * between the look at which peers the flush waits for and the request that waits there. The flush ends.
  *
  * The order is forced by the program's own function for new requests, which the library calls between the two.
  */

@@ -1,0 +1,45 @@
+//! What a forked child does with the workers and endpoints of its parent: their shortest ways are closed, so that
+//! each function of the API sees that they are inherited, and leaves them alone. The hot path looks at nothing else
+//! than before.
+
+use super::endpoint::Endpoint;
+use super::worker::{EPS_PER_CHUNK, Worker};
+use crate::ctypes::*;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+/// What is added to the flags of the operations of an inherited worker: they exclude each other, so that the long
+/// way sees to it.
+const BOTH_HINTS: u32 = UCP_OP_ATTR_FLAG_FAST_CMPL as u32 | UCP_OP_ATTR_FLAG_MULTI_SEND as u32;
+
+/// Disables a worker.
+///
+/// # Safety
+/// `worker` is one that is not dropped yet. The process has a single thread.
+pub unsafe fn disable(worker: NonNull<()>) {
+    // SAFETY: the caller's promise; what is used is atomic, or a lock.
+    let worker = unsafe { worker.cast::<Worker>().as_ref() };
+    // Relaxed, here and below: there is one thread.
+    worker.short_way_recv.store(false, Ordering::Relaxed);
+    worker
+        .extra_op_flags
+        .fetch_or(BOTH_HINTS, Ordering::Relaxed);
+    worker.duties.set_inherited();
+    worker.rx.disable();
+    // Requests that the program holds are given back there. It is sound to use at any time: elements are taken out
+    // and put back by one store.
+    worker.pool.free_in_child();
+}
+
+/// Disables the endpoints of a chunk: they are as closed ones.
+///
+/// # Safety
+/// A chunk of a worker's pool of endpoints. The process has a single thread.
+pub unsafe fn disable_endpoints(chunk: NonNull<()>) {
+    let first = chunk.cast::<Endpoint>();
+    for i in 0..EPS_PER_CHUNK {
+        // SAFETY: inside of the chunk. Its elements are endpoints, or were, or are zero: the flags are an atomic in
+        // each case.
+        unsafe { Endpoint::disable(first.add(i)) };
+    }
+}
