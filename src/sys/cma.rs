@@ -137,8 +137,8 @@ fn count(ret: isize) -> io::Result<usize> {
 }
 
 /// Where Yama restricts attaching to descendants (`ptrace_scope` 1), declares that processes of
-/// this user may attach to this one, as the original library does. Without Yama it does nothing. Once for each process: a
-/// forked child does not inherit it.
+/// this user may attach to this one, as the original library does. Without Yama it does nothing. Once for each process:
+/// a forked child does not inherit it.
 pub fn allow_peers() {
     static ALLOWED: Mutex<Option<Origin>> = Mutex::new(None);
     let here = Some(Origin::here());

@@ -119,7 +119,8 @@ impl<T> MtLock<T> {
         self.held.set(true);
     }
 
-    /// In a forked child: as if no other thread had held it. The value must be sound to use whatever such a thread was doing.
+    /// In a forked child: as if no other thread had held it. The value must be sound to use whatever such a thread was
+    /// doing.
     pub fn free_in_child(&self) {
         if self.mt {
             // SAFETY: whoever had it does not exist in this process.

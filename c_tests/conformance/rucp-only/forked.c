@@ -402,7 +402,7 @@ static void with_threads(void)
     int64_t   number = 0;
     int       status;
 
-    alarm(120); /* instead of the case's own: a hundred contexts are made */
+    alarm(180); /* instead of the case's own: a hundred contexts are made */
     party_thread_mode = UCS_THREAD_MODE_MULTI;
     start(&parent, UCP_ERR_HANDLING_MODE_PEER, answer_all);
     exchange(&parent, number++);
@@ -412,7 +412,7 @@ static void with_threads(void)
     for (int i = 0; i < FORKS; i++) {
         pid_t child = fork();
         if (child == 0) {
-            alarm(20);
+            alarm(60);
             if (i % 4 == 0) {
                 talk_to_the_third();
             }

@@ -59,8 +59,9 @@ pub fn take(
 /// Shared queues of an interface that a rail leaves for others: half of those of a control queue.
 const SPARE: usize = 4;
 
-/// As [`take`], for a rail: nobody goes without a first queue for it. So it is alone, as long as the process may have such; if the
-/// interfaces have none left there is none, and if the process may have no more of them it is a shared one where some are left.
+/// As [`take`], for a rail: no worker goes without a first queue for it. So it is alone, as long as the process may have
+/// such; if the interfaces have none left there is none, and if the process may have no more of them it is a shared one
+/// where some are left.
 ///
 /// # Errors
 /// `NotFound`, or what the library says of the last.

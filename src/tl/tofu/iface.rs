@@ -40,8 +40,8 @@ pub struct Iface {
 }
 
 impl Iface {
-    /// On the network interface whose turn it is, or the next that has a queue left; the rails on those behind it, as many as
-    /// leave queues for the first ones of other workers.
+    /// On the network interface whose turn it is, or the next that has a queue left; the rails on those behind it, as
+    /// many as leave queues for the first ones of other workers.
     ///
     /// # Errors
     /// What the library says of the last.
