@@ -1,6 +1,7 @@
 //! Another worker, as this one knows it: where it is, the ring to it, what waits for room.
 
 mod endpoints;
+mod offers;
 mod reference;
 
 use super::endpoint::Endpoint;
@@ -23,6 +24,7 @@ use std::sync::atomic::{
 use std::time::Duration;
 
 pub use endpoints::Eps;
+pub use offers::HeldOffers;
 pub use reference::PeerRef;
 
 /// What is known of the right to copy from and to the peer's memory.
@@ -86,8 +88,9 @@ pub struct Peer {
     /// How many of them we were told of, and how many of those before it took that ring.
     pub withdrawals_seen: AtomicU64,
     pub withdrawals_before: AtomicU64,
-    /// Offers that it took back while nothing here referred to them: a descriptor that the user holds may.
-    pub withdrawn: parking_lot::Mutex<Vec<u64>>,
+    /// Its offers that are in no list: a descriptor or a message that the user holds refers to them, or a call that has
+    /// begun to receive them.
+    pub offers: parking_lot::Mutex<HeldOffers>,
     /// A placeholder leads here as soon as the server is known.
     pub forward: AtomicPtr<Peer>,
     /// The shares of long messages to it, in the ring that it opened to us; null before and after.
@@ -202,7 +205,7 @@ impl Peer {
             withdrawals: AtomicPtr::new(std::ptr::null_mut()),
             withdrawals_seen: AtomicU64::new(0),
             withdrawals_before: AtomicU64::new(0),
-            withdrawn: parking_lot::Mutex::default(),
+            offers: parking_lot::Mutex::default(),
             forward: AtomicPtr::default(),
             board: AtomicPtr::new(std::ptr::null_mut()),
             parts: AtomicU32::new(0),

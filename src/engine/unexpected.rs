@@ -34,6 +34,15 @@ impl Source {
         }
     }
 
+    /// The message is taken out of the list of those that wait. Under the lock of that list, by which it is found when
+    /// its sender takes it back.
+    pub fn take_out(&self) {
+        if let Source::Rts { peer, offer } = self {
+            // SAFETY: it has a reference to the peer.
+            unsafe { &**peer }.offers.lock().hold(offer.req);
+        }
+    }
+
     /// The message does not wait any more. Its peer is not the caller's to look at afterwards.
     pub fn release(&self) {
         if let Some(peer) = self.peer() {

@@ -210,6 +210,7 @@ pub unsafe fn on_rts(
         return rndv::acknowledge(peer, source.req, UCS_ERR_NO_MEMORY);
     };
     peer.hold();
+    peer.offers.lock().hold(source.req);
     // SAFETY: a new descriptor with so much room; the caller's bytes.
     unsafe {
         std::ptr::copy_nonoverlapping(beside, AmDesc::data(desc), room);
@@ -242,6 +243,7 @@ unsafe fn offer(
         let kept = status == UCS_INPROGRESS && attr != 0;
         if let Some(AmPayload::Remote(peer, offer)) = worker.am_descs.leave_handler(desc, kept) {
             rndv::acknowledge(&*peer, offer.req, status);
+            (*peer).offers.lock().release(offer.req, false);
             (*peer).release();
         }
     }
@@ -420,12 +422,14 @@ pub unsafe fn recv_data(
             // An empty target means that the data is not wanted.
             AmPayload::Remote(peer, offer) if r.data.len() == 0 => {
                 rndv::acknowledge(&*peer, offer.req, UCS_OK);
+                (*peer).offers.lock().release(offer.req, false);
                 (*peer).release();
                 Some(UCS_OK)
             }
             AmPayload::Remote(peer, offer) => {
                 // Never at once, as in UCX: MPICH 5 would take a pointer of its own for a request.
                 rndv::receive_later(worker, req, &*peer, offer, AmDesc::data(desc));
+                (*peer).offers.lock().release(offer.req, true);
                 (*peer).release();
                 None
             }
@@ -455,6 +459,7 @@ pub unsafe fn release_data(worker: &Worker, data: *mut c_void) {
         }
         if let AmPayload::Remote(peer, offer) = desc.as_ref().payload {
             rndv::acknowledge(&*peer, offer.req, UCS_OK);
+            (*peer).offers.lock().release(offer.req, false);
             (*peer).release();
         }
         worker.am_descs.done(desc);

@@ -103,6 +103,7 @@ pub unsafe fn recv(
         let req = new_receive(worker, data, p);
         let mut matcher = worker.matcher.lock();
         if let Some((tag, message)) = matcher.take_unexpected(tag, mask) {
+            message.source.take_out();
             worker
                 .stats
                 .worker()
@@ -233,6 +234,7 @@ unsafe fn deliver(
             }
             Source::Rts { peer, offer } => {
                 let ended = rndv::receive(worker, req, &*peer, offer, message.bytes.as_ptr());
+                (*peer).offers.lock().release(offer.req, ended.is_none());
                 message.source.release();
                 ended
             }
@@ -388,7 +390,10 @@ pub unsafe fn probe(
         .worker()
         .set_unexpected(matcher.unexpected_len());
     match taken {
-        Some((tag, message)) => Box::into_raw(Box::new(Removed { tag, message })).cast(),
+        Some((tag, message)) => {
+            message.source.take_out();
+            Box::into_raw(Box::new(Removed { tag, message })).cast()
+        }
         None => std::ptr::null_mut(),
     }
 }

@@ -112,7 +112,7 @@ fn answer_offers(worker: &Worker, rx: &mut Rx, named: &HashSet<*const Peer>) {
         if !agrees {
             continue;
         }
-        let is_known = peer.is_held() || !peer.withdrawn.lock().is_empty();
+        let is_known = peer.is_held() || !peer.offers.lock().is_empty();
         if is_known {
             c.consumer.agree_to_close(Answer::Released);
         } else if c.consumer.agree_to_close(Answer::Forgotten) {

@@ -18,8 +18,6 @@ use crate::wire::header::{ASKED, Kind, OFFERED, SyncHdr};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Offers taken back that a receiver remembers of one peer; more are an attack.
-const MOST_REMEMBERED: usize = 1 << 16;
 /// Longest time to wait for a copy inside of this process. One takes well under a millisecond.
 const COPY_TIME: Duration = Duration::from_millis(200);
 
@@ -158,14 +156,15 @@ impl Drop for Copy<'_> {
     }
 }
 
-/// Whether this offer was taken back while nothing here referred to it; says so once.
+/// Whether this offer was taken back while it was in no list; says so once.
 pub fn was_withdrawn(peer: &Peer, id: u64) -> bool {
     if peer.withdrawals_seen.load(Ordering::Acquire) == 0 {
         return false;
     }
-    let mut ids = peer.withdrawn.lock();
-    let at = ids.iter().position(|&other| other == id);
-    at.map(|i| ids.swap_remove(i)).is_some()
+    let mut offers = peer.offers.lock();
+    let is_withdrawn = offers.is_withdrawn(id);
+    offers.end_withdrawn(id);
+    is_withdrawn
 }
 
 /// The peer takes back what it has offered, or will not send what we asked for.
@@ -201,8 +200,8 @@ pub fn on_taken_back(worker: &Worker, peer: &Peer, id: u64, answer: u64) {
     }
 }
 
-/// What a peer has offered is not to be had any more: the receives of it, taken out of every list. Who comes later finds
-/// that it [`was_withdrawn`].
+/// What a peer has offered is not to be had any more: the receives of it, taken out of every list. A receive of what the
+/// user holds finds that it [`was_withdrawn`].
 fn forget_offer(worker: &Worker, peer: &Peer, id: u64) -> Vec<*mut Request> {
     let receives = failure::take_requests(worker, peer, |r| tx::lent::is_receive_of(r, id));
     let mut matcher = worker.matcher.lock();
@@ -213,13 +212,7 @@ fn forget_offer(worker: &Worker, peer: &Peer, id: u64) -> Vec<*mut Request> {
     drop(matcher);
     dropped.iter().for_each(|(_, u)| u.source.release());
     if receives.is_empty() && dropped.is_empty() {
-        let mut ids = peer.withdrawn.lock();
-        if ids.len() == MOST_REMEMBERED {
-            drop(ids);
-            failure::distrust(peer, "more withdrawals than offers");
-            return receives;
-        }
-        ids.push(id);
+        peer.offers.lock().withdraw(id);
     }
     // Release: pairs with the Acquire loads in `Copy::begin` and `was_withdrawn`.
     peer.withdrawals_seen.fetch_add(1, Ordering::Release);
