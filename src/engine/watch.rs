@@ -2,18 +2,24 @@
 //! not show. The timer also runs out at the keepalive interval, as long as there is a peer.
 
 use crate::sys::descriptor::Owned;
-use crate::sys::process::Process;
+use crate::sys::process_monitor::Watched as Process;
 use crate::sys::timer::Timer;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io::{self, Error};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often the peers are looked at while one of them cannot be watched: a loss is noticed within a second.
 const BLIND_INTERVAL: Duration = Duration::from_millis(500);
-/// What the timer is called in the set; peers' numbers are other ones.
+/// What the timer is called in the set.
 const TIMER: u64 = 0;
+
+/// What a process is called in the set, after its descriptor.
+fn name_of(process: &Process) -> u64 {
+    process.as_raw_fd() as u64 + 1
+}
 
 /// An epoll set that is readable when it is time to look whether the peers live.
 pub struct Watch {
@@ -25,8 +31,8 @@ pub struct Watch {
 
 #[derive(Default)]
 struct Watched {
-    /// By the peers' numbers.
-    processes: HashMap<u64, Process>,
+    /// By the peers' numbers; several peers can be in one process, which is in the set once.
+    processes: HashMap<u64, Arc<Process>>,
     /// Peers whose processes cannot be watched.
     blind: Vec<u64>,
     /// Peers whose transports notice their death: only the keepalive interval counts.
@@ -38,6 +44,11 @@ struct Watched {
 impl Watched {
     fn contains(&self, uid: u64) -> bool {
         self.processes.contains_key(&uid) || self.blind.contains(&uid) || self.timed.contains(&uid)
+    }
+
+    /// Whether a peer's process is this one.
+    fn has_process(&self, process: &Arc<Process>) -> bool {
+        self.processes.values().any(|p| Arc::ptr_eq(p, process))
     }
 
     /// The interval at which these peers are to be looked at. `keepalive`: that of the context.
@@ -74,14 +85,16 @@ impl Watch {
     }
 
     /// Watches a peer whose process this is, if that can be seen.
-    pub fn add(&self, uid: u64, process: Option<Process>) {
+    pub fn add(&self, uid: u64, process: Option<Arc<Process>>) {
         let mut watched = self.watched.lock();
         if watched.contains(uid) {
             return;
         }
         let seen = process.filter(|p| {
-            self.control(libc::EPOLL_CTL_ADD, p.as_raw_fd(), uid)
-                .is_ok()
+            watched.has_process(p)
+                || self
+                    .control(libc::EPOLL_CTL_ADD, p.as_raw_fd(), name_of(p))
+                    .is_ok()
         });
         match seen {
             Some(process) => {
@@ -101,11 +114,14 @@ impl Watch {
         }
     }
 
-    /// The opposite of [`add`](Self::add) and [`add_timed`](Self::add_timed). Closing the descriptor takes it out of
-    /// the set.
+    /// The opposite of [`add`](Self::add) and [`add_timed`](Self::add_timed).
     pub fn remove(&self, uid: u64) {
         let mut watched = self.watched.lock();
-        watched.processes.remove(&uid);
+        let process = watched.processes.remove(&uid);
+        if let Some(process) = process.filter(|p| !watched.has_process(p)) {
+            // Others of this process may watch it still, by the same descriptor.
+            let _ = self.control(libc::EPOLL_CTL_DEL, process.as_raw_fd(), 0);
+        }
         watched.blind.retain(|&other| other != uid);
         watched.timed.retain(|&other| other != uid);
         self.set_timer(&mut watched);
@@ -141,8 +157,8 @@ impl Watch {
     fn quiet(&self, what: u64) {
         if what == TIMER {
             self.timer.quiet();
-        } else if let Some(process) = self.watched.lock().processes.get(&what) {
-            let _ = self.control(libc::EPOLL_CTL_DEL, process.as_raw_fd(), what);
+        } else {
+            let _ = self.control(libc::EPOLL_CTL_DEL, (what - 1) as RawFd, what);
         }
     }
 
@@ -172,6 +188,7 @@ unsafe fn owned(fd: i32) -> io::Result<Owned<OwnedFd>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::process_monitor;
     use std::process::Command;
 
     fn readable(fd: RawFd, milliseconds: i32) -> bool {
@@ -188,12 +205,27 @@ mod tests {
     fn a_death_is_told_once() {
         let watch = Watch::new(None).unwrap();
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        watch.add(7, Process::open(child.id()).ok());
+        watch.add(7, process_monitor::watch(child.id()));
         assert!(!readable(watch.fd(), 0) && !watch.take());
         child.kill().unwrap();
         assert!(readable(watch.fd(), 10_000) && watch.take());
         assert!(!readable(watch.fd(), 0) && !watch.take());
         watch.remove(7);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn two_peers_of_one_process() {
+        let watch = Watch::new(None).unwrap();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        watch.add(7, process_monitor::watch(child.id()));
+        watch.add(8, process_monitor::watch(child.id()));
+        assert!(watch.watched.lock().blind.is_empty());
+        watch.remove(7);
+        child.kill().unwrap();
+        assert!(readable(watch.fd(), 10_000) && watch.take());
+        assert!(!readable(watch.fd(), 0) && !watch.take());
+        watch.remove(8);
         child.wait().unwrap();
     }
 

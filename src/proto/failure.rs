@@ -7,8 +7,7 @@ use crate::engine::peer::Peer;
 use crate::engine::request::{self, Fate, Request};
 use crate::engine::unexpected::Source;
 use crate::engine::worker::Worker;
-use crate::sys::process::{self, Process};
-use crate::sys::{clock, log, machine};
+use crate::sys::{clock, log, machine, process, process_monitor};
 use crate::tl::Lane;
 use crate::wire::header::{EpImm, Kind};
 use indexmap::IndexSet;
@@ -56,7 +55,7 @@ pub fn watch(worker: &Worker, peer: &Peer) {
                 return watch.add_timed(peer.uid);
             };
             let process = inbox.process(machine::place());
-            watch.add(peer.uid, process.and_then(|pid| Process::open(pid).ok()));
+            watch.add(peer.uid, process.and_then(process_monitor::watch));
             // It can have died, and its number be another's, before it was watched.
             if is_dead(worker, peer) {
                 tx::lose(peer, UCS_ERR_CONNECTION_RESET);

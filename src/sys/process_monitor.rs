@@ -29,9 +29,9 @@ pub enum State {
     Lost,
 }
 
-/// A watched process. The descriptor is closed with the last reference, or when the process has exited.
+/// A watched process. The descriptor is closed with the last reference.
 pub struct Watched {
-    process: Mutex<Option<Counted>>,
+    process: Counted,
     exited: AtomicBool,
     set: Arc<Set>,
 }
@@ -107,7 +107,7 @@ impl Monitor {
         let counted = Counted::open(pid)?;
         self.set.add(&counted.0).ok()?;
         let watched = Arc::new(Watched {
-            process: Mutex::new(Some(counted)),
+            process: counted,
             exited: AtomicBool::new(false),
             set: self.set.clone(),
         });
@@ -115,8 +115,7 @@ impl Monitor {
         Some(watched)
     }
 
-    /// Marks the processes that have exited and closes their descriptors, which takes them out of the set. Whether there
-    /// were any.
+    /// Marks the processes that have exited, and takes their descriptors out of the set. Whether there were any.
     fn mark_exited(&mut self) -> bool {
         let mut any = false;
         self.watched.retain(|_, watched| {
@@ -146,15 +145,21 @@ impl Watched {
         self.set.lose();
     }
 
-    /// Whether the process has exited, asked by its descriptor, which is closed if it has.
+    /// Whether the process has exited, asked by its descriptor. It stays open: sleeping workers may still be about to see it.
     fn ask(&self) -> bool {
-        let mut process = self.process.lock();
-        let exited = process.as_ref().is_some_and(|p| p.0.exited());
+        let exited = self.process.0.exited();
         if exited {
             self.exited.store(true, Ordering::Relaxed);
-            *process = None;
+            self.set.remove(&self.process.0);
         }
         exited
+    }
+}
+
+impl AsRawFd for Watched {
+    /// Readable once the process has exited.
+    fn as_raw_fd(&self) -> RawFd {
+        self.process.0.as_raw_fd()
     }
 }
 
@@ -183,7 +188,7 @@ impl Drop for Counted {
 
 impl Drop for Set {
     fn drop(&mut self) {
-        if tells(self.epoll.as_raw_fd(), &format!("{:x}", self.name)) {
+        if self.is_ours() {
             // SAFETY: dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.epoll) };
         }
@@ -256,6 +261,19 @@ impl Set {
         }
     }
 
+    /// Whether the descriptor still names this set, which is not empty.
+    fn is_ours(&self) -> bool {
+        tells(self.epoll.as_raw_fd(), &format!("{:x}", self.name))
+    }
+
+    fn remove(&self, process: &Process) {
+        let (set, fd) = (self.epoll.as_raw_fd(), process.as_raw_fd());
+        if self.is_ours() {
+            // SAFETY: no memory involved.
+            unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+        }
+    }
+
     /// Whether one of its processes may have exited. A set that is not ours any more is lost.
     fn is_ready(&self) -> bool {
         let mut fd = libc::pollfd {
@@ -300,7 +318,7 @@ mod tests {
     }
 
     fn number_of(watched: &Watched) -> i32 {
-        watched.process.lock().as_ref().unwrap().0.as_raw_fd()
+        watched.as_raw_fd()
     }
 
     #[test]
@@ -317,6 +335,7 @@ mod tests {
         end(&mut a);
         until(&again, State::Exited);
         assert_eq!(other.state(), State::Running);
+        drop((first, again));
         assert_eq!(IN_USE.load(Ordering::Relaxed), before + 1);
         assert!(watch(a.id()).is_none(), "there is no such process");
         end(&mut b);
