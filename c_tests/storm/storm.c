@@ -180,11 +180,14 @@ static void finish(void)
 static void judge_survivors(void)
 {
     for (int i = 0; i < SURVIVORS; i++) {
-        held_t *before = &board->least[i][1], *after = &board->least[i][SAMPLES - 1];
+        held_t *least = board->least[i], *before = &least[SAMPLES / 2], *after = &least[SAMPLES - 1];
 
-        printf("survivor %d: %ld and %ld descriptors, %ld and %ld mappings, %ld and %ld KB on the heap\n", i,
-               before->descriptors, after->descriptors, before->mappings, after->mappings, before->bytes >> 10,
-               after->bytes >> 10);
+        printf("survivor %d: descriptors, mappings, KB on the heap:", i);
+        for (int third = 0; third < SAMPLES; third++) {
+            printf("%s %ld, %ld, %ld", third == 0 ? "" : ";", least[third].descriptors, least[third].mappings,
+                   least[third].bytes >> 10);
+        }
+        printf("\n");
         if (before->descriptors != 0 && after->descriptors != 0 &&
             (after->descriptors > before->descriptors + SLACK_DESCRIPTORS ||
              after->mappings > before->mappings + SLACK_MAPPINGS || after->bytes > before->bytes + SLACK_BYTES)) {
