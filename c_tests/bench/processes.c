@@ -1,9 +1,10 @@
-//! Many processes of one host: how long they take to start, to connect all with all, for the first all-to-all and for later
-//! ones, and how much memory each has then.
+//! Many processes of one host: how long they take to start, to connect all with all, for the first all-to-all and for
+//! later ones, and how much memory each has then.
 //!
-//! ucpbench processes [--loaded] NUMBER. Each phase lasts until the last process is through with it. In an all-to-all each
-//! process sends 8 bytes to each other one, and compares what it receives. --loaded: two processes for each core compute all
-//! the while. Start is the context and the worker; memory is the proportional share (PSS) of what is resident, its mean.
+//! ucpbench processes [--loaded] NUMBER. Each phase lasts until the last process is through with it. In an all-to-all
+//! each process sends 8 bytes to each other one, and compares what it receives. --loaded: two processes for each core
+//! compute all the while. Start is the context and the worker; memory is the proportional share (PSS) of what is
+//! resident, its mean.
 #define _GNU_SOURCE
 #include "figure.h"
 #include "stage.h"

@@ -1,8 +1,8 @@
 /*
- * A storm: processes send each other tagged and active messages and streams, put, get and add, all verified, while a supervisor
- * kills them, stops and continues them, and starts others in their place, all drawn from a seed. Every request ends, every
- * endpoint to a process that dies calls its handler once and within a second of the death, and those that live hold no more in
- * the end than in the beginning.
+ * A storm: processes send each other tagged and active messages and streams, put, get and add, all verified, while a
+ * supervisor kills them, stops and continues them, and starts others in their place, all drawn from a seed. Every
+ * request ends, every endpoint to a process that dies calls its handler once and within a second of the death, and
+ * those that live hold no more in the end than in the beginning.
  *
  * usage: storm [-s SECONDS] [-p PROCESSES] [-r SEED] [-l LIMIT]     LIMIT: seconds from a death to its callback
  */
@@ -30,7 +30,7 @@ typedef struct {
     int      stopped;
 } child_t;
 
-static board_t *board;
+static board_t *shared;
 static int      board_fd;
 static child_t  children[MAX_SLOTS];
 static uint64_t random_state;
@@ -71,7 +71,7 @@ static void start(int slot)
 static void fail(const char *what)
 {
     fprintf(stderr, "FAILED: %s\n", what);
-    atomic_store(&board->failed, 1);
+    atomic_store(&shared->failed, 1);
 }
 
 /* A process that has ended was killed by the supervisor, or is at its end. */
@@ -80,11 +80,12 @@ static void ended(int slot, int status)
     char what[128];
 
     children[slot].pid = 0;
-    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && atomic_load(&board->slots[slot].killed) == children[slot].generation) {
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL &&
+        atomic_load(&shared->slots[slot].killed) == children[slot].generation) {
         children[slot].next = now() + draw(2 * PAUSE_MS) / 1e3;
-    } else if (!atomic_load(&board->over) || status != 0) {
-        snprintf(what, sizeof(what), "process %d, generation %u, ended with status %#x", slot, children[slot].generation,
-                 (unsigned)status);
+    } else if (!atomic_load(&shared->over) || status != 0) {
+        snprintf(what, sizeof(what), "process %d, generation %u, ended with status %#x", slot,
+                 children[slot].generation, (unsigned)status);
         fail(what);
     }
 }
@@ -95,7 +96,7 @@ static void reap(void)
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        for (int i = 0; i < board->count; i++) {
+        for (int i = 0; i < shared->count; i++) {
             if (children[i].pid == pid) {
                 ended(i, status);
             }
@@ -106,14 +107,14 @@ static void reap(void)
 /* Kills, stops or spares one. */
 static void strike(void)
 {
-    int      slot  = (int)draw((unsigned)board->count);
+    int      slot  = (int)draw((unsigned)shared->count);
     child_t *child = &children[slot];
 
     if (child->pid == 0) {
         return;
     }
     if (slot >= SURVIVORS && draw(2) == 0) {
-        atomic_store(&board->slots[slot].killed, child->generation);
+        atomic_store(&shared->slots[slot].killed, child->generation);
         kill(child->pid, SIGKILL);
         kills++;
     } else if (!child->stopped && draw(2) == 0) {
@@ -126,7 +127,7 @@ static void strike(void)
 
 static void go_on(int at_once)
 {
-    for (int i = 0; i < board->count; i++) {
+    for (int i = 0; i < shared->count; i++) {
         if (!at_once && children[i].next > now()) {
             continue;
         }
@@ -143,7 +144,7 @@ static int living(void)
 {
     int count = 0;
 
-    for (int i = 0; i < board->count; i++) {
+    for (int i = 0; i < shared->count; i++) {
         count += children[i].pid != 0;
     }
     return count;
@@ -161,15 +162,15 @@ static void finish(void)
 {
     double end = now() + PATIENCE_SECONDS;
 
-    atomic_store(&board->over, 1);
-    while (living() > 0 && now() < end && !atomic_load(&board->failed)) {
+    atomic_store(&shared->over, 1);
+    while (living() > 0 && now() < end && !atomic_load(&shared->failed)) {
         sleep_ms(10);
         reap();
     }
-    if (living() > 0 && !atomic_load(&board->failed)) {
+    if (living() > 0 && !atomic_load(&shared->failed)) {
         fail("some processes do not come to their end");
     }
-    for (int i = 0; i < board->count; i++) {
+    for (int i = 0; i < shared->count; i++) {
         if (children[i].pid != 0) {
             kill(children[i].pid, SIGKILL);
             waitpid(children[i].pid, NULL, 0);
@@ -180,7 +181,7 @@ static void finish(void)
 static void judge_survivors(void)
 {
     for (int i = 0; i < SURVIVORS; i++) {
-        held_t *least = board->least[i], *before = &least[SAMPLES / 2], *after = &least[SAMPLES - 1];
+        held_t *least = shared->least[i], *before = &least[SAMPLES / 2], *after = &least[SAMPLES - 1];
 
         printf("survivor %d: descriptors, mappings, KB on the heap:", i);
         for (int third = 0; third < SAMPLES; third++) {
@@ -199,8 +200,8 @@ static void judge_survivors(void)
 static void open_board(int fd)
 {
     board_fd = fd;
-    board    = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (board == MAP_FAILED) {
+    shared   = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (shared == MAP_FAILED) {
         perror("mmap");
         exit(2);
     }
@@ -214,7 +215,7 @@ int main(int argc, char **argv)
 
     if (argc == 5 && strcmp(argv[1], "process") == 0) {
         open_board(atoi(argv[2]));
-        run_process(board, atoi(argv[3]), (unsigned)atoi(argv[4]));
+        run_process(shared, atoi(argv[3]), (unsigned)atoi(argv[4]));
     }
     while ((option = getopt(argc, argv, "s:p:r:l:")) != -1) {
         switch (option) {
@@ -226,18 +227,18 @@ int main(int argc, char **argv)
         }
     }
     fd = memfd_create("storm", 0);
-    if (count <= SURVIVORS || count > MAX_SLOTS || fd < 0 || ftruncate(fd, sizeof(*board)) != 0) {
+    if (count <= SURVIVORS || count > MAX_SLOTS || fd < 0 || ftruncate(fd, sizeof(*shared)) != 0) {
         fprintf(stderr, "storm: %d to %d processes\n", SURVIVORS + 1, MAX_SLOTS);
         return 2;
     }
     open_board(fd);
-    board->count  = count;
-    board->seed   = seed;
-    board->limit  = limit;
-    board->begins = now();
-    board->ends   = board->begins + seconds;
+    shared->count  = count;
+    shared->seed   = seed;
+    shared->limit  = limit;
+    shared->begins = now();
+    shared->ends   = shared->begins + seconds;
     random_state  = seed;
-    while (now() < board->ends && !atomic_load(&board->failed)) {
+    while (now() < shared->ends && !atomic_load(&shared->failed)) {
         go_on(0);
         sleep_ms(5 + draw(PAUSE_MS));
         reap();
@@ -248,12 +249,12 @@ int main(int argc, char **argv)
     reap();
     go_on(1);
     finish();
-    printf("%ld kills, %ld stops, %ld callbacks, the slowest after %ld ms; tagged %ld, active %ld, put and get %ld, add %ld, "
-           "stream %ld, cancelled %ld\n", kills, stops, atomic_load(&board->failures),
-           atomic_load(&board->slowest_us) / 1000, atomic_load(&board->done[0]), atomic_load(&board->done[1]),
-           atomic_load(&board->done[2]), atomic_load(&board->done[3]), atomic_load(&board->done[4]),
-           atomic_load(&board->cancels));
+    printf("%ld kills, %ld stops, %ld callbacks, the slowest after %ld ms; tagged %ld, active %ld, "
+           "put and get %ld, add %ld, stream %ld, cancelled %ld\n", kills, stops, atomic_load(&shared->failures),
+           atomic_load(&shared->slowest_us) / 1000, atomic_load(&shared->done[0]), atomic_load(&shared->done[1]),
+           atomic_load(&shared->done[2]), atomic_load(&shared->done[3]), atomic_load(&shared->done[4]),
+           atomic_load(&shared->cancels));
     judge_survivors();
-    printf("%s: %d processes, seed %u\n", atomic_load(&board->failed) ? "FAILED" : "fine", count, seed);
-    return atomic_load(&board->failed);
+    printf("%s: %d processes, seed %u\n", atomic_load(&shared->failed) ? "FAILED" : "fine", count, seed);
+    return atomic_load(&shared->failed);
 }

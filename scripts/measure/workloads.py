@@ -182,7 +182,8 @@ def processes(quick):
     for loaded in (False, True):
         for number in (16,) if quick else (64, 128, 256, 512):
             name = f"processes/{'loaded/' if loaded else ''}{number}"
-            about = f"{number} processes connect and exchange messages" + (", the cores loaded twice over" if loaded else "")
+            about = f"{number} processes connect and exchange messages"
+            about += ", the cores loaded twice over" if loaded else ""
             words = ["processes"] + (["--loaded"] if loaded else []) + [str(number)]
             workload = driver(name, about, *words, quick=quick, limit=280, environment={"UCX_TLS": "sm,self"})
             if loaded:

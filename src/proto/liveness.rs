@@ -1,10 +1,10 @@
 //! Which peers of this host are dead, though no message says so. Asked by progress, a few times a second.
 //!
 //! Of a peer whose end somebody waits for (its endpoints handle errors, or a request needs it) the process is watched
-//! ([`process_monitor`]), and a worker that was destroyed while its process lives on says so in the memory that is mapped
-//! here. Both cost next to nothing for each peer. Where that is not possible the peer is looked at in turn, within a second.
-//! All peers are looked at in turn besides, a few in each round: that notices what else there is (a process that executed
-//! another program), and the end of peers that nobody waits for.
+//! ([`process_monitor`]), and a worker that was destroyed while its process lives on says so in the memory that is
+//! mapped here. Both cost next to nothing for each peer. Where that is not possible the peer is looked at in turn,
+//! within a second. All peers are looked at in turn besides, a few in each round: that notices what else there is (a
+//! process that executed another program), and the end of peers that nobody waits for.
 
 use super::failure::is_dead;
 use crate::ctypes::*;

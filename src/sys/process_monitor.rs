@@ -1,8 +1,8 @@
-//! Which of the watched processes have exited: one descriptor for each process, shared by all workers of this process, in one
-//! epoll set. A single system call asks whether any of them has, and takes no event out of the set.
+//! Which of the watched processes have exited: one descriptor for each process, shared by all workers of this process,
+//! in one epoll set. A single system call asks whether any of them has, and takes no event out of the set.
 //!
-//! What it says is a hint: the caller looks at the process itself before it takes it for dead. A program may have closed all
-//! descriptors (`closefrom`), and what it opened since can have the numbers of ours.
+//! What it says is a hint: the caller looks at the process itself before it takes it for dead. A program may have
+//! closed all descriptors (`closefrom`), and what it opened since can have the numbers of ours.
 
 use super::descriptor::Owned;
 use super::process::Process;
@@ -65,8 +65,9 @@ pub fn lock_to_watch() -> &'static fork::Lock {
     MONITOR.lock_to_watch()
 }
 
-/// Watches the process with this number in our PID namespace. `None`: it has exited, or no descriptor can be had or may be used
-/// for it. It can have exited, and its number be another's, before the call: the caller looks at it once more afterwards.
+/// Watches the process with this number in our PID namespace. `None`: it has exited, or no descriptor can be had or may
+/// be used for it. It can have exited, and its number be another's, before the call: the caller looks at it once more
+/// afterwards.
 pub fn watch(pid: u32) -> Option<Arc<Watched>> {
     let mut monitor = MONITOR.lock();
     if monitor
@@ -145,7 +146,8 @@ impl Watched {
         self.set.lose();
     }
 
-    /// Whether the process has exited, asked by its descriptor. It stays open: sleeping workers may still be about to see it.
+    /// Whether the process has exited, asked by its descriptor. It stays open: sleeping workers may still be about to
+    /// see it.
     fn ask(&self) -> bool {
         let exited = self.process.0.exited();
         if exited {
@@ -195,7 +197,8 @@ impl Drop for Set {
     }
 }
 
-/// Whether the kernel says this of what a descriptor names: sets, timers and events of the program's are not taken for ours.
+/// Whether the kernel says this of what a descriptor names: sets, timers and events of the program's are not taken for
+/// ours.
 fn tells(fd: RawFd, what: &str) -> bool {
     std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).is_ok_and(|info| info.contains(what))
 }

@@ -1,6 +1,6 @@
 /*
- * A worker with a thousand living peers whose failures it handles: the death of some of them is noticed within a second,
- * however many there are. Each death calls its endpoint's handler once, and no other.
+ * A worker with a thousand living peers whose failures it handles: the death of some of them is noticed within a
+ * second, however many there are. Each death calls its endpoint's handler once, and no other.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 enum { HOLDERS = 4, EACH = 250, VICTIMS = 10, PEERS = HOLDERS * EACH + VICTIMS, ADDRESS = 1024 };
-/* Between a death and its callback. A gap between two calls of progress counts as so much at most: the observer was not run. */
+/* Between a death and its callback. A gap between two calls of progress counts as GAP_SECONDS at most: the observer
+ * was not run. */
 #define LIMIT_SECONDS 1.0
 #define GAP_SECONDS 0.02
 

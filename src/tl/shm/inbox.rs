@@ -370,8 +370,8 @@ impl Inbox {
         new
     }
 
-    /// Makes rings when three quarters of those that there are are taken, or fewer are there than senders are expected, and an
-    /// area when a sender wants one.
+    /// Makes rings when three quarters of those that there are are taken, or fewer are there than senders are expected,
+    /// and an area when a sender wants one.
     fn grow(&mut self, expected: usize) {
         loop {
             let rings = self.memory.rings();

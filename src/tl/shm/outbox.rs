@@ -79,8 +79,8 @@ impl Outbox {
     /// Opens the peer's inbox and takes a ring there for `me`.
     ///
     /// # Errors
-    /// `NotFound`: the peer is gone. `WouldBlock`: all rings are taken; `waiting` is for the next try. Else what the system
-    /// said.
+    /// `NotFound`: the peer is gone. `WouldBlock`: all rings are taken; `waiting` is for the next try. Else what the
+    /// system said.
     pub fn open(
         peer: Locator,
         me: &Sender,
