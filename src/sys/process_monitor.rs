@@ -7,7 +7,6 @@
 use super::descriptor::Owned;
 use super::process::Process;
 use super::{fork, machine};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -297,6 +296,7 @@ impl Set {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parking_lot::Mutex;
     use std::process::{Child, Command};
     use std::time::{Duration, Instant};
 
