@@ -193,20 +193,26 @@ def processes(quick):
 
 
 def senders(quick):
-    """Sender processes and one receiving worker, over shared memory."""
-    return [
-        driver(
-            f"senders/{operation}/{number}",
-            f"{operation} rate, {number} sender processes, one receiving worker, shared memory",
-            "senders",
-            operation,
-            str(number),
-            quick=quick,
-            environment={"UCX_TLS": "sm,self"},
-        )
-        for operation in ("tag", "am")
-        for number in (1, 8, 64)
-    ]
+    """Sender processes and one receiving worker, over shared memory and over TCP."""
+    chosen = []
+    for tls, title, prefix, numbers in (
+        ("sm,self", "shared memory", "", (1, 8, 64)),
+        ("tcp", "TCP", "tcp_", (8, 64, 256)),
+    ):
+        for operation in ("tag", "am"):
+            for number in numbers:
+                workload = driver(
+                    f"{prefix.replace('_', '/')}senders/{operation}/{number}",
+                    f"{operation} rate, {number} sender processes, one receiving worker, {title}",
+                    "senders",
+                    operation,
+                    str(number),
+                    quick=quick,
+                    environment={"UCX_TLS": tls},
+                )
+                workload.read = lambda output, scratch, prefix=prefix: parse.driver(output, prefix)
+                chosen.append(workload)
+    return chosen
 
 
 def mpi(mpi_name, program, path, words, about, ranks=2, read=None):

@@ -60,6 +60,8 @@ pub struct Connection {
     pub peer: *const Peer,
     /// How often the other end had lost this worker when it was made.
     pub losses: u32,
+    /// It is in the list of those that messages may be left of.
+    listed: bool,
 }
 
 /// A peer that is to be tried again.
@@ -86,9 +88,13 @@ pub struct Sockets {
     /// Open connections, for polling without the epoll set where there are few.
     pub open: Vec<u64>,
     /// Open connections of which messages may be in the buffer that no progress call has taken in, longest waiting first.
-    pub behind: VecDeque<u64>,
+    behind: VecDeque<u64>,
     /// Messages that this progress call may still take in.
     pub portion: u32,
+    /// Looks at the sockets since the epoll set was last asked: what is listed was enough for them.
+    pub unasked: u32,
+    /// What the epoll set said last; kept for its memory.
+    pub events: Vec<Event>,
     /// Those that are not open yet.
     pub unsettled: usize,
     /// Guests among them, oldest first.
@@ -128,6 +134,8 @@ impl Sockets {
             open: Vec::new(),
             behind: VecDeque::new(),
             portion: 0,
+            unasked: 0,
+            events: Vec::new(),
             unsettled: 0,
             guests: Vec::new(),
             calls: 0,
@@ -212,6 +220,7 @@ impl Sockets {
             phase,
             peer,
             losses: 0,
+            listed: false,
         }));
         self.unsettled += 1;
         match phase {
@@ -228,6 +237,34 @@ impl Sockets {
         slot.connection
             .as_deref_mut()
             .filter(|c| c.link.token == token)
+    }
+
+    /// Connections of which messages may be in the buffer that no progress call has taken in.
+    pub fn behind(&self) -> usize {
+        self.behind.len()
+    }
+
+    /// Lists an open connection as one of them, behind all others.
+    pub fn list(&mut self, token: u64) {
+        if let Some(c) = self.get(token)
+            && !std::mem::replace(&mut c.listed, true)
+        {
+            self.behind.push_back(token);
+        }
+    }
+
+    /// Whether this connection is one of them.
+    pub fn is_listed(&mut self, token: u64) -> bool {
+        self.get(token).is_some_and(|c| c.listed)
+    }
+
+    /// Takes the one that waits longest off the list.
+    pub fn take_listed(&mut self) -> Option<u64> {
+        let token = self.behind.pop_front()?;
+        if let Some(c) = self.get(token) {
+            c.listed = false;
+        }
+        Some(token)
     }
 
     /// All that are there.
@@ -282,7 +319,9 @@ impl Sockets {
         self.epoll.remove(connection.link.fd(), dialing);
         if connection.phase == Phase::Open {
             self.open.retain(|&t| t != token);
-            self.behind.retain(|&t| t != token);
+            if connection.listed {
+                self.behind.retain(|&t| t != token);
+            }
         } else {
             self.unsettled -= 1;
             self.guests.retain(|&t| t != token);

@@ -42,7 +42,7 @@ pub fn arm(worker: &Worker, wake: &Wake) -> ucs_status_t {
     let busy = is_stuck(worker)
         || worker.cqs.any_ready()
         || worker.duties.chores()
-        || (rx.sockets.as_mut()).is_some_and(|s| !s.behind.is_empty() || !s.sleep_until_due())
+        || (rx.sockets.as_mut()).is_some_and(|s| s.behind() > 0 || !s.sleep_until_due())
         || (worker.exchange.lock().as_mut()).is_some_and(|x| !x.sleep_until_due())
         || !worker.dials.lock().is_empty()
         || !worker.pairings.lock().is_empty()

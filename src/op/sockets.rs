@@ -23,6 +23,12 @@ const SHARE: u32 = 8;
 /// Messages, and pieces of long ones, that one progress call takes in from all sockets together: a program that looks
 /// between two calls at what there is sees a backlog in portions.
 const PORTION: u32 = 128;
+/// Messages that a connection gets of it at least. Where more connections are ready than that is enough for, some get
+/// their turn in the next calls: to go from one to another costs more than to handle a short message.
+const MIN_SHARE: u32 = 16;
+/// While the connections that are listed are enough for a whole portion, one look at the sockets in so many asks the
+/// epoll set: it reports each of them again, for some 100 ns.
+const ASK_EVERY: u32 = 8;
 
 /// Moves connections and messages on, and what waits to be sent. Called only while there are connections, or some are
 /// wanted.
@@ -48,7 +54,7 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
         return count;
     };
     let calls = sockets.turn();
-    if rings && calls % SHARE != 0 && sockets.behind.is_empty() {
+    if rings && calls % SHARE != 0 && sockets.behind() == 0 {
         return count;
     }
     sockets.portion = PORTION;
@@ -68,7 +74,7 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
         return count + poll(worker, sockets, ports);
     }
     let mut count = count;
-    sockets.behind.clear();
+    while sockets.take_listed().is_some() {}
     let share = share(sockets, sockets.open.len());
     for i in 0..sockets.open.len() {
         if let Some(&token) = sockets.open.get(i) {
@@ -80,7 +86,7 @@ fn look(worker: &Worker, rx: &mut Rx) -> u32 {
 
 /// What each of so many sockets gets of this call's portion.
 fn share(sockets: &Sockets, ready: usize) -> u32 {
-    (sockets.portion / ready.max(1) as u32).max(1)
+    (sockets.portion / ready.max(1) as u32).max(MIN_SHARE)
 }
 
 /// As [`poll`], when progress looks at the clock: takes in what this call's portion has left.
@@ -96,22 +102,48 @@ pub fn poll_by_clock(worker: &Worker, sockets: &mut Sockets, ports: Option<&mut 
 /// Goes on with sockets of which an earlier call has left something, and asks the epoll set what is ready.
 #[cold]
 #[inline(never)]
-fn poll(worker: &Worker, sockets: &mut Sockets, mut ports: Option<&mut Ports>) -> u32 {
+fn poll(worker: &Worker, sockets: &mut Sockets, ports: Option<&mut Ports>) -> u32 {
+    sockets.unasked += 1;
+    if sockets.behind() >= (PORTION / MIN_SHARE) as usize && sockets.unasked < ASK_EVERY {
+        return go_on(worker, sockets, MIN_SHARE);
+    }
+    sockets.unasked = 0;
+    let mut events = std::mem::take(&mut sockets.events);
+    match sockets.epoll.poll() {
+        Some(ready) => events.extend(ready),
+        None => events.extend(sockets.everything()),
+    }
+    let share = share(sockets, sockets.behind() + events.len());
+    let mut count = go_on(worker, sockets, share);
+    count += on_events(worker, sockets, ports, &events, share);
+    events.clear();
+    sockets.events = events;
+    count
+}
+
+/// Goes on with connections of which earlier calls have left something, each of them once at most.
+fn go_on(worker: &Worker, sockets: &mut Sockets, share: u32) -> u32 {
     let mut count = 0;
-    let events: Vec<Event> = match sockets.epoll.poll() {
-        Some(ready) => ready.collect(),
-        None => sockets.everything(),
-    };
-    let share = share(sockets, sockets.behind.len() + events.len());
-    for _ in 0..sockets.behind.len() {
+    for _ in 0..sockets.behind() {
         if sockets.portion == 0 {
             break;
         }
-        if let Some(token) = sockets.behind.pop_front() {
+        if let Some(token) = sockets.take_listed() {
             count += receive(worker, sockets, token, share);
         }
     }
-    for event in events {
+    count
+}
+
+fn on_events(
+    worker: &Worker,
+    sockets: &mut Sockets,
+    mut ports: Option<&mut Ports>,
+    events: &[Event],
+    share: u32,
+) -> u32 {
+    let mut count = 0;
+    for &event in events {
         count += 1;
         match event.token {
             LISTENER => {
@@ -158,7 +190,7 @@ fn on_open(worker: &Worker, sockets: &mut Sockets, event: Event, share: u32) -> 
         }
     }
     // What is in the list has had its turn in this call, or comes first in the next one.
-    if event.read && !sockets.behind.contains(&event.token) {
+    if event.read && !sockets.is_listed(event.token) {
         receive(worker, sockets, event.token, share)
     } else {
         0
@@ -177,6 +209,10 @@ enum End {
 /// call's portion has left. A connection of which something may be left is listed.
 fn receive(worker: &Worker, sockets: &mut Sockets, token: u64, share: u32) -> u32 {
     let limit = share.min(sockets.portion);
+    if limit == 0 {
+        sockets.list(token);
+        return 0;
+    }
     let Some(c) = sockets.get(token) else {
         return 0;
     };
@@ -187,7 +223,7 @@ fn receive(worker: &Worker, sockets: &mut Sockets, token: u64, share: u32) -> u3
     let end = match end {
         Ok(Left::Nothing) => return count,
         Ok(Left::Something) => {
-            sockets.behind.push_back(token);
+            sockets.list(token);
             return count;
         }
         Err(end) => end,
@@ -224,8 +260,9 @@ fn read(
     while left > 0 {
         // There is no end for who asked for none.
         left -= u32::from(left != u32::MAX);
-        if handle(worker, peer, receiver, limit, count)? == Left::Something {
-            return Ok(Left::Something);
+        let here = handle(worker, peer, receiver, limit, count)?;
+        if here == Left::Something || *count >= limit {
+            return Ok(here);
         }
         let more = match bulk::read(worker, peer, receiver) {
             // What is in its place can have ended a request: callers look when progress says so.
@@ -277,5 +314,8 @@ fn handle(
             }
         }
     }
-    Ok(Left::Something)
+    Ok(match receiver.is_drained() {
+        true => Left::Nothing,
+        false => Left::Something,
+    })
 }

@@ -64,6 +64,8 @@ pub struct Receiver {
     /// Length of the message that `show` showed.
     shown: usize,
     bulk: Option<Bulk>,
+    /// The last read took less than it could: the socket had no more at that time.
+    emptied: bool,
 }
 
 impl Receiver {
@@ -77,7 +79,13 @@ impl Receiver {
             end: 0,
             shown: 0,
             bulk: None,
+            emptied: true,
         }
+    }
+
+    /// Whether nothing is buffered and the last read left nothing in the socket: the epoll set reports what comes.
+    pub fn is_drained(&self) -> bool {
+        self.emptied && self.start == self.end && self.bulk.is_none()
     }
 
     pub fn link(&self) -> &Arc<Link> {
@@ -178,7 +186,8 @@ impl Receiver {
         // SAFETY: room in our buffer.
         let n = unsafe { scatter(self.link.fd(), &mut [target]) }?;
         self.end += n;
-        Ok(n == room)
+        self.emptied = n < room;
+        Ok(!self.emptied)
     }
 
     /// Reads payload to where it belongs, and a little of what follows it. Returns how many bytes
@@ -205,7 +214,8 @@ impl Receiver {
         // SAFETY: the caller's memory, and our buffer.
         let n = unsafe { scatter(self.link.fd(), &mut parts) }?;
         self.end = n.saturating_sub(len);
-        Ok((n.min(len), n == len + BEYOND))
+        self.emptied = n < len + BEYOND;
+        Ok((n.min(len), !self.emptied))
     }
 
     /// Moves what is left of a record to the front of the buffer, and makes room for all of it.
