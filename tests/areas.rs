@@ -107,6 +107,25 @@ impl Way {
     }
 }
 
+/// A sender whose records are not answered is faster in its area by far: it is populated soon.
+#[test]
+fn records_without_an_answer_lie_in_an_area_after_few_more() {
+    let mut inbox = Inbox::create(false).unwrap();
+    let mut way = open(&mut inbox, 1);
+    let mut sent = 0;
+    loop {
+        way.send(&mut inbox, LEN as u64);
+        way.outbox.look_ahead_of_long(0);
+        sent += LEN as u64;
+        if way.uses_area(&inbox) {
+            break;
+        }
+        assert!(sent < 6 * HOT, "still in the ring");
+    }
+    assert!(sent > HOT);
+    way.end(&mut inbox);
+}
+
 #[test]
 fn areas_go_from_one_to_the_next() {
     let mut inbox = Inbox::create(false).unwrap();

@@ -267,6 +267,22 @@ def start_and_end(mpi_name, quick, path=None):
     ]
 
 
+def address_space(mpi_name, quick):
+    """Batch systems limit it (ulimit -v)."""
+    return [
+        mpi(
+            mpi_name,
+            "address_space",
+            f"{TOP}/build/bench/{mpi_name}/address_space",
+            "",
+            f"peak address space of a rank of {mpi_name}, {ranks} ranks that all talk to each other",
+            ranks,
+            lambda output, scratch: parse.table(output, f"address_space_{mpi_name}"),
+        )
+        for ranks in ((8,) if quick else (8, 32))
+    ]
+
+
 def crowded(mpi_name, quick):
     """More ranks than cores: whoever waits had better let the others run."""
     ranks, words = 8, f"-m 8:8 -i {14 if quick else 70}"
@@ -360,6 +376,7 @@ def everything(quick, osu_trees=None):
         chosen += osu(name, tree, quick) if tree else own_mpi(name, quick)
         chosen.append(crowded(name, quick))
         chosen += start_and_end(name, quick)
+        chosen += address_space(name, quick)
     return chosen
 
 

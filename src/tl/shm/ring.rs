@@ -42,10 +42,13 @@ pub const SMALL: usize = (1 << 10) + 64;
 /// As many where records follow each other without an answer. In the ring 512 B take 0.11 us then, in an area 0.07; 192
 /// B take as long in either.
 const SMALL_UNANSWERED: usize = 256;
-/// Of an area that a producer has taken, so many bytes are populated each time that it looks for room in the ring:
-/// about an eighth of what it has sent since the last time, which costs about a tenth of the time that the sending
-/// takes.
-const PREPARED: usize = 8 << 10;
+/// Of an area that a producer has taken, so many bytes are populated each time that it looks for room in the ring, where
+/// its records are answered: about a quarter of what it has sent since the last time, which costs about a fifth of the
+/// time that the sending takes.
+const PREPARED: usize = 16 << 10;
+/// As many where records follow each other without an answer. The ring takes up to four times as long for them as the
+/// area does, and longer than it takes to populate as many bytes: the sooner all of the area is, the better.
+const PREPARED_UNANSWERED: usize = 128 << 10;
 /// The number of the area is so many bits above the length.
 const AREA_SHIFT: u32 = 24;
 /// Beside the length: the slot has the number of an epoch, which begins with this message.
@@ -504,6 +507,11 @@ impl Producer {
 
     /// Takes an area if there is one, and populates a part of it. True when all of it is populated.
     fn prepare_area(&mut self) -> bool {
+        let step = if self.answered {
+            PREPARED
+        } else {
+            PREPARED_UNANSWERED
+        };
         if self.area.is_none() {
             let area = self.areas.and_then(|areas| areas.claim());
             self.area = area.map(|area| OutgoingArea {
@@ -514,7 +522,7 @@ impl Producer {
         match &mut self.area {
             // SAFETY: areas are mapped as long as the producer lives.
             Some(OutgoingArea { area, space }) => unsafe {
-                space.prepare(area.memory.as_ptr(), PREPARED)
+                space.prepare(area.memory.as_ptr(), step)
             },
             None => false,
         }
