@@ -869,6 +869,35 @@ fn offer_core(worker: &Worker, account: fn(&mut Rx, Duration)) {
     }
 }
 
+/// As many failed compare-and-swaps that a look at them is due: executes what peers wait for, if the caller does not,
+/// and offers the core to others. Inside of a callback, and while another thread progresses, it does only the latter.
+#[cold]
+#[inline(never)]
+pub fn relieve(worker: &Worker, failures: u32) {
+    /// Failures before each offer of a caller that cannot look at the account.
+    const BLIND: u32 = 1024;
+    let operations = worker.stats.atomics();
+    let Some(mut rx) = worker.rx.try_lock() else {
+        if failures % BLIND == 0 {
+            give_way(0);
+        }
+        return;
+    };
+    let calls = rx.calls;
+    let relief = rx.contention.look(operations, calls);
+    drop(rx);
+    if relief.progress {
+        progress(worker);
+        if let Some(mut rx) = worker.rx.try_lock() {
+            let calls = rx.calls;
+            rx.contention.progressed(calls);
+        }
+    }
+    if relief.offer {
+        offer_core(worker, |rx, took| rx.contention.offered(took));
+    }
+}
+
 /// A tagged message that is all here: into the receive that waits for it, or aside. In single-thread mode.
 #[inline(always)]
 fn on_eager(worker: &Worker, m: Message) {

@@ -118,9 +118,10 @@ static ucs_status_ptr_t flush(void)
     return ucp_ep_flush_nbx(ep, &plain);
 }
 
+static uint64_t operand = 1, reply;
+
 static ucs_status_ptr_t atomic(ucp_atomic_op_t operation, int fetch)
 {
-    static uint64_t operand = 1, reply;
     uint32_t reply_field = fetch ? UCP_OP_ATTR_FIELD_REPLY_BUFFER : 0;
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | reply_field,
                                  .datatype = ucp_dt_make_contig(8),
@@ -243,10 +244,21 @@ static void fetch_add(size_t size)
     COUNTED(wait_a(atomic(UCP_ATOMIC_OP_ADD, 1)));
 }
 
+/* The memory is of this process: what is there can be read, and stays. */
 static void compare_swap(size_t size)
 {
     (void)size;
+    operand = reply = *(uint64_t *)remote;
     COUNTED(wait_a(atomic(UCP_ATOMIC_OP_CSWAP, 1)));
+    operand = 1;
+}
+
+static void compare_swap_failing(size_t size)
+{
+    (void)size;
+    operand = *(uint64_t *)remote + 1;
+    COUNTED(wait_a(atomic(UCP_ATOMIC_OP_CSWAP, 1)));
+    operand = 1;
 }
 
 static void add_flush(size_t size)
@@ -388,6 +400,7 @@ static const struct {
     {"get 1 KiB", get, 1024, 1},
     {"fetch-add", fetch_add, 8, 1},
     {"compare-swap", compare_swap, 8, 1},
+    {"compare-swap, failing", compare_swap_failing, 8, 1},
     {"add + flush", add_flush, 8, 1},
     {"tag 8 B", tag, 8, 1},
     {"tag 8 B, send", tag_send, 8, 1},

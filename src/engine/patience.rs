@@ -65,6 +65,67 @@ impl Patience {
     }
 }
 
+/// Failed compare-and-swaps between two looks at the account: all but one in so many cost no more than a count.
+pub const FAILURES_PER_LOOK: u32 = 64;
+/// Looks in a row at nothing but failures before the worker progresses by itself, for a caller who does not.
+const PROGRESS_AFTER: u32 = 4;
+
+/// The account of a worker's compare-and-swaps that find another value than they want: a lock that another process
+/// holds, which may not be running, or whose release is a message that this worker has to execute. Each of them ends
+/// inside of its call, so that neither idle progress nor a wait tells that nothing comes of them.
+#[derive(Default)]
+pub struct Contention {
+    /// Atomic operations of the worker at the last look.
+    operations: u64,
+    /// Looks that found enough others among them.
+    moves: u64,
+    /// Looks since the last of those.
+    streak: u32,
+    /// Calls to the next look at the clock, as progress counts them, at the last look.
+    calls: u32,
+    patience: Patience,
+}
+
+/// What a worker does whose compare-and-swaps fail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Relief {
+    /// Executes what peers ask for.
+    pub progress: bool,
+    /// Offers its core to others.
+    pub offer: bool,
+}
+
+impl Contention {
+    /// [`FAILURES_PER_LOOK`] compare-and-swaps more have failed. `operations`: atomic operations of the worker, ever;
+    /// `calls`: a number that another one follows with each call of progress.
+    pub fn look(&mut self, operations: u64, calls: u32) -> Relief {
+        let since = operations.wrapping_sub(self.operations);
+        let is_progressed = calls != self.calls;
+        (self.operations, self.calls) = (operations, calls);
+        self.streak += 1;
+        // Half of them succeed: the program gets on.
+        if since >= 2 * u64::from(FAILURES_PER_LOOK) {
+            self.streak = 0;
+            self.moves += 1;
+        }
+        let moves = self.moves;
+        Relief {
+            progress: self.streak >= PROGRESS_AFTER && !is_progressed,
+            offer: self.patience.is_over(|| moves),
+        }
+    }
+
+    /// The core was offered, and it took so long to have it back.
+    pub fn offered(&mut self, took: Duration) {
+        self.patience.offered(took);
+    }
+
+    /// Progress was made for the caller: not the caller's own.
+    pub fn progressed(&mut self, calls: u32) {
+        self.calls = calls;
+    }
+}
+
 /// Messages that are laid aside before the first offer: as many as programs like to have under way.
 const FEW: u64 = 64;
 /// Most of them before an offer, where threads that they may be for do not take it.
@@ -151,6 +212,41 @@ mod tests {
         assert_eq!(looks_until_over(&mut patience), SOON);
         patience.offered(Duration::ZERO);
         assert_eq!(looks_until_over(&mut patience), 2 * SOON);
+    }
+
+    const EACH: u64 = FAILURES_PER_LOOK as u64;
+
+    #[test]
+    fn failures_alone_lead_to_progress_and_then_to_an_offer() {
+        let mut contention = Contention::default();
+        let looks: Vec<_> = (1..=u64::from(FIRST))
+            .map(|n| contention.look(n * EACH, 7))
+            .collect();
+        let progress = looks.iter().position(|relief| relief.progress);
+        assert_eq!(progress, Some(PROGRESS_AFTER as usize - 1));
+        let offer = looks.iter().position(|relief| relief.offer);
+        assert_eq!(offer, Some(FIRST as usize - 1));
+        contention.offered(TAKEN);
+        let mut n = u64::from(FIRST);
+        let next = (1..100).find(|_| {
+            n += 1;
+            contention.look(n * EACH, 7).offer
+        });
+        assert_eq!(next, Some(SOON));
+    }
+
+    #[test]
+    fn a_caller_who_progresses_does_so_alone() {
+        let mut contention = Contention::default();
+        let progressed = |n: u32| contention.look(u64::from(n) * EACH, n).progress;
+        assert!(!(1..1000).any(progressed));
+    }
+
+    #[test]
+    fn failures_among_as_many_successes_are_none() {
+        let mut contention = Contention::default();
+        let relieved = |n: u64| contention.look(n * 2 * EACH, 7) != Relief::default();
+        assert!(!(1..1000).any(relieved));
     }
 
     #[test]

@@ -200,16 +200,31 @@ impl Stats {
         place
     }
 
-    /// What the worker has sent, put, got and so on, to its first peers (of many thousands to ask all would take long).
+    /// What the worker has sent, and what peers or the kernel had to do for it. Accesses to mapped memory are not in it:
+    /// a loop of them may do nothing but wait.
     pub fn operations(&self) -> u64 {
+        let mapped = [Protocol::RmaMapped, Protocol::AmoMapped];
+        let others = Protocol::ALL.into_iter().filter(|p| !mapped.contains(p));
+        others.fold(0, |sum, protocol| sum.wrapping_add(self.messages(protocol)))
+    }
+
+    /// Atomic operations of the worker.
+    pub fn atomics(&self) -> u64 {
+        let mapped = self.messages(Protocol::AmoMapped);
+        mapped.wrapping_add(self.messages(Protocol::AmoMessages))
+    }
+
+    /// Operations by a protocol, to the first peers (of many thousands to ask all would take long).
+    fn messages(&self, protocol: Protocol) -> u64 {
         const PEERS: usize = 32;
         let used = self.worker().entries_used.load(Ordering::Relaxed) as usize;
         let entries = (0..used.min(PEERS)).map(|i| {
             // SAFETY: inside of the mapping, which lives as long as `self`.
             unsafe { self.entry(i).as_ref() }
         });
-        let tallies = entries.flat_map(|entry| &entry.tallies);
-        tallies.fold(0, |sum, tally| sum.wrapping_add(tally.messages()))
+        entries.fold(0, |sum: u64, entry| {
+            sum.wrapping_add(entry.of(protocol).messages())
+        })
     }
 
     fn entry(&self, index: usize) -> NonNull<PeerStats> {

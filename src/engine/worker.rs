@@ -11,7 +11,7 @@ use super::inherited;
 use super::listener::Exchange;
 use super::liveness::Liveness;
 use super::matcher::Matcher;
-use super::patience::{Crowd, Patience};
+use super::patience::{Contention, Crowd, Patience};
 use super::peer::{Known, Peer, PeerRef};
 use super::ports::{Ports, RailTask};
 use super::regions::LastFound;
@@ -171,6 +171,8 @@ pub struct Worker {
     pub losses: AtomicU32,
     /// Tables of protocols that were printed.
     pub told: parking_lot::Mutex<Vec<String>>,
+    /// Compare-and-swaps that found another value, modulo 2^32: by any thread, and a few may be lost.
+    pub failed_swaps: AtomicU32,
     /// What other processes can read of all this. Last: everything above points into it.
     pub stats: Stats,
 }
@@ -232,6 +234,7 @@ pub struct Rx {
     pub given: u64,
     pub patience: Patience,
     pub crowd: Crowd,
+    pub contention: Contention,
 }
 
 /// An incoming ring.
@@ -346,6 +349,7 @@ impl Worker {
                     given: 0,
                     patience: Patience::default(),
                     crowd: Crowd::default(),
+                    contention: Contention::default(),
                 },
             ),
             matcher: MtLock::new(mt, Matcher::new()),
@@ -386,6 +390,7 @@ impl Worker {
             former: MtLock::new(mt, Vec::new()),
             unlisted: MtLock::new(mt, Vec::new()),
             losses: AtomicU32::new(0),
+            failed_swaps: AtomicU32::new(0),
             wake,
             params,
             told: parking_lot::Mutex::default(),

@@ -193,20 +193,28 @@ unsafe fn change<const SIZE: u8>(
             value,
             compare,
         };
-        Some(execute(peer, word, change, reply))
+        let old = execute(peer, word, change, reply);
+        if op == amo::CSWAP && old != compare {
+            amo::note_failure(worker);
+        }
+        Some(ptr::null_mut())
     }
 }
 
-/// Changes a word and counts it: what the call returns.
+/// Changes a word and counts it: what was there.
 ///
 /// # Safety
 /// A word of `change.size` bytes, and a reply of as many or null.
 #[inline(always)]
-unsafe fn execute(peer: &Peer, word: *mut u8, change: Amo, reply: *mut c_void) -> ucs_status_ptr_t {
+unsafe fn execute(peer: &Peer, word: *mut u8, change: Amo, reply: *mut c_void) -> u64 {
     // SAFETY: passed on.
-    unsafe { amo::store(reply, amo::execute(word, change), change.size) };
+    let old = unsafe {
+        let old = amo::execute(word, change);
+        amo::store(reply, old, change.size);
+        old
+    };
     peer.stats().of(Protocol::AmoMapped).add(change.size.into());
-    ptr::null_mut()
+    old
 }
 
 /// As [`change`], by the operations that are less frequent, never [`CSWAP`].
@@ -228,5 +236,6 @@ unsafe fn change_otherwise<const SIZE: u8>(
         compare: 0,
     };
     // SAFETY: the caller's word and buffer.
-    unsafe { execute(peer, word, change, reply) }
+    unsafe { execute(peer, word, change, reply) };
+    ptr::null_mut()
 }
