@@ -120,7 +120,7 @@ static ucs_status_ptr_t flush(void)
 
 static uint64_t operand = 1, reply;
 
-static ucs_status_ptr_t atomic(ucp_atomic_op_t operation, int fetch)
+static inline __attribute__((always_inline)) ucs_status_ptr_t atomic(ucp_atomic_op_t operation, int fetch)
 {
     uint32_t reply_field = fetch ? UCP_OP_ATTR_FIELD_REPLY_BUFFER : 0;
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | reply_field,
