@@ -860,6 +860,11 @@ fn is_polled_in_vain(worker: &Worker, rx: &mut Rx) -> bool {
 #[cold]
 #[inline(never)]
 fn offer_core(worker: &Worker, account: fn(&mut Rx, Duration)) {
+    if let Some(rx) = worker.rx.try_lock()
+        && let Some(inbox) = &rx.inbox
+    {
+        inbox.note_progress(|| 0);
+    }
     let began = Instant::now();
     give_way(0);
     let took = began.elapsed();
@@ -1017,6 +1022,9 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     let spent = now.saturating_sub(rx.looked_at + mem::take(&mut rx.given));
     rx.pace = pace(rx.pace, spent);
     (rx.calls, rx.looked_at) = (rx.pace, now);
+    if let Some(inbox) = &rx.inbox {
+        inbox.note_progress(clock::monotonic_ns);
+    }
     if let Some(ports) = rx.ports.as_deref_mut() {
         count += match ticked {
             true => packets::tick(worker, ports, now),

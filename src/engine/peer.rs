@@ -3,6 +3,7 @@
 mod endpoints;
 mod offers;
 mod reference;
+mod short_rma;
 
 use super::endpoint::Endpoint;
 use super::request::Request;
@@ -26,6 +27,7 @@ use std::time::Duration;
 pub use endpoints::Eps;
 pub use offers::HeldOffers;
 pub use reference::PeerRef;
+use short_rma::ShortRma;
 
 /// What is known of the right to copy from and to the peer's memory.
 pub const CMA_UNKNOWN: u8 = 0;
@@ -79,6 +81,8 @@ pub struct Peer {
     /// Refusals of the accesses up to this one are told by no flush: who made them has closed by force. Under `tx`.
     pub rma_excused: AtomicU64,
     pub cma: AtomicU8,
+    /// Which of the two ways short accesses to memory that is not mapped take.
+    pub short_rma: ShortRma,
     /// References that others than progress have.
     references: AtomicU32,
     /// Where its traffic is counted, on the worker's page.
@@ -200,6 +204,7 @@ impl Peer {
             } else {
                 CMA_NO
             }),
+            short_rma: ShortRma::default(),
             references: AtomicU32::new(0),
             stats: AtomicPtr::new(worker.stats.rest().as_ptr()),
             withdrawals: AtomicPtr::new(std::ptr::null_mut()),

@@ -12,8 +12,9 @@ use crate::engine::worker::Worker;
 use crate::proto::attach::{self, Direction, Fault, Remote};
 use crate::proto::tx::{access, device, lent, shares, steered};
 use crate::proto::{flush, tx};
-use crate::sys::log;
 use crate::sys::regcache::Handle;
+use crate::sys::{clock, log};
+use crate::tl::Lane;
 use crate::tl::ib::pinned::Pinned;
 use crate::tl::tofu;
 use crate::tl::tofu::tni::PIGGYBACK;
@@ -63,6 +64,12 @@ pub fn way(
     }
     if let Some(local) = rkey.local(addr, len) {
         return Ok(Way::Direct(local));
+    }
+    if peer.short_rma.is_used() {
+        match flush::is_answered(peer) {
+            true => peer.short_rma.forget(),
+            false => return Ok(Way::Message),
+        }
     }
     if rkey.len != 0 || rkey.empty {
         log::error!(
@@ -122,9 +129,14 @@ impl Access<'_> {
         addr: u64,
     ) -> Result<(), ucs_status_t> {
         let (remote, len) = (Remote::Piece(addr), self.data.len());
+        let account = &self.peer.short_rma;
+        let began = account.is_timed(len).then(clock::monotonic_ns);
         // SAFETY: all of the user's memory.
-        unsafe { attach::copy(self.peer, direction, &self.data, remote, 0, len) }
-            .map_err(Fault::status)
+        let copied = unsafe { attach::copy(self.peer, direction, &self.data, remote, 0, len) };
+        if let Some(began) = began {
+            account.note_copy(clock::monotonic_ns() - began);
+        }
+        copied.map_err(Fault::status)
     }
 
     /// Whether the kernel is to copy later, together with other accesses. Not after a fence that found messages under
@@ -234,6 +246,26 @@ impl Access<'_> {
     }
 }
 
+/// Whether a short access that the kernel can make goes by message: the peer is at work.
+fn goes_by_message(a: &Access, p: &Param) -> bool {
+    let (peer, len) = (a.peer, a.data.len());
+    if !matches!(a.way, Way::Attach)
+        || p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)
+        || !peer.short_rma.is_wanted(len)
+    {
+        return false;
+    }
+    let tx = peer.tx.lock();
+    let Some(Lane::Shm(outbox)) = tx.lane.as_ref() else {
+        return false;
+    };
+    let progressed_at = outbox.progressed_at();
+    drop(tx);
+    // Relaxed: a number for the account.
+    let done = peer.rma_done.load(Ordering::Relaxed);
+    peer.rma_idle() && peer.short_rma.choose(progressed_at, done)
+}
+
 /// Looks what is wrong with an access, and how it is made.
 ///
 /// # Safety
@@ -308,6 +340,10 @@ pub unsafe fn put(
             Ok(a) => a,
             Err(status) => return status_ptr(status),
         };
+        let mut a = a;
+        if goes_by_message(&a, p) {
+            a.way = Way::Message;
+        }
         // Asked once: other threads change the answer.
         let waits = a.waits(p);
         let done = match a.way {
@@ -387,6 +423,10 @@ pub unsafe fn get(
         if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && !matches!(a.way, Way::Direct(_)) {
             a.data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
+        }
+        let mut a = a;
+        if goes_by_message(&a, p) {
+            a.way = Way::Message;
         }
         // Asked once: other threads change the answer.
         let waits = a.waits(p);

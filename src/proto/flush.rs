@@ -257,6 +257,9 @@ pub fn excuse(peer: &Peer) {
 pub fn answered(peer: &Peer) {
     // Release: pairs with the Acquire load in `Peer::rma_idle`.
     let done = peer.rma_done.fetch_add(1, Ordering::Release) + 1;
+    if peer.short_rma.is_used() && peer.rma_idle() {
+        peer.short_rma.note_answers(done);
+    }
     loop {
         let mut tx = peer.tx.lock();
         let Some(i) = tx.flushes.iter().position(|&(target, _)| target <= done) else {

@@ -56,6 +56,10 @@ pub(super) struct Front {
     pub(super) parts: [AtomicU32; PARTS],
     /// Counts the epochs of its senders ([`super::order`]). Each looks at it with each message.
     pub(super) epochs: OwnLine<AtomicU64>,
+    /// Not 0: a sender looks at `progressed_at`.
+    is_watched: AtomicU32,
+    /// When the receiver progressed last, as far as it has noted that: monotonic nanoseconds. 0: it has given its core away.
+    progressed_at: OwnLine<AtomicU64>,
 }
 
 impl Front {
@@ -66,6 +70,15 @@ impl Front {
         // comes before its look at `armed` (`must_wake`): one of the two sees the other.
         self.armed.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
+    }
+
+    /// When the receiver progressed last, in monotonic nanoseconds; 0: it has not noted it.
+    pub(super) fn progressed_at(&self) -> u64 {
+        // Relaxed, here and where the two are written: a hint, nothing is published by it.
+        if self.is_watched.load(Ordering::Relaxed) == 0 {
+            self.is_watched.store(1, Ordering::Relaxed);
+        }
+        self.progressed_at.0.load(Ordering::Relaxed)
     }
 
     /// Whether the caller, who has just sent something, is the one to wake the receiver.
@@ -405,6 +418,16 @@ impl Inbox {
     pub fn free(&mut self, index: usize) {
         self.memory.empty(index);
         self.table.unclaim(index);
+    }
+
+    /// The worker progresses, at the time that `now` tells; or does not for a while, if that is 0.
+    #[inline]
+    pub fn note_progress(&self, now: impl FnOnce() -> u64) {
+        let front = self.table.front();
+        // Relaxed: as in `Front::progressed_at`.
+        if front.is_watched.load(Ordering::Relaxed) != 0 {
+            front.progressed_at.0.store(now(), Ordering::Relaxed);
+        }
     }
 
     /// Lets this worker's senders wake it: `fd` is the writing end of its pipe.

@@ -217,6 +217,12 @@ impl Outbox {
         self.ring.has_room(len)
     }
 
+    /// When the receiver progressed last, in monotonic nanoseconds; 0: it has not noted it.
+    pub fn progressed_at(&self) -> u64 {
+        // SAFETY: the front page stays mapped as long as self.
+        unsafe { self.front.as_ref() }.progressed_at()
+    }
+
     /// What was taken back of what was offered through the ring.
     pub fn withdrawals(&self) -> &Withdrawals {
         self.ring.withdrawals()

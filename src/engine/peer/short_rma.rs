@@ -1,0 +1,207 @@
+//! Short puts and gets of memory that is not mapped here: by the kernel's copy, or by message, which the peer executes.
+//!
+//! A message costs less than a call of the kernel, but only while the peer progresses: one that computes would let it
+//! wait. A worker therefore notes in its inbox when it progressed last, as soon as one sender wants to know, and a
+//! sender takes the message only if that was a moment ago, and if the last ones were answered in time. What is behind
+//! an access by message that is not answered goes by message, too, so that nothing overtakes it.
+
+use crate::sys::clock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// The peer is at work if it has progressed, or answered, so many nanoseconds ago: it notes that in one progress call of 64.
+const RECENT_NS: u64 = 10_000;
+/// Longest access by message, bytes: a longer one costs more than the slowest call of the kernel.
+const MAX_BYTES: usize = 4096;
+/// What a message costs more than the call around the kernel's copy, nanoseconds, and bytes of it for each further one.
+const MESSAGE_NS: u32 = 250;
+const BYTES_PER_NS: usize = 4;
+/// Answers that took longer, and each of several by so much, are late, nanoseconds.
+const LATE_NS: u64 = 10_000;
+const LATE_EACH_NS: u64 = 2_000;
+/// Accesses by the kernel after a late answer, and most of them after several.
+const MIN_DETOUR: u32 = 64;
+const MAX_DETOUR: u32 = 1 << 16;
+/// Of so many copies by the kernel one is timed.
+const TIMED: u32 = 8;
+
+/// The account of one peer. Relaxed throughout: estimates, of which a lost update does no harm; `used` is set and read by the
+/// threads that make accesses, whose order is their own.
+#[derive(Default)]
+pub struct ShortRma {
+    /// Accesses went by message that may not be answered.
+    used: AtomicBool,
+    /// When the first of them was made, and accesses answered before.
+    asked_at: AtomicU64,
+    asked_from: AtomicU64,
+    /// When the last ones were answered.
+    answered_at: AtomicU64,
+    /// Accesses that go by the kernel before the next one by message.
+    detour: AtomicU32,
+    /// As many after the next late answer.
+    penalty: AtomicU32,
+    /// What a call of the kernel takes at best, of late; 0: not known.
+    kernel_ns: AtomicU32,
+    copies: AtomicU32,
+}
+
+impl ShortRma {
+    /// Whether accesses went by message that may not be answered.
+    #[inline]
+    pub fn is_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// They are answered.
+    pub fn forget(&self) {
+        self.used.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether a message of so many bytes costs less than the kernel's copy, and none was late a short while ago.
+    #[inline]
+    pub fn is_wanted(&self, len: usize) -> bool {
+        let kernel = self.kernel_ns.load(Ordering::Relaxed);
+        let limit = kernel.saturating_sub(MESSAGE_NS) as usize * BYTES_PER_NS;
+        if len > limit.min(MAX_BYTES) {
+            return false;
+        }
+        let detour = self.detour.load(Ordering::Relaxed);
+        self.detour
+            .store(detour.saturating_sub(1), Ordering::Relaxed);
+        detour == 0
+    }
+
+    /// An access is about to be made, and none is under way: whether it goes by message. `progressed_at`: when the peer
+    /// noted its progress; `done`: accesses answered, ever.
+    pub fn choose(&self, progressed_at: u64, done: u64) -> bool {
+        self.choose_at(clock::monotonic_ns(), progressed_at, done)
+    }
+
+    fn choose_at(&self, now: u64, progressed_at: u64, done: u64) -> bool {
+        let seen_at = progressed_at.max(self.answered_at.load(Ordering::Relaxed));
+        let is_at_work = now.saturating_sub(seen_at) <= RECENT_NS;
+        if is_at_work {
+            self.asked_at.store(now, Ordering::Relaxed);
+            self.asked_from.store(done, Ordering::Relaxed);
+            self.used.store(true, Ordering::Relaxed);
+        }
+        is_at_work
+    }
+
+    /// All that was sent is answered; `done`: accesses answered, ever.
+    pub fn note_answers(&self, done: u64) {
+        self.note_answers_at(clock::monotonic_ns(), done);
+    }
+
+    fn note_answers_at(&self, now: u64, done: u64) {
+        let took = now.saturating_sub(self.asked_at.load(Ordering::Relaxed));
+        let answers = done.saturating_sub(self.asked_from.load(Ordering::Relaxed));
+        let penalty = self.penalty.load(Ordering::Relaxed).max(MIN_DETOUR);
+        if took > LATE_NS + answers.saturating_mul(LATE_EACH_NS) {
+            self.detour.store(penalty, Ordering::Relaxed);
+            self.penalty
+                .store((2 * penalty).min(MAX_DETOUR), Ordering::Relaxed);
+        } else {
+            self.penalty.store(penalty - 1, Ordering::Relaxed);
+        }
+        self.answered_at.store(now, Ordering::Relaxed);
+        self.forget();
+    }
+
+    /// Whether the next copy of so many bytes by the kernel is to be timed.
+    pub fn is_timed(&self, len: usize) -> bool {
+        let copies = self.copies.load(Ordering::Relaxed);
+        self.copies.store(copies.wrapping_add(1), Ordering::Relaxed);
+        len <= MAX_BYTES && copies % TIMED == 0
+    }
+
+    /// A short copy by the kernel took so long. One that was interrupted does not count for more than the last ones.
+    pub fn note_copy(&self, nanoseconds: u64) {
+        let known = self.kernel_ns.load(Ordering::Relaxed);
+        let sample = nanoseconds.min(u32::MAX.into()) as u32;
+        let kernel = match known {
+            0 => sample,
+            _ => sample.min(known.saturating_add(known / 16)),
+        };
+        self.kernel_ns.store(kernel.max(1), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: u64 = 1_000_000;
+
+    #[test]
+    fn a_peer_that_computes_is_reached_by_the_kernel() {
+        let rma = ShortRma::default();
+        assert!(!rma.choose_at(MILLISECOND, 0, 0));
+        assert!(!rma.choose_at(MILLISECOND, MILLISECOND - RECENT_NS - 1, 0));
+        assert!(!rma.is_used());
+        assert!(rma.choose_at(MILLISECOND, MILLISECOND - RECENT_NS, 0));
+        assert!(rma.is_used());
+        rma.note_answers_at(2 * MILLISECOND, 1);
+        assert!(!rma.is_used());
+    }
+
+    #[test]
+    fn what_just_answered_is_at_work() {
+        let rma = ShortRma::default();
+        assert!(rma.choose_at(MILLISECOND, MILLISECOND, 0));
+        rma.note_answers_at(MILLISECOND + 300, 1);
+        assert!(rma.choose_at(MILLISECOND + 500, 0, 1));
+    }
+
+    #[test]
+    fn messages_are_for_what_is_short_where_the_kernel_is_slow() {
+        let rma = ShortRma::default();
+        assert!(!rma.is_wanted(8), "not before a call was timed");
+        for (kernel, longest) in [(MESSAGE_NS, 0), (350, 400), (1700, MAX_BYTES)] {
+            rma.kernel_ns.store(kernel, Ordering::Relaxed);
+            assert!(!rma.is_wanted(longest + 1));
+            assert!(rma.is_wanted(longest));
+        }
+    }
+
+    #[test]
+    fn late_answers_lead_to_detours_that_grow_and_are_forgotten() {
+        let rma = ShortRma::default();
+        rma.note_copy(1700);
+        let detour = |took| {
+            rma.choose_at(MILLISECOND, MILLISECOND, 0);
+            rma.note_answers_at(MILLISECOND + took, 1);
+            (0..1 << 20).find(|_| rma.is_wanted(8)).unwrap()
+        };
+        assert_eq!(detour(LATE_NS), 0);
+        assert_eq!(detour(MILLISECOND), MIN_DETOUR);
+        assert_eq!(detour(MILLISECOND), 2 * MIN_DETOUR);
+        for _ in 0..32 {
+            detour(MILLISECOND);
+        }
+        assert_eq!(detour(MILLISECOND), MAX_DETOUR);
+        for _ in 0..MAX_DETOUR {
+            detour(500);
+        }
+        assert_eq!(detour(MILLISECOND), MIN_DETOUR);
+    }
+
+    #[test]
+    fn answers_to_many_take_longer() {
+        let rma = ShortRma::default();
+        rma.note_copy(1700);
+        assert!(rma.choose_at(MILLISECOND, MILLISECOND, 10));
+        rma.note_answers_at(MILLISECOND + LATE_NS + 64 * LATE_EACH_NS, 74);
+        assert!(rma.is_wanted(8));
+    }
+
+    #[test]
+    fn an_interrupt_does_not_make_the_kernel_slow() {
+        let rma = ShortRma::default();
+        rma.note_copy(400);
+        rma.note_copy(40_000);
+        assert!(!rma.is_wanted(MAX_BYTES));
+        rma.note_copy(300);
+        assert!(rma.is_wanted(200));
+        assert!(!rma.is_wanted(201));
+    }
+}
