@@ -263,7 +263,7 @@ fn goes_by_message(a: &Access, p: &Param) -> bool {
     drop(tx);
     // Relaxed: a number for the account.
     let done = peer.rma_done.load(Ordering::Relaxed);
-    peer.rma_idle() && peer.short_rma.choose(progressed_at, done)
+    peer.rma_idle() && peer.short_rma.choose(len, progressed_at, done)
 }
 
 /// Looks what is wrong with an access, and how it is made.

@@ -12,9 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 const RECENT_NS: u64 = 10_000;
 /// Longest access by message, bytes: a longer one costs more than the slowest call of the kernel.
 const MAX_BYTES: usize = 4096;
-/// What a message costs more than the call around the kernel's copy, nanoseconds, and bytes of it for each further one.
-const MESSAGE_NS: u32 = 250;
+/// Bytes of a message for each nanosecond that it takes longer than an empty one: two copies more than the kernel's.
 const BYTES_PER_NS: usize = 4;
+/// What an empty message and its answer take at least, nanoseconds: they are not tried where the kernel is as fast.
+const MIN_MESSAGE_NS: u32 = 250;
+/// The kernel is to take so much longer, nanoseconds: a message costs its sender more instructions.
+const MARGIN_NS: u32 = 100;
 /// Answers that took longer, and each of several by so much, are late, nanoseconds.
 const LATE_NS: u64 = 10_000;
 const LATE_EACH_NS: u64 = 2_000;
@@ -33,6 +36,8 @@ pub struct ShortRma {
     /// When the first of them was made, and accesses answered before.
     asked_at: AtomicU64,
     asked_from: AtomicU64,
+    /// Bytes of the first.
+    asked_len: AtomicU32,
     /// When the last ones were answered.
     answered_at: AtomicU64,
     /// Accesses that go by the kernel before the next one by message.
@@ -41,6 +46,8 @@ pub struct ShortRma {
     penalty: AtomicU32,
     /// What a call of the kernel takes at best, of late; 0: not known.
     kernel_ns: AtomicU32,
+    /// What an empty message and its answer take, of late.
+    message_ns: AtomicU32,
     copies: AtomicU32,
 }
 
@@ -60,7 +67,8 @@ impl ShortRma {
     #[inline]
     pub fn is_wanted(&self, len: usize) -> bool {
         let kernel = self.kernel_ns.load(Ordering::Relaxed);
-        let limit = kernel.saturating_sub(MESSAGE_NS) as usize * BYTES_PER_NS;
+        let message = self.message_ns.load(Ordering::Relaxed).max(MIN_MESSAGE_NS);
+        let limit = kernel.saturating_sub(message + MARGIN_NS) as usize * BYTES_PER_NS;
         if len > limit.min(MAX_BYTES) {
             return false;
         }
@@ -70,18 +78,19 @@ impl ShortRma {
         detour == 0
     }
 
-    /// An access is about to be made, and none is under way: whether it goes by message. `progressed_at`: when the peer
-    /// noted its progress; `done`: accesses answered, ever.
-    pub fn choose(&self, progressed_at: u64, done: u64) -> bool {
-        self.choose_at(clock::monotonic_ns(), progressed_at, done)
+    /// An access of so many bytes is about to be made, and none is under way: whether it goes by message.
+    /// `progressed_at`: when the peer noted its progress; `done`: accesses answered, ever.
+    pub fn choose(&self, len: usize, progressed_at: u64, done: u64) -> bool {
+        self.choose_at(clock::monotonic_ns(), len, progressed_at, done)
     }
 
-    fn choose_at(&self, now: u64, progressed_at: u64, done: u64) -> bool {
+    fn choose_at(&self, now: u64, len: usize, progressed_at: u64, done: u64) -> bool {
         let seen_at = progressed_at.max(self.answered_at.load(Ordering::Relaxed));
         let is_at_work = now.saturating_sub(seen_at) <= RECENT_NS;
         if is_at_work {
             self.asked_at.store(now, Ordering::Relaxed);
             self.asked_from.store(done, Ordering::Relaxed);
+            self.asked_len.store(len as u32, Ordering::Relaxed);
             self.used.store(true, Ordering::Relaxed);
         }
         is_at_work
@@ -101,10 +110,24 @@ impl ShortRma {
             self.penalty
                 .store((2 * penalty).min(MAX_DETOUR), Ordering::Relaxed);
         } else {
-            self.penalty.store(penalty - 1, Ordering::Relaxed);
+            // Forgotten by half after some 45 that came in time.
+            self.penalty
+                .store(penalty - penalty.div_ceil(64), Ordering::Relaxed);
+            if answers == 1 {
+                self.note_message(took as u32);
+            }
         }
         self.answered_at.store(now, Ordering::Relaxed);
         self.forget();
+    }
+
+    /// A message and its answer, and nothing else, took so many nanoseconds.
+    fn note_message(&self, took: u32) {
+        let bytes = self.asked_len.load(Ordering::Relaxed);
+        let sample = took.saturating_sub(bytes / BYTES_PER_NS as u32);
+        let known = self.message_ns.load(Ordering::Relaxed).max(MIN_MESSAGE_NS);
+        let message = sample.min(known + known / 8);
+        self.message_ns.store(message, Ordering::Relaxed);
     }
 
     /// Whether the next copy of so many bytes by the kernel is to be timed.
@@ -123,6 +146,10 @@ impl ShortRma {
             _ => sample.min(known.saturating_add(known / 16)),
         };
         self.kernel_ns.store(kernel.max(1), Ordering::Relaxed);
+        // Messages that were slow once are tried again.
+        let message = self.message_ns.load(Ordering::Relaxed);
+        self.message_ns
+            .store(message - message / 64, Ordering::Relaxed);
     }
 }
 
@@ -135,10 +162,10 @@ mod tests {
     #[test]
     fn a_peer_that_computes_is_reached_by_the_kernel() {
         let rma = ShortRma::default();
-        assert!(!rma.choose_at(MILLISECOND, 0, 0));
-        assert!(!rma.choose_at(MILLISECOND, MILLISECOND - RECENT_NS - 1, 0));
+        assert!(!rma.choose_at(MILLISECOND, 8, 0, 0));
+        assert!(!rma.choose_at(MILLISECOND, 8, MILLISECOND - RECENT_NS - 1, 0));
         assert!(!rma.is_used());
-        assert!(rma.choose_at(MILLISECOND, MILLISECOND - RECENT_NS, 0));
+        assert!(rma.choose_at(MILLISECOND, 8, MILLISECOND - RECENT_NS, 0));
         assert!(rma.is_used());
         rma.note_answers_at(2 * MILLISECOND, 1);
         assert!(!rma.is_used());
@@ -147,16 +174,17 @@ mod tests {
     #[test]
     fn what_just_answered_is_at_work() {
         let rma = ShortRma::default();
-        assert!(rma.choose_at(MILLISECOND, MILLISECOND, 0));
+        assert!(rma.choose_at(MILLISECOND, 8, MILLISECOND, 0));
         rma.note_answers_at(MILLISECOND + 300, 1);
-        assert!(rma.choose_at(MILLISECOND + 500, 0, 1));
+        assert!(rma.choose_at(MILLISECOND + 500, 8, 0, 1));
     }
 
     #[test]
     fn messages_are_for_what_is_short_where_the_kernel_is_slow() {
         let rma = ShortRma::default();
         assert!(!rma.is_wanted(8), "not before a call was timed");
-        for (kernel, longest) in [(MESSAGE_NS, 0), (350, 400), (1700, MAX_BYTES)] {
+        let least = MIN_MESSAGE_NS + MARGIN_NS;
+        for (kernel, longest) in [(least, 0), (least + 100, 400), (1700, MAX_BYTES)] {
             rma.kernel_ns.store(kernel, Ordering::Relaxed);
             assert!(!rma.is_wanted(longest + 1));
             assert!(rma.is_wanted(longest));
@@ -168,7 +196,7 @@ mod tests {
         let rma = ShortRma::default();
         rma.note_copy(1700);
         let detour = |took| {
-            rma.choose_at(MILLISECOND, MILLISECOND, 0);
+            rma.choose_at(MILLISECOND, 8, MILLISECOND, 0);
             rma.note_answers_at(MILLISECOND + took, 1);
             (0..1 << 20).find(|_| rma.is_wanted(8)).unwrap()
         };
@@ -179,7 +207,7 @@ mod tests {
             detour(MILLISECOND);
         }
         assert_eq!(detour(MILLISECOND), MAX_DETOUR);
-        for _ in 0..MAX_DETOUR {
+        for _ in 0..1000 {
             detour(500);
         }
         assert_eq!(detour(MILLISECOND), MIN_DETOUR);
@@ -189,7 +217,7 @@ mod tests {
     fn answers_to_many_take_longer() {
         let rma = ShortRma::default();
         rma.note_copy(1700);
-        assert!(rma.choose_at(MILLISECOND, MILLISECOND, 10));
+        assert!(rma.choose_at(MILLISECOND, 8, MILLISECOND, 10));
         rma.note_answers_at(MILLISECOND + LATE_NS + 64 * LATE_EACH_NS, 74);
         assert!(rma.is_wanted(8));
     }
@@ -200,8 +228,25 @@ mod tests {
         rma.note_copy(400);
         rma.note_copy(40_000);
         assert!(!rma.is_wanted(MAX_BYTES));
-        rma.note_copy(300);
-        assert!(rma.is_wanted(200));
-        assert!(!rma.is_wanted(201));
+        rma.note_copy(375);
+        assert!(rma.is_wanted(100));
+        assert!(!rma.is_wanted(101));
+    }
+
+    #[test]
+    fn slow_messages_are_left_alone_and_tried_again() {
+        let rma = ShortRma::default();
+        let message = || {
+            rma.choose_at(MILLISECOND, 400, MILLISECOND, 0);
+            rma.note_answers_at(MILLISECOND + 1000, 1);
+        };
+        rma.note_copy(800);
+        let messages = (0..100).take_while(|_| rma.is_wanted(8)).map(|_| message());
+        assert!((1..20).contains(&messages.count()));
+        let copies = (0..10_000).find(|_| {
+            rma.note_copy(800);
+            rma.is_wanted(8)
+        });
+        assert!(copies.is_some_and(|copies| copies >= 4));
     }
 }
