@@ -78,7 +78,7 @@ class Workload:
     def run_in(self, library, scratch):
         """Words and environment of a run. MPI's ranks get their library from scripts/mpirun-on, not from here."""
         environment = library.environment()
-        if self.name.startswith(MPIS):
+        if self.name.removeprefix("oversubscribed/").startswith(MPIS):
             environment.pop("LD_LIBRARY_PATH", None)
         return ["timeout", "-k", "5", str(self.limit)] + self.command(library, scratch), environment | self.environment
 
@@ -297,6 +297,26 @@ def crowded(mpi_name, quick):
     )
 
 
+def oversubscribed(mpi_name, quick):
+    """Steps of more ranks than cores by the number of ranks; with Open MPI's own yielding, too."""
+    chosen = []
+    for ranks in (4,) if quick else (2, 4, 8, 16):
+        for yields in ("", "/yield") if mpi_name == "openmpi" else ("",):
+            workload = mpi(
+                mpi_name,
+                "crowd",
+                f"{TOP}/build/bench/{mpi_name}/crowd",
+                "0.1" if quick else "1",
+                f"{ranks} ranks{', mpi_yield_when_idle' if yields else ''}: ring, allreduce, put, get, fetch-and-op of {mpi_name}",
+                ranks,
+                lambda output, scratch, prefix=f"{mpi_name}{yields.replace('/', '_')}_crowd_": parse.driver(output, prefix),
+            )
+            workload.name = f"oversubscribed/{mpi_name}/{ranks}{yields}"
+            workload.environment = {"OMPI_MCA_mpi_yield_when_idle": "1" if yields else "0"}
+            chosen.append(workload)
+    return chosen
+
+
 def find(tree, folder, program):
     """A benchmark in a tree that was built in place, or installed; None if it is not there."""
     installed = f"libexec/osu-micro-benchmarks/mpi/{folder}"
@@ -375,6 +395,7 @@ def everything(quick, osu_trees=None):
         tree = (osu_trees or {}).get(name)
         chosen += osu(name, tree, quick) if tree else own_mpi(name, quick)
         chosen.append(crowded(name, quick))
+        chosen += oversubscribed(name, quick)
         chosen += start_and_end(name, quick)
         chosen += address_space(name, quick)
     return chosen

@@ -4,6 +4,7 @@ bench_quick() {
     local workloads=limits,tag,am,stream,first,rma,atomics,threads/tag/shared,threads/am/own,threads/put,senders/tag/8
     workloads+=,senders/am/64,gups,instructions,startup,endpoints/100,clients/sm,clients/tcp,processes/16,processes/loaded/16
     workloads+=,growth/regions/1000,growth/peers/100
+    workloads+=,oversubscribed/mpich/4,oversubscribed/openmpi/4,oversubscribed/openmpi/4/yield
     workloads+=,openmpi/latency,openmpi/mt_mr,openmpi/init,mpich/allreduce,mpich/init
     rm -rf build/bench-test &&
         scripts/bench --quick --out build/bench-test &&
