@@ -37,6 +37,8 @@ impl Memory {
                 wants_area: u32_0(),
                 parts: std::array::from_fn(|_| u32_0()),
                 epochs: OwnLine(u64_0()),
+                is_watched: u32_0(),
+                progressed_at: OwnLine(u64_0()),
             },
             claims: std::array::from_fn(|_| Claim {
                 state: u32_0(),
