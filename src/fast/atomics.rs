@@ -4,8 +4,10 @@
 use super::{queues, tofu};
 use crate::ctypes::*;
 use crate::engine::endpoint::{self, Endpoint};
+use crate::engine::patience::FAILURES_PER_LOOK;
 use crate::engine::peer::Peer;
 use crate::engine::rkey::{Executor, Rkey};
+use crate::engine::worker::Worker;
 use crate::op::amo::{self, Amo};
 use crate::op::param::Param;
 use crate::wire::stats::Protocol;
@@ -120,8 +122,30 @@ unsafe fn atomic_slow(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, whose worker outlives it; the rest is passed on.
     unsafe {
-        let p = Param::new(param, (*(*ep).worker).extra_op_flags());
-        amo::atomic(ep, op, buffer, count, addr, rkey, &p)
+        let worker = &*(*ep).worker;
+        let p = Param::new(param, worker.extra_op_flags());
+        // Relaxed, here and below: a number that nothing hangs on.
+        let before = worker.failed_swaps.load(Ordering::Relaxed);
+        let result = amo::atomic(ep, op, buffer, count, addr, rkey, &p);
+        let failures = worker.failed_swaps.load(Ordering::Relaxed);
+        if failures != before {
+            relieve_at_times(worker, failures);
+        }
+        result
+    }
+}
+
+/// A compare-and-swap has found another value than it wanted.
+#[cold]
+#[inline(never)]
+fn note_failure(worker: &Worker) {
+    relieve_at_times(worker, amo::count_failure(worker));
+}
+
+/// One failed compare-and-swap in many asks what is to be done about it.
+fn relieve_at_times(worker: &Worker, failures: u32) {
+    if failures % FAILURES_PER_LOOK == 0 {
+        super::relieve(worker, failures);
     }
 }
 
@@ -195,7 +219,7 @@ unsafe fn change<const SIZE: u8>(
         };
         let old = execute(peer, word, change, reply);
         if op == amo::CSWAP && old != compare {
-            amo::note_failure(worker);
+            note_failure(worker);
         }
         Some(ptr::null_mut())
     }

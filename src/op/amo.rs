@@ -6,12 +6,10 @@ use super::rma::{self, Way};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::patience::FAILURES_PER_LOOK;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Notify, Request, Sent};
 use crate::engine::rkey::{Executor, Rkey};
 use crate::engine::worker::Worker;
-use crate::fast;
 use crate::proto::flush;
 use crate::proto::tx::{self, Posted, device, steered};
 use crate::sys::log;
@@ -79,16 +77,12 @@ fn has_failed(amo: Amo, old: u64) -> bool {
     amo.op == CSWAP && old != amo.compare
 }
 
-/// A compare-and-swap has found another value. One call in many asks what is to be done about it.
-#[cold]
-#[inline(never)]
-pub fn note_failure(worker: &Worker) {
+/// Counts a compare-and-swap that has found another value; how many there have been.
+pub fn count_failure(worker: &Worker) -> u32 {
     // Relaxed, a load and a store: that a few get lost does no harm.
     let failures = worker.failed_swaps.load(Ordering::Relaxed).wrapping_add(1);
     worker.failed_swaps.store(failures, Ordering::Relaxed);
-    if failures % FAILURES_PER_LOOK == 0 {
-        fast::relieve(worker, failures);
-    }
+    failures
 }
 
 /// One atomic operation. `op` and the operands are as `ucp_atomic_op_nbx` defines them.
@@ -127,7 +121,7 @@ pub unsafe fn atomic(
             let old = execute(local, amo);
             store(reply, old, amo.size);
             if has_failed(amo, old) {
-                note_failure(worker);
+                count_failure(worker);
             }
             let tally = peer.stats().of(Protocol::AmoMapped);
             tally.add(amo.size.into());
