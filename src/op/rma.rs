@@ -66,9 +66,11 @@ pub fn way(
         return Ok(Way::Direct(local));
     }
     if peer.short_rma.is_used() {
-        match flush::is_answered(peer) {
-            true => peer.short_rma.forget(),
-            false => return Ok(Way::Message),
+        if !flush::is_answered(peer) {
+            return Ok(Way::Message);
+        }
+        if !peer.tx.is_shared() {
+            peer.short_rma.forget();
         }
     }
     if rkey.len != 0 || rkey.empty {

@@ -36,7 +36,8 @@ pub fn is_settled(peer: &Peer) -> bool {
     let is_message = |&r: &*mut Request| !matches!(unsafe { (*r).sent }, Sent::Copy | Sent::Flush);
     peer.rma_idle() && {
         let tx = peer.tx.lock();
-        !tx.pending.iter().any(is_message) && is_drained(&tx)
+        // Once more, under the lock: what waited may have been sent by another thread since.
+        !tx.pending.iter().any(is_message) && is_drained(&tx) && peer.rma_idle()
     }
 }
 
@@ -53,7 +54,11 @@ pub fn is_answered(peer: &Peer) -> bool {
                 Some(Kind::PutReq | Kind::GetReq | Kind::AmoReq | Kind::Signal)
             )
     };
-    peer.rma_idle() && !peer.tx.lock().pending.iter().any(is_access)
+    peer.rma_idle() && {
+        let tx = peer.tx.lock();
+        // Once more, under the lock: what waited may have been sent by another thread since.
+        !tx.pending.iter().any(is_access) && peer.rma_idle()
+    }
 }
 
 fn is_drained(tx: &Tx) -> bool {
@@ -257,8 +262,11 @@ pub fn excuse(peer: &Peer) {
 pub fn answered(peer: &Peer) {
     // Release: pairs with the Acquire load in `Peer::rma_idle`.
     let done = peer.rma_done.fetch_add(1, Ordering::Release) + 1;
-    if peer.short_rma.is_used() && peer.rma_idle() {
+    if peer.short_rma.is_awaited() && peer.rma_idle() && is_answered(peer) {
         peer.short_rma.note_answers(done);
+        if !peer.tx.is_shared() {
+            peer.short_rma.forget();
+        }
     }
     loop {
         let mut tx = peer.tx.lock();

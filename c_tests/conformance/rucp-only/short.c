@@ -256,9 +256,12 @@ static void *use(void *argument)
 
     for (uint64_t value = 1; value <= ROUNDS; value++) {
         uint64_t         old    = ~value;
-        ucs_status_ptr_t first  = put(user->self, &old, 8, place, user->rkey);
-        ucs_status_ptr_t second = put(user->self, &value, 8, place, user->rkey);
+        ucs_status_ptr_t first = put(user->self, &old, 8, place, user->rkey);
+        ucs_status_ptr_t second;
 
+        /* Without it puts are not ordered: one that waits for the kernel is overtaken when the other thread progresses. */
+        WANT(UCS_OK, ucp_worker_fence(user->self->worker));
+        second = put(user->self, &value, 8, place, user->rkey);
         if (value % 64 == 0) {
             let(value % 128 ? WORKS : STANDS);
         }

@@ -27,12 +27,15 @@ const MAX_DETOUR: u32 = 1 << 14;
 /// Of so many copies by the kernel one is timed.
 const TIMED: u32 = 8;
 
-/// The account of one peer. Relaxed throughout: estimates, of which a lost update does no harm; `used` is set and read by the
-/// threads that make accesses, whose order is their own.
+/// The account of one peer. Relaxed throughout: estimates, of which a lost update does no harm; `used` is set before a message is
+/// posted by the thread that looks at it before its next access.
 #[derive(Default)]
 pub struct ShortRma {
-    /// Accesses went by message that may not be answered.
+    /// Accesses went by message that may not be answered. Where threads share the worker it stays set: one that has seen
+    /// all answered does not know of a message that another one is about to post.
     used: AtomicBool,
+    /// The answers to them are awaited: `asked_at` is when the first was made.
+    awaited: AtomicBool,
     /// When the first of them was made, and accesses answered before.
     asked_at: AtomicU64,
     asked_from: AtomicU64,
@@ -58,9 +61,15 @@ impl ShortRma {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// They are answered.
+    /// They are answered, and no thread can have posted another one meanwhile.
     pub fn forget(&self) {
         self.used.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the answers to the last of them are awaited.
+    #[inline]
+    pub fn is_awaited(&self) -> bool {
+        self.awaited.load(Ordering::Relaxed)
     }
 
     /// Whether a message of so many bytes costs less than the kernel's copy, and none was late a short while ago.
@@ -91,6 +100,7 @@ impl ShortRma {
             self.asked_at.store(now, Ordering::Relaxed);
             self.asked_from.store(done, Ordering::Relaxed);
             self.asked_len.store(len as u32, Ordering::Relaxed);
+            self.awaited.store(true, Ordering::Relaxed);
             self.used.store(true, Ordering::Relaxed);
         }
         is_at_work
@@ -118,7 +128,7 @@ impl ShortRma {
             }
         }
         self.answered_at.store(now, Ordering::Relaxed);
-        self.forget();
+        self.awaited.store(false, Ordering::Relaxed);
     }
 
     /// A message and its answer, and nothing else, took so many nanoseconds.
@@ -166,8 +176,10 @@ mod tests {
         assert!(!rma.choose_at(MILLISECOND, 8, MILLISECOND - RECENT_NS - 1, 0));
         assert!(!rma.is_used());
         assert!(rma.choose_at(MILLISECOND, 8, MILLISECOND - RECENT_NS, 0));
-        assert!(rma.is_used());
+        assert!(rma.is_used() && rma.is_awaited());
         rma.note_answers_at(2 * MILLISECOND, 1);
+        assert!(rma.is_used() && !rma.is_awaited());
+        rma.forget();
         assert!(!rma.is_used());
     }
 
