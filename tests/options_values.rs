@@ -83,6 +83,14 @@ fn times() {
 }
 
 #[test]
+fn time_spans_are_kept_in_microseconds() {
+    check(
+        "RC_TIMEOUT",
+        &[("1", Some("1000000.00us")), ("2e303", None), ("-1", None)],
+    );
+}
+
+#[test]
 fn bandwidths() {
     check(
         "BCOPY_BW",

@@ -20,7 +20,7 @@ pub unsafe fn disable(worker: NonNull<()>) {
     // SAFETY: the caller's promise; what is used is atomic, or a lock.
     let worker = unsafe { worker.cast::<Worker>().as_ref() };
     // Relaxed, here and below: there is one thread.
-    worker.short_way_recv.store(false, Ordering::Relaxed);
+    worker.short_way_recv.set(false);
     worker
         .extra_op_flags
         .fetch_or(BOTH_HINTS, Ordering::Relaxed);

@@ -41,6 +41,7 @@ use crate::tl::shm::share::Share;
 use crate::tl::shm::{Locator, Sender};
 use crate::tl::tofu::iface::Iface;
 use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, TofuLocator, WorkerAddress};
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ptr::NonNull;
@@ -88,8 +89,8 @@ pub struct Worker {
     /// Where it takes greetings of queue pairs by TCP, if that carries nothing else.
     pub greeter: Option<TcpLocator>,
     pub(super) extra_op_flags: AtomicU32,
-    /// Receives of tagged messages take the shortest way.
-    pub(super) short_way_recv: AtomicBool,
+    /// Receives of tagged messages take the shortest way. Changes only in a forked child, which has a single thread.
+    pub(super) short_way_recv: Cell<bool>,
     /// The process that made it: a forked child has it, and may not use it.
     origin: Origin,
     /// Disables it in children, from when it has its place.
@@ -326,7 +327,7 @@ impl Worker {
             tcp,
             greeter,
             extra_op_flags: AtomicU32::new(extra_op_flags),
-            short_way_recv: AtomicBool::new(!mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG)),
+            short_way_recv: Cell::new(!mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG)),
             origin: Origin::here(),
             in_children: None,
             rx: MtLock::new(
@@ -419,8 +420,7 @@ impl Worker {
     /// Whether receives of tagged messages take the shortest way.
     #[inline(always)]
     pub fn short_way_recv(&self) -> bool {
-        // Relaxed: as above.
-        self.short_way_recv.load(Ordering::Relaxed)
+        self.short_way_recv.get()
     }
 
     /// There is something to do for progress, which may be asleep in another thread.

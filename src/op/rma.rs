@@ -65,14 +65,6 @@ pub fn way(
     if let Some(local) = rkey.local(addr, len) {
         return Ok(Way::Direct(local));
     }
-    if peer.short_rma.is_used() {
-        if !flush::is_answered(peer) {
-            return Ok(Way::Message);
-        }
-        if !peer.tx.is_shared() {
-            peer.short_rma.forget();
-        }
-    }
     if rkey.len != 0 || rkey.empty {
         log::error!(
             "remote access to {addr:#x}..+{len} is outside of the region {:#x}..+{}",
@@ -86,11 +78,26 @@ pub fn way(
     }
     Ok(if device {
         Way::Device
-    } else if peer.cma_usable() {
+    } else if peer.cma_usable() && !has_unanswered_short(peer) {
         Way::Attach
     } else {
         Way::Message
     })
+}
+
+/// Whether short accesses that the kernel could make went by message and are not answered: what is behind them goes
+/// by message as well.
+fn has_unanswered_short(peer: &Peer) -> bool {
+    if !peer.short_rma.is_used() {
+        return false;
+    }
+    if !flush::is_answered(peer) {
+        return true;
+    }
+    if !peer.tx.is_shared() {
+        peer.short_rma.forget();
+    }
+    false
 }
 
 /// Whether so many bytes are moved from or to where they are.

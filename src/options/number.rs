@@ -260,8 +260,9 @@ pub fn print_hex(value: Option<u32>) -> String {
 
 /// A time span: seconds without a unit.
 pub fn time(text: &str) -> Option<Seconds> {
-    // A negative span has no meaning: UCX turns it into centuries by overflow.
-    signed_time(text).filter(|&span| span >= 0.0).map(Seconds)
+    // A negative span has no meaning: UCX turns it into centuries by overflow. It is kept in microseconds.
+    let is_kept = |&span: &f64| span >= 0.0 && (span * 1e6).is_finite();
+    signed_time(text).filter(is_kept).map(Seconds)
 }
 
 /// Seconds, as written.

@@ -34,11 +34,9 @@ pub fn is_answered_well(peer: &Peer) -> bool {
 pub fn is_settled(peer: &Peer) -> bool {
     // SAFETY: queued requests live.
     let is_message = |&r: &*mut Request| !matches!(unsafe { (*r).sent }, Sent::Copy | Sent::Flush);
-    peer.rma_idle() && {
-        let tx = peer.tx.lock();
-        // Once more, under the lock: what waited may have been sent by another thread since.
-        !tx.pending.iter().any(is_message) && is_drained(&tx) && peer.rma_idle()
-    }
+    // Under the lock, behind which another thread counts what it sends of those that waited.
+    let tx = peer.tx.lock();
+    peer.rma_idle() && !tx.pending.iter().any(is_message) && is_drained(&tx)
 }
 
 /// Whether no remote access by message is under way or waits: what a device does now overtakes none, and not what
@@ -54,11 +52,9 @@ pub fn is_answered(peer: &Peer) -> bool {
                 Some(Kind::PutReq | Kind::GetReq | Kind::AmoReq | Kind::Signal)
             )
     };
-    peer.rma_idle() && {
-        let tx = peer.tx.lock();
-        // Once more, under the lock: what waited may have been sent by another thread since.
-        !tx.pending.iter().any(is_access) && peer.rma_idle()
-    }
+    // Under the lock, behind which another thread counts what it sends of those that waited.
+    let tx = peer.tx.lock();
+    peer.rma_idle() && !tx.pending.iter().any(is_access)
 }
 
 fn is_drained(tx: &Tx) -> bool {
