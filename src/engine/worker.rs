@@ -562,11 +562,19 @@ impl Worker {
     /// Whether a peer is there of which this is true. Asked under the locks of the lists, placeholders first: what
     /// waits there moves on to the others.
     pub fn any_peer(&self, is: impl Fn(&Peer) -> bool) -> bool {
+        self.any_peer_then(is, |_| ())
+    }
+
+    /// As [`any_peer`](Self::any_peer); `then` gets the answer before another thread can ask.
+    #[inline(always)]
+    pub fn any_peer_then(&self, is: impl Fn(&Peer) -> bool, then: impl FnOnce(bool)) -> bool {
         let exchange = self.exchange.lock();
         let mut placeholders = exchange.iter().flat_map(|x| x.placeholders());
-        placeholders.any(|p| is(p))
+        let any = placeholders.any(|p| is(p))
             || self.peers.lock().values().any(|p| is(p))
-            || self.former.lock().iter().any(|p| is(p))
+            || self.former.lock().iter().any(|p| is(p));
+        then(any);
+        any
     }
 
     /// All peers, for the rare occasions that concern every one.

@@ -21,14 +21,17 @@ pub fn start(worker: &Worker) {
         }
         tx::move_backlog(worker);
     }
-    // What still waits to be sent may be an access.
-    let busy = worker.any_peer(|p| !flush::is_settled(p));
+    // What still waits to be sent may be an access. The answer is noted under the locks, so that what another thread has
+    // found before this one's accesses does not replace what this one finds.
+    let busy = worker.any_peer_then(
+        |p| !flush::is_settled(p),
+        |busy| worker.fenced.store(busy, Ordering::Relaxed),
+    );
     if busy {
         // Relaxed: read under the lock of the lane that is being made, behind which what waits is posted.
         worker.fences.store(true, Ordering::Relaxed);
         tell_all(worker);
     }
-    worker.fenced.store(busy, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }
 
