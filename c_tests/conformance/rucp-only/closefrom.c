@@ -216,7 +216,8 @@ static void on_end(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
     ++*(int *)arg;
-    WANT_TRUE(status == UCS_ERR_CONNECTION_RESET);
+    /* The latter where the connection between the workers was being made. */
+    WANT_TRUE(status == UCS_ERR_CONNECTION_RESET || status == UCS_ERR_UNREACHABLE);
 }
 
 static void on_request(ucp_conn_request_h request, void *arg)
