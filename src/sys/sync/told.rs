@@ -75,6 +75,10 @@ macro_rules! told {
                 self.modify(order, |word| word.fetch_add(value, order))
             }
 
+            pub fn fetch_sub(&self, value: $int, order: Ordering) -> $int {
+                self.modify(order, |word| word.fetch_sub(value, order))
+            }
+
             pub fn fetch_or(&self, value: $int, order: Ordering) -> $int {
                 self.modify(order, |word| word.fetch_or(value, order))
             }
