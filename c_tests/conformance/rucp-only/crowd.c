@@ -40,15 +40,6 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void must(ucs_status_t status, const char *what)
-{
-    if (status != UCS_OK) {
-        printf("    cannot go on: %s: %s\n", what, status_text(status));
-        fflush(stdout);
-        abort();
-    }
-}
-
 static ucp_context_h new_context(void)
 {
     ucp_params_t  params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};

@@ -29,15 +29,6 @@ enum { HELLO = 1, BYE, ANSWER, FEW = 50, MANY = 400, AT_ONCE = 6, KILL_EVERY = 3
 
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
 
-static void must(ucs_status_t status, const char *what)
-{
-    if (status != UCS_OK) {
-        printf("    cannot go on: %s: %s\n", what, status_text(status));
-        fflush(stdout);
-        abort();
-    }
-}
-
 static ucp_context_h new_context(void)
 {
     ucp_params_t  params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM};

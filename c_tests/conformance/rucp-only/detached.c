@@ -57,15 +57,6 @@ typedef struct {
 
 static page_t *page;
 
-static void must(ucs_status_t status, const char *what)
-{
-    if (status != UCS_OK) {
-        printf("    cannot go on: %s: %s\n", what, status_text(status));
-        fflush(stdout);
-        abort();
-    }
-}
-
 static void let_go(ucs_status_ptr_t request)
 {
     if (UCS_PTR_IS_PTR(request)) {

@@ -25,6 +25,15 @@ void check(const char *file, int line, const char *what, int fine, const char *g
     }
 }
 
+void must(ucs_status_t status, const char *what)
+{
+    if (status != UCS_OK) {
+        printf("    cannot go on: %s: %s\n", what, status_text(status));
+        fflush(stdout);
+        abort();
+    }
+}
+
 int check_failed(void)
 {
     return failures != 0;

@@ -25,6 +25,9 @@ int check_main(const case_t *cases, size_t count, const char *only);
         return check_main(cases, sizeof(cases) / sizeof((cases)[0]), argc > 1 ? argv[1] : NULL);                      \
     }
 
+/* Ends the process where a case cannot go on without this call. */
+void must(ucs_status_t status, const char *what);
+
 /* Whether a check of this process failed; for a second process of a case, whose checks nobody else counts. */
 int  check_failed(void);
 void check(const char *file, int line, const char *what, int fine, const char *got);

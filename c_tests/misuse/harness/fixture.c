@@ -6,15 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-static void must(ucs_status_t status, const char *what)
-{
-    if (status != UCS_OK) {
-        printf("    cannot go on: %s: %s\n", what, status_text(status));
-        fflush(stdout);
-        abort();
-    }
-}
-
 static void fixture_map(fixture_t *fixture)
 {
     ucp_mem_map_params_t params = {
