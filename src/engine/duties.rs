@@ -39,7 +39,8 @@ impl Duties {
         self.0.fetch_or(CHORES, Ordering::Release);
     }
 
-    /// In a forked child: the worker is its parent's. Nobody takes the way of workers with nothing to do any more.
+    /// In a forked child: the worker is its parent's. Its progress does not take the path of workers with nothing to
+    /// do.
     pub fn set_inherited(&self) {
         self.0.fetch_or(INHERITED, Ordering::Relaxed);
     }

@@ -78,7 +78,8 @@ pub struct Peer {
     pub rma_done: AtomicU64,
     /// It refused one that no request stands for: the next flush to end tells.
     pub rma_refused: AtomicBool,
-    /// Refusals of the accesses up to this one are told by no flush: who made them has closed by force. Under `tx`.
+    /// Refusals of the accesses up to this one are told by no flush: the endpoint that made them was closed by force.
+    /// Under `tx`.
     pub rma_excused: AtomicU64,
     pub cma: AtomicU8,
     /// Which of the two ways short accesses to memory that is not mapped take.

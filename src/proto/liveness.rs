@@ -29,7 +29,7 @@ const MAX_NEW_PER_ROUND: usize = 64;
 /// What a round knows of a peer.
 struct Seen<'a> {
     peer: &'a Peer,
-    /// Somebody waits for its end.
+    /// A request or an endpoint that handles errors waits for its end.
     is_urgent: bool,
     /// Its inbox is mapped, so that it can be seen whether the worker was destroyed.
     is_mapped: bool,
@@ -37,7 +37,7 @@ struct Seen<'a> {
     was_destroyed: bool,
 }
 
-/// Peers whose processes or workers are gone, though nobody has said so yet.
+/// Peers whose processes or workers are gone without a message that says so.
 pub fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
     process_monitor::poll();
     let peers = reachable_peers(worker, rx);

@@ -79,7 +79,7 @@ pub fn can_free(worker: &Worker, rx: &Rx) -> bool {
 /// another thread has found it before.
 pub fn unlist_living(worker: &Worker, peer: &Peer) -> bool {
     let mut peers = worker.peers.lock();
-    // Under the lock of the peers: nobody gets a reference any more.
+    // Under the lock of the peers: no thread gets a reference any more.
     if peer.is_held() {
         return false;
     }
@@ -160,7 +160,7 @@ fn unlist(worker: &Worker) {
     let mut unlisted = worker.unlisted.lock();
     let mut gone = HashSet::new();
     departed.retain(|peer| {
-        // Under the lock of the peers: nobody gets a reference any more.
+        // Under the lock of the peers: no thread gets a reference any more.
         let goes = due(peer);
         if goes {
             gone.insert(*peer);

@@ -322,7 +322,7 @@ fn replace_descriptors(descriptors: &BTreeMap<RawFd, Identity>) {
         }
     }
     if inert >= 0 {
-        // SAFETY: opened above, and of nobody else.
+        // SAFETY: opened above; this function is its only owner.
         unsafe { libc::close(inert) };
     }
 }

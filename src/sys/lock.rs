@@ -111,7 +111,8 @@ impl<T> MtLock<T> {
         self.held.set(yes);
     }
 
-    /// In a forked child, which has no other threads: `try_lock` fails from now on, and nobody goes without the lock.
+    /// In a forked child, which has no other threads: `try_lock` fails from now on, and the value is not reached
+    /// without the lock.
     pub fn disable(&self) {
         if self.mt {
             let _ = self.raw.try_lock();
@@ -123,7 +124,7 @@ impl<T> MtLock<T> {
     /// doing.
     pub fn free_in_child(&self) {
         if self.mt {
-            // SAFETY: whoever had it does not exist in this process.
+            // SAFETY: the thread that had it does not exist in this process.
             unsafe { self.raw.unlock() };
         }
     }

@@ -222,7 +222,7 @@ impl Set {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a fresh descriptor, which has no other owner.
         let epoll = Owned::new(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Self {
             epoll: ManuallyDrop::new(epoll),
@@ -380,7 +380,7 @@ mod tests {
         drop(watched);
         // SAFETY: no memory involved; a descriptor that stayed open can be asked for its flags.
         assert!(unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0);
-        // SAFETY: nobody else's.
+        // SAFETY: opened by this test, which is its only owner.
         unsafe { libc::close(fd) };
         drop(read);
         end(&mut child);
