@@ -1,6 +1,6 @@
 /*
  * Flushes and closes with NO_IMM_CMPL: never NULL, as the header says, but a request whose callback is called once
- * (CONTRACT 2.1, R6).
+ * (rules.txt 2.1, R6).
  *
  * UCX gives NULL in spite of the flag when nothing is outstanding. Behind a put something always is with it, so that
  * programs written for UCX use what comes back without a look (LCI v1). On rucp a put ends in its call wherever it can,

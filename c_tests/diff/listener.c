@@ -1,6 +1,6 @@
 /*
  * Client and server: listeners, connection requests, endpoints by socket address, and how each of them fails
- * (CONTRACT 2.12, and 2.3 for the failures).
+ * (rules.txt 2.12, and 2.3 for the failures).
  */
 #define _GNU_SOURCE
 #include "listening.h"

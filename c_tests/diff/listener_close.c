@@ -1,5 +1,5 @@
 /*
- * How connections between clients and servers end (CONTRACT 2.12): a flushing close is agreed on by both ends (C2),
+ * How connections between clients and servers end (rules.txt 2.12): a flushing close is agreed on by both ends (C2),
  * and an accepted endpoint handles errors as its client does (C1).
  */
 #define _GNU_SOURCE

@@ -1,5 +1,5 @@
 /*
- * Flushes beside connections of clients and servers (CONTRACT 2.4, 2.12): a flush waits until a client's endpoint is
+ * Flushes beside connections of clients and servers (rules.txt 2.4, 2.12): a flush waits until a client's endpoint is
  * connected, and for what was sent before a close (C8), but not for the other end's answer to a close (C9).
  */
 #define _GNU_SOURCE

@@ -1,5 +1,5 @@
 /*
- * Error handling modes of clients and servers (CONTRACT 2.12): a server whose mode is not the client's does not get an
+ * Error handling modes of clients and servers (rules.txt 2.12): a server whose mode is not the client's does not get an
  * endpoint; error handlers of both ends are called in any mode (C7).
  */
 #define _GNU_SOURCE

@@ -1,5 +1,5 @@
 /*
- * Active messages that arrive while the endpoint that they are for is being closed (CONTRACT 2.7, 2.12): one that is
+ * Active messages that arrive while the endpoint that they are for is being closed (rules.txt 2.7, 2.12): one that is
  * offered by rendezvous is dropped and its sender told, one that is all there is delivered (C5).
  */
 #define _GNU_SOURCE

@@ -1,5 +1,5 @@
 /*
- * What a server learns of a client before it answers (CONTRACT 2.12), and by which address the client comes.
+ * What a server learns of a client before it answers (rules.txt 2.12), and by which address the client comes.
  */
 #include "listening.h"
 

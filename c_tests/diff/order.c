@@ -1,6 +1,6 @@
 /*
  * The order of what one sender sends, short and long in turn: active messages that are eager, answers to them, tags,
- * streams, and accesses to memory (CONTRACT 2.4.4). Long and short ways must not overtake each other.
+ * streams, and accesses to memory (rules.txt 2.4.4). Long and short ways must not overtake each other.
  */
 #define _GNU_SOURCE
 #include "bed.h"

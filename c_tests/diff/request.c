@@ -1,4 +1,4 @@
-/* The life of a request: callbacks, immediate completion, test, free against release, cancel (CONTRACT R4 to R16). */
+/* The life of a request: callbacks, immediate completion, test, free against release, cancel (rules.txt R4 to R16). */
 #define _GNU_SOURCE
 #include "bed.h"
 

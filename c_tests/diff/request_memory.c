@@ -1,4 +1,4 @@
-/* Where requests live: the user's area, init and cleanup, requests that the user supplies (CONTRACT R1 to R3). */
+/* Where requests live: the user's area, init and cleanup, requests that the user supplies (rules.txt R1 to R3). */
 #define _GNU_SOURCE
 #include "bed.h"
 

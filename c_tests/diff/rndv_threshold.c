@@ -1,5 +1,5 @@
 /*
- * From which size on messages go by rendezvous (CONTRACT 2.7 and 2.5): UCX_RNDV_THRESH bytes of data and header
+ * From which size on messages go by rendezvous (rules.txt 2.7 and 2.5): UCX_RNDV_THRESH bytes of data and header
  * together. Of active messages the handler sees it. Of tagged messages the sender does: an eager one ends whether or
  * not a receive was posted, a rendezvous does not. Without a threshold (inf, -1, ucp_config_modify) everything is eager, whatever its
  * length and datatype.

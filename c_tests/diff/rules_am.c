@@ -1,4 +1,4 @@
-/* Active messages, rule by rule (CONTRACT 2.7, A1 to A11). */
+/* Active messages, rule by rule (rules.txt 2.7, A1 to A11). */
 #define _GNU_SOURCE
 #include "bed.h"
 

@@ -1,4 +1,4 @@
-/* Endpoints, rule by rule: what endpoint.c and pairing.c leave out (CONTRACT 2.3, E1 to E12, and 2.4). */
+/* Endpoints, rule by rule: what endpoint.c and pairing.c leave out (rules.txt 2.3, E1 to E12, and 2.4). */
 #define _GNU_SOURCE
 #include "bed.h"
 #include "window.h"

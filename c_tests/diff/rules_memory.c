@@ -1,4 +1,4 @@
-/* Memory, keys, datatypes and remote access, rule by rule (CONTRACT 2.6, 2.9 and 2.10, M3 to M10). */
+/* Memory, keys, datatypes and remote access, rule by rule (rules.txt 2.6, 2.9 and 2.10, M3 to M10). */
 #define _GNU_SOURCE
 #include "bed.h"
 #include "window.h"

@@ -1,4 +1,4 @@
-/* Requests, rule by rule: what request.c and request_memory.c leave out (CONTRACT 2.1, R4 to R17). */
+/* Requests, rule by rule: what request.c and request_memory.c leave out (rules.txt 2.1, R4 to R17). */
 #define _GNU_SOURCE
 #include "bed.h"
 #include "window.h"

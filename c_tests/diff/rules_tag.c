@@ -1,4 +1,4 @@
-/* Tag matching, rule by rule: what the tag_*.c programs leave out (CONTRACT 2.5, T1 to T10). */
+/* Tag matching, rule by rule: what the tag_*.c programs leave out (rules.txt 2.5, T1 to T10). */
 #define _GNU_SOURCE
 #include "bed.h"
 

@@ -1,4 +1,4 @@
-/* Contexts, workers, threads and order, rule by rule (CONTRACT 2.2, 2.4 and 2.12). */
+/* Contexts, workers, threads and order, rule by rule (rules.txt 2.2, 2.4 and 2.12). */
 #define _GNU_SOURCE
 #include "bed.h"
 #include "window.h"

@@ -1,5 +1,5 @@
 /*
- * Byte streams (CONTRACT 2.8): order, sizes and datatypes, partial and full receives, lent data, the poll, data that comes
+ * Byte streams (rules.txt 2.8): order, sizes and datatypes, partial and full receives, lent data, the poll, data that comes
  * before the endpoint, the end of an endpoint, and the deprecated functions.
  *
  * Where the libraries differ and programs cannot rely on it, nothing is printed: how a stream is cut into pieces, and what

@@ -1,4 +1,4 @@
-/* Wakeup: file descriptor, arm, wait and signal, on an idle worker and with a peer that sends (CONTRACT 2.11). */
+/* Wakeup: file descriptor, arm, wait and signal, on an idle worker and with a peer that sends (rules.txt 2.11). */
 #define _GNU_SOURCE
 #include "bed.h"
 

@@ -3,7 +3,7 @@ libraries=(env "RUCP_LIB=$top/build/prefix/lib" "UCX_WHEEL=$top/build/ucx-1.22")
 step 900 "differential" "${libraries[@]}" c_tests/diff/run
 # On what any processor can do.
 step 400 "without what is of this processor" "${libraries[@]}" scripts/portable
-step 20 "rules of the contract" c_tests/diff/rules --ran
+step 20 "rules: each has a test" c_tests/diff/rules --ran
 # Alone with its /dev/shm, which it inspects.
 step 500 "conformance of the transports" scripts/leaves-nothing "${libraries[@]}" c_tests/conformance/run
 step 300 "misuse" "${libraries[@]}" c_tests/misuse/run

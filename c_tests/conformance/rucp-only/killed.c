@@ -1,6 +1,6 @@
 /*
  * Peers that die or go away, on endpoints that handle errors, over shared memory, TCP and queue pairs. (UCX leaves shared memory aside for
- * such endpoints, so there is nothing to compare with: CONTRACT 2.3 says what must be seen.)
+ * such endpoints, so there is nothing to compare with: the rules 2.3 of c_tests/diff/rules.txt say what must be seen.)
  */
 #define _GNU_SOURCE
 #include "party.h"
