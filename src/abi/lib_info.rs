@@ -8,6 +8,9 @@ use std::ffi::{c_char, c_uint};
 /// library (NIXL is built for 1.23, ucxx refuses less than 1.18).
 pub const VERSION: (u32, u32, u32) = (1, 23, 0);
 
+/// Version of this implementation.
+pub const RUCP_VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Fills `attr` as its mask asks.
 ///
 /// # Safety

@@ -120,7 +120,12 @@ fn help_and_mistakes() {
     assert_eq!(run(&["--nonsense"], &[]).status.code(), Some(2));
     assert!(!run(&["-e", "-u", "q"], &[]).status.success());
     let version = run(&["-v"], &[]).stdout;
-    assert!(String::from_utf8_lossy(&version).starts_with("# Library version: 1.23.0"));
+    let versions = concat!(
+        "# Library version: 1.23.0 (rucp ",
+        env!("CARGO_PKG_VERSION"),
+        ")"
+    );
+    assert!(String::from_utf8_lossy(&version).starts_with(versions));
     let info = run(&["-p", "-w", "-e", "-b", "-s"], &[]);
     let text = String::from_utf8(info.stdout).unwrap();
     for part in [

@@ -3,7 +3,7 @@
 use crate::Part;
 use serde_json::{Value, json};
 use std::fmt::Write;
-use ucp::abi::lib_info::VERSION;
+use ucp::abi::lib_info::{RUCP_VERSION, VERSION};
 use ucp::engine::policy::{self, Policy};
 use ucp::options::Options;
 use ucp::proto::resources::{self, Resource};
@@ -15,9 +15,9 @@ pub fn library() -> Part {
     let path = machine::library_path();
     Part {
         text: format!(
-            "# Library version: {version} (rucp)\n# Library path: {path}\n# API headers version: 1.22.0\n"
+            "# Library version: {version} (rucp {RUCP_VERSION})\n# Library path: {path}\n# API headers version: 1.22.0\n"
         ),
-        json: json!({"version": version, "path": path, "api": "1.22.0", "implementation": "rucp"}),
+        json: json!({"version": version, "path": path, "api": "1.22.0", "implementation": "rucp", "implementation_version": RUCP_VERSION}),
     }
 }
 
