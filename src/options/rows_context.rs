@@ -57,7 +57,7 @@ pub static CONTEXT: Section = Section {
                 "rdmacm,tcp,sockcm",
                 "Ways to connect to a socket address, best first: rdmacm (over RDMA devices, where one has the address), tcp, * for all. A listener takes all of them.",
             ),
-            row("SOCKADDR_AUX_TLS", Retired, "", "Nothing any more."),
+            row("SOCKADDR_AUX_TLS", Retired, "", "No effect; retired in UCX."),
             row(
                 "WARN_INVALID_CONFIG",
                 Bool,
@@ -241,7 +241,7 @@ pub static CONTEXT: Section = Section {
                 "ATOMIC_MODE",
                 Choice(AtomicMode::NAMES),
                 "guess",
-                "Who executes atomic operations.",
+                "What executes atomic operations: cpu, a device, or guess: processors in a job that is known to run on one host, else a device.",
             ),
             row(
                 "ADDRESS_DEBUG_INFO",

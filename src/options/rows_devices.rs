@@ -20,8 +20,8 @@ pub const IFACE: &[Row] = &[
         "Level of messages about failed operations.",
     ),
     row("MAX_NUM_EPS", Count, "inf", "Most endpoints."),
-    row("MAX_SHORT", Retired, "", "Nothing any more."),
-    row("MAX_BCOPY", Retired, "", "Nothing any more."),
+    row("MAX_SHORT", Retired, "", "No effect; retired in UCX."),
+    row("MAX_BCOPY", Retired, "", "No effect; retired in UCX."),
 ];
 
 /// What every transport within a node has.

@@ -435,7 +435,7 @@ const RC_SHARED: &[Row] = &[
         "inf",
         "Most bytes of gets in flight.",
     ),
-    row("TX_NUM_GET_OPS", Retired, "", "Nothing any more."),
+    row("TX_NUM_GET_OPS", Retired, "", "No effect; retired in UCX."),
     row(
         "TX_POLL_ALWAYS",
         Bool,
@@ -485,7 +485,7 @@ const MLX5: &[Row] = &[
         "MMIO_MODE",
         Choice(&["bf_post", "bf_post_mt", "db", "db_lock", "auto"]),
         "auto",
-        "How the device is told of sends.",
+        "How sends are submitted to the device.",
     ),
     row("AR_ENABLE", TernaryAuto, "auto", "Use adaptive routing."),
     row("CQE_ZIPPING_ENABLE", Ternary, "n", "Compress completions."),

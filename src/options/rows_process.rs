@@ -49,7 +49,7 @@ pub static PROCESS: Section = Section {
                 "ERROR_MAIL_TO",
                 Text,
                 "",
-                "Address that hears of fatal errors.",
+                "Address to which fatal errors are mailed.",
             ),
             row("ERROR_MAIL_FOOTER", Text, "", "Last lines of that mail."),
             row(
@@ -82,7 +82,12 @@ pub static PROCESS: Section = Section {
                 "try",
                 "Remember which memory belongs to an accelerator.",
             ),
-            row("ASYNC_MAX_EVENTS", Retired, "", "Nothing any more."),
+            row(
+                "ASYNC_MAX_EVENTS",
+                Retired,
+                "",
+                "No effect; retired in UCX.",
+            ),
             row(
                 "ASYNC_SIGNO",
                 Signal,
@@ -311,7 +316,7 @@ pub static HOOKS: Section = Section {
                 "bistro",
                 "How allocations on CUDA devices are watched.",
             ),
-            row("CUDA_RELOC", Retired, "", "Nothing any more."),
+            row("CUDA_RELOC", Retired, "", "No effect; retired in UCX."),
             row(
                 "DYNAMIC_MMAP_THRESH",
                 Bool,
