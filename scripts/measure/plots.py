@@ -170,3 +170,52 @@ def bars(matplotlib, name, described, libraries, rows, unit, logarithmic):
     text = to_svg(figure, name, described)
     pyplot.close(figure)
     return text
+
+
+def panels(matplotlib, source):
+    """The plot of README.md: latency and bandwidth side by side. `source`: a CSV file with comments, columns panel, size and
+    one per library."""
+    import csv
+
+    from matplotlib import pyplot, ticker
+
+    rows = list(csv.DictReader(line for line in source.splitlines() if not line.startswith("#")))
+    libraries = [name for name in rows[0] if name not in ("panel", "size")]
+    colours = {"UCX 1.13.1": COLOURS["1.13"], "UCX 1.22": COLOURS["1.22"], "rucp": COLOURS["rucp"]}
+    titles = {"latency": "Tag latency, us (lower is better)", "bandwidth": "Tag bandwidth, GB/s (higher is better)"}
+    figure, axes = pyplot.subplots(1, len(titles), figsize=(9.6, 3.6))
+    for axis, (panel, title) in zip(axes, titles.items()):
+        points = [row for row in rows if row["panel"] == panel]
+        sizes = [int(row["size"]) for row in points]
+        for index, name in enumerate(libraries):
+            own = name == "rucp"
+            axis.plot(
+                sizes,
+                [float(row[name]) for row in points],
+                color=colours.get(name, SPARE_COLOURS[index % len(SPARE_COLOURS)]),
+                marker=MARKERS[index],
+                markersize=4.5,
+                linewidth=2.4 if own else 1.6,
+                label=name,
+                zorder=4 if own else 3,
+            )
+        axis.set_xscale("log", base=2)
+        axis.set_title(title, fontsize=11, loc="left", color="#1f2933")
+        axis.set_xlabel("bytes of a message")
+        axis.xaxis.set_major_formatter(ticker.FuncFormatter(size_label))
+        axis.xaxis.set_major_locator(ticker.FixedLocator([8, 128, 2048, 32768, 524288, 4194304]))
+        axis.xaxis.set_minor_locator(ticker.NullLocator())
+        if panel == "latency":
+            axis.set_yscale("log")
+            axis.yaxis.set_major_formatter(ticker.FuncFormatter(plain_label))
+        else:
+            axis.set_ylim(bottom=0)
+            axis.set_xlim(left=sizes[0] / 1.5)
+    axes[0].legend(frameon=False, fontsize=9.5)
+    figure.tight_layout()
+    text = to_svg(figure, "figure", "Ping-pong within a host: UCX 1.13.1, UCX 1.22, rucp")
+    pyplot.close(figure)
+    # On its own a figure has a size and a background.
+    width, height = (float(value) for value in re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text).groups())
+    text = text.replace("<svg ", f'<svg width="{width:.0f}" height="{height:.0f}" ', 1)
+    return re.sub(r"(<svg [^>]*>)", r'\1<rect width="100%" height="100%" fill="white"/>', text, count=1) + "\n"
