@@ -1,4 +1,4 @@
-/* Two workers: one puts and signals, the other one waits for the signal and reads what is there. Ends with 0. */
+/* Two workers: one puts and signals, the other one waits for the signal and reads the data. Returns 0. */
 #include <ucp/api/ucpx.h>
 
 #include <stdio.h>
@@ -31,19 +31,19 @@ int main(void)
     MUST(ucp_worker_create(context, &mode, &origin));
     MUST(ucp_worker_create(context, &mode, &target));
 
-    /* The target: memory that it exposes, and a queue. Programs send address and key to each other. */
+    /* The target: registered memory and a queue. Programs exchange worker address and key. */
     MUST(ucp_mem_map(context, &map, &memh));
     MUST(ucp_rkey_pack(context, memh, &key, &length));
     MUST(ucpx_cq_create(target, NULL, &arrived));
     MUST(ucp_worker_get_address(target, &address, &length));
 
-    /* The origin: writes, and says so. The end of the operation goes to a queue of its own. */
+    /* The origin: a put with a signal. The completion of the put goes to a queue of the origin. */
     to.address = address;
     MUST(ucp_ep_create(origin, &to, &ep));
     MUST(ucp_ep_rkey_unpack(ep, key, &rkey));
     MUST(ucpx_cq_create(origin, NULL, &sent));
 
-    const char          text[] = "written, and told";
+    const char          text[] = "data in front of a signal";
     ucpx_signal_t       signal = {.field_mask = UCPX_SIGNAL_FIELD_VALUE, .value = 42};
     ucp_request_param_t op     = {
             .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
@@ -55,18 +55,18 @@ int main(void)
         return 1;
     }
 
-    /* The target waits for the signal, the origin for the end. */
+    /* The target waits for the signal, the origin for the completion. */
     ucpx_cq_entry_t entry;
-    int             ended = 0, told = 0;
-    while (!ended || !told) {
+    int             completed = 0, signaled = 0;
+    while (!completed || !signaled) {
         if (ucpx_cq_poll(sent, &entry, 1) == 1) {
             MUST(entry.status);
             ucp_request_free(entry.request);
-            ended = 1;
+            completed = 1;
         }
         if (ucpx_cq_poll(arrived, &entry, 1) == 1) {
             printf("signal %d behind %zu bytes: %s\n", (int)entry.value, entry.length, window);
-            told = entry.value == 42 && strcmp(window, text) == 0;
+            signaled = entry.value == 42 && strcmp(window, text) == 0;
         }
     }
 
@@ -75,7 +75,7 @@ int main(void)
     ucp_rkey_destroy(rkey);
     ucp_rkey_buffer_release(key);
 
-    /* Both ends take part until all has arrived. */
+    /* Both workers progress until the close completes. */
     const ucp_request_param_t plain = {.op_attr_mask = 0};
     ucs_status_ptr_t          close = ucp_ep_close_nbx(ep, &plain);
     while (UCS_PTR_IS_PTR(close) && ucp_request_check_status(close) == UCS_INPROGRESS) {
