@@ -79,7 +79,7 @@ unsafe fn print(line: &handlers::Line) {
 /// Hands a line of a client's to the handlers.
 ///
 /// # Safety
-/// As of [`print`].
+/// As of [`print()`].
 unsafe fn hand_over(line: &handlers::Line) {
     // SAFETY: the caller's line.
     let print = || unsafe { print(line) };

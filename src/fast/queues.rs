@@ -307,7 +307,7 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
     }
 }
 
-/// As [`flush`], to a peer that only rings in memory lead to, or no lane yet, and nothing waits to be sent: what was
+/// As [`flush()`], to a peer that only rings in memory lead to, or no lane yet, and nothing waits to be sent: what was
 /// written has arrived, and what is in a ring has left this process.
 #[inline(always)]
 unsafe fn flush_unmarked(

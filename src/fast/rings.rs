@@ -1,6 +1,6 @@
 //! Arrivals through the rings of shared memory: which ring comes next, and what becomes of a message.
 //!
-//! Messages of several senders are handled in the order of [`order`](crate::tl::shm::order). A progress call of a
+//! Messages of several senders are handled in the order of [`order`]. A progress call of a
 //! worker that was idle handles one message, the next one twice as many, and so on: programs that look after each call
 //! at what has arrived see the arrivals one after the other.
 

@@ -130,6 +130,6 @@ impl Whose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub link: u32,
-    /// The byte in the notice of its error, if nobody waits for the operation: a [`colour`], or 0.
+    /// The byte in the notice of its error, if nobody waits for the operation: a [`super::colour`], or 0.
     pub colour: u8,
 }

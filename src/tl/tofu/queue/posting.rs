@@ -117,7 +117,7 @@ impl Queue {
         self.posted(posted, edata)
     }
 
-    /// Reads `len` bytes, no more than a buffer has, to `into`; `whose` hears of it from [`Event::Came`]. False: not now.
+    /// Reads `len` bytes, no more than a buffer has, to `into`; `whose` hears of it from [`super::Event::Came`]. False: not now.
     ///
     /// # Errors
     /// As of [`send_short`](Self::send_short).
@@ -201,7 +201,7 @@ impl Queue {
         posted.map(|()| true)
     }
 
-    /// Writes from the owner's memory, which is registered; `whose` hears from [`Event::Left`] when the adapter has read it. In
+    /// Writes from the owner's memory, which is registered; `whose` hears from [`super::Event::Left`] when the adapter has read it. In
     /// order with frames. False: not now.
     ///
     /// # Errors
@@ -235,7 +235,7 @@ impl Queue {
         posted.map(|()| true)
     }
 
-    /// As [`write_in_place`](Self::write_in_place), in no order with anything: `whose` hears from [`Event::Came`] when it is there.
+    /// As [`write_in_place`](Self::write_in_place), in no order with anything: `whose` hears from [`super::Event::Came`] when it is there.
     ///
     /// # Errors
     /// As of [`send_short`](Self::send_short).
