@@ -20,12 +20,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LONG = 300000, PATIENCE = 20 /* seconds */ };
+enum { LONG = 300000, TIMEOUT = 20 /* seconds */ };
 
-/* Longer than rucp takes to look at whether its peers live, several times. */
+/* Longer than several intervals of keepalive. */
 static const double AFTERWARDS = 1.5;
 
-/* What the processes share outside of UCP. */
+/* Shared by the processes, outside of UCP. */
 typedef struct {
     atomic_int ready, over, through, more[2];
     char       address[2][BED_ADDRESS_MAX];
@@ -68,7 +68,7 @@ static void progress(void)
 
 static void wait_until(atomic_int *number, int at_least, const char *what)
 {
-    double end = now() + PATIENCE;
+    double end = now() + TIMEOUT;
 
     while (atomic_load(number) < at_least) { /* pairs with the release of the process that counts */
         progress();
@@ -82,7 +82,7 @@ static void wait_until(atomic_int *number, int at_least, const char *what)
 static ucs_status_t wait_for(ucs_status_ptr_t request, const char *what)
 {
     ucs_status_t status = UCS_PTR_STATUS(request);
-    double       end    = now() + PATIENCE;
+    double       end    = now() + TIMEOUT;
 
     if (UCS_PTR_IS_PTR(request)) {
         while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS) {
@@ -140,7 +140,10 @@ static ucp_ep_h connect_to(const char *address)
     return ep;
 }
 
-/* One message out by `ep` and one in at `to`, short or long; the statuses of both are OK and what comes is good. */
+/*
+ * One message out by `ep` and one in at `to`, short or long; both requests end with UCS_OK and the received bytes are
+ * right.
+ */
 static int exchange(ucp_ep_h ep, ucp_worker_h to, size_t length, int round)
 {
     static unsigned char      out[LONG], in[LONG];
@@ -156,13 +159,13 @@ static int exchange(ucp_ep_h ep, ucp_worker_h to, size_t length, int round)
     return good && data_is(in, length, seed);
 }
 
-/* Messages for a while: how many were not good. */
+/* Exchanges messages for a while; returns how many were wrong. */
 static int talk(ucp_ep_h other, ucp_ep_h own, ucp_ep_h to_second, int *rounds, int until)
 {
     int    bad = 0;
     double end = now() + AFTERWARDS;
 
-    /* Both processes play the same number of rounds: the first one says when it is the last. */
+    /* Both processes play the same number of rounds: the first one announces the last round. */
     for (int more = 1; more; (*rounds)++) {
         size_t length = *rounds % 8 == 0 ? LONG : 8;
         bad += !exchange(other, worker, length, *rounds);
@@ -172,9 +175,9 @@ static int talk(ucp_ep_h other, ucp_ep_h own, ucp_ep_h to_second, int *rounds, i
             more = now() < end && *rounds < until;
             atomic_store(&board->more[*rounds % 2], more ? 1 : 2); /* releases it to the other process */
         } else {
-            atomic_int *told = &board->more[*rounds % 2];
-            wait_until(told, 1, "the other process is gone");
-            more = atomic_exchange(told, 0) == 1;
+            atomic_int *announced = &board->more[*rounds % 2];
+            wait_until(announced, 1, "the other process is gone");
+            more = atomic_exchange(announced, 0) == 1;
         }
         atomic_fetch_add(&board->through, 1);
         wait_until(&board->through, 2 * (*rounds + 1), "the other process has stopped");
@@ -182,7 +185,7 @@ static int talk(ucp_ep_h other, ucp_ep_h own, ucp_ep_h to_second, int *rounds, i
     return bad;
 }
 
-/* --- what takes the place of the library's descriptors --- */
+/* --- descriptors opened in place of the library's --- */
 
 #define WORDS "the program's own"
 
@@ -197,7 +200,7 @@ static int highest(void)
     return fd;
 }
 
-/* A file, a pipe with bytes in it: all of them are read and written in the same way. */
+/* A file, or a pipe with bytes in it: all of them are read and written in the same way. */
 static void take_places(int upto)
 {
     int ends[2], fd = 0;
@@ -211,7 +214,7 @@ static void take_places(int upto)
     }
 }
 
-/* How many of those were touched. */
+/* How many of those were changed. */
 static int touched(int upto)
 {
     char bytes[2 * sizeof(WORDS)];

@@ -1,4 +1,4 @@
-/* Many messages to a side that looks away, mixed sizes in order, and the largest sizes. */
+/* Many messages to a receiver that does not progress, mixed sizes in order, and the largest sizes. */
 #define _GNU_SOURCE
 #include "bed.h"
 #include "window.h"
@@ -16,7 +16,7 @@ enum { MANY = 1000, MIXED = 150, LARGE = 4 << 20 };
 static ucs_status_ptr_t requests[MANY];
 static uint64_t         numbers[MANY];
 
-/* The other side has come here, too; meanwhile this side does not progress, if it can help it. */
+/* Waits until the other side has arrived here, too; without progress if possible. */
 static void silent_wait(bed_t *bed, const side_t *from)
 {
     char byte = 'w';
@@ -132,34 +132,34 @@ static void many_puts(bed_t *bed, window_kind_t kind)
     window_close(bed, &window);
 }
 
-/* A stream of messages of every kind of size, up to 64 under way, each checked for its place and content. */
+/* A stream of messages of every kind of size, up to 64 in flight, each checked for its position and content. */
 static void mixed_sizes(bed_t *bed)
 {
-    enum { UNDER_WAY = 64 };
+    enum { IN_FLIGHT = 64 };
     static const size_t sizes[] = {8, 100, 8192, 1, 20000, 64, 0, 300000, 2000, 8};
-    static char        *out[UNDER_WAY];
-    ucs_status_ptr_t    sent[UNDER_WAY] = {NULL};
+    static char        *out[IN_FLIGHT];
+    ucs_status_ptr_t    sent[IN_FLIGHT] = {NULL};
     ucp_request_param_t param = {.op_attr_mask = 0};
     char               *in    = malloc(300000);
     int                 good  = 0;
 
-    for (unsigned i = 0; i < MIXED + UNDER_WAY; i++) {
-        unsigned slot = i % UNDER_WAY;
+    for (unsigned i = 0; i < MIXED + IN_FLIGHT; i++) {
+        unsigned slot = i % IN_FLIGHT;
         if (bed->a != NULL && i < MIXED) {
             bed_wait(bed, sent[slot]);
             free(out[slot]);
             out[slot]  = data_make(sizes[i % 10], i);
             sent[slot] = ucp_tag_send_nbx(bed->a->ep, out[slot], sizes[i % 10], TAG, &param);
         }
-        /* where both sides are here the receiver follows at half the distance */
-        unsigned received = i - UNDER_WAY / 2;
-        if (bed->b != NULL && i >= UNDER_WAY / 2 && received < MIXED) {
+        /* where both sides are in this process the receiver follows at half the distance */
+        unsigned received = i - IN_FLIGHT / 2;
+        if (bed->b != NULL && i >= IN_FLIGHT / 2 && received < MIXED) {
             size_t size = sizes[received % 10];
             good += bed_wait(bed, ucp_tag_recv_nbx(bed->b->worker, in, 300000, TAG, -1, &param)) == UCS_OK &&
                     data_check(in, size, received)[0] == 'g';
         }
     }
-    for (int slot = 0; bed->a != NULL && slot < UNDER_WAY; slot++) {
+    for (int slot = 0; bed->a != NULL && slot < IN_FLIGHT; slot++) {
         bed_wait(bed, sent[slot]);
         free(out[slot]);
     }

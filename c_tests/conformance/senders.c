@@ -1,7 +1,7 @@
 /*
- * Messages of several senders on one host, few of them and more than rucp looks at in every call. Each sends only when
- * it knows of the message before, outside of UCP: the receiver, which looks later or all the time, gets them in that
- * order. A call of progress that follows upon idle ones hands over few.
+ * Messages of several senders on one host, few of them and more than rucp polls in every call. Each sends only after
+ * it knows, outside of UCP, of the message before: the receiver, which polls later or all the time, gets them in that
+ * order. A call of progress that follows upon idle ones delivers few.
  */
 #define _GNU_SOURCE
 #include "bed.h"
@@ -19,12 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* UCX 1.13.1 holds 33 messages in any case that its receiver does not look at. */
+/* UCX 1.13.1 holds 33 messages in any case that its receiver does not poll. */
 enum { MESSAGES = 30, SERIES = 64, IDLE_CALLS = 1000, FEW = 4, ID = 1, WARM_UP = 1000000, WARM_UPS = 4 };
 
 static const int counts[] = {3, 12}; /* of senders, in turn */
 
-/* What the processes share outside of UCP. */
+/* Shared by the processes, outside of UCP. */
 typedef struct {
     atomic_int ready, series, turn, taken, ended;
     char       address[BED_ADDRESS_MAX];
@@ -109,7 +109,7 @@ static int sender_of(int series, int number)
     }
 }
 
-/* Odd series are of tagged messages; in two of four the receiver looks while the senders send. */
+/* Odd series are of tagged messages; in two of four the receiver polls while the senders send. */
 static int is_tagged(int series)
 {
     return series % 2;
@@ -223,7 +223,7 @@ static int in_order(void)
     return 1;
 }
 
-/* Idle until the senders are through or begin, then looks at what there is. */
+/* Idle until the senders have finished or begun, then polls for messages. */
 static void receive_series(int series)
 {
     int    first = 0;

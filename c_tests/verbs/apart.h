@@ -1,4 +1,4 @@
-/* One of two processes that are not connected yet: one has the other's address, and no more. */
+/* One of two processes that are not connected yet: one has the other's worker address, and nothing more. */
 #ifndef RUCP_VERBS_APART_H
 #define RUCP_VERBS_APART_H
 
@@ -26,7 +26,7 @@ static inline void close_worker(party_t *self)
     ucp_cleanup(self->context);
 }
 
-/* Tells its address; stops if it is to be `silent`. Then it waits for messages, and says when one has come. */
+/* Sends the worker's address and, if `silent`, stops the process. Then receives messages and acknowledges each one. */
 static inline void be_reached(party_t *self, int silent)
 {
     ucp_address_t *address;
@@ -51,7 +51,7 @@ static inline void be_reached(party_t *self, int silent)
     }
 }
 
-/* Starts the other process; a silent one is stopped when this returns. */
+/* Starts the other process; with `silent` that process is stopped when this function returns. */
 static inline void start_apart(party_t *self, int silent)
 {
     int links[2], status;

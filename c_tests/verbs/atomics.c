@@ -1,11 +1,13 @@
 /*
- * Atomic operations of many processes on one word, by every way that leads there: nothing is lost, and nothing beside the word
- * changes. Each process has a field of the word to itself, and a counter is everybody's; who finds his field changed has met a
- * change that was not atomic. Then tokens are swapped: each is in one place at the end.
+ * Atomic operations of many processes on one word, over every transport: no update is lost, and nothing beside the word
+ * changes. Each process has a field of the word to itself and all processes share a counter; a field that changes
+ * without an operation of its process shows an update that was not atomic. Then tokens are swapped: each is in one
+ * place at the end.
  *
- * UCX_TLS, UCX_ATOMIC_MODE: of the owner of the memory. HCACTL: the program that knows what the software HCA, or the software
- * Tofu, has done; without it, as on another device, that is not looked at. TOFU: over that, where words of 4 bytes are the adapters',
- * too, and the memory is only the owner's, so that what others do to it can be interrupted. ALONE: 0 where processors are to do it.
+ * UCX_TLS, UCX_ATOMIC_MODE: of the owner of the memory. HCACTL: the program that prints the counters of the software
+ * HCA or the software Tofu; without it, as on another device, counters are not checked. TOFU: run over the software
+ * Tofu, where the adapters execute operations on 4-byte words, too, and only the owner maps the memory, so that
+ * concurrent access by others can be interrupted. ALONE: 0 where the CPUs are to execute the operations.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -22,16 +24,16 @@
 #include <unistd.h>
 
 enum { PLAYERS = 4, COUNTER_BITS = 12, FIELD_BITS = 5, SECONDS = 60, TOKENS = 4000,
-       TICKETS = 100 /* that connecting takes at most, by such operations */ };
+       TICKETS = 100 /* upper bound of the operations that connecting takes */ };
 #ifdef FEW
 enum { ROUNDS = 20, SWAPS = 40 };
 #else
 enum { ROUNDS = 200, SWAPS = 400 };
 #endif
 
-/* The ways of the players; the owner plays, too. */
-static const char *const hca_ways[PLAYERS]  = {"rc,self", "rc,self", "sysv,posix,cma,self", "ud,self"};
-static const char *const tofu_ways[PLAYERS] = {"tofu,self", "tofu", "sysv,posix,cma,self", "tcp,self"};
+/* UCX_TLS of each player; the owner plays, too. */
+static const char *const hca_tls[PLAYERS]  = {"rc,self", "rc,self", "sysv,posix,cma,self", "ud,self"};
+static const char *const tofu_tls[PLAYERS] = {"tofu,self", "tofu", "sysv,posix,cma,self", "tcp,self"};
 
 static int on_tofu(void)
 {
@@ -43,10 +45,10 @@ typedef struct {
     size_t   address_length, key_length; /* 0: not there yet */
     uint8_t  address[1024], key[256];
     uint64_t remote;
-    unsigned done, open; /* players that are, and the owner */
-    unsigned busy;       /* players that count */
-    uint64_t tokens; /* sum of what players have left or got */
-    /* What the owner looks after. */
+    unsigned done, open; /* players that have finished, and connections open to the owner */
+    unsigned busy;       /* players in the counting loop */
+    uint64_t tokens; /* sum of the tokens that players hold or have fetched */
+    /* The memory that the owner checks. */
     _Alignas(4096) uint64_t words[512];
 } shared_t;
 
@@ -56,7 +58,7 @@ static ucp_worker_h  worker;
 static ucp_ep_h      ep;
 static ucp_rkey_h    key;
 static uint64_t      remote;
-static size_t        size; /* bytes of the word */
+static size_t        size; /* bytes of the word that operations address */
 
 static void on_failure(void *arg, ucp_ep_h failed, ucs_status_t status)
 {
@@ -113,7 +115,10 @@ static ucs_status_t flush(void)
     return finish(ucp_ep_flush_nbx(ep, &param));
 }
 
-/* What was there; 0 and `lost` if the owner is. Of a compare-and-swap `operand` is what to compare with. */
+/*
+ * Returns the previous value; 0 and sets `lost` if the owner has died. For a compare-and-swap `operand` is the value to
+ * compare.
+ */
 static uint64_t fetch(ucp_atomic_op_t operation, uint64_t operand, uint64_t reply)
 {
     ucp_request_param_t param = {
@@ -141,7 +146,7 @@ static unsigned shift_of(int player)
     return COUNTER_BITS + (unsigned)player * (size == 4 ? 4 : FIELD_BITS);
 }
 
-/* Changes the own field by every operation, and adds 4 to the counter. */
+/* Changes the player's own field by every operation, and adds 4 to the counter. */
 static void play_round(int player, uint64_t *own)
 {
     unsigned shift = shift_of(player);
@@ -218,15 +223,15 @@ static pid_t player_start(int player, void (*act)(int))
 
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        setenv("UCX_TLS", (on_tofu() ? tofu_ways : hca_ways)[player], 1);
-        /* A player that changed memory of its own would say so in keys, which it gives to nobody. */
+        setenv("UCX_TLS", (on_tofu() ? tofu_tls : hca_tls)[player], 1);
+        /* A player with memory of its own would advertise it in rkeys, which it packs for no peer. */
         unsetenv("UCX_ATOMIC_MODE");
         WANT_TRUE(until(&shared->open, 1));
         open_worker();
         connect_to_owner();
         act(player);
         __atomic_add_fetch(&shared->done, 1, __ATOMIC_RELEASE);
-        until(&shared->done, UINT32_MAX >> 1); /* told when all are */
+        until(&shared->done, UINT32_MAX >> 1); /* raised by the owner when all players are done */
         ucp_rkey_destroy(key);
         ucp_worker_destroy(worker);
         ucp_cleanup(context);
@@ -283,8 +288,8 @@ static void share(void)
     WANT_TRUE(shared != MAP_FAILED);
 }
 
-/* Everybody does this; returns the memory behind the word. */
-static uint64_t everybody(void (*act)(int))
+/* Runs `act` in every player and in the owner; returns the memory behind the word. */
+static uint64_t run_all_players(void (*act)(int))
 {
     pid_t     pid[PLAYERS];
     ucp_mem_h memh;
@@ -299,7 +304,7 @@ static uint64_t everybody(void (*act)(int))
     volatile uint32_t *beside = (uint32_t *)remote + 1;
     uint32_t           written = 0;
     act(PLAYERS);
-    /* The other half of a word of 4 bytes is the owner's, who needs no atomic operation for it. */
+    /* The other half of an 8-byte word belongs to the owner, which writes it without atomic operations. */
     for (time_t end = time(NULL) + SECONDS;
          __atomic_load_n(&shared->done, __ATOMIC_ACQUIRE) < PLAYERS && time(NULL) < end;) {
         ucp_worker_progress(worker);
@@ -326,14 +331,15 @@ static void all_operations(size_t bytes)
 {
     const char *alone = getenv("ALONE");
     const char *mode  = alone != NULL && strcmp(alone, "0") == 0 ? "cpu" : getenv("UCX_ATOMIC_MODE");
-    long        least = (bytes == 8 || on_tofu()) && (mode == NULL || strcmp(mode, "cpu") != 0) ? (PLAYERS + 1) * ROUNDS * 10 : 0;
+    long        least =
+        (bytes == 8 || on_tofu()) && (mode == NULL || strcmp(mode, "cpu") != 0) ? (PLAYERS + 1) * ROUNDS * 10 : 0;
     long        most  = on_tofu() && least == 0 ? PLAYERS * TICKETS : 0;
     long        before = counter("atomics");
 
     size = bytes;
-    uint64_t value = everybody(play);
+    uint64_t value = run_all_players(play);
 
-    /* All of it, or nothing. */
+    /* Every operation is executed entirely or not at all. */
     long done = counter("atomics") - before;
     WANT_TRUE(!has_counters() || (least == 0 ? done <= most : done >= least));
 
@@ -344,7 +350,7 @@ static void all_operations(size_t bytes)
 static void all_tokens(size_t bytes)
 {
     size = bytes;
-    uint64_t value = everybody(swap_tokens);
+    uint64_t value = run_all_players(swap_tokens);
     uint64_t sum   = shared->tokens + value;
 
     WANT_TRUE((size == 4 ? (uint32_t)sum : sum) == 0);
@@ -366,14 +372,14 @@ static void count_on(int player)
         }
         old = seen == old ? old + 1 : seen;
         fetch(UCP_ATOMIC_OP_XOR, 0, 0);
-        ucp_worker_progress(worker); /* who reaches the memory himself hears of its owner here */
+        ucp_worker_progress(worker); /* a player that reaches the memory by the CPU detects the owner's death here */
         if (++shared->words[player] == 100) {
             __atomic_add_fetch(&shared->busy, 1, __ATOMIC_RELEASE);
         }
     }
 }
 
-/* Players die while they change the word: it goes on counting for the others. */
+/* Players are killed while they change the word: the counter goes on for the others. */
 static void players_die(void)
 {
     pid_t     pid[PLAYERS];
@@ -403,7 +409,7 @@ static void players_die(void)
     ucp_cleanup(context);
 }
 
-/* The owner dies: whoever was changing his memory hears of it. */
+/* The owner is killed: every process that accesses its memory gets the failure. */
 static void owner_dies(void)
 {
     pid_t pid[PLAYERS], owner;

@@ -1,6 +1,6 @@
 /*
- * A peer that computes for longer than UCX_UD_TIMEOUT, which has to be a second, and progresses nothing meanwhile is not
- * taken for dead: what was sent to it arrives. Nor is one whose answers have come while we computed.
+ * A peer that computes for longer than UCX_UD_TIMEOUT, which has to be one second, without calling progress is not
+ * declared dead: messages sent to it arrive. Nor is a peer whose acknowledgements arrived while this process computed.
  */
 #define _GNU_SOURCE
 #include "party.h"
@@ -56,7 +56,7 @@ static void unguarded(void)
     outlasts(UCP_ERR_HANDLING_MODE_NONE);
 }
 
-/* Nobody looks at what comes, at either end: that is nobody's silence. */
+/* Neither end polls: the timeout must not count this time as the peer's silence. */
 static void both(void)
 {
     uint64_t value = 1;

@@ -1,4 +1,4 @@
-/* What the software HCA has counted; HCACTL names the program that tells. */
+/* Counters of the software HCA; the environment variable HCACTL names the program that prints them. */
 #ifndef RUCP_VERBS_COUNTERS_H
 #define RUCP_VERBS_COUNTERS_H
 
@@ -11,7 +11,7 @@ static inline int has_counters(void)
     return getenv("HCACTL") != NULL;
 }
 
-/* The counter of this name; 0 if nobody tells, -1 if there is none. */
+/* The counter of this name; 0 without HCACTL, -1 if there is no such counter. */
 static inline long counter(const char *name)
 {
     size_t length = strlen(name);

@@ -1,5 +1,5 @@
 /*
- * Two ends with different settings of windows and packets: each keeps to the other's, and everything arrives.
+ * Two ends with different window and packet sizes: each end keeps to the limits of the other, and everything arrives.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -24,7 +24,7 @@ static void progress(void)
     ucp_worker_progress(ends[1].worker);
 }
 
-/* `settings`: names and values, up to a NULL. */
+/* `settings`: pairs of names and values, up to a NULL. */
 static void end_open(end_t *end, const char *const *settings)
 {
     ucp_params_t        params        = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
@@ -81,7 +81,7 @@ static void message(int from, size_t size)
     WANT_TRUE(memcmp(in, out, size) == 0);
 }
 
-/* More than any window, before anybody takes some. */
+/* More messages than any window has room for, before any is received. */
 static void flood(int from)
 {
     static ucs_status_ptr_t sent[FLOOD];

@@ -1,6 +1,6 @@
 /*
- * Many peers that die at once, with as much on the way to each as there is room for: every one is noticed, every request
- * ends, and who has not died is still reached.
+ * Many peers are killed at once, with as many messages in flight to each as fit: every death is detected, every request
+ * completes, and peers that live are still reachable.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -34,7 +34,7 @@ static void on_failure(void *arg, ucp_ep_h failed, ucs_status_t status)
     ++*(unsigned *)arg;
 }
 
-/* A worker whose address is at this place. */
+/* Opens a worker whose address is published in this slot. */
 static void worker_open(int place)
 {
     ucp_params_t        params        = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
@@ -75,7 +75,7 @@ static pid_t peer_start(int place)
         worker_open(place);
         for (;;) {
             if (ucp_worker_progress(worker) == 0) {
-                usleep(1000); /* the others want the cores, too */
+                usleep(1000); /* the other processes want the cores, too */
             }
         }
     }

@@ -1,6 +1,6 @@
 /*
- * Two workers whose transports differ so much that nothing leads from one to the other: that is said when an endpoint is made, with
- * the reason, and nobody waits. Where something leads there, it is used. EXCLUDED_LOG names the file that the log goes to.
+ * Two workers without a common transport: ucp_ep_create() fails with the reason in the log, and no request waits.
+ * Workers with a common transport use it. EXCLUDED_LOG names the file that the log goes to.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -123,7 +123,7 @@ static void no_socket(void)
     apart("^ud,tcp,sm", "ib,self", "ud is excluded at one end");
 }
 
-/* One has reliable connections only, the other datagrams only. */
+/* One end has RC only, the other UD only. */
 static void nothing_in_common(void)
 {
     apart("rc_verbs,self", "ud_verbs,self", "by ud only");

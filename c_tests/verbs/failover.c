@@ -1,10 +1,11 @@
 /*
- * Endpoints that fail over, between two processes with several ports each: while these fail in turn, messages come once and in
- * their order, atomic operations are executed once, a stream has every byte, and nobody hears of a failure.
+ * Endpoints that fail over between two processes with several ports each. While the ports fail in turn, each message
+ * arrives once and in order, each atomic operation is executed once, a stream has every byte, and no endpoint reports a
+ * failure.
  *
  *   failover "failover: NAME"
  *
- * HCACTL names the program that has ports fail, SOFT_HCA_DEVICES says how many there are.
+ * HCACTL names the program that makes ports fail; SOFT_HCA_DEVICES is the number of devices.
  */
 #define _GNU_SOURCE
 #include "counters.h"
@@ -19,7 +20,7 @@ enum { ROUNDS = 40, BATCH = 16, LONGEST = 20000, ADDS = 10, PART = 700 };
 
 static const ucp_request_param_t none = {.op_attr_mask = 0};
 
-/* A bit for each port that is down from now on. */
+/* Takes the ports down that have a bit here, and all others up. */
 static void fail(unsigned ports)
 {
     char command[256];
@@ -33,7 +34,7 @@ static unsigned devices(void)
     return (unsigned)atoi(getenv("SOFT_HCA_DEVICES"));
 }
 
-/* What carries the endpoint, as "transport/device". */
+/* The lane of the endpoint, as "transport/device". */
 static void way(party_t *self, char *text, size_t length)
 {
     ucp_transport_entry_t entry = {NULL, NULL};
@@ -61,14 +62,14 @@ static ucs_status_t on_am(void *argument, const void *header, size_t header_leng
 {
     (void)data;
     (void)param;
-    /* One behind the other, none twice. */
+    /* Messages arrive in order, none twice. */
     WANT_TRUE(header_length == sizeof(int) && *(const int *)header == *(int *)argument);
     WANT_TRUE(length == PART);
     ++*(int *)argument;
     return UCS_OK;
 }
 
-/* Memory of the other's: where, and its key. */
+/* Address and rkey of the other's memory. */
 typedef struct {
     uint64_t   *word;
     ucp_mem_h   memory;
@@ -84,7 +85,7 @@ static void tag_both(party_t *self, const void *out, size_t out_length, void *in
     WANT(UCS_OK, finish(self, receive));
 }
 
-/* Keys to it both ways. */
+/* Exchanges rkeys in both directions. */
 static void share(party_t *self, shared_t *shared)
 {
     struct {
@@ -110,7 +111,7 @@ static void share(party_t *self, shared_t *shared)
     WANT(UCS_OK, ucp_ep_rkey_unpack(self->ep, theirs.key, &shared->rkey));
 }
 
-/* A few words there and back, of which each end waits for the other's. */
+/* Exchanges a few messages; each end waits for the other's. */
 static void exchange_words(party_t *self)
 {
     for (int i = 0; i < 100 && check_failed() == 0; i++) {
@@ -118,7 +119,7 @@ static void exchange_words(party_t *self)
     }
 }
 
-/* Both do everything to each other, again and again; the parent has ports fail meanwhile. */
+/* Both ends run every operation repeatedly; meanwhile the parent makes ports fail. */
 static void exchange(party_t *self)
 {
     static unsigned char out[BATCH][LONGEST], in[BATCH][LONGEST], part[PART], stream[PART];
@@ -138,7 +139,7 @@ static void exchange(party_t *self)
         uint64_t         one = 1, old[ADDS];
         size_t           got = 0;
 
-        /* None of either's atomic operations is with a device now: what becomes of that nobody could tell. */
+        /* No atomic operation may be on a device now: after a failure its result would be unknown. */
         if (from == 1 && round % 3 == 1) {
             fail(1u << (unsigned)(round / 3) % devices());
         }
@@ -153,7 +154,7 @@ static void exchange(party_t *self)
             request[BATCH + i]     = ucp_tag_send_nbx(self->ep, out[i], length, 5, &none);
             int number             = round * BATCH + i;
             request[2 * BATCH + i] = ucp_am_send_nbx(self->ep, 7, &number, sizeof(number), part, PART, &none);
-            /* The header is the user's until then. */
+            /* The application owns the header until then. */
             WANT(UCS_OK, finish(self, request[2 * BATCH + i]));
         }
         for (int i = 0; i < ADDS; i++) {
@@ -168,7 +169,8 @@ static void exchange(party_t *self)
         }
         WANT(UCS_OK, finish(self, ucp_stream_send_nbx(self->ep, part, PART, &none)));
         while (got < PART && check_failed() == 0) {
-            ucp_request_param_t whole = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_STREAM_RECV_FLAG_WAITALL};
+            ucp_request_param_t whole = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                         .flags        = UCP_STREAM_RECV_FLAG_WAITALL};
             ucs_status_ptr_t    ptr   = ucp_stream_recv_nbx(self->ep, stream, PART, &got, &whole);
 
             WANT(UCS_OK, finish(self, ptr));
@@ -194,7 +196,7 @@ static void exchange(party_t *self)
         }
     }
     WANT(UCS_OK, finish(self, ucp_worker_flush_nbx(self->worker, &none)));
-    /* Nothing was executed twice. */
+    /* Each operation was executed once. */
     WANT_TRUE(sum == (uint64_t)ROUNDS * ADDS);
     meet(self, from);
     WANT_TRUE(*shared.word == (uint64_t)ROUNDS * ADDS);
@@ -221,7 +223,7 @@ static void nothing(party_t *self)
     (void)self;
 }
 
-/* The number of the device that carries the endpoint. */
+/* The number of the device of the endpoint's lane. */
 static unsigned device_of(party_t *self)
 {
     char is[128];
@@ -240,8 +242,8 @@ static void exchange_for_long(party_t *self)
     }
 }
 
-/* What goes by another port stays there when the first one is back. Where nothing was heard for long, as on a busy machine, it
- * may go elsewhere, but not each time. */
+/* An endpoint that has moved to another port stays there when the first port is up again. After a long time without
+ * acknowledgements, as on a busy machine, it may move again, but not in every round. */
 static void stays(void)
 {
     party_t self;
@@ -264,7 +266,7 @@ static void stays(void)
     kill_other(&self);
 }
 
-/* Without any port the peer is lost, as it is where nothing fails over. */
+/* With every port down the endpoint fails, as it does without failover. */
 static void all_fail(void)
 {
     party_t self;
@@ -293,15 +295,15 @@ static void on_failure(void *argument, ucp_ep_h ep, ucs_status_t status)
     WANT_TRUE(status == UCS_OK);
 }
 
-/* The port that both would take fails before either has said a word. */
+/* The port that both ends select fails before the first message of wireup. */
 static void fails_first(void)
 {
     ucp_params_t        params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
     ucp_worker_params_t alone  = {.field_mask = 0};
-    ucp_ep_params_t     to     = {.field_mask  = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                                                 UCP_EP_PARAM_FIELD_ERR_HANDLER,
-                                  .err_mode    = UCP_ERR_HANDLING_MODE_FAILOVER,
-                                  .err_handler = {.cb = on_failure}};
+    ucp_ep_params_t     to = {.field_mask  = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                                             UCP_EP_PARAM_FIELD_ERR_HANDLER,
+                              .err_mode    = UCP_ERR_HANDLING_MODE_FAILOVER,
+                              .err_handler = {.cb = on_failure}};
     ucp_context_h       context;
     ucp_worker_h        here, there;
     ucp_address_t      *address;

@@ -1,7 +1,7 @@
 /*
- * A device that has no queue pairs left (rc_most of the software HCA), at the end that asks for a connection or at the one that is
- * asked: messages go by datagrams where UCX_TLS has those, else the endpoint fails. Whoever is connected stays so, and a queue pair
- * that there is again is used. UCX_UD_TIMEOUT has to be a second. FULL_LOG names the file that the log goes to.
+ * A device with no queue pairs left (rc_most of the software HCA), at the active or at the passive end of a connection:
+ * messages use UD if UCX_TLS has it, else the endpoint fails. Existing connections stay, and a queue pair that becomes
+ * available is used. UCX_UD_TIMEOUT has to be one second. FULL_LOG names the file that the log goes to.
  */
 #define _GNU_SOURCE
 #include "apart.h"
@@ -15,12 +15,13 @@ static int has_datagrams(void)
     return strstr(getenv("UCX_TLS"), "ud") != NULL;
 }
 
-/* So many more can be made. */
+/* Limits the device to this many more RC queue pairs; -1: no limit. */
 static void leave(long count)
 {
     char command[256];
 
-    snprintf(command, sizeof(command), "%s rc_most=%ld", getenv("HCACTL"), count < 0 ? 0 : counter("rc_queues") + count);
+    snprintf(command, sizeof(command), "%s rc_most=%ld", getenv("HCACTL"),
+             count < 0 ? 0 : counter("rc_queues") + count);
     WANT_TRUE(system(command) == 0);
 }
 
@@ -95,20 +96,20 @@ static void connect_with(long left, ucs_status_t wanted)
     leave(-1);
 }
 
-static void who_asks(void)
+static void active_end(void)
 {
     connect_with(0, UCS_ERR_UNREACHABLE);
 }
 
-/* He has nothing to answer with: to who asks he is silent. */
-static void who_is_asked(void)
+/* The passive end has no queue pair to answer with, so the active end gets no reply. */
+static void passive_end(void)
 {
     connect_with(1, UCS_ERR_ENDPOINT_TIMEOUT);
 }
 
 static const case_t cases[] = {
-    {"full: at the end that asks", who_asks},
-    {"full: at the end that is asked", who_is_asked},
+    {"full: at the active end", active_end},
+    {"full: at the passive end", passive_end},
 };
 
 CHECK_MAIN(cases)

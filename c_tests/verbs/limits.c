@@ -1,6 +1,6 @@
 /*
- * Limits that a process or a device has. Whoever reaches one hears at level error which it is and what raises it; the endpoint or
- * the worker fails with a status, or the data goes another way, and what is left goes on.
+ * Limits of a process or a device. The worker that reaches one logs at level error which limit it is and how to raise
+ * it; the endpoint or the worker fails with a status, or the data takes another path, and everything else goes on.
  *
  * To be run with UCX_LOG_LEVEL=error, on a device without other users.
  */
@@ -25,7 +25,7 @@ static const ucp_request_param_t none = {.op_attr_mask = 0};
 static ucp_context_h context;
 static unsigned      failures;
 static ucs_status_t  failure;
-/* Where the library's messages go, and where output went before. */
+/* File descriptors of the library's log and of the original output. */
 static int record = -1, before;
 
 static void listen_in(void)
@@ -36,7 +36,7 @@ static void listen_in(void)
     WANT_TRUE(record >= 0 && before >= 0 && dup2(record, STDOUT_FILENO) == STDOUT_FILENO);
 }
 
-/* Whether the library has said all of these, in lines of level error. From here on it is not listened to. */
+/* Whether the library has logged all of these in lines of level error. Ends the capture. */
 static void said(const char *const *words)
 {
     static char text[1 << 16];
@@ -102,7 +102,7 @@ static ucp_ep_h connect_to(ucp_worker_h here, ucp_worker_h there)
     return ep;
 }
 
-/* One of the two has a limit, whose variable this is. */
+/* Runs a case in which one of the two ends has the limit of this variable. */
 static const char *limit, *most;
 
 static void progress_limited(ucp_worker_h worker)
@@ -139,7 +139,7 @@ static void close_ep(ucp_worker_h here, ucp_worker_h there, ucp_ep_h ep, uint32_
     finish(here, there, ucp_ep_close_nbx(ep, &param));
 }
 
-/* A message of so many bytes arrives. */
+/* A message of this many bytes arrives. */
 static void carries(ucp_worker_h here, ucp_worker_h there, ucp_ep_h ep, size_t size)
 {
     unsigned char   *out = malloc(size), *in = calloc(1, size);
@@ -154,7 +154,9 @@ static void carries(ucp_worker_h here, ucp_worker_h there, ucp_ep_h ep, size_t s
     free(in);
 }
 
-/* An endpoint that finds the limit fails, at the end that has it; another one does not, when the limit is gone. */
+/*
+ * An endpoint that reaches the limit fails, at the end that has it; another endpoint succeeds when the limit is gone.
+ */
 static void fails_and_goes_on(const char *name, const char *value)
 {
     ucp_worker_h here, refused, other;
@@ -223,7 +225,7 @@ static void no_datagrams(void)
     ucp_cleanup(context);
 }
 
-/* The packets are those of the end that has the shorter ones. */
+/* Both ends use the shorter packet size of the two. */
 static void short_queues(void)
 {
     ucp_context_h first;
@@ -248,7 +250,7 @@ static void short_queues(void)
     ucp_cleanup(first);
 }
 
-/* Messages carry what cannot be registered. */
+/* Memory that cannot be registered is sent by copies. */
 static void goes_by_messages(void)
 {
     ucp_worker_h here, there;
@@ -270,10 +272,11 @@ static void goes_by_messages(void)
 static void registrations(void)
 {
     goes_by_messages();
-    SAID("registering ", "of memory failed", "registrations with ", "max_mr of `ibv_devinfo -v`", "UCX_RCACHE_MAX_REGIONS");
+    SAID("registering ", "of memory failed", "registrations with ", "max_mr of `ibv_devinfo -v`",
+         "UCX_RCACHE_MAX_REGIONS");
 }
 
-/* As of a user who may lock little; the device says no, which the kernel does for a genuine one. */
+/* An unprivileged user with a low RLIMIT_MEMLOCK; the device refuses, as the kernel does for a real one. */
 static void locked_memory(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};

@@ -1,4 +1,4 @@
-/* For programs of several ranks that end at the first thing that is not as it must be. */
+/* For programs of several ranks that exit at the first failed check. */
 #ifndef RUCP_VERBS_MUST_H
 #define RUCP_VERBS_MUST_H
 
@@ -16,7 +16,7 @@ static inline void must(int fine, const char *what)
     }
 }
 
-/* Until it has ended, and well. */
+/* Progresses until the request is complete, which must be with UCS_OK; frees it. */
 static inline void wait_for(ucp_worker_h worker, ucs_status_ptr_t request, const char *what)
 {
     must(!UCS_PTR_IS_ERR(request), what);
@@ -28,13 +28,15 @@ static inline void wait_for(ucp_worker_h worker, ucs_status_ptr_t request, const
     ucp_request_free(request);
 }
 
-/* For so many processes, in memory that they share. */
+/* Initializes a barrier for this many processes, in shared memory. */
 static inline void open_barrier(pthread_barrier_t *barrier, int processes)
 {
     pthread_barrierattr_t shared;
 
-    must(pthread_barrierattr_init(&shared) == 0 && pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED) == 0 &&
-         pthread_barrier_init(barrier, &shared, (unsigned)processes) == 0, "barrier");
+    must(pthread_barrierattr_init(&shared) == 0 &&
+             pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED) == 0 &&
+             pthread_barrier_init(barrier, &shared, (unsigned)processes) == 0,
+         "barrier");
     pthread_barrierattr_destroy(&shared);
 }
 

@@ -1,9 +1,9 @@
 /*
- * A job in which everybody has an endpoint to everybody and talks to two neighbours: a queue pair is made for each of
- * those two, and none for the others, or none at all where the program says that it expects too many endpoints for that.
- * Ranks are processes; what the software HCA has counted says how many there were.
+ * A job in which every rank has an endpoint to every rank and talks to its two neighbours: a queue pair is made for
+ * each of those two and none for the others, or none at all where the program's estimate of endpoints is too high for
+ * RC. Ranks are processes; the counters of the software HCA show how many queue pairs there were.
  *
- *   neighbours RANKS HCACTL QUEUES [DATAGRAMS]   so many of each rank, and so many for datagrams
+ *   neighbours RANKS HCACTL QUEUES [DATAGRAMS]   RC queue pairs of each rank, and UD queue pairs
  */
 #define _GNU_SOURCE
 #include "must.h"
@@ -20,7 +20,7 @@
 
 enum { MOST = 256, ADDRESS = 1024, ROUNDS = 20 };
 
-/* What the ranks and their parent share. */
+/* Shared by the ranks and their parent. */
 typedef struct {
     pthread_barrier_t barrier;
     unsigned char     address[MOST][ADDRESS];
@@ -35,13 +35,14 @@ static void talk(ucp_worker_h worker, ucp_ep_h *ep, int rank, int ranks)
     for (uint64_t round = 0; round < ROUNDS; round++) {
         for (int side = 0; side < 2; side++) {
             int      to = (rank + (side ? 1 : ranks - 1)) % ranks, from = (rank + (side ? ranks - 1 : 1)) % ranks;
-            uint64_t said = round << 32 | (unsigned)rank, heard = 0;
-            /* the side from which it comes is in the tag: of two ranks both neighbours are one */
-            ucs_status_ptr_t receive = ucp_tag_recv_nbx(worker, &heard, sizeof(heard), round << 1 | side, UINT64_MAX, &none);
+            uint64_t sent = round << 32 | (unsigned)rank, received = 0;
+            /* the tag has the side from which the message comes: with two ranks both neighbours are the same rank */
+            ucs_status_ptr_t receive =
+                ucp_tag_recv_nbx(worker, &received, sizeof(received), round << 1 | side, UINT64_MAX, &none);
 
-            wait_for(worker, ucp_tag_send_nbx(ep[to], &said, sizeof(said), round << 1 | side, &none), "send");
+            wait_for(worker, ucp_tag_send_nbx(ep[to], &sent, sizeof(sent), round << 1 | side, &none), "send");
             wait_for(worker, receive, "receive");
-            must(heard == (round << 32 | (unsigned)from), "another message than the neighbour's");
+            must(received == (round << 32 | (unsigned)from), "another message than the neighbour's");
         }
     }
     wait_for(worker, ucp_worker_flush_nbx(worker, &none), "flush");
@@ -50,8 +51,8 @@ static void talk(ucp_worker_h worker, ucp_ep_h *ep, int rank, int ranks)
 static int rank_main(int rank, int ranks)
 {
     const ucp_request_param_t none   = {.op_attr_mask = 0};
-    ucp_params_t              params = {.field_mask        = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
-                                        .features          = UCP_FEATURE_TAG,
+    ucp_params_t              params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
+                                        .features   = UCP_FEATURE_TAG,
                                         .estimated_num_eps = (size_t)ranks};
     ucp_worker_params_t       alone  = {.field_mask = 0};
     ucp_ep_h                  ep[MOST];
@@ -105,7 +106,7 @@ int main(int argc, char **argv)
     open_barrier(&job->barrier, ranks);
     for (int rank = 0; rank < ranks; rank++)
         if (fork() == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL); /* nobody is left at the barrier when the parent is ended */
+            prctl(PR_SET_PDEATHSIG, SIGKILL); /* no rank stays at the barrier when the parent is killed */
             return rank_main(rank, ranks);
         }
     while (wait(&status) > 0)

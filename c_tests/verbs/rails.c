@@ -1,12 +1,12 @@
 /*
- * Long messages over several ports: they arrive whole, by rails too, and go on when all ports but the connection's own fail
- * under way: they go "down", or their devices have "refused" what is posted, or they come "back" later, and carry messages
- * again. Or one end is "killed" in the middle: the other end's messages all end. Or endpoints fail over, and all ports "fail" in
- * turn.
+ * Long messages striped over several ports: they arrive whole, use every rail, and go on when all ports but that of the
+ * connection fail during a transfer: the ports go "down", or their devices have "refused" posted work, or they come
+ * "back" later and carry messages again. Or one process is "killed" during a transfer: the requests of the other all
+ * complete. Or endpoints fail over, and all ports "fail" in turn.
  *
  *   rails HCACTL DEVICES down|refused|back|killed|fail
  *
- * SOFT_HCA_DEVICES says the same number. Two processes send to each other at once.
+ * SOFT_HCA_DEVICES has to be the same number. Two processes send to each other at the same time.
  */
 #define _GNU_SOURCE
 #include "must.h"
@@ -26,14 +26,14 @@ enum { ADDRESS = 1024, ROUNDS = 24, DOWN_AT = 12, UP_AT = 18, WINDOW = 3, LONGES
 
 typedef struct {
     _Atomic int   meetings[2];
-    _Atomic int   under_way; /* who is to be killed may be */
+    _Atomic int   under_way; /* the process may be killed now */
     int           over;
     unsigned char address[2][ADDRESS];
 } job_t;
 
 static job_t *job;
 
-/* Until the other one is as far; it may need our progress. */
+/* Waits until the other process has arrived here, too; progresses, as the other may need it. */
 static void meet(ucp_worker_h worker, int rank)
 {
     int own = ++job->meetings[rank];
@@ -47,13 +47,13 @@ static unsigned char byte_of(int rank, int round, int slot, size_t i)
     return (unsigned char)(i * 31 + (i >> 12) + (size_t)(rank * 7 + round * 3 + slot));
 }
 
-/* Odd lengths, so that the last part is none of the others'. */
+/* Odd lengths, so that the last part is shorter than the others. */
 static size_t length_of(int round, int slot)
 {
     return (size_t)(LONGEST >> (slot + round % 3)) - (size_t)(round * 131);
 }
 
-/* 1 if one of them has not ended. */
+/* 1 if one of them is not complete. */
 static int is_open(ucs_status_ptr_t *request, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -80,7 +80,8 @@ static void exchange(ucp_worker_h worker, ucp_ep_h ep, int rank, int round, unsi
     }
     meet(worker, rank);
     for (int slot = 0; slot < WINDOW; slot++)
-        request[WINDOW + slot] = ucp_tag_send_nbx(ep, buffer[WINDOW + slot], length_of(round, slot), (ucp_tag_t)slot, &none);
+        request[WINDOW + slot] =
+            ucp_tag_send_nbx(ep, buffer[WINDOW + slot], length_of(round, slot), (ucp_tag_t)slot, &none);
     while (is_open(request, 2 * WINDOW))
         ucp_worker_progress(worker);
     for (int i = 0; i < 2 * WINDOW; i++) {
@@ -106,7 +107,7 @@ static void on_failure(void *argument, ucp_ep_h ep, ucs_status_t status)
     ++*(int *)argument;
 }
 
-/* Sends and receives that the other end does not live to see the end of. */
+/* Sends and receives that are in flight when the other process is killed. */
 static void outlive(ucp_worker_h worker, ucp_ep_h ep, int rank, unsigned char (*buffer)[LONGEST], int *failures)
 {
     const ucp_request_param_t none = {.op_attr_mask = 0};
@@ -121,7 +122,7 @@ static void outlive(ucp_worker_h worker, ucp_ep_h ep, int rank, unsigned char (*
     for (int turn = 0; turn < 64; turn++)
         ucp_worker_progress(worker);
     job->under_way = 1;
-    /* Receives that nobody has begun with wait on: they could be anybody's. */
+    /* Receives that have not matched stay posted: any peer could send to them. */
     while (is_open(request + WINDOW, WINDOW) || *failures == 0)
         ucp_worker_progress(worker);
     for (int i = 0; i < 2 * WINDOW; i++) {
@@ -154,7 +155,7 @@ static long counter(const char *hcactl, const char *name)
     return value;
 }
 
-/* Orders a fault at these devices, a bit for each. */
+/* Injects a fault at these devices, one bit for each. */
 static void order_at(const char *hcactl, const char *fault, int devices)
 {
     char command[256];
@@ -163,13 +164,13 @@ static void order_at(const char *hcactl, const char *fault, int devices)
     must(system(command) == 0, "hcactl");
 }
 
-/* Orders one at so many devices, but not the one that the connection itself uses: the first. */
+/* Injects a fault at this many devices, but not at the first: the connection itself uses that one. */
 static void order(const char *hcactl, const char *fault, int devices)
 {
     order_at(hcactl, fault, ((1 << devices) - 1) & ~1);
 }
 
-/* Bytes that it has moved. */
+/* Bytes that this device has moved. */
 static long moved_by(const char *hcactl, int device)
 {
     char name[32];
@@ -178,7 +179,7 @@ static long moved_by(const char *hcactl, int device)
     return counter(hcactl, name);
 }
 
-/* Whether each of the others has moved enough since it had moved so much. */
+/* Whether each of the other devices has moved enough bytes since `before`. */
 static int all_carry(const char *hcactl, int devices, const long *before)
 {
     int all = 1;
@@ -192,7 +193,7 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
 {
     const int                 killed = strcmp(fault, "killed") == 0, refused = strcmp(fault, "refused") == 0;
     const int                 in_turn    = strcmp(fault, "fail") == 0;
-    const int                 comes_back = strcmp(fault, "back") == 0 && devices > 1;
+    const int                 returns = strcmp(fault, "back") == 0 && devices > 1;
     long                      moved[4] = {0};
 
     const ucp_request_param_t none   = {.op_attr_mask = 0};
@@ -230,14 +231,14 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
             order_at(hcactl, "port_down", 1 << (round - 1) % devices);
         if (round == DOWN_AT && !in_turn && rank == 0 && devices > 1)
             order(hcactl, refused ? "posts_refused" : "port_down", devices);
-        if (round == UP_AT && rank == 0 && comes_back) {
+        if (round == UP_AT && rank == 0 && returns) {
             for (int device = 1; device < devices; device++)
                 moved[device] = moved_by(hcactl, device);
             order(hcactl, "port_down", 0);
         }
         exchange(worker, ep, rank, round, buffer);
         if (rank == 0)
-            job->over = round >= ROUNDS - 1 && (!comes_back || all_carry(hcactl, devices, moved));
+            job->over = round >= ROUNDS - 1 && (!returns || all_carry(hcactl, devices, moved));
         meet(worker, rank);
     }
     wait_for(worker, ucp_worker_flush_nbx(worker, &none), "flush");
@@ -287,10 +288,12 @@ int main(int argc, char **argv)
         }
     }
     queues = counter(argv[1], "rc_queues");
-    /* What fails over has none but rails, if there is a second port. */
+    /* An endpoint that fails over has rails only, if there is a second port. */
     wanted = strcmp(argv[3], "fail") == 0 && devices > 1 ? 4 * devices : 2 + 4 * (devices - 1);
-    /* A connection has two; each further device one rail for each direction, with two ends. Rails that fail are asked for again
-     * as long as their ports are up. */
+    /*
+     * A connection has two queue pairs; each further device one rail per direction, with two ends. Failed rails are
+     * requested again while their ports are up.
+     */
     printf("%ld queue pairs, %s\n", queues, failed ? "failed" : "all has come");
     must(strcmp(argv[3], "down") == 0 ? queues == wanted : queues >= wanted, "another number of queue pairs");
     must(strcmp(argv[3], "back") != 0 || queues >= wanted + 4 * (devices - 1), "no rail has come back");

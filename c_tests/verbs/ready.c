@@ -1,6 +1,6 @@
 /*
- * A receiver has a receive ready for whatever the sender's window lets him send, however seldom he looks: a device would try again a
- * millisecond later, and keep back what comes behind.
+ * A receiver has receives posted for everything that the sender's window allows, however seldom it polls: without one,
+ * the device would retry a millisecond later (RNR), and delay the packets behind.
  *
  * To be run with HCACTL.
  */
@@ -24,7 +24,7 @@ static void receive_all(party_t *self, size_t size, int messages)
         requests[i] = ucp_tag_recv_nbx(self->worker, bytes + (size_t)i * size, size, 1, -1, &none);
     }
     tell(self);
-    /* All of it that can be sent is, before one of us looks. */
+    /* Everything that fits the window is sent before either end polls. */
     heard_asleep(self);
     for (int i = 0; i < messages; i++) {
         WANT(UCS_OK, finish(self, requests[i]));

@@ -1,6 +1,7 @@
 /*
- * Peers that answer nothing: their processes are stopped before there is a connection. Endpoints that handle errors hear of it after
- * UCX_UD_TIMEOUT, which has to be a second; others wait until the peer goes on. Meanwhile and afterwards the worker works.
+ * Peers that reply to nothing: their processes are stopped before there is a connection. Endpoints with error handling
+ * fail after UCX_UD_TIMEOUT, which has to be one second; others wait until the peer continues. The worker keeps working
+ * all the time.
  */
 #define _GNU_SOURCE
 #include "apart.h"
@@ -17,7 +18,7 @@ static long now_ms(void)
     return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Another worker of this process is reached as ever. */
+/* Another worker of this process stays reachable. */
 static void still_works(party_t *self)
 {
     ucp_ep_h       silent = self->ep;
@@ -65,7 +66,7 @@ static void noticed(void)
     WANT(UCS_ERR_ENDPOINT_TIMEOUT, finish(&self, sent));
     still_works(&self);
     close_endpoint(&self, UCP_EP_CLOSE_FLAG_FORCE);
-    /* Who was only slow is reached by the next endpoint. */
+    /* A peer that was only slow is reachable by the next endpoint. */
     kill(self.other, SIGCONT);
     party_connect(&self, self.theirs, UCP_ERR_HANDLING_MODE_PEER);
     WANT(UCS_OK, finish(&self, send_tag(&self, &value, sizeof(value))));
@@ -100,7 +101,7 @@ static void waited_for(void)
 
 static const case_t cases[] = {
     {"silent: noticed where errors are handled", noticed},
-    {"silent: waited for where nobody asks", waited_for},
+    {"silent: no timeout without error handling", waited_for},
 };
 
 CHECK_MAIN(cases)

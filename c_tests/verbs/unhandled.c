@@ -1,6 +1,6 @@
 /*
- * The death of a peer without error handling: what is on its way to it ends, and so does what is sent later. A receive waits
- * on: somebody else may send.
+ * A killed peer without error handling: operations in flight to it complete, and so do later ones. A receive stays
+ * posted: another peer may send.
  */
 #define _GNU_SOURCE
 #include "party.h"

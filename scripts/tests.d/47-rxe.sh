@@ -19,7 +19,7 @@ if command -v qemu-system-x86_64 > /dev/null || [ "$(id -u)" -eq 0 ] || sudo -n 
     rxe "two machines" bash -c "rxe_links nodes --rxe 2 --nodes 2"
     rxe "rails" bash -c rxe_rails
     rxe "programs, rc" c_tests/rxe/run --tls rc,self \
-        --only "@(am_rndv|amo|compat_ompi|rma|rules_request|stream|tag_match|all_to_all|accounts|killed|meeting|listener*_rdmacm)"
+        --only "@(am_rndv|amo|compat_ompi|rma|rules_request|stream|tag_match|all_to_all|flush_after_close|killed|meeting|listener*_rdmacm)"
     rxe "programs, ud" c_tests/rxe/run --tls ud,self --only "@(am|endpoint|rma|tag_sizes|wakeup|all_to_all|waiting)"
     rxe "MPI, rc" c_tests/rxe/run --only "@(openmpi_@(onesided|matching)|mpich_@(pingpong|collectives))_rc"
 else

@@ -1,8 +1,8 @@
 /*
- * A process closes all descriptors above 2, as daemons do. Through shared memory its endpoints work on, also those that
- * handle errors; over TCP they fail with a status at both ends, and so do those of clients and servers. What the process
- * opens then under the same numbers is neither read, written nor closed. A worker that cannot be woken any more does not
- * sleep. A process that executes another program is gone for its peers.
+ * A process closes all descriptors above 2, as daemons do. Through shared memory its endpoints keep working, also those
+ * that handle errors; over TCP they fail with a status at both ends, and so do those of clients and servers.
+ * Descriptors that the process opens under the same numbers are neither read, written nor closed. A worker whose wakeup
+ * descriptor is lost does not sleep. Peers detect an exec of the process as its end.
  */
 #define _GNU_SOURCE
 #include "party.h"
@@ -30,7 +30,7 @@ static int over_tcp(void)
     return transports != NULL && strcmp(transports, "tcp") == 0;
 }
 
-/* --- what takes the places of the library's descriptors --- */
+/* --- descriptors opened in place of the library's --- */
 
 static ino_t places[PLACES]; /* by descriptor; 0: none of those */
 
@@ -62,7 +62,7 @@ static void take_places(int upto)
     }
 }
 
-/* They are open, and hold what they held; what was written to one end of a socket or pipe is at the other one. */
+/* They are open and have their contents; bytes written to one end of a socket or pipe arrive at the other one. */
 static void places_untouched(void)
 {
     for (int fd = 0; fd < PLACES; fd++) {
@@ -77,7 +77,7 @@ static void places_untouched(void)
             WANT_TRUE(pread(fd, bytes, sizeof(bytes), 0) == sizeof(WORDS) && memcmp(bytes, WORDS, sizeof(WORDS)) == 0);
         } else if (S_ISFIFO(file.st_mode) && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY) {
             WANT_TRUE(read(fd, bytes, sizeof(bytes)) == sizeof(WORDS) && memcmp(bytes, WORDS, sizeof(WORDS)) == 0);
-        } else if (S_ISSOCK(file.st_mode)) { /* the first end has them, the second nothing */
+        } else if (S_ISSOCK(file.st_mode)) { /* for each pair the first descriptor has contents, the second none */
             ssize_t n = read(fd, bytes, sizeof(bytes));
             WANT_TRUE((n == sizeof(WORDS) && memcmp(bytes, WORDS, sizeof(WORDS)) == 0) || (n < 0 && errno == EAGAIN));
         }
@@ -94,7 +94,7 @@ static int highest(void)
     return last;
 }
 
-/* The library notices where it can before anything takes the places: over TCP with the next progress. */
+/* The library detects the loss before the numbers are reused where it can: over TCP with the next progress. */
 static void close_all(party_t *self)
 {
     int last = highest();
@@ -108,7 +108,7 @@ static void close_all(party_t *self)
 
 /* --- two workers --- */
 
-/* Longer than it takes to look at whether peers live, several times. */
+/* Longer than several intervals of keepalive. */
 static void progress_for_a_while(party_t *self)
 {
     struct timespec begin, now;
@@ -216,7 +216,7 @@ static void on_end(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
     ++*(int *)arg;
-    /* The latter where the connection between the workers was being made. */
+    /* An endpoint timeout where the connection between the workers was being made. */
     WANT_TRUE(status == UCS_ERR_CONNECTION_RESET || status == UCS_ERR_UNREACHABLE);
 }
 

@@ -1,6 +1,6 @@
 /*
- * Threads: one progresses, another one closes an endpoint just as it fails. Once the close has completed the endpoint's
- * error handler does not run and is never called; it is never called for an endpoint that took its place either.
+ * One thread progresses, another one closes an endpoint just as it fails. Once the close has completed the endpoint's
+ * error handler does not run and is never called; nor is it called for an endpoint in the same slot.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -10,9 +10,9 @@
 #include <stdatomic.h>
 #include <time.h>
 
-enum { ROUNDS = 400, PATIENCE = 8 /* seconds */, TAG = 7 };
+enum { ROUNDS = 400, TIMEOUT = 8 /* seconds */, TAG = 7 };
 
-/* One life of an endpoint; a handler gets that of its own. */
+/* One endpoint at a time; its error handler gets this as argument. */
 typedef struct {
     atomic_int ended;  /* the other end is about to be closed */
     atomic_int closed; /* its close has completed */
@@ -54,7 +54,8 @@ static void *progress(void *arg)
 
 static ucp_worker_h open_worker(void)
 {
-    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_MULTI};
+    ucp_worker_params_t params = {.field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                  .thread_mode = UCS_THREAD_MODE_MULTI};
     ucp_worker_h        worker;
 
     WANT(UCS_OK, ucp_worker_create(context, &params, &worker));
@@ -80,10 +81,10 @@ static ucp_ep_h connect_to(ucp_worker_h from, ucp_worker_h to, life_t *life)
     return ep;
 }
 
-/* The end of a request; the watched worker is progressed by the thread. */
+/* Waits for a request; the watched worker is progressed by the thread. */
 static ucs_status_t finish(ucs_status_ptr_t request)
 {
-    time_t end = time(NULL) + PATIENCE;
+    time_t end = time(NULL) + TIMEOUT;
 
     if (!UCS_PTR_IS_PTR(request)) {
         return UCS_PTR_STATUS(request);
@@ -119,7 +120,7 @@ static void live(life_t *life, int round, unsigned first, unsigned second)
     meet(far, watched);
     life->ended = 1;
     ucs_status_ptr_t closing = ucp_ep_close_nbx(far, &how);
-    /* now and then before the end is noticed, now and then while the handler runs or after it */
+    /* sometimes before the failure is detected, sometimes while the handler runs or after it */
     for (int i = 0; i < round % 50 && life->calls == 0; i++) {
         sched_yield();
     }
@@ -134,7 +135,7 @@ static void closing(unsigned first, unsigned second)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP};
     pthread_t    thread;
-    time_t       end = time(NULL) + PATIENCE;
+    time_t       end = time(NULL) + TIMEOUT;
 
     WANT(UCS_OK, ucp_init(&params, NULL, &context));
     watched = open_worker();
@@ -148,7 +149,7 @@ static void closing(unsigned first, unsigned second)
     WANT_TRUE(early == 0);
     WANT_TRUE(late == 0);
     WANT_TRUE(during == 0);
-    WANT_TRUE(handled > 0); /* else nothing was tried */
+    WANT_TRUE(handled > 0); /* else nothing was tested */
     for (int i = 0; i < ROUNDS; i++) {
         WANT_TRUE(lives[i].calls <= 1);
     }

@@ -129,7 +129,8 @@ static ucp_context_h new_context(void)
 
 static void open_end(end_t *end, ucp_context_h context)
 {
-    ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_SINGLE};
+    ucp_worker_params_t params = {.field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                  .thread_mode = UCS_THREAD_MODE_SINGLE};
 
     memset(end, 0, sizeof(*end));
     end->context = context;

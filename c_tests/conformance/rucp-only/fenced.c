@@ -1,7 +1,7 @@
 /*
- * Reads before a fence see nothing of what is behind it, however late their answers find room on the way back: this side
- * takes none until the other one has executed everything. (Where the memory can be copied, reads end inside of their call
- * and there is little to see: this is for sockets, and for processes that may not copy.)
+ * Reads before a fence return nothing of operations behind it, however late their replies are received: this side
+ * does not progress until the peer has executed everything. (Where CMA is possible, reads end inside of their call
+ * and there is little to see: this test is for TCP, and for processes without the right to use CMA.)
  */
 #define _GNU_SOURCE
 #include "exposed.h"
@@ -14,11 +14,11 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* Fewer than a ring takes, with what is behind the fences; long ones are more than sockets take. */
+/* Fewer than a ring holds, with the operations behind the fences; the long ones are more than socket buffers hold. */
 enum { READS = 60, SHORT = 4 << 10, LONG = 512 << 10, SECONDS = 10 };
 
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
-/* What changes them writes this over the last 8 bytes of all that are read. */
+/* Later writes put this into the last 8 bytes of everything that is read. */
 static const uint64_t mark = ~(uint64_t)0;
 
 static void serve(party_t *self)
@@ -27,7 +27,7 @@ static void serve(party_t *self)
     WANT_TRUE(heard(self));
 }
 
-/* Writes to its own memory when it is told to: the message says how long the memory is. */
+/* Writes to its own memory when notified: the message has the length of the memory. */
 static void serve_and_write(party_t *self)
 {
     uint64_t size = 0;
@@ -72,7 +72,7 @@ static ucs_status_ptr_t by_atomic(party_t *self, size_t size, size_t offset, ucp
     return ucp_atomic_op_nbx(self->ep, UCP_ATOMIC_OP_OR, &mark, 1, (uintptr_t)there + offset, rkey, &param);
 }
 
-/* One message, which is behind all reads. */
+/* One message, sent behind all reads. */
 static ucs_status_ptr_t by_message(party_t *self, size_t size, size_t offset, ucp_rkey_h rkey)
 {
     static uint64_t all;
@@ -102,7 +102,7 @@ static void reads_and(change_t change, size_t size, void (*act)(party_t *))
     for (unsigned i = 0; i < READS; i++) {
         changes[i] = change(&self, size, (i + 1) * size - sizeof(mark), rkey);
     }
-    fence(&self); /* what waits to be sent is sent by it */
+    fence(&self); /* pending requests are sent by it */
     WANT_TRUE(is_marked(READS * size - sizeof(mark)));
     for (unsigned i = 0; i < READS; i++) {
         WANT(UCS_OK, finish(&self, changes[i]));
@@ -143,7 +143,7 @@ static void long_reads_and_message(void)
     reads_and(by_message, LONG, serve_and_write);
 }
 
-/* A read of so much that nobody can keep it: it fails, and what is behind the fence goes on. */
+/* A read longer than any receive buffer: it fails, and operations behind the fence go on. */
 enum { BEGINNING = 64 << 20 };
 static const size_t endless = (size_t)1 << 46;
 
@@ -174,7 +174,7 @@ static void endless_read(void)
     munmap(back, endless);
 }
 
-/* Every round reads what the one before has written, and nobody takes an answer before the last one has written. */
+/* Each round reads the data of the round before, and this side receives no reply before the last round is written. */
 static void rounds(void)
 {
     enum { ROUNDS = 4, SLOTS = 12, SLOT = 8 << 10 };
@@ -211,7 +211,7 @@ static void rounds(void)
     close_memory(&self, rkey);
 }
 
-/* What is under way, and what it is to read. */
+/* Reads in flight, and their expected values. */
 typedef struct {
     ucs_status_ptr_t request;
     unsigned char   *data;
@@ -228,7 +228,7 @@ static void end_access(party_t *self, access_t *access)
     }
 }
 
-/* Reads and writes at random with fences between them, many at a time. */
+/* Reads and writes at random with fences between them, many in flight at a time. */
 static void mixed(void)
 {
     enum { STEPS = 20000, WINDOW = 300, SLOTS = 8, LONGEST = 20000 };

@@ -1,6 +1,6 @@
 /*
- * A thread flushes a worker while another one closes the only endpoint by force, whose peer answers nothing:
- * between the look at which peers the flush waits for and the request that waits there. The flush ends.
+ * A thread flushes a worker while another one closes the only endpoint by force, whose peer does not reply:
+ * after the flush has selected its peers and before its request is queued. The flush ends.
  *
  * The order is forced by the program's own function for new requests, which the library calls between the two.
  */
@@ -15,7 +15,7 @@ enum { CHUNK = 128 /* requests that are made together */, SIZE = 4096 };
 
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
 static party_t                   self;
-static atomic_int                made, armed, asked, closed;
+static atomic_int                made, armed, requested, closed;
 
 static void *close_by_force(void *arg)
 {
@@ -23,7 +23,7 @@ static void *close_by_force(void *arg)
     ucs_status_ptr_t          close;
 
     (void)arg;
-    while (!atomic_load(&asked)) { /* pairs with the store of the flushing thread */
+    while (!atomic_load(&requested)) { /* pairs with the store of the flushing thread */
     }
     close = ucp_ep_close_nbx(self.ep, &force);
     WANT_TRUE(!UCS_PTR_IS_ERR(close));
@@ -36,13 +36,13 @@ static void on_new_request(void *request)
     (void)request;
     atomic_fetch_add(&made, 1);
     if (atomic_exchange(&armed, 0)) {
-        atomic_store(&asked, 1);
+        atomic_store(&requested, 1);
         while (!atomic_load(&closed)) {
         }
     }
 }
 
-/* Neither answers nor does anything else. */
+/* Does nothing, not even progress. */
 static void keep_silent(party_t *other)
 {
     register_memory(other);
@@ -51,7 +51,7 @@ static void keep_silent(party_t *other)
     }
 }
 
-/* Until one request is left in the pool. */
+/* Allocates until one request is left in the pool. */
 static void use_up_requests(void)
 {
     static char buffer;
@@ -77,13 +77,13 @@ static void closed_meanwhile(void)
     party_thread_mode  = UCS_THREAD_MODE_MULTI;
     party_request_init = on_new_request;
     rkey               = open_memory(&self, SIZE, keep_silent);
-    /* An atomic operation on memory that is not mapped here is a message, and stays unanswered. */
+    /* An atomic operation on memory that is not mapped here is a message, and gets no reply. */
     WANT_PTR(UCS_OK, ucp_atomic_op_nbx(self.ep, UCP_ATOMIC_OP_ADD, &one, 1, (uintptr_t)there, rkey, &word));
     use_up_requests();
     WANT_TRUE(pthread_create(&thread, NULL, close_by_force, NULL) == 0);
     atomic_store(&armed, 1);
     WANT(UCS_OK, finish(&self, ucp_worker_flush_nbx(self.worker, &plain)));
-    WANT_TRUE(atomic_load(&closed)); /* in the midst of the flush's call */
+    WANT_TRUE(atomic_load(&closed)); /* in the middle of the flush call */
     pthread_join(thread, NULL);
     ucp_rkey_destroy(rkey);
     kill_other(&self);

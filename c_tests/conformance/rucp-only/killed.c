@@ -1,6 +1,7 @@
 /*
- * Peers that die or go away, on endpoints that handle errors, over shared memory, TCP and queue pairs. (UCX leaves shared memory aside for
- * such endpoints, so there is nothing to compare with: the rules 2.3 of c_tests/diff/rules.txt say what must be seen.)
+ * Peers that die or close, on endpoints that handle errors, over shared memory, TCP and queue pairs. (UCX does not use
+ * shared memory for such endpoints, so there is no reference:
+ * rules 2.3 of c_tests/diff/rules.txt say what must be seen.)
  */
 #define _GNU_SOURCE
 #include "party.h"
@@ -19,10 +20,11 @@ static int over_wire(void)
 {
     const char *tls = getenv("UCX_TLS");
 
-    return tls != NULL && (strcmp(tls, "tcp") == 0 || strncmp(tls, "tofu", 4) == 0 || strncmp(tls, "rc", 2) == 0 || strncmp(tls, "ud", 2) == 0);
+    return tls != NULL && (strcmp(tls, "tcp") == 0 || strncmp(tls, "tofu", 4) == 0 || strncmp(tls, "rc", 2) == 0 ||
+                           strncmp(tls, "ud", 2) == 0);
 }
 
-/* Who does not progress confirms nothing. */
+/* A peer that does not progress acknowledges nothing. */
 static int over_datagrams(void)
 {
     return over_wire() && strncmp(getenv("UCX_TLS"), "ud", 2) == 0;
@@ -33,7 +35,7 @@ static void nothing(party_t *self)
     (void)self;
 }
 
-/* Where the receiver reads, who takes back waits for his word. */
+/* Where the receiver reads (get_zcopy), a canceled send waits for the receiver's acknowledgement. */
 static int receiver_reads(void)
 {
     const char *scheme = getenv("UCX_RNDV_SCHEME"), *tls = getenv("UCX_TLS");
@@ -60,7 +62,7 @@ static void progress_until_killed(party_t *self)
     }
 }
 
-/* An endpoint that nothing was ever sent through hears of it, too; and there is no new one to who has gone. */
+/* An endpoint without any traffic fails, too; and no new endpoint to a dead peer can be made. */
 static void unused(void)
 {
     party_t             self, spare;
@@ -82,7 +84,7 @@ static void unused(void)
         ucp_worker_progress(spare.worker);
     }
     WANT_TRUE(spare.failures == 1);
-    /* unreachable: its socket went before the connection stood */
+    /* unreachable: its socket was closed before the connection was established */
     WANT_TRUE(is_loss_or_canceled(spare.failure) || (over_wire() && spare.failure == UCS_ERR_UNREACHABLE));
     ucp_worker_destroy(spare.worker);
     if (!over_wire()) {
@@ -121,7 +123,7 @@ static void unmatched_sends(void)
     free(data);
 }
 
-/* More small sends than the receiver, who looks away, has room for. */
+/* More small sends than the receiver, which does not progress, has room for. */
 static void flood(void)
 {
     enum { COUNT = 100000 };
@@ -141,7 +143,7 @@ static void flood(void)
         lost += is_loss_or_canceled(status);
         other += !is_loss_or_canceled(status) && status != UCS_OK;
     }
-    /* What a socket has taken has been sent, whoever reads it: its buffers can hold all of this. */
+    /* Bytes in a socket buffer count as sent: the buffers can hold all of these messages. */
     WANT_TRUE(lost > 0 || over_wire());
     WANT_TRUE(other == 0);
     failure_seen(&self);
@@ -156,7 +158,7 @@ static void send_long(party_t *self)
     }
 }
 
-/* A long message was announced; its sender dies before it is fetched. */
+/* The sender of a long message dies between its RTS and the transfer. */
 static void announced(void)
 {
     party_t             self;
@@ -253,7 +255,7 @@ static ucs_status_t add(reach_t *reach)
                                                   reach->rkey, &param));
 }
 
-/* Memory that went with its owner: a put may be gone before the death is noticed, but nothing can be brought back. */
+/* Memory of a dead process: a put may succeed before the death is detected, but no get. */
 static void own_memory(void)
 {
     reach_t reach;
@@ -272,7 +274,7 @@ static void own_memory(void)
     free(data);
 }
 
-/* Memory that this process has mapped as well is there as long as its key: whatever is answered, nothing crashes. */
+/* Memory that this process has mapped as well exists as long as its key: any status is right, but no crash. */
 static void allocated_memory(void)
 {
     reach_t reach;
@@ -301,7 +303,7 @@ static void allocated_memory(void)
     free(data);
 }
 
-/* One's own forced close: outstanding requests are canceled, no handler is called, the other one is told. */
+/* A forced close: outstanding requests are canceled, no local handler is called, the peer's handler is called. */
 static void forced_close(void)
 {
     party_t             self;
@@ -385,7 +387,7 @@ static void other_closes(void)
     lost_by(close_flushing);
 }
 
-/* Closes in order. The other one progresses a step for each of this one's: over datagrams he confirms. */
+/* Closes in order. The peer progresses a step for each step of this process: over UD it has to acknowledge. */
 static void close_in_turns(party_t *self)
 {
     ucp_request_param_t param = {.op_attr_mask = 0};
@@ -410,8 +412,9 @@ static void take_turns(party_t *self)
 }
 
 /*
- * Who closes in order after the other has done so, and perhaps gone, hears of no failure. From when he has seen that the other's
- * end is closed he has some tenths of a second of his own progress for it: so he makes none while the other is not at work.
+ * A close in order after the peer has closed in order, and perhaps exited, raises no error. The grace period is some
+ * tenths of a second of this process's own progress from when it detects the close: so it makes none while the peer is
+ * not running.
  */
 static void closes_last(void (*act)(party_t *), int other_goes)
 {
@@ -424,7 +427,7 @@ static void closes_last(void (*act)(party_t *), int other_goes)
     if (other_goes) {
         wait_other(&self);
     }
-    /* Few calls: on a busy machine each can give the core away for a while. */
+    /* Few calls: on a busy machine each can yield the core for a while. */
     for (int i = 0; i < 20; i++) {
         ucp_worker_progress(self.worker);
     }
@@ -432,7 +435,7 @@ static void closes_last(void (*act)(party_t *), int other_goes)
     if (!other_goes) {
         kill_other(&self);
     }
-    /* longer than the other's end is waited for */
+    /* longer than the grace period */
     for (time_t end = time(NULL) + 2; time(NULL) < end;) {
         ucp_worker_progress(self.worker);
     }
@@ -481,7 +484,7 @@ static void other_exits(void)
     lost_by(leave_at_once);
 }
 
-/* Without error handling nobody is called, and the process still lives and can end in order. */
+/* Without error handling no handler is called, and the process lives and can close in order. */
 static void not_handled(void)
 {
     party_t  self;
@@ -503,7 +506,7 @@ static void not_handled(void)
     ucp_cleanup(self.context);
 }
 
-/* Endpoints to oneself handle errors, too. */
+/* Endpoints to the own worker handle errors, too. */
 static void oneself(void)
 {
     fixture_t           fixture = fixture_open(ALL_FEATURES);
@@ -536,7 +539,7 @@ static void send_stream(party_t *self)
     WANT(UCS_OK, finish(self, ucp_stream_send_nbx(self->ep, "abcdefgh", 8, &param)));
 }
 
-/* A receive that waits for more of a stream ends with the failure; what has come before can be received after it. */
+/* A receive that waits for more of a stream ends with the failure; bytes received before can be read after it. */
 static void stream(void)
 {
     party_t              self;
@@ -558,16 +561,16 @@ static void stream(void)
     WANT_TRUE(is_loss_or_canceled(finish(&self, waits)));
     WANT_PTR(UCS_OK, ucp_stream_recv_nbx(self.ep, buffer, 4, &length, &plain));
     WANT_TRUE(length == 4 && memcmp(buffer, "abcd", 4) == 0);
-    void *lent = ucp_stream_recv_data_nb(self.ep, &length);
-    WANT_TRUE(UCS_PTR_IS_PTR(lent) && length == 4 && memcmp(lent, "efgh", 4) == 0);
-    ucp_stream_data_release(self.ep, lent);
+    void *data = ucp_stream_recv_data_nb(self.ep, &length);
+    WANT_TRUE(UCS_PTR_IS_PTR(data) && length == 4 && memcmp(data, "efgh", 4) == 0);
+    ucp_stream_data_release(self.ep, data);
     WANT_TRUE(is_loss_or_canceled(UCS_PTR_STATUS(ucp_stream_recv_nbx(self.ep, buffer, 4, &length, &plain))));
     WANT_TRUE(is_loss_or_canceled(UCS_PTR_STATUS(ucp_stream_recv_data_nb(self.ep, &length))));
     WANT_TRUE(is_loss_or_canceled(UCS_PTR_STATUS(ucp_stream_send_nbx(self.ep, buffer, 4, &plain))));
     aftermath(&self);
 }
 
-/* A flushing close of a failed endpoint answers why it failed, as UCX does, and FAILOVER is as good as PEER. */
+/* A flushing close of a failed endpoint returns the status of the failure, as UCX does; FAILOVER is like PEER. */
 static void closed_after(void)
 {
     party_t             self;

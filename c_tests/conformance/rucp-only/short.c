@@ -106,8 +106,8 @@ static void flush(party_t *self)
 }
 
 /*
- * Puts and gets that need no call of the kernel are made sooner or later where both processes run at the same time. On a machine that
- * is so busy that they hardly ever do nothing is said of it.
+ * Puts and gets that need no call of the kernel are made sooner or later where both processes run at the same time. On
+ * a machine that is so busy that they hardly ever do nothing is said of it.
  */
 static void by_message(void)
 {
@@ -198,7 +198,10 @@ static void stops(void)
     close_side(&self, rkey);
 }
 
-/* Any lengths that the kernel gathers, to the same places, by whatever way, while the other side works and stands by turns. */
+/*
+ * Any lengths that the kernel gathers, to the same places, by whatever way, while the other side works and stands by
+ * turns.
+ */
 static void mixed(void)
 {
     party_t               self;
@@ -259,7 +262,9 @@ static void *use(void *argument)
         ucs_status_ptr_t first = put(user->self, &old, 8, place, user->rkey);
         ucs_status_ptr_t second;
 
-        /* Without it puts are not ordered: one that waits for the kernel is overtaken when the other thread progresses. */
+        /*
+         * Without it puts are not ordered: one that waits for the kernel is overtaken when the other thread progresses.
+         */
         WANT(UCS_OK, ucp_worker_fence(user->self->worker));
         second = put(user->self, &value, 8, place, user->rkey);
         if (value % 64 == 0) {

@@ -1,7 +1,7 @@
 /*
- * A peer that is stopped. When it goes on all arrives that it was sent, though the sender only progresses. When an endpoint to it
- * is closed by force, flushes of the worker do not wait for it any more. They wait for what other endpoints have been given, and
- * for all of it when there is a new endpoint, or one to answer on.
+ * A stopped peer. When it continues, everything sent to it arrives, though the sender only progresses. When an endpoint
+ * to it is closed by force, flushes of the worker do not wait for it any more. They wait for operations of other
+ * endpoints, and for all of them when there is a new endpoint, or a reply endpoint.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -20,8 +20,8 @@ enum { HANDLER = 3, READER = 4, SECONDS = 6, WORDS = 4096, PUTS = 200, SENDS = 4
 typedef struct {
     size_t   address_length, key_length; /* 0: not there yet */
     uint8_t  address[1024], key[512];
-    size_t   heard; /* bytes that the peer was sent as active messages, and that were what they had to be */
-    size_t   back_length; /* of the user's address, once the peer is to ask for an answer; 0: not yet, or no more */
+    size_t   received; /* bytes of active messages that the peer has received and found right */
+    size_t   back_length; /* of the user's address, once the peer is to request a reply; 0: not yet, or no more */
     uint8_t  back[1024];
     _Alignas(4096) uint64_t words[WORDS]; /* the peer's memory, which both see */
 } shared_t;
@@ -39,8 +39,8 @@ static void on_failure(void *arg, ucp_ep_h failed, ucs_status_t status)
 
 static void open_worker(void)
 {
-    ucp_params_t        params        = {.field_mask = UCP_PARAM_FIELD_FEATURES,
-                                         .features   = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO64 | UCP_FEATURE_AM};
+    ucp_params_t        params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                                  .features   = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO64 | UCP_FEATURE_AM};
     ucp_worker_params_t worker_params = {.field_mask = 0};
 
     WANT(UCS_OK, ucp_init(&params, NULL, &context));
@@ -55,7 +55,7 @@ static void ask(void)
     ucp_ep_h            ep;
 
     if (__atomic_exchange_n(&shared->back_length, 0, __ATOMIC_ACQUIRE) != 0) {
-        /* The first one is the other end of what the user has closed. */
+        /* The first one is the remote end of the endpoint that is closed. */
         WANT(UCS_OK, ucp_ep_create(worker, &params, &ep));
         WANT(UCS_OK, ucp_ep_create(worker, &params, &ep));
         WANT_TRUE(!UCS_PTR_IS_ERR(ucp_am_send_nbx(ep, HANDLER, NULL, 0, "?", 1, &param)));
@@ -76,7 +76,7 @@ static ucs_status_t on_bytes(void *arg, const void *header, size_t header_length
     while (right < length && ((const uint8_t *)data)[right] == byte_of(right)) {
         right++;
     }
-    __atomic_fetch_add(&shared->heard, right, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&shared->received, right, __ATOMIC_RELEASE);
     return UCS_OK;
 }
 
@@ -164,7 +164,7 @@ static void stop(int number)
     }
 }
 
-/* UCS_INPROGRESS if it takes too long. */
+/* UCS_INPROGRESS on timeout. */
 static ucs_status_t finish(ucs_status_ptr_t request)
 {
     time_t       until = time(NULL) + SECONDS;
@@ -195,7 +195,7 @@ static ucs_status_ptr_t close_by_force(way_t *way)
     return ucp_ep_close_nbx(way->ep, &param);
 }
 
-/* Word `i` of the peer's becomes `value`; nobody waits for it. */
+/* Word `i` of the peer's becomes `value`; the request is not waited for. */
 static void put(way_t *way, unsigned i, uint64_t value)
 {
     static uint64_t     values[WORDS];
@@ -232,7 +232,7 @@ static void meet(way_t *way)
     WANT_TRUE(shared->words[0] == 1 && shared->words[1] == 1);
 }
 
-/* As much of everything as stays on the way: requests that the peer's stop keeps from ending. */
+/* As much of every operation as stays in flight: requests that cannot complete while the peer is stopped. */
 static unsigned burden(way_t *way, ucs_status_ptr_t *requests)
 {
     static uint8_t      data[LONG], got[64 << 10];
@@ -260,7 +260,7 @@ static void ends_of(ucs_status_ptr_t *requests, unsigned n)
     }
 }
 
-/* Until there has been nothing to do for a while. */
+/* Progresses until there has been nothing to do for a while. */
 static void rest(void)
 {
     time_t until = time(NULL) + SECONDS;
@@ -272,8 +272,8 @@ static void rest(void)
     }
 }
 
-/* What there was no room for when it was accepted goes when there is. */
-static void gone_on(void)
+/* Operations that were accepted while there was no room are sent when there is. */
+static void continued(void)
 {
     static const size_t sizes[] = {1, 100, 900, 1500, 3000, 6000};
     static uint8_t      data[6000];
@@ -294,17 +294,20 @@ static void gone_on(void)
         rest();
         stop(SIGCONT);
         sent += sizes[i];
-        while (__atomic_load_n(&shared->heard, __ATOMIC_ACQUIRE) != sent && time(NULL) < until) {
+        while (__atomic_load_n(&shared->received, __ATOMIC_ACQUIRE) != sent && time(NULL) < until) {
             ucp_worker_progress(worker);
         }
-        WANT_TRUE(shared->heard == sent);
+        WANT_TRUE(shared->received == sent);
         WANT(UCS_OK, finish(request));
     }
     WANT(UCS_OK, finish(close_by_force(&way)));
     end();
 }
 
-/* Closed by force: nothing of it is waited for. A new endpoint, to a peer that runs again, has all that it is given flushed. */
+/*
+ * Closed by force: its operations are not waited for. All operations of a new endpoint, to a peer that runs again, are
+ * flushed.
+ */
 static void stopped(void)
 {
     static ucs_status_ptr_t requests[SENDS + 8];
@@ -348,7 +351,7 @@ static void begun_before(void)
     end();
 }
 
-/* What another endpoint to the same peer was given is flushed all the same. */
+/* Operations of another endpoint to the same peer are flushed all the same. */
 static void beside(void)
 {
     static ucs_status_ptr_t requests[SENDS + 8];
@@ -378,8 +381,11 @@ static void beside(void)
     end();
 }
 
-/* Memory that a device may still write to is nobody's before the flush has ended, though its request was given back. */
-static void under_way(void)
+/*
+ * Memory that a device may still write to must not be reused before the flush has ended, though its request has
+ * completed.
+ */
+static void in_flight(void)
 {
     static uint64_t     got[WORDS], then[WORDS];
     ucp_request_param_t param = {.op_attr_mask = 0};
@@ -399,7 +405,7 @@ static void under_way(void)
     WANT(UCS_OK, finish(flush_worker()));
     memcpy(then, got, sizeof(got));
     stop(SIGCONT);
-    /* What is behind it tells that it has been done, if it is done at all. */
+    /* A later operation shows that this one has been executed, if it is executed at all. */
     connect_to_peer(&again);
     put(&again, 1, 1);
     WANT(UCS_OK, finish(flush_worker()));
@@ -417,7 +423,10 @@ static ucs_status_t on_question(void *arg, const void *header, size_t header_len
     return UCS_OK;
 }
 
-/* What goes by an endpoint to answer on, which the user has not made, is flushed, though the one that he has made is gone. */
+/*
+ * Operations of a reply endpoint, which the user has not created, are flushed, though the endpoint created by the user
+ * is closed.
+ */
 static void answered(void)
 {
     static uint64_t         words[WORDS];
@@ -460,11 +469,11 @@ static void answered(void)
 }
 
 static const case_t cases[] = {
-    {"stopped: what was sent", gone_on},
+    {"stopped: what was sent", continued},
     {"stopped: a flush after a forced close", stopped},
     {"stopped: a flush before a forced close", begun_before},
     {"stopped: another endpoint", beside},
-    {"stopped: what a device works on", under_way},
+    {"stopped: what a device works on", in_flight},
     {"stopped: an endpoint to answer on", answered},
 };
 

@@ -1,6 +1,6 @@
 /*
- * Clients of a listener that goes before its worker has looked: each hears once that it is refused, and the server's
- * handler of none of them. (UCX 1.13.1 crashes here, 1.22 now and then.)
+ * Clients of a listener that is destroyed before its worker progresses: each client gets one rejection, and the
+ * server's handler gets none of them. (UCX 1.13.1 crashes here, 1.22 sometimes.)
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -8,7 +8,7 @@
 #include <netinet/in.h>
 #include <time.h>
 
-enum { CLIENTS = 3, PATIENCE = 20 /* seconds */ };
+enum { CLIENTS = 3, TIMEOUT = 20 /* seconds */ };
 
 static int seen, failures[CLIENTS];
 
@@ -53,7 +53,7 @@ static ucp_listener_h listen_at_loopback(ucp_worker_h worker, struct sockaddr_in
     return listener;
 }
 
-static ucp_ep_h dial(ucp_worker_h worker, const struct sockaddr_in *address, int *failed)
+static ucp_ep_h connect_to(ucp_worker_h worker, const struct sockaddr_in *address, int *failed)
 {
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_ERR_HANDLER |
@@ -88,12 +88,12 @@ static void unseen_clients(void)
     ucp_request_param_t force   = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
     struct sockaddr_in  address;
     ucp_ep_h            eps[CLIENTS];
-    time_t              end = time(NULL) + PATIENCE;
+    time_t              end = time(NULL) + TIMEOUT;
 
     ucp_listener_h listener = listen_at_loopback(server, &address);
     for (int i = 0; i < CLIENTS; i++) {
-        eps[i] = dial(client, &address, &failures[i]);
-        /* The first has not begun to talk; the others have, as far as they come by themselves. */
+        eps[i] = connect_to(client, &address, &failures[i]);
+        /* The first client has not sent its hello; the others have progressed as far as they can without the server. */
         for (int turn = 0; turn < 1000 * i; turn++) {
             ucp_worker_progress(client);
         }

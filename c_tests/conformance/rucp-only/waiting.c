@@ -1,6 +1,6 @@
 /*
- * A death is noticed within a second by who sleeps, whatever he sleeps in, and by who progresses only now and then; and
- * who sleeps is told of an end in order, too. Nobody goes to sleep because he was not told what happened.
+ * A death is detected within one second by a process that sleeps, in any call, and by one that progresses only now and
+ * then; and a sleeping process is woken by an orderly close, too. No process goes to sleep with an event pending.
  */
 #define _GNU_SOURCE
 #include "party.h"
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 /* The machine may be busy with other tests. */
-#define NOTICE_SECONDS 2.0
+#define DETECTION_SECONDS 2.0
 
 static double now(void)
 {
@@ -35,7 +35,7 @@ static int over_queue_pairs(void)
     return tls != NULL && (strncmp(tls, "rc", 2) == 0 || strncmp(tls, "ud", 2) == 0);
 }
 
-/* Not through shared memory: connections are made, and something tells of room. */
+/* Not through shared memory: connections are made, and the transport signals when there is room. */
 static int over_wire(void)
 {
     const char *tls = getenv("UCX_TLS");
@@ -48,11 +48,11 @@ static void nothing(party_t *self)
     (void)self;
 }
 
-/* --- something that happens once the main thread sleeps --- */
+/* --- an action once the main thread sleeps --- */
 
 typedef struct {
     pid_t        sleeper;
-    volatile int ready; /* it is about to */
+    volatile int ready; /* the main thread is about to sleep */
     party_t     *self;
     void (*act)(party_t *);
     double   acted;
@@ -105,7 +105,7 @@ static void by_poll(later_t *later)
 static void by_wait(later_t *later)
 {
     if (ucp_worker_progress(later->self->worker) == 0) {
-        later->ready = 1; /* it may still say that there is something to do; then it does not sleep */
+        later->ready = 1; /* ucp_worker_arm() may still return BUSY; then this thread does not sleep */
         WANT(UCS_OK, ucp_worker_wait(later->self->worker));
     }
 }
@@ -120,10 +120,10 @@ static void until_failure(later_t *later, void (*sleep_once)(later_t *))
     }
     pthread_join(later->thread, NULL);
     WANT_TRUE(self->failures == 1);
-    if (now() - later->acted > NOTICE_SECONDS) {
+    if (now() - later->acted > DETECTION_SECONDS) {
         fprintf(stderr, "noticed after %.3f s\n", now() - later->acted);
     }
-    WANT_TRUE(now() - later->acted < NOTICE_SECONDS);
+    WANT_TRUE(now() - later->acted < DETECTION_SECONDS);
     for (int i = 0; i < 10000; i++) {
         ucp_worker_progress(self->worker);
     }
@@ -168,8 +168,8 @@ static void failover_loses(void)
     sleeper_loses(by_poll, UCP_ERR_HANDLING_MODE_FAILOVER);
 }
 
-/* The other destroys its worker and lives on: nobody's process ends, and the sleeper is woken. */
-static void destroy_when_told(party_t *self)
+/* The other process destroys its worker and lives on: no process ends, and the sleeper is woken. */
+static void destroy_when_notified(party_t *self)
 {
     char byte;
 
@@ -178,12 +178,12 @@ static void destroy_when_told(party_t *self)
     ucp_worker_destroy(self->worker);
 }
 
-static void tell_other(party_t *self)
+static void notify_other(party_t *self)
 {
     tell(self);
 }
 
-static void close_when_told(party_t *self)
+static void close_when_notified(party_t *self)
 {
     char                byte;
     ucp_request_param_t flush = {.op_attr_mask = 0};
@@ -201,7 +201,7 @@ static void sleeper_is_left_by(void (*act)(party_t *))
     party_features |= UCP_FEATURE_WAKEUP;
     start(&self, UCP_ERR_HANDLING_MODE_PEER, act);
     WANT_TRUE(heard(&self));
-    later_start(&later, &self, tell_other);
+    later_start(&later, &self, notify_other);
     until_failure(&later, by_poll);
     kill_other(&self);
     aftermath(&self);
@@ -209,21 +209,21 @@ static void sleeper_is_left_by(void (*act)(party_t *))
 
 static void sleeper_is_left(void)
 {
-    sleeper_is_left_by(destroy_when_told);
+    sleeper_is_left_by(destroy_when_notified);
 }
 
-/* The other closes in order: who goes to sleep does not close his end soon, and hears of it. */
+/* The other process closes in order: the sleeper does not close its end soon, and gets the failure. */
 static void sleeper_is_closed(void)
 {
-    sleeper_is_left_by(close_when_told);
+    sleeper_is_left_by(close_when_notified);
 }
 
-/* --- who waits for room in a socket, or for a connection, sleeps --- */
+/* --- a process that waits for room in a socket, or for a connection, sleeps --- */
 
-/* More answers of "there is something to do" than this, between two sleeps, are a busy loop. */
+/* More results UCS_ERR_BUSY than this, between two sleeps, are a busy loop. */
 #define MOST_BUSY 1000
 
-/* Sleeps until the request has ended; once it sleeps, the other one is told to go on. */
+/* Sleeps until the request has ended; once it sleeps, the other process is notified to go on. */
 static void sleep_until_done(party_t *self, ucs_status_ptr_t request)
 {
     struct pollfd fd = {.events = POLLIN};
@@ -231,7 +231,7 @@ static void sleep_until_done(party_t *self, ucs_status_ptr_t request)
     int           slept = 0, busy = 0;
 
     WANT(UCS_OK, ucp_worker_get_efd(self->worker, &fd.fd));
-    later_start(&later, self, tell_other);
+    later_start(&later, self, notify_other);
     while (ucp_request_check_status(request) == UCS_INPROGRESS && busy < MOST_BUSY) {
         if (ucp_worker_progress(self->worker) != 0) {
             continue;
@@ -254,7 +254,7 @@ static void sleep_until_done(party_t *self, ucs_status_ptr_t request)
     WANT(UCS_OK, finish(self, request));
 }
 
-/* Looks away until told, then progresses until killed. */
+/* Does not progress until notified, then progresses until killed. */
 static void look_away(party_t *self)
 {
     char byte;
@@ -292,7 +292,7 @@ static void sleeps_until_room(void)
     WANT_TRUE(count < MOST);
     if (over_wire()) {
         sleep_until_done(&self, sent[count - 1]);
-    } else { /* nobody tells of room in a ring: who waits for it has to look */
+    } else { /* no event signals room in a ring: the sender has to poll */
         WANT(UCS_ERR_BUSY, ucp_worker_arm(self.worker));
         tell(&self);
         WANT(UCS_OK, finish(&self, sent[count - 1]));
@@ -300,7 +300,7 @@ static void sleeps_until_room(void)
     end_of(&self);
 }
 
-/* A second worker of the other's that does not answer yet. */
+/* A second worker of the other process that does not reply yet. */
 static void answer_later(party_t *self)
 {
     ucp_worker_params_t params = {.field_mask = 0};
@@ -340,7 +340,7 @@ static void sleeps_until_connected(void)
     end_of(&self);
 }
 
-/* Progresses at a pace, after having been in a hurry. */
+/* Progresses at intervals, after having progressed without a pause. */
 static void slow(long nanoseconds)
 {
     party_t         self;
@@ -357,10 +357,10 @@ static void slow(long nanoseconds)
         nanosleep(&pause, NULL);
         ucp_worker_progress(self.worker);
     }
-    if (now() - killed > NOTICE_SECONDS) {
+    if (now() - killed > DETECTION_SECONDS) {
         fprintf(stderr, "noticed after %.3f s\n", now() - killed);
     }
-    WANT_TRUE(self.failures == 1 && now() - killed < NOTICE_SECONDS);
+    WANT_TRUE(self.failures == 1 && now() - killed < DETECTION_SECONDS);
     aftermath(&self);
 }
 
@@ -374,7 +374,7 @@ static void every_ten(void)
     slow(10000000);
 }
 
-/* --- whoever is told that nothing happened goes to sleep --- */
+/* --- a process that sleeps only when progress returns 0 --- */
 
 typedef struct {
     ucp_context_h context;
@@ -423,12 +423,12 @@ static void end_request(ucs_status_ptr_t request)
     }
 }
 
-static int is_under_way(ucs_status_ptr_t request)
+static int is_in_flight(ucs_status_ptr_t request)
 {
     return UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS;
 }
 
-/* Sends a word from one to the other; `wait` progresses until it is there. */
+/* Sends a message from one to the other; `wait` progresses until it has arrived. */
 static void send_word(side_t from, ucp_ep_h ep, side_t to, void (*wait)(side_t, side_t, ucs_status_ptr_t))
 {
     ucp_request_param_t plain = {.op_attr_mask = 0};
@@ -439,7 +439,7 @@ static void send_word(side_t from, ucp_ep_h ep, side_t to, void (*wait)(side_t, 
     sent     = ucp_tag_send_nbx(ep, "a word..", sizeof(word), 1, &plain);
     flushed  = ucp_ep_flush_nbx(ep, &plain);
     wait(from, to, received);
-    while (is_under_way(sent) || is_under_way(flushed)) {
+    while (is_in_flight(sent) || is_in_flight(flushed)) {
         ucp_worker_progress(from.worker);
     }
     WANT_TRUE(memcmp(&word, "a word..", sizeof(word)) == 0);
@@ -450,26 +450,26 @@ static void send_word(side_t from, ucp_ep_h ep, side_t to, void (*wait)(side_t, 
 
 static void wait_together(side_t from, side_t to, ucs_status_ptr_t received)
 {
-    while (is_under_way(received)) {
+    while (is_in_flight(received)) {
         ucp_worker_progress(from.worker);
         ucp_worker_progress(to.worker);
     }
 }
 
-/* Looks every 10 ms, and wants to hear of it when the word has come. */
+/* Progresses every 10 ms, and expects a non-zero result when the message has arrived. */
 static void wait_slowly(side_t from, side_t to, ucs_status_ptr_t received)
 {
-    while (is_under_way(received)) {
+    while (is_in_flight(received)) {
         for (double began = now(); now() - began < 0.010;) {
             ucp_worker_progress(from.worker);
         }
         unsigned happened = ucp_worker_progress(to.worker);
-        WANT_TRUE(is_under_way(received) || happened > 0);
+        WANT_TRUE(is_in_flight(received) || happened > 0);
     }
 }
 
-/* A worker with a ring and a connection: different parts of progress come upon what has arrived, and whichever does, the
- * caller is told that something happened. */
+/* A worker with a ring and a connection: different parts of progress receive a message, and whichever does, the
+ * result is not 0. */
 static void progress_says_it(void)
 {
     side_t   self = side_on("all"), near = side_on("all"), far = side_on("tcp");
@@ -492,17 +492,17 @@ static void on_late_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
     ++*(int *)arg;
 }
 
-/* There is no endpoint to who is dead already. Over sockets that is found out by connecting, and its handler told. */
+/* No endpoint to a dead peer can be made. Over TCP connecting detects that, and the error handler is called. */
 static void made_too_late(void)
 {
     party_t         self;
     ucp_ep_h        second;
-    int             told   = 0;
+    int             failures   = 0;
     ucp_ep_params_t params = {
         .field_mask  = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                        UCP_EP_PARAM_FIELD_ERR_HANDLER,
         .err_mode    = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = on_late_failure, .arg = &told},
+        .err_handler = {.cb = on_late_failure, .arg = &failures},
     };
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, nothing);
@@ -514,10 +514,10 @@ static void made_too_late(void)
     if (over_wire()) {
         ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
 
-        for (double end = now() + 10; told == 0 && now() < end;) {
+        for (double end = now() + 10; failures == 0 && now() < end;) {
             ucp_worker_progress(self.worker);
         }
-        WANT_TRUE(told == 1);
+        WANT_TRUE(failures == 1);
         WANT_PTR(UCS_OK, ucp_ep_close_nbx(second, &force));
     }
     aftermath(&self);

@@ -1,4 +1,4 @@
-/* Taking the right to copy between processes away, as in a container without ptrace rights. */
+/* Revokes the right to copy between processes, as in a container without ptrace rights. */
 #ifndef NO_CMA_H
 #define NO_CMA_H
 

@@ -1,6 +1,6 @@
 /*
- * A rendezvous whose sender takes it back by a forced close while the receiver is at work on it: the memory is the
- * sender's again, and the receiver must not take what it copies from there for the message.
+ * A rendezvous whose sender cancels it by a forced close while the receiver copies: the memory is the
+ * sender's again, and the receiver must not take the bytes it copies for the message.
  */
 #define _GNU_SOURCE
 #include "party.h"
@@ -14,17 +14,17 @@
 #include <unistd.h>
 
 #define SIZE (64 << 20)
-/* Of a message that is asked for and, if nobody answers, shared. */
+/* Of a message that is requested by RTR and, without a reply, copied by both sides. */
 #define MIDDLE (64 << 10)
 
-/* Bytes of the message that take_back() offers. */
+/* Bytes of the message that cancel_send() sends. */
 static size_t size = SIZE;
 
 static const ucp_request_param_t none = {.op_attr_mask = 0};
 static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
 
-/* The sender: offers, and when it is told so takes back and uses the memory for something else. */
-static void take_back(party_t *self)
+/* The sender: sends an RTS, and when notified cancels it and overwrites the memory. */
+static void cancel_send(party_t *self)
 {
     char            *data = malloc(size), byte;
     ucs_status_ptr_t sent;
@@ -45,13 +45,13 @@ static void take_back(party_t *self)
     }
 }
 
-/* Taken back in the middle of the copy. */
-static void under_way(void)
+/* Canceled in the middle of the copy. */
+static void in_flight(void)
 {
     party_t self;
     char   *data = malloc(SIZE);
 
-    start(&self, UCP_ERR_HANDLING_MODE_PEER, take_back);
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, cancel_send);
     heard_asleep(&self);
     ucs_status_ptr_t received = receive_tag(&self, data, SIZE, 1);
     for (int i = 0; i < 3; i++) {
@@ -59,7 +59,7 @@ static void under_way(void)
     }
     WANT_TRUE(ucp_request_check_status(received) == UCS_INPROGRESS);
     tell(&self);
-    heard_asleep(&self); /* it is all different now, and we do not know it yet */
+    heard_asleep(&self); /* the memory is overwritten, and this process has not received the cancel yet */
     WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
     failure_seen(&self);
     kill_other(&self);
@@ -67,14 +67,14 @@ static void under_way(void)
     free(data);
 }
 
-/* Taken back before anybody asked for it, known and not known to the receiver: no receive gets it. */
+/* Canceled before a receive matches, known and not known to the receiver: no receive gets the message. */
 static void unmatched(int known)
 {
     party_t             self;
     ucp_tag_recv_info_t info;
     char               *data = malloc(size);
 
-    start(&self, UCP_ERR_HANDLING_MODE_PEER, take_back);
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, cancel_send);
     heard_asleep(&self);
     for (int i = 0; known && i < 1000000 && ucp_tag_probe_nb(self.worker, 1, -1, 0, &info) == NULL; i++) {
         ucp_worker_progress(self.worker);
@@ -116,7 +116,7 @@ static void unmatched_unknown(void)
     unmatched(0);
 }
 
-/* A message that a probe took out: nothing refers to it but the user's handle. */
+/* A message that a probe has removed: only the user's handle refers to it. */
 static void removed(void)
 {
     party_t             self;
@@ -125,7 +125,7 @@ static void removed(void)
     ucp_request_param_t param   = {.op_attr_mask = 0};
     char               *data    = malloc(SIZE);
 
-    start(&self, UCP_ERR_HANDLING_MODE_PEER, take_back);
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, cancel_send);
     heard_asleep(&self);
     while (message == NULL) {
         ucp_worker_progress(self.worker);
@@ -141,7 +141,7 @@ static void removed(void)
     free(data);
 }
 
-/* Two workers of one process: the memory does not even exist any more. */
+/* Two workers of one process: even the mapping of the memory is gone. */
 static void in_one_process(void)
 {
     fixture_t      a = fixture_open(ALL_FEATURES), b = fixture_open(ALL_FEATURES);
@@ -170,7 +170,7 @@ static void in_one_process(void)
     free(in);
 }
 
-/* The sender's worker goes, its process stays. */
+/* The sender destroys its worker, its process stays. */
 static void go(party_t *self)
 {
     char *data = malloc(SIZE);
@@ -205,7 +205,7 @@ static void destroyed(void)
     free(data);
 }
 
-/* Takes back one of two messages and is away before it can say which: the ring to the receiver is full. */
+/* Cancels one of two messages and stops progressing before it can name it: the ring to the receiver is full. */
 static void take_back_and_leave(party_t *self)
 {
     static char     data[2][MIDDLE], small[64];
@@ -246,8 +246,11 @@ static long resident(void)
     return size;
 }
 
-/* Until it hears what was taken back no copy is to be trusted. It waits, and does not ask over and over for the other. */
-static void left_in_doubt(void)
+/*
+ * No copy can be trusted before the cancel message has arrived. The receiver waits, and does not request the other one
+ * repeatedly.
+ */
+static void cancel_not_sent(void)
 {
     static char data[MIDDLE];
     party_t     self;
@@ -270,14 +273,14 @@ static void left_in_doubt(void)
 }
 
 static const case_t cases[] = {
-    {"withdrawn: under way", under_way},
-    {"withdrawn: unmatched, known", unmatched_known},
-    {"withdrawn: unmatched, known, short", unmatched_short},
-    {"withdrawn: unmatched, unknown", unmatched_unknown},
-    {"withdrawn: taken out by a probe", removed},
-    {"withdrawn: in one process", in_one_process},
-    {"withdrawn: the worker is destroyed", destroyed},
-    {"withdrawn: by who is away then", left_in_doubt},
+    {"rndv_cancel: in flight", in_flight},
+    {"rndv_cancel: unmatched, known", unmatched_known},
+    {"rndv_cancel: unmatched, known, short", unmatched_short},
+    {"rndv_cancel: unmatched, unknown", unmatched_unknown},
+    {"rndv_cancel: taken out by a probe", removed},
+    {"rndv_cancel: in one process", in_one_process},
+    {"rndv_cancel: the worker is destroyed", destroyed},
+    {"rndv_cancel: the cancel is not sent", cancel_not_sent},
 };
 
 CHECK_MAIN(cases)

@@ -1,6 +1,6 @@
 /*
- * Rendezvous whose sender is elsewhere: the receiver asks for middle-sized messages, and copies them by itself when
- * nobody answers. Whoever moves a message, it arrives once and whole.
+ * Rendezvous whose sender does not progress: the receiver requests middle-sized messages (RTR), and copies them with
+ * CMA when no reply comes. By either path the message arrives once and whole.
  */
 #define _GNU_SOURCE
 #include "party.h"
@@ -12,12 +12,12 @@
 
 enum { LARGEST = 1 << 20, MESSAGES = 48, ROUNDS = 3000 };
 
-/* On both sides of every length at which a rendezvous begins to travel in another way. */
+/* On both sides of every length at which the rendezvous protocol changes. */
 static const size_t sizes[] = {24577, 32767, 32768, 65536, 65537, 100000, 131072, 131073, 262144, 262145, LARGEST};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
-/* Offers one message of each size, and makes no progress until the other side has them all. */
-static void offer_and_leave(party_t *self)
+/* Sends one message of each size, and does not progress until the receiver has all of them. */
+static void send_without_progress(party_t *self)
 {
     unsigned char   *data[SIZES];
     ucs_status_ptr_t sent[SIZES];
@@ -36,13 +36,13 @@ static void offer_and_leave(party_t *self)
     tell(self);
 }
 
-static void from_who_is_absent(int posted_first)
+static void from_stalled_sender(int posted_first)
 {
     party_t          self;
     unsigned char   *data[SIZES];
     ucs_status_ptr_t received[SIZES];
 
-    start(&self, UCP_ERR_HANDLING_MODE_PEER, offer_and_leave);
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, send_without_progress);
     if (!posted_first) {
         heard_asleep(&self);
     }
@@ -64,15 +64,15 @@ static void from_who_is_absent(int posted_first)
 
 static void found(void)
 {
-    from_who_is_absent(0);
+    from_stalled_sender(0);
 }
 
 static void awaited(void)
 {
-    from_who_is_absent(1);
+    from_stalled_sender(1);
 }
 
-/* Comes sometimes in time and sometimes late: both ends are after the same messages. */
+/* The sender progresses sometimes in time and sometimes late: it and the receiver handle the same messages at once. */
 static void come_and_go(party_t *self)
 {
     static unsigned char data[LARGEST];
@@ -109,7 +109,7 @@ static void race(void)
     free(data);
 }
 
-/* More messages than a ring has shares, under way at once. */
+/* More messages in flight than a ring has chunks. */
 static void send_many(party_t *self)
 {
     unsigned char   *data[MESSAGES];
@@ -146,8 +146,8 @@ static void many(void)
     outlive(&self);
 }
 
-/* Killed before it could answer, and without having made progress: what it offered is gone with it. */
-static void offer(party_t *self)
+/* Killed without having progressed: the messages it announced are lost with it. */
+static void announce(party_t *self)
 {
     static unsigned char data[65536];
 
@@ -156,12 +156,12 @@ static void offer(party_t *self)
     heard_asleep(self);
 }
 
-static void from_who_is_dead(void)
+static void from_dead_sender(void)
 {
     party_t              self;
     static unsigned char data[65536];
 
-    start(&self, UCP_ERR_HANDLING_MODE_PEER, offer);
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, announce);
     heard_asleep(&self);
     kill_other(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, receive_tag(&self, data, sizeof(data), 1))));
@@ -170,11 +170,11 @@ static void from_who_is_dead(void)
 }
 
 static const case_t cases[] = {
-    {"absent: what it has left is found", found},
-    {"absent: what it leaves is awaited", awaited},
-    {"absent: coming and going", race},
-    {"absent: many at once", many},
-    {"absent: for ever", from_who_is_dead},
+    {"rndv_no_progress: sent before the receive", found},
+    {"rndv_no_progress: sent after the receive", awaited},
+    {"rndv_no_progress: progress at times", race},
+    {"rndv_no_progress: many at once", many},
+    {"rndv_no_progress: killed", from_dead_sender},
 };
 
 CHECK_MAIN(cases)

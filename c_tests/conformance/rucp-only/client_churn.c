@@ -1,6 +1,6 @@
 /*
- * A worker that outlives its peers: what it holds after many short-lived clients is what it held after a few. Each
- * client is a process of its own, started by exec; one of three kills itself instead of ending in order.
+ * A worker that outlives its peers: after many short-lived clients it uses as much memory as after a few. Each
+ * client is a process of its own, started by exec; one of three kills itself instead of closing in order.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -20,10 +20,10 @@
 #include <unistd.h>
 
 enum { CHURN = 10000, CHURN_SLACK = 64 << 10 };
-/* Clients that were killed are noticed by and by: the rings of some are there at the same time, and the inbox grows. */
+/* Deaths are detected with a delay: the rings of some dead clients exist at the same time, and the inbox grows. */
 enum { RING_PARTS = 4 };
-/* What the heap itself needs, and keeps of what was freed. A client that is never forgotten takes 600 bytes, or 240,000
- * of all. */
+/* Overhead of the heap itself, with freed memory it keeps. A client that is never released takes 600 bytes, or 240,000
+ * bytes for all. */
 enum { MAPPINGS_SLACK = 4 + RING_PARTS, BYTES_SLACK = 160 << 10, BYTES_KEPT = 600, MOST_KEPT = 256 };
 enum { HELLO = 1, BYE, ANSWER, FEW = 50, MANY = 400, AT_ONCE = 6, KILL_EVERY = 3, BUFFER = 2048, SECONDS = 100 };
 
@@ -59,7 +59,7 @@ static void handle(ucp_worker_h worker, unsigned id, ucp_am_recv_callback_t func
     must(ucp_worker_set_am_recv_handler(worker, &param), "ucp_worker_set_am_recv_handler");
 }
 
-/* A request that nobody waits for. */
+/* A request that the client does not wait for. */
 static void let_go(ucs_status_ptr_t request)
 {
     if (UCS_PTR_IS_PTR(request)) {
@@ -77,8 +77,8 @@ static ucs_status_ptr_t post(ucp_ep_h ep, unsigned id, const void *header, size_
 /* --- a client, in a process of its own --- */
 
 typedef struct {
-    pid_t  pid;     /* by which the server knows it */
-    size_t length;  /* of its address; 0: the server answers on the endpoint that comes with the message */
+    pid_t  pid;     /* identifies the client to the server */
+    size_t length;  /* of its address; 0: the server replies on the endpoint that comes with the message */
     char   address[BUFFER];
 } hello_t;
 
@@ -139,7 +139,7 @@ static ucp_ep_h client_endpoint(ucp_worker_h worker, const char *kind, const cha
     return ep;
 }
 
-/* One endpoint after the other to the same worker; of as many bytes as after a tenth of them. */
+/* One endpoint after the other to the same worker; memory must stay at its size after a tenth of them. */
 static int churn(ucp_worker_h worker, const char *kind, const char *where, int count, int *answered)
 {
     hello_t hello = {.pid = getpid()};
@@ -198,12 +198,12 @@ static int client(char **argv)
     return 0;
 }
 
-/* --- the worker that lives on --- */
+/* --- the server --- */
 
 typedef struct {
     pid_t    pid;
     ucp_ep_h ep;
-    int      ends; /* its client has said goodbye, or it has failed */
+    int      ends; /* its client has sent its last message, or has failed */
 } served_t;
 
 typedef struct {
@@ -223,7 +223,7 @@ typedef struct {
     char                   where[2 * BUFFER];
 } server_t;
 
-/* What a process holds. */
+/* Memory, descriptors and mappings of a process. */
 typedef struct {
     size_t descriptors, mappings, segments, bytes;
 } held_t;
@@ -256,7 +256,7 @@ static void serve(server_t *server, ucp_ep_params_t params, pid_t pid)
     params.err_mode        = UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler.cb  = server_failure;
     params.err_handler.arg = server;
-    /* It may have been killed meanwhile. */
+    /* The client may have been killed meanwhile. */
     if (ucp_ep_create(server->worker, &params, &ep) == UCS_OK) {
         server->served[server->serves++] = (served_t){.pid = pid, .ep = ep};
     }
@@ -301,7 +301,7 @@ static ucs_status_t on_bye(void *arg, const void *header, size_t header_length, 
     return UCS_OK;
 }
 
-static void on_knock(ucp_conn_request_h request, void *arg)
+static void on_conn_request(ucp_conn_request_h request, void *arg)
 {
     server_t *server = arg;
 
@@ -326,7 +326,7 @@ static void server_open(server_t *server, const char *kind, ucs_thread_mode_t mo
     handle(server->worker, BYE, on_bye, server);
     listen.sockaddr.addr    = (const struct sockaddr *)&any;
     listen.sockaddr.addrlen = sizeof(any);
-    listen.conn_handler.cb  = on_knock;
+    listen.conn_handler.cb  = on_conn_request;
     listen.conn_handler.arg = server;
     must(ucp_listener_create(server->worker, &listen, &server->listener), "ucp_listener_create");
     must(ucp_listener_query(server->listener, &attr), "ucp_listener_query");
@@ -378,7 +378,7 @@ static void start_client(server_t *server, int number)
 
     if (pid == 0) {
         snprintf(text, sizeof(text), "%d", number);
-        execl("/proc/self/exe", "departed", "client", server->kind, server->where, text, NULL);
+        execl("/proc/self/exe", "client_churn", "client", server->kind, server->where, text, NULL);
         _exit(127);
     }
     WANT_TRUE(pid > 0);
@@ -462,7 +462,9 @@ static int is_at_most(held_t held, held_t wanted)
            held.segments <= wanted.segments && held.bytes <= wanted.bytes;
 }
 
-/* Progresses until no more is held than wanted, at most so many seconds: deaths are noticed by and by. */
+/*
+ * Progresses until no more memory is used than wanted, for this many seconds at most: deaths are detected with a delay.
+ */
 static held_t settle(server_t *server, held_t wanted, int seconds)
 {
     time_t end = time(NULL) + seconds;
@@ -485,7 +487,7 @@ static void no_more(const char *what, size_t most, size_t many)
     check(__FILE__, __LINE__, what, many <= most, text);
 }
 
-/* `kept`: clients that may be remembered, because the server could still answer them. */
+/* `kept`: clients whose state may be kept, because the server could still reply to them. */
 static void outlive(const char *kind, size_t kept, ucs_thread_mode_t mode)
 {
     static server_t server;
@@ -519,7 +521,7 @@ static void outlive(const char *kind, size_t kept, ucs_thread_mode_t mode)
     no_more("mappings", most.mappings, many.mappings);
     no_more("shared memory", most.segments, many.segments);
     no_more("bytes", most.bytes, many.bytes);
-    if (getenv("DEPARTED_BYTES") != NULL) {
+    if (getenv("CLIENT_CHURN_BYTES") != NULL) {
         printf("    %s: %zu bytes at first, %zu after %d, %zu after %d\n", kind, fresh.bytes, few.bytes, FEW,
                many.bytes, FEW + MANY);
     }
@@ -547,7 +549,7 @@ static void outlive_endpoints(const char *kind, ucs_thread_mode_t mode)
             seen = server.hellos;
             many = mallinfo2().uordblks;
             few  = seen == CHURN / 10 ? many : few;
-            if (getenv("DEPARTED_BYTES") != NULL) {
+            if (getenv("CLIENT_CHURN_BYTES") != NULL) {
                 printf("    %u: %zu bytes, %.1f us a cycle\n", seen, many,
                        (now.tv_sec + now.tv_nsec * 1e-9 - begin) * 1e6 / (CHURN / 10));
             }

@@ -1,8 +1,8 @@
 /*
- * Rendezvous whose receivers read (UCX_RNDV_SCHEME=get_zcopy): their senders need not be there, and get back what they have offered
- * when no device of the receiver's can read it any more.
+ * Rendezvous by RDMA read (UCX_RNDV_SCHEME=get_zcopy): senders need not progress, and a send completes only when no
+ * device of the receiver can read its buffer any more.
  *
- * To be run with a wire that is slow (delay_us) and short work requests, so that there is a middle.
+ * To be run with a slow wire (delay_us) and short work requests, so that a transfer is interrupted in its middle.
  */
 #define _GNU_SOURCE
 #include "party.h"
@@ -12,9 +12,9 @@
 #include <time.h>
 
 #define SIZE ((size_t)16 << 20)
-/* Of which the receiver has more room than is sent. */
+/* Size of a receive buffer longer than the message. */
 #define SHORTER (SIZE - 4099)
-/* What is there: nothing, what was sent, what the owner writes when he has his memory back. */
+/* Contents of a buffer: nothing yet, the sent data, data that its owner writes after completion. */
 enum { NOTHING, SENT, OWN };
 
 static const ucp_request_param_t none  = {.op_attr_mask = 0};
@@ -46,7 +46,7 @@ static void progress_until_killed(party_t *self)
     }
 }
 
-/* Offers, does not progress until it is told, and ends the send then. */
+/* Sends an RTS, does not progress until notified, and completes the send then. */
 static void sends(party_t *self, size_t size)
 {
     ucs_status_ptr_t sent = send_tag(self, memory(SENT), size);
@@ -118,10 +118,10 @@ static void too_short(void)
     sent_well(&self);
 }
 
-/* --- taken back --- */
+/* --- canceled by the sender --- */
 
-/* Does so when told, has it back no sooner than the other says, and writes over it. */
-static void takes_back(party_t *self)
+/* Closes by force when notified; the send completes no sooner than the receiver agrees; then overwrites the buffer. */
+static void cancels(party_t *self)
 {
     unsigned char   *bytes = memory(SENT);
     ucs_status_ptr_t sent  = send_tag(self, bytes, SIZE);
@@ -131,7 +131,7 @@ static void takes_back(party_t *self)
     for (int i = 0; i < 1000; i++) {
         ucp_worker_progress(self->worker);
     }
-    /* The other does not progress until it hears of this. */
+    /* The receiver does not progress before this notification. */
     WANT_TRUE(ucp_request_check_status(sent) == UCS_INPROGRESS);
     tell(self);
     WANT(UCS_ERR_CANCELED, finish(self, sent));
@@ -140,8 +140,8 @@ static void takes_back(party_t *self)
     progress_until_killed(self);
 }
 
-/* The other has its memory back: this one, too. */
-static void both_have(party_t *self, unsigned char *bytes)
+/* The sender owns its buffer again: so does this process. */
+static void both_own(party_t *self, unsigned char *bytes)
 {
     memset(bytes, NOTHING, SIZE);
     WANT_TRUE(heard(self));
@@ -151,13 +151,13 @@ static void both_have(party_t *self, unsigned char *bytes)
     aftermath(self);
 }
 
-static void under_way(void)
+static void in_flight(void)
 {
     party_t                 self;
     unsigned char          *bytes = memory(NOTHING);
     volatile unsigned char *first = bytes;
 
-    start(&self, UCP_ERR_HANDLING_MODE_PEER, takes_back);
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, cancels);
     ucs_status_ptr_t received = receive_tag(&self, bytes, SIZE, 1);
     for (time_t end = time(NULL) + 20; *first == NOTHING && time(NULL) < end;) {
         ucp_worker_progress(self.worker);
@@ -167,7 +167,7 @@ static void under_way(void)
     heard_asleep(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
     WANT_TRUE(count(bytes, OWN) == 0);
-    both_have(&self, bytes);
+    both_own(&self, bytes);
 }
 
 static ucp_tag_message_h probe(party_t *self, int remove)
@@ -186,15 +186,15 @@ static void unmatched(void)
     party_t        self;
     unsigned char *bytes = memory(NOTHING);
 
-    start(&self, UCP_ERR_HANDLING_MODE_PEER, takes_back);
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, cancels);
     probe(&self, 0);
     tell(&self);
     heard_asleep(&self);
     ucs_status_ptr_t received = receive_tag(&self, bytes, SIZE, 1);
-    /* It was there: the receive has begun before it could hear. */
+    /* The RTS was in the unexpected queue: the receive starts before it could detect the cancel. */
     WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
     WANT_TRUE(count(bytes, OWN) == 0);
-    both_have(&self, bytes);
+    both_own(&self, bytes);
 }
 
 static void removed(void)
@@ -202,18 +202,18 @@ static void removed(void)
     party_t             self;
     unsigned char      *bytes = memory(NOTHING);
 
-    start(&self, UCP_ERR_HANDLING_MODE_PEER, takes_back);
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, cancels);
     ucp_tag_message_h message = probe(&self, 1);
     tell(&self);
     heard_asleep(&self);
     failure_seen(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, ucp_tag_msg_recv_nbx(self.worker, bytes, SIZE, message, &none))));
     WANT_TRUE(count(bytes, NOTHING) == SIZE);
-    both_have(&self, bytes);
+    both_own(&self, bytes);
 }
 
-/* Nobody progresses at the other end, ever. The reset of the queue pair is enough. */
-static void goes(party_t *self)
+/* The other end never progresses again. The reset of the queue pair suffices. */
+static void destroys_worker(party_t *self)
 {
     unsigned char *bytes = memory(SENT);
 
@@ -224,13 +224,13 @@ static void goes(party_t *self)
     tell(self);
 }
 
-static void worker_goes(void)
+static void worker_destroyed(void)
 {
     party_t                 self;
     unsigned char          *bytes = memory(NOTHING);
     volatile unsigned char *first = bytes;
 
-    start(&self, UCP_ERR_HANDLING_MODE_PEER, goes);
+    start(&self, UCP_ERR_HANDLING_MODE_PEER, destroys_worker);
     ucs_status_ptr_t received = receive_tag(&self, bytes, SIZE, 1);
     while (*first == NOTHING) {
         ucp_worker_progress(self.worker);
@@ -245,13 +245,13 @@ static void worker_goes(void)
 }
 
 static const case_t cases[] = {
-    {"reading: the sender computes", sender_computes},
-    {"reading: into more room", more_room},
-    {"reading: truncated", too_short},
-    {"reading: taken back under way", under_way},
-    {"reading: taken back before it is received", unmatched},
-    {"reading: taken back when a probe has taken it out", removed},
-    {"reading: the sender's worker goes", worker_goes},
+    {"rndv_get: the sender computes", sender_computes},
+    {"rndv_get: into more room", more_room},
+    {"rndv_get: truncated", too_short},
+    {"rndv_get: canceled in flight", in_flight},
+    {"rndv_get: canceled before the receive", unmatched},
+    {"rndv_get: canceled after a probe has removed it", removed},
+    {"rndv_get: the sender's worker is destroyed", worker_destroyed},
 };
 
 CHECK_MAIN(cases)

@@ -1,12 +1,12 @@
 /*
- * Long puts and gets over several ports: every byte is where it belongs, and what is behind a fence comes behind all of them,
- * whichever port is the slowest; also when all ports but the connection's own fail under way: they go "down", or their devices
- * have "refused" what is posted. Or one end is "killed" in the middle: the other end's all end. Or endpoints fail over, and all
- * ports "fail" in turn.
+ * Long puts and gets striped over several ports: every byte is in its place, and operations after a fence take effect
+ * after all before it, whichever port is the slowest; also when all ports but that of the connection fail during a
+ * transfer: the ports go "down", or their devices have "refused" posted work. Or one process is "killed" during a
+ * transfer: the requests of the other all complete. Or endpoints fail over, and all ports "fail" in turn.
  *
- *   spread HCACTL DEVICES none|down|refused|killed|fail
+ *   stripe_rma HCACTL DEVICES none|down|refused|killed|fail
  *
- * SOFT_HCA_DEVICES says the same number. Two processes do everything to each other at once.
+ * SOFT_HCA_DEVICES has to be the same number. Two processes run all operations on each other at the same time.
  */
 #define _GNU_SOURCE
 #include "must.h"
@@ -39,14 +39,14 @@ typedef struct {
     ucp_ep_h       ep;
     ucp_mem_h      memory;
     ucp_rkey_h     rkey;
-    unsigned char *window; /* the other's to write; LONGEST bytes of each area, and a flag */
+    unsigned char *window; /* written by the other process: LONGEST bytes of each area, and a flag */
     unsigned char *own;
     int            failures, meetings;
 } rank_t;
 
 static const ucp_request_param_t none = {.op_attr_mask = 0};
 
-/* Until the other one is as far; it may need our progress. */
+/* Waits until the other process has arrived here, too; progresses, as the other may need it. */
 static void meet(rank_t *self)
 {
     side[self->rank].meetings = ++self->meetings;
@@ -59,7 +59,7 @@ static unsigned char byte_of(int rank, int round, int what, size_t i)
     return (unsigned char)(i * 31 + (i >> 12) + (size_t)(rank * 7 + round * 3 + what * 101));
 }
 
-/* Odd lengths, some of them too short to be shared. */
+/* Odd lengths, some of them too short for striping. */
 static size_t length_of(int round, int what)
 {
     return ((size_t)LONGEST >> ((round + what) % 3 * 2)) - (size_t)(round * 131 + 200);
@@ -75,7 +75,7 @@ static int is_filled(const unsigned char *bytes, size_t length, int rank, int ro
 {
     for (size_t i = 0; i < length; i++) {
         if (bytes[i] != byte_of(rank, round, what, i)) {
-            fprintf(stderr, "spread: rank %d, round %d, %d: byte %zu of %zu\n", rank, round, what, i, length);
+            fprintf(stderr, "stripe_rma: rank %d, round %d, %d: byte %zu of %zu\n", rank, round, what, i, length);
             return 0;
         }
     }
@@ -115,7 +115,7 @@ static ucs_status_ptr_t get(rank_t *self, void *into, size_t length, uint64_t fr
     return ucp_get_nbx(self->ep, into, length, from, self->rkey, &none);
 }
 
-/* Puts, a flush, and gets of what is there then. */
+/* Puts, a flush, and gets of the written data. */
 static void back_and_forth(rank_t *self, int round)
 {
     ucs_status_ptr_t request[AREAS];
@@ -129,7 +129,8 @@ static void back_and_forth(rank_t *self, int round)
         must(finish(self, request[area]) == UCS_OK, "a put");
     meet(self);
     for (int area = 0; area < AREAS; area++)
-        must(is_filled(self->window + (size_t)area * LONGEST, length_of(round, area), 1 - self->rank, round, area), "put");
+        must(is_filled(self->window + (size_t)area * LONGEST, length_of(round, area), 1 - self->rank, round, area),
+             "put");
     memset(self->own, 0, (size_t)AREAS * LONGEST);
     for (int area = 0; area < AREAS; area++)
         request[area] = get(self, self->own + (size_t)area * LONGEST, length_of(round, area), there(self, area));
@@ -140,7 +141,7 @@ static void back_and_forth(rank_t *self, int round)
     meet(self);
 }
 
-/* A long put, a fence, and a word that says it is there. */
+/* A long put, a fence, and a word that signals its arrival. */
 static void announced(rank_t *self, int round)
 {
     volatile uint64_t *flag = (volatile uint64_t *)(self->window + (size_t)AREAS * LONGEST);
@@ -159,7 +160,7 @@ static void announced(rank_t *self, int round)
     meet(self);
 }
 
-/* Short puts, a fence, and a long one over all of them; a fence, and short ones again. */
+/* Short puts, a fence, and a long put over all of them; a fence, and short puts again. */
 static void painted_over(rank_t *self, int round)
 {
     ucs_status_ptr_t request[2 * SPOTS + 1];
@@ -173,7 +174,8 @@ static void painted_over(rank_t *self, int round)
     request[SPOTS] = put(self, self->own, LONGEST, there(self, 0));
     must(ucp_worker_fence(self->worker) == UCS_OK, "fence");
     for (int i = 0; i < SPOTS; i++)
-        request[SPOTS + 1 + i] = put(self, spot, i % 2 ? SPOT : 8, there(self, 0) + (uint64_t)i * (LONGEST / SPOTS) + 4096);
+        request[SPOTS + 1 + i] =
+            put(self, spot, i % 2 ? SPOT : 8, there(self, 0) + (uint64_t)i * (LONGEST / SPOTS) + 4096);
     flush(self);
     for (int i = 0; i < 2 * SPOTS + 1; i++)
         must(finish(self, request[i]) == UCS_OK, "painted over");
@@ -185,11 +187,12 @@ static void painted_over(rank_t *self, int round)
         for (size_t j = 0; j < SPOT; j++)
             later[j] = byte_of(1 - self->rank, round, 11, (size_t)(later - self->window) + j);
     }
-    must(is_filled(self->window, LONGEST, 1 - self->rank, round, 11), "a long put has come before what is in front of it");
+    must(is_filled(self->window, LONGEST, 1 - self->rank, round, 11),
+         "a long put has come before what is in front of it");
     meet(self);
 }
 
-/* A long get, a fence, and a long put to where it reads. */
+/* A long get, a fence, and a long put to the memory that the get reads. */
 static void read_before(rank_t *self, int round)
 {
     ucs_status_ptr_t request[2];
@@ -222,7 +225,7 @@ static ucs_status_ptr_t put_or_get(rank_t *self, int area)
     return area % 2 ? get(self, here, LONGEST, there(self, area)) : put(self, here, LONGEST, there(self, area));
 }
 
-/* Puts and gets, again and again, until the other end is there no more: those that are under way end, and badly. */
+/* Puts and gets, repeatedly, until the other process is killed: operations in flight complete, with errors. */
 static void outlive(rank_t *self)
 {
     ucs_status_ptr_t request[AREAS];
@@ -309,7 +312,7 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
             outlive(&self);
             break;
         }
-        /* All but one, and not the one that the connection itself uses: the first. */
+        /* Injects the fault at all devices but the first, which the connection itself uses. */
         if (round == FAULT_AT && strcmp(fault, "none") != 0 && !in_turn && rank == 0 && devices > 1)
             order(hcactl, strcmp(fault, "refused") == 0 ? "posts_refused" : "port_down", ((1 << devices) - 1) & ~1);
         if (round > 0 && in_turn && rank == 0 && devices > 1)
@@ -323,7 +326,7 @@ static int rank_main(int rank, const char *hcactl, int devices, const char *faul
     return 0;
 }
 
-/* Bytes that have been written and read by each device. */
+/* Bytes that each device has written and read. */
 static void count_moved(const char *hcactl, long *moved)
 {
     char  line[256];
@@ -346,7 +349,7 @@ int main(int argc, char **argv)
     int   devices, killed, failed = 0;
     pid_t child[2];
 
-    must(argc == 4, "usage: spread HCACTL DEVICES none|down|refused|killed|fail");
+    must(argc == 4, "usage: stripe_rma HCACTL DEVICES none|down|refused|killed|fail");
     devices = atoi(argv[2]);
     killed  = strcmp(argv[3], "killed") == 0;
     side    = mmap(NULL, 2 * sizeof(*side), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -383,7 +386,7 @@ int main(int argc, char **argv)
         all += moved[d];
     printf("%s\n", failed ? "failed" : "all has come");
     must(all > 0, "no port has moved anything");
-    /* How much is left to each when they fail in turn is a matter of time. */
+    /* How many bytes each device carries when they fail in turn depends on timing. */
     for (int d = 0; d < devices && strcmp(argv[3], "fail") != 0; d++)
         must(moved[d] > all / 20, "a port has moved next to nothing");
     return failed;

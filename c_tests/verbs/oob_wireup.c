@@ -1,9 +1,9 @@
 /*
- * Queue pairs that are connected by TCP because the user excludes ud: nothing has a queue pair for datagrams, two that begin
- * at once are one connection, sockets break and are connected anew, and strangers at the port are sent away with a line in the
- * log. The formats are those of src/wire/address.rs, greeting.rs and packet.rs.
+ * RC queue pairs whose wireup runs over TCP because UCX_TLS excludes ud: no UD queue pair exists, simultaneous connects
+ * end in one connection, broken sockets are connected again, and unknown clients of the port are rejected with a line
+ * in the log. The formats are those of src/wire/address.rs, greeting.rs and packet.rs.
  *
- *   HCACTL: shows what the software HCA has counted
+ *   HCACTL: prints the counters of the software HCA
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -20,8 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { GREETING = 48, HELLO = 82, PORT = 25, LETTER = 1 + HELLO + PORT, MOST = 1024, SECONDS = 10 };
-enum { TCP = 4, IB = 5, GREETER = 6 };
+enum { GREETING = 48, HELLO = 82, PORT = 25, WIREUP = 1 + HELLO + PORT, MOST = 1024, SECONDS = 10 };
+enum { TCP = 4, IB = 5, LISTENER = 6 };
 
 typedef struct __attribute__((packed)) {
     uint8_t  magic[8];
@@ -38,11 +38,11 @@ typedef struct __attribute__((packed)) {
     uint64_t back;
     uint32_t packet, window, datagrams, pulse;
     uint8_t  port[PORT];
-} letter_t;
+} wireup_t;
 
-_Static_assert(sizeof(greeting_t) == GREETING && sizeof(letter_t) == LETTER, "as in src/wire");
+_Static_assert(sizeof(greeting_t) == GREETING && sizeof(wireup_t) == WIREUP, "as in src/wire");
 
-/* Two workers of this process, and what the address of the first says. */
+/* Two workers of this process, and the fields of the first one's address. */
 typedef struct {
     ucp_context_h    context;
     ucp_worker_h     worker[2];
@@ -50,7 +50,7 @@ typedef struct {
     uint8_t          address[2][MOST];
     size_t           length[2], lost;
     ucs_status_t     why;
-    uint64_t         uid, secret, greeter_secret;
+    uint64_t         uid, secret, listener_secret;
     uint8_t          port[PORT];
     struct sockaddr_storage at;
 } pair_t;
@@ -67,26 +67,26 @@ static uint8_t *section(pair_t *pair, int i, int kind)
     return NULL;
 }
 
-/* Where greetings are taken: port, secret, network, addresses. */
-static uint8_t *greeter(pair_t *pair, int i)
+/* The section of the wireup listener: port, secret, network, addresses. */
+static uint8_t *listener_section(pair_t *pair, int i)
 {
-    uint8_t *own = section(pair, i, GREETER);
+    uint8_t *own = section(pair, i, LISTENER);
 
     return own != NULL ? own : section(pair, i, TCP);
 }
 
 static void locate(pair_t *pair)
 {
-    uint8_t *ib = section(pair, 0, IB), *at = greeter(pair, 0);
+    uint8_t *ib = section(pair, 0, IB), *at = listener_section(pair, 0);
     uint16_t number;
 
     WANT_TRUE(ib != NULL && at != NULL);
     memcpy(&pair->uid, pair->address[0] + 4, 8);
     memcpy(&pair->secret, ib, 8);
     memcpy(pair->port, ib + 8, PORT);
-    WANT_TRUE(memcmp(pair->port + 5, "\0\0\0\0", 4) == 0); /* no queue pair for datagrams */
+    WANT_TRUE(memcmp(pair->port + 5, "\0\0\0\0", 4) == 0); /* no UD queue pair */
     memcpy(&number, at, 2);
-    memcpy(&pair->greeter_secret, at + 2, 8);
+    memcpy(&pair->listener_secret, at + 2, 8);
     if (at[14] == 4) {
         struct sockaddr_in *v4 = (struct sockaddr_in *)&pair->at;
         *v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(number)};
@@ -111,13 +111,13 @@ static uint32_t crc32_of(const uint8_t *bytes, size_t length)
     return ~crc;
 }
 
-/* Letters for this worker are to be brought to another port. */
-static void divert(pair_t *pair, int i, uint16_t number)
+/* Directs the wireup of this worker to another port. */
+static void redirect(pair_t *pair, int i, uint16_t number)
 {
     size_t   covered = pair->length[i] - 4;
     uint32_t crc;
 
-    memcpy(greeter(pair, i), &number, 2);
+    memcpy(listener_section(pair, i), &number, 2);
     crc = crc32_of(pair->address[i], covered);
     memcpy(pair->address[i] + covered, &crc, 4);
 }
@@ -191,7 +191,7 @@ static ucs_status_t finish(pair_t *pair, ucs_status_ptr_t request)
     return status;
 }
 
-/* A message there and one back at the same time, of all sizes that packets are cut from. */
+/* A message in each direction at the same time, of every size around the packet size. */
 static void goes_on(pair_t *pair)
 {
     static char         out[2][300000], in[2][300000];
@@ -231,7 +231,7 @@ static void close_both(pair_t *pair)
     ucp_cleanup(pair->context);
 }
 
-/* Progresses as long as `going` says, at most some seconds. */
+/* Progresses while `going` returns non-zero, for some seconds at most. */
 static int until(pair_t *pair, int (*going)(void *), void *arg)
 {
     time_t end = time(NULL) + SECONDS;
@@ -288,7 +288,7 @@ static void put_and_get(pair_t *pair)
     WANT(UCS_OK, ucp_mem_unmap(pair->context, memh));
 }
 
-/* Both say something before either has heard of the other. */
+/* Both ends send before either has received anything. */
 static void both_at_once(void)
 {
     pair_t pair;
@@ -299,7 +299,7 @@ static void both_at_once(void)
     connect_to(&pair, 1, 0);
     goes_on(&pair);
     put_and_get(&pair);
-    WANT_TRUE(counted("rc_queues") == queues + 2); /* one connection, whoever has begun it */
+    WANT_TRUE(counted("rc_queues") == queues + 2); /* one connection, whichever end started it */
     WANT_TRUE(counted("ud_queues") == 0);
     close_both(&pair);
 }
@@ -316,10 +316,10 @@ static int open_sockets(void)
     return count;
 }
 
-/* --- a port between a worker and its peer --- */
+/* --- a proxy proxy_step a worker and its peer --- */
 
-/* What becomes of the n-th connection. */
-static const enum { DROP, TEAR, SWALLOW, ANSWER, FAITHFUL } fate[] = {DROP, TEAR, SWALLOW, ANSWER, DROP, FAITHFUL};
+/* What the proxy does with the n-th connection. */
+static const enum { DROP, TEAR, SWALLOW, ANSWER, FORWARD } action[] = {DROP, TEAR, SWALLOW, ANSWER, DROP, FORWARD};
 
 typedef struct {
     pair_t  *pair;
@@ -327,7 +327,7 @@ typedef struct {
     unsigned count;
     size_t   there, back;
     uint8_t  got;
-} middle_t;
+} proxy_t;
 
 static uint16_t listen_somewhere(int *listener)
 {
@@ -340,7 +340,7 @@ static uint16_t listen_somewhere(int *listener)
     return ntohs(at.sin6_port);
 }
 
-static void hang_up(middle_t *m)
+static void close_both_ends(proxy_t *m)
 {
     close(m->near);
     close(m->far);
@@ -348,7 +348,7 @@ static void hang_up(middle_t *m)
     m->there = m->back = 0;
 }
 
-/* Moves bytes on. -1 at their end. */
+/* Forwards bytes. Returns -1 at end of file. */
 static ssize_t carry(int from, int to)
 {
     uint8_t bytes[512];
@@ -361,11 +361,11 @@ static ssize_t carry(int from, int to)
     return n;
 }
 
-/* One connection after the other, until the message is there. */
-static int between(void *arg)
+/* Accepts one connection after the other until the message has arrived. */
+static int proxy_step(void *arg)
 {
-    middle_t *m = arg;
-    uint8_t   bytes[GREETING + LETTER];
+    proxy_t *m = arg;
+    uint8_t   bytes[GREETING + WIREUP];
     ssize_t   n;
 
     if (m->near < 0) {
@@ -373,11 +373,12 @@ static int between(void *arg)
         if (m->near < 0) {
             return !m->got;
         }
-        int what = fate[m->count < sizeof(fate) / sizeof(fate[0]) ? m->count : sizeof(fate) / sizeof(fate[0]) - 1];
+        int what =
+            action[m->count < sizeof(action) / sizeof(action[0]) ? m->count : sizeof(action) / sizeof(action[0]) - 1];
         m->count++;
         m->passed = what;
         if (what == DROP) {
-            hang_up(m);
+            close_both_ends(m);
         } else {
             m->far = socket(m->pair->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
             WANT_TRUE(connect(m->far, (struct sockaddr *)&m->pair->at, sizeof(m->pair->at)) == 0);
@@ -385,7 +386,7 @@ static int between(void *arg)
         return !m->got;
     }
     if (m->passed == TEAR || m->passed == SWALLOW) {
-        size_t wanted = m->passed == TEAR ? GREETING + LETTER / 2 : GREETING + LETTER;
+        size_t wanted = m->passed == TEAR ? GREETING + WIREUP / 2 : GREETING + WIREUP;
 
         n = recv(m->near, bytes, wanted - m->there, MSG_DONTWAIT);
         if (n > 0 && m->passed == TEAR) {
@@ -393,7 +394,7 @@ static int between(void *arg)
         }
         m->there += n > 0 ? (size_t)n : 0;
         if (m->there == wanted) {
-            hang_up(m);
+            close_both_ends(m);
         }
         return !m->got;
     }
@@ -401,33 +402,33 @@ static int between(void *arg)
     ssize_t answer = n < 0 ? -1 : carry(m->far, m->near);
     m->back += answer > 0 ? (size_t)answer : 0;
     if (n < 0 || answer < 0 || (m->passed == ANSWER && m->back > 0)) {
-        hang_up(m);
+        close_both_ends(m);
     }
     return !m->got;
 }
 
-/* A socket that breaks before both are ready is connected anew, and what was said by it is known. */
+/* A socket that breaks before both ends are ready is connected again, and the state exchanged by it is kept. */
 static void broken(void)
 {
     pair_t              pair;
-    middle_t            middle = {.pair = &pair, .near = -1, .far = -1};
+    proxy_t            proxy = {.pair = &pair, .near = -1, .far = -1};
     ucp_request_param_t param  = {.op_attr_mask = 0};
     uint8_t             one    = 1;
 
     setenv("UCX_UD_TIMEOUT", "8s", 1);
     long queues = counted("rc_queues");
     open_both(&pair);
-    divert(&pair, 0, listen_somewhere(&middle.listener));
+    redirect(&pair, 0, listen_somewhere(&proxy.listener));
     connect_to(&pair, 1, 0);
-    ucs_status_ptr_t received = ucp_tag_recv_nbx(pair.worker[0], &middle.got, 1, 7, -1, &param);
+    ucs_status_ptr_t received = ucp_tag_recv_nbx(pair.worker[0], &proxy.got, 1, 7, -1, &param);
     ucs_status_ptr_t sent     = ucp_tag_send_nbx(pair.ep[1], &one, 1, 7, &param);
-    WANT_TRUE(until(&pair, between, &middle));
-    /* what was answered may be all that is needed */
-    WANT_TRUE(middle.count >= 4 && pair.lost == 0);
-    if (middle.near >= 0) {
-        hang_up(&middle);
+    WANT_TRUE(until(&pair, proxy_step, &proxy));
+    /* the reply may already be all that is needed */
+    WANT_TRUE(proxy.count >= 4 && pair.lost == 0);
+    if (proxy.near >= 0) {
+        close_both_ends(&proxy);
     }
-    close(middle.listener);
+    close(proxy.listener);
     WANT(UCS_OK, finish(&pair, sent));
     WANT(UCS_OK, finish(&pair, received));
     connect_to(&pair, 0, 1);
@@ -441,7 +442,7 @@ static int still_open(void *arg)
     return open_sockets() != *(int *)arg;
 }
 
-/* When both are ready no socket is left but those that listen. */
+/* When both ends are ready, only the listening sockets are left. */
 static void settled(void)
 {
     pair_t pair;
@@ -462,8 +463,8 @@ static int not_lost(void *arg)
     return ((pair_t *)arg)->lost == 0;
 }
 
-/* Nobody is where the address says; somebody is there who says nothing. */
-static void nobody(void)
+/* No process listens at the address; then a listener accepts and never replies. */
+static void no_listener(void)
 {
     for (int silent = 0; silent < 2; silent++) {
         pair_t              pair;
@@ -472,7 +473,7 @@ static void nobody(void)
         char                data  = 0;
 
         open_both(&pair);
-        divert(&pair, 0, listen_somewhere(&listener));
+        redirect(&pair, 0, listen_somewhere(&listener));
         if (!silent) {
             close(listener);
         }
@@ -488,9 +489,9 @@ static void nobody(void)
     }
 }
 
-/* --- strangers --- */
+/* --- clients that are no workers --- */
 
-static int knock(const pair_t *pair, const void *bytes, size_t length)
+static int connect_and_send(const pair_t *pair, const void *bytes, size_t length)
 {
     int fd = socket(pair->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -500,8 +501,8 @@ static int knock(const pair_t *pair, const void *bytes, size_t length)
     return fd;
 }
 
-/* Until the other end has closed; what it says before is taken. */
-static int at_door(void *arg)
+/* Receives until the other end has closed the socket. */
+static int not_closed(void *arg)
 {
     char    bytes[512];
     ssize_t n = recv(*(int *)arg, bytes, sizeof(bytes), MSG_DONTWAIT);
@@ -511,15 +512,15 @@ static int at_door(void *arg)
 
 static greeting_t greeting_to(const pair_t *pair)
 {
-    greeting_t g = {.purpose = 2, .from = 99, .to = pair->uid, .secret = pair->greeter_secret};
+    greeting_t g = {.purpose = 2, .from = 99, .to = pair->uid, .secret = pair->listener_secret};
 
     memcpy(g.magic, "rucptcp\x01", 8);
     return g;
 }
 
-static letter_t letter_to(const pair_t *pair, uint64_t from)
+static wireup_t wireup_to(const pair_t *pair, uint64_t from)
 {
-    letter_t l = {.from = from, .to = pair->uid, .secret = pair->secret, .number = 1, .proof = 2, .yours = 0xffffff,
+    wireup_t l = {.from = from, .to = pair->uid, .secret = pair->secret, .number = 1, .proof = 2, .yours = 0xffffff,
                   .qpn = 5, .psn = 6, .back = 3, .packet = 8256, .window = 512, .datagrams = 64};
 
     memcpy(l.magic, "rucp-ib4", 8);
@@ -527,7 +528,7 @@ static letter_t letter_to(const pair_t *pair, uint64_t from)
     return l;
 }
 
-/* Lines of the log about connections that were closed for this reason, of any if it is none. */
+/* Counts the lines of the log about connections closed for this reason, or for any reason if it is empty. */
 static int lines_of(const char *path, const char *why)
 {
     char  line[1024];
@@ -545,24 +546,24 @@ static int lines_of(const char *path, const char *why)
 
 static void sent_away(pair_t *pair, const char *log, const char *why, const void *bytes, size_t length, int ends)
 {
-    int all = lines_of(log, ""), before = lines_of(log, why), fd = knock(pair, bytes, length);
+    int all = lines_of(log, ""), before = lines_of(log, why), fd = connect_and_send(pair, bytes, length);
 
     if (ends) {
         shutdown(fd, SHUT_WR);
     }
-    WANT_TRUE(until(pair, at_door, &fd));
+    WANT_TRUE(until(pair, not_closed, &fd));
     WANT_TRUE(lines_of(log, why) == before + 1 && lines_of(log, "") == all + 1);
     close(fd);
 }
 
-static void strangers(void)
+static void unknown_clients(void)
 {
     struct __attribute__((packed)) {
         greeting_t greeting;
-        letter_t   letter[20];
+        wireup_t   wireup[20];
     } bytes;
     pair_t pair;
-    char   log[] = "/tmp/letters.XXXXXX";
+    char   log[] = "/tmp/oob_wireup.XXXXXX";
 
     close(mkstemp(log));
     setenv("UCX_LOG_LEVEL", "diag", 1);
@@ -576,50 +577,50 @@ static void strangers(void)
     do {                                                                                                              \
         bytes.greeting = greeting_to(&pair);                                                                          \
         for (int i = 0; i < 20; i++)                                                                                  \
-            bytes.letter[i] = letter_to(&pair, 99);                                                                   \
+            bytes.wireup[i] = wireup_to(&pair, 99);                                                                   \
     } while (0)
-#define AWAY(why, length, ends) sent_away(&pair, log, why, &bytes, length, ends)
-    enum { ONE = GREETING + LETTER };
+#define REJECTED(why, length, ends) sent_away(&pair, log, why, &bytes, length, ends)
+    enum { ONE = GREETING + WIREUP };
     const char *const ELSE = "it speaks something else", *const SECRET = "it does not know the secret";
 
     sent_away(&pair, log, ELSE, "GET / HTTP/1.1\r\n\r\n", 18, 0);
     for (size_t length = 0; length < ONE; length += 13) {
         FRESH();
-        AWAY("it went without a word", length, 1); /* truncated */
+        REJECTED("it went without a word", length, 1); /* truncated */
     }
     FRESH();
     bytes.greeting.secret ^= 1;
-    AWAY(SECRET, GREETING, 0);
+    REJECTED(SECRET, GREETING, 0);
     FRESH();
     bytes.greeting.to ^= 1;
-    AWAY(SECRET, ONE, 0);
+    REJECTED(SECRET, ONE, 0);
     FRESH();
     bytes.greeting.purpose = 3;
-    AWAY(ELSE, ONE, 0);
+    REJECTED(ELSE, ONE, 0);
     FRESH();
-    bytes.letter[0].magic[7]++;
-    AWAY(ELSE, ONE, 0);
-    AWAY(ELSE, GREETING + 9, 0); /* the magic number is enough to see it */
+    bytes.wireup[0].magic[7]++;
+    REJECTED(ELSE, ONE, 0);
+    REJECTED(ELSE, GREETING + 9, 0); /* the wrong magic number suffices */
     FRESH();
-    bytes.letter[0].secret ^= 1;
-    AWAY(SECRET, ONE, 0);
+    bytes.wireup[0].secret ^= 1;
+    REJECTED(SECRET, ONE, 0);
     FRESH();
-    bytes.letter[0].to ^= 1;
-    AWAY("it is for another worker", ONE, 0);
+    bytes.wireup[0].to ^= 1;
+    REJECTED("it is for another worker", ONE, 0);
     FRESH();
-    bytes.letter[0].qpn = 1 << 24;
-    AWAY("it names no queue pair", ONE, 0);
+    bytes.wireup[0].qpn = 1 << 24;
+    REJECTED("it names no queue pair", ONE, 0);
     FRESH();
-    bytes.letter[0].packet = 1;
-    AWAY(ELSE, ONE, 0);
+    bytes.wireup[0].packet = 1;
+    REJECTED(ELSE, ONE, 0);
     FRESH();
-    bytes.letter[0].yours = 12345;
-    AWAY("it is out of date", ONE, 0);
+    bytes.wireup[0].yours = 12345;
+    REJECTED("it is out of date", ONE, 0);
     FRESH();
-    AWAY("it does not come to an end", sizeof(bytes), 0); /* without end */
+    REJECTED("it does not come to an end", sizeof(bytes), 0); /* without end */
     FRESH();
-    memset(&bytes.letter[1], 0xff, LETTER);
-    AWAY(ELSE, GREETING + 2 * LETTER, 0); /* something else behind a letter */
+    memset(&bytes.wireup[1], 0xff, WIREUP);
+    REJECTED(ELSE, GREETING + 2 * WIREUP, 0); /* unknown bytes behind a wireup message */
     WANT_TRUE(counted("ud_queues") == 0);
     goes_on(&pair);
     close_both(&pair);
@@ -629,27 +630,30 @@ static void strangers(void)
 typedef struct {
     pair_t *pair;
     char    got;
-} guest_t;
+} waiting_t;
 
 static int nothing_yet(void *arg)
 {
-    return !((guest_t *)arg)->got;
+    return !((waiting_t *)arg)->got;
 }
 
-/* More than a worker lets in at a time, half of them in the middle of a letter: who comes then has to wait, not for ever. */
-static void crowd(void)
+/*
+ * More clients than a worker accepts at a time, half of them in the proxy of a message: a later peer waits, but not for
+ * ever.
+ */
+static void many_clients(void)
 {
-    enum { CROWD = 600 };
-    static int          fd[CROWD];
+    enum { CLIENTS = 600 };
+    static int          fd[CLIENTS];
     struct rlimit       many;
     pair_t              pair;
-    guest_t             guest;
+    waiting_t             waiting;
     long                queues;
     ucp_request_param_t param = {.op_attr_mask = 0};
     char                one   = 1;
     struct __attribute__((packed)) {
         greeting_t greeting;
-        letter_t   letter;
+        wireup_t   wireup;
     } bytes;
 
     WANT_TRUE(getrlimit(RLIMIT_NOFILE, &many) == 0);
@@ -658,37 +662,37 @@ static void crowd(void)
     setenv("UCX_UD_TIMEOUT", "1s", 1);
     open_both(&pair);
     queues = counted("rc_queues");
-    guest  = (guest_t){.pair = &pair};
-    for (int i = 0; i < CROWD; i++) {
+    waiting  = (waiting_t){.pair = &pair};
+    for (int i = 0; i < CLIENTS; i++) {
         bytes.greeting = greeting_to(&pair);
-        bytes.letter   = letter_to(&pair, 1000 + (uint64_t)i);
-        fd[i]          = knock(&pair, &bytes, i % 2 ? sizeof(bytes) : GREETING + 40);
+        bytes.wireup   = wireup_to(&pair, 1000 + (uint64_t)i);
+        fd[i]          = connect_and_send(&pair, &bytes, i % 2 ? sizeof(bytes) : GREETING + 40);
         progress(&pair);
     }
     connect_as(&pair, 1, 0, UCP_ERR_HANDLING_MODE_NONE);
-    ucs_status_ptr_t received = ucp_tag_recv_nbx(pair.worker[0], &guest.got, 1, 7, -1, &param);
+    ucs_status_ptr_t received = ucp_tag_recv_nbx(pair.worker[0], &waiting.got, 1, 7, -1, &param);
     ucs_status_ptr_t sent     = ucp_tag_send_nbx(pair.ep[1], &one, 1, 7, &param);
-    WANT_TRUE(until(&pair, nothing_yet, &guest));
+    WANT_TRUE(until(&pair, nothing_yet, &waiting));
     WANT(UCS_OK, finish(&pair, sent));
     WANT(UCS_OK, finish(&pair, received));
-    for (int i = 0; i < CROWD; i++) {
+    for (int i = 0; i < CLIENTS; i++) {
         close(fd[i]);
     }
     connect_as(&pair, 0, 1, UCP_ERR_HANDLING_MODE_NONE);
     goes_on(&pair);
-    /* queue pairs were made for those who were let in, and no more */
+    /* queue pairs were made for the accepted clients, and no more */
     long made = counted("rc_queues") - queues;
     WANT_TRUE(made > 200 && made <= 256 + 2);
     close_both(&pair);
 }
 
 static const case_t cases[] = {
-    {"letters: both at once", both_at_once},
-    {"letters: no socket is left", settled},
-    {"letters: sockets that break", broken},
-    {"letters: nobody answers", nobody},
-    {"letters: strangers", strangers},
-    {"letters: a crowd", crowd},
+    {"oob wireup: simultaneous connect", both_at_once},
+    {"oob wireup: no socket is left", settled},
+    {"oob wireup: broken sockets", broken},
+    {"oob wireup: no reply", no_listener},
+    {"oob wireup: unknown clients", unknown_clients},
+    {"oob wireup: many clients", many_clients},
 };
 
 CHECK_MAIN(cases)

@@ -1,6 +1,6 @@
 /*
- * A worker with a thousand living peers whose failures it handles: the death of some of them is noticed within a
- * second, however many there are. Each death calls its endpoint's handler once, and no other.
+ * A worker with a thousand live peers and error handling: the death of some of them is detected within one
+ * second, whatever the number of peers. Each death calls its endpoint's handler once, and no other.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -15,8 +15,10 @@
 #include <unistd.h>
 
 enum { HOLDERS = 4, EACH = 250, VICTIMS = 10, PEERS = HOLDERS * EACH + VICTIMS, ADDRESS = 1024 };
-/* Between a death and its callback. A gap between two calls of progress counts as GAP_SECONDS at most: the observer
- * was not run. */
+/*
+ * Limit between a death and its callback. A gap between two calls of progress counts as GAP_SECONDS at most: the
+ * observer was not run.
+ */
 #define LIMIT_SECONDS 1.0
 #define GAP_SECONDS 0.02
 
@@ -58,7 +60,7 @@ static ucp_worker_h new_worker(ucp_context_h context)
     return worker;
 }
 
-/* Makes workers, writes their addresses, and waits to be killed. */
+/* Makes workers, writes their addresses to the pipe, and waits to be killed. */
 static pid_t start_holder(int count, int pipe_end)
 {
     pid_t pid = fork();
@@ -71,12 +73,12 @@ static pid_t start_holder(int count, int pipe_end)
     for (int i = 0; i < count; i++) {
         ucp_worker_h   worker = new_worker(context);
         ucp_address_t *address;
-        address_t      told;
+        address_t      sent;
 
-        must(ucp_worker_get_address(worker, &address, &told.length), "ucp_worker_get_address");
-        memcpy(told.bytes, address, told.length);
+        must(ucp_worker_get_address(worker, &address, &sent.length), "ucp_worker_get_address");
+        memcpy(sent.bytes, address, sent.length);
         ucp_worker_release_address(worker, address);
-        if (write(pipe_end, &told, sizeof(told)) != sizeof(told)) {
+        if (write(pipe_end, &sent, sizeof(sent)) != sizeof(sent)) {
             _exit(1);
         }
     }
@@ -129,7 +131,7 @@ static int failed_peers(void)
     return failed;
 }
 
-/* Seconds of progress until so many peers have failed, at most `limit`. */
+/* Seconds of progress until this many peers have failed, at most `limit`. */
 static double until_failed(ucp_worker_h worker, int count, double limit)
 {
     double spent = 0, last = now();
@@ -176,14 +178,14 @@ static void deaths(rlim_t files)
     ucp_context_h context = new_context();
     ucp_worker_h  worker  = new_worker(context);
     address_t    *all     = malloc(PEERS * sizeof(*all));
-    /* They come in any order: a peer's number is its endpoint's, and the dead are found by their handlers. */
+    /* Processes start in any order: a peer's number is that of its endpoint, and handlers report which ones died. */
     for (int i = 0; i < PEERS; i++) {
         read_whole(ends[0], &all[i], sizeof(all[i]));
     }
     for (at = 0; at < PEERS; at++) {
         connect_to(worker, &peers[at], &all[at]);
     }
-    /* Some rounds in which nothing happens. */
+    /* Some rounds without a death. */
     until_failed(worker, 1, 2 * LIMIT_SECONDS);
     WANT_TRUE(failed_peers() == 0 && descriptors() < files / 2);
     for (int round = 0; round < 2; round++) {
@@ -216,15 +218,15 @@ static void many_files(void)
     deaths(1024);
 }
 
-/* No descriptor for each of them can be had. */
+/* Fewer descriptors than peers: not every peer gets a pidfd. */
 static void few_files(void)
 {
     deaths(64);
 }
 
 static const case_t cases[] = {
-    {"crowd: a thousand peers", many_files},
-    {"crowd: a thousand peers, few descriptors", few_files},
+    {"many_peers: a thousand peers", many_files},
+    {"many_peers: a thousand peers, few descriptors", few_files},
 };
 
 CHECK_MAIN(cases)

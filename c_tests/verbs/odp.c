@@ -1,6 +1,6 @@
 /*
- * Memory that devices fetch on demand (SOFT_HCA_ODP=implicit): it goes and comes back between transfers, nothing is registered for
- * it, and all of them bring what is there then.
+ * On-demand paging (SOFT_HCA_ODP=implicit): memory is unmapped and mapped again between transfers, none of it is
+ * registered, and each transfer carries the contents of that time.
  *
  * HCACTL names the program that shows what the software HCA has counted.
  */
@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 
 #define SIZE ((size_t)4 << 20)
-/* What may be pinned, where little may: less than a message, more than the library's own buffers. */
+/* RLIMIT_MEMLOCK of the second case: less than one message, more than the library's own buffers. */
 #define LITTLE "1048576"
 enum { ROUNDS = 6 };
 
@@ -35,7 +35,7 @@ static long counter(const char *name)
     return value;
 }
 
-/* Other memory at the same place each time. */
+/* Maps new memory at the same address each time. */
 static unsigned char *memory(int value)
 {
     static unsigned char *place;
@@ -57,7 +57,7 @@ static int all_are(const unsigned char *bytes, int value)
     return 1;
 }
 
-/* The messages of all rounds, each into memory that was not there before. */
+/* The messages of all rounds, each into newly mapped memory. */
 static void receives(party_t *self)
 {
     for (int round = 1; round <= ROUNDS; round++) {
@@ -100,7 +100,7 @@ static void put_and_get(party_t *self, ucp_rkey_h rkey, int round)
     WANT_TRUE(munmap(bytes, SIZE) == 0);
 }
 
-/* From the second round on nothing is registered, at either end, and devices carry all of it. */
+/* From the second round on nothing is registered at either end, and the devices carry all payload. */
 static void nothing_registered(void)
 {
     party_t    self;
@@ -130,7 +130,9 @@ static void little_and_receives(party_t *self)
     receives(self);
 }
 
-/* The order that is the default: what cannot be pinned. The other does not progress while its memory is accessed. */
+/*
+ * Default order of registration methods: memory that cannot be pinned uses ODP. The peer does not progress meanwhile.
+ */
 static void cannot_be_pinned(void)
 {
     party_t    self;
@@ -150,8 +152,8 @@ static void cannot_be_pinned(void)
 }
 
 static const case_t cases[] = {
-    {"demand: nothing registered", nothing_registered},
-    {"demand: cannot be pinned", cannot_be_pinned},
+    {"odp: nothing registered", nothing_registered},
+    {"odp: cannot be pinned", cannot_be_pinned},
 };
 
 CHECK_MAIN(cases)

@@ -1,8 +1,8 @@
 /*
- * Memory in pieces that the device gathers and scatters into itself: messages, puts and gets of lists, with every byte looked at
- * and no copy in between.
+ * Scatter-gather lists: the device gathers and scatters memory for messages, puts and gets; every byte is checked,
+ * and no byte is copied in between.
  *
- * To be run with HCACTL, and with work requests that are shorter than the lists (UCX_RMA_ZCOPY_MAX_SEG_SIZE).
+ * To be run with HCACTL, and with work requests shorter than the lists (UCX_RMA_ZCOPY_MAX_SEG_SIZE).
  */
 #define _GNU_SOURCE
 #include "counters.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whole pages and odd ends, one that is empty and one that is short; more of them than a work request names. */
+/* Whole pages and odd ends, an empty entry and a short one; more entries than a work request has SGEs. */
 static const size_t lengths[] = {70000, 4096, 0, 1, 200001, 65536, 12345, 9000, 33333, 100000, 8191, 50000};
 enum { PIECES = sizeof(lengths) / sizeof(*lengths), GAP = 333 };
 
@@ -27,7 +27,7 @@ static unsigned char value_of(size_t at)
     return (unsigned char)(at * 2654435761u >> 13);
 }
 
-/* The list, and the bytes of all its pieces. What is between them is another's. */
+/* The list, and the bytes of all its entries. Bytes between the entries must not change. */
 static size_t make_list(int filled)
 {
     size_t at = 0, place = 0;
@@ -104,7 +104,7 @@ static void receives_list(party_t *self)
     tell(self);
 }
 
-/* Nobody writes into several pieces: messages carry it. */
+/* No device scatters into remote entries: messages carry the data. */
 static void received(void)
 {
     party_t        self;
@@ -140,9 +140,9 @@ static void accessed(void)
 }
 
 static const case_t cases[] = {
-    {"pieces: a message", sent},
-    {"pieces: a receive", received},
-    {"pieces: put and get", accessed},
+    {"iov: a message", sent},
+    {"iov: a receive", received},
+    {"iov: put and get", accessed},
 };
 
 CHECK_MAIN(cases)

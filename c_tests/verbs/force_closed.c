@@ -1,6 +1,6 @@
 /*
- * Two endpoints lead to one worker. Accesses of one are given up by a forced close; a flush of the other, begun before them, still
- * waits for what is in front of it.
+ * Two endpoints to one worker. A forced close cancels the accesses of one endpoint; a flush of the other, started
+ * before them, still waits for the operations in front of it.
  */
 #include "check.h"
 
@@ -70,7 +70,7 @@ static ucp_worker_h open_worker(void)
     return worker;
 }
 
-/* No device does that in one step: the owner does, when he progresses. */
+/* No device executes this in one step: the owner does, when it progresses. */
 static ucs_status_ptr_t flip(ucp_ep_h ep, ucp_rkey_h key)
 {
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE, .datatype = ucp_dt_make_contig(8)};
@@ -90,7 +90,7 @@ static void round_of(ucp_ep_h stays, ucp_rkey_h key, const void *packed)
     finish_with_both(flip(stays, key));
     flush = ucp_ep_flush_nbx(stays, &none);
     progress_here();
-    /* What is behind this goes by message, as what is in front of it does. */
+    /* Operations after this one are sent as messages, as those before it. */
     WANT(UCS_OK, ucp_worker_fence(here));
     for (int i = 0; i < GETS; i++) {
         gets[i] = ucp_get_nbx(goes, &read[i], sizeof(read[i]), (uintptr_t)&words[1], other, &none);
@@ -107,7 +107,7 @@ static void round_of(ucp_ep_h stays, ucp_rkey_h key, const void *packed)
 
 static void flushed(void)
 {
-    ucp_params_t         params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_RMA | UCP_FEATURE_AMO64};
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_RMA | UCP_FEATURE_AMO64};
     ucp_mem_map_params_t map    = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
                                    .address    = words,
                                    .length     = sizeof(words)};
@@ -137,7 +137,7 @@ static void flushed(void)
 }
 
 static const case_t cases[] = {
-    {"given up: not the turn of what was there before", flushed},
+    {"force_closed: not the turn of what was there before", flushed},
 };
 
 CHECK_MAIN(cases)

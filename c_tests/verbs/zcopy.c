@@ -1,9 +1,9 @@
 /*
- * Memory that devices write and read in place: whoever gets his back, because a request has ended well or badly, has it for
- * himself; and nobody waits for ever for a peer that died, closed or went in the middle.
+ * Zero-copy transfers: a buffer whose request has completed, with or without an error, is not accessed any more; and no
+ * request waits for ever for a peer that has died, closed its endpoint or destroyed its worker during the transfer.
  *
- * To be run with a wire that is slow (delay_us) and short work requests (UCX_RMA_ZCOPY_MAX_SEG_SIZE, UCX_RC_TX_QUEUE_LEN), so
- * that there is a middle.
+ * To be run with a slow wire (delay_us), short work requests (UCX_RMA_ZCOPY_MAX_SEG_SIZE) and short queues
+ * (UCX_RC_TX_QUEUE_LEN), so that a transfer is interrupted in its middle.
  */
 #define _GNU_SOURCE
 #include "counters.h"
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define SIZE ((size_t)64 << 20)
-/* What is there: nothing, what was sent, what the owner writes when he has his memory back. */
+/* Contents of a buffer: nothing yet, the sent data, data that its owner writes after completion. */
 enum { NOTHING, SENT, OWN };
 
 static const ucp_request_param_t none  = {.op_attr_mask = 0};
@@ -43,7 +43,7 @@ static size_t count(const unsigned char *bytes, int value)
     return n;
 }
 
-/* Until the first byte has come. */
+/* Progresses until the first byte has arrived. */
 static void begun(party_t *self, const volatile unsigned char *bytes)
 {
     time_t end = time(NULL) + 20;
@@ -61,7 +61,7 @@ static void progress_until_killed(party_t *self)
     }
 }
 
-/* Sends, and says how that has ended: 'g' for well. */
+/* Sends, and reports the status of completion: 'g' for UCS_OK. */
 static void sends(party_t *self)
 {
     unsigned char *bytes = memory(SENT);
@@ -99,7 +99,7 @@ static void whole(void)
     start(&self, UCP_ERR_HANDLING_MODE_PEER, sends);
     WANT(UCS_OK, finish(&self, receive_tag(&self, bytes, SIZE, 1)));
     WANT_TRUE(count(bytes, SENT) == SIZE);
-    /* That all is there came with the last bytes. */
+    /* The last bytes arrive with the whole message. */
     WANT_TRUE(!has_counters() || counter("words") == words + 1);
     WANT_TRUE(others_word(&self) == 'g');
     kill_other(&self);
@@ -143,7 +143,7 @@ static void receiver_killed(void)
     aftermath(&self);
 }
 
-/* The sender takes back what is under way: his memory is his when the request has ended, and the message is none. */
+/* The sender cancels a transfer in flight: its buffer is free on completion, and the receiver gets no message. */
 static void closes(party_t *self)
 {
     unsigned char   *bytes = memory(SENT);
@@ -174,7 +174,7 @@ static void sender_closes(void)
     aftermath(&self);
 }
 
-/* --- workers that go --- */
+/* --- workers that are destroyed --- */
 
 static ucs_status_t ended;
 
@@ -186,12 +186,13 @@ static void on_end(void *request, ucs_status_t status, const ucp_tag_recv_info_t
     memset(bytes, OWN, SIZE);
 }
 
-static void receiver_goes(void)
+static void receiver_destroyed(void)
 {
     party_t             self;
     unsigned char      *bytes = memory(NOTHING);
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA, .cb.recv = on_end, .user_data = bytes};
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                 .cb.recv      = on_end,
+                                 .user_data    = bytes};
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, sends);
     WANT_TRUE(UCS_PTR_IS_PTR(ucp_tag_recv_nbx(self.worker, bytes, SIZE, 1, -1, &param)));
@@ -214,7 +215,7 @@ static void goes(party_t *self)
     memset(bytes, OWN, SIZE);
 }
 
-static void sender_goes(void)
+static void sender_destroyed(void)
 {
     party_t        self;
     unsigned char *bytes = memory(NOTHING);
@@ -246,7 +247,7 @@ static void get_closed(void)
     WANT_PTR(UCS_OK, ucp_ep_close_nbx(self.ep, &force));
     WANT(UCS_ERR_CANCELED, finish(&self, got));
     memset(bytes, OWN, SIZE);
-    /* What was posted before this has taken effect, if it ever does. */
+    /* Operations posted before this one are complete, or never take effect. */
     ucp_rkey_destroy(rkey);
     ucp_worker_destroy(self.worker);
     WANT_TRUE(count(bytes, OWN) == SIZE);
@@ -305,16 +306,16 @@ static void unregistered_at_receiver(void)
 }
 
 static const case_t cases[] = {
-    {"lent: whole", whole},
-    {"lent: the sender is killed", sender_killed},
-    {"lent: the receiver is killed", receiver_killed},
-    {"lent: the sender closes by force", sender_closes},
-    {"lent: the receiver's worker goes", receiver_goes},
-    {"lent: the sender's worker goes", sender_goes},
-    {"lent: a get whose endpoint is closed by force", get_closed},
-    {"lent: put and get", put_and_get},
-    {"lent: cannot be registered at the sender", unregistered_at_sender},
-    {"lent: cannot be registered at the receiver", unregistered_at_receiver},
+    {"zcopy: whole", whole},
+    {"zcopy: the sender is killed", sender_killed},
+    {"zcopy: the receiver is killed", receiver_killed},
+    {"zcopy: the sender closes by force", sender_closes},
+    {"zcopy: the receiver's worker is destroyed", receiver_destroyed},
+    {"zcopy: the sender's worker is destroyed", sender_destroyed},
+    {"zcopy: a get whose endpoint is closed by force", get_closed},
+    {"zcopy: put and get", put_and_get},
+    {"zcopy: cannot be registered at the sender", unregistered_at_sender},
+    {"zcopy: cannot be registered at the receiver", unregistered_at_receiver},
 };
 
 CHECK_MAIN(cases)

@@ -1,6 +1,6 @@
 /*
- * A stranger on the wire: datagrams to a worker's queue pair that no worker of ours would send. Each is dropped, the worker
- * goes on with the peer that it has, and keeps none of it. The formats are those of src/wire/address.rs and packet.rs.
+ * Forged datagrams to a worker's UD queue pair, which no worker of this library would send. Each is dropped, the worker
+ * goes on with its peer, and keeps no state of them. The formats are those of src/wire/address.rs and packet.rs.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -15,17 +15,17 @@
 
 enum { QKEY = 0x72756370, MTU = 1024, GRH = 40, SLOTS = 64, HELLO_SIZE = 82, PORT_SIZE = 25, FRONT = 16 };
 
-/* Two workers of this process that are connected; the first is the victim. */
+/* Two workers of this process that are connected; the first is the target of the forged packets. */
 typedef struct {
     ucp_context_h context;
     ucp_worker_h  worker[2];
     ucp_ep_h      ep[2];
     uint64_t      uid, secret;
     uint8_t       port[PORT_SIZE];
-    size_t        lost; /* peers of the victim */
+    size_t        lost; /* peers of the target */
 } pair_t;
 
-/* A queue pair for datagrams, with an address handle to the victim. */
+/* A UD queue pair with an address handle to the target. */
 typedef struct {
     struct ibv_context *context;
     struct ibv_pd      *pd;
@@ -35,9 +35,9 @@ typedef struct {
     struct ibv_mr      *mr;
     uint8_t             memory[2 * SLOTS][MTU + GRH];
     uint8_t             port[PORT_SIZE];
-    uint32_t            victim;
+    uint32_t            target;
     unsigned            sent, received;
-} stranger_t;
+} forger_t;
 
 static uint64_t random_state = 88172645463325252u;
 
@@ -48,7 +48,7 @@ static uint64_t random_number(void)
     return random_state ^= random_state << 17;
 }
 
-/* --- the victim --- */
+/* --- the target --- */
 
 static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
@@ -112,7 +112,7 @@ static ucs_status_t finish(pair_t *pair, ucs_status_ptr_t request)
     return status;
 }
 
-/* A message there and one back, of all sizes that packets are cut from. */
+/* A message in each direction, of every size around the packet size. */
 static void goes_on(pair_t *pair)
 {
     static char         out[30000], in[30000];
@@ -158,9 +158,9 @@ static void pair_close(pair_t *pair)
     ucp_cleanup(pair->context);
 }
 
-/* --- the stranger --- */
+/* --- the sender of forged packets --- */
 
-static void receive(stranger_t *s, unsigned slot)
+static void receive(forger_t *s, unsigned slot)
 {
     struct ibv_sge      sge = {.addr = (uintptr_t)s->memory[slot], .length = MTU + GRH, .lkey = s->mr->lkey};
     struct ibv_recv_wr  wr  = {.wr_id = slot, .sg_list = &sge, .num_sge = 1}, *bad;
@@ -168,7 +168,7 @@ static void receive(stranger_t *s, unsigned slot)
     WANT_TRUE(ibv_post_recv(s->qp, &wr, &bad) == 0);
 }
 
-static void stranger_open(stranger_t *s, const pair_t *pair)
+static void forger_open(forger_t *s, const pair_t *pair)
 {
     int                  count;
     struct ibv_device  **list = ibv_get_device_list(&count);
@@ -194,9 +194,9 @@ static void stranger_open(stranger_t *s, const pair_t *pair)
     for (unsigned i = 0; i < SLOTS; i++) {
         receive(s, SLOTS + i);
     }
-    /* Where the victim is: on the same port, so that its way of addressing is ours. */
+    /* The target's address: on the same port, so that its kind of addressing is this process's. */
     memcpy(&lid, pair->port + 3, 2);
-    memcpy(&s->victim, pair->port + 5, 4);
+    memcpy(&s->target, pair->port + 5, 4);
     struct ibv_ah_attr path = {.dlid = lid, .port_num = 1, .is_global = pair->port[0] & 1};
     for (int i = 0; i < 16; i++) {
         path.grh.dgid.raw[i] = pair->port[24 - i];
@@ -204,7 +204,7 @@ static void stranger_open(stranger_t *s, const pair_t *pair)
     union ibv_gid gid;
     for (int i = 0; path.is_global && ibv_query_gid(s->context, 1, i, &gid) == 0; i++) {
         if (memcmp(&gid, &path.grh.dgid, 16) == 0) {
-            path.grh.sgid_index = i; /* the last one is of the newer kind */
+            path.grh.sgid_index = i; /* the last one has the newer format */
         }
     }
     path.grh.hop_limit = 64;
@@ -214,7 +214,7 @@ static void stranger_open(stranger_t *s, const pair_t *pair)
     memcpy(s->port + 5, &s->qp->qp_num, 4);
 }
 
-static void stranger_close(stranger_t *s)
+static void forger_close(forger_t *s)
 {
     ibv_destroy_qp(s->qp);
     ibv_destroy_ah(s->ah);
@@ -224,8 +224,8 @@ static void stranger_close(stranger_t *s)
     ibv_close_device(s->context);
 }
 
-/* Takes what has come: the last greeting of the victim, or NULL. */
-static const uint8_t *heard(stranger_t *s)
+/* Drains the receive queue; returns the last wireup message of the target, or NULL. */
+static const uint8_t *poll_reply(forger_t *s)
 {
     const uint8_t *greeting = NULL;
     struct ibv_wc  wc;
@@ -246,21 +246,21 @@ static const uint8_t *heard(stranger_t *s)
     return greeting;
 }
 
-static const uint8_t *say(stranger_t *s, pair_t *pair, const void *bytes, size_t length)
+static const uint8_t *send_forged(forger_t *s, pair_t *pair, const void *bytes, size_t length)
 {
     unsigned            slot = s->sent++ % SLOTS;
     struct ibv_sge      sge  = {.addr = (uintptr_t)s->memory[slot], .length = (uint32_t)length, .lkey = s->mr->lkey};
     struct ibv_send_wr  wr   = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED,
-                                .wr.ud = {.ah = s->ah, .remote_qpn = s->victim, .remote_qkey = QKEY}};
+                                .wr.ud = {.ah = s->ah, .remote_qpn = s->target, .remote_qkey = QKEY}};
     struct ibv_send_wr *bad;
 
     memcpy(s->memory[slot], bytes, length);
     WANT_TRUE(ibv_post_send(s->qp, &wr, &bad) == 0);
     progress(pair);
-    return heard(s);
+    return poll_reply(s);
 }
 
-/* A datagram's front. */
+/* Header of a datagram. */
 static void front(uint8_t *at, uint32_t number, uint8_t flags, uint32_t proof, uint32_t psn, uint32_t ack)
 {
     uint32_t words[4] = {number | (uint32_t)flags << 24, proof, psn, ack};
@@ -279,7 +279,7 @@ typedef struct __attribute__((packed)) {
 
 _Static_assert(sizeof(hello_t) == HELLO_SIZE, "as in src/wire/packet.rs");
 
-static hello_t greeting_to(const pair_t *pair)
+static hello_t hello_to(const pair_t *pair)
 {
     hello_t hello = {.magic = "rucp-ib", .from = random_number(), .to = pair->uid, .secret = pair->secret,
                      .number = 1, .proof = 2, .yours = 0xffffff, .back = 3, .packet = 8256, .window = 512,
@@ -289,14 +289,14 @@ static hello_t greeting_to(const pair_t *pair)
     return hello;
 }
 
-static const uint8_t *greet(stranger_t *s, pair_t *pair, const hello_t *hello, size_t length)
+static const uint8_t *send_hello(forger_t *s, pair_t *pair, const hello_t *hello, size_t length)
 {
     uint8_t bytes[FRONT + HELLO_SIZE + PORT_SIZE];
 
     front(bytes, 0xffffff, 4, 0, 0, 0);
     memcpy(bytes + FRONT, hello, HELLO_SIZE);
     memcpy(bytes + FRONT + HELLO_SIZE, s->port, PORT_SIZE);
-    return say(s, pair, bytes, length);
+    return send_forged(s, pair, bytes, length);
 }
 
 static long pages_in_use(void)
@@ -314,12 +314,12 @@ static long pages_in_use(void)
 static void noise(void)
 {
     pair_t     pair;
-    stranger_t s;
+    forger_t s;
     uint8_t    bytes[MTU];
     long       before = 0;
 
     pair_open(&pair);
-    stranger_open(&s, &pair);
+    forger_open(&s, &pair);
     for (int i = 0; i < 60000; i++) {
         for (size_t at = 0; at < sizeof(bytes); at += 8) {
             uint64_t word = random_number();
@@ -327,10 +327,10 @@ static void noise(void)
         }
         size_t length = i <= MTU ? (size_t)i : random_number() % (MTU + 1);
         if (i % 3 == 0) {
-            front(bytes, i % 5, i % 11 == 0 ? 7 : (uint8_t)(i & 3), (uint32_t)random_number(), (uint32_t)random_number() % 64,
-                  (uint32_t)random_number() % 64);
+            front(bytes, i % 5, i % 11 == 0 ? 7 : (uint8_t)(i & 3), (uint32_t)random_number(),
+                  (uint32_t)random_number() % 64, (uint32_t)random_number() % 64);
         }
-        say(&s, &pair, bytes, length);
+        send_forged(&s, &pair, bytes, length);
         if (i == 20000) {
             before = pages_in_use();
         }
@@ -338,22 +338,22 @@ static void noise(void)
     WANT_TRUE(s.received == 0);
     goes_on(&pair);
     WANT_TRUE(pages_in_use() - before < 256);
-    stranger_close(&s);
+    forger_close(&s);
     pair_close(&pair);
 }
 
-/* Greetings that are nearly right are not answered. */
-static void wrong_greetings(void)
+/* Wireup messages with one wrong field get no reply. */
+static void wrong_hellos(void)
 {
     pair_t     pair;
-    stranger_t s;
+    forger_t s;
     hello_t    right, hello;
 
     pair_open(&pair);
-    stranger_open(&s, &pair);
-    right = greeting_to(&pair);
+    forger_open(&s, &pair);
+    right = hello_to(&pair);
     for (size_t length = 0; length < FRONT + HELLO_SIZE + PORT_SIZE; length++) {
-        WANT_TRUE(greet(&s, &pair, &right, length) == NULL);
+        WANT_TRUE(send_hello(&s, &pair, &right, length) == NULL);
     }
     for (int round = 0; round < 1000; round++) {
         hello = right;
@@ -362,64 +362,64 @@ static void wrong_greetings(void)
         case 1: hello.to ^= 1ull << round % 64; break;
         case 2: hello.magic[round % 8] ^= 1; break;
         case 3: hello.qpn = 0x1000000; break;
-        case 4: hello.yours = (uint32_t)round % 9; break; /* a connection that is another's, or nobody's */
+        case 4: hello.yours = (uint32_t)round % 9; break; /* a connection of another peer, or of none */
         case 5: hello.packet = (uint32_t)round % 256; break;
         }
-        WANT_TRUE(greet(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE) == NULL);
+        WANT_TRUE(send_hello(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE) == NULL);
     }
     for (int i = 0; i < 100000; i++) {
         progress(&pair);
-        heard(&s);
+        poll_reply(&s);
     }
     WANT_TRUE(s.received == 0);
     goes_on(&pair);
-    stranger_close(&s);
+    forger_close(&s);
     pair_close(&pair);
 }
 
-/* Who knows the secret is a peer, but not a trusted one. */
+/* A sender that has the secret becomes a peer, but its packets are still validated. */
 static void false_peer(void)
 {
     pair_t         pair;
-    stranger_t     s;
+    forger_t     s;
     hello_t        hello, answer;
-    const uint8_t *told = NULL;
+    const uint8_t *reply = NULL;
     uint8_t        bytes[MTU] = {0};
 
     pair_open(&pair);
-    stranger_open(&s, &pair);
+    forger_open(&s, &pair);
     for (int kind = 0; kind < 12; kind++) {
-        hello = greeting_to(&pair);
+        hello = hello_to(&pair);
         hello.number = (uint32_t)kind;
         hello.flags  = 0;
-        told         = greet(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
-        for (time_t end = time(NULL) + 5; told == NULL && time(NULL) < end; told = heard(&s)) {
+        reply         = send_hello(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
+        for (time_t end = time(NULL) + 5; reply == NULL && time(NULL) < end; reply = poll_reply(&s)) {
             progress(&pair);
         }
-        WANT_TRUE(told != NULL);
-        if (told == NULL) {
+        WANT_TRUE(reply != NULL);
+        if (reply == NULL) {
             break;
         }
-        memcpy(&answer, told, HELLO_SIZE);
+        memcpy(&answer, reply, HELLO_SIZE);
         WANT_TRUE(answer.from == pair.uid && answer.to == hello.from && answer.secret == hello.back);
         hello.yours = answer.number;
         hello.flags = 3;
-        greet(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
-        greet(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
+        send_hello(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
+        send_hello(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
         for (int i = 0; i < 2000; i++) {
             uint32_t psn = 0, ack = 0;
             size_t   length = 16 + random_number() % (MTU - 32);
             uint32_t words[4] = {(uint32_t)length - 16, (uint32_t)kind, 0, 0};
 
             switch (kind) {
-            case 0: psn = (uint32_t)i + 1; break;                  /* the first never comes */
+            case 0: psn = (uint32_t)i + 1; break;                  /* the first packet never arrives */
             case 1: psn = (uint32_t)random_number(); break;
             case 2: ack = (uint32_t)random_number(); break;
             case 3: psn = (uint32_t)i; length = random_number() % 16; break;
             case 4: psn = (uint32_t)i; words[0] = 0xffffffff; break; /* records without an end */
             case 5: psn = (uint32_t)i; words[1] = 0xff; break;
             case 6: psn = (uint32_t)i; words[0] = i == 0 ? 1 << 20 : 0; words[1] = i == 0 ? 1 : 0xff; break;
-            case 7: psn = (uint32_t)i; words[1] = (uint32_t)random_number(); break; /* any message */
+            case 7: psn = (uint32_t)i; words[1] = (uint32_t)random_number(); break; /* any kind of message */
             case 8: psn = (uint32_t)i; words[1] = 0xfe; break;
             case 9: psn = (uint32_t)i; words[1] = i == 9 ? 0xfd : 0xfe; break;
             case 10: psn = (uint32_t)(i / 2); words[1] = (uint32_t)i % 64; words[2] = (uint32_t)random_number(); break;
@@ -427,60 +427,63 @@ static void false_peer(void)
             }
             front(bytes, answer.number, (uint8_t)(random_number() & 3), answer.proof, psn, ack);
             memcpy(bytes + FRONT, words, sizeof(words));
-            say(&s, &pair, bytes, FRONT + length);
+            send_forged(&s, &pair, bytes, FRONT + length);
         }
         goes_on(&pair);
     }
-    stranger_close(&s);
+    forger_close(&s);
     pair_close(&pair);
 }
 
-/* The same greeting again and again: one connection. */
+/* The same wireup message repeatedly: one connection. */
 static void replayed(void)
 {
     pair_t     pair;
-    stranger_t s;
+    forger_t s;
     hello_t    hello;
     long       before = 0;
 
     pair_open(&pair);
-    stranger_open(&s, &pair);
-    hello = greeting_to(&pair);
+    forger_open(&s, &pair);
+    hello = hello_to(&pair);
     for (int i = 0; i < 20000; i++) {
-        greet(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
+        send_hello(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
         if (i == 5000) {
             before = pages_in_use();
         }
     }
     WANT_TRUE(pages_in_use() - before < 256);
     goes_on(&pair);
-    stranger_close(&s);
+    forger_close(&s);
     pair_close(&pair);
 }
 
-/* Many who begin and never become ready: no more than the limit of pairing.rs are kept, and who is there stays. */
-static void crowd(void)
+/*
+ * Many peers that start wireup and never become ready: no more than the limit of pairing.rs are kept, and existing
+ * peers stay.
+ */
+static void many_peers(void)
 {
     pair_t         pair;
-    stranger_t     s;
+    forger_t     s;
     hello_t        hello, answer;
     static uint8_t kept[4096];
     size_t         count = 0;
 
     pair_open(&pair);
-    stranger_open(&s, &pair);
+    forger_open(&s, &pair);
     for (int i = 0; i < 2000; i++) {
-        hello               = greeting_to(&pair);
+        hello               = hello_to(&pair);
         hello.number        = (uint32_t)i;
-        const uint8_t *told = greet(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
+        const uint8_t *reply = send_hello(&s, &pair, &hello, FRONT + HELLO_SIZE + PORT_SIZE);
         for (int again = 0; again < 20; again++) {
-            if (told != NULL) {
-                memcpy(&answer, told, HELLO_SIZE);
+            if (reply != NULL) {
+                memcpy(&answer, reply, HELLO_SIZE);
                 WANT_TRUE(answer.number < sizeof(kept));
                 kept[answer.number % sizeof(kept)] = 1;
             }
             progress(&pair);
-            told = heard(&s);
+            reply = poll_reply(&s);
         }
     }
     for (size_t i = 0; i < sizeof(kept); i++) {
@@ -488,16 +491,16 @@ static void crowd(void)
     }
     WANT_TRUE(count >= 200 && count <= 256 + 2);
     goes_on(&pair);
-    stranger_close(&s);
+    forger_close(&s);
     pair_close(&pair);
 }
 
 static const case_t cases[] = {
-    {"stranger: noise", noise},
-    {"stranger: wrong greetings", wrong_greetings},
-    {"stranger: a false peer", false_peer},
-    {"stranger: a greeting again and again", replayed},
-    {"stranger: a crowd", crowd},
+    {"forged: noise", noise},
+    {"forged: wrong hellos", wrong_hellos},
+    {"forged: a false peer", false_peer},
+    {"forged: a replayed hello", replayed},
+    {"forged: many peers", many_peers},
 };
 
 CHECK_MAIN(cases)

@@ -1,6 +1,6 @@
 /*
- * Limited address space (ulimit -v, batch systems): a worker fits into 60 MB of it; where shared memory cannot be had or
- * mapped, two processes reach each other by the next transport.
+ * Limited address space (ulimit -v, batch systems): a worker fits into 60 MB of it; where shared memory cannot be
+ * created or mapped, two processes use the next transport.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -15,15 +15,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE = 20 /* seconds */, MESSAGES = 200, LONG = 64 << 10 };
+enum { TIMEOUT = 20 /* seconds */, MESSAGES = 200, LONG = 64 << 10 };
 
-/* When a process limits its address space: before there is a context, a worker, an endpoint; or not. */
+/* When a process limits its address space: before ucp_init(), worker or endpoint are created; or not. */
 enum stage { INIT, WORKER, ENDPOINT, NEVER };
 
 struct cramped {
     enum stage  stage;
-    size_t      room; /* bytes beyond what is mapped at that stage; for INIT all that may be mapped */
-    const char *transport; /* that is used then */
+    size_t      room; /* bytes beyond those mapped at that stage; for INIT the total */
+    const char *transport; /* transport that is used then */
 };
 
 struct end {
@@ -80,7 +80,7 @@ static void open_end(struct end *end, const struct cramped *c)
 
 static ucs_status_t finish(struct end *end, ucs_status_ptr_t request)
 {
-    time_t       stop = time(NULL) + PATIENCE;
+    time_t       stop = time(NULL) + TIMEOUT;
     ucs_status_t status;
 
     if (!UCS_PTR_IS_PTR(request)) {
@@ -93,10 +93,10 @@ static ucs_status_t finish(struct end *end, ucs_status_ptr_t request)
     return status;
 }
 
-/* Progresses until the other end has come as far. */
+/* Progresses until the other end has arrived here, too. */
 static void meet(struct end *end)
 {
-    time_t stop = time(NULL) + PATIENCE;
+    time_t stop = time(NULL) + TIMEOUT;
     char   byte = 0;
 
     WANT_TRUE(send(end->link, &byte, 1, MSG_NOSIGNAL) == 1);
@@ -106,7 +106,7 @@ static void meet(struct end *end)
     WANT_TRUE(time(NULL) < stop);
 }
 
-/* Messages both ways, short and long ones in turn. */
+/* Messages in both directions, short and long ones in turn. */
 static void talk(struct end *end)
 {
     static unsigned char     out[LONG], in[LONG];
@@ -123,7 +123,7 @@ static void talk(struct end *end)
     }
 }
 
-/* Whether the endpoint's messages go by a transport of this name. */
+/* Whether a lane of the endpoint uses a transport of this name. */
 static int goes_by(struct end *end, const char *name)
 {
     ucp_transport_entry_t entries[16];
@@ -159,7 +159,7 @@ static void play(int link, const struct cramped *c, const char *transport)
     ucp_cleanup(end.context);
 }
 
-/* Two processes, each cramped in its own way; the transports that they are to use then. */
+/* Two processes, each with a limit of its own, and the expected transports. */
 static void between(const struct cramped *one, const struct cramped *other)
 {
     int   links[2], status = -1;
@@ -206,10 +206,10 @@ static void one_way(void)
 }
 
 static const case_t cases[] = {
-    {"cramped: a worker in 60 MB", in_60_mb},
-    {"cramped: no room for an inbox", without_inbox},
-    {"cramped: no room for the other's inbox", without_mapping},
-    {"cramped: no room for the other's inbox at one end", one_way},
+    {"address_space: a worker in 60 MB", in_60_mb},
+    {"address_space: no room for an inbox", without_inbox},
+    {"address_space: no room for the other's inbox", without_mapping},
+    {"address_space: no room for the other's inbox at one end", one_way},
 };
 
 CHECK_MAIN(cases)

@@ -1,11 +1,11 @@
-/* What rucp promises and UCX does not keep: its releases crash, leak or misreport here, so nothing can be compared. */
+/* Guarantees that rucp keeps and UCX does not: its releases crash, leak or misreport here, so there is no reference. */
 #define _GNU_SOURCE
 #include "check.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A datatype of the user's that only counts. */
+/* A generic datatype that only counts its calls. */
 static unsigned started, finished;
 
 static void *start(void *context, const void *buffer, size_t count)
@@ -55,7 +55,7 @@ static ucp_request_param_t counting_param(void)
     return param;
 }
 
-/* finish() is owed once in every outcome: canceled, failed to unpack, never matched. */
+/* finish() is called once in every case: canceled, failed to unpack, never matched. */
 static void datatype_of_canceled(void)
 {
     fixture_t           fixture = fixture_open(ALL_FEATURES);
@@ -108,7 +108,7 @@ static void datatype_of_unmatched(void)
     ucp_cleanup(fixture.context);
 }
 
-/* Active messages by rendezvous report what came, not what there was room for. */
+/* Active messages by rendezvous report the received length, not that of the buffer. */
 static void       *descriptor;
 static ucs_status_t on_message(void *arg, const void *header, size_t header_length, void *data, size_t length,
                                const ucp_am_recv_param_t *param)
@@ -149,7 +149,7 @@ static void am_into_more_room(void)
     fixture_close(&fixture);
 }
 
-/* Closing flushes messages to oneself as it does others, whatever their length. */
+/* Closing flushes messages to the own worker as it does others, whatever their length. */
 static void close_behind_oneself(void)
 {
     static const size_t sizes[] = {8, 9000, 300000, 4 << 20};
@@ -211,12 +211,12 @@ static void many_workers(void)
 }
 
 static const case_t cases[] = {
-    {"promises: datatype of a canceled receive", datatype_of_canceled},
-    {"promises: datatype of a failed receive", datatype_of_failed},
-    {"promises: datatype of an unmatched operation", datatype_of_unmatched},
-    {"promises: active message into more room", am_into_more_room},
-    {"promises: close behind messages to oneself", close_behind_oneself},
-    {"promises: many workers", many_workers},
+    {"guarantees: datatype of a canceled receive", datatype_of_canceled},
+    {"guarantees: datatype of a failed receive", datatype_of_failed},
+    {"guarantees: datatype of an unmatched operation", datatype_of_unmatched},
+    {"guarantees: active message into more room", am_into_more_room},
+    {"guarantees: close behind messages to the own worker", close_behind_oneself},
+    {"guarantees: many workers", many_workers},
 };
 
 CHECK_MAIN(cases)

@@ -1,7 +1,7 @@
 /*
- * A forced close ends remote accesses that are under way or wait to be sent: flushes towards the same peer, through
- * another endpoint and of the worker, end all the same. (Where the memory can be copied, reads end inside of their call
- * and there is nothing to see: this is for sockets, and for processes that may not copy.)
+ * A forced close ends remote accesses that are in flight or pending: flushes towards the same peer, through another
+ * endpoint and of the worker, end all the same. (Where CMA is possible, reads end inside of their call and nothing
+ * is in flight: this test is for TCP, and for processes without the right to use CMA.)
  */
 #define _GNU_SOURCE
 #include "party.h"
@@ -16,7 +16,7 @@
 static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
 
-/* Exposes memory and does not progress until it is told to; then until the parent kills it. */
+/* Exposes memory and does not progress until notified; then progresses until the parent kills it. */
 static void expose(party_t *self)
 {
     ucp_mem_map_params_t params = {
@@ -44,9 +44,9 @@ typedef struct {
     party_t    self, second; /* two endpoints to the same peer */
     uint64_t   remote;
     ucp_rkey_h rkey, second_rkey;
-} accounts_t;
+} twin_eps_t;
 
-static void open_accounts(accounts_t *a)
+static void open_two_endpoints(twin_eps_t *a)
 {
     char key[1024];
 
@@ -59,8 +59,8 @@ static void open_accounts(accounts_t *a)
     WANT(UCS_OK, ucp_ep_rkey_unpack(a->second.ep, key, &a->second_rkey));
 }
 
-/* The first endpoint is closed: what is left can be flushed, and accesses go on. */
-static void settle(accounts_t *a)
+/* The first endpoint is closed: operations of the second one can be flushed, and accesses go on. */
+static void settle(twin_eps_t *a)
 {
     uint64_t value = 7, back = 0;
 
@@ -79,14 +79,17 @@ static void settle(accounts_t *a)
     ucp_cleanup(a->self.context);
 }
 
-static void close_first(accounts_t *a)
+static void close_first(twin_eps_t *a)
 {
     ucp_rkey_destroy(a->rkey);
     WANT_PTR(UCS_OK, ucp_ep_close_nbx(a->self.ep, &force));
 }
 
-/* An access was under way when its endpoint was closed: it is cancelled. Devices need no peer for one, it may have ended. */
-static void cut_short(accounts_t *a, ucs_status_ptr_t access)
+/*
+ * Closes an endpoint with an access in flight: it is canceled. A device needs no peer for one, so it may also have
+ * ended.
+ */
+static void cut_short(twin_eps_t *a, ucs_status_ptr_t access)
 {
     const char  *tls       = getenv("UCX_TLS");
     int          by_device = tls != NULL && (strncmp(tls, "rc", 2) == 0 || strncmp(tls, "tofu", 4) == 0);
@@ -95,12 +98,12 @@ static void cut_short(accounts_t *a, ucs_status_ptr_t access)
     WANT_TRUE(status == UCS_ERR_CANCELED || (by_device && status == UCS_OK));
 }
 
-static void read_under_way(void)
+static void read_in_flight(void)
 {
-    accounts_t a;
+    twin_eps_t a;
     char      *data = calloc(1, SIZE);
 
-    open_accounts(&a);
+    open_two_endpoints(&a);
     ucs_status_ptr_t got = ucp_get_nbx(a.self.ep, data, SIZE, a.remote, a.rkey, &plain);
     for (int i = 0; i < 1000; i++) {
         ucp_worker_progress(a.self.worker);
@@ -113,7 +116,7 @@ static void read_under_way(void)
     free(data);
 }
 
-static ucs_status_ptr_t fetch_add(accounts_t *a, uint64_t *old)
+static ucs_status_ptr_t fetch_add(twin_eps_t *a, uint64_t *old)
 {
     static uint64_t     one   = 1;
     ucp_request_param_t param = {
@@ -125,12 +128,12 @@ static ucs_status_ptr_t fetch_add(accounts_t *a, uint64_t *old)
     return ucp_atomic_op_nbx(a->self.ep, UCP_ATOMIC_OP_ADD, &one, 1, a->remote + 64, a->rkey, &param);
 }
 
-static void atomic_under_way(void)
+static void atomic_in_flight(void)
 {
-    accounts_t a;
+    twin_eps_t a;
     uint64_t   old;
 
-    open_accounts(&a);
+    open_two_endpoints(&a);
     ucs_status_ptr_t added = fetch_add(&a, &old);
     WANT_TRUE(UCS_PTR_IS_PTR(added));
     for (int i = 0; i < 1000; i++) {
@@ -148,9 +151,9 @@ static int is_done(ucs_status_ptr_t request)
     return !UCS_PTR_IS_PTR(request) || ucp_request_check_status(request) != UCS_INPROGRESS;
 }
 
-/* Sends through the second endpoint until a message has to wait for more than a progress call. Returns how many were
+/* Sends through the second endpoint until a message is pending for more than one progress call. Returns how many were
  * sent, that one included. */
-static int fill(accounts_t *a, ucs_status_ptr_t sent[MOST_SENT])
+static int fill(twin_eps_t *a, ucs_status_ptr_t sent[MOST_SENT])
 {
     static char message[8000];
     int         count = 0;
@@ -163,16 +166,16 @@ static int fill(accounts_t *a, ucs_status_ptr_t sent[MOST_SENT])
     return count;
 }
 
-/* Behind messages that the other does not take. */
+/* Behind messages that the peer does not receive. */
 static void waiting_to_be_sent(int read)
 {
     static ucs_status_ptr_t sent[MOST_SENT];
     static char             data[SIZE];
-    accounts_t              a;
+    twin_eps_t              a;
     uint64_t                old;
     int                     count;
 
-    open_accounts(&a);
+    open_two_endpoints(&a);
     count = fill(&a, sent);
     ucs_status_ptr_t access = read ? ucp_get_nbx(a.self.ep, data, SIZE, a.remote, a.rkey, &plain) : fetch_add(&a, &old);
     close_first(&a);
@@ -196,20 +199,20 @@ static void read_waiting(void)
     waiting_to_be_sent(1);
 }
 
-/* An operation that may not wait is not counted either. */
+/* An operation that may not be queued (UCS_ERR_NO_RESOURCE) is not counted either. */
 static void atomic_refused(void)
 {
     static ucs_status_ptr_t sent[MOST_SENT];
-    accounts_t              a;
+    twin_eps_t              a;
     uint64_t                one   = 1, old;
     int                     count;
     ucp_request_param_t     param = {
-            .op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REPLY_BUFFER | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
-            .datatype     = ucp_dt_make_contig(8),
-            .reply_buffer = &old,
+        .op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REPLY_BUFFER | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL,
+        .datatype     = ucp_dt_make_contig(8),
+        .reply_buffer = &old,
     };
 
-    open_accounts(&a);
+    open_two_endpoints(&a);
     count = fill(&a, sent);
     WANT_PTR(UCS_ERR_NO_RESOURCE,
              ucp_atomic_op_nbx(a.self.ep, UCP_ATOMIC_OP_ADD, &one, 1, a.remote + 64, a.rkey, &param));
@@ -222,11 +225,11 @@ static void atomic_refused(void)
 }
 
 static const case_t cases[] = {
-    {"accounts: read under way", read_under_way},
-    {"accounts: read that waits", read_waiting},
-    {"accounts: atomic under way", atomic_under_way},
-    {"accounts: atomic that waits", atomic_waiting},
-    {"accounts: atomic that must not wait", atomic_refused},
+    {"flush_after_close: read in flight", read_in_flight},
+    {"flush_after_close: read that waits", read_waiting},
+    {"flush_after_close: atomic in flight", atomic_in_flight},
+    {"flush_after_close: atomic that waits", atomic_waiting},
+    {"flush_after_close: atomic that must not wait", atomic_refused},
 };
 
 CHECK_MAIN(cases)

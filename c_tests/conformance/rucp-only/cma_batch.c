@@ -1,6 +1,6 @@
 /*
- * Puts and gets of memory that the kernel copies wait for each other: whoever waits for one gets what was asked for, in
- * the order of fences, and each of them ends as its own address deserves. The other side does nothing meanwhile.
+ * Batched CMA: puts and gets of memory that the kernel copies are queued; waiting for one completes it, in the order of
+ * fences, and each ends with the status of its own address. The peer does not progress meanwhile.
  */
 #define _GNU_SOURCE
 #include "exposed.h"
@@ -83,7 +83,7 @@ static void epochs(void)
     close_memory(&self, rkey);
 }
 
-/* Far more than may wait, and nobody asks before the end. */
+/* Far more than may be queued, and no request is waited for before the last. */
 static void many(void)
 {
     enum { MANY = 20000 };
@@ -107,7 +107,7 @@ static void many(void)
     close_memory(&self, rkey);
 }
 
-/* What must end at once does, whatever waits. */
+/* Operations that must end at once do, whatever is queued. */
 static void at_once(void)
 {
     party_t          self;
@@ -126,7 +126,7 @@ static void at_once(void)
     close_memory(&self, rkey);
 }
 
-/* Some of them name memory that the peer does not have. */
+/* Some of them address memory that the peer does not have. */
 static void some_fail(int read)
 {
     enum { COUNT = 100 };
@@ -170,7 +170,7 @@ static void some_gets_fail(void)
     some_fail(1);
 }
 
-/* The right to copy goes while some wait for it: the peer executes them. */
+/* The right to use CMA is lost while some are queued: the peer executes them by messages. */
 static void right_is_lost(void)
 {
     enum { COUNT = 100 };
@@ -197,7 +197,7 @@ static void right_is_lost(void)
     close_memory(&self, rkey);
 }
 
-/* What is behind a fence needs the other side as little as what is before it, whatever else waits at the fence. */
+/* Operations behind a fence need no progress of the peer either, whatever else waits at the fence. */
 static void behind_fences(void)
 {
     party_t             self;
@@ -248,7 +248,7 @@ static void peer_dies(void)
     aftermath(&self);
 }
 
-/* An endpoint is closed by force while accesses wait; those of another one to the same peer go on. */
+/* An endpoint is closed by force while accesses are queued; those of another one to the same peer go on. */
 static void closed_by_force(void)
 {
     party_t          self;
@@ -272,15 +272,15 @@ static void closed_by_force(void)
 }
 
 static const case_t cases[] = {
-    {"gathered: in the order of fences", epochs},
-    {"gathered: behind fences", behind_fences},
-    {"gathered: more than may wait", many},
-    {"gathered: at once", at_once},
-    {"gathered: some puts fail", some_puts_fail},
-    {"gathered: some gets fail", some_gets_fail},
-    {"gathered: the right to copy is lost", right_is_lost},
-    {"gathered: the peer dies", peer_dies},
-    {"gathered: closed by force", closed_by_force},
+    {"cma_batch: in the order of fences", epochs},
+    {"cma_batch: behind fences", behind_fences},
+    {"cma_batch: more than may be queued", many},
+    {"cma_batch: at once", at_once},
+    {"cma_batch: some puts fail", some_puts_fail},
+    {"cma_batch: some gets fail", some_gets_fail},
+    {"cma_batch: the right to copy is lost", right_is_lost},
+    {"cma_batch: the peer dies", peer_dies},
+    {"cma_batch: closed by force", closed_by_force},
 };
 
 CHECK_MAIN(cases)
