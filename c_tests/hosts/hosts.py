@@ -1,6 +1,6 @@
 """Two hosts for tests: namespaces with network, IPC, UTS and mounts of their own, and wires between them.
 
-The namespaces have no names: they are those of a process that waits on a pipe, so that they go with the test, however
+The namespaces have no names: they are those of a process that waits on a pipe, so that they end with the test, however
 it ends. Needs root and iproute2.
 """
 import fcntl
@@ -12,11 +12,11 @@ import subprocess
 import sys
 import time
 
-PATIENCE_SECONDS = 10
+TIMEOUT_SECONDS = 10
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI = 2, 0x1000
 
-# What a host does all day. Its standard input ends with the test.
+# The process of a host's namespaces: it ends when its standard input does, with the test.
 IDLE = """
 mount --make-rprivate / && mount -t tmpfs tmpfs /dev/shm && mount -t sysfs sysfs /sys && hostname "$1" &&
 ip link set lo up && echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad && echo ready && read -r forever
@@ -37,7 +37,7 @@ class Host:
         self.network = os.stat(f"/proc/{self.pid}/ns/net").st_ino
 
     def command(self, *words):
-        """The words that run a command on this host."""
+        """The command prefix that runs a command on this host."""
         return ["nsenter", "-t", str(self.pid), "--net", "--ipc", "--uts", "--mount", "--", *map(str, words)]
 
     def start(self, *words, env=None, **options):
@@ -53,26 +53,26 @@ class Host:
         """One `ip` command, which has to succeed."""
         subprocess.run(self.command("ip", *words.split()), check=True)
 
-    def await_running(self, device):
-        """Waits until the kernel says that a device runs: some time after its carrier is there."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+    def wait_running(self, device):
+        """Waits until the kernel reports that a device runs: some time after its carrier is there."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while "LOWER_UP" not in (flags := self.run("ip", "-o", "link", "show", device).stdout) or "state DOWN" in flags:
             if time.monotonic() > deadline:
                 raise SystemExit(f"{device} of {self.name} does not run: {flags}")
             time.sleep(0.02)
 
     def processes(self):
-        """The processes on this host but the one that is the host."""
+        """The processes on this host except the host's own."""
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
                 if os.stat(f"/proc/{pid}/ns/net").st_ino == self.network and int(pid) != self.pid:
                     yield int(pid)
             except OSError:
-                pass  # gone meanwhile
+                pass  # ended meanwhile
 
     def close(self):
-        """Ends what still runs, then the host. Says whether nothing resisted."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        """Ends all processes of the host, then the host. Returns whether all of them ended."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while (left := list(self.processes())) and time.monotonic() < deadline:
             for pid in left:
                 try:
@@ -82,7 +82,7 @@ class Host:
             time.sleep(0.02)
         self.process.stdin.close()
         try:
-            self.process.wait(PATIENCE_SECONDS)
+            self.process.wait(TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -91,7 +91,7 @@ class Host:
 
 
 class Hosts:
-    """Host a and host b. Wires are made by `veth`, `tap` and `netem`; leaving the block takes everything away."""
+    """Host a and host b. Wires are made by `veth`, `tap` and `netem`; leaving the block removes everything."""
 
     def __init__(self):
         self.a, self.b = Host("a"), Host("b")
@@ -114,7 +114,7 @@ class Hosts:
         self._configure(device, addresses, up)
 
     def tap(self, device, *addresses, **behaviour):
-        """A wire that a process of the test carries: see wire.py."""
+        """A wire whose packets a process of the test forwards: see wire.py."""
         wire = Wire(device, self, **behaviour)
         self.wires.append(wire)
         self._configure(device, addresses, True)
@@ -135,7 +135,7 @@ class Hosts:
                 host.ip(f"link set {device} up")
         for host in (self.a, self.b):
             if up:
-                host.await_running(device)
+                host.wait_running(device)
 
     def bridge(self, name, of_a, of_b):
         """On each host a bridge with a container's port and nothing else, as docker makes them."""
@@ -149,7 +149,7 @@ class Hosts:
                 "link set c1 up",
             ):
                 host.ip(line)
-            host.await_running(name)
+            host.wait_running(name)
 
     def agent(self):
         """Environment for launchers that start their daemons with c_tests/hosts/agent: host name to process."""
@@ -177,26 +177,26 @@ class Wire:
         self.say("carry")
 
     def say(self, order):
-        """Gives an order (`carry`, `stall`, `cut`, `delay SECONDS`, `loss PROBABILITY`); returns when it is obeyed."""
+        """Sends an order (`carry`, `stall`, `cut`, `delay SECONDS`, `loss PROBABILITY`); returns when it is in effect."""
         self.process.stdin.write(order + "\n")
         self.process.stdin.flush()
         return self.process.stdout.readline().strip()
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(PATIENCE_SECONDS)
+        self.process.wait(TIMEOUT_SECONDS)
         self.process.stdout.close()
 
 
 class Netem:
-    """A veth that treats packets as `tc netem` can, each direction for itself: what is said to it is as to a Wire."""
+    """A veth that handles packets as `tc netem` can, each direction separately; with the interface of Wire."""
 
     outages = ("down", "cut")
-    # Longer than what a congestion window fills: only what netem chooses is lost.
+    # Longer than a congestion window: packets are lost only by netem's choice.
     LIMIT = "limit 4096"
 
     def __init__(self, device, hosts, delay=0.0, jitter=0.0, loss=0.0, duplicate=0.0, reorder=0.0, offload=True):
-        """Without offload what is lost is a packet of 1500 bytes, not up to 64 KB at once; but it takes longer."""
+        """Without offload netem drops packets of 1500 bytes, not up to 64 KB at once; but it takes longer."""
         self.device, self.ends = device, (hosts.a, hosts.b)
         self.behaviour = f"{self.LIMIT} delay {delay * 1000}ms {jitter * 1000}ms"
         for name, probability in (("loss", loss), ("duplicate", duplicate), ("reorder", reorder)):
@@ -206,14 +206,14 @@ class Netem:
         self.say("carry")
 
     def say(self, order):
-        """`carry`, `cut` (packets are lost) or `down` (nor can any be sent, by host a)."""
+        """`carry`, `cut` (packets are lost) or `down` (host a cannot send either)."""
         for host in self.ends:
             self._queue(host, f"{self.LIMIT} loss 100%" if order == "cut" else self.behaviour)
         if order != "cut":
             self.ends[0].ip(f"link set {self.device} {'down' if order == 'down' else 'up'}")
         if order == "carry":
             for host in self.ends:
-                host.await_running(self.device)
+                host.wait_running(self.device)
 
     def _queue(self, host, behaviour):
         done = host.run("tc", "qdisc", "replace", "dev", self.device, "root", "netem", *behaviour.split())
@@ -227,7 +227,7 @@ class Netem:
 
 
 def open_tap(name):
-    """A new tap device; it goes with the descriptor."""
+    """A new tap device; it exists as long as the descriptor."""
     fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TAP | IFF_NO_PI))
     return fd, name

@@ -1,15 +1,15 @@
 /*
- * A server and a client that play ping-pong over UCP and say on standard output how it goes, one line an event.
+ * A server and a client that play ping-pong over UCP and report progress on standard output, one line an event.
  *
- *   peer server ADDRESS            says "port N", then "accepted", then what becomes of the client
+ *   peer server ADDRESS            prints "port N", then "accepted", then the end of the client
  *   peer client ADDRESS PORT COUNT SIZE
- *                                  COUNT messages of SIZE bytes, each checked and sent back; says "at N" every tenth;
- *                                  SIGTERM ends it as if the one under way were the last
+ *                                  COUNT messages of SIZE bytes, each checked and sent back; prints "at N" every tenth;
+ *                                  SIGTERM makes the message in flight the last
  *
  * Both end with "done N" or "failed STATUS after N". A client repeats a connection that failed if PEER_RETRY is set.
- * With PEER_ASKED a server says "asked" when a client has come, whom it may answer later.
- * With PEER_LEAVE=N a server answers N messages of its first client, waits for the next one to come, says "left after
- * N" and closes its endpoint by force: that message is received when the next client is served.
+ * With PEER_ASKED a server prints "requested" when a connection request has arrived, which it may accept later.
+ * With PEER_LEAVE=N a server answers N messages of its first client, waits for the next connection request, prints
+ * "left after N" and closes its endpoint by force: that message is received when the next client is served.
  */
 #define _GNU_SOURCE
 #include "../pattern.h"
@@ -29,8 +29,8 @@
 #include <unistd.h>
 
 /*
- * The lowest byte of a tag says which way, the rest is the message's number: an answer that was on its way when a link
- * broke, and whose message was sent again, is not taken for that of the next one.
+ * The lowest byte of a tag is the direction, the rest is the message's number: a reply that was in flight when a link
+ * broke, and whose message was sent again, is not taken for the reply to the next one.
  */
 #define TAG_THERE 1
 #define TAG_BACK  2
@@ -38,7 +38,7 @@
 
 static ucp_context_h      context;
 static ucp_worker_h       worker;
-static ucp_conn_request_h asked;
+static ucp_conn_request_h requested;
 static ucs_status_t       failure = UCS_OK;
 
 static volatile sig_atomic_t enough; /* set by SIGTERM */
@@ -73,7 +73,7 @@ static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
 static void on_request(ucp_conn_request_h request, void *arg)
 {
     (void)arg;
-    asked = request;
+    requested = request;
     if (getenv("PEER_ASKED") != NULL) {
         say("asked");
     }
@@ -104,7 +104,7 @@ static void open_worker(void)
     must(ucp_worker_create(context, &worker_params, &worker), "ucp_worker_create");
 }
 
-/* Waits for what a call returned; a failed endpoint ends its requests. */
+/* Waits for a request; a failed endpoint ends its requests. */
 static ucs_status_t await(ucs_status_ptr_t result)
 {
     if (!UCS_PTR_IS_PTR(result)) {
@@ -114,7 +114,7 @@ static ucs_status_t await(ucs_status_ptr_t result)
     while ((status = ucp_request_check_status(result)) == UCS_INPROGRESS) {
         ucp_worker_progress(worker);
         if (failure != UCS_OK) {
-            ucp_request_cancel(worker, result); /* a receive belongs to no endpoint */
+            ucp_request_cancel(worker, result); /* a receive is bound to no endpoint */
         }
     }
     ucp_request_free(result);
@@ -153,9 +153,9 @@ static int end(unsigned done)
 }
 
 /*
- * Receives the next message of a client. It may be there already: when the connection survives the endpoint that it was
- * sent through, it comes while nobody asks for it. The flag is for that case: there would be no request to ask for its
- * tag and length.
+ * Receives the next message of a client. It may have arrived already: when the connection survives the endpoint that it
+ * was sent through, it arrives before a receive is posted. The flag is for that case: there would be no request to
+ * query for its tag and length.
  */
 static ucs_status_t receive_any(void *data, size_t size, ucp_tag_recv_info_t *info)
 {
@@ -177,7 +177,7 @@ static ucs_status_t receive_any(void *data, size_t size, ucp_tag_recv_info_t *in
     return status;
 }
 
-/* Closes the endpoint of a client whose next message is there and not received. */
+/* Closes the endpoint of a client whose next message has arrived and was not received. */
 static void leave(ucp_ep_h ep, unsigned done)
 {
     ucp_tag_recv_info_t info;
@@ -189,13 +189,13 @@ static void leave(ucp_ep_h ep, unsigned done)
     force_close(ep);
 }
 
-/* Sends back what comes until the client goes, or `most` times. */
+/* Sends back each message until the client disconnects, or `most` messages. */
 static void serve_one(unsigned most)
 {
     ucp_ep_params_t params = {
         .field_mask   = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER |
                         UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
-        .conn_request = asked,
+        .conn_request = requested,
         .err_mode     = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler  = {.cb = on_failure},
     };
@@ -203,7 +203,7 @@ static void serve_one(unsigned most)
     ucp_ep_h             ep;
     unsigned             done = 0;
 
-    asked   = NULL;
+    requested   = NULL;
     failure = UCS_OK;
     must(ucp_ep_create(worker, &params, &ep), "ucp_ep_create");
     say("accepted");
@@ -249,7 +249,7 @@ static int server(const char *address)
     must(ucp_listener_query(listener, &attr), "ucp_listener_query");
     say("port %d", ntohs(((struct sockaddr_in *)&attr.sockaddr)->sin_port));
     while (listener != NULL) { /* until it is killed */
-        while (asked == NULL) {
+        while (requested == NULL) {
             ucp_worker_progress(worker);
         }
         serve_one(most);
@@ -264,7 +264,7 @@ static void on_term(int number)
     enough = 1;
 }
 
-static ucp_ep_h dial(const char *address, const char *port)
+static ucp_ep_h connect_to(const char *address, const char *port)
 {
     socklen_t               length;
     struct sockaddr_storage to     = address_of(address, port, &length);
@@ -291,7 +291,7 @@ static int client(const char *address, const char *port, unsigned count, size_t 
 
     signal(SIGTERM, on_term);
     open_worker();
-    ucp_ep_h ep = dial(address, port);
+    ucp_ep_h ep = connect_to(address, port);
     while (done < count && !enough) {
         ucp_tag_t number = (ucp_tag_t)done << 8;
 
@@ -310,7 +310,7 @@ static int client(const char *address, const char *port, unsigned count, size_t 
                 return result;
             }
             usleep(100000);
-            ep = dial(address, port);
+            ep = connect_to(address, port);
             continue;
         }
         if (first_wrong(in, size, done) != size) {

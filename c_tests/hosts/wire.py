@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A wire between two tap devices that delays, drops, stalls and cuts: what tc netem does, on any kernel.
+"""A wire between two tap devices that delays, drops, stalls and cuts: the features of tc netem, on any kernel.
 
 usage: wire.py FD FD [--delay SECONDS] [--loss PROBABILITY] [--seed NUMBER]
-Orders come as lines on standard input, each is answered by a line when it is obeyed: carry, stall (packets wait),
+Orders are lines on standard input; each is acknowledged by a line when it is in effect: carry, stall (packets wait),
 cut (packets are lost), delay SECONDS, loss PROBABILITY. Ends with its standard input. Which packets are lost is a
 function of the seed and of their number. Packets of one direction never overtake each other.
 """
@@ -15,7 +15,7 @@ import sys
 import time
 
 FRAME = 65536
-# More than a direction's congestion window; what does not fit is lost, as in a switch.
+# More than a direction's congestion window; packets that do not fit are lost, as in a switch.
 QUEUE = 4096
 
 
@@ -29,7 +29,7 @@ class Wire:
         self.carried = self.lost = 0
 
     def take(self, end):
-        """Packets that one end sends."""
+        """Forwards the packets that one end sends."""
         while True:
             try:
                 frame = os.read(self.ends[end], FRAME)
@@ -44,7 +44,7 @@ class Wire:
                 self.queues[end].append((time.monotonic() + self.delay, frame))
 
     def give(self):
-        """Packets that are due."""
+        """Sends the packets that are due."""
         now = time.monotonic()
         for end, queue in enumerate(self.queues):
             while self.state == "carry" and queue and queue[0][0] <= now:

@@ -1,6 +1,6 @@
 /*
- * Listeners and clients that meet by rdma_cm: which way is taken when one end has not both, who else may come to a
- * listener, and ends that die. (Runs in a guest with a RoCE device at 10.77.0.1: c_tests/rxe/run.)
+ * Listeners and clients that connect by rdma_cm: which transport is used when one end does not have both, invalid
+ * clients of a listener, and ends that die. (Runs in a guest with a RoCE device at 10.77.0.1: c_tests/rxe/run.)
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE = 15 /* seconds */ };
+enum { TIMEOUT = 15 /* seconds */ };
 
 /* --- ends --- */
 
@@ -53,7 +53,8 @@ static void on_request(ucp_conn_request_h request, void *arg)
 {
     end_t          *end    = arg;
     ucp_ep_params_t params = {
-        .field_mask   = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+        .field_mask =
+            UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
         .conn_request = request,
         .err_mode     = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler  = {.cb = on_failure, .arg = end},
@@ -67,7 +68,7 @@ static const char *all_devices = "y";
 
 static void begin(end_t *end, const char *ways)
 {
-    ucp_params_t        params  = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP};
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP};
     ucp_worker_params_t worker  = {.field_mask = 0};
     ucp_config_t       *config;
 
@@ -117,7 +118,7 @@ static uint16_t serve(end_t *end)
     return ntohs(((struct sockaddr_in *)&attr.sockaddr)->sin_port);
 }
 
-static void dial(end_t *end, uint16_t port)
+static void connect_to(end_t *end, uint16_t port)
 {
     struct sockaddr_in address = device_address(port);
     ucp_ep_params_t    params  = {
@@ -134,7 +135,7 @@ static void dial(end_t *end, uint16_t port)
 
 #define UNTIL(condition, a, b)                                                                                        \
     do {                                                                                                              \
-        double until_ = now() + PATIENCE;                                                                             \
+        double until_ = now() + TIMEOUT;                                                                             \
         while (!(condition) && now() < until_) {                                                                      \
             ucp_worker_progress((a)->worker);                                                                         \
             ucp_worker_progress((b)->worker);                                                                         \
@@ -160,8 +161,8 @@ static void talk(end_t *client, end_t *server)
     }
 }
 
-/* Connections asked for by rdma_cm until now. */
-static long asked(void)
+/* Connections requested by rdma_cm until now. */
+static long requested(void)
 {
     FILE *f     = fopen("/sys/class/infiniband/rxe0/ports/1/cm_rx_msgs/req", "r");
     long  count = -1;
@@ -173,9 +174,9 @@ static long asked(void)
     return count;
 }
 
-/* --- ways --- */
+/* --- transports --- */
 
-/* How both ends meet, and whether that was by rdma_cm; not in vain at first for longer than it takes to find out. */
+/* Connects both ends, and checks whether that was by rdma_cm; without a fallback that takes as long as its timeout. */
 static void meets(const char *listeners, const char *clients, int by_rdma)
 {
     end_t server, client;
@@ -183,13 +184,13 @@ static void meets(const char *listeners, const char *clients, int by_rdma)
     begin(&server, listeners);
     begin(&client, clients);
     uint16_t port   = serve(&server);
-    long     before = asked();
+    long     before = requested();
     double   began  = now();
-    dial(&client, port);
+    connect_to(&client, port);
     talk(&client, &server);
     WANT_TRUE(server.requests == 1 && client.failures == 0);
-    WANT_TRUE(by_rdma < 0 || (asked() > before) == by_rdma);
-    WANT_TRUE(now() - began < PATIENCE / 2);
+    WANT_TRUE(by_rdma < 0 || (requested() > before) == by_rdma);
+    WANT_TRUE(now() - began < TIMEOUT / 2);
     finish(&client);
     finish(&server);
 }
@@ -201,42 +202,42 @@ static void client_has_rdma(void) { meets("*", "rdmacm", 1); }
 static void server_has_tcp(void) { meets("tcp", "rdmacm,tcp", -1); }
 static void server_has_rdma(void) { meets("rdmacm", "tcp,rdmacm", 1); }
 
-/* Messages go by the device that they have met through. */
+/* Messages go over the device of the connection. */
 static void by_one_device(void)
 {
     all_devices = "n";
     by_default();
 }
 
-static void nobody_listens(void)
+static void no_listener(void)
 {
     static const char *ways[] = {"rdmacm", "rdmacm,tcp", "tcp"};
 
     for (int i = 0; i < 3; i++) {
         end_t client;
         begin(&client, ways[i]);
-        dial(&client, 1);
+        connect_to(&client, 1);
         UNTIL(client.failures > 0, &client, &client);
         WANT(UCS_ERR_NOT_CONNECTED, client.failure);
         finish(&client);
     }
 }
 
-/* --- strangers: what librdmacm itself can be made to say --- */
+/* --- invalid clients, made with librdmacm itself --- */
 
 typedef struct {
     struct rdma_event_channel *channel;
     struct rdma_cm_id         *id;
     struct ibv_mr             *mr;
     char                      *memory;
-} stranger_t;
+} invalid_t;
 
 enum { MEMORY = 8192 };
 
-/* What happens to a stranger next, while the listener does its work; -1 if nothing does. */
-static int happens(stranger_t *s, end_t *server)
+/* The next event of a client, while the listener progresses; -1 if there is none. */
+static int next_event(invalid_t *s, end_t *server)
 {
-    double until = now() + PATIENCE;
+    double until = now() + TIMEOUT;
     int    kind  = -1;
 
     while (kind < 0 && now() < until) {
@@ -250,21 +251,22 @@ static int happens(stranger_t *s, end_t *server)
     return kind;
 }
 
-/* The listener ends the connection: rejects it, if it has not seen yet that there is one. */
-static int is_sent_away(stranger_t *s, end_t *server)
+/* The listener ends the connection: disconnects it, or rejects it before it is established. */
+static int is_rejected(invalid_t *s, end_t *server)
 {
-    int kind = happens(s, server);
+    int kind = next_event(s, server);
 
     return kind == RDMA_CM_EVENT_DISCONNECTED || kind == RDMA_CM_EVENT_REJECTED;
 }
 
-/* Asks the listener for a connection, and says so much; what comes of it. */
-static int knock(stranger_t *s, end_t *server, uint16_t port, const void *said, uint8_t size)
+/* Connects to the listener with this private data; returns the event. */
+static int invalid_connect(invalid_t *s, end_t *server, uint16_t port, const void *said, uint8_t size)
 {
     struct sockaddr_in      to   = device_address(port);
     struct ibv_qp_init_attr attr = {.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
                                     .qp_type = IBV_QPT_RC};
-    struct rdma_conn_param  param = {.private_data = said, .private_data_len = size, .retry_count = 3, .rnr_retry_count = 3};
+    struct rdma_conn_param  param = {
+        .private_data = said, .private_data_len = size, .retry_count = 3, .rnr_retry_count = 3};
 
     memset(s, 0, sizeof(*s));
     s->channel = rdma_create_event_channel();
@@ -272,26 +274,27 @@ static int knock(stranger_t *s, end_t *server, uint16_t port, const void *said, 
     fcntl(s->channel->fd, F_SETFL, fcntl(s->channel->fd, F_GETFL) | O_NONBLOCK);
     WANT_TRUE(rdma_create_id(s->channel, &s->id, NULL, RDMA_PS_TCP) == 0);
     WANT_TRUE(rdma_resolve_addr(s->id, NULL, (struct sockaddr *)&to, 2000) == 0);
-    WANT_TRUE(happens(s, server) == RDMA_CM_EVENT_ADDR_RESOLVED);
+    WANT_TRUE(next_event(s, server) == RDMA_CM_EVENT_ADDR_RESOLVED);
     WANT_TRUE(rdma_resolve_route(s->id, 2000) == 0);
-    WANT_TRUE(happens(s, server) == RDMA_CM_EVENT_ROUTE_RESOLVED);
+    WANT_TRUE(next_event(s, server) == RDMA_CM_EVENT_ROUTE_RESOLVED);
     WANT_TRUE(rdma_create_qp(s->id, NULL, &attr) == 0);
     s->memory = calloc(1, MEMORY);
     s->mr     = ibv_reg_mr(s->id->pd, s->memory, MEMORY, IBV_ACCESS_LOCAL_WRITE);
     WANT_TRUE(rdma_connect(s->id, &param) == 0);
-    return happens(s, server);
+    return next_event(s, server);
 }
 
-static void say(stranger_t *s, const void *said, uint32_t size)
+static void say(invalid_t *s, const void *said, uint32_t size)
 {
     struct ibv_sge     sge = {.addr = (uintptr_t)s->memory, .length = size, .lkey = s->mr->lkey};
-    struct ibv_send_wr wr  = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    struct ibv_send_wr wr  = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
 
     memcpy(s->memory, said, size);
     WANT_TRUE(ibv_post_send(s->id->qp, &wr, &bad) == 0);
 }
 
-static void leave(stranger_t *s)
+static void leave(invalid_t *s)
 {
     ibv_dereg_mr(s->mr);
     rdma_destroy_qp(s->id);
@@ -300,82 +303,83 @@ static void leave(stranger_t *s)
     free(s->memory);
 }
 
-/* What our clients say of themselves first. */
+/* Private data of this library's clients. */
 #define VERSION "rucp cs\x03"
 
-/* After all of them the listener serves its own clients as ever, and nobody else was shown to its program. */
+/* Afterwards the listener serves valid clients, and its handler was called for no other. */
 static void still_serves(end_t *server, uint16_t port)
 {
     end_t client;
 
     WANT_TRUE(server->requests == 0);
     begin(&client, "rdmacm");
-    dial(&client, port);
+    connect_to(&client, port);
     talk(&client, server);
     WANT_TRUE(server->requests == 1 && client.failures == 0);
     finish(&client);
 }
 
-static void strangers_knock(void)
+static void invalid_private_data(void)
 {
     static const struct {
         const char *said;
         uint8_t     size;
-    } words[] = {{NULL, 0}, {"rping or so", 11}, {VERSION, 3}, {"rucp cs\x01", 8}, {"rucp cs\x04 and more", 17}, {"\xff\xff\xff\xff\xff\xff\xff\xff", 8}};
+    } words[] = {{NULL, 0},          {"rping or so", 11},          {VERSION, 3},
+                 {"rucp cs\x01", 8}, {"rucp cs\x04 and more", 17}, {"\xff\xff\xff\xff\xff\xff\xff\xff", 8}};
     end_t server;
 
     begin(&server, "rdmacm");
     uint16_t port = serve(&server);
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        stranger_t s;
-        WANT_TRUE(knock(&s, &server, port, words[i].said, words[i].size) == RDMA_CM_EVENT_REJECTED);
+        invalid_t s;
+        WANT_TRUE(invalid_connect(&s, &server, port, words[i].said, words[i].size) == RDMA_CM_EVENT_REJECTED);
         leave(&s);
     }
     still_serves(&server, port);
     finish(&server);
 }
 
-/* They know how to knock, and then say what makes no sense. */
-static void strangers_talk(void)
+/* Clients with a valid version and an invalid message. */
+static void invalid_messages(void)
 {
     char   hello[31] = VERSION, longest[4000] = VERSION;
     end_t  server;
 
     begin(&server, "rdmacm");
     uint16_t   port = serve(&server);
-    stranger_t s;
+    invalid_t s;
 
-    hello[12] = (char)200; /* bytes of an address, of which none follow */
-    WANT_TRUE(knock(&s, &server, port, VERSION, 8) == RDMA_CM_EVENT_ESTABLISHED);
+    hello[12] = (char)200; /* length of an address, without its bytes */
+    WANT_TRUE(invalid_connect(&s, &server, port, VERSION, 8) == RDMA_CM_EVENT_ESTABLISHED);
     say(&s, "GET / HTTP/1.1\r\n\r\n", 18);
-    WANT_TRUE(is_sent_away(&s, &server));
+    WANT_TRUE(is_rejected(&s, &server));
     leave(&s);
-    WANT_TRUE(knock(&s, &server, port, VERSION, 8) == RDMA_CM_EVENT_ESTABLISHED);
-    say(&s, longest, sizeof(longest)); /* more than fits */
-    WANT_TRUE(is_sent_away(&s, &server));
+    WANT_TRUE(invalid_connect(&s, &server, port, VERSION, 8) == RDMA_CM_EVENT_ESTABLISHED);
+    say(&s, longest, sizeof(longest)); /* longer than allowed */
+    WANT_TRUE(is_rejected(&s, &server));
     leave(&s);
-    WANT_TRUE(knock(&s, &server, port, VERSION, 8) == RDMA_CM_EVENT_ESTABLISHED);
+    WANT_TRUE(invalid_connect(&s, &server, port, VERSION, 8) == RDMA_CM_EVENT_ESTABLISHED);
     say(&s, hello, 5);
-    say(&s, hello + 5, 27); /* in pieces, and never whole: it has 5 s */
-    WANT_TRUE(is_sent_away(&s, &server));
+    say(&s, hello + 5, 27); /* in fragments, and never whole: the timeout is 5 s */
+    WANT_TRUE(is_rejected(&s, &server));
     leave(&s);
     still_serves(&server, port);
     finish(&server);
 }
 
-/* They go in the middle, or say nothing. */
-static void strangers_vanish(void)
+/* Clients that disconnect in the middle, or send nothing. */
+static void disconnecting_or_silent(void)
 {
     end_t server;
 
     begin(&server, "rdmacm");
     uint16_t port = serve(&server);
     for (int i = 0; i < 4; i++) {
-        stranger_t s;
+        invalid_t s;
         double     began = now();
-        WANT_TRUE(knock(&s, &server, port, VERSION, 8) == RDMA_CM_EVENT_ESTABLISHED);
+        WANT_TRUE(invalid_connect(&s, &server, port, VERSION, 8) == RDMA_CM_EVENT_ESTABLISHED);
         if (i == 3) { /* silent */
-            WANT_TRUE(is_sent_away(&s, &server));
+            WANT_TRUE(is_rejected(&s, &server));
             WANT_TRUE(now() - began > 4);
         }
         leave(&s);
@@ -386,7 +390,7 @@ static void strangers_vanish(void)
 
 /* --- ends that die --- */
 
-/* Sleeps until something wakes it, as long as it may, unless something has just happened; or until another
+/* Sleeps until an event, for TIMEOUT at most, unless there was one already; or until another
  * descriptor (-1: none) is ready. */
 static void nap(end_t *end, int other)
 {
@@ -397,12 +401,12 @@ static void nap(end_t *end, int other)
     while (ucp_worker_progress(end->worker) != 0) {
     }
     if (known == end->requests + end->failures && ucp_worker_arm(end->worker) == UCS_OK) {
-        WANT_TRUE(poll(waits, 2, PATIENCE * 1000) >= 1);
+        WANT_TRUE(poll(waits, 2, TIMEOUT * 1000) >= 1);
     }
 }
 
-/* Another process, begun before this one has opened anything. It runs until it is killed: a server that tells its port, or
- * a client that is told one. */
+/* Forks a process before this one has opened anything. It runs until it is killed: a server that sends its port, or
+ * a client that receives one. */
 static pid_t spawn(int is_client, int sleeps, int *link)
 {
     int   ends[2];
@@ -417,14 +421,14 @@ static pid_t spawn(int is_client, int sleeps, int *link)
         begin(&end, "rdmacm");
         if (is_client) {
             if (read(ends[1], &port, sizeof(port)) == sizeof(port)) {
-                dial(&end, port);
+                connect_to(&end, port);
             }
         } else {
             port = serve(&end);
             WANT_TRUE(write(ends[1], &port, sizeof(port)) == sizeof(port));
         }
-        for (int told = 0;;) {
-            if (end.requests > 0 && !told++) {
+        for (int reported = 0;;) {
+            if (end.requests > 0 && !reported++) {
                 WANT_TRUE(write(ends[1], &port, sizeof(port)) == sizeof(port));
             }
             if (sleeps) {
@@ -445,7 +449,7 @@ static void kill_and_wait(pid_t id)
     waitpid(id, NULL, 0);
 }
 
-/* Nothing was sent yet: only the connection tells of the end. */
+/* Nothing was sent yet: only the connection reports the end. */
 static void server_is_killed(void)
 {
     uint16_t port = 0;
@@ -455,13 +459,13 @@ static void server_is_killed(void)
 
     WANT_TRUE(read(link, &port, sizeof(port)) == sizeof(port));
     begin(&client, "rdmacm");
-    dial(&client, port);
+    connect_to(&client, port);
     port = 0;
     UNTIL(port != 0 || recv(link, &port, sizeof(port), MSG_DONTWAIT) > 0, &client, &client);
     WANT_TRUE(client.failures == 0);
     kill_and_wait(id);
     UNTIL(client.failures > 0, &client, &client);
-    /* The last where the answer of who has accepted did not come in time. */
+    /* In the last case the server's acknowledgement did not arrive in time. */
     WANT_TRUE(client.failure == UCS_ERR_CONNECTION_RESET || client.failure == UCS_ERR_ENDPOINT_TIMEOUT ||
               client.failure == UCS_ERR_NOT_CONNECTED);
     WANT_TRUE(client.failures == 1);
@@ -488,14 +492,14 @@ static void client_is_killed(void)
     close(link);
 }
 
-/* Both ends sleep whenever they can: what the other one does wakes them. */
+/* Both ends sleep whenever they can: actions of the other one wake them. */
 static void sleepers(void)
 {
     end_t    server;
     int      link;
     pid_t    id = spawn(1, 1, &link);
     uint16_t port;
-    double   until = now() + PATIENCE;
+    double   until = now() + TIMEOUT;
 
     begin(&server, "rdmacm");
     port = serve(&server);
@@ -513,46 +517,46 @@ static void sleepers(void)
     close(link);
 }
 
-/* Nothing happens but that the time is up. */
-static void sleeper_has_a_guest(void)
+/* The only event is the timeout. */
+static void sleeper_times_out(void)
 {
     end_t      server;
-    stranger_t s;
-    int        gone  = 0;
+    invalid_t s;
+    int        disconnected  = 0;
     double     began = now();
 
     begin(&server, "rdmacm");
-    WANT_TRUE(knock(&s, &server, serve(&server), VERSION, 8) == RDMA_CM_EVENT_ESTABLISHED);
-    while (!gone && now() - began < PATIENCE) {
+    WANT_TRUE(invalid_connect(&s, &server, serve(&server), VERSION, 8) == RDMA_CM_EVENT_ESTABLISHED);
+    while (!disconnected && now() - began < TIMEOUT) {
         struct rdma_cm_event *event;
         nap(&server, s.channel->fd);
         if (rdma_get_cm_event(s.channel, &event) == 0) {
-            gone = event->event == RDMA_CM_EVENT_DISCONNECTED;
+            disconnected = event->event == RDMA_CM_EVENT_DISCONNECTED;
             rdma_ack_cm_event(event);
         }
     }
-    WANT_TRUE(gone);
+    WANT_TRUE(disconnected);
     WANT_TRUE(now() - began < 10);
     leave(&s);
     finish(&server);
 }
 
 static const case_t cases[] = {
-    {"ways: as they come", by_default},
-    {"ways: the client prefers tcp", by_tcp_first},
-    {"ways: the client has tcp only", client_has_tcp},
-    {"ways: the client has rdma_cm only", client_has_rdma},
-    {"ways: the listener has tcp only", server_has_tcp},
-    {"ways: the listener has rdma_cm only", server_has_rdma},
-    {"ways: by one device", by_one_device},
-    {"ways: nobody listens", nobody_listens},
-    {"strangers: who knock", strangers_knock},
-    {"strangers: who talk nonsense", strangers_talk},
-    {"strangers: who vanish or are silent", strangers_vanish},
+    {"transports: as they come", by_default},
+    {"transports: the client prefers tcp", by_tcp_first},
+    {"transports: the client has tcp only", client_has_tcp},
+    {"transports: the client has rdma_cm only", client_has_rdma},
+    {"transports: the listener has tcp only", server_has_tcp},
+    {"transports: the listener has rdma_cm only", server_has_rdma},
+    {"transports: by one device", by_one_device},
+    {"transports: no listener", no_listener},
+    {"invalid clients: private data", invalid_private_data},
+    {"invalid clients: messages", invalid_messages},
+    {"invalid clients: disconnect or silence", disconnecting_or_silent},
     {"ends: a server is killed", server_is_killed},
     {"ends: a client is killed", client_is_killed},
     {"sleepers: each step wakes them", sleepers},
-    {"sleepers: who is silent is sent away", sleeper_has_a_guest},
+    {"sleepers: a silent client is rejected", sleeper_times_out},
 };
 
 CHECK_MAIN(cases)

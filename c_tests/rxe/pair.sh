@@ -1,20 +1,20 @@
-# Pairs of programs that meet over the RoCE devices of a guest, and verdicts on them. (sourced, in the guest)
+# Pairs of programs that connect over the RoCE devices of a guest, and verdicts on them. (sourced, in the guest)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-passed=0 failed=0 told=$SECONDS
+passed=0 failed=0 started=$SECONDS
 
-# The verdict on what was run last, whose output is in $work/log.
+# Prints the verdict on the last program, whose output is in $work/log.
 verdict() { # NAME STATUS
     if [ "$2" = 0 ]; then
-        echo "PASS $1 ($((SECONDS - told)) s)"
+        echo "PASS $1 ($((SECONDS - started)) s)"
         passed=$((passed + 1))
     else
         echo "FAIL $1"
         sed 's/^/    /' "$work/log" | tail -n 20
         failed=$((failed + 1))
     fi
-    told=$SECONDS
+    started=$SECONDS
 }
 
 check() { # NAME COMMAND...
@@ -27,9 +27,10 @@ summary() {
     [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
 }
 
-# Whether somebody listens on a TCP port. A look at the table: a connection would be taken for the client's.
+# Whether there is a listener on a TCP port. Reads the table: a connection would be taken for the client's.
 listening() { # PORT
-    awk -v "port=:$(printf %04X "$1")$" '$2 ~ port && $4 == "0A" { found = 1 } END { exit !found }' /proc/net/tcp /proc/net/tcp6
+    awk -v "port=:$(printf %04X "$1")$" '$2 ~ port && $4 == "0A" { found = 1 } END { exit !found }' /proc/net/tcp \
+        /proc/net/tcp6
 }
 
 until_listening() { # PORT
@@ -41,8 +42,8 @@ until_listening() { # PORT
     return 1
 }
 
-# Starts a server and, once it listens on PORT, its client; both must end with 0, and the client say what is expected. The
-# commands are for a shell. A SERVER_NODE is the machine that has the server, if it is another.
+# Starts a server and, once it listens on PORT, its client; both must end with 0, and the client's output match
+# EXPECTED. The commands are for a shell. A SERVER_NODE is the machine that has the server, if it is another.
 SERVER_NODE=
 pair() { # NAME EXPECTED PORT SERVER CLIENT
     local server status=0 there=(bash -c)

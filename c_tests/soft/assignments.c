@@ -14,7 +14,7 @@ int soft_assignments(const char *text, int (*set)(const char *name, size_t lengt
 
         if (text[length] != '=')
             return EINVAL;
-        value = strtoull(text + length + 1, &end, 0); /* takes a minus as well */
+        value = strtoull(text + length + 1, &end, 0); /* accepts a minus sign as well */
         if (*end != ',' && *end != '\0')
             return EINVAL;
         error = set(text, length, value);

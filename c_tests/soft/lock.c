@@ -14,10 +14,12 @@ void soft_lock_make(pthread_mutex_t *lock)
     pthread_mutexattr_destroy(&attr);
 }
 
-/* ThreadSanitizer, where it is there, has to be told that who gets a dead one's lock has it: of this call it does not know. */
+/*
+ * ThreadSanitizer does not intercept pthread_mutex_consistent(): it has to be told that the caller owns the lock now.
+ */
 extern void __tsan_mutex_post_lock(void *lock, unsigned flags, int recursion) __attribute__((weak));
 
-/* When to look again: this soon. */
+/* The next retry. */
 static struct timespec later(void)
 {
     struct timespec time;
@@ -30,9 +32,9 @@ static struct timespec later(void)
 }
 
 /*
- * Who sleeps for a lock looks again after some milliseconds, because a wake-up can be lost with a process that is killed: with the
- * one who was woken, or with the one who has let go and not woken anybody yet. If a third has taken the lock meanwhile the
- * kernel does nothing, and he does not know that others sleep.
+ * A waiter retries after some milliseconds, because a wake-up can be lost with a killed process: with the woken waiter,
+ * or with the owner that has unlocked and not woken a waiter yet. If another process has taken the lock meanwhile the
+ * kernel does nothing, as it does not know of the other waiters.
  */
 bool soft_lock(pthread_mutex_t *lock)
 {

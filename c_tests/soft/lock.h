@@ -1,4 +1,4 @@
-/* Locks in memory that processes share, of which any may be killed. */
+/* Robust locks in shared memory; any of the processes may be killed. */
 #ifndef SOFT_LOCK_H
 #define SOFT_LOCK_H
 
@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 void soft_lock_make(pthread_mutex_t *lock);
-/* Whether its last holder was killed: what he leaves is for the caller to judge. */
+/* Whether the last owner was killed: the caller has to check the state that it left. */
 bool soft_lock(pthread_mutex_t *lock);
 
 #endif

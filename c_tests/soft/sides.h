@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 #define CHECK(condition) \
-    ((condition) ? (void)0 : (fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition), exit(1)))
+    ((condition) ? (void)0 : (fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition), exit(1)))
 #define EQUAL(one, two)                                                                                          \
     do {                                                                                                         \
         long long one_ = (long long)(one), two_ = (long long)(two);                                              \
@@ -21,10 +21,10 @@
 struct soft_case {
     const char *name;
     void (*active)(int socket), (*passive)(int socket);
-    const char *settings; /* what the sides' processes are prepared with */
+    const char *settings; /* passed to `prepare` in both processes */
 };
 
-/* What a device's test does around a case; either may be NULL. */
+/* Hooks of a device's test around a case; either may be NULL. */
 struct soft_stage {
     void (*prepare)(const char *settings, int side); /* in the process of a side: 0 is the active one */
     void (*clear)(void);                             /* when both have ended */
@@ -32,8 +32,10 @@ struct soft_stage {
 
 extern pid_t other; /* the passive side's process, for the active one */
 
-/* main() of such a test: every case, those that are named, or with --list their names. A case fails if a side does, or is killed;
- * the passive one may be killed by the active. */
+/*
+ * main() of such a test: runs every case, or the named ones, or with --list prints their names. A case fails if a side
+ * does, or is killed; the active side may kill the passive one.
+ */
 int soft_main(int argc, char **argv, const struct soft_case *cases, size_t count, struct soft_stage stage);
 
 #endif

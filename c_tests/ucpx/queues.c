@@ -1,4 +1,6 @@
-/* Completion queues: ends of operations, sleep, threads, many senders, peers that die, and what is wrong with parameters. */
+/*
+ * Completion queues: completions of operations, sleep, threads, many senders, peers that die, and invalid parameters.
+ */
 #define _GNU_SOURCE
 #include "notes.h"
 
@@ -21,9 +23,9 @@ static void nothing(party_t *self)
     WANT_TRUE(heard(self));
 }
 
-/* --- ends of operations --- */
+/* --- completions of operations --- */
 
-/* What an operation's end names. */
+/* The operations that completions name. */
 typedef struct {
     ucpx_cq_h cq;
     int       number;
@@ -38,7 +40,7 @@ static ucp_request_param_t to_queue(op_t *op)
     };
 }
 
-/* The end of that operation, its request freed. */
+/* Waits for the completion of that operation, and frees its request. */
 static ucpx_cq_entry_t end_of(op_t *op, ucs_status_ptr_t request)
 {
     ucpx_cq_entry_t entry = next(op->cq);
@@ -116,7 +118,7 @@ static void sleep_until_signalled(party_t *self)
         tell(self);
     }
     WANT_TRUE(heard(self));
-    /* Two at once: who takes one of them does not go to sleep before the other. */
+    /* Two entries at once: a thread that takes one of them does not sleep before the other is taken. */
     WANT_TRUE(heard(self));
     while (ucpx_cq_poll(cq, &entry, 1) == 0) {
     }
@@ -129,7 +131,7 @@ static void sleep_until_signalled(party_t *self)
     WANT_TRUE(heard(self));
 }
 
-/* Where nothing wakes who sleeps, who wants to sleep is told. */
+/* Where no event can wake a sleeping thread, arming returns an error. */
 static void never_sleeps(void)
 {
     ucp_params_t params = {
@@ -295,9 +297,9 @@ static void many(void)
     close_memory(&self, rkey);
 }
 
-/* --- peers that die, and what is refused --- */
+/* --- peers that die, and invalid parameters --- */
 
-/* Everything ends, and the queue tells of it. */
+/* Every operation completes, and the queue has an entry of each. */
 static void killed(void)
 {
     enum { PUTS = 200 };
@@ -331,7 +333,7 @@ static void killed(void)
     aftermath(&self);
 }
 
-/* A forced close takes the signals with the data. */
+/* A forced close cancels the signals with the data. */
 static void wait_silently(party_t *self)
 {
     register_memory(self);
@@ -410,7 +412,7 @@ static void wrong(void)
     WANT_TRUE(ucpx_cq_poll(NULL, NULL, 1) == 0);
     WANT_TRUE(ucpx_cq_poll(cq, NULL, 1) == 0);
     SURVIVE_VOID(ucpx_cq_destroy(NULL));
-    /* Where the peer has to write, it refuses the data, and with that the signal. */
+    /* Where the peer has to write, it rejects the data, and with that the signal. */
     if (over_network()) {
         char *data = calloc(1, MEMORY);
         signalled(&self, data, 64, MEMORY / 2 - 8, rkey, &signal);

@@ -1,4 +1,4 @@
-/* A signal is visible only behind its data, at every size, in queues and in flags, and flushes and fences cover it. */
+/* A signal is visible only after its data, at every size, in queues and in flags, and flushes and fences cover it. */
 #define _GNU_SOURCE
 #include "notes.h"
 
@@ -10,9 +10,9 @@
 
 enum {
     LARGEST = 5 << 20,
-    FLAG    = LARGEST, /* behind the data */
+    FLAG    = LARGEST, /* tag of messages behind the data */
     MEMORY  = LARGEST + 4096,
-    STREAM  = 5000, /* more than a ring, a window, a socket takes */
+    STREAM  = 5000, /* more than a ring, a window, a socket holds */
     SLOT    = 1024,
     MIXED   = 15, /* puts of which every third is long */
 };
@@ -22,7 +22,7 @@ enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), ROUNDS = 4 };
 
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
 
-/* Every other time at each size one that does not fit into what a device carries with the data. */
+/* Every other time at each size one that does not fit into the immediate data of a device. */
 static uint64_t value_of(unsigned i)
 {
     return (i + i / SIZES) % 2 == 0 ? i : i + (UINT64_C(3) << 31);
@@ -43,7 +43,7 @@ static void take_each(party_t *self)
         memset(there, 0, size);
         tell(self);
     }
-    /* By reliable connections small values come with the data. */
+    /* On reliable connections small values are immediate data. */
     WANT_TRUE(over_queue_pairs() ? with_data >= SIZES * ROUNDS / 4 : with_data == 0);
     WANT_TRUE(heard(self));
     ucpx_cq_destroy(cq);
@@ -65,7 +65,7 @@ static void each_size(void)
     close_memory(&self, rkey);
 }
 
-/* Of different lengths, one behind the other, without waiting. */
+/* Of different lengths, in order, without waiting. */
 static size_t size_in_stream(unsigned i)
 {
     return i % 7 == 0 ? 0 : i * 37 % SLOT;
@@ -167,7 +167,7 @@ static void mixed(void)
     close_memory(&self, rkey);
 }
 
-/* Nobody polls, and the queue is made late: everything is there, in order. */
+/* The target does not poll, and the queue is created late: every entry arrives, in order. */
 static void take_late(party_t *self)
 {
     register_memory(self);
@@ -222,7 +222,7 @@ static int flag_becomes(party_t *self, size_t offset, uint64_t value)
     return 1;
 }
 
-static void watch_flags(party_t *self)
+static void poll_flags(party_t *self)
 {
     uint64_t sum = 0;
 
@@ -243,7 +243,7 @@ static void watch_flags(party_t *self)
 static void flags(void)
 {
     party_t    self;
-    ucp_rkey_h rkey = open_memory(&self, MEMORY, watch_flags);
+    ucp_rkey_h rkey = open_memory(&self, MEMORY, poll_flags);
     char      *data = malloc(LARGEST);
 
     for (unsigned i = 0; i < SIZES * ROUNDS; i++) {
@@ -299,7 +299,7 @@ static void fenced(void)
     close_memory(&self, rkey);
 }
 
-/* What was flushed is there, whoever tells of the flush. */
+/* Flushed data has arrived, whichever flush reports it. */
 static void take_flushed(party_t *self)
 {
     ucpx_cq_entry_t entry;
@@ -343,7 +343,7 @@ static void flush(void)
     close_memory(&self, rkey);
 }
 
-/* --- refused --- */
+/* --- rejected --- */
 
 static void take_none(party_t *self)
 {
@@ -358,7 +358,10 @@ static void take_none(party_t *self)
     WANT_TRUE(heard(self));
 }
 
-/* The first endpoint's signal is refused, before it is closed or afterwards: a flush of the next one does not tell. */
+/*
+ * The first endpoint's signal is rejected, before it is closed or afterwards: a flush of the next endpoint reports no
+ * error.
+ */
 static void refused_before(int answered)
 {
     const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
@@ -367,17 +370,17 @@ static void refused_before(int answered)
                                        .err_mode   = UCP_ERR_HANDLING_MODE_PEER};
     party_t                   self;
     ucp_rkey_h                rkey   = open_memory(&self, MEMORY, take_none);
-    ucpx_signal_t             nobody = flag(UCPX_SIGNAL_OP_SET, 4 * MEMORY, 1, rkey);
+    ucpx_signal_t             invalid = flag(UCPX_SIGNAL_OP_SET, 4 * MEMORY, 1, rkey);
     ucp_ep_h                  first  = self.ep;
 
-    /* A refusal is told once, by the flush behind it. */
-    WANT(UCS_OK, finish(&self, put_signal(&self, NULL, 0, 0, NULL, &nobody)));
+    /* A rejection is reported once, by the flush behind it. */
+    WANT(UCS_OK, finish(&self, put_signal(&self, NULL, 0, 0, NULL, &invalid)));
     tell(&self);
     WANT_TRUE(heard(&self));
     WANT(UCS_ERR_INVALID_ADDR, finish(&self, ucp_ep_flush_nbx(self.ep, &plain)));
     WANT(UCS_OK, finish(&self, ucp_ep_flush_nbx(self.ep, &plain)));
 
-    WANT(UCS_OK, finish(&self, put_signal(&self, NULL, 0, 0, NULL, &nobody)));
+    WANT(UCS_OK, finish(&self, put_signal(&self, NULL, 0, 0, NULL, &invalid)));
     if (answered) {
         tell(&self);
         WANT_TRUE(heard(&self));
