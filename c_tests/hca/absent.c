@@ -1,8 +1,8 @@
 /*
- * What the software HCA does not have. The public functions refuse; the private ones are only here because libmlx5 and
- * libefa, which UCX and perftest link, bind all they import at start. No device of theirs exists, so none is called but
- * verbs_register_driver_34, by their constructors. The header is not included: with the true prototypes each would need
- * its own body.
+ * Functions that the software HCA does not implement. The public ones return an error; the private ones exist only
+ * because libmlx5 and libefa, which UCX and perftest link, bind all their imports at start. No device of theirs exists,
+ * so none is called but verbs_register_driver_34, by their constructors. The header is not included: with the real
+ * prototypes each would need its own body.
  */
 #include <errno.h>
 #include <stddef.h>

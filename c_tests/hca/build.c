@@ -24,7 +24,7 @@ static struct ibv_send_wr *wr_add(struct ibv_qp_ex *qp, enum ibv_wr_opcode opcod
 
     if ((uint32_t)soft->builds == max) {
         soft->build_error = ENOMEM;
-        return &soft->build[max]; /* one more than can be posted: a place to write to */
+        return &soft->build[max]; /* one more than can be posted: scratch space */
     }
     wr = &soft->build[soft->builds];
     memset(wr, 0, sizeof(*wr));

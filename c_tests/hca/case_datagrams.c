@@ -1,4 +1,4 @@
-/* Cases of datagrams: what arrives, and what the ordered faults make of it. */
+/* Cases of datagrams: their arrival, and the effects of injected faults. */
 #include <string.h>
 #include <unistd.h>
 
@@ -16,11 +16,12 @@ static void ud_send_numbers(struct side *side, struct ibv_qp *qp, struct ibv_ah 
         wr.wr.ud.remote_qkey = qkey;
         *(uint32_t *)side->buffer = i;
         EQUAL(side_post(side, qp, &wr, 0, 100), 0);
-        EQUAL(side_poll(side).status, IBV_WC_SUCCESS); /* whatever becomes of it */
+        EQUAL(side_poll(side).status, IBV_WC_SUCCESS); /* whether it arrives or not */
     }
 }
 
-static const char *const ud_faults[] = {"ud_packets=0", "ud_packets=0,ud_drop_nth=4", "ud_packets=0,ud_drop_nth=0,ud_duplicate_nth=5",
+static const char *const ud_faults[] = {"ud_packets=0", "ud_packets=0,ud_drop_nth=4",
+                                        "ud_packets=0,ud_drop_nth=0,ud_duplicate_nth=5",
                                         "ud_packets=0,ud_duplicate_nth=0,ud_reorder_nth=10"};
 
 void ud_active(int socket)
@@ -28,22 +29,23 @@ void ud_active(int socket)
     struct side *side = side_open(socket, false);
     struct ibv_qp *qp = side_qp(side, IBV_QPT_UD, 0);
     struct hello peer = side_meet(side, qp);
-    struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = peer.gid, .sgid_index = 3, .hop_limit = 1}};
+    struct ibv_ah_attr attr = {
+        .is_global = 1, .port_num = 1, .grh = {.dgid = peer.gid, .sgid_index = 3, .hop_limit = 1}};
     struct ibv_ah *ah = ibv_create_ah(side->pd, &attr);
     struct ibv_send_wr wr = request(IBV_WR_SEND, 1);
 
     CHECK(ah != NULL);
     side_ud_ready(qp);
     for (int f = 0; f < 4; f++) {
-        side_await(side); /* its receives are posted */
+        side_wait(side); /* its receives are posted */
         fault(ud_faults[f]);
         ud_send_numbers(side, qp, ah, peer.qpn, QKEY);
-        usleep(20000); /* the last held packet */
-        side_tell(side);
+        usleep(20000); /* the last delayed packet */
+        side_signal(side);
     }
     fault("ud_reorder_nth=0,ud_lost=0");
-    side_await(side);
-    ud_send_numbers(side, qp, ah, peer.qpn, QKEY + 1); /* the wrong key, and nobody: lost in silence */
+    side_wait(side);
+    ud_send_numbers(side, qp, ah, peer.qpn, QKEY + 1); /* a wrong Q_Key, and an unknown QP: dropped silently */
     ud_send_numbers(side, qp, ah, 0xabcdef, QKEY);
     EQUAL(counter("ud_lost"), 2 * PACKETS);
     wr.wr.ud.ah = ah;
@@ -51,7 +53,7 @@ void ud_active(int socket)
     wr.wr.ud.remote_qkey = QKEY;
     EQUAL(side_post(side, qp, &wr, 0, 1025), 0); /* more than the MTU */
     EQUAL(side_poll(side).status, IBV_WC_LOC_LEN_ERR);
-    side_tell(side);
+    side_signal(side);
 }
 
 void ud_passive(int socket)
@@ -77,8 +79,8 @@ void ud_passive(int socket)
     for (int f = 0; f < 4; f++) {
         for (int i = 0; i < DEPTH; i++)
             side_receive(side, qp, i, 4096 * i, 2048);
-        side_tell(side);
-        side_await(side);
+        side_signal(side);
+        side_wait(side);
         for (uint32_t i = 0; i < counts[f]; i++) {
             struct ibv_wc wc = side_poll(side);
             const char *at = side->buffer + 4096 * wc.wr_id;
@@ -91,14 +93,14 @@ void ud_passive(int socket)
             EQUAL(*(uint32_t *)(at + 40), expected[f][i]);
         }
         CHECK(side_quiet(side, 10));
-        { /* a fresh receive queue for the next */
+        { /* a new receive queue for the next */
             struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
 
             EQUAL(ibv_modify_qp(qp, &reset, IBV_QP_STATE), 0);
             side_ud_ready(qp);
         }
     }
-    side_tell(side);
-    side_await(side);
+    side_signal(side);
+    side_wait(side);
     CHECK(side_quiet(side, 10));
 }

@@ -1,4 +1,4 @@
-/* Memory that a device fetches when it needs it: one region for all of it, which may go and come back meanwhile. */
+/* On-demand paging: one memory region for the whole address space, parts of which are unmapped and mapped again. */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,7 +9,8 @@ enum { PAGES = 16 * 4096 };
 
 static char *map_at(char *at)
 {
-    char *memory = mmap(at, PAGES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (at != NULL ? MAP_FIXED : 0), -1, 0);
+    char *memory =
+        mmap(at, PAGES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (at != NULL ? MAP_FIXED : 0), -1, 0);
 
     CHECK(memory != MAP_FAILED);
     return memory;
@@ -28,9 +29,9 @@ static struct ibv_mr *whole(struct side *side)
     return ibv_reg_mr(side->pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
 }
 
-/* One request from or to this memory, and its end. */
-static enum ibv_wc_status move(struct side *side, struct ibv_qp *qp, const struct hello *peer, enum ibv_wr_opcode opcode,
-                               char *memory, const struct ibv_mr *mr)
+/* Posts one request from or to this memory; returns the status of its completion. */
+static enum ibv_wc_status move(struct side *side, struct ibv_qp *qp, const struct hello *peer,
+                               enum ibv_wr_opcode opcode, char *memory, const struct ibv_mr *mr)
 {
     struct ibv_sge sge = {(uintptr_t)memory, PAGES, mr->lkey};
     struct ibv_send_wr wr = rdma(opcode, peer, 0);
@@ -68,17 +69,17 @@ void demand_active(int socket)
         CHECK(has_pattern(memory, PAGES, i));
     }
     EQUAL(munmap(memory, PAGES), 0);
-    /* A part may be registered before it is there. */
+    /* A part may be registered before it is mapped. */
     CHECK(ibv_reg_mr(side->pd, memory, PAGES, IBV_ACCESS_LOCAL_WRITE) == NULL && errno == EFAULT);
     part = ibv_reg_mr(side->pd, memory, PAGES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
     CHECK(part != NULL);
     map_at(memory);
     EQUAL(move(side, qp, &peer, IBV_WR_RDMA_READ, memory, part), IBV_WC_SUCCESS);
     CHECK(has_pattern(memory, PAGES, 2));
-    /* What is not there ends the connection, not the process. */
+    /* An access to unmapped memory fails the connection, not the process. */
     EQUAL(munmap(memory, PAGES), 0);
     EQUAL(move(side, qp, &peer, IBV_WR_RDMA_WRITE, memory, all), IBV_WC_LOC_PROT_ERR);
     EQUAL(ibv_dereg_mr(part), 0);
     EQUAL(ibv_dereg_mr(all), 0);
-    side_tell(side);
+    side_signal(side);
 }

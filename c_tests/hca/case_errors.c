@@ -1,4 +1,4 @@
-/* Cases of what goes wrong on connections: keys, receivers not ready, peers killed, errors ordered, refusals. */
+/* Cases of errors on connections: keys, receivers not ready, killed peers, injected errors, invalid arguments. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -8,11 +8,11 @@
 
 #include "cases.h"
 
-/* Each wrong key in a connection of its own: an error ends it. */
+/* Each wrong key on a connection of its own: an error ends it. */
 static const struct {
     const char *what;
     enum ibv_wr_opcode opcode;
-    int rkey, offset, lkey, access; /* added to the right ones; access: taken from the peer */
+    int rkey, offset, lkey, access; /* added to the right values; access: revoked from the peer */
     enum ibv_wc_status status;
 } wrong[] = {
     {"rkey of nobody", IBV_WR_RDMA_WRITE, 1, 0, 0, 0, IBV_WC_REM_ACCESS_ERR},
@@ -42,7 +42,7 @@ void keys_active(int socket)
             wr = atomic(wrong[i].opcode, &peer, wrong[i].offset, 1, 0);
         wr.sg_list = &sge;
         wr.num_sge = 1;
-        wr.send_flags = 0; /* an error completes all the same */
+        wr.send_flags = 0; /* an error completes even an unsignaled request */
         EQUAL(side_post(side, qp, &wr, 0, 0), 0);
         wc = side_poll(side);
         if (wc.status != wrong[i].status)
@@ -53,7 +53,7 @@ void keys_active(int socket)
         EQUAL(side_post(side, qp, &good, 0, 8), 0);
         EQUAL(side_poll(side).status, IBV_WC_WR_FLUSH_ERR);
         EQUAL(ibv_destroy_qp(qp), 0);
-        side_tell(side);
+        side_signal(side);
     }
 }
 
@@ -69,13 +69,14 @@ void keys_passive(int socket)
 
         connection.access &= ~wrong[i].access;
         qp = meet(side, &peer, &connection);
-        side_await(side);
+        side_wait(side);
         for (int b = 0; b < BUFFER; b++)
-            EQUAL(side->buffer[b], 0); /* nothing arrived */
-        if (wrong[i].lkey == 0) { /* the responder failed too, and is told */
+            EQUAL(side->buffer[b], 0); /* nothing has arrived */
+        if (wrong[i].lkey == 0) { /* the responder failed too, and gets an event */
             EQUAL(ibv_get_async_event(side->context, &event), 0);
             CHECK(event.element.qp == qp);
-            EQUAL(event.event_type, wrong[i].status == IBV_WC_REM_ACCESS_ERR ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+            EQUAL(event.event_type,
+                  wrong[i].status == IBV_WC_REM_ACCESS_ERR ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
             ibv_ack_async_event(&event);
         }
         EQUAL(ibv_destroy_qp(qp), 0);
@@ -94,12 +95,12 @@ void rnr_active(int socket)
     hasty = meet(side, &peer, &twice);
     EQUAL(side_post(side, patient, &wr, 0, 8), 0);
     CHECK(side_quiet(side, 50));
-    side_tell(side); /* now it posts a receive */
+    side_signal(side); /* now it posts a receive */
     EQUAL(side_poll(side).status, IBV_WC_SUCCESS);
     wr = request(IBV_WR_SEND, 2);
     EQUAL(side_post(side, hasty, &wr, 0, 8), 0);
     EQUAL(side_poll(side).status, IBV_WC_RNR_RETRY_EXC_ERR);
-    side_tell(side);
+    side_signal(side);
 }
 
 void rnr_passive(int socket)
@@ -109,10 +110,10 @@ void rnr_passive(int socket)
     struct ibv_qp *qp = meet(side, &peer, &usual);
 
     meet(side, &peer, &usual);
-    side_await(side);
+    side_wait(side);
     side_receive(side, qp, 5, 0, 64);
     EQUAL(side_poll(side).wr_id, 5);
-    side_await(side);
+    side_wait(side);
 }
 
 void too_long_active(int socket)
@@ -122,10 +123,10 @@ void too_long_active(int socket)
     struct ibv_qp *qp = meet(side, &peer, &usual);
     struct ibv_send_wr wr = request(IBV_WR_SEND, 1);
 
-    side_await(side);
+    side_wait(side);
     EQUAL(side_post(side, qp, &wr, 0, 65), 0);
     EQUAL(side_poll(side).status, IBV_WC_REM_INV_REQ_ERR);
-    side_await(side);
+    side_wait(side);
 }
 
 void too_long_passive(int socket)
@@ -136,10 +137,10 @@ void too_long_passive(int socket)
 
     side_receive(side, qp, 1, 0, 64);
     side_receive(side, qp, 2, 0, 64);
-    side_tell(side);
+    side_signal(side);
     EQUAL(side_poll(side).status, IBV_WC_LOC_LEN_ERR);
     EQUAL(side_poll(side).status, IBV_WC_WR_FLUSH_ERR);
-    side_tell(side);
+    side_signal(side);
 }
 
 void killed_active(int socket)
@@ -174,7 +175,7 @@ void flush_active(int socket)
 
     for (int i = 0; i < 5; i++)
         side_receive(side, qp, 50 + i, 0, 64);
-    for (int i = 0; i < 5; i++) { /* wait for a receive that never is posted; unsignalled */
+    for (int i = 0; i < 5; i++) { /* wait for a receive that is never posted; unsignaled */
         wr = request(IBV_WR_SEND, i);
         wr.send_flags = 0;
         EQUAL(side_post(side, qp, &wr, 0, 8), 0);
@@ -188,9 +189,9 @@ void flush_active(int socket)
         EQUAL(wc.wr_id, wc.wr_id >= 50 ? 50 + receives++ : sends++);
     }
     CHECK(side_quiet(side, 20));
-    side_receive(side, qp, 60, 0, 64); /* and at once what is posted after */
+    side_receive(side, qp, 60, 0, 64); /* and at once requests that are posted later */
     EQUAL(side_poll(side).wr_id, 60);
-    side_tell(side);
+    side_signal(side);
 }
 
 void unsignalled_active(int socket)
@@ -207,13 +208,13 @@ void unsignalled_active(int socket)
         if (side_post(side, qp, &wr, 0, 8) != 0)
             break;
     }
-    EQUAL(posted, DEPTH); /* full, although all are carried out: nothing says so yet */
+    EQUAL(posted, DEPTH); /* full, although all are executed: no completion was polled yet */
     EQUAL(side_poll(side).status, IBV_WC_SUCCESS);
     CHECK(side_quiet(side, 20));
     for (posted = 0; side_post(side, qp, &wr, 0, 8) == 0; posted++)
         wr = rdma(IBV_WR_RDMA_WRITE, &peer, 0), wr.send_flags = 0;
     EQUAL(posted, DEPTH / 2 + 1);
-    side_tell(side);
+    side_signal(side);
 }
 
 void ordered_error_active(int socket)
@@ -230,7 +231,7 @@ void ordered_error_active(int socket)
         EQUAL(side_poll(side).status, i < 4 ? IBV_WC_SUCCESS : i == 4 ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR);
     }
     fault("rc_fail_nth=0");
-    side_tell(side);
+    side_signal(side);
 }
 
 void port_down_active(int socket)
@@ -254,7 +255,7 @@ void port_down_active(int socket)
     fault("port_down=0");
     EQUAL(ibv_get_async_event(side->context, &event), 0);
     EQUAL(event.event_type, IBV_EVENT_PORT_ACTIVE);
-    side_tell(side);
+    side_signal(side);
 }
 
 void nothing_passive(int socket)
@@ -265,7 +266,7 @@ void nothing_passive(int socket)
         continue;
 }
 
-/* What a program does wrong is refused at once. */
+/* Invalid calls of a program fail at once. */
 void refusals_active(int socket)
 {
     struct side *side = side_open(socket, false);
@@ -276,8 +277,9 @@ void refusals_active(int socket)
     EQUAL(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL); /* out of RESET only to INIT */
     EQUAL(side_post(side, qp, &wr, 0, 8), EINVAL);
     attr.qp_state = IBV_QPS_INIT;
-    EQUAL(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT), EINVAL); /* something needed is missing */
-    EQUAL(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS | IBV_QP_QKEY), EINVAL);
+    EQUAL(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT), EINVAL); /* a required attribute is missing */
+    EQUAL(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS | IBV_QP_QKEY),
+          EINVAL);
     EQUAL(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS), 0);
     CHECK(ibv_reg_mr(side->pd, side->buffer, 8, IBV_ACCESS_REMOTE_WRITE) == NULL);
     EQUAL(errno, EINVAL);
@@ -293,7 +295,7 @@ void refusals_active(int socket)
     EQUAL(ibv_close_device(side->context), 0);
 }
 
-/* Peers that are killed in the middle of what they do: no lock of theirs and no half-pushed completion may stay. */
+/* Peers are killed at random points: no lock of theirs and no half-written completion may remain. */
 static void flood(int socket)
 {
     struct side *side = side_open(socket, false);

@@ -1,4 +1,4 @@
-/* Cases of the good paths of reliable connections: one-sided, messages, events. */
+/* Cases without errors on reliable connections: one-sided operations, messages, events. */
 #include <poll.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,7 +33,8 @@ struct ibv_send_wr rdma(enum ibv_wr_opcode opcode, const struct hello *peer, siz
     return wr;
 }
 
-struct ibv_send_wr atomic(enum ibv_wr_opcode opcode, const struct hello *peer, size_t offset, uint64_t add, uint64_t swap)
+struct ibv_send_wr atomic(enum ibv_wr_opcode opcode, const struct hello *peer, size_t offset, uint64_t add,
+                          uint64_t swap)
 {
     struct ibv_send_wr wr = request(opcode, 1);
 
@@ -44,15 +45,15 @@ struct ibv_send_wr atomic(enum ibv_wr_opcode opcode, const struct hello *peer, s
     return wr;
 }
 
-/* Most cases begin so; the passive side may do nothing more than wait. */
+/* Most cases begin with this; the passive side may only wait. */
 struct ibv_qp *meet(struct side *side, struct hello *peer, const struct connection *connection)
 {
     struct ibv_qp *qp = side_qp(side, IBV_QPT_RC, 0);
 
     *peer = side_meet(side, qp);
     side_connect(side, qp, peer, connection);
-    side_tell(side);
-    side_await(side); /* the other is connected too */
+    side_signal(side);
+    side_wait(side); /* the other side is connected too */
     return qp;
 }
 
@@ -62,7 +63,7 @@ void passive_waits(int socket)
     struct hello peer;
 
     meet(side, &peer, &usual);
-    side_await(side); /* asleep: whatever happens is done to it */
+    side_wait(side); /* blocked: the peer's operations need no call here */
 }
 
 void one_sided_active(int socket)
@@ -112,7 +113,7 @@ void one_sided_active(int socket)
     EQUAL(side_post(side, qp, &wr, 0, 8), 0);
     EQUAL(side_poll(side).status, IBV_WC_SUCCESS);
     EQUAL(*(uint64_t *)side->buffer, 77);
-    side_tell(side);
+    side_signal(side);
 }
 
 void messages_active(int socket)
@@ -140,17 +141,17 @@ void messages_active(int socket)
     fault("delay_us=20000");
     EQUAL(side_post(side, qp, &wr, 0, 0), 0);
     memset(text, 'x', sizeof(text));
-    CHECK(side_quiet(side, 10)); /* delayed: not carried out within the post */
+    CHECK(side_quiet(side, 10)); /* delayed: not executed within the post */
     EQUAL(side_poll(side).status, IBV_WC_SUCCESS);
     fault("delay_us=0");
     wr = rdma(IBV_WR_RDMA_WRITE_WITH_IMM, &peer, 200000);
     wr.imm_data = 7;
     EQUAL(side_post(side, qp, &wr, 0, 51000), 0);
     EQUAL(side_poll(side).opcode, IBV_WC_RDMA_WRITE);
-    wr = request(IBV_WR_SEND, 10); /* of nothing */
+    wr = request(IBV_WR_SEND, 10); /* zero bytes */
     EQUAL(side_post(side, qp, &wr, 0, 0), 0);
     EQUAL(side_poll(side).status, IBV_WC_SUCCESS);
-    side_await(side);
+    side_wait(side);
 }
 
 void messages_passive(int socket)
@@ -165,8 +166,8 @@ void messages_passive(int socket)
     side_connect(side, qp, &peer, &usual);
     for (int i = 0; i < 4; i++)
         side_receive(side, qp, 100 + i, 60000 * i, 60000);
-    side_tell(side);
-    side_await(side);
+    side_signal(side);
+    side_wait(side);
     wc = side_poll(side);
     EQUAL(wc.status, IBV_WC_SUCCESS);
     EQUAL(wc.wr_id, 100);
@@ -186,7 +187,7 @@ void messages_passive(int socket)
     CHECK(has_pattern(side->buffer + 200000, 51000, 9));
     wc = side_poll(side);
     EQUAL(wc.byte_len, 0);
-    side_tell(side);
+    side_signal(side);
 }
 
 void events_active(int socket)
@@ -215,13 +216,13 @@ void events_active(int socket)
     EQUAL(poll(&wait, 1, 20), 0); /* one for both */
     ibv_ack_cq_events(cq, 1);
     EQUAL(ibv_req_notify_cq(side->cq, 0), 0);
-    side_tell(side); /* the other side sends, and wakes this process */
+    side_signal(side); /* the other side sends, which raises an event in this process */
     for (int i = 0; i < 4; i++)
         EQUAL(side_poll(side).status, IBV_WC_SUCCESS);
     side_receive(side, qp, 9, 0, 64);
     EQUAL(poll(&wait, 1, 5000), 1);
     EQUAL(side_poll(side).wr_id, 9);
-    /* as mlx5 does it: armed after they came, and all the same an event */
+    /* as mlx5 does: armed after they came, and an event all the same */
     EQUAL(ibv_get_cq_event(side->channel, &cq, &user), 0);
     ibv_ack_cq_events(cq, 1);
     fault("arm_fires=1");
@@ -232,7 +233,7 @@ void events_active(int socket)
     EQUAL(ibv_req_notify_cq(side->cq, 0), 0);
     EQUAL(poll(&wait, 1, 1000), 1);
     fault("arm_fires=0");
-    side_tell(side);
+    side_signal(side);
 }
 
 void events_passive(int socket)
@@ -242,8 +243,8 @@ void events_passive(int socket)
     struct ibv_qp *qp = meet(side, &peer, &usual);
     struct ibv_send_wr wr = request(IBV_WR_SEND, 1);
 
-    side_await(side);
+    side_wait(side);
     EQUAL(side_post(side, qp, &wr, 0, 8), 0);
     EQUAL(side_poll(side).status, IBV_WC_SUCCESS);
-    side_await(side);
+    side_wait(side);
 }

@@ -1,4 +1,4 @@
-/* Cases of what several share: a receive queue of QPs, a completion queue of threads. */
+/* Cases of shared objects: a receive queue of several QPs, a completion queue of several threads. */
 #include <pthread.h>
 
 #include "cases.h"
@@ -13,7 +13,7 @@ void srq_active(int socket)
 
     for (int q = 0; q < SHARED_QPS; q++)
         qps[q] = meet(side, &peer, &usual);
-    side_await(side);
+    side_wait(side);
     for (int i = 0; i < SHARED_EACH * SHARED_QPS; i++) {
         struct ibv_send_wr wr = request(IBV_WR_SEND_WITH_IMM, i);
 
@@ -22,7 +22,7 @@ void srq_active(int socket)
         EQUAL(side_post(side, qps[i % SHARED_QPS], &wr, 0, 500), 0);
         EQUAL(side_poll(side).status, IBV_WC_SUCCESS);
     }
-    side_await(side);
+    side_wait(side);
 }
 
 void srq_passive(int socket)
@@ -38,7 +38,7 @@ void srq_passive(int socket)
     for (int i = 0; i < SHARED_EACH * SHARED_QPS; i++)
         side_receive(side, NULL, i, 500 * i, 500);
     EQUAL(ibv_modify_srq(side->srq, &limit, IBV_SRQ_LIMIT), 0);
-    side_tell(side);
+    side_signal(side);
     for (int i = 0; i < SHARED_EACH * SHARED_QPS; i++) {
         struct ibv_wc wc = side_poll(side);
 
@@ -52,7 +52,7 @@ void srq_passive(int socket)
     EQUAL(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
     CHECK(event.element.srq == side->srq);
     ibv_ack_async_event(&event);
-    side_tell(side);
+    side_signal(side);
 }
 
 enum { THREADS = 4, ROUNDS = 2000 };
@@ -62,7 +62,7 @@ static struct worker {
     struct hello peer;
     int number;
 } workers[THREADS];
-static int completions[THREADS]; /* each thread polls the one CQ and may get another's */
+static int completions[THREADS]; /* each thread polls the one CQ and may get a completion of another thread */
 
 static void *work(void *argument)
 {
@@ -100,8 +100,8 @@ void threads_active(int socket)
         pthread_create(&threads[t], NULL, work, &workers[t]);
     for (int t = 0; t < THREADS; t++)
         pthread_join(threads[t], NULL);
-    side_tell(side);
-    side_await(side);
+    side_signal(side);
+    side_wait(side);
 }
 
 void threads_passive(int socket)
@@ -111,9 +111,9 @@ void threads_passive(int socket)
 
     for (int t = 0; t < THREADS; t++)
         meet(side, &peer, &usual);
-    side_await(side);
+    side_wait(side);
     EQUAL(*(uint64_t *)side->buffer, THREADS * ROUNDS);
     for (int t = 0; t < THREADS; t++)
         EQUAL(side->buffer[4096 + t * 4096 + 3999], (char)(3 + (65536 * t + 3999) * 7 + ((65536 * t + 3999) >> 8)));
-    side_tell(side);
+    side_signal(side);
 }

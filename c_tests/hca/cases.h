@@ -1,4 +1,4 @@
-/* The cases of test.c: each has an active side and a passive one, and what they share. */
+/* The cases of test.c: each has an active side and a passive one; and their shared functions. */
 #ifndef SOFT_HCA_CASES_H
 #define SOFT_HCA_CASES_H
 
@@ -8,7 +8,8 @@ void pattern(char *at, size_t length, int seed);
 bool has_pattern(const char *at, size_t length, int seed);
 struct ibv_send_wr request(enum ibv_wr_opcode opcode, uint64_t wr_id);
 struct ibv_send_wr rdma(enum ibv_wr_opcode opcode, const struct hello *peer, size_t offset);
-struct ibv_send_wr atomic(enum ibv_wr_opcode opcode, const struct hello *peer, size_t offset, uint64_t add, uint64_t swap);
+struct ibv_send_wr atomic(enum ibv_wr_opcode opcode, const struct hello *peer, size_t offset, uint64_t add,
+                          uint64_t swap);
 struct ibv_qp *meet(struct side *side, struct hello *peer, const struct connection *connection);
 
 void demand_active(int socket);

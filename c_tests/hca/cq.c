@@ -34,8 +34,8 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
     return 0;
 }
 
-static struct ibv_cq *cq_create(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel,
-                                int vector)
+static struct ibv_cq *cq_create(struct ibv_context *context, int cqe, void *cq_context,
+                                struct ibv_comp_channel *channel, int vector)
 {
     struct soft_cq *soft;
     uint32_t page, pages, size = 1;
@@ -86,13 +86,13 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_cont
 
 int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-    return cqe <= cq->cqe ? 0 : EOPNOTSUPP; /* what is there is large enough, or the device cannot */
+    return cqe <= cq->cqe ? 0 : EOPNOTSUPP; /* the buffer is large enough, or the device does not support resizing */
 }
 
 int ibv_destroy_cq(struct ibv_cq *cq)
 {
     struct soft_cq *soft = (struct soft_cq *)cq;
-    uint32_t page = soft->shared->page, pages = soft->shared->pages; /* the slot may be another's as soon as it is free */
+    uint32_t page = soft->shared->page, pages = soft->shared->pages; /* the slot may be reused as soon as it is free */
 
     if (__atomic_load_n(&soft->users, __ATOMIC_RELAXED) != 0)
         return EBUSY;
@@ -125,7 +125,8 @@ void cq_push(uint32_t id, const struct ibv_wc *wc, bool solicited, void *sender,
         overrun = !cq->overrun;
         cq->overrun = true;
     } else {
-        ring[cq->head % cq->size] = (struct wire_cqe){*wc, sender, send_done, solicited || wc->status != IBV_WC_SUCCESS};
+        ring[cq->head % cq->size] =
+            (struct wire_cqe){*wc, sender, send_done, solicited || wc->status != IBV_WC_SUCCESS};
         __atomic_store_n(&cq->head, cq->head + 1, __ATOMIC_RELEASE);
         if (cq->armed == WIRE_ARMED_ALL
             || (cq->armed == WIRE_ARMED_SOLICITED && (solicited || wc->status != IBV_WC_SUCCESS))) {
@@ -190,7 +191,10 @@ int soft_req_notify_cq(struct ibv_cq *cq, int solicited_only)
     bool fires = false;
     uint32_t id = cq->handle;
 
-    /* What is in the queue already raises no event, unless ordered: the program has to poll once more after arming. */
+    /*
+     * Completions already in the queue raise no event, unless a fault is set: the program has to poll once more after
+     * arming.
+     */
     wire_lock(&shared->slot.lock);
     if (!solicited_only)
         shared->armed = WIRE_ARMED_ALL;

@@ -1,4 +1,4 @@
-/* Devices: the list, what they say about themselves and their port, opening and closing. */
+/* Devices: the list, their attributes and those of their port, opening and closing. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,8 +10,9 @@
 
 #include "hca.h"
 
-/* Where rucp looks for it (src/tl/ib/verbs.rs). */
-_Static_assert(offsetof(struct verbs_context, context) - offsetof(struct verbs_context, query_device_ex) == 13 * sizeof(void *),
+/* The path prefix where rucp reads sysfs (src/tl/ib/verbs.rs). */
+_Static_assert(offsetof(struct verbs_context, context) - offsetof(struct verbs_context, query_device_ex) ==
+                   13 * sizeof(void *),
                "query_device_ex");
 
 #undef ibv_query_port
@@ -31,7 +32,7 @@ static bool setting_ethernet(void)
     return strcasecmp(setting("SOFT_HCA_LINK", "ethernet"), "infiniband") != 0;
 }
 
-/* The host's address: what tells HCAs of one wire apart. Device d has the address + d. */
+/* The host's address, which distinguishes the HCAs of one wire. Device d has the address + d. */
 static uint32_t device_ip(int number)
 {
     struct in_addr ip;
@@ -160,7 +161,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
     soft_set_ops(&soft->verbs);
     soft->verbs.context.device = device;
     soft->verbs.context.async_fd = ends[0];
-    /* The command descriptor is the kernel's in the genuine library; here a program can only poll or close it. */
+    /* The command descriptor is the kernel's in the real library; here a program can only poll or close it. */
     soft->verbs.context.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     soft->verbs.context.num_comp_vectors = 1;
     pthread_mutex_init(&soft->verbs.context.mutex, NULL);
@@ -172,7 +173,7 @@ int ibv_close_device(struct ibv_context *context)
     struct soft_context *soft = soft_context(context);
 
     wire_lock(&wire->table_lock);
-    wire_free_hca(soft->hca->slot.id); /* as the kernel does with what the program has not destroyed */
+    wire_free_hca(soft->hca->slot.id); /* as the kernel does with objects that the program has not destroyed */
     wire_unlock(&wire->table_lock);
     close(context->async_fd);
     close(context->cmd_fd);
@@ -205,7 +206,7 @@ int soft_query_device_ex(struct ibv_context *context, const struct ibv_query_dev
     orig->max_pd = 1 << 15;
     orig->max_qp_rd_atom = orig->max_qp_init_rd_atom = MAX_RD_ATOMIC;
     orig->max_res_rd_atom = MAX_RD_ATOMIC * WIRE_QPS;
-    orig->atomic_cap = IBV_ATOMIC_HCA; /* not atomic with what the target's CPU does */
+    orig->atomic_cap = IBV_ATOMIC_HCA; /* not atomic with respect to the target's CPU */
     orig->max_ah = 1 << 20;
     orig->max_srq = WIRE_SRQS - 1;
     orig->max_srq_wr = MAX_WR;
@@ -215,7 +216,8 @@ int soft_query_device_ex(struct ibv_context *context, const struct ibv_query_dev
     orig->phys_port_cnt = 1;
     if (mr_demand() != NO_DEMAND && vext_field_avail(struct ibv_device_attr_ex, odp_caps, size)) {
         attr->odp_caps.general_caps = IBV_ODP_SUPPORT | (mr_demand() == IMPLICIT ? IBV_ODP_SUPPORT_IMPLICIT : 0);
-        attr->odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+        attr->odp_caps.per_transport_caps.rc_odp_caps =
+            IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
     }
     if (vext_field_avail(struct ibv_device_attr_ex, phys_port_cnt_ex, size))
         attr->phys_port_cnt_ex = 1;

@@ -1,4 +1,4 @@
-/* The engine: one thread of the process, started at the first need, for requests that could not be carried out at once. */
+/* The engine: one thread of the process, started on demand, for requests that could not be executed at once. */
 #include <time.h>
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 
 static pthread_mutex_t engine_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t engine_work, engine_idle = PTHREAD_COND_INITIALIZER;
-static struct soft_qp *engine_list; /* QPs with something left */
+static struct soft_qp *engine_list; /* QPs with pending requests */
 static struct soft_qp *engine_inside; /* the one that the thread works on without engine_lock */
 static pid_t engine_process;          /* where the thread runs: a child of fork has none */
 

@@ -1,4 +1,4 @@
-/* Asynchronous events: sent as datagrams to the context of the HCA concerned, from whatever process the cause is in. */
+/* Asynchronous events: sent as datagrams to the context of the HCA concerned, by the process that causes them. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>

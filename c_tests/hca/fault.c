@@ -1,4 +1,4 @@
-/* Faults that a test orders: named numbers in the wire file, and the decisions that follow from them. */
+/* Injected faults: named numbers in the wire file, and the decisions that follow from them. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static uint64_t *field_of(size_t i)
     return (uint64_t *)((char *)&wire->faults + names[i].offset);
 }
 
-/* Tells every open HCA of the devices in `mask` that its port went down or came up. */
+/* Notifies every open HCA of the devices in `mask` that its port went down or came up. */
 static void port_events(uint64_t mask, enum ibv_event_type type)
 {
     for (uint32_t i = 0; i < WIRE_HCAS; i++) {

@@ -1,8 +1,8 @@
 /*
- * The software HCA: private objects of one process, and what its files offer each other.
+ * The software HCA: private objects of one process, and the internal interfaces of its files.
  *
- * A QP carries its requests out in the thread that posts them; the peer does nothing. What cannot go at once (receiver
- * not ready, no answer, an ordered delay) stays in the send queue, and the engine's thread tries again.
+ * A QP executes its requests in the thread that posts them; the peer does nothing. Requests that cannot be executed at
+ * once (receiver not ready, no answer, an injected delay) stay in the send queue, and the engine's thread tries again.
  */
 #ifndef SOFT_HCA_H
 #define SOFT_HCA_H
@@ -21,7 +21,9 @@ enum {
 /* The device list: made once, never freed, so pointers to devices outlive ibv_free_device_list. */
 struct soft_device {
     struct ibv_device device;
-    /* libmlx5 and libefa look behind the public part whether a device is theirs: a null pointer says it is not */
+    /*
+     * libmlx5 and libefa check behind the public part whether a device is theirs: a null pointer means that it is not
+     */
     void *not_theirs[64];
     int number;
 };
@@ -75,12 +77,12 @@ struct soft_wqe {
     struct ibv_ah_attr path; /* UD */
     uint32_t length;         /* bytes of payload */
     uint8_t inlined[MAX_INLINE];
-    uint64_t due;      /* ns, monotonic: not to be carried out before */
+    uint64_t due;      /* ns, monotonic: not to be executed before */
     uint64_t deadline; /* ns: without an answer until then it fails; 0: no try went unanswered */
     uint8_t rnr_left;
 };
 
-/* A UD packet held back by an ordered fault. */
+/* A UD packet delayed by a fault. */
 struct soft_packet {
     struct ibv_ah_attr path;
     uint32_t source_qpn, qpn, qkey, length;
@@ -96,7 +98,7 @@ struct soft_qp {
     struct ibv_qp_init_attr init;
     pthread_mutex_t sq_lock; /* guards what follows */
     struct soft_wqe *sq;
-    uint64_t sq_posted, sq_done; /* done: carried out */
+    uint64_t sq_posted, sq_done; /* done: executed */
     uint64_t sq_free;            /* slots before it may be used again: their completion, or a later one, was polled */
     struct soft_packet *held;
     uint64_t held_due; /* ns */
@@ -145,8 +147,9 @@ enum demand mr_demand(void);
 bool mr_mapped(const void *start, size_t length); /* all of it, in this process */
 enum key_result { KEY_OK, KEY_BAD };
 /* Local keys: fills iov with the addresses of the entries, valid in the process of `hca`. */
-enum key_result mr_local(uint32_t hca, uint32_t pd, const struct ibv_sge *sge, int count, uint32_t access, struct iovec *iov);
-/* A remote key: the region stays locked (so it cannot be deregistered meanwhile) until mr_release. NULL: refused. */
+enum key_result mr_local(uint32_t hca, uint32_t pd, const struct ibv_sge *sge, int count, uint32_t access,
+                         struct iovec *iov);
+/* A remote key: the region stays locked (so it cannot be deregistered meanwhile) until mr_release. NULL: invalid. */
 struct wire_mr *mr_remote(uint32_t hca, uint32_t pd, uint32_t rkey, uint64_t address, size_t length, uint32_t access,
                           struct iovec *iov);
 void mr_release(struct wire_mr *mr);
@@ -175,20 +178,20 @@ void qp_fail(struct wire_qp *qp);
 
 /* send.c */
 int soft_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
-/* sq_lock held: carries out what can be; returns when (ns) to try again, 0: nothing is left. */
+/* sq_lock held: executes requests; returns when (ns) to try again, 0: nothing is left. */
 uint64_t send_progress(struct soft_qp *qp);
 
 struct outcome {
     enum { SENT, FAILED, NOT_READY, NO_ANSWER } kind;
     enum ibv_wc_status status; /* FAILED */
-    uint64_t wait;             /* NOT_READY: ns to wait, as the receiver asks */
+    uint64_t wait;             /* NOT_READY: ns to wait, as the receiver requests */
 };
 
-/* rc.c, ud.c: carry one request out; sq_lock held, no other. */
+/* rc.c, ud.c: execute one request; sq_lock held, no other. */
 struct outcome rc_send(struct soft_qp *qp, struct soft_wqe *wqe);
 struct outcome ud_send(struct soft_qp *qp, struct soft_wqe *wqe);
 void ud_release_held(struct soft_qp *qp);
-/* Is `path` the address of this HCA? */
+/* Whether `path` is the address of this HCA. */
 bool path_reaches(const struct ibv_ah_attr *path, const struct wire_hca *hca);
 bool port_up(const struct wire_hca *hca);
 

@@ -29,7 +29,7 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
     return 0;
 }
 
-/* Is all of it mapped? A genuine HCA pins the pages and fails where there are none. */
+/* Whether all of it is mapped. A real HCA pins the pages and fails where there are none. */
 bool mr_mapped(const void *start, size_t length)
 {
     uintptr_t page = (uintptr_t)start & ~(uintptr_t)4095, end = (uintptr_t)start + length;
@@ -44,7 +44,7 @@ bool mr_mapped(const void *start, size_t length)
     return true;
 }
 
-/* As where little memory may be locked; a test may set it while it runs. */
+/* Emulates a low RLIMIT_MEMLOCK; a test may set it while it runs. */
 static bool too_long(size_t length)
 {
     const char *longest = getenv("SOFT_HCA_MR_LONGEST");
@@ -52,7 +52,7 @@ static bool too_long(size_t length)
     return longest != NULL && length > strtoull(longest, NULL, 0);
 }
 
-/* What SOFT_HCA_ODP says: memory that is not pinned, but looked up when it is used. */
+/* The value of SOFT_HCA_ODP: memory that is not pinned, but looked up when it is accessed. */
 enum demand mr_demand(void)
 {
     const char *text = getenv("SOFT_HCA_ODP");
@@ -62,7 +62,9 @@ enum demand mr_demand(void)
     return strcmp(text, "implicit") == 0 ? IMPLICIT : EXPLICIT;
 }
 
-/* May it be registered that way, and with pages that are not there yet? Everything at once is for `implicit` alone. */
+/*
+ * Whether this access allows it, with pages that are not mapped yet. The whole address space at once needs `implicit`.
+ */
 static bool on_demand(const void *addr, size_t length)
 {
     bool whole = addr == NULL && length == SIZE_MAX;
@@ -83,7 +85,7 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
         return NULL;
     }
     access &= ~IBV_ACCESS_ON_DEMAND;
-    /* Remote writes need local ones, says the specification. */
+    /* Remote writes need local ones, according to the specification. */
     if ((access & ~known) != 0
         || ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE))
         || (uintptr_t)addr + length < (uintptr_t)addr) {
@@ -134,20 +136,22 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uin
 
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
-    wire_free(&((struct soft_mr *)mr)->shared->slot); /* waits for a remote access under way */
+    wire_free(&((struct soft_mr *)mr)->shared->slot); /* waits for remote accesses in flight */
     __atomic_sub_fetch(&((struct soft_pd *)mr->pd)->users, 1, __ATOMIC_RELAXED);
     free(mr);
     return 0;
 }
 
 /* The region's lock is held. */
-static bool mr_allows(const struct wire_mr *mr, uint32_t hca, uint32_t pd, uint64_t address, size_t length, uint32_t access)
+static bool mr_allows(const struct wire_mr *mr, uint32_t hca, uint32_t pd, uint64_t address, size_t length,
+                      uint32_t access)
 {
     return mr->slot.hca == hca && mr->pd == pd && (mr->access & access) == access && address >= mr->iova
            && address - mr->iova <= mr->length && length <= mr->length - (address - mr->iova);
 }
 
-enum key_result mr_local(uint32_t hca, uint32_t pd, const struct ibv_sge *sge, int count, uint32_t access, struct iovec *iov)
+enum key_result mr_local(uint32_t hca, uint32_t pd, const struct ibv_sge *sge, int count, uint32_t access,
+                         struct iovec *iov)
 {
     for (int i = 0; i < count; i++) {
         struct wire_mr *mr;

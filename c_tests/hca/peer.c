@@ -1,4 +1,4 @@
-/* The processes on the wire: whether they live, copies into and out of their memory, signals to their descriptors. */
+/* The processes on the wire: their liveness, copies into and out of their memory, signals to their descriptors. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 
 #include "wire.h"
 
-/* What this process knows of the others, by index of the HCA. */
+/* Cached state of the other processes, by index of the HCA. */
 static struct {
     uint32_t id; /* of the HCA that the pidfd is for */
     int pidfd;   /* -1: it was dead already */
@@ -62,7 +62,7 @@ static int peer_pidfd(const struct wire_hca *hca)
         peers[index].id = hca->slot.id;
         peers[index].pidfd = syscall(SYS_pidfd_open, hca->pid, 0);
         if (peers[index].pidfd >= 0 && peer_born(hca->pid) != hca->born) {
-            close(peers[index].pidfd); /* the number is another process's by now */
+            close(peers[index].pidfd); /* the number belongs to another process by now */
             peers[index].pidfd = -1;
         }
     }
@@ -105,14 +105,14 @@ void peer_signal(const struct wire_hca *hca, int fd, uint32_t tag, const void *m
     pthread_mutex_unlock(&peer_lock);
 }
 
-bool peer_write(const struct wire_hca *hca, const struct iovec *local, int locals, const struct iovec *remote, int remotes,
-                size_t length)
+bool peer_write(const struct wire_hca *hca, const struct iovec *local, int locals, const struct iovec *remote,
+                int remotes, size_t length)
 {
     return length == 0 || process_vm_writev(hca->pid, local, locals, remote, remotes, 0) == (ssize_t)length;
 }
 
-bool peer_read(const struct wire_hca *hca, const struct iovec *local, int locals, const struct iovec *remote, int remotes,
-               size_t length)
+bool peer_read(const struct wire_hca *hca, const struct iovec *local, int locals, const struct iovec *remote,
+               int remotes, size_t length)
 {
     return length == 0 || process_vm_readv(hca->pid, local, locals, remote, remotes, 0) == (ssize_t)length;
 }

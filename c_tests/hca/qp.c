@@ -53,7 +53,8 @@ static struct ibv_qp *qp_create(struct ibv_pd *pd, struct ibv_qp_init_attr *init
     }
     soft->shared->slot.self = soft;
     soft->shared->type = init->qp_type;
-    __atomic_add_fetch(init->qp_type == IBV_QPT_RC ? &wire->faults.rc_queues : &wire->faults.ud_queues, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(init->qp_type == IBV_QPT_RC ? &wire->faults.rc_queues : &wire->faults.ud_queues, 1,
+                       __ATOMIC_RELAXED);
     soft->shared->state = IBV_QPS_RESET;
     soft->shared->pd = pd->handle;
     soft->shared->recv_cq = init->recv_cq->handle;
@@ -109,16 +110,16 @@ struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
     struct soft_qp *soft = (struct soft_qp *)qp;
 
-    return soft->build == NULL ? NULL : &soft->qp; /* only what was made for it has the interface */
+    return soft->build == NULL ? NULL : &soft->qp; /* only a QP made for it has the interface */
 }
 
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
     struct soft_qp *soft = (struct soft_qp *)qp;
-    struct wire_rq rq = soft->shared->rq; /* the slot may be another's as soon as it is free */
+    struct wire_rq rq = soft->shared->rq; /* the slot may be reused as soon as it is free */
 
     engine_forget(soft);
-    wire_free(&soft->shared->slot); /* no peer is inside any more */
+    wire_free(&soft->shared->slot); /* no peer accesses it any more */
     cq_forget(qp->send_cq, qp->qp_num);
     cq_forget(qp->recv_cq, qp->qp_num);
     rq_drop(&rq);
@@ -139,7 +140,7 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 
 /* ---- states ---- */
 
-/* What a transition needs and what it may have besides, by QP type; the current state may always be given. */
+/* Required and optional attributes of each transition, by QP type; the current state may always be given. */
 static const struct transition {
     enum ibv_qp_type type;
     enum ibv_qp_state from, to;
@@ -160,7 +161,8 @@ static const struct transition {
     {IBV_QPT_RC, IBV_QPS_RTR, IBV_QPS_RTS,
      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
      IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE},
-    {IBV_QPT_UC, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPT_UC, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
     {IBV_QPT_UD, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_QKEY},
     {IBV_QPT_RC, IBV_QPS_RTS, IBV_QPS_RTS, 0,
      IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE},
@@ -200,15 +202,16 @@ static bool values_good(struct soft_qp *soft, const struct ibv_qp_attr *attr, in
         return false;
     if ((mask & IBV_QP_PATH_MTU) && (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > device_mtu(ethernet)))
         return false;
-    if ((mask & IBV_QP_AV)
-        && (attr->ah_attr.port_num != 1 || (ethernet && !attr->ah_attr.is_global) || (!ethernet && attr->ah_attr.dlid == 0)
-            || (attr->ah_attr.is_global && attr->ah_attr.grh.sgid_index >= (ethernet ? WIRE_GIDS : 1))))
+    if ((mask & IBV_QP_AV) && (attr->ah_attr.port_num != 1 || (ethernet && !attr->ah_attr.is_global) ||
+                               (!ethernet && attr->ah_attr.dlid == 0) ||
+                               (attr->ah_attr.is_global && attr->ah_attr.grh.sgid_index >= (ethernet ? WIRE_GIDS : 1))))
         return false;
     if (((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && attr->max_dest_rd_atomic > MAX_RD_ATOMIC)
         || ((mask & IBV_QP_MAX_QP_RD_ATOMIC) && attr->max_rd_atomic > MAX_RD_ATOMIC))
         return false;
-    if (((mask & IBV_QP_TIMEOUT) && attr->timeout > 31) || ((mask & IBV_QP_RETRY_CNT) && attr->retry_cnt > 7)
-        || ((mask & IBV_QP_RNR_RETRY) && attr->rnr_retry > 7) || ((mask & IBV_QP_MIN_RNR_TIMER) && attr->min_rnr_timer > 31))
+    if (((mask & IBV_QP_TIMEOUT) && attr->timeout > 31) || ((mask & IBV_QP_RETRY_CNT) && attr->retry_cnt > 7) ||
+        ((mask & IBV_QP_RNR_RETRY) && attr->rnr_retry > 7) ||
+        ((mask & IBV_QP_MIN_RNR_TIMER) && attr->min_rnr_timer > 31))
         return false;
     return true;
 }

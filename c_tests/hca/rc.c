@@ -1,6 +1,6 @@
 /*
- * Reliable (and unreliable) connections: one request, carried out from the sender's side. The lock of the peer's QP is
- * held from the first look at its state to the completion there, so the peer sees requests whole and in order, and its
+ * Reliable (and unreliable) connections: one request, executed from the sender's side. The lock of the peer's QP is
+ * held from the first check of its state to the completion there, so the peer sees requests whole and in order, and its
  * receive completes before the sender's request does.
  */
 #include <errno.h>
@@ -26,7 +26,7 @@ bool port_up(const struct wire_hca *hca)
     return !fault_port_down(hca->number);
 }
 
-/* What a receiver that is not ready asks the sender to wait: the field's codes, in units of 10 us. */
+/* The RNR wait that a receiver requests of the sender: the field's codes, in units of 10 us. */
 static uint64_t rnr_wait(uint8_t timer)
 {
     static const uint16_t units[32] = {0,    1,    2,    3,    4,    6,    8,     12,    16,    24,    32,
@@ -49,11 +49,11 @@ static struct outcome failed(enum ibv_wc_status status)
 
 static const struct outcome sent = {.kind = SENT}, no_answer = {.kind = NO_ANSWER};
 
-/* The peer's QP refuses a request: it goes to the error state itself, and says so to its owner. */
+/* The peer's QP rejects a request: it goes to the error state itself, and notifies its owner. */
 static struct outcome refused(struct wire_qp *peer, enum ibv_event_type event, enum ibv_wc_status status)
 {
     if (peer->type == IBV_QPT_UC)
-        return sent; /* dropped, and nobody is told */
+        return sent; /* dropped, without an event */
     qp_fail(peer);
     event_async(peer->slot.hca, event, peer->slot.id);
     return failed(status);
@@ -66,11 +66,11 @@ static bool responds(const struct soft_qp *qp, const struct wire_qp *peer, const
                                                     || peer->state == IBV_QPS_SQD || peer->state == IBV_QPS_SQE)
            && peer->dest_qpn == qp->qp.qp_base.qp_num && path_reaches(&qp->attr.ah_attr, to)
            && path_reaches(&peer->path, own)
-           /* a genuine peer drops packets with a number that it does not expect */
+           /* a real peer drops packets with an unexpected number */
            && (qp->attr.sq_psn & 0xffffff) == peer->rq_psn && port_up(own) && port_up(to) && peer_alive(to);
 }
 
-/* Where the payload is on the sender's side. */
+/* The payload on the sender's side. */
 static int gather(const struct soft_qp *qp, struct soft_wqe *wqe, uint32_t access, struct iovec *iov, int *count)
 {
     if (wqe->wr.send_flags & IBV_SEND_INLINE) {
@@ -113,8 +113,9 @@ static struct outcome deliver(struct soft_qp *qp, struct soft_wqe *wqe, struct w
         if (room < wqe->length) {
             wc.status = IBV_WC_LOC_LEN_ERR;
             answer = IBV_WC_REM_INV_REQ_ERR;
-        } else if (mr_local(peer->slot.hca, peer->pd, one.recv.sge, one.recv.num_sge, IBV_ACCESS_LOCAL_WRITE, iov) != KEY_OK
-                   || !peer_write(to, from, count, iov, one.recv.num_sge, wqe->length)) {
+        } else if (mr_local(peer->slot.hca, peer->pd, one.recv.sge, one.recv.num_sge, IBV_ACCESS_LOCAL_WRITE, iov) !=
+                       KEY_OK ||
+                   !peer_write(to, from, count, iov, one.recv.num_sge, wqe->length)) {
             wc.status = IBV_WC_LOC_PROT_ERR;
             answer = IBV_WC_REM_OP_ERR;
         }
@@ -128,7 +129,7 @@ static struct outcome deliver(struct soft_qp *qp, struct soft_wqe *wqe, struct w
     return peer->type == IBV_QPT_UC ? sent : failed(answer);
 }
 
-/* Memory on demand that is not there. */
+/* On-demand memory that is not mapped. */
 static bool is_gone(const struct iovec *local, int count)
 {
     for (int i = 0; i < count; i++)
@@ -151,7 +152,7 @@ static struct outcome write_or_read(struct soft_wqe *wqe, struct wire_qp *peer, 
         return refused(peer, IBV_EVENT_QP_ACCESS_ERR,
                        peer->access & access ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR);
     if (wqe->length == 0)
-        return sent; /* no key is looked at, says the specification */
+        return sent; /* no key is checked, according to the specification */
     mr = mr_remote(peer->slot.hca, peer->pd, wqe->wr.wr.rdma.rkey, wqe->wr.wr.rdma.remote_addr, wqe->length, access,
                    &remote);
     if (mr == NULL)
@@ -164,13 +165,15 @@ static struct outcome write_or_read(struct soft_wqe *wqe, struct wire_qp *peer, 
     if (copied && count > 1)
         __atomic_fetch_add(&wire->faults.lists, 1, __ATOMIC_RELAXED);
     if (!copied && errno == ESRCH)
-        return no_answer; /* a process that was killed has no memory before it is gone */
+        return no_answer; /* a killed process loses its memory before its pidfd reports the end */
     if (!copied && !(wqe->wr.send_flags & IBV_SEND_INLINE) && is_gone(local, count))
         return failed(IBV_WC_LOC_PROT_ERR);
     return copied ? sent : refused(peer, IBV_EVENT_QP_ACCESS_ERR, IBV_WC_REM_OP_ERR);
 }
 
-/* Atomic among all processes of the wire, not with the CPU of the target: the payload is in its private memory. */
+/*
+ * Atomic among all processes of the wire, not with respect to the target's CPU: the payload is in its private memory.
+ */
 static struct outcome atomic(struct soft_qp *qp, struct soft_wqe *wqe, struct wire_qp *peer, const struct wire_hca *to,
                              const struct iovec *local, int count)
 {
@@ -202,7 +205,7 @@ static struct outcome atomic(struct soft_qp *qp, struct soft_wqe *wqe, struct wi
         copied = peer_write(to, &one, 1, &remote, 1, sizeof(after));
     wire->faults.atomics += copied;
     wire_unlock(&wire->atomic_lock);
-    if (gap_us != 0) /* who lets go would have it again before anybody whom that wakes, for ever */
+    if (gap_us != 0) /* the last owner would get the lock again before any woken waiter, for ever */
         usleep(gap_us);
     mr_release(mr);
     if (!copied)
@@ -213,8 +216,8 @@ static struct outcome atomic(struct soft_qp *qp, struct soft_wqe *wqe, struct wi
     return sent;
 }
 
-static struct outcome carry_out(struct soft_qp *qp, struct soft_wqe *wqe, struct wire_qp *peer, const struct wire_hca *to,
-                                const struct iovec *local, int count)
+static struct outcome carry_out(struct soft_qp *qp, struct soft_wqe *wqe, struct wire_qp *peer,
+                                const struct wire_hca *to, const struct iovec *local, int count)
 {
     struct outcome outcome = sent;
 

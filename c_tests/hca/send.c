@@ -1,4 +1,4 @@
-/* The send queue: posting, carrying out in order, completions, flushing in error. */
+/* The send queue: posting, execution in order, completions, flushing in error. */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -55,7 +55,7 @@ static void send_failed(struct soft_qp *qp, struct soft_wqe *wqe, enum ibv_wc_st
     wire_unlock(&qp->shared->slot.lock);
 }
 
-/* When a request without an answer is given up: 4.096 us * 2^timeout for each try; timeout 0 is for ever. */
+/* When a request without an answer fails: 4.096 us * 2^timeout for each try; timeout 0 is for ever. */
 static uint64_t answer_deadline(struct soft_qp *qp, uint64_t now)
 {
     uint64_t cap = wire->faults.retry_cap_us * 1000;
@@ -145,7 +145,8 @@ static int post_one(struct soft_qp *qp, const struct ibv_send_wr *wr, uint64_t d
     uint64_t length = 0;
     bool inlined = wr->send_flags & IBV_SEND_INLINE;
 
-    if (!opcode_allowed(qp->qp.qp_base.qp_type, wr->opcode) || wr->num_sge < 0 || (uint32_t)wr->num_sge > cap->max_send_sge)
+    if (!opcode_allowed(qp->qp.qp_base.qp_type, wr->opcode) || wr->num_sge < 0 ||
+        (uint32_t)wr->num_sge > cap->max_send_sge)
         return EINVAL;
     if (qp->sq_posted - __atomic_load_n(&qp->sq_free, __ATOMIC_ACQUIRE) >= cap->max_send_wr)
         return ENOMEM;

@@ -25,8 +25,9 @@ struct side *side_open(int socket, bool with_srq)
     side->channel = ibv_create_comp_channel(side->context);
     side->cq = ibv_create_cq(side->context, 1024, side, side->channel, 0);
     side->buffer = mmap(NULL, BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    side->mr = ibv_reg_mr(side->pd, side->buffer, BUFFER,
-                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+    side->mr      = ibv_reg_mr(side->pd, side->buffer, BUFFER,
+                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
+                                   IBV_ACCESS_REMOTE_ATOMIC);
     CHECK(side->pd != NULL && side->channel != NULL && side->cq != NULL && side->mr != NULL);
     if (with_srq) {
         side->srq = ibv_create_srq(side->pd, &srq);
@@ -41,9 +42,10 @@ struct ibv_qp *side_qp(struct side *side, enum ibv_qp_type type, int signal_all)
     struct ibv_qp_init_attr init = {
         .send_cq = side->cq,
         .recv_cq = side->cq,
-        .srq = side->srq,
-        .cap = {.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 4, .max_recv_sge = 4, .max_inline_data = 64},
-        .qp_type = type,
+        .srq     = side->srq,
+        .cap =
+            {.max_send_wr = DEPTH, .max_recv_wr = DEPTH, .max_send_sge = 4, .max_recv_sge = 4, .max_inline_data = 64},
+        .qp_type    = type,
         .sq_sig_all = signal_all,
     };
     struct ibv_qp *qp = ibv_create_qp(side->pd, &init);
@@ -99,12 +101,12 @@ struct hello side_meet(struct side *side, struct ibv_qp *qp)
     return peer;
 }
 
-void side_tell(struct side *side)
+void side_signal(struct side *side)
 {
     EQUAL(write(side->socket, "x", 1), 1);
 }
 
-void side_await(struct side *side)
+void side_wait(struct side *side)
 {
     char one;
 

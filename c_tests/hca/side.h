@@ -1,4 +1,4 @@
-/* One side of a test of the software HCA: what a program opens, and how two sides find each other. */
+/* One side of a test of the software HCA: the objects that a program opens, and the exchange between two sides. */
 #ifndef SOFT_HCA_SIDE_H
 #define SOFT_HCA_SIDE_H
 
@@ -22,7 +22,7 @@ struct side {
     int socket; /* to the other side */
 };
 
-/* What one side tells the other. */
+/* Message from one side to the other. */
 struct hello {
     uint32_t qpn, rkey;
     uint64_t address;
@@ -39,16 +39,16 @@ struct connection {
 extern const struct connection usual;
 void side_connect(struct side *side, struct ibv_qp *qp, const struct hello *peer, const struct connection *connection);
 void side_ud_ready(struct ibv_qp *qp);
-/* Tells the other side of a QP and reads what it tells. */
+/* Sends a QP's parameters to the other side and returns the other's. */
 struct hello side_meet(struct side *side, struct ibv_qp *qp);
-void side_tell(struct side *side);  /* a byte, to go on */
-void side_await(struct side *side); /* for one */
+void side_signal(struct side *side);  /* sends a byte, on which the other side continues */
+void side_wait(struct side *side); /* waits for a byte */
 void side_receive(struct side *side, struct ibv_qp *qp, uint64_t wr_id, size_t offset, uint32_t length);
 /* Posts a request of `length` bytes of the buffer from `offset`; the result of ibv_post_send. */
 int side_post(struct side *side, struct ibv_qp *qp, struct ibv_send_wr *wr, size_t offset, uint32_t length);
 /* The next completion; waits up to 10 s. */
 struct ibv_wc side_poll(struct side *side);
-bool side_quiet(struct side *side, int ms); /* none comes */
+bool side_quiet(struct side *side, int ms); /* no completion arrives */
 void fault(const char *assignments);        /* hcactl */
 uint64_t counter(const char *name);
 

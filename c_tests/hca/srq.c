@@ -160,7 +160,7 @@ int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 int ibv_destroy_srq(struct ibv_srq *srq)
 {
     struct soft_srq *soft = (struct soft_srq *)srq;
-    struct wire_rq rq = soft->shared->rq; /* the slot may be another's as soon as it is free */
+    struct wire_rq rq = soft->shared->rq; /* the slot may be reused as soon as it is free */
 
     if (__atomic_load_n(&soft->users, __ATOMIC_RELAXED) != 0)
         return EBUSY;

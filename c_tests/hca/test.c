@@ -1,5 +1,5 @@
 /*
- * Tests of the software HCA itself: what the pingpongs of ibverbs-utils do not show.
+ * Tests of the software HCA itself: features that the pingpongs of ibverbs-utils do not cover.
  *
  *   test            every case, each in processes of its own
  *   test NAME ...   these

@@ -1,4 +1,4 @@
-/* Names and conversions: what the library says about numbers, without any device. */
+/* Names and conversions of constants: functions of the library that need no device. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,33 +16,19 @@ int mtu_bytes(enum ibv_mtu mtu)
 #define LOOK_UP(table, index) \
     ((unsigned)(index) < sizeof(table) / sizeof(table[0]) && table[index] != NULL ? table[index] : "unknown")
 
+/* The constant's own name serves as its description. */
+#define NAME(constant) [constant] = #constant
+
 const char *ibv_wc_status_str(enum ibv_wc_status status)
 {
     static const char *const names[] = {
-        [IBV_WC_SUCCESS] = "success",
-        [IBV_WC_LOC_LEN_ERR] = "local length error",
-        [IBV_WC_LOC_QP_OP_ERR] = "local QP operation error",
-        [IBV_WC_LOC_EEC_OP_ERR] = "local EE context operation error",
-        [IBV_WC_LOC_PROT_ERR] = "local protection error",
-        [IBV_WC_WR_FLUSH_ERR] = "Work Request Flushed Error",
-        [IBV_WC_MW_BIND_ERR] = "memory management operation error",
-        [IBV_WC_BAD_RESP_ERR] = "bad response error",
-        [IBV_WC_LOC_ACCESS_ERR] = "local access error",
-        [IBV_WC_REM_INV_REQ_ERR] = "remote invalid request error",
-        [IBV_WC_REM_ACCESS_ERR] = "remote access error",
-        [IBV_WC_REM_OP_ERR] = "remote operation error",
-        [IBV_WC_RETRY_EXC_ERR] = "transport retry counter exceeded",
-        [IBV_WC_RNR_RETRY_EXC_ERR] = "RNR retry counter exceeded",
-        [IBV_WC_LOC_RDD_VIOL_ERR] = "local RDD violation error",
-        [IBV_WC_REM_INV_RD_REQ_ERR] = "remote invalid RD request",
-        [IBV_WC_REM_ABORT_ERR] = "aborted error",
-        [IBV_WC_INV_EECN_ERR] = "invalid EE context number",
-        [IBV_WC_INV_EEC_STATE_ERR] = "invalid EE context state",
-        [IBV_WC_FATAL_ERR] = "fatal error",
-        [IBV_WC_RESP_TIMEOUT_ERR] = "response timeout error",
-        [IBV_WC_GENERAL_ERR] = "general error",
-        [IBV_WC_TM_ERR] = "TM error",
-        [IBV_WC_TM_RNDV_INCOMPLETE] = "TM software rendezvous",
+        NAME(IBV_WC_SUCCESS), NAME(IBV_WC_LOC_LEN_ERR), NAME(IBV_WC_LOC_QP_OP_ERR), NAME(IBV_WC_LOC_EEC_OP_ERR),
+        NAME(IBV_WC_LOC_PROT_ERR), NAME(IBV_WC_WR_FLUSH_ERR), NAME(IBV_WC_MW_BIND_ERR), NAME(IBV_WC_BAD_RESP_ERR),
+        NAME(IBV_WC_LOC_ACCESS_ERR), NAME(IBV_WC_REM_INV_REQ_ERR), NAME(IBV_WC_REM_ACCESS_ERR),
+        NAME(IBV_WC_REM_OP_ERR), NAME(IBV_WC_RETRY_EXC_ERR), NAME(IBV_WC_RNR_RETRY_EXC_ERR),
+        NAME(IBV_WC_LOC_RDD_VIOL_ERR), NAME(IBV_WC_REM_INV_RD_REQ_ERR), NAME(IBV_WC_REM_ABORT_ERR),
+        NAME(IBV_WC_INV_EECN_ERR), NAME(IBV_WC_INV_EEC_STATE_ERR), NAME(IBV_WC_FATAL_ERR),
+        NAME(IBV_WC_RESP_TIMEOUT_ERR), NAME(IBV_WC_GENERAL_ERR), NAME(IBV_WC_TM_ERR), NAME(IBV_WC_TM_RNDV_INCOMPLETE),
     };
 
     return LOOK_UP(names, status);
@@ -50,22 +36,20 @@ const char *ibv_wc_status_str(enum ibv_wc_status status)
 
 const char *ibv_node_type_str(enum ibv_node_type type)
 {
-    static const char *const names[] = {[IBV_NODE_CA] = "InfiniBand channel adapter",
-                                        [IBV_NODE_SWITCH] = "InfiniBand switch",
-                                        [IBV_NODE_ROUTER] = "InfiniBand router",
-                                        [IBV_NODE_RNIC] = "iWARP NIC",
-                                        [IBV_NODE_USNIC] = "usNIC",
-                                        [IBV_NODE_USNIC_UDP] = "usNIC UDP",
-                                        [IBV_NODE_UNSPECIFIED] = "unspecified"};
+    static const char *const names[] = {
+        NAME(IBV_NODE_CA), NAME(IBV_NODE_SWITCH), NAME(IBV_NODE_ROUTER), NAME(IBV_NODE_RNIC), NAME(IBV_NODE_USNIC),
+        NAME(IBV_NODE_USNIC_UDP), NAME(IBV_NODE_UNSPECIFIED),
+    };
 
     return LOOK_UP(names, type);
 }
 
 const char *ibv_port_state_str(enum ibv_port_state state)
 {
-    static const char *const names[] = {[IBV_PORT_NOP] = "no state change (NOP)", [IBV_PORT_DOWN] = "down",
-                                        [IBV_PORT_INIT] = "init",                 [IBV_PORT_ARMED] = "armed",
-                                        [IBV_PORT_ACTIVE] = "active",             [IBV_PORT_ACTIVE_DEFER] = "active defer"};
+    static const char *const names[] = {
+        NAME(IBV_PORT_NOP), NAME(IBV_PORT_DOWN), NAME(IBV_PORT_INIT), NAME(IBV_PORT_ARMED), NAME(IBV_PORT_ACTIVE),
+        NAME(IBV_PORT_ACTIVE_DEFER),
+    };
 
     return LOOK_UP(names, state);
 }
@@ -73,26 +57,12 @@ const char *ibv_port_state_str(enum ibv_port_state state)
 const char *ibv_event_type_str(enum ibv_event_type event)
 {
     static const char *const names[] = {
-        [IBV_EVENT_CQ_ERR] = "CQ error",
-        [IBV_EVENT_QP_FATAL] = "local work queue catastrophic error",
-        [IBV_EVENT_QP_REQ_ERR] = "invalid request local work queue error",
-        [IBV_EVENT_QP_ACCESS_ERR] = "local access violation work queue error",
-        [IBV_EVENT_COMM_EST] = "communication established",
-        [IBV_EVENT_SQ_DRAINED] = "send queue drained",
-        [IBV_EVENT_PATH_MIG] = "path migrated",
-        [IBV_EVENT_PATH_MIG_ERR] = "path migration request error",
-        [IBV_EVENT_DEVICE_FATAL] = "local catastrophic error",
-        [IBV_EVENT_PORT_ACTIVE] = "port active",
-        [IBV_EVENT_PORT_ERR] = "port error",
-        [IBV_EVENT_LID_CHANGE] = "LID change",
-        [IBV_EVENT_PKEY_CHANGE] = "P_Key change",
-        [IBV_EVENT_SM_CHANGE] = "SM change",
-        [IBV_EVENT_SRQ_ERR] = "SRQ catastrophic error",
-        [IBV_EVENT_SRQ_LIMIT_REACHED] = "SRQ limit reached",
-        [IBV_EVENT_QP_LAST_WQE_REACHED] = "last WQE reached",
-        [IBV_EVENT_CLIENT_REREGISTER] = "client reregistration",
-        [IBV_EVENT_GID_CHANGE] = "GID table change",
-        [IBV_EVENT_WQ_FATAL] = "WQ fatal",
+        NAME(IBV_EVENT_CQ_ERR), NAME(IBV_EVENT_QP_FATAL), NAME(IBV_EVENT_QP_REQ_ERR), NAME(IBV_EVENT_QP_ACCESS_ERR),
+        NAME(IBV_EVENT_COMM_EST), NAME(IBV_EVENT_SQ_DRAINED), NAME(IBV_EVENT_PATH_MIG), NAME(IBV_EVENT_PATH_MIG_ERR),
+        NAME(IBV_EVENT_DEVICE_FATAL), NAME(IBV_EVENT_PORT_ACTIVE), NAME(IBV_EVENT_PORT_ERR),
+        NAME(IBV_EVENT_LID_CHANGE), NAME(IBV_EVENT_PKEY_CHANGE), NAME(IBV_EVENT_SM_CHANGE), NAME(IBV_EVENT_SRQ_ERR),
+        NAME(IBV_EVENT_SRQ_LIMIT_REACHED), NAME(IBV_EVENT_QP_LAST_WQE_REACHED), NAME(IBV_EVENT_CLIENT_REREGISTER),
+        NAME(IBV_EVENT_GID_CHANGE), NAME(IBV_EVENT_WQ_FATAL),
     };
 
     return LOOK_UP(names, event);
@@ -138,7 +108,7 @@ enum ibv_rate mbps_to_ibv_rate(int mbps)
     RATE_BY(mbps, mbps, rate, IBV_RATE_MAX);
 }
 
-/* Nothing is pinned, so a fork harms nothing. */
+/* Nothing is pinned, so a fork does no harm. */
 int ibv_fork_init(void)
 {
     return 0;
@@ -149,27 +119,29 @@ enum ibv_fork_status ibv_is_fork_initialized(void)
     return IBV_FORK_UNNEEDED;
 }
 
-/* Private to rdma-core's own programs. */
+/*
+ * Called by the programs of ibverbs-utils, without a public prototype. Returns the length without a final newline, or
+ * -1.
+ */
 int ibv_read_sysfs_file(const char *directory, const char *file, char *into, size_t size);
 int ibv_read_sysfs_file(const char *directory, const char *file, char *into, size_t size)
 {
-    char name[512];
-    ssize_t length;
-    int fd;
+    char path[512];
+    int     fd  = snprintf(path, sizeof(path), "%s/%s", directory, file) < (int)sizeof(path)
+                      ? open(path, O_RDONLY | O_CLOEXEC)
+                      : -1;
+    ssize_t got = fd < 0 || size == 0 ? -1 : read(fd, into, size - 1);
 
-    snprintf(name, sizeof(name), "%s/%s", directory, file);
-    fd = open(name, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (fd >= 0)
+        close(fd);
+    if (got < 0)
         return -1;
-    length = read(fd, into, size);
-    close(fd);
-    if (length > 0 && into[length - 1] == '\n')
-        into[--length] = '\0';
-    else if (length >= 0 && (size_t)length < size)
-        into[length] = '\0';
-    return length;
+    got -= got > 0 && into[got - 1] == '\n';
+    into[got] = '\0';
+    return (int)got;
 }
 
+/* The mount point of sysfs: see SOFT_HCA_SYSFS in README.md. */
 const char *ibv_get_sysfs_path(void);
 const char *ibv_get_sysfs_path(void)
 {

@@ -1,11 +1,11 @@
-/* Unreliable datagrams: a packet is made, the ordered faults decide about it, and it arrives whole or not at all. */
+/* Unreliable datagrams: a packet is built, injected faults decide about it, and it arrives whole or not at all. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "hca.h"
 
-enum { HELD_NS = 2 * 1000 * 1000 }; /* a packet held back for reordering goes after so long if no other follows */
+enum { HELD_NS = 2 * 1000 * 1000 }; /* a packet delayed for reordering is sent after this time if no other follows */
 
 static bool is_ipv4(const union ibv_gid *gid)
 {
@@ -35,7 +35,7 @@ static void ipv4_header(uint8_t *header, const union ibv_gid *source, const unio
     header[11] = sum;
 }
 
-/* The 40 bytes in front of the payload. Without a GRH they are left as they are, as hardware does: false. */
+/* The 40 bytes in front of the payload. Without a GRH they are not written, as by hardware: false. */
 static bool grh_make(uint8_t *grh, const struct soft_packet *packet, const struct wire_hca *own)
 {
     const struct ibv_global_route *route = &packet->path.grh;
@@ -59,7 +59,8 @@ static bool grh_make(uint8_t *grh, const struct soft_packet *packet, const struc
 }
 
 /* The peer's QP is locked. True: it arrived, if only as an error. */
-static bool arrive(struct wire_qp *peer, const struct wire_hca *to, const struct wire_hca *own, struct soft_packet *packet)
+static bool arrive(struct wire_qp *peer, const struct wire_hca *to, const struct wire_hca *own,
+                   struct soft_packet *packet)
 {
     union {
         struct wire_recv recv;
@@ -75,9 +76,10 @@ static bool arrive(struct wire_qp *peer, const struct wire_hca *to, const struct
     uint8_t grh[GRH] = {0};
     uint64_t room = 0;
 
-    if (peer->type != IBV_QPT_UD || (peer->state != IBV_QPS_RTR && peer->state != IBV_QPS_RTS && peer->state != IBV_QPS_SQD)
-        || peer->qkey != packet->qkey || !path_reaches(&packet->path, to) || !port_up(to) || !port_up(own) || !peer_alive(to)
-        || !rq_take(peer, &one.recv))
+    if (peer->type != IBV_QPT_UD ||
+        (peer->state != IBV_QPS_RTR && peer->state != IBV_QPS_RTS && peer->state != IBV_QPS_SQD) ||
+        peer->qkey != packet->qkey || !path_reaches(&packet->path, to) || !port_up(to) || !port_up(own) ||
+        !peer_alive(to) || !rq_take(peer, &one.recv))
         return false;
     wc.wr_id = one.recv.wr_id;
     for (uint32_t i = 0; i < one.recv.num_sge; i++)

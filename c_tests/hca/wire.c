@@ -12,14 +12,14 @@
 #include "../soft/lock.h"
 #include "wire.h"
 
-#define WIRE_MAGIC (0x3130616368746673ULL + sizeof(struct wire)) /* another layout is another wire */
+#define WIRE_MAGIC (0x3130616368746673ULL + sizeof(struct wire)) /* another layout is another version of the wire */
 
 struct wire *wire;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void wire_lock(pthread_mutex_t *lock)
 {
-    /* The queues advance their heads last, so what a killed holder leaves is either not there yet or complete. */
+    /* The queues advance their heads last, so a killed holder leaves entries either absent or complete. */
     if (soft_lock(lock))
         __atomic_add_fetch(&wire->faults.locks_recovered, 1, __ATOMIC_RELAXED);
 }
@@ -40,7 +40,7 @@ int wire_open(void)
     if (fd < 0)
         return errno;
     pthread_mutex_lock(&open_lock);
-    flock(fd, LOCK_EX); /* one maker; the kernel lets go of it if that one is killed */
+    flock(fd, LOCK_EX); /* one creator; the kernel releases the lock if that process is killed */
     if (wire == NULL && ftruncate(fd, size) == 0)
         map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (map != MAP_FAILED) {
@@ -90,7 +90,7 @@ static struct wire_slot *slot_at(const struct table *table, uint32_t index)
     return (struct wire_slot *)(table->slots + (size_t)index * table->stride);
 }
 
-/* table_lock held. Takes the slots round-robin by generation, so that an old key or QP number is not soon another's. */
+/* table_lock held. Takes the slots round-robin by generation, so that an old key or QP number is not reused soon. */
 static struct wire_slot *slot_take(const struct table *table, uint32_t hca)
 {
     struct wire_slot *best = NULL;
@@ -118,7 +118,10 @@ static struct wire_slot *slot_take(const struct table *table, uint32_t hca)
     memset(best + 1, 0, table->stride - sizeof(*best));
     best->hca = hca;
     best->self = NULL;
-    /* An HCA owns itself. Others see the object from here on: it is zeroed, so a QP is in RESET and a key opens nothing. */
+    /*
+     * An HCA owns itself. Other processes see the object from here on: it is zeroed, so a QP is in RESET and a key is
+     * invalid.
+     */
     __atomic_store_n(&best->id, best->generation * table->count + best_index, __ATOMIC_RELEASE);
     if (hca == 0)
         best->hca = best->id;
@@ -203,7 +206,7 @@ struct wire_hca *wire_new_hca(void)
     struct wire_hca *hca;
 
     wire_lock(&wire->table_lock);
-    /* First what killed processes left. */
+    /* First releases the objects of killed processes. */
     for (uint32_t i = 0; i < WIRE_HCAS; i++) {
         struct wire_hca *other = &wire->hcas[i];
 

@@ -1,11 +1,11 @@
 /*
  * The wire: one file that every process with a software HCA maps, with the tables of open HCAs, queue pairs, completion
- * queues, shared receive queues and memory regions. What a sender has to reach in a peer (receive queue, CQ, keys) lives
- * here, payload does not: it goes from process to process with process_vm_writev/readv.
+ * queues, shared receive queues and memory regions. Everything that a sender accesses in a peer (receive queue, CQ,
+ * keys) is here, payload is not: it goes from process to process with process_vm_writev/readv.
  *
  * Every object of a table begins with a wire_slot. Its lock is a robust process-shared mutex: a killed owner does not
- * block the others. Order of locks: soft_qp.sq_lock (private) -> wire_qp -> wire_srq -> wire_mr -> wire_cq; of each kind
- * at most one at a time. `table_lock` (allocation) is taken with none of them held.
+ * block the others. Order of locks: soft_qp.sq_lock (private) -> wire_qp -> wire_srq -> wire_mr -> wire_cq; of each
+ * kind at most one at a time. `table_lock` (allocation) is taken with none of them held.
  */
 #ifndef SOFT_HCA_WIRE_H
 #define SOFT_HCA_WIRE_H
@@ -31,7 +31,7 @@ enum {
 
 struct wire_slot {
     pthread_mutex_t lock;
-    bool lock_made;      /* mutexes are made at the first use of a slot and never again: a late sender may hold one */
+    bool     lock_made; /* mutexes are created at the first use of a slot and never again: a late sender may hold one */
     uint32_t generation; /* of the last user of the slot */
     uint32_t id;         /* 0: free */
     uint32_t hca;        /* id of the wire_hca that owns it */
@@ -42,7 +42,7 @@ struct wire_slot {
 struct wire_hca {
     struct wire_slot slot;
     pid_t pid;
-    uint64_t born;      /* start time from /proc/PID/stat: a pid alone may be another process's by now */
+    uint64_t born;      /* start time from /proc/PID/stat: a pid alone may belong to another process by now */
     int number;         /* of the device: 0 is soft0 */
     int async_fd;       /* the writing end for asynchronous events, a descriptor of the owner */
     uint32_t async_tag; /* distinguishes it from a later descriptor of the same number */
@@ -108,29 +108,30 @@ struct wire_mr {
     uint64_t iova, start, length; /* start: address in the owner's process */
 };
 
-/* What a test orders; 0 is "no fault" everywhere. Read without a lock: each is a word of its own. */
+/* Injected faults; 0 is "no fault" everywhere. Read without a lock: each is a separate word. */
 struct wire_faults {
     uint64_t ud_drop_nth;     /* every n-th UD packet of the wire is lost */
     uint64_t ud_drop_permille; /* this share is lost, by a fixed pseudo-random sequence */
     uint64_t ud_duplicate_nth;
     uint64_t ud_reorder_nth; /* the n-th comes after the sender's next one, or 2 ms late */
-    uint64_t delay_us;       /* every request is carried out so much after it is posted */
+    uint64_t delay_us;       /* every request is executed this long after it is posted */
     uint64_t delay_ports;    /* bit d: only by soft<d>; 0: by all */
     uint64_t rc_fail_nth;    /* the n-th RC request from when it is set ends with rc_fail_status */
     uint64_t rc_fail_status; /* enum ibv_wc_status; 0 means IBV_WC_RETRY_EXC_ERR */
     uint64_t port_down;      /* bit d: the port of soft<d> is down, in all processes */
     uint64_t posts_refused;  /* bit d: soft<d> takes no more requests for reliable connections: posting fails */
-    uint64_t retry_cap_us;   /* at most so long until IBV_WC_RETRY_EXC_ERR, whatever the QP's timeout */
-    uint64_t arm_fires;      /* no fault but a habit of mlx5: arming a CQ raises the event for what is in it already, where the
+    uint64_t retry_cap_us;   /* upper bound of the time until IBV_WC_RETRY_EXC_ERR, whatever the QP's timeout */
+    uint64_t
+        arm_fires; /* no fault but a property of mlx5: arming a CQ raises the event for completions in it already, where the
                                 specification asks the program to poll once more. 0: it does not */
     uint64_t no_srq;         /* 1: the device has no shared receive queues */
-    uint64_t rc_most;        /* so many queue pairs for reliable connections are made on the wire, and no more */
-    uint64_t atomic_gap_us;  /* between the two halves of an atomic operation: what a processor does there is lost */
+    uint64_t rc_most;        /* limit of the queue pairs for reliable connections on the wire */
+    uint64_t atomic_gap_us; /* delay between the two halves of an atomic operation: a CPU's writes meanwhile are lost */
     /* counters for the tests; rc_requests counts while rc_fail_nth is set */
     uint64_t ud_packets, ud_dropped, ud_duplicated, ud_reordered, ud_lost, rc_requests;
     uint64_t locks_recovered; /* of killed processes */
     uint64_t rc_queues;       /* queue pairs for reliable connections that were made */
-    uint64_t atomics;         /* operations that were carried out */
+    uint64_t atomics;         /* operations that were executed */
     uint64_t words;           /* writes with immediate data */
     uint64_t lists;           /* writes and reads of memory in several pieces at the requester */
     uint64_t not_ready;       /* requests that found no receive, each time */
@@ -140,7 +141,7 @@ struct wire_faults {
 };
 
 struct wire {
-    uint64_t magic; /* written last, so a maker killed on the way leaves a file that the next one makes again */
+    uint64_t magic; /* written last, so that a file of a killed creator is created again by the next process */
     pthread_mutex_t table_lock;
     pthread_mutex_t atomic_lock; /* fetch-add and compare-and-swap of all processes */
     uint32_t next_pd, next_tag;
@@ -156,7 +157,7 @@ struct wire {
 
 extern struct wire *wire; /* mapped once, for as long as the process lives */
 
-/* Maps the file that SOFT_HCA_WIRE names, making it if need be; 0 or an errno. */
+/* Maps the file that SOFT_HCA_WIRE names, creating it if needed; 0 or an errno. */
 int wire_open(void);
 void wire_lock(pthread_mutex_t *lock);
 static inline void wire_unlock(pthread_mutex_t *lock)
@@ -166,13 +167,15 @@ static inline void wire_unlock(pthread_mutex_t *lock)
 uint32_t wire_tag(void);
 uint32_t wire_pd(void);
 
-/* Takes a free slot for `hca` and zeroes what follows the slot, which opens nothing to a peer; NULL: none free. */
+/*
+ * Takes a free slot for `hca` and zeroes everything after the slot header, which is invalid for peers; NULL: none free.
+ */
 struct wire_hca *wire_new_hca(void);
 struct wire_qp *wire_new_qp(uint32_t hca);
 struct wire_cq *wire_new_cq(uint32_t hca);
 struct wire_srq *wire_new_srq(uint32_t hca);
 struct wire_mr *wire_new_mr(uint32_t hca);
-/* Frees a slot; when it returns no other process is inside the object. */
+/* Frees a slot; when it returns no other process accesses the object. */
 void wire_free(struct wire_slot *slot);
 /* Frees everything that an HCA still owns, and it. */
 void wire_free_hca(uint32_t hca);
@@ -192,16 +195,16 @@ static inline void *wire_page(uint32_t page)
     return wire->arena + (size_t)page * WIRE_PAGE;
 }
 
-/* peer.c: what is outside the file: the processes. */
+/* peer.c: the processes. */
 uint64_t peer_born(pid_t pid); /* 0: no such process */
 bool peer_alive(const struct wire_hca *hca);
 /* Sends a datagram to a descriptor of the process of `hca`; never blocks, a full queue loses it. */
 void peer_signal(const struct wire_hca *hca, int fd, uint32_t tag, const void *message, size_t length);
-/* Copies min(local, remote) bytes; true if `length` bytes were. Other than memcpy a bad address is no crash. */
-bool peer_write(const struct wire_hca *hca, const struct iovec *local, int locals, const struct iovec *remote, int remotes,
-                size_t length);
-bool peer_read(const struct wire_hca *hca, const struct iovec *local, int locals, const struct iovec *remote, int remotes,
-               size_t length);
+/* Copies min(local, remote) bytes; true if `length` bytes were. Unlike memcpy it does not crash on a bad address. */
+bool peer_write(const struct wire_hca *hca, const struct iovec *local, int locals, const struct iovec *remote,
+                int remotes, size_t length);
+bool peer_read(const struct wire_hca *hca, const struct iovec *local, int locals, const struct iovec *remote,
+               int remotes, size_t length);
 
 /* fault.c */
 int fault_set(const char *assignments); /* "name=value,name=value"; 0 or EINVAL */

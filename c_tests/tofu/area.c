@@ -1,6 +1,6 @@
 /*
- * Memory of other processes that this one can map, because it is a shared mapping there: then a put is a store, as it is in
- * the process itself. Everything else is reached by process_vm_writev/readv (copy.c).
+ * Memory of other processes that this one can map, because it is a shared mapping there: then a put is a store, as
+ * within one process. Other memory is accessed by process_vm_writev/readv (copy.c).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,10 @@
 
 #include "tofu.h"
 
-/* Asks /proc/PID/maps (Linux 6.11) which mapping an address is in. Ours, because older headers have none of it. */
+/*
+ * The request of /proc/PID/maps (Linux 6.11) for the mapping of an address. Declared here, because older headers lack
+ * it.
+ */
 struct question {
     uint64_t size, query_flags, address, start, end, flags, page_size, offset, inode;
     uint32_t major, minor, name_size, build_id_size;
@@ -42,7 +45,7 @@ bool area_is_shared(const void *address, size_t size)
     return ask(getpid(), (uintptr_t)address, &answer) && (uintptr_t)address + size <= answer.end;
 }
 
-/* ---- what is mapped; for ever: it is for tests ---- */
+/* ---- mappings; they are never removed: this is for tests ---- */
 
 enum { AREAS = 1024 };
 static struct area {
@@ -55,9 +58,9 @@ static pthread_mutex_t area_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool is_of(const struct area *area, const struct question *wanted, uint64_t born)
 {
-    return area->born == born && area->from.start == wanted->start && area->from.end == wanted->end
-           && area->from.inode == wanted->inode && area->from.offset == wanted->offset && area->from.minor == wanted->minor
-           && area->from.major == wanted->major;
+    return area->born == born && area->from.start == wanted->start && area->from.end == wanted->end &&
+           area->from.inode == wanted->inode && area->from.offset == wanted->offset &&
+           area->from.minor == wanted->minor && area->from.major == wanted->major;
 }
 
 static char *map(pid_t pid, const struct question *wanted)
@@ -69,7 +72,7 @@ static char *map(pid_t pid, const struct question *wanted)
              (unsigned long long)wanted->end);
     fd = open(name, O_RDWR | O_CLOEXEC);
     if (fd < 0)
-        return NULL; /* not allowed, or gone */
+        return NULL; /* not permitted, or the process has ended */
     base = mmap(NULL, wanted->end - wanted->start, PROT_READ | PROT_WRITE, MAP_SHARED, fd, wanted->offset);
     close(fd);
     return base == MAP_FAILED ? NULL : base;

@@ -1,6 +1,6 @@
 /*
- * Atomics. Atomic among Tofu atomics of the wire, by a lock that node and address choose; with what processors do they are
- * not, unless the initiator can reach the memory directly.
+ * Atomics. They are atomic with respect to each other on the wire, by a lock selected by node and address; with respect
+ * to CPU instructions they are not, unless the initiator can reach the memory directly.
  */
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +20,10 @@ static uint64_t result(const struct op *op, uint64_t old)
     }
 }
 
-/* Memory that is in this process, too: acquire and release, so that atomics order what is around them like those of a processor. */
+/*
+ * Memory that is mapped in this process, too: acquire and release, so that atomics order other accesses like CPU
+ * atomics do.
+ */
 #define HERE(type)                                                                                              \
     do {                                                                                                        \
         type before = __atomic_load_n((type *)address, __ATOMIC_ACQUIRE);                                       \
@@ -80,7 +83,10 @@ int atomic_carry(const struct op *op, uint32_t node, const struct region *region
     else
         *old = op->width == 4 ? here4(op, region->here) : here8(op, region->here);
     wire_unlock(lock);
-    /* With a gap the lock is nearly always taken, and who let it go would have it again before anybody whom that wakes: for ever. */
+    /*
+     * With a gap the lock is nearly always taken, and its last owner would get it again before any woken waiter:
+     * without end.
+     */
     if (region->here == NULL)
         gap();
     return copied == COPIED ? 0 : copied == COPY_GONE ? UTOFU_ERR_MRQ_PEER : UTOFU_ERR_MRQ_RMT_MEMORY;

@@ -1,4 +1,4 @@
-/* What the interface tells of the machine and of itself. */
+/* Queries of the interface: the machine and the capabilities. */
 #include <stdlib.h>
 
 #include "tofu.h"

@@ -1,9 +1,9 @@
-/* One operation, carried out from the initiator's side: addresses, data, then the notices. */
+/* Execution of one operation, at the initiator: addresses, data, then the notices. */
 #include <string.h>
 
 #include "tofu.h"
 
-/* The far end of an operation. */
+/* The remote end of an operation. */
 struct target {
     uint32_t node, index; /* of the node; of the VCQ on it */
     const struct wire_stag *stags;
@@ -11,7 +11,7 @@ struct target {
 
 struct outcome {
     int code;     /* 0, a TCQ code or an MRQ code */
-    uint64_t old; /* value, of an atomic */
+    uint64_t old; /* previous value, of an atomic */
 };
 
 static int target_of(const struct op *op, const struct soft_vcq *vcq, struct target *target)
@@ -42,8 +42,8 @@ static int resolve_local(const struct soft_vcq *vcq, const struct op *op, uint64
 }
 
 /* 0: it is held. */
-static int resolve_remote(struct soft_vcq *vcq, const struct target *target, uint64_t stadd, uint64_t length, bool write,
-                          struct region *region)
+static int resolve_remote(struct soft_vcq *vcq, const struct target *target, uint64_t stadd, uint64_t length,
+                          bool write, struct region *region)
 {
     switch (stag_resolve(target->stags, target->index / WIRE_CMPS, stadd, length, region)) {
     case REGION_NONE: return UTOFU_ERR_MRQ_RMT_STADD;
@@ -53,7 +53,7 @@ static int resolve_remote(struct soft_vcq *vcq, const struct target *target, uin
     if (write && region->read_only)
         return UTOFU_ERR_MRQ_RMT_MEMORY;
     if (!peer_alive(region->process))
-        return UTOFU_ERR_MRQ_PEER; /* memory that is mapped here would still be there */
+        return UTOFU_ERR_MRQ_PEER; /* memory of a dead process that is mapped here would still be accessible */
     region->here = area_here(vcq, region);
     return stag_hold(vcq, region) ? 0 : UTOFU_ERR_MRQ_RMT_STADD;
 }
@@ -148,8 +148,8 @@ static uint8_t type_of(const struct op *op, bool remote)
     return local[op->kind] + remote;
 }
 
-static void notify(struct soft_vcq *vcq, const struct op *op, const struct target *target, const struct outcome *outcome,
-                   const struct times *times)
+static void notify(struct soft_vcq *vcq, const struct op *op, const struct target *target,
+                   const struct outcome *outcome, const struct times *times)
 {
     struct wire_notice notice = {.edata = op->edata, .rmt_stadd = op->rmt_stadd + span(op)};
 

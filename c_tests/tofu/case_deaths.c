@@ -1,4 +1,4 @@
-/* Cases of posters that are killed in the midst of it: nobody waits for them. */
+/* Cases of initiators that are killed during an operation: no other process waits for them. */
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -6,7 +6,7 @@
 
 #include "cases.h"
 
-/* Posters are killed again and again; those that live, and the target, go on. */
+/* Initiators are killed repeatedly; the others, and the target, go on. */
 static void post_for_ever(struct hello to)
 {
     utofu_vcq_hdl_t vcq;
@@ -36,7 +36,7 @@ void killed_often_active(int socket)
         poster = fork();
         if (poster == 0)
             post_for_ever(peer);
-        usleep(1000 + i * 100); /* somewhere in the midst of it */
+        usleep(1000 + i * 100); /* at some point of an operation */
         kill(poster, SIGKILL);
         waitpid(poster, NULL, 0);
     }
@@ -57,11 +57,11 @@ void killed_often_passive(int socket)
     EQUAL(write(socket, &own, sizeof(own)), sizeof(own));
     while (expect(side->vcq, UTOFU_MRQ_TYPE_RMT_PUT, UTOFU_SUCCESS).edata != 2)
         ;
-    CHECK(quiet(side->vcq));
+    CHECK(queues_empty(side->vcq));
 }
 
-/* Many want the lock of one word, and are killed while they wait for it, or have just been told that they may have it. */
-enum { CROWD = 4, DEATHS = 40 };
+/* Many processes contend for the lock of one word, and are killed while they wait for it or have just got it. */
+enum { CONTENDERS = 4, DEATHS = 40 };
 
 static void add_for_ever(struct hello to, _Atomic uint64_t *done)
 {
@@ -77,21 +77,21 @@ static void add_for_ever(struct hello to, _Atomic uint64_t *done)
     }
 }
 
-void crowd_dies_active(int socket)
+void contenders_die_active(int socket)
 {
     struct side *side = side_open(socket, 0);
     struct hello peer = side_meet(side);
     _Atomic uint64_t *done = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pid_t poster[CROWD] = {0};
+    pid_t poster[CONTENDERS] = {0};
 
-    for (int i = 0; i < DEATHS + CROWD; i++) {
-        int next = i % CROWD;
+    for (int i = 0; i < DEATHS + CONTENDERS; i++) {
+        int next = i % CONTENDERS;
 
         if (poster[next] != 0) {
             kill(poster[next], SIGKILL);
             waitpid(poster[next], NULL, 0);
         }
-        for (int one = 0; one < CROWD; one++)
+        for (int one = 0; one < CONTENDERS; one++)
             for (uint64_t before = done[one]; one != next && poster[one] != 0 && done[one] == before;)
                 usleep(100);
         poster[next] = fork();
@@ -100,11 +100,11 @@ void crowd_dies_active(int socket)
         for (uint64_t before = done[next]; done[next] == before;)
             usleep(100);
     }
-    for (int i = 0; i < CROWD; i++) {
+    for (int i = 0; i < CONTENDERS; i++) {
         kill(poster[i], SIGKILL);
         waitpid(poster[i], NULL, 0);
     }
-    side_tell(side);
+    side_signal(side);
 }
 
 static void die_posting(struct hello to)
@@ -119,7 +119,7 @@ static void die_posting(struct hello to)
     GOOD(utofu_reg_mem(vcq, memory(4096), 4096, 0, &stadd));
 }
 
-/* Every place where a killed process could hold up others: nobody waits for it. */
+/* Every point where a killed process could block others: no process waits for it. */
 void dies_active(int socket)
 {
     struct side *side = side_open(socket, 0);
@@ -143,11 +143,11 @@ void dies_active(int socket)
         GOOD(utofu_put_piggyback8(side->vcq, peer.id, 1, peer.stadd + 64, 8, 10 + place, REMOTE, NULL));
         GOOD(utofu_armw8(side->vcq, peer.id, UTOFU_ARMW_OP_ADD, 1, peer.stadd, 0, LOCAL, NULL));
         expect(side->vcq, UTOFU_MRQ_TYPE_LCL_ARMW, UTOFU_SUCCESS);
-        side_await(side);
+        side_wait(side);
     }
     EQUAL(counter("abandoned"), 2);
     EQUAL(counter("locks_recovered"), 1);
-    if (fork() == 0) { /* frees what the last one has left, first the lock */
+    if (fork() == 0) { /* releases everything that the last process held, first the lock */
         set_node(2);
         free(side_open(-1, 0));
         exit(0);
@@ -155,7 +155,7 @@ void dies_active(int socket)
     wait(&status);
     EQUAL(status, 0);
     EQUAL(counter("locks_recovered"), 2);
-    side_tell(side);
+    side_signal(side);
 }
 
 void dies_passive(int socket)
@@ -164,10 +164,10 @@ void dies_passive(int socket)
 
     side_meet(side);
     for (int place = 1; place <= 4; place++) {
-        if (place == 4) /* the one that dies registering has told us */
+        if (place == 4) /* the process that dies while registering has sent this byte before */
             EQUAL(expect(side->vcq, UTOFU_MRQ_TYPE_RMT_PUT, UTOFU_SUCCESS).edata, 1);
         EQUAL(expect(side->vcq, UTOFU_MRQ_TYPE_RMT_PUT, UTOFU_SUCCESS).edata, 10 + place);
-        side_tell(side);
+        side_signal(side);
     }
-    side_await(side);
+    side_wait(side);
 }

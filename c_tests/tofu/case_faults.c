@@ -1,4 +1,4 @@
-/* Cases of ordered faults, and of the order that they must not break. */
+/* Cases of injected faults, and of the order that they must not break. */
 #include <string.h>
 
 #include "cases.h"
@@ -37,27 +37,27 @@ void reorder_active(int socket)
     /* Every third is overtaken by the next one. */
     for (int i = 1; i <= 7; i++)
         put(side, peer, i, 0);
-    side_await(side);
+    side_wait(side);
     /* Nothing is overtaken by a put with STRONG_ORDER... */
     for (int i = 1; i <= 8; i++)
         put(side, peer, i, STRONG);
-    side_await(side);
+    side_wait(side);
     put(side, peer, 1, 0); /* the eighth: counted are those without */
-    put(side, peer, 2, 0); /* held back, the ninth */
+    put(side, peer, 2, 0); /* delayed, the ninth */
     put(side, peer, 3, STRONG);
     put(side, peer, 4, 0);
-    side_await(side);
+    side_wait(side);
     /* ... but on another path it is. */
     put(side, peer, 5, 0);
     put(side, peer, 6, TCQ); /* the twelfth */
     put(side, peer, 7, STRONG | UTOFU_ONESIDED_FLAG_PATH(1));
     GOOD(tcq_next(side->vcq, &cbdata));
-    side_await(side);
-    /* Alone it arrives in the end, though this side does nothing more. */
+    side_wait(side);
+    /* A single put arrives in the end, though this side makes no further calls. */
     put(side, peer, 1, 0);
     put(side, peer, 2, 0);
     put(side, peer, 3, 0);
-    side_await(side);
+    side_wait(side);
     EQUAL(counter("reordered"), 5);
 }
 
@@ -71,7 +71,7 @@ void reorder_passive(int socket)
         expect_order(side, i == 0 ? "124357" : orders[i]);
         if (i == 0)
             expect_order(side, "6");
-        side_tell(side);
+        side_signal(side);
     }
 }
 
@@ -110,8 +110,8 @@ void faults_active(int socket)
     GOOD(utofu_reg_mem(side->vcq, side->buffer, 8, 0, &side->stadd));
     EQUAL(utofu_reg_mem(side->vcq, side->buffer, 8, 0, &side->stadd), UTOFU_ERR_FULL);
     GOOD(utofu_reg_mem(side->vcq, side->buffer, 8, 0, &side->stadd));
-    side_await(side);
-    CHECK(quiet(side->vcq));
+    side_wait(side);
+    CHECK(queues_empty(side->vcq));
 }
 
 void faults_passive(int socket)
@@ -120,15 +120,16 @@ void faults_passive(int socket)
 
     side_meet(side);
     expect_order(side, "1356");
-    side_tell(side);
+    side_signal(side);
 }
 
-/* What a test asserts of a transport: one post and no registration. */
+/* The counters of one post without registration. */
 void counters_active(int socket)
 {
-    static const char *const expected[] = {"posts=4",   "puts=1",          "piggybacks=1",     "gets=1",   "atomics=1", "nops=0",
-                                           "bytes=4112", "tcq_notices=1",  "local_notices=2",  "remote_notices=1",
-                                           "strong=1",  "registrations=2", "deregistrations=0", "busy=0",  "errors=0"};
+    static const char *const expected[] = {"posts=4",           "puts=1",           "piggybacks=1", "gets=1",
+                                           "atomics=1",         "nops=0",           "bytes=4112",   "tcq_notices=1",
+                                           "local_notices=2",   "remote_notices=1", "strong=1",     "registrations=2",
+                                           "deregistrations=0", "busy=0",           "errors=0"};
     struct side *side = side_open(socket, 0);
     struct hello peer = side_meet(side);
 
@@ -148,5 +149,5 @@ void counters_active(int socket)
     }
     EQUAL(counter("bytes[0]"), 4112);
     EQUAL(counter("bytes[1]"), 0);
-    side_tell(side);
+    side_signal(side);
 }

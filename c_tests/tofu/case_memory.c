@@ -1,4 +1,4 @@
-/* Cases of registered memory: STADDs, and the errors of those that open nothing. */
+/* Cases of registered memory: STADDs, and the errors of invalid ones. */
 #include <string.h>
 #include <sys/mman.h>
 
@@ -52,7 +52,7 @@ static void reserved_stags(const struct trio *trio, char *buffer)
 void stadds_active(int socket)
 {
     struct trio trio = trio_open();
-    char *buffer = memory(65536), *gone = memory(4096);
+    char *buffer = memory(65536), *unmapped = memory(4096);
     utofu_stadd_t one, again;
 
     (void)socket;
@@ -68,8 +68,8 @@ void stadds_active(int socket)
     again = registered(trio.one, buffer, 5000);
     CHECK(again != one);
     EQUAL(utofu_dereg_mem(trio.one, again + 1, 0), UTOFU_ERR_INVALID_STADD);
-    munmap(gone, 4096);
-    EQUAL(utofu_reg_mem(trio.one, gone, 4096, 0, &again), UTOFU_ERR_INVALID_ADDRESS);
+    munmap(unmapped, 4096);
+    EQUAL(utofu_reg_mem(trio.one, unmapped, 4096, 0, &again), UTOFU_ERR_INVALID_ADDRESS);
     EQUAL(utofu_reg_mem(trio.one, buffer, 0, 0, &again), UTOFU_ERR_INVALID_SIZE);
     EQUAL(utofu_reg_mem(trio.one, buffer, 1, 2, &again), UTOFU_ERR_INVALID_FLAGS);
     EQUAL(counter("registrations"), 6);
@@ -77,7 +77,7 @@ void stadds_active(int socket)
     reserved_stags(&trio, buffer);
 }
 
-/* Sixteen registrations of a CQ, not more; a freed VCQ takes its own along. */
+/* Sixteen registrations of a CQ, not more; freeing a VCQ frees its registrations. */
 void stags_end_active(int socket)
 {
     struct trio trio = trio_open();
@@ -99,19 +99,19 @@ void stags_end_active(int socket)
 void errors_passive(int socket)
 {
     struct side *side = side_open(socket, 0);
-    char *gone = memory(8192);
+    char *unmapped = memory(8192);
     struct hello more[2];
 
     side_meet(side);
     GOOD(utofu_reg_mem(side->vcq, side->buffer, 4096, UTOFU_REG_MEM_FLAG_READ_ONLY, &more[0].stadd));
-    GOOD(utofu_reg_mem(side->vcq, gone, 8192, 0, &more[1].stadd));
-    munmap(gone, 8192);
+    GOOD(utofu_reg_mem(side->vcq, unmapped, 8192, 0, &more[1].stadd));
+    munmap(unmapped, 8192);
     for (int i = 0; i < 2; i++) {
         side->stadd = more[i].stadd;
         side_meet(side);
     }
-    side_await(side);
-    CHECK(quiet(side->vcq)); /* what failed told the target nothing */
+    side_wait(side);
+    CHECK(queues_empty(side->vcq)); /* failed operations have raised no notice at the target */
     for (int i = 0; i < 4096; i++)
         EQUAL(side->buffer[i], 0);
 }
@@ -130,21 +130,22 @@ static void put_fails(struct side *side, struct hello to, utofu_stadd_t lcl, uto
         EQUAL(notice.edata, 33);
         EQUAL(notice.vcq_id, to.id);
     }
-    CHECK(quiet(side->vcq));
+    CHECK(queues_empty(side->vcq));
 }
 
-static void get_fails(struct side *side, struct hello from, utofu_stadd_t lcl, utofu_stadd_t rmt, size_t length, int code)
+static void get_fails(struct side *side, struct hello from, utofu_stadd_t lcl, utofu_stadd_t rmt, size_t length,
+                      int code)
 {
     GOOD(utofu_get(side->vcq, from.id, lcl, rmt, length, 34, REMOTE, NULL));
     expect(side->vcq, UTOFU_MRQ_TYPE_LCL_GET, code);
-    CHECK(quiet(side->vcq));
+    CHECK(queues_empty(side->vcq));
 }
 
 static void atomic_fails(struct side *side, struct hello to, utofu_stadd_t rmt, int code)
 {
     GOOD(utofu_armw8(side->vcq, to.id, UTOFU_ARMW_OP_ADD, 1, rmt, 35, REMOTE, NULL));
     expect(side->vcq, UTOFU_MRQ_TYPE_LCL_ARMW, code);
-    CHECK(quiet(side->vcq));
+    CHECK(queues_empty(side->vcq));
 }
 
 static void refusals(struct side *side, struct hello to)
@@ -161,43 +162,43 @@ static void refusals(struct side *side, struct hello to)
     EQUAL(utofu_armw8(side->vcq, to.id, 9, 0, to.stadd, 0, 0, NULL), UTOFU_ERR_INVALID_OP);
     EQUAL(utofu_put_stride(side->vcq, to.id, side->stadd, to.stadd, 8, 16, 0, 0, 0, NULL), UTOFU_ERR_INVALID_NUMBER);
     EQUAL(utofu_post_toq(side->vcq, data, sizeof(data), NULL), UTOFU_ERR_INVALID_SIZE);
-    CHECK(quiet(side->vcq));
+    CHECK(queues_empty(side->vcq));
 }
 
 void errors_active(int socket)
 {
     struct side *side = side_open(socket, 0);
-    struct hello peer = side_meet(side), read_only = side_meet(side), gone = side_meet(side);
-    utofu_stadd_t none = 1ULL << 57, own_read_only, own_gone, stale;
-    char *memory_gone = memory(8192);
+    struct hello peer = side_meet(side), read_only = side_meet(side), unmapped = side_meet(side);
+    utofu_stadd_t none = 1ULL << 57, own_read_only, own_unmapped, stale;
+    char *memory_unmapped = memory(8192);
 
     GOOD(utofu_reg_mem(side->vcq, side->buffer, 4096, UTOFU_REG_MEM_FLAG_READ_ONLY, &own_read_only));
-    GOOD(utofu_reg_mem(side->vcq, memory_gone, 8192, 0, &own_gone));
-    munmap(memory_gone, 8192);
+    GOOD(utofu_reg_mem(side->vcq, memory_unmapped, 8192, 0, &own_unmapped));
+    munmap(memory_unmapped, 8192);
     GOOD(utofu_reg_mem(side->vcq, side->buffer, 64, 0, &stale));
     GOOD(utofu_dereg_mem(side->vcq, stale, 0));
     put_fails(side, peer, none, peer.stadd, 8, UTOFU_ERR_TCQ_STADD);
     put_fails(side, peer, stale, peer.stadd, 8, UTOFU_ERR_TCQ_STADD);
     put_fails(side, peer, side->stadd + BUFFER - 7, peer.stadd, 8, UTOFU_ERR_TCQ_LENGTH);
-    put_fails(side, peer, own_gone, peer.stadd, 8, UTOFU_ERR_TCQ_MEMORY);
+    put_fails(side, peer, own_unmapped, peer.stadd, 8, UTOFU_ERR_TCQ_MEMORY);
     put_fails(side, peer, side->stadd, none, 8, UTOFU_ERR_MRQ_RMT_STADD);
     put_fails(side, peer, side->stadd, peer.stadd + BUFFER - 4095, 4096, UTOFU_ERR_MRQ_RMT_LENGTH);
     put_fails(side, peer, side->stadd, read_only.stadd, 8, UTOFU_ERR_MRQ_RMT_MEMORY);
-    put_fails(side, peer, side->stadd, gone.stadd, 8, UTOFU_ERR_MRQ_RMT_MEMORY);
+    put_fails(side, peer, side->stadd, unmapped.stadd, 8, UTOFU_ERR_MRQ_RMT_MEMORY);
     get_fails(side, peer, none, peer.stadd, 8, UTOFU_ERR_MRQ_LCL_STADD);
     get_fails(side, peer, side->stadd + BUFFER - 7, peer.stadd, 8, UTOFU_ERR_MRQ_LCL_LENGTH);
     get_fails(side, peer, own_read_only, peer.stadd, 8, UTOFU_ERR_MRQ_LCL_MEMORY);
-    get_fails(side, peer, own_gone, peer.stadd, 8, UTOFU_ERR_MRQ_LCL_MEMORY);
+    get_fails(side, peer, own_unmapped, peer.stadd, 8, UTOFU_ERR_MRQ_LCL_MEMORY);
     get_fails(side, peer, side->stadd, none, 8, UTOFU_ERR_MRQ_RMT_STADD);
     get_fails(side, peer, side->stadd, peer.stadd + BUFFER, 1, UTOFU_ERR_MRQ_RMT_LENGTH);
-    get_fails(side, peer, side->stadd, gone.stadd, 8, UTOFU_ERR_MRQ_RMT_MEMORY);
+    get_fails(side, peer, side->stadd, unmapped.stadd, 8, UTOFU_ERR_MRQ_RMT_MEMORY);
     atomic_fails(side, peer, none, UTOFU_ERR_MRQ_RMT_STADD);
     atomic_fails(side, peer, peer.stadd + 4, UTOFU_ERR_MRQ_RMT_STADD);
     atomic_fails(side, peer, peer.stadd + BUFFER - 4, UTOFU_ERR_MRQ_RMT_LENGTH);
     atomic_fails(side, peer, read_only.stadd, UTOFU_ERR_MRQ_RMT_MEMORY);
-    atomic_fails(side, peer, gone.stadd, UTOFU_ERR_MRQ_RMT_MEMORY);
+    atomic_fails(side, peer, unmapped.stadd, UTOFU_ERR_MRQ_RMT_MEMORY);
     GOOD(utofu_get(side->vcq, peer.id, side->stadd, read_only.stadd, 8, 0, LOCAL, NULL));
     expect(side->vcq, UTOFU_MRQ_TYPE_LCL_GET, UTOFU_SUCCESS);
     refusals(side, peer);
-    side_tell(side);
+    side_signal(side);
 }

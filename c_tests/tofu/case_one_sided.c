@@ -1,4 +1,4 @@
-/* Cases of the operations: puts, gets, atomics and what they tell both sides. */
+/* Cases of the operations: puts, gets, atomics and their notices at both sides. */
 #include <string.h>
 
 #include "cases.h"
@@ -22,18 +22,18 @@ void nothing_passive(int socket)
     (void)socket;
 }
 
-/* Offers its memory until the other side is done. */
+/* Exposes its memory until the other side is done. */
 void passive_waits(int socket)
 {
     struct side *side = side_open(socket, 0);
 
     side_meet(side);
-    side_await(side);
+    side_wait(side);
 }
 
-/* Lengths of puts; each is also the place where its data begins, in both memories. */
+/* Lengths of puts; each is also the offset of its data, in both memories. */
 static const size_t lengths[] = {1, 2, 3, 7, 8, 31, 32, 33, 64, 4096, 65537};
-enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]), GAP = 70000, SHORT = 1000000 /* where the piggybacks go */ };
+enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]), GAP = 70000, SHORT = 1000000 /* offset of the piggybacks */ };
 
 static void puts_with_notices(struct side *side, struct hello to)
 {
@@ -44,8 +44,8 @@ static void puts_with_notices(struct side *side, struct hello to)
         size_t at = i * GAP + lengths[i];
 
         fill(side->buffer + at, lengths[i], i);
-        GOOD(utofu_put(side->vcq, to.id, side->stadd + at, to.stadd + at, lengths[i], 200 + i, TCQ | LOCAL | REMOTE | STRONG,
-                       side->buffer + i));
+        GOOD(utofu_put(side->vcq, to.id, side->stadd + at, to.stadd + at, lengths[i], 200 + i,
+                       TCQ | LOCAL | REMOTE | STRONG, side->buffer + i));
         EQUAL(tcq_next(side->vcq, &cbdata), UTOFU_SUCCESS);
         CHECK(cbdata == side->buffer + i);
         notice = expect(side->vcq, UTOFU_MRQ_TYPE_LCL_PUT, UTOFU_SUCCESS);
@@ -61,17 +61,17 @@ static void piggybacks(struct side *side, struct hello to)
     char data[32] = "what rides in the descriptor...";
 
     GOOD(utofu_put_piggyback(side->vcq, to.id, data, to.stadd + SHORT, 32, 1, REMOTE, NULL));
-    memset(data, 0, sizeof(data)); /* it is gone already */
+    memset(data, 0, sizeof(data)); /* the source was overwritten already */
     GOOD(utofu_put_piggyback8(side->vcq, to.id, 0x1122334455667788, to.stadd + SHORT + 40, 8, 2, REMOTE, NULL));
     GOOD(utofu_put_piggyback8(side->vcq, to.id, 0x1122334455667788, to.stadd + SHORT + 48, 3, 3, REMOTE, NULL));
-    CHECK(quiet(side->vcq)); /* nobody asked for a notice here */
+    CHECK(queues_empty(side->vcq)); /* no notice was requested here */
 }
 
 static void gets(struct side *side, struct hello from)
 {
     struct utofu_mrq_notice notice;
 
-    side_await(side); /* its memory is filled by now */
+    side_wait(side); /* its memory is filled by now */
     for (size_t i = 0; i < LENGTHS; i++) {
         GOOD(utofu_get(side->vcq, from.id, side->stadd + 1, from.stadd + i * GAP, lengths[i], i, LOCAL, NULL));
         notice = expect(side->vcq, UTOFU_MRQ_TYPE_LCL_GET, UTOFU_SUCCESS);
@@ -132,14 +132,14 @@ void one_sided_active(int socket)
     puts_with_notices(side, peer);
     piggybacks(side, peer);
     gets(side, peer);
-    side_tell(side);
-    side_await(side);
+    side_signal(side);
+    side_wait(side);
     atomics(side, peer);
-    CHECK(quiet(side->vcq));
-    side_tell(side);
+    CHECK(queues_empty(side->vcq));
+    side_signal(side);
 }
 
-/* The same in memory that both can map. */
+/* The same operations in memory that both can map. */
 void mapped_active(int socket)
 {
     memory_is_shared = true;
@@ -175,13 +175,13 @@ void one_sided_passive(int socket)
     EQUAL(*(uint32_t *)(side->buffer + SHORT + 48), 0x667788);
     for (size_t i = 0; i < LENGTHS; i++)
         fill(side->buffer + i * GAP, lengths[i], 100 + i);
-    side_tell(side);
+    side_signal(side);
     EQUAL(expect(side->vcq, UTOFU_MRQ_TYPE_RMT_GET, UTOFU_SUCCESS).edata, 9);
-    side_await(side);
+    side_wait(side);
     memset(side->buffer, 0, 128);
-    side_tell(side);
+    side_signal(side);
     for (int i = 0; i < 5; i++)
         expect(side->vcq, UTOFU_MRQ_TYPE_RMT_ARMW, UTOFU_SUCCESS);
-    side_await(side);
+    side_wait(side);
     EQUAL(*(uint64_t *)(side->buffer + 64), 5);
 }

@@ -1,4 +1,4 @@
-/* Cases of many posters to one target, in its process and in another, and of what a program sees that polls on memory. */
+/* Cases of many initiators and one target, in its process and in another, and of a program that polls on memory. */
 #include <pthread.h>
 #include <sched.h>
 
@@ -11,7 +11,8 @@ static struct poster {
     utofu_vcq_hdl_t shared; /* THREAD_SAFE */
 } posters[POSTERS];
 
-static void put_retrying(utofu_vcq_hdl_t vcq, utofu_vcq_id_t to, uint64_t data, utofu_stadd_t stadd, unsigned long flags)
+static void put_retrying(utofu_vcq_hdl_t vcq, utofu_vcq_id_t to, uint64_t data, utofu_stadd_t stadd,
+                         unsigned long flags)
 {
     void *cbdata;
     int code;
@@ -21,7 +22,9 @@ static void put_retrying(utofu_vcq_hdl_t vcq, utofu_vcq_id_t to, uint64_t data, 
     GOOD(code);
 }
 
-/* Tells the target, by its own VCQ, in order; adds to shared cells, by its own VCQ and by one that all share. */
+/*
+ * Puts to the target, by its own VCQ, in order; adds to shared cells, by its own VCQ and by one that all threads share.
+ */
 static void *post(void *argument)
 {
     struct poster *own = argument;
@@ -50,8 +53,8 @@ static void post_all(int socket, int count)
     }
     for (int p = 0; p < count; p++)
         pthread_join(threads[p], NULL);
-    side_tell(side);
-    side_await(side);
+    side_signal(side);
+    side_wait(side);
 }
 
 static void receive_all(struct side *side, int count)
@@ -74,15 +77,15 @@ void posters_passive(int socket)
 
     side_meet(side);
     receive_all(side, POSTERS);
-    side_await(side);
+    side_wait(side);
     for (int c = 0; c < CELLS; c++)
         EQUAL(((uint64_t *)side->buffer)[c], POSTERS * EACH / CELLS);
     for (int p = 0; p < POSTERS; p++) {
         EQUAL(((uint64_t *)(side->buffer + 4096))[p], EACH - 1);
         EQUAL(((uint64_t *)(side->buffer + 8192))[p], EACH - 1);
     }
-    CHECK(quiet(side->vcq));
-    side_tell(side);
+    CHECK(queues_empty(side->vcq));
+    side_signal(side);
 }
 
 void mapped_posters_passive(int socket)
@@ -91,7 +94,9 @@ void mapped_posters_passive(int socket)
     posters_passive(socket);
 }
 
-/* The same within one process, where a thread is the target. For ThreadSanitizer, which sees one process only. */
+/*
+ * The same traffic within one process, where a thread is the target. For ThreadSanitizer, which sees one process only.
+ */
 static void *receive(void *argument)
 {
     receive_all(argument, POSTERS);
@@ -137,7 +142,7 @@ static void *put_rounds(void *argument)
     return NULL;
 }
 
-/* A put, then a strongly ordered one of a flag: who sees the flag with acquire sees the data. */
+/* A put, then a strongly ordered put of a flag: a reader that sees the flag with acquire sees the data. */
 void polled_active(int socket)
 {
     struct side *side = side_open(socket, 0);

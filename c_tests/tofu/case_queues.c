@@ -1,4 +1,4 @@
-/* Cases of the queues: full ones, and what a post may hold. */
+/* Cases of the queues: full ones, and the limits of a post. */
 #include <string.h>
 
 #include "cases.h"
@@ -37,19 +37,19 @@ void full_active(int socket)
     for (long i = 0; i < TCQ_DEPTH; i++)
         GOOD(utofu_poll_tcq(side->vcq, 0, &cbdata));
     EQUAL(utofu_poll_tcq(side->vcq, 0, &cbdata), UTOFU_ERR_NOT_FOUND);
-    /* The MRQ of the other side, which nobody polls: up to its end all is well. */
+    /* The MRQ of the other side, which does not poll: up to its length no notice is lost. */
     for (int i = 0; i <= MRQ_DEPTH; i++) {
         if (i == MRQ_DEPTH) {
-            side_tell(side);
-            side_await(side);
+            side_signal(side);
+            side_wait(side);
         }
         GOOD(utofu_put_piggyback8(side->vcq, peer.id, 1, peer.stadd, 8, i, REMOTE | LOCAL, NULL));
         GOOD(mrq_next(side->vcq, &notice));
         utofu_poll_tcq(side->vcq, 0, &cbdata);
     }
     EQUAL(counter("overflows"), 1);
-    side_tell(side);
-    side_await(side);
+    side_signal(side);
+    side_wait(side);
 }
 
 void full_passive(int socket)
@@ -59,17 +59,17 @@ void full_passive(int socket)
     size_t count;
 
     side_meet(side);
-    side_await(side);
+    side_wait(side);
     GOOD(utofu_query_num_unread_mrq(side->vcq, &count));
     EQUAL(count, MRQ_DEPTH);
-    side_tell(side);
-    side_await(side);
+    side_signal(side);
+    side_wait(side);
     for (int i = 0; i < 2 * MRQ_DEPTH; i++)
         EQUAL(utofu_poll_mrq(side->vcq, 0, &notice), UTOFU_ERR_MRQ_OTHER);
-    GOOD(utofu_free_vcq(side->vcq)); /* its successor is well */
+    GOOD(utofu_free_vcq(side->vcq)); /* the next notice is intact */
     GOOD(utofu_create_vcq(0, 0, &side->vcq));
     EQUAL(utofu_poll_mrq(side->vcq, 0, &notice), UTOFU_ERR_NOT_FOUND);
-    side_tell(side);
+    side_signal(side);
 }
 
 /* Descriptors behind each other, one post; strides. */
@@ -87,7 +87,8 @@ void descriptors_active(int socket)
     end += size;
     GOOD(utofu_prepare_put_piggyback8(side->vcq, peer.id, 0x4241, peer.stadd + 10, 2, 2, REMOTE, desc + end, &size));
     end += size;
-    GOOD(utofu_prepare_armw8(side->vcq, peer.id, UTOFU_ARMW_OP_ADD, 7, peer.stadd + 16, 3, REMOTE | STRONG, desc + end, &size));
+    GOOD(utofu_prepare_armw8(side->vcq, peer.id, UTOFU_ARMW_OP_ADD, 7, peer.stadd + 16, 3, REMOTE | STRONG, desc + end,
+                             &size));
     end += size;
     GOOD(utofu_prepare_nop(side->vcq, TCQ, desc + end, &size));
     end += size;
@@ -96,16 +97,16 @@ void descriptors_active(int socket)
     EQUAL(counter("posts"), 1);
     EQUAL(counter("nops"), 1);
     GOOD(tcq_next(side->vcq, &cbdata));
-    CHECK(cbdata == &end && quiet(side->vcq));
+    CHECK(cbdata == &end && queues_empty(side->vcq));
     desc[0] ^= 1;
     EQUAL(utofu_post_toq(side->vcq, desc, end, NULL), UTOFU_ERR_INVALID_DESC);
     GOOD(utofu_put_stride(side->vcq, peer.id, side->stadd, peer.stadd + 256, 3, 8, 4, 4, REMOTE, NULL));
     GOOD(utofu_put_gap(side->vcq, peer.id, side->stadd, peer.stadd + 512, 8, 5, REMOTE, 1024, 1, NULL));
-    side_await(side);
+    side_wait(side);
     GOOD(utofu_get_stride_gap(side->vcq, peer.id, side->stadd + 4096, peer.stadd, 1, 2, 5, 6, LOCAL, 0, 0, NULL));
     expect(side->vcq, UTOFU_MRQ_TYPE_LCL_GET, UTOFU_SUCCESS);
     CHECK(memcmp(side->buffer + 4096, "\0\0\2\0\4\0\6\0\10", 10) == 0);
-    side_tell(side);
+    side_signal(side);
 }
 
 void descriptors_passive(int socket)
@@ -120,6 +121,6 @@ void descriptors_passive(int socket)
     EQUAL(side->buffer[16], 7);
     CHECK(memcmp(side->buffer + 256, strided, sizeof(strided)) == 0);
     EQUAL(side->buffer[519], 7);
-    side_tell(side);
-    side_await(side);
+    side_signal(side);
+    side_wait(side);
 }

@@ -1,4 +1,4 @@
-/* The model of time: nothing is seen before it is due. What a busy machine makes later is no failure. */
+/* The model of time: no notice is visible before it is due. Delays by a busy machine are no failure. */
 #include "cases.h"
 
 /* The settings: 100 us a way and back, 50 us a hop, 1 MB/s; a ring of five nodes. */
@@ -26,7 +26,7 @@ static void put_long(struct side *side, struct hello to, int number, unsigned lo
     GOOD(utofu_put(side->vcq, to.id, side->stadd, to.stadd, LONG, number, flags, NULL));
 }
 
-/* One put occupies both TNIs for its length; the second comes behind it, and not another latency later. */
+/* One put occupies both TNIs for its length; the second follows it without another latency. */
 static void occupation(struct side *side, struct hello peer)
 {
     uint64_t from = clock_ns();
@@ -42,7 +42,7 @@ static void occupation(struct side *side, struct hello peer)
     CHECK(clock_ns() - from >= 2 * LASTS + 2 * WAY);
 }
 
-/* Request, then the data; and an atomic. */
+/* A get: request, then the data; and an atomic. */
 static void answers(struct side *side, struct hello peer)
 {
     uint64_t from = clock_ns();
@@ -57,8 +57,8 @@ static void answers(struct side *side, struct hello peer)
 }
 
 /*
- * A notice that is due sooner is not held up by one that was written before it: a long put to the other side, then from
- * another TNI a short one to us. Tried again when this process was not running between the two posts.
+ * A notice that is due sooner is not delayed by one that was written before it: a long put to the other side, then from
+ * another TNI a short one to this process. Tried again when this process was not running between the two posts.
  */
 static void overtaking(struct side *side, struct hello peer)
 {
@@ -89,7 +89,7 @@ void time_active(int socket)
     occupation(side, peer);
     answers(side, peer);
     overtaking(side, peer);
-    side_tell(side);
+    side_signal(side);
 }
 
 /* Node 3 of the ring is two hops away, by the other way round: one more than a neighbour. */
@@ -100,7 +100,7 @@ void hops_active(int socket)
     uint64_t ns = round_trip(side, peer);
 
     CHECK(ns >= 2 * WAY + 100 * MICRO && ns < SLACK);
-    side_tell(side);
+    side_signal(side);
 }
 
 void hops_passive(int socket)

@@ -1,4 +1,4 @@
-/* Cases of VCQs: their names, how many there are, who has them. */
+/* Cases of VCQs: their ids, their number, their owners. */
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -28,7 +28,7 @@ void names_active(int socket)
     EQUAL(caps->max_putget_size, 16777215);
     EQUAL(caps->num_reserved_stags, 256);
     EQUAL(utofu_query_onesided_caps(TNIS, &caps), UTOFU_ERR_INVALID_TNI_ID);
-    GOOD(utofu_construct_vcq_id(coords, 3, 7, 5, &id)); /* nobody is there */
+    GOOD(utofu_construct_vcq_id(coords, 3, 7, 5, &id)); /* no process there */
     plain = id;
     GOOD(utofu_get_path_id(id, path, &path_id));
     GOOD(utofu_set_vcq_id_path(&id, path));
@@ -78,7 +78,7 @@ void ranks_passive(int socket)
     CHECK(memcmp(coords, "\0\0\0\0\1\0", 6) == 0);
 }
 
-/* Both processes are on node 1. The passive one takes `CQS - 4` CQs of TNI 0 alone, and one VCQ that others may join. */
+/* Both processes are on node 1. The passive one takes `CQS - 4` CQs of TNI 0 exclusively, and one shareable VCQ. */
 void shared_passive(int socket)
 {
     utofu_vcq_hdl_t vcq;
@@ -109,17 +109,17 @@ void shared_active(int socket)
 
     EQUAL(read(socket, &byte, 1), 1);
     set_node(1);
-    /* A VCQ of a component goes to a CQ with others; there is one of the other process and none of ours. */
+    /* A VCQ with a component goes to a CQ with others; there is one of the other process and none of this one. */
     GOOD(utofu_create_vcq(0, 0, &vcqs[0]));
     EQUAL(create_until_full(UTOFU_VCQ_FLAG_EXCLUSIVE, vcqs + 1, &count), UTOFU_ERR_NOT_AVAILABLE);
     EQUAL(count, 2);
     EQUAL(create_until_full(0, vcqs + 3, &count), UTOFU_ERR_FULL);
-    EQUAL(count, 2 * CMPS - 2); /* what our shared CQ and the other's have left */
+    EQUAL(count, 2 * CMPS - 2); /* VCQs left on this process's shared CQ and on the other's */
     EQUAL(counter("vcqs"), CQS - 2 + 2 * CMPS);
     EQUAL(counter("cqs"), CQS);
-    /* A killed process's VCQs become free when they are wanted. */
+    /* A killed process's VCQs are freed when they are needed. */
     kill(other, SIGKILL);
-    CHECK(read(socket, &byte, 1) <= 0); /* its end is closed: it is gone */
+    CHECK(read(socket, &byte, 1) <= 0); /* the socket is closed: the process has ended */
     EQUAL(create_until_full(UTOFU_VCQ_FLAG_EXCLUSIVE, vcqs + 20, &count), UTOFU_ERR_NOT_AVAILABLE);
     EQUAL(count, CQS - 4);
     GOOD(utofu_query_vcq_id(vcqs[1], &id));
@@ -129,7 +129,7 @@ void shared_active(int socket)
     GOOD(utofu_create_vcq(0, UTOFU_VCQ_FLAG_EXCLUSIVE, &vcqs[1]));
 }
 
-/* All CQs of a node alone, then all VCQs of it, each for a put to itself. */
+/* All CQs of a node exclusively, then all its VCQs, each for a put to itself. */
 void limits_active(int socket)
 {
     static utofu_vcq_hdl_t vcqs[ALL * CMPS];
@@ -156,7 +156,7 @@ void limits_active(int socket)
     for (int i = 0; i < ALL * CMPS; i++) {
         EQUAL(expect(vcqs[i], UTOFU_MRQ_TYPE_RMT_PUT, UTOFU_SUCCESS).edata, i % 256);
         EQUAL(((uint64_t *)buffer)[i], i);
-        CHECK(quiet(vcqs[i]));
+        CHECK(queues_empty(vcqs[i]));
     }
     EQUAL(utofu_create_vcq_with_cmp_id(0, 8, 0, &more), UTOFU_ERR_INVALID_CMP_ID);
     EQUAL(utofu_create_vcq(6, 0, &more), UTOFU_ERR_INVALID_TNI_ID);
@@ -170,7 +170,7 @@ void mapped_killed_passive(int socket)
     passive_waits(socket);
 }
 
-/* What is sent to a process that was killed, or to a VCQ that is not there, fails with MRQ_PEER. */
+/* Operations to a killed process, or to a VCQ that does not exist, fail with MRQ_PEER. */
 void killed_active(int socket)
 {
     struct side *side = side_open(socket, 0);
@@ -193,5 +193,5 @@ void killed_active(int socket)
     GOOD(utofu_armw8(side->vcq, peer.id, UTOFU_ARMW_OP_ADD, 1, peer.stadd, 1, 0, NULL));
     expect(side->vcq, UTOFU_MRQ_TYPE_LCL_ARMW, UTOFU_ERR_MRQ_PEER);
     EQUAL(counter("errors"), 5);
-    CHECK(quiet(side->vcq));
+    CHECK(queues_empty(side->vcq));
 }

@@ -5,7 +5,7 @@
 #include "side.h"
 
 void counters_active(int socket);
-void crowd_dies_active(int socket);
+void contenders_die_active(int socket);
 void descriptors_active(int socket);
 void descriptors_passive(int socket);
 void dies_active(int socket);

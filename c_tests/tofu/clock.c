@@ -1,7 +1,7 @@
 /*
- * The model of time. Data moves at once; what it says is when the notices about it become visible. A transfer occupies the
- * sending TNI, and one wire latency later the receiving one, for its length at the TNI's bandwidth, behind what they had
- * to do before.
+ * The model of time. Data moves at once; the model sets when its notices become visible. A transfer occupies the
+ * sending TNI, and one wire latency later the receiving one, for its length at the TNI's bandwidth, after the transfers
+ * before it.
  */
 #include <time.h>
 

@@ -1,6 +1,7 @@
 /*
- * Payload, from one process to another or within one. Where memory can be reached directly the last bytes of a transfer are written last, in one piece if they
- * are aligned and with release, so a thread of the target that looks at them with acquire sees the rest as well.
+ * Payload, from one process to another or within one. Where memory can be reached directly the last bytes of a transfer
+ * are written last, in one store if they are aligned and with release, so that a thread of the target that loads them
+ * with acquire sees the rest as well.
  */
 #include <errno.h>
 #include <string.h>
@@ -82,7 +83,7 @@ static void copy_here(char *to, const char *from, size_t length)
 static enum copy_result why(const void *local, size_t length)
 {
     if (errno == ESRCH || errno == EPERM)
-        return COPY_GONE; /* a process that was killed has no memory before it is gone */
+        return COPY_GONE; /* a killed process loses its memory before its liveness mutex is marked */
     return stag_mapped(local, length) ? COPY_REMOTE : COPY_LOCAL;
 }
 

@@ -12,7 +12,7 @@ static struct lane lanes[DIRECT_THREADS];
 static struct way lane_way;
 static pthread_barrier_t begin;
 
-/* So often in vain, and the other may need this processor. */
+/* After this many polls without result yield: the other process may need this core. */
 enum { PATIENCE = 100 };
 
 /* A step, or in rotation as many as it takes until one more is done. */
@@ -90,7 +90,10 @@ static void options(int argc, char **argv, struct direct *direct)
         case '1': direct->alone = true; break;
         case 'r': direct->alone = direct->rotation = true; break;
         case 'm': direct->shared = true; break;
-        default: fprintf(stderr, "usage: %s [-t threads] [-n count] [-w window] [-s bytes] [-e] [-p] [-1] [-r] [-m]\n", argv[0]), exit(2);
+        default:
+            fprintf(stderr, "usage: %s [-t threads] [-n count] [-w window] [-s bytes] [-e] [-p] [-1] [-r] [-m]\n",
+                    argv[0]),
+                exit(2);
         }
     }
     CHECK(direct->threads >= 1 && direct->threads <= DIRECT_THREADS && direct->count >= 1 && direct->window >= 1);

@@ -1,6 +1,6 @@
 /*
- * Ping-pong between threads of two nodes, by the software Tofu directly: a put with a remote notice each way, of which the other
- * end reads what came. Compare with the same over rucp. -p: in private memory, which costs a system call.
+ * Ping-pong between threads of two nodes, by the software Tofu directly: a put with a remote notice in each direction,
+ * which the other end polls. Compare with ucp_pingpong over rucp. -p: in private memory, which costs a system call.
  *
  *   direct_pingpong [-t threads] [-n iterations] [-s bytes] [-p] [-1] [-r]      default 1, 10000, 8
  */
@@ -8,7 +8,7 @@
 
 #include "direct.h"
 
-/* What the message that is under way says, in its first 8 bytes; both ends have counted the same. */
+/* First 8 bytes of the message in flight; both ends count them. */
 static uint64_t says(const struct lane *lane)
 {
     int size = lane->direct->size;

@@ -1,7 +1,7 @@
 /*
- * Rate of puts from the threads of one node to another node, by the software Tofu directly. A window of puts ends when the
- * last one has arrived: they are strongly ordered, and the last one asks for a local notice, or (-e) each does. -p: into
- * private memory, which costs a system call. -1: one thread drives all.
+ * Rate of puts from the threads of one node to another node, by the software Tofu directly. A window of puts ends when
+ * the last one has arrived: they are strongly ordered, and the last one requests a local notice, or (-e) each does. -p:
+ * into private memory, which costs a system call. -1: one thread drives all.
  *
  *   direct_rate [-t threads] [-n puts of a thread] [-w window] [-s bytes] [-e] [-p] [-1]      default 1, 100000, 64, 4
  */

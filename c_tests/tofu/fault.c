@@ -1,4 +1,4 @@
-/* Faults that a test orders, and the counters it asserts. */
+/* Injected faults, and the counters that tests check. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -77,7 +77,7 @@ static int fault_set_one(const char *name, size_t length, uint64_t value)
             atomic_store_explicit(&wire->faults.operations, 0, memory_order_relaxed);
         if (field_of(i) == &wire->faults.reg_fail_nth)
             atomic_store_explicit(&wire->faults.registrations, 0, memory_order_relaxed);
-        /* Release: partner of the acquire in counts_down; what counts is 0 before it is looked at. */
+        /* Release: partner of the acquire in counts_down; the counter is 0 before it is read. */
         atomic_store_explicit(field_of(i), value, memory_order_release);
         note_what_matters();
         return 0;

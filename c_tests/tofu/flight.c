@@ -1,6 +1,6 @@
 /*
- * Notices on their way, while the model of time is on: read from the MRQ's ring already, kept in a heap until they are due.
- * One that is due late does not hold up one that came after it.
+ * Notices in flight, while the model of time is on: read from the MRQ's ring already, kept in a heap until they are
+ * due. A notice that is due late does not delay one that came after it.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
- * Operations that an ordered fault holds back, and the thread that carries them out in the end, for initiators that do
- * nothing more. An operation with STRONG_ORDER waits for no fault's sake behind later ones: those before it to the same
- * VCQ by the same path are carried out before it.
+ * Operations that an injected fault delays, and the thread that executes them in the end, for initiators that make no
+ * further calls. An operation with STRONG_ORDER is executed after all earlier ones to the same VCQ by the same path:
+ * those that are delayed are executed first.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static bool same_way(const struct op *one, const struct op *two)
 
 static void release_before(struct soft_vcq *vcq, const struct op *op, const struct held *end);
 
-/* Takes `held` out of the list and carries it out. */
+/* Removes `held` from the list and executes it. */
 static void release(struct soft_vcq *vcq, struct held *held)
 {
     struct held **at = &vcq->held;
@@ -47,7 +47,7 @@ static void release(struct soft_vcq *vcq, struct held *held)
     atomic_fetch_sub_explicit(&vcq->helds, 1, memory_order_release);
 }
 
-/* What goes the same way as `op` and stands before `end` in the list, from the oldest on. */
+/* Executes the operations of the path of `op` that precede `end` in the list, from the oldest on. */
 static void release_before(struct soft_vcq *vcq, const struct op *op, const struct held *end)
 {
     struct held *held = vcq->held;
@@ -89,7 +89,7 @@ void late_overtaken(struct soft_vcq *vcq)
 
 /* ---- the thread ---- */
 
-/* Returns when it has to look again. */
+/* Returns the time of its next run. */
 static uint64_t look_at_all(void)
 {
     uint64_t first = UINT64_MAX;

@@ -1,10 +1,10 @@
 /*
  * Message receive queues: rings in the wire, written by any process, read by the VCQ's owner.
  *
- * The `state` of an entry is its lap around the ring << 16, plus 0: free, 1: ready to be read, 2 + p: claimed by process p,
- * which is writing it. A poster claims the entry at the tail by compare-and-swap; then anyone may move the tail on. So a
- * poster that is stopped or killed there holds up no other poster, and the reader passes its entry once it is dead.
- * A new wire is all zero: every entry is free, on lap 0.
+ * The `state` of an entry is its lap around the ring << 16, plus 0: free, 1: ready to be read, 2 + p: claimed by
+ * process p, which is writing it. A poster claims the entry at the tail by compare-and-swap; then any poster may
+ * advance the tail. So a poster that is stopped or killed there blocks no other poster, and the reader skips its entry
+ * once it is dead. A new wire is all zero: every entry is free, on lap 0.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,25 +23,27 @@ static uint64_t mask(void)
     return (1ULL << wire->mrq_shift) - 1;
 }
 
-/* Returns the number of the entry that is ours now, or UINT64_MAX: the ring is full. */
+/* Returns the number of the claimed entry, or UINT64_MAX: the ring is full. */
 static uint64_t claim(struct wire_vcq *vcq, struct wire_notice *notices, uint64_t mine)
 {
     for (;;) {
         /* Acquire: partner of the release below; an entry is not older than the tail that leads to it. */
         uint64_t number = atomic_load_explicit(&vcq->tail, memory_order_acquire), last = number;
         struct wire_notice *notice = &notices[number & mask()];
-        /* Acquire: partner of the release in mrq_take; the reader is done with what stood here. */
+        /* Acquire: partner of the release in mrq_take; the reader is done with the old entry. */
         uint64_t state = atomic_load_explicit(&notice->state, memory_order_acquire), expected = state_of(number, FREE);
 
         if (state == expected
             && atomic_compare_exchange_strong_explicit(&notice->state, &state, expected | mine, memory_order_acquire,
                                                        memory_order_relaxed)) {
             fault_die(DIE_CLAIMED);
-            atomic_compare_exchange_strong_explicit(&vcq->tail, &last, number + 1, memory_order_release, memory_order_relaxed);
+            atomic_compare_exchange_strong_explicit(&vcq->tail, &last, number + 1, memory_order_release,
+                                                    memory_order_relaxed);
             return number;
         }
-        if (state >> 16 >= expected >> 16) /* another's claim, or even read since: the tail has to move on */
-            atomic_compare_exchange_strong_explicit(&vcq->tail, &last, number + 1, memory_order_release, memory_order_relaxed);
+        if (state >> 16 >= expected >> 16) /* claimed by another poster, or even read since: the tail has to advance */
+            atomic_compare_exchange_strong_explicit(&vcq->tail, &last, number + 1, memory_order_release,
+                                                    memory_order_relaxed);
         else if (atomic_load_explicit(&vcq->tail, memory_order_relaxed) == number)
             return UINT64_MAX;
     }
@@ -63,8 +65,8 @@ void mrq_push(uint32_t node, uint32_t index, const struct wire_notice *what)
            sizeof(*what) - sizeof(what->state));
     fault_die(DIE_WRITTEN);
     state = state_of(number, mine);
-    /* Release: partner of the acquire in mrq_take; the notice and the data that it is about are there. It fails if the
-     * reader has given up on us. */
+    /* Release: partner of the acquire in mrq_take; the notice and its data are written. It fails if the
+     * reader has skipped the entry. */
     atomic_compare_exchange_strong_explicit(&notice->state, &state, state_of(number, READY), memory_order_release,
                                             memory_order_relaxed);
 }
@@ -76,7 +78,7 @@ static void give_back(struct wire_notice *notice, uint64_t number)
     atomic_store_explicit(&notice->state, state_of(number + mask() + 1, FREE), memory_order_release);
 }
 
-/* Moves the head behind its entry. */
+/* Advances the head past its entry. */
 static void advance(struct soft_vcq *vcq)
 {
     give_back(&vcq->notices[vcq->head & mask()], vcq->head);
@@ -92,10 +94,10 @@ void mrq_reset(struct soft_vcq *vcq)
     atomic_store_explicit(&vcq->shared->overflowed, 0, memory_order_relaxed);
 }
 
-/* Is the claim of one that died? */
+/* Whether the claim is of a dead process. */
 static bool is_abandoned(const struct wire_notice *notice, uint64_t state)
 {
-    /* The second look: it may have been done with it before it died. */
+    /* The second load: the process may have completed the entry before it died. */
     if (peer_alive((state & 0xffff) - CLAIMED)
         || atomic_load_explicit(&notice->state, memory_order_acquire) != state)
         return false;
@@ -115,7 +117,8 @@ static bool mrq_take(struct soft_vcq *vcq, struct wire_notice *notice)
         advance(vcq);
         return true;
     }
-    if (state > state_of(vcq->head, READY) && state >> 16 == state_of(vcq->head, FREE) >> 16 && is_abandoned(first, state))
+    if (state > state_of(vcq->head, READY) && state >> 16 == state_of(vcq->head, FREE) >> 16 &&
+        is_abandoned(first, state))
         advance(vcq);
     return false;
 }

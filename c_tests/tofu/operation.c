@@ -1,4 +1,7 @@
-/* The operations' functions. Each builds a struct op and posts it, or in its utofu_prepare_ form writes it as a descriptor. */
+/*
+ * The operations' functions. Each builds a struct op and posts it, or in its utofu_prepare_ form writes it as a
+ * descriptor.
+ */
 #include <string.h>
 
 #include "post.h"
@@ -11,8 +14,8 @@ static int transfer(struct op *op, uint64_t edata)
     return post_check(op);
 }
 
-static int put_or_get(struct op *op, enum kind kind, utofu_vcq_id_t to, utofu_stadd_t lcl, utofu_stadd_t rmt, size_t length,
-                      uint64_t edata, unsigned long flags)
+static int put_or_get(struct op *op, enum kind kind, utofu_vcq_id_t to, utofu_stadd_t lcl, utofu_stadd_t rmt,
+                      size_t length, uint64_t edata, unsigned long flags)
 {
     if (length > MAX_LENGTH)
         return UTOFU_ERR_INVALID_SIZE;
@@ -27,8 +30,8 @@ static int put_or_get(struct op *op, enum kind kind, utofu_vcq_id_t to, utofu_st
     return transfer(op, edata);
 }
 
-static int strided(struct op *op, enum kind kind, utofu_vcq_id_t to, utofu_stadd_t lcl, utofu_stadd_t rmt, size_t length,
-                   size_t stride, size_t blocks, uint64_t edata, unsigned long flags)
+static int strided(struct op *op, enum kind kind, utofu_vcq_id_t to, utofu_stadd_t lcl, utofu_stadd_t rmt,
+                   size_t length, size_t stride, size_t blocks, uint64_t edata, unsigned long flags)
 {
     int error = put_or_get(op, kind, to, lcl, rmt, length, edata, flags);
 
@@ -136,7 +139,8 @@ BOTH(get_stride, STRIDED(GET), UTOFU_STRIDED, UTOFU_TAIL)
 BOTH(get_stride_gap, GAPPED(STRIDED(GET)), UTOFU_STRIDED, UTOFU_GAP)
 BOTH(put_piggyback, CARRIED(lcl_data, MAX_PIGGYBACK), UTOFU_TO, void *lcl_data, utofu_stadd_t rmt_stadd, size_t length,
      UTOFU_TAIL)
-BOTH(put_piggyback8, CARRIED(&lcl_data, 8), UTOFU_TO, uint64_t lcl_data, utofu_stadd_t rmt_stadd, size_t length, UTOFU_TAIL)
+BOTH(put_piggyback8, CARRIED(&lcl_data, 8), UTOFU_TO, uint64_t lcl_data, utofu_stadd_t rmt_stadd, size_t length,
+     UTOFU_TAIL)
 BOTH(armw4, atomic_op(&op, ARMW, 4, rmt_vcq_id, armw_op, 0, op_value, rmt_stadd, edata, flags), UTOFU_TO,
      enum utofu_armw_op armw_op, uint32_t op_value, utofu_stadd_t rmt_stadd, UTOFU_TAIL)
 BOTH(armw8, atomic_op(&op, ARMW, 8, rmt_vcq_id, armw_op, 0, op_value, rmt_stadd, edata, flags), UTOFU_TO,

@@ -1,7 +1,7 @@
 /*
- * Whether a process on the wire lives. Each holds a robust mutex in the wire, by a thread that does nothing else: when the
- * process ends, in whatever way, the kernel marks the mutex. So looking costs a load, and no process with the number of a
- * dead one is taken for it.
+ * Whether a process on the wire lives. Each holds a robust mutex in the wire, by a thread of its own: when the
+ * process ends, in whatever way, the kernel marks the mutex. So a check costs a load, and no process that reuses the
+ * number of a dead one is mistaken for it.
  */
 #include <errno.h>
 #include <limits.h>
@@ -15,8 +15,10 @@ static pthread_barrier_t keeps;
 
 bool peer_alive(uint32_t process)
 {
-    /* The word that kernel and C library share: the holder's thread id, and FUTEX_OWNER_DIED. Acquire: what the dead one
-     * wrote before is seen. */
+    /*
+     * The word that kernel and C library share: the holder's thread id, and FUTEX_OWNER_DIED. Acquire: everything that
+     * the dead process wrote before is visible.
+     */
     int word = __atomic_load_n(&wire->processes[process].life.__data.__lock, __ATOMIC_ACQUIRE);
 
     return (word & FUTEX_TID_MASK) != 0 && (word & FUTEX_OWNER_DIED) == 0;
@@ -24,7 +26,7 @@ bool peer_alive(uint32_t process)
 
 static void *keep(void *life)
 {
-    wire_lock(life); /* of a dead process's number: it is marked, and ours now */
+    wire_lock(life); /* of a dead process's number: it is marked, and now held by this process */
     pthread_barrier_wait(&keeps);
     for (;;)
         pause();

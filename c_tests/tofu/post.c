@@ -4,10 +4,9 @@
 #include "post.h"
 
 enum {
-    KNOWN_FLAGS = UTOFU_ONESIDED_FLAG_STRONG_ORDER | UTOFU_ONESIDED_FLAG_PACKET_RESPONSE
-                  | UTOFU_ONESIDED_FLAG_REMOTE_MRQ_NOTICE | UTOFU_ONESIDED_FLAG_PADDING
-                  | UTOFU_ONESIDED_FLAG_CACHE_INJECTION | UTOFU_ONESIDED_FLAG_DELAY_START | UTOFU_ONESIDED_FLAG_TCQ_NOTICE
-                  | UTOFU_ONESIDED_FLAG_LOCAL_MRQ_NOTICE,
+    KNOWN_FLAGS = UTOFU_ONESIDED_FLAG_STRONG_ORDER | UTOFU_ONESIDED_FLAG_PACKET_RESPONSE |
+        UTOFU_ONESIDED_FLAG_REMOTE_MRQ_NOTICE | UTOFU_ONESIDED_FLAG_PADDING | UTOFU_ONESIDED_FLAG_CACHE_INJECTION |
+        UTOFU_ONESIDED_FLAG_DELAY_START | UTOFU_ONESIDED_FLAG_TCQ_NOTICE | UTOFU_ONESIDED_FLAG_LOCAL_MRQ_NOTICE,
 };
 #define ALL_FLAGS ((unsigned long)KNOWN_FLAGS | UTOFU_ONESIDED_FLAG_SPS(15) | UTOFU_ONESIDED_FLAG_PATH(255))
 
@@ -22,7 +21,7 @@ int post_check(struct op *op)
     return UTOFU_SUCCESS;
 }
 
-/* May another `orders` be posted, `notices` of which go to the TCQ? */
+/* Whether another `orders` can be posted, `notices` of which go to the TCQ. */
 static bool has_room(struct soft_vcq *vcq, uint64_t orders, uint64_t notices)
 {
     uint64_t nth;
@@ -50,7 +49,7 @@ static void count_op(struct soft_vcq *vcq, const struct op *op)
         count(vcq, COUNT_TCQ_NOTICES, 1);
 }
 
-/* Without the VCQ's lock nothing may be held back, even if a fault has just been set. */
+/* Without the VCQ's lock no operation may be delayed, even if a fault has just been set. */
 static void order(struct soft_vcq *vcq, const struct op *op, void *cbdata, bool locked)
 {
     uint64_t place = vcq->posted++;
@@ -101,7 +100,7 @@ int post_ops(utofu_vcq_hdl_t handle, const struct op *ops, size_t number, void *
     return result;
 }
 
-/* Passes what is done up to the next entry of the TCQ: only this makes room in the TOQ. */
+/* Passes completed orders up to the next entry of the TCQ: only this makes room in the TOQ. */
 static int pass(struct soft_vcq *vcq, void **cbdata)
 {
     uint64_t now = 0;

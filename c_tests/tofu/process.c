@@ -1,4 +1,4 @@
-/* This process on the wire: its number, its node, and what dead processes left. */
+/* This process on the wire: its number, its node, and the cleanup after dead processes. */
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -45,7 +45,8 @@ static uint32_t choose_node(void)
 static void free_all_of(uint32_t process)
 {
     for (uint32_t n = 0; n < wire->nodes; n++)
-        for (uint32_t cq = 0; atomic_load_explicit(&wire_node(n)->made, memory_order_relaxed) != 0 && cq < NODE_CQS; cq++) {
+        for (uint32_t cq = 0; atomic_load_explicit(&wire_node(n)->made, memory_order_relaxed) != 0 && cq < NODE_CQS;
+             cq++) {
             if (atomic_load_explicit(&wire_node(n)->cqs[cq].ever, memory_order_relaxed) == 0)
                 continue;
             for (uint32_t i = cq * WIRE_CMPS; i < (cq + 1) * WIRE_CMPS; i++)
@@ -66,7 +67,10 @@ void process_reclaim(void)
 static int take_number(void)
 {
     for (uint32_t i = 0; i < WIRE_PROCESSES; i++) {
-        /* In turn: what a dead process claimed in some MRQ is long passed before its number is another's. */
+        /*
+         * Numbers are taken in turn: claims of a dead process in an MRQ are long skipped before its number is used
+         * again.
+         */
         uint32_t p = (wire->births + i) % WIRE_PROCESSES;
 
         if (atomic_load_explicit(&wire->processes[p].pid, memory_order_relaxed) != 0)
@@ -99,7 +103,9 @@ int process_attach(void)
         if (!forks_watched)
             pthread_atfork(NULL, NULL, in_child);
         forks_watched = true;
-        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* others write to our memory; without Yama this fails, and nobody needs it */
+        prctl(
+            PR_SET_PTRACER,
+            PR_SET_PTRACER_ANY); /* other processes write to this one's memory; without Yama this fails, and is not needed */
         wire_lock(&wire->lock);
         process_reclaim();
         node = choose_node();

@@ -1,4 +1,7 @@
-/* What the maker of a wire decides for all its processes: shape, depths, the model of time, where each table begins. */
+/*
+ * Properties that the creator of a wire sets for all its processes: shape, depths, the model of time, offsets of the
+ * tables.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +86,8 @@ size_t setup_size(struct wire *layout)
     times(&layout->time);
     layout->tnis = within("SOFT_TOFU_TNIS", WIRE_TNIS, 1, WIRE_TNIS);
     layout->cqs = within("SOFT_TOFU_CQS", WIRE_CQS, 1, WIRE_CQS);
-    layout->stags = RESERVED_STAGS + within("SOFT_TOFU_STAGS", WIRE_STAGS - RESERVED_STAGS, 1, WIRE_STAGS - RESERVED_STAGS);
+    layout->stags =
+        RESERVED_STAGS + within("SOFT_TOFU_STAGS", WIRE_STAGS - RESERVED_STAGS, 1, WIRE_STAGS - RESERVED_STAGS);
     layout->toq = within("SOFT_TOFU_TOQ", 1024, 1, 1 << 20);
     layout->tcq = within("SOFT_TOFU_TCQ", 1024, 1, 1 << 20);
     layout->armw_ops = within("SOFT_TOFU_ARMW_OPS", ARMW_OPS, 0, ARMW_OPS);

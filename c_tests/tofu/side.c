@@ -47,12 +47,12 @@ struct hello side_meet(struct side *side)
     return other;
 }
 
-void side_tell(struct side *side)
+void side_signal(struct side *side)
 {
     EQUAL(write(side->socket, "", 1), 1);
 }
 
-void side_await(struct side *side)
+void side_wait(struct side *side)
 {
     char byte;
 
@@ -96,19 +96,20 @@ struct utofu_mrq_notice expect_at(int line, const char *file, utofu_vcq_hdl_t vc
     int came = mrq_next(vcq, &notice);
 
     if (came != code || notice.notice_type != type) {
-        fprintf(stderr, "%s:%d: the notice has code %d and type %d, not %d and %d\n", file, line, came, notice.notice_type,
-                code, type);
+        fprintf(stderr, "%s:%d: the notice has code %d and type %d, not %d and %d\n", file, line, came,
+                notice.notice_type, code, type);
         exit(1);
     }
     return notice;
 }
 
-bool quiet(utofu_vcq_hdl_t vcq)
+bool queues_empty(utofu_vcq_hdl_t vcq)
 {
     struct utofu_mrq_notice notice;
     void *cbdata;
 
-    return utofu_poll_mrq(vcq, 0, &notice) == UTOFU_ERR_NOT_FOUND && utofu_poll_tcq(vcq, 0, &cbdata) == UTOFU_ERR_NOT_FOUND;
+    return utofu_poll_mrq(vcq, 0, &notice) == UTOFU_ERR_NOT_FOUND &&
+           utofu_poll_tcq(vcq, 0, &cbdata) == UTOFU_ERR_NOT_FOUND;
 }
 
 void fault(const char *assignments)

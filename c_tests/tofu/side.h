@@ -1,4 +1,7 @@
-/* One side of a test of the software Tofu: a process with a VCQ and registered memory, and how two sides find each other. */
+/*
+ * One side of a test of the software Tofu: a process with a VCQ and registered memory, and the exchange between two
+ * sides.
+ */
 #ifndef SOFT_TOFU_SIDE_H
 #define SOFT_TOFU_SIDE_H
 
@@ -25,7 +28,7 @@ struct side {
     utofu_stadd_t stadd;
 };
 
-/* What one side tells the other. */
+/* Message from one side to the other. */
 struct hello {
     utofu_vcq_id_t id;
     utofu_stadd_t stadd;
@@ -37,16 +40,16 @@ void set_node(int node); /* of this process, before its first call */
 extern bool memory_is_shared; /* so that other processes can map it */
 char *memory(size_t bytes);
 struct side *side_open(int socket, unsigned long vcq_flags);
-struct hello side_meet(struct side *side); /* tells the other side and reads what it tells */
-void side_tell(struct side *side);         /* a byte, to go on */
-void side_await(struct side *side);        /* for one */
-/* The next notice of the MRQ or entry of the TCQ, for up to 40 s; the code that came with it, or NOT_FOUND. */
+struct hello side_meet(struct side *side); /* sends `hello` to the other side and returns the other's */
+void side_signal(struct side *side);         /* sends a byte, on which the other side continues */
+void side_wait(struct side *side);        /* waits for a byte */
+/* The next notice of the MRQ or entry of the TCQ, for up to 40 s; the code of the poll, or NOT_FOUND. */
 int mrq_next(utofu_vcq_hdl_t vcq, struct utofu_mrq_notice *notice);
 int tcq_next(utofu_vcq_hdl_t vcq, void **cbdata);
 /* The next notice must be of this type and this code. */
 struct utofu_mrq_notice expect_at(int line, const char *file, utofu_vcq_hdl_t vcq, int type, int code);
 #define expect(vcq, type, code) expect_at(__LINE__, __FILE__, vcq, type, code)
-bool quiet(utofu_vcq_hdl_t vcq); /* nothing is in either queue */
+bool queues_empty(utofu_vcq_hdl_t vcq); /* both queues are empty */
 void fault(const char *assignments); /* tofuctl */
 uint64_t counter(const char *name);
 uint64_t clock_ns(void);

@@ -1,7 +1,7 @@
 /*
- * Registered memory. A STADD from its low end: 36 bits offset, 8 generation, 13 stag, 6 number of the CQ on its node + 1. So
- * one buffer has different STADDs on different CQs and a STADD of another CQ opens nothing; one of a registration that is
- * gone does not open the next one at its place. A reserved stag has generation 0: anyone can work its STADD out.
+ * Registered memory. A STADD from its low end: 36 bits offset, 8 generation, 13 stag, 6 number of the CQ on its node +
+ * 1. So one buffer has different STADDs on different CQs and a STADD of another CQ is invalid; one of a released
+ * registration is invalid for the next one in its slot. A reserved stag has generation 0: its STADD can be computed.
  */
 #include <errno.h>
 #include <sched.h>
@@ -29,10 +29,13 @@ enum region_result stag_resolve(const struct wire_stag *stags, uint32_t cq, uint
 {
     const struct wire_stag *stag = &stags[stag_of(stadd)];
     uint64_t offset = stadd & (OFFSETS - 1), size, flags;
-    /* Acquire: partner of the release in set_tag; the fields are of this tag or a later one, which the second look shows. */
+    /*
+     * Acquire: partner of the release in set_tag; the fields are of this tag or a later one, which the second load
+     * detects.
+     */
     uint64_t tag = atomic_load_explicit(&stag->tag, memory_order_acquire);
 
-    /* Acquire, each: partners of the releases in fill; a field of a later registration brings its tag along. */
+    /* Acquire, each: partners of the releases in fill; a field of a later registration makes its tag visible. */
     region->stag = stag;
     region->tag = tag;
     region->offset = offset;
@@ -57,7 +60,10 @@ static uint64_t stag_name(const struct wire_stag *stag)
 
 bool stag_hold(struct soft_vcq *vcq, const struct region *region)
 {
-    /* Sequentially consistent, both, as the two in set_tag and settle: either we see that it is gone, or who waits sees us. */
+    /*
+     * Sequentially consistent, both, as the two in set_tag and settle: either this thread sees the release, or the
+     * waiting thread sees this one.
+     */
     atomic_store_explicit(&vcq->shared->touching, stag_name(region->stag), memory_order_seq_cst);
     if (atomic_load_explicit(&region->stag->tag, memory_order_seq_cst) == region->tag)
         return true;
@@ -67,25 +73,26 @@ bool stag_hold(struct soft_vcq *vcq, const struct region *region)
 
 void stag_release(struct soft_vcq *vcq)
 {
-    /* Release: partner of the load in settle; the memory is touched no more. */
+    /* Release: partner of the load in settle; the memory is not accessed any more. */
     atomic_store_explicit(&vcq->shared->touching, 0, memory_order_release);
 }
 
-/* Waits until no operation of a process that lives is at the memory of a registration that is gone. */
+/* Waits until no operation of a live process accesses the memory of a released registration. */
 static void settle(const struct wire_stag *stag)
 {
     uint64_t name = stag_name(stag);
 
     for (uint32_t node = 0; node < wire->nodes; node++) {
-        for (uint32_t cq = 0; atomic_load_explicit(&wire_node(node)->made, memory_order_acquire) != 0 && cq < NODE_CQS; cq++) {
+        for (uint32_t cq = 0; atomic_load_explicit(&wire_node(node)->made, memory_order_acquire) != 0 && cq < NODE_CQS;
+             cq++) {
             if (atomic_load_explicit(&wire_node(node)->cqs[cq].ever, memory_order_acquire) == 0)
                 continue;
             for (uint32_t i = cq * WIRE_CMPS; i < (cq + 1) * WIRE_CMPS; i++) {
                 struct wire_vcq *vcq = wire_vcq(node, i);
                 uint32_t owner;
 
-                while (atomic_load_explicit(&vcq->touching, memory_order_seq_cst) == name
-                       && (owner = atomic_load_explicit(&vcq->owner, memory_order_relaxed)) != 0 && peer_alive(owner - 1))
+                while (atomic_load_explicit(&vcq->touching, memory_order_seq_cst) == name &&
+                       (owner = atomic_load_explicit(&vcq->owner, memory_order_relaxed)) != 0 && peer_alive(owner - 1))
                     sched_yield();
             }
         }
@@ -122,7 +129,8 @@ static void fill(struct wire_stag *stag, uint32_t generation, void *address, siz
     atomic_store_explicit(&stag->address, (uintptr_t)address, memory_order_release);
     atomic_store_explicit(&stag->size, size, memory_order_release);
     atomic_store_explicit(&stag->process, process_self(), memory_order_release);
-    atomic_store_explicit(&stag->flags, flags | (area_is_shared(address, size) ? STAG_SHARED : 0), memory_order_release);
+    atomic_store_explicit(&stag->flags, flags | (area_is_shared(address, size) ? STAG_SHARED : 0),
+                          memory_order_release);
     set_tag(stag);
 }
 
@@ -139,7 +147,7 @@ static bool is_same(const struct wire_stag *stag, void *address, size_t size, un
            && (atomic_load_explicit(&stag->flags, memory_order_relaxed) & ~STAG_SHARED) == flags;
 }
 
-/* The stag that this memory has already, else a free one; WIRE_STAGS: none. */
+/* The stag of the same registration if there is one, else a free one; WIRE_STAGS: none. */
 static uint32_t find(struct soft_vcq *vcq, struct wire_cq *cq, void *address, size_t size, unsigned long flags)
 {
     uint32_t unused = wire->stags;
@@ -193,7 +201,7 @@ int utofu_reg_mem(utofu_vcq_hdl_t handle, void *address, size_t size, unsigned l
         if (!is_valid(stag)) {
             uint32_t last = atomic_load_explicit(&stag->generation, memory_order_relaxed);
 
-            /* Nodes begin at different generations, so that a STADD taken to the wrong node is noticed. */
+            /* Nodes begin at different generations, so that a STADD used with the wrong node is detected. */
             fill(stag, (last != 0 ? last : vcq->node * 37 + number) % 255 + 1, address, size, flags);
         }
         stag->users[vcq->cmp]++;
@@ -204,8 +212,8 @@ int utofu_reg_mem(utofu_vcq_hdl_t handle, void *address, size_t size, unsigned l
     return number < WIRE_STAGS ? UTOFU_SUCCESS : UTOFU_ERR_FULL;
 }
 
-int utofu_reg_mem_with_stag(utofu_vcq_hdl_t handle, void *address, size_t size, unsigned int number, unsigned long flags,
-                            utofu_stadd_t *stadd)
+int utofu_reg_mem_with_stag(utofu_vcq_hdl_t handle, void *address, size_t size, unsigned int number,
+                            unsigned long flags, utofu_stadd_t *stadd)
 {
     struct soft_vcq *vcq = vcq_of(handle);
     int error = check(vcq, address, size, flags, stadd);
@@ -268,7 +276,8 @@ int utofu_dereg_mem(utofu_vcq_hdl_t handle, utofu_stadd_t stadd, unsigned long f
         return UTOFU_ERR_INVALID_FLAGS;
     stag = &vcq->stags[stag_of(stadd)];
     wire_lock(&wire_node(vcq->node)->cqs[vcq->cq].lock);
-    if (stadd % OFFSETS != 0 || stag_resolve(vcq->stags, vcq->cq, stadd, 0, &region) != REGION_OK || stag->users[vcq->cmp] == 0)
+    if (stadd % OFFSETS != 0 || stag_resolve(vcq->stags, vcq->cq, stadd, 0, &region) != REGION_OK ||
+        stag->users[vcq->cmp] == 0)
         error = UTOFU_ERR_INVALID_STADD;
     else {
         stag->users[vcq->cmp]--;

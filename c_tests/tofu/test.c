@@ -5,8 +5,8 @@
  *   test NAME ...   these
  *   test --list     their names
  *
- * A case has an active side and a passive one in another process, connected by a socket. SOFT_TOFU_WIRE names where the
- * wires may be made, one for each case; TOFUCTL is the control program.
+ * A case has an active side and a passive one in another process, connected by a socket. SOFT_TOFU_WIRE is the path
+ * prefix of the wires, one for each case; TOFUCTL is the control program.
  */
 #include <string.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ static const struct soft_case cases[] = {
     {"mapped_posters", posters_active, mapped_posters_passive, "MRQ=32768"},
     {"threads", threads_active, nothing_passive, "MRQ=32768"},
     {"killed_often", killed_often_active, killed_often_passive, "MRQ=1048576"},
-    {"crowd_dies", crowd_dies_active, passive_waits, "FAULTS=atomic_gap_us=20"},
+    {"contenders_die", contenders_die_active, passive_waits, "FAULTS=atomic_gap_us=20"},
     {"dies", dies_active, dies_passive, ""},
     {"polled", polled_active, nothing_passive, ""},
     {"reorder", reorder_active, reorder_passive, "FAULTS=reorder_nth=3,late_us=700000"},

@@ -1,12 +1,12 @@
-/* Coordinates, paths, and the names of VCQs, which are made of them. */
+/* Coordinates, paths, and the ids of VCQs, which encode them. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tofu.h"
 
 /*
- * A VCQ id from its low end: 3 bits component, 4 CQ, 3 TNI, 2 c, 2 b, 2 a, 8 z, 8 y, 8 x, 8 path, and a mark, so that 0 is
- * no id. A path is 0 (the default) or 1 + its three coordinates, 2 bits each.
+ * A VCQ id from its low end: 3 bits component, 4 CQ, 3 TNI, 2 c, 2 b, 2 a, 8 z, 8 y, 8 x, 8 path, and a mark, so that 0
+ * is no id. A path is 0 (the default) or 1 + its three coordinates, 2 bits each.
  */
 enum { PATH_AT = 40, PATHS = 1 + 64 };
 #define MARK (0x50ULL << 48)
@@ -85,7 +85,8 @@ static bool has_coords(const uint8_t *coords, const uint32_t *shape, int axes)
     return true;
 }
 
-int utofu_construct_vcq_id(uint8_t coords[], utofu_tni_id_t tni, utofu_cq_id_t cq, utofu_cmp_id_t cmp, utofu_vcq_id_t *id)
+int utofu_construct_vcq_id(uint8_t coords[], utofu_tni_id_t tni, utofu_cq_id_t cq, utofu_cmp_id_t cmp,
+                           utofu_vcq_id_t *id)
 {
     int error = process_attach();
 

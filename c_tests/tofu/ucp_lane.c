@@ -110,7 +110,7 @@ void ucp_lanes_settle(struct lane *lanes, int count)
         CHECK(!UCS_PTR_IS_ERR(ucp_put_nbx(ucp->ep, ucp->data, 8, ucp->remote, ucp->rkey, &ucp_plain)));
         ucp->request = ucp_ep_flush_nbx(ucp->ep, &ucp_plain);
     }
-    do { /* the other process wants to be answered until it is through, too */
+    do { /* the other process needs this one's progress until it is done */
         for (int i = 0; i < count; i++) {
             struct ucp_lane *ucp = lanes[i].ucp;
 

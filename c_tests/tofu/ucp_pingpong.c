@@ -3,7 +3,7 @@
  */
 #include "ucp_lane.h"
 
-/* One of ours in both directions: sends when it has the turn, else looks for what comes. */
+/* One endpoint in both directions: sends when it has the turn, else polls for a message. */
 static bool pingpong(struct lane *lane)
 {
     struct ucp_lane *ucp = lane->ucp;
@@ -35,7 +35,8 @@ static bool pingpong(struct lane *lane)
 int main(int argc, char **argv)
 {
     struct direct direct = {.threads = 1, .count = 10000, .window = 1, .size = 8};
-    double ns = direct_run(argc, argv, &direct, (struct way){ucp_lane_open, ucp_lane_connect, ucp_lanes_settle, pingpong});
+    double        ns =
+        direct_run(argc, argv, &direct, (struct way){ucp_lane_open, ucp_lane_connect, ucp_lanes_settle, pingpong});
 
     if (direct.rotation)
         ns /= direct.threads;

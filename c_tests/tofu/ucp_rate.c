@@ -1,6 +1,6 @@
 /*
- * direct_rate by UCP: each window of puts ends with a flush of the endpoint. The same options, and -m: the threads share one
- * worker (UCS_THREAD_MODE_MULTI), with an endpoint each.
+ * direct_rate by UCP: each window of puts ends with a flush of the endpoint. The same options, and -m: the threads
+ * share one worker (UCS_THREAD_MODE_MULTI), with an endpoint each.
  */
 #include "ucp_lane.h"
 

@@ -1,10 +1,10 @@
-/* VCQs: who has which, and what the interface tells of itself. */
+/* VCQs: allocation, and queries of the interface. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tofu.h"
 
-struct soft_vcq vcqs[NODE_VCQS]; /* this process's, by their place on the node */
+struct soft_vcq vcqs[NODE_VCQS]; /* this process's, by their index on the node */
 
 struct soft_vcq *vcq_of(utofu_vcq_hdl_t handle)
 {
@@ -16,7 +16,7 @@ struct soft_vcq *vcq_of(utofu_vcq_hdl_t handle)
     return atomic_load_explicit(&vcq->live, memory_order_relaxed) != 0 ? vcq : NULL;
 }
 
-/* ---- which one; the wire is locked ---- */
+/* ---- selection; the wire is locked ---- */
 
 static uint32_t users(uint32_t node, uint32_t cq)
 {
@@ -30,14 +30,15 @@ static uint32_t users(uint32_t node, uint32_t cq)
 static bool is_own(uint32_t node, uint32_t cq)
 {
     for (uint32_t i = 0; i < WIRE_CMPS; i++)
-        if (atomic_load_explicit(&wire_vcq(node, cq * WIRE_CMPS + i)->owner, memory_order_relaxed) == process_self() + 1)
+        if (atomic_load_explicit(&wire_vcq(node, cq * WIRE_CMPS + i)->owner, memory_order_relaxed) ==
+            process_self() + 1)
             return true;
     return false;
 }
 
 /*
- * How well a CQ suits, 0: not at all. Without a component asked for, a CQ that nobody has is best, then the one with the
- * fewest users; with one, a CQ that this process has already, so that its components meet on one.
+ * The rank of a CQ, 0: unusable. Without a requested component a free CQ is best, then the one with the
+ * fewest users; with one, a CQ that this process has already, so that its components share one.
  */
 static uint32_t suits(uint32_t node, uint32_t cq, int cmp, bool exclusive)
 {
@@ -50,7 +51,7 @@ static uint32_t suits(uint32_t node, uint32_t cq, int cmp, bool exclusive)
     return cmp >= 0 && is_own(node, cq) ? 100 + few : few;
 }
 
-/* Returns the VCQ's place on the node, or -1. */
+/* Returns the VCQ's index on the node, or -1. */
 static int choose(uint32_t node, uint32_t tni, int cmp, bool exclusive)
 {
     uint32_t best = 0, best_cq = 0;
@@ -95,9 +96,12 @@ void vcq_drop_shared(uint32_t node, uint32_t index)
 
     wire_lock(&cq->lock);
     stag_drop(node, index / WIRE_CMPS, index % WIRE_CMPS);
-    cq->exclusive = 0; /* it had this one alone, or was not */
+    cq->exclusive = 0; /* an exclusive one, or one without users */
     wire_unlock(&cq->lock);
-    /* Release: partner of the acquire in carry.c; whoever still finds an owner may find its registrations gone. */
+    /*
+     * Release: partner of the acquire in carry.c; a thread that still finds an owner may find its registrations
+     * released.
+     */
     atomic_store_explicit(&wire_vcq(node, index)->owner, 0, memory_order_release);
 }
 

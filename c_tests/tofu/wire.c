@@ -1,4 +1,4 @@
-/* The wire file: making and mapping it, and its locks. */
+/* The wire file: creating and mapping it, and its locks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,14 +10,16 @@
 #include "../soft/lock.h"
 #include "wire.h"
 
-#define WIRE_MAGIC (0x3130756674666f73ULL + sizeof(struct wire) + sizeof(struct wire_node)) /* another layout is another wire */
+#define WIRE_MAGIC \
+    (0x3130756674666f73ULL + sizeof(struct wire) + \
+     sizeof(struct wire_node)) /* another layout is another version of the wire */
 
 struct wire *wire;
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void wire_lock(pthread_mutex_t *lock)
 {
-    /* What a killed holder leaves is either not there yet or complete: what makes an entry valid is written last. */
+    /* A killed holder leaves entries either absent or complete: the field that makes an entry valid is written last. */
     if (soft_lock(lock))
         atomic_fetch_add_explicit(&wire->locks_recovered, 1, memory_order_relaxed);
 }
@@ -36,7 +38,7 @@ void wire_make_node(uint32_t number)
     atomic_store_explicit(&node->made, 1, memory_order_release);
 }
 
-/* The file is locked. Its size says whether somebody has begun it, its magic whether he has finished. */
+/* The file is locked. Its size shows whether a process has begun it, its magic whether it is complete. */
 static struct wire *map_wire(int fd, bool *made)
 {
     struct wire layout = {0}, *map = MAP_FAILED;
@@ -75,7 +77,7 @@ int wire_open(void)
     if (fd < 0)
         return errno;
     pthread_mutex_lock(&open_lock);
-    flock(fd, LOCK_EX); /* one maker; the kernel lets go of it if that one is killed */
+    flock(fd, LOCK_EX); /* one creator; the kernel releases the lock if that process is killed */
     if (wire == NULL) {
         /* Release: partner of the acquire above; the layout is there before the pointer. */
         __atomic_store_n(&wire, map_wire(fd, &made), __ATOMIC_RELEASE);

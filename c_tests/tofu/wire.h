@@ -1,11 +1,12 @@
 /*
- * The wire: one file that every process with a software Tofu maps. In it are the shape of the machine, the processes, the
- * control queues with their steering tags, the VCQs and their message receive queues. Payload is not: the initiator copies
- * it, within one process directly and else with process_vm_writev/readv.
+ * The wire: one file that every process with a software Tofu maps. In it are the shape of the machine, the processes,
+ * the control queues with their steering tags, the VCQs and their message receive queues. Payload is not in it: the
+ * initiator copies it, within one process directly and else with process_vm_writev/readv.
  *
- * Two kinds of state. What is made and unmade (processes, VCQs, registrations) is behind robust process-shared mutexes: a
- * killed owner does not block the others. What posts and polls touch is lock-free: see mrq.c for the receive queues.
- * Counters of a VCQ are written by its owner alone, so posts on different VCQs share no cache line that is written.
+ * Two kinds of state. Objects that are created and destroyed (processes, VCQs, registrations) are behind robust
+ * process-shared mutexes: a killed owner does not block the others. State of posts and polls is lock-free: see mrq.c
+ * for the receive queues. Counters of a VCQ are written by its owner alone, so posts on different VCQs share no cache
+ * line that is written.
  */
 #ifndef SOFT_TOFU_WIRE_H
 #define SOFT_TOFU_WIRE_H
@@ -28,7 +29,7 @@ enum {
     NODE_VCQS = NODE_CQS * WIRE_CMPS,
     WIRE_NODES = 1024,
     WIRE_PROCESSES = 4096,
-    WIRE_STAGS = 8192, /* of a CQ; the first RESERVED_STAGS are the user's to choose */
+    WIRE_STAGS = 8192, /* of a CQ; the user chooses among the first RESERVED_STAGS */
     RESERVED_STAGS = 256,
     ATOMIC_LOCKS = 64, /* of a node */
     LINE = 256,        /* bytes: a cache line of an A64FX */
@@ -40,17 +41,18 @@ struct wire_process {
     pthread_mutex_t life;  /* held as long as the process lives (peer.c) */
 };
 
-/* What tests order. All zero: nothing. */
+/* Injected faults. All zero: none. */
 struct wire_faults {
-    _Atomic uint64_t node_down, fail_nth, fail_code, busy_nth, reorder_nth, late_us, delay_us, reg_fail_nth, atomic_gap_us, die_at;
+    _Atomic uint64_t node_down, fail_nth, fail_code, busy_nth, reorder_nth, late_us, delay_us, reg_fail_nth,
+        atomic_gap_us, die_at;
     _Atomic uint64_t operations, registrations; /* counted while fail_nth, reg_fail_nth is set */
-    _Atomic uint64_t posts_matter; /* some fault is set that a post has to look at */
+    _Atomic uint64_t posts_matter; /* some fault is set that a post has to check */
 };
 
-/* Where a process can be told to die, as if somebody had killed it just there. */
+/* Points where a process can be ordered to die, like by SIGKILL. */
 enum fault_point { DIE_CLAIMED = 1, DIE_WRITTEN, DIE_IN_ATOMIC, DIE_IN_REGISTRATION };
 
-/* What a VCQ's owner counts. It alone writes, tofuctl reads. They stay when the VCQ is freed. */
+/* Counters of a VCQ. Its owner alone writes, tofuctl reads. They stay when the VCQ is freed. */
 enum count {
     COUNT_POSTS,
     COUNT_PUTS,
@@ -73,12 +75,14 @@ enum count {
     COUNTS,
 };
 
-/* A registration. `tag` is odd while it is valid and changes with every registration; the rest may only be trusted if it
- * is the same before and after. */
+/*
+ * A registration. `tag` is odd while it is valid and changes with every registration; the rest may only be trusted if
+ * it is the same before and after.
+ */
 struct wire_stag {
     _Atomic uint64_t tag;
     _Atomic uint64_t address, size;
-    _Atomic uint32_t process, flags; /* STAG_SHARED besides the caller's */
+    _Atomic uint32_t process, flags; /* STAG_SHARED besides the caller's flags */
     _Atomic uint32_t generation; /* part of the STADD; 0 for reserved stags */
     uint16_t users[WIRE_CMPS];   /* registrations by VCQ; under the CQ's lock */
     char pad[4];
@@ -88,7 +92,7 @@ struct wire_cq {
     _Alignas(LINE) pthread_mutex_t lock; /* guards the stags, and who has the VCQs */
     _Atomic uint32_t ever;               /* a VCQ was made on it once */
     uint32_t exclusive;
-    uint32_t stags_end; /* no stag from here on was ever used */
+    uint32_t stags_end; /* no stag from this index on was ever used */
 };
 
 /* An entry of a message receive queue; see mrq.c for `state`. */
@@ -104,7 +108,7 @@ struct wire_notice {
 struct wire_vcq {
     _Alignas(LINE) _Atomic uint32_t owner; /* process number + 1; 0: free */
     _Atomic uint32_t overflowed;
-    _Atomic uint64_t touching; /* the registration, as stag_name, whose memory an operation is at; 0: none */
+    _Atomic uint64_t touching; /* the registration, as stag_name, whose memory an operation accesses; 0: none */
     _Alignas(LINE) _Atomic uint64_t tail; /* entries of the MRQ that were claimed */
     _Alignas(LINE) _Atomic uint64_t head; /* and that were read; the owner writes */
     _Atomic uint64_t counts[COUNTS];
@@ -116,7 +120,7 @@ struct wire_tni {
 
 struct wire_node {
     _Atomic uint32_t made;
-    pthread_mutex_t atomic_locks[ATOMIC_LOCKS]; /* by address: Tofu atomics are atomic among themselves */
+    pthread_mutex_t atomic_locks[ATOMIC_LOCKS]; /* by address: Tofu atomics are atomic with respect to each other */
     struct wire_tni tnis[WIRE_TNIS];
     struct wire_cq cqs[NODE_CQS];
 };
@@ -150,7 +154,7 @@ static inline void wire_unlock(pthread_mutex_t *lock)
 {
     pthread_mutex_unlock(lock);
 }
-void wire_make_node(uint32_t node); /* the wire is locked: makes the locks of a node, if nobody has */
+void wire_make_node(uint32_t node); /* the wire is locked: creates the locks of a node, if there are none */
 
 static inline struct wire_node *wire_node(uint32_t node)
 {
@@ -170,17 +174,18 @@ static inline struct wire_vcq *wire_vcq(uint32_t node, uint32_t index)
 
 static inline struct wire_notice *wire_notices(uint32_t node, uint32_t index)
 {
-    return (struct wire_notice *)((char *)wire + wire->notice_offset) + (((size_t)node * NODE_VCQS + index) << wire->mrq_shift);
+    return (struct wire_notice *)((char *)wire + wire->notice_offset) +
+           (((size_t)node * NODE_VCQS + index) << wire->mrq_shift);
 }
 
-/* setup.c: what the maker of a wire puts into it, from its environment; bytes of the file. */
+/* setup.c: writes the layout of a new wire, from the environment; returns the bytes of the file. */
 size_t setup_size(struct wire *layout);
 uint64_t setup_number(const char *name, uint64_t otherwise);
 
 /* fault.c */
 int fault_set(const char *text); /* "name=value,...": 0 or EINVAL */
 void fault_print(void);
-void fault_die(enum fault_point here); /* ends this process if that was ordered */
+void fault_die(enum fault_point here); /* ends this process if that fault is set */
 bool fault_fails(int *code);    /* counts an operation */
 bool fault_refuses(void);       /* counts a registration */
 

@@ -1,7 +1,7 @@
 /*
- * As many threads as a node of Fugaku has cores, each with a worker and a queue of its own, on two nodes: all talk at once, by
- * tags, active messages, puts, gets and atomics, each with two workers of the other node. What comes is what was sent, there
- * are as many queues as workers, and nothing is left of them.
+ * As many threads as a node of Fugaku has cores, each with a worker and a queue of its own, on two nodes: all
+ * communicate at once, by tags, active messages, puts, gets and atomics, each with two workers of the other node. The
+ * received data is right, there are as many queues as workers, and all of them are freed.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -22,7 +22,7 @@
 
 enum { CORES = 48, WAYS = 2, ROUNDS = 4, SECONDS = 90, SLOT = 40960, AM_ID = 5 };
 
-/* The longest goes by other means than the shorter ones. */
+/* The longest uses another protocol than the shorter ones. */
 static const size_t sizes[] = {1, 8, 32, 33, 200, 5000, SLOT};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), EAGER_SIZES = SIZES - 1 };
 
@@ -31,16 +31,16 @@ typedef struct {
     uint8_t bytes[4096];
 } blob_t;
 
-/* What both processes see. */
+/* Shared by both processes. */
 typedef struct {
     blob_t            address[2][CORES];
     blob_t            key[2];
     uint64_t          memory[2];
-    atomic_int        talking; /* threads that still want something of others */
+    atomic_int        talking; /* threads that still need progress of others */
     pthread_barrier_t all;     /* both processes' first threads */
 } shared_t;
 
-/* What a node exposes: a count of all that is done to it, and a slot for each that writes there. */
+/* Memory exposed by a node: a counter of all operations on it, and a slot for each worker that writes there. */
 typedef struct {
     uint64_t done;
     uint8_t  slots[CORES][WAYS][ROUNDS][SLOT];
@@ -51,7 +51,7 @@ typedef struct {
     ucp_worker_h worker;
     ucp_ep_h     ep[WAYS];
     ucp_rkey_h   rkey[WAYS];
-    unsigned     messages; /* active ones that came */
+    unsigned     messages; /* active messages received */
     const char  *wrong;    /* NULL: nothing */
     pthread_t    thread;
 } core_t;
@@ -64,7 +64,7 @@ static int           here; /* node 0 or 1 */
 
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
 
-/* What worker `from` of node `node` sends on its way `way`; the last two bits are the round's. */
+/* Data that worker `from` of node `node` sends by way `way`; the last two bits are the round's. */
 static unsigned seed_of(int node, int from, int way, unsigned round)
 {
     return (((unsigned)node * CORES + (unsigned)from) * WAYS + (unsigned)way) * ROUNDS + round;
@@ -75,7 +75,7 @@ static size_t size_of(int from, unsigned round, int count)
     return sizes[((unsigned)from + round) % (unsigned)count];
 }
 
-/* The worker that `from` reaches that way, and who reaches `to`. */
+/* The worker that `from` sends to by a way, and the one that sends to `to`. */
 static int reached(int from, int way)
 {
     return (from + way) % CORES;
@@ -100,7 +100,7 @@ static void expect(core_t *self, int fine, const char *what)
     }
 }
 
-/* More threads than cores: who has nothing to do lets others run. */
+/* More threads than cores: an idle thread yields. */
 static void progress(core_t *self)
 {
     if (ucp_worker_progress(self->worker) == 0) {
@@ -135,7 +135,7 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_leng
     }
     memcpy(&seed, header, sizeof(seed));
     expect(self, first_wrong(data, length, seed) == length, "an active message's bytes");
-    expect(self, (int)(seed / (WAYS * ROUNDS) / CORES) == !here, "an active message of nobody");
+    expect(self, (int)(seed / (WAYS * ROUNDS) / CORES) == !here, "an active message from an unknown sender");
     self->messages++;
     return UCS_OK;
 }
@@ -147,7 +147,7 @@ static uint64_t slot_address(int from, int way, unsigned round)
     return (uintptr_t)there->slots[reached(from, way)][way][round];
 }
 
-/* Put, counted, flushed, read back; then the message that tells of it. */
+/* Put, counted, flushed, read back; then the message that announces it. */
 static void say(core_t *self, int way, unsigned round, uint8_t *data, uint8_t *again)
 {
     unsigned            seed  = seed_of(here, self->number, way, round);
@@ -169,8 +169,8 @@ static void say(core_t *self, int way, unsigned round, uint8_t *data, uint8_t *a
     finish(self, ucp_tag_send_nbx(ep, data, size, round * WAYS + (unsigned)way, &plain), "a tag send");
 }
 
-/* What the two have sent and written that reach this worker. */
-static void hear(core_t *self, int way, unsigned round, const uint8_t *data)
+/* Checks the data that the two peers have sent and written to this worker. */
+static void check_received(core_t *self, int way, unsigned round, const uint8_t *data)
 {
     int            from = reaching(self->number, way);
     unsigned       seed = seed_of(!here, from, way, round);
@@ -187,14 +187,15 @@ static void round_of(core_t *self, unsigned round, uint8_t *buffers)
     ucs_status_ptr_t receives[WAYS];
 
     for (int way = 0; way < WAYS; way++) {
-        receives[way] = ucp_tag_recv_nbx(self->worker, came[way], SLOT, round * WAYS + (unsigned)way, UINT64_MAX, &plain);
+        receives[way] =
+            ucp_tag_recv_nbx(self->worker, came[way], SLOT, round * WAYS + (unsigned)way, UINT64_MAX, &plain);
     }
     for (int way = 0; way < WAYS; way++) {
         say(self, way, round, data, again);
     }
     for (int way = 0; way < WAYS; way++) {
         finish(self, receives[way], "a tag receive");
-        hear(self, way, round, came[way]);
+        check_received(self, way, round, came[way]);
     }
 }
 
@@ -294,7 +295,7 @@ static void talk_all(void)
         pthread_join(core[i].thread, NULL);
         check(__FILE__, __LINE__, "a worker", core[i].wrong == NULL, core[i].wrong);
     }
-    pthread_barrier_wait(&shared->all); /* nothing more is under way */
+    pthread_barrier_wait(&shared->all); /* nothing is in flight any more */
     WANT_TRUE(exposed->done == CORES * WAYS * ROUNDS);
 }
 
@@ -318,14 +319,14 @@ static void node(int number)
     pthread_barrier_wait(&shared->all);
     if (here == 0) {
         WANT_TRUE(counter("vcqs") == 2 * CORES);
-        WANT_TRUE(counter("cqs") == 2 * CORES); /* nobody shares one */
+        WANT_TRUE(counter("cqs") == 2 * CORES); /* no queue is shared */
     }
     talk_all();
     if (here == 0) {
         WANT_TRUE(counter("errors") == 0);
         WANT_TRUE(counter("overflows") == 0);
     }
-    pthread_barrier_wait(&shared->all); /* from now on workers go */
+    pthread_barrier_wait(&shared->all); /* from now on workers are destroyed */
     WANT(UCS_OK, ucp_mem_unmap(context, memh));
     for (int i = 0; i < CORES; i++) {
         worker_close(&core[i]);
@@ -333,7 +334,7 @@ static void node(int number)
     ucp_cleanup(context);
 }
 
-/* `with_queues`: registrations that have gone with their queues, because those went first. */
+/* `with_queues`: registrations that were released with their queues, because those were freed first. */
 static void nothing_is_left(unsigned long with_queues)
 {
     WANT_TRUE(counter("vcqs") == 0);
@@ -364,7 +365,7 @@ static void all_at_once(void)
     nothing_is_left(0);
 }
 
-/* --- made and unmade --- */
+/* --- created and destroyed --- */
 
 enum { PAIRS = 3, TIMES = 30 };
 
@@ -399,7 +400,7 @@ static void made_once(unsigned time)
         one_message(&core[i], &core[PAIRS + i]);
     }
     WANT_TRUE(counter("vcqs") == 2 * PAIRS);
-    /* Memory goes before the workers, or after them. */
+    /* Memory is released before the workers, or after them. */
     if (time % 2 == 0) {
         WANT(UCS_OK, ucp_mem_unmap(context, memh));
     }
@@ -414,7 +415,7 @@ static void made_once(unsigned time)
     WANT_TRUE(counter("vcqs") == 0);
 }
 
-static void made_and_unmade(void)
+static void created_and_destroyed(void)
 {
     be_node(0);
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -425,8 +426,8 @@ static void made_and_unmade(void)
 }
 
 static const case_t cases[] = {
-    {"cores: all talk at once", all_at_once},
-    {"cores: made and unmade", made_and_unmade},
+    {"cores: all communicate at once", all_at_once},
+    {"cores: created and destroyed", created_and_destroyed},
 };
 
 CHECK_MAIN(cases)

@@ -1,4 +1,4 @@
-/* Calls into uTofu: what an operation posts, and what it does not. Exact numbers, of the software Tofu's own counters. */
+/* Calls into uTofu: the posts of each operation. Exact numbers, of the software Tofu's own counters. */
 #define _GNU_SOURCE
 #include "check.h"
 #include "wire.h"
@@ -24,7 +24,7 @@ typedef struct {
     atomic_int ready;
 } shared_t;
 
-/* What the wire has counted. */
+/* Counters of the wire. */
 typedef struct {
     unsigned long posts, puts, piggybacks, gets, atomics, registrations, tcq_notices, local_notices, remote_notices;
 } counts_t;
@@ -152,7 +152,7 @@ static void begin(void)
     params.address = (const ucp_address_t *)shared->address;
     WANT(UCS_OK, ucp_ep_create(worker, &params, &ep));
     WANT(UCS_OK, ucp_ep_rkey_unpack(ep, shared->key, &rkey));
-    /* The connection is made. */
+    /* Establishes the connection. */
     finish(tag(8));
     finish(put(8));
     finish(get(8));
@@ -168,7 +168,7 @@ static void end(void)
     ucp_cleanup(context);
 }
 
-/* What so many of an operation have been counted as. */
+/* Counters of one operation, from this many of them. */
 static counts_t counted(operation_t *operation, size_t size)
 {
     counts_t before = counts();
@@ -203,7 +203,7 @@ static void are(counts_t wanted, counts_t got)
     WANT_TRUE(got.remote_notices == wanted.remote_notices);
 }
 
-/* In its descriptor, and nobody is told. */
+/* In its descriptor, without a remote notice. */
 static void short_puts(void)
 {
     static const size_t sizes[] = {1, 4, 8, 9, 32};
@@ -226,7 +226,10 @@ static void gets(void)
     end();
 }
 
-/* Head and all in the descriptor; the reader is told. It says how far it is for each quarter of a ring: these are fewer. */
+/*
+ * Header and payload in the descriptor; with a remote notice. The reader sends credits for each quarter of a ring:
+ * these are fewer.
+ */
 static void short_messages(void)
 {
     begin();
@@ -234,7 +237,7 @@ static void short_messages(void)
     end();
 }
 
-/* The data, and behind it a frame: each in its descriptor, and nobody answers. */
+/* The data, and behind it a frame: each in its descriptor, without a reply. */
 static void puts_with_signal(void)
 {
     begin();
@@ -242,7 +245,7 @@ static void puts_with_signal(void)
     end();
 }
 
-/* However much is under way, and none if nothing is. */
+/* One, however many operations are in flight, and none if there are none. */
 static void flushes(void)
 {
     begin();
@@ -260,7 +263,7 @@ static void flushes(void)
     end();
 }
 
-/* A flush that waits holds nobody up: what comes behind it is posted in its own call, and each flush ends. */
+/* A pending flush delays nothing: operations behind it are posted in their own call, and each flush ends. */
 static void behind_flushes(void)
 {
     begin();
@@ -286,7 +289,10 @@ static void behind_flushes(void)
     end();
 }
 
-/* Far more than may be untold of: the answers are heard in the calls, so that none has to wait for progress. */
+/*
+ * Far more than may be unsignaled: the flush replies are polled inside of the calls, so that none has to wait for
+ * progress.
+ */
 static void many_puts(void)
 {
     begin();
@@ -294,7 +300,7 @@ static void many_puts(void)
         WANT_TRUE(put(8) == NULL);
     }
     finish(flush(0));
-    /* Nor do those of a flush that waits meanwhile. */
+    /* Nor do those of a flush that is pending meanwhile. */
     finish(put(8));
     ucs_status_ptr_t flushed = flush(0);
     WANT_TRUE(UCS_PTR_IS_PTR(flushed));
@@ -306,13 +312,13 @@ static void many_puts(void)
 }
 
 static const case_t cases[] = {
-    {"counts: puts that ride in a descriptor", short_puts},
+    {"counts: puts in a descriptor", short_puts},
     {"counts: gets", gets},
-    {"counts: messages that ride in a descriptor", short_messages},
+    {"counts: messages in a descriptor", short_messages},
     {"counts: puts with signal", puts_with_signal},
     {"counts: flushes", flushes},
-    {"counts: what is behind a flush", behind_flushes},
-    {"counts: more puts than may be untold of", many_puts},
+    {"counts: operations behind a flush", behind_flushes},
+    {"counts: more puts than may be unsignaled", many_puts},
 };
 
 CHECK_MAIN(cases)

@@ -1,11 +1,11 @@
 /*
- * A program that calls uTofu directly attacks a worker whose address it knows: in the hall, in a ring of its own, everywhere. The
- * worker goes on, with who was connected before and with newcomers; where others' connections are written over they end.
- * Nothing crashes, nothing hangs, and memory does not grow by what strangers write.
+ * A program that calls uTofu directly attacks a worker whose address it knows: its listener's memory, a ring granted to
+ * the attacker, all other memory. The worker goes on, with connected peers and with new ones; connections whose rings
+ * are overwritten fail. Nothing crashes, nothing hangs, and memory does not grow by what the attacker writes.
  */
 #define _GNU_SOURCE
 #include "check.h"
-#include "stranger.h"
+#include "raw_client.h"
 #include "wire.h"
 
 #include <sched.h>
@@ -21,8 +21,8 @@
 
 enum { SECONDS = 60, BATCH = 1000, BATCHES = 10, LITTLE = 1 << 20, MUCH = 2 << 20, LAST = -1 };
 
-/* The `n`-th blow. */
-typedef void blow_t(const target_t *target, uint32_t n);
+/* Step `n` of an attack. */
+typedef void attack_t(const target_t *target, uint32_t n);
 
 typedef struct {
     uint64_t   uid;
@@ -44,9 +44,9 @@ static pid_t         attacker;
 
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
 
-/* --- the stranger's process --- */
+/* --- the attacker's process --- */
 
-static void strike(blow_t *blow)
+static void attacker_main(attack_t *attack)
 {
     uint32_t n = 0;
 
@@ -55,36 +55,36 @@ static void strike(blow_t *blow)
     while (atomic_load(&shared->ordered) == 0) {
         usleep(100);
     }
-    stranger_open();
+    raw_open();
     target_t target = find(shared->address, shared->length, shared->uid);
     for (;;) {
         int ordered;
         while ((ordered = atomic_load(&shared->ordered)) == atomic_load(&shared->done)) {
-            usleep(100); /* the attacked one wants the core, too */
+            usleep(100); /* the attacked process wants the core, too */
         }
         if (ordered == LAST) {
-            stranger_close();
+            raw_close();
             exit(0);
         }
         for (int size = atomic_load(&shared->size); size > 0; size--) {
-            blow(&target, n++);
+            attack(&target, n++);
         }
         atomic_fetch_add(&shared->done, 1);
     }
 }
 
-static void garbage_in_the_hall(const target_t *target, uint32_t n)
+static void garbage_at_listener(const target_t *target, uint32_t n)
 {
     uint32_t seed   = n;
     uint8_t  bytes[4 * PLACE];
     size_t   length = n % 3 == 0 ? 4 * PLACE : 1 + next_random(&seed) % PLACE;
-    size_t   at     = PLACES_AT + next_random(&seed) % (HALL - PLACES_AT - length);
+    size_t   at     = PLACES_AT + next_random(&seed) % (LISTENER_SIZE - PLACES_AT - length);
 
     randomize(bytes, length, &seed);
-    stranger_put(target, target->hall + at, bytes, length, 1);
+    raw_put(target, target->listener + at, bytes, length, 1);
 }
 
-/* Of which one thing is wrong, each that a greeting is recognized by. */
+/* Connect requests with one wrong field, each of those that validate a request. */
 static void wrong_greetings(const target_t *target, uint32_t n)
 {
     greeting_t greeting = greeting_of(target, 0x1000 + n, take_ticket(target));
@@ -98,7 +98,7 @@ static void wrong_greetings(const target_t *target, uint32_t n)
     greet(target, &greeting);
 }
 
-/* Of peers that are there still, and of those to whom no answer comes any more. */
+/* From peers that still exist, and from some that cannot be replied to any more. */
 static void replayed_greetings(const target_t *target, uint32_t n)
 {
     static greeting_t kept[PLACES];
@@ -110,56 +110,57 @@ static void replayed_greetings(const target_t *target, uint32_t n)
     greet(target, &kept[n % PLACES]);
 }
 
-/* What everybody reads in the hall, and writes there once more. */
+/* Reads the listener's memory, and writes the same bytes there again. */
 static void overheard_greetings(const target_t *target, uint32_t n)
 {
-    static uint8_t hall[HALL];
+    static uint8_t listener[LISTENER_SIZE];
 
     if (n % BATCH == 0) {
-        stranger_get(target, target->hall, hall, HALL, 0);
+        raw_get(target, target->listener, listener, LISTENER_SIZE, 0);
     }
-    stranger_put(target, target->hall + PLACES_AT + n % PLACES * PLACE, hall + PLACES_AT + n % PLACES * PLACE, PLACE, 1);
+    raw_put(target, target->listener + PLACES_AT + n % PLACES * PLACE, listener + PLACES_AT + n % PLACES * PLACE, PLACE,
+            1);
 }
 
-/* The word that tickets are taken from. Whoever knows the address may add to it. */
-static void tickets_of_nobody(const target_t *target, uint32_t n)
+/* The word that tickets are taken from. Every client with the address may add to it. */
+static void unclaimed_tickets(const target_t *target, uint32_t n)
 {
     static const uint64_t much[] = {1 << 30, UINT64_C(5) << 32, 0xFFFFFFF080000000};
     uint32_t seed = n;
     uint64_t word;
 
     if (n % 4 < 3) {
-        stranger_add(target, target->hall, much[n % 3], n % 2);
+        raw_add(target, target->listener, much[n % 3], n % 2);
     } else {
         randomize(&word, sizeof(word), &seed);
-        stranger_put(target, target->hall, &word, sizeof(word), n % 2);
+        raw_put(target, target->listener, &word, sizeof(word), n % 2);
     }
 }
 
-/* Operations whose notices nobody expects, and that are of no ring. */
-static void notices_for_nothing(const target_t *target, uint32_t n)
+/* Operations with unexpected notices, of no ring. */
+static void unexpected_notices(const target_t *target, uint32_t n)
 {
     uint8_t bytes[64] = {0};
 
     switch (n % 3) {
-    case 0: stranger_get(target, target->hall + n % HALL / 2, bytes, 1 + n % 64, 1); break;
-    case 1: stranger_add(target, target->hall + PLACES_AT - 8, n, 1); break;
-    default: stranger_put(target, target->hall + PLACES_AT - 32, bytes, n % 32, 1); break; /* some of no byte at all */
+    case 0: raw_get(target, target->listener + n % LISTENER_SIZE / 2, bytes, 1 + n % 64, 1); break;
+    case 1: raw_add(target, target->listener + PLACES_AT - 8, n, 1); break;
+    default: raw_put(target, target->listener + PLACES_AT - 32, bytes, n % 32, 1); break; /* some of 0 bytes */
     }
 }
 
-static void write_frame(const target_t *target, const grant_t *grant, uint32_t at, uint32_t length, uint32_t kind_and_more,
-                        const void *body, size_t bytes)
+static void write_frame(const target_t *target, const grant_t *grant, uint32_t at, uint32_t length,
+                        uint32_t kind_and_more, const void *body, size_t bytes)
 {
     uint8_t frame[1024] = {0};
 
     memcpy(frame, &length, sizeof(length));
     memcpy(frame + 4, &kind_and_more, sizeof(kind_and_more)); /* kind, aux, number */
     memcpy(frame + HEAD, body, bytes);
-    stranger_put(target, grant->ring + at, frame, HEAD + bytes, 1);
+    raw_put(target, grant->ring + at, frame, HEAD + bytes, 1);
 }
 
-/* A peer that has a ring, as everybody who knows the address, and writes nonsense there. */
+/* A client that has got a ring, as every client with the address can, and writes invalid frames there. */
 static void nonsense_in_a_ring(const target_t *target, uint32_t n)
 {
     enum { MORE = 0xFF, BYE = 0xFD, KIND = 1, RTS = 3, NUMBER = 1 << 16 };
@@ -170,50 +171,56 @@ static void nonsense_in_a_ring(const target_t *target, uint32_t n)
     randomize(body, sizeof(body), &seed);
     switch (n % 11) {
     case 0: write_frame(target, &grant, 0, 8, KIND | 7 * NUMBER, body, 8); break;               /* not the first */
-    case 1: write_frame(target, &grant, 0, 0x7FFFFFFF, KIND, body, 8); break;                   /* longer than all rings */
-    case 2: write_frame(target, &grant, 0, 100, MORE, body, 100); break;                        /* goes on with nothing */
+    case 1:
+        write_frame(target, &grant, 0, 0x7FFFFFFF, KIND, body, 8);
+        break; /* longer than all rings */
+    case 2:
+        write_frame(target, &grant, 0, 100, MORE, body, 100);
+        break; /* continues a record that has not begun */
     case 3: write_frame(target, &grant, 0, 0xFFFFFFF0, MORE, body, 8); break;                   /* wraps */
-    case 4: /* another one in the midst of a record */
+    case 4: /* another record inside of a record */
         write_frame(target, &grant, 0, 30000, KIND, body, 500);
         write_frame(target, &grant, grant.packet, 8, KIND | NUMBER, body, 8);
         break;
     case 5: /* more notices than frames, more than the window */
         for (uint32_t i = 0; i < 2 * grant.window && i < 1000; i++) {
-            stranger_put(target, grant.ring + i % 64, body, 0, 1);
+            raw_put(target, grant.ring + i % 64, body, 0, 1);
         }
         break;
-    case 6: /* behind the frames, where a count lies, and at the last byte */
-        stranger_put(target, grant.ring + grant.size - 256, body, 256, 1);
-        stranger_put(target, grant.ring + grant.size - 1, body, 1, 1);
+    case 6: /* behind the frames, where a counter lies, and at the last byte */
+        raw_put(target, grant.ring + grant.size - 256, body, 256, 1);
+        raw_put(target, grant.ring + grant.size - 1, body, 1, 1);
         break;
     case 7: /* goes, and goes on */
         write_frame(target, &grant, 0, 0, BYE, body, 0);
         write_frame(target, &grant, 32, 8, KIND | NUMBER, body, 8);
         break;
-    case 8: /* an offer, with rails that the words behind it are not for, or are: addresses of nothing */
+    case 8: /* an RTS with rails; the following words are no rails, or are addresses of nothing */
         body[32] = (uint8_t)(n / 11 * 2 + 1), body[33] = body[34] = body[35] = 0;
         write_frame(target, &grant, 0, 76, RTS | n / 5 % 12 << 8, body, 76);
         break;
-    default: write_frame(target, &grant, 0, n % 500, n / 11 % 256 | next_random(&seed) % 256 << 8, body, n % 500); break;
+    default:
+        write_frame(target, &grant, 0, n % 500, n / 11 % 256 | next_random(&seed) % 256 << 8, body, n % 500);
+        break;
     }
 }
 
-/* All that can be guessed of where things lie: rings, cells, buffers, with and without notices. */
+/* Every guessable address: rings, control words, buffers, with and without notices. */
 static void garbage_everywhere(const target_t *target, uint32_t n)
 {
     enum { STAG = 44, GENERATION = 36, STAGS = 32, RESERVED = 256 };
     uint32_t seed  = n;
-    uint64_t queue = target->hall & ~((UINT64_C(1) << 57) - 1);
+    uint64_t queue = target->listener & ~((UINT64_C(1) << 57) - 1);
     uint64_t stag  = RESERVED + next_random(&seed) % STAGS;
-    uint64_t stadd = queue | stag << STAG | (target->hall & UINT64_C(0xFF) << GENERATION);
+    uint64_t stadd = queue | stag << STAG | (target->listener & UINT64_C(0xFF) << GENERATION);
     uint8_t  bytes[1024];
     size_t   length = 1 + next_random(&seed) % sizeof(bytes);
 
     randomize(bytes, length, &seed);
-    stranger_put(target, stadd + next_random(&seed) % 8192, bytes, length, n % 2);
+    raw_put(target, stadd + next_random(&seed) % 8192, bytes, length, n % 2);
 }
 
-/* --- who is attacked --- */
+/* --- the attacked process --- */
 
 static void on_failure(void *arg, ucp_ep_h failed, ucs_status_t status)
 {
@@ -267,7 +274,7 @@ static ucp_ep_h connect_to(ucp_worker_h from, ucp_worker_h to, size_t whose)
     return ep;
 }
 
-/* A message of several frames, whole. */
+/* A message of several frames arrives whole. */
 static void message(ucp_ep_h ep, ucp_worker_h to, ucp_worker_h other)
 {
     static char      data[20000], came[sizeof(data)];
@@ -289,7 +296,7 @@ static ucp_worker_h worker_new(void)
     return worker;
 }
 
-/* A worker that nobody knew comes, is heard, and goes. */
+/* A new worker connects, sends a message, and is destroyed. */
 static void newcomer(void)
 {
     ucp_worker_h        worker = worker_new();
@@ -317,7 +324,7 @@ static long resident(void)
     return pages[1] * sysconf(_SC_PAGESIZE);
 }
 
-static void tell_address(void)
+static void publish_address(void)
 {
     ucp_address_t            *address;
     ucp_worker_address_attr_t attr = {.field_mask = UCP_WORKER_ADDRESS_ATTR_FIELD_UID};
@@ -329,7 +336,7 @@ static void tell_address(void)
     ucp_worker_release_address(attacked, address);
 }
 
-static void begin(blow_t *blow)
+static void begin(attack_t *attack)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
 
@@ -337,7 +344,7 @@ static void begin(blow_t *blow)
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     attacker = fork();
     if (attacker == 0) {
-        strike(blow);
+        attacker_main(attack);
     }
     be_node(0);
     WANT(UCS_OK, ucp_init(&params, NULL, &context));
@@ -346,7 +353,7 @@ static void begin(blow_t *blow)
     to_attacked  = connect_to(companion, attacked, COMPANIONS);
     to_companion = connect_to(attacked, companion, ATTACKEDS);
     still_connected();
-    tell_address();
+    publish_address();
 }
 
 static void end_attack(void)
@@ -355,7 +362,7 @@ static void end_attack(void)
 
     atomic_store(&shared->ordered, LAST);
     waitpid(attacker, &status, 0);
-    WANT_TRUE(status == 0); /* it has found all that it wanted */
+    WANT_TRUE(status == 0); /* the attacker has found everything it needs */
 }
 
 static void end(void)
@@ -366,8 +373,8 @@ static void end(void)
     ucp_cleanup(context);
 }
 
-/* So many blows; meanwhile and afterwards all that comes is looked at, unless the worker is asleep. */
-static void blows(int count, int awake)
+/* Runs this many steps; meanwhile and afterwards the worker progresses, unless `awake` is 0. */
+static void attack_steps(int count, int awake)
 {
     time_t end = time(NULL) + SECONDS;
 
@@ -384,67 +391,70 @@ static void blows(int count, int awake)
     }
 }
 
-/* Nobody is disturbed, and little is left of it. `batch` blows at a time, after each of which everybody talks. */
-static void in_vain(blow_t *blow, int batch, int batches, long growth)
+/*
+ * No connection is disturbed, and memory grows little. `batch` steps at a time, after each of which all peers send
+ * messages.
+ */
+static void without_effect(attack_t *attack, int batch, int batches, long growth)
 {
     long before = 0;
 
-    begin(blow);
+    begin(attack);
     for (int i = 0; i < batches; i++) {
-        blows(batch, 1);
+        attack_steps(batch, 1);
         still_connected();
         newcomer();
-        before = i == batches / 2 ? resident() : before; /* what is made once has been */
+        before = i == batches / 2 ? resident() : before; /* lazily created state exists now */
     }
     WANT_TRUE(resident() - before < growth);
     WANT_TRUE(failures[COMPANIONS] + failures[OTHERS] + failures[ATTACKEDS] == 0);
     end();
 }
 
-static void in_the_hall(void)
+static void at_listener(void)
 {
-    in_vain(garbage_in_the_hall, BATCH, BATCHES, LITTLE);
+    without_effect(garbage_at_listener, BATCH, BATCHES, LITTLE);
 }
 
 static void wrong(void)
 {
-    in_vain(wrong_greetings, PLACES / 2, BATCHES, LITTLE);
+    without_effect(wrong_greetings, PLACES / 2, BATCHES, LITTLE);
 }
 
 static void replayed(void)
 {
-    in_vain(replayed_greetings, BATCH, BATCHES, LITTLE);
+    without_effect(replayed_greetings, BATCH, BATCHES, LITTLE);
 }
 
 static void overheard(void)
 {
-    in_vain(overheard_greetings, BATCH, BATCHES, LITTLE);
+    without_effect(overheard_greetings, BATCH, BATCHES, LITTLE);
 }
 
 static void tickets(void)
 {
-    in_vain(tickets_of_nobody, 1, 4, MUCH);
+    without_effect(unclaimed_tickets, 1, 4, MUCH);
 }
 
-static void for_nothing(void)
+static void unexpected(void)
 {
-    in_vain(notices_for_nothing, BATCH, BATCHES, LITTLE);
+    without_effect(unexpected_notices, BATCH, BATCHES, LITTLE);
 }
 
 static void nonsense(void)
 {
-    /* Each has been a peer, which stays known. */
-    in_vain(nonsense_in_a_ring, PLACES / 2, BATCHES, MUCH);
+    /* Each request was of a new peer, whose state is kept. */
+    without_effect(nonsense_in_a_ring, PLACES / 2, BATCHES, MUCH);
 }
 
-/* Connections that are written over are lost: each request ends all the same, and whoever comes anew is heard. */
+/* Overwritten connections fail: each request ends all the same, and a new peer can connect. */
 static void everywhere(void)
 {
     begin(garbage_everywhere);
     for (int i = 0; i < BATCHES; i++) {
         static char      data[5000];
         ucs_status_ptr_t sent[2];
-        blows(BATCH, 1);
+        attack_steps(BATCH, 1);
         sent[0] = ucp_tag_send_nbx(to_attacked, data, sizeof(data), 2, &plain);
         sent[1] = ucp_tag_send_nbx(to_companion, data, sizeof(data), 2, &plain);
         for (int k = 0; k < 2; k++) {
@@ -464,14 +474,17 @@ static void everywhere(void)
     ucp_cleanup(context);
 }
 
-/* More notices than the queue has room for, while nobody looks: what is lost nobody knows, and all who are connected hear of it. */
+/*
+ * More notices than the queue has room for, while the worker does not poll: the lost ones are unknown, and all
+ * connections fail.
+ */
 static void flood(void)
 {
     ucp_ep_h     late;
     ucs_status_t status;
 
-    begin(notices_for_nothing);
-    blows(10000, 0);
+    begin(unexpected_notices);
+    attack_steps(10000, 0);
     status = finish(ucp_tag_send_nbx(to_companion, "late", 4, 2, &plain), NULL);
     WANT_TRUE(status == UCS_OK || status == UCS_ERR_IO_ERROR);
     for (time_t end = time(NULL) + SECONDS; failures[COMPANIONS] == 0 && time(NULL) < end;) {
@@ -479,9 +492,9 @@ static void flood(void)
     }
     WANT_TRUE(failures[ATTACKEDS] == 1 && failures[COMPANIONS] == 1);
     WANT(UCS_ERR_IO_ERROR, failure[ATTACKEDS]);
-    /* It reads the farewell, or writes first to where no ring is any more. */
+    /* It reads the disconnect message, or writes first to a ring that is freed. */
     WANT_TRUE(failure[COMPANIONS] == UCS_ERR_CONNECTION_RESET || failure[COMPANIONS] == UCS_ERR_IO_ERROR);
-    /* Who is asked to go on says that it cannot. */
+    /* An endpoint of the attacked worker reports the failure. */
     late = connect_to(attacked, companion, OTHERS);
     finish(ucp_tag_send_nbx(late, "later", 5, 2, &plain), NULL);
     WANT(UCS_ERR_IO_ERROR, finish(ucp_ep_flush_nbx(late, &plain), NULL));
@@ -496,13 +509,13 @@ static void flood(void)
 }
 
 static const case_t cases[] = {
-    {"hostile: garbage in the hall", in_the_hall},
-    {"hostile: greetings with something wrong", wrong},
-    {"hostile: greetings once more", replayed},
-    {"hostile: greetings that were overheard", overheard},
-    {"hostile: tickets of nobody", tickets},
-    {"hostile: notices for nothing", for_nothing},
-    {"hostile: nonsense in a ring", nonsense},
+    {"hostile: garbage in the listener", at_listener},
+    {"hostile: requests with a wrong field", wrong},
+    {"hostile: replayed requests", replayed},
+    {"hostile: requests read from the listener", overheard},
+    {"hostile: unclaimed tickets", tickets},
+    {"hostile: unexpected notices", unexpected},
+    {"hostile: invalid frames in a ring", nonsense},
     {"hostile: garbage everywhere", everywhere},
     {"hostile: a flood of notices", flood},
 };

@@ -1,7 +1,7 @@
 /*
- * Operations that the interconnect refuses, of each kind and with each of its codes: the endpoint fails with the status that the code
- * means, once, with a line that names it; the requests end; the worker goes on with another peer; there is a new endpoint to the
- * same. In the end as many operations can be told apart as at first.
+ * Operations that the interconnect rejects, of each kind and with each of its codes: the endpoint fails once with the
+ * status of the code, and with a log line that names it; the requests end; the worker goes on with another peer; a new
+ * endpoint to the same peer works. In the end all edata tags are free again.
  */
 #include "check.h"
 #include "wait.h"
@@ -21,7 +21,7 @@ enum {
     SENDS   = 20,
     LONG    = 1 << 20,
     PAGE    = 64 << 10,
-    NUMBERS = 126, /* that notices of single operations can have at a time: src/tl/tofu/queue/slots.rs */
+    NUMBERS = 126, /* notices of single operations that can be outstanding: src/tl/tofu/queue/slots.rs */
     FAILED  = 0,
     OTHER   = 1,
 };
@@ -59,7 +59,7 @@ static ucp_mem_h      theirs_h;
 static void          *key;
 static char           log_file[64];
 
-/* Begins one operation, or several, with ep[FAILED] or, if they can, with the other. */
+/* Starts one operation, or several, with ep[FAILED] or, if possible, with the other endpoint. */
 typedef int begin_t(int i, ucs_status_ptr_t *requests);
 
 static void on_failure(void *arg, ucp_ep_h failed, ucs_status_t status)
@@ -88,7 +88,7 @@ static ucs_status_t flush(int i)
     return finish(ucp_ep_flush_nbx(ep[i], &none));
 }
 
-/* Nobody asks the other peer whether he is there: what is refused is no question to him. */
+/* No keepalive flush goes to the other peer: the rejected operation is not a keepalive. */
 static ucp_ep_h endpoint(ucp_worker_h from, ucp_worker_h to, unsigned *count)
 {
     ucp_address_t  *address;
@@ -140,8 +140,8 @@ static void open_all(void)
     ucp_params_t         params        = {.field_mask = UCP_PARAM_FIELD_FEATURES,
                                           .features   = UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO64};
     ucp_worker_params_t  worker_params = {.field_mask = 0};
-    ucp_mem_map_params_t map           = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-                                          .length     = LONG};
+    ucp_mem_map_params_t map = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                .length     = LONG};
     size_t               length;
 
     snprintf(log_file, sizeof(log_file), "/tmp/refused.%d.log", getpid());
@@ -175,7 +175,7 @@ static void close_all(void)
     unlink(log_file);
 }
 
-/* --- what is refused --- */
+/* --- rejected operations --- */
 
 static int message(int i, ucs_status_ptr_t *requests, size_t size)
 {
@@ -210,7 +210,7 @@ static int get(int i, ucs_status_ptr_t *requests, size_t size)
 static int get_buffered(int i, ucs_status_ptr_t *requests) { return get(i, requests, 8); }
 static int get_in_place(int i, ucs_status_ptr_t *requests) { return get(i, requests, LONG); }
 
-/* More than there are numbers: some share one. */
+/* More than there are tags: some share one. */
 static int gets_shared(int i, ucs_status_ptr_t *requests)
 {
     for (int n = 0; n < 2 * NUMBERS; n++) {
@@ -233,7 +233,7 @@ static int atomic(int i, ucs_status_ptr_t *requests, void *reply)
 
 static int fetch(int i, ucs_status_ptr_t *requests) { return atomic(i, requests, own); }
 
-/* Those without a reply share one number. */
+/* Those without a reply share one tag. */
 static int adds(int i, ucs_status_ptr_t *requests)
 {
     for (int n = 0; n < SENDS; n++) {
@@ -256,10 +256,10 @@ static int signal_of(int i, ucs_status_ptr_t *requests, size_t size)
 static int signal_short(int i, ucs_status_ptr_t *requests) { return signal_of(i, requests, 8); }
 static int signal_in_place(int i, ucs_status_ptr_t *requests) { return signal_of(i, requests, LONG); }
 
-/* A read of the receiver's. */
-static ucs_status_ptr_t offered;
+/* An RDMA read by the receiver. */
+static ucs_status_ptr_t announced;
 
-static void offer(void)
+static void announce(void)
 {
     ucp_tag_recv_info_t info;
     time_t              end = time(NULL) + SECONDS;
@@ -268,7 +268,7 @@ static void offer(void)
     back          = endpoint(peers[FAILED], worker, &failures_back);
     WANT(UCS_OK, finish(ucp_tag_send_nbx(back, theirs, 8, 7, &none)));
     WANT(UCS_OK, finish(ucp_tag_recv_nbx(worker, own, 8, 7, ~0ull, &none)));
-    offered = ucp_tag_send_nbx(back, theirs, LONG, 8, &none);
+    announced = ucp_tag_send_nbx(back, theirs, LONG, 8, &none);
     while (ucp_tag_probe_nb(worker, 8, ~0ull, 0, &info) == NULL && time(NULL) < end) {
         progress();
     }
@@ -281,25 +281,25 @@ static int rendezvous(int i, ucs_status_ptr_t *requests)
     return 1;
 }
 
-static void end_offer(void)
+static void end_announced(void)
 {
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
     ucs_status_ptr_t    closed;
 
-    /* The sender hears of it, too. */
-    WANT_TRUE(finish(offered) < 0);
+    /* The sender's request fails, too. */
+    WANT_TRUE(finish(announced) < 0);
     closed = ucp_ep_close_nbx(back, &param);
     WANT(UCS_OK, finish(closed));
 }
 
-/* A question whether all has arrived. */
+/* A flush that waits for arrival. */
 static int question(int i, ucs_status_ptr_t *requests)
 {
     requests[0] = ucp_ep_flush_nbx(ep[i], &none);
     return 1;
 }
 
-/* --- and how --- */
+/* --- codes --- */
 
 static int named(const char *name)
 {
@@ -328,7 +328,7 @@ static void works(int i)
     WANT(UCS_OK, flush(i));
 }
 
-/* Notices of as many single operations are under way at a time as there can be: nobody looks at them meanwhile. */
+/* As many notices of single operations are outstanding as possible: this process does not poll meanwhile. */
 static void has_all_numbers(void)
 {
     static uint64_t  replies[NUMBERS];
@@ -340,7 +340,7 @@ static void has_all_numbers(void)
     for (int n = 0; n < NUMBERS; n++) {
         atomic(FAILED, &requests[n], &replies[n]);
     }
-    /* The peer may be asked just now whether he is there. */
+    /* A keepalive flush may be in flight to the peer. */
     WANT_TRUE(counter("atomics") >= before + NUMBERS - 1);
     for (int n = 0; n < NUMBERS; n++) {
         WANT(UCS_OK, finish(requests[n]));
@@ -348,7 +348,7 @@ static void has_all_numbers(void)
     }
 }
 
-/* What the worker does next is refused: it has been begun, or `begin` does it. */
+/* The next operation of the worker is rejected: it has been started, or `begin` starts it. */
 static void refuse(size_t c, begin_t *begin, unsigned flags)
 {
     ucs_status_ptr_t requests[2 * NUMBERS];
@@ -361,7 +361,7 @@ static void refuse(size_t c, begin_t *begin, unsigned flags)
         WANT(UCS_OK, finish(ucp_put_nbx(ep[FAILED], own, 8, (uintptr_t)theirs, rkey[FAILED], &none)));
     }
     if (begin == rendezvous) {
-        offer();
+        announce();
     }
     fault(order);
     count = begin(FAILED, requests);
@@ -379,35 +379,35 @@ static void refuse(size_t c, begin_t *begin, unsigned flags)
         }
     }
     WANT_TRUE(flush(FAILED) == codes[c].status);
-    /* The peer may have a line of its own: that his ring has gone. */
+    /* The peer may log a line of its own: that its ring was freed. */
     WANT_TRUE(named(codes[c].name) >= want);
     works(OTHER);
     WANT_TRUE(failures == 1);
     if (begin == rendezvous) {
-        end_offer();
+        end_announced();
     }
     close_to(FAILED);
     connect_to(FAILED);
     works(FAILED);
 }
 
-/* `told`: the requests are told how it went. */
-static void all_codes(begin_t *begin, int told)
+/* `signaled`: the requests end with the status of the failure. */
+static void all_codes(begin_t *begin, int signaled)
 {
     open_all();
     works(FAILED);
     works(OTHER);
     for (size_t c = 0; c < sizeof(codes) / sizeof(codes[0]); c++) {
-        refuse(c, begin, told);
+        refuse(c, begin, signaled);
     }
     has_all_numbers();
     close_all();
 }
 
-#define REFUSED(what, told)                                                                                           \
-    static void refused_##what(void)                                                                                  \
-    {                                                                                                                 \
-        all_codes(what, told);                                                                                        \
+#define REFUSED(what, signaled) \
+    static void refused_##what(void) \
+    { \
+        all_codes(what, signaled); \
     }
 
 REFUSED(message_short, 0)
@@ -427,9 +427,9 @@ REFUSED(signal_in_place, 0)
 REFUSED(question, 1)
 REFUSED(rendezvous, 1)
 
-/* --- addresses that a key is not for --- */
+/* --- addresses outside of an rkey --- */
 
-/* The owner refuses what is beyond: who asked hears of it, and nothing has failed. */
+/* The owner rejects accesses beyond its end: the request fails, and the endpoint does not. */
 static void beyond(void)
 {
     static const struct {
@@ -448,18 +448,20 @@ static void beyond(void)
         request = ucp_put_nbx(ep[FAILED], own, all[n].size, there, rkey[FAILED], &none);
         WANT_TRUE(finish(request) != UCS_INPROGRESS);
         WANT(UCS_ERR_INVALID_ADDR, flush(FAILED));
-        /* What goes in pieces is refused in pieces. */
+        /* An access in fragments is rejected in fragments. */
         WANT_TRUE(theirs[0] == 3 && (theirs[LONG - 1] == 3 || all[n].size == LONG));
         request = ucp_get_nbx(ep[FAILED], own, all[n].size, there, rkey[FAILED], &none);
         WANT(UCS_ERR_INVALID_ADDR, finish(request));
         SURVIVE(flush(FAILED));
     }
     for (int n = 0; n < 2; n++) {
-        ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | (n ? UCP_OP_ATTR_FIELD_REPLY_BUFFER : 0),
+        ucp_request_param_t param = {.op_attr_mask =
+                                         UCP_OP_ATTR_FIELD_DATATYPE | (n ? UCP_OP_ATTR_FIELD_REPLY_BUFFER : 0),
                                      .datatype     = ucp_dt_make_contig(sizeof(one)),
                                      .reply_buffer = own};
 
-        request = ucp_atomic_op_nbx(ep[FAILED], UCP_ATOMIC_OP_ADD, &one, 1, (uintptr_t)theirs + LONG, rkey[FAILED], &param);
+        request =
+            ucp_atomic_op_nbx(ep[FAILED], UCP_ATOMIC_OP_ADD, &one, 1, (uintptr_t)theirs + LONG, rkey[FAILED], &param);
         WANT_TRUE(finish(request) == UCS_ERR_INVALID_ADDR || n == 0);
         WANT_TRUE(flush(FAILED) == UCS_ERR_INVALID_ADDR || n == 1);
     }
@@ -469,7 +471,7 @@ static void beyond(void)
     close_all();
 }
 
-/* What the owner has taken back the adapter does not know: the endpoint fails, and the line says why. */
+/* The adapter does not know memory that its owner has unmapped: the endpoint fails, and the log line has the reason. */
 static void taken_back(void)
 {
     static begin_t *const all[] = {put_short,    put_tiny,     put_buffered, put_in_place, get_buffered,
@@ -521,18 +523,18 @@ static const case_t cases[] = {
     {"refused: put of a word", refused_put_short},
     {"refused: short put", refused_put_tiny},
     {"refused: put", refused_put_buffered},
-    {"refused: put in place", refused_put_in_place},
+    {"refused: zero-copy put", refused_put_in_place},
     {"refused: get", refused_get_buffered},
-    {"refused: get in place", refused_get_in_place},
-    {"refused: gets that share numbers", refused_gets_shared},
+    {"refused: zero-copy get", refused_get_in_place},
+    {"refused: gets that share tags", refused_gets_shared},
     {"refused: atomic operation with a reply", refused_fetch},
     {"refused: atomic operations without", refused_adds},
     {"refused: put with signal", refused_signal_short},
-    {"refused: put with signal in place", refused_signal_in_place},
-    {"refused: question whether all is there", refused_question},
+    {"refused: zero-copy put with signal", refused_signal_in_place},
+    {"refused: flush", refused_question},
     {"refused: rendezvous", refused_rendezvous},
-    {"refused: beyond what a key is for", beyond},
-    {"refused: memory that was taken back", taken_back},
+    {"refused: beyond the memory of an rkey", beyond},
+    {"refused: memory that was unmapped", taken_back},
 };
 
 CHECK_MAIN(cases)

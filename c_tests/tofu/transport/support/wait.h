@@ -4,7 +4,10 @@
 
 #include <ucp/api/ucp.h>
 
-/* What an operation that a call returned ends with, for which `progress` is called, for at most so many seconds. Frees its request. */
+/*
+ * Progresses until the request that a call returned has ended, for this many seconds at most; returns its status, and
+ * frees it.
+ */
 ucs_status_t wait_for(ucs_status_ptr_t request, void (*progress)(void), int seconds);
 
 #endif

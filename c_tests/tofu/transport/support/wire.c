@@ -1,4 +1,4 @@
-/* The software Tofu's control program does it: this process may be on another node, or none. */
+/* Calls the software Tofu's control program: this process may be on another node, or none. */
 #include "wire.h"
 
 #include "check.h"

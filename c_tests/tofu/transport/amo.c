@@ -1,6 +1,6 @@
 /*
- * Atomic operations by the adapter: each is one post, more than the queue can tell apart wait, and one that the interconnect
- * refuses ends the endpoint that it was of with the status that the code means, and its requests.
+ * Atomic operations by the adapter: each is one post, more than there are edata tags are queued, and one that the
+ * interconnect rejects fails its endpoint with the status of the code, and its requests.
  */
 #include "check.h"
 #include "wait.h"
@@ -47,7 +47,7 @@ static ucs_status_t flush(void)
     return finish(ucp_ep_flush_nbx(ep, &param));
 }
 
-/* Of 4 or 8 bytes; the reply buffer may be NULL. */
+/* On 4 or 8 bytes; the reply buffer may be NULL. */
 static ucs_status_ptr_t change(ucp_atomic_op_t op, uint64_t operand, size_t size, void *reply)
 {
     ucp_request_param_t param = {
@@ -145,8 +145,8 @@ static void one_post_each(void)
     end();
 }
 
-/* The nth that is done finds n before it: each reply is another one. */
-static void more_than_can_be_told_apart(void)
+/* The n-th one executed fetches n: each reply is different. */
+static void more_than_tags(void)
 {
     static uint64_t         reply[MANY];
     static ucs_status_ptr_t request[MANY];
@@ -166,7 +166,7 @@ static void more_than_can_be_told_apart(void)
     end();
 }
 
-/* Halves of a word are words of their own. */
+/* The halves of a word are separate 4-byte words. */
 static void halves(void)
 {
     uint64_t reply = 0;
@@ -186,7 +186,7 @@ static void halves(void)
     end();
 }
 
-/* What is behind a fence finds what was put in front of it. */
+/* An operation behind a fence sees the puts before it. */
 static void behind_a_fence(void)
 {
     ucp_request_param_t param = {.op_attr_mask = 0};
@@ -256,16 +256,16 @@ REFUSED(mrq_length, -199, UCS_ERR_IO_ERROR)
 REFUSED(tcq_descriptor, -129, UCS_ERR_IO_ERROR)
 
 static const case_t cases[] = {
-    {"changes: one post each", one_post_each},
-    {"changes: more than can be told apart", more_than_can_be_told_apart},
-    {"changes: halves of a word", halves},
-    {"changes: behind a fence", behind_a_fence},
-    {"changes: refused, MRQ_OTHER", mrq_other},
-    {"changes: refused, MRQ_PEER", mrq_peer},
-    {"changes: refused, MRQ_RMT_MEMORY", mrq_memory},
-    {"changes: refused, MRQ_RMT_STADD", mrq_stadd},
-    {"changes: refused, MRQ_RMT_LENGTH", mrq_length},
-    {"changes: refused, TCQ_DESC", tcq_descriptor},
+    {"amo: one post each", one_post_each},
+    {"amo: more than there are tags", more_than_tags},
+    {"amo: halves of a word", halves},
+    {"amo: behind a fence", behind_a_fence},
+    {"amo: refused, MRQ_OTHER", mrq_other},
+    {"amo: refused, MRQ_PEER", mrq_peer},
+    {"amo: refused, MRQ_RMT_MEMORY", mrq_memory},
+    {"amo: refused, MRQ_RMT_STADD", mrq_stadd},
+    {"amo: refused, MRQ_RMT_LENGTH", mrq_length},
+    {"amo: refused, TCQ_DESC", tcq_descriptor},
 };
 
 CHECK_MAIN(cases)

@@ -1,7 +1,8 @@
 /*
- * A node goes down under traffic: the endpoints to it fail, with the status that says so and a line that names uTofu's code; all that
- * was under way ends; the worker goes on with the others. It comes back: a new endpoint works, with all that it can have under way.
- * And a node whose process has gone for good: its keys lead nowhere, and harm nobody.
+ * A node goes down under traffic: the endpoints to it fail, with the matching status and a log line with uTofu's code;
+ * all operations in flight end; the worker goes on with the others. It comes up again: a new endpoint works, with any
+ * number of operations in flight. And a node whose process has ended: its rkeys address nothing, and harm no other
+ * process.
  */
 #include "check.h"
 #include "wire.h"
@@ -18,21 +19,31 @@
 #include <unistd.h>
 
 /* The parent is node 0. */
-enum { NODES = 3, FAILING = 1, WELL = 2, SECONDS = 15, ROUNDS = 3, OPS = 7, BATCHES = 20, LONG = 256 << 10, NUMBERS = 126 };
+enum {
+    NODES   = 3,
+    FAILING = 1,
+    WELL    = 2,
+    SECONDS = 15,
+    ROUNDS  = 3,
+    OPS     = 7,
+    BATCHES = 20,
+    LONG    = 256 << 10,
+    NUMBERS = 126
+};
 
 static const char code[] = "UTOFU_ERR_MRQ_PEER";
 
-/* What a node tells of itself. */
+/* Addresses that a node publishes. */
 typedef struct {
     atomic_int ready, over, failed;
     size_t     address_length, key_length;
     uint64_t   memory;
     char       address[4096], key[4096];
-} told_t;
+} published_t;
 
 static const ucp_request_param_t none = {.op_attr_mask = 0};
 
-static told_t        *told; /* of each node, the last place of one that comes later */
+static published_t        *published; /* indexed by node, the last slot is of a process that starts later */
 static ucp_context_h  context;
 static ucp_worker_h   worker;
 static ucp_ep_h       ep[NODES];
@@ -68,9 +79,9 @@ static void open_context(void)
     WANT(UCS_OK, ucp_worker_create(context, &worker_params, &worker));
 }
 
-/* --- a node that does nothing but what others want of it --- */
+/* --- a passive node --- */
 
-static void serve(int node, told_t *mine)
+static void serve(int node, published_t *mine)
 {
     static char           data[LONG];
     unsigned char        *bytes = memory(LONG, MAP_PRIVATE);
@@ -118,18 +129,18 @@ static void start(int node, int place)
 {
     child[place] = fork();
     if (child[place] == 0) {
-        serve(node, &told[place]);
+        serve(node, &published[place]);
     }
 }
 
-static void await(int place)
+static void wait_ready(int place)
 {
     time_t end = time(NULL) + SECONDS;
 
-    while (!atomic_load(&told[place].ready) && time(NULL) < end) {
+    while (!atomic_load(&published[place].ready) && time(NULL) < end) {
         usleep(1000);
     }
-    WANT_TRUE(atomic_load(&told[place].ready));
+    WANT_TRUE(atomic_load(&published[place].ready));
 }
 
 /* --- node 0 --- */
@@ -149,7 +160,7 @@ static ucs_status_t finish(ucs_status_ptr_t request)
     return status;
 }
 
-static void connect_to(int node, const told_t *there, const void *key)
+static void connect_to(int node, const published_t *there, const void *key)
 {
     ucp_ep_params_t params = {
         .field_mask  = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -180,10 +191,10 @@ static ucs_status_ptr_t add(int node, uint64_t *reply)
                                    .datatype     = ucp_dt_make_contig(sizeof(one)),
                                    .reply_buffer = reply};
 
-    return ucp_atomic_op_nbx(ep[node], UCP_ATOMIC_OP_ADD, &one, 1, told[node].memory, rkey[node], &param);
+    return ucp_atomic_op_nbx(ep[node], UCP_ATOMIC_OP_ADD, &one, 1, published[node].memory, rkey[node], &param);
 }
 
-/* One of each: the first word is the atomic operations'. */
+/* One of each operation: the first word is for the atomic operations. */
 static void begin(int node, uint64_t to, ucs_status_ptr_t *requests, uint64_t *reply)
 {
     requests[0] = ucp_put_nbx(ep[node], own, 8, to + 8, rkey[node], &none);
@@ -201,13 +212,13 @@ static void works(int node)
     uint64_t         reply;
 
     memset(own, node, LONG);
-    begin(node, told[node].memory, requests, &reply);
+    begin(node, published[node].memory, requests, &reply);
     for (int n = 0; n < OPS; n++) {
         WANT(UCS_OK, finish(requests[n]));
     }
     WANT(UCS_OK, finish(ucp_ep_flush_nbx(ep[node], &none)));
     memset(own + LONG, 0, LONG);
-    WANT(UCS_OK, finish(ucp_get_nbx(ep[node], own + LONG, LONG - 8, told[node].memory + 8, rkey[node], &none)));
+    WANT(UCS_OK, finish(ucp_get_nbx(ep[node], own + LONG, LONG - 8, published[node].memory + 8, rkey[node], &none)));
     WANT_TRUE(memcmp(own, own + LONG, LONG - 8) == 0);
 }
 
@@ -220,7 +231,7 @@ static void has_all_numbers(int node)
     for (int n = 0; n < NUMBERS; n++) {
         requests[n] = add(node, &replies[n]);
     }
-    /* Each may be asked just now whether it is there. */
+    /* A keepalive flush may be in flight to each. */
     WANT_TRUE(counter("atomics") >= before + NUMBERS - (NODES - 1));
     for (int n = 0; n < NUMBERS; n++) {
         WANT(UCS_OK, finish(requests[n]));
@@ -243,7 +254,7 @@ static int lines(const char *name)
     return found;
 }
 
-static void await_failure(void)
+static void wait_failure(void)
 {
     time_t end = time(NULL) + SECONDS;
 
@@ -255,7 +266,7 @@ static void await_failure(void)
 
 static void open_all(void)
 {
-    told = memory((NODES + 1) * sizeof(told_t), MAP_SHARED);
+    published = memory((NODES + 1) * sizeof(published_t), MAP_SHARED);
     own  = memory(2 * LONG, MAP_PRIVATE);
     for (int node = 1; node < NODES; node++) {
         start(node, node);
@@ -271,8 +282,8 @@ static void connect_all(void)
     be_node(0);
     open_context();
     for (int node = 1; node < NODES; node++) {
-        await(node);
-        connect_to(node, &told[node], told[node].key);
+        wait_ready(node);
+        connect_to(node, &published[node], published[node].key);
         works(node);
     }
 }
@@ -286,13 +297,13 @@ static void close_all(void)
     for (int i = 1; i <= NODES; i++) {
         int status = 0;
 
-        atomic_store(&told[i].over, 1);
+        atomic_store(&published[i].over, 1);
         WANT_TRUE(child[i] == 0 || (waitpid(child[i], &status, 0) == child[i] && status == 0));
     }
     unlink(log_file);
 }
 
-/* `delay`: all of it is on its way when the node goes down, else it went before or goes after. */
+/* `delay`: all operations are in flight when the node goes down, else they complete before or start after. */
 static void goes_down(int delay)
 {
     ucs_status_ptr_t requests[NODES][BATCHES][OPS];
@@ -308,13 +319,13 @@ static void goes_down(int delay)
             fault("node_down=2");
         }
         for (int node = 1; node < NODES; node++) {
-            begin(node, told[node].memory, requests[node][i], &replies[i]);
+            begin(node, published[node].memory, requests[node][i], &replies[i]);
         }
     }
     if (delay) {
         fault("delay_us=0,node_down=2");
     }
-    await_failure();
+    wait_failure();
     WANT(UCS_ERR_CONNECTION_RESET, failure);
     WANT_TRUE(lines(code) == before + 1);
     for (int i = 0; i < BATCHES; i++) {
@@ -325,29 +336,29 @@ static void goes_down(int delay)
             bad += status != UCS_OK;
         }
     }
-    /* What was on its way may have arrived on a busy machine: a question fails then. */
+    /* Operations in flight may have arrived on a busy machine: then a keepalive flush fails. */
     WANT_TRUE(bad > 0 || delay);
     WANT(UCS_ERR_CONNECTION_RESET, finish(ucp_ep_flush_nbx(ep[FAILING], &none)));
     WANT_TRUE(failures[FAILING] == 1 && failures[WELL] == 0);
     works(WELL);
 }
 
-/* As long as it is down nobody reaches it. */
+/* While it is down it is unreachable. */
 static void stays_down(void)
 {
     int before = lines(code);
 
     close_to(FAILING);
-    connect_to(FAILING, &told[FAILING], told[FAILING].key);
-    SURVIVE(finish(ucp_put_nbx(ep[FAILING], own, 8, told[FAILING].memory + 8, rkey[FAILING], &none)));
+    connect_to(FAILING, &published[FAILING], published[FAILING].key);
+    SURVIVE(finish(ucp_put_nbx(ep[FAILING], own, 8, published[FAILING].memory + 8, rkey[FAILING], &none)));
     WANT(UCS_ERR_CONNECTION_RESET, finish(ucp_ep_flush_nbx(ep[FAILING], &none)));
-    await_failure();
+    wait_failure();
     WANT(UCS_ERR_CONNECTION_RESET, failure);
     WANT_TRUE(lines(code) == before + 1);
     works(WELL);
 }
 
-static void comes_back(int delay)
+static void comes_up(int delay)
 {
     open_all();
     connect_all();
@@ -356,7 +367,7 @@ static void comes_back(int delay)
         stays_down();
         fault("node_down=0");
         close_to(FAILING);
-        connect_to(FAILING, &told[FAILING], told[FAILING].key);
+        connect_to(FAILING, &published[FAILING], published[FAILING].key);
         works(FAILING);
         has_all_numbers(FAILING);
         has_all_numbers(WELL);
@@ -367,12 +378,12 @@ static void comes_back(int delay)
 
 static void between(void)
 {
-    comes_back(0);
+    comes_up(0);
 }
 
 static void on_the_way(void)
 {
-    comes_back(1);
+    comes_up(1);
 }
 
 /* Another process is on the node then. */
@@ -385,48 +396,48 @@ static void keys(void)
     open_all();
     start(FAILING, NODES);
     connect_all();
-    await(NODES);
+    wait_ready(NODES);
     kill(child[FAILING], SIGKILL);
     WANT_TRUE(waitpid(child[FAILING], &status, 0) == child[FAILING]);
     child[FAILING] = 0;
     for (int round = 0; round < 2; round++) {
-        begin(FAILING, told[FAILING].memory, requests, &reply);
+        begin(FAILING, published[FAILING].memory, requests, &reply);
         for (int n = 0; n < OPS; n++) {
             WANT_TRUE(finish(requests[n]) != UCS_INPROGRESS);
         }
-        await_failure();
+        wait_failure();
         WANT(UCS_ERR_CONNECTION_RESET, failure);
         WANT_TRUE(lines(code) == round + 1);
-        /* By what has failed nothing goes, whatever the key says; nor to where nobody is, by a new one. */
-        begin(FAILING, told[FAILING].memory, requests, &reply);
+        /* A failed endpoint sends nothing, whatever the rkey; a new one to an ended process fails. */
+        begin(FAILING, published[FAILING].memory, requests, &reply);
         for (int n = 0; n < OPS; n++) {
             WANT(UCS_ERR_CONNECTION_RESET, finish(requests[n]));
         }
         works(WELL);
         close_to(FAILING);
-        connect_to(FAILING, &told[FAILING], told[FAILING].key);
+        connect_to(FAILING, &published[FAILING], published[FAILING].key);
     }
     close_to(FAILING);
-    /* The key of who has gone, to who is there now. */
-    connect_to(FAILING, &told[NODES], told[FAILING].key);
-    begin(FAILING, told[FAILING].memory, requests, &reply);
+    /* The rkey of the ended process, with its successor on the node. */
+    connect_to(FAILING, &published[NODES], published[FAILING].key);
+    begin(FAILING, published[FAILING].memory, requests, &reply);
     for (int n = 0; n < OPS; n++) {
         WANT_TRUE(finish(requests[n]) != UCS_INPROGRESS);
     }
     WANT_TRUE(finish(ucp_ep_flush_nbx(ep[FAILING], &none)) < 0);
     works(WELL);
     close_to(FAILING);
-    told[FAILING].memory = told[NODES].memory;
-    connect_to(FAILING, &told[NODES], told[NODES].key);
+    published[FAILING].memory = published[NODES].memory;
+    connect_to(FAILING, &published[NODES], published[NODES].key);
     works(FAILING);
     has_all_numbers(FAILING);
     close_all();
 }
 
 static const case_t cases[] = {
-    {"down: a node goes down between operations, and comes back", between},
-    {"down: a node goes down with operations on their way, and comes back", on_the_way},
-    {"down: keys of a node that has gone", keys},
+    {"node_down: a node goes down between operations, and comes up", between},
+    {"node_down: a node goes down with operations in flight, and comes up", on_the_way},
+    {"node_down: rkeys of an ended process", keys},
 };
 
 CHECK_MAIN(cases)

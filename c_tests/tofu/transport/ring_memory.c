@@ -1,6 +1,7 @@
 /*
- * A worker to which many send, short messages and such as are longer than their rings: all of it arrives, and their rings together
- * take what the rule says (UCX_TOFU_RING_MEMORY=16M: 4 of 64 KiB, 109 of 16, the others of 4), and not 64 KiB each, which were 38 MB.
+ * A worker with many senders of short messages and of messages longer than their rings: all of them arrive, and their
+ * rings together take the memory of the rule (UCX_TOFU_RING_MEMORY=16M: 4 of 64 KiB, 109 of 16, the others of 4), and
+ * not 64 KiB each, which would be 38 MB.
  */
 #include "check.h"
 #include "wire.h"
@@ -56,7 +57,7 @@ static void end(ucs_status_ptr_t request)
 }
 
 /* A node: each of its workers sends two messages. */
-static void speak(int node, const void *address)
+static void send_messages(int node, const void *address)
 {
     static char           data[LONG];
     static ucp_worker_h   workers[WORKERS];
@@ -99,7 +100,7 @@ static void speak(int node, const void *address)
     ucp_cleanup(context);
 }
 
-static void hear(ucp_worker_h worker)
+static void receive_all(ucp_worker_h worker)
 {
     static char data[LONG];
     time_t      until = time(NULL) + SECONDS;
@@ -138,7 +139,7 @@ static void many(void)
 
             close(pipes[i][1]);
             if (read(pipes[i][0], there, sizeof(there)) > 0) {
-                speak(i + 1, there);
+                send_messages(i + 1, there);
             }
             _exit(check_failed());
         }
@@ -153,10 +154,10 @@ static void many(void)
         WANT_TRUE(write(pipes[i][1], address, length) == (ssize_t)length);
         close(pipes[i][1]);
     }
-    hear(worker);
+    receive_all(worker);
     printf("%d senders: %ld KiB\n", ALL, shared_kb() - before);
     WANT_TRUE(before > 0 && shared_kb() - before < MOST_KB);
-    /* Who goes waits until what it has said was read. */
+    /* A sender closes only when its messages were read. */
     for (int left = NODES; left > 0;) {
         ucp_worker_progress(worker);
         if (waitpid(-1, &status, WNOHANG) > 0) {
@@ -169,6 +170,6 @@ static void many(void)
     ucp_cleanup(context);
 }
 
-static const case_t cases[] = {{"many", many}};
+static const case_t cases[] = {{"ring_memory", many}};
 
 CHECK_MAIN(cases)

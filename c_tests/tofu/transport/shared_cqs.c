@@ -1,7 +1,7 @@
 /*
- * More workers than there are control queues: all of them work at once, each in a thread of its own, and each with its neighbours;
- * the first that is too many is refused, or goes by TCP if it may. WORKERS says how many there are in all, CQS how many control
- * queues they are on, FURTHER=1 that one more is made all the same.
+ * More workers than there are control queues: all of them work at once, each in a thread of its own, and each with its
+ * neighbours; the first one too many fails, or uses TCP if it may. WORKERS is the number of workers, CQS that of their
+ * control queues, FURTHER=1: one more is created all the same.
  */
 #include "check.h"
 #include "wire.h"
@@ -21,7 +21,7 @@ typedef struct {
     ucp_worker_h   worker;
     ucp_address_t *address;
     int            number, failed;
-    uint64_t       target[2]; /* written by the one before */
+    uint64_t       target[2]; /* written by the previous worker */
     ucp_mem_h      memh;
     void          *key;
     size_t         key_length;
@@ -71,7 +71,8 @@ static void talk(one_t *one, one_t *next, ucp_ep_h ep, ucp_rkey_h rkey)
         send    = ucp_tag_send_nbx(ep, out, size, round, &none);
         want(one, finish(one, receive), "a receive");
         want(one, finish(one, send), "a send");
-        want(one, (unsigned char)in[size - 1] == (unsigned char)((one->number + count - 1) % count + round), "other bytes");
+        want(one, (unsigned char)in[size - 1] == (unsigned char)((one->number + count - 1) % count + round),
+             "other bytes");
         word = (uint64_t)one->number << 32 | round;
         want(one, finish(one, ucp_put_nbx(ep, &word, sizeof(word), (uintptr_t)&next->target[0], rkey, &none)), "a put");
         want(one, finish(one, ucp_ep_flush_nbx(ep, &none)), "a flush");
@@ -95,7 +96,9 @@ static void *run(void *arg)
     talk(one, next, ep, rkey);
     ucp_rkey_destroy(rkey);
     want(one, finish(one, ucp_ep_close_nbx(ep, &none)), "no close");
-    /* The neighbour may still talk: its words come to nobody else, and by some ways nobody else answers. */
+    /*
+     * The neighbour may still send: its messages reach no other worker, and some transports need this worker's replies.
+     */
     atomic_fetch_sub(&talking, 1);
     for (time_t end = time(NULL) + SECONDS; atomic_load(&talking) > 0 && time(NULL) < end;) {
         ucp_worker_progress(one->worker);
@@ -115,7 +118,7 @@ static void pack(one_t *one)
     WANT(UCS_OK, ucp_rkey_pack(context, one->memh, &one->key, &one->key_length));
 }
 
-static void crowded(void)
+static void shared_cqs(void)
 {
     ucp_params_t        params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
                                   .features = UCP_FEATURE_TAG | UCP_FEATURE_RMA, .mt_workers_shared = 1};
@@ -149,7 +152,7 @@ static void crowded(void)
         WANT(UCS_OK, ucp_mem_unmap(context, all[i].memh));
         ucp_worker_release_address(all[i].worker, all[i].address);
     }
-    /* Every frame and word goes by the path of its connection. */
+    /* Every frame and control word uses the path of its connection. */
     WANT_TRUE(counter("routed") >= 2ul * ROUNDS * (workers - 1));
     for (int i = 0; i < count; i++) {
         ucp_worker_destroy(all[i].worker);
@@ -158,6 +161,6 @@ static void crowded(void)
     WANT_TRUE(counter("vcqs") == 0);
 }
 
-static const case_t cases[] = {{"crowded", crowded}};
+static const case_t cases[] = {{"shared_cqs", shared_cqs}};
 
 CHECK_MAIN(cases)

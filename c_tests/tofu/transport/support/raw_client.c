@@ -1,6 +1,6 @@
-/* What the stranger has of its own: one queue, and memory that anybody may write to. */
+/* Resources of the raw client: one queue, and memory that any peer may write to. */
 #define _GNU_SOURCE
-#include "stranger.h"
+#include "raw_client.h"
 
 #include "utofu.h"
 
@@ -15,18 +15,18 @@ enum { MEMORY = 128 << 10, CELL = MEMORY / 2, SECONDS = 10, TOFU_SECTION = 7, LO
 static utofu_vcq_hdl_t vcq;
 static utofu_vcq_id_t  own;
 static utofu_stadd_t   memory_at;
-/* The first half is what is sent from, the second what others write to: a hall, a cell. */
+/* The first half is for sending, peers write to the second: a listener's memory, a control word. */
 static uint8_t memory[MEMORY] __attribute__((aligned(4096)));
 
 static void must(int fine, const char *what)
 {
     if (!fine) {
-        fprintf(stderr, "stranger: %s\n", what);
+        fprintf(stderr, "raw_client: %s\n", what);
         exit(3);
     }
 }
 
-void stranger_open(void)
+void raw_open(void)
 {
     utofu_tni_id_t *tnis;
     size_t          count;
@@ -38,12 +38,15 @@ void stranger_open(void)
     free(tnis);
 }
 
-void stranger_close(void)
+void raw_close(void)
 {
     must(utofu_free_vcq(vcq) == 0, "the VCQ stays");
 }
 
-/* The end of the operation that was posted, whose notice has this type: its code. What else comes is dropped. */
+/*
+ * Waits for the completion of the posted operation, whose notice has this type; returns its code. Other notices are
+ * dropped.
+ */
 static int ended(uint8_t type, struct utofu_mrq_notice *notice)
 {
     time_t end = time(NULL) + SECONDS;
@@ -70,7 +73,7 @@ static unsigned long flags_of(int notice)
     return notice ? flags | UTOFU_ONESIDED_FLAG_REMOTE_MRQ_NOTICE : flags;
 }
 
-int stranger_put(const target_t *to, uint64_t stadd, const void *data, size_t length, int notice)
+int raw_put(const target_t *to, uint64_t stadd, const void *data, size_t length, int notice)
 {
     struct utofu_mrq_notice end;
 
@@ -79,7 +82,7 @@ int stranger_put(const target_t *to, uint64_t stadd, const void *data, size_t le
     return code != UTOFU_SUCCESS ? code : ended(UTOFU_MRQ_TYPE_LCL_PUT, &end);
 }
 
-int stranger_get(const target_t *from, uint64_t stadd, void *data, size_t length, int notice)
+int raw_get(const target_t *from, uint64_t stadd, void *data, size_t length, int notice)
 {
     struct utofu_mrq_notice end;
     int code = utofu_get(vcq, from->vcq, memory_at, stadd, length, 0, flags_of(notice), NULL);
@@ -89,7 +92,7 @@ int stranger_get(const target_t *from, uint64_t stadd, void *data, size_t length
     return code;
 }
 
-uint64_t stranger_add(const target_t *to, uint64_t stadd, uint64_t value, int notice)
+uint64_t raw_add(const target_t *to, uint64_t stadd, uint64_t value, int notice)
 {
     struct utofu_mrq_notice end;
 
@@ -100,25 +103,25 @@ uint64_t stranger_add(const target_t *to, uint64_t stadd, uint64_t value, int no
 
 target_t find(const uint8_t *address, size_t length, uint64_t uid)
 {
-    uint8_t hall[HALL];
+    uint8_t listener[LISTENER_SIZE];
 
     for (size_t i = 0; i + 2 + LOCATOR <= length; i++) {
         target_t found = {.uid = uid};
         if (address[i] != TOFU_SECTION || address[i + 1] != LOCATOR) {
             continue;
         }
-        memcpy(&found.secret, address + i + 2, 3 * sizeof(uint64_t)); /* and what is behind it */
-        if (stranger_get(&found, found.hall, hall, HALL, 0) == UTOFU_SUCCESS) {
+        memcpy(&found.secret, address + i + 2, 3 * sizeof(uint64_t)); /* and the words behind it */
+        if (raw_get(&found, found.listener, listener, LISTENER_SIZE, 0) == UTOFU_SUCCESS) {
             return found;
         }
     }
-    must(0, "the address names no hall");
+    must(0, "the address names no listener");
     return (target_t){0};
 }
 
 uint32_t take_ticket(const target_t *to)
 {
-    return (uint32_t)stranger_add(to, to->hall, 1, 0);
+    return (uint32_t)raw_add(to, to->listener, 1, 0);
 }
 
 greeting_t greeting_of(const target_t *to, uint64_t from, uint32_t ticket)
@@ -129,8 +132,8 @@ greeting_t greeting_of(const target_t *to, uint64_t from, uint32_t ticket)
         .secret = to->secret,
         .back   = 1,
         .vcq    = own,
-        .hall   = memory_at + MEMORY / 2,
-        .cell   = memory_at + CELL + HALL,
+        .listener   = memory_at + MEMORY / 2,
+        .cell   = memory_at + CELL + LISTENER_SIZE,
         .proof  = (uint32_t)from ^ 0x5555,
         .ticket = ticket,
         .packet = 16384,
@@ -142,14 +145,14 @@ greeting_t greeting_of(const target_t *to, uint64_t from, uint32_t ticket)
 
 void greet(const target_t *to, const greeting_t *greeting)
 {
-    stranger_put(to, to->hall + PLACES_AT + greeting->ticket % PLACES * PLACE, greeting, sizeof(*greeting), 1);
+    raw_put(to, to->listener + PLACES_AT + greeting->ticket % PLACES * PLACE, greeting, sizeof(*greeting), 1);
 }
 
 grant_t join(const target_t *to, uint64_t from)
 {
     greeting_t        greeting = greeting_of(to, from, take_ticket(to));
     time_t            end      = time(NULL) + SECONDS;
-    volatile grant_t *cell     = (volatile grant_t *)(memory + CELL + HALL + GRANT_AT);
+    volatile grant_t *cell     = (volatile grant_t *)(memory + CELL + LISTENER_SIZE + GRANT_AT);
     grant_t           grant;
 
     memset((void *)cell, 0, sizeof(grant));

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "several.h"
+#include "multi_vcq.h"
 #include "wait.h"
 #include "wire.h"
 
@@ -60,8 +60,8 @@ void open_all(void)
                                           .features   = UCP_FEATURE_RMA | UCP_FEATURE_AMO64 | UCP_FEATURE_TAG |
                                                         UCP_FEATURE_AM};
     ucp_worker_params_t  worker_params = {.field_mask = 0};
-    ucp_mem_map_params_t map           = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-                                          .length     = SIZE};
+    ucp_mem_map_params_t map = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                .length     = SIZE};
     ucp_ep_params_t      ep_params     = {.field_mask  = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
                                                         UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                                                         UCP_EP_PARAM_FIELD_ERR_HANDLER,

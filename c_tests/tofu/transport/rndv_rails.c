@@ -1,9 +1,9 @@
 /*
- * Long messages by several network interfaces: UCX_TOFU_VCQS_PER_WORKER is RAILS and UCX_MAX_RNDV_RAILS no less. Tagged and active ones,
- * whether they are awaited or kept until they are received. One part that fails ends the receive and the connection, and no request ends
- * before all of its parts.
+ * Long messages over several network interfaces: UCX_TOFU_VCQS_PER_WORKER is RAILS and UCX_MAX_RNDV_RAILS no less.
+ * Tagged and active ones, whether they are expected or unexpected. One part that fails ends the receive and the
+ * connection, and no request ends before all of its parts.
  */
-#include "several.h"
+#include "multi_vcq.h"
 #include "wire.h"
 
 #include <stdio.h>
@@ -12,13 +12,13 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* Tagged, to a receive that waits and to one that comes later; active, received in the handler and afterwards. */
+/* Tagged, to a posted receive and to a later one; active, received in the handler and afterwards. */
 enum { TAG, TAG_LATER, ACTIVE, ACTIVE_LATER, KINDS };
 enum { ID = 3, EDGE = 64, UNTOUCHED = 0xEE };
 
-static const char *names[] = {"tag", "tag, unexpected", "active", "active, kept"};
+static const char *names[] = {"tag", "tag, unexpected", "active", "active, received later"};
 
-/* What the handler has, or does. */
+/* State of the active message handler. */
 static void            *kept;
 static unsigned char   *into;
 static size_t           expected;
@@ -47,8 +47,8 @@ static void open_messages(void)
     WANT(UCS_OK, ucp_worker_set_am_recv_handler(peer, &param));
 }
 
-/* Sends, and has the receiver know of it; of what is awaited the receive, too. */
-static ucs_status_ptr_t offer(ucp_ep_h from, int kind, const void *data, unsigned char *target, size_t size)
+/* Sends, and waits for the RTS; for an expected message posts the receive first. */
+static ucs_status_ptr_t send_announced(ucp_ep_h from, int kind, const void *data, unsigned char *target, size_t size)
 {
     ucp_tag_recv_info_t info;
     ucs_status_ptr_t    sent;
@@ -70,7 +70,7 @@ static ucs_status_ptr_t offer(ucp_ep_h from, int kind, const void *data, unsigne
     return sent;
 }
 
-/* Receives what was offered. */
+/* Receives an announced message. */
 static ucs_status_ptr_t receive(int kind, unsigned char *target, size_t size)
 {
     switch (kind) {
@@ -85,23 +85,24 @@ static ucs_status_ptr_t receive(int kind, unsigned char *target, size_t size)
 
 static void pass(int kind, const unsigned char *data, unsigned char *target, size_t size)
 {
-    ucs_status_ptr_t sent = offer(ep, kind, data, target, size);
+    ucs_status_ptr_t sent = send_announced(ep, kind, data, target, size);
 
     WANT(UCS_OK, settle(receive(kind, target, size)));
     WANT(UCS_OK, settle(sent));
 }
 
-/* All of these have one value. */
+/* Whether all of these bytes have one value. */
 static int all(const unsigned char *bytes, size_t size, unsigned char value)
 {
     return size == 0 || (bytes[0] == value && memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 
-/* Of each kind: at the threshold, of odd lengths, and anywhere. */
+/* Of each kind: at the threshold, of odd lengths, and of random ones. */
 static void messages(void)
 {
-    static const size_t sizes[] = {(64 << 10) - 1, 64 << 10, (64 << 10) + 1, (96 << 10) + 3, LONG, LONG + 12345, SIZE - 2 * EDGE};
-    unsigned char      *came    = fresh(0);
+    static const size_t sizes[]          = {(64 << 10) - 1, 64 << 10,     (64 << 10) + 1, (96 << 10) + 3,
+                                            LONG,           LONG + 12345, SIZE - 2 * EDGE};
+    unsigned char      *received_data    = fresh(0);
     unsigned long       before[MOST], gets;
     unsigned            seed = 1;
 
@@ -110,30 +111,30 @@ static void messages(void)
         for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
             size_t         size   = sizes[i];
             unsigned       shares = interfaces_of(size);
-            unsigned char *from = own + seed * 7 % EDGE, *to = came + EDGE - seed * 5 % EDGE;
+            unsigned char *from = own + seed * 7 % EDGE, *to = received_data + EDGE - seed * 5 % EDGE;
 
             pattern(from, size, seed++);
-            memset(came, UNTOUCHED, SIZE);
+            memset(received_data, UNTOUCHED, SIZE);
             carried(before);
             gets = counter("gets");
             pass(kind, from, to, size);
             want_carried(names[kind], before, shares, size / shares);
             WANT_TRUE(counter("gets") == gets + shares);
             WANT_TRUE(memcmp(from, to, size) == 0);
-            WANT_TRUE(all(came, (size_t)(to - came), UNTOUCHED));
-            WANT_TRUE(all(to + size, (size_t)(came + SIZE - to) - size, UNTOUCHED));
+            WANT_TRUE(all(received_data, (size_t)(to - received_data), UNTOUCHED));
+            WANT_TRUE(all(to + size, (size_t)(received_data + SIZE - to) - size, UNTOUCHED));
         }
     }
     close_all();
-    munmap(came, SIZE);
+    munmap(received_data, SIZE);
 }
 
-/* Many at once, of which some wait for room, in both orders. */
+/* Many at once, of which some are pending, in both orders. */
 static void many(void)
 {
     enum { ALL = 32, STEP = 200 << 10 };
     ucs_status_ptr_t sent[ALL], received[ALL];
-    unsigned char   *came = fresh(0);
+    unsigned char   *received_data = fresh(0);
 
     open_messages();
     pattern(own, SIZE, 3);
@@ -142,21 +143,22 @@ static void many(void)
         progress();
     }
     for (int i = ALL - 1; i >= 0; i--) {
-        received[i] = ucp_tag_recv_nbx(peer, came + i * STEP, STEP - 1, (ucp_tag_t)i, ~0ull, &none);
+        received[i] = ucp_tag_recv_nbx(peer, received_data + i * STEP, STEP - 1, (ucp_tag_t)i, ~0ull, &none);
     }
     for (int i = 0; i < ALL; i++) {
         WANT(UCS_OK, settle(received[i]));
         WANT(UCS_OK, settle(sent[i]));
-        WANT_TRUE(memcmp(own + i * STEP, came + i * STEP, STEP - 1) == 0 && came[i * STEP + STEP - 1] == 0);
+        WANT_TRUE(memcmp(own + i * STEP, received_data + i * STEP, STEP - 1) == 0 &&
+                  received_data[i * STEP + STEP - 1] == 0);
     }
     close_all();
-    munmap(came, SIZE);
+    munmap(received_data, SIZE);
 }
 
-/* Of either side rails whose registration fails move nothing: the others do. */
+/* Rails whose registration fails, at either end, carry nothing: the others carry all. */
 static void not_registered(void)
 {
-    unsigned char   *came;
+    unsigned char   *received_data;
     ucs_status_ptr_t sent;
     unsigned long    before[MOST];
     char             order[32];
@@ -169,36 +171,39 @@ static void not_registered(void)
         }
         for (int kind = TAG_LATER; kind < KINDS; kind += ACTIVE_LATER - TAG_LATER) {
             open_messages();
-            came = fresh(0);
-            pass(TAG, own + SIZE - (32 << 10), came + SIZE - (32 << 10), 32 << 10);
+            received_data = fresh(0);
+            pass(TAG, own + SIZE - (32 << 10), received_data + SIZE - (32 << 10), 32 << 10);
             pattern(own, LONG, (unsigned)nth);
             carried(before);
             snprintf(order, sizeof(order), "reg_fail_nth=%d", receiver ? nth - (int)queues() : nth);
             if (receiver) {
-                sent = offer(ep, kind, own, came, LONG);
+                sent = send_announced(ep, kind, own, received_data, LONG);
                 fault(order);
             } else {
                 fault(order);
-                sent = offer(ep, kind, own, came, LONG);
+                sent = send_announced(ep, kind, own, received_data, LONG);
             }
-            WANT(UCS_OK, settle(receive(kind, came, LONG)));
+            WANT(UCS_OK, settle(receive(kind, received_data, LONG)));
             WANT(UCS_OK, settle(sent));
             want_carried("message with a rail less", before, queues() - 1, LONG / (queues() - 1));
-            WANT_TRUE(memcmp(own, came, LONG) == 0);
+            WANT_TRUE(memcmp(own, received_data, LONG) == 0);
             close_all();
-            munmap(came, SIZE);
+            munmap(received_data, SIZE);
         }
     }
 }
 
-/* A message from another worker, of this context, to the same receiver, or to it from the same sender: by so many interfaces. */
+/*
+ * A message from another worker, of this context, to the same receiver, or to it from the same sender: over this many
+ * interfaces.
+ */
 static void with_another(ucp_context_h of, int receives, unsigned interfaces)
 {
     ucp_worker_params_t worker_params = {.field_mask = 0};
-    ucp_ep_params_t     ep_params     = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
-                                         .err_mode   = UCP_ERR_HANDLING_MODE_PEER};
+    ucp_ep_params_t ep_params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+                                 .err_mode   = UCP_ERR_HANDLING_MODE_PEER};
     ucp_request_param_t force         = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
-    unsigned char      *from = fresh(0), *came = fresh(0);
+    unsigned char      *from = fresh(0), *received_data = fresh(0);
     ucp_worker_h        sender = worker, receiver = peer, other;
     unsigned long       before[MOST];
     ucp_address_t      *address;
@@ -214,19 +219,19 @@ static void with_another(ucp_context_h of, int receives, unsigned interfaces)
     WANT(UCS_OK, ucp_ep_create(worker, &ep_params, &way));
     ucp_worker_release_address(peer, address);
     carried(before);
-    sent = offer(way, TAG_LATER, from, came, LONG);
-    WANT(UCS_OK, settle(receive(TAG_LATER, came, LONG)));
+    sent = send_announced(way, TAG_LATER, from, received_data, LONG);
+    WANT(UCS_OK, settle(receive(TAG_LATER, received_data, LONG)));
     WANT(UCS_OK, settle(sent));
     want_carried("message with another", before, interfaces, LONG / interfaces);
-    WANT_TRUE(memcmp(from, came, LONG) == 0);
+    WANT_TRUE(memcmp(from, received_data, LONG) == 0);
     WANT(UCS_OK, settle(ucp_ep_close_nbx(way, &force)));
     ucp_worker_destroy(other);
     (worker = sender, peer = receiver);
     munmap(from, SIZE);
-    munmap(came, SIZE);
+    munmap(received_data, SIZE);
 }
 
-/* Who has fewer rails than the other: as many interfaces as both have. */
+/* An end with fewer rails than the other: as many interfaces as both have. */
 static void unlike(void)
 {
     ucp_params_t  params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
@@ -247,31 +252,34 @@ static void unlike(void)
     close_all();
 }
 
-/* The n-th part fails: the receive ends when no adapter writes there any more, the sender hears of it, and others are received. */
+/*
+ * The n-th part fails: the receive ends when no adapter writes there any more, the sender's request fails, and later
+ * messages are received.
+ */
 static void failing(int kind, int nth, int code)
 {
-    unsigned char   *came = fresh(0);
+    unsigned char   *received_data = fresh(0);
     ucs_status_ptr_t sent;
     ucs_status_t     status;
     char             order[64];
 
     open_messages();
-    /* So that there is a way back. */
-    pass(TAG, own, came, LONG);
-    sent = offer(ep, kind, own, came, LONG);
+    /* A connection in the other direction. */
+    pass(TAG, own, received_data, LONG);
+    sent = send_announced(ep, kind, own, received_data, LONG);
     snprintf(order, sizeof(order), "delay_us=20000,fail_nth=%d,fail_code=%d", nth, code);
     fault(order);
-    status = settle(receive(kind, came, LONG));
+    status = settle(receive(kind, received_data, LONG));
     WANT_TRUE(status == (code == -193 ? UCS_ERR_CONNECTION_RESET : UCS_ERR_IO_ERROR));
-    memset(came, UNTOUCHED, SIZE);
+    memset(received_data, UNTOUCHED, SIZE);
     status = settle(sent);
     WANT_TRUE(status == UCS_ERR_CONNECTION_RESET || status == UCS_ERR_IO_ERROR || status == UCS_ERR_ENDPOINT_TIMEOUT);
     /* As late as what was posted before it, or later. */
     with_another(context, 0, queues());
-    WANT_TRUE(all(came, SIZE, UNTOUCHED));
+    WANT_TRUE(all(received_data, SIZE, UNTOUCHED));
     fault("delay_us=0");
     close_all();
-    munmap(came, SIZE);
+    munmap(received_data, SIZE);
 }
 
 static void messages_that_fail(void)
@@ -282,24 +290,24 @@ static void messages_that_fail(void)
     }
 }
 
-/* A sender who closes by force gets his memory back when no interface reads it any more. */
+/* After a forced close by the sender its buffer is free when no interface reads it any more. */
 static void taken_back(void)
 {
     for (int kind = TAG_LATER; kind < KINDS; kind += ACTIVE_LATER - TAG_LATER) {
-        unsigned char   *came = fresh(0);
+        unsigned char   *received_data = fresh(0);
         ucs_status_ptr_t sent, received, closed;
         ucs_status_t     status;
         unsigned long    gets;
         time_t           end = time(NULL) + SECONDS;
 
         open_messages();
-        pass(TAG, own, came, LONG);
+        pass(TAG, own, received_data, LONG);
         memset(own, 5, LONG);
-        memset(came, UNTOUCHED, LONG);
-        sent = offer(ep, kind, own, came, LONG);
+        memset(received_data, UNTOUCHED, LONG);
+        sent = send_announced(ep, kind, own, received_data, LONG);
         gets = counter("gets");
         fault("delay_us=100000");
-        received = receive(kind, came, LONG);
+        received = receive(kind, received_data, LONG);
         while (counter("gets") < gets + queues() && time(NULL) < end) {
             progress();
         }
@@ -310,21 +318,21 @@ static void taken_back(void)
         status = settle(received);
         WANT_TRUE(status == UCS_ERR_CONNECTION_RESET || status == UCS_OK);
         WANT(UCS_OK, settle(closed));
-        /* They could not be stopped: all of them had read before. */
-        WANT_TRUE(all(came, LONG, 5));
+        /* They could not be stopped: all of them had been read before. */
+        WANT_TRUE(all(received_data, LONG, 5));
         fault("delay_us=0");
         close_rest();
-        munmap(came, SIZE);
+        munmap(received_data, SIZE);
     }
 }
 
 static const case_t cases[] = {
-    {"messages", messages},
-    {"messages: many", many},
-    {"messages: fewer rails", unlike},
-    {"messages: memory that is not registered", not_registered},
-    {"messages that fail", messages_that_fail},
-    {"messages: taken back", taken_back},
+    {"rndv_rails", messages},
+    {"rndv_rails: many", many},
+    {"rndv_rails: fewer rails", unlike},
+    {"rndv_rails: memory that is not registered", not_registered},
+    {"rndv_rails: messages that fail", messages_that_fail},
+    {"rndv_rails: closed by force", taken_back},
 };
 
 CHECK_MAIN(cases)

@@ -1,4 +1,7 @@
-/* Two workers with several queues each, an endpoint from one to the other, memory of both, and what each interface has carried. */
+/*
+ * Two workers with several VCQs each, an endpoint from one to the other, memory of both, and counters of each
+ * interface.
+ */
 #ifndef TRANSPORT_SEVERAL_H
 #define TRANSPORT_SEVERAL_H
 
@@ -20,17 +23,17 @@ extern ucpx_cq_h      queue;
 extern ucp_ep_h       ep;
 extern ucp_rkey_h     rkey;
 extern ucp_mem_h      theirs_h;
-extern unsigned char *theirs, *own; /* SIZE bytes each; what is theirs is mapped */
+extern unsigned char *theirs, *own; /* SIZE bytes each; that of the peer is mapped */
 extern unsigned       failures;     /* of the endpoint */
 
-/* The programs are linked to a library of UCX's own, which does not have them. */
+/* The programs are linked to UCX's library, which does not have these functions. */
 #define FIND(name) ((__typeof__(&name))(uintptr_t)dlsym(RTLD_DEFAULT, #name))
 
 void         open_all(void);
-/* All but the endpoint and its key, and all. */
+/* Closes all but the endpoint and its rkey, and all. */
 void         close_rest(void);
 void         close_all(void);
-/* Begins to close it by force. */
+/* Starts a forced close. */
 ucs_status_ptr_t close_ep(void);
 void         progress(void);
 ucs_status_t settle(ucs_status_ptr_t request);
@@ -40,10 +43,13 @@ unsigned char *fresh(int value);
 void         pattern(unsigned char *bytes, size_t size, unsigned seed);
 /* Of a worker. */
 unsigned     queues(void);
-/* Interfaces that share so many bytes. */
+/* Number of interfaces that share this many bytes. */
 unsigned     interfaces_of(size_t size);
 void         carried(unsigned long bytes[MOST]);
-/* So many interfaces have carried so much each, give or take what is said besides, and the others none. */
+/*
+ * Checks that this many interfaces have carried this much each, within a tolerance for control messages, and the others
+ * none.
+ */
 void         want_carried(const char *what, const unsigned long before[MOST], unsigned interfaces, size_t each);
 
 #endif

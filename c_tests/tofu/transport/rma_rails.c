@@ -1,8 +1,9 @@
 /*
- * Long puts and gets by several network interfaces: UCX_TOFU_VCQS_PER_WORKER is RAILS and UCX_MAX_RMA_RAILS no less. Every interface
- * carries its part, what has to be behind all parts is, and one that fails ends the request and the endpoint.
+ * Long puts and gets over several network interfaces: UCX_TOFU_VCQS_PER_WORKER is RAILS and UCX_MAX_RMA_RAILS no less.
+ * Every interface carries its part, operations that have to follow all parts do, and one that fails ends the request
+ * and the endpoint.
  */
-#include "several.h"
+#include "multi_vcq.h"
 #include "wire.h"
 
 #include <stdio.h>
@@ -52,7 +53,7 @@ static void parts(void)
     close_all();
 }
 
-/* What rails may have overtaken is in front of the entry in the queue all the same. Behind a fence everything is. */
+/* Rails may have overtaken an earlier entry of the queue. Behind a fence there is nothing earlier. */
 static void signals(int fenced)
 {
     ucpx_cq_entry_t  entry  = {.field_mask = 0};
@@ -96,7 +97,7 @@ static void behind_a_fence(void)
     signals(1);
 }
 
-/* A put, a fence, another one to the same place, a fence, a get of it: each by all interfaces. */
+/* A put, a fence, another one to the same address, a fence, a get of it: each over all interfaces. */
 static void fences(void)
 {
     unsigned char   *other = fresh(0), *into = fresh(0);
@@ -115,7 +116,7 @@ static void fences(void)
             WANT(UCS_OK, settle(requests[i]));
         }
         WANT_TRUE(memcmp(into, other, LONG) == 0);
-        /* The other way about: what is got is what was there before. */
+        /* The other way about: the get returns the data before the put. */
         requests[0] = get(into, LONG);
         WANT(UCS_OK, ucp_worker_fence(worker));
         requests[1] = put(own, LONG);
@@ -129,7 +130,7 @@ static void fences(void)
     munmap(into, SIZE);
 }
 
-/* The n-th operation fails: the request ends as the endpoint does, when no adapter is at the memory any more. */
+/* The n-th operation fails: the request ends as the endpoint does, when no adapter accesses the memory any more. */
 static void failing(int nth, int code, int writes)
 {
     ucs_status_ptr_t request;
@@ -143,7 +144,8 @@ static void failing(int nth, int code, int writes)
     request = writes ? put(own, LONG) : get(own, LONG);
     WANT_TRUE(UCS_PTR_IS_PTR(request));
     status = settle(request);
-    WANT_TRUE(status == UCS_ERR_IO_ERROR || status == UCS_ERR_CONNECTION_RESET || (writes && nth == 1 && status == UCS_OK));
+    WANT_TRUE(status == UCS_ERR_IO_ERROR || status == UCS_ERR_CONNECTION_RESET ||
+              (writes && nth == 1 && status == UCS_OK));
     while (failures == 0 && time(NULL) < end) {
         progress();
     }
@@ -168,7 +170,7 @@ static void failing_gets(void)
     }
 }
 
-/* Rails whose registration fails move nothing: the others do. */
+/* Rails whose registration fails carry nothing: the others carry all. */
 static void not_registered(void)
 {
     unsigned long before[MOST];
@@ -188,7 +190,7 @@ static void not_registered(void)
     }
 }
 
-/* A user who closes by force gets his memory back when nothing more is written there. */
+/* After a forced close the buffer is free when it is not written any more. */
 static void taken_back(void)
 {
     ucs_status_ptr_t request;
@@ -202,7 +204,7 @@ static void taken_back(void)
     WANT(UCS_OK, settle(close_ep()));
     status = settle(request);
     WANT_TRUE(status == UCS_ERR_CANCELED || status == UCS_ERR_CONNECTION_RESET);
-    /* It could not be stopped: so it has to be there by now. */
+    /* It could not be stopped: so the data must have arrived by now. */
     for (size_t at = 0; at < LONG; at += LINE) {
         WANT_TRUE(own[at] == 5 && own[at + LINE - 1] == 5);
     }
@@ -211,14 +213,14 @@ static void taken_back(void)
 }
 
 static const case_t cases[] = {
-    {"shared: parts", parts},
-    {"shared: signals behind their data", behind_its_data},
-    {"shared: signals behind a fence", behind_a_fence},
-    {"shared: fences", fences},
-    {"shared: puts that fail", failing_puts},
-    {"shared: gets that fail", failing_gets},
-    {"shared: memory that is not registered", not_registered},
-    {"shared: taken back", taken_back},
+    {"rma_rails: parts", parts},
+    {"rma_rails: signals behind their data", behind_its_data},
+    {"rma_rails: signals behind a fence", behind_a_fence},
+    {"rma_rails: fences", fences},
+    {"rma_rails: puts that fail", failing_puts},
+    {"rma_rails: gets that fail", failing_gets},
+    {"rma_rails: memory that is not registered", not_registered},
+    {"rma_rails: closed by force", taken_back},
 };
 
 CHECK_MAIN(cases)

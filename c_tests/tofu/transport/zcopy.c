@@ -1,6 +1,6 @@
 /*
- * Puts and gets from memory to memory: how many calls into uTofu they cost, exactly; what becomes of them when memory is unmapped,
- * cannot be registered, or is wanted back before the adapter has done.
+ * Zero-copy puts and gets: the exact number of their calls into uTofu; their completion when memory is unmapped,
+ * cannot be registered, or is reused by its owner before the adapter has finished.
  */
 #include "check.h"
 #include "wait.h"
@@ -62,8 +62,8 @@ static void open_all(void)
     ucp_params_t         params        = {.field_mask = UCP_PARAM_FIELD_FEATURES,
                                           .features   = UCP_FEATURE_RMA | UCP_FEATURE_TAG};
     ucp_worker_params_t  worker_params = {.field_mask = 0};
-    ucp_mem_map_params_t map           = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-                                          .length     = SIZE};
+    ucp_mem_map_params_t map = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+                                .length     = SIZE};
     ucp_ep_params_t      ep_params     = {.field_mask  = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
                                                         UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                                                         UCP_EP_PARAM_FIELD_ERR_HANDLER,
@@ -124,7 +124,7 @@ static ucs_status_ptr_t get(void *into, size_t size)
     return ucp_get_nbx(ep, into, size, (uint64_t)theirs, rkey, &none);
 }
 
-/* What an operation adds to the counters. */
+/* Counters of one operation. */
 typedef struct {
     unsigned long posts, puts, piggybacks, gets, tcq_notices, local_notices, registrations;
 } cost_t;
@@ -148,7 +148,8 @@ static void want_cost(const char *what, cost_t before, cost_t wanted)
 
     if (memcmp(&spent, &wanted, sizeof(spent)) != 0) {
         fprintf(stderr,
-                "%s: %lu posts, %lu puts, %lu piggybacks, %lu gets, %lu TCQ notices, %lu local notices, %lu registrations\n",
+                "%s: %lu posts, %lu puts, %lu piggybacks, %lu gets, %lu TCQ notices, %lu local notices, %lu "
+                "registrations\n",
                 what, spent.posts, spent.puts, spent.piggybacks, spent.gets, spent.tcq_notices, spent.local_notices,
                 spent.registrations);
         WANT_TRUE(!"the cost that is wanted");
@@ -205,7 +206,7 @@ static ucs_status_ptr_t message(const void *from, size_t size)
     return ucp_tag_send_nbx(ep, from, size, 1, &none);
 }
 
-/* A long message is one get of the receiver's: nothing of it goes through rings. */
+/* A long message is one get of the receiver: no payload goes through rings. */
 static void messages(void)
 {
     unsigned char   *own = fresh(NULL, SIZE, 1), *other = fresh(NULL, SIZE, 2);
@@ -222,7 +223,7 @@ static void messages(void)
         WANT(UCS_OK, finish(sent));
         WANT(UCS_OK, finish(received));
         WANT_TRUE(counter("gets") == gets + 1);
-        /* What is asked and answered. */
+        /* RTS and ATS. */
         WANT_TRUE(counter("puts") < puts + 8);
         WANT_TRUE(memcmp(own, other, LONG) == 0 && other[LONG] == 2);
     }
@@ -231,8 +232,8 @@ static void messages(void)
     munmap(other, SIZE);
 }
 
-/* The sender takes his message back while it is being read: he has his memory when nobody reads it any more. */
-static void message_taken_back(void)
+/* The sender cancels its message while it is being read: the buffer is free when it is not read any more. */
+static void message_canceled(void)
 {
     unsigned char      *own = fresh(NULL, LONG, 1), *other = fresh(NULL, LONG, 2);
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
@@ -242,7 +243,7 @@ static void message_taken_back(void)
     time_t              end = time(NULL) + SECONDS;
 
     open_all();
-    /* So that there is a way back. */
+    /* A connection in the other direction. */
     received = ucp_tag_recv_nbx(peer, other, LONG, 1, 0, &none);
     WANT(UCS_OK, finish(message(own, LONG)));
     WANT(UCS_OK, finish(received));
@@ -267,7 +268,7 @@ static void message_taken_back(void)
     munmap(other, LONG);
 }
 
-/* All of them are posted before the first can end: nobody progresses. */
+/* All of them are posted before the first completes: there is no progress in between. */
 static void many_gets(void)
 {
     static uint64_t         into[MANY];
@@ -296,7 +297,9 @@ static void many_gets(void)
     close_all();
 }
 
-/* Other memory at the same address, as often as one likes: what is put is what is there now, and what is got comes there. */
+/*
+ * Memory is mapped again at the same address repeatedly: puts read the new contents, and gets write to the new memory.
+ */
 static void unmapped(void)
 {
     unsigned char *bytes = fresh(NULL, LONG, 0);
@@ -322,7 +325,7 @@ static void unmapped(void)
     munmap(bytes, LONG);
 }
 
-/* There is nothing that could be given up for it. */
+/* No cached registration can be evicted for it. */
 static void not_registered(void)
 {
     unsigned char *bytes = fresh(NULL, LONG, 7), *into = fresh(NULL, LONG, 0);
@@ -343,7 +346,7 @@ static void not_registered(void)
     munmap(into, LONG);
 }
 
-/* More memory than the control queue has numbers for: see SOFT_TOFU_STAGS. */
+/* More registrations than the control queue has stags: see SOFT_TOFU_STAGS. */
 static void too_many(void)
 {
     unsigned char *bytes[BUFFERS];
@@ -363,7 +366,10 @@ static void too_many(void)
     }
 }
 
-/* What is only kept is in nobody's way: who connects anew gets a ring, a key leads to the adapter, reads have buffers. */
+/*
+ * Cached registrations are evicted when stags are needed: a new connection gets a ring, an rkey a stag, reads get
+ * buffers.
+ */
 static void makes_room(void)
 {
     enum { GETS = 256 };
@@ -384,7 +390,7 @@ static void makes_room(void)
     size_t                length;
     void                 *key;
     unsigned long         before;
-    char                  text[8] = "newcome", heard[8] = "";
+    char                  text[8] = "newcome", received_text[8] = "";
     time_t                end     = time(NULL) + SECONDS;
 
     open_all();
@@ -403,7 +409,7 @@ static void makes_room(void)
     WANT(UCS_OK, ucp_ep_rkey_unpack(back, key, &mapped_key));
     ucp_rkey_buffer_release(key);
 
-    received = ucp_tag_recv_nbx(worker, heard, sizeof(heard), 2, ~0ull, &none);
+    received = ucp_tag_recv_nbx(worker, received_text, sizeof(received_text), 2, ~0ull, &none);
     request  = ucp_tag_send_nbx(back, text, sizeof(text), 2, &none);
     while (ucp_request_check_status(received) == UCS_INPROGRESS && time(NULL) < end) {
         ucp_worker_progress(newcomer);
@@ -418,7 +424,7 @@ static void makes_room(void)
         progress();
     }
     WANT(UCS_OK, finish(request));
-    WANT_TRUE(memcmp(heard, text, sizeof(text)) == 0);
+    WANT_TRUE(memcmp(received_text, text, sizeof(text)) == 0);
     WANT_TRUE(counter("gets") == before + 1);
     WANT_TRUE(memcmp(other, mapped, LONG) == 0);
 
@@ -435,7 +441,7 @@ static void makes_room(void)
         WANT(UCS_OK, finish(requests[i]));
         WANT_TRUE(into[i] == *(uint64_t *)theirs && into[i] != 0);
     }
-    /* What has gone comes again. */
+    /* The evicted registrations are made again. */
     WANT(UCS_OK, finish(put(bytes[0], LONG)));
     WANT(UCS_OK, flush());
     WANT_TRUE(theirs[0] == bytes[0][0] && theirs[LONG - 1] == bytes[0][0]);
@@ -450,7 +456,7 @@ static void makes_room(void)
     munmap(other, LONG);
 }
 
-/* One of several pieces fails: the request ends as the endpoint does, when the adapter has done with the memory. */
+/* One part of several fails: the request ends as the endpoint does, when the adapter has finished with the memory. */
 static void failing(int code, int writes)
 {
     unsigned char   *bytes = fresh(NULL, SIZE, 9);
@@ -465,7 +471,7 @@ static void failing(int code, int writes)
     request = writes ? put(bytes, SIZE) : get(bytes, SIZE);
     WANT_TRUE(UCS_PTR_IS_PTR(request));
     status = finish(request);
-    /* What has been read of a put's memory was not refused here, but there. */
+    /* A put whose source was read failed at the target, not at the source. */
     WANT_TRUE(status == UCS_ERR_IO_ERROR || status == UCS_ERR_CONNECTION_RESET || (writes && status == UCS_OK));
     while (failures == 0 && time(NULL) < end) {
         progress();
@@ -489,7 +495,7 @@ static void failing_gets(void)
     failing(-193, 0);
 }
 
-/* A user who closes by force gets his memory back when nothing more is written there. */
+/* After a forced close the buffer is free when it is not written any more. */
 static void taken_back(void)
 {
     unsigned char       *bytes = fresh(NULL, LONG, 0);
@@ -509,7 +515,7 @@ static void taken_back(void)
     WANT_TRUE(bytes[0] == 0 && ucp_request_check_status(request) == UCS_INPROGRESS);
     status = finish(request);
     WANT_TRUE(status == UCS_ERR_CANCELED || status == UCS_ERR_CONNECTION_RESET);
-    /* It could not be stopped: so it has to be there by now. */
+    /* It could not be stopped: so the data must have arrived by now. */
     WANT_TRUE(bytes[0] == 5 && bytes[LONG - 1] == 5);
     WANT(UCS_OK, finish(closed));
     fault("delay_us=0");
@@ -518,17 +524,17 @@ static void taken_back(void)
 }
 
 static const case_t cases[] = {
-    {"in place: calls", calls},
-    {"in place: messages", messages},
-    {"in place: message taken back", message_taken_back},
-    {"in place: 1024 gets", many_gets},
-    {"in place: unmapped memory", unmapped},
-    {"in place: memory that is not registered", not_registered},
-    {"in place: too much memory", too_many},
-    {"in place: what is kept makes room", makes_room},
-    {"in place: puts that fail", failing_puts},
-    {"in place: gets that fail", failing_gets},
-    {"in place: taken back", taken_back},
+    {"zcopy: calls", calls},
+    {"zcopy: messages", messages},
+    {"zcopy: a canceled message", message_canceled},
+    {"zcopy: 1024 gets", many_gets},
+    {"zcopy: unmapped memory", unmapped},
+    {"zcopy: memory that is not registered", not_registered},
+    {"zcopy: too much memory", too_many},
+    {"zcopy: cached registrations are evicted", makes_room},
+    {"zcopy: puts that fail", failing_puts},
+    {"zcopy: gets that fail", failing_gets},
+    {"zcopy: closed by force", taken_back},
 };
 
 CHECK_MAIN(cases)
