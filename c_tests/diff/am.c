@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ID_PLAIN = 3, ID_PERSISTENT = 4, ID_WHOLE = 65535, ID_OLD = 77, ID_NOBODY = 500 };
+enum { ID_PLAIN = 3, ID_PERSISTENT = 4, ID_WHOLE = 65535, ID_OLD = 77, ID_UNHANDLED = 500 };
 
 #define ALIGNMENT 128
 
-/* What a handler saw of the last message, with its data once they are all there. */
+/* Record of the last message in the handler, with its data once all have arrived. */
 typedef struct {
     ucp_worker_h     worker;
     volatile unsigned calls;
@@ -45,7 +45,7 @@ static void seen_header(const void *header, size_t header_length, size_t length)
     }
 }
 
-/* Takes the data in whatever way they come: by rendezvous, to be kept, or only to be looked at. */
+/* Accepts the data in every form: by rendezvous, persistent, or only valid in the handler. */
 static ucs_status_t on_message(void *arg, const void *header, size_t header_length, void *data, size_t length,
                                const ucp_am_recv_param_t *param)
 {
@@ -96,7 +96,7 @@ static void set_handler(side_t *side, unsigned id, uint32_t flags)
     fact(side, "handler for %u: %s", id, status_name(ucp_worker_set_am_recv_handler(side->worker, &param)));
 }
 
-/* Everything that the receiver does after its handler ran: wait for the data, look at them, give them back. */
+/* Work of the receiver after its handler ran: waits for the data, checks them, releases them. */
 static void seen_fact(bed_t *bed, unsigned header_seed, unsigned data_seed)
 {
     ucs_status_t status = bed_wait(bed, seen.receiving);
@@ -148,7 +148,7 @@ static void every_size(bed_t *bed)
     }
 }
 
-/* Flags that choose how a message travels, and what the handler is told. */
+/* Flags that select the protocol, and the flags passed to the handler. */
 static void flag_facts(bed_t *bed)
 {
     static const size_t sizes[] = {8, 3000, 20000, 300000};
@@ -201,7 +201,7 @@ static void longest_header(bed_t *bed)
     }
 }
 
-/* B answers on the endpoint that came with the message. */
+/* B replies on the endpoint that came with the message. */
 static void reply_facts(bed_t *bed)
 {
     uint64_t            question = 41, answer = 42;
@@ -231,7 +231,7 @@ static void reply_facts(bed_t *bed)
 }
 
 #if UCP_API_MINOR >= 14
-/* With COPY_HEADER the header is the user's again when the call returns. */
+/* With COPY_HEADER the user may reuse the header when the call returns. */
 static void copy_header_facts(bed_t *bed, size_t length)
 {
     void               *header = data_make(100, 7), *data = data_make(length, 8);
@@ -265,7 +265,7 @@ static ucs_status_t on_numbered(void *arg, const void *header, size_t header_len
     return UCS_OK;
 }
 
-/* Short messages of one endpoint arrive in the order that they were sent in, and each once. */
+/* Short messages of one endpoint arrive in the order in which they were sent, and each once. */
 static void order_facts(bed_t *bed)
 {
     enum { COUNT = 3000 };
@@ -293,15 +293,15 @@ static void order_facts(bed_t *bed)
     bed_sync(bed);
 }
 
-/* Messages that nobody handles are dropped; their sends complete, and the next message arrives. */
+/* Messages without a handler are dropped; their sends complete, and the next message arrives. */
 static void dropped_facts(bed_t *bed)
 {
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_AM_SEND_FLAG_EAGER};
     void               *data  = data_make(1000, 1);
 
     if (bed->a != NULL) {
-        fact(bed->a, "to nobody: %s",
-             status_name(bed_wait(bed, ucp_am_send_nbx(bed->a->ep, ID_NOBODY, NULL, 0, data, 1000, &param))));
+        fact(bed->a, "without a handler: %s",
+             status_name(bed_wait(bed, ucp_am_send_nbx(bed->a->ep, ID_UNHANDLED, NULL, 0, data, 1000, &param))));
     }
     exchange(bed, ID_PLAIN, 8, 8, 0);
     if (bed->b != NULL) {

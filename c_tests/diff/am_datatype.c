@@ -1,4 +1,4 @@
-/* Active messages from and into scattered memory and the user's own datatypes; old-style sends of them. */
+/* Active messages from and into scattered memory and generic datatypes; old-style sends of them. */
 #define _GNU_SOURCE
 #include "bed.h"
 #include "layout.h"
@@ -13,7 +13,7 @@ static struct {
     layout_t         in;
     volatile unsigned calls;
     int              rendezvous;
-    const char      *verdict; /* of data that came with the message */
+    const char      *verdict; /* of data that arrived with the message */
     ucs_status_ptr_t receiving;
 } receiver;
 
@@ -80,9 +80,9 @@ static void exchange(bed_t *bed, kind_t from, kind_t to, size_t length, uint32_t
     if (bed->b != NULL) {
         BED_UNTIL(bed, receiver.calls > 0);
         ucs_status_t status = bed_wait(bed, receiver.receiving);
-        rule(bed->b, "2.6.3", "%zu as %s: %s, %s, calls %u", length, receiver.rendezvous ? kind_names[to] : "they came",
-             status_name(status), receiver.rendezvous ? layout_check(&receiver.in, length, 7) : receiver.verdict,
-             receiver.calls);
+        rule(bed->b, "2.6.3", "%zu as %s: %s, %s, calls %u", length,
+             receiver.rendezvous ? kind_names[to] : "with the message", status_name(status),
+             receiver.rendezvous ? layout_check(&receiver.in, length, 7) : receiver.verdict, receiver.calls);
         generic_fact(receiver.rendezvous ? bed->b : NULL, &receiver.in);
         layout_free(&receiver.in);
         receiver.rendezvous = 0;

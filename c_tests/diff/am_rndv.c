@@ -1,4 +1,4 @@
-/* What a handler may do with a message whose data are still at the sender: receive, keep, drop, refuse. */
+/* Every way to handle a message whose data are still at the sender: receive, keep, drop, reject. */
 #define _GNU_SOURCE
 #include "bed.h"
 #include "generic.h"
@@ -46,7 +46,8 @@ static ucs_status_ptr_t receive(void *descriptor)
     if (receiver.may_end_at_once) {
         param.op_attr_mask &= ~(uint32_t)UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     }
-    ucs_status_ptr_t receiving = ucp_am_recv_data_nbx(receiver.worker, descriptor, receiver.buffer, receiver.count, &param);
+    ucs_status_ptr_t receiving =
+        ucp_am_recv_data_nbx(receiver.worker, descriptor, receiver.buffer, receiver.count, &param);
     receiver.calls_inside      = receiver.done_calls;
     return receiving;
 }
@@ -99,7 +100,7 @@ static void finish(bed_t *bed, const char *what, ucs_status_ptr_t sent)
     bed_sync(bed);
 }
 
-/* Received inside the handler, or later; into the right room, or too little of it. */
+/* Received inside the handler, or later; into a buffer of the right size, or too short. */
 static void receive_facts(bed_t *bed, action_t action, size_t size, size_t room)
 {
     void *data = data_make(size, 1);
@@ -130,8 +131,10 @@ static void receive_facts(bed_t *bed, action_t action, size_t size, size_t room)
     free(receiver.buffer);
 }
 
-/* A receive never ends inside of its call: MPICH 5 gives its request a meaning after the call has returned, and crashes
- * if there is none. */
+/*
+ * A receive never completes inside of its call: MPICH 5 initializes its request after the call has returned, and
+ * crashes if the call returned none.
+ */
 static void answer_facts(bed_t *bed, action_t action, size_t size)
 {
     receiver.may_end_at_once = 1;
@@ -155,7 +158,7 @@ static void other_facts(bed_t *bed)
     free(data);
 }
 
-/* Into the user's own datatype. */
+/* Into a generic datatype. */
 static void generic_facts(bed_t *bed)
 {
     size_t    items = 30000;
@@ -230,7 +233,7 @@ static void script(bed_t *bed)
     for (int i = 0; i < 7; i++) {
         receive_facts(bed, RECEIVE, sizes[i], sizes[i]);
         receive_facts(bed, KEEP, sizes[i], sizes[i]);
-#if UCP_API_MINOR > 13 /* 1.13.1 asserts; more room than needed is left out, as both report it as the length */
+#if UCP_API_MINOR > 13 /* 1.13.1 asserts; longer buffers are left out, as both report the buffer as the length */
         receive_facts(bed, KEEP, sizes[i], sizes[i] / 2);
 #endif
     }

@@ -1,4 +1,4 @@
-/* Atomics: every operation, 32 and 64 bits, fetching or not, old functions, and many hands on one counter. */
+/* Atomics: every operation, 32 and 64 bits, fetching or not, old functions, and one counter shared by several. */
 #define _GNU_SOURCE
 #include "bed.h"
 #include "window.h"
@@ -187,7 +187,7 @@ static void old_blocking(bed_t *bed, window_t *window)
     window_fact(bed, window, "blocking");
 }
 
-/* Posted additions in numbers; each must count, and fetched ones must all differ. */
+/* Many posted additions; each must count, and fetched values must all differ. */
 static void counter_facts(bed_t *bed, window_t *window)
 {
     enum { COUNT = 2000 };

@@ -1,20 +1,20 @@
-# Runs commands beside each other, as many as BESIDE says (3) at a time: most of what is run so waits for timeouts. (sourced)
+# Runs commands in parallel, as many as BESIDE says (3) at a time: most of these commands wait for timeouts. (sourced)
 #
-# Sets `passed` and `failed`, and leaves nothing in `work`.
+# Sets `passed` and `failed`, and leaves no files in `work`.
 
-declare -A beside_running=() # process id of a command: what it is called
+declare -A beside_running=() # process id of a command: its name
 
 # beside NAME COMMAND...: starts the command as soon as there is room for it.
 beside() {
-    [ ${#beside_running[@]} -lt "${BESIDE:-3}" ] || beside_reap
+    [ ${#beside_running[@]} -lt "${BESIDE:-3}" ] || beside_wait_one
     local out=$work/beside.$BASHPID.${#beside_running[@]}.$RANDOM name=$1
     shift
     "$@" > "$out" 2>&1 &
     beside_running[$!]=$out:$name
 }
 
-# Waits for one of the commands. What it has printed comes in one piece.
-beside_reap() {
+# Waits for one of the commands. Prints its output in one piece.
+beside_wait_one() {
     local pid status=0 out name
     wait -n -p pid "${!beside_running[@]}" || status=$?
     out=${beside_running[$pid]%%:*} name=${beside_running[$pid]#*:}
@@ -31,5 +31,5 @@ beside_reap() {
 
 # Waits for all of them.
 beside_all() {
-    while [ ${#beside_running[@]} -gt 0 ]; do beside_reap; done
+    while [ ${#beside_running[@]} -gt 0 ]; do beside_wait_one; done
 }

@@ -1,10 +1,10 @@
-# Runs a program of the bed on a library, compares what two runs printed. (sourced, after libraries.sh)
+# Runs a program of the bed on a library, compares the output of two runs. (sourced, after libraries.sh)
 
 failed=() passed=0
 declare -A how # the arguments of run_one that made an output
 
-# run_one LIBRARY BUILD NAME TOPOLOGY [VARIANT COMMAND...]: leaves the output and the list of mapped libraries next to
-# each other. A variant runs under COMMAND, which changes the surroundings.
+# run_one LIBRARY BUILD NAME TOPOLOGY [VARIANT COMMAND...]: writes the output and the list of mapped libraries to
+# two files. A variant runs under COMMAND, which changes its environment.
 run_one() {
     local library=$1 build=$2 name=$3 topology=$4 directory=$work/$2-$1${5:+-$5}
     local out=$directory/$name.$topology
@@ -27,8 +27,8 @@ run_again() { # OUT
 sound() { grep -q '^exit 0$' "$1" && ! grep -q 'NOT RUN ON' "$1"; }
 
 # compare BUILD NAME TOPOLOGY REFERENCE RUN: one line of verdict, and the difference if there is one. REFERENCE and RUN
-# are libraries, or library-variant. UCX does not answer the same every time on a loaded machine, and now and then it
-# crashes: where the two differ what is UCX runs anew, twice at most. rucp never does: it must have answered as UCX does in
+# are libraries, or library-variant. The answers of UCX vary on a loaded machine, and sometimes it
+# crashes: where the two differ, runs of UCX are repeated, twice at most. Runs of rucp are not: its output must match
 # one of them.
 compare() {
     local reference=$work/$1-$4/$2.$3 other=$work/$1-$5/$2.$3 what="$2 $3 (headers $1): $4 and $5" again
@@ -57,7 +57,7 @@ compare() {
     echo "FAIL ${failed[-1]}"
 }
 
-# The failures once more at the end, the first lines of each, where a log that is cut still shows them.
+# The failures once more at the end, the first lines of each, so that a truncated log still shows them.
 verdict() {
     local text
     for text in "${failed[@]}"; do

@@ -1,4 +1,4 @@
-/* The calls of MPICH's ucx netmod: active messages of the old kind, blocking one-sided functions, its teardown. */
+/* The calls of MPICH's ucx netmod: old-style active messages, blocking one-sided functions, its teardown. */
 #define _GNU_SOURCE
 #include "bed.h"
 #include "window.h"

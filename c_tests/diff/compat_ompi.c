@@ -64,7 +64,7 @@ static ucs_status_t mpi_wait(bed_t *bed, void *request, ucp_tag_recv_info_t *inf
     return status;
 }
 
-/* Memory for a request that never comes from the library, as on the stack of a blocking MPI_Send. */
+/* Memory for a request that the library does not allocate, as on the stack of a blocking MPI_Send. */
 static void *stack_request(bed_t *bed)
 {
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE};
@@ -117,8 +117,8 @@ static void blocking_facts(bed_t *bed, size_t size)
 }
 
 /*
- * MPI_Recv of a later release: the request is its own, what the call returns is not looked at, and the request is asked
- * whether it is complete, which it must be also when the message was there.
+ * MPI_Recv of a later release: the request is its own, the result of the call is ignored, and the request is tested
+ * for completion, which must succeed also when the message had arrived before.
  */
 static void unlooked_facts(bed_t *bed, size_t size, int expected)
 {
@@ -152,7 +152,7 @@ static void unlooked_facts(bed_t *bed, size_t size, int expected)
     free(in);
 }
 
-/* MPI_Isend, MPI_Issend and MPI_Irecv, with a datatype of the user's in every other message. */
+/* MPI_Isend, MPI_Issend and MPI_Irecv, with a generic datatype in every other message. */
 static void nonblocking_facts(bed_t *bed, size_t items)
 {
     generic_t out_type, in_type;
@@ -223,7 +223,7 @@ static void probe_facts(bed_t *bed, size_t size)
     free(in);
 }
 
-/* MPI_Win_create and what follows: puts, gets, atomics without waiting, then a flush. */
+/* MPI_Win_create and its accesses: puts, gets, atomics without waiting, then a flush. */
 static void one_sided_facts(bed_t *bed, window_kind_t kind)
 {
     window_t window;
@@ -283,7 +283,7 @@ static void script(bed_t *bed)
     one_sided_facts(bed, WINDOW_ALLOCATED);
     one_sided_facts(bed, WINDOW_MALLOCED);
     if (bed->a != NULL) {
-        /* No callback tells of this one. */
+        /* No callback reports this one. */
         fact(bed->a, "disconnect: %s", status_name(bed_wait(bed, ucp_disconnect_nb(bed->a->ep))));
         bed->a->ep = NULL;
     }

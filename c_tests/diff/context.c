@@ -1,4 +1,4 @@
-/* Library, configuration and context: what they answer without any peer. */
+/* Library, configuration and context: results that need no peer. */
 #define _GNU_SOURCE
 #include "bed.h"
 
@@ -57,11 +57,11 @@ static void config_facts(side_t *side)
     ucp_config_release(config);
 }
 
-/* Names and values that ucp_config_modify takes and refuses, and what becomes of them. */
+/* Names and values that ucp_config_modify accepts and rejects, and their effect. */
 static void modify_facts(side_t *side)
 {
     static const struct {
-        const char *name, *value, *line; /* line: what is printed then; NULL: the value is refused */
+        const char *name, *value, *line; /* line: printed afterwards; NULL: the value is rejected */
     } changes[] = {
         {"CM_USE_ALL_DEVICES", "NO", "UCX_CM_USE_ALL_DEVICES=n"},
         {"CM_USE_ALL_DEVICES", "try", NULL},
@@ -103,7 +103,7 @@ static void modify_facts(side_t *side)
     ucp_config_release(config);
 }
 
-/* UCX 1.13.1 keeps every name that it does not know, for transports that it may load later. */
+/* UCX 1.13.1 accepts every unknown name, for transports that it may load later. */
 static void modify_departures(side_t *side)
 {
     static const char *const unknown[] = {"NO_SUCH", "UCX_TLS",  "tls", "TLS ",     "",

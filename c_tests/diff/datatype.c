@@ -1,4 +1,4 @@
-/* Datatypes: contiguous elements, scattered memory and the user's own, in every combination of sender and receiver. */
+/* Datatypes: contiguous elements, scattered memory and generic ones, in every combination of sender and receiver. */
 #define _GNU_SOURCE
 #include "bed.h"
 #include "layout.h"
@@ -83,7 +83,7 @@ static void every_pair(bed_t *bed)
     }
 }
 
-/* Truncation and room to spare; finish is owed in every outcome. */
+/* Truncation and longer buffers; finish is called in every case. */
 static void other_rooms(bed_t *bed)
 {
     static const size_t items[] = {10, 900, 2000, 60000};
@@ -98,7 +98,7 @@ static void other_rooms(bed_t *bed)
     }
 }
 
-/* Packers that pack less than they are asked to, and then expect to unpack just those pieces. */
+/* Packers that pack less than requested, and then expect to unpack pieces of that size. */
 static void pieces(bed_t *bed, size_t items, size_t at_most, int whole_items, int expected)
 {
     layout_t            out, in;
@@ -143,14 +143,14 @@ static void every_piece(bed_t *bed)
     for (int i = 0; i < 7; i++) {
         pieces(bed, items[i], 0, 1, i % 2);
         pieces(bed, items[i], 0, 1, (i + 1) % 2);
-#if UCP_API_MINOR > 13 /* 1.13.1 loses what was not packed */
+#if UCP_API_MINOR > 13 /* 1.13.1 loses bytes that were not packed */
         pieces(bed, items[i], 3000, 0, i % 2);
         pieces(bed, items[i], 4000, 1, (i + 1) % 2);
 #endif
     }
 }
 
-/* A receive that is canceled. (UCX forgets to finish its datatype; the conformance tests hold rucp to it.) */
+/* A canceled receive. (UCX does not call finish of its datatype; the conformance tests check that rucp does.) */
 static void canceled(bed_t *bed)
 {
     layout_t in;
@@ -166,7 +166,7 @@ static void canceled(bed_t *bed)
     layout_free(&in);
 }
 
-/* What unpack returns is the status of the receive. */
+/* The status of unpack is the status of the receive. */
 static void unpack_fails(bed_t *bed, size_t length)
 {
     layout_t         out, in;

@@ -13,7 +13,7 @@ static void on_done(void *request, ucs_status_t status)
     (void)request, (void)status;
 }
 
-/* One message over `ep` of A (or its counterpart), so that the endpoints are connected in fact. */
+/* One message over `ep` of A (or its counterpart), after which the endpoints are connected. */
 static void exchange(bed_t *bed, ucp_ep_h ep, ucp_tag_t tag)
 {
     uint64_t            value = tag * 3, got = 0;

@@ -65,7 +65,7 @@ static void version_rules(const side_t *side)
     init_rule(side, "version 0.9", 0, 9, &params);
 }
 
-/* What the headers of 1.13 do not name is asked with those of 1.22 alone. */
+/* Features that only the headers of 1.22 name are tested with those alone. */
 static void parameter_rules(const side_t *side)
 {
 #if UCP_API_MINOR >= 20

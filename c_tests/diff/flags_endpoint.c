@@ -63,7 +63,7 @@ static void close_rule(bed_t *bed, const char *what, ucp_ep_h ep)
     bed_sync(bed);
 }
 
-/* UCP_EP_PARAM_FIELD_NAME: the query answers with it, cut to the room that there is. */
+/* UCP_EP_PARAM_FIELD_NAME: the query returns it, cut to the size of the buffer. */
 static void name_rules(bed_t *bed)
 {
     static const struct {
@@ -90,7 +90,7 @@ static void name_rules(bed_t *bed)
     }
 }
 
-/* A local address means nothing to an endpoint that is made by a worker's address. */
+/* A local address has no effect on an endpoint that is created by a worker's address. */
 static void local_address_rules(bed_t *bed)
 {
     struct sockaddr_in in     = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -100,7 +100,7 @@ static void local_address_rules(bed_t *bed)
     close_rule(bed, "with a local address", created(bed, "with a local address", params));
 }
 
-/* UCP_ERR_HANDLING_MODE_NONE said aloud, with a handler and without. */
+/* UCP_ERR_HANDLING_MODE_NONE given explicitly, with a handler and without. */
 static void mode_rules(bed_t *bed)
 {
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
@@ -186,7 +186,7 @@ static void failover_rules(bed_t *bed)
 #endif
 }
 
-/* ucp_ep_modify_nb(): user data and handler can change, how it is connected and handles errors cannot. */
+/* ucp_ep_modify_nb(): user data and handler can change, the connection and the error handling mode cannot. */
 static void modify_rules(bed_t *bed)
 {
     static const struct {
@@ -228,7 +228,7 @@ static void modify_rules(bed_t *bed)
     close_rule(bed, "modified", ep);
 }
 
-/* What the poll of streams says that the other end's user data is: A has sent a byte to it. */
+/* The user data that the stream poll reports for the other end: A has sent a byte to it. */
 static void poll_rule(bed_t *bed, const char *what)
 {
     ucp_stream_poll_ep_t ready = {.ep = NULL};
@@ -248,7 +248,7 @@ static void poll_rule(bed_t *bed, const char *what)
     bed_sync(bed);
 }
 
-/* The poll has one place for user data and the argument of the handler: what was given last, of both the user data. */
+/* The poll has one place for user data and the argument of the handler: the last one given, of both the user data. */
 static void user_data_rules(bed_t *bed)
 {
     static const struct {
@@ -274,7 +274,7 @@ static void user_data_rules(bed_t *bed)
     }
 }
 
-/* What a query answers: user data, if some were given; the argument of the handler alone does not count there. */
+/* The query's user data, if some were given; the argument of the handler alone does not count there. */
 static void created_rules(bed_t *bed)
 {
 #if UCP_API_MINOR >= 18
@@ -318,7 +318,7 @@ static void old_close_rules(bed_t *bed)
     bed_sync(bed);
 }
 
-/* B waits with ucp_worker_wait_mem() for what A puts. */
+/* B waits with ucp_worker_wait_mem() for A's puts. */
 static void wait_mem_rules(bed_t *bed)
 {
     window_t window;

@@ -1,4 +1,4 @@
-/* Each event that a worker can be woken for, alone and with others. Of waking itself: wakeup.c. */
+/* Each event that can wake a worker, alone and with others. Wakeup itself: wakeup.c. */
 #define _GNU_SOURCE
 #include "bed.h"
 
@@ -15,7 +15,7 @@ static int sleeps(bed_t *bed, side_t *side, ucp_worker_h worker)
            poll(&fd, 1, 1000) == 1;
 }
 
-/* Each event alone: the worker is made, sleeps and can be woken by a signal. */
+/* Each event alone: the worker is created, sleeps and can be woken by a signal. */
 static void event_rules(bed_t *bed, side_t *side)
 {
     static const struct {

@@ -2,9 +2,9 @@
  * Flushes and closes with NO_IMM_CMPL: never NULL, as the header says, but a request whose callback is called once
  * (rules.txt 2.1, R6).
  *
- * UCX gives NULL in spite of the flag when nothing is outstanding. Behind a put something always is with it, so that
- * programs written for UCX use what comes back without a look (LCI v1). On rucp a put ends in its call wherever it can,
- * which is why the flag holds for what has nothing to do, too: that half of the rule is rucp's alone.
+ * UCX returns NULL in spite of the flag when nothing is outstanding. Behind a put something always is with it, so that
+ * programs written for UCX use the result unchecked (LCI v1). On rucp a put completes in its call wherever it can,
+ * which is why the flag applies without outstanding operations, too: that half of the rule is rucp's alone.
  */
 #define _GNU_SOURCE
 #include "bed.h"
@@ -16,9 +16,9 @@
 
 enum { LENGTH = 4096 };
 
-#define HEARD "OK, calls 1 with OK, its request 1, user data 1"
+#define CALLED "OK, calls 1 with OK, its request 1, user data 1"
 
-/* What A knows of B: its address, and a packed key of the window. */
+/* A's view of B: its address, and a packed key of the window. */
 typedef struct {
     char address[BED_ADDRESS_MAX], key[PACKED_KEY_MAX];
 } remote_t;
@@ -27,13 +27,13 @@ typedef struct {
     unsigned     calls;
     void        *request, *user_data;
     ucs_status_t status;
-} heard_t;
+} called_t;
 
-static heard_t heard;
+static called_t called;
 
 static void on_end(void *request, ucs_status_t status, void *user_data)
 {
-    heard_t *h = user_data;
+    called_t *h = user_data;
 
     h->calls++;
     h->request   = request;
@@ -50,10 +50,10 @@ static ucs_status_ptr_t begin(operation_t operation, ucp_worker_h worker, ucp_ep
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
         .cb.send      = on_end,
-        .user_data    = &heard,
+        .user_data    = &called,
     };
 
-    memset(&heard, 0, sizeof(heard));
+    memset(&called, 0, sizeof(called));
     switch (operation) {
     case EP_FLUSH: return ucp_ep_flush_nbx(ep, &param);
     case WORKER_FLUSH: return ucp_worker_flush_nbx(worker, &param);
@@ -71,8 +71,8 @@ static ucp_ep_h another_endpoint(bed_t *bed, const remote_t *remote, ucp_rkey_h 
 }
 
 /*
- * Behind a put of its own: a request on every library, but for UCX where both ends are one worker; its put ends in the
- * call there, too.
+ * Behind a put of its own: a request on every library, except UCX where both ends are one worker; its put completes in
+ * the call there, too.
  */
 static void busy_rules(bed_t *bed, operation_t operation, const window_t *window, const remote_t *remote,
                        const void *data)
@@ -101,13 +101,13 @@ static void busy_rules(bed_t *bed, operation_t operation, const window_t *window
     if (UCS_PTR_IS_PTR(end)) {
         BED_UNTIL(bed, ucp_request_check_status(end) != UCS_INPROGRESS);
         snprintf(text, sizeof(text), "%s, calls %u with %s, its request %d, user data %d",
-                 status_name(ucp_request_check_status(end)), heard.calls, status_name(heard.status),
-                 heard.request == end, heard.user_data == &heard);
+                 status_name(ucp_request_check_status(end)), called.calls, status_name(called.status),
+                 called.request == end, called.user_data == &called);
         ucp_request_free(end);
     }
     rule(bed->a, "R6", "%s: the put: %s", names[operation], status_name(bed_wait(bed, put)));
     if (!UCS_PTR_IS_PTR(end)) {
-        snprintf(text, sizeof(text), "%s", HEARD); /* nothing to hear of, which is said already */
+        snprintf(text, sizeof(text), "%s", CALLED); /* no callback is due, which the fact states already */
     }
     rule(bed->a, "R6", "%s: %s", names[operation], text);
     if (operation == EP_CLOSE) {
@@ -115,7 +115,7 @@ static void busy_rules(bed_t *bed, operation_t operation, const window_t *window
     }
 }
 
-/* With nothing to do: rucp's request has ended when the call returns. */
+/* Without outstanding operations: rucp's request has completed when the call returns. */
 static void idle_rules(bed_t *bed, operation_t operation, const remote_t *remote)
 {
     const departure_t idle = {
@@ -130,13 +130,13 @@ static void idle_rules(bed_t *bed, operation_t operation, const remote_t *remote
     ucs_status_ptr_t end = begin(operation, bed->a->worker, ep);
     if (on_rucp() && UCS_PTR_IS_PTR(end)) {
         snprintf(text, sizeof(text), "complete %d, calls %u with %s, its request %d", ucp_request_is_completed(end),
-                 heard.calls, status_name(heard.status), heard.request == end);
+                 called.calls, status_name(called.status), called.request == end);
     }
     rule_departs(bed->a, &idle, text);
     rule(bed->a, "R6", "%s of what is idle: %s", names[operation], status_name(bed_wait(bed, end)));
 }
 
-/* Without the flag, and with callback and request area named: NULL, and nothing is called. */
+/* Without the flag, and with callback and request area given: NULL, and no callback. */
 static void plain_rules(bed_t *bed, operation_t operation)
 {
     static char         memory[4096];
@@ -144,15 +144,15 @@ static void plain_rules(bed_t *bed, operation_t operation)
         .op_attr_mask = UCP_OP_ATTR_FIELD_REQUEST | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
         .request      = memory + sizeof(memory),
         .cb.send      = on_end,
-        .user_data    = &heard,
+        .user_data    = &called,
     };
 
     bed_wait(bed, begin(WORKER_FLUSH, bed->a->worker, NULL));
-    memset(&heard, 0, sizeof(heard));
+    memset(&called, 0, sizeof(called));
     ucs_status_ptr_t end = operation == EP_FLUSH ? ucp_ep_flush_nbx(bed->a->ep, &param)
                                                  : ucp_worker_flush_nbx(bed->a->worker, &param);
     rule(bed->a, "R6", "%s of what is idle, without the flag: %s, calls %u", names[operation],
-         end == NULL ? "NULL" : "not NULL", heard.calls);
+         end == NULL ? "NULL" : "not NULL", called.calls);
 }
 
 static void script(bed_t *bed)

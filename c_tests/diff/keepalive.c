@@ -5,9 +5,9 @@
 #include <poll.h>
 #include <stdlib.h>
 
-#define WAKES    20 /* more than connecting can have left to do */
+#define WAKES    20 /* more than connecting can leave to do */
 #define INTERVAL "20ms"
-#define PATIENCE 10000 /* milliseconds */
+#define TIMEOUT_MS 10000 /* milliseconds */
 
 static void failed(void *argument, ucp_ep_h ep, ucs_status_t status)
 {
@@ -46,7 +46,7 @@ static void ep_open(side_t *side, const char *address)
     must(side, ucp_ep_create(side->worker, &params, &side->ep), "ucp_ep_create");
 }
 
-/* One message each way, so that the two are connected. */
+/* One message in each direction, so that the two are connected. */
 static void greet(bed_t *bed, side_t *from, side_t *to)
 {
     ucp_request_param_t param    = {.op_attr_mask = 0};
@@ -65,7 +65,7 @@ static void greet(bed_t *bed, side_t *from, side_t *to)
     bed_sync(bed);
 }
 
-/* Sleeps until it has been woken so often; how often that was in vain. */
+/* Sleeps until it was woken this many times; returns how many wakeups had no event. */
 static unsigned sleeps(side_t *side)
 {
     struct pollfd poll_fd = {.events = POLLIN};
@@ -78,7 +78,7 @@ static unsigned sleeps(side_t *side)
         if (ucp_worker_arm(side->worker) != UCS_OK) {
             continue;
         }
-        if (poll(&poll_fd, 1, PATIENCE) != 1) {
+        if (poll(&poll_fd, 1, TIMEOUT_MS) != 1) {
             break;
         }
         woken++;
@@ -138,6 +138,6 @@ static void script(bed_t *bed)
 
 int main(int argc, char **argv)
 {
-    setenv("UCX_MM_ERROR_HANDLING", "y", 1); /* else UCX has no error handling through shared memory */
+    setenv("UCX_MM_ERROR_HANDLING", "y", 1); /* otherwise UCX has no error handling through shared memory */
     return bed_main(argc, argv, script);
 }

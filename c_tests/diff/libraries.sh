@@ -4,7 +4,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 work=$root/target/c_tests
 debian_lib=/usr/lib/$(uname -m)-linux-gnu
 
-# Sets UCX_WHEEL, fetching the package if nobody named it.
+# Sets UCX_WHEEL, downloading the package if it is not set.
 libraries_find() {
     if [ ! -e "$debian_lib/libucp.so.0" ] || [ ! -e /usr/include/ucp/api/ucp.h ]; then
         echo "UCX 1.13.1 is missing: apt-get install libucx-dev" >&2
@@ -57,9 +57,9 @@ library_proven() {
     [ "$mapped" -eq 1 ]
 }
 
-# build_program SOURCE HEADERS SUPPORT [OPTION...]: against UCX's own headers and linked to their library, with the sources
-# in the directory SUPPORT; lazily bound, so that it also starts on a library that lacks a function it does not call.
-# What was built so before is kept as long as no source or header of a test is newer.
+# build_program SOURCE HEADERS SUPPORT [OPTION...]: against UCX's own headers and linked to their library, with the
+# sources in the directory SUPPORT; lazily bound, so that it also starts on a library that lacks a function it does not
+# call. A previous build is kept as long as no source or header of a test is newer.
 build_program() {
     local name include lib support
     name=$(basename "$1" .c)
@@ -71,11 +71,13 @@ build_program() {
     local compile=("${CC:-cc}" -std=gnu11 -O1 -g -Wall -Wextra -Werror)
     support=$work/$2/$(basename "$3").o
     built_as "$support" "${compile[@]}" -I"$3" -isystem "$include" -r -nostdlib -o "$support" "$3"/*.c &&
-        built_as "$work/$2/$name" "${compile[@]}" "${@:4}" -I"$3" -isystem "$include" -o "$work/$2/$name" "$1" "$support" \
+        built_as "$work/$2/$name" "${compile[@]}" "${@:4}" -I"$3" -isystem "$include" -o "$work/$2/$name" "$1" \
+            "$support" \
             -L"$lib" -lucp -Wl,-z,lazy -Wl,--disable-new-dtags -Wl,--allow-shlib-undefined -lpthread
 }
 
-# built_as FILE COMMAND...: runs the command, which makes the file, unless the same command made it from the same sources.
+# built_as FILE COMMAND...: runs the command, which creates the file, unless the same command created it from the same
+# sources.
 built_as() {
     local file=$1
     shift

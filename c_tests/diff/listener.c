@@ -1,5 +1,5 @@
 /*
- * Client and server: listeners, connection requests, endpoints by socket address, and how each of them fails
+ * Client and server: listeners, connection requests, endpoints by socket address, and the failures of each
  * (rules.txt 2.12, and 2.3 for the failures).
  */
 #define _GNU_SOURCE
@@ -42,7 +42,7 @@ static void parameter_facts(side_t *side)
          status_name(ucp_listener_create(side->worker, &params, &server.listener)));
 }
 
-/* Addresses that can be listened on, and those that cannot. */
+/* Addresses that can be listened on, and others that cannot. */
 static void address_facts(side_t *side)
 {
     server_t            server = {.side = side}, second = {.side = side};
@@ -80,11 +80,11 @@ static void address_facts(side_t *side)
          port_of(&attr.sockaddr) != 0);
     ucp_listener_destroy(server.listener);
     address_t foreign              = loopback(AF_INET, 0);
-    foreign.v4.sin_addr.s_addr     = htonl(0xcb007107); /* 203.0.113.7, nobody's */
-    fact(side, "listen on an address of nobody: %s", status_name(listen_at(&server, &foreign, 0)));
+    foreign.v4.sin_addr.s_addr     = htonl(0xcb007107); /* 203.0.113.7, of no host */
+    fact(side, "listen on a foreign address: %s", status_name(listen_at(&server, &foreign, 0)));
 }
 
-/* One message each way. */
+/* One message in each direction. */
 static void exchange(bed_t *bed, const char *what, ucp_ep_h client, ucp_ep_h server, ucp_worker_h server_worker,
                      size_t size)
 {
@@ -116,7 +116,7 @@ static void exchange(bed_t *bed, const char *what, ucp_ep_h client, ucp_ep_h ser
     free(to_b);
 }
 
-/* What both ends say of their sockets; each learns what the other says. */
+/* The socket addresses of both ends as each reports them; they are exchanged. */
 static void socket_facts(bed_t *bed, ucp_ep_h client, ucp_ep_h server, uint16_t port)
 {
     uint16_t ports[2] = {0, 0}, theirs[2] = {0, 0};
@@ -147,7 +147,7 @@ static void socket_facts(bed_t *bed, ucp_ep_h client, ucp_ep_h server, uint16_t 
     bed_sync(bed);
 }
 
-/* The usual life: connect, accept, talk, close. */
+/* The usual sequence: connect, accept, messages, close. */
 static void life_facts(bed_t *bed, int family, int inside, const char *what)
 {
     static server_t server;
@@ -158,7 +158,7 @@ static void life_facts(bed_t *bed, int family, int inside, const char *what)
     server.accept_inside = inside;
     if (bed->a != NULL) {
         address_t address = loopback(family, server.port);
-        fact(bed->a, "%s: connect: %s", what, status_name(dial(bed->a->worker, &client, &address)));
+        fact(bed->a, "%s: connect: %s", what, status_name(connect_to_server(bed->a->worker, &client, &address)));
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.count > 0);
@@ -223,7 +223,9 @@ static void accept_handler_facts(bed_t *bed)
     if (bed->b != NULL) {
         closes[1] = ucp_ep_close_nbx(server.accepted, &param);
     }
-    /* Two processes do not close at the same time: one may have heard of the other's close. listener_close.c has more. */
+    /*
+     * Two processes do not close at the same time: one may have detected the other's close. listener_close.c has more.
+     */
     ucs_status_t statuses[] = {bed_wait(bed, closes[0]), bed_wait(bed, closes[1])};
     fact(bed->a, "accept handler: closed, one of the statuses: %d", statuses[0] == UCS_OK || is_end(statuses[0]));
     fact(bed->b, "accept handler: closed, one of the statuses: %d", statuses[1] == UCS_OK || is_end(statuses[1]));
@@ -233,7 +235,7 @@ static void accept_handler_facts(bed_t *bed)
     }
 }
 
-static void await_failure(bed_t *bed, client_t *client, const char *what)
+static void wait_failure(bed_t *bed, client_t *client, const char *what)
 {
     if (bed->a == NULL) {
         return;
@@ -242,7 +244,7 @@ static void await_failure(bed_t *bed, client_t *client, const char *what)
     uint64_t            value = 1;
     ucp_request_param_t param = {.op_attr_mask = 0};
     fact(bed->a, "%s: %d times %s", what, client->failures, status_name(client->failure));
-    /* UCX 1.13.1 says ENDPOINT_TIMEOUT, 1.22 what the handler was told. */
+    /* UCX 1.13.1 returns ENDPOINT_TIMEOUT, 1.22 the status passed to the handler */
     fact(bed->a, "%s: sending afterwards fails: %d", what,
          UCS_PTR_IS_ERR(ucp_tag_send_nbx(client->ep, &value, sizeof(value), 1, &param)));
     fact(bed->a, "%s: forced close: %s", what, status_name(force_close(bed, client->ep)));
@@ -253,7 +255,7 @@ static void refusal_facts(bed_t *bed)
     static server_t server;
     client_t        client;
 
-    /* Nobody listens at a port that was just given back. */
+    /* There is no listener at a port that was just released. */
     serve(bed, &server, AF_INET, 0);
     if (bed->b != NULL) {
         ucp_listener_destroy(server.listener);
@@ -261,10 +263,10 @@ static void refusal_facts(bed_t *bed)
     bed_sync(bed);
     if (bed->a != NULL) {
         address_t address = loopback(AF_INET, server.port);
-        fact(bed->a, "nobody listens: connect: %s", status_name(dial(bed->a->worker, &client, &address)));
+        fact(bed->a, "no listener: connect: %s", status_name(connect_to_server(bed->a->worker, &client, &address)));
         BED_UNTIL(bed, client.failures > 0);
         /* NOT_CONNECTED mostly; UCX names others when it is slow. */
-        fact(bed->a, "nobody listens: one of the statuses: %d",
+        fact(bed->a, "no listener: one of the statuses: %d",
              client.failure == UCS_ERR_NOT_CONNECTED || client.failure == UCS_ERR_UNREACHABLE ||
                  is_end(client.failure));
         force_close(bed, client.ep);
@@ -273,13 +275,13 @@ static void refusal_facts(bed_t *bed)
     serve(bed, &server, AF_INET, 0);
     if (bed->a != NULL) {
         address_t address = loopback(AF_INET, server.port);
-        fact(bed->a, "rejected: connect: %s", status_name(dial(bed->a->worker, &client, &address)));
+        fact(bed->a, "rejected: connect: %s", status_name(connect_to_server(bed->a->worker, &client, &address)));
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.count > 0);
         fact(bed->b, "reject: %s", status_name(ucp_listener_reject(server.listener, server.requests[0])));
     }
-    await_failure(bed, &client, "rejected");
+    wait_failure(bed, &client, "rejected");
     bed_sync(bed);
     if (bed->b != NULL) {
         ucp_listener_destroy(server.listener);
@@ -301,7 +303,7 @@ static void early_facts(bed_t *bed)
     serve(bed, &server, AF_INET, 0);
     if (bed->a != NULL) {
         address_t address = loopback(AF_INET, server.port);
-        must(bed->a, dial(bed->a->worker, &client, &address), "ucp_ep_create");
+        must(bed->a, connect_to_server(bed->a->worker, &client, &address), "ucp_ep_create");
         for (int i = 0; i < MESSAGES; i++) {
             out[i]  = (uint64_t)i * 7;
             sent[i] = ucp_tag_send_nbx(client.ep, &out[i], sizeof(out[i]), 0xe, &param);
@@ -348,7 +350,7 @@ static void other_worker_facts(bed_t *bed)
     serve(bed, &server, AF_INET, 0);
     if (bed->a != NULL) {
         address_t address = loopback(AF_INET, server.port);
-        must(bed->a, dial(bed->a->worker, &client, &address), "ucp_ep_create");
+        must(bed->a, connect_to_server(bed->a->worker, &client, &address), "ucp_ep_create");
     }
     if (bed->b != NULL) {
         must(bed->b, ucp_worker_create(bed->b->context, &params, &worker), "ucp_worker_create");
@@ -385,7 +387,7 @@ static void other_worker_facts(bed_t *bed)
     bed_sync(bed);
 }
 
-/* Several clients that nobody has answered when the listener goes. */
+/* Several clients that were not answered when the listener is destroyed. */
 static void backlog_facts(bed_t *bed)
 {
     enum { CLIENTS = 3 };
@@ -395,7 +397,7 @@ static void backlog_facts(bed_t *bed)
     serve(bed, &server, AF_INET, 0);
     for (int i = 0; bed->a != NULL && i < CLIENTS; i++) {
         address_t address = loopback(AF_INET, server.port);
-        must(bed->a, dial(bed->a->worker, &clients[i], &address), "ucp_ep_create");
+        must(bed->a, connect_to_server(bed->a->worker, &clients[i], &address), "ucp_ep_create");
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.count == CLIENTS);
@@ -405,12 +407,12 @@ static void backlog_facts(bed_t *bed)
         ucp_listener_destroy(server.listener);
     }
     for (int i = 0; bed->a != NULL && i < CLIENTS; i++) {
-        await_failure(bed, &clients[i], "behind a listener that goes");
+        wait_failure(bed, &clients[i], "behind a listener that goes");
     }
     bed_sync(bed);
 }
 
-/* Requests outlive their listener: they can be answered when it has gone. */
+/* Requests outlive their listener: they can be accepted after it is destroyed. */
 static void orphan_facts(bed_t *bed)
 {
     static server_t server;
@@ -420,7 +422,7 @@ static void orphan_facts(bed_t *bed)
     serve(bed, &server, AF_INET, 0);
     if (bed->a != NULL) {
         address_t address = loopback(AF_INET, server.port);
-        must(bed->a, dial(bed->a->worker, &client, &address), "ucp_ep_create");
+        must(bed->a, connect_to_server(bed->a->worker, &client, &address), "ucp_ep_create");
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.count == 1);
@@ -440,8 +442,8 @@ static void orphan_facts(bed_t *bed)
     bed_sync(bed);
 }
 
-/* The client has gone before its request is answered. */
-static void gone_facts(bed_t *bed)
+/* The client has closed before its request is accepted. */
+static void closed_client_facts(bed_t *bed)
 {
     static server_t server;
     client_t        client;
@@ -450,14 +452,14 @@ static void gone_facts(bed_t *bed)
     serve(bed, &server, AF_INET, 0);
     if (bed->a != NULL) {
         address_t address = loopback(AF_INET, server.port);
-        must(bed->a, dial(bed->a->worker, &client, &address), "ucp_ep_create");
+        must(bed->a, connect_to_server(bed->a->worker, &client, &address), "ucp_ep_create");
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.count > 0);
     }
     bed_sync(bed);
     if (bed->a != NULL) {
-        fact(bed->a, "gone: forced close: %s", status_name(force_close(bed, client.ep)));
+        fact(bed->a, "closed client: forced close: %s", status_name(force_close(bed, client.ep)));
     }
     bed_sync(bed);
     if (bed->b != NULL) {
@@ -470,7 +472,7 @@ static void gone_facts(bed_t *bed)
             status = server.failure;
             force_close(bed, ep);
         }
-        fact(bed->b, "gone: accepting fails: %s", status_name(status));
+        fact(bed->b, "closed client: accepting fails: %s", status_name(status));
         ucp_listener_destroy(server.listener);
     }
     bed_sync(bed);
@@ -495,7 +497,7 @@ static void script(bed_t *bed)
     other_worker_facts(bed);
     backlog_facts(bed);
     orphan_facts(bed);
-    gone_facts(bed);
+    closed_client_facts(bed);
     bed_close(bed);
 }
 

@@ -1,5 +1,5 @@
 /*
- * How connections between clients and servers end (rules.txt 2.12): a flushing close is agreed on by both ends (C2),
+ * How connections between clients and servers end (rules.txt 2.12): both ends take part in a flushing close (C2),
  * and an accepted endpoint handles errors as its client does (C1).
  */
 #define _GNU_SOURCE
@@ -8,18 +8,18 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-#define TURNS 3000 /* progress calls in which something would have happened that is not to happen */
+#define TURNS 3000 /* progress calls in which no event may happen */
 
 static server_t server;
 static client_t client;
 static ucp_ep_h accepted;
 
-/* What both processes see: how often the handlers of both ends have run. */
+/* Shared by both processes: how often the handlers of both ends have run. */
 static struct {
     volatile int handled;
 } *shared;
 
-static void on_end_gone(void *arg, ucp_ep_h ep, ucs_status_t status)
+static void on_peer_closed(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     if (arg == &client) {
         on_client_failure(arg, ep, status);
@@ -29,7 +29,7 @@ static void on_end_gone(void *arg, ucp_ep_h ep, ucs_status_t status)
     shared->handled++;
 }
 
-/* How the two ends of a case handle errors, which of them is first to close, whether messages went before. */
+/* A case: error handling of the two ends, which of them closes first, whether messages were sent before. */
 typedef struct {
     const char *name;
     int         handles_errors, server_first, talks;
@@ -48,7 +48,7 @@ static ucs_status_t connect_client(side_t *side, ucp_err_handling_mode_t mode)
         .flags       = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
         .sockaddr    = {.addr = &address.any, .addrlen = length_of(&address)},
         .err_mode    = mode,
-        .err_handler = {.cb = on_end_gone, .arg = &client},
+        .err_handler = {.cb = on_peer_closed, .arg = &client},
     };
 
     memset(&client, 0, sizeof(client));
@@ -64,7 +64,7 @@ static ucs_status_t accept_client(ucp_worker_h worker, int handler)
     ucp_ep_params_t params = {
         .field_mask   = UCP_EP_PARAM_FIELD_CONN_REQUEST | (handler ? UCP_EP_PARAM_FIELD_ERR_HANDLER : 0u),
         .conn_request = server.requests[0],
-        .err_handler  = {.cb = on_end_gone, .arg = &server},
+        .err_handler  = {.cb = on_peer_closed, .arg = &server},
     };
 
     return ucp_ep_create(worker, &params, &accepted);
@@ -90,7 +90,7 @@ static void meet(bed_t *bed, ucp_err_handling_mode_t mode)
     bed_sync(bed);
 }
 
-/* One message each way; without any the two still know of each other after a flush of the client's. */
+/* One message in each direction; without any the two are still connected after a flush of the client. */
 static void talk(bed_t *bed, int messages)
 {
     static uint64_t     out = 5, in[2];
@@ -165,7 +165,7 @@ static void end_listening(bed_t *bed)
     bed_sync(bed);
 }
 
-/* What an end hears whose other end is closed: UCX 1.13.1 has a status of its own. */
+/* The status at an end whose peer has closed: UCX 1.13.1 has a status of its own. */
 static void lost_rule(const side_t *side, const char *what, ucs_status_ptr_t result)
 {
     const departure_t lost = {
@@ -180,7 +180,7 @@ static void lost_rule(const side_t *side, const char *what, ucs_status_ptr_t res
     rule_departs(side, &lost, ptr_status_name(result));
 }
 
-/* The first to close waits for the other end, which hears of it from its handler, if it has one. */
+/* The first to close waits for the other end, whose handler, if it has one, reports the close. */
 static void first_rules(bed_t *bed, const case_t *c)
 {
     side_t  *first = c->server_first ? bed->b : bed->a, *other = c->server_first ? bed->a : bed->b;
@@ -228,7 +228,7 @@ static void first_rules(bed_t *bed, const case_t *c)
     end_listening(bed);
 }
 
-/* Both close before either has heard of the other: neither is told of a failure. */
+/* Both close before either has detected the other's close: neither gets a failure. */
 static void crossing_rules(bed_t *bed, const case_t *c, uint32_t flags_of_server)
 {
     ucs_status_ptr_t close[2] = {NULL, NULL};
@@ -251,14 +251,14 @@ static void crossing_rules(bed_t *bed, const case_t *c, uint32_t flags_of_server
     }
     if (bed->b != NULL) {
         ucs_status_t status = bed_wait(bed, close[1]);
-        /* It may have heard of the client's close or not: UCX says OK, CANCELED or reset. */
+        /* It may have detected the client's close or not: UCX returns OK, CANCELED or reset. */
         int over = status == UCS_OK || status == UCS_ERR_CANCELED || is_end(status);
         rule(bed->b, "C2", "%s: the server's close: over %d, failures %d", c->name, over, server.failures);
     }
     end_listening(bed);
 }
 
-/* --- a close before there is an answer --- */
+/* --- a close before the request is accepted --- */
 
 static void early_rules(bed_t *bed, int reject)
 {
@@ -291,8 +291,8 @@ static void early_rules(bed_t *bed, int reject)
     end_listening(bed);
 }
 
-/* The other end's worker goes with its endpoint open. */
-static void gone_rules(bed_t *bed, int handles_errors)
+/* The other end's worker is destroyed with its endpoint open. */
+static void destroyed_rules(bed_t *bed, int handles_errors)
 {
     ucp_worker_params_t params = {.field_mask = 0};
     ucp_worker_h        worker = NULL;
@@ -319,7 +319,7 @@ static void gone_rules(bed_t *bed, int handles_errors)
         ucp_worker_destroy(worker);
     }
     if (bed->a != NULL) {
-        /* One of several statuses; without error handling UCX says now and then that all is well. */
+        /* One of several statuses; without error handling UCX sometimes returns OK. */
         ucs_status_t status = bed_wait(bed, close);
         rule(bed->a, "C2", "the other's worker goes: ended, calls %u, fails %d", ended[0].calls,
              !handles_errors || status != UCS_OK);
@@ -395,7 +395,7 @@ static void script(bed_t *bed)
     for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
         first_rules(bed, &first[i]);
     }
-    if (bed->topology != TOPOLOGY_SELF) { /* one worker cannot stand still while it progresses */
+    if (bed->topology != TOPOLOGY_SELF) { /* one worker cannot stop progressing while it progresses */
         for (size_t i = 0; i < sizeof(crossing) / sizeof(crossing[0]); i++) {
             crossing_rules(bed, &crossing[i], 0);
         }
@@ -403,8 +403,8 @@ static void script(bed_t *bed)
     }
     early_rules(bed, 0);
     early_rules(bed, 1);
-    gone_rules(bed, 1);
-    gone_rules(bed, 0);
+    destroyed_rules(bed, 1);
+    destroyed_rules(bed, 0);
     bed_close(bed);
 }
 

@@ -1,16 +1,16 @@
 /*
  * Flushes beside connections of clients and servers (rules.txt 2.4, 2.12): a flush waits until a client's endpoint is
- * connected, and for what was sent before a close (C8), but not for the other end's answer to a close (C9).
+ * connected, and for messages before a close (C8), but not for the other end's part in a close (C9).
  */
 #define _GNU_SOURCE
 #include "listening.h"
 
 #include <stdio.h>
 
-#define TURNS  30000 /* progress calls in which something would have happened that is not to happen */
+#define TURNS  30000 /* progress calls in which no event may happen */
 #define TAG    0xb
 #define LENGTH 8000
-#define MANY   2500 /* messages: more than what is between two processes can hold */
+#define MANY   2500 /* messages: more than the buffers between two processes hold */
 #define ENDS   2
 
 static const ucp_request_param_t no_fields = {.op_attr_mask = 0};
@@ -39,7 +39,7 @@ static void request_client(bed_t *bed, client_t *client)
 {
     if (bed->a != NULL) {
         address_t address = loopback(AF_INET, server.port);
-        must(bed->a, dial(bed->a->worker, client, &address), "ucp_ep_create");
+        must(bed->a, connect_to_server(bed->a->worker, client, &address), "ucp_ep_create");
     }
 }
 
@@ -138,7 +138,7 @@ static void early_flush_rules(bed_t *bed, answer_t answer, int messages)
     }
     if (bed->b != NULL && answer != REJECTED) {
         receive_messages(bed->b, messages);
-        wait_for_messages(bed, bed->b, received, messages, "messages that came:");
+        wait_for_messages(bed, bed->b, received, messages, "messages that arrived:");
     }
     if (bed->a != NULL) {
         ucs_status_t status = bed_wait(bed, flush);
@@ -160,7 +160,7 @@ static void early_flush_rules(bed_t *bed, answer_t answer, int messages)
 
 /* --- flushes of the worker beside a close --- */
 
-/* Over ud the peer's worker acknowledges what has come, also the word of a close: a flush waits for its progress. */
+/* Over ud the peer's worker acknowledges packets, also that of a close: a flush waits for its progress. */
 static int acknowledged_by_progress(void)
 {
     const char *transports = getenv("UCX_TLS");
@@ -168,7 +168,7 @@ static int acknowledged_by_progress(void)
     return transports != NULL && strncmp(transports, "ud", 2) == 0;
 }
 
-/* Nothing is under way: the close waits for the server, and no flush waits for the close. */
+/* Nothing is in flight: the close waits for the server, and no flush waits for the close. */
 static void idle_close_rules(bed_t *bed)
 {
     ucs_status_ptr_t close = NULL, all = NULL;
@@ -190,7 +190,7 @@ static void idle_close_rules(bed_t *bed)
     end_server(bed, 1);
 }
 
-/* Messages are under way on the first endpoint; `forced`: a second one to the worker is closed by force meanwhile. */
+/* Messages are in flight on the first endpoint; `forced`: a second one to the worker is closed by force meanwhile. */
 static void busy_close_rules(bed_t *bed, int forced)
 {
     const char      *name  = forced ? "a forced close beside it" : "much was sent";
@@ -218,7 +218,7 @@ static void busy_close_rules(bed_t *bed, int forced)
     }
     if (bed->b != NULL) {
         receive_messages(bed->b, MANY);
-        wait_for_messages(bed, bed->b, received, MANY, "messages that came:");
+        wait_for_messages(bed, bed->b, received, MANY, "messages that arrived:");
     }
     if (bed->a != NULL) {
         rule(bed->a, "C9", "%s: then flush %s", name, status_name(bed_wait(bed, all)));

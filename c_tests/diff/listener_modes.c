@@ -1,5 +1,5 @@
 /*
- * Error handling modes of clients and servers (rules.txt 2.12): a server whose mode is not the client's does not get an
+ * Error handling modes of clients and servers (rules.txt 2.12): a server whose mode is not the client's gets no
  * endpoint; error handlers of both ends are called in any mode (C7).
  */
 #define _GNU_SOURCE
@@ -16,7 +16,7 @@ static server_t server;
 static client_t client;
 static ucp_ep_h accepted;
 
-/* What each end gives as its error handling mode. */
+/* The error handling mode given at each end. */
 typedef struct {
     const char *name;
     int         client, server;
@@ -58,7 +58,7 @@ static ucs_status_t accept_client(const side_t *side, int mode)
     return ucp_ep_create(side->worker, &params, &accepted);
 }
 
-/* A client asks and the server accepts it, or does not. */
+/* A client connects and the server accepts or rejects it. */
 static void meet(bed_t *bed, const case_t *c)
 {
     serve(bed, &server, AF_INET, 0);
@@ -101,7 +101,7 @@ static void talk(bed_t *bed)
     bed_sync(bed);
 }
 
-/* Both ends have the client's mode. The server is told when the client has closed. */
+/* Both ends have the client's mode. The server's handler is called when the client has closed. */
 static void agreed_rules(bed_t *bed, const case_t *c)
 {
     ucs_status_ptr_t close = NULL;
@@ -131,7 +131,7 @@ static void agreed_rules(bed_t *bed, const case_t *c)
     end_listening(bed);
 }
 
-/* What follows at a client whose attempt has failed. */
+/* Operations of a client whose connection attempt has failed. */
 static void lost_client_rules(bed_t *bed, const char *name)
 {
     static uint64_t value = 1;
@@ -145,13 +145,13 @@ static void lost_client_rules(bed_t *bed, const char *name)
     }
 }
 
-/* The server gives another mode than the client has: neither end has an endpoint that can be used. */
+/* The server gives another mode than the client has: neither end has a usable endpoint. */
 static void refused_rules(bed_t *bed, const case_t *c)
 {
     meet(bed, c);
     if (bed->a != NULL) {
         BED_UNTIL(bed, client.failures > 0);
-        /* UCX 1.22 says either. */
+        /* UCX 1.22 returns either. */
         int disconnected = client.failure == UCS_ERR_NOT_CONNECTED || client.failure == UCS_ERR_CONNECTION_RESET;
         rule(bed->a, "C7", "%s: the client: %d times, disconnected %d", c->name, client.failures, disconnected);
     }
@@ -163,10 +163,10 @@ static void refused_rules(bed_t *bed, const case_t *c)
     end_listening(bed);
 }
 
-/* A client without error handling that nobody accepts: its handler is called all the same. */
+/* A client without error handling that is not accepted: its handler is called all the same. */
 static void unhandled_rules(bed_t *bed, int listens)
 {
-    const char *name = listens ? "none, rejected" : "none, nobody listens";
+    const char *name = listens ? "none, rejected" : "none, no listener";
 
     serve(bed, &server, AF_INET, 0);
     if (bed->b != NULL && !listens) {
@@ -187,7 +187,7 @@ static void unhandled_rules(bed_t *bed, int listens)
     bed_sync(bed);
     if (listens) {
         lost_client_rules(bed, name);
-    } else if (bed->a != NULL) { /* a send would not return on UCX 1.22, now and then */
+    } else if (bed->a != NULL) { /* a send would sometimes not return on UCX 1.22 */
         rule(bed->a, "C7", "%s: then fails: close %d", name, UCS_PTR_IS_ERR(ucp_ep_close_nbx(client.ep, &no_fields)));
     }
     if (bed->b != NULL && listens) {

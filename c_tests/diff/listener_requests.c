@@ -1,5 +1,5 @@
 /*
- * What a server learns of a client before it answers (rules.txt 2.12), and by which address the client comes.
+ * The server's information about a client before it accepts (rules.txt 2.12), and the address that the client uses.
  */
 #include "listening.h"
 
@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 /*
- * The client's number: what its worker was given (`given`), if the client says that it is to be sent (`sent`). A server
- * that asks for it all the same hears of 0.
+ * The client's id: that of its worker (`given`), if the client requests that it is sent (`sent`). A server
+ * that queries it otherwise gets 0.
  */
 static void client_id_facts(bed_t *bed, uint64_t id, int given, int sent, const char *what)
 {
@@ -22,7 +22,7 @@ static void client_id_facts(bed_t *bed, uint64_t id, int given, int sent, const 
         ucp_worker_params_t params  = {.field_mask = given ? UCP_WORKER_PARAM_FIELD_CLIENT_ID : 0u, .client_id = id};
         unsigned            flags   = sent ? UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID : 0u;
         must(bed->a, ucp_worker_create(bed->a->context, &params, &worker), "ucp_worker_create");
-        must(bed->a, dial_with(worker, &client, &address, flags), "ucp_ep_create");
+        must(bed->a, connect_to_server_with(worker, &client, &address, flags), "ucp_ep_create");
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, ((worker != NULL ? ucp_worker_progress(worker) : 0), server.count > 0));
@@ -78,7 +78,7 @@ static int same_host(const void *address, const address_t *other)
     return a->any.sa_family == AF_INET && a->v4.sin_addr.s_addr == other->v4.sin_addr.s_addr;
 }
 
-static ucs_status_t dial_from(ucp_worker_h worker, client_t *client, uint16_t to, const address_t *from)
+static ucs_status_t connect_to_server_from(ucp_worker_h worker, client_t *client, uint16_t to, const address_t *from)
 {
     address_t       address = loopback(AF_INET, to);
     ucp_ep_params_t params  = {
@@ -95,7 +95,7 @@ static ucs_status_t dial_from(ucp_worker_h worker, client_t *client, uint16_t to
     return ucp_ep_create(worker, &params, &client->ep);
 }
 
-/* The server sees the address that the client was given, in the request and by its endpoint; so does the client. */
+/* The server sees the address that was given to the client, in the request and by its endpoint; so does the client. */
 static void local_address_rules(bed_t *bed, int with_port)
 {
     static server_t     server;
@@ -111,7 +111,7 @@ static void local_address_rules(bed_t *bed, int with_port)
         port           = with_port ? free_port() : 0;
         address_t from = local_address(port);
         rule(bed->a, "F4", "%s: connect: %s", what,
-             status_name(dial_from(bed->a->worker, &client, server.port, &from)));
+             status_name(connect_to_server_from(bed->a->worker, &client, server.port, &from)));
     }
     bed_carry(bed, bed->a, &port, sizeof(port), &port, sizeof(port));
     address_t wanted = local_address(port);
@@ -167,7 +167,7 @@ static void wrong_local_address_rules(bed_t *bed)
     froms[2]                    = local_address(server.port);
     for (int i = 0; bed->a != NULL && i < 3; i++) {
         client_t     client = {.ep = NULL};
-        ucs_status_t status = dial_from(bed->a->worker, &client, server.port, &froms[i]);
+        ucs_status_t status = connect_to_server_from(bed->a->worker, &client, server.port, &froms[i]);
         rule(bed->a, "C6", "%s: connect: %s", whats[i], status_name(status));
         if (status == UCS_OK) {
             BED_UNTIL(bed, client.failures > 0);
@@ -192,20 +192,20 @@ static void other_loopback_rules(bed_t *bed)
     client_t                 client = {.ep = NULL};
     address_t                from   = loopback(AF_INET, 0);
     char                     text[32];
-    uint8_t                  heard = 0;
+    uint8_t                  requests = 0;
 
     from.v4.sin_addr.s_addr = htonl(0x7f000002);
     serve(bed, &server, AF_INET, 0);
     if (bed->a != NULL && on_rucp()) {
-        must(bed->a, dial_from(bed->a->worker, &client, server.port, &from), "ucp_ep_create");
+        must(bed->a, connect_to_server_from(bed->a->worker, &client, server.port, &from), "ucp_ep_create");
     }
     if (bed->b != NULL && on_rucp()) {
         BED_UNTIL(bed, server.count > 0);
         ucp_listener_reject(server.listener, server.requests[0]);
-        heard = (uint8_t)server.count;
+        requests = (uint8_t)server.count;
     }
-    bed_carry(bed, bed->b, &heard, 1, &heard, 1);
-    snprintf(text, sizeof(text), "%d requests", heard);
+    bed_carry(bed, bed->b, &requests, 1, &requests, 1);
+    snprintf(text, sizeof(text), "%d requests", requests);
     rule_departs(bed->a, &connected, text);
     if (client.ep != NULL) {
         BED_UNTIL(bed, client.failures > 0);
@@ -232,7 +232,7 @@ static void script(bed_t *bed)
     local_address_rules(bed, 0);
     local_address_rules(bed, 1);
     wrong_local_address_rules(bed);
-    if (getenv("ONE_ADDRESS") == NULL) { /* of the interface that clients and servers meet at */
+    if (getenv("ONE_ADDRESS") == NULL) { /* of the interface that clients and servers use */
         other_loopback_rules(bed);
     }
     bed_close(bed);

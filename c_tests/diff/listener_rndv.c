@@ -1,6 +1,6 @@
 /*
- * Active messages that arrive while the endpoint that they are for is being closed (rules.txt 2.7, 2.12): one that is
- * offered by rendezvous is dropped and its sender told, one that is all there is delivered (C5).
+ * Active messages that arrive while their endpoint is being closed (rules.txt 2.7, 2.12): one that is announced
+ * by rendezvous is dropped and its send fails, one that has arrived whole is delivered (C5).
  */
 #define _GNU_SOURCE
 #include "listening.h"
@@ -10,14 +10,14 @@
 
 static server_t server;
 static client_t client;
-static unsigned whole, offered;
+static unsigned whole, announced;
 
 static ucs_status_t on_message(void *arg, const void *header, size_t header_length, void *data, size_t length,
                                const ucp_am_recv_param_t *param)
 {
     (void)arg, (void)header, (void)header_length, (void)data, (void)length;
     if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
-        offered++;
+        announced++;
     } else {
         whole++;
     }
@@ -32,13 +32,13 @@ static void set_handler(side_t *side)
     must(side, ucp_worker_set_am_recv_handler(side->worker, &handler), "ucp_worker_set_am_recv_handler");
 }
 
-static ucs_status_ptr_t send_message(ucp_ep_h ep, int offer)
+static ucs_status_ptr_t send_message(ucp_ep_h ep, int rndv)
 {
     static char         data[LENGTH];
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                 .flags        = offer ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER};
+                                 .flags        = rndv ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER};
 
-    return ucp_am_send_nbx(ep, ID, NULL, 0, data, offer ? LENGTH : 8, &param);
+    return ucp_am_send_nbx(ep, ID, NULL, 0, data, rndv ? LENGTH : 8, &param);
 }
 
 static void progress_alone(const side_t *side)
@@ -48,8 +48,8 @@ static void progress_alone(const side_t *side)
     }
 }
 
-/* `closed_first`: before the other end sends, which does not know of it. Otherwise what it sent is on its way. */
-static void offer_rules(bed_t *bed, int closed_first, const char *what)
+/* `closed_first`: before the other end sends, which has not detected it. Otherwise its messages are in flight. */
+static void rndv_rules(bed_t *bed, int closed_first, const char *what)
 {
     ucp_request_param_t none     = {.op_attr_mask = 0};
     ucs_status_ptr_t    sent[2]  = {NULL, NULL}, close = NULL;
@@ -58,13 +58,13 @@ static void offer_rules(bed_t *bed, int closed_first, const char *what)
     serve(bed, &server, AF_INET, 0);
     if (bed->a != NULL) {
         address_t address = loopback(AF_INET, server.port);
-        must(bed->a, dial(bed->a->worker, &client, &address), "ucp_ep_create");
+        must(bed->a, connect_to_server(bed->a->worker, &client, &address), "ucp_ep_create");
     }
     if (bed->b != NULL) {
         BED_UNTIL(bed, server.count > 0);
         must(bed->b, accept_request(&server, bed->b->worker, server.requests[0], &accepted), "ucp_ep_create");
     }
-    whole = offered = 0;
+    whole = announced = 0;
     bed_sync(bed);
     if (bed->a != NULL) {
         bed_wait(bed, send_message(client.ep, 0));
@@ -77,7 +77,7 @@ static void offer_rules(bed_t *bed, int closed_first, const char *what)
         BED_UNTIL(bed, whole == (bed->b != NULL ? 2 : 1));
     }
     bed_sync(bed);
-    whole = offered = 0;
+    whole = announced = 0;
     for (int step = 0; step < 2; step++) {
         side_t *side = step == closed_first ? bed->a : bed->b;
         if (side == NULL) {
@@ -95,12 +95,12 @@ static void offer_rules(bed_t *bed, int closed_first, const char *what)
     }
     if (bed->b != NULL) {
         rule(bed->b, "C5", "%s: close: %s", what, status_name(bed_wait(bed, close)));
-        BED_UNTIL(bed, whole + offered > 0); /* a datagram that was lost comes once more, perhaps behind the close */
-        rule(bed->b, "C5", "%s: whole messages %u, offers %u", what, whole, offered);
+        BED_UNTIL(bed, whole + announced > 0); /* a lost datagram is retransmitted, perhaps behind the close */
+        rule(bed->b, "C5", "%s: whole messages %u, announced %u", what, whole, announced);
     }
     if (bed->a != NULL) {
         rule(bed->a, "C5", "%s: whole message sent: %s", what, status_name(bed_wait(bed, sent[0])));
-        rule(bed->a, "C5", "%s: offer: %s", what, status_name(bed_wait(bed, sent[1])));
+        rule(bed->a, "C5", "%s: rndv: %s", what, status_name(bed_wait(bed, sent[1])));
         BED_UNTIL(bed, client.failures > 0);
         force_close(bed, client.ep);
     }
@@ -122,9 +122,9 @@ static void script(bed_t *bed)
     if (bed->b != NULL) {
         set_handler(bed->b);
     }
-    if (bed->topology != TOPOLOGY_SELF) { /* one worker cannot stand still while it progresses */
-        offer_rules(bed, 0, "sent before the close");
-        offer_rules(bed, 1, "sent behind the close");
+    if (bed->topology != TOPOLOGY_SELF) { /* one worker cannot stop progressing while it progresses */
+        rndv_rules(bed, 0, "sent before the close");
+        rndv_rules(bed, 1, "sent behind the close");
     }
     bed_close(bed);
 }

@@ -1,5 +1,5 @@
 /*
- * Servers that listen at the loopback interface, and clients that dial them: what the tests of listeners have in common.
+ * Servers that listen at the loopback interface, and clients that connect to them: shared by the tests of listeners.
  */
 #ifndef DIFF_LISTENING_H
 #define DIFF_LISTENING_H
@@ -21,7 +21,7 @@ typedef union {
     struct sockaddr_storage storage;
 } address_t;
 
-/* The loopback address, or what LISTEN_AT and LISTEN_AT6 say: addresses of a device of this machine. */
+/* The loopback address, or the value of LISTEN_AT and LISTEN_AT6: addresses of a device of this machine. */
 static inline address_t loopback(int family, uint16_t port)
 {
     const char *named   = getenv(family == AF_INET ? "LISTEN_AT" : "LISTEN_AT6");
@@ -75,7 +75,7 @@ typedef struct server {
     uint16_t           port;
     ucp_conn_request_h requests[MAX_REQUESTS];
     int                count;
-    ucp_ep_h           accepted; /* by the accept handler */
+    ucp_ep_h           accepted; /* set by the accept handler */
     int                accept_inside;
     ucs_status_t       inside_status;
     int                in_call; /* create is running: handlers run from progress only */
@@ -93,7 +93,8 @@ static inline void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
     server->failures++;
 }
 
-static inline ucs_status_t accept_request(server_t *server, ucp_worker_h worker, ucp_conn_request_h request, ucp_ep_h *ep)
+static inline ucs_status_t accept_request(server_t *server, ucp_worker_h worker, ucp_conn_request_h request,
+                                          ucp_ep_h *ep)
 {
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER |
@@ -151,7 +152,7 @@ static inline uint16_t listener_port(const server_t *server)
     return ucp_listener_query(server->listener, &attr) == UCS_OK ? port_of(&attr.sockaddr) : 0;
 }
 
-/* B listens on a port of the system's choice; A learns it. */
+/* B listens on an ephemeral port; A receives it. */
 static inline void serve(bed_t *bed, server_t *server, int family, int by_accept)
 {
     uint16_t port = 0;
@@ -186,8 +187,9 @@ static inline void on_client_failure(void *arg, ucp_ep_h ep, ucs_status_t status
     client->failures++;
 }
 
-/* `flags`: whether the client says which number its worker was given. */
-static inline ucs_status_t dial_with(ucp_worker_h worker, client_t *client, const address_t *address, unsigned flags)
+/* `flags`: whether the client sends the id of its worker. */
+static inline ucs_status_t connect_to_server_with(ucp_worker_h worker, client_t *client, const address_t *address,
+                                               unsigned flags)
 {
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_ERR_HANDLER |
@@ -202,12 +204,12 @@ static inline ucs_status_t dial_with(ucp_worker_h worker, client_t *client, cons
     return ucp_ep_create(worker, &params, &client->ep);
 }
 
-static inline ucs_status_t dial(ucp_worker_h worker, client_t *client, const address_t *address)
+static inline ucs_status_t connect_to_server(ucp_worker_h worker, client_t *client, const address_t *address)
 {
-    return dial_with(worker, client, address, UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID);
+    return connect_to_server_with(worker, client, address, UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID);
 }
 
-/* A peer that went: UCX says now this, now that. */
+/* A disconnected peer: UCX returns one or the other. */
 static inline int is_end(ucs_status_t status)
 {
     return status == UCS_ERR_CONNECTION_RESET || status == UCS_ERR_ENDPOINT_TIMEOUT;
@@ -220,7 +222,7 @@ static inline ucs_status_t force_close(bed_t *bed, ucp_ep_h ep)
     return bed_wait(bed, ucp_ep_close_nbx(ep, &param));
 }
 
-/* --- only one side goes on, and the other does not progress meanwhile, where the two have workers of their own --- */
+/* --- only one side progresses, and the other does not meanwhile, where the two have workers of their own --- */
 
 static inline void stand_still(bed_t *bed)
 {
@@ -240,7 +242,9 @@ static inline void go_on(bed_t *bed)
 
 /* --- the program --- */
 
-/* As bed_main. Where only shared memory is asked for, TCP is, too: UCX finds none by which clients connect among it. */
+/*
+ * Like bed_main. Where only shared memory is selected, TCP is, too: UCX has no way to connect clients by shared memory.
+ */
 static inline int listening_main(int argc, char **argv, void (*script)(bed_t *bed))
 {
     const char *transports = getenv("UCX_TLS");

@@ -1,4 +1,4 @@
-/* Memory: the ways to map it, what is known about it, keys packed and unpacked, pointers through keys. */
+/* Memory: the ways to map it, its attributes, keys packed and unpacked, pointers through keys. */
 #define _GNU_SOURCE
 #include "bed.h"
 #include "window.h"
@@ -112,7 +112,7 @@ static void refused_facts(side_t *side)
     map_fact(side, "without address", &params);
     params.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS;
     params.flags      = UCP_MEM_MAP_ALLOCATE | UCP_MEM_MAP_FIXED;
-    refused_fact(side, "fixed without address", &params); /* UCX has no memory there; rucp says what is wrong */
+    refused_fact(side, "fixed without address", &params); /* UCX has no memory there; rucp returns the reason */
     params.field_mask |= UCP_MEM_MAP_PARAM_FIELD_ADDRESS;
     params.address     = (void *)0x7f0000000123;
     map_fact(side, "fixed off a page's beginning", &params);
@@ -120,7 +120,7 @@ static void refused_facts(side_t *side)
     map_fact(side, "fixed without allocation", &params);
 }
 
-/* Length 0: a handle and a key that lead nowhere, yet can be passed around like others. */
+/* Length 0: a handle and a key that address nothing, but can be passed around like others. */
 static void empty_facts(bed_t *bed)
 {
     ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH};
@@ -146,7 +146,7 @@ static void empty_facts(bed_t *bed)
     bed_sync(bed);
 }
 
-/* Over sockets there is no such pointer, and the same is done by messages: the facts are those of the pointer. */
+/* Over TCP there is no such pointer, and messages replace it: the facts are those of the pointer. */
 static void far_facts(bed_t *bed, window_t *window)
 {
     ucp_request_param_t param = {.op_attr_mask = 0};
@@ -190,7 +190,7 @@ static void pointer_facts(bed_t *bed)
     window_close(bed, &window);
 }
 
-/* Memory of the user cannot be mapped by another process. */
+/* Memory allocated by the user cannot be mapped by another process. */
 static void no_pointer_facts(bed_t *bed)
 {
     window_t window;
@@ -223,7 +223,7 @@ static void advise_facts(side_t *side)
 
     rule(side, "M7", "  advise: %s", status_name(ucp_mem_advise(side->context, memh, &advice)));
     advice.advice = (ucp_mem_advice_t)(UCP_MADV_WILLNEED + 1);
-    rule(side, "M7", "  advise what nobody knows: %s", status_name(ucp_mem_advise(side->context, memh, &advice)));
+    rule(side, "M7", "  unknown advice: %s", status_name(ucp_mem_advise(side->context, memh, &advice)));
     advice.advice = UCP_MADV_NORMAL;
     advice.length = attr.length + 1;
     rule(side, "M7", "  advise too much: %s", status_name(ucp_mem_advise(side->context, memh, &advice)));

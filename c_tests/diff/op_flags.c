@@ -1,9 +1,9 @@
 /*
  * Each flag and each field of ucp_request_param_t crossed with each operation: short, middle and long.
  *
- * What holds for every pair is looked at in the same words: the status, the bytes that moved, and that the callback was
+ * Common facts of every pair are printed in one form: the status, the bytes that moved, and that the callback was
  * called once with the request and the user data if there was a request and never if there was none.
- * FORCE_IMM_CMPL: there is no request where something is sent, and either all has moved or nothing.
+ * FORCE_IMM_CMPL: sends return no request, and either all has moved or nothing.
  * NO_IMM_CMPL of flushes and closes: flush_requests.c. FAST_CMPL and MULTI_SEND together: rules_request.c.
  */
 #define _GNU_SOURCE
@@ -69,9 +69,9 @@ static struct {
     unsigned     calls;
     void        *request, *user_data;
     ucs_status_t status;
-} heard;
+} called;
 
-/* The memory of this process, handles of it where they are asked for, and what B's handler has kept. */
+/* The memory of this process, its handles if requested, and the data that B's handler has kept. */
 static char     *source, *sink;
 static ucp_mem_h source_memh, sink_memh;
 static uint64_t  operand, reply;
@@ -83,10 +83,10 @@ static char      address_of_b[BED_ADDRESS_MAX], address_of_a[BED_ADDRESS_MAX];
 
 static void on_sent(void *request, ucs_status_t status, void *user_data)
 {
-    heard.calls++;
-    heard.request   = request;
-    heard.status    = status;
-    heard.user_data = user_data;
+    called.calls++;
+    called.request   = request;
+    called.status    = status;
+    called.user_data = user_data;
 }
 
 static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user_data)
@@ -120,7 +120,7 @@ static ucp_request_param_t param_of(operation_t operation, int extra)
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | extras[extra].mask,
         .cb.send      = on_sent,
-        .user_data    = &heard,
+        .user_data    = &called,
         .memory_type  = extras[extra].memory_type,
         .memh         = operations[operation].at_b || operation == GET ? sink_memh : source_memh,
     };
@@ -169,7 +169,7 @@ static ucs_status_ptr_t begin(side_t *side, operation_t operation, ucp_ep_h ep, 
     }
 }
 
-/* What the other side does for an operation: before it, so that a receive is posted; or afterwards. */
+/* The other side's part of an operation: before it, so that a receive is posted; or afterwards. */
 static ucs_status_ptr_t meet(bed_t *bed, operation_t operation, size_t length)
 {
     ucp_request_param_t rendezvous = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_AM_SEND_FLAG_RNDV};
@@ -189,7 +189,7 @@ static ucs_status_ptr_t meet(bed_t *bed, operation_t operation, size_t length)
     }
 }
 
-/* B takes what A's active message brought. */
+/* B receives A's active message. */
 static void take_message(bed_t *bed)
 {
     if (bed->b != NULL) {
@@ -201,13 +201,13 @@ static void take_message(bed_t *bed)
     }
 }
 
-/* The callback as the header promises it: once for a request, never without one. */
+/* The callback as the header documents it: once for a request, never without one. */
 static const char *callback_check(ucs_status_ptr_t result, ucs_status_t status)
 {
     if (!UCS_PTR_IS_PTR(result)) {
-        return heard.calls == 0 ? "" : ", called without a request";
+        return called.calls == 0 ? "" : ", called without a request";
     }
-    return heard.calls == 1 && heard.request == result && heard.status == status && heard.user_data == &heard ?
+    return called.calls == 1 && called.request == result && called.status == status && called.user_data == &called ?
                "" : ", not called as promised";
 }
 
@@ -222,7 +222,7 @@ static void fill(bed_t *bed, operation_t operation, size_t length, unsigned seed
 static void prepare(bed_t *bed, operation_t operation, size_t length, unsigned seed)
 {
     bed_sync(bed);
-    memset(&heard, 0, sizeof(heard));
+    memset(&called, 0, sizeof(called));
     memset(sink, 0, length);
     if (bed->b != NULL) {
         memset(window.memory, 0, length);
@@ -235,7 +235,7 @@ static void prepare(bed_t *bed, operation_t operation, size_t length, unsigned s
     bed_sync(bed);
 }
 
-/* What has become of the bytes; of an atomic's word B knows. */
+/* The final contents; an atomic's word is at B. */
 static const char *moved(const bed_t *bed, operation_t operation, size_t length, unsigned seed)
 {
     const side_t *here = operation == GET ? bed->a : bed->b;
@@ -251,7 +251,7 @@ static const char *moved(const bed_t *bed, operation_t operation, size_t length,
 }
 
 /*
- * How the operation ended, as far as every library has to say the same. Every library gives a request, FORCE_IMM_CMPL
+ * The result of the operation, as far as it is common to every library. Every library returns a request, FORCE_IMM_CMPL
  * or not, for a fetching atomic that the peer executes, and UCX for a close over TCP.
  */
 static void ended(char *text, size_t size, operation_t operation, int extra, ucs_status_ptr_t result,
@@ -264,13 +264,14 @@ static void ended(char *text, size_t size, operation_t operation, int extra, ucs
     }
     if (extras[extra].mask == UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) {
         imm    = UCS_PTR_IS_PTR(result) && operation < FETCH ? ", a request" : "";
-        status = status == UCS_ERR_NO_RESOURCE ? UCS_OK : status; /* the library may refuse what it cannot end */
+        status = status == UCS_ERR_NO_RESOURCE ? UCS_OK
+                                               : status; /* the library may reject operations that it cannot complete */
     }
     snprintf(text + strlen(text), size - strlen(text), " %s%s%s", status_name(status), imm, called);
 }
 
 /*
- * One operation with one flag or field. One that was refused had no effect: with other bytes it is started anew, and
+ * One operation with one flag or field. A rejected operation had no effect: it is started again with other bytes, and
  * these have to arrive.
  */
 static void cell(bed_t *bed, operation_t operation, int extra, size_t length, char *outcome, char *bytes)
@@ -297,7 +298,7 @@ static void cell(bed_t *bed, operation_t operation, int extra, size_t length, ch
         refused = UCS_PTR_IS_ERR(result);
     }
     bed_carry(bed, actor, &refused, 1, &refused, 1);
-    if (refused && heard.calls == 0) {
+    if (refused && called.calls == 0) {
         fill(bed, operation, length, ++seed);
         bed_sync(bed);
         anew = actor == NULL ? NULL : begin(actor, operation, ep, length, &bare);
@@ -324,7 +325,7 @@ static void cell(bed_t *bed, operation_t operation, int extra, size_t length, ch
 typedef struct {
     operation_t operation;
     uint32_t    mask;
-    int         asked; /* of UCX, too; its answer is not looked at */
+    int         tested; /* tested on UCX, too; its answer is ignored */
     departure_t departure;
 } exception_t;
 
@@ -353,7 +354,7 @@ static void row(bed_t *bed, operation_t operation, int extra)
     side_t            *actor = operations[operation].at_b ? bed->b : bed->a;
     side_t            *at    = operation == GET ? bed->a : bed->b;
 
-    if (exception != NULL && !exception->asked && !on_rucp()) {
+    if (exception != NULL && !exception->tested && !on_rucp()) {
         snprintf(bytes, sizeof(bytes), " good good good");
     } else {
         for (int i = 0; i < (operation < ATOMIC ? 3 : 1); i++) {

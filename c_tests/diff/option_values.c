@@ -1,4 +1,4 @@
-/* Options whose values make no sense: which call refuses them, and who does not mind. */
+/* Options with invalid values: which call rejects them, and which calls succeed. */
 #define _GNU_SOURCE
 #include "bed.h"
 
@@ -73,8 +73,8 @@ static void call_facts(side_t *side)
     }
 }
 
-/* Of a transport, in the environment (ucp_config_modify of 1.13.1 passes most of them over): it is the worker that is
- * refused, if it would use the transport. */
+/* Of a transport, in the environment (ucp_config_modify of 1.13.1 accepts most of them): ucp_worker_create() fails,
+ * if the worker would use the transport. */
 static void environment_facts(side_t *side)
 {
     static const option_value_t options[] = {
@@ -109,7 +109,7 @@ static void environment_facts(side_t *side)
     }
 }
 
-/* What works with one of the releases of UCX works: a script that was written for it must. */
+/* Values accepted by one of the releases of UCX are accepted: scripts were written for it. */
 static void departures(side_t *side)
 {
     static const departure_t zero  = {.name = "2.12.6", .on_1_13 = "modify OK, made OK OK",
@@ -124,7 +124,7 @@ static void departures(side_t *side)
     rule_departs(side, &split, made_by_call(side, &(option_value_t){"self", "MIN_RNDV_CHUNK_SIZE", "0"}));
 }
 
-/* What `probe` prints, a line at a time: the level and the text up to what each library says in its own way. */
+/* The output of `probe`, a line at a time: the level and the text up to the words that differ between libraries. */
 static void probed_lines(side_t *side, const char *shown, const char *absent, const char *command)
 {
     static const char *ends[] = {", please", " (asked", "The TLs", "UCX_TLS is"};
@@ -152,8 +152,10 @@ static void probed_lines(side_t *side, const char *shown, const char *absent, co
     }
 }
 
-/* Programs ask by ucp_init() which transports there are. What is not there, unknown or without a device, is one line of
- * warning for each call; when nothing is left that is one line of error more. */
+/*
+ * Programs test by ucp_init() which transports there are. Absent, unknown ones and those without a device are one line
+ * of warning for each call; when none is left that is one line of error more.
+ */
 static void probe_facts(side_t *side)
 {
     /* one that both libraries know by name or not at all, and neither has here */

@@ -1,6 +1,6 @@
 /*
- * The order of what one sender sends, short and long in turn: active messages that are eager, answers to them, tags,
- * streams, and accesses to memory (rules.txt 2.4.4). Long and short ways must not overtake each other.
+ * The order of messages of one sender, short and long in turn: eager active messages, replies to them, tags,
+ * streams, and accesses to memory (rules.txt 2.4.4). Long and short protocols must not overtake each other.
  */
 #define _GNU_SOURCE
 #include "bed.h"
@@ -16,7 +16,7 @@ enum { COUNT = 15, ID = 5, ID_OLD = 6, ID_ANSWER = 7, SHORT = 56, SEEDS = 3 };
 /* Long ones: behind the threshold of a rendezvous, over 64 KiB, in many fragments. Multiples of ITEM_BYTES (7). */
 static const size_t longs[] = {24584, 65604, 1048579, 5242881};
 
-/* Which messages came, in the order in which they did, and how many of them were right in all their bytes. */
+/* Messages in the order of their arrival, and how many of them had the right bytes. */
 typedef struct {
     unsigned count, good, numbers[COUNT];
 } arrivals_t;
@@ -24,7 +24,7 @@ typedef struct {
 static arrivals_t arrived, answered;
 static size_t     long_length;
 
-/* Such that the first bytes of all messages differ. */
+/* Chosen so that the first bytes of all messages differ. */
 static unsigned seed_of(unsigned number)
 {
     return number * SEEDS;
@@ -35,7 +35,7 @@ static size_t length_of(unsigned number)
     return number % 3 == 0 ? long_length : SHORT;
 }
 
-/* The number of a message is told by its first byte. */
+/* A message's first byte identifies its number. */
 static void arrive(arrivals_t *arrivals, const void *data, size_t length)
 {
     for (unsigned number = 0; number < COUNT; number++) {
@@ -47,7 +47,7 @@ static void arrive(arrivals_t *arrivals, const void *data, size_t length)
     }
 }
 
-static void tell(const side_t *side, const arrivals_t *arrivals, const char *what)
+static void print_arrivals(const side_t *side, const arrivals_t *arrivals, const char *what)
 {
     char text[COUNT * 4 + 1] = "";
 
@@ -104,7 +104,7 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_leng
     arrivals_t *arrivals = arg;
 
     if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
-        return UCS_OK; /* dropped, and missed */
+        return UCS_OK; /* dropped, so that the wait for it fails */
     }
     arrive(arrivals, data, length);
     if (header_length == sizeof(uint32_t)) {
@@ -200,12 +200,12 @@ static void active_messages(bed_t *bed, way_t way, kind_t kind)
     if (bed->b != NULL) {
         BED_UNTIL(bed, arrived.count == COUNT);
         fact(bed->b, "%s of %s, wrong headers %d", way_names[way], kind_names[kind], wrong_headers);
-        tell(bed->b, &arrived, "active messages");
+        print_arrivals(bed->b, &arrived, "active messages");
     }
     if (bed->a != NULL) {
         if (way == NBX_REPLY) {
             BED_UNTIL(bed, answered.count == COUNT);
-            tell(bed->a, &answered, "answers");
+            print_arrivals(bed->a, &answered, "answers");
         }
         finish_all(bed, way_names[way]);
     }
@@ -217,7 +217,7 @@ static void active_messages(bed_t *bed, way_t way, kind_t kind)
 
 /* --- tags --- */
 
-/* All the ways to send that there are, in turn. */
+/* All the send functions, in turn. */
 static ucs_status_ptr_t tag_send(ucp_ep_h ep, unsigned i)
 {
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE, .datatype = out[i].type};
@@ -230,7 +230,7 @@ static ucs_status_ptr_t tag_send(ucp_ep_h ep, unsigned i)
     }
 }
 
-/* Receives of any tag: the i-th gets the i-th message, posted before it comes or when all are there. */
+/* Receives of any tag: the i-th gets the i-th message, posted before it arrives or when all have. */
 static void tags(bed_t *bed, kind_t kind, int posted_first)
 {
     static ucs_status_ptr_t received[COUNT];
@@ -265,7 +265,7 @@ static void tags(bed_t *bed, kind_t kind, int posted_first)
         free(in[i]);
     }
     fact(bed->b, "of %s, posted first %d", kind_names[kind], posted_first);
-    tell(bed->b, &arrived, "tags");
+    print_arrivals(bed->b, &arrived, "tags");
     if (bed->a != NULL) {
         finish_all(bed, "tags");
     }
@@ -299,7 +299,7 @@ static void streams(bed_t *bed, kind_t kind)
         arrive(&arrived, in, got);
     }
     fact(bed->b, "of %s", kind_names[kind]);
-    tell(bed->b, &arrived, "stream");
+    print_arrivals(bed->b, &arrived, "stream");
     if (bed->a != NULL) {
         finish_all(bed, "stream");
     }
@@ -309,7 +309,7 @@ static void streams(bed_t *bed, kind_t kind)
 
 /* --- memory --- */
 
-/* A long put, a fence, a short put or an atomic: where the second is seen, the first is there. */
+/* A long put, a fence, a short put or an atomic: where the second is visible, the first is. */
 static void put_and_flag(bed_t *bed, window_t *window, unsigned round, int atomic)
 {
     ucp_request_param_t param = {.op_attr_mask = 0};
@@ -350,8 +350,8 @@ static int by_tcp(void)
 }
 
 /*
- * A get and at once a put to the same place: by sockets the get fetches what was there before. Open MPI's
- * MPI_Get_accumulate does so. Not asked elsewhere: through shared memory both UCX releases let some puts overtake.
+ * A get followed at once by a put to the same address: over TCP the get fetches the previous contents. Open MPI's
+ * MPI_Get_accumulate does so. Not tested elsewhere: through shared memory both UCX releases let some puts overtake.
  */
 static void get_and_put(bed_t *bed, window_t *window, size_t length)
 {
@@ -373,8 +373,9 @@ static void get_and_put(bed_t *bed, window_t *window, size_t length)
             rule(bed->a, "2.4.4", "a get of %zu before a put: %s", length, data_check(in, length, 1));
         } else {
             static const departure_t departure = {
-                .name    = "2.4.4",
-                .why     = "a get, longer than what the kernels keep of a connection, before a put: UCX fetches what was put",
+                .name = "2.4.4",
+                .why =
+                    "a get, longer than what the kernels keep of a connection, before a put: UCX fetches what was put",
                 .on_rucp = "good"};
 
             rule_departs(bed->a, &departure, data_check(in, length, 1));
@@ -391,7 +392,7 @@ static void get_and_put(bed_t *bed, window_t *window, size_t length)
 
 static void accesses(bed_t *bed)
 {
-    /* More than the kernels keep of a connection: what is left of the answer waits at the target when the put comes. */
+    /* More than the kernels buffer for a connection: the rest of the reply waits at the target when the put arrives. */
     static const size_t gets[] = {8, 4000, 24584, 65604, 1048579, GET_MAX};
     window_t            window;
 
@@ -424,7 +425,7 @@ static void script(bed_t *bed)
     for (size_t i = 0; i < sizeof(longs) / sizeof(longs[0]); i++) {
         long_length = longs[i];
         for (kind_t kind = CONTIG; kind < KINDS; kind++) {
-            /* Bytes and elements go the same way; of the longest, one series is enough for the other kinds. */
+            /* Bytes and elements use the same code; of the longest, one series is enough for the other kinds. */
             if (kind == CONTIG_ELEMENTS) {
                 continue;
             }

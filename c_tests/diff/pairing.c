@@ -1,4 +1,4 @@
-/* Endpoints that meet: replies before the other side has connected, many endpoints between two workers, loopback. */
+/* Pairing of endpoints: replies before the other side has connected, many endpoints between two workers, loopback. */
 #define _GNU_SOURCE
 #include "bed.h"
 
@@ -35,7 +35,7 @@ static void listen_to(side_t *side)
     }
 }
 
-/* From one side to the other; `ep` counts only where the sender is. */
+/* From one side to the other; `ep` is used only at the sender. */
 static void message(bed_t *bed, side_t *from, side_t *to, ucp_ep_h ep, uint64_t number, uint32_t flags)
 {
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = flags};
@@ -54,7 +54,7 @@ static void message(bed_t *bed, side_t *from, side_t *to, ucp_ep_h ep, uint64_t 
     bed_sync(bed);
 }
 
-/* What carries an endpoint to a worker that connected first: it may have told nothing of itself but who it is. */
+/* The lanes of an endpoint to a worker that connected first: its address may have contained only its id. */
 static void transport_facts(side_t *side)
 {
 #if UCP_API_MINOR >= 18
@@ -71,19 +71,19 @@ static void transport_facts(side_t *side)
     for (unsigned i = 0; i < attr.transports.num_entries; i++) {
         named = named && entries[i].transport_name[0] != '\0' && entries[i].device_name[0] != '\0';
     }
-    rule(side, "E11", "to who came first: %s, some %d, named %d", status_name(status), attr.transports.num_entries > 0,
-         named);
+    rule(side, "E11", "to the first to connect: %s, some %d, named %d", status_name(status),
+         attr.transports.num_entries > 0, named);
     must(side, ucp_ep_evaluate_perf(side->ep, &param, &perf), "ucp_ep_evaluate_perf");
     double small       = perf.estimated_time;
     param.message_size = 64 << 20;
     must(side, ucp_ep_evaluate_perf(side->ep, &param, &perf), "ucp_ep_evaluate_perf");
-    rule(side, "E12", "to who came first: more for more %d", perf.estimated_time > small);
+    rule(side, "E12", "to the first to connect: more for more %d", perf.estimated_time > small);
 #else
     (void)side;
 #endif
 }
 
-/* A's message opens the way back before B has an endpoint; B's own endpoint then takes that way over. */
+/* A's message opens the reply endpoint before B has an endpoint; B's own endpoint then replaces it. */
 static void early_reply(bed_t *bed)
 {
     if (bed->a != NULL) {
@@ -153,7 +153,7 @@ static void many_endpoints(bed_t *bed)
     bed_sync(bed);
 }
 
-/* Endpoints that are never used, or only flushed, cost nobody anything, whatever becomes of them. */
+/* Endpoints that are never used, or only flushed, cost their peers nothing. */
 static void unused_endpoints(bed_t *bed)
 {
     ucp_request_param_t param = {.op_attr_mask = 0};

@@ -14,7 +14,7 @@ enum { TAG_PING = 1, TAG_PONG = 2, TAG_TOKEN = 3, AM_PING = 1, AM_PONG = 2 };
 #endif
 #define LONG (200 * 1024)
 
-/* A game that one side plays: it receives, and answers from inside the callback. */
+/* A player on one side: it receives, and replies from inside the callback. */
 typedef struct {
     side_t           *side;
     ucp_tag_t         receive_tag, send_tag;
@@ -107,7 +107,7 @@ static void tag_game(bed_t *bed, size_t size)
     free(b.out);
 }
 
-/* Handlers that send: B answers every message on the endpoint that came with it, A sends the next. */
+/* Handlers that send: B replies to every message on the endpoint that came with it, A sends the next. */
 typedef struct {
     side_t           *side;
     volatile unsigned calls;
@@ -122,10 +122,10 @@ static void am_send(ucp_ep_h ep, unsigned id, uint32_t flags, unsigned number)
         .flags        = flags,
         .cb.send      = on_sent,
     };
-    static player_t nobody;
+    static player_t no_player;
     static unsigned headers[ROUNDS + 1]; /* each lives until its message has been sent */
 
-    param.user_data = &nobody;
+    param.user_data = &no_player;
     headers[number] = number;
     if (UCS_PTR_IS_ERR(ucp_am_send_nbx(ep, id, &headers[number], sizeof(number), NULL, 0, &param))) {
         am_a.calls = 1u << 30;
@@ -180,7 +180,7 @@ static void am_game(bed_t *bed)
     bed_sync(bed);
 }
 
-/* A callback that does everything else that it may do. */
+/* A callback that makes every other permitted call. */
 typedef struct {
     bed_t            *bed;
     void             *victim; /* a receive to cancel */

@@ -90,10 +90,10 @@ static void window_script(bed_t *bed, window_kind_t kind)
     for (int i = 0; i < REGIONS; i++) {
         access_facts(bed, &window, &regions[i], i, "all are there");
     }
-    for (int gone = 0; gone < REGIONS; gone++) {
-        region_close(bed, &regions[gone]);
-        for (int i = gone + 1; i < REGIONS; i++) {
-            access_facts(bed, &window, &regions[i], i, "some have gone");
+    for (int unmapped = 0; unmapped < REGIONS; unmapped++) {
+        region_close(bed, &regions[unmapped]);
+        for (int i = unmapped + 1; i < REGIONS; i++) {
+            access_facts(bed, &window, &regions[i], i, "some are unmapped");
         }
     }
     window_close(bed, &window);

@@ -1,6 +1,7 @@
 /*
- * Memory that goes and comes again, at the same address, under traffic: what was registered for a message must not serve for
- * the next one. Every way in which pages change under an address, at the sender's end, at the receiver's and for puts and gets.
+ * Memory that is unmapped and mapped again at the same address under traffic: the registration for a message must not
+ * be used for the next one. Every way in which pages change at an address, at the sender, at the receiver and for puts
+ * and gets.
  */
 #define _GNU_SOURCE
 #include "bed.h"
@@ -36,7 +37,7 @@ static char *first(const side_t *side, way_t way)
     return way == FREED ? malloc(SIZE) : map_at(side, NULL);
 }
 
-/* Other pages, at the same address where somebody promises that. */
+/* New pages, at the same address where the call ensures that. */
 static char *other_pages(const side_t *side, way_t way, char *pages)
 {
     switch (way) {
@@ -112,7 +113,7 @@ static void messages(bed_t *bed, way_t way, int sender_too)
     bed_sync(bed);
 }
 
-/* Constants, from pages that nobody may write. */
+/* Constants, in read-only pages. */
 static void read_only(bed_t *bed)
 {
     ucp_request_param_t none = {.op_attr_mask = 0};

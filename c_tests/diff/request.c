@@ -1,4 +1,4 @@
-/* The life of a request: callbacks, immediate completion, test, free against release, cancel (rules.txt R4 to R16). */
+/* The life of a request: callbacks, immediate completion, test, free and release, cancel (rules.txt R4 to R16). */
 #define _GNU_SOURCE
 #include "bed.h"
 
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define TAG  0x50
-#define LONG (512 * 1024) /* long enough to need the receiver before it can complete */
+#define LONG (512 * 1024) /* so long that it cannot complete without the receiver */
 
 typedef struct {
     unsigned            calls;
@@ -70,8 +70,8 @@ static ucs_status_ptr_t post_receive(side_t *side, void *data, size_t size, uint
     return side == NULL ? NULL : ucp_tag_recv_nbx(side->worker, data, size, TAG, -1, &param);
 }
 
-/* B's worker holds an unexpected message of `tag`. */
-static void await_unexpected(bed_t *bed)
+/* B's worker has an unexpected message of `tag`. */
+static void wait_unexpected(bed_t *bed)
 {
     ucp_tag_recv_info_t info;
 
@@ -80,7 +80,7 @@ static void await_unexpected(bed_t *bed)
     }
 }
 
-/* An eager message that is already there completes a receive at once: with and without a callback. */
+/* An eager message that has arrived before completes a receive at once: with and without a callback. */
 static void immediate_facts(bed_t *bed)
 {
     uint64_t            value = 77, got = 0;
@@ -88,7 +88,7 @@ static void immediate_facts(bed_t *bed)
     ucp_tag_recv_info_t info   = {0};
 
     bed_wait(bed, post_send(bed->a, &value, sizeof(value), 0, &(record_t){0}));
-    await_unexpected(bed);
+    wait_unexpected(bed);
     if (bed->b != NULL) {
         ucs_status_ptr_t request = post_receive(bed->b, &got, sizeof(got), UCP_OP_ATTR_FLAG_NO_IMM_CMPL, &record);
         rule(bed->b, "R5", "forbidden to be immediate: %s, called %u with our request %d, %s", ptr_status_name(request),
@@ -100,7 +100,7 @@ static void immediate_facts(bed_t *bed)
     bed_sync(bed);
     value = 78;
     bed_wait(bed, post_send(bed->a, &value, sizeof(value), 0, &(record_t){0}));
-    await_unexpected(bed);
+    wait_unexpected(bed);
     if (bed->b != NULL) {
         ucp_request_param_t param = {
             .op_attr_mask       = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_RECV_INFO,
@@ -109,7 +109,7 @@ static void immediate_facts(bed_t *bed)
         };
         ucs_status_ptr_t result = ucp_tag_recv_nbx(bed->b->worker, &got, sizeof(got), TAG, -1, &param);
         rule(bed->b, "R5", "immediate: %s, value %d", ptr_status_name(result), (int)got);
-#if UCP_API_MINOR > 13 /* 1.13.1 does not fill in what it promises */
+#if UCP_API_MINOR > 13 /* 1.13.1 does not fill in the documented fields */
         rule(bed->b, "R5", "tag %#lx, length %zu", (long)info.sender_tag, info.length);
 #endif
     }
@@ -215,7 +215,7 @@ static void cancel_facts(bed_t *bed)
     }
     bed_sync(bed);
     bed_wait(bed, post_send(bed->a, &value, sizeof(value), 0, &(record_t){0}));
-    await_unexpected(bed);
+    wait_unexpected(bed);
     if (bed->b != NULL) {
         rule(bed->b, "R13", "canceled receive took nothing: %d", got == 0);
         ucs_status_ptr_t request = post_receive(bed->b, &got, sizeof(got), UCP_OP_ATTR_FLAG_NO_IMM_CMPL, &record);
@@ -262,7 +262,7 @@ static void force_immediate_facts(bed_t *bed)
     }
     bed_sync(bed);
     bed_wait(bed, post_send(bed->a, &value, sizeof(value), 0, &(record_t){0}));
-    await_unexpected(bed);
+    wait_unexpected(bed);
     if (bed->b != NULL) {
         rule(bed->b, "R7", "forced immediate receive: %s",
              ptr_status_name(post_receive(bed->b, &got, 8, UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL, &(record_t){0})));
@@ -300,7 +300,7 @@ static void query_facts(bed_t *bed)
     ucp_request_free(request);
 }
 
-/* The nb functions: a receive always calls back, also for a message that is already there. */
+/* The nb functions: a receive always calls back, also for a message that has arrived before. */
 static void nb_facts(bed_t *bed)
 {
     uint64_t value = 31, got = 0;
@@ -311,7 +311,7 @@ static void nb_facts(bed_t *bed)
         request = ucp_tag_send_nb(bed->a->ep, &value, 1, ucp_dt_make_contig(8), TAG, on_sent_nb);
         rule(bed->a, "R11", "send_nb: %s", status_name(bed_wait(bed, request)));
     }
-    await_unexpected(bed);
+    wait_unexpected(bed);
     memset(&last_nb, 0, sizeof(last_nb));
     if (bed->b != NULL) {
         request = ucp_tag_recv_nb(bed->b->worker, &got, 1, ucp_dt_make_contig(8), TAG, -1, on_received_nb);

@@ -1,4 +1,4 @@
-/* Where requests live: the user's area, init and cleanup, requests that the user supplies (rules.txt R1 to R3). */
+/* Memory of requests: the user's area, init and cleanup, requests supplied by the user (rules.txt R1 to R3). */
 #define _GNU_SOURCE
 #include "bed.h"
 
@@ -12,7 +12,7 @@
 
 static unsigned inits, cleanups, bad_cleanups;
 
-/* What the user keeps in a request. Set up by init only: the library must never touch it afterwards. */
+/* The user's area of a request. Set up by init only: the library must never write to it afterwards. */
 typedef struct {
     void    *self;
     uint64_t uses;
@@ -74,7 +74,7 @@ static size_t request_size(side_t *side)
     return attr.request_size;
 }
 
-/* Memory for one request of the user's own, with guards around it. */
+/* Memory for one request supplied by the user, with guards around it. */
 typedef struct {
     uint8_t *memory;
     size_t   size; /* the library's part */
@@ -109,7 +109,7 @@ static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_i
     own_callbacks += request == user_data && status == UCS_OK && info->sender_tag == 0x20;
 }
 
-/* One message sent and received with requests of the user's own; these are never freed. */
+/* One message sent and received with requests supplied by the user; these are never freed. */
 static void own_message(bed_t *bed, size_t size, int expected)
 {
     own_request_t       out, in;

@@ -59,7 +59,7 @@ static void put_facts(bed_t *bed, window_t *window, size_t size, unsigned seed)
         ucs_status_ptr_t result = ucp_put_nbx(bed->a->ep, data, size, window->remote + offset, window->rkey, &param);
         int              is_request = UCS_PTR_IS_PTR(result);
         ucs_status_t     status     = bed_wait(bed, result);
-        memset(data, 0, size); /* ours again */
+        memset(data, 0, size); /* may be reused */
         rule(bed->a, "2.4.1", "put %zu: request %d, %s, calls %u, flush %s",
              size, is_request, status_name(status), callbacks,
              status_name(flush(bed)));
@@ -109,7 +109,7 @@ static void empty_facts(bed_t *bed, window_t *window)
     bed_sync(bed);
 }
 
-/* Many at once, each to its own place; then one flush of the worker for all. */
+/* Many at once, each to its own address; then one flush of the worker for all. */
 static void many_facts(bed_t *bed, window_t *window, size_t size)
 {
     enum { COUNT = 500 };
@@ -147,7 +147,7 @@ static void many_facts(bed_t *bed, window_t *window, size_t size)
     free(back);
 }
 
-/* A fence between data and flag: who sees the flag sees the data. */
+/* A fence between data and flag: a reader that sees the flag sees the data. */
 static void fence_facts(bed_t *bed, window_t *window)
 {
     enum { ROUNDS = 200 };
@@ -183,7 +183,7 @@ static void fence_facts(bed_t *bed, window_t *window)
     free(data);
 }
 
-/* The functions of before. Blocking ones progress one worker only, so not for two workers of one thread. */
+/* The deprecated functions. Blocking ones progress one worker only, so not for two workers of one thread. */
 static void old_facts(bed_t *bed, window_t *window)
 {
     uint64_t value = 0x1122334455667788, got = 0;

@@ -1,8 +1,8 @@
 /*
- * From which size on messages go by rendezvous (rules.txt 2.7 and 2.5): UCX_RNDV_THRESH bytes of data and header
- * together. Of active messages the handler sees it. Of tagged messages the sender does: an eager one ends whether or
- * not a receive was posted, a rendezvous does not. Without a threshold (inf, -1, ucp_config_modify) everything is eager, whatever its
- * length and datatype.
+ * The size from which on messages use rendezvous (rules.txt 2.7 and 2.5): UCX_RNDV_THRESH bytes of data and header
+ * together. For active messages it is visible in the handler. For tagged messages it is at the sender: an eager send
+ * completes whether or not a receive was posted, a rendezvous does not. Without a threshold (inf, -1,
+ * ucp_config_modify) everything is eager, whatever its length and datatype.
  */
 #define _GNU_SOURCE
 #include "bed.h"
@@ -111,7 +111,7 @@ static void tag_rule(bed_t *bed, const char *threshold, kind_t kind, size_t leng
     bed_sync(bed);
 }
 
-/* Long eager messages that are longer than the receive, that a probe takes out, and that a receive waits for; short
+/* Long eager messages that are longer than the receive, that a probe removes, and that match a posted receive; short
  * ones behind them stay behind them. */
 static void eager_rules(bed_t *bed)
 {

@@ -11,7 +11,7 @@ enum { ID = 1, ID_PERSISTENT = 2, ID_OLD = 3, ID_OLD_PERSISTENT = 4, ID_LAST = 6
 #define LONG      300000
 #define ALIGNMENT 512
 
-/* What the handler is to do with its message, and what it saw. */
+/* The handler's action for its message, and its record. */
 typedef struct {
     ucp_worker_h     worker;
     ucs_status_t     answer;
@@ -21,7 +21,7 @@ typedef struct {
     size_t           header_length, length;
     char             header[64];
     int              aligned;
-    const char      *verdict; /* of data that came along */
+    const char      *verdict; /* of data that arrived with the message */
     ucp_ep_h         reply_ep;
     void            *descriptor;
     char            *buffer;
@@ -101,7 +101,7 @@ static ucs_status_ptr_t post(bed_t *bed, unsigned id, const char *header, size_t
     return ucp_am_send_nbx(bed->a->ep, id, header, header == NULL ? 0 : strlen(header), source, length, &param);
 }
 
-/* A sends one message to `id` and B handles it; gives what the send returned. */
+/* A sends one message to `id` and B handles it; returns the result of the send. */
 static ucs_status_ptr_t message(bed_t *bed, unsigned id, const char *header, size_t length, uint32_t flags)
 {
     bed_sync(bed);
@@ -216,7 +216,7 @@ static void release_inside(void *descriptor, size_t length)
     ucp_am_data_release(handled.worker, descriptor);
 }
 
-/* Kept data stay while other messages come and go. */
+/* Kept data stay valid while other messages arrive. */
 static void kept_rules(bed_t *bed, unsigned id, size_t length)
 {
     handled_reset(UCS_INPROGRESS, NULL);
@@ -309,7 +309,7 @@ static void received(bed_t *bed, const char *what, ucs_status_ptr_t sent)
     if (bed->b != NULL) {
         ucs_status_t status  = bed_wait(bed, handled.first);
         rule(bed->b, "A6", "%s: %s, %s", what, status_name(status), data_check(handled.buffer, handled.length, 4));
-        if (handled.length == EAGER) { /* ends at once everywhere */
+        if (handled.length == EAGER) { /* completes at once everywhere */
             rule(bed->b, "A6", "%s: length %zu", what, handled.got);
         }
     }
@@ -347,7 +347,7 @@ static void receive_rules(bed_t *bed)
     ended(bed, "A5", "released inside", message(bed, ID, "head", LONG, UCP_AM_SEND_FLAG_RNDV));
 }
 
-/* Data that are there already. */
+/* Data that have arrived already. */
 static void receive_eager_rules(bed_t *bed)
 {
     handled_reset(UCS_INPROGRESS, receive_once);
@@ -390,7 +390,7 @@ static void protocol_rules(bed_t *bed)
              handled.verdict);
         if (handled.attr & UCP_AM_RECV_ATTR_FLAG_DATA) {
             aligned |= handled.aligned ? 1u << i : 0;
-        } else if (on_rucp()) { /* UCX aligns only what can be kept */
+        } else if (on_rucp()) { /* UCX aligns only data that can be kept */
             aligned |= handled.aligned || lengths[i] == 0 ? 1u << i : 0;
         } else {
             aligned |= 1u << i;

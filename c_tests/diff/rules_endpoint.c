@@ -1,4 +1,4 @@
-/* Endpoints, rule by rule: what endpoint.c and pairing.c leave out (rules.txt 2.3, E1 to E12, and 2.4). */
+/* Endpoints, rule by rule: rules that endpoint.c and pairing.c do not cover (rules.txt 2.3, E1 to E12, and 2.4). */
 #define _GNU_SOURCE
 #include "bed.h"
 #include "window.h"
@@ -42,7 +42,7 @@ static void create_rules(side_t *side)
     ucp_worker_release_address(side->worker, attr.address);
 }
 
-/* Sends on an endpoint that cannot be connected yet, as nobody progresses: all arrive, in order. */
+/* Sends on an endpoint that cannot be connected yet, as neither side progresses: all arrive, in order. */
 static void order_rules(bed_t *bed)
 {
     enum { COUNT = 40 };
@@ -89,7 +89,7 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_leng
     return UCS_OK;
 }
 
-/* To oneself: one endpoint that leads to itself, or two that lead to each other. */
+/* To the own worker: one endpoint that leads to itself, or two that lead to each other. */
 static void loopback_rules(bed_t *bed, side_t *side)
 {
     ucp_address_t         *own;
@@ -158,10 +158,10 @@ static ucs_status_t create_peer(side_t *side, const char *address, void *user_da
     return create(side, &params, ep);
 }
 
-/* Two workers of one context with endpoints that handle errors, for what only one process has to see. */
+/* Two workers of one context with endpoints that handle errors, for facts that only one process can see. */
 static void peer_rules(bed_t *bed, side_t *side)
 {
-    const char              *ucx  = over_sockets() ? "OK" : "UNREACHABLE"; /* TCP is the one that it has */
+    const char              *ucx  = over_sockets() ? "OK" : "UNREACHABLE"; /* TCP is its only transport */
     const departure_t        mode = {.name = "E6", .why = PEER_WHY, .on_1_13 = ucx, .on_1_22 = ucx, .on_rucp = "OK"};
     static const departure_t argument = {.name = "E5", .why = PEER_WHY, .on_rucp = "user data"};
     static const departure_t twice    = {.name = "E7", .why = "in UCX the handle is gone", .on_rucp = "NOT_CONNECTED"};
@@ -192,7 +192,7 @@ static void peer_rules(bed_t *bed, side_t *side)
         ucp_tag_recv_info_t info;
         BED_UNTIL(&both, ucp_tag_probe_nb(two[1].worker, 1, -1, 0, &info) != NULL);
         bed_wait(&both, ucp_tag_send_nbx(eps[1], data, 8, 2, &none));
-        /* Before: the send may end by the other's word, who has heard of the close by then. */
+        /* Before: the send may be completed by the peer's reply, which may contain its reaction to the close. */
         unsigned before = errors;
         ucs_status_ptr_t result = ucp_ep_close_nbx(eps[0], &force);
         snprintf(text, sizeof(text), "%s, its send %s", ptr_status_name(result), status_name(bed_wait(&both, sent)));
@@ -229,7 +229,7 @@ static void peer_rules(bed_t *bed, side_t *side)
     ucp_worker_destroy(two[1].worker);
 }
 
-/* What is known of an endpoint, all in one query; entries as far apart as the caller says. */
+/* The attributes of an endpoint, all in one query; entries as far apart as the caller says. */
 static void query_rules(side_t *side)
 {
 #if UCP_API_MINOR >= 18
@@ -281,7 +281,7 @@ static void perf_rules(side_t *side)
     rule_departs(side, &none, on_rucp() ? status_name(ucp_ep_evaluate_perf(side->ep, &param, &attr)) : "");
 }
 
-/* A flush of an endpoint ends when what was put is there. */
+/* A flush of an endpoint completes when the puts have arrived. */
 static void flush_rules(bed_t *bed)
 {
     enum { LENGTH = 100000 };

@@ -85,7 +85,7 @@ static void compare_rules(bed_t *bed)
 #endif
 }
 
-/* Memory of devices, where there is none. */
+/* Device memory, on machines without devices. */
 static void type_rules(bed_t *bed)
 {
     static const departure_t device = {.name = "M9", .on_rucp = "UNSUPPORTED",
@@ -187,7 +187,7 @@ static void scattered_free(scattered_t *s)
     free(s->pieces);
 }
 
-/* Messages in pieces at both ends, cut differently, from a few to more than one call of the kernel's takes. */
+/* Messages in pieces at both ends, cut differently, from a few to more than one call of the kernel accepts. */
 static void scattered_rules(bed_t *bed, size_t from_count, size_t to_count, size_t total)
 {
     scattered_t         from = scattered_make(from_count, total / from_count);
@@ -314,14 +314,15 @@ static const char *sgl_exchange(bed_t *bed, window_t *windows, char *memory)
         sgl(bed, 0, &local, COUNT, &remote, COUNT, 1) != UCS_ERR_INVALID_PARAM) {
         return "what is not N to N was not refused";
     }
-    addrs[3] = windows[0].remote + (1 << 20); /* in nobody's window: nothing of it is written */
+    addrs[3] = windows[0].remote + (1 << 20); /* outside of the window: nothing of it is written */
     rkeys[3] = windows[0].rkey;
-    /* over sockets only the peer knows its regions: it refuses that piece, which the next flush says, and the others
+    /* over TCP only the peer knows its regions: it rejects that piece, which the next flush reports, and the others
      * arrive */
     if (sgl(bed, 0, &local, COUNT, &remote, COUNT, 0) != (over_sockets() ? UCS_OK : UCS_ERR_INVALID_PARAM)) {
         return "an address out of its region was not refused";
     }
-    if (bed_wait(bed, ucp_worker_flush_nbx(bed->a->worker, &none)) != (over_sockets() ? UCS_ERR_INVALID_ADDR : UCS_OK)) {
+    if (bed_wait(bed, ucp_worker_flush_nbx(bed->a->worker, &none)) !=
+        (over_sockets() ? UCS_ERR_INVALID_ADDR : UCS_OK)) {
         return "the flush behind what was refused does not say so";
     }
     if (bed_wait(bed, ucp_worker_flush_nbx(bed->a->worker, &none)) != UCS_OK) {
@@ -361,7 +362,7 @@ typedef struct {
     ucs_status_t status;
 } sgl_case_t;
 
-/* Two pieces into the window: how a put and a get of a case end, and whether they moved what was refused. */
+/* Two pieces into the window: the statuses of a put and a get of a case, and whether they moved rejected data. */
 static void sgl_case(bed_t *bed, window_t *window, const sgl_case_t *c, const window_t *other,
                      const departure_t *said)
 {
@@ -422,7 +423,7 @@ static void own_window(bed_t *bed, window_t *own, ucp_ep_h to_self)
 }
 #endif
 
-/* What a list of pieces must not say: addresses, keys and handles beside those of the list, or that are not those of
+/* Invalid lists of pieces: addresses, keys and handles beside those of the list, or that are not those of
  * the memory that the element names. */
 static void sgl_refused_rules(bed_t *bed)
 {
@@ -456,7 +457,7 @@ static void sgl_refused_rules(bed_t *bed)
         ucp_address_t *address;
         size_t         length;
 
-        /* a worker that talks to itself has no other peer; UCX is asked nothing */
+        /* a worker with an endpoint to itself has no other peer; UCX is not tested */
         if (!on_rucp() || (cases[i].other_key && bed->topology == TOPOLOGY_SELF)) {
             rule_departs(bed->a, &said, on_rucp() ? "as asked" : "");
             continue;
@@ -481,7 +482,7 @@ static void sgl_refused_rules(bed_t *bed)
 #endif
 }
 
-/* FIXED takes the place of what the program has mapped there, a reservation as a heap makes it, and of nothing beside
+/* FIXED replaces the program's mapping at that address, a reservation as a heap makes it, and nothing beside
  * it. Peers reach the new memory. */
 static void reserved_rules(bed_t *bed)
 {
@@ -515,7 +516,7 @@ static void reserved_rules(bed_t *bed)
     free(data);
 }
 
-/* What an atomic operation asks of its parameters. */
+/* Requirements of an atomic operation's parameters. */
 static void atomic_rules(bed_t *bed)
 {
     static const departure_t wrong = {.name = "2.9.3", .on_rucp = "INVALID_PARAM",

@@ -1,4 +1,4 @@
-/* Requests, rule by rule: what request.c and request_memory.c leave out (rules.txt 2.1, R4 to R17). */
+/* Requests, rule by rule: rules that request.c and request_memory.c do not cover (rules.txt 2.1, R4 to R17). */
 #define _GNU_SOURCE
 #include "bed.h"
 #include "window.h"
@@ -60,11 +60,11 @@ static ucs_status_ptr_t receive(bed_t *bed, size_t length, uint32_t mask)
     return bed->b == NULL ? NULL : ucp_tag_recv_nbx(bed->b->worker, room, length, TAG, -1, &param);
 }
 
-/* A send that ends in its call: NULL and no callback, or a complete request and a callback before the return. */
+/* A send that completes in its call: NULL and no callback, or a complete request and a callback before the return. */
 static void immediate_rules(bed_t *bed)
 {
     bed_sync(bed);
-    bed_wait(bed, receive(bed, 0, 0)); /* the connection is made by now, and short sends end at once */
+    bed_wait(bed, receive(bed, 0, 0)); /* the connection is established by now, and short sends complete at once */
     calls = 0;
     for (int i = 0; i < 2; i++) {
         ucs_status_ptr_t sent = post(bed, 0, i == 0 ? 0 : UCP_OP_ATTR_FLAG_NO_IMM_CMPL);
@@ -84,7 +84,7 @@ static void immediate_rules(bed_t *bed)
     }
 }
 
-/* NO_IMM_CMPL means nothing to a put and a get of nothing. Of flushes and closes: flush_requests.c. */
+/* NO_IMM_CMPL has no effect on an empty put and get. For flushes and closes: flush_requests.c. */
 static void ignored_rules(bed_t *bed, window_t *window)
 {
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL};
@@ -144,7 +144,7 @@ static void hint_rules(bed_t *bed)
     }
 }
 
-/* The functions of before: callbacks without user data; requests of the user's own. */
+/* The deprecated functions: callbacks without user data; requests supplied by the user. */
 static void old_rules(bed_t *bed)
 {
     ucp_context_attr_t  attr = {.field_mask = UCP_ATTR_FIELD_REQUEST_SIZE};
@@ -197,9 +197,10 @@ static void old_rules(bed_t *bed)
     }
 }
 
-/* What a request that was given back answers as long as its memory serves no other operation: how it ended.
- * libfabric's provider for UCX asks once more after it has freed. Freed: a receive that is still under way, which
- * answers when it has ended, one that was canceled, one that has ended, and a send that needed its receiver. */
+/* The status of a freed request as long as its memory serves no other operation: that of its completion.
+ * libfabric's provider for UCX tests once more after the free. Freed: a receive still in progress, which
+ * returns its status when it has completed, one that was canceled, one that has completed, and a send that needed its
+ * receiver. */
 static void freed_rules(bed_t *bed)
 {
     uint32_t         always   = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;

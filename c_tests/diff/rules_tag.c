@@ -1,4 +1,4 @@
-/* Tag matching, rule by rule: what the tag_*.c programs leave out (rules.txt 2.5, T1 to T10). */
+/* Tag matching, rule by rule: rules that the tag_*.c programs do not cover (rules.txt 2.5, T1 to T10). */
 #define _GNU_SOURCE
 #include "bed.h"
 
@@ -79,7 +79,7 @@ static void await(bed_t *bed, ucp_tag_t tag, ucp_tag_recv_info_t *info)
     }
 }
 
-/* Two that wait: the one that came first. */
+/* Two unexpected messages that match: the one that arrived first. */
 static void arrived_rules(bed_t *bed)
 {
     uint64_t            value[3] = {1, 2, 3}, got[3] = {0, 0, 0};
@@ -100,7 +100,7 @@ static void arrived_rules(bed_t *bed)
     bed_sync(bed);
 }
 
-/* The length is known before the data are. */
+/* The length is known before the data have arrived. */
 static void probe_rules(bed_t *bed)
 {
     static char         data[3000000];
@@ -137,7 +137,7 @@ static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_i
     called.tag    = info->sender_tag;
 }
 
-/* Too long: the status says so, the length is the sender's, the bytes behind the room are nobody's. */
+/* Truncation: the status reports it, the length is the sender's, the bytes behind the buffer are not written. */
 static void truncated_rules(bed_t *bed, size_t length)
 {
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
@@ -199,7 +199,7 @@ static void immediate_rules(bed_t *bed)
     if (bed->b != NULL) {
         ucs_status_ptr_t received = ucp_tag_recv_nbx(bed->b->worker, &got, 8, 12, ALL, &param);
         rule(bed->b, "T7", "already there: %s, calls %u, value %d", ptr_status_name(received), called.calls, (int)got);
-        if (!on_ucx_1_13()) { /* 1.13.1 does not fill in what it promises */
+        if (!on_ucx_1_13()) { /* 1.13.1 does not fill in the documented fields */
             rule(bed->b, "T7", "length %zu, tag %#lx", info.length, (long)info.sender_tag);
         } else {
             rule(bed->b, "T7", "length %zu, tag %#lx", (size_t)8, 12l);
@@ -230,7 +230,7 @@ static void synchronous_rules(bed_t *bed)
     bed_sync(bed);
 }
 
-/* A worker that goes with messages nobody asked for, of every kind, and receives that got none. */
+/* A worker is destroyed with unexpected messages of every kind, and with unmatched receives. */
 static void forgotten_rules(side_t *side)
 {
     static char         data[200000], room[8];

@@ -18,7 +18,7 @@ static ucp_context_h context_make(side_t *side, uint64_t features, int shared)
     return context;
 }
 
-/* How much of threads the library, a context and a worker take. */
+/* The thread mode of the library, a context and a worker. */
 static void thread_rules(side_t *side)
 {
     ucp_lib_attr_t lib = {.field_mask = UCP_LIB_ATTR_FIELD_MAX_THREAD_LEVEL};
@@ -34,7 +34,7 @@ static void thread_rules(side_t *side)
     }
 }
 
-/* Progress says whether something happened. */
+/* Progress returns whether something happened. */
 static void progress_rules(bed_t *bed)
 {
     ucp_request_param_t param = {.op_attr_mask = 0};
@@ -71,7 +71,7 @@ static void progress_rules(bed_t *bed)
     bed_sync(bed);
 }
 
-/* A thread of its own with a worker of its own, in a context that they share. */
+/* Each thread has a worker of its own, in a context that they share. */
 static void *other_thread(void *argument)
 {
     side_t             *side          = argument;
@@ -127,7 +127,7 @@ static void *signaller(void *worker)
     return (void *)(intptr_t)ucp_worker_signal(worker);
 }
 
-/* A signal wakes whoever waits, from a thread that the worker knows nothing of. */
+/* A signal from a thread that does not otherwise use the worker ends its wait. */
 static void signal_rules(side_t *side)
 {
     ucp_worker_params_t params  = {.field_mask = 0};
@@ -143,7 +143,7 @@ static void signal_rules(side_t *side)
         pthread_join(thread, &signalled);
         while (ucp_worker_progress(worker) != 0) {
         }
-        ucp_worker_arm(worker); /* takes a signal that came after the wait had other reasons to end */
+        ucp_worker_arm(worker); /* consumes a signal that came after the wait had other reasons to end */
         rule(side, "2.2.5", "signal from a thread: %s, wait %s", status_name((ucs_status_t)(intptr_t)signalled),
              status_name(waited));
     }
@@ -159,7 +159,7 @@ static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_i
     calls++;
 }
 
-/* A worker that goes with receives posted and endpoints open. */
+/* A worker is destroyed with receives posted and endpoints open. */
 static void destroy_rules(side_t *side)
 {
     static const departure_t canceled = {.name = "2.12.5", .on_rucp = "1 call",
@@ -227,7 +227,7 @@ static void address_rules(side_t *side)
     ucp_worker_release_address(side->worker, address);
 }
 
-/* A fence orders puts; the flag is not seen before the data. */
+/* A fence orders puts; the flag is not visible before the data. */
 static void fence_rules(bed_t *bed)
 {
     enum { ROUNDS = 200, BYTES = 4096 };
@@ -257,7 +257,7 @@ static void fence_rules(bed_t *bed)
     window_close(bed, &window);
 }
 
-/* A flush of the worker: everything on all of its endpoints is there. */
+/* A flush of the worker: everything on all of its endpoints has arrived. */
 static void flush_rules(bed_t *bed)
 {
     enum { COUNT = 64, BYTES = 5000 };
@@ -291,7 +291,7 @@ static void script(bed_t *bed)
     bed_params_t params = {.features = UCP_FEATURE_TAG | UCP_FEATURE_RMA};
 
     bed_open(bed, &params);
-    if (bed->topology != TOPOLOGY_SELF) { /* in UCX a message to oneself has arrived when its send returns */
+    if (bed->topology != TOPOLOGY_SELF) { /* in UCX a message to the own worker has arrived when its send returns */
         progress_rules(bed);
     }
     fence_rules(bed);

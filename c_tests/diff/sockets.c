@@ -1,6 +1,6 @@
 /*
- * Workers that talk by sockets, whatever else there is: how much one progress call takes in, and how a worker goes. The
- * contexts of this program have TCP only, so that every run shows it.
+ * Workers over TCP, whatever other transports there are: how many messages one progress call receives, and how a worker
+ * is destroyed. The contexts of this program have TCP only, so that every run shows it.
  */
 #define _GNU_SOURCE
 #include "bed.h"
@@ -11,7 +11,7 @@
 
 #define BACKLOG   1000 /* messages that have arrived before the receiver progresses */
 #define PORTION   128
-#define GOING     4 /* workers that go after their peer has */
+#define GOING     4 /* workers that are destroyed after their peer was */
 #define PIECE     4096
 #define PIECES    128
 #define BOUND     2.0 /* seconds for all of them */
@@ -20,7 +20,7 @@
 
 typedef struct {
     unsigned arrived;
-    unsigned wrong; /* not the number that the one before it lets expect */
+    unsigned wrong; /* not the number that follows the one before it */
 } counted_t;
 
 static double now(void)
@@ -100,7 +100,7 @@ static ucs_status_t flush(bed_t *bed, ucp_ep_h ep)
     return bed_wait(bed, ucp_ep_flush_nbx(ep, &param));
 }
 
-/* A is so far, and B has not progressed meanwhile. */
+/* A has arrived here, and B has not progressed meanwhile. */
 static void a_is_done(bed_t *bed)
 {
     char byte = 'a';
@@ -116,7 +116,7 @@ static void a_is_done(bed_t *bed)
     }
 }
 
-/* A worker of A's own beside the bed's: what it waits for must not make B progress. */
+/* A worker of A's own beside the bed's: waiting for it must not make B progress. */
 typedef struct {
     ucp_worker_h worker;
     ucp_ep_h     ep;
@@ -159,7 +159,7 @@ static void alone(bed_t *bed, sender_t *sender, unsigned first, unsigned count, 
     bed->b = b;
 }
 
-/* Messages that have arrived come in portions: a program that looks at what there is after each call sees some. */
+/* Messages in the socket are received in portions: a program that checks its state after each call sees some. */
 static void backlog_facts(bed_t *bed, const char *address, counted_t *at_b)
 {
     static const departure_t departure = {
@@ -195,7 +195,7 @@ static void backlog_facts(bed_t *bed, const char *address, counted_t *at_b)
     }
 }
 
-/* What a worker has sent arrives though it goes as soon as its close has ended. */
+/* Messages arrive though their worker is destroyed as soon as its close has completed. */
 static void last_word_facts(bed_t *bed, const char *address, counted_t *at_b)
 {
     unsigned first;
@@ -218,8 +218,10 @@ static void last_word_facts(bed_t *bed, const char *address, counted_t *at_b)
     bed_sync(bed);
 }
 
-/* Sends more than B's kernel takes while B does not read, and less than that and A's kernel take together: all has left
- * A's worker, and not all has arrived. */
+/*
+ * Sends more than B's kernel buffers while B does not read, and less than that and A's kernel buffer together: all has
+ * left A's worker, and not all has arrived.
+ */
 static void fill(bed_t *bed, sender_t *sender)
 {
     ucs_status_t status;
@@ -231,7 +233,9 @@ static void fill(bed_t *bed, sender_t *sender)
     must(bed->a, status == UCS_ERR_NO_RESOURCE ? UCS_OK : status, "ucp_am_send_nbx");
 }
 
-/* B's process ends with something unread: its sockets are reset. Workers that then go have nothing to wait for. */
+/*
+ * B's process ends with unread bytes: its sockets are reset. Workers that are destroyed then have nothing to wait for.
+ */
 static void reset_facts(bed_t *bed, const char *address, counted_t *at_b)
 {
     static sender_t sender[GOING];
@@ -267,7 +271,7 @@ static void script(bed_t *bed)
     static counted_t at_b;
 
     if (bed->topology == TOPOLOGY_SELF) {
-        return; /* a worker that goes has no other that could hear of it */
+        return; /* a worker with an endpoint to itself has no other that could detect its end */
     }
     if (bed->a != NULL) {
         context_open(bed->a);

@@ -1,10 +1,10 @@
 /*
- * Byte streams (rules.txt 2.8): order, sizes and datatypes, partial and full receives, lent data, the poll, data that comes
- * before the endpoint, the end of an endpoint, and the deprecated functions.
+ * Byte streams (rules.txt 2.8): order, sizes and datatypes, partial and full receives, data in library buffers, the
+ * poll, data that arrives before the endpoint, the end of an endpoint, and the deprecated functions.
  *
- * Where the libraries differ and programs cannot rely on it, nothing is printed: how a stream is cut into pieces, and what
- * a receive of elements does when more than one but not a whole number of them come (UCX waits for the rest of the last;
- * rucp gives out the whole ones, as the documentation says). See c_tests/misuse/stream.c for that.
+ * Where the libraries differ and programs cannot rely on it, nothing is printed: how a stream is cut into pieces, and
+ * the result of a receive of elements when more than one but not a whole number of them have arrived (UCX waits for the
+ * rest of the last; rucp returns the whole ones, as the documentation says). See c_tests/misuse/stream.c for that.
  */
 #define _GNU_SOURCE
 #include "bed.h"
@@ -68,7 +68,7 @@ static void send_all(bed_t *bed, const void *buffer, size_t length)
     }
 }
 
-/* Bytes have come at B and nobody has taken them. */
+/* Bytes have arrived at B and are not received. */
 static void arrived(bed_t *bed, ucp_ep_h ep)
 {
     ucp_stream_poll_ep_t ready = {.ep = NULL};
@@ -195,7 +195,7 @@ static void order(bed_t *bed)
     free(in);
 }
 
-/* What a receive says, when it ends at once and when it ends later. */
+/* The result of a receive that completes at once, and of one that completes later. */
 static void receives(bed_t *bed)
 {
     char                buffer[64], data[64];
@@ -243,7 +243,7 @@ static void receives(bed_t *bed)
         r = ucp_stream_recv_nbx(bed->b->ep, buffer, 1, &length, &words);
     }
     bed_sync(bed);
-    /* an element that comes in two pieces */
+    /* an element that arrives in two pieces */
     send_all(bed, data, 3);
     if (bed->b != NULL) {
         for (int i = 0; i < 1000; i++) {
@@ -260,9 +260,9 @@ static void receives(bed_t *bed)
     bed_sync(bed);
 }
 
-/* Messages that wait, and a receive with room for all of them that need not wait for all. It gives one message: a
- * program that takes what a receive gives for what a send gave works on UCX 1.22. One that counts on more cannot work
- * on any UCX: a receive that was there first gives one message on each, too. For the user's own datatype both releases
+/* Messages that have arrived, and a receive with room for all of them without WAITALL. It returns one message: a
+ * program that expects one send per receive works on UCX 1.22. One that expects more cannot work
+ * on any UCX: a receive that was posted first returns one message on each, too. For generic datatypes both releases
  * do so. */
 static void portions(bed_t *bed)
 {
@@ -281,7 +281,7 @@ static void portions(bed_t *bed)
         for (int i = 0; i < 3; i++) {
             send_all(bed, data + i * ITEM_BYTES, lengths[i]);
         }
-        /* what is sent behind them comes behind them */
+        /* bytes sent behind them arrive behind them */
         ucs_status_ptr_t sent = bed->a == NULL ? NULL : ucp_tag_send_nbx(bed->a->ep, buffer, 1, 1, &plain);
         if (bed->b != NULL) {
             bed_wait(bed, ucp_tag_recv_nbx(bed->b->worker, buffer, 1, 1, -1, &plain));
@@ -308,7 +308,7 @@ static void portions(bed_t *bed)
     }
 }
 
-/* Endpoints are named once, and again only for new bytes. */
+/* The poll names endpoints once, and again only for new bytes. */
 static void polling(bed_t *bed)
 {
     ucp_stream_poll_ep_t ready[4];
@@ -339,7 +339,7 @@ static void polling(bed_t *bed)
     bed_sync(bed);
 }
 
-/* Endpoints of their own; bytes that came before B has his wait for him, and endpoints do not mix. */
+/* Endpoints of their own; bytes that arrive before B has created its endpoint wait for it, and endpoints do not mix. */
 static void early_data(bed_t *bed, const char *to_b, const char *to_a)
 {
     enum { MORE = 3, BYTES = 100000 };
@@ -350,7 +350,7 @@ static void early_data(bed_t *bed, const char *to_b, const char *to_a)
     ssize_t              named = 0;
 
     if (bed->topology == TOPOLOGY_SELF) {
-        return; /* an endpoint to oneself needs no other end */
+        return; /* a loopback endpoint needs no other end */
     }
     for (int i = 0; bed->a != NULL && i < MORE; i++) {
         eps[i]     = bed_connect(bed->a, to_b);
@@ -360,7 +360,8 @@ static void early_data(bed_t *bed, const char *to_b, const char *to_a)
         for (int turn = 0; turn < 1000; turn++) {
             bed_progress(bed);
         }
-        fact(bed->a, "early send %d: %s", i, status_name(bed->topology == TOPOLOGY_PAIR ? UCS_OK : bed_wait(bed, sent[i])));
+        fact(bed->a, "early send %d: %s", i,
+             status_name(bed->topology == TOPOLOGY_PAIR ? UCS_OK : bed_wait(bed, sent[i])));
     }
     bed_sync(bed);
     if (bed->b != NULL) {
@@ -427,7 +428,7 @@ static void deprecated(bed_t *bed)
     bed_sync(bed);
 }
 
-/* Receives that wait when their endpoint is closed are cancelled (by UCX over TCP a little later than by others). */
+/* Pending receives are canceled when their endpoint is closed (by UCX over TCP a little later than by others). */
 static void closing(bed_t *bed, const char *to_b, const char *to_a)
 {
     ucp_request_param_t with = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK, .cb.recv_stream = on_received};
@@ -465,7 +466,7 @@ static void script(bed_t *bed)
     datatypes(bed);
     order(bed);
     if (bed->topology != TOPOLOGY_SELF) {
-        closing(bed, to_b, to_a); /* UCX 1.22 crashes later when it was an endpoint to oneself */
+        closing(bed, to_b, to_a); /* UCX 1.22 crashes later when it was a loopback endpoint */
     }
     bed_close(bed);
 }

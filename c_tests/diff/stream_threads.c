@@ -1,6 +1,6 @@
 /*
- * Byte streams with threads: on one worker in MULTI mode several threads send, each on an endpoint of its own, and on the
- * other several receive in different ways; everybody progresses. Each stream arrives whole and in order.
+ * Byte streams with threads: on one worker in MULTI mode several threads send, each on an endpoint of its own, and on
+ * the other several receive in different ways; every thread progresses. Each stream arrives whole and in order.
  */
 #define _GNU_SOURCE
 #include "bed.h"
@@ -28,7 +28,7 @@ static int late(time_t end)
     return time(NULL) > end;
 }
 
-/* Waits as the bed does, but from any thread. */
+/* Waits like bed_wait(), but from any thread. */
 static int wait_for(side_t *side, ucs_status_ptr_t r, time_t end, size_t *length)
 {
     ucs_status_t status = UCS_PTR_STATUS(r);

@@ -46,7 +46,7 @@ static void finish_sends(bed_t *bed, int count, ucs_status_ptr_t *sent, char **d
     fact(bed->a, "sent %d", good);
 }
 
-/* What receive `index` got. */
+/* The message that receive `index` got. */
 static void received_fact(bed_t *bed, int index, ucs_status_ptr_t request, const char *got)
 {
     ucp_tag_recv_info_t info = {0};
@@ -90,7 +90,7 @@ static void unexpected_facts(bed_t *bed, const char *what, const wanted_t *wante
     start_sends(bed, tags, count, size, sent, out);
     bed_wait(bed, post_send(bed->a, &last, sizeof(last), LAST));
     if (bed->b != NULL) {
-        /* messages of one endpoint come in order: the last one there means all there */
+        /* messages of one endpoint arrive in order: when the last one has, all have */
         BED_UNTIL(bed, ucp_tag_probe_nb(bed->b->worker, LAST, ALL, 0, &info) != NULL);
         for (int i = 0; i < count; i++) {
             received_fact(bed, i, post_receive(bed->b, in, size, wanted[i].tag, wanted[i].mask), in);
@@ -138,7 +138,7 @@ static void outside_the_mask(bed_t *bed)
     both_facts(bed, "bits outside of the mask", wanted, tags, 3);
 }
 
-/* MPI's way: communicator, source and tag in one; any source, any tag. */
+/* As in MPI: communicator, source and tag in one; any source, any tag. */
 static void mpi_like(bed_t *bed)
 {
     static const wanted_t wanted[] = {
@@ -156,7 +156,7 @@ static void mpi_like(bed_t *bed)
     unexpected_facts(bed, "communicator, source and tag", wanted, tags, 5, 64);
 }
 
-/* Long and short messages of one tag stay in order though they travel differently. */
+/* Long and short messages of one tag stay in order though their protocols differ. */
 static void sizes_in_order(bed_t *bed)
 {
     static const size_t sizes[] = {8, 300000, 16, 2 << 20, 9000, 8, 70000, 32};

@@ -1,4 +1,4 @@
-/* Probing: what is seen, when it is removed, and receiving a probed message. */
+/* Probing: visible messages, when they are removed, and receiving a probed message. */
 #define _GNU_SOURCE
 #include "bed.h"
 
@@ -34,7 +34,7 @@ static void on_received_nb(void *request, ucs_status_t status, ucp_tag_recv_info
     on_received(request, status, info, &last_nb);
 }
 
-/* Looks, looks again, takes it out, finds nothing, receives it. */
+/* Probes twice, removes the message, finds nothing, receives it. */
 static void probe_facts(bed_t *bed, size_t size, size_t room)
 {
     char               *out = data_make(size, 6), *in = malloc(room + 1);
@@ -94,7 +94,7 @@ static void probe_nb_facts(bed_t *bed, size_t size)
     free(in);
 }
 
-/* Taken out of the middle, the others stay in order; a taken message waits while others are received. */
+/* Removed from the middle, the others stay in order; a removed message waits while others are received. */
 static void order_facts(bed_t *bed)
 {
     enum { COUNT = 6 };

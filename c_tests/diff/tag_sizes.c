@@ -106,7 +106,7 @@ static void synchronous_waits(bed_t *bed)
         if (bed->a != NULL) {
             rule(bed->a, "T8", "unmatched: %s, %s", ptr_status_name(sent), status_name(ucp_request_check_status(sent)));
         }
-        bed_carry(bed, bed->a, &done, 1, &done, 1); /* B receives only after A looked */
+        bed_carry(bed, bed->a, &done, 1, &done, 1); /* B receives only after A has tested its send */
         if (bed->b != NULL) {
             rule(bed->b, "T8", "match it: %s", status_name(bed_wait(bed, post_receive(bed->b, in, some[i]))));
         }
@@ -132,7 +132,7 @@ static void truncated(bed_t *bed)
     }
 }
 
-/* Hints change how a message travels, not what arrives. */
+/* Hints change the protocol, not the received data. */
 static void hinted(bed_t *bed)
 {
     static const uint32_t flags[] = {UCP_OP_ATTR_FLAG_FAST_CMPL, UCP_OP_ATTR_FLAG_MULTI_SEND,

@@ -50,7 +50,7 @@ static size_t size_of(int message)
     return sizes[message % 12];
 }
 
-/* Waits as the bed does, but from any thread. */
+/* Waits like bed_wait(), but from any thread. */
 static ucs_status_t wait_for(side_t *side, ucs_status_ptr_t request)
 {
     ucs_status_t status;
@@ -206,7 +206,7 @@ static void *job_thread(void *argument)
 }
 
 /*
- * Starts the threads of the local sides and gives what they counted. Until all have ended the calling thread
+ * Starts the threads of the local sides and returns their counts. Until all have ended the calling thread
  * progresses as well: the other side may live here and have no thread of its own.
  */
 static job_t run_threads(bed_t *bed, job_t *jobs, int count, void (*work)(job_t *))

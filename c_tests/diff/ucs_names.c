@@ -1,4 +1,4 @@
-/* Names of libucs that clients of libucp use: handlers of log lines, the cache of memory types, thread modes. */
+/* Names of libucs that clients of libucp use: log handlers, the cache of memory types, thread modes. */
 #define _GNU_SOURCE
 #include "bed.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Programs are linked to libucp alone: what UCX has in libucs is looked up. */
+/* Programs are linked to libucp alone: symbols that UCX has in libucs are resolved at run time. */
 #define LOOK_UP(name) __typeof__(&name) p_##name = (__typeof__(&name))dlsym(RTLD_DEFAULT, #name)
 
 static char              said[4096];
@@ -40,7 +40,7 @@ static ucs_log_func_rc_t second(const char *file, unsigned line, const char *fun
     return line > 0 ? handled("second", file, function, level, component, message, ap) : UCS_LOG_FUNC_RC_CONTINUE;
 }
 
-/* What the handlers have got since the last call. */
+/* The lines that handlers have got since the last call. */
 static const char *what_came(void)
 {
     static char text[sizeof(said)];
@@ -49,7 +49,7 @@ static const char *what_came(void)
     return text;
 }
 
-/* The level is raised, so that a refused option is a line of the library's own. */
+/* The level is raised, so that a rejected option is a log line of the library's own. */
 static const char *own_lines(const side_t *side)
 {
     ucp_params_t  params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
@@ -69,7 +69,7 @@ static const char *own_lines(const side_t *side)
     if (status != UCS_ERR_NO_DEVICE) {
         return status_name(status);
     }
-    /* The words and the source files are each library's own. */
+    /* The text and the source files are each library's own. */
     return strstr(came, " second(UCX 1 ") == came && strstr(came, "nosuch") && strstr(came, "no usable") &&
                    !strstr(came, "first") ? "one error, by the handler pushed last" : came;
 }

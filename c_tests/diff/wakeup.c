@@ -10,7 +10,7 @@
 
 #define TAG 0x77
 
-/* Progresses until the worker can be armed; then it is quiet. */
+/* Progresses until the worker can be armed; then it is idle. */
 static ucs_status_t arm(bed_t *bed, side_t *side)
 {
     ucs_status_t status;
@@ -26,7 +26,7 @@ static int readable(int fd, int milliseconds)
     return poll(&poll_fd, 1, milliseconds);
 }
 
-/* UCX's descriptor is readable over TCP though there is nothing to do: it is not asked there. */
+/* UCX's descriptor is readable over TCP without an event: it is not tested there. */
 static void quiet_fact(side_t *side, const char *when, int fd)
 {
     fact(side, "%s: %d", when, on_rucp() || !over_sockets() ? readable(fd, 0) : 0);
@@ -52,7 +52,7 @@ static void signal_facts(bed_t *bed, side_t *side)
     fact(side, "both are gone: %s", status_name(arm(bed, side)));
 }
 
-/* B sleeps on its descriptor until A's message is there. Only with two processes can the sleeper be woken. */
+/* B sleeps on its descriptor until A's message arrives. Only with two processes can the sleeper be woken. */
 static void sleep_facts(bed_t *bed, size_t size)
 {
     char                data[256 * 1024];
@@ -118,7 +118,7 @@ static void user_set_facts(side_t *side)
     close(set);
 }
 
-/* Sleeps until there is something to do; how often it slept. */
+/* Sleeps until there is something to do; returns how often it slept. */
 static unsigned sleep_until(side_t *side, ucs_status_ptr_t request)
 {
     unsigned sleeps = 0;
@@ -140,7 +140,7 @@ static unsigned sleep_until(side_t *side, ucs_status_ptr_t request)
     return sleeps;
 }
 
-/* Ten thousand times each waits for the other asleep: not one wakeup may be lost. */
+/* Ten thousand times each side waits, asleep, for the other: no wakeup may be lost. */
 static void many_sleeps(bed_t *bed)
 {
     enum { ROUNDS = 5000 };
@@ -165,7 +165,7 @@ static void many_sleeps(bed_t *bed)
     bed_sync(bed);
 }
 
-/* A worker whose events come once each, in a set of the user's and in one of its own. */
+/* A worker with edge-triggered events, in a set of the user's and in one of its own. */
 static void edge_facts(side_t *side, int own_set)
 {
     int                 set    = own_set ? -1 : epoll_create1(0);

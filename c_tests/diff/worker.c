@@ -39,7 +39,7 @@ static void thread_mode_facts(side_t *side, ucp_context_h context)
         ucp_worker_attr_t   attr   = {.field_mask = UCP_WORKER_ATTR_FIELD_THREAD_MODE};
         ucp_worker_h        worker = worker_make(side, context, "in a thread mode", &params);
         ucs_status_t        status = ucp_worker_query(worker, &attr);
-        /* a worker may be safer than asked for, never less */
+        /* a worker may be safer than requested, never less */
         rule(side, "2.2.2", "thread mode %d: %s, enough %d",
              modes[i], status_name(status), attr.thread_mode >= modes[i]);
         ucp_worker_destroy(worker);

@@ -1,4 +1,4 @@
-/* Runs a script in its topology: forks the processes, watches over them, prints their facts. */
+/* Runs a script in its topology: forks the processes, monitors them, prints their facts. */
 #define _GNU_SOURCE
 #include "bed.h"
 
@@ -33,7 +33,7 @@ static int topology_parse(const char *name, topology_t *topology)
     return 0;
 }
 
-/* Which UCX libraries this process runs on, for whoever compares runs. */
+/* Records the UCX libraries of this process, for compare.sh. */
 void bed_maps_record(char side)
 {
     const char *prefix = getenv("BED_MAPS");
@@ -58,7 +58,7 @@ void bed_maps_record(char side)
     }
 }
 
-/* Makes this process that of user `number` of BED_USERS ("UID UID"), as a service that is started by root does. */
+/* Switches this process to user `number` of BED_USERS ("UID UID"), as a service started by root does. */
 static void become_user(int number)
 {
     const char *users = getenv("BED_USERS");
@@ -74,7 +74,7 @@ static void become_user(int number)
     prctl(PR_SET_DUMPABLE, 1); /* as after an exec */
 }
 
-/* The life of one child: first..last are the sides that it plays. */
+/* Main function of one child: first..last are the sides that it plays. */
 static void play(bed_t *bed, int first, int last, void (*script)(bed_t *))
 {
     bed_maps_record(bed->sides[first].name);
@@ -100,10 +100,10 @@ static int report_end(char side, int status)
 }
 
 /*
- * Waits until all children have ended, at most WATCH_SECONDS; one that failed takes the others with it soon after,
+ * Waits until all children have ended, WATCH_SECONDS at most; when one has failed the others are killed soon after,
  * as they wait for it.
  */
-static void reap(const pid_t *pids, int *statuses, int count)
+static void wait_children(const pid_t *pids, int *statuses, int count)
 {
     time_t          end   = time(NULL) + WATCH_SECONDS;
     struct timespec pause = {0, 2000000};
@@ -128,7 +128,7 @@ static void reap(const pid_t *pids, int *statuses, int count)
 }
 
 /*
- * The namespaces that a side is born into, if any, with a /proc of its own: BED_NAMESPACE is b (B has its own process
+ * The namespaces of a side, if any, with a /proc of its own: BED_NAMESPACE is b (B has its own process
  * ids), each (both have), or apart (and each has its own System V memory, too).
  */
 static int namespaces_of(int side)
@@ -208,7 +208,7 @@ static int run(bed_t *bed, void (*script)(bed_t *))
         close(links[0]);
         close(links[1]);
     }
-    reap(pids, statuses, count);
+    wait_children(pids, statuses, count);
     facts_print(bed->sides[0].facts, 'A');
     facts_print(bed->sides[1].facts, 'B');
     int failed = report_end('A', statuses[0]);

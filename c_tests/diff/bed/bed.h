@@ -1,5 +1,5 @@
 /*
- * The test bed: two sides, A and B, that talk over UCP in one of three topologies, and the facts they print.
+ * The test bed: two sides, A and B, that communicate over UCP in one of three topologies, and the facts they print.
  *
  * A test is one script that every process runs from top to bottom. Where a side lives in another process its
  * pointer is NULL, and everything that takes a side does nothing for NULL; so `if (bed->a) send(); if (bed->b)
@@ -36,7 +36,7 @@ typedef struct bed {
     int        link; /* to the other process, outside of UCP; -1 when there is none */
 } bed_t;
 
-/* What bed_open() asks of contexts and workers. */
+/* Settings of contexts and workers for bed_open(). */
 typedef struct bed_params {
     uint64_t                       features;
     size_t                         request_size;
@@ -48,10 +48,10 @@ typedef struct bed_params {
 
 /* --- running a script (bed.c) --- */
 
-/* Runs `script` in the topology named by argv[1] and prints what each side found out. Returns main()'s result. */
+/* Runs `script` in the topology named by argv[1] and prints the facts of each side. Returns main()'s result. */
 int bed_main(int argc, char **argv, void (*script)(bed_t *));
 
-/* Writes down which UCX libraries this process has mapped, in the file $BED_MAPS.SIDE. */
+/* Writes the paths of this process's UCX libraries to the file $BED_MAPS.SIDE. */
 void bed_maps_record(char side);
 
 /* --- sides: contexts, workers, endpoints (side.c) --- */
@@ -59,7 +59,7 @@ void bed_maps_record(char side);
 void bed_open(bed_t *bed, const bed_params_t *params);
 /* Without endpoints. */
 void bed_open_unconnected(bed_t *bed, const bed_params_t *params);
-/* Flushes and closes the endpoints, destroys workers and contexts; both sides arrive here together. */
+/* Flushes and closes the endpoints, destroys workers and contexts; a barrier of both sides. */
 void bed_close(bed_t *bed);
 /* One more endpoint from `from` to the worker at `address`. */
 ucp_ep_h bed_connect(side_t *from, const void *address);
@@ -78,7 +78,7 @@ typedef struct deadline {
 } deadline_t;
 
 deadline_t bed_deadline(const char *what);
-/* Progresses the local workers once; past the deadline says HANG and ends the process. */
+/* Progresses the local workers once; after the deadline prints HANG and ends the process. */
 void bed_turn(bed_t *bed, deadline_t *deadline);
 void bed_progress(bed_t *bed);
 
@@ -90,11 +90,11 @@ void bed_progress(bed_t *bed);
         }                                                                                                             \
     } while (0)
 
-/* Waits for what a non-blocking call returned and frees the request; gives the final status. */
+/* Waits for the result of a non-blocking call and frees the request; returns the final status. */
 ucs_status_t bed_wait(bed_t *bed, ucs_status_ptr_t result);
-/* Both sides have come here, and both kept progressing while they waited. */
+/* A barrier in which both sides progress. */
 void bed_sync(bed_t *bed);
-/* Moves bytes from one side to the other outside of UCP. `from` is NULL in the process that receives. */
+/* Copies bytes from one side to the other outside of UCP. `from` is NULL in the process that receives. */
 size_t bed_carry(bed_t *bed, const side_t *from, const void *data, size_t length, void *out, size_t capacity);
 
 /* --- facts (facts.c) --- */
@@ -105,8 +105,8 @@ void     fact(const side_t *side, const char *format, ...) __attribute__((format
 /* A fact that shows a rule of the contract (R1, T5, 2.4.1): it begins with the rule's name in brackets. */
 void     rule(const side_t *side, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /*
- * A rule that the libraries follow differently, on purpose: what each is to answer, and why. It prints the same
- * wherever a library answers as it should. NULL: not asked of that library, `actual` is not looked at.
+ * A rule that the libraries follow differently, on purpose: the expected answer of each, and why. It prints the same
+ * text wherever a library gives its expected answer. NULL: the library is not tested, and `actual` is ignored.
  */
 typedef struct {
     const char *name, *why, *on_1_13, *on_1_22, *on_rucp;
@@ -114,8 +114,8 @@ typedef struct {
 void        rule_departs(const side_t *side, const departure_t *departure, const char *actual);
 int         on_rucp(void);
 int         on_ucx_1_13(void);
-int         over_sockets(void); /* nothing but TCP, queue pairs or Tofu is to be used: UCX_TLS says so, or there are two users */
-/* Ends the process with a fact when the bed itself cannot work. */
+int over_sockets(void); /* only TCP, queue pairs or Tofu may be used: by UCX_TLS, or because there are two users */
+/* Ends the process with a fact when the bed itself fails. */
 void        must(const side_t *side, ucs_status_t status, const char *what);
 const char *status_name(ucs_status_t status);
 const char *ptr_status_name(ucs_status_ptr_t ptr); /* "request" for a pointer to one */

@@ -1,4 +1,4 @@
-/* Bytes to send: filled from a seed, so that a byte out of place or from another message is noticed. */
+/* Bytes to send: filled from a seed, so that a misplaced byte or one of another message is detected. */
 #include "bed.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Facts: the lines that a side prints, kept in memory that survives the process that wrote them. */
+/* Facts: the lines that a side prints, in shared memory, so that they survive a crash of the process. */
 #define _GNU_SOURCE
 #include "bed.h"
 

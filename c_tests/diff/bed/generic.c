@@ -68,7 +68,7 @@ static size_t pack(void *state_pointer, size_t offset, void *dest, size_t max_le
     if (length > state->length - offset) {
         length = state->length - offset;
     } else if (generic->whole_items) {
-        generic->split_items += length < ITEM_BYTES; /* nothing can be packed into so little */
+        generic->split_items += length < ITEM_BYTES; /* not even one item fits */
         length = length / ITEM_BYTES * ITEM_BYTES;
     }
     for (size_t i = 0; i < length; i++) {

@@ -1,6 +1,6 @@
 /*
- * A user's own datatype: `count` items of 7 bytes, 10 bytes apart, whose packed form is each item in turn. Its
- * functions record how they were called, so that a test can say whether the library kept its side of the bargain.
+ * A generic datatype: `count` items of 7 bytes, 10 bytes apart, whose packed form is each item in turn. Its
+ * functions record their calls, so that a test can check the library's use of them.
  */
 #ifndef GENERIC_H
 #define GENERIC_H
@@ -15,13 +15,13 @@ typedef struct {
     ucp_datatype_t type;
     unsigned       starts_pack, starts_unpack, sizes, finishes;
     size_t         packed, unpacked; /* bytes */
-    unsigned       empty_calls;      /* pack or unpack of nothing */
-    unsigned       out_of_order;     /* packs that did not go on where the last one ended, nor began anew */
+    unsigned       empty_calls;      /* calls with zero bytes */
+    unsigned       out_of_order;     /* packs that neither continued the last one nor started anew */
     unsigned       out_of_bounds;
     unsigned       states; /* started and not finished */
     int            whole_items;      /* packs whole items only, as MPICH does, and can unpack only such pieces */
     unsigned       split_items;
-    size_t         pack_at_most;     /* a pack function may do less than it is asked to; 0: all */
+    size_t         pack_at_most;     /* a pack function may pack less than requested; 0: all */
     size_t         fail_unpack_from; /* unpack fails at this offset and beyond; 0: never */
 } generic_t;
 

@@ -1,4 +1,4 @@
-/* Makes layouts, fills them, and compares them with what was sent. */
+/* Builds layouts, fills them, and compares them with the sent data. */
 #include "layout.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Sides: contexts, workers and the endpoints between them, as the topology asks. */
+/* Sides: contexts, workers and the endpoints between them, in each topology. */
 #include "bed.h"
 
 #include <stdlib.h>
@@ -130,7 +130,7 @@ void bed_close(bed_t *bed)
     if (bed->b != NULL && bed->b->ep != NULL && !shared) {
         fact(bed->b, "close: %s", status_name(bed_disconnect(bed, bed->b->ep)));
     }
-    bed_sync(bed); /* a worker that is gone cannot answer the other side's flush */
+    bed_sync(bed); /* a destroyed worker cannot answer the other side's flush */
     if (bed->a != NULL) {
         ucp_worker_destroy(bed->a->worker);
     }

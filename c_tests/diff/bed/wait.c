@@ -1,4 +1,4 @@
-/* Waiting: progress loops that end in time, and the link between the processes that is not UCP. */
+/* Waiting: progress loops with a deadline, and the socket between the processes, outside of UCP. */
 #define _GNU_SOURCE
 #include "bed.h"
 
@@ -62,7 +62,7 @@ ucs_status_t bed_wait(bed_t *bed, ucs_status_ptr_t result)
 static void link_send(const bed_t *bed, const void *data, size_t length)
 {
     if (send(bed->link, data, length, MSG_NOSIGNAL) < 0) {
-        fact(bed->a != NULL ? bed->a : bed->b, "CANNOT GO ON: the other side is gone");
+        fact(bed->a != NULL ? bed->a : bed->b, "CANNOT GO ON: the other side has ended");
         _exit(5);
     }
 }
@@ -73,7 +73,7 @@ static size_t link_receive(bed_t *bed, void *out, size_t capacity)
 
     BED_UNTIL(bed, (received = recv(bed->link, out, capacity, MSG_DONTWAIT)) >= 0);
     if (received == 0) {
-        fact(bed->a != NULL ? bed->a : bed->b, "CANNOT GO ON: the other side is gone");
+        fact(bed->a != NULL ? bed->a : bed->b, "CANNOT GO ON: the other side has ended");
         _exit(5);
     }
     return (size_t)received;

@@ -1,4 +1,4 @@
-/* Opens and closes windows: maps at B, carries address and packed key to A, unpacks there. */
+/* Opens and closes windows: maps at B, sends address and packed key to A, unpacks there. */
 #include "window.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ const char *window_name(window_kind_t kind)
     return kind == WINDOW_ALLOCATED ? "allocated" : kind == WINDOW_MALLOCED ? "malloced" : "reserved";
 }
 
-/* Where the window shall be: pages without access between others. */
+/* Reserves addresses for the window: pages without access between others. */
 static void *window_reserve(window_t *window)
 {
     size_t length = window->length;
