@@ -1,10 +1,10 @@
-/* Bytes that are known by their place and by the message that they belong to: neighbours, pages and messages all differ. */
+/* Bytes determined by their index and by the seed of their message: neighbours, pages and messages all differ. */
 #ifndef PATTERN_H
 #define PATTERN_H
 
 #include <stddef.h>
 
-/* The byte at `index` of the message called `seed`. */
+/* The byte at `index` of the message with this seed. */
 static inline unsigned char pattern(size_t index, unsigned seed)
 {
     return (unsigned char)(index * 31 + (index >> 8) * 7 + (index >> 16) * 13 + seed * 101 + 5);

@@ -1,8 +1,8 @@
-/* Numbers without a pattern that are the same in every run. */
+/* Pseudo-random numbers that are the same in every run. */
 #ifndef RANDOM_H
 #define RANDOM_H
 
-/* 24 bits; any `state` to begin with. */
+/* Returns 24 bits; `state` may have any initial value. */
 static inline unsigned next_random(unsigned *state)
 {
     *state = *state * 1664525 + 1013904223;

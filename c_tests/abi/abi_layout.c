@@ -1,4 +1,4 @@
-/* Prints the size of every public type, the place and size of every field and the value of every constant. */
+/* Prints the size of every public type, the offset and size of every field and the value of every constant. */
 
 #include <stddef.h>
 #include <stdio.h>

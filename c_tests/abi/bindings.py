@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares what bindgen makes of our headers with what it makes of UCX's, with the options of the crate ucx1-sys.
+"""Compares bindgen's output for this project's headers with that for UCX's, with the options of the crate ucx1-sys.
 
 usage: bindings.py OUR-INCLUDE UCX-INCLUDE
 
-Every type, constant and function of UCP must come out the same, and so must all that our headers of UCS declare.
+Every type, constant and function of UCP must be the same, and so must all that this project's headers of UCS declare.
 c_tests/clients/ucp_cffi.py tests Python's cffi.
 """
 import difflib
@@ -19,9 +19,9 @@ BINDGEN = [
     "--allowlist-type", "uc[sp]_.*", "--rustified-enum", ".*",
     "--bitfield-enum", "ucp_feature", "--bitfield-enum", ".*_field", "--bitfield-enum", ".*_flags(_t)?",
 ]
-# Ours beside UCX's: the path by which every header is found.
+# This project's headers and UCX's: the path by which every header is found.
 HEADER = "ucp/api/ucp.h"
-# How UCX's headers come out, whatever else changes: what a comparison of two empty lists would not show.
+# Lines of the output for UCX's headers, whatever else changes: they detect a comparison of two empty lists.
 EXPECTED = [
     r"pub enum ucs_status_t \{\s*UCS_OK = 0,",
     r"pub cb: ucp_request_param_t__bindgen_ty_1,",
@@ -36,7 +36,7 @@ def fail(text):
 
 
 def bindgen(include):
-    """The items that bindgen makes, by a name that two sets of headers share."""
+    """The items of bindgen's output, by a name that does not depend on the headers."""
     with tempfile.TemporaryDirectory() as work:
         wrapper = os.path.join(work, "wrapper.h")
         with open(wrapper, "w", encoding="ascii") as out:
@@ -55,7 +55,7 @@ def bindgen(include):
             item = re.sub(r"\b_bindgen_ty_\d+", "_bindgen_ty", "\n".join(lines).strip())
             name = re.search(r"^(?:pub|impl) [^{;=:(]*|^    pub (?:fn|static mut) \w+", item, re.M).group(0).strip()
             if "fn(" in item or " fn " in item:
-                # Parameters have names of our own.
+                # Names of parameters differ.
                 item = re.sub(r"\b(?:r#)?\w+: ", "_: ", item)
             # Implementations of operators have no content of their own.
             if not name.startswith("impl ::"):

@@ -1,4 +1,4 @@
-/* Types, fields and constants that UCX 1.13.1 has. */
+/* Types, fields and constants of UCX 1.13.1. */
 
 /* ucs/type/status.h */
 TYPE(ucs_status_t)

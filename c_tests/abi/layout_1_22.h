@@ -1,4 +1,4 @@
-/* Types, fields and constants that came after UCX 1.13.1, up to 1.22. */
+/* Types, fields and constants added after UCX 1.13.1, up to 1.22. */
 
 /* ucs/memory/memory_type.h */
 TYPE(ucs_mem_flags_t)

@@ -1,4 +1,4 @@
-/* The headers as a C program includes them, with what only C can write. */
+/* The headers included in a C program, with constructs of C only. */
 
 #include "usage.h"
 

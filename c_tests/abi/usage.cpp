@@ -1,4 +1,4 @@
-/* The headers as a C++ program includes them. */
+/* The headers included in a C++ program. */
 
 #include "usage.h"
 

@@ -1,4 +1,4 @@
-/* What programs write against the headers, in the part of the language that C and C++ share. */
+/* Uses of the headers in the common subset of C and C++. */
 
 #include <ucp/api/ucp.h>
 #include <ucp/api/device/ucp_host.h>
@@ -7,7 +7,7 @@
 #include <uct/api/uct.h>
 #include <string.h>
 
-/* Tags and typedefs are the originals'. */
+/* Tags and typedefs are those of UCX. */
 struct tags {
     struct ucp_context *context;
     struct ucp_worker *worker;

@@ -23,7 +23,7 @@ def until(what, done):
     while not (value := done()):
         if time.monotonic() > end:
             raise TimeoutError(what)
-        time.sleep(0)  # the other process may need the processor
+        time.sleep(0)  # the other process may need the core
     return value
 
 
@@ -62,7 +62,7 @@ class Side:
 
 
 def target(link, threaded):
-    """What it is told about is checked, inverted, and there to be read."""
+    """Checks, inverts and exposes the buffers of each notification."""
     side = Side("target", threaded)
     side.meet(link)
     for number, sizes in enumerate(BLOCKS):
@@ -115,13 +115,13 @@ def initiator(link, threaded):
 
 
 def lost(side):
-    """Transfers to a process that was killed end, and not well."""
+    """Transfers to a killed process end with an error."""
     def failed():
         try:
-            return transfer(side, "WRITE", [4096], b"nobody") == "ERR"
+            return transfer(side, "WRITE", [4096], b"killed") == "ERR"
         except TimeoutError:
             raise
-        except Exception as error:  # what NIXL raises for an endpoint that has failed
+        except Exception as error:  # raised by NIXL for an endpoint that has failed
             print(f"# {type(error).__name__}: {error}")
             return True
     until("the loss of the peer", failed)

@@ -1,14 +1,14 @@
 /*
- * A client in the manner of LCI v1: a put, in its callback a flush of the worker that must not end at once, in the flush's
- * callback a message that says that the data is there. What the flush returns is used without a look at it, as the header
- * allows (NO_IMM_CMPL: "NULL cannot be returned"): its user's area holds what request_init has written. On UCX 1.13.1
- * something is always outstanding behind a put. (UCX 1.22 calls back when the put is all that was outstanding, and gives
- * NULL to that flush: this program crashes there.)
+ * A client in the manner of LCI v1: a put, in its callback a flush of the worker that must not complete at once, in the
+ * flush's callback a message that announces the data. The result of the flush is used unchecked, as the header allows
+ * (NO_IMM_CMPL: "NULL cannot be returned"): its user area has the contents that request_init has written. On UCX 1.13.1
+ * an operation is always outstanding behind a put. (UCX 1.22 calls back when the put is the only outstanding one, and
+ * returns NULL for that flush: this program crashes there.)
  *
  *   put_flush_send [ROUNDS]
  *
- * Two processes put into each other's memory, ROUNDS times for each of several lengths; the receiver of a message compares
- * what was put.
+ * Two processes put into each other's memory, ROUNDS times for each of several lengths; the receiver of a message
+ * checks the data of the put.
  */
 #define _GNU_SOURCE
 #include <ucp/api/ucp.h>
@@ -41,7 +41,7 @@ static ucp_worker_h  worker;
 static ucp_ep_h      ep;
 static ucp_rkey_h    rkey;
 static uint64_t      remote;
-static uint8_t      *window; /* the other process writes it */
+static uint8_t      *window; /* written by the other process */
 static uint8_t       out[LONGEST];
 static unsigned      flushed, sent, flush_requests;
 
@@ -58,7 +58,7 @@ static void must(ucs_status_t status, const char *what)
     }
 }
 
-/* Until a condition holds; a minute at most. */
+/* Progresses until a condition holds; a minute at most. */
 #define UNTIL(condition)                                                                                              \
     do {                                                                                                              \
         time_t end_ = time(NULL) + SECONDS;                                                                           \
@@ -128,7 +128,7 @@ static void on_put(void *request, ucs_status_t status, void *user_data)
     ucp_request_free(request);
 }
 
-/* One put, told of by a message with this tag. */
+/* One put, announced by a message with this tag. */
 static void put(size_t length, uintptr_t tag)
 {
     ucp_request_param_t param = {
@@ -157,7 +157,7 @@ static void receive(uintptr_t tag)
     }
 }
 
-/* Bytes that a round puts, so that those of the round before do not do. */
+/* Bytes of a round, different from those of the round before. */
 static uint8_t byte_of(unsigned round, size_t i)
 {
     return (uint8_t)(round * 31 + i * 7);
@@ -166,7 +166,7 @@ static uint8_t byte_of(unsigned round, size_t i)
 static void exchange(int link, const void *own, size_t length, void *theirs, size_t capacity)
 {
     if (send(link, own, length, MSG_NOSIGNAL) != (ssize_t)length || recv(link, theirs, capacity, 0) <= 0) {
-        fail("the other process is gone");
+        fail("the other process has ended");
     }
 }
 
@@ -224,7 +224,7 @@ static void play(int link, unsigned rounds)
                 }
             }
             UNTIL(sent == round);
-            /* The other process may look at what was put into it no longer before the next one comes. */
+            /* The other process has to check the data of a put before the next one arrives. */
             ucp_request_param_t param = {.op_attr_mask = 0};
             ucs_status_ptr_t    done  = ucp_tag_send_nbx(ep, &round, sizeof(round), 2 * round + 1, &param);
             receive(2 * round + 1);
@@ -235,11 +235,11 @@ static void play(int link, unsigned rounds)
         }
     }
     if (flushed != round || flush_requests != round) {
-        fail("not every flush was told of");
+        fail("some flushes had no callback");
     }
     printf("%u puts, %u flushes that gave a request\n", round, flush_requests);
     fflush(stdout);
-    /* Neither goes as long as the other one may want something. */
+    /* Neither process ends before the other one is done. */
     char byte = 'e';
     if (send(link, &byte, 1, MSG_NOSIGNAL) == 1) {
         UNTIL(recv(link, &byte, 1, MSG_DONTWAIT) >= 0);

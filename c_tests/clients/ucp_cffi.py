@@ -3,7 +3,7 @@
 
 usage: ucp_cffi.py PREFIX
 
-The declarations are the header's own, preprocessed; what is left out is what cffi cannot read: attributes (its compiler
+The declarations are the header's own, preprocessed, without constructs that cffi cannot read: attributes (its compiler
 sees them in the header itself) and inline functions. cffi's compiler checks each type and constant against the header.
 """
 import importlib.util
@@ -16,7 +16,7 @@ import tempfile
 import cffi
 
 HEADER = "#include <ucp/api/ucp.h>\n"
-# Where declarations are read that the header includes.
+# Prefix of declarations that the header includes.
 READ = re.compile(r"/(?:ucp/api/\w+|ucs/type/status|ucs/type/thread_mode|ucs/config/types|ucs/memory/memory_type)\.h$")
 # Types of other headers that the declarations name, and constants that are macros.
 OTHERS = """
@@ -31,7 +31,7 @@ TAG = 0x1234
 
 
 def declarations(prefix):
-    """What the headers below PREFIX declare, without what they take from others."""
+    """The declarations of the headers below PREFIX, without those included from others."""
     include = os.path.join(prefix, "include")
     made = subprocess.run(["cc", "-E", "-I", include, "-x", "c", "-"], input=HEADER, capture_output=True, text=True,
                           check=True).stdout
@@ -64,7 +64,7 @@ def bindings(prefix, work):
 
 
 def check_types(ffi, lib):
-    """That each type and constant is what it is in C."""
+    """Checks that each type and constant is as in C."""
     status = ffi.typeof("ucs_status_t")
     assert status.kind == "enum" and ffi.sizeof(status) == 1, status
     assert status.relements["UCS_ERR_LAST"] == lib.UCS_ERR_LAST == -100
@@ -83,7 +83,7 @@ def must(lib, ffi, status, what):
 
 
 def send_to_itself(ffi, lib):
-    """Returns what arrives of a message that the worker sends to itself."""
+    """Returns the received bytes of a message that the worker sends to itself."""
     def make(function, kind, *arguments):
         out = ffi.new(f"{kind} *")
         must(lib, ffi, function(*arguments, out), kind)

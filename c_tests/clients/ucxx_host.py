@@ -1,8 +1,8 @@
 """UCXX between two processes, in host memory: tags, objects, several buffers at once, active messages, streams.
 Endpoints by a listener and by a worker's address; a peer that is killed.
 
-Started by c_tests/clients/run, once for each way to make progress (UCXPY_PROGRESS_MODE). The server sends back what it
-gets; the client compares.
+Started by c_tests/clients/run, once for each progress mode (UCXPY_PROGRESS_MODE). The server sends back everything it
+receives; the client compares.
 """
 import asyncio
 import multiprocessing
@@ -23,8 +23,8 @@ def pattern(size):
 
 
 def prove():
-    """Says what runs here, and fails if it is not what was asked for."""
-    ucxx.init()  # in the event loop: notifications go to it
+    """Prints the progress mode, and fails if it is not the requested one."""
+    ucxx.init()  # in the event loop: it gets notifications
     with open("/proc/self/maps") as maps:
         mapped = {os.path.realpath(path) for path in re.findall(r"(/\S*/libucp\S*)", maps.read())}
     expected = os.environ.get("EXPECT_LIBUCP")
@@ -78,7 +78,7 @@ async def serve(link):
     hold = asyncio.Event()
     listener = ucxx.create_listener(on_client)
     link.send((listener.port, bytes(ucxx.get_worker_address())))
-    # The other end of an endpoint by address: made here from the client's, told over the pipe.
+    # The other end of an endpoint by address: made here from the client's address, sent over the pipe.
     address = await asyncio.get_running_loop().run_in_executor(None, link.recv)
     ep = await ucxx.create_endpoint_from_worker_address(ucxx.get_ucx_address_from_buffer(address))
     for size in SIZES:

@@ -1,4 +1,4 @@
-/* A program of the kind that consumers build: sends itself a message and says what it ran on. */
+/* A typical program of a library's user: sends itself a message and prints the library it used. */
 
 #include <ucp/api/ucp.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static inline ucs_status_t wait_for(ucp_worker_h worker, ucs_status_ptr_t reques
     return status;
 }
 
-/* Sends `text` from the worker to itself and compares what arrives. */
+/* Sends `text` from the worker to itself and compares the received message. */
 static inline void talk(ucp_worker_h worker, ucp_ep_h ep, const char *text, int *failures) {
     char arrived[64] = "";
     ucp_request_param_t param;
@@ -44,7 +44,7 @@ static inline void talk(ucp_worker_h worker, ucp_ep_h ep, const char *text, int 
     check(wait_for(worker, ucp_ep_close_nbx(ep, &param)), "close", failures);
 }
 
-/* Prints each mapped file that has to do with UCX. */
+/* Prints each mapped file of the UCX libraries. */
 static inline void print_maps(void) {
     char line[512];
     FILE *maps = fopen("/proc/self/maps", "r");

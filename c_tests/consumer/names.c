@@ -1,4 +1,4 @@
-/* What Mercury and libfabric's provider for UCX take from libucs, by name; the handler gets the library's lines. */
+/* Symbols of libucs that Mercury and libfabric's provider for UCX resolve; the handler gets the library's log lines. */
 
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static ucs_log_func_rc_t handle(const char *file, unsigned line, const char *fun
     return UCS_LOG_FUNC_RC_STOP;
 }
 
-/* A context without transports is refused; the line that says so names them. */
+/* Creating a context without transports fails, with a log line that names them. */
 static int refused(void) {
     ucp_params_t params;
     ucp_config_t *config = NULL;
@@ -43,7 +43,7 @@ static int refused(void) {
     return failures;
 }
 
-/* As libfabric does, with four arguments and with five. */
+/* As in libfabric, with four arguments and with five. */
 static int stated(void) {
     static char memory[4096];
     ucs_memory_info_t info;

@@ -121,9 +121,9 @@ struct wire_faults {
     uint64_t port_down;      /* bit d: the port of soft<d> is down, in all processes */
     uint64_t posts_refused;  /* bit d: soft<d> takes no more requests for reliable connections: posting fails */
     uint64_t retry_cap_us;   /* upper bound of the time until IBV_WC_RETRY_EXC_ERR, whatever the QP's timeout */
-    uint64_t
-        arm_fires; /* no fault but a property of mlx5: arming a CQ raises the event for completions in it already, where the
-                                specification asks the program to poll once more. 0: it does not */
+    /* A property of mlx5, no fault: arming a CQ raises the event for completions in it already, where the specification
+     * asks the program to poll once more. 0: it does not. */
+    uint64_t arm_fires;
     uint64_t no_srq;         /* 1: the device has no shared receive queues */
     uint64_t rc_most;        /* limit of the queue pairs for reliable connections on the wire */
     uint64_t atomic_gap_us; /* delay between the two halves of an atomic operation: a CPU's writes meanwhile are lost */

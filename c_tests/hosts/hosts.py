@@ -177,7 +177,7 @@ class Wire:
         self.say("carry")
 
     def say(self, order):
-        """Sends an order (`carry`, `stall`, `cut`, `delay SECONDS`, `loss PROBABILITY`); returns when it is in effect."""
+        """Orders `carry`, `stall`, `cut`, `delay SECONDS` or `loss PROBABILITY`; returns when it is in effect."""
         self.process.stdin.write(order + "\n")
         self.process.stdin.flush()
         return self.process.stdout.readline().strip()

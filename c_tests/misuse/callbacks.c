@@ -1,4 +1,7 @@
-/* What callbacks may do: give back the memory of their own request, call the library from request_init, close endpoints. */
+/*
+ * What callbacks may do: give back the memory of their own request, call the library from request_init, close
+ * endpoints.
+ */
 #define _GNU_SOURCE
 #include "check.h"
 

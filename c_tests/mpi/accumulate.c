@@ -1,9 +1,10 @@
-//! Accumulates of one origin to one place take effect in the order of the calls, whatever their lengths (MPI's default
-//! `accumulate_ordering`): a short one behind a long one, with MPI_Fetch_and_op and MPI_Get_accumulate among them.
+//! Accumulates of one origin to one location take effect in the order of the calls, whatever their lengths (MPI's
+//! default `accumulate_ordering`): a short one behind a long one, with MPI_Fetch_and_op and MPI_Get_accumulate among
+//! them.
 //!
 //!   accumulate [EPOCHS]
 //!
-//! Each origin has a slot of its own in each target's window and applies what it asks for to a copy of its own as well.
+//! Each origin has a slot of its own in each target's window and applies the same operations to a local copy.
 
 #include "../random.h"
 #include "mapped_ucp.h"
@@ -15,7 +16,7 @@
 
 enum { EPOCHS = 60, SLOT = (1 << 20) + 4096, ELEMENTS = SLOT / 8, OPERATIONS = 8, MAX_LARGE = 3 };
 
-/** One operation: what it sends, what it fetches, what it must fetch. */
+/** One operation: the data it sends, the data it fetches, the expected data. */
 struct operation {
     int64_t *data, *fetched, *expected;
     size_t offset, count; /* elements */
@@ -26,7 +27,7 @@ struct epoch {
     int target;
     MPI_Op op;
     MPI_Aint slot;
-    int64_t *model; /* what the slot holds when all operations so far have taken effect */
+    int64_t *model; /* expected contents of the slot after all operations so far */
     struct operation operations[OPERATIONS];
     int count;
 };
@@ -42,7 +43,7 @@ static size_t large(unsigned *state)
     return (bytes + 8 * (next_random(state) % 19) - 72) / 8;
 }
 
-/** The next operation of `count` elements at `offset`, with data of its own; the model gets its effect. */
+/** The next operation of `count` elements at `offset`, with data of its own; applies it to the local copy. */
 static struct operation *plan_operation(struct epoch *epoch, size_t offset, size_t count, int changes, int fetches)
 {
     struct operation *operation = &epoch->operations[epoch->count++];
@@ -100,7 +101,7 @@ static void verify_elements(const int64_t *is, const int64_t *should_be, size_t 
     }
 }
 
-/** Completes the epoch: what was fetched is right, and the slot holds what the model does. */
+/** Completes the epoch: the fetched data is right, and the slot equals the local copy. */
 static void finish(struct epoch *epoch)
 {
     int64_t *slot = allocate(SLOT);
@@ -123,7 +124,7 @@ static void finish(struct epoch *epoch)
     epoch->count = 0;
 }
 
-/** A long accumulate, and behind it a short one to its first, middle or last element; another long one may follow. */
+/** A long accumulate, followed by a short one to its first, middle or last element; another long one may follow. */
 static void short_behind_long(struct epoch *epoch, unsigned *state)
 {
     size_t count = large(state), places[] = {0, count / 2, count - 1};

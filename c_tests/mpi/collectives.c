@@ -26,7 +26,7 @@ static void fill_elements(int count, int offset)
     }
 }
 
-/** Checks `count` elements at `place` of the result; `should_be` tells each. */
+/** Checks `count` elements at `place` of the result; `should_be` returns each expected value. */
 #define VERIFY(what, place, count, should_be)                                                            \
     for (int i = 0; i < (count); i++) {                                                                  \
         CHECK(in[(place) + i] == (should_be), "%s of %d elements: element %d is %lld, should be %lld",   \
@@ -39,7 +39,7 @@ static long long sum_to(int last, int index)
     return 1000003LL * (last + 1) * (last + 2) / 2 + 17LL * index * (last + 1);
 }
 
-/** Nobody leaves a barrier before the last one has come: a token passed before it must have arrived after it. */
+/** No rank leaves a barrier before the last one has entered: a token passed before it must have arrived after it. */
 static void barriers(void)
 {
     for (int late = 0; late < world_size; late++) {
@@ -120,11 +120,12 @@ static void unrooted(int count)
     VERIFY("reduce_scatter_block", 0, count, sum_to(world_size - 1, world_rank * count + i));
 }
 
-/** Each rank sends a length of its own to each other: some of them nothing. */
+/** Each rank sends a different length to each other: some of them nothing. */
 static void uneven(int most)
 {
     int *lengths = allocate(4 * (size_t)world_size * sizeof(int));
-    int *out_counts = lengths, *out_places = lengths + world_size, *in_counts = lengths + 2 * world_size, *in_places = lengths + 3 * world_size;
+    int *out_counts = lengths, *out_places = lengths + world_size, *in_counts = lengths + 2 * world_size,
+        *in_places = lengths + 3 * world_size;
     int out_total = 0, in_total = 0;
 
     for (int peer = 0; peer < world_size; peer++) {
@@ -156,12 +157,13 @@ static void uneven(int most)
     free(lengths);
 }
 
-/** Several non-blocking collectives and point-to-point messages under way at once. */
+/** Several non-blocking collectives and point-to-point messages in flight at once. */
 static void nonblocking(int count)
 {
     int left = (world_rank + world_size - 1) % world_size, right = (world_rank + 1) % world_size;
     size_t bytes = (size_t)count * 8;
-    long long *sum = allocate(bytes), *copy = allocate(bytes), *ring = allocate(bytes), *gathered = allocate(bytes * (size_t)world_size);
+    long long *sum = allocate(bytes), *copy = allocate(bytes), *ring = allocate(bytes),
+              *gathered = allocate(bytes * (size_t)world_size);
     MPI_Request requests[6];
 
     fill_elements(count, 0);
@@ -213,7 +215,8 @@ static void typed_and_split(void)
     MPI_Comm_split(COMM, color, world_rank, &half);
     for (int i = 0; i < 50; i++) {
         MPI_Allreduce(&world_rank, &sum, 1, MPI_INT, MPI_SUM, half);
-        CHECK(sum == ((world_size - color + 1) / 2) * ((world_size - color + 1) / 2 - 1) + color * (world_size / 2), "allreduce in a half of the world: %d", sum);
+        CHECK(sum == ((world_size - color + 1) / 2) * ((world_size - color + 1) / 2 - 1) + color * (world_size / 2),
+              "allreduce in a half of the world: %d", sum);
     }
     MPI_Comm_free(&half);
     passed("derived type, split communicators");

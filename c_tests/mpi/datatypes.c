@@ -1,4 +1,5 @@
-//! Derived datatypes on sends and receives: vectors, indexed blocks, structs, nested and resized types, against packed data and against each other.
+//! Derived datatypes on sends and receives: vectors, indexed blocks, structs, nested and resized types, against packed
+//! data and against each other.
 
 #include "mapped_ucp.h"
 
@@ -57,7 +58,7 @@ static MPI_Datatype make_type(int kind)
     return type;
 }
 
-/** Memory for `count` elements of a type, and the packed form of what it holds. */
+/** Memory for `count` elements of a type, and the packed form of its contents. */
 struct layout {
     MPI_Datatype type;
     int count, packed_length;
@@ -90,7 +91,10 @@ static void free_layout(struct layout *layout)
     free(layout->packed);
 }
 
-/** Checks that `in`, which held `before`, now has the sender's packed data in its places and nothing changed in its holes. */
+/**
+ * Checks that `in`, which held `before`, now has the sender's packed data in its places and nothing changed in its
+ * holes.
+ */
 static void verify_scattered(struct layout *in, const struct layout *sent, unsigned before, const char *what)
 {
     char *should_be = allocate(in->length);
@@ -106,7 +110,8 @@ static void verify_scattered(struct layout *in, const struct layout *sent, unsig
 
 /**
  * MPICH's unpack callback fails on a fragment that ends inside a basic element, and calls that a truncated message
- * (4.0.2, with any UCX): it can receive packed data into a type of mixed sizes only where the message comes in one piece.
+ * (4.0.2, with any UCX): it can receive packed data into a type of mixed sizes only where the message comes in one
+ * piece.
  */
 static int can_unpack_anywhere(int kind, int packed_length)
 {
@@ -129,10 +134,12 @@ static void exchange(int kind, int count)
     MPI_Status status;
     int elements;
 
-    MPI_Sendrecv(out.memory, count, out.type, peer, TAG, packed, out.packed_length, MPI_PACKED, peer, TAG, COMM, &status);
+    MPI_Sendrecv(out.memory, count, out.type, peer, TAG, packed, out.packed_length, MPI_PACKED, peer, TAG, COMM,
+                 &status);
     MPI_Get_count(&status, MPI_PACKED, &elements);
     CHECK(elements == out.packed_length, "%s x %d: %d bytes of %d", names[kind], count, elements, out.packed_length);
-    CHECK(memcmp(packed, sent.packed, (size_t)out.packed_length) == 0, "%s x %d sent, packed received: wrong data", names[kind], count);
+    CHECK(memcmp(packed, sent.packed, (size_t)out.packed_length) == 0, "%s x %d sent, packed received: wrong data",
+          names[kind], count);
 
     MPI_Sendrecv(out.memory, count, out.type, peer, TAG, in.memory, count, in.type, peer, TAG, COMM, &status);
     verify_scattered(&in, &sent, blank, "typed sent, typed received");
@@ -141,7 +148,8 @@ static void exchange(int kind, int count)
 
     if (can_unpack_anywhere(kind, out.packed_length)) {
         fill(in.memory, in.length, blank);
-        MPI_Sendrecv(out.packed, out.packed_length, MPI_PACKED, peer, TAG, in.memory, count, in.type, peer, TAG, COMM, MPI_STATUS_IGNORE);
+        MPI_Sendrecv(out.packed, out.packed_length, MPI_PACKED, peer, TAG, in.memory, count, in.type, peer, TAG, COMM,
+                     MPI_STATUS_IGNORE);
         verify_scattered(&in, &sent, blank, "packed sent, typed received");
     }
 
@@ -151,7 +159,9 @@ static void exchange(int kind, int count)
     free_layout(&in);
 }
 
-/** Many typed messages at once, received in another order than sent: unexpected ones among them; and to oneself. */
+/**
+ * Many typed messages at once, received in another order than sent: unexpected ones among them; and to the own rank.
+ */
 static void crossing(int kind)
 {
     enum { MESSAGES = 8 };

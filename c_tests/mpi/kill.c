@@ -1,7 +1,7 @@
-//! One rank kills itself in the middle of traffic; what the job leaves behind is for the caller to check.
+//! One rank kills itself in the middle of traffic; the caller checks what is left of the job.
 //!
-//! usage: kill [ROUNDS]: rank 1 dies by SIGKILL in round ROUNDS (20), with sends, receives and puts of the others under way.
-//! The last words on standard output are "killing rank 1": without them nothing was tested.
+//! usage: kill [ROUNDS]: rank 1 dies by SIGKILL in round ROUNDS (20), with sends, receives and puts of the others in
+//! flight. The last line on standard output is "killing rank 1": without it nothing was tested.
 
 #include "mapped_ucp.h"
 

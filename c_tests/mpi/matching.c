@@ -1,4 +1,5 @@
-//! Which message meets which receive: order, wildcards, probes, synchronous and persistent sends, truncation, cancel, self.
+//! Matching of messages and receives: order, wildcards, probes, synchronous and persistent sends, truncation, cancel,
+//! self.
 
 #include "mapped_ucp.h"
 
@@ -85,14 +86,17 @@ static void wildcard_order(int at_once)
         MPI_Recv(in, LARGEST, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, COMM, &status);
         source = status.MPI_SOURCE;
         CHECK(source > 0 && source < world_size, "received from rank %d", source);
-        CHECK(status.MPI_TAG == next[source], "rank %d: message %d came when %d was due", source, status.MPI_TAG, next[source]);
-        CHECK(count_of(&status) == (int)sizes[(next[source] * 5) % SIZES], "message %d has %d bytes", status.MPI_TAG, count_of(&status));
+        CHECK(status.MPI_TAG == next[source], "rank %d: message %d arrived when %d was due", source, status.MPI_TAG,
+              next[source]);
+        CHECK(count_of(&status) == (int)sizes[(next[source] * 5) % SIZES], "message %d has %d bytes", status.MPI_TAG,
+              count_of(&status));
         verify(in, (size_t)count_of(&status), (unsigned)(source * MESSAGES + next[source]), "wildcard receive");
         next[source]++;
     }
     free(in);
     free(next);
-    passed(at_once ? "wildcard receives keep the order of each sender, all at once" : "wildcard receives keep the order of each sender");
+    passed(at_once ? "wildcard receives keep the order of each sender, all at once"
+                   : "wildcard receives keep the order of each sender");
 }
 
 /** Floods of small messages fill every queue: each is followed by an empty one that must not overtake it. */
@@ -127,8 +131,10 @@ static void flood(void)
             if (flag) {
                 int number = received / 2, words = received % 2 ? 0 : 1 + number * 37 % WORDS;
 
-                CHECK(status.MPI_SOURCE == left && status.MPI_TAG == (received % 2 ? 1000 : number % 1000) && count_of(&status) == 4 * words,
-                      "flood: message %d of %d has tag %d and %d bytes from %d", received, 2 * MESSAGES, status.MPI_TAG, count_of(&status), status.MPI_SOURCE);
+                CHECK(status.MPI_SOURCE == left && status.MPI_TAG == (received % 2 ? 1000 : number % 1000) &&
+                          count_of(&status) == 4 * words,
+                      "flood: message %d of %d has tag %d and %d bytes from %d", received, 2 * MESSAGES, status.MPI_TAG,
+                      count_of(&status), status.MPI_SOURCE);
                 for (int w = 0; w < words; w++) {
                     CHECK(in[w] == number * WORDS + w, "flood: word %d of message %d is %d", w, number, in[w]);
                 }
@@ -146,7 +152,7 @@ static void flood(void)
     passed("floods keep their order");
 }
 
-/** Receives posted first match first, be they exact or wildcards; tags pick out of what has arrived unexpectedly. */
+/** Receives posted first match first, be they exact or wildcards; tags select among unexpected messages. */
 static void posting_order(void)
 {
     static const int posted_tags[] = {MPI_ANY_TAG, 7, MPI_ANY_TAG, 7, 5, MPI_ANY_TAG};
@@ -174,13 +180,15 @@ static void posting_order(void)
         MPI_Barrier(COMM);
         MPI_Waitall(COUNT, requests, statuses);
         for (int i = 0; i < COUNT; i++) {
-            CHECK(values[i] == expected[i] && statuses[i].MPI_TAG == sent_tags[expected[i]] && statuses[i].MPI_SOURCE == 1,
+            CHECK(values[i] == expected[i] && statuses[i].MPI_TAG == sent_tags[expected[i]] &&
+                      statuses[i].MPI_SOURCE == 1,
                   "receive %d got message %d (tag %d), should get %d", i, values[i], statuses[i].MPI_TAG, expected[i]);
         }
         MPI_Barrier(COMM);
         for (int i = COUNT - 1; i >= 0; i--) {
             MPI_Recv(&values[i], 1, MPI_INT, 1, 100 + i, COMM, &statuses[0]);
-            CHECK(values[i] == i && statuses[0].MPI_TAG == 100 + i, "unexpected message %d was taken for %d", values[i], i);
+            CHECK(values[i] == i && statuses[0].MPI_TAG == 100 + i, "unexpected message %d was taken for %d", values[i],
+                  i);
         }
     } else {
         MPI_Barrier(COMM);
@@ -189,7 +197,7 @@ static void posting_order(void)
     passed("posting order, tags out of order");
 }
 
-/** Equal tags in two communicators never meet. */
+/** Equal tags in two communicators never match. */
 static void communicators_apart(void)
 {
     int left = (world_rank + world_size - 1) % world_size, right = (world_rank + 1) % world_size;
@@ -239,7 +247,7 @@ static void synchronous(void)
     passed("synchronous sends");
 }
 
-/** A probe tells source, tag and full length; what a matched probe took only its own receive can get. */
+/** A probe returns source, tag and full length; a message taken by a matched probe goes to its own receive only. */
 static void probes(void)
 {
     for (unsigned s = 0; s < SIZES; s++) {
@@ -259,7 +267,8 @@ static void probes(void)
             MPI_Send(buffer, (int)sizes[s], MPI_BYTE, 0, 22, COMM);
         } else if (world_rank == 0) {
             MPI_Mprobe(MPI_ANY_SOURCE, 21, COMM, &message, &status);
-            CHECK(status.MPI_SOURCE == 1 && count_of(&status) == (int)sizes[s], "mprobe: %d bytes of %zu", count_of(&status), sizes[s]);
+            CHECK(status.MPI_SOURCE == 1 && count_of(&status) == (int)sizes[s], "mprobe: %d bytes of %zu",
+                  count_of(&status), sizes[s]);
             MPI_Recv(&value, 1, MPI_INT, 1, 21, COMM, MPI_STATUS_IGNORE);
             CHECK(value == (int)s, "a receive got the message that mprobe had taken");
             MPI_Mrecv(buffer, (int)sizes[s], MPI_BYTE, &message, &status);
@@ -268,7 +277,8 @@ static void probes(void)
             while (!found) {
                 MPI_Iprobe(1, MPI_ANY_TAG, COMM, &found, &status);
             }
-            CHECK(status.MPI_TAG == 22 && count_of(&status) == (int)sizes[s], "iprobe: tag %d, %d bytes", status.MPI_TAG, count_of(&status));
+            CHECK(status.MPI_TAG == 22 && count_of(&status) == (int)sizes[s], "iprobe: tag %d, %d bytes",
+                  status.MPI_TAG, count_of(&status));
             memset(buffer, 0, sizes[s]);
             MPI_Recv(buffer, (int)sizes[s], MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, COMM, MPI_STATUS_IGNORE);
             verify(buffer, sizes[s], s, "probed message");
@@ -278,7 +288,10 @@ static void probes(void)
     passed("probe, iprobe, mprobe");
 }
 
-/** A message longer than the buffer is an error of class TRUNCATE, leaves the bytes behind the buffer alone, and harms nothing after it. */
+/**
+ * A message longer than the buffer is an error of class TRUNCATE, leaves the bytes behind the buffer unchanged, and
+ * does not affect later ones.
+ */
 static void truncation(void)
 {
     enum { GUARD = 64 };
@@ -307,7 +320,8 @@ static void truncation(void)
                 }
                 code = MPI_Wait(&request, MPI_STATUS_IGNORE);
                 MPI_Error_class(code, &class);
-                CHECK(class == MPI_ERR_TRUNCATE, "%zu bytes into %zu: error class %d, not MPI_ERR_TRUNCATE", sizes[s], room, class);
+                CHECK(class == MPI_ERR_TRUNCATE, "%zu bytes into %zu: error class %d, not MPI_ERR_TRUNCATE", sizes[s],
+                      room, class);
                 for (size_t i = room; i < sizes[s] + GUARD; i++) {
                     CHECK(buffer[i] == 0x5a, "truncated message wrote byte %zu of a buffer of %zu", i, room);
                 }
@@ -350,7 +364,10 @@ static void persistent(void)
     passed("persistent requests");
 }
 
-/** Messages to oneself, sent before and after the receive is posted; buffered sends; replaced buffers; nobody as peer. */
+/**
+ * Messages to the own rank, sent before and after the receive is posted; buffered sends; replaced buffers;
+ * MPI_PROC_NULL as peer.
+ */
 static void self_and_others(void)
 {
     int left = (world_rank + world_size - 1) % world_size, right = (world_rank + 1) % world_size;
@@ -384,14 +401,15 @@ static void self_and_others(void)
         verify(in, sizes[s], s + (unsigned)left * 3, "buffered send");
         MPI_Barrier(COMM);
 
-        MPI_Sendrecv(out, (int)sizes[s], MPI_BYTE, MPI_PROC_NULL, 55, in, (int)sizes[s], MPI_BYTE, MPI_PROC_NULL, 55, COMM, &status);
-        CHECK(status.MPI_SOURCE == MPI_PROC_NULL && count_of(&status) == 0, "received something from nobody");
+        MPI_Sendrecv(out, (int)sizes[s], MPI_BYTE, MPI_PROC_NULL, 55, in, (int)sizes[s], MPI_BYTE, MPI_PROC_NULL, 55,
+                     COMM, &status);
+        CHECK(status.MPI_SOURCE == MPI_PROC_NULL && count_of(&status) == 0, "received something from MPI_PROC_NULL");
         free(out);
         free(in);
     }
     MPI_Buffer_detach(&attached, &length);
     free(attached);
-    passed("self, buffered, replaced, nobody");
+    passed("self, buffered, replaced, MPI_PROC_NULL");
 }
 
 /** A cancelled receive completes as cancelled and leaves its message to the next one. */
@@ -413,7 +431,7 @@ static void cancel(void)
     passed("cancel");
 }
 
-/** Requests complete in whatever order they do, each exactly once. */
+/** Requests complete in any order, each exactly once. */
 static void wait_some(void)
 {
     enum { COUNT = 32 };

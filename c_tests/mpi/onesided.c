@@ -1,4 +1,5 @@
-//! One-sided communication on windows over own, allocated and shared memory: every way to synchronise, every kind of access, verified.
+//! One-sided communication on windows over own, allocated and shared memory: every synchronisation, every kind of
+//! access, verified.
 
 #include "mapped_ucp.h"
 
@@ -6,7 +7,7 @@
 
 enum { LENGTH = 3 << 20, LARGEST = 1 << 20 };
 
-/** A window and the local memory that it shows. */
+/** A window and its local memory. */
 struct window {
     MPI_Win win;
     char *base;
@@ -15,7 +16,7 @@ struct window {
 static int left_of(int rank) { return (rank + world_size - 1) % world_size; }
 static int right_of(int rank) { return (rank + 1) % world_size; }
 
-/** Sets the whole local window and waits until everybody has. */
+/** Sets the whole local window and waits until every rank has. */
 static void reset(struct window *window, int byte)
 {
     MPI_Barrier(COMM);
@@ -25,7 +26,7 @@ static void reset(struct window *window, int byte)
     MPI_Barrier(COMM);
 }
 
-/** Between fences: every size is put to the right and got back from the left neighbour. */
+/** Between fences: every size is put to the right and fetched from the left neighbour. */
 static void fence(struct window *window)
 {
     char *out = allocate(LARGEST), *in = allocate(LARGEST);
@@ -67,11 +68,12 @@ static void exclusive_lock(struct window *window)
     MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window->win);
     MPI_Get(&value, 1, MPI_LONG_LONG, 0, 0, 1, MPI_LONG_LONG, window->win);
     MPI_Win_unlock(0, window->win);
-    CHECK(value == (long long)ROUNDS * world_size, "%lld increments under a lock, should be %d", value, ROUNDS * world_size);
+    CHECK(value == (long long)ROUNDS * world_size, "%lld increments under a lock, should be %d", value,
+          ROUNDS * world_size);
     passed("  exclusive lock");
 }
 
-/** A put and a flush, then a message: when the message is there, so is the data. */
+/** A put and a flush, then a message: when the message has arrived, so has the data. */
 static void flush_then_message(struct window *window)
 {
     char *out = allocate(LARGEST);
@@ -82,7 +84,8 @@ static void flush_then_message(struct window *window)
         fill(out, size, (unsigned)world_rank + (unsigned)size);
         MPI_Put(out, (int)size, MPI_BYTE, right_of(world_rank), 0, (int)size, MPI_BYTE, window->win);
         MPI_Win_flush(right_of(world_rank), window->win);
-        MPI_Sendrecv(NULL, 0, MPI_BYTE, right_of(world_rank), 1, NULL, 0, MPI_BYTE, left_of(world_rank), 1, COMM, MPI_STATUS_IGNORE);
+        MPI_Sendrecv(NULL, 0, MPI_BYTE, right_of(world_rank), 1, NULL, 0, MPI_BYTE, left_of(world_rank), 1, COMM,
+                     MPI_STATUS_IGNORE);
         MPI_Win_sync(window->win);
         verify(window->base, size, (unsigned)left_of(world_rank) + (unsigned)size, "put, flush, message");
         MPI_Barrier(COMM);
@@ -126,12 +129,15 @@ static void atomics(struct window *window)
     MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window->win);
     MPI_Get(&fetched, 1, MPI_LONG_LONG, 0, 8, 1, MPI_LONG_LONG, window->win);
     MPI_Win_unlock(0, window->win);
-    CHECK(fetched == (long long)ROUNDS * world_size, "compare_and_swap counted to %lld of %d", fetched, ROUNDS * world_size);
+    CHECK(fetched == (long long)ROUNDS * world_size, "compare_and_swap counted to %lld of %d", fetched,
+          ROUNDS * world_size);
     free(seen);
     passed("  fetch_and_op, compare_and_swap");
 }
 
-/** Accumulates from all ranks add up in every element, whatever the type; get_accumulate fetches what was there. */
+/**
+ * Accumulates from all ranks add up in every element, whatever the type; get_accumulate fetches the previous contents.
+ */
 static void accumulates(struct window *window)
 {
     enum { COUNT = 20000 };
@@ -158,7 +164,8 @@ static void accumulates(struct window *window)
         CHECK(bits == (int)((1u << world_size) - 1), "accumulate: bits of element %d are 0x%x", i, bits);
     }
     MPI_Win_fence(0, window->win);
-    MPI_Get_accumulate(values, COUNT, MPI_DOUBLE, old, COUNT, MPI_DOUBLE, right_of(world_rank), 0, COUNT, MPI_DOUBLE, MPI_SUM, window->win);
+    MPI_Get_accumulate(values, COUNT, MPI_DOUBLE, old, COUNT, MPI_DOUBLE, right_of(world_rank), 0, COUNT, MPI_DOUBLE,
+                       MPI_SUM, window->win);
     MPI_Win_fence(0, window->win);
     for (int i = 0; i < COUNT; i++) {
         double now = ((double *)window->base)[i], added = (left_of(world_rank) + 1) * (i % 7);
@@ -205,7 +212,7 @@ static void typed_requests(struct window *window)
     MPI_Rget(in, 1, by_three, right, 64, 1, by_three, window->win, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
 #ifdef MPICH_VERSION
-    /* MPICH 4.0.2 completes the request of a get into a vector before the data has come, with any UCX. */
+    /* MPICH 4.0.2 completes the request of a get into a vector before the data has arrived, with any UCX. */
     MPI_Win_flush(right, window->win);
 #endif
     for (int i = 0; i < 3 * COUNT - 2; i++) {
@@ -250,7 +257,7 @@ static void post_start_complete_wait(struct window *window)
     passed("  post, start, complete, wait");
 }
 
-/** Accesses to one's own memory through the window. */
+/** Accesses to the own memory through the window. */
 static void self_access(struct window *window)
 {
     char *out = allocate(LARGEST), *in = allocate(LARGEST);

@@ -1,4 +1,5 @@
-//! Ping-pong between neighbouring ranks, verified and then timed: latency and bandwidth, 1 B to 4 MiB, printed as the OSU benchmarks do.
+//! Ping-pong between neighbouring ranks, verified and then timed: latency and bandwidth, 1 B to 4 MiB, printed as the
+//! OSU benchmarks do.
 //!
 //! usage: pingpong [--quick] [--max BYTES]
 //! Ranks 2i and 2i+1 form a pair; all pairs run at once and rank 0 prints the mean over the pairs.
@@ -130,7 +131,7 @@ int main(int argc, char **argv)
         } else if (strcmp(argv[i], "--max") == 0 && i + 1 < argc) {
             max = strtoull(argv[++i], NULL, 0);
         } else {
-            fail("usage: pingpong [--quick] [--max BYTES]");
+            check_report("usage: pingpong [--quick] [--max BYTES]");
         }
     }
     out = allocate(max);

@@ -18,7 +18,7 @@
 
 enum { MAX_RANKS = 16, ROUNDS = 1000, SLOT = 70000, SMALL = 1000, CONSTANT = 64 };
 
-/** Who writes to whom in one round. All ranks compute the same. */
+/** The origins and targets of one round. All ranks compute the same. */
 struct plan {
     int edge[MAX_RANKS][MAX_RANKS]; /* [origin][target] */
     int barrier;                    /* behind the round, for MPICH */
@@ -32,7 +32,7 @@ static MPI_Win window;
 static MPI_Group world;
 static int unordered;
 
-/** What the slots hold: the size and seed of the last put into each. */
+/** Expected contents of the slots: the size and seed of the last put into each. */
 static size_t held_size[MAX_RANKS];
 static unsigned held_seed[MAX_RANKS];
 
@@ -48,7 +48,7 @@ static enum shape next_shape(unsigned *state)
     return (enum shape)(next_random(state) % 5);
 }
 
-/** A message from each rank to each: connections are made, behind which no transport's order is what it is later on. */
+/** A message from each rank to each: connections are made, which change the order of messages on some transports. */
 static void connect_all(void)
 {
     for (int distance = 1; distance < world_size; distance++) {
@@ -117,7 +117,7 @@ static void post(const int *origins, int count)
     MPI_Group_free(&group);
 }
 
-/** Waits for all origins, in MPI_Win_wait or by asking again and again. */
+/** Waits for all origins, in MPI_Win_wait or by polling. */
 static void wait_for_origins(unsigned *state)
 {
     int done = 0;

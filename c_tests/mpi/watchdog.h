@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-/** How long one step of a program may take, in seconds; machines with fewer cores than ranks are slow. */
+/** Limit of one step of a program, in seconds; machines with fewer cores than ranks are slow. */
 enum { STEP_SECONDS = 20 };
 
 static char watchdog_text[160];
@@ -21,7 +21,7 @@ static void watchdog_expired(int signal)
     _exit(1);
 }
 
-/** The next step begins: a process that takes longer than STEP_SECONDS for it says so and ends, and the job with it. */
+/** Begins the next step: a process that exceeds STEP_SECONDS for it reports that and ends, and the job with it. */
 static inline void watchdog(const char *what, unsigned number)
 {
     alarm(0);

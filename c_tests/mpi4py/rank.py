@@ -1,7 +1,7 @@
-"""One rank of mpi4py's tests: its output into a file of its own, and sure about the libucp that it runs on.
+"""One rank of mpi4py's tests: writes its output to a file of its own, and checks the libucp that it uses.
 
 usage: rank.py DIRECTORY RUNTESTS ARGUMENTS     (started by scripts/mpi4py-tests under an MPI's launcher)
-DIRECTORY/RANK gets all that the rank prints. SIGUSR1 makes it print the stacks of its threads.
+DIRECTORY/RANK gets the rank's output. SIGUSR1 makes it print the stacks of its threads.
 """
 import ctypes
 import faulthandler
@@ -14,7 +14,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def mapped_libucp():
-    """The files of this process that are a libucp, also those with a hash in their name."""
+    """The mapped files of this process that are a libucp, also those with a hash in their name."""
     with open("/proc/self/maps") as maps:
         paths = {line.split(maxsplit=5)[5].strip() for line in maps if "/libucp" in line}
     return {os.path.realpath(path) for path in paths if os.path.basename(path).startswith("libucp")}
@@ -22,7 +22,7 @@ def mapped_libucp():
 
 def main():
     directory, runtests = sys.argv[1:3]
-    # A launcher that is killed takes its ranks along.
+    # A launcher that is killed kills its ranks.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     rank = next(os.environ[name] for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK") if name in os.environ)
     out = os.open(f"{directory}/{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Compares docs/OPTIONS.md with what real ucx_info programs print: every variable known, the defaults of 1.22.
+# Compares docs/OPTIONS.md with the output of real ucx_info programs: every variable known, the defaults of 1.22.
 """Usage: compare.py NEW_UCX_INFO [OTHER_UCX_INFO ...]
 
 The first program must be that of UCX 1.22: its defaults are compared, too. A program can be given as
@@ -14,12 +14,12 @@ import sys
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "OPTIONS.md"
 
-# Defaults that say where UCX was installed, or that UCX computes from the speed of the clock.
+# Defaults that contain UCX's installation path, or that UCX computes from the speed of the clock.
 OF_THE_INSTALLATION = {"UCX_MODULE_DIR", "UCX_DYNAMIC_TL_PROGRESS_FACTOR"}
 
 
 def tuned(program):
-    """The options that the program's own ucx.conf may set for this machine: what it prints is no default."""
+    """The options that the program's own ucx.conf may set for this machine: their printed values are no defaults."""
     libdir, _, _ = program.rpartition(":")
     conf = pathlib.Path(libdir).parent / "etc" / "ucx" / "ucx.conf"
     text = conf.read_text() if libdir and conf.exists() else ""
@@ -45,7 +45,7 @@ def read_page(text):
 
 
 def run(program):
-    """What `ucx_info -caf` of one program prints."""
+    """The output of `ucx_info -caf` of one program."""
     libdir, _, path = program.rpartition(":")
     env = {name: value for name, value in os.environ.items() if not name.startswith("UCX_")}
     if libdir:

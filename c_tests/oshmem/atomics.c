@@ -3,7 +3,7 @@
 
 enum { ROUNDS = 2000 };
 
-/** All PEs add to one counter; the values fetched are those of a counter that nobody else could have seen the same. */
+/** All PEs add to one counter; no two PEs fetch the same value. */
 static void adds(void)
 {
     long *counter = symmetric(sizeof(*counter)), *taken = symmetric(sizeof(*taken) * ROUNDS * pes);
@@ -48,8 +48,10 @@ static void compare_swap(void)
     shmem_barrier_all();
     for (int i = 0; i < TIMES; i++) {
         while (shmem_long_atomic_compare_swap(lock, -1, me, 0) != -1) {
-            /* On its own memory the operation ends in its call, in which neither UCX nor rucp progresses: what the
-             * lock's owner asks of this PE would never be executed. A PE that asks another one progresses meanwhile. */
+            /*
+             * On its own memory the operation ends in its call, in which neither UCX nor rucp progresses: requests of
+             * the lock's owner to this PE would never be executed. A PE that accesses another one progresses meanwhile.
+             */
             shmem_long_atomic_fetch(sum, (me + 1) % pes);
         }
         shmem_long_p(sum, shmem_long_g(sum, 0) + 1, 0);
@@ -63,7 +65,7 @@ static void compare_swap(void)
     shmem_free(lock);
 }
 
-/** Swaps hand values around: in the end each value that was put in is in one place. */
+/** Swaps pass values around: in the end each value that was put in is in one place. */
 static void swaps(void)
 {
     long *slot = symmetric(sizeof(*slot)), *seen = symmetric(sizeof(*seen) * (pes + 1)), mine = me + 1;
@@ -93,7 +95,7 @@ static void bits(void)
 {
     unsigned long *wide = symmetric(sizeof(*wide));
     unsigned *narrow = symmetric(sizeof(*narrow));
-    unsigned long everybody = (1ul << pes) - 1, before;
+    unsigned long all_pes = (1ul << pes) - 1, before;
 
     *wide = 0;
     *narrow = ~0u;
@@ -104,8 +106,8 @@ static void bits(void)
         shmem_uint_atomic_and(narrow, ~(1u << me), pe);
     }
     shmem_barrier_all();
-    CHECK(*wide == everybody, "or: %#lx, should be %#lx", *wide, everybody);
-    CHECK(*narrow == (unsigned)~everybody, "and: %#x, should be %#x", *narrow, (unsigned)~everybody);
+    CHECK(*wide == all_pes, "or: %#lx, should be %#lx", *wide, all_pes);
+    CHECK(*narrow == (unsigned)~all_pes, "and: %#x, should be %#x", *narrow, (unsigned)~all_pes);
     shmem_barrier_all();
     for (int pe = 0; pe < pes; pe++) {
         shmem_ulong_atomic_xor(wide, 3ul << me, pe);
@@ -114,12 +116,12 @@ static void bits(void)
     }
     shmem_barrier_all();
     for (int pe = 0; pe < pes; pe++) {
-        everybody ^= 3ul << pe;
+        all_pes ^= 3ul << pe;
     }
-    CHECK(*wide == everybody, "xor: %#lx, should be %#lx", *wide, everybody);
+    CHECK(*wide == all_pes, "xor: %#lx, should be %#lx", *wide, all_pes);
     CHECK(*narrow == ~0u, "xor: %#x", *narrow);
     shmem_barrier_all();
-    CHECK(shmem_ulong_atomic_fetch(wide, (me + 1) % pes) == everybody, "fetch");
+    CHECK(shmem_ulong_atomic_fetch(wide, (me + 1) % pes) == all_pes, "fetch");
     shmem_barrier_all();
     shmem_ulong_atomic_set(wide, 4711ul + me, (me + 1) % pes);
     shmem_barrier_all();
@@ -129,7 +131,7 @@ static void bits(void)
     shmem_free(wide);
 }
 
-/** OpenSHMEM's own locks, which the library builds from swaps. */
+/** OpenSHMEM's own locks, which the library implements by swaps. */
 static void locks(void)
 {
     static long lock;

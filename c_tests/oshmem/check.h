@@ -1,11 +1,11 @@
-//! What the OpenSHMEM checks share: failing loudly, data of which every byte can be verified, and proof of the library.
+//! Shared by the OpenSHMEM checks: start, failures that end the job, data whose every byte can be verified, and the
+//! check that the expected library is used.
 #ifndef RUCP_OSHMEM_CHECK_H
 #define RUCP_OSHMEM_CHECK_H
 
-#include "../pattern.h"
+#include "../verify.h"
 
 #include <shmem.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,35 +14,12 @@
 
 static int me, pes;
 
-/** Says what was wrong on which PE and ends the whole job with a non-zero status. */
-__attribute__((format(printf, 1, 2), noreturn)) static inline void fail(const char *format, ...)
+void check_report(const char *failure)
 {
-    char what[1024];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(what, sizeof(what), format, args);
-    va_end(args);
-    fprintf(stderr, "FAILED on PE %d: %s\n", me, what);
+    fprintf(stderr, "FAILED on PE %d: %s\n", me, failure);
     fflush(NULL);
     shmem_global_exit(1);
     exit(1);
-}
-
-#define CHECK(condition, ...)      \
-    do {                           \
-        if (!(condition)) {        \
-            fail(__VA_ARGS__);     \
-        }                          \
-    } while (0)
-
-/** Fails, naming the first wrong byte, unless `buffer` holds the message called `seed`. */
-static inline void verify(const void *buffer, size_t length, unsigned seed, const char *what)
-{
-    size_t i = first_wrong(buffer, length, seed);
-
-    CHECK(i == length, "%s: byte %zu of %zu is 0x%02x, should be 0x%02x", what, i, length,
-          ((const unsigned char *)buffer)[i], pattern(i, seed));
 }
 
 /** Fails unless the only libucp of the process is the one that EXPECT_LIBUCP names. */
@@ -74,7 +51,7 @@ static inline void verify_libucp(void)
     free(resolved);
 }
 
-/** Ends one part of a program: all PEs are through, and PE 0 says so. */
+/** Ends one part of a program: waits for all PEs, and PE 0 prints its name. */
 static inline void passed(const char *part)
 {
     shmem_barrier_all();

@@ -11,7 +11,7 @@ static long sync_words[2][SYNC_WORDS];
 /** Working memory of reductions. */
 static long *work;
 
-/** Each collective has the words to itself, and they must be as they were before the next one. */
+/** Each collective uses the words alone, and they must have their initial values before the next one. */
 static long *fresh_sync(void)
 {
     static int turn;
@@ -33,7 +33,7 @@ static void broadcasts(void)
             }
             shmem_broadcast32(target, source, counts[c], root, 0, 0, pes, fresh_sync());
             for (int i = 0; i < counts[c]; i++) {
-                int want = me == root ? -1 : root * 100000 + i; /* the root's target is left alone */
+                int want = me == root ? -1 : root * 100000 + i; /* the root's target is not written */
 
                 CHECK(target[i] == want, "broadcast of %d from %d: element %d is %d", counts[c], root, i, target[i]);
             }
@@ -58,7 +58,8 @@ static void collects(void)
         shmem_fcollect64(target, source, counts[c], 0, 0, pes, fresh_sync());
         for (int pe = 0; pe < pes; pe++) {
             for (int i = 0; i < counts[c]; i++) {
-                CHECK(target[pe * counts[c] + i] == pe * 1000000l + i, "fcollect of %d: element %d of PE %d", counts[c], i, pe);
+                CHECK(target[pe * counts[c] + i] == pe * 1000000l + i, "fcollect of %d: element %d of PE %d", counts[c],
+                      i, pe);
             }
         }
         shmem_barrier_all();
@@ -130,7 +131,8 @@ static void reductions(void)
         }
         shmem_double_sum_to_all(sums, terms, count, 0, 0, pes, (double *)work, fresh_sync());
         for (int i = 0; i < count; i++) {
-            CHECK(sums[i] == pes * (pes - 1) / 2 * 0.5 + (double)pes * i, "sum of doubles: element %d is %f", i, sums[i]);
+            CHECK(sums[i] == pes * (pes - 1) / 2 * 0.5 + (double)pes * i, "sum of doubles: element %d is %f", i,
+                  sums[i]);
         }
         for (int i = 0; i < count; i++) {
             source[i] = 1l << (me + i % 8);
@@ -147,7 +149,7 @@ static void reductions(void)
     shmem_free(source);
 }
 
-/** Nobody is through a barrier before everybody is there. */
+/** No PE leaves a barrier before every PE has entered it. */
 static void barriers(void)
 {
     long *arrived = symmetric(sizeof(*arrived));

@@ -1,4 +1,5 @@
-//! OpenSHMEM put and get of all sizes, blocking, not blocking, strided and single, to every PE, with every byte verified.
+//! OpenSHMEM put and get of all sizes, blocking, not blocking, strided and single, to every PE, with every byte
+//! verified.
 #include "check.h"
 
 static const size_t sizes[] = {1, 7, 8, 64, 113, 1000, 4096, 16384, 32769, 1 << 20};
@@ -21,13 +22,13 @@ static void puts_to_all(int nonblocking)
             unsigned char *to = target + (size_t)LARGEST * me;
 
             if (nonblocking) {
-                /* The source of a put that does not block stays as it is until quiet: one seed for all PEs. */
+                /* The source of a non-blocking put must not change until quiet: one seed for all PEs. */
                 fill(source, sizes[s], me);
                 shmem_putmem_nbi(to, source, sizes[s], pe);
             } else {
                 fill(source, sizes[s], me * pes + pe);
                 shmem_putmem(to, source, sizes[s], pe);
-                memset(source, 0, sizes[s]); /* has been taken when the call returns */
+                memset(source, 0, sizes[s]); /* the source may be reused when the call returns */
             }
         }
         shmem_quiet();
@@ -117,7 +118,7 @@ static void globals(void)
     CHECK(shmem_long_g(&global_value, next) == 100 + me, "get of a global");
 }
 
-/** Data, fence, flag: whoever sees the flag must see the data. */
+/** Data, fence, flag: a PE that sees the flag must see the data. */
 static void order(void)
 {
     enum { ROUNDS = 200, LENGTH = 3000 };

@@ -1,16 +1,17 @@
-//! A soak: processes of several threads send each other tagged and active messages, put, get and add, all at random and
-//! all verified, for as long as one likes.
+//! Soak test: processes of several threads send each other tagged and active messages, put, get and add, at random and
+//! verified, for any time.
 //!
 //! usage: soak [-s SECONDS] [-p PROCESSES] [-t THREADS] [-r SEED] [-m LARGEST MESSAGE]
-//! Every process has one worker, in UCS_THREAD_MODE_MULTI if it has several threads. It ends by itself: the last line says
-//! what was done, or the first fault found. Only the public API: it runs on any UCX.
+//! Every process has one worker, in UCS_THREAD_MODE_MULTI if it has several threads. The last line of output is the
+//! number of operations, or the first error. Only the public API: it runs on any UCX.
 #define _GNU_SOURCE
+#include "../check.h"
+
 #include <ucp/api/ucp.h>
 
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,33 +22,33 @@
 #include <unistd.h>
 
 enum {
-    MOST_PROCESSES = 16,
-    MOST_THREADS   = 8,
-    BLOB           = 4096,      /* of an address or a key */
-    RECEIVES       = 8,         /* posted by each thread */
-    IN_FLIGHT      = 16,        /* messages that a thread sends before it waits for the oldest */
-    SLOT           = 256 << 10, /* bytes of each window that one thread of one process may write */
-    SYNC_EVERY     = 16,        /* every so many messages are sent synchronously: receivers cannot fall behind far */
-    AM_ID          = 5,
-    PATIENCE       = 60         /* seconds without any progress, under load, before something is called stuck */
+    MAX_PROCESSES = 16,
+    MAX_THREADS   = 8,
+    BLOB          = 4096,      /* of an address or a key */
+    RECEIVES      = 8,         /* posted by each thread */
+    IN_FLIGHT     = 16,        /* messages that a thread sends before it waits for the oldest */
+    SLOT          = 256 << 10, /* bytes of each window that one thread of one process may write */
+    SYNC_EVERY    = 16,        /* one of this many messages is sent synchronously: receivers cannot fall behind far */
+    AM_ID         = 5,
+    STUCK_SECONDS = 60 /* seconds without any progress, under load, before an operation counts as stuck */
 };
 
 typedef enum { TAGGED, ACTIVE, PUT, GET, ADD, KINDS } kind_t;
 static const char *kind_names[] = {"tagged", "active", "put", "get", "add"};
 
-/** What the processes share outside of UCP: how they find each other, and what they have done. */
+/** Shared by the processes outside of UCP: their addresses, and counters of their operations. */
 typedef struct shared {
     struct {
         size_t        address_length, key_length;
         unsigned char address[BLOB], key[BLOB];
-        uint64_t      window; /* where its memory begins, as the others name it */
-    } process[MOST_PROCESSES];
-    atomic_int  arrived[8];                                               /* one barrier each */
-    atomic_int  drained;                                                  /* threads that have sent all they wanted to */
-    atomic_int  failed;                                                   /* somebody found a fault */
-    atomic_long sent[MOST_PROCESSES][MOST_PROCESSES][MOST_THREADS];       /* tagged, from, to, thread */
-    atomic_long sent_active[MOST_PROCESSES][MOST_PROCESSES];              /* from, to */
-    atomic_long added[MOST_PROCESSES][MOST_PROCESSES * MOST_THREADS];     /* to whose window, by whom */
+        uint64_t      window; /* base address of its memory */
+    } process[MAX_PROCESSES];
+    atomic_int  arrived[8];                                        /* one barrier each */
+    atomic_int  drained;                                           /* threads that have sent all their messages */
+    atomic_int  failed;                                            /* a process has found an error */
+    atomic_long sent[MAX_PROCESSES][MAX_PROCESSES][MAX_THREADS];   /* tagged, from, to, thread */
+    atomic_long sent_active[MAX_PROCESSES][MAX_PROCESSES];         /* from, to */
+    atomic_long added[MAX_PROCESSES][MAX_PROCESSES * MAX_THREADS]; /* by target window and by origin */
     atomic_long done[KINDS], bytes;
 } shared_t;
 
@@ -65,8 +66,8 @@ static size_t    largest = 200000;
 
 static ucp_context_h context;
 static ucp_worker_h  worker;
-static ucp_ep_h      endpoints[MOST_PROCESSES];
-static ucp_rkey_h    keys[MOST_PROCESSES];
+static ucp_ep_h      endpoints[MAX_PROCESSES];
+static ucp_rkey_h    keys[MAX_PROCESSES];
 static ucp_mem_h     memory;
 static unsigned char *window;
 static atomic_long   active_received, active_open;
@@ -75,8 +76,8 @@ static double        stop_at;
 typedef struct thread {
     int       number;
     uint64_t  random;
-    long      expected[MOST_PROCESSES]; /* the next sequence number from each process */
-    long      next[MOST_PROCESSES];     /* the next one to each process */
+    long      expected[MAX_PROCESSES]; /* the next sequence number from each process */
+    long      next[MAX_PROCESSES];     /* the next one to each process */
     long      received;
     unsigned char *scratch;
     struct {
@@ -99,26 +100,13 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-__attribute__((format(printf, 1, 2), noreturn)) static void fail(const char *format, ...)
+void check_report(const char *failure)
 {
-    char what[512];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(what, sizeof(what), format, args);
-    va_end(args);
     if (!atomic_exchange(&shared->failed, 1)) {
-        fprintf(stderr, "FAILED in process %d: %s\n", me, what);
+        fprintf(stderr, "FAILED in process %d: %s\n", me, failure);
     }
     _exit(1);
 }
-
-#define CHECK(condition, ...)  \
-    do {                       \
-        if (!(condition)) {    \
-            fail(__VA_ARGS__); \
-        }                      \
-    } while (0)
 
 static void check_status(ucs_status_t status, const char *what)
 {
@@ -164,7 +152,7 @@ static void count(kind_t kind, size_t length)
     atomic_fetch_add_explicit(&shared->bytes, (long)length, memory_order_relaxed);
 }
 
-/** One turn of everybody's loops. Gives up the processor if nothing happened: there are more threads than cores. */
+/** One iteration of every loop. Yields if nothing happened: there are more threads than cores. */
 static void progress(void)
 {
     if (ucp_worker_progress(worker) == 0) {
@@ -180,11 +168,11 @@ static void progress(void)
         double since_ = now();                                               \
         while (!(condition)) {                                               \
             progress();                                                      \
-            CHECK(now() - since_ < PATIENCE, "stuck: %s", what);             \
+            CHECK(now() - since_ < STUCK_SECONDS, "stuck: %s", what);             \
         }                                                                    \
     } while (0)
 
-/** Waits for what a call returned. Not for sends: those may wait for receives, see `wait_for_send`. */
+/** Waits for the request of a call. Not for sends: those may wait for receives, see `wait_for_send`. */
 static ucs_status_t wait_for(ucs_status_ptr_t request, const char *what)
 {
     ucs_status_t status;
@@ -209,13 +197,13 @@ static void post_receive(thread_t *t, unsigned slot)
 {
     ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL};
 
-    /* From anybody: the mask leaves the sender open. */
+    /* From any sender: the mask leaves the sender open. */
     t->receive[slot].request = ucp_tag_recv_nbx(worker, t->receive[slot].buffer, largest, tag_of(t->number, 0),
                                                 0xffffffff00000000ull, &param);
     CHECK(UCS_PTR_IS_PTR(t->receive[slot].request), "ucp_tag_recv_nbx");
 }
 
-/** Looks at the receives in the order in which they were posted: so must the messages of each sender come. */
+/** Checks the receives in the order in which they were posted: the messages of each sender must arrive so. */
 static void look_at_receives(thread_t *t)
 {
     unsigned slot = t->oldest % RECEIVES;
@@ -227,9 +215,10 @@ static void look_at_receives(thread_t *t)
         check_status(status, "receive");
         CHECK(info.length >= sizeof(head), "a message of %zu bytes", info.length);
         memcpy(&head, t->receive[slot].buffer, sizeof(head));
-        CHECK(head.length == info.length && head.from < (unsigned)processes && info.sender_tag == tag_of(t->number, (int)head.from),
+        CHECK(head.length == info.length && head.from < (unsigned)processes &&
+                  info.sender_tag == tag_of(t->number, (int)head.from),
               "the head of a message: length %u instead of %zu, from %u", head.length, info.length, head.from);
-        CHECK((long)head.sequence == t->expected[head.from], "message %lu of process %u came instead of %ld",
+        CHECK((long)head.sequence == t->expected[head.from], "message %lu of process %u arrived instead of %ld",
               (unsigned long)head.sequence, head.from, t->expected[head.from]);
         t->expected[head.from]++;
         verify(t->receive[slot].buffer, sizeof(head), info.length, head.seed, "tagged message");
@@ -241,8 +230,8 @@ static void look_at_receives(thread_t *t)
 }
 
 /**
- * Waits for a message to be sent. It may wait for a receive of the other side, whose thread may wait here for one of ours: by
- * rendezvous nothing is sent before it has been received. So this thread's receives go on meanwhile.
+ * Waits for a message to be sent. It may wait for a receive of the other side, whose thread may wait here for one of
+ * ours: by rendezvous nothing is sent before it has been received. So this thread's receives go on meanwhile.
  */
 static void wait_for_send(thread_t *t, void *request)
 {
@@ -252,13 +241,13 @@ static void wait_for_send(thread_t *t, void *request)
     while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS) {
         look_at_receives(t);
         progress();
-        CHECK(now() - since < PATIENCE, "stuck: a message is not sent");
+        CHECK(now() - since < STUCK_SECONDS, "stuck: a message is not sent");
     }
     check_status(status, "send");
     ucp_request_free(request);
 }
 
-/** Room for one more message: the oldest of those under way has been sent. */
+/** Makes room for one more message: waits until the oldest in flight has been sent. */
 static unsigned char *send_buffer(thread_t *t)
 {
     unsigned slot = t->sends % IN_FLIGHT;
@@ -319,12 +308,12 @@ static void send_tagged(thread_t *t, int to)
     count(TAGGED, length);
 }
 
-/* --- active messages: handled by whichever thread makes progress --- */
+/* --- active messages: handled by any thread that progresses --- */
 
 static void check_active(const message_t *head, const unsigned char *data, size_t length)
 {
-    CHECK(head->length == length && head->from < (unsigned)processes, "active message of %zu bytes, should be %u", length,
-          head->length);
+    CHECK(head->length == length && head->from < (unsigned)processes, "active message of %zu bytes, should be %u",
+          length, head->length);
     verify(data, sizeof(message_t), length, head->seed, "active message");
     CHECK(length < sizeof(*head) || memcmp(data, head, sizeof(*head)) == 0, "the head of an active message");
     atomic_fetch_add(&active_received, 1);
@@ -429,12 +418,15 @@ static void add(thread_t *t, int to)
 
     param.datatype = ucp_dt_make_contig(8);
     param.reply_buffer = &before;
-    check_status(wait_for(ucp_atomic_op_nbx(endpoints[to], UCP_ATOMIC_OP_ADD, &one, 1, remote, keys[to], &param), "add"), "add");
-    CHECK((long)before == have, "a counter that nobody else adds to was %lu, should be %ld", (unsigned long)before, have);
+    check_status(
+        wait_for(ucp_atomic_op_nbx(endpoints[to], UCP_ATOMIC_OP_ADD, &one, 1, remote, keys[to], &param), "add"), "add");
+    CHECK((long)before == have, "a counter without other writers was %lu, should be %ld", (unsigned long)before, have);
     param.datatype = ucp_dt_make_contig(4);
     param.reply_buffer = &before_small;
-    check_status(wait_for(ucp_atomic_op_nbx(endpoints[to], UCP_ATOMIC_OP_ADD, &one_small, 1, remote + 8, keys[to], &param), "add"),
-                 "add of 32 bits");
+    check_status(
+        wait_for(ucp_atomic_op_nbx(endpoints[to], UCP_ATOMIC_OP_ADD, &one_small, 1, remote + 8, keys[to], &param),
+                 "add"),
+        "add of 32 bits");
     CHECK(before_small == (uint32_t)have, "a counter of 32 bits was %u, should be %ld", before_small, have);
     atomic_store(&shared->added[to][me * threads + t->number], have + 1);
     count(ADD, 12);
@@ -442,7 +434,7 @@ static void add(thread_t *t, int to)
 
 /* --- the life of a process --- */
 
-/** All processes are here, in this thread. */
+/** Barrier of this thread of all processes. */
 static void meet(int where)
 {
     atomic_fetch_add(&shared->arrived[where], 1);
@@ -451,9 +443,10 @@ static void meet(int where)
 
 static void open_worker(void)
 {
-    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
-                           .features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_RMA | UCP_FEATURE_AMO32 | UCP_FEATURE_AMO64,
-                           .mt_workers_shared = threads > 1};
+    ucp_params_t        params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+                                  .features   = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_RMA | UCP_FEATURE_AMO32 |
+                                                UCP_FEATURE_AMO64,
+                                  .mt_workers_shared = threads > 1};
     ucp_worker_params_t worker_params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                          .thread_mode = threads > 1 ? UCS_THREAD_MODE_MULTI : UCS_THREAD_MODE_SINGLE};
     ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
@@ -468,7 +461,7 @@ static void open_worker(void)
     check_status(ucp_init(&params, NULL, &context), "ucp_init");
     check_status(ucp_worker_create(context, &worker_params, &worker), "ucp_worker_create");
     check_status(ucp_worker_set_am_recv_handler(worker, &handler), "ucp_worker_set_am_recv_handler");
-    /* Memory of the library's in one process, of the program's in the next. */
+    /* Memory allocated by the library in one process, by the program in the next. */
     if (me % 2 == 0) {
         map.flags = UCP_MEM_MAP_ALLOCATE;
     } else {
@@ -481,7 +474,8 @@ static void open_worker(void)
     shared->process[me].window = (uintptr_t)window;
     check_status(ucp_worker_get_address(worker, &address, &shared->process[me].address_length), "address");
     check_status(ucp_rkey_pack(context, memory, &key, &shared->process[me].key_length), "key");
-    CHECK(shared->process[me].address_length <= BLOB && shared->process[me].key_length <= BLOB, "a large address or key");
+    CHECK(shared->process[me].address_length <= BLOB && shared->process[me].key_length <= BLOB,
+          "a large address or key");
     memcpy(shared->process[me].address, address, shared->process[me].address_length);
     memcpy(shared->process[me].key, key, shared->process[me].key_length);
     ucp_worker_release_address(worker, address);
@@ -532,7 +526,7 @@ static void *run_thread(void *arg)
     while (atomic_load(&shared->drained) < processes * threads) {
         look_at_receives(t);
         progress();
-        CHECK(now() - since < PATIENCE, "stuck: waiting for the other threads");
+        CHECK(now() - since < STUCK_SECONDS, "stuck: waiting for the other threads");
     }
     return NULL;
 }
@@ -540,7 +534,7 @@ static void *run_thread(void *arg)
 static void start_thread(thread_t *t, int number)
 {
     t->number = number;
-    t->random = seed * 1000003ull + (unsigned)(me * MOST_THREADS + number);
+    t->random = seed * 1000003ull + (unsigned)(me * MAX_THREADS + number);
     t->scratch = malloc(SLOT + 1);
     for (int i = 0; i < RECEIVES; i++) {
         t->receive[i].buffer = malloc(largest);
@@ -561,7 +555,7 @@ static long sent_to_me(int thread)
     return sum;
 }
 
-/** Everything that was sent has come, nothing more, and all sums are right. */
+/** All messages have arrived, no more, and all sums are right. */
 static void settle(thread_t *all)
 {
     for (int i = 0; i < threads; i++) {
@@ -570,16 +564,18 @@ static void settle(thread_t *all)
         while (all[i].received < sent_to_me(i)) {
             look_at_receives(&all[i]);
             progress();
-            CHECK(now() - since < PATIENCE, "%ld of %ld tagged messages came", all[i].received, sent_to_me(i));
+            CHECK(now() - since < STUCK_SECONDS, "%ld of %ld tagged messages arrived", all[i].received, sent_to_me(i));
         }
     }
-    UNTIL(atomic_load(&active_received) >= sent_to_me(-1) && atomic_load(&active_open) == 0, "active messages do not come");
+    UNTIL(atomic_load(&active_received) >= sent_to_me(-1) && atomic_load(&active_open) == 0,
+          "active messages do not come");
     meet(2);
     for (int i = 0; i < threads; i++) {
         look_at_receives(&all[i]);
-        CHECK(all[i].received == sent_to_me(i), "%ld tagged messages came, %ld were sent", all[i].received, sent_to_me(i));
+        CHECK(all[i].received == sent_to_me(i), "%ld tagged messages arrived, %ld were sent", all[i].received,
+              sent_to_me(i));
     }
-    CHECK(atomic_load(&active_received) == sent_to_me(-1), "too many active messages came");
+    CHECK(atomic_load(&active_received) == sent_to_me(-1), "too many active messages arrived");
     for (int p = 0; p < processes; p++) {
         for (int i = 0; i < threads; i++) {
             uint64_t wide;
@@ -588,8 +584,8 @@ static void settle(thread_t *all)
 
             memcpy(&wide, window + counter_offset(p, i), sizeof(wide));
             memcpy(&narrow, window + counter_offset(p, i) + 8, sizeof(narrow));
-            CHECK((long)wide == want && narrow == (uint32_t)want, "a counter is %lu and %u, should be %ld", (unsigned long)wide,
-                  narrow, want);
+            CHECK((long)wide == want && narrow == (uint32_t)want, "a counter is %lu and %u, should be %ld",
+                  (unsigned long)wide, narrow, want);
         }
     }
 }
@@ -601,7 +597,8 @@ static void close_all(thread_t *all)
     for (int i = 0; i < threads; i++) {
         for (int r = 0; r < RECEIVES; r++) {
             ucp_request_cancel(worker, all[i].receive[r].request);
-            CHECK(wait_for(all[i].receive[r].request, "cancelled receive") == UCS_ERR_CANCELED, "a receive was not cancelled");
+            CHECK(wait_for(all[i].receive[r].request, "cancelled receive") == UCS_ERR_CANCELED,
+                  "a receive was not cancelled");
             free(all[i].receive[r].buffer);
         }
         for (int s = 0; s < IN_FLIGHT; s++) {
@@ -624,8 +621,8 @@ static void close_all(thread_t *all)
 
 static void run_process(void)
 {
-    static thread_t all[MOST_THREADS];
-    pthread_t ids[MOST_THREADS];
+    static thread_t all[MAX_THREADS];
+    pthread_t ids[MAX_THREADS];
 
     open_worker();
     meet(0);
@@ -659,7 +656,7 @@ static void report(double after)
 
 int main(int argc, char **argv)
 {
-    pid_t children[MOST_PROCESSES];
+    pid_t children[MAX_PROCESSES];
     int option, left, bad = 0;
     double began = now(), reported = began;
 
@@ -670,12 +667,15 @@ int main(int argc, char **argv)
         case 't': threads = atoi(optarg); break;
         case 'r': seed = (unsigned)atoi(optarg); break;
         case 'm': largest = (size_t)atol(optarg); break;
-        default: fprintf(stderr, "usage: soak [-s seconds] [-p processes] [-t threads] [-r seed] [-m largest]\n"); return 2;
+        default:
+            fprintf(stderr, "usage: soak [-s seconds] [-p processes] [-t threads] [-r seed] [-m largest]\n");
+            return 2;
         }
     }
-    if (processes < 1 || processes > MOST_PROCESSES || threads < 1 || threads > MOST_THREADS || largest < 2 * sizeof(message_t)) {
-        fprintf(stderr, "soak: at most %d processes of %d threads, messages of %zu bytes and more\n", MOST_PROCESSES, MOST_THREADS,
-                2 * sizeof(message_t));
+    if (processes < 1 || processes > MAX_PROCESSES || threads < 1 || threads > MAX_THREADS ||
+        largest < 2 * sizeof(message_t)) {
+        fprintf(stderr, "soak: at most %d processes of %d threads, messages of %zu bytes and more\n", MAX_PROCESSES,
+                MAX_THREADS, 2 * sizeof(message_t));
         return 2;
     }
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -2,20 +2,17 @@
 #ifndef SOFT_SIDES_H
 #define SOFT_SIDES_H
 
+#include "../check.h"
+
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/types.h>
 
-#define CHECK(condition) \
-    ((condition) ? (void)0 : (fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition), exit(1)))
-#define EQUAL(one, two)                                                                                          \
-    do {                                                                                                         \
-        long long one_ = (long long)(one), two_ = (long long)(two);                                              \
-        if (one_ != two_) {                                                                                      \
-            fprintf(stderr, "%s:%d: %s is %lld, not %lld\n", __FILE__, __LINE__, #one, one_, two_);               \
-            exit(1);                                                                                             \
-        }                                                                                                        \
+#define EQUAL(one, two)                                                                                              \
+    do {                                                                                                             \
+        long long one_ = (long long)(one), two_ = (long long)(two);                                                  \
+        CHECK(one_ == two_, "%s:%d: %s is %lld, not %lld", __FILE__, __LINE__, #one, one_, two_);                     \
     } while (0)
 
 struct soft_case {

@@ -1,10 +1,12 @@
-//! A benchmark: what is measured of one fabric with one number of threads and of workers.
+//! A benchmark of one fabric with one number of threads and of workers.
 #ifndef STUDY_BENCHMARK_H
 #define STUDY_BENCHMARK_H
 
 #include "fabric.h"
 
-/** Each opens its fabric and team, measures every size, verifies all data, prints rows and closes what it has opened. */
+/**
+ * Each opens its fabric and team, measures every size, verifies all data, prints rows and closes what it has opened.
+ */
 typedef void (*benchmark)(int threads, int workers);
 
 void pingpong_put(int threads, int workers);
@@ -14,7 +16,7 @@ void get_rate(int threads, int workers);
 void gups_atomic(int threads, int workers);
 void gups_put_get(int threads, int workers);
 
-/** Space between what different threads have: four cache lines of the A64FX. */
+/** Distance between data of different threads: four cache lines of the A64FX. */
 enum { APART = 1024 };
 
 static inline size_t rounded_up(size_t length)

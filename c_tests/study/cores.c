@@ -18,7 +18,7 @@ static int bound_by_launcher(const cpu_set_t *own)
         differ |= memcmp(all.bytes + all.offset[rank], own, sizeof(*own)) != 0;
     }
     free_gathered(&all);
-    /* The same answer everywhere: who shares while others do not would share with nobody. */
+    /* The same answer on every rank: all of them share cores, or none does. */
     return largest(differ) > 0;
 }
 
@@ -70,7 +70,7 @@ void unpin(void)
     }
 }
 
-void pin_to(int index)
+void bind_to_core(int index)
 {
     cpu_set_t one;
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* No smaller than a cache line of any processor that this runs on, or a huge page's part that is touched first. */
+/* At least a cache line of any processor that this runs on. */
 enum { PAGE = 65536 };
 
 const ucp_request_param_t plain = {.op_attr_mask = 0};
@@ -37,14 +37,14 @@ static void open_workers(struct fabric *fabric, uint64_t features)
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
                            .features = features,
                            .mt_workers_shared = fabric->threads > 1};
-    /* A worker of its own is opened by the main thread and used by another one, but never by two at once. */
+    /* A worker is opened by the main thread and used by another one, but never by two at once. */
     ucp_worker_params_t wanted = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                   .thread_mode = shared ? UCS_THREAD_MODE_MULTI : UCS_THREAD_MODE_SERIALIZED};
     ucp_worker_attr_t granted = {.field_mask = UCP_WORKER_ATTR_FIELD_THREAD_MODE};
 
     check(ucp_init(&params, NULL, &fabric->context), "ucp_init");
     for (int i = 0; i < fabric->workers; i++) {
-        pin_to(i); /* its memory is to lie near the core of the thread that uses it */
+        bind_to_core(i); /* its memory shall be near the core of the thread that uses it */
         check(ucp_worker_create(fabric->context, &wanted, &fabric->worker[i]), "ucp_worker_create");
         check(ucp_worker_query(fabric->worker[i], &granted), "ucp_worker_query");
         if (shared && granted.thread_mode != UCS_THREAD_MODE_MULTI) {
@@ -67,7 +67,7 @@ static void connect_worker(struct fabric *fabric, int index, enum reach reach)
 
     check(ucp_worker_get_address(fabric->worker[index], &address, &length), "ucp_worker_get_address");
     all = gather(address, length);
-    pin_to(index);
+    bind_to_core(index);
     ucp_worker_release_address(fabric->worker[index], address);
     for (int rank = 0; rank < job.size; rank++) {
         if (reaches(fabric, reach, rank)) {
@@ -147,7 +147,7 @@ void open_fabric(struct fabric *fabric, int threads, int workers, enum reach rea
                               .ep = zeroed(ends, sizeof(ucp_ep_h)),
                               .rkey = zeroed(ends, sizeof(ucp_rkey_h)),
                               .base = zeroed((size_t)job.size, sizeof(uint64_t)),
-                              .crowded = threads > core_count() || cores_are_shared()};
+                              .oversubscribed = threads > core_count() || cores_are_shared()};
     open_workers(fabric, features);
     for (int i = 0; i < workers; i++) {
         connect_worker(fabric, i, reach);
@@ -168,7 +168,7 @@ static int all_complete(ucs_status_ptr_t *requests, size_t count)
     return 1;
 }
 
-/** All at once: each end may need what the other one's workers do. */
+/** All at once: each end may need progress of the other one's workers. */
 static void close_endpoints(struct fabric *fabric)
 {
     size_t count = (size_t)fabric->workers * (size_t)job.size;

@@ -1,4 +1,4 @@
-//! The fabric: workers of the library under test, connected to other ranks', and memory that those can access.
+//! The fabric: workers of the library under test, connected to other ranks' workers, and memory exposed to those.
 #ifndef STUDY_FABRIC_H
 #define STUDY_FABRIC_H
 
@@ -8,7 +8,7 @@
 
 #include <ucp/api/ucp.h>
 
-/** With which ranks a rank is connected. */
+/** The ranks with which a rank is connected. */
 enum reach { PARTNER, EVERYONE };
 
 struct fabric {
@@ -20,7 +20,7 @@ struct fabric {
     ucp_mem_h memory;
     unsigned char *own;
     uint64_t *base; /* address of each rank's memory */
-    int crowded;    /* more threads, of all ranks, than cores */
+    int oversubscribed;    /* more threads, of all ranks, than cores */
 };
 
 /** No field set. */
@@ -31,7 +31,7 @@ void check(ucs_status_t status, const char *call);
 /** Threads use worker (thread mod workers). `length` is of the memory, in bytes, zeroed. All ranks call it. */
 void open_fabric(struct fabric *fabric, int threads, int workers, enum reach reach, uint64_t features, size_t length);
 
-/** All ranks at one point; every worker is progressed meanwhile, so no other thread may use one. */
+/** A barrier of all ranks; every worker is progressed meanwhile, so no other thread may use one. */
 void meet(struct fabric *fabric);
 
 /** All ranks call it. */
@@ -47,15 +47,15 @@ static inline ucp_worker_h own_worker(const struct fabric *fabric, int thread)
     return fabric->worker[worker_of(fabric, thread)];
 }
 
-/** One call of progress. Where threads share a core, one that finds nothing to do lets the others work. */
+/** One call of progress. Where threads share a core, an idle one yields. */
 static inline void progress(const struct fabric *fabric, ucp_worker_h worker)
 {
-    if (ucp_worker_progress(worker) == 0 && fabric->crowded) {
+    if (ucp_worker_progress(worker) == 0 && fabric->oversubscribed) {
         sched_yield();
     }
 }
 
-/** Progresses until the request, if it is one, is complete, and frees it. */
+/** Progresses until the request, which may be NULL, is complete, and frees it. */
 static inline void complete(const struct fabric *fabric, ucp_worker_h worker, ucs_status_ptr_t request)
 {
     ucs_status_t status = UCS_PTR_STATUS(request);

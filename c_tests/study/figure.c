@@ -34,7 +34,7 @@ struct round_time measure(task task, long most, int active, void (*after)(long r
     double whole[MAX_REPETITIONS], mean[MAX_REPETITIONS];
     long rounds = 2;
 
-    /* A few rounds tell how many are enough; when those took next to nothing, more tell better. */
+    /* A few rounds give an estimate; when those were very short, more rounds give a better one. */
     for (int i = 0; i < 3; i++) {
         double seconds = timed(task, rounds, active).whole;
         double wanted = options.seconds / (i < 2 ? 20 : 1) / (seconds + 1e-9);

@@ -4,20 +4,20 @@
 
 #include "team.h"
 
-/** What one round takes: the seconds of all ranks together, and the mean of the active ranks' threads. */
+/** Duration of one round: the seconds of all ranks together, and the mean of the active ranks' threads. */
 struct round_time {
     double whole, mean;
 };
 
 /**
- * Runs the task as often as the options say, each time with as many rounds as take the options' seconds, but at most
- * `most`, and returns the medians. `after` (or NULL) is called after each repetition with its rounds. What the first
- * rounds bring along (connections, pages) is not measured: the caller has run some. Ranks below `active` are those of the
- * mean.
+ * Runs the task as often as the options say, each time for the options' seconds, but at most
+ * `most` rounds, and returns the medians. `after` (or NULL) is called after each repetition with its rounds. Costs of
+ * the first rounds (connections, pages) are not measured: the caller has run some. Ranks below `active` are those of
+ * the mean.
  */
 struct round_time measure(task task, long most, int active, void (*after)(long rounds));
 
-/** Names the columns, once, and the library. */
+/** Prints the names of the columns, once, and the library. */
 void print_heading(void);
 
 /** A row: `NAME THREADS WORKERS SIZE VALUE UNIT`; size 0 is printed as a dash. */

@@ -1,8 +1,9 @@
 //! Random access (GUPS): every thread of every rank updates random words of a table that is spread over all ranks.
 //!
-//! As in HPC Challenge a word is combined with a random number by exclusive or, with a bounded number of updates under
-//! way. Afterwards each rank works out, without the library, what its words must be. By atomics all are right; by get and
-//! put two updates of a word at the same time may leave one of them, and one percent of the words may be wrong.
+//! As in HPC Challenge a word is combined with a random number by exclusive or, with a bounded number of updates in
+//! flight. Afterwards each rank computes, without the library, the expected values of its words. By atomics all are
+//! right; by get and put two updates of a word at the same time may leave one of them, and one percent of the words may
+//! be wrong.
 #include "benchmark.h"
 #include "figure.h"
 #include "job.h"
@@ -25,7 +26,7 @@ static int end_of(int thread, uint64_t random)
     return worker_of(&table.fabric, thread) * job.size + owner(random);
 }
 
-/* Of a thread's updates under way: words, random numbers, requests, all in its local memory. */
+/* Updates of a thread in flight: words, random numbers, requests, all in its local memory. */
 static uint64_t *words_of(int thread)
 {
     return (uint64_t *)(void *)local.of[thread];
@@ -152,8 +153,8 @@ static void play(const char *name, task update, double tolerated, int threads, i
     updates /= measure(update, most < 1 ? 1 : (long)most, job.size, check_rounds).whole;
     print_row(name, &table.fabric, 0, updates / 1e6, "M/s");
     if (job.rank == 0) {
-        printf("# of %llu words of each rank at most %.3g %% wrong after a repetition\n", (unsigned long long)words.count,
-               words.worst * 100);
+        printf("# of %llu words of each rank at most %.3g %% wrong after a repetition\n",
+               (unsigned long long)words.count, words.worst * 100);
     }
     close_team();
     close_local();

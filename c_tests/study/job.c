@@ -34,7 +34,7 @@ void die(const char *format, ...)
     va_end(args);
     fprintf(stderr, "study: FAILED on rank %d: %s\n", job.rank, what);
     fflush(NULL);
-    /* Whichever thread it is: nothing comes after it. */
+    /* By whichever thread: nothing follows it. */
     MPI_Abort(MPI_COMM_WORLD, 1);
     exit(1);
 }

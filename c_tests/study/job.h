@@ -1,4 +1,4 @@
-//! The job: the ranks that mpirun or srun has started. MPI brings them together and carries addresses and keys, no more.
+//! The job: the ranks started by mpirun or srun. MPI is used only to exchange addresses and keys.
 #ifndef STUDY_JOB_H
 #define STUDY_JOB_H
 
@@ -12,10 +12,10 @@ struct job {
 
 extern struct job job;
 
-/** Starts MPI so that the main thread alone calls it. */
+/** Initializes MPI for calls by the main thread alone. */
 void start_job(int *argc, char ***argv);
 
-/** Says what went wrong on which rank and ends the whole job with a non-zero status. */
+/** Prints the error and the rank and ends the whole job with a non-zero status. */
 __attribute__((format(printf, 1, 2), noreturn)) void die(const char *format, ...);
 
 /** Bytes of every rank, which may be of different lengths. */
@@ -29,7 +29,7 @@ struct gathered gather(const void *mine, size_t length);
 
 void free_gathered(struct gathered *gathered);
 
-/** All ranks at one point; others things can be done until it is over. */
+/** A barrier of all ranks; the caller can do other work until it is over. */
 struct meeting {
     MPI_Request request;
 };
@@ -40,7 +40,7 @@ int meeting_is_over(struct meeting *meeting);
 /** Every rank gets rank 0's value. */
 long from_first(long value);
 
-/** Every rank gets the largest, or the sum, of what the ranks have. */
+/** Every rank gets the largest, or the sum, of all ranks' values. */
 double largest(double value);
 double sum(double value);
 

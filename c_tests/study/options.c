@@ -15,7 +15,7 @@ static const char *const USAGE =
     "  -w LIST            numbers of workers: one, each (one per thread) or a number; threads take turns (one,each)\n"
     "  -s MIN:MAX:FACTOR  sizes in bytes, from 4 on (4:1048576:4)\n"
     "  -W NUMBER          puts or gets in a window (64), fewer of large ones\n"
-    "  -l NUMBER          updates of a thread under way (64)\n"
+    "  -l NUMBER          updates of a thread in flight (64)\n"
     "  -b BITS            2^BITS words of table in each rank (17 and what the threads take, at least 20)\n"
     "  -T SECONDS         of a repetition, about (0.1)\n"
     "  -r NUMBER          repetitions, of which the median counts (5)\n"

@@ -1,4 +1,4 @@
-//! The command line: what is measured, with which threads, workers and sizes, how long.
+//! The command line: benchmarks, threads, workers, sizes, and durations.
 #ifndef STUDY_OPTIONS_H
 #define STUDY_OPTIONS_H
 
@@ -6,7 +6,7 @@
 
 enum { MAX_THREADS = 512, MAX_LIST = 32, MAX_REPETITIONS = 99 };
 
-/** What of `workers` stands for a number that follows from the number of threads. */
+/** Value of `workers` that stands for the number of threads. */
 enum { EACH = 0 };
 
 struct options {
@@ -16,7 +16,7 @@ struct options {
     int worker_settings;
     size_t smallest, largest, factor; /* sizes of messages, bytes */
     int window;                       /* puts or gets before a flush */
-    int look_ahead;                   /* updates of a thread under way */
+    int look_ahead;                   /* updates of a thread in flight */
     int table_bits;                   /* log2 of the words of each rank; 0: by the number of threads */
     double seconds;                   /* of a repetition, about */
     int repetitions;
@@ -25,7 +25,7 @@ struct options {
 
 extern struct options options;
 
-/** Ends the program if there is something wrong with them. */
+/** Ends the program if they are invalid. */
 void read_options(int argc, char **argv);
 
 #endif

@@ -1,7 +1,7 @@
-//! Ping-pong of many threads: each thread with the thread of the same number in the partner, one message under way.
+//! Ping-pong of many threads: each thread with the thread of the same number in the partner, one message in flight.
 //!
-//! By put: a message of up to 8 bytes is its number, which the receiver polls for; a larger one is put, and after a fence
-//! its number is put behind it, since nothing else tells when all of it is there. By tags: send and receive.
+//! By put: a message of up to 8 bytes is its number, which the receiver polls for; a larger one is put, and after a
+//! fence its number is put behind it, since no event reports the arrival of all of it. By tags: send and receive.
 #include "../pattern.h"
 #include "benchmark.h"
 #include "figure.h"
@@ -14,7 +14,7 @@
 /* In the memory of a thread: the number of the last message, then the message. */
 enum { NUMBER_ROOM = APART, CAREFUL_ROUNDS = 4 };
 
-/** What a thread has to do with one message. */
+/** A thread's functions for one message. */
 typedef void (*transfer)(int thread, ucp_worker_h worker, ucp_ep_h ep);
 
 static struct {
@@ -33,7 +33,7 @@ static unsigned char *outbox(int thread)
     return local.of[thread];
 }
 
-/** Where the partner puts, and where tags are received: memory like any program's. */
+/** Target of the partner's puts and of tagged receives: memory allocated by the program. */
 static unsigned char *put_inbox(int thread)
 {
     return table.fabric.own + (size_t)thread * table.stride + NUMBER_ROOM;
@@ -79,13 +79,16 @@ static void send_by_put(int thread, ucp_worker_h worker, ucp_ep_h ep)
     put(thread, worker, ep, &table.at[thread].number, length, 0);
 }
 
-/** Whether the number that is expected has been written by somebody outside of this program's knowledge. */
+/** Whether the expected number has arrived; it is written by the partner's put. */
 static int number_is_here(int thread)
 {
     const unsigned char *place = put_inbox(thread) - NUMBER_ROOM;
     uint64_t expected = table.at[thread].received;
 
-    /* Acquire: what the partner put before the fence is there. Four bytes of little endian are the lower half. */
+    /*
+     * Acquire: the data that the partner put before the fence is visible. Four bytes of little endian are the lower
+     * half.
+     */
     if (table.size < sizeof(uint64_t)) {
         return __atomic_load_n((const uint32_t *)(const void *)place, __ATOMIC_ACQUIRE) == (uint32_t)expected;
     }
@@ -126,7 +129,7 @@ static void send_next(int thread, ucp_worker_h worker, ucp_ep_h ep)
     table.send(thread, worker, ep);
 }
 
-/** A short put is its number and has been compared by who waited for it. */
+/** A short put is its number and was compared by the waiting function. */
 static void receive_next(int thread, ucp_worker_h worker, ucp_ep_h ep)
 {
     uint64_t number = ++table.at[thread].received;
@@ -180,7 +183,7 @@ static void play(const char *name, int threads, int workers, uint64_t features)
     snprintf(bandwidth, sizeof(bandwidth), "%s_bandwidth", name);
     for (table.size = options.smallest; table.size <= options.largest; table.size *= options.factor) {
         struct round_time time;
-        /* Both ways, of all threads of all pairs. */
+        /* In both directions, of all threads of all pairs. */
         double bytes = (double)table.size * threads * job.size;
 
         verify();

@@ -95,7 +95,7 @@ static void get_windows(int thread, long rounds)
 
 /* ---- data ---- */
 
-/** Who has the data at first: the active ranks' local memory (put), or the others' remote memory (get). */
+/** Initial data: in the active ranks' local memory (put), or the others' remote memory (get). */
 static void prepare(int thread, long gets)
 {
     unsigned char *source = gets ? own_part(thread) : local.of[thread];

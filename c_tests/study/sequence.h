@@ -1,4 +1,5 @@
-//! The random numbers of HPC Challenge's RandomAccess: powers of x modulo x^64 + x^2 + x + 1 over the field of two elements.
+//! The random numbers of HPC Challenge's RandomAccess: powers of x modulo x^64 + x^2 + x + 1 over the field of two
+//! elements.
 #ifndef STUDY_SEQUENCE_H
 #define STUDY_SEQUENCE_H
 

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-/* Two lines of the A64FX, which fetches lines of 256 bytes: no thread's clock disturbs another's. */
+/* Two lines of the A64FX, which fetches lines of 256 bytes: no false sharing of the threads' clocks. */
 struct member {
     _Alignas(512) double begin, end;
     pthread_t thread;
@@ -16,12 +16,12 @@ struct member {
 
 static struct {
     struct fabric *fabric;
-    task task; /* NULL: go home */
+    task task; /* NULL: the threads exit */
     long rounds;
     double seconds;
     pthread_barrier_t start, stop;
     _Alignas(512) atomic_int through; /* threads that have done their task */
-    _Alignas(512) atomic_int over;    /* all of all ranks have */
+    _Alignas(512) atomic_int over;    /* all threads of all ranks are done */
     struct member member[MAX_THREADS];
 } team;
 
@@ -40,11 +40,11 @@ static void work(int thread)
     member->begin = now();
     team.task(thread, team.rounds);
     member->end = now();
-    /* Release: the main thread that has seen it tells other ranks, and may then read what the task left. */
+    /* Release: the main thread that sees it notifies other ranks, and may then read the task's results. */
     atomic_fetch_add_explicit(&team.through, 1, memory_order_release);
 }
 
-/** Of the threads that share a worker the first one stays with it; the others sleep at the barrier. */
+/** Of the threads that share a worker the first one progresses it; the others sleep at the barrier. */
 static void stay(int thread)
 {
     while (thread < team.fabric->workers && !atomic_load_explicit(&team.over, memory_order_acquire)) {
@@ -52,7 +52,7 @@ static void stay(int thread)
     }
 }
 
-/** The main thread's way to stay: it waits for its own team, and then for the other ranks. */
+/** The main thread's wait: for its own team, and then for the other ranks. */
 static void stay_and_meet(void)
 {
     struct meeting meeting;
@@ -66,7 +66,7 @@ static void stay_and_meet(void)
             begun = 1;
         }
     }
-    /* Release: pairs with the acquire of those who stay. */
+    /* Release: pairs with the acquire of the threads that keep progressing. */
     atomic_store_explicit(&team.over, 1, memory_order_release);
 }
 
@@ -74,7 +74,7 @@ static void *live(void *index)
 {
     int thread = (int)(intptr_t)index;
 
-    pin_to(thread);
+    bind_to_core(thread);
     for (;;) {
         pthread_barrier_wait(&team.start);
         if (team.task == NULL) {
@@ -89,7 +89,7 @@ static void *live(void *index)
 void open_team(struct fabric *fabric)
 {
     team.fabric = fabric;
-    pin_to(0);
+    bind_to_core(0);
     if (pthread_barrier_init(&team.start, NULL, (unsigned)fabric->threads) != 0 ||
         pthread_barrier_init(&team.stop, NULL, (unsigned)fabric->threads) != 0) {
         die("pthread_barrier_init");
@@ -108,7 +108,7 @@ void close_team(void)
     for (int i = 1; i < team.fabric->threads; i++) {
         pthread_join(team.member[i].thread, NULL);
     }
-    /* Threads of the library's that the next fabric brings are not to be bound to this core. */
+    /* Threads that the library starts for the next fabric must not be bound to this core. */
     unpin();
     pthread_barrier_destroy(&team.start);
     pthread_barrier_destroy(&team.stop);

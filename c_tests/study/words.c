@@ -1,4 +1,5 @@
-//! The table of random access: see words.h. Its own words are read and written here while no updates are under way.
+//! The table of random access: see words.h. The rank's own words are read and written here while no updates are in
+//! flight.
 #include "words.h"
 #include "options.h"
 #include "sequence.h"
@@ -45,7 +46,7 @@ static void fill_words(int thread, long unused)
     }
 }
 
-/** Of some threads' numbers, takes back those that went into this rank's words. */
+/** Undoes the updates of some threads' numbers on this rank's words. */
 static void take_back(int thread, long updates)
 {
     uint64_t streams = (uint64_t)job.size * (uint64_t)words.fabric->threads;

@@ -105,7 +105,7 @@ int process_attach(void)
         forks_watched = true;
         prctl(
             PR_SET_PTRACER,
-            PR_SET_PTRACER_ANY); /* other processes write to this one's memory; without Yama this fails, and is not needed */
+            PR_SET_PTRACER_ANY); /* for writes by other processes; fails without Yama, which needs none */
         wire_lock(&wire->lock);
         process_reclaim();
         node = choose_node();

@@ -26,8 +26,8 @@ extern ucs_thread_mode_t party_thread_mode;
 extern ucp_request_init_callback_t party_request_init; /* NULL: none */
 
 /*
- * Starts the other process, which does `act` and then waits to be killed; both are connected in fact. If PARTY_SIBLINGS is
- * set both go on in process id namespaces of their own.
+ * Starts the other process, which does `act` and then waits to be killed; both are connected in fact. If PARTY_SIBLINGS
+ * is set both go on in process id namespaces of their own.
  */
 void start(party_t *self, ucp_err_handling_mode_t mode, void (*act)(party_t *));
 void party_connect(party_t *self, const void *address, ucp_err_handling_mode_t mode);
