@@ -1,7 +1,7 @@
-# What a guest boots: a kernel and a first file system, made once. (sourced by scripts/guest, which has `cache`, `parts`
-# and `fail`)
+# Boot files of a guest: a kernel and a first file system, built once. (sourced by scripts/guest, which has `cache`,
+# `parts` and `fail`)
 
-# Those that lead to the files of the host; all others are loaded from there.
+# Modules that give access to the files of the host; all others are loaded from there.
 modules="virtio_pci virtio_console 9pnet_virtio 9p overlay"
 
 # The kernel inside of vmlinuz: QEMU enters it directly, and an emulated processor would take long to unpack it.
@@ -24,7 +24,7 @@ first_files() { # DIRECTORY VERSION
     xargs cp -t "$1/modules" < "$1/modules/paths" && sed -i 's/.*\///' "$1/modules/paths"
 }
 
-# What the files in the cache were made from.
+# The inputs of the files in the cache.
 makers() { cat "$parts/boot.sh" "$parts/init" | cksum; }
 
 boot_files() {

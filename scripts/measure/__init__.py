@@ -1,1 +1,1 @@
-"""What scripts/bench and scripts/osu are made of: running libraries in turn, and showing what came out."""
+"""Modules of scripts/bench and scripts/osu: running libraries in turn, and showing the results."""

@@ -1,4 +1,4 @@
-"""The command line that scripts/bench and scripts/osu have in common."""
+"""The common command line of scripts/bench and scripts/osu."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""The conditions of a run: what others did to the machine meanwhile, and how far apart its cores are."""
+"""The conditions of a run: the load by other processes meanwhile, and the latency between the cores."""
 
 import os
 import platform
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from .libraries import TOP
 
 DRIVER = f"{TOP}/build/bench/ucpbench"
-HANDOFF_SPREAD = 1.25  # more between the runs that are compared: the (virtual) cores were moved meanwhile
-FOREIGN_SHARE = 0.10  # of one core, used by others during a run
+HANDOFF_SPREAD = 1.25  # more between compared runs: the (virtual) cores were moved meanwhile
+FOREIGN_SHARE = 0.10  # of one core, used by other processes during a run
 
 
 def busy_seconds():
-    """Processor time that the whole machine has used."""
+    """Processor time used by the whole machine."""
     with open("/proc/stat") as stat:
         fields = [int(field) for field in stat.readline().split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
@@ -28,7 +28,7 @@ def own_seconds():
 
 
 def handoff():
-    """Nanoseconds that the machine needs to hand a cache line from one core to another, now."""
+    """Nanoseconds of handing a cache line from one core to another, now."""
     result = subprocess.run(
         [DRIVER, "--quick", "handoff"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
     )
@@ -42,7 +42,7 @@ def handoff():
 class Conditions:
     handoff_before: float
     handoff_after: float
-    foreign: float  # share of one core that others used
+    foreign: float  # share of one core used by other processes
     seconds: float
 
     def as_dict(self):
@@ -54,7 +54,7 @@ class Conditions:
 
 
 class Watch:
-    """Takes the conditions around a run: `with Watch() as watch: ...; watch.conditions`.
+    """Records the conditions around a run: `with Watch() as watch: ...; watch.conditions`.
 
     Runs follow each other at once: the handoff after one is the handoff before the next."""
 
@@ -73,7 +73,7 @@ class Watch:
 
 
 def unlikeness(conditions):
-    """How unlike the conditions of several runs were; 1 or less: alike enough to be compared."""
+    """Difference of the conditions of several runs; 1 or less: similar enough for a comparison."""
     handoffs = [value for one in conditions for value in (one.handoff_before, one.handoff_after)]
     return max(
         max(handoffs) / max(min(handoffs), 1e-3) / HANDOFF_SPREAD,
@@ -82,7 +82,7 @@ def unlikeness(conditions):
 
 
 def machine():
-    """What the figures were measured on."""
+    """The machine of the figures."""
     model, memory = platform.machine(), 0
     with open("/proc/cpuinfo") as cpuinfo:
         model = next((line.split(":", 1)[1].strip() for line in cpuinfo if line.startswith("model name")), model)
@@ -98,7 +98,7 @@ def machine():
 
 
 def summary(runs):
-    """Words on the conditions of all runs that count."""
+    """Describes the conditions of all runs that count."""
     handoffs = [value for run in runs for value in run["handoff_ns"]]
     disturbed = sum(run["disturbed"] for run in runs)
     return (

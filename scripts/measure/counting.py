@@ -1,4 +1,4 @@
-"""Instructions that a library spends itself on each operation of `ucpbench instructions`, without those of what it calls."""
+"""Instructions of a library itself for each operation of `ucpbench instructions`, without those of its callees."""
 
 import os
 import statistics
@@ -15,7 +15,8 @@ CALLGRIND = [
 
 
 def command(library, environment, directory, adapter, under):
-    """`adapter`: where a software adapter's library is, None for that of this machine; `under`: a command in front."""
+    """`adapter`: the directory of a software adapter's library, None for the adapter of this machine; `under`: a
+    command prefix."""
     path = [found for found in (adapter, library.directory) if found]
     environment = environment | ({"LD_LIBRARY_PATH": ":".join(path)} if path else {})
     words = [f"{name}={value}" for name, value in environment.items()]
@@ -23,8 +24,9 @@ def command(library, environment, directory, adapter, under):
 
 
 def count(library, environment, without, caller, adapter=None, wire=None, under=()):
-    """The counts of every operation, less what counting costs and what the objects `without` and `caller` (patterns) do; none if
-    the library cannot do it. `wire`: the variable that names the software adapter's shared file."""
+    """The counts of every operation, without those of counting itself and of the objects `without` and `caller`
+    (patterns); none if the library has no such transport. `wire`: the variable that names the software adapter's shared
+    file."""
     with scratch() as directory:
         if wire:
             environment = environment | {wire: f"{directory}/wire"}

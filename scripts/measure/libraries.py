@@ -1,4 +1,4 @@
-"""The libraries that are compared, and how a program is bound to each of them."""
+"""The libraries that are compared, and how a program is run on each of them."""
 
 import os
 import subprocess
@@ -12,11 +12,11 @@ class Library:
     name: str  # on the command line, in CSV and JSON
     title: str  # on the page
     directory: str | None  # for LD_LIBRARY_PATH; None: the loader's own choice
-    mpirun_on: str  # what scripts/mpirun-on calls it
+    mpirun_on: str  # its name for scripts/mpirun-on
 
     @property
     def is_subject(self):
-        """Whether this is what the others are compared with."""
+        """Whether the others are compared with this one."""
         return self.name.startswith("rucp")
 
     def environment(self):
@@ -43,7 +43,7 @@ KNOWN = {
 
 
 def choose(names):
-    """Libraries by name, `NAME=DIRECTORY` for any other one; says what is missing."""
+    """Libraries by name, `NAME=DIRECTORY` for any other one; reports missing ones."""
     chosen = []
     for name in names.split(","):
         if "=" in name:

@@ -9,7 +9,7 @@ from html import escape
 from . import plots
 from .table import number, size
 
-# Heading, what is said below it, which figures belong there, whether x is a size in bytes.
+# Heading, the text below it, its figures, whether x is a size in bytes.
 SECTIONS = (
     (
         "Latency",
@@ -58,7 +58,12 @@ SECTIONS = (
         False,
     ),
     ("Random access", "GUPS: two processes update random words of a table that lies half in each.", r"gups.*", False),
-    ("More ranks than cores", "Allreduce of 8 bytes, ranks not bound to cores.", r"(openmpi|mpich)_\d+_ranks_.*", False),
+    (
+        "More ranks than cores",
+        "Allreduce of 8 bytes, ranks not bound to cores.",
+        r"(openmpi|mpich)_\d+_ranks_.*",
+        False,
+    ),
     ("Through MPI", "Two ranks on two cores, everything through libucp.", r"(openmpi|mpich)_(?!init).*", True),
     (
         "Start of an MPI job",
@@ -80,8 +85,8 @@ SECTIONS = (
     ),
     (
         "Many processes on one host",
-        "Each phase until the last process is through with it: start of the workers, endpoints of all to all, the first exchange "
-        "of 8 bytes of all with all, a later one; and the mean of a process's share of resident memory (PSS). Loaded: "
+        "Each phase until the last process is through with it: start of the workers, endpoints of all to all, "
+        "the first exchange of 8 bytes of all with all, a later one; and the mean of a process's share of resident memory (PSS). Loaded: "
         "with two other processes that compute on each core.",
         r"(loaded_)?processes_.*",
         False,
@@ -319,7 +324,7 @@ class Page:
         return f'<td style="background:{colour}" title="{detail}">{ahead:.{1 if ahead >= 10 else 2}f}</td>'
 
     def heat_map(self):
-        """What has a size as x, figure by figure and size by size."""
+        """Figures with a size as x, figure by figure and size by size."""
         figures = {
             name: series
             for heading, _, _, is_size in SECTIONS
@@ -336,7 +341,9 @@ class Page:
         for name, series in figures.items():
             by_x = {one.x: one for one in series}
             heading = section_of(name)[0]
-            title = f"{heading}: {pretty(name)}" if heading in ("Latency", "Bandwidth", "Message rate") else pretty(name)
+            title = (
+                f"{heading}: {pretty(name)}" if heading in ("Latency", "Bandwidth", "Message rate") else pretty(name)
+            )
             rows.append(f"<tr><td>{escape(title)}</td>{''.join(self.heat_cell(by_x.get(x)) for x in xs)}</tr>")
         head = "".join(f"<th>{size(x)}</th>" for x in xs)
         return (
@@ -454,7 +461,7 @@ def anchor(heading):
 
 
 def write(results, path, title, regressions=(), baseline=None):
-    """Whoever is interrupted on the way leaves the page as it was."""
+    """Writes to a temporary file first: an interrupted run leaves the page unchanged."""
     text = Page(results, title, regressions, baseline).text()
     with open(f"{path}.new", "w") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""Reading what programs print: figures of ucpbench, tables in OSU's format, counts of callgrind."""
+"""Parsers of output: figures of ucpbench, tables in OSU's format, counts of callgrind."""
 
 import glob
 import re
@@ -13,7 +13,7 @@ class Figure(NamedTuple):
 
 
 def loaded_library(output):
-    """The path and version of the libucp that the program, or mpirun-on for it, says it had mapped."""
+    """The path and version of the mapped libucp, printed by the program or by mpirun-on."""
     found = re.search(r"^# libucp: (\S+) (?:\(version (\S+?)\)|in \d+ processes)", output, re.M)
     return (found[1], found[2] or "not told") if found else (None, None)
 
@@ -66,7 +66,7 @@ def table(output, prefix):
 
 
 def start(output, prefix, ranks):
-    """osu_init's line, or the slowest rank of our own `init`."""
+    """osu_init's line, or the slowest rank of `init`."""
     line = re.search(r"max: ([\d.]+) ms", output)
     if line:
         return [Figure(f"{prefix}_init", ranks, float(line[1]), "ms")]
@@ -115,8 +115,8 @@ def own(text, objects):
 
 
 def dumps(directory, operations=200, without=None, caller=None):
-    """Instructions of one operation in every dump of each name, without the work of the objects that match, and the caller's
-    own."""
+    """Instructions of one operation in every dump of each name, without the work of the objects that match, and the
+    caller's own."""
     counts = {}
     for file in sorted(glob.glob(f"{directory}/counts.*"), key=lambda name: int(name.rsplit(".", 1)[1])):
         with open(file) as dump:
@@ -130,7 +130,7 @@ def dumps(directory, operations=200, without=None, caller=None):
 
 
 def callgrind(directory):
-    """Instructions of one operation each, less what counting costs: the least of several dumps."""
+    """Instructions of one operation each, without those of counting: the least of several dumps."""
     counts = {name: min(counts) for name, counts in dumps(directory).items()}
     baseline = counts.pop("baseline", None)
     if baseline is None:

@@ -1,4 +1,4 @@
-"""The plots: curves and bars as SVG, by matplotlib, which is fetched into build/ at first use."""
+"""The plots: curves and bars as SVG, by matplotlib, which is downloaded into build/ at first use."""
 
 import io
 import os
@@ -16,7 +16,7 @@ MARKERS = ("s", "^", "o", "D", "v", "P")
 
 
 def library():
-    """matplotlib, or None where it can neither be found nor fetched: then the page has tables only."""
+    """matplotlib, or None where it can neither be found nor downloaded: then the page has tables only."""
     sys.path.insert(0, DIRECTORY)
     if not os.path.isdir(f"{DIRECTORY}/matplotlib"):
         command = [

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from . import conditions
 
 MORE_IS_BETTER = ("M/s", "MB/s", "Messages/s")
-EXACT = ("instructions", "B", "")  # units of what repeats, or nearly: small changes count
+EXACT = ("instructions", "B", "")  # units of exact or nearly exact figures: small changes count
 
 
 def more_is_better(unit):
@@ -18,8 +18,8 @@ def more_is_better(unit):
 
 
 def repeats(then, now):
-    """Whether two counts of instructions are the same: a timer has a library do a little once in hundreds of
-    operations (looks at the clock), and how often it falls into a count depends on the machine's speed."""
+    """Whether two counts of instructions are the same: once in hundreds of operations a timer makes a library do a
+    little more (it reads the clock), and how often that happens during a count depends on the machine's speed."""
     return math.isclose(then, now, rel_tol=0.01, abs_tol=2)
 
 
@@ -32,10 +32,10 @@ class Series:
     x: int | None
     unit: str
     samples: dict = field(default_factory=dict)  # library name -> {repetition: value}
-    disturbed: set = field(default_factory=set)  # repetitions in which the libraries' conditions were unlike
+    disturbed: set = field(default_factory=set)  # repetitions in which the libraries' conditions differed
 
     def counted(self, library):
-        """What is compared: the undisturbed repetitions; all of them only where each was disturbed."""
+        """The compared repetitions: the undisturbed ones; all of them only where each was disturbed."""
         values = self.samples.get(library, {})
         return {number: value for number, value in values.items() if number not in self.disturbed} or values
 
@@ -99,7 +99,8 @@ class Results:
         return ratio if ratio not in (float("inf"), 0) else None
 
     def regressions(self, baseline, threshold):
-        """What the subject does worse than in older results, by itself and beside the others: [(series, then)]."""
+        """Figures that are worse for the subject than in older results, by itself and relative to the others: [(series,
+        then)]."""
         old = {(one["name"], one["x"]): one for one in baseline["figures"]}
         worse = []
         for key, series in self.series.items():
@@ -109,7 +110,7 @@ class Results:
             factor = then / now if more_is_better(series.unit) else now / then
             ahead_then, ahead = old[key].get("ahead"), self.ahead(series)
             exact = series.unit in EXACT
-            # A machine that is slower today slows the others down as well: then rucp is as far ahead as it was.
+            # A machine that is slower today slows the others down as well: then the ratio does not change.
             beside = 1 if exact or not ahead or not ahead_then else ahead_then / ahead
             limit = 1.005 if exact else 1 + threshold
             if series.unit == "instructions" and repeats(then, now):

@@ -16,11 +16,11 @@ def say(text):
 
 
 class Failure(Exception):
-    """A run that gave no figures; the others go on."""
+    """A run without figures; the others go on."""
 
 
 def run(workload, library):
-    """One run: figures, conditions, and which library it was."""
+    """One run: figures, conditions, and the library's name."""
     with scratch() as directory:
         words, environment = workload.run_in(library, directory)
         with Watch() as watch:
@@ -46,7 +46,8 @@ def run(workload, library):
 
 
 def run_patiently(workload, library):
-    """As `run`. UCX crashes now and then (1.13.1 in random accesses under MPICH, for one): it is asked again, rucp never."""
+    """Like `run`, but repeats failed runs of UCX, which crashes sometimes (1.13.1 in random accesses under MPICH, for
+    one)."""
     for _ in range(0 if library.is_subject else 2):
         try:
             return run(workload, library)
@@ -56,7 +57,8 @@ def run_patiently(workload, library):
 
 
 def repetition(workload, libraries, tries):
-    """The libraries in turn until the conditions were alike, at most so many times; the least unlike turn counts."""
+    """The libraries in turn until the conditions were similar, at most this many times; the most similar turn
+    counts."""
     best = None
     for attempt in range(tries):
         turn = {library: run_patiently(workload, library) for library in libraries}
@@ -69,7 +71,7 @@ def repetition(workload, libraries, tries):
 
 
 def measure(workloads, libraries, results, repeat, tries):
-    """Everything; results get it piece by piece. Returns how many workloads failed."""
+    """Runs all workloads and adds to the results after each. Returns how many workloads failed."""
     failed = set()
     for number in range(repeat):
         for workload in workloads:

@@ -1,4 +1,4 @@
-"""The benchmarks of the Fugaku study (c_tests/study): how they are run, and how their rows are read."""
+"""The benchmarks of the Fugaku study (c_tests/study): running them, and parsing their rows."""
 
 from . import parse
 from .libraries import TOP
@@ -15,7 +15,7 @@ BENCHMARKS = {
 
 
 def setting_of(threads, workers):
-    """What the number of workers is called; a single thread is all settings at once."""
+    """The name of a number of workers; a single thread is all settings at once."""
     return "one" if workers == 1 else "each" if workers == threads else str(workers)
 
 

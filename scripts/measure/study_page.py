@@ -81,7 +81,7 @@ def header(results, title):
 
 
 def write(results, path, title, *_):
-    """Whoever is interrupted on the way leaves the page as it was."""
+    """Writes to a temporary file first: an interrupted run leaves the page unchanged."""
     matplotlib = plots.library()
     body = "".join(
         f"<section><h2>{escape(table.title)}</h2>"

@@ -72,9 +72,11 @@ def _tables_of(results, figure, title):
     small = [one for one in mine if _split(one)[2] == (sizes[0] if sizes else None)]
     what = f", {size(sizes[0])} bytes" if sizes else ""
     tables = []
-    # The bandwidth of the smallest messages says what their rate has said.
+    # The bandwidth of the smallest messages is their rate in other units.
     if not figure.endswith("bandwidth"):
-        tables.append(Table(f"{title}{what}, by threads", False, mine[0].unit, _columns(results, small, lambda one: one.x)))
+        tables.append(
+            Table(f"{title}{what}, by threads", False, mine[0].unit, _columns(results, small, lambda one: one.x))
+        )
     if len(sizes) > 1:
         crowd = [one for one in mine if one.x == most]
         plural = "" if most == 1 else "s"

@@ -10,7 +10,7 @@ def label(series):
 
 
 def size(value):
-    """4096 as 4K: what is no power of two stays as it is (a number of endpoints, say)."""
+    """4096 as 4K: a number that is no power of two does not change (a number of endpoints, say)."""
     for shift, letter in ((20, "M"), (10, "K")):
         if value >= 1 << shift and value % (1 << shift) == 0:
             return f"{value >> shift}{letter}"

@@ -1,4 +1,4 @@
-"""The workloads: which program is run with which words, and how its output is read."""
+"""The workloads: programs, their arguments, and the parsers of their output."""
 
 import os
 import tempfile
@@ -18,7 +18,7 @@ OWN_MPI = {
     "get_latency": "-m 1:4194304",
     "fop_latency": "",
     "allreduce": "-m 4:1048576",
-    "mt_mr": "-t 4",  # with 8 threads on 2 cores Open MPI on UCX does not come to an end
+    "mt_mr": "-t 4",  # with 8 threads on 2 cores Open MPI on UCX does not end
 }
 OWN_MPI_QUICK = {
     "latency": "-m 8:64",
@@ -30,7 +30,7 @@ OWN_MPI_QUICK = {
     "allreduce": "-m 8:64",
     "mt_mr": "-t 2 -i 20000",
 }
-# Where they are below c/mpi of OSU's tree, and with which words they are run.
+# Their directories below c/mpi of OSU's tree, and their arguments.
 OSU = {
     "osu_latency": ("pt2pt/standard", "-m 1:4194304"),
     "osu_bw": ("pt2pt/standard", "-m 1:4194304"),
@@ -72,11 +72,11 @@ class Workload:
     read: Callable  # (output, scratch directory) -> figures
     limit: int = 120  # seconds
     environment: dict = field(default_factory=dict)
-    once: bool = False  # what repeats exactly need not be repeated
+    once: bool = False  # exact figures need no repetition
     machine: bool = False  # needs no library: measured with the first one only
 
     def run_in(self, library, scratch):
-        """Words and environment of a run. MPI's ranks get their library from scripts/mpirun-on, not from here."""
+        """Arguments and environment of a run. MPI's ranks get their library from scripts/mpirun-on, not from here."""
         environment = library.environment()
         if self.name.removeprefix("oversubscribed/").startswith(MPIS):
             environment.pop("LD_LIBRARY_PATH", None)
@@ -135,7 +135,7 @@ def clients(quick):
 
 
 def regions(quick):
-    """Operations on registered memory by the number of regions; the peer executes puts, and looks for the region."""
+    """Operations on registered memory by the number of regions; the peer executes puts, and looks up the region."""
     return [
         driver(
             f"growth/regions/{number}",
@@ -171,7 +171,7 @@ def growth(quick):
         )
         for kind in what
         for number in numbers
-        # A worker of UCX's takes milliseconds to make.
+        # Creating a worker takes UCX milliseconds.
         if number <= 1000 or kind != "peers"
     ]
 
@@ -233,7 +233,7 @@ def mpi(mpi_name, program, path, words, about, ranks=2, read=None):
 
 
 def names_libucp(program):
-    """Whether a program says which libucp it has mapped: ours do, OSU's do with our patches."""
+    """Whether a program prints its mapped libucp: those of c_tests do, OSU's do with the patches."""
     try:
         with open(program, "rb") as file:
             return b"# libucp: " in file.read()
@@ -251,7 +251,7 @@ def own_mpi(mpi_name, quick):
 
 
 def start_and_end(mpi_name, quick, path=None):
-    """MPI_Init to MPI_Finalize; OSU's own benchmark for that knows MPI_Init only."""
+    """MPI_Init to MPI_Finalize; OSU's own benchmark measures MPI_Init only."""
     path = path or f"{TOP}/build/bench/{mpi_name}/init"
     return [
         mpi(
@@ -284,7 +284,7 @@ def address_space(mpi_name, quick):
 
 
 def crowded(mpi_name, quick):
-    """More ranks than cores: whoever waits had better let the others run."""
+    """More ranks than cores: a waiting rank should yield."""
     ranks, words = 8, f"-m 8:8 -i {14 if quick else 70}"
     return mpi(
         mpi_name,
@@ -307,9 +307,12 @@ def oversubscribed(mpi_name, quick):
                 "crowd",
                 f"{TOP}/build/bench/{mpi_name}/crowd",
                 "0.1" if quick else "1",
-                f"{ranks} ranks{', mpi_yield_when_idle' if yields else ''}: ring, allreduce, put, get, fetch-and-op of {mpi_name}",
+                f"{ranks} ranks{', mpi_yield_when_idle' if yields else ''}: "
+                f"ring, allreduce, put, get, fetch-and-op of {mpi_name}",
                 ranks,
-                lambda output, scratch, prefix=f"{mpi_name}{yields.replace('/', '_')}_crowd_": parse.driver(output, prefix),
+                lambda output, scratch, prefix=f"{mpi_name}{yields.replace('/', '_')}_crowd_": parse.driver(
+                    output, prefix
+                ),
             )
             workload.name = f"oversubscribed/{mpi_name}/{ranks}{yields}"
             workload.environment = {"OMPI_MCA_mpi_yield_when_idle": "1" if yields else "0"}
