@@ -1,10 +1,16 @@
-# What a client sees before it runs: headers, exported symbols, layouts, the prefix. (sourced by scripts/test)
+# The interface that a client is built against: headers, exported symbols, layouts, the prefix. (sourced by
+# scripts/test)
 step 300 "headers are what cbindgen makes" scripts/gen-headers --check
-step 300 "headers are in UCX's forms: tests of the generator" cargo test --quiet --locked --manifest-path tools/gen-headers/Cargo.toml --target-dir target/gen-headers
+step 300 "headers are in UCX's forms: tests of the generator" cargo test --quiet --locked --manifest-path \
+    tools/gen-headers/Cargo.toml --target-dir target/gen-headers
 step 300 "headers compile, C99 to C++23, gcc and clang" c_tests/abi/compile-headers
-step 300 "abi: symbols, layouts, constants" c_tests/abi/run build/prefix/lib/libucp.so.0 /usr/include build/ucx-1.22/include
-step 120 "headers for generators of bindings: bindgen" c_tests/abi/bindings.py build/prefix/include build/ucx-1.22/include
+step 300 "abi: symbols, layouts, constants" c_tests/abi/run build/prefix/lib/libucp.so.0 /usr/include \
+    build/ucx-1.22/include
+step 120 "headers for generators of bindings: bindgen" c_tests/abi/bindings.py build/prefix/include \
+    build/ucx-1.22/include
 step 300 "consumers: pkg-config and CMake, C and C++" c_tests/consumer/run build/prefix
-step 120 "examples: built against the prefix, and run" scripts/leaves-nothing make -s -C examples check PREFIX="$PWD/build/prefix" \
+step 120 "examples: built against the prefix, and run" scripts/leaves-nothing make -s -C examples check \
+    PREFIX="$PWD/build/prefix" \
     OUT="$PWD/build/examples" CFLAGS="-O2 -Wall -Wextra -Werror"
-step 60  "options: those of UCX, with their defaults" c_tests/options/compare.py build/ucx-1.22/lib:build/ucx-1.22/bin/ucx_info ucx_info
+step 60  "options: those of UCX, with their defaults" c_tests/options/compare.py \
+    build/ucx-1.22/lib:build/ucx-1.22/bin/ucx_info ucx_info

@@ -1,9 +1,9 @@
-# The same C programs on UCX 1.13.1, UCX 1.22 and rucp: the same output. (sourced by scripts/test)
+# The same C programs on UCX 1.13.1, UCX 1.22 and rucp: their output must not differ. (sourced by scripts/test)
 libraries=(env "RUCP_LIB=$top/build/prefix/lib" "UCX_WHEEL=$top/build/ucx-1.22")
 step 900 "differential" "${libraries[@]}" c_tests/diff/run
-# On what any processor can do.
+# With the portable code for every processor.
 step 400 "without what is of this processor" "${libraries[@]}" scripts/portable
 step 20 "rules: each has a test" c_tests/diff/rules --ran
-# Alone with its /dev/shm, which it inspects.
+# Alone, because it inspects /dev/shm.
 step 500 "conformance of the transports" scripts/leaves-nothing "${libraries[@]}" c_tests/conformance/run
 step 300 "misuse" "${libraries[@]}" c_tests/misuse/run

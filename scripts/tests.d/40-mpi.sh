@@ -1,4 +1,4 @@
-# The MPI checks on rucp by LD_PRELOAD, under both MPIs, with 2 and with 8 ranks on whatever cores there are.
+# The MPI checks on rucp by LD_PRELOAD, under both MPIs, with 2 and with 8 ranks on the cores of this machine.
 # Each rank fails if another libucp than rucp is mapped (EXPECT_LIBUCP, see mpirun-on). (sourced by scripts/test)
 
 # MPICH has no flag that forces UCX: it must have been built with nothing else.
@@ -15,7 +15,7 @@ for mpi in openmpi mpich; do
     done
     step 120 "$mpi, 4 ranks: pscw" scripts/mpirun-on "$mpi" rucp 4 "build/mpi/$mpi/pscw"
     step 120 "$mpi, 8 ranks: pscw" scripts/mpirun-on "$mpi" rucp 8 "build/mpi/$mpi/pscw" 200
-    # And once as a site would install it: all four names, found by LD_LIBRARY_PATH.
+    # Once more as a site would install it: all four names, found by LD_LIBRARY_PATH.
     step 120 "$mpi, 2 ranks, from the prefix: matching" scripts/mpirun-on "$mpi" prefix 2 "build/mpi/$mpi/matching"
 done
 
@@ -28,10 +28,11 @@ for mpi in openmpi mpich; do
     step 180 "$mpi, 8 ranks in 400 MB of address space each: collectives" bash -c "in_400_mb $mpi"
 done
 
-# Between sockets: what co-located ranks would do through shared memory goes through the network.
+# Between network namespaces: traffic of ranks on one host goes through the network.
 for mpi in openmpi mpich; do
     for program in matching datatypes collectives onesided; do
-        step 240 "$mpi, 4 ranks, tcp: $program" env UCX_TLS=tcp scripts/mpirun-on "$mpi" rucp 4 "build/mpi/$mpi/$program"
+        step 240 "$mpi, 4 ranks, tcp: $program" env UCX_TLS=tcp scripts/mpirun-on "$mpi" rucp 4 \
+            "build/mpi/$mpi/$program"
     done
     step 120 "$mpi, 4 ranks, tcp: accumulate" env UCX_TLS=tcp \
         scripts/mpirun-on "$mpi" rucp 4 "build/mpi/$mpi/accumulate" 40

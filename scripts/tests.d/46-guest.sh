@@ -1,4 +1,5 @@
-# What the kernel here may lack, in a virtual machine with Debian's: rucp over `tc netem`. (sourced by scripts/test)
+# Kernel features that this machine may lack, in a virtual machine with Debian's kernel: rucp over `tc netem`. (sourced
+# by scripts/test)
 guest_status() {
     local output
     output=$(scripts/guest --timeout 100 bash -c 'echo from the guest >&2; exit 7')

@@ -1,11 +1,13 @@
 # RoCE without hardware: rucp over the kernel's software devices in a virtual machine. (sourced by scripts/test)
-# `c_tests/rxe/devices` shows, by hand, that the devices work without rucp; `c_tests/rxe/run` has all programs.
+# `c_tests/rxe/devices` tests, by hand, the devices without rucp; `c_tests/rxe/run` has all programs.
 rxe_links() { # KIND OPTIONS OF scripts/guest...
-    c_tests/rxe/links build && env PATH=/usr/sbin:/usr/bin:/sbin:/bin scripts/guest --timeout 590 "${@:2}" c_tests/rxe/links "$1"
+    c_tests/rxe/links build && env PATH=/usr/sbin:/usr/bin:/sbin:/bin scripts/guest --timeout 590 "${@:2}" \
+        c_tests/rxe/links "$1"
 }
 
 rxe_rails() {
-    c_tests/rxe/rails build && env PATH=/usr/sbin:/usr/bin:/sbin:/bin scripts/guest --timeout 590 --rxe 2 c_tests/rxe/rails
+    c_tests/rxe/rails build && env PATH=/usr/sbin:/usr/bin:/sbin:/bin scripts/guest --timeout 590 --rxe 2 \
+        c_tests/rxe/rails
 }
 
 export -f rxe_links rxe_rails
@@ -19,7 +21,9 @@ if command -v qemu-system-x86_64 > /dev/null || [ "$(id -u)" -eq 0 ] || sudo -n 
     rxe "two machines" bash -c "rxe_links nodes --rxe 2 --nodes 2"
     rxe "rails" bash -c rxe_rails
     rxe "programs, rc" c_tests/rxe/run --tls rc,self \
-        --only "@(am_rndv|amo|compat_ompi|rma|rules_request|stream|tag_match|all_to_all|flush_after_close|killed|meeting|listener*_rdmacm)"
+        --only "@(am_rndv|amo|compat_ompi|rma|rules_request|stream|tag_match|all_to_all)"
+    rxe "programs, rc: failures, connections" c_tests/rxe/run --tls rc,self \
+        --only "@(flush_after_close|killed|meeting|listener*_rdmacm)"
     rxe "programs, ud" c_tests/rxe/run --tls ud,self --only "@(am|endpoint|rma|tag_sizes|wakeup|all_to_all|waiting)"
     rxe "MPI, rc" c_tests/rxe/run --only "@(openmpi_@(onesided|matching)|mpich_@(pingpong|collectives))_rc"
 else

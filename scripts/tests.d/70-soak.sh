@@ -1,4 +1,5 @@
-# Mixed traffic, and the C tests under a sanitizer. Hours of it: scripts/soak 7200, scripts/sanitize KIND --long. (sourced)
+# Mixed traffic, and the C tests under a sanitizer. Hours of it: scripts/soak 7200, scripts/sanitize KIND --long.
+# (sourced)
 step 300 "soak" scripts/leaves-nothing scripts/soak 60
 for kind in address:asan thread:tsan; do
     if [ -n "$(find "$(rustc --print sysroot)" -name "librustc-*_rt.${kind#*:}.a")" ]; then
