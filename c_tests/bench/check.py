@@ -4,7 +4,7 @@
 usage: check.py results DIRECTORY LIBRARIES WORKLOADS   what scripts/bench or scripts/osu wrote
        check.py patches FILE...                         osu-patches: added lines only, without context
        check.py slower OLD.json NEW.json FIGURE         writes a copy in which FIGURE was twice as good for rucp
-       check.py same OLD.json NEW.json                  instructions of rucp: the same in both, but for what the clock decides
+check.py same OLD.json NEW.json                  instructions of rucp: the same in both, but for what the clock decides
 """
 
 import csv

@@ -1,4 +1,7 @@
-/* Atomic operations on mapped memory, which end inside of the call: what they change, and what is not theirs. */
+/*
+ * Atomic operations on mapped memory, which complete inside of the call: the bytes they change, and those they must
+ * not.
+ */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -20,7 +23,7 @@ static void on_end(void *request, ucs_status_t status, void *user_data)
     calls++;
 }
 
-/* With everything that the mask can name; the reply buffer holds `fresh` before. */
+/* With every field of the mask; the reply buffer holds `fresh` before. */
 static ucs_status_ptr_t change(fixture_t *fixture, ucp_atomic_op_t op, uint64_t addr, size_t size, uint32_t mask,
                                uint64_t *reply)
 {
@@ -37,7 +40,7 @@ static ucs_status_ptr_t change(fixture_t *fixture, ucp_atomic_op_t op, uint64_t 
     return ucp_atomic_op_nbx(fixture->ep, op, &operand, 1, addr, fixture->rkey, &param);
 }
 
-/* What 8 bytes hold after an operation on the first `size` of them. */
+/* Contents of 8 bytes after an operation on the first `size` of them. */
 static uint64_t outcome(ucp_atomic_op_t op, size_t size, uint64_t old)
 {
     uint64_t mask = size == 4 ? UINT32_MAX : UINT64_MAX, new = old;
@@ -93,7 +96,7 @@ static void operations(void)
     fixture_close(&fixture);
 }
 
-/* Each ends with a request, and its callback was called inside of the call. */
+/* Each completes with a request whose callback was called inside of the call. */
 static void with_requests(void)
 {
     fixture_t fixture = fixture_open(ALL_FEATURES);
@@ -112,7 +115,7 @@ static void with_requests(void)
     fixture_close(&fixture);
 }
 
-/* The option says the same of all operations. */
+/* The option has the same effect on all operations. */
 static void with_requests_by_option(void)
 {
     uint64_t reply;
@@ -127,7 +130,7 @@ static void with_requests_by_option(void)
     fixture_close(&fixture);
 }
 
-/* The first and the last word of the memory are its own, what is beside them is not. */
+/* Only the first and the last word of the memory change, bytes beside them do not. */
 static void edges(void)
 {
     fixture_t      fixture = fixture_open(ALL_FEATURES);

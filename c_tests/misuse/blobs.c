@@ -1,4 +1,4 @@
-/* Worker addresses and packed keys that were damaged on their way: refused, and never read beyond their end. */
+/* Worker addresses and packed keys with damaged bytes: rejected, and never read beyond their end. */
 #define _GNU_SOURCE
 #include "check.h"
 #include "../random.h"
@@ -32,7 +32,7 @@ static ucs_status_t uid_of(const void *address)
     return ucp_worker_address_query((ucp_address_t *)address, &attr);
 }
 
-/* The address of a worker other than the fixture's, so that every lane is looked at. */
+/* The address of another worker than the fixture's, so that every lane is checked. */
 static void *address_of_another(fixture_t *fixture, ucp_worker_h *another, size_t *length)
 {
     ucp_worker_params_t params = {.field_mask = 0};
@@ -70,7 +70,7 @@ static void damaged_address(void)
     fixture_close(&fixture);
 }
 
-/* A beginning that is wrong must be seen before anything behind it is read. */
+/* A wrong beginning must be detected before any later byte is read. */
 static void short_address(void)
 {
     enum { BEGINNING = 4 };
@@ -109,7 +109,7 @@ static void random_address(void)
     fixture_close(&fixture);
 }
 
-/* The worker is gone when its address is used. */
+/* The worker is destroyed when its address is used. */
 static void stale_address(void)
 {
     fixture_t    fixture = fixture_open(ALL_FEATURES);
@@ -153,7 +153,7 @@ static void damaged_key(void)
     fixture_close(&fixture);
 }
 
-/* A key for nothing leads nowhere, but can be unpacked; what is done with it is refused. */
+/* A key without memory can be unpacked; operations with it are rejected. */
 static void empty_key(void)
 {
     fixture_t            fixture = fixture_open(ALL_FEATURES);

@@ -1,5 +1,5 @@
 /*
- * What callbacks may do: give back the memory of their own request, call the library from request_init, close
+ * Permitted calls of callbacks: release the memory of their own request, call the library from request_init, close
  * endpoints.
  */
 #define _GNU_SOURCE
@@ -13,7 +13,7 @@
 
 static unsigned calls;
 
-/* The user's memory for a request is gone from the callback on: whoever touches it afterwards crashes. */
+/* The user's memory for a request is unmapped from the callback on: a later access crashes. */
 static void forget(void *request)
 {
     void *page = (void *)((uintptr_t)request & ~(uintptr_t)(MEMORY - 1));
@@ -68,7 +68,7 @@ static void own_memory(void)
     char               *data = calloc(2, 1 << 20);
     size_t              length;
 
-    /* small, and by rendezvous: the sender's is then one, too */
+    /* small, and by rendezvous: the sender's memory is one, too */
     recv.request = memory();
     ucp_tag_recv_nbx(fixture.worker, data, 8, 1, -1, &recv);
     WANT(UCS_OK, fixture_wait(&fixture, ucp_tag_send_nbx(fixture.ep, data, 8, 1, &plain)));
@@ -85,7 +85,7 @@ static void own_memory(void)
     ucp_tag_recv_nbx(fixture.worker, data, 8, 1, -1, &recv);
     ucp_tag_send_nbx(fixture.ep, data, 8, 1, &send);
     until(&fixture, 5);
-    /* a cancelled one, and a stream's */
+    /* a canceled one, and a stream's */
     recv.request = memory();
     ucs_status_ptr_t request = ucp_tag_recv_nbx(fixture.worker, data, 8, 1, -1, &recv);
     ucp_request_cancel(fixture.worker, request);
@@ -99,7 +99,7 @@ static void own_memory(void)
     free(data);
 }
 
-/* request_init runs under none of the library's locks: it may call what a callback may. */
+/* request_init runs without any lock of the library: it may call everything that a callback may. */
 static ucp_worker_h init_worker;
 static unsigned     inits;
 

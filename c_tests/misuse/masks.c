@@ -36,7 +36,7 @@ static void context_params(void)
     ucp_cleanup(context);
 }
 
-/* What is not asked for, named or not, keeps its bytes. */
+/* Fields that are not requested, named or not, keep their bytes. */
 static int only_written(const void *now, size_t length, size_t from, size_t to)
 {
     for (size_t i = sizeof(uint64_t); i < length; i++) {
@@ -164,7 +164,7 @@ static void endpoint_attributes(void)
     TRY(name, UCP_EP_ATTR_FIELD_NAME);
     TRY(user_data, UCP_EP_ATTR_FIELD_USER_DATA);
 #undef TRY
-    /* entries of another size than ours: a later caller's longer ones, an earlier one's that hold one name */
+    /* entries of another size: a later caller's longer ones, an earlier one's that hold one name */
     char          entries[64];
     ucp_ep_attr_t attr = {.field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS,
                           .transports = {.entries = (void *)entries, .num_entries = 2, .entry_size = 32}};
@@ -233,7 +233,7 @@ static void operations(void)
     WANT(UCS_OK, fixture_wait(&fixture, ucp_atomic_op_nbx(fixture.ep, UCP_ATOMIC_OP_ADD, &out, 1, fixture.remote,
                                                           fixture.rkey, param)));
     none = (ucp_request_param_t){.op_attr_mask = UCP_OP_ATTR_FIELD_MEMH, .memh = fixture.memh};
-    param = EDGE_STRUCT(ucp_request_param_t, memh, none); /* all that 1.13 has */
+    param = EDGE_STRUCT(ucp_request_param_t, memh, none); /* all fields of 1.13 */
     WANT(UCS_OK, fixture_wait(&fixture, ucp_put_nbx(fixture.ep, fixture.memory + 64, 8, fixture.remote, fixture.rkey,
                                                     param)));
     none  = (ucp_request_param_t){.op_attr_mask = 0};

@@ -1,4 +1,4 @@
-/* NULL where a pointer belongs: refused with INVALID_PARAM, or ignored by functions that return nothing. */
+/* NULL pointers: rejected with INVALID_PARAM, or ignored by functions that return nothing. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -291,7 +291,7 @@ static void datatypes(void)
     SURVIVE_VOID(ucp_dt_destroy(ucp_dt_make_iov()));
 }
 
-/* Endpoints without a callback are asked to call nobody. */
+/* Endpoints without a callback. */
 static void callbacks(void)
 {
     fixture_t           fixture = fixture_open(ALL_FEATURES);

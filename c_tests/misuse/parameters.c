@@ -10,7 +10,7 @@ static void context(void)
     ucp_context_h made;
     ucp_config_t *config;
 
-    /* other versions are warned about, not refused */
+    /* other versions cause a warning, no error */
     WANT(UCS_OK, ucp_init_version(2, 0, &params, NULL, &made));
     SURVIVE_VOID(ucp_cleanup(made));
     WANT(UCS_OK, ucp_init_version(1, 99, &params, NULL, &made));
@@ -44,7 +44,7 @@ static void endpoint(void)
     fixture_close(&fixture);
 }
 
-/* While an endpoint is being closed a second close is NOT_CONNECTED; afterwards its handle is nobody's. */
+/* While an endpoint is being closed a second close is NOT_CONNECTED; afterwards its handle is invalid. */
 static void closed_twice(void)
 {
     fixture_t           fixture = fixture_open(ALL_FEATURES);

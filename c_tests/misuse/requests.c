@@ -47,7 +47,7 @@ static void cancel_of_completed(void)
     fixture_close(&fixture);
 }
 
-/* MPICH 5 cancels sends by a field that it never set: what is no receive must be let alone. */
+/* MPICH 5 cancels sends by a field that it never set: an address that is no receive must not be touched. */
 static void cancel_of_anything(void)
 {
     enum { WORDS = 80, HANDLE = 60 };
@@ -68,7 +68,7 @@ static void cancel_of_anything(void)
     fixture_close(&fixture);
 }
 
-/* Freed twice in a row, before and after completion: the second call must not hand the memory out twice. */
+/* Freed twice in a row, before and after completion: the second call must not release the memory twice. */
 static void freed_early(void)
 {
     fixture_t fixture = fixture_open(ALL_FEATURES);
@@ -102,7 +102,7 @@ static void canceled_and_released(void)
     ucp_request_release(request);
     request = post(&fixture, &got, 0);
     ucp_request_release(request);
-    ucp_request_cancel(fixture.worker, request); /* still ours: a released receive can be canceled */
+    ucp_request_cancel(fixture.worker, request); /* still the user's: a released receive can be canceled */
     WANT_TRUE(calls == 2);
     fixture_works(&fixture);
     fixture_close(&fixture);
@@ -136,7 +136,7 @@ static void query(void)
     fixture_close(&fixture);
 }
 
-/* Receives that nobody answered, messages that nobody received, endpoints and requests nobody closed or freed. */
+/* Unmatched receives and messages, endpoints and requests that are not closed or freed. */
 static void left_behind(void)
 {
     fixture_t           fixture = fixture_open(ALL_FEATURES);
@@ -158,7 +158,7 @@ static void left_behind(void)
     SURVIVE_VOID(ucp_cleanup(fixture.context));
 }
 
-/* Memory and worker are still there when the context goes. */
+/* Memory and worker still exist when the context is destroyed. */
 static void context_first(void)
 {
     fixture_t fixture = fixture_open(ALL_FEATURES);

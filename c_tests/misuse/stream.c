@@ -1,6 +1,7 @@
 /*
- * Byte streams: wrong calls, and what rucp does where UCX's releases differ from each other or from the documentation:
- * elements, ends inside of the call, sends of nothing.
+ * Byte streams: invalid calls, and rucp's behaviour where UCX's releases differ from each other or from the
+ * documentation:
+ * elements, completions inside of the call, empty sends.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -54,18 +55,18 @@ static void given_back_twice(void)
     size_t    length;
 
     send_now(&fixture, "abcdefgh", 8);
-    char *lent = ucp_stream_recv_data_nb(fixture.ep, &length);
-    WANT_TRUE(UCS_PTR_IS_PTR(lent) && length == 8);
-    SURVIVE_VOID(ucp_stream_data_release(fixture.ep, lent + 1));
-    ucp_stream_data_release(fixture.ep, lent);
-    SURVIVE_VOID(ucp_stream_data_release(fixture.ep, lent));
+    char *data = ucp_stream_recv_data_nb(fixture.ep, &length);
+    WANT_TRUE(UCS_PTR_IS_PTR(data) && length == 8);
+    SURVIVE_VOID(ucp_stream_data_release(fixture.ep, data + 1));
+    ucp_stream_data_release(fixture.ep, data);
+    SURVIVE_VOID(ucp_stream_data_release(fixture.ep, data));
     send_now(&fixture, "abcdefgh", 8);
-    lent = ucp_stream_recv_data_nb(fixture.ep, &length); /* kept: goes with the worker */
-    WANT_TRUE(UCS_PTR_IS_PTR(lent) && length == 8 && memcmp(lent, "abcdefgh", 8) == 0);
+    data = ucp_stream_recv_data_nb(fixture.ep, &length); /* kept: freed with the worker */
+    WANT_TRUE(UCS_PTR_IS_PTR(data) && length == 8 && memcmp(data, "abcdefgh", 8) == 0);
     fixture_close(&fixture);
 }
 
-/* Whole elements are given out as soon as there is one; what is left of another waits for its rest. */
+/* Whole elements are received as soon as there is one; the rest of another one waits for its remaining bytes. */
 static void elements(void)
 {
     fixture_t           fixture = fixture_open(ALL_FEATURES);
@@ -80,13 +81,13 @@ static void elements(void)
     ucp_request_free(r);
     r = ucp_stream_recv_nbx(fixture.ep, got, 4, &length, &words);
     WANT(UCS_INPROGRESS, ucp_stream_recv_request_test(r, &length));
-    /* what waits for the receive is not lent to anybody else */
+    /* data reserved for the receive is not given to another caller */
     WANT_PTR(UCS_OK, ucp_stream_recv_data_nb(fixture.ep, &length));
     send_now(&fixture, data + 12, 13);
     WANT(UCS_OK, ucp_stream_recv_request_test(r, &length));
     WANT_TRUE(length == 16 && memcmp(got, data + 8, 16) == 0);
     ucp_request_free(r);
-    /* elements of nothing are nothing, and all of it is there */
+    /* empty elements are nothing, and all of them have arrived */
     ucp_request_param_t nothing = {.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE, .datatype = ucp_dt_make_contig(0)};
     WANT_PTR(UCS_OK, ucp_stream_recv_nbx(fixture.ep, got, 4, &length, &nothing));
     WANT_TRUE(length == 0);
@@ -114,7 +115,7 @@ static void on_sent(void *request, ucs_status_t status, void *user_data)
     last = status;
 }
 
-/* NO_IMM_CMPL: a callback and a request always, which has ended. Sends of nothing are nothing. */
+/* NO_IMM_CMPL: a callback and a complete request always. Empty sends have no effect. */
 static void inside_of_the_call(void)
 {
     fixture_t            fixture = fixture_open(ALL_FEATURES);
@@ -142,7 +143,7 @@ static void inside_of_the_call(void)
         ucp_worker_progress(fixture.worker);
     }
     WANT_TRUE(ucp_stream_worker_poll(fixture.worker, &ready, 1, 0) == 0);
-    /* what cannot end at once leaves nothing behind */
+    /* an operation that cannot complete at once has no effect */
     WANT_PTR(UCS_ERR_NO_RESOURCE, ucp_stream_send_nbx(fixture.ep, large, sizeof(large), &force));
     send_now(&fixture, "abcd", 4);
     force.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
@@ -198,7 +199,7 @@ static void from_callbacks(void)
     ucp_cleanup(fixture.context);
 }
 
-/* A million bytes, unread, take about as much memory as they are; and all of it is there. */
+/* A million bytes, unread, take about as much memory as their size; and all of them arrive. */
 static void unread(void)
 {
     fixture_t fixture = fixture_open(ALL_FEATURES);
@@ -213,14 +214,14 @@ static void unread(void)
         ucp_worker_progress(fixture.worker);
     }
     for (;;) {
-        uint64_t *lent = ucp_stream_recv_data_nb(fixture.ep, &length);
-        if (!UCS_PTR_IS_PTR(lent)) {
+        uint64_t *data = ucp_stream_recv_data_nb(fixture.ep, &length);
+        if (!UCS_PTR_IS_PTR(data)) {
             break;
         }
         for (size_t i = 0; i < length / 8; i++) {
-            sum += lent[i];
+            sum += data[i];
         }
-        ucp_stream_data_release(fixture.ep, lent);
+        ucp_stream_data_release(fixture.ep, data);
     }
     WANT_TRUE(sum == want);
     fixture_close(&fixture);

@@ -14,9 +14,7 @@ void soft_lock_make(pthread_mutex_t *lock)
     pthread_mutexattr_destroy(&attr);
 }
 
-/*
- * ThreadSanitizer does not intercept pthread_mutex_consistent(): it has to be told that the caller owns the lock now.
- */
+/* ThreadSanitizer does not intercept pthread_mutex_consistent(): an annotation marks the caller as the owner. */
 extern void __tsan_mutex_post_lock(void *lock, unsigned flags, int recursion) __attribute__((weak));
 
 /* The next retry. */

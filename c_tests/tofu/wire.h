@@ -89,7 +89,7 @@ struct wire_stag {
 };
 
 struct wire_cq {
-    _Alignas(LINE) pthread_mutex_t lock; /* guards the stags, and who has the VCQs */
+    _Alignas(LINE) pthread_mutex_t lock; /* guards the stags, and the owners of the VCQs */
     _Atomic uint32_t ever;               /* a VCQ was made on it once */
     uint32_t exclusive;
     uint32_t stags_end; /* no stag from this index on was ever used */

@@ -1,7 +1,7 @@
 /*
  * RC queue pairs whose wireup runs over TCP because UCX_TLS excludes ud: no UD queue pair exists, simultaneous connects
  * end in one connection, broken sockets are connected again, and unknown clients of the port are rejected with a line
- * in the log. The formats are those of src/wire/address.rs, greeting.rs and packet.rs.
+ * in the log. The formats are those of src/wire.
  *
  *   HCACTL: prints the counters of the software HCA
  */

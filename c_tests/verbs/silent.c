@@ -8,7 +8,7 @@
 
 #include <time.h>
 
-enum { LEAST_MS = 900, MOST_MS = 8000, SECONDS = 3 };
+enum { MIN_MS = 900, MAX_MS = 8000, SECONDS = 3 };
 
 static long now_ms(void)
 {
@@ -34,7 +34,7 @@ static void still_works(party_t *self)
     ucp_worker_release_address(near.worker, address);
     ucs_status_ptr_t arrives = receive_tag(&near, &got, sizeof(got), 1);
     ucs_status_ptr_t leaves  = send_tag(self, &value, sizeof(value));
-    for (long end = now_ms() + MOST_MS; got == 0 && now_ms() < end;) {
+    for (long end = now_ms() + MAX_MS; got == 0 && now_ms() < end;) {
         ucp_worker_progress(self->worker);
         ucp_worker_progress(near.worker);
     }
@@ -56,13 +56,13 @@ static void noticed(void)
     party_connect(&self, self.theirs, UCP_ERR_HANDLING_MODE_PEER);
     ucs_status_ptr_t sent = send_tag(&self, &value, sizeof(value));
     WANT_TRUE(UCS_PTR_IS_PTR(sent));
-    while (self.failures == 0 && now_ms() - began < MOST_MS) {
+    while (self.failures == 0 && now_ms() - began < MAX_MS) {
         ucp_worker_progress(self.worker);
     }
     long took = now_ms() - began;
     WANT_TRUE(self.failures == 1);
     WANT(UCS_ERR_ENDPOINT_TIMEOUT, self.failure);
-    WANT_TRUE(took >= LEAST_MS);
+    WANT_TRUE(took >= MIN_MS);
     WANT(UCS_ERR_ENDPOINT_TIMEOUT, finish(&self, sent));
     still_works(&self);
     close_endpoint(&self, UCP_EP_CLOSE_FLAG_FORCE);

@@ -24,7 +24,7 @@ enum { CHURN = 10000, CHURN_SLACK = 64 << 10 };
 enum { RING_PARTS = 4 };
 /* Overhead of the heap itself, with freed memory it keeps. A client that is never released takes 600 bytes, or 240,000
  * bytes for all. */
-enum { MAPPINGS_SLACK = 4 + RING_PARTS, BYTES_SLACK = 160 << 10, BYTES_KEPT = 600, MOST_KEPT = 256 };
+enum { MAPPINGS_SLACK = 4 + RING_PARTS, BYTES_SLACK = 160 << 10, BYTES_KEPT = 600, MAX_KEPT = 256 };
 enum { HELLO = 1, BYE, ANSWER, FEW = 50, MANY = 400, AT_ONCE = 6, KILL_EVERY = 3, BUFFER = 2048, SECONDS = 100 };
 
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
@@ -575,7 +575,7 @@ static void closed_endpoints_unhandled(void)
 
 static void answered_clients(void)
 {
-    outlive("reply", MOST_KEPT - FEW, UCS_THREAD_MODE_SINGLE);
+    outlive("reply", MAX_KEPT - FEW, UCS_THREAD_MODE_SINGLE);
 }
 
 static void connected_clients(void)

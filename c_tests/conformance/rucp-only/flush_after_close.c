@@ -144,7 +144,7 @@ static void atomic_in_flight(void)
     settle(&a);
 }
 
-enum { MOST_SENT = 4000 };
+enum { MAX_SENT = 4000 };
 
 static int is_done(ucs_status_ptr_t request)
 {
@@ -153,7 +153,7 @@ static int is_done(ucs_status_ptr_t request)
 
 /* Sends through the second endpoint until a message is pending for more than one progress call. Returns how many were
  * sent, that one included. */
-static int fill(twin_eps_t *a, ucs_status_ptr_t sent[MOST_SENT])
+static int fill(twin_eps_t *a, ucs_status_ptr_t sent[MAX_SENT])
 {
     static char message[8000];
     int         count = 0;
@@ -161,15 +161,15 @@ static int fill(twin_eps_t *a, ucs_status_ptr_t sent[MOST_SENT])
     do {
         sent[count] = send_tag(&a->second, message, sizeof(message));
         ucp_worker_progress(a->self.worker);
-    } while (is_done(sent[count++]) && count < MOST_SENT);
-    WANT_TRUE(count < MOST_SENT);
+    } while (is_done(sent[count++]) && count < MAX_SENT);
+    WANT_TRUE(count < MAX_SENT);
     return count;
 }
 
 /* Behind messages that the peer does not receive. */
 static void waiting_to_be_sent(int read)
 {
-    static ucs_status_ptr_t sent[MOST_SENT];
+    static ucs_status_ptr_t sent[MAX_SENT];
     static char             data[SIZE];
     twin_eps_t              a;
     uint64_t                old;
@@ -202,7 +202,7 @@ static void read_waiting(void)
 /* An operation that may not be queued (UCS_ERR_NO_RESOURCE) is not counted either. */
 static void atomic_refused(void)
 {
-    static ucs_status_ptr_t sent[MOST_SENT];
+    static ucs_status_ptr_t sent[MAX_SENT];
     twin_eps_t              a;
     uint64_t                one   = 1, old;
     int                     count;

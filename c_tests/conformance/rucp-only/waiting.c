@@ -221,7 +221,7 @@ static void sleeper_is_closed(void)
 /* --- a process that waits for room in a socket, or for a connection, sleeps --- */
 
 /* More results UCS_ERR_BUSY than this, between two sleeps, are a busy loop. */
-#define MOST_BUSY 1000
+#define MAX_BUSY 1000
 
 /* Sleeps until the request has ended; once it sleeps, the other process is notified to go on. */
 static void sleep_until_done(party_t *self, ucs_status_ptr_t request)
@@ -232,7 +232,7 @@ static void sleep_until_done(party_t *self, ucs_status_ptr_t request)
 
     WANT(UCS_OK, ucp_worker_get_efd(self->worker, &fd.fd));
     later_start(&later, self, notify_other);
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && busy < MOST_BUSY) {
+    while (ucp_request_check_status(request) == UCS_INPROGRESS && busy < MAX_BUSY) {
         if (ucp_worker_progress(self->worker) != 0) {
             continue;
         }
@@ -246,8 +246,8 @@ static void sleep_until_done(party_t *self, ucs_status_ptr_t request)
         }
     }
     WANT_TRUE(slept > 0);
-    WANT_TRUE(busy < MOST_BUSY);
-    if (busy == MOST_BUSY) {
+    WANT_TRUE(busy < MAX_BUSY);
+    if (busy == MAX_BUSY) {
         _exit(1); /* the other thread waits for this one to sleep */
     }
     pthread_join(later.thread, NULL);

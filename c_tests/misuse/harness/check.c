@@ -1,4 +1,4 @@
-/* Runs the cases, a process for each, and says which ones failed and why. */
+/* Runs the cases, a process for each, and prints which ones failed and why. */
 #define _GNU_SOURCE
 #include "check.h"
 

@@ -1,6 +1,6 @@
 /*
  * Checks of misuse: each case runs in a process of its own, so that a crash is one failure among others, and counts
- * the answers that are not the wanted ones.
+ * the results that differ from the expected ones.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -25,14 +25,16 @@ int check_main(const case_t *cases, size_t count, const char *only);
         return check_main(cases, sizeof(cases) / sizeof((cases)[0]), argc > 1 ? argv[1] : NULL);                      \
     }
 
-/* Ends the process where a case cannot go on without this call. */
+/* Ends the process where a case depends on this call. */
 void must(ucs_status_t status, const char *what);
 
-/* Whether a check of this process failed; for a second process of a case, whose checks nobody else counts. */
+/*
+ * Whether a check of this process has failed; for a second process of a case, whose checks are not counted otherwise.
+ */
 int  check_failed(void);
 void check(const char *file, int line, const char *what, int fine, const char *got);
 
-/* A status is the wanted one. */
+/* A status is the expected one. */
 #define WANT(wanted, call)                                                                                            \
     do {                                                                                                              \
         ucs_status_t status_ = (call);                                                                                \
@@ -46,7 +48,7 @@ void check(const char *file, int line, const char *what, int fine, const char *g
               UCS_PTR_IS_PTR(ptr_) ? "a request" : status_text(UCS_PTR_STATUS(ptr_)));                                \
     } while (0)
 #define WANT_TRUE(condition) check(__FILE__, __LINE__, #condition, !!(condition), "false")
-/* Any answer, as long as the process lives. */
+/* Any result, as long as the process lives. */
 #define SURVIVE(call)                                                                                                 \
     do {                                                                                                              \
         (void)(call);                                                                                                 \
@@ -62,7 +64,7 @@ void check(const char *file, int line, const char *what, int fine, const char *g
 
 const char *status_text(ucs_status_t status);
 
-/* --- something to misuse (fixture.c) --- */
+/* --- objects to misuse (fixture.c) --- */
 
 #define ALL_FEATURES                                                                                                  \
     (UCP_FEATURE_TAG | UCP_FEATURE_RMA | UCP_FEATURE_AMO32 | UCP_FEATURE_AMO64 | UCP_FEATURE_AM |                      \
@@ -87,14 +89,14 @@ fixture_t fixture_open(uint64_t features);
 void      fixture_close(fixture_t *fixture);
 /* Progresses until the request is complete, at most a few seconds, and frees it. */
 ucs_status_t fixture_wait(fixture_t *fixture, ucs_status_ptr_t request);
-/* A send to itself and its receive still work. */
+/* Checks that a send to the own worker and its receive still work. */
 void fixture_works(fixture_t *fixture);
 
-/* --- memory whose end is the end of what may be touched (edge.c) --- */
+/* --- memory followed by an inaccessible page (edge.c) --- */
 
-/* The first `length` bytes of `data`, right in front of a page that may not be touched. Stays until the end. */
+/* The first `length` bytes of `data`, right in front of an inaccessible page. Stays until the end. */
 void *edge_copy(const void *data, size_t length);
-/* Likewise, and aligned to 8 bytes: for structs whose fields behind the named one do not exist. */
+/* Aligned to 8 bytes: for structs whose fields behind the named one do not exist. */
 #define EDGE_STRUCT(type, last_field, value)                                                                          \
     ((type *)edge_copy(&(value), (offsetof(type, last_field) + sizeof(((type *)0)->last_field) + 7) / 8 * 8))
 

@@ -1,4 +1,4 @@
-/* Copies that end where memory ends: who reads or writes one byte too many is killed. */
+/* Copies that end where memory ends: an access to one byte too many crashes. */
 #define _GNU_SOURCE
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Exposing memory that both processes see, and reaching it. */
+/* Exposes memory that both processes map, and accesses it. */
 #define _GNU_SOURCE
 #include "exposed.h"
 

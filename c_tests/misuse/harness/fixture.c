@@ -1,4 +1,4 @@
-/* A worker with an endpoint to itself and memory with a key: something for every function to be misused on. */
+/* A worker with an endpoint to itself and memory with a key: arguments for misusing every function. */
 #include "check.h"
 
 #include <stdio.h>

@@ -1,4 +1,6 @@
-/* Two processes, one of which is to die: starting, meeting, waiting with a limit, and what must follow. */
+/*
+ * Two processes, one of which is to die: start, first messages, waiting with a limit, and the checks after the death.
+ */
 #define _GNU_SOURCE
 #include "party.h"
 
@@ -143,13 +145,13 @@ void meet(party_t *self, int first)
     }
 }
 
-/* --- both in containers of their own: neither sees the other's process --- */
+/* --- both in containers of their own: neither sees the other's process id --- */
 
-/* Where who has made both hears of what this one wants done to the other; none if the other is a child. */
-static int midwife = -1;
+/* The socket on which their parent accepts orders for the other process; none if the other is a child. */
+static int parent_link = -1;
 
 /* A child with process ids of its own, and a /proc that shows them. */
-static pid_t born(void)
+static pid_t clone_in_namespace(void)
 {
     pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, NULL, NULL, NULL, NULL);
 
@@ -161,14 +163,14 @@ static pid_t born(void)
     return pid;
 }
 
-/* Kills the other one or waits for its end, as the test asks, until that ends; then does so, too. */
-static void attend(int link, pid_t test, pid_t other)
+/* Kills the other one or waits for its end, as the test orders, until the test ends; then exits, too. */
+static void serve_orders(int link, pid_t test, pid_t other)
 {
     int  status;
-    char wish;
+    char order;
 
-    while (recv(link, &wish, 1, 0) == 1) {
-        if (wish == 'k') {
+    while (recv(link, &order, 1, 0) == 1) {
+        if (order == 'k') {
             kill(other, SIGKILL);
         }
         waitpid(other, NULL, 0);
@@ -182,33 +184,33 @@ static void attend(int link, pid_t test, pid_t other)
     _exit(WIFEXITED(status) && !check_failed() ? WEXITSTATUS(status) : 1);
 }
 
-/* As fork(), but both are siblings and this process attends them. */
+/* Like fork(), but both are siblings, and this process serves them as their parent. */
 static pid_t siblings(void)
 {
     int link[2];
 
     WANT_TRUE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) == 0);
-    pid_t other = born();
+    pid_t other = clone_in_namespace();
     if (other == 0) {
         close(link[0]);
         close(link[1]);
         return 0;
     }
-    pid_t test = born();
+    pid_t test = clone_in_namespace();
     if (test != 0) {
         close(link[1]);
-        attend(link[0], test, other);
+        serve_orders(link[0], test, other);
     }
     close(link[0]);
-    midwife = link[1];
+    parent_link = link[1];
     return other;
 }
 
-static void wish(char what)
+static void order(char what)
 {
     char done;
 
-    WANT_TRUE(send(midwife, &what, 1, MSG_NOSIGNAL) == 1 && recv(midwife, &done, 1, 0) == 1);
+    WANT_TRUE(send(parent_link, &what, 1, MSG_NOSIGNAL) == 1 && recv(parent_link, &done, 1, 0) == 1);
 }
 
 void start(party_t *self, ucp_err_handling_mode_t mode, void (*act)(party_t *))
@@ -228,7 +230,7 @@ void start(party_t *self, ucp_err_handling_mode_t mode, void (*act)(party_t *))
     if (self->other == 0) {
         act(self);
         if (check_failed()) {
-            _exit(1); /* without a word, which the parent then misses */
+            _exit(1); /* without a notification, for which the parent waits in vain */
         }
         tell(self);
         for (;;) {
@@ -239,8 +241,8 @@ void start(party_t *self, ucp_err_handling_mode_t mode, void (*act)(party_t *))
 
 void kill_other(party_t *self)
 {
-    if (midwife >= 0) {
-        wish('k');
+    if (parent_link >= 0) {
+        order('k');
         return;
     }
     WANT_TRUE(kill(self->other, SIGKILL) == 0);
@@ -249,8 +251,8 @@ void kill_other(party_t *self)
 
 void wait_other(party_t *self)
 {
-    if (midwife >= 0) {
-        wish('w');
+    if (parent_link >= 0) {
+        order('w');
     } else {
         waitpid(self->other, NULL, 0);
     }

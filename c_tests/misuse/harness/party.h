@@ -1,4 +1,4 @@
-/* One of two processes with an endpoint to the other that handles errors, and what it sees of the other's end. */
+/* One of two processes with an endpoint to the other that handles errors, and the error handler's record. */
 #ifndef PARTY_H
 #define PARTY_H
 
@@ -20,25 +20,25 @@ typedef struct {
 
 int is_loss_or_canceled(ucs_status_t status);
 
-/* What contexts are created with; to be changed before start(). */
+/* Settings of contexts; to be changed before start(). */
 extern uint64_t          party_features;
 extern ucs_thread_mode_t party_thread_mode;
 extern ucp_request_init_callback_t party_request_init; /* NULL: none */
 
 /*
- * Starts the other process, which does `act` and then waits to be killed; both are connected in fact. If PARTY_SIBLINGS
+ * Starts the other process, which runs `act` and then waits to be killed; both are connected. If PARTY_SIBLINGS is
  * is set both go on in process id namespaces of their own.
  */
 void start(party_t *self, ucp_err_handling_mode_t mode, void (*act)(party_t *));
 void party_connect(party_t *self, const void *address, ucp_err_handling_mode_t mode);
-/* A message there and one back. */
+/* Exchanges one message in each direction. */
 void meet(party_t *self, int first);
-/* Once, and it is over when this returns. */
+/* Once; the process has ended when this returns. */
 void kill_other(party_t *self);
 void wait_other(party_t *self);
 
 void tell(party_t *self);
-/* Waits, progressing, for the other's word. 0 when it does not come. */
+/* Waits, progressing, for the other's notification. 0 on timeout. */
 int heard(party_t *self);
 /* Waits for it without progressing. */
 void heard_asleep(party_t *self);
@@ -49,9 +49,9 @@ ucs_status_ptr_t receive_tag(party_t *self, void *data, size_t size, ucp_tag_t t
 
 /* The error handler is called in time, and once. */
 void failure_seen(party_t *self);
-/* What is sent afterwards fails; the endpoint can be closed; the process can go on. Ends the party. */
+/* Later sends fail; the endpoint can be closed; the process can go on. Destroys worker and context. */
 void aftermath(party_t *self);
-/* Waits for the other's word, kills it, and all of that is as it should be. */
+/* Waits for the other's notification, kills it, and runs both checks. */
 void outlive(party_t *self);
 
 #endif
