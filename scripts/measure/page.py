@@ -86,8 +86,8 @@ SECTIONS = (
     (
         "Many processes on one host",
         "Each phase until the last process is through with it: start of the workers, endpoints of all to all, "
-        "the first exchange of 8 bytes of all with all, a later one; and the mean of a process's share of resident memory (PSS). Loaded: "
-        "with two other processes that compute on each core.",
+        "the first exchange of 8 bytes of all with all, a later one; and the mean of a process's share of resident "
+        "memory (PSS). Loaded: with two other processes that compute on each core.",
         r"(loaded_)?processes_.*",
         False,
     ),
