@@ -44,7 +44,7 @@ def run(options, name, title, workloads, write_page=page.write):
     chosen = matching(workloads, options.only)
     if options.list:
         for workload in chosen:
-            print(f"{workload.name:<28}{workload.about}")
+            print(f"{workload.name:<36}{workload.about}")
         return 0
     baseline = results.read_baseline(options.baseline) if options.baseline else None
     collected = results.Results(libraries.choose(options.libraries), shlex.join([f"scripts/{name}"] + sys.argv[1:]))

@@ -60,8 +60,9 @@ SECTIONS = (
     ("Random access", "GUPS: two processes update random words of a table that lies half in each.", r"gups.*", False),
     (
         "More ranks than cores",
-        "Allreduce of 8 bytes, ranks not bound to cores.",
-        r"(openmpi|mpich)_\d+_ranks_.*",
+        "Ranks not bound to cores: steps of 8 bytes by the number of ranks. Yield: with mpi_yield_when_idle. Load: beside "
+        "so many processes that compute all the while.",
+        r"(openmpi|mpich)_(\d+_ranks|(yield_)?(load\d+_)?crowd)_.*",
         False,
     ),
     ("Through MPI", "Two ranks on two cores, everything through libucp.", r"(openmpi|mpich)_(?!init).*", True),

@@ -6,6 +6,7 @@ import time
 
 from . import parse
 from .conditions import Watch, unlikeness
+from .load import Load
 from .workloads import scratch
 
 BEGAN = time.monotonic()
@@ -23,7 +24,7 @@ def run(workload, library):
     """One run: figures, conditions, and the library's name."""
     with scratch() as directory:
         words, environment = workload.run_in(library, directory)
-        with Watch() as watch:
+        with Watch() as watch, Load(workload.load):
             result = subprocess.run(
                 words,
                 env=environment,

@@ -74,6 +74,7 @@ class Workload:
     environment: dict = field(default_factory=dict)
     once: bool = False  # exact figures need no repetition
     machine: bool = False  # needs no library: measured with the first one only
+    load: int = 0  # processes that compute meanwhile
 
     def run_in(self, library, scratch):
         """Arguments and environment of a run. MPI's ranks get their library from scripts/mpirun-on, not from here."""
@@ -298,26 +299,36 @@ def crowded(mpi_name, quick):
 
 
 def oversubscribed(mpi_name, quick):
-    """Steps of more ranks than cores by the number of ranks; with Open MPI's own yielding, too."""
+    """Steps of more ranks than cores by the number of ranks; with Open MPI's own yielding, too.
+
+    Alone, beside one process that computes, and beside one on each core."""
     chosen = []
+    cores = len(os.sched_getaffinity(0))
+    loads = (0, cores) if quick else sorted({0, 1, cores})
     for ranks in (4,) if quick else (2, 4, 8, 16):
         for yields in ("", "/yield") if mpi_name == "openmpi" else ("",):
-            workload = mpi(
-                mpi_name,
-                "crowd",
-                f"{TOP}/build/bench/{mpi_name}/crowd",
-                "0.1" if quick else "1",
-                f"{ranks} ranks{', mpi_yield_when_idle' if yields else ''}: "
-                f"ring, allreduce, put, get, fetch-and-op of {mpi_name}",
-                ranks,
-                lambda output, scratch, prefix=f"{mpi_name}{yields.replace('/', '_')}_crowd_": parse.driver(
-                    output, prefix
-                ),
-            )
-            workload.name = f"oversubscribed/{mpi_name}/{ranks}{yields}"
-            workload.environment = {"OMPI_MCA_mpi_yield_when_idle": "1" if yields else "0"}
-            chosen.append(workload)
+            chosen += [crowd_beside(mpi_name, ranks, yields, load, "0.1" if quick else "1") for load in loads]
     return chosen
+
+
+def crowd_beside(mpi_name, ranks, yields, load, seconds):
+    """So many ranks beside so many processes that compute."""
+    how = f"{yields}/load{load}" if load else yields
+    about = f"{ranks} ranks{', mpi_yield_when_idle' if yields else ''}"
+    about += f" beside {load} busy process{'es' if load > 1 else ''}" if load else ""
+    workload = mpi(
+        mpi_name,
+        "crowd",
+        f"{TOP}/build/bench/{mpi_name}/crowd",
+        seconds,
+        f"{about}: ring, allreduce, put, get, fetch-and-op of {mpi_name}",
+        ranks,
+        lambda output, scratch: parse.driver(output, f"{mpi_name}{how.replace('/', '_')}_crowd_"),
+    )
+    workload.name, workload.load = f"oversubscribed/{mpi_name}/{ranks}{how}", load
+    workload.limit = 500  # a step of 16 ranks that wait for each other's time slices takes up to a second
+    workload.environment = {"OMPI_MCA_mpi_yield_when_idle": "1" if yields else "0"}
+    return workload
 
 
 def find(tree, folder, program):

@@ -7,6 +7,7 @@ bench_quick() {
     workloads+=,processes/16,processes/loaded/16
     workloads+=,growth/regions/1000,growth/peers/100
     workloads+=,oversubscribed/mpich/4,oversubscribed/openmpi/4,oversubscribed/openmpi/4/yield
+    workloads+=,oversubscribed/mpich/4/load,oversubscribed/openmpi/4/load,oversubscribed/openmpi/4/yield/load
     workloads+=,openmpi/latency,openmpi/mt_mr,openmpi/init,mpich/allreduce,mpich/init
     rm -rf build/bench-test &&
         scripts/bench --quick --out build/bench-test &&
