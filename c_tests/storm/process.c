@@ -1,4 +1,4 @@
-/* One process of a storm: what it sees of the deaths of others, and how it comes to its end. */
+/* One process of a storm: its reaction to the deaths of others, and its end. */
 #define _GNU_SOURCE
 #include "traffic.h"
 
@@ -64,7 +64,7 @@ static void connect_to(int slot, unsigned generation)
     memcpy(address, other->address, sizeof(address));
     memcpy(key, other->key, sizeof(key));
     *peer = (peer_t){.slot = slot, .generation = generation, .added = UINT64_MAX};
-    /* Another one may have taken its place while this was read. */
+    /* Another one may have taken its slot while this was read. */
     if (atomic_load(&other->generation) != generation || is_killed(peer)) {
         free(peer);
         return;
@@ -81,7 +81,7 @@ static void connect_to(int slot, unsigned generation)
     peers[slot] = peer;
 }
 
-/* The endpoint is closed by force; the peer is freed when nothing under way refers to it. */
+/* The endpoint is closed by force; the peer is freed when no operation in flight refers to it. */
 static void disconnect(peer_t *peer)
 {
     op_t *op = new_op(CLOSE, peer, 0);
@@ -145,7 +145,7 @@ static long entries(const char *directory)
     return count;
 }
 
-/* Keeps the least that a survivor holds in each third of the storm. */
+/* Keeps the least resources of a survivor in each third of the storm. */
 static void take_sample(void)
 {
     int     third = (int)((now() - board->begins) / (board->ends - board->begins) * SAMPLES);
@@ -253,7 +253,7 @@ void run_process(board_t *shared, int slot, unsigned generation)
             take_sample();
         }
     }
-    /* What is under way ends; then nobody sends any more, and the receives are cancelled. */
+    /* Operations in flight end; then no process sends any more, and the receives are canceled. */
     while (op_count > 0) {
         turn(1);
     }

@@ -2,7 +2,7 @@
  * A storm: processes send each other tagged and active messages and streams, put, get and add, all verified, while a
  * supervisor kills them, stops and continues them, and starts others in their place, all drawn from a seed. Every
  * request ends, every endpoint to a process that dies calls its handler once and within a second of the death, and
- * those that live hold no more in the end than in the beginning.
+ * processes that live hold no more resources in the end than in the beginning.
  *
  * usage: storm [-s SECONDS] [-p PROCESSES] [-r SEED] [-l LIMIT]     LIMIT: seconds from a death to its callback
  */
@@ -19,9 +19,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The two that are never killed may hold so much more in the last third than in the middle: what the heap keeps. */
+/*
+ * The two that are never killed may hold this much more in the last third than in the middle: memory kept by the heap.
+ */
 enum { SLACK_DESCRIPTORS = 4, SLACK_MAPPINGS = 24, SLACK_BYTES = 512 << 10 };
-enum { PAUSE_MS = 120, STOP_MS = 300, PATIENCE_SECONDS = 40 };
+enum { PAUSE_MS = 120, STOP_MS = 300, END_SECONDS = 40 };
 
 typedef struct {
     pid_t    pid; /* 0: none now */
@@ -74,7 +76,7 @@ static void fail(const char *what)
     atomic_store(&shared->failed, 1);
 }
 
-/* A process that has ended was killed by the supervisor, or is at its end. */
+/* A process that has ended was killed by the supervisor, or has finished. */
 static void ended(int slot, int status)
 {
     char what[128];
@@ -90,7 +92,7 @@ static void ended(int slot, int status)
     }
 }
 
-static void reap(void)
+static void wait_children(void)
 {
     int   status;
     pid_t pid;
@@ -160,12 +162,12 @@ static void sleep_ms(unsigned milliseconds)
 /* All end by themselves, or are killed after a while. */
 static void finish(void)
 {
-    double end = now() + PATIENCE_SECONDS;
+    double end = now() + END_SECONDS;
 
     atomic_store(&shared->over, 1);
     while (living() > 0 && now() < end && !atomic_load(&shared->failed)) {
         sleep_ms(10);
-        reap();
+        wait_children();
     }
     if (living() > 0 && !atomic_load(&shared->failed)) {
         fail("some processes do not come to their end");
@@ -241,12 +243,12 @@ int main(int argc, char **argv)
     while (now() < shared->ends && !atomic_load(&shared->failed)) {
         go_on(0);
         sleep_ms(5 + draw(PAUSE_MS));
-        reap();
+        wait_children();
         strike();
     }
-    /* Who was killed is not missed: the others do not wait for an address. */
+    /* No process waits for the address of a killed one. */
     sleep_ms(50);
-    reap();
+    wait_children();
     go_on(1);
     finish();
     printf("%ld kills, %ld stops, %ld callbacks, the slowest after %ld ms; tagged %ld, active %ld, "

@@ -1,4 +1,4 @@
-/* What the supervisor and the processes of a storm share. */
+/* Shared by the supervisor and the processes of a storm. */
 #ifndef STORM_H
 #define STORM_H
 
@@ -8,21 +8,21 @@
 
 enum { MAX_SLOTS = 16, SURVIVORS = 2, BLOB = 4096, MAX_GENERATIONS = 1 << 16, SAMPLES = 3 };
 
-/* What a process holds. */
+/* Resources of a process. */
 typedef struct {
     long descriptors, mappings, bytes;
 } held_t;
 
-/* A process of the storm and those that took its place. A generation is 0 before the first one. */
+/* A slot: a process of the storm and its successors. A generation is 0 before the first one. */
 typedef struct {
-    /* Of the process whose address this is, which is complete when it is stored. */
+    /* Of the process with this address, which is complete when it is stored. */
     atomic_uint   generation;
     size_t        address_length, key_length;
     unsigned char address[BLOB], key[BLOB];
     uint64_t      window;
     /* Processes up to this generation were killed: stored before the signal. */
     atomic_uint   killed;
-    /* It has nothing under way any more, now that the storm is over. */
+    /* All its operations have ended, now that the storm is over. */
     atomic_int    drained;
     atomic_int    closed;
 } slot_t;
@@ -37,7 +37,7 @@ typedef struct {
     atomic_int  failed;
     atomic_long done[8], failures, cancels;
     atomic_long slowest_us; /* callback */
-    /* Least that each survivor held in the first, second and last third. */
+    /* Least resources of each survivor in the first, second and last third. */
     held_t      least[SURVIVORS][SAMPLES];
 } board_t;
 

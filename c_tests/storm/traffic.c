@@ -111,7 +111,7 @@ ucp_request_param_t param_of(op_t *op)
                                  .cb.send = on_sent, .user_data = op};
 }
 
-/* What a call returned: the operation has ended, or its request will call. */
+/* The result of a call: the operation has completed, or its request will call back. */
 void began(op_t *op, ucs_status_ptr_t returned)
 {
     if (UCS_PTR_IS_PTR(returned)) {
@@ -269,7 +269,7 @@ ucs_status_t on_active(void *arg, const void *header, size_t header_length, void
     return UCS_INPROGRESS;
 }
 
-/* --- the ends of operations --- */
+/* --- completions --- */
 
 static void check_end(op_t *op)
 {
@@ -282,7 +282,7 @@ static void check_end(op_t *op)
         CHECK(is_excused, "%s to process %d, which lives: %s", kind_names[op->kind], peer != NULL ? peer->slot : -1,
               ucs_status_string(op->status));
         CHECK(op->kind != RECEIVE || op->status != UCS_ERR_CANCELED || op->cancelled,
-              "a receive was cancelled by nobody");
+              "a receive was canceled without a call");
         return;
     }
     switch (op->kind) {
@@ -326,7 +326,7 @@ static void end_op(op_t *op)
     free(op);
 }
 
-/* Ends what has ended; nothing waits for too long. */
+/* Completes operations; fails if one takes too long. */
 void look_at_ops(int posts)
 {
     op_t *all = ops, *op;
@@ -335,7 +335,7 @@ void look_at_ops(int posts)
     while ((op = all) != NULL) {
         all = op->next;
         if (!op->ended) {
-            CHECK(clock_now - op->since < PATIENCE, "%s (step %d, process %d%s, cancelled %d) does not end",
+            CHECK(clock_now - op->since < LIMIT_SECONDS, "%s (step %d, process %d%s, cancelled %d) does not end",
                   kind_names[op->kind], op->step, op->peer != NULL ? op->peer->slot : -1,
                   op->peer != NULL && is_killed(op->peer) ? ", killed" : "", op->cancelled);
             op->next = ops;
