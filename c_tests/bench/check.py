@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that the benchmark works: its files are well-formed and complete, never how fast anything was.
+"""Checks that the benchmark works: its files are well-formed and complete. Speed is not checked.
 
-usage: check.py results DIRECTORY LIBRARIES WORKLOADS   what scripts/bench or scripts/osu wrote
+usage: check.py results DIRECTORY LIBRARIES WORKLOADS   the files of scripts/bench or scripts/osu
        check.py patches FILE...                         osu-patches: added lines only, without context
        check.py slower OLD.json NEW.json FIGURE         writes a copy in which FIGURE was twice as good for rucp
-check.py same OLD.json NEW.json                  instructions of rucp: the same in both, but for what the clock decides
+check.py same OLD.json NEW.json                  instructions of rucp: the same in both, except for timer work
 """
 
 import csv
@@ -24,7 +24,7 @@ def fail(text):
 
 
 class Page(html.parser.HTMLParser):
-    """Follows the nesting of a page, and what it refers to."""
+    """Checks the nesting of a page, and its references."""
 
     void = {"meta", "br", "img", "link", "hr", "input"}
 
@@ -73,12 +73,12 @@ def check_page(path):
     return page
 
 
-# In the names of figures of what UCX does not offer (ucp/api/ucpx.h), or is not asked because it would take minutes.
+# In the names of figures that UCX does not offer (ucp/api/ucpx.h), or that would take it minutes.
 OWN = ("instructions: put 8 B with signal", "instructions: .* of 64 ")
 
 
 def check_csv(path, libraries):
-    """Every figure has a number from every library that can do it, or is the machine's own."""
+    """Every figure has a number from every library that supports it, or is the machine's own."""
     with open(path, newline="") as file:
         rows = list(csv.DictReader(file))
     wanted = ["workload", "figure", "x", "unit", "better", "library", "median", "least", "most", "samples", "ahead"]

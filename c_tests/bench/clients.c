@@ -1,9 +1,9 @@
-//! Short-lived clients: each connects to a server in the other process, asks it something, tells it something when the
-//! answer is there, and goes.
+//! Short-lived clients: each connects to a server in the other process, sends it a request, sends a message when the
+//! reply has arrived, and disconnects.
 //!
-//! ucpbench clients [--listener] [NUMBER]: so many of them in turn, each with a context and a worker of its own. With
+//! ucpbench clients [--listener] [NUMBER]: this many of them in turn, each with a context and a worker of its own. With
 //! --listener they know the socket address of a listener, otherwise the address of the server's worker.
-//! client_life is all of one, client_close what its end takes: flushing close of the endpoint, destruction of the
+//! client_life is the whole life of one, client_close its end: flushing close of the endpoint, destruction of the
 //! worker.
 #include "figure.h"
 #include "stage.h"
@@ -17,9 +17,9 @@
 
 #include <ucp/api/ucp.h>
 
-enum { ID = 7, BYTES = 8, MESSAGES = 2, MILLION = 1000000, MAX_CLIENTS = 100000, MAX_GONE = 4 };
+enum { ID = 7, BYTES = 8, MESSAGES = 2, MILLION = 1000000, MAX_CLIENTS = 100000, MAX_CLOSED = 4 };
 
-/** What is measured: how many clients, and whether they connect to a listener. */
+/** Parameters: the number of clients, and whether they connect to a listener. */
 struct plan {
     int listener, number;
 };
@@ -33,14 +33,14 @@ static void check(ucs_status_t status, const char *call)
     }
 }
 
-/** One end of the conversation. */
+/** One end of a connection. */
 struct end {
     ucp_context_h context;
     ucp_worker_h worker;
     unsigned char bytes[BYTES];
     int arrived;              /* messages */
-    ucs_status_ptr_t answer;  /* of the server's, while it is under way */
-    ucp_ep_h gone[MAX_GONE];  /* the server's endpoints whose clients have closed theirs, to be closed */
+    ucs_status_ptr_t answer;  /* of the server, while in flight */
+    ucp_ep_h closed_eps[MAX_CLOSED];  /* the server's endpoints whose clients have closed theirs, to be closed */
     int to_close, closed;     /* how many of those there are, and how many have been closed */
 };
 
@@ -72,7 +72,7 @@ static ucs_status_t arrive(void *argument, const void *header, size_t header_len
     (void)header, (void)header_length, (void)data, (void)length;
     end->arrived++;
     if (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) {
-        /* One client at a time: the answer before this one has arrived. */
+        /* One client at a time: the reply before this one has arrived. */
         if (UCS_PTR_IS_PTR(end->answer)) {
             ucp_request_free(end->answer);
         }
@@ -105,20 +105,20 @@ static void close_end(struct end *end)
 
 /* --- a listener, and its endpoints --- */
 
-static void client_gone(void *argument, ucp_ep_h ep, ucs_status_t status)
+static void on_client_closed(void *argument, ucp_ep_h ep, ucs_status_t status)
 {
     struct end *end = argument;
 
     if (status != UCS_ERR_CONNECTION_RESET && status != UCS_ERR_ENDPOINT_TIMEOUT) {
         check(status, "a client");
     }
-    if (end->to_close == MAX_GONE) {
+    if (end->to_close == MAX_CLOSED) {
         die("clients go faster than the server");
     }
-    end->gone[end->to_close++] = ep;
+    end->closed_eps[end->to_close++] = ep;
 }
 
-static void server_gone(void *argument, ucp_ep_h ep, ucs_status_t status)
+static void on_server_closed(void *argument, ucp_ep_h ep, ucs_status_t status)
 {
     (void)argument, (void)ep;
     check(status, "the server");
@@ -131,20 +131,20 @@ static void accept_client(ucp_conn_request_h request, void *argument)
                                             UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
                               .conn_request = request,
                               .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-                              .err_handler = {.cb = client_gone, .arg = end}};
+                              .err_handler = {.cb = on_client_closed, .arg = end}};
     ucp_ep_h ep;
 
     check(ucp_ep_create(end->worker, &params, &ep), "ucp_ep_create of a client that asks");
 }
 
-/** Closes the endpoints whose clients have gone. */
-static void close_gone(struct end *end)
+/** Closes the endpoints whose clients have closed. */
+static void close_endpoints(struct end *end)
 {
     ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
 
     while (end->to_close > 0) {
-        ucs_status_ptr_t request = ucp_ep_close_nbx(end->gone[--end->to_close], &force);
-        if (!UCS_PTR_IS_ERR(request)) { /* UCX may answer with the status that it failed with */
+        ucs_status_ptr_t request = ucp_ep_close_nbx(end->closed_eps[--end->to_close], &force);
+        if (!UCS_PTR_IS_ERR(request)) { /* UCX may return the status of the failure */
             wait_for(end, request, "ucp_ep_close_nbx");
         }
         end->closed++;
@@ -174,10 +174,10 @@ static void progress(void *argument)
     struct end *end = argument;
 
     ucp_worker_progress(end->worker);
-    close_gone(end);
+    close_endpoints(end);
 }
 
-static void tell_address(struct place place, const struct end *end)
+static void publish_address(struct place place, const struct end *end)
 {
     ucp_address_t *address;
     size_t length;
@@ -200,7 +200,7 @@ static void serve(struct place place, const struct plan *plan)
         listener = open_listener(&end, &at);
         exchange(place, &at, sizeof(at), &nothing, sizeof(nothing));
     } else {
-        tell_address(place, &end);
+        publish_address(place, &end);
     }
     meet(place, progress, &end);
     while (end.arrived < MESSAGES * plan->number || (plan->listener && end.closed < plan->number)) {
@@ -226,7 +226,7 @@ static ucp_ep_h connect_to(struct end *end, const struct plan *plan, const void 
                                    .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
                                    .sockaddr = {.addr = address, .addrlen = sizeof(struct sockaddr_in)},
                                    .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-                                   .err_handler = {.cb = server_gone}};
+                                   .err_handler = {.cb = on_server_closed}};
     }
     check(ucp_ep_create(end->worker, &params, &ep), "ucp_ep_create");
     return ep;
@@ -245,7 +245,7 @@ static void live(const struct plan *plan, const void *address, double *life, dou
     while (end.arrived == 0) {
         ucp_worker_progress(end.worker);
     }
-    /* Nothing comes back that could confirm it. */
+    /* No reply could acknowledge it. */
     wait_for(&end, post(&end, ep, 0), "ucp_am_send_nbx");
     close = now();
     wait_for(&end, ucp_ep_close_nbx(ep, &plain), "ucp_ep_close_nbx");

@@ -1,8 +1,8 @@
 //! The first messages of a pair: latency and rate by the number of the message, from the first one to the 100,000th.
 //!
-//! A library connects, maps memory and populates it while the first messages are under way; a benchmark that warms up and
-//! takes a median does not show that. Here each size has a new pair of workers, nothing is repeated, and each figure is
-//! the mean of all messages since the one before it.
+//! A library connects, maps memory and populates it while the first messages are in flight; a benchmark that warms up
+//! and takes a median does not show that. Here each size has a new pair of workers, nothing is repeated, and each
+//! figure is the mean of all messages since the one before it.
 #include "pair.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 enum { TAG = 1, WINDOW = 64 };
 
 static const size_t sizes[] = {8, 192, 512, 2048};
-/* Up to which message the means go. Windows end at multiples of 64. */
+/* Last message of each mean. Windows end at multiples of 64. */
 static const long marks[] = {64, 640, 1984, 4992, 9984, 19968, 49984, 99968};
 
 static void send_one(struct side *side, size_t size)

@@ -1,10 +1,10 @@
-//! What a worker costs after it has seen much: peers that have departed, endpoints that were closed, messages that nobody
-//! has asked for, receives that nothing has come for.
+//! Costs of a worker with history: peers that have disconnected, endpoints that were closed, unexpected messages,
+//! posted receives without a message.
 //!
-//! ucpbench growth peers|endpoints|unexpected|posted NUMBER: so many of them, then a ping-pong of 8 bytes with the peer
-//! that has been there all the time, and what the process holds: memory (PSS), descriptors, mappings. `cycle` is the
-//! time of the last tenth: of peers from the endpoint's creation to its close, of endpoints the same, of unexpected
-//! messages and posted receives that of one to be received.
+//! ucpbench growth peers|endpoints|unexpected|posted NUMBER: this many of them, then a ping-pong of 8 bytes with a peer
+//! that is connected all the time, and the resources of the process: memory (PSS), descriptors, mappings. `cycle` is
+//! the time of the last tenth: of peers and endpoints from the endpoint's creation to its close, of unexpected messages
+//! and posted receives that of one to be received.
 #define _GNU_SOURCE
 #include "pair.h"
 
@@ -47,7 +47,7 @@ static void ping_pong(struct side *side, size_t size, long rounds)
     }
 }
 
-/** Lets the library notice what has gone. */
+/** Lets the library detect closed peers. */
 static void settle(struct side *side)
 {
     double end = now() + SETTLE_SECONDS;
@@ -86,7 +86,7 @@ static long lines_of(const char *path)
     return count;
 }
 
-/** Kibibytes of memory, that which others map too by its share. */
+/** Kibibytes of memory (PSS). */
 static long pss_kib(void)
 {
     FILE *file = fopen("/proc/self/smaps_rollup", "r");
@@ -223,7 +223,7 @@ static double grow_endpoints(struct side *side, int number)
     return spent / (number / 10);
 }
 
-/** Side 1 sends so many messages for OTHERS and what follows it. */
+/** Side 1 sends this many messages for OTHERS and the message after them. */
 static void send_many(struct side *side, int number)
 {
     ucs_status_ptr_t *sent = calloc((size_t)number, sizeof(*sent));
@@ -254,7 +254,7 @@ static void measure(struct side *side, const struct growth *growth)
     }
 }
 
-/** So many messages that nobody has asked for; seconds to receive one in the end. */
+/** This many unexpected messages; seconds to receive one in the end. */
 static double grow_unexpected(struct side *side, const struct growth *growth)
 {
     double begin;
@@ -272,7 +272,7 @@ static double grow_unexpected(struct side *side, const struct growth *growth)
     return (now() - begin) / growth->number;
 }
 
-/** So many receives that nothing has come for; seconds until one has ended. */
+/** This many receives without a message; seconds until one has completed. */
 static double grow_posted(struct side *side, const struct growth *growth)
 {
     ucs_status_ptr_t *posted = calloc((size_t)growth->number, sizeof(*posted));

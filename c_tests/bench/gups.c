@@ -1,8 +1,8 @@
 //! Random access (GUPS): both processes update random words of a table that lies half in each of them.
 //!
-//! As in HPC Challenge: a word is combined with a random number by exclusive or, at most 1,024 updates are under way,
-//! and doing everything twice must restore the table. By atomics every word must be right again; by get and put, updates
-//! of the same word at the same time may be lost, at most one percent.
+//! As in HPC Challenge: a word is combined with a random number by exclusive or, at most 1,024 updates are in flight,
+//! and doing everything twice must restore the table. By atomics every word must be right again; by get and put,
+//! updates of the same word at the same time may be lost, at most one percent.
 #include "pair.h"
 
 #include <stdio.h>
@@ -96,7 +96,7 @@ static void update_by_get_and_put(struct table *table)
     complete_all(table);
 }
 
-/** Everything of one process once, in parallel with the other one; returns its seconds. */
+/** All updates of one process, in parallel with the other one; returns the seconds. */
 static double pass(struct table *table, void (*update)(struct table *), long batches)
 {
     double begin;

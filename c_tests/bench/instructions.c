@@ -1,9 +1,9 @@
 //! Instructions of one operation, counted by callgrind: all workers in one process, so that the count repeats exactly.
 //!
 //! Run under `valgrind --tool=callgrind --collect-atstart=no`: each operation runs a while uncounted, then OPERATIONS
-//! times counted, and the counts are dumped under its name, PARTS times: the least is the operation's own, without what
-//! a timer has a library do now and then. `baseline` is what counting itself costs; "send" and "receive" are halves of
-//! a transfer. Worker A sends; B receives, over shared memory if UCX_TLS says nothing else. Operations with several
+//! times counted, and the counts are dumped under its name, PARTS times: the least is the operation's own, without the
+//! library's timer work. `baseline` is the cost of counting itself; "send" and "receive" are halves of
+//! a transfer. Worker A sends; B receives, over shared memory unless UCX_TLS is set. Operations with several
 //! senders come last: the other senders' workers are created before the first operation that needs them.
 #include "pair.h"
 
@@ -32,10 +32,10 @@ static struct {
     ucp_ep_h ep; /* to b */
 } senders[MAX_SENDERS];
 static int open_senders;   /* so many of them are connected */
-static int current_sender; /* a and ep are this one's */
+static int current_sender; /* current sender and its endpoint */
 static ucp_mem_h memory;
 static ucp_rkey_h rkey;
-static ucpx_cq_h queue; /* of b; null where the library has none */
+static ucpx_cq_h queue; /* of b; NULL where the library has none */
 static uint64_t remote;
 static char out[SIZE], in[SIZE];
 static long arrived;
@@ -65,7 +65,7 @@ static void finish(ucs_status_ptr_t request)
     }
 }
 
-/** Progresses one worker; the other one too when that finds nothing, or too often something that does not help. */
+/** Progresses one worker; the other one too when that finds nothing, or has progressed too often without completion. */
 static void progress_mostly(ucp_worker_h own, ucp_worker_h other, int tries)
 {
     if (ucp_worker_progress(own) == 0 || tries > 8) {
@@ -180,7 +180,7 @@ static void flush_behind_put(size_t size)
     wait_a(request);
 }
 
-/* What rucp has beyond UCX, by name: this program runs on both. */
+/* Functions beyond UCX, resolved by name: this program runs on both. */
 static __typeof__(&ucpx_cq_create) cq_create;
 static __typeof__(&ucpx_cq_poll) cq_poll;
 static __typeof__(&ucpx_put_signal_nbx) put_with_signal;
@@ -201,7 +201,7 @@ static void wait_signal(void)
     }
 }
 
-/* An origin that never progresses would leave the target with answers that wait for room. */
+/* An origin that never progresses would leave the target with replies that wait for room. */
 static void take_answer(void)
 {
     ucp_worker_progress(a);
@@ -215,7 +215,7 @@ static void put_signal(size_t size)
     take_answer();
 }
 
-/* With the answer, where there is one. */
+/* With the reply, where there is one. */
 static void put_signal_flush(size_t size)
 {
     ucs_status_ptr_t request;
@@ -244,7 +244,7 @@ static void fetch_add(size_t size)
     COUNTED(wait_a(atomic(UCP_ATOMIC_OP_ADD, 1)));
 }
 
-/* The memory is of this process: what is there can be read, and stays. */
+/* The memory is of this process: its contents can be read, and stay. */
 static void compare_swap(size_t size)
 {
     (void)size;
@@ -347,7 +347,7 @@ static void tag_receive_in_turn(size_t size)
     tag_receive(size);
 }
 
-/** As wait_message: where something is left to do for the senders they progress, too. */
+/** Like wait_message, but progresses the senders, too, if they have pending work. */
 static void wait_for_all(long last)
 {
     for (int calls = 1; arrived <= last; calls++) {
@@ -358,8 +358,10 @@ static void wait_for_all(long last)
     }
 }
 
-/** What all senders have sent is there; each has sent several messages, one after the other. Together no more than a queue
- * that they share may hold: nobody but b progresses. */
+/**
+ * Waits until all messages of all senders have arrived; each has sent several, one after the other. Together no more
+ * than a queue that they share holds: only b progresses.
+ */
 static void am_receive_backlog(size_t size)
 {
     ucs_status_ptr_t sending[MAX_SENDERS * BACKLOG];
@@ -491,7 +493,7 @@ static int is_missing(void (*once)(size_t))
     return queue == NULL && (once == put_signal || once == put_signal_send || once == put_signal_flush);
 }
 
-/** Whatever the current sender and b have begun ends. */
+/** Completes everything that the current sender and b have started. */
 static void settle_pair(void)
 {
     for (int i = 0; i < 50; i++) {
@@ -510,7 +512,7 @@ static void settle(void)
     }
 }
 
-/** Opens senders until there are so many, and selects the first one. */
+/** Opens senders up to this number, and selects the first one. */
 static void connect_senders(int number)
 {
     while (open_senders < number) {
@@ -550,7 +552,9 @@ int run_instructions(const struct effort *effort, int argc, char **argv)
             operations[i].once(operations[i].size);
         }
         settle();
-        /* A dump that nothing reads takes along the inclusive costs of earlier calls, some of which zeroing leaves. */
+        /*
+         * Callgrind keeps some inclusive costs of earlier calls when it zeroes counters: a discarded dump removes them.
+         */
         if (operations[i].senders > 1) {
             CALLGRIND_DUMP_STATS;
         }
@@ -562,5 +566,5 @@ int run_instructions(const struct effort *effort, int argc, char **argv)
             CALLGRIND_DUMP_STATS_AT(operations[i].name);
         }
     }
-    return 0; /* what closing costs is not the question */
+    return 0; /* the cost of closing is not measured */
 }

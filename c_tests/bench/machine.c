@@ -1,4 +1,4 @@
-//! What the machine itself can do, without any library: a cache line from core to core, copies from process to process.
+//! Limits of the machine itself, without any library: a cache line from core to core, copies from process to process.
 #define _GNU_SOURCE
 #include "figure.h"
 #include "stage.h"
@@ -25,7 +25,7 @@ struct machine {
     int may_copy;           /* each may copy from and to the other's private memory */
 };
 
-/** Takes turns with the other process for this many rounds; does `before` its own and `after` the other's turn. */
+/** Takes turns with the other process for this many rounds; runs `before` before and `after` after the other's turn. */
 static double take_turns(struct machine *machine, long rounds, size_t size)
 {
     _Atomic unsigned *ball = &machine->place.stage->ball;
@@ -79,7 +79,7 @@ static void report_handoff(struct machine *machine)
     double values[MAX_BATCHES], seconds = take_turns(machine, FIRST, 0);
     long *rounds = &machine->place.stage->rounds;
 
-    /* Where others keep the processors busy a turn can take milliseconds. */
+    /* Under load by other processes a turn can take milliseconds. */
     if (machine->place.index == 0) {
         *rounds = 10 + (long)((machine->effort->quick ? 1e-3 : 4e-3) / (seconds + 1e-9));
         *rounds = *rounds < MOST ? *rounds : MOST;

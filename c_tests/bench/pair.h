@@ -38,23 +38,23 @@ void open_side(struct side *side, struct place place, const struct effort *effor
 /** Registers memory on both sides. */
 void open_regions(struct side *side);
 
-/** Gives the address and the key of this side's memory of a region, and gets those of the other side's. */
+/** Exchanges address and key of this side's memory of a region with the other side. */
 void exchange_region(struct side *side, struct region *region);
 
 void close_side(struct side *side);
 
 void check(ucs_status_t status, const char *call);
 
-/** Progresses until the request, if it is one, is complete, and frees it: how it ended. */
+/** Progresses until the request, which may be NULL, is complete, and frees it; returns its status. */
 ucs_status_t end_of(struct side *side, ucs_status_ptr_t request);
 
-/** The same for one that has to succeed. */
+/** Waits for a request that has to succeed. */
 void wait_for(struct side *side, ucs_status_ptr_t request, const char *call);
 
-/** Both sides are here; the library goes on meanwhile. */
+/** A barrier of both sides, in which the library progresses. */
 void meet_other(struct side *side);
 
-/** What one side does in one batch of so many rounds; both sides run it. */
+/** One side's part of a batch of this many rounds; both sides run it. */
 typedef void (*batch)(struct side *, size_t size, long rounds);
 
 /**

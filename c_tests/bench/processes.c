@@ -1,7 +1,7 @@
-//! Many processes of one host: how long they take to start, to connect all with all, for the first all-to-all and for
-//! later ones, and how much memory each has then.
+//! Many processes of one host: the time to start, to connect all with all, of the first all-to-all and of
+//! later ones, and the memory of each then.
 //!
-//! ucpbench processes [--loaded] NUMBER. Each phase lasts until the last process is through with it. In an all-to-all
+//! ucpbench processes [--loaded] NUMBER. Each phase lasts until the last process has finished it. In an all-to-all
 //! each process sends 8 bytes to each other one, and compares what it receives. --loaded: two processes for each core
 //! compute all the while. Start is the context and the worker; memory is the proportional share (PSS) of what is
 //! resident, its mean.
@@ -43,7 +43,7 @@ static void check(ucs_status_t status, const char *call)
     }
 }
 
-/** There are more processes than cores: whoever has nothing to do lets others work. */
+/** There are more processes than cores: an idle process yields. */
 static void progress(void *unused)
 {
     (void)unused;
@@ -151,7 +151,7 @@ static long share_kib(void)
     return share;
 }
 
-/** The mean of what all processes have; each writes its own where its address was. */
+/** The mean over all processes; each writes its own value where its address was. */
 static void report_memory(void)
 {
     long share = share_kib(), sum = 0;
@@ -187,7 +187,7 @@ static void play(struct place place, void *argument)
     end_phase("processes_steady", since, ROUNDS);
     report_memory();
     meet(place, progress, NULL);
-    /* Everybody has received everything; the workers end with their processes' endpoints. */
+    /* Every process has received everything; the workers end with their processes' endpoints. */
     ucp_worker_destroy(here.worker);
     ucp_cleanup(here.context);
 }

@@ -1,9 +1,9 @@
-//! Registered memory: what an operation costs beside how many regions there are.
+//! Registered memory: the cost of an operation by the number of regions.
 //!
 //! ucpbench regions NUMBER: NUMBER regions of the program's are registered on each side, 4 KiB of every 8. Figures are
-//! the time to register one more and to unregister it, to pack and unpack its key, of a put with its flush by the key of
-//! a region, and of one by the key of a region that is registered no more. Where the peer executes puts (UCX_TLS=tcp) it
-//! looks for the region each time; rucp refuses the latter, UCX writes.
+//! the time to register one more and to unregister it, to pack and unpack its key, of a put with its flush by the key
+//! of a region, and of one by the key of a region that is unregistered. Where the peer executes puts (UCX_TLS=tcp) it
+//! looks up the region each time; rucp rejects the latter, UCX writes.
 #define _GNU_SOURCE
 #include "pair.h"
 
@@ -18,9 +18,9 @@ struct growth {
     int regions;
 };
 
-/** The program's memory, of which only what is put to is ever touched. */
+/** The program's memory, of which only targets of puts are touched. */
 static unsigned char *memory;
-/** Whose key puts use. */
+/** The key that puts use. */
 static struct region target;
 
 static unsigned char *place_of(int index)
@@ -45,7 +45,7 @@ static void unmap(struct side *side, ucp_mem_h region)
     check(ucp_mem_unmap(side->context, region), "ucp_mem_unmap");
 }
 
-/** Puts go to this region of the other side's from now on. */
+/** Directs puts to this region of the other side from now on. */
 static void aim_at(struct side *side, ucp_mem_h region, int index)
 {
     target.memory = region;
@@ -53,7 +53,7 @@ static void aim_at(struct side *side, ucp_mem_h region, int index)
     exchange_region(side, &target);
 }
 
-/** Puts may be refused. */
+/** Puts may be rejected. */
 static void put_flush(struct side *side, size_t size, long rounds)
 {
     for (long i = 0; i < rounds && side->place.index == 0; i++) {
@@ -71,7 +71,7 @@ static void report(struct side *side, const char *what, int number, double micro
     }
 }
 
-/** Registers and unregisters some more, in the midst of the others, and packs and unpacks their keys. */
+/** Registers and unregisters some more, among the others, and packs and unpacks their keys. */
 static void measure_calls(struct side *side, int number)
 {
     enum { CALLS = 4 };

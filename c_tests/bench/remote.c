@@ -29,7 +29,7 @@ static ucs_status_ptr_t atomic(struct side *side, const uint64_t *operand, const
     return ucp_atomic_op_nbx(side->ep, operation, operand, 1, region->remote, region->rkey, param);
 }
 
-/* ---- batches: side 0 accesses; side 1 goes on to the meeting, where it keeps its library going ---- */
+/* ---- batches: side 0 accesses; side 1 waits at the barrier, where it progresses ---- */
 
 static void put_flush(struct side *side, size_t size, long rounds)
 {
@@ -110,7 +110,7 @@ static void posted(struct side *side, size_t size, long rounds)
 
 /* ---- the workloads ---- */
 
-/** Put, then get back what the other side sees, every byte. */
+/** Put, then get the other side's bytes back, every byte checked. */
 static void verify(struct side *side)
 {
     for (size_t i = 0; i < LARGEST; i++) {

@@ -1,9 +1,9 @@
 //! Message rate by senders: processes of one host that all send to one worker of another process.
 //!
-//! ucpbench senders tag|am NUMBER. Messages of 8 bytes; each sender has at most WINDOW under way: the receiver answers
-//! every CREDIT messages of a sender by one of 8 bytes. Every message carries its sender and its number there, and the
-//! receiver compares both: nothing is lost, nothing overtakes. Receives of tags match any sender. The receiver has the
-//! first processor, the senders share the others.
+//! ucpbench senders tag|am NUMBER. Messages of 8 bytes; each sender has at most WINDOW in flight: the receiver
+//! acknowledges every CREDIT messages of a sender by one of 8 bytes. Every message has its sender and its number, and
+//! the receiver compares both: nothing is lost, nothing overtakes. Receives of tags match any sender. The receiver has
+//! the first processor, the senders share the others.
 #define _GNU_SOURCE
 #include "figure.h"
 #include "stage.h"
@@ -21,7 +21,7 @@ enum { MAX_SENDERS = MAX_PROCESSES - 1, WINDOW = 64, CREDIT = 32, CREDITS = WIND
 
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
 
-/** One process of them; its index is 0 for the receiver, then the senders' from 1 on. */
+/** One of the processes; its index is 0 for the receiver, then the senders' from 1 on. */
 static struct {
     struct place place;
     int tags; /* else active messages */
@@ -35,9 +35,9 @@ static struct {
     int posted, next;
     ucs_status_ptr_t receives[MAX_SENDERS * WINDOW];
     uint64_t received[MAX_SENDERS * WINDOW];
-    /* Senders that get a credit when the receiver comes to it. */
+    /* Senders that are due a credit. */
     int due;
-    int owed[MAX_SENDERS * CREDITS];
+    int credits_due[MAX_SENDERS * CREDITS];
 } here;
 
 static void check(ucs_status_t status, const char *call)
@@ -49,7 +49,7 @@ static void check(ucs_status_t status, const char *call)
 
 /* ---- what arrives ---- */
 
-/** A message's bytes: which process has sent it, and how many it had sent before. */
+/** A message's bytes: its sender, and the number of messages sent before. */
 static uint64_t value_of(int process, long number)
 {
     return (uint64_t)process << 48 | (uint64_t)number;
@@ -65,7 +65,7 @@ static void take(uint64_t value)
     }
     here.arrived[from]++;
     if (here.place.index == 0 && here.arrived[from] % CREDIT == 0) {
-        here.owed[here.due++] = from;
+        here.credits_due[here.due++] = from;
     }
 }
 
@@ -92,7 +92,7 @@ static void post(int slot)
     }
 }
 
-/** Takes what the oldest receives have got, and posts them again. */
+/** Takes the messages of the oldest receives, and posts them again. */
 static void take_tags(void)
 {
     ucs_status_ptr_t request;
@@ -122,7 +122,7 @@ static int shares_processor(void)
     return here.place.index == 0 ? processors() == 1 : here.senders >= processors();
 }
 
-/** One call of progress. A process that shares its processor lets others work when there is nothing to do. */
+/** One call of progress. A process that shares its processor yields when there is nothing to do. */
 static void progress(void)
 {
     unsigned events = ucp_worker_progress(here.worker);
@@ -164,7 +164,7 @@ static ucs_status_ptr_t send_value(int to, const uint64_t *value)
     return ucp_am_send_nbx(here.ep[to], AM_ID, NULL, 0, value, sizeof(*value), &plain);
 }
 
-/** A sender's part of the messages up to this number; returns when the receiver has confirmed all of them. */
+/** A sender's part of the messages up to this number; returns when the receiver has acknowledged all of them. */
 static void send_until(long last)
 {
     static uint64_t values[WINDOW];
@@ -190,7 +190,7 @@ static void send_until(long last)
     }
 }
 
-/** Sends the credits that are due. Meanwhile more may become so. */
+/** Sends the credits that are due. More may become due meanwhile. */
 static void send_credits(void)
 {
     static uint64_t values[MAX_PROCESSES][CREDITS];
@@ -198,11 +198,11 @@ static void send_credits(void)
     static long sent[MAX_PROCESSES];
 
     while (here.due > 0) {
-        int to = here.owed[--here.due];
+        int to = here.credits_due[--here.due];
         int slot = (int)(sent[to] % CREDITS);
         ucs_status_ptr_t before = requests[to][slot];
 
-        /* The sender had that credit before it sent what this one is for. */
+        /* The sender had that credit before it sent the messages of this one. */
         requests[to][slot] = NULL;
         finish(before);
         values[to][slot] = value_of(0, sent[to]++);
@@ -286,7 +286,7 @@ static void close_all(void)
             finish(ucp_ep_close_nbx(here.ep[i], &plain));
         }
     }
-    /* Others' closing may still need an answer from here. */
+    /* Other processes may still need this one's progress to close. */
     meet(here.place, progress_for, NULL);
     for (int i = 0; i < here.posted; i++) {
         if (here.receives[i] != NULL) {
@@ -351,7 +351,7 @@ int run_senders(const struct effort *effort, int argc, char **argv)
         die("usage: senders tag|am NUMBER (at most %d)", MAX_SENDERS);
     }
     here.tags = strcmp(argv[1], "tag") == 0;
-    /* Whole windows, so that everything is confirmed at the end of a batch. */
+    /* Whole windows, so that everything is acknowledged at the end of a batch. */
     here.messages = (messages / here.senders + WINDOW - 1) / WINDOW * WINDOW;
     return start_processes(here.senders + 1, play, (void *)effort);
 }

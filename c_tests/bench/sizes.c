@@ -7,13 +7,13 @@
 
 enum { WINDOW = 64, LARGE = 256 << 10, LARGE_WINDOW = 16, TAG = 1, AM_ID = 1 };
 
-/** One way of sending messages. What is received is awaited in the order in which the receives were posted. */
+/** One kind of message. Receives are waited for in the order in which they were posted. */
 struct way {
     const char *name;
     uint64_t feature;
     ucs_status_ptr_t (*send)(struct side *, size_t);
     ucs_status_ptr_t (*post)(struct side *, size_t);
-    void (*await)(struct side *, ucs_status_ptr_t);
+    void (*wait)(struct side *, ucs_status_ptr_t);
 };
 
 static const struct way am_eager;
@@ -32,12 +32,12 @@ static ucs_status_ptr_t tag_post(struct side *side, size_t size)
     return ucp_tag_recv_nbx(side->worker, side->buffer, size, TAG, (ucp_tag_t)-1, &plain);
 }
 
-static void await_request(struct side *side, ucs_status_ptr_t request)
+static void wait_request(struct side *side, ucs_status_ptr_t request)
 {
     wait_for(side, request, "receive");
 }
 
-/* ---- active messages: small ones are looked at where they lie, large ones fetched into the buffer ---- */
+/* ---- active messages: small ones are checked in place, large ones fetched into the buffer ---- */
 
 static void on_data(void *request, ucs_status_t status, size_t length, void *side)
 {
@@ -93,7 +93,7 @@ static ucs_status_ptr_t am_post(struct side *side, size_t size)
     return NULL;
 }
 
-static void am_await(struct side *side, ucs_status_ptr_t request)
+static void am_wait(struct side *side, ucs_status_ptr_t request)
 {
     (void)request;
     side->am_awaited++;
@@ -119,13 +119,13 @@ static ucs_status_ptr_t stream_post(struct side *side, size_t size)
 }
 
 static const struct way ways[] = {
-    {"tag", UCP_FEATURE_TAG, tag_send, tag_post, await_request},
-    {"am", UCP_FEATURE_AM, am_send, am_post, am_await},
-    {"stream", UCP_FEATURE_STREAM, stream_send, stream_post, await_request},
+    {"tag", UCP_FEATURE_TAG, tag_send, tag_post, wait_request},
+    {"am", UCP_FEATURE_AM, am_send, am_post, am_wait},
+    {"stream", UCP_FEATURE_STREAM, stream_send, stream_post, wait_request},
 };
 
-/** The receiver gets all of such a message in its handler, however long it is, and looks at it where it lies. */
-static const struct way am_eager = {"am_eager", UCP_FEATURE_AM, am_send_eager, am_post, am_await};
+/** The receiver gets all of such a message in its handler, however long it is, and checks it in place. */
+static const struct way am_eager = {"am_eager", UCP_FEATURE_AM, am_send_eager, am_post, am_wait};
 
 /* ---- batches ---- */
 
@@ -135,7 +135,7 @@ static void ping_pong(struct side *side, size_t size, long rounds)
         if (side->place.index == 0) {
             wait_for(side, way->send(side, size), "send");
         }
-        way->await(side, way->post(side, size));
+        way->wait(side, way->post(side, size));
         if (side->place.index == 1) {
             wait_for(side, way->send(side, size), "send");
         }
@@ -161,11 +161,11 @@ static void stream_of(struct side *side, size_t size, long rounds)
             if (side->place.index == 0) {
                 wait_for(side, requests[i], "send");
             } else {
-                way->await(side, requests[i]);
+                way->wait(side, requests[i]);
             }
         }
         if (side->place.index == 0) {
-            way->await(side, way->post(side, 1));
+            way->wait(side, way->post(side, 1));
         } else {
             wait_for(side, way->send(side, 1), "acknowledgement");
         }
@@ -174,7 +174,7 @@ static void stream_of(struct side *side, size_t size, long rounds)
 
 /* ---- the workload ---- */
 
-/** Figures of an exchange that loses data mean nothing: every byte of one message of each protocol. */
+/** Figures of an exchange that loses data mean nothing: checks every byte of one message of each protocol. */
 static void verify(struct side *side, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
@@ -185,7 +185,7 @@ static void verify(struct side *side, size_t size)
     if (side->place.index == 0) {
         wait_for(side, way->send(side, size), "send");
     } else {
-        way->await(side, way->post(side, size));
+        way->wait(side, way->post(side, size));
     }
     keeps_messages = 0;
     meet_other(side);
@@ -196,7 +196,7 @@ static void verify(struct side *side, size_t size)
     }
 }
 
-/** A library may lack a whole way; both sides find out the same. */
+/** A library may lack a whole kind; both sides detect that. */
 static int is_supported(struct side *side)
 {
     ucs_status_ptr_t request = way->send(side, 1);
@@ -204,7 +204,7 @@ static int is_supported(struct side *side)
     if (UCS_PTR_IS_ERR(request) && UCS_PTR_STATUS(request) == UCS_ERR_UNSUPPORTED) {
         return 0;
     }
-    way->await(side, way->post(side, 1));
+    way->wait(side, way->post(side, 1));
     wait_for(side, request, "send");
     return 1;
 }

@@ -12,7 +12,7 @@
 
 enum { LIMIT_SECONDS = 300 };
 
-/** Forks the process of this index, which plays and exits; returns its pid. */
+/** Forks the process of this index, which runs its part and exits; returns its pid. */
 static pid_t start(struct place place, void (*play)(struct place, void *), void *argument)
 {
     pid_t parent = getpid(), child = fork();

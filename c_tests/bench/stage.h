@@ -1,4 +1,4 @@
-//! The stage: processes of one machine, two as a rule, and what they share besides the library under test.
+//! The stage: processes of one machine, two as a rule, and their shared memory besides the library under test.
 #ifndef BENCH_STAGE_H
 #define BENCH_STAGE_H
 
@@ -9,10 +9,10 @@ enum { MAIL_ROOM = 64 << 10, MAX_PROCESSES = 512 };
 
 /** Anonymous memory, mapped before the fork; zeroed. */
 struct stage {
-    _Alignas(128) _Atomic unsigned ball;    /* handed to and fro by the measurement of the machine itself */
+    _Alignas(128) _Atomic unsigned ball;    /* passed to and fro by the measurement of the machine itself */
     _Alignas(128) _Atomic unsigned arrived; /* at meetings, all processes counted */
     unsigned processes;
-    _Atomic int over;                       /* the active process is through with something one-sided */
+    _Atomic int over;                       /* the active process has finished a one-sided phase */
     long rounds;                            /* of the next batch; the active process writes it between two meetings */
     struct {
         size_t length;
@@ -32,13 +32,15 @@ struct place {
  */
 int start_pair(void (*play)(struct place, void *), void *argument);
 
-/** The same for so many processes, at most MAX_PROCESSES. Process 0 is the caller, the others are its children. */
+/**
+ * Like run_pair for this many processes, at most MAX_PROCESSES. Process 0 is the caller, the others are its children.
+ */
 int start_processes(int number, void (*play)(struct place, void *), void *argument);
 
-/** Waits for all other processes; calls `meanwhile` over and over, if there is one. */
+/** A barrier of all processes; calls `meanwhile` repeatedly, if there is one. */
 void meet(struct place place, void (*meanwhile)(void *), void *argument);
 
-/** Of two processes: gives the other one some bytes and gets its own, at most `room`; returns their number. */
+/** Of two processes: exchanges some bytes, at most `room`; returns the number of the received ones. */
 size_t exchange(struct place place, const void *mine, size_t length, void *theirs, size_t room);
 
 #endif

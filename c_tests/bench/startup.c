@@ -1,4 +1,4 @@
-//! What it costs to be there: time, memory and address of context and worker, and of 1 to thousands of endpoints.
+//! Initial costs: time, memory and address of context and worker, and of 1 to thousands of endpoints.
 //!
 //! ucpbench startup; ucpbench endpoints NUMBER PEERS: endpoints of one worker to PEERS workers of another process.
 #define _GNU_SOURCE
@@ -101,7 +101,7 @@ struct request {
     int number, peers;
 };
 
-/** Bytes that this process has from malloc. */
+/** Bytes allocated by malloc in this process. */
 static double allocated(void)
 {
     struct mallinfo2 info = mallinfo2();
@@ -109,38 +109,38 @@ static double allocated(void)
     return (double)(info.uordblks + info.hblkhd);
 }
 
-struct crowd {
+struct workers {
     int peers;
     ucp_worker_h worker[MAX_PEERS];
 };
 
-static void progress_crowd(void *argument)
+static void progress_workers(void *argument)
 {
-    struct crowd *crowd = argument;
+    struct workers *workers = argument;
 
-    for (int i = 0; i < crowd->peers; i++) {
-        ucp_worker_progress(crowd->worker[i]);
+    for (int i = 0; i < workers->peers; i++) {
+        ucp_worker_progress(workers->worker[i]);
     }
 }
 
-/** The other process: many workers, which receive what comes until the meeting. */
+/** The other process: many workers, which progress until the barrier. */
 static void be_peers(struct place place, int peers)
 {
-    static struct crowd crowd;
+    static struct workers workers;
     ucp_context_h context = open_context();
 
-    crowd.peers = peers;
+    workers.peers = peers;
     for (int i = 0; i < peers; i++) {
         ucp_address_t *address;
         size_t length;
         char nothing;
 
-        crowd.worker[i] = open_worker(context);
-        check(ucp_worker_get_address(crowd.worker[i], &address, &length), "ucp_worker_get_address");
+        workers.worker[i] = open_worker(context);
+        check(ucp_worker_get_address(workers.worker[i], &address, &length), "ucp_worker_get_address");
         exchange(place, address, length, &nothing, sizeof(nothing));
-        ucp_worker_release_address(crowd.worker[i], address);
+        ucp_worker_release_address(workers.worker[i], address);
     }
-    meet(place, progress_crowd, &crowd);
+    meet(place, progress_workers, &workers);
     /* Unexpected messages are left: the process ends here. */
     meet(place, NULL, NULL);
 }
@@ -231,6 +231,6 @@ int run_startup(const struct effort *effort, int argc, char **argv)
         request.peers > MAX_PEERS) {
         die("usage: endpoints NUMBER PEERS (at most %d)", MAX_PEERS);
     }
-    setrlimit(RLIMIT_NOFILE, &descriptors); /* some libraries need one for each peer; if it is refused, so be it */
+    setrlimit(RLIMIT_NOFILE, &descriptors); /* some libraries need one for each peer; a failure is ignored */
     return start_pair(play, &request);
 }

@@ -1,10 +1,10 @@
-//! What a network connection costs between two network namespaces: bare sockets, or UCP over TCP.
+//! The cost of a network connection between two network namespaces: bare sockets, or UCP over TCP.
 //!
 //! usage: tcpbench bare|ucp NAMESPACE_A NAMESPACE_B ADDRESS_OF_A SHARE
 //! Two processes on two cores, one per namespace. Standard output gets one line per figure, NAME VALUE: `lat_N` is half
-//! of a round trip of N bytes in us, `bw_N` a one-way stream of messages of N bytes in MB/s, acknowledged at its end. Both
-//! ends poll. A figure is the median of several batches; a batch does 1/SHARE of its usual iterations. With `ucp` the
-//! first line is the library's path.
+//! of a round trip of N bytes in us, `bw_N` a one-way stream of messages of N bytes in MB/s, acknowledged at its end.
+//! Both ends poll. A figure is the median of several batches; a batch does 1/SHARE of its usual iterations. With `ucp`
+//! the first line is the library's path.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>

@@ -45,7 +45,7 @@ static void check(ucs_status_t status, const char *call)
     }
 }
 
-/* Where threads share a processor, one that finds nothing to do lets the others work. */
+/* Where threads share a processor, an idle one yields. */
 static void progress(ucp_worker_h worker)
 {
     if (ucp_worker_progress(worker) == 0 && team.threads > 1) {
@@ -66,7 +66,7 @@ static void complete(ucp_worker_h worker, ucs_status_ptr_t request)
     }
 }
 
-/* ---- what the threads do ---- */
+/* ---- the threads ---- */
 
 static ucs_status_ptr_t send_one(int mine, long thread, int slot)
 {
@@ -219,7 +219,7 @@ static void progress_all(void *unused)
     }
 }
 
-/** A message each way on every endpoint, so that connecting is not measured. */
+/** A message in each direction on every endpoint, so that connecting is not measured. */
 static void connect_all(void)
 {
     char out[SIZE] = {0}, in[SIZE];
@@ -289,7 +289,7 @@ static void play(struct place place, void *unused)
     } else {
         meet(place, NULL, NULL); /* the target's processor is for the senders */
     }
-    /* Whoever is last knows how long it took: the receiver, or the one who puts. */
+    /* The last side to finish measures the time: the receiver, or the origin of puts. */
     if (place.index == 1) {
         memcpy(place.stage->mail[1].bytes, &seconds, sizeof(seconds));
     }

@@ -1,8 +1,8 @@
-//! What a libucp costs on one machine: one program, bound at run time to whatever libucp the loader finds.
+//! The costs of a libucp on one machine: one program, bound at run time to the libucp that the loader finds.
 //!
 //! usage: ucpbench [--quick] [--smallest BYTES] [--largest BYTES] WORKLOAD [ARGUMENTS]   (workloads: see workload.h)
 //! Standard output gets `# libucp: PATH (version V)`, then a line per figure, `NAME X VALUE UNIT`, where X is a size, a
-//! number of threads or endpoints, or `-`. What a library does not have is said so: `# unsupported: NAME`.
+//! number of threads or endpoints, or `-`. For features that a library lacks there is a line `# unsupported: NAME`.
 #define _GNU_SOURCE
 #include "figure.h"
 #include "workload.h"
@@ -19,11 +19,12 @@ static const struct {
     const char *name;
     int (*run)(const struct effort *, int, char **);
 } workloads[] = {
-    {"handoff", run_machine}, {"limits", run_machine}, {"tag", run_sizes},      {"am", run_sizes},
-    {"stream", run_sizes},    {"first", run_first},    {"rma", run_remote},     {"atomics", run_remote}, {"threads", run_threads},
-    {"senders", run_senders}, {"gups", run_gups},       {"startup", run_startup}, {"endpoints", run_startup},
-    {"clients", run_clients}, {"processes", run_processes}, {"regions", run_regions}, {"growth", run_growth},
-    {"instructions", run_instructions},
+    {"handoff", run_machine},   {"limits", run_machine},  {"tag", run_sizes},
+    {"am", run_sizes},          {"stream", run_sizes},    {"first", run_first},
+    {"rma", run_remote},        {"atomics", run_remote},  {"threads", run_threads},
+    {"senders", run_senders},   {"gups", run_gups},       {"startup", run_startup},
+    {"endpoints", run_startup}, {"clients", run_clients}, {"processes", run_processes},
+    {"regions", run_regions},   {"growth", run_growth},   {"instructions", run_instructions},
 };
 
 static void name_library(void)
@@ -54,7 +55,7 @@ int main(int argc, char **argv)
     struct effort effort = {.batches = 11, .batch_seconds = 2e-3, .largest = 4 << 20};
     int next = 1;
 
-    setpgid(0, 0); /* a group of our own: what fails takes the other process along, and nobody else (see die) */
+    setpgid(0, 0); /* a process group of its own: a failure kills the other process, and no process outside (see die) */
     for (; next < argc && strncmp(argv[next], "--", 2) == 0; next++) {
         if (strcmp(argv[next], "--quick") == 0) {
             effort.quick = 1;

@@ -1,4 +1,4 @@
-//! Workloads: what ucpbench can measure, and with how much effort.
+//! Workloads: the measurements of ucpbench, and their effort.
 #ifndef BENCH_WORKLOAD_H
 #define BENCH_WORKLOAD_H
 
@@ -6,7 +6,7 @@
 
 enum { MAX_BATCHES = 15 };
 
-/** How long to measure. A figure is the median of `batches` batches of about `batch_seconds` each. */
+/** Duration of the measurement. A figure is the median of `batches` batches of about `batch_seconds` each. */
 struct effort {
     int quick;
     int batches;
@@ -14,7 +14,7 @@ struct effort {
     size_t smallest, largest; /* messages */
 };
 
-/** Whether this power of two is among the sizes to measure: all of them, or a few if it has to be quick. */
+/** Whether this power of two is among the sizes to measure: all of them, or a few with --quick. */
 static inline int measures_size(const struct effort *effort, size_t size)
 {
     return size >= effort->smallest && size <= effort->largest &&

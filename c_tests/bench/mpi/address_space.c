@@ -23,7 +23,10 @@ static long peak_address_space(void)
 
 enum { MESSAGES = 160, WORDS = 1024 };
 
-/** So many messages of 4 KiB to every other rank, and as many from each: more than fits into what a pair begins with. */
+/**
+ * This many messages of 4 KiB to every other rank, and as many from each: more than the initial resources of a pair
+ * hold.
+ */
 static void exchange_with_all(void)
 {
     static int out[WORDS], in[WORDS];

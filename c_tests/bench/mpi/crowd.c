@@ -1,4 +1,4 @@
-//! More ranks than cores: what one step costs when some of the ranks that it needs do not run. A ring of messages,
+//! More ranks than cores: the cost of one step when some of the ranks that it needs do not run. A ring of messages,
 //! allreduce, put, get and fetch-and-op with a flush at the next rank, and fetch-and-op of all ranks on one
 //! counter. Lines `NAME RANKS VALUE us`.
 //!

@@ -32,7 +32,7 @@ int main(int argc, char **argv)
     end = milliseconds();
     MPI_Finalize();
     end = milliseconds() - end;
-    /* In one piece: all ranks write at once. */
+    /* In one write: all ranks write at once. */
     printf("%-6d %12.3f %18.3f %15.3f %12.3f\n", world_rank, ready - begin, work - ready, end, work - begin + end);
     return 0;
 }

@@ -1,8 +1,8 @@
 //! Message rate by threads: all threads on one communicator, and a communicator for each.
 //!
 //! Rank 0 sends, rank 1 receives; each thread of one has its partner in the other; 8 bytes, windows of 64.
-//! -t THREADS the largest number of threads (8), -i MESSAGES of all threads of a row together, instead of as many as some
-//! tenths of a second allow: where threads share cores, the rates of libraries lie a thousandfold apart.
+//! -t THREADS the largest number of threads (8), -i MESSAGES of all threads of a row together, instead of as many as
+//! some tenths of a second allow: where threads share cores, the rates of libraries lie a thousandfold apart.
 #define _GNU_SOURCE
 #include "../../mpi/check.h"
 #include "../../mpi/mapped_ucp.h"
@@ -70,7 +70,7 @@ static double rate(int threads, long messages, const MPI_Comm *comms, int each)
     return (double)thread[0].windows * WINDOW * threads / seconds;
 }
 
-/** The rate that so many messages show; 0: four times as many as before until that takes a while. */
+/** The rate of this many messages; 0: four times as many as before until that takes a while. */
 static double measure(int threads, long messages, const MPI_Comm *comms, int each)
 {
     long next = messages ? messages : 4L * WINDOW * threads;

@@ -1,4 +1,4 @@
-//! What the MPI benchmarks share: the command line and the tables of the OSU micro-benchmarks, in words of our own.
+//! Shared by the MPI benchmarks: the command line and the tables of the OSU micro-benchmarks, written anew.
 //!
 //! -m MIN:MAX sizes in bytes (powers of two), -i ITERATIONS for each size, instead of as many as 20 milliseconds allow.
 #ifndef BENCH_MPI_OSU_H
@@ -16,7 +16,7 @@ struct table {
     int first, peer; /* whether this rank begins, and its partner */
 };
 
-/** One exchange, over and over; every rank takes part. */
+/** One exchange, repeated; every rank takes part. */
 typedef void (*exchange_fn)(struct table *table, size_t size, long rounds);
 
 static inline struct table open_table(int argc, char **argv, const char *title, const char *columns)
@@ -48,7 +48,7 @@ static inline struct table open_table(int argc, char **argv, const char *title, 
     return table;
 }
 
-/** Seconds of one round: the median of several batches, as long as rank 0 finds right. */
+/** Seconds of one round: the median of several batches, whose number rank 0 decides. */
 static inline double seconds_per_round(struct table *table, exchange_fn exchange, size_t size)
 {
     enum { BATCHES = 7 };
