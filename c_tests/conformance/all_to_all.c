@@ -1,4 +1,4 @@
-/* Many processes, everyone with everyone: messages, atomics on one counter, and an orderly end. */
+/* Many processes, all with all: messages, atomics on one counter, and an orderly end. */
 #define _GNU_SOURCE
 #include "bed.h"
 
@@ -20,7 +20,7 @@ enum { RANKS = 16, ROUNDS = 12, ADDITIONS = 1000, KEY_MAX = 1024 };
 enum { RANKS = 4, ROUNDS = 12, ADDITIONS = 100, KEY_MAX = 1024 };
 #endif
 
-/* What the processes share outside of UCP. */
+/* Shared by the processes outside of UCP. */
 typedef struct {
     atomic_int arrived;
     char       addresses[RANKS][BED_ADDRESS_MAX];
@@ -118,7 +118,7 @@ static unsigned seed_of(int from, int to, int round)
     return (unsigned)(from * 1000000 + to * 1000 + round);
 }
 
-/* One message to everyone and one from everyone, oneself included. */
+/* One message to every process and one from each, the own one included. */
 static void exchange(rank_t *self, int round)
 {
     ucp_request_param_t param = {.op_attr_mask = 0};
