@@ -1,7 +1,7 @@
 /*
- * A process forks while it talks to another one. Whatever the child does with what it has inherited, the parent's
- * connections do not notice: every message arrives once, in order, with its bytes. The child's own contexts work, with
- * its parent and with others. A peer notices the death of a process whose child lives on.
+ * A process forks while it communicates with another one. Whatever the child does with inherited objects, the parent's
+ * connections are not affected: every message arrives once, in order, with its bytes. The child's own contexts work,
+ * with its parent and with others. A peer detects the death of a process whose child lives on.
  */
 #define _GNU_SOURCE
 #include "party.h"
@@ -48,7 +48,7 @@ static int is_good(const message_t *message, int64_t number)
     return memcmp(message, &wanted, make(&wanted, number)) == 0;
 }
 
-/* A message there, and the same back. */
+/* A message in each direction, with the same contents. */
 static void exchange(party_t *self, int64_t number)
 {
     static message_t out, in;
@@ -69,23 +69,23 @@ static ucp_ep_h connected(ucp_worker_h worker, const void *address)
     return ep;
 }
 
-/* Answers whoever has sent its address. */
+/* Replies to the sender of an address. */
 static void welcome(party_t *self)
 {
     ucp_tag_recv_info_t info;
     char                address[1024];
-    party_t             guest = *self;
+    party_t             reply = *self;
 
     if (ucp_tag_probe_nb(self->worker, HELLO, -1, 0, &info) == NULL) {
         return;
     }
     WANT(UCS_OK, finish(self, receive_tag(self, address, sizeof(address), HELLO)));
-    guest.ep = connected(self->worker, address);
-    WANT(UCS_OK, finish(&guest, ucp_tag_send_nbx(guest.ep, "welcome", 8, WELCOME, &plain)));
-    WANT(UCS_OK, finish(&guest, ucp_ep_close_nbx(guest.ep, &plain)));
+    reply.ep = connected(self->worker, address);
+    WANT(UCS_OK, finish(&reply, ucp_tag_send_nbx(reply.ep, "welcome", 8, WELCOME, &plain)));
+    WANT(UCS_OK, finish(&reply, ucp_ep_close_nbx(reply.ep, &plain)));
 }
 
-/* The other process: sends back what comes, and checks that it is what it should be. */
+/* The other process: sends back every message, and checks its contents. */
 static void answer_all(party_t *self)
 {
     static message_t in;
@@ -132,7 +132,7 @@ static void part(party_t *self, int64_t number)
 
 static party_t parent; /* what a child inherits */
 
-/* Forks, talks on until the child has ended, and afterwards. */
+/* Forks, goes on with messages until the child has ended, and afterwards. */
 static void with_child(void (*act)(void))
 {
     int64_t number = 0;
@@ -155,7 +155,7 @@ static void with_child(void (*act)(void))
     part(&parent, number);
 }
 
-/* --- what children do --- */
+/* --- actions of children --- */
 
 static void exit_at_once(void)
 {
@@ -219,7 +219,7 @@ static void use_all(void)
     WANT(UCS_ERR_UNSUPPORTED, ucp_ep_create(parent.worker, &to, &ep));
 }
 
-/* The child has a worker of its own, and talks to the process that its parent talks to. */
+/* The child has a worker of its own, and communicates with the peer of its parent. */
 static void talk_to_the_third(void)
 {
     ucp_params_t        params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
@@ -384,7 +384,7 @@ static void *progress_on(void *arg)
     return NULL;
 }
 
-/* Contexts, listeners of nobody and memory come and go. */
+/* Contexts, unused listeners and memory are created and destroyed. */
 static void *set_up_on(void *arg)
 {
     (void)arg;
@@ -417,7 +417,7 @@ static void with_threads(void)
                 talk_to_the_third();
             }
             WANT_TRUE(ucp_worker_progress(parent.worker) == 0);
-            WANT_PTR(UCS_ERR_NOT_CONNECTED, send_tag(&parent, "to nobody", 8));
+            WANT_PTR(UCS_ERR_NOT_CONNECTED, send_tag(&parent, "to no peer", 8));
             WANT_PTR(UCS_ERR_UNSUPPORTED, receive_tag(&parent, &status, 4, TAG));
             destroy_all();
             exit(check_failed());
