@@ -1,8 +1,8 @@
 /*
- * Peers that live, and to which there is no endpoint any more: a worker holds as much as before it met them, and meets
- * them again as for the first time. And peers that come and go in a process that lives.
+ * Live peers without an endpoint any more: a worker holds as many resources as before, and connects to them again
+ * as for the first time. And peers that are created and destroyed in a process that lives.
  *
- * DETACHED_PEERS=N: so many come and go; what is held is printed at each power of ten.
+ * DETACHED_PEERS=N: this many are created and destroyed; resources are printed at each power of ten.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -22,8 +22,8 @@
 #include <unistd.h>
 
 enum { HELLO = 1, ANSWER, BYE, IDS, MANY = 400, PEERS = 1000, ROUNDS = 30, BUFFER = 512, SECONDS = 150, SETTLE = 30 };
-/* What the heap itself needs, and keeps of what was freed. A peer that is never forgotten takes 700 bytes. */
-/* Deaths are noticed by and by: so many peers come and go between two looks at what is held. */
+/* Overhead of the heap itself, with freed memory it keeps. A peer that is never released takes 700 bytes. */
+/* Deaths are detected with a delay: this many peers are created and destroyed between two measurements. */
 enum { AT_ONCE = 100 };
 enum { BYTES_SLACK = 256 << 10, MAPPINGS_SLACK = 8 };
 
@@ -34,10 +34,10 @@ typedef struct {
     unsigned char bytes[BUFFER];
 } address_t;
 
-/* What the two processes of a case share. */
+/* Shared by the two processes of a case. */
 typedef struct {
-    atomic_uint opened; /* workers of the helper's that there are, or have been */
-    atomic_uint met;    /* those that main has done with */
+    atomic_uint opened; /* workers of the helper that exist, or have existed */
+    atomic_uint met;    /* those that main has finished with */
     atomic_int  over;
     address_t   address[MANY];
 } page_t;
@@ -45,12 +45,12 @@ typedef struct {
 typedef struct {
     ucp_context_h context;
     ucp_worker_h  worker;
-    ucp_ep_h      reply; /* to whom the last HELLO came from */
+    ucp_ep_h      reply; /* sender of the last HELLO */
     unsigned      hellos, answers, byes;
     address_t     from;
 } end_t;
 
-/* What a process holds. */
+/* Memory, descriptors and mappings of a process. */
 typedef struct {
     size_t descriptors, mappings, bytes;
 } held_t;
@@ -196,7 +196,7 @@ static int is_at_most(held_t held, held_t most)
     return held.descriptors <= most.descriptors && held.mappings <= most.mappings && held.bytes <= most.bytes;
 }
 
-/* Progresses until no more is held than this, as long as may be. */
+/* Progresses until no more is used than this, up to a limit. */
 static held_t settle(end_t *end, held_t most)
 {
     time_t until = time(NULL) + SETTLE;
@@ -253,9 +253,9 @@ static void end_helper(pid_t pid)
     WANT_TRUE(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* --- many workers that live --- */
+/* --- many live workers --- */
 
-/* Answers by an endpoint of its own to whom a HELLO without a reply endpoint comes from, if that says where it is. */
+/* Replies, by an endpoint of its own, to the sender of a HELLO without a reply endpoint that contains an address. */
 static void serve(end_t *end)
 {
     ucp_worker_progress(end->worker);
@@ -298,7 +298,7 @@ static void living_workers(void)
     ucp_cleanup(context);
 }
 
-/* Meets each of many workers in turn: `flags` of the message, which says where this one is if `both`. */
+/* Connects to each of many workers in turn: `flags` of the message, which contains this worker's address if `both`. */
 static void meet(end_t *end, unsigned flags, int both)
 {
     address_t own;
@@ -317,7 +317,7 @@ static void meet(end_t *end, unsigned flags, int both)
     }
 }
 
-/* `kept`: bytes of what may be remembered of a peer. */
+/* `kept`: bytes of state that may be kept for a peer. */
 static void detach(unsigned flags, int both, size_t kept)
 {
     pid_t  pid = helper(living_workers);
@@ -342,14 +342,14 @@ static void detach(unsigned flags, int both, size_t kept)
     ucp_cleanup(end.context);
 }
 
-static void told_workers(void)
+static void one_way_workers(void)
 {
     detach(0, 0, 0);
 }
 
 static void answering_workers(void)
 {
-    /* They could still answer by the endpoint that they were given: numbers are remembered. */
+    /* They could still reply by the reply endpoint: its numbers are kept. */
     detach(UCP_AM_SEND_FLAG_REPLY, 0, 700);
 }
 
@@ -358,9 +358,9 @@ static void connected_workers(void)
     detach(0, 1, 0);
 }
 
-/* --- two workers that meet again and again --- */
+/* --- two workers that connect repeatedly --- */
 
-/* Bytes of a stream that say the round and who sends them. */
+/* Bytes of a stream that identify the round and the sender. */
 static void swap(end_t *end, ucp_ep_h ep, unsigned round, unsigned side)
 {
     enum { WORDS = 512 };
@@ -414,7 +414,7 @@ static void meet_again(unsigned side)
     while (atomic_load(&page->opened) < 2) {
         sched_yield();
     }
-    /* The first ones make what stays: the stack of a thread, arenas. */
+    /* The first ones allocate permanent memory: the stack of a thread, arenas. */
     for (unsigned round = 1; round <= ROUNDS && !check_failed(); round++) {
         ucp_ep_h ep = connect_to(&end, &page->address[!side]);
 
@@ -424,7 +424,7 @@ static void meet_again(unsigned side)
         detached += (unsigned)rest(&end, round, &seed, mappings - 1);
     }
     WANT_TRUE(detached == ROUNDS / 3);
-    /* What the other one still wants of us. */
+    /* Pending requests of the other worker need this one's progress. */
     atomic_fetch_add(&page->met, 1);
     while (atomic_load(&page->met) < 2) {
         ucp_worker_progress(end.worker);
@@ -447,7 +447,7 @@ static void streams_between_two(void)
     end_helper(pid);
 }
 
-/* --- workers that come and go --- */
+/* --- workers that are created and destroyed --- */
 
 static unsigned peers(void)
 {
@@ -456,7 +456,7 @@ static unsigned peers(void)
     return number != NULL ? (unsigned)atol(number) : PEERS;
 }
 
-/* One after the other; every second one goes before the endpoint to it is closed. */
+/* One after the other; every second one is destroyed before the endpoint to it is closed. */
 static void short_lived_workers(void)
 {
     ucp_context_h context = new_context();
@@ -484,7 +484,7 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static void departed_workers(void)
+static void destroyed_workers(void)
 {
     unsigned count = peers(), next = 10;
     pid_t    pid   = helper(short_lived_workers);
@@ -536,11 +536,11 @@ static void departed_workers(void)
 }
 
 static const case_t cases[] = {
-    {"told_workers", told_workers},
+    {"one_way_workers", one_way_workers},
     {"answering_workers", answering_workers},
     {"connected_workers", connected_workers},
     {"streams_between_two", streams_between_two},
-    {"departed_workers", departed_workers},
+    {"destroyed_workers", destroyed_workers},
 };
 
 CHECK_MAIN(cases)
