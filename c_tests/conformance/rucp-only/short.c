@@ -1,7 +1,7 @@
 /*
- * Short puts and gets of memory that is not mapped go by message where the kernel's copy is slow and the other side
- * progresses, and by the kernel where it does not. Whatever each of them takes, none overtakes another one to the same
- * place, and fences and flushes hold. The kernel's copy is made slow here, or some machines would never choose.
+ * Short puts and gets of memory that is not mapped are sent as messages where CMA is slow and the peer
+ * progresses, and use CMA where it does not. Whichever path each takes, none overtakes another one to the same
+ * address, and fences and flushes hold. CMA is made slow here, or some machines would never choose messages.
  */
 #define _GNU_SOURCE
 #include "exposed.h"
@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 enum { SIZE = 1 << 20, WORDS = 64, LONGEST = 8000, ROUNDS = 3000, SLOW_NS = 3000, CHANCES = 200000 };
-static const long long PATIENCE_NS = 8000000000;
-/* What the other process does. */
+static const long long TIMEOUT_NS = 8000000000;
+/* Actions of the other process. */
 enum { WORKS, STANDS, ENDS };
 
 static const ucp_request_param_t plain = {.op_attr_mask = 0};
@@ -28,7 +28,7 @@ static struct {
     atomic_int  wanted, current;
     atomic_long turns; /* calls of progress */
 } *side; /* both processes see it */
-static atomic_long copies; /* calls of the kernel by this process */
+static atomic_long copies; /* CMA calls of this process */
 
 static long long now_ns(void)
 {
@@ -79,7 +79,7 @@ static void let(int what)
     side->wanted = what;
 }
 
-static void await(int what)
+static void order(int what)
 {
     let(what);
     while (side->current != what) {
@@ -95,7 +95,7 @@ static ucp_rkey_h open_side(party_t *self)
 
 static void close_side(party_t *self, ucp_rkey_h rkey)
 {
-    await(ENDS);
+    order(ENDS);
     close_memory(self, rkey);
     munmap(side, sizeof(*side));
 }
@@ -106,8 +106,8 @@ static void flush(party_t *self)
 }
 
 /*
- * Puts and gets that need no call of the kernel are made sooner or later where both processes run at the same time. On
- * a machine that is so busy that they hardly ever do nothing is said of it.
+ * Puts and gets without a CMA call happen sooner or later where both processes run at the same time. On a machine that
+ * is so busy that they hardly ever do, the test checks nothing.
  */
 static void by_message(void)
 {
@@ -115,7 +115,7 @@ static void by_message(void)
     ucp_rkey_h rkey = open_side(&self);
 
     for (int read = 0; read < 2; read++) {
-        long long end = now_ns() + PATIENCE_NS;
+        long long end = now_ns() + TIMEOUT_NS;
         long      without = 0, chances = 0;
 
         for (uint64_t value = 1; without < 5 && chances < CHANCES && now_ns() < end; value++) {
@@ -133,7 +133,7 @@ static void by_message(void)
     close_side(&self, rkey);
 }
 
-/* One that does not progress is reached: nothing waits for it. */
+/* A peer that does not progress is reached: no operation waits for it. */
 static void stands(void)
 {
     party_t    self;
@@ -143,12 +143,12 @@ static void stands(void)
         uint64_t back;
         long     before;
 
-        await(WORKS);
+        order(WORKS);
         for (int i = 0; i < 10; i++) {
             WANT(UCS_OK, finish(&self, put(&self, &value, 8, 8, rkey)));
             flush(&self);
         }
-        await(STANDS);
+        order(STANDS);
         spend(1000000);
         before = copies;
         WANT(UCS_OK, finish(&self, put(&self, &value, 8, 0, rkey)));
@@ -159,14 +159,14 @@ static void stands(void)
     close_side(&self, rkey);
 }
 
-/* One stops before it has executed a message: what follows waits behind that, and no copy overtakes it. */
+/* The peer stops before it has executed a message: later operations wait behind that, and no copy overtakes it. */
 static void stops(void)
 {
     party_t    self;
     ucp_rkey_h rkey = open_side(&self);
     uint64_t   value = 0;
 
-    long long end   = now_ns() + PATIENCE_NS;
+    long long end   = now_ns() + TIMEOUT_NS;
 
     for (int caught = 0; caught < 5 && now_ns() < end;) {
         ucs_status_ptr_t first, second, flushing;
@@ -180,7 +180,7 @@ static void stops(void)
         flush(&self);
         let(STANDS);
         first = put(&self, &values[0], 8, 0, rkey);
-        await(STANDS);
+        order(STANDS);
         second   = put(&self, filling, length, 0, rkey);
         flushing = ucp_ep_flush_nbx(self.ep, &plain);
         if (UCS_PTR_IS_PTR(flushing)) {
@@ -189,7 +189,7 @@ static void stops(void)
             }
             caught += ucp_request_check_status(flushing) == UCS_INPROGRESS;
         }
-        await(WORKS);
+        order(WORKS);
         WANT(UCS_OK, finish(&self, flushing));
         WANT(UCS_OK, finish(&self, first));
         WANT(UCS_OK, finish(&self, second));
@@ -199,8 +199,7 @@ static void stops(void)
 }
 
 /*
- * Any lengths that the kernel gathers, to the same places, by whatever way, while the other side works and stands by
- * turns.
+ * Lengths around the batch size, to the same addresses, by either path, while the peer progresses and pauses by turns.
  */
 static void mixed(void)
 {
@@ -262,9 +261,7 @@ static void *use(void *argument)
         ucs_status_ptr_t first = put(user->self, &old, 8, place, user->rkey);
         ucs_status_ptr_t second;
 
-        /*
-         * Without it puts are not ordered: one that waits for the kernel is overtaken when the other thread progresses.
-         */
+        /* Without it puts are not ordered: a queued one is overtaken when the other thread progresses. */
         WANT(UCS_OK, ucp_worker_fence(user->self->worker));
         second = put(user->self, &value, 8, place, user->rkey);
         if (value % 64 == 0) {
