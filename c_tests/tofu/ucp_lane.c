@@ -9,13 +9,13 @@ static struct ucp_lane lanes_ucp[DIRECT_THREADS];
 
 #define FINE(call) EQUAL(call, UCS_OK)
 
-static void tell(int socket, const void *bytes, size_t length)
+static void send_bytes(int socket, const void *bytes, size_t length)
 {
     EQUAL(write(socket, &length, sizeof(length)), sizeof(length));
     EQUAL(write(socket, bytes, length), length);
 }
 
-static void *hear(int socket)
+static void *receive_bytes(int socket)
 {
     size_t length;
     void *bytes;
@@ -60,19 +60,19 @@ void ucp_lane_open(struct lane *lane, int number)
     map.address = lane->buffer = memory(DIRECT_SLOT);
     FINE(ucp_mem_map(context, &map, &ucp->memh));
     FINE(ucp_worker_get_address(ucp->worker, &address, &length));
-    tell(socket, address, length);
+    send_bytes(socket, address, length);
     ucp_worker_release_address(ucp->worker, address);
     FINE(ucp_rkey_pack(context, ucp->memh, &key, &length));
-    tell(socket, key, length);
+    send_bytes(socket, key, length);
     ucp_rkey_buffer_release(key);
-    tell(socket, &lane->buffer, sizeof(lane->buffer));
+    send_bytes(socket, &lane->buffer, sizeof(lane->buffer));
 }
 
 void ucp_lane_connect(struct lane *lane)
 {
     struct ucp_lane *ucp = lane->ucp;
     int socket = lane->direct->socket;
-    void *address = hear(socket), *key = hear(socket), *at = hear(socket);
+    void *address = receive_bytes(socket), *key = receive_bytes(socket), *at = receive_bytes(socket);
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = address};
 
     FINE(ucp_ep_create(ucp->worker, &params, &ucp->ep));

@@ -20,7 +20,7 @@ static const ucp_request_param_t plain = {.op_attr_mask = 0};
 static void nothing(party_t *self)
 {
     register_memory(self);
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 /* --- completions of operations --- */
@@ -57,11 +57,11 @@ static void answer(party_t *self)
     char *data = calloc(1, LONG);
 
     register_memory(self);
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     for (int i = 0; i < 2; i++) {
         WANT(UCS_OK, finish(self, ucp_tag_send_nbx(self->ep, data, i == 0 ? 8 : LONG, 70 + i, &plain)));
     }
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     free(data);
 }
 
@@ -86,7 +86,7 @@ static void ends(void)
     for (int i = 0; i < 2; i++) {
         ucs_status_ptr_t request = ucp_tag_recv_nbx(self.worker, data, LONG, 70 + i, -1, &recv);
         if (i == 0) {
-            tell(&self);
+            notify_peer(&self);
         }
         ucpx_cq_entry_t entry = end_of(&op, request);
         WANT(UCS_OK, entry.status);
@@ -107,7 +107,7 @@ static void sleep_until_signalled(party_t *self)
     register_memory(self);
     ucpx_cq_h cq = queue(self, 0);
     WANT(UCS_OK, ucp_worker_get_efd(self->worker, &fd.fd));
-    tell(self);
+    notify_peer(self);
     for (unsigned i = 0; i < 50; i++) {
         while (ucpx_cq_poll(cq, &entry, 1) == 0) {
             if (ucp_worker_arm(self->worker) == UCS_OK) {
@@ -115,11 +115,11 @@ static void sleep_until_signalled(party_t *self)
             }
         }
         WANT_TRUE(entry.value == i);
-        tell(self);
+        notify_peer(self);
     }
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     /* Two entries at once: a thread that takes one of them does not sleep before the other is taken. */
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     while (ucpx_cq_poll(cq, &entry, 1) == 0) {
     }
     time_t limit = time(NULL) + 10;
@@ -128,7 +128,7 @@ static void sleep_until_signalled(party_t *self)
     }
     WANT(UCS_ERR_BUSY, ucp_worker_arm(self->worker));
     WANT_TRUE(ucpx_cq_poll(cq, &entry, 1) == 1 && entry.value == 101);
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 /* Where no event can wake a sleeping thread, arming returns an error. */
@@ -158,19 +158,19 @@ static void sleeps(void)
 
     party_features |= UCP_FEATURE_WAKEUP;
     ucp_rkey_h rkey = open_memory(&self, MEMORY, sleep_until_signalled);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     for (unsigned i = 0; i < 50; i++) {
         ucpx_signal_t signal = note(0, i);
         signalled(&self, &i, sizeof(i), 0, rkey, &signal);
-        WANT_TRUE(heard(&self));
+        WANT_TRUE(wait_notified(&self));
     }
-    tell(&self);
+    notify_peer(&self);
     for (unsigned i = 100; i < 102; i++) {
         ucpx_signal_t signal = note(0, i);
         signalled(&self, &i, sizeof(i), 0, rkey, &signal);
     }
     flushed(&self);
-    tell(&self);
+    notify_peer(&self);
     close_memory(&self, rkey);
 }
 
@@ -237,8 +237,8 @@ static void take_together(party_t *self)
         sum += shares[i].sum;
     }
     WANT_TRUE(taken == all && sum == all * (all - 1) / 2);
-    tell(self);
-    WANT_TRUE(heard(self));
+    notify_peer(self);
+    WANT_TRUE(wait_notified(self));
 }
 
 static void threads(void)
@@ -250,7 +250,7 @@ static void threads(void)
     ucp_rkey_h rkey   = open_memory(&self, MEMORY, take_together);
     together(&self, NULL, rkey, signal_some, shares);
     flushed(&self);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     close_memory(&self, rkey);
 }
 
@@ -262,7 +262,7 @@ static void signal_from_many(party_t *self)
     party_t             others[SENDERS];
 
     register_memory(self);
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     for (unsigned i = 0; i < SENDERS; i++) {
         ucp_address_t *address;
         size_t         length;
@@ -277,7 +277,7 @@ static void signal_from_many(party_t *self)
         signalled(&others[i], NULL, 0, 0, NULL, &signal);
         flushed(&others[i]);
     }
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 static void many(void)
@@ -286,7 +286,7 @@ static void many(void)
     ucp_rkey_h rkey = open_memory(&self, MEMORY, signal_from_many);
     ucpx_cq_h  cq   = queue(&self, 1);
 
-    tell(&self);
+    notify_peer(&self);
     for (unsigned i = 0; i < SENDERS; i++) {
         uint64_t        uid   = 0;
         ucpx_cq_entry_t entry = next(cq);
@@ -338,10 +338,10 @@ static void wait_silently(party_t *self)
 {
     register_memory(self);
     ucpx_cq_h cq = queue(self, 0);
-    heard_asleep(self);
+    wait_notified_blocking(self);
     for (time_t end = time(NULL) + 10; ucpx_cq_poll(cq, &(ucpx_cq_entry_t){.value = 0}, 1) == 1 && time(NULL) < end;) {
     }
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 static void closed(void)
@@ -362,7 +362,7 @@ static void closed(void)
         ucs_status_t status = finish(&self, puts[i]);
         WANT_TRUE(status == UCS_OK || status == UCS_ERR_CANCELED);
     }
-    tell(&self);
+    notify_peer(&self);
     free(data);
     ucp_rkey_destroy(rkey);
     kill_other(&self);
@@ -374,13 +374,13 @@ static void register_half(party_t *self)
 {
     register_length(self, MEMORY / 2);
     ucpx_cq_h cq = queue(self, 0);
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     next_is(cq, 2, 8, 0);
     ucpx_cq_entry_t entry;
     for (int i = 0; i < 1000; i++) {
         WANT_TRUE(ucpx_cq_poll(cq, &entry, 1) == 0);
     }
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 static void wrong(void)
@@ -422,7 +422,7 @@ static void wrong(void)
     signal = note(0, 2);
     WANT(UCS_OK, finish(&self, ucpx_put_signal_nbx(self.ep, iov, 2, at, rkey, &signal, &list)));
     flushed(&self);
-    tell(&self);
+    notify_peer(&self);
     ucpx_cq_destroy(cq);
     close_memory(&self, rkey);
 }

@@ -41,11 +41,11 @@ static void take_each(party_t *self)
         with_data += next_is(cq, value_of(i), size, 0);
         WANT_TRUE(first_wrong(there, size, i) == size);
         memset(there, 0, size);
-        tell(self);
+        notify_peer(self);
     }
     /* On reliable connections small values are immediate data. */
     WANT_TRUE(over_queue_pairs() ? with_data >= SIZES * ROUNDS / 4 : with_data == 0);
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     ucpx_cq_destroy(cq);
 }
 
@@ -59,7 +59,7 @@ static void each_size(void)
         ucpx_signal_t signal = note(0, value_of(i));
         fill(data, sizes[i % SIZES], i);
         signalled(&self, data, sizes[i % SIZES], 0, rkey, &signal);
-        WANT_TRUE(heard(&self));
+        WANT_TRUE(wait_notified(&self));
     }
     free(data);
     close_memory(&self, rkey);
@@ -85,7 +85,7 @@ static void take_stream(party_t *self)
         next_is(cq, i, size, offset);
         WANT_TRUE(first_wrong(there + offset, size, i) == size);
     }
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     ucpx_cq_destroy(cq);
 }
 
@@ -132,14 +132,14 @@ static void take_mixed(party_t *self)
     ucpx_cq_h cq = queue(self, 7);
     for (unsigned round = 0; round < ROUNDS; round++) {
         memset(there, 0, LARGEST);
-        tell(self);
+        notify_peer(self);
         for (unsigned i = 0; i < MIXED; i++) {
             size_t size = size_among_long(i), offset = offset_among_long(i);
             next_is(cq, round * MIXED + i, size, offset);
             WANT_TRUE(first_wrong(there + offset, size, round * MIXED + i) == size);
         }
     }
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     ucpx_cq_destroy(cq);
 }
 
@@ -151,7 +151,7 @@ static void mixed(void)
     ucs_status_ptr_t puts[MIXED];
 
     for (unsigned round = 0; round < ROUNDS; round++) {
-        WANT_TRUE(heard(&self));
+        WANT_TRUE(wait_notified(&self));
         for (unsigned i = 0; i < MIXED; i++) {
             ucpx_signal_t signal = note(7, round * MIXED + i);
             char         *from   = data + offset_among_long(i);
@@ -171,7 +171,7 @@ static void mixed(void)
 static void take_late(party_t *self)
 {
     register_memory(self);
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     ucpx_cq_h cq = queue(self, 200);
     for (unsigned i = 0; i < STREAM; i++) {
         next_is(cq, i, 0, 0);
@@ -185,7 +185,7 @@ static void take_late(party_t *self)
     ucpx_cq_destroy(cq);
     WANT(UCS_OK, ucpx_cq_create(self->worker, &params, &twice));
     ucpx_cq_destroy(twice);
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 static void kept(void)
@@ -198,7 +198,7 @@ static void kept(void)
         WANT(UCS_OK, finish(&self, ucpx_put_signal_nbx(self.ep, NULL, 0, 0, NULL, &signal, &plain)));
     }
     flushed(&self);
-    tell(&self);
+    notify_peer(&self);
     close_memory(&self, rkey);
 }
 
@@ -232,12 +232,12 @@ static void poll_flags(party_t *self)
         sum += value_of(i);
         WANT_TRUE(flag_becomes(self, FLAG, value_of(i) + 1));
         WANT_TRUE(first_wrong(there, size, i) == size);
-        tell(self);
+        notify_peer(self);
         WANT_TRUE(flag_becomes(self, FLAG + 64, sum));
         WANT_TRUE(first_wrong(there, size, i + 1) == size);
-        tell(self);
+        notify_peer(self);
     }
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 static void flags(void)
@@ -252,13 +252,13 @@ static void flags(void)
         ucpx_signal_t add  = flag(UCPX_SIGNAL_OP_ADD, FLAG + 64, value_of(i), rkey);
         fill(data, size, i);
         signalled(&self, data, size, 0, rkey, &set);
-        WANT_TRUE(heard(&self));
+        WANT_TRUE(wait_notified(&self));
         fill(data, size, i + 1);
         if (size > 0) {
             add.field_mask &= ~(uint64_t)UCPX_SIGNAL_FIELD_FLAG_RKEY; /* that of the data */
         }
         signalled(&self, data, size, 0, rkey, &add);
-        WANT_TRUE(heard(&self));
+        WANT_TRUE(wait_notified(&self));
     }
     free(data);
     close_memory(&self, rkey);
@@ -275,9 +275,9 @@ static void take_fenced(party_t *self)
         next_is(cq, i, 0, 0);
         WANT_TRUE(first_wrong(there, size, i) == size);
         memset(there, 0, size);
-        tell(self);
+        notify_peer(self);
     }
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 static void fenced(void)
@@ -293,7 +293,7 @@ static void fenced(void)
         WANT(UCS_OK, ucp_worker_fence(self.worker));
         signalled(&self, NULL, 0, 0, rkey, &signal);
         WANT(UCS_OK, finish(&self, written));
-        WANT_TRUE(heard(&self));
+        WANT_TRUE(wait_notified(&self));
     }
     free(data);
     close_memory(&self, rkey);
@@ -309,16 +309,16 @@ static void take_flushed(party_t *self)
     ucpx_cq_h cq = queue(self, 0);
     for (unsigned i = 0; i < SIZES * ROUNDS; i++) {
         size_t size = sizes[i % SIZES];
-        WANT_TRUE(heard(self));
+        WANT_TRUE(wait_notified(self));
         for (looks = 0; looks < 1000 && ucpx_cq_poll(cq, &entry, 1) == 0; looks++) {
         }
         WANT_TRUE(looks < 1000 && entry.value == i && entry.length == size);
         WANT_TRUE(entry.peer_uid == uid_of(self, self->theirs));
         WANT_TRUE(read_flag(FLAG) == i + 1);
         WANT_TRUE(first_wrong(there, size, i) == size);
-        tell(self);
+        notify_peer(self);
     }
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 static void flush(void)
@@ -336,8 +336,8 @@ static void flush(void)
         flushed(&self);
         WANT(UCS_OK, finish(&self, first));
         WANT(UCS_OK, finish(&self, second));
-        tell(&self);
-        WANT_TRUE(heard(&self));
+        notify_peer(&self);
+        WANT_TRUE(wait_notified(&self));
     }
     free(data);
     close_memory(&self, rkey);
@@ -349,13 +349,13 @@ static void take_none(party_t *self)
 {
     register_memory(self);
     for (int i = 0; i < 2; i++) {
-        heard_asleep(self);
+        wait_notified_blocking(self);
         for (int calls = 0; calls < 10000; calls++) {
             ucp_worker_progress(self->worker);
         }
-        tell(self);
+        notify_peer(self);
     }
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 /*
@@ -375,15 +375,15 @@ static void refused_before(int answered)
 
     /* A rejection is reported once, by the flush behind it. */
     WANT(UCS_OK, finish(&self, put_signal(&self, NULL, 0, 0, NULL, &invalid)));
-    tell(&self);
-    WANT_TRUE(heard(&self));
+    notify_peer(&self);
+    WANT_TRUE(wait_notified(&self));
     WANT(UCS_ERR_INVALID_ADDR, finish(&self, ucp_ep_flush_nbx(self.ep, &plain)));
     WANT(UCS_OK, finish(&self, ucp_ep_flush_nbx(self.ep, &plain)));
 
     WANT(UCS_OK, finish(&self, put_signal(&self, NULL, 0, 0, NULL, &invalid)));
     if (answered) {
-        tell(&self);
-        WANT_TRUE(heard(&self));
+        notify_peer(&self);
+        WANT_TRUE(wait_notified(&self));
         for (int calls = 0; calls < 10000; calls++) {
             ucp_worker_progress(self.worker);
         }
@@ -392,8 +392,8 @@ static void refused_before(int answered)
     WANT(UCS_OK, finish(&self, ucp_ep_close_nbx(first, &force)));
     WANT(UCS_OK, ucp_ep_create(self.worker, &again, &self.ep));
     if (!answered) {
-        tell(&self);
-        WANT_TRUE(heard(&self));
+        notify_peer(&self);
+        WANT_TRUE(wait_notified(&self));
     }
     WANT(UCS_OK, finish(&self, ucp_ep_flush_nbx(self.ep, &plain)));
     WANT(UCS_OK, finish(&self, ucp_worker_flush_nbx(self.worker, &plain)));

@@ -47,7 +47,7 @@ static inline void be_reached(party_t *self, int silent)
             ucp_worker_progress(self->worker);
         }
         ucp_request_free(message);
-        tell(self);
+        notify_peer(self);
     }
 }
 

@@ -14,12 +14,12 @@ static char data[COUNT][SIZE];
 
 static void compute(party_t *self)
 {
-    heard_asleep(self);
+    wait_notified_blocking(self);
     for (int i = 0; i < COUNT; i++) {
         WANT(UCS_OK, finish(self, receive_tag(self, data[0], SIZE, (ucp_tag_t)5)));
         WANT_TRUE(data[0][0] == (char)i && data[0][SIZE - 1] == (char)i);
     }
-    tell(self);
+    notify_peer(self);
 }
 
 static void outlasts(ucp_err_handling_mode_t mode)
@@ -37,11 +37,11 @@ static void outlasts(ucp_err_handling_mode_t mode)
         ucp_worker_progress(self.worker);
     }
     WANT_TRUE(self.failures == 0);
-    tell(&self);
+    notify_peer(&self);
     for (int i = 0; i < COUNT; i++) {
         WANT(UCS_OK, finish(&self, sent[i]));
     }
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     WANT_TRUE(self.failures == 0);
     kill_other(&self);
 }
@@ -70,8 +70,8 @@ static void both(void)
     }
     for (time_t end = time(NULL) + SECONDS; time(NULL) <= end;) {
     }
-    tell(&self);
-    WANT_TRUE(heard(&self));
+    notify_peer(&self);
+    WANT_TRUE(wait_notified(&self));
     WANT(UCS_OK, finish(&self, send_tag(&self, &value, sizeof(value))));
     WANT_TRUE(self.failures == 0);
     kill_other(&self);

@@ -213,7 +213,7 @@ static void in_turn(void)
 
     start(&self, UCP_ERR_HANDLING_MODE_FAILOVER, exchange);
     exchange(&self);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     kill_other(&self);
     fail(0);
 }
@@ -272,7 +272,7 @@ static void all_fail(void)
     party_t self;
 
     start(&self, UCP_ERR_HANDLING_MODE_FAILOVER, nothing);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     fail((1u << devices()) - 1);
     WANT(UCS_OK, finish(&self, send_tag(&self, "x", 1)));
     failure_seen(&self);

@@ -45,7 +45,7 @@ static void reach(party_t *self)
     uint64_t value = 1;
 
     WANT(UCS_OK, finish(self, send_tag(self, &value, sizeof(value))));
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 static void not_reached(party_t *self, ucs_status_t wanted)

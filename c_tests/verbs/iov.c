@@ -77,7 +77,7 @@ static void sends_list(party_t *self)
 {
     make_list(1);
     WANT(UCS_OK, finish(self, ucp_tag_send_nbx(self->ep, list, PIECES, 1, &iov)));
-    tell(self);
+    notify_peer(self);
 }
 
 static void sent(void)
@@ -101,7 +101,7 @@ static void receives_list(party_t *self)
     WANT_TRUE(size > 0);
     WANT(UCS_OK, finish(self, ucp_tag_recv_nbx(self->worker, list, PIECES, 1, -1, &iov)));
     check_list();
-    tell(self);
+    notify_peer(self);
 }
 
 /* No device scatters into remote entries: messages carry the data. */

@@ -66,14 +66,14 @@ static void receives(party_t *self)
         WANT(UCS_OK, finish(self, receive_tag(self, bytes, SIZE, 1)));
         WANT_TRUE(all_are(bytes, round));
         WANT_TRUE(munmap(bytes, SIZE) == 0);
-        tell(self);
+        notify_peer(self);
     }
 }
 
 static void registers_and_receives(party_t *self)
 {
     register_memory(self);
-    tell(self);
+    notify_peer(self);
     receives(self);
 }
 
@@ -83,7 +83,7 @@ static void send_round(party_t *self, int round)
 
     WANT(UCS_OK, finish(self, send_tag(self, bytes, SIZE)));
     WANT_TRUE(munmap(bytes, SIZE) == 0);
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 static void put_and_get(party_t *self, ucp_rkey_h rkey, int round)
@@ -107,7 +107,7 @@ static void nothing_registered(void)
     ucp_rkey_h rkey = open_memory(&self, SIZE, registers_and_receives);
     long       registered, words = counter("words");
 
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     put_and_get(&self, rkey, 1);
     send_round(&self, 1);
     registered = counter("registered");
@@ -125,8 +125,8 @@ static void little_and_receives(party_t *self)
 {
     setenv("SOFT_HCA_MR_LONGEST", LITTLE, 1);
     register_memory(self);
-    tell(self);
-    heard_asleep(self);
+    notify_peer(self);
+    wait_notified_blocking(self);
     receives(self);
 }
 
@@ -139,10 +139,10 @@ static void cannot_be_pinned(void)
     long       words = counter("words");
     ucp_rkey_h rkey  = open_memory(&self, SIZE, little_and_receives);
 
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     setenv("SOFT_HCA_MR_LONGEST", LITTLE, 1);
     put_and_get(&self, rkey, 1);
-    tell(&self);
+    notify_peer(&self);
     for (int round = 1; round <= ROUNDS; round++) {
         send_round(&self, round);
     }

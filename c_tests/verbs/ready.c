@@ -23,9 +23,9 @@ static void receive_all(party_t *self, size_t size, int messages)
     for (int i = 0; i < messages; i++) {
         requests[i] = ucp_tag_recv_nbx(self->worker, bytes + (size_t)i * size, size, 1, -1, &none);
     }
-    tell(self);
+    notify_peer(self);
     /* Everything that fits the window is sent before either end polls. */
-    heard_asleep(self);
+    wait_notified_blocking(self);
     for (int i = 0; i < messages; i++) {
         WANT(UCS_OK, finish(self, requests[i]));
         WANT_TRUE(bytes[(size_t)i * size] == i % 256 && bytes[(size_t)(i + 1) * size - 1] == i % 256);
@@ -38,7 +38,7 @@ static void send_all(party_t *self, size_t size, int messages)
     unsigned char   *bytes = malloc((size_t)messages * size);
     ucs_status_ptr_t requests[MESSAGES];
 
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     for (int i = 0; i < messages; i++) {
         memset(bytes + (size_t)i * size, i % 256, size);
         requests[i] = send_tag(self, bytes + (size_t)i * size, size);
@@ -46,11 +46,11 @@ static void send_all(party_t *self, size_t size, int messages)
     for (int turn = 0; turn < 1000; turn++) {
         ucp_worker_progress(self->worker);
     }
-    tell(self);
+    notify_peer(self);
     for (int i = 0; i < messages; i++) {
         WANT(UCS_OK, finish(self, requests[i]));
     }
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     free(bytes);
 }
 
@@ -58,13 +58,13 @@ static void receives(party_t *self)
 {
     for (int round = 0; round < 3; round++) {
         receive_all(self, SHORT, MESSAGES);
-        tell(self);
+        notify_peer(self);
         receive_all(self, MIDDLE, MESSAGES);
-        tell(self);
+        notify_peer(self);
         receive_all(self, LONG, 4);
-        tell(self);
+        notify_peer(self);
     }
-    tell(self);
+    notify_peer(self);
 }
 
 static void always(void)

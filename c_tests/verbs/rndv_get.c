@@ -52,10 +52,10 @@ static void sends(party_t *self, size_t size)
     ucs_status_ptr_t sent = send_tag(self, memory(SENT), size);
 
     WANT_TRUE(UCS_PTR_IS_PTR(sent));
-    heard_asleep(self);
+    wait_notified_blocking(self);
     WANT_TRUE(ucp_request_check_status(sent) == UCS_INPROGRESS);
     WANT(UCS_OK, finish(self, sent));
-    tell(self);
+    notify_peer(self);
     progress_until_killed(self);
 }
 
@@ -71,8 +71,8 @@ static void sends_shorter(party_t *self)
 
 static void sent_well(party_t *self)
 {
-    tell(self);
-    WANT_TRUE(heard(self));
+    notify_peer(self);
+    WANT_TRUE(wait_notified(self));
     kill_other(self);
     failure_seen(self);
     aftermath(self);
@@ -126,17 +126,17 @@ static void cancels(party_t *self)
     unsigned char   *bytes = memory(SENT);
     ucs_status_ptr_t sent  = send_tag(self, bytes, SIZE);
 
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     WANT_PTR(UCS_OK, ucp_ep_close_nbx(self->ep, &force));
     for (int i = 0; i < 1000; i++) {
         ucp_worker_progress(self->worker);
     }
     /* The receiver does not progress before this notification. */
     WANT_TRUE(ucp_request_check_status(sent) == UCS_INPROGRESS);
-    tell(self);
+    notify_peer(self);
     WANT(UCS_ERR_CANCELED, finish(self, sent));
     memset(bytes, OWN, SIZE);
-    tell(self);
+    notify_peer(self);
     progress_until_killed(self);
 }
 
@@ -144,7 +144,7 @@ static void cancels(party_t *self)
 static void both_own(party_t *self, unsigned char *bytes)
 {
     memset(bytes, NOTHING, SIZE);
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     WANT_TRUE(count(bytes, NOTHING) == SIZE);
     failure_seen(self);
     kill_other(self);
@@ -163,8 +163,8 @@ static void in_flight(void)
         ucp_worker_progress(self.worker);
     }
     WANT_TRUE(*first == SENT && bytes[SIZE - 1] == NOTHING);
-    tell(&self);
-    heard_asleep(&self);
+    notify_peer(&self);
+    wait_notified_blocking(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
     WANT_TRUE(count(bytes, OWN) == 0);
     both_own(&self, bytes);
@@ -188,8 +188,8 @@ static void unmatched(void)
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, cancels);
     probe(&self, 0);
-    tell(&self);
-    heard_asleep(&self);
+    notify_peer(&self);
+    wait_notified_blocking(&self);
     ucs_status_ptr_t received = receive_tag(&self, bytes, SIZE, 1);
     /* The RTS was in the unexpected queue: the receive starts before it could detect the cancel. */
     WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
@@ -204,8 +204,8 @@ static void removed(void)
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, cancels);
     ucp_tag_message_h message = probe(&self, 1);
-    tell(&self);
-    heard_asleep(&self);
+    notify_peer(&self);
+    wait_notified_blocking(&self);
     failure_seen(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, ucp_tag_msg_recv_nbx(self.worker, bytes, SIZE, message, &none))));
     WANT_TRUE(count(bytes, NOTHING) == SIZE);
@@ -218,10 +218,10 @@ static void destroys_worker(party_t *self)
     unsigned char *bytes = memory(SENT);
 
     WANT_TRUE(UCS_PTR_IS_PTR(send_tag(self, bytes, SIZE)));
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     ucp_worker_destroy(self->worker);
     memset(bytes, OWN, SIZE);
-    tell(self);
+    notify_peer(self);
 }
 
 static void worker_destroyed(void)
@@ -235,8 +235,8 @@ static void worker_destroyed(void)
     while (*first == NOTHING) {
         ucp_worker_progress(self.worker);
     }
-    tell(&self);
-    heard_asleep(&self);
+    notify_peer(&self);
+    wait_notified_blocking(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
     WANT_TRUE(count(bytes, OWN) == 0);
     kill_other(&self);

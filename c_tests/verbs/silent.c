@@ -70,7 +70,7 @@ static void noticed(void)
     kill(self.other, SIGCONT);
     party_connect(&self, self.theirs, UCP_ERR_HANDLING_MODE_PEER);
     WANT(UCS_OK, finish(&self, send_tag(&self, &value, sizeof(value))));
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     WANT_TRUE(self.failures == 1);
     close_endpoint(&self, UCP_EP_CLOSE_FLAG_FORCE);
     kill_other(&self);
@@ -92,7 +92,7 @@ static void waited_for(void)
     still_works(&self);
     kill(self.other, SIGCONT);
     WANT(UCS_OK, finish(&self, sent));
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     WANT_TRUE(self.failures == 0);
     close_endpoint(&self, 0);
     kill_other(&self);

@@ -125,7 +125,7 @@ static void receives(party_t *self)
     unsigned char *bytes = memory(NOTHING);
 
     receive_begun(self, bytes);
-    tell(self);
+    notify_peer(self);
     progress_until_killed(self);
 }
 
@@ -136,7 +136,7 @@ static void receiver_killed(void)
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, receives);
     ucs_status_ptr_t sent = send_tag(&self, bytes, SIZE);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     kill_other(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, sent)));
     failure_seen(&self);
@@ -149,11 +149,11 @@ static void closes(party_t *self)
     unsigned char   *bytes = memory(SENT);
     ucs_status_ptr_t sent  = send_tag(self, bytes, SIZE);
 
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     WANT_PTR(UCS_OK, ucp_ep_close_nbx(self->ep, &force));
     WANT(UCS_ERR_CANCELED, finish(self, sent));
     WANT_TRUE(munmap(bytes, SIZE) == 0);
-    tell(self);
+    notify_peer(self);
     progress_until_killed(self);
 }
 
@@ -164,10 +164,10 @@ static void sender_closes(void)
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, closes);
     ucs_status_ptr_t received = receive_begun(&self, bytes);
-    tell(&self);
+    notify_peer(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
     memset(bytes, OWN, SIZE);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     WANT_TRUE(count(bytes, OWN) == SIZE);
     failure_seen(&self);
     kill_other(&self);
@@ -210,7 +210,7 @@ static void goes(party_t *self)
     unsigned char *bytes = memory(SENT);
 
     WANT_TRUE(UCS_PTR_IS_PTR(send_tag(self, bytes, SIZE)));
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     ucp_worker_destroy(self->worker);
     memset(bytes, OWN, SIZE);
 }
@@ -222,10 +222,10 @@ static void sender_destroyed(void)
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, goes);
     ucs_status_ptr_t received = receive_begun(&self, bytes);
-    tell(&self);
+    notify_peer(&self);
     ucs_status_t status = finish(&self, received);
     WANT_TRUE(is_loss_or_canceled(status) || (status == UCS_OK && count(bytes, SENT) == SIZE));
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     WANT_TRUE(count(bytes, OWN) == 0);
     kill_other(&self);
     failure_seen(&self);

@@ -167,7 +167,7 @@ static void two_processes(void)
 
 static void other_program(party_t *self)
 {
-    tell(self);
+    notify_peer(self);
     execlp("sleep", "sleep", "60", NULL);
     _exit(1);
 }
@@ -177,7 +177,7 @@ static void executes(void)
     party_t self;
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, other_program);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     failure_seen(&self);
     kill_other(&self);
     aftermath(&self);

@@ -18,13 +18,13 @@ static const ucp_request_param_t now   = {.op_attr_mask = UCP_OP_ATTR_FLAG_FORCE
 static void expose(party_t *self)
 {
     register_memory(self);
-    heard_asleep(self);
+    wait_notified_blocking(self);
 }
 
 static void expose_and_progress(party_t *self)
 {
     register_memory(self);
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 static void flush(party_t *self)

@@ -24,7 +24,7 @@ static const uint64_t mark = ~(uint64_t)0;
 static void serve(party_t *self)
 {
     register_memory(self);
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 /* Writes to its own memory when notified: the message has the length of the memory. */
@@ -35,7 +35,7 @@ static void serve_and_write(party_t *self)
     register_memory(self);
     WANT(UCS_OK, finish(self, receive_tag(self, &size, sizeof(size), 2)));
     memset(there, 0xff, size);
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 static void fence(party_t *self)
@@ -150,7 +150,7 @@ static const size_t endless = (size_t)1 << 46;
 static void serve_endless(party_t *self)
 {
     register_length(self, endless);
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 static void endless_read(void)

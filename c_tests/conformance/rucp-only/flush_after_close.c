@@ -64,7 +64,7 @@ static void settle(twin_eps_t *a)
 {
     uint64_t value = 7, back = 0;
 
-    tell(&a->self);
+    notify_peer(&a->self);
     WANT(UCS_OK, finish(&a->second, ucp_ep_flush_nbx(a->second.ep, &plain)));
     WANT(UCS_OK, finish(&a->second, ucp_worker_flush_nbx(a->second.worker, &plain)));
     ucp_rkey_h rkey = a->second_rkey;
@@ -182,7 +182,7 @@ static void waiting_to_be_sent(int read)
     if (UCS_PTR_IS_PTR(access)) {
         WANT(UCS_ERR_CANCELED, finish(&a.self, access));
     }
-    tell(&a.self);
+    notify_peer(&a.self);
     for (int i = 0; i < count; i++) {
         WANT(UCS_OK, finish(&a.second, sent[i]));
     }
@@ -217,7 +217,7 @@ static void atomic_refused(void)
     WANT_PTR(UCS_ERR_NO_RESOURCE,
              ucp_atomic_op_nbx(a.self.ep, UCP_ATOMIC_OP_ADD, &one, 1, a.remote + 64, a.rkey, &param));
     close_first(&a);
-    tell(&a.self);
+    notify_peer(&a.self);
     for (int i = 0; i < count; i++) {
         WANT(UCS_OK, finish(&a.second, sent[i]));
     }

@@ -106,8 +106,8 @@ static void answer_all(party_t *self)
     WANT_TRUE(ucp_tag_probe_nb(self->worker, 0, 0, 0, &(ucp_tag_recv_info_t){0}) == NULL);
     WANT_TRUE(self->failures == 0);
     WANT(UCS_OK, finish(self, ucp_ep_close_nbx(self->ep, &plain)));
-    tell(self);
-    WANT_TRUE(heard(self));
+    notify_peer(self);
+    WANT_TRUE(wait_notified(self));
     ucp_worker_destroy(self->worker);
     ucp_cleanup(self->context);
     _exit(check_failed());
@@ -122,9 +122,9 @@ static void part(party_t *self, int64_t number)
     exchange(self, number);
     WANT_TRUE(self->failures == 0);
     WANT(UCS_OK, finish(self, send_tag(self, &last, offsetof(message_t, bytes))));
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     WANT_TRUE(finish(self, ucp_ep_close_nbx(self->ep, &plain)) != UCS_INPROGRESS);
-    tell(self);
+    notify_peer(self);
     WANT_TRUE(waitpid(self->other, &status, 0) == self->other && status == 0);
     ucp_worker_destroy(self->worker);
     ucp_cleanup(self->context);
@@ -444,7 +444,7 @@ static void leave_a_child(party_t *self)
         pause();
     }
     *survivor = child;
-    tell(self);
+    notify_peer(self);
     pause();
 }
 
@@ -454,7 +454,7 @@ static void parent_dies(void)
 
     survivor = mmap(NULL, sizeof(*survivor), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     start(&self, UCP_ERR_HANDLING_MODE_PEER, leave_a_child);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     kill_other(&self);
     failure_seen(&self);
     kill(*survivor, SIGKILL);

@@ -56,7 +56,7 @@ static void idle(void)
 
 static void progress_until_killed(party_t *self)
 {
-    tell(self);
+    notify_peer(self);
     for (;;) {
         ucp_worker_progress(self->worker);
     }
@@ -70,7 +70,7 @@ static void unused(void)
     ucp_ep_params_t     late   = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, progress_until_killed);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     spare = self;
     WANT(UCS_OK, ucp_worker_create(self.context, &params, &spare.worker));
     party_connect(&spare, self.theirs, UCP_ERR_HANDLING_MODE_PEER);
@@ -106,7 +106,7 @@ static void unmatched_sends(void)
     char               *data  = calloc(1, SIZE);
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, nothing);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     for (int i = 0; i < 3; i++) {
         sent[i]     = send_tag(&self, data, SIZE);
         sent[i + 3] = ucp_tag_send_sync_nbx(self.ep, data, 8, 1, &param);
@@ -133,7 +133,7 @@ static void flood(void)
     int                     lost = 0, other = 0;
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, nothing);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     for (int i = 0; i < COUNT; i++) {
         sent[i] = send_tag(&self, &value, 8);
     }
@@ -168,7 +168,7 @@ static void announced(void)
     char               *data    = calloc(1, SIZE);
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, send_long);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     for (int i = 0; i < 1000000 && message == NULL; i++) {
         ucp_worker_progress(self.worker);
         message = ucp_tag_probe_nb(self.worker, 1, -1, 1, &info);
@@ -228,7 +228,7 @@ static void reach_open(reach_t *reach, void (*act)(party_t *))
     start(&reach->self, UCP_ERR_HANDLING_MODE_PEER, act);
     WANT_TRUE(recv(reach->self.link, &reach->remote, sizeof(reach->remote), 0) == sizeof(reach->remote));
     WANT_TRUE(recv(reach->self.link, key, sizeof(key), 0) > 0);
-    WANT_TRUE(heard(&reach->self));
+    WANT_TRUE(wait_notified(&reach->self));
     WANT(UCS_OK, ucp_ep_rkey_unpack(reach->self.ep, key, &reach->rkey));
 }
 
@@ -311,7 +311,7 @@ static void forced_close(void)
     char               *data  = calloc(1, SIZE);
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, receiver_reads() ? progress_until_killed : nothing);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     ucs_status_ptr_t sent = send_tag(&self, data, SIZE);
     WANT_PTR(UCS_OK, ucp_ep_close_nbx(self.ep, &force));
     WANT(UCS_ERR_CANCELED, finish(&self, sent));
@@ -354,7 +354,7 @@ static void destroy_worker(party_t *self)
 static void leave_at_once(party_t *self)
 {
     if (!check_failed()) {
-        tell(self);
+        notify_peer(self);
     }
     exit(0);
 }
@@ -371,7 +371,7 @@ static void lost_by(void (*act)(party_t *))
     party_t self;
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, act);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     failure_seen(&self);
     kill_other(&self);
     aftermath(&self);
@@ -398,7 +398,7 @@ static void close_in_turns(party_t *self)
         WANT_TRUE(send(self->link, "s", 1, MSG_NOSIGNAL) == 1);
     }
     WANT(UCS_OK, finish(self, close));
-    tell(self);
+    notify_peer(self);
 }
 
 static void take_turns(party_t *self)
@@ -423,7 +423,7 @@ static void closes_last(void (*act)(party_t *), int other_goes)
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, act);
     take_turns(&self);
-    heard_asleep(&self);
+    wait_notified_blocking(&self);
     if (other_goes) {
         wait_other(&self);
     }
@@ -491,7 +491,7 @@ static void not_handled(void)
     uint64_t value = 1;
 
     start(&self, UCP_ERR_HANDLING_MODE_NONE, nothing);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     kill_other(&self);
     time_t end = time(NULL) + 2;
     while (time(NULL) < end) {
@@ -550,7 +550,7 @@ static void stream(void)
     size_t               length = 0;
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, send_stream);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     while (ucp_stream_worker_poll(self.worker, &ready, 1, 0) == 0) {
         ucp_worker_progress(self.worker);
     }
@@ -577,7 +577,7 @@ static void closed_after(void)
     ucp_request_param_t flush = {.op_attr_mask = 0};
 
     start(&self, UCP_ERR_HANDLING_MODE_FAILOVER, nothing);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     kill_other(&self);
     failure_seen(&self);
     WANT_PTR(self.failure, ucp_ep_flush_nbx(self.ep, &flush));

@@ -32,14 +32,14 @@ static void cancel_send(party_t *self)
     memset(data, 1, size);
     sent = send_tag(self, data, size);
     WANT_TRUE(UCS_PTR_IS_PTR(sent));
-    tell(self);
+    notify_peer(self);
     while (recv(self->link, &byte, 1, MSG_DONTWAIT) != 1) {
         ucp_worker_progress(self->worker);
     }
     WANT_PTR(UCS_OK, ucp_ep_close_nbx(self->ep, &force));
     WANT(UCS_ERR_CANCELED, finish(self, sent));
     memset(data, 2, size);
-    tell(self);
+    notify_peer(self);
     for (;;) {
         ucp_worker_progress(self->worker);
     }
@@ -52,14 +52,14 @@ static void in_flight(void)
     char   *data = malloc(SIZE);
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, cancel_send);
-    heard_asleep(&self);
+    wait_notified_blocking(&self);
     ucs_status_ptr_t received = receive_tag(&self, data, SIZE, 1);
     for (int i = 0; i < 3; i++) {
         ucp_worker_progress(self.worker);
     }
     WANT_TRUE(ucp_request_check_status(received) == UCS_INPROGRESS);
-    tell(&self);
-    heard_asleep(&self); /* the memory is overwritten, and this process has not received the cancel yet */
+    notify_peer(&self);
+    wait_notified_blocking(&self); /* the memory is overwritten, and this process has not received the cancel yet */
     WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
     failure_seen(&self);
     kill_other(&self);
@@ -75,12 +75,12 @@ static void unmatched(int known)
     char               *data = malloc(size);
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, cancel_send);
-    heard_asleep(&self);
+    wait_notified_blocking(&self);
     for (int i = 0; known && i < 1000000 && ucp_tag_probe_nb(self.worker, 1, -1, 0, &info) == NULL; i++) {
         ucp_worker_progress(self.worker);
     }
-    tell(&self);
-    heard_asleep(&self);
+    notify_peer(&self);
+    wait_notified_blocking(&self);
     if (!known) {
         failure_seen(&self);
         WANT_TRUE(ucp_tag_probe_nb(self.worker, 1, -1, 0, &info) == NULL);
@@ -126,13 +126,13 @@ static void removed(void)
     char               *data    = malloc(SIZE);
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, cancel_send);
-    heard_asleep(&self);
+    wait_notified_blocking(&self);
     while (message == NULL) {
         ucp_worker_progress(self.worker);
         message = ucp_tag_probe_nb(self.worker, 1, -1, 1, &info);
     }
-    tell(&self);
-    heard_asleep(&self);
+    notify_peer(&self);
+    wait_notified_blocking(&self);
     failure_seen(&self);
     ucs_status_t status = finish(&self, ucp_tag_msg_recv_nbx(self.worker, data, SIZE, message, &param));
     WANT_TRUE(is_loss_or_canceled(status));
@@ -177,11 +177,11 @@ static void go(party_t *self)
 
     memset(data, 1, SIZE);
     send_tag(self, data, SIZE);
-    tell(self);
-    heard_asleep(self);
+    notify_peer(self);
+    wait_notified_blocking(self);
     ucp_worker_destroy(self->worker);
     memset(data, 2, SIZE);
-    tell(self);
+    notify_peer(self);
     pause();
 }
 
@@ -191,13 +191,13 @@ static void destroyed(void)
     char   *data = malloc(SIZE);
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, go);
-    heard_asleep(&self);
+    wait_notified_blocking(&self);
     ucs_status_ptr_t received = receive_tag(&self, data, SIZE, 1);
     for (int i = 0; i < 3; i++) {
         ucp_worker_progress(self.worker);
     }
-    tell(&self);
-    heard_asleep(&self);
+    notify_peer(&self);
+    wait_notified_blocking(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, received)));
     failure_seen(&self);
     kill_other(&self);
@@ -226,8 +226,8 @@ static void take_back_and_leave(party_t *self)
     WANT_PTR(UCS_OK, ucp_ep_close_nbx(self->ep, &force));
     WANT(UCS_ERR_CANCELED, finish(self, lost));
     memset(data[1], 2, MIDDLE);
-    tell(self);
-    heard_asleep(self);
+    notify_peer(self);
+    wait_notified_blocking(self);
     WANT(UCS_OK, finish(self, kept));
     WANT(UCS_OK, finish(self, sent));
 }
@@ -256,7 +256,7 @@ static void cancel_not_sent(void)
     party_t     self;
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, take_back_and_leave);
-    heard_asleep(&self);
+    wait_notified_blocking(&self);
     ucs_status_ptr_t received = receive_tag(&self, data, MIDDLE, 1);
     long             before = resident();
     for (time_t end = time(NULL) + 2; time(NULL) < end;) {
@@ -264,7 +264,7 @@ static void cancel_not_sent(void)
     }
     WANT_TRUE(ucp_request_check_status(received) == UCS_INPROGRESS);
     WANT_TRUE(resident() < before + 2048);
-    tell(&self);
+    notify_peer(&self);
     WANT(UCS_OK, finish(&self, received));
     WANT_TRUE(data[0] == 1 && data[MIDDLE - 1] == 1);
     kill_other(&self);

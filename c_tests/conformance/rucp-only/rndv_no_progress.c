@@ -27,13 +27,13 @@ static void send_without_progress(party_t *self)
         fill(data[i], sizes[i], (unsigned)i);
         sent[i] = send_tag(self, data[i], sizes[i]);
     }
-    tell(self);
-    heard_asleep(self);
+    notify_peer(self);
+    wait_notified_blocking(self);
     for (int i = 0; i < SIZES; i++) {
         WANT(UCS_OK, finish(self, sent[i]));
         free(data[i]);
     }
-    tell(self);
+    notify_peer(self);
 }
 
 static void from_stalled_sender(int posted_first)
@@ -44,21 +44,21 @@ static void from_stalled_sender(int posted_first)
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, send_without_progress);
     if (!posted_first) {
-        heard_asleep(&self);
+        wait_notified_blocking(&self);
     }
     for (int i = 0; i < SIZES; i++) {
         data[i] = calloc(1, LARGEST);
         received[i] = receive_tag(&self, data[i], LARGEST, 1);
     }
     if (posted_first) {
-        heard_asleep(&self);
+        wait_notified_blocking(&self);
     }
     for (int i = SIZES; i-- > 0;) {
         WANT(UCS_OK, finish(&self, received[i]));
         WANT_TRUE(first_wrong(data[i], sizes[i], (unsigned)i) == sizes[i]);
         free(data[i]);
     }
-    tell(&self);
+    notify_peer(&self);
     outlive(&self);
 }
 
@@ -87,7 +87,7 @@ static void come_and_go(party_t *self)
         }
         WANT(UCS_OK, finish(self, sent));
     }
-    tell(self);
+    notify_peer(self);
 }
 
 static void race(void)
@@ -124,7 +124,7 @@ static void send_many(party_t *self)
         WANT(UCS_OK, finish(self, sent[i]));
         free(data[i]);
     }
-    tell(self);
+    notify_peer(self);
 }
 
 static void many(void)
@@ -152,8 +152,8 @@ static void announce(party_t *self)
     static unsigned char data[65536];
 
     send_tag(self, data, sizeof(data));
-    tell(self);
-    heard_asleep(self);
+    notify_peer(self);
+    wait_notified_blocking(self);
 }
 
 static void from_dead_sender(void)
@@ -162,7 +162,7 @@ static void from_dead_sender(void)
     static unsigned char data[65536];
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, announce);
-    heard_asleep(&self);
+    wait_notified_blocking(&self);
     kill_other(&self);
     WANT_TRUE(is_loss_or_canceled(finish(&self, receive_tag(&self, data, sizeof(data), 1))));
     failure_seen(&self);

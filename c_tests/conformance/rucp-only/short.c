@@ -71,7 +71,7 @@ static void expose(party_t *self)
         }
     }
     side->current = ENDS;
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
 }
 
 static void let(int what)

@@ -144,7 +144,7 @@ static void sleeper_loses(void (*sleep_once)(later_t *), ucp_err_handling_mode_t
 
     party_features |= UCP_FEATURE_WAKEUP;
     start(&self, mode, nothing);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     sent = send_tag(&self, data, 1 << 20);
     later_start(&later, &self, killer);
     until_failure(&later, sleep_once);
@@ -173,14 +173,14 @@ static void destroy_when_notified(party_t *self)
 {
     char byte;
 
-    tell(self);
+    notify_peer(self);
     WANT_TRUE(recv(self->link, &byte, 1, 0) == 1);
     ucp_worker_destroy(self->worker);
 }
 
 static void notify_other(party_t *self)
 {
-    tell(self);
+    notify_peer(self);
 }
 
 static void close_when_notified(party_t *self)
@@ -188,7 +188,7 @@ static void close_when_notified(party_t *self)
     char                byte;
     ucp_request_param_t flush = {.op_attr_mask = 0};
 
-    tell(self);
+    notify_peer(self);
     WANT_TRUE(recv(self->link, &byte, 1, 0) == 1);
     WANT(UCS_OK, finish(self, ucp_ep_close_nbx(self->ep, &flush)));
 }
@@ -200,7 +200,7 @@ static void sleeper_is_left_by(void (*act)(party_t *))
 
     party_features |= UCP_FEATURE_WAKEUP;
     start(&self, UCP_ERR_HANDLING_MODE_PEER, act);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     later_start(&later, &self, notify_other);
     until_failure(&later, by_poll);
     kill_other(&self);
@@ -294,7 +294,7 @@ static void sleeps_until_room(void)
         sleep_until_done(&self, sent[count - 1]);
     } else { /* no event signals room in a ring: the sender has to poll */
         WANT(UCS_ERR_BUSY, ucp_worker_arm(self.worker));
-        tell(&self);
+        notify_peer(&self);
         WANT(UCS_OK, finish(&self, sent[count - 1]));
     }
     end_of(&self);
@@ -347,7 +347,7 @@ static void slow(long nanoseconds)
     struct timespec pause = {.tv_nsec = nanoseconds};
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, nothing);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     for (int i = 0; i < 200000; i++) {
         ucp_worker_progress(self.worker);
     }
@@ -506,7 +506,7 @@ static void made_too_late(void)
     };
 
     start(&self, UCP_ERR_HANDLING_MODE_PEER, nothing);
-    WANT_TRUE(heard(&self));
+    WANT_TRUE(wait_notified(&self));
     kill_other(&self);
     failure_seen(&self);
     params.address = (const ucp_address_t *)self.theirs;

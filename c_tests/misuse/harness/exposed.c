@@ -47,7 +47,7 @@ ucp_rkey_h open_memory(party_t *self, size_t size, void (*act)(party_t *))
 void close_memory(party_t *self, ucp_rkey_h rkey)
 {
     ucp_rkey_destroy(rkey);
-    tell(self);
+    notify_peer(self);
     outlive(self);
     munmap(there, there_size);
 }

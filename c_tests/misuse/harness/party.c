@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NOTICE_SECONDS 10
+#define DETECTION_SECONDS 10
 
 uint64_t          party_features    = ALL_FEATURES & ~(uint64_t)UCP_FEATURE_WAKEUP;
 ucs_thread_mode_t party_thread_mode = UCS_THREAD_MODE_SINGLE;
@@ -77,14 +77,14 @@ static void party_open(party_t *self, ucp_err_handling_mode_t mode)
     party_connect(self, self->theirs, mode);
 }
 
-void tell(party_t *self)
+void notify_peer(party_t *self)
 {
     WANT_TRUE(send(self->link, "t", 1, MSG_NOSIGNAL) == 1);
 }
 
-int heard(party_t *self)
+int wait_notified(party_t *self)
 {
-    time_t end = time(NULL) + NOTICE_SECONDS;
+    time_t end = time(NULL) + DETECTION_SECONDS;
     char   byte;
 
     while (recv(self->link, &byte, 1, MSG_DONTWAIT) != 1) {
@@ -96,7 +96,7 @@ int heard(party_t *self)
     return 1;
 }
 
-void heard_asleep(party_t *self)
+void wait_notified_blocking(party_t *self)
 {
     char byte;
 
@@ -105,7 +105,7 @@ void heard_asleep(party_t *self)
 
 ucs_status_t finish(party_t *self, ucs_status_ptr_t request)
 {
-    time_t end = time(NULL) + NOTICE_SECONDS;
+    time_t end = time(NULL) + DETECTION_SECONDS;
 
     if (!UCS_PTR_IS_PTR(request)) {
         return UCS_PTR_STATUS(request);
@@ -232,7 +232,7 @@ void start(party_t *self, ucp_err_handling_mode_t mode, void (*act)(party_t *))
         if (check_failed()) {
             _exit(1); /* without a notification, for which the parent waits in vain */
         }
-        tell(self);
+        notify_peer(self);
         for (;;) {
             pause();
         }
@@ -260,7 +260,7 @@ void wait_other(party_t *self)
 
 void failure_seen(party_t *self)
 {
-    time_t end = time(NULL) + NOTICE_SECONDS;
+    time_t end = time(NULL) + DETECTION_SECONDS;
 
     while (self->failures == 0 && time(NULL) < end) {
         ucp_worker_progress(self->worker);
@@ -292,7 +292,7 @@ void aftermath(party_t *self)
 
 void outlive(party_t *self)
 {
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     kill_other(self);
     failure_seen(self);
     aftermath(self);

@@ -37,11 +37,11 @@ void meet(party_t *self, int first);
 void kill_other(party_t *self);
 void wait_other(party_t *self);
 
-void tell(party_t *self);
+void notify_peer(party_t *self);
 /* Waits, progressing, for the other's notification. 0 on timeout. */
-int heard(party_t *self);
+int wait_notified(party_t *self);
 /* Waits for it without progressing. */
-void heard_asleep(party_t *self);
+void wait_notified_blocking(party_t *self);
 
 ucs_status_t     finish(party_t *self, ucs_status_ptr_t request);
 ucs_status_ptr_t send_tag(party_t *self, const void *data, size_t size);
