@@ -173,8 +173,8 @@ fn write_section(out: &mut String, section: &Section) -> fmt::Result {
                 row.name,
                 shared_note(block),
                 cell(section.default_of(row)),
-                cell(&row.kind.syntax()),
-                cell(row.doc)
+                prose(&row.kind.syntax()),
+                prose(row.doc)
             )?;
         }
     }
@@ -197,4 +197,9 @@ fn shared_note(block: &Block) -> String {
 /// Text that cannot end a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
+}
+
+/// The same outside of backticks, where `<number>` would be a tag of HTML.
+fn prose(text: &str) -> String {
+    cell(text).replace('<', "\\<")
 }
