@@ -199,7 +199,7 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-/// The same outside of backticks, where `<number>` would be a tag of HTML.
+/// The same outside of backticks, where `<number>` would be a tag of HTML and `[K](b)` a link.
 fn prose(text: &str) -> String {
-    cell(text).replace('<', "\\<")
+    cell(text).replace('<', "\\<").replace('[', "\\[")
 }
