@@ -10,31 +10,34 @@
 #include <stdint.h>
 
 /*
- * Nothing here changes what the functions of ucp.h do. docs/UCPX.md has an example.
+ * These functions do not change those of ucp.h. docs/UCPX.md has an example.
  *
- * Put with signal. ucpx_put_signal_nbx() is ucp_put_nbx() with a signal that becomes visible at the target only after all of
- * the data has, by whatever way either goes. The signal is an entry of a completion queue of the worker that the endpoint
- * leads to (UCPX_SIGNAL_OP_NOTIFY: 64 bits of value), or a change of an aligned 8-byte flag in remote memory, which is atomic
- * to ucp_atomic_op_nbx() and to other signals (UCPX_SIGNAL_OP_SET, UCPX_SIGNAL_OP_ADD).
- *   - It completes as a put does, when the buffer can be used again. ucp_ep_flush_nbx() and ucp_worker_flush_nbx() cover the
- *     signal: after them it is in the queue, or within reach of its owner's next ucpx_cq_poll(), and the flag has changed.
- *   - It is not ordered to other operations, but by ucp_worker_fence(), as puts are.
+ * Put with signal. ucpx_put_signal_nbx() is ucp_put_nbx() with a signal that becomes visible at the target only after
+ * all of the data, whichever protocols both use. The signal is an entry of a completion queue of the endpoint's remote
+ * worker (UCPX_SIGNAL_OP_NOTIFY: 64 bits of value), or a change of an aligned 8-byte flag in remote memory, which is
+ * atomic with respect to ucp_atomic_op_nbx() and to other signals (UCPX_SIGNAL_OP_SET, UCPX_SIGNAL_OP_ADD).
+ *   - It completes as a put does, when the buffer can be used again. ucp_ep_flush_nbx() and ucp_worker_flush_nbx()
+ *     cover the signal: after them it is in the queue, or is received by the next ucpx_cq_poll() of the queue's owner,
+ *     and the flag has changed.
+ *   - It is ordered with respect to other operations only by ucp_worker_fence(), as puts are.
  *   - With a count of 0 it is the signal alone; then rkey may be NULL.
- *   - Data that the target refuses has no signal; the next flush tells of it, as of a put (UCS_ERR_INVALID_ADDR).
+ *   - Data that the target rejects raises no signal; the next flush reports it, as for a put (UCS_ERR_INVALID_ADDR).
  *   - Scatter-gather lists (UCP_DATATYPE_SGL) are not supported: UCS_ERR_UNSUPPORTED.
  *   - The context needs UCP_FEATURE_RMA.
  *
- * Completion queue. ucpx_cq_poll() hands out, in order, signals that have come for the queue's number, and ends of operations
- * whose callback is one of the functions ucpx_cq_push_*. It progresses the worker if the queue is empty, so that a loop around
- * it needs no ucp_worker_progress(); from a callback it only looks.
- *   - Nothing is lost: a queue that nobody polls grows, 64 bytes per entry. Signals to a queue that does not exist are kept for
- *     whoever creates it.
- *   - An operation ends there with .cb.send = ucpx_cq_push_send, .cb.recv = ucpx_cq_push_tag_recv, .cb.recv_stream or
- *     .cb.recv_am = ucpx_cq_push_recv, and a user_data that points to a ucpx_cq_h of the same worker, which may be the first
- *     member of a structure of the caller's; the entry gives the pointer back. As with every callback, an operation that ends
- *     inside of its call is not told, unless it has UCP_OP_ATTR_FLAG_NO_IMM_CMPL; and its request is its user's to free.
- *   - ucp_worker_arm() returns UCS_ERR_BUSY while a queue of the worker's has entries.
- *   - Threads may poll at once, and poll while others progress, if the worker was created with UCS_THREAD_MODE_MULTI.
+ * Completion queue. ucpx_cq_poll() returns, in order, received signals with the queue's number, and completions of
+ * operations whose callback is one of the functions ucpx_cq_push_*. It progresses the worker if the queue is empty, so
+ * that a loop around it needs no ucp_worker_progress(); inside of a callback it does not progress.
+ *   - No entry is lost: a queue that is not polled grows, 64 bytes per entry. Signals to a queue that does not exist
+ *     are kept until it is created.
+ *   - The completion of an operation goes to the queue with .cb.send = ucpx_cq_push_send, .cb.recv =
+ *     ucpx_cq_push_tag_recv, .cb.recv_stream or .cb.recv_am = ucpx_cq_push_recv, and a user_data that points to a
+ *     ucpx_cq_h of the same worker, which may be the first member of a structure of the caller; the entry has that
+ *     pointer. As for every callback, an operation that completes inside of its call has no entry, unless it has
+ *     UCP_OP_ATTR_FLAG_NO_IMM_CMPL; and its request has to be freed by the caller.
+ *   - ucp_worker_arm() returns UCS_ERR_BUSY while a queue of the worker has entries.
+ *   - Threads may poll concurrently, and poll while others progress, if the worker was created with
+ *     UCS_THREAD_MODE_MULTI.
  */
 
 // What an entry tells of.
