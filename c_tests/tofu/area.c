@@ -45,16 +45,21 @@ bool area_is_shared(const void *address, size_t size)
     return ask(getpid(), (uintptr_t)address, &answer) && (uintptr_t)address + size <= answer.end;
 }
 
-/* ---- mappings; they are never removed: this is for tests ---- */
+/* ---- mappings, each until its registration or the process that registered has gone ---- */
 
 enum { AREAS = 1024 };
 static struct area {
     struct question from;
     uint64_t born; /* of the process */
-    char *base;    /* NULL: could not be mapped */
+    uint32_t process;
+    const struct wire_stag *stag; /* the last registration that it was found for */
+    uint64_t tag;
+    char *base; /* NULL: could not be mapped */
 } areas[AREAS];
 static int area_count;
 static pthread_mutex_t area_lock = PTHREAD_MUTEX_INITIALIZER;
+/* What VCQs have looked up is good in the epoch that they did so in: when something is unmapped the next one begins. */
+static _Atomic uint64_t area_epoch;
 
 static bool is_of(const struct area *area, const struct question *wanted, uint64_t born)
 {
@@ -78,9 +83,53 @@ static char *map(pid_t pid, const struct question *wanted)
     return base == MAP_FAILED ? NULL : base;
 }
 
-static char *find(uint32_t process, uint64_t address, uint64_t born)
+static bool is_stale(const struct area *area)
 {
-    pid_t pid = atomic_load_explicit(&wire->processes[process].pid, memory_order_relaxed);
+    return !peer_alive(area->process)
+           || atomic_load_explicit(&wire->processes[area->process].born, memory_order_relaxed) != area->born
+           || atomic_load_explicit(&area->stag->tag, memory_order_acquire) != area->tag;
+}
+
+/* Whether another VCQ of this process is at registered memory, which may be in any area. */
+static bool others_touch(const struct soft_vcq *own)
+{
+    for (int i = 0; i < NODE_VCQS; i++) {
+        struct soft_vcq *vcq = &vcqs[i];
+
+        if (vcq != own && atomic_load_explicit(&vcq->live, memory_order_acquire) != 0
+            && atomic_load_explicit(&vcq->shared->touching, memory_order_seq_cst) != 0)
+            return true;
+    }
+    return false;
+}
+
+/* Unmaps what is stale, unless other threads may be at it. */
+static void sweep(const struct soft_vcq *own)
+{
+    int stale = 0;
+
+    for (int i = 0; i < area_count; i++)
+        stale += is_stale(&areas[i]);
+    if (stale == 0)
+        return;
+    /* Sequentially consistent, both, as the two in area_here and stag_hold: either a thread that goes to an area that
+     * it has looked up sees the new epoch, or we see that it touches something. */
+    atomic_fetch_add_explicit(&area_epoch, 1, memory_order_seq_cst);
+    if (others_touch(own))
+        return;
+    for (int i = area_count - 1; i >= 0; i--) {
+        if (!is_stale(&areas[i]))
+            continue;
+        if (areas[i].base != NULL)
+            munmap(areas[i].base, areas[i].from.end - areas[i].from.start);
+        areas[i] = areas[--area_count];
+    }
+}
+
+static char *find(const struct soft_vcq *own, const struct region *region, uint64_t born)
+{
+    pid_t pid = atomic_load_explicit(&wire->processes[region->process].pid, memory_order_relaxed);
+    uint64_t address = region->address - region->offset;
     struct question wanted;
     int i = 0;
 
@@ -88,11 +137,24 @@ static char *find(uint32_t process, uint64_t address, uint64_t born)
         return NULL;
     while (i < area_count && !is_of(&areas[i], &wanted, born))
         i++;
-    if (i == AREAS)
-        return NULL;
-    if (i == area_count)
-        areas[area_count++] = (struct area){wanted, born, map(pid, &wanted)};
+    if (i == area_count) {
+        sweep(own);
+        i = area_count;
+        if (i == AREAS)
+            return NULL;
+        areas[area_count++] =
+            (struct area){.from = wanted, .born = born, .process = region->process, .base = map(pid, &wanted)};
+    }
+    areas[i].stag = region->stag;
+    areas[i].tag  = region->tag;
     return areas[i].base == NULL ? NULL : areas[i].base + (address - wanted.start);
+}
+
+void area_tidy(const struct soft_vcq *vcq)
+{
+    pthread_mutex_lock(&area_lock);
+    sweep(vcq);
+    pthread_mutex_unlock(&area_lock);
 }
 
 char *area_here(struct soft_vcq *vcq, const struct region *region)
@@ -103,11 +165,15 @@ char *area_here(struct soft_vcq *vcq, const struct region *region)
         return (char *)region->address;
     if (!region->shared)
         return NULL;
-    if (seen->stag != region->stag || seen->tag != region->tag) {
+    /* Sequentially consistent: see sweep. */
+    if (seen->stag != region->stag || seen->tag != region->tag
+        || seen->epoch != atomic_load_explicit(&area_epoch, memory_order_seq_cst)) {
         uint64_t born = atomic_load_explicit(&wire->processes[region->process].born, memory_order_relaxed);
+        char *base;
 
         pthread_mutex_lock(&area_lock);
-        *seen = (struct seen){region->stag, region->tag, find(region->process, region->address - region->offset, born)};
+        base  = find(vcq, region, born);
+        *seen = (struct seen){region->stag, region->tag, atomic_load_explicit(&area_epoch, memory_order_relaxed), base};
         pthread_mutex_unlock(&area_lock);
     }
     return seen->base == NULL ? NULL : seen->base + region->offset;

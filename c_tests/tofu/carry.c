@@ -54,8 +54,10 @@ static int resolve_remote(struct soft_vcq *vcq, const struct target *target, uin
         return UTOFU_ERR_MRQ_RMT_MEMORY;
     if (!peer_alive(region->process))
         return UTOFU_ERR_MRQ_PEER; /* memory of a dead process that is mapped here would still be accessible */
+    if (!stag_hold(vcq, region))
+        return UTOFU_ERR_MRQ_RMT_STADD;
     region->here = area_here(vcq, region);
-    return stag_hold(vcq, region) ? 0 : UTOFU_ERR_MRQ_RMT_STADD;
+    return 0;
 }
 
 static int code_of(enum copy_result result, bool put)

@@ -285,6 +285,7 @@ int utofu_dereg_mem(utofu_vcq_hdl_t handle, utofu_stadd_t stadd, unsigned long f
         count(vcq, COUNT_DEREGISTRATIONS, 1);
     }
     wire_unlock(&wire_node(vcq->node)->cqs[vcq->cq].lock);
+    area_tidy(vcq); /* a program that gives memory up has often lost a peer */
     return error;
 }
 

@@ -53,10 +53,11 @@ struct held {
     struct op op;
 };
 
-/* Cached mapping of another process's registered memory: base is NULL if it cannot be mapped. */
+/* Cached mapping of another process's registered memory: base is NULL if it cannot be mapped. Valid in this epoch
+ * (area.c). */
 struct seen {
     const struct wire_stag *stag;
-    uint64_t tag;
+    uint64_t tag, epoch;
     char *base;
 };
 
@@ -154,7 +155,8 @@ bool stag_mapped(const void *start, size_t length);       /* all of it, in this 
 
 /* area.c */
 bool area_is_shared(const void *address, size_t size);                  /* of this process */
-char *area_here(struct soft_vcq *vcq, const struct region *region); /* NULL: not in this process */
+void area_tidy(const struct soft_vcq *vcq);              /* unmaps what is stale; no operation of the VCQ is under way */
+char *area_here(struct soft_vcq *vcq, const struct region *region); /* it is held; NULL: not in this process */
 
 /* copy.c; region.here is set */
 enum copy_result { COPIED, COPY_GONE, COPY_REMOTE, COPY_LOCAL };
