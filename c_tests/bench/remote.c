@@ -1,10 +1,12 @@
-//! Remote memory: put and get by size, to memory that the library allocated and to any other, and atomics.
+//! Remote memory: put and get by size, to memory that the library allocated and to any other, also with a target that
+//! computes; and atomics.
 #include "pair.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { WINDOW = 64, LARGE = 256 << 10, LARGE_WINDOW = 16 };
+enum { WINDOW = 64, LARGE = 256 << 10, LARGE_WINDOW = 16, LARGEST_TO_TARGET = 64 << 10 };
+static const double COMPUTE_SECONDS = 50e-6; /* between two calls of progress of a target that computes */
 
 static struct region *region; /* the one that is measured, of either kind */
 static ucp_atomic_op_t operation;
@@ -29,7 +31,7 @@ static ucs_status_ptr_t atomic(struct side *side, const uint64_t *operand, const
     return ucp_atomic_op_nbx(side->ep, operation, operand, 1, region->remote, region->rkey, param);
 }
 
-/* ---- batches: side 0 accesses; side 1 waits at the barrier, where it progresses ---- */
+/* ---- batches: side 0 accesses; side 1 waits at the barrier, where it progresses without a pause, or computes ---- */
 
 static void put_flush(struct side *side, size_t size, long rounds)
 {
@@ -82,6 +84,37 @@ static void get_window(struct side *side, size_t size, long rounds)
             wait_for(side, requests[k], "get");
         }
     }
+}
+
+/** Side 1 computes, and progresses now and then, until side 0 is through. */
+static void compute(struct side *side, batch accesses, size_t size, long rounds)
+{
+    accesses(side, size, rounds);
+    if (side->place.index == 0) {
+        side->place.stage->over = 1;
+        return;
+    }
+    while (!side->place.stage->over) {
+        for (double end = now() + COMPUTE_SECONDS; now() < end && !side->place.stage->over;) {
+        }
+        ucp_worker_progress(side->worker);
+    }
+    side->place.stage->over = 0;
+}
+
+static void put_flush_computing(struct side *side, size_t size, long rounds)
+{
+    compute(side, put_flush, size, rounds);
+}
+
+static void get_wait_computing(struct side *side, size_t size, long rounds)
+{
+    compute(side, get_wait, size, rounds);
+}
+
+static void put_window_computing(struct side *side, size_t size, long rounds)
+{
+    compute(side, put_window, size, rounds);
 }
 
 /** An atomic that brings the old value back. */
@@ -168,6 +201,32 @@ static void measure_sizes(struct side *side, struct region *which, const char *k
     }
 }
 
+/** Memory that the library did not allocate, by what the target does. */
+static void measure_targets(struct side *side)
+{
+    static const struct {
+        const char *name;
+        batch run;
+    } accesses[] = {
+        {"put_flush_progressing", put_flush},
+        {"get_progressing", get_wait},
+        {"put_window_progressing", put_window},
+        {"put_flush_computing", put_flush_computing},
+        {"get_computing", get_wait_computing},
+        {"put_window_computing", put_window_computing},
+    };
+
+    region = &side->malloced;
+    verify(side);
+    for (size_t i = 0; i < sizeof(accesses) / sizeof(*accesses); i++) {
+        for (size_t size = 8; size <= LARGEST_TO_TARGET; size *= 2) {
+            if (measures_size(side->effort, size)) {
+                report(side, "", accesses[i].name, size, seconds_per_round(side, accesses[i].run, size) * 1e6, "us");
+            }
+        }
+    }
+}
+
 static void measure_atomics(struct side *side, struct region *which, const char *kind)
 {
     static const struct {
@@ -199,6 +258,16 @@ static void play_rma(struct place place, void *effort)
     close_side(&side);
 }
 
+static void play_targets(struct place place, void *effort)
+{
+    struct side side;
+
+    open_side(&side, place, effort, UCP_FEATURE_RMA);
+    open_regions(&side);
+    measure_targets(&side);
+    close_side(&side);
+}
+
 static void play_atomics(struct place place, void *effort)
 {
     struct side side;
@@ -212,6 +281,16 @@ static void play_atomics(struct place place, void *effort)
 
 int run_remote(const struct effort *effort, int argc, char **argv)
 {
+    static const struct {
+        const char *name;
+        void (*play)(struct place, void *);
+    } plays[] = {{"rma", play_rma}, {"targets", play_targets}, {"atomics", play_atomics}};
+
     (void)argc;
-    return start_pair(strcmp(argv[0], "rma") == 0 ? play_rma : play_atomics, (void *)effort);
+    for (size_t i = 0; i < sizeof(plays) / sizeof(*plays); i++) {
+        if (strcmp(argv[0], plays[i].name) == 0) {
+            return start_pair(plays[i].play, (void *)effort);
+        }
+    }
+    return 2;
 }

@@ -21,10 +21,11 @@ static const struct {
 } workloads[] = {
     {"handoff", run_machine},   {"limits", run_machine},  {"tag", run_sizes},
     {"am", run_sizes},          {"stream", run_sizes},    {"first", run_first},
-    {"rma", run_remote},        {"atomics", run_remote},  {"threads", run_threads},
-    {"senders", run_senders},   {"gups", run_gups},       {"startup", run_startup},
-    {"endpoints", run_startup}, {"clients", run_clients}, {"processes", run_processes},
-    {"regions", run_regions},   {"growth", run_growth},   {"instructions", run_instructions},
+    {"rma", run_remote},        {"targets", run_remote},  {"atomics", run_remote},
+    {"threads", run_threads},   {"senders", run_senders}, {"gups", run_gups},
+    {"startup", run_startup},   {"endpoints", run_startup}, {"clients", run_clients},
+    {"processes", run_processes}, {"regions", run_regions}, {"growth", run_growth},
+    {"instructions", run_instructions},
 };
 
 static void name_library(void)

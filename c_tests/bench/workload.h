@@ -25,7 +25,7 @@ static inline int measures_size(const struct effort *effort, size_t size)
 int run_machine(const struct effort *effort, int argc, char **argv);      /* handoff, limits */
 int run_sizes(const struct effort *effort, int argc, char **argv);        /* tag, am, stream */
 int run_first(const struct effort *effort, int argc, char **argv);        /* first */
-int run_remote(const struct effort *effort, int argc, char **argv);       /* rma, atomics */
+int run_remote(const struct effort *effort, int argc, char **argv);       /* rma, targets, atomics */
 int run_threads(const struct effort *effort, int argc, char **argv);      /* threads OPERATION WORKERS THREADS */
 int run_senders(const struct effort *effort, int argc, char **argv);      /* senders OPERATION NUMBER */
 int run_gups(const struct effort *effort, int argc, char **argv);         /* gups */

@@ -91,6 +91,21 @@ def driver(name, about, *words, quick=False, **options):
     )
 
 
+def targets(quick):
+    """Memory that UCP did not allocate, by what the target does; also where the kernel's copy costs 1.3 us more."""
+    about = "put and get of memory that UCP did not allocate, by what the target does"
+    workload = driver("targets", about, "targets", quick=quick)
+    slow = driver(
+        "targets/slow_copy",
+        f"{about}, where each of the kernel's copies takes 1.3 us longer",
+        "targets",
+        quick=quick,
+        environment={"LD_PRELOAD": f"{os.path.dirname(DRIVER)}/slow_copy.so"},
+    )
+    slow.read = lambda output, scratch: parse.driver(output, "slow_copy_")
+    return [workload, slow]
+
+
 def instructions():
     def command(library, scratch):
         # UCX needs minutes until it has connected 64 workers under callgrind.
@@ -370,6 +385,7 @@ def everything(quick, osu_trees=None):
             environment={"UCX_TLS": "sm,self"},
         ),
         driver("rma", "put and get by size", "rma", quick=quick),
+        *targets(quick),
         driver("atomics", "atomics", "atomics", quick=quick),
     ]
     for operation in ("tag", "am", "put"):

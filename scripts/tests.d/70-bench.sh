@@ -2,7 +2,8 @@
 # scripts/test)
 
 bench_quick() {
-    local workloads=limits,tag,am,stream,first,rma,atomics,threads/tag/shared,threads/am/own,threads/put,senders/tag/8
+    local workloads=limits,tag,am,stream,first,rma,targets,targets/slow_copy,atomics,threads/tag/shared,threads/am/own
+    workloads+=,threads/put,senders/tag/8
     workloads+=,senders/am/64,gups,instructions,startup,endpoints/100,clients/sm,clients/tcp
     workloads+=,processes/16,processes/loaded/16
     workloads+=,growth/regions/1000,growth/peers/100
