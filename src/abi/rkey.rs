@@ -97,6 +97,9 @@ pub unsafe extern "C" fn ucp_memh_pack(
         if flags & UCP_MEMH_PACK_FLAG_EXPORT as u64 != 0 {
             return UCS_ERR_UNSUPPORTED;
         }
+        if super::memory::memory_of(memh).is_inherited() {
+            return inherited("ucp_memh_pack");
+        }
         pack(memh, buffer_p, buffer_size_p)
     }
 }

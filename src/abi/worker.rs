@@ -251,8 +251,7 @@ pub unsafe extern "C" fn ucp_worker_fence(worker: ucp_worker_h) -> ucs_status_t 
         return invalid("ucp_worker_fence", "worker is null");
     }
     // SAFETY: the caller's handle.
-    fence::start(unsafe { worker_of(worker) });
-    UCS_OK
+    fence::start(unsafe { worker_of(worker) })
 }
 
 /// Completes when everything before it has: locally, and remote accesses at their targets.

@@ -3,6 +3,7 @@
 use super::context::Context;
 use super::pinned;
 use super::regions::{Extent, Key};
+use crate::sys::fork::Origin;
 use crate::sys::segment::PAGE;
 use crate::sys::shared::{Shared, SharedId};
 use crate::sys::sync::OnceLock;
@@ -29,6 +30,8 @@ pub struct Memory {
     pub addr: u64,
     /// Bytes.
     pub len: usize,
+    /// The process that registered it.
+    origin: Origin,
     /// How peers map it, if they can.
     pub export: Option<Export>,
     /// How devices reach it: registered when the first key is packed, because nobody else can before. Goes before the memory.
@@ -85,12 +88,18 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
+    /// Whether a parent of this process registered it.
+    pub fn is_inherited(&self) -> bool {
+        self.origin.is_inherited()
+    }
+
     /// The handle of nothing.
     pub fn empty() -> Memory {
         Memory {
             addr: 0,
             len: 0,
             export: None,
+            origin: Origin::here(),
             device: OnceLock::new(),
             atomics: Atomics::default(),
             atomic_key: Arc::default(),
@@ -115,6 +124,7 @@ impl Memory {
             addr,
             len,
             export,
+            origin: Origin::here(),
             device: OnceLock::new(),
             atomics: ctx.atomics,
             on_demand: !ctx.ports.is_empty() && pinned::allows_demand(&ctx.options),
@@ -152,6 +162,7 @@ impl Memory {
             addr: base,
             len,
             export,
+            origin: Origin::here(),
             device: OnceLock::new(),
             atomics: ctx.atomics,
             on_demand: !ctx.ports.is_empty() && pinned::allows_demand(&ctx.options),

@@ -5,6 +5,7 @@
 //! way back, while what is behind it is executed: so the peer is told of the fence.
 
 use super::{flush, tx};
+use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::request::{Request, Sent};
 use crate::engine::worker::Worker;
@@ -12,12 +13,13 @@ use crate::tl::Lane;
 use crate::wire::header::Kind;
 use std::sync::atomic::{Ordering, fence};
 
-/// Remote accesses after this take effect after those before it.
+/// Remote accesses after this take effect after those before it. `UCS_ERR_UNSUPPORTED` in a forked child, for a worker
+/// of its parent's.
 #[inline]
-pub fn start(worker: &Worker) {
+pub fn start(worker: &Worker) -> ucs_status_t {
     if worker.duties.backlog() != 0 {
         if worker.is_inherited() {
-            return;
+            return UCS_ERR_UNSUPPORTED;
         }
         tx::move_backlog(worker);
     }
@@ -33,6 +35,7 @@ pub fn start(worker: &Worker) {
         tell_all(worker);
     }
     fence(Ordering::SeqCst);
+    UCS_OK
 }
 
 #[cold]

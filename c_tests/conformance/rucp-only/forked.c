@@ -213,7 +213,7 @@ static void use_all(void)
     WANT_PTR(UCS_ERR_NOT_CONNECTED, ucp_ep_flush_nbx(parent.ep, &plain));
     WANT_PTR(UCS_ERR_UNSUPPORTED, ucp_worker_flush_nbx(parent.worker, &plain));
     WANT_PTR(UCS_ERR_UNSUPPORTED, ucp_worker_flush_nbx(parent.worker, &plain));
-    WANT(UCS_OK, ucp_worker_fence(parent.worker));
+    WANT(UCS_ERR_UNSUPPORTED, ucp_worker_fence(parent.worker));
     WANT_TRUE(ucp_tag_probe_nb(parent.worker, 0, 0, 1, &info) == NULL);
     WANT(UCS_ERR_UNSUPPORTED, ucp_worker_create(parent.context, &params, &worker));
     WANT(UCS_ERR_UNSUPPORTED, ucp_ep_create(parent.worker, &to, &ep));
