@@ -730,6 +730,7 @@ fn with_notices(worker: &Worker, rx: &mut Rx) -> u32 {
     {
         // A child that was forked in a callback comes here once that has returned.
         if worker.duties.is_inherited() {
+            worker.rx.hold(true);
             return 0;
         }
         return move_on::<false>(worker);
@@ -1022,6 +1023,10 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     let spent = now.saturating_sub(rx.looked_at + mem::take(&mut rx.given));
     rx.pace = pace(rx.pace, spent);
     (rx.calls, rx.looked_at) = (rx.pace, now);
+    // A callback has forked, here and below, and this is the child.
+    if worker.duties.is_inherited() {
+        return count;
+    }
     if let Some(inbox) = &rx.inbox {
         inbox.note_progress(clock::monotonic_ns);
     }
@@ -1032,12 +1037,18 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
             false => packets::poll(worker, ports, on_packet::<MT>),
         };
     }
+    if worker.duties.is_inherited() {
+        return count;
+    }
     if ticked {
         if let Some(rings) = rx.rings.as_deref_mut() {
             opening::tick(worker, rings, now);
         }
         if let Some(sockets) = rx.sockets.as_deref_mut() {
             count += sockets::poll_by_clock(worker, sockets, rx.ports.as_deref_mut());
+        }
+        if worker.duties.is_inherited() {
+            return count;
         }
         count += listener::progress(worker);
     }

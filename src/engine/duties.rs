@@ -40,8 +40,11 @@ impl Duties {
     }
 
     /// In a forked child: the worker is its parent's. Its progress does not take the path of workers with nothing to
-    /// do.
+    /// do, and a call of it that is under way finds nothing else to do. The requests that wait stay counted: who takes
+    /// them out of their queues subtracts them.
     pub fn set_inherited(&self) {
+        // Relaxed: there is one thread.
+        self.0.fetch_and(!(BACKLOG - 1), Ordering::Relaxed);
         self.0.fetch_or(INHERITED, Ordering::Relaxed);
     }
 
@@ -240,5 +243,10 @@ mod tests {
         assert!(duties.only_rings() && duties.has_rings() && !duties.has_ports());
         duties.call_openings();
         assert!(!duties.only_rings() && duties.take_openings() && duties.only_rings());
+        duties.queued();
+        duties.set_inherited();
+        assert!(duties.is_inherited() && !duties.has_rings() && !duties.chores());
+        duties.dequeued(1);
+        assert!(duties.is_inherited() && !duties.none());
     }
 }

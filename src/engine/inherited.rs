@@ -1,9 +1,12 @@
 //! What a forked child does with the workers and endpoints of its parent: their shortest ways are closed, so that
 //! each function of the API sees that they are inherited, and leaves them alone. The hot path looks at nothing else
-//! than before.
+//! than before. Requests that have not ended are cancelled, without their callbacks. A call of progress in whose callback
+//! the process has forked ends with that callback.
 
 use super::endpoint::Endpoint;
-use super::worker::{EPS_PER_CHUNK, Worker};
+use super::peer::Peer;
+use super::request::{COMPLETED, NO_CALLBACK, Request};
+use super::worker::{EPS_PER_CHUNK, REQUESTS_PER_CHUNK, Worker};
 use crate::ctypes::*;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -16,11 +19,12 @@ const BOTH_HINTS: u32 = UCP_OP_ATTR_FLAG_FAST_CMPL as u32 | UCP_OP_ATTR_FLAG_MUL
 ///
 /// # Safety
 /// `worker` is one that is not dropped yet. The process has a single thread.
-pub unsafe fn disable(worker: NonNull<()>) {
+pub unsafe fn disable(worker: NonNull<()>, _: usize) {
     // SAFETY: the caller's promise; what is used is atomic, or a lock.
     let worker = unsafe { worker.cast::<Worker>().as_ref() };
     // Relaxed, here and below: there is one thread.
     worker.short_way_recv.set(false);
+    worker.receive_limit.set(1);
     worker
         .extra_op_flags
         .fetch_or(BOTH_HINTS, Ordering::Relaxed);
@@ -35,11 +39,40 @@ pub unsafe fn disable(worker: NonNull<()>) {
 ///
 /// # Safety
 /// A chunk of a worker's pool of endpoints. The process has a single thread.
-pub unsafe fn disable_endpoints(chunk: NonNull<()>) {
+pub unsafe fn disable_endpoints(chunk: NonNull<()>, _: usize) {
     let first = chunk.cast::<Endpoint>();
     for i in 0..EPS_PER_CHUNK {
         // SAFETY: inside of the chunk. Its elements are endpoints, or were, or are zero: the flags are an atomic in
         // each case.
         unsafe { Endpoint::disable(first.add(i)) };
     }
+}
+
+/// Cancels the requests of a chunk that have not ended: the program that waits for one hears of it.
+///
+/// # Safety
+/// A chunk of a worker's pool of requests, of `size` bytes each. The process has a single thread.
+pub unsafe fn disable_requests(chunk: NonNull<()>, size: usize) {
+    for i in 0..REQUESTS_PER_CHUNK {
+        // SAFETY: inside of the chunk. Its elements are requests, or were, or are zero: the members are written through
+        // pointers, whatever a thread that does not exist here was doing with them.
+        unsafe {
+            let req = chunk.cast::<u8>().add(i * size).cast::<Request>().as_ptr();
+            let flags = &(*req).flags;
+            // Relaxed: there is one thread.
+            if flags.load(Ordering::Relaxed) & COMPLETED == 0 {
+                (&raw mut (*req).status).write(UCS_ERR_CANCELED);
+                flags.fetch_or(COMPLETED | NO_CALLBACK, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Disables a peer: nothing is sent to it.
+///
+/// # Safety
+/// A peer that is not dropped yet.
+pub unsafe fn disable_peer(peer: NonNull<()>, _: usize) {
+    // SAFETY: the caller's promise; the status is an atomic.
+    unsafe { peer.cast::<Peer>().as_ref() }.set_failed(UCS_ERR_NOT_CONNECTED);
 }

@@ -10,6 +10,7 @@ use super::request::Request;
 use super::stats::PeerStats;
 use super::worker::Worker;
 use crate::ctypes::*;
+use crate::sys::fork::Disabled;
 use crate::sys::lock::MtLock;
 use crate::tl::shm::Locator;
 use crate::tl::shm::outbox::{OpenShare, Outbox, Waiting};
@@ -126,6 +127,8 @@ pub struct Peer {
     queues: AtomicU8,
     /// `UCS_OK`, or why it cannot be talked to any more.
     status: AtomicI8,
+    /// Disables it in children, from when it has its place.
+    pub(super) in_children: Option<Disabled>,
 }
 
 /// The way to a peer.
@@ -230,6 +233,7 @@ impl Peer {
                 _ => Queues::None as u8,
             }),
             status: AtomicI8::new(UCS_OK as i8),
+            in_children: None,
             target: target.map(Box::new),
         }
     }

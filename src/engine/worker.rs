@@ -50,7 +50,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 /// Requests that are made together: as many as the original library makes.
-const REQUESTS_PER_CHUNK: usize = 128;
+pub(super) const REQUESTS_PER_CHUNK: usize = 128;
 /// Endpoints that are allocated together.
 pub(super) const EPS_PER_CHUNK: usize = 32;
 /// Longest user header of an active message, bytes. MPICH 5.0.1 assumes 8000 and some without asking.
@@ -91,6 +91,9 @@ pub struct Worker {
     pub(super) extra_op_flags: AtomicU32,
     /// Receives of tagged messages take the shortest way. Changes only in a forked child, which has a single thread.
     pub(super) short_way_recv: Cell<bool>,
+    /// Most messages that the receive loop under way handles. In a forked child it ends with the one whose callback has
+    /// forked. The progress thread's.
+    pub receive_limit: Cell<u32>,
     /// The process that made it: a forked child has it, and may not use it.
     origin: Origin,
     /// Disables it in children, from when it has its place.
@@ -306,6 +309,8 @@ impl Worker {
         let pool = RequestPool::new(request, 16, REQUESTS_PER_CHUNK);
         // SAFETY: the page is dropped after the pool; only the pool writes this counter.
         let pool = unsafe { pool.count_in(stats.worker().requests()) };
+        // SAFETY: it sets the status and flags of those that have not ended.
+        let pool = unsafe { pool.disabled_in_children(inherited::disable_requests) };
         let ep_pool = Pool::new(size_of::<Endpoint>(), align_of::<Endpoint>(), EPS_PER_CHUNK);
         // SAFETY: it sets a flag in each of them.
         let ep_pool = unsafe { ep_pool.disabled_in_children(inherited::disable_endpoints) };
@@ -328,6 +333,7 @@ impl Worker {
             greeter,
             extra_op_flags: AtomicU32::new(extra_op_flags),
             short_way_recv: Cell::new(!mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG)),
+            receive_limit: Cell::new(0),
             origin: Origin::here(),
             in_children: None,
             rx: MtLock::new(
@@ -399,7 +405,8 @@ impl Worker {
         });
         let place = NonNull::from(&mut *worker).cast();
         // SAFETY: the worker stays there; taken back when it is dropped.
-        worker.in_children = Some(unsafe { fork::Disabled::new(place, inherited::disable) });
+        worker.in_children =
+            Some(unsafe { fork::Disabled::new(place, size_of::<Worker>(), inherited::disable) });
         Ok(worker)
     }
 
@@ -528,6 +535,11 @@ impl Worker {
             // Relaxed: under the lock.
             let fewest = self.losses.load(Ordering::Relaxed);
             peer.losses = losses.unwrap_or(0).max(fewest);
+            let place = NonNull::from(&*peer).cast();
+            // SAFETY: the peer stays there; taken back when it is dropped.
+            let disabled =
+                unsafe { fork::Disabled::new(place, size_of::<Peer>(), inherited::disable_peer) };
+            peer.in_children = Some(disabled);
             peer
         });
         PeerRef::new(peer)

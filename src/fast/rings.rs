@@ -304,12 +304,16 @@ fn on_eagers(
         }
     }
     drop(matcher);
-    for entry in &matched[..found] {
-        // SAFETY: written above; out of the matcher: ours. The record is readable until `release`.
+    worker.receive_limit.set(found as u32);
+    let mut next = 0;
+    while next < worker.receive_limit.get() {
+        // SAFETY: one of the first `found`, which were written above; out of the matcher: ours. The record is readable
+        // until `release`.
         unsafe {
-            let (posting, m) = entry.assume_init_ref();
+            let (posting, m) = matched.get_unchecked(next as usize).assume_init_ref();
             deliver::<true>(*posting, m.imm, m.record, m.len);
         }
+        next += 1;
     }
     (count, bytes)
 }

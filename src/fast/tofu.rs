@@ -352,6 +352,10 @@ fn handle(worker: &Worker, rings: &mut Rings, code: i32, notice: &Notice) -> u32
 #[inline(never)]
 fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
     let mut count = 0;
+    // A callback has forked, here and below, and this is the child: the queue is its parent's.
+    if worker.duties.is_inherited() {
+        return count;
+    }
     for _ in 0..BATCH {
         let Some(rings) = rx.rings.as_deref_mut().filter(|rings| rings.is_calm()) else {
             break;
@@ -368,6 +372,9 @@ fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
         }
         // SAFETY: there is a notice.
         count += handle(worker, rings, code, unsafe { notice.assume_init_ref() });
+        if worker.duties.is_inherited() {
+            return count;
+        }
     }
     count + notices::progress(worker, rx, on_packet::<false>)
 }

@@ -98,6 +98,10 @@ fn on_move(ports: &mut Ports, number: u32, i: usize, rest: &[u8]) -> u32 {
 fn in_turn(worker: &Worker, ports: &mut Ports, number: u32, packet: &[u8]) -> u32 {
     let mut count = one(worker, ports, number, packet);
     while let Some(kept) = ports.get(number).and_then(|c| c.reorder.pop()) {
+        // A callback has forked, and this is the child.
+        if worker.duties.is_inherited() {
+            break;
+        }
         count += one(worker, ports, number, &kept);
     }
     count

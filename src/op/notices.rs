@@ -48,9 +48,16 @@ pub fn progress(
         };
         count += 1;
         on_event(worker, rings, event, short);
+        // A callback has forked, here and below, and this is the child: the queue is its parent's.
+        if worker.duties.is_inherited() {
+            return count;
+        }
     }
     if !rings.iface.rails.is_empty() {
         count += look_at_rails(worker, rings, short);
+        if worker.duties.is_inherited() {
+            return count;
+        }
     }
     if rings.iface.has_unfinished() {
         count += go_on_with_all(rings);
@@ -103,6 +110,9 @@ fn look_at_rails(
         };
         count += 1;
         on_event(worker, rings, event, short);
+        if worker.duties.is_inherited() {
+            break;
+        }
     }
     count
 }
@@ -349,7 +359,7 @@ fn take(
         incoming.ring.advance(len);
     }
     if incoming.ring.is_due() {
-        owe(rings, number);
+        owe(worker, rings, number);
     }
     count
 }
@@ -357,7 +367,10 @@ fn take(
 /// The writer of a ring is to be told how far we are. That takes a post, which whoever waits for the answer to what has come
 /// need not wait for: there is time for it when nothing more has come, but not for long.
 #[inline(never)]
-fn owe(rings: &mut Rings, number: u32) {
+fn owe(worker: &Worker, rings: &mut Rings, number: u32) {
+    if worker.duties.is_inherited() {
+        return;
+    }
     if let Some(before) = rings.owe(Some(number))
         && before != number
     {

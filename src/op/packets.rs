@@ -58,6 +58,10 @@ pub fn poll(
         let n = ports.ifaces[i].arrived(&mut wcs);
         // SAFETY: so many were written.
         count += unsafe { take_all(worker, ports, i, &wcs[..n], short) };
+        // A callback has forked, here and below, and this is the child: the queues are its parent's.
+        if worker.duties.is_inherited() {
+            return count;
+        }
     }
     if ports.owing() > 0 {
         acknowledge(ports, before);
@@ -77,9 +81,12 @@ pub unsafe fn take(
     wcs: &[MaybeUninit<ibv_wc>],
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
+    if worker.duties.is_inherited() {
+        return 0;
+    }
     // SAFETY: the caller's promise.
     let count = unsafe { take_all(worker, ports, i, wcs, short) };
-    if ports.owing() > 0 {
+    if ports.owing() > 0 && !worker.duties.is_inherited() {
         acknowledge(ports, 0);
     }
     count
@@ -102,6 +109,9 @@ unsafe fn take_all(
     // it has come, and it is here that it comes.
     if ports.ifaces[i].is_told() {
         count += take_ends(ports, i);
+        if worker.duties.is_inherited() {
+            return count;
+        }
     }
     if !wcs.is_empty() {
         // SAFETY: the caller's promise.
@@ -134,7 +144,7 @@ fn take_arrivals(
         // SAFETY: as above.
         unsafe { iface.done(wc) };
         if iface.has_own_receives() {
-            give_back(ports, i, wc.qp_num);
+            give_back(worker, ports, i, wc.qp_num);
         }
     }
     iface.refill();
@@ -184,6 +194,9 @@ fn take_found(
         on_other_end(ports, i, &wc);
     }
     for (i, wc) in arrived {
+        if worker.duties.is_inherited() {
+            break;
+        }
         count += take_ends(ports, i);
         count += take_arrivals(worker, ports, i, &[wc], |_, _| false);
     }
@@ -248,7 +261,10 @@ fn on_word(worker: &Worker, ports: &mut Ports, number: u32, wc: &ibv_wc) -> u32 
 
 /// Where connections have receives of their own: a spent one is posted again to the same.
 #[cold]
-fn give_back(ports: &mut Ports, i: usize, qpn: u32) {
+fn give_back(worker: &Worker, ports: &mut Ports, i: usize, qpn: u32) {
+    if worker.duties.is_inherited() {
+        return;
+    }
     // SAFETY: it is looked at before anything else is.
     let c = ports.of_queue(i, qpn).map(|c| unsafe { c.as_ref() });
     if let Some(qp) = c.and_then(|c| c.qp.clone()) {

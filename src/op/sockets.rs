@@ -144,6 +144,10 @@ fn on_events(
 ) -> u32 {
     let mut count = 0;
     for &event in events {
+        // A callback has forked, and this is the child: its sockets are none.
+        if worker.duties.is_inherited() {
+            return count;
+        }
         count += 1;
         match event.token {
             LISTENER => {
@@ -213,12 +217,17 @@ fn receive(worker: &Worker, sockets: &mut Sockets, token: u64, share: u32) -> u3
         sockets.list(token);
         return 0;
     }
+    // A callback of an earlier one's has forked, and this is the child.
+    if worker.duties.is_inherited() {
+        return 0;
+    }
+    worker.receive_limit.set(limit);
     let Some(c) = sockets.get(token) else {
         return 0;
     };
     let mut count = 0;
     let peer = c.peer;
-    let end = read(worker, c.peer, &mut c.receiver, limit, &mut count);
+    let end = read(worker, c.peer, &mut c.receiver, &mut count);
     sockets.portion -= count.min(sockets.portion);
     let end = match end {
         Ok(Left::Nothing) => return count,
@@ -251,7 +260,6 @@ fn read(
     worker: &Worker,
     peer: *const Peer,
     receiver: &mut Receiver,
-    limit: u32,
     count: &mut u32,
 ) -> Result<Left, End> {
     // SAFETY: peers that lists of progress name are not freed.
@@ -260,8 +268,8 @@ fn read(
     while left > 0 {
         // There is no end for who asked for none.
         left -= u32::from(left != u32::MAX);
-        let here = handle(worker, peer, receiver, limit, count)?;
-        if here == Left::Something || *count >= limit {
+        let here = handle(worker, peer, receiver, count)?;
+        if here == Left::Something || *count >= worker.receive_limit.get() {
             return Ok(here);
         }
         let more = match bulk::read(worker, peer, receiver) {
@@ -279,18 +287,17 @@ fn read(
             Err(_) => return Err(End::Closed),
         }
     }
-    handle(worker, peer, receiver, limit, count)
+    handle(worker, peer, receiver, count)
 }
 
-/// Handles what is complete in the buffer, until `count` has come to `limit`.
+/// Handles what is complete in the buffer, until `count` has come to the worker's `receive_limit`.
 fn handle(
     worker: &Worker,
     peer: &Peer,
     receiver: &mut Receiver,
-    limit: u32,
     count: &mut u32,
 ) -> Result<Left, End> {
-    while *count < limit {
+    while *count < worker.receive_limit.get() {
         match receiver.show().map_err(|_| End::Malformed)? {
             Next::Starved => return Ok(Left::Nothing),
             Next::Message(m) => {

@@ -397,6 +397,11 @@ pub fn end_endpoint(worker: &Worker, peer: &Peer, ep: &mut Endpoint, status: ucs
 /// A peer's ring holds what no sender writes: nothing of it is believed any more.
 #[cold]
 pub fn distrust(peer: &Peer, what: &str) {
+    // In a forked child the memory that peers write to is empty.
+    // SAFETY: peers do not outlive their worker.
+    if unsafe { &*peer.worker }.duties.is_inherited() {
+        return;
+    }
     log::error!(
         "worker {:#x} (pid {}) sent {what}: closing the way to it",
         peer.uid,

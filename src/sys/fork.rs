@@ -10,6 +10,12 @@
 //! The child's own contexts are independent of that. Process-wide data that they use is behind a [`Mutex`] of this
 //! module: `fork` waits until no other thread is inside, so that the child finds it free and consistent.
 //!
+//! The handlers of `fork` are registered when the library is loaded: they run in the child before those that the
+//! program registers. Handlers of libraries that were loaded before this one run earlier, and in the child of `_Fork`
+//! or of a bare `clone` none do: the [`generation`] module tells such a child from its parent all the same, and the
+//! first function that asks whether an object is inherited, makes one, or waits for a lock does what the handler does.
+//! Progress and sends with the parent's endpoints ask for nothing: a program must not call them there before.
+//!
 //! `vfork`, `posix_spawn`, `system` and `popen` run no handlers: their children do nothing but `exec`.
 
 use std::cell::UnsafeCell;
@@ -19,33 +25,17 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-/// How many times this process's line of ancestors has forked since the first context.
-static GENERATION: AtomicU32 = AtomicU32::new(0);
+mod generation;
+mod wiped;
 
-/// The generation in which something was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin(u32);
+pub use generation::Origin;
+pub use wiped::Wiped;
 
-impl Origin {
-    /// This process.
-    #[inline]
-    pub fn here() -> Self {
-        // Relaxed: changes only while the process has a single thread.
-        Self(GENERATION.load(Ordering::Relaxed))
-    }
-
-    /// Whether a parent of this process made it.
-    #[inline]
-    pub fn is_inherited(self) -> bool {
-        self != Self::here()
-    }
-}
-
-/// Disables an inherited object in a child. It is called between `fork` and its return, with the address that was
-/// registered: it stores to atomics, takes no lock and allocates nothing.
-pub type Disable = unsafe fn(NonNull<()>);
+/// Disables an inherited object in a child. It is called between `fork` and its return, with the address and the size
+/// that were registered: it takes no lock and allocates nothing.
+pub type Disable = unsafe fn(NonNull<()>, usize);
 
 /// What an open descriptor names: device, inode and type of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +73,21 @@ struct Registry {
     /// Shared mappings, by their first address: bytes.
     memory: BTreeMap<usize, usize>,
     descriptors: BTreeMap<RawFd, Identity>,
-    objects: BTreeMap<usize, Disable>,
+    /// By address: size, and what disables the object.
+    objects: BTreeMap<usize, (usize, Disable)>,
 }
 
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
-    memory: BTreeMap::new(),
-    descriptors: BTreeMap::new(),
-    objects: BTreeMap::new(),
-});
+impl Registry {
+    const fn new() -> Self {
+        Self {
+            memory: BTreeMap::new(),
+            descriptors: BTreeMap::new(),
+            objects: BTreeMap::new(),
+        }
+    }
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry::new());
 
 /// A shared mapping of which children get private empty memory.
 pub struct Private(usize);
@@ -141,11 +138,11 @@ pub struct Disabled(usize);
 
 impl Disabled {
     /// # Safety
-    /// `disable` may be called with `object` until the value is dropped, in a child, whatever other threads of the
-    /// parent were doing.
-    pub unsafe fn new(object: NonNull<()>, disable: Disable) -> Self {
+    /// `disable` may be called with `object` and `size` until the value is dropped, in a child, whatever other threads of
+    /// the parent were doing.
+    pub unsafe fn new(object: NonNull<()>, size: usize, disable: Disable) -> Self {
         let at = object.as_ptr() as usize;
-        REGISTRY.lock().objects.insert(at, disable);
+        REGISTRY.lock().objects.insert(at, (size, disable));
         Self(at)
     }
 }
@@ -162,6 +159,8 @@ pub struct Lock(AtomicBool);
 impl Lock {
     fn take(&self) {
         while !self.try_take() {
+            // A child finds it as `fork` left it, until the child handler has run.
+            generation::settle();
             std::thread::yield_now();
         }
     }
@@ -242,15 +241,33 @@ impl<T> Drop for Guard<'_, T> {
 /// The locks that `fork` takes before the registry's; null before [`watch`].
 static LOCKS: AtomicPtr<Vec<&'static Lock>> = AtomicPtr::new(std::ptr::null_mut());
 
+/// Whether `fork` has taken the locks, and has not given them back in this process.
+static HELD: AtomicBool = AtomicBool::new(false);
+
+/// Registers the handlers of `fork` when the library is loaded.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = prepare;
+
+/// Prepares for forks, once for the process.
+extern "C" fn prepare() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        generation::start();
+        // SAFETY: the functions are here as long as the handlers: a library that is unloaded takes them along.
+        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    });
+}
+
 /// Prepares for forks, once for the process: `locks` are free in children. They are taken in this order.
 pub fn watch(locks: impl FnOnce() -> Vec<&'static Lock>) {
     static ONCE: Once = Once::new();
+    // Where the program has dropped the list of what is to be called when it is loaded.
+    prepare();
     ONCE.call_once(|| {
         let locks = Box::into_raw(Box::new(locks()));
         // Release: pairs with the Acquire load in `locks`.
         LOCKS.store(locks, Ordering::Release);
-        // SAFETY: the functions are here as long as the handlers: a library that is unloaded takes them along.
-        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });
 }
 
@@ -261,33 +278,57 @@ fn locks() -> &'static [&'static Lock] {
     unsafe { locks.as_ref() }.map_or(&[], |locks| locks)
 }
 
+/// How many of the locks a fork under way has taken: another thread's `watch` may have added them meanwhile.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
 extern "C" fn before() {
-    locks().iter().for_each(|lock| lock.take());
+    let locks = locks();
+    locks.iter().for_each(|lock| lock.take());
     REGISTRY.lock.take();
+    // Relaxed, here and in the other handlers: written under the registry's lock, and in a child there is one thread.
+    TAKEN.store(locks.len(), Ordering::Relaxed);
+    HELD.store(true, Ordering::Relaxed);
 }
 
 extern "C" fn in_parent() {
+    let taken = TAKEN.load(Ordering::Relaxed);
+    HELD.store(false, Ordering::Relaxed);
     REGISTRY.lock.give_back();
-    locks().iter().for_each(|lock| lock.give_back());
+    locks()[..taken].iter().for_each(|lock| lock.give_back());
 }
 
 extern "C" fn in_child() {
-    // Relaxed: there is one thread.
-    GENERATION.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: `before` has taken the lock.
+    // Nothing is left to do if a function of the library has run in this process before.
+    if HELD.load(Ordering::Relaxed) {
+        generation::begin();
+    }
+}
+
+/// Disables what the process has inherited. There is one thread.
+fn disable_inherited() {
+    let by_fork = HELD.load(Ordering::Relaxed);
+    // Without handlers: what a thread was changing that does not exist in this process is given up.
+    if !by_fork && !REGISTRY.lock.try_take() {
+        // SAFETY: there is one thread, and it is not inside: it would have to wait for itself.
+        unsafe { REGISTRY.value.get().write(Registry::new()) };
+    }
+    // SAFETY: the lock is this function's: `before` or the lines above have taken it.
     let registry = unsafe { &mut *REGISTRY.value.get() };
     for (&start, &len) in &registry.memory {
         // SAFETY: the promise of `Private::new`.
         unsafe { replace_memory(start, len) };
     }
     replace_descriptors(&registry.descriptors);
-    for (&object, &disable) in &registry.objects {
+    for (&object, &(size, disable)) in &registry.objects {
         let object = NonNull::new(object as *mut ());
         // SAFETY: the promise of `Disabled::new`.
-        object.into_iter().for_each(|o| unsafe { disable(o) });
+        object.into_iter().for_each(|o| unsafe { disable(o, size) });
     }
     // What is registered stays so: a child of the child inherits it, too.
-    in_parent();
+    match by_fork {
+        true => in_parent(),
+        false => REGISTRY.lock.give_back(),
+    }
 }
 
 /// Maps private memory, zero, in place of what is mapped.

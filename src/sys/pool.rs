@@ -72,7 +72,8 @@ impl<const LINK: usize> Pool<LINK> {
         self
     }
 
-    /// Disables every element in forked children, handed out or not: `disable` gets a chunk of them.
+    /// Disables every element in forked children, handed out or not: `disable` gets a chunk of them, and the bytes of
+    /// each.
     ///
     /// # Safety
     /// It touches the elements in a way that is sound for those that are handed out, for free ones and for zero bytes.
@@ -178,7 +179,8 @@ impl<const LINK: usize> Pool<LINK> {
         self.chunks.push(fresh.chunk);
         if let Some(disable) = self.disable {
             // SAFETY: the promise of `disabled_in_children`; taken back before the chunk is freed.
-            let disabled = unsafe { fork::Disabled::new(fresh.chunk.cast(), disable) };
+            let disabled =
+                unsafe { fork::Disabled::new(fresh.chunk.cast(), self.element.size(), disable) };
             self.disabled.push(disabled);
         }
         for element in fresh.elements().rev() {

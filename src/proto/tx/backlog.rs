@@ -19,6 +19,9 @@ type Ended = [*mut Request; MAX_SPANS];
 #[cold]
 pub fn progress_backlog(worker: &Worker) -> u32 {
     let mut count = 0;
+    if worker.duties.is_inherited() {
+        return count;
+    }
     // Those that go on waiting are put back behind them.
     let peers = worker.busy.lock().len();
     for _ in 0..peers {
@@ -27,6 +30,10 @@ pub fn progress_backlog(worker: &Worker) -> u32 {
         };
         // SAFETY: peers that lists of progress name are not freed.
         count += progress_peer(worker, unsafe { &*peer });
+        // A callback has forked, and this is the child.
+        if worker.duties.is_inherited() {
+            break;
+        }
     }
     count
 }
@@ -101,7 +108,7 @@ fn progress_peer(worker: &Worker, peer: &Peer) -> u32 {
             unsafe { sent(req) };
         }
         match verdict {
-            Ok(_) if go_on => {}
+            Ok(_) if go_on && !worker.duties.is_inherited() => {}
             Ok(_) => return count,
             Err(status) => {
                 lose(peer, status);

@@ -2,8 +2,10 @@
 
 use super::bindings::*;
 use super::hca::{Hca, Region};
+use crate::sys::fork::Wiped;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::io;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Buffers begin at multiples of a cache line.
@@ -30,9 +32,11 @@ pub struct Buffers {
     chunks: Vec<Chunk>,
 }
 
-/// Field order: unregistered before it is freed.
+/// Field order: unregistered, and given to children again, before it is freed.
 struct Chunk {
     _region: Region,
+    /// What has come for the parent is none of a child's, and the device's pages are copied for none.
+    _in_children: Wiped,
     _memory: Memory,
 }
 
@@ -116,6 +120,9 @@ impl Buffers {
             handle_alloc_error(layout);
         }
         let memory = Memory { ptr, layout };
+        let start = NonNull::new(ptr).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: allocated, private, and freed after it.
+        let in_children = unsafe { Wiped::new(start, bytes) };
         // SAFETY: freed after the region.
         let region = unsafe { self.hca.register(ptr, bytes, IBV_ACCESS_LOCAL_WRITE) }?;
         let lkey = region.lkey();
@@ -127,6 +134,7 @@ impl Buffers {
         self.free.extend(buffers);
         self.chunks.push(Chunk {
             _region: region,
+            _in_children: in_children,
             _memory: memory,
         });
         Ok(())

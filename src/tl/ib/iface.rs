@@ -10,6 +10,7 @@ use super::queues::{Channel, Cq, Parts, Qp, Srq};
 use super::receives::Pile;
 use super::ud::{self, Outgoing};
 use super::waits;
+use crate::sys::fork::Origin;
 use crate::sys::lock::MtLock;
 use crate::sys::{log, regcache};
 use crate::wire::packet::{HEAD, most_packets};
@@ -54,6 +55,8 @@ pub struct Iface {
     own: MtLock<Vec<Weak<Qp>>>,
     channel: Option<Arc<Channel>>,
     pub port: Arc<Port>,
+    /// The process that made it.
+    origin: Origin,
     /// Its number among the worker's.
     pub index: u8,
     /// Threads may send at the same time.
@@ -134,6 +137,7 @@ impl Iface {
             own: MtLock::new(mt, Vec::new()),
             channel,
             port: port.clone(),
+            origin: Origin::here(),
             index,
             mt,
             telling: AtomicU32::new(0),
@@ -444,6 +448,10 @@ impl Iface {
 
     #[inline(never)]
     fn post_again(&self) {
+        // A callback has forked, and this is the child: the queues are its parent's.
+        if self.origin.is_inherited() {
+            return;
+        }
         let mut receives = self.receives.lock();
         if let Some(srq) = &self.srq {
             // SAFETY: receives of the pile's.

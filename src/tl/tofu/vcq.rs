@@ -5,6 +5,7 @@ use super::line::{self, Line};
 use super::path::{self, End};
 use super::step::{Step, Verb, Width};
 use super::utofu::{self, Notice, Stadd, TniId, Utofu, VcqHdl, VcqId, code_name};
+use crate::sys::fork::Private;
 use crate::sys::log;
 use crate::sys::sync::OnceLock;
 use std::ffi::{c_int, c_ulong, c_void};
@@ -343,6 +344,8 @@ pub struct Region {
     /// `None` only while it is dropped: before the memory.
     registered: Option<Registered>,
     _vcq: Arc<Vcq>,
+    /// Children have other memory there: a message of the parent's is none of theirs. Goes before the memory.
+    in_children: Option<Private>,
     ptr: NonNull<u8>,
     len: usize,
     pub stadd: Stadd,
@@ -372,6 +375,7 @@ impl Region {
         let mut region = Region {
             registered: None,
             _vcq: vcq.clone(),
+            in_children: None,
             ptr: NonNull::new(ptr.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
             len,
             stadd: 0,
@@ -380,6 +384,8 @@ impl Region {
         let registered = unsafe { Registered::new(vcq, ptr.cast(), len) }?;
         region.stadd = registered.stadd;
         region.registered = Some(registered);
+        // SAFETY: whole pages, mapped until the value is dropped in `drop`.
+        region.in_children = Some(unsafe { Private::new(region.ptr, len) });
         Ok(region)
     }
 
@@ -396,6 +402,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         self.registered = None;
+        self.in_children = None;
         // SAFETY: mapped by `new`, and nobody reaches it any more.
         unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
     }
