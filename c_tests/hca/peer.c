@@ -21,6 +21,7 @@ static struct {
 enum { SIGNALS = 1024 };
 static struct {
     uint32_t tag;
+    uint32_t id; /* of the HCA whose process has the descriptor */
     int fd;
 } signals[SIGNALS];
 
@@ -51,12 +52,37 @@ uint64_t peer_born(pid_t pid)
     return field == NULL ? 0 : strtoull(field, NULL, 10);
 }
 
+static bool pidfd_alive(int pidfd)
+{
+    struct pollfd wait = {.fd = pidfd, .events = POLLIN};
+
+    return pidfd >= 0 && poll(&wait, 1, 0) == 0;
+}
+
+/* Closes the descriptors of dead processes: a process that sees many come and go keeps few. peer_lock held. */
+static void forget_dead(void)
+{
+    for (int i = 0; i < WIRE_HCAS; i++) {
+        if (peers[i].id == 0 || peers[i].pidfd < 0 || pidfd_alive(peers[i].pidfd))
+            continue;
+        close(peers[i].pidfd);
+        peers[i].pidfd = -1;
+        for (int s = 0; s < SIGNALS; s++) {
+            if (signals[s].tag != 0 && signals[s].id == peers[i].id) {
+                close(signals[s].fd);
+                signals[s].tag = 0;
+            }
+        }
+    }
+}
+
 /* peer_lock held. */
 static int peer_pidfd(const struct wire_hca *hca)
 {
     uint32_t index = hca->slot.id % WIRE_HCAS;
 
     if (peers[index].id != hca->slot.id) {
+        forget_dead();
         if (peers[index].id != 0 && peers[index].pidfd >= 0)
             close(peers[index].pidfd);
         peers[index].id = hca->slot.id;
@@ -71,16 +97,16 @@ static int peer_pidfd(const struct wire_hca *hca)
 
 bool peer_alive(const struct wire_hca *hca)
 {
-    struct pollfd wait = {.events = POLLIN};
+    bool alive;
 
     if (hca == NULL || hca->slot.id == 0)
         return false;
     if (hca->pid == getpid())
         return true;
     pthread_mutex_lock(&peer_lock);
-    wait.fd = peer_pidfd(hca);
+    alive = pidfd_alive(peer_pidfd(hca));
     pthread_mutex_unlock(&peer_lock);
-    return wait.fd >= 0 && poll(&wait, 1, 0) == 0;
+    return alive;
 }
 
 void peer_signal(const struct wire_hca *hca, int fd, uint32_t tag, const void *message, size_t length)
@@ -97,6 +123,7 @@ void peer_signal(const struct wire_hca *hca, int fd, uint32_t tag, const void *m
             if (signals[tag % SIGNALS].tag != 0)
                 close(signals[tag % SIGNALS].fd);
             signals[tag % SIGNALS].tag = tag;
+            signals[tag % SIGNALS].id = hca->slot.id;
             signals[tag % SIGNALS].fd = copy;
         }
     }
