@@ -827,7 +827,7 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
         count += tx::progress_backlog(worker);
     }
     if worker.duties.chores() {
-        count += chores(worker);
+        count += chores(worker, rx);
     }
     let look = rx.calls == 0;
     if look {
@@ -996,11 +996,11 @@ fn on_am<const MT: bool>(worker: &Worker, m: Message) -> bool {
 /// What is seldom to be done: receives that copy, peers that were lost, error handlers.
 #[cold]
 #[inline(never)]
-fn chores(worker: &Worker) -> u32 {
+fn chores(worker: &Worker, rx: &mut Rx) -> u32 {
     worker.duties.begin_chores();
     crate::op::endpoint::free_retired(worker);
     tx::end_moved(worker);
-    failure::reap(worker);
+    failure::reap(worker, rx);
     parting::end_due(worker);
     let asked = rndv::progress_asked(worker);
     let (pulling, pushing) = (rndv::progress_pulls(worker), share::progress_pushes(worker));

@@ -18,7 +18,7 @@ use crate::tl::tcp::{self, Link};
 use crate::wire::address::{IbLocator, PortLocator};
 use crate::wire::header::RailImm;
 use crate::wire::packet::NOBODY;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::mem::MaybeUninit;
@@ -396,8 +396,74 @@ impl Ports {
         }
     }
 
+    /// Ends the connections to peers that are lost: nothing arrives by their queue pairs any more, and nothing of what
+    /// has is handled.
+    pub fn end(&mut self, lost: &[*const Peer]) {
+        let lost: HashSet<_> = lost.iter().copied().collect();
+        let mut any = false;
+        for c in self.iter().filter(|c| lost.contains(&c.peer)) {
+            c.ended = true;
+            c.stop();
+            any = true;
+        }
+        if any {
+            self.drain();
+        }
+    }
+
+    /// Takes out the connections of these numbers, which have ended. Their senders go with them, or have gone.
+    pub fn retire(&mut self, numbers: &[u32]) {
+        if numbers.is_empty() {
+            return;
+        }
+        for &number in numbers {
+            if let Some(c) = self.get(number) {
+                c.stop();
+            }
+        }
+        self.drain();
+        for &number in numbers {
+            self.remove(number);
+        }
+    }
+
+    /// Takes all completions that the devices have for this worker; the next progress call handles them, before it makes
+    /// a queue pair. So a device that forgets the completions of a queue pair that is reset or destroyed forgets no
+    /// receive that the worker has to post again, and none that it remembers is taken for one of the next queue pair of
+    /// the same number.
+    fn drain(&mut self) {
+        while self.take_some() {}
+        self.has_found = !self.found.iter().all(Vec::is_empty);
+        self.settle();
+    }
+
+    /// Takes some completions out of the queues of each interface. False if those are empty.
+    fn take_some(&mut self) -> bool {
+        let mut left = false;
+        let mut wcs = [const { MaybeUninit::uninit() }; 16];
+        for (i, iface) in self.ifaces.iter().enumerate() {
+            for (found, from) in self.found.iter_mut().zip([Iface::arrived, Iface::ended]) {
+                let n = from(iface, &mut wcs);
+                // SAFETY: so many were written.
+                found.extend(wcs[..n].iter().map(|wc| (i, unsafe { wc.assume_init() })));
+                left |= n == wcs.len();
+            }
+        }
+        left
+    }
+
+    /// Connections that packets or datagrams are expected by through this interface.
+    pub fn known(&mut self, iface: usize, by_queue: bool) -> usize {
+        let known = |c: &&mut Connection| c.phase != Phase::Saying && !c.ended;
+        let through = |c: &&mut Connection| match &c.qp {
+            Some(_) => by_queue && c.iface == iface,
+            None => !by_queue && (c.iface == iface || c.ways.iter().any(|way| way.iface == iface)),
+        };
+        self.iter().filter(known).filter(through).count()
+    }
+
     /// Takes a connection out.
-    pub fn remove(&mut self, number: u32) -> Option<Box<Connection>> {
+    fn remove(&mut self, number: u32) -> Option<Box<Connection>> {
         let connection = self.connections.get_mut(number as usize)?.take()?;
         if let Some(qp) = &connection.qp {
             self.forget_queue(connection.iface, qp.number);
@@ -424,20 +490,14 @@ impl Ports {
     /// The worker is about to sleep: whatever comes wakes it, and the timer when peers are to be asked whether they are there,
     /// `keepalive` milliseconds after the last time. False: something has come.
     pub fn fall_asleep(&mut self, keepalive: u64) -> bool {
-        for i in 0..self.ifaces.len() {
-            let iface = &self.ifaces[i];
+        for iface in &self.ifaces {
             if let Some(channel) = iface.channel() {
                 channel.quiet();
             }
             iface.arm();
-            // What was there before wakes nobody.
-            let mut wcs = [const { MaybeUninit::uninit() }; 16];
-            for (found, from) in self.found.iter_mut().zip([Iface::arrived, Iface::ended]) {
-                let n = from(iface, &mut wcs);
-                // SAFETY: so many were written.
-                found.extend(wcs[..n].iter().map(|wc| (i, unsafe { wc.assume_init() })));
-            }
         }
+        // What was there before wakes nobody.
+        self.take_some();
         self.has_found = !self.found.iter().all(Vec::is_empty);
         self.settle();
         !self.has_found && self.calls.is_empty() && self.sleep_until_due(keepalive)
@@ -526,6 +586,20 @@ impl Ports {
 }
 
 impl Connection {
+    /// Nothing more arrives by its queue pair, and what was posted ends.
+    fn stop(&self) {
+        if let Some(qp) = &self.qp {
+            // A device that refuses has no connection there any more.
+            let _ = qp.stop();
+        }
+    }
+
+    /// Whether nothing sends by it any more.
+    pub fn is_cut(&self) -> bool {
+        // SAFETY: peers that connections lead to are not freed, connections are.
+        self.back.is_some() || !matches!(unsafe { &*self.peer }.tx.lock().lane, Some(Lane::Ib(_)))
+    }
+
     /// Does something with the half that sends, if there is one.
     pub fn with_sender<R>(&mut self, act: impl FnOnce(&mut Sender) -> R) -> Option<R> {
         if let Some(back) = self.back.as_mut() {

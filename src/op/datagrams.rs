@@ -43,6 +43,9 @@ pub fn on_datagram(worker: &Worker, ports: &mut Ports, i: usize, bytes: &[u8]) -
         return on_move(ports, number, i, rest);
     }
     if c.phase != Phase::Open {
+        if c.ended {
+            return 0;
+        }
         pairing::heard(worker, ports, number);
     }
     let Some(c) = ports.get(number) else { return 0 };

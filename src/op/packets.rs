@@ -267,7 +267,8 @@ fn give_back(worker: &Worker, ports: &mut Ports, i: usize, qpn: u32) {
     }
     // SAFETY: it is looked at before anything else is.
     let c = ports.of_queue(i, qpn).map(|c| unsafe { c.as_ref() });
-    if let Some(qp) = c.and_then(|c| c.qp.clone()) {
+    // Receives of one that has ended are for the next connection.
+    if let Some(qp) = c.filter(|c| !c.ended).and_then(|c| c.qp.clone()) {
         ports.ifaces[i].give_back(&qp);
     }
 }
@@ -364,7 +365,10 @@ fn on_packet(
 /// As [`on_packet`], of everything that is not most frequent.
 #[inline(never)]
 fn on_longer(worker: &Worker, ports: &mut Ports, number: u32, head: Head, bytes: &[u8]) -> u32 {
-    if ports.get(number).is_some_and(|c| c.phase != Phase::Open) {
+    if ports
+        .get(number)
+        .is_some_and(|c| c.phase != Phase::Open && !c.ended)
+    {
         pairing::heard(worker, ports, number);
     }
     let count = deliver(worker, ports, number, head, bytes);

@@ -141,7 +141,7 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
         .channels
         .iter_mut()
         .any(|c| c.consumer.is_close_offered());
-    if !offers && worker.idle.lock().is_empty() || !release::can_free(worker, rx) {
+    if !offers && worker.idle.lock().is_empty() || !release::can_free(rx) {
         return;
     }
     let named = release::named_by_requests(worker);

@@ -52,9 +52,11 @@ pub fn doors(worker: &Worker, ports: &Ports) -> Vec<Door> {
 pub fn expect(ports: &mut Ports, number: u32) {
     let Some(c) = ports.get(number) else { return };
     let (own, ways) = (c.iface, c.ways.clone());
-    let ifaces = ports.ifaces.iter().enumerate();
-    let others = ifaces.filter(|&(i, _)| i != own && ways.iter().any(|way| way.iface == i));
-    others.for_each(|(_, iface)| iface.expect_datagrams());
+    let others = (0..ports.ifaces.len()).filter(|&i| i != own);
+    for i in others.filter(|&i| ways.iter().any(|way| way.iface == i)) {
+        let known = ports.known(i, false);
+        ports.ifaces[i].expect_datagrams(known);
+    }
 }
 
 /// A connection's ways for the half that sends.

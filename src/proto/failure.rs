@@ -6,7 +6,7 @@ use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL, LEFT};
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Fate, Request};
 use crate::engine::unexpected::Source;
-use crate::engine::worker::Worker;
+use crate::engine::worker::{Rx, Worker};
 use crate::sys::{clock, log, machine, process, process_monitor};
 use crate::tl::Lane;
 use crate::wire::header::{EpImm, Kind};
@@ -93,8 +93,11 @@ pub fn unwatch(worker: &Worker, peer: &Peer) {
 
 /// Ends everything that involves peers that were lost. Runs in progress.
 #[cold]
-pub fn reap(worker: &Worker) {
+pub fn reap(worker: &Worker, rx: &mut Rx) {
     let lost = std::mem::take(&mut *worker.lost.lock());
+    if let Some(ports) = rx.ports.as_deref_mut().filter(|_| !lost.is_empty()) {
+        ports.end(&lost);
+    }
     for peer in lost {
         // SAFETY: peers that lists of progress name are not freed.
         let peer = unsafe { &*peer };

@@ -5,6 +5,10 @@
 //! Of two that begin at the same time none has to give way: either greeting tells what the other one needs. Nothing is sent
 //! before the peer can take it.
 
+mod upkeep;
+
+pub use upkeep::{broken, tick};
+
 use super::{dial, failover, tx};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
@@ -12,11 +16,6 @@ use crate::engine::ports::{Calls, Connection, Courier, Phase, Ports, There};
 use crate::engine::worker::Worker;
 use crate::sys::{clock, log, machine};
 use crate::tl::ib::Limits;
-use crate::tl::ib::bindings::ibv_wc_status;
-use crate::tl::ib::bindings::{
-    IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR,
-    IBV_WC_WR_FLUSH_ERR,
-};
 use crate::tl::ib::iface::Iface;
 use crate::tl::ib::queues::Qp;
 use crate::tl::ib::rc::{self, PSN_MASK, Reliable};
@@ -444,7 +443,7 @@ fn answer(
         Some(_) => socket::max_guests().min(MOST_BEGUN),
         None => MOST_BEGUN,
     };
-    if !has_room(ports, most) {
+    if !upkeep::has_room(ports, most) {
         return Err("it has to wait: too many come at once");
     }
     let calls = link.map(|_| Calls::default());
@@ -465,26 +464,6 @@ fn answer(
             Err("it cannot be answered")
         }
     }
-}
-
-/// Whether one more peer may begin a connection, of so many. Those that have, and have been silent for as long as a peer may
-/// be, make room.
-fn has_room(ports: &mut Ports, most: usize) -> bool {
-    if ports.unsettled < most {
-        return true;
-    }
-    let before = clock::coarse_ms().saturating_sub(ports.patience());
-    let mut begun = 0;
-    for c in ports.iter().filter(|c| c.answered && !c.ended) {
-        if c.is_settled() {
-            continue;
-        }
-        // SAFETY: peers that lists of progress name are not freed.
-        let wanted = unsafe { &*c.peer }.tx.lock().dialing;
-        c.ended = !wanted && c.since < before;
-        begun += usize::from(!c.ended);
-    }
-    begun < most
 }
 
 /// A greeting for this connection; `answer`: it is to be answered in any case.
@@ -580,6 +559,7 @@ fn get_to_know(
     (c.to, c.secret) = (to, hello.back);
     let by_datagrams = matches!(c.courier, Courier::Datagrams(_));
     let (qp, psn) = (c.qp.clone().filter(|_| hello.qpn != 0), c.psn);
+    let known = ports.known(index, qp.is_some());
     let iface = &ports.ifaces[index];
     let ah = by_datagrams
         .then(|| Ah::new(&iface.port, &to))
@@ -589,7 +569,7 @@ fn get_to_know(
     match qp {
         Some(qp) => {
             iface.expect_segments(limits.packet)?;
-            iface.expect_packets(&qp)?;
+            iface.expect_packets(&qp, known)?;
             rc::connect(&qp, &iface.port, &to, (hello.qpn, hello.psn), psn)?;
         }
         None if !datagrams && !outlives => {
@@ -598,7 +578,7 @@ fn get_to_know(
             ));
         }
         None => {
-            iface.expect_datagrams();
+            iface.expect_datagrams(known);
             failover::expect(ports, number);
             ports.drop_queue(number);
         }
@@ -704,127 +684,4 @@ pub fn heard(worker: &Worker, ports: &mut Ports, number: u32) {
     settle(ports, number);
     open(worker, ports, number);
     part(ports, number);
-}
-
-/// Does what is due at this time, coarse milliseconds: greetings, packets and acknowledgements; ends what is over.
-#[cold]
-pub fn tick(worker: &Worker, ports: &mut Ports, now: u64) {
-    let mut due = Vec::new();
-    let mut over = Vec::new();
-    let mut deaf = Vec::new();
-    let keepalive = worker.ctx.policy.keepalive_ms;
-    let timeout = ports.patience();
-    for c in ports.iter() {
-        // SAFETY: peers that lists of progress name are not freed.
-        let peer = unsafe { &*c.peer };
-        if peer.status() != UCS_OK || c.ended {
-            over.push(c.number);
-            continue;
-        }
-        if !c.is_settled() && now >= c.due {
-            // While nobody looked here, an answer that had come was not seen either.
-            c.since += now - c.due;
-            if now - c.since >= timeout {
-                // Messages can go: whether the peer lives, they find out.
-                if c.phase == Phase::Open {
-                    deaf.push(c.number);
-                    continue;
-                }
-                // Relaxed: set once, and a round later will do.
-                if peer.guarded.load(Ordering::Relaxed) {
-                    log::diag!("worker {:#x} does not answer: no connection", peer.uid);
-                    tx::lose(peer, UCS_ERR_ENDPOINT_TIMEOUT);
-                    continue;
-                }
-                // It may compute. Nobody asked to hear of its death.
-                if !c.answered && !std::mem::replace(&mut c.late, true) {
-                    let waited = now - c.since;
-                    log::error!(
-                        "worker {:#x} has not answered for {waited} ms: waiting for it",
-                        peer.uid
-                    );
-                }
-            }
-            c.wait = (2 * c.wait).min(LONGEST_MS);
-            c.due = now + c.wait;
-            due.push(c.number);
-        }
-        if c.phase == Phase::Open {
-            let probe = peer.guarded.load(Ordering::Relaxed) && now - c.probed >= keepalive;
-            if probe {
-                c.probed = now;
-            }
-            let (owes, outlives) = (c.flow.untold() > 0, !c.ways.is_empty());
-            let mut refused = false;
-            let alive = c.with_sender(|sender| {
-                refused = sender.is_broken();
-                if probe {
-                    sender.probe();
-                }
-                if owes {
-                    sender.acknowledge(false);
-                }
-                let alive = sender.tick(now);
-                if outlives {
-                    peer.set_via(sender.local_port());
-                }
-                alive
-            });
-            if refused {
-                tell_of_loss(peer, "the device takes no more");
-                tx::lose(peer, UCS_ERR_CONNECTION_RESET);
-            } else if alive == Some(false) {
-                tell_of_loss(peer, &format!("nothing was confirmed for {timeout} ms"));
-                tx::lose(peer, UCS_ERR_ENDPOINT_TIMEOUT);
-            }
-        }
-    }
-    for number in due {
-        failover::turn(worker, ports, number, now);
-        repeat(worker, ports, number);
-    }
-    for number in deaf {
-        settle(ports, number);
-        part(ports, number);
-    }
-    for number in over {
-        ports.remove(number);
-    }
-}
-
-/// Where no error handler hears of it nobody else says why the program waits for ever.
-fn tell_of_loss(peer: &Peer, why: &str) {
-    let uid = peer.uid;
-    // Relaxed: set once, before anything is sent that the user waits for.
-    match peer.guarded.load(Ordering::Relaxed) {
-        true => log::diag!("connection to worker {uid:#x}: {why}"),
-        false => {
-            log::error!("connection to worker {uid:#x}: {why}: nothing can be sent there any more")
-        }
-    }
-}
-
-/// A send through a connection has ended badly: its peer is lost.
-#[cold]
-pub fn broken(ports: &mut Ports, number: u32, status: ibv_wc_status) {
-    let Some((iface, ended, peer)) = ports.get(number).map(|c| (c.iface, c.ended, c.peer)) else {
-        return;
-    };
-    // SAFETY: peers that lists of progress name are not freed.
-    let peer = unsafe { &*peer };
-    // What was behind the one that failed says no more than that.
-    if peer.status() != UCS_OK || status == IBV_WC_WR_FLUSH_ERR && ended {
-        return;
-    }
-    let verbs = ports.ifaces[iface].port.hca.verbs;
-    tell_of_loss(peer, &verbs.status_text(status));
-    tx::lose(
-        peer,
-        match status {
-            IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => UCS_ERR_ENDPOINT_TIMEOUT,
-            IBV_WC_REM_ACCESS_ERR | IBV_WC_REM_INV_REQ_ERR => UCS_ERR_IO_ERROR,
-            // Among them one that the other end could not carry out any more: its process goes.
-            _ => UCS_ERR_CONNECTION_RESET,
-        },
-    );
 }

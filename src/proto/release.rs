@@ -6,7 +6,7 @@
 //! frees it when its own lists do not name it.
 
 use super::{failure, info};
-use crate::engine::peer::{Peer, Queues};
+use crate::engine::peer::Peer;
 use crate::engine::request::Request;
 use crate::engine::worker::{Rx, Worker};
 use crate::tl::Lane;
@@ -31,8 +31,7 @@ pub fn progress(worker: &Worker) {
     departing.retain(|&peer| {
         // SAFETY: peers in this list are not freed.
         let done = detach(worker, unsafe { &*peer });
-        // SAFETY: as above.
-        if done && unsafe { &*peer }.queues() == Queues::None {
+        if done {
             worker.departed.lock().push(peer);
         }
         !done
@@ -70,9 +69,9 @@ fn detach(worker: &Worker, peer: &Peer) -> bool {
     true
 }
 
-/// Whether it is known what names peers: queues of the interconnect, and devices that answer for this worker, do.
-pub fn can_free(worker: &Worker, rx: &Rx) -> bool {
-    rx.rings.is_none() && worker.loopback.lock().is_none()
+/// Whether it is known what names peers: queues of the interconnect do.
+pub fn can_free(rx: &Rx) -> bool {
+    rx.rings.is_none()
 }
 
 /// Takes a peer that lives and of which nothing is known out of the list in which other threads find it. False if
@@ -94,7 +93,7 @@ pub fn unlist_living(worker: &Worker, peer: &Peer) -> bool {
 
 /// Frees the lost peers that nothing names any more. Runs in progress, now and then.
 pub fn sweep(worker: &Worker, rx: &mut Rx) {
-    if !can_free(worker, rx) {
+    if !can_free(rx) {
         return;
     }
     unlist(worker);
@@ -189,13 +188,12 @@ fn unlist(worker: &Worker) {
     }
 }
 
-/// Whether neither the user nor a queue needs a lost peer. Those that queue pairs lead to are named by connections that
-/// outlast a loss, and stay.
+/// Whether neither the user nor a queue needs a lost peer.
 fn is_unused(peer: &Peer) -> bool {
     let tx = peer.tx.lock();
     let idle = tx.lane.is_none() && tx.pending.is_empty() && tx.flushes.is_empty() && !tx.listed;
     drop(tx);
-    idle && peer.queues() == Queues::None && !peer.is_held()
+    idle && !peer.is_held()
 }
 
 /// Whether an endpoint can still be made to a lost peer that shared memory reaches. It would have to fail: the rings

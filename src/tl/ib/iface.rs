@@ -280,32 +280,29 @@ impl Iface {
         Ok(qp)
     }
 
-    /// A connection is made: there are more receives. `qp`: its own.
+    /// A connection is made: there are receives for all of them. `qp`: its own; `others`: how many others there are.
     ///
     /// # Errors
     /// There are none at all: the peer would try for ever.
-    pub fn expect_packets(&self, qp: &Qp) -> io::Result<()> {
+    pub fn expect_packets(&self, qp: &Qp, others: usize) -> io::Result<()> {
         let (most, rc) = (self.most_packets, &self.port.tuning.rc);
         let mut receives = self.receives.lock();
         let pile = &mut receives.packets;
-        let spare = match (&self.srq, pile.count()) {
-            (Some(_), 1..) => 0,
-            _ => SPARE,
-        };
-        let before = pile.count();
-        let more = before + PER_CONNECTION + spare;
         let enough = match &self.srq {
             Some(srq) => {
-                pile.grow(more.min(most));
+                pile.grow(((others + 1) * PER_CONNECTION + SPARE).min(most));
                 // SAFETY: receives of the pile's.
                 pile.post(|wr, bad| unsafe { srq.post(wr, bad) });
                 pile.count() > 0
             }
             None => {
-                pile.grow(more);
+                // Those of connections that have ended wait to be posted again.
+                let own = PER_CONNECTION + SPARE;
+                pile.grow(pile.count() + own.saturating_sub(pile.spent()));
+                let waiting = pile.spent();
                 // SAFETY: as above.
-                pile.post(|wr, bad| unsafe { qp.post_receives(wr, bad) });
-                pile.count() > before
+                pile.post_some(own, |wr, bad| unsafe { qp.post_receives(wr, bad) });
+                pile.spent() < waiting
             }
         };
         match enough {
@@ -314,12 +311,13 @@ impl Iface {
         }
     }
 
-    /// A connection by datagrams is made: there are more receives for them, as far as the option allows.
-    pub fn expect_datagrams(&self) {
-        let most = self.most_datagrams;
+    /// A connection by datagrams is made: there are receives for all of them, as far as the option allows. `others`: how
+    /// many others there are.
+    pub fn expect_datagrams(&self, others: usize) {
+        let first = self.port.tuning.ud.rx_queue_first as usize;
+        let more = first + (others + 1) * self.datagram_window() as usize;
         let mut receives = self.receives.lock();
-        let more = receives.datagrams.count() + self.datagram_window() as usize;
-        receives.datagrams.grow(more.min(most));
+        receives.datagrams.grow(more.min(self.most_datagrams));
         drop(receives);
         self.post_datagrams();
     }
@@ -472,7 +470,7 @@ impl Iface {
         // SAFETY: receives of the pile's.
         receives
             .packets
-            .post(|wr, bad| unsafe { qp.post_receives(wr, bad) });
+            .post_some(1, |wr, bad| unsafe { qp.post_receives(wr, bad) });
     }
 
     /// Packets that one peer may have on the way by a connection: no more than receives that its connection adds.

@@ -291,6 +291,18 @@ impl Qp {
         self.modify(&mut attr, IBV_QP_STATE)
     }
 
+    /// Puts it into the error state: nothing arrives any more, and what was posted ends with an error.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn stop(&self) -> io::Result<()> {
+        let mut attr = ibv_qp_attr {
+            qp_state: IBV_QPS_ERR,
+            ..Default::default()
+        };
+        self.modify(&mut attr, IBV_QP_STATE)
+    }
+
     /// Posts one send. False: the device takes no more.
     #[inline(always)]
     pub fn post_send(&self, wr: &mut ibv_send_wr) -> bool {

@@ -77,6 +77,11 @@ impl Pile {
         self.count
     }
 
+    /// How many wait to be posted.
+    pub fn spent(&self) -> usize {
+        self.spent_count
+    }
+
     /// Makes more, to be posted, until there are so many.
     pub fn grow(&mut self, to: usize) {
         while self.count < to {
@@ -173,6 +178,33 @@ impl Pile {
         let mut bad = ptr::null_mut();
         let taken = post(self.spent, &mut bad) == 0;
         self.spent = if taken { ptr::null_mut() } else { bad };
+        self.spent_count = self.count_spent();
+    }
+
+    /// Posts at most so many of those that wait, the last ones first; what is not taken waits on.
+    pub fn post_some(
+        &mut self,
+        most: usize,
+        post: impl FnOnce(*mut ibv_recv_wr, &mut *mut ibv_recv_wr) -> i32,
+    ) {
+        let most = most.min(self.spent_count);
+        if most == 0 {
+            return;
+        }
+        let (mut last, mut bad) = (self.spent, ptr::null_mut());
+        for _ in 1..most {
+            // SAFETY: receives of this pile that wait, `spent_count` of them: no device has them.
+            last = unsafe { (*last).next };
+        }
+        // SAFETY: as above.
+        let others = unsafe { std::mem::replace(&mut (*last).next, ptr::null_mut()) };
+        if post(self.spent, &mut bad) == 0 {
+            (self.spent, self.spent_count) = (others, self.spent_count - most);
+            return;
+        }
+        // SAFETY: the device has not taken the last one, if it has not taken all.
+        unsafe { (*last).next = others };
+        self.spent = bad;
         self.spent_count = self.count_spent();
     }
 
