@@ -8,7 +8,7 @@ use crate::tl::tofu::flow::Flow;
 use crate::tl::tofu::iface::Iface;
 use crate::tl::tofu::inbound::Inbound;
 use crate::tl::tofu::line::Line;
-use crate::tl::tofu::queue::{Mark, colour};
+use crate::tl::tofu::queue::{CREDITS, Mark, colour};
 use crate::tl::tofu::ring::Shape;
 use crate::tl::tofu::sizing;
 use crate::tl::tofu::slab::Slabs;
@@ -35,6 +35,8 @@ pub enum Phase {
     Said { ticket: u32 },
     /// There is a ring.
     Open,
+    /// The peer is lost, and a read behind all that was written for the connection was posted: nothing more is.
+    Closing,
 }
 
 /// Our way to a ring at a peer, as the progressing thread sees it.
@@ -67,6 +69,8 @@ pub struct Incoming {
     pub counted: bool,
     /// Nothing more comes: the peer has gone, or was lost.
     pub ended: bool,
+    /// When the writer was last asked whether it is there, coarse milliseconds.
+    pub probed: u64,
 }
 
 impl Incoming {
@@ -111,6 +115,8 @@ pub struct Rings {
     by_cell: BTreeMap<u64, u32>,
     incoming: Vec<Option<Box<Incoming>>>,
     free_incoming: Vec<u32>,
+    /// Numbers of rings that were taken out, until nothing that the queue tells of names them.
+    retired: Vec<u32>,
     /// Regions by the steering addresses that they begin with, and their lengths.
     parts: BTreeMap<u64, (u64, Part)>,
     /// The last one that was looked up: mostly it is the same again.
@@ -154,6 +160,7 @@ impl Rings {
             by_cell: BTreeMap::new(),
             incoming: Vec::new(),
             free_incoming: Vec::new(),
+            retired: Vec::new(),
             parts: BTreeMap::from([(iface.hall.stadd, hall)]),
             last: (0, 0, 0),
             cells: Cells::default(),
@@ -266,12 +273,24 @@ impl Rings {
         links.filter_map(|(i, link)| Some((i as u32, link.as_deref_mut()?)))
     }
 
-    /// Takes a link out. Its cell is not used again: the peer may still write there.
+    /// Takes a link out of which nothing is under way, and whose sender is gone. Its cell is not used again: the peer
+    /// may still write there.
     pub fn drop_link(&mut self, number: u32) {
         if let Some(link) = self.links.get_mut(number as usize).and_then(Option::take) {
             self.by_cell.remove(&link.cell.stadd());
+            if let Some(chunk) = link.cell.retire() {
+                self.parts.remove(&chunk);
+            }
             self.free_links.push(number);
         }
+    }
+
+    /// The peers that connections name: those that this worker has rings at, or wants one at, and those that have one
+    /// here.
+    pub fn peers(&self) -> impl Iterator<Item = *const Peer> {
+        let links = self.links.iter().flatten().map(|link| link.peer);
+        let incoming = self.incoming.iter().flatten();
+        links.chain(incoming.map(|incoming| incoming.peer))
     }
 
     /// Takes a peer's ring in. Its number.
@@ -318,7 +337,27 @@ impl Rings {
         if !incoming.counted {
             self.notices += incoming.ring.shape().window;
         }
-        self.free_incoming.push(number);
+        self.retired.push(number);
+    }
+
+    /// Lets numbers of rings that were taken out be used again, of which the queue has nothing more to tell.
+    pub fn reuse_numbers(&mut self) {
+        let (iface, free) = (&self.iface, &mut self.free_incoming);
+        self.retired.retain(|&number| {
+            let is_awaited = iface.is_awaited(CREDITS + number);
+            if !is_awaited {
+                free.push(number);
+            }
+            is_awaited
+        });
+    }
+
+    /// Gives the memory back that the lists of connections have had when there were many more of them.
+    pub fn trim(&mut self) {
+        trim(&mut self.links, &mut self.free_links);
+        if self.retired.is_empty() {
+            trim(&mut self.incoming, &mut self.free_incoming);
+        }
     }
 
     /// What lies at, or ends at, this address of ours.
@@ -374,5 +413,50 @@ impl Rings {
         }
         let piece = self.slabs.take(&self.iface.vcq, size as usize)?;
         Ok((Inbound::new(piece, shape), counted))
+    }
+}
+
+/// Shortens a list of which few places, by numbers that are not `free`, are taken, and most behind them are not.
+fn trim<T>(list: &mut Vec<Option<Box<T>>>, free: &mut Vec<u32>) {
+    /// A list of so many places is not worth it.
+    const FEW: usize = 64;
+    if list.len() <= FEW || list.len() - free.len() > list.len() / 8 {
+        return;
+    }
+    let taken = list.iter().rposition(Option::is_some).map_or(0, |i| i + 1);
+    if taken > list.len() / 2 {
+        return;
+    }
+    list.truncate(taken);
+    list.shrink_to_fit();
+    free.retain(|&number| (number as usize) < taken);
+    free.shrink_to_fit();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_trimmed_when_few_places_are_taken_and_keeps_those() {
+        let mut list: Vec<Option<Box<u32>>> = (0..1000).map(|n| Some(Box::new(n))).collect();
+        let mut free = Vec::new();
+        for number in (0..1000).filter(|n| n % 100 != 7) {
+            list[number as usize] = None;
+            free.push(number);
+        }
+        trim(&mut list, &mut free);
+        assert_eq!(list.len(), 1000, "the last one that is taken is far behind");
+        for number in [907, 807, 707, 607, 507, 407] {
+            list[number] = None;
+            free.push(number as u32);
+        }
+        trim(&mut list, &mut free);
+        assert_eq!(list.len(), 308);
+        let taken: Vec<u32> = list.iter().flatten().map(|n| **n).collect();
+        assert_eq!(taken, [7, 107, 207, 307]);
+        free.sort_unstable();
+        let empty: Vec<u32> = (0..308).filter(|n| list[*n as usize].is_none()).collect();
+        assert_eq!(free, empty);
     }
 }

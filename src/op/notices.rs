@@ -6,7 +6,7 @@ use crate::engine::peer::Peer;
 use crate::engine::rings::{Place, Rings};
 use crate::engine::worker::{Rx, Worker};
 use crate::proto::tx::device;
-use crate::proto::{failure, flush, hall, opening, tx};
+use crate::proto::{failure, flush, hall, opening, tofu_close, tx};
 use crate::sys::{clock, log};
 use crate::tl::Lane;
 use crate::tl::shm::ring::Message;
@@ -226,8 +226,12 @@ fn on_end(worker: &Worker, rings: &mut Rings, owner: Owner, value: u64) {
             }
         }
         // Told as what has come; of the worker's own one that nobody waits for any more; who waits for it looks at the queue.
-        Owner::Reads(_) | Owner::Reply(_) | Owner::Changes(_) | Owner::Own | Owner::Farewell(_) => {
-        }
+        Owner::Reads(_)
+        | Owner::Reply(_)
+        | Owner::Changes(_)
+        | Owner::Own
+        | Owner::Farewell(_)
+        | Owner::Probe(_) => {}
     }
 }
 
@@ -269,11 +273,10 @@ fn writers(rings: &mut Rings, there: There) -> Vec<u32> {
 fn suspects(rings: &mut Rings, colour: u8, there: There) -> Vec<u32> {
     let mut found: Vec<(u32, bool)> = Vec::new();
     for (number, link) in rings.links().filter(|(_, link)| link.mark.colour == colour) {
+        // Of a connection whose peer is lost, and whose sender is gone, what was posted before can fail still.
         // SAFETY: peers that lists of progress name are not freed.
-        let is_there = match unsafe { &*link.peer }.tx.lock().lane.as_ref() {
-            Some(Lane::Tofu(sender)) => sender.queue() == there.vcq,
-            _ => false,
-        };
+        let peer = unsafe { &*link.peer };
+        let is_there = opening::locator(peer).is_some_and(|l| l.vcq == there.vcq);
         found.push((number, is_there));
     }
     let told = found.iter().any(|&(_, is_there)| is_there);
@@ -436,7 +439,7 @@ fn forget(worker: &Worker, rings: &mut Rings, whose: Whose) {
         let peer = rings.link(number).map(|link| link.peer);
         for p in worker.all_peers() {
             if peer == Some(&raw const *p) {
-                opening::drop_lane(&p);
+                tofu_close::drop_lane(&p);
             }
         }
     }
@@ -446,7 +449,7 @@ fn drop_lanes(worker: &Worker) {
     worker
         .all_peers()
         .iter()
-        .for_each(|peer| opening::drop_lane(peer));
+        .for_each(|peer| tofu_close::drop_lane(peer));
 }
 
 /// Says by all connections that nothing more comes there.

@@ -27,7 +27,7 @@ const LOOKS: usize = 32;
 /// An endpoint to a peer has gone, or its ring in our inbox: it may be the last.
 pub fn note_idle(worker: &Worker, peer: &Peer) {
     // Relaxed: under the lock of the list where it matters.
-    if peer.inbox.is_some()
+    if (peer.inbox.is_some() || peer.has_rings())
         && peer.uid != worker.uid
         && !peer.is_nobody()
         && !peer.is_idle.swap(true, Ordering::Relaxed)
@@ -141,12 +141,15 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
         .channels
         .iter_mut()
         .any(|c| c.consumer.is_close_offered());
-    if !offers && worker.idle.lock().is_empty() || !release::can_free(rx) {
+    if !offers && worker.idle.lock().is_empty() {
         return;
     }
     let named = release::named_by_requests(worker);
     answer_offers(worker, rx, &named);
-    let senders: HashSet<*const Peer> = rx.channels.iter().map(|c| c.peer).collect();
+    let mut senders: HashSet<*const Peer> = rx.channels.iter().map(|c| c.peer).collect();
+    if let Some(rings) = rx.rings.as_deref() {
+        senders.extend(rings.peers());
+    }
     let idle = std::mem::take(&mut *worker.idle.lock());
     let (mut kept, mut looked_at) = (Vec::with_capacity(idle.len()), Vec::new());
     for peer in idle {
@@ -188,6 +191,10 @@ fn step(peer: &Peer, named: &HashSet<*const Peer>, senders: &HashSet<*const Peer
     }
     if tx.aside.is_some() {
         return Step::Look;
+    }
+    if matches!(tx.lane, Some(Lane::Tofu(_))) {
+        // The interconnect tells of its end, or a probe does.
+        return Step::Drop;
     }
     if tx.lane.is_some() {
         if is_quiet(peer, &tx, named) {

@@ -25,6 +25,7 @@ pub mod select;
 pub mod session;
 pub mod share;
 pub mod tcp_close;
+pub mod tofu_close;
 pub mod tx;
 pub mod wireup;
 pub mod withdraw;

@@ -7,7 +7,7 @@ use crate::ctypes::*;
 use crate::engine::peer::Peer;
 use crate::engine::rings::{Incoming, Phase, Rings};
 use crate::engine::worker::Worker;
-use crate::proto::{hall, tx};
+use crate::proto::{detach, hall, tofu_close, tx};
 use crate::sys::{clock, log};
 use crate::tl::tofu::queue::{Mark, NO_LINK, Owner};
 use crate::tl::tofu::ring::Shape;
@@ -67,7 +67,7 @@ fn open(rings: &mut Rings, peer: &Peer) {
 }
 
 /// Where the peer of a link is.
-fn locator(peer: &Peer) -> Option<TofuLocator> {
+pub fn locator(peer: &Peer) -> Option<TofuLocator> {
     match peer.target.as_deref() {
         Some(tl::Target::Tofu(target)) => Some(target.locator),
         _ => None,
@@ -163,7 +163,7 @@ pub fn on_turn(worker: &Worker, rings: &mut Rings, number: u32, word: u64) {
             }
             return set_due(rings, number, clock::coarse_ms() + ANSWER_MS);
         }
-        Phase::Open => return,
+        Phase::Open | Phase::Closing => return,
     };
     if turn.is_past(ticket) {
         // It was served though we have not come: with a new one it is not.
@@ -279,6 +279,8 @@ pub fn admit(worker: &Worker, rings: &mut Rings, g: &Greeting) {
         Ok(number) => granted(rings, number),
         Err(e) => {
             log::error!("no ring for worker {:#x}: {e} (UCX_TOFU_RING_SIZE)", g.from);
+            // It may be known for its greeting alone.
+            detach::note_idle(worker, peer);
             None
         }
     };
@@ -325,6 +327,7 @@ fn make(rings: &mut Rings, peer: *const Peer, g: &Greeting, cell: There) -> std:
         proof: g.proof,
         counted,
         ended: false,
+        probed: clock::coarse_ms(),
     }))
 }
 
@@ -378,7 +381,6 @@ pub fn on_grant(worker: &Worker, rings: &mut Rings, number: u32) {
     link.phase = Phase::Open;
     link.due = u64::MAX;
     let to = Granted {
-        queue: there.vcq,
         vcq: iface.vcq.route(there.vcq),
         ring: grant.ring,
         shape,
@@ -400,7 +402,6 @@ pub fn on_grant(worker: &Worker, rings: &mut Rings, number: u32) {
 /// Does what is due at this time, coarse milliseconds, and ends what is over.
 #[cold]
 pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
-    let keepalive = worker.ctx.policy.keepalive_ms;
     let (mut due, mut over) = (Vec::new(), Vec::new());
     for (number, link) in rings.links() {
         // SAFETY: peers that lists of progress name are not freed.
@@ -409,17 +410,12 @@ pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
             over.push(number);
             continue;
         }
-        // Relaxed: set once, and a round later will do.
-        let guarded = peer.guarded.load(Ordering::Relaxed);
         if link.phase == Phase::Open {
-            if guarded && now - link.probed >= keepalive {
-                link.probed = now;
-                if let Some(Lane::Tofu(sender)) = peer.tx.lock().lane.as_mut() {
-                    sender.probe();
-                }
-            }
+            tofu_close::probe(worker, link, peer, now);
             continue;
         }
+        // Relaxed: set once, and a round later will do.
+        let guarded = peer.guarded.load(Ordering::Relaxed);
         let waited = now - link.since;
         if waited >= PATIENCE_MS && guarded {
             log::diag!("worker {:#x} does not answer: no ring", peer.uid);
@@ -438,44 +434,9 @@ pub fn tick(worker: &Worker, rings: &mut Rings, now: u64) {
     for number in due {
         ask_for_turn(rings, number);
     }
-    for number in over {
-        if let Some(link) = rings.link(number) {
-            // SAFETY: peers that lists of progress name are not freed.
-            let peer = unsafe { &*link.peer };
-            // Who waits is found by it until he has been told.
-            let waits =
-                matches!(&peer.tx.lock().lane, Some(Lane::Tofu(s)) if !s.waiting().is_empty());
-            if waits {
-                continue;
-            }
-            drop_lane(peer);
-        }
-        // Until its last notice has come its number is not another's.
-        if !rings.iface.is_awaited(number) {
-            rings.drop_link(number);
-        }
-    }
-    drop_ended(rings);
+    tofu_close::tick(worker, rings, over, now);
     worker.tidy_steered();
     // What failed and had no buffer is told there, too.
     rings.iface.reap();
     hall::tick(rings, now);
-}
-
-/// Nothing more goes to a peer.
-pub fn drop_lane(peer: &Peer) {
-    let mut tx = peer.tx.lock();
-    tx.lane.take_if(|lane| matches!(lane, Lane::Tofu(_)));
-}
-
-/// Gives back the rings of peers that are gone.
-fn drop_ended(rings: &mut Rings) {
-    let ended = rings.all_incoming().filter(|(_, incoming)| {
-        // SAFETY: peers that lists of progress name are not freed.
-        incoming.ended || unsafe { &*incoming.peer }.status() != UCS_OK
-    });
-    let ended: Vec<u32> = ended.map(|(number, _)| number).collect();
-    for number in ended {
-        rings.drop_incoming(number);
-    }
 }

@@ -69,11 +69,6 @@ fn detach(worker: &Worker, peer: &Peer) -> bool {
     true
 }
 
-/// Whether it is known what names peers: queues of the interconnect do.
-pub fn can_free(rx: &Rx) -> bool {
-    rx.rings.is_none()
-}
-
 /// Takes a peer that lives and of which nothing is known out of the list in which other threads find it. False if
 /// another thread has found it before.
 pub fn unlist_living(worker: &Worker, peer: &Peer) -> bool {
@@ -93,9 +88,6 @@ pub fn unlist_living(worker: &Worker, peer: &Peer) -> bool {
 
 /// Frees the lost peers that nothing names any more. Runs in progress, now and then.
 pub fn sweep(worker: &Worker, rx: &mut Rx) {
-    if !can_free(rx) {
-        return;
-    }
     unlist(worker);
     let mut unlisted = worker.unlisted.lock();
     if unlisted.is_empty() {
@@ -130,6 +122,9 @@ fn trim(worker: &Worker, rx: &mut Rx) {
     trim_list(&mut worker.unlisted.lock());
     trim_list(&mut worker.former.lock());
     trim_list(&mut rx.channels);
+    if let Some(rings) = rx.rings.as_deref_mut() {
+        rings.trim();
+    }
 }
 
 fn trim_list<T>(list: &mut Vec<T>) {
@@ -213,6 +208,9 @@ fn named(worker: &Worker, rx: &mut Rx) -> HashSet<*const Peer> {
     }
     if let Some(ports) = rx.ports.as_deref_mut() {
         named.extend(ports.iter().map(|c| c.peer));
+    }
+    if let Some(rings) = rx.rings.as_deref() {
+        named.extend(rings.peers());
     }
     named
 }

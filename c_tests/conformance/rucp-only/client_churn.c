@@ -113,6 +113,12 @@ static size_t from_hex(const char *hex, unsigned char *bytes)
     return length;
 }
 
+/* A client that wants no answer: the server has nothing of it but what it was sent. */
+static int is_silent(const char *kind)
+{
+    return strcmp(kind, "silent") == 0;
+}
+
 static ucp_ep_h client_endpoint(ucp_worker_h worker, const char *kind, const char *where)
 {
     static unsigned char address[BUFFER];
@@ -121,7 +127,7 @@ static ucp_ep_h client_endpoint(ucp_worker_h worker, const char *kind, const cha
     ucp_ep_h             ep;
 
     params.err_handler.cb = on_failure;
-    params.err_mode       = strcmp(kind, "reply") == 0 || strcmp(kind, "churn_unhandled") == 0 ?
+    params.err_mode       = strcmp(kind, "reply") == 0 || is_silent(kind) || strcmp(kind, "churn_unhandled") == 0 ?
                                     UCP_ERR_HANDLING_MODE_NONE :
                                     UCP_ERR_HANDLING_MODE_PEER;
     if (strcmp(kind, "session") == 0) {
@@ -184,10 +190,13 @@ static int client(char **argv)
         memcpy(hello.address, address, hello.length);
         ucp_worker_release_address(worker, address);
     }
-    finish(worker, post(ep, HELLO, &hello, offsetof(hello_t, address) + hello.length, UCP_AM_SEND_FLAG_REPLY));
-    while (!answered) {
+    finish(worker, post(ep, HELLO, &hello, offsetof(hello_t, address) + hello.length,
+                        is_silent(kind) ? 0 : UCP_AM_SEND_FLAG_REPLY));
+    while (!answered && !is_silent(kind)) {
         ucp_worker_progress(worker);
     }
+    /* What was not answered may still be on its way. */
+    finish(worker, ucp_ep_flush_nbx(ep, &plain));
     if (atoi(argv[2])) {
         raise(SIGKILL);
     }
@@ -578,6 +587,11 @@ static void answered_clients(void)
     outlive("reply", MAX_KEPT - FEW, UCS_THREAD_MODE_SINGLE);
 }
 
+static void silent_clients(void)
+{
+    outlive("silent", 0, UCS_THREAD_MODE_SINGLE);
+}
+
 static void connected_clients(void)
 {
     outlive("both", 0, UCS_THREAD_MODE_SINGLE);
@@ -600,6 +614,7 @@ static void accepted_by_threads(void)
 
 static const case_t cases[] = {
     {"answered_clients", answered_clients},
+    {"silent_clients", silent_clients},
     {"connected_clients", connected_clients},
     {"accepted_clients", accepted_clients},
     {"connected_to_threads", connected_to_threads},

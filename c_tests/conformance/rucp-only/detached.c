@@ -538,12 +538,39 @@ static void destroyed_workers(void)
     ucp_cleanup(end.context);
 }
 
+/* Endpoints by which nothing was ever sent, to workers that go after them: neither has heard of the other. */
+static void unused_endpoints(void)
+{
+    ucp_context_h context = new_context();
+    end_t         end, other;
+    held_t        most;
+
+    alarm(SECONDS);
+    open_end(&end, new_context());
+    most = hold();
+    most.mappings += MAPPINGS_SLACK;
+    most.bytes += BYTES_SLACK;
+    for (unsigned i = 0; i < PEERS && !check_failed(); i++) {
+        address_t address;
+
+        open_end(&other, context);
+        get_address(&other, &address);
+        finish(&end, ucp_ep_close_nbx(connect_to(&end, &address), &plain));
+        ucp_worker_destroy(other.worker);
+    }
+    no_more_held(most, settle(&end, most));
+    ucp_worker_destroy(end.worker);
+    ucp_cleanup(end.context);
+    ucp_cleanup(context);
+}
+
 static const case_t cases[] = {
     {"one_way_workers", one_way_workers},
     {"answering_workers", answering_workers},
     {"connected_workers", connected_workers},
     {"streams_between_two", streams_between_two},
     {"destroyed_workers", destroyed_workers},
+    {"unused_endpoints", unused_endpoints},
 };
 
 CHECK_MAIN(cases)

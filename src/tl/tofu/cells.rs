@@ -53,6 +53,13 @@ impl Cell {
         self.word(LEFT_AT).load(Ordering::Relaxed) == LEFT | u64::from(proof)
     }
 
+    /// Ends the use of the cell, which no other sender gets: the peer may still write there. With the last cell of a
+    /// chunk the chunk is deregistered: where it began.
+    pub fn retire(self) -> Option<u64> {
+        let begins = self.region.stadd;
+        Arc::into_inner(self.region).map(|_| begins)
+    }
+
     fn clear(&self) {
         for at in (0..CELL).step_by(size_of::<u64>()) {
             // Relaxed: nobody else knows the cell.

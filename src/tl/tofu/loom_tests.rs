@@ -73,7 +73,6 @@ fn cell(iface: &Iface) -> Cell {
 /// What writes to a ring of this peer, or to the peer's memory, and is told in this cell what was read.
 fn sender(own: &Arc<Iface>, flow: &Arc<Flow>, cell: &Cell, peer: &Iface, ring: &Inbound) -> Sender {
     let to = Granted {
-        queue: peer.vcq.id,
         vcq: peer.vcq.id,
         ring: ring.stadd(),
         shape: ring.shape(),

@@ -191,10 +191,15 @@ impl Queue {
         self.failed.push((link, code));
     }
 
-    /// Whether something of this connection waits for its notice: until that has come its number is not another's.
+    /// Whether something that the queue still tells of names this connection: until all of it was told its number is
+    /// not another's.
     pub fn is_awaited(&mut self, link: u32) -> bool {
         let waits = |owner: &Owner| owner.link() == link;
-        self.slots.owners().any(waits) || self.under_way.of_link(link).next().is_some()
+        self.slots.owners().any(waits)
+            || self.under_way.names(link)
+            || self.buffers.names(link)
+            || self.ended.iter().any(|event| event.names(link))
+            || self.failed.iter().any(|&(of, _)| of == link)
     }
 }
 

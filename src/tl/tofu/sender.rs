@@ -27,9 +27,7 @@ const ASK_AT: u32 = MOST_UNTOLD / 2;
 /// What a peer has granted.
 #[derive(Clone, Copy, Debug)]
 pub struct Granted {
-    /// The peer's queue.
-    pub queue: VcqId,
-    /// The same, with the connection's path: what it is posted to ([`super::vcq::Vcq::route`]).
+    /// The peer's queue, with the connection's path: what it is posted to ([`super::vcq::Vcq::route`]).
     pub vcq: VcqId,
     pub ring: Stadd,
     pub shape: Shape,
@@ -121,11 +119,6 @@ impl Sender {
             buffers: Vec::new(),
             broken: false,
         }
-    }
-
-    /// The peer's queue.
-    pub fn queue(&self) -> VcqId {
-        self.to.queue
     }
 
     /// What was posted since the beginning, modulo 2^32.
@@ -274,5 +267,12 @@ impl Sender {
     pub fn say_goodbye(&mut self) -> bool {
         self.parted = self.parted || self.broken || self.send(BYE, 0, 0, 0, |_| {});
         self.parted
+    }
+}
+
+impl Drop for Sender {
+    /// Buffers that were taken for a record that is not sent are the queue's again.
+    fn drop(&mut self) {
+        self.give_back_buffers();
     }
 }

@@ -73,6 +73,16 @@ impl Buffers {
         self.free.len() < self.links.len()
     }
 
+    /// Whether one of them is taken for this connection.
+    pub fn names(&self, link: u32) -> bool {
+        let mut taken = vec![true; self.links.len()];
+        for &index in &self.free {
+            taken[usize::from(index)] = false;
+        }
+        let mut links = self.links.iter().zip(taken);
+        links.any(|(&of, is_taken)| is_taken && of == link)
+    }
+
     /// Bytes of one.
     pub fn packet(&self) -> usize {
         self.packet

@@ -30,6 +30,8 @@ pub enum Owner {
     Own,
     /// The writer of this ring knows that its reader goes.
     Farewell(u32),
+    /// The writer of this ring is there.
+    Probe(u32),
 }
 
 impl Owner {
@@ -42,7 +44,7 @@ impl Owner {
             | Owner::Reply(link)
             | Owner::Changes(link) => link,
             Owner::Own => OWN,
-            Owner::Farewell(ring) => CREDITS + ring,
+            Owner::Farewell(ring) | Owner::Probe(ring) => CREDITS + ring,
         }
     }
 }
@@ -82,6 +84,16 @@ impl Event {
             Event::Came { well, .. } | Event::Left { well, .. } => well,
             Event::Arrived(_) | Event::Ended { .. } => true,
             Event::Failed { .. } | Event::Deaf { .. } => false,
+        }
+    }
+
+    /// Whether it is of this connection.
+    pub fn names(&self, of: u32) -> bool {
+        match *self {
+            Event::Came { link, .. } | Event::Left { link, .. } => link == of,
+            Event::Ended { owner, .. } => owner.link() == of,
+            Event::Failed { whose, .. } => whose == Whose::of(of),
+            Event::Arrived(_) | Event::Deaf { .. } => false,
         }
     }
 

@@ -143,6 +143,34 @@ impl Queue {
         posted
     }
 
+    /// Reads a word that no request waits for, behind all that was written for the connection. Once its notice has come
+    /// nothing that was written is under way. False: not now.
+    ///
+    /// # Errors
+    /// The library's code: it has refused the read.
+    pub fn read_behind(&mut self, link: u32, from: There) -> Result<bool, c_int> {
+        const WORD: usize = size_of::<u64>();
+        if self.is_full() || !self.has_buffers(1) {
+            return Ok(false);
+        }
+        let Some(buffer) = self.buffers.take(link) else {
+            return Ok(false);
+        };
+        let here = self.buffers.stadd(buffer);
+        let nowhere = (std::ptr::null_mut(), WORD);
+        let read = Operation::by_buffer(link, std::ptr::null_mut(), buffer, nowhere);
+        // The adapter writes over what was read out of the same buffer.
+        read_before_post();
+        let posted = self.noticed(read, |vcq, told| {
+            let flags = told.flags | utofu::STRONG_ORDER;
+            vcq.get(here, from, WORD, Told { flags, ..told })
+        });
+        if posted == Ok(false) {
+            self.buffers.give_back(buffer);
+        }
+        posted
+    }
+
     /// As [`read`](Self::read), into the owner's memory, which is registered.
     ///
     /// # Errors

@@ -105,6 +105,11 @@ impl UnderWay {
         }
     }
 
+    /// Whether one of them is of this connection, whether or not a request waits for it.
+    pub fn names(&self, link: u32) -> bool {
+        self.all.iter().any(|o| o.taken && o.link == link)
+    }
+
     /// Those of a connection that somebody waits for.
     pub fn of_link(&mut self, link: u32) -> impl Iterator<Item = &mut Operation> {
         let all = self.all.iter_mut();

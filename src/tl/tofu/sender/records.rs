@@ -171,7 +171,7 @@ impl Sender {
 
     /// A last frame of a few bytes needs none, nor does a record that is shorter than what had room; what has to wait takes others.
     #[inline]
-    fn give_back_buffers(&mut self) {
+    pub(super) fn give_back_buffers(&mut self) {
         for (buffer, _) in self.buffers.drain(..) {
             self.iface.queue.lock().give_back(buffer);
         }
