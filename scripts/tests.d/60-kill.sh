@@ -21,4 +21,4 @@ for mpi in openmpi mpich; do
         "build/mpi/$mpi/onesided"
 done
 # Hours of it: scripts/storm 7200.
-step 300 "storm: kills, stops and restarts under traffic" scripts/leaves-nothing scripts/storm 60 1
+step 300 "storm: kills, stops and restarts under traffic" scripts/leaves-nothing scripts/storm 80 1
