@@ -1,13 +1,15 @@
-/* Active messages: rank 0 sends numbers, a few and many; the handler of rank 1 squares them and sends them back by the endpoint
- * that the message names for replies. A long message arrives by rendezvous: its handler gets a descriptor instead of the
- * data, and chooses the memory that the data is received into. */
+/*
+ * Active messages: rank 0 sends numbers, a few and many; the handler of rank 1 squares them and sends them back by the
+ * endpoint that came with the message for replies. A long message arrives by rendezvous: its handler gets a descriptor
+ * instead of the data, and chooses the memory for the data.
+ */
 #include "example.h"
 
 #include <string.h>
 
 enum { SQUARE = 1, SQUARED = 2, MESSAGES = 2, MANY = 100000 };
 
-/* A message at the receiver, from its handler until it is worked on. */
+/* A message at the receiver, from its handler until it is processed. */
 typedef struct message {
     ucp_ep_h  reply_ep;
     uint64_t *numbers;
@@ -54,7 +56,7 @@ static void check(message_t *message)
     handled++;
 }
 
-/* The data of a rendezvous is in its place. */
+/* The data of a rendezvous has been received. */
 static void fetched(void *request, ucs_status_t status, size_t length, void *user_data)
 {
     message_t *message = user_data;
@@ -100,11 +102,11 @@ int main(void)
     const ucp_request_param_t param      = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_AM_SEND_FLAG_REPLY};
     pair_t                    pair       = pair_start();
     void (*handle)(message_t *)          = pair.rank == 0 ? check : square;
-    ucp_am_handler_param_t    am_handler = {
-               .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-               .id         = pair.rank == 0 ? SQUARED : SQUARE,
-               .cb         = arrived,
-               .arg        = &handle};
+    ucp_am_handler_param_t am_handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                                                       UCP_AM_HANDLER_PARAM_FIELD_ARG,
+                                         .id         = pair.rank == 0 ? SQUARED : SQUARE,
+                                         .cb         = arrived,
+                                         .arg        = &handle};
     ucp_context_h             context;
     ucp_ep_h                  ep;
 

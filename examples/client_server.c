@@ -1,4 +1,4 @@
-/* Client and server: the server listens at an IP address and answers each client's stream, until a client says so.
+/* Client and server: the server listens at an IP address and answers each client's stream, until a client sends "quit".
  *
  *   client_server                       both in two processes of this host, at a free port
  *   client_server server PORT
@@ -34,7 +34,7 @@ static void on_request(ucp_conn_request_h request, void *arg)
     *end = entry;
 }
 
-/* The other end has closed the connection, or is lost. Operations under way end with the same status. */
+/* The other end has closed the connection, or has failed. Operations in flight end with the same status. */
 static void on_error(void *is_closed, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
@@ -67,7 +67,7 @@ static void receive(ucp_worker_h worker, ucp_ep_h ep, char *text)
     wait_for(worker, ucp_stream_recv_nbx(ep, text, LENGTH, &length, &all));
 }
 
-/* Serves until a client says "quit". `ready`: told the port, or -1. */
+/* Serves until a client sends "quit". `ready`: gets the port, or -1. */
 static int serve(uint16_t port, int ready)
 {
     struct sockaddr_in      any     = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = INADDR_ANY};
@@ -107,7 +107,7 @@ static int serve(uint16_t port, int ready)
         text[LENGTH - 1] = 0;
         printf("a client says: %s\n", text);
         wait_for(worker, ucp_stream_send_nbx(ep, text, LENGTH, &plain));
-        /* The client closes when it has the answer. */
+        /* The client closes when it has the reply. */
         while (!is_closed) {
             ucp_worker_progress(worker);
         }
@@ -119,7 +119,7 @@ static int serve(uint16_t port, int ready)
     return 0;
 }
 
-/* Says something, and hears it back. */
+/* Sends a text, and receives the reply. */
 static int ask(const char *address, uint16_t port, const char *says)
 {
     struct sockaddr_in server = {.sin_family = AF_INET, .sin_port = htons(port)};

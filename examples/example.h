@@ -1,4 +1,4 @@
-/* What the examples share: errors end the program, requests are waited for, two processes exchange addresses. */
+/* Shared by the examples: errors end the program, requests are waited for, two processes exchange addresses. */
 #ifndef EXAMPLE_H
 #define EXAMPLE_H
 
@@ -33,8 +33,10 @@ static inline void expect(int holds, const char *what)
     }
 }
 
-/* Progresses the worker until a request is complete, and frees it. Takes what a non-blocking call returned: NULL for an
- * operation that completed at once, a status, or a request. */
+/*
+ * Progresses the worker until a request is complete, and frees it. `request`: the result of a non-blocking call: NULL
+ * for an operation that completed at once, a status, or a request.
+ */
 static inline void wait_for(ucp_worker_h worker, ucs_status_ptr_t request)
 {
     ucs_status_t status;
@@ -50,11 +52,12 @@ static inline void wait_for(ucp_worker_h worker, ucs_status_ptr_t request)
     must(status, "request");
 }
 
-/* Makes a context with these features, and one worker in it. */
+/* Creates a context with these features, and one worker in it. */
 static inline void set_up(uint64_t features, ucp_context_h *context, ucp_worker_h *worker)
 {
     ucp_params_t        params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = features};
-    ucp_worker_params_t single = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_SINGLE};
+    ucp_worker_params_t single = {.field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                  .thread_mode = UCS_THREAD_MODE_SINGLE};
     ucp_config_t       *config;
 
     /* UCX_* variables of the environment. */
@@ -81,7 +84,7 @@ static inline pid_t fork_child(void)
 /* One of two processes. */
 typedef struct {
     int   rank;   /* 0 or 1 */
-    int   socket; /* leads to the other process */
+    int   socket; /* connected to the other process */
     pid_t child;  /* of rank 0 */
 } pair_t;
 
@@ -105,7 +108,7 @@ static inline void pair_send(const pair_t *pair, const void *data, size_t length
     expect(send(pair->socket, data, length, MSG_NOSIGNAL) == (ssize_t)length, "send");
 }
 
-/* Whether the other process has sent something. */
+/* Whether the other process has sent data. */
 static inline int pair_has_sent(const pair_t *pair)
 {
     char    first;
@@ -146,7 +149,10 @@ static inline ucp_ep_h pair_connect(const pair_t *pair, ucp_worker_h worker)
     return ep;
 }
 
-/* Closes the endpoint and destroys worker and context when both processes are done. Rank 0 returns the status of the program. */
+/*
+ * Closes the endpoint and destroys worker and context when both processes are done. Rank 0 returns the status of the
+ * program.
+ */
 static inline int pair_finish(const pair_t *pair, ucp_context_h context, ucp_worker_h worker, ucp_ep_h ep)
 {
     static const ucp_request_param_t flush = {0};

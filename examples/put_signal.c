@@ -1,5 +1,8 @@
-/* Put with signal (docs/UCPX.md): rank 0 writes blocks into the memory of rank 1, each with a signal behind it; rank 1 polls a
- * completion queue, and finds a block complete when its signal is there. No message is matched, and no flag is polled. */
+/*
+ * Put with signal (docs/UCPX.md): rank 0 writes blocks into the memory of rank 1, each followed by a signal; rank 1
+ * polls a completion queue, and finds a block complete when its signal has arrived. No message is matched, and no flag
+ * is polled.
+ */
 #include "example.h"
 
 #include <ucp/api/ucpx.h>
@@ -55,7 +58,8 @@ static void consume(const pair_t *pair, ucp_context_h context, ucp_worker_h work
         for (int i = 0; i < count; i++, seen++) {
             const char *block = window[entries[i].value];
 
-            expect(block[0] == 'a' + (int)entries[i].value && block[BLOCK - 1] == block[0], "the data before the signal");
+            expect(block[0] == 'a' + (int)entries[i].value && block[BLOCK - 1] == block[0],
+                   "the data before the signal");
             printf("block %d is complete\n", (int)entries[i].value);
         }
     }

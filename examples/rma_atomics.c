@@ -1,4 +1,7 @@
-/* Remote memory access: rank 1 exposes a window; rank 0 writes text into it, reads it back, and adds to a counter in it. */
+/*
+ * Remote memory access: rank 1 exposes a window; rank 0 writes text into it, reads it back, and adds to a counter in
+ * it.
+ */
 #include "example.h"
 
 #include <stddef.h>
@@ -14,7 +17,7 @@ typedef struct {
 static const char                text[] = "written by rank 0";
 static const ucp_request_param_t plain;
 
-/* Adds one to a counter of the other process, and returns what it was before. */
+/* Adds one to a counter of the other process, and returns its previous value. */
 static uint64_t fetch_add(ucp_worker_h worker, ucp_ep_h ep, uint64_t counter, ucp_rkey_h rkey)
 {
     const uint64_t            one = 1;
@@ -37,7 +40,7 @@ static void access_window(const pair_t *pair, ucp_worker_h worker, ucp_ep_h ep)
 
     MUST(ucp_ep_rkey_unpack(ep, key, &rkey));
     wait_for(worker, ucp_put_nbx(ep, text, sizeof(text), *address + offsetof(window_t, text), rkey, &plain));
-    /* A put is complete when its buffer can be used again. Behind a flush the data is in its place. */
+    /* A put is complete when its buffer can be used again. After a flush the data has arrived. */
     wait_for(worker, ucp_ep_flush_nbx(ep, &plain));
     wait_for(worker, ucp_get_nbx(ep, back, sizeof(back), *address + offsetof(window_t, text), rkey, &plain));
     expect(strcmp(text, back) == 0, "the text that was written");

@@ -40,7 +40,7 @@ int main(void)
             if (pair.rank == 0) {
                 wait_for(worker, ucp_tag_send_nbx(ep, buffer, size, TAG, &plain));
             }
-            /* All bits of the tag count. The result of the match could be had by the callback or recv_info. */
+            /* All bits of the tag count. The result of the match is available in the callback or in recv_info. */
             wait_for(worker, ucp_tag_recv_nbx(worker, buffer, size, TAG, UINT64_MAX, &plain));
             if (pair.rank == 1) {
                 wait_for(worker, ucp_tag_send_nbx(ep, buffer, size, TAG, &plain));

@@ -46,7 +46,13 @@ def load(path):
     for name in ("ucp_init_version", "ucp_worker_create", "ucp_worker_get_address", "ucp_ep_create",
                  "ucp_request_check_status"):
         getattr(ucp, name).restype = ctypes.c_int8
-    for name in ("ucp_worker_progress", "ucp_worker_destroy", "ucp_cleanup", "ucp_request_free", "ucp_request_check_status"):
+    for name in (
+        "ucp_worker_progress",
+        "ucp_worker_destroy",
+        "ucp_cleanup",
+        "ucp_request_free",
+        "ucp_request_check_status",
+    ):
         getattr(ucp, name).argtypes = [pointer]
     return ucp
 
@@ -84,7 +90,7 @@ def connect(ucp, worker, link):
     incoming = link.makefile("rb")
     (size,) = struct.unpack("@N", incoming.read(struct.calcsize("@N")))
     params = EpParams(UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, incoming.read(size))
-    # The structure's later fields are behind what is declared here.
+    # The structure's later fields are behind the declared ones.
     return made(ucp.ucp_ep_create, worker, ctypes.byref(params))
 
 

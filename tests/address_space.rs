@@ -1,5 +1,5 @@
-//! Address space of shared memory: an inbox and its senders map what they use, and more rings are made when they run
-//! out.
+//! Address space of shared memory: an inbox and its senders map only the parts they use, and more rings are created
+//! when they run out.
 
 use std::io::ErrorKind;
 use std::sync::Mutex;
@@ -8,10 +8,10 @@ use ucp::tl::shm::inbox::{Inbox, RINGS};
 use ucp::tl::shm::outbox::Outbox;
 use ucp::tl::shm::ring::Consumer;
 
-/// The tests look at the address space of their process: one at a time.
+/// The tests measure the address space of their process: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Rings that an inbox begins with.
+/// Initial number of rings of an inbox.
 const FIRST: usize = 32;
 
 fn open(inbox: &Inbox, uid: u64) -> std::io::Result<Outbox> {
@@ -22,7 +22,7 @@ fn open(inbox: &Inbox, uid: u64) -> std::io::Result<Outbox> {
     Outbox::open(inbox.locator(), &me, &mut None)
 }
 
-/// What the kernel says of this process's address space, `VmSize` or `VmPeak`, KiB.
+/// This process's address space according to the kernel, `VmSize` or `VmPeak`, KiB.
 fn address_space(what: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with(what)).unwrap();
@@ -33,7 +33,7 @@ fn address_space(what: &str) -> u64 {
 fn an_inbox_and_its_senders_map_what_they_use() {
     let _alone = ALONE.lock().unwrap();
     for named in [false, true] {
-        // What else the first one needs is there.
+        // Costs of the first one are not measured.
         drop(open(&Inbox::create(named).unwrap(), 1).unwrap());
         let before = address_space("VmSize");
         let inbox = Inbox::create(named).unwrap();
@@ -50,7 +50,7 @@ fn an_inbox_and_its_senders_map_what_they_use() {
     }
 }
 
-/// A sender and the receiver use every ring, those of parts that were made later as well.
+/// A sender and the receiver use every ring, those of parts that were created later as well.
 #[test]
 fn rings_are_made_before_they_run_out() {
     let _alone = ALONE.lock().unwrap();
@@ -64,7 +64,7 @@ fn rings_are_made_before_they_run_out() {
                 Ok(outbox) => senders.push(outbox),
                 Err(e) => {
                     assert_eq!(e.kind(), ErrorKind::WouldBlock);
-                    assert!(doorbell.has_new_ring(), "the receiver is told");
+                    assert!(doorbell.has_new_ring(), "the receiver is signaled");
                     assert_eq!(inbox.accept(&doorbell).len(), FIRST << waited.max(1) >> 1);
                     waited += 1;
                 }
@@ -97,7 +97,7 @@ fn rings_are_made_before_they_run_out() {
     }
 }
 
-/// A receiver that looks makes rings before they run out: no sender has to wait.
+/// A polling receiver creates rings before they run out: no sender has to wait.
 #[test]
 fn a_receiver_that_looks_is_ahead() {
     let _alone = ALONE.lock().unwrap();

@@ -1,4 +1,4 @@
-//! Clients whose server has not answered yet: nobody but the server takes their endpoints over.
+//! Clients whose server has not accepted yet: no peer but the server can complete their endpoints.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::ptr;
-use support::impostor::Impostor;
+use support::raw_peer::RawPeer;
 use support::scene::Scene;
 use ucp::abi::{endpoint, tag};
 use ucp::ctypes::*;
@@ -16,23 +16,23 @@ use ucp::wire::address::WorkerAddress;
 use ucp::wire::header::{EpImm, Kind};
 use ucp::wire::session::{Hello, MAGIC, NUMBER_BITS, Reply};
 
-/// The endpoint of the client number `n`, as its server calls it.
+/// The endpoint of the client number `n`, in the server's numbering.
 const CLIENT: u32 = 0b10 << NUMBER_BITS;
 const TAG: u64 = 0xC11E;
-/// Whoever else sends to the client's worker.
+/// Another sender to the client's worker.
 const OTHER: u64 = 5;
 
-/// A client that has asked a server, which is this test and can wait with its answer.
-struct Asked<'a> {
+/// A client that has sent a connection request to a server, which is this test and can delay its reply.
+struct Pending<'a> {
     scene: &'a Scene,
     ep: ucp_ep_h,
     connection: TcpStream,
     hello: Hello,
 }
 
-impl<'a> Asked<'a> {
-    /// The client's endpoint is one of the victim's.
-    fn new(scene: &'a Scene) -> Asked<'a> {
+impl<'a> Pending<'a> {
+    /// The client's endpoint belongs to the victim.
+    fn new(scene: &'a Scene) -> Pending<'a> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let mut ep = ptr::null_mut();
@@ -65,7 +65,7 @@ impl<'a> Asked<'a> {
             hello = Hello::decode(&said);
             hello.is_some_and(|h| said.len() == Hello::SIZE + usize::from(h.address_len))
         });
-        Asked {
+        Pending {
             scene,
             ep,
             connection,
@@ -85,7 +85,7 @@ impl<'a> Asked<'a> {
         self.connection.write_all(&all).unwrap();
     }
 
-    /// The client sends a word; the request if it waits.
+    /// The client sends a word; returns the request if it is pending.
     fn send(&self, word: &u64) -> ucs_status_ptr_t {
         // SAFETY: a zeroed structure; a live endpoint; the word outlives the request.
         let sent = unsafe {
@@ -101,7 +101,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for Pending<'_> {
     fn drop(&mut self) {
         // SAFETY: a zeroed structure with a mask that names what is set; a live endpoint, used no more.
         unsafe {
@@ -113,94 +113,91 @@ impl Drop for Asked<'_> {
     }
 }
 
-fn say(outbox: &mut Outbox, kind: Kind, aux: u8, imm: u64) {
+fn send_raw(outbox: &mut Outbox, kind: Kind, aux: u8, imm: u64) {
     assert_eq!(
         outbox.send(kind as u8, aux, imm, 0, |_| {}).ok(),
         Some(true)
     );
 }
 
-/// Tagged messages that have come.
-fn heard(impostor: &mut Impostor) -> usize {
+/// Counts received tagged messages.
+fn count_tagged(raw_peer: &mut RawPeer) -> usize {
     let mut count = 0;
-    impostor.hear(|m, _| count += usize::from(m.kind == Kind::TagEager as u8));
+    raw_peer.receive(|m, _| count += usize::from(m.kind == Kind::TagEager as u8));
     count
 }
 
 #[test]
-fn another_worker_does_not_take_over_who_waits_for_his_server() {
+fn another_worker_cannot_accept_a_pending_client() {
     let scene = Scene::new(&[]);
-    let mut asked = Asked::new(&scene);
-    let mut impostor = Impostor::new();
-    let mut outbox = impostor.outbox(&scene.address, OTHER);
+    let mut pending = Pending::new(&scene);
+    let mut raw_peer = RawPeer::new();
+    let mut outbox = raw_peer.outbox(&scene.address, OTHER);
     let imm = EpImm {
-        sn: CLIENT | asked.hello.number,
+        sn: CLIENT | pending.hello.number,
         err_mode: 1,
     }
     .to_u64();
-    for secret in [0, imm, asked.hello.number.into(), !asked.hello.secret] {
-        say(&mut outbox, Kind::Accepted, 0, secret);
+    for secret in [0, imm, pending.hello.number.into(), !pending.hello.secret] {
+        send_raw(&mut outbox, Kind::Accepted, 0, secret);
     }
-    // All that name an endpoint by its number.
+    // All messages that name an endpoint by its number.
     for (kind, aux) in [
         (Kind::EpInfo, 0),
         (Kind::StreamData, 0),
         (Kind::EpClosed, UCS_OK as i8 as u8),
         (Kind::EpClosed, UCS_ERR_CONNECTION_RESET as i8 as u8),
     ] {
-        say(&mut outbox, kind, aux, imm);
+        send_raw(&mut outbox, kind, aux, imm);
     }
     scene.settle();
     let word = 0x1234_u64;
-    let sent = asked.send(&word);
+    let sent = pending.send(&word);
     scene.settle();
-    assert!(
-        !sent.is_null(),
-        "there is nobody yet whom it could be sent to"
-    );
+    assert!(!sent.is_null(), "the client has no peer yet");
     // The server is the decent worker.
     // SAFETY: a zeroed structure; live workers; the buffer outlives the request.
     let server = unsafe { &*scene.decent.cast::<ucp::engine::worker::Worker>() };
     let mut got = 0_u64;
-    // SAFETY: as above.
+    // SAFETY: a live worker and endpoint; the buffer outlives the request.
     let received = unsafe {
         let param: ucp_request_param_t = std::mem::zeroed();
         let buffer = (&raw mut got).cast();
         tag::ucp_tag_recv_nbx(scene.decent, buffer, 8, TAG, u64::MAX, &param)
     };
-    asked.answer(&server.address(false));
-    asked.finish(received);
-    asked.finish(sent);
+    pending.answer(&server.address(false));
+    pending.finish(received);
+    pending.finish(sent);
     // SAFETY: the request that wrote it has ended.
     assert_eq!(unsafe { (&raw const got).read_volatile() }, word);
-    assert_eq!(heard(&mut impostor), 0);
+    assert_eq!(count_tagged(&mut raw_peer), 0);
     scene.decent_goes_on(1000);
 }
 
 #[test]
 fn messages_of_the_server_may_be_faster_than_its_answer() {
     let scene = Scene::new(&[]);
-    let mut asked = Asked::new(&scene);
-    let mut impostor = Impostor::new();
+    let mut pending = Pending::new(&scene);
+    let mut raw_peer = RawPeer::new();
     let word = 0x1234_u64;
-    let sent = asked.send(&word);
+    let sent = pending.send(&word);
     scene.settle();
     assert!(!sent.is_null());
-    let mut outbox = impostor.outbox(&scene.address, OTHER);
-    say(&mut outbox, Kind::Accepted, 0, asked.hello.secret);
-    asked.finish(sent);
-    assert_eq!(heard(&mut impostor), 1);
-    asked.answer(&impostor.address(OTHER, machine::place().host));
+    let mut outbox = raw_peer.outbox(&scene.address, OTHER);
+    send_raw(&mut outbox, Kind::Accepted, 0, pending.hello.secret);
+    pending.finish(sent);
+    assert_eq!(count_tagged(&mut raw_peer), 1);
+    pending.answer(&raw_peer.address(OTHER, machine::place().host));
     scene.settle();
-    let sent = asked.send(&word);
-    asked.finish(sent);
-    assert_eq!(heard(&mut impostor), 1);
-    // The secret is for once.
-    say(&mut outbox, Kind::Accepted, 0, asked.hello.secret);
+    let sent = pending.send(&word);
+    pending.finish(sent);
+    assert_eq!(count_tagged(&mut raw_peer), 1);
+    // The secret is valid once.
+    send_raw(&mut outbox, Kind::Accepted, 0, pending.hello.secret);
     scene.settle();
-    let sent = asked.send(&word);
-    asked.finish(sent);
-    assert_eq!(heard(&mut impostor), 1);
+    let sent = pending.send(&word);
+    pending.finish(sent);
+    assert_eq!(count_tagged(&mut raw_peer), 1);
 }
 
 #[test]
@@ -214,18 +211,14 @@ fn placeholders_go_with_their_endpoints() {
     let server = unsafe { &*scene.decent.cast::<ucp::engine::worker::Worker>() };
     let word = 1_u64;
     for answers in [false, true, false, true] {
-        let mut asked = Asked::new(&scene);
-        let sent = answers.then(|| asked.send(&word));
+        let mut pending = Pending::new(&scene);
+        let sent = answers.then(|| pending.send(&word));
         if let Some(sent) = sent {
-            asked.answer(&server.address(false));
-            asked.finish(sent);
+            pending.answer(&server.address(false));
+            pending.finish(sent);
         }
-        assert_eq!(
-            placeholders(),
-            1,
-            "whoever sends may still be looking at it"
-        );
-        drop(asked);
+        assert_eq!(placeholders(), 1, "a sender may still use it");
+        drop(pending);
         assert_eq!(placeholders(), 0);
     }
 }

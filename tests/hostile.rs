@@ -1,12 +1,12 @@
-//! A peer that writes garbage into its ring: its own way is closed, everybody else goes on.
+//! A peer that writes garbage into its ring: its own connection fails, other peers are not affected.
 
 mod support;
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
-use support::impostor::Impostor;
 use support::random::Random;
+use support::raw_peer::RawPeer;
 use support::scene::Scene;
 use ucp::abi::{endpoint, memory, rkey, tag};
 use ucp::ctypes::*;
@@ -52,12 +52,12 @@ fn decent_peer_works(scene: &Scene) {
 }
 
 #[test]
-fn random_messages_of_every_kind_hurt_nobody_else() {
+fn random_messages_of_every_kind_affect_no_other_peer() {
     let scene = scene();
-    let mut impostor = Impostor::new();
+    let mut raw_peer = RawPeer::new();
     let mut random = Random(0x1234_5678_9ABC_DEF1);
-    let mut outbox = impostor.outbox(&scene.address, 1);
-    // Registered memory, so that remote accesses are not all refused for the same reason.
+    let mut outbox = raw_peer.outbox(&scene.address, 1);
+    // Registered memory, so that remote accesses fail for several reasons.
     let mut region = vec![0u64; 512];
     // SAFETY: a live context, memory that outlives the mapping.
     let memh = unsafe {
@@ -83,7 +83,7 @@ fn random_messages_of_every_kind_hurt_nobody_else() {
         } else {
             random.id()
         };
-        // Nearly all of a kind that exists: one that does not ends the ring.
+        // Nearly always a kind that exists: an unknown one ends the ring.
         let kind = if random.next() % 50 == 0 {
             random.next() as u8
         } else {
@@ -94,15 +94,15 @@ fn random_messages_of_every_kind_hurt_nobody_else() {
         let fill = |dst: *mut u8| unsafe { dst.copy_from_nonoverlapping(bytes.as_ptr(), len) };
         match outbox.send(kind, aux, imm, len, fill) {
             Ok(true) => {}
-            // The victim reads nothing of a sender any more that it distrusts.
-            Ok(false) | Err(_) => outbox = impostor.outbox(&scene.address, round + 2),
+            // The victim does not read from a peer whose connection has failed.
+            Ok(false) | Err(_) => outbox = raw_peer.outbox(&scene.address, round + 2),
         }
         if round % 16 == 0 {
             scene.settle();
-            impostor.hear(|_, _| {});
+            raw_peer.receive(|_, _| {});
         }
         if round % 24 == 0 {
-            outbox = impostor.outbox(&scene.address, round + 2);
+            outbox = raw_peer.outbox(&scene.address, round + 2);
         }
         if round % 2400 == 0 {
             decent_peer_works(&scene);
@@ -140,21 +140,21 @@ fn damaged_keys_are_refused() {
 fn an_announcement_of_a_ring_that_is_read_changes_nothing() {
     let scene = scene();
     decent_peer_works(&scene);
-    let impostor = Impostor::new();
-    let outbox = impostor.outbox(&scene.address, 7);
+    let raw_peer = RawPeer::new();
+    let outbox = raw_peer.outbox(&scene.address, 7);
     outbox.announce_again();
     scene.settle();
     decent_peer_works(&scene);
 }
 
-/// A peer that was given up while it lives stays lost: an operation on a later endpoint to it ends with an error. The
-/// rings between the two are closed, so that an answer could not come.
+/// A failed peer that still lives stays failed: an operation on a later endpoint to it ends with an error. The
+/// rings between the two are closed, so that no reply could arrive.
 #[test]
-fn who_broke_the_rules_is_not_met_anew() {
+fn a_failed_peer_stays_failed() {
     const UID: u64 = 7;
     let scene = scene();
-    let mut impostor = Impostor::new();
-    let mut outbox = impostor.outbox(&scene.address, UID);
+    let mut raw_peer = RawPeer::new();
+    let mut outbox = raw_peer.outbox(&scene.address, UID);
     assert_eq!(outbox.send(0xFF, 0, 0, 0, |_| ()), Ok(true));
     scene.settle();
     let worker = scene.worker();
@@ -164,7 +164,7 @@ fn who_broke_the_rules_is_not_met_anew() {
         release::sweep(worker, &mut rx);
     }
     let shm = scene.address.shm.expect("a worker in shared memory");
-    let address = impostor.address(UID, shm.host).encode();
+    let address = raw_peer.address(UID, shm.host).encode();
     // SAFETY: zeroed structures with masks that name what is set; live handles.
     unsafe {
         let mut params: ucp_ep_params_t = std::mem::zeroed();
@@ -188,18 +188,18 @@ fn who_broke_the_rules_is_not_met_anew() {
         let close = endpoint::ucp_ep_close_nbx(ep, &param);
         assert_eq!(scene.end("the close", close), UCS_OK);
     }
-    impostor.hear(|_, _| ());
+    raw_peer.receive(|_, _| ());
     decent_peer_works(&scene);
 }
 
-/// It offers a message, is asked for it, and answers that it wants what the victim has there.
+/// The attacker sends an RTS, gets an RTR, and replies with one that requests the victim's receive buffer.
 #[test]
-fn who_is_asked_for_a_message_cannot_ask_for_the_receiver_s_memory() {
+fn a_sender_cannot_request_the_receivers_memory() {
     const TAG: u64 = 0x7A6;
-    const OFFER: u64 = 1;
+    const ANNOUNCED: u64 = 1;
     let scene = scene();
-    let mut impostor = Impostor::new();
-    let mut outbox = impostor.outbox(&scene.address, 1);
+    let mut raw_peer = RawPeer::new();
+    let mut outbox = raw_peer.outbox(&scene.address, 1);
     let mut send = |kind: Kind, imm: u64, record: &[u8]| {
         // SAFETY: the record has room for as many bytes.
         let fill =
@@ -216,32 +216,32 @@ fn who_is_asked_for_a_message_cannot_ask_for_the_receiver_s_memory() {
         let (ptr, len) = (secret.as_mut_ptr().cast(), secret.len());
         tag::ucp_tag_recv_nbx(scene.victim, ptr, len, TAG, u64::MAX, &param)
     };
-    let offer = RtsHdr {
-        req: OFFER,
+    let rts = RtsHdr {
+        req: ANNOUNCED,
         len: 8,
         addr: 0,
         pieces: 0,
         waiting: 1,
     };
-    send(Kind::TagRts, TAG, &offer.encode());
-    let mut asked = None;
-    scene.until("an answer to the offer", || {
-        impostor.hear(|m, record| {
+    send(Kind::TagRts, TAG, &rts.encode());
+    let mut requested = None;
+    scene.until("an RTR", || {
+        raw_peer.receive(|m, record| {
             let rtr =
-                RtrHdr::decode(record).filter(|_| m.kind == Kind::Rtr as u8 && m.imm == OFFER);
-            asked = asked.or(rtr.map(|rtr| rtr.recv));
+                RtrHdr::decode(record).filter(|_| m.kind == Kind::Rtr as u8 && m.imm == ANNOUNCED);
+            requested = requested.or(rtr.map(|rtr| rtr.recv));
         });
-        asked.is_some()
+        requested.is_some()
     });
-    let recv = asked.unwrap();
+    let recv = requested.unwrap();
     let want = RtrHdr {
-        recv: OFFER,
+        recv: ANNOUNCED,
         generation: 0,
         number: 0,
     };
     send(Kind::Rtr, recv, &want.encode());
     scene.settle();
-    impostor.hear(|m, _| assert_ne!(m.kind, Kind::Data as u8, "the victim's memory"));
+    raw_peer.receive(|m, _| assert_ne!(m.kind, Kind::Data as u8, "the victim's memory"));
     let head = DataHdr { offset: 0 };
     let data: Vec<u8> = head.encode().into_iter().chain([1; 8]).collect();
     send(Kind::Data, recv, &data);
@@ -250,13 +250,13 @@ fn who_is_asked_for_a_message_cannot_ask_for_the_receiver_s_memory() {
     decent_peer_works(&scene);
 }
 
-/// Fragments of tagged messages that no sender writes end the sender's ring, and no receive gets them.
+/// Fragments of tagged messages that no valid sender writes end the sender's ring, and no receive gets them.
 #[test]
-fn made_up_fragments_of_tagged_messages_hurt_nobody_else() {
+fn forged_fragments_of_tagged_messages_affect_no_other_peer() {
     const TAG: u64 = 0x7A6;
     let scene = scene();
-    let mut impostor = Impostor::new();
-    // What is sent: tag, offset, total, bytes of data. The last of each series makes no sense.
+    let mut raw_peer = RawPeer::new();
+    // Messages: tag, offset, total, bytes of data. The last of each series is invalid.
     let series: [&[(u64, u64, u64, usize)]; 9] = [
         &[(TAG, 8, 16, 8)],
         &[(TAG, 0, 0, 0)],
@@ -266,11 +266,11 @@ fn made_up_fragments_of_tagged_messages_hurt_nobody_else() {
         &[(TAG, 0, 16, 8), (TAG, 8, 32, 8)],
         &[(TAG, 0, 16, 8), (TAG + 1, 8, 16, 8)],
         &[(TAG, 0, 16, 8), (TAG, 8, 16, 9)],
-        // There is no memory for it: it is dropped, but its fragments have to follow each other.
+        // There is no memory for it: it is dropped, but its fragments have to be in order.
         &[(TAG, 0, u64::MAX, 8), (TAG, 16, u64::MAX, 8)],
     ];
     for (number, messages) in (1..).zip(series) {
-        let mut outbox = impostor.outbox(&scene.address, number);
+        let mut outbox = raw_peer.outbox(&scene.address, number);
         for &(tag, offset, total, len) in messages {
             let mut record = FragmentHdr { offset, total }.encode().to_vec();
             record.resize(FragmentHdr::SIZE + len, 0x5A);
@@ -286,30 +286,30 @@ fn made_up_fragments_of_tagged_messages_hurt_nobody_else() {
             );
             scene.settle();
         }
-        // A ring that was ended is not read any more.
+        // A failed ring is not read any more.
         assert_eq!(outbox.send(Kind::SyncAck as u8, 0, 0, 0, |_| ()), Ok(true));
         scene.settle();
         assert!(!outbox.drained(), "series {number} was taken for a message");
-        impostor.hear(|_, _| {});
+        raw_peer.receive(|_, _| {});
     }
-    // SAFETY: a live worker; no information is asked for.
+    // SAFETY: a live worker; no information is requested for.
     let kept = unsafe { tag::ucp_tag_probe_nb(scene.victim, TAG, !1, 0, ptr::null_mut()) };
     assert!(kept.is_null(), "part of a message is one");
     decent_peer_works(&scene);
 }
 
-/// Fragments of active messages that no sender writes end the sender's ring, and no handler sees them.
+/// Fragments of active messages that no valid sender writes end the sender's ring, and no handler sees them.
 #[test]
-fn made_up_fragments_of_active_messages_hurt_nobody_else() {
+fn forged_fragments_of_active_messages_affect_no_other_peer() {
     let scene = scene();
-    let mut impostor = Impostor::new();
+    let mut raw_peer = RawPeer::new();
     let imm = |header_len| AmImm {
         id: 1,
         header_len,
         flags: 0,
         sn: 0,
     };
-    // What is sent: offset, total, length of the user's header, bytes of data. The last of each series makes no sense.
+    // Messages: offset, total, length of the user's header, bytes of data. The last of each series is invalid.
     let series: [&[(u64, u64, u16, usize)]; 8] = [
         &[(8, 16, 0, 8)],
         &[(0, 0, 0, 0)],
@@ -321,7 +321,7 @@ fn made_up_fragments_of_active_messages_hurt_nobody_else() {
         &[(0, u64::MAX, u16::MAX, 8), (8, u64::MAX, 0, 8)],
     ];
     for (number, messages) in (1..).zip(series) {
-        let mut outbox = impostor.outbox(&scene.address, number);
+        let mut outbox = raw_peer.outbox(&scene.address, number);
         for &(offset, total, header_len, len) in messages {
             let mut record = FragmentHdr { offset, total }.encode().to_vec();
             record.resize(FragmentHdr::SIZE + len, 0x5A);
@@ -336,11 +336,11 @@ fn made_up_fragments_of_active_messages_hurt_nobody_else() {
             );
             scene.settle();
         }
-        // A ring that was ended is not read any more.
+        // A failed ring is not read any more.
         assert_eq!(outbox.send(Kind::SyncAck as u8, 0, 0, 0, |_| ()), Ok(true));
         scene.settle();
         assert!(!outbox.drained(), "series {number} was taken for a message");
-        impostor.hear(|_, _| {});
+        raw_peer.receive(|_, _| {});
     }
     decent_peer_works(&scene);
 }

@@ -1,16 +1,16 @@
-//! Signals that no sender of this library writes: nothing is told, nothing is changed, and decent peers go on.
+//! Forged signals: no entry is added, no flag is changed, and decent peers are not affected.
 
 mod support;
 
 use std::ptr;
-use support::impostor::Impostor;
+use support::raw_peer::RawPeer;
 use support::scene::Scene;
 use ucp::abi::{cq, memory};
 use ucp::ctypes::*;
 use ucp::tl::shm::outbox::Outbox;
 use ucp::wire::header::{Kind, NoteHdr, SignalHdr};
 
-/// Registered memory of the victim's, and a queue.
+/// Registered memory of the victim, and a queue.
 struct Prey {
     scene: Scene,
     region: Box<[u64; 512]>,
@@ -45,7 +45,7 @@ impl Prey {
         self.region.as_ptr() as u64 + offset
     }
 
-    /// Data that is not in the region.
+    /// Data outside of the region.
     fn elsewhere(&self) -> [(u64, u64); 6] {
         [
             (self.addr(0) - 8, 16),
@@ -57,17 +57,17 @@ impl Prey {
         ]
     }
 
-    /// A signal of an attacker's, of which only the first bytes are sent.
+    /// A signal of the attacker, of which only the first bytes are sent.
     fn attack(&self, outbox: &mut Outbox, h: SignalHdr, len: usize) {
         send(outbox, Kind::Signal, &h.encode()[..len]);
     }
 
-    /// What the victim answers to a whole one, and whether it tells of it.
+    /// The victim's reply to a whole one, and whether it adds an entry.
     fn answer(&self, attacker: &mut Attacker, h: SignalHdr) -> (i8, bool) {
         self.attack(&mut attacker.outbox, h, SignalHdr::SIZE);
         let mut answer = None;
         self.scene.until("an answer", || {
-            attacker.impostor.hear(|m, _| {
+            attacker.raw_peer.receive(|m, _| {
                 if m.kind == Kind::PutAck as u8 {
                     answer = Some(m.aux as i8);
                 }
@@ -95,15 +95,15 @@ fn send(outbox: &mut Outbox, kind: Kind, bytes: &[u8]) {
 }
 
 struct Attacker {
-    impostor: Impostor,
+    raw_peer: RawPeer,
     outbox: Box<Outbox>,
 }
 
 impl Attacker {
     fn new(prey: &Prey) -> Attacker {
-        let impostor = Impostor::new();
-        let outbox = Box::new(impostor.outbox(&prey.scene.address, 1));
-        Attacker { impostor, outbox }
+        let raw_peer = RawPeer::new();
+        let outbox = Box::new(raw_peer.outbox(&prey.scene.address, 1));
+        Attacker { raw_peer, outbox }
     }
 }
 
@@ -127,7 +127,7 @@ const NOTIFY: SignalHdr = SignalHdr {
 };
 
 #[test]
-fn decent_ones_are_told() {
+fn valid_ones_are_signaled() {
     let prey = Prey::new();
     let mut attacker = Attacker::new(&prey);
     let behind = SignalHdr {
@@ -143,14 +143,14 @@ fn decent_ones_are_told() {
 #[test]
 fn what_is_too_short_or_unknown_ends_the_ring() {
     let prey = Prey::new();
-    let mut impostor = Impostor::new();
+    let mut raw_peer = RawPeer::new();
     let short = [0, 1, 8, SignalHdr::SIZE - 1].map(|len| (SignalHdr::NOTIFY, len));
     let unknown = [SignalHdr::ADD + 1, 0xFF].map(|op| (op, SignalHdr::SIZE));
     for (uid, (op, len)) in (1..).zip([&short[..], &unknown[..]].concat()) {
-        let mut outbox = impostor.outbox(&prey.scene.address, uid);
+        let mut outbox = raw_peer.outbox(&prey.scene.address, uid);
         prey.attack(&mut outbox, SignalHdr { op, ..NOTIFY }, len);
         prey.scene.settle();
-        impostor.hear(|m, _| assert_ne!(m.kind, Kind::PutAck as u8));
+        raw_peer.receive(|m, _| assert_ne!(m.kind, Kind::PutAck as u8));
         assert!(prey.next().is_none());
     }
     prey.scene.decent_goes_on(100);
@@ -178,7 +178,7 @@ fn data_elsewhere_has_no_signal() {
 }
 
 #[test]
-fn notes_of_data_elsewhere_tell_nothing() {
+fn signals_of_data_elsewhere_add_no_entry() {
     let prey = Prey::new();
     let mut attacker = Attacker::new(&prey);
     let decent = (prey.addr(16), 4000);
@@ -186,18 +186,18 @@ fn notes_of_data_elsewhere_tell_nothing() {
         let note = NoteHdr { addr, len };
         send(&mut attacker.outbox, Kind::Note, &note.encode());
     }
-    let mut told = None;
+    let mut signaled = None;
     prey.scene.until("an entry", || {
-        told = prey.next();
-        told.is_some()
+        signaled = prey.next();
+        signaled.is_some()
     });
-    let entry = told.unwrap();
+    let entry = signaled.unwrap();
     assert_eq!(
         (entry.value, entry.address, entry.length),
         (9, decent.0, 4000)
     );
     assert!(prey.next().is_none());
-    // Nor is one that is cut off a note.
+    // Nor is a truncated signal a valid one.
     send(&mut attacker.outbox, Kind::Note, &[0; NoteHdr::SIZE - 1]);
     prey.scene.settle();
     assert!(prey.next().is_none());

@@ -1,4 +1,4 @@
-//! `scripts/check-hot-path` finds in a library what has no place on the hot path.
+//! `scripts/check-hot-path` finds calls in a library that may not be on the hot path.
 #![cfg(target_arch = "x86_64")]
 
 use std::fs;
@@ -124,7 +124,8 @@ fn counts_only_go_down() {
 fn the_allocator_of_rust_is_found() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (source, library) = (dir.join("allocates.rs"), dir.join("liballocates.so"));
-    let text = "#[unsafe(no_mangle)] pub extern \"C\" fn ucp_request_free(x: u64) -> *mut u64 { Box::into_raw(Box::new(x)) }";
+    let text = "#[unsafe(no_mangle)] pub extern \"C\" fn ucp_request_free(x: u64) -> *mut u64 { \
+                Box::into_raw(Box::new(x)) }";
     fs::write(&source, text).unwrap();
     let flags = [
         "-O",

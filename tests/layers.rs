@@ -1,10 +1,10 @@
-//! `scripts/check-layers`: this project passes, and whatever climbs is caught where it stands.
+//! `scripts/check-layers`: this project passes, and a use of a higher layer is reported with its line.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs the script; its verdict, and what it printed.
+/// Runs the script; returns its verdict and its output.
 fn check(root: &Path) -> (bool, String) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/check-layers");
     let output = Command::new(script)

@@ -5,7 +5,7 @@ use ucp::engine::matcher::{Matcher, Posting};
 
 const EXACT: u64 = u64::MAX;
 
-/// The specification: whatever comes first in its list and matches.
+/// The specification: the first in its list that matches.
 #[derive(Default)]
 struct Model {
     posted: Vec<(u64, u64, u32)>,
@@ -51,9 +51,9 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// What a client does: look at what has arrived, else post.
+    /// A client's step: searches unexpected messages, else posts.
     Receive(u64, u64),
-    /// What the network does: look at what is posted, else keep.
+    /// The network's step: searches posted receives, else keeps the message.
     Message(u64),
     /// The bare calls, also in states that a worker never reaches.
     Post(u64, u64),
@@ -61,7 +61,7 @@ enum Step {
     Push(u64),
     Take(u64, u64),
     Probe(u64, u64),
-    /// One of all receives ever posted, most of them gone.
+    /// One of all receives ever posted, most of them completed.
     Cancel(prop::sample::Index),
     DropEvery(u32),
     DrainPosted,
@@ -102,7 +102,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Receives with names, as the matcher wants them: they stay where they are.
+/// Receives with names, pinned as the matcher requires.
 #[derive(Default)]
 struct Receives {
     all: Vec<(Box<Posting>, u32)>,
@@ -230,7 +230,7 @@ proptest! {
     }
 }
 
-/// Growing happens in the middle of a list: nobody's place in it may change.
+/// The table grows in the middle of a list: the order must not change.
 #[test]
 fn order_survives_growth() {
     let (mut m, mut receives) = (Matcher::new(), Receives::default());

@@ -1,5 +1,5 @@
 //! Devices and routes, in network namespaces of their own: each test is a thread that leaves the machine's
-//! network, so that nothing is left behind. Needs the right to do so (root); says so and passes without.
+//! network, so that nothing is left behind. Needs the right to do so (root); without it prints that and passes.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -31,7 +31,7 @@ fn ip(arguments: &str) {
     assert!(status.expect("iproute2").success(), "ip {arguments}");
 }
 
-/// Waits for the kernel to see that a device has a carrier, which it does in the background.
+/// Waits until the kernel has detected a device's carrier, which it does in the background.
 fn until_running(name: &str) {
     let began = Instant::now();
     while !names(&devices(&[("TCP_BRIDGE_ENABLE", "y")])).contains(&name) {
@@ -70,7 +70,7 @@ fn remote(text: &str) -> Remote {
     }
 }
 
-/// Name of the device and of the remote address, for each way.
+/// Name of the device and of the remote address, for each route.
 fn named<'a>(devices: &'a [Device], remotes: &[Remote], ways: &[Path]) -> Vec<(&'a str, IpAddr)> {
     ways.iter()
         .map(|w| (devices[w.device].name.as_str(), remotes[w.remote].addr))
@@ -134,7 +134,7 @@ fn bridges_count_if_they_lead_somewhere() {
         // Containers only.
         assert_eq!(names(&devices(&[])), ["e0", "e1", "lo"]);
         assert_eq!(names(&devices(&[("NET_DEVICES", "^e0")])), ["e1", "lo"]);
-        // Unless it is asked for.
+        // Unless it is selected.
         assert!(names(&devices(&[("TCP_BRIDGE_ENABLE", "y")])).contains(&"docker0"));
         assert_eq!(names(&devices(&[("NET_DEVICES", "docker0")])), ["docker0"]);
         // A port that may lead out: here a tunnel stands for a network card.
@@ -189,7 +189,7 @@ fn the_kernel_decides_what_is_routable() {
                 ("e0", addr("10.1.0.2")),
                 ("e1", addr("10.2.0.2")),
                 ("e0", addr("10.9.0.2")),
-                // It could go round by the router, which nobody wants as long as there is anything else.
+                // It is reachable by the router, which is used only without any other route.
                 ("e0", addr("10.2.0.2")),
             ]
         );

@@ -1,4 +1,4 @@
-//! Options by name: which there are, how a program sets them, how they are printed.
+//! Options by name: their list, setting them, printing them.
 
 use proptest::prelude::*;
 use ucp::options::{OptionError, Options, PrintFlags, Settings, reference};
@@ -74,10 +74,10 @@ fn modify_takes_patterns() {
         "3K",
         "a shared prefix"
     );
-    // Options of contexts come first, those of transports are not looked at then.
+    // Options of contexts are parsed first, those of transports are not read then.
     assert_eq!(value("CM_*", "n", "CM_USE_ALL_DEVICES"), "n");
     assert_eq!(value("*SEG_SIZE", "16k", "TCP_TX_SEG_SIZE"), "8K");
-    // Of those it has where it makes sense.
+    // Options of contexts are rejected where they make no sense.
     assert_eq!(value("TCP_*", "77", "TCP_MAX_POLL"), "77");
     assert_eq!(value("TCP_*", "77", "TCP_NODELAY"), "y");
 }
@@ -100,7 +100,7 @@ fn modify_takes_every_option_but_the_fixed_ones() {
         }
         assert_eq!(options.get(&name), Some(default));
     }
-    // As many as ucp_config_modify of UCX 1.22 refuses though ucx_info prints them.
+    // The number that ucp_config_modify of UCX 1.22 rejects though ucx_info prints them.
     assert!(taken > 850 && fixed == 20, "{taken} taken, {fixed} fixed");
 }
 
@@ -125,7 +125,7 @@ fn modify_refuses_what_set_refuses_and_what_is_fixed() {
     for name in ["LOG_FILE", "ERROR_SIGNALS", "VFS_ENABLE", "STATS_DEST"] {
         assert_eq!(options.modify(name, ""), fixed(name));
     }
-    // One of them refuses it, or of a transport's all.
+    // One of them rejects it, or of a transport's all.
     for (name, value) in [
         ("T*", "self"),
         ("*", "1"),

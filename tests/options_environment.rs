@@ -5,7 +5,7 @@ use std::process::Command;
 
 use ucp::options::{OptionError, Options, unused_env_vars, unused_report, used_env_vars};
 
-/// The variable that tells a child which case it is.
+/// The variable with the name of a child's case.
 const CASE: &str = "RUCP_OPTIONS_CASE";
 
 /// An empty directory for one case.
@@ -116,7 +116,7 @@ fn child() {
             };
             assert_eq!(refused(&options).as_deref(), Some("TCP_NODELAY"));
             options.set("TLS", "self,sm").unwrap();
-            assert_eq!(refused(&options), None, "nobody asked for TCP");
+            assert_eq!(refused(&options), None, "TCP is not selected");
             options.set("TLS", "tcp").unwrap();
             options.modify("TCP_NODELAY", "n").unwrap();
             assert_eq!(refused(&options), None, "the program knew better");

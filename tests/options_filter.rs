@@ -1,4 +1,4 @@
-//! Which transports and devices an option value leaves.
+//! Transports and devices selected by an option value.
 
 use ucp::options::{DeviceFilter, TlsFilter};
 
@@ -82,7 +82,7 @@ fn helpers_only_connect() {
 }
 
 #[test]
-fn unknown_transports_are_told() {
+fn unknown_transports_are_reported() {
     let known = ["self", "posix", "tcp"];
     assert_eq!(
         TlsFilter::parse("self,nope,sm,ib,tcp:aux").unknown(&known),

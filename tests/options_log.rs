@@ -1,4 +1,4 @@
-//! What the options make of log messages: level, destination, a fork. Each case in a process of its own.
+//! Effects of options on log messages: level, destination, a fork. Each case in a process of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use ucp::options::Options;
 use ucp::sys::log::{self, LogLevel};
 
-/// The variable that tells a child which case it is.
+/// The variable with the name of a child's case.
 const CASE: &str = "RUCP_LOG_CASE";
 
 fn directory(case: &str) -> PathBuf {
@@ -16,7 +16,7 @@ fn directory(case: &str) -> PathBuf {
     dir
 }
 
-/// Runs `child` as `case` and removes its directory when `look` has seen it.
+/// Runs `child` as `case` and removes its directory after `look`.
 fn run(case: &str, vars: &[(&str, &str)], look: impl FnOnce(&Path, Output)) {
     let dir = directory(case);
     let exe = std::env::current_exe().expect("a running program has a path");
@@ -78,10 +78,10 @@ fn child() {
             let pid = unsafe { libc::fork() };
             log_all();
             if pid == 0 {
-                // SAFETY: no arguments of ours.
+                // SAFETY: no arguments.
                 unsafe { libc::_exit(0) };
             }
-            // SAFETY: the pid is that of our child, no status is asked for.
+            // SAFETY: the pid is that of the child, no status is requested.
             assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }, pid);
         }
         _ => log_all(),

@@ -1,9 +1,9 @@
-//! Values that the syntax of an option allows and its meaning does not: who is refused because of them, and that others
-//! are not.
+//! Values that the syntax of an option allows and its meaning does not: which calls fail because of them, and which do
+//! not.
 
 use ucp::options::{OptionError, Options};
 
-/// What cannot be made with a value.
+/// The object that cannot be created with a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Refused {
     Nothing,
@@ -29,15 +29,15 @@ fn with(settings: &[(&str, &str)]) -> Options {
     options
 }
 
-/// As `ucp_init` and `ucp_worker_create` of UCX 1.13.1 and 1.22 answer, unless something else is said.
+/// The results of `ucp_init` and `ucp_worker_create` of UCX 1.13.1 and 1.22, unless a comment says otherwise.
 #[test]
 fn values_that_make_no_sense() {
     for (name, value, expected) in [
-        // UCX 1.13.1 takes this one, as "whenever there is progress", and 1.22 does not: a script for either runs.
+        // UCX 1.13.1 accepts this one, as "whenever there is progress", and 1.22 does not: a script for either runs.
         ("KEEPALIVE_INTERVAL", "0", Nothing),
         ("KEEPALIVE_NUM_EPS", "0", Context),
         ("KEEPALIVE_NUM_EPS", "inf", Nothing),
-        // UCX 1.13.1 does not know the next five: no script has them for it, and 1.22 refuses them.
+        // UCX 1.13.1 does not know the next five: no script has them for it, and 1.22 rejects them.
         ("RECOVERY_RETRIES", "0", Context),
         ("MIN_RNDV_CHUNK_SIZE", "0k", Context),
         ("MIN_RMA_CHUNK_SIZE", "0", Context),
@@ -46,7 +46,7 @@ fn values_that_make_no_sense() {
         ("DYNAMIC_TL_SWITCH_INTERVAL", "1ns", Nothing),
         ("TCP_KEEPIDLE", "0", Nothing),
         ("RNDV_FRAG_SIZE", "bogus", Context),
-        // Both UCX die of this one.
+        // Both UCX crash on this one.
         ("RNDV_FRAG_SIZE", "host", Context),
         ("RNDV_FRAG_SIZE", "1k", Context),
         ("RNDV_FRAG_SIZE", "host:x", Context),
@@ -76,7 +76,7 @@ fn values_that_make_no_sense() {
         ("TCP_PORT_RANGE", "70000-80000", Nothing),
         ("TCP_TX_SEG_SIZE", "0", Worker),
         ("TCP_RX_SEG_SIZE", "0", Worker),
-        // UCX refuses these two: its segments bound its messages, those of rucp its copies.
+        // UCX rejects these two: its segments limit its messages, those of rucp its copies.
         ("TCP_TX_SEG_SIZE", "1", Nothing),
         ("TCP_TX_SEG_SIZE", "inf", Nothing),
     ] {

@@ -1,18 +1,18 @@
-//! What every kind of value accepts, by table and by property, and the typed fields that follow.
+//! Accepted values of every kind, by table and by property, and the resulting typed fields.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 use ucp::options::{Interval, LogLevel, OpFlag, Options, RndvScheme, Size};
 
-/// What an option is after it was set, or that it refused.
+/// The value of an option after it was set, or that it was rejected.
 fn set(name: &str, value: &str) -> Option<String> {
     let mut options = Options::default();
     options.set(name, value).ok()?;
     options.get(name)
 }
 
-/// Checks inputs against what UCX 1.22 makes of them (`ucx_info -c` with the variable set).
+/// Compares inputs with UCX 1.22's results (`ucx_info -c` with the variable set).
 fn check(name: &str, cases: &[(&str, Option<&str>)]) {
     for (input, expected) in cases {
         assert_eq!(set(name, input).as_deref(), *expected, "{name}={input:?}");
@@ -361,7 +361,7 @@ fn typed_fields_follow() {
     assert_eq!(options.rndv_scheme, RndvScheme::Am);
 }
 
-/// Texts near to what people write, and any others.
+/// Texts similar to valid values, and any others.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[-+]?[0-9]{0,25}[.]?[0-9]{0,4}(e[-+]?[0-9]{0,4})?[kKmMgGtTbBpsun/]{0,4}",
@@ -388,7 +388,7 @@ proptest! {
         }
     }
 
-    /// Decimal fractions are rounded when they are printed: what is kept stays a value, to the digit or not.
+    /// Decimal fractions are rounded when they are printed: the stored value stays valid, exact or not.
     #[test]
     fn any_decimal_value_is_taken_or_refused_and_what_is_kept_is_a_value(text in text()) {
         for name in [

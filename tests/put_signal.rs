@@ -1,4 +1,5 @@
-//! Puts with signal into memory that is mapped: more of them than a ring takes, and what a flush waits for.
+//! Puts with signal into memory that is mapped: more of them than a ring holds, and the operations that a flush waits
+//! for.
 
 mod support;
 
@@ -9,10 +10,10 @@ use ucp::abi::{cq, endpoint, memory, rkey, signal};
 use ucp::ctypes::*;
 
 const LEN: usize = 1 << 16;
-/// Several times what a ring takes.
+/// Several times the capacity of a ring.
 const PUTS: u64 = 1000;
 
-/// Memory of the victim that the library has allocated, the decent one's key to it, and the victim's completion queue.
+/// Memory of the victim allocated by the library, the decent peer's key to it, and the victim's completion queue.
 struct Exposed {
     scene: Scene,
     memory: ucp_mem_h,
@@ -55,7 +56,7 @@ impl Exposed {
         }
     }
 
-    /// The place of a put's data: a word for each, so that none overwrites another's.
+    /// The address of a put's data: a word for each, so that none overwrites another's.
     fn place(&self, number: u64) -> u64 {
         self.first + number * 8
     }
@@ -84,10 +85,10 @@ impl Exposed {
         unsafe { (self.place(number) as *const u64).read_volatile() }
     }
 
-    /// Takes the next entry, which is that of this put, with its data in its place.
+    /// Takes the next entry, which is that of this put, and checks its data.
     fn expect(&self, number: u64) {
         let mut entry = MaybeUninit::<ucpx_cq_entry_t>::uninit();
-        self.scene.until("an entry comes", || {
+        self.scene.until("an entry arrives", || {
             // SAFETY: a live queue, room for one entry.
             unsafe { cq::ucpx_cq_poll(self.queue, entry.as_mut_ptr(), 1) == 1 }
         });
@@ -101,7 +102,7 @@ impl Exposed {
 
 impl Drop for Exposed {
     fn drop(&mut self) {
-        // SAFETY: all are ours.
+        // SAFETY: all are owned by this structure.
         unsafe {
             cq::ucpx_cq_destroy(self.queue);
             rkey::ucp_rkey_destroy(self.key);
@@ -139,7 +140,7 @@ fn a_flush_waits_for_the_target() {
 }
 
 #[test]
-fn a_request_is_made_if_it_is_asked_for() {
+fn a_request_is_created_on_demand() {
     let e = Exposed::new();
     for number in 0..10 {
         let request = e.put(number, UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32);

@@ -1,4 +1,4 @@
-//! Remote accesses that the target refuses: the flush behind them fails, once, and everything else goes on.
+//! Remote accesses that the target rejects: the flush behind them fails, once, and other operations succeed.
 
 mod support;
 
@@ -10,7 +10,7 @@ use ucp::ctypes::*;
 
 const LEN: usize = 4096;
 
-/// Registered memory of the victim, and the decent one's key to it. By sockets, so that the victim executes.
+/// Registered memory of the victim, and the decent peer's key to it. Over TCP, so that the victim executes.
 struct Exposed {
     scene: Scene,
     memory: Vec<u64>,
@@ -111,9 +111,9 @@ fn the_flush_behind_a_refused_put_fails_once() {
     for len in [8, 4 * LEN * 16] {
         assert_eq!(e.put(behind - 4, len), UCS_OK, "the buffer can be reused");
         assert_eq!(e.flush(), UCS_ERR_INVALID_ADDR);
-        assert_eq!(e.flush(), UCS_OK, "it was said");
+        assert_eq!(e.flush(), UCS_OK, "it was reported");
     }
-    // The answer comes while nobody flushes.
+    // The reply arrives while no flush is pending.
     e.put(behind, 8);
     e.scene.decent_goes_on(8);
     e.scene.settle();

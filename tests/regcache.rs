@@ -1,4 +1,5 @@
-//! The registration cache against a plain list, with events made up; and threads that hold handles while memory changes.
+//! The registration cache against a plain list, with synthetic events; and threads that hold handles while memory
+//! changes.
 
 use proptest::prelude::*;
 use std::io;
@@ -8,22 +9,22 @@ use ucp::sys::log::{self, LogLevel};
 use ucp::sys::regcache::{Cache, Handle, Held, Policy, Registrar};
 use ucp::sys::unmaps::{Event, Extent, Ring, Watch, page_size};
 
-/// A ring of one's own, as long as the process.
+/// A ring of the test's own, with static lifetime.
 fn ring() -> &'static Ring {
     Box::leak(Box::new(Ring::new()))
 }
 
-/// `count` pages from page number `first` on. Nothing is there.
+/// `count` pages from page number `first` on. They are not mapped.
 fn pages(first: usize, count: usize) -> Extent {
     Extent::new((0x10_0000 + first) * page_size(), count * page_size())
 }
 
-/// Keeps a list of what is registered.
+/// Keeps a list of registrations.
 #[derive(Clone)]
 struct Book {
     live: Arc<Mutex<Vec<Extent>>>,
     made: Arc<AtomicUsize>,
-    /// Most pages that can be registered at a time.
+    /// Limit of the registered pages.
     room: usize,
 }
 
@@ -78,7 +79,7 @@ impl Drop for Entry {
     }
 }
 
-/// The specification: a list, gone through from front to back.
+/// The specification: a list, searched from front to back.
 #[derive(Default)]
 struct Model {
     kept: Vec<(Extent, u64)>,
@@ -121,7 +122,7 @@ impl Model {
 
     fn event(&mut self, event: Event) {
         match event {
-            Event::Gone(gone) => self.kept.retain(|(extent, _)| !extent.overlaps(gone)),
+            Event::Gone(unmapped) => self.kept.retain(|(extent, _)| !extent.overlaps(unmapped)),
             Event::Everything | Event::Forked => self.kept.clear(),
         }
     }
@@ -135,7 +136,7 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// By which worker (0: none), from which page on, how many bytes from which byte on.
+    /// The worker (0: none), the first page, the number of bytes and the first byte.
     Get(usize, usize, usize, usize),
     Gone(usize, usize),
     Everything,
@@ -181,7 +182,7 @@ proptest! {
                     match known {
                         true => model.touch(handle.extent()),
                         false => {
-                            prop_assert_eq!(handle.extent(), wanted.pages(page_size()), "no more than was asked for");
+                            prop_assert_eq!(handle.extent(), wanted.pages(page_size()), "no more than requested");
                             model.insert(handle.extent(), &policy);
                         }
                     }
@@ -207,13 +208,13 @@ proptest! {
     /// With handles that are held over other steps, and a registrar that runs out of room.
     #[test]
     fn what_is_used_stays(steps in steps(), room in 6..30usize, drops in prop::collection::vec(0..6usize, 120)) {
-        // What cannot be had is said once for each cache, and there are hundreds.
+        // Failed registrations are logged once for each cache, and there are hundreds.
         log::set_level(LogLevel::Fatal);
         let (ring, book) = (ring(), Book::new(room));
         let policy = Policy { max_regions: 6, ..Policy::default() };
         let cache = Cache::new(book.clone(), policy, Watch::of(ring)).unwrap();
         let mut worker = cache.lookaside();
-        // With what was unmapped since.
+        // With the regions unmapped since.
         let mut held: Vec<(Handle<Entry>, bool)> = Vec::new();
         for (step, drops) in steps.into_iter().zip(drops) {
             match step {
@@ -236,9 +237,9 @@ proptest! {
                     }
                 }
                 Step::Gone(first, count) => {
-                    let gone = pages(first, count);
-                    ring.note(Event::Gone(gone));
-                    held.iter_mut().for_each(|(handle, stale)| *stale |= handle.extent().overlaps(gone));
+                    let unmapped = pages(first, count);
+                    ring.note(Event::Gone(unmapped));
+                    held.iter_mut().for_each(|(handle, stale)| *stale |= handle.extent().overlaps(unmapped));
                 }
                 Step::Everything | Step::Forked => {
                     ring.note(Event::Everything);
@@ -286,7 +287,7 @@ fn a_hit_needs_no_registration_and_a_handle_keeps() {
 }
 
 #[test]
-fn what_nobody_uses_is_given_up_when_somebody_else_wants_room() {
+fn unused_entries_are_evicted_for_new_ones() {
     let ring = ring();
     let (cache, book) = cache(ring, Policy::default());
     let used = cache.get(pages(0, 1).start, 1).unwrap();
@@ -325,7 +326,7 @@ fn workers_of_one_cache_share_regions() {
 }
 
 #[test]
-fn nobody_watches_so_nothing_is_kept() {
+fn without_monitor_nothing_is_cached() {
     let book = Book::new(usize::MAX);
     let blind = Watch::nobody("a test");
     let insists = Policy {
@@ -351,7 +352,7 @@ fn nobody_watches_so_nothing_is_kept() {
 }
 
 #[test]
-fn who_forks_may_keep() {
+fn a_forking_process_may_cache() {
     let ring = ring();
     let policy = Policy {
         purge_on_fork: false,
@@ -385,7 +386,7 @@ fn what_is_unmapped_while_it_is_registered_is_not_kept() {
     assert_eq!(cache.held().regions, 0);
 }
 
-/// Memory that is made up: what each page leads to at the moment.
+/// Simulated memory: the current mapping of each page.
 struct Memory {
     pages: Vec<AtomicU64>,
     now: AtomicU64,
@@ -393,7 +394,7 @@ struct Memory {
 
 struct Pinned(Vec<u64>);
 
-/// Remembers which pages it got.
+/// Remembers the pages of each registration.
 struct Pins(Arc<Memory>);
 
 impl Registrar for Pins {
@@ -406,8 +407,8 @@ impl Registrar for Pins {
     }
 }
 
-/// Threads that each own buffers for a while (under a mutex, as an allocator gives them out) use them or map them anew. What is
-/// given out always has what is there.
+/// Threads that each own buffers for a while (under a mutex, as with an allocator) use them or map them again. A
+/// returned handle always has the current pages.
 #[test]
 fn threads_never_see_what_was() {
     const BUFFERS: usize = 12;

@@ -1,4 +1,4 @@
-//! `UCX_RNDV_SCHEME=am`: the data of a rendezvous travels in messages, whichever end says so.
+//! `UCX_RNDV_SCHEME=am`: the data of a rendezvous is sent in messages, whichever end selects that.
 
 mod support;
 
@@ -9,7 +9,7 @@ use ucp::wire::stats::Protocol;
 
 const LEN: usize = 1 << 20;
 
-/// How a long message goes, and what is said about that.
+/// The protocol of a long message, and its description.
 fn travels(scheme: &CStr) -> (Protocol, &'static str) {
     let scene = Scene::new(&[(c"RNDV_SCHEME", scheme)]);
     scene.decent_goes_on(LEN);

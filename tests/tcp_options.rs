@@ -1,4 +1,4 @@
-//! Options of TCP have their effect: what is eager, what is copied, how much one progress call reads, which devices are used.
+//! Options of TCP have their effect: eager limits, copies, the bytes read by one progress call, selected devices.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn scene(options: &[(&CStr, &CStr)]) -> Scene {
     scene
 }
 
-/// Messages of a protocol that the decent one has sent.
+/// Messages of a protocol that the decent peer has sent.
 fn count(scene: &Scene, protocol: Protocol) -> u64 {
     scene.victim_seen().stats().of(protocol).messages()
 }
@@ -55,14 +55,14 @@ fn segments_bound_eager_messages() {
     };
     longest(&[], 64 * K);
     longest(&[(c"TCP_RX_SEG_SIZE", c"32k")], 32 * K);
-    // Longer than the threshold is not eager, whatever a segment holds.
+    // A message longer than the threshold is not eager, whatever a segment holds.
     longest(&[(c"TCP_RX_SEG_SIZE", c"256k")], 64 * K);
     let all = (c"RNDV_THRESH", c"inf");
     longest(&[all, (c"TCP_RX_SEG_SIZE", c"256k")], 256 * K);
     longest(&[all, (c"TCP_RX_SEG_SIZE", c"inf")], 1024 * K);
     // Never less than through a ring.
     longest(&[all, (c"TCP_RX_SEG_SIZE", c"1")], 24 * K);
-    // What is copied goes by the other one; a receiver with a short buffer makes room.
+    // Copied messages use the other path; a receiver with a short buffer makes room.
     let copied = (c"ZCOPY_THRESH", c"inf");
     longest(&[all, copied], 24 * K);
     let (long, short) = ((c"TCP_TX_SEG_SIZE", c"900k"), (c"TCP_RX_SEG_SIZE", c"1k"));
@@ -86,7 +86,7 @@ fn in_one_call(max_poll: &CStr) -> u64 {
             assert!(sent.is_null(), "a socket that takes less than 60 KB");
         }
         until_arrived();
-        // A call that looks at the clock, too, reads a second time.
+        // A call that also reads the clock reads the socket a second time.
         scene.worker().rx.lock().calls = 1000;
         worker::ucp_worker_progress(scene.victim);
     }
@@ -111,7 +111,8 @@ fn max_poll_bounds_reads() {
     assert_eq!(in_one_call(c"inf"), 60);
 }
 
-/// What becomes of a byte that the user changes while his message is being sent, behind what the kernel has taken.
+/// The value received for a byte that the user changes while the message is being sent, behind the part the kernel has
+/// taken.
 fn sees_change(zcopy_thresh: &CStr) -> bool {
     const LEN: usize = 4 << 20;
     const WHERE: usize = 700 * K;
@@ -128,12 +129,12 @@ fn sees_change(zcopy_thresh: &CStr) -> bool {
         let (from, to) = (from.as_mut_ptr(), to.as_mut_ptr());
         let r = tag::ucp_tag_recv_nbx(scene.victim, to.cast(), LEN, 1, u64::MAX, &param);
         let s = tag::ucp_tag_send_nbx(scene.to_victim, from.cast(), LEN, 1, &param);
-        let under_way = || {
+        let in_flight = || {
             let tx = scene.victim_seen().tx.lock();
             let first = tx.pending.front().copied().unwrap_or(ptr::null_mut());
             first.as_ref().is_some_and(|r| r.offset > 900 * K as u64)
         };
-        scene.until("the message is under way", under_way);
+        scene.until("the message is in flight", in_flight);
         from.add(WHERE).write_volatile(2);
         for req in [r, s] {
             assert_eq!(scene.end("the message", req), UCS_OK);
@@ -143,8 +144,8 @@ fn sees_change(zcopy_thresh: &CStr) -> bool {
     }
 }
 
-/// How tagged messages go, as `UCX_PROTO_INFO` says: first bytes and words.
-fn told(options: &[(&CStr, &CStr)]) -> Vec<(usize, &'static str)> {
+/// Protocols of tagged messages according to `UCX_PROTO_INFO`: first bytes and words.
+fn described(options: &[(&CStr, &CStr)]) -> Vec<(usize, &'static str)> {
     let scene = scene(options);
     let peer = scene.victim_seen();
     // SAFETY: peers do not outlive their worker.
@@ -155,12 +156,12 @@ fn told(options: &[(&CStr, &CStr)]) -> Vec<(usize, &'static str)> {
 }
 
 #[test]
-fn tables_tell_of_segments_and_copies() {
+fn tables_show_segments_and_copies() {
     let _alone = alone();
     let (short, copied) = ((0, "eager short"), "eager copy-in copy-out");
     let options = [(c"TCP_RX_SEG_SIZE", c"32k"), (c"ZCOPY_THRESH", c"4k")];
     assert_eq!(
-        told(&options),
+        described(&options),
         [
             short,
             (113, copied),
@@ -171,7 +172,7 @@ fn tables_tell_of_segments_and_copies() {
     let options = [(c"TCP_TX_SEG_SIZE", c"32k"), (c"ZCOPY_THRESH", c"inf")];
     let fragmented = "rendezvous fragmented copy-in copy-out";
     let expected = [short, (113, copied), (32 * K + 1, fragmented)];
-    assert_eq!(told(&options), expected);
+    assert_eq!(described(&options), expected);
 }
 
 #[test]
@@ -181,7 +182,7 @@ fn zcopy_threshold_says_what_is_copied() {
     assert!(!sees_change(c"inf"), "copied before");
 }
 
-/// The lanes of a client and of its server, which have met at the loopback device, as transport/device.
+/// The lanes of a client and of its server, connected over the loopback device, as transport/device.
 fn lanes_at_loopback(options: &[(&CStr, &CStr)]) -> [Vec<String>; 2] {
     let made = new_context(options);
     // Four workers; the server's and the client's do not know each other.
@@ -198,7 +199,7 @@ fn lanes_at_loopback(options: &[(&CStr, &CStr)]) -> [Vec<String>; 2] {
         params.field_mask = UCP_EP_PARAM_FIELD_FLAGS as u64
             | UCP_EP_PARAM_FIELD_SOCK_ADDR as u64
             | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE as u64;
-        // As the server's.
+        // The same as the server's.
         params.err_mode = MaybeUninit::new(ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_PEER);
         params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER as u32;
         params.sockaddr.addr = (&raw const at).cast();
@@ -206,7 +207,7 @@ fn lanes_at_loopback(options: &[(&CStr, &CStr)]) -> [Vec<String>; 2] {
         let status = endpoint::ucp_ep_create(there.decent, &params, &mut client);
         assert_eq!(status, UCS_OK);
     }
-    // SAFETY: endpoints of this library, alive until their workers go.
+    // SAFETY: endpoints of this library, alive until their workers are destroyed.
     let peer = |ep: ucp_ep_h| unsafe { &*ep.cast::<Endpoint>() }.peer();
     here.until("a client that is accepted", || {
         there.progress();
@@ -241,20 +242,20 @@ fn lanes_at_loopback(options: &[(&CStr, &CStr)]) -> [Vec<String>; 2] {
     let lanes = [names(client), names(server.accepted()[0])];
     drop(server);
     drop((here, there));
-    // SAFETY: its workers are gone.
+    // SAFETY: its workers are destroyed.
     unsafe { context::ucp_cleanup(made) };
     lanes
 }
 
 #[test]
-fn clients_use_one_device_if_told() {
+fn clients_use_the_selected_device() {
     let _alone = alone();
     for lanes in lanes_at_loopback(&[]) {
         assert_eq!(lanes[0], "posix/memory");
     }
     let one = (c"CM_USE_ALL_DEVICES", c"n");
     assert_eq!(lanes_at_loopback(&[one]), [["tcp/lo"], ["tcp/lo"]]);
-    // Messages cannot go there: what can is used.
+    // Messages cannot use that device: another one is used.
     for lanes in lanes_at_loopback(&[one, (c"TLS", c"sm")]) {
         assert_eq!(lanes[0], "posix/memory");
     }

@@ -1,4 +1,4 @@
-//! Foreign bytes: every valid blob survives the round trip, every damaged one is an error or means
+//! Bytes of other processes: every valid blob survives the round trip, every damaged one is an error or means
 //! something valid, and nothing panics.
 
 use proptest::prelude::*;
@@ -86,7 +86,7 @@ fn worker_address() -> impl Strategy<Value = WorkerAddress> {
         any::<bool>(),
     )
         .prop_map(|(uid, client_id, name, shm, ib, tofu, sockets, greets)| {
-            // Who carries nothing but greetings by TCP says so instead.
+            // An address with TCP for wireup only has another section instead.
             let (tcp, greeter) = if greets {
                 (None, sockets)
             } else {
@@ -197,13 +197,16 @@ proptest! {
 
     /// Bytes that are no blob at all, sometimes with the first byte of one.
     #[test]
-    fn noise_never_panics(mut noise in prop::collection::vec(any::<u8>(), 0..80), first in prop::sample::select(b"EPS\xCB".to_vec())) {
+    fn noise_never_panics(
+        mut noise in prop::collection::vec(any::<u8>(), 0..80),
+        first in prop::sample::select(b"EPS\xCB".to_vec()),
+    ) {
         let _ = (decode_address(&noise), decode_rkey(&noise), WorkerAddress::decode(&noise));
         if let Some(byte) = noise.first_mut() {
             *byte = first;
         }
         let _ = (decode_address(&noise), WorkerAddress::decode(&noise));
-        // A key that is taken must be one that could have been sent.
+        // An accepted key must be a valid one.
         if let Some(rkey) = decode_rkey(&noise) {
             let (bytes, len) = rkey.encode().unwrap();
             prop_assert_eq!(&bytes[..len], &noise[..len]);
@@ -217,7 +220,10 @@ proptest! {
     }
 
     #[test]
-    fn user_headers_are_split_off_or_refused(imm in any::<u64>(), payload in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn user_headers_are_split_off_or_refused(
+        imm in any::<u64>(),
+        payload in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
         let am = AmImm::from_u64(imm & !0xFF00_0000);
         match am.split(&payload) {
             Some((data, header)) => {
@@ -229,7 +235,7 @@ proptest! {
     }
 }
 
-/// One property for all headers: what is decoded encodes to the same bytes, whatever is behind them,
+/// One property for all headers: decoding and encoding gives the same bytes, whatever is behind them,
 /// and a byte less is none.
 macro_rules! header_property {
     ($test:ident, $header:ident, $make_valid:expr) => {
@@ -271,7 +277,7 @@ header_property!(signal_headers_round_trip, SignalHdr, |bytes| {
     }
 });
 
-/// A flipped bit in an atomic either changes a value that anyone may send, or is refused.
+/// A flipped bit in an atomic either changes a value that any sender may send, or is rejected.
 #[test]
 fn damaged_atomics_are_refused_or_valid() {
     let amo = AmoHdr {

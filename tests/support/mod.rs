@@ -1,7 +1,7 @@
-//! What the tests of bad input share, and the fuzz targets with them.
+//! Shared by the tests of invalid input and the fuzz targets.
 #![allow(dead_code, reason = "each of them uses a part")]
 
-pub mod impostor;
+pub mod raw_peer;
 pub mod random;
 pub mod scene;
 pub mod server;

@@ -1,5 +1,6 @@
-//! Memory that is pinned without an RDMA device: pages in a pipe (`vmsplice`) are the process's own, not copies, and stay
-//! what they are when it maps other memory at their address. What is written at the address is read from the pipe, or not.
+//! Memory that is pinned without an RDMA device: pages in a pipe (`vmsplice`) are the process's own, not copies, and
+//! stay the same when it maps other memory at their address. A word written at the address is read from the pipe, or
+//! not.
 
 use std::io::{self, Error};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -8,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ucp::sys::regcache::Registrar;
 use ucp::sys::unmaps::{Extent, page_size};
 
-/// Pages of a region that are pinned, at most: what a pipe has room for.
+/// Most pinned pages of a region: the capacity of a pipe.
 const PROBES: usize = 16;
-/// Where in a page the pinned word lies: nowhere near what an allocator notes.
+/// Offset of the pinned word in a page: away from an allocator's metadata.
 const WORD: usize = 2048;
 
-/// Pins pages of what is registered.
-pub struct Pins;
+/// PinningRegistrar pages of each registration.
+pub struct PinningRegistrar;
 
 /// The pinned words of a region.
 pub struct Pinned {
@@ -22,7 +23,7 @@ pub struct Pinned {
     /// Addresses of the words, in the order in which they are in the pipe.
     words: Vec<usize>,
     pipe: Pipe,
-    /// Where copies of the references go, to be read.
+    /// Destination of copies of the references.
     copy: Mutex<Pipe>,
 }
 
@@ -46,13 +47,13 @@ fn check(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| Error::last_os_error())
 }
 
-/// The word as an atomic: others may have their data in the same page, but not here.
+/// The word as an atomic: other threads may have data in the same page, but not here.
 fn word(at: usize) -> &'static AtomicU64 {
-    // SAFETY: mapped, since somebody registers it, and used as long only.
+    // SAFETY: mapped while it is registered, and used no longer.
     unsafe { &*(at as *const AtomicU64) }
 }
 
-impl Registrar for Pins {
+impl Registrar for PinningRegistrar {
     type Region = Pinned;
 
     fn register(&self, addr: usize, len: usize) -> io::Result<Pinned> {
@@ -62,8 +63,8 @@ impl Registrar for Pins {
         let words: Vec<usize> = pages.map(|page| page + WORD).collect();
         let pipe = Pipe::new()?;
         for at in &words {
-            // As a device that may write: before that a page of zeros is everybody's. It may be the allocator's word, and to add
-            // nothing is no write for a compiler.
+            // As a device that may write: before that the page of zeros is shared by all. The word may be the
+            // allocator's, and adding zero is no write for a compiler.
             let there = word(*at).load(Ordering::SeqCst);
             let _ = word(*at).compare_exchange(there, there, Ordering::SeqCst, Ordering::SeqCst);
             let piece = libc::iovec {
@@ -100,7 +101,7 @@ impl Pinned {
         words.all(|(at, pinned)| !mine(at) || pinned == nonce)
     }
 
-    /// What is in the pinned pages.
+    /// Contents of the pinned pages.
     fn read(&self, copy: &Pipe) -> io::Result<Vec<u64>> {
         let mut words = vec![0u64; self.words.len()];
         let len = size_of_val(&words[..]);

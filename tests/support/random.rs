@@ -1,4 +1,4 @@
-//! Numbers that are the same every time.
+//! Pseudo-random numbers that are the same every time.
 
 /// A generator (xorshift64).
 pub struct Random(pub u64);
@@ -11,7 +11,7 @@ impl Random {
         self.0
     }
 
-    /// Mostly small numbers: they are the ones that name something.
+    /// Mostly small numbers: those are valid ids and offsets.
     pub fn id(&mut self) -> u64 {
         match self.next() % 4 {
             0 => self.next(),

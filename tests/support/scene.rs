@@ -1,4 +1,4 @@
-//! Two workers of one context: a victim that is attacked, and a decent peer of it that must not notice.
+//! Two workers of one context: a victim that is attacked, and a decent peer of it that must not be affected.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -15,16 +15,16 @@ use ucp::wire::address::WorkerAddress;
 
 pub struct Scene {
     pub context: ucp_context_h,
-    /// It goes with the scene.
+    /// Destroyed with the scene.
     owned: bool,
     pub victim: ucp_worker_h,
     pub decent: ucp_worker_h,
     pub to_victim: ucp_ep_h,
-    /// What the victim tells the world.
+    /// The victim's worker address.
     pub address: WorkerAddress,
 }
 
-/// The tags of the decent peer; nobody else's message is taken for its own.
+/// The tags of the decent peer; no other message has them.
 const DECENT_TAG: u64 = 0xDECE_0000_0000_0000;
 
 impl Scene {
@@ -35,21 +35,21 @@ impl Scene {
         scene
     }
 
-    /// As `new`, with workers that can sleep.
+    /// Like `new`, with workers that can sleep.
     pub fn sleepers(options: &[(&CStr, &CStr)]) -> Scene {
         let mut scene = Scene::within(context_with(options, UCP_FEATURE_WAKEUP as u64));
         scene.owned = true;
         scene
     }
 
-    /// As `new`, with workers that threads may share.
+    /// Like `new`, with workers that threads may share.
     pub fn shared(options: &[(&CStr, &CStr)]) -> Scene {
         let mut scene = Scene::with_mode(new_context(options), UCS_THREAD_MODE_MULTI);
         scene.owned = true;
         scene
     }
 
-    /// In a context that stays.
+    /// In a context that outlives the scene.
     pub fn within(context: ucp_context_h) -> Scene {
         Scene::with_mode(context, UCS_THREAD_MODE_SINGLE)
     }
@@ -72,7 +72,7 @@ impl Scene {
                 address::ucp_worker_get_address(victim, &mut blob, &mut len),
                 UCS_OK
             );
-            let told = address::decode(blob).unwrap();
+            let decoded = address::decode(blob).unwrap();
             let mut params: ucp_ep_params_t = std::mem::zeroed();
             params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS as u64;
             params.address = blob;
@@ -88,18 +88,18 @@ impl Scene {
                 victim,
                 decent,
                 to_victim,
-                address: told,
+                address: decoded,
             }
         }
     }
 
-    /// The victim as the library knows it.
+    /// The library's view of the victim.
     pub fn worker(&self) -> &Worker {
         // SAFETY: a live worker of this library.
         unsafe { &*self.victim.cast::<Worker>() }
     }
 
-    /// The victim as the decent one sees it.
+    /// The decent peer's endpoint to the victim.
     pub fn victim_seen(&self) -> &Peer {
         // SAFETY: an endpoint of this library, which lives as long as the scene.
         unsafe { &*self.to_victim.cast::<Endpoint>() }.peer()
@@ -113,7 +113,7 @@ impl Scene {
         }
     }
 
-    /// Calls progress until nothing happens any more, a bounded number of times.
+    /// Calls progress until it returns 0, a bounded number of times.
     pub fn settle(&self) {
         (0..10_000).any(|_| self.progress() == 0);
     }
@@ -126,7 +126,7 @@ impl Scene {
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: a live worker, that can sleep; a structure of ours.
+        // SAFETY: a live worker that can sleep; a structure of the caller.
         unsafe {
             assert_eq!(
                 wakeup::ucp_worker_get_efd(self.victim, &mut armed.fd),
@@ -152,7 +152,7 @@ impl Scene {
         }
     }
 
-    /// How that ends which a call returned: waits for a request, and frees it.
+    /// The status of a call's result: waits for a request, and frees it.
     pub fn end(&self, what: &str, result: ucs_status_ptr_t) -> ucs_status_t {
         if !UCS_PTR_IS_PTR(result) {
             return UCS_PTR_STATUS(result);
@@ -192,13 +192,13 @@ impl Scene {
     }
 }
 
-/// A context with all features but those that need descriptors. `options`: names and values, as `ucp_config_modify`
-/// takes them.
+/// A context with all features but those that need descriptors. `options`: names and values, as for
+/// `ucp_config_modify`.
 pub fn new_context(options: &[(&CStr, &CStr)]) -> ucp_context_h {
     context_with(options, 0)
 }
 
-/// As [`new_context`], with `more` features.
+/// Like [`new_context`], with `more` features.
 pub fn context_with(options: &[(&CStr, &CStr)], more: u64) -> ucp_context_h {
     // SAFETY: zeroed parameter structures with masks that name what is set.
     unsafe {
@@ -234,13 +234,13 @@ pub fn context_with(options: &[(&CStr, &CStr)], more: u64) -> ucp_context_h {
     }
 }
 
-/// For tests that look at all sockets of the process: one at a time.
+/// For tests that check all sockets of the process: one at a time.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until the kernel has given everything that was sent to the sockets where it belongs.
+/// Waits until the kernel has delivered everything that was sent to the sockets.
 pub fn until_arrived() {
     let sockets = || {
         let names = std::fs::read_dir("/proc/self/fd").unwrap();
@@ -248,7 +248,7 @@ pub fn until_arrived() {
     };
     let unconfirmed = |fd: RawFd| {
         let mut bytes = 0_i32;
-        // SAFETY: four writable bytes; other descriptors than sockets refuse.
+        // SAFETY: four writable bytes; other descriptors than sockets return an error.
         let ret = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
         if ret == 0 { bytes } else { 0 }
     };

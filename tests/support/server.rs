@@ -1,4 +1,4 @@
-//! A listener of the victim's, and a program that accepts or rejects whoever it is shown.
+//! A listener of the victim, and a program that accepts or rejects its clients.
 
 use super::scene::Scene;
 use std::ffi::c_void;
@@ -16,20 +16,21 @@ pub struct Server<'a> {
     clients: Box<Clients>,
 }
 
-/// Whom the handler has seen.
+/// Clients that the handler has seen.
 struct Clients {
     worker: ucp_worker_h,
     listener: ucp_listener_h,
     accepts: bool,
-    asked: usize,
+    requests: usize,
     accepted: Vec<ucp_ep_h>,
 }
 
 unsafe extern "C" fn on_client(request: ucp_conn_request_h, arg: *mut c_void) {
-    // SAFETY: the library's promises; `arg` is the server's box. A zeroed structure with a mask that names what is set.
+    // SAFETY: the library calls handlers with valid arguments; `arg` is the server's box. A zeroed structure with a
+    // mask that names what is set.
     unsafe {
         let clients = &mut *arg.cast::<Clients>();
-        clients.asked += 1;
+        clients.requests += 1;
         if !clients.accepts {
             let rejected = listener::ucp_listener_reject(clients.listener, request);
             assert_eq!(rejected, UCS_OK);
@@ -54,7 +55,7 @@ impl<'a> Server<'a> {
             worker: scene.victim,
             listener: ptr::null_mut(),
             accepts,
-            asked: 0,
+            requests: 0,
             accepted: Vec::new(),
         });
         // SAFETY: zeroed structures with masks that name what is set; the box outlives the listener.
@@ -80,29 +81,29 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Clients that were shown to the program.
-    pub fn asked(&self) -> usize {
-        self.clients.asked
+    /// Clients for which the handler was called.
+    pub fn requests(&self) -> usize {
+        self.clients.requests
     }
 
-    /// The endpoints of those it has accepted.
+    /// The endpoints of accepted clients.
     pub fn accepted(&self) -> &[ucp_ep_h] {
         &self.clients.accepted
     }
 
-    /// Those who have connected and not said who they are.
-    pub fn guests(&self) -> usize {
+    /// Clients that have connected and not sent their hello.
+    pub fn half_open(&self) -> usize {
         let exchange = self.scene.worker().exchange.lock();
         let Some(x) = exchange.as_ref() else { return 0 };
-        let guests = x.entries.values().filter(|e| matches!(e, Entry::Guest(_)));
-        assert_eq!(guests.count(), x.guests.len());
+        let half_open = x.entries.values().filter(|e| matches!(e, Entry::Guest(_)));
+        assert_eq!(half_open.count(), x.guests.len());
         x.guests.len()
     }
 }
 
 impl Drop for Server<'_> {
     fn drop(&mut self) {
-        assert!(self.clients.accepted.len() <= self.clients.asked);
+        assert!(self.clients.accepted.len() <= self.clients.requests);
         // SAFETY: live handles, used no more; a zeroed structure with a mask that names what is set.
         unsafe {
             let mut param: ucp_request_param_t = std::mem::zeroed();

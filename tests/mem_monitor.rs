@@ -1,15 +1,16 @@
-//! Memory that is given back and had again at the same address, in all ways that there are, while threads look registrations
-//! up: what they get is pinned where the memory is now, and never where it was.
+//! Memory that is unmapped and mapped again at the same address, in every way, while threads look registrations
+//! up: the returned registration has the current pages, never the former ones.
 //!
-//! What changes the process for good (hooks, allocators, other people's patches) runs in a process of its own.
+//! Tests that change the process for good (hooks, allocators, patches of other libraries) run in a process of their
+//! own.
 
-// Code of no processor has no hooks.
+// Portable code has no hooks.
 #![cfg(not(feature = "portable"))]
 
 #[path = "support/pinned.rs"]
 mod pinned;
 
-use pinned::Pins;
+use pinned::PinningRegistrar;
 use std::ffi::{CStr, c_void};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ use ucp::options::Options;
 use ucp::sys::regcache::{Cache, Policy};
 use ucp::sys::unmaps::{self, Extent, page_size};
 
-/// Runs one of the ignored tests below in a process of its own, with these variables. What it prints is returned.
+/// Runs one of the ignored tests below in a process of its own, with these variables. Returns its output.
 fn alone(test: &str, variables: &[(&str, &str)]) -> String {
     let exe = std::env::current_exe().expect("a running program has a path");
     let output = Command::new(exe)
@@ -33,18 +34,18 @@ fn alone(test: &str, variables: &[(&str, &str)]) -> String {
     text
 }
 
-fn cache() -> Arc<Cache<Pins>> {
+fn cache() -> Arc<Cache<PinningRegistrar>> {
     let options = Options::read(None).expect("the environment is in order");
     // Each region has four descriptors.
     let policy = Policy {
         max_regions: 100,
         ..Policy::read(&options, "IB_")
     };
-    Cache::new(Pins, policy, unmaps::watch(&options).clone()).expect("a cache")
+    Cache::new(PinningRegistrar, policy, unmaps::watch(&options).clone()).expect("a cache")
 }
 
-/// A cache that keeps, as it does in every process here that is not told otherwise.
-fn keeping_cache() -> Arc<Cache<Pins>> {
+/// A cache that keeps entries, as it does in every process here unless options say otherwise.
+fn keeping_cache() -> Arc<Cache<PinningRegistrar>> {
     let cache = cache();
     assert!(cache.keeps());
     cache
@@ -52,7 +53,7 @@ fn keeping_cache() -> Arc<Cache<Pins>> {
 
 fn map_at(at: usize, len: usize, flags: i32, fd: i32) -> usize {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a fresh mapping, or one over memory of the test's.
+    // SAFETY: a fresh mapping, or one over memory of the test.
     let mapped = unsafe { libc::mmap(at as *mut c_void, len, prot, flags, fd, 0) };
     let error = std::io::Error::last_os_error();
     assert_ne!(mapped, libc::MAP_FAILED, "{at:x}, {flags:x}, {fd}: {error}");
@@ -66,21 +67,21 @@ fn map(len: usize) -> usize {
 }
 
 fn unmap(at: usize, len: usize) {
-    // SAFETY: memory of the test's, which it does not use any more.
+    // SAFETY: memory of the test, which it does not use any more.
     assert_eq!(unsafe { libc::munmap(at as *mut c_void, len) }, 0);
 }
 
-/// The ways to lose what is mapped at an address, and have other memory there.
+/// The ways to unmap an address and map other memory there.
 const WAYS: [&str; 8] = [
     "munmap", "mmap", "mremap", "onto", "dontneed", "remove", "shmat", "part",
 ];
 
-/// `len` bytes at `at` lead to other pages from now on, by one of these ways. Where it leaves a hole for a moment another
-/// thread may be faster: then it is elsewhere, at the address that is returned.
+/// Maps other pages to `len` bytes at `at`, by one of these ways. Where that leaves a hole for a moment another
+/// thread may map it: then the new memory is elsewhere, at the returned address.
 fn renew(way: &str, at: usize, len: usize) -> usize {
     let fixed = ANONYMOUS | libc::MAP_FIXED;
     let address = at as *mut c_void;
-    // SAFETY: in all: memory of the test's, which nobody uses meanwhile.
+    // SAFETY: in all cases memory of the test, which no thread uses meanwhile.
     unsafe {
         match way {
             "munmap" => {
@@ -97,10 +98,10 @@ fn renew(way: &str, at: usize, len: usize) -> usize {
             "mremap" => {
                 let place = map(2 * len) as *mut c_void;
                 let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-                // Away, and other memory at its place.
+                // Unmapped, and other memory in its place.
                 let mut moved = libc::mremap(address, len, 2 * len, flags, place);
                 if moved == libc::MAP_FAILED {
-                    // What consists of parts cannot be moved at once.
+                    // A range of several mappings cannot be moved at once.
                     map_at(at, len, fixed, -1);
                     moved = libc::mremap(address, len, 2 * len, flags, place);
                 }
@@ -120,7 +121,8 @@ fn renew(way: &str, at: usize, len: usize) -> usize {
                 assert_eq!(emptied, 0);
             }
             "remove" => {
-                // Only what has a file can lose it; of a file of its own, as nobody sees what another mapping loses.
+                // Only a mapping of a file can lose it; of a file of its own, as other mappings do not see a
+                // truncation.
                 let fd = memfd(len);
                 map_at(at, len, libc::MAP_SHARED | libc::MAP_FIXED, fd);
                 libc::close(fd);
@@ -134,7 +136,7 @@ fn renew(way: &str, at: usize, len: usize) -> usize {
                 libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut());
                 assert_eq!(attached, address);
             }
-            // Of what "shmat" has attached.
+            // A mapping attached by "shmat".
             "shmdt" => {
                 assert_eq!(libc::shmdt(address), 0);
                 return map_at(at, len, ANONYMOUS, -1);
@@ -145,7 +147,7 @@ fn renew(way: &str, at: usize, len: usize) -> usize {
     at
 }
 
-/// linux/shm.h: in the place of what is there.
+/// linux/shm.h: replaces the mapping at that address.
 const SHM_REMAP: i32 = 0o40000;
 
 fn memfd(len: usize) -> i32 {
@@ -178,7 +180,7 @@ fn child_that_tries_each_way() {
         let held = get();
         assert!(held.region().is_current(buffer), "{way}");
         assert!(std::ptr::eq(held.region(), get().region()), "kept");
-        assert_eq!(renew(way, at, len), at, "nobody else maps anything");
+        assert_eq!(renew(way, at, len), at, "no other thread maps memory");
         let after = get();
         assert!(!held.region().is_current(buffer), "{way} did nothing");
         assert!(after.region().is_current(buffer), "{way}");
@@ -239,10 +241,10 @@ fn under_traffic_nothing_is_stale() {
         .for_each(|at| unmap(*at.lock().unwrap(), len));
 }
 
-/// Sizes as an allocator gets them, from a page to what it maps by itself.
+/// Sizes of allocations, from a page to one that the allocator maps separately.
 const SIZES: [usize; 6] = [5_000, 20_000, 70_000, 200_000, 600_000, 1 << 20];
 
-/// Threads that allocate, use, and free. Each buffer is one thread's.
+/// Threads that allocate, use, and free. Each buffer belongs to one thread.
 fn allocate_and_free(rounds: usize) {
     let cache = keeping_cache();
     std::thread::scope(|scope| {
@@ -261,7 +263,7 @@ fn allocate_and_free(rounds: usize) {
                     let handle = worker.get(extent.start, extent.len()).unwrap();
                     assert!(handle.region().is_current(extent));
                     drop(handle);
-                    // Some stay for a while, so that what is freed has neighbours.
+                    // Some stay for a while, so that freed ones have neighbours.
                     kept.push(buffer);
                     if kept.len() > 8 || pick / 8 % 3 == 0 {
                         kept.swap_remove(pick / 64 % kept.len());
@@ -279,12 +281,13 @@ fn allocate_and_free(rounds: usize) {
 
 #[test]
 fn free_is_noticed() {
-    // As it is, with several arenas; and all of it in one heap that shrinks whenever it can: `brk`.
+    // By default, with several arenas; and with one heap that shrinks whenever it can: `brk`.
     alone(
         "child_that_frees",
         &[("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=131072")],
     );
-    let one_heap = "glibc.malloc.arena_max=1:glibc.malloc.trim_threshold=0:glibc.malloc.top_pad=0:glibc.malloc.mmap_threshold=33554432";
+    let one_heap = "glibc.malloc.arena_max=1:glibc.malloc.trim_threshold=0:\
+                    glibc.malloc.top_pad=0:glibc.malloc.mmap_threshold=33554432";
     alone("child_whose_heap_shrinks", &[("GLIBC_TUNABLES", one_heap)]);
 }
 
@@ -314,7 +317,8 @@ fn child_whose_heap_shrinks() {
     one_thread_whose_heap_shrinks();
 }
 
-/// The end of the heap is where it was, and the memory is not. (Only this thread allocates, and finds room further down.)
+/// The end of the heap is where it was, and the memory is not. (Only this thread allocates, and finds room further
+/// down.)
 fn one_thread_whose_heap_shrinks() {
     let cache = keeping_cache();
     let mut worker = cache.lookaside();
@@ -323,13 +327,13 @@ fn one_thread_whose_heap_shrinks() {
     drop(room);
     let len = 64 * page_size();
     for _ in 0..100 {
-        // SAFETY: the heap ends where it did before, and this is not the allocator's.
+        // SAFETY: the heap ends where it did before, and this part is not the allocator's.
         let at = unsafe { libc::sbrk(len as isize) } as usize;
         let at = at.next_multiple_of(page_size());
         let buffer = Extent::new(at, len - page_size());
         let held = worker.get(at, buffer.len()).unwrap();
         assert!(held.region().is_current(buffer));
-        // SAFETY: as above.
+        // SAFETY: the heap ends where it did before, and this part is not the allocator's.
         unsafe {
             assert_ne!(libc::sbrk(-(len as isize)) as usize, usize::MAX);
             assert_ne!(libc::sbrk(len as isize) as usize, usize::MAX);
@@ -337,7 +341,7 @@ fn one_thread_whose_heap_shrinks() {
         assert!(!held.region().is_current(buffer), "it is other memory");
         let after = worker.get(at, buffer.len()).unwrap();
         assert!(after.region().is_current(buffer));
-        // SAFETY: as above.
+        // SAFETY: the heap ends where it did before, and this part is not the allocator's.
         unsafe { libc::sbrk(-(len as isize)) };
     }
     drop(above);
@@ -351,7 +355,7 @@ fn errno_and_results_are_libcs() {
     let at = map(2 * page);
     let address = at as *mut c_void;
     let nowhere = std::ptr::null_mut();
-    // SAFETY: calls that fail, or that change nothing but memory of the test's.
+    // SAFETY: calls that fail, or that change only memory of the test.
     unsafe {
         assert_eq!(
             (libc::munmap(address, 0), errno()),
@@ -384,7 +388,7 @@ fn errno_and_results_are_libcs() {
 
 #[test]
 fn a_child_goes_on_and_the_parent_forgets() {
-    // Not beside others: what is pinned this way is not the process's own any more after a fork.
+    // Not beside other tests: pages pinned this way are not the process's own any more after a fork.
     alone("child_that_forks", &[]);
 }
 
@@ -397,7 +401,7 @@ fn child_that_forks() {
     let at = map(len);
     let buffer = Extent::new(at, len);
     drop(worker.get(at, len).unwrap());
-    // SAFETY: the child calls what the hooks stand for, and nothing that could wait for another thread.
+    // SAFETY: the child calls only the hooked functions, and none that could wait for another thread.
     let child = unsafe { libc::fork() };
     if child == 0 {
         renew("munmap", at, len);
@@ -410,7 +414,7 @@ fn child_that_forks() {
     let after = worker.get(at, len).unwrap();
     assert!(after.region().is_current(buffer));
     let mut status = -1;
-    // SAFETY: a child of ours.
+    // SAFETY: a child of this test.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child's end");
     assert!(after.region().is_current(buffer));
@@ -419,7 +423,7 @@ fn child_that_forks() {
 }
 
 #[test]
-fn who_does_not_want_it_is_left_alone() {
+fn hooks_can_be_disabled() {
     let silent: [&[(&str, &str)]; 3] = [
         &[("UCX_MEM_EVENTS", "n")],
         &[("UCX_MEM_MMAP_HOOK_MODE", "none")],
@@ -445,7 +449,7 @@ fn child_that_keeps_nothing() {
     assert_eq!(cache.held().regions, 0);
 }
 
-/// The first bytes of a function of libc's.
+/// The first bytes of a function of libc.
 fn entry(name: &CStr) -> [u8; 16] {
     // SAFETY: functions are longer.
     unsafe { (address(name) as *const [u8; 16]).read_volatile() }
@@ -461,14 +465,14 @@ fn address(name: &CStr) -> usize {
 
 static REPORTS: AtomicBool = AtomicBool::new(false);
 
-/// What Open MPI's patcher puts in the place of `munmap`: it makes the system call itself.
+/// The replacement of `munmap` by Open MPI's patcher: it makes the system call itself.
 unsafe extern "C" fn munmap_of_another(addr: *mut c_void, len: usize) -> i32 {
     REPORTS.store(true, Ordering::SeqCst);
     // SAFETY: as munmap.
     unsafe { libc::syscall(libc::SYS_munmap, addr, len) as i32 }
 }
 
-/// As that patcher does it: `movabs $target, %r11; jmp *%r11`. Returns what was there.
+/// Patches like that patcher: `movabs $target, %r11; jmp *%r11`. Returns the previous bytes.
 #[cfg(target_arch = "x86_64")]
 fn patch_as_another(target: usize) -> [u8; 16] {
     let at = address(c"munmap");
@@ -506,18 +510,21 @@ fn child_of_two_patchers() {
     let len = 4 * page_size();
     let at = map(len);
     let buffer = Extent::new(at, len);
-    let check = |cache: &Cache<Pins>| {
+    let check = |cache: &Cache<PinningRegistrar>| {
         for _ in 0..3 {
             let handle = cache.get(at, len).unwrap();
             assert!(handle.region().is_current(buffer));
             REPORTS.store(false, Ordering::SeqCst);
             renew("munmap", at, len);
-            assert!(REPORTS.load(Ordering::SeqCst), "the other is told as well");
+            assert!(
+                REPORTS.load(Ordering::SeqCst),
+                "the other hook gets the event as well"
+            );
             assert!(!handle.region().is_current(buffer));
         }
     };
-    // A new registration is what makes us look.
-    let look = |cache: &Cache<Pins>| {
+    // A new registration triggers the check.
+    let look = |cache: &Cache<PinningRegistrar>| {
         let other = map(len);
         drop(cache.get(other, len).unwrap());
     };
@@ -525,7 +532,7 @@ fn child_of_two_patchers() {
         let original = patch_as_another(another);
         let cache = keeping_cache();
         check(&cache);
-        // It goes, and puts back what it found: libc's own.
+        // The patcher is unloaded, and restores the previous bytes: libc's own.
         drop(cache.get(at, len).unwrap());
         restore(address(c"munmap"), original);
         renew("munmap", at, len);
@@ -537,12 +544,12 @@ fn child_of_two_patchers() {
         let cache = keeping_cache();
         drop(cache.get(at, len).unwrap());
         let ours = patch_as_another(another);
-        // Nobody told us.
+        // No event was reported.
         renew("munmap", at, len);
         look(&cache);
         assert!(cache.get(at, len).unwrap().region().is_current(buffer));
         check(&cache);
-        // It goes, and puts back what it found: ours.
+        // The patcher is unloaded, and restores the previous bytes: those of this library's hook.
         restore(address(c"munmap"), ours);
         check(&cache);
         assert!(cache.keeps());
@@ -560,13 +567,13 @@ fn a_genuine_libucm_and_we() {
     assert!(text.contains("somebody else changed"), "{text}");
 }
 
-static UCM_TOLD: AtomicBool = AtomicBool::new(false);
+static UCM_REPORTED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn told_by_libucm(_: i32, _: *const c_void, _: *const c_void) {
-    UCM_TOLD.store(true, Ordering::SeqCst);
+extern "C" fn on_libucm_event(_: i32, _: *const c_void, _: *const c_void) {
+    UCM_REPORTED.store(true, Ordering::SeqCst);
 }
 
-/// Loads libucm, and has it watch.
+/// Loads libucm, and installs its hooks.
 fn start_libucm() {
     type Handler = extern "C" fn(i32, *const c_void, *const c_void);
     type Set = unsafe extern "C" fn(i32, i32, Handler, *const c_void) -> i8;
@@ -581,7 +588,7 @@ fn start_libucm() {
         assert!(!set.is_null());
         let set: Set = std::mem::transmute(set);
         let nothing = std::ptr::null();
-        assert_eq!(set(UCM_EVENT_VM_UNMAPPED, 5, told_by_libucm, nothing), 0);
+        assert_eq!(set(UCM_EVENT_VM_UNMAPPED, 5, on_libucm_event, nothing), 0);
     }
 }
 
@@ -598,17 +605,20 @@ fn child_beside_libucm() {
         let cache = keeping_cache();
         drop(cache.get(at, len).unwrap());
         start_libucm();
-        // A new registration is what makes us look.
+        // A new registration triggers the check.
         drop(cache.get(map(len), len).unwrap());
         cache
     };
-    // Not those that libucm's hooks do not do: they forget the address of MREMAP_FIXED, and tell nothing of SHM_REMAP.
+    // Without those that libucm's hooks do not handle: they lose the address of MREMAP_FIXED, and report no SHM_REMAP.
     for way in ["munmap", "mmap", "dontneed", "remove", "part"] {
         let held = cache.get(at, len).unwrap();
         assert!(held.region().is_current(buffer), "{way}");
-        UCM_TOLD.store(false, Ordering::SeqCst);
+        UCM_REPORTED.store(false, Ordering::SeqCst);
         assert_eq!(renew(way, at, len), at);
-        assert!(UCM_TOLD.load(Ordering::SeqCst), "{way}: libucm is told");
+        assert!(
+            UCM_REPORTED.load(Ordering::SeqCst),
+            "{way}: libucm gets the event"
+        );
         assert!(!held.region().is_current(buffer), "{way} did nothing");
         assert!(
             cache.get(at, len).unwrap().region().is_current(buffer),
@@ -640,7 +650,7 @@ fn memory_of_libraries_that_may_be_closed_is_not_kept() {
     assert_eq!(cache.held().regions, kept);
 }
 
-/// The last page that this library has mapped for writing.
+/// The last writable page that this library has mapped.
 fn last_page_of(name: &str) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mut data = maps

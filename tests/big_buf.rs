@@ -1,5 +1,6 @@
-//! The larger data areas of an inbox: a sender that sends much takes one, one that finds none left does without, and
-//! one that goes gives its own back. And page faults: what a pair grows into is populated before records lie there.
+//! The large data buffers of an inbox: a sender of long records takes one, a sender that finds none free does without,
+//! and a sender that closes returns its own. And page faults: the memory a pair grows into is populated before records
+//! use it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,16 +12,16 @@ use ucp::tl::shm::outbox::Outbox;
 use ucp::tl::shm::ring::Consumer;
 
 const LEN: usize = 16 << 10;
-/// After so many bytes of long records a sender's area is populated and in use.
+/// After this many bytes of long records a sender's buffer is populated and in use.
 const SETTLED: u64 = 40 * HOT;
 
-/// One sender's way into an inbox, both ends in this thread.
+/// One sender's connection to an inbox, both ends in this thread.
 struct Way {
     outbox: Outbox,
     consumer: Consumer,
     index: usize,
     sent: u64,
-    /// Where the last record lay in the receiver's mapping.
+    /// Address of the last record in the receiver's mapping.
     last: *const u8,
 }
 
@@ -44,12 +45,12 @@ fn open(inbox: &mut Inbox, uid: u64) -> Way {
 }
 
 impl Way {
-    /// Sends so many bytes in records whose every byte is checked.
+    /// Sends this many bytes in records whose every byte is checked.
     fn send(&mut self, inbox: &mut Inbox, bytes: u64) {
         self.send_records(inbox, bytes / LEN as u64, LEN, |_| ());
     }
 
-    /// Sends so many records of `len` bytes. `look` gets the place of each, in the sender's and in the receiver's
+    /// Sends this many records of `len` bytes. `look` gets the address of each, in the sender's and in the receiver's
     /// mapping, before it is accessed there.
     fn send_records(
         &mut self,
@@ -82,7 +83,7 @@ impl Way {
         }
     }
 
-    /// Whether the last record lay in an area.
+    /// Whether the last record was in a large data buffer.
     fn uses_area(&self, inbox: &Inbox) -> bool {
         let ring = inbox.ring(self.index).as_ptr();
         // SAFETY: a ring is followed by other ones or by the areas.
@@ -107,7 +108,7 @@ impl Way {
     }
 }
 
-/// A sender whose records are not answered is faster in its area by far: it is populated soon.
+/// A sender without reverse traffic is much faster in its buffer: it is populated soon.
 #[test]
 fn records_without_an_answer_lie_in_an_area_after_few_more() {
     let mut inbox = Inbox::create(false).unwrap();
@@ -143,7 +144,7 @@ fn areas_go_from_one_to_the_next() {
 }
 
 #[test]
-fn who_finds_none_left_does_without_until_one_is() {
+fn a_sender_without_buffer_works_until_one_is_free() {
     let mut inbox = Inbox::create(false).unwrap();
     let mut ways: Vec<Way> = (0..=AREAS as u64)
         .map(|uid| open(&mut inbox, uid))
@@ -164,7 +165,7 @@ fn who_finds_none_left_does_without_until_one_is() {
     }
 }
 
-/// What a sender leaves in the memory of a receiver that is gone is freed, though the sender has it mapped.
+/// A sender's buffer in the memory of a destroyed receiver is freed, though the sender has it mapped.
 #[test]
 fn the_dead_keep_no_memory() {
     let mut inbox = Inbox::create(false).unwrap();
@@ -194,7 +195,7 @@ fn faults() -> i64 {
     }
 }
 
-/// A pair that exchanges small records uses the same pages again, however many records have gone before.
+/// A pair that exchanges small records uses the same pages again, however many records it has sent before.
 #[test]
 fn small_records_cost_no_page_faults() {
     let mut inbox = Inbox::create(false).unwrap();

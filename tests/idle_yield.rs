@@ -1,4 +1,4 @@
-//! A worker that is polled in vain offers its core to others, and only then.
+//! An idle worker yields its core, and only an idle one.
 
 mod support;
 
@@ -12,25 +12,25 @@ use ucp::abi::{tag, worker};
 use ucp::ctypes::*;
 use ucp::sys::clock;
 
-/// What others do with a core that is offered.
+/// What other processes do with a yielded core.
 #[derive(Clone, Copy)]
 enum Others {
-    /// They are not there.
+    /// There are none.
     None,
     Have(Duration),
-    /// They have it until the kernel's clock ticks, as one does that computes.
+    /// They use it until the kernel's clock ticks, like a process that computes.
     HaveUntilTick,
 }
 
 thread_local! {
-    static OFFERS: Cell<u32> = const { Cell::new(0) };
+    static YIELDS: Cell<u32> = const { Cell::new(0) };
     static OTHERS: Cell<Others> = const { Cell::new(Others::None) };
 }
 
-/// In the place of libc's, for the whole program.
+/// Replaces libc's function, for the whole program.
 #[unsafe(no_mangle)]
 extern "C" fn sched_yield() -> c_int {
-    OFFERS.set(OFFERS.get() + 1);
+    YIELDS.set(YIELDS.get() + 1);
     let (began, tick) = (Instant::now(), clock::coarse_ms());
     while match OTHERS.get() {
         Others::None => false,
@@ -59,9 +59,9 @@ fn over_memory() -> Scene {
     connected(Scene::new(&options(c"shm")))
 }
 
-/// Offers while the victim is polled so many times; each call lasts at least `pause`.
-fn offers_in(scene: &Scene, calls: u32, pause: Duration) -> u32 {
-    let before = OFFERS.get();
+/// Yields while the victim is polled this many times; each call lasts at least `pause`.
+fn yields_in(scene: &Scene, calls: u32, pause: Duration) -> u32 {
+    let before = YIELDS.get();
     for _ in 0..calls {
         if !pause.is_zero() {
             thread::sleep(pause);
@@ -69,58 +69,58 @@ fn offers_in(scene: &Scene, calls: u32, pause: Duration) -> u32 {
         // SAFETY: a live worker.
         unsafe { worker::ucp_worker_progress(scene.victim) };
     }
-    OFFERS.get() - before
+    YIELDS.get() - before
 }
 
-/// Whether there is an offer in 5000 calls, of so many that the machine has let run without a pause: after one that lasted milliseconds the
-/// clock is looked at more often for a while, and nothing else.
-fn offers_soon(scene: &Scene) -> bool {
-    (0..20).any(|_| offers_in(scene, 5000, Duration::ZERO) > 0)
+/// Whether there is a yield in 5000 calls, in one of 20 attempts without a long pause: after a call that lasted
+/// milliseconds the clock is read more often for a while, and nothing else.
+fn yields_soon(scene: &Scene) -> bool {
+    (0..20).any(|_| yields_in(scene, 5000, Duration::ZERO) > 0)
 }
 
-fn offers_in_vain(scene: &Scene) {
+fn idle_yields(scene: &Scene) {
     OTHERS.set(SHORTLY);
-    assert_eq!(offers_in(scene, 900, Duration::ZERO), 0, "too soon");
-    assert!(offers_soon(scene), "in vain");
-    let taken = offers_in(scene, 25_600, Duration::ZERO);
-    assert!(taken > 50, "{taken} offers, and each was taken");
+    assert_eq!(yields_in(scene, 900, Duration::ZERO), 0, "too soon");
+    assert!(yields_soon(scene), "no yield");
+    let taken = yields_in(scene, 25_600, Duration::ZERO);
+    assert!(taken > 50, "{taken} yields, all of them used");
     OTHERS.set(Others::None);
-    let vain = offers_in(scene, 64_000, Duration::ZERO);
-    assert!(vain < 500, "{vain} offers that nobody took");
+    let vain = yields_in(scene, 64_000, Duration::ZERO);
+    assert!(vain < 500, "{vain} yields, none of them used");
 }
 
 #[test]
-fn who_polls_in_vain_offers_its_core_and_often_where_others_take_it() {
-    offers_in_vain(&over_memory());
+fn an_idle_worker_yields_and_often_where_others_use_the_core() {
+    idle_yields(&over_memory());
 }
 
 #[test]
 fn so_does_one_that_threads_share() {
-    offers_in_vain(&connected(Scene::shared(&options(c"shm"))));
+    idle_yields(&connected(Scene::shared(&options(c"shm"))));
 }
 
 #[test]
 fn so_does_one_that_has_connections() {
-    offers_in_vain(&connected(Scene::new(&options(c"tcp"))));
+    idle_yields(&connected(Scene::new(&options(c"tcp"))));
 }
 
 #[test]
-fn what_comes_is_waited_for_on_the_core() {
+fn an_expected_message_is_waited_for_on_the_core() {
     let scene = over_memory();
     OTHERS.set(SHORTLY);
     for _ in 0..20 {
-        assert_eq!(offers_in(&scene, 700, Duration::ZERO), 0);
+        assert_eq!(yields_in(&scene, 700, Duration::ZERO), 0);
         scene.decent_goes_on(8);
     }
 }
 
-/// It need not hear of anything to have something to do.
+/// A worker with work to do is not idle, even if it receives nothing.
 #[test]
-fn who_sends_keeps_its_core() {
+fn a_sending_worker_keeps_its_core() {
     let scene = over_memory();
     OTHERS.set(SHORTLY);
-    offers_in(&scene, 10_000, Duration::ZERO);
-    let before = OFFERS.get();
+    yields_in(&scene, 10_000, Duration::ZERO);
+    let before = YIELDS.get();
     for _ in 0..5000 {
         // SAFETY: zeroed parameters, live handles; a message without data that ends inside of the call.
         unsafe {
@@ -132,15 +132,15 @@ fn who_sends_keeps_its_core() {
             assert_eq!(scene.end("the message", got), UCS_OK);
         }
     }
-    assert_eq!(OFFERS.get() - before, 0);
+    assert_eq!(YIELDS.get() - before, 0);
 }
 
-/// Who waits hears of a new connection, also if the clock hardly ever ticks but while others have the core.
+/// A waiting worker detects a new connection, also if the clock hardly ever ticks except while others use the core.
 #[test]
-fn who_offers_its_core_still_looks_who_comes() {
+fn a_yielding_worker_detects_new_connections() {
     let scene = Scene::new(&options(c"tcp"));
     OTHERS.set(Others::HaveUntilTick);
-    assert!(offers_in(&scene, 5000, Duration::ZERO) > 0);
+    assert!(yields_in(&scene, 5000, Duration::ZERO) > 0);
     // SAFETY: zeroed parameters, live handles; messages without data.
     unsafe {
         let param: ucp_request_param_t = std::mem::zeroed();
@@ -148,9 +148,9 @@ fn who_offers_its_core_still_looks_who_comes() {
         let (mut info, mut rounds) = (std::mem::zeroed(), 0);
         while tag::ucp_tag_probe_nb(scene.victim, 5, u64::MAX, 0, &mut info).is_null() {
             rounds += 1;
-            assert!(rounds <= 10, "nobody has looked");
+            assert!(rounds <= 10, "no progress");
             OTHERS.set(Others::HaveUntilTick);
-            offers_in(&scene, 300, Duration::ZERO);
+            yields_in(&scene, 300, Duration::ZERO);
             OTHERS.set(Others::None);
             worker::ucp_worker_progress(scene.decent);
         }
@@ -159,6 +159,6 @@ fn who_offers_its_core_still_looks_who_comes() {
 }
 
 #[test]
-fn who_comes_by_now_and_then_has_something_else_to_do() {
-    assert_eq!(offers_in(&over_memory(), 300, Duration::from_millis(1)), 0);
+fn a_worker_polled_rarely_does_not_yield() {
+    assert_eq!(yields_in(&over_memory(), 300, Duration::from_millis(1)), 0);
 }

@@ -1,4 +1,5 @@
-//! What strangers cost: one line at level diag each, no memory and no descriptor, at a worker's port and at a listener.
+//! The cost of unknown clients: one line at level diag each, no memory and no descriptor, at a worker's port and at a
+//! listener.
 
 mod support;
 
@@ -10,13 +11,13 @@ use support::server::Server;
 use ucp::wire::greeting;
 use ucp::wire::session;
 
-/// The variable that tells a child whose door the strangers knock at.
-const DOOR: &str = "RUCP_DOOR";
-/// Strangers that are not counted: tables and buffers grow to their size.
+/// The variable with the port that a child's unknown clients connect to.
+const PORT: &str = "RUCP_PORT";
+/// Clients that are not counted: tables and buffers grow to their size.
 const FIRST: usize = 120;
 const COUNTED: usize = 600;
 
-/// What a stranger says: nothing, garbage, the half of what a decent one says, a lie.
+/// An unknown client's bytes: nothing, garbage, half of a valid hello, a wrong secret.
 fn words(i: usize) -> Vec<u8> {
     match i % 6 {
         0 => Vec::new(),
@@ -28,24 +29,24 @@ fn words(i: usize) -> Vec<u8> {
     }
 }
 
-/// One after the other connects, says its words and waits until it is sent away.
-fn strangers(scene: &Scene, port: SocketAddr, count: usize) {
+/// Clients in turn connect, send their bytes and wait until they are rejected.
+fn unknown_clients(scene: &Scene, port: SocketAddr, count: usize) {
     for i in 0..count {
-        let mut stranger = TcpStream::connect(port).unwrap();
-        let _ = stranger.write_all(&words(i));
-        let _ = stranger.shutdown(std::net::Shutdown::Write);
-        stranger.set_nonblocking(true).unwrap();
+        let mut unknown = TcpStream::connect(port).unwrap();
+        let _ = unknown.write_all(&words(i));
+        let _ = unknown.shutdown(std::net::Shutdown::Write);
+        unknown.set_nonblocking(true).unwrap();
         let mut rest = [0; 256];
-        scene.until("a closed connection", || match stranger.read(&mut rest) {
+        scene.until("a closed connection", || match unknown.read(&mut rest) {
             Ok(n) => n == 0,
             Err(e) => e.kind() != std::io::ErrorKind::WouldBlock,
         });
     }
 }
 
-/// Bytes that the allocator has given out, and open descriptors.
+/// Bytes allocated, and open descriptors.
 fn held() -> (usize, usize) {
-    // SAFETY: it only reads the allocator's accounts.
+    // SAFETY: it only reads the allocator's counters.
     let heap = unsafe { libc::mallinfo2() };
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
     (heap.uordblks + heap.hblkhd, descriptors)
@@ -57,15 +58,15 @@ fn child() {
     let scene = Scene::new(&[(c"TLS", c"tcp")]);
     scene.decent_goes_on(1000);
     let server = Server::new(&scene, true);
-    let [worker, listener] = doors(&scene, &server);
-    let port = match std::env::var(DOOR).unwrap().as_str() {
+    let [worker, listener] = ports(&scene, &server);
+    let port = match std::env::var(PORT).unwrap().as_str() {
         "worker" => worker,
         _ => listener,
     };
-    strangers(&scene, port, FIRST);
+    unknown_clients(&scene, port, FIRST);
     scene.settle();
     let (bytes, descriptors) = held();
-    strangers(&scene, port, COUNTED);
+    unknown_clients(&scene, port, COUNTED);
     scene.settle();
     let (bytes_now, descriptors_now) = held();
     assert_eq!(descriptors_now, descriptors);
@@ -74,18 +75,18 @@ fn child() {
         bytes_now < bytes + COUNTED * 8,
         "{bytes} became {bytes_now}"
     );
-    assert_eq!((server.asked(), server.guests()), (0, 0));
+    assert_eq!((server.requests(), server.half_open()), (0, 0));
     scene.decent_goes_on(1000);
 }
 
-/// Descriptors that a besieged process may have, and strangers who come to each of its doors.
+/// Descriptor limit of the child, and the number of clients of each of its ports.
 const FEW: u64 = 64;
-const BESIEGERS: usize = 150;
-/// Those of them who may be there at once.
-const LET_IN: usize = FEW as usize / 4;
+const CLIENTS: usize = 150;
+/// Clients accepted at the same time.
+const ACCEPTED: usize = FEW as usize / 4;
 
-/// Where strangers knock: at the worker's port and at a listener.
-fn doors(scene: &Scene, server: &Server) -> [SocketAddr; 2] {
+/// Ports of the test: the worker's and a listener's.
+fn ports(scene: &Scene, server: &Server) -> [SocketAddr; 2] {
     let tcp = scene.address.tcp.as_ref().unwrap();
     let ip = tcp.addresses.iter().map(|a| a.ip).find(IpAddr::is_ipv4);
     [
@@ -96,7 +97,7 @@ fn doors(scene: &Scene, server: &Server) -> [SocketAddr; 2] {
 
 #[test]
 #[ignore = "run by the other tests, in an environment made for it"]
-fn besieged() {
+fn child_with_few_descriptors() {
     let limit = libc::rlimit {
         rlim_cur: FEW,
         rlim_max: FEW,
@@ -105,13 +106,13 @@ fn besieged() {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
     let scene = Scene::new(&[(c"TLS", c"tcp")]);
     let server = Server::new(&scene, true);
-    let [port, listener] = doors(&scene, &server);
-    println!("\n{DOORS}{port} {listener}");
+    let [port, listener] = ports(&scene, &server);
+    println!("\n{PORTS}{port} {listener}");
     let all_here = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()).unwrap());
-    scene.until("the strangers", || all_here.is_finished());
-    assert!(server.guests() <= LET_IN);
+    scene.until("the unknown clients", || all_here.is_finished());
+    assert!(server.half_open() <= ACCEPTED);
     let rx = scene.worker().rx.lock();
-    assert!(rx.sockets.as_ref().unwrap().guests.len() <= LET_IN);
+    assert!(rx.sockets.as_ref().unwrap().guests.len() <= ACCEPTED);
     drop(rx);
     // There is room for the program's own, and for a decent peer that connects now.
     let own: Vec<_> = (0..8).map(|_| std::fs::File::open("/dev/null")).collect();
@@ -119,27 +120,32 @@ fn besieged() {
     scene.decent_goes_on(1000);
 }
 
-/// What a besieged child says its doors after.
-const DOORS: &str = "doors: ";
+/// Prefix of a child's line with its ports.
+const PORTS: &str = "ports: ";
 
 #[test]
-fn strangers_do_not_use_up_few_descriptors() {
+fn unknown_clients_do_not_exhaust_few_descriptors() {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["besieged", "--exact", "--ignored", "--nocapture"])
+        .args([
+            "child_with_few_descriptors",
+            "--exact",
+            "--ignored",
+            "--nocapture",
+        ])
         .env("UCX_LOG_LEVEL", "diag")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-    let doors = said.find_map(|line| line.unwrap().strip_prefix(DOORS).map(str::to_owned));
-    let doors = doors.expect("the child tells its doors");
-    let knock = |door: &str| TcpStream::connect(door).unwrap();
+    let ports = said.find_map(|line| line.unwrap().strip_prefix(PORTS).map(str::to_owned));
+    let ports = ports.expect("the child prints its ports");
+    let connect_to = |port_name: &str| TcpStream::connect(port_name).unwrap();
     let mut silent = Vec::new();
-    for door in doors.split(' ') {
-        let mut at_one: Vec<_> = (0..BESIEGERS).map(|_| knock(door)).collect();
-        for stranger in &mut at_one[..BESIEGERS - LET_IN] {
-            assert_eq!(stranger.read(&mut [0]).unwrap_or(0), 0);
+    for port_name in ports.split(' ') {
+        let mut at_one: Vec<_> = (0..CLIENTS).map(|_| connect_to(port_name)).collect();
+        for unknown in &mut at_one[..CLIENTS - ACCEPTED] {
+            assert_eq!(unknown.read(&mut [0]).unwrap_or(0), 0);
         }
         silent.extend(at_one);
     }
@@ -160,19 +166,19 @@ fn strangers_do_not_use_up_few_descriptors() {
     }
 }
 
-fn one_line_each(door: &str) {
+fn one_line_each(port_name: &str) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["child", "--exact", "--ignored", "--nocapture"])
-        .env(DOOR, door)
+        .env(PORT, port_name)
         .env("UCX_LOG_LEVEL", "diag")
-        // Whoever runs the tests may have set UCX_WHEEL for the C programs.
+        // The environment of the tests may have UCX_WHEEL for the C programs.
         .env("UCX_WARN_UNUSED_ENV_VARS", "n")
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success(),
-        "{door}: {text}{}",
+        "{port_name}: {text}{}",
         String::from_utf8_lossy(&output.stderr)
     );
     let said: Vec<&str> = text
@@ -182,7 +188,7 @@ fn one_line_each(door: &str) {
     let is_ours = |line: &&&str| line.contains(" DIAG ") && line.contains("closed: ");
     assert_eq!(said.iter().filter(is_ours).count(), FIRST + COUNTED);
     let other: Vec<_> = said.iter().filter(|line| !is_ours(line)).collect();
-    assert!(other.is_empty(), "{door}: {other:?}");
+    assert!(other.is_empty(), "{port_name}: {other:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Short messages to one peer collect between two progress calls: the first leaves at once, the others together.
+//! Short messages to one peer collect between two progress calls: the first is sent at once, the others together.
 
 mod support;
 
@@ -16,12 +16,12 @@ fn scene() -> Scene {
     let options: [(&CStr, &CStr); 2] = [(c"TLS", c"tcp"), (c"LOG_LEVEL", c"error")];
     let scene = Scene::new(&options);
     scene.decent_goes_on(1);
-    // What connecting has left to do is done, and its turn over.
+    // Work left from connecting is done, and its turn over.
     scene.settle();
     scene
 }
 
-/// Sends `len` bytes; the request, null if the message has left.
+/// Sends `len` bytes; returns the request, null if the message was sent.
 fn send(ep: ucp_ep_h, len: usize, flags: u32) -> ucs_status_ptr_t {
     // SAFETY: zeroed parameters with a mask that names what is set; live handles.
     unsafe {
@@ -31,8 +31,8 @@ fn send(ep: ucp_ep_h, len: usize, flags: u32) -> ucs_status_ptr_t {
     }
 }
 
-/// Messages that one progress call of this worker gets.
-fn comes(to: ucp_worker_h) -> u64 {
+/// Messages that one progress call of this worker receives.
+fn received(to: ucp_worker_h) -> u64 {
     let received = || -> u64 {
         // SAFETY: a live worker of this library.
         let peers = unsafe { &*to.cast::<Worker>() }.all_peers();
@@ -46,7 +46,7 @@ fn comes(to: ucp_worker_h) -> u64 {
 }
 
 /// Frees requests that have ended well.
-fn ended(requests: &[ucs_status_ptr_t]) {
+fn completed(requests: &[ucs_status_ptr_t]) {
     for &req in requests {
         // SAFETY: a live request, freed once.
         unsafe {
@@ -64,16 +64,16 @@ fn the_first_leaves_at_once_and_the_others_together() {
         assert!(send(scene.to_victim, 8, 0).is_null(), "round {round}");
         let others: Vec<_> = (0..9).map(|_| send(scene.to_victim, 8, 0)).collect();
         assert!(others.iter().all(|&req| UCS_PTR_IS_PTR(req)));
-        assert_eq!(comes(scene.victim), 1);
+        assert_eq!(received(scene.victim), 1);
         // SAFETY: a live worker.
         unsafe { worker::ucp_worker_progress(scene.decent) };
-        ended(&others);
-        assert_eq!(comes(scene.victim), 9, "one call sends them all");
+        completed(&others);
+        assert_eq!(received(scene.victim), 9, "one call sends them all");
     }
 }
 
 #[test]
-fn who_cannot_wait_does_not() {
+fn immediate_messages_are_sent_at_once() {
     let _alone = alone();
     let scene = scene();
     let force = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL as u32;
@@ -83,7 +83,7 @@ fn who_cannot_wait_does_not() {
             "{len} bytes, {flags:#x}"
         );
     }
-    // Behind one that waits, order forbids it.
+    // Behind a pending one, order forbids it.
     let waiting = send(scene.to_victim, 8, 0);
     assert!(UCS_PTR_IS_PTR(waiting));
     let refused = send(scene.to_victim, 8, force);
@@ -91,10 +91,10 @@ fn who_cannot_wait_does_not() {
     let long = send(scene.to_victim, 17 << 10, 0);
     assert!(UCS_PTR_IS_PTR(long));
     scene.settle();
-    ended(&[waiting, long]);
+    completed(&[waiting, long]);
 }
 
-/// Answers an active message with three tagged ones. `arg`: the requests of those that were not sent at once.
+/// Replies to an active message with three tagged ones. `arg`: the requests of those that were not sent at once.
 unsafe extern "C" fn answer(
     arg: *mut c_void,
     _: *const c_void,
@@ -145,28 +145,28 @@ fn answers_of_a_callback_leave_before_its_progress_call_returns() {
                 &param,
             );
             assert!(sent.is_null());
-            assert_eq!(comes(scene.victim), 1);
+            assert_eq!(received(scene.victim), 1);
             assert_eq!(waiting.len(), 2, "round {round}");
-            ended(&waiting);
+            completed(&waiting);
             waiting.clear();
-            assert_eq!(comes(scene.decent), 3);
+            assert_eq!(received(scene.decent), 3);
         }
     }
 }
 
-/// What a sender goes on with as long as there is something left, and the requests that it has ended.
-struct Chain {
+/// State of a sender that continues as long as there are messages left, and the requests it has completed.
+struct Refill {
     ep: ucp_ep_h,
     left: usize,
     ended: usize,
 }
 
-/// Sends the next message in the place of one that has left.
+/// Sends the next message in place of a completed one.
 unsafe extern "C" fn go_on(req: *mut c_void, status: ucs_status_t, arg: *mut c_void) {
     // SAFETY: the chain outlives its requests, which are freed once.
     let chain = unsafe {
         request::ucp_request_free(req);
-        &mut *arg.cast::<Chain>()
+        &mut *arg.cast::<Refill>()
     };
     assert_eq!(status, UCS_OK);
     chain.ended += 1;
@@ -176,8 +176,8 @@ unsafe extern "C" fn go_on(req: *mut c_void, status: ucs_status_t, arg: *mut c_v
     }
 }
 
-fn send_on(chain: &mut Chain) -> ucs_status_ptr_t {
-    // SAFETY: as in `send`.
+fn send_on(chain: &mut Refill) -> ucs_status_ptr_t {
+    // SAFETY: zeroed parameters with a mask that names what is set; live handles.
     unsafe {
         let mut param: ucp_request_param_t = mem::zeroed();
         param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK as u32 | UCP_OP_ATTR_FIELD_USER_DATA as u32;
@@ -192,7 +192,7 @@ fn callbacks_that_send_do_not_keep_a_progress_call_from_ending() {
     let _alone = alone();
     let scene = scene();
     assert!(send(scene.to_victim, 8, 0).is_null());
-    let mut chain = Chain {
+    let mut chain = Refill {
         ep: scene.to_victim,
         left: 1000,
         ended: 0,
@@ -213,7 +213,7 @@ fn a_sleeper_is_woken_to_send_them() {
     let _alone = alone();
     let options: [(&CStr, &CStr); 2] = [(c"TLS", c"tcp"), (c"LOG_LEVEL", c"error")];
     let scene = Scene::sleepers(&options);
-    // Until there is a connection each of these is queued and taken back.
+    // Until there is a connection each of these is queued and canceled.
     let force = UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL as u32;
     scene.until("a connection", || send(scene.to_victim, 8, force).is_null());
     scene.settle();
@@ -222,7 +222,7 @@ fn a_sleeper_is_woken_to_send_them() {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: a live worker, that can sleep; a structure of ours.
+    // SAFETY: a live worker that can sleep; a structure of this test.
     let woken = unsafe {
         assert_eq!(
             wakeup::ucp_worker_get_efd(scene.decent, &mut armed.fd),
@@ -236,7 +236,7 @@ fn a_sleeper_is_woken_to_send_them() {
         assert!(UCS_PTR_IS_PTR(waiting));
         let woken = libc::poll(&mut armed, 1, 0);
         scene.settle();
-        ended(&[waiting]);
+        completed(&[waiting]);
         woken
     };
     assert_eq!(woken, 1);

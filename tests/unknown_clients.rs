@@ -1,4 +1,4 @@
-//! Strangers that connect to a worker's port: each costs one closed socket, and nobody else notices.
+//! Unknown clients that connect to a worker's port: each costs one closed socket, and peers are not affected.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn port_of(scene: &Scene) -> u16 {
     scene.address.tcp.as_ref().unwrap().port
 }
 
-/// A victim whose port strangers find, and a decent peer that reaches it by TCP.
+/// A victim whose port accepts unknown clients, and a decent peer that uses TCP.
 struct Port {
     scene: Scene,
     at: SocketAddr,
@@ -43,7 +43,7 @@ impl Port {
         stream
     }
 
-    /// Progresses until the victim has closed a stranger's connection.
+    /// Progresses until the victim has closed an unknown client's connection.
     fn until_closed(&self, stream: &mut TcpStream) {
         let mut rest = [0u8; 4096];
         self.scene
@@ -65,14 +65,14 @@ impl Port {
         }
     }
 
-    /// A connection of one that knows the secret.
+    /// A connection of a client that has the secret.
     fn insider(&self, from: u64) -> TcpStream {
         let (stream, verdict) = self.insider_again(from, 0);
         assert_eq!(verdict, WELCOME);
         stream
     }
 
-    /// As `insider`, of one that has lost so many connections before; and what it is answered.
+    /// A connection of a client with the secret that has lost this many connections before; and the reply to it.
     fn insider_again(&self, from: u64, losses: u32) -> (TcpStream, u32) {
         let mut stream = self.connect();
         let greeting = Greeting {
@@ -94,7 +94,7 @@ impl Port {
         self.scene.decent_goes_on(100_000);
     }
 
-    /// Connections and peers that the victim knows of.
+    /// Connections and peers that the victim has.
     fn known(&self) -> (usize, usize) {
         let worker = self.scene.worker();
         let rx = worker.rx.lock();
@@ -103,9 +103,9 @@ impl Port {
     }
 }
 
-/// A peer can notice the end of a connection first, and is let in again then.
+/// A peer can detect the end of a connection first, and is accepted again then.
 #[test]
-fn who_has_lost_a_connection_is_let_in_again() {
+fn a_peer_that_lost_a_connection_is_accepted_again() {
     let port = Port::new();
     let mut first = port.insider(88);
     let (mut crossed, verdict) = port.insider_again(88, 0);
@@ -114,14 +114,14 @@ fn who_has_lost_a_connection_is_let_in_again() {
     let (mut second, verdict) = port.insider_again(88, 1);
     assert_eq!(verdict, WELCOME);
     port.until_closed(&mut first);
-    // It greeted before it heard of the second one: that stays.
+    // It sent its hello before it received the second one: that connection stays.
     let (_, verdict) = port.insider_again(88, 1);
     assert_eq!(verdict, CROSSED);
     assert_eq!(
         second.read(&mut [0]).unwrap_err().kind(),
         std::io::ErrorKind::WouldBlock
     );
-    // Both have noticed.
+    // Both have detected it.
     drop(second);
     port.scene.settle();
     assert_eq!(port.insider_again(88, 2).1, WELCOME);
@@ -129,7 +129,7 @@ fn who_has_lost_a_connection_is_let_in_again() {
 }
 
 #[test]
-fn who_does_not_know_the_secret_is_sent_away() {
+fn a_client_without_the_secret_is_rejected() {
     let port = Port::new();
     port.decent_goes_on();
     let before = port.known();
@@ -165,59 +165,59 @@ fn who_does_not_know_the_secret_is_sent_away() {
         vec![0; 1 << 20],
     ];
     for bytes in wrong {
-        let mut stranger = port.connect();
-        let _ = stranger.write(&bytes);
-        port.until_closed(&mut stranger);
+        let mut unknown = port.connect();
+        let _ = unknown.write(&bytes);
+        port.until_closed(&mut unknown);
         assert_eq!(port.known(), before, "{:?}", &bytes[..bytes.len().min(48)]);
     }
-    // One that goes in the middle of a word, or before the first.
+    // A client that closes in the middle of a message, or before the first.
     for n in [0, 1, 8, 47] {
-        let mut stranger = port.connect();
-        stranger.write_all(&good.encode()[..n]).unwrap();
-        drop(stranger);
+        let mut unknown = port.connect();
+        unknown.write_all(&good.encode()[..n]).unwrap();
+        drop(unknown);
         port.decent_goes_on();
     }
     port.scene
-        .until("all strangers gone", || port.known() == before);
+        .until("all unknown clients closed", || port.known() == before);
 }
 
 #[test]
-fn who_says_nothing_does_not_stay() {
+fn a_silent_client_is_closed() {
     let port = Port::new();
     port.decent_goes_on();
     let before = port.known();
     let mut silent: Vec<TcpStream> = (0..300).map(|_| port.connect()).collect();
-    // More than there is room for: the oldest have to go at once. The decent one is served meanwhile.
-    for stranger in &mut silent[..20] {
-        port.until_closed(stranger);
+    // More than there is room for: the oldest are closed at once. The decent peer is served meanwhile.
+    for unknown in &mut silent[..20] {
+        port.until_closed(unknown);
     }
     assert!(port.known().0 <= before.0 + 256);
     port.decent_goes_on();
-    // Half a greeting is silence, too.
+    // Half a hello counts as silence, too.
     silent[299]
         .write_all(&port.greeting().encode()[..40])
         .unwrap();
     let began = Instant::now();
     port.scene
-        .until("all strangers gone", || port.known() == before);
+        .until("all unknown clients closed", || port.known() == before);
     assert!(began.elapsed() < Duration::from_secs(30));
     port.decent_goes_on();
 }
 
-/// Nothing else happens that would wake the worker, and nobody calls progress without need.
+/// No other event would wake the worker, and progress is called only on events.
 #[test]
-fn who_says_nothing_to_a_sleeper_does_not_stay() {
+fn a_silent_client_of_a_sleeping_worker_is_closed() {
     let scene = Scene::sleepers(&[(c"TLS", c"tcp")]);
     let server = Server::new(&scene, true);
     let worker = SocketAddr::new([127, 0, 0, 1].into(), port_of(&scene));
-    for door in [worker, server.port] {
-        let mut stranger = TcpStream::connect(door).unwrap();
-        stranger.set_nonblocking(true).unwrap();
+    for port_number in [worker, server.port] {
+        let mut unknown = TcpStream::connect(port_number).unwrap();
+        unknown.set_nonblocking(true).unwrap();
         let (began, mut rest) = (Instant::now(), [0]);
-        while stranger.read(&mut rest).is_err() {
+        while unknown.read(&mut rest).is_err() {
             scene.sleep(Duration::from_secs(30));
         }
-        // Sent away because its time was up, not at once.
+        // Closed by the timeout, not at once.
         assert!(began.elapsed() > Duration::from_secs(4));
     }
 }
@@ -244,7 +244,7 @@ fn an_insider_that_sends_garbage_loses_its_own_connection() {
     for (i, bytes) in wrong.iter().enumerate() {
         let mut insider = port.insider(1000 + i as u64);
         insider.write_all(bytes).unwrap();
-        // What happens to be a frame waits for the rest of it.
+        // Bytes that are a valid frame header wait for the rest of the frame.
         insider.shutdown(std::net::Shutdown::Write).unwrap();
         port.until_closed(&mut insider);
     }
@@ -254,7 +254,7 @@ fn an_insider_that_sends_garbage_loses_its_own_connection() {
 }
 
 #[test]
-fn payload_for_nobody_goes_nowhere() {
+fn payload_without_target_is_dropped() {
     let port = Port::new();
     port.decent_goes_on();
     let mut target = vec![7u8; 1 << 20];
@@ -280,7 +280,7 @@ fn payload_for_nobody_goes_nowhere() {
     port.scene.until("everything read", || writer.is_finished());
     let mut insider = writer.join().unwrap();
     insider.set_nonblocking(true).unwrap();
-    // Each write is refused: two acknowledgements of 16 bytes.
+    // Each write is rejected: two acknowledgements of 16 bytes.
     let mut answers = [0; 32];
     let mut have = 0;
     port.scene.until("acknowledgements", || {
@@ -296,13 +296,13 @@ fn payload_for_nobody_goes_nowhere() {
     port.decent_goes_on();
 }
 
-/// A flush waits for a connection that never comes to be: it goes with its endpoint.
+/// A flush waits for a connection that is never established: it ends with its endpoint.
 #[test]
 fn a_forced_close_ends_the_flush_of_its_endpoint() {
     let port = Port::new();
-    let mut nobody = port.scene.address.clone();
-    nobody.uid ^= 1;
-    let blob = nobody.encode();
+    let mut absent = port.scene.address.clone();
+    absent.uid ^= 1;
+    let blob = absent.encode();
     // SAFETY: zeroed structures with masks that name what is set; live handles, a buffer that outlives its request.
     unsafe {
         let mut params: ucp_ep_params_t = std::mem::zeroed();

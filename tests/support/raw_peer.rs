@@ -1,4 +1,4 @@
-//! A process that somebody else speaks for: it is alive and has memory, and what is sent to it is read here.
+//! A process whose side of the protocol the test plays: it is alive and has memory, and messages to it are read here.
 
 use std::ptr::NonNull;
 use ucp::sys::segment::SegmentId;
@@ -11,19 +11,19 @@ use ucp::wire::address::{ShmLocator, WorkerAddress};
 /// Bytes of its memory.
 const MEMORY: usize = 64 << 10;
 
-pub struct Impostor {
-    /// What the victim sends.
+pub struct RawPeer {
+    /// Receives the victim's messages.
     rings: Vec<(usize, Consumer)>,
     inbox: Inbox,
     doorbell: Doorbell,
-    /// As its child has it, too: what messages that it offers are read from.
+    /// Shared with the child: source of the messages that the test announces.
     memory: Vec<u8>,
     /// A child that sleeps, a copy of this process: it has the same memory and the same descriptors.
     pid: libc::pid_t,
 }
 
-impl Impostor {
-    pub fn new() -> Impostor {
+impl RawPeer {
+    pub fn new() -> RawPeer {
         let inbox = Inbox::create(false).unwrap();
         let memory = vec![0x99; MEMORY];
         // Not libc's function: the library's handlers would take the descriptors and the memory away from the child.
@@ -39,7 +39,7 @@ impl Impostor {
             }
         }
         assert!(pid > 0);
-        Impostor {
+        RawPeer {
             rings: Vec::new(),
             doorbell: inbox.doorbell(),
             inbox,
@@ -48,7 +48,7 @@ impl Impostor {
         }
     }
 
-    /// Where its memory is.
+    /// The address of its memory.
     pub fn memory(&self) -> u64 {
         self.memory.as_ptr() as u64
     }
@@ -60,7 +60,7 @@ impl Impostor {
         };
         let mem = self.inbox.ring(*index);
         let words = size_of::<RingMem>() / 8;
-        // SAFETY: a word of the ring, which is shared memory of which nobody has a reference but to atomics.
+        // SAFETY: a word of the ring, which is shared memory to which there are only references to atomics.
         unsafe {
             mem.cast::<u64>()
                 .add(usize::from(at) % words)
@@ -68,7 +68,7 @@ impl Impostor {
         };
     }
 
-    /// Where it seems to be.
+    /// The host that its address claims.
     pub fn locator(&self) -> Locator {
         let here = self.inbox.locator();
         Locator {
@@ -80,7 +80,7 @@ impl Impostor {
         }
     }
 
-    /// The address of a worker of its.
+    /// The address of a worker in it.
     pub fn address(&self, uid: u64, host: u64) -> WorkerAddress {
         let l = self.locator();
         WorkerAddress {
@@ -105,7 +105,7 @@ impl Impostor {
         }
     }
 
-    /// A way to a worker, as whom it likes.
+    /// An outbox to a worker, with any uid.
     pub fn outbox(&self, victim: &WorkerAddress, uid: u64) -> Outbox {
         let shm = victim.shm.expect("a worker in shared memory");
         let at = Locator {
@@ -126,15 +126,15 @@ impl Impostor {
         Outbox::open(at, &me, &mut None).expect("a ring of the victim's")
     }
 
-    /// Gives back the rings that are to nobody any more.
+    /// Frees the rings without a sender.
     pub fn forget(&mut self) {
         for (index, _) in std::mem::take(&mut self.rings) {
             self.inbox.free(index);
         }
     }
 
-    /// Shows what has come; `look` gets the message and a copy of its record.
-    pub fn hear(&mut self, mut look: impl FnMut(&Message, &[u8])) {
+    /// Receives the messages that have arrived; `look` gets the message and a copy of its record.
+    pub fn receive(&mut self, mut look: impl FnMut(&Message, &[u8])) {
         if self.doorbell.has_new_ring() {
             for (index, _) in self.inbox.accept(&self.doorbell) {
                 let mem: NonNull<_> = self.inbox.ring(index);
@@ -144,7 +144,7 @@ impl Impostor {
             }
         }
         for (_, ring) in &mut self.rings {
-            // What it has poked itself is no message any more.
+            // Words that the test itself has poked are no messages any more.
             while let Ok(Some(message)) = ring.peek() {
                 // SAFETY: the record is readable until `advance`.
                 let record = unsafe { std::slice::from_raw_parts(message.record, message.len) };
@@ -156,9 +156,9 @@ impl Impostor {
     }
 }
 
-impl Drop for Impostor {
+impl Drop for RawPeer {
     fn drop(&mut self) {
-        // SAFETY: our child, waited for once.
+        // SAFETY: the child of this structure, waited for once.
         unsafe {
             libc::kill(self.pid, libc::SIGKILL);
             libc::waitpid(self.pid, std::ptr::null_mut(), 0);
