@@ -1,7 +1,7 @@
 //! Generates `include/` from `src/ctypes` and `src/abi`, one header for each file in `headers/`.
 //!
 //! `gen-headers ROOT` writes the headers into ROOT/include; `gen-headers --check ROOT` writes nothing and
-//! fails when one of them is not what would be written.
+//! fails when one of them is out of date.
 
 mod shape;
 
@@ -15,24 +15,24 @@ use std::process::ExitCode;
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
-/// What one header is made of.
+/// The description of one header.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Spec {
-    /// Where it goes, below `include/`.
+    /// Its path below `include/`.
     path: PathBuf,
-    /// What it is, in one line.
+    /// Its title, in one line.
     about: String,
-    /// Headers it includes, `<...>` left off.
+    /// Headers it includes, without `<...>`.
     #[serde(default)]
     includes: Vec<String>,
     /// Rust files whose types and exported functions it declares, below `src/`.
     #[serde(default)]
     sources: Vec<PathBuf>,
-    /// Rust files of which it declares some functions only, and these.
+    /// Rust files of which it declares only some functions, and those.
     #[serde(default)]
     parts: BTreeMap<PathBuf, Vec<String>>,
-    /// Items of the sources that another header declares, or that C spells in a way of its own below.
+    /// Items of the sources that another header declares, or that are declared in C text below.
     #[serde(default)]
     exclude: Vec<String>,
     /// Tags of types that UCX's headers know by their typedef alone.
@@ -47,7 +47,7 @@ struct Spec {
     /// Enums of one byte.
     #[serde(default)]
     packed: Vec<String>,
-    /// Second names of constants, by the enum that they stand in: name, value, comment.
+    /// Second names of constants, by their enum: name, value, comment.
     #[serde(default)]
     aliases: BTreeMap<String, Vec<[String; 3]>>,
     /// C text ahead of the declarations.
@@ -137,7 +137,7 @@ fn guard(path: &Path) -> String {
     "RUCP_".chars().chain(word).collect()
 }
 
-/// What cbindgen makes of the sources, in the forms of UCX's headers.
+/// The output of cbindgen for the sources, in the forms of UCX's headers.
 fn declarations(root: &Path, spec: &Spec) -> Fallible<String> {
     let mut config = cbindgen::Config::from_file(root.join("cbindgen.toml"))?;
     config.export.exclude.extend(spec.exclude.iter().cloned());
@@ -164,13 +164,13 @@ fn declarations(root: &Path, spec: &Spec) -> Fallible<String> {
     Shape::new(&String::from_utf8(text)?).apply(spec)
 }
 
-/// How a line begins that defines a type.
+/// Prefix of a line that defines a type.
 const TYPES: [&str; 4] = ["pub struct ", "pub enum ", "pub union ", "pub type "];
 
-/// How a line begins that defines an exported function.
+/// Prefix of a line that defines an exported function.
 const FUNCTIONS: [&str; 2] = ["pub extern \"C\" fn ", "pub unsafe extern \"C\" fn "];
 
-/// Names that a file defines; cbindgen leaves out types that no function mentions unless told their names.
+/// Names that a file defines; cbindgen omits types that no function uses unless their names are given.
 fn names<'a>(source: &'a str, kinds: &'a [&str]) -> impl Iterator<Item = String> + 'a {
     source.lines().filter_map(move |line| {
         let rest = kinds.iter().find_map(|kind| line.strip_prefix(kind))?;

@@ -7,7 +7,7 @@ use crate::{Fallible, Spec};
 /// Kinds of types that have tags.
 const KINDS: [&str; 3] = ["enum", "struct", "union"];
 
-/// Declarations, in order, each with its comment; what cbindgen separates by an empty line.
+/// Declarations, in order, each with its comment; cbindgen separates them by an empty line.
 pub struct Shape(Vec<String>);
 
 impl Shape {
@@ -15,7 +15,7 @@ impl Shape {
         Self(text.trim().split("\n\n").map(str::to_owned).collect())
     }
 
-    /// Applies what the spec of a header asks for; fails when one of its names is not declared.
+    /// Applies the spec of a header; fails when one of its names is not declared.
     pub fn apply(mut self, spec: &Spec) -> Fallible<String> {
         for (tag, aliases) in &spec.aliases {
             self.add_aliases(tag, aliases)?;
@@ -37,7 +37,7 @@ impl Shape {
         Ok(self.0.join("\n\n"))
     }
 
-    /// Where a type is defined, and its kind.
+    /// The position of a type's definition, and its kind.
     fn definition(&self, tag: &str) -> Fallible<(usize, &'static str)> {
         KINDS
             .into_iter()
@@ -83,7 +83,7 @@ impl Shape {
         self.refuse(kind, tag)
     }
 
-    /// Makes a one-byte enum of what cbindgen writes as an enum and an integer type beside it.
+    /// Makes a one-byte enum of cbindgen's enum and integer type.
     fn pack(&mut self, name: &str) -> Fallible<()> {
         let start = format!("enum {name}\n#if");
         let found = self.0.iter_mut().find(|one| one.contains(&start));
@@ -114,7 +114,7 @@ impl Shape {
         self.refuse(kind, tag)
     }
 
-    /// Fails when a declaration names a tag that is gone.
+    /// Fails when a declaration names a removed tag.
     fn refuse(&self, kind: &str, tag: &str) -> Fallible<()> {
         let gone = format!("{kind} {tag}");
         let is_used = self.0.iter().any(|one| {

@@ -1,11 +1,11 @@
-//! rucp_info answers as the environment says: transports that are excluded are not shown, and so on.
+//! rucp_info shows the environment's configuration: excluded transports are not shown, and so on.
 
 use serde_json::Value;
 use std::process::{Command, Output};
 
 fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rucp_info"));
-    // What the caller's environment has set is not this test's.
+    // The caller's environment has no effect on this test.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("UCX_")) {
         command.env_remove(name);
     }

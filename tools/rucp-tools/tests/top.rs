@@ -1,4 +1,4 @@
-//! rucp_top reads what workers of this process really did, and nothing that pages say can hurt it.
+//! rucp_top shows the real activity of workers of this process, and invalid pages cannot harm it.
 
 use serde_json::Value;
 use std::fs::File;
@@ -55,7 +55,7 @@ impl Loop {
     }
 
     fn send(&self, bytes: &[u8]) {
-        // SAFETY: live handles; what is sent at once needs the buffer no longer.
+        // SAFETY: live handles; messages sent at once do not need the buffer any more.
         unsafe {
             let param: ucp_request_param_t = zeroed();
             let sent =
@@ -72,7 +72,7 @@ impl Loop {
         while unsafe { worker::ucp_worker_progress(self.worker) } != 0 {}
     }
 
-    /// Receives one message that is here.
+    /// Receives one message that has arrived.
     fn receive(&self, buffer: &mut [u8]) {
         // SAFETY: live handles and buffer.
         unsafe {
@@ -138,7 +138,7 @@ fn counts_of_a_live_worker_and_pages_of_liars() {
     let worker = &found[0];
     assert_eq!(
         worker["context"], "test? of top",
-        "nothing that steers a terminal"
+        "no control character for a terminal"
     );
     assert_eq!(
         (&worker["unexpected"], &worker["unexpected_total"]),
@@ -179,7 +179,7 @@ fn counts_of_a_live_worker_and_pages_of_liars() {
     assert_eq!(rates.lines().count(), 2);
     assert!(top(&["--once"]).contains("short"));
 
-    // Liars, in the same process.
+    // Invalid pages, in the same process.
     let mut page = vec![0xff; stats::PAGE_LEN + 100];
     let _garbage = memfd(&page);
     let _empty = memfd(&[]);
@@ -208,7 +208,7 @@ fn counts_of_a_live_worker_and_pages_of_liars() {
 }
 
 #[test]
-fn nobody_is_said_aloud() {
+fn a_missing_worker_is_reported() {
     // A process without the library.
     let mut idle = Command::new("cat")
         .stdin(Stdio::piped())
@@ -227,8 +227,8 @@ fn nobody_is_said_aloud() {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (text(output.stdout), text(output.stderr))
     };
-    let nobody = format!("rucp_top: process {pid} has no worker that you may see\n");
-    assert_eq!(top(&["--once"]), (String::new(), nobody));
+    let no_worker = format!("rucp_top: process {pid} has no worker that you may see\n");
+    assert_eq!(top(&["--once"]), (String::new(), no_worker));
     assert_eq!(top(&["--once", "--json"]), ("[]\n".into(), String::new()));
     drop(idle.stdin.take());
     idle.wait().unwrap();

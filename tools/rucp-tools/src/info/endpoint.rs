@@ -1,6 +1,6 @@
-//! A context, a worker and an endpoint, made as a program makes them, to see what they would use.
+//! A context, a worker and an endpoint, created as a program does, to show their configuration.
 
-use crate::{Part, Place};
+use crate::{Part, PeerLocation};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::mem::{MaybeUninit, zeroed};
@@ -11,7 +11,7 @@ use ucp::ctypes::*;
 use ucp::engine::endpoint::Endpoint;
 use ucp::proto::info::{self, Table};
 
-/// What the letters of `-u` stand for.
+/// The letters of `-u`.
 struct Features {
     bits: u64,
     errors: bool,
@@ -102,10 +102,10 @@ fn check(status: ucs_status_t, what: &str) -> Result<(), String> {
     }
 }
 
-/// The parts that are wanted: context, worker, endpoint.
+/// The requested parts: context, worker, endpoint.
 pub fn print(
     letters: &str,
-    place: Place,
+    place: PeerLocation,
     wanted: [bool; 3],
 ) -> Result<Vec<(&'static str, Part)>, String> {
     let features = parse(letters)?;
@@ -137,14 +137,17 @@ fn endpoint_part(
     party: &Party,
     features: &Features,
     letters: &str,
-    place: Place,
+    place: PeerLocation,
 ) -> Result<Part, String> {
     // The peer lives as long as `_peer`.
     let (_peer, address) = match place {
-        Place::Same => (None, party.address(0)?),
-        Place::Intra | Place::Inter => {
+        PeerLocation::Same => (None, party.address(0)?),
+        PeerLocation::Intra | PeerLocation::Inter => {
             let (peer, both) = Peer::start(letters)?;
-            (Some(peer), both[usize::from(place == Place::Inter)].clone())
+            (
+                Some(peer),
+                both[usize::from(place == PeerLocation::Inter)].clone(),
+            )
         }
     };
     // SAFETY: zeroed parameters with a mask; the address lives during the call.
@@ -165,7 +168,7 @@ fn endpoint_part(
     };
     // SAFETY: a live endpoint, an open stream.
     let text = captured(|out| unsafe { endpoint::ucp_ep_print_info(ep, out) })?;
-    // SAFETY: handles of this library's are what they are said to be.
+    // SAFETY: handles of this library point to its own structures.
     let tables = unsafe {
         let e = &*ep.cast::<Endpoint>();
         info::tables(&*e.worker, e.peer())
@@ -193,7 +196,7 @@ fn lines_of(text: &str) -> Vec<&str> {
     lines.filter(|line| !line.is_empty()).collect()
 }
 
-/// What a function prints to a C stream.
+/// The output of a function that prints to a C stream.
 fn captured(print: impl FnOnce(*mut libc::FILE)) -> Result<String, String> {
     let (mut text, mut len): (*mut std::ffi::c_char, usize) = (null_mut(), 0);
     // SAFETY: the stream is opened, used and closed here; the text is as long as the stream says and is freed.
@@ -210,7 +213,7 @@ fn captured(print: impl FnOnce(*mut libc::FILE)) -> Result<String, String> {
     }
 }
 
-/// This program in another process, with a worker; gone when this is dropped.
+/// This program in another process, with a worker; killed when this is dropped.
 struct Peer(Child);
 
 impl Peer {

@@ -1,4 +1,4 @@
-//! rucp_info: what rucp is, what it finds on this machine, how it is configured, what an endpoint would use.
+//! rucp_info: version, transports on this machine, configuration, and the configuration of an endpoint.
 
 mod endpoint;
 mod report;
@@ -10,17 +10,18 @@ use std::process::ExitCode;
 use ucp::options::Options;
 use ucp::sys::log;
 
-/// Tells about rucp, the library libucp.so.0, on this machine. The variables UCX_* count as they do for a program.
+/// Shows properties of rucp, the library libucp.so.0, on this machine. The variables UCX_* have the same effect as in a
+/// program.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
     /// Version of the library and of the API
     #[arg(short = 'v', long)]
     library: bool,
-    /// How it was built
+    /// Build configuration
     #[arg(short, long)]
     build: bool,
-    /// Transports, their devices and what they can
+    /// Transports, their devices and capabilities
     #[arg(short, long)]
     devices: bool,
     /// Only this transport (with -d)
@@ -32,7 +33,7 @@ struct Arguments {
     /// The configuration
     #[arg(short, long)]
     config: bool,
-    /// With what each option means (with -c)
+    /// With the description of each option (with -c)
     #[arg(short, long, requires = "config")]
     full: bool,
     /// Older names, too (with -c)
@@ -50,17 +51,17 @@ struct Arguments {
     /// A worker
     #[arg(short, long)]
     worker: bool,
-    /// What an endpoint uses: lanes, and protocols by size
+    /// Configuration of an endpoint: lanes, and protocols by size
     #[arg(short, long)]
     endpoint: bool,
     /// Features of the context: a atomics, r remote memory, t tags, s streams, m active messages, w wakeup;
     /// e: the endpoint handles errors
     #[arg(short = 'u', long, value_name = "LETTERS", default_value = "artsm")]
     features: String,
-    /// Where the peer of the endpoint is
-    #[arg(short = 'P', long, value_enum, default_value_t = Place::Same)]
-    place: Place,
-    /// Everything asked for as one JSON object
+    /// Location of the endpoint's peer
+    #[arg(short = 'P', long, value_enum, default_value_t = PeerLocation::Same)]
+    place: PeerLocation,
+    /// All requested parts as one JSON object
     #[arg(long)]
     json: bool,
     /// Waits on standard input with a worker whose address it prints: the other end of -P
@@ -68,15 +69,15 @@ struct Arguments {
     serve: bool,
 }
 
-/// Where a peer is.
+/// The location of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Place {
+enum PeerLocation {
     /// In this process
     #[value(name = "self")]
     Same,
     /// In another process of this host
     Intra,
-    /// On another host: what reaches only this host is not used
+    /// On another host: transports within one host are not used
     Inter,
 }
 
@@ -91,7 +92,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Messages of the library do not mix with what scripts read, unless the user says where they go.
+/// Messages of the library do not mix with the output, unless the user selects a destination.
 fn log_to_stderr() {
     let mut options = Options::read_lenient();
     if options.log_file.is_empty() && options.set("LOG_FILE", "stderr").is_ok() {
@@ -143,7 +144,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     }
 }
 
-/// Writes to standard output; a reader that has read enough is no failure.
+/// Writes to standard output; a closed reader is no failure.
 fn print(text: &str) -> Result<(), String> {
     use std::io::{ErrorKind, Write};
     match std::io::stdout().write_all(text.as_bytes()) {
@@ -152,7 +153,7 @@ fn print(text: &str) -> Result<(), String> {
     }
 }
 
-/// The answer to one question, for people and for programs.
+/// One part of the output, as text and as JSON.
 struct Part {
     text: String,
     json: Value,

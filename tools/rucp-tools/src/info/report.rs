@@ -1,4 +1,4 @@
-//! What needs no context: library, build, system, devices.
+//! Parts without a context: library, build, system, devices.
 
 use crate::Part;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use ucp::options::Options;
 use ucp::proto::resources::{self, Resource};
 use ucp::sys::machine;
 
-/// Version and place.
+/// Version and path.
 pub fn library() -> Part {
     let version = format!("{}.{}.{}", VERSION.0, VERSION.1, VERSION.2);
     let path = machine::library_path();
@@ -21,7 +21,7 @@ pub fn library() -> Part {
     }
 }
 
-/// What the compiler was told.
+/// Options of the compilation.
 pub fn build() -> Part {
     let facts = [
         (
@@ -50,7 +50,7 @@ pub fn build() -> Part {
     }
 }
 
-/// Processor and namespaces: what `ucx.conf` and shared memory go by.
+/// Processor and namespaces: inputs of `ucx.conf` and shared memory.
 pub fn system() -> Part {
     let place = machine::place();
     let this = ucp::options::Machine::this();
@@ -78,7 +78,7 @@ pub fn system() -> Part {
     }
 }
 
-/// Transports and devices that the options leave.
+/// Transports and devices that the options select.
 pub fn devices(transport: Option<&str>) -> Result<Part, String> {
     let options = Options::read(None).map_err(|e| e.to_string())?;
     let policy = Policy::new(&options).map_err(|status| format!("no transport: {status:?}"))?;

@@ -1,10 +1,10 @@
-//! The configuration, as files, the environment and the defaults make it.
+//! The configuration from files, the environment and the defaults.
 
 use crate::{Arguments, Part};
 use serde_json::{Value, json};
 use ucp::options::{Options, PrintFlags};
 
-/// The options that the arguments ask for.
+/// The options selected by the arguments.
 pub fn config(arguments: &Arguments) -> Result<Part, String> {
     let options = Options::read(None).map_err(|e| e.to_string())?;
     let wanted = |name: &str| match &arguments.filter {

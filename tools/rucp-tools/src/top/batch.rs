@@ -1,11 +1,11 @@
-//! What scripts read: rows as text or as JSON.
+//! Output for scripts: rows as text or as JSON.
 
-use crate::rows::{Flow, LaneRow, PROTOCOLS, PeerRow, WorkerRow};
+use crate::rows::{LaneRow, PROTOCOLS, PeerRow, Traffic, WorkerRow};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// That there is no worker to show.
-pub fn nobody(pid: Option<u32>) -> String {
+/// The message if there is no worker to show.
+pub fn no_worker(pid: Option<u32>) -> String {
     match pid {
         Some(pid) => format!("process {pid} has no worker that you may see"),
         None => "no worker that you may see on this host".to_owned(),
@@ -33,7 +33,7 @@ pub fn text(rows: &[WorkerRow]) -> String {
             let _ = writeln!(
                 out,
                 "  peer {}: {} endpoints, {} pending{}",
-                who(peer),
+                peer_name(peer),
                 peer.endpoints,
                 peer.pending,
                 if peer.failed { ", failed" } else { "" },
@@ -62,7 +62,7 @@ fn write_lane(out: &mut String, lane: &LaneRow) {
     }
 }
 
-fn write_flow(out: &mut String, what: &str, flow: &Flow) {
+fn write_flow(out: &mut String, what: &str, flow: &Traffic) {
     let _ = writeln!(
         out,
         "      {what:<10} {:>14} messages {:>18} bytes {:>14.0} messages/s {:>16.0} bytes/s",
@@ -70,8 +70,8 @@ fn write_flow(out: &mut String, what: &str, flow: &Flow) {
     );
 }
 
-/// What a peer is called.
-pub fn who(peer: &PeerRow) -> String {
+/// The name of a peer.
+pub fn peer_name(peer: &PeerRow) -> String {
     match (peer.is_rest, peer.pid) {
         (true, _) => "(all others)".into(),
         (false, 0) => format!("{:#x}", peer.uid),
@@ -124,7 +124,7 @@ fn lane_json(lane: &LaneRow) -> Value {
     })
 }
 
-fn flow_json(flow: &Flow) -> Value {
+fn flow_json(flow: &Traffic) -> Value {
     json!({
         "messages": flow.total.messages,
         "bytes": flow.total.bytes,

@@ -1,4 +1,4 @@
-//! rucp_top: what the workers of rucp on this host are doing, live or for scripts.
+//! rucp_top: activity of the workers of rucp on this host, live or for scripts.
 
 mod batch;
 mod rows;
@@ -13,8 +13,8 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Shows what the workers of rucp on this host are doing: messages and bytes by protocol, lane and peer, what
-/// waits, unexpected messages. It reads the workers' statistics pages and nothing else; they do not notice.
+/// Shows the activity of the workers of rucp on this host: messages and bytes by protocol, lane and peer, pending
+/// operations, unexpected messages. It only reads the workers' statistics pages, which does not affect them.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -24,7 +24,7 @@ struct Arguments {
     /// Print samples as JSON, one array of workers a line
     #[arg(long)]
     json: bool,
-    /// Print so many samples and end; from the second on with rates
+    /// Print this many samples and end; from the second on with rates
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<u64>,
     /// Seconds between two samples
@@ -33,7 +33,7 @@ struct Arguments {
     /// Only the workers of this process
     #[arg(short, long)]
     pid: Option<u32>,
-    /// What comes first
+    /// Order of the rows
     #[arg(short, long, value_enum, default_value_t = Order::Pid)]
     sort: Order,
 }
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read has read enough.
+        // The reader has closed the pipe.
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("rucp_top: {e}");
@@ -84,9 +84,9 @@ fn print_samples(arguments: &Arguments, delay: Duration) -> io::Result<()> {
             write!(out, "{}", batch::text(&rows))?;
         }
         out.flush()?;
-        // Who reads the samples by a program sees it by their being empty.
+        // Scripts detect it by the empty sample.
         if rows.is_empty() && !arguments.json {
-            eprintln!("rucp_top: {}", batch::nobody(arguments.pid));
+            eprintln!("rucp_top: {}", batch::no_worker(arguments.pid));
         }
         before = Some(now);
     }

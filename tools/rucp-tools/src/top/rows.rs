@@ -1,37 +1,37 @@
-//! Rows: a sample, and what changed since the one before, per worker, peer and lane.
+//! Rows: a sample, and its difference from the one before, per worker, peer and lane.
 
 use crate::sample::{Sample, Worker};
 use std::collections::HashMap;
 use ucp::wire::stats::{Carrier, PeerStats, Protocol, Tally};
 
-/// Names of the protocols that users see, in the order of the columns.
+/// Names of the protocols for users, in the order of the columns.
 pub const PROTOCOLS: [&str; 6] = ["short", "eager", "rendezvous", "rma", "amo", "stream"];
 
 /// Messages and bytes, since the beginning and per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Flow {
+pub struct Traffic {
     pub total: Tally,
     /// 0 in a first sample.
     pub messages_per_s: f64,
     pub bytes_per_s: f64,
 }
 
-impl Flow {
-    fn add(&mut self, other: Flow) {
+impl Traffic {
+    fn add(&mut self, other: Traffic) {
         self.total.messages = self.total.messages.saturating_add(other.total.messages);
         self.total.bytes = self.total.bytes.saturating_add(other.total.bytes);
         self.messages_per_s += other.messages_per_s;
         self.bytes_per_s += other.bytes_per_s;
     }
 
-    /// What went since `before`. A counter that went backwards is another worker's, or a lie.
-    fn between(before: Option<Tally>, now: Tally, seconds: f64) -> Flow {
+    /// The difference from `before`. A counter that went backwards belongs to another worker, or is invalid.
+    fn between(before: Option<Tally>, now: Tally, seconds: f64) -> Traffic {
         let rate = |from: u64, to: u64| match seconds > 0.0 {
             true => to.saturating_sub(from) as f64 / seconds,
             false => 0.0,
         };
         let from = before.unwrap_or(now);
-        Flow {
+        Traffic {
             total: now,
             messages_per_s: rate(from.messages, now.messages),
             bytes_per_s: rate(from.bytes, now.bytes),
@@ -44,16 +44,16 @@ impl Flow {
 pub struct LaneRow {
     pub lane: String,
     /// In the order of [`PROTOCOLS`].
-    pub sent: [Flow; PROTOCOLS.len()],
-    pub all_sent: Flow,
-    /// What came, of any protocol: known for the lane of messages only.
-    pub received: Option<Flow>,
+    pub sent: [Traffic; PROTOCOLS.len()],
+    pub all_sent: Traffic,
+    /// Received, of any protocol: known for the lane of messages only.
+    pub received: Option<Traffic>,
 }
 
 /// One peer.
 #[derive(Clone, Debug)]
 pub struct PeerRow {
-    /// Many peers that found no place of their own.
+    /// Sum of the peers without a row of their own.
     pub is_rest: bool,
     pub uid: u64,
     pub pid: u32,
@@ -75,12 +75,12 @@ pub struct WorkerRow {
     pub unexpected_total: u64,
     pub requests: u64,
     pub pending: u64,
-    pub sent: Flow,
-    pub received: Flow,
+    pub sent: Traffic,
+    pub received: Traffic,
     pub peers: Vec<PeerRow>,
 }
 
-/// What to put on top.
+/// The order of the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Order {
     Pid,
@@ -102,7 +102,7 @@ pub fn rows(before: Option<&Sample>, now: &Sample, order: Order) -> Vec<WorkerRo
     let mut rows: Vec<WorkerRow> = workers
         .map(|worker| worker_row(old.get(&worker.stats.uid).copied(), worker, seconds))
         .collect();
-    let rate = |a: &WorkerRow, b: &WorkerRow, of: fn(&Flow) -> f64| {
+    let rate = |a: &WorkerRow, b: &WorkerRow, of: fn(&Traffic) -> f64| {
         let sum = |row: &WorkerRow| of(&row.sent) + of(&row.received);
         sum(b).total_cmp(&sum(a))
     };
@@ -129,7 +129,7 @@ fn worker_row(before: Option<&Worker>, now: &Worker, seconds: f64) -> WorkerRow 
         .iter()
         .map(|peer| peer_row(old.get(&(peer.is_rest, peer.uid)).copied(), peer, seconds))
         .collect();
-    let (mut sent, mut received) = (Flow::default(), Flow::default());
+    let (mut sent, mut received) = (Traffic::default(), Traffic::default());
     for lane in peers.iter().flat_map(|peer| &peer.lanes) {
         sent.add(lane.all_sent);
         received.add(lane.received.unwrap_or_default());
@@ -157,7 +157,7 @@ fn peer_row(before: Option<&PeerStats>, now: &PeerStats, seconds: f64) -> PeerRo
         let row = lane_row(before, now, carrier, seconds);
         let used = row.all_sent.total != Tally::default();
         match lanes.iter_mut().find(|other| other.lane == row.lane) {
-            // The lane of messages copies, too, where nothing else can.
+            // The lane of messages copies, too, where no other lane can.
             Some(other) => merge(other, &row),
             None if used || carrier == Carrier::Messages => lanes.push(row),
             None => {}
@@ -180,11 +180,11 @@ fn lane_row(
     carrier: Carrier,
     seconds: f64,
 ) -> LaneRow {
-    let mut sent = [Flow::default(); PROTOCOLS.len()];
-    let mut all_sent = Flow::default();
+    let mut sent = [Traffic::default(); PROTOCOLS.len()];
+    let mut all_sent = Traffic::default();
     for protocol in Protocol::ALL.into_iter().filter(|p| p.carrier() == carrier) {
         let place = protocol as usize;
-        let flow = Flow::between(before.map(|b| b.sent[place]), now.sent[place], seconds);
+        let flow = Traffic::between(before.map(|b| b.sent[place]), now.sent[place], seconds);
         if let Some(column) = PROTOCOLS.iter().position(|name| *name == protocol.name()) {
             sent[column].add(flow);
         }
@@ -195,7 +195,7 @@ fn lane_row(
         sent,
         all_sent,
         received: (carrier == Carrier::Messages)
-            .then(|| Flow::between(before.map(|b| b.received), now.received, seconds)),
+            .then(|| Traffic::between(before.map(|b| b.received), now.received, seconds)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A sample: what the statistics pages of all workers that this user may see say at one moment.
+//! A sample: the statistics pages of all workers that this user may read, at one moment.
 
 use std::collections::HashSet;
 use std::fs;
@@ -6,10 +6,10 @@ use std::time::Instant;
 use ucp::sys::published;
 use ucp::wire::stats::{self, WorkerStats};
 
-/// A worker and where it lives.
+/// A worker and its process.
 #[derive(Clone, Debug)]
 pub struct Worker {
-    /// As this process sees it.
+    /// Its id in this process's namespace.
     pub pid: u32,
     pub command: String,
     pub stats: WorkerStats,
@@ -23,15 +23,15 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Reads the pages of one process, or of all. Processes that end meanwhile and pages that make no
-    /// sense are left out.
+    /// Reads the pages of one process, or of all. Processes that end meanwhile and invalid pages
+    /// are left out.
     pub fn take(only: Option<u32>) -> Sample {
         let mut pids = only.map_or_else(all_pids, |pid| vec![pid]);
         pids.sort_unstable();
         let mut seen = HashSet::new();
         let workers = pids.into_iter().flat_map(workers_of);
         Sample {
-            // A forked child has its parent's descriptors; nobody else claims the same identity twice.
+            // A forked child has its parent's descriptors; the same identity is accepted once.
             workers: workers.filter(|w| seen.insert(w.stats.uid)).collect(),
             at: Instant::now(),
         }
@@ -68,7 +68,7 @@ fn workers_of(pid: u32) -> Vec<Worker> {
         .collect()
 }
 
-/// What the process calls itself: another number in a PID namespace of its own.
+/// The process's id in its own PID namespace.
 fn inner_pid(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));

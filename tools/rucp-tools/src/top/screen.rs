@@ -1,7 +1,7 @@
-//! The screen: a table of workers, peers and lanes, and the keys that steer it.
+//! The screen: a table of workers, peers and lanes, and its keys.
 
-use crate::batch::who;
-use crate::rows::{Flow, LaneRow, Order, PeerRow, WorkerRow, rows};
+use crate::batch::peer_name;
+use crate::rows::{LaneRow, Order, PeerRow, Traffic, WorkerRow, rows};
 use crate::sample::Sample;
 use ratatui::DefaultTerminal;
 use ratatui::Frame;
@@ -13,7 +13,7 @@ use ratatui::widgets::{Paragraph, Row, Table, TableState};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// What the user chose.
+/// The user's settings.
 pub struct View {
     pub only: Option<u32>,
     pub every: Duration,
@@ -37,7 +37,7 @@ impl View {
         }
     }
 
-    /// Does what a key asks for; true to end.
+    /// Handles a key; true to end.
     fn key(&mut self, key: KeyEvent) -> bool {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
@@ -64,7 +64,7 @@ impl View {
 /// Draws samples until the user ends it.
 ///
 /// # Errors
-/// What the terminal answers.
+/// Errors of the terminal.
 pub fn run(terminal: &mut DefaultTerminal, view: &mut View) -> io::Result<()> {
     let mut before = None;
     let mut now = Sample::take(view.only);
@@ -74,7 +74,7 @@ pub fn run(terminal: &mut DefaultTerminal, view: &mut View) -> io::Result<()> {
         let due = now.at + view.every;
         while Instant::now() < due || view.paused {
             let wait = due.saturating_duration_since(Instant::now());
-            // Nothing is due while it is paused but the next key.
+            // While it is paused only a key causes an update.
             let wait = if view.paused { view.every } else { wait };
             if !event::poll(wait)? {
                 continue;
@@ -111,8 +111,8 @@ fn draw(frame: &mut Frame, view: &mut View, shown: &[WorkerRow]) {
     let keys = "q quit  order: p pid m messages b bytes u unexpected w pending  t messages/bytes  space pause";
     frame.render_widget(Line::from(keys).style(Modifier::DIM), bottom);
     if shown.is_empty() {
-        let nobody = "No worker of rucp runs in a process that this user may look into.";
-        frame.render_widget(Paragraph::new(nobody), middle);
+        let no_worker = "No worker of rucp runs in a process that this user may look into.";
+        frame.render_widget(Paragraph::new(no_worker), middle);
     } else {
         draw_table(frame, middle, view, shown);
     }
@@ -171,7 +171,7 @@ fn worker_line(worker: &WorkerRow) -> Row<'static> {
 fn lane_line(peer: &PeerRow, lane: &LaneRow, first: bool, bytes: bool) -> Row<'static> {
     let mut cells = match first {
         true => vec![
-            format!("  {}", who(peer)),
+            format!("  {}", peer_name(peer)),
             lane.lane.clone(),
             peer.pending.to_string(),
         ],
@@ -192,7 +192,7 @@ fn lane_line(peer: &PeerRow, lane: &LaneRow, first: bool, bytes: bool) -> Row<'s
     Row::new(cells).style(style)
 }
 
-fn ends(sent: &Flow, received: Option<&Flow>) -> [String; 4] {
+fn ends(sent: &Traffic, received: Option<&Traffic>) -> [String; 4] {
     let shown = |rate: Option<f64>| rate.map(human).unwrap_or_default();
     [
         human(sent.messages_per_s),
@@ -261,12 +261,12 @@ mod tests {
             unexpected_total: 0,
             requests: u64::MAX,
             pending: u64::MAX,
-            sent: Flow {
+            sent: Traffic {
                 messages_per_s: f64::INFINITY,
                 bytes_per_s: f64::NAN,
-                ..Flow::default()
+                ..Traffic::default()
             },
-            received: Flow::default(),
+            received: Traffic::default(),
             peers: Vec::new(),
         };
         for (width, height) in [(0, 0), (1, 1), (3, 2), (80, 24), (500, 200)] {
