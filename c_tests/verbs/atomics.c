@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include "counters.h"
+#include "finish.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -95,17 +96,7 @@ static void connect_to_owner(void)
 
 static ucs_status_t finish(ucs_status_ptr_t request)
 {
-    time_t end = time(NULL) + SECONDS;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && time(NULL) < end) {
-        ucp_worker_progress(worker);
-    }
-    ucs_status_t status = ucp_request_check_status(request);
-    ucp_request_free(request);
-    return status;
+    return finish_on(worker, request, SECONDS);
 }
 
 static ucs_status_t flush(void)

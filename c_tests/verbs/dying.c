@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "finish.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -84,17 +85,7 @@ static pid_t peer_start(int place)
 
 static ucs_status_t finish(ucs_status_ptr_t request)
 {
-    time_t end = time(NULL) + SECONDS;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && time(NULL) < end) {
-        ucp_worker_progress(worker);
-    }
-    ucs_status_t status = ucp_request_check_status(request);
-    ucp_request_free(request);
-    return status;
+    return finish_on(worker, request, SECONDS);
 }
 
 static void end_of(pid_t pid)

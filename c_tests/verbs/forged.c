@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "finish.h"
 
 #include <endian.h>
 #include <infiniband/verbs.h>
@@ -57,10 +58,17 @@ static void on_failure(void *arg, ucp_ep_h ep, ucs_status_t status)
     (*(size_t *)arg)++;
 }
 
-static void progress(pair_t *pair)
+static void progress_pair(void *arg)
 {
+    pair_t *pair = arg;
+
     ucp_worker_progress(pair->worker[0]);
     ucp_worker_progress(pair->worker[1]);
+}
+
+static void progress(pair_t *pair)
+{
+    progress_pair(pair);
 }
 
 /* The section of kind 5 of a worker's address: secret, then ports. */
@@ -99,17 +107,7 @@ static void connect_to(pair_t *pair, int from, int to)
 
 static ucs_status_t finish(pair_t *pair, ucs_status_ptr_t request)
 {
-    time_t end = time(NULL) + 10;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && time(NULL) < end) {
-        progress(pair);
-    }
-    ucs_status_t status = ucp_request_check_status(request);
-    ucp_request_free(request);
-    return status;
+    return finish_with(request, 10, progress_pair, pair);
 }
 
 /* A message in each direction, of every size around the packet size. */

@@ -4,8 +4,12 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/types.h>
+#include <sys/wait.h>
 #include <ucp/api/ucp.h>
 
 static inline void must(int fine, const char *what)
@@ -38,6 +42,36 @@ static inline void open_barrier(pthread_barrier_t *barrier, int processes)
              pthread_barrier_init(barrier, &shared, (unsigned)processes) == 0,
          "barrier");
     pthread_barrierattr_destroy(&shared);
+}
+
+/* Kills rank 1 once `ready` is set; prints rank 0's wait status, and returns whether it failed. */
+static inline int kill_one(const pid_t child[2], _Atomic int *ready)
+{
+    int status;
+
+    while (!*ready && waitpid(child[0], &status, WNOHANG) == 0)
+        sched_yield();
+    kill(child[1], SIGKILL);
+    must(waitpid(child[1], &status, 0) == child[1] && waitpid(child[0], &status, 0) == child[0], "wait");
+    printf("%d\n", status);
+    return status != 0;
+}
+
+/* Waits for both ranks, and kills the other one when one fails. Returns whether one failed. */
+static inline int wait_ranks(const pid_t child[2])
+{
+    int failed = 0;
+
+    for (int rank = 0; rank < 2; rank++) {
+        int   status;
+        pid_t ended = wait(&status);
+
+        if (status != 0) {
+            failed = 1;
+            kill(ended == child[0] ? child[1] : child[0], SIGKILL);
+        }
+    }
+    return failed;
 }
 
 #endif

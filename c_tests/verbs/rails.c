@@ -26,7 +26,7 @@ enum { ADDRESS = 1024, ROUNDS = 24, DOWN_AT = 12, UP_AT = 18, WINDOW = 3, LONGES
 
 typedef struct {
     _Atomic int   meetings[2];
-    _Atomic int   under_way; /* the process may be killed now */
+    _Atomic int   in_flight; /* the process may be killed now */
     int           over;
     unsigned char address[2][ADDRESS];
 } job_t;
@@ -121,7 +121,7 @@ static void outlive(ucp_worker_h worker, ucp_ep_h ep, int rank, unsigned char (*
     }
     for (int turn = 0; turn < 64; turn++)
         ucp_worker_progress(worker);
-    job->under_way = 1;
+    job->in_flight = 1;
     /* Receives that have not matched stay posted: any peer could send to them. */
     while (is_open(request + WINDOW, WINDOW) || *failures == 0)
         ucp_worker_progress(worker);
@@ -268,25 +268,9 @@ int main(int argc, char **argv)
             exit(rank_main(rank, argv[1], devices, argv[3]));
         }
     }
-    if (killed) {
-        int status;
-
-        while (!job->under_way && waitpid(child[0], &status, WNOHANG) == 0)
-            sched_yield();
-        kill(child[1], SIGKILL);
-        must(waitpid(child[1], &status, 0) == child[1] && waitpid(child[0], &status, 0) == child[0], "wait");
-        printf("%d\n", status);
-        return status != 0;
-    }
-    for (int rank = 0; rank < 2; rank++) {
-        int   status;
-        pid_t gone = wait(&status);
-
-        if (status != 0) {
-            failed = 1;
-            kill(gone == child[0] ? child[1] : child[0], SIGKILL);
-        }
-    }
+    if (killed)
+        return kill_one(child, &job->in_flight);
+    failed = wait_ranks(child);
     queues = counter(argv[1], "rc_queues");
     /* An endpoint that fails over has rails only, if there is a second port. */
     wanted = strcmp(argv[3], "fail") == 0 && devices > 1 ? 4 * devices : 2 + 4 * (devices - 1);
@@ -294,7 +278,7 @@ int main(int argc, char **argv)
      * A connection has two queue pairs; each further device one rail per direction, with two ends. Failed rails are
      * requested again while their ports are up.
      */
-    printf("%ld queue pairs, %s\n", queues, failed ? "failed" : "all has come");
+    printf("%ld queue pairs, %s\n", queues, failed ? "failed" : "complete");
     must(strcmp(argv[3], "down") == 0 ? queues == wanted : queues >= wanted, "another number of queue pairs");
     must(strcmp(argv[3], "back") != 0 || queues >= wanted + 4 * (devices - 1), "no rail has come back");
     return failed;

@@ -5,46 +5,14 @@
  * To be run with a slow wire (delay_us) and short work requests, so that a transfer is interrupted in its middle.
  */
 #define _GNU_SOURCE
-#include "party.h"
-
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #define SIZE ((size_t)16 << 20)
-/* Size of a receive buffer longer than the message. */
+#include "transfer.h"
+
+/* Shorter than a buffer of SIZE bytes. */
 #define SHORTER (SIZE - 4099)
-/* Contents of a buffer: nothing yet, the sent data, data that its owner writes after completion. */
-enum { NOTHING, SENT, OWN };
-
-static const ucp_request_param_t none  = {.op_attr_mask = 0};
-static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
-
-static unsigned char *memory(int value)
-{
-    unsigned char *bytes = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    WANT_TRUE(bytes != MAP_FAILED);
-    memset(bytes, value, SIZE);
-    return bytes;
-}
-
-static size_t count(const unsigned char *bytes, int value)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < SIZE; i++) {
-        n += bytes[i] == value;
-    }
-    return n;
-}
-
-static void progress_until_killed(party_t *self)
-{
-    for (;;) {
-        ucp_worker_progress(self->worker);
-    }
-}
 
 /* Sends an RTS, does not progress until notified, and completes the send then. */
 static void sends(party_t *self, size_t size)

@@ -27,7 +27,7 @@ enum { BLOB = 1024, ROUNDS = 12, FAULT_AT = 5, LONGEST = 3 << 20, SPOTS = 16, SP
 typedef struct {
     unsigned char address[BLOB], key[BLOB];
     uint64_t      window;
-    _Atomic int   meetings, under_way;
+    _Atomic int   meetings, in_flight;
 } side_t;
 
 static side_t *side; /* two, shared by the processes */
@@ -234,7 +234,7 @@ static void outlive(rank_t *self)
     meet(self);
     for (int area = 0; area < AREAS; area++)
         request[area] = put_or_get(self, area);
-    side[self->rank].under_way = 1;
+    side[self->rank].in_flight = 1;
     while (self->failures == 0) {
         ucp_worker_progress(self->worker);
         for (int area = 0; area < AREAS; area++) {
@@ -362,29 +362,13 @@ int main(int argc, char **argv)
             exit(rank_main(rank, argv[1], devices, argv[3]));
         }
     }
-    if (killed) {
-        int status;
-
-        while (!side[0].under_way && waitpid(child[0], &status, WNOHANG) == 0)
-            sched_yield();
-        kill(child[1], SIGKILL);
-        must(waitpid(child[1], &status, 0) == child[1] && waitpid(child[0], &status, 0) == child[0], "wait");
-        printf("%d\n", status);
-        return status != 0;
-    }
-    for (int rank = 0; rank < 2; rank++) {
-        int   status;
-        pid_t gone = wait(&status);
-
-        if (status != 0) {
-            failed = 1;
-            kill(gone == child[0] ? child[1] : child[0], SIGKILL);
-        }
-    }
+    if (killed)
+        return kill_one(child, &side[0].in_flight);
+    failed = wait_ranks(child);
     count_moved(argv[1], moved);
     for (int d = 0; d < 4; d++)
         all += moved[d];
-    printf("%s\n", failed ? "failed" : "all has come");
+    printf("%s\n", failed ? "failed" : "complete");
     must(all > 0, "no port has moved anything");
     /* How many bytes each device carries when they fail in turn depends on timing. */
     for (int d = 0; d < devices && strcmp(argv[3], "fail") != 0; d++)

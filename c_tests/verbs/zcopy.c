@@ -8,40 +8,15 @@
 #define _GNU_SOURCE
 #include "counters.h"
 #include "exposed.h"
-#include "party.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #define SIZE ((size_t)64 << 20)
-/* Contents of a buffer: nothing yet, the sent data, data that its owner writes after completion. */
-enum { NOTHING, SENT, OWN };
-
-static const ucp_request_param_t none  = {.op_attr_mask = 0};
-static const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
-
-static unsigned char *memory(int value)
-{
-    unsigned char *bytes = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    WANT_TRUE(bytes != MAP_FAILED);
-    memset(bytes, value, SIZE);
-    return bytes;
-}
-
-static size_t count(const unsigned char *bytes, int value)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < SIZE; i++) {
-        n += bytes[i] == value;
-    }
-    return n;
-}
+#include "transfer.h"
 
 /* Progresses until the first byte has arrived. */
 static void begun(party_t *self, const volatile unsigned char *bytes)
@@ -52,13 +27,6 @@ static void begun(party_t *self, const volatile unsigned char *bytes)
         ucp_worker_progress(self->worker);
     }
     WANT_TRUE(bytes[0] == SENT);
-}
-
-static void progress_until_killed(party_t *self)
-{
-    for (;;) {
-        ucp_worker_progress(self->worker);
-    }
 }
 
 /* Sends, and reports the status of completion: 'g' for UCS_OK. */

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include "../../pattern.h"
+#include "finish.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,17 +81,7 @@ static void open_end(struct end *end, const struct cramped *c)
 
 static ucs_status_t finish(struct end *end, ucs_status_ptr_t request)
 {
-    time_t       stop = time(NULL) + TIMEOUT;
-    ucs_status_t status;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS && time(NULL) < stop) {
-        ucp_worker_progress(end->worker);
-    }
-    ucp_request_free(request);
-    return status;
+    return finish_on(end->worker, request, TIMEOUT);
 }
 
 /* Progresses until the other end has arrived here, too. */

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "finish.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -84,17 +85,7 @@ static ucp_ep_h connect_to(ucp_worker_h from, ucp_worker_h to, life_t *life)
 /* Waits for a request; the watched worker is progressed by the thread. */
 static ucs_status_t finish(ucs_status_ptr_t request)
 {
-    time_t end = time(NULL) + TIMEOUT;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && time(NULL) < end) {
-        ucp_worker_progress(other);
-    }
-    ucs_status_t status = ucp_request_check_status(request);
-    ucp_request_free(request);
-    return status;
+    return finish_on(other, request, TIMEOUT);
 }
 
 /* A message from one to the other. */

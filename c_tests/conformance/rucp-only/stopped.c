@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "check.h"
+#include "finish.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -167,17 +168,7 @@ static void stop(int number)
 /* UCS_INPROGRESS on timeout. */
 static ucs_status_t finish(ucs_status_ptr_t request)
 {
-    time_t       until = time(NULL) + SECONDS;
-    ucs_status_t status;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS && time(NULL) < until) {
-        ucp_worker_progress(worker);
-    }
-    ucp_request_free(request);
-    return status;
+    return finish_on(worker, request, SECONDS);
 }
 
 static ucs_status_ptr_t flush_worker(void)

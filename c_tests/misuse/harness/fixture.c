@@ -1,5 +1,6 @@
 /* A worker with an endpoint to itself and memory with a key: arguments for misusing every function. */
 #include "check.h"
+#include "finish.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,17 +59,7 @@ void fixture_close(fixture_t *fixture)
 
 ucs_status_t fixture_wait(fixture_t *fixture, ucs_status_ptr_t request)
 {
-    time_t end = time(NULL) + 5;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && time(NULL) < end) {
-        ucp_worker_progress(fixture->worker);
-    }
-    ucs_status_t status = ucp_request_check_status(request);
-    ucp_request_free(request);
-    return status;
+    return finish_on(fixture->worker, request, 5);
 }
 
 void fixture_works(fixture_t *fixture)

@@ -2,6 +2,7 @@
  * Two processes, one of which is to die: start, first messages, waiting with a limit, and the checks after the death.
  */
 #define _GNU_SOURCE
+#include "finish.h"
 #include "party.h"
 
 #include <sched.h>
@@ -105,17 +106,7 @@ void wait_notified_blocking(party_t *self)
 
 ucs_status_t finish(party_t *self, ucs_status_ptr_t request)
 {
-    time_t end = time(NULL) + DETECTION_SECONDS;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    while (ucp_request_check_status(request) == UCS_INPROGRESS && time(NULL) < end) {
-        ucp_worker_progress(self->worker);
-    }
-    ucs_status_t status = ucp_request_check_status(request);
-    ucp_request_free(request);
-    return status;
+    return finish_on(self->worker, request, DETECTION_SECONDS);
 }
 
 ucs_status_ptr_t send_tag(party_t *self, const void *data, size_t size)

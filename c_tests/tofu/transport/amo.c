@@ -3,7 +3,7 @@
  * interconnect rejects fails its endpoint with the status of the code, and its requests.
  */
 #include "check.h"
-#include "wait.h"
+#include "finish.h"
 #include "wire.h"
 
 #include <stdlib.h>
@@ -29,15 +29,16 @@ static void on_failure(void *arg, ucp_ep_h failed, ucs_status_t status)
     failure = status;
 }
 
-static void progress(void)
+static void progress(void *arg)
 {
+    (void)arg;
     ucp_worker_progress(worker);
     ucp_worker_progress(peer);
 }
 
 static ucs_status_t finish(ucs_status_ptr_t request)
 {
-    return wait_for(request, progress, SECONDS);
+    return finish_with(request, SECONDS, progress, NULL);
 }
 
 static ucs_status_t flush(void)
@@ -220,7 +221,7 @@ static void refused(int code, int fetches, ucs_status_t wanted)
         request[i] = add(1, fetches ? &reply[i] : NULL);
     }
     for (late = time(NULL) + SECONDS; failures == 0 && time(NULL) < late;) {
-        progress();
+        progress(NULL);
     }
     WANT_TRUE(failures == 1);
     WANT_TRUE(failure == wanted);

@@ -5,6 +5,7 @@
  * process.
  */
 #include "check.h"
+#include "finish.h"
 #include "wire.h"
 
 #include <signal.h>
@@ -147,17 +148,7 @@ static void wait_ready(int place)
 
 static ucs_status_t finish(ucs_status_ptr_t request)
 {
-    time_t       end = time(NULL) + SECONDS;
-    ucs_status_t status;
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
-    }
-    while ((status = ucp_request_check_status(request)) == UCS_INPROGRESS && time(NULL) < end) {
-        ucp_worker_progress(worker);
-    }
-    ucp_request_free(request);
-    return status;
+    return finish_on(worker, request, SECONDS);
 }
 
 static void connect_to(int node, const published_t *there, const void *key)

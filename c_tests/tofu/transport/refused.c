@@ -4,7 +4,7 @@
  * endpoint to the same peer works. In the end all edata tags are free again.
  */
 #include "check.h"
-#include "wait.h"
+#include "finish.h"
 #include "wire.h"
 
 #include <ucp/api/ucpx.h>
@@ -71,8 +71,9 @@ static void on_failure(void *arg, ucp_ep_h failed, ucs_status_t status)
     }
 }
 
-static void progress(void)
+static void progress(void *arg)
 {
+    (void)arg;
     ucp_worker_progress(worker);
     ucp_worker_progress(peers[0]);
     ucp_worker_progress(peers[1]);
@@ -80,7 +81,7 @@ static void progress(void)
 
 static ucs_status_t finish(ucs_status_ptr_t request)
 {
-    return wait_for(request, progress, SECONDS);
+    return finish_with(request, SECONDS, progress, NULL);
 }
 
 static ucs_status_t flush(int i)
@@ -270,7 +271,7 @@ static void announce(void)
     WANT(UCS_OK, finish(ucp_tag_recv_nbx(worker, own, 8, 7, ~0ull, &none)));
     announced = ucp_tag_send_nbx(back, theirs, LONG, 8, &none);
     while (ucp_tag_probe_nb(worker, 8, ~0ull, 0, &info) == NULL && time(NULL) < end) {
-        progress();
+        progress(NULL);
     }
 }
 
@@ -366,7 +367,7 @@ static void refuse(size_t c, begin_t *begin, unsigned flags)
     fault(order);
     count = begin(FAILED, requests);
     while (failures == 0 && time(NULL) < end) {
-        progress();
+        progress(NULL);
     }
     WANT_TRUE(failures == 1);
     WANT_TRUE(failure == codes[c].status);
@@ -494,7 +495,7 @@ static void taken_back(void)
         WANT(UCS_OK, ucp_mem_unmap(context, theirs_h));
         count = all[n](FAILED, requests);
         while (failures == 0 && time(NULL) < end) {
-            progress();
+            progress(NULL);
         }
         WANT_TRUE(failures == 1 && failure == UCS_ERR_IO_ERROR);
         for (int i = 0; i < count; i++) {

@@ -3,7 +3,7 @@
  * cannot be registered, or is reused by its owner before the adapter has finished.
  */
 #include "check.h"
-#include "wait.h"
+#include "finish.h"
 #include "wire.h"
 
 #include <stdio.h>
@@ -31,15 +31,16 @@ static void on_failure(void *arg, ucp_ep_h failed, ucs_status_t status)
     failures++;
 }
 
-static void progress(void)
+static void progress(void *arg)
 {
+    (void)arg;
     ucp_worker_progress(worker);
     ucp_worker_progress(peer);
 }
 
 static ucs_status_t finish(ucs_status_ptr_t request)
 {
-    return wait_for(request, progress, SECONDS);
+    return finish_with(request, SECONDS, progress, NULL);
 }
 
 static ucs_status_t flush(void)
@@ -252,7 +253,7 @@ static void message_canceled(void)
     sent     = message(own, LONG);
     fault("delay_us=100000");
     while (counter("gets") == gets && time(NULL) < end) {
-        progress();
+        progress(NULL);
     }
     WANT_TRUE(counter("gets") == gets + 1);
     ucp_rkey_destroy(rkey);
@@ -413,7 +414,7 @@ static void makes_room(void)
     request  = ucp_tag_send_nbx(back, text, sizeof(text), 2, &none);
     while (ucp_request_check_status(received) == UCS_INPROGRESS && time(NULL) < end) {
         ucp_worker_progress(newcomer);
-        progress();
+        progress(NULL);
     }
     WANT(UCS_OK, finish(received));
     WANT(UCS_OK, finish(request));
@@ -421,7 +422,7 @@ static void makes_room(void)
     request = ucp_get_nbx(back, other, LONG, (uint64_t)mapped, mapped_key, &none);
     while (UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS && time(NULL) < end) {
         ucp_worker_progress(newcomer);
-        progress();
+        progress(NULL);
     }
     WANT(UCS_OK, finish(request));
     WANT_TRUE(memcmp(received_text, text, sizeof(text)) == 0);
@@ -474,7 +475,7 @@ static void failing(int code, int writes)
     /* A put whose source was read failed at the target, not at the source. */
     WANT_TRUE(status == UCS_ERR_IO_ERROR || status == UCS_ERR_CONNECTION_RESET || (writes && status == UCS_OK));
     while (failures == 0 && time(NULL) < end) {
-        progress();
+        progress(NULL);
     }
     WANT_TRUE(failures == 1);
     close_all();

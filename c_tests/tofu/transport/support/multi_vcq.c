@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
+#include "finish.h"
 #include "multi_vcq.h"
-#include "wait.h"
 #include "wire.h"
 
 #include <stdio.h>
@@ -29,9 +29,15 @@ void progress(void)
     ucp_worker_progress(peer);
 }
 
+static void progress_both(void *arg)
+{
+    (void)arg;
+    progress();
+}
+
 ucs_status_t settle(ucs_status_ptr_t request)
 {
-    return wait_for(request, progress, SECONDS);
+    return finish_with(request, SECONDS, progress_both, NULL);
 }
 
 ucs_status_t flush(void)
