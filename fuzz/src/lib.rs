@@ -1,4 +1,4 @@
-//! What the fuzz targets that run a whole worker share with each other and with the seeds.
+//! Shared by the fuzz targets that run a whole worker and by the seeds.
 
 pub mod program;
 pub mod script;

@@ -1,4 +1,4 @@
-//! The victim's program: receives, sends, remote accesses and what else it may do while it is attacked.
+//! The target worker's program: receives, sends, remote accesses and other calls during the attack.
 
 use crate::support::scene::Scene;
 use std::ffi::c_void;
@@ -13,14 +13,14 @@ use ucp::wire::rkey::PackedRkey;
 /// The id of active messages that the program has a handler for.
 pub const AM_ID: u16 = 1;
 
-/// Bytes of the memory that peers may touch, and of that in front of it and behind it that they may not.
+/// Bytes of the memory exposed to peers, and of the unexposed memory in front of it and behind it.
 const REGION: usize = 4096;
 const GUARD: usize = 1024;
 const GUARD_BYTE: u8 = 0x77;
 
-/// A request and the memory that it works on.
-struct Under {
-    /// What [`Program::act`] was asked for, to be shown.
+/// A request and its memory.
+struct InFlight {
+    /// The argument of [`Program::act`], for debug output.
     what: u8,
     request: ucs_status_ptr_t,
     /// Only `ucp_request_cancel` ends it while its peer lives.
@@ -37,14 +37,14 @@ pub struct Program<'a> {
     peer: Vec<u8>,
     ep: ucp_ep_h,
     key: ucp_rkey_h,
-    under_way: Vec<Under>,
+    in_flight: Vec<InFlight>,
     /// Descriptors that the handler has kept. Pinned: the handler has a pointer to it.
     kept: Box<Vec<*mut c_void>>,
     memory: Vec<u8>,
     memh: ucp_mem_h,
 }
 
-/// Keeps whatever may be kept, every second time.
+/// Keeps every second message that may be kept.
 unsafe extern "C" fn on_am(
     arg: *mut c_void,
     header: *const c_void,
@@ -53,7 +53,7 @@ unsafe extern "C" fn on_am(
     length: usize,
     param: *const ucp_am_recv_param_t,
 ) -> MaybeUninit<ucs_status_t> {
-    // SAFETY: the promises of the library to handlers; `arg` is the program's list.
+    // SAFETY: the library calls handlers with valid data; `arg` is the program's list.
     unsafe {
         let attr = (*param).recv_attr;
         let rndv = attr & UCP_AM_RECV_ATTR_FLAG_RNDV as u64 != 0;
@@ -70,17 +70,17 @@ unsafe extern "C" fn on_am(
     }
 }
 
-/// The address sanitizer sees what is not there.
+/// Reads all bytes: the address sanitizer reports invalid ones.
 unsafe fn read_all(at: *const u8, len: usize) {
     if len > 0 {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller passes valid bytes.
         let bytes = unsafe { std::slice::from_raw_parts(at, len) };
         std::hint::black_box(bytes.iter().fold(0u8, |sum, b| sum.wrapping_add(*b)));
     }
 }
 
 impl<'a> Program<'a> {
-    /// `peer`: whom it talks to.
+    /// `peer`: address of the worker it communicates with.
     pub fn new(scene: &'a Scene, peer: &WorkerAddress) -> Program<'a> {
         let mut memory = vec![GUARD_BYTE; GUARD + REGION + GUARD];
         let mut kept = Box::new(Vec::new());
@@ -112,14 +112,14 @@ impl<'a> Program<'a> {
             peer: peer.encode(),
             ep: ptr::null_mut(),
             key: ptr::null_mut(),
-            under_way: Vec::new(),
+            in_flight: Vec::new(),
             kept,
             memory,
             memh,
         }
     }
 
-    /// Where the memory is that peers may touch, and how long.
+    /// Address and length of the memory exposed to peers.
     pub fn region(&self) -> (u64, u64) {
         (self.memory[GUARD..].as_ptr() as u64, REGION as u64)
     }
@@ -148,10 +148,10 @@ impl<'a> Program<'a> {
         self.ep
     }
 
-    /// Does one of the things that a program does.
+    /// Makes one of a program's calls.
     pub fn act(&mut self, what: u8, len: u16) {
         let n = usize::from(len) % 40_000;
-        let before = self.under_way.len();
+        let before = self.in_flight.len();
         // SAFETY: live handles; buffers and pieces are kept until the request has ended.
         unsafe {
             let plain: ucp_request_param_t = std::mem::zeroed();
@@ -199,17 +199,17 @@ impl<'a> Program<'a> {
                 12 => self.take_kept(n),
                 13 => self.to_peer(0, |ep, _, _, _| endpoint::ucp_ep_flush_nbx(ep, &plain)),
                 14 => {
-                    if let Some(under) = self.under_way.first() {
+                    if let Some(under) = self.in_flight.first() {
                         request::ucp_request_cancel(worker, under.request);
                     }
                 }
                 _ => self.close(len % 2 == 0),
             }
         }
-        if let Some(under) = self.under_way.get_mut(before) {
+        if let Some(under) = self.in_flight.get_mut(before) {
             under.what = what % 16;
         }
-        self.reap();
+        self.free_completed();
     }
 
     /// Starts an operation on a buffer of exactly `n` bytes.
@@ -222,7 +222,7 @@ impl<'a> Program<'a> {
         let (mut buffer, mut length) = (vec![0x33; n], Box::new(0));
         let request = begin(self, buffer.as_mut_ptr().cast(), &mut *length);
         if !request.is_null() && !UCS_PTR_IS_ERR(request) {
-            self.under_way.push(Under {
+            self.in_flight.push(InFlight {
                 what: 0,
                 request,
                 receive,
@@ -270,7 +270,7 @@ impl<'a> Program<'a> {
             tag::ucp_tag_recv_nbx(self.scene.victim, list, pieces.len(), 0, 0, &param)
         };
         if !request.is_null() && !UCS_PTR_IS_ERR(request) {
-            self.under_way.push(Under {
+            self.in_flight.push(InFlight {
                 what: 0,
                 request,
                 receive: true,
@@ -303,7 +303,7 @@ impl<'a> Program<'a> {
         });
     }
 
-    /// Receives, or gives back, what the handler has kept.
+    /// Receives or releases data that the handler has kept.
     unsafe fn take_kept(&mut self, n: usize) {
         let Some(desc) = self.kept.pop() else { return };
         let worker = self.scene.victim;
@@ -337,9 +337,9 @@ impl<'a> Program<'a> {
         self.start(0, false, |_, _, _| request);
     }
 
-    /// Frees what has ended.
-    fn reap(&mut self) {
-        self.under_way.retain(|under| {
+    /// Frees completed requests.
+    fn free_completed(&mut self) {
+        self.in_flight.retain(|under| {
             // SAFETY: a request that was not freed.
             unsafe {
                 if request::ucp_request_check_status(under.request) == UCS_INPROGRESS {
@@ -352,12 +352,12 @@ impl<'a> Program<'a> {
         });
     }
 
-    /// After the attack: the attacker is distrusted, so that everything that involves it ends; what waits for anybody is
-    /// cancelled. Nothing may be left then.
+    /// After the attack: the attacker's connection is failed, so that every operation on it ends; requests that wait
+    /// for any peer are canceled. None may be left then.
     pub fn end(mut self) {
         // SAFETY: live handles, used no more.
         unsafe {
-            for under in self.under_way.iter().filter(|under| under.receive) {
+            for under in self.in_flight.iter().filter(|under| under.receive) {
                 request::ucp_request_cancel(self.scene.victim, under.request);
             }
             self.close(true);
@@ -367,8 +367,8 @@ impl<'a> Program<'a> {
             for _ in 0..64 {
                 self.scene.settle();
             }
-            self.reap();
-            let left: Vec<u8> = self.under_way.iter().map(|under| under.what).collect();
+            self.free_completed();
+            let left: Vec<u8> = self.in_flight.iter().map(|under| under.what).collect();
             assert!(left.is_empty(), "requests that never end, of acts {left:?}");
             assert_eq!(memory::ucp_mem_unmap(self.scene.context, self.memh), UCS_OK);
         }
@@ -376,7 +376,7 @@ impl<'a> Program<'a> {
         assert_eq!(
             requests.load(Ordering::Relaxed),
             0,
-            "requests that nobody frees"
+            "requests that are not freed"
         );
         let behind = &self.memory[GUARD + REGION..];
         let guards = self.memory[..GUARD].iter().chain(behind);

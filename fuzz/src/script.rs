@@ -1,34 +1,34 @@
-//! A script: what an attacker sends and what the victim's program does meanwhile, as bytes that a fuzzer can change.
+//! A script: an attacker's messages and the target program's calls meanwhile, as bytes that a fuzzer can change.
 
 use ucp::wire::frame::MAX_RECORD;
 use ucp::wire::header::Kind;
 
-/// What a number in a message is made of.
+/// Meaning of a number in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     /// Itself.
     Raw,
-    /// An offset from the beginning of the victim's registered memory, modulo twice its length.
+    /// An offset from the beginning of the target's registered memory, modulo twice its length.
     Region,
-    /// One of the last numbers that the victim has sent: it names a request of the victim's.
-    Heard,
+    /// One of the last numbers that the target has sent: it names a request of the target's.
+    Seen,
     /// As an immediate an endpoint's serial number, in a record an address in the attacker's memory.
     Known,
 }
 
-const WORDS: [Word; 4] = [Word::Raw, Word::Region, Word::Heard, Word::Known];
+const WORDS: [Word; 4] = [Word::Raw, Word::Region, Word::Seen, Word::Known];
 
 /// A message of the attacker's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Send {
     pub kind: u8,
     pub aux: u8,
-    /// How the immediate, the first and the third word of the record are meant.
+    /// How the immediate, the first and the third word of the record are encoded.
     pub words: [Word; 3],
     pub imm: u64,
-    /// What the record begins with.
+    /// First bytes of the record.
     pub bytes: Vec<u8>,
-    /// Bytes behind that.
+    /// Number of bytes behind those.
     pub filler: u16,
 }
 
@@ -42,14 +42,14 @@ impl Send {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Send(Send),
-    /// Everybody makes progress.
+    /// All workers progress.
     Progress,
-    /// The attacker writes into the ring that the victim sends through.
+    /// The attacker writes into the ring that the target sends through.
     Poke {
         at: u16,
         word: u64,
     },
-    /// The victim's program does something, see [`crate::program`].
+    /// The target's program makes a call, see [`crate::program`].
     Act {
         what: u8,
         len: u16,
@@ -61,7 +61,7 @@ const ANY_KIND: u8 = 13;
 const PROGRESS: u8 = 14;
 const ACT: u8 = 15;
 
-/// Most steps of a script that are taken.
+/// Limit of the steps of a script.
 pub const MAX_STEPS: usize = 64;
 
 impl Step {
@@ -89,7 +89,7 @@ impl Step {
         }
     }
 
-    /// The first step of a script. Every byte means something; `None` at its end.
+    /// The first step of a script. Every byte is valid; `None` at its end.
     pub fn decode(script: &mut &[u8]) -> Option<Step> {
         match *take(script, 1)?.first()? % 16 {
             PROGRESS => Some(Step::Progress),
@@ -109,7 +109,7 @@ impl Step {
             }
             free => {
                 let b = take(script, 14)?;
-                // Nearly all of a kind that exists: one that does not ends the attack.
+                // Nearly always a kind that exists: an unknown one ends the attack.
                 let kind = if free == ANY_KIND {
                     b[0]
                 } else {
@@ -142,11 +142,11 @@ fn take<'a>(from: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// The numbers that a victim has sent, newest last: what an attacker can name.
+/// The numbers that a target has sent, newest last: the attacker can use them.
 #[derive(Default)]
-pub struct Heard(Vec<u64>);
+pub struct Seen(Vec<u64>);
 
-impl Heard {
+impl Seen {
     /// Remembers the immediate and the first word of a message.
     pub fn note(&mut self, imm: u64, record: &[u8]) {
         let first = record.first_chunk().map(|w| u64::from_le_bytes(*w));
@@ -162,13 +162,14 @@ impl Heard {
     }
 }
 
-/// A message as it is sent: immediate and record. `region`: the victim's registered memory, address and length; `there`:
+/// A message in its wire format: immediate and record. `region`: the target's registered memory, address and length;
+/// `there`:
 /// the attacker's memory.
-pub fn message(send: &Send, heard: &Heard, region: (u64, u64), there: u64) -> (u64, Vec<u8>) {
+pub fn message(send: &Send, seen: &Seen, region: (u64, u64), there: u64) -> (u64, Vec<u8>) {
     let meant = |word: Word, value: u64, known: u64| match word {
         Word::Raw => value,
         Word::Region => region.0 + value % (2 * region.1),
-        Word::Heard => heard.get(value),
+        Word::Seen => seen.get(value),
         Word::Known => known,
     };
     let mut record = send.bytes.clone();

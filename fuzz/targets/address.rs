@@ -5,7 +5,7 @@ use crc::{CRC_32_ISO_HDLC, Crc};
 use libfuzzer_sys::fuzz_target;
 use ucp::wire::address::{MAX_LEN, WorkerAddress, total_len};
 
-/// What is accepted must mean the same after another round.
+/// An accepted address must decode to the same after another round.
 fn check(blob: &[u8]) {
     let Some(Ok(len)) = blob.first_chunk().map(total_len) else {
         assert!(WorkerAddress::decode(blob).is_err());
@@ -13,13 +13,13 @@ fn check(blob: &[u8]) {
     };
     assert!(len <= MAX_LEN);
     if let Ok(mut address) = WorkerAddress::decode(blob) {
-        // A foreign name may be longer than those that we send.
+        // A foreign name may be longer than this library's.
         address.name = address.name.filter(|name| name.len() <= 64);
         assert_eq!(WorkerAddress::decode(&address.encode()), Ok(address));
     }
 }
 
-/// Fuzzing alone does not find checksums: puts everything right around the sections.
+/// Fuzzing alone does not find checksums: adds a valid prefix and checksum around the sections.
 fn repaired(body: &[u8]) -> Vec<u8> {
     let len = body.len() as u32 + 8;
     let prefix = 0xCB | 1 << 8 | len << 12 | (len ^ 1023) << 22;

@@ -1,4 +1,4 @@
-//! What comes through sockets: whatever decodes, encodes to the bytes that it came from and is within its limits.
+//! Frames of TCP: bytes that decode, encode to the same bytes and are within their limits.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(answer) = Answer::decode(bytes) {
         assert_eq!(answer.encode(), bytes[..Answer::SIZE]);
     }
-    // A stream of frames is walked to its end, as the receiver does.
+    // A stream of frames is parsed to its end, as the receiver does.
     let mut rest = bytes;
     while let Some((header, record)) = rest.split_first_chunk::<HEADER>() {
         let Some(f) = frame::decode(header) else {

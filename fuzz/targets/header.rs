@@ -1,4 +1,4 @@
-//! Message headers: whatever decodes, encodes to the bytes that it came from.
+//! Message headers: bytes that decode, encode to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -22,8 +22,9 @@ macro_rules! check {
     };
 }
 
-/// What is behind the header of an offer, over the Tofu interconnect: a mark and the addresses that it says, or not.
-fn check_offered(bytes: &[u8]) {
+/// The part behind the header of an RTS over the Tofu interconnect: a mark and the addresses that it announces, or
+/// none.
+fn check_rails(bytes: &[u8]) {
     let Some((mark, rest)) = bytes.split_first_chunk() else {
         return;
     };
@@ -48,7 +49,7 @@ fuzz_target!(|message: &[u8]| {
         Kind::TagSync | Kind::TakenBack => check!(SyncHdr, body),
         Kind::TagRts | Kind::AmRts => {
             check!(RtsHdr, body);
-            check_offered(body.get(RtsHdr::SIZE..).unwrap_or_default());
+            check_rails(body.get(RtsHdr::SIZE..).unwrap_or_default());
         }
         Kind::Rtr => check!(RtrHdr, body),
         Kind::AmFragment | Kind::TagFragment => check!(FragmentHdr, body),

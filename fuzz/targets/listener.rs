@@ -1,4 +1,4 @@
-//! Connections to a listener: raw bytes, and the same bytes as a client's question with an address behind it.
+//! Connections to a listener: raw bytes, and the same bytes as a client's hello with an address behind it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let scene = Scene::within(CONTEXT.with(|c| *c));
     let server = Server::new(&scene, how & 1 != 0);
-    // Raw bytes, an address that is no address, an address that is one: of the decent worker.
+    // Raw bytes, an invalid address, a valid one: of the well-behaved worker.
     let words = bytes.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
     let mut decent = WorkerAddress {
         uid: words | 1,
@@ -52,7 +52,7 @@ fuzz_target!(|bytes: &[u8]| {
         said.get(Hello::SIZE..end)
             .is_some_and(|a| WorkerAddress::decode(a).is_ok())
     });
-    let mut client = TcpStream::connect(server.port).expect("somebody listens");
+    let mut client = TcpStream::connect(server.port).expect("the listener accepts");
     let cut = usize::from(how >> 6) * said.len() / 4;
     client
         .write_all(&said[..cut])
@@ -63,7 +63,7 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = client.shutdown(std::net::Shutdown::Write);
     }
     client.set_nonblocking(true).expect("always possible");
-    // Everybody is answered or sent away.
+    // Every client is accepted or rejected.
     let mut answer = Vec::new();
     let mut part = [0; 4096];
     scene.until("an answer or the end", || match client.read(&mut part) {
@@ -74,10 +74,10 @@ fuzz_target!(|bytes: &[u8]| {
         }
         Err(e) => e.kind() != std::io::ErrorKind::WouldBlock,
     });
-    scene.until("no guests", || server.guests() == 0);
+    scene.until("no half-open connection", || server.half_open() == 0);
     assert!(
-        right || server.asked() == 0,
-        "a stranger was shown to the program"
+        right || server.requests() == 0,
+        "an unknown client was shown to the program"
     );
-    assert!(server.asked() <= 1);
+    assert!(server.requests() <= 1);
 });

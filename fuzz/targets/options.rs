@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
             continue;
         };
         if options.set(name, value).is_ok() {
-            // What was taken is kept in a spelling that means the same.
+            // An accepted value is kept in a spelling that decodes to the same.
             if let Some(kept) = options.get(name) {
                 let mut again = Options::default();
                 assert_eq!(
@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         glob(name, value);
     }
-    // Contexts are made of any options; warnings are not what is looked for.
+    // Contexts are created with any options; warnings are no failures.
     let _ = options.set("WARN_INVALID_CONFIG", "n");
     let _ = Policy::new(&options);
     for (name, value) in file_entries(&text) {

@@ -1,4 +1,4 @@
-//! A ring whose other end is hostile: memory that holds anything, and changes between two looks.
+//! A ring whose other end is hostile: memory with any contents, which changes between two loads.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +10,7 @@ use ucp::tl::shm::area::{AREA, AREAS, Areas};
 use ucp::tl::shm::order::Epoch;
 use ucp::tl::shm::ring::{Consumer, MAX_RECORD, Producer, RingMem};
 
-/// Memory of a ring, and what a hostile process does to it.
+/// Memory of a ring, and the writes of a hostile process to it.
 struct Hostile(NonNull<RingMem>);
 
 const LAYOUT: Layout = Layout::new::<RingMem>();
@@ -35,7 +35,7 @@ impl Hostile {
     }
 }
 
-/// Areas of which the ring has two: what lies there is of no interest, only that nobody leaves them.
+/// Buffers of which the ring has two: their contents do not matter, only that no access leaves them.
 static AREAS_OF_RING: LazyLock<usize> = LazyLock::new(|| {
     let layout = Layout::from_size_align(AREAS * AREA, 4096).expect("a layout");
     // SAFETY: the layout is not empty. Never freed.
@@ -58,13 +58,13 @@ impl Drop for Hostile {
 fuzz_target!(|steps: &[u8]| {
     let (there, here) = (Hostile::new(), Hostile::new());
     let epochs = AtomicU64::new(u64::MAX - 3);
-    // SAFETY: zeroed memory that outlives both ends; the address sanitizer sees what leaves it.
+    // SAFETY: zeroed memory that outlives both ends; the address sanitizer reports accesses outside.
     let (consumer, producer) = unsafe {
         let epoch = Epoch::new(NonNull::from(&epochs), true);
         (Consumer::new(there.0), Producer::new(here.0, epoch))
     };
     let owners = [1, 2, 0, 1, 9, 0, 0, u32::MAX].map(AtomicU32::new);
-    // SAFETY: as above.
+    // SAFETY: zeroed memory that outlives both ends; the address sanitizer reports accesses outside.
     let (mut consumer, mut producer) = unsafe {
         (
             consumer.with_areas(Some(areas(&owners))),
@@ -92,7 +92,7 @@ fuzz_target!(|steps: &[u8]| {
             4..=5 => match consumer.peek() {
                 Ok(Some(m)) => {
                     assert!(m.len <= MAX_RECORD);
-                    // SAFETY: what a message says of its record has to be so.
+                    // SAFETY: the consumer has checked the length that the message has for its record.
                     let record = unsafe { std::slice::from_raw_parts(m.record, m.len) };
                     std::hint::black_box(record.iter().fold(0u8, |sum, b| sum.wrapping_add(*b)));
                     consumer.advance();

@@ -6,18 +6,18 @@ use libfuzzer_sys::fuzz_target;
 use ucp::wire::rkey::{MAX_KEYED_LEN, MAX_LEN, PackedRkey, encoded_len, read, total_len};
 use ucp::wire::steering;
 
-/// A key with keys of devices that is accepted is one that we send.
+/// An accepted key with keys of devices encodes to the same bytes.
 fn check_keyed(bytes: &[u8]) {
     let Some((rkey, Some(device))) = read(bytes) else {
         return;
     };
     let len = total_len(|i| bytes[i]).expect("it was read");
     assert!(len <= MAX_KEYED_LEN);
-    let (again, again_len) = rkey.encode_with(&device).expect("it came in this form");
+    let (again, again_len) = rkey.encode_with(&device).expect("it was decoded");
     assert_eq!(again[..again_len], bytes[..len]);
 }
 
-/// A key that is accepted is one that we send.
+/// An accepted key encodes to the same bytes.
 fn check(bytes: &[u8]) -> bool {
     let Some(len) = bytes.first().copied().and_then(encoded_len) else {
         assert_eq!(PackedRkey::decode(bytes), None);
@@ -27,13 +27,13 @@ fn check(bytes: &[u8]) -> bool {
     let Some(rkey) = PackedRkey::decode(bytes) else {
         return false;
     };
-    let (again, again_len) = rkey.encode().expect("it came in this form");
+    let (again, again_len) = rkey.encode().expect("it was decoded");
     assert_eq!(again[..again_len], bytes[..len]);
     true
 }
 
-/// A key with steering addresses that is accepted is one that we send.
-fn check_steered(bytes: &[u8]) {
+/// An accepted key with a Tofu section encodes to the same bytes.
+fn check_tofu_section(bytes: &[u8]) {
     let Some(len) = steering::total_len(|i| bytes.get(i).copied().unwrap_or(0)) else {
         return;
     };
@@ -45,12 +45,12 @@ fn check_steered(bytes: &[u8]) {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    check_steered(bytes);
+    check_tofu_section(bytes);
     if bytes.first() == Some(&b'k') && bytes.len() > 2 {
         let mut key = bytes.to_vec();
         let covered = [&key[..1], &key[2..]].concat();
         key[1] = Crc::<u8>::new(&CRC_8_SMBUS).checksum(&covered);
-        check_steered(&key);
+        check_tofu_section(&key);
     }
     check(bytes);
     check_keyed(bytes);

@@ -1,5 +1,5 @@
-//! Writes what the targets begin with: seeds DIRECTORY. A corpus that is made of the encoders reaches deep at once, and
-//! follows when a format changes.
+//! Writes the initial corpus of the targets: seeds DIRECTORY. A corpus made by the encoders reaches deep code at once,
+//! and follows changes of the format.
 
 use std::path::Path;
 use std::{env, fs};
@@ -43,7 +43,7 @@ fn main() {
     }
 }
 
-/// A record of the kind that makes sense.
+/// A record of a valid kind.
 fn record(kind: Kind) -> Vec<u8> {
     let head = match kind {
         Kind::TagRts | Kind::AmRts => rts(50_000, 0).encode().to_vec(),
@@ -109,11 +109,11 @@ fn headers() -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = (Kind::ALL.iter())
         .map(|&kind| message(kind, &record(kind)))
         .collect();
-    // Offers over the Tofu interconnect.
+    // RTS over the Tofu interconnect.
     for rails in [0..0, 0..2, 3..5] {
         let addresses = Addresses::of(rails.map(|rail| (rail, 7 << 40)));
-        let offer = [&rts(50_000, 1).encode()[..], &addresses.encode()].concat();
-        all.push(message(Kind::TagRts, &offer));
+        let rts_of = [&rts(50_000, 1).encode()[..], &addresses.encode()].concat();
+        all.push(message(Kind::TagRts, &rts_of));
     }
     all
 }
@@ -183,7 +183,7 @@ fn addresses() -> Vec<Vec<u8>> {
         whole,
     ];
     let blobs = variants.iter().map(WorkerAddress::encode);
-    // The whole, and what is between prefix and checksum, which the target puts around it itself.
+    // The whole, and the part between prefix and checksum, to which the target adds those itself.
     blobs
         .flat_map(|blob| [blob[4..blob.len() - 4].to_vec(), blob])
         .collect()
@@ -275,7 +275,7 @@ fn sessions() -> Vec<Vec<u8>> {
     ]
 }
 
-/// How a client of the target "listener" behaves, and then what it says.
+/// The behaviour of a client of the target "listener", and then its bytes.
 fn clients() -> Vec<Vec<u8>> {
     let raw = [
         &hello(3, address().encode().len()).encode()[..],
@@ -292,7 +292,7 @@ fn clients() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// A page with a header that makes sense and peers whose entries are used.
+/// A page with a valid header and peers whose entries are used.
 fn pages() -> Vec<Vec<u8>> {
     let mut page = vec![0; stats::HEADER_LEN];
     page[..8].copy_from_slice(&stats::MAGIC.to_le_bytes());
@@ -317,7 +317,7 @@ fn options() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Steps of the target "ring": sends that fill it and looks at what is there.
+/// Steps of the target "ring": sends that fill it and receives.
 fn rings() -> Vec<Vec<u8>> {
     let step = |op: u8, at: u16, word: u64| {
         [&[op, 1][..], &at.to_le_bytes(), &word.to_le_bytes()].concat()
@@ -344,12 +344,12 @@ fn send(kind: Kind, imm: (Word, u64), bytes: Vec<u8>) -> Step {
     })
 }
 
-/// Dialogues that come to their end, from which the fuzzer departs.
+/// Dialogues that complete, as a start for the fuzzer.
 fn scripts(hows: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
     use Step::{Act, Progress};
     let act = |what, len| Act { what, len };
     let region = |kind, bytes| send(kind, (Word::Region, 0), bytes);
-    let heard = |kind, n, bytes| send(kind, (Word::Heard, n), bytes);
+    let seen = |kind, n, bytes| send(kind, (Word::Seen, n), bytes);
     let am = AmImm {
         id: AM_ID,
         header_len: 4,
@@ -358,7 +358,7 @@ fn scripts(hows: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
     }
     .to_u64();
     let ep = EpImm { sn: 0, err_mode: 1 }.to_u64();
-    let offer = |len| {
+    let rts_of = |len| {
         Step::Send(Send {
             kind: Kind::TagRts as u8,
             aux: 0,
@@ -369,7 +369,7 @@ fn scripts(hows: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
         })
     };
     let data = |offset, n| [&DataHdr { offset }.encode()[..], &vec![7; n]].concat();
-    let dialogues = vec![
+    let exchanges = vec![
         // Eager: matched at once, unexpected, synchronous.
         vec![
             act(0, 100),
@@ -387,64 +387,64 @@ fn scripts(hows: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
             Progress,
             act(0, 300),
             Progress,
-            heard(Kind::Data, 0, data(0, 200)),
-            heard(Kind::Data, 0, data(200, 100)),
+            seen(Kind::Data, 0, data(0, 200)),
+            seen(Kind::Data, 0, data(200, 100)),
             Progress,
         ],
         vec![
             act(1, 39_000),
-            offer(3000),
+            rts_of(3000),
             Progress,
-            // Copying is known to be allowed: this one is shared.
+            // CMA is known to be allowed: this one is copied by both sides.
             act(0, 39_000),
-            offer(38_000),
+            rts_of(38_000),
             Progress,
             Progress,
         ],
         vec![
             act(0, 39_000),
-            offer(3000),
+            rts_of(3000),
             Progress,
             Step::Poke { at: 24, word: 1 },
-            offer(38_000),
+            rts_of(38_000),
             act(0, 39_000),
             Progress,
             act(15, 0),
             Progress,
         ],
-        // The victim offers: the attacker asks for messages, shares, ends it.
+        // The target announces: the attacker requests messages, copies chunks, ends it.
         vec![
             act(5, 9000),
             Progress,
-            heard(Kind::Rtr, 0, vec![1; 8]),
+            seen(Kind::Rtr, 0, vec![1; 8]),
             Progress,
         ],
         vec![
             act(5, 9000),
             Progress,
-            heard(Kind::Share, 0, share().encode().to_vec()),
+            seen(Kind::Share, 0, share().encode().to_vec()),
             Progress,
-            heard(Kind::Ats, 0, vec![]),
+            seen(Kind::Ats, 0, vec![]),
             Progress,
         ],
-        // An answer to what was no question.
+        // A reply without a request.
         vec![
             act(5, 9000),
             Progress,
-            heard(Kind::AmoRep, 0, vec![1; 8]),
-            heard(Kind::GetRep, 0, data(0, 0)),
+            seen(Kind::AmoRep, 0, vec![1; 8]),
+            seen(Kind::GetRep, 0, data(0, 0)),
             Progress,
         ],
         vec![
             act(4, 500),
             Progress,
-            heard(Kind::SyncAck, 0, vec![]),
+            seen(Kind::SyncAck, 0, vec![]),
             Progress,
         ],
         vec![
             act(5, 5000),
             Progress,
-            heard(Kind::Withdrawn, 0, vec![]),
+            seen(Kind::Withdrawn, 0, vec![]),
             act(14, 0),
             act(15, 0),
         ],
@@ -461,7 +461,7 @@ fn scripts(hows: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
             Progress,
             act(12, 4001),
             Progress,
-            heard(Kind::Data, 0, data(0, 4000)),
+            seen(Kind::Data, 0, data(0, 4000)),
             Progress,
         ],
         // Remote access, in both directions.
@@ -476,13 +476,13 @@ fn scripts(hows: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
             act(7, 50),
             act(9, 0),
             Progress,
-            heard(Kind::GetRep, 0, data(0, 100)),
-            heard(Kind::AmoRep, 1, vec![1; 8]),
+            seen(Kind::GetRep, 0, data(0, 100)),
+            seen(Kind::AmoRep, 1, vec![1; 8]),
             send(Kind::PutAck, (Word::Raw, 0), vec![]),
             act(13, 0),
             Progress,
         ],
-        // Streams, and endpoints that come and go.
+        // Streams, and endpoints that are created and closed.
         vec![
             send(Kind::EpInfo, (Word::Raw, ep), vec![]),
             send(Kind::StreamData, (Word::Raw, ep), vec![4; 500]),
@@ -497,9 +497,9 @@ fn scripts(hows: impl IntoIterator<Item = u8>) -> Vec<Vec<u8>> {
     ];
     let hows: Vec<u8> = hows.into_iter().collect();
     let mut seeds = vec![b"\0GET / HTTP/1.1\r\n\r\n".to_vec()];
-    for dialogue in &dialogues {
+    for exchange in &exchanges {
         let mut script = Vec::new();
-        for step in dialogue {
+        for step in exchange {
             step.encode(&mut script);
         }
         seeds.extend(hows.iter().map(|&how| [&[how][..], &script].concat()));

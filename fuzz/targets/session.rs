@@ -1,4 +1,4 @@
-//! What clients and listeners say to each other: whatever decodes encodes to the same bytes and is within its limits.
+//! Messages between clients and listeners: bytes that decode encode to the same bytes and are within their limits.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -16,7 +16,7 @@ fn check(bytes: &[u8]) {
         assert_eq!(reply.encode(), bytes[..Reply::SIZE]);
         assert!(begins(bytes) && usize::from(reply.address_len) <= MAX_LEN && reply.status <= 0);
     }
-    // What may be a beginning is that of something.
+    // A valid beginning is that of a message.
     let n = bytes.len().min(8);
     assert_eq!(begins(bytes), bytes[..n] == MAGIC.to_le_bytes()[..n]);
 }

@@ -1,4 +1,5 @@
-//! A connection to a worker: greetings of strangers, and frames of those who know the secret, in pieces of any length.
+//! A connection to a worker: hellos of unknown peers, and frames of peers that have the secret, in pieces of any
+//! length.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,20 +10,20 @@ use ucp::engine::sockets::Phase;
 use ucp::wire::frame;
 use ucp::wire::greeting::{Greeting, MAGIC, TO_WORKER};
 use ucp_fuzz::program::Program;
-use ucp_fuzz::script::{self, Heard, Step};
+use ucp_fuzz::script::{self, Seen, Step};
 use ucp_fuzz::support::scene::{Scene, new_context};
 
-/// Whom the attacker claims to be.
+/// The peer that the attacker claims to be.
 const UID: u64 = 7;
 
-/// The attacker's end of a connection; what comes is thrown away but for what may name something.
+/// The attacker's end of a connection; received bytes are dropped except for numbers that it can use.
 struct Attacker {
     socket: Socket,
-    came: Vec<u8>,
+    received: Vec<u8>,
 }
 
 impl Attacker {
-    /// Connects to the victim. A pair of local sockets: the worker does not ask what its guests are made of.
+    /// Connects to the target. A pair of local sockets: the worker does not check the kind of its sockets.
     fn new(scene: &Scene) -> Attacker {
         let (ours, theirs) =
             Socket::pair(Domain::UNIX, Type::STREAM, None).expect("two descriptors");
@@ -40,32 +41,32 @@ impl Attacker {
         worker.duties.call_network();
         Attacker {
             socket: ours,
-            came: Vec::new(),
+            received: Vec::new(),
         }
     }
 
-    /// Sends what there is room for; the rest is lost, and what follows comes at the wrong place.
+    /// Sends as many bytes as there is room for; the rest is lost, and later bytes arrive at the wrong offset.
     fn send(&mut self, bytes: &[u8]) {
         let _ = self.socket.send_with_flags(bytes, libc::MSG_NOSIGNAL);
     }
 
-    /// What has come since the last call.
-    fn hear(&mut self, heard: &mut Heard) {
+    /// The bytes received since the last call.
+    fn receive(&mut self, seen: &mut Seen) {
         let mut part = [0; 4096];
         while let Ok(n @ 1..) = self.socket.read(&mut part) {
-            self.came.extend_from_slice(&part[..n]);
+            self.received.extend_from_slice(&part[..n]);
         }
-        let words = self.came.chunks_exact(8).rev().take(8);
+        let words = self.received.chunks_exact(8).rev().take(8);
         for word in words {
-            heard.note(
+            seen.note(
                 u64::from_le_bytes(*word.first_chunk().expect("8 bytes")),
                 &[],
             );
         }
-        self.came.clear();
+        self.received.clear();
     }
 
-    /// Whether the victim has closed its end.
+    /// Whether the target has closed its end.
     fn is_closed(&mut self) -> bool {
         let mut part = [0; 4096];
         loop {
@@ -78,7 +79,7 @@ impl Attacker {
     }
 }
 
-/// Connections that the victim has.
+/// Connections of the target.
 fn connections(scene: &Scene) -> usize {
     let rx = scene.worker().rx.lock();
     rx.sockets.as_ref().map_or(0, |s| s.iter().count())
@@ -97,7 +98,7 @@ fuzz_target!(|bytes: &[u8]| {
     let tcp = scene.address.tcp.as_ref().expect("an address for TCP");
     let mut attacker = Attacker::new(&scene);
     if how & 1 == 0 {
-        // A stranger: only the right greeting lets it in, and that it cannot know.
+        // An unknown peer: only a valid hello is accepted, and that needs the secret.
         attacker.send(bytes);
         scene.settle();
         let magic = MAGIC.to_le_bytes();
@@ -122,16 +123,16 @@ fuzz_target!(|bytes: &[u8]| {
     scene.settle();
     let mut address = scene.address.clone();
     address.uid = UID;
-    // Who is to be connected to again is not there: nothing waits for him.
+    // A peer that is to be connected to again does not exist: nothing waits for it.
     if let Some(tcp) = &mut address.tcp {
         tcp.port = 1;
     }
     let mut program = Program::new(&scene, &address);
-    let mut heard = Heard::default();
+    let mut seen = Seen::default();
     for step in script::steps(bytes) {
         match step {
             Step::Send(message) => {
-                let (imm, record) = script::message(&message, &heard, program.region(), 0);
+                let (imm, record) = script::message(&message, &seen, program.region(), 0);
                 let header = frame::encode(message.kind, message.aux, imm, record.len());
                 let whole = [&header[..], &record].concat();
                 // In two pieces, cut anywhere.
@@ -146,7 +147,7 @@ fuzz_target!(|bytes: &[u8]| {
             Step::Poke { .. } => {}
             Step::Progress => {
                 scene.progress();
-                attacker.hear(&mut heard);
+                attacker.receive(&mut seen);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Statistics pages: raw bytes, and the same bytes behind a header that is right.
+//! Statistics pages: raw bytes, and the same bytes behind a valid header.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
