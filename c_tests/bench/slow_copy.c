@@ -1,6 +1,6 @@
 /*
- * Preloaded: process_vm_readv() and process_vm_writev() take SLOW_COPY_NS nanoseconds longer per call, 1300 if that is not
- * set, as on machines where a system call costs that much more.
+ * Preloaded: process_vm_readv() and process_vm_writev() take SLOW_COPY_NS nanoseconds longer per call, 1300 if that is
+ * not set, as on machines where a system call costs that much more.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>

@@ -155,7 +155,7 @@ bool stag_mapped(const void *start, size_t length);       /* all of it, in this 
 
 /* area.c */
 bool area_is_shared(const void *address, size_t size);                  /* of this process */
-void area_tidy(const struct soft_vcq *vcq);              /* unmaps what is stale; no operation of the VCQ is under way */
+void area_tidy(const struct soft_vcq *vcq); /* unmaps stale memory; no operation of the VCQ is in flight */
 char *area_here(struct soft_vcq *vcq, const struct region *region); /* it is held; NULL: not in this process */
 
 /* copy.c; region.here is set */

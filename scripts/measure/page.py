@@ -60,8 +60,8 @@ SECTIONS = (
     ("Random access", "GUPS: two processes update random words of a table that lies half in each.", r"gups.*", False),
     (
         "More ranks than cores",
-        "Ranks not bound to cores: steps of 8 bytes by the number of ranks. Yield: with mpi_yield_when_idle. Load: beside "
-        "so many processes that compute all the while.",
+        "Ranks not bound to cores: steps of 8 bytes by the number of ranks. Yield: with mpi_yield_when_idle. Load: "
+        "beside this many processes that compute all the time.",
         r"(openmpi|mpich)_(\d+_ranks|(yield_)?(load\d+_)?crowd)_.*",
         False,
     ),

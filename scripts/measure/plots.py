@@ -173,8 +173,8 @@ def bars(matplotlib, name, described, libraries, rows, unit, logarithmic):
 
 
 def panels(matplotlib, source):
-    """The plot of README.md: latency and bandwidth side by side. `source`: a CSV file with comments, columns panel, size and
-    one per library."""
+    """The plot of README.md: latency and bandwidth side by side. `source`: a CSV file with comments, columns panel,
+    size and one per library."""
     import csv
 
     from matplotlib import pyplot, ticker

@@ -15,9 +15,13 @@ pub fn library() -> Part {
     let path = machine::library_path();
     Part {
         text: format!(
-            "# Library version: {version} (rucp {RUCP_VERSION})\n# Library path: {path}\n# API headers version: 1.22.0\n"
+            "# Library version: {version} (rucp {RUCP_VERSION})\n# Library path: {path}\n\
+             # API headers version: 1.22.0\n"
         ),
-        json: json!({"version": version, "path": path, "api": "1.22.0", "implementation": "rucp", "implementation_version": RUCP_VERSION}),
+        json: json!({
+            "version": version, "path": path, "api": "1.22.0", "implementation": "rucp",
+            "implementation_version": RUCP_VERSION,
+        }),
     }
 }
 
