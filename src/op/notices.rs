@@ -38,19 +38,23 @@ pub fn progress(
         return 0;
     };
     let mut count = 0;
-    while count < BATCH && !rings.is_deaf() {
+    worker.receive_limit.set(BATCH);
+    while !rings.is_deaf() {
         let event = rings.iface.queue.lock().poll();
         let Some(event) = event else {
             if let Some(number) = rings.owe(None) {
-                tell_writer(rings, number);
+                tell_writer(worker, rings, number);
             }
             break;
         };
         count += 1;
         on_event(worker, rings, event, short);
-        // A callback has forked, here and below, and this is the child: the queue is its parent's.
-        if worker.duties.is_inherited() {
-            return count;
+        if count >= worker.receive_limit.get() {
+            // A callback has forked, here and below, and this is the child: the queue is its parent's.
+            if worker.duties.is_inherited() {
+                return count;
+            }
+            break;
         }
     }
     if !rings.iface.rails.is_empty() {
@@ -104,13 +108,14 @@ fn look_at_rails(
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     let mut count = 0;
-    while count < BATCH && !rings.is_deaf() {
+    worker.receive_limit.set(BATCH);
+    while !rings.is_deaf() {
         let Some(event) = rings.iface.poll_rails() else {
             break;
         };
         count += 1;
         on_event(worker, rings, event, short);
-        if worker.duties.is_inherited() {
+        if count >= worker.receive_limit.get() {
             break;
         }
     }
@@ -371,23 +376,23 @@ fn take(
 /// need not wait for: there is time for it when nothing more has come, but not for long.
 #[inline(never)]
 fn owe(worker: &Worker, rings: &mut Rings, number: u32) {
-    if worker.duties.is_inherited() {
-        return;
-    }
     if let Some(before) = rings.owe(Some(number))
         && before != number
     {
-        tell_writer(rings, before);
+        tell_writer(worker, rings, before);
     }
     let incoming = rings.incoming(number);
     if incoming.is_some_and(|incoming| incoming.ring.is_overdue()) {
         rings.owe(None);
-        tell_writer(rings, number);
+        tell_writer(worker, rings, number);
     }
 }
 
 /// Tells the writer of a ring how far we are.
-fn tell_writer(rings: &mut Rings, number: u32) {
+fn tell_writer(worker: &Worker, rings: &mut Rings, number: u32) {
+    if worker.duties.is_inherited() {
+        return;
+    }
     let Some(incoming) = rings.incoming(number) else {
         return;
     };

@@ -53,18 +53,18 @@ pub fn poll(
     if let Some(found) = ports.take_found() {
         count += take_found(worker, ports, found);
     }
-    for i in 0..ports.ifaces.len() {
+    // A callback that forks ends this in the child: the queues are its parent's.
+    worker.receive_limit.set(ports.ifaces.len() as u32);
+    let mut i = 0;
+    while i < worker.receive_limit.get() as usize {
         let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
         let n = ports.ifaces[i].arrived(&mut wcs);
         // SAFETY: so many were written.
         count += unsafe { take_all(worker, ports, i, &wcs[..n], short) };
-        // A callback has forked, here and below, and this is the child: the queues are its parent's.
-        if worker.duties.is_inherited() {
-            return count;
-        }
+        i += 1;
     }
     if ports.owing() > 0 {
-        acknowledge(ports, before);
+        acknowledge(worker, ports, before);
     }
     count
 }
@@ -81,13 +81,10 @@ pub unsafe fn take(
     wcs: &[MaybeUninit<ibv_wc>],
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
-    if worker.duties.is_inherited() {
-        return 0;
-    }
     // SAFETY: the caller's promise.
     let count = unsafe { take_all(worker, ports, i, wcs, short) };
-    if ports.owing() > 0 && !worker.duties.is_inherited() {
-        acknowledge(ports, 0);
+    if ports.owing() > 0 {
+        acknowledge(worker, ports, 0);
     }
     count
 }
@@ -109,9 +106,6 @@ unsafe fn take_all(
     // it has come, and it is here that it comes.
     if ports.ifaces[i].is_told() {
         count += take_ends(ports, i);
-        if worker.duties.is_inherited() {
-            return count;
-        }
     }
     if !wcs.is_empty() {
         // SAFETY: the caller's promise.
@@ -391,7 +385,10 @@ pub fn owe(ports: &mut Ports, number: u32) {
 /// answered since. Who sent the others hears of it with what is sent next; a program that calls progress no more, as one does
 /// that has all it wants, must not leave its peers in doubt whether to send again.
 #[inline(never)]
-fn acknowledge(ports: &mut Ports, before: usize) {
+fn acknowledge(worker: &Worker, ports: &mut Ports, before: usize) {
+    if worker.duties.is_inherited() {
+        return;
+    }
     let owing = ports.take_owing();
     for (place, number) in owing.into_iter().enumerate() {
         let Some(c) = ports.get(number) else { continue };

@@ -42,21 +42,21 @@ static void send_back(party_t *self)
 
 static void send_active_messages(party_t *self)
 {
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     for (uint64_t i = 0; i < ROW; i++) {
         WANT(UCS_OK, finish(self, ucp_am_send_nbx(self->ep, AM_ID, NULL, 0, &i, sizeof(i), &plain)));
     }
-    tell(self);
+    notify_peer(self);
     send_back(self);
 }
 
 static void send_tagged(party_t *self)
 {
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     for (uint64_t i = 0; i < ROW; i++) {
         WANT(UCS_OK, finish(self, send_tag(self, &i, sizeof(i))));
     }
-    tell(self);
+    notify_peer(self);
     send_back(self);
 }
 
@@ -65,7 +65,7 @@ static void come_late(party_t *self)
 {
     uint64_t value = 0;
 
-    WANT_TRUE(heard(self));
+    WANT_TRUE(wait_notified(self));
     WANT(UCS_OK, finish(self, receive_tag(self, &value, sizeof(value), LATE)));
     WANT_TRUE(value == LATE);
     WANT(UCS_OK, finish(self, ucp_tag_send_nbx(self->ep, &value, sizeof(value), LATE, &plain)));
@@ -103,8 +103,8 @@ static void count(const void *data)
 
 static void progress_until_all_came(void)
 {
-    tell(&parent);
-    heard_asleep(&parent);
+    notify_peer(&parent);
+    wait_notified_blocking(&parent);
     for (int i = 0; i < 10000000 && came < ROW && forked != 0; i++) {
         ucp_worker_progress(parent.worker);
     }
@@ -255,7 +255,7 @@ static void requests(void)
         destroy_all();
         exit(check_failed());
     }
-    tell(&parent);
+    notify_peer(&parent);
     WANT(UCS_OK, finish(&parent, all[0]));
     WANT(UCS_OK, finish(&parent, all[1]));
     WANT_TRUE(called == 2 && in == LATE);
@@ -304,8 +304,8 @@ static void receive_row(void)
 static void with_a_handler(void)
 {
     start(&parent, UCP_ERR_HANDLING_MODE_PEER, send_tagged);
-    tell(&parent);
-    heard_asleep(&parent); /* the messages are here, or on their way */
+    notify_peer(&parent);
+    wait_notified_blocking(&parent); /* the messages are here, or on their way */
     handles     = 1;
     pid_t child = fork();
     if (child == 0) {
@@ -321,8 +321,8 @@ static void with_a_handler(void)
 static void without_handlers(void)
 {
     start(&parent, UCP_ERR_HANDLING_MODE_PEER, send_tagged);
-    tell(&parent);
-    heard_asleep(&parent);
+    notify_peer(&parent);
+    wait_notified_blocking(&parent);
     pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
     if (child == 0) {
         destroy_all();

@@ -10,14 +10,15 @@ use super::queues::{Channel, Cq, Parts, Qp, Srq};
 use super::receives::Pile;
 use super::ud::{self, Outgoing};
 use super::waits;
-use crate::sys::fork::Origin;
+use crate::sys::fork::{Disabled, Origin};
 use crate::sys::lock::MtLock;
 use crate::sys::{log, regcache};
 use crate::wire::packet::{HEAD, most_packets};
 use std::io;
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Bytes that the device puts in front of a datagram it has received: a global header, or nothing that means anything.
 pub const GRH: usize = 40;
@@ -57,6 +58,8 @@ pub struct Iface {
     pub port: Arc<Port>,
     /// The process that made it.
     origin: Origin,
+    /// Disables it in children, from when it has its place.
+    in_children: OnceLock<Disabled>,
     /// Its number among the worker's.
     pub index: u8,
     /// Threads may send at the same time.
@@ -138,6 +141,7 @@ impl Iface {
             channel,
             port: port.clone(),
             origin: Origin::here(),
+            in_children: OnceLock::new(),
             index,
             mt,
             telling: AtomicU32::new(0),
@@ -147,6 +151,10 @@ impl Iface {
             packets: MtLock::new(mt, Buffers::new(hca, rc.seg_size, TOGETHER)),
             places: MtLock::new(mt, Buffers::new(hca, waits::BYTES, TOGETHER)),
         });
+        let place = NonNull::from(&*iface).cast();
+        // SAFETY: the interface stays there; taken back when it is dropped.
+        let disabled = unsafe { Disabled::new(place, size_of::<Iface>(), Self::disable) };
+        let _ = iface.in_children.set(disabled);
         if ud.used {
             let first = ud.rx_queue_first.min(datagrams) as usize;
             let mut receives = iface.receives.lock();
@@ -158,6 +166,17 @@ impl Iface {
         }
         iface.post_datagrams();
         Ok(iface)
+    }
+
+    /// In a forked child: no ends of sends are looked for.
+    ///
+    /// # Safety
+    /// An interface that is not dropped yet.
+    unsafe fn disable(this: NonNull<()>, _: usize) {
+        // SAFETY: the caller's promise; an atomic.
+        unsafe { this.cast::<Self>().as_ref() }
+            .telling
+            .store(0, Ordering::Relaxed);
     }
 
     /// Readable when something has come into an armed queue.
