@@ -1,6 +1,7 @@
 //! A worker's rings over the Tofu interconnect: those that peers have in our memory, and its own at peers.
 
 use crate::engine::peer::Peer;
+use crate::sys::fork::Disabled;
 use crate::sys::machine;
 use crate::tl::ib::assembly::Assembly;
 use crate::tl::tofu::cells::{Cell, Cells};
@@ -15,9 +16,12 @@ use crate::tl::tofu::slab::Slabs;
 use crate::tl::tofu::vcq::There;
 use crate::wire::address::TofuLocator;
 use crate::wire::tofu::{CELL, HALL, Turns};
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::io;
+use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Behind a ring of so many bytes the memory for long records is kept.
 const KEEPING: u32 = 64 << 10;
@@ -131,9 +135,10 @@ pub struct Rings {
     pub notices: u32,
     counted: Vec<u32>,
     owing: Option<u32>,
-    deaf: bool,
+    /// The queue of notices has failed, or is another process's: this is a forked child.
+    deaf: AtomicBool,
     /// See [`is_calm`](Self::is_calm).
-    calm: bool,
+    calm: AtomicBool,
     /// Tickets that were served.
     pub turns: Turns,
     /// The place that others wait behind, and since when, coarse milliseconds.
@@ -146,10 +151,34 @@ pub struct Rings {
     pub spoilt_since: u64,
     /// Last: the queue outlives what is registered for it.
     pub iface: Arc<Iface>,
+    /// Disables it in children.
+    in_children: OnceCell<Disabled>,
 }
 
 impl Rings {
-    pub fn new(iface: Iface) -> Rings {
+    pub fn new(iface: Iface) -> Box<Rings> {
+        let rings = Box::new(Rings::of(iface));
+        let place = NonNull::from(&*rings).cast();
+        // SAFETY: the box keeps its place; it is taken back when the value is dropped.
+        let disabled = unsafe { Disabled::new(place, size_of::<Rings>(), Self::disable) };
+        let _ = rings.in_children.set(disabled);
+        rings
+    }
+
+    /// Disables it in a forked child: nothing that comes for the parent is looked at.
+    ///
+    /// # Safety
+    /// A value that is not dropped yet.
+    unsafe fn disable(this: NonNull<()>, _: usize) {
+        let this = this.cast::<Rings>().as_ptr();
+        // SAFETY: the caller's promise; both are atomics.
+        let (deaf, calm) = unsafe { (&(*this).deaf, &(*this).calm) };
+        // Relaxed, here and below: the progress thread alone uses them, and a child has no other.
+        deaf.store(true, Ordering::Relaxed);
+        calm.store(false, Ordering::Relaxed);
+    }
+
+    fn of(iface: Iface) -> Rings {
         let hall = (HALL as u64, Part::Hall);
         Rings {
             line: iface.vcq.line(),
@@ -170,8 +199,8 @@ impl Rings {
             notices: iface.tuning.notices,
             counted: Vec::new(),
             owing: None,
-            deaf: false,
-            calm: iface.rails.is_empty(),
+            deaf: AtomicBool::new(false),
+            calm: AtomicBool::new(iface.rails.is_empty()),
             turns: Turns::default(),
             blocked_by: 0,
             blocked_since: 0,
@@ -179,30 +208,32 @@ impl Rings {
             spoilt: (0, 0),
             spoilt_since: 0,
             iface: Arc::new(iface),
+            in_children: OnceCell::new(),
         }
     }
 
     /// Whether notices tell of all that comes, and nothing is owed: nothing else is to be looked at.
     #[inline(always)]
     pub fn is_calm(&self) -> bool {
-        self.calm
+        self.calm.load(Ordering::Relaxed)
     }
 
     /// Something of what decides about [`is_calm`](Self::is_calm) has changed.
     fn see_to_calm(&mut self) {
-        let tells = !self.deaf && self.counted.is_empty() && self.iface.rails.is_empty();
-        self.calm = tells && self.owing.is_none();
+        let tells = !self.is_deaf() && self.counted.is_empty() && self.iface.rails.is_empty();
+        let is_calm = tells && self.owing.is_none();
+        self.calm.store(is_calm, Ordering::Relaxed);
     }
 
     /// Nothing can be heard any more. False: that was so already.
     pub fn go_deaf(&mut self) -> bool {
-        let before = std::mem::replace(&mut self.deaf, true);
+        let before = self.deaf.swap(true, Ordering::Relaxed);
         self.see_to_calm();
         !before
     }
 
     pub fn is_deaf(&self) -> bool {
-        self.deaf
+        self.deaf.load(Ordering::Relaxed)
     }
 
     /// Incoming rings without notices.

@@ -617,7 +617,7 @@ fn rings(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<Rings>
         return Ok(None);
     };
     match Iface::new(&ctx.tnis, &ctx.roster, tuning, mt) {
-        Ok(iface) => Ok(Some(Box::new(Rings::new(iface)))),
+        Ok(iface) => Ok(Some(Rings::new(iface))),
         Err(e) if or_else => {
             log::warn!("a worker goes without Tofu: no {NO_QUEUE}: {e}");
             Ok(None)

@@ -320,9 +320,8 @@ fn take(worker: &Worker, rx: &mut Rx, code: i32, notice: &Notice) -> u32 {
     };
     worker.rx.hold(true);
     let in_a_row = std::mem::replace(&mut rings.told_at, calls) == calls + 1;
-    worker.receive_limit.set(if in_a_row { BATCH } else { 1 });
     let mut count = handle(worker, rings, code, notice);
-    if worker.receive_limit.get() > 1 {
+    if in_a_row {
         count += take_more(worker, rx);
     }
     worker.rx.hold(false);
@@ -352,8 +351,8 @@ fn handle(worker: &Worker, rings: &mut Rings, code: i32, notice: &Notice) -> u32
 /// progress has.
 #[inline(never)]
 fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
-    let (mut count, mut polls) = (0, 0);
-    loop {
+    let mut count = 0;
+    for _ in 0..BATCH {
         let Some(rings) = rx.rings.as_deref_mut().filter(|rings| rings.is_calm()) else {
             break;
         };
@@ -369,14 +368,6 @@ fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
         }
         // SAFETY: there is a notice.
         count += handle(worker, rings, code, unsafe { notice.assume_init_ref() });
-        polls += 1;
-        if polls >= worker.receive_limit.get() {
-            // A callback has forked, and this is the child: the queue is its parent's.
-            if worker.duties.is_inherited() {
-                return count;
-            }
-            break;
-        }
     }
     count + notices::progress(worker, rx, on_packet::<false>)
 }

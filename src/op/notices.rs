@@ -38,30 +38,23 @@ pub fn progress(
         return 0;
     };
     let mut count = 0;
-    worker.receive_limit.set(BATCH);
-    while !rings.is_deaf() {
+    while count < BATCH && !rings.is_deaf() {
         let event = rings.iface.queue.lock().poll();
         let Some(event) = event else {
             if let Some(number) = rings.owe(None) {
-                tell_writer(worker, rings, number);
+                tell_writer(rings, number);
             }
             break;
         };
         count += 1;
         on_event(worker, rings, event, short);
-        if count >= worker.receive_limit.get() {
-            // A callback has forked, here and below, and this is the child: the queue is its parent's.
-            if worker.duties.is_inherited() {
-                return count;
-            }
-            break;
-        }
     }
     if !rings.iface.rails.is_empty() {
         count += look_at_rails(worker, rings, short);
-        if worker.duties.is_inherited() {
-            return count;
-        }
+    }
+    // A callback has forked, and this is the child: the queues are its parent's.
+    if rings.is_deaf() && worker.duties.is_inherited() {
+        return count;
     }
     if rings.iface.has_unfinished() {
         count += go_on_with_all(rings);
@@ -108,16 +101,12 @@ fn look_at_rails(
     short: impl Fn(&Worker, Message) -> bool + Copy,
 ) -> u32 {
     let mut count = 0;
-    worker.receive_limit.set(BATCH);
-    while !rings.is_deaf() {
+    while count < BATCH && !rings.is_deaf() {
         let Some(event) = rings.iface.poll_rails() else {
             break;
         };
         count += 1;
         on_event(worker, rings, event, short);
-        if count >= worker.receive_limit.get() {
-            break;
-        }
     }
     count
 }
@@ -367,7 +356,7 @@ fn take(
         incoming.ring.advance(len);
     }
     if incoming.ring.is_due() {
-        owe(worker, rings, number);
+        owe(rings, number);
     }
     count
 }
@@ -375,22 +364,23 @@ fn take(
 /// The writer of a ring is to be told how far we are. That takes a post, which whoever waits for the answer to what has come
 /// need not wait for: there is time for it when nothing more has come, but not for long.
 #[inline(never)]
-fn owe(worker: &Worker, rings: &mut Rings, number: u32) {
+fn owe(rings: &mut Rings, number: u32) {
     if let Some(before) = rings.owe(Some(number))
         && before != number
     {
-        tell_writer(worker, rings, before);
+        tell_writer(rings, before);
     }
     let incoming = rings.incoming(number);
     if incoming.is_some_and(|incoming| incoming.ring.is_overdue()) {
         rings.owe(None);
-        tell_writer(worker, rings, number);
+        tell_writer(rings, number);
     }
 }
 
 /// Tells the writer of a ring how far we are.
-fn tell_writer(worker: &Worker, rings: &mut Rings, number: u32) {
-    if worker.duties.is_inherited() {
+fn tell_writer(rings: &mut Rings, number: u32) {
+    // In a forked child the queue is the parent's.
+    if rings.is_deaf() {
         return;
     }
     let Some(incoming) = rings.incoming(number) else {
