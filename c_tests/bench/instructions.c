@@ -15,7 +15,7 @@
 #include <ucp/api/ucpx.h>
 #include <valgrind/callgrind.h>
 
-enum { PARTS = 5, OPERATIONS = 200, WARM_UP = 300, SIZE = 1 << 20, AM_ID = 1, TAG = 7, MAX_SENDERS = 64, BACKLOG = 4 };
+enum { PARTS = 20, OPERATIONS = 50, WARM_UP = 300, SIZE = 1 << 20, AM_ID = 1, TAG = 7, MAX_SENDERS = 64, BACKLOG = 4 };
 
 #define COUNTED(statement)            \
     do {                              \

@@ -47,7 +47,7 @@ def count(library, environment, without, caller, adapter=None, wire=None, under=
 
 
 def show(counts):
-    """Two columns for each library: the least of five counts, and their median."""
+    """Two columns for each library: the least of twenty counts, and their median."""
     print(f"{'instructions of one operation':<36}" + "".join(f"{title:>20}" for title in counts))
     names = dict.fromkeys(name for counted in counts.values() for name in counted)
     for name in names:

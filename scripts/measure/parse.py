@@ -114,7 +114,7 @@ def own(text, objects):
     return count
 
 
-def dumps(directory, operations=200, without=None, caller=None):
+def dumps(directory, operations=50, without=None, caller=None):
     """Instructions of one operation in every dump of each name, without the work of the objects that match, and the
     caller's own."""
     counts = {}
