@@ -46,13 +46,22 @@ pub fn user() -> u32 {
 
 /// Whether this process may have only so much address space (`ulimit -v`).
 pub fn address_space_is_limited() -> bool {
+    soft_limit(libc::RLIMIT_AS).is_some()
+}
+
+/// The length of the longest file that this process may make (`ulimit -f`), bytes, if that is limited.
+pub fn max_file_size() -> Option<u64> {
+    soft_limit(libc::RLIMIT_FSIZE)
+}
+
+fn soft_limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: `limit` is valid for writes.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } == 0;
-    known && limit.rlim_cur != libc::RLIM_INFINITY
+    let known = unsafe { libc::getrlimit(resource, &raw mut limit) } == 0;
+    (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 fn host_hash() -> u64 {

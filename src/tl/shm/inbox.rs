@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 pub const RINGS: usize = if cfg!(loom) { 2 } else { 1024 };
 // Every bit of `Front::ready` is a ring's: the bits come from strangers, the claims are found by them.
 const _: () = assert!(RINGS % 64 == 0 || cfg!(loom));
-const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox8");
+const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox9");
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -50,7 +50,7 @@ pub(super) struct Front {
     pub(super) owners: [AtomicU32; AREAS],
     /// Rings that there are; more are made before they run out.
     pub(super) rings: AtomicU32,
-    /// 1: a sender has found no area that is free.
+    /// What a sender wants that has found no area that is free: an `AreaRequest`.
     pub(super) wants_area: AtomicU32,
     /// How the parts that are made on request are found: 0 for those that are not made.
     pub(super) parts: [AtomicU32; PARTS],
@@ -396,10 +396,7 @@ impl Inbox {
                 break;
             }
         }
-        // Relaxed: the bell that called us comes after the word.
-        if self.table.front().wants_area.swap(0, Ordering::Relaxed) != 0
-            && let Err(e) = self.memory.add_area(&self.identity)
-        {
+        if let Err(e) = self.memory.add_wanted_area(&self.identity) {
             log::debug!("peers do without another area of shared memory for long messages: {e}");
         }
     }

@@ -3,12 +3,15 @@
 //! An inbox has room for 1,024 rings and 8 areas, 102 MB, of which nearly all is never used. Address space may be
 //! limited (`ulimit -v`, batch systems), so it is made in parts: the front with the first 32 rings when the worker is
 //! made, further rings and areas when senders ask for them. A sender maps the front page, its own ring, and its area
-//! once it has one. A part is a System V block of its own, or a piece of one sparse file.
+//! once it has one. A part is a System V block of its own, or a piece of one sparse file. Areas are pieces of the file
+//! wherever their sender can open it: a process that is killed between making a block and marking it as removed leaves
+//! it behind, and many senders come to their areas at the same time.
 
 use super::area::{AREA, AREAS, Areas};
 use super::inbox::{RINGS, RINGS_AT, Table};
 use super::ring::RingMem;
 use super::{Kind, Locator};
+use crate::sys::machine;
 use crate::sys::named::Named;
 use crate::sys::segment::{Mapping, PAGE, Segment};
 use crate::sys::sync::{AtomicU32, AtomicU64, OnceLock, Ordering};
@@ -33,10 +36,58 @@ const AREAS_AT: usize = (RINGS_AT + RINGS * RING).next_multiple_of(AREA);
 const FILE_LEN: usize = AREAS_AT + AREAS * AREA;
 const FRONT_LEN: usize = RINGS_AT + FIRST_RINGS * RING;
 
-/// What an inbox says of a part that it has not made.
-const NOT_MADE: u32 = 0;
-/// The same of one that it cannot make.
-const CANNOT: u32 = u32::MAX;
+/// How senders find a part that is made on request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PartState {
+    NotMade,
+    /// The system refused the memory.
+    Refused,
+    /// A piece of the file, [`Part::offset`].
+    InFile,
+    /// The System V block of this number.
+    Block(u32),
+}
+
+impl PartState {
+    fn from_word(word: u32) -> Self {
+        match word {
+            0 => PartState::NotMade,
+            1 => PartState::InFile,
+            u32::MAX => PartState::Refused,
+            number => PartState::Block(number - 2),
+        }
+    }
+
+    fn word(self) -> u32 {
+        match self {
+            PartState::NotMade => 0,
+            PartState::InFile => 1,
+            PartState::Refused => u32::MAX,
+            // The kernel's numbers are positive numbers of 31 bits.
+            PartState::Block(number) => number + 2,
+        }
+    }
+}
+
+/// Whether a sender wants an area, and what it can map: the word in the inbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum AreaRequest {
+    Nothing = 0,
+    InFile = 1,
+    /// The sender cannot open the owner's file, as in another PID namespace.
+    Block = 2,
+}
+
+impl AreaRequest {
+    fn from_word(word: u32) -> Self {
+        match word {
+            0 => AreaRequest::Nothing,
+            2 => AreaRequest::Block,
+            _ => AreaRequest::InFile,
+        }
+    }
+}
 
 /// A part that is made on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +172,7 @@ impl Own {
         if let Ok(block) = Block::create(FRONT_LEN, None) {
             let number = block.number().into();
             let own = Self::with(Source::Blocks, block.into_mapping());
-            return Ok((own, Segment::create(PAGE)?, number));
+            return Ok((own, area_file()?, number));
         }
         let file = Segment::create(FILE_LEN)?;
         let front = file.map(0, FRONT_LEN, None)?;
@@ -187,7 +238,9 @@ impl Own {
     /// What the system says.
     pub(super) fn add_rings(&mut self, identity: &Segment) -> io::Result<()> {
         let group = group_of(self.rings);
-        self.make(Part::Group(group), identity)?;
+        // An endpoint cannot do without a ring, and another host's /proc does not show the file.
+        let in_file = (!self.is_block()).then_some(identity);
+        self.make(Part::Group(group), in_file)?;
         self.rings = rings_of(group).end;
         // Release: pairs with the Acquire load in `Table::claim`; the part's number comes before.
         let table = self.table();
@@ -196,40 +249,55 @@ impl Own {
         Ok(())
     }
 
-    /// Makes one area more, if there can be one.
+    /// Makes an area if a sender wants one, and there can be one more.
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn add_area(&mut self, identity: &Segment) -> io::Result<()> {
+    pub(super) fn add_wanted_area(&mut self, identity: &Segment) -> io::Result<()> {
+        // Relaxed: the bell that called us comes after the word.
+        let word = self.table().front().wants_area.swap(0, Ordering::Relaxed);
+        let in_file = match AreaRequest::from_word(word) {
+            AreaRequest::Nothing => return Ok(()),
+            AreaRequest::InFile => Some(identity),
+            AreaRequest::Block => None,
+        };
         let mut all = (1..=AREAS).map(Part::Area);
         match all.find(|part| self.parts[part.index()].get().is_none()) {
-            Some(part) => self.make(part, identity),
+            Some(part) => self.make(part, in_file),
             None => Ok(()),
         }
     }
 
-    /// Makes a part, and tells senders how it is found.
-    fn make(&mut self, part: Part, identity: &Segment) -> io::Result<()> {
+    /// Makes a part, and tells senders how it is found. `in_file`: there, if it is not a block that is asked for; an
+    /// inbox of blocks makes one if the file cannot be mapped.
+    fn make(&mut self, part: Part, in_file: Option<&Segment>) -> io::Result<()> {
         let (offset, len) = (part.offset(), part.len());
-        let made = match &self.source {
-            Source::Blocks => Block::create(len, None).map(|block| {
-                let number = block.number() + 1;
-                (block.into_mapping(), number)
-            }),
-            Source::Named(file) => file.map(offset, len).map(|map| (map, 1)),
-            Source::File => identity.map(offset, len, None).map(|map| (map, 1)),
+        let piece = |file: &Segment| {
+            let map = file.map(offset, len, None)?;
+            Ok((map, PartState::InFile))
+        };
+        let block = || {
+            let block = Block::create(len, None)?;
+            let state = PartState::Block(block.number());
+            Ok((block.into_mapping(), state))
+        };
+        let made = match (&self.source, in_file) {
+            (Source::Named(file), _) => file.map(offset, len).map(|map| (map, PartState::InFile)),
+            (Source::File, Some(file)) => piece(file),
+            (Source::Blocks, Some(file)) => piece(file).or_else(|_| block()),
+            (_, None) => block(),
         };
         let table = self.table();
         let word = &table.front().parts[part.index()];
         // Release: pairs with the Acquire load in `Theirs::find`.
         match made {
-            Ok((map, number)) => {
+            Ok((map, state)) => {
                 let _ = self.parts[part.index()].set(map.without_children());
-                word.store(number, Ordering::Release);
+                word.store(state.word(), Ordering::Release);
                 Ok(())
             }
             Err(e) => {
-                word.store(CANNOT, Ordering::Release);
+                word.store(PartState::Refused.word(), Ordering::Release);
                 Err(e)
             }
         }
@@ -355,7 +423,7 @@ impl Theirs {
             return Ok(()); // It is mapped: see `take_ring`.
         }
         let part = Part::Group(group);
-        let all = self.area.attach(part)?;
+        let all = self.area.map_part(part)?;
         let (pages, at) = pages_of((index - rings_of(group).start) * RING, RING);
         (self.ring, self.ring_at) = (Some(all.cut(pages).without_children()), at);
         Ok(())
@@ -428,6 +496,15 @@ impl Theirs {
     }
 }
 
+/// The file of an inbox of blocks: it identifies the inbox, and has room for areas unless files are limited
+/// (`ulimit -f`).
+fn area_file() -> io::Result<Segment> {
+    Segment::create(match machine::max_file_size() {
+        Some(limit) if limit < FILE_LEN as u64 => PAGE,
+        _ => FILE_LEN,
+    })
+}
+
 /// The whole pages that hold `len` bytes at an offset, and where those begin in the pages.
 fn pages_of(offset: usize, len: usize) -> (Range<usize>, usize) {
     let page = page_size();
@@ -440,30 +517,26 @@ fn map_segment(peer: Locator, pages: Range<usize>) -> io::Result<Mapping> {
 }
 
 impl TheirArea {
-    /// How a part is found.
-    fn word(&self, part: Part) -> u32 {
+    fn state(&self, part: Part) -> PartState {
         // SAFETY: the front page is mapped as long as the sender.
         let words = unsafe { self.words.as_ref() };
         // Acquire: pairs with the Release stores in `Own::make`.
-        words[part.index()].load(Ordering::Acquire)
+        PartState::from_word(words[part.index()].load(Ordering::Acquire))
     }
 
-    /// Attaches all of a part that is a block. Its number comes from the peer, who is not trusted: a block of another
-    /// user or of another length is refused.
-    fn attach(&self, part: Part) -> io::Result<Mapping> {
-        match self.word(part) {
-            NOT_MADE | CANNOT => Err(ErrorKind::WouldBlock.into()),
-            number => Ok(Block::attach(number - 1, part.len())?.into_mapping()),
+    /// Maps all of a part. The word that tells how comes from the peer, which is not trusted: a block or a file of
+    /// another user or of another length is refused.
+    fn map_part(&self, part: Part) -> io::Result<Mapping> {
+        match self.state(part) {
+            PartState::NotMade | PartState::Refused => Err(ErrorKind::WouldBlock.into()),
+            PartState::Block(number) => Ok(Block::attach(number, part.len())?.into_mapping()),
+            PartState::InFile => map_segment(self.peer, part.offset()..part.offset() + part.len()),
         }
     }
 
     /// Maps the area of this number, if there is one.
     fn map(&self, number: u8) -> Option<(u8, Mapping)> {
-        let part = Part::Area(number.into());
-        let mapped = match self.peer.kind() {
-            Kind::Block => self.attach(part),
-            _ => map_segment(self.peer, part.offset()..part.offset() + part.len()),
-        };
+        let mapped = self.map_part(Part::Area(number.into()));
         mapped.ok().map(|map| (number, map.without_children()))
     }
 
@@ -471,8 +544,16 @@ impl TheirArea {
     fn want_one(&self) {
         // SAFETY: the front page is mapped as long as the sender.
         let (wanted, doorbell) = unsafe { (self.wanted.as_ref(), self.doorbell.as_ref()) };
-        // Relaxed, and Release: the word comes before the bell, which pairs with the Acquire load in `Table::accept`.
-        if wanted.swap(1, Ordering::Relaxed) == 0 {
+        // Relaxed, here and below: the word comes before the bell, whose Release pairs with the Acquire load in
+        // `Table::accept`.
+        if wanted.load(Ordering::Relaxed) != AreaRequest::Nothing as u32 {
+            return;
+        }
+        let request = match Segment::open(self.peer.id, FILE_LEN as u64) {
+            Ok(_) => AreaRequest::InFile,
+            Err(_) => AreaRequest::Block,
+        };
+        if wanted.swap(request as u32, Ordering::Relaxed) == AreaRequest::Nothing as u32 {
             doorbell.fetch_add(1, Ordering::Release);
         }
     }
@@ -490,7 +571,7 @@ unsafe fn find_theirs(source: NonNull<()>, number: u8) -> Option<NonNull<u8>> {
         let (known, map) = mapped.as_ref()?;
         return (*known == number).then(|| map.start());
     }
-    if area.word(Part::Area(number.into())) == NOT_MADE {
+    if area.state(Part::Area(number.into())) == PartState::NotMade {
         area.want_one();
         return None;
     }
@@ -501,6 +582,49 @@ unsafe fn find_theirs(source: NonNull<()>, number: u8) -> Option<NonNull<u8>> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn states_of_parts_are_told_by_words() {
+        let all = [
+            PartState::NotMade,
+            PartState::Refused,
+            PartState::InFile,
+            PartState::Block(0),
+            PartState::Block(i32::MAX as u32),
+        ];
+        for state in all {
+            assert_eq!(PartState::from_word(state.word()), state);
+        }
+    }
+
+    #[test]
+    fn an_area_is_where_its_sender_can_map_it() {
+        let (mut own, file, key) = Own::create(false).unwrap();
+        let is_block = own.is_block();
+        let mut want = |request: AreaRequest| {
+            let words = own.table();
+            let words = words.front();
+            words.wants_area.store(request as u32, Ordering::Relaxed);
+            own.add_wanted_area(&file).unwrap();
+            let made = own.table();
+            let states = made.front().parts[GROUPS - 1..].iter();
+            states
+                .map(|word| PartState::from_word(word.load(Ordering::Relaxed)))
+                .filter(|state| *state != PartState::NotMade)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(want(AreaRequest::Nothing), []);
+        assert_eq!(want(AreaRequest::InFile), [PartState::InFile]);
+        if is_block {
+            let all = want(AreaRequest::Block);
+            assert!(
+                matches!(all[..], [PartState::InFile, PartState::Block(_)]),
+                "{all:?}"
+            );
+        } else {
+            assert_eq!(key, 0);
+        }
+    }
 
     #[test]
     fn parts_cover_all_rings_once() {
