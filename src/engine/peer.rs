@@ -19,10 +19,10 @@ use crate::tl::shm::share::{Board, Share};
 use crate::tl::{Lane, Target, tcp};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicI8, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering,
 };
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub use endpoints::Eps;
@@ -66,6 +66,8 @@ pub struct Peer {
     pub inbox: Option<Locator>,
     /// Where a connection to it is made, if shared memory does not reach it.
     pub target: Option<Box<Target>>,
+    /// Where a TCP connection is made because no ring in its inbox can be had: set once, under the lock of `tx`.
+    fallback: OnceLock<Box<tcp::Target>>,
     /// How often this worker had lost that worker before: the two ends tell old connections from new ones by it.
     pub losses: u32,
     /// It is in this process: its memory is ours.
@@ -135,6 +137,8 @@ pub struct Peer {
 pub struct Tx {
     /// Made by the first operation.
     pub lane: Option<Lane>,
+    /// Where a TCP connection can be made if no ring can be had in the peer's inbox; none while a ring is held.
+    pub fallback_target: Option<Box<tcp::Target>>,
     /// Made by an operation that found no free ring in the peer's inbox.
     pub waiting: Option<Box<Waiting>>,
     /// A connection is being made, or the peer was asked to make one.
@@ -180,6 +184,7 @@ impl Peer {
         Self {
             uid,
             worker,
+            fallback: OnceLock::new(),
             losses: 0,
             inbox,
             same_process: same_pid_ns && inbox.is_some_and(|l| l.id.pid == here.pid),
@@ -188,6 +193,7 @@ impl Peer {
                 worker.mt,
                 Tx {
                     lane: None,
+                    fallback_target: None,
                     waiting: None,
                     dialing: false,
                     pending: VecDeque::new(),
@@ -238,12 +244,24 @@ impl Peer {
         }
     }
 
-    /// Where sockets are connected to it, if that is how it is reached.
+    /// Where TCP connections to it are made, if messages to it go by TCP.
     pub fn socket_target(&self) -> Option<&tcp::Target> {
         match self.target.as_deref() {
             Some(Target::Tcp(target)) => Some(target),
-            _ => None,
+            _ => self.fallback.get().map(|target| &**target),
         }
+    }
+
+    /// Whether messages to it go by a ring in its inbox.
+    pub fn uses_inbox(&self) -> bool {
+        self.inbox.is_some() && self.fallback.get().is_none()
+    }
+
+    /// From now on messages to it go by TCP in place of a ring in its inbox. The caller has the lock of `tx`, and no ring
+    /// was taken.
+    pub fn set_fallback(&self, target: Box<tcp::Target>) {
+        let first = self.fallback.set(target);
+        debug_assert!(first.is_ok(), "no ring is asked for after the first time");
     }
 
     /// Whether messages to it go by rings over the Tofu interconnect.
@@ -252,7 +270,8 @@ impl Peer {
         matches!(self.target.as_deref(), Some(Target::Tofu(_)))
     }
 
-    /// Whether messages to it go through a socket.
+    /// Whether TCP was chosen when the peer was made. Messages by a fallback connection keep to the sizes for a ring: their
+    /// protocol can be chosen before.
     pub fn has_socket(&self) -> bool {
         self.inbox.is_none() && self.queues() == Queues::None && !self.has_rings()
     }

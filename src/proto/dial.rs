@@ -21,6 +21,7 @@ use crate::wire::packet::Letter;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 /// A guest who has not said who he is after so many milliseconds is sent away.
 const GUEST_MS: u64 = 5000;
@@ -78,6 +79,10 @@ fn dial(worker: &Worker, sockets: &mut Sockets, peer: *const Peer, mut attempt: 
     if !still_wanted(p) {
         return;
     }
+    if let Some(link) = link_from(worker, sockets, p) {
+        open(worker, p, link);
+        return;
+    }
     let Some(target) = p.socket_target() else {
         return tx::lose(p, UCS_ERR_UNREACHABLE);
     };
@@ -99,6 +104,14 @@ fn dial(worker: &Worker, sockets: &mut Sockets, peer: *const Peer, mut attempt: 
     }
     log::diag!("worker {:#x} cannot be reached by tcp", p.uid);
     tx::lose(p, UCS_ERR_UNREACHABLE);
+}
+
+/// The connection that a peer has made while messages to it went by a ring in its inbox. A second one would be rejected.
+fn link_from(worker: &Worker, sockets: &Sockets, peer: &Peer) -> Option<Arc<Link>> {
+    let mut all = sockets.iter();
+    let open = all.find(|c| c.phase == Phase::Open && std::ptr::eq(c.peer, peer))?;
+    // To itself a worker sends by the end that has connected.
+    (peer.uid != worker.uid).then(|| open.link.clone())
 }
 
 fn still_wanted(peer: &Peer) -> bool {
@@ -254,7 +267,7 @@ fn redial(sockets: &mut Sockets, peer: &Peer, attempt: Attempt) {
 }
 
 /// Makes a connection the way to a peer. Always true.
-fn open(worker: &Worker, peer: &Peer, link: std::sync::Arc<Link>) -> bool {
+fn open(worker: &Worker, peer: &Peer, link: Arc<Link>) -> bool {
     let mut tx = peer.tx.lock();
     tx.dialing = false;
     if tx.lane.is_none() {
@@ -406,8 +419,8 @@ fn welcome(worker: &Worker, sockets: &mut Sockets, token: u64, g: Greeting) -> b
     }
     drop_attempts(sockets, peer);
     sockets.set_open(token, peer);
-    // A peer that has an inbox is written to through that.
-    peer.inbox.is_some() || open(worker, peer, link)
+    // Messages to a peer by a ring in its inbox go on that way.
+    peer.uses_inbox() || open(worker, peer, link)
 }
 
 /// Ends the connections that a guest has lost already: here nothing has been noticed yet.

@@ -64,7 +64,7 @@ fn tofu(peer: &Peer) -> LaneInfo {
 
 /// The lanes to a peer, the one for short messages first.
 pub fn of(peer: &Peer) -> Vec<LaneInfo> {
-    if peer.inbox.is_none() {
+    if !peer.uses_inbox() {
         let lane = match peer.queues() {
             Queues::None if peer.has_rings() => Some(tofu(peer)),
             Queues::None => tcp(peer),

@@ -646,7 +646,7 @@ pub fn open(worker: &Worker, ports: &mut Ports, number: u32) -> bool {
     if worker.fences.load(Ordering::Relaxed) {
         sender.fence();
     }
-    if peer.inbox.is_some() || tx.lane.is_some() || to_oneself {
+    if peer.uses_inbox() || tx.lane.is_some() || to_oneself {
         drop(tx);
         if let Some(c) = ports.get(number) {
             c.back = Some(sender);

@@ -26,6 +26,7 @@ const COUNTED: u32 = 1 << (SN_BITS - 1);
 /// `UCS_ERR_UNREACHABLE` if no transport that the options allow gets there.
 pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerRef, ucs_status_t> {
     if let Some(peer) = met_before(worker, address) {
+        keep_fallback_target(worker, &peer, address);
         return Ok(peer);
     }
     let inbox = if address.uid == worker.uid {
@@ -60,9 +61,27 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerRef, ucs_
         );
         return Err(UCS_ERR_UNREACHABLE);
     }
-    worker
+    let peer = worker
         .peer(address.uid, inbox, target)
-        .ok_or(UCS_ERR_INVALID_ADDR)
+        .ok_or(UCS_ERR_INVALID_ADDR)?;
+    keep_fallback_target(worker, &peer, address);
+    Ok(peer)
+}
+
+/// Keeps where a TCP connection can be made to a peer in whose inbox no ring is held: when the first message is sent, the
+/// ring may not be mappable any more, or the receiver may have no memory for another one.
+fn keep_fallback_target(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
+    if !peer.uses_inbox() || peer.uid == worker.uid {
+        return;
+    }
+    let mut tx = peer.tx.lock();
+    if tx.lane.is_none()
+        && tx.aside.is_none()
+        && tx.fallback_target.is_none()
+        && let Some(Target::Tcp(target)) = tcp_target(worker, address)
+    {
+        tx.fallback_target = Some(Box::new(target));
+    }
 }
 
 /// The peer, if it is known to be reached through the same inbox: no need to ask the kernel again whose that is.

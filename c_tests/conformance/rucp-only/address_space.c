@@ -18,13 +18,17 @@
 
 enum { TIMEOUT = 20 /* seconds */, MESSAGES = 200, LONG = 64 << 10 };
 
-/* When a process limits its address space: before ucp_init(), worker or endpoint are created; or not. */
-enum stage { INIT, WORKER, ENDPOINT, NEVER };
+/* When a process limits its address space: before ucp_init(), worker, endpoint or first message; or not. */
+enum stage { INIT, WORKER, ENDPOINT, MESSAGE, NEVER };
+
+/* Which end sends the first message; the other one sends nothing before it has received that. */
+enum turn { TOGETHER, FIRST, SECOND };
 
 struct cramped {
     enum stage  stage;
     size_t      room; /* bytes beyond those mapped at that stage; for INIT the total */
     const char *transport; /* transport that is used then */
+    enum turn   turn;
 };
 
 struct end {
@@ -77,6 +81,7 @@ static void open_end(struct end *end, const struct cramped *c)
     limit_at(c, ENDPOINT);
     ep.address = (ucp_address_t *)theirs;
     WANT(UCS_OK, ucp_ep_create(end->worker, &ep, &end->ep));
+    limit_at(c, MESSAGE);
 }
 
 static ucs_status_t finish(struct end *end, ucs_status_ptr_t request)
@@ -114,6 +119,20 @@ static void talk(struct end *end)
     }
 }
 
+static void send_first(struct end *end, enum turn turn)
+{
+    static const ucp_request_param_t plain = {.op_attr_mask = 0};
+    unsigned                         word  = FIRST;
+
+    if (turn == FIRST) {
+        WANT(UCS_OK, finish(end, ucp_tag_send_nbx(end->ep, &word, sizeof(word), MESSAGES, &plain)));
+    } else if (turn == SECOND) {
+        word = 0;
+        WANT(UCS_OK, finish(end, ucp_tag_recv_nbx(end->worker, &word, sizeof(word), MESSAGES, -1, &plain)));
+        WANT_TRUE(word == FIRST);
+    }
+}
+
 /* Whether a lane of the endpoint uses a transport of this name. */
 static int goes_by(struct end *end, const char *name)
 {
@@ -141,6 +160,7 @@ static void play(int link, const struct cramped *c, const char *transport)
     if (check_failed()) {
         return;
     }
+    send_first(&end, c->turn);
     talk(&end);
     WANT_TRUE(goes_by(&end, transport));
     meet(&end);
@@ -169,21 +189,21 @@ static void between(const struct cramped *one, const struct cramped *other)
 
 static void in_60_mb(void)
 {
-    static const struct cramped c = {INIT, 60 << 20, "posix"};
+    static const struct cramped c = {INIT, 60 << 20, "posix", TOGETHER};
 
     between(&c, &c);
 }
 
 static void without_inbox(void)
 {
-    static const struct cramped one = {WORKER, 2 << 20, "tcp"}, other = {NEVER, 0, "tcp"};
+    static const struct cramped one = {WORKER, 2 << 20, "tcp", TOGETHER}, other = {NEVER, 0, "tcp", TOGETHER};
 
     between(&one, &other);
 }
 
 static void without_mapping(void)
 {
-    static const struct cramped c = {ENDPOINT, 2 << 20, "tcp"};
+    static const struct cramped c = {ENDPOINT, 2 << 20, "tcp", TOGETHER};
 
     between(&c, &c);
 }
@@ -191,9 +211,153 @@ static void without_mapping(void)
 /* One end maps the other's inbox, the other one cannot. */
 static void one_way(void)
 {
-    static const struct cramped one = {ENDPOINT, 2 << 20, "tcp"}, other = {NEVER, 0, "posix"};
+    static const struct cramped one = {ENDPOINT, 2 << 20, "tcp", TOGETHER}, other = {NEVER, 0, "posix", TOGETHER};
 
     between(&one, &other);
+}
+
+static void without_mapping_later(void)
+{
+    static const struct cramped c = {MESSAGE, 2 << 20, "tcp", TOGETHER};
+
+    between(&c, &c);
+}
+
+static void one_way_later(void)
+{
+    static const struct cramped one = {MESSAGE, 2 << 20, "tcp", TOGETHER}, other = {NEVER, 0, "posix", TOGETHER};
+
+    between(&one, &other);
+}
+
+/* The end that sends second finds that it cannot map when the connection of the other end is there. */
+static void without_mapping_in_turn(void)
+{
+    static const struct cramped one   = {MESSAGE, 2 << 20, "tcp", FIRST};
+    static const struct cramped other = {MESSAGE, 2 << 20, "tcp", SECOND};
+
+    between(&one, &other);
+}
+
+/* --- many senders: the receiver's address space ends when some of them have sent --- */
+
+enum { EARLY = 8, SENDERS = 40 /* more than there are rings then */, ROW = 20, ROOM = 1 << 20 };
+/* Nothing has to be answered: the receiver has no address of the senders'. */
+enum { MEDIUM = 2000 };
+
+static unsigned char record[LONG];
+
+static size_t record_size(unsigned number)
+{
+    return number % 4 == 3 ? MEDIUM : 8;
+}
+
+static unsigned record_seed(unsigned sender, unsigned number)
+{
+    return sender * ROW + number;
+}
+
+/* Sends when it is its turn, and says by which transport. */
+static void be_sender(int link, unsigned sender)
+{
+    static const struct cramped      never = {NEVER, 0, NULL, TOGETHER};
+    static const ucp_request_param_t plain = {.op_attr_mask = 0};
+    struct end                       end   = {.link = link};
+    char                             byte;
+
+    open_end(&end, &never);
+    WANT_TRUE(recv(link, &byte, 1, 0) == 1);
+    for (unsigned i = 0; i < ROW && !check_failed(); i++) {
+        fill(record, record_size(i), record_seed(sender, i));
+        WANT(UCS_OK, finish(&end, ucp_tag_send_nbx(end.ep, record, record_size(i), sender, &plain)));
+    }
+    byte = (char)goes_by(&end, "tcp");
+    WANT_TRUE(byte != goes_by(&end, "posix"));
+    WANT_TRUE(send(link, &byte, 1, MSG_NOSIGNAL) == 1);
+    WANT(UCS_OK, finish(&end, ucp_ep_close_nbx(end.ep, &plain)));
+    meet(&end);
+    ucp_worker_destroy(end.worker);
+    ucp_cleanup(end.context);
+}
+
+/* Everything of these senders comes, in order; how many of them have sent by TCP. */
+static unsigned receive_from(struct end *end, const int *links, unsigned first, unsigned last)
+{
+    static const ucp_request_param_t plain = {.op_attr_mask = 0};
+    unsigned                         by_tcp = 0;
+    char                             byte;
+
+    for (unsigned sender = first; sender < last; sender++) {
+        WANT_TRUE(send(links[sender], "t", 1, MSG_NOSIGNAL) == 1);
+    }
+    for (unsigned i = 0; i < ROW; i++) {
+        for (unsigned sender = first; sender < last && !check_failed(); sender++) {
+            size_t size = record_size(i);
+            memset(record, 0, size);
+            WANT(UCS_OK, finish(end, ucp_tag_recv_nbx(end->worker, record, size, sender, -1, &plain)));
+            WANT_TRUE(first_wrong(record, size, record_seed(sender, i)) == size);
+        }
+    }
+    for (unsigned sender = first; sender < last && !check_failed(); sender++) {
+        time_t stop = time(NULL) + TIMEOUT;
+        while (recv(links[sender], &byte, 1, MSG_DONTWAIT) != 1 && time(NULL) < stop) {
+            ucp_worker_progress(end->worker);
+        }
+        WANT_TRUE(time(NULL) < stop);
+        by_tcp += byte;
+    }
+    return by_tcp;
+}
+
+static void be_receiver(const int *links)
+{
+    ucp_params_t        params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_TAG};
+    ucp_worker_params_t worker = {.field_mask = 0};
+    struct end          end    = {.link = -1};
+    struct rlimit       limit;
+    char                theirs[1024];
+    ucp_address_t      *ours;
+    size_t              length;
+
+    WANT(UCS_OK, ucp_init(&params, NULL, &end.context));
+    WANT(UCS_OK, ucp_worker_create(end.context, &worker, &end.worker));
+    WANT(UCS_OK, ucp_worker_get_address(end.worker, &ours, &length));
+    for (unsigned i = 0; i < SENDERS; i++) {
+        WANT_TRUE(send(links[i], ours, length, MSG_NOSIGNAL) == (ssize_t)length);
+        WANT_TRUE(recv(links[i], theirs, sizeof(theirs), 0) > 0);
+    }
+    ucp_worker_release_address(end.worker, ours);
+    WANT_TRUE(receive_from(&end, links, 0, EARLY) == 0);
+    limit.rlim_cur = limit.rlim_max = mapped() + ROOM;
+    WANT_TRUE(setrlimit(RLIMIT_AS, &limit) == 0);
+    WANT_TRUE(receive_from(&end, links, EARLY, SENDERS) > 0);
+    for (unsigned i = 0; i < SENDERS && !check_failed(); i++) {
+        end.link = links[i];
+        meet(&end);
+    }
+    ucp_worker_destroy(end.worker);
+    ucp_cleanup(end.context);
+}
+
+static void further_senders(void)
+{
+    int   links[SENDERS], pair[2], status = -1;
+    pid_t senders[SENDERS];
+
+    for (unsigned i = 0; i < SENDERS; i++) {
+        WANT_TRUE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0);
+        links[i] = pair[0];
+        if ((senders[i] = fork()) == 0) {
+            be_sender(pair[1], i);
+            _exit(check_failed());
+        }
+        close(pair[1]);
+    }
+    be_receiver(links);
+    for (unsigned i = 0; i < SENDERS; i++) {
+        WANT_TRUE(waitpid(senders[i], &status, 0) == senders[i] && status == 0);
+        close(links[i]);
+    }
 }
 
 static const case_t cases[] = {
@@ -201,6 +365,10 @@ static const case_t cases[] = {
     {"address_space: no room for an inbox", without_inbox},
     {"address_space: no room for the other's inbox", without_mapping},
     {"address_space: no room for the other's inbox at one end", one_way},
+    {"address_space: no room for the other's inbox at the first message", without_mapping_later},
+    {"address_space: no room for the other's inbox at the first message, at one end", one_way_later},
+    {"address_space: no room for the other's inbox, which has connected", without_mapping_in_turn},
+    {"address_space: no room for further senders", further_senders},
 };
 
 CHECK_MAIN(cases)

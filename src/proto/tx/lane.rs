@@ -7,14 +7,17 @@ use crate::proto::{detach, info};
 use crate::sys::log;
 use crate::tl::Lane;
 use crate::tl::shm::outbox::Outbox;
+use std::fmt::Arguments;
 use std::io::ErrorKind;
 
-/// Takes a ring in the peer's inbox. False: all are taken, try again later.
+/// Takes a ring in the peer's inbox, or has a connection made where that is how messages go to it. False: there is no lane
+/// yet, the caller tries again later.
 #[cold]
 pub(super) fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
-    let (Some(inbox), Some(me)) = (peer.inbox, worker.as_sender()) else {
+    let inbox = peer.inbox.filter(|_| peer.uses_inbox());
+    let (Some(inbox), Some(me)) = (inbox, worker.as_sender()) else {
         if !tx.dialing {
             tx.dialing = true;
             worker.dial(peer);
@@ -28,18 +31,30 @@ pub(super) fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
     match Outbox::open(inbox, &me, &mut tx.waiting) {
         Ok(outbox) => {
             tx.met = true;
+            tx.fallback_target = None;
             tx.lane = Some(Lane::Shm(Box::new(outbox)));
             peer.note_traffic(worker);
             detach::note_idle(worker, peer);
             log_lanes(worker, peer);
             Ok(true)
         }
-        Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
+        Err(e) if e.kind() == ErrorKind::WouldBlock => {
+            if tx.waiting.as_ref().is_some_and(|w| w.is_receiver_full()) {
+                // Without a fallback a ring is waited for: another sender may release one.
+                let reason = format_args!("it has no shared memory for more peers");
+                switch_to_fallback(worker, peer, tx, reason);
+            }
+            Ok(false)
+        }
         Err(e) if e.kind() == ErrorKind::NotFound => {
             log::debug!("peer {:#x} (pid {}) is gone", peer.uid, inbox.id.pid);
             Err(UCS_ERR_CONNECTION_RESET)
         }
         Err(e) => {
+            let reason = format_args!("its shared memory cannot be mapped: {e} (ulimit -v)");
+            if switch_to_fallback(worker, peer, tx, reason) {
+                return Ok(false);
+            }
             log::error!(
                 "cannot open the shared memory of peer {:#x} (pid {}): {e}",
                 peer.uid,
@@ -48,6 +63,26 @@ pub(super) fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
             Err(UCS_ERR_UNREACHABLE)
         }
     }
+}
+
+/// Has a TCP connection made to a peer in whose inbox no ring can be had. False: TCP is not allowed, or leads not there.
+/// The order of messages is kept: those sent by an earlier ring were handled before it was closed, and from now on none is
+/// sent by a ring.
+#[cold]
+fn switch_to_fallback(worker: &Worker, peer: &Peer, tx: &mut Tx, reason: Arguments) -> bool {
+    let Some(target) = tx.fallback_target.take() else {
+        return false;
+    };
+    log::warn!(
+        "worker {:#x} (pid {}) is reached by tcp: {reason}",
+        peer.uid,
+        peer.inbox.map_or(0, |inbox| inbox.id.pid)
+    );
+    tx.waiting = None;
+    tx.dialing = true;
+    peer.set_fallback(target);
+    worker.dial(peer);
+    true
 }
 
 /// Has a connection made to a peer that only one shows the end of: nothing need be sent first.

@@ -7,7 +7,7 @@
 //! the sender exits right after.
 
 use super::area::{AREAS, Areas};
-use super::memory::{FIRST_RINGS, Own, PARTS};
+use super::memory::{FIRST_RINGS, Own, PARTS, cannot_add_rings};
 use super::ring::RingMem;
 use super::{Locator, Sender};
 use crate::sys::arch::OwnLine;
@@ -391,8 +391,14 @@ impl Inbox {
             if rings >= RINGS || rings > expected && 4 * self.table.taken(rings) < 3 * rings {
                 break;
             }
+            // Each sender that finds no ring has it tried again: logged once.
+            let logged = cannot_add_rings(self.table.front(), rings);
             if let Err(e) = self.memory.add_rings(&self.identity) {
-                log::warn!("shared memory for more than {rings} peers cannot be had: {e}");
+                if !logged {
+                    log::warn!(
+                        "shared memory for more than {rings} peers cannot be had: {e}; further peers use tcp if they can"
+                    );
+                }
                 break;
             }
         }

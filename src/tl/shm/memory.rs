@@ -8,7 +8,7 @@
 //! it behind, and many senders come to their areas at the same time.
 
 use super::area::{AREA, AREAS, Areas};
-use super::inbox::{RINGS, RINGS_AT, Table};
+use super::inbox::{Front, RINGS, RINGS_AT, Table};
 use super::ring::RingMem;
 use super::{Kind, Locator};
 use crate::sys::machine;
@@ -136,6 +136,13 @@ fn group_of(ring: usize) -> usize {
     (ring / FIRST_RINGS)
         .checked_ilog2()
         .map_or(0, |log| log as usize + 1)
+}
+
+/// Whether the owner of an inbox with so many rings has failed to make more.
+pub(super) fn cannot_add_rings(front: &Front, rings: usize) -> bool {
+    // Relaxed: no other memory is read because of it.
+    rings < RINGS
+        && front.parts[Part::Group(group_of(rings)).index()].load(Ordering::Relaxed) == CANNOT
 }
 
 /// What the receiver's parts are made of.

@@ -2,7 +2,7 @@
 
 use super::close::Answer;
 use super::inbox::Front;
-use super::memory::Theirs;
+use super::memory::{Theirs, cannot_add_rings};
 use super::order::Epoch;
 use super::ring::{Corrupt, Producer, Withdrawals};
 use super::share::{Share, Shares};
@@ -37,6 +37,8 @@ pub struct Waiting {
     /// How many rings there were.
     rings: u32,
     tries: u32,
+    /// The receiver has tried in vain to make more.
+    receiver_full: bool,
 }
 
 /// While no ring is made, one of so many tries looks whether one was given back.
@@ -53,6 +55,12 @@ pub struct OpenShare {
 }
 
 impl Waiting {
+    /// Whether the receiver had no memory for more rings when a ring was last searched for: one is free only after
+    /// another sender has released its ring.
+    pub fn is_receiver_full(&self) -> bool {
+        self.receiver_full
+    }
+
     /// Whether there may be a free ring.
     ///
     /// # Errors
@@ -105,11 +113,13 @@ impl Outbox {
             if table.want_ring() && wakes {
                 kick(table.front(), peer);
             }
+            let receiver_full = cannot_add_rings(table.front(), rings as usize);
             let tries = 1;
             *waiting = Some(Box::new(Waiting {
                 memory,
                 rings,
                 tries,
+                receiver_full,
             }));
             return Err(io::ErrorKind::WouldBlock.into());
         };
