@@ -85,7 +85,7 @@ impl Way {
 
     /// Whether the last record was in a large data buffer.
     fn uses_area(&self, inbox: &Inbox) -> bool {
-        let ring = inbox.ring(self.index).as_ptr();
+        let ring = inbox.ring(self.index).body.as_ptr();
         // SAFETY: a ring is followed by other ones or by the areas.
         let behind = unsafe { ring.add(1) };
         !(ring.cast()..behind.cast()).contains(&self.last.cast_mut().cast::<u8>())
@@ -172,7 +172,7 @@ fn the_dead_keep_no_memory() {
     let mut way = open(&mut inbox, 7);
     way.send(&mut inbox, 2 * HOT);
     assert!(way.has_area(&inbox));
-    let memory = inbox.ring(way.index).cast::<u8>();
+    let memory = inbox.ring(way.index).body.cast::<u8>();
     // SAFETY: a ring is mapped as long as its inbox.
     let resident = || unsafe {
         let mut pages = [0u8; 16];

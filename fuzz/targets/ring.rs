@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use ucp::tl::shm::area::{AREA, AREAS, Areas};
 use ucp::tl::shm::order::Epoch;
-use ucp::tl::shm::ring::{Consumer, MAX_RECORD, Producer, RingMem};
+use ucp::tl::shm::ring::{Consumer, MAX_RECORD, Producer, RingMem, START_SLOTS};
 
 /// Memory of a ring, and the writes of a hostile process to it.
 struct Hostile(NonNull<RingMem>);
@@ -80,7 +80,13 @@ fuzz_target!(|steps: &[u8]| {
             0 => there.write(at, word),
             1 => here.write(at, word),
             // A word that the consumer takes for a message: the lap is right.
-            2 => there.write(64 + 2 * (at % 128), word & !0xFFFF | 1),
+            2 => {
+                let slot = at % (START_SLOTS as u16 + 128);
+                match slot.checked_sub(START_SLOTS as u16) {
+                    None => there.write(4 + 2 * slot, word & !0xFFFF | 1),
+                    Some(slot) => there.write(62 + 2 * slot, word & !0xFFFF | 2),
+                }
+            }
             3 => {
                 let most = u32::from(step[1]);
                 std::hint::black_box((

@@ -139,7 +139,7 @@ pub struct Tx {
     pub lane: Option<Lane>,
     /// Where a TCP connection can be made if no ring can be had in the peer's inbox; none while a ring is held.
     pub fallback_target: Option<Box<tcp::Target>>,
-    /// Made by an operation that found no free ring in the peer's inbox.
+    /// The peer's inbox, mapped when an endpoint was created, or by an operation that found no free ring there.
     pub waiting: Option<Box<Waiting>>,
     /// A connection is being made, or the peer was asked to make one.
     pub dialing: bool,

@@ -91,19 +91,21 @@ pub fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
     looks.into_iter().collect()
 }
 
-/// The peers that shared memory reaches and that are not lost, in the order of their identities.
+/// The peers that shared memory reaches and that are not lost, in the order of their identities. Unmaps the inboxes of
+/// destroyed workers that no message was sent to: mapped, their memory is not freed.
 fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<*const Peer> {
     let mut known: Vec<*const Peer> = rx.channels.iter().map(|c| c.peer).collect();
     // Relaxed: `guarded` is set once, and a round later will do.
     known.extend(worker.all_peers().into_iter().filter_map(|p| match p {
-        Known::Settled(ref p)
-            if p.guarded.load(Ordering::Relaxed)
-                || matches!(p.tx.lock().lane, Some(Lane::Shm(_))) =>
-        {
-            Some(&raw const **p)
+        Known::Settled(ref p) => {
+            let mut tx = p.tx.lock();
+            tx.waiting.take_if(|inbox| inbox.is_abandoned());
+            let is_looked_at =
+                p.guarded.load(Ordering::Relaxed) || matches!(tx.lane, Some(Lane::Shm(_)));
+            is_looked_at.then_some(&raw const **p)
         }
         // A placeholder has no process behind it.
-        Known::Settled(_) | Known::Placeholder(_) => None,
+        Known::Placeholder(_) => None,
     }));
     // SAFETY: peers that lists of progress name are not freed.
     let peer = |p: *const Peer| unsafe { &*p };

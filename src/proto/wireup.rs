@@ -27,6 +27,7 @@ const COUNTED: u32 = 1 << (SN_BITS - 1);
 pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerRef, ucs_status_t> {
     if let Some(peer) = met_before(worker, address) {
         keep_fallback_target(worker, &peer, address);
+        map_ahead(worker, &peer);
         return Ok(peer);
     }
     let inbox = if address.uid == worker.uid {
@@ -65,6 +66,7 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerRef, ucs_
         .peer(address.uid, inbox, target)
         .ok_or(UCS_ERR_INVALID_ADDR)?;
     keep_fallback_target(worker, &peer, address);
+    map_ahead(worker, &peer);
     Ok(peer)
 }
 
@@ -81,6 +83,19 @@ fn keep_fallback_target(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
         && let Some(Target::Tcp(target)) = tcp_target(worker, address)
     {
         tx.fallback_target = Some(Box::new(target));
+    }
+}
+
+/// Maps the peer's inbox, so that the first message finds it mapped. A failure is silent: the first message tries
+/// again. Not where address space is limited: endpoints that are not used need none.
+fn map_ahead(worker: &Worker, peer: &Peer) {
+    let is_by_ring = peer.uid != worker.uid && peer.uses_inbox();
+    let Some(inbox) = peer.inbox.filter(|_| is_by_ring) else {
+        return;
+    };
+    let mut tx = peer.tx.lock();
+    if tx.lane.is_none() && tx.waiting.is_none() && !machine::address_space_is_limited() {
+        tx.waiting = Outbox::prepare(inbox).ok();
     }
 }
 
@@ -358,10 +373,6 @@ pub fn accept(worker: &Worker, rx: &mut Rx) {
         rx.checked_at = 0;
     }
     for (index, sender) in ours.accept(&worker.doorbell) {
-        // Whoever maps the inbox can announce a ring again that is being read.
-        if rx.channels.iter().any(|c| c.index == index) {
-            continue;
-        }
         let Some(peer) = worker.peer(sender.uid, Some(sender.inbox), None) else {
             log::error!(
                 "a process claims to be worker {:#x}, which is elsewhere: not listening to it",

@@ -1,10 +1,9 @@
 //! A process whose side of the protocol the test plays: it is alive and has memory, and messages to it are read here.
 
-use std::ptr::NonNull;
 use ucp::sys::segment::SegmentId;
 use ucp::tl::shm::inbox::{Doorbell, Inbox};
 use ucp::tl::shm::outbox::Outbox;
-use ucp::tl::shm::ring::{Consumer, Message, RingMem};
+use ucp::tl::shm::ring::{Consumer, Message, RingMem, RingParts, Start};
 use ucp::tl::shm::{Locator, Sender};
 use ucp::wire::address::{ShmLocator, WorkerAddress};
 
@@ -58,13 +57,16 @@ impl RawPeer {
         let Some((index, _)) = self.rings.first() else {
             return;
         };
-        let mem = self.inbox.ring(*index);
-        let words = size_of::<RingMem>() / 8;
+        let RingParts { start, body } = self.inbox.ring(*index);
+        let (in_start, in_body) = (size_of::<Start>() / 8, size_of::<RingMem>() / 8);
+        let at = usize::from(at) % (in_start + in_body);
         // SAFETY: a word of the ring, which is shared memory to which there are only references to atomics.
         unsafe {
-            mem.cast::<u64>()
-                .add(usize::from(at) % words)
-                .write_volatile(word)
+            let place = match at.checked_sub(in_start) {
+                None => start.cast::<u64>().add(at),
+                Some(at) => body.cast::<u64>().add(at),
+            };
+            place.write_volatile(word)
         };
     }
 
@@ -137,9 +139,8 @@ impl RawPeer {
     pub fn receive(&mut self, mut look: impl FnMut(&Message, &[u8])) {
         if self.doorbell.has_new_ring() {
             for (index, _) in self.inbox.accept(&self.doorbell) {
-                let mem: NonNull<_> = self.inbox.ring(index);
                 // SAFETY: the ring lives as long as the inbox, which is dropped after it; `accept` shows it once.
-                let ring = unsafe { Consumer::new(mem) };
+                let ring = unsafe { Consumer::new(self.inbox.ring(index)) };
                 self.rings.push((index, ring));
             }
         }

@@ -5,7 +5,7 @@ use crate::engine::peer::{Peer, Tx};
 use crate::engine::request::Request;
 use crate::proto::select::{FRAGMENT, longest_by_socket};
 use crate::tl::shm::outbox::Outbox;
-use crate::tl::shm::ring::Corrupt;
+use crate::tl::shm::ring::Unusable;
 use crate::tl::tcp::sender::Sender;
 use crate::tl::{Lane, ib, tofu};
 use crate::wire::header::{DataHdr, FragmentHdr, Kind};
@@ -31,8 +31,8 @@ const TAG_FRAGMENT: u8 = Kind::TagFragment as u8;
 /// Why nothing can be sent by a lane any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// The peer has written nonsense into the ring in shared memory.
-    Corrupt,
+    /// The peer has written nonsense into the ring in shared memory, or the ring cannot be mapped, which is logged.
+    Unusable,
     /// The lane has taken no record, though it had said that there is room.
     Refused,
 }
@@ -41,15 +41,17 @@ impl Failed {
     /// What the peer, or the lane to it, has done.
     pub(super) fn text(self) -> &'static str {
         match self {
-            Failed::Corrupt => "corrupted the shared ring to it",
+            Failed::Unusable => {
+                "cannot be sent to: the shared ring to it is corrupt, or cannot be mapped"
+            }
             Failed::Refused => "cannot be sent to: its lane failed while a message was written",
         }
     }
 }
 
-impl From<Corrupt> for Failed {
-    fn from(_: Corrupt) -> Self {
-        Failed::Corrupt
+impl From<Unusable> for Failed {
+    fn from(_: Unusable) -> Self {
+        Failed::Unusable
     }
 }
 
@@ -93,7 +95,7 @@ trait Records {
 }
 
 impl Records for Outbox {
-    const UNSENT: Failed = Failed::Corrupt;
+    const UNSENT: Failed = Failed::Unusable;
 
     fn has_room(&mut self, len: usize) -> Result<bool, Failed> {
         Ok(Outbox::has_room(self, len)?)
@@ -434,7 +436,7 @@ mod tests {
     #[test]
     fn only_a_ring_in_shared_memory_is_called_corrupt() {
         assert_eq!(taken::<Outbox>(true), Ok(()));
-        assert_eq!(taken::<Outbox>(false), Err(Failed::Corrupt));
+        assert_eq!(taken::<Outbox>(false), Err(Failed::Unusable));
         let others = [
             taken::<ib::sender::Sender>(false),
             taken::<tofu::sender::Sender>(false),

@@ -1,14 +1,15 @@
 //! A worker's inbox: shared memory with a ring for every peer that talks to it.
 //!
-//! A sender claims a free ring by compare-and-swap, says who it is, and rings the doorbell; the
-//! receiver has its rings mapped and needs no system call to begin reading. It makes further ones before they run out;
-//! a sender that finds none left rings the doorbell as well, and tries again. A ring has memory only from its first use
-//! on, and gives it back when its sender is gone. Because the rings are the receiver's, what was sent arrives even if
-//! the sender exits right after.
+//! A sender claims a free ring by compare-and-swap, writes its identity beside it, and rings the doorbell; the receiver
+//! has its rings mapped and needs no system call to begin reading. The first messages of a ring lie beside its claim,
+//! so that its sender needs no more of the inbox than what is mapped to claim a ring ([`Start`]). The receiver makes
+//! further rings before they run out; a sender that finds none left rings the doorbell as well, and tries again. A ring
+//! has memory only from its first use on, and gives it back when its sender is gone. Because the rings are the
+//! receiver's, what was sent arrives even if the sender exits right after.
 
 use super::area::{AREAS, Areas};
 use super::memory::{FIRST_RINGS, Own, PARTS, cannot_add_rings};
-use super::ring::RingMem;
+use super::ring::{RingParts, Start};
 use super::{Locator, Sender};
 use crate::sys::arch::OwnLine;
 use crate::sys::lifeline::{self, Lifeline};
@@ -16,7 +17,11 @@ use crate::sys::segment::{PAGE, Segment, SegmentId};
 use crate::sys::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::sys::{log, machine};
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
+
+mod doorbell;
+pub use doorbell::Doorbell;
 
 /// Rings of an inbox: peers on one host that can talk to one worker at a time.
 pub const RINGS: usize = if cfg!(loom) { 2 } else { 1024 };
@@ -52,8 +57,12 @@ pub(super) struct Front {
     pub(super) rings: AtomicU32,
     /// What a sender wants that has found no area that is free: an `AreaRequest`.
     pub(super) wants_area: AtomicU32,
-    /// How the parts that are made on request are found: 0 for those that are not made.
+    /// How the parts are found: 0 for those that are not made.
     pub(super) parts: [AtomicU32; PARTS],
+    /// How many rings there were when a sender found none of them free: more are to be made.
+    wants_ring: AtomicU32,
+    /// Counts the senders that have looked for a free ring: where the next one begins to look.
+    next: AtomicU32,
     /// Counts the epochs of its senders ([`super::order`]). Each looks at it with each message.
     pub(super) epochs: OwnLine<AtomicU64>,
     /// Not 0: a sender looks at `progressed_at`.
@@ -103,21 +112,50 @@ struct Claim {
     lifeline: AtomicU32,
 }
 
-const CLAIMS_AT: usize = PAGE;
-/// Where the rings begin, behind the claims.
-pub(super) const RINGS_AT: usize = (CLAIMS_AT + RINGS * size_of::<Claim>()).next_multiple_of(PAGE);
+/// A ring's claim, and its start.
+#[repr(C)]
+struct Entry {
+    claim: Claim,
+    start: Start,
+}
 
-const _: () =
-    assert!(size_of::<Front>() == PAGE && RINGS_AT % PAGE == 0 && size_of::<RingMem>() % PAGE == 0);
+/// Rings that have an entry. Each sender maps all entries, and that costs address space, 512 KiB; the start of a ring
+/// without an entry is in its body, which is mapped with its first message.
+pub(super) const STARTS: usize = if cfg!(loom) { RINGS } else { 256 };
+const ENTRIES_AT: usize = PAGE;
+/// The claims of the other rings.
+const CLAIMS_AT: usize = ENTRIES_AT + STARTS * size_of::<Entry>();
+/// Bytes of front page, entries and claims.
+pub(super) const FRONT_LEN: usize =
+    (CLAIMS_AT + (RINGS - STARTS) * size_of::<Claim>()).next_multiple_of(PAGE);
 
-/// The front page and the claims, wherever they are mapped. The memory is shared with processes
+const _: () = assert!(size_of::<Front>() == PAGE);
+// The number of slots of a start is such that an entry fills its share of a page.
+const _: () = assert!(size_of::<Entry>() == 2048 || cfg!(loom));
+
+/// Where the start of a ring lies in the front, if it has an entry.
+pub(super) fn start_at(ring: usize) -> Option<usize> {
+    let at = ENTRIES_AT + ring * size_of::<Entry>() + std::mem::offset_of!(Entry, start);
+    (ring < STARTS).then_some(at)
+}
+
+/// The entries of these rings in the front, or the claims of rings without entries. All of them have one, or none.
+pub(super) fn entry_bytes(rings: Range<usize>) -> Range<usize> {
+    let at = |ring: usize| match rings.end <= STARTS {
+        true => ENTRIES_AT + ring * size_of::<Entry>(),
+        false => CLAIMS_AT + (ring - STARTS) * size_of::<Claim>(),
+    };
+    at(rings.start)..at(rings.end)
+}
+
+/// The front page, the entries and the claims, wherever they are mapped. The memory is shared with processes
 /// that are not trusted.
 #[derive(Clone, Copy)]
 pub(super) struct Table(NonNull<u8>);
 
 impl Table {
     /// # Safety
-    /// `base` is the front page and the claims, mapped, of an inbox that stay mapped while this is used.
+    /// `base` is the front of an inbox, mapped as long as this is used.
     pub(super) unsafe fn new(base: NonNull<u8>) -> Self {
         Self(base)
     }
@@ -128,8 +166,19 @@ impl Table {
     }
 
     fn claim_at(&self, index: usize) -> &Claim {
-        // SAFETY: the constructor's promise; indices come from loops below RINGS.
-        unsafe { &*self.0.as_ptr().add(CLAIMS_AT).cast::<Claim>().add(index) }
+        assert!(index < RINGS);
+        let at = match index < STARTS {
+            true => ENTRIES_AT + index * size_of::<Entry>(),
+            false => CLAIMS_AT + (index - STARTS) * size_of::<Claim>(),
+        };
+        // SAFETY: the constructor's promise; an entry begins with its claim.
+        unsafe { self.0.add(at).cast().as_ref() }
+    }
+
+    /// The start of a ring that has an entry.
+    pub(super) fn start(&self, index: usize) -> Option<NonNull<Start>> {
+        // SAFETY: the constructor's promise.
+        start_at(index).map(|at| unsafe { self.0.add(at).cast() })
     }
 
     /// Whether this is the inbox that a locator with this key names.
@@ -139,13 +188,14 @@ impl Table {
             && self.front().nonce.load(Ordering::Relaxed) == key >> 32
     }
 
-    /// Takes a free ring for `sender`. The search starts at a place that depends on the sender,
-    /// so that many peers starting together do not fight for the same entry.
+    /// Takes a free ring for `sender`. Each search starts behind the one before, so that many senders that come
+    /// together find one at once.
     pub(super) fn claim(&self, sender: &Sender) -> Option<usize> {
         // Acquire: pairs with the Release stores in `Own`: the ring's part can be found.
         let rings = self.front().rings.load(Ordering::Acquire) as usize;
         let rings = rings.clamp(FIRST_RINGS, RINGS);
-        let start = (sender.uid as usize).wrapping_mul(0x9E37_79B9) % FIRST_RINGS;
+        // Relaxed: a hint.
+        let start = self.front().next.fetch_add(1, Ordering::Relaxed) as usize;
         let index = (0..rings).map(|i| (start + i) % rings).find(|&i| {
             // Acquire on success: pairs with the Release store of FREE in `unclaim`.
             self.claim_at(i)
@@ -172,20 +222,16 @@ impl Table {
         (self.front().rings.load(Ordering::Relaxed) as usize) < RINGS
     }
 
-    /// A sender has found no free ring. True: the receiver was told, and may make more.
-    pub(super) fn want_ring(&self) -> bool {
+    /// A sender has found no free ring, and there were so many at least. True: the receiver is signaled, and may make
+    /// more.
+    pub(super) fn want_ring(&self, rings: u32) -> bool {
         let can_grow = self.can_grow();
         if can_grow {
-            // Release: as in `announce`.
+            // Relaxed, and Release: the number comes before the bell, as in `announce`.
+            self.front().wants_ring.fetch_max(rings, Ordering::Relaxed);
             self.front().doorbell.fetch_add(1, Ordering::Release);
         }
         can_grow
-    }
-
-    /// How many of so many rings are taken.
-    fn taken(&self, rings: usize) -> usize {
-        let is_taken = |&i: &usize| self.claim_at(i).state.load(Ordering::Relaxed) != FREE;
-        (0..rings).filter(is_taken).count()
     }
 
     /// Gives a ring back that is zero.
@@ -209,9 +255,10 @@ impl Table {
         self.front().doorbell.fetch_add(1, Ordering::Release);
     }
 
-    /// What the doorbell counted, and the rings that became ready up to then (or a little later: they
-    /// are not reported again). The bell first: a ring announced in between rings it once more.
-    fn accept(&self) -> (u32, Vec<(usize, Sender)>) {
+    /// What the doorbell counted, and those of so many rings that became ready up to then (or a little later: they
+    /// are not reported again). The bell first: a ring announced in between rings it once more. The claims of rings
+    /// that a hostile sender announces and that there are not, may lie where no memory is reserved.
+    fn accept(&self, rings: usize) -> (u32, Vec<(usize, Sender)>) {
         let front = self.front();
         // Acquire: pairs with the Release add in `announce`.
         let seen = front.doorbell.load(Ordering::Acquire);
@@ -222,7 +269,8 @@ impl Table {
             while bits != 0 {
                 let index = word * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                new.extend(self.sender_of(index).map(|sender| (index, sender)));
+                let sender = (index < rings).then(|| self.sender_of(index)).flatten();
+                new.extend(sender.map(|sender| (index, sender)));
             }
         }
         (seen, new)
@@ -253,68 +301,6 @@ impl Table {
     }
 }
 
-/// What new senders ring.
-pub struct Doorbell {
-    /// Counts rings that became ready. In the inbox.
-    rung: NonNull<AtomicU32>,
-    /// Its value when the ready bits were last read.
-    seen: AtomicU32,
-    /// Senders that may come, as far as the receiver knows.
-    expected: AtomicU32,
-}
-
-// SAFETY: atomics, of which one lies in memory that lives as long as the inbox.
-unsafe impl Send for Doorbell {}
-// SAFETY: as above.
-unsafe impl Sync for Doorbell {}
-
-impl Doorbell {
-    /// The doorbell of a worker without an inbox.
-    #[cfg(not(any(loom, tsan)))]
-    pub fn silent() -> Self {
-        static NEVER: AtomicU32 = AtomicU32::new(0);
-        Self::of(&NEVER)
-    }
-
-    /// The doorbell of a worker without an inbox. The atomics of loom and of ThreadSanitizer cannot be static.
-    #[cfg(any(loom, tsan))]
-    pub fn silent() -> Self {
-        Self::of(Box::leak(Box::new(AtomicU32::new(0))))
-    }
-
-    /// One sender more may come: rings are made by the receiver's next progress, before there are too few.
-    pub fn expect_one(&self) {
-        // Relaxed: the bell that makes progress look comes behind it.
-        let expected = self.expected.fetch_add(1, Ordering::Relaxed) + 1;
-        if expected >= FIRST_RINGS as u32 && expected.is_power_of_two() {
-            // SAFETY: the inbox lives. Release: pairs with the Acquire load in `Table::accept`.
-            unsafe { self.rung.as_ref() }.fetch_add(1, Ordering::Release);
-        }
-    }
-
-    /// One that was expected does not come any more.
-    pub fn expect_one_less(&self) {
-        self.expected.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn of(rung: &AtomicU32) -> Self {
-        Self {
-            rung: NonNull::from(rung),
-            seen: AtomicU32::new(0),
-            expected: AtomicU32::new(0),
-        }
-    }
-
-    /// Whether a ring may have become ready. One load from shared memory.
-    #[inline(always)]
-    pub fn has_new_ring(&self) -> bool {
-        // SAFETY: the inbox lives. Acquire: pairs with the Release add in `Table::announce`.
-        // Relaxed: the progress thread alone reads and writes `seen`.
-        let rung = unsafe { self.rung.as_ref() }.load(Ordering::Acquire);
-        rung != self.seen.load(Ordering::Relaxed)
-    }
-}
-
 /// The receiver's side.
 pub struct Inbox {
     /// Says that the owner lives; the memory lies in it if it is neither blocks nor a file with a name.
@@ -324,6 +310,8 @@ pub struct Inbox {
     /// Says so in other PID namespaces, if it can be had.
     lifeline: Option<Lifeline>,
     table: Table,
+    /// One bit per ring: the receiver has accepted its sender and not freed it since.
+    accepted: [u64; RINGS.div_ceil(64)],
 }
 
 impl Inbox {
@@ -348,6 +336,7 @@ impl Inbox {
             key,
             lifeline: is_block.then(|| Lifeline::hold(key).ok()).flatten(),
             table,
+            accepted: [0; RINGS.div_ceil(64)],
         })
     }
 
@@ -371,24 +360,38 @@ impl Inbox {
         Doorbell::of(&self.table.front().doorbell)
     }
 
-    /// Rings that became ready since the last call, with what their senders say of themselves. Only the progress thread
-    /// calls it.
+    /// Rings that became ready since the last call, with what their senders say of themselves. None of them is among
+    /// those that were accepted before and are not free. Only the progress thread calls it.
     pub fn accept(&mut self, doorbell: &Doorbell) -> Vec<(usize, Sender)> {
-        let (seen, mut new) = self.table.accept();
+        let (seen, mut new) = self.table.accept(self.memory.rings());
         // Relaxed: the progress thread alone reads and writes it.
         doorbell.seen.store(seen, Ordering::Relaxed);
-        // Whoever maps the inbox can announce a ring that there is not.
-        new.retain(|(index, _)| *index < self.memory.rings());
+        // A hostile sender can announce a ring again that is being read.
+        new.retain(|&(index, _)| self.note_accepted(index));
         self.grow(doorbell.expected.load(Ordering::Relaxed) as usize);
         new
     }
 
-    /// Makes rings when three quarters of those that there are are taken, or fewer are there than senders are expected,
-    /// and an area when a sender wants one.
+    /// False: it was accepted before.
+    fn note_accepted(&mut self, index: usize) -> bool {
+        let (word, bit) = (&mut self.accepted[index / 64], 1 << (index % 64));
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        is_new
+    }
+
+    /// Makes rings when three quarters of them are accepted, fewer are there than senders are expected, or a sender
+    /// found none free (claims can be left by processes that died before they announced them), and an area when a
+    /// sender wants one.
     fn grow(&mut self, expected: usize) {
+        let accepted: u32 = self.accepted.iter().map(|word| word.count_ones()).sum();
+        // Relaxed: the bell that called us comes after the number.
+        let wanted = self.table.front().wants_ring.swap(0, Ordering::Relaxed) as usize;
+        // A hostile sender can write any number: more rings are made once.
+        let expected = expected.max(wanted.min(self.memory.rings()));
         loop {
             let rings = self.memory.rings();
-            if rings >= RINGS || rings > expected && 4 * self.table.taken(rings) < 3 * rings {
+            if rings >= RINGS || rings > expected && 4 * (accepted as usize) < 3 * rings {
                 break;
             }
             // Each sender that finds no ring has it tried again: logged once.
@@ -408,7 +411,7 @@ impl Inbox {
     }
 
     /// The memory of a ring, mapped as long as the inbox lives.
-    pub fn ring(&self, index: usize) -> NonNull<RingMem> {
+    pub fn ring(&self, index: usize) -> RingParts {
         self.memory.ring(index)
     }
 
@@ -420,6 +423,7 @@ impl Inbox {
     /// Makes a ring free again. Its sender is gone or has closed it; its consumer must be dropped.
     pub fn free(&mut self, index: usize) {
         self.memory.empty(index);
+        self.accepted[index / 64] &= !(1 << (index % 64));
         self.table.unclaim(index);
     }
 
@@ -472,3 +476,6 @@ impl Drop for Inbox {
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,40 +1,44 @@
 //! The memory of an inbox: its parts, and what a receiver and its senders map of them.
 //!
 //! An inbox has room for 1,024 rings and 8 areas, 102 MB, of which nearly all is never used. Address space may be
-//! limited (`ulimit -v`, batch systems), so it is made in parts: the front with the first 32 rings when the worker is
-//! made, further rings and areas when senders ask for them. A sender maps the front page, its own ring, and its area
-//! once it has one. A part is a System V block of its own, or a piece of one sparse file. Areas are pieces of the file
-//! wherever their sender can open it: a process that is killed between making a block and marking it as removed leaves
-//! it behind, and many senders come to their areas at the same time.
+//! limited (`ulimit -v`, batch systems), so it is made in parts: the front with the starts of the first 256 rings, and
+//! the bodies of the first 32, when the worker is made, further bodies and areas when senders ask for them. A sender
+//! maps the front, its own ring's body once its messages need it ([`Start`]), and its area once it has one. A part is a
+//! System V block of its own, or a piece of one sparse file. Areas are pieces of the file wherever their sender can open
+//! it: a process that is killed between making a block and marking it as removed leaves it behind, and many senders
+//! come to their areas at the same time.
 
 use super::area::{AREA, AREAS, Areas};
-use super::inbox::{Front, RINGS, RINGS_AT, Table};
-use super::ring::RingMem;
-use super::{Kind, Locator};
+use super::inbox::{FRONT_LEN, Front, RINGS, STARTS, Table, entry_bytes};
+use super::ring::{RingMem, RingParts, Start};
 use crate::sys::machine;
 use crate::sys::named::Named;
+use crate::sys::populate::{Access, populate};
 use crate::sys::segment::{Mapping, PAGE, Segment};
-use crate::sys::sync::{AtomicU32, AtomicU64, OnceLock, Ordering};
+use crate::sys::sync::{OnceLock, Ordering};
 use crate::sys::sysv::Block;
-use crate::sys::unmaps::page_size;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 
+mod theirs;
+pub(super) use theirs::Theirs;
+
 const RING: usize = size_of::<RingMem>();
-/// Rings of the front. Each further part with rings doubles their number.
+/// Rings of the first part with rings. Each further one doubles their number.
 pub(super) const FIRST_RINGS: usize = if cfg!(loom) { RINGS } else { 32 };
-/// Parts with rings, the front included.
+/// Parts with rings.
 const GROUPS: usize = (RINGS / FIRST_RINGS).ilog2() as usize + 1;
 const _: () = assert!(FIRST_RINGS << (GROUPS - 1) == RINGS);
-/// Parts that are made on request.
-pub(super) const PARTS: usize = GROUPS - 1 + AREAS;
+/// Parts beside the front: all but the first group of rings are made on request.
+pub(super) const PARTS: usize = GROUPS + AREAS;
 
+/// Where the rings begin in a file: a multiple of every system's pages.
+const RINGS_AT: usize = FRONT_LEN.next_multiple_of(64 << 10);
 /// Areas begin at a multiple of their size.
 const AREAS_AT: usize = (RINGS_AT + RINGS * RING).next_multiple_of(AREA);
 /// Bytes of a file that has all parts.
 const FILE_LEN: usize = AREAS_AT + AREAS * AREA;
-const FRONT_LEN: usize = RINGS_AT + FIRST_RINGS * RING;
 
 /// How senders find a part that is made on request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,10 +93,10 @@ impl AreaRequest {
     }
 }
 
-/// A part that is made on request.
+/// A part beside the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Rings; 1 is the first one behind the front.
+    /// Rings, from 0 on.
     Group(usize),
     /// The area of this number, from 1 on.
     Area(usize),
@@ -102,8 +106,8 @@ impl Part {
     /// Its place among the parts.
     fn index(self) -> usize {
         match self {
-            Part::Group(group) => group - 1,
-            Part::Area(number) => GROUPS - 1 + number - 1,
+            Part::Group(group) => group,
+            Part::Area(number) => GROUPS + number - 1,
         }
     }
 
@@ -140,9 +144,9 @@ fn group_of(ring: usize) -> usize {
 
 /// Whether the owner of an inbox with so many rings has failed to make more.
 pub(super) fn cannot_add_rings(front: &Front, rings: usize) -> bool {
+    let word = &front.parts[Part::Group(group_of(rings.min(RINGS - 1))).index()];
     // Relaxed: no other memory is read because of it.
-    rings < RINGS
-        && front.parts[Part::Group(group_of(rings)).index()].load(Ordering::Relaxed) == CANNOT
+    rings < RINGS && PartState::from_word(word.load(Ordering::Relaxed)) == PartState::Refused
 }
 
 /// What the receiver's parts are made of.
@@ -171,33 +175,38 @@ impl Own {
     pub(super) fn create(named: bool) -> io::Result<(Self, Segment, u64)> {
         if named {
             let file = Named::create(FILE_LEN)?;
-            file.reserve(0, RINGS_AT)?;
+            file.reserve(0, PAGE)?;
             let (front, key) = (file.map(0, FRONT_LEN)?, file.key());
-            let own = Self::with(Source::Named(file), front);
-            return Ok((own, Segment::create(PAGE)?, key));
+            let identity = Segment::create(PAGE)?;
+            let own = Self::with(Source::Named(file), front, &identity)?;
+            return Ok((own, identity, key));
         }
-        if let Ok(block) = Block::create(FRONT_LEN, None) {
-            let number = block.number().into();
-            let own = Self::with(Source::Blocks, block.into_mapping());
-            return Ok((own, area_file()?, number));
+        if let Ok(made) = Self::create_blocks() {
+            return Ok(made);
         }
         let file = Segment::create(FILE_LEN)?;
         let front = file.map(0, FRONT_LEN, None)?;
-        Ok((Self::with(Source::File, front), file, 0))
+        Ok((Self::with(Source::File, front, &file)?, file, 0))
     }
 
-    fn with(source: Source, front: Mapping) -> Self {
-        let own = Self {
+    fn create_blocks() -> io::Result<(Self, Segment, u64)> {
+        let block = Block::create(FRONT_LEN, None)?;
+        let (number, front) = (block.number().into(), block.into_mapping());
+        let identity = area_file()?;
+        let own = Self::with(Source::Blocks, front, &identity)?;
+        Ok((own, identity, number))
+    }
+
+    /// Beside the front, the first rings.
+    fn with(source: Source, front: Mapping, identity: &Segment) -> io::Result<Self> {
+        let mut own = Self {
             source,
             front: front.without_children(),
             parts: Box::new(std::array::from_fn(|_| OnceLock::new())),
-            rings: FIRST_RINGS,
+            rings: 0,
         };
-        let table = own.table();
-        // Release: pairs with the Acquire load in `Table::claim`.
-        let rings = &table.front().rings;
-        rings.store(FIRST_RINGS as u32, Ordering::Release);
-        own
+        own.add_rings(identity)?;
+        Ok(own)
     }
 
     pub(super) fn is_block(&self) -> bool {
@@ -220,22 +229,14 @@ impl Own {
     }
 
     /// A ring that there is; not to be used after `self`.
-    pub(super) fn ring(&self, index: usize) -> NonNull<RingMem> {
+    pub(super) fn ring(&self, index: usize) -> RingParts {
         assert!(index < self.rings);
         let group = group_of(index);
-        let (base, offset) = match group {
-            0 => (self.front.start(), RINGS_AT + index * RING),
-            _ => {
-                let part = self.parts[Part::Group(group).index()].get();
-                let at = index - rings_of(group).start;
-                (
-                    part.expect("it is counted once it is made").start(),
-                    at * RING,
-                )
-            }
-        };
+        let part = self.parts[Part::Group(group).index()].get();
+        let base = part.expect("it is counted once it is made").start();
         // SAFETY: inside of the part.
-        unsafe { base.add(offset).cast() }
+        let body = unsafe { base.add((index - rings_of(group).start) * RING) };
+        parts_of(self.table().start(index), body.cast())
     }
 
     /// Makes more rings. False: there are as many as there can be, or no more memory can be had, which is logged by the
@@ -245,7 +246,20 @@ impl Own {
     /// What the system says.
     pub(super) fn add_rings(&mut self, identity: &Segment) -> io::Result<()> {
         let group = group_of(self.rings);
-        // An endpoint cannot do without a ring, and another host's /proc does not show the file.
+        if let Source::Named(file) = &self.source {
+            let entries = entry_bytes(rings_of(group));
+            file.reserve(entries.start, entries.len())?;
+        }
+        if group > 0 && rings_of(group).end <= STARTS {
+            // Many senders come, which find the pages of their first messages in place.
+            let entries = entry_bytes(rings_of(group));
+            // SAFETY: inside of the front; zero, and not used before the group is made.
+            unsafe {
+                let first = self.front.start().add(entries.start);
+                populate(first.as_ptr(), entries.len(), Access::Write);
+            }
+        }
+        // An endpoint cannot do without a ring, and /proc does not show the file in other PID namespaces.
         let in_file = (!self.is_block()).then_some(identity);
         self.make(Part::Group(group), in_file)?;
         self.rings = rings_of(group).end;
@@ -325,8 +339,23 @@ impl Own {
             // SAFETY: areas are mapped as long as `self`; their ring is at its end.
             areas.release(|area| unsafe { discard(area.memory, AREA) });
         }
-        // SAFETY: as above.
-        unsafe { discard(self.ring(ring).cast(), RING) };
+        let RingParts { start, body } = self.ring(ring);
+        // SAFETY: as above. The pages of starts are other rings', too.
+        unsafe {
+            if ring < STARTS {
+                start.write_bytes(0, 1);
+            }
+            discard(body.cast(), RING);
+        }
+    }
+}
+
+/// A ring whose start lies at `start`, or in its body.
+fn parts_of(start: Option<NonNull<Start>>, body: NonNull<RingMem>) -> RingParts {
+    let whole = RingParts::from(body);
+    RingParts {
+        start: start.unwrap_or(whole.start),
+        body,
     }
 }
 
@@ -341,168 +370,6 @@ unsafe fn find_own(source: NonNull<()>, number: u8) -> Option<NonNull<u8>> {
     parts[part.index()].get().map(Mapping::start)
 }
 
-/// Frees memory that several processes have mapped: it reads as zero afterwards.
-///
-/// # Safety
-/// Whole pages that are mapped and whose content nobody needs.
-unsafe fn discard(start: NonNull<u8>, len: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_REMOVE) };
-}
-
-/// What a sender has mapped of an inbox.
-pub(super) struct Theirs {
-    peer: Locator,
-    named: bool,
-    /// The front page; before [`take_ring`](Self::take_ring) the claims, and the rings of the front if it is a block.
-    front: Mapping,
-    ring: Option<Mapping>,
-    /// Where the ring begins in its mapping.
-    ring_at: usize,
-    /// Behind a pointer: areas point here.
-    area: Box<TheirArea>,
-}
-
-/// The area of a sender, mapped when it is claimed.
-struct TheirArea {
-    peer: Locator,
-    /// Of the inbox: how the parts are found, and whether somebody wants one more.
-    words: NonNull<[AtomicU32; PARTS]>,
-    wanted: NonNull<AtomicU32>,
-    doorbell: NonNull<AtomicU32>,
-    mapped: OnceLock<Option<(u8, Mapping)>>,
-}
-
-impl Theirs {
-    /// Maps the front of a peer's inbox.
-    ///
-    /// # Errors
-    /// `NotFound`: it is gone. Else what the system said.
-    pub(super) fn open(peer: Locator) -> io::Result<Self> {
-        let front = match peer.kind() {
-            Kind::Block => Block::attach(peer.key as u32, FRONT_LEN)?.into_mapping(),
-            Kind::Named => Named::open(peer.key, FILE_LEN)?.map(0, RINGS_AT)?,
-            Kind::File => Segment::open(peer.id, FILE_LEN as u64)?.map(0, RINGS_AT, None)?,
-        };
-        let front = front.without_children();
-        // SAFETY: both are mapped for longer than this block.
-        let table = unsafe { Table::new(front.start()) };
-        if !table.is_inbox(peer.key) {
-            return Err(io::Error::new(ErrorKind::NotFound, "not that inbox"));
-        }
-        let words = table.front();
-        let area = TheirArea {
-            peer,
-            words: NonNull::from(&words.parts),
-            wanted: NonNull::from(&words.wants_area),
-            doorbell: NonNull::from(&words.doorbell),
-            mapped: OnceLock::new(),
-        };
-        Ok(Self {
-            peer,
-            named: peer.kind() == Kind::Named,
-            front,
-            ring: None,
-            ring_at: 0,
-            area: Box::new(area),
-        })
-    }
-
-    /// Front page and claims; not to be used after `self`, and the claims not after [`take_ring`](Self::take_ring).
-    pub(super) fn table(&self) -> Table {
-        // SAFETY: both are mapped; users keep `self` beside it.
-        unsafe { Table::new(self.front.start()) }
-    }
-
-    /// Maps the ring that was claimed.
-    ///
-    /// # Errors
-    /// `ENOSPC` where memory has to be reserved; else what the system said.
-    pub(super) fn map_ring(&mut self, index: usize) -> io::Result<()> {
-        let group = group_of(index);
-        if self.peer.kind() != Kind::Block {
-            let (pages, at) = pages_of(RINGS_AT + index * RING, RING);
-            let map = self.map_file(pages, Some(index))?;
-            (self.ring, self.ring_at) = (Some(map.without_children()), at);
-            return Ok(());
-        }
-        if group == 0 {
-            return Ok(()); // It is mapped: see `take_ring`.
-        }
-        let part = Part::Group(group);
-        let all = self.area.map_part(part)?;
-        let (pages, at) = pages_of((index - rings_of(group).start) * RING, RING);
-        (self.ring, self.ring_at) = (Some(all.cut(pages).without_children()), at);
-        Ok(())
-    }
-
-    /// Pages of the file that the inbox lies in. `ring`: a ring for which memory is reserved where that is necessary.
-    fn map_file(&self, pages: Range<usize>, ring: Option<usize>) -> io::Result<Mapping> {
-        match self.peer.kind() {
-            Kind::Named => {
-                let file = Named::open(self.peer.key, FILE_LEN)?;
-                if let Some(index) = ring {
-                    file.reserve(RINGS_AT + index * RING, RING)?;
-                }
-                file.map(pages.start, pages.len())
-            }
-            _ => map_segment(self.peer, pages),
-        }
-    }
-
-    /// The ring that was claimed and mapped is this sender's: everything else but the front page is unmapped. The ring
-    /// is not to be used after `self`.
-    pub(super) fn take_ring(mut self, index: usize) -> Self {
-        let page = page_size();
-        let (front, rest) = self.front.split(page);
-        self.front = front;
-        if self.ring.is_none() {
-            let (pages, at) = pages_of(RINGS_AT + index * RING - page, RING);
-            (self.ring, self.ring_at) = (Some(rest.cut(pages)), at);
-        }
-        self
-    }
-
-    /// The sender's ring; not to be used after `self`.
-    pub(super) fn ring(&self) -> NonNull<RingMem> {
-        let ring = self.ring.as_ref().expect("taken");
-        // SAFETY: inside of the mapping.
-        unsafe { ring.start().add(self.ring_at).cast() }
-    }
-
-    /// The counter of the senders' epochs; not to be used after `self`.
-    pub(super) fn epochs(&self) -> NonNull<AtomicU64> {
-        NonNull::from(&self.table().front().epochs.0)
-    }
-
-    /// Whether the owner has not marked the inbox as destroyed.
-    pub(super) fn is_used(&self) -> bool {
-        self.table().is_inbox(self.peer.key)
-    }
-
-    /// The areas, as the sending end of a ring sees them; as [`Own::areas`].
-    pub(super) fn areas(&self, ring: usize) -> Option<Areas> {
-        let owners = NonNull::from(&self.table().front().owners).cast();
-        let source = NonNull::from(&*self.area).cast();
-        // SAFETY: AREAS words; the area is behind a pointer.
-        (!self.named).then(|| unsafe { Areas::found_by(owners, ring, source, find_theirs) })
-    }
-
-    /// Frees what the sender wrote, in the memory of an inbox whose owner is gone: it stays as long as anybody has it
-    /// mapped.
-    pub(super) fn forsake(&self, ring: usize) {
-        if let Some(Some((_, area))) = self.area.mapped.get() {
-            if let Some(areas) = self.areas(ring) {
-                areas.release(|_| ());
-            }
-            // SAFETY: an area of this sender's; nobody reads it any more.
-            unsafe { discard(area.start(), AREA) };
-        }
-        // SAFETY: as above.
-        unsafe { discard(self.ring().cast(), RING) };
-    }
-}
-
 /// The file of an inbox of blocks: it identifies the inbox, and has room for areas unless files are limited
 /// (`ulimit -f`).
 fn area_file() -> io::Result<Segment> {
@@ -512,78 +379,13 @@ fn area_file() -> io::Result<Segment> {
     })
 }
 
-/// The whole pages that hold `len` bytes at an offset, and where those begin in the pages.
-fn pages_of(offset: usize, len: usize) -> (Range<usize>, usize) {
-    let page = page_size();
-    let start = offset / page * page;
-    (start..(offset + len).next_multiple_of(page), offset - start)
-}
-
-fn map_segment(peer: Locator, pages: Range<usize>) -> io::Result<Mapping> {
-    Segment::open(peer.id, FILE_LEN as u64)?.map(pages.start, pages.len(), None)
-}
-
-impl TheirArea {
-    fn state(&self, part: Part) -> PartState {
-        // SAFETY: the front page is mapped as long as the sender.
-        let words = unsafe { self.words.as_ref() };
-        // Acquire: pairs with the Release stores in `Own::make`.
-        PartState::from_word(words[part.index()].load(Ordering::Acquire))
-    }
-
-    /// Maps all of a part. The word that tells how comes from the peer, which is not trusted: a block or a file of
-    /// another user or of another length is refused.
-    fn map_part(&self, part: Part) -> io::Result<Mapping> {
-        match self.state(part) {
-            PartState::NotMade | PartState::Refused => Err(ErrorKind::WouldBlock.into()),
-            PartState::Block(number) => Ok(Block::attach(number, part.len())?.into_mapping()),
-            PartState::InFile => map_segment(self.peer, part.offset()..part.offset() + part.len()),
-        }
-    }
-
-    /// Maps the area of this number, if there is one.
-    fn map(&self, number: u8) -> Option<(u8, Mapping)> {
-        let mapped = self.map_part(Part::Area(number.into()));
-        mapped.ok().map(|map| (number, map.without_children()))
-    }
-
-    /// Asks the receiver for one area more.
-    fn want_one(&self) {
-        // SAFETY: the front page is mapped as long as the sender.
-        let (wanted, doorbell) = unsafe { (self.wanted.as_ref(), self.doorbell.as_ref()) };
-        // Relaxed, here and below: the word comes before the bell, whose Release pairs with the Acquire load in
-        // `Table::accept`.
-        if wanted.load(Ordering::Relaxed) != AreaRequest::Nothing as u32 {
-            return;
-        }
-        let request = match Segment::open(self.peer.id, FILE_LEN as u64) {
-            Ok(_) => AreaRequest::InFile,
-            Err(_) => AreaRequest::Block,
-        };
-        if wanted.swap(request as u32, Ordering::Relaxed) == AreaRequest::Nothing as u32 {
-            doorbell.fetch_add(1, Ordering::Release);
-        }
-    }
-}
-
-/// The memory of the area that the sender at `source` has claimed: mapped now, or before. A sender has one; if it
-/// cannot be mapped none is tried again.
+/// Frees memory that several processes have mapped: it reads as zero afterwards.
 ///
 /// # Safety
-/// `source` is [`Theirs::area`].
-unsafe fn find_theirs(source: NonNull<()>, number: u8) -> Option<NonNull<u8>> {
+/// Whole pages that are mapped and whose content nobody needs.
+unsafe fn discard(start: NonNull<u8>, len: usize) {
     // SAFETY: the caller's promise.
-    let area = unsafe { source.cast::<TheirArea>().as_ref() };
-    if let Some(mapped) = area.mapped.get() {
-        let (known, map) = mapped.as_ref()?;
-        return (*known == number).then(|| map.start());
-    }
-    if area.state(Part::Area(number.into())) == PartState::NotMade {
-        area.want_one();
-        return None;
-    }
-    let mapped = area.mapped.get_or_init(|| area.map(number));
-    mapped.as_ref().map(|(_, map)| map.start())
+    unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_REMOVE) };
 }
 
 #[cfg(all(test, not(loom)))]
@@ -614,7 +416,7 @@ mod tests {
             words.wants_area.store(request as u32, Ordering::Relaxed);
             own.add_wanted_area(&file).unwrap();
             let made = own.table();
-            let states = made.front().parts[GROUPS - 1..].iter();
+            let states = made.front().parts[GROUPS..].iter();
             states
                 .map(|word| PartState::from_word(word.load(Ordering::Relaxed)))
                 .filter(|state| *state != PartState::NotMade)
@@ -642,7 +444,7 @@ mod tests {
             assert!(rings_of(group).all(|ring| group_of(ring) == group));
         }
         assert_eq!(next, RINGS);
-        let groups = (1..GROUPS).map(Part::Group);
+        let groups = (0..GROUPS).map(Part::Group);
         let parts: Vec<_> = groups.chain((1..=AREAS).map(Part::Area)).collect();
         assert!(parts.iter().map(|p| p.index()).eq(0..PARTS));
         let ends = parts.iter().map(|p| p.offset() + p.len());

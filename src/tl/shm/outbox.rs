@@ -4,7 +4,7 @@ use super::close::Answer;
 use super::inbox::Front;
 use super::memory::{Theirs, cannot_add_rings};
 use super::order::Epoch;
-use super::ring::{Corrupt, Producer, Withdrawals};
+use super::ring::{NoBody, Producer, Unusable, Withdrawals};
 use super::share::{Share, Shares};
 use super::{Locator, Sender};
 use crate::sys::machine;
@@ -31,7 +31,7 @@ pub struct Outbox {
 // SAFETY: the pointers are into memory that moves along; the producer is Send.
 unsafe impl Send for Outbox {}
 
-/// A peer's inbox that is mapped and has no free ring yet: what is mapped stays until there is one.
+/// A peer's inbox that is mapped, and in which no ring was taken yet.
 pub struct Waiting {
     memory: Theirs,
     /// How many rings there were.
@@ -61,12 +61,17 @@ impl Waiting {
         self.receiver_full
     }
 
+    /// Whether the receiver has destroyed the inbox. One load from shared memory.
+    pub fn is_abandoned(&self) -> bool {
+        !self.memory.is_used()
+    }
+
     /// Whether there may be a free ring.
     ///
     /// # Errors
     /// `NotFound`: the inbox was destroyed.
     fn is_due(&self) -> io::Result<bool> {
-        if !self.memory.is_used() {
+        if self.is_abandoned() {
             return Err(io::ErrorKind::NotFound.into());
         }
         // Relaxed: a hint; the search for a ring loads it again.
@@ -81,7 +86,20 @@ impl Outbox {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn probe(peer: Locator) -> io::Result<()> {
-        Theirs::open(peer).map(drop)
+        Theirs::open(peer)?.probe_ring()
+    }
+
+    /// Maps the peer's inbox, for [`open`](Self::open).
+    ///
+    /// # Errors
+    /// `NotFound`: the peer is gone. Else what the system said.
+    pub fn prepare(peer: Locator) -> io::Result<Box<Waiting>> {
+        Ok(Box::new(Waiting {
+            memory: Theirs::open(peer)?,
+            rings: 0,
+            receiver_full: false,
+            tries: 0,
+        }))
     }
 
     /// Opens the peer's inbox and takes a ring there for `me`.
@@ -110,7 +128,7 @@ impl Outbox {
         // Acquire: pairs with the Release store in `Inbox::enable_wake`.
         let wakes = table.front().wakes.load(Ordering::Acquire) != 0;
         let Some(index) = table.claim(me) else {
-            if table.want_ring() && wakes {
+            if table.want_ring(rings) && wakes {
                 kick(table.front(), peer);
             }
             let receiver_full = cannot_add_rings(table.front(), rings as usize);
@@ -123,17 +141,18 @@ impl Outbox {
             }));
             return Err(io::ErrorKind::WouldBlock.into());
         };
-        memory
-            .map_ring(index)
+        let start = memory
+            .take_ring(index)
             .inspect_err(|_| table.unclaim(index))?;
         table.announce(index);
-        let memory = memory.take_ring(index);
-        let front = NonNull::from(memory.table().front());
+        let memory = memory.trim(index);
+        let table = memory.table();
+        let front = NonNull::from(table.front());
         // SAFETY: a claimed ring is zero (never used, or discarded by `Inbox::free`) and this is
         // its only producer; the memory is stored beside it.
         let ring = unsafe {
             let epoch = Epoch::new(memory.epochs(), !wakes);
-            Producer::new(memory.ring(), epoch).with_areas(memory.areas(index))
+            Producer::starting(start, memory.body(), epoch).with_areas(memory.areas(index))
         };
         Ok(Self {
             ring,
@@ -202,7 +221,7 @@ impl Outbox {
     /// As [`Producer::send`].
     ///
     /// # Errors
-    /// [`Corrupt`].
+    /// As there.
     #[inline]
     pub fn send(
         &mut self,
@@ -211,7 +230,7 @@ impl Outbox {
         imm: u64,
         len: usize,
         fill: impl FnOnce(*mut u8),
-    ) -> Result<bool, Corrupt> {
+    ) -> Result<bool, Unusable> {
         let sent = self.ring.send(kind, aux, imm, len, fill)?;
         if self.wakes && sent {
             self.kick();
@@ -222,8 +241,8 @@ impl Outbox {
     /// As [`Producer::has_room`].
     ///
     /// # Errors
-    /// [`Corrupt`].
-    pub fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
+    /// As there.
+    pub fn has_room(&mut self, len: usize) -> Result<bool, Unusable> {
         self.ring.has_room(len)
     }
 
@@ -254,11 +273,12 @@ impl Outbox {
         self.memory.forsake(self.index);
     }
 
-    /// Opens a share of a message from the peer. `None`: all are in use.
+    /// Opens a share of a message from the peer. `None`: all are in use, or the ring they lie in cannot be mapped.
     pub fn open_share(&mut self) -> Option<OpenShare> {
+        let board = self.ring.board()?;
         let (number, generation) = self.shares.take()?;
         // SAFETY: the ring is mapped as long as self; all fields are atomics.
-        let share = unsafe { self.ring.board().as_ref() }.share(number)?;
+        let share = unsafe { board.as_ref() }.share(number)?;
         share.open(generation);
         Some(OpenShare {
             number: number as u8,
@@ -269,9 +289,9 @@ impl Outbox {
 
     /// The message of a share is over, and the peer is done with it.
     pub fn close_share(&mut self, share: NonNull<Share>) {
-        // SAFETY: as above.
-        let board = unsafe { self.ring.board().as_ref() };
-        if let Some(number) = board.number(share) {
+        // SAFETY: as in `open_share`.
+        let board = self.ring.board().map(|board| unsafe { board.as_ref() });
+        if let Some(number) = board.and_then(|board| board.number(share)) {
             self.shares.put(number);
         }
     }
@@ -313,6 +333,15 @@ impl Outbox {
     fn kick(&self) {
         // SAFETY: the front page stays mapped as long as self.
         kick(unsafe { self.front.as_ref() }, self.peer);
+    }
+}
+
+impl From<NoBody> for io::Error {
+    fn from(why: NoBody) -> Self {
+        match why {
+            NoBody::Gone => io::ErrorKind::NotFound.into(),
+            NoBody::Unmapped => io::Error::other("its ring cannot be mapped"),
+        }
     }
 }
 

@@ -8,6 +8,10 @@
 //! would share. The consumer publishes how far it has read; the producer looks there only when it seems to have run out
 //! of room.
 //!
+//! The first [`START_SLOTS`] messages have slots of their own, in the ring's [`Start`], which a sender maps together
+//! with those of all other senders. The rest of the ring is mapped by its producer when it needs more ([`Start`] says
+//! how).
+//!
 //! The first message of an epoch ([`super::order`]) carries the epoch's number.
 //!
 //! The producer is not trusted: the consumer checks kind and length against its own account of the
@@ -23,6 +27,11 @@ use crate::sys::copy::{self, TINY, prefetch_to_read, prefetch_to_write};
 use crate::sys::populate::Access;
 use crate::sys::sync::{AtomicU64, Bytes, Ordering, fence};
 use std::ptr::NonNull;
+
+mod start;
+pub(super) use start::BodySource;
+use start::FIRST;
+pub use start::{NoBody, RingParts, START_SLOTS, Start, Unusable};
 
 /// Slots of a ring. A power of two.
 pub const SLOTS: usize = if cfg!(loom) { 2 } else { 128 };
@@ -146,9 +155,8 @@ impl Withdrawals {
 /// The shared memory of a ring. All zero is an empty ring.
 #[repr(C, align(4096))]
 pub struct RingMem {
-    tails: OwnLine<Tails>,
-    close: Close,
-    withdrawals: Withdrawals,
+    /// Not used where the ring has one elsewhere ([`RingParts`]).
+    start: Start,
     /// Of messages in the other direction, which this ring's producer receives.
     board: Board,
     slots: [Slot; SLOTS],
@@ -194,34 +202,37 @@ fn epoch_of(slot: &Slot, len: usize) -> u64 {
     unsafe { place.cast::<u64>().read_unaligned() }
 }
 
-/// The slot of the `n`-th message.
-#[inline(always)]
-fn slot_of(mem: NonNull<RingMem>, n: u64) -> NonNull<Slot> {
-    // SAFETY: both ends are made of a ring; the index is below SLOTS.
-    unsafe {
-        let slots = &raw mut (*mem.as_ptr()).slots;
-        NonNull::new_unchecked(slots.cast::<Slot>().add(n as usize % SLOTS))
-    }
+/// The first slot of a ring's body, which may be dangling.
+fn slots_of(mem: NonNull<RingMem>) -> NonNull<Slot> {
+    let slots = std::mem::offset_of!(RingMem, slots);
+    let first = mem.as_ptr().cast::<u8>().wrapping_add(slots);
+    // SAFETY: a ring does not end at the last address, and neither does what is dangling.
+    unsafe { NonNull::new_unchecked(first.cast()) }
 }
 
 /// Where one end stands.
+#[derive(Clone, Copy)]
 struct Cursor {
     /// The slot of the next message, and the number of the lap that it is in.
     slot: NonNull<Slot>,
     lap: u64,
-    /// Messages before it.
+    /// The number of the next message: [`FIRST`] is the first one's.
     n: u64,
+    /// The first slot of the body, not to be accessed before the body is mapped.
+    first: NonNull<Slot>,
 }
 
 /// Of a consumer that takes no more: no slot says so.
 const NO_LAP: u64 = u64::MAX;
 
 impl Cursor {
-    fn new(mem: NonNull<RingMem>) -> Self {
+    /// At the first message of a ring. `body`: none is mapped where it is dangling.
+    fn new(start: NonNull<Start>, body: NonNull<RingMem>) -> Self {
         Self {
-            slot: slot_of(mem, 0),
-            lap: lap(0),
-            n: 0,
+            slot: Start::first_slot(start),
+            lap: lap(FIRST),
+            n: FIRST,
+            first: slots_of(body),
         }
     }
 
@@ -230,12 +241,11 @@ impl Cursor {
     fn step(&mut self) {
         self.n += 1;
         if self.n % SLOTS as u64 != 0 {
-            // SAFETY: not the last slot of the ring: one follows.
+            // SAFETY: not the last slot of the ring or of its start: one follows.
             self.slot = unsafe { self.slot.add(1) };
             return;
         }
-        // SAFETY: the last slot: the first one is so far before it.
-        self.slot = unsafe { self.slot.sub(SLOTS - 1) };
+        self.slot = self.first;
         if self.lap != NO_LAP {
             self.lap = lap(self.n);
         }
@@ -244,7 +254,12 @@ impl Cursor {
     /// The slot that comes some messages later.
     #[inline(always)]
     fn ahead(&self, mem: NonNull<RingMem>) -> *const Slot {
-        slot_of(mem, self.n + AHEAD).as_ptr()
+        // Wrapping: before the body is mapped this is no slot's address, and the hint has no effect.
+        let first = mem.as_ptr().cast::<u8>();
+        let slots = first.wrapping_add(std::mem::offset_of!(RingMem, slots));
+        slots
+            .cast::<Slot>()
+            .wrapping_add((self.n + AHEAD) as usize % SLOTS)
     }
 }
 
@@ -264,8 +279,14 @@ fn data_of(mem: NonNull<RingMem>) -> NonNull<Bytes<DATA>> {
 
 /// The sending end. One thread at a time.
 pub struct Producer {
+    /// Dangling as long as `unmapped` is something.
     mem: NonNull<RingMem>,
+    start: NonNull<Start>,
     head: Cursor,
+    /// How the body is mapped, until it is.
+    unmapped: Option<BodySource>,
+    /// Slots that the consumer has given back, as far as is known.
+    given_back: u64,
     /// `head.n` may go up to here before the tails must be read again.
     limit: u64,
     /// Of the ring's own data.
@@ -295,18 +316,45 @@ unsafe impl Send for Producer {}
 
 impl Producer {
     /// # Safety
-    /// `mem` is a zeroed ring that outlives the producer, and this is its only one. The counter of `epoch` outlives the
-    /// producer, and all rings of the receiver have the same.
-    pub unsafe fn new(mem: NonNull<RingMem>, epoch: Epoch) -> Self {
+    /// `ring` is a zeroed ring that outlives the producer, and this is its only one. The counter of `epoch` outlives
+    /// the producer, and all rings of the receiver have the same.
+    pub unsafe fn new(ring: impl Into<RingParts>, epoch: Epoch) -> Self {
+        let RingParts { start, body } = ring.into();
+        Self::at(start, body, None, epoch)
+    }
+
+    /// As [`new`](Self::new), of a ring of which the start is mapped and the body is mapped by `body` once it is
+    /// needed.
+    ///
+    /// # Safety
+    /// As there.
+    pub(super) unsafe fn starting(start: NonNull<Start>, body: BodySource, epoch: Epoch) -> Self {
+        Self::at(start, NonNull::dangling(), Some(body), epoch)
+    }
+
+    fn at(
+        start: NonNull<Start>,
+        mem: NonNull<RingMem>,
+        unmapped: Option<BodySource>,
+        epoch: Epoch,
+    ) -> Self {
+        let populated = Populated::first_page();
+        let (limit, own) = match unmapped {
+            None => (2 * SLOTS as u64, Outgoing::new(populated)),
+            Some(_) => (SLOTS as u64, Outgoing::unmapped(populated)),
+        };
         Self {
             mem,
-            head: Cursor::new(mem),
-            limit: SLOTS as u64,
-            own: Outgoing::new(Populated::first_page()),
+            start,
+            head: Cursor::new(start, mem),
+            unmapped,
+            given_back: 0,
+            limit,
+            own,
             area: None,
             small: usize::MAX,
             unanswered: 0,
-            counted_from: 0,
+            counted_from: FIRST,
             answered: true,
             epoch,
             areas: None,
@@ -387,7 +435,7 @@ impl Producer {
     /// `Ok(false)`: no room now, `fill` was not called.
     ///
     /// # Errors
-    /// [`Corrupt`] when the consumer's account is impossible.
+    /// [`Unusable`] when the consumer's account is impossible, or the ring cannot be mapped.
     #[inline]
     pub fn send(
         &mut self,
@@ -396,7 +444,7 @@ impl Producer {
         imm: u64,
         len: usize,
         fill: impl FnOnce(*mut u8),
-    ) -> Result<bool, Corrupt> {
+    ) -> Result<bool, Unusable> {
         debug_assert!(len <= MAX_RECORD);
         if !self.epoch.lasts() {
             return self.send_in_new_epoch(kind, aux, imm, len, fill);
@@ -427,7 +475,7 @@ impl Producer {
         imm: u64,
         len: usize,
         fill: impl FnOnce(*mut u8),
-    ) -> Result<bool, Corrupt> {
+    ) -> Result<bool, Unusable> {
         let mut word = (len | NEW_EPOCH) as u64;
         if len <= INLINE_WITH_EPOCH {
             if self.head.n == self.limit && !self.refill()? {
@@ -449,7 +497,7 @@ impl Producer {
     /// Takes room for a long record, if there is some: where the record is to be written, and the number of its area as
     /// the control word has it above the length.
     #[inline(always)]
-    fn take_long(&mut self, len: usize) -> Result<Option<(*mut u8, u64)>, Corrupt> {
+    fn take_long(&mut self, len: usize) -> Result<Option<(*mut u8, u64)>, Unusable> {
         if self.head.n < self.limit
             && let Some(place) = self.take_known(len)
         {
@@ -480,7 +528,7 @@ impl Producer {
     /// As [`take_long`](Self::take_long), by what the consumer has given back since, or in an area.
     #[cold]
     #[inline(never)]
-    fn take_long_late(&mut self, len: usize) -> Result<Option<(*mut u8, u64)>, Corrupt> {
+    fn take_long_late(&mut self, len: usize) -> Result<Option<(*mut u8, u64)>, Unusable> {
         Ok(match self.long_refill(len)? {
             true => self.take_known(len),
             false => None,
@@ -491,8 +539,11 @@ impl Producer {
     /// needs. True when there is a free slot.
     #[cold]
     #[inline(never)]
-    fn long_refill(&mut self, len: usize) -> Result<bool, Corrupt> {
+    fn long_refill(&mut self, len: usize) -> Result<bool, Unusable> {
         let free = self.refill()?;
+        if self.unmapped.is_some() {
+            return Ok(false);
+        }
         let small = self.classify();
         let is_in_use = self.small != usize::MAX;
         if is_in_use || len > small && self.own.given_out() >= HOT && self.prepare_area() {
@@ -557,8 +608,8 @@ impl Producer {
     /// Whether a record of `len` bytes, or any shorter one, can be sent now.
     ///
     /// # Errors
-    /// [`Corrupt`] as above.
-    pub fn has_room(&mut self, len: usize) -> Result<bool, Corrupt> {
+    /// As [`send`](Self::send).
+    pub fn has_room(&mut self, len: usize) -> Result<bool, Unusable> {
         // In a new epoch fewer bytes fit into a slot.
         if len <= INLINE_WITH_EPOCH {
             return Ok(self.head.n < self.limit || self.refill()?);
@@ -589,39 +640,66 @@ impl Producer {
         self.unanswered += 1;
     }
 
-    /// Reads the consumer's tails; true when there is a free slot.
+    /// Maps the ring's body if it is not mapped, which is what is missing then, and reads the consumer's tails; true
+    /// when there is a free slot.
     #[cold]
-    fn refill(&mut self) -> Result<bool, Corrupt> {
+    fn refill(&mut self) -> Result<bool, Unusable> {
+        if self.unmapped.is_some() && !self.has_body()? {
+            return Ok(false);
+        }
         // SAFETY: the ring outlives the producer.
-        let tails = unsafe { &(*self.mem.as_ptr()).tails.0 };
+        let tails = unsafe { self.start.as_ref() }.tails();
         // Acquire: pairs with the Release stores in `Consumer::release`; the consumer's reads of
         // what it gives back come before our writes.
         let (slots, data) = (
             tails.slots.load(Ordering::Acquire),
             Counts::from_word(tails.data.load(Ordering::Acquire)),
         );
-        let known = self.limit - SLOTS as u64;
-        if slots < known || slots > self.head.n || !self.own.refill(data.own) {
-            return Err(Corrupt);
+        if slots < self.given_back || slots > self.head.n || !self.own.refill(data.own) {
+            return Err(Unusable);
         }
-        self.limit = slots + SLOTS as u64;
+        self.given_back = slots;
+        // No message of the start lies in a slot of the body: those are free before the first lap.
+        self.limit = slots.max(SLOTS as u64) + SLOTS as u64;
         if let Some(area) = &mut self.area
             && !area.space.refill(data.area)
         {
-            return Err(Corrupt);
+            return Err(Unusable);
         }
         Ok(self.head.n < self.limit)
+    }
+
+    /// Maps the ring's body if it is not mapped. False: the receiver is gone, and with it the memory.
+    #[inline(never)]
+    fn has_body(&mut self) -> Result<bool, Unusable> {
+        let Some(source) = &self.unmapped else {
+            return Ok(true);
+        };
+        let body = match source.find() {
+            Ok(body) => body,
+            Err(NoBody::Gone) => return Ok(false),
+            Err(NoBody::Unmapped) => return Err(Unusable),
+        };
+        self.unmapped = None;
+        self.mem = body;
+        self.head.first = slots_of(body);
+        if self.head.n == SLOTS as u64 {
+            self.head.slot = self.head.first;
+        }
+        Ok(true)
     }
 
     /// What it has taken back.
     pub fn withdrawals(&self) -> &Withdrawals {
         // SAFETY: the ring outlives the producer.
-        unsafe { &(*self.mem.as_ptr()).withdrawals }
+        unsafe { self.start.as_ref() }.withdrawals()
     }
 
-    /// The shares of what this end's owner receives from the consumer's. Mapped as long as the ring.
-    pub fn board(&self) -> NonNull<Board> {
-        board_of(self.mem)
+    /// The shares of what this end's owner receives from the consumer's. Mapped as long as the ring. `None`: the ring's
+    /// body cannot be mapped.
+    pub fn board(&mut self) -> Option<NonNull<Board>> {
+        let mapped = self.has_body() == Ok(true);
+        mapped.then(|| board_of(self.mem))
     }
 
     /// Tells the consumer that nothing will follow.
@@ -650,13 +728,15 @@ impl Producer {
 
     fn close_word(&self) -> &Close {
         // SAFETY: the ring outlives the producer.
-        unsafe { &(*self.mem.as_ptr()).close }
+        unsafe { self.start.as_ref() }.close_word()
     }
 
     /// Whether the consumer has read everything.
     pub fn drained(&self) -> bool {
         // SAFETY: the ring outlives the producer.
-        unsafe { (*self.mem.as_ptr()).tails.0.slots.load(Ordering::Acquire) == self.head.n }
+        let tails = unsafe { self.start.as_ref() }.tails();
+        // Acquire: pairs with the Release store in `Consumer::release`. It is 0 before the first one.
+        tails.slots.load(Ordering::Acquire).max(FIRST) == self.head.n
     }
 
     #[inline(always)]
@@ -670,6 +750,7 @@ impl Producer {
 pub struct Consumer {
     tail: Cursor,
     mem: NonNull<RingMem>,
+    start: NonNull<Start>,
     given_back: Counts,
     /// `given_back` after the message that `peek` showed.
     given_back_next: Counts,
@@ -694,12 +775,13 @@ unsafe impl Send for Consumer {}
 
 impl Consumer {
     /// # Safety
-    /// `mem` is a ring that was zeroed before its producer began, outlives the consumer, and this
-    /// is its only one.
-    pub unsafe fn new(mem: NonNull<RingMem>) -> Self {
+    /// `ring` was zeroed before its producer began, outlives the consumer, and this is its only one.
+    pub unsafe fn new(ring: impl Into<RingParts>) -> Self {
+        let RingParts { start, body } = ring.into();
         Self {
-            tail: Cursor::new(mem),
-            mem,
+            tail: Cursor::new(start, body),
+            mem: body,
+            start,
             given_back: Counts::default(),
             given_back_next: Counts::default(),
             epoch: 0,
@@ -755,7 +837,7 @@ impl Consumer {
     /// What the producer has taken back: in the ring's memory.
     pub fn withdrawals(&self) -> *mut Withdrawals {
         // SAFETY: the ring outlives the consumer.
-        unsafe { &raw mut (*self.mem.as_ptr()).withdrawals }
+        unsafe { self.start.as_ref() }.withdrawals() as *const Withdrawals as *mut Withdrawals
     }
 
     /// The oldest message, which stays until [`advance`](Self::advance).
@@ -821,18 +903,19 @@ impl Consumer {
         if self.is_stopped() {
             return 0;
         }
-        let here = |i: &u32| {
-            let n = self.tail.n + u64::from(*i);
+        let (mut at, mut count) = (self.tail, 0);
+        while count < most.min(SLOTS as u32) {
             // SAFETY: the ring outlives the consumer.
             // Acquire: pairs with the Release store in `Producer::publish`: the caller's next look at another ring
             // sees what was sent before this message.
-            let word = unsafe { slot_of(self.mem, n).as_ref() }
-                .word
-                .load(Ordering::Acquire);
-            word & 0xFFFF == lap(n) && is(word)
-        };
-        let most = most.min(SLOTS as u32);
-        (skip..most).take_while(here).count() as u32
+            let word = unsafe { at.slot.as_ref() }.word.load(Ordering::Acquire);
+            if word & 0xFFFF != at.lap || count >= skip && !is(word) {
+                break;
+            }
+            at.step();
+            count += 1;
+        }
+        count.saturating_sub(skip)
     }
 
     /// The epoch of the oldest message; `None`: there is none.
@@ -884,7 +967,7 @@ impl Consumer {
     #[inline(always)]
     pub fn release(&mut self) {
         // SAFETY: the ring outlives the consumer.
-        let tails = unsafe { &(*self.mem.as_ptr()).tails.0 };
+        let tails = unsafe { self.start.as_ref() }.tails();
         // Release: pairs with the Acquire loads in `Producer::refill`.
         tails
             .data
@@ -892,7 +975,7 @@ impl Consumer {
         tails.slots.store(self.tail.n, Ordering::Release);
     }
 
-    /// Messages that were taken since the beginning.
+    /// Counts the messages that were taken.
     pub fn taken(&self) -> u64 {
         self.tail.n
     }
@@ -929,7 +1012,7 @@ impl Consumer {
 
     fn close_word(&self) -> &Close {
         // SAFETY: the ring outlives the consumer.
-        unsafe { &(*self.mem.as_ptr()).close }
+        unsafe { self.start.as_ref() }.close_word()
     }
 }
 

@@ -118,6 +118,14 @@ impl<const SIZE: usize> Outgoing<SIZE> {
         }
     }
 
+    /// Of a space that is not mapped: it has room for nothing before [`refill`](Self::refill).
+    pub(super) fn unmapped(populated: Populated<SIZE>) -> Self {
+        Self {
+            limit: 0,
+            ..Self::new(populated)
+        }
+    }
+
     /// Bytes given out since the beginning.
     pub(super) fn given_out(&self) -> u64 {
         self.head

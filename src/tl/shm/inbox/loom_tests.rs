@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::sys::sync::Bytes;
+use crate::tl::shm::ring::loom_tests::empty_start;
 use loom::thread;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use std::sync::Arc;
 #[repr(C)]
 struct Memory {
     front: Front,
-    claims: [Claim; RINGS],
+    entries: [Entry; RINGS],
     ring: Bytes<64>,
 }
 
@@ -35,28 +36,33 @@ impl Memory {
                 owners: std::array::from_fn(|_| u32_0()),
                 rings: AtomicU32::new(RINGS as u32),
                 wants_area: u32_0(),
+                wants_ring: u32_0(),
+                next: u32_0(),
                 parts: std::array::from_fn(|_| u32_0()),
                 epochs: OwnLine(u64_0()),
                 is_watched: u32_0(),
                 progressed_at: OwnLine(u64_0()),
             },
-            claims: std::array::from_fn(|_| Claim {
-                state: u32_0(),
-                pid: u32_0(),
-                pid_ns: u32_0(),
-                ipc_ns: u32_0(),
-                fd: u32_0(),
-                ino: u32_0(),
-                key: u64_0(),
-                uid: u64_0(),
-                lifeline: u32_0(),
+            entries: std::array::from_fn(|_| Entry {
+                claim: Claim {
+                    state: u32_0(),
+                    pid: u32_0(),
+                    pid_ns: u32_0(),
+                    ipc_ns: u32_0(),
+                    fd: u32_0(),
+                    ino: u32_0(),
+                    key: u64_0(),
+                    uid: u64_0(),
+                    lifeline: u32_0(),
+                },
+                start: empty_start(),
             }),
             ring: Bytes::new(),
         })
     }
 
     fn table(&self) -> Table {
-        assert_eq!(std::mem::offset_of!(Memory, claims), CLAIMS_AT);
+        assert_eq!(std::mem::offset_of!(Memory, entries), ENTRIES_AT);
         // SAFETY: laid out as a table, and the tests keep `self` as long as the table.
         unsafe { Table::new(NonNull::from(self).cast()) }
     }
@@ -106,7 +112,7 @@ fn loom_every_announced_ring_is_accepted_once() {
                 thread::yield_now();
                 continue;
             }
-            let (now, new) = memory.table().accept();
+            let (now, new) = memory.table().accept(RINGS);
             seen = now;
             accepted.extend(new);
         }
@@ -117,7 +123,7 @@ fn loom_every_announced_ring_is_accepted_once() {
             );
         }
         assert_ne!(accepted[0].0, accepted[1].0);
-        assert_eq!(memory.table().accept(), (2, Vec::new()));
+        assert_eq!(memory.table().accept(RINGS), (2, Vec::new()));
     });
 }
 
@@ -168,6 +174,6 @@ fn loom_a_ring_is_clean_when_it_is_claimed_again() {
         unsafe { memory.ring.to_write(0, 64).write_bytes(0, 64) };
         memory.table().unclaim(0);
         assert_eq!(second.join().unwrap(), 0);
-        assert_eq!(memory.table().accept(), (1, vec![(0, sender(64))]));
+        assert_eq!(memory.table().accept(RINGS), (1, vec![(0, sender(64))]));
     });
 }

@@ -5,22 +5,29 @@ use loom::thread;
 
 /// Zeroed memory is no valid state of loom's atomics.
 pub(in crate::tl::shm) fn empty() -> RingMem {
-    let slot = |_| Slot {
+    RingMem {
+        start: empty_start(),
+        board: Board::empty(),
+        slots: std::array::from_fn(|_| empty_slot()),
+        data: Bytes::new(),
+    }
+}
+
+fn empty_slot() -> Slot {
+    Slot {
         word: AtomicU64::new(0),
         imm: AtomicU64::new(0),
         inline: Bytes::new(),
-    };
-    RingMem {
-        tails: OwnLine(Tails {
-            slots: AtomicU64::new(0),
-            data: AtomicU64::new(0),
-        }),
-        close: Close::new(),
-        withdrawals: no_withdrawals(),
-        board: Board::empty(),
-        slots: std::array::from_fn(slot),
-        data: Bytes::new(),
     }
+}
+
+pub(in crate::tl::shm) fn empty_start() -> Start {
+    let tails = Tails {
+        slots: AtomicU64::new(0),
+        data: AtomicU64::new(0),
+    };
+    let slots = std::array::from_fn(|_| empty_slot());
+    Start::of(tails, Close::new(), no_withdrawals(), slots)
 }
 
 fn no_withdrawals() -> Withdrawals {
@@ -54,23 +61,43 @@ fn loom_taken_back() {
     });
 }
 
-/// Runs the two ends against each other in every order with up to three preemptions.
+/// The body of a ring that is mapped from the beginning.
+///
+/// # Safety
+/// `ring` is a ring's memory.
+unsafe fn find_here(ring: NonNull<()>) -> Result<NonNull<RingMem>, NoBody> {
+    Ok(ring.cast())
+}
+
+/// Runs the two ends against each other in every order with up to three preemptions, with a producer that maps the
+/// ring's body at once, and one that maps it when it needs it.
 fn explore(send: fn(&mut Producer), receive: fn(&mut Consumer)) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
-    model.check(move || {
-        let mem = NonNull::from(Box::leak(Box::new(empty())));
-        let counter = NonNull::from(Box::leak(Box::new(AtomicU64::new(0))));
-        // SAFETY: a counter that is freed when both are done.
-        let epoch = unsafe { Epoch::new(counter, true) };
-        // SAFETY: an empty ring, one of each, freed when both are done.
-        let (mut tx, mut rx) = unsafe { (Producer::new(mem, epoch), Consumer::new(mem)) };
-        let sender = thread::spawn(move || send(&mut tx));
-        receive(&mut rx);
-        sender.join().unwrap();
-        // SAFETY: leaked above, and no longer used.
-        drop(unsafe { (Box::from_raw(mem.as_ptr()), Box::from_raw(counter.as_ptr())) });
-    });
+    for is_late in [false, true] {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || {
+            let mem = NonNull::from(Box::leak(Box::new(empty())));
+            let counter = NonNull::from(Box::leak(Box::new(AtomicU64::new(0))));
+            // SAFETY: a counter that is freed when both are done.
+            let epoch = unsafe { Epoch::new(counter, true) };
+            // SAFETY: an empty ring, one of each, freed when both are done; the source is the ring.
+            let (mut tx, mut rx) = unsafe {
+                let tx = match is_late {
+                    false => Producer::new(mem, epoch),
+                    true => {
+                        let body = BodySource::new(mem.cast(), find_here);
+                        Producer::starting(RingParts::from(mem).start, body, epoch)
+                    }
+                };
+                (tx, Consumer::new(mem))
+            };
+            let sender = thread::spawn(move || send(&mut tx));
+            receive(&mut rx);
+            sender.join().unwrap();
+            // SAFETY: leaked above, and no longer used.
+            drop(unsafe { (Box::from_raw(mem.as_ptr()), Box::from_raw(counter.as_ptr())) });
+        });
+    }
 }
 
 fn byte(n: u64, i: usize) -> u8 {

@@ -4,6 +4,8 @@ use super::*;
 use crate::sys::sync::AtomicU32;
 use crate::tl::shm::area::AREAS;
 use std::alloc::{Layout, alloc_zeroed};
+use std::cell::Cell;
+use std::ops::Range;
 
 /// A ring on the heap, leaked: tests are short.
 fn ring() -> (Producer, Consumer, NonNull<RingMem>) {
@@ -128,27 +130,19 @@ fn full_ring_refuses_and_recovers() {
 
 #[test]
 fn garbage_is_refused_by_both_sides() {
-    let (mut tx, mut rx, mem) = ring();
-    // SAFETY: what a hostile producer would do.
-    unsafe {
-        (*mem.as_ptr()).slots[0]
-            .word
-            .store(lap(0) | ((MAX_RECORD as u64 + 1) << 32), Ordering::Release)
-    };
+    let (mut tx, mut rx, _) = ring();
+    // What a hostile producer would do.
+    let word = lap(FIRST) | ((MAX_RECORD as u64 + 1) << 32);
+    tx.slot().word.store(word, Ordering::Release);
     assert_eq!(rx.peek().err(), Some(Corrupt));
-    // SAFETY: what a hostile consumer would do.
-    unsafe {
-        (*mem.as_ptr())
-            .tails
-            .0
-            .slots
-            .store(SLOTS as u64 * 9, Ordering::Release)
-    };
+    // SAFETY: leaked. What a hostile consumer would do.
+    let tails = unsafe { tx.start.as_ref() }.tails();
+    tails.slots.store(SLOTS as u64 * 9, Ordering::Release);
     let mut r = Ok(true);
     while r == Ok(true) {
         r = tx.send(1, 0, 0, 0, |_| ());
     }
-    assert_eq!(r, Err(Corrupt));
+    assert_eq!(r, Err(Unusable));
 }
 
 #[test]
@@ -161,7 +155,7 @@ fn laps_never_repeat_zero_and_differ_between_neighbours() {
 /// Also when the stop comes in front of the last slot of a lap, and the message shown there is still advanced over.
 #[test]
 fn a_stopped_consumer_shows_nothing_more() {
-    for before in [0, SLOTS - 1] {
+    for before in [0, START_SLOTS - 1, START_SLOTS + SLOTS - 1] {
         let (mut tx, mut rx, _) = ring();
         for n in 0..=before {
             assert_eq!(tx.send(1, 0, n as u64, 0, |_| ()), Ok(true));
@@ -170,12 +164,118 @@ fn a_stopped_consumer_shows_nothing_more() {
             assert_eq!(rx.peek().unwrap().unwrap().imm, n as u64);
             rx.advance();
         }
+        rx.release();
         rx.stop();
         assert!(rx.is_empty() && matches!(rx.peek(), Ok(None)));
         rx.advance();
         rx.release();
         assert_eq!(tx.send(1, 0, 0, 0, |_| ()), Ok(true));
         assert!(rx.is_empty() && matches!(rx.peek(), Ok(None)));
+    }
+}
+
+/// A ring of which the producer maps the body when it needs it.
+struct Late {
+    body: Result<NonNull<RingMem>, NoBody>,
+    asked: Cell<u32>,
+}
+
+/// # Safety
+/// `source` is a [`Late`].
+unsafe fn find_late(source: NonNull<()>) -> Result<NonNull<RingMem>, NoBody> {
+    // SAFETY: the caller's promise.
+    let late = unsafe { source.cast::<Late>().as_ref() };
+    late.asked.set(late.asked.get() + 1);
+    late.body
+}
+
+/// Leaked. `fails`: instead of finding the body.
+fn late_ring(fails: Option<NoBody>) -> (Producer, Consumer, &'static Late) {
+    let (_, _, mem) = ring();
+    let late = Box::leak(Box::new(Late {
+        body: fails.map_or(Ok(mem), Err),
+        asked: Cell::new(0),
+    }));
+    let start = RingParts::from(mem).start;
+    // SAFETY: leaked; one of each that is used.
+    unsafe {
+        let source = BodySource::new(NonNull::from(&*late).cast(), find_late);
+        let tx = Producer::starting(start, source, epoch());
+        (tx, Consumer::new(mem), late)
+    }
+}
+
+/// Checks that these messages come, in this order.
+fn take(rx: &mut Consumer, numbers: Range<u64>) {
+    for n in numbers {
+        let m = rx.peek().unwrap().expect("sent");
+        assert_eq!((m.imm, bytes_of(&m)), (n, &pattern(n, m.len)[..]));
+        rx.advance();
+    }
+    assert!(rx.is_empty());
+    rx.release();
+}
+
+fn send(tx: &mut Producer, n: u64, len: usize) -> Result<bool, Unusable> {
+    let bytes = pattern(n, len);
+    // SAFETY: `dst` has room for the record.
+    let fill = |dst: *mut u8| unsafe { dst.copy_from_nonoverlapping(bytes.as_ptr(), len) };
+    tx.send(1, 0, n, len, fill)
+}
+
+/// As many slots as there are are free behind those of the start, whether the receiver has read those or not.
+#[test]
+fn a_few_short_messages_need_no_body() {
+    const STARTING: u64 = START_SLOTS as u64;
+    let (mut tx, mut rx, late) = late_ring(None);
+    assert!(tx.drained(), "nothing was sent");
+    for n in 0..STARTING {
+        assert_eq!(send(&mut tx, n, INLINE_WITH_EPOCH), Ok(true));
+        tx.look_ahead();
+    }
+    assert_eq!((late.asked.get(), tx.drained()), (0, false));
+    let all = STARTING + SLOTS as u64;
+    for n in STARTING..all {
+        assert_eq!(send(&mut tx, n, 1), Ok(true));
+    }
+    assert_eq!(send(&mut tx, all, 1), Ok(false), "no slot is free");
+    take(&mut rx, 0..all);
+    assert!(tx.drained());
+    assert_eq!(send(&mut tx, all, 1), Ok(true));
+    take(&mut rx, all..all + 1);
+    assert_eq!(late.asked.get(), 1);
+}
+
+/// A long record lies in the body; the messages behind it use up the slots of the start first.
+#[test]
+fn a_long_record_needs_the_body() {
+    for before in 0..=START_SLOTS as u64 {
+        let (mut tx, mut rx, late) = late_ring(None);
+        for n in 0..before {
+            assert_eq!(send(&mut tx, n, 8), Ok(true));
+        }
+        assert_eq!(send(&mut tx, before, 1000), Ok(true));
+        assert_eq!(late.asked.get(), 1);
+        for n in before + 1..20 {
+            assert_eq!(send(&mut tx, n, if n % 3 == 0 { 8 } else { 500 }), Ok(true));
+        }
+        take(&mut rx, 0..20);
+    }
+}
+
+#[test]
+fn without_a_body_only_the_start_is_used() {
+    for (why, sent) in [(NoBody::Gone, Ok(false)), (NoBody::Unmapped, Err(Unusable))] {
+        let (mut tx, mut rx, _) = late_ring(Some(why));
+        assert_eq!(send(&mut tx, 0, 1000), sent);
+        assert_eq!(tx.has_room(1000), sent);
+        assert!(tx.board().is_none());
+        for n in 0..START_SLOTS as u64 {
+            assert_eq!(send(&mut tx, n, 8), Ok(true));
+        }
+        assert_eq!(send(&mut tx, 99, 8), sent);
+        take(&mut rx, 0..START_SLOTS as u64);
+        assert_eq!(send(&mut tx, 99, 8), sent);
     }
 }
 
@@ -209,18 +309,14 @@ fn without_a_free_area_it_stays() {
 #[test]
 fn areas_of_others_are_refused() {
     for number in [1, 2, 9, 255] {
-        let (_, rx, mem) = ring();
+        let (tx, rx, _) = ring();
         let (areas, owners) = areas();
         owners[1].store(7, Ordering::Relaxed);
         // SAFETY: leaked.
         let mut rx = unsafe { rx.with_areas(Some(areas)) };
-        // SAFETY: what a hostile producer would do.
-        unsafe {
-            (*mem.as_ptr()).slots[0].word.store(
-                lap(0) | (1000 | number << AREA_SHIFT) << 32,
-                Ordering::Release,
-            )
-        };
+        // What a hostile producer would do.
+        let word = lap(FIRST) | (1000 | number << AREA_SHIFT) << 32;
+        tx.slot().word.store(word, Ordering::Release);
         assert_eq!(rx.peek().err(), Some(Corrupt), "area {number}");
     }
 }

@@ -1,0 +1,39 @@
+//! Claims that no ring belongs to, and rings that are created for senders that find none free.
+
+use super::*;
+
+/// Processes that die between claim and announcement leave claims.
+#[test]
+fn rings_are_made_when_a_sender_finds_none_free() {
+    for written in [FIRST_RINGS as u32, u32::MAX] {
+        let mut inbox = Inbox::create(false).unwrap();
+        let doorbell = inbox.doorbell();
+        let sender = Sender {
+            uid: 1,
+            inbox: inbox.locator(),
+        };
+        let claim = |inbox: &Inbox| inbox.table.claim(&sender);
+        assert!((0..FIRST_RINGS).all(|_| claim(&inbox).is_some()));
+        assert_eq!(claim(&inbox), None);
+        for _ in 0..2 {
+            assert!(inbox.table.want_ring(written) && doorbell.has_new_ring());
+        }
+        assert_eq!(inbox.accept(&doorbell), []);
+        assert_eq!(inbox.memory.rings(), 2 * FIRST_RINGS);
+        assert!(claim(&inbox).is_some());
+        // A sender that saw as many rings as there were before.
+        assert!(inbox.table.want_ring(FIRST_RINGS as u32));
+        assert_eq!(inbox.accept(&doorbell), []);
+        assert_eq!(inbox.memory.rings(), 2 * FIRST_RINGS);
+    }
+}
+
+#[test]
+fn a_ring_that_there_is_not_is_not_accepted() {
+    let mut inbox = Inbox::create(false).unwrap();
+    let doorbell = inbox.doorbell();
+    for index in [FIRST_RINGS, STARTS, RINGS - 1] {
+        inbox.table.announce(index);
+    }
+    assert_eq!(inbox.accept(&doorbell), []);
+}

@@ -1,0 +1,348 @@
+//! The memory of a peer's inbox that a sender maps: the front, the body of its ring, and its area.
+
+use super::{
+    AreaRequest, FILE_LEN, PARTS, Part, PartState, RING, RINGS_AT, discard, group_of, rings_of,
+};
+use crate::sys::log;
+use crate::sys::machine;
+use crate::sys::named::Named;
+use crate::sys::segment::{Mapping, Segment};
+use crate::sys::sync::{AtomicU32, AtomicU64, OnceLock, Ordering};
+use crate::sys::sysv::Block;
+use crate::sys::unmaps::page_size;
+use crate::tl::shm::area::{AREA, Areas};
+use crate::tl::shm::inbox::{FRONT_LEN, Table, start_at};
+use crate::tl::shm::ring::{BodySource, NoBody, RingMem, RingParts, Start};
+use crate::tl::shm::{Kind, Locator};
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// What a sender has mapped of an inbox.
+pub(in crate::tl::shm) struct Theirs {
+    named: bool,
+    key: u64,
+    front: Mapping,
+    /// Address space is limited: what is not needed is not mapped.
+    is_limited: bool,
+    /// The page with the start of the ring that was taken, if `front` is no more than one page.
+    start: Option<Mapping>,
+    /// Behind pointers: the ring and its areas point here.
+    body: Box<TheirBody>,
+    area: Box<TheirArea>,
+}
+
+/// How a sender finds the parts of an inbox.
+#[derive(Clone, Copy)]
+struct TheirParts {
+    peer: Locator,
+    /// In the front page, which is mapped as long as the sender.
+    words: NonNull<[AtomicU32; PARTS]>,
+}
+
+/// The body of a sender's ring, mapped when it is needed.
+struct TheirBody {
+    parts: TheirParts,
+    ring: usize,
+    /// Where it begins in its mapping.
+    mapped: OnceLock<Result<(Mapping, usize), NoBody>>,
+}
+
+/// The area of a sender, mapped when it is claimed.
+struct TheirArea {
+    parts: TheirParts,
+    /// Of the inbox: an [`AreaRequest`].
+    wanted: NonNull<AtomicU32>,
+    doorbell: NonNull<AtomicU32>,
+    mapped: OnceLock<Option<(u8, Mapping)>>,
+}
+
+impl Theirs {
+    /// Maps the front of a peer's inbox.
+    ///
+    /// # Errors
+    /// `NotFound`: it is gone. Else what the system said.
+    pub(in crate::tl::shm) fn open(peer: Locator) -> io::Result<Self> {
+        let front = match peer.kind() {
+            Kind::Block => Block::attach(peer.key as u32, FRONT_LEN)?.into_mapping(),
+            Kind::Named => Named::open(peer.key, FILE_LEN)?.map(0, FRONT_LEN)?,
+            Kind::File => Segment::open(peer.id, FILE_LEN as u64)?.map(0, FRONT_LEN, None)?,
+        };
+        let front = front.without_children();
+        // SAFETY: mapped for longer than this block.
+        let table = unsafe { Table::new(front.start()) };
+        if !table.is_inbox(peer.key) {
+            return Err(io::Error::new(ErrorKind::NotFound, "not that inbox"));
+        }
+        let words = table.front();
+        let parts = TheirParts {
+            peer,
+            words: NonNull::from(&words.parts),
+        };
+        let area = TheirArea {
+            parts,
+            wanted: NonNull::from(&words.wants_area),
+            doorbell: NonNull::from(&words.doorbell),
+            mapped: OnceLock::new(),
+        };
+        let body = TheirBody {
+            parts,
+            ring: 0,
+            mapped: OnceLock::new(),
+        };
+        Ok(Self {
+            named: peer.kind() == Kind::Named,
+            key: peer.key,
+            front,
+            is_limited: machine::address_space_is_limited(),
+            start: None,
+            body: Box::new(body),
+            area: Box::new(area),
+        })
+    }
+
+    /// Front page, entries and claims; not to be used after `self`, and the front page only after [`trim`](Self::trim).
+    pub(in crate::tl::shm) fn table(&self) -> Table {
+        // SAFETY: both are mapped; users keep `self` beside it.
+        unsafe { Table::new(self.front.start()) }
+    }
+
+    /// Whether the body of a ring can be mapped: nothing stays mapped.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(in crate::tl::shm) fn probe_ring(&self) -> io::Result<()> {
+        self.body.parts.map_ring(0).map(drop)
+    }
+
+    /// The ring that was claimed is this sender's: its start, not to be used after `self`.
+    ///
+    /// Also maps the body where that must not fail later: if its memory has to be reserved, as the receiver reads the
+    /// slots there whether they are written or not, and if address space is limited, as another transport can be used
+    /// now.
+    ///
+    /// # Errors
+    /// What the system said of the body.
+    pub(in crate::tl::shm) fn take_ring(&mut self, index: usize) -> io::Result<NonNull<Start>> {
+        self.body.ring = index;
+        let start = self.table().start(index);
+        match start {
+            Some(start) if !self.named && !self.is_limited => Ok(start),
+            _ => {
+                let body = self.body.map()?;
+                Ok(start.unwrap_or(RingParts::from(body).start))
+            }
+        }
+    }
+
+    /// If address space is limited: unmaps the front but for its first page and the start of this sender's ring.
+    pub(in crate::tl::shm) fn trim(mut self, ring: usize) -> Self {
+        if !self.is_limited {
+            return self;
+        }
+        let page = page_size();
+        let (front, rest) = self.front.split(page);
+        self.front = front;
+        self.start = start_at(ring).map(|at| {
+            let (pages, _) = pages_of(at, size_of::<Start>());
+            rest.cut(pages.start.saturating_sub(page)..pages.end - page)
+        });
+        self
+    }
+
+    /// How the producer of the ring that was taken maps its body; not to be used after `self`.
+    pub(in crate::tl::shm) fn body(&self) -> BodySource {
+        // SAFETY: the body is behind a pointer, and stays mapped as long as that.
+        unsafe { BodySource::new(NonNull::from(&*self.body).cast(), find_body) }
+    }
+
+    /// The counter of the senders' epochs; not to be used after `self`.
+    pub(in crate::tl::shm) fn epochs(&self) -> NonNull<AtomicU64> {
+        NonNull::from(&self.table().front().epochs.0)
+    }
+
+    /// Whether the owner has not marked the inbox as destroyed.
+    pub(in crate::tl::shm) fn is_used(&self) -> bool {
+        self.table().is_inbox(self.key)
+    }
+
+    /// The areas, as the sending end of a ring sees them; as [`Own::areas`].
+    pub(in crate::tl::shm) fn areas(&self, ring: usize) -> Option<Areas> {
+        let owners = NonNull::from(&self.table().front().owners).cast();
+        let source = NonNull::from(&*self.area).cast();
+        // SAFETY: AREAS words; the area is behind a pointer.
+        (!self.named).then(|| unsafe { Areas::found_by(owners, ring, source, find_theirs) })
+    }
+
+    /// Frees what the sender wrote, in the memory of an inbox whose owner is gone: it stays as long as a process has it
+    /// mapped.
+    pub(in crate::tl::shm) fn forsake(&self, ring: usize) {
+        if let Some(Some((_, area))) = self.area.mapped.get() {
+            if let Some(areas) = self.areas(ring) {
+                areas.release(|_| ());
+            }
+            // SAFETY: an area of this sender's, whose only reader is gone.
+            unsafe { discard(area.start(), AREA) };
+        }
+        if let Some(Ok((body, at))) = self.body.mapped.get() {
+            // SAFETY: as above; the ring lies in its mapping.
+            unsafe { discard(body.start().add(*at), RING) };
+        }
+    }
+}
+
+/// The whole pages that hold `len` bytes at an offset, and where those begin in the pages.
+fn pages_of(offset: usize, len: usize) -> (Range<usize>, usize) {
+    let page = page_size();
+    let start = offset / page * page;
+    (start..(offset + len).next_multiple_of(page), offset - start)
+}
+
+fn map_segment(peer: Locator, pages: Range<usize>) -> io::Result<Mapping> {
+    Segment::open(peer.id, FILE_LEN as u64)?.map(pages.start, pages.len(), None)
+}
+
+impl TheirParts {
+    fn state(&self, part: Part) -> PartState {
+        // SAFETY: the front page is mapped as long as the sender.
+        let words = unsafe { self.words.as_ref() };
+        // Acquire: pairs with the Release stores in `Own::make`.
+        PartState::from_word(words[part.index()].load(Ordering::Acquire))
+    }
+
+    /// Maps all of a part. The word that tells how comes from the peer, which is not trusted: a block or a file of
+    /// another user or of another length is refused.
+    fn map_part(&self, part: Part) -> io::Result<Mapping> {
+        match self.state(part) {
+            PartState::NotMade | PartState::Refused => Err(ErrorKind::WouldBlock.into()),
+            PartState::Block(number) => Ok(Block::attach(number, part.len())?.into_mapping()),
+            PartState::InFile => map_segment(self.peer, part.offset()..part.offset() + part.len()),
+        }
+    }
+
+    /// Maps a ring's body: and where it begins there.
+    ///
+    /// # Errors
+    /// `ENOSPC` where memory has to be reserved; else what the system said.
+    fn map_ring(&self, index: usize) -> io::Result<(Mapping, usize)> {
+        let (group, offset) = (group_of(index), RINGS_AT + index * RING);
+        let (mapping, at) = match self.peer.kind() {
+            Kind::Block => {
+                let (pages, at) = pages_of((index - rings_of(group).start) * RING, RING);
+                (self.map_part(Part::Group(group))?.cut(pages), at)
+            }
+            Kind::Named => {
+                let file = Named::open(self.peer.key, FILE_LEN)?;
+                file.reserve(offset, RING)?;
+                let (pages, at) = pages_of(offset, RING);
+                (file.map(pages.start, pages.len())?, at)
+            }
+            Kind::File => {
+                let (pages, at) = pages_of(offset, RING);
+                (map_segment(self.peer, pages)?, at)
+            }
+        };
+        Ok((mapping.without_children(), at))
+    }
+}
+
+impl TheirBody {
+    /// Maps it, before the ring is used.
+    fn map(&self) -> io::Result<NonNull<RingMem>> {
+        let _ = self.mapped.set(Ok(self.parts.map_ring(self.ring)?));
+        self.find().map_err(io::Error::from)
+    }
+
+    /// Where it is mapped, now or before. A failure is final, and logged.
+    fn find(&self) -> Result<NonNull<RingMem>, NoBody> {
+        let mapped = self.mapped.get_or_init(|| {
+            self.parts.map_ring(self.ring).map_err(|e| match e.kind() {
+                ErrorKind::NotFound => NoBody::Gone,
+                _ => {
+                    let pid = self.parts.peer.id.pid;
+                    log::error!("cannot map the shared memory of process {pid}: {e}");
+                    NoBody::Unmapped
+                }
+            })
+        });
+        match mapped {
+            // SAFETY: inside of the mapping.
+            Ok((body, at)) => Ok(unsafe { body.start().add(*at).cast() }),
+            Err(none) => Err(*none),
+        }
+    }
+}
+
+/// The body of the ring that the sender at `source` has taken: mapped now, or before.
+///
+/// # Safety
+/// `source` is [`Theirs::body`].
+unsafe fn find_body(source: NonNull<()>) -> Result<NonNull<RingMem>, NoBody> {
+    // SAFETY: the caller's promise.
+    unsafe { source.cast::<TheirBody>().as_ref() }.find()
+}
+
+impl TheirArea {
+    /// Maps the area of this number, if there is one.
+    fn map(&self, number: u8) -> Option<(u8, Mapping)> {
+        let mapped = self.parts.map_part(Part::Area(number.into()));
+        mapped.ok().map(|map| (number, map.without_children()))
+    }
+
+    /// Asks the receiver for one area more.
+    fn want_one(&self) {
+        // SAFETY: the front page is mapped as long as the sender.
+        let (wanted, doorbell) = unsafe { (self.wanted.as_ref(), self.doorbell.as_ref()) };
+        // Relaxed, here and below: the word comes before the bell, whose Release pairs with the Acquire load in
+        // `Table::accept`.
+        if wanted.load(Ordering::Relaxed) != AreaRequest::Nothing as u32 {
+            return;
+        }
+        let request = match Segment::open(self.parts.peer.id, FILE_LEN as u64) {
+            Ok(_) => AreaRequest::InFile,
+            Err(_) => AreaRequest::Block,
+        };
+        if wanted.swap(request as u32, Ordering::Relaxed) == AreaRequest::Nothing as u32 {
+            doorbell.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+/// The memory of the area that the sender at `source` has claimed: mapped now, or before. A sender has one; if it
+/// cannot be mapped none is tried again.
+///
+/// # Safety
+/// `source` is [`Theirs::area`].
+unsafe fn find_theirs(source: NonNull<()>, number: u8) -> Option<NonNull<u8>> {
+    // SAFETY: the caller's promise.
+    let area = unsafe { source.cast::<TheirArea>().as_ref() };
+    if let Some(mapped) = area.mapped.get() {
+        let (known, map) = mapped.as_ref()?;
+        return (*known == number).then(|| map.start());
+    }
+    if area.parts.state(Part::Area(number.into())) == PartState::NotMade {
+        area.want_one();
+        return None;
+    }
+    let mapped = area.mapped.get_or_init(|| area.map(number));
+    mapped.as_ref().map(|(_, map)| map.start())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::tl::shm::inbox::Inbox;
+
+    /// The receiver reads the slots of the body whether the sender has mapped it or not: without a reservation that is
+    /// a SIGBUS where /dev/shm is full.
+    #[test]
+    fn only_a_named_file_has_its_body_reserved_at_once() {
+        for named in [false, true] {
+            let inbox = Inbox::create(named).unwrap();
+            let mut theirs = Theirs::open(inbox.locator()).unwrap();
+            theirs.is_limited = false;
+            theirs.take_ring(0).unwrap();
+            assert_eq!(theirs.body.mapped.get().is_some(), named);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The start of a ring: the words of both ends, and the slots of its first messages.
+//!
+//! The starts of an inbox lie close together, and a sender maps all of them at once with the inbox. The bodies, with
+//! the slots of further messages and with longer records, are twenty pages each. So a pair of workers that exchanges a
+//! few short messages, as the ranks of a large job do with most others, costs one mapping, and the memory of those
+//! messages. The slot of a message after them is in the body: the slots of the start count as the last ones of the lap before the
+//! body's first, and are not used again. Both ends know from the number of a message where its slot is.
+
+use super::{Close, OwnLine, RingMem, SLOTS, Slot, Tails, Withdrawals};
+use std::ptr::NonNull;
+
+/// Messages of a ring that lie in its start. With what else there is the start fits into an entry of the inbox.
+pub const START_SLOTS: usize = if cfg!(loom) {
+    1
+} else if cfg!(target_arch = "aarch64") {
+    11
+} else {
+    13
+};
+/// The number of a ring's first message.
+pub(super) const FIRST: u64 = (SLOTS - START_SLOTS) as u64;
+
+/// The start of a ring. All zero is an empty ring.
+#[repr(C)]
+pub struct Start {
+    tails: OwnLine<Tails>,
+    close: Close,
+    withdrawals: Withdrawals,
+    slots: [Slot; START_SLOTS],
+}
+
+impl Start {
+    #[cfg(all(test, loom))]
+    pub(super) fn of(
+        tails: Tails,
+        close: Close,
+        withdrawals: Withdrawals,
+        slots: [Slot; START_SLOTS],
+    ) -> Self {
+        Self {
+            tails: OwnLine(tails),
+            close,
+            withdrawals,
+            slots,
+        }
+    }
+
+    pub(super) fn tails(&self) -> &Tails {
+        &self.tails.0
+    }
+
+    pub(super) fn close_word(&self) -> &Close {
+        &self.close
+    }
+
+    pub(super) fn withdrawals(&self) -> &Withdrawals {
+        &self.withdrawals
+    }
+
+    pub(super) fn first_slot(this: NonNull<Self>) -> NonNull<Slot> {
+        // SAFETY: a field of what is mapped.
+        unsafe { NonNull::new_unchecked((&raw mut (*this.as_ptr()).slots).cast()) }
+    }
+}
+
+/// Where the memory of a ring lies.
+#[derive(Clone, Copy, Debug)]
+pub struct RingParts {
+    pub start: NonNull<Start>,
+    /// Its own `start` is not used unless that is the one above.
+    pub body: NonNull<RingMem>,
+}
+
+impl From<NonNull<RingMem>> for RingParts {
+    /// A ring in one piece.
+    fn from(body: NonNull<RingMem>) -> Self {
+        // SAFETY: a field of what is mapped.
+        let start = unsafe { NonNull::new_unchecked(&raw mut (*body.as_ptr()).start) };
+        Self { start, body }
+    }
+}
+
+/// Why the body of a ring cannot be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoBody {
+    /// The receiver is gone, and its memory with it.
+    Gone,
+    /// The system does not map it, which is logged.
+    Unmapped,
+}
+
+/// Maps the body of a ring, now or before.
+pub(in crate::tl::shm) type FindBody =
+    unsafe fn(source: NonNull<()>) -> Result<NonNull<RingMem>, NoBody>;
+
+/// How a producer maps the body of its ring.
+pub(in crate::tl::shm) struct BodySource {
+    source: NonNull<()>,
+    find: FindBody,
+}
+
+impl BodySource {
+    /// # Safety
+    /// `find` may be called with `source` as long as this is used; what it gives is the body of the producer's ring,
+    /// and is mapped as long as the producer.
+    pub(in crate::tl::shm) unsafe fn new(source: NonNull<()>, find: FindBody) -> Self {
+        Self { source, find }
+    }
+
+    pub(super) fn find(&self) -> Result<NonNull<RingMem>, NoBody> {
+        // SAFETY: the constructor's promise.
+        unsafe { (self.find)(self.source) }
+    }
+}
+
+/// Nothing can be sent through a ring any more: the consumer broke its rules, or its body cannot be mapped, which is
+/// logged. Without a reason, so that the outcome of a message fits into a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unusable;
