@@ -127,8 +127,8 @@ enum Tiny {
     No,
 }
 
-/// Puts up to [`TINY`] bytes into the ring of the endpoint's peer, in single-thread mode: no more than loads and stores.
-/// What is made only when nothing is in the way any more, as `imm`, needs no register until then.
+/// Puts up to [`TINY`] bytes into the ring of the endpoint's peer, in single-thread mode: no more than loads and
+/// stores. What is made only when nothing is in the way any more, as `imm`, needs no register until then.
 #[inline(always)]
 unsafe fn send_tiny(
     ep: *const Endpoint,
@@ -286,7 +286,8 @@ unsafe fn send_now(
                 // SAFETY: the record has room for `len` bytes, as many as the user's buffer has.
                 unsafe { copy::to_shared(record, buffer.cast(), len) };
             });
-            // Where threads share the peer the next message begins with an atomic exchange, which waits for lines under way.
+            // Where threads share the peer the next message begins with an atomic exchange, which waits for lines under
+            // way.
             if sent == Ok(true) && !peer.tx.is_shared() {
                 outbox.look_ahead_of_long(peer.stats().received.messages());
             }

@@ -1,7 +1,7 @@
 /*
  * Peers that come and go, one after the other: killed or in order, with an endpoint to them or none, with messages from
- * them that nobody has looked at. A worker that has seen many of them holds as much as one that has seen a few: memory,
- * descriptors, mappings, and queue pairs, of which there are no more than SOFT_HCA_QP_MOST.
+ * them that the worker has not polled. A worker that has seen many of them holds as much as one that has seen a few:
+ * memory, descriptors, mappings, and queue pairs, of which there are no more than SOFT_HCA_QP_MOST.
  *
  * CHURN_PEERS=N: so many come and go, and what is held is printed.
  */
@@ -26,7 +26,7 @@ enum { SLACK_BYTES = 64 << 10, SLACK_MAPPINGS = 4, SLACK_DESCRIPTORS = 2 };
 enum way {
     ENDPOINT_AND_KILLED, /* both have an endpoint to the other */
     UNREAD_AND_KILLED,   /* and the loss is noticed before its last messages are: those are dropped */
-    UNSEEN_AND_KILLED,   /* it has sent, without being asked, and nobody has looked at that */
+    UNSEEN_AND_KILLED,   /* it has sent, without being asked, and the worker has not polled */
     ENDPOINT_AND_GONE,   /* its worker is destroyed before the endpoint to it is closed */
     CLOSED_AND_GONE,     /* the other way round */
     WAYS
@@ -282,7 +282,7 @@ static void come_and_go_all(void)
     for (unsigned i = 1; i <= count && !check_failed(); i++) {
         meet(i, i % WAYS);
         if (i == WARM) {
-            /* The loss of those without an endpoint is noticed by and by. */
+            /* The loss of those without an endpoint is noticed later. */
             for (time_t end = time(NULL) + 3; time(NULL) < end;) {
                 ucp_worker_progress(worker);
                 sched_yield();

@@ -35,7 +35,8 @@ unsafe fn status_of(status: MaybeUninit<ucs_status_t>) -> ucs_status_t {
     ucs_status_t::from_raw(unsafe { status_raw(status) })
 }
 
-/// A completion queue of a worker's; `UCS_ERR_ALREADY_EXISTS` if there is one with that number. Destroyed before the worker.
+/// A completion queue of a worker's; `UCS_ERR_ALREADY_EXISTS` if there is one with that number. Destroyed before the
+/// worker.
 ///
 /// # Safety
 /// A live worker; `params` null or valid as far as its mask says; `cq_p` writable.

@@ -52,8 +52,8 @@ unsafe fn read<'a>(
 /// As `ucp_put_nbx`, with a signal that is visible at the target only behind the data. No data: the signal alone.
 ///
 /// # Safety
-/// A live endpoint and key (null for no data); `param` and `signal` valid as far as their masks say; the buffer readable until
-/// completion.
+/// A live endpoint and key (null for no data); `param` and `signal` valid as far as their masks say; the buffer
+/// readable until completion.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucpx_put_signal_nbx(
     ep: ucp_ep_h,

@@ -225,7 +225,8 @@ pub unsafe extern "C" fn ucp_worker_print_info(worker: ucp_worker_h, stream: *mu
             .unwrap_or_else(|| format!("{worker:p}"));
         let (address, peers) = (w.address(false).encode().len(), w.peers.lock().len());
         let text = format!(
-            "#\n# UCP worker '{name}'\n#\n#                 address: {address} bytes\n#                   peers: {peers}\n#\n"
+            "#\n# UCP worker '{name}'\n#\n#                 address: {address} bytes\n\
+             #                   peers: {peers}\n#\n"
         );
         output::write(stream, &text);
     }

@@ -19,7 +19,8 @@ impl Alarm {
         Alarm { token, timer: None }
     }
 
-    /// Whoever is about to sleep is woken at this time, coarse milliseconds, if there is any. False if that is now, or cannot be.
+    /// Whoever is about to sleep is woken at this time, coarse milliseconds, if there is any. False if that is now, or
+    /// cannot be.
     pub fn wake(&mut self, epoll: &Epoll, at: Option<u64>) -> bool {
         let Some(at) = at else {
             return true;

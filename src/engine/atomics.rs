@@ -1,8 +1,9 @@
-//! Who executes atomic operations on a context's memory: of 4 and 8 bytes adapters of the Tofu interconnect, of 8 bytes a device.
+//! Who executes atomic operations on a context's memory: of 4 and 8 bytes adapters of the Tofu interconnect, of 8 bytes
+//! a device.
 //!
-//! What most devices do in one step a processor can get between, and the other way round (`IBV_ATOMIC_HCA`); so it is with adapters,
-//! which know of each other's. So one of them does it all, for as long as there is a key to a piece of memory: its owner decides,
-//! and the key says so.
+//! What most devices do in one step a processor can get between, and the other way round (`IBV_ATOMIC_HCA`); so it is
+//! with adapters, which know of each other's. So one of them does it all, for as long as there is a key to a piece of
+//! memory: its owner decides, and the key says so.
 
 use crate::options::{AtomicMode, Options};
 use crate::sys::log;
@@ -55,8 +56,8 @@ impl Job {
     }
 }
 
-/// Whether adapters execute them. `shm`: processes of one host may reach each other's memory; `wanted`: the program uses such
-/// operations. What an adapter does not offer it does by compare-and-swap; without that it cannot be the one.
+/// Whether adapters execute them. `shm`: processes of one host may reach each other's memory; `wanted`: the program
+/// uses such operations. What an adapter does not offer it does by compare-and-swap; without that it cannot be the one.
 pub fn by_adapter(options: &Options, offered: Offered, shm: bool, wanted: bool, job: Job) -> bool {
     let is_local = || shm && job.known(options).is_on_one_host();
     wanted

@@ -194,8 +194,8 @@ impl Context {
         }
     }
 
-    /// Has it said of a worker, whose address has this secret, that its process lives. The queue pair that is asked at the
-    /// port with this number; 0: nobody answers.
+    /// Has it said of a worker, whose address has this secret, that its process lives. The queue pair that is asked at
+    /// the port with this number; 0: nobody answers.
     pub fn answer_for(&self, worker: u64, secret: u64, port: usize) -> u32 {
         let pulse = self.pulse.get_or_init(|| match Pulse::new(&self.ports) {
             Ok(pulse) => Some(pulse),

@@ -1,7 +1,7 @@
 //! Completion queues: what has happened, in order, until somebody asks.
 //!
-//! A queue grows as long as nobody polls, as the list of unexpected messages does. What comes for one that does not exist
-//! yet is kept for whoever creates it.
+//! A queue grows as long as nobody polls, as the list of unexpected messages does. What comes for one that does not
+//! exist yet is kept for whoever creates it.
 
 use super::worker::Worker;
 use crate::ctypes::*;

@@ -26,7 +26,7 @@ const INHERITED: u64 = 1 << 63;
 pub struct Duties(AtomicU64);
 
 impl Duties {
-    /// Whether there is none. Relaxed: who goes to do them looks again.
+    /// Whether there is none. Relaxed: the code that handles them loads it again.
     #[inline(always)]
     pub fn none(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
@@ -40,7 +40,7 @@ impl Duties {
     }
 
     /// In a forked child: the worker is its parent's. Its progress does not take the path of workers with nothing to
-    /// do, and a call of it that is under way finds nothing else to do. The requests that wait stay counted: who takes
+    /// do, and an active call of it finds nothing else to do. The requests that wait stay counted: the code that takes
     /// them out of their queues subtracts them.
     pub fn set_inherited(&self) {
         // Relaxed: there is one thread.
@@ -84,7 +84,7 @@ impl Duties {
         self.0.fetch_or(PORTS | PAIRINGS, Ordering::Release);
     }
 
-    /// Whether peers were put into `pairings`; whoever asks sees to them.
+    /// Whether peers were put into `pairings`; the caller handles them.
     #[inline]
     pub fn take_pairings(&self) -> bool {
         // Acquire: pairs with the Release in `call_pairings`.

@@ -90,8 +90,8 @@ impl<T: Copy> IdTable<T> {
     }
 }
 
-/// Bits that remain of a number's place, and what remains of the rest. The highest of 32 bits is never set: who has it is
-/// something else (`wire::header::SignalWord`).
+/// Bits that remain of a number's place, and what remains of the rest. The highest of 32 bits is never set: who has it
+/// is something else (`wire::header::SignalWord`).
 const BRIEF_BITS: u32 = 16;
 const GENERATION: u32 = 0x7FFF;
 

@@ -1,6 +1,6 @@
-//! What a forked child does with the workers and endpoints of its parent: their shortest ways are closed, so that
-//! each function of the API sees that they are inherited, and leaves them alone. The hot path looks at nothing else
-//! than before. Requests that have not ended are cancelled, without their callbacks. A call of progress in whose callback
+//! What a forked child does with the workers and endpoints of its parent: their shortest ways are closed, so that each
+//! function of the API sees that they are inherited, and leaves them alone. The hot path looks at nothing else than
+//! before. Requests that have not ended are cancelled, without their callbacks. A call of progress in whose callback
 //! the process has forked ends with that callback.
 
 use super::endpoint::Endpoint;
@@ -48,7 +48,7 @@ pub unsafe fn disable_endpoints(chunk: NonNull<()>, _: usize) {
     }
 }
 
-/// Cancels the requests of a chunk that have not ended: the program that waits for one hears of it.
+/// Cancels the requests of a chunk that have not ended: a wait for one of them ends.
 ///
 /// # Safety
 /// A chunk of a worker's pool of requests, of `size` bytes each. The process has a single thread.

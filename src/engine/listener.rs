@@ -85,7 +85,8 @@ pub struct Session {
     pub nobody: Option<Arc<Peer>>,
 }
 
-/// A flushing close of a session's endpoint. It ends when what was sent before is flushed and the other end has answered.
+/// A flushing close of a session's endpoint. It ends when what was sent before is flushed and the other end has
+/// answered.
 pub struct Closing {
     /// The user's; in no other list.
     pub request: *mut Request,
@@ -230,7 +231,8 @@ impl Exchange {
         times.chain(probe.filter(|&at| at != u64::MAX)).min()
     }
 
-    /// Probes the other ends that sessions wait for, if it is time. What connects the two afterwards is looked after by itself.
+    /// Probes the other ends that sessions wait for, if it is time. What connects the two afterwards is looked after by
+    /// itself.
     pub fn probe(&mut self) {
         if self.unsettled == 0 {
             return;

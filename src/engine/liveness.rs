@@ -62,7 +62,7 @@ impl Liveness {
         self.dying.contains(&peer.uid)
     }
 
-    /// Watches only those of whom this is true.
+    /// Watches only those for which this is true.
     pub fn retain(&mut self, is_there: impl Fn(u64) -> bool) {
         self.watched.retain(|&uid, _| is_there(uid));
         self.dying.retain(|&uid| is_there(uid));

@@ -34,7 +34,8 @@ pub struct Memory {
     origin: Origin,
     /// How peers map it, if they can.
     pub export: Option<Export>,
-    /// How devices reach it: registered when the first key is packed, because nobody else can before. Goes before the memory.
+    /// How devices reach it: registered when the first key is packed, because nobody else can before. Goes before the
+    /// memory.
     device: OnceLock<Option<(DeviceKeys, Vec<Region>)>>,
     /// Who executes atomics on it, once it has such a key.
     atomics: Atomics,
@@ -275,7 +276,8 @@ impl Steerable {
             return None;
         }
         let (base, len) = pages(addr, len);
-        // SAFETY: the user's memory until he unmaps it, or ours until the handle is dropped: what is registered goes before.
+        // SAFETY: the user's memory until he unmaps it, or ours until the handle is dropped: what is registered goes
+        // before.
         let steered = unsafe { Steered::new(base as *mut u8, len as usize) };
         Some(Steerable {
             steered: Arc::new(Mutex::new(steered)),

@@ -12,8 +12,8 @@ const FIRST: u32 = 16;
 /// Looks before the next offer, where others took the last one: more calls than a short answer takes.
 const SOON: u32 = 4;
 /// Most looks before an offer, where nobody takes them: few enough that others that come are soon noticed, and so many
-/// that offers cost no more than hundredths of time in which nothing happens. That the kernel comes back at once does not
-/// prove that nobody is there.
+/// that offers cost no more than hundredths of time in which nothing happens. That the kernel comes back at once does
+/// not prove that nobody is there.
 const MOST: u32 = 64;
 /// An offer that took so long was taken: a system call and back takes a tenth.
 const TAKEN: Duration = Duration::from_micros(10);

@@ -105,15 +105,18 @@ pub struct Peer {
     pub board: AtomicPtr<Board>,
     /// Parts of messages that have come, modulo 2^32: a peer that sends some is at work for us.
     pub parts: AtomicU32,
-    /// Nanoseconds that it takes to copy a MiB of such parts out of the ring, of late; 0: not known. Progress writes it.
+    /// Nanoseconds that it takes to copy a MiB of such parts out of the ring, of late; 0: not known. Progress writes
+    /// it.
     pub pace: AtomicU32,
-    /// Long messages from it that are not to be asked for before one is, whatever the pace was. Progress and receives write it.
+    /// Long messages from it that are not to be asked for before one is, whatever the pace was. Progress and receives
+    /// write it.
     pub untried: AtomicU8,
     /// Coarse milliseconds, modulo 2^32, of the last look that found its worker when an endpoint was made.
     pub seen_at: AtomicU32,
     /// An endpoint that handles errors was made to it: its end is to be noticed even if nothing is ever sent.
     pub guarded: AtomicBool,
-    /// An endpoint to it was closed by force when the user had no other: the worker's flushes do not wait for what it was given.
+    /// An endpoint to it was closed by force when the user had no other: the worker's flushes do not wait for what it
+    /// was given.
     pub forsaken: AtomicBool,
     /// The user was given an endpoint to answer on, which is his as long as the worker lives.
     pub answered: AtomicBool,
@@ -257,8 +260,8 @@ impl Peer {
         self.inbox.is_some() && self.fallback.get().is_none()
     }
 
-    /// From now on messages to it go by TCP in place of a ring in its inbox. The caller has the lock of `tx`, and no ring
-    /// was taken.
+    /// From now on messages to it go by TCP in place of a ring in its inbox. The caller has the lock of `tx`, and no
+    /// ring was taken.
     pub fn set_fallback(&self, target: Box<tcp::Target>) {
         let first = self.fallback.set(target);
         debug_assert!(first.is_ok(), "no ring is asked for after the first time");
@@ -270,8 +273,8 @@ impl Peer {
         matches!(self.target.as_deref(), Some(Target::Tofu(_)))
     }
 
-    /// Whether TCP was chosen when the peer was made. Messages by a fallback connection keep to the sizes for a ring: their
-    /// protocol can be chosen before.
+    /// Whether TCP was chosen when the peer was made. Messages by a fallback connection keep to the sizes for a ring:
+    /// their protocol can be chosen before.
     pub fn has_socket(&self) -> bool {
         self.inbox.is_none() && self.queues() == Queues::None && !self.has_rings()
     }
@@ -423,8 +426,8 @@ impl Peer {
         self.rma_done.load(Ordering::Acquire) >= self.rma_sent.load(Ordering::Relaxed)
     }
 
-    /// A part of so many bytes was copied out of the ring in so long. What is better counts sooner than what is worse, and
-    /// one interrupt does not make a near peer a distant one.
+    /// A part of so many bytes was copied out of the ring in so long. What is better counts sooner than what is worse,
+    /// and one interrupt does not make a near peer a distant one.
     pub fn note_pace(&self, bytes: usize, took: Duration) {
         let sample = (took.as_nanos() as u64 * (1 << 20) / bytes as u64).min(SLOWEST);
         let known = u64::from(self.pace.load(Ordering::Relaxed));

@@ -1,9 +1,10 @@
-//! Memory of the user's that devices read and write in place: registered for as long as a request needs it, and kept for the
-//! next one; or not registered at all, where devices fetch pages on demand.
+//! Memory of the user's that devices read and write in place: registered for as long as a request needs it, and kept
+//! for the next one; or not registered at all, where devices fetch pages on demand.
 //!
-//! `UCX_IB_REG_METHODS` says what comes first. With the default, demand comes behind the cache: where that cannot be kept right, or
-//! memory cannot be pinned. One registration of a device's serves all that it does in memory itself. The keys that peers get
-//! are for the memory that they are for: such parts are registered on demand, and kept, since they lead to whatever is mapped there.
+//! `UCX_IB_REG_METHODS` says what comes first. With the default, demand comes behind the cache: where that cannot be
+//! kept right, or memory cannot be pinned. One registration of a device's serves all that it does in memory itself. The
+//! keys that peers get are for the memory that they are for: such parts are registered on demand, and kept, since they
+//! lead to whatever is mapped there.
 
 use super::context::Context;
 use super::datatype::Data;
@@ -228,8 +229,8 @@ impl Worker {
 }
 
 impl Worker {
-    /// The same of all pieces of a request's data that are not empty, in their order. Many or short ones are copied: to register
-    /// them costs more.
+    /// The same of all pieces of a request's data that are not empty, in their order. Many or short ones are copied: to
+    /// register them costs more.
     ///
     /// # Safety
     /// A list of pieces is still the user's promise.

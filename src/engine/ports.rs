@@ -32,9 +32,9 @@ use std::time::Duration;
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// We say who we are, and know nothing of the peer.
+    /// This end has sent its identity, and knows nothing of the peer.
     Saying,
-    /// We know the peer and can take packets. Whether he can is not known.
+    /// This end knows the peer and can receive packets. Whether the peer can is not known.
     Known,
     /// Both can.
     Open,
@@ -56,8 +56,8 @@ pub struct There {
     pub pulse: u32,
 }
 
-/// Where nothing has come of a connection for so long others are tried, milliseconds: the kernel has asked twice, and goes on for
-/// minutes.
+/// Where nothing has come of a connection for so long others are tried, milliseconds: the kernel has asked twice, and
+/// goes on for minutes.
 const SILENT_MS: u64 = 3000;
 
 /// How greetings get to a peer.
@@ -104,7 +104,8 @@ impl Calls {
         self.ours.is_none()
     }
 
-    /// Nothing is left to be said by a socket of ours: who is watching it hears of its end.
+    /// Shuts the handshake socket of this end down, for which nothing is left to be sent: the thread that polls it sees
+    /// its end.
     pub fn hang_up(&mut self) {
         if let Some(link) = self.ours.take() {
             let _ = link.socket.shutdown(Shutdown::Both);
@@ -240,8 +241,8 @@ pub struct Ports {
     pub unsettled: usize,
     /// Those of them that want a socket.
     pub calls: Vec<u32>,
-    /// What was found when the worker was about to sleep, with the number of its interface: the next to be looked at. What
-    /// has arrived, and ends of sends.
+    /// What was found when the worker was about to sleep, with the number of its interface: the next to be looked at.
+    /// What has arrived, and ends of sends.
     found: [Vec<(usize, ibv_wc)>; 2],
     /// Whether there is any of that.
     has_found: bool,
@@ -427,10 +428,10 @@ impl Ports {
         }
     }
 
-    /// Takes all completions that the devices have for this worker; the next progress call handles them, before it makes
-    /// a queue pair. So a device that forgets the completions of a queue pair that is reset or destroyed forgets no
-    /// receive that the worker has to post again, and none that it remembers is taken for one of the next queue pair of
-    /// the same number.
+    /// Takes all completions that the devices have for this worker; the next progress call handles them, before it
+    /// makes a queue pair. So a device that forgets the completions of a queue pair that is reset or destroyed forgets
+    /// no receive that the worker has to post again, and none that it remembers is taken for one of the next queue pair
+    /// of the same number.
     fn drain(&mut self) {
         while self.take_some() {}
         self.has_found = !self.found.iter().all(Vec::is_empty);
@@ -487,8 +488,8 @@ impl Ports {
         self.connections.iter_mut().filter_map(|c| c.as_deref_mut())
     }
 
-    /// The worker is about to sleep: whatever comes wakes it, and the timer when peers are to be asked whether they are there,
-    /// `keepalive` milliseconds after the last time. False: something has come.
+    /// The worker is about to sleep: whatever comes wakes it, and the timer when peers are to be asked whether they are
+    /// there, `keepalive` milliseconds after the last time. False: something has come.
     pub fn fall_asleep(&mut self, keepalive: u64) -> bool {
         for iface in &self.ifaces {
             if let Some(channel) = iface.channel() {
@@ -614,7 +615,8 @@ impl Connection {
 
     /// When an open connection has something to send again, or a peer is to be asked whether it is there.
     fn next_due(&mut self, keepalive: u64) -> Option<u64> {
-        // SAFETY: peers that connections lead to are not freed, connections are. Relaxed: set once, and a round later will do.
+        // SAFETY: peers that connections lead to are not freed, connections are. Relaxed: set once, and a round later
+        // will do.
         let guarded = unsafe { &*self.peer }.guarded.load(Ordering::Relaxed);
         let probe = guarded.then(|| self.probed.saturating_add(keepalive));
         let again = self.with_sender(|sender| sender.next_due()).flatten();

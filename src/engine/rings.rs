@@ -241,8 +241,8 @@ impl Rings {
         &self.counted
     }
 
-    /// The writer of this incoming ring, or of none, is to be told how far we are, as soon as nothing else has come. Who was to be
-    /// told until now.
+    /// The writer of this incoming ring, or of none, is to be told how far we are, as soon as nothing else has come.
+    /// Who was to be told until now.
     pub fn owe(&mut self, number: Option<u32>) -> Option<u32> {
         let before = std::mem::replace(&mut self.owing, number);
         self.see_to_calm();
@@ -422,8 +422,9 @@ impl Rings {
         }
     }
 
-    /// Memory for a peer's ring, and how it is used: with notices as long as the queue of notices has room for all frames that
-    /// may come. Whether their number is written behind them instead. `packet`: the longest frame of both ends.
+    /// Memory for a peer's ring, and how it is used: with notices as long as the queue of notices has room for all
+    /// frames that may come. Whether their number is written behind them instead. `packet`: the longest frame of both
+    /// ends.
     ///
     /// # Errors
     /// What the library says.

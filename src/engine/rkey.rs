@@ -56,10 +56,11 @@ pub struct Steered {
     pub len: u64,
     /// Added to a remote address gives the steering address.
     pub delta: u64,
-    /// How many addresses there are that words of 8 bytes begin at, where no threads overlap; 0 elsewhere: the shortest way looks at
-    /// nothing else.
+    /// How many addresses there are that words of 8 bytes begin at, where no threads overlap; 0 elsewhere: the shortest
+    /// way looks at nothing else.
     pub words: u64,
-    /// The steering addresses of the first byte for each of the peer's rails, in their order; `None` where one does not reach it.
+    /// The steering addresses of the first byte for each of the peer's rails, in their order; `None` where one does not
+    /// reach it.
     pub rails: Box<[Option<u64>]>,
 }
 

@@ -35,8 +35,8 @@ pub enum Phase {
     Guest { until: u64 },
     /// Messages may come.
     Open,
-    /// We are connecting, at this one of the peer's addresses, for what queue pairs have to say to each other; `number`: the
-    /// connection that wants it.
+    /// We are connecting, at this one of the peer's addresses, for what queue pairs have to say to each other;
+    /// `number`: the connection that wants it.
     Calling { number: u32, candidate: usize },
     /// That goes both ways: so many letters have come. `ours`: we have connected.
     Letters { ours: bool, read: u32 },
@@ -87,7 +87,8 @@ pub struct Sockets {
     free: Vec<u32>,
     /// Open connections, for polling without the epoll set where there are few.
     pub open: Vec<u64>,
-    /// Open connections of which messages may be in the buffer that no progress call has taken in, longest waiting first.
+    /// Open connections of which messages may be in the buffer that no progress call has taken in, longest waiting
+    /// first.
     behind: VecDeque<u64>,
     /// Messages that this progress call may still take in.
     pub portion: u32,

@@ -200,8 +200,8 @@ impl Stats {
         place
     }
 
-    /// What the worker has sent, and what peers or the kernel had to do for it. Accesses to mapped memory are not in it:
-    /// a loop of them may do nothing but wait.
+    /// What the worker has sent, and what peers or the kernel had to do for it. Accesses to mapped memory are not in
+    /// it: a loop of them may do nothing but wait.
     pub fn operations(&self) -> u64 {
         let mapped = [Protocol::RmaMapped, Protocol::AmoMapped];
         let others = Protocol::ALL.into_iter().filter(|p| !mapped.contains(p));

@@ -1,7 +1,8 @@
 //! Memory of the user's that the adapter of the Tofu interconnect reads and writes in place.
 //!
-//! What is registered already is used as it is: memory of `ucp_mem_map`, which is registered as a whole when it is first used, and what
-//! the queue's cache has kept. Other memory is registered for transfers that are worth it (`UCX_TOFU_ZCOPY_THRESH`).
+//! What is registered already is used as it is: memory of `ucp_mem_map`, which is registered as a whole when it is
+//! first used, and what the queue's cache has kept. Other memory is registered for transfers that are worth it
+//! (`UCX_TOFU_ZCOPY_THRESH`).
 
 use super::worker::Worker;
 use crate::sys::log;

@@ -627,7 +627,8 @@ fn rings(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<Rings>
 }
 
 /// Which limit, and what can be done.
-const NO_QUEUE: &str = "virtual control queue is left on the network interfaces of this node that UCX_NET_DEVICES allows; fewer \
+const NO_QUEUE: &str = "virtual control queue is left on the network interfaces of this node that UCX_NET_DEVICES allows; \
+    fewer \
      workers or processes a node, more interfaces, or, to share control queues earlier, a smaller UCX_TOFU_MAX_VCQS or \
      UCX_TOFU_VCQS_PER_WORKER make room";
 

@@ -1,5 +1,5 @@
-//! THE HOT PATH by queue pairs: what is short goes in a work request that is prepared, and what somebody waits for takes a
-//! place of the connection's. In single-thread mode; what is not the common case is handed back.
+//! THE HOT PATH by queue pairs: what is short goes in a work request that is prepared, and what somebody waits for
+//! takes a place of the connection's. In single-thread mode; what is not the common case is handed back.
 
 use super::{am_send_longer, get_slow, on_packet, put_slow, tag_send_longer, tofu};
 use crate::ctypes::*;
@@ -30,7 +30,8 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
-/// What sends by a queue pair, if nothing waits in front of it, and where what goes that way is counted. In single-thread mode.
+/// What sends by a queue pair, if nothing waits in front of it, and where what goes that way is counted. In
+/// single-thread mode.
 #[inline(always)]
 unsafe fn queue_of<'a>(ep: *const Endpoint) -> Option<(&'a mut Sender, &'a PeerStats)> {
     // SAFETY: the caller's endpoint, whose flags say single-thread mode; no callback runs here.

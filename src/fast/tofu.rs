@@ -1,5 +1,5 @@
-//! THE HOT PATH over the Tofu interconnect: what is short rides in a descriptor, straight from the call, as long as the connection is
-//! known to be calm. In single-thread mode; what is not the common case is handed back.
+//! THE HOT PATH over the Tofu interconnect: what is short rides in a descriptor, straight from the call, as long as the
+//! connection is known to be calm. In single-thread mode; what is not the common case is handed back.
 
 pub(super) mod atomics;
 
@@ -89,7 +89,8 @@ pub unsafe fn am_send(
     }
 }
 
-/// As [`super::put`], of a buffer that is one piece, with a key that the adapter reaches memory by. In single-thread mode.
+/// As [`super::put`], of a buffer that is one piece, with a key that the adapter reaches memory by. In single-thread
+/// mode.
 ///
 /// # Safety
 /// As there.
@@ -140,7 +141,8 @@ unsafe fn put_word<const LEN: usize>(
     }
 }
 
-/// As [`put`], of 4 bytes, or of whatever rides in a descriptor, and where it has to be seen whether the connection is calm.
+/// As [`put`], of 4 bytes, or of whatever rides in a descriptor, and where it has to be seen whether the connection is
+/// calm.
 #[inline(never)]
 unsafe fn put_short(
     ep: *const Endpoint,
@@ -347,8 +349,8 @@ fn handle(worker: &Worker, rings: &mut Rings, code: i32, notice: &Notice) -> u32
     1
 }
 
-/// Handles what other notices tell, and whatever else there is if it is not all of that kind. In single-thread mode, by who has what
-/// progress has.
+/// Handles what other notices tell, and whatever else there is if it is not all of that kind. In single-thread mode, by
+/// who has what progress has.
 #[inline(never)]
 fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
     let mut count = 0;

@@ -1,5 +1,5 @@
-//! Remote atomics: the processor's own where the memory is mapped, a device's or an adapter's where it does them in one step, the
-//! peer's by message elsewhere.
+//! Remote atomics: the processor's own where the memory is mapped, a device's or an adapter's where it does them in one
+//! step, the peer's by message elsewhere.
 
 use super::param::{self, Param, status_ptr};
 use super::rma::{self, Way};

@@ -156,8 +156,8 @@ fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
 }
 
 /// Tells the peer that an endpoint is closed, if both have met and handle errors, or are client and server, or if this
-/// one has asked for an answer: in order (`UCS_OK`), or what its counterpart fails with. A client and its server who have
-/// sent nothing have another way to say so. True if the peer is told by a message.
+/// one has asked for an answer: in order (`UCS_OK`), or what its counterpart fails with. A client and its server who
+/// have sent nothing have another way to say so. True if the peer is told by a message.
 fn tell_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
     let said = e.session == 0 && e.remote_err_mode != UNSAID;
     let met = said || peer.tx.lock().lane.is_some();

@@ -1,5 +1,6 @@
-//! Atomic operations on memory of this process, for peers that cannot have them done and for itself: by whoever executes all of
-//! them there, which is a processor, a device (by a connection to itself) or the adapter of a worker's queue.
+//! Atomic operations on memory of this process, for peers that cannot have them done and for itself: by whoever
+//! executes all of them there, which is a processor, a device (by a connection to itself) or the adapter of a worker's
+//! queue.
 
 use super::amo::{self, ADD, AND, Amo, CSWAP, OR, XOR};
 use crate::ctypes::*;
@@ -141,7 +142,8 @@ unsafe fn by_adapter(worker: &Worker, addr: u64, amo: Amo) -> Option<Result<u64,
     let Some(iface) = worker.tofu_iface.as_deref() else {
         return (!ctx.roster.is_empty()).then(|| {
             log::error!(
-                "an atomic operation came to a worker without a virtual control queue, while others of its context have some: with \
+                "an atomic operation came to a worker without a virtual control queue, while others of \
+                 its context have some: with \
                  UCX_ATOMIC_MODE=cpu it could do it"
             );
             Err(UCS_ERR_IO_ERROR)
@@ -189,8 +191,8 @@ unsafe fn by_device(
     }))
 }
 
-/// The port of the device that executes atomic operations. For a peer that comes by any port one that has a link; with none nobody
-/// else can have the device execute anything, and a processor may.
+/// The port of the device that executes atomic operations. For a peer that comes by any port one that has a link; with
+/// none nobody else can have the device execute anything, and a processor may.
 fn executing_port<'a>(ctx: &'a Context, peer: &Peer) -> Option<&'a Port> {
     let ports = ctx.ports.iter().take(MAX_PORTS).enumerate();
     let mut behind = ports.filter(|(i, _)| ctx.atomics.ports >> i & 1 == 1);

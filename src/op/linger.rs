@@ -57,8 +57,8 @@ fn waits(ports: &mut Ports) -> bool {
     waits
 }
 
-/// Takes what has come through an interface: acknowledgements and ends of sends. The rest is for nobody any more, but its
-/// sender hears that it came.
+/// Takes what has come through an interface: acknowledgements and ends of sends. The rest is for nobody any more, but
+/// its sender hears that it came.
 fn settle(ports: &mut Ports, i: usize) {
     let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
     let iface = ports.ifaces[i].clone();

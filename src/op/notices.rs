@@ -68,7 +68,8 @@ pub fn progress(
     count
 }
 
-/// Goes on with the records that connections are in the middle of, and with questions that could not be asked. How many have gone.
+/// Goes on with the records that connections are in the middle of, and with questions that could not be asked. How many
+/// have gone.
 #[cold]
 #[inline(never)]
 fn go_on_with_all(rings: &mut Rings) -> u32 {
@@ -219,7 +220,8 @@ fn on_end(worker: &Worker, rings: &mut Rings, owner: Owner, value: u64) {
                 end_flushes(link.peer);
             }
         }
-        // Told as what has come; of the worker's own one that nobody waits for any more; who waits for it looks at the queue.
+        // Told as what has come; of the worker's own one that nobody waits for any more; who waits for it looks at the
+        // queue.
         Owner::Reads(_)
         | Owner::Reply(_)
         | Owner::Changes(_)
@@ -262,8 +264,8 @@ fn writers(rings: &mut Rings, there: There) -> Vec<u32> {
     told.map(|(number, _)| number).collect()
 }
 
-/// The links of which something has failed: those of its colour, and of several the one to that queue, whose number uTofu does not
-/// promise to be the peer's. None: those that it can have been of are no more.
+/// The links of which something has failed: those of its colour, and of several the one to that queue, whose number
+/// uTofu does not promise to be the peer's. None: those that it can have been of are no more.
 fn suspects(rings: &mut Rings, colour: u8, there: There) -> Vec<u32> {
     let mut found: Vec<(u32, bool)> = Vec::new();
     for (number, link) in rings.links().filter(|(_, link)| link.mark.colour == colour) {
@@ -285,7 +287,8 @@ fn go_deaf(worker: &Worker, rings: &mut Rings, code: i32) {
         return;
     }
     log::error!(
-        "the message receive queue fails: {} ({code}); if it was too short for the notices of all peers, have them send fewer \
+        "the message receive queue fails: {} ({code}); if it was too short for the notices of all peers, have \
+         them send fewer \
          (UCX_TOFU_RX_QUEUE_LEN)",
         code_name(code)
     );
@@ -361,8 +364,8 @@ fn take(
     count
 }
 
-/// The writer of a ring is to be told how far we are. That takes a post, which whoever waits for the answer to what has come
-/// need not wait for: there is time for it when nothing more has come, but not for long.
+/// The writer of a ring is to be told how far we are. That takes a post, which whoever waits for the answer to what has
+/// come need not wait for: there is time for it when nothing more has come, but not for long.
 #[inline(never)]
 fn owe(rings: &mut Rings, number: u32) {
     if let Some(before) = rings.owe(Some(number))

@@ -22,7 +22,8 @@ use std::sync::Arc;
 /// Completions taken from one queue before the next is looked at, as `UCX_IB_RX_MAX_POLL`.
 pub const BATCH: usize = 16;
 
-/// Moves connections and messages on. Called only while there are connections, or some are wanted. `short`: see [`poll`].
+/// Moves connections and messages on. Called only while there are connections, or some are wanted. `short`: see
+/// [`poll`].
 #[inline(always)]
 pub fn progress(
     worker: &Worker,
@@ -382,8 +383,8 @@ pub fn owe(ports: &mut Ports, number: u32) {
 }
 
 /// Tells peers what has been taken: where they wait for it, and of datagrams that came before this call and were not
-/// answered since. Who sent the others hears of it with what is sent next; a program that calls progress no more, as one does
-/// that has all it wants, must not leave its peers in doubt whether to send again.
+/// answered since. Who sent the others hears of it with what is sent next; a program that calls progress no more, as
+/// one does that has all it wants, must not leave its peers in doubt whether to send again.
 #[inline(never)]
 fn acknowledge(worker: &Worker, ports: &mut Ports, before: usize) {
     if worker.duties.is_inherited() {

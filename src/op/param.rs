@@ -275,8 +275,8 @@ pub unsafe fn finish(req: *mut Request, p: &Param, status: ucs_status_t) -> ucs_
     unsafe { drop_request(req, status) }
 }
 
-/// Answers for an operation that has ended inside of its call without a request. With `NO_IMM_CMPL` one is made: complete,
-/// and its callback has been called. An error is returned as it is.
+/// Answers for an operation that has ended inside of its call without a request. With `NO_IMM_CMPL` one is made:
+/// complete, and its callback has been called. An error is returned as it is.
 ///
 /// # Safety
 /// The caller's parameters are those of a flush or a close: their callback is that of a send.

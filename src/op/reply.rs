@@ -1,5 +1,5 @@
-//! What a peer reads of this worker's memory by message: sent in parts, as it is when there is room for them, or as it was
-//! when the peer's next change of this memory, or its next fence, arrived.
+//! What a peer reads of this worker's memory by message: sent in parts, as it is when there is room for them, or as it
+//! was when the peer's next change of this memory, or its next fence, arrived.
 
 use super::serve;
 use crate::ctypes::*;
@@ -48,9 +48,9 @@ pub fn keep_before_change(peer: &Peer) {
     }
 }
 
-/// The peer has come to a fence, or to a change: what is behind it must not be seen by what it has read before. So what waits
-/// for room is copied. (It could wait for its reads instead; but its own answers would have to pass what waits, or two peers would
-/// wait for each other.)
+/// The peer has come to a fence, or to a change: what is behind it must not be seen by what it has read before. So what
+/// waits for room is copied. (It could wait for its reads instead; but its own answers would have to pass what waits,
+/// or two peers would wait for each other.)
 pub fn keep(peer: &Peer) {
     let mut tx = peer.tx.lock();
     // SAFETY: queued requests live.

@@ -174,7 +174,8 @@ impl Access<'_> {
         unsafe { self.worker.pin_all(&self.data, by) }
     }
 
-    /// The user's memory, registered for the interconnect, if its adapter is to work in it. Who wants a put to end soon has it copied.
+    /// The user's memory, registered for the interconnect, if its adapter is to work in it. Who wants a put to end soon
+    /// has it copied.
     fn steer(&self, direction: Direction, p: &Param) -> Option<Handle<tofu::pinned::Pinned>> {
         let (ptr, len) = (self.data.as_contig()?, self.data.len());
         let reads = direction == Direction::Read;

@@ -181,7 +181,8 @@ pub unsafe fn message(worker: &Worker, peer: &Peer, m: &Message) -> Result<(), M
     Ok(())
 }
 
-/// What a peer offers, and how many bytes of keys follow its header; the last of them are what is kept beside the offer.
+/// What a peer offers, and how many bytes of keys follow its header; the last of them are what is kept beside the
+/// offer.
 ///
 /// # Safety
 /// The body has so many bytes.

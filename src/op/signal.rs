@@ -1,11 +1,12 @@
-//! Put with signal: an entry in a completion queue of the target's, or a change of a flag, which is visible only behind the
-//! data.
+//! Put with signal: an entry in a completion queue of the target's, or a change of a flag, which is visible only behind
+//! the data.
 //!
-//! Data that is in its place when the call returns is followed by the signal, a message or a change of mapped memory. Other
-//! data waits in the peer's queue, or is under way, and the signal is a message behind it: the peer executes messages in
-//! order, a queue pair keeps the order of writes and messages, and what rails move is waited for (`proto::tx`). What a reliable
-//! connection writes in one work request carries a short signal with it, if nothing is in its way (`SignalWord`); behind what the Tofu
-//! interconnect writes in one post a frame that rides in a descriptor tells of it (`NoteHdr`).
+//! Data that is in its place when the call returns is followed by the signal, a message or a change of mapped memory.
+//! Other data waits in the peer's queue, or is under way, and the signal is a message behind it: the peer executes
+//! messages in order, a queue pair keeps the order of writes and messages, and what rails move is waited for
+//! (`proto::tx`). What a reliable connection writes in one work request carries a short signal with it, if nothing is
+//! in its way (`SignalWord`); behind what the Tofu interconnect writes in one post a frame that rides in a descriptor
+//! tells of it (`NoteHdr`).
 
 use super::amo::{self, Amo};
 use super::param::{self, Param, status_ptr};
@@ -227,8 +228,8 @@ impl Target<'_> {
         }
     }
 
-    /// Writes short data, which is copied, by a device that tells the peer of it in the same work request. False: there is none,
-    /// or something is in the way.
+    /// Writes short data, which is copied, by a device that tells the peer of it in the same work request. False: there
+    /// is none, or something is in the way.
     unsafe fn write_with_word(&self, a: &Access, addr: u64, word: u32) -> bool {
         let keys = a.rkey.device.as_ref();
         let keys = keys.filter(|_| matches!(a.way, Way::Device));
@@ -242,8 +243,9 @@ impl Target<'_> {
         }
     }
 
-    /// Writes short data by the adapter of the Tofu interconnect, and behind it a note for a completion queue, each in one post.
-    /// `None`: that is not how it goes, or something is in the way; false: the data is written, and nothing is noted.
+    /// Writes short data by the adapter of the Tofu interconnect, and behind it a note for a completion queue, each in
+    /// one post. `None`: that is not how it goes, or something is in the way; false: the data is written, and nothing
+    /// is noted.
     unsafe fn write_with_note(&self, a: &Access, addr: u64, signal: Signal) -> Option<bool> {
         let (Aim::Queue(cq), Way::Device) = (signal.aim, &a.way) else {
             return None;

@@ -8,8 +8,8 @@
 //! are paired as the first ones were. Where the peer's user may still answer by an endpoint that has ended, the numbers
 //! are remembered, and the rings go all the same.
 //!
-//! Numbers are given out under the lock of `tx`, as the offer and its answer are: an endpoint is numbered before or after
-//! both have forgotten.
+//! Numbers are given out under the lock of `tx`, as the offer and its answer are: an endpoint is numbered before or
+//! after both have forgotten.
 
 use super::{failure, release};
 use crate::ctypes::*;
@@ -66,8 +66,8 @@ fn forget(peer: &Peer, tx: &mut Tx) {
     peer.answered.store(false, Ordering::Relaxed);
 }
 
-/// Whether nothing is under way to a peer, and nothing that it was asked for is outstanding. `named`: peers that lists of
-/// progress name.
+/// Whether nothing is under way to a peer, and nothing that it was asked for is outstanding. `named`: peers that lists
+/// of progress name.
 fn is_quiet(peer: &Peer, tx: &Tx, named: &HashSet<*const Peer>) -> bool {
     tx.pending.is_empty()
         && tx.flushes.is_empty()
@@ -80,8 +80,8 @@ fn is_quiet(peer: &Peer, tx: &Tx, named: &HashSet<*const Peer>) -> bool {
         && !named.contains(&(&raw const *peer))
 }
 
-/// Puts the ring to a quiet peer aside and offers to close it. False: the peer has not handled everything yet, or another
-/// transport leads to it.
+/// Puts the ring to a quiet peer aside and offers to close it. False: the peer has not handled everything yet, or
+/// another transport leads to it.
 fn set_aside(tx: &mut Tx) -> bool {
     match tx.lane.take() {
         None => true,

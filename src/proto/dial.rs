@@ -106,7 +106,8 @@ fn dial(worker: &Worker, sockets: &mut Sockets, peer: *const Peer, mut attempt: 
     tx::lose(p, UCS_ERR_UNREACHABLE);
 }
 
-/// The connection that a peer has made while messages to it went by a ring in its inbox. A second one would be rejected.
+/// The connection that a peer has made while messages to it went by a ring in its inbox. A second one would be
+/// rejected.
 fn link_from(worker: &Worker, sockets: &Sockets, peer: &Peer) -> Option<Arc<Link>> {
     let mut all = sockets.iter();
     let open = all.find(|c| c.phase == Phase::Open && std::ptr::eq(c.peer, peer))?;

@@ -1,8 +1,9 @@
-//! Connections that outlive a port: those of endpoints that ask for failover, where there is more than one way to the peer.
+//! Connections that outlive a port: those of endpoints that ask for failover, where there is more than one way to the
+//! peer.
 //!
-//! Their messages go by datagrams, which are counted and confirmed here, and so can be sent again by another port without being
-//! taken twice; a queue pair cannot say what has become of what it was given when it failed. What is long goes by rails, through
-//! every port, of which one may fail; while there is none it goes by messages, too.
+//! Their messages go by datagrams, which are counted and confirmed here, and so can be sent again by another port
+//! without being taken twice; a queue pair cannot say what has become of what it was given when it failed. What is long
+//! goes by rails, through every port, of which one may fail; while there is none it goes by messages, too.
 
 use crate::engine::peer::Peer;
 use crate::engine::ports::{Connection, Courier, Phase, Ports};

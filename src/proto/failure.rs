@@ -19,7 +19,7 @@ pub fn is_dead(worker: &Worker, peer: &Peer) -> bool {
     peer.uid != worker.uid && peer.inbox.is_some_and(|l| l.is_dead(machine::place()))
 }
 
-/// Whether there still is the worker that an address names; who is connected to it knows.
+/// Whether the worker that an address names still exists; a peer that is connected to it is asked first.
 ///
 /// # Errors
 /// `UCS_ERR_UNREACHABLE`
@@ -133,7 +133,7 @@ pub fn reap(worker: &Worker, rx: &mut Rx) {
         for ep in eps {
             // SAFETY: listed endpoints live.
             let ep = unsafe { &mut *ep };
-            // Who closes his end and goes is no loss to who closes his own.
+            // A peer that closed its end before it left is no failure for an endpoint that is being closed.
             if !ep.has(LEFT) {
                 fail_endpoint(worker, ep, peer.status());
             }
@@ -288,7 +288,7 @@ pub fn call_handlers(worker: &Worker) -> u32 {
         let Some((ep, status)) = worker.handlers.lock().begin(process::this_thread) else {
             return count;
         };
-        // SAFETY: an endpoint that was open a moment ago; its memory is nobody else's while progress runs.
+        // SAFETY: an endpoint that was open a moment ago; only progress frees it.
         unsafe {
             if let Some(cb) = (*ep).err_cb {
                 cb((*ep).user_data, ep.cast(), status);
@@ -300,7 +300,7 @@ pub fn call_handlers(worker: &Worker) -> u32 {
             // SAFETY: in no list any more.
             unsafe { request::complete(close, status) };
         }
-        // SAFETY: its memory is nobody else's while progress runs, though its handler may have closed it.
+        // SAFETY: only progress frees it, though its handler may have closed it.
         session::answer(worker, unsafe { &*ep });
     }
 }
@@ -359,8 +359,8 @@ pub fn refuse(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
     end_endpoint(worker, peer, ep, UCS_ERR_UNSUPPORTED);
 }
 
-/// The peer has closed its end of an endpoint: in order, by force (`UCS_ERR_CONNECTION_RESET`), or because it refuses it
-/// for another reason.
+/// The peer has closed its end of an endpoint: in order, by force (`UCS_ERR_CONNECTION_RESET`), or because it refuses
+/// it for another reason.
 pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t) {
     let Some(ep) = peer.ep_by_sn(sn) else {
         return;

@@ -1,8 +1,8 @@
 //! Fence: what is done behind it takes effect after the remote accesses before it.
 //!
-//! A peer executes messages in order, so that those behind a fence need nothing, and what needs none goes by message too
-//! as long as some are unanswered ([`flush::is_settled`]). But the answer to a read can wait at the peer for room on its
-//! way back, while what is behind it is executed: so the peer is told of the fence.
+//! A peer executes messages in order, so that those behind a fence need nothing, and what needs none goes by message
+//! too as long as some are unanswered ([`flush::is_settled`]). But the answer to a read can wait at the peer for room
+//! on its way back, while what is behind it is executed: so the peer is told of the fence.
 
 use super::{flush, tx};
 use crate::ctypes::*;
@@ -23,8 +23,8 @@ pub fn start(worker: &Worker) -> ucs_status_t {
         }
         tx::move_backlog(worker);
     }
-    // What still waits to be sent may be an access. The answer is noted under the locks, so that what another thread has
-    // found before this one's accesses does not replace what this one finds.
+    // What still waits to be sent may be an access. The answer is noted under the locks, so that what another thread
+    // has found before this one's accesses does not replace what this one finds.
     let busy = worker.any_peer_then(
         |p| !flush::is_settled(p),
         |busy| worker.fenced.store(busy, Ordering::Relaxed),

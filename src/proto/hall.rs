@@ -1,8 +1,9 @@
 //! The hall of a worker over the Tofu interconnect, as its owner keeps it: who greets with a good ticket is admitted.
 //!
-//! Anybody who knows the address can write there. Greetings are good once, and only with the secret of the address; what else is
-//! written has no consequence. Who has taken a ticket and dies holds up those 64 behind it, until the owner sees that nothing
-//! comes and serves it all the same. Who adds to the word what no ticket is holds up newcomers as long; nobody else notices.
+//! Anybody who knows the address can write there. Greetings are good once, and only with the secret of the address;
+//! what else is written has no consequence. Who has taken a ticket and dies holds up those 64 behind it, until the
+//! owner sees that nothing comes and serves it all the same. Who adds to the word what no ticket is holds up newcomers
+//! as long; nobody else notices.
 
 #[cfg(all(test, loom))]
 mod loom_tests;

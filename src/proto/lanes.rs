@@ -19,8 +19,8 @@ pub struct LaneInfo {
     pub bandwidth: f64,
 }
 
-// Measured on a virtual machine with 2 cores of an AMD EPYC: 0.085 us through a ring, 9 GB/s by the kernel's copy, 12 us
-// through a socket. Estimates for choosing between endpoints, not promises.
+// Measured on a virtual machine with 2 cores of an AMD EPYC: 0.085 us through a ring, 9 GB/s by the kernel's copy, 12
+// us through a socket. Estimates for choosing between endpoints, not promises.
 const RING: (f64, f64) = (85e-9, 5e9);
 const CMA: (f64, f64) = (600e-9, 9e9);
 const TCP_LATENCY: f64 = 12e-6;

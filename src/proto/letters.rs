@@ -1,10 +1,10 @@
 //! Letters: what two queue pairs have to tell each other, by TCP where the user excludes the datagrams that carry it
 //! otherwise.
 //!
-//! Who wants a connection connects a socket and says there what he would say by datagrams, once: as long as the socket lives
-//! it arrives. The answers come by the same socket. One that breaks is connected anew when a datagram would be repeated, and
-//! who waits in vain is as patient as with datagrams (`pairing`). When both ends know that both are ready, whoever has
-//! connected hangs up.
+//! Who wants a connection connects a socket and says there what he would say by datagrams, once: as long as the socket
+//! lives it arrives. The answers come by the same socket. One that breaks is connected anew when a datagram would be
+//! repeated, and who waits in vain is as patient as with datagrams (`pairing`). When both ends know that both are
+//! ready, whoever has connected hangs up.
 
 use super::{dial, pairing};
 use crate::engine::ports::{Calls, Connection, Ports};
@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 /// Nobody has more to say by one socket than so many letters: two ends that know nothing of each other need three.
 const MOST_LETTERS: u32 = 16;
-/// A socket of ours that has not been answered for so long makes room for another one, where there are too many, milliseconds.
+/// A socket of ours that has not been answered for so long makes room for another one, where there are too many,
+/// milliseconds.
 const TURN_MS: u64 = 1000;
 
 /// Connects the sockets that are wanted, as far as there is room. The others are wanted again when they are due.
@@ -45,8 +46,8 @@ fn hang_up_oldest(ports: &mut Ports, most: usize) {
     old.take(most).for_each(Calls::hang_up);
 }
 
-/// Connects to the next address of a peer that can be tried, after one that has failed, if that is still wanted. True if a
-/// socket is on its way.
+/// Connects to the next address of a peer that can be tried, after one that has failed, if that is still wanted. True
+/// if a socket is on its way.
 fn call(
     worker: &Worker,
     sockets: &mut Sockets,

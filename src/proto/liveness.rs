@@ -1,10 +1,10 @@
-//! Which peers of this host are dead, though no message says so. Asked by progress, a few times a second.
+//! Finds peers of this host that are dead without a message that says so. Called by progress, a few times a second.
 //!
-//! Of a peer whose end somebody waits for (its endpoints handle errors, or a request needs it) the process is watched
-//! ([`process_monitor`]), and a worker that was destroyed while its process lives on says so in the memory that is
-//! mapped here. Both cost next to nothing for each peer. Where that is not possible the peer is looked at in turn,
-//! within a second. All peers are looked at in turn besides, a few in each round: that notices what else there is (a
-//! process that executed another program), and the end of peers that nobody waits for.
+//! The process of a peer whose death matters (its endpoints handle errors, or a request needs it) is watched
+//! ([`process_monitor`]), and a worker that was destroyed while its process lives on is marked in the memory that is
+//! mapped here. Both cost next to nothing for each peer. Where neither is possible the peer is checked in turn, within
+//! a second. A few of all peers are checked in each round besides: that finds the other cases (a process that executed
+//! another program), and the death of peers that no endpoint or request needs.
 
 use super::failure::is_dead;
 use crate::ctypes::*;
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 pub const CHECK_INTERVAL_MS: u64 = 200;
 /// Peers looked at in turn in each round: a look costs 1 to 2 us.
 const LOOKS_PER_ROUND: usize = 8;
-/// Rounds in which all peers are looked at whose end somebody waits for and whose processes cannot be watched.
+/// Rounds in which all peers are checked whose death matters and whose processes cannot be watched.
 const ROUNDS_OF_BLIND: usize = 3;
 /// Processes that begin to be watched in one round.
 const MAX_NEW_PER_ROUND: usize = 64;
@@ -82,7 +82,7 @@ pub fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
         .chain(liveness.urgent_turn.next(&blind, blind_now));
     looks.extend(in_turn.map(|peer| &raw const *peer));
     looks.retain(|&peer| {
-        // SAFETY: as above.
+        // SAFETY: peers that lists of progress name are not freed.
         let peer = unsafe { &*peer };
         let is_dead = is_dead(worker, peer);
         liveness.looked(peer, is_dead);

@@ -1,7 +1,8 @@
-//! How a worker gets a ring at a peer over the Tofu interconnect: a ticket, its turn, a greeting, a grant; and how it gives one.
+//! How a worker gets a ring at a peer over the Tofu interconnect: a ticket, its turn, a greeting, a grant; and how it
+//! gives one.
 //!
-//! Rings are one-directional and the receiver's, as within a host: two that open at once are two rings. Who may come when is the
-//! [`hall`]'s.
+//! Rings are one-directional and the receiver's, as within a host: two that open at once are two rings. Who may come
+//! when is the [`hall`]'s.
 
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
@@ -154,7 +155,8 @@ pub fn on_turn(worker: &Worker, rings: &mut Rings, number: u32, word: u64) {
     let ticket = match link.phase {
         Phase::Asking => turn.tickets,
         Phase::Waiting { ticket } => ticket,
-        // Whether a greeting was read that nobody answers: its place was another's, and it is said again with a new ticket.
+        // Whether a greeting was read that nobody answers: its place was another's, and it is said again with a new
+        // ticket.
         Phase::Said { ticket } => {
             let lost = turn.is_past(ticket);
             if lost {

@@ -1,9 +1,9 @@
-//! How two workers get a connection between queue pairs: each says who it is, by datagrams that are repeated until it has
-//! heard of the other's being ready, and that the other has heard of its own. Where the user excludes datagrams it says so
-//! by `letters`.
+//! How two workers get a connection between queue pairs: each says who it is, by datagrams that are repeated until it
+//! has heard of the other's being ready, and that the other has heard of its own. Where the user excludes datagrams it
+//! says so by `letters`.
 //!
-//! Of two that begin at the same time none has to give way: either greeting tells what the other one needs. Nothing is sent
-//! before the peer can take it.
+//! Of two that begin at the same time none has to give way: either greeting tells what the other one needs. Nothing is
+//! sent before the peer can take it.
 
 mod upkeep;
 
@@ -81,8 +81,8 @@ pub(super) fn fail(peer: &Peer, e: &io::Error) {
     tx::lose(peer, UCS_ERR_UNREACHABLE);
 }
 
-/// A connection of which only our end is known. Its number. `ways`: it outlives a port, and goes by datagrams for that. `calls`:
-/// greetings do not go by datagrams.
+/// A connection of which only our end is known. Its number. `ways`: it outlives a port, and goes by datagrams for that.
+/// `calls`: greetings do not go by datagrams.
 fn begin(
     ports: &mut Ports,
     peer: &Peer,
@@ -180,7 +180,8 @@ fn queue(iface: &Iface) -> io::Result<Arc<Qp>> {
     let qp = iface.new_qp().map_err(|e| {
         let (name, most) = (&iface.port.name, iface.port.hca.limits.max_qp);
         let text = format!(
-            "no queue pair on {name}: {e} (its max_qp is {most}, for all processes; peers share one where UCX_TLS has ud; \
+            "no queue pair on {name}: {e} (its max_qp is {most}, for all processes; peers share one where \
+             UCX_TLS has ud; \
              ulimit -l, UCX_RC_TX_QUEUE_LEN)"
         );
         io::Error::new(e.kind(), text)
@@ -303,8 +304,8 @@ impl Greeting<'_> {
     }
 }
 
-/// Somebody introduces himself, through the interface of this number. What strangers say, or what is out of date, has no
-/// consequence.
+/// Somebody introduces himself, through the interface of this number. What strangers say, or what is out of date, has
+/// no consequence.
 pub fn on_hello(worker: &Worker, ports: &mut Ports, iface: usize, bytes: &[u8]) {
     let Some((hello, port)) = Hello::read(bytes) else {
         return log::diag!(

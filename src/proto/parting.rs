@@ -8,8 +8,8 @@ use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, INTERNAL, LEFT};
 use crate::engine::worker::Worker;
 
-/// Looks at the clock, [`super::liveness::CHECK_INTERVAL_MS`] apart, until an endpoint that is not closed fails. Counted, because
-/// a process that was not running while the time passed could not close it.
+/// Looks at the clock, [`super::liveness::CHECK_INTERVAL_MS`] apart, until an endpoint that is not closed fails.
+/// Counted, because a process that was not running while the time passed could not close it.
 const LOOKS: u32 = 3;
 
 /// The counterpart of an endpoint was closed in order.

@@ -1,9 +1,9 @@
-//! Rails: who has something long to move to or from a peer that has further ports asks it for queue pairs between those, and
-//! shares what he moves out among them (`tx::spread`). The peer only holds its ends.
+//! Rails: who has something long to move to or from a peer that has further ports asks it for queue pairs between
+//! those, and shares what he moves out among them (`tx::spread`). The peer only holds its ends.
 //!
-//! Asked and answered in messages of the connection that there is: nothing of this can be lost. A rail that fails is given up:
-//! the peer is told, and when it has dropped its end, too, what was not moved goes by the others. After a while one is asked for
-//! again, when there is something for it.
+//! Asked and answered in messages of the connection that there is: nothing of this can be lost. A rail that fails is
+//! given up: the peer is told, and when it has dropped its end, too, what was not moved goes by the others. After a
+//! while one is asked for again, when there is something for it.
 
 use super::tx;
 use super::tx::{lent, spread};
@@ -112,8 +112,8 @@ fn hold(ports: &Ports, peer: &Peer, imm: RailImm, to: &PortLocator) {
     };
     let count = ports.ifaces.len();
     let wanted = usize::from(imm.far);
-    // Without a router, if that can be; ports of one number are cabled together; where that one is taken, another one that has
-    // least to do yet.
+    // Without a router, if that can be; ports of one number are cabled together; where that one is taken, another one
+    // that has least to do yet.
     let first = main.map_or(held, |main| main + 1 + held);
     let others = (0..count).map(|i| (first + i) % count);
     let all = std::iter::once(wanted).chain(others).enumerate();

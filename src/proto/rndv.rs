@@ -1,9 +1,9 @@
 //! Rendezvous: the receiver copies from the sender's memory, or asks for the data in parts.
 //!
-//! RTS names the sender's request, the length and where the memory is, in one piece or by the user's
-//! list of pieces. The receiver copies with `process_vm_readv` and answers ATS, or it answers RTR and gets DATA
-//! through the ring. A sender that learns of the end by ATS completes with the receiver's status. Where a queue pair leads to
-//! the sender, the receiver's memory is registered, and the sender's device writes into it (`device`), or the sender's was when it
+//! RTS names the sender's request, the length and where the memory is, in one piece or by the user's list of pieces.
+//! The receiver copies with `process_vm_readv` and answers ATS, or it answers RTR and gets DATA through the ring. A
+//! sender that learns of the end by ATS completes with the receiver's status. Where a queue pair leads to the sender,
+//! the receiver's memory is registered, and the sender's device writes into it (`device`), or the sender's was when it
 //! was offered, and the receiver's device reads it (`read`).
 
 mod asked;
@@ -150,8 +150,8 @@ fn ask(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenShare>)
     see_again(worker, peer);
 }
 
-/// A request has got a name that a peer is to answer by. The peer can have been lost, and seen to, before it was in the table:
-/// once more.
+/// A request has got a name that a peer is to answer by. The peer can have been lost, and seen to, before it was in the
+/// table: once more.
 pub(super) fn see_again(worker: &Worker, peer: &Peer) {
     if peer.status() != UCS_OK {
         worker.lost.lock().push(peer);

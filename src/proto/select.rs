@@ -9,8 +9,8 @@ use crate::wire::frame::MAX_RECORD;
 
 /// Longest message that is copied through a ring whole, without the user header, bytes.
 pub const MAX_EAGER: usize = 24 << 10;
-/// Longest part of a longer message that goes through a ring in one piece, bytes: from the second part on both ends copy
-/// at once, so that shorter parts overlap more of a message; half as long ones were no better.
+/// Longest part of a longer message that goes through a ring in one piece, bytes: from the second part on both ends
+/// copy at once, so that shorter parts overlap more of a message; half as long ones were no better.
 pub const FRAGMENT: usize = 8 << 10;
 
 /// How the payload gets to the receiver.
@@ -62,7 +62,8 @@ pub fn longest_record(policy: &Policy) -> usize {
 /// Longest message that the way to a peer takes whole, bytes. `contig`: it lies in one piece.
 pub fn longest(worker: &Worker, peer: &Peer, len: usize, contig: bool) -> usize {
     let policy = &worker.ctx.policy;
-    // Nobody knows yet what will lead to who takes a placeholder's place. What queue pairs and rings take is copied, too.
+    // Nobody knows yet what will lead to who takes a placeholder's place. What queue pairs and rings take is copied,
+    // too.
     if peer.is_nobody() || !peer.has_socket() {
         MAX_EAGER
     } else {

@@ -143,7 +143,8 @@ pub unsafe fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
     see_to(peer, tx, wakes);
 }
 
-/// Puts a request in front of a peer's queue: what waits there waits for it. Not where the first may be half in a socket.
+/// Puts a request in front of a peer's queue: what waits there waits for it. Not where the first may be half in a
+/// socket.
 ///
 /// # Safety
 /// As [`enqueue`].

@@ -70,8 +70,8 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerRef, ucs_
     Ok(peer)
 }
 
-/// Keeps where a TCP connection can be made to a peer in whose inbox no ring is held: when the first message is sent, the
-/// ring may not be mappable any more, or the receiver may have no memory for another one.
+/// Keeps where a TCP connection can be made to a peer in whose inbox no ring is held: when the first message is sent,
+/// the ring may not be mappable any more, or the receiver may have no memory for another one.
 fn keep_fallback_target(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
     if !peer.uses_inbox() || peer.uid == worker.uid {
         return;
@@ -200,22 +200,27 @@ fn why_not(worker: &Worker, address: &WorkerAddress) -> &'static str {
         && takes_datagrams(ours) != takes_datagrams(theirs)
         && greeter(worker, address).is_none()
     {
-        return "ud is excluded at one end, where queue pairs are connected by TCP, and the other end has none (UCX_TLS)";
+        return "ud is excluded at one end, where queue pairs are connected by TCP, and the other end has \
+                none (UCX_TLS)";
     }
     match address.shm {
         Some(_) if worker.ctx.policy.shm && worker.locator.is_none() => {
-            "this worker has no shared memory (the log says why), and no other transport leads from one end to the other"
+            "this worker has no shared memory (the log says why), and no other transport leads from one end to \
+             the other"
         }
         _ if worker.ctx.does_without_tofu() => {
-            "the program wants to sleep until something comes (UCP_FEATURE_WAKEUP), and nothing wakes it by tofu; no other \
+            "the program wants to sleep until something comes (UCP_FEATURE_WAKEUP), and nothing wakes it by \
+             tofu; no other \
              transport leads from one end to the other (UCX_TLS)"
         }
         _ if !worker.ctx.policy.shm && worker.ctx.lacks_tofu() => {
-            "shared memory is excluded, and no other transport leads from one end to the other (UCX_TLS, UCX_NET_DEVICES); for tofu \
+            "shared memory is excluded, and no other transport leads from one end to the other \
+             (UCX_TLS, UCX_NET_DEVICES); for tofu \
              libtofucom.so was not found (LD_LIBRARY_PATH)"
         }
         _ if !worker.ctx.policy.shm => {
-            "shared memory is excluded, and no other transport leads from one end to the other (UCX_TLS, UCX_NET_DEVICES)"
+            "shared memory is excluded, and no other transport leads from one end to the other \
+             (UCX_TLS, UCX_NET_DEVICES)"
         }
         None => "its address names no transport that this library has",
         Some(shm) if shm.host != here.host => "it is on another host",

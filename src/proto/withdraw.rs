@@ -65,8 +65,8 @@ pub unsafe fn end_requests(peer: &Peer, taken: Vec<*mut Request>, status: ucs_st
     }
 }
 
-/// Leaves a request to a receiver whose device may be reading its data, until he has answered: it ends with this status then, or
-/// with the connection. False: it is still the caller's.
+/// Leaves a request to a receiver whose device may be reading its data, until he has answered: it ends with this status
+/// then, or with the connection. False: it is still the caller's.
 ///
 /// # Safety
 /// The request is the caller's, of this peer, and has not ended.
@@ -85,7 +85,8 @@ unsafe fn reclaim(peer: &Peer, req: *mut Request, status: ucs_status_t) -> bool 
     t.fate = Fate::Ends(status);
     // Its endpoint may be gone when it ends. Nobody may ask for the data any more.
     (r.ep, r.kind) = (std::ptr::null(), Kind::TakenBack as u8);
-    // SAFETY: ours until it has a name. A new one: what the peer says to the old one may be under way, and is no answer.
+    // SAFETY: ours until it has a name. A new one: what the peer says to the old one may be under way, and is no
+    // answer.
     let head = unsafe {
         SyncHdr {
             req: request::name(worker, req),
@@ -200,8 +201,8 @@ pub fn on_taken_back(worker: &Worker, peer: &Peer, id: u64, answer: u64) {
     }
 }
 
-/// What a peer has offered is not to be had any more: the receives of it, taken out of every list. A receive of what the
-/// user holds finds that it [`was_withdrawn`].
+/// What a peer has offered is not to be had any more: the receives of it, taken out of every list. A receive of what
+/// the user holds finds that it [`was_withdrawn`].
 fn forget_offer(worker: &Worker, peer: &Peer, id: u64) -> Vec<*mut Request> {
     let receives = failure::take_requests(worker, peer, |r| tx::lent::is_receive_of(r, id));
     let mut matcher = worker.matcher.lock();

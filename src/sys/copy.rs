@@ -1,7 +1,8 @@
 //! Copies into and out of memory that another core has just read or written: its lines are in that core's cache.
 //!
-//! What takes the time is to fetch them. A copy that asks for them a few hundred bytes ahead has several under way: 4 KiB
-//! to 64 KiB through a ring take a tenth to a third less time than by `memcpy`, which leaves it to the processor to guess.
+//! What takes the time is to fetch them. A copy that asks for them a few hundred bytes ahead has several under way: 4
+//! KiB to 64 KiB through a ring take a tenth to a third less time than by `memcpy`, which leaves it to the processor to
+//! guess.
 
 use super::arch::copy as processor;
 use std::ptr;

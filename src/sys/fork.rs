@@ -12,7 +12,7 @@
 //!
 //! The handlers of `fork` are registered when the library is loaded: they run in the child before those that the
 //! program registers. Handlers of libraries that were loaded before this one run earlier, and in the child of `_Fork`
-//! or of a bare `clone` none do: the [`generation`] module tells such a child from its parent all the same, and the
+//! or of a bare `clone` none do: the [`generation`] module detects such a child all the same, and the
 //! first function that asks whether an object is inherited, makes one, or waits for a lock does what the handler does.
 //! Progress and sends with the parent's endpoints ask for nothing: a program must not call them there before.
 //!
@@ -21,6 +21,7 @@
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
+use std::num::NonZeroUsize;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
@@ -134,22 +135,24 @@ impl Drop for Descriptor {
 }
 
 /// An object that is disabled in children.
-pub struct Disabled(usize);
+pub struct Disabled(NonZeroUsize);
 
 impl Disabled {
     /// # Safety
-    /// `disable` may be called with `object` and `size` until the value is dropped, in a child, whatever other threads of
-    /// the parent were doing.
+    /// `disable` may be called with `object` and `size` until the value is dropped, in a child, whatever other threads
+    /// of the parent were doing.
     pub unsafe fn new(object: NonNull<()>, size: usize, disable: Disable) -> Self {
-        let at = object.as_ptr() as usize;
-        REGISTRY.lock().objects.insert(at, (size, disable));
-        Self(at)
+        REGISTRY
+            .lock()
+            .objects
+            .insert(object.addr().get(), (size, disable));
+        Self(object.addr())
     }
 }
 
 impl Drop for Disabled {
     fn drop(&mut self) {
-        REGISTRY.lock().objects.remove(&self.0);
+        REGISTRY.lock().objects.remove(&self.0.get());
     }
 }
 
@@ -178,7 +181,7 @@ impl Lock {
 }
 
 /// A mutex for static data. It has no queue of threads, which a child would inherit without the threads. It is free
-/// in a child if it was given to [`watch`]. Who holds it may take those behind it in the list that `watch` got,
+/// in a child if it was given to [`watch`]. Its holder may take those behind it in the list that `watch` got,
 /// those that are in no list, and the registry's, which the other functions of this module take.
 pub struct Mutex<T> {
     lock: Lock,

@@ -23,8 +23,8 @@ impl Library {
     }
 }
 
-/// Writes the table of functions that are called, and how it is filled: all of them, or none. Those behind a question mark may be
-/// missing each by itself.
+/// Writes the table of functions that are called, and how it is filled: all of them, or none. Those behind a question
+/// mark may be missing each by itself.
 macro_rules! functions {
     (
         $(#[$about:meta])* pub struct $table:ident;
@@ -45,7 +45,9 @@ macro_rules! functions {
                 Some($table {
                     // SAFETY: the library's own function of this name, whose type its manual tells.
                     $($field: unsafe {
-                        transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(library.symbol($name)?)
+                        transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(
+                            library.symbol($name)?
+                        )
                     },)+
                     $(
                         // SAFETY: as above.

@@ -11,8 +11,8 @@ use std::ops::{Deref, DerefMut};
 pub struct MtLock<T> {
     mt: bool,
     raw: SpinLock,
-    /// In single mode set while the guard of a `try_lock` lives; in debug builds while any guard does. Where threads may
-    /// overlap it is always set, and never written.
+    /// In single mode set while the guard of a `try_lock` lives; in debug builds while any guard does. Where threads
+    /// may overlap it is always set, and never written.
     held: Cell<bool>,
     value: UnsafeCell<T>,
 }

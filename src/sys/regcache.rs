@@ -1,12 +1,13 @@
 //! Registered memory, kept for the next time: a cache for each memory domain, with a lookaside for each worker.
 //!
-//! A region is registered for the pages of the range that was asked for, and for no more: a page that somebody uses cannot be
-//! unmapped by right, its neighbours can. What `unmaps` tells leads to regions being withdrawn: the next lookup,
-//! before it looks, takes them out. Those in use live until their last handle goes, and are not given out again.
+//! A region is registered for the pages of the range that was asked for, and for no more: a page that somebody uses
+//! cannot be unmapped by right, its neighbours can. What `unmaps` tells leads to regions being withdrawn: the next
+//! lookup, before it looks, takes them out. Those in use live until their last handle goes, and are not given out
+//! again.
 //!
 //! **What holds.** A lookup that begins after the unmapping call has returned, in the order of the program, does not get
-//! a region that was registered before that call's effect. (With a genuine libucm, or Open MPI's reports, which come before the
-//! call only: that was registered before that report.)
+//! a region that was registered before that call's effect. (With a genuine libucm, or Open MPI's reports, which come
+//! before the call only: that was registered before that report.)
 
 mod limits;
 mod lookaside;
@@ -146,14 +147,15 @@ impl<R: Registrar> Cache<R> {
     /// A registration that holds these bytes: one that is there, or a new one.
     ///
     /// # Errors
-    /// What the registrar says. A shortage that remains when all that nobody uses is gone is explained in the log, once.
+    /// What the registrar says. A shortage that remains when all that nobody uses is gone is explained in the log,
+    /// once.
     pub fn get(&self, addr: usize, len: usize) -> io::Result<Handle<R::Region>> {
         let fetched = self.fetch(NO_WORKER, Extent::new(addr, len))?;
         Ok(Handle(fetched.share))
     }
 
-    /// Deregisters what has been unmapped since somebody looked last, if nobody uses it. It costs a look at two words, for
-    /// when there is nothing; call it once in a while, since memory that went stays pinned until then.
+    /// Deregisters what has been unmapped since somebody looked last, if nobody uses it. It costs a look at two words,
+    /// for when there is nothing; call it once in a while, since memory that went stays pinned until then.
     pub fn tidy(&self) {
         // Relaxed: who comes too early comes again.
         if self.drained.load(Ordering::Relaxed) != self.events().head() {
@@ -161,8 +163,8 @@ impl<R: Registrar> Cache<R> {
         }
     }
 
-    /// Deregisters up to so many of those that nobody uses, the least recently used first, and all that was unmapped: somebody else
-    /// wants room. False: there were none. Any lock may be held but one that dropping a region takes.
+    /// Deregisters up to so many of those that nobody uses, the least recently used first, and all that was unmapped:
+    /// somebody else wants room. False: there were none. Any lock may be held but one that dropping a region takes.
     pub fn spare(&self, most: usize) -> bool {
         let wanted = Held {
             regions: most,
@@ -196,7 +198,8 @@ impl<R: Registrar> Cache<R> {
         self.clock.0.load(Ordering::Relaxed)
     }
 
-    /// Takes out what the events since the last time concern, and marks it. What is returned may be dropped without the lock.
+    /// Takes out what the events since the last time concern, and marks it. What is returned may be dropped without the
+    /// lock.
     fn drain(&self, state: &mut State<R::Region>) -> Vec<Kept<R::Region>> {
         let (ring, mut gone) = (self.events(), Vec::new());
         let head = ring.head();

@@ -4,9 +4,9 @@
 //! pauses for a moment, then gives way: on a machine with more threads than cores the holder may not be
 //! running at all. The last resort is sleep, because a holder of lower priority gets no time otherwise.
 //!
-//! Waiters look more and more seldom. A look takes the lock's line of cache from its holder, and who gets the lock takes the lines that
-//! it guards, which lasts longer than a critical section: threads that want the same thing all the time are to have it in turns of
-//! many sections each, not of one.
+//! Waiters look more and more seldom. A look takes the lock's line of cache from its holder, and who gets the lock
+//! takes the lines that it guards, which lasts longer than a critical section: threads that want the same thing all the
+//! time are to have it in turns of many sections each, not of one.
 
 use super::sync::{AtomicU32, Ordering, give_way};
 

@@ -1,5 +1,5 @@
-//! The shared state of lock-free code: atomics, the bytes they guard, and what is made once; exchanged for others where loom or
-//! ThreadSanitizer watch.
+//! The shared state of lock-free code: atomics, the bytes they guard, and what is made once; exchanged for others where
+//! loom or ThreadSanitizer watch.
 
 pub mod foreign;
 
@@ -13,8 +13,8 @@ pub use std::sync::atomic::{AtomicBool, Ordering, fence};
 #[cfg(tsan)]
 pub use told::{AtomicU32, AtomicU64};
 
-// Those of the standard library come compiled, and not watched: ThreadSanitizer would see that a thread wrote the value, and
-// not what makes it known to others.
+// Those of the standard library come compiled, and not watched: ThreadSanitizer would see that a thread wrote the
+// value, and not what makes it known to others.
 #[cfg(tsan)]
 pub use once_cell::sync::OnceCell as OnceLock;
 #[cfg(not(tsan))]

@@ -1,17 +1,19 @@
-//! Which addresses of this process lead to other memory from now on: a ring of events that caches of registrations read.
+//! Which addresses of this process lead to other memory from now on: a ring of events that caches of registrations
+//! read.
 //!
 //! Somebody has to watch `munmap` and its like. In this order, and not before the first cache is made:
 //!
 //! - a genuine libucm that is in the process, for then its hooks are where ours would be, or will be;
 //! - hooks of our own at the entries of libc's functions;
-//! - the program itself, if it has said that it will (`ucm_set_external_event`, `ucm_vm_munmap`): Open MPI's memory/patcher.
-//!   What it tells is taken in any case. It ends with `MPI_Finalize`; that it does is noticed by the next registration only.
+//! - the program itself, if it has said that it will (`ucm_set_external_event`, `ucm_vm_munmap`): Open MPI's
+//!   memory/patcher. What it tells is taken in any case. It ends with `MPI_Finalize`; that it does is noticed by the
+//!   next registration only.
 //!
-//! Where nobody can (`UCX_MEM_EVENTS=n`, other C libraries, sanitizers and valgrind, whose allocators unmap by themselves)
-//! the process is blind, and nothing must be kept registered.
+//! Where nobody can (`UCX_MEM_EVENTS=n`, other C libraries, sanitizers and valgrind, whose allocators unmap by
+//! themselves) the process is blind, and nothing must be kept registered.
 //!
-//! What nobody sees: system calls that a program makes without libc; libraries that are closed (see [`may_be_closed`]); what
-//! happens to a file behind a mapping (`ftruncate`, `fallocate`). With a genuine libucm: `shmat` with `SHM_REMAP`.
+//! What nobody sees: system calls that a program makes without libc; libraries that are closed (see [`may_be_closed`]);
+//! what happens to a file behind a mapping (`ftruncate`, `fallocate`). With a genuine libucm: `shmat` with `SHM_REMAP`.
 
 mod entries;
 mod hook;
@@ -90,8 +92,8 @@ impl Watch {
         self.blind.as_deref()
     }
 
-    /// Whether events still come: somebody else may have put himself in our place since. If that can be put right it is,
-    /// and all that was missed is told as `Everything`. To be asked now and then, at each new registration.
+    /// Whether events still come: somebody else may have put himself in our place since. If that can be put right it
+    /// is, and all that was missed is told as `Everything`. To be asked now and then, at each new registration.
     pub fn still(&self) -> bool {
         (self.check)()
     }

@@ -43,8 +43,8 @@ impl Lane {
         }
     }
 
-    /// Has `owner` told when all that was accepted has arrived, whatever is accepted afterwards. False: there is nothing to wait for, or
-    /// this lane does not tell.
+    /// Has `owner` told when all that was accepted has arrived, whatever is accepted afterwards. False: there is
+    /// nothing to wait for, or this lane does not tell.
     pub fn mark(&mut self, owner: *mut c_void) -> bool {
         match self {
             Lane::Ib(sender) => {

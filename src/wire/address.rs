@@ -159,7 +159,8 @@ pub struct IbLocator {
 }
 
 impl IbLocator {
-    /// Whether messages can go by what both workers have them go by. Who says nothing of it (an earlier version) may have both.
+    /// Whether messages can go by what both workers have them go by. Who says nothing of it (an earlier version) may
+    /// have both.
     pub fn shares_a_way(&self, other: &IbLocator) -> bool {
         const ALL: u8 = QUEUES | DATAGRAMS;
         let ways = |l: &IbLocator| match l.ports.first().map_or(0, |p| p.flags & ALL) {
@@ -197,7 +198,8 @@ pub struct TofuLocator {
     pub vcq: u64,
     /// Steering address of its hall there ([`super::tofu`]).
     pub hall: u64,
-    /// Number of the queue among those of its process: which steering address of a key is for it. Those of the rails follow.
+    /// Number of the queue among those of its process: which steering address of a key is for it. Those of the rails
+    /// follow.
     pub number: u16,
     /// Its further queues.
     pub rails: Rails,

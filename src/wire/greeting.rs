@@ -13,7 +13,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"rucptcp\x01");
 pub const TO_WORKER: u32 = 0;
 /// The connection is to a listener; whoever takes it answers with his identity.
 pub const TO_LISTENER: u32 = 1;
-/// The connection is to the worker's queue pairs: letters ([`super::packet::Letter`]) go both ways, and no answer comes.
+/// The connection is to the worker's queue pairs: letters ([`super::packet::Letter`]) go both ways, and no answer
+/// comes.
 pub const TO_QUEUES: u32 = 2;
 
 packed! {

@@ -48,10 +48,10 @@ kinds! {
     TagEager = 1, 0;
     /// A whole tagged message whose sender waits for the match. `imm`: the tag. [`SyncHdr`], data.
     TagSync = 2, SyncHdr::SIZE;
-    /// Request to send a tagged message by rendezvous. `imm`: the tag. [`RtsHdr`]. The sender of one
-    /// learns of the match in any case, so that synchronous sends need no kind of their own.
-    /// `aux`: so many keys follow, 4 bytes each for one of the sender's ports, by which a device may read the data; 0: none may.
-    /// Over the Tofu interconnect as many words of [`super::offered`].
+    /// Request to send a tagged message by rendezvous. `imm`: the tag. [`RtsHdr`]. The sender of one learns of the
+    /// match in any case, so that synchronous sends need no kind of their own. `aux`: so many keys follow, 4 bytes each
+    /// for one of the sender's ports, by which a device may read the data; 0: none may. Over the Tofu interconnect as
+    /// many words of [`super::offered`].
     TagRts = 3, RtsHdr::SIZE;
     /// A `TagSync` was matched. `imm`: its request.
     SyncAck = 4, 0;
@@ -63,8 +63,8 @@ kinds! {
     Data = 7, DataHdr::SIZE;
     /// A whole active message. `imm`: [`AmImm`]. Payload: the data, then the user's header.
     AmEager = 8, 0;
-    /// Request to send an active message by rendezvous. `imm`: [`AmImm`]. `aux`, [`RtsHdr`] and keys as of `TagRts`, user's
-    /// header.
+    /// Request to send an active message by rendezvous. `imm`: [`AmImm`]. `aux`, [`RtsHdr`] and keys as of `TagRts`,
+    /// user's header.
     AmRts = 9, RtsHdr::SIZE;
     /// A write. `imm`: the address. Payload: the data.
     PutReq = 10, 0;
@@ -89,8 +89,8 @@ kinds! {
     Withdrawn = 19, 0;
     /// The receiver of a rendezvous lets its sender copy a part. `imm`: its request. [`ShareHdr`].
     Share = 20, ShareHdr::SIZE;
-    /// The sender's worker has accepted a client of the receiver's: before everything else from the endpoint that it has
-    /// made. `imm`: the secret that the client told its server ([`super::session::Hello`]).
+    /// The sender's worker has accepted a client of the receiver's: before everything else from the endpoint that it
+    /// has made. `imm`: the secret that the client told its server ([`super::session::Hello`]).
     Accepted = 21, 0;
     /// What comes behind this must not be seen by the reads before it, answered or not.
     Fence = 22, 0;
@@ -99,28 +99,28 @@ kinds! {
     RtrDevice = 23, RtrDeviceHdr::SIZE;
     /// All of a rendezvous has been written, and there was no word with its last bytes. `imm`: the receiver's request.
     Written = 24, 0;
-    /// The sender wants to write by a rail. `imm`: [`RailImm`], `far`: a port of the receiver's that would suit. Where its port is
-    /// ([`super::address::PortLocator`]).
+    /// The sender wants to write by a rail. `imm`: [`RailImm`], `far`: a port of the receiver's that would suit. Where
+    /// its port is ([`super::address::PortLocator`]).
     RailAsk = 25, PORT;
-    /// The answer. `imm`: [`RailImm`] with `near` and `far` as they were, but `far` the port that it became; no queue pair: it
-    /// cannot be. The receiver's port.
+    /// The answer. `imm`: [`RailImm`] with `near` and `far` as they were, but `far` the port that it became; no queue
+    /// pair: it cannot be. The receiver's port.
     RailHeld = 26, PORT;
-    /// The sender has given a rail up, and what it wrote by it may still be under way: the receiver shall drop its end. `imm`:
-    /// [`RailImm`] as it was answered.
+    /// The sender has given a rail up, and what it wrote by it may still be under way: the receiver shall drop its end.
+    /// `imm`: [`RailImm`] as it was answered.
     RailGone = 27, 0;
-    /// A rendezvous with keys is taken back: the receiver shall acknowledge (`Ats`) when its device reads the data no more. `imm`:
-    /// the sender's request as it was offered. [`SyncHdr`]
+    /// A rendezvous with keys is taken back: the receiver shall acknowledge (`Ats`) when its device reads the data no
+    /// more. `imm`: the sender's request as it was offered. [`SyncHdr`]
     TakenBack = 28, SyncHdr::SIZE;
     /// The receiver has: nothing that comes late by it takes effect. `imm`: as in [`Kind::RailGone`].
     RailDropped = 29, 0;
     /// What a put does behind its data. `imm`: the value. [`SignalHdr`]. Answered as a write is.
     Signal = 30, SignalHdr::SIZE;
-    /// The entry of a completion queue behind data that an adapter has written: as [`Kind::Signal`], but nobody answers. `imm`: the value,
-    /// `aux`: the queue. [`NoteHdr`].
+    /// The entry of a completion queue behind data that an adapter has written: as [`Kind::Signal`], but nobody
+    /// answers. `imm`: the value, `aux`: the queue. [`NoteHdr`].
     Note = 31, NoteHdr::SIZE;
-    /// A fragment of an eager active message that no record takes whole. `imm`: [`AmImm`] of the message. [`FragmentHdr`], a part
-    /// of the data; behind the last part the user's header. The fragments of a message come in order, and no other active
-    /// message of the sender comes between them.
+    /// A fragment of an eager active message that no record takes whole. `imm`: [`AmImm`] of the message.
+    /// [`FragmentHdr`], a part of the data; behind the last part the user's header. The fragments of a message come in
+    /// order, and no other active message of the sender comes between them.
     AmFragment = 32, FragmentHdr::SIZE;
     /// A fragment of an eager tagged message that no record takes whole. `imm`: the tag. [`FragmentHdr`], a part of the
     /// data. The fragments of a message come in order, and no other tagged message of the sender comes between them.
@@ -286,8 +286,8 @@ impl AmoHdr {
 packed! {
     /// Of a signal.
     SignalHdr, 26 {
-        /// Where the data in front of it was put, and how many bytes; where that is not registered the data was refused, and
-        /// so is the signal.
+        /// Where the data in front of it was put, and how many bytes; where that is not registered the data was
+        /// refused, and so is the signal.
         addr: u64,
         len: u64,
         /// Where the flag is; 0: there is none.
@@ -321,7 +321,8 @@ packed! {
     }
 }
 
-/// A signal in the word of 32 bits that a device carries with what it writes. The highest bit is set, as in no name of a receive.
+/// A signal in the word of 32 bits that a device carries with what it writes. The highest bit is set, as in no name of
+/// a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalWord {
     pub cq: u8,

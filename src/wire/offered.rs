@@ -1,8 +1,9 @@
-//! Where the rails of a receiver find a message that is offered over the Tofu interconnect: behind the header of the request to send, in
-//! the place of keys.
+//! Where the rails of a receiver find a message that is offered over the Tofu interconnect: behind the header of the
+//! request to send, in the place of keys.
 //!
-//! `mark (4)`, and for each rail that the mark names `steering address (8)`. The lowest bit of the mark is set: the offer's own address is
-//! a steering address, too, for the sender's queue. The bits behind it are the sender's rails, in their order.
+//! `mark (4)`, and for each rail that the mark names `steering address (8)`. The lowest bit of the mark is set: the
+//! offer's own address is a steering address, too, for the sender's queue. The bits behind it are the sender's rails,
+//! in their order.
 #![forbid(unsafe_code)]
 
 use super::tofu::MOST_RAILS;

@@ -1,9 +1,9 @@
 //! What travels between queue pairs: packets, the header of datagrams, and how two workers introduce themselves.
 //!
-//! A record that is too long for one packet is cut. A packet is `length (4) | kind (1) | aux (1) | credit (2) | imm (8)` and
-//! bytes: of the first packet of a record the length is the whole record's, kind, auxiliary byte and immediate are the
-//! message's; further ones are [`MORE`]. In front of datagrams is a [`Datagram`]; one without a packet behind it only
-//! acknowledges.
+//! A record that is too long for one packet is cut. A packet is `length (4) | kind (1) | aux (1) | credit (2) | imm
+//! (8)` and bytes: of the first packet of a record the length is the whole record's, kind, auxiliary byte and immediate
+//! are the message's; further ones are [`MORE`]. In front of datagrams is a [`Datagram`]; one without a packet behind
+//! it only acknowledges.
 #![forbid(unsafe_code)]
 
 use super::address::{MAX_PORTS, PortLocator};
@@ -118,8 +118,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"rucp-ib4");
 pub const READY: u8 = 1;
 /// The sender has seen that the receiver is ready.
 pub const SEEN: u8 = 2;
-/// The connection outlives its ports: messages go by datagrams, which other ports can take. Where the sender is reached follows,
-/// [`Door`] after [`Door`].
+/// The connection outlives its ports: messages go by datagrams, which other ports can take. Where the sender is reached
+/// follows, [`Door`] after [`Door`].
 pub const FAILOVER: u8 = 4;
 
 packed! {
@@ -148,8 +148,8 @@ packed! {
         flags: u8,
         /// What the receiver presents when it answers.
         back: u64,
-        /// Longest packet by a queue pair of its own that the sender takes, bytes; most packets before it tells that it has
-        /// taken some, by queue pair and as datagrams.
+        /// Longest packet by a queue pair of its own that the sender takes, bytes; most packets before it tells that it
+        /// has taken some, by queue pair and as datagrams.
         packet: u32,
         window: u32,
         datagrams: u32,

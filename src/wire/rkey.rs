@@ -1,10 +1,10 @@
 //! The packed remote key: what lets a peer reach a piece of memory, in 2 or 16 bytes, and where devices reach it too in
 //! some more.
 //!
-//! `kind (1) | CRC-8 (1) | body`, or, with keys of devices, `kind (1) | CRC-8 (1) | count (1) | atomics (1) | pages (8) |
-//! keys (4 each) | body`. The byte about atomics is there if the count says so.
-//! `ucp_ep_rkey_unpack` is given a bare pointer, so that the kind, and the count which is there twice, say how long the
-//! key is. Any two kinds differ in two bits or more: one flipped bit makes no other.
+//! `kind (1) | CRC-8 (1) | body`, or, with keys of devices, `kind (1) | CRC-8 (1) | count (1) | atomics (1) | pages (8)
+//! | keys (4 each) | body`. The byte about atomics is there if the count says so. `ucp_ep_rkey_unpack` is given a bare
+//! pointer, so that the kind, and the count which is there twice, say how long the key is. Any two kinds differ in two
+//! bits or more: one flipped bit makes no other.
 #![forbid(unsafe_code)]
 
 use super::address::MAX_PORTS;
@@ -143,8 +143,8 @@ impl DeviceKeys {
     }
 }
 
-/// How many bytes the key has that begins here; `None` when no key does. `at` gives its bytes: the first, and the third only
-/// where the first says that there is one.
+/// How many bytes the key has that begins here; `None` when no key does. `at` gives its bytes: the first, and the third
+/// only where the first says that there is one.
 pub fn total_len(at: impl Fn(usize) -> u8) -> Option<usize> {
     let first = at(0);
     encoded_len(first).or_else(|| {

@@ -1,8 +1,8 @@
 //! What a client and a listener say to each other on the connection between them: who they are, and farewell.
 //!
-//! The client sends [`Hello`] with its worker address behind it; the server answers [`Reply`], with the address of
-//! the worker that accepted. From then on messages take the ways that the addresses name, and this connection is
-//! there to end with the endpoints: each side says one byte before it closes. A side that closes in order waits for the other
+//! The client sends [`Hello`] with its worker address behind it; the server answers [`Reply`], with the address of the
+//! worker that accepted. From then on messages take the ways that the addresses name, and this connection is there to
+//! end with the endpoints: each side says one byte before it closes. A side that closes in order waits for the other
 //! one's byte.
 #![forbid(unsafe_code)]
 

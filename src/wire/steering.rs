@@ -1,8 +1,10 @@
-//! The part of a packed key that says how adapters of the Tofu interconnect reach the memory: around the rest of the key.
+//! The part of a packed key that says how adapters of the Tofu interconnect reach the memory: around the rest of the
+//! key.
 //!
-//! `kind (1) | CRC-8 (1) | count (2) | count inverted (2) | base (8) | length (8)`, as often as counted `worker (2) | steering
-//! address (8)`, and the key. A bit of the count says that the owner's adapters execute atomic operations. A steering address is good for one virtual control queue: each worker of the memory's owner has one of
-//! its own, and a number. `ucp_ep_rkey_unpack` is given a bare pointer: the count, which is there twice, says how long it is.
+//! `kind (1) | CRC-8 (1) | count (2) | count inverted (2) | base (8) | length (8)`, as often as counted `worker (2) |
+//! steering address (8)`, and the key. A bit of the count says that the owner's adapters execute atomic operations. A
+//! steering address is good for one virtual control queue: each worker of the memory's owner has one of its own, and a
+//! number. `ucp_ep_rkey_unpack` is given a bare pointer: the count, which is there twice, says how long it is.
 #![forbid(unsafe_code)]
 
 use super::rkey::{self, checksum};
@@ -24,14 +26,15 @@ pub struct Steering {
     /// What is registered.
     pub base: u64,
     pub len: u64,
-    /// Whether the owner's adapters, and nobody else, execute atomic operations on it; there may be no address all the same.
+    /// Whether the owner's adapters, and nobody else, execute atomic operations on it; there may be no address all the
+    /// same.
     pub atomics: bool,
     /// The numbers of workers of the owner's, and where the memory begins for their queues. At most [`MOST`].
     pub addresses: Vec<(u16, u64)>,
 }
 
-/// How many bytes the key has that begins here; `None` when no key does. `at` gives its bytes, no more of them than those
-/// before say that there are.
+/// How many bytes the key has that begins here; `None` when no key does. `at` gives its bytes, no more of them than
+/// those before say that there are.
 pub fn total_len(at: impl Fn(usize) -> u8) -> Option<usize> {
     if at(0) != KIND {
         return rkey::total_len(at);
@@ -45,8 +48,8 @@ pub fn total_len(at: impl Fn(usize) -> u8) -> Option<usize> {
     Some(inner + rkey::total_len(|i| at(inner + i))?)
 }
 
-/// Reads what is around the key that `bytes`, which are as long as [`total_len`] says, hold: that, if there is something, and the
-/// key. `None` when it is damaged.
+/// Reads what is around the key that `bytes`, which are as long as [`total_len`] says, hold: that, if there is
+/// something, and the key. `None` when it is damaged.
 pub fn read(bytes: &[u8]) -> Option<(Option<Steering>, &[u8])> {
     if *bytes.first()? != KIND {
         return Some((None, bytes));

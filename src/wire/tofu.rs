@@ -1,8 +1,10 @@
-//! What two workers write into each other's memory over the Tofu interconnect before they talk: tickets, greetings, grants.
+//! What two workers write into each other's memory over the Tofu interconnect before they talk: tickets, greetings,
+//! grants.
 //!
-//! Each worker has a hall. Who wants to talk to it takes a ticket there, an atomic addition by the adapter, and writes its greeting
-//! into the place of that number, as soon as few enough wait: no greeting is written over another one, and as many arrive
-//! as the hall has places. A ticket is good once. The answer is a grant: a ring for the frames of one direction, in the memory of who reads them.
+//! Each worker has a hall. Who wants to talk to it takes a ticket there, an atomic addition by the adapter, and writes
+//! its greeting into the place of that number, as soon as few enough wait: no greeting is written over another one, and
+//! as many arrive as the hall has places. A ticket is good once. The answer is a grant: a ring for the frames of one
+//! direction, in the memory of who reads them.
 #![forbid(unsafe_code)]
 
 use super::packed::packed;
@@ -59,7 +61,8 @@ impl Turn {
         (waiting > PLACES && !self.is_past(self.tickets)).then_some(waiting)
     }
 
-    /// What has to be added to the word, of whose hall so many were served, if somebody has written to it who takes no tickets.
+    /// What has to be added to the word, of whose hall so many were served, if somebody has written to it who takes no
+    /// tickets.
     pub fn amends(self, served: u32) -> u64 {
         match self.served == served {
             false => u64::from(served.wrapping_sub(self.served)) << 32,
@@ -181,7 +184,8 @@ packed! {
         secret: u64,
         /// What the receiver presents in a greeting of its own.
         back: u64,
-        /// The sender's virtual control queue, and the steering addresses there of its hall and of the cell for this ring.
+        /// The sender's virtual control queue, and the steering addresses there of its hall and of the cell for this
+        /// ring.
         vcq: u64,
         hall: u64,
         cell: u64,

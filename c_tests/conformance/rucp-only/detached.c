@@ -3,8 +3,8 @@
  * as for the first time. And peers that are created and destroyed in a process that lives.
  *
  * DETACHED_PEERS=N: this many are created and destroyed; resources are printed at each power of ten. The bytes include
- * freed memory that the C library keeps for the thread, up to 7 blocks of each size and some 230 KB in all, which fills up
- * over time; with GLIBC_TUNABLES=glibc.malloc.tcache_count=0 none is kept.
+ * freed memory that the C library keeps for the thread, up to 7 blocks of each size and some 230 KB in all, which fills
+ * up over time; with GLIBC_TUNABLES=glibc.malloc.tcache_count=0 none is kept.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -25,8 +25,8 @@
 
 enum { HELLO = 1, ANSWER, BYE, IDS, MANY = 400, PEERS = 1000, ROUNDS = 30, BUFFER = 512, SECONDS = 150, SETTLE = 30 };
 /* Overhead of the heap itself, with freed memory it keeps. A peer that is never released takes 700 bytes. */
-/* Deaths are detected with a delay: this many peers are created and destroyed between two measurements, or count / LOOKS
- * if that is more. */
+/* Deaths are detected with a delay: this many peers are created and destroyed between two measurements, or count /
+ * LOOKS if that is more. */
 enum { AT_ONCE = 100, LOOKS = 1000 };
 enum { BYTES_SLACK = 256 << 10, MAPPINGS_SLACK = 8 };
 
@@ -538,7 +538,7 @@ static void destroyed_workers(void)
     ucp_cleanup(end.context);
 }
 
-/* Endpoints by which nothing was ever sent, to workers that go after them: neither has heard of the other. */
+/* Endpoints by which nothing was ever sent, to workers that go after them: neither knows of the other. */
 static void unused_endpoints(void)
 {
     ucp_context_h context = new_context();

@@ -1,5 +1,5 @@
-//! Offers of rendezvous that are in none of the worker's lists, because the user holds them or receives them just now, and
-//! which of them the peer has taken back meanwhile.
+//! Offers of rendezvous that are in none of the worker's lists, because the user holds them or receives them just now,
+//! and which of them the peer has taken back meanwhile.
 
 use std::collections::HashMap;
 

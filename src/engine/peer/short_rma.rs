@@ -8,7 +8,8 @@
 use crate::sys::clock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// The peer is at work if it has progressed, or answered, so many nanoseconds ago: it notes that in one progress call of 64.
+/// The peer is at work if it has progressed, or answered, so many nanoseconds ago: it notes that in one progress call
+/// of 64.
 const RECENT_NS: u64 = 10_000;
 /// Longest access by message, bytes: a longer one costs more than the slowest call of the kernel.
 const MAX_BYTES: usize = 4096;
@@ -27,12 +28,12 @@ const MAX_DETOUR: u32 = 1 << 14;
 /// Of so many copies by the kernel one is timed.
 const TIMED: u32 = 8;
 
-/// The account of one peer. Relaxed throughout: estimates, of which a lost update does no harm; `used` is set before a message is
-/// posted by the thread that looks at it before its next access.
+/// The account of one peer. Relaxed throughout: estimates, of which a lost update does no harm; `used` is set before a
+/// message is posted by the thread that looks at it before its next access.
 #[derive(Default)]
 pub struct ShortRma {
-    /// Accesses went by message that may not be answered. Where threads share the worker it stays set: one that has seen
-    /// all answered does not know of a message that another one is about to post.
+    /// Accesses went by message that may not be answered. Where threads share the worker it stays set: one that has
+    /// seen all answered does not know of a message that another one is about to post.
     used: AtomicBool,
     /// The answers to them are awaited: `asked_at` is when the first was made.
     awaited: AtomicBool,

@@ -27,12 +27,13 @@ const FOR_EVER: Duration = Duration::from_secs(1 << 20);
 /// What the options of a context say.
 #[derive(Clone, Debug)]
 pub struct IbPolicy {
-    /// Peers get a queue pair each: `UCX_TLS` has rc, and there will not be more than `UCX_RC_MAX_NUM_EPS`, or it does not
-    /// have ud.
+    /// Peers get a queue pair each: `UCX_TLS` has rc, and there will not be more than `UCX_RC_MAX_NUM_EPS`, or it does
+    /// not have ud.
     pub by_queue: bool,
     /// Messages may go by datagrams: it has ud.
     pub datagrams: bool,
-    /// Puts and gets from this length on are written from and read into the user's memory, others through buffers, bytes.
+    /// Puts and gets from this length on are written from and read into the user's memory, others through buffers,
+    /// bytes.
     pub in_place: usize,
     /// Ports that share a long rendezvous at most.
     pub rndv_rails: usize,

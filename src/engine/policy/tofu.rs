@@ -48,9 +48,9 @@ fn place(told: impl Fn(&str) -> Option<String>) -> usize {
     all.next().unwrap_or(std::process::id() as usize)
 }
 
-/// Queues of a process that are alone, at most, if no option says how many: one of so many processes of a node with so many network
-/// interfaces. An interface of Tofu D has nine control queues for programs, one of which stays for those that share. Where there are
-/// others, only parts are not alike.
+/// Queues of a process that are alone, at most, if no option says how many: one of so many processes of a node with so
+/// many network interfaces. An interface of Tofu D has nine control queues for programs, one of which stays for those
+/// that share. Where there are others, only parts are not alike.
 pub fn fair_part(tnis: usize, processes: usize) -> usize {
     const ALONE: usize = 8;
     (ALONE * tnis).div_ceil(processes.max(1))

@@ -100,8 +100,8 @@ pub unsafe fn take_receive(
     }
 }
 
-/// Makes a tag receive of a request's memory. Written is what one needs until it is matched, but for
-/// `posting`, which the matcher writes, and what [`tell_of_end`] does; a transfer that follows sees to the rest ([`equip`]).
+/// Makes a tag receive of a request's memory. Written is what one needs until it is matched, but for `posting`, which
+/// the matcher writes, and what [`tell_of_end`] does; a transfer that follows sees to the rest ([`equip`]).
 ///
 /// # Safety
 /// The memory is the caller's.

@@ -28,8 +28,8 @@ pub unsafe fn complete(req: *mut Request, status: ucs_status_t) {
     }
 }
 
-/// Ends a request whose data is one piece, or nothing, and that has nothing of its own to free: as [`complete`] without what
-/// such a request never has.
+/// Ends a request whose data is one piece, or nothing, and that has nothing of its own to free: as [`complete`] without
+/// what such a request never has.
 ///
 /// # Safety
 /// As [`complete`].
@@ -45,8 +45,8 @@ pub unsafe fn complete_plain(req: *mut Request, status: ucs_status_t) {
     }
 }
 
-/// Ends a tag receive whose data is one piece, or has been finished, or what else is the user's and no more than that: as
-/// [`complete`] without what such a request never has.
+/// Ends a tag receive whose data is one piece, or has been finished, or what else is the user's and no more than that:
+/// as [`complete`] without what such a request never has.
 ///
 /// # Safety
 /// As [`complete`]; `MT` says whether threads overlap in the request's worker.

@@ -1,5 +1,5 @@
-//! THE HOT PATH of atomic operations that adapters of the Tofu interconnect execute. In single-thread mode; what is not the common case
-//! is handed back.
+//! THE HOT PATH of atomic operations that adapters of the Tofu interconnect execute. In single-thread mode; what is not
+//! the common case is handed back.
 
 use super::super::queues::{awaits, request_of};
 use crate::ctypes::*;

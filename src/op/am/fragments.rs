@@ -1,4 +1,5 @@
-//! Long eager active messages at the receiver: fragments are collected until the last one has come, then the handler runs.
+//! Long eager active messages at the receiver: fragments are collected until the last one has come, then the handler
+//! runs.
 //!
 //! The fragments of a message follow each other on the lane, and so the handler of a long message runs before that of
 //! every message behind it.

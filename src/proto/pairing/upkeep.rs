@@ -149,8 +149,8 @@ fn look_at(c: &mut Connection, now: u64, keepalive: u64, timeout: u64) {
     }
 }
 
-/// Whether one more peer may begin a connection, of so many. Those that have, and have been silent for as long as a peer
-/// may be, make room.
+/// Whether one more peer may begin a connection, of so many. Those that have, and have been silent for as long as a
+/// peer may be, make room.
 pub(super) fn has_room(ports: &mut Ports, most: usize) -> bool {
     if ports.unsettled < most {
         return true;

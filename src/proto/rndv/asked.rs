@@ -1,8 +1,8 @@
 //! Receives of middle size within a host: the sender is asked for messages, and copied from if it does not come.
 //!
 //! Two copies through the ring, by two cores at once and in a cache that they share, take a third of the time of one by
-//! the kernel. That needs a sender that progresses now. So the question names a share of one piece: the sender claims it
-//! before it sends. If nothing comes for a while we do, and copy by ourselves.
+//! the kernel. That needs a sender that progresses now. So the question names a share of one piece: the sender claims
+//! it before it sends. If nothing comes for a while we do, and copy by ourselves.
 //!
 //! Cores that share no cache are slow at this. The pace at which parts come out of the ring tells which they are.
 
@@ -16,8 +16,8 @@ use crate::tl::shm::share::Claim;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Longest message that is asked for, bytes: with an area and nothing else in the ring, all of it goes there at once, with
-/// parts in every slot, and a sender that leaves again is not waited for.
+/// Longest message that is asked for, bytes: with an area and nothing else in the ring, all of it goes there at once,
+/// with parts in every slot, and a sender that leaves again is not waited for.
 pub const MAX: usize = 1 << 20;
 /// The same where it is not known how near the peer is.
 const UNKNOWN: usize = 256 << 10;

@@ -1,5 +1,5 @@
-//! Rendezvous by device: the receiver registers its memory and says where it is, the sender's device writes straight into it
-//! from the sender's memory, and a message behind that, by the same queue pair, tells the receiver.
+//! Rendezvous by device: the receiver registers its memory and says where it is, the sender's device writes straight
+//! into it from the sender's memory, and a message behind that, by the same queue pair, tells the receiver.
 //!
 //! Where memory cannot be registered, at either end, messages carry the data as they do by datagrams.
 

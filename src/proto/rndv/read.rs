@@ -1,10 +1,11 @@
-//! Rendezvous by reading: the sender registers its memory before it is offered, and the offer says by which keys it can be read.
-//! The receiver's device reads it, and the acknowledgement that ends every rendezvous follows: the sender need not progress
-//! meanwhile.
+//! Rendezvous by reading: the sender registers its memory before it is offered, and the offer says by which keys it can
+//! be read. The receiver's device reads it, and the acknowledgement that ends every rendezvous follows: the sender need
+//! not progress meanwhile.
 //!
-//! Where memory cannot be registered, or no queue pair leads to the sender, the receiver asks as it does without keys. Over the Tofu
-//! interconnect an offer names the memory by its steering address for the sender's queue, and in place of keys come a mark for that and the
-//! steering addresses for the sender's rails (`wire::offered`), which are kept beside the offer until somebody receives it.
+//! Where memory cannot be registered, or no queue pair leads to the sender, the receiver asks as it does without keys.
+//! Over the Tofu interconnect an offer names the memory by its steering address for the sender's queue, and in place of
+//! keys come a mark for that and the steering addresses for the sender's rails (`wire::offered`), which are kept beside
+//! the offer until somebody receives it.
 
 use super::pull::Pull;
 use crate::engine::offer::Offer;
@@ -26,8 +27,8 @@ pub const fn bytes(count: u8) -> usize {
     count as usize * KEY
 }
 
-/// Registers what is to be offered for the receiver's device and puts the keys in front of the user's header: how many, one for
-/// each of our ports; 0: it is not offered that way. And where the receiver finds the memory that is at `addr`.
+/// Registers what is to be offered for the receiver's device and puts the keys in front of the user's header: how many,
+/// one for each of our ports; 0: it is not offered that way. And where the receiver finds the memory that is at `addr`.
 ///
 /// # Safety
 /// The request is new, its data and peer are set, and `tail_len` bytes are readable at `tail`.
@@ -97,8 +98,8 @@ fn may_be_read(worker: &Worker, peer: &Peer) -> bool {
     by_queue && peer.inbox.is_none() && peer.uid != worker.uid
 }
 
-/// Of the keys of an offer the one for the port that our connection to its sender leads to, and the rails whose addresses are the last
-/// of the keys; `None`: we cannot read, or shall not.
+/// Of the keys of an offer the one for the port that our connection to its sender leads to, and the rails whose
+/// addresses are the last of the keys; `None`: we cannot read, or shall not.
 ///
 /// # Safety
 /// `count` keys are readable.

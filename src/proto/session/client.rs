@@ -20,8 +20,8 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// An attempt that has not succeeded after so many milliseconds is given up, if there is another way: nobody may be there
-/// to answer it.
+/// An attempt that has not succeeded after so many milliseconds is given up, if there is another way: nobody may be
+/// there to answer it.
 const ATTEMPT_MS: u64 = 1000;
 
 /// An endpoint that leads nowhere yet. [`dial`] takes it to a server.

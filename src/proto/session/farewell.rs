@@ -1,4 +1,5 @@
-//! How a connection ends. Each end says that its endpoint is closed; a flushing close waits until the other end says so.
+//! How a connection ends. Each end says that its endpoint is closed; a flushing close waits until the other end says
+//! so.
 //!
 //! The other end answers when its error handler has returned, at once where there is none, or by the close of its own
 //! endpoint. Its host or process may go instead, which ends the close with an error.
@@ -94,8 +95,8 @@ pub fn leave(worker: &Worker, ep: &Endpoint, behind: bool, force: bool) {
     if ep.session != 0
         && let Some(x) = worker.exchange.lock().as_deref_mut()
     {
-        // A failed endpoint is one that the other end may wait for, whose farewell can have come by a message before the
-        // one on the connection: this is the answer.
+        // A failed endpoint is one that the other end may wait for, whose farewell can have come by a message before
+        // the one on the connection: this is the answer.
         end(x, ep.session, behind, force && !ep.has(FAILED));
     }
 }

@@ -112,8 +112,8 @@ pub(super) fn met_at(
     address
 }
 
-/// The same where they have met by RDMA: by the port with this GID, or by whatever ports there are. TCP stays where it connects
-/// queue pairs.
+/// The same where they have met by RDMA: by the port with this GID, or by whatever ports there are. TCP stays where it
+/// connects queue pairs.
 fn restrict_to_rdma(worker: &Worker, address: &mut WorkerAddress, gid: Option<[u8; 16]>) {
     let Some(ib) = &mut address.ib else {
         return;

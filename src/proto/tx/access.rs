@@ -50,8 +50,9 @@ fn direction(r: &Request) -> Direction {
     }
 }
 
-/// Copies for the first requests of a queue that want the same direction, takes them out into `ended` and leaves in each
-/// what it ended with: how many. For those for which the kernel does not let us the peer is asked, in their places.
+/// Copies for the first requests of a queue that want the same direction, takes them out into `ended` and leaves in
+/// each what it ended with: how many. For those for which the kernel does not let us the peer is asked, in their
+/// places.
 ///
 /// # Errors
 /// `UCS_ERR_CONNECTION_RESET` if the peer is gone; those that were taken out say so.

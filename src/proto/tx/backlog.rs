@@ -38,8 +38,8 @@ pub fn progress_backlog(worker: &Worker) -> u32 {
     count
 }
 
-/// Moves what waits outside of progress, where no callback may run: the next progress ends what has moved. All peers are
-/// looked at: one that another thread's progress has in hand is in no list.
+/// Moves what waits outside of progress, where no callback may run: the next progress ends what has moved. All peers
+/// are looked at: one that another thread's progress has in hand is in no list.
 #[cold]
 pub fn move_backlog(worker: &Worker) {
     for peer in worker.all_peers() {

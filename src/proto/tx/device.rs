@@ -1,8 +1,9 @@
 //! Remote accesses that a device carries out: queued as messages are, because a queue pair has to be there and to have
 //! room, and posted in their turn.
 //!
-//! Short data is copied through registered buffers: what is written has ended when it is copied, what is read when it has come.
-//! Longer data is written and read in place (`lent`). A flush waits for all of it, as for everything that was posted.
+//! Short data is copied through registered buffers: what is written has ended when it is copied, what is read when it
+//! has come. Longer data is written and read in place (`lent`). A flush waits for all of it, as for everything that was
+//! posted.
 
 use super::{access, lent};
 use crate::ctypes::*;
@@ -23,7 +24,8 @@ use crate::wire::stats::Protocol;
 use std::ffi::c_void;
 use std::ptr;
 
-/// Makes a request, whose data (one piece, if it is not worked on [in place](in_place)) and peer are set, an access of the device's.
+/// Makes a request, whose data (one piece, if it is not worked on [in place](in_place)) and peer are set, an access of
+/// the device's.
 pub fn by_device(r: &mut Request, direction: Direction, addr: u64, keys: &DeviceKeys) {
     (r.sent, r.imm, r.kind) = (Sent::Device, addr, 0);
     r.stream = direction == Direction::Write;
@@ -35,8 +37,8 @@ pub fn by_device(r: &mut Request, direction: Direction, addr: u64, keys: &Device
     }
 }
 
-/// Makes a request, whose data (where the result goes, or nothing) and peer are set, an atomic operation of the device's.
-/// False: no device does such a one.
+/// Makes a request, whose data (where the result goes, or nothing) and peer are set, an atomic operation of the
+/// device's. False: no device does such a one.
 pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, keys: &DeviceKeys) -> bool {
     let port = keys.atomics.ports.trailing_zeros() as usize;
     let (Some(key), Some(_)) = (keys.of_port(port), step(head)) else {
@@ -51,7 +53,8 @@ pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, keys: &DeviceKeys) -> b
     true
 }
 
-/// Makes a request an atomic operation that whoever has this key carries out, or a message if that is not how it is reached.
+/// Makes a request an atomic operation that whoever has this key carries out, or a message if that is not how it is
+/// reached.
 pub(super) fn set_atomic(r: &mut Request, addr: u64, head: &AmoHdr, key: u64) {
     super::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
     r.sent = Sent::Device;
@@ -60,7 +63,8 @@ pub(super) fn set_atomic(r: &mut Request, addr: u64, head: &AmoHdr, key: u64) {
     r.remote_id = key;
 }
 
-/// An atomic operation was posted: from here on it is no message. Who is in the peer's place does nothing, as where memory is mapped.
+/// An atomic operation was posted: from here on it is no message. Who is in the peer's place does nothing, as where
+/// memory is mapped.
 pub(super) fn atomic_posted(peer: &Peer, r: &mut Request, len: usize) {
     peer.stats().of(Protocol::AmoMapped).add(len);
     r.kind = 0;
@@ -147,8 +151,8 @@ pub unsafe fn write_with_word(
     sender.write_with_word(Remote { addr, key }, len, word, fill)
 }
 
-/// Posts a put in the user's memory in one work request, and a word, which the peer gets behind the data. False: it has to wait,
-/// or takes more than one.
+/// Posts a put in the user's memory in one work request, and a word, which the peer gets behind the data. False: it has
+/// to wait, or takes more than one.
 ///
 /// # Safety
 /// The request is complete in all fields, in no queue, and has been made one of a device's.
@@ -326,7 +330,8 @@ pub fn on_end(connection: &mut Connection, number: u64) {
 /// In single-thread mode, and nobody up the stack has the peer's sending half.
 #[inline(always)]
 pub unsafe fn on_end_alone(connection: &mut Connection, number: u64) {
-    // SAFETY: peers that connections lead to are not freed, connections are. Who is told may change the lane: it is looked for anew.
+    // SAFETY: peers that connections lead to are not freed, connections are. Who is told may change the lane: it is
+    // looked for anew.
     let line = || match unsafe { (*connection.peer).tx.alone().lane.as_mut() } {
         Some(Lane::Ib(sender)) => sender.line(),
         _ => None,
@@ -354,8 +359,8 @@ pub unsafe fn on_end_alone(connection: &mut Connection, number: u64) {
 /// Ends the request that had a place. In single-thread mode.
 #[inline(always)]
 unsafe fn end_wait(what: What, req: *mut Request) {
-    // SAFETY: the caller's request. What reads by a place, or has something done atomically, is the user's, and one such work
-    // request is all of it.
+    // SAFETY: the caller's request. What reads by a place, or has something done atomically, is the user's, and one
+    // such work request is all of it.
     unsafe {
         match what {
             What::Mark => flush::marker_sent(req),
@@ -434,7 +439,8 @@ pub fn on_rail_end(connection: &mut Connection, (iface, qpn): (usize, u32), numb
     ends.finish();
 }
 
-/// Requests that have ended, linked by `remote_id`, which none of them needs any more: they are told without the peer's lock.
+/// Requests that have ended, linked by `remote_id`, which none of them needs any more: they are told without the peer's
+/// lock.
 struct Ends {
     first: *mut Request,
     last: *mut Request,

@@ -10,8 +10,8 @@ use crate::tl::shm::outbox::Outbox;
 use std::fmt::Arguments;
 use std::io::ErrorKind;
 
-/// Takes a ring in the peer's inbox, or has a connection made where that is how messages go to it. False: there is no lane
-/// yet, the caller tries again later.
+/// Takes a ring in the peer's inbox, or has a connection made where that is how messages go to it. False: there is no
+/// lane yet, the caller tries again later.
 #[cold]
 pub(super) fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
     // SAFETY: peers do not outlive their worker.
@@ -65,9 +65,9 @@ pub(super) fn connect(peer: &Peer, tx: &mut Tx) -> Result<bool, ucs_status_t> {
     }
 }
 
-/// Has a TCP connection made to a peer in whose inbox no ring can be had. False: TCP is not allowed, or leads not there.
-/// The order of messages is kept: those sent by an earlier ring were handled before it was closed, and from now on none is
-/// sent by a ring.
+/// Has a TCP connection made to a peer in whose inbox no ring can be had. False: TCP is not allowed, or leads not
+/// there. The order of messages is kept: those sent by an earlier ring were handled before it was closed, and from now
+/// on none is sent by a ring.
 #[cold]
 fn switch_to_fallback(worker: &Worker, peer: &Peer, tx: &mut Tx, reason: Arguments) -> bool {
     let Some(target) = tx.fallback_target.take() else {

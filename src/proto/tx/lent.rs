@@ -1,9 +1,9 @@
-//! Transfers in the user's own memory: he has left it to the device, and gets it back when that has done, or can do nothing any
-//! more.
+//! Transfers in the user's own memory: he has left it to the device, and gets it back when that has done, or can do
+//! nothing any more.
 //!
-//! A request that is ended before its time ends for its user no sooner than its last work request, or the queue pair, which
-//! fails with a peer that is lost. Who writes into a receiver's memory says so by the same queue pair, and so does who writes
-//! no more: what it says arrives behind all that it has written.
+//! A request that is ended before its time ends for its user no sooner than its last work request, or the queue pair,
+//! which fails with a peer that is lost. Who writes into a receiver's memory says so by the same queue pair, and so
+//! does who writes no more: what it says arrives behind all that it has written.
 
 use super::{control, device, pieces, set_message, spread};
 use crate::ctypes::*;
@@ -22,8 +22,8 @@ use crate::wire::stats::Protocol;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// Whether a device works straight in this peer's memory, and its device in ours. What a worker sends to itself comes back by
-/// another queue pair, which would have to go, too, before memory is given back.
+/// Whether a device works straight in this peer's memory, and its device in ours. What a worker sends to itself comes
+/// back by another queue pair, which would have to go, too, before memory is given back.
 pub fn is_possible(peer: &Peer) -> bool {
     // SAFETY: peers do not outlive their worker.
     let own = unsafe { &*peer.worker }.uid;
@@ -51,8 +51,8 @@ pub fn deliver(r: &mut Request, to: RtrDeviceHdr, memory: Vec<Handle<Pinned>>) {
     r.extra = Some(Box::new(Extra::Transfer(transfer)));
 }
 
-/// Makes a receive one that reads the sender's memory, by this key for this port of the sender's, into its own, which is
-/// registered.
+/// Makes a receive one that reads the sender's memory, by this key for this port of the sender's, into its own, which
+/// is registered.
 pub fn fetch(r: &mut Request, (port, key): (usize, u32), memory: Handle<Pinned>) {
     const KEY: usize = size_of::<u32>();
     r.head[port * KEY..][..KEY].copy_from_slice(&key.to_le_bytes());
@@ -92,8 +92,8 @@ pub fn by_messages(r: &mut Request) {
     r.extra = None;
 }
 
-/// Posts as much of a transfer as there is room for, by this key of the peer's if the connection has a queue pair; true when that
-/// was all of it. `None`: no device does that.
+/// Posts as much of a transfer as there is room for, by this key of the peer's if the connection has a queue pair; true
+/// when that was all of it. `None`: no device does that.
 ///
 /// # Safety
 /// The request's memory is the user's promise until it ends.
@@ -185,7 +185,8 @@ pub(super) unsafe fn advance(
     Some(true)
 }
 
-/// Posts a put in one work request, and the word that the peer gets behind it; false if it takes more, or there is no room now.
+/// Posts a put in one work request, and the word that the peer gets behind it; false if it takes more, or there is no
+/// room now.
 ///
 /// # Safety
 /// The request is new, its data one piece; the peer's lock is held.
@@ -243,8 +244,8 @@ fn keys_of(r: &Request) -> [u32; MAX_PORTS] {
     std::array::from_fn(|port| device::key(r, port).unwrap_or(0))
 }
 
-/// Ends a request that the device has done with. The peer hears of what was read of its memory, and of what went by rails, as it
-/// does of the rest by what is posted behind it.
+/// Ends a request that the device has done with. The peer hears of what was read of its memory, and of what went by
+/// rails, as it does of the rest by what is posted behind it.
 ///
 /// # Safety
 /// The request is in no list, and nothing of it is under way.
@@ -312,7 +313,8 @@ pub fn take(tx: &Tx, wanted: impl Fn(*mut Request) -> bool) -> Vec<*mut Request>
     taken
 }
 
-/// What an adapter of the Tofu interconnect works on after it has ended keeps the end that it was given: the adapter tells of it.
+/// What an adapter of the Tofu interconnect works on after it has ended keeps the end that it was given: the adapter
+/// tells of it.
 fn may_be_taken(t: &Transfer) -> bool {
     match t.fate {
         Fate::Taken => false,
@@ -377,8 +379,8 @@ pub fn is_lent(r: &Request) -> bool {
     })
 }
 
-/// Drops the lane of a peer that is lost: nothing that it or we have posted takes effect any more. The requests that waited for
-/// the device, which nobody else has taken.
+/// Drops the lane of a peer that is lost: nothing that it or we have posted takes effect any more. The requests that
+/// waited for the device, which nobody else has taken.
 pub fn cut(peer: &Peer) -> Vec<*mut Request> {
     let mut tx = peer.tx.lock();
     let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {

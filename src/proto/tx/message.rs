@@ -363,8 +363,8 @@ impl Part {
         Self::of(r, len, packed)
     }
 
-    /// The part of `len` bytes at the request's offset. A put names the address in its immediate, a stream needs no more
-    /// than the order, the others name the offset in their header.
+    /// The part of `len` bytes at the request's offset. A put names the address in its immediate, a stream needs no
+    /// more than the order, the others name the offset in their header.
     fn of(r: &Request, data_len: usize, packed: Vec<u8>) -> Part {
         let (offset, total) = (r.offset, r.data.len() as u64);
         let imm = if r.kind == PUT { r.imm + offset } else { r.imm };

@@ -11,8 +11,8 @@ use crate::tl::ib::sender::Sender;
 /// No work request names more of them here.
 const MOST: usize = 16;
 
-/// Posts the pieces from `offset` on that one work request takes; `memory`: the registrations of all that are not empty. How many
-/// bytes they have, 0 if there is no room now. `None`: the device does not know them.
+/// Posts the pieces from `offset` on that one work request takes; `memory`: the registrations of all that are not
+/// empty. How many bytes they have, 0 if there is no room now. `None`: the device does not know them.
 ///
 /// # Safety
 /// The list of pieces is still the user's promise.
@@ -43,8 +43,8 @@ pub(super) unsafe fn lend(
     Some(if posted { n } else { 0 })
 }
 
-/// Puts what is behind the first `offset` bytes into a list, each with the number of its piece as its key: as many as there is room
-/// for, and no more than so many bytes. How many there are, and their bytes.
+/// Puts what is behind the first `offset` bytes into a list, each with the number of its piece as its key: as many as
+/// there is room for, and no more than so many bytes. How many there are, and their bytes.
 fn take(pieces: &[Span], offset: usize, bytes: usize, list: &mut [ibv_sge]) -> (usize, usize) {
     let (mut at, mut used, mut n) = (0, 0, 0);
     for (number, piece) in pieces.iter().enumerate() {

@@ -1,8 +1,9 @@
-//! Long transfers, puts, gets and messages, over several network interfaces of the Tofu interconnect: the connection's own queue moves a
-//! part, and each rail.
+//! Long transfers, puts, gets and messages, over several network interfaces of the Tofu interconnect: the connection's
+//! own queue moves a part, and each rail.
 //!
-//! What goes by different queues is in no order. So what a rail has written counts as a read does: a notice says that it is there, a
-//! flush waits for that, and nothing goes behind a fence, and no signal behind its data, before it has come.
+//! What goes by different queues is in no order. So what a rail has written counts as a read does: a notice says that
+//! it is there, a flush waits for that, and nothing goes behind a fence, and no signal behind its data, before it has
+//! come.
 
 use crate::engine::peer::Peer;
 use crate::engine::request::Portion;
@@ -12,8 +13,8 @@ use crate::tl::Target;
 use crate::tl::tofu::{Tuning, pinned};
 use crate::wire::offered::Addresses;
 
-/// From this length on a transfer is shared out, bytes: an interface moves so much in 10 us, several times what it takes to post
-/// to others and to hear of them.
+/// From this length on a transfer is shared out, bytes: an interface moves so much in 10 us, several times what it
+/// takes to post to others and to hear of them.
 const SHARED: usize = 64 << 10;
 /// A part is no shorter, bytes: an interface is at it for 2.4 us, about as long as its notice takes.
 const LEAST_PART: usize = 16 << 10;
@@ -51,8 +52,8 @@ pub fn of_message(worker: &Worker, memory: (*const u8, usize), there: &Addresses
     share(worker, memory, true, |t| t.rndv_rails, there.iter())
 }
 
-/// Of the rails that find the peer's memory `there`, which is in their order, those for which ours can be registered: no more
-/// interfaces than `most` of the settings.
+/// Of the rails that find the peer's memory `there`, which is in their order, those for which ours can be registered:
+/// no more interfaces than `most` of the settings.
 fn share(
     worker: &Worker,
     (ptr, len): (*const u8, usize),

@@ -1,8 +1,8 @@
 //! Long transfers that are spread over the connection and its rails, in pieces.
 //!
-//! Pieces by different queue pairs come in any order. So whoever has to come behind such a transfer waits for all of it: a message
-//! that says it is there (`lent::end`), and, of puts and gets, what is behind a fence, which has its turn in the queue then
-//! ([`is_to_wait`]).
+//! Pieces by different queue pairs come in any order. So whoever has to come behind such a transfer waits for all of
+//! it: a message that says it is there (`lent::end`), and, of puts and gets, what is behind a fence, which has its turn
+//! in the queue then ([`is_to_wait`]).
 
 use super::enqueue_first;
 use crate::engine::peer::{Peer, Tx};
@@ -13,7 +13,8 @@ use crate::tl::Lane;
 use crate::tl::ib::rc::Lent;
 use crate::tl::ib::sender::Sender;
 
-/// From this length on a transfer is shared out to rails, bytes: below that one port is as fast as two that have to be waited for.
+/// From this length on a transfer is shared out to rails, bytes: below that one port is as fast as two that have to be
+/// waited for.
 const SHARED: usize = 256 << 10;
 
 /// Ports that share such a transfer, at most.
@@ -34,8 +35,8 @@ pub fn one_suffices(peer: &Peer, role: Role, len: usize, keys: &[u32]) -> bool {
     len < SHARED || theirs < 2 || most(peer, role) < 2
 }
 
-/// Decides whether a transfer that begins is spread, and has rails made for it and those behind it. False: it is, when what is in
-/// front of it has ended.
+/// Decides whether a transfer that begins is spread, and has rails made for it and those behind it. False: it is, when
+/// what is in front of it has ended.
 pub fn begin(peer: &Peer, sender: &mut Sender, t: &mut Transfer, len: usize, keys: &[u32]) -> bool {
     let suffices = one_suffices(peer, t.role, len, keys);
     // Not in the middle: what the connection has got until then does not tell of its end.
@@ -58,8 +59,8 @@ fn has_rails(peer: &Peer, sender: &mut Sender) -> bool {
     sender.rails.any_open()
 }
 
-/// Shares out what is left of a transfer among the connection and its rails, as far as there is room; true if that was all.
-/// `whole`: what it moves, with no key.
+/// Shares out what is left of a transfer among the connection and its rails, as far as there is room; true if that was
+/// all. `whole`: what it moves, with no key.
 pub fn share_out(
     peer: &Peer,
     sender: &mut Sender,
@@ -105,8 +106,8 @@ pub fn share_out(
     all
 }
 
-/// Whether a fence has to have its turn in the queue, because of rails, or of adapters whose reads are in no order with writes: what is
-/// in front of it has not ended.
+/// Whether a fence has to have its turn in the queue, because of rails, or of adapters whose reads are in no order with
+/// writes: what is in front of it has not ended.
 pub fn is_to_wait(peer: &Peer, tx: &Tx) -> bool {
     let is_busy = match &tx.lane {
         Some(Lane::Ib(sender)) => !tx.pending.is_empty() || !sender.is_drained(),
@@ -118,7 +119,8 @@ pub fn is_to_wait(peer: &Peer, tx: &Tx) -> bool {
     is_busy && (most(peer, Role::Access) > 1 || by_rails_alone || peer.has_rings())
 }
 
-/// What a rail that was given up has not moved goes by the others, before anything else does. The requests that have ended by that.
+/// What a rail that was given up has not moved goes by the others, before anything else does. The requests that have
+/// ended by that.
 pub fn move_again(peer: &Peer, tx: &mut Tx, lost: &[Lent]) -> Vec<*mut Request> {
     let mut ended = Vec::new();
     for piece in lost {

@@ -1,5 +1,5 @@
-//! Remote accesses that the adapter of the Tofu interconnect carries out: queued as messages are, because a ring has to be there, and
-//! posted in their turn. What is written goes by the queues that messages go by, in order with them.
+//! Remote accesses that the adapter of the Tofu interconnect carries out: queued as messages are, because a ring has to
+//! be there, and posted in their turn. What is written goes by the queues that messages go by, in order with them.
 
 use super::{device, lent, shares};
 use crate::ctypes::*;
@@ -61,8 +61,8 @@ pub fn step(op: u8, size: u8, value: u64, compare: u64) -> Option<Step> {
     })
 }
 
-/// Makes a request, whose data (the place of the reply, if one is wanted) and peer are set, an atomic operation of the adapter's, which
-/// offers it. False: it is none that adapters know.
+/// Makes a request, whose data (the place of the reply, if one is wanted) and peer are set, an atomic operation of the
+/// adapter's, which offers it. False: it is none that adapters know.
 pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, stadd: u64) -> bool {
     let known = step(head.op, head.size, head.value, head.compare).is_some();
     if known {
@@ -154,7 +154,8 @@ pub unsafe fn write_now(peer: &Peer, stadd: u64, data: *const u8, len: usize) ->
     sender.is_some_and(|sender| unsafe { write_by(peer, sender, stadd, data, len) })
 }
 
-/// As [`write_now`], with a note of it behind it for a completion queue. `None`: it has to wait, or is longer; false: only the note has.
+/// As [`write_now`], with a note of it behind it for a completion queue. `None`: it has to wait, or is longer; false:
+/// only the note has.
 ///
 /// # Safety
 /// As there.

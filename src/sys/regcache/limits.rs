@@ -26,7 +26,8 @@ fn explain(error: &io::Error, len: usize, held: Held, locked: Option<u64>) -> St
     let Held { regions, bytes } = held;
     let cure = cure_for(len.saturating_add(bytes), locked);
     format!(
-        "registering {len} bytes of memory failed: {error}. {regions} registrations with {bytes} bytes are in use. {cure}"
+        "registering {len} bytes of memory failed: {error}. {regions} registrations with {bytes} bytes are \
+         in use. {cure}"
     )
 }
 

@@ -15,7 +15,8 @@ pub struct Policy {
     pub max_bytes: usize,
     /// Whether all is forgotten when the process forks.
     pub purge_on_fork: bool,
-    /// Bytes of the longest memory for which the caller has another way: that it cannot be registered is nothing to tell.
+    /// Bytes of the longest memory for which the caller has another way: that it cannot be registered is nothing to
+    /// tell.
     pub spared: usize,
 }
 

@@ -1,7 +1,8 @@
 //! The regions that a cache keeps: found by any range inside of one, dropped in the order of their last use.
 //!
-//! None lies inside of another: the smaller one would never be asked for again. So in the order of their starts they are in the
-//! order of their ends as well, and an ordered map is all it takes to find what contains a range and what it touches.
+//! None lies inside of another: the smaller one would never be asked for again. So in the order of their starts they
+//! are in the order of their ends as well, and an ordered map is all it takes to find what contains a range and what it
+//! touches.
 
 use super::limits::Held;
 use crate::sys::arch::OwnLine;
@@ -57,8 +58,8 @@ pub struct Registered<T> {
     pub _charge: Charge,
 }
 
-/// One worker's share in a region. Its handles are counted here, and not in the region: workers that use the same one do
-/// not write the same cache line.
+/// One worker's share in a region. Its handles are counted here, and not in the region: workers that use the same one
+/// do not write the same cache line.
 pub struct Share<T> {
     pub registered: Arc<Registered<T>>,
     /// When it was used last, in registrations of the cache.

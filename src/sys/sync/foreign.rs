@@ -1,5 +1,5 @@
-//! Memory that adapters read and write, by its addresses. Loom is told which of it a test watches, and of every access there; the
-//! library itself has plain memory and pays nothing.
+//! Memory that adapters read and write, by its addresses. Loom is told which of it a test watches, and of every access
+//! there; the library itself has plain memory and pays nothing.
 
 #[cfg(not(loom))]
 use super::Ordering;

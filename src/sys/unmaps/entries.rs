@@ -1,8 +1,8 @@
 //! The entries of libc's memory functions, and how they come to lead to ours.
 //!
-//! `free` calls libc's own `munmap`, which no symbol of anybody's can stand for: the function itself has to begin with a jump.
-//! Others do the same (Open MPI's memory/patcher, libucm), before us or after us. What was there before us is a jump
-//! that ours goes on to, so that those others are told as before. What comes after us is noticed by `check`.
+//! `free` calls libc's own `munmap`, which no symbol of anybody's can stand for: the function itself has to begin with
+//! a jump. Others do the same (Open MPI's memory/patcher, libucm), before us or after us. What was there before us is a
+//! jump that ours goes on to, so that those others are told as before. What comes after us is noticed by `check`.
 
 use super::hook::{self, Chain};
 use super::loaded::{self, Library};
@@ -64,8 +64,8 @@ impl Function {
         }
     }
 
-    /// Calls it with `page`, a page of memory that nobody else uses; it may be unmapped then. False for those where every
-    /// call could disturb the allocator, and where the call cannot be made.
+    /// Calls it with `page`, a page of memory that nobody else uses; it may be unmapped then. False for those where
+    /// every call could disturb the allocator, and where the call cannot be made.
     ///
     /// # Safety
     /// `entry` is its entry.
@@ -274,7 +274,8 @@ impl Entries {
         }
     }
 
-    /// Whether it is we who hear of its calls. Of `shmat` only our own hooks tell; that one replaces memory is a rarity.
+    /// Whether it is we who hear of its calls. Of `shmat` only our own hooks tell; that one replaces memory is a
+    /// rarity.
     fn reaches_us(&self, entry: &Entry) -> Option<bool> {
         let asked = entry.function != Function::Shmat || self.near.is_some();
         let heard = asked.then(|| entry.heard_by()).flatten();

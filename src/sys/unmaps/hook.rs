@@ -1,7 +1,8 @@
 //! What runs in the place of libc's `munmap` and its like: it tells of the addresses, and makes the system call.
 //!
-//! These run inside of `free`, in signal handlers, in any thread and in children. They take no lock, allocate nothing, use no
-//! thread-local variable (the first use of one may allocate), and leave `errno` as the functions that they stand for do.
+//! These run inside of `free`, in signal handlers, in any thread and in children. They take no lock, allocate nothing,
+//! use no thread-local variable (the first use of one may allocate), and leave `errno` as the functions that they stand
+//! for do.
 //!
 //! They tell twice. Before the call, so that whoever gets the same addresses afterwards finds the old registration
 //! gone; after it, for what was registered in between.
@@ -133,7 +134,8 @@ pub unsafe extern "C" fn mmap(
 }
 
 /// # Safety
-/// As mremap(2). C declares the last parameter as variable: where the caller passes none it is whatever the register has.
+/// As mremap(2). C declares the last parameter as variable: where the caller passes none it is whatever the register
+/// has.
 pub unsafe extern "C" fn mremap(
     old: *mut c_void,
     old_len: usize,

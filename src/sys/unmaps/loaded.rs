@@ -20,7 +20,8 @@ impl Object<'_> {
     }
 }
 
-/// Calls `each` for all objects, in the order in which they were loaded, until it returns false. The loader's lock is held.
+/// Calls `each` for all objects, in the order in which they were loaded, until it returns false. The loader's lock is
+/// held.
 fn for_each(mut each: impl FnMut(Object<'_>) -> bool) {
     unsafe extern "C" fn visit<F: FnMut(Object<'_>) -> bool>(
         info: *mut libc::dl_phdr_info,

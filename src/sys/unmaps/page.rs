@@ -15,8 +15,8 @@ pub struct Near {
 }
 
 impl Near {
-    /// Thunks to these functions, near `place`. Libc has a few MB, so that they are near all of it. All are made now: while
-    /// code runs in a page it cannot be written.
+    /// Thunks to these functions, near `place`. Libc has a few MB, so that they are near all of it. All are made now:
+    /// while code runs in a page it cannot be written.
     pub fn to(place: usize, targets: Vec<usize>) -> Option<Self> {
         let len = super::page_size();
         assert!(targets.len() * THUNK <= len);

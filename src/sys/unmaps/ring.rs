@@ -1,5 +1,5 @@
-//! What was unmapped, in the order in which it was told: a ring that any thread writes, inside of `munmap` and `free`, and
-//! every cache reads at its own pace.
+//! What was unmapped, in the order in which it was told: a ring that any thread writes, inside of `munmap` and `free`,
+//! and every cache reads at its own pace.
 //!
 //! Writers take no lock, allocate nothing and wait for nobody, be they interrupted where they may. What a reader cannot
 //! have (it was overtaken, or the writer is not done) it must take for everything.
@@ -303,7 +303,7 @@ mod loom_tests {
         });
     }
 
-    /// Who has heard of an event from its writer finds it, whoever else writes.
+    /// A reader to which a writer has published an event finds it, while others write.
     #[test]
     fn loom_what_was_told_is_found() {
         use loom::sync::atomic::AtomicU32;

@@ -17,8 +17,8 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// Takes a packet with this head and the bytes behind it. The message, if the packet completes one: it lies in the packet
-    /// or in here, until the next call.
+    /// Takes a packet with this head and the bytes behind it. The message, if the packet completes one: it lies in the
+    /// packet or in here, until the next call.
     pub fn take(&mut self, head: Head, bytes: &[u8]) -> Result<Option<Message>, Corrupt> {
         match self.whole(head, bytes) {
             Some(message) => Ok(Some(message)),

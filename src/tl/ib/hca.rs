@@ -193,7 +193,8 @@ impl Hca {
             ..
         } = self.limits;
         format!(
-            "{e}: either too little memory may be locked (`ulimit -l`), or others have the device's queues ({max_cq} for \
+            "{e}: either too little memory may be locked (`ulimit -l`), or others have the device's \
+             queues ({max_cq} for \
              completions, {max_srq} for receives, {max_qp} pairs): shorter ones need less (UCX_RC_TX_QUEUE_LEN, \
              UCX_RC_RX_QUEUE_LEN, UCX_UD_TX_QUEUE_LEN, UCX_UD_RX_QUEUE_LEN)"
         )

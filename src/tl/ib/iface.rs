@@ -26,17 +26,19 @@ pub const GRH: usize = 40;
 const TOGETHER: usize = 64;
 /// Receives that are posted together, at most: a call of the device's for each would cost as much as the message.
 const POSTED: usize = 8;
-/// Receives that a new connection adds, as long as there are fewer than the option says: as many packets as may be on the way to us.
-/// A packet that finds none is sent again after `UCX_RC_RNR_TIMEOUT`, and what is behind it waits.
+/// Receives that a new connection adds, as long as there are fewer than the option says: as many packets as may be on
+/// the way to us. A packet that finds none is sent again after `UCX_RC_RNR_TIMEOUT`, and what is behind it waits.
 const PER_CONNECTION: usize = 64;
-/// Receives that are there besides: those that are being looked at, that wait to be posted with others, and that credits take.
+/// Receives that are there besides: those that are being looked at, that wait to be posted with others, and that
+/// credits take.
 const SPARE: usize = 32;
-/// Connections that the queue of arrivals is made for where each has receives of its own: as many as get a queue pair by
-/// default (`UCX_RC_MAX_NUM_EPS`).
+/// Connections that the queue of arrivals is made for where each has receives of its own: as many as get a queue pair
+/// by default (`UCX_RC_MAX_NUM_EPS`).
 const ALONE: usize = 256;
 /// Bytes in a work request that are asked for: two cache lines with the header in front.
 const INLINE: u32 = 128;
-/// Pieces of memory that a send names: as many as there is room for beside the bytes above, in a work request of mlx5's.
+/// Pieces of memory that a send names: as many as there is room for beside the bytes above, in a work request of
+/// mlx5's.
 const PIECES: u32 = 6;
 
 /// A worker's share of a port. Dropped when the worker and its last sender are gone.
@@ -221,8 +223,8 @@ impl Iface {
         self.send_cq.poll(into)
     }
 
-    /// Sends that each connection may have outstanding: when peers die all of them tell of their ends, also those that were
-    /// not to, and the queue of ends has to have room for that.
+    /// Sends that each connection may have outstanding: when peers die all of them tell of their ends, also those that
+    /// were not to, and the queue of ends has to have room for that.
     #[inline(always)]
     pub fn share(&self) -> u32 {
         self.share.load(Ordering::Relaxed)
@@ -238,8 +240,8 @@ impl Iface {
             .store((all / lines).max(least), Ordering::Relaxed);
     }
 
-    /// A connection has packets of so many bytes: a record has to fit in any case, and half of the sends may have ended without
-    /// a word.
+    /// A connection has packets of so many bytes: a record has to fit in any case, and half of the sends may have ended
+    /// without a word.
     ///
     /// # Errors
     /// There is no room for so many packets.
@@ -330,8 +332,8 @@ impl Iface {
         }
     }
 
-    /// A connection by datagrams is made: there are receives for all of them, as far as the option allows. `others`: how
-    /// many others there are.
+    /// A connection by datagrams is made: there are receives for all of them, as far as the option allows. `others`:
+    /// how many others there are.
     pub fn expect_datagrams(&self, others: usize) {
         let first = self.port.tuning.ud.rx_queue_first as usize;
         let more = first + (others + 1) * self.datagram_window() as usize;
@@ -377,7 +379,8 @@ impl Iface {
     /// As there; it came by a connection.
     #[inline(always)]
     pub unsafe fn done_alone(&self, wc: &ibv_wc) {
-        // SAFETY: the caller's promise; nobody up the stack has the receives, since no callback runs while they are looked at.
+        // SAFETY: the caller's promise; nobody up the stack has the receives, since no callback runs while they are
+        // looked at.
         unsafe { self.receives.alone().packets.done(wc) };
     }
 
@@ -414,8 +417,8 @@ impl Iface {
         }
     }
 
-    /// A datagram could not be sent or received: most devices take no more until their queue pair is begun anew. What was on
-    /// its way is lost. `arrival`: it was to be received, which completions that tell of failures do not say.
+    /// A datagram could not be sent or received: most devices take no more until their queue pair is begun anew. What
+    /// was on its way is lost. `arrival`: it was to be received, which completions that tell of failures do not say.
     #[cold]
     pub fn revive(&self, wc: &ibv_wc, arrival: bool) {
         let mut receives = self.receives.lock();
@@ -499,8 +502,8 @@ impl Iface {
         window.min(receives.clamp(1, PER_CONNECTION)) as u32
     }
 
-    /// Datagrams that one peer may have on the way: as many receives as its connection adds, so that they are not lost where
-    /// the other end does the same; no less than the longest record takes.
+    /// Datagrams that one peer may have on the way: as many receives as its connection adds, so that they are not lost
+    /// where the other end does the same; no less than the longest record takes.
     #[inline]
     pub fn datagram_window(&self) -> u32 {
         let window = self.port.tuning.ud.window.min(PER_CONNECTION as u32);

@@ -1,5 +1,5 @@
-//! A connection to oneself: a device executes atomic operations on memory of its own process, so that they are atomic to
-//! those that peers have it execute.
+//! A connection to oneself: a device executes atomic operations on memory of its own process, so that they are atomic
+//! to those that peers have it execute.
 
 use super::bindings::*;
 use super::buffers::{Buffer, Buffers};

@@ -1,11 +1,11 @@
 //! InfiniBand and RoCE by libibverbs: reliable connections, and datagrams that are made reliable here.
 //!
 //! `verbs` is the library, opened at run time, `hca` an open device, `port` one of its ports and where it is in the
-//! network. An `iface` is what a worker has of a port: queues and registered buffers. Whoever holds the peer's lock sends
-//! through a `sender`, by a queue pair of its own (`rc`) or by the worker's one for datagrams (`ud`); what arrives is put
-//! together by an `assembly`, after `reorder` where it was datagrams; a `pulse` answers for a process that takes none; `ways` lead to
-//! it by other ports. A `loopback` has a device execute atomics here. What two workers say before anything else, and what
-//! is in front of each packet, is in `wire::packet`.
+//! network. An `iface` is what a worker has of a port: queues and registered buffers. Whoever holds the peer's lock
+//! sends through a `sender`, by a queue pair of its own (`rc`) or by the worker's one for datagrams (`ud`); what
+//! arrives is put together by an `assembly`, after `reorder` where it was datagrams; a `pulse` answers for a process
+//! that takes none; `ways` lead to it by other ports. A `loopback` has a device execute atomics here. What two workers
+//! say before anything else, and what is in front of each packet, is in `wire::packet`.
 
 #[allow(
     non_camel_case_types,

@@ -58,7 +58,8 @@ impl Devices {
         })
     }
 
-    /// All memory of the process, for these devices and not for peers. Of those that are [`on_demand`](Self::on_demand).
+    /// All memory of the process, for these devices and not for peers. Of those that are
+    /// [`on_demand`](Self::on_demand).
     ///
     /// # Errors
     /// What a device says.

@@ -12,7 +12,8 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// What networks are set up for that lose no RoCE packets: DSCP 26 (AF31, priority 3), able to tell of congestion (ECN).
+/// What networks are set up for that lose no RoCE packets: DSCP 26 (AF31, priority 3), able to tell of congestion
+/// (ECN).
 const ROCE_CLASS: u8 = 26 << 2 | 2;
 
 /// `UCX_RMA_ZCOPY_MAX_SEG_SIZE` makes no shorter pieces than this, bytes: each costs a work request.
@@ -149,8 +150,8 @@ impl Port {
         }
     }
 
-    /// How packets get from here to there, as far as the addresses and the kernel tell: by links of the same kind, and inside of
-    /// InfiniBand in the same subnet. RoCE v2 is routed as IP is, inside of its family. `None`: not at all.
+    /// How packets get from here to there, as far as the addresses and the kernel tell: by links of the same kind, and
+    /// inside of InfiniBand in the same subnet. RoCE v2 is routed as IP is, inside of its family. `None`: not at all.
     pub fn distance(&self, to: &PortLocator) -> Option<Distance> {
         let there = to.gid.to_be_bytes();
         let alike = match self.ethernet {

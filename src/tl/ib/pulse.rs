@@ -1,7 +1,8 @@
-//! A thread that says of a process that it lives: who computes for long confirms no datagrams, and is not dead for that.
+//! A thread that says of a process that it lives: who computes for long confirms no datagrams, and is not dead for
+//! that.
 //!
-//! A connection by a queue pair of its own has no need of it: there the device confirms. The thread sleeps until somebody
-//! asks, and touches nothing of the workers but their names.
+//! A connection by a queue pair of its own has no need of it: there the device confirms. The thread sleeps until
+//! somebody asks, and touches nothing of the workers but their names.
 
 use super::bindings::*;
 use super::buffers::{Buffer, Buffers};

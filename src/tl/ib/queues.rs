@@ -307,7 +307,8 @@ impl Qp {
     #[inline(always)]
     pub fn post_send(&self, wr: &mut ibv_send_wr) -> bool {
         let mut bad = MaybeUninit::uninit();
-        // SAFETY: its own queue pair; the caller's request names registered memory or carries its bytes. `bad` is written to.
+        // SAFETY: its own queue pair; the caller's request names registered memory or carries its bytes. `bad` is
+        // written to.
         unsafe { (self.post)(self.raw, wr, bad.as_mut_ptr()) == 0 }
     }
 

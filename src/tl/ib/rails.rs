@@ -1,8 +1,9 @@
 //! Rails: further queue pairs to a peer, through other ports, that long transfers are shared out to.
 //!
-//! A rail is for one direction. Who has asked for it writes and reads by it, the peer only holds its end; nothing is ever sent as a
-//! message there, so that it needs no receives, no window and no order: who has moved something by rails waits for the ends of
-//! that, and only then tells the peer, or does what has to come behind it, by the connection itself.
+//! A rail is for one direction. Who has asked for it writes and reads by it, the peer only holds its end; nothing is
+//! ever sent as a message there, so that it needs no receives, no window and no order: who has moved something by rails
+//! waits for the ends of that, and only then tells the peer, or does what has to come behind it, by the connection
+//! itself.
 
 use super::queues::Qp;
 use super::rc::{Lent, Reliable};
@@ -10,7 +11,8 @@ use std::sync::Arc;
 
 /// Ends that a peer may have us hold; more are an attack.
 const MOST_HELD: usize = 8;
-/// How long no rail is asked for by a port whose rail has failed, at first, and after it has failed again and again, milliseconds.
+/// How long no rail is asked for by a port whose rail has failed, at first, and after it has failed again and again,
+/// milliseconds.
 const FIRST_REST: u64 = 100;
 const LONGEST_REST: u64 = 10_000;
 /// The longest where everything waits for a rail.
@@ -25,8 +27,8 @@ pub enum State {
     Open,
     /// Its device has refused something: nothing more is posted there.
     Refused,
-    /// It was given up, and our end reset. What was not moved by it waits until the peer has dropped its end, too: a packet that
-    /// comes late must not find the memory any more.
+    /// It was given up, and our end reset. What was not moved by it waits until the peer has dropped its end, too: a
+    /// packet that comes late must not find the memory any more.
     Left,
 }
 
@@ -88,8 +90,8 @@ impl Rails {
         few
     }
 
-    /// The peer has given up the rail with this end: nothing that it wrote by it takes effect any more. False: the device does not
-    /// let go of it.
+    /// The peer has given up the rail with this end: nothing that it wrote by it takes effect any more. False: the
+    /// device does not let go of it.
     pub fn drop_held(&mut self, qpn: u32) -> bool {
         self.held
             .retain(|qp| qp.number != qpn || qp.reset().is_err());
@@ -101,7 +103,8 @@ impl Rails {
         self.held.len()
     }
 
-    /// Whether somebody should see to rails, now that there is something for them; says so once. `now`: coarse milliseconds.
+    /// Whether somebody should see to rails, now that there is something for them; says so once. `now`: coarse
+    /// milliseconds.
     pub fn are_due(&mut self, now: u64) -> bool {
         let due = !self.begun || self.rests.iter().any(|rest| rest.until <= now);
         due && !std::mem::replace(&mut self.asking, true)

@@ -291,8 +291,8 @@ impl Reliable {
         }
     }
 
-    /// Reads through its place up to [`TINY`] bytes, or as many as the buffer has, to where they go. The shortest way is open,
-    /// and there is a place. False: the device refuses.
+    /// Reads through its place up to [`TINY`] bytes, or as many as the buffer has, to where they go. The shortest way
+    /// is open, and there is a place. False: the device refuses.
     #[inline(always)]
     pub fn read_short(
         &mut self,
@@ -367,7 +367,8 @@ impl Reliable {
         self.post(&mut sge, IBV_WR_SEND, IBV_SEND_INLINE, tells)
     }
 
-    /// Posts a buffer, which comes back to the interface when it has been sent. There is room. False: the device refuses.
+    /// Posts a buffer, which comes back to the interface when it has been sent. There is room. False: the device
+    /// refuses.
     pub fn post_buffer(&mut self, buffer: Buffer, len: usize) -> bool {
         let mut sge = ibv_sge {
             addr: buffer.ptr as u64,
@@ -429,8 +430,8 @@ impl Reliable {
         self.post_remote(&mut sge, IBV_WR_RDMA_READ, 0, tells, from)
     }
 
-    /// An atomic operation on 8 bytes, aligned to as many; as [`read`](Self::read) reads what was there. Nobody may wait
-    /// for that.
+    /// An atomic operation on 8 bytes, aligned to as many; as [`read`](Self::read) reads what was there. Nobody may
+    /// wait for that.
     pub fn atomic(&mut self, buffer: Buffer, step: Step, old: Read, at: Remote) -> bool {
         let sge = ibv_sge {
             addr: buffer.ptr as u64,
@@ -449,8 +450,8 @@ impl Reliable {
         posted
     }
 
-    /// Moves bytes between the owner's memory and the peer's. There is room. `last`: somebody waits for it. `word`: what the peer
-    /// hears when they are there. False: the device refuses.
+    /// Moves bytes between the owner's memory and the peer's. There is room. `last`: somebody waits for it. `word`:
+    /// what the peer hears when they are there. False: the device refuses.
     pub fn lend(&mut self, here: Lent, there: Remote, last: bool, word: Option<u32>) -> bool {
         let piece = ibv_sge {
             addr: here.ptr as u64,
@@ -540,8 +541,8 @@ impl Reliable {
         self.lent().map(|lent| lent.owner)
     }
 
-    /// From now on what is sent or written takes effect after the reads before it. For good: where a fence stands among what
-    /// still waits to be posted is not known here, and programs that use none lose nothing.
+    /// From now on what is sent or written takes effect after the reads before it. For good: where a fence stands among
+    /// what still waits to be posted is not known here, and programs that use none lose nothing.
     pub fn fence(&mut self) {
         self.fenced = true;
         self.close();
@@ -908,7 +909,8 @@ pub fn begin(qp: &Qp, port: &Port) -> io::Result<()> {
     qp.modify(&mut attr, mask)
 }
 
-/// The smallest code whose time, 4.096 us times a power of two, is no shorter (`ibv_modify_qp(3)`); 0 would be for ever.
+/// The smallest code whose time, 4.096 us times a power of two, is no shorter (`ibv_modify_qp(3)`); 0 would be for
+/// ever.
 pub fn timeout_code(time: Duration) -> u8 {
     let fits = |code: &u8| Duration::from_nanos(4096u64 << code) >= time;
     (1..31).find(fits).unwrap_or(31)

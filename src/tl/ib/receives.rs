@@ -8,10 +8,12 @@ use std::ptr;
 /// Receives that are made together.
 const TOGETHER: usize = 64;
 
-/// How often a pile was posted anew is told by so many bits of the numbers of its work requests, below those of a place.
+/// How often a pile was posted anew is told by so many bits of the numbers of its work requests, below those of a
+/// place.
 const LIFE: u64 = 7;
 
-/// One of them. It stays in its place, and work requests name it by that: what a device says has arrived is one of these.
+/// One of them. It stays in its place, and work requests name it by that: what a device says has arrived is one of
+/// these.
 struct Receive {
     wr: ibv_recv_wr,
     sge: ibv_sge,
@@ -65,8 +67,8 @@ impl Pile {
         self.spent_count = self.count;
     }
 
-    /// What the device says of a receive of a pile that may have been posted anew: as the other functions take it, if it was
-    /// posted since.
+    /// What the device says of a receive of a pile that may have been posted anew: as the other functions take it, if
+    /// it was posted since.
     pub fn of_this_life(&self, wc: &ibv_wc) -> Option<ibv_wc> {
         let wr_id = wc.wr_id & !LIFE;
         (wc.wr_id & LIFE == self.life).then_some(ibv_wc { wr_id, ..*wc })
@@ -126,8 +128,8 @@ impl Pile {
     /// The device has said so of a receive of this pile.
     #[inline(always)]
     pub unsafe fn bytes<'a>(&self, wc: &ibv_wc, skip: usize) -> &'a [u8] {
-        // SAFETY: the caller's promise: the number is the place of a receive. Those stay as long as the pile, and its buffer
-        // is the program's again.
+        // SAFETY: the caller's promise: the number is the place of a receive. Those stay as long as the pile, and its
+        // buffer is the program's again.
         let all: &'a [u8] = unsafe {
             let receive = &*(wc.wr_id as *const Receive);
             let len = wc.byte_len.min(self.len) as usize;

@@ -14,14 +14,15 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// What is shared out to rails at a time, bytes: long enough that a work request costs little, short enough that lines end
-/// together.
+/// What is shared out to rails at a time, bytes: long enough that a work request costs little, short enough that lines
+/// end together.
 const PIECE: usize = 128 << 10;
 /// Longest work request that is put together on the stack, bytes.
 const MAX_INLINE: usize = 256;
 
 /// What the two halves of a connection tell each other: packets counted modulo 2^32. The progressing thread receives,
-/// whoever holds the peer's lock sends. Relaxed everywhere: they are counts, what they count is handed over by the device.
+/// whoever holds the peer's lock sends. Relaxed everywhere: they are counts, what they count is handed over by the
+/// device.
 #[derive(Default)]
 pub struct Flow {
     /// Packets of ours that the peer has taken.
@@ -62,7 +63,8 @@ impl Flow {
         self.received.load(Ordering::Relaxed).wrapping_sub(told)
     }
 
-    /// Whether so much is untold that the peer is to be told, though nothing else is sent. `window`: packets that it may send.
+    /// Whether so much is untold that the peer is to be told, though nothing else is sent. `window`: packets that it
+    /// may send.
     #[inline(always)]
     pub fn is_due(&self, window: u32) -> bool {
         self.untold() >= window / 2
@@ -399,8 +401,8 @@ impl Sender {
         self.most_at_once
     }
 
-    /// Writes up to a buffer's worth into the peer's memory: how many of the `len` bytes, which `fill` writes in front. 0: no
-    /// room now, or no queue pair of its own; `fill` was not called.
+    /// Writes up to a buffer's worth into the peer's memory: how many of the `len` bytes, which `fill` writes in front.
+    /// 0: no room now, or no queue pair of its own; `fill` was not called.
     pub fn write(&mut self, to: Remote, len: usize, fill: impl FnOnce(*mut u8, usize)) -> usize {
         let n = len.min(self.most_at_once());
         let Way::Rc { line, .. } = &mut self.way else {
@@ -431,8 +433,8 @@ impl Sender {
         n
     }
 
-    /// As [`write`](Self::write), the shortest way, of what fits into one buffer and into no work request. False: it does not, or
-    /// that way is closed.
+    /// As [`write`](Self::write), the shortest way, of what fits into one buffer and into no work request. False: it
+    /// does not, or that way is closed.
     ///
     /// # Safety
     /// `len` bytes are readable.
@@ -486,8 +488,8 @@ impl Sender {
         self.is_connected() && self.iface.port.hca.has_atomics()
     }
 
-    /// Has an atomic operation on 8 bytes of the peer's memory executed by its device; what was there goes to `into`, and
-    /// `owner` hears of it as of what is [`read`](Self::read). Null: nobody wants it. False: no room now.
+    /// Has an atomic operation on 8 bytes of the peer's memory executed by its device; what was there goes to `into`,
+    /// and `owner` hears of it as of what is [`read`](Self::read). Null: nobody wants it. False: no room now.
     pub fn atomic(&mut self, step: Step, at: Remote, into: *mut u8, owner: *mut c_void) -> bool {
         let Way::Rc { line, .. } = &mut self.way else {
             return false;
@@ -543,9 +545,9 @@ impl Sender {
         self.is_connected() || self.rails.alone
     }
 
-    /// Moves as much as one work request does between the owner's memory and the peer's, without a copy: how many bytes; the
-    /// owner hears of it from [`ended`](Self::ended), the peer, with the last of what it writes, by `word`, which takes the place
-    /// of a packet. 0: as in [`write`](Self::write).
+    /// Moves as much as one work request does between the owner's memory and the peer's, without a copy: how many
+    /// bytes; the owner hears of it from [`ended`](Self::ended), the peer, with the last of what it writes, by `word`,
+    /// which takes the place of a packet. 0: as in [`write`](Self::write).
     pub fn lend(&mut self, here: Lent, there: Remote, word: Option<u32>) -> usize {
         let n = here.len.min(self.iface.port.longest);
         let last = n == here.len;
@@ -559,8 +561,8 @@ impl Sender {
         n
     }
 
-    /// As [`lend`](Self::lend), of memory in pieces, no more of them and of their bytes than a work request moves. `last`: they are
-    /// the last ones. False: no room now.
+    /// As [`lend`](Self::lend), of memory in pieces, no more of them and of their bytes than a work request moves.
+    /// `last`: they are the last ones. False: no room now.
     pub fn lend_pieces(
         &mut self,
         here: Lent,
@@ -603,8 +605,9 @@ impl Sender {
         (pieces, self.iface.port.longest)
     }
 
-    /// As [`lend`](Self::lend), a piece of the memory, by the one of `most` lines, this connection, if it has a queue pair, and its rails, that will have
-    /// moved what it has got soonest. `keys`: of ours and of the peer's, for a port of ours and one of the peer's; `None`: not by those.
+    /// As [`lend`](Self::lend), a piece of the memory, by the one of `most` lines, this connection, if it has a queue
+    /// pair, and its rails, that will have moved what it has got soonest. `keys`: of ours and of the peer's, for a port
+    /// of ours and one of the peer's; `None`: not by those.
     pub fn lend_any(
         &mut self,
         here: Lent,
@@ -666,8 +669,8 @@ impl Sender {
         own.into_iter().chain(rails)
     }
 
-    /// A fence has its turn: what rails have been given before it has to end first. True: it has, and what goes by rails behind
-    /// the fence waits for the rest, until [`is_behind_fence`](Self::is_behind_fence).
+    /// A fence has its turn: what rails have been given before it has to end first. True: it has, and what goes by
+    /// rails behind the fence waits for the rest, until [`is_behind_fence`](Self::is_behind_fence).
     pub fn pass_fence(&mut self) -> bool {
         let drained = self.rails.is_drained();
         if drained {
@@ -705,8 +708,8 @@ impl Sender {
         }
     }
 
-    /// Whether [`mark`](Self::mark) can tell: something was accepted that has not arrived, and a queue pair of its own will say
-    /// when it has.
+    /// Whether [`mark`](Self::mark) can tell: something was accepted that has not arrived, and a queue pair of its own
+    /// will say when it has.
     #[inline(always)]
     pub fn can_mark(&self) -> bool {
         match &self.way {
@@ -715,7 +718,8 @@ impl Sender {
         }
     }
 
-    /// Has `owner` told from [`ended`](Self::ended) when all that was accepted has arrived. [`can_mark`](Self::can_mark).
+    /// Has `owner` told from [`ended`](Self::ended) when all that was accepted has arrived.
+    /// [`can_mark`](Self::can_mark).
     #[inline(always)]
     pub fn mark(&mut self, owner: *mut c_void) {
         if let Way::Rc { line, .. } = &mut self.way {
@@ -815,8 +819,8 @@ impl Sender {
         self.send(BYE, 0, 0, 0, |_| {});
     }
 
-    /// A send of this number has ended. `done` hears of everybody who waited for that, once for each read, mark or piece of
-    /// lent memory.
+    /// A send of this number has ended. `done` hears of everybody who waited for that, once for each read, mark or
+    /// piece of lent memory.
     #[inline(always)]
     pub fn ended(&mut self, number: u64, done: impl FnMut(*mut c_void)) {
         if let Way::Rc { line, .. } = &mut self.way {

@@ -1,8 +1,8 @@
 //! Datagrams that arrive: the worker's queue pair for them, and for each peer what it has not acknowledged yet.
 //!
-//! Packets of a connection are numbered, the receiver acknowledges all before a number, with whatever it sends or, when it
-//! sends nothing, by a datagram without a packet. What is not acknowledged in time is sent again from the first one on: of
-//! the others the receiver keeps what it has (`reorder`).
+//! Packets of a connection are numbered, the receiver acknowledges all before a number, with whatever it sends or, when
+//! it sends nothing, by a datagram without a packet. What is not acknowledged in time is sent again from the first one
+//! on: of the others the receiver keeps what it has (`reorder`).
 
 use super::bindings::*;
 use super::buffers::{Buffer, Buffers};
@@ -292,8 +292,8 @@ pub struct Line {
 }
 
 impl Line {
-    /// To the connection that has this number at the peer and wants that to be presented; `window`: packets that both ends
-    /// agree on.
+    /// To the connection that has this number at the peer and wants that to be presented; `window`: packets that both
+    /// ends agree on.
     ///
     /// # Errors
     /// The device knows no way there.
@@ -492,7 +492,8 @@ impl Line {
         }
     }
 
-    /// Tells what has been taken; `gap`: and that the next one is missing. Where there is no room it is as if it were lost.
+    /// Tells what has been taken; `gap`: and that the next one is missing. Where there is no room it is as if it were
+    /// lost.
     pub fn acknowledge(&self, flow: &Flow, gap: bool) {
         self.send_bare(flow, if gap { GAP } else { 0 });
     }

@@ -41,13 +41,14 @@ functions! {
     create_ah = c"ibv_create_ah": fn(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah;
     destroy_ah = c"ibv_destroy_ah": fn(*mut ibv_ah) -> c_int;
     wc_status_str = c"ibv_wc_status_str": fn(ibv_wc_status) -> *const c_char;
-    // Tells the types of addresses; libraries before rdma-core 33 do not. Context, room for entries, how many, flags (0), bytes of
-    // an entry; how many were written, or an error below 0.
+    // Tells the types of addresses; libraries before rdma-core 33 do not. Context, room for entries, how many, flags
+    // (0), bytes of an entry; how many were written, or an error below 0.
     ? query_gid_table = c"_ibv_query_gid_table": fn(*mut ibv_context, *mut ibv_gid_entry, usize, u32, usize) -> isize;
 }
 
-/// The end of `struct verbs_context`, which `<infiniband/verbs.h>` lets grow at its beginning only: what a context lies in, where
-/// its `abi_compat` says so. The software HCA, which is compiled with that header, asserts where the function is.
+/// The end of `struct verbs_context`, which `<infiniband/verbs.h>` lets grow at its beginning only: what a context lies
+/// in, where its `abi_compat` says so. The software HCA, which is compiled with that header, asserts where the function
+/// is.
 #[repr(C)]
 struct Extended {
     query_device_ex: Option<QueryDeviceEx>,
@@ -71,7 +72,8 @@ type QueryDeviceEx = unsafe extern "C" fn(
 /// An open context.
 pub unsafe fn query_device_ex(context: *mut ibv_context) -> Option<ibv_device_attr_ex> {
     const EXTENDED: usize = usize::MAX;
-    // SAFETY: the caller's context. Where it says that it is extended it lies in the structure, which is as long as it says.
+    // SAFETY: the caller's context. Where it says that it is extended it lies in the structure, which is as long as it
+    // says.
     unsafe {
         if (*context).abi_compat as usize != EXTENDED {
             return None;

@@ -1,7 +1,8 @@
 //! What somebody waits for that is short: marks, gets and atomic operations.
 //!
-//! A ring of places, and a work request of their own in which only a few words change. A place has registered bytes for what is
-//! as short as a word; longer reads bring a buffer. A connection by which nothing is read has few places and no such memory.
+//! A ring of places, and a work request of their own in which only a few words change. A place has registered bytes for
+//! what is as short as a word; longer reads bring a buffer. A connection by which nothing is read has few places and no
+//! such memory.
 
 use super::bindings::*;
 use super::buffers::Buffer;
@@ -179,8 +180,8 @@ impl Waits {
         &mut self.wr
     }
 
-    /// The work request of a read of up to [`TINY`] bytes, or as many as the buffer takes, for `owner`. There is a place with
-    /// bytes.
+    /// The work request of a read of up to [`TINY`] bytes, or as many as the buffer takes, for `owner`. There is a
+    /// place with bytes.
     #[inline(always)]
     pub fn read(
         &mut self,
@@ -210,8 +211,8 @@ impl Waits {
         &mut self.wr
     }
 
-    /// As [`read`](Self::read), of an atomic operation, and whether it tells of its end: if nobody waits for the result,
-    /// `into` and `owner` are null, it need not always.
+    /// As [`read`](Self::read), of an atomic operation, and whether it tells of its end: if nobody waits for the
+    /// result, `into` and `owner` are null, it need not always.
     #[inline(always)]
     pub fn atomic(
         &mut self,
@@ -268,7 +269,8 @@ impl Waits {
         }
         self.first += 1;
         if !wait.into.is_null() {
-            // SAFETY: the owner keeps the memory until he is told or has disowned the read; the place is in the buffer, or is one.
+            // SAFETY: the owner keeps the memory until he is told or has disowned the read; the place is in the buffer,
+            // or is one.
             unsafe { copy::short(wait.into, self.place(at, &wait), wait.len as usize) };
         }
         Some(Ended {

@@ -14,8 +14,8 @@ pub struct Way {
     pub port: PortLocator,
 }
 
-/// All there are, the best first: fast ones, then those without a router, then those between ports of the same number, because
-/// they are cabled so.
+/// All there are, the best first: fast ones, then those without a router, then those between ports of the same number,
+/// because they are cabled so.
 pub fn between<'a>(ours: impl IntoIterator<Item = &'a Port>, theirs: &[PortLocator]) -> Vec<Way> {
     let pairs = ours.into_iter().enumerate().flat_map(|(iface, own)| {
         let to = (0..).zip(theirs.iter().copied());

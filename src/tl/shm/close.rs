@@ -1,7 +1,7 @@
 //! The word in a ring by which its two ends agree that it goes while both workers live.
 //!
-//! A producer that needs the ring no more, and whose messages the consumer has taken, offers to close it. As long as the
-//! consumer has not answered it can take the offer back: one compare-and-swap decides. After an answer the producer
+//! A producer that needs the ring no more, and whose messages the consumer has taken, offers to close it. As long as
+//! the consumer has not answered it can take the offer back: one compare-and-swap decides. After an answer the producer
 //! closes the ring, and the consumer gives it to others.
 
 use crate::sys::sync::{AtomicU64, Ordering};
@@ -49,7 +49,8 @@ impl Close {
 
     /// The producer offers to close the ring, of which the consumer has taken everything.
     pub(super) fn offer(&self) {
-        // Release: pairs with the Acquire load in `is_offered`; what the producer's owner did with the peer comes before.
+        // Release: pairs with the Acquire load in `is_offered`; what the producer's owner did with the peer comes
+        // before.
         self.0.store(OFFERED, Ordering::Release);
     }
 
@@ -118,8 +119,8 @@ mod loom_tests {
     // SAFETY: as above.
     unsafe impl Send for Shared {}
 
-    /// The producer takes its offer back, and uses the ring again, while the consumer agrees and forgets: exactly one of
-    /// them succeeds, and both know which.
+    /// The producer takes its offer back, and uses the ring again, while the consumer agrees and forgets: exactly one
+    /// of them succeeds, and both know which.
     #[test]
     fn loom_an_offer_is_taken_back_or_answered() {
         loom::model(|| {

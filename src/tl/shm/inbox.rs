@@ -67,7 +67,8 @@ pub(super) struct Front {
     pub(super) epochs: OwnLine<AtomicU64>,
     /// Not 0: a sender looks at `progressed_at`.
     is_watched: AtomicU32,
-    /// When the receiver progressed last, as far as it has noted that: monotonic nanoseconds. 0: it has given its core away.
+    /// When the receiver progressed last, as far as it has noted that: monotonic nanoseconds. 0: it has given its core
+    /// away.
     progressed_at: OwnLine<AtomicU64>,
 }
 
@@ -399,7 +400,8 @@ impl Inbox {
             if let Err(e) = self.memory.add_rings(&self.identity) {
                 if !logged {
                     log::warn!(
-                        "shared memory for more than {rings} peers cannot be had: {e}; further peers use tcp if they can"
+                        "shared memory for more than {rings} peers cannot be had: {e}; further peers use tcp \
+                         if they can"
                     );
                 }
                 break;

@@ -4,9 +4,9 @@
 //! limited (`ulimit -v`, batch systems), so it is made in parts: the front with the starts of the first 256 rings, and
 //! the bodies of the first 32, when the worker is made, further bodies and areas when senders ask for them. A sender
 //! maps the front, its own ring's body once its messages need it ([`Start`]), and its area once it has one. A part is a
-//! System V block of its own, or a piece of one sparse file. Areas are pieces of the file wherever their sender can open
-//! it: a process that is killed between making a block and marking it as removed leaves it behind, and many senders
-//! come to their areas at the same time.
+//! System V block of its own, or a piece of one sparse file. Areas are pieces of the file wherever their sender can
+//! open it: a process that is killed between making a block and marking it as removed leaves it behind, and many
+//! senders come to their areas at the same time.
 
 use super::area::{AREA, AREAS, Areas};
 use super::inbox::{FRONT_LEN, Front, RINGS, STARTS, Table, entry_bytes};

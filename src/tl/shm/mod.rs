@@ -1,8 +1,8 @@
 //! Shared memory: a ring per direction and pair of workers, in the receiver's segment.
 //!
-//! `ring` is the lock-free queue, `area` its larger data area, `close` the word by which its ends agree that it goes, `inbox` the receiver's segment with its rings, `outbox` a
-//! sender's end of one ring in a peer's segment, `share` the account of long messages that both sides
-//! copy. A worker reaches itself the same way.
+//! `ring` is the lock-free queue, `area` its larger data area, `close` the word by which its ends agree that it goes,
+//! `inbox` the receiver's segment with its rings, `outbox` a sender's end of one ring in a peer's segment, `share` the
+//! account of long messages that both sides copy. A worker reaches itself the same way.
 
 pub mod area;
 pub mod close;
@@ -72,8 +72,8 @@ impl Locator {
         }
     }
 
-    /// Whether it is another user's: neither side may map what is the other's, not even root. Both see the same, so that
-    /// they choose the same way to each other. A look-up.
+    /// Whether it is another user's: neither side may map what is the other's, not even root. Both see the same, so
+    /// that they choose the same way to each other. A look-up.
     pub fn is_foreign(&self) -> bool {
         match self.kind() {
             Kind::Block => sysv::is_foreign(self.key as u32),

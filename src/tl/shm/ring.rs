@@ -51,9 +51,9 @@ pub const SMALL: usize = (1 << 10) + 64;
 /// As many where records follow each other without an answer. In the ring 512 B take 0.11 us then, in an area 0.07; 192
 /// B take as long in either.
 const SMALL_UNANSWERED: usize = 256;
-/// Of an area that a producer has taken, so many bytes are populated each time that it looks for room in the ring, where
-/// its records are answered: about a quarter of what it has sent since the last time, which costs about a fifth of the
-/// time that the sending takes.
+/// Of an area that a producer has taken, so many bytes are populated each time that it looks for room in the ring,
+/// where its records are answered: about a quarter of what it has sent since the last time, which costs about a fifth
+/// of the time that the sending takes.
 const PREPARED: usize = 16 << 10;
 /// As many where records follow each other without an answer. The ring takes up to four times as long for them as the
 /// area does, and longer than it takes to populate as many bytes: the sooner all of the area is, the better.

@@ -102,7 +102,8 @@ pub fn usable(options: &Options, others: &[&str]) -> io::Result<Vec<Device>> {
     Ok(devices)
 }
 
-/// Which of the devices has an address of this host; the loopback device if none has it, as for the rest of 127.0.0.0/8.
+/// Which of the devices has an address of this host; the loopback device if none has it, as for the rest of
+/// 127.0.0.0/8.
 pub fn at(devices: &[Device], local: SocketAddr) -> Option<usize> {
     let ip = local.ip().to_canonical();
     let scope = match local {

@@ -13,7 +13,8 @@ pub struct Epoll {
     fd: Owned<OwnedFd>,
     /// Sockets that are watched for room to write.
     pub writing: AtomicUsize,
-    /// Progress calls that got to the sockets, wraps. Only the progressing thread changes it. Relaxed: it guards nothing.
+    /// Progress calls that got to the sockets, wraps. Only the progressing thread changes it. Relaxed: it guards
+    /// nothing.
     pub turn: AtomicU32,
 }
 

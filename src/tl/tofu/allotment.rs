@@ -1,8 +1,8 @@
 //! Which queues workers get: one alone on a control queue as long as there are such, then one beside others.
 //!
-//! How many control queues there are nobody tells, and other processes of the node take some, too. So who has got one alone sees
-//! whether one more could be made there. If not, it is the last of its interface: it goes back, and is taken as one that
-//! whoever comes later can share.
+//! How many control queues there are nobody tells, and other processes of the node take some, too. So who has got one
+//! alone sees whether one more could be made there. If not, it is the last of its interface: it goes back, and is taken
+//! as one that whoever comes later can share.
 
 use super::tni::Tni;
 use super::utofu::Utofu;
@@ -28,8 +28,8 @@ pub fn give_back(room: Room) {
     }
 }
 
-/// A queue on the first of these interfaces, by their places in `tnis`, that has one; alone if any of them has such and the
-/// process has fewer than `most_alone`. Its interface.
+/// A queue on the first of these interfaces, by their places in `tnis`, that has one; alone if any of them has such and
+/// the process has fewer than `most_alone`. Its interface.
 ///
 /// # Errors
 /// What the library says of the last.
@@ -59,9 +59,9 @@ pub fn take(
 /// Shared queues of an interface that a rail leaves for others: half of those of a control queue.
 const SPARE: usize = 4;
 
-/// As [`take`], for a rail: no worker goes without a first queue for it. So it is alone, as long as the process may have
-/// such; if the interfaces have none left there is none, and if the process may have no more of them it is a shared one
-/// where some are left.
+/// As [`take`], for a rail: no worker goes without a first queue for it. So it is alone, as long as the process may
+/// have such; if the interfaces have none left there is none, and if the process may have no more of them it is a
+/// shared one where some are left.
 ///
 /// # Errors
 /// `NotFound`, or what the library says of the last.

@@ -2,7 +2,8 @@
 
 use crate::sys::sync::{AtomicBool, AtomicU32, Ordering, foreign};
 
-/// Questions that may be under way: so many flushes of threads that share a worker do not wait for each other's answers.
+/// Questions that may be under way: so many flushes of threads that share a worker do not wait for each other's
+/// answers.
 const QUESTIONS: usize = 8;
 
 /// What of a connection has arrived. The progressing thread hears it, whoever holds the peer's lock asks.
@@ -22,7 +23,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// An answer has come. It is taken for the first one's that is still to come: whichever it is, what was in front of that has arrived.
+    /// An answer has come. It is taken for the first one's that is still to come: whichever it is, what was in front of
+    /// that has arrived.
     pub fn end(&self) {
         // Relaxed: nobody else writes it.
         let answers = self.answers.load(Ordering::Relaxed);
@@ -34,11 +36,12 @@ impl Flow {
         (self.answers).store(answers.wrapping_add(1), Ordering::Release);
     }
 
-    /// One of the reads, atomic operations or writes by rails has come, or has failed. Whether somebody may wait for it.
+    /// One of the reads, atomic operations or writes by rails has come, or has failed. Whether somebody may wait for
+    /// it.
     #[must_use = "who waits is to be told"]
     pub fn come(&self) -> bool {
-        // Release: pairs with the loads of `came`: what was read is in memory of ours, and the notice of it came to this thread.
-        // Acquire: pairs with `watch`.
+        // Release: pairs with the loads of `came`: what was read is in memory of ours, and the notice of it came to
+        // this thread. Acquire: pairs with `watch`.
         self.came.fetch_add(1, Ordering::AcqRel);
         // Relaxed: set before `watch` changed `came`; if it comes to that after this has, it finds one more there.
         self.watched.load(Ordering::Relaxed)
@@ -55,11 +58,13 @@ impl Flow {
         (self.came().wrapping_sub(reads) as i32) >= 0
     }
 
-    /// From now on `come` says so. Whoever looks at what has come after this misses nothing. By whoever holds the peer's lock.
+    /// From now on `come` says so. Whoever looks at what has come after this misses nothing. By whoever holds the
+    /// peer's lock.
     pub(super) fn watch(&self) {
         // Relaxed: the exchange publishes it.
         self.watched.store(true, Ordering::Relaxed);
-        // Release: pairs with `come`. Acquire: as in `came`. Nothing is added: it is one of the two in turn that sees the other.
+        // Release: pairs with `come`. Acquire: as in `came`. Nothing is added: it is one of the two in turn that sees
+        // the other.
         self.came.fetch_add(0, Ordering::AcqRel);
     }
 
@@ -69,8 +74,8 @@ impl Flow {
         self.watched.store(false, Ordering::Relaxed);
     }
 
-    /// Somebody is about to ask whether so many posts have arrived. Before he does: the answer can be faster than this thread. False: too
-    /// many have asked.
+    /// Somebody is about to ask whether so many posts have arrived. Before he does: the answer can be faster than this
+    /// thread. False: too many have asked.
     pub(super) fn ask(&self, posted: u32) -> bool {
         if self.under_way() as usize == QUESTIONS {
             return false;

@@ -165,7 +165,8 @@ impl Iface {
     }
 }
 
-/// What one operation moves on any of the interfaces: pieces of whole lines of the processor's cache, if there are several.
+/// What one operation moves on any of the interfaces: pieces of whole lines of the processor's cache, if there are
+/// several.
 fn longest(each: impl Iterator<Item = usize>) -> usize {
     const LINE: usize = 256;
     each.min().unwrap_or(0).max(LINE) / LINE * LINE

@@ -63,8 +63,8 @@ impl Inbound {
             return Ok(None);
         }
         let (at, packet) = (self.reader.at(), self.shape().packet as usize);
-        // SAFETY: a reader stays inside of the piece, packet and all. The peer wrote it before the notice, and may again, to its own
-        // harm: what is read is checked, and copied where it is used twice.
+        // SAFETY: a reader stays inside of the piece, packet and all. The peer wrote it before the notice, and may
+        // again, to its own harm: what is read is checked, and copied where it is used twice.
         let bytes = unsafe { std::slice::from_raw_parts(self.piece.ptr().add(at), packet) };
         let (head, rest) = split(bytes).ok_or(Corrupt)?;
         let is_next = head.credit == self.reader.frames() as u16;

@@ -20,21 +20,21 @@ type PutBytes = unsafe extern "C" fn(
 ) -> c_int;
 type PollMrq = unsafe extern "C" fn(VcqHdl, c_ulong, *mut Notice) -> c_int;
 
-/// What is done from now on is done after what the library has just told of. It looks for that with loads of its own, of which it
-/// promises nothing.
+/// What is done from now on is done after what the library has just told of. It looks for that with loads of its own,
+/// of which it promises nothing.
 #[inline(always)]
 pub fn heard() {
-    // Acquire: pairs with the adapter, which writes a notice, or an entry of an ended transmission, after what that tells of. No
-    // instruction on x86-64.
+    // Acquire: pairs with the adapter, which writes a notice, or an entry of an ended transmission, after what that
+    // tells of. No instruction on x86-64.
     fence(Ordering::Acquire);
 }
 
-/// What was read is read before what is posted from now on. The library writes a post with stores of its own, and keeps but stores
-/// in front of it.
+/// What was read is read before what is posted from now on. The library writes a post with stores of its own, and keeps
+/// but stores in front of it.
 #[inline(always)]
 pub fn read_before_post() {
-    // Release: pairs with the adapter that does what is posted, and with the acquire of whoever sees that (`cells::Cell::credit`). No
-    // instruction on x86-64.
+    // Release: pairs with the adapter that does what is posted, and with the acquire of whoever sees that
+    // (`cells::Cell::credit`). No instruction on x86-64.
     fence(Ordering::Release);
 }
 

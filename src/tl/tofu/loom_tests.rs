@@ -1,9 +1,10 @@
-//! Rings, cells, buffers and what counts a connection's posts under loom: a thread of the test's is the adapter, and what it writes
-//! and reads is watched.
+//! Rings, cells, buffers and what counts a connection's posts under loom: a thread of the test's is the adapter, and
+//! what it writes and reads is watched.
 //!
-//! What is relaxed and orders nothing could not fail here: how many queues were made or are alone, how many posts are untold, the word of
-//! a hall, the first guess of `op::executor`. That a later store does not pass an earlier load the language says by release alone; so an
-//! adapter that is to show what an acquire keeps in front of a post is prompt ([`Adapter::be_prompt`]).
+//! What is relaxed and orders nothing could not fail here: how many queues were made or are alone, how many posts are
+//! untold, the word of a hall, the first guess of `op::executor`. That a later store does not pass an earlier load the
+//! language says by release alone; so an adapter that is to show what an acquire keeps in front of a post is prompt
+//! ([`Adapter::be_prompt`]).
 
 mod flow;
 mod memory;

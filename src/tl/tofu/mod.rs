@@ -1,12 +1,14 @@
 //! The Tofu interconnect by uTofu: puts into rings in the memory of whoever reads them.
 //!
-//! `utofu` is the library, opened at run time, `tni` the network interfaces that may be used, `vcq` a virtual control queue and
-//! memory that is registered for it, `line` what is called most of it, `queue` what is under way there. An `iface` is what a worker
-//! has: a queue, a hall, where strangers ask for rings, and `rails`, further queues for long transfers; `allotment` says who has a
-//! control queue to itself, `path` which way connections take. A frame is a packet of `wire::packet` whose credit is its number; where it lies in a ring both ends
-//! compute (`ring`). An `inbound` ring is read by its owner and written by one peer, through a `sender`; `cells` are where
-//! peers tell the sender what it may write, and a `flow` is how much of what it has posted is known to have arrived. Rings get shorter as there are more of them (`sizing`, `slab`). Users' memory is
-//! `pinned`. What is said before anything else is in `wire::tofu`.
+//! `utofu` is the library, opened at run time, `tni` the network interfaces that may be used, `vcq` a virtual control
+//! queue and memory that is registered for it, `line` what is called most of it, `queue` what is under way there. An
+//! `iface` is what a worker has: a queue, a hall, where strangers ask for rings, and `rails`, further queues for long
+//! transfers; `allotment` says who has a control queue to itself, `path` which way connections take. A frame is a
+//! packet of `wire::packet` whose credit is its number; where it lies in a ring both ends compute (`ring`). An
+//! `inbound` ring is read by its owner and written by one peer, through a `sender`; `cells` are where peers tell the
+//! sender what it may write, and a `flow` is how much of what it has posted is known to have arrived. Rings get shorter
+//! as there are more of them (`sizing`, `slab`). Users' memory is `pinned`. What is said before anything else is in
+//! `wire::tofu`.
 
 pub mod allotment;
 pub mod cells;

@@ -1,8 +1,9 @@
-//! A model of uTofu for loom: what was posted is done when a test says so, by a thread of the test's that is the adapter then.
+//! A model of uTofu for loom: what was posted is done when a test says so, by a thread of the test's that is the
+//! adapter then.
 //!
-//! A post keeps what was written before it only where memory is lent, as the library promises. An adapter sees all that was in front of
-//! a post, does one after the other, and tells of each behind it: that is strong order. What panics in here ends the process, after
-//! it has said why: functions of C's do not unwind.
+//! A post keeps what was written before it only where memory is lent, as the library promises. An adapter sees all that
+//! was in front of a post, does one after the other, and tells of each behind it: that is strong order. What panics in
+//! here ends the process, after it has said why: functions of C's do not unwind.
 
 use super::Tuning;
 use super::iface::Iface;
@@ -170,8 +171,8 @@ impl Adapter {
         self.posts.all.borrow().len()
     }
 
-    /// From now on who posts does what he posts, behind all that he has done before. For what acquires order: the language has no
-    /// word for a later store alone.
+    /// From now on who posts does what he posts, behind all that he has done before. For what acquires order: the
+    /// language has no word for a later store alone.
     pub fn be_prompt(&self) {
         self.prompt.set(true);
     }

@@ -1,9 +1,9 @@
 //! Which way through the machine a connection takes.
 //!
-//! A path is named by the coordinates a, b, c at which a packet turns to x, y, z. The default is one for every pair of nodes. All that turn where
-//! either the sender or the receiver is, axis by axis, are as short; connections take one of these, told by where both their ends
-//! are, so that several between two nodes, or by the same links, do not all meet. A connection keeps its path: puts are in
-//! order on one.
+//! A path is named by the coordinates a, b, c at which a packet turns to x, y, z. The default is one for every pair of
+//! nodes. All that turn where either the sender or the receiver is, axis by axis, are as short; connections take one of
+//! these, told by where both their ends are, so that several between two nodes, or by the same links, do not all meet.
+//! A connection keeps its path: puts are in order on one.
 #![forbid(unsafe_code)]
 
 /// Axes of a path, and where they begin among the six of a node.

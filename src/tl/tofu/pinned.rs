@@ -1,5 +1,5 @@
-//! Memory of users that the adapter reads and writes in place: what a queue's cache of registrations keeps, and gives up again where
-//! the queue has no room for what has to be registered: rings, cells, buffers, keys.
+//! Memory of users that the adapter reads and writes in place: what a queue's cache of registrations keeps, and gives
+//! up again where the queue has no room for what has to be registered: rings, cells, buffers, keys.
 
 use super::utofu::{self, Stadd, code_name, is_shortage};
 use super::vcq::{Keeper, Registered, Vcq};
@@ -38,8 +38,8 @@ impl Store {
         }
     }
 
-    /// Memory of the user's for the queue: registered now, or, if it is not `worth` it, before. `how` that is watched and kept is asked
-    /// for once.
+    /// Memory of the user's for the queue: registered now, or, if it is not `worth` it, before. `how` that is watched
+    /// and kept is asked for once.
     ///
     /// # Errors
     /// It cannot be registered, or was not: `NotFound`.

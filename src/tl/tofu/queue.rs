@@ -1,5 +1,5 @@
-//! What is under way by a virtual control queue: [`buffers`] that the adapter reads and writes, operations whose ends requests wait
-//! for ([`under_way`]), and numbers that notices tell them by ([`slots`]).
+//! What is under way by a virtual control queue: [`buffers`] that the adapter reads and writes, operations whose ends
+//! requests wait for ([`under_way`]), and numbers that notices tell them by ([`slots`]).
 
 mod atomics;
 mod buffers;
@@ -31,7 +31,8 @@ const MOST_EARLY: usize = 1 << 16;
 pub const LINKS: usize = 1 << 16;
 /// or what was written from its owner's memory.
 const LENT: usize = 1 << 40;
-/// Above that the byte that a notice was to have, of what one tells of: which does not come if this queue tells of a failure.
+/// Above that the byte that a notice was to have, of what one tells of: which does not come if this queue tells of a
+/// failure.
 const SLOT_AT: u32 = 48;
 
 // SAFETY: pointers that are followed under the queue's lock only, while their owners wait.

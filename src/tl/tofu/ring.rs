@@ -1,13 +1,14 @@
 //! Where frames lie in a ring that a peer writes by puts: both ends compute it alike, and neither asks the other.
 //!
-//! A frame begins at a multiple of 32 bytes and lies in one piece: where the longest one would not fit before the end, the next
-//! begins at the start again, however short it is. The receiver tells now and then how far it is, by a put of one word.
+//! A frame begins at a multiple of 32 bytes and lies in one piece: where the longest one would not fit before the end,
+//! the next begins at the start again, however short it is. The receiver tells now and then how far it is, by a put of
+//! one word.
 #![forbid(unsafe_code)]
 
 /// Frames begin at multiples of this, bytes: what rides in a descriptor.
 pub const GRAIN: u64 = 32;
-/// Bytes at the end of a ring that frames do not take: the count of frames lies there, and a notice about the last frame names
-/// an address in the ring, whether that of its first byte or that behind its last.
+/// Bytes at the end of a ring that frames do not take: the count of frames lies there, and a notice about the last
+/// frame names an address in the ring, whether that of its first byte or that behind its last.
 pub const TAIL: usize = 256;
 
 /// What both ends know of a ring.
@@ -22,8 +23,9 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Whether a ring can work so, for records of up to so many frames: a writer waits for room for all of them, and for what may have
-    /// to be skipped, while a reader that has read everything, and found nothing more, may not have told of a quarter.
+    /// Whether a ring can work so, for records of up to so many frames: a writer waits for room for all of them, and
+    /// for what may have to be skipped, while a reader that has read everything, and found nothing more, may not have
+    /// told of a quarter.
     pub fn is_sound(&self, frames: u32) -> bool {
         let packet = u64::from(self.packet);
         frames > 0
@@ -227,7 +229,8 @@ impl Reader {
         self.cursor.step(len);
     }
 
-    /// Whether the writer is to be told when there is nothing else to do: a quarter of the window, or of the ring, is read.
+    /// Whether the writer is to be told when there is nothing else to do: a quarter of the window, or of the ring, is
+    /// read.
     #[inline(always)]
     pub fn is_due(&self) -> bool {
         self.has_read(4)

@@ -24,8 +24,8 @@ pub struct Steered {
 }
 
 impl Roster {
-    /// A new worker's queues: the number of the first, behind which are those of the others, and which no others have as long
-    /// as there are few enough.
+    /// A new worker's queues: the number of the first, behind which are those of the others, and which no others have
+    /// as long as there are few enough.
     pub fn enter(&self, vcqs: &[&Arc<Vcq>]) -> u16 {
         let mut inner = self.0.lock();
         inner.queues.retain(|(_, queue)| queue.strong_count() > 0);
@@ -82,8 +82,8 @@ impl Steered {
         (self.ptr as u64, self.len as u64)
     }
 
-    /// Registers the memory for the queues that there are now and that do not know it: the numbers of all, and where it begins for
-    /// them. A queue that takes no more is left out: accesses of its worker's go by message.
+    /// Registers the memory for the queues that there are now and that do not know it: the numbers of all, and where it
+    /// begins for them. A queue that takes no more is left out: accesses of its worker's go by message.
     pub fn addresses(&mut self, roster: &Roster) -> Vec<(u16, Stadd)> {
         let queues = roster.queues();
         self.registered
@@ -96,8 +96,8 @@ impl Steered {
             .collect()
     }
 
-    /// Where a byte of it is for adapters: for this queue, or another one of this process if this one takes no more memory. `None`: no
-    /// adapter reaches it.
+    /// Where a byte of it is for adapters: for this queue, or another one of this process if this one takes no more
+    /// memory. `None`: no adapter reaches it.
     pub fn locate(&mut self, number: u16, vcq: &Arc<Vcq>, addr: u64) -> Option<There> {
         self.register(number, vcq);
         let own = |&&(there, _): &&(u16, Registered)| there == number;

@@ -19,8 +19,8 @@ use marks::Marks;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// Posts of a connection of which nobody has told that they have arrived, at most: each can fail, with a notice of its own, and the queue
-/// of notices has an end. From so many on somebody asks.
+/// Posts of a connection of which nobody has told that they have arrived, at most: each can fail, with a notice of its
+/// own, and the queue of notices has an end. From so many on somebody asks.
 pub(super) const MOST_UNTOLD: u32 = 256;
 const ASK_AT: u32 = MOST_UNTOLD / 2;
 
@@ -37,7 +37,8 @@ pub struct Granted {
     pub rails: Rails,
 }
 
-// SAFETY: the buffers are the sender's own, and it moves with them; who waits behind a mark is followed by whoever is told.
+// SAFETY: the buffers are the sender's own, and it moves with them; who waits behind a mark is followed by whoever is
+// told.
 unsafe impl Send for Sender {}
 
 /// One thread at a time: whoever holds the peer's lock.
@@ -62,8 +63,8 @@ pub struct Sender {
     rails: Box<[VcqId]>,
     /// Something that was written by rails may not be there yet.
     apart: bool,
-    /// Reads, atomic operations and writes by rails that were posted, modulo 2^32, and how many of them have to have come before
-    /// anything more goes.
+    /// Reads, atomic operations and writes by rails that were posted, modulo 2^32, and how many of them have to have
+    /// come before anything more goes.
     reads: u32,
     behind: Option<u32>,
     /// Posts in front of a fence: what does not write keeps no order with them, and goes when they have arrived.
@@ -72,7 +73,8 @@ pub struct Sender {
     marks: Marks,
     /// What the last atomic operation without a reply was told by.
     slot: u8,
-    /// Where a record is put together that takes several frames; its head, and how much of it has gone, while it is not all.
+    /// Where a record is put together that takes several frames; its head, and how much of it has gone, while it is not
+    /// all.
     record: Vec<u8>,
     rest: Option<(Head, usize)>,
     /// Frames that find room in the ring together, if it is empty: longer records go in several goes.
@@ -140,8 +142,8 @@ impl Sender {
         self.iface.queue.lock().fail(self.mark.link, code);
     }
 
-    /// From now on nothing goes before what is counted as a read has come that was posted until now, and none of those before
-    /// what was written until now has arrived.
+    /// From now on nothing goes before what is counted as a read has come that was posted until now, and none of those
+    /// before what was written until now has arrived.
     pub fn fence(&mut self) {
         self.behind = (!self.has_read()).then_some(self.reads);
         let posted = self.posted();
@@ -159,7 +161,8 @@ impl Sender {
             }
             self.behind = None;
         }
-        // The rest first: it counts, and may find out that nothing goes any more. Whoever is told that there is room finds some.
+        // The rest first: it counts, and may find out that nothing goes any more. Whoever is told that there is room
+        // finds some.
         self.rest.is_some() && !self.push()
             || self.broken
             || self.promised() >= ASK_AT && self.is_full()
@@ -176,8 +179,8 @@ impl Sender {
         self.broken || untold >= MOST_UNTOLD && !self.hear()
     }
 
-    /// Hears an answer by itself: who puts very much calls nothing that progresses. Whether something more can be posted now. Not where
-    /// threads share the worker: who hears answers there is one at a time.
+    /// Hears an answer by itself: who puts very much calls nothing that progresses. Whether something more can be
+    /// posted now. Not where threads share the worker: who hears answers there is one at a time.
     #[inline(never)]
     fn hear(&mut self) -> bool {
         let queue = &self.iface.queue;

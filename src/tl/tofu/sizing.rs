@@ -1,4 +1,5 @@
-//! How long rings are: the first peers' as long as is wanted, later ones' shorter, so that all together stay below what they may take.
+//! How long rings are: the first peers' as long as is wanted, later ones' shorter, so that all together stay below what
+//! they may take.
 #![forbid(unsafe_code)]
 
 /// The shortest, bytes: two frames of a few words, and the tail.
@@ -6,7 +7,8 @@ pub const LEAST: u32 = 1 << 10;
 /// Frames that a ring has room for, at least.
 const FRAMES: u32 = 4;
 
-/// Parts of the memory, in 64ths, up to which rings are as long as is wanted, a quarter of that, a sixteenth; what is behind, a 64th.
+/// Parts of the memory, in 64ths, up to which rings are as long as is wanted, a quarter of that, a sixteenth; what is
+/// behind, a 64th.
 const STEPS: [u64; 3] = [1, 8, 48];
 
 /// Bytes of the next ring, when those that there are take `taken` bytes of `memory`; `wanted`: of the first.

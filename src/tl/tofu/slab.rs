@@ -1,7 +1,8 @@
-//! Memory for rings: long ones are registered one by one, short ones are pieces of slabs that are registered as a whole.
+//! Memory for rings: long ones are registered one by one, short ones are pieces of slabs that are registered as a
+//! whole.
 //!
-//! A control queue takes some thousands of registrations, and there may be more peers than that. A piece is not used twice: a peer that was
-//! given up may still write to it. A slab goes with the last of its pieces.
+//! A control queue takes some thousands of registrations, and there may be more peers than that. A piece is not used
+//! twice: a peer that was given up may still write to it. A slab goes with the last of its pieces.
 
 use super::vcq::{Region, Vcq};
 use std::io;

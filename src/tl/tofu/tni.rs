@@ -31,7 +31,8 @@ pub fn usable(filter: &DeviceFilter) -> Vec<Tni> {
             let enough = caps.max_piggyback_size >= PIGGYBACK && has_add;
             if !enough {
                 log::diag!(
-                    "{name} is not used: its descriptors carry less than {PIGGYBACK} bytes, or it has no atomic addition"
+                    "{name} is not used: its descriptors carry less than {PIGGYBACK} bytes, or it has no \
+                     atomic addition"
                 );
             }
             enough.then_some(Tni { id, name, caps })

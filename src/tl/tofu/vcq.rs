@@ -23,8 +23,8 @@ pub struct There {
     pub stadd: Stadd,
 }
 
-/// What an operation is told by: flags of uTofu's, the byte in its notices, the word with an entry of the queue of ended
-/// transmissions.
+/// What an operation is told by: flags of uTofu's, the byte in its notices, the word with an entry of the queue of
+/// ended transmissions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Told {
     pub flags: c_ulong,
@@ -34,8 +34,8 @@ pub struct Told {
 
 /// Who keeps memory registered for a queue that nobody uses any more.
 pub trait Keeper: Send + Sync {
-    /// Deregisters up to so many registrations that are only kept. False: there were none. It may be asked with any lock held but
-    /// its own, which it holds while it calls nobody.
+    /// Deregisters up to so many registrations that are only kept. False: there were none. It may be asked with any
+    /// lock held but its own, which it holds while it calls nobody.
     fn give_up(&self, most: usize) -> bool;
 }
 
@@ -102,8 +102,8 @@ impl Vcq {
         }
     }
 
-    /// The name of a peer's queue by which all goes the path that is this connection's; its own, for the default path, where the library
-    /// knows no such.
+    /// The name of a peer's queue by which all goes the path that is this connection's; its own, for the default path,
+    /// where the library knows no such.
     pub fn route(&self, peer: VcqId) -> VcqId {
         let mut routed = peer;
         let (Some(from), Some(to)) = (self.end(self.id), self.end(peer)) else {
@@ -276,7 +276,8 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Whoever has it keeps the memory mapped. What is only kept goes for it, more and more while that does not suffice.
+    /// Whoever has it keeps the memory mapped. What is only kept goes for it, more and more while that does not
+    /// suffice.
     ///
     /// # Errors
     /// What the library says.
@@ -338,8 +339,8 @@ impl Drop for Registered {
     }
 }
 
-/// Zeroed memory that peers can write to and our adapter can read from. Shared, so that a program that forks does not get other
-/// pages than those that the adapter knows.
+/// Zeroed memory that peers can write to and our adapter can read from. Shared, so that a program that forks does not
+/// get other pages than those that the adapter knows.
 pub struct Region {
     /// `None` only while it is dropped: before the memory.
     registered: Option<Registered>,

@@ -151,8 +151,8 @@ void garbage_everywhere(const target_t *target, uint32_t n)
 }
 
 /*
- * Puts of a client whose connections were failed and whose process goes on: first it gets this many rings, then it writes
- * anywhere in them. Their memory is then that of other peers' rings, or of none.
+ * Puts of a client whose connections were failed and whose process goes on: first it gets this many rings, then it
+ * writes anywhere in them. Their memory is then that of other peers' rings, or of none.
  */
 void late_puts(const target_t *target, uint32_t n)
 {
@@ -165,7 +165,8 @@ void late_puts(const target_t *target, uint32_t n)
     randomize(bytes, sizeof(bytes), &seed);
     if (n < FORMER_RINGS) {
         had[n] = join(target, 0x5000 + n);
-        write_frame(target, &had[n], 0, 8, KIND | 7 * NUMBER, bytes, 8); /* an invalid first frame: the worker fails it */
+        /* An invalid first frame: the worker fails it. */
+        write_frame(target, &had[n], 0, 8, KIND | 7 * NUMBER, bytes, 8);
         return;
     }
     raw_put(target, ring->ring + next_random(&seed) % (ring->size - sizeof(bytes)), bytes, sizeof(bytes), n % 2);

@@ -1,5 +1,5 @@
-//! Machine code of aarch64: a jump at the entry of a function. Of the jumps that others put there, those to near places and
-//! those of four moves and a branch are understood.
+//! Machine code of aarch64: a jump at the entry of a function. Of the jumps that others put there, those to near places
+//! and those of four moves and a branch are understood.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -55,8 +55,9 @@ pub unsafe fn jump_target(entry: usize) -> Option<usize> {
     (code[4] == 0xd61f_0000 | register << 5).then_some(target)
 }
 
-/// Puts `new` in the place of `old`, at once: a thread that comes by executes the one or the other (the architecture allows
-/// this for a branch only if the old instruction is one of a few; processors do it for all). False when `old` is not there.
+/// Puts `new` in the place of `old`, at once: a thread that comes by executes the one or the other (the architecture
+/// allows this for a branch only if the old instruction is one of a few; processors do it for all). False when `old` is
+/// not there.
 ///
 /// # Safety
 /// A block at `entry` is writable code.

@@ -11,8 +11,9 @@ pub unsafe fn copy_list(_list: *mut c_void) -> [u64; 4] {
     [0; 4]
 }
 
-/// Defines an exported function of C's with six named parameters and `...` behind them, which its body has as a `va_list`:
-/// `pub unsafe fn name(...) with list { ... }`. Here that is null: what the further arguments are is not known.
+/// Defines an exported function of C's with six named parameters and `...` behind them, which its body has as a
+/// `va_list`: `pub unsafe fn name(...) with list { ... }`. Here that is null: what the further arguments are is not
+/// known.
 macro_rules! variadic {
     (
         $(#[$about:meta])*

@@ -28,8 +28,9 @@ pub fn thunk(target: usize) -> [u8; THUNK] {
 /// `old`, which is at `entry`, with a jump to `target`, `REACH` bytes away at most.
 ///
 /// The jump takes 5 bytes, behind `endbr64` where there is one. In the system call stubs of glibc these are exactly the
-/// first instruction (`mov $number, %eax`), and of the jumps that others write they are part of the first: no thread can be
-/// between. In `mmap` and `mremap` as they are in the library, and in no other, the first instruction is shorter.
+/// first instruction (`mov $number, %eax`), and of the jumps that others write they are part of the first: no thread
+/// can be between. In `mmap` and `mremap` as they are in the library, and in no other, the first instruction is
+/// shorter.
 pub fn with_jump(old: Block, entry: usize, target: usize) -> Block {
     let at = jump_offset(&old);
     let next = entry + at + 5;

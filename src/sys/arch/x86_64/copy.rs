@@ -13,7 +13,8 @@ pub fn has_ahead() -> bool {
     std::arch::is_x86_feature_detected!("avx2")
 }
 
-/// Copies more than [`AHEAD`] bytes. `WRITE`: the lines of `dst` are fetched ahead, about to be written; else those of `src`.
+/// Copies more than [`AHEAD`] bytes. `WRITE`: the lines of `dst` are fetched ahead, about to be written; else those of
+/// `src`.
 ///
 /// # Safety
 /// [`has_ahead`] has said so. `n` bytes are readable at `src` and writable at `dst`, not overlapping.

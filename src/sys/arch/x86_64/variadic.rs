@@ -1,7 +1,7 @@
 //! Functions with `...` by the System V ABI: it lets a function that is not variadic see what one sees.
 //!
-//! Six named arguments fill the registers for integers, so the further ones are in the eight registers for floating-point numbers
-//! and on the stack, which is where the parameters behind the sixth are.
+//! Six named arguments fill the registers for integers, so the further ones are in the eight registers for
+//! floating-point numbers and on the stack, which is where the parameters behind the sixth are.
 
 use std::ffi::c_void;
 
@@ -69,8 +69,8 @@ pub unsafe fn copy_list(list: *mut c_void) -> [u64; 4] {
     copy
 }
 
-/// Defines an exported function of C's with six named parameters, none of them floating-point or larger than a register, and `...`
-/// behind them, which its body has as a `va_list`: `pub unsafe fn name(...) with list { ... }`.
+/// Defines an exported function of C's with six named parameters, none of them floating-point or larger than a
+/// register, and `...` behind them, which its body has as a `va_list`: `pub unsafe fn name(...) with list { ... }`.
 macro_rules! variadic {
     (
         $(#[$about:meta])*

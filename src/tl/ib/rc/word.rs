@@ -5,8 +5,8 @@ use crate::tl::ib::bindings::*;
 use crate::tl::ib::buffers::Buffer;
 
 impl Reliable {
-    /// Writes bytes, which are copied at once, and a word. There is room, and they are no more than a work request takes so. False:
-    /// the device refuses.
+    /// Writes bytes, which are copied at once, and a word. There is room, and they are no more than a work request
+    /// takes so. False: the device refuses.
     pub fn write_inline_with_word(&mut self, bytes: &[u8], to: Remote, word: u32) -> bool {
         let sge = ibv_sge {
             addr: bytes.as_ptr() as u64,
@@ -16,7 +16,8 @@ impl Reliable {
         self.post_word(sge, IBV_SEND_INLINE, to, word)
     }
 
-    /// Writes a buffer, which comes back to the interface afterwards, and a word. There is room. False: the device refuses.
+    /// Writes a buffer, which comes back to the interface afterwards, and a word. There is room. False: the device
+    /// refuses.
     pub fn write_buffer_with_word(
         &mut self,
         buffer: Buffer,

@@ -4,8 +4,8 @@ use super::{MAX_INLINE, Sender, Way};
 use crate::tl::ib::rc::Remote;
 
 impl Sender {
-    /// Writes no more than [`most_at_once`](Self::most_at_once), which `fill` copies, and a word, which takes the place of a packet.
-    /// False: no room now, or no queue pair of its own; `fill` was not called.
+    /// Writes no more than [`most_at_once`](Self::most_at_once), which `fill` copies, and a word, which takes the place
+    /// of a packet. False: no room now, or no queue pair of its own; `fill` was not called.
     pub fn write_with_word(
         &mut self,
         to: Remote,

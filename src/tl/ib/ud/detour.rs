@@ -1,8 +1,9 @@
 //! Detours: a connection by datagrams goes on through other ports when the way that it takes has failed.
 //!
-//! Who sends finds that out, by nothing being confirmed though the peer's process lives: it takes what is not confirmed to the
-//! next way and tells the peer there where it has gone, until something is confirmed. The peer follows it: a cable that carries
-//! nothing in one direction is of no use in the other. Packets keep their numbers, so that each is taken once.
+//! Who sends finds that out, by nothing being confirmed though the peer's process lives: it takes what is not confirmed
+//! to the next way and tells the peer there where it has gone, until something is confirmed. The peer follows it: a
+//! cable that carries nothing in one direction is of no use in the other. Packets keep their numbers, so that each is
+//! taken once.
 
 use super::{AGAIN, Ah, Line, segment};
 use crate::sys::{clock, log};
@@ -13,8 +14,8 @@ use crate::wire::packet::{Datagram, MOVED, Ping, most_packets};
 use std::io;
 use std::sync::Arc;
 
-/// A way on which nothing has been confirmed for so long is left, milliseconds: some six attempts. After half of that the
-/// peer's process is asked whether it lives.
+/// A way on which nothing has been confirmed for so long is left, milliseconds: some six attempts. After half of that
+/// the peer's process is asked whether it lives.
 const LEFT_MS: u64 = 500;
 /// Longest wait between two attempts, milliseconds: a port that is back is to be found in time.
 const LONGEST_MS: f64 = 200.0;
@@ -154,7 +155,8 @@ impl Line {
         Ok(())
     }
 
-    /// Copies what is not confirmed into buffers that the other device knows. The one before may still be reading its own.
+    /// Copies what is not confirmed into buffers that the other device knows. The one before may still be reading its
+    /// own.
     fn carry_to(&mut self, iface: &Iface) -> io::Result<()> {
         let count = self.window.len();
         let mut outgoing = iface.outgoing.lock();
@@ -195,8 +197,8 @@ impl Line {
 }
 
 impl Detours {
-    /// The next way out of a port that has a link. At first one between other ports at both ends: it is not known which of
-    /// the two has failed.
+    /// The next way out of a port that has a link. At first one between other ports at both ends: it is not known which
+    /// of the two has failed.
     fn next(&self) -> Option<usize> {
         let count = self.ways.len();
         let others = (1..=count).map(|i| (self.tried + i) % count);

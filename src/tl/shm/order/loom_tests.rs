@@ -1,5 +1,5 @@
-//! The order of messages of two senders under loom: in every order of the steps of senders and receiver, a message is handled
-//! behind those that its sender knew of.
+//! The order of messages of two senders under loom: in every order of the steps of senders and receiver, a message is
+//! handled behind those that its sender knew of.
 
 use super::*;
 use crate::tl::shm::ring::loom_tests::empty;

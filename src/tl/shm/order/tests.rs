@@ -166,8 +166,8 @@ fn records_of_every_length_begin_epochs() {
     }
 }
 
-/// A sender is interrupted between the beginning of its epoch and its message, while another one, which later hears of that
-/// message, goes on sending. What was taken without a merge counts, too.
+/// A sender is interrupted between the beginning of its epoch and its message, while another one, which later hears of
+/// that message, goes on sending. What was taken without a merge counts, too.
 #[test]
 fn a_message_that_is_late_in_its_ring_keeps_its_place() {
     for hot in [1, 2] {

@@ -3,8 +3,8 @@
 //! The starts of an inbox lie close together, and a sender maps all of them at once with the inbox. The bodies, with
 //! the slots of further messages and with longer records, are twenty pages each. So a pair of workers that exchanges a
 //! few short messages, as the ranks of a large job do with most others, costs one mapping, and the memory of those
-//! messages. The slot of a message after them is in the body: the slots of the start count as the last ones of the lap before the
-//! body's first, and are not used again. Both ends know from the number of a message where its slot is.
+//! messages. The slot of a message after them is in the body: the slots of the start count as the last ones of the lap
+//! before the body's first, and are not used again. Both ends know from the number of a message where its slot is.
 
 use super::{Close, OwnLine, RingMem, SLOTS, Slot, Tails, Withdrawals};
 use std::ptr::NonNull;

@@ -43,7 +43,8 @@ fn pattern(n: u64, len: usize) -> Vec<u8> {
     (0..len).map(|i| (n as usize * 31 + i) as u8).collect()
 }
 
-/// Sends `count` records of the lengths that `len_of` says from another thread, and checks order and every byte of them.
+/// Sends `count` records of the lengths that `len_of` says from another thread, and checks order and every byte of
+/// them.
 fn exchange(mut tx: Producer, rx: &mut Consumer, count: u64, len_of: fn(u64) -> usize) {
     std::thread::scope(|s| {
         s.spawn(move || {

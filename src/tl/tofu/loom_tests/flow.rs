@@ -157,7 +157,8 @@ fn loom_one_question_at_a_time() {
     });
 }
 
-/// Who waits behind a mark is told, once, whether what he waits for comes before or after he is listed; or he need not wait.
+/// Who waits behind a mark is told, once, whether what he waits for comes before or after he is listed; or he need not
+/// wait.
 #[test]
 fn loom_who_is_marked_is_told() {
     // A write, and what asks for it; a read, of which its notice tells.

@@ -90,7 +90,8 @@ fn loom_frames_are_read_between_notice_and_credit_on_the_fast_path() {
     frames_are_read_between_notice_and_credit(is_told);
 }
 
-/// The other end: nothing is posted for a place that the reader may still look at. The fourth frame lies where the first one does.
+/// The other end: nothing is posted for a place that the reader may still look at. The fourth frame lies where the
+/// first one does.
 #[test]
 fn loom_a_frame_is_written_behind_its_credit() {
     const LEN: usize = PACKET as usize - HEAD;

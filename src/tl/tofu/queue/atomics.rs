@@ -1,5 +1,5 @@
-//! Atomic operations: those of connections, each with a notice that brings what was there before, and the worker's own, which are
-//! waited for.
+//! Atomic operations: those of connections, each with a notice that brings what was there before, and the worker's own,
+//! which are waited for.
 
 use super::super::step::{Step, Width};
 use super::super::utofu::{self, Notice};
@@ -11,7 +11,8 @@ use crate::sys::clock;
 use crate::sys::sync::give_way;
 use std::ffi::{c_int, c_void};
 
-/// Those without a reply that may be under way, of all connections together: each has a notice, and the queue of notices has an end.
+/// Those without a reply that may be under way, of all connections together: each has a notice, and the queue of
+/// notices has an end.
 const MOST: u32 = 1024;
 /// Looks for the end of the worker's own before others are let run: an adapter takes a microsecond or two.
 const LOOKS: u32 = 1000;
@@ -92,8 +93,8 @@ fn told(edata: u8, link: u32) -> Told {
 }
 
 impl Queue {
-    /// Changes a word at a peer, and writes what was there before to `into`; `whose` hears of it from `Event::Came`. False: too many
-    /// wait.
+    /// Changes a word at a peer, and writes what was there before to `into`; `whose` hears of it from `Event::Came`.
+    /// False: too many wait.
     ///
     /// # Errors
     /// As of [`send_short`](Self::send_short).
@@ -120,8 +121,8 @@ impl Queue {
         self.posted(posted, slot)
     }
 
-    /// The same where nobody wants to know what was there; those of a connection that are under way at the same time share one slot, the
-    /// last one's. `Event::Came` tells of each.
+    /// The same where nobody wants to know what was there; those of a connection that are under way at the same time
+    /// share one slot, the last one's. `Event::Came` tells of each.
     ///
     /// # Errors
     /// As above.
@@ -148,7 +149,8 @@ impl Queue {
         self.posted(posted, slot)
     }
 
-    /// Has a word of this process changed, and waits for that, a microsecond or two: what was there before. Other notices wait.
+    /// Has a word of this process changed, and waits for that, a microsecond or two: what was there before. Other
+    /// notices wait.
     ///
     /// # Errors
     /// The library's code: nobody knows whether it was done.

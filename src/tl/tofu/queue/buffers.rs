@@ -6,7 +6,8 @@ use crate::wire::packet::{HEAD, most_packets};
 use std::io;
 use std::sync::Arc;
 
-/// Buffers of one region: as many as keep an adapter busy while it reads them, or as the longest record takes if that is more.
+/// Buffers of one region: as many as keep an adapter busy while it reads them, or as the longest record takes if that
+/// is more.
 const BUFFERS: usize = 64;
 /// More regions are made when there are too few buffers, up to so much memory in all, bytes.
 const MOST_BYTES: usize = 8 << 20;

@@ -56,8 +56,8 @@ pub enum Event {
     Arrived(Stadd),
     /// What somebody waited for; `value`: of an atomic operation, what was there before.
     Ended { owner: Owner, value: u64 },
-    /// What this connection has read is where it was wanted: who wanted it; null: nobody does any more. Not `well`: it may not be
-    /// there, but the adapter has done with the memory.
+    /// What this connection has read is where it was wanted: who wanted it; null: nobody does any more. Not `well`: it
+    /// may not be there, but the adapter has done with the memory.
     Came {
         link: u32,
         whose: *mut c_void,
@@ -123,7 +123,8 @@ pub enum Whose {
     Credit(u32),
     /// The worker's own.
     Nobody,
-    /// Of one that nobody waits for: its colour, and what the notice says of the other end, as far as that can be relied upon.
+    /// Of one that nobody waits for: its colour, and what the notice says of the other end, as far as that can be
+    /// relied upon.
     Coloured(u8, There),
 }
 

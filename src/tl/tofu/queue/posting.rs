@@ -70,8 +70,8 @@ impl Queue {
         self.post(|vcq| vcq.put(from, to, len, told))
     }
 
-    /// Writes a word behind everything else to the same peer. With an owner: who hears when it is there, and all before it; false
-    /// if too many wait.
+    /// Writes a word behind everything else to the same peer. With an owner: who hears when it is there, and all before
+    /// it; false if too many wait.
     ///
     /// # Errors
     /// As of [`send_short`](Self::send_short).
@@ -117,7 +117,8 @@ impl Queue {
         self.posted(posted, edata)
     }
 
-    /// Reads `len` bytes, no more than a buffer has, to `into`; `whose` hears of it from [`super::Event::Came`]. False: not now.
+    /// Reads `len` bytes, no more than a buffer has, to `into`; `whose` hears of it from [`super::Event::Came`]. False:
+    /// not now.
     ///
     /// # Errors
     /// As of [`send_short`](Self::send_short).
@@ -229,8 +230,8 @@ impl Queue {
         posted.map(|()| true)
     }
 
-    /// Writes from the owner's memory, which is registered; `whose` hears from [`super::Event::Left`] when the adapter has read it. In
-    /// order with frames. False: not now.
+    /// Writes from the owner's memory, which is registered; `whose` hears from [`super::Event::Left`] when the adapter
+    /// has read it. In order with frames. False: not now.
     ///
     /// # Errors
     /// As of [`send_short`](Self::send_short).
@@ -263,7 +264,8 @@ impl Queue {
         posted.map(|()| true)
     }
 
-    /// As [`write_in_place`](Self::write_in_place), in no order with anything: `whose` hears from [`super::Event::Came`] when it is there.
+    /// As [`write_in_place`](Self::write_in_place), in no order with anything: `whose` hears from
+    /// [`super::Event::Came`] when it is there.
     ///
     /// # Errors
     /// As of [`send_short`](Self::send_short).

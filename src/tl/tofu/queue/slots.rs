@@ -1,7 +1,7 @@
 //! Operations whose notices somebody waits for: a byte in the notice says which.
 //!
-//! Everything that waits has a number of its own, but for reads: when numbers run short, several of one connection share one, and
-//! end when the notices of all of them have come. So nothing else in a notice need be relied upon.
+//! Everything that waits has a number of its own, but for reads: when numbers run short, several of one connection
+//! share one, and end when the notices of all of them have come. So nothing else in a notice need be relied upon.
 #![forbid(unsafe_code)]
 
 use super::event::Owner;
@@ -19,7 +19,8 @@ const RESERVED: usize = 16;
 /// Reads that share one, at most.
 const MOST: u16 = 24;
 
-/// The colour of the n-th connection: those that are under way at the same time, and those that have just ended, have others.
+/// The colour of the n-th connection: those that are under way at the same time, and those that have just ended, have
+/// others.
 pub fn colour(n: u32) -> u8 {
     SLOTS as u8 + (n % (256 - SLOTS as u32)) as u8
 }

@@ -126,8 +126,8 @@ impl Queue {
         }
     }
 
-    /// Looks for the answer to a question of this connection's ([`Owner::Flush`]), a microsecond or two. What else has come is kept for
-    /// whoever polls. False: there is none, or memory that was lent is to be given back before it.
+    /// Looks for the answer to a question of this connection's ([`Owner::Flush`]), a microsecond or two. What else has
+    /// come is kept for whoever polls. False: there is none, or memory that was lent is to be given back before it.
     pub fn look_for_answer(&mut self, link: u32) -> bool {
         let mut early = 0;
         let mut looks = 0;
@@ -181,7 +181,8 @@ impl Queue {
         self.next_ended().or_else(|| self.next_failed())
     }
 
-    /// What has ended. Before what has not gone well is told that its connection has failed: its peer is not told that all is well.
+    /// What has ended. Before what has not gone well is told that its connection has failed: its peer is not told that
+    /// all is well.
     fn next_ended(&mut self) -> Option<Event> {
         let is_well = self.ended.front()?.is_well();
         let failed = if is_well { None } else { self.next_failed() };

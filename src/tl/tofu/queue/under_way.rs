@@ -12,7 +12,8 @@ pub struct Operation {
     pub link: u32,
     /// Who waits for it; null: nobody does any more.
     pub whose: *mut c_void,
-    /// The buffer that it reads into, and where that is to be copied then; `None`: the adapter works in the owner's memory.
+    /// The buffer that it reads into, and where that is to be copied then; `None`: the adapter works in the owner's
+    /// memory.
     pub copy: Option<(u16, *mut u8, usize)>,
     next: u32,
     /// It is taken.

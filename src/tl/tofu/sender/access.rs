@@ -13,7 +13,8 @@ impl Sender {
         self.iface.tuning.packet as usize
     }
 
-    /// Writes as much as one operation does of `len` bytes, which `fill` writes, to the peer's memory: how many bytes; 0: no room now.
+    /// Writes as much as one operation does of `len` bytes, which `fill` writes, to the peer's memory: how many bytes;
+    /// 0: no room now.
     pub fn write(&mut self, stadd: Stadd, len: usize, fill: impl FnOnce(*mut u8, usize)) -> usize {
         if self.is_held_back() {
             return 0;
@@ -59,8 +60,8 @@ impl Sender {
         self.has_posted_read(read, n)
     }
 
-    /// Writes as much as one operation does of `len` bytes of registered memory of `whose`, who hears of it when the adapter has read
-    /// them: how many bytes; 0: no room now.
+    /// Writes as much as one operation does of `len` bytes of registered memory of `whose`, who hears of it when the
+    /// adapter has read them: how many bytes; 0: no room now.
     pub fn write_in_place(
         &mut self,
         stadd: Stadd,
@@ -109,8 +110,8 @@ impl Sender {
         self.rails.len()
     }
 
-    /// As [`write_in_place`](Self::write_in_place) by one of the [rails](Self::rails), for which the addresses are: `whose` hears of it
-    /// when it is there. In no order with anything but what a fence is between.
+    /// As [`write_in_place`](Self::write_in_place) by one of the [rails](Self::rails), for which the addresses are:
+    /// `whose` hears of it when it is there. In no order with anything but what a fence is between.
     pub fn write_by_rail(
         &mut self,
         rail: usize,
@@ -177,8 +178,8 @@ impl Sender {
         }
     }
 
-    /// Changes a word of the peer's memory. With a place for what was there before: `whose` hears of it when that has come. False: it
-    /// cannot go now.
+    /// Changes a word of the peer's memory. With a place for what was there before: `whose` hears of it when that has
+    /// come. False: it cannot go now.
     pub fn change(
         &mut self,
         step: Step,

@@ -4,8 +4,8 @@ use super::Sender;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 
-/// One of them: who hears when so many posts have arrived, and so much of what is counted as a read has come, both since the beginning
-/// and modulo 2^32.
+/// One of them: who hears when so many posts have arrived, and so much of what is counted as a read has come, both
+/// since the beginning and modulo 2^32.
 struct Waiting {
     posted: u32,
     reads: u32,
@@ -35,8 +35,8 @@ impl Marks {
 }
 
 impl Sender {
-    /// Has `owner` told from [`next_marked`](Self::next_marked) when all that was accepted has arrived, also what rails write, and what was
-    /// read has come. False: nothing is to be waited for, or it cannot be told of now.
+    /// Has `owner` told from [`next_marked`](Self::next_marked) when all that was accepted has arrived, also what rails
+    /// write, and what was read has come. False: nothing is to be waited for, or it cannot be told of now.
     pub fn mark(&mut self, owner: *mut c_void) -> bool {
         if self.rest.is_some() || self.is_drained() {
             return false;
@@ -58,8 +58,8 @@ impl Sender {
         is_told
     }
 
-    /// The next flush that has nothing in front of it any more. For whoever has heard that something has arrived: those that are left
-    /// will be told of.
+    /// The next flush that has nothing in front of it any more. For whoever has heard that something has arrived: those
+    /// that are left will be told of.
     pub fn next_marked(&mut self) -> Option<*mut c_void> {
         let Some(first) = self.marks.0.front() else {
             self.flow.unwatch();

@@ -1,4 +1,5 @@
-//! Records become frames, in buffers that the adapter reads from or in descriptors, in the ring that the peer has granted.
+//! Records become frames, in buffers that the adapter reads from or in descriptors, in the ring that the peer has
+//! granted.
 
 use super::{MOST_UNTOLD, Sender};
 use crate::tl::tofu::queue::Owner;
@@ -25,7 +26,8 @@ impl Sender {
         len.div_ceil(self.segment()).max(1)
     }
 
-    /// Those that have to have room before it begins: all, if that many ever have; as many as a shorter one takes, at least.
+    /// Those that have to have room before it begins: all, if that many ever have; as many as a shorter one takes, at
+    /// least.
     fn frames_at_first(&self, len: usize) -> usize {
         self.frames_of(len).min(self.at_once)
     }
@@ -44,7 +46,8 @@ impl Sender {
         true
     }
 
-    /// Takes a buffer for each frame of a record, of which some may be taken already, all or none: other threads want some, too.
+    /// Takes a buffer for each frame of a record, of which some may be taken already, all or none: other threads want
+    /// some, too.
     fn take_buffers(&mut self, len: usize) -> bool {
         if HEAD + len <= PIGGYBACK {
             return true;
@@ -147,7 +150,8 @@ impl Sender {
         has_gone
     }
 
-    /// Whether the next frame of a record that has begun, with so many bytes behind its head, can go: it has a buffer then.
+    /// Whether the next frame of a record that has begun, with so many bytes behind its head, can go: it has a buffer
+    /// then.
     fn can_go_on(&mut self, len: usize) -> bool {
         if !self.writer.has_room(1, HEAD + len) {
             self.writer.credit(self.cell.credit());
@@ -169,7 +173,8 @@ impl Sender {
         HEAD + len <= PIGGYBACK || !self.buffers.is_empty()
     }
 
-    /// A last frame of a few bytes needs none, nor does a record that is shorter than what had room; what has to wait takes others.
+    /// A last frame of a few bytes needs none, nor does a record that is shorter than what had room; what has to wait
+    /// takes others.
     #[inline]
     pub(super) fn give_back_buffers(&mut self) {
         for (buffer, _) in self.buffers.drain(..) {

@@ -1,5 +1,5 @@
-//! What is short goes in a descriptor. Without a look at anything, as long as the connection is known to be calm: so many writes, and so many
-//! records, were promised before.
+//! What is short goes in a descriptor. Without a look at anything, as long as the connection is known to be calm: so
+//! many writes, and so many records, were promised before.
 
 use super::{ASK_AT, MOST_UNTOLD, Sender};
 use crate::sys::copy;
@@ -21,7 +21,8 @@ impl Sender {
         self.calm >= 0
     }
 
-    /// Writes a word of 8 bytes, or of 4, to the peer's memory, of those that [`takes_short`](Self::takes_short) has granted.
+    /// Writes a word of 8 bytes, or of 4, to the peer's memory, of those that [`takes_short`](Self::takes_short) has
+    /// granted.
     ///
     /// # Safety
     /// Single-thread mode; so many bytes are readable.
