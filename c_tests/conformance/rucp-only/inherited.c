@@ -1,7 +1,8 @@
 /*
  * What a forked child finds of its parent's: a call of progress in whose callback it was forked ends with that
  * callback, requests that had not ended are cancelled, handlers of fork() that the program registered before it
- * initialised the library find all of it disabled, and so does a child that was made without such handlers. The parent misses nothing.
+ * initialised the library find all of it disabled, and so does a child that was made without such handlers. The parent
+ * misses nothing.
  */
 #define _GNU_SOURCE
 #include "party.h"
