@@ -152,7 +152,7 @@ typedef struct ucpx_signal ucpx_signal_t;
 extern "C" {
 #endif // __cplusplus
 
-// A completion queue of a worker's; `UCS_ERR_ALREADY_EXISTS` if there is one with that number. Destroyed before the worker.
+// A completion queue of a worker's; `UCS_ERR_ALREADY_EXISTS` if there is one with that number. Destroyed before the
 ucs_status_t ucpx_cq_create(ucp_worker_h worker,
                             const ucpx_cq_params_t *params,
                             ucpx_cq_h *cq_p);

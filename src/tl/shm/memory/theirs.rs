@@ -166,7 +166,7 @@ impl Theirs {
         self.table().is_inbox(self.key)
     }
 
-    /// The areas, as the sending end of a ring sees them; as [`Own::areas`].
+    /// The areas, as the sending end of a ring sees them; as [`super::Own::areas`].
     pub(in crate::tl::shm) fn areas(&self, ring: usize) -> Option<Areas> {
         let owners = NonNull::from(&self.table().front().owners).cast();
         let source = NonNull::from(&*self.area).cast();
