@@ -23,7 +23,7 @@ pub(in crate::tl::shm) struct Theirs {
     named: bool,
     key: u64,
     front: Mapping,
-    /// Address space is limited: what is not needed is not mapped.
+    /// Address space was limited when the ring was taken: what is not needed is not mapped.
     is_limited: bool,
     /// The page with the start of the ring that was taken, if `front` is no more than one page.
     start: Option<Mapping>,
@@ -94,7 +94,7 @@ impl Theirs {
             named: peer.kind() == Kind::Named,
             key: peer.key,
             front,
-            is_limited: machine::address_space_is_limited(),
+            is_limited: false,
             start: None,
             body: Box::new(body),
             area: Box::new(area),
@@ -125,6 +125,8 @@ impl Theirs {
     /// What the system said of the body.
     pub(in crate::tl::shm) fn take_ring(&mut self, index: usize) -> io::Result<NonNull<Start>> {
         self.body.ring = index;
+        // The limit may be newer than the mapping of the front.
+        self.is_limited = machine::address_space_is_limited();
         let start = self.table().start(index);
         match start {
             Some(start) if !self.named && !self.is_limited => Ok(start),
@@ -340,7 +342,6 @@ mod tests {
         for named in [false, true] {
             let inbox = Inbox::create(named).unwrap();
             let mut theirs = Theirs::open(inbox.locator()).unwrap();
-            theirs.is_limited = false;
             theirs.take_ring(0).unwrap();
             assert_eq!(theirs.body.mapped.get().is_some(), named);
         }
