@@ -1,13 +1,13 @@
 //! THE HOT PATH, in reading order: send a tagged message, post a receive, send an active message, write remote memory;
 //! then progress: arrival, matching, completion. Atomic operations are in [`atomics`], puts with a signal in
-//! [`signals`]; what goes by queue pairs is in [`queues`], over the Tofu interconnect in [`tofu`].
+//! [`signals`]; what goes by queue pairs is in [`ib`], over the Tofu interconnect in [`tofu`].
 //!
 //! In single-thread mode: no allocation, no system call, no lock, no atomic read-modify-write.
 //! Whatever is not the common case is somebody else's function, called out of line.
 
 pub mod atomics;
-pub mod queues;
-mod rings;
+pub mod ib;
+mod shm;
 pub mod signals;
 pub mod tofu;
 
@@ -15,27 +15,28 @@ use crate::ctypes::*;
 use crate::engine::am::AmFunction;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::{self, Endpoint};
-use crate::engine::matcher::Posting;
+use crate::engine::ib_worker::IbWorker;
+use crate::engine::matcher::PostedRecv;
 use crate::engine::peer::Peer;
-use crate::engine::ports::Ports;
 use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::{Rx, Worker};
 use crate::op::am::AmMessage;
 use crate::op::param::{Param, status_ptr};
-use crate::op::{am, listener, notices, packets, rma, sgl, sockets, stream, tag};
-use crate::proto::attach::Direction;
+use crate::op::{am, ib_rx, listener, rma, sgl, stream, tag, tcp_rx, tofu_rx};
+use crate::proto::cma::CmaDirection;
 use crate::proto::{
-    detach, failure, liveness, opening, parting, release, rndv, select, share, tx, wireup,
+    close_grace, detach, failure, liveness, release, resolve, rndv, select, split_copy,
+    tofu_wireup, tx,
 };
 use crate::sys::clock;
 use crate::sys::copy::{self, TINY};
 use crate::sys::sync::give_way;
 use crate::tl::Lane;
-use crate::tl::shm::ring::{INLINE, Message};
+use crate::tl::shm::ring::{INLINE, RingMessage};
 use crate::wire::header::{AmImm, Kind};
-use crate::wire::stats::Protocol;
-use rings::{BATCH, HOT};
+use crate::wire::stats::StatProtocol;
+use shm::{BATCH, HOT};
 use std::ffi::c_void;
 use std::mem;
 use std::sync::atomic::Ordering;
@@ -107,18 +108,18 @@ pub unsafe fn tag_send(
             && (len == 0 || !buffer.is_null())
         {
             match send_tiny(ep, Kind::TagEager, || tag, buffer, len) {
-                Tiny::Sent => return std::ptr::null_mut(),
-                Tiny::Queues => return queues::tag_send(ep, buffer, count, tag, param, len),
-                Tiny::Tofu => return tofu::tag_send(ep, buffer, count, tag, param, len),
-                Tiny::No => return tag_send_in_turn(ep, buffer, count, tag, param, len),
+                TinyResult::Sent => return std::ptr::null_mut(),
+                TinyResult::Queues => return ib::tag_send(ep, buffer, count, tag, param, len),
+                TinyResult::Tofu => return tofu::tag_send(ep, buffer, count, tag, param, len),
+                TinyResult::No => return tag_send_in_turn(ep, buffer, count, tag, param, len),
             }
         }
-        tag_send_longer(ep, buffer, count, tag, param)
+        tag_send_slow(ep, buffer, count, tag, param)
     }
 }
 
 /// What became of the shortest way.
-enum Tiny {
+enum TinyResult {
     Sent,
     /// Not by a ring: a queue pair leads there.
     Queues,
@@ -136,27 +137,27 @@ unsafe fn send_tiny(
     imm: impl FnOnce() -> u64,
     buffer: *const c_void,
     len: usize,
-) -> Tiny {
+) -> TinyResult {
     // SAFETY: the caller's endpoint, whose flags say single-thread mode; no callback runs here.
     let tx = unsafe { (*ep).peer().tx.alone() };
     let Some(Lane::Shm(outbox)) = tx.lane.as_mut() else {
         return match tx.lane {
-            Some(Lane::Ib(_)) => Tiny::Queues,
-            Some(Lane::Tofu(_)) => Tiny::Tofu,
-            _ => Tiny::No,
+            Some(Lane::Ib(_)) => TinyResult::Queues,
+            Some(Lane::Tofu(_)) => TinyResult::Tofu,
+            _ => TinyResult::No,
         };
     };
     // The box is looked into once.
     let outbox = outbox.as_mut();
     // SAFETY: the user's buffer.
     if !tx.pending.is_empty() || !unsafe { outbox.send_tiny(kind as u8, imm, buffer.cast(), len) } {
-        return Tiny::No;
+        return TinyResult::No;
     }
     // SAFETY: as above.
     let stats = unsafe { (*ep).peer() }.stats();
     outbox.look_ahead(stats.received.messages());
-    stats.of(Protocol::Short).add(len);
-    Tiny::Sent
+    stats.of(StatProtocol::Short).add(len);
+    TinyResult::Sent
 }
 
 /// As [`send_tiny`], of the first message since another sender has sent one to the same receiver: a new epoch begins.
@@ -177,7 +178,7 @@ unsafe fn send_in_turn(
         let sent = tx.pending.is_empty()
             && outbox.send_tiny_in_new_epoch(kind as u8, imm, buffer.cast(), len);
         if sent {
-            stats.of(Protocol::Short).add(len);
+            stats.of(StatProtocol::Short).add(len);
         }
         sent
     }
@@ -196,7 +197,7 @@ unsafe fn tag_send_in_turn(
     unsafe {
         match send_in_turn(ep, Kind::TagEager, tag, buffer, len) {
             true => std::ptr::null_mut(),
-            false => tag_send_longer(ep, buffer, count, tag, param),
+            false => tag_send_slow(ep, buffer, count, tag, param),
         }
     }
 }
@@ -216,14 +217,14 @@ unsafe fn am_send_in_turn(
         match send_in_turn(ep, Kind::AmEager, imm, buffer, len) {
             true => std::ptr::null_mut(),
             // Neither a header nor an id of more than 16 bits: the caller has looked.
-            false => am_send_longer(ep, id, std::ptr::null(), 0, buffer, count, param),
+            false => am_send_slow(ep, id, std::ptr::null(), 0, buffer, count, param),
         }
     }
 }
 
 /// Longer ones up to the rendezvous threshold, and workers that threads share.
 #[inline(never)]
-unsafe fn tag_send_longer(
+unsafe fn tag_send_slow(
     ep: *const Endpoint,
     buffer: *const c_void,
     count: usize,
@@ -258,9 +259,9 @@ unsafe fn send_eager(
 ) -> bool {
     let fits = select::is_eager(len, peer.rndv_thresh(worker));
     let counted = if len <= INLINE {
-        Protocol::Short
+        StatProtocol::Short
     } else {
-        Protocol::Eager
+        StatProtocol::Eager
     };
     // SAFETY: passed on.
     fits && unsafe { send_now(peer, kind, imm, buffer, len, counted) }
@@ -274,7 +275,7 @@ unsafe fn send_now(
     imm: u64,
     buffer: *const c_void,
     len: usize,
-    counted: Protocol,
+    counted: StatProtocol,
 ) -> bool {
     let mut tx = peer.tx.lock();
     if !tx.pending.is_empty() {
@@ -338,19 +339,19 @@ pub unsafe fn tag_recv(
             && (p.has(UCP_OP_ATTR_FIELD_REQUEST) || worker.pool.alone().has_some())
         {
             let ptr = buffer.cast();
-            let memory = request::memory_alone(worker, p.external());
+            let memory = request::memory_single_threaded(worker, p.external());
             let req = request::fill_receive(worker, memory, Data::Contig { ptr, len });
-            request::tell_of_end(req, p.notify_tag_recv(), p.user_data());
+            request::set_callback(req, p.notify_tag_recv(), p.user_data());
             let posting = &raw mut (*req).posting;
             worker.matcher.alone().post_short(tag, mask, posting);
             return Request::handle(req);
         }
-        tag_recv_longer(worker, buffer, count, tag, mask, param)
+        tag_recv_slow(worker, buffer, count, tag, mask, param)
     }
 }
 
 #[inline(never)]
-unsafe fn tag_recv_longer(
+unsafe fn tag_recv_slow(
     worker: &Worker,
     buffer: *mut c_void,
     count: usize,
@@ -371,7 +372,7 @@ unsafe fn tag_recv_longer(
             {
                 return Request::handle(req);
             }
-            if let Some(status) = tag::take_at_once::<true>(worker, tag, mask, (ptr, len), &p) {
+            if let Some(status) = tag::take_immediately::<true>(worker, tag, mask, (ptr, len), &p) {
                 return status_ptr(status);
             }
         }
@@ -393,9 +394,9 @@ unsafe fn post_shared(
     }
     // SAFETY: the caller's memory. The request stays in its place while it is posted.
     unsafe {
-        let memory = request::memory_at_hand(worker, p.external())?;
+        let memory = request::memory_no_alloc(worker, p.external())?;
         let req = request::fill_receive(worker, memory, data);
-        request::tell_of_end(req, p.notify_tag_recv(), p.user_data());
+        request::set_callback(req, p.notify_tag_recv(), p.user_data());
         matcher.post_short(tag, mask, &raw mut (*req).posting);
         Some(req)
     }
@@ -426,20 +427,20 @@ pub unsafe fn am_send(
         {
             let imm = || am::plain_imm(id, (*ep).remote_sn);
             match send_tiny(ep, Kind::AmEager, imm, buffer, len) {
-                Tiny::Sent => return std::ptr::null_mut(),
-                Tiny::Queues => {
-                    return queues::am_send(ep, id, buffer, count, param, len);
+                TinyResult::Sent => return std::ptr::null_mut(),
+                TinyResult::Queues => {
+                    return ib::am_send(ep, id, buffer, count, param, len);
                 }
-                Tiny::Tofu => return tofu::am_send(ep, id, buffer, count, param, len),
-                Tiny::No => return am_send_in_turn(ep, id, buffer, count, param, len),
+                TinyResult::Tofu => return tofu::am_send(ep, id, buffer, count, param, len),
+                TinyResult::No => return am_send_in_turn(ep, id, buffer, count, param, len),
             }
         }
-        am_send_longer(ep, id, header, header_len, buffer, count, param)
+        am_send_slow(ep, id, header, header_len, buffer, count, param)
     }
 }
 
 #[inline(never)]
-unsafe fn am_send_longer(
+unsafe fn am_send_slow(
     ep: *const Endpoint,
     id: u32,
     header: *const c_void,
@@ -499,7 +500,7 @@ pub unsafe fn stream_send(
     {
         let (kind, imm) = (Kind::StreamData, stream::imm(e));
         // SAFETY: `len` bytes of the user's buffer.
-        if unsafe { send_now(peer, kind, imm, buffer, len, Protocol::Stream) } {
+        if unsafe { send_now(peer, kind, imm, buffer, len, StatProtocol::Stream) } {
             return std::ptr::null_mut();
         }
     }
@@ -549,7 +550,7 @@ pub unsafe fn put(
         if rkey.is_null() {
             return put_slow(ep, buffer, count, addr, rkey, param);
         }
-        if p.mask & SPECIAL == 0 && (*rkey).is_steered_alone() {
+        if p.mask & SPECIAL == 0 && (*rkey).has_only_stadds() {
             return tofu::put(ep, buffer, count, addr, rkey, param);
         }
     }
@@ -559,14 +560,14 @@ pub unsafe fn put(
         if len != 0 && !buffer.is_null() && is_plain(ep, rkey) {
             if let Some(local) = (*rkey).local(addr, len) {
                 // Counted before what may be a call.
-                (*ep).peer().stats().of(Protocol::RmaMapped).add(len);
+                (*ep).peer().stats().of(StatProtocol::RmaMapped).add(len);
                 return copied(local, buffer.cast(), len);
             }
             if p.mask & SPECIAL == 0 {
                 if (*rkey).stadd(addr, len).is_some() {
-                    return tofu::put_longer(ep, buffer, len, addr, rkey, param);
+                    return tofu::put_bcopy(ep, buffer, len, addr, rkey, param);
                 }
-                return queues::put(ep, buffer, len, addr, rkey, param);
+                return ib::put(ep, buffer, len, addr, rkey, param);
             }
         }
     }
@@ -588,7 +589,7 @@ unsafe fn put_slow(
     unsafe {
         let p = &Param::new(param, (*(*ep).worker).extra_op_flags());
         if sgl::is(p) {
-            return sgl::access(ep, Direction::Write, (buffer, count), (addr, rkey), p);
+            return sgl::access(ep, CmaDirection::Write, (buffer, count), (addr, rkey), p);
         }
         rma::put(ep, buffer, count, addr, rkey, p)
     }
@@ -619,14 +620,14 @@ pub unsafe fn get(
         {
             if let Some(local) = (*rkey).local(addr, len) {
                 // Counted before what may be a call.
-                (*ep).peer().stats().of(Protocol::RmaMapped).add(len);
+                (*ep).peer().stats().of(StatProtocol::RmaMapped).add(len);
                 return copied(buffer.cast(), local, len);
             }
             if p.mask & SPECIAL == 0 {
-                if (*rkey).is_steered_alone() {
+                if (*rkey).has_only_stadds() {
                     return tofu::get(ep, buffer, len, addr, rkey, param);
                 }
-                return queues::get(ep, buffer, len, addr, rkey, param);
+                return ib::get(ep, buffer, len, addr, rkey, param);
             }
         }
     }
@@ -648,7 +649,7 @@ unsafe fn get_slow(
     unsafe {
         let p = &Param::new(param, (*(*ep).worker).extra_op_flags());
         if sgl::is(p) {
-            return sgl::access(ep, Direction::Read, (buffer, count), (addr, rkey), p);
+            return sgl::access(ep, CmaDirection::Read, (buffer, count), (addr, rkey), p);
         }
         rma::get(ep, buffer, count, addr, rkey, p)
     }
@@ -667,7 +668,7 @@ unsafe fn copied(dst: *mut u8, src: *const u8, len: usize) -> ucs_status_ptr_t {
             dst.cast::<u32>()
                 .write_unaligned(src.cast::<u32>().read_unaligned());
         } else {
-            return copied_longer(dst, src, len);
+            return copied_slow(dst, src, len);
         }
     }
     std::ptr::null_mut()
@@ -675,7 +676,7 @@ unsafe fn copied(dst: *mut u8, src: *const u8, len: usize) -> ucs_status_ptr_t {
 
 /// Not inline: words need no stack then.
 #[inline(never)]
-unsafe fn copied_longer(dst: *mut u8, src: *const u8, len: usize) -> ucs_status_ptr_t {
+unsafe fn copied_slow(dst: *mut u8, src: *const u8, len: usize) -> ucs_status_ptr_t {
     // SAFETY: the caller's ranges.
     unsafe { std::ptr::copy(src, dst, len) };
     std::ptr::null_mut()
@@ -694,43 +695,43 @@ pub fn progress(worker: &Worker) -> u32 {
     // SAFETY: single-thread mode, and nobody up the stack has it.
     let rx = unsafe { worker.rx.alone() };
     rx.calls -= 1;
-    if !worker.duties.none() || something_special(rx) {
-        return with_ports(worker, rx);
+    if !worker.progress_flags.none() || has_flags(rx) {
+        return progress_ib(worker, rx);
     }
-    rings::poll_few(worker, rx)
+    shm::poll_few(worker, rx)
 }
 
 /// Whether there may be more to do than to take messages from a few rings and ports.
 #[inline(always)]
-fn something_special(rx: &Rx) -> bool {
-    rx.calls == 0 || rx.channels.len() > HOT
+fn has_flags(rx: &Rx) -> bool {
+    rx.calls == 0 || rx.shm_rings.len() > HOT
 }
 
 /// As [`progress`], for workers with ports, which is all that is special.
 #[inline(never)]
-fn with_ports(worker: &Worker, rx: &mut Rx) -> u32 {
-    if !worker.duties.only_ports() || rx.calls == 0 || worker.doorbell.has_new_ring() {
-        return with_notices(worker, rx);
+fn progress_ib(worker: &Worker, rx: &mut Rx) -> u32 {
+    if !worker.progress_flags.only_ib() || rx.calls == 0 || worker.doorbell.has_new_ring() {
+        return progress_tofu(worker, rx);
     }
-    if rx.channels.is_empty()
-        && let Some(iface) = rx.ports.as_deref().and_then(Ports::sole)
+    if rx.shm_rings.is_empty()
+        && let Some(iface) = rx.ib.as_deref().and_then(IbWorker::sole)
     {
         // SAFETY: single-thread mode, and nobody up the stack has what progress has; the interface is its ports'.
-        return unsafe { queues::poll(worker, iface) };
+        return unsafe { ib::poll(worker, iface) };
     }
-    with_rings(worker, rx)
+    progress_shm(worker, rx)
 }
 
-/// As [`with_ports`], for workers with the Tofu interconnect and nothing else.
+/// As [`progress_ib`], for workers with the Tofu interconnect and nothing else.
 #[inline(never)]
-fn with_notices(worker: &Worker, rx: &mut Rx) -> u32 {
-    if !worker.duties.only_rings()
+fn progress_tofu(worker: &Worker, rx: &mut Rx) -> u32 {
+    if !worker.progress_flags.only_tofu()
         || rx.calls == 0
         || worker.doorbell.has_new_ring()
-        || !rx.channels.is_empty()
+        || !rx.shm_rings.is_empty()
     {
         // A child that was forked in a callback comes here once that has returned.
-        if worker.duties.is_inherited() {
+        if worker.progress_flags.is_inherited() {
             worker.rx.hold(true);
             return 0;
         }
@@ -742,15 +743,15 @@ fn with_notices(worker: &Worker, rx: &mut Rx) -> u32 {
 
 /// The same, where there are rings, too, or several ports.
 #[inline(never)]
-fn with_rings(worker: &Worker, rx: &mut Rx) -> u32 {
-    if rx.channels.len() > HOT {
+fn progress_shm(worker: &Worker, rx: &mut Rx) -> u32 {
+    if rx.shm_rings.len() > HOT {
         return move_on::<false>(worker);
     }
-    let rings = rings::poll_few(worker, rx);
-    let came = match rx.ports.as_deref().and_then(Ports::sole) {
+    let rings = shm::poll_few(worker, rx);
+    let came = match rx.ib.as_deref().and_then(IbWorker::sole) {
         // SAFETY: as above.
-        Some(iface) => unsafe { queues::poll(worker, iface) },
-        None => poll_ports(worker, rx),
+        Some(iface) => unsafe { ib::poll(worker, iface) },
+        None => poll_ib(worker, rx),
     };
     rings + came
 }
@@ -760,20 +761,20 @@ fn with_rings(worker: &Worker, rx: &mut Rx) -> u32 {
     clippy::redundant_closure,
     reason = "a closure is inlined, as a function that two places name is not"
 )]
-fn poll_ports(worker: &Worker, rx: &mut Rx) -> u32 {
-    let Some(ports) = rx.ports.as_deref_mut() else {
+fn poll_ib(worker: &Worker, rx: &mut Rx) -> u32 {
+    let Some(ports) = rx.ib.as_deref_mut() else {
         return 0;
     };
     worker.rx.hold(true);
-    let count = packets::poll(worker, ports, |w, m| on_packet::<false>(w, m));
+    let count = ib_rx::poll(worker, ports, |w, m| on_packet::<false>(w, m));
     worker.rx.hold(false);
-    rx.happened += u64::from(count);
+    rx.events += u64::from(count);
     count
 }
 
 /// A message that came through a queue pair; false: it is none of the most frequent.
 #[inline(always)]
-fn on_packet<const MT: bool>(worker: &Worker, m: Message) -> bool {
+fn on_packet<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
     if m.kind != Kind::TagEager as u8 {
         return m.kind == Kind::AmEager as u8 && on_am::<MT>(worker, m);
     }
@@ -787,12 +788,12 @@ fn on_packet<const MT: bool>(worker: &Worker, m: Message) -> bool {
 
 /// As [`on_eager`], in a worker that threads share.
 #[inline(never)]
-fn on_shared_eager(worker: &Worker, m: Message) {
+fn on_shared_eager(worker: &Worker, m: RingMessage) {
     let mut matcher = worker.matcher.lock();
     let posting = matcher.arrive(m.imm);
     if posting.is_null() {
         // SAFETY: the record is readable during the call.
-        return unsafe { tag::set_eager_aside(worker, &mut matcher, m.imm, m.record, m.len) };
+        return unsafe { tag::add_unexpected_eager(worker, &mut matcher, m.imm, m.record, m.len) };
     }
     drop(matcher);
     // SAFETY: out of the matcher: ours. The record is readable during the call.
@@ -801,7 +802,7 @@ fn on_shared_eager(worker: &Worker, m: Message) {
 
 #[inline(never)]
 fn move_on<const MT: bool>(worker: &Worker) -> u32 {
-    if MT && worker.duties.is_inherited() {
+    if MT && worker.progress_flags.is_inherited() {
         return 0;
     }
     let Some(mut guard) = worker.rx.try_lock() else {
@@ -812,37 +813,42 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
         rx.calls -= 1;
     }
     if worker.doorbell.has_new_ring() {
-        wireup::accept(worker, rx);
+        resolve::accept(worker, rx);
     }
-    let mut count = rings::poll_all::<MT>(worker, rx);
-    worker.duties.forget_copies();
-    if worker.duties.has_ports() {
-        count += packets::progress(worker, rx, on_packet::<MT>);
+    let mut count = shm::poll_all::<MT>(worker, rx);
+    worker.progress_flags.clear_copied();
+    if worker.progress_flags.has_ib() {
+        count += ib_rx::progress(worker, rx, on_packet::<MT>);
     }
-    if worker.duties.has_rings() {
-        count += notices::progress(worker, rx, on_packet::<MT>);
+    if worker.progress_flags.has_tofu() {
+        count += tofu_rx::progress(worker, rx, on_packet::<MT>);
     }
-    if worker.duties.is_networked() {
-        count += sockets::progress(worker, rx);
-    } else if worker.duties.backlog() != 0 {
+    if worker.progress_flags.is_networked() {
+        count += tcp_rx::progress(worker, rx);
+    } else if worker.progress_flags.backlog() != 0 {
         count += tx::progress_backlog(worker);
     }
-    if worker.duties.chores() {
+    if worker.progress_flags.chores() {
         count += chores(worker, rx);
     }
     let look = rx.calls == 0;
     if look {
-        count += look_at_clock::<MT>(worker, rx);
+        count += on_tick::<MT>(worker, rx);
     }
-    rx.happened += u64::from(count);
-    if MT && count > 0 && rx.crowd.is_over(worker.stats.worker().unexpected_total()) {
+    rx.events += u64::from(count);
+    if MT
+        && count > 0
+        && rx
+            .backlog_yield
+            .is_over(worker.stats.worker().unexpected_total())
+    {
         drop(guard);
-        offer_core(worker, |rx, took| rx.crowd.offered(took));
+        offer_core(worker, |rx, took| rx.backlog_yield.offered(took));
         return count;
     }
-    if look && rx.pace == CLOCK_EVERY && is_polled_in_vain(worker, rx) {
+    if look && rx.clock_interval == CLOCK_EVERY && is_polled_in_vain(worker, rx) {
         drop(guard);
-        offer_core(worker, |rx, took| rx.patience.offered(took));
+        offer_core(worker, |rx, took| rx.idle_yield.offered(took));
     }
     count
 }
@@ -850,10 +856,10 @@ fn move_on<const MT: bool>(worker: &Worker) -> u32 {
 /// Whether progress was called for long, and neither anything came nor did the worker anything else.
 #[inline(never)]
 fn is_polled_in_vain(worker: &Worker, rx: &mut Rx) -> bool {
-    rx.patience.is_over(|| {
-        // With more rings than these, messages of all of them are in `happened`.
-        let taken = rx.channels.iter().take(HOT).map(|c| c.consumer.taken());
-        let others = rx.happened.wrapping_add(worker.stats.operations());
+    rx.idle_yield.is_over(|| {
+        // With more rings than these, messages of all of them are in `events`.
+        let taken = rx.shm_rings.iter().take(HOT).map(|c| c.consumer.taken());
+        let others = rx.events.wrapping_add(worker.stats.operations());
         taken.fold(others, u64::wrapping_add)
     })
 }
@@ -872,7 +878,7 @@ fn offer_core(worker: &Worker, account: fn(&mut Rx, Duration)) {
     let took = began.elapsed();
     if let Some(mut rx) = worker.rx.try_lock() {
         account(&mut rx, took);
-        rx.given += took.as_millis() as u64;
+        rx.yielded_ms += took.as_millis() as u64;
     }
 }
 
@@ -880,7 +886,7 @@ fn offer_core(worker: &Worker, account: fn(&mut Rx, Duration)) {
 /// and offers the core to others. Inside of a callback, and while another thread progresses, it does only the latter.
 #[cold]
 #[inline(never)]
-pub fn relieve(worker: &Worker, failures: u32) {
+pub fn back_off(worker: &Worker, failures: u32) {
     /// Failures before each offer of a caller that cannot look at the account.
     const BLIND: u32 = 1024;
     let operations = worker.stats.atomics();
@@ -907,13 +913,13 @@ pub fn relieve(worker: &Worker, failures: u32) {
 
 /// A tagged message that is all here: into the receive that waits for it, or aside. In single-thread mode.
 #[inline(always)]
-fn on_eager(worker: &Worker, m: Message) {
+fn on_eager(worker: &Worker, m: RingMessage) {
     // SAFETY: single-thread mode; nothing of the user's runs meanwhile.
     let matcher = unsafe { worker.matcher.alone() };
     let posting = matcher.arrive(m.imm);
     if posting.is_null() {
         // SAFETY: the record is readable until `advance`.
-        return unsafe { tag::set_eager_aside(worker, matcher, m.imm, m.record, m.len) };
+        return unsafe { tag::add_unexpected_eager(worker, matcher, m.imm, m.record, m.len) };
     }
     // SAFETY: out of the matcher: ours. The record is readable until `advance`.
     unsafe { deliver::<false>(posting, m.imm, m.record, m.len) };
@@ -921,7 +927,12 @@ fn on_eager(worker: &Worker, m: Message) {
 
 /// A message into the receive that it matched.
 #[inline(always)]
-unsafe fn deliver<const MT: bool>(posting: *mut Posting, tag: u64, bytes: *const u8, len: usize) {
+unsafe fn deliver<const MT: bool>(
+    posting: *mut PostedRecv,
+    tag: u64,
+    bytes: *const u8,
+    len: usize,
+) {
     let req = Request::of_posting(posting);
     // SAFETY: the caller's request and record.
     unsafe {
@@ -951,7 +962,7 @@ unsafe fn fill(req: *mut Request, bytes: *const u8, len: usize) {
 
 /// A plain active message to a plain handler; false if it is not.
 #[inline(always)]
-fn on_am<const MT: bool>(worker: &Worker, m: Message) -> bool {
+fn on_am<const MT: bool>(worker: &Worker, m: RingMessage) -> bool {
     let imm = AmImm::from_u64(m.imm);
     // SAFETY: `MT` is the worker's mode; nothing of the user's runs under the lock.
     let handler = unsafe {
@@ -998,15 +1009,18 @@ fn on_am<const MT: bool>(worker: &Worker, m: Message) -> bool {
 #[cold]
 #[inline(never)]
 fn chores(worker: &Worker, rx: &mut Rx) -> u32 {
-    worker.duties.begin_chores();
+    worker.progress_flags.take_chores();
     crate::op::endpoint::free_retired(worker);
     tx::end_moved(worker);
-    failure::reap(worker, rx);
-    parting::end_due(worker);
-    let asked = rndv::progress_asked(worker);
-    let (pulling, pushing) = (rndv::progress_pulls(worker), share::progress_pushes(worker));
+    failure::handle_failed(worker, rx);
+    close_grace::end_due(worker);
+    let asked = rndv::progress_races(worker);
+    let (pulling, pushing) = (
+        rndv::progress_gets(worker),
+        split_copy::progress_split_pushes(worker),
+    );
     if asked || pulling || pushing {
-        worker.duties.leave_chores();
+        worker.progress_flags.raise_chores();
     }
     release::progress(worker);
     failure::call_handlers(worker) + 1
@@ -1016,67 +1030,67 @@ fn chores(worker: &Worker, rx: &mut Rx) -> u32 {
 /// hears of nothing goes to sleep.
 #[cold]
 #[inline(never)]
-fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
+fn on_tick<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
     let mut count = 0;
     let now = clock::coarse_ms();
-    let ticked = now != rx.looked_at;
+    let ticked = now != rx.last_tick;
     // The caller is no slower for what others took.
-    let spent = now.saturating_sub(rx.looked_at + mem::take(&mut rx.given));
-    rx.pace = pace(rx.pace, spent);
-    (rx.calls, rx.looked_at) = (rx.pace, now);
+    let spent = now.saturating_sub(rx.last_tick + mem::take(&mut rx.yielded_ms));
+    rx.clock_interval = clock_interval(rx.clock_interval, spent);
+    (rx.calls, rx.last_tick) = (rx.clock_interval, now);
     // A callback has forked, here and below, and this is the child.
-    if worker.duties.is_inherited() {
+    if worker.progress_flags.is_inherited() {
         return count;
     }
     if let Some(inbox) = &rx.inbox {
         inbox.note_progress(clock::monotonic_ns);
     }
-    if let Some(ports) = rx.ports.as_deref_mut() {
+    if let Some(ports) = rx.ib.as_deref_mut() {
         count += match ticked {
-            true => packets::tick(worker, ports, now),
+            true => ib_rx::tick(worker, ports, now),
             // Who wants to connect does not wait for the clock.
-            false => packets::poll(worker, ports, on_packet::<MT>),
+            false => ib_rx::poll(worker, ports, on_packet::<MT>),
         };
     }
-    if worker.duties.is_inherited() {
+    if worker.progress_flags.is_inherited() {
         return count;
     }
     if ticked {
-        if let Some(rings) = rx.rings.as_deref_mut() {
-            opening::tick(worker, rings, now);
+        if let Some(rings) = rx.tofu.as_deref_mut() {
+            tofu_wireup::tick(worker, rings, now);
         }
-        if let Some(sockets) = rx.sockets.as_deref_mut() {
-            count += sockets::poll_by_clock(worker, sockets, rx.ports.as_deref_mut());
+        if let Some(sockets) = rx.tcp.as_deref_mut() {
+            count += tcp_rx::poll_by_clock(worker, sockets, rx.ib.as_deref_mut());
         }
-        if worker.duties.is_inherited() {
+        if worker.progress_flags.is_inherited() {
             return count;
         }
         count += listener::progress(worker);
     }
-    if now.saturating_sub(rx.checked_at) < liveness::CHECK_INTERVAL_MS {
+    if now.saturating_sub(rx.last_failure_check) < liveness::CHECK_INTERVAL_MS {
         return count;
     }
-    rx.checked_at = now;
+    rx.last_failure_check = now;
     for peer in liveness::dead_peers(worker, rx) {
         let mut rings = rx
-            .channels
+            .shm_rings
             .iter_mut()
             .filter(|c| std::ptr::eq(c.peer, peer));
         // What it sent before it died is in its ring by now. It has its turn among the messages of others, and the loss
         // comes behind it.
         if rings.any(|c| !c.consumer.is_empty()) {
-            rx.checked_at = 0;
+            rx.last_failure_check = 0;
             continue;
         }
-        rx.channels
+        rx.shm_rings
             .iter_mut()
             .filter(|c| std::ptr::eq(c.peer, peer))
             .for_each(|c| c.consumer.stop());
         // SAFETY: peers that lists of progress name are not freed.
-        tx::lose(unsafe { &*peer }, UCS_ERR_CONNECTION_RESET);
+        tx::fail_peer(unsafe { &*peer }, UCS_ERR_CONNECTION_RESET);
     }
     drop_finished(worker, rx);
-    parting::tick(worker);
+    close_grace::tick(worker);
     release::progress(worker);
     detach::progress(worker, rx);
     release::sweep(worker, rx);
@@ -1085,7 +1099,7 @@ fn look_at_clock<const MT: bool>(worker: &Worker, rx: &mut Rx) -> u32 {
 
 /// How many calls to wait for the next look at the clock, when the last `calls` took so long: a slow caller looks
 /// more often.
-fn pace(calls: u32, milliseconds: u64) -> u32 {
+fn clock_interval(calls: u32, milliseconds: u64) -> u32 {
     match milliseconds {
         0..8 => (2 * calls).min(CLOCK_EVERY),
         8..32 => calls,
@@ -1098,7 +1112,7 @@ fn drop_finished(worker: &Worker, rx: &mut Rx) {
     let Some(inbox) = rx.inbox.as_mut() else {
         return;
     };
-    rx.channels.retain_mut(|c| {
+    rx.shm_rings.retain_mut(|c| {
         // A sender that lives can still write: its ring is not for others yet.
         // SAFETY: peers that lists of progress name are not freed.
         let gone = c.consumer.is_stopped() && failure::is_dead(worker, unsafe { &*c.peer });
@@ -1108,14 +1122,14 @@ fn drop_finished(worker: &Worker, rx: &mut Rx) {
             let peer = unsafe { &*c.peer };
             // A sender that is destroyed closes its ring: it need not wait for its turn to be looked at.
             if !gone && failure::is_dead(worker, peer) {
-                tx::lose(peer, UCS_ERR_CONNECTION_RESET);
+                tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
             }
             let withdrawals = c.consumer.withdrawals();
-            let ours = &peer.withdrawals;
+            let ours = &peer.cancels;
             // A peer that has come back has another ring.
             if ours.load(Ordering::Relaxed) == withdrawals {
                 ours.store(std::ptr::null_mut(), Ordering::Release);
-                share::forget(worker, peer);
+                split_copy::drop_push(worker, peer);
             }
             inbox.free(c.index);
             detach::note_idle(worker, peer);

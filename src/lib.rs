@@ -6,16 +6,17 @@
 //! # Where things happen
 //!
 //! - **An unexpected tagged message** waits in the worker's tag matcher ([`engine::matcher`]) as an
-//!   [`engine::unexpected::Unexpected`]: up to 46 bytes in the matcher's own node, a longer eager message in a heap
+//!   [`engine::unexpected::UnexpectedTag`]: up to 46 bytes in the matcher's own node, a longer eager message in a heap
 //!   block. Of a rendezvous only the RTS waits; the data stay at the sender. Stream bytes wait in [`engine::stream`].
 //!   Active messages do not wait: progress calls their handler.
-//! - **A datagram is retransmitted** by the progress call of the worker that sent it: [`proto::pairing`] calls `tick`
+//! - **A datagram is retransmitted** by the progress call of the worker that sent it: [`proto::ib_wireup`] calls `tick`
 //!   of the connection ([`tl::ib::ud`]), which keeps each packet until the peer acknowledges it. Packets of a reliable
 //!   connection are retransmitted by the device, TCP segments by the kernel.
-//! - **A connection's queue pair is closed** by the destructor of [`tl::ib::queues::Qp`], which calls `ibv_destroy_qp`
-//!   when the last of its owners, the connection ([`engine::ports`]) and the lane, is dropped: by [`op::linger`] when
-//!   the worker is destroyed and its connections are drained, by [`proto::tx::lent`] and [`proto::pairing`] when the
-//!   connection has failed or falls back to datagrams. A rail's queue pair goes with its [`tl::ib::rails`].
+//! - **A connection's queue pair is closed** by the destructor of [`tl::ib::queues::IbvQp`], which calls
+//!   `ibv_destroy_qp` when the last of its owners, the connection ([`engine::ib_worker`]) and the lane, is dropped: by
+//!   [`op::ib_drain`] when the worker is destroyed and its connections are drained, by [`proto::tx::zcopy`] and
+//!   [`proto::ib_wireup`] when the connection has failed or falls back to datagrams. A rail's queue pair goes with its
+//!   [`tl::ib::rails`].
 //! - **A rendezvous receive** goes through these states:
 //!   1. *posted*: in the matcher;
 //!   2. *matched* with an RTS ([`proto::rndv::receive`]);

@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 use std::mem::MaybeUninit;
 use std::sync::Mutex;
-use ucp::tl::shm::Sender;
+use ucp::tl::shm::RingOwner;
 use ucp::tl::shm::inbox::{Inbox, RINGS};
 use ucp::tl::shm::outbox::Outbox;
 use ucp::tl::shm::ring::Consumer;
@@ -16,7 +16,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 const FIRST: usize = 32;
 
 fn open(inbox: &Inbox, uid: u64) -> std::io::Result<Outbox> {
-    let me = Sender {
+    let me = RingOwner {
         uid,
         inbox: inbox.locator(),
     };

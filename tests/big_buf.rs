@@ -4,9 +4,9 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use ucp::sys::populate::{Access, populate};
-use ucp::tl::shm::Sender;
-use ucp::tl::shm::area::{AREAS, HOT};
+use ucp::sys::populate::{PageAccess, populate};
+use ucp::tl::shm::RingOwner;
+use ucp::tl::shm::big_buf::{AREAS, HOT};
 use ucp::tl::shm::inbox::Inbox;
 use ucp::tl::shm::outbox::Outbox;
 use ucp::tl::shm::ring::Consumer;
@@ -26,7 +26,7 @@ struct Way {
 }
 
 fn open(inbox: &mut Inbox, uid: u64) -> Way {
-    let me = Sender {
+    let me = RingOwner {
         uid,
         inbox: inbox.locator(),
     };
@@ -225,7 +225,7 @@ fn long_records_find_their_pages_populated() {
     const LEN: usize = 2 << 10;
     let mut page = vec![0u8; 8192];
     // SAFETY: it lies in the vector.
-    if !unsafe { populate(page.as_mut_ptr(), 1, Access::Write) } {
+    if !unsafe { populate(page.as_mut_ptr(), 1, PageAccess::Write) } {
         return eprintln!("skipped: this system does not populate pages");
     }
     let mut inbox = Inbox::create(false).unwrap();

@@ -10,11 +10,11 @@ use support::raw_peer::RawPeer;
 use support::scene::Scene;
 use ucp::abi::{endpoint, tag};
 use ucp::ctypes::*;
-use ucp::sys::machine;
+use ucp::sys::host;
 use ucp::tl::shm::outbox::Outbox;
 use ucp::wire::address::WorkerAddress;
+use ucp::wire::cm_msg::{Hello, MAGIC, NUMBER_BITS, Reply};
 use ucp::wire::header::{EpImm, Kind};
-use ucp::wire::session::{Hello, MAGIC, NUMBER_BITS, Reply};
 
 /// The endpoint of the client number `n`, in the server's numbering.
 const CLIENT: u32 = 0b10 << NUMBER_BITS;
@@ -187,7 +187,7 @@ fn messages_of_the_server_may_be_faster_than_its_answer() {
     send_raw(&mut outbox, Kind::Accepted, 0, pending.hello.secret);
     pending.finish(sent);
     assert_eq!(count_tagged(&mut raw_peer), 1);
-    pending.answer(&raw_peer.address(OTHER, machine::place().host));
+    pending.answer(&raw_peer.address(OTHER, host::place().host));
     scene.settle();
     let sent = pending.send(&word);
     pending.finish(sent);
@@ -204,8 +204,8 @@ fn messages_of_the_server_may_be_faster_than_its_answer() {
 fn placeholders_go_with_their_endpoints() {
     let scene = Scene::new(&[]);
     let placeholders = || {
-        let exchange = scene.worker().exchange.lock();
-        exchange.as_ref().map_or(0, |x| x.placeholders().count())
+        let exchange = scene.worker().cm.lock();
+        exchange.as_ref().map_or(0, |x| x.stub_peers().count())
     };
     // SAFETY: a live worker.
     let server = unsafe { &*scene.decent.cast::<ucp::engine::worker::Worker>() };

@@ -1,7 +1,7 @@
 //! The tag matcher against a model that searches plain lists from front to back.
 
 use proptest::prelude::*;
-use ucp::engine::matcher::{Matcher, Posting};
+use ucp::engine::matcher::{Matcher, PostedRecv};
 
 const EXACT: u64 = u64::MAX;
 
@@ -105,20 +105,20 @@ fn step() -> impl Strategy<Value = Step> {
 /// Receives with names, pinned as the matcher requires.
 #[derive(Default)]
 struct Receives {
-    all: Vec<(Box<Posting>, u32)>,
+    all: Vec<(Box<PostedRecv>, u32)>,
 }
 
 impl Receives {
     fn post<U>(&mut self, matcher: &mut Matcher<U>, tag: u64, mask: u64, name: u32) -> usize {
-        let mut posting = Box::new(Posting::LOOSE);
+        let mut posting = Box::new(PostedRecv::LOOSE);
         // SAFETY: boxed, and dropped after the matcher.
         unsafe { matcher.post(tag, mask, &raw mut *posting) };
         self.all.push((posting, name));
         self.all.len() - 1
     }
 
-    fn name(&self, posting: *mut Posting) -> Option<u32> {
-        let is = |r: &&(Box<Posting>, u32)| std::ptr::eq(&raw const *r.0, posting);
+    fn name(&self, posting: *mut PostedRecv) -> Option<u32> {
+        let is = |r: &&(Box<PostedRecv>, u32)| std::ptr::eq(&raw const *r.0, posting);
         self.all.iter().find(is).map(|r| r.1)
     }
 

@@ -16,8 +16,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use ucp::options::Options;
-use ucp::sys::regcache::{Cache, Policy};
-use ucp::sys::unmaps::{self, Extent, page_size};
+use ucp::sys::mem_monitor::{self, VaRange, page_size};
+use ucp::sys::regcache::{CachePolicy, RegCache};
 
 /// Runs one of the ignored tests below in a process of its own, with these variables. Returns its output.
 fn alone(test: &str, variables: &[(&str, &str)]) -> String {
@@ -34,18 +34,23 @@ fn alone(test: &str, variables: &[(&str, &str)]) -> String {
     text
 }
 
-fn cache() -> Arc<Cache<PinningRegistrar>> {
+fn cache() -> Arc<RegCache<PinningRegistrar>> {
     let options = Options::read(None).expect("the environment is in order");
     // Each region has four descriptors.
-    let policy = Policy {
+    let policy = CachePolicy {
         max_regions: 100,
-        ..Policy::read(&options, "IB_")
+        ..CachePolicy::read(&options, "IB_")
     };
-    Cache::new(PinningRegistrar, policy, unmaps::watch(&options).clone()).expect("a cache")
+    RegCache::new(
+        PinningRegistrar,
+        policy,
+        mem_monitor::watch(&options).clone(),
+    )
+    .expect("a cache")
 }
 
 /// A cache that keeps entries, as it does in every process here unless options say otherwise.
-fn keeping_cache() -> Arc<Cache<PinningRegistrar>> {
+fn keeping_cache() -> Arc<RegCache<PinningRegistrar>> {
     let cache = cache();
     assert!(cache.keeps());
     cache
@@ -170,7 +175,7 @@ fn child_that_tries_each_way() {
     let cache = keeping_cache();
     let len = 6 * page_size();
     let at = map(len);
-    let buffer = Extent::new(at, len);
+    let buffer = VaRange::new(at, len);
     let mut worker = cache.lookaside();
     let mut get = || worker.get(at, len).expect("it can be pinned");
     for way in WAYS.iter().flat_map(|way| match *way {
@@ -221,14 +226,14 @@ fn under_traffic_nothing_is_stale() {
                     assert!(
                         handle
                             .region()
-                            .is_current(Extent::new(at + part, len - part))
+                            .is_current(VaRange::new(at + part, len - part))
                     );
                     drop(handle);
                     let way = WAYS[pick / 32 % WAYS.len()];
                     *owned = renew(way, at, len);
                     if way == "shmat" {
                         let handle = worker.get(at, len).unwrap();
-                        assert!(handle.region().is_current(Extent::new(at, len)));
+                        assert!(handle.region().is_current(VaRange::new(at, len)));
                         drop(handle);
                         *owned = renew("shmdt", at, len);
                     }
@@ -259,7 +264,7 @@ fn allocate_and_free(rounds: usize) {
                         .wrapping_add(1);
                     let pick = random >> 33;
                     let buffer: Vec<u8> = Vec::with_capacity(SIZES[pick % SIZES.len()]);
-                    let extent = Extent::new(buffer.as_ptr() as usize, buffer.capacity());
+                    let extent = VaRange::new(buffer.as_ptr() as usize, buffer.capacity());
                     let handle = worker.get(extent.start, extent.len()).unwrap();
                     assert!(handle.region().is_current(extent));
                     drop(handle);
@@ -330,7 +335,7 @@ fn one_thread_whose_heap_shrinks() {
         // SAFETY: the heap ends where it did before, and this part is not the allocator's.
         let at = unsafe { libc::sbrk(len as isize) } as usize;
         let at = at.next_multiple_of(page_size());
-        let buffer = Extent::new(at, len - page_size());
+        let buffer = VaRange::new(at, len - page_size());
         let held = worker.get(at, buffer.len()).unwrap();
         assert!(held.region().is_current(buffer));
         // SAFETY: the heap ends where it did before, and this part is not the allocator's.
@@ -399,7 +404,7 @@ fn child_that_forks() {
     let mut worker = cache.lookaside();
     let len = 4 * page_size();
     let at = map(len);
-    let buffer = Extent::new(at, len);
+    let buffer = VaRange::new(at, len);
     drop(worker.get(at, len).unwrap());
     // SAFETY: the child calls only the hooked functions, and none that could wait for another thread.
     let child = unsafe { libc::fork() };
@@ -444,7 +449,7 @@ fn child_that_keeps_nothing() {
     let (mut worker, len) = (cache.lookaside(), page_size());
     let at = map(len);
     let handle = worker.get(at, len).unwrap();
-    assert!(handle.region().is_current(Extent::new(at, len)));
+    assert!(handle.region().is_current(VaRange::new(at, len)));
     drop(handle);
     assert_eq!(cache.held().regions, 0);
 }
@@ -509,8 +514,8 @@ fn child_of_two_patchers() {
     let another = munmap_of_another as *const () as usize;
     let len = 4 * page_size();
     let at = map(len);
-    let buffer = Extent::new(at, len);
-    let check = |cache: &Cache<PinningRegistrar>| {
+    let buffer = VaRange::new(at, len);
+    let check = |cache: &RegCache<PinningRegistrar>| {
         for _ in 0..3 {
             let handle = cache.get(at, len).unwrap();
             assert!(handle.region().is_current(buffer));
@@ -524,7 +529,7 @@ fn child_of_two_patchers() {
         }
     };
     // A new registration triggers the check.
-    let look = |cache: &Cache<PinningRegistrar>| {
+    let look = |cache: &RegCache<PinningRegistrar>| {
         let other = map(len);
         drop(cache.get(other, len).unwrap());
     };
@@ -597,7 +602,7 @@ fn start_libucm() {
 fn child_beside_libucm() {
     let len = 6 * page_size();
     let at = map(len);
-    let buffer = Extent::new(at, len);
+    let buffer = VaRange::new(at, len);
     let cache = if std::env::var("FIRST").as_deref() == Ok("libucm") {
         start_libucm();
         keeping_cache()

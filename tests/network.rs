@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use ucp::options::Options;
-use ucp::tl::tcp::device::{self, Device};
-use ucp::tl::tcp::route::{self, Path, Remote};
+use ucp::tl::tcp::device::{self, TcpDevice};
+use ucp::tl::tcp::route::{self, ListenAddress, RoutePath};
 
 /// Runs `test` in an empty network namespace after the `ip` commands of `setup`, one a line.
 fn in_network(setup: &str, test: impl FnOnce() + Send + 'static) {
@@ -51,11 +51,11 @@ fn options(pairs: &[(&str, &str)]) -> Options {
     options
 }
 
-fn devices(pairs: &[(&str, &str)]) -> Vec<Device> {
+fn devices(pairs: &[(&str, &str)]) -> Vec<TcpDevice> {
     device::usable(&options(pairs), &[]).expect("netlink")
 }
 
-fn names(devices: &[Device]) -> Vec<&str> {
+fn names(devices: &[TcpDevice]) -> Vec<&str> {
     devices.iter().map(|d| d.name.as_str()).collect()
 }
 
@@ -63,15 +63,19 @@ fn addr(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-fn remote(text: &str) -> Remote {
-    Remote {
+fn remote(text: &str) -> ListenAddress {
+    ListenAddress {
         addr: addr(text),
         mbps: 10_000,
     }
 }
 
 /// Name of the device and of the remote address, for each route.
-fn named<'a>(devices: &'a [Device], remotes: &[Remote], ways: &[Path]) -> Vec<(&'a str, IpAddr)> {
+fn named<'a>(
+    devices: &'a [TcpDevice],
+    remotes: &[ListenAddress],
+    ways: &[RoutePath],
+) -> Vec<(&'a str, IpAddr)> {
     ways.iter()
         .map(|w| (devices[w.device].name.as_str(), remotes[w.remote].addr))
         .collect()
@@ -264,7 +268,7 @@ fn two_devices_in_one_subnet_are_two_ways() {
         // The faster one comes first.
         let mut faster = found.clone();
         faster[1].mbps = Some(100_000);
-        let fast = [Remote {
+        let fast = [ListenAddress {
             mbps: 100_000,
             ..remotes[0]
         }];

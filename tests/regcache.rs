@@ -6,31 +6,31 @@ use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use ucp::sys::log::{self, LogLevel};
-use ucp::sys::regcache::{Cache, Handle, Held, Policy, Registrar};
-use ucp::sys::unmaps::{Event, Extent, Ring, Watch, page_size};
+use ucp::sys::mem_monitor::{EventRing, Monitor, UnmapEvent, VaRange, page_size};
+use ucp::sys::regcache::{CachePolicy, Handle, PinnedUsage, RegCache, Registrar};
 
 /// A ring of the test's own, with static lifetime.
-fn ring() -> &'static Ring {
-    Box::leak(Box::new(Ring::new()))
+fn ring() -> &'static EventRing {
+    Box::leak(Box::new(EventRing::new()))
 }
 
 /// `count` pages from page number `first` on. They are not mapped.
-fn pages(first: usize, count: usize) -> Extent {
-    Extent::new((0x10_0000 + first) * page_size(), count * page_size())
+fn pages(first: usize, count: usize) -> VaRange {
+    VaRange::new((0x10_0000 + first) * page_size(), count * page_size())
 }
 
 /// Keeps a list of registrations.
 #[derive(Clone)]
 struct Book {
-    live: Arc<Mutex<Vec<Extent>>>,
+    live: Arc<Mutex<Vec<VaRange>>>,
     made: Arc<AtomicUsize>,
     /// Limit of the registered pages.
     room: usize,
 }
 
 struct Entry {
-    extent: Extent,
-    live: Arc<Mutex<Vec<Extent>>>,
+    extent: VaRange,
+    live: Arc<Mutex<Vec<VaRange>>>,
 }
 
 impl Book {
@@ -42,7 +42,7 @@ impl Book {
         }
     }
 
-    fn live(&self) -> Vec<Extent> {
+    fn live(&self) -> Vec<VaRange> {
         let mut live = self.live.lock().unwrap().clone();
         live.sort_by_key(|extent| extent.start);
         live
@@ -63,7 +63,7 @@ impl Registrar for Book {
         if taken + len > self.room.saturating_mul(page_size()) {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         }
-        let extent = Extent::new(addr, len);
+        let extent = VaRange::new(addr, len);
         live.push(extent);
         self.made.fetch_add(1, Ordering::Relaxed);
         let live = self.live.clone();
@@ -82,16 +82,16 @@ impl Drop for Entry {
 /// The specification: a list, searched from front to back.
 #[derive(Default)]
 struct Model {
-    kept: Vec<(Extent, u64)>,
+    kept: Vec<(VaRange, u64)>,
     clock: u64,
 }
 
 impl Model {
-    fn contains(&self, wanted: Extent) -> bool {
+    fn contains(&self, wanted: VaRange) -> bool {
         self.kept.iter().any(|(extent, _)| extent.contains(wanted))
     }
 
-    fn touch(&mut self, used: Extent) {
+    fn touch(&mut self, used: VaRange) {
         let now = self.clock;
         let entry = self.kept.iter_mut().find(|(extent, _)| *extent == used);
         entry.expect("what is given out is kept").1 = now;
@@ -101,7 +101,7 @@ impl Model {
         self.kept.iter().map(|(extent, _)| extent.len()).sum()
     }
 
-    fn insert(&mut self, new: Extent, policy: &Policy) {
+    fn insert(&mut self, new: VaRange, policy: &CachePolicy) {
         if new.len() > policy.max_bytes || policy.max_regions == 0 {
             return;
         }
@@ -120,14 +120,16 @@ impl Model {
         self.kept.push((new, self.clock));
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, event: UnmapEvent) {
         match event {
-            Event::Gone(unmapped) => self.kept.retain(|(extent, _)| !extent.overlaps(unmapped)),
-            Event::Everything | Event::Forked => self.kept.clear(),
+            UnmapEvent::Gone(unmapped) => {
+                self.kept.retain(|(extent, _)| !extent.overlaps(unmapped))
+            }
+            UnmapEvent::Everything | UnmapEvent::Forked => self.kept.clear(),
         }
     }
 
-    fn live(&self) -> Vec<Extent> {
+    fn live(&self) -> Vec<VaRange> {
         let mut live: Vec<_> = self.kept.iter().map(|(extent, _)| *extent).collect();
         live.sort_by_key(|extent| extent.start);
         live
@@ -158,18 +160,18 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #[test]
     fn behaves_as_a_list(steps in steps(), max_regions in 0..8usize, max_pages in 1..30usize) {
-        let policy = Policy {
+        let policy = CachePolicy {
             max_regions,
             max_bytes: max_pages * page_size(),
-            ..Policy::default()
+            ..CachePolicy::default()
         };
         let (ring, book, mut model) = (ring(), Book::new(usize::MAX), Model::default());
-        let cache = Cache::new(book.clone(), policy, Watch::of(ring)).unwrap();
+        let cache = RegCache::new(book.clone(), policy, Monitor::of(ring)).unwrap();
         let mut workers = [cache.lookaside(), cache.lookaside()];
         for step in steps {
             let event = match step {
                 Step::Get(worker, first, at, len) => {
-                    let wanted = Extent::new(pages(first, 1).start + at, len);
+                    let wanted = VaRange::new(pages(first, 1).start + at, len);
                     let (made, known) = (book.made(), model.contains(wanted));
                     let handle = match worker {
                         0 => cache.get(wanted.start, wanted.len()),
@@ -188,9 +190,9 @@ proptest! {
                     }
                     None
                 }
-                Step::Gone(first, count) => Some(Event::Gone(pages(first, count))),
-                Step::Everything => Some(Event::Everything),
-                Step::Forked => Some(Event::Forked),
+                Step::Gone(first, count) => Some(UnmapEvent::Gone(pages(first, count))),
+                Step::Everything => Some(UnmapEvent::Everything),
+                Step::Forked => Some(UnmapEvent::Forked),
             };
             if let Some(event) = event {
                 ring.note(event);
@@ -211,15 +213,15 @@ proptest! {
         // Failed registrations are logged once for each cache, and there are hundreds.
         log::set_level(LogLevel::Fatal);
         let (ring, book) = (ring(), Book::new(room));
-        let policy = Policy { max_regions: 6, ..Policy::default() };
-        let cache = Cache::new(book.clone(), policy, Watch::of(ring)).unwrap();
+        let policy = CachePolicy { max_regions: 6, ..CachePolicy::default() };
+        let cache = RegCache::new(book.clone(), policy, Monitor::of(ring)).unwrap();
         let mut worker = cache.lookaside();
         // With the regions unmapped since.
         let mut held: Vec<(Handle<Entry>, bool)> = Vec::new();
         for (step, drops) in steps.into_iter().zip(drops) {
             match step {
                 Step::Get(_, first, at, len) => {
-                    let wanted = Extent::new(pages(first, 1).start + at, len);
+                    let wanted = VaRange::new(pages(first, 1).start + at, len);
                     match worker.get(wanted.start, wanted.len()) {
                         Ok(handle) => {
                             prop_assert!(handle.extent().contains(wanted));
@@ -231,18 +233,18 @@ proptest! {
                         }
                         Err(_) => {
                             let used: Vec<_> = held.iter().map(|(handle, _)| handle.region()).collect();
-                            let is_used = |extent: &Extent| used.iter().any(|entry| entry.extent == *extent);
+                            let is_used = |extent: &VaRange| used.iter().any(|entry| entry.extent == *extent);
                             prop_assert!(book.live().iter().all(is_used), "something was left to be dropped");
                         }
                     }
                 }
                 Step::Gone(first, count) => {
                     let unmapped = pages(first, count);
-                    ring.note(Event::Gone(unmapped));
+                    ring.note(UnmapEvent::Gone(unmapped));
                     held.iter_mut().for_each(|(handle, stale)| *stale |= handle.extent().overlaps(unmapped));
                 }
                 Step::Everything | Step::Forked => {
-                    ring.note(Event::Everything);
+                    ring.note(UnmapEvent::Everything);
                     held.iter_mut().for_each(|(_, stale)| *stale = true);
                 }
             }
@@ -257,23 +259,23 @@ proptest! {
     }
 }
 
-fn cache(ring: &'static Ring, policy: Policy) -> (Arc<Cache<Book>>, Book) {
+fn cache(ring: &'static EventRing, policy: CachePolicy) -> (Arc<RegCache<Book>>, Book) {
     let book = Book::new(usize::MAX);
-    let cache = Cache::new(book.clone(), policy, Watch::of(ring)).unwrap();
+    let cache = RegCache::new(book.clone(), policy, Monitor::of(ring)).unwrap();
     (cache, book)
 }
 
 #[test]
 fn a_hit_needs_no_registration_and_a_handle_keeps() {
     let ring = ring();
-    let (cache, book) = cache(ring, Policy::default());
+    let (cache, book) = cache(ring, CachePolicy::default());
     let mut worker = cache.lookaside();
     let buffer = pages(0, 4);
     let handle = worker.get(buffer.start, buffer.len()).unwrap();
     let inside = worker.get(buffer.start + 100, 5000).unwrap();
     assert!(std::ptr::eq(handle.region(), inside.region()));
     assert_eq!(book.made(), 1);
-    ring.note(Event::Gone(pages(3, 1)));
+    ring.note(UnmapEvent::Gone(pages(3, 1)));
     let fresh = worker.get(buffer.start, 10).unwrap();
     assert!(!std::ptr::eq(handle.region(), fresh.region()));
     assert_eq!(fresh.extent(), pages(0, 1));
@@ -289,7 +291,7 @@ fn a_hit_needs_no_registration_and_a_handle_keeps() {
 #[test]
 fn unused_entries_are_evicted_for_new_ones() {
     let ring = ring();
-    let (cache, book) = cache(ring, Policy::default());
+    let (cache, book) = cache(ring, CachePolicy::default());
     let used = cache.get(pages(0, 1).start, 1).unwrap();
     for first in 1..6 {
         drop(cache.get(pages(first, 1).start, 1).unwrap());
@@ -297,7 +299,7 @@ fn unused_entries_are_evicted_for_new_ones() {
     assert!(cache.spare(2));
     let left = [0, 3, 4, 5].map(|first| pages(first, 1));
     assert_eq!(book.live(), left, "the oldest, without what is used");
-    ring.note(Event::Gone(pages(5, 1)));
+    ring.note(UnmapEvent::Gone(pages(5, 1)));
     assert!(cache.spare(1), "and what was unmapped");
     assert_eq!(book.live(), [0, 4].map(|first| pages(first, 1)));
     assert!(cache.spare(10) && !cache.spare(10));
@@ -309,7 +311,7 @@ fn unused_entries_are_evicted_for_new_ones() {
 
 #[test]
 fn workers_of_one_cache_share_regions() {
-    let (cache, book) = cache(ring(), Policy::default());
+    let (cache, book) = cache(ring(), CachePolicy::default());
     let (mut one, mut two) = (cache.lookaside(), cache.lookaside());
     let buffer = pages(0, 2);
     let held = one.get(buffer.start, 1).unwrap();
@@ -328,14 +330,14 @@ fn workers_of_one_cache_share_regions() {
 #[test]
 fn without_monitor_nothing_is_cached() {
     let book = Book::new(usize::MAX);
-    let blind = Watch::nobody("a test");
-    let insists = Policy {
+    let blind = Monitor::no_readers("a test");
+    let insists = CachePolicy {
         insists: true,
-        ..Policy::default()
+        ..CachePolicy::default()
     };
-    let error = Cache::new(book.clone(), insists, blind.clone()).err();
+    let error = RegCache::new(book.clone(), insists, blind.clone()).err();
     assert_eq!(error.map(|e| e.to_string()), Some("a test".to_owned()));
-    let cache = Cache::new(book.clone(), Policy::default(), blind).unwrap();
+    let cache = RegCache::new(book.clone(), CachePolicy::default(), blind).unwrap();
     assert!(!cache.keeps());
     let mut worker = cache.lookaside();
     for round in 1..3 {
@@ -354,32 +356,32 @@ fn without_monitor_nothing_is_cached() {
 #[test]
 fn a_forking_process_may_cache() {
     let ring = ring();
-    let policy = Policy {
+    let policy = CachePolicy {
         purge_on_fork: false,
-        ..Policy::default()
+        ..CachePolicy::default()
     };
     let (cache, book) = cache(ring, policy);
     drop(cache.get(pages(0, 1).start, 1));
-    ring.note(Event::Forked);
+    ring.note(UnmapEvent::Forked);
     drop(cache.get(pages(0, 1).start, 1));
     assert_eq!(book.made(), 1);
-    ring.note(Event::Everything);
+    ring.note(UnmapEvent::Everything);
     cache.tidy();
-    assert_eq!(cache.held(), Held::default());
+    assert_eq!(cache.held(), PinnedUsage::default());
 }
 
 #[test]
 fn what_is_unmapped_while_it_is_registered_is_not_kept() {
-    struct Slow(&'static Ring);
+    struct Slow(&'static EventRing);
     impl Registrar for Slow {
         type Region = ();
         fn register(&self, addr: usize, _: usize) -> io::Result<()> {
-            self.0.note(Event::Gone(Extent::new(addr, 1)));
+            self.0.note(UnmapEvent::Gone(VaRange::new(addr, 1)));
             Ok(())
         }
     }
     let ring = ring();
-    let cache = Cache::new(Slow(ring), Policy::default(), Watch::of(ring)).unwrap();
+    let cache = RegCache::new(Slow(ring), CachePolicy::default(), Monitor::of(ring)).unwrap();
     let handle = cache.lookaside().get(pages(0, 1).start, 1).unwrap();
     assert_eq!(cache.held().regions, 1);
     drop(handle);
@@ -418,11 +420,11 @@ fn threads_never_see_what_was() {
         pages: (0..BUFFERS * LEN).map(|_| AtomicU64::new(0)).collect(),
         now: AtomicU64::new(1),
     });
-    let policy = Policy {
+    let policy = CachePolicy {
         max_regions: 8,
-        ..Policy::default()
+        ..CachePolicy::default()
     };
-    let cache = Cache::new(Pins(memory.clone()), policy, Watch::of(ring)).unwrap();
+    let cache = RegCache::new(Pins(memory.clone()), policy, Monitor::of(ring)).unwrap();
     let buffers: Vec<Mutex<()>> = (0..BUFFERS).map(|_| Mutex::new(())).collect();
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
@@ -439,12 +441,12 @@ fn threads_never_see_what_was() {
                     let extent = pages(which * LEN, LEN);
                     let all = &memory.pages[which * LEN..][..LEN];
                     if (random >> 33) % 8 == 0 {
-                        ring.note(Event::Gone(extent));
+                        ring.note(UnmapEvent::Gone(extent));
                         for page in all {
                             let id = memory.now.fetch_add(1, Ordering::SeqCst);
                             page.store(id, Ordering::SeqCst);
                         }
-                        ring.note(Event::Gone(extent));
+                        ring.note(UnmapEvent::Gone(extent));
                     }
                     let handle = worker.get(extent.start, extent.len()).unwrap();
                     let there: Vec<u64> = all.iter().map(|p| p.load(Ordering::SeqCst)).collect();

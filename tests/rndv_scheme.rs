@@ -4,40 +4,43 @@ mod support;
 
 use std::ffi::CStr;
 use support::scene::Scene;
-use ucp::proto::info;
-use ucp::wire::stats::Protocol;
+use ucp::proto::proto_info;
+use ucp::wire::stats::StatProtocol;
 
 const LEN: usize = 1 << 20;
 
 /// The protocol of a long message, and its description.
-fn travels(scheme: &CStr) -> (Protocol, &'static str) {
+fn travels(scheme: &CStr) -> (StatProtocol, &'static str) {
     let scene = Scene::new(&[(c"RNDV_SCHEME", scheme)]);
     scene.decent_goes_on(LEN);
     let peer = scene.victim_seen();
     let count = |protocol| peer.stats().of(protocol).messages();
-    let (copied, sent) = (count(Protocol::RndvCopy), count(Protocol::RndvMessages));
+    let (copied, sent) = (
+        count(StatProtocol::RndvCopy),
+        count(StatProtocol::RndvMessages),
+    );
     assert_eq!(copied + sent, 1);
     // SAFETY: peers do not outlive their worker.
-    let tables = info::tables(unsafe { &*peer.worker }, peer);
+    let tables = proto_info::tables(unsafe { &*peer.worker }, peer);
     let tagged = tables.iter().find(|t| t.operation.starts_with("tagged"));
     let ranges = &tagged.expect("a table of tagged messages").ranges;
     let what = ranges.iter().rfind(|r| r.first <= LEN).map(|r| r.what);
     let protocol = if copied == 1 {
-        Protocol::RndvCopy
+        StatProtocol::RndvCopy
     } else {
-        Protocol::RndvMessages
+        StatProtocol::RndvMessages
     };
     (protocol, what.expect("every length is served"))
 }
 
 #[test]
 fn data_travels_as_the_option_says() {
-    let copied = (Protocol::RndvCopy, "rendezvous copy from mapped memory");
+    let copied = (StatProtocol::RndvCopy, "rendezvous copy from mapped memory");
     for scheme in [c"auto", c"get_zcopy", c"put_zcopy", c"rkey_ptr"] {
         assert_eq!(travels(scheme), copied, "{scheme:?}");
     }
     let sent = (
-        Protocol::RndvMessages,
+        StatProtocol::RndvMessages,
         "rendezvous fragmented copy-in copy-out",
     );
     assert_eq!(travels(c"am"), sent);

@@ -10,8 +10,8 @@ use support::server::Server;
 use ucp::abi::{context, endpoint, request, tag, worker};
 use ucp::ctypes::*;
 use ucp::engine::endpoint::Endpoint;
-use ucp::proto::{info, lanes};
-use ucp::wire::stats::Protocol;
+use ucp::proto::{lane_info, proto_info};
+use ucp::wire::stats::StatProtocol;
 
 const K: usize = 1 << 10;
 
@@ -24,7 +24,7 @@ fn scene(options: &[(&CStr, &CStr)]) -> Scene {
 }
 
 /// Messages of a protocol that the decent peer has sent.
-fn count(scene: &Scene, protocol: Protocol) -> u64 {
+fn count(scene: &Scene, protocol: StatProtocol) -> u64 {
     scene.victim_seen().stats().of(protocol).messages()
 }
 
@@ -33,12 +33,12 @@ fn is_whole(scene: &Scene, len: usize) -> bool {
     let peers = scene.worker().all_peers();
     let records = peers[0].stats().received.messages();
     let (eager, rndv) = (
-        count(scene, Protocol::Eager),
-        count(scene, Protocol::RndvMessages),
+        count(scene, StatProtocol::Eager),
+        count(scene, StatProtocol::RndvMessages),
     );
     scene.decent_goes_on(len);
-    let eager = count(scene, Protocol::Eager) - eager;
-    assert_eq!(eager + count(scene, Protocol::RndvMessages) - rndv, 1);
+    let eager = count(scene, StatProtocol::Eager) - eager;
+    assert_eq!(eager + count(scene, StatProtocol::RndvMessages) - rndv, 1);
     eager == 1 && peers[0].stats().received.messages() == records + 1
 }
 
@@ -149,7 +149,7 @@ fn described(options: &[(&CStr, &CStr)]) -> Vec<(usize, &'static str)> {
     let scene = scene(options);
     let peer = scene.victim_seen();
     // SAFETY: peers do not outlive their worker.
-    let tables = info::tables(unsafe { &*peer.worker }, peer);
+    let tables = proto_info::tables(unsafe { &*peer.worker }, peer);
     let tagged = tables.iter().find(|t| t.operation.starts_with("tagged"));
     let ranges = tagged.expect("a table of tagged messages").ranges.iter();
     ranges.map(|r| (r.first, r.what)).collect()
@@ -211,7 +211,7 @@ fn lanes_at_loopback(options: &[(&CStr, &CStr)]) -> [Vec<String>; 2] {
     let peer = |ep: ucp_ep_h| unsafe { &*ep.cast::<Endpoint>() }.peer();
     here.until("a client that is accepted", || {
         there.progress();
-        !server.accepted().is_empty() && !peer(client).is_nobody()
+        !server.accepted().is_empty() && !peer(client).is_stub()
     });
     for (ep, receiver) in [(client, here.victim), (server.accepted()[0], there.decent)] {
         let (sent, mut got) = ([5_u8; 100], [0_u8; 100]);
@@ -234,7 +234,7 @@ fn lanes_at_loopback(options: &[(&CStr, &CStr)]) -> [Vec<String>; 2] {
     }
     let names = |ep| {
         let text = |name: &CStr| name.to_str().unwrap().to_owned();
-        let lanes = lanes::of(peer(ep)).into_iter();
+        let lanes = lane_info::of(peer(ep)).into_iter();
         lanes
             .map(|l| text(l.transport) + "/" + &text(l.device))
             .collect()

@@ -11,8 +11,8 @@ use support::server::Server;
 use ucp::abi::{endpoint, request, tag};
 use ucp::ctypes::*;
 use ucp::wire::frame;
-use ucp::wire::greeting::{Answer, CROSSED, Greeting, MAGIC, TO_LISTENER, TO_WORKER, WELCOME};
 use ucp::wire::header::Kind;
+use ucp::wire::tcp_hello::{Answer, CROSSED, Greeting, MAGIC, TO_LISTENER, TO_WORKER, WELCOME};
 
 fn port_of(scene: &Scene) -> u16 {
     scene.address.tcp.as_ref().unwrap().port
@@ -98,7 +98,7 @@ impl Port {
     fn known(&self) -> (usize, usize) {
         let worker = self.scene.worker();
         let rx = worker.rx.lock();
-        let connections = rx.sockets.as_ref().unwrap().iter().count();
+        let connections = rx.tcp.as_ref().unwrap().iter().count();
         (connections, worker.peers.lock().len())
     }
 }

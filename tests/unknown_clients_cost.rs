@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use support::scene::Scene;
 use support::server::Server;
-use ucp::wire::greeting;
-use ucp::wire::session;
+use ucp::wire::cm_msg;
+use ucp::wire::tcp_hello;
 
 /// The variable with the port that a child's unknown clients connect to.
 const PORT: &str = "RUCP_PORT";
@@ -22,10 +22,10 @@ fn words(i: usize) -> Vec<u8> {
     match i % 6 {
         0 => Vec::new(),
         1 => b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
-        2 => greeting::MAGIC.to_le_bytes().to_vec(),
-        3 => session::MAGIC.to_le_bytes().to_vec(),
-        4 => [&greeting::MAGIC.to_le_bytes()[..], &[0; 40]].concat(),
-        _ => [&session::MAGIC.to_le_bytes()[..], &[0xFF; 2000]].concat(),
+        2 => tcp_hello::MAGIC.to_le_bytes().to_vec(),
+        3 => cm_msg::MAGIC.to_le_bytes().to_vec(),
+        4 => [&tcp_hello::MAGIC.to_le_bytes()[..], &[0; 40]].concat(),
+        _ => [&cm_msg::MAGIC.to_le_bytes()[..], &[0xFF; 2000]].concat(),
     }
 }
 
@@ -112,7 +112,7 @@ fn child_with_few_descriptors() {
     scene.until("the unknown clients", || all_here.is_finished());
     assert!(server.half_open() <= ACCEPTED);
     let rx = scene.worker().rx.lock();
-    assert!(rx.sockets.as_ref().unwrap().guests.len() <= ACCEPTED);
+    assert!(rx.tcp.as_ref().unwrap().half_open.len() <= ACCEPTED);
     drop(rx);
     // There is room for the program's own, and for a decent peer that connects now.
     let own: Vec<_> = (0..8).map(|_| std::fs::File::open("/dev/null")).collect();

@@ -11,7 +11,7 @@ use ucp::wire::header::{
     AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtrHdr, RtsHdr, SignalHdr, SyncHdr, ValueHdr,
 };
 use ucp::wire::rkey::{self, PackedRkey};
-use ucp::wire::tofu::{MOST_RAILS, Rails};
+use ucp::wire::tofu_msg::{MOST_RAILS, RailVcqs};
 
 fn shm() -> impl Strategy<Value = ShmLocator> {
     any::<(u64, u32, u32, u32, u32, u32, u64, u32, u8)>().prop_map(
@@ -69,7 +69,7 @@ fn tofu() -> impl Strategy<Value = TofuLocator> {
             vcq,
             hall,
             number,
-            rails: Rails::of(rails.into_iter()),
+            rails: RailVcqs::of(rails.into_iter()),
         })
     })
 }

@@ -275,7 +275,7 @@ typedef struct __attribute__((packed)) {
     uint32_t packet, window, datagrams, pulse;
 } hello_t;
 
-_Static_assert(sizeof(hello_t) == HELLO_SIZE, "as in src/wire/packet.rs");
+_Static_assert(sizeof(hello_t) == HELLO_SIZE, "as in src/wire/ib_packet.rs");
 
 static hello_t hello_to(const pair_t *pair)
 {

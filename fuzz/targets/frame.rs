@@ -3,16 +3,17 @@
 
 use libfuzzer_sys::fuzz_target;
 use ucp::wire::frame::{self, HEADER, MAX_BULK, MAX_RECORD};
-use ucp::wire::greeting::{self, Answer, Greeting};
+use ucp::wire::tcp_hello::{self, Answer, Greeting};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Some(greeting) = Greeting::decode(bytes) {
         assert_eq!(greeting.encode(), bytes[..Greeting::SIZE]);
         let to = (greeting.to, greeting.secret);
         assert!(
-            greeting::is_for(&greeting, to.0, to.1) == (greeting.purpose != greeting::TO_LISTENER)
+            tcp_hello::is_for(&greeting, to.0, to.1)
+                == (greeting.purpose != tcp_hello::TO_LISTENER)
         );
-        assert!(!greeting::is_for(&greeting, to.0, !to.1));
+        assert!(!tcp_hello::is_for(&greeting, to.0, !to.1));
     }
     if let Some(answer) = Answer::decode(bytes) {
         assert_eq!(answer.encode(), bytes[..Answer::SIZE]);

@@ -7,7 +7,7 @@ use ucp::wire::header::{
     AmImm, AmoHdr, DataHdr, FragmentHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr, RtrHdr,
     RtsHdr, ShareHdr, SignalHdr, SyncHdr, ValueHdr,
 };
-use ucp::wire::offered::{self, Addresses};
+use ucp::wire::rts_keys::{self, RailStadds};
 
 /// Decodes a message as its receiver does: the header of its kind, then the payload.
 macro_rules! check {
@@ -28,11 +28,11 @@ fn check_rails(bytes: &[u8]) {
     let Some((mark, rest)) = bytes.split_first_chunk() else {
         return;
     };
-    let Some(rails) = offered::rails(u32::from_le_bytes(*mark), bytes.len()) else {
+    let Some(rails) = rts_keys::rails(u32::from_le_bytes(*mark), bytes.len()) else {
         return;
     };
-    assert_eq!(offered::len(rails), rest.len());
-    assert_eq!(Addresses::read(rails, rest).encode(), bytes);
+    assert_eq!(rts_keys::len(rails), rest.len());
+    assert_eq!(RailStadds::read(rails, rest).encode(), bytes);
 }
 
 fuzz_target!(|message: &[u8]| {

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use ucp::ctypes::ucp_context_h;
 use ucp::wire::address::WorkerAddress;
-use ucp::wire::session::{Hello, MAGIC, Reply};
+use ucp::wire::cm_msg::{Hello, MAGIC, Reply};
 use ucp_fuzz::support::scene::{Scene, new_context};
 use ucp_fuzz::support::server::Server;
 

@@ -6,7 +6,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use ucp::tl::shm::area::{AREA, AREAS, Areas};
+use ucp::tl::shm::big_buf::{AREA, AREAS, BigBufs};
 use ucp::tl::shm::order::Epoch;
 use ucp::tl::shm::ring::{Consumer, MAX_RECORD, Producer, RingMem, START_SLOTS};
 
@@ -42,10 +42,10 @@ static AREAS_OF_RING: LazyLock<usize> = LazyLock::new(|| {
     unsafe { alloc_zeroed(layout) as usize }
 });
 
-fn areas(owners: &[AtomicU32; AREAS]) -> Areas {
+fn areas(owners: &[AtomicU32; AREAS]) -> BigBufs {
     let memory = NonNull::new(*AREAS_OF_RING as *mut u8).expect("memory for areas");
     // SAFETY: both outlive the ends of the ring.
-    unsafe { Areas::new(NonNull::from(owners).cast(), memory, 0) }
+    unsafe { BigBufs::new(NonNull::from(owners).cast(), memory, 0) }
 }
 
 impl Drop for Hostile {

@@ -4,7 +4,7 @@
 use crc::{CRC_8_SMBUS, Crc};
 use libfuzzer_sys::fuzz_target;
 use ucp::wire::rkey::{MAX_KEYED_LEN, MAX_LEN, PackedRkey, encoded_len, read, total_len};
-use ucp::wire::steering;
+use ucp::wire::rkey_tofu;
 
 /// An accepted key with keys of devices encodes to the same bytes.
 fn check_keyed(bytes: &[u8]) {
@@ -34,11 +34,11 @@ fn check(bytes: &[u8]) -> bool {
 
 /// An accepted key with a Tofu section encodes to the same bytes.
 fn check_tofu_section(bytes: &[u8]) {
-    let Some(len) = steering::total_len(|i| bytes.get(i).copied().unwrap_or(0)) else {
+    let Some(len) = rkey_tofu::total_len(|i| bytes.get(i).copied().unwrap_or(0)) else {
         return;
     };
     if let Some(bytes) = bytes.get(..len)
-        && let Some((Some(steering), key)) = steering::read(bytes)
+        && let Some((Some(steering), key)) = rkey_tofu::read(bytes)
     {
         assert_eq!(steering.around(key), bytes);
     }

@@ -7,15 +7,15 @@ use ucp::options::Options;
 use ucp::wire::address::{
     IbLocator, NetAddress, PortLocator, ShmLocator, TcpLocator, TofuLocator, WorkerAddress,
 };
+use ucp::wire::cm_msg::{self, Hello, Reply};
 use ucp::wire::frame;
-use ucp::wire::greeting::{self, Answer, Greeting};
 use ucp::wire::header::{AmImm, AmoHdr, DataHdr, EpImm, GetHdr, Kind, RtsHdr, ShareHdr, SignalHdr};
-use ucp::wire::offered::Addresses;
 use ucp::wire::rkey::PackedRkey;
-use ucp::wire::session::{self, Hello, Reply};
+use ucp::wire::rkey_tofu::TofuRkey;
+use ucp::wire::rts_keys::RailStadds;
 use ucp::wire::stats;
-use ucp::wire::steering::Steering;
-use ucp::wire::tofu::Rails;
+use ucp::wire::tcp_hello::{self, Answer, Greeting};
+use ucp::wire::tofu_msg::RailVcqs;
 use ucp_fuzz::program::AM_ID;
 use ucp_fuzz::script::{Send, Step, Word};
 
@@ -111,7 +111,7 @@ fn headers() -> Vec<Vec<u8>> {
         .collect();
     // RTS over the Tofu interconnect.
     for rails in [0..0, 0..2, 3..5] {
-        let addresses = Addresses::of(rails.map(|rail| (rail, 7 << 40)));
+        let addresses = RailStadds::of(rails.map(|rail| (rail, 7 << 40)));
         let rts_of = [&rts(50_000, 1).encode()[..], &addresses.encode()].concat();
         all.push(message(Kind::TagRts, &rts_of));
     }
@@ -157,7 +157,7 @@ fn address() -> WorkerAddress {
             vcq: 16,
             hall: 17,
             number: 18,
-            rails: Rails::of([19, 20].into_iter()),
+            rails: RailVcqs::of([19, 20].into_iter()),
         }),
         greeter: None,
     }
@@ -208,7 +208,7 @@ fn keys() -> Vec<Vec<u8>> {
     ];
     let packed = keys.iter().filter_map(PackedRkey::encode);
     let plain: Vec<Vec<u8>> = packed.map(|(bytes, n)| bytes[..n].to_vec()).collect();
-    let steering = Steering {
+    let steering = TofuRkey {
         base,
         len,
         atomics: true,
@@ -220,8 +220,8 @@ fn keys() -> Vec<Vec<u8>> {
 
 fn frames() -> Vec<Vec<u8>> {
     let greeting = Greeting {
-        magic: greeting::MAGIC,
-        purpose: greeting::TO_WORKER,
+        magic: tcp_hello::MAGIC,
+        purpose: tcp_hello::TO_WORKER,
         losses: 0,
         from: 1,
         to: 2,
@@ -229,8 +229,8 @@ fn frames() -> Vec<Vec<u8>> {
         client_id: 4,
     };
     let answer = Answer {
-        magic: greeting::MAGIC,
-        verdict: greeting::WELCOME,
+        magic: tcp_hello::MAGIC,
+        verdict: tcp_hello::WELCOME,
         losses: 0,
         uid: 5,
     };
@@ -250,7 +250,7 @@ fn frames() -> Vec<Vec<u8>> {
 
 fn hello(number: u32, len: usize) -> Hello {
     Hello {
-        magic: session::MAGIC,
+        magic: cm_msg::MAGIC,
         number,
         address_len: len as u16,
         err_mode: 1,
@@ -262,7 +262,7 @@ fn hello(number: u32, len: usize) -> Hello {
 fn sessions() -> Vec<Vec<u8>> {
     let address = address().encode();
     let reply = |status| Reply {
-        magic: session::MAGIC,
+        magic: cm_msg::MAGIC,
         address_len: if status == 0 { address.len() as u16 } else { 0 },
         status,
         err_mode: 0,

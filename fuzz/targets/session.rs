@@ -3,8 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use ucp::wire::address::MAX_LEN;
+use ucp::wire::cm_msg::{Hello, MAGIC, NUMBER_BITS, Reply, begins};
 use ucp::wire::header::EpImm;
-use ucp::wire::session::{Hello, MAGIC, NUMBER_BITS, Reply, begins};
 
 fn check(bytes: &[u8]) {
     if let Some(hello) = Hello::decode(bytes) {

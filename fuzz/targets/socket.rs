@@ -6,9 +6,9 @@ use libfuzzer_sys::fuzz_target;
 use socket2::{Domain, Socket, Type};
 use std::io::Read;
 use ucp::ctypes::ucp_context_h;
-use ucp::engine::sockets::Phase;
+use ucp::engine::tcp_worker::TcpConnPhase;
 use ucp::wire::frame;
-use ucp::wire::greeting::{Greeting, MAGIC, TO_WORKER};
+use ucp::wire::tcp_hello::{Greeting, MAGIC, TO_WORKER};
 use ucp_fuzz::program::Program;
 use ucp_fuzz::script::{self, Seen, Step};
 use ucp_fuzz::support::scene::{Scene, new_context};
@@ -32,13 +32,13 @@ impl Attacker {
         }
         let worker = scene.worker();
         let mut rx = worker.rx.lock();
-        let sockets = rx.sockets.as_deref_mut().expect("a worker with TCP");
-        let guest = Phase::Guest { until: u64::MAX };
+        let sockets = rx.tcp.as_deref_mut().expect("a worker with TCP");
+        let guest = TcpConnPhase::Guest { until: u64::MAX };
         sockets
             .add(theirs, guest, std::ptr::null(), false)
             .expect("room for a guest");
         drop(rx);
-        worker.duties.call_network();
+        worker.progress_flags.raise_network();
         Attacker {
             socket: ours,
             received: Vec::new(),
@@ -82,7 +82,7 @@ impl Attacker {
 /// Connections of the target.
 fn connections(scene: &Scene) -> usize {
     let rx = scene.worker().rx.lock();
-    rx.sockets.as_ref().map_or(0, |s| s.iter().count())
+    rx.tcp.as_ref().map_or(0, |s| s.iter().count())
 }
 
 thread_local! {

@@ -3,13 +3,13 @@
 use super::lib_info::VERSION;
 use super::output::{self, invalid};
 use crate::ctypes::*;
+use crate::engine::cm::ConnRequest;
 use crate::engine::context::{Context, ContextParams, Policy};
-use crate::engine::listener::ConnRequest;
 use crate::engine::request::REQUEST_SIZE;
 use crate::options::Options;
-use crate::proto::{lanes, resources};
-use crate::sys::{fork, log, machine, memtype_cache, process_monitor, unmaps};
-use crate::tl::cm::linger;
+use crate::proto::{lane_info, resources};
+use crate::sys::{fork, host, log, mem_monitor, memtype_cache, process_monitor};
+use crate::tl::cm::deferred_close;
 use std::ffi::c_uint;
 
 /// Held while a context is made: what is found out once for the process, here and in libraries such as libibverbs, is
@@ -52,11 +52,11 @@ pub unsafe extern "C" fn ucp_init_version(
         vec![
             CREATION.lock_to_watch(),
             ConnRequest::lock_to_watch(),
-            lanes::lock_to_watch(),
-            linger::lock_to_watch(),
+            lane_info::lock_to_watch(),
+            deferred_close::lock_to_watch(),
             memtype_cache::lock_to_watch(),
             process_monitor::lock_to_watch(),
-            unmaps::lock_to_watch(),
+            mem_monitor::lock_to_watch(),
         ]
     });
     let _one_at_a_time = CREATION.lock();
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn ucp_init_version(
         VERSION.0,
         VERSION.1,
         VERSION.2,
-        machine::library_path()
+        host::library_path()
     );
     // SAFETY: the caller's structure.
     let params = unsafe { read_params(params, api_minor_version) };

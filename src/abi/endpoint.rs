@@ -4,13 +4,13 @@ use super::output::{self, inherited, invalid, invalid_request};
 use super::socket_address;
 use super::worker::worker_of;
 use crate::ctypes::*;
+use crate::engine::cm::ConnRequest;
 use crate::engine::endpoint::{Endpoint, FRESH};
-use crate::engine::listener::ConnRequest;
 use crate::engine::worker::Worker;
-use crate::fast::queues;
+use crate::fast::ib;
 use crate::op::param::Param;
 use crate::op::{self, endpoint, listener};
-use crate::proto::{failure, info, lanes, session, wireup};
+use crate::proto::{cm, failure, lane_info, proto_info, resolve};
 use std::ffi::{CStr, CString, c_void};
 
 /// The endpoint behind a handle.
@@ -105,10 +105,11 @@ unsafe fn to_worker(
             return Err(invalid("ucp_ep_create", "no address"));
         }
         let address = super::address::decode((*params).address)?;
-        let found = wireup::peer_of(w, &address)?;
+        let found = resolve::peer_of(w, &address)?;
         let peer = &*found;
         failure::exists(w, peer)?;
-        let ep = wireup::new_endpoint(w, peer, flags & UCP_EP_PARAMS_FLAGS_NO_LOOPBACK as u32 != 0);
+        let ep =
+            resolve::new_endpoint(w, peer, flags & UCP_EP_PARAMS_FLAGS_NO_LOOPBACK as u32 != 0);
         let e = &mut *ep;
         fill_in(e, params);
         if e.handles_errors() {
@@ -148,9 +149,9 @@ unsafe fn to_listener(
         };
         let asked = flags & UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID as u32 != 0;
         let client_id = w.params.client_id.filter(|_| asked).unwrap_or(0);
-        let ep = session::client_endpoint(w)?;
+        let ep = cm::client_endpoint(w)?;
         fill_in(&mut *ep, params);
-        session::dial(w, ep, to, from, client_id);
+        cm::connect(w, ep, to, from, client_id);
         Ok(ep)
     }
 }
@@ -215,7 +216,7 @@ pub unsafe extern "C" fn ucp_ep_flush_nbx(
         return invalid_request("ucp_ep_flush_nbx", "ep or param is null");
     }
     // SAFETY: the caller's handle and structure.
-    unsafe { queues::flush(endpoint_of(ep), param) }
+    unsafe { ib::flush(endpoint_of(ep), param) }
 }
 
 /// Fills `attr` as its mask asks.
@@ -235,7 +236,7 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
             return inherited("ucp_ep_query");
         }
         if has(UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR) || has(UCP_EP_ATTR_FIELD_REMOTE_SOCKADDR) {
-            let Some((Some(local), remote)) = session::addresses(&*e.worker, e) else {
+            let Some((Some(local), remote)) = cm::addresses(&*e.worker, e) else {
                 return UCS_ERR_NOT_CONNECTED;
             };
             if has(UCP_EP_ATTR_FIELD_LOCAL_SOCKADDR) {
@@ -264,7 +265,7 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
             if out.entries.is_null() && out.num_entries > 0 {
                 return invalid("ucp_ep_query", "transports.entries is null");
             }
-            let lanes = lanes::of(e.peer());
+            let lanes = lane_info::of(e.peer());
             let n = lanes.len().min(out.num_entries as usize);
             for (i, lane) in lanes.iter().take(n).enumerate() {
                 write_entry(
@@ -319,7 +320,7 @@ pub unsafe extern "C" fn ucp_ep_print_info(ep: ucp_ep_h, stream: *mut libc::FILE
             "#\n# UCP endpoint {ep:p}\n#\n#               peer: worker {:#x}\n",
             e.peer().uid
         );
-        for (i, lane) in lanes::of(e.peer()).iter().enumerate() {
+        for (i, lane) in lane_info::of(e.peer()).iter().enumerate() {
             text += &format!(
                 "#            lane[{i}]:  {}/{}\n",
                 lane.transport.to_string_lossy(),
@@ -327,10 +328,10 @@ pub unsafe extern "C" fn ucp_ep_print_info(ep: ucp_ep_h, stream: *mut libc::FILE
             );
         }
         let (worker, peer) = (&*e.worker, e.peer());
-        let title = format!("{} {}", worker.ctx.name, info::kind(worker, peer));
-        for table in info::tables(worker, peer) {
+        let title = format!("{} {}", worker.ctx.name, proto_info::kind(worker, peer));
+        for table in proto_info::tables(worker, peer) {
             text += "#\n";
-            for line in info::draw(&title, &table).lines() {
+            for line in proto_info::draw(&title, &table).lines() {
                 text += &format!("# {line}\n");
             }
         }
@@ -362,7 +363,7 @@ pub unsafe extern "C" fn ucp_ep_evaluate_perf(
         }
         if (*attr).field_mask & UCP_EP_PERF_ATTR_FIELD_ESTIMATED_TIME as u64 != 0 {
             let peer = (*endpoint_of(ep)).peer();
-            (*attr).estimated_time = lanes::estimate(peer, (*param).message_size);
+            (*attr).estimated_time = lane_info::estimate(peer, (*param).message_size);
         }
     }
     UCS_OK

@@ -4,8 +4,8 @@ use super::output::{inherited, invalid};
 use super::socket_address;
 use super::worker::worker_of;
 use crate::ctypes::*;
-use crate::engine::listener::{ConnRequest, Handler, Listener};
-use crate::proto::session;
+use crate::engine::cm::{ConnHandler, ConnRequest, Listener};
+use crate::proto::cm;
 
 /// Listens for clients. A listener is destroyed before its worker.
 ///
@@ -32,8 +32,8 @@ pub unsafe extern "C" fn ucp_listener_create(
             has(UCP_LISTENER_PARAM_FIELD_CONN_HANDLER),
             has(UCP_LISTENER_PARAM_FIELD_ACCEPT_HANDLER),
         ) {
-            (true, false) => Handler::Request((*params).conn_handler),
-            (false, true) => Handler::Accepted((*params).accept_handler),
+            (true, false) => ConnHandler::Request((*params).conn_handler),
+            (false, true) => ConnHandler::Accepted((*params).accept_handler),
             _ => {
                 return invalid(
                     NAME,
@@ -42,8 +42,8 @@ pub unsafe extern "C" fn ucp_listener_create(
             }
         };
         let is_null = match handler {
-            Handler::Request(handler) => handler.cb.is_none(),
-            Handler::Accepted(handler) => handler.cb.is_none(),
+            ConnHandler::Request(handler) => handler.cb.is_none(),
+            ConnHandler::Accepted(handler) => handler.cb.is_none(),
         };
         if is_null {
             return invalid(NAME, "the handler's callback is null");
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn ucp_listener_create(
         if worker.is_inherited() {
             return inherited(NAME);
         }
-        match session::listen(worker, at, handler) {
+        match cm::listen(worker, at, handler) {
             Ok(listener) => {
                 listener_p.write(Box::into_raw(listener).cast());
                 UCS_OK
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn ucp_listener_destroy(listener: ucp_listener_h) {
             return;
         }
         let listener = Box::from_raw(listener.cast::<Listener>());
-        session::unlisten(&*listener.worker, listener.token);
+        cm::unlisten(&*listener.worker, listener.token);
     }
 }
 
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn ucp_listener_reject(
     }
     match ConnRequest::take(conn_request as usize) {
         Some(mut request) => {
-            session::turn_away(&mut request.contact, UCS_ERR_REJECTED);
+            cm::reject(&mut request.contact, UCS_ERR_REJECTED);
             UCS_OK
         }
         None => invalid(NAME, "this connection request was answered before"),

@@ -4,10 +4,10 @@ use super::context::context_of;
 use super::output::{self, inherited, invalid};
 use crate::ctypes::*;
 use crate::engine::context::Context;
-use crate::engine::memory::Memory;
+use crate::engine::memory::MemHandle;
 use crate::options::{Size, Value};
 use crate::sys::log;
-use crate::sys::segment::PAGE;
+use crate::sys::memfd::PAGE;
 use std::ffi::{c_char, c_uint};
 use std::ptr::NonNull;
 
@@ -15,9 +15,9 @@ use std::ptr::NonNull;
 ///
 /// # Safety
 /// A handle that was not unmapped.
-pub unsafe fn memory_of<'a>(handle: ucp_mem_h) -> &'a Memory {
+pub unsafe fn memory_of<'a>(handle: ucp_mem_h) -> &'a MemHandle {
     // SAFETY: the caller's promise.
-    unsafe { &*handle.cast::<Memory>().cast_const() }
+    unsafe { &*handle.cast::<MemHandle>().cast_const() }
 }
 
 /// What `ucp_mem_map` is asked for.
@@ -54,16 +54,16 @@ pub unsafe extern "C" fn ucp_mem_map(
         let allocate = request.flags & UCP_MEM_MAP_ALLOCATE as u32 != 0;
         let fixed = request.flags & UCP_MEM_MAP_FIXED as u32 != 0;
         let memory = if request.len == 0 {
-            Memory::empty()
+            MemHandle::empty()
         } else if !allocate {
-            Memory::register(ctx, request.addr, request.len)
+            MemHandle::register(ctx, request.addr, request.len)
         } else {
             let at = NonNull::new(request.addr as *mut u8).filter(|_| fixed);
             if fixed && at.is_none() {
                 log::error!("{NAME}: nothing can be mapped at address 0");
                 return UCS_ERR_NO_MEMORY;
             }
-            match Memory::allocate(ctx, request.len, at) {
+            match MemHandle::allocate(ctx, request.len, at) {
                 Ok(memory) => memory,
                 Err(e) => {
                     log::error!("{NAME}: cannot allocate {} bytes: {e}", request.len);
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn ucp_mem_unmap(context: ucp_context_h, memh: ucp_mem_h) 
         return invalid("ucp_mem_unmap", "a handle that is not mapped");
     }
     // SAFETY: made by `ucp_mem_map`, and taken out of the set once.
-    let mut memory = unsafe { Box::from_raw(memh.cast::<Memory>()) };
+    let mut memory = unsafe { Box::from_raw(memh.cast::<MemHandle>()) };
     memory.unregister(ctx);
     UCS_OK
 }
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn ucp_mem_print_info(
             inherited("ucp_mem_print_info");
             return;
         }
-        let text = match Memory::allocate(ctx, len, None) {
+        let text = match MemHandle::allocate(ctx, len, None) {
             Ok(mut memory) => {
                 memory.unregister(ctx);
                 let method = if memory.export.is_some() {

@@ -6,13 +6,13 @@ use super::memory::memory_of;
 use super::output::{inherited, invalid};
 use crate::ctypes::*;
 use crate::engine::rkey::Rkey;
-use crate::op::memory;
+use crate::op::rkey;
 use std::cmp::Ordering;
 use std::ffi::{c_int, c_void};
 
 unsafe fn pack(memh: ucp_mem_h, buffer_p: *mut *mut c_void, size_p: *mut usize) -> ucs_status_t {
     // SAFETY: the caller's handle.
-    let bytes = memory::pack(unsafe { memory_of(memh) });
+    let bytes = rkey::pack(unsafe { memory_of(memh) });
     let len = bytes.len();
     // SAFETY: malloc of a length that is not 0; the copy fits; the caller's pointers.
     unsafe {
@@ -135,9 +135,9 @@ pub unsafe extern "C" fn ucp_ep_rkey_unpack(
         if (*(*endpoint_of(ep)).worker).is_inherited() {
             return inherited("ucp_ep_rkey_unpack");
         }
-        match memory::decode(rkey_buffer.cast()) {
+        match rkey::decode(rkey_buffer.cast()) {
             Ok(packed) => {
-                let key = memory::unpack(&*endpoint_of(ep), packed);
+                let key = rkey::unpack(&*endpoint_of(ep), packed);
                 rkey_p.write(Box::into_raw(Box::new(key)).cast());
                 UCS_OK
             }
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn ucp_rkey_ptr(
     }
     // SAFETY: the caller's key and pointer.
     unsafe {
-        match memory::pointer(&*rkey.cast::<Rkey>(), raddr) {
+        match rkey::pointer(&*rkey.cast::<Rkey>(), raddr) {
             Ok(ptr) => {
                 addr_p.write(ptr.cast());
                 UCS_OK

@@ -6,7 +6,7 @@ use crate::ctypes::*;
 use crate::engine::rkey::Rkey;
 use crate::fast::signals;
 use crate::op::param::Param;
-use crate::op::signal::{self, Aim, Signal};
+use crate::op::signal::{self, Signal, SignalAim};
 use std::ffi::c_void;
 
 /// What the user says of a signal. `rkey`: that of the data.
@@ -31,13 +31,15 @@ unsafe fn read<'a>(
             0
         };
         let aim = match op.ok_or("an unknown op")? {
-            UCPX_SIGNAL_OP_NOTIFY if has(UCPX_SIGNAL_FIELD_CQ_ID) => Aim::Queue((*signal).cq_id),
-            UCPX_SIGNAL_OP_NOTIFY => Aim::Queue(0),
+            UCPX_SIGNAL_OP_NOTIFY if has(UCPX_SIGNAL_FIELD_CQ_ID) => {
+                SignalAim::Queue((*signal).cq_id)
+            }
+            UCPX_SIGNAL_OP_NOTIFY => SignalAim::Queue(0),
             op if has(UCPX_SIGNAL_FIELD_FLAG_ADDR) => {
                 let own = has(UCPX_SIGNAL_FIELD_FLAG_RKEY);
                 let key = if own { (*signal).flag_rkey } else { rkey };
                 let rkey = key.cast::<Rkey>().as_ref();
-                Aim::Flag {
+                SignalAim::Flag {
                     op,
                     addr: (*signal).flag_addr,
                     rkey: rkey.ok_or("a flag without a key")?,

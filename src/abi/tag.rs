@@ -4,7 +4,7 @@ use super::endpoint::endpoint_of;
 use super::output::{inherited, invalid, invalid_request};
 use super::worker::worker_of;
 use crate::ctypes::*;
-use crate::engine::unexpected::Removed;
+use crate::engine::unexpected::DetachedMsg;
 use crate::op::param::{Param, status_ptr};
 use crate::{fast, op};
 use std::ffi::{c_int, c_void};
@@ -122,7 +122,10 @@ pub unsafe extern "C" fn ucp_tag_msg_recv_nbx(
         if worker_of(worker).is_inherited() {
             return status_ptr(inherited("ucp_tag_msg_recv_nbx"));
         }
-        let (w, removed) = (worker_of(worker), Box::from_raw(message.cast::<Removed>()));
+        let (w, removed) = (
+            worker_of(worker),
+            Box::from_raw(message.cast::<DetachedMsg>()),
+        );
         op::tag::recv_removed(
             w,
             buffer,

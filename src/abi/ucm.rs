@@ -1,13 +1,13 @@
 //! What Open MPI takes from libucm: it watches the process's memory itself and tells the library what went.
 
 use crate::ctypes::*;
-use crate::sys::unmaps;
+use crate::sys::mem_monitor;
 use std::ffi::{c_int, c_void};
 
 /// Says that the program will report these events itself.
 #[unsafe(no_mangle)]
 pub extern "C" fn ucm_set_external_event(events: c_int) {
-    unmaps::expect_reports(events);
+    mem_monitor::expect_reports(events);
 }
 
 /// Whether these events are noticed.
@@ -29,5 +29,5 @@ pub extern "C" fn ucm_test_external_events(events: c_int) -> ucs_status_t {
 /// It is called inside munmap, so it neither allocates nor waits for a lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn ucm_vm_munmap(address: *mut c_void, length: usize) {
-    unmaps::gone(address as usize, length);
+    mem_monitor::gone(address as usize, length);
 }

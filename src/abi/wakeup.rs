@@ -3,15 +3,15 @@
 use super::output::{inherited, invalid};
 use super::worker::worker_of;
 use crate::ctypes::*;
-use crate::engine::wake::Wake;
+use crate::engine::wakeup::Wakeup;
 use crate::engine::worker::Worker;
-use crate::op::sleep;
+use crate::op::wakeup;
 use std::ffi::{c_int, c_void};
 
 unsafe fn wake_of(
     worker: ucp_worker_h,
     function: &str,
-) -> Result<(&'static Worker, &'static Wake), ucs_status_t> {
+) -> Result<(&'static Worker, &'static Wakeup), ucs_status_t> {
     if worker.is_null() {
         return Err(invalid(function, "worker is null"));
     }
@@ -20,7 +20,7 @@ unsafe fn wake_of(
     if w.is_inherited() {
         return Err(inherited(function));
     }
-    w.wake.as_ref().map(|wake| (w, wake)).ok_or_else(|| {
+    w.wakeup.as_ref().map(|wake| (w, wake)).ok_or_else(|| {
         invalid(
             function,
             "the context was created without UCP_FEATURE_WAKEUP",
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn ucp_worker_get_efd(worker: ucp_worker_h, fd: *mut c_int
 pub unsafe extern "C" fn ucp_worker_arm(worker: ucp_worker_h) -> ucs_status_t {
     // SAFETY: the caller's handle.
     match unsafe { wake_of(worker, "ucp_worker_arm") } {
-        Ok((w, wake)) => sleep::arm(w, wake),
+        Ok((w, wake)) => wakeup::arm(w, wake),
         Err(status) => status,
     }
 }
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn ucp_worker_arm(worker: ucp_worker_h) -> ucs_status_t {
 pub unsafe extern "C" fn ucp_worker_wait(worker: ucp_worker_h) -> ucs_status_t {
     // SAFETY: the caller's handle.
     match unsafe { wake_of(worker, "ucp_worker_wait") } {
-        Ok((w, wake)) => sleep::wait(w, wake),
+        Ok((w, wake)) => wakeup::wait(w, wake),
         Err(status) => status,
     }
 }

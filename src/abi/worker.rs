@@ -6,7 +6,7 @@ use crate::ctypes::*;
 use crate::engine::worker::{MAX_AM_HEADER, Worker, WorkerParams};
 use crate::fast;
 use crate::op::param::Param;
-use crate::op::{endpoint, teardown};
+use crate::op::{endpoint, worker_destroy};
 use crate::proto::fence;
 use crate::sys::log;
 use std::ffi::c_uint;
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn ucp_worker_destroy(worker: ucp_worker_h) {
     // SAFETY: the caller's handle.
     if !worker.is_null() && !unsafe { worker_of(worker) }.is_inherited() {
         // SAFETY: made by `ucp_worker_create`, freed once.
-        unsafe { teardown::worker(Box::from_raw(worker.cast::<Worker>())) };
+        unsafe { worker_destroy::worker(Box::from_raw(worker.cast::<Worker>())) };
     }
 }
 

@@ -1,7 +1,7 @@
 //! Active messages at the receiver: the handlers, and data that a handler keeps.
 
-use super::offer::Offer;
 use super::peer::Peer;
+use super::rndv_rts::RtsInfo;
 use crate::ctypes::*;
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
@@ -62,7 +62,7 @@ pub enum AmPayload {
     Here,
     /// The sender has it: a rendezvous that nobody has started yet. What the offer has beside it is behind the
     /// descriptor, which has a reference to the peer.
-    Remote(*const Peer, Offer),
+    Remote(*const Peer, RtsInfo),
 }
 
 /// It is somebody's: not in a pool.

@@ -1,24 +1,24 @@
 //! A context: what the program asked for, what the environment allows, and the memory it registered.
 
-use super::atomics::{self, Job};
-use super::pinned::Registrations;
+use super::amo_mode::{self, JobInfo};
+use super::ib_mr::IbMrCaches;
 use super::policy;
 pub use super::policy::{Policy, TRANSPORTS};
-use super::regions::Regions;
-use super::rkey::Attached;
+use super::regions::RegionTable;
+use super::rkey::MappedSegments;
 use crate::ctypes::*;
 use crate::options::{Count, Options};
 use crate::sys::fork::Origin;
 use crate::sys::log;
 use crate::sys::sync::OnceLock;
+use crate::tl::ib::keepalive::KeepaliveThread;
 use crate::tl::ib::port::{self, Port};
-use crate::tl::ib::pulse::Pulse;
-use crate::tl::tcp::device::{self, Device};
-use crate::tl::tofu::roster::Roster;
-use crate::tl::tofu::step::Offered;
+use crate::tl::tcp::device::{self, TcpDevice};
+use crate::tl::tofu::amo::AmoCaps;
 use crate::tl::tofu::tni::{self, Tni};
 use crate::tl::tofu::utofu::Utofu;
-use crate::wire::rkey::Atomics;
+use crate::tl::tofu::vcq_registry::VcqRegistry;
+use crate::wire::rkey::RkeyAtomics;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,26 +36,26 @@ pub struct Context {
     pub api_minor: u32,
     pub options: Options,
     pub policy: Policy,
-    pub regions: Regions,
+    pub regions: RegionTable,
     /// Who executes atomic operations on them: devices or processors,
-    pub atomics: Atomics,
+    pub atomics: RkeyAtomics,
     /// or adapters of the Tofu interconnect, all of them,
     pub by_adapter: bool,
     /// which offer these.
-    pub offered: Offered,
-    pub attached: Attached,
+    pub offered: AmoCaps,
+    pub attached: MappedSegments,
     /// Ports of InfiniBand and RoCE devices that may be used, in the order of their devices.
     pub ports: Vec<Arc<Port>>,
     /// Network interfaces of the Tofu interconnect that may be used.
     pub tnis: Vec<Tni>,
     /// The queues of its workers there.
-    pub roster: Arc<Roster>,
+    pub roster: Arc<VcqRegistry>,
     /// Says that this process lives; made when datagrams are to carry messages, `None` if it cannot be.
-    pulse: OnceLock<Option<Pulse>>,
+    pulse: OnceLock<Option<KeepaliveThread>>,
     /// What these have registered of the user's memory; made by the first who wants some.
-    pub pinned: OnceLock<Registrations>,
+    pub pinned: OnceLock<IbMrCaches>,
     /// Network devices that may be used, best first; none if TCP is not to be used.
-    pub devices: Vec<Device>,
+    pub devices: Vec<TcpDevice>,
     /// TCP carries no messages through them, only what queue pairs have to say to each other first.
     pub greets_only: bool,
     /// Memory handles that the user holds: clients are known to unmap what was never mapped.
@@ -104,7 +104,7 @@ impl Context {
             None => Vec::new(),
         };
         let tnis = tnis(&options, &policy, params.features);
-        let job = Job {
+        let job = JobInfo {
             endpoints: params.num_eps,
             here: params.num_ppn,
         };
@@ -132,12 +132,12 @@ impl Context {
         let by_queue = policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
         let wants = |feature| params.features & feature as u64 != 0;
         let amo = wants(UCP_FEATURE_AMO64);
-        let offered = Offered::by_all(tnis.iter().map(|tni| &tni.caps));
+        let offered = AmoCaps::by_all(tnis.iter().map(|tni| &tni.caps));
         let amo_tofu = amo || wants(UCP_FEATURE_AMO32);
-        let by_adapter = atomics::by_adapter(&options, offered, policy.shm, amo_tofu, job);
+        let by_adapter = amo_mode::by_adapter(&options, offered, policy.shm, amo_tofu, job);
         // One of them does it all.
         let amo = amo && !by_adapter;
-        let atomics = atomics::choose(&options, &ports, by_queue, amo, job);
+        let atomics = amo_mode::choose(&options, &ports, by_queue, amo, job);
         Ok(Self {
             name: params
                 .name
@@ -150,11 +150,11 @@ impl Context {
             api_minor: params.api_minor,
             options,
             policy,
-            regions: Regions::default(),
+            regions: RegionTable::default(),
             atomics,
             by_adapter,
             offered,
-            attached: Attached::default(),
+            attached: MappedSegments::default(),
             ports,
             tnis,
             roster: Arc::default(),
@@ -197,7 +197,7 @@ impl Context {
     /// Has it said of a worker, whose address has this secret, that its process lives. The queue pair that is asked at
     /// the port with this number; 0: nobody answers.
     pub fn answer_for(&self, worker: u64, secret: u64, port: usize) -> u32 {
-        let pulse = self.pulse.get_or_init(|| match Pulse::new(&self.ports) {
+        let pulse = self.pulse.get_or_init(|| match KeepaliveThread::new(&self.ports) {
             Ok(pulse) => Some(pulse),
             Err(e) => {
                 log::warn!("peers that send datagrams will take who computes for long for dead (UCX_UD_TIMEOUT): {e}");
@@ -206,13 +206,13 @@ impl Context {
         });
         pulse
             .as_ref()
-            .map_or(0, |p| p.answer_for(worker, secret, port))
+            .map_or(0, |p| p.add_worker(worker, secret, port))
     }
 
     /// That worker is no more.
     pub fn forget(&self, worker: u64) {
         if let Some(Some(pulse)) = self.pulse.get() {
-            pulse.forget(worker);
+            pulse.remove_worker(worker);
         }
     }
 
@@ -248,7 +248,7 @@ fn tnis(options: &Options, policy: &Policy, features: u64) -> Vec<Tni> {
 
 /// The network devices that may be used, and whether for greetings only: where ud is excluded queue pairs are connected
 /// by TCP, though `UCX_TLS` may leave that out, and `UCX_NET_DEVICES` name adapters alone.
-fn devices(options: &Options, policy: &Policy, ports: &[Arc<Port>]) -> (Vec<Device>, bool) {
+fn devices(options: &Options, policy: &Policy, ports: &[Arc<Port>]) -> (Vec<TcpDevice>, bool) {
     let greets = !ports.is_empty() && policy.ib.as_ref().is_some_and(|ib| !ib.tuning.ud.used);
     if policy.tcp.is_none() && !greets {
         return (Vec::new(), false);

@@ -28,7 +28,7 @@ struct State {
 pub struct Cqs(MtLock<Vec<Option<Box<Cq>>>>);
 
 /// What a signal says, as far as the transport knows.
-pub struct Notice {
+pub struct CqNotice {
     pub peer_uid: u64,
     pub value: u64,
     /// Bytes in front of it.
@@ -80,7 +80,7 @@ impl Cqs {
     }
 
     /// A signal has come.
-    pub fn notify(&self, worker: &Worker, id: u8, notice: Notice) {
+    pub fn notify(&self, worker: &Worker, id: u8, notice: CqNotice) {
         self.of(worker, id).push(ucpx_cq_entry_t {
             field_mask: match notice.addr {
                 Some(_) => UCPX_CQ_ENTRY_FIELD_ADDRESS as u64,
@@ -115,7 +115,7 @@ impl Cq {
     fn push(&self, entry: ucpx_cq_entry_t) {
         self.state.lock().entries.push_back(entry);
         // Who waits for it may sleep, while another thread progresses.
-        self.worker().nudge();
+        self.worker().wake();
     }
 
     /// An operation of this process has ended.

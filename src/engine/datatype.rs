@@ -1,7 +1,7 @@
 //! What a buffer looks like: contiguous, a list of pieces, or the user's own packing functions.
 
 use crate::ctypes::*;
-use crate::sys::cma::{Span, Spans};
+use crate::sys::cma::{IoSpan, Spans};
 use crate::sys::copy;
 use std::ffi::c_void;
 use std::ptr;
@@ -165,7 +165,7 @@ impl Data {
     pub unsafe fn spans(&self, offset: usize, n: usize, out: &mut Spans) -> bool {
         match *self {
             Data::Contig { ptr, .. } => {
-                out.push(Span {
+                out.push(IoSpan {
                     addr: ptr as u64 + offset as u64,
                     len: n,
                 });
@@ -173,7 +173,7 @@ impl Data {
             // SAFETY: the caller's promise.
             Data::Iov { iov, count, .. } => unsafe {
                 for_pieces(iov, count, offset, n, |piece, len| {
-                    out.push(Span {
+                    out.push(IoSpan {
                         addr: piece as u64,
                         len,
                     })

@@ -1,7 +1,7 @@
 //! An endpoint: the user's handle for sending to a peer.
 
 use super::peer::Peer;
-use super::stream::Stream;
+use super::stream::RxStream;
 use super::worker::Worker;
 use crate::ctypes::*;
 use std::ffi::{CString, c_void};
@@ -19,7 +19,7 @@ pub const FRESH: u16 = 1 << 3;
 /// Not for the hot path.
 pub const SPECIAL: u16 = CLOSED | FAILED | FRESH;
 /// Tagged messages, active messages, remote accesses do not go the shortest way
-/// ([`Worker::takes_shortest_way`]).
+/// ([`Worker::takes_shortest_path`]).
 pub const LONG_WAY_TAG: u16 = 1 << 4;
 pub const LONG_WAY_AM: u16 = 1 << 5;
 pub const LONG_WAY_RMA: u16 = 1 << 6;
@@ -64,7 +64,7 @@ pub struct Endpoint {
     pub asked: AtomicBool,
     pub name: Option<CString>,
     /// What it has received as a byte stream, made by the first byte or receive. Guarded by `Worker::streams`.
-    pub stream: Option<Box<Stream>>,
+    pub stream: Option<Box<RxStream>>,
     /// Its connection to a listener or a client in the worker's exchange, 0 for none.
     pub session: u64,
 }
@@ -189,6 +189,6 @@ fn long_ways(worker: &Worker) -> u16 {
         (UCP_FEATURE_AMO64, LONG_WAY_AMO64),
     ];
     ways.into_iter()
-        .filter(|&(feature, _)| !worker.takes_shortest_way(feature))
+        .filter(|&(feature, _)| !worker.takes_shortest_path(feature))
         .fold(0, |bits, (_, bit)| bits | bit)
 }

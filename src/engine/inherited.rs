@@ -28,7 +28,7 @@ pub unsafe fn disable(worker: NonNull<()>, _: usize) {
     worker
         .extra_op_flags
         .fetch_or(BOTH_HINTS, Ordering::Relaxed);
-    worker.duties.set_inherited();
+    worker.progress_flags.set_inherited();
     worker.rx.disable();
     // Requests that the program holds are given back there. It is sound to use at any time: elements are taken out
     // and put back by one store.

@@ -11,9 +11,9 @@
 mod posted;
 mod slab;
 
-use posted::Chain;
-pub use posted::Posting;
-use slab::{List, NIL, Slab};
+use posted::PostedList;
+pub use posted::PostedRecv;
+use slab::{ListEnds, NIL, Slab};
 use std::ptr;
 
 /// The mask of a receive that names every bit.
@@ -30,20 +30,20 @@ const ARRIVAL: usize = 0;
 /// The list of the unexpected messages of one bucket.
 const BUCKET: usize = 1;
 
-struct Unexpected<U> {
+struct UnexpectedNode<U> {
     tag: u64,
     message: U,
 }
 
 #[derive(Clone, Copy)]
 struct Bucket {
-    posted: Chain,
-    unexpected: List,
+    posted: PostedList,
+    unexpected: ListEnds,
 }
 
 const EMPTY_BUCKET: Bucket = Bucket {
-    posted: Chain::EMPTY,
-    unexpected: List::EMPTY,
+    posted: PostedList::EMPTY,
+    unexpected: ListEnds::EMPTY,
 };
 
 /// Posted receives and unexpected messages (`U`: what the owner keeps of them) of one worker.
@@ -52,12 +52,12 @@ pub struct Matcher<U> {
     buckets: Vec<Bucket>,
     /// What turns a 64-bit hash into an index of `buckets`.
     shift: u32,
-    wild: Chain,
+    wild: PostedList,
     exact_len: usize,
     wild_len: usize,
     next_sequence: u64,
-    arrivals: List,
-    unexpected: Slab<Unexpected<U>, 2>,
+    arrivals: ListEnds,
+    unexpected: Slab<UnexpectedNode<U>, 2>,
     unexpected_len: usize,
 }
 
@@ -88,11 +88,11 @@ impl<U> Matcher<U> {
         Matcher {
             buckets: Vec::new(),
             shift: 63,
-            wild: Chain::EMPTY,
+            wild: PostedList::EMPTY,
             exact_len: 0,
             wild_len: 0,
             next_sequence: 0,
-            arrivals: List::EMPTY,
+            arrivals: ListEnds::EMPTY,
             unexpected: Slab::new(),
             unexpected_len: 0,
         }
@@ -103,7 +103,7 @@ impl<U> Matcher<U> {
     /// # Safety
     /// `receive` is writable and not posted. It stays where it is and is not touched until the matcher
     /// has given it back: by `arrive`, `cancel` or `drain_posted`.
-    pub unsafe fn post(&mut self, tag: u64, mask: u64, receive: *mut Posting) {
+    pub unsafe fn post(&mut self, tag: u64, mask: u64, receive: *mut PostedRecv) {
         if mask == EXACT {
             self.make_room(self.exact_len);
         }
@@ -114,8 +114,8 @@ impl<U> Matcher<U> {
     /// Withdraws a receive; false when it is not posted (any more).
     ///
     /// # Safety
-    /// `receive` was posted to this matcher, or is [`Posting::LOOSE`].
-    pub unsafe fn cancel(&mut self, receive: *mut Posting) -> bool {
+    /// `receive` was posted to this matcher, or is [`PostedRecv::LOOSE`].
+    pub unsafe fn cancel(&mut self, receive: *mut PostedRecv) -> bool {
         // SAFETY: the caller's promise.
         let (posted, exact) = unsafe { ((*receive).is_posted(), (*receive).mask == EXACT) };
         if posted && exact {
@@ -128,7 +128,7 @@ impl<U> Matcher<U> {
 
     /// Takes the earliest posted receive that matches a message with this tag; null if there is none.
     #[inline(always)]
-    pub fn arrive(&mut self, tag: u64) -> *mut Posting {
+    pub fn arrive(&mut self, tag: u64) -> *mut PostedRecv {
         if !self.wild.is_empty() {
             return self.arrive_among_wild(tag);
         }
@@ -144,7 +144,7 @@ impl<U> Matcher<U> {
 
     /// `arrive` when wildcard receives are posted too: the earlier one of the two candidates.
     #[inline(never)]
-    fn arrive_among_wild(&mut self, tag: u64) -> *mut Posting {
+    fn arrive_among_wild(&mut self, tag: u64) -> *mut PostedRecv {
         let wild = self
             .wild
             .find(|posting| matches(posting.tag, posting.mask, tag));
@@ -153,7 +153,7 @@ impl<U> Matcher<U> {
             None => ptr::null_mut(),
         };
         // SAFETY: null, or members of their chains.
-        let age = |p: *mut Posting| unsafe { p.as_ref() }.map_or(u64::MAX, |p| p.sequence);
+        let age = |p: *mut PostedRecv| unsafe { p.as_ref() }.map_or(u64::MAX, |p| p.sequence);
         if age(wild) < age(exact) {
             self.take_wild(wild);
             return wild;
@@ -165,7 +165,7 @@ impl<U> Matcher<U> {
     }
 
     /// `receive` is in the bucket of its tag.
-    fn take_exact(&mut self, receive: *mut Posting) {
+    fn take_exact(&mut self, receive: *mut PostedRecv) {
         // SAFETY: a member lives.
         let tag = unsafe { (*receive).tag };
         if let Some(bucket) = self.buckets.get_mut(bucket_of(tag, self.shift)) {
@@ -176,7 +176,7 @@ impl<U> Matcher<U> {
     }
 
     /// `receive` is in the wildcard chain.
-    fn take_wild(&mut self, receive: *mut Posting) {
+    fn take_wild(&mut self, receive: *mut PostedRecv) {
         // SAFETY: in this chain.
         unsafe { self.wild.unlink(receive) };
         self.wild_len -= 1;
@@ -193,7 +193,7 @@ impl<U> Matcher<U> {
     /// # Safety
     /// As there.
     #[inline(always)]
-    pub unsafe fn post_short(&mut self, tag: u64, mask: u64, receive: *mut Posting) {
+    pub unsafe fn post_short(&mut self, tag: u64, mask: u64, receive: *mut PostedRecv) {
         // SAFETY: the caller's promise.
         unsafe { receive.write(self.next_posting(tag, mask)) };
         let chain = if mask == EXACT {
@@ -211,17 +211,17 @@ impl<U> Matcher<U> {
     }
 
     #[inline(always)]
-    fn next_posting(&mut self, tag: u64, mask: u64) -> Posting {
+    fn next_posting(&mut self, tag: u64, mask: u64) -> PostedRecv {
         let sequence = self.next_sequence;
         self.next_sequence = sequence + 1;
-        Posting::new(tag, mask, sequence)
+        PostedRecv::new(tag, mask, sequence)
     }
 
     /// Keeps a message that no posted receive matched, behind all others.
     #[inline]
     pub fn push_unexpected(&mut self, tag: u64, message: U) {
         self.make_room(self.unexpected_len);
-        let index = self.unexpected.insert(Unexpected { tag, message });
+        let index = self.unexpected.insert(UnexpectedNode { tag, message });
         self.unexpected
             .push_back::<ARRIVAL>(&mut self.arrivals, index);
         if let Some(bucket) = self.buckets.get_mut(bucket_of(tag, self.shift)) {
@@ -318,7 +318,7 @@ impl<U> Matcher<U> {
     }
 
     /// Withdraws all receives, earliest posted first.
-    pub fn drain_posted(&mut self) -> Vec<*mut Posting> {
+    pub fn drain_posted(&mut self) -> Vec<*mut PostedRecv> {
         let mut drained = Vec::new();
         let chains = self.buckets.iter_mut().map(|bucket| &mut bucket.posted);
         for chain in chains.chain([&mut self.wild]) {
@@ -366,13 +366,13 @@ impl<U> Matcher<U> {
             while let Some(posting) = bucket.posted.pop_front() {
                 // SAFETY: lent; it goes from one chain to another.
                 unsafe {
-                    let Posting {
+                    let PostedRecv {
                         tag,
                         mask,
                         sequence,
                         ..
                     } = *posting;
-                    posting.write(Posting::new(tag, mask, sequence));
+                    posting.write(PostedRecv::new(tag, mask, sequence));
                     if let Some(to) = self.buckets.get_mut(bucket_of(tag, self.shift)) {
                         to.posted.push_back(posting);
                     }

@@ -1,18 +1,18 @@
 //! Memory that the user registered.
 
 use super::context::Context;
-use super::pinned;
-use super::regions::{Extent, Key};
+use super::ib_mr;
+use super::regions::{RegionExtent, RegionId};
 use crate::sys::fork::Origin;
-use crate::sys::segment::PAGE;
-use crate::sys::shared::{Shared, SharedId};
+use crate::sys::memfd::PAGE;
+use crate::sys::shm::{ShmId, ShmSegment};
 use crate::sys::sync::OnceLock;
 use crate::tl::ib::bindings::*;
-use crate::tl::ib::hca::{Hca, Region};
+use crate::tl::ib::hca::{Hca, HcaMr};
 use crate::tl::ib::port::Port;
-use crate::tl::tofu::roster::{Roster, Steered};
-use crate::wire::rkey::{Atomics, DeviceKeys};
-use crate::wire::steering::Steering;
+use crate::tl::tofu::vcq_registry::{MrPerVcq, VcqRegistry};
+use crate::wire::rkey::{DeviceKeys, RkeyAtomics};
+use crate::wire::rkey_tofu::TofuRkey;
 use parking_lot::Mutex;
 use std::io;
 use std::ptr::NonNull;
@@ -25,7 +25,7 @@ const REMOTE: u32 = IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_ATOMIC;
 
 /// A registered region. Handed out as `ucp_mem_h`; freed by `ucp_mem_unmap`.
-pub struct Memory {
+pub struct MemHandle {
     /// First byte, 0 for the handle of an empty region.
     pub addr: u64,
     /// Bytes.
@@ -33,38 +33,38 @@ pub struct Memory {
     /// The process that registered it.
     origin: Origin,
     /// How peers map it, if they can.
-    pub export: Option<Export>,
+    pub export: Option<ShmExport>,
     /// How devices reach it: registered when the first key is packed, because nobody else can before. Goes before the
     /// memory.
-    device: OnceLock<Option<(DeviceKeys, Vec<Region>)>>,
+    device: OnceLock<Option<(DeviceKeys, Vec<HcaMr>)>>,
     /// Who executes atomics on it, once it has such a key.
-    atomics: Atomics,
+    atomics: RkeyAtomics,
     /// The key by which that device does, set with the others: the table has it, too.
     atomic_key: Arc<OnceLock<u32>>,
     ports: Vec<Arc<Port>>,
     /// How adapters of the interconnect reach it; none where there is no interconnect. Goes before the memory.
-    steered: Option<Steerable>,
+    steered: Option<StaddSource>,
     /// Devices that cannot pin it may fetch its pages.
     on_demand: bool,
     /// Memory that this handle allocated; unmapped with it.
-    owned: Option<Owned>,
+    owned: Option<Allocation>,
     /// Key in the context's table.
-    key: Option<Key>,
+    key: Option<RegionId>,
 }
 
 /// How adapters of the interconnect reach memory.
-struct Steerable {
+struct StaddSource {
     /// What is registered; the table has it, too.
-    steered: Arc<Mutex<Steered>>,
+    steered: Arc<Mutex<MrPerVcq>>,
     /// The queues of this process.
-    roster: Arc<Roster>,
+    roster: Arc<VcqRegistry>,
     /// Adapters execute atomic operations on it.
     atomics: bool,
 }
 
-enum Owned {
+enum Allocation {
     Shared {
-        _memory: Shared,
+        _memory: ShmSegment,
     },
     /// No shared memory could be had: memory that peers reach by other ways.
     Private {
@@ -75,8 +75,8 @@ enum Owned {
 
 /// Memory that peers can map, in which a region lies.
 #[derive(Clone, Copy, Debug)]
-pub struct Export {
-    pub id: SharedId,
+pub struct ShmExport {
+    pub id: ShmId,
     /// Where it begins in this process.
     pub base: u64,
     /// Bytes.
@@ -84,25 +84,25 @@ pub struct Export {
 }
 
 // SAFETY: the memory is the user's business; the handle's own fields do not change.
-unsafe impl Send for Memory {}
+unsafe impl Send for MemHandle {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for MemHandle {}
 
-impl Memory {
+impl MemHandle {
     /// Whether a parent of this process registered it.
     pub fn is_inherited(&self) -> bool {
         self.origin.is_inherited()
     }
 
     /// The handle of nothing.
-    pub fn empty() -> Memory {
-        Memory {
+    pub fn empty() -> MemHandle {
+        MemHandle {
             addr: 0,
             len: 0,
             export: None,
             origin: Origin::here(),
             device: OnceLock::new(),
-            atomics: Atomics::default(),
+            atomics: RkeyAtomics::default(),
             atomic_key: Arc::default(),
             on_demand: false,
             steered: None,
@@ -114,21 +114,21 @@ impl Memory {
 
     /// Registers memory of the user's. If it lies in memory that the library allocated, peers
     /// map it as they map that.
-    pub fn register(ctx: &Context, addr: u64, len: usize) -> Memory {
+    pub fn register(ctx: &Context, addr: u64, len: usize) -> MemHandle {
         let end = addr.saturating_add(len as u64);
         let export = ctx.regions.export(addr, end);
-        let steered = Steerable::new(ctx, addr, len as u64);
-        let extent = Extent::new(steered.as_ref().map(|s| s.steered.clone()));
+        let steered = StaddSource::new(ctx, addr, len as u64);
+        let extent = RegionExtent::new(steered.as_ref().map(|s| s.steered.clone()));
         let atomic_key = extent.atomic_key.clone();
         let key = ctx.regions.insert(addr, end, extent, None);
-        Memory {
+        MemHandle {
             addr,
             len,
             export,
             origin: Origin::here(),
             device: OnceLock::new(),
             atomics: ctx.atomics,
-            on_demand: !ctx.ports.is_empty() && pinned::allows_demand(&ctx.options),
+            on_demand: !ctx.ports.is_empty() && ib_mr::allows_demand(&ctx.options),
             atomic_key,
             steered,
             ports: ctx.ports.clone(),
@@ -142,31 +142,35 @@ impl Memory {
     ///
     /// # Errors
     /// What the system says.
-    pub fn allocate(ctx: &Context, len: usize, at: Option<NonNull<u8>>) -> io::Result<Memory> {
+    pub fn allocate(ctx: &Context, len: usize, at: Option<NonNull<u8>>) -> io::Result<MemHandle> {
         let len = len
             .checked_next_multiple_of(PAGE)
             .ok_or(io::ErrorKind::OutOfMemory)?;
-        let (ptr, owned, id) = match Shared::create(len, at) {
-            Ok((memory, id)) => (memory.start(), Owned::Shared { _memory: memory }, Some(id)),
+        let (ptr, owned, id) = match ShmSegment::create(len, at) {
+            Ok((memory, id)) => (
+                memory.start(),
+                Allocation::Shared { _memory: memory },
+                Some(id),
+            ),
             Err(_) => {
                 let ptr = map_private(len, at)?;
-                (ptr, Owned::Private { ptr, len }, None)
+                (ptr, Allocation::Private { ptr, len }, None)
             }
         };
         let base = ptr.as_ptr() as u64;
-        let export = id.map(|id| Export { id, base, len });
-        let steered = Steerable::new(ctx, base, len as u64);
-        let extent = Extent::new(steered.as_ref().map(|s| s.steered.clone()));
+        let export = id.map(|id| ShmExport { id, base, len });
+        let steered = StaddSource::new(ctx, base, len as u64);
+        let extent = RegionExtent::new(steered.as_ref().map(|s| s.steered.clone()));
         let atomic_key = extent.atomic_key.clone();
         let key = ctx.regions.insert(base, base + len as u64, extent, export);
-        Ok(Memory {
+        Ok(MemHandle {
             addr: base,
             len,
             export,
             origin: Origin::here(),
             device: OnceLock::new(),
             atomics: ctx.atomics,
-            on_demand: !ctx.ports.is_empty() && pinned::allows_demand(&ctx.options),
+            on_demand: !ctx.ports.is_empty() && ib_mr::allows_demand(&ctx.options),
             atomic_key,
             steered,
             ports: ctx.ports.clone(),
@@ -185,7 +189,7 @@ impl Memory {
     }
 
     /// Registers the pages that it lies in with every port's device.
-    fn register_with_devices(&self) -> Option<(DeviceKeys, Vec<Region>)> {
+    fn register_with_devices(&self) -> Option<(DeviceKeys, Vec<HcaMr>)> {
         let (base, len) = pages(self.addr, self.len as u64);
         let mut keys = DeviceKeys {
             base,
@@ -207,7 +211,7 @@ impl Memory {
                     }
                     Err(e) => {
                         port.hca
-                            .tell_of_limit("memory of ucp_mem_map", len as usize, &e);
+                            .report_limit("memory of ucp_mem_map", len as usize, &e);
                         return None;
                     }
                 },
@@ -224,13 +228,13 @@ impl Memory {
     }
 
     /// How adapters of the interconnect reach it, for all workers that there are now; `None` where they do not.
-    pub fn steering(&self) -> Option<Steering> {
+    pub fn tofu_rkey(&self) -> Option<TofuRkey> {
         let steerable = self.steered.as_ref().filter(|_| self.len > 0)?;
         let mut steered = steerable.steered.lock();
         let (base, len) = steered.extent();
         let addresses = steered.addresses(&steerable.roster);
         let atomics = steerable.atomics;
-        (atomics || !addresses.is_empty()).then_some(Steering {
+        (atomics || !addresses.is_empty()).then_some(TofuRkey {
             base,
             len,
             atomics,
@@ -239,7 +243,7 @@ impl Memory {
     }
 
     /// Registers these pages with one device, pinned if that can be.
-    fn register_with(&self, hca: &Arc<Hca>, base: u64, len: usize) -> io::Result<Region> {
+    fn register_with(&self, hca: &Arc<Hca>, base: u64, len: usize) -> io::Result<HcaMr> {
         let register = |access| {
             // SAFETY: the user's memory until he unmaps it, or ours until it is dropped.
             unsafe { hca.register(base as *mut u8, len, access) }
@@ -261,25 +265,25 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for MemHandle {
     fn drop(&mut self) {
-        if let Some(Owned::Private { ptr, len }) = self.owned {
+        if let Some(Allocation::Private { ptr, len }) = self.owned {
             // SAFETY: mapped by `map_private`, unmapped once.
             unsafe { libc::munmap(ptr.as_ptr().cast(), len) };
         }
     }
 }
 
-impl Steerable {
-    fn new(ctx: &Context, addr: u64, len: u64) -> Option<Steerable> {
+impl StaddSource {
+    fn new(ctx: &Context, addr: u64, len: u64) -> Option<StaddSource> {
         if ctx.tnis.is_empty() {
             return None;
         }
         let (base, len) = pages(addr, len);
         // SAFETY: the user's memory until he unmaps it, or ours until the handle is dropped: what is registered goes
         // before.
-        let steered = unsafe { Steered::new(base as *mut u8, len as usize) };
-        Some(Steerable {
+        let steered = unsafe { MrPerVcq::new(base as *mut u8, len as usize) };
+        Some(StaddSource {
             steered: Arc::new(Mutex::new(steered)),
             roster: ctx.roster.clone(),
             atomics: ctx.by_adapter,

@@ -1,22 +1,22 @@
 //! Another worker, as this one knows it: where it is, the ring to it, what waits for room.
 
 mod endpoints;
-mod offers;
+mod held_rts;
 mod reference;
 mod short_rma;
 
 use super::endpoint::Endpoint;
 use super::request::Request;
-use super::stats::PeerStats;
+use super::stats::PeerEntry;
 use super::worker::Worker;
 use crate::ctypes::*;
-use crate::sys::fork::Disabled;
+use crate::sys::fork::DisabledInChild;
 use crate::sys::lock::MtLock;
-use crate::tl::shm::Locator;
-use crate::tl::shm::outbox::{OpenShare, Outbox, Waiting};
-use crate::tl::shm::ring::Withdrawals;
-use crate::tl::shm::share::{Board, Share};
-use crate::tl::{Lane, Target, tcp};
+use crate::tl::shm::InboxLocator;
+use crate::tl::shm::chunk_board::{ChunkBoard, ChunkState};
+use crate::tl::shm::outbox::{OpenChunkBoard, Outbox, WaitingOutbox};
+use crate::tl::shm::ring::CancelCounter;
+use crate::tl::{Lane, LaneTarget, tcp};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::{
@@ -25,8 +25,8 @@ use std::sync::atomic::{
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-pub use endpoints::Eps;
-pub use offers::HeldOffers;
+pub use endpoints::EpTable;
+pub use held_rts::HeldRts;
 pub use reference::PeerRef;
 use short_rma::ShortRma;
 
@@ -46,7 +46,7 @@ const NO_CONNECTION: u8 = u8::MAX;
 /// How queue pairs reach a peer.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Queues {
+pub enum QpTransport {
     /// They do not.
     None = 0,
     /// They will, one way or the other.
@@ -63,19 +63,19 @@ pub struct Peer {
     pub uid: u64,
     pub worker: *const Worker,
     /// Its inbox, if shared memory reaches it.
-    pub inbox: Option<Locator>,
+    pub inbox: Option<InboxLocator>,
     /// Where a connection to it is made, if shared memory does not reach it.
-    pub target: Option<Box<Target>>,
+    pub target: Option<Box<LaneTarget>>,
     /// Where a TCP connection is made because no ring in its inbox can be had: set once, under the lock of `tx`.
-    fallback: OnceLock<Box<tcp::Target>>,
+    fallback: OnceLock<Box<tcp::TcpTarget>>,
     /// How often this worker had lost that worker before: the two ends tell old connections from new ones by it.
     pub losses: u32,
     /// It is in this process: its memory is ours.
     pub same_process: bool,
     /// It is in this PID namespace: its pid means something to us.
     pub same_pid_ns: bool,
-    pub tx: MtLock<Tx>,
-    pub eps: MtLock<Eps>,
+    pub tx: MtLock<PeerTx>,
+    pub eps: MtLock<EpTable>,
     /// Remote accesses by message: parts sent (counted under `tx`), and parts answered or given up.
     pub rma_sent: AtomicU64,
     pub rma_done: AtomicU64,
@@ -90,34 +90,34 @@ pub struct Peer {
     /// References that others than progress have.
     references: AtomicU32,
     /// Where its traffic is counted, on the worker's page.
-    stats: AtomicPtr<PeerStats>,
+    stats: AtomicPtr<PeerEntry>,
     /// In the ring that it sends through, null if there is none.
-    pub withdrawals: AtomicPtr<Withdrawals>,
+    pub cancels: AtomicPtr<CancelCounter>,
     /// How many of them we were told of, and how many of those before it took that ring.
-    pub withdrawals_seen: AtomicU64,
-    pub withdrawals_before: AtomicU64,
+    pub cancels_seen: AtomicU64,
+    pub cancels_before: AtomicU64,
     /// Its offers that are in no list: a descriptor or a message that the user holds refers to them, or a call that has
     /// begun to receive them.
-    pub offers: parking_lot::Mutex<HeldOffers>,
+    pub held_rts: parking_lot::Mutex<HeldRts>,
     /// A placeholder leads here as soon as the server is known.
-    pub forward: AtomicPtr<Peer>,
+    pub successor_ptr: AtomicPtr<Peer>,
     /// The shares of long messages to it, in the ring that it opened to us; null before and after.
-    pub board: AtomicPtr<Board>,
+    pub board: AtomicPtr<ChunkBoard>,
     /// Parts of messages that have come, modulo 2^32: a peer that sends some is at work for us.
     pub parts: AtomicU32,
     /// Nanoseconds that it takes to copy a MiB of such parts out of the ring, of late; 0: not known. Progress writes
     /// it.
-    pub pace: AtomicU32,
+    pub copy_ns_per_mib: AtomicU32,
     /// Long messages from it that are not to be asked for before one is, whatever the pace was. Progress and receives
     /// write it.
-    pub untried: AtomicU8,
+    pub probe_skip: AtomicU8,
     /// Coarse milliseconds, modulo 2^32, of the last look that found its worker when an endpoint was made.
-    pub seen_at: AtomicU32,
+    pub probed_at: AtomicU32,
     /// An endpoint that handles errors was made to it: its end is to be noticed even if nothing is ever sent.
-    pub guarded: AtomicBool,
+    pub watch_death: AtomicBool,
     /// An endpoint to it was closed by force when the user had no other: the worker's flushes do not wait for what it
     /// was given.
-    pub forsaken: AtomicBool,
+    pub force_closed: AtomicBool,
     /// The user was given an endpoint to answer on, which is his as long as the worker lives.
     pub answered: AtomicBool,
     /// It is in the worker's list of peers without endpoints.
@@ -128,61 +128,66 @@ pub struct Peer {
     pub replies_in_place: AtomicU32,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
     via: AtomicU8,
-    /// Whether it is, or will be, reached by queue pairs, one of its own or datagrams: of `Queues`.
+    /// Whether it is, or will be, reached by queue pairs, one of its own or datagrams: of `QpTransport`.
     queues: AtomicU8,
     /// `UCS_OK`, or why it cannot be talked to any more.
     status: AtomicI8,
     /// Disables it in children, from when it has its place.
-    pub(super) in_children: Option<Disabled>,
+    pub(super) in_children: Option<DisabledInChild>,
 }
 
 /// The way to a peer.
-pub struct Tx {
+pub struct PeerTx {
     /// Made by the first operation.
     pub lane: Option<Lane>,
     /// Where a TCP connection can be made if no ring can be had in the peer's inbox; none while a ring is held.
-    pub fallback_target: Option<Box<tcp::Target>>,
+    pub fallback_target: Option<Box<tcp::TcpTarget>>,
     /// The peer's inbox, mapped when an endpoint was created, or by an operation that found no free ring there.
-    pub waiting: Option<Box<Waiting>>,
+    pub waiting: Option<Box<WaitingOutbox>>,
     /// A connection is being made, or the peer was asked to make one.
-    pub dialing: bool,
+    pub connecting: bool,
     /// Requests that wait for room, in order.
     pub pending: VecDeque<*mut Request>,
     /// Reads by message were sent, and no fence behind them.
-    pub reads: bool,
+    pub unfenced_gets: bool,
     /// Flushes that wait until `rma_done` reaches their number.
     pub flushes: Vec<(u64, *mut Request)>,
     /// This peer is in the worker's list of those with something pending.
-    pub listed: bool,
+    pub in_pending_list: bool,
     /// The ring that we offer to close, as nothing needs it. In place of the lane.
-    pub aside: Option<Box<Outbox>>,
+    pub waiting_outbox: Option<Box<Outbox>>,
     /// The peer may know how many endpoints there have been between the two workers.
-    pub met: bool,
+    pub is_known: bool,
 }
 
 /// One of a worker's peers.
-pub enum Known {
+pub enum PeerHandle {
     /// It lives at least as long as the reference.
     Settled(PeerRef),
     /// Another thread's close can free it as soon as nobody holds it.
     Placeholder(Arc<Peer>),
 }
 
-impl std::ops::Deref for Known {
+impl std::ops::Deref for PeerHandle {
     type Target = Peer;
 
     fn deref(&self) -> &Peer {
         match self {
-            Known::Settled(peer) => peer,
-            Known::Placeholder(peer) => peer,
+            PeerHandle::Settled(peer) => peer,
+            PeerHandle::Placeholder(peer) => peer,
         }
     }
 }
 
 impl Peer {
     /// A peer that nobody has talked to.
-    pub fn new(worker: &Worker, uid: u64, inbox: Option<Locator>, target: Option<Target>) -> Self {
-        let here = crate::sys::machine::place();
+    pub fn new(
+        worker: &Worker,
+        uid: u64,
+        inbox: Option<InboxLocator>,
+        target: Option<LaneTarget>,
+    ) -> Self {
+        let here = crate::sys::host::place();
         let same_pid_ns = inbox.is_some_and(|l| l.pid_ns == here.pid_ns);
         Self {
             uid,
@@ -194,20 +199,20 @@ impl Peer {
             same_pid_ns,
             tx: MtLock::new(
                 worker.mt,
-                Tx {
+                PeerTx {
                     lane: None,
                     fallback_target: None,
                     waiting: None,
-                    dialing: false,
+                    connecting: false,
                     pending: VecDeque::new(),
-                    reads: false,
+                    unfenced_gets: false,
                     flushes: Vec::new(),
-                    listed: false,
-                    aside: None,
-                    met: false,
+                    in_pending_list: false,
+                    waiting_outbox: None,
+                    is_known: false,
                 },
             ),
-            eps: MtLock::new(worker.mt, Eps::default()),
+            eps: MtLock::new(worker.mt, EpTable::default()),
             rma_sent: AtomicU64::new(0),
             rma_done: AtomicU64::new(0),
             rma_refused: AtomicBool::new(false),
@@ -219,27 +224,27 @@ impl Peer {
             }),
             short_rma: ShortRma::default(),
             references: AtomicU32::new(0),
-            stats: AtomicPtr::new(worker.stats.rest().as_ptr()),
-            withdrawals: AtomicPtr::new(std::ptr::null_mut()),
-            withdrawals_seen: AtomicU64::new(0),
-            withdrawals_before: AtomicU64::new(0),
-            offers: parking_lot::Mutex::default(),
-            forward: AtomicPtr::default(),
+            stats: AtomicPtr::new(worker.stats.overflow_entry().as_ptr()),
+            cancels: AtomicPtr::new(std::ptr::null_mut()),
+            cancels_seen: AtomicU64::new(0),
+            cancels_before: AtomicU64::new(0),
+            held_rts: parking_lot::Mutex::default(),
+            successor_ptr: AtomicPtr::default(),
             board: AtomicPtr::new(std::ptr::null_mut()),
             parts: AtomicU32::new(0),
-            pace: AtomicU32::new(0),
-            untried: AtomicU8::new(0),
-            seen_at: AtomicU32::new(0),
-            guarded: AtomicBool::new(false),
-            forsaken: AtomicBool::new(false),
+            copy_ns_per_mib: AtomicU32::new(0),
+            probe_skip: AtomicU8::new(0),
+            probed_at: AtomicU32::new(0),
+            watch_death: AtomicBool::new(false),
+            force_closed: AtomicBool::new(false),
             answered: AtomicBool::new(false),
             is_idle: AtomicBool::new(false),
             failover: AtomicBool::new(false),
             replies_in_place: AtomicU32::new(0),
             via: AtomicU8::new(NO_CONNECTION),
             queues: AtomicU8::new(match target {
-                Some(Target::Ib(_)) => Queues::Unknown as u8,
-                _ => Queues::None as u8,
+                Some(LaneTarget::Ib(_)) => QpTransport::Unknown as u8,
+                _ => QpTransport::None as u8,
             }),
             status: AtomicI8::new(UCS_OK as i8),
             in_children: None,
@@ -248,9 +253,9 @@ impl Peer {
     }
 
     /// Where TCP connections to it are made, if messages to it go by TCP.
-    pub fn socket_target(&self) -> Option<&tcp::Target> {
+    pub fn socket_target(&self) -> Option<&tcp::TcpTarget> {
         match self.target.as_deref() {
-            Some(Target::Tcp(target)) => Some(target),
+            Some(LaneTarget::Tcp(target)) => Some(target),
             _ => self.fallback.get().map(|target| &**target),
         }
     }
@@ -262,7 +267,7 @@ impl Peer {
 
     /// From now on messages to it go by TCP in place of a ring in its inbox. The caller has the lock of `tx`, and no
     /// ring was taken.
-    pub fn set_fallback(&self, target: Box<tcp::Target>) {
+    pub fn set_fallback(&self, target: Box<tcp::TcpTarget>) {
         let first = self.fallback.set(target);
         debug_assert!(first.is_ok(), "no ring is asked for after the first time");
     }
@@ -270,31 +275,35 @@ impl Peer {
     /// Whether messages to it go by rings over the Tofu interconnect.
     #[inline]
     pub fn has_rings(&self) -> bool {
-        matches!(self.target.as_deref(), Some(Target::Tofu(_)))
+        matches!(self.target.as_deref(), Some(LaneTarget::Tofu(_)))
     }
 
     /// Whether TCP was chosen when the peer was made. Messages by a fallback connection keep to the sizes for a ring:
     /// their protocol can be chosen before.
     pub fn has_socket(&self) -> bool {
-        self.inbox.is_none() && self.queues() == Queues::None && !self.has_rings()
+        self.inbox.is_none() && self.queues() == QpTransport::None && !self.has_rings()
     }
 
     /// How queue pairs reach it.
-    pub fn queues(&self) -> Queues {
+    pub fn queues(&self) -> QpTransport {
         // Relaxed: a fact for those who ask, nothing hangs on it.
         match self.queues.load(Ordering::Relaxed) {
-            0 => Queues::None,
-            1 => Queues::Unknown,
-            2 => Queues::Own,
-            _ => Queues::Datagrams,
+            0 => QpTransport::None,
+            1 => QpTransport::Unknown,
+            2 => QpTransport::Own,
+            _ => QpTransport::Datagrams,
         }
     }
 
     /// A connection stands through the interface of this number; `own`: by a queue pair of its own.
-    pub fn set_queues(&self, iface: usize, own: bool) {
-        let queues = if own { Queues::Own } else { Queues::Datagrams };
+    pub fn set_qp_transport(&self, iface: usize, own: bool) {
+        let queues = if own {
+            QpTransport::Own
+        } else {
+            QpTransport::Datagrams
+        };
         self.queues.store(queues as u8, Ordering::Relaxed);
-        self.set_via(iface);
+        self.set_dev_index(iface);
     }
 
     /// The device of its connection, if there is one; a number that no device has if that is not known.
@@ -305,7 +314,7 @@ impl Peer {
     }
 
     /// A connection to it stands, through this device.
-    pub fn set_via(&self, device: usize) {
+    pub fn set_dev_index(&self, device: usize) {
         let via = u8::try_from(device).unwrap_or(NO_CONNECTION);
         self.via
             .store(via.min(NO_CONNECTION - 1), Ordering::Relaxed);
@@ -324,7 +333,7 @@ impl Peer {
 
     /// Where its traffic is counted.
     #[inline(always)]
-    pub fn stats(&self) -> &PeerStats {
+    pub fn stats(&self) -> &PeerEntry {
         // SAFETY: an entry of the worker's page, which outlives its peers. Relaxed: entries are not moved.
         unsafe { &*self.stats.load(Ordering::Relaxed) }
     }
@@ -332,7 +341,7 @@ impl Peer {
     /// Gives it an entry of its own on the worker's page, now that there will be traffic.
     #[cold]
     pub fn note_traffic(&self, worker: &Worker) {
-        let rest = worker.stats.rest().as_ptr();
+        let rest = worker.stats.overflow_entry().as_ptr();
         if self.stats.load(Ordering::Relaxed) != rest {
             return;
         }
@@ -347,44 +356,44 @@ impl Peer {
     }
 
     /// Its number of endpoints is now `n`. The caller has `eps`.
-    pub fn tell_endpoints(&self, n: usize) {
+    pub fn notify_endpoints(&self, n: usize) {
         // SAFETY: peers do not outlive their worker.
-        let rest = unsafe { &*self.worker }.stats.rest();
+        let rest = unsafe { &*self.worker }.stats.overflow_entry();
         if self.stats.load(Ordering::Relaxed) != rest.as_ptr() {
             self.stats().set_endpoints(n);
         }
     }
 
     /// What a client's endpoint leads to until its server is known. Nothing can be sent; requests wait.
-    pub fn nobody(worker: &Worker) -> Self {
+    pub fn stub(worker: &Worker) -> Self {
         let mut nobody = Self::new(worker, 0, None, None);
         // Nobody is to be connected to.
-        nobody.tx.get_mut().dialing = true;
+        nobody.tx.get_mut().connecting = true;
         nobody
     }
 
     /// Whether it is such a placeholder.
-    pub fn is_nobody(&self) -> bool {
+    pub fn is_stub(&self) -> bool {
         self.uid == 0
     }
 
     /// The peer that has taken this placeholder's place.
     #[inline(always)]
     pub fn successor<'a>(&self) -> Option<&'a Peer> {
-        // Acquire: pairs with the Release store in `placeholder::migrate`.
+        // Acquire: pairs with the Release store in `stub_peer::migrate`.
         // SAFETY: the placeholder has a reference to it until it is freed itself.
-        unsafe { self.forward.load(Ordering::Acquire).as_ref() }
+        unsafe { self.successor_ptr.load(Ordering::Acquire).as_ref() }
     }
 
     /// Whether it is a placeholder, and the server is not known yet.
     #[inline(always)]
     pub fn awaits_server(&self) -> bool {
-        self.is_nobody() && self.successor().is_none()
+        self.is_stub() && self.successor().is_none()
     }
 
     /// Whether it can be talked to, as far as is known: [`status`](Self::status) is `UCS_OK`.
     #[inline(always)]
-    pub fn is_well(&self) -> bool {
+    pub fn is_connected(&self) -> bool {
         self.status.load(Ordering::Relaxed) == 0
     }
 
@@ -428,19 +437,20 @@ impl Peer {
 
     /// A part of so many bytes was copied out of the ring in so long. What is better counts sooner than what is worse,
     /// and one interrupt does not make a near peer a distant one.
-    pub fn note_pace(&self, bytes: usize, took: Duration) {
+    pub fn note_copy_pace(&self, bytes: usize, took: Duration) {
         let sample = (took.as_nanos() as u64 * (1 << 20) / bytes as u64).min(SLOWEST);
-        let known = u64::from(self.pace.load(Ordering::Relaxed));
+        let known = u64::from(self.copy_ns_per_mib.load(Ordering::Relaxed));
         let pace = match known {
             0 => sample,
             _ if sample < known => (known + sample) / 2,
             _ => (3 * known + sample) / 4,
         };
-        self.pace.store(pace.max(1) as u32, Ordering::Relaxed);
+        self.copy_ns_per_mib
+            .store(pace.max(1) as u32, Ordering::Relaxed);
     }
 
     /// Opens a share of a message from it, if a ring leads to it and has one left.
-    pub fn open_share(&self) -> Option<OpenShare> {
+    pub fn open_share(&self) -> Option<OpenChunkBoard> {
         match self.tx.lock().lane.as_mut() {
             Some(Lane::Shm(outbox)) => outbox.open_share(),
             _ => None,
@@ -448,7 +458,7 @@ impl Peer {
     }
 
     /// Gives a share back: the peer claims nothing of it any more, or finds another generation.
-    pub fn close_share(&self, share: NonNull<Share>) {
+    pub fn close_share(&self, share: NonNull<ChunkState>) {
         if let Some(Lane::Shm(outbox)) = self.tx.lock().lane.as_mut() {
             outbox.close_share(share);
         }

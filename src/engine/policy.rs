@@ -7,9 +7,9 @@ use crate::ctypes::*;
 use crate::options::{Count, Interval, OpFlag, Options, PortRange, RndvScheme, Size, Ternary};
 use crate::sys::log;
 use crate::tl;
-use crate::tl::contact::Way;
+use crate::tl::cm_conn::CmTransport;
 use crate::tl::tcp::device;
-use crate::tl::tcp::socket::Tuning;
+use crate::tl::tcp::socket::SocketTuning;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ pub struct Policy {
     /// It lets workers talk over InfiniBand and RoCE, and how; `None` if not.
     pub ib: Option<IbPolicy>,
     /// It lets them talk over the Tofu interconnect, and how; `None` if not.
-    pub tofu: Option<tl::tofu::Tuning>,
+    pub tofu: Option<tl::tofu::TofuTuning>,
     /// It lets workers talk over TCP, and how; `None` if not.
     pub tcp: Option<TcpPolicy>,
     /// The same for the connections of clients and servers, which need no transport.
@@ -124,7 +124,7 @@ pub struct TcpKeepalive {
 #[derive(Clone, Debug)]
 pub struct SockaddrPolicy {
     /// How clients and listeners meet, best first.
-    pub ways: Vec<Way>,
+    pub ways: Vec<CmTransport>,
     /// Longest resolution of an address or route by librdmacm.
     pub resolve: Duration,
     /// Where clients by librdmacm come from, unless the program says.
@@ -201,9 +201,9 @@ impl Policy {
 impl TcpPolicy {
     /// What sockets need to know of it. `keepalive_ms`: a peer that cannot be heard is to be noticed within
     /// this time, milliseconds.
-    pub fn tuning(&self, keepalive_ms: u64) -> Tuning {
+    pub fn tuning(&self, keepalive_ms: u64) -> SocketTuning {
         let idle = self.keepalive.idle.unwrap_or(Duration::from_secs(10));
-        Tuning {
+        SocketTuning {
             nodelay: self.nodelay,
             sndbuf: self.sndbuf.filter(|&n| n < i32::MAX as usize),
             rcvbuf: self.rcvbuf.filter(|&n| n < i32::MAX as usize),
@@ -264,13 +264,13 @@ impl SockaddrPolicy {
 }
 
 /// The ways that a list of transports names, each once; `*` stands for the rest.
-fn ways(names: &[String]) -> Vec<Way> {
+fn ways(names: &[String]) -> Vec<CmTransport> {
     let mut ways = Vec::new();
     for name in names {
-        let named: &[Way] = match &**name {
-            "rdmacm" => &[Way::Rdma],
-            "tcp" => &[Way::Tcp],
-            "*" => &[Way::Rdma, Way::Tcp],
+        let named: &[CmTransport] = match &**name {
+            "rdmacm" => &[CmTransport::Rdma],
+            "tcp" => &[CmTransport::Tcp],
+            "*" => &[CmTransport::Rdma, CmTransport::Tcp],
             _ => &[],
         };
         for way in named {
@@ -466,7 +466,7 @@ mod tests {
             ("LISTENER_BACKLOG", "7"),
         ])
         .unwrap();
-        assert_eq!(p.sockaddr.ways, [Way::Rdma]);
+        assert_eq!(p.sockaddr.ways, [CmTransport::Rdma]);
         assert!(p.sockaddr.all_devices);
         assert_eq!(p.sockaddr.backlog, Some(7));
         let ways = |names| {
@@ -475,9 +475,12 @@ mod tests {
                 .sockaddr
                 .ways
         };
-        assert_eq!(policy(&[]).unwrap().sockaddr.ways, [Way::Rdma, Way::Tcp]);
-        assert_eq!(ways("*"), [Way::Rdma, Way::Tcp]);
-        assert_eq!(ways("tcp,*"), [Way::Tcp, Way::Rdma]);
+        assert_eq!(
+            policy(&[]).unwrap().sockaddr.ways,
+            [CmTransport::Rdma, CmTransport::Tcp]
+        );
+        assert_eq!(ways("*"), [CmTransport::Rdma, CmTransport::Tcp]);
+        assert_eq!(ways("tcp,*"), [CmTransport::Tcp, CmTransport::Rdma]);
         assert_eq!(ways("sockcm"), []);
     }
 }

@@ -2,28 +2,28 @@
 
 mod intervals;
 
-use super::memory::Export;
+use super::memory::ShmExport;
 use crate::sys::sync::{AtomicU64, OnceLock, Ordering};
-use crate::tl::tofu::iface::Iface;
-use crate::tl::tofu::roster::Steered;
-use crate::tl::tofu::vcq::There;
+use crate::tl::tofu::iface::TofuIface;
+use crate::tl::tofu::vcq::RemoteAddr;
+use crate::tl::tofu::vcq_registry::MrPerVcq;
 use intervals::Intervals;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 
 /// What the table knows of a region.
 #[derive(Default)]
-pub struct Extent {
+pub struct RegionExtent {
     /// The key by which a device executes atomics on it, once it has one.
     pub atomic_key: Arc<OnceLock<u32>>,
     /// What adapters of the interconnect reach it by.
-    steered: Option<Arc<Mutex<Steered>>>,
+    steered: Option<Arc<Mutex<MrPerVcq>>>,
 }
 
-impl Extent {
-    pub fn new(steered: Option<Arc<Mutex<Steered>>>) -> Extent {
+impl RegionExtent {
+    pub fn new(steered: Option<Arc<Mutex<MrPerVcq>>>) -> RegionExtent {
         let atomic_key = Arc::default();
-        Extent {
+        RegionExtent {
             atomic_key,
             steered,
         }
@@ -32,32 +32,32 @@ impl Extent {
 
 /// Names a region in the table.
 #[derive(Clone, Copy)]
-pub struct Key {
-    region: intervals::Key,
-    export: Option<intervals::Key>,
+pub struct RegionId {
+    region: intervals::IntervalKey,
+    export: Option<intervals::IntervalKey>,
 }
 
 /// All regions of a context. They may overlap, and one range may be registered several times.
 #[derive(Default)]
-pub struct Regions {
-    table: RwLock<Table>,
+pub struct RegionTable {
+    table: RwLock<RegionIndex>,
     /// Regions that were removed. Changed under the table's lock.
     removals: AtomicU64,
 }
 
 /// The region that a worker's last search found: most accesses of a peer go to the same one. The progress thread's, so
 /// Relaxed everywhere: the words are atomic only because a worker can be progressed by several threads in turn.
-pub struct LastFound {
+pub struct LastRegion {
     start: AtomicU64,
     end: AtomicU64,
-    /// [`Regions::removals`] before the search: the region is there as long as there were no more.
+    /// [`RegionTable::removals`] before the search: the region is there as long as there were no more.
     removals: AtomicU64,
 }
 
-impl Default for LastFound {
+impl Default for LastRegion {
     /// Before the first search: contains no bytes, not even none.
     fn default() -> Self {
-        LastFound {
+        LastRegion {
             start: AtomicU64::new(u64::MAX),
             end: AtomicU64::new(0),
             removals: AtomicU64::new(0),
@@ -65,14 +65,14 @@ impl Default for LastFound {
     }
 }
 
-impl LastFound {
+impl LastRegion {
     fn contains(&self, start: u64, end: u64, removals: u64) -> bool {
         self.removals.load(Ordering::Relaxed) == removals
             && self.start.load(Ordering::Relaxed) <= start
             && end <= self.end.load(Ordering::Relaxed)
     }
 
-    fn set(&self, found: intervals::Key, removals: u64) {
+    fn set(&self, found: intervals::IntervalKey, removals: u64) {
         self.start.store(found.start, Ordering::Relaxed);
         self.end.store(found.end, Ordering::Relaxed);
         self.removals.store(removals, Ordering::Relaxed);
@@ -80,23 +80,29 @@ impl LastFound {
 }
 
 #[derive(Default)]
-struct Table {
-    regions: Intervals<Extent>,
+struct RegionIndex {
+    regions: Intervals<RegionExtent>,
     /// Those allocated by the library that peers can map.
-    exports: Intervals<Export>,
+    exports: Intervals<ShmExport>,
 }
 
-impl Regions {
+impl RegionTable {
     /// Adds the bytes from `start` to before `end`. `export`: the library allocated them, and peers can map them.
-    pub fn insert(&self, start: u64, end: u64, region: Extent, export: Option<Export>) -> Key {
+    pub fn insert(
+        &self,
+        start: u64,
+        end: u64,
+        region: RegionExtent,
+        export: Option<ShmExport>,
+    ) -> RegionId {
         let mut table = self.table.write();
-        Key {
+        RegionId {
             region: table.regions.insert(start, end, region),
             export: export.map(|export| table.exports.insert(start, end, export)),
         }
     }
 
-    pub fn remove(&self, key: Key) {
+    pub fn remove(&self, key: RegionId) {
         let mut table = self.table.write();
         // Release: pairs with the Acquire in `permits`.
         self.removals.fetch_add(1, Ordering::Release);
@@ -108,8 +114,8 @@ impl Regions {
 
     /// The memory that peers can map in which the bytes from `start` to before `end` lie; the newest, which may have
     /// been allocated in the place of others.
-    pub fn export(&self, start: u64, end: u64) -> Option<Export> {
-        let mut newest: Option<(intervals::Key, Export)> = None;
+    pub fn export(&self, start: u64, end: u64) -> Option<ShmExport> {
+        let mut newest: Option<(intervals::IntervalKey, ShmExport)> = None;
         self.table.read().exports.find(start, end, |key, export| {
             if newest.is_none_or(|(other, _)| other.number < key.number) {
                 newest = Some((key, *export));
@@ -124,7 +130,7 @@ impl Regions {
         &self,
         addr: u64,
         len: u64,
-        f: impl Fn(intervals::Key, &Extent) -> Option<T>,
+        f: impl Fn(intervals::IntervalKey, &RegionExtent) -> Option<T>,
     ) -> Option<T> {
         let end = addr.checked_add(len)?;
         self.table.read().regions.find(addr, end, f)
@@ -132,7 +138,7 @@ impl Regions {
 
     /// Whether a peer may touch these bytes. Called by the progress thread of the worker that has `last`, with these
     /// regions always.
-    pub fn permits(&self, last: &LastFound, addr: u64, len: u64) -> bool {
+    pub fn permits(&self, last: &LastRegion, addr: u64, len: u64) -> bool {
         // Acquire: pairs with the Release in `remove`. A search that begins behind it waits for the lock that the
         // removal holds, and so does not find what was removed.
         let removals = self.removals.load(Ordering::Acquire);
@@ -160,12 +166,12 @@ impl Regions {
 
     /// The key by which a device executes atomics on these 8 bytes, if it does.
     pub fn atomic_key(&self, addr: u64) -> Option<u32> {
-        let key_of = |_, region: &Extent| region.atomic_key.get().copied();
+        let key_of = |_, region: &RegionExtent| region.atomic_key.get().copied();
         self.find(addr, size_of::<u64>() as u64, key_of)
     }
 
     /// Where the adapter of this worker's finds so many bytes, if any of this process does.
-    pub fn locate(&self, addr: u64, len: u64, iface: &Iface) -> Option<There> {
+    pub fn locate(&self, addr: u64, len: u64, iface: &TofuIface) -> Option<RemoteAddr> {
         let steered = self.find(addr, len, |_, region| region.steered.clone())?;
         steered.lock().locate(iface.number, &iface.vcq, addr)
     }
@@ -174,34 +180,34 @@ impl Regions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::shared::SharedId;
+    use crate::sys::shm::ShmId;
 
-    fn export(base: u64, len: usize, block: u32) -> Export {
-        let id = SharedId::Block(block);
-        Export { id, base, len }
+    fn export(base: u64, len: usize, block: u32) -> ShmExport {
+        let id = ShmId::Block(block);
+        ShmExport { id, base, len }
     }
 
-    fn insert(regions: &Regions, start: u64, end: u64) -> Key {
-        regions.insert(start, end, Extent::default(), None)
+    fn insert(regions: &RegionTable, start: u64, end: u64) -> RegionId {
+        regions.insert(start, end, RegionExtent::default(), None)
     }
 
-    fn insert_exported(regions: &Regions, export: Export) -> Key {
+    fn insert_exported(regions: &RegionTable, export: ShmExport) -> RegionId {
         let end = export.base + export.len as u64;
-        regions.insert(export.base, end, Extent::default(), Some(export))
+        regions.insert(export.base, end, RegionExtent::default(), Some(export))
     }
 
     /// Without anything found before.
-    fn contains(regions: &Regions, addr: u64, len: u64) -> bool {
-        regions.permits(&LastFound::default(), addr, len)
+    fn contains(regions: &RegionTable, addr: u64, len: u64) -> bool {
+        regions.permits(&LastRegion::default(), addr, len)
     }
 
-    fn base_of(regions: &Regions, start: u64, end: u64) -> Option<u64> {
+    fn base_of(regions: &RegionTable, start: u64, end: u64) -> Option<u64> {
         regions.export(start, end).map(|e| e.base)
     }
 
     #[test]
     fn accesses_lie_in_one_region() {
-        let regions = Regions::default();
+        let regions = RegionTable::default();
         let first = insert(&regions, 1000, 2000);
         let again = insert(&regions, 1000, 2000);
         insert(&regions, 2000, 3000);
@@ -216,8 +222,8 @@ mod tests {
 
     #[test]
     fn what_was_found_last_ends_with_its_region() {
-        let regions = Regions::default();
-        let last = LastFound::default();
+        let regions = RegionTable::default();
+        let last = LastRegion::default();
         assert!(!regions.permits(&last, 0, 0));
         let first = insert(&regions, 1000, 2000);
         assert!(regions.permits(&last, 1000, 1000) && regions.permits(&last, 1500, 0));
@@ -233,7 +239,7 @@ mod tests {
 
     #[test]
     fn an_export_is_found_among_regions_around_it_and_ends_with_its_memory() {
-        let regions = Regions::default();
+        let regions = RegionTable::default();
         let memory = insert_exported(&regions, export(0x10000, 0x4000, 1));
         for _ in 0..100 {
             insert(&regions, 0x11000, 0x12000);
@@ -248,13 +254,13 @@ mod tests {
 
     #[test]
     fn of_memory_in_the_place_of_other_the_newest_counts() {
-        let regions = Regions::default();
+        let regions = RegionTable::default();
         insert_exported(&regions, export(0x10000, 0x4000, 1));
         let newer = insert_exported(&regions, export(0x10000, 0x3000, 2));
         let id_of = |end| regions.export(0x10000, end).map(|e| e.id);
-        assert_eq!(id_of(0x11000), Some(SharedId::Block(2)));
-        assert_eq!(id_of(0x14000), Some(SharedId::Block(1)));
+        assert_eq!(id_of(0x11000), Some(ShmId::Block(2)));
+        assert_eq!(id_of(0x14000), Some(ShmId::Block(1)));
         regions.remove(newer);
-        assert_eq!(id_of(0x11000), Some(SharedId::Block(1)));
+        assert_eq!(id_of(0x11000), Some(ShmId::Block(1)));
     }
 }

@@ -2,30 +2,30 @@
 
 mod begin;
 mod end;
-mod transfer;
+mod zcopy;
 
 use super::datatype::Data;
 use super::endpoint::Endpoint;
-use super::matcher::Posting;
+use super::matcher::PostedRecv;
 use super::peer::Peer;
 use super::worker::Worker;
 use crate::ctypes::*;
-use crate::sys::cma::Span;
+use crate::sys::cma::IoSpan;
 use crate::sys::pool::Pool;
-use crate::tl::shm::share::Share;
-use crate::wire::offered::Addresses;
+use crate::tl::shm::chunk_board::ChunkState;
+use crate::wire::rts_keys::RailStadds;
 use std::ffi::c_void;
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use begin::{
-    equip, fill_receive, memory_alone, memory_at_hand, take, take_at_hand, take_receive,
-    tell_of_end,
+    fill_receive, init_full, memory_no_alloc, memory_single_threaded, set_callback, take,
+    take_no_alloc, take_receive,
 };
-pub use transfer::{Fate, Portion, Role, Transfer};
+pub use zcopy::{RailShare, Zcopy, ZcopyRole, ZcopyState};
 
-pub use end::{abandon, complete, complete_plain, complete_receive, discard, put, release};
+pub use end::{abandon, complete, complete_plain, complete_receive, discard, recycle, release};
 
 /// The operation has ended; `status` and `info` are final.
 pub const COMPLETED: u32 = 1 << 0;
@@ -46,7 +46,7 @@ pub const STREAM_RECV: u32 = 1 << 7;
 
 /// Who hears of the end.
 #[derive(Clone, Copy)]
-pub enum Notify {
+pub enum Callback {
     Nobody,
     Send(unsafe extern "C" fn(*mut c_void, ucs_status_t, *mut c_void)),
     TagRecv(
@@ -59,7 +59,7 @@ pub enum Notify {
 
 /// What happens when a request's messages have all been handed to the transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sent {
+pub enum TxState {
     /// The operation has ended.
     Complete,
     /// The peer will answer.
@@ -81,15 +81,15 @@ pub enum Sent {
 pub struct Request {
     pub flags: AtomicU32,
     pub status: ucs_status_t,
-    pub sent: Sent,
+    pub sent: TxState,
     /// Several messages, each with the offset of its part in `head`.
     pub stream: bool,
     /// The message goes without the data, which the receiver fetches.
     pub bare: bool,
     pub worker: *const Worker,
     /// The matcher's, while a tag receive waits in it.
-    pub posting: Posting,
-    pub notify: Notify,
+    pub posting: PostedRecv,
+    pub notify: Callback,
     pub user_data: *mut c_void,
     pub data: Data,
     /// Tag and length received; the answer of `ucp_request_test`.
@@ -129,18 +129,18 @@ pub struct Request {
 /// What few operations have.
 pub enum Extra {
     /// The sender's list of pieces.
-    Pieces(Box<[Span]>),
+    Pieces(Box<[IoSpan]>),
     /// Where the message of a receive is for the sender's rails.
-    Rails(Addresses),
+    Rails(RailStadds),
     /// What a device does.
-    Transfer(Transfer),
+    Transfer(Zcopy),
 }
 
 /// A receive whose sender copies a part.
 #[derive(Clone, Copy)]
-pub struct Sharing {
+pub struct SplitCopy {
     /// In the ring through which we talk to the sender.
-    pub share: NonNull<Share>,
+    pub share: NonNull<ChunkState>,
     pub generation: u32,
     /// Pieces that are the receiver's.
     pub own: u32,
@@ -165,8 +165,8 @@ impl Request {
     }
 
     /// Of a receive whose sender copies a part. It has no message of its own: `tail` and `imm` are free.
-    pub fn sharing(&self) -> Option<Sharing> {
-        Some(Sharing {
+    pub fn sharing(&self) -> Option<SplitCopy> {
+        Some(SplitCopy {
             share: NonNull::new(self.tail.cast_mut().cast())?,
             generation: self.imm as u32,
             own: (self.imm >> 32) as u32,
@@ -175,12 +175,12 @@ impl Request {
 
     /// Whether its end comes after all of it has been sent.
     pub fn is_answered(&self) -> bool {
-        let by_device = self.sent == Sent::Device && (!self.stream || self.transfer().is_some());
-        self.sent == Sent::Await || by_device
+        let by_device = self.sent == TxState::Device && (!self.stream || self.transfer().is_some());
+        self.sent == TxState::Await || by_device
     }
 
     /// The sender's list of pieces, if it was fetched.
-    pub fn pieces(&self) -> Option<&[Span]> {
+    pub fn pieces(&self) -> Option<&[IoSpan]> {
         match self.extra.as_deref() {
             Some(Extra::Pieces(pieces)) => Some(pieces),
             _ => None,
@@ -188,15 +188,15 @@ impl Request {
     }
 
     /// Where the sender's rails have the message, if they do.
-    pub fn rails(&self) -> Addresses {
+    pub fn rails(&self) -> RailStadds {
         match self.extra.as_deref() {
             Some(Extra::Rails(addresses)) => *addresses,
-            _ => Addresses::default(),
+            _ => RailStadds::default(),
         }
     }
 
     /// What a device does in the user's memory.
-    pub fn transfer(&self) -> Option<&Transfer> {
+    pub fn transfer(&self) -> Option<&Zcopy> {
         match self.extra.as_deref() {
             Some(Extra::Transfer(transfer)) => Some(transfer),
             _ => None,
@@ -204,7 +204,7 @@ impl Request {
     }
 
     /// The same, to be changed.
-    pub fn transfer_mut(&mut self) -> Option<&mut Transfer> {
+    pub fn transfer_mut(&mut self) -> Option<&mut Zcopy> {
         match self.extra.as_deref_mut() {
             Some(Extra::Transfer(transfer)) => Some(transfer),
             _ => None,
@@ -212,14 +212,14 @@ impl Request {
     }
 
     /// Sets what [`sharing`](Self::sharing) returns.
-    pub fn set_sharing(&mut self, sharing: Option<Sharing>) {
+    pub fn set_sharing(&mut self, sharing: Option<SplitCopy>) {
         self.tail = sharing.map_or(ptr::null(), |s| s.share.as_ptr().cast_const().cast());
         self.imm = sharing.map_or(0, |s| u64::from(s.own) << 32 | u64::from(s.generation));
     }
 
     /// The request that a posting lies in.
     #[inline(always)]
-    pub fn of_posting(posting: *mut Posting) -> *mut Request {
+    pub fn of_posting(posting: *mut PostedRecv) -> *mut Request {
         posting
             .wrapping_byte_sub(offset_of!(Request, posting))
             .cast()
@@ -283,7 +283,7 @@ pub unsafe fn name(worker: &Worker, req: *mut Request) -> u64 {
 ///
 /// # Safety
 /// The request lives and no peer was told the name.
-pub unsafe fn unname(worker: &Worker, req: *mut Request) {
+pub unsafe fn clear_wire_id(worker: &Worker, req: *mut Request) {
     let mut ids = worker.ids.lock();
     // SAFETY: the caller's promise. Under the lock, as whoever looks through the table reads it.
     unsafe {
@@ -325,7 +325,7 @@ pub fn describe(r: &Request) -> String {
     } else {
         "send"
     };
-    let how = if r.sent == Sent::Copy {
+    let how = if r.sent == TxState::Copy {
         "copied by the kernel"
     } else if r.transfer().is_some() {
         "zero-copy"

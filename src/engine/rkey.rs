@@ -1,6 +1,6 @@
 //! A remote key: what a peer's region is to this process, resolved once when it is unpacked.
 
-use crate::sys::shared::{Shared, SharedId};
+use crate::sys::shm::{ShmId, ShmSegment};
 use crate::wire::rkey::DeviceKeys;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -24,21 +24,21 @@ pub struct Rkey {
     /// The region is in this process.
     pub same_process: bool,
     /// What keeps the memory mapped.
-    pub map: Option<Arc<Shared>>,
+    pub map: Option<Arc<ShmSegment>>,
     /// How devices reach it, if they do.
     pub device: Option<DeviceKeys>,
     /// How the interconnect reaches it, by the peer's queue.
-    pub steered: Steered,
+    pub stadds: StaddRegion,
     /// Who executes atomic operations.
-    pub executor: Executor,
+    pub executor: AmoExecutor,
     /// Identity, for `ucp_rkey_compare`.
-    pub identity: (u64, Option<SharedId>),
+    pub identity: (u64, Option<ShmId>),
 }
 
 /// Who executes atomic operations on a region, as far as its key says.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Executor {
+pub enum AmoExecutor {
     /// The processors of this host: the region is mapped here, begins and ends at a multiple of 8 bytes, and nothing
     /// else changes it.
     Processor,
@@ -50,7 +50,7 @@ pub enum Executor {
 
 /// Memory that the adapter of a peer finds.
 #[derive(Clone, Debug, Default)]
-pub struct Steered {
+pub struct StaddRegion {
     /// What is registered; no bytes: nothing.
     pub base: u64,
     pub len: u64,
@@ -67,14 +67,14 @@ pub struct Steered {
 impl Rkey {
     /// Whether the interconnect reaches words, where no threads overlap.
     #[inline(always)]
-    pub fn is_steered_alone(&self) -> bool {
-        self.steered.words != 0
+    pub fn has_only_stadds(&self) -> bool {
+        self.stadds.words != 0
     }
 
     /// The steering address of 8 bytes, if the interconnect reaches all of them and no threads overlap.
     #[inline(always)]
     pub fn stadd_of_word(&self, addr: u64) -> Option<u64> {
-        let steered = &self.steered;
+        let steered = &self.stadds;
         let inside = addr.wrapping_sub(steered.base) < steered.words;
         inside.then(|| addr.wrapping_add(steered.delta))
     }
@@ -82,7 +82,7 @@ impl Rkey {
     /// The steering address of `len` bytes, more than none, if the interconnect reaches all of them.
     #[inline(always)]
     pub fn stadd(&self, addr: u64, len: usize) -> Option<u64> {
-        let steered = &self.steered;
+        let steered = &self.stadds;
         let left = steered.len.checked_sub(addr.wrapping_sub(steered.base))?;
         (len as u64 <= left).then(|| addr.wrapping_add(steered.delta))
     }
@@ -109,16 +109,16 @@ impl Rkey {
         let by_device = self.device.is_some_and(|keys| keys.atomics.alone);
         let in_words = self.base % WORD == 0 && self.len % WORD == 0;
         self.executor = match by_adapter {
-            true => Executor::Adapter,
-            false if self.len != 0 && in_words && !by_device => Executor::Processor,
-            false => Executor::Other,
+            true => AmoExecutor::Adapter,
+            false if self.len != 0 && in_words && !by_device => AmoExecutor::Processor,
+            false => AmoExecutor::Other,
         };
     }
 
     /// The local address of an aligned word of `len` remote bytes, 4 or 8, of a region whose executors are processors.
     #[inline(always)]
     pub fn word(&self, addr: u64, len: usize) -> Option<*mut u8> {
-        debug_assert!(self.executor == Executor::Processor);
+        debug_assert!(self.executor == AmoExecutor::Processor);
         let at = addr.wrapping_sub(self.base);
         // Base and length are multiples of 8: a word that begins inside of the region ends there, too.
         let is_word = at < self.len && addr % len as u64 == 0;
@@ -139,19 +139,19 @@ impl Rkey {
 
 /// Memory of peers that is mapped, shared by all keys to it: by the peer and what it calls it.
 #[derive(Default)]
-pub struct Attached(Mutex<HashMap<(u64, SharedId), Weak<Shared>>>);
+pub struct MappedSegments(Mutex<HashMap<(u64, ShmId), Weak<ShmSegment>>>);
 
-impl Attached {
+impl MappedSegments {
     /// Maps a peer's memory, or finds it mapped.
     ///
     /// # Errors
-    /// As [`Shared::open`].
-    pub fn attach(&self, peer: u64, id: SharedId, len: usize) -> io::Result<Arc<Shared>> {
+    /// As [`ShmSegment::open`].
+    pub fn attach(&self, peer: u64, id: ShmId, len: usize) -> io::Result<Arc<ShmSegment>> {
         let mut table = self.0.lock();
         if let Some(memory) = table.get(&(peer, id)).and_then(Weak::upgrade) {
             return Ok(memory);
         }
-        let memory = Arc::new(Shared::open(id, len)?);
+        let memory = Arc::new(ShmSegment::open(id, len)?);
         table.retain(|_, m| m.strong_count() > 0);
         table.insert((peer, id), Arc::downgrade(&memory));
         Ok(memory)
@@ -161,7 +161,7 @@ impl Attached {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::rkey::Atomics;
+    use crate::wire::rkey::RkeyAtomics;
 
     fn key(base: u64, len: u64) -> Rkey {
         Rkey {
@@ -172,19 +172,19 @@ mod tests {
             same_process: false,
             map: None,
             device: None,
-            steered: Steered::default(),
-            executor: Executor::Other,
+            stadds: StaddRegion::default(),
+            executor: AmoExecutor::Other,
             identity: (0, None),
         }
     }
 
-    fn executor(mut key: Rkey, by_adapter: bool) -> Executor {
+    fn executor(mut key: Rkey, by_adapter: bool) -> AmoExecutor {
         key.set_executor(by_adapter);
         key.executor
     }
 
     fn device(alone: bool) -> Option<DeviceKeys> {
-        let atomics = Atomics { ports: 1, alone };
+        let atomics = RkeyAtomics { ports: 1, alone };
         Some(DeviceKeys {
             atomics,
             ..DeviceKeys::default()
@@ -193,12 +193,12 @@ mod tests {
 
     #[test]
     fn processors_execute_where_nothing_else_does() {
-        assert_eq!(executor(key(0x4000, 0x2000), false), Executor::Processor);
-        assert_eq!(executor(key(0x4000, 0x2000), true), Executor::Adapter);
-        assert_eq!(executor(key(0, 0), false), Executor::Other, "not mapped");
-        assert_eq!(executor(key(0, 0), true), Executor::Adapter);
-        assert_eq!(executor(key(0x4004, 0x2000), false), Executor::Other);
-        assert_eq!(executor(key(0x4000, 0x2004), false), Executor::Other);
+        assert_eq!(executor(key(0x4000, 0x2000), false), AmoExecutor::Processor);
+        assert_eq!(executor(key(0x4000, 0x2000), true), AmoExecutor::Adapter);
+        assert_eq!(executor(key(0, 0), false), AmoExecutor::Other, "not mapped");
+        assert_eq!(executor(key(0, 0), true), AmoExecutor::Adapter);
+        assert_eq!(executor(key(0x4004, 0x2000), false), AmoExecutor::Other);
+        assert_eq!(executor(key(0x4000, 0x2004), false), AmoExecutor::Other);
         let with = |device, by_adapter| {
             let key = Rkey {
                 device,
@@ -206,9 +206,9 @@ mod tests {
             };
             executor(key, by_adapter)
         };
-        assert_eq!(with(device(true), false), Executor::Other);
-        assert_eq!(with(device(false), false), Executor::Processor);
-        assert_eq!(with(device(true), true), Executor::Adapter);
+        assert_eq!(with(device(true), false), AmoExecutor::Other);
+        assert_eq!(with(device(false), false), AmoExecutor::Processor);
+        assert_eq!(with(device(true), true), AmoExecutor::Adapter);
     }
 
     #[test]

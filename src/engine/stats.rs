@@ -5,8 +5,8 @@
 //! without a lock prefix, and what a reader sees is never more than one operation old. Only remote
 //! accesses to mapped memory take no lock: threads that share a peer can lose some of each other's.
 
-use crate::sys::published::Published;
-use crate::wire::stats::{self as layout, Protocol, entry, header};
+use crate::sys::ro_memfd::RoMemfd;
+use crate::wire::stats::{self as layout, StatProtocol, entry, header};
 use parking_lot::Mutex;
 use std::io;
 use std::mem::offset_of;
@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// Messages and bytes.
 #[repr(C)]
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct TallyCell {
     messages: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Tally {
+impl TallyCell {
     /// Adds one message.
     #[inline(always)]
     pub fn add(&self, bytes: usize) {
@@ -52,7 +52,7 @@ fn bump(counter: &AtomicU64, by: u64) {
 
 /// First page.
 #[repr(C, align(4096))]
-pub struct WorkerStats {
+pub struct WorkerEntry {
     magic: AtomicU64,
     version: AtomicU32,
     pid: AtomicU32,
@@ -70,44 +70,44 @@ pub struct WorkerStats {
 
 /// An entry.
 #[repr(C, align(256))]
-pub struct PeerStats {
+pub struct PeerEntry {
     state: AtomicU32,
     pid: AtomicU32,
     uid: AtomicU64,
     endpoints: AtomicU32,
     pending: AtomicU32,
     /// By the progressing thread.
-    pub received: Tally,
+    pub received: TallyCell,
     lanes: [[AtomicU8; layout::LANE_LEN]; 2],
     _hole: u64,
-    tallies: [Tally; Protocol::ALL.len()],
+    tallies: [TallyCell; StatProtocol::ALL.len()],
 }
 
 const _: () = assert!(
-    size_of::<WorkerStats>() == layout::HEADER_LEN
-        && size_of::<PeerStats>() == layout::ENTRY_LEN
-        && offset_of!(WorkerStats, pid) == header::PID
-        && offset_of!(WorkerStats, uid) == header::UID
-        && offset_of!(WorkerStats, entries_used) == header::ENTRIES_USED
-        && offset_of!(WorkerStats, thread_mode) == header::THREAD_MODE
-        && offset_of!(WorkerStats, unexpected) == header::UNEXPECTED
-        && offset_of!(WorkerStats, unexpected_total) == header::UNEXPECTED_TOTAL
-        && offset_of!(WorkerStats, requests) == header::REQUESTS
-        && offset_of!(WorkerStats, name) == header::NAME
-        && offset_of!(WorkerStats, context) == header::CONTEXT
-        && offset_of!(PeerStats, pid) == entry::PID
-        && offset_of!(PeerStats, uid) == entry::UID
-        && offset_of!(PeerStats, endpoints) == entry::ENDPOINTS
-        && offset_of!(PeerStats, pending) == entry::PENDING
-        && offset_of!(PeerStats, received) == entry::RECEIVED
-        && offset_of!(PeerStats, lanes) == entry::LANES
-        && offset_of!(PeerStats, tallies) == entry::TALLIES
+    size_of::<WorkerEntry>() == layout::HEADER_LEN
+        && size_of::<PeerEntry>() == layout::ENTRY_LEN
+        && offset_of!(WorkerEntry, pid) == header::PID
+        && offset_of!(WorkerEntry, uid) == header::UID
+        && offset_of!(WorkerEntry, entries_used) == header::ENTRIES_USED
+        && offset_of!(WorkerEntry, thread_mode) == header::THREAD_MODE
+        && offset_of!(WorkerEntry, unexpected) == header::UNEXPECTED
+        && offset_of!(WorkerEntry, unexpected_total) == header::UNEXPECTED_TOTAL
+        && offset_of!(WorkerEntry, requests) == header::REQUESTS
+        && offset_of!(WorkerEntry, name) == header::NAME
+        && offset_of!(WorkerEntry, context) == header::CONTEXT
+        && offset_of!(PeerEntry, pid) == entry::PID
+        && offset_of!(PeerEntry, uid) == entry::UID
+        && offset_of!(PeerEntry, endpoints) == entry::ENDPOINTS
+        && offset_of!(PeerEntry, pending) == entry::PENDING
+        && offset_of!(PeerEntry, received) == entry::RECEIVED
+        && offset_of!(PeerEntry, lanes) == entry::LANES
+        && offset_of!(PeerEntry, tallies) == entry::TALLIES
 );
 
-impl PeerStats {
+impl PeerEntry {
     /// The tally of a protocol.
     #[inline(always)]
-    pub fn of(&self, protocol: Protocol) -> &Tally {
+    pub fn of(&self, protocol: StatProtocol) -> &TallyCell {
         &self.tallies[protocol as usize]
     }
 
@@ -134,20 +134,20 @@ impl PeerStats {
 }
 
 /// The page of a worker.
-pub struct Stats {
-    page: Published,
+pub struct StatsPage {
+    page: RoMemfd,
     /// Held by whoever takes an entry for a peer.
     pub claims: Mutex<()>,
 }
 
-impl Stats {
+impl StatsPage {
     /// A page on which nothing is counted yet. `visible`: for other processes.
     ///
     /// # Errors
     /// `ENOMEM`.
     pub fn new(uid: u64, visible: bool) -> io::Result<Self> {
         let stats = Self {
-            page: Published::create(layout::PAGE_LEN, visible)?,
+            page: RoMemfd::create(layout::PAGE_LEN, visible)?,
             claims: Mutex::new(()),
         };
         let head = stats.worker();
@@ -171,18 +171,18 @@ impl Stats {
 
     /// The header.
     #[inline(always)]
-    pub fn worker(&self) -> &WorkerStats {
+    pub fn worker(&self) -> &WorkerEntry {
         // SAFETY: the mapping begins with it, is aligned to a page, and all fields are atomics.
         unsafe { self.page.ptr().cast().as_ref() }
     }
 
     /// The entry for the peers that have none, or not yet.
-    pub fn rest(&self) -> NonNull<PeerStats> {
+    pub fn overflow_entry(&self) -> NonNull<PeerEntry> {
         self.entry(0)
     }
 
     /// An entry for a peer; once all are taken, that for the rest. Valid as long as this is.
-    pub fn claim(&self, uid: u64, pid: u32) -> NonNull<PeerStats> {
+    pub fn claim(&self, uid: u64, pid: u32) -> NonNull<PeerEntry> {
         let used = &self.worker().entries_used;
         // Relaxed: the entry is published by its state.
         let claimed = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
@@ -203,19 +203,21 @@ impl Stats {
     /// What the worker has sent, and what peers or the kernel had to do for it. Accesses to mapped memory are not in
     /// it: a loop of them may do nothing but wait.
     pub fn operations(&self) -> u64 {
-        let mapped = [Protocol::RmaMapped, Protocol::AmoMapped];
-        let others = Protocol::ALL.into_iter().filter(|p| !mapped.contains(p));
+        let mapped = [StatProtocol::RmaMapped, StatProtocol::AmoMapped];
+        let others = StatProtocol::ALL
+            .into_iter()
+            .filter(|p| !mapped.contains(p));
         others.fold(0, |sum, protocol| sum.wrapping_add(self.messages(protocol)))
     }
 
     /// Atomic operations of the worker.
     pub fn atomics(&self) -> u64 {
-        let mapped = self.messages(Protocol::AmoMapped);
-        mapped.wrapping_add(self.messages(Protocol::AmoMessages))
+        let mapped = self.messages(StatProtocol::AmoMapped);
+        mapped.wrapping_add(self.messages(StatProtocol::AmoMessages))
     }
 
     /// Operations by a protocol, to the first peers (of many thousands to ask all would take long).
-    fn messages(&self, protocol: Protocol) -> u64 {
+    fn messages(&self, protocol: StatProtocol) -> u64 {
         const PEERS: usize = 32;
         let used = self.worker().entries_used.load(Ordering::Relaxed) as usize;
         let entries = (0..used.min(PEERS)).map(|i| {
@@ -227,17 +229,17 @@ impl Stats {
         })
     }
 
-    fn entry(&self, index: usize) -> NonNull<PeerStats> {
+    fn entry(&self, index: usize) -> NonNull<PeerEntry> {
         debug_assert!(index < layout::ENTRIES);
         // SAFETY: inside of the mapping.
         unsafe {
-            let first = self.page.ptr().add(layout::HEADER_LEN).cast::<PeerStats>();
+            let first = self.page.ptr().add(layout::HEADER_LEN).cast::<PeerEntry>();
             first.add(index)
         }
     }
 }
 
-impl WorkerStats {
+impl WorkerEntry {
     /// Messages that wait for a receive; by whoever has the matcher.
     pub fn set_unexpected(&self, n: usize) {
         self.unexpected.store(n as u64, Ordering::Relaxed);
@@ -276,14 +278,14 @@ fn store_text(place: &[AtomicU8], text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::published;
-    use crate::wire::stats::{Carrier, decode};
+    use crate::sys::ro_memfd;
+    use crate::wire::stats::{StatLane, decode};
 
     fn read_back(uid: u64) -> layout::WorkerStats {
-        let pages = published::of_process(std::process::id());
+        let pages = ro_memfd::of_process(std::process::id());
         let copies = pages
             .iter()
-            .filter_map(|path| published::read(path, layout::PAGE_LEN).ok());
+            .filter_map(|path| ro_memfd::read(path, layout::PAGE_LEN).ok());
         copies
             .filter_map(|copy| decode(&copy).ok())
             .find(|stats| stats.uid == uid)
@@ -292,15 +294,15 @@ mod tests {
 
     #[test]
     fn what_is_counted_is_read() {
-        let stats = Stats::new(0x5151, true).unwrap();
+        let stats = StatsPage::new(0x5151, true).unwrap();
         stats.set_names("a worker", "a context", 2);
         let place = stats.claim(9, 77);
         // SAFETY: the page lives.
         let peer = unsafe { place.as_ref() };
         peer.set_lanes("posix/memory", "cma/memory");
-        peer.of(Protocol::Short).add(8);
-        peer.of(Protocol::Short).add(4);
-        peer.of(Protocol::RndvCopy).add(1 << 20);
+        peer.of(StatProtocol::Short).add(8);
+        peer.of(StatProtocol::Short).add(4);
+        peer.of(StatProtocol::RndvCopy).add(1 << 20);
         peer.received.add_many(3, 30);
         peer.set_pending(5);
         peer.set_endpoints(2);
@@ -321,29 +323,29 @@ mod tests {
         );
         assert_eq!(
             peer.sent[0],
-            layout::Tally {
+            layout::MsgBytes {
                 messages: 2,
                 bytes: 12
             }
         );
         assert_eq!(
             peer.received,
-            layout::Tally {
+            layout::MsgBytes {
                 messages: 3,
                 bytes: 30
             }
         );
-        assert_eq!(peer.lane(Protocol::RndvCopy.carrier()), "cma/memory");
-        assert_eq!(peer.lane(Carrier::Messages), "posix/memory");
+        assert_eq!(peer.lane(StatProtocol::RndvCopy.carrier()), "cma/memory");
+        assert_eq!(peer.lane(StatLane::Messages), "posix/memory");
     }
 
     #[test]
     fn peers_beyond_the_last_entry_share_one() {
-        let stats = Stats::new(0x5252, true).unwrap();
+        let stats = StatsPage::new(0x5252, true).unwrap();
         for peer in 1..layout::ENTRIES as u64 {
-            assert_ne!(stats.claim(peer, 1), stats.rest());
+            assert_ne!(stats.claim(peer, 1), stats.overflow_entry());
         }
-        assert_eq!(stats.claim(1 << 40, 1), stats.rest());
+        assert_eq!(stats.claim(1 << 40, 1), stats.overflow_entry());
         let read = read_back(0x5252);
         assert_eq!(read.peers.len(), layout::ENTRIES);
         assert!(read.peers[0].is_rest && read.peers[0].uid == 0);

@@ -22,7 +22,7 @@ const MAX_SPARE: usize = 32 << 10;
 const MAX_SPARE_ENDS: usize = 512;
 
 /// Bytes that have come, in order. The allocation never grows: pointers into it stay valid.
-pub struct Chunk {
+pub struct StreamChunk {
     bytes: Vec<u8>,
     /// Bytes at the front that have been taken.
     taken: usize,
@@ -30,7 +30,7 @@ pub struct Chunk {
     ends: VecDeque<usize>,
 }
 
-impl Chunk {
+impl StreamChunk {
     fn rest(&self) -> &[u8] {
         &self.bytes[self.taken..]
     }
@@ -39,8 +39,8 @@ impl Chunk {
         self.bytes.capacity() - self.bytes.len()
     }
 
-    fn new(capacity: usize) -> Chunk {
-        Chunk {
+    fn new(capacity: usize) -> StreamChunk {
+        StreamChunk {
             bytes: Vec::with_capacity(capacity),
             taken: 0,
             ends: VecDeque::new(),
@@ -65,9 +65,9 @@ impl Chunk {
     }
 
     /// Takes the first message out of those that share the chunk.
-    fn split_first(&mut self) -> Chunk {
+    fn split_first(&mut self) -> StreamChunk {
         let end = self.ends.front().copied().unwrap_or(self.bytes.len());
-        let mut first = Chunk::new(end - self.taken);
+        let mut first = StreamChunk::new(end - self.taken);
         first.bytes.extend_from_slice(&self.bytes[self.taken..end]);
         self.advance(end - self.taken);
         first
@@ -76,33 +76,33 @@ impl Chunk {
 
 /// What an endpoint has received.
 #[derive(Default)]
-pub struct Stream {
-    chunks: VecDeque<Chunk>,
+pub struct RxStream {
+    chunks: VecDeque<StreamChunk>,
     /// Bytes in `chunks`.
     bytes: usize,
     /// Receives that wait, in order.
     pub posted: VecDeque<*mut Request>,
     /// The first receive is out of `posted`: progress is filling it, with the user's functions.
     pub filling: bool,
-    /// In `Streams::ready`.
+    /// In `StreamQueue::ready`.
     listed: bool,
     /// The endpoint has failed: nothing more will come.
     pub ended: Option<ucs_status_t>,
     /// A chunk to be used again.
-    spare: Option<Chunk>,
+    spare: Option<StreamChunk>,
 }
 
 /// What a worker knows of its streams.
 #[derive(Default)]
-pub struct Streams {
+pub struct StreamQueue {
     /// Endpoints with bytes that `ucp_stream_worker_poll` has not told of.
     ready: VecDeque<*mut Endpoint>,
     /// Chunks that the user holds, by the address that he was given.
-    loans: HashMap<usize, Chunk>,
+    loans: HashMap<usize, StreamChunk>,
 }
 
 // SAFETY: pointers to endpoints and requests of the worker that owns this, used under its lock.
-unsafe impl Send for Streams {}
+unsafe impl Send for StreamQueue {}
 
 /// How many of the `bytes` of one message a stream receive takes now: whole elements, or anything if it waits for all.
 #[inline]
@@ -150,7 +150,7 @@ fn waits_for_all(r: &Request) -> bool {
     r.remote_id != 0
 }
 
-impl Stream {
+impl RxStream {
     /// Bytes that wait.
     #[inline]
     pub fn bytes(&self) -> usize {
@@ -231,7 +231,7 @@ impl Stream {
         self.bytes += len;
     }
 
-    fn new_chunk(&mut self, len: usize) -> Chunk {
+    fn new_chunk(&mut self, len: usize) -> StreamChunk {
         if let Some(spare) = self.spare.take_if(|s| s.room() >= len) {
             return spare;
         }
@@ -239,7 +239,7 @@ impl Stream {
             .chunks
             .back()
             .map_or(FIRST_CHUNK / 2, |c| c.bytes.capacity());
-        Chunk::new((2 * before).min(CHUNK).max(len))
+        StreamChunk::new((2 * before).min(CHUNK).max(len))
     }
 
     /// Moves `n` bytes, no more than wait, into a receive that is not of the user's own functions.
@@ -298,7 +298,7 @@ impl Stream {
         }
     }
 
-    fn recycle(&mut self, mut chunk: Chunk) {
+    fn recycle(&mut self, mut chunk: StreamChunk) {
         let capacity = chunk.bytes.capacity();
         if capacity <= MAX_SPARE
             && self
@@ -317,13 +317,13 @@ impl Stream {
     }
 }
 
-impl Streams {
+impl StreamQueue {
     /// The stream of an endpoint, made if there is none.
     ///
     /// # Safety
     /// A live endpoint of the worker whose streams these are.
     #[inline]
-    pub unsafe fn of(&mut self, ep: *mut Endpoint) -> &mut Stream {
+    pub unsafe fn of(&mut self, ep: *mut Endpoint) -> &mut RxStream {
         // SAFETY: the field is touched under the lock that guards `self`.
         unsafe { (*ep).stream.get_or_insert_default() }
     }
@@ -359,7 +359,7 @@ impl Streams {
     ///
     /// # Safety
     /// As [`of`](Self::of).
-    pub unsafe fn lend(&mut self, ep: *mut Endpoint) -> Option<(*const u8, usize)> {
+    pub unsafe fn loan(&mut self, ep: *mut Endpoint) -> Option<(*const u8, usize)> {
         // SAFETY: passed on.
         let stream = unsafe { self.of(ep) };
         if stream.contended() || stream.bytes == 0 {
@@ -416,14 +416,14 @@ pub fn is_generic(data: &Data) -> bool {
 mod tests {
     use super::*;
 
-    fn push(stream: &mut Stream, bytes: &[u8]) {
+    fn push(stream: &mut RxStream, bytes: &[u8]) {
         // SAFETY: a slice.
         unsafe { stream.push(bytes.as_ptr(), bytes.len()) };
     }
 
     #[test]
     fn bytes_come_out_in_order_whatever_the_pieces() {
-        let mut stream = Stream::default();
+        let mut stream = RxStream::default();
         let all: Vec<u8> = (0..200_000u32)
             .map(|i| (i.wrapping_mul(7) >> 3) as u8)
             .collect();
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn what_lies_in_several_chunks_is_taken_at_once() {
-        let mut stream = Stream::default();
+        let mut stream = RxStream::default();
         for round in 0..3 {
             let all: Vec<u8> = (0..5000u32).map(|i| (i * 7 + round) as u8).collect();
             all.chunks(100).for_each(|part| push(&mut stream, part));
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn a_receive_ends_with_the_message_that_has_its_first_element() {
-        let mut stream = Stream::default();
+        let mut stream = RxStream::default();
         assert_eq!(stream.at_once(100, 1, false), None);
         let long = vec![0; FIRST_CHUNK];
         for message in [&b"12345"[..], b"678", b"9", &long] {
@@ -479,7 +479,7 @@ mod tests {
 
     #[test]
     fn what_is_lent_is_of_one_message() {
-        let mut stream = Stream::default();
+        let mut stream = RxStream::default();
         for message in [&b"one"[..], b"two", b"three"] {
             push(&mut stream, message);
         }
@@ -493,7 +493,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_for_later_is_bounded() {
-        let mut stream = Stream::default();
+        let mut stream = RxStream::default();
         (0..100_000).for_each(|_| push(&mut stream, b"1"));
         assert_eq!(stream.take_out(100_000).len(), 100_000);
         push(&mut stream, b"2");
@@ -506,7 +506,7 @@ mod tests {
 
     #[test]
     fn small_messages_share_chunks() {
-        let mut stream = Stream::default();
+        let mut stream = RxStream::default();
         for _ in 0..10_000 {
             push(&mut stream, b"12345678");
         }

@@ -1,29 +1,31 @@
 //! A tagged message that nobody has asked for yet.
 
-use super::offer::Offer;
 use super::peer::Peer;
+use super::rndv_rts::RtsInfo;
 use crate::sys::copy;
-use crate::wire::offered;
+use crate::wire::rts_keys;
 use std::mem::MaybeUninit;
 
 /// Where the message is.
 #[derive(Clone, Copy)]
-pub enum Source {
+pub enum PayloadSource {
     /// All here.
     Eager,
     /// All here, and the sender waits to hear of the match.
     Sync { peer: *const Peer, req: u64 },
     /// At the sender: a rendezvous to be started.
-    Rts { peer: *const Peer, offer: Offer },
+    Rts { peer: *const Peer, offer: RtsInfo },
 }
 
-impl Source {
+impl PayloadSource {
     /// Who waits for the message to be received, if anybody does.
     fn peer(&self) -> Option<&Peer> {
         match *self {
-            Source::Eager => None,
-            // SAFETY: it has come from the peer just now, or has a reference to it.
-            Source::Sync { peer, .. } | Source::Rts { peer, .. } => Some(unsafe { &*peer }),
+            PayloadSource::Eager => None,
+            PayloadSource::Sync { peer, .. } | PayloadSource::Rts { peer, .. } => {
+                // SAFETY: the message is being received from the peer, or holds a reference to it.
+                Some(unsafe { &*peer })
+            }
         }
     }
 
@@ -37,9 +39,9 @@ impl Source {
     /// The message is taken out of the list of those that wait. Under the lock of that list, by which it is found when
     /// its sender takes it back.
     pub fn take_out(&self) {
-        if let Source::Rts { peer, offer } = self {
+        if let PayloadSource::Rts { peer, offer } = self {
             // SAFETY: it has a reference to the peer.
-            unsafe { &**peer }.offers.lock().hold(offer.req);
+            unsafe { &**peer }.held_rts.lock().hold(offer.req);
         }
     }
 
@@ -52,48 +54,48 @@ impl Source {
 }
 
 /// What the matcher keeps of it.
-pub struct Unexpected {
-    pub source: Source,
+pub struct UnexpectedTag {
+    pub source: PayloadSource,
     /// Bytes of the whole message.
     pub len: usize,
     /// The bytes, where they are here; of a rendezvous what its offer has beside it.
-    pub bytes: Kept,
+    pub bytes: InlineOrHeap,
 }
 
-/// Bytes that are kept in place: with the rest of an [`Unexpected`] two cache lines.
+/// Bytes that are kept in place: with the rest of an [`UnexpectedTag`] two cache lines.
 const IN_PLACE: usize = 46;
 // What an offer has beside it.
-const _: () = assert!(offered::MOST <= IN_PLACE);
+const _: () = assert!(rts_keys::MOST <= IN_PLACE);
 
 /// Bytes that wait: most messages are short and need no memory of their own.
-pub enum Kept {
+pub enum InlineOrHeap {
     InPlace(u8, MaybeUninit<[u8; IN_PLACE]>),
     Apart(Box<[u8]>),
 }
 
-impl Kept {
+impl InlineOrHeap {
     /// A copy of a message.
     ///
     /// # Safety
     /// `len` bytes are readable at `bytes`.
     #[inline]
-    pub unsafe fn copy(bytes: *const u8, len: usize) -> Kept {
+    pub unsafe fn copy(bytes: *const u8, len: usize) -> InlineOrHeap {
         if len > IN_PLACE {
             // SAFETY: the caller's promise.
-            return Kept::Apart(unsafe { std::slice::from_raw_parts(bytes, len) }.into());
+            return InlineOrHeap::Apart(unsafe { std::slice::from_raw_parts(bytes, len) }.into());
         }
         let mut room = MaybeUninit::<[u8; IN_PLACE]>::uninit();
         // SAFETY: the room is long enough.
         unsafe { copy::from_shared(room.as_mut_ptr().cast(), bytes, len) };
-        Kept::InPlace(len as u8, room)
+        InlineOrHeap::InPlace(len as u8, room)
     }
 
     /// Where they are.
     #[inline]
     pub fn as_ptr(&self) -> *const u8 {
         match self {
-            Kept::InPlace(_, room) => room.as_ptr().cast(),
-            Kept::Apart(bytes) => bytes.as_ptr(),
+            InlineOrHeap::InPlace(_, room) => room.as_ptr().cast(),
+            InlineOrHeap::Apart(bytes) => bytes.as_ptr(),
         }
     }
 }
@@ -111,7 +113,7 @@ pub struct PartialTag {
 }
 
 /// A message that `ucp_tag_probe_nb` took out: handed out as `ucp_tag_message_h`.
-pub struct Removed {
+pub struct DetachedMsg {
     pub tag: u64,
-    pub message: Unexpected,
+    pub message: UnexpectedTag,
 }

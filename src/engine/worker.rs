@@ -1,45 +1,45 @@
 //! A worker: queues, peers and everything that progress moves.
 
 use super::am::{AmDescs, AmHandler, PartialAm};
+use super::cm::CmState;
 use super::context::Context;
 use super::cq::Cqs;
-use super::duties::Duties;
 use super::endpoint::Endpoint;
-use super::handlers::Handlers;
-use super::idtable::IdTable;
+use super::err_handlers::ErrHandlers;
+use super::ib_worker::{IbWorker, RailEvent};
 use super::inherited;
-use super::listener::Exchange;
-use super::liveness::Liveness;
 use super::matcher::Matcher;
-use super::patience::{Contention, Crowd, Patience};
-use super::peer::{Known, Peer, PeerRef};
-use super::ports::{Ports, RailTask};
-use super::regions::LastFound;
+use super::peer::{Peer, PeerHandle, PeerRef};
+use super::probe_state::ProbeState;
+use super::progress_flags::ProgressFlags;
+use super::ptr_map::PtrMap;
+use super::regions::LastRegion;
 use super::request::{REQUEST_SIZE, Request, RequestPool};
-use super::rings::Rings;
-use super::sockets::Sockets;
-use super::stats::Stats;
-use super::stream::Streams;
+use super::stats::StatsPage;
+use super::stream::StreamQueue;
+use super::tcp_worker::TcpWorker;
+use super::tofu_worker::TofuWorker;
 use super::unexpected::PartialTag;
-use super::unexpected::Unexpected;
-use super::wake::Wake;
+use super::unexpected::UnexpectedTag;
+use super::wakeup::Wakeup;
+use super::yield_policy::{BacklogYield, CasBackoff, IdleYield};
 use crate::ctypes::*;
 use crate::sys::copy::TINY;
 use crate::sys::fork::{self, Origin};
 use crate::sys::lock::MtLock;
 use crate::sys::pool::Pool;
-use crate::sys::regcache::Lookaside;
-use crate::sys::{log, machine};
-use crate::tl::Target;
-use crate::tl::ib::loopback::Loopback;
-use crate::tl::ib::pinned::Devices;
+use crate::sys::regcache::LocalCache;
+use crate::sys::{host, log};
+use crate::tl::LaneTarget;
+use crate::tl::ib::loopback::LoopbackQp;
+use crate::tl::ib::mr::Devices;
+use crate::tl::shm::chunk_board::ChunkState;
 use crate::tl::shm::inbox::{Doorbell, Inbox};
 use crate::tl::shm::order::Merge;
-use crate::tl::shm::outbox::OpenShare;
+use crate::tl::shm::outbox::OpenChunkBoard;
 use crate::tl::shm::ring::Consumer;
-use crate::tl::shm::share::Share;
-use crate::tl::shm::{Locator, Sender};
-use crate::tl::tofu::iface::Iface;
+use crate::tl::shm::{InboxLocator, RingOwner};
+use crate::tl::tofu::iface::TofuIface;
 use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, TofuLocator, WorkerAddress};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -77,7 +77,7 @@ pub struct Worker {
     pub params: WorkerParams,
     pub uid: u64,
     /// Where peers of this host find it, if they may.
-    pub locator: Option<Locator>,
+    pub locator: Option<InboxLocator>,
     /// Where peers find it by InfiniBand or RoCE.
     pub ib: Option<IbLocator>,
     /// Where peers find it over the Tofu interconnect.
@@ -87,7 +87,7 @@ pub struct Worker {
     /// Where any peer finds it by TCP.
     pub tcp: Option<TcpLocator>,
     /// Where it takes greetings of queue pairs by TCP, if that carries nothing else.
-    pub greeter: Option<TcpLocator>,
+    pub wireup_listener: Option<TcpLocator>,
     pub(super) extra_op_flags: AtomicU32,
     /// Receives of tagged messages take the shortest way. Changes only in a forked child, which has a single thread.
     pub(super) short_way_recv: Cell<bool>,
@@ -97,14 +97,14 @@ pub struct Worker {
     /// The process that made it: a forked child has it, and may not use it.
     origin: Origin,
     /// Disables it in children, from when it has its place.
-    in_children: Option<fork::Disabled>,
+    in_children: Option<fork::DisabledInChild>,
     /// In front of `rx`: dropped before the inbox, which its thread looks at.
-    pub wake: Option<Wake>,
+    pub wakeup: Option<Wakeup>,
     /// Tells of rings that new senders have taken in the inbox.
     pub doorbell: Doorbell,
     /// What only the progress thread touches.
     pub rx: MtLock<Rx>,
-    pub matcher: MtLock<Matcher<Unexpected>>,
+    pub matcher: MtLock<Matcher<UnexpectedTag>>,
     pub am: MtLock<Vec<AmHandler>>,
     /// Payloads that handlers keep.
     pub am_descs: AmDescs,
@@ -112,77 +112,77 @@ pub struct Worker {
     pub partial_ams: MtLock<HashMap<*const Peer, PartialAm>>,
     /// Eager tagged messages of which some fragments have arrived, by peer. The progress thread's.
     pub partial_tags: MtLock<HashMap<*const Peer, PartialTag>>,
-    pub streams: MtLock<Streams>,
+    pub streams: MtLock<StreamQueue>,
     /// Completion queues; none before the first.
     pub cqs: Cqs,
     pub pool: MtLock<RequestPool>,
     pub ep_pool: MtLock<Pool>,
-    pub ids: MtLock<IdTable<*mut Request>>,
+    pub ids: MtLock<PtrMap<*mut Request>>,
     /// Listeners, clients and servers; none before the first. In front of the peers, to which placeholders lead.
-    pub exchange: MtLock<Option<Box<Exchange>>>,
+    pub cm: MtLock<Option<Box<CmState>>>,
     pub peers: MtLock<HashMap<u64, Box<Peer>>>,
     /// Peers with pending requests; looked at only if `duties` count any.
-    pub busy: MtLock<VecDeque<*const Peer>>,
+    pub pending_peers: MtLock<VecDeque<*const Peer>>,
     /// Receives that copy from a peer's memory, a piece per progress.
-    pub pulls: MtLock<VecDeque<*mut Request>>,
+    pub cma_gets: MtLock<VecDeque<*mut Request>>,
     /// Receives whose senders were asked for messages, and may be late.
-    pub asked: MtLock<Vec<Asked>>,
+    pub rtr_races: MtLock<Vec<RtrRace>>,
     /// Messages of ours that their receivers share with us, some pieces per progress.
-    pub pushes: MtLock<Vec<Push>>,
+    pub split_pushes: MtLock<Vec<SplitPush>>,
     /// Where a peer's last access went. The progress thread's.
-    pub permitted: LastFound,
+    pub last_region: LastRegion,
     /// What has a device execute atomic operations for peers that cannot; none before the first.
-    pub loopback: MtLock<Option<Loopback>>,
+    pub loopback: MtLock<Option<LoopbackQp>>,
     /// Its queue at the Tofu interconnect, if it has one.
-    pub tofu_iface: Option<Arc<Iface>>,
+    pub tofu_iface: Option<Arc<TofuIface>>,
     /// Requests that a fence has moved out of their queues: progress ends them.
-    pub moved: MtLock<Vec<*mut Request>>,
+    pub flushed_done: MtLock<Vec<*mut Request>>,
     /// Peers that were lost and not yet seen to.
-    pub lost: MtLock<Vec<*const Peer>>,
+    pub failed_peers: MtLock<Vec<*const Peer>>,
     /// Lost peers whose lanes are still to be dropped, and those that are to be freed after it. The progress thread's.
     pub departing: MtLock<Vec<*const Peer>>,
     pub departed: MtLock<Vec<*const Peer>>,
     /// Peers whose last endpoint, or whose ring in our inbox, has gone. Only progress takes them out.
     pub idle: MtLock<Vec<*const Peer>>,
     /// Error handlers that are due, and the one that runs.
-    pub handlers: MtLock<Handlers>,
+    pub err_handlers: MtLock<ErrHandlers>,
     /// Closed endpoints that progress may still look at: their memory is nobody else's yet.
-    pub retired: MtLock<Vec<*mut Endpoint>>,
+    pub closed_eps: MtLock<Vec<*mut Endpoint>>,
     /// Internal endpoints whose counterparts are closed and by which the user may still answer, the oldest first.
     pub ended: MtLock<VecDeque<*mut Endpoint>>,
     /// Endpoints whose counterparts were closed in order, and looks at the clock since then.
-    pub left: MtLock<Vec<(*mut Endpoint, u32)>>,
+    pub grace_eps: MtLock<Vec<(*mut Endpoint, u32)>>,
     /// Whether there is something to do in these lists, in the network or in `busy`.
-    pub duties: Duties,
+    pub progress_flags: ProgressFlags,
     /// A fence was called while remote accesses by message were under way.
     pub fenced: AtomicBool,
     /// One ever was: connections that are made from now on keep their reads in order, too.
     pub fences: AtomicBool,
     /// Peers that a connection is wanted to, by sockets and by queue pairs.
-    pub dials: MtLock<Vec<*const Peer>>,
-    pub pairings: MtLock<Vec<*const Peer>>,
+    pub connect_tcp: MtLock<Vec<*const Peer>>,
+    pub connect_ib: MtLock<Vec<*const Peer>>,
     /// Peers that a ring is wanted at.
-    pub openings: MtLock<Vec<*const Peer>>,
+    pub connect_tofu: MtLock<Vec<*const Peer>>,
     /// What is to be done for rails to peers.
-    pub rails: MtLock<Vec<(*const Peer, RailTask)>>,
+    pub rails: MtLock<Vec<(*const Peer, RailEvent)>>,
     /// What this worker found registered lately; none before the first look.
-    pub pinned: MtLock<Option<Lookaside<Devices>>>,
+    pub ib_mrs: MtLock<Option<LocalCache<Devices>>>,
     /// Peers that failed and were replaced: endpoints still lead to them.
-    pub former: MtLock<Vec<Box<Peer>>>,
+    pub replaced_peers: MtLock<Vec<Box<Peer>>>,
     /// Lost peers that are in no list any more and that something of progress may still name. The progress thread's.
     pub unlisted: MtLock<Vec<Box<Peer>>>,
     /// More losses than any peer has had that was freed: what a new peer begins with. Under the lock of `peers`.
     pub losses: AtomicU32,
     /// Tables of protocols that were printed.
-    pub told: parking_lot::Mutex<Vec<String>>,
+    pub printed_tables: parking_lot::Mutex<Vec<String>>,
     /// Compare-and-swaps that found another value, modulo 2^32: by any thread, and a few may be lost.
     pub failed_swaps: AtomicU32,
     /// What other processes can read of all this. Last: everything above points into it.
-    pub stats: Stats,
+    pub stats: StatsPage,
 }
 
 /// A message whose receiver lets us copy a part of it.
-pub struct Push {
+pub struct SplitPush {
     pub peer: *const Peer,
     /// Our request.
     pub id: u64,
@@ -191,17 +191,17 @@ pub struct Push {
     /// Bytes of a piece.
     pub piece: usize,
     /// In our inbox, as long as the receiver's ring is there.
-    pub share: NonNull<Share>,
+    pub share: NonNull<ChunkState>,
     pub generation: u32,
 }
 
 /// A receive whose sender was asked to send at once.
-pub struct Asked {
+pub struct RtrRace {
     pub peer: *const Peer,
     /// The receive.
     pub id: u64,
     /// In the ring that leads to the peer: whoever claims its one piece moves the message.
-    pub share: OpenShare,
+    pub share: OpenChunkBoard,
     /// Parts of messages that had come from the peer, and since when there are no more.
     pub parts: u32,
     pub since: Instant,
@@ -211,13 +211,13 @@ pub struct Asked {
 pub struct Rx {
     /// None where shared memory is not to be used.
     pub inbox: Option<Inbox>,
-    pub channels: Vec<Box<Channel>>,
+    pub shm_rings: Vec<Box<ShmRx>>,
     /// None where TCP is not to be used.
-    pub sockets: Option<Box<Sockets>>,
+    pub tcp: Option<Box<TcpWorker>>,
     /// None where there are no ports, or they are not to be used.
-    pub ports: Option<Box<Ports>>,
+    pub ib: Option<Box<IbWorker>>,
     /// None where there is no Tofu interconnect, or it is not to be used.
-    pub rings: Option<Box<Rings>>,
+    pub tofu: Option<Box<TofuWorker>>,
     /// Most messages of a ring that the next progress call handles: 1 after an idle call, at most 16.
     pub budget: u32,
     pub merge: Merge,
@@ -226,23 +226,23 @@ pub struct Rx {
     /// Progress calls until the clock is read again.
     pub calls: u32,
     /// As many as were wanted between the last two looks.
-    pub pace: u32,
+    pub clock_interval: u32,
     /// Coarse milliseconds of the last look at the clock.
-    pub looked_at: u64,
+    pub last_tick: u64,
     /// Coarse milliseconds of the last look at the peers.
-    pub checked_at: u64,
-    pub liveness: Liveness,
+    pub last_failure_check: u64,
+    pub liveness: ProbeState,
     /// What has happened, but for messages of rings on the shortest way.
-    pub happened: u64,
+    pub events: u64,
     /// Milliseconds since the last look at the clock that others had the core.
-    pub given: u64,
-    pub patience: Patience,
-    pub crowd: Crowd,
-    pub contention: Contention,
+    pub yielded_ms: u64,
+    pub idle_yield: IdleYield,
+    pub backlog_yield: BacklogYield,
+    pub contention: CasBackoff,
 }
 
 /// An incoming ring.
-pub struct Channel {
+pub struct ShmRx {
     pub consumer: Consumer,
     pub index: usize,
     pub peer: *const Peer,
@@ -261,8 +261,9 @@ impl Worker {
             true => None,
             false => {
                 let tuning = ctx.policy.connecting.tuning(ctx.policy.keepalive_ms);
-                let sockets = Sockets::new(tuning, &ctx.devices);
-                let sockets = sockets.map_err(|e| lacking("port (UCX_TCP_PORT_RANGE)", &e))?;
+                let sockets = TcpWorker::new(tuning, &ctx.devices);
+                let sockets =
+                    sockets.map_err(|e| unreachable_reason("port (UCX_TCP_PORT_RANGE)", &e))?;
                 Some(Box::new(sockets))
             }
         };
@@ -275,21 +276,21 @@ impl Worker {
         let ports = match ctx.ports.is_empty() {
             true => None,
             false => {
-                let ports = Ports::new(&ctx.ports, mt, wakes);
+                let ports = IbWorker::new(&ctx.ports, mt, wakes);
                 Some(Box::new(
-                    ports.map_err(|e| lacking("InfiniBand queues", &e))?,
+                    ports.map_err(|e| unreachable_reason("InfiniBand queues", &e))?,
                 ))
             }
         };
         let reaches_others = inbox.is_some() && ctx.policy.shm || tcp.is_some() || ports.is_some();
         let rings = rings(ctx, mt, reaches_others)?;
-        let duties = Duties::default();
+        let duties = ProgressFlags::default();
         if rings.is_some() {
-            duties.call_rings();
+            duties.raise_tofu();
         }
         let wake = if wakes {
-            let wake = Wake::new(&params, inbox.as_ref());
-            Some(wake.map_err(|e| lacking("wakeup", &e))?)
+            let wake = Wakeup::new(&params, inbox.as_ref());
+            Some(wake.map_err(|e| unreachable_reason("wakeup", &e))?)
         } else {
             None
         };
@@ -302,8 +303,8 @@ impl Worker {
             }
         }
         let request = REQUEST_SIZE + ctx.request_size;
-        let uid = machine::random_u64();
-        let stats = Stats::new(uid, ctx.options.vfs_enable)?;
+        let uid = host::random_u64();
+        let stats = StatsPage::new(uid, ctx.options.vfs_enable)?;
         let name = params.name.as_deref().unwrap_or_default();
         stats.set_names(name, &ctx.name, params.thread_mode);
         let pool = RequestPool::new(request, 16, REQUESTS_PER_CHUNK);
@@ -330,7 +331,7 @@ impl Worker {
             tofu_iface: rings.as_ref().map(|rings| rings.iface.clone()),
             tni: rings.as_ref().map_or(0, |rings| rings.iface.tni),
             tcp,
-            greeter,
+            wireup_listener: greeter,
             extra_op_flags: AtomicU32::new(extra_op_flags),
             short_way_recv: Cell::new(!mt && extra_op_flags == 0 && ctx.has(UCP_FEATURE_TAG)),
             receive_limit: Cell::new(0),
@@ -340,23 +341,23 @@ impl Worker {
                 mt,
                 Rx {
                     inbox,
-                    channels: Vec::new(),
+                    shm_rings: Vec::new(),
                     budget: 1,
                     merge: Merge::default(),
-                    sockets,
-                    ports,
-                    rings,
+                    tcp: sockets,
+                    ib: ports,
+                    tofu: rings,
                     cursor: 0,
                     calls: 1,
-                    pace: 1,
-                    looked_at: 0,
-                    checked_at: 0,
-                    liveness: Liveness::default(),
-                    happened: 0,
-                    given: 0,
-                    patience: Patience::default(),
-                    crowd: Crowd::default(),
-                    contention: Contention::default(),
+                    clock_interval: 1,
+                    last_tick: 0,
+                    last_failure_check: 0,
+                    liveness: ProbeState::default(),
+                    events: 0,
+                    yielded_ms: 0,
+                    idle_yield: IdleYield::default(),
+                    backlog_yield: BacklogYield::default(),
+                    contention: CasBackoff::default(),
                 },
             ),
             matcher: MtLock::new(mt, Matcher::new()),
@@ -364,49 +365,50 @@ impl Worker {
             am_descs: AmDescs::new(mt, params.am_alignment),
             partial_ams: MtLock::new(mt, HashMap::new()),
             partial_tags: MtLock::new(mt, HashMap::new()),
-            streams: MtLock::new(mt, Streams::default()),
+            streams: MtLock::new(mt, StreamQueue::default()),
             cqs: Cqs::new(mt),
             pool: MtLock::new(mt, pool),
             ep_pool: MtLock::new(mt, ep_pool),
-            ids: MtLock::new(mt, IdTable::new()),
+            ids: MtLock::new(mt, PtrMap::new()),
             peers: MtLock::new(mt, HashMap::new()),
-            busy: MtLock::new(mt, VecDeque::new()),
-            pulls: MtLock::new(mt, VecDeque::new()),
-            asked: MtLock::new(mt, Vec::new()),
-            pushes: MtLock::new(mt, Vec::new()),
-            lost: MtLock::new(mt, Vec::new()),
+            pending_peers: MtLock::new(mt, VecDeque::new()),
+            cma_gets: MtLock::new(mt, VecDeque::new()),
+            rtr_races: MtLock::new(mt, Vec::new()),
+            split_pushes: MtLock::new(mt, Vec::new()),
+            failed_peers: MtLock::new(mt, Vec::new()),
             departing: MtLock::new(mt, Vec::new()),
             departed: MtLock::new(mt, Vec::new()),
             idle: MtLock::new(mt, Vec::new()),
-            permitted: LastFound::default(),
+            last_region: LastRegion::default(),
             loopback: MtLock::new(mt, None),
-            moved: MtLock::new(mt, Vec::new()),
-            handlers: MtLock::new(mt, Handlers::default()),
-            retired: MtLock::new(mt, Vec::new()),
+            flushed_done: MtLock::new(mt, Vec::new()),
+            err_handlers: MtLock::new(mt, ErrHandlers::default()),
+            closed_eps: MtLock::new(mt, Vec::new()),
             ended: MtLock::new(mt, VecDeque::new()),
-            left: MtLock::new(mt, Vec::new()),
-            duties,
+            grace_eps: MtLock::new(mt, Vec::new()),
+            progress_flags: duties,
             fenced: AtomicBool::new(false),
             fences: AtomicBool::new(false),
-            dials: MtLock::new(mt, Vec::new()),
-            pairings: MtLock::new(mt, Vec::new()),
-            openings: MtLock::new(mt, Vec::new()),
+            connect_tcp: MtLock::new(mt, Vec::new()),
+            connect_ib: MtLock::new(mt, Vec::new()),
+            connect_tofu: MtLock::new(mt, Vec::new()),
             rails: MtLock::new(mt, Vec::new()),
-            pinned: MtLock::new(mt, None),
-            exchange: MtLock::new(mt, None),
-            former: MtLock::new(mt, Vec::new()),
+            ib_mrs: MtLock::new(mt, None),
+            cm: MtLock::new(mt, None),
+            replaced_peers: MtLock::new(mt, Vec::new()),
             unlisted: MtLock::new(mt, Vec::new()),
             losses: AtomicU32::new(0),
             failed_swaps: AtomicU32::new(0),
-            wake,
+            wakeup: wake,
             params,
-            told: parking_lot::Mutex::default(),
+            printed_tables: parking_lot::Mutex::default(),
             stats,
         });
         let place = NonNull::from(&mut *worker).cast();
         // SAFETY: the worker stays there; taken back when it is dropped.
-        worker.in_children =
-            Some(unsafe { fork::Disabled::new(place, size_of::<Worker>(), inherited::disable) });
+        worker.in_children = Some(unsafe {
+            fork::DisabledInChild::new(place, size_of::<Worker>(), inherited::disable)
+        });
         Ok(worker)
     }
 
@@ -432,9 +434,9 @@ impl Worker {
 
     /// There is something to do for progress, which may be asleep in another thread.
     #[inline]
-    pub fn nudge(&self) {
-        if let Some(wake) = &self.wake {
-            wake.nudge();
+    pub fn wake(&self) {
+        if let Some(wake) = &self.wakeup {
+            wake.wake();
         }
     }
 
@@ -456,7 +458,7 @@ impl Worker {
     /// the feature, but for accesses to mapped memory, atomic ones too, one thread at a time, and for tags and active
     /// messages no rendezvous of so few bytes.
     #[inline(always)]
-    pub fn takes_shortest_way(&self, feature: ucp_feature) -> bool {
+    pub fn takes_shortest_path(&self, feature: ucp_feature) -> bool {
         let policy = &self.ctx.policy;
         let by_message = matches!(feature, UCP_FEATURE_TAG | UCP_FEATURE_AM);
         let eager = !by_message || policy.rndv_thresh.min(policy.rndv_thresh_inter) > TINY;
@@ -465,8 +467,8 @@ impl Worker {
     }
 
     /// How this worker introduces itself to a peer's inbox.
-    pub fn as_sender(&self) -> Option<Sender> {
-        Some(Sender {
+    pub fn as_sender(&self) -> Option<RingOwner> {
+        Some(RingOwner {
             uid: self.uid,
             inbox: self.locator?,
         })
@@ -474,7 +476,7 @@ impl Worker {
 
     /// What it tells the world. `net_only`: leave out what reaches only this host.
     pub fn address(&self, net_only: bool) -> WorkerAddress {
-        let host = machine::place().host;
+        let host = host::place().host;
         let shm = self.locator.filter(|_| !net_only).map(|l| ShmLocator {
             host,
             pid_ns: l.pid_ns,
@@ -494,7 +496,7 @@ impl Worker {
             ib: self.ib.clone(),
             tofu: self.tofu,
             tcp: self.tcp.clone(),
-            greeter: self.greeter.clone(),
+            greeter: self.wireup_listener.clone(),
         }
     }
 
@@ -503,8 +505,8 @@ impl Worker {
     pub fn peer(
         &self,
         uid: u64,
-        inbox: Option<Locator>,
-        target: Option<Target>,
+        inbox: Option<InboxLocator>,
+        target: Option<LaneTarget>,
     ) -> Option<PeerRef> {
         let again = target.is_some();
         let peer = self.peer_or(uid, again, || Peer::new(self, uid, inbox, target));
@@ -513,7 +515,7 @@ impl Worker {
     }
 
     /// The peer that a connection comes from.
-    pub fn peer_at_the_door(&self, uid: u64) -> PeerRef {
+    pub fn peer_from_incoming(&self, uid: u64) -> PeerRef {
         self.peer_or(uid, true, || Peer::new(self, uid, None, None))
     }
 
@@ -524,7 +526,7 @@ impl Worker {
         let lost = peers.get(&uid).filter(|p| p.status() != UCS_OK);
         let losses = lost.filter(|_| again).map(|p| p.losses + 1);
         if losses.is_some() {
-            self.former.lock().extend(peers.remove(&uid));
+            self.replaced_peers.lock().extend(peers.remove(&uid));
         }
         let peer = peers.entry(uid).or_insert_with(|| {
             let mut peer = Box::new(new());
@@ -537,8 +539,9 @@ impl Worker {
             peer.losses = losses.unwrap_or(0).max(fewest);
             let place = NonNull::from(&*peer).cast();
             // SAFETY: the peer stays there; taken back when it is dropped.
-            let disabled =
-                unsafe { fork::Disabled::new(place, size_of::<Peer>(), inherited::disable_peer) };
+            let disabled = unsafe {
+                fork::DisabledInChild::new(place, size_of::<Peer>(), inherited::disable_peer)
+            };
             peer.in_children = Some(disabled);
             peer
         });
@@ -546,29 +549,29 @@ impl Worker {
     }
 
     /// Asks progress for a connection to a peer.
-    pub fn dial(&self, peer: &Peer) {
+    pub fn connect(&self, peer: &Peer) {
         match peer.target.as_deref() {
-            Some(Target::Ib(_)) => {
-                self.pairings.lock().push(peer);
-                self.duties.call_pairings();
+            Some(LaneTarget::Ib(_)) => {
+                self.connect_ib.lock().push(peer);
+                self.progress_flags.raise_connect_ib();
             }
-            Some(Target::Tofu(_)) => {
-                self.openings.lock().push(peer);
-                self.duties.call_openings();
+            Some(LaneTarget::Tofu(_)) => {
+                self.connect_tofu.lock().push(peer);
+                self.progress_flags.raise_connect_tofu();
             }
-            Some(Target::Tcp(_)) | None => {
-                self.dials.lock().push(peer);
-                self.duties.call_network();
+            Some(LaneTarget::Tcp(_)) | None => {
+                self.connect_tcp.lock().push(peer);
+                self.progress_flags.raise_network();
             }
         }
-        self.nudge();
+        self.wake();
     }
 
     /// Leaves something to do for rails to a peer, whose lock may be held.
-    pub fn leave_rails(&self, peer: &Peer, task: RailTask) {
+    pub fn raise_rails(&self, peer: &Peer, task: RailEvent) {
         self.rails.lock().push((peer, task));
-        self.duties.call_pairings();
-        self.nudge();
+        self.progress_flags.raise_connect_ib();
+        self.wake();
     }
 
     /// Whether a peer is there of which this is true. Asked under the locks of the lists, placeholders first: what
@@ -580,25 +583,25 @@ impl Worker {
     /// As [`any_peer`](Self::any_peer); `then` gets the answer before another thread can ask.
     #[inline(always)]
     pub fn any_peer_then(&self, is: impl Fn(&Peer) -> bool, then: impl FnOnce(bool)) -> bool {
-        let exchange = self.exchange.lock();
-        let mut placeholders = exchange.iter().flat_map(|x| x.placeholders());
+        let exchange = self.cm.lock();
+        let mut placeholders = exchange.iter().flat_map(|x| x.stub_peers());
         let any = placeholders.any(|p| is(p))
             || self.peers.lock().values().any(|p| is(p))
-            || self.former.lock().iter().any(|p| is(p));
+            || self.replaced_peers.lock().iter().any(|p| is(p));
         then(any);
         any
     }
 
     /// All peers, for the rare occasions that concern every one.
-    pub fn all_peers(&self) -> Vec<Known> {
-        let settled = |p: &Peer| Known::Settled(PeerRef::new(p));
+    pub fn all_peers(&self) -> Vec<PeerHandle> {
+        let settled = |p: &Peer| PeerHandle::Settled(PeerRef::new(p));
         // Under the lock of `peers` progress frees none of either list.
         let peers = self.peers.lock();
         let mut all: Vec<_> = peers.values().map(|p| settled(p)).collect();
-        all.extend(self.former.lock().iter().map(|p| settled(p)));
+        all.extend(self.replaced_peers.lock().iter().map(|p| settled(p)));
         drop(peers);
-        if let Some(x) = self.exchange.lock().as_ref() {
-            all.extend(x.placeholders().cloned().map(Known::Placeholder));
+        if let Some(x) = self.cm.lock().as_ref() {
+            all.extend(x.stub_peers().cloned().map(PeerHandle::Placeholder));
         }
         all
     }
@@ -612,17 +615,17 @@ impl Drop for Worker {
 }
 
 /// Its rings over the Tofu interconnect, if there is one. `or_else`: peers are reached by other ways, too.
-fn rings(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<Rings>>> {
+fn rings(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<TofuWorker>>> {
     let Some(tuning) = ctx.policy.tofu.filter(|_| !ctx.tnis.is_empty()) else {
         return Ok(None);
     };
-    match Iface::new(&ctx.tnis, &ctx.roster, tuning, mt) {
-        Ok(iface) => Ok(Some(Rings::new(iface))),
+    match TofuIface::new(&ctx.tnis, &ctx.roster, tuning, mt) {
+        Ok(iface) => Ok(Some(TofuWorker::new(iface))),
         Err(e) if or_else => {
             log::warn!("a worker goes without Tofu: no {NO_QUEUE}: {e}");
             Ok(None)
         }
-        Err(e) => Err(lacking(NO_QUEUE, &e)),
+        Err(e) => Err(unreachable_reason(NO_QUEUE, &e)),
     }
 }
 
@@ -648,11 +651,11 @@ fn inbox(ctx: &Context) -> io::Result<Option<Inbox>> {
             );
             Ok(None)
         }
-        Err(e) => Err(lacking("shared memory", &e)),
+        Err(e) => Err(unreachable_reason("shared memory", &e)),
     }
 }
 
 /// Why there is no worker, for the log.
-fn lacking(what: &str, e: &io::Error) -> io::Error {
+fn unreachable_reason(what: &str, e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("no {what}: {e}"))
 }

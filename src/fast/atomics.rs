@@ -1,16 +1,16 @@
 //! THE HOT PATH of atomic operations. A word of mapped memory is changed by the processor, inside of the call and in
-//! any thread mode; what a device or an adapter executes is in [`queues`] and [`tofu`].
+//! any thread mode; what a device or an adapter executes is in [`ib`] and [`tofu`].
 
-use super::{queues, tofu};
+use super::{ib, tofu};
 use crate::ctypes::*;
 use crate::engine::endpoint::{self, Endpoint};
-use crate::engine::patience::FAILURES_PER_LOOK;
 use crate::engine::peer::Peer;
-use crate::engine::rkey::{Executor, Rkey};
+use crate::engine::rkey::{AmoExecutor, Rkey};
 use crate::engine::worker::Worker;
-use crate::op::amo::{self, Amo};
+use crate::engine::yield_policy::FAILURES_PER_LOOK;
+use crate::op::amo::{self, AmoOp};
 use crate::op::param::Param;
-use crate::wire::stats::Protocol;
+use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -44,8 +44,8 @@ pub unsafe fn atomic(
     // SAFETY: passed on; a key is the caller's.
     unsafe {
         match rkey.as_ref().map(|key| key.executor) {
-            Some(Executor::Processor) => mapped(ep, op, buffer, count, addr, rkey, param),
-            _ => elsewhere(ep, op, buffer, count, addr, rkey, param),
+            Some(AmoExecutor::Processor) => mapped(ep, op, buffer, count, addr, rkey, param),
+            _ => atomic_remote(ep, op, buffer, count, addr, rkey, param),
         }
     }
 }
@@ -81,7 +81,7 @@ fn is_simple(p: &Param, buffer: *const c_void, count: usize) -> bool {
 
 /// As [`atomic`], if processors do not change the words that the key leads to.
 #[inline(never)]
-unsafe fn elsewhere(
+unsafe fn atomic_remote(
     ep: *const Endpoint,
     op: u32,
     buffer: *const c_void,
@@ -98,8 +98,8 @@ unsafe fn elsewhere(
             return atomic_slow(ep, op, buffer, count, addr, rkey, param);
         };
         let handle = match key.executor {
-            Executor::Adapter => tofu::atomics::atomic(ep, op, buffer, addr, key, &p),
-            _ => queues::atomic(ep, op, buffer, addr, key, &p),
+            AmoExecutor::Adapter => tofu::atomics::atomic(ep, op, buffer, addr, key, &p),
+            _ => ib::atomic(ep, op, buffer, addr, key, &p),
         };
         match handle {
             Some(handle) => handle,
@@ -129,7 +129,7 @@ unsafe fn atomic_slow(
         let result = amo::atomic(ep, op, buffer, count, addr, rkey, &p);
         let failures = worker.failed_swaps.load(Ordering::Relaxed);
         if failures != before {
-            relieve_at_times(worker, failures);
+            back_off_at_times(worker, failures);
         }
         result
     }
@@ -139,13 +139,13 @@ unsafe fn atomic_slow(
 #[cold]
 #[inline(never)]
 fn note_failure(worker: &Worker) {
-    relieve_at_times(worker, amo::count_failure(worker));
+    back_off_at_times(worker, amo::count_failure(worker));
 }
 
 /// One failed compare-and-swap in many asks what is to be done about it.
-fn relieve_at_times(worker: &Worker, failures: u32) {
+fn back_off_at_times(worker: &Worker, failures: u32) {
     if failures % FAILURES_PER_LOOK == 0 {
-        super::relieve(worker, failures);
+        super::back_off(worker, failures);
     }
 }
 
@@ -189,7 +189,7 @@ unsafe fn change<const SIZE: u8>(
     // SAFETY: the caller's endpoint, whose worker and peer outlive it.
     let (e, worker, peer) = unsafe { (&*ep, &*(*ep).worker, (*ep).peer()) };
     if e.has(endpoint::SPECIAL | long_way)
-        || !peer.is_well()
+        || !peer.is_connected()
         || worker.fenced.load(Ordering::Relaxed)
     {
         return None;
@@ -211,7 +211,7 @@ unsafe fn change<const SIZE: u8>(
             SWAP..=XOR => return Some(change_otherwise::<SIZE>(peer, op, word, operand, reply)),
             _ => return None,
         };
-        let change = Amo {
+        let change = AmoOp {
             op,
             size: SIZE,
             value,
@@ -230,14 +230,16 @@ unsafe fn change<const SIZE: u8>(
 /// # Safety
 /// A word of `change.size` bytes, and a reply of as many or null.
 #[inline(always)]
-unsafe fn execute(peer: &Peer, word: *mut u8, change: Amo, reply: *mut c_void) -> u64 {
+unsafe fn execute(peer: &Peer, word: *mut u8, change: AmoOp, reply: *mut c_void) -> u64 {
     // SAFETY: passed on.
     let old = unsafe {
         let old = amo::execute(word, change);
         amo::store(reply, old, change.size);
         old
     };
-    peer.stats().of(Protocol::AmoMapped).add(change.size.into());
+    peer.stats()
+        .of(StatProtocol::AmoMapped)
+        .add(change.size.into());
     old
 }
 
@@ -253,7 +255,7 @@ unsafe fn change_otherwise<const SIZE: u8>(
     value: u64,
     reply: *mut c_void,
 ) -> ucs_status_ptr_t {
-    let change = Amo {
+    let change = AmoOp {
         op: op as u8,
         size: SIZE,
         value,

@@ -6,12 +6,12 @@ use crate::ctypes::*;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::rkey::Rkey;
 use crate::op::param::Param;
-use crate::op::signal::{self, Aim, Signal};
+use crate::op::signal::{self, Signal, SignalAim};
 use crate::sys::copy;
 use crate::tl::Lane;
 use crate::tl::shm::ring::INLINE;
 use crate::wire::header::{Kind, SignalHdr};
-use crate::wire::stats::Protocol;
+use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
@@ -53,7 +53,7 @@ unsafe fn put_mapped(
     signal: &Signal,
     param: *const ucp_request_param_t,
 ) -> Option<ucs_status_ptr_t> {
-    let Aim::Queue(cq) = signal.aim else {
+    let SignalAim::Queue(cq) = signal.aim else {
         return None;
     };
     // SAFETY: passed on; the caller's endpoint, key and structure.
@@ -87,7 +87,7 @@ unsafe fn put_and_notify(
     // SAFETY: the caller's endpoint, whose peer outlives it.
     let peer = unsafe { (*ep).peer() };
     // What is mapped needs no lock, so that the endpoint's flags do not say whether threads overlap.
-    if peer.tx.is_shared() || !peer.is_well() {
+    if peer.tx.is_shared() || !peer.is_connected() {
         return None;
     }
     // SAFETY: single-thread mode; no callback runs here.
@@ -98,7 +98,7 @@ unsafe fn put_and_notify(
     if !tx.pending.is_empty() {
         return None;
     }
-    peer.stats().of(Protocol::RmaMapped).add(len);
+    peer.stats().of(StatProtocol::RmaMapped).add(len);
     // SAFETY: so many bytes of the user's, here and there.
     unsafe { copied(local, buffer.cast(), len) };
     let head = SignalHdr {

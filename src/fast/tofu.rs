@@ -3,25 +3,25 @@
 
 pub(super) mod atomics;
 
-use super::queues::{awaits, flush_slow, may_be_null, request_of};
-use super::{BATCH, am_send_longer, get_slow, is_plain, on_packet, put_slow, tag_send_longer};
+use super::ib::{arm_completion, flush_slow, may_be_null, request_of};
+use super::{BATCH, am_send_slow, get_slow, is_plain, on_packet, put_slow, tag_send_slow};
 use crate::ctypes::*;
 use crate::engine::endpoint::{self, Endpoint};
-use crate::engine::request::{self, Request, Sent};
-use crate::engine::rings::Rings;
+use crate::engine::request::{self, Request, TxState};
 use crate::engine::rkey::Rkey;
-use crate::engine::stats::PeerStats;
+use crate::engine::stats::PeerEntry;
+use crate::engine::tofu_worker::TofuWorker;
 use crate::engine::worker::{Rx, Worker};
 use crate::op::param::Param;
-use crate::op::{am, notices};
+use crate::op::{am, tofu_rx};
 use crate::proto::flush;
-use crate::proto::tx::steered;
+use crate::proto::tx::rma_tofu;
 use crate::tl::Lane;
-use crate::tl::tofu::sender::Sender;
+use crate::tl::tofu::sender::TofuSender;
 use crate::tl::tofu::tni::PIGGYBACK;
-use crate::tl::tofu::utofu::{NOT_FOUND, Notice, RMT_PUT, SUCCESS};
+use crate::tl::tofu::utofu::{MrqNotice, NOT_FOUND, RMT_PUT, SUCCESS};
 use crate::wire::header::Kind;
-use crate::wire::stats::Protocol;
+use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -29,7 +29,7 @@ use std::ptr;
 /// What sends to the endpoint's peer, if nothing waits in front of it, and where what goes that way is counted. In
 /// single-thread mode.
 #[inline(always)]
-unsafe fn line_of<'a>(ep: *const Endpoint) -> Option<(&'a mut Sender, &'a PeerStats)> {
+unsafe fn vcq_ops_of<'a>(ep: *const Endpoint) -> Option<(&'a mut TofuSender, &'a PeerEntry)> {
     // SAFETY: the caller's endpoint and mode; no callback runs here.
     let (tx, stats) = unsafe { ((*ep).peer().tx.alone(), (*ep).peer().stats()) };
     match tx.lane.as_mut() {
@@ -53,13 +53,13 @@ pub unsafe fn tag_send(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint and buffer; the rest is passed on.
     unsafe {
-        if let Some((sender, stats)) = line_of(ep)
+        if let Some((sender, stats)) = vcq_ops_of(ep)
             && sender.send_tiny(Kind::TagEager as u8, tag, buffer.cast(), len)
         {
-            stats.of(Protocol::Short).add(len);
+            stats.of(StatProtocol::Short).add(len);
             return ptr::null_mut();
         }
-        tag_send_longer(ep, buffer, count, tag, param)
+        tag_send_slow(ep, buffer, count, tag, param)
     }
 }
 
@@ -78,14 +78,14 @@ pub unsafe fn am_send(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint and buffer; the rest is passed on.
     unsafe {
-        if let Some((sender, stats)) = line_of(ep) {
+        if let Some((sender, stats)) = vcq_ops_of(ep) {
             let imm = am::plain_imm(id, (*ep).remote_sn);
             if sender.send_tiny(Kind::AmEager as u8, imm, buffer.cast(), len) {
-                stats.of(Protocol::Short).add(len);
+                stats.of(StatProtocol::Short).add(len);
                 return ptr::null_mut();
             }
         }
-        am_send_longer(ep, id, ptr::null(), 0, buffer, count, param)
+        am_send_slow(ep, id, ptr::null(), 0, buffer, count, param)
     }
 }
 
@@ -130,10 +130,10 @@ unsafe fn put_word<const LEN: usize>(
         if !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_RMA)
             && let Some(stadd) = (*rkey).stadd_of_word(addr)
             && let Some(Lane::Tofu(sender)) = peer.tx.alone().lane.as_mut()
-            && sender.takes_short()
+            && sender.take_budget()
         {
             // Counted before: what is needed behind the call has to be kept.
-            peer.stats().of(Protocol::RmaCopy).add(LEN);
+            peer.stats().of(StatProtocol::RmaCopy).add(LEN);
             sender.write_word::<LEN>(stadd, buffer);
             return true;
         }
@@ -162,16 +162,16 @@ unsafe fn put_short(
         }
         if len <= PIGGYBACK
             && let Some(stadd) = (*rkey).stadd(addr, len)
-            && let Some((sender, stats)) = line_of(ep)
+            && let Some((sender, stats)) = vcq_ops_of(ep)
         {
-            sender.calm_down();
-            if sender.takes_short() {
-                stats.of(Protocol::RmaCopy).add(len);
+            sender.refill_budget();
+            if sender.take_budget() {
+                stats.of(StatProtocol::RmaCopy).add(len);
                 sender.write_tiny(stadd, buffer.cast(), len);
                 return ptr::null_mut();
             }
         }
-        put_longer(ep, buffer, len, addr, rkey, param)
+        put_bcopy(ep, buffer, len, addr, rkey, param)
     }
 }
 
@@ -180,7 +180,7 @@ unsafe fn put_short(
 /// # Safety
 /// As there.
 #[inline(never)]
-pub unsafe fn put_longer(
+pub unsafe fn put_bcopy(
     ep: *const Endpoint,
     buffer: *const c_void,
     len: usize,
@@ -191,7 +191,7 @@ pub unsafe fn put_longer(
     // SAFETY: as there.
     unsafe {
         if let Some(stadd) = (*rkey).stadd(addr, len)
-            && steered::write_now((*ep).peer(), stadd, buffer.cast(), len)
+            && rma_tofu::write_now((*ep).peer(), stadd, buffer.cast(), len)
         {
             return ptr::null_mut();
         }
@@ -217,20 +217,20 @@ pub unsafe fn get(
         // What is longer may come to its place without a copy.
         if len <= PIGGYBACK
             && let Some(stadd) = (*rkey).stadd(addr, len)
-            && let Some((sender, stats)) = line_of(ep)
+            && let Some((sender, stats)) = vcq_ops_of(ep)
             && let Some(req) = reader(ep, buffer.cast(), len, &Param::new(param, 0))
         {
             if sender.read(stadd, buffer.cast(), len, req.cast()) == len {
-                stats.of(Protocol::RmaCopy).add(len);
+                stats.of(StatProtocol::RmaCopy).add(len);
                 return Request::handle(req);
             }
-            request::put(req);
+            request::recycle(req);
         }
         get_slow(ep, buffer, len, addr, rkey, param)
     }
 }
 
-/// As [`super::queues::flush`], by an endpoint that allows the short way, to a peer that is well.
+/// As [`super::ib::flush`], by an endpoint that allows the short way, to a peer that is well.
 ///
 /// # Safety
 /// As there. In single-thread mode.
@@ -238,8 +238,8 @@ pub unsafe fn get(
 pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, whose worker and peer outlive it, and structure; a new request.
     unsafe {
-        (*(*ep).worker).duties.forget_copies();
-        let Some((sender, _)) = line_of(ep) else {
+        (*(*ep).worker).progress_flags.clear_copied();
+        let Some((sender, _)) = vcq_ops_of(ep) else {
             return flush_slow(ep, param);
         };
         if sender.is_drained() && flush::is_answered_well((*ep).peer()) {
@@ -251,11 +251,11 @@ pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> u
         let Some(req) = request_of(ep, &Param::new(param, 0)) else {
             return flush_slow(ep, param);
         };
-        (*req).sent = Sent::Flush;
-        if sender.mark(req.cast()) {
+        (*req).sent = TxState::Flush;
+        if sender.flush_marker(req.cast()) {
             return Request::handle(req);
         }
-        request::put(req);
+        request::recycle(req);
         flush_slow(ep, param)
     }
 }
@@ -271,7 +271,7 @@ unsafe fn reader(
     // SAFETY: the caller's endpoint, whose worker and peer outlive it; a new request.
     unsafe {
         let req = request_of(ep, p)?;
-        awaits(&mut *req, into, len);
+        arm_completion(&mut *req, into, len);
         Some(req)
     }
 }
@@ -282,7 +282,7 @@ unsafe fn reader(
 /// In single-thread mode, and nobody up the stack has what progress has.
 #[inline(never)]
 pub unsafe fn poll(worker: &Worker, rx: &mut Rx) -> u32 {
-    let Some(rings) = rx.rings.as_deref_mut().filter(|rings| rings.is_calm()) else {
+    let Some(rings) = rx.tofu.as_deref_mut().filter(|rings| rings.has_budget()) else {
         return poll_all(worker, rx);
     };
     // SAFETY: the caller's promise.
@@ -291,7 +291,7 @@ pub unsafe fn poll(worker: &Worker, rx: &mut Rx) -> u32 {
         return poll_all(worker, rx);
     }
     // Mostly nothing has come, and to find that out is all that is to be done.
-    let mut notice = MaybeUninit::<Notice>::uninit();
+    let mut notice = MaybeUninit::<MrqNotice>::uninit();
     // SAFETY: the caller's promise; the interface keeps the queue.
     let code = unsafe { rings.line.poll_mrq(&mut notice) };
     match code {
@@ -307,27 +307,27 @@ pub unsafe fn poll(worker: &Worker, rx: &mut Rx) -> u32 {
 #[inline(never)]
 fn poll_all(worker: &Worker, rx: &mut Rx) -> u32 {
     worker.rx.hold(true);
-    let count = notices::progress(worker, rx, on_packet::<false>);
+    let count = tofu_rx::progress(worker, rx, on_packet::<false>);
     worker.rx.hold(false);
-    rx.happened += u64::from(count);
+    rx.events += u64::from(count);
     count
 }
 
 /// Handles what a notice tells. Who is told of something in every call has more waiting: that is handled, too.
 #[inline(never)]
-fn take(worker: &Worker, rx: &mut Rx, code: i32, notice: &Notice) -> u32 {
+fn take(worker: &Worker, rx: &mut Rx, code: i32, notice: &MrqNotice) -> u32 {
     let calls = rx.calls;
-    let Some(rings) = rx.rings.as_deref_mut() else {
+    let Some(rings) = rx.tofu.as_deref_mut() else {
         return 0;
     };
     worker.rx.hold(true);
-    let in_a_row = std::mem::replace(&mut rings.told_at, calls) == calls + 1;
+    let in_a_row = std::mem::replace(&mut rings.credited_at, calls) == calls + 1;
     let mut count = handle(worker, rings, code, notice);
     if in_a_row {
         count += take_more(worker, rx);
     }
     worker.rx.hold(false);
-    rx.happened += u64::from(count);
+    rx.events += u64::from(count);
     count
 }
 
@@ -337,13 +337,13 @@ fn take(worker: &Worker, rx: &mut Rx, code: i32, notice: &Notice) -> u32 {
     clippy::redundant_closure,
     reason = "a closure is inlined, as a function that two places name is not"
 )]
-fn handle(worker: &Worker, rings: &mut Rings, code: i32, notice: &Notice) -> u32 {
+fn handle(worker: &Worker, rings: &mut TofuWorker, code: i32, notice: &MrqNotice) -> u32 {
     if (code, notice.notice_type) != (SUCCESS, RMT_PUT) {
-        return notices::told(worker, rings, code, notice, on_packet::<false>);
+        return tofu_rx::on_flush_reply(worker, rings, code, notice, on_packet::<false>);
     }
     // SAFETY: single-thread mode, and nothing of the user's runs here.
-    unsafe { rings.iface.queue.alone() }.heard();
-    notices::arrived(worker, rings, notice.rmt_stadd, |w, m| {
+    unsafe { rings.iface.queue.alone() }.has_reply();
+    tofu_rx::arrived(worker, rings, notice.rmt_stadd, |w, m| {
         on_packet::<false>(w, m)
     });
     1
@@ -355,14 +355,14 @@ fn handle(worker: &Worker, rings: &mut Rings, code: i32, notice: &Notice) -> u32
 fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
     let mut count = 0;
     for _ in 0..BATCH {
-        let Some(rings) = rx.rings.as_deref_mut().filter(|rings| rings.is_calm()) else {
+        let Some(rings) = rx.tofu.as_deref_mut().filter(|rings| rings.has_budget()) else {
             break;
         };
         // SAFETY: single-thread mode.
         if unsafe { rings.iface.queue.alone() }.has_more() {
             break;
         }
-        let mut notice = MaybeUninit::<Notice>::uninit();
+        let mut notice = MaybeUninit::<MrqNotice>::uninit();
         // SAFETY: as above; the interface keeps the queue.
         let code = unsafe { rings.line.poll_mrq(&mut notice) };
         if code == NOT_FOUND {
@@ -371,5 +371,5 @@ fn take_more(worker: &Worker, rx: &mut Rx) -> u32 {
         // SAFETY: there is a notice.
         count += handle(worker, rings, code, unsafe { notice.assume_init_ref() });
     }
-    count + notices::progress(worker, rx, on_packet::<false>)
+    count + tofu_rx::progress(worker, rx, on_packet::<false>)
 }

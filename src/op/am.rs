@@ -7,13 +7,13 @@ use crate::ctypes::*;
 use crate::engine::am::{AmDesc, AmFunction, AmHandler, AmPayload};
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::offer::Offer;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Notify, Request};
+use crate::engine::request::{self, Callback, Request};
+use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::{MAX_AM_HEADER, Worker};
 use crate::proto::rndv;
-use crate::proto::select::{self, Protocol, Wish};
-use crate::proto::{session, tx, wireup};
+use crate::proto::select::{self, Hint, Protocol};
+use crate::proto::{cm, resolve, tx};
 use crate::sys::log;
 use crate::wire::header::{AmImm, Kind};
 use std::ffi::c_void;
@@ -95,13 +95,13 @@ pub unsafe fn send(ep: *const Endpoint, m: &AmMessage, p: &Param) -> ucs_status_
     }
 }
 
-fn wish(flags: u32) -> Wish {
+fn wish(flags: u32) -> Hint {
     if flags & UCP_AM_SEND_FLAG_RNDV as u32 != 0 {
-        Wish::Rendezvous
+        Hint::Rendezvous
     } else if flags & UCP_AM_SEND_FLAG_EAGER as u32 != 0 {
-        Wish::Eager
+        Hint::Eager
     } else {
-        Wish::None
+        Hint::None
     }
 }
 
@@ -190,11 +190,11 @@ pub unsafe fn on_rts(
     worker: &Worker,
     peer: &Peer,
     imm: AmImm,
-    (source, beside): (Offer, *const u8),
+    (source, beside): (RtsInfo, *const u8),
     header: *const u8,
 ) {
     // An offer needs the endpoint as long as its data is not there.
-    if session::is_closed(peer, imm.sn) {
+    if cm::is_closed(peer, imm.sn) {
         return rndv::acknowledge(peer, source.req, UCS_ERR_CANCELED);
     }
     let handler = handler(worker, imm.id);
@@ -210,7 +210,7 @@ pub unsafe fn on_rts(
         return rndv::acknowledge(peer, source.req, UCS_ERR_NO_MEMORY);
     };
     peer.hold();
-    peer.offers.lock().hold(source.req);
+    peer.held_rts.lock().hold(source.req);
     // SAFETY: a new descriptor with so much room; the caller's bytes.
     unsafe {
         std::ptr::copy_nonoverlapping(beside, AmDesc::data(desc), room);
@@ -243,7 +243,7 @@ unsafe fn offer(
         let kept = status == UCS_INPROGRESS && attr != 0;
         if let Some(AmPayload::Remote(peer, offer)) = worker.am_descs.leave_handler(desc, kept) {
             rndv::acknowledge(&*peer, offer.req, status);
-            (*peer).offers.lock().release(offer.req, false);
+            (*peer).held_rts.lock().release(offer.req, false);
             (*peer).release();
         }
     }
@@ -263,7 +263,7 @@ unsafe fn call(
     let reply = if imm.flags & REPLY != 0 {
         // Relaxed: looked at by this thread, or by one that has heard from the user.
         peer.answered.store(true, Ordering::Relaxed);
-        let ep = wireup::reply_endpoint(worker, peer, imm.sn);
+        let ep = resolve::reply_endpoint(worker, peer, imm.sn);
         // SAFETY: a listed endpoint lives. Relaxed: progress alone asks.
         unsafe { (*ep).given.store(true, Ordering::Relaxed) };
         ep.cast()
@@ -314,7 +314,7 @@ unsafe fn call(
 }
 
 /// What a fetch of a whole message keeps until its end.
-struct Fetch {
+struct AmFetch {
     desc: NonNull<AmDesc>,
     peer: *const Peer,
     imm: AmImm,
@@ -325,7 +325,7 @@ unsafe fn fetch_whole(
     worker: &Worker,
     peer: &Peer,
     imm: AmImm,
-    (source, beside): (Offer, *const u8),
+    (source, beside): (RtsInfo, *const u8),
     header: *const u8,
 ) {
     let Some(desc) = worker.am_descs.get(AmPayload::Here, source.len, source.len) else {
@@ -340,8 +340,8 @@ unsafe fn fetch_whole(
             ptr: AmDesc::data(desc),
             len: source.len,
         };
-        r.notify = Notify::Internal(fetched);
-        r.user_data = Box::into_raw(Box::new(Fetch {
+        r.notify = Callback::Internal(fetched);
+        r.user_data = Box::into_raw(Box::new(AmFetch {
             desc,
             peer,
             imm,
@@ -357,9 +357,9 @@ unsafe fn fetch_whole(
 unsafe fn fetched(req: *mut Request, status: ucs_status_t) {
     // SAFETY: made by `fetch_whole`; peers and workers outlive requests.
     unsafe {
-        let fetch = Box::from_raw((*req).user_data.cast::<Fetch>());
+        let fetch = Box::from_raw((*req).user_data.cast::<AmFetch>());
         let worker = &*(*req).worker;
-        request::put(req);
+        request::recycle(req);
         if status != UCS_OK {
             log::diag!(
                 "active message from {:#x} lost: {status:?}",
@@ -422,14 +422,14 @@ pub unsafe fn recv_data(
             // An empty target means that the data is not wanted.
             AmPayload::Remote(peer, offer) if r.data.len() == 0 => {
                 rndv::acknowledge(&*peer, offer.req, UCS_OK);
-                (*peer).offers.lock().release(offer.req, false);
+                (*peer).held_rts.lock().release(offer.req, false);
                 (*peer).release();
                 Some(UCS_OK)
             }
             AmPayload::Remote(peer, offer) => {
                 // Never at once, as in UCX: MPICH 5 would take a pointer of its own for a request.
                 rndv::receive_later(worker, req, &*peer, offer, AmDesc::data(desc));
-                (*peer).offers.lock().release(offer.req, true);
+                (*peer).held_rts.lock().release(offer.req, true);
                 (*peer).release();
                 None
             }
@@ -440,7 +440,7 @@ pub unsafe fn recv_data(
             return Request::handle(req);
         };
         if status == UCS_OK {
-            p.tell_length((*req).info.length);
+            p.store_length((*req).info.length);
         }
         param::finish(req, p, status)
     }
@@ -459,7 +459,7 @@ pub unsafe fn release_data(worker: &Worker, data: *mut c_void) {
         }
         if let AmPayload::Remote(peer, offer) = desc.as_ref().payload {
             rndv::acknowledge(&*peer, offer.req, UCS_OK);
-            (*peer).offers.lock().release(offer.req, false);
+            (*peer).held_rts.lock().release(offer.req, false);
             (*peer).release();
         }
         worker.am_descs.done(desc);

@@ -2,20 +2,20 @@
 //! step, the peer's by message elsewhere.
 
 use super::param::{self, Param, status_ptr};
-use super::rma::{self, Way};
+use super::rma::{self, RmaPath};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Notify, Request, Sent};
-use crate::engine::rkey::{Executor, Rkey};
+use crate::engine::request::{self, Callback, Request, TxState};
+use crate::engine::rkey::{AmoExecutor, Rkey};
 use crate::engine::worker::Worker;
 use crate::proto::flush;
-use crate::proto::tx::{self, Posted, device, steered};
+use crate::proto::tx::{self, PostResult, rma_ib, rma_tofu};
 use crate::sys::log;
 use crate::wire::header::{AmoHdr, Kind, UNNAMED};
-use crate::wire::rkey::Atomics;
-use crate::wire::stats::Protocol;
+use crate::wire::rkey::RkeyAtomics;
+use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -29,7 +29,7 @@ pub const XOR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_XOR as u8;
 
 /// What to do at the target.
 #[derive(Clone, Copy)]
-pub struct Amo {
+pub struct AmoOp {
     pub op: u8,
     /// 4 or 8 bytes.
     pub size: u8,
@@ -64,7 +64,7 @@ macro_rules! apply {
 /// # Safety
 /// `ptr` is `size` live bytes, aligned to as many.
 #[inline(always)]
-pub unsafe fn execute(ptr: *mut u8, amo: Amo) -> u64 {
+pub unsafe fn execute(ptr: *mut u8, amo: AmoOp) -> u64 {
     if amo.size == 4 {
         apply!(AtomicU32, u32, ptr, amo)
     } else {
@@ -73,7 +73,7 @@ pub unsafe fn execute(ptr: *mut u8, amo: Amo) -> u64 {
 }
 
 /// Whether a compare-and-swap has found another value than it wanted.
-fn has_failed(amo: Amo, old: u64) -> bool {
+fn has_failed(amo: AmoOp, old: u64) -> bool {
     amo.op == CSWAP && old != amo.compare
 }
 
@@ -110,20 +110,26 @@ pub unsafe fn atomic(
             };
             p.check(worker, feature as u64, "ucp_atomic_op_nbx")?;
             let rkey = rkey.as_ref().ok_or(UCS_ERR_INVALID_PARAM)?;
-            Ok((worker, peer, rkey, amo, way(worker, peer, rkey, addr, amo)?))
+            Ok((
+                worker,
+                peer,
+                rkey,
+                amo,
+                path(worker, peer, rkey, addr, amo)?,
+            ))
         });
         let (worker, peer, rkey, amo, way) = match checked {
             Ok(ok) => ok,
             Err(status) => return status_ptr(status),
         };
         let fetch = !reply.is_null();
-        if let Way::Direct(local) = way {
+        if let RmaPath::Direct(local) = way {
             let old = execute(local, amo);
             store(reply, old, amo.size);
             if has_failed(amo, old) {
                 count_failure(worker);
             }
-            let tally = peer.stats().of(Protocol::AmoMapped);
+            let tally = peer.stats().of(StatProtocol::AmoMapped);
             tally.add(amo.size.into());
             if !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) {
                 return status_ptr(UCS_OK);
@@ -132,7 +138,7 @@ pub unsafe fn atomic(
         let req = request::take(worker, p.external());
         let r = &mut *req;
         (r.peer, r.ep) = (peer, ep);
-        if let Way::Direct(_) = way {
+        if let RmaPath::Direct(_) = way {
             (r.notify, r.user_data) = (p.notify_send(), p.user_data());
             return param::finish(req, p, UCS_OK);
         }
@@ -150,19 +156,19 @@ pub unsafe fn atomic(
             size: amo.size,
             fetch: fetch.into(),
         };
-        let is_posted = matches!(way, Way::Device)
+        let is_posted = matches!(way, RmaPath::Device)
             && match rkey.stadd(addr, amo.size.into()) {
-                Some(stadd) if rkey.executor == Executor::Adapter => {
-                    steered::atomic(r, addr, &head, stadd)
+                Some(stadd) if rkey.executor == AmoExecutor::Adapter => {
+                    rma_tofu::atomic(r, addr, &head, stadd)
                 }
                 _ => {
                     let keys = rkey.device.as_ref();
-                    keys.is_some_and(|keys| device::atomic(r, addr, &head, keys))
+                    keys.is_some_and(|keys| rma_ib::atomic(r, addr, &head, keys))
                 }
             };
         if !is_posted {
             if fetch {
-                (r.sent, r.bare) = (Sent::Await, true);
+                (r.sent, r.bare) = (TxState::Await, true);
             }
             tx::set_message(r, Kind::AmoReq, 0, addr, &head.encode());
         }
@@ -176,52 +182,52 @@ pub unsafe fn atomic(
 /// The best way that is atomic to all others that lead to this memory.
 ///
 /// # Errors
-/// As [`rma::way`].
-pub(super) fn way(
+/// As [`rma::path`].
+pub(super) fn path(
     worker: &Worker,
     peer: &Peer,
     rkey: &Rkey,
     addr: u64,
-    amo: Amo,
-) -> Result<Way, ucs_status_t> {
-    let way = rma::way(worker, peer, rkey, addr, amo.size.into())?;
-    if rkey.executor == Executor::Adapter {
+    amo: AmoOp,
+) -> Result<RmaPath, ucs_status_t> {
+    let way = rma::path(worker, peer, rkey, addr, amo.size.into())?;
+    if rkey.executor == AmoExecutor::Adapter {
         let reaches = rkey.stadd(addr, amo.size.into()).is_some() && offers(worker, amo);
         // Not before those that go by message, as below.
         return Ok(match reaches && flush::is_answered(peer) {
-            true => Way::Device,
-            false => Way::Message,
+            true => RmaPath::Device,
+            false => RmaPath::Message,
         });
     }
     // A device changes whole words of 8 bytes. In half of one it would write over what others do to the other half.
     let by = match (&rkey.device, amo.size) {
         (Some(keys), 8) => keys.atomics,
-        _ => Atomics::default(),
+        _ => RkeyAtomics::default(),
     };
     Ok(match way {
-        Way::Direct(_) if by.alone => Way::Message,
+        RmaPath::Direct(_) if by.alone => RmaPath::Message,
         // Not before those that go by message: a program that orders nothing still expects that of one address.
-        Way::Device if by.ports != 0 && flush::is_answered(peer) => Way::Device,
-        Way::Device | Way::Attach => Way::Message,
+        RmaPath::Device if by.ports != 0 && flush::is_answered(peer) => RmaPath::Device,
+        RmaPath::Device | RmaPath::Attach => RmaPath::Message,
         way => way,
     })
 }
 
 /// Whether adapters do it in one step.
-fn offers(worker: &Worker, amo: Amo) -> bool {
-    steered::verb(amo.op).is_some_and(|verb| worker.ctx.offered.has(verb))
+fn offers(worker: &Worker, amo: AmoOp) -> bool {
+    rma_tofu::verb(amo.op).is_some_and(|verb| worker.ctx.offered.has(verb))
 }
 
 /// Sends an operation whose operand is in the message: there is nothing to wait for, even if the message has to.
 unsafe fn post(req: *mut Request) -> ucs_status_ptr_t {
     // SAFETY: the caller's new request, which nobody else knows.
     unsafe {
-        (*req).notify = Notify::Internal(request::discard);
+        (*req).notify = Callback::Internal(request::discard);
         match tx::post(req) {
-            Posted::Queued => {}
-            Posted::Done => request::put(req),
-            Posted::Failed(status) => {
-                request::put(req);
+            PostResult::Queued => {}
+            PostResult::Done => request::recycle(req),
+            PostResult::Failed(status) => {
+                request::recycle(req);
                 return status_ptr(status);
             }
         }
@@ -236,7 +242,7 @@ unsafe fn check(
     addr: u64,
     p: &Param,
     reply: *mut c_void,
-) -> Result<Amo, ucs_status_t> {
+) -> Result<AmoOp, ucs_status_t> {
     let size = (p.datatype() >> 3) as u8;
     let fetch = p.has(UCP_OP_ATTR_FIELD_REPLY_BUFFER);
     let wrong = if !p.has(UCP_OP_ATTR_FIELD_DATATYPE) {
@@ -263,7 +269,7 @@ unsafe fn check(
         } else {
             (operand, 0)
         };
-        return Ok(Amo {
+        return Ok(AmoOp {
             op: op as u8,
             size,
             value,

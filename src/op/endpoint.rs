@@ -6,7 +6,7 @@ use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH, INTERNAL, LEFT, U
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
 use crate::engine::worker::Worker;
-use crate::proto::{detach, failure, flush, internal, parting, session, tx, wireup, withdraw};
+use crate::proto::{close_grace, cm, detach, failure, flush, internal, resolve, rndv_cancel, tx};
 use crate::sys::{log, process};
 use crate::wire::header::{EpImm, Kind};
 use std::ptr::NonNull;
@@ -41,11 +41,11 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     if force {
         let taken = failure::take_requests(worker, peer, |r| std::ptr::eq(r.ep, ep));
         // SAFETY: taken out of every list.
-        unsafe { withdraw::end_requests(peer, taken, UCS_ERR_CANCELED) };
+        unsafe { rndv_cancel::end_requests(peer, taken, UCS_ERR_CANCELED) };
     } else {
         failure::forget_endpoint(worker, peer, ep);
     }
-    let told = tell_closed(
+    let told = send_ep_closed(
         worker,
         e,
         peer,
@@ -57,7 +57,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
     );
     // SAFETY: the user's endpoint, which is closed once.
     unsafe {
-        wireup::unlist(peer, ep);
+        resolve::unlist(peer, ep);
         close_stream(worker, ep);
     }
     let (empty, open) = {
@@ -68,9 +68,9 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         failure::unwatch(worker, peer);
     }
     if force && !open {
-        peer.forsaken.store(true, Ordering::Relaxed);
-        flush::excuse(peer);
-        flush::forsake(worker, peer);
+        peer.force_closed.store(true, Ordering::Relaxed);
+        flush::drop_failure(peer);
+        flush::abandon(worker, peer);
     }
     let busy = silence(worker, ep);
     // It may have failed only now.
@@ -91,7 +91,7 @@ pub unsafe fn close(ep: *mut Endpoint, force: bool, p: &Param) -> ucs_status_ptr
         }
     };
     if !in_order {
-        session::leave(worker, e, told, force);
+        cm::close_idle(worker, e, told, force);
     }
     retire(worker, ep);
     answer
@@ -105,12 +105,12 @@ unsafe fn close_session(
     told: bool,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    worker.duties.forget_copies();
+    worker.progress_flags.clear_copied();
     // SAFETY: a new request, complete before it is handed on.
     unsafe {
         let req = request::take(worker, p.external());
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        match session::close(worker, e, peer, told, req) {
+        match cm::close(worker, e, peer, told, req) {
             Some(status) => param::finish(req, p, status),
             None => Request::handle(req),
         }
@@ -119,7 +119,7 @@ unsafe fn close_session(
 
 /// The error handler of a closed endpoint is not called any more. True if another thread is in it.
 fn silence(worker: &Worker, ep: *const Endpoint) -> bool {
-    let mut handlers = worker.handlers.lock();
+    let mut handlers = worker.err_handlers.lock();
     handlers.forget(ep);
     handlers.runs_elsewhere(ep, process::this_thread)
 }
@@ -135,7 +135,7 @@ unsafe fn after_handler(
     unsafe {
         let req = request::take(worker, p.external());
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-        let mut handlers = worker.handlers.lock();
+        let mut handlers = worker.err_handlers.lock();
         if handlers.runs_elsewhere(ep, process::this_thread) {
             handlers.wait(req, status);
             return Request::handle(req);
@@ -158,7 +158,7 @@ fn failure_at_close(e: &Endpoint, peer: &Peer) -> ucs_status_t {
 /// Tells the peer that an endpoint is closed, if both have met and handle errors, or are client and server, or if this
 /// one has asked for an answer: in order (`UCS_OK`), or what its counterpart fails with. A client and its server who
 /// have sent nothing have another way to say so. True if the peer is told by a message.
-fn tell_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
+fn send_ep_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t) -> bool {
     let said = e.session == 0 && e.remote_err_mode != UNSAID;
     let met = said || peer.tx.lock().lane.is_some();
     // An internal counterpart goes with it, whoever handles errors.
@@ -166,7 +166,7 @@ fn tell_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t)
     let told = (e.reports_failures() || answered) && peer.status() == UCS_OK && met;
     if told {
         if e.session != 0 && e.has(FRESH) {
-            failure::introduce(worker, e, peer);
+            failure::send_ep_info(worker, e, peer);
         }
         let imm = EpImm {
             sn: e.remote_sn,
@@ -178,13 +178,13 @@ fn tell_closed(worker: &Worker, e: &Endpoint, peer: &Peer, status: ucs_status_t)
 }
 
 /// The worker goes with endpoints open: their other ends, which may sleep, are told.
-pub fn say_goodbye(worker: &Worker, peer: &Peer) {
+pub fn send_disconnect(worker: &Worker, peer: &Peer) {
     let eps = peer.eps.lock().all().to_vec();
     for ep in eps {
         // SAFETY: listed endpoints live.
         let e = unsafe { &*ep };
         if !e.has(CLOSED | INTERNAL | FAILED) {
-            tell_closed(worker, e, peer, UCS_ERR_CONNECTION_RESET);
+            send_ep_closed(worker, e, peer, UCS_ERR_CONNECTION_RESET);
         }
     }
 }
@@ -210,36 +210,36 @@ pub unsafe fn close_stream(worker: &Worker, ep: *mut Endpoint) {
 pub unsafe fn discard(worker: &Worker, ep: *mut Endpoint) {
     // SAFETY: the caller's endpoint.
     unsafe {
-        wireup::unlist((*ep).peer(), ep);
+        resolve::unlist((*ep).peer(), ep);
         retire(worker, ep);
     }
 }
 
 /// Gives the memory back, once progress (another thread's, or further up the stack) cannot be looking at it.
 fn retire(worker: &Worker, ep: *mut Endpoint) {
-    worker.retired.lock().push(ep);
+    worker.closed_eps.lock().push(ep);
     if let Some(_alone) = worker.rx.try_lock() {
         return free_retired(worker);
     }
-    worker.duties.leave_chores();
+    worker.progress_flags.raise_chores();
 }
 
 /// Frees the endpoints that were closed. The caller progresses, or keeps others from it, and looks at none.
 pub fn free_retired(worker: &Worker) {
-    let retired = std::mem::take(&mut *worker.retired.lock());
+    let retired = std::mem::take(&mut *worker.closed_eps.lock());
     for ep in retired {
         // SAFETY: closed, and of nobody but us. `CLOSED` stays readable until the pool hands the memory out again.
         unsafe {
             // Progress may have put it into these while it was closed.
-            wireup::unlist((*ep).peer(), ep);
+            resolve::unlist((*ep).peer(), ep);
             close_stream(worker, ep);
-            worker.handlers.lock().forget(ep);
-            parting::forget(worker, ep);
+            worker.err_handlers.lock().forget(ep);
+            close_grace::forget(worker, ep);
             // Before its session goes, and with it the placeholder of one that never met its server.
             let peer = (*ep).peer();
             detach::note_idle(worker, peer);
             peer.release();
-            session::endpoint_freed(worker, (*ep).session);
+            cm::endpoint_freed(worker, (*ep).session);
             (*ep).name = None;
             worker.ep_pool.lock().put(NonNull::new_unchecked(ep.cast()));
         }
@@ -266,14 +266,14 @@ unsafe fn flush_peer(
     ep: *const Endpoint,
     p: &Param,
 ) -> ucs_status_ptr_t {
-    worker.duties.forget_copies();
+    worker.progress_flags.clear_copied();
     if peer.status() != UCS_OK || flush::is_clean(peer) {
         // What waited there may have moved on a moment ago.
         return match peer.successor() {
             // SAFETY: passed on.
             Some(successor) => unsafe { flush_peer(worker, successor, ep, p) },
             // SAFETY: the parameters of a flush or a close.
-            None => unsafe { param::end_at_once(worker, p, UCS_OK) },
+            None => unsafe { param::end_immediately(worker, p, UCS_OK) },
         };
     }
     // SAFETY: a new request, complete before it is started.
@@ -293,15 +293,15 @@ unsafe fn flush_peer(
 /// # Safety
 /// As `ucp_worker_flush_nbx`.
 pub unsafe fn flush_worker(worker: &Worker, p: &Param) -> ucs_status_ptr_t {
-    if worker.duties.has_copied_or_is_inherited() {
+    if worker.progress_flags.has_copied_or_is_inherited() {
         if worker.is_inherited() {
             return status_ptr(UCS_ERR_UNSUPPORTED);
         }
-        worker.duties.forget_copies();
+        worker.progress_flags.clear_copied();
     }
     if flush::all_clean(worker) {
         // SAFETY: the parameters of a flush.
-        return unsafe { param::end_at_once(worker, p, UCS_OK) };
+        return unsafe { param::end_immediately(worker, p, UCS_OK) };
     }
     // SAFETY: a new request, complete before it is started.
     unsafe {

@@ -2,40 +2,40 @@
 
 use super::endpoint;
 use crate::ctypes::*;
+use crate::engine::cm::{CmEntry, ConnHandler, ConnRequest, PendingAccept};
 use crate::engine::endpoint::Endpoint;
-use crate::engine::listener::{ConnRequest, Due, Entry, Handler};
 use crate::engine::worker::Worker;
-use crate::proto::{failure, session};
+use crate::proto::{cm, failure};
 use crate::sys::log;
 
 /// Moves connections on and calls the handlers that are due.
 #[cold]
 #[inline(never)]
 pub fn progress(worker: &Worker) -> u32 {
-    let mut count = session::progress(worker);
+    let mut count = cm::progress(worker);
     while let Some((due, handler)) = next_due(worker) {
         count += 1;
         match handler {
-            Handler::Request(handler) => {
+            ConnHandler::Request(handler) => {
                 let handle = due.request.keep();
                 if let Some(cb) = handler.cb {
                     // SAFETY: the user's function and argument.
                     unsafe { cb(handle as ucp_conn_request_h, handler.arg) };
                 }
             }
-            Handler::Accepted(handler) => accept_at_once(worker, due.request, handler),
+            ConnHandler::Accepted(handler) => accept_at_once(worker, due.request, handler),
         }
     }
     count
 }
 
-fn next_due(worker: &Worker) -> Option<(Due, Handler)> {
-    let mut guard = worker.exchange.lock();
+fn next_due(worker: &Worker) -> Option<(PendingAccept, ConnHandler)> {
+    let mut guard = worker.cm.lock();
     let x = guard.as_deref_mut()?;
     let due = x.due.pop_front()?;
     // A listener that goes takes what is due with it.
     match x.entries.get(&due.listener) {
-        Some(&Entry::Listener { handler, .. }) => Some((due, handler)),
+        Some(&CmEntry::Listener { handler, .. }) => Some((due, handler)),
         _ => None,
     }
 }
@@ -55,15 +55,15 @@ fn accept_at_once(worker: &Worker, request: ConnRequest, handler: ucp_listener_a
 
 /// Something that should not wait for the next look at the clock is under way.
 pub fn is_busy(worker: &Worker) -> bool {
-    worker.exchange.lock().as_ref().is_some_and(|x| x.is_busy())
+    worker.cm.lock().as_ref().is_some_and(|x| x.is_busy())
 }
 
 /// Accepts a client: an endpoint of this worker to it. `err_mode` is the error handling mode that the user gave, which
 /// must be the client's; `None` takes the client's. `fill_in` sets what else the user gave before anything can happen.
 ///
 /// # Errors
-/// `UCS_ERR_UNSUPPORTED` if the modes differ: the client's endpoint fails. As [`session::server_endpoint`] and
-/// [`session::admit`].
+/// `UCS_ERR_UNSUPPORTED` if the modes differ: the client's endpoint fails. As [`cm::server_endpoint`] and
+/// [`cm::accept`].
 ///
 /// # Safety
 /// The worker lives.
@@ -79,15 +79,15 @@ pub unsafe fn accept(
             "the client at {} has error handling mode {clients}, its server {own}",
             request.remote
         );
-        session::turn_away(&mut request.contact, UCS_ERR_NOT_CONNECTED);
+        cm::reject(&mut request.contact, UCS_ERR_NOT_CONNECTED);
         return Err(UCS_ERR_UNSUPPORTED);
     }
-    let ep = session::server_endpoint(worker, &mut request)?;
+    let ep = cm::server_endpoint(worker, &mut request)?;
     // SAFETY: a new endpoint, taken back if the client has gone.
     unsafe {
         (*ep).err_mode = clients;
         fill_in(&mut *ep);
-        if let Err(status) = session::admit(worker, request, ep) {
+        if let Err(status) = cm::accept(worker, request, ep) {
             endpoint::discard(worker, ep);
             return Err(status);
         }

@@ -3,10 +3,10 @@
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FAILED, FRESH};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Notify, Request};
+use crate::engine::request::{self, Callback, Request};
 use crate::engine::worker::Worker;
 use crate::proto::failure;
-use crate::proto::tx::{self, Posted};
+use crate::proto::tx::{self, PostResult};
 use crate::sys::log;
 use std::ffi::c_void;
 use std::ptr;
@@ -114,36 +114,36 @@ impl Param {
     }
 
     /// Who hears of the end of a send, a flush, a remote access.
-    pub fn notify_send(&self) -> Notify {
+    pub fn notify_send(&self) -> Callback {
         // SAFETY: a send's callback is this member.
         self.callback()
             .and_then(|cb| unsafe { cb.send })
-            .map_or(Notify::Nobody, Notify::Send)
+            .map_or(Callback::Nobody, Callback::Send)
     }
 
-    pub fn notify_tag_recv(&self) -> Notify {
+    pub fn notify_tag_recv(&self) -> Callback {
         // SAFETY: a tag receive's callback is this member.
         self.callback()
             .and_then(|cb| unsafe { cb.recv })
-            .map_or(Notify::Nobody, Notify::TagRecv)
+            .map_or(Callback::Nobody, Callback::TagRecv)
     }
 
-    pub fn notify_am_recv(&self) -> Notify {
+    pub fn notify_am_recv(&self) -> Callback {
         // SAFETY: the callback of a receive of active message data is this member.
         self.callback()
             .and_then(|cb| unsafe { cb.recv_am })
-            .map_or(Notify::Nobody, Notify::Length)
+            .map_or(Callback::Nobody, Callback::Length)
     }
 
-    pub fn notify_stream_recv(&self) -> Notify {
+    pub fn notify_stream_recv(&self) -> Callback {
         // SAFETY: a stream receive's callback is this member.
         self.callback()
             .and_then(|cb| unsafe { cb.recv_stream })
-            .map_or(Notify::Nobody, Notify::Length)
+            .map_or(Callback::Nobody, Callback::Length)
     }
 
     /// Tells a tag receive that ends at once what it got, if it wants to know.
-    pub fn tell_tag_info(&self, info: ucp_tag_recv_info_t) {
+    pub fn store_tag_info(&self, info: ucp_tag_recv_info_t) {
         // SAFETY: a tag receive's structure is this member, null or writable.
         let tag_info = |i: ucp_request_param_recv_info| unsafe { i.tag_info.as_mut() };
         if let Some(out) = self.recv_info().and_then(tag_info) {
@@ -152,7 +152,7 @@ impl Param {
     }
 
     /// Tells a receive of active message data that ends at once its length, if it wants to know.
-    pub fn tell_length(&self, length: usize) {
+    pub fn store_length(&self, length: usize) {
         // SAFETY: the member of such a receive, null or writable.
         if let Some(out) = self.recv_info().and_then(|i| unsafe { i.length.as_mut() }) {
             *out = length;
@@ -219,7 +219,7 @@ pub unsafe fn open_endpoint<'a>(
         return Err(why_failed(e, peer));
     }
     if e.has(FRESH) {
-        failure::introduce(worker, e, peer);
+        failure::send_ep_info(worker, e, peer);
     }
     Ok((worker, peer))
 }
@@ -247,15 +247,15 @@ pub unsafe fn start(req: *mut Request, p: &Param) -> ucs_status_ptr_t {
         let posted = if now {
             tx::post(req)
         } else {
-            tx::post_patient(req)
+            tx::post_deferrable(req)
         };
         match posted {
-            Posted::Done if !answered => finish(req, p, UCS_OK),
-            Posted::Queued if now && tx::unqueue(peer, req) => {
+            PostResult::Done if !answered => finish(req, p, UCS_OK),
+            PostResult::Queued if now && tx::unqueue(peer, req) => {
                 drop_request(req, UCS_ERR_NO_RESOURCE)
             }
-            Posted::Done | Posted::Queued => Request::handle(req),
-            Posted::Failed(status) => drop_request(req, status),
+            PostResult::Done | PostResult::Queued => Request::handle(req),
+            PostResult::Failed(status) => drop_request(req, status),
         }
     }
 }
@@ -281,7 +281,11 @@ pub unsafe fn finish(req: *mut Request, p: &Param, status: ucs_status_t) -> ucs_
 /// # Safety
 /// The caller's parameters are those of a flush or a close: their callback is that of a send.
 #[inline(always)]
-pub unsafe fn end_at_once(worker: &Worker, p: &Param, status: ucs_status_t) -> ucs_status_ptr_t {
+pub unsafe fn end_immediately(
+    worker: &Worker,
+    p: &Param,
+    status: ucs_status_t,
+) -> ucs_status_ptr_t {
     if !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) || status != UCS_OK {
         return status_ptr(status);
     }

@@ -4,28 +4,28 @@ use super::param::{self, Param, status_ptr};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::peer::{Peer, Queues};
-use crate::engine::pinned::Use;
-use crate::engine::request::{self, Portion, Request};
+use crate::engine::ib_mr::MrUse;
+use crate::engine::peer::{Peer, QpTransport};
+use crate::engine::request::{self, RailShare, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
-use crate::proto::attach::{self, Direction, Fault, Remote};
-use crate::proto::tx::{access, device, lent, shares, steered};
+use crate::proto::cma::{self, CmaDirection, CmaFault, CmaRemote};
+use crate::proto::tx::{rma_ib, rma_sw, rma_tofu, tofu_stripe, zcopy};
 use crate::proto::{flush, tx};
 use crate::sys::regcache::Handle;
 use crate::sys::{clock, log};
 use crate::tl::Lane;
-use crate::tl::ib::pinned::Pinned;
+use crate::tl::ib::mr::IbMr;
 use crate::tl::tofu;
 use crate::tl::tofu::tni::PIGGYBACK;
-use crate::wire::stats::Protocol;
+use crate::wire::stats::StatProtocol;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
 pub(super) const FEATURE: u64 = UCP_FEATURE_RMA as u64;
 
 /// How the bytes get there.
-pub enum Way {
+pub enum RmaPath {
     /// The memory is mapped here.
     Direct(*mut u8),
     /// The kernel copies.
@@ -40,30 +40,30 @@ pub enum Way {
 ///
 /// # Errors
 /// `UCS_ERR_INVALID_PARAM` outside of the region.
-pub fn way(
+pub fn path(
     worker: &Worker,
     peer: &Peer,
     rkey: &Rkey,
     addr: u64,
     len: usize,
-) -> Result<Way, ucs_status_t> {
+) -> Result<RmaPath, ucs_status_t> {
     if len == 0 {
-        return Ok(Way::Message);
+        return Ok(RmaPath::Message);
     }
     // After a fence nothing overtakes accesses by message that are under way or wait to be sent, which the peer
     // executes in order: the next ones go by message too.
-    let device = by_device(peer, rkey, addr, len) || rkey.stadd(addr, len).is_some();
+    let device = set_rma_ib(peer, rkey, addr, len) || rkey.stadd(addr, len).is_some();
     if !rkey.empty && worker.fenced.load(Ordering::Relaxed) {
         let settled = match device {
             true => flush::is_answered(peer),
             false => flush::is_settled(peer),
         };
         if !settled {
-            return Ok(Way::Message);
+            return Ok(RmaPath::Message);
         }
     }
     if let Some(local) = rkey.local(addr, len) {
-        return Ok(Way::Direct(local));
+        return Ok(RmaPath::Direct(local));
     }
     if rkey.len != 0 || rkey.empty {
         log::error!(
@@ -74,14 +74,14 @@ pub fn way(
         return Err(UCS_ERR_INVALID_PARAM);
     }
     if peer.same_process {
-        return Ok(Way::Direct(addr as *mut u8));
+        return Ok(RmaPath::Direct(addr as *mut u8));
     }
     Ok(if device {
-        Way::Device
+        RmaPath::Device
     } else if peer.cma_usable() && !has_unanswered_short(peer) {
-        Way::Attach
+        RmaPath::Attach
     } else {
-        Way::Message
+        RmaPath::Message
     })
 }
 
@@ -101,98 +101,102 @@ fn has_unanswered_short(peer: &Peer) -> bool {
 }
 
 /// Whether so many bytes are moved from or to where they are.
-fn may_be_lent(peer: &Peer, len: usize) -> bool {
+fn zcopy_capable(peer: &Peer, len: usize) -> bool {
     // SAFETY: peers do not outlive their worker.
     let policy = &unsafe { &*peer.worker }.ctx.policy;
     policy.ib.as_ref().is_some_and(|ib| len >= ib.in_place)
 }
 
 /// Whether a device of ours reaches these bytes through a queue pair that the peer has, or gets.
-fn by_device(peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> bool {
+fn set_rma_ib(peer: &Peer, rkey: &Rkey, addr: u64, len: usize) -> bool {
     peer.inbox.is_none()
         && rkey.device_keys(addr, len).is_some()
         && match peer.queues() {
-            Queues::Own | Queues::Unknown => true,
-            Queues::Datagrams => peer.fails_over() && may_be_lent(peer, len),
-            Queues::None => false,
+            QpTransport::Own | QpTransport::Unknown => true,
+            QpTransport::Datagrams => peer.fails_over() && zcopy_capable(peer, len),
+            QpTransport::None => false,
         }
 }
 
 /// An access that is about to be made.
-pub(super) struct Access<'a> {
+pub(super) struct RmaOp<'a> {
     worker: &'a Worker,
     peer: &'a Peer,
     pub(super) rkey: &'a Rkey,
     pub(super) data: Data,
-    pub(super) way: Way,
+    pub(super) way: RmaPath,
 }
 
-impl Access<'_> {
+impl RmaOp<'_> {
     /// Lets the kernel copy.
     ///
     /// # Safety
     /// The user's memory, here and there.
     pub(super) unsafe fn attach(
         &self,
-        direction: Direction,
+        direction: CmaDirection,
         addr: u64,
     ) -> Result<(), ucs_status_t> {
-        let (remote, len) = (Remote::Piece(addr), self.data.len());
+        let (remote, len) = (CmaRemote::Piece(addr), self.data.len());
         let account = &self.peer.short_rma;
         let began = account.is_timed(len).then(clock::monotonic_ns);
         // SAFETY: all of the user's memory.
-        let copied = unsafe { attach::copy(self.peer, direction, &self.data, remote, 0, len) };
+        let copied = unsafe { cma::copy(self.peer, direction, &self.data, remote, 0, len) };
         if let Some(began) = began {
             account.note_copy(clock::monotonic_ns() - began);
         }
-        copied.map_err(Fault::status)
+        copied.map_err(CmaFault::status)
     }
 
     /// Whether the kernel is to copy later, together with other accesses. Not after a fence that found messages under
     /// way: what waits would make messages of those behind it.
     fn waits(&self, p: &Param) -> bool {
-        let duties = &self.worker.duties;
-        matches!(self.way, Way::Attach)
+        let duties = &self.worker.progress_flags;
+        matches!(self.way, RmaPath::Attach)
             && duties.has_copied()
-            && self.data.len() <= access::GATHERED
-            && duties.backlog() < access::MOST
+            && self.data.len() <= rma_sw::GATHERED
+            && duties.backlog() < rma_sw::MOST
             && self.data.as_contig().is_some()
             && !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)
             && !self.worker.fenced.load(Ordering::Relaxed)
     }
 
     /// The user's memory, registered, if the device is to work in it. Who wants a put to end soon has it copied.
-    fn pin(&self, direction: Direction, p: &Param) -> Option<Vec<Handle<Pinned>>> {
-        let reads = direction == Direction::Read;
+    fn register_ib(&self, direction: CmaDirection, p: &Param) -> Option<Vec<Handle<IbMr>>> {
+        let reads = direction == CmaDirection::Read;
         let in_place = self.worker.ctx.policy.ib.as_ref()?.in_place;
         let copied = !reads && p.has(UCP_OP_ATTR_FLAG_FAST_CMPL);
-        if self.data.len() < in_place || copied || !lent::is_possible(self.peer) {
+        if self.data.len() < in_place || copied || !zcopy::is_possible(self.peer) {
             return None;
         }
-        let by = if reads { Use::Write } else { Use::Read };
+        let by = if reads { MrUse::Write } else { MrUse::Read };
         // SAFETY: a list of pieces is the user's promise.
-        unsafe { self.worker.pin_all(&self.data, by) }
+        unsafe { self.worker.register_ib_all(&self.data, by) }
     }
 
     /// The user's memory, registered for the interconnect, if its adapter is to work in it. Who wants a put to end soon
     /// has it copied.
-    fn steer(&self, direction: Direction, p: &Param) -> Option<Handle<tofu::pinned::Pinned>> {
+    fn register_tofu(
+        &self,
+        direction: CmaDirection,
+        p: &Param,
+    ) -> Option<Handle<tofu::mr::TofuMr>> {
         let (ptr, len) = (self.data.as_contig()?, self.data.len());
-        let reads = direction == Direction::Read;
+        let reads = direction == CmaDirection::Read;
         let copied = len <= PIGGYBACK || !reads && p.has(UCP_OP_ATTR_FLAG_FAST_CMPL);
         match copied {
             true => None,
-            false => self.worker.steer(ptr, len, reads),
+            false => self.worker.register_tofu(ptr, len, reads),
         }
     }
 
     /// The rails that have parts of it.
-    fn shares(&self, direction: Direction, addr: u64) -> Vec<Portion> {
-        let (key, len) = (&self.rkey.steered, self.data.len());
+    fn shares(&self, direction: CmaDirection, addr: u64) -> Vec<RailShare> {
+        let (key, len) = (&self.rkey.stadds, self.data.len());
         match self.data.as_contig() {
             Some(ptr) if !key.rails.is_empty() => {
-                let reads = direction == Direction::Read;
-                shares::of_access(self.worker, (ptr, len), reads, (key, addr))
+                let reads = direction == CmaDirection::Read;
+                tofu_stripe::of_access(self.worker, (ptr, len), reads, (key, addr))
             }
             _ => Vec::new(),
         }
@@ -206,7 +210,7 @@ impl Access<'_> {
         self,
         ep: *const Endpoint,
         p: &Param,
-        direction: Direction,
+        direction: CmaDirection,
         addr: u64,
         waits: bool,
     ) -> ucs_status_ptr_t {
@@ -222,34 +226,37 @@ impl Access<'_> {
         self,
         ep: *const Endpoint,
         p: &Param,
-        direction: Direction,
+        direction: CmaDirection,
         addr: u64,
         waits: bool,
     ) -> *mut Request {
         // SAFETY: a new request.
         unsafe {
             let req = request_for(&self, ep, p);
-            let keys = self.rkey.device.filter(|_| matches!(self.way, Way::Device));
-            let memory = keys.and_then(|_| self.pin(direction, p));
+            let keys = self
+                .rkey
+                .device
+                .filter(|_| matches!(self.way, RmaPath::Device));
+            let memory = keys.and_then(|_| self.register_ib(direction, p));
             let stadd = self.rkey.stadd(addr, self.data.len());
-            let stadd = stadd.filter(|_| matches!(self.way, Way::Device));
+            let stadd = stadd.filter(|_| matches!(self.way, RmaPath::Device));
             let usable = self.data.as_contig().is_some() || memory.is_some();
             if let Some(keys) = keys.filter(|_| usable) {
-                device::by_device(&mut *req, direction, addr, &keys);
+                rma_ib::set_rma_ib(&mut *req, direction, addr, &keys);
                 if let Some(memory) = memory {
-                    device::in_place(&mut *req, memory);
+                    rma_ib::in_place(&mut *req, memory);
                 }
             } else if let Some(stadd) = stadd.filter(|_| usable) {
-                let memory = self.steer(direction, p);
-                steered::by_adapter(&mut *req, direction, addr, stadd);
+                let memory = self.register_tofu(direction, p);
+                rma_tofu::set_rma_tofu(&mut *req, direction, addr, stadd);
                 if let Some(memory) = memory {
                     let shares = self.shares(direction, addr);
-                    steered::in_place(&mut *req, memory, shares);
+                    rma_tofu::in_place(&mut *req, memory, shares);
                 }
             } else if waits {
-                access::by_kernel(&mut *req, direction, addr);
+                rma_sw::set_cma(&mut *req, direction, addr);
             } else {
-                access::by_message(&mut *req, direction, addr);
+                rma_sw::set_am(&mut *req, direction, addr);
             }
             req
         }
@@ -257,9 +264,9 @@ impl Access<'_> {
 }
 
 /// Whether a short access that the kernel can make goes by message: the peer is at work.
-fn goes_by_message(a: &Access, p: &Param) -> bool {
+fn goes_by_message(a: &RmaOp, p: &Param) -> bool {
     let (peer, len) = (a.peer, a.data.len());
-    if !matches!(a.way, Way::Attach)
+    if !matches!(a.way, RmaPath::Attach)
         || p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL)
         || !peer.short_rma.is_wanted(len)
     {
@@ -287,7 +294,7 @@ pub(super) unsafe fn prepare<'a>(
     p: &Param,
     what: &str,
     data: impl FnOnce() -> Result<Data, ucs_status_t>,
-) -> Result<Access<'a>, ucs_status_t> {
+) -> Result<RmaOp<'a>, ucs_status_t> {
     // SAFETY: the caller's endpoint and key.
     let (worker, peer) = unsafe { param::open_endpoint(ep) }?;
     p.check(worker, FEATURE, what)?;
@@ -305,18 +312,18 @@ pub(super) unsafe fn prepare_checked<'a>(
     addr: u64,
     what: &str,
     data: impl FnOnce() -> Result<Data, ucs_status_t>,
-) -> Result<Access<'a>, ucs_status_t> {
+) -> Result<RmaOp<'a>, ucs_status_t> {
     // SAFETY: the caller's key.
     let Some(rkey) = (unsafe { rkey.as_ref() }) else {
         log::error!("{what}: no rkey");
         return Err(UCS_ERR_INVALID_PARAM);
     };
     let data = data()?;
-    let way = way(worker, peer, rkey, addr, data.len()).inspect_err(|_| {
+    let way = path(worker, peer, rkey, addr, data.len()).inspect_err(|_| {
         // SAFETY: made above, used no more.
         unsafe { data.finish() };
     })?;
-    Ok(Access {
+    Ok(RmaOp {
         worker,
         peer,
         rkey,
@@ -352,17 +359,17 @@ pub unsafe fn put(
         };
         let mut a = a;
         if goes_by_message(&a, p) {
-            a.way = Way::Message;
+            a.way = RmaPath::Message;
         }
         // Asked once: other threads change the answer.
         let waits = a.waits(p);
         let done = match a.way {
-            Way::Direct(local) => {
+            RmaPath::Direct(local) => {
                 a.data.pack(0, local, a.data.len());
                 Ok(())
             }
-            Way::Attach if !waits => a.attach(Direction::Write, addr),
-            Way::Attach | Way::Device | Way::Message => Err(UCS_ERR_UNSUPPORTED),
+            RmaPath::Attach if !waits => a.attach(CmaDirection::Write, addr),
+            RmaPath::Attach | RmaPath::Device | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
             return ended(&a, ep, p, done);
@@ -371,7 +378,7 @@ pub unsafe fn put(
             a.data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
-        a.queue(ep, p, Direction::Write, addr, waits)
+        a.queue(ep, p, CmaDirection::Write, addr, waits)
     }
 }
 
@@ -389,7 +396,7 @@ pub unsafe fn read_now(
 ) -> Option<ucs_status_ptr_t> {
     // SAFETY: the caller's endpoint, whose worker and peer outlive it.
     let (worker, peer) = unsafe { (&*(*ep).worker, (*ep).peer()) };
-    let key = device::key_now(peer, rkey.device_keys(addr, len)?, len)?;
+    let key = rma_ib::key_now(peer, rkey.device_keys(addr, len)?, len)?;
     // SAFETY: a new request, given back if it was not needed.
     unsafe {
         let req = request::take(worker, p.external());
@@ -397,10 +404,10 @@ pub unsafe fn read_now(
         ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
         let ptr = buffer.cast();
         (*req).data = Data::Contig { ptr, len };
-        if device::read_now(peer, req, addr, key) {
+        if rma_ib::read_now(peer, req, addr, key) {
             return Some(Request::handle(req));
         }
-        request::put(req);
+        request::recycle(req);
         None
     }
 }
@@ -430,29 +437,29 @@ pub unsafe fn get(
             Ok(a) => a,
             Err(status) => return status_ptr(status),
         };
-        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && !matches!(a.way, Way::Direct(_)) {
+        if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && !matches!(a.way, RmaPath::Direct(_)) {
             a.data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
         }
         let mut a = a;
         if goes_by_message(&a, p) {
-            a.way = Way::Message;
+            a.way = RmaPath::Message;
         }
         // Asked once: other threads change the answer.
         let waits = a.waits(p);
         let done = match a.way {
-            Way::Direct(local) => a.data.unpack(0, local, a.data.len()),
-            Way::Attach if !waits => a.attach(Direction::Read, addr),
-            Way::Attach | Way::Device | Way::Message => Err(UCS_ERR_UNSUPPORTED),
+            RmaPath::Direct(local) => a.data.unpack(0, local, a.data.len()),
+            RmaPath::Attach if !waits => a.attach(CmaDirection::Read, addr),
+            RmaPath::Attach | RmaPath::Device | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
         };
         if done != Err(UCS_ERR_UNSUPPORTED) {
             return ended(&a, ep, p, done);
         }
-        a.queue(ep, p, Direction::Read, addr, waits)
+        a.queue(ep, p, CmaDirection::Read, addr, waits)
     }
 }
 
-unsafe fn request_for(a: &Access, ep: *const Endpoint, p: &Param) -> *mut Request {
+unsafe fn request_for(a: &RmaOp, ep: *const Endpoint, p: &Param) -> *mut Request {
     // SAFETY: a new request.
     unsafe {
         let req = request::take(a.worker, p.external());
@@ -466,24 +473,24 @@ unsafe fn request_for(a: &Access, ep: *const Endpoint, p: &Param) -> *mut Reques
 /// # Safety
 /// Its endpoint is live.
 pub(super) unsafe fn ended(
-    a: &Access,
+    a: &RmaOp,
     ep: *const Endpoint,
     p: &Param,
     done: Result<(), ucs_status_t>,
 ) -> ucs_status_ptr_t {
     let status = done.err().unwrap_or(UCS_OK);
     let protocol = match a.way {
-        Way::Direct(_) => Protocol::RmaMapped,
-        Way::Attach | Way::Device | Way::Message => Protocol::RmaCopy,
+        RmaPath::Direct(_) => StatProtocol::RmaMapped,
+        RmaPath::Attach | RmaPath::Device | RmaPath::Message => StatProtocol::RmaCopy,
     };
-    if matches!(a.way, Way::Attach) {
-        a.worker.duties.note_copy();
+    if matches!(a.way, RmaPath::Attach) {
+        a.worker.progress_flags.raise_copied();
     }
     if status == UCS_OK {
         a.peer.stats().of(protocol).add(a.data.len());
     }
     if status == UCS_ERR_CONNECTION_RESET {
-        tx::lose(a.peer, status);
+        tx::fail_peer(a.peer, status);
     }
     // SAFETY: a new request, or none.
     unsafe {

@@ -1,18 +1,18 @@
 //! Scatter-gather put and get: pieces of local memory, each with its own place and key at the peer.
 
 use super::param::{self, Param, status_ptr};
-use super::rma::{self, Way};
+use super::rma::{self, RmaPath};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::memory::Memory;
+use crate::engine::memory::MemHandle;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Notify, Request};
+use crate::engine::request::{self, Callback, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
-use crate::proto::attach::{self, Direction};
-use crate::proto::tx::{self, Posted, access, device};
-use crate::sys::cma::{Span, Spans};
+use crate::proto::cma::{self, CmaDirection};
+use crate::proto::tx::{self, PostResult, rma_ib, rma_sw};
+use crate::sys::cma::{IoSpan, Spans};
 use crate::sys::log;
 use crate::wire::rkey::DeviceKeys;
 use std::collections::HashSet;
@@ -32,7 +32,7 @@ pub fn is(p: &Param) -> bool {
 
 /// The caller's arrays: `count` elements, each of some blocks of equal length. The arrays are his until
 /// completion, and are read only during the call.
-struct Lists {
+struct SglArrays {
     count: usize,
     buffers: *const *mut c_void,
     lengths: *const usize,
@@ -46,7 +46,7 @@ struct Lists {
 }
 
 /// Blocks of one element.
-struct Element<'a> {
+struct SglElement<'a> {
     buffer: *mut u8,
     len: usize,
     blocks: usize,
@@ -57,7 +57,7 @@ struct Element<'a> {
     rkey: &'a Rkey,
 }
 
-impl Element<'_> {
+impl SglElement<'_> {
     /// The bytes from the first block to the end of the last one; `None` beyond the address space.
     fn extent(&self) -> Option<(u64, u64)> {
         let before_last = (self.blocks - 1).checked_mul(self.stride)?;
@@ -67,10 +67,14 @@ impl Element<'_> {
     }
 }
 
-impl Lists {
+impl SglArrays {
     /// # Errors
     /// `UCS_ERR_INVALID_PARAM` if something is missing or both sides do not agree.
-    unsafe fn read(local: *const c_void, count: usize, p: &Param) -> Result<Lists, &'static str> {
+    unsafe fn read(
+        local: *const c_void,
+        count: usize,
+        p: &Param,
+    ) -> Result<SglArrays, &'static str> {
         let (remote, remote_count) = p.remote();
         if p.datatype() != SGL || p.remote_datatype() != Some(SGL) {
             return Err("both sides must be scatter-gather lists");
@@ -91,7 +95,7 @@ impl Lists {
                 UCP_DT_LOCAL_SGL_FIELD_STRIDES as u64,
                 l.strides,
             );
-            let lists = Lists {
+            let lists = SglArrays {
                 count,
                 buffers: has(
                     l.field_mask,
@@ -149,7 +153,7 @@ impl Lists {
     }
 
     /// An element, `None` if it is empty.
-    unsafe fn element(&self, i: usize) -> Result<Option<Element<'_>>, ucs_status_t> {
+    unsafe fn element(&self, i: usize) -> Result<Option<SglElement<'_>>, ucs_status_t> {
         // SAFETY: the caller's arrays have `count` entries.
         unsafe {
             if self.length(i).unwrap_or(0) == 0 {
@@ -161,7 +165,7 @@ impl Lists {
                 log::error!("scatter-gather access: element {i} has no buffer or no rkey");
                 return Err(UCS_ERR_INVALID_PARAM);
             };
-            Ok(Some(Element {
+            Ok(Some(SglElement {
                 buffer: (*self.buffers.add(i)).cast(),
                 len: *self.lengths.add(i),
                 blocks: if strided { *self.counts.add(i) } else { 1 },
@@ -183,11 +187,11 @@ fn has<T>(mask: u64, bit: u64, array: *const T) -> *const T {
 }
 
 /// An access under way.
-struct Transfer<'a> {
+struct SglOp<'a> {
     worker: &'a Worker,
     peer: &'a Peer,
     ep: *const Endpoint,
-    direction: Direction,
+    direction: CmaDirection,
     p: &'a Param,
     /// Pieces for one call of the kernel's.
     local: Spans,
@@ -202,7 +206,7 @@ struct Transfer<'a> {
 /// As `ucp_put_nbx` with lists at both sides.
 pub unsafe fn access(
     ep: *const Endpoint,
-    direction: Direction,
+    direction: CmaDirection,
     (buffer, count): (*const c_void, usize),
     (addr, rkey): (u64, *const Rkey),
     p: &Param,
@@ -215,7 +219,7 @@ pub unsafe fn access(
                 log::error!("{NAME}: a remote address or a key beside those of the list");
                 return Err(UCS_ERR_INVALID_PARAM);
             }
-            let lists = Lists::read(buffer, count, p).map_err(|what| {
+            let lists = SglArrays::read(buffer, count, p).map_err(|what| {
                 log::error!("{NAME}: {what}");
                 UCS_ERR_INVALID_PARAM
             })?;
@@ -225,7 +229,7 @@ pub unsafe fn access(
             Ok(prepared) => prepared,
             Err(status) => return status_ptr(status),
         };
-        let mut t = Transfer {
+        let mut t = SglOp {
             worker,
             peer,
             ep,
@@ -244,12 +248,12 @@ pub unsafe fn access(
     }
 }
 
-impl Transfer<'_> {
+impl SglOp<'_> {
     /// Whether an element's key and memory handle are those of its memory.
     ///
     /// # Errors
     /// What is wrong.
-    fn belongs(&self, e: &Element, mapped: &HashSet<usize>) -> Result<(), &'static str> {
+    fn belongs(&self, e: &SglElement, mapped: &HashSet<usize>) -> Result<(), &'static str> {
         let (start, end) = e.extent().ok_or("blocks beyond the address space")?;
         // A client's key can be older than what it knows of its server.
         let (owner, server) = (e.rkey.identity.0, self.peer.uid);
@@ -261,12 +265,12 @@ impl Transfer<'_> {
             return Err("a memory handle that is not mapped");
         }
         // SAFETY: mapped, and it stays as long as the set is locked.
-        let memory = unsafe { &*memh.cast::<Memory>() };
+        let memory = unsafe { &*memh.cast::<MemHandle>() };
         let inside = memory.addr <= start && end <= memory.addr.saturating_add(memory.len as u64);
         inside.then_some(()).ok_or("memory outside of its handle")
     }
 
-    unsafe fn check(&self, lists: &Lists) -> Result<(), ucs_status_t> {
+    unsafe fn check(&self, lists: &SglArrays) -> Result<(), ucs_status_t> {
         let at_once = self.p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL);
         let mapped = self.worker.ctx.handles.lock();
         for i in 0..lists.count {
@@ -278,15 +282,15 @@ impl Transfer<'_> {
                 log::error!("{NAME}: element {i} has {what}");
                 UCS_ERR_INVALID_PARAM
             })?;
-            let way = rma::way(self.worker, self.peer, e.rkey, e.addr, e.len * e.blocks)?;
-            if at_once && !matches!(way, Way::Direct(_)) {
+            let way = rma::path(self.worker, self.peer, e.rkey, e.addr, e.len * e.blocks)?;
+            if at_once && !matches!(way, RmaPath::Direct(_)) {
                 return Err(UCS_ERR_NO_RESOURCE);
             }
         }
         Ok(())
     }
 
-    unsafe fn run(&mut self, lists: &Lists) -> Result<(), ucs_status_t> {
+    unsafe fn run(&mut self, lists: &SglArrays) -> Result<(), ucs_status_t> {
         for i in 0..lists.count {
             // SAFETY: the caller's lists and memory.
             unsafe {
@@ -299,8 +303,8 @@ impl Transfer<'_> {
         unsafe { self.flush() }
     }
 
-    unsafe fn element(&mut self, e: &Element) -> Result<(), ucs_status_t> {
-        let way = rma::way(self.worker, self.peer, e.rkey, e.addr, e.len * e.blocks)?;
+    unsafe fn element(&mut self, e: &SglElement) -> Result<(), ucs_status_t> {
+        let way = rma::path(self.worker, self.peer, e.rkey, e.addr, e.len * e.blocks)?;
         for block in 0..e.blocks {
             // The blocks lie one after the other at the peer.
             let (ptr, offset) = (e.buffer.wrapping_add(block * e.stride), block * e.len);
@@ -308,10 +312,10 @@ impl Transfer<'_> {
             // SAFETY: the user's memory, and the peer's within its region.
             unsafe {
                 match way {
-                    Way::Direct(local) => self.direct(ptr, local.add(offset), e.len),
-                    Way::Attach => self.attach(ptr, addr, e.len)?,
-                    Way::Device => self.queue(ptr, addr, e.len, e.rkey.device.as_ref())?,
-                    Way::Message => self.queue(ptr, addr, e.len, None)?,
+                    RmaPath::Direct(local) => self.direct(ptr, local.add(offset), e.len),
+                    RmaPath::Attach => self.attach(ptr, addr, e.len)?,
+                    RmaPath::Device => self.queue(ptr, addr, e.len, e.rkey.device.as_ref())?,
+                    RmaPath::Message => self.queue(ptr, addr, e.len, None)?,
                 }
             }
         }
@@ -320,19 +324,19 @@ impl Transfer<'_> {
 
     unsafe fn direct(&self, ptr: *mut u8, local: *mut u8, len: usize) {
         let (src, dst) = match self.direction {
-            Direction::Write => (ptr, local),
-            Direction::Read => (local, ptr),
+            CmaDirection::Write => (ptr, local),
+            CmaDirection::Read => (local, ptr),
         };
         // SAFETY: the caller's ranges. `copy`: a program may access its own memory.
         unsafe { std::ptr::copy(src, dst, len) };
     }
 
     unsafe fn attach(&mut self, ptr: *mut u8, addr: u64, len: usize) -> Result<(), ucs_status_t> {
-        let here = Span {
+        let here = IoSpan {
             addr: ptr as u64,
             len,
         };
-        let there = Span { addr, len };
+        let there = IoSpan { addr, len };
         if !self.local.push(here) {
             // SAFETY: what was pushed is the user's.
             unsafe { self.flush() }?;
@@ -346,7 +350,7 @@ impl Transfer<'_> {
     unsafe fn flush(&mut self) -> Result<(), ucs_status_t> {
         let (local, remote) = (&mut self.local, &mut self.remote);
         // SAFETY: the caller's memory.
-        let moved = unsafe { attach::transfer(self.peer, self.direction, local, remote) };
+        let moved = unsafe { cma::transfer(self.peer, self.direction, local, remote) };
         if moved == Err(UCS_ERR_UNSUPPORTED) {
             // The two lists were filled in pairs, and nothing of them has been moved.
             let (mut local, mut remote) = (Spans::new(), Spans::new());
@@ -382,17 +386,17 @@ impl Transfer<'_> {
             let child = request::take(self.worker, std::ptr::null_mut());
             let c = &mut *child;
             (c.data, c.peer, c.ep) = (Data::Contig { ptr, len }, self.peer, self.ep);
-            (c.notify, c.user_data) = (Notify::Internal(child_ended), self.parent.cast());
+            (c.notify, c.user_data) = (Callback::Internal(child_ended), self.parent.cast());
             match keys {
-                Some(keys) => device::by_device(c, self.direction, addr, keys),
-                None => access::by_message(c, self.direction, addr),
+                Some(keys) => rma_ib::set_rma_ib(c, self.direction, addr, keys),
+                None => rma_sw::set_am(c, self.direction, addr),
             }
             let answered = c.is_answered();
             pending(self.parent).fetch_add(1, Ordering::Relaxed);
             match tx::post(child) {
-                Posted::Done if !answered => child_ended(child, UCS_OK),
-                Posted::Done | Posted::Queued => {}
-                Posted::Failed(status) => child_ended(child, status),
+                PostResult::Done if !answered => child_ended(child, UCS_OK),
+                PostResult::Done | PostResult::Queued => {}
+                PostResult::Failed(status) => child_ended(child, status),
             }
         }
         Ok(())
@@ -402,7 +406,7 @@ impl Transfer<'_> {
     unsafe fn end(self, done: Result<(), ucs_status_t>) -> ucs_status_ptr_t {
         let status = done.err().unwrap_or(UCS_OK);
         if status == UCS_ERR_CONNECTION_RESET {
-            tx::lose(self.peer, status);
+            tx::fail_peer(self.peer, status);
         }
         // SAFETY: the parent is ours as long as we count; a new request otherwise.
         unsafe {
@@ -455,7 +459,7 @@ unsafe fn child_ended(child: *mut Request, status: ucs_status_t) {
     // SAFETY: made by `message`; the parent lives until the count is 0.
     unsafe {
         let parent = (*child).user_data.cast::<Request>();
-        request::put(child);
+        request::recycle(child);
         note(parent, status);
         // AcqRel: as in `end`.
         if pending(parent).fetch_sub(1, Ordering::AcqRel) == 1 {

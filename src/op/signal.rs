@@ -8,20 +8,20 @@
 //! in its way (`SignalWord`); behind what the Tofu interconnect writes in one post a frame that rides in a descriptor
 //! tells of it (`NoteHdr`).
 
-use super::amo::{self, Amo};
+use super::amo::{self, AmoOp};
 use super::param::{self, Param, status_ptr};
-use super::rma::{self, Access, Way};
-use super::{serve, sgl};
+use super::rma::{self, RmaOp, RmaPath};
+use super::{rx_dispatch, sgl};
 use crate::ctypes::*;
-use crate::engine::cq::Notice;
+use crate::engine::cq::CqNotice;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Notify, Request};
+use crate::engine::request::{self, Callback, Request};
 use crate::engine::rkey::Rkey;
 use crate::engine::worker::Worker;
-use crate::proto::attach::Direction;
-use crate::proto::tx::{self, Posted, device, steered};
+use crate::proto::cma::CmaDirection;
+use crate::proto::tx::{self, PostResult, rma_ib, rma_tofu};
 use crate::sys::log;
 use crate::wire::header::{Kind, NoteHdr, SignalHdr, SignalWord};
 use std::ffi::c_void;
@@ -32,11 +32,11 @@ const NAME: &str = "ucpx_put_signal_nbx";
 #[derive(Clone, Copy)]
 pub struct Signal<'a> {
     pub value: u64,
-    pub aim: Aim<'a>,
+    pub aim: SignalAim<'a>,
 }
 
 #[derive(Clone, Copy)]
-pub enum Aim<'a> {
+pub enum SignalAim<'a> {
     /// A completion queue of the target's.
     Queue(u8),
     /// A flag of 8 bytes.
@@ -48,7 +48,7 @@ pub enum Aim<'a> {
 }
 
 /// A peer that is signalled to.
-struct Target<'a> {
+struct SignalTarget<'a> {
     worker: &'a Worker,
     peer: &'a Peer,
     ep: *const Endpoint,
@@ -69,7 +69,7 @@ pub unsafe fn behind(
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's endpoint, whose worker and peer outlive it, and structure.
     let (worker, peer, p) = unsafe { (&*(*ep).worker, (*ep).peer(), Param::new(param, 0)) };
-    let target = Target {
+    let target = SignalTarget {
         worker,
         peer,
         ep,
@@ -96,7 +96,7 @@ pub unsafe fn put(
     }
     // SAFETY: the caller's endpoint, buffer and key.
     unsafe {
-        let target = match aim_at(ep, signal, p) {
+        let target = match resolve_target(ep, signal, p) {
             Ok(target) => target,
             Err(status) => return status_ptr(status),
         };
@@ -115,29 +115,29 @@ pub unsafe fn put(
     }
 }
 
-unsafe fn aim_at<'a>(
+unsafe fn resolve_target<'a>(
     ep: *const Endpoint,
     signal: Signal,
     p: &Param,
-) -> Result<Target<'a>, ucs_status_t> {
+) -> Result<SignalTarget<'a>, ucs_status_t> {
     // SAFETY: the caller's endpoint.
     let (worker, peer) = unsafe { param::open_endpoint(ep) }?;
     p.check(worker, rma::FEATURE, NAME)?;
     let flag = match signal.aim {
-        Aim::Queue(_) => None,
-        Aim::Flag { addr, .. } if addr % size_of::<u64>() as u64 != 0 => {
+        SignalAim::Queue(_) => None,
+        SignalAim::Flag { addr, .. } if addr % size_of::<u64>() as u64 != 0 => {
             log::error!("{NAME}: a flag that is not aligned to 8 bytes");
             return Err(UCS_ERR_INVALID_PARAM);
         }
-        Aim::Flag { op, addr, rkey } => {
+        SignalAim::Flag { op, addr, rkey } => {
             let change = change(op, signal.value);
-            match amo::way(worker, peer, rkey, addr, change)? {
-                Way::Direct(local) => Some(local),
-                Way::Attach | Way::Device | Way::Message => None,
+            match amo::path(worker, peer, rkey, addr, change)? {
+                RmaPath::Direct(local) => Some(local),
+                RmaPath::Attach | RmaPath::Device | RmaPath::Message => None,
             }
         }
     };
-    Ok(Target {
+    Ok(SignalTarget {
         worker,
         peer,
         ep,
@@ -146,12 +146,12 @@ unsafe fn aim_at<'a>(
 }
 
 /// What is done to a flag.
-fn change(op: ucpx_signal_op_t, value: u64) -> Amo {
+fn change(op: ucpx_signal_op_t, value: u64) -> AmoOp {
     let op = match op {
         UCPX_SIGNAL_OP_ADD => amo::ADD,
         UCPX_SIGNAL_OP_SET | UCPX_SIGNAL_OP_NOTIFY => amo::SWAP,
     };
-    Amo {
+    AmoOp {
         op,
         size: size_of::<u64>() as u8,
         value,
@@ -159,7 +159,7 @@ fn change(op: ucpx_signal_op_t, value: u64) -> Amo {
     }
 }
 
-impl Target<'_> {
+impl SignalTarget<'_> {
     unsafe fn signal_alone(&self, signal: Signal, p: &Param) -> ucs_status_ptr_t {
         if let Err(status) = self.signal(signal, (0, 0), p) {
             return status_ptr(status);
@@ -176,17 +176,17 @@ impl Target<'_> {
         }
     }
 
-    unsafe fn write(&self, a: Access, addr: u64, signal: Signal, p: &Param) -> ucs_status_ptr_t {
+    unsafe fn write(&self, a: RmaOp, addr: u64, signal: Signal, p: &Param) -> ucs_status_ptr_t {
         let len = a.data.len();
         // SAFETY: the caller's buffer and memory.
         unsafe {
             let done = match a.way {
-                Way::Direct(local) => {
+                RmaPath::Direct(local) => {
                     a.data.pack(0, local, len);
                     Ok(())
                 }
-                Way::Attach => a.attach(Direction::Write, addr),
-                Way::Device | Way::Message => Err(UCS_ERR_UNSUPPORTED),
+                RmaPath::Attach => a.attach(CmaDirection::Write, addr),
+                RmaPath::Device | RmaPath::Message => Err(UCS_ERR_UNSUPPORTED),
             };
             if done != Err(UCS_ERR_UNSUPPORTED) {
                 let done = done.and_then(|()| self.signal(signal, (addr, len), p));
@@ -197,23 +197,23 @@ impl Target<'_> {
                 return status_ptr(UCS_ERR_NO_RESOURCE);
             }
             let word = match signal.aim {
-                Aim::Queue(cq) => SignalWord::encode(cq, signal.value),
-                Aim::Flag { .. } => None,
+                SignalAim::Queue(cq) => SignalWord::encode(cq, signal.value),
+                SignalAim::Flag { .. } => None,
             };
-            if word.is_some_and(|word| self.write_with_word(&a, addr, word)) {
+            if word.is_some_and(|word| self.write_with_imm(&a, addr, word)) {
                 return rma::ended(&a, self.ep, p, Ok(()));
             }
-            if let Some(noted) = self.write_with_note(&a, addr, signal) {
+            if let Some(noted) = self.write_with_tofu_imm(&a, addr, signal) {
                 let done = match noted {
                     true => Ok(()),
                     false => self.post(signal, (addr, len), p),
                 };
                 return rma::ended(&a, self.ep, p, done);
             }
-            let req = a.request(self.ep, p, Direction::Write, addr, false);
+            let req = a.request(self.ep, p, CmaDirection::Write, addr, false);
             // Filled in before it is posted: another thread may end it at once.
             ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
-            if word.is_some_and(|word| device::lend_with_word(req, word)) {
+            if word.is_some_and(|word| rma_ib::post_zcopy_with_imm(req, word)) {
                 return Request::handle(req);
             }
             let put = param::start(req, p);
@@ -230,14 +230,14 @@ impl Target<'_> {
 
     /// Writes short data, which is copied, by a device that tells the peer of it in the same work request. False: there
     /// is none, or something is in the way.
-    unsafe fn write_with_word(&self, a: &Access, addr: u64, word: u32) -> bool {
+    unsafe fn write_with_imm(&self, a: &RmaOp, addr: u64, word: u32) -> bool {
         let keys = a.rkey.device.as_ref();
-        let keys = keys.filter(|_| matches!(a.way, Way::Device));
+        let keys = keys.filter(|_| matches!(a.way, RmaPath::Device));
         match (keys, a.data.as_contig()) {
             (Some(keys), Some(data)) => {
                 let (at, len) = ((addr, word), a.data.len());
                 // SAFETY: the caller's data.
-                unsafe { device::write_with_word(self.peer, keys, at, data, len) }
+                unsafe { rma_ib::write_with_imm(self.peer, keys, at, data, len) }
             }
             _ => false,
         }
@@ -246,8 +246,8 @@ impl Target<'_> {
     /// Writes short data by the adapter of the Tofu interconnect, and behind it a note for a completion queue, each in
     /// one post. `None`: that is not how it goes, or something is in the way; false: the data is written, and nothing
     /// is noted.
-    unsafe fn write_with_note(&self, a: &Access, addr: u64, signal: Signal) -> Option<bool> {
-        let (Aim::Queue(cq), Way::Device) = (signal.aim, &a.way) else {
+    unsafe fn write_with_tofu_imm(&self, a: &RmaOp, addr: u64, signal: Signal) -> Option<bool> {
+        let (SignalAim::Queue(cq), RmaPath::Device) = (signal.aim, &a.way) else {
             return None;
         };
         let (data, len) = (a.data.as_contig()?, a.data.len());
@@ -255,12 +255,12 @@ impl Target<'_> {
         let len = len as u64;
         let note = (cq, signal.value, NoteHdr { addr, len });
         // SAFETY: the caller's data.
-        unsafe { steered::write_with_note(self.peer, stadd, data, note) }
+        unsafe { rma_tofu::write_with_imm(self.peer, stadd, data, note) }
     }
 
     /// Signals behind data that is in its place.
     fn signal(&self, signal: Signal, data: (u64, usize), p: &Param) -> Result<(), ucs_status_t> {
-        if let (Some(flag), Aim::Flag { op, .. }) = (self.flag, signal.aim) {
+        if let (Some(flag), SignalAim::Flag { op, .. }) = (self.flag, signal.aim) {
             // SAFETY: mapped memory of the region, aligned.
             unsafe { amo::execute(flag, change(op, signal.value)) };
             return Ok(());
@@ -276,8 +276,8 @@ impl Target<'_> {
         p: &Param,
     ) -> Result<(), ucs_status_t> {
         let (op, cq, flag) = match signal.aim {
-            Aim::Queue(id) => (SignalHdr::NOTIFY, id, 0),
-            Aim::Flag { op, addr, .. } => (op as u8, 0, addr),
+            SignalAim::Queue(id) => (SignalHdr::NOTIFY, id, 0),
+            SignalAim::Flag { op, addr, .. } => (op as u8, 0, addr),
         };
         let head = SignalHdr {
             addr,
@@ -293,15 +293,15 @@ impl Target<'_> {
             tx::set_message(r, Kind::Signal, 0, signal.value, &head.encode());
             // A forced close takes it with the data.
             (r.peer, r.ep) = (self.peer, self.ep);
-            r.notify = Notify::Internal(request::discard);
+            r.notify = Callback::Internal(request::discard);
             let ended = match tx::post(req) {
-                Posted::Queued if !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) => return Ok(()),
-                Posted::Queued if !tx::unqueue(self.peer, req) => return Ok(()),
-                Posted::Queued => Err(UCS_ERR_NO_RESOURCE),
-                Posted::Done => Ok(()),
-                Posted::Failed(status) => Err(status),
+                PostResult::Queued if !p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) => return Ok(()),
+                PostResult::Queued if !tx::unqueue(self.peer, req) => return Ok(()),
+                PostResult::Queued => Err(UCS_ERR_NO_RESOURCE),
+                PostResult::Done => Ok(()),
+                PostResult::Failed(status) => Err(status),
             };
-            request::put(req);
+            request::recycle(req);
             ended
         }
     }
@@ -313,12 +313,12 @@ fn is_error(result: ucs_status_ptr_t) -> bool {
 }
 
 /// A peer's device has written so many bytes, and tells of it.
-pub(super) fn on_word(worker: &Worker, peer: &Peer, word: SignalWord, len: usize) {
+pub(super) fn on_imm(worker: &Worker, peer: &Peer, word: SignalWord, len: usize) {
     notify(worker, peer, word.cq, word.value.into(), len, None);
 }
 
 fn notify(worker: &Worker, peer: &Peer, cq: u8, value: u64, len: usize, addr: Option<u64>) {
-    let notice = Notice {
+    let notice = CqNotice {
         peer_uid: peer.uid,
         value,
         len,
@@ -329,14 +329,14 @@ fn notify(worker: &Worker, peer: &Peer, cq: u8, value: u64, len: usize, addr: Op
 
 /// A peer's adapter has written what this notes, or has been refused: the connection ends then.
 pub(super) fn on_note(worker: &Worker, peer: &Peer, cq: u8, value: u64, h: NoteHdr) {
-    if serve::allowed(worker, peer, h.addr, h.len, "signal behind") {
+    if rx_dispatch::allowed(worker, peer, h.addr, h.len, "signal behind") {
         notify(worker, peer, cq, value, h.len as usize, Some(h.addr));
     }
 }
 
 /// A peer's signal: what it has put before is in its place, unless it was refused.
 pub(super) fn on_message(worker: &Worker, peer: &Peer, value: u64, h: SignalHdr) {
-    let refused = h.len > 0 && !serve::allowed(worker, peer, h.addr, h.len, "signal behind");
+    let refused = h.len > 0 && !rx_dispatch::allowed(worker, peer, h.addr, h.len, "signal behind");
     let done = match h.op {
         _ if refused => Err(UCS_ERR_INVALID_ADDR),
         SignalHdr::NOTIFY => {
@@ -349,7 +349,7 @@ pub(super) fn on_message(worker: &Worker, peer: &Peer, value: u64, h: SignalHdr)
                 SignalHdr::SET => UCPX_SIGNAL_OP_SET,
                 _ => UCPX_SIGNAL_OP_ADD,
             };
-            serve::change(worker, peer, h.flag, change(op, value)).map(drop)
+            rx_dispatch::change(worker, peer, h.flag, change(op, value)).map(drop)
         }
     };
     tx::answer_put(peer, done.err().unwrap_or(UCS_OK));

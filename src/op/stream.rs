@@ -9,7 +9,7 @@ use crate::engine::request::{self, Request, STREAM_RECV};
 use crate::engine::stream::{self, is_done, is_generic, wanted};
 use crate::engine::worker::Worker;
 use crate::proto::select::MAX_EAGER;
-use crate::proto::{tx, wireup};
+use crate::proto::{resolve, tx};
 use crate::sys::log;
 use crate::wire::header::{EpImm, Kind};
 use std::ffi::c_void;
@@ -99,7 +99,7 @@ pub unsafe fn recv(
         if let Some(ptr) = data.as_contig()
             && !p.has(UCP_OP_ATTR_FIELD_REQUEST)
             && !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL)
-            && let Some(n) = take_at_once(worker, ep, (ptr, data.len()), element, all)
+            && let Some(n) = take_immediately(worker, ep, (ptr, data.len()), element, all)
         {
             if !length.is_null() {
                 length.write(n);
@@ -137,7 +137,7 @@ fn element(datatype: u64) -> usize {
 }
 
 /// Fills memory in one piece from what waits, if that is enough: bytes. No request is needed then.
-unsafe fn take_at_once(
+unsafe fn take_immediately(
     worker: &Worker,
     ep: *mut Endpoint,
     (ptr, room): (*mut u8, usize),
@@ -224,7 +224,7 @@ pub unsafe fn on_data(worker: &Worker, peer: &Peer, imm: u64, src: *const u8, le
     unsafe {
         while done < len {
             let mut streams = worker.streams.lock();
-            let Some(ep) = wireup::counterpart(worker, peer, sn) else {
+            let Some(ep) = resolve::counterpart(worker, peer, sn) else {
                 return; // closed
             };
             let s = streams.of(ep);
@@ -251,7 +251,7 @@ pub unsafe fn on_data(worker: &Worker, peer: &Peer, imm: u64, src: *const u8, le
 }
 
 /// The receive that bytes can be copied to where they are: nothing is before them, and nobody's function is called.
-fn direct(s: &stream::Stream, len: usize) -> Option<*mut Request> {
+fn direct(s: &stream::RxStream, len: usize) -> Option<*mut Request> {
     if s.bytes() > 0 || s.filling {
         return None;
     }
@@ -268,7 +268,7 @@ unsafe fn fill_posted(worker: &Worker, peer: &Peer, sn: u32) {
     unsafe {
         loop {
             let mut streams = worker.streams.lock();
-            let Some(ep) = wireup::counterpart(worker, peer, sn) else {
+            let Some(ep) = resolve::counterpart(worker, peer, sn) else {
                 return;
             };
             let s = streams.of(ep);
@@ -316,7 +316,7 @@ unsafe fn put_back(
     // SAFETY: as in `on_data`; the request is ours.
     unsafe {
         let done = (status != UCS_OK || is_done(&*req)).then_some(status);
-        let Some(ep) = wireup::counterpart(worker, peer, sn) else {
+        let Some(ep) = resolve::counterpart(worker, peer, sn) else {
             return done.or(Some(UCS_ERR_CANCELED));
         };
         let s = streams.of(ep);
@@ -344,7 +344,7 @@ pub unsafe fn recv_data(ep: *mut Endpoint, length: *mut usize) -> ucs_status_ptr
             log::error!("ucp_stream_recv_data_nb: the context was created without the feature");
             return status_ptr(UCS_ERR_INVALID_PARAM);
         }
-        let lent = worker.streams.lock().lend(ep);
+        let lent = worker.streams.lock().loan(ep);
         match lent {
             Some((at, len)) => {
                 length.write(len);

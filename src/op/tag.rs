@@ -7,11 +7,11 @@ use crate::ctypes::*;
 use crate::engine::datatype::Data;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::matcher::Matcher;
-use crate::engine::request::{self, Request, Sent};
-use crate::engine::unexpected::{Kept, Removed, Source, Unexpected};
+use crate::engine::request::{self, Request, TxState};
+use crate::engine::unexpected::{DetachedMsg, InlineOrHeap, PayloadSource, UnexpectedTag};
 use crate::engine::worker::Worker;
 use crate::proto::rndv;
-use crate::proto::select::{self, Protocol, Wish};
+use crate::proto::select::{self, Hint, Protocol};
 use crate::proto::tx;
 use crate::sys::copy;
 use crate::wire::header::{Kind, SyncHdr, UNNAMED};
@@ -46,7 +46,7 @@ pub unsafe fn send(
             Ok(data) => data,
             Err(status) => return status_ptr(status),
         };
-        let protocol = select::to_peer(worker, peer, &data, 0, Wish::None);
+        let protocol = select::to_peer(worker, peer, &data, 0, Hint::None);
         if p.has(UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL) && (sync || protocol != Protocol::Eager) {
             data.finish();
             return status_ptr(UCS_ERR_NO_RESOURCE);
@@ -56,7 +56,7 @@ pub unsafe fn send(
         (r.data, r.peer, r.ep) = (data, peer, ep);
         match protocol {
             Protocol::Eager if sync => {
-                r.sent = Sent::Await;
+                r.sent = TxState::Await;
                 tx::set_message(r, Kind::TagSync, 0, tag, &SyncHdr { req: UNNAMED }.encode());
             }
             Protocol::Eager => tx::set_message(r, Kind::TagEager, 0, tag, &[]),
@@ -95,7 +95,7 @@ pub unsafe fn recv(
             Err(status) => return status_ptr(status),
         };
         if let Data::Contig { ptr, len } = data
-            && let Some(status) = take_at_once::<false>(worker, tag, mask, (ptr, len), p)
+            && let Some(status) = take_immediately::<false>(worker, tag, mask, (ptr, len), p)
         {
             return status_ptr(status);
         }
@@ -126,7 +126,7 @@ pub unsafe fn recv(
 /// # Safety
 /// As `ucp_tag_recv_nbx`, for `room` bytes and nothing special.
 #[inline(always)]
-pub unsafe fn take_at_once<const SHORT: bool>(
+pub unsafe fn take_immediately<const SHORT: bool>(
     worker: &Worker,
     tag: u64,
     mask: u64,
@@ -139,19 +139,19 @@ pub unsafe fn take_at_once<const SHORT: bool>(
         return None;
     }
     let (tag, len, apart) = matcher.consume_unexpected(tag, mask, |tag, message| {
-        if !matches!(message.source, Source::Eager) {
+        if !matches!(message.source, PayloadSource::Eager) {
             return None;
         }
         let apart = match &mut message.bytes {
-            Kept::InPlace(_, bytes) => {
+            InlineOrHeap::InPlace(_, bytes) => {
                 let bytes = bytes.as_ptr().cast();
                 // SAFETY: not more than both have.
                 unsafe { copy::short(buffer, bytes, message.len.min(room)) };
                 None
             }
-            Kept::Apart(_) if SHORT => return None,
+            InlineOrHeap::Apart(_) if SHORT => return None,
             // What is longer is not copied under the lock.
-            Kept::Apart(bytes) => Some(std::mem::take(bytes)),
+            InlineOrHeap::Apart(bytes) => Some(std::mem::take(bytes)),
         };
         Some((tag, message.len, apart))
     })?;
@@ -165,7 +165,7 @@ pub unsafe fn take_at_once<const SHORT: bool>(
     if len > room {
         return Some(UCS_ERR_MESSAGE_TRUNCATED);
     }
-    p.tell_tag_info(ucp_tag_recv_info_t {
+    p.store_tag_info(ucp_tag_recv_info_t {
         sender_tag: tag,
         length: len,
     });
@@ -180,7 +180,7 @@ pub unsafe fn recv_removed(
     worker: &Worker,
     buffer: *mut c_void,
     count: usize,
-    removed: Box<Removed>,
+    removed: Box<DetachedMsg>,
     p: &Param,
 ) -> ucs_status_ptr_t {
     // SAFETY: the caller's buffer.
@@ -214,7 +214,7 @@ unsafe fn new_receive(worker: &Worker, data: Data, p: &Param) -> *mut Request {
 unsafe fn deliver(
     worker: &Worker,
     tag: u64,
-    message: Unexpected,
+    message: UnexpectedTag,
     req: *mut Request,
     p: &Param,
 ) -> ucs_status_ptr_t {
@@ -226,15 +226,15 @@ unsafe fn deliver(
             length: message.len,
         };
         let ended = match message.source {
-            Source::Eager => Some(fill(r, message.bytes.as_ptr(), message.len)),
-            Source::Sync { peer, req: id } => {
+            PayloadSource::Eager => Some(fill(r, message.bytes.as_ptr(), message.len)),
+            PayloadSource::Sync { peer, req: id } => {
                 tx::control(&*peer, Kind::SyncAck, 0, id, &[]);
                 message.source.release();
                 Some(fill(r, message.bytes.as_ptr(), message.len))
             }
-            Source::Rts { peer, offer } => {
+            PayloadSource::Rts { peer, offer } => {
                 let ended = rndv::receive(worker, req, &*peer, offer, message.bytes.as_ptr());
-                (*peer).offers.lock().release(offer.req, ended.is_none());
+                (*peer).held_rts.lock().release(offer.req, ended.is_none());
                 message.source.release();
                 ended
             }
@@ -243,7 +243,7 @@ unsafe fn deliver(
             return Request::handle(req);
         };
         if status == UCS_OK && !p.has(UCP_OP_ATTR_FLAG_NO_IMM_CMPL) {
-            p.tell_tag_info((*req).info);
+            p.store_tag_info((*req).info);
         }
         param::finish(req, p, status)
     }
@@ -273,7 +273,7 @@ pub unsafe fn fill(r: &mut Request, bytes: *const u8, len: usize) -> ucs_status_
 pub unsafe fn on_message(
     worker: &Worker,
     tag: u64,
-    source: Source,
+    source: PayloadSource,
     len: usize,
     bytes: *const u8,
     here: usize,
@@ -283,7 +283,7 @@ pub unsafe fn on_message(
     if posting.is_null() {
         source.hold();
         // SAFETY: the caller's promise.
-        return unsafe { set_aside(worker, &mut matcher, tag, source, len, bytes, here) };
+        return unsafe { add_unexpected(worker, &mut matcher, tag, source, len, bytes, here) };
     }
     drop(matcher);
     let req = Request::of_posting(posting);
@@ -295,12 +295,12 @@ pub unsafe fn on_message(
             length: len,
         };
         let ended = match source {
-            Source::Eager => Some(fill(r, bytes, len)),
-            Source::Sync { peer, req: id } => {
+            PayloadSource::Eager => Some(fill(r, bytes, len)),
+            PayloadSource::Sync { peer, req: id } => {
                 tx::control(&*peer, Kind::SyncAck, 0, id, &[]);
                 Some(fill(r, bytes, len))
             }
-            Source::Rts { peer, offer } => rndv::receive(worker, req, &*peer, offer, bytes),
+            PayloadSource::Rts { peer, offer } => rndv::receive(worker, req, &*peer, offer, bytes),
         };
         if let Some(status) = ended {
             request::complete(req, status);
@@ -313,36 +313,36 @@ pub unsafe fn on_message(
 /// # Safety
 /// `here` bytes are readable at `bytes`.
 #[inline(always)] // what is written depends on the source
-unsafe fn set_aside(
+unsafe fn add_unexpected(
     worker: &Worker,
-    matcher: &mut Matcher<Unexpected>,
+    matcher: &mut Matcher<UnexpectedTag>,
     tag: u64,
-    source: Source,
+    source: PayloadSource,
     len: usize,
     bytes: *const u8,
     here: usize,
 ) {
     // SAFETY: the caller's promise.
-    let bytes = unsafe { Kept::copy(bytes, here) };
-    matcher.push_unexpected(tag, Unexpected { source, len, bytes });
+    let bytes = unsafe { InlineOrHeap::copy(bytes, here) };
+    matcher.push_unexpected(tag, UnexpectedTag { source, len, bytes });
     let waiting = matcher.unexpected_len();
     worker.stats.worker().note_unexpected(waiting);
 }
 
-/// As [`set_aside`], for a message that is all here.
+/// As [`add_unexpected`], for a message that is all here.
 ///
 /// # Safety
 /// `len` bytes are readable at `bytes`.
 #[inline(never)]
-pub unsafe fn set_eager_aside(
+pub unsafe fn add_unexpected_eager(
     worker: &Worker,
-    matcher: &mut Matcher<Unexpected>,
+    matcher: &mut Matcher<UnexpectedTag>,
     tag: u64,
     bytes: *const u8,
     len: usize,
 ) {
     // SAFETY: the caller's promise.
-    unsafe { set_aside(worker, matcher, tag, Source::Eager, len, bytes, len) };
+    unsafe { add_unexpected(worker, matcher, tag, PayloadSource::Eager, len, bytes, len) };
 }
 
 /// Takes a receive back that nothing has matched, and ends it inside of the call.
@@ -392,7 +392,7 @@ pub unsafe fn probe(
     match taken {
         Some((tag, message)) => {
             message.source.take_out();
-            Box::into_raw(Box::new(Removed { tag, message })).cast()
+            Box::into_raw(Box::new(DetachedMsg { tag, message })).cast()
         }
         None => std::ptr::null_mut(),
     }

@@ -62,7 +62,7 @@ pub fn file_entries(text: &str) -> Vec<(String, String)> {
     parse(text, &Machine::this)
 }
 
-/// The options of one file that are meant for `machine`. A file that cannot be parsed has none.
+/// The options of one file that are meant for `host`. A file that cannot be parsed has none.
 fn parse(text: &str, machine: &dyn Fn() -> Machine) -> Vec<(String, String)> {
     let mut syntax = IniDefault::default();
     syntax.case_sensitive = true;

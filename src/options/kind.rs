@@ -55,7 +55,7 @@ pub enum Kind {
     ListOf(&'static Kind),
     /// `all`, names between commas, or `^` and the names to leave out.
     Names,
-    /// As `Names`; `eth[0-3]` stands for four of them.
+    /// As `ProcessNames`; `eth[0-3]` stands for four of them.
     Devices,
     /// A value for every key, `key:value` between commas; a bare value is for all keys.
     Keyed(&'static [&'static str], &'static Kind),

@@ -12,7 +12,7 @@ pub trait Value: Sized {
     fn from_text(text: &str) -> Option<Self>;
 }
 
-/// Writes `Settings`, its defaults and its update from one list of fields.
+/// Writes `EthtoolCmd`, its defaults and its update from one list of fields.
 macro_rules! settings {
     ($($field:ident: $type:ty = $name:literal,)+) => {
         /// The values of the options that the library reads.

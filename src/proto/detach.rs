@@ -13,10 +13,10 @@
 
 use super::{failure, release};
 use crate::ctypes::*;
-use crate::engine::peer::{Peer, Tx};
+use crate::engine::peer::{Peer, PeerTx};
 use crate::engine::worker::{Rx, Worker};
 use crate::tl::Lane;
-use crate::tl::shm::close::Answer;
+use crate::tl::shm::close::CloseAnswer;
 use crate::tl::shm::outbox::Outbox;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ pub fn note_idle(worker: &Worker, peer: &Peer) {
     // Relaxed: under the lock of the list where it matters.
     if (peer.inbox.is_some() || peer.has_rings())
         && peer.uid != worker.uid
-        && !peer.is_nobody()
+        && !peer.is_stub()
         && !peer.is_idle.swap(true, Ordering::Relaxed)
     {
         worker.idle.lock().push(peer);
@@ -37,14 +37,14 @@ pub fn note_idle(worker: &Worker, peer: &Peer) {
 }
 
 /// An endpoint to this peer is about to be numbered, or a ring to be used. From here on the peer may know of it.
-pub fn resume(peer: &Peer, tx: &mut Tx) {
-    let Some(mut outbox) = tx.aside.take() else {
+pub fn resume(peer: &Peer, tx: &mut PeerTx) {
+    let Some(mut outbox) = tx.waiting_outbox.take() else {
         return;
     };
     match outbox.take_back() {
         Ok(()) => {
             tx.lane = Some(Lane::Shm(outbox));
-            tx.met = true;
+            tx.is_known = true;
         }
         // Dropped, and so closed: the next message takes another ring.
         Err(answer) => settle(peer, tx, answer),
@@ -52,27 +52,27 @@ pub fn resume(peer: &Peer, tx: &mut Tx) {
 }
 
 /// The peer has agreed that the ring to it goes.
-fn settle(peer: &Peer, tx: &mut Tx, answer: Answer) {
-    if answer == Answer::Forgotten {
+fn settle(peer: &Peer, tx: &mut PeerTx, answer: CloseAnswer) {
+    if answer == CloseAnswer::Forgotten {
         forget(peer, tx);
     }
 }
 
 /// Forgets how many endpoints there have been.
-fn forget(peer: &Peer, tx: &mut Tx) {
-    tx.met = false;
+fn forget(peer: &Peer, tx: &mut PeerTx) {
+    tx.is_known = false;
     peer.eps.lock().next_sn = 0;
-    peer.forsaken.store(false, Ordering::Relaxed);
+    peer.force_closed.store(false, Ordering::Relaxed);
     peer.answered.store(false, Ordering::Relaxed);
 }
 
 /// Whether nothing is under way to a peer, and nothing that it was asked for is outstanding. `named`: peers that lists
 /// of progress name.
-fn is_quiet(peer: &Peer, tx: &Tx, named: &HashSet<*const Peer>) -> bool {
+fn is_quiet(peer: &Peer, tx: &PeerTx, named: &HashSet<*const Peer>) -> bool {
     tx.pending.is_empty()
         && tx.flushes.is_empty()
-        && !tx.listed
-        && !tx.dialing
+        && !tx.in_pending_list
+        && !tx.connecting
         && peer.rma_idle()
         // Relaxed: a flush that is to tell of it has an endpoint, or looks later.
         && !peer.rma_refused.load(Ordering::Relaxed)
@@ -82,11 +82,11 @@ fn is_quiet(peer: &Peer, tx: &Tx, named: &HashSet<*const Peer>) -> bool {
 
 /// Puts the ring to a quiet peer aside and offers to close it. False: the peer has not handled everything yet, or
 /// another transport leads to it.
-fn set_aside(tx: &mut Tx) -> bool {
+fn set_aside(tx: &mut PeerTx) -> bool {
     match tx.lane.take() {
         None => true,
         Some(Lane::Shm(outbox)) if outbox.offer_close() => {
-            tx.aside = Some(outbox);
+            tx.waiting_outbox = Some(outbox);
             true
         }
         other => {
@@ -98,24 +98,24 @@ fn set_aside(tx: &mut Tx) -> bool {
 
 /// Answers the peers that offer to close their rings in our inbox. Runs in progress, now and then.
 fn answer_offers(worker: &Worker, rx: &mut Rx, named: &HashSet<*const Peer>) {
-    for c in &mut rx.channels {
+    for c in &mut rx.shm_rings {
         if !c.consumer.is_close_offered() {
             continue;
         }
         // SAFETY: peers that incoming rings name are not freed.
         let peer = unsafe { &*c.peer };
         let mut tx = peer.tx.lock();
-        let agrees = peer.is_well()
+        let agrees = peer.is_connected()
             && is_quiet(peer, &tx, named)
             && peer.eps.lock().all().is_empty()
             && set_aside(&mut tx);
         if !agrees {
             continue;
         }
-        let is_known = peer.is_held() || !peer.offers.lock().is_empty();
+        let is_known = peer.is_held() || !peer.held_rts.lock().is_empty();
         if is_known {
-            c.consumer.agree_to_close(Answer::Released);
-        } else if c.consumer.agree_to_close(Answer::Forgotten) {
+            c.consumer.agree_to_close(CloseAnswer::Released);
+        } else if c.consumer.agree_to_close(CloseAnswer::Forgotten) {
             forget(peer, &mut tx);
         }
         drop(tx);
@@ -124,7 +124,7 @@ fn answer_offers(worker: &Worker, rx: &mut Rx, named: &HashSet<*const Peer>) {
 }
 
 /// What becomes of a peer without endpoints in this round.
-enum Step {
+enum DetachStep {
     /// It has endpoints again, sends to us, or is lost: other lists have it.
     Drop,
     /// It is looked at again.
@@ -138,7 +138,7 @@ enum Step {
 /// Moves the end of what is held for peers without endpoints on. Runs in progress, now and then.
 pub fn progress(worker: &Worker, rx: &mut Rx) {
     let offers = rx
-        .channels
+        .shm_rings
         .iter_mut()
         .any(|c| c.consumer.is_close_offered());
     if !offers && worker.idle.lock().is_empty() {
@@ -146,8 +146,8 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
     }
     let named = release::named_by_requests(worker);
     answer_offers(worker, rx, &named);
-    let mut senders: HashSet<*const Peer> = rx.channels.iter().map(|c| c.peer).collect();
-    if let Some(rings) = rx.rings.as_deref() {
+    let mut senders: HashSet<*const Peer> = rx.shm_rings.iter().map(|c| c.peer).collect();
+    if let Some(rings) = rx.tofu.as_deref() {
         senders.extend(rings.peers());
     }
     let idle = std::mem::take(&mut *worker.idle.lock());
@@ -156,17 +156,17 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
         // SAFETY: peers in this list are not freed.
         let p = unsafe { &*peer };
         match step(p, &named, &senders) {
-            Step::Keep => kept.push(peer),
-            Step::Look if looked_at.len() < LOOKS => {
+            DetachStep::Keep => kept.push(peer),
+            DetachStep::Look if looked_at.len() < LOOKS => {
                 if failure::is_dead(worker, p) {
-                    super::tx::lose(p, UCS_ERR_CONNECTION_RESET);
+                    super::tx::fail_peer(p, UCS_ERR_CONNECTION_RESET);
                 }
                 looked_at.push(peer);
             }
-            Step::Look => kept.push(peer),
-            Step::Free if release::unlist_living(worker, p) => {}
-            Step::Free => kept.push(peer),
-            Step::Drop => p.is_idle.store(false, Ordering::Relaxed),
+            DetachStep::Look => kept.push(peer),
+            DetachStep::Free if release::unlist_living(worker, p) => {}
+            DetachStep::Free => kept.push(peer),
+            DetachStep::Drop => p.is_idle.store(false, Ordering::Relaxed),
         }
     }
     // Those that were looked at have their turn behind the others.
@@ -176,38 +176,42 @@ pub fn progress(worker: &Worker, rx: &mut Rx) {
     *idle = kept;
 }
 
-fn step(peer: &Peer, named: &HashSet<*const Peer>, senders: &HashSet<*const Peer>) -> Step {
+fn step(peer: &Peer, named: &HashSet<*const Peer>, senders: &HashSet<*const Peer>) -> DetachStep {
     let mut tx = peer.tx.lock();
-    if !peer.is_well() || !peer.eps.lock().all().is_empty() {
-        return Step::Drop;
+    if !peer.is_connected() || !peer.eps.lock().all().is_empty() {
+        return DetachStep::Drop;
     }
-    if let Some(answer) = tx.aside.as_ref().and_then(|outbox| outbox.answer()) {
-        let outbox: Option<Box<Outbox>> = tx.aside.take();
+    if let Some(answer) = tx
+        .waiting_outbox
+        .as_ref()
+        .and_then(|outbox| outbox.answer())
+    {
+        let outbox: Option<Box<Outbox>> = tx.waiting_outbox.take();
         settle(peer, &mut tx, answer);
         drop(tx);
         // Unmapping takes long: not under the lock.
         drop(outbox);
-        return Step::Keep;
+        return DetachStep::Keep;
     }
-    if tx.aside.is_some() {
-        return Step::Look;
+    if tx.waiting_outbox.is_some() {
+        return DetachStep::Look;
     }
     if matches!(tx.lane, Some(Lane::Tofu(_))) {
         // The interconnect tells of its end, or a probe does.
-        return Step::Drop;
+        return DetachStep::Drop;
     }
     if tx.lane.is_some() {
         if is_quiet(peer, &tx, named) {
             set_aside(&mut tx);
         }
-        return Step::Keep;
+        return DetachStep::Keep;
     }
-    let is_unused = !tx.met && is_quiet(peer, &tx, named);
+    let is_unused = !tx.is_known && is_quiet(peer, &tx, named);
     drop(tx);
     match senders.contains(&(&raw const *peer)) {
         // The end of that ring brings it back.
-        true => Step::Drop,
-        false if is_unused && !peer.is_held() => Step::Free,
-        false => Step::Look,
+        true => DetachStep::Drop,
+        false if is_unused && !peer.is_held() => DetachStep::Free,
+        false => DetachStep::Look,
     }
 }

@@ -1,13 +1,13 @@
 //! Peers that die or go: how they are noticed, and what becomes of everything that involves them.
 
-use super::{internal, parting, release, session, share, tx, wireup, withdraw};
+use super::{close_grace, cm, internal, release, resolve, rndv_cancel, split_copy, tx};
 use crate::ctypes::*;
 use crate::engine::endpoint::{CLOSED, Endpoint, FRESH, INTERNAL, LEFT};
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Fate, Request};
-use crate::engine::unexpected::Source;
+use crate::engine::request::{self, Request, ZcopyState};
+use crate::engine::unexpected::PayloadSource;
 use crate::engine::worker::{Rx, Worker};
-use crate::sys::{clock, log, machine, process, process_monitor};
+use crate::sys::{clock, host, log, process, process_monitor};
 use crate::tl::Lane;
 use crate::wire::header::{EpImm, Kind};
 use indexmap::IndexSet;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Whether a peer's worker or process is gone. A file system look-up.
 pub fn is_dead(worker: &Worker, peer: &Peer) -> bool {
-    peer.uid != worker.uid && peer.inbox.is_some_and(|l| l.is_dead(machine::place()))
+    peer.uid != worker.uid && peer.inbox.is_some_and(|l| l.is_dead(host::place()))
 }
 
 /// Whether the worker that an address names still exists; a peer that is connected to it is asked first.
@@ -26,24 +26,24 @@ pub fn is_dead(worker: &Worker, peer: &Peer) -> bool {
 pub fn exists(worker: &Worker, peer: &Peer) -> Result<(), ucs_status_t> {
     let now = clock::coarse_ms() as u32;
     // Relaxed: it is a hint. A worker can be gone a moment after a look, too.
-    let seen = peer.status() == UCS_OK && peer.seen_at.load(Ordering::Relaxed) == now;
+    let seen = peer.status() == UCS_OK && peer.probed_at.load(Ordering::Relaxed) == now;
     let connected = || peer.status() == UCS_OK && peer.tx.lock().lane.is_some();
     if seen || connected() {
         return Ok(());
     }
     if !is_dead(worker, peer) {
-        peer.seen_at.store(now, Ordering::Relaxed);
+        peer.probed_at.store(now, Ordering::Relaxed);
         return Ok(());
     }
     log::error!("worker {:#x} is gone. Destination is unreachable", peer.uid);
-    tx::lose(peer, UCS_ERR_CONNECTION_RESET);
+    tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
     Err(UCS_ERR_UNREACHABLE)
 }
 
 /// Lets the death of a peer's process wake the worker when it sleeps, and the keepalive interval. For endpoints that
 /// handle errors.
 pub fn watch(worker: &Worker, peer: &Peer) {
-    let Some(wake) = worker.wake.as_ref() else {
+    let Some(wake) = worker.wakeup.as_ref() else {
         return;
     };
     let interval = worker.ctx.policy.keepalive_ms;
@@ -54,11 +54,11 @@ pub fn watch(worker: &Worker, peer: &Peer) {
             let Some(inbox) = peer.inbox.filter(|_| !peer.same_process) else {
                 return watch.add_timed(peer.uid);
             };
-            let process = inbox.process(machine::place());
+            let process = inbox.process(host::place());
             watch.add(peer.uid, process.and_then(process_monitor::watch));
             // It can have died, and its number be another's, before it was watched.
             if is_dead(worker, peer) {
-                tx::lose(peer, UCS_ERR_CONNECTION_RESET);
+                tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
             }
         }
         Err(e) => log::warn!(
@@ -78,24 +78,24 @@ pub fn begin(worker: &Worker, ep: &mut Endpoint, peer: &Peer) {
         if ep.err_mode == ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_FAILOVER as u8 {
             peer.set_failover();
         }
-        peer.guarded.store(true, Ordering::Relaxed);
+        peer.watch_death.store(true, Ordering::Relaxed);
         watch(worker, peer);
-        tx::reach_out(peer);
+        tx::connect_eagerly(peer);
     }
 }
 
 /// The opposite of [`watch`].
 pub fn unwatch(worker: &Worker, peer: &Peer) {
-    if let Some(watch) = worker.wake.as_ref().and_then(|w| w.watch()) {
+    if let Some(watch) = worker.wakeup.as_ref().and_then(|w| w.watch()) {
         watch.remove(peer.uid);
     }
 }
 
 /// Ends everything that involves peers that were lost. Runs in progress.
 #[cold]
-pub fn reap(worker: &Worker, rx: &mut Rx) {
-    let lost = std::mem::take(&mut *worker.lost.lock());
-    if let Some(ports) = rx.ports.as_deref_mut().filter(|_| !lost.is_empty()) {
+pub fn handle_failed(worker: &Worker, rx: &mut Rx) {
+    let lost = std::mem::take(&mut *worker.failed_peers.lock());
+    if let Some(ports) = rx.ib.as_deref_mut().filter(|_| !lost.is_empty()) {
         ports.end(&lost);
     }
     for peer in lost {
@@ -107,14 +107,14 @@ pub fn reap(worker: &Worker, rx: &mut Rx) {
         worker.drop_partials(peer);
         let mut matcher = worker.matcher.lock();
         let dropped = matcher.retain_unexpected(
-            |u| !matches!(u.source, Source::Rts { peer: p, .. } if std::ptr::eq(p, peer)),
+            |u| !matches!(u.source, PayloadSource::Rts { peer: p, .. } if std::ptr::eq(p, peer)),
         );
         let left = matcher.unexpected_len();
         worker.stats.worker().set_unexpected(left);
         drop(matcher);
         dropped.iter().for_each(|(_, u)| u.source.release());
         // First of all: whose memory a device writes must not get it back before that is over.
-        let mut ended: IndexSet<_> = tx::lent::cut(peer).into_iter().collect();
+        let mut ended: IndexSet<_> = tx::zcopy::drop_lane(peer).into_iter().collect();
         // Of which a part was posted it is in both.
         ended.extend(take_requests(worker, peer, |_| true));
         for req in ended {
@@ -122,7 +122,7 @@ pub fn reap(worker: &Worker, rx: &mut Rx) {
             unsafe {
                 let status = ending(&*req, peer.status());
                 // An adapter that works on its memory does so until it says that it has done.
-                if !tx::lent::leave(peer, req, status) {
+                if !tx::zcopy::detach(peer, req, status) {
                     request::complete(req, status);
                 }
             }
@@ -144,7 +144,7 @@ pub fn reap(worker: &Worker, rx: &mut Rx) {
 /// How a request ends with its peer: some had been ended before, but for the device.
 fn ending(r: &Request, status: ucs_status_t) -> ucs_status_t {
     match r.transfer().map(|t| t.fate) {
-        Some(Fate::Ends(earlier)) => earlier,
+        Some(ZcopyState::Ends(earlier)) => earlier,
         _ => status,
     }
 }
@@ -168,7 +168,7 @@ pub fn take_requests(
             false
         }
     });
-    worker.duties.dequeued(before - tx.pending.len());
+    worker.progress_flags.dequeued(before - tx.pending.len());
     peer.stats().set_pending(tx.pending.len());
     // A frame of the first one may be under way: the rest of it has to follow all the same.
     if first != tx.pending.front().copied()
@@ -183,17 +183,17 @@ pub fn take_requests(
         }
     });
     if let Some(Lane::Ib(sender)) = tx.lane.as_mut() {
-        let reading = sender.disown(|owner| wanted(owner.cast()));
+        let reading = sender.detach_owner(|owner| wanted(owner.cast()));
         taken.extend(reading.into_iter().map(|owner| owner.cast::<Request>()));
     }
     if let Some(Lane::Tofu(sender)) = tx.lane.as_mut() {
-        let reading = sender.disown(|owner| wanted(owner.cast()));
+        let reading = sender.detach_owner(|owner| wanted(owner.cast()));
         taken.extend(reading.into_iter().map(|owner| owner.cast::<Request>()));
     }
-    taken.extend(tx::lent::take(&tx, wanted));
+    taken.extend(tx::zcopy::take(&tx, wanted));
     drop(tx);
     let mut pulls = Vec::new();
-    worker.pulls.lock().retain(|&r| {
+    worker.cma_gets.lock().retain(|&r| {
         !wanted(r) || {
             pulls.push(r);
             false
@@ -201,7 +201,7 @@ pub fn take_requests(
     });
     for &req in &pulls {
         // SAFETY: out of the list: ours.
-        share::settle(worker, peer, unsafe { &mut *req });
+        split_copy::settle(worker, peer, unsafe { &mut *req });
     }
     taken.extend(pulls);
     let mut ids = worker.ids.lock();
@@ -240,7 +240,7 @@ pub fn forget_endpoint(worker: &Worker, peer: &Peer, ep: *const Endpoint) {
             .for_each(|owner| forget(owner.cast()));
     }
     drop(tx);
-    worker.pulls.lock().iter().for_each(|&r| forget(r));
+    worker.cma_gets.lock().iter().for_each(|&r| forget(r));
     worker.ids.lock().iter().for_each(|(_, r)| forget(r));
 }
 
@@ -251,9 +251,9 @@ pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
     }
     end_stream(worker, ep, status);
     if ep.reports_failures() && ep.err_cb.is_some() {
-        worker.handlers.lock().push(ep, status);
-        worker.duties.leave_chores();
-        worker.nudge();
+        worker.err_handlers.lock().push(ep, status);
+        worker.progress_flags.raise_chores();
+        worker.wake();
     } else if ep.handles_errors() {
         log::error!(
             "endpoint {:p} failed and has no error handler: {:?}",
@@ -263,7 +263,7 @@ pub fn fail_endpoint(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
     } else {
         log::diag!("endpoint {:p}: the peer is gone: {:?}", ep, status);
     }
-    session::answer(worker, ep);
+    cm::answer(worker, ep);
 }
 
 /// Ends the receives that wait for bytes from an endpoint that has failed. What has come stays to be received.
@@ -285,7 +285,7 @@ fn end_stream(worker: &Worker, ep: &mut Endpoint, status: ucs_status_t) {
 pub fn call_handlers(worker: &Worker) -> u32 {
     let mut count = 0;
     loop {
-        let Some((ep, status)) = worker.handlers.lock().begin(process::this_thread) else {
+        let Some((ep, status)) = worker.err_handlers.lock().begin(process::this_thread) else {
             return count;
         };
         // SAFETY: an endpoint that was open a moment ago; only progress frees it.
@@ -295,30 +295,30 @@ pub fn call_handlers(worker: &Worker) -> u32 {
                 count += 1;
             }
         }
-        let closes = worker.handlers.lock().end();
+        let closes = worker.err_handlers.lock().end();
         for (close, status) in closes {
             // SAFETY: in no list any more.
             unsafe { request::complete(close, status) };
         }
         // SAFETY: only progress frees it, though its handler may have closed it.
-        session::answer(worker, unsafe { &*ep });
+        cm::answer(worker, unsafe { &*ep });
     }
 }
 
 /// Tells the peer how an endpoint handles errors, or that it is the server's of a client. Others say nothing; it costs
 /// them nothing.
 #[cold]
-pub fn introduce(worker: &Worker, ep: &Endpoint, peer: &Peer) {
+pub fn send_ep_info(worker: &Worker, ep: &Endpoint, peer: &Peer) {
     if ep.session == 0 {
-        say_mode(ep, peer);
+        send_err_mode(ep, peer);
     } else {
-        session::prove(worker, ep, peer);
+        cm::send_cm_proof(worker, ep, peer);
     }
     // Only now: what another thread sends meanwhile must not come first.
     ep.clear(FRESH);
 }
 
-fn say_mode(ep: &Endpoint, peer: &Peer) {
+fn send_err_mode(ep: &Endpoint, peer: &Peer) {
     let imm = EpImm {
         sn: ep.remote_sn,
         err_mode: ep.err_mode,
@@ -328,7 +328,7 @@ fn say_mode(ep: &Endpoint, peer: &Peer) {
 
 /// The peer says how its end of an endpoint handles errors.
 pub fn on_ep_info(worker: &Worker, peer: &Peer, info: EpImm) {
-    let ep = wireup::reply_endpoint(worker, peer, info.sn);
+    let ep = resolve::reply_endpoint(worker, peer, info.sn);
     // SAFETY: listed endpoints live; progress is the only one that writes the field.
     let ep = unsafe { &mut *ep };
     ep.remote_err_mode = info.err_mode;
@@ -372,7 +372,7 @@ pub fn on_ep_closed(worker: &Worker, peer: &Peer, sn: u32, status: ucs_status_t)
     match status {
         UCS_OK | UCS_ERR_CONNECTION_RESET if !ep.reports_failures() => {}
         // Clients and servers hear of each other at once, as in UCX.
-        UCS_OK if ep.session == 0 => parting::begin(worker, ep),
+        UCS_OK if ep.session == 0 => close_grace::begin(worker, ep),
         UCS_OK => end_session(worker, peer, ep),
         status => end_endpoint(worker, peer, ep, status),
     }
@@ -384,7 +384,7 @@ pub fn end_session(worker: &Worker, peer: &Peer, ep: &mut Endpoint) {
     let is_offer = |r: &Request| std::ptr::eq(r.ep, own) && r.kind == Kind::AmRts as u8;
     let offers = take_requests(worker, peer, is_offer);
     // SAFETY: taken out of every list.
-    unsafe { withdraw::end_requests(peer, offers, UCS_ERR_CANCELED) };
+    unsafe { rndv_cancel::end_requests(peer, offers, UCS_ERR_CANCELED) };
     end_endpoint(worker, peer, ep, UCS_ERR_CONNECTION_RESET);
 }
 
@@ -393,16 +393,16 @@ pub fn end_endpoint(worker: &Worker, peer: &Peer, ep: &mut Endpoint, status: ucs
     let own: *const Endpoint = ep;
     let taken = take_requests(worker, peer, |r| std::ptr::eq(r.ep, own));
     // SAFETY: taken out of every list.
-    unsafe { withdraw::end_requests(peer, taken, status) };
+    unsafe { rndv_cancel::end_requests(peer, taken, status) };
     fail_endpoint(worker, ep, status);
 }
 
 /// A peer's ring holds what no sender writes: nothing of it is believed any more.
 #[cold]
-pub fn distrust(peer: &Peer, what: &str) {
+pub fn fail_corrupt(peer: &Peer, what: &str) {
     // In a forked child the memory that peers write to is empty.
     // SAFETY: peers do not outlive their worker.
-    if unsafe { &*peer.worker }.duties.is_inherited() {
+    if unsafe { &*peer.worker }.progress_flags.is_inherited() {
         return;
     }
     log::error!(
@@ -410,5 +410,5 @@ pub fn distrust(peer: &Peer, what: &str) {
         peer.uid,
         peer.inbox.map_or(0, |l| l.id.pid)
     );
-    tx::lose(peer, UCS_ERR_CONNECTION_RESET);
+    tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
 }

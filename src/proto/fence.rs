@@ -7,7 +7,7 @@
 use super::{flush, tx};
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
-use crate::engine::request::{Request, Sent};
+use crate::engine::request::{Request, TxState};
 use crate::engine::worker::Worker;
 use crate::tl::Lane;
 use crate::wire::header::Kind;
@@ -17,7 +17,7 @@ use std::sync::atomic::{Ordering, fence};
 /// of its parent's.
 #[inline]
 pub fn start(worker: &Worker) -> ucs_status_t {
-    if worker.duties.backlog() != 0 {
+    if worker.progress_flags.backlog() != 0 {
         if worker.is_inherited() {
             return UCS_ERR_UNSUPPORTED;
         }
@@ -32,19 +32,19 @@ pub fn start(worker: &Worker) -> ucs_status_t {
     if busy {
         // Relaxed: read under the lock of the lane that is being made, behind which what waits is posted.
         worker.fences.store(true, Ordering::Relaxed);
-        tell_all(worker);
+        signal_all(worker);
     }
     fence(Ordering::SeqCst);
     UCS_OK
 }
 
 #[cold]
-fn tell_all(worker: &Worker) {
-    worker.all_peers().iter().for_each(|p| tell(p));
+fn signal_all(worker: &Worker) {
+    worker.all_peers().iter().for_each(|p| signal(p));
 }
 
 /// Tells a peer that may have reads to answer, unless it was told since the last of them.
-fn tell(peer: &Peer) {
+fn signal(peer: &Peer) {
     let mut tx = peer.tx.lock();
     if let Some(Lane::Ib(sender)) = tx.lane.as_mut() {
         sender.fence();
@@ -53,13 +53,13 @@ fn tell(peer: &Peer) {
         sender.fence();
     }
     // SAFETY: queued requests live.
-    let last = (tx.pending.iter().rev()).find_map(|&req| is_read_or_told(unsafe { &*req }));
-    let answered = || peer.rma_idle() || !tx.reads;
+    let last = (tx.pending.iter().rev()).find_map(|&req| is_read_or_signaled(unsafe { &*req }));
+    let answered = || peer.rma_idle() || !tx.unfenced_gets;
     let needed = last.unwrap_or_else(|| !answered());
-    let waits = tx::spread::is_to_wait(peer, &tx);
+    let waits = tx::ib_stripe::is_to_wait(peer, &tx);
     drop(tx);
     if waits {
-        tx::hold_back(peer);
+        tx::queue_fence(peer);
     }
     if needed {
         tx::control(peer, Kind::Fence, 0, 0, &[]);
@@ -67,11 +67,11 @@ fn tell(peer: &Peer) {
 }
 
 /// Whether what waits to be sent is a read, or may become one, and no fence. `None`: neither.
-fn is_read_or_told(r: &Request) -> Option<bool> {
+fn is_read_or_signaled(r: &Request) -> Option<bool> {
     match Kind::from_u8(r.kind) {
         Some(Kind::GetReq) => Some(true),
         Some(Kind::Fence) => Some(false),
-        _ if matches!(r.sent, Sent::Copy | Sent::Device) => Some(true),
+        _ if matches!(r.sent, TxState::Copy | TxState::Device) => Some(true),
         _ => None,
     }
 }

@@ -6,8 +6,8 @@
 
 use super::{failure, tx};
 use crate::ctypes::*;
-use crate::engine::peer::{Peer, Tx};
-use crate::engine::request::{self, Notify, Request, Sent};
+use crate::engine::peer::{Peer, PeerTx};
+use crate::engine::request::{self, Callback, Request, TxState};
 use crate::engine::worker::Worker;
 use crate::tl::Lane;
 use crate::wire::header::{GetHdr, Kind};
@@ -33,7 +33,8 @@ pub fn is_answered_well(peer: &Peer) -> bool {
 /// messages now overtakes none. Copies that wait are no messages; a fence has those carried out that it is to order.
 pub fn is_settled(peer: &Peer) -> bool {
     // SAFETY: queued requests live.
-    let is_message = |&r: &*mut Request| !matches!(unsafe { (*r).sent }, Sent::Copy | Sent::Flush);
+    let is_message =
+        |&r: &*mut Request| !matches!(unsafe { (*r).sent }, TxState::Copy | TxState::Flush);
     // Under the lock, behind which another thread counts what it sends of those that waited.
     let tx = peer.tx.lock();
     peer.rma_idle() && !tx.pending.iter().any(is_message) && is_drained(&tx)
@@ -46,7 +47,7 @@ pub fn is_answered(peer: &Peer) -> bool {
         // SAFETY: queued requests live.
         let r = unsafe { &*r };
         let kind = Kind::from_u8(r.kind);
-        r.sent != Sent::Device
+        r.sent != TxState::Device
             && matches!(
                 kind,
                 Some(Kind::PutReq | Kind::GetReq | Kind::AmoReq | Kind::Signal)
@@ -57,7 +58,7 @@ pub fn is_answered(peer: &Peer) -> bool {
     peer.rma_idle() && !tx.pending.iter().any(is_access)
 }
 
-fn is_drained(tx: &Tx) -> bool {
+fn is_drained(tx: &PeerTx) -> bool {
     tx.lane.as_ref().is_none_or(Lane::is_drained)
 }
 
@@ -68,21 +69,22 @@ pub fn all_clean(worker: &Worker) -> bool {
 
 /// Whether a flush of all peers waits for this one.
 fn is_awaited(peer: &Peer) -> bool {
-    peer.status() == UCS_OK && !is_clean(peer) && !is_forsaken(peer)
+    peer.status() == UCS_OK && !is_clean(peer) && !is_abandoned(peer)
 }
 
 /// Whether flushes of all peers pass this one over, which may never answer: all that the user has had there he has
 /// closed by force. Not if he was given an endpoint to answer on, while the flush of an orderly close waits there,
 /// nor while a device works on memory that may be the user's again after a flush.
-fn is_forsaken(peer: &Peer) -> bool {
+fn is_abandoned(peer: &Peer) -> bool {
     // Relaxed: who closes while another thread flushes has the lock of the queue behind it, as the other has in
     // front (`start_all`).
-    let forsaken = peer.forsaken.load(Ordering::Relaxed) && !peer.answered.load(Ordering::Relaxed);
+    let forsaken =
+        peer.force_closed.load(Ordering::Relaxed) && !peer.answered.load(Ordering::Relaxed);
     if !forsaken || peer.eps.lock().any_open() {
         return false;
     }
     // SAFETY: requests in lists live, and stay there as long as their lock is held.
-    let holds = |r: *mut Request| unsafe { (*r).sent == Sent::Flush && !is_child(&*r) };
+    let holds = |r: *mut Request| unsafe { (*r).sent == TxState::Flush && !is_child(&*r) };
     let tx = peer.tx.lock();
     let mut waits = tx.pending.iter().any(|&r| holds(r));
     waits |= tx.flushes.iter().any(|&(_, r)| holds(r));
@@ -91,19 +93,19 @@ fn is_forsaken(peer: &Peer) -> bool {
         Some(Lane::Tofu(sender)) => (sender.waiting().into_iter()).any(|owner| holds(owner.cast())),
         _ => false,
     };
-    !waits && !tx::lent::any(&tx)
+    !waits && !tx::zcopy::any(&tx)
 }
 
 /// Whether it is a part of a flush of all peers. (The flush of a close between a client and a server is internal,
 /// too, and has no parent.)
 fn is_child(r: &Request) -> bool {
-    r.sent == Sent::Flush && matches!(r.notify, Notify::Internal(_)) && r.remote != 0
+    r.sent == TxState::Flush && matches!(r.notify, Callback::Internal(_)) && r.remote != 0
 }
 
 /// Ends what flushes of all peers have begun at a peer that they wait for no longer.
 #[cold]
-pub fn forsake(worker: &Worker, peer: &Peer) {
-    if !is_forsaken(peer) {
+pub fn abandon(worker: &Worker, peer: &Peer) {
+    if !is_abandoned(peer) {
         return;
     }
     for child in failure::take_requests(worker, peer, is_child) {
@@ -130,7 +132,7 @@ fn outcome(peer: &Peer) -> ucs_status_t {
 pub unsafe fn start(req: *mut Request) -> Option<ucs_status_t> {
     // SAFETY: the caller's request, in no queue.
     let (peer, mut tx) = unsafe {
-        (*req).sent = Sent::Flush;
+        (*req).sent = TxState::Flush;
         tx::queue_of(req)
     };
     if peer.status() != UCS_OK {
@@ -185,7 +187,7 @@ unsafe fn await_answers(peer: &Peer, req: *mut Request) {
     drop(tx);
     // As in `start_all`: while it was in no list a forced close by another thread did not find it.
     // SAFETY: peers do not outlive their worker.
-    forsake(unsafe { &*peer.worker }, peer);
+    abandon(unsafe { &*peer.worker }, peer);
 }
 
 /// Where a sent access that has a name keeps its turn: behind its header.
@@ -217,7 +219,7 @@ pub fn given_up(peer: &Peer, r: &Request) {
 }
 
 /// Lists a flush that waits for the answers to all that was sent until now.
-fn wait(peer: &Peer, tx: &mut Tx, req: *mut Request) {
+fn wait(peer: &Peer, tx: &mut PeerTx, req: *mut Request) {
     let target = peer.rma_sent.load(Ordering::Relaxed);
     // SAFETY: the caller's request. What was sent before it, whatever becomes of the target.
     unsafe { (*req).offset = target };
@@ -225,7 +227,7 @@ fn wait(peer: &Peer, tx: &mut Tx, req: *mut Request) {
 }
 
 /// The peer has answered one part of a remote access that no request waits for.
-pub fn told(peer: &Peer, status: ucs_status_t) {
+pub fn notified(peer: &Peer, status: ucs_status_t) {
     if status != UCS_OK {
         refuse(peer);
     }
@@ -246,7 +248,7 @@ fn refuse(peer: &Peer) {
 
 /// The last endpoint to a peer was closed by force: flushes of later ones tell nothing of the accesses until now.
 /// (A peer answers in the order in which it was asked, but for reads.)
-pub fn excuse(peer: &Peer) {
+pub fn drop_failure(peer: &Peer) {
     let _queue = peer.tx.lock();
     // Relaxed: under the lock.
     let sent = peer.rma_sent.load(Ordering::Relaxed);
@@ -297,14 +299,14 @@ pub unsafe fn start_all(worker: &Worker, parent: *mut Request) -> Option<ucs_sta
             let child = request::take(worker, std::ptr::null_mut());
             (*child).peer = &raw const **peer;
             (*child).remote = parent as u64;
-            (*child).notify = Notify::Internal(child_done);
+            (*child).notify = Callback::Internal(child_done);
             if let Some(status) = start(child) {
                 child_done(child, status);
             }
         }
         // Another thread may have left it by force since it was looked at. Whoever has the lock of its queue second
         // sees what the other did: that one the child, or this one that it is forsaken.
-        forsake(worker, peer);
+        abandon(worker, peer);
     }
     // SAFETY: as in `child_done`; the caller's request lives.
     unsafe { (count_down(parent) == 0).then(|| sum(parent)) }
@@ -326,7 +328,7 @@ unsafe fn child_done(child: *mut Request, status: ucs_status_t) {
     // SAFETY: a child's parent lives until its last child ends; the child is ours.
     unsafe {
         let parent = (*child).remote as *mut Request;
-        request::put(child);
+        request::recycle(child);
         if status == UCS_ERR_INVALID_ADDR {
             // Relaxed: `count_down` publishes it. Atomic as the count is.
             AtomicU8::from_ptr(&raw mut (*parent).aux).store(1, Ordering::Relaxed);

@@ -45,7 +45,7 @@ fn remove(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
         return;
     }
     eps.internal -= 1;
-    peer.tell_endpoints(eps.all().len());
+    peer.notify_endpoints(eps.all().len());
     let given = e.given.load(Ordering::Relaxed);
     // Under the lock of `eps`, as in `forget`: it is always found in one of the two lists.
     if given {
@@ -62,8 +62,8 @@ fn remove(worker: &Worker, peer: &Peer, ep: *mut Endpoint) {
 fn retire(worker: &Worker, ep: *mut Endpoint) {
     // SAFETY: the caller's endpoint, which is not freed yet.
     if unsafe { (*ep).set(CLOSED) } {
-        worker.retired.lock().push(ep);
-        worker.duties.leave_chores();
+        worker.closed_eps.lock().push(ep);
+        worker.progress_flags.raise_chores();
     }
 }
 

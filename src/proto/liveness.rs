@@ -8,11 +8,11 @@
 
 use super::failure::is_dead;
 use crate::ctypes::*;
-use crate::engine::peer::{Known, Peer};
+use crate::engine::peer::{Peer, PeerHandle};
 use crate::engine::request::Request;
 use crate::engine::worker::{Rx, Worker};
-use crate::sys::machine;
-use crate::sys::process_monitor::{self, State};
+use crate::sys::host;
+use crate::sys::process_monitor::{self, ExitState};
 use crate::tl::Lane;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ const ROUNDS_OF_BLIND: usize = 3;
 const MAX_NEW_PER_ROUND: usize = 64;
 
 /// What a round knows of a peer.
-struct Seen<'a> {
+struct ProbedPeer<'a> {
     peer: &'a Peer,
     /// A request or an endpoint that handles errors waits for its end.
     is_urgent: bool,
@@ -54,12 +54,12 @@ pub fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
     let (mut blind, mut new) = (Vec::new(), 0);
     for s in &seen {
         let state = liveness.state(s.peer);
-        if s.was_destroyed || liveness.is_dying(s.peer) || state == State::Exited {
+        if s.was_destroyed || liveness.is_dying(s.peer) || state == ExitState::Exited {
             looks.insert(s.peer);
-        } else if s.is_urgent && state == State::Lost {
+        } else if s.is_urgent && state == ExitState::Lost {
             if !s.peer.same_process && new < MAX_NEW_PER_ROUND {
                 new += 1;
-                let process = s.peer.inbox.and_then(|at| at.process(machine::place()));
+                let process = s.peer.inbox.and_then(|at| at.process(host::place()));
                 if let Some(watched) = process.and_then(process_monitor::watch) {
                     liveness.watch(s.peer, watched);
                     // It can have died, and its number be another's, before it was watched.
@@ -94,18 +94,18 @@ pub fn dead_peers(worker: &Worker, rx: &mut Rx) -> Vec<*const Peer> {
 /// The peers that shared memory reaches and that are not lost, in the order of their identities. Unmaps the inboxes of
 /// destroyed workers that no message was sent to: mapped, their memory is not freed.
 fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<*const Peer> {
-    let mut known: Vec<*const Peer> = rx.channels.iter().map(|c| c.peer).collect();
-    // Relaxed: `guarded` is set once, and a round later will do.
+    let mut known: Vec<*const Peer> = rx.shm_rings.iter().map(|c| c.peer).collect();
+    // Relaxed: `watch_death` is set once, and a round later will do.
     known.extend(worker.all_peers().into_iter().filter_map(|p| match p {
-        Known::Settled(ref p) => {
+        PeerHandle::Settled(ref p) => {
             let mut tx = p.tx.lock();
             tx.waiting.take_if(|inbox| inbox.is_abandoned());
             let is_looked_at =
-                p.guarded.load(Ordering::Relaxed) || matches!(tx.lane, Some(Lane::Shm(_)));
+                p.watch_death.load(Ordering::Relaxed) || matches!(tx.lane, Some(Lane::Shm(_)));
             is_looked_at.then_some(&raw const **p)
         }
         // A placeholder has no process behind it.
-        Known::Placeholder(_) => None,
+        PeerHandle::Placeholder(_) => None,
     }));
     // SAFETY: peers that lists of progress name are not freed.
     let peer = |p: *const Peer| unsafe { &*p };
@@ -122,7 +122,7 @@ fn reachable_peers(worker: &Worker, rx: &Rx) -> Vec<*const Peer> {
 fn waited_for(worker: &Worker) -> HashSet<*const Peer> {
     // SAFETY: requests in lists live, and stay there as long as their lock is held.
     let peer_of = |req: *mut Request| unsafe { (*req).peer };
-    let mut peers: HashSet<_> = worker.pulls.lock().iter().map(|&r| peer_of(r)).collect();
+    let mut peers: HashSet<_> = worker.cma_gets.lock().iter().map(|&r| peer_of(r)).collect();
     // Most requests in a row are to one peer.
     let mut last = std::ptr::null();
     for (_, req) in worker.ids.lock().iter() {
@@ -135,15 +135,15 @@ fn waited_for(worker: &Worker) -> HashSet<*const Peer> {
     peers
 }
 
-fn see<'a>(peer: &'a Peer, waited_for: &HashSet<*const Peer>) -> Seen<'a> {
+fn see<'a>(peer: &'a Peer, waited_for: &HashSet<*const Peer>) -> ProbedPeer<'a> {
     let tx = peer.tx.lock();
     let outbox = match &tx.lane {
         Some(Lane::Shm(outbox)) => Some(outbox),
         _ => None,
     };
-    Seen {
+    ProbedPeer {
         peer,
-        is_urgent: peer.guarded.load(Ordering::Relaxed)
+        is_urgent: peer.watch_death.load(Ordering::Relaxed)
             || !tx.pending.is_empty()
             || !tx.flushes.is_empty()
             || waited_for.contains(&(&raw const *peer)),

@@ -5,7 +5,7 @@
 //! progress takes a peer without references out of the worker's lists of peers, where other threads could find it, and
 //! frees it when its own lists do not name it.
 
-use super::{failure, info};
+use super::{failure, proto_info};
 use crate::engine::peer::Peer;
 use crate::engine::request::Request;
 use crate::engine::worker::{Rx, Worker};
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 /// A peer is lost and its requests have ended: its lane is dropped by [`progress`]. Runs in progress.
 pub fn begin(worker: &Worker, peer: &Peer) {
     // Placeholders have no lane, and others free them.
-    if !peer.is_nobody() {
+    if !peer.is_stub() {
         worker.departing.lock().push(peer);
     }
 }
@@ -44,7 +44,7 @@ fn detach(worker: &Worker, peer: &Peer) -> bool {
     let is_dead = failure::is_dead(worker, peer);
     let mut tx = peer.tx.lock();
     tx.waiting = None;
-    if let Some(mut outbox) = tx.aside.take() {
+    if let Some(mut outbox) = tx.waiting_outbox.take() {
         if is_dead {
             outbox.forsake();
         }
@@ -97,7 +97,7 @@ pub fn sweep(worker: &Worker, rx: &mut Rx) {
     unlisted.retain(|peer| {
         let is_named = named.contains(&(&raw const **peer));
         if !is_named {
-            info::ended(worker, peer);
+            proto_info::ended(worker, peer);
             if peer.inbox.is_some() {
                 worker.doorbell.expect_one_less();
             }
@@ -120,9 +120,9 @@ fn trim(worker: &Worker, rx: &mut Rx) {
         trim_list(&mut list.lock());
     }
     trim_list(&mut worker.unlisted.lock());
-    trim_list(&mut worker.former.lock());
-    trim_list(&mut rx.channels);
-    if let Some(rings) = rx.rings.as_deref_mut() {
+    trim_list(&mut worker.replaced_peers.lock());
+    trim_list(&mut rx.shm_rings);
+    if let Some(rings) = rx.tofu.as_deref_mut() {
         rings.trim();
     }
 }
@@ -150,7 +150,7 @@ fn unlist(worker: &Worker) {
         return;
     }
     let mut peers = worker.peers.lock();
-    let mut former = worker.former.lock();
+    let mut former = worker.replaced_peers.lock();
     let mut unlisted = worker.unlisted.lock();
     let mut gone = HashSet::new();
     departed.retain(|peer| {
@@ -186,7 +186,8 @@ fn unlist(worker: &Worker) {
 /// Whether neither the user nor a queue needs a lost peer.
 fn is_unused(peer: &Peer) -> bool {
     let tx = peer.tx.lock();
-    let idle = tx.lane.is_none() && tx.pending.is_empty() && tx.flushes.is_empty() && !tx.listed;
+    let idle =
+        tx.lane.is_none() && tx.pending.is_empty() && tx.flushes.is_empty() && !tx.in_pending_list;
     drop(tx);
     idle && !peer.is_held()
 }
@@ -200,16 +201,16 @@ fn may_be_named_again(worker: &Worker, peer: &Peer) -> bool {
 /// The peers that lists of progress name.
 fn named(worker: &Worker, rx: &mut Rx) -> HashSet<*const Peer> {
     let mut named = named_by_requests(worker);
-    named.extend(rx.channels.iter().map(|c| c.peer));
+    named.extend(rx.shm_rings.iter().map(|c| c.peer));
     named.extend(worker.idle.lock().iter());
-    if let Some(sockets) = rx.sockets.as_deref() {
+    if let Some(sockets) = rx.tcp.as_deref() {
         named.extend(sockets.iter().map(|c| c.peer));
-        named.extend(sockets.redials.iter().map(|r| r.peer));
+        named.extend(sockets.retries.iter().map(|r| r.peer));
     }
-    if let Some(ports) = rx.ports.as_deref_mut() {
+    if let Some(ports) = rx.ib.as_deref_mut() {
         named.extend(ports.iter().map(|c| c.peer));
     }
-    if let Some(rings) = rx.rings.as_deref() {
+    if let Some(rings) = rx.tofu.as_deref() {
         named.extend(rings.peers());
     }
     named
@@ -218,21 +219,21 @@ fn named(worker: &Worker, rx: &mut Rx) -> HashSet<*const Peer> {
 /// The peers of requests, of messages of which a part has come, and of what is to be done for either.
 pub fn named_by_requests(worker: &Worker) -> HashSet<*const Peer> {
     let mut named = HashSet::new();
-    named.extend(worker.dials.lock().iter());
-    named.extend(worker.pairings.lock().iter());
-    named.extend(worker.openings.lock().iter());
+    named.extend(worker.connect_tcp.lock().iter());
+    named.extend(worker.connect_ib.lock().iter());
+    named.extend(worker.connect_tofu.lock().iter());
     named.extend(worker.rails.lock().iter().map(|&(peer, _)| peer));
-    named.extend(worker.busy.lock().iter());
-    named.extend(worker.lost.lock().iter());
+    named.extend(worker.pending_peers.lock().iter());
+    named.extend(worker.failed_peers.lock().iter());
     named.extend(worker.departing.lock().iter());
-    named.extend(worker.pushes.lock().iter().map(|p| p.peer));
-    named.extend(worker.asked.lock().iter().map(|a| a.peer));
+    named.extend(worker.split_pushes.lock().iter().map(|p| p.peer));
+    named.extend(worker.rtr_races.lock().iter().map(|a| a.peer));
     named.extend(worker.partial_ams.lock().keys());
     named.extend(worker.partial_tags.lock().keys());
     // SAFETY: requests in lists live, and stay there as long as their lock is held.
     let peer_of = |&req: &*mut Request| unsafe { (*req).peer };
-    named.extend(worker.pulls.lock().iter().map(peer_of));
-    named.extend(worker.moved.lock().iter().map(peer_of));
+    named.extend(worker.cma_gets.lock().iter().map(peer_of));
+    named.extend(worker.flushed_done.lock().iter().map(peer_of));
     named.extend(worker.ids.lock().iter().map(|(_, req)| peer_of(&req)));
     named
 }

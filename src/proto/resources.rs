@@ -1,6 +1,6 @@
 //! Resources: what a context can use of this machine, transport by transport and device by device.
 
-use super::info;
+use super::proto_info;
 use super::select::{self, FRAGMENT, MAX_EAGER};
 use crate::engine::policy::{Policy, TRANSPORTS};
 use crate::options::Options;
@@ -141,7 +141,7 @@ fn ring_capabilities() -> Vec<(&'static str, String)> {
 fn network(options: &Options, policy: &Policy, others: &[&str]) -> Vec<Resource> {
     let longest = |in_place| {
         let bytes = select::longest_by_socket(policy, in_place);
-        format!("<= {}", info::size(bytes))
+        format!("<= {}", proto_info::size(bytes))
     };
     let devices = device::usable(options, others).unwrap_or_default();
     devices

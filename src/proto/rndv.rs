@@ -3,30 +3,30 @@
 //! RTS names the sender's request, the length and where the memory is, in one piece or by the user's list of pieces.
 //! The receiver copies with `process_vm_readv` and answers ATS, or it answers RTR and gets DATA through the ring. A
 //! sender that learns of the end by ATS completes with the receiver's status. Where a queue pair leads to the sender,
-//! the receiver's memory is registered, and the sender's device writes into it (`device`), or the sender's was when it
-//! was offered, and the receiver's device reads it (`read`).
+//! the receiver's memory is registered, and the sender's device writes into it (`put_zcopy`), or the sender's was when
+//! it was offered, and the receiver's device reads it (`get_zcopy`).
 
-mod asked;
-pub mod device;
-mod pull;
-pub mod read;
+mod rtr_race;
+pub mod put_zcopy;
+mod get_cma;
+pub mod get_zcopy;
 
-use super::named;
-use super::share;
-use super::tx::{self, Posted};
+use super::req_lookup;
+use super::split_copy;
+use super::tx::{self, PostResult};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
-use crate::engine::offer::Offer;
 use crate::engine::peer::Peer;
-use crate::engine::request::{self, Fate, Request, Sent};
+use crate::engine::request::{self, Request, TxState, ZcopyState};
+use crate::engine::rndv_rts::RtsInfo;
 use crate::engine::worker::Worker;
-use crate::tl::shm::outbox::OpenShare;
+use crate::tl::shm::outbox::OpenChunkBoard;
 use crate::wire::header::{Kind, RtrHdr, RtsHdr, UNNAMED};
-use crate::wire::stats::Protocol;
-use pull::Pull;
+use crate::wire::stats::StatProtocol;
+use get_cma::GetStep;
 
-pub use asked::{MAX as MAX_ASKED, may_be_asked_for, progress_asked};
-pub use pull::progress_pulls;
+pub use get_cma::progress_gets;
+pub use rtr_race::{MAX as MAX_ASKED, may_race, progress_races};
 
 /// Longest list of pieces that is read by the peer; of longer ones the sender packs messages.
 const MAX_LISTED: usize = 4096;
@@ -62,9 +62,9 @@ pub unsafe fn prepare(worker: &Worker, req: *mut Request, kind: Kind, imm: u64) 
         pieces,
         waiting: waiting.try_into().unwrap_or(u32::MAX),
     };
-    (r.sent, r.bare) = (Sent::Await, true);
+    (r.sent, r.bare) = (TxState::Await, true);
     // SAFETY: the caller's request, which names its peer.
-    let (keys, addr) = unsafe { read::offer(worker, r, addr) };
+    let (keys, addr) = unsafe { get_zcopy::offer(worker, r, addr) };
     let head = RtsHdr { addr, ..head };
     tx::set_message(r, kind, keys, imm, &head.encode());
 }
@@ -78,18 +78,18 @@ pub unsafe fn receive(
     worker: &Worker,
     req: *mut Request,
     peer: &Peer,
-    offer: Offer,
+    offer: RtsInfo,
     beside: *const u8,
 ) -> Option<ucs_status_t> {
     // SAFETY: the caller's request, which nobody else knows yet.
     match unsafe {
-        aim(&mut *req, peer, offer, beside);
-        pull::begin(worker, req)
+        fill_rndv(&mut *req, peer, offer, beside);
+        get_cma::begin(worker, req)
     } {
-        Pull::Ended(status) => Some(status),
-        Pull::Asked => None,
-        Pull::More => {
-            pull::go_on_later(worker, req);
+        GetStep::Ended(status) => Some(status),
+        GetStep::Asked => None,
+        GetStep::More => {
+            get_cma::go_on_later(worker, req);
             None
         }
     }
@@ -104,33 +104,33 @@ pub unsafe fn receive_later(
     worker: &Worker,
     req: *mut Request,
     peer: &Peer,
-    offer: Offer,
+    offer: RtsInfo,
     beside: *const u8,
 ) {
     // SAFETY: the caller's request, which nobody else knows yet.
-    unsafe { aim(&mut *req, peer, offer, beside) };
-    pull::go_on_later(worker, req);
+    unsafe { fill_rndv(&mut *req, peer, offer, beside) };
+    get_cma::go_on_later(worker, req);
 }
 
 /// Writes down what is to be received, of which nothing has been yet.
 ///
 /// # Safety
 /// As of [`receive`].
-unsafe fn aim(r: &mut Request, peer: &Peer, offer: Offer, beside: *const u8) {
-    request::equip(r);
+unsafe fn fill_rndv(r: &mut Request, peer: &Peer, offer: RtsInfo, beside: *const u8) {
+    request::init_full(r);
     r.info.length = offer.len;
     r.peer = peer;
     (r.remote, r.remote_id) = (offer.addr, offer.req);
     match offer.keyed {
         // SAFETY: the caller's promise.
-        true => unsafe { read::keep_key(r, offer, beside) },
+        true => unsafe { get_zcopy::keep_key(r, offer, beside) },
         false => r.listed = offer.pieces,
     }
     r.one_of_many = offer.one_of_many;
 }
 
 /// Asks the sender for the data in messages: in any case, or if it is faster than we are at claiming the share.
-fn ask(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenShare>) {
+fn request_data(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenChunkBoard>) {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
     r.offset = 0;
@@ -139,7 +139,7 @@ fn ask(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenShare>)
     let id = unsafe { request::name(worker, req) };
     let (generation, number) = race.map_or((0, 0), |s| (s.generation, s.number));
     if let Some(share) = race {
-        asked::watch(worker, peer, id, share);
+        rtr_race::watch(worker, peer, id, share);
     }
     let head = RtrHdr {
         recv: id,
@@ -147,16 +147,16 @@ fn ask(worker: &Worker, req: *mut Request, peer: &Peer, race: Option<OpenShare>)
         number,
     };
     tx::control(peer, Kind::Rtr, 0, offer, &head.encode());
-    see_again(worker, peer);
+    recheck_lost(worker, peer);
 }
 
 /// A request has got a name that a peer is to answer by. The peer can have been lost, and seen to, before it was in the
 /// table: once more.
-pub(super) fn see_again(worker: &Worker, peer: &Peer) {
+pub(super) fn recheck_lost(worker: &Worker, peer: &Peer) {
     if peer.status() != UCS_OK {
-        worker.lost.lock().push(peer);
-        worker.duties.leave_chores();
-        worker.nudge();
+        worker.failed_peers.lock().push(peer);
+        worker.progress_flags.raise_chores();
+        worker.wake();
     }
 }
 
@@ -167,16 +167,18 @@ pub fn acknowledge(peer: &Peer, req: u64, status: ucs_status_t) {
 
 /// ATS or the answer to a synchronous send: the receiver has what it wants.
 pub fn on_ats(worker: &Worker, peer: &Peer, id: u64, status: ucs_status_t) {
-    if let Some(req) = named::take(worker, peer, id) {
+    if let Some(req) = req_lookup::take(worker, peer, id) {
         // SAFETY: out of the table: ours. It has been sent: the peer knows its name.
         unsafe {
             let kind = Kind::from_u8((*req).kind);
             if matches!(kind, Some(Kind::TagRts | Kind::AmRts)) && status == UCS_OK {
-                peer.stats().of(Protocol::RndvCopy).add((*req).data.len());
+                peer.stats()
+                    .of(StatProtocol::RndvCopy)
+                    .add((*req).data.len());
             }
             let status = match (*req).transfer().map(|t| t.fate) {
                 // It was taken back, and was left to the receiver's device until now.
-                Some(Fate::Ends(earlier)) => earlier,
+                Some(ZcopyState::Ends(earlier)) => earlier,
                 _ => status,
             };
             request::complete(req, status)
@@ -187,19 +189,19 @@ pub fn on_ats(worker: &Worker, peer: &Peer, id: u64, status: ucs_status_t) {
 /// RTR: the receiver wants the data in messages, perhaps only if we are in time.
 pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, hdr: RtrHdr) {
     let raced = hdr.generation != 0;
-    if !named::is_offer(worker, peer, id)
-        || raced && !share::claim_whole(peer, hdr.number, hdr.generation)
+    if !req_lookup::is_offer(worker, peer, id)
+        || raced && !split_copy::claim_whole(peer, hdr.number, hdr.generation)
     {
         return;
     }
-    let Some(req) = named::take(worker, peer, id) else {
+    let Some(req) = req_lookup::take(worker, peer, id) else {
         return;
     };
     // SAFETY: out of the table: ours.
     unsafe {
         let r = &mut *req;
         r.imm = hdr.recv;
-        tx::lent::by_messages(r);
+        tx::zcopy::fall_back_to_am(r);
         post(req, false);
     }
 }
@@ -212,9 +214,9 @@ unsafe fn post(req: *mut Request, answered: bool) {
     // SAFETY: the caller's request.
     unsafe {
         match tx::post(req) {
-            Posted::Done if !answered => request::complete(req, UCS_OK),
-            Posted::Failed(status) => request::complete(req, status),
-            Posted::Done | Posted::Queued => {}
+            PostResult::Done if !answered => request::complete(req, UCS_OK),
+            PostResult::Failed(status) => request::complete(req, status),
+            PostResult::Done | PostResult::Queued => {}
         }
     }
 }

@@ -26,7 +26,7 @@ pub enum Protocol {
 
 /// What the user says of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum Hint {
     /// The threshold decides, which an option gives.
     None,
     /// Nothing (`UCX_RNDV_THRESH=auto`): eager below the threshold where one record takes the message.
@@ -40,7 +40,7 @@ pub enum Wish {
 /// No header of our own in front of a message is longer, bytes.
 const MAX_HEAD: usize = 64;
 const _: () = assert!(MAX_SEG + MAX_AM_HEADER + MAX_HEAD <= MAX_RECORD);
-const _: () = assert!(MAX_EAGER + MAX_AM_HEADER + MAX_HEAD <= crate::wire::packet::MAX_RECORD);
+const _: () = assert!(MAX_EAGER + MAX_AM_HEADER + MAX_HEAD <= crate::wire::ib_packet::MAX_RECORD);
 
 /// Longest message that a socket takes whole, bytes: what options call a segment, but never less than a ring.
 /// `in_place`: it is sent from where it lies.
@@ -64,7 +64,7 @@ pub fn longest(worker: &Worker, peer: &Peer, len: usize, contig: bool) -> usize 
     let policy = &worker.ctx.policy;
     // Nobody knows yet what will lead to who takes a placeholder's place. What queue pairs and rings take is copied,
     // too.
-    if peer.is_nobody() || !peer.has_socket() {
+    if peer.is_stub() || !peer.has_socket() {
         MAX_EAGER
     } else {
         longest_by_socket(policy, contig && len >= policy.zcopy_thresh)
@@ -72,22 +72,22 @@ pub fn longest(worker: &Worker, peer: &Peer, len: usize, contig: bool) -> usize 
 }
 
 /// The protocol for `data` to a peer. `extra`: bytes of the user's header.
-pub fn to_peer(worker: &Worker, peer: &Peer, data: &Data, extra: usize, wish: Wish) -> Protocol {
+pub fn to_peer(worker: &Worker, peer: &Peer, data: &Data, extra: usize, wish: Hint) -> Protocol {
     let (len, thresh) = (data.len(), peer.rndv_thresh(worker));
     let max = longest(worker, peer, len, data.as_contig().is_some());
     let wish = match wish {
-        Wish::None => by_threshold(worker, peer),
+        Hint::None => by_threshold(worker, peer),
         forced => forced,
     };
     protocol(len, extra, thresh, max, wish)
 }
 
 /// What the options say of messages to a peer whose protocol the user leaves open.
-pub fn by_threshold(worker: &Worker, peer: &Peer) -> Wish {
+pub fn by_threshold(worker: &Worker, peer: &Peer) -> Hint {
     let auto = worker.ctx.policy.rndv_auto;
     match if peer.inbox.is_some() { auto.0 } else { auto.1 } {
-        true => Wish::Whole,
-        false => Wish::None,
+        true => Hint::Whole,
+        false => Hint::None,
     }
 }
 
@@ -100,16 +100,16 @@ pub fn is_eager(len: usize, thresh: usize) -> bool {
 /// `len`: bytes of the message; `extra`: of the user's header; `thresh`: bytes of the shortest rendezvous, both
 /// together, `usize::MAX` for none; `max`: longest message that the way takes whole.
 #[inline(always)]
-pub fn protocol(len: usize, extra: usize, thresh: usize, max: usize, wish: Wish) -> Protocol {
+pub fn protocol(len: usize, extra: usize, thresh: usize, max: usize, wish: Hint) -> Protocol {
     let fits = len <= max && len + extra <= max + MAX_AM_HEADER;
     let short = thresh == usize::MAX || len.saturating_add(extra) < thresh;
     match wish {
-        Wish::Eager | Wish::None | Wish::Whole if fits && (short || wish == Wish::Eager) => {
+        Hint::Eager | Hint::None | Hint::Whole if fits && (short || wish == Hint::Eager) => {
             Protocol::Eager
         }
-        Wish::Eager => Protocol::Fragments,
-        Wish::None if short => Protocol::Fragments,
-        Wish::None | Wish::Whole | Wish::Rendezvous => Protocol::Rendezvous,
+        Hint::Eager => Protocol::Fragments,
+        Hint::None if short => Protocol::Fragments,
+        Hint::None | Hint::Whole | Hint::Rendezvous => Protocol::Rendezvous,
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn thresholds_and_wishes() {
         use Protocol::{Eager, Fragments, Rendezvous};
-        let by = |len, extra, thresh| protocol(len, extra, thresh, MAX_EAGER, Wish::None);
+        let by = |len, extra, thresh| protocol(len, extra, thresh, MAX_EAGER, Hint::None);
         assert_eq!(by(0, 0, 0), Rendezvous);
         assert_eq!([by(0, 0, 1), by(1, 0, 1)], [Eager, Rendezvous]);
         assert_eq!([by(0, 0, 1), by(0, 1, 1)], [Eager, Rendezvous], "a header");
@@ -144,27 +144,27 @@ mod tests {
             assert_eq!(is_eager(len, thresh), by(len, 0, thresh) == Eager);
         }
         assert!(!is_eager(MAX_EAGER + 1, usize::MAX));
-        let auto = |len| protocol(len, 0, 64 << 10, MAX_EAGER, Wish::Whole);
+        let auto = |len| protocol(len, 0, 64 << 10, MAX_EAGER, Hint::Whole);
         assert_eq!(
             [auto(MAX_EAGER), auto(MAX_EAGER + 1)],
             [Eager, Rendezvous],
             "what no ring holds"
         );
-        assert_eq!(protocol(MAX_EAGER, 8192, 0, MAX_EAGER, Wish::Eager), Eager);
+        assert_eq!(protocol(MAX_EAGER, 8192, 0, MAX_EAGER, Hint::Eager), Eager);
         assert_eq!(
-            protocol(MAX_EAGER + 1, 0, 0, MAX_EAGER, Wish::Eager),
+            protocol(MAX_EAGER + 1, 0, 0, MAX_EAGER, Hint::Eager),
             Fragments
         );
         assert_eq!(
-            protocol(1 << 40, 8192, 0, MAX_EAGER, Wish::Eager),
+            protocol(1 << 40, 8192, 0, MAX_EAGER, Hint::Eager),
             Fragments
         );
         assert_eq!(
-            protocol(1 << 20, 0, (1 << 20) + 1, 1 << 20, Wish::None),
+            protocol(1 << 20, 0, (1 << 20) + 1, 1 << 20, Hint::None),
             Eager
         );
         assert_eq!(
-            protocol(8, 0, usize::MAX, MAX_EAGER, Wish::Rendezvous),
+            protocol(8, 0, usize::MAX, MAX_EAGER, Hint::Rendezvous),
             Rendezvous
         );
     }

@@ -7,12 +7,12 @@
 //! has reset the connection.
 
 use crate::ctypes::UCS_OK;
-use crate::engine::sockets::{Connection, Phase, Sockets};
-use crate::engine::wake;
+use crate::engine::tcp_worker::{TcpConn, TcpConnPhase, TcpWorker};
+use crate::engine::wakeup;
 use crate::engine::worker::Worker;
 use crate::sys::clock;
 use crate::tl::Lane;
-use crate::tl::tcp::receiver::Receiver;
+use crate::tl::tcp::receiver::TcpReceiver;
 use std::io::ErrorKind;
 use std::os::fd::RawFd;
 
@@ -24,7 +24,7 @@ const LOOK_MS: i32 = 1;
 const READS: usize = 16;
 
 /// Ends all connections.
-pub fn all(worker: &Worker, sockets: &mut Sockets) {
+pub fn all(worker: &Worker, sockets: &mut TcpWorker) {
     let until = clock::coarse_ms() + LINGER_MS;
     loop {
         let tokens: Vec<u64> = sockets.iter().map(|c| c.link.token).collect();
@@ -38,7 +38,7 @@ pub fn all(worker: &Worker, sockets: &mut Sockets) {
         if waiting.is_empty() || clock::coarse_ms() >= until {
             break;
         }
-        wake::poll(&waiting, LOOK_MS);
+        wakeup::poll(&waiting, LOOK_MS);
     }
     let tokens: Vec<u64> = sockets.iter().map(|c| c.link.token).collect();
     for token in tokens {
@@ -55,8 +55,8 @@ pub fn all(worker: &Worker, sockets: &mut Sockets) {
 
 /// Moves the end of a connection on. True if there is nothing to wait for any more: the connection's halves are to be
 /// dropped.
-fn has_ended(worker: &Worker, c: &mut Connection) -> bool {
-    if c.phase != Phase::Open {
+fn has_ended(worker: &Worker, c: &mut TcpConn) -> bool {
+    if c.phase != TcpConnPhase::Open {
         return true;
     }
     // SAFETY: peers that lists of progress name are not freed; an open connection has one.
@@ -80,7 +80,7 @@ fn has_ended(worker: &Worker, c: &mut Connection) -> bool {
 
 /// Reads and drops what has come. False if nothing more comes: the peer has ended its stream, or the connection is
 /// gone.
-fn drop_incoming(receiver: &mut Receiver) -> bool {
+fn drop_incoming(receiver: &mut TcpReceiver) -> bool {
     for _ in 0..READS {
         receiver.take(receiver.buffered().len());
         match receiver.read(usize::MAX) {
@@ -94,10 +94,10 @@ fn drop_incoming(receiver: &mut Receiver) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::descriptor::Owned;
-    use crate::tl::tcp::Link;
+    use crate::sys::descriptor::OwnedDescriptor;
+    use crate::tl::tcp::SharedSocket;
     use crate::tl::tcp::epoll::Epoll;
-    use crate::tl::tcp::sender::Sender;
+    use crate::tl::tcp::sender::TcpSender;
     use crate::wire::header::Kind;
     use socket2::Socket;
     use std::io::{Read, Write};
@@ -105,25 +105,25 @@ mod tests {
     use std::sync::Arc;
 
     /// Both halves of a connection, and its other end.
-    fn connection() -> (Sender, Receiver, TcpStream) {
+    fn connection() -> (TcpSender, TcpReceiver, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         socket.set_nonblocking(true).unwrap();
-        let link = Arc::new(Link {
-            socket: Owned::new(Socket::from(socket)),
+        let link = Arc::new(SharedSocket {
+            socket: OwnedDescriptor::new(Socket::from(socket)),
             epoll: Arc::new(Epoll::new().unwrap()),
             token: 1,
         });
         let (peer, _) = listener.accept().unwrap();
         (
-            Sender::new(link.clone(), 4096),
-            Receiver::new(link, 0),
+            TcpSender::new(link.clone(), 4096),
+            TcpReceiver::new(link, 0),
             peer,
         )
     }
 
     /// Sends more than the other end's kernel takes.
-    fn fill(sender: &mut Sender) {
+    fn fill(sender: &mut TcpSender) {
         let record = [7; 4096];
         for _ in 0..64 << 10 {
             if !sender.send_parts(Kind::TagEager as u8, 0, 0, [&record, &[], &[]]) {
@@ -146,7 +146,7 @@ mod tests {
             read
         });
         while drop_incoming(&mut receiver) && !sender.finish() {
-            wake::poll(&[receiver.link().fd()], LOOK_MS);
+            wakeup::poll(&[receiver.link().fd()], LOOK_MS);
         }
         let drained = sender.is_drained();
         drop((sender, receiver));
@@ -166,7 +166,7 @@ mod tests {
         peer.read_exact(&mut [0; 16]).unwrap();
         peer.write_all(&[1]).unwrap();
         while !sender.finish() {
-            wake::poll(&[receiver.link().fd()], LOOK_MS);
+            wakeup::poll(&[receiver.link().fd()], LOOK_MS);
         }
     }
 
@@ -181,7 +181,7 @@ mod tests {
         drop(peer);
         // No limit of time: it takes one look at a loopback connection.
         while drop_incoming(&mut receiver) {
-            wake::poll(&[receiver.link().fd()], LOOK_MS);
+            wakeup::poll(&[receiver.link().fd()], LOOK_MS);
         }
     }
 }

@@ -4,17 +4,17 @@
 
 use crate::ctypes::*;
 use crate::engine::peer::Peer;
-use crate::engine::rings::{Link, Phase, Rings};
+use crate::engine::tofu_worker::{TofuConn, TofuConnPhase, TofuWorker};
 use crate::engine::worker::Worker;
-use crate::proto::opening;
+use crate::proto::tofu_wireup;
 use crate::tl::Lane;
-use crate::tl::tofu::queue::{CREDITS, Mark, Owner};
-use crate::tl::tofu::vcq::There;
+use crate::tl::tofu::op_queue::{CREDITS, Completion, OpTag};
+use crate::tl::tofu::vcq::RemoteAddr;
 use std::sync::atomic::Ordering;
 
 /// Releases what there is of the connections in `over`, whose peers are lost, and of the rings of lost peers; probes
 /// the writers that only their rings tell of. `now`: coarse milliseconds.
-pub fn tick(worker: &Worker, rings: &mut Rings, over: Vec<u32>, now: u64) {
+pub fn tick(worker: &Worker, rings: &mut TofuWorker, over: Vec<u32>, now: u64) {
     for number in over {
         close(rings, number);
     }
@@ -26,14 +26,14 @@ pub fn tick(worker: &Worker, rings: &mut Rings, over: Vec<u32>, now: u64) {
 /// Ends the connection to a lost peer: its sender goes when no request waits for what that has posted; a read is posted
 /// behind that; and when the queues have told of all of it the number is free for another peer, which nothing late is
 /// taken for.
-fn close(rings: &mut Rings, number: u32) {
-    let Some(link) = rings.link(number) else {
+fn close(rings: &mut TofuWorker, number: u32) {
+    let Some(link) = rings.conn(number) else {
         return;
     };
     // SAFETY: peers that lists of progress name are not freed.
     let peer = unsafe { &*link.peer };
     let phase = link.phase;
-    if phase != Phase::Closing {
+    if phase != TofuConnPhase::Closing {
         // A request that waits is found by the sender until it has been told.
         let waits = matches!(&peer.tx.lock().lane, Some(Lane::Tofu(s)) if !s.waiting().is_empty());
         if waits {
@@ -43,28 +43,30 @@ fn close(rings: &mut Rings, number: u32) {
         if !read_behind(rings, number, phase, peer) {
             return;
         }
-        if let Some(link) = rings.link(number) {
-            link.phase = Phase::Closing;
+        if let Some(link) = rings.conn(number) {
+            link.phase = TofuConnPhase::Closing;
         }
     }
     if !rings.iface.is_awaited(number) {
-        rings.drop_link(number);
+        rings.drop_conn(number);
     }
 }
 
 /// Posts a read behind what was written to the peer, if there can be something: a lost peer that lives lets it be read,
 /// another one answers with an error. False: not now.
-fn read_behind(rings: &mut Rings, number: u32, phase: Phase, peer: &Peer) -> bool {
-    let Some(there) = opening::locator(peer) else {
+fn read_behind(rings: &mut TofuWorker, number: u32, phase: TofuConnPhase, peer: &Peer) -> bool {
+    let Some(there) = tofu_wireup::locator(peer) else {
         return true;
     };
     let vcq = match phase {
-        Phase::Closing => return true,
+        TofuConnPhase::Closing => return true,
         // It may have been greeted with an earlier ticket.
-        Phase::Asking | Phase::Waiting { .. } | Phase::Said { .. } => there.vcq,
-        Phase::Open => rings.iface.vcq.route(there.vcq),
+        TofuConnPhase::Asking | TofuConnPhase::Waiting { .. } | TofuConnPhase::Said { .. } => {
+            there.vcq
+        }
+        TofuConnPhase::Open => rings.iface.vcq.route(there.vcq),
     };
-    let from = There {
+    let from = RemoteAddr {
         vcq,
         stadd: there.hall,
     };
@@ -82,7 +84,7 @@ pub fn drop_lane(peer: &Peer) {
 }
 
 /// Gives back the rings of peers that are gone.
-fn drop_ended(rings: &mut Rings) {
+fn drop_ended(rings: &mut TofuWorker) {
     let ended = rings.all_incoming().filter(|(_, incoming)| {
         // SAFETY: peers that lists of progress name are not freed.
         incoming.ended || unsafe { &*incoming.peer }.status() != UCS_OK
@@ -95,13 +97,13 @@ fn drop_ended(rings: &mut Rings) {
 
 /// Asks whether the peer of an open connection is there, each keepalive interval: an endpoint that handles errors wants
 /// to know, or the user has none any more, and only the peer's end lets go what is held for it.
-pub fn probe(worker: &Worker, link: &mut Link, peer: &Peer, now: u64) {
+pub fn probe(worker: &Worker, link: &mut TofuConn, peer: &Peer, now: u64) {
     if now - link.probed < worker.ctx.policy.keepalive_ms {
         return;
     }
     link.probed = now;
     // Relaxed: set once, and a round later will do.
-    if !peer.guarded.load(Ordering::Relaxed) && peer.eps.lock().any_open() {
+    if !peer.watch_death.load(Ordering::Relaxed) && peer.eps.lock().any_open() {
         return;
     }
     if let Some(Lane::Tofu(sender)) = peer.tx.lock().lane.as_mut() {
@@ -111,7 +113,7 @@ pub fn probe(worker: &Worker, link: &mut Link, peer: &Peer, now: u64) {
 
 /// Asks whether those peers are there, each keepalive interval, that have a ring here and to which there is no
 /// connection: each is told once more how far its ring is read.
-fn probe_writers(worker: &Worker, rings: &mut Rings, now: u64) {
+fn probe_writers(worker: &Worker, rings: &mut TofuWorker, now: u64) {
     let keepalive = worker.ctx.policy.keepalive_ms;
     let mut due = Vec::new();
     for (number, incoming) in rings.all_incoming() {
@@ -122,7 +124,7 @@ fn probe_writers(worker: &Worker, rings: &mut Rings, now: u64) {
         // SAFETY: peers that lists of progress name are not freed.
         let peer = unsafe { &*incoming.peer };
         let tx = peer.tx.lock();
-        let is_connected = tx.lane.is_some() || tx.dialing;
+        let is_connected = tx.lane.is_some() || tx.connecting;
         drop(tx);
         if !is_connected && peer.status() == UCS_OK && !peer.eps.lock().any_open() {
             due.push(number);
@@ -132,14 +134,14 @@ fn probe_writers(worker: &Worker, rings: &mut Rings, now: u64) {
         let Some(incoming) = rings.incoming(number) else {
             continue;
         };
-        let (word, to) = (incoming.ring.tell(), incoming.cell);
+        let (word, to) = (incoming.ring.send_credit(), incoming.cell);
         let link = CREDITS + number;
         let mut queue = rings.iface.queue.lock();
         let told = queue.put_word(
-            Mark { link, colour: 0 },
+            OpTag { link, colour: 0 },
             word,
             to,
-            Some(Owner::Probe(number)),
+            Some(Completion::Probe(number)),
         );
         if let Err(code) = told {
             queue.fail(link, code);

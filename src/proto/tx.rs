@@ -1,34 +1,34 @@
 //! The way out: requests become messages in a peer's ring, or wait for room there.
 
-pub mod access;
-mod backlog;
-pub mod device;
-mod lane;
-pub mod lent;
-mod message;
-mod pieces;
-pub mod spread;
-pub mod shares;
-pub mod steered;
+pub mod rma_sw;
+mod pending;
+pub mod rma_ib;
+mod connect;
+pub mod zcopy;
+mod am;
+mod iov_sge;
+pub mod ib_stripe;
+pub mod tofu_stripe;
+pub mod rma_tofu;
 
 use crate::ctypes::*;
-use crate::engine::peer::{Peer, Tx};
-use crate::engine::request::{self, Notify, Request, Sent};
+use crate::engine::peer::{Peer, PeerTx};
+use crate::engine::request::{self, Callback, Request, TxState};
 use crate::proto::flush;
 use crate::sys::lock::MtGuard;
 use crate::sys::log;
 use crate::tl::Lane;
 use crate::tl::shm::ring::INLINE;
 use crate::wire::header::{self, AmoHdr, Kind};
-use crate::wire::stats::Protocol;
+use crate::wire::stats::StatProtocol;
 use std::sync::atomic::Ordering;
 
-pub use backlog::{end_moved, is_watched, move_backlog, progress_backlog};
-pub use lane::{log_lanes, reach_out};
+pub use connect::{connect_eagerly, log_lanes};
+pub use pending::{end_moved, is_watched, move_backlog, progress_backlog};
 
 /// What became of a posted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Posted {
+pub enum PostResult {
     /// Every message of it is in the ring. The request is the caller's, unless its `sent` says
     /// that the peer answers.
     Done,
@@ -42,7 +42,7 @@ pub enum Posted {
 ///
 /// # Safety
 /// The request is complete in all fields and in no queue.
-pub unsafe fn post(req: *mut Request) -> Posted {
+pub unsafe fn post(req: *mut Request) -> PostResult {
     // SAFETY: the caller's promise.
     unsafe { submit(req, false) }
 }
@@ -52,53 +52,53 @@ pub unsafe fn post(req: *mut Request) -> Posted {
 ///
 /// # Safety
 /// As [`post`].
-pub unsafe fn post_patient(req: *mut Request) -> Posted {
+pub unsafe fn post_deferrable(req: *mut Request) -> PostResult {
     // SAFETY: the caller's promise.
     unsafe { submit(req, true) }
 }
 
-unsafe fn submit(req: *mut Request, patient: bool) -> Posted {
+unsafe fn submit(req: *mut Request, patient: bool) -> PostResult {
     // SAFETY: the request is ours.
     let (peer, mut tx) = unsafe { queue_of(req) };
     if peer.status() != UCS_OK {
-        return Posted::Failed(peer.status());
+        return PostResult::Failed(peer.status());
     }
     // SAFETY: the request is ours.
-    if unsafe { (*req).sent } == Sent::Await {
+    if unsafe { (*req).sent } == TxState::Await {
         // SAFETY: it is complete, and was never posted before.
-        unsafe { ask(req) };
+        unsafe { assign_id(req) };
     }
     // SAFETY: the request is ours.
     let r = unsafe { &*req };
-    let collected = r.sent == Sent::Copy || patient && message::is_collected(&tx, r);
+    let collected = r.sent == TxState::Copy || patient && am::is_collected(&tx, r);
     if tx.pending.is_empty() && !collected {
         // SAFETY: the request is ours.
         match unsafe { advance(peer, &mut tx, req) } {
             Ok(true) => {
                 // SAFETY: the request is ours.
-                tally(peer, unsafe { &*req });
-                return Posted::Done;
+                count_message(peer, unsafe { &*req });
+                return PostResult::Done;
             }
             Ok(false) => {}
             Err(status) => {
                 // SAFETY: nothing of it was sent. Before the lock is given up, or the loss would end it, too.
-                unsafe { take_back(req) };
+                unsafe { release_id(req) };
                 drop(tx);
-                lose(peer, status);
-                return Posted::Failed(status);
+                fail_peer(peer, status);
+                return PostResult::Failed(status);
             }
         }
     }
     // SAFETY: the caller's promise.
     unsafe { enqueue(peer, &mut tx, req) };
-    Posted::Queued
+    PostResult::Queued
 }
 
 /// The queue of a request's peer, or of who has taken that peer's place: its peer from now on.
 ///
 /// # Safety
 /// The request is in no queue.
-pub unsafe fn queue_of<'a>(req: *mut Request) -> (&'a Peer, MtGuard<'a, Tx>) {
+pub unsafe fn queue_of<'a>(req: *mut Request) -> (&'a Peer, MtGuard<'a, PeerTx>) {
     // SAFETY: a peer is not freed before its requests have ended, nor a placeholder before the endpoint of the request.
     let mut peer: &Peer = unsafe { &*(*req).peer };
     let mut tx = peer.tx.lock();
@@ -114,7 +114,7 @@ pub unsafe fn queue_of<'a>(req: *mut Request) -> (&'a Peer, MtGuard<'a, Tx>) {
 
 /// Names a request in its message. The peer's lock is held: whoever sees to a loss finds it named and queued, or not at
 /// all.
-unsafe fn ask(req: *mut Request) {
+unsafe fn assign_id(req: *mut Request) {
     // SAFETY: the caller's request; requests do not outlive their worker.
     unsafe {
         let id = request::name(&*(*req).worker, req);
@@ -123,11 +123,11 @@ unsafe fn ask(req: *mut Request) {
 }
 
 /// Takes the name back of a request that was not sent.
-unsafe fn take_back(req: *mut Request) {
+unsafe fn release_id(req: *mut Request) {
     // SAFETY: as above.
     unsafe {
         if (*req).id != 0 {
-            request::unname(&*(*req).worker, req);
+            request::clear_wire_id(&*(*req).worker, req);
         }
     }
 }
@@ -136,11 +136,11 @@ unsafe fn take_back(req: *mut Request) {
 ///
 /// # Safety
 /// The request is complete in all fields and in no queue.
-pub unsafe fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
+pub unsafe fn enqueue(peer: &Peer, tx: &mut PeerTx, req: *mut Request) {
     // A peer can be listed, and its queue empty: what waited there was taken back.
-    let wakes = tx.pending.is_empty() || !tx.listed;
+    let wakes = tx.pending.is_empty() || !tx.in_pending_list;
     tx.pending.push_back(req);
-    see_to(peer, tx, wakes);
+    on_enqueued(peer, tx, wakes);
 }
 
 /// Puts a request in front of a peer's queue: what waits there waits for it. Not where the first may be half in a
@@ -148,26 +148,26 @@ pub unsafe fn enqueue(peer: &Peer, tx: &mut Tx, req: *mut Request) {
 ///
 /// # Safety
 /// As [`enqueue`].
-pub unsafe fn enqueue_first(peer: &Peer, tx: &mut Tx, req: *mut Request) {
+pub unsafe fn enqueue_first(peer: &Peer, tx: &mut PeerTx, req: *mut Request) {
     tx.pending.push_front(req);
-    see_to(peer, tx, true);
+    on_enqueued(peer, tx, true);
 }
 
 /// One more request is in a peer's queue.
-fn see_to(peer: &Peer, tx: &mut Tx, wakes: bool) {
+fn on_enqueued(peer: &Peer, tx: &mut PeerTx, wakes: bool) {
     // SAFETY: peers do not outlive their worker.
     let worker = unsafe { &*peer.worker };
-    worker.duties.queued();
+    worker.progress_flags.queued();
     peer.stats().set_pending(tx.pending.len());
-    if !tx.listed {
-        tx.listed = true;
-        worker.busy.lock().push_back(peer);
+    if !tx.in_pending_list {
+        tx.in_pending_list = true;
+        worker.pending_peers.lock().push_back(peer);
     }
     if let Some(Lane::Tofu(sender)) = tx.lane.as_mut() {
-        sender.disturb();
+        sender.revoke_budget();
     }
     if wakes {
-        worker.nudge();
+        worker.wake();
     }
 }
 
@@ -185,10 +185,10 @@ pub unsafe fn unqueue(peer: &Peer, req: *mut Request) -> bool {
     if let Some(i) = found {
         tx.pending.remove(i);
         // SAFETY: it lives, and nothing of it was sent.
-        unsafe { take_back(req) };
+        unsafe { release_id(req) };
         peer.stats().set_pending(tx.pending.len());
         // SAFETY: as in `enqueue`.
-        unsafe { &*peer.worker }.duties.dequeued(1);
+        unsafe { &*peer.worker }.progress_flags.dequeued(1);
     }
     found.is_some()
 }
@@ -202,9 +202,9 @@ pub fn control(peer: &Peer, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
         let r = &mut *req;
         set_message(r, kind, aux, imm, head);
         r.peer = peer;
-        r.notify = Notify::Internal(request::discard);
-        if !matches!(post(req), Posted::Queued) {
-            request::put(req);
+        r.notify = Callback::Internal(request::discard);
+        if !matches!(post(req), PostResult::Queued) {
+            request::recycle(req);
         }
     }
 }
@@ -212,7 +212,7 @@ pub fn control(peer: &Peer, kind: Kind, aux: u8, imm: u64, head: &[u8]) {
 /// Answers a put, or a signal, of the peer's. In single-thread mode one that went well takes a slot of a ring without a
 /// request.
 pub fn answer_put(peer: &Peer, status: ucs_status_t) {
-    if status == UCS_OK && !peer.tx.is_shared() && peer.is_well() {
+    if status == UCS_OK && !peer.tx.is_shared() && peer.is_connected() {
         // SAFETY: single-thread mode; no callback runs here.
         let tx = unsafe { peer.tx.alone() };
         if tx.pending.is_empty()
@@ -238,25 +238,25 @@ pub fn control_first(peer: &Peer, kind: Kind, imm: u64, head: &[u8]) {
         let r = &mut *req;
         set_message(r, kind, 0, imm, head);
         r.peer = peer;
-        r.notify = Notify::Internal(request::discard);
+        r.notify = Callback::Internal(request::discard);
         let (peer, mut tx) = queue_of(req);
         match peer.status() {
             UCS_OK => enqueue_first(peer, &mut tx, req),
-            _ => request::put(req),
+            _ => request::recycle(req),
         }
     }
 }
 
 /// Has what is behind this wait for what is before it, as far as that or itself goes by rails.
 #[cold]
-pub fn hold_back(peer: &Peer) {
+pub fn queue_fence(peer: &Peer) {
     // SAFETY: as in `control`.
     unsafe {
         let req = request::take(&*peer.worker, std::ptr::null_mut());
         let r = &mut *req;
-        (r.sent, r.peer, r.notify) = (Sent::Fence, peer, Notify::Internal(request::discard));
-        if !matches!(post(req), Posted::Queued) {
-            request::put(req);
+        (r.sent, r.peer, r.notify) = (TxState::Fence, peer, Callback::Internal(request::discard));
+        if !matches!(post(req), PostResult::Queued) {
+            request::recycle(req);
         }
     }
 }
@@ -272,17 +272,17 @@ pub fn set_message(r: &mut Request, kind: Kind, aux: u8, imm: u64, head: &[u8]) 
 }
 
 /// Moves a request on as far as there is room; true when all of it has been sent.
-unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, ucs_status_t> {
+unsafe fn advance(peer: &Peer, tx: &mut PeerTx, req: *mut Request) -> Result<bool, ucs_status_t> {
     // SAFETY: the caller's request.
     let r = unsafe { &mut *req };
-    if r.sent == Sent::Flush {
+    if r.sent == TxState::Flush {
         // Of a peer that was only written to there is no lane.
         return Ok((tx.lane.as_mut()).map_or_else(|| !peer.awaits_server(), Lane::drain));
     }
-    if tx.lane.is_none() && !lane::connect(peer, tx)? {
+    if tx.lane.is_none() && !connect::connect(peer, tx)? {
         return Ok(false);
     }
-    if r.sent == Sent::Fence {
+    if r.sent == TxState::Fence {
         return Ok(match tx.lane.as_mut() {
             Some(Lane::Ib(sender)) => sender.pass_fence(),
             Some(Lane::Tofu(sender)) => {
@@ -292,12 +292,12 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
             _ => true,
         });
     }
-    if r.sent == Sent::Device {
+    if r.sent == TxState::Device {
         let posted = match tx.lane.as_mut() {
             // SAFETY: the request's data is the user's promise.
-            Some(Lane::Ib(sender)) => unsafe { device::advance(peer, sender, req) },
+            Some(Lane::Ib(sender)) => unsafe { rma_ib::advance(peer, sender, req) },
             // SAFETY: as above.
-            Some(Lane::Tofu(sender)) => unsafe { steered::advance(peer, sender, req) },
+            Some(Lane::Tofu(sender)) => unsafe { rma_tofu::advance(peer, sender, req) },
             _ => None,
         };
         if let Some(all) = posted {
@@ -306,10 +306,10 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
         // SAFETY: the caller's request.
         let r = unsafe { &mut *req };
         let in_place = r.transfer().is_some();
-        device::give_up(r);
-        if r.sent == Sent::Await {
+        rma_ib::give_up(r);
+        if r.sent == TxState::Await {
             // SAFETY: complete, and never named.
-            unsafe { ask(req) };
+            unsafe { assign_id(req) };
         }
         if in_place {
             // Whoever posts it expects it to be answered, and takes it for that: from the queue it ends by itself.
@@ -322,23 +322,23 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
         return Ok(false);
     };
     // What rails have been given before it is in front of it.
-    if r.kind == message::SIGNAL && !are_rails_done(lane) {
+    if r.kind == am::SIGNAL && !are_rails_done(lane) {
         return Ok(false);
     }
     // Counted before: the answer can be faster than this thread.
-    let counted = matches!(r.kind, message::GET | message::AMO | message::SIGNAL);
+    let counted = matches!(r.kind, am::GET | am::AMO | am::SIGNAL);
     if counted {
         let before = peer.rma_sent.fetch_add(1, Ordering::Relaxed);
         flush::set_turn(r, before + 1);
     }
     // SAFETY: the request's data is the user's promise.
-    let sent = unsafe { message::send(peer, lane, r) };
+    let sent = unsafe { am::send(peer, lane, r) };
     if counted && !matches!(sent, Ok(true)) {
         peer.rma_sent.fetch_sub(1, Ordering::Relaxed);
     }
     match r.kind {
-        message::GET if sent == Ok(true) => tx.reads = true,
-        message::FENCE if sent == Ok(true) => tx.reads = false,
+        am::GET if sent == Ok(true) => tx.unfenced_gets = true,
+        am::FENCE if sent == Ok(true) => tx.unfenced_gets = false,
         _ => {}
     }
     sent.map_err(|failed| {
@@ -351,14 +351,14 @@ unsafe fn advance(peer: &Peer, tx: &mut Tx, req: *mut Request) -> Result<bool, u
 fn are_rails_done(lane: &mut Lane) -> bool {
     match lane {
         Lane::Ib(sender) => sender.rails.is_drained(),
-        Lane::Tofu(sender) => sender.is_together(),
+        Lane::Tofu(sender) => sender.is_contiguous(),
         Lane::Shm(_) | Lane::Tcp(_) => true,
     }
 }
 
 /// Counts what the user asked for once all of it has been sent. A rendezvous counts when it is known
 /// how the data went, a put or get of the user's here.
-fn tally(peer: &Peer, r: &Request) {
+fn count_message(peer: &Peer, r: &Request) {
     let len = r.data.len();
     let (protocol, bytes) = match Kind::from_u8(r.kind) {
         Some(
@@ -368,21 +368,21 @@ fn tally(peer: &Peer, r: &Request) {
             let short = body + r.head_len as usize <= INLINE;
             (
                 if short {
-                    Protocol::Short
+                    StatProtocol::Short
                 } else {
-                    Protocol::Eager
+                    StatProtocol::Eager
                 },
                 body,
             )
         }
-        Some(Kind::StreamData) => (Protocol::Stream, len),
+        Some(Kind::StreamData) => (StatProtocol::Stream, len),
         // Counted when it was posted.
         Some(Kind::Data) if r.transfer().is_some() => return,
-        Some(Kind::Data) => (Protocol::RndvMessages, len),
-        Some(Kind::PutReq | Kind::GetReq) => (Protocol::RmaMessages, len),
+        Some(Kind::Data) => (StatProtocol::RndvMessages, len),
+        Some(Kind::PutReq | Kind::GetReq) => (StatProtocol::RmaMessages, len),
         Some(Kind::AmoReq) => {
             let size = AmoHdr::decode(&r.head).map_or(0, |head| head.size.into());
-            (Protocol::AmoMessages, size)
+            (StatProtocol::AmoMessages, size)
         }
         _ => return,
     };
@@ -391,12 +391,12 @@ fn tally(peer: &Peer, r: &Request) {
 
 /// Gives up on a peer; progress sees to the consequences.
 #[cold]
-pub fn lose(peer: &Peer, status: ucs_status_t) {
+pub fn fail_peer(peer: &Peer, status: ucs_status_t) {
     if peer.set_failed(status) {
         // SAFETY: peers do not outlive their worker.
         let worker = unsafe { &*peer.worker };
-        worker.lost.lock().push(peer);
-        worker.duties.leave_chores();
-        worker.nudge();
+        worker.failed_peers.lock().push(peer);
+        worker.progress_flags.raise_chores();
+        worker.wake();
     }
 }

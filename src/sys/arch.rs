@@ -4,7 +4,7 @@
 //! A processor is a directory with
 //!
 //! - `copy`: hints that a line is about to be read or written, and a copy that gives them, where it has one;
-//! - `code`: a jump at the entry of a function, for the hooks of [`unmaps`](super::unmaps);
+//! - `code`: a jump at the entry of a function, for the hooks of [`mem_monitor`](super::mem_monitor);
 //! - `variadic`: a function of C's with `...`, which stable Rust cannot define.
 //!
 //! What one lacks it takes from `portable`, which is Rust alone and does what can be done without: it gives no hints,

@@ -8,19 +8,19 @@ use std::mem;
 /// be another process's.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct IoSpan {
     pub addr: u64,
     pub len: usize,
 }
 
-const _: () = assert!(size_of::<Span>() == size_of::<libc::iovec>());
+const _: () = assert!(size_of::<IoSpan>() == size_of::<libc::iovec>());
 
 /// Pieces that one call of the kernel's takes at most: more gain nothing, and the list lies on the stack.
 pub const MAX_SPANS: usize = 64;
 
 /// A short list of pieces, consumed from the front.
 pub struct Spans {
-    list: [Span; MAX_SPANS],
+    list: [IoSpan; MAX_SPANS],
     first: usize,
     end: usize,
 }
@@ -28,7 +28,7 @@ pub struct Spans {
 impl Spans {
     pub const fn new() -> Self {
         Self {
-            list: [Span { addr: 0, len: 0 }; MAX_SPANS],
+            list: [IoSpan { addr: 0, len: 0 }; MAX_SPANS],
             first: 0,
             end: 0,
         }
@@ -37,12 +37,12 @@ impl Spans {
     /// A list of one piece.
     pub fn one(addr: u64, len: usize) -> Self {
         let mut spans = Self::new();
-        spans.push(Span { addr, len });
+        spans.push(IoSpan { addr, len });
         spans
     }
 
     /// Appends a piece; false if there is no room. Empty ones need none.
-    pub fn push(&mut self, span: Span) -> bool {
+    pub fn push(&mut self, span: IoSpan) -> bool {
         if span.len == 0 {
             return true;
         }
@@ -55,7 +55,7 @@ impl Spans {
     }
 
     /// As [`push`](Self::push), but a piece right behind the last one makes that longer.
-    pub fn extend(&mut self, span: Span) -> bool {
+    pub fn extend(&mut self, span: IoSpan) -> bool {
         match self.list[self.first..self.end].last_mut() {
             Some(last) if last.addr.wrapping_add(last.len as u64) == span.addr => {
                 last.len += span.len;
@@ -69,7 +69,7 @@ impl Spans {
         (self.first, self.end) = (0, 0);
     }
 
-    pub fn as_slice(&self) -> &[Span] {
+    pub fn as_slice(&self) -> &[IoSpan] {
         &self.list[self.first..self.end]
     }
 
@@ -108,7 +108,7 @@ impl Default for Spans {
 ///
 /// # Safety
 /// `local` must be writable memory of this process.
-pub unsafe fn read(pid: u32, local: &[Span], remote: &[Span]) -> io::Result<usize> {
+pub unsafe fn read(pid: u32, local: &[IoSpan], remote: &[IoSpan]) -> io::Result<usize> {
     let (l, r) = (iov(local), iov(remote));
     // SAFETY: the caller vouches for `local`; the kernel checks `remote` in the other process.
     count(unsafe { libc::process_vm_readv(pid as i32, l.0, l.1, r.0, r.1, 0) })
@@ -118,13 +118,13 @@ pub unsafe fn read(pid: u32, local: &[Span], remote: &[Span]) -> io::Result<usiz
 ///
 /// # Safety
 /// `local` must be readable memory of this process.
-pub unsafe fn write(pid: u32, local: &[Span], remote: &[Span]) -> io::Result<usize> {
+pub unsafe fn write(pid: u32, local: &[IoSpan], remote: &[IoSpan]) -> io::Result<usize> {
     let (l, r) = (iov(local), iov(remote));
     // SAFETY: as in `read`.
     count(unsafe { libc::process_vm_writev(pid as i32, l.0, l.1, r.0, r.1, 0) })
 }
 
-fn iov(spans: &[Span]) -> (*const libc::iovec, libc::c_ulong) {
+fn iov(spans: &[IoSpan]) -> (*const libc::iovec, libc::c_ulong) {
     (spans.as_ptr().cast(), spans.len() as libc::c_ulong)
 }
 
@@ -156,8 +156,8 @@ pub fn allow_peers() {
 mod tests {
     use super::*;
 
-    fn span(addr: u64, len: usize) -> Span {
-        Span { addr, len }
+    fn span(addr: u64, len: usize) -> IoSpan {
+        IoSpan { addr, len }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Descriptors of this library's in programs that close all descriptors, as daemons do: whatever the program opens
 //! afterwards can have the same numbers, and is not closed in place of what they once named.
 
-use super::fork::{self, Identity};
+use super::fork::{self, FileIdentity};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
@@ -9,32 +9,32 @@ use std::os::fd::AsRawFd;
 /// Something that closes its descriptor on drop, if the descriptor still names it. Epoll sets, timers and events look
 /// alike: they are told from files, pipes and sockets, and not from each other. Forked children get an inert
 /// descriptor in place of files, pipes and sockets.
-pub struct Owned<T: AsRawFd> {
+pub struct OwnedDescriptor<T: AsRawFd> {
     inner: ManuallyDrop<T>,
     /// `None`: the system did not say when it was made.
-    identity: Option<Identity>,
-    in_children: Option<fork::Descriptor>,
+    identity: Option<FileIdentity>,
+    in_children: Option<fork::InertInChild>,
 }
 
-impl<T: AsRawFd> Owned<T> {
+impl<T: AsRawFd> OwnedDescriptor<T> {
     /// Takes what was just opened.
     pub fn new(inner: T) -> Self {
         let fd = inner.as_raw_fd();
-        let identity = Identity::of(fd);
+        let identity = FileIdentity::of(fd);
         Self {
             inner: ManuallyDrop::new(inner),
             identity,
-            in_children: identity.and_then(|identity| fork::Descriptor::new(fd, identity)),
+            in_children: identity.and_then(|identity| fork::InertInChild::new(fd, identity)),
         }
     }
 
     /// Whether the descriptor still names what it named at first.
     pub fn is_intact(&self) -> bool {
-        self.identity.is_some() && Identity::of(self.inner.as_raw_fd()) == self.identity
+        self.identity.is_some() && FileIdentity::of(self.inner.as_raw_fd()) == self.identity
     }
 }
 
-impl<T: AsRawFd> Deref for Owned<T> {
+impl<T: AsRawFd> Deref for OwnedDescriptor<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -42,7 +42,7 @@ impl<T: AsRawFd> Deref for Owned<T> {
     }
 }
 
-impl<T: AsRawFd> Drop for Owned<T> {
+impl<T: AsRawFd> Drop for OwnedDescriptor<T> {
     fn drop(&mut self) {
         self.in_children = None;
         if self.is_intact() {
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn closed_on_drop() {
         let (mut read, write) = pipe().unwrap();
-        let write = Owned::new(write);
+        let write = OwnedDescriptor::new(write);
         assert!(write.is_intact());
         drop(write);
         assert_eq!(read.read(&mut [0]).unwrap(), 0, "the writing end is open");
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn what_has_taken_its_place_stays_open() {
         let (mut read, write) = pipe().unwrap();
-        let file = Owned::new(File::open("/dev/null").unwrap());
+        let file = OwnedDescriptor::new(File::open("/dev/null").unwrap());
         let fd = file.as_raw_fd();
         // SAFETY: no memory involved; the descriptor is the file's.
         unsafe { libc::dup2(write.as_raw_fd(), fd) };

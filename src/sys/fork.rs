@@ -2,10 +2,10 @@
 //!
 //! A child inherits copies of the parent's objects, and with them shared memory and open files that it must not touch:
 //! a message that it sent would be in the middle of the parent's stream. So after `fork` the child
-//! - has private empty memory in place of what the parent's transports share with other processes ([`Private`]),
-//! - has inert descriptors in place of the parent's sockets, pipes, files and locks ([`Descriptor`]): a peer that
+//! - has private empty memory in place of what the parent's transports share with other processes ([`PrivateInChild`]),
+//! - has inert descriptors in place of the parent's sockets, pipes, files and locks ([`InertInChild`]): a peer that
 //!   waits for the end of the parent's connection does not wait for the child's end, too,
-//! - has inherited objects disabled ([`Disabled`]), and finds out of each that it is inherited ([`Origin`]).
+//! - has inherited objects disabled ([`DisabledInChild`]), and finds out of each that it is inherited ([`Origin`]).
 //!
 //! The child's own contexts are independent of that. Process-wide data that they use is behind a [`Mutex`] of this
 //! module: `fork` waits until no other thread is inside, so that the child finds it free and consistent.
@@ -40,13 +40,13 @@ pub type Disable = unsafe fn(NonNull<()>, usize);
 
 /// What an open descriptor names: device, inode and type of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct FileIdentity {
     device: libc::dev_t,
     inode: libc::ino_t,
     kind: libc::mode_t,
 }
 
-impl Identity {
+impl FileIdentity {
     /// `None`: it is not open.
     pub fn of(fd: RawFd) -> Option<Self> {
         let mut stat = MaybeUninit::<libc::stat>::uninit();
@@ -73,7 +73,7 @@ impl Identity {
 struct Registry {
     /// Shared mappings, by their first address: bytes.
     memory: BTreeMap<usize, usize>,
-    descriptors: BTreeMap<RawFd, Identity>,
+    descriptors: BTreeMap<RawFd, FileIdentity>,
     /// By address: size, and what disables the object.
     objects: BTreeMap<usize, (usize, Disable)>,
 }
@@ -91,9 +91,9 @@ impl Registry {
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry::new());
 
 /// A shared mapping of which children get private empty memory.
-pub struct Private(usize);
+pub struct PrivateInChild(usize);
 
-impl Private {
+impl PrivateInChild {
     /// # Safety
     /// `len` bytes at `start`, whole pages, stay mapped, readable and writable, until the value is dropped.
     pub unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
@@ -103,19 +103,19 @@ impl Private {
     }
 }
 
-impl Drop for Private {
+impl Drop for PrivateInChild {
     fn drop(&mut self) {
         REGISTRY.lock().memory.remove(&self.0);
     }
 }
 
 /// A descriptor that is replaced in children, as long as it names the same file.
-pub struct Descriptor(RawFd, Identity);
+pub struct InertInChild(RawFd, FileIdentity);
 
-impl Descriptor {
+impl InertInChild {
     /// `None` for epoll sets, timers and events, which a child keeps: the program may have put another one in their
     /// place, which looks alike.
-    pub fn new(fd: RawFd, identity: Identity) -> Option<Self> {
+    pub fn new(fd: RawFd, identity: FileIdentity) -> Option<Self> {
         identity.is_unique().then(|| {
             REGISTRY.lock().descriptors.insert(fd, identity);
             Self(fd, identity)
@@ -123,7 +123,7 @@ impl Descriptor {
     }
 }
 
-impl Drop for Descriptor {
+impl Drop for InertInChild {
     /// Before the descriptor is closed: another thread may get its number at once.
     fn drop(&mut self) {
         let descriptors = &mut REGISTRY.lock().descriptors;
@@ -135,9 +135,9 @@ impl Drop for Descriptor {
 }
 
 /// An object that is disabled in children.
-pub struct Disabled(NonZeroUsize);
+pub struct DisabledInChild(NonZeroUsize);
 
-impl Disabled {
+impl DisabledInChild {
     /// # Safety
     /// `disable` may be called with `object` and `size` until the value is dropped, in a child, whatever other threads
     /// of the parent were doing.
@@ -150,7 +150,7 @@ impl Disabled {
     }
 }
 
-impl Drop for Disabled {
+impl Drop for DisabledInChild {
     fn drop(&mut self) {
         REGISTRY.lock().objects.remove(&self.0.get());
     }
@@ -318,13 +318,13 @@ fn disable_inherited() {
     // SAFETY: the lock is this function's: `before` or the lines above have taken it.
     let registry = unsafe { &mut *REGISTRY.value.get() };
     for (&start, &len) in &registry.memory {
-        // SAFETY: the promise of `Private::new`.
+        // SAFETY: the promise of `PrivateInChild::new`.
         unsafe { replace_memory(start, len) };
     }
     replace_descriptors(&registry.descriptors);
     for (&object, &(size, disable)) in &registry.objects {
         let object = NonNull::new(object as *mut ());
-        // SAFETY: the promise of `Disabled::new`.
+        // SAFETY: the promise of `DisabledInChild::new`.
         object.into_iter().for_each(|o| unsafe { disable(o, size) });
     }
     // What is registered stays so: a child of the child inherits it, too.
@@ -337,7 +337,7 @@ fn disable_inherited() {
 /// Maps private memory, zero, in place of what is mapped.
 ///
 /// # Safety
-/// As [`Private::new`].
+/// As [`PrivateInChild::new`].
 unsafe fn replace_memory(start: usize, len: usize) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
@@ -347,14 +347,14 @@ unsafe fn replace_memory(start: usize, len: usize) {
 }
 
 /// Puts a descriptor that nothing comes from, and that nothing goes to, in place of each.
-fn replace_descriptors(descriptors: &BTreeMap<RawFd, Identity>) {
+fn replace_descriptors(descriptors: &BTreeMap<RawFd, FileIdentity>) {
     if descriptors.is_empty() {
         return;
     }
     // SAFETY: no memory involved.
     let inert = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
     for (&fd, &identity) in descriptors {
-        if Identity::of(fd) != Some(identity) {
+        if FileIdentity::of(fd) != Some(identity) {
             continue;
         }
         // SAFETY: the descriptor is this library's: it names what it named when it was registered.

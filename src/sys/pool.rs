@@ -16,7 +16,7 @@ pub struct Pool<const LINK: usize = 0> {
     /// Disables the elements of a chunk in forked children.
     disable: Option<fork::Disable>,
     /// Of each chunk, if that is wanted.
-    disabled: Vec<fork::Disabled>,
+    disabled: Vec<fork::DisabledInChild>,
     /// Elements handed out at present; written under the pool's lock alone.
     in_use: NonNull<AtomicU64>,
     /// Where they are counted if nobody said.
@@ -24,13 +24,13 @@ pub struct Pool<const LINK: usize = 0> {
 }
 
 /// The elements of a new chunk.
-pub struct Fresh {
+pub struct NewChunk {
     chunk: NonNull<u8>,
     size: usize,
     count: usize,
 }
 
-impl Fresh {
+impl NewChunk {
     /// Each of them.
     pub fn elements(&self) -> impl DoubleEndedIterator<Item = *mut u8> {
         // SAFETY: a chunk holds `count` elements.
@@ -160,14 +160,14 @@ impl<const LINK: usize> Pool<LINK> {
 
     /// Elements that the pool does not know yet, so that they can be initialised without the lock that guards it.
     #[cold]
-    pub fn allocate(&self) -> Fresh {
+    pub fn allocate(&self) -> NewChunk {
         let layout = self.chunk_layout();
         // SAFETY: the layout is not empty: elements have at least a pointer's size. Zeroed: users see a defined area
         // on first use.
         let Some(chunk) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             handle_alloc_error(layout)
         };
-        Fresh {
+        NewChunk {
             chunk,
             size: self.element.size(),
             count: self.per_chunk,
@@ -175,12 +175,13 @@ impl<const LINK: usize> Pool<LINK> {
     }
 
     /// Takes in what [`allocate`](Self::allocate) of this pool gave.
-    pub fn add(&mut self, fresh: Fresh) {
+    pub fn add(&mut self, fresh: NewChunk) {
         self.chunks.push(fresh.chunk);
         if let Some(disable) = self.disable {
             // SAFETY: the promise of `disabled_in_children`; taken back before the chunk is freed.
-            let disabled =
-                unsafe { fork::Disabled::new(fresh.chunk.cast(), self.element.size(), disable) };
+            let disabled = unsafe {
+                fork::DisabledInChild::new(fresh.chunk.cast(), self.element.size(), disable)
+            };
             self.disabled.push(disabled);
         }
         for element in fresh.elements().rev() {

@@ -1,11 +1,11 @@
 //! Populates pages of a shared mapping before they are accessed: one system call instead of a page fault for each page.
 
 #[cfg(not(loom))]
-use super::unmaps::page_size;
+use super::mem_monitor::page_size;
 
 /// How the caller is about to access the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum PageAccess {
     Read,
     Write,
 }
@@ -16,10 +16,10 @@ pub enum Access {
 /// # Safety
 /// The pages are mapped, readable and writable, and stay so meanwhile.
 #[cfg(not(loom))]
-pub unsafe fn populate(start: *mut u8, len: usize, access: Access) -> bool {
+pub unsafe fn populate(start: *mut u8, len: usize, access: PageAccess) -> bool {
     let advice = match access {
-        Access::Read => libc::MADV_POPULATE_READ,
-        Access::Write => libc::MADV_POPULATE_WRITE,
+        PageAccess::Read => libc::MADV_POPULATE_READ,
+        PageAccess::Write => libc::MADV_POPULATE_WRITE,
     };
     let before = start as usize % page_size();
     // SAFETY: whole pages that are mapped; their content stays as it is.
@@ -31,6 +31,6 @@ pub unsafe fn populate(start: *mut u8, len: usize, access: Access) -> bool {
 /// # Safety
 /// None is needed.
 #[cfg(loom)]
-pub unsafe fn populate(_: *mut u8, _: usize, _: Access) -> bool {
+pub unsafe fn populate(_: *mut u8, _: usize, _: PageAccess) -> bool {
     false
 }

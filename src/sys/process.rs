@@ -1,11 +1,11 @@
 //! Whether another process still runs, without asking /proc: it may be hidden there, or be that of other processes.
 
-use super::descriptor::Owned;
+use super::descriptor::OwnedDescriptor;
 use std::io::{self, Error};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// A descriptor of a process, readable once it has exited (reaped by its parent or not).
-pub struct Process(Owned<OwnedFd>);
+pub struct Process(OwnedDescriptor<OwnedFd>);
 
 impl Process {
     /// The process with this number in our PID namespace.
@@ -19,7 +19,9 @@ impl Process {
             return Err(Error::last_os_error());
         }
         // SAFETY: a fresh descriptor. The kernel sets close-on-exec.
-        Ok(Self(Owned::new(unsafe { OwnedFd::from_raw_fd(fd as i32) })))
+        Ok(Self(OwnedDescriptor::new(unsafe {
+            OwnedFd::from_raw_fd(fd as i32)
+        })))
     }
 
     /// Whether it has exited.

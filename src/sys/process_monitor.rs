@@ -4,9 +4,9 @@
 //! What it says is a hint: the caller looks at the process itself before it takes it for dead. A program may have
 //! closed all descriptors (`closefrom`), and what it opened since can have the numbers of ours.
 
-use super::descriptor::Owned;
+use super::descriptor::OwnedDescriptor;
 use super::process::Process;
-use super::{fork, machine};
+use super::{fork, host};
 use std::collections::HashMap;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -19,7 +19,7 @@ const SHARE_OF_LIMIT: usize = 4;
 
 /// What is known of a watched process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ExitState {
     /// It ran when [`poll`] was called last.
     Running,
     /// It seems to have exited.
@@ -29,7 +29,7 @@ pub enum State {
 }
 
 /// A watched process. The descriptor is closed with the last reference.
-pub struct Watched {
+pub struct MonitoredProcess {
     process: Counted,
     exited: AtomicBool,
     set: Arc<Set>,
@@ -43,7 +43,7 @@ static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
 /// An epoll set with descriptors of processes.
 struct Set {
-    epoll: ManuallyDrop<Owned<OwnedFd>>,
+    epoll: ManuallyDrop<OwnedDescriptor<OwnedFd>>,
     /// What its entries are called: no other set's are.
     name: u64,
     /// The process that made it.
@@ -54,7 +54,7 @@ struct Set {
 /// The processes of a set, by number.
 struct Monitor {
     set: Arc<Set>,
-    watched: HashMap<u32, Weak<Watched>>,
+    watched: HashMap<u32, Weak<MonitoredProcess>>,
 }
 
 static MONITOR: fork::Mutex<Option<Monitor>> = fork::Mutex::new(None);
@@ -67,11 +67,11 @@ pub fn lock_to_watch() -> &'static fork::Lock {
 /// Watches the process with this number in our PID namespace. `None`: it has exited, or no descriptor can be had or may
 /// be used for it. It can have exited, and its number be another's, before the call: the caller looks at it once more
 /// afterwards.
-pub fn watch(pid: u32) -> Option<Arc<Watched>> {
+pub fn watch(pid: u32) -> Option<Arc<MonitoredProcess>> {
     let mut monitor = MONITOR.lock();
     if monitor
         .as_ref()
-        .is_some_and(|m| m.set.state() == State::Lost)
+        .is_some_and(|m| m.set.state() == ExitState::Lost)
     {
         *monitor = None;
     }
@@ -93,20 +93,20 @@ pub fn poll() {
     let Some(m) = monitor.as_mut() else {
         return;
     };
-    if m.set.state() == State::Running && m.set.is_ready() && !m.mark_exited() {
+    if m.set.state() == ExitState::Running && m.set.is_ready() && !m.mark_exited() {
         // A descriptor in the set that is none of ours: one that a forked child has still open. It would stay ready.
         m.set.lose();
     }
-    if m.set.state() == State::Lost {
+    if m.set.state() == ExitState::Lost {
         *monitor = None;
     }
 }
 
 impl Monitor {
-    fn add(&mut self, pid: u32) -> Option<Arc<Watched>> {
+    fn add(&mut self, pid: u32) -> Option<Arc<MonitoredProcess>> {
         let counted = Counted::open(pid)?;
         self.set.add(&counted.0).ok()?;
-        let watched = Arc::new(Watched {
+        let watched = Arc::new(MonitoredProcess {
             process: counted,
             exited: AtomicBool::new(false),
             set: self.set.clone(),
@@ -130,12 +130,12 @@ impl Monitor {
     }
 }
 
-impl Watched {
+impl MonitoredProcess {
     /// What is known since [`poll`] was called last.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ExitState {
         // Relaxed: a hint; the caller asks the kernel before it acts.
         match self.exited.load(Ordering::Relaxed) {
-            true => State::Exited,
+            true => ExitState::Exited,
             false => self.set.state(),
         }
     }
@@ -157,7 +157,7 @@ impl Watched {
     }
 }
 
-impl AsRawFd for Watched {
+impl AsRawFd for MonitoredProcess {
     /// Readable once the process has exited.
     fn as_raw_fd(&self) -> RawFd {
         self.process.0.as_raw_fd()
@@ -223,22 +223,22 @@ impl Set {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a fresh descriptor, which has no other owner.
-        let epoll = Owned::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        let epoll = OwnedDescriptor::new(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Self {
             epoll: ManuallyDrop::new(epoll),
             // As many digits as there can be.
-            name: machine::random_u64() | 1 << 63,
+            name: host::random_u64() | 1 << 63,
             maker: std::process::id(),
             lost: AtomicBool::new(false),
         })
     }
 
     /// `Running` or `Lost`.
-    fn state(&self) -> State {
+    fn state(&self) -> ExitState {
         // Relaxed: what is lost stays lost, and a round later will do.
         match self.lost.load(Ordering::Relaxed) || self.maker != std::process::id() {
-            true => State::Lost,
-            false => State::Running,
+            true => ExitState::Lost,
+            false => ExitState::Running,
         }
     }
 
@@ -312,7 +312,7 @@ mod tests {
         child.wait().unwrap();
     }
 
-    fn until(watched: &Watched, state: State) {
+    fn until(watched: &MonitoredProcess, state: ExitState) {
         let began = Instant::now();
         while watched.state() != state {
             poll();
@@ -320,7 +320,7 @@ mod tests {
         }
     }
 
-    fn number_of(watched: &Watched) -> i32 {
+    fn number_of(watched: &MonitoredProcess) -> i32 {
         watched.as_raw_fd()
     }
 
@@ -334,10 +334,10 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &again));
         assert_eq!(IN_USE.load(Ordering::Relaxed), before + 2);
         poll();
-        assert_eq!(first.state(), State::Running);
+        assert_eq!(first.state(), ExitState::Running);
         end(&mut a);
-        until(&again, State::Exited);
-        assert_eq!(other.state(), State::Running);
+        until(&again, ExitState::Exited);
+        assert_eq!(other.state(), ExitState::Running);
         drop((first, again));
         assert_eq!(IN_USE.load(Ordering::Relaxed), before + 1);
         assert!(watch(a.id()).is_none(), "there is no such process");
@@ -355,14 +355,14 @@ mod tests {
         let null = std::fs::File::open("/dev/null").unwrap();
         // SAFETY: no memory involved; the descriptor is the set's.
         unsafe { libc::dup2(null.as_raw_fd(), set) };
-        until(&watched, State::Lost);
+        until(&watched, ExitState::Lost);
         let again = watch(child.id()).unwrap();
-        assert_eq!(again.state(), State::Running);
+        assert_eq!(again.state(), ExitState::Running);
         drop(watched);
         poll();
-        assert_eq!(again.state(), State::Running);
+        assert_eq!(again.state(), ExitState::Running);
         end(&mut child);
-        until(&again, State::Exited);
+        until(&again, ExitState::Exited);
         // SAFETY: no memory involved; the file that has taken the set's place stayed open, and is nobody else's.
         assert_eq!(unsafe { libc::close(set) }, 0);
     }

@@ -1,7 +1,7 @@
 //! Registered memory, kept for the next time: a cache for each memory domain, with a lookaside for each worker.
 //!
 //! A region is registered for the pages of the range that was asked for, and for no more: a page that somebody uses
-//! cannot be unmapped by right, its neighbours can. What `unmaps` tells leads to regions being withdrawn: the next
+//! cannot be unmapped by right, its neighbours can. What `mem_monitor` tells leads to regions being withdrawn: the next
 //! lookup, before it looks, takes them out. Those in use live until their last handle goes, and are not given out
 //! again.
 //!
@@ -10,22 +10,22 @@
 //! before the call only: that was registered before that report.)
 
 mod limits;
-mod lookaside;
+mod local_cache;
 mod policy;
 mod regions;
 
 use crate::sys::arch::OwnLine;
 use crate::sys::log;
-use crate::sys::unmaps::{self, Event, Extent, Ring, Watch};
+use crate::sys::mem_monitor::{self, EventRing, Monitor, UnmapEvent, VaRange};
 use parking_lot::Mutex;
-use regions::{Charge, Kept, Meter, Regions, Registered, Share};
+use regions::{CacheEntry, CachedRegions, Registered, Reservation, Usage, WorkerRef};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-pub use limits::{Held, cure, is_shortage};
-pub use lookaside::Lookaside;
-pub use policy::Policy;
+pub use limits::{PinnedUsage, cure, is_shortage};
+pub use local_cache::LocalCache;
+pub use policy::CachePolicy;
 
 /// Who registers memory: a memory domain.
 pub trait Registrar: Send + Sync {
@@ -40,17 +40,17 @@ pub trait Registrar: Send + Sync {
 }
 
 /// Keeps a region registered and in place for as long as it lives: for as long as anybody may access the memory by it.
-pub struct Handle<T>(Arc<Share<T>>);
+pub struct Handle<T>(Arc<WorkerRef<T>>);
 
 impl<T> Handle<T> {
     /// Of what is in no cache.
-    pub fn alone(extent: Extent, region: T) -> Self {
+    pub fn alone(extent: VaRange, region: T) -> Self {
         let registered = Arc::new(Registered {
             extent,
             region,
-            _charge: Charge::new(&Arc::default(), 0),
+            _charge: Reservation::new(&Arc::default(), 0),
         });
-        Handle(Arc::new(Share::new(registered, 0)))
+        Handle(Arc::new(WorkerRef::new(registered, 0)))
     }
 
     /// What the registrar made.
@@ -61,7 +61,7 @@ impl<T> Handle<T> {
 
     /// The addresses that are registered.
     #[inline]
-    pub fn extent(&self) -> Extent {
+    pub fn extent(&self) -> VaRange {
         self.0.registered.extent
     }
 }
@@ -78,23 +78,23 @@ const NEVER: u64 = u64::MAX;
 const NO_WORKER: u32 = 0;
 
 /// See the module. Any thread may use it; it is left in peace by workers whose lookaside knows the answer.
-pub struct Cache<R: Registrar> {
+pub struct RegCache<R: Registrar> {
     registrar: R,
-    policy: Policy,
-    watch: Watch,
+    policy: CachePolicy,
+    watch: Monitor,
     page: usize,
-    meter: Arc<Meter>,
+    meter: Arc<Usage>,
     /// Registrations so far: the time that uses are compared by.
     clock: OwnLine<AtomicU64>,
-    /// As `State::seen`, to look at without the lock.
+    /// As `CacheState::seen`, to look at without the lock.
     drained: AtomicU64,
     workers: AtomicU32,
     complained: AtomicBool,
-    state: Mutex<State<R::Region>>,
+    state: Mutex<CacheState<R::Region>>,
 }
 
-struct State<T> {
-    regions: Regions<T>,
+struct CacheState<T> {
+    regions: CachedRegions<T>,
     /// The events before this one have had their effect on `regions`.
     seen: u64,
     /// Whether anything is kept.
@@ -103,31 +103,31 @@ struct State<T> {
 
 /// What a lookup outside of the lookaside comes to.
 struct Fetched<T> {
-    share: Arc<Share<T>>,
+    share: Arc<WorkerRef<T>>,
     /// The events that were seen then; `None` for a region that is not kept, and dropped with its last handle.
     seen: Option<u64>,
 }
 
-impl<R: Registrar> Cache<R> {
+impl<R: Registrar> RegCache<R> {
     /// An empty cache. Where nobody watches the memory, or the policy forbids it, every lookup registers.
     ///
     /// # Errors
     /// `Unsupported`: the policy insists, and nobody watches; the text says why.
-    pub fn new(registrar: R, policy: Policy, watch: Watch) -> io::Result<Arc<Self>> {
+    pub fn new(registrar: R, policy: CachePolicy, watch: Monitor) -> io::Result<Arc<Self>> {
         if let (Some(why), true) = (watch.blind(), policy.insists) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         let seen = watch.events().head();
-        let state = State {
-            regions: Regions::new(),
+        let state = CacheState {
+            regions: CachedRegions::new(),
             seen,
             keeps: policy.keeps && watch.blind().is_none(),
         };
-        Ok(Arc::new(Cache {
+        Ok(Arc::new(RegCache {
             registrar,
             policy,
             watch,
-            page: unmaps::page_size(),
+            page: mem_monitor::page_size(),
             meter: Arc::default(),
             clock: OwnLine(AtomicU64::new(0)),
             drained: AtomicU64::new(seen),
@@ -138,10 +138,10 @@ impl<R: Registrar> Cache<R> {
     }
 
     /// For one more worker. Those of one cache do not slow each other down.
-    pub fn lookaside(self: &Arc<Self>) -> Lookaside<R> {
+    pub fn lookaside(self: &Arc<Self>) -> LocalCache<R> {
         // Relaxed: only to be unlike the others.
         let worker = self.workers.fetch_add(1, Ordering::Relaxed);
-        Lookaside::new(self.clone(), self.events(), worker)
+        LocalCache::new(self.clone(), self.events(), worker)
     }
 
     /// A registration that holds these bytes: one that is there, or a new one.
@@ -150,7 +150,7 @@ impl<R: Registrar> Cache<R> {
     /// What the registrar says. A shortage that remains when all that nobody uses is gone is explained in the log,
     /// once.
     pub fn get(&self, addr: usize, len: usize) -> io::Result<Handle<R::Region>> {
-        let fetched = self.fetch(NO_WORKER, Extent::new(addr, len))?;
+        let fetched = self.fetch(NO_WORKER, VaRange::new(addr, len))?;
         Ok(Handle(fetched.share))
     }
 
@@ -166,7 +166,7 @@ impl<R: Registrar> Cache<R> {
     /// Deregisters up to so many of those that nobody uses, the least recently used first, and all that was unmapped:
     /// somebody else wants room. False: there were none. Any lock may be held but one that dropping a region takes.
     pub fn spare(&self, most: usize) -> bool {
-        let wanted = Held {
+        let wanted = PinnedUsage {
             regions: most,
             bytes: 0,
         };
@@ -183,12 +183,12 @@ impl<R: Registrar> Cache<R> {
     }
 
     /// What is registered at the moment, used or not.
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> PinnedUsage {
         self.meter.held()
     }
 
     #[inline(always)]
-    fn events(&self) -> &'static Ring {
+    fn events(&self) -> &'static EventRing {
         self.watch.events()
     }
 
@@ -200,7 +200,7 @@ impl<R: Registrar> Cache<R> {
 
     /// Takes out what the events since the last time concern, and marks it. What is returned may be dropped without the
     /// lock.
-    fn drain(&self, state: &mut State<R::Region>) -> Vec<Kept<R::Region>> {
+    fn drain(&self, state: &mut CacheState<R::Region>) -> Vec<CacheEntry<R::Region>> {
         let (ring, mut gone) = (self.events(), Vec::new());
         let head = ring.head();
         if head == state.seen {
@@ -208,9 +208,11 @@ impl<R: Registrar> Cache<R> {
         }
         for event in ring.events(state.seen, head) {
             match event {
-                Event::Gone(extent) => gone.extend(state.regions.remove_touched(extent)),
-                Event::Forked if !self.policy.purge_on_fork => (),
-                Event::Everything | Event::Forked => gone.extend(state.regions.remove_all()),
+                UnmapEvent::Gone(extent) => gone.extend(state.regions.remove_touched(extent)),
+                UnmapEvent::Forked if !self.policy.purge_on_fork => (),
+                UnmapEvent::Everything | UnmapEvent::Forked => {
+                    gone.extend(state.regions.remove_all())
+                }
             }
         }
         state.seen = head;
@@ -219,7 +221,7 @@ impl<R: Registrar> Cache<R> {
         gone
     }
 
-    fn fetch(&self, worker: u32, wanted: Extent) -> io::Result<Fetched<R::Region>> {
+    fn fetch(&self, worker: u32, wanted: VaRange) -> io::Result<Fetched<R::Region>> {
         let (found, keeps) = self.look_up(worker, wanted);
         match found {
             Some(fetched) => Ok(fetched),
@@ -227,12 +229,12 @@ impl<R: Registrar> Cache<R> {
         }
     }
 
-    fn fetch_known(&self, worker: u32, wanted: Extent) -> Option<Fetched<R::Region>> {
+    fn fetch_known(&self, worker: u32, wanted: VaRange) -> Option<Fetched<R::Region>> {
         self.look_up(worker, wanted).0
     }
 
     /// What holds these bytes, and whether regions are kept.
-    fn look_up(&self, worker: u32, wanted: Extent) -> (Option<Fetched<R::Region>>, bool) {
+    fn look_up(&self, worker: u32, wanted: VaRange) -> (Option<Fetched<R::Region>>, bool) {
         let mut state = self.state.lock();
         let gone = self.drain(&mut state);
         let (seen, keeps) = (state.seen, state.keeps);
@@ -244,9 +246,14 @@ impl<R: Registrar> Cache<R> {
     }
 
     #[cold]
-    fn register(&self, worker: u32, extent: Extent, keeps: bool) -> io::Result<Fetched<R::Region>> {
-        let keeps = keeps && self.is_told() && !unmaps::may_be_closed(extent);
-        let charge = Charge::new(&self.meter, extent.len());
+    fn register(
+        &self,
+        worker: u32,
+        extent: VaRange,
+        keeps: bool,
+    ) -> io::Result<Fetched<R::Region>> {
+        let keeps = keeps && self.is_reported() && !mem_monitor::may_be_closed(extent);
+        let charge = Reservation::new(&self.meter, extent.len());
         let keeps = keeps && self.make_room(extent.len());
         // Events from here on may be about pages that the registration got hold of.
         let since = self.events().head();
@@ -258,12 +265,12 @@ impl<R: Registrar> Cache<R> {
         });
         match keeps {
             true => Ok(self.keep(worker, registered, since)),
-            false => Ok(self.lend(registered)),
+            false => Ok(self.share_region(registered)),
         }
     }
 
     /// Whether events still come. If not, nothing is kept from now on.
-    fn is_told(&self) -> bool {
+    fn is_reported(&self) -> bool {
         let told = self.watch.still();
         if !told {
             let mut state = self.state.lock();
@@ -281,11 +288,11 @@ impl<R: Registrar> Cache<R> {
             return false;
         }
         let held = self.held();
-        let over = Held {
+        let over = PinnedUsage {
             regions: held.regions.saturating_sub(self.policy.max_regions),
             bytes: held.bytes.saturating_sub(self.policy.max_bytes),
         };
-        if over == Held::default() {
+        if over == PinnedUsage::default() {
             return true;
         }
         drop(self.evict(over));
@@ -294,7 +301,7 @@ impl<R: Registrar> Cache<R> {
     }
 
     /// Takes out so much that nobody uses, and all that was unmapped.
-    fn evict(&self, wanted: Held) -> Vec<Kept<R::Region>> {
+    fn evict(&self, wanted: PinnedUsage) -> Vec<CacheEntry<R::Region>> {
         let mut state = self.state.lock();
         let mut gone = self.drain(&mut state);
         gone.extend(state.regions.evict(wanted, self.now()));
@@ -302,8 +309,8 @@ impl<R: Registrar> Cache<R> {
     }
 
     /// Registers; while there is a shortage, fewer and fewer regions are kept.
-    fn register_if_possible(&self, extent: Extent) -> io::Result<R::Region> {
-        let mut wanted = Held {
+    fn register_if_possible(&self, extent: VaRange) -> io::Result<R::Region> {
+        let mut wanted = PinnedUsage {
             regions: 1,
             bytes: extent.len(),
         };
@@ -331,7 +338,7 @@ impl<R: Registrar> Cache<R> {
         if !self.complained.swap(true, Ordering::Relaxed) {
             let held = self.held();
             // Without the one that failed.
-            let others = Held {
+            let others = PinnedUsage {
                 regions: held.regions - 1,
                 bytes: held.bytes - len,
             };
@@ -349,7 +356,7 @@ impl<R: Registrar> Cache<R> {
         let now = self.clock.0.fetch_add(1, Ordering::Relaxed) + 1;
         if !state.keeps || ring.concerned(since, seen, extent) {
             drop(state);
-            return self.lend(new);
+            return self.share_region(new);
         }
         let other = state.regions.share(extent, worker, now);
         let share = other.or_else(|| {
@@ -366,8 +373,8 @@ impl<R: Registrar> Cache<R> {
     }
 
     /// A region that goes with its handle.
-    fn lend(&self, registered: Arc<Registered<R::Region>>) -> Fetched<R::Region> {
-        let share = Arc::new(Share::new(registered, self.now()));
+    fn share_region(&self, registered: Arc<Registered<R::Region>>) -> Fetched<R::Region> {
+        let share = Arc::new(WorkerRef::new(registered, self.now()));
         Fetched { share, seen: None }
     }
 

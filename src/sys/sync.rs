@@ -1,7 +1,7 @@
 //! The shared state of lock-free code: atomics, the bytes they guard, and what is made once; exchanged for others where
 //! loom or ThreadSanitizer watch.
 
-pub mod foreign;
+pub mod dma_mem;
 
 #[cfg(not(any(loom, tsan)))]
 pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};

@@ -4,25 +4,25 @@
 //! frees it with the last one, killed or not. It is found across PID namespaces, as long as the
 //! IPC namespace is the same: what containers share when they share /dev/shm.
 
-use super::segment::Mapping;
-use super::unmaps::page_size;
-use super::{machine, process};
+use super::mem_monitor::page_size;
+use super::memfd::Mapping;
+use super::{host, process};
 use std::io::{self, Error, ErrorKind};
 use std::ptr::NonNull;
 
 /// A segment, attached; detached on drop.
-pub struct Block {
+pub struct SysvSegment {
     ptr: NonNull<u8>,
     len: usize,
     number: u32,
 }
 
 // SAFETY: a block is memory; who may touch which part of it is decided by its users.
-unsafe impl Send for Block {}
-// SAFETY: as above: `Block` itself hands out only a pointer.
-unsafe impl Sync for Block {}
+unsafe impl Send for SysvSegment {}
+// SAFETY: as above: `SysvSegment` itself hands out only a pointer.
+unsafe impl Sync for SysvSegment {}
 
-impl Block {
+impl SysvSegment {
     /// A new block of `len` bytes, zero, sparse, for this user only. `place`: exactly there, instead of what is mapped
     /// there, which the caller owns.
     ///
@@ -49,7 +49,7 @@ impl Block {
     /// `NotFound` when it is gone; `PermissionDenied`; `InvalidData` for one of another length.
     pub fn attach(number: u32, len: usize) -> io::Result<Self> {
         let stat = stat(number)?;
-        if stat.shm_perm.uid != machine::user() {
+        if stat.shm_perm.uid != host::user() {
             return Err(ErrorKind::PermissionDenied.into());
         }
         if stat.shm_segsz != len {
@@ -81,7 +81,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for SysvSegment {
     fn drop(&mut self) {
         // SAFETY: attached once, detached once.
         unsafe { libc::shmdt(self.ptr.as_ptr().cast()) };
@@ -91,7 +91,7 @@ impl Drop for Block {
 /// Whether a block is another user's. That of one whose blocks we may not even ask about is.
 pub fn is_foreign(number: u32) -> bool {
     match stat(number) {
-        Ok(stat) => stat.shm_perm.uid != machine::user(),
+        Ok(stat) => stat.shm_perm.uid != host::user(),
         Err(e) => e.kind() == ErrorKind::PermissionDenied,
     }
 }
@@ -121,7 +121,7 @@ pub fn is_attached_by(number: u32, pid: u32) -> bool {
     })
 }
 
-fn at(number: i32, len: usize, place: Option<NonNull<u8>>) -> io::Result<Block> {
+fn at(number: i32, len: usize, place: Option<NonNull<u8>>) -> io::Result<SysvSegment> {
     let flags = if place.is_some() { libc::SHM_REMAP } else { 0 };
     let place = place.map_or(std::ptr::null(), |p| p.as_ptr().cast_const().cast());
     // SAFETY: a fresh mapping. It replaces nothing without `place`, and there only what the caller owns.
@@ -130,7 +130,7 @@ fn at(number: i32, len: usize, place: Option<NonNull<u8>>) -> io::Result<Block> 
         return Err(gone(Error::last_os_error()));
     }
     let ptr = NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?;
-    Ok(Block {
+    Ok(SysvSegment {
         ptr,
         len,
         number: number as u32,
@@ -162,14 +162,14 @@ mod tests {
     /// A block lives as long as one page of it is attached.
     #[test]
     fn a_page_keeps_a_block() {
-        let block = Block::create(3 * 4096, None).unwrap();
+        let block = SysvSegment::create(3 * 4096, None).unwrap();
         let number = block.number();
         let page = block.into_mapping().cut(4096..8192);
         assert_eq!(creator_alive(number), Some(true));
         // SAFETY: one page, twice.
         unsafe {
             page.ptr().write(7);
-            let again = Block::attach(number, 3 * 4096).unwrap();
+            let again = SysvSegment::attach(number, 3 * 4096).unwrap();
             assert_eq!(again.ptr().add(4096).read(), 7);
         }
         drop(page);
@@ -178,19 +178,22 @@ mod tests {
 
     #[test]
     fn attached_by_number_and_gone_with_the_last() {
-        let a = Block::create(8192, None).unwrap();
-        let b = Block::attach(a.number(), 8192).unwrap();
+        let a = SysvSegment::create(8192, None).unwrap();
+        let b = SysvSegment::attach(a.number(), 8192).unwrap();
         // SAFETY: both are 8192 bytes long.
         unsafe {
             a.ptr().add(5000).write(7);
             assert_eq!(b.ptr().add(5000).read(), 7);
         }
-        assert!(Block::attach(a.number(), 4096).is_err(), "another length");
+        assert!(
+            SysvSegment::attach(a.number(), 4096).is_err(),
+            "another length"
+        );
         assert_eq!(creator_alive(a.number()), Some(true));
         let number = a.number();
         drop((a, b));
         assert_eq!(
-            Block::attach(number, 8192).err().map(|e| e.kind()),
+            SysvSegment::attach(number, 8192).err().map(|e| e.kind()),
             Some(ErrorKind::NotFound)
         );
         assert_eq!(creator_alive(number), Some(false));

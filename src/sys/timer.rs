@@ -1,13 +1,13 @@
 //! A timer that is a descriptor.
 
-use super::descriptor::Owned;
+use super::descriptor::OwnedDescriptor;
 use std::io::{self, Error};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// Readable when it has run out.
 pub struct Timer {
-    fd: Owned<OwnedFd>,
+    fd: OwnedDescriptor<OwnedFd>,
 }
 
 impl Timer {
@@ -27,7 +27,7 @@ impl Timer {
             return Err(Error::last_os_error());
         }
         // SAFETY: a fresh descriptor.
-        let fd = Owned::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        let fd = OwnedDescriptor::new(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Self { fd })
     }
 
@@ -46,7 +46,7 @@ impl Timer {
     }
 
     /// Makes it readable no more.
-    pub fn quiet(&self) {
+    pub fn drain(&self) {
         let mut count = 0u64;
         // SAFETY: 8 writable bytes; the descriptor does not block.
         unsafe { libc::read(self.as_raw_fd(), (&raw mut count).cast(), 8) };

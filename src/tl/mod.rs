@@ -5,7 +5,7 @@ pub mod tcp;
 pub mod ib;
 pub mod tofu;
 pub mod cm;
-pub mod contact;
+pub mod cm_conn;
 
 use shm::outbox::Outbox;
 use std::ffi::c_void;
@@ -15,11 +15,11 @@ pub enum Lane {
     /// A ring in the peer's shared memory.
     Shm(Box<Outbox>),
     /// The sending half of a connection between two queue pairs.
-    Ib(Box<ib::sender::Sender>),
+    Ib(Box<ib::sender::IbSender>),
     /// A ring in the peer's memory, written by the interconnect.
-    Tofu(Box<tofu::sender::Sender>),
+    Tofu(Box<tofu::sender::TofuSender>),
     /// The sending half of a connection.
-    Tcp(Box<tcp::sender::Sender>),
+    Tcp(Box<tcp::sender::TcpSender>),
 }
 
 impl Lane {
@@ -48,13 +48,13 @@ impl Lane {
     pub fn mark(&mut self, owner: *mut c_void) -> bool {
         match self {
             Lane::Ib(sender) => {
-                let can = sender.can_mark();
+                let can = sender.can_flush_marker();
                 if can {
-                    sender.mark(owner);
+                    sender.flush_marker(owner);
                 }
                 can
             }
-            Lane::Tofu(sender) => sender.mark(owner),
+            Lane::Tofu(sender) => sender.flush_marker(owner),
             Lane::Shm(_) | Lane::Tcp(_) => false,
         }
     }
@@ -62,8 +62,8 @@ impl Lane {
 
 /// Where a worker is to be connected to that shared memory does not lead to.
 #[derive(Clone, Debug)]
-pub enum Target {
-    Ib(ib::Target),
-    Tofu(tofu::Target),
-    Tcp(tcp::Target),
+pub enum LaneTarget {
+    Ib(ib::IbTarget),
+    Tofu(tofu::TofuTarget),
+    Tcp(tcp::TcpTarget),
 }

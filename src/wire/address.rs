@@ -11,8 +11,8 @@
 //! dispatch at run time, and has the CRC-8 of the packed rkey too.
 #![forbid(unsafe_code)]
 
-use super::packed::packed;
-use super::tofu::Rails;
+use super::le_struct::packed;
+use super::tofu_msg::RailVcqs;
 use crc::{CRC_32_ISO_HDLC, Crc};
 use std::fmt;
 use std::net::IpAddr;
@@ -196,13 +196,13 @@ pub struct TofuLocator {
     pub secret: u64,
     /// The worker's virtual control queue.
     pub vcq: u64,
-    /// Steering address of its hall there ([`super::tofu`]).
+    /// Steering address of its hall there ([`super::tofu_msg`]).
     pub hall: u64,
     /// Number of the queue among those of its process: which steering address of a key is for it. Those of the rails
     /// follow.
     pub number: u16,
     /// Its further queues.
-    pub rails: Rails,
+    pub rails: RailVcqs,
 }
 
 packed! {
@@ -237,7 +237,7 @@ impl TofuLocator {
             vcq: front.vcq,
             hall: front.hall,
             number: front.number,
-            rails: Rails::of(rails.map(rail)),
+            rails: RailVcqs::of(rails.map(rail)),
         })
     }
 }
@@ -486,7 +486,7 @@ fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::tofu::MOST_RAILS;
+    use crate::wire::tofu_msg::MOST_RAILS;
 
     const SHM_LOCATOR: ShmLocator = ShmLocator {
         host: 1,
@@ -583,7 +583,7 @@ mod tests {
             vcq: 8,
             hall: 9,
             number: 10,
-            rails: Rails::default(),
+            rails: RailVcqs::default(),
         };
         let address = WorkerAddress {
             tofu: Some(tofu),
@@ -593,7 +593,7 @@ mod tests {
         assert_eq!(WorkerAddress::decode(&address.encode()), Ok(address));
         for count in 1..=MOST_RAILS {
             let tofu = TofuLocator {
-                rails: Rails::of((1..=count as u64).map(|n| n << 40)),
+                rails: RailVcqs::of((1..=count as u64).map(|n| n << 40)),
                 ..tofu
             };
             let address = WorkerAddress {

@@ -5,7 +5,7 @@
 //! a TCP frame, an immediate of a queue pair); header and payload follow as bytes.
 #![forbid(unsafe_code)]
 
-use super::packed::packed;
+use super::le_struct::packed;
 
 /// Where a port is: [`super::address::PortLocator`], bytes.
 const PORT: usize = 25;
@@ -51,7 +51,7 @@ kinds! {
     /// Request to send a tagged message by rendezvous. `imm`: the tag. [`RtsHdr`]. The sender of one learns of the
     /// match in any case, so that synchronous sends need no kind of their own. `aux`: so many keys follow, 4 bytes each
     /// for one of the sender's ports, by which a device may read the data; 0: none may. Over the Tofu interconnect as
-    /// many words of [`super::offered`].
+    /// many words of [`super::rts_keys`].
     TagRts = 3, RtsHdr::SIZE;
     /// A `TagSync` was matched. `imm`: its request.
     SyncAck = 4, 0;
@@ -90,7 +90,7 @@ kinds! {
     /// The receiver of a rendezvous lets its sender copy a part. `imm`: its request. [`ShareHdr`].
     Share = 20, ShareHdr::SIZE;
     /// The sender's worker has accepted a client of the receiver's: before everything else from the endpoint that it
-    /// has made. `imm`: the secret that the client told its server ([`super::session::Hello`]).
+    /// has made. `imm`: the secret that the client told its server ([`super::cm_msg::Hello`]).
     Accepted = 21, 0;
     /// What comes behind this must not be seen by the reads before it, answered or not.
     Fence = 22, 0;

@@ -3,16 +3,16 @@
 //! Everything is little-endian and packed, whatever the machine. What is decoded here comes from
 //! another process and is taken for hostile: decoding returns a valid value or none, and never panics.
 
-mod packed;
+mod le_struct;
 
 pub mod header;
 pub mod frame;
-pub mod greeting;
+pub mod tcp_hello;
 pub mod address;
-pub mod packet;
-pub mod tofu;
-pub mod offered;
+pub mod ib_packet;
+pub mod tofu_msg;
+pub mod rts_keys;
 pub mod rkey;
-pub mod steering;
-pub mod session;
+pub mod rkey_tofu;
+pub mod cm_msg;
 pub mod stats;

@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 
 use super::address::MAX_PORTS;
-use super::packed::packed;
+use super::le_struct::packed;
 use crc::{CRC_8_SMBUS, Crc};
 
 const CRC: Crc<u8> = Crc::<u8>::new(&CRC_8_SMBUS);
@@ -91,20 +91,20 @@ pub struct DeviceKeys {
     pub keys: [u32; MAX_PORTS],
     /// How many of them there are, at least one.
     pub count: u8,
-    pub atomics: Atomics,
+    pub atomics: RkeyAtomics,
 }
 
 /// Who executes atomic operations of 8 bytes on the memory: a device of the owner's, behind some of his ports, or only
 /// processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Atomics {
+pub struct RkeyAtomics {
     /// A bit for each port of that device; none: processors.
     pub ports: u8,
     /// What the device does is not atomic to processors: no processor may.
     pub alone: bool,
 }
 
-impl Atomics {
+impl RkeyAtomics {
     const ALONE: u8 = 1 << 7;
 
     /// Whether the device is behind the port of this number.
@@ -118,10 +118,10 @@ impl Atomics {
     }
 
     /// `None` where a port is named that is not there, or none.
-    fn from_byte(byte: u8, count: u8) -> Option<Atomics> {
+    fn from_byte(byte: u8, count: u8) -> Option<RkeyAtomics> {
         let ports = byte & !Self::ALONE;
         let alone = byte & Self::ALONE != 0;
-        (ports != 0 && ports >> count == 0).then_some(Atomics { ports, alone })
+        (ports != 0 && ports >> count == 0).then_some(RkeyAtomics { ports, alone })
     }
 }
 
@@ -181,10 +181,10 @@ pub fn read(bytes: &[u8]) -> Option<(PackedRkey, Option<DeviceKeys>)> {
     }
     let (&count, mut rest) = body.split_first()?;
     let (count, with_atomics) = count_of(count)?;
-    let mut atomics = Atomics::default();
+    let mut atomics = RkeyAtomics::default();
     if with_atomics {
         let (&byte, behind) = rest.split_first()?;
-        (atomics, rest) = (Atomics::from_byte(byte, count)?, behind);
+        (atomics, rest) = (RkeyAtomics::from_byte(byte, count)?, behind);
     }
     let (extent, mut rest) = rest.split_first_chunk()?;
     let extent = u64::from_le_bytes(*extent);
@@ -242,7 +242,7 @@ impl PackedRkey {
         let with_atomics = device.atomics.ports != 0;
         let mut key = vec![kind, 0, count_byte(device.count, with_atomics)];
         if with_atomics {
-            Atomics::from_byte(device.atomics.to_byte(), device.count)?;
+            RkeyAtomics::from_byte(device.atomics.to_byte(), device.count)?;
             key.push(device.atomics.to_byte());
         }
         key.extend(extent.to_le_bytes());
@@ -380,11 +380,11 @@ mod tests {
             len: 1 << 20,
             keys: [0x1111_1111, 2, 3, 4],
             count,
-            atomics: Atomics::default(),
+            atomics: RkeyAtomics::default(),
         };
         let atomics = |count| {
             let ports = [0, 1, 1u8 << (count - 1)];
-            ports.map(|ports| Atomics {
+            ports.map(|ports| RkeyAtomics {
                 ports,
                 alone: ports & 1 == 1,
             })

@@ -25,7 +25,7 @@ pub const LANE_LEN: usize = 24;
 
 /// What carries the bytes of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carrier {
+pub enum StatLane {
     /// The lane that messages take: a ring or a connection.
     Messages,
     /// The lane that copies between two address spaces.
@@ -36,7 +36,7 @@ pub enum Carrier {
 
 /// One way to the peer, counted by itself. The discriminant is its place in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum StatProtocol {
     /// In a slot of a ring, or one short frame.
     Short,
     /// With the message, through buffers.
@@ -54,39 +54,39 @@ pub enum Protocol {
     AmoMapped,
 }
 
-impl Protocol {
+impl StatProtocol {
     /// In the order of their places.
-    pub const ALL: [Protocol; 10] = [
-        Protocol::Short,
-        Protocol::Eager,
-        Protocol::Stream,
-        Protocol::RndvMessages,
-        Protocol::RndvCopy,
-        Protocol::RmaMessages,
-        Protocol::RmaCopy,
-        Protocol::RmaMapped,
-        Protocol::AmoMessages,
-        Protocol::AmoMapped,
+    pub const ALL: [StatProtocol; 10] = [
+        StatProtocol::Short,
+        StatProtocol::Eager,
+        StatProtocol::Stream,
+        StatProtocol::RndvMessages,
+        StatProtocol::RndvCopy,
+        StatProtocol::RmaMessages,
+        StatProtocol::RmaCopy,
+        StatProtocol::RmaMapped,
+        StatProtocol::AmoMessages,
+        StatProtocol::AmoMapped,
     ];
 
     /// What users call it, whatever carries it.
     pub fn name(self) -> &'static str {
         match self {
-            Protocol::Short => "short",
-            Protocol::Eager => "eager",
-            Protocol::Stream => "stream",
-            Protocol::RndvMessages | Protocol::RndvCopy => "rendezvous",
-            Protocol::RmaMessages | Protocol::RmaCopy | Protocol::RmaMapped => "rma",
-            Protocol::AmoMessages | Protocol::AmoMapped => "amo",
+            StatProtocol::Short => "short",
+            StatProtocol::Eager => "eager",
+            StatProtocol::Stream => "stream",
+            StatProtocol::RndvMessages | StatProtocol::RndvCopy => "rendezvous",
+            StatProtocol::RmaMessages | StatProtocol::RmaCopy | StatProtocol::RmaMapped => "rma",
+            StatProtocol::AmoMessages | StatProtocol::AmoMapped => "amo",
         }
     }
 
     /// What carries it.
-    pub fn carrier(self) -> Carrier {
+    pub fn carrier(self) -> StatLane {
         match self {
-            Protocol::RndvCopy | Protocol::RmaCopy => Carrier::Copy,
-            Protocol::RmaMapped | Protocol::AmoMapped => Carrier::Mapped,
-            _ => Carrier::Messages,
+            StatProtocol::RndvCopy | StatProtocol::RmaCopy => StatLane::Copy,
+            StatProtocol::RmaMapped | StatProtocol::AmoMapped => StatLane::Mapped,
+            _ => StatLane::Messages,
         }
     }
 }
@@ -125,7 +125,7 @@ pub const FAILED: u32 = 2;
 
 /// Messages and bytes since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct MsgBytes {
     pub messages: u64,
     pub bytes: u64,
 }
@@ -165,18 +165,18 @@ pub struct PeerStats {
     /// Names of the lanes for messages and for copies.
     pub lanes: [String; 2],
     /// Everything that came from it as messages, headers included.
-    pub received: Tally,
-    /// By [`Protocol`].
-    pub sent: [Tally; Protocol::ALL.len()],
+    pub received: MsgBytes,
+    /// By [`StatProtocol`].
+    pub sent: [MsgBytes; StatProtocol::ALL.len()],
 }
 
 impl PeerStats {
     /// The name of what carries a protocol.
-    pub fn lane(&self, carrier: Carrier) -> &str {
+    pub fn lane(&self, carrier: StatLane) -> &str {
         match carrier {
-            Carrier::Messages => &self.lanes[0],
-            Carrier::Copy => &self.lanes[1],
-            Carrier::Mapped => "mapped",
+            StatLane::Messages => &self.lanes[0],
+            StatLane::Copy => &self.lanes[1],
+            StatLane::Mapped => "mapped",
         }
     }
 }
@@ -253,8 +253,8 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     word.map_or(0, |word| u32::from_le_bytes(*word))
 }
 
-fn tally_at(bytes: &[u8], at: usize) -> Tally {
-    Tally {
+fn tally_at(bytes: &[u8], at: usize) -> MsgBytes {
+    MsgBytes {
         messages: u64_at(bytes, at),
         bytes: u64_at(bytes, at + 8),
     }
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(stats.peers.len(), 1, "an unused one is none");
         let peer = &stats.peers[0];
         assert!(peer.failed && !peer.is_rest);
-        assert_eq!(peer.sent[Protocol::AmoMapped as usize].bytes, 7);
+        assert_eq!(peer.sent[StatProtocol::AmoMapped as usize].bytes, 7);
         assert_eq!(
             decode(&page[..page.len() - 1]).unwrap().peers.len(),
             0,
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn places() {
-        for (place, protocol) in Protocol::ALL.iter().enumerate() {
+        for (place, protocol) in StatProtocol::ALL.iter().enumerate() {
             assert_eq!(*protocol as usize, place);
         }
     }

@@ -6,8 +6,8 @@ use std::io::{self, Error};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use ucp::sys::mem_monitor::{VaRange, page_size};
 use ucp::sys::regcache::Registrar;
-use ucp::sys::unmaps::{Extent, page_size};
 
 /// Most pinned pages of a region: the capacity of a pipe.
 const PROBES: usize = 16;
@@ -19,7 +19,7 @@ pub struct PinningRegistrar;
 
 /// The pinned words of a region.
 pub struct Pinned {
-    extent: Extent,
+    extent: VaRange,
     /// Addresses of the words, in the order in which they are in the pipe.
     words: Vec<usize>,
     pipe: Pipe,
@@ -74,7 +74,7 @@ impl Registrar for PinningRegistrar {
             // SAFETY: a word of mapped memory.
             check(unsafe { libc::vmsplice(pipe.into.as_raw_fd(), &piece, 1, 0) })?;
         }
-        let extent = Extent::new(addr, len);
+        let extent = VaRange::new(addr, len);
         let copy = Mutex::new(Pipe::new()?);
         Ok(Pinned {
             extent,
@@ -87,11 +87,11 @@ impl Registrar for PinningRegistrar {
 
 impl Pinned {
     /// Whether the pages of this buffer are those that were pinned, as far as they are the buffer's alone.
-    pub fn is_current(&self, buffer: Extent) -> bool {
+    pub fn is_current(&self, buffer: VaRange) -> bool {
         static NONCE: AtomicU64 = AtomicU64::new(1);
         assert!(self.extent.contains(buffer));
         let copy = self.copy.lock().unwrap();
-        let mine = |at: &usize| buffer.contains(Extent::new(at - WORD, page_size()));
+        let mine = |at: &usize| buffer.contains(VaRange::new(at - WORD, page_size()));
         let nonce = NONCE.fetch_add(1, Ordering::SeqCst);
         for at in self.words.iter().filter(|at| mine(at)) {
             word(*at).store(nonce, Ordering::SeqCst);

@@ -1,10 +1,10 @@
 //! A process whose side of the protocol the test plays: it is alive and has memory, and messages to it are read here.
 
-use ucp::sys::segment::SegmentId;
+use ucp::sys::memfd::MemfdId;
 use ucp::tl::shm::inbox::{Doorbell, Inbox};
 use ucp::tl::shm::outbox::Outbox;
-use ucp::tl::shm::ring::{Consumer, Message, RingMem, RingParts, Start};
-use ucp::tl::shm::{Locator, Sender};
+use ucp::tl::shm::ring::{Consumer, RingMem, RingMessage, RingParts, Start};
+use ucp::tl::shm::{InboxLocator, RingOwner};
 use ucp::wire::address::{ShmLocator, WorkerAddress};
 
 /// Bytes of its memory.
@@ -71,10 +71,10 @@ impl RawPeer {
     }
 
     /// The host that its address claims.
-    pub fn locator(&self) -> Locator {
+    pub fn locator(&self) -> InboxLocator {
         let here = self.inbox.locator();
-        Locator {
-            id: SegmentId {
+        InboxLocator {
+            id: MemfdId {
                 pid: self.pid as u32,
                 ..here.id
             },
@@ -110,10 +110,10 @@ impl RawPeer {
     /// An outbox to a worker, with any uid.
     pub fn outbox(&self, victim: &WorkerAddress, uid: u64) -> Outbox {
         let shm = victim.shm.expect("a worker in shared memory");
-        let at = Locator {
+        let at = InboxLocator {
             pid_ns: shm.pid_ns,
             ipc_ns: shm.ipc_ns,
-            id: SegmentId {
+            id: MemfdId {
                 pid: shm.pid,
                 fd: shm.fd,
                 ino: shm.ino,
@@ -121,7 +121,7 @@ impl RawPeer {
             key: shm.key,
             lifeline: shm.lifeline,
         };
-        let me = Sender {
+        let me = RingOwner {
             uid,
             inbox: self.locator(),
         };
@@ -136,7 +136,7 @@ impl RawPeer {
     }
 
     /// Receives the messages that have arrived; `look` gets the message and a copy of its record.
-    pub fn receive(&mut self, mut look: impl FnMut(&Message, &[u8])) {
+    pub fn receive(&mut self, mut look: impl FnMut(&RingMessage, &[u8])) {
         if self.doorbell.has_new_ring() {
             for (index, _) in self.inbox.accept(&self.doorbell) {
                 // SAFETY: the ring lives as long as the inbox, which is dropped after it; `accept` shows it once.

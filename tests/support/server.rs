@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::ptr;
 use ucp::abi::{endpoint, listener, request};
 use ucp::ctypes::*;
-use ucp::engine::listener::{Entry, Listener};
+use ucp::engine::cm::{CmEntry, Listener};
 
 pub struct Server<'a> {
     scene: &'a Scene,
@@ -93,11 +93,14 @@ impl<'a> Server<'a> {
 
     /// Clients that have connected and not sent their hello.
     pub fn half_open(&self) -> usize {
-        let exchange = self.scene.worker().exchange.lock();
+        let exchange = self.scene.worker().cm.lock();
         let Some(x) = exchange.as_ref() else { return 0 };
-        let half_open = x.entries.values().filter(|e| matches!(e, Entry::Guest(_)));
-        assert_eq!(half_open.count(), x.guests.len());
-        x.guests.len()
+        let half_open = x
+            .entries
+            .values()
+            .filter(|e| matches!(e, CmEntry::HalfOpen(_)));
+        assert_eq!(half_open.count(), x.half_open.len());
+        x.half_open.len()
     }
 }
 

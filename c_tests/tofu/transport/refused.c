@@ -21,7 +21,7 @@ enum {
     SENDS   = 20,
     LONG    = 1 << 20,
     PAGE    = 64 << 10,
-    NUMBERS = 126, /* notices of single operations that can be outstanding: src/tl/tofu/queue/slots.rs */
+    NUMBERS = 126, /* notices of single operations that can be outstanding: src/tl/tofu/op_queue/edata_tags.rs */
     FAILED  = 0,
     OTHER   = 1,
 };

@@ -6,22 +6,22 @@ use std::{mem, ptr};
 /// What a receive carries for the matcher. While it is posted the matcher alone touches it; it must
 /// neither move nor go away.
 #[derive(Debug)]
-pub struct Posting {
+pub struct PostedRecv {
     pub(super) tag: u64,
-    next: *mut Posting,
+    next: *mut PostedRecv,
     /// Means nothing in the head of a chain.
-    prev: *mut Posting,
+    prev: *mut PostedRecv,
     pub(super) mask: u64,
     /// Counts posts: the earlier one of two candidates wins.
     pub(super) sequence: u64,
 }
 
 /// `next` of a receive that is in no chain.
-const LOOSE: *mut Posting = ptr::without_provenance_mut(1);
+const LOOSE: *mut PostedRecv = ptr::without_provenance_mut(1);
 
-impl Posting {
+impl PostedRecv {
     /// Of a receive that is not posted.
-    pub const LOOSE: Posting = Posting {
+    pub const LOOSE: PostedRecv = PostedRecv {
         tag: 0,
         next: LOOSE,
         prev: ptr::null_mut(),
@@ -31,7 +31,7 @@ impl Posting {
 
     #[inline(always)]
     pub(super) fn new(tag: u64, mask: u64, sequence: u64) -> Self {
-        Posting {
+        PostedRecv {
             tag,
             next: ptr::null_mut(),
             prev: ptr::null_mut(),
@@ -51,14 +51,14 @@ impl Posting {
 ///
 /// [`Matcher::post`]: super::Matcher::post
 #[derive(Clone, Copy)]
-pub(super) struct Chain {
-    head: *mut Posting,
+pub(super) struct PostedList {
+    head: *mut PostedRecv,
     /// Means nothing while the chain is empty.
-    tail: *mut Posting,
+    tail: *mut PostedRecv,
 }
 
-impl Chain {
-    pub(super) const EMPTY: Chain = Chain {
+impl PostedList {
+    pub(super) const EMPTY: PostedList = PostedList {
         head: ptr::null_mut(),
         tail: ptr::null_mut(),
     };
@@ -73,7 +73,7 @@ impl Chain {
     /// # Safety
     /// It is in no chain; from now on it is a member.
     #[inline(always)]
-    pub(super) unsafe fn push_back(&mut self, member: *mut Posting) {
+    pub(super) unsafe fn push_back(&mut self, member: *mut PostedRecv) {
         if self.head.is_null() {
             self.head = member;
         } else {
@@ -88,7 +88,7 @@ impl Chain {
 
     /// The first member that is wanted, or null.
     #[inline(always)]
-    pub(super) fn find(&self, wanted: impl Fn(&Posting) -> bool) -> *mut Posting {
+    pub(super) fn find(&self, wanted: impl Fn(&PostedRecv) -> bool) -> *mut PostedRecv {
         let mut at = self.head;
         // SAFETY: a member, or null.
         while let Some(posting) = unsafe { at.as_ref() } {
@@ -102,7 +102,7 @@ impl Chain {
 
     /// Takes the first member that is wanted out, or returns null.
     #[inline(always)]
-    pub(super) fn take(&mut self, wanted: impl Fn(&Posting) -> bool) -> *mut Posting {
+    pub(super) fn take(&mut self, wanted: impl Fn(&PostedRecv) -> bool) -> *mut PostedRecv {
         let head = self.head;
         // SAFETY: a member, or null.
         let Some(first) = (unsafe { head.as_mut() }) else {
@@ -126,10 +126,10 @@ impl Chain {
     /// # Safety
     /// It is in this chain.
     #[inline(always)]
-    pub(super) unsafe fn unlink(&mut self, member: *mut Posting) {
+    pub(super) unsafe fn unlink(&mut self, member: *mut PostedRecv) {
         // SAFETY: the member and its neighbours are members.
         unsafe {
-            let Posting { next, prev, .. } = *member;
+            let PostedRecv { next, prev, .. } = *member;
             (*member).next = LOOSE;
             if member == self.head {
                 self.head = next;
@@ -145,7 +145,7 @@ impl Chain {
     }
 
     /// Takes the first member out.
-    pub(super) fn pop_front(&mut self) -> Option<*mut Posting> {
+    pub(super) fn pop_front(&mut self) -> Option<*mut PostedRecv> {
         let head = self.head;
         if head.is_null() {
             return None;

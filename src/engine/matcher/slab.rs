@@ -6,25 +6,25 @@
 pub(super) const NIL: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
-struct Link {
+struct ListLink {
     prev: u32,
     next: u32,
 }
 
-const UNLINKED: Link = Link {
+const UNLINKED: ListLink = ListLink {
     prev: NIL,
     next: NIL,
 };
 
 /// The two ends of a list whose nodes live in a [`Slab`].
 #[derive(Clone, Copy)]
-pub(super) struct List {
+pub(super) struct ListEnds {
     head: u32,
     tail: u32,
 }
 
-impl List {
-    pub(super) const EMPTY: List = List {
+impl ListEnds {
+    pub(super) const EMPTY: ListEnds = ListEnds {
         head: NIL,
         tail: NIL,
     };
@@ -43,7 +43,7 @@ impl List {
 /// An item (`None` while the node waits in the free list) and its place in up to `LISTS` lists.
 struct Node<T, const LISTS: usize> {
     item: Option<T>,
-    links: [Link; LISTS],
+    links: [ListLink; LISTS],
 }
 
 /// Nodes and the chain of the free ones, which runs through the first link.
@@ -127,7 +127,7 @@ impl<T, const LISTS: usize> Slab<T, LISTS> {
 
     /// The first node of a list (of the kind `L`) whose item is `wanted`, or [`NIL`].
     #[inline]
-    pub(super) fn find<const L: usize>(&self, list: List, wanted: impl Fn(&T) -> bool) -> u32 {
+    pub(super) fn find<const L: usize>(&self, list: ListEnds, wanted: impl Fn(&T) -> bool) -> u32 {
         let mut i = list.head;
         while let Some(node) = self.nodes.get(i as usize) {
             if node.item.as_ref().is_some_and(&wanted) {
@@ -139,11 +139,11 @@ impl<T, const LISTS: usize> Slab<T, LISTS> {
     }
 
     #[inline]
-    pub(super) fn push_back<const L: usize>(&mut self, list: &mut List, i: u32) {
+    pub(super) fn push_back<const L: usize>(&mut self, list: &mut ListEnds, i: u32) {
         let Some(node) = self.nodes.get_mut(i as usize) else {
             return;
         };
-        node.links[L] = Link {
+        node.links[L] = ListLink {
             prev: list.tail,
             next: NIL,
         };
@@ -155,11 +155,11 @@ impl<T, const LISTS: usize> Slab<T, LISTS> {
     }
 
     #[inline]
-    pub(super) fn unlink<const L: usize>(&mut self, list: &mut List, i: u32) {
+    pub(super) fn unlink<const L: usize>(&mut self, list: &mut ListEnds, i: u32) {
         let Some(node) = self.nodes.get(i as usize) else {
             return;
         };
-        let Link { prev, next } = node.links[L];
+        let ListLink { prev, next } = node.links[L];
         match self.nodes.get_mut(prev as usize) {
             Some(before) => before.links[L].next = next,
             None => list.head = next,

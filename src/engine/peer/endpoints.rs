@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// The endpoints to a peer. An endpoint is found by its number in constant time, however many were closed before.
 #[derive(Default)]
-pub struct Eps {
+pub struct EpTable {
     /// The open ones, in no order; an endpoint knows its place.
     all: Vec<*mut Endpoint>,
     /// Those whose place in `all` is not their number; none before the first endpoint is closed.
@@ -19,7 +19,7 @@ pub struct Eps {
     pub internal: u32,
 }
 
-impl Eps {
+impl EpTable {
     /// Whether the user has one.
     pub fn any_open(&self) -> bool {
         self.all.len() > self.internal as usize
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn each_is_found_whatever_was_removed_before() {
-        let mut eps = Eps::default();
+        let mut eps = EpTable::default();
         // Half of the numbers are in place at first; every third is removed, from both ends.
         let mut open: Vec<*mut Endpoint> = (0..100).chain(1000..1100).map(endpoint).collect();
         // SAFETY: all endpoints live until the end of the test.
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn of_two_with_one_number_the_later_is_found_and_both_can_go() {
-        let mut eps = Eps::default();
+        let mut eps = EpTable::default();
         let (first, second) = (endpoint(77), endpoint(77));
         // SAFETY: both live until the end of the test.
         unsafe {

@@ -1,10 +1,10 @@
 //! What the options say about InfiniBand and RoCE.
 
 use crate::options::{Count, Options};
-use crate::tl::ib::reach::{Mode, Reach};
-use crate::tl::ib::{RcTuning, Tuning, UdTuning};
+use crate::tl::ib::roce_reach::{ReachMode, ReachPolicy};
+use crate::tl::ib::{IbTuning, RcTuning, UdTuning};
 use crate::wire::address::{DATAGRAMS, MAX_PORTS, QUEUES};
-use crate::wire::packet::{HEAD, LEAST_PACKET, most_packets};
+use crate::wire::ib_packet::{HEAD, LEAST_PACKET, most_packets};
 use std::time::Duration;
 
 /// `UCX_IB_SL=auto`: what every fabric has.
@@ -39,7 +39,7 @@ pub struct IbPolicy {
     pub rndv_rails: usize,
     /// Ports that share a long put or get at most.
     pub rma_rails: usize,
-    pub tuning: Tuning,
+    pub tuning: IbTuning,
 }
 
 impl IbPolicy {
@@ -80,22 +80,22 @@ impl IbPolicy {
     }
 }
 
-fn reach(options: &Options) -> Reach {
+fn reach(options: &Options) -> ReachPolicy {
     let mode = match &*options.rc_roce_reachability_mode {
-        _ if options.rc_roce_local_subnet => Mode::LocalSubnet,
-        "local_subnet" => Mode::LocalSubnet,
-        "all" => Mode::All,
-        _ => Mode::Route,
+        _ if options.rc_roce_local_subnet => ReachMode::LocalSubnet,
+        "local_subnet" => ReachMode::LocalSubnet,
+        "all" => ReachMode::All,
+        _ => ReachMode::Route,
     };
     let prefix = options.rc_roce_subnet_prefix_len.number();
-    Reach {
+    ReachPolicy {
         mode,
         prefix: prefix.map(|bits| bits.min(128) as u32),
     }
 }
 
 /// `datagrams`: there are some, if only for greetings.
-fn tuning(options: &Options, datagrams: bool) -> Tuning {
+fn tuning(options: &Options, datagrams: bool) -> IbTuning {
     let byte = |count: Count| count.number().map(|n| n.min(u8::MAX.into()) as u8);
     let seg_size = options.rc_seg_size.bytes().unwrap_or(8256);
     let seg_size = seg_size.clamp(LEAST_SEG, MOST_SEG);
@@ -106,7 +106,7 @@ fn tuning(options: &Options, datagrams: bool) -> Tuning {
         false => MOST_WINDOW,
     };
     let pkey = options.rc_pkey.trim_start_matches("0x");
-    Tuning {
+    IbTuning {
         gid_index: options
             .ib_gid_index
             .number()

@@ -1,8 +1,8 @@
 //! What the options say about the Tofu interconnect.
 
 use crate::options::Options;
-use crate::tl::tofu::{Tuning, sizing};
-use crate::wire::tofu::MOST_RAILS;
+use crate::tl::tofu::{TofuTuning, sizing};
+use crate::wire::tofu_msg::MOST_RAILS;
 
 /// Frames are no shorter: all that is said before the first fits, bytes.
 const LEAST_PACKET: usize = 256;
@@ -15,13 +15,13 @@ const RING: usize = 64 << 10;
 const MEMORY: usize = 1 << 30;
 
 /// What the options of a context say, made so that the longest record has room.
-pub fn tuning(options: &Options) -> Tuning {
+pub fn tuning(options: &Options) -> TofuTuning {
     let packet = options.tofu_seg_size.bytes().unwrap_or(4096);
     let packet = packet.clamp(LEAST_PACKET, MOST_PACKET) / LEAST_PACKET * LEAST_PACKET;
     let ring = options.tofu_ring_size.bytes().unwrap_or(RING);
     let ring = ring.clamp(sizing::LEAST as usize, MOST_RING);
     let memory = options.tofu_ring_memory.bytes().unwrap_or(MEMORY);
-    Tuning {
+    TofuTuning {
         ring_size: ring as u32,
         ring_memory: memory as u64,
         packet: packet as u32,
@@ -59,7 +59,7 @@ pub fn fair_part(tnis: usize, processes: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tl::tofu::ring::Shape;
+    use crate::tl::tofu::ring_layout::RingLayout;
 
     #[test]
     fn processes_of_a_node_have_parts() {
@@ -96,7 +96,7 @@ mod tests {
             }
             let t = tuning(&options);
             let size = sizing::ring(t.ring_size, t.ring_memory, 0);
-            let shape = Shape {
+            let shape = RingLayout {
                 size,
                 packet: sizing::packet(t.packet, size),
                 window: t.window.max(2),

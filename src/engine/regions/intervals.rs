@@ -17,29 +17,29 @@ const LAST: usize = CLASSES - 1;
 /// before. A search goes through them backwards: the nearest start first, of one start the longest first, of one range
 /// the newest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Key {
+pub struct IntervalKey {
     pub start: u64,
     pub end: u64,
     pub number: u64,
 }
 
-impl Ord for Key {
+impl Ord for IntervalKey {
     fn cmp(&self, other: &Self) -> Ordering {
         #[cfg(test)]
         tests::count_comparison();
-        let parts = |key: &Key| (key.start, key.end, key.number);
+        let parts = |key: &IntervalKey| (key.start, key.end, key.number);
         parts(self).cmp(&parts(other))
     }
 }
 
-impl PartialOrd for Key {
+impl PartialOrd for IntervalKey {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 pub struct Intervals<T> {
-    classes: [BTreeMap<Key, T>; CLASSES],
+    classes: [BTreeMap<IntervalKey, T>; CLASSES],
     /// The classes that have any, a bit each.
     populated: u64,
     /// Number of the newest interval.
@@ -58,9 +58,9 @@ impl<T> Default for Intervals<T> {
 
 impl<T> Intervals<T> {
     /// Adds the bytes from `start` to before `end`, which is not below it.
-    pub fn insert(&mut self, start: u64, end: u64, value: T) -> Key {
+    pub fn insert(&mut self, start: u64, end: u64, value: T) -> IntervalKey {
         self.newest += 1;
-        let key = Key {
+        let key = IntervalKey {
             start,
             end,
             number: self.newest,
@@ -71,7 +71,7 @@ impl<T> Intervals<T> {
         key
     }
 
-    pub fn remove(&mut self, key: Key) -> Option<T> {
+    pub fn remove(&mut self, key: IntervalKey) -> Option<T> {
         let class = class_of(key.end - key.start);
         let removed = self.classes[class].remove(&key);
         if self.classes[class].is_empty() {
@@ -86,7 +86,7 @@ impl<T> Intervals<T> {
         &self,
         start: u64,
         end: u64,
-        mut f: impl FnMut(Key, &T) -> Option<R>,
+        mut f: impl FnMut(IntervalKey, &T) -> Option<R>,
     ) -> Option<R> {
         let mut left = self.populated & (u64::MAX << class_of(end - start));
         while left != 0 {
@@ -117,15 +117,15 @@ impl<T> Intervals<T> {
 }
 
 /// Not behind any interval that begins there.
-fn first_of(start: u64) -> Key {
+fn first_of(start: u64) -> IntervalKey {
     let (end, number) = (0, 0);
-    Key { start, end, number }
+    IntervalKey { start, end, number }
 }
 
 /// Behind every interval that begins there.
-fn last_of(start: u64) -> Key {
+fn last_of(start: u64) -> IntervalKey {
     let (end, number) = (u64::MAX, u64::MAX);
-    Key { start, end, number }
+    IntervalKey { start, end, number }
 }
 
 fn class_of(len: u64) -> usize {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     /// All that contain these bytes, as they are found.
-    fn containing<T: Copy>(index: &Intervals<T>, start: u64, end: u64) -> Vec<(Key, T)> {
+    fn containing<T: Copy>(index: &Intervals<T>, start: u64, end: u64) -> Vec<(IntervalKey, T)> {
         let mut all = Vec::new();
         index.find(start, end, |key, &value| {
             all.push((key, value));
@@ -160,18 +160,18 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum SearchStep {
         Insert(u64, u64),
         /// The one at this place in the model, counted modulo their number.
         Remove(usize),
         Find(u64, u64),
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = SearchStep> {
         prop_oneof![
-            3 => range().prop_map(|(start, end)| Step::Insert(start, end)),
-            1 => any::<usize>().prop_map(Step::Remove),
-            3 => range().prop_map(|(start, end)| Step::Find(start, end)),
+            3 => range().prop_map(|(start, end)| SearchStep::Insert(start, end)),
+            1 => any::<usize>().prop_map(SearchStep::Remove),
+            3 => range().prop_map(|(start, end)| SearchStep::Find(start, end)),
         ]
     }
 
@@ -179,18 +179,18 @@ mod tests {
         #[test]
         fn finds_what_a_look_at_all_finds(steps in proptest::collection::vec(step(), 1..200)) {
             let mut index = Intervals::default();
-            let mut model: Vec<(Key, usize)> = Vec::new();
+            let mut model: Vec<(IntervalKey, usize)> = Vec::new();
             for (i, step) in steps.into_iter().enumerate() {
                 match step {
-                    Step::Insert(start, end) => model.push((index.insert(start, end, i), i)),
-                    Step::Remove(_) if model.is_empty() => {}
-                    Step::Remove(which) => {
+                    SearchStep::Insert(start, end) => model.push((index.insert(start, end, i), i)),
+                    SearchStep::Remove(_) if model.is_empty() => {}
+                    SearchStep::Remove(which) => {
                         let (key, value) = model.swap_remove(which % model.len());
                         prop_assert_eq!(index.remove(key), Some(value));
                         prop_assert_eq!(index.remove(key), None);
                     }
-                    Step::Find(start, end) => {
-                        let contains = |key: &Key| key.start <= start && key.end >= end;
+                    SearchStep::Find(start, end) => {
+                        let contains = |key: &IntervalKey| key.start <= start && key.end >= end;
                         let mut all: Vec<_> = model.iter().copied().filter(|(k, _)| contains(k)).collect();
                         let mut found = containing(&index, start, end);
                         all.sort_unstable();
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn the_newest_of_one_range_comes_first() {
         let mut index = Intervals::default();
-        let keys: Vec<Key> = (0..3).map(|i| index.insert(100, 200, i)).collect();
+        let keys: Vec<IntervalKey> = (0..3).map(|i| index.insert(100, 200, i)).collect();
         let found: Vec<i32> = containing(&index, 100, 200)
             .iter()
             .map(|(_, v)| *v)

@@ -1,9 +1,9 @@
 //! How a request begins: memory of the worker's pool or the user's, and what is written into it.
 
-use super::{EXTERNAL, Notify, Request, SHARED, Sent, TAG_RECV};
+use super::{Callback, EXTERNAL, Request, SHARED, TAG_RECV, TxState};
 use crate::ctypes::*;
 use crate::engine::datatype::Data;
-use crate::engine::matcher::Posting;
+use crate::engine::matcher::PostedRecv;
 use crate::engine::worker::Worker;
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -25,11 +25,11 @@ pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
 /// # Safety
 /// As there; single mode.
 #[inline(always)]
-pub unsafe fn take_at_hand(worker: &Worker, external: *mut c_void) -> Option<*mut Request> {
+pub unsafe fn take_no_alloc(worker: &Worker, external: *mut c_void) -> Option<*mut Request> {
     // SAFETY: the caller's promise.
     unsafe {
         let at_hand = !external.is_null() || worker.pool.alone().has_some();
-        at_hand.then(|| clear(worker, memory_alone(worker, external)))
+        at_hand.then(|| clear(worker, memory_single_threaded(worker, external)))
     }
 }
 
@@ -44,12 +44,12 @@ unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Requ
         req.write(Request {
             flags: AtomicU32::new(flags),
             status: UCS_INPROGRESS,
-            sent: Sent::Complete,
+            sent: TxState::Complete,
             stream: false,
             bare: false,
             worker,
-            posting: Posting::LOOSE,
-            notify: Notify::Nobody,
+            posting: PostedRecv::LOOSE,
+            notify: Callback::Nobody,
             user_data: ptr::null_mut(),
             data: Data::EMPTY,
             info: ucp_tag_recv_info_t {
@@ -88,20 +88,20 @@ pub unsafe fn take_receive(
     worker: &Worker,
     external: *mut c_void,
     data: Data,
-    notify: Notify,
+    notify: Callback,
     user_data: *mut c_void,
 ) -> *mut Request {
     // SAFETY: the caller's promise.
     unsafe {
         let req = fill_receive(worker, memory(worker, external), data);
-        tell_of_end(req, notify, user_data);
-        (&raw mut (*req).posting).write(Posting::LOOSE);
+        set_callback(req, notify, user_data);
+        (&raw mut (*req).posting).write(PostedRecv::LOOSE);
         req
     }
 }
 
 /// Makes a tag receive of a request's memory. Written is what one needs until it is matched, but for `posting`, which
-/// the matcher writes, and what [`tell_of_end`] does; a transfer that follows sees to the rest ([`equip`]).
+/// the matcher writes, and what [`set_callback`] does; a transfer that follows sees to the rest ([`init_full`]).
 ///
 /// # Safety
 /// The memory is the caller's.
@@ -115,7 +115,7 @@ pub unsafe fn fill_receive(
     unsafe {
         (&raw mut (*req).flags).write(AtomicU32::new(flags | TAG_RECV));
         (&raw mut (*req).status).write(UCS_INPROGRESS);
-        (&raw mut (*req).sent).write(Sent::Complete);
+        (&raw mut (*req).sent).write(TxState::Complete);
         (&raw mut (*req).stream).write(false);
         (&raw mut (*req).bare).write(false);
         (&raw mut (*req).tail_owned).write(false);
@@ -131,7 +131,7 @@ pub unsafe fn fill_receive(
 /// # Safety
 /// The request is the caller's.
 #[inline(always)]
-pub unsafe fn tell_of_end(req: *mut Request, notify: Notify, user_data: *mut c_void) {
+pub unsafe fn set_callback(req: *mut Request, notify: Callback, user_data: *mut c_void) {
     // SAFETY: the caller's promise.
     unsafe {
         (&raw mut (*req).notify).write(notify);
@@ -140,7 +140,7 @@ pub unsafe fn tell_of_end(req: *mut Request, notify: Notify, user_data: *mut c_v
 }
 
 /// Clears what [`take_receive`] leaves out: the receive becomes a transfer.
-pub fn equip(r: &mut Request) {
+pub fn init_full(r: &mut Request) {
     (r.peer, r.ep, r.imm, r.tail) = (ptr::null(), ptr::null(), 0, ptr::null());
     (r.tail_len, r.kind, r.aux, r.head_len) = (0, 0, 0, 0);
     (r.offset, r.remote, r.remote_id, r.id) = (0, 0, 0, 0);
@@ -165,7 +165,10 @@ unsafe fn memory(worker: &Worker, external: *mut c_void) -> (*mut Request, u32) 
 /// # Safety
 /// As there; single mode.
 #[inline(always)]
-pub unsafe fn memory_alone(worker: &Worker, external: *mut c_void) -> (*mut Request, u32) {
+pub unsafe fn memory_single_threaded(
+    worker: &Worker,
+    external: *mut c_void,
+) -> (*mut Request, u32) {
     if !external.is_null() {
         return (Request::of(external), EXTERNAL);
     }
@@ -179,7 +182,7 @@ pub unsafe fn memory_alone(worker: &Worker, external: *mut c_void) -> (*mut Requ
 /// # Safety
 /// As there.
 #[inline]
-pub unsafe fn memory_at_hand(
+pub unsafe fn memory_no_alloc(
     worker: &Worker,
     external: *mut c_void,
 ) -> Option<(*mut Request, u32)> {

@@ -1,7 +1,7 @@
 //! How a request ends: its user is told, and its memory goes back when both sides are done with it.
 
 use super::{
-    COMPLETED, EXTERNAL, IN_CALLBACK, NO_CALLBACK, Notify, RELEASED, Request, SHARED, drop_tail,
+    COMPLETED, Callback, EXTERNAL, IN_CALLBACK, NO_CALLBACK, RELEASED, Request, SHARED, drop_tail,
 };
 use crate::ctypes::*;
 use std::ffi::c_void;
@@ -14,17 +14,17 @@ use std::sync::atomic::Ordering;
 /// # Safety
 /// The request is in no queue, list or table any more and has not ended.
 pub unsafe fn complete(req: *mut Request, status: ucs_status_t) {
-    // SAFETY: the caller's promise; the request stays allocated until `put`. It ends once; requests
+    // SAFETY: the caller's promise; the request stays allocated until `recycle`. It ends once; requests
     // do not outlive their worker.
     unsafe {
         let r = &mut *req;
         r.data.finish();
         drop_tail(r);
         r.status = status;
-        if let Notify::Internal(f) = r.notify {
+        if let Callback::Internal(f) = r.notify {
             return f(req, status);
         }
-        tell((*r.worker).mt, req);
+        run_callback((*r.worker).mt, req);
     }
 }
 
@@ -38,10 +38,10 @@ pub unsafe fn complete_plain(req: *mut Request, status: ucs_status_t) {
     // SAFETY: as there.
     unsafe {
         (*req).status = status;
-        if let Notify::Internal(f) = (*req).notify {
+        if let Callback::Internal(f) = (*req).notify {
             return f(req, status);
         }
-        tell((*(*req).worker).mt, req);
+        run_callback((*(*req).worker).mt, req);
     }
 }
 
@@ -55,7 +55,7 @@ pub unsafe fn complete_receive<const MT: bool>(req: *mut Request, status: ucs_st
     // SAFETY: the caller's promise.
     unsafe {
         (*req).status = status;
-        tell(MT, req);
+        run_callback(MT, req);
     }
 }
 
@@ -64,12 +64,12 @@ pub unsafe fn complete_receive<const MT: bool>(req: *mut Request, status: ucs_st
 /// # Safety
 /// As [`complete`].
 #[inline(always)]
-unsafe fn tell(mt: bool, req: *mut Request) {
-    // SAFETY: the request stays allocated until `put`.
+unsafe fn run_callback(mt: bool, req: *mut Request) {
+    // SAFETY: the request stays allocated until `recycle`.
     unsafe {
-        if let Notify::Nobody = (*req).notify {
+        if let Callback::Nobody = (*req).notify {
             if (*req).raise(mt, COMPLETED) & RELEASED != 0 {
-                put_released(req);
+                recycle_released(req);
             }
         } else {
             call_back(mt, req);
@@ -79,10 +79,10 @@ unsafe fn tell(mt: bool, req: *mut Request) {
 
 #[inline(never)]
 unsafe fn call_back(mt: bool, req: *mut Request) {
-    // SAFETY: the request stays allocated until `put`: IN_CALLBACK keeps `release` from freeing it.
+    // SAFETY: the request stays allocated until `recycle`: IN_CALLBACK keeps `release` from freeing it.
     unsafe {
         let status = (*req).status;
-        let due = Due {
+        let due = DueCallback {
             notify: (*req).notify,
             user_data: (*req).user_data,
             info: (*req).info,
@@ -93,28 +93,28 @@ unsafe fn call_back(mt: bool, req: *mut Request) {
             due.call(req, status);
         }
         if before & EXTERNAL == 0 && (*req).lower(mt, IN_CALLBACK) & RELEASED != 0 {
-            put(req);
+            recycle(req);
         }
     }
 }
 
 /// A callback with what it gets, kept outside of the request: it may be gone when it has ended.
-struct Due {
-    notify: Notify,
+struct DueCallback {
+    notify: Callback,
     user_data: *mut c_void,
     info: ucp_tag_recv_info_t,
 }
 
-impl Due {
+impl DueCallback {
     unsafe fn call(&self, req: *mut Request, status: ucs_status_t) {
         let (handle, user_data, info) = (Request::handle(req), self.user_data, &self.info);
         // SAFETY: the callback gets what UCP says it gets.
         unsafe {
             match self.notify {
-                Notify::Send(f) => f(handle, status, user_data),
-                Notify::TagRecv(f) => f(handle, status, info, user_data),
-                Notify::Length(f) => f(handle, status, info.length, user_data),
-                Notify::Nobody | Notify::Internal(_) => {}
+                Callback::Send(f) => f(handle, status, user_data),
+                Callback::TagRecv(f) => f(handle, status, info, user_data),
+                Callback::Length(f) => f(handle, status, info.length, user_data),
+                Callback::Nobody | Callback::Internal(_) => {}
             }
         }
     }
@@ -149,7 +149,7 @@ unsafe fn release_early(req: *mut Request, silent: bool) {
     let flags = r.flags.load(Ordering::Acquire);
     if flags & (COMPLETED | IN_CALLBACK | RELEASED) == COMPLETED {
         // SAFETY: ended, and its callback has returned.
-        return unsafe { put(req) };
+        return unsafe { recycle(req) };
     }
     let mt = flags & SHARED != 0;
     let bits = if silent {
@@ -160,7 +160,7 @@ unsafe fn release_early(req: *mut Request, silent: bool) {
     let old = r.raise(mt, bits);
     if old & COMPLETED != 0 && old & (IN_CALLBACK | RELEASED) == 0 {
         // SAFETY: ended, and its callback has returned.
-        unsafe { put(req) };
+        unsafe { recycle(req) };
     }
 }
 
@@ -169,7 +169,7 @@ unsafe fn release_early(req: *mut Request, silent: bool) {
 /// # Safety
 /// Nobody refers to the request any more.
 #[inline]
-pub unsafe fn put(req: *mut Request) {
+pub unsafe fn recycle(req: *mut Request) {
     // SAFETY: the caller's promise.
     unsafe {
         if (*req).flags.load(Ordering::Relaxed) & EXTERNAL == 0 {
@@ -181,12 +181,12 @@ pub unsafe fn put(req: *mut Request) {
     }
 }
 
-/// As [`put`], where the user gave the handle back before the end: seldom.
+/// As [`recycle`], where the user gave the handle back before the end: seldom.
 #[cold]
 #[inline(never)]
-unsafe fn put_released(req: *mut Request) {
+unsafe fn recycle_released(req: *mut Request) {
     // SAFETY: the caller's promise.
-    unsafe { put(req) };
+    unsafe { recycle(req) };
 }
 
 /// Frees a request that ended inside of the call that made it: as [`complete`] without telling
@@ -203,15 +203,15 @@ pub unsafe fn abandon(req: *mut Request, status: ucs_status_t) {
         (*req).status = status;
         // Release: as in `raise`.
         (*req).flags.fetch_or(COMPLETED, Ordering::Release);
-        put(req);
+        recycle(req);
     }
 }
 
 /// The ends of `take`, for requests of the library's own that never reach the user.
 ///
 /// # Safety
-/// As [`put`]; used as `Notify::Internal`.
+/// As [`recycle`]; used as `Callback::Internal`.
 pub unsafe fn discard(req: *mut Request, _status: ucs_status_t) {
     // SAFETY: the caller's promise.
-    unsafe { put(req) };
+    unsafe { recycle(req) };
 }

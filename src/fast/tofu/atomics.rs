@@ -1,15 +1,15 @@
 //! THE HOT PATH of atomic operations that adapters of the Tofu interconnect execute. In single-thread mode; what is not
 //! the common case is handed back.
 
-use super::super::queues::{awaits, request_of};
+use super::super::ib::{arm_completion, request_of};
 use crate::ctypes::*;
 use crate::engine::endpoint::{self, Endpoint};
 use crate::engine::request::{self, Request};
 use crate::engine::rkey::Rkey;
 use crate::op::amo;
 use crate::op::param::Param;
-use crate::proto::tx::steered;
-use crate::tl::tofu::step::{Step, Verb, Width};
+use crate::proto::tx::rma_tofu;
+use crate::tl::tofu::amo::{AmoVerb, AmoWidth, TofuAmo};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -31,8 +31,8 @@ pub unsafe fn atomic(
     const FOUR: u64 = 4 << 3;
     const EIGHT: u64 = 8 << 3;
     let (width, long_way) = match p.datatype() {
-        FOUR => (Width::Four, endpoint::LONG_WAY_AMO32),
-        EIGHT => (Width::Eight, endpoint::LONG_WAY_AMO64),
+        FOUR => (AmoWidth::Four, endpoint::LONG_WAY_AMO32),
+        EIGHT => (AmoWidth::Eight, endpoint::LONG_WAY_AMO64),
         _ => return None,
     };
     let len = width.bytes();
@@ -52,13 +52,13 @@ pub unsafe fn atomic(
             return None;
         }
         if !p.has(UCP_OP_ATTR_FIELD_REPLY_BUFFER) {
-            return steered::change_now(peer, step, stadd).then_some(ptr::null_mut());
+            return rma_tofu::change_now(peer, step, stadd).then_some(ptr::null_mut());
         }
         // The user's `request_init` may run here, which must not call us.
         let req = request_of(ep, p)?;
-        awaits(&mut *req, p.reply_buffer().cast(), len);
-        if !steered::fetch_now(peer, req, step, stadd) {
-            request::put(req);
+        arm_completion(&mut *req, p.reply_buffer().cast(), len);
+        if !rma_tofu::fetch_now(peer, req, step, stadd) {
+            request::recycle(req);
             return None;
         }
         Some(Request::handle(req))
@@ -67,8 +67,8 @@ pub unsafe fn atomic(
 
 /// The operation, with the operands where UCP has them; `None`: it is none, or has not what it needs.
 #[inline(always)]
-unsafe fn step(op: u32, width: Width, operand: *const c_void, p: &Param) -> Option<Step> {
-    let (verb, reply) = (steered::verb(u8::try_from(op).ok()?)?, p.reply_buffer());
+unsafe fn step(op: u32, width: AmoWidth, operand: *const c_void, p: &Param) -> Option<TofuAmo> {
+    let (verb, reply) = (rma_tofu::verb(u8::try_from(op).ok()?)?, p.reply_buffer());
     let fetches = p.has(UCP_OP_ATTR_FIELD_REPLY_BUFFER);
     if fetches == reply.is_null() || !fetches && verb.needs_reply() {
         return None;
@@ -77,11 +77,11 @@ unsafe fn step(op: u32, width: Width, operand: *const c_void, p: &Param) -> Opti
     let (value, compare) = unsafe {
         let operand = amo::load(operand, width.bytes() as u8);
         match verb {
-            Verb::CompareSwap => (amo::load(reply, width.bytes() as u8), operand),
+            AmoVerb::CompareSwap => (amo::load(reply, width.bytes() as u8), operand),
             _ => (operand, 0),
         }
     };
-    Some(Step {
+    Some(TofuAmo {
         verb,
         width,
         value,

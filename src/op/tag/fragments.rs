@@ -7,9 +7,9 @@
 use super::fill;
 use crate::engine::peer::Peer;
 use crate::engine::request::{self, Request};
-use crate::engine::unexpected::{Kept, PartialTag, Source, Unexpected};
+use crate::engine::unexpected::{InlineOrHeap, PartialTag, PayloadSource, UnexpectedTag};
 use crate::engine::worker::Worker;
-use crate::op::serve::Malformed;
+use crate::op::rx_dispatch::Malformed;
 use crate::sys::{copy, log};
 use crate::wire::header::FragmentHdr;
 
@@ -79,9 +79,9 @@ fn arrive_whole(worker: &Worker, tag: u64, bytes: Vec<u8>) {
     let mut matcher = worker.matcher.lock();
     let posting = matcher.arrive(tag);
     if posting.is_null() {
-        let (source, len) = (Source::Eager, bytes.len());
-        let bytes = Kept::Apart(bytes.into());
-        matcher.push_unexpected(tag, Unexpected { source, len, bytes });
+        let (source, len) = (PayloadSource::Eager, bytes.len());
+        let bytes = InlineOrHeap::Apart(bytes.into());
+        matcher.push_unexpected(tag, UnexpectedTag { source, len, bytes });
         let waiting = matcher.unexpected_len();
         return worker.stats.worker().note_unexpected(waiting);
     }

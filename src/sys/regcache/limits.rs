@@ -7,7 +7,7 @@ const CAP_IPC_LOCK: u32 = 14;
 
 /// What is registered through a cache, used or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct PinnedUsage {
     pub regions: usize,
     pub bytes: usize,
 }
@@ -18,12 +18,12 @@ pub fn is_shortage(error: &io::Error) -> bool {
 }
 
 /// The message for a registration of `len` bytes that failed beside these.
-pub fn message(error: &io::Error, len: usize, held: Held) -> String {
+pub fn message(error: &io::Error, len: usize, held: PinnedUsage) -> String {
     explain(error, len, held, locked_limit())
 }
 
-fn explain(error: &io::Error, len: usize, held: Held, locked: Option<u64>) -> String {
-    let Held { regions, bytes } = held;
+fn explain(error: &io::Error, len: usize, held: PinnedUsage, locked: Option<u64>) -> String {
+    let PinnedUsage { regions, bytes } = held;
     let cure = cure_for(len.saturating_add(bytes), locked);
     format!(
         "registering {len} bytes of memory failed: {error}. {regions} registrations with {bytes} bytes are \
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn the_limit_is_named() {
         let error = io::Error::from_raw_os_error(libc::ENOMEM);
-        let held = Held {
+        let held = PinnedUsage {
             regions: 3,
             bytes: 60_000,
         };
@@ -106,6 +106,6 @@ mod tests {
         let is_root = unsafe { libc::geteuid() } == 0;
         assert!(is_root || !may_lock_any());
         let error = io::Error::from_raw_os_error(libc::ENOMEM);
-        assert!(message(&error, 1, Held::default()).contains("registering 1 bytes"));
+        assert!(message(&error, 1, PinnedUsage::default()).contains("registering 1 bytes"));
     }
 }

@@ -4,7 +4,7 @@ use crate::options::{Count, Options, Size, Ternary};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policy {
+pub struct CachePolicy {
     /// Whether anything is kept.
     pub keeps: bool,
     /// Whether to fail where nothing can be kept.
@@ -20,14 +20,14 @@ pub struct Policy {
     pub spared: usize,
 }
 
-impl Policy {
+impl CachePolicy {
     /// That of a kind of devices: `prefix` is what stands before `RCACHE_` in its options (`IB_`), or nothing.
     pub fn read(options: &Options, prefix: &str) -> Self {
         let name = |name: &str| format!("{prefix}RCACHE_{name}");
         let enable = options.value("RCACHE_ENABLE").unwrap_or(Ternary::Try);
         let max_regions: Option<Count> = options.value(&name("MAX_REGIONS"));
         let max_bytes: Option<Size> = options.value(&name("MAX_SIZE"));
-        Policy {
+        CachePolicy {
             keeps: enable != Ternary::No,
             insists: enable == Ternary::Yes,
             max_regions: max_regions.and_then(Count::number).unwrap_or(usize::MAX),
@@ -38,10 +38,10 @@ impl Policy {
     }
 }
 
-impl Default for Policy {
+impl Default for CachePolicy {
     /// No limits.
     fn default() -> Self {
-        Policy {
+        CachePolicy {
             keeps: true,
             insists: false,
             max_regions: usize::MAX,
@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn options_say_what_is_kept() {
         let mut options = Options::default();
-        assert_eq!(Policy::read(&options, "IB_"), Policy::default());
-        assert_eq!(Policy::read(&options, ""), Policy::default());
+        assert_eq!(CachePolicy::read(&options, "IB_"), CachePolicy::default());
+        assert_eq!(CachePolicy::read(&options, ""), CachePolicy::default());
         for (name, value) in [
             ("RCACHE_MAX_REGIONS", "100"),
             ("IB_RCACHE_MAX_SIZE", "2M"),
@@ -69,7 +69,7 @@ mod tests {
         ] {
             options.set(name, value).expect("an option");
         }
-        let expected = Policy {
+        let expected = CachePolicy {
             keeps: true,
             insists: true,
             max_regions: 100,
@@ -77,8 +77,8 @@ mod tests {
             purge_on_fork: false,
             spared: 0,
         };
-        assert_eq!(Policy::read(&options, "IB_"), expected);
+        assert_eq!(CachePolicy::read(&options, "IB_"), expected);
         options.set("RCACHE_ENABLE", "n").expect("an option");
-        assert!(!Policy::read(&options, "IB_").keeps);
+        assert!(!CachePolicy::read(&options, "IB_").keeps);
     }
 }

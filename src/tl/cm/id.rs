@@ -13,16 +13,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Where events come from.
-struct Channel {
+struct EventChannel {
     cm: &'static Rdmacm,
     raw: *mut rdma_event_channel,
 }
 
-impl Channel {
-    fn new(cm: &'static Rdmacm) -> io::Result<Channel> {
+impl EventChannel {
+    fn new(cm: &'static Rdmacm) -> io::Result<EventChannel> {
         // SAFETY: takes nothing.
         let raw = made(unsafe { (cm.create_event_channel)() })?;
-        let channel = Channel { cm, raw };
+        let channel = EventChannel { cm, raw };
         // SAFETY: its own descriptor.
         let set = unsafe {
             let flags = libc::fcntl(channel.fd(), libc::F_GETFL);
@@ -40,7 +40,7 @@ impl Channel {
     }
 }
 
-impl Drop for Channel {
+impl Drop for EventChannel {
     fn drop(&mut self) {
         // SAFETY: its identifiers are gone, and all events acknowledged.
         unsafe { (self.cm.destroy_event_channel)(self.raw) };
@@ -48,36 +48,36 @@ impl Drop for Channel {
 }
 
 /// Destroyed with its owner, which ends the connection and tells the other end so.
-pub struct Id {
+pub struct CmId {
     raw: *mut rdma_cm_id,
-    channel: Channel,
+    channel: EventChannel,
 }
 
 // SAFETY: librdmacm is thread-safe; the pointers are not changed.
-unsafe impl Send for Id {}
+unsafe impl Send for CmId {}
 
 /// Something that has happened.
-pub struct Event {
+pub struct CmEvent {
     pub kind: rdma_cm_event_type,
     /// Why, where it is a failure: a negative error number, or the reason of a rejection.
     pub status: i32,
     /// What the other end had to say: at least what it sent, and zeros behind that.
     pub said: Vec<u8>,
     /// Who asks for a connection.
-    pub guest: Option<Id>,
+    pub guest: Option<CmId>,
 }
 
-impl Id {
+impl CmId {
     /// One that leads nowhere.
     ///
     /// # Errors
     /// `ENODEV`, `ENOENT` where the kernel has no connection manager, `EMFILE` and the like.
-    pub fn new(cm: &'static Rdmacm) -> io::Result<Id> {
-        let channel = Channel::new(cm)?;
+    pub fn new(cm: &'static Rdmacm) -> io::Result<CmId> {
+        let channel = EventChannel::new(cm)?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the channel lives longer than what is made on it; `raw` is writable.
         check(unsafe { (cm.create_id)(channel.raw, &mut raw, std::ptr::null_mut(), RDMA_PS_TCP) })?;
-        Ok(Id { raw, channel })
+        Ok(CmId { raw, channel })
     }
 
     /// Readable when something has happened.
@@ -90,7 +90,7 @@ impl Id {
     }
 
     /// What has happened, if something has.
-    pub fn next(&self) -> Option<Event> {
+    pub fn next(&self) -> Option<CmEvent> {
         let cm = self.cm();
         let mut event = std::ptr::null_mut();
         // SAFETY: its own channel, which does not block; an event is valid until it is acknowledged, once.
@@ -98,7 +98,7 @@ impl Id {
             if (cm.get_event)(self.channel.raw, &mut event) != 0 {
                 return None;
             }
-            let told = Event {
+            let told = CmEvent {
                 kind: (*event).event,
                 status: (*event).status,
                 said: private_data(&(*event).param.conn),
@@ -108,22 +108,22 @@ impl Id {
             (cm.ack_event)(event);
             (told, guest)
         };
-        Some(Event {
+        Some(CmEvent {
             guest: guest.and_then(|raw| self.take_over(raw)),
             ..told
         })
     }
 
     /// Gives somebody who asks a channel of his own.
-    fn take_over(&self, raw: *mut rdma_cm_id) -> Option<Id> {
+    fn take_over(&self, raw: *mut rdma_cm_id) -> Option<CmId> {
         let cm = self.cm();
-        let moved = Channel::new(cm).and_then(|channel| {
+        let moved = EventChannel::new(cm).and_then(|channel| {
             // SAFETY: an identifier that an event has given to us.
             check(unsafe { (cm.migrate_id)(raw, channel.raw) })?;
             Ok(channel)
         });
         match moved {
-            Ok(channel) => Some(Id { raw, channel }),
+            Ok(channel) => Some(CmId { raw, channel }),
             Err(e) => {
                 log::debug!("cannot watch a client: {e}");
                 // SAFETY: as above; nobody else knows it. That rejects the client.
@@ -253,7 +253,7 @@ impl Id {
     }
 }
 
-impl Drop for Id {
+impl Drop for CmId {
     fn drop(&mut self) {
         // SAFETY: all its events are acknowledged; nobody else knows it.
         unsafe { (self.cm().destroy_id)(self.raw) };
@@ -301,7 +301,7 @@ fn socket_address(raw: &sockaddr_storage) -> Option<SocketAddr> {
 }
 
 /// Why an attempt to connect has failed, as sockets say it.
-pub fn failure(event: &Event) -> io::Error {
+pub fn failure(event: &CmEvent) -> io::Error {
     match event.kind {
         // Nobody listens there, or somebody who does not like us.
         RDMA_CM_EVENT_REJECTED => ErrorKind::ConnectionRefused.into(),

@@ -2,15 +2,15 @@
 //! pairs there.
 //!
 //! `library` is librdmacm, opened at run time, an `id` one of its identifiers with a channel of its own for events. A
-//! `link` is a connection, a stream of bytes as a socket is, by the `queue` that it has; a `listener` is where links
-//! come from. What was said on a link that is dropped is waited for by `linger`.
+//! `rdmacm_conn` is a connection, a stream of bytes as a socket is, by the `cm_qp` that it has; a `listener` is where
+//! links come from. What was said on a link that is dropped is waited for by `deferred_close`.
 
 pub mod id;
 pub mod library;
-pub mod linger;
-pub mod link;
+pub mod deferred_close;
+pub mod rdmacm_conn;
 pub mod listener;
-pub mod queue;
+pub mod cm_qp;
 
-pub use link::Link;
-pub use listener::Listener;
+pub use listener::RdmaCmListener;
+pub use rdmacm_conn::RdmaCmConn;

@@ -1,7 +1,7 @@
 //! Registered buffers of one size, made in chunks when they are needed.
 
 use super::bindings::*;
-use super::hca::{Hca, Region};
+use super::hca::{Hca, HcaMr};
 use crate::sys::fork::Wiped;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::io;
@@ -24,38 +24,38 @@ pub struct Buffer {
 unsafe impl Send for Buffer {}
 
 /// The buffers of one purpose. Those that are out must not be used any more when this is dropped.
-pub struct Buffers {
+pub struct BufferPool {
     hca: Arc<Hca>,
     size: usize,
     per_chunk: usize,
     free: Vec<Buffer>,
-    chunks: Vec<Chunk>,
+    chunks: Vec<BufferChunk>,
 }
 
 /// Field order: unregistered, and given to children again, before it is freed.
-struct Chunk {
-    _region: Region,
+struct BufferChunk {
+    _region: HcaMr,
     /// What has come for the parent is none of a child's, and the device's pages are copied for none.
     _in_children: Wiped,
-    _memory: Memory,
+    _memory: RegisteredChunk,
 }
 
-struct Memory {
+struct RegisteredChunk {
     ptr: *mut u8,
     layout: Layout,
 }
 
 // SAFETY: memory that is only freed.
-unsafe impl Send for Memory {}
+unsafe impl Send for RegisteredChunk {}
 
-impl Drop for Memory {
+impl Drop for RegisteredChunk {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout.
         unsafe { dealloc(self.ptr, self.layout) };
     }
 }
 
-impl Buffers {
+impl BufferPool {
     /// None yet. `size`: bytes of each; `per_chunk`: made together.
     pub fn new(hca: &Arc<Hca>, size: usize, per_chunk: usize) -> Self {
         Self {
@@ -105,7 +105,7 @@ impl Buffers {
             Ok(()) => true,
             Err(e) => {
                 let bytes = self.size * self.per_chunk;
-                self.hca.tell_of_limit("buffers of a worker", bytes, &e);
+                self.hca.report_limit("buffers of a worker", bytes, &e);
                 false
             }
         }
@@ -119,7 +119,7 @@ impl Buffers {
         if ptr.is_null() {
             handle_alloc_error(layout);
         }
-        let memory = Memory { ptr, layout };
+        let memory = RegisteredChunk { ptr, layout };
         let start = NonNull::new(ptr).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: allocated, private, and freed after it.
         let in_children = unsafe { Wiped::new(start, bytes) };
@@ -132,7 +132,7 @@ impl Buffers {
             lkey,
         });
         self.free.extend(buffers);
-        self.chunks.push(Chunk {
+        self.chunks.push(BufferChunk {
             _region: region,
             _in_children: in_children,
             _memory: memory,

@@ -150,12 +150,12 @@ impl Hca {
         addr: *mut u8,
         len: usize,
         access: u32,
-    ) -> io::Result<Region> {
+    ) -> io::Result<HcaMr> {
         // SAFETY: the caller's memory; the library checks it.
         let mr = made(unsafe {
             (self.verbs.reg_mr)(self.pd, addr.cast::<c_void>(), len, access as c_int)
         })?;
-        Ok(Region {
+        Ok(HcaMr {
             hca: self.clone(),
             mr,
         })
@@ -169,7 +169,7 @@ impl Hca {
 
     /// Says which limit it was that memory could not be registered for, once per device.
     #[cold]
-    pub fn tell_of_limit(&self, what: &str, bytes: usize, e: &io::Error) {
+    pub fn report_limit(&self, what: &str, bytes: usize, e: &io::Error) {
         if !self.is_first_shortage() {
             return;
         }
@@ -214,17 +214,17 @@ impl Drop for Hca {
 }
 
 /// Registered memory.
-pub struct Region {
+pub struct HcaMr {
     hca: Arc<Hca>,
     mr: *mut ibv_mr,
 }
 
 // SAFETY: as of `Hca`.
-unsafe impl Send for Region {}
+unsafe impl Send for HcaMr {}
 // SAFETY: as of `Hca`.
-unsafe impl Sync for Region {}
+unsafe impl Sync for HcaMr {}
 
-impl Region {
+impl HcaMr {
     /// What peers' work requests name it by.
     pub fn rkey(&self) -> u32 {
         // SAFETY: registered as long as this lives.
@@ -238,7 +238,7 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for HcaMr {
     fn drop(&mut self) {
         // SAFETY: no work request uses it any more, as whoever dropped it promised.
         unsafe { (self.hca.verbs.dereg_mr)(self.mr) };

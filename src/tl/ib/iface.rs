@@ -4,16 +4,16 @@
 //! alone; another one takes the ends of sends, and is looked at only while sends are outstanding that will tell theirs.
 
 use super::bindings::*;
-use super::buffers::Buffers;
+use super::buffers::BufferPool;
+use super::op_slots;
 use super::port::Port;
-use super::queues::{Channel, Cq, Parts, Qp, Srq};
-use super::receives::Pile;
-use super::ud::{self, Outgoing};
-use super::waits;
-use crate::sys::fork::{Disabled, Origin};
+use super::queues::{CompChannel, IbvCq, IbvQp, IbvSrq, QpInit};
+use super::rx_pool::RxPool;
+use super::ud::{self, UdTxQueue};
+use crate::sys::fork::{DisabledInChild, Origin};
 use crate::sys::lock::MtLock;
 use crate::sys::{log, regcache};
-use crate::wire::packet::{HEAD, most_packets};
+use crate::wire::ib_packet::{HEAD, most_packets};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -42,26 +42,26 @@ const INLINE: u32 = 128;
 const PIECES: u32 = 6;
 
 /// A worker's share of a port. Dropped when the worker and its last sender are gone.
-pub struct Iface {
+pub struct IbIface {
     /// Its datagrams' queue pair, if there is one.
-    pub outgoing: MtLock<Outgoing>,
+    pub outgoing: MtLock<UdTxQueue>,
     /// Number of that queue pair; 0: there is none.
     pub ud_number: u32,
-    receives: MtLock<Receives>,
-    pub send_cq: Arc<Cq>,
-    recv_cq: Arc<Cq>,
-    srq: Option<Arc<Srq>>,
+    receives: MtLock<ReceiveSide>,
+    pub send_cq: Arc<IbvCq>,
+    recv_cq: Arc<IbvCq>,
+    srq: Option<Arc<IbvSrq>>,
     /// Most receives for packets and for datagrams that the device's queues take.
     most_packets: usize,
     most_datagrams: usize,
     /// Queue pairs that have receives of their own.
-    own: MtLock<Vec<Weak<Qp>>>,
-    channel: Option<Arc<Channel>>,
+    own: MtLock<Vec<Weak<IbvQp>>>,
+    channel: Option<Arc<CompChannel>>,
     pub port: Arc<Port>,
     /// The process that made it.
     origin: Origin,
     /// Disables it in children, from when it has its place.
-    in_children: OnceLock<Disabled>,
+    in_children: OnceLock<DisabledInChild>,
     /// Its number among the worker's.
     pub index: u8,
     /// Threads may send at the same time.
@@ -74,25 +74,25 @@ pub struct Iface {
     /// What each has in any case.
     least: AtomicU32,
     /// Buffers for packets of connections that are being sent.
-    pub packets: MtLock<Buffers>,
+    pub packets: MtLock<BufferPool>,
     /// The same of connections for what is short and read.
-    pub places: MtLock<Buffers>,
+    pub places: MtLock<BufferPool>,
 }
 
 /// What waits for packets and datagrams, or is being looked at.
-struct Receives {
-    packets: Pile,
-    datagrams: Pile,
+struct ReceiveSide {
+    packets: RxPool,
+    datagrams: RxPool,
 }
 
-impl Iface {
+impl IbIface {
     /// Queues on a port; `wakes`: with a descriptor to sleep on.
     ///
     /// # Errors
     /// What the device says.
-    pub fn new(port: &Arc<Port>, index: u8, mt: bool, wakes: bool) -> io::Result<Arc<Iface>> {
+    pub fn new(port: &Arc<Port>, index: u8, mt: bool, wakes: bool) -> io::Result<Arc<IbIface>> {
         let (hca, tuning) = (&port.hca, &port.tuning);
-        let channel = wakes.then(|| Channel::new(hca)).transpose()?;
+        let channel = wakes.then(|| CompChannel::new(hca)).transpose()?;
         let (rc, ud) = (&tuning.rc, &tuning.ud);
         let limits = &hca.limits;
         let most_cqe = limits.max_cqe.max(2) as u32;
@@ -103,15 +103,15 @@ impl Iface {
             false => 0,
         };
         // Without one every connection has receives of its own.
-        let srq = Srq::new(hca, rc.rx_queue_len.min(most_cqe - datagrams)).ok();
+        let srq = IbvSrq::new(hca, rc.rx_queue_len.min(most_cqe - datagrams)).ok();
         let packets = match srq {
             Some(_) => rc.rx_queue_len.min(limits.max_srq_wr.max(1) as u32),
             None => (ALONE * (PER_CONNECTION + SPARE)) as u32,
         };
         let packets = packets.min(most_cqe - datagrams);
-        let recv_cq = Cq::new(hca, packets + datagrams, channel.as_ref())?;
-        let send_cq = Cq::new(hca, SEND_CQ, channel.as_ref())?;
-        let parts = Parts {
+        let recv_cq = IbvCq::new(hca, packets + datagrams, channel.as_ref())?;
+        let send_cq = IbvCq::new(hca, SEND_CQ, channel.as_ref())?;
+        let parts = QpInit {
             kind: IBV_QPT_UD,
             send_cq: &send_cq,
             recv_cq: &recv_cq,
@@ -121,17 +121,21 @@ impl Iface {
             inline: INLINE,
             pieces: 1,
         };
-        let qp = ud.used.then(|| Qp::new(hca, &parts)).transpose()?;
-        let outgoing = Outgoing::new(port, qp)?;
-        let iface = Arc::new(Iface {
+        let qp = ud.used.then(|| IbvQp::new(hca, &parts)).transpose()?;
+        let outgoing = UdTxQueue::new(port, qp)?;
+        let iface = Arc::new(IbIface {
             ud_number: outgoing.number(),
             outgoing: MtLock::new(mt, outgoing),
             receives: MtLock::new(
                 mt,
-                Receives {
-                    packets: Pile::new(port, rc.seg_size, (packets as usize / 8).clamp(1, POSTED)),
+                ReceiveSide {
+                    packets: RxPool::new(
+                        port,
+                        rc.seg_size,
+                        (packets as usize / 8).clamp(1, POSTED),
+                    ),
                     // Each is counted on: a datagram that finds none is lost.
-                    datagrams: Pile::new(port, GRH + port.mtu_bytes(), 1),
+                    datagrams: RxPool::new(port, GRH + port.mtu_bytes(), 1),
                 },
             ),
             send_cq,
@@ -150,12 +154,12 @@ impl Iface {
             lines: AtomicU32::new(0),
             share: AtomicU32::new(0),
             least: AtomicU32::new(sends_for(rc.seg_size)),
-            packets: MtLock::new(mt, Buffers::new(hca, rc.seg_size, TOGETHER)),
-            places: MtLock::new(mt, Buffers::new(hca, waits::BYTES, TOGETHER)),
+            packets: MtLock::new(mt, BufferPool::new(hca, rc.seg_size, TOGETHER)),
+            places: MtLock::new(mt, BufferPool::new(hca, op_slots::BYTES, TOGETHER)),
         });
         let place = NonNull::from(&*iface).cast();
         // SAFETY: the interface stays there; taken back when it is dropped.
-        let disabled = unsafe { Disabled::new(place, size_of::<Iface>(), Self::disable) };
+        let disabled = unsafe { DisabledInChild::new(place, size_of::<IbIface>(), Self::disable) };
         let _ = iface.in_children.set(disabled);
         if ud.used {
             let first = ud.rx_queue_first.min(datagrams) as usize;
@@ -182,7 +186,7 @@ impl Iface {
     }
 
     /// Readable when something has come into an armed queue.
-    pub fn channel(&self) -> Option<&Channel> {
+    pub fn channel(&self) -> Option<&CompChannel> {
         self.channel.as_deref()
     }
 
@@ -200,7 +204,7 @@ impl Iface {
 
     /// There are so many sends more that will tell of their ends, or fewer.
     #[inline(always)]
-    pub fn add_telling(&self, change: i32) {
+    pub fn add_signaled(&self, change: i32) {
         let change = change as u32;
         if self.mt {
             self.telling.fetch_add(change, Ordering::Relaxed);
@@ -214,7 +218,7 @@ impl Iface {
 
     /// Whether sends are outstanding that will tell of their ends.
     #[inline(always)]
-    pub fn is_told(&self) -> bool {
+    pub fn has_signaled(&self) -> bool {
         self.telling.load(Ordering::Relaxed) != 0
     }
 
@@ -268,7 +272,7 @@ impl Iface {
     ///
     /// # Errors
     /// `ENOMEM` and the like: there are no more.
-    pub fn new_qp(&self) -> io::Result<Arc<Qp>> {
+    pub fn new_qp(&self) -> io::Result<Arc<IbvQp>> {
         let rc = &self.port.tuning.rc;
         let mut own = self.own.lock();
         own.retain(|qp| qp.strong_count() > 0);
@@ -278,9 +282,9 @@ impl Iface {
             let text = format!("{} have as many receives as the device takes", own.len());
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         }
-        let qp = Qp::new(
+        let qp = IbvQp::new(
             &self.port.hca,
-            &Parts {
+            &QpInit {
                 kind: IBV_QPT_RC,
                 send_cq: &self.send_cq,
                 recv_cq: &self.recv_cq,
@@ -305,7 +309,7 @@ impl Iface {
     ///
     /// # Errors
     /// There are none at all: the peer would try for ever.
-    pub fn expect_packets(&self, qp: &Qp, others: usize) -> io::Result<()> {
+    pub fn expect_packets(&self, qp: &IbvQp, others: usize) -> io::Result<()> {
         let (most, rc) = (self.most_packets, &self.port.tuning.rc);
         let mut receives = self.receives.lock();
         let pile = &mut receives.packets;
@@ -368,9 +372,9 @@ impl Iface {
     /// # Safety
     /// As there.
     #[inline(always)]
-    pub unsafe fn packet_alone(&self, wc: &ibv_wc) -> &[u8] {
+    pub unsafe fn packet_single_threaded(&self, wc: &ibv_wc) -> &[u8] {
         // SAFETY: the caller's promise.
-        unsafe { Pile::all_bytes(wc) }
+        unsafe { RxPool::all_bytes(wc) }
     }
 
     /// As [`done`](Self::done), of a packet in single-thread mode.
@@ -378,7 +382,7 @@ impl Iface {
     /// # Safety
     /// As there; it came by a connection.
     #[inline(always)]
-    pub unsafe fn done_alone(&self, wc: &ibv_wc) {
+    pub unsafe fn done_single_threaded(&self, wc: &ibv_wc) {
         // SAFETY: the caller's promise; nobody up the stack has the receives, since no callback runs while they are
         // looked at.
         unsafe { self.receives.alone().packets.done(wc) };
@@ -436,7 +440,7 @@ impl Iface {
             self.port.name,
             self.port.hca.verbs.status_text(wc.status)
         );
-        if let Err(e) = outgoing.begin_anew(self) {
+        if let Err(e) = outgoing.restart_window(self) {
             log::error!("{}: no datagrams any more: {e}", self.port.name);
         }
         receives.datagrams.renew();
@@ -459,8 +463,8 @@ impl Iface {
     /// # Safety
     /// In single-thread mode.
     #[inline(always)]
-    pub unsafe fn refill_alone(&self) {
-        // SAFETY: as in `done_alone`.
+    pub unsafe fn refill_single_threaded(&self) {
+        // SAFETY: as in `done_single_threaded`.
         if unsafe { self.receives.alone().packets.is_due() } {
             self.post_again();
         }
@@ -487,7 +491,7 @@ impl Iface {
     }
 
     /// Posts a receive again to the queue pair that it was for, where connections have their own.
-    pub fn give_back(&self, qp: &Qp) {
+    pub fn give_back(&self, qp: &IbvQp) {
         let mut receives = self.receives.lock();
         // SAFETY: receives of the pile's.
         receives

@@ -2,10 +2,10 @@
 //! to those that peers have it execute.
 
 use super::bindings::*;
-use super::buffers::{Buffer, Buffers};
+use super::buffers::{Buffer, BufferPool};
 use super::port::Port;
-use super::queues::{Cq, Parts, Qp};
-use super::rc::{self, Remote, Step};
+use super::queues::{IbvCq, IbvQp, QpInit};
+use super::rc::{self, AmoDesc, RemoteMem};
 use crate::sys::sync::give_way;
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
@@ -18,25 +18,25 @@ const LOOKS: u32 = 1000;
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// One operation at a time. Of no use any more after an error.
-pub struct Loopback {
+pub struct LoopbackQp {
     /// Number of its port at the device.
     port: u8,
     /// In front of the buffers, which it must not outlive.
-    qp: Qp,
-    cq: Arc<Cq>,
+    qp: IbvQp,
+    cq: Arc<IbvCq>,
     /// Where the device writes what was there.
     old: Buffer,
-    _buffers: Buffers,
+    _buffers: BufferPool,
 }
 
-impl Loopback {
+impl LoopbackQp {
     /// A queue pair on this port, connected to itself.
     ///
     /// # Errors
     /// What the device says: there are no more, or a port does not reach itself.
-    pub fn new(port: &Port) -> io::Result<Loopback> {
-        let cq = Cq::new(&port.hca, 1, None)?;
-        let parts = Parts {
+    pub fn new(port: &Port) -> io::Result<LoopbackQp> {
+        let cq = IbvCq::new(&port.hca, 1, None)?;
+        let parts = QpInit {
             kind: IBV_QPT_RC,
             send_cq: &cq,
             recv_cq: &cq,
@@ -46,12 +46,12 @@ impl Loopback {
             inline: 0,
             pieces: 1,
         };
-        let qp = Qp::new(&port.hca, &parts)?;
-        let mut buffers = Buffers::new(&port.hca, size_of::<u64>(), 1);
+        let qp = IbvQp::new(&port.hca, &parts)?;
+        let mut buffers = BufferPool::new(&port.hca, size_of::<u64>(), 1);
         let old = buffers.get().ok_or(ErrorKind::OutOfMemory)?;
         rc::begin(&qp, port)?;
         rc::connect(&qp, port, &port.locator(0), (qp.number, 0), 0)?;
-        Ok(Loopback {
+        Ok(LoopbackQp {
             port: port.number,
             qp,
             cq,
@@ -69,7 +69,7 @@ impl Loopback {
     ///
     /// # Errors
     /// The device refuses, or is gone.
-    pub fn execute(&mut self, step: Step, at: Remote) -> io::Result<u64> {
+    pub fn execute(&mut self, step: AmoDesc, at: RemoteMem) -> io::Result<u64> {
         let mut sge = ibv_sge {
             addr: self.old.ptr as u64,
             length: size_of::<u64>() as u32,

@@ -3,9 +3,9 @@
 //! `verbs` is the library, opened at run time, `hca` an open device, `port` one of its ports and where it is in the
 //! network. An `iface` is what a worker has of a port: queues and registered buffers. Whoever holds the peer's lock
 //! sends through a `sender`, by a queue pair of its own (`rc`) or by the worker's one for datagrams (`ud`); what
-//! arrives is put together by an `assembly`, after `reorder` where it was datagrams; a `pulse` answers for a process
-//! that takes none; `ways` lead to it by other ports. A `loopback` has a device execute atomics here. What two workers
-//! say before anything else, and what is in front of each packet, is in `wire::packet`.
+//! arrives is put together by an `reassembly`, after `reorder` where it was datagrams; a `keepalive` answers for a
+//! process that takes none; `paths` lead to it by other ports. A `loopback` has a device execute atomics here. What two
+//! workers say before anything else, and what is in front of each packet, is in `wire::packet`.
 
 #[allow(
     non_camel_case_types,
@@ -13,36 +13,36 @@
     reason = "as bindgen writes it"
 )]
 pub mod bindings;
-pub mod assembly;
+pub mod reassembly;
 pub mod buffers;
 pub mod hca;
 pub mod iface;
 pub mod loopback;
-pub mod pinned;
+pub mod mr;
 pub mod port;
-pub mod pulse;
+pub mod keepalive;
 pub mod queues;
 pub mod rails;
 pub mod rc;
-pub mod reach;
-pub mod receives;
+pub mod roce_reach;
+pub mod rx_pool;
 pub mod reorder;
 pub mod sender;
 pub mod ud;
 pub mod verbs;
-pub mod waits;
-pub mod ways;
+pub mod op_slots;
+pub mod paths;
 
 use super::tcp;
 use crate::wire::address::{IbLocator, PortLocator};
+use paths::PortPair;
 use port::Port;
 use std::sync::Arc;
 use std::time::Duration;
-use ways::Way;
 
 /// Settings of the transport, from the options.
 #[derive(Clone, Debug)]
-pub struct Tuning {
+pub struct IbTuning {
     /// Index of the port's GID; `None`: the best.
     pub gid_index: Option<u32>,
     /// Partition key; `None`: the first that is valid.
@@ -56,7 +56,7 @@ pub struct Tuning {
     pub traffic_class: Option<u8>,
     pub hop_limit: u8,
     /// Which RoCE ports of peers are reached.
-    pub reach: reach::Reach,
+    pub reach: roce_reach::ReachPolicy,
     pub rc: RcTuning,
     pub ud: UdTuning,
 }
@@ -102,7 +102,7 @@ pub struct UdTuning {
 
 /// What both ends of a connection keep to: the smaller of what each of them says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct NegotiatedLimits {
     /// Longest packet by a queue pair of its own, bytes.
     pub packet: usize,
     /// Packets that may be sent before the receiver has told that it took some.
@@ -111,27 +111,27 @@ pub struct Limits {
 
 /// Where a worker is reached by queue pairs, as its address says, and from where.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct IbTarget {
     /// The best way.
-    pub way: Way,
+    pub way: PortPair,
     /// The peer's ports, in the order of its address, if there are other ways.
     pub ports: Box<[PortLocator]>,
     /// What a stranger does not know.
     pub secret: u64,
     /// Where greetings are taken, if one of the two has no queue pair for datagrams.
-    pub greeter: Option<tcp::Target>,
+    pub greeter: Option<tcp::TcpTarget>,
 }
 
-impl Target {
+impl IbTarget {
     /// Where there is a way between ports of ours and of a peer's.
     pub fn choose(
         ports: &[Arc<Port>],
         remote: &IbLocator,
-        greeter: Option<tcp::Target>,
-    ) -> Option<Target> {
-        let ways = ways::between(ports.iter().map(|port| &**port), &remote.ports);
+        greeter: Option<tcp::TcpTarget>,
+    ) -> Option<IbTarget> {
+        let ways = paths::between(ports.iter().map(|port| &**port), &remote.ports);
         let theirs: &[PortLocator] = if ways.len() > 1 { &remote.ports } else { &[] };
-        Some(Target {
+        Some(IbTarget {
             way: *ways.first()?,
             ports: theirs.into(),
             secret: remote.secret,

@@ -1,9 +1,9 @@
 //! A port of a device: where it is in its network, and how a packet gets from there to another one.
 
-use super::Tuning;
+use super::IbTuning;
 use super::bindings::*;
 use super::hca::Hca;
-use super::reach::{Distance, Place};
+use super::roce_reach::{RoceDistance, RocePlace};
 use super::verbs::check;
 use crate::options::DeviceFilter;
 use crate::sys::log;
@@ -38,7 +38,7 @@ pub struct Port {
     pub lid: u16,
     pub gid: Gid,
     /// Where that is in an IP network; `None` of InfiniBand.
-    place: Option<Place>,
+    place: Option<RocePlace>,
     pub pkey_index: u16,
     /// Largest packet, of `ibv_mtu`.
     pub mtu: ibv_mtu,
@@ -46,11 +46,11 @@ pub struct Port {
     pub mbps: u32,
     /// Bytes that one work request moves at most.
     pub longest: usize,
-    pub tuning: Tuning,
+    pub tuning: IbTuning,
 }
 
 /// The ports of this host's devices that are up and that the options allow.
-pub fn usable(filter: &DeviceFilter, tuning: &Tuning) -> Vec<Arc<Port>> {
+pub fn usable(filter: &DeviceFilter, tuning: &IbTuning) -> Vec<Arc<Port>> {
     // A list of devices names ports, or devices for all of their ports.
     let hcas =
         Hca::all(|name| filter.is_all() || (1..=4).any(|n| filter.allows(&format!("{name}:{n}"))));
@@ -61,7 +61,7 @@ pub fn usable(filter: &DeviceFilter, tuning: &Tuning) -> Vec<Arc<Port>> {
 }
 
 /// The ports of a device that are up and that `wanted` does not refuse by their names.
-fn all(hca: &Arc<Hca>, tuning: &Tuning, wanted: impl Fn(&str) -> bool) -> Vec<Port> {
+fn all(hca: &Arc<Hca>, tuning: &IbTuning, wanted: impl Fn(&str) -> bool) -> Vec<Port> {
     let numbers = 1..=hca.limits.phys_port_cnt;
     let named = numbers.map(|number| (number, format!("{}:{number}", hca.name)));
     let wanted = named.filter(|(_, name)| wanted(name));
@@ -102,7 +102,7 @@ impl Port {
         answer == 0 && attr.state == IBV_PORT_ACTIVE
     }
 
-    fn query(hca: &Arc<Hca>, number: u8, name: &str, tuning: &Tuning) -> io::Result<Port> {
+    fn query(hca: &Arc<Hca>, number: u8, name: &str, tuning: &IbTuning) -> io::Result<Port> {
         let mut attr = ibv_port_attr::default();
         // SAFETY: an open device; the structure is writable, and longer than what the function knows of it.
         check(unsafe { (hca.verbs.query_port)(hca.context(), number, &mut attr) })?;
@@ -119,7 +119,7 @@ impl Port {
             ethernet,
             lid: attr.lid,
             gid,
-            place: ethernet.then(|| Place {
+            place: ethernet.then(|| RocePlace {
                 addr: ip(&gid.raw),
                 device: net_device(&hca.name, number, gid.index),
             }),
@@ -152,7 +152,7 @@ impl Port {
 
     /// How packets get from here to there, as far as the addresses and the kernel tell: by links of the same kind, and
     /// inside of InfiniBand in the same subnet. RoCE v2 is routed as IP is, inside of its family. `None`: not at all.
-    pub fn distance(&self, to: &PortLocator) -> Option<Distance> {
+    pub fn distance(&self, to: &PortLocator) -> Option<RoceDistance> {
         let there = to.gid.to_be_bytes();
         let alike = match self.ethernet {
             true => self.gid.roce_v2 == to.is_roce_v2() && is_v4(&self.gid.raw) == is_v4(&there),
@@ -163,7 +163,7 @@ impl Port {
         }
         match self.place {
             Some(place) if self.gid.roce_v2 => place.distance(ip(&there), self.tuning.reach),
-            _ => Some(Distance::Near),
+            _ => Some(RoceDistance::Near),
         }
     }
 

@@ -12,30 +12,30 @@ type PollCq = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
 type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
 
 /// What tells that something is in completion queues: a descriptor.
-pub struct Channel {
+pub struct CompChannel {
     hca: Arc<Hca>,
     raw: *mut ibv_comp_channel,
     fd: i32,
 }
 
 /// A completion queue.
-pub struct Cq {
+pub struct IbvCq {
     raw: *mut ibv_cq,
     /// The device's function, at hand.
     poll: PollCq,
     hca: Arc<Hca>,
     /// Is destroyed after it.
-    _channel: Option<Arc<Channel>>,
+    _channel: Option<Arc<CompChannel>>,
 }
 
 /// Receives that many queue pairs share.
-pub struct Srq {
+pub struct IbvSrq {
     hca: Arc<Hca>,
     raw: *mut ibv_srq,
 }
 
 /// A queue pair.
-pub struct Qp {
+pub struct IbvQp {
     raw: *mut ibv_qp,
     /// The device's function, at hand.
     post: PostSend,
@@ -45,14 +45,14 @@ pub struct Qp {
     pub max_inline: u32,
     /// Pieces of memory that a send can name.
     pub max_pieces: u32,
-    _needs: Needs,
+    _needs: CqSizes,
 }
 
 /// What a device does not destroy before the queue pairs that use it.
-struct Needs {
-    _send_cq: Arc<Cq>,
-    _recv_cq: Arc<Cq>,
-    _srq: Option<Arc<Srq>>,
+struct CqSizes {
+    _send_cq: Arc<IbvCq>,
+    _recv_cq: Arc<IbvCq>,
+    _srq: Option<Arc<IbvSrq>>,
 }
 
 macro_rules! shared_by_threads {
@@ -65,12 +65,12 @@ macro_rules! shared_by_threads {
         )+
     };
 }
-shared_by_threads! { Channel Cq Srq Qp }
+shared_by_threads! { CompChannel IbvCq IbvSrq IbvQp }
 
-impl Channel {
+impl CompChannel {
     /// # Errors
     /// `EMFILE` and the like.
-    pub fn new(hca: &Arc<Hca>) -> io::Result<Arc<Channel>> {
+    pub fn new(hca: &Arc<Hca>) -> io::Result<Arc<CompChannel>> {
         // SAFETY: an open device. The structure begins with the device's context, then the descriptor
         // (ibv_create_comp_channel(3)).
         unsafe {
@@ -80,7 +80,7 @@ impl Channel {
                 .add(size_of::<usize>())
                 .cast::<i32>()
                 .read();
-            let channel = Channel {
+            let channel = CompChannel {
                 hca: hca.clone(),
                 raw,
                 fd,
@@ -99,7 +99,7 @@ impl Channel {
     }
 
     /// Takes what it has told, so that the descriptor is quiet.
-    pub fn quiet(&self) {
+    pub fn drain(&self) {
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: writable pointers; the descriptor does not block. An event names one of its queues.
         unsafe {
@@ -110,19 +110,23 @@ impl Channel {
     }
 }
 
-impl Drop for Channel {
+impl Drop for CompChannel {
     fn drop(&mut self) {
         // SAFETY: its queues are gone: they hold it.
         unsafe { (self.hca.verbs.destroy_comp_channel)(self.raw) };
     }
 }
 
-impl Cq {
+impl IbvCq {
     /// With room for so many completions, or as many as the device has.
     ///
     /// # Errors
     /// What the device says.
-    pub fn new(hca: &Arc<Hca>, len: u32, channel: Option<&Arc<Channel>>) -> io::Result<Arc<Cq>> {
+    pub fn new(
+        hca: &Arc<Hca>,
+        len: u32,
+        channel: Option<&Arc<CompChannel>>,
+    ) -> io::Result<Arc<IbvCq>> {
         let poll = hca.ops().poll_cq.ok_or(ErrorKind::Unsupported)?;
         let len = (len as i32).clamp(1, hca.limits.max_cqe.max(1));
         let events = channel.map_or(std::ptr::null_mut(), |c| c.raw);
@@ -130,7 +134,7 @@ impl Cq {
         let raw = made(unsafe {
             (hca.verbs.create_cq)(hca.context(), len, std::ptr::null_mut(), events, 0)
         })?;
-        Ok(Arc::new(Cq {
+        Ok(Arc::new(IbvCq {
             raw,
             poll,
             hca: hca.clone(),
@@ -160,19 +164,19 @@ impl Cq {
     }
 }
 
-impl Drop for Cq {
+impl Drop for IbvCq {
     fn drop(&mut self) {
         // SAFETY: the queue pairs that use it are gone: they hold it.
         unsafe { (self.hca.verbs.destroy_cq)(self.raw) };
     }
 }
 
-impl Srq {
+impl IbvSrq {
     /// For so many receives, or as many as the device has.
     ///
     /// # Errors
     /// What the device says.
-    pub fn new(hca: &Arc<Hca>, len: u32) -> io::Result<Arc<Srq>> {
+    pub fn new(hca: &Arc<Hca>, len: u32) -> io::Result<Arc<IbvSrq>> {
         let mut attr = ibv_srq_init_attr::default();
         attr.attr.max_wr = len.min(hca.limits.max_srq_wr.max(0) as u32);
         attr.attr.max_sge = 1;
@@ -181,7 +185,7 @@ impl Srq {
         }
         // SAFETY: an open device.
         let raw = made(unsafe { (hca.verbs.create_srq)(hca.pd(), &mut attr) })?;
-        Ok(Arc::new(Srq {
+        Ok(Arc::new(IbvSrq {
             hca: hca.clone(),
             raw,
         }))
@@ -201,7 +205,7 @@ impl Srq {
     }
 }
 
-impl Drop for Srq {
+impl Drop for IbvSrq {
     fn drop(&mut self) {
         // SAFETY: the queue pairs that use it are gone: they hold it.
         unsafe { (self.hca.verbs.destroy_srq)(self.raw) };
@@ -209,12 +213,12 @@ impl Drop for Srq {
 }
 
 /// What a queue pair is made of.
-pub struct Parts<'a> {
+pub struct QpInit<'a> {
     pub kind: ibv_qp_type,
-    pub send_cq: &'a Arc<Cq>,
-    pub recv_cq: &'a Arc<Cq>,
+    pub send_cq: &'a Arc<IbvCq>,
+    pub recv_cq: &'a Arc<IbvCq>,
     /// None: it has receives of its own, `receives` of them.
-    pub srq: Option<&'a Arc<Srq>>,
+    pub srq: Option<&'a Arc<IbvSrq>>,
     pub sends: u32,
     pub receives: u32,
     /// Bytes in a work request, if the device can.
@@ -223,12 +227,12 @@ pub struct Parts<'a> {
     pub pieces: u32,
 }
 
-impl Qp {
+impl IbvQp {
     /// With as many sends, receives and bytes as the device has, if that is less.
     ///
     /// # Errors
     /// `ENOMEM` when the device has no more queue pairs or the process may lock no more memory.
-    pub fn new(hca: &Arc<Hca>, parts: &Parts) -> io::Result<Qp> {
+    pub fn new(hca: &Arc<Hca>, parts: &QpInit) -> io::Result<IbvQp> {
         let post = hca.ops().post_send.ok_or(ErrorKind::Unsupported)?;
         let most = hca.limits.max_qp_wr.max(1) as u32;
         let mut inline = parts.inline;
@@ -248,7 +252,7 @@ impl Qp {
             // SAFETY: an open device and its queues.
             match made(unsafe { (hca.verbs.create_qp)(hca.pd(), &mut attr) }) {
                 Ok(raw) => {
-                    return Ok(Qp {
+                    return Ok(IbvQp {
                         hca: hca.clone(),
                         raw,
                         post,
@@ -256,7 +260,7 @@ impl Qp {
                         number: unsafe { (*raw).qp_num },
                         max_inline: attr.cap.max_inline_data,
                         max_pieces: attr.cap.max_send_sge,
-                        _needs: Needs {
+                        _needs: CqSizes {
                             _send_cq: parts.send_cq.clone(),
                             _recv_cq: parts.recv_cq.clone(),
                             _srq: parts.srq.cloned(),
@@ -312,7 +316,7 @@ impl Qp {
         unsafe { (self.post)(self.raw, wr, bad.as_mut_ptr()) == 0 }
     }
 
-    /// As [`Srq::post`].
+    /// As [`IbvSrq::post`].
     ///
     /// # Safety
     /// As there.
@@ -326,7 +330,7 @@ impl Qp {
     }
 }
 
-impl Drop for Qp {
+impl Drop for IbvQp {
     fn drop(&mut self) {
         // SAFETY: nothing is posted to it any more: its owner goes.
         unsafe { (self.hca.verbs.destroy_qp)(self.raw) };

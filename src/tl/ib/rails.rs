@@ -5,8 +5,8 @@
 //! waits for the ends of that, and only then tells the peer, or does what has to come behind it, by the connection
 //! itself.
 
-use super::queues::Qp;
-use super::rc::{Lent, Reliable};
+use super::queues::IbvQp;
+use super::rc::{RcEp, ZcopyDesc};
 use std::sync::Arc;
 
 /// Ends that a peer may have us hold; more are an attack.
@@ -20,7 +20,7 @@ const LONGEST_ALONE: u64 = 1000;
 
 /// How far a rail is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum RailState {
     /// Something was written that tells whether anything comes through.
     Tried,
     /// Transfers are shared out to it.
@@ -33,20 +33,20 @@ pub enum State {
 }
 
 /// One that transfers can be shared out to.
-pub struct Rail {
-    pub line: Reliable,
+pub struct IbRail {
+    pub line: RcEp,
     /// Number of the peer's port, among those of its address.
     pub remote_port: usize,
     /// What the peer calls it.
     pub name: u64,
-    pub state: State,
+    pub state: RailState,
     /// Since when, coarse milliseconds.
     pub since: u64,
 }
 
 /// Our end of one that the peer was asked to hold the other end of.
-pub struct Asked {
-    pub qp: Arc<Qp>,
+pub struct PendingRail {
+    pub qp: Arc<IbvQp>,
     /// Number of our interface.
     pub iface: usize,
     /// Of our first packet.
@@ -54,7 +54,7 @@ pub struct Asked {
 }
 
 /// An interface by which there was a rail, or none could be had.
-struct Rest {
+struct RailBackoff {
     iface: usize,
     /// It is left alone until then, and for how long, coarse milliseconds.
     until: u64,
@@ -63,15 +63,15 @@ struct Rest {
 
 /// Those of a peer. Whoever holds the peer's lock.
 #[derive(Default)]
-pub struct Rails {
-    pub lines: Vec<Rail>,
-    pub asked: Vec<Asked>,
+pub struct IbRails {
+    pub lines: Vec<IbRail>,
+    pub asked: Vec<PendingRail>,
     /// The peer moves what is in our memory by these.
-    held: Vec<Arc<Qp>>,
+    held: Vec<Arc<IbvQp>>,
     /// They were asked for; they are about to be.
     begun: bool,
     asking: bool,
-    rests: Vec<Rest>,
+    rests: Vec<RailBackoff>,
     /// Nothing but rails moves what is long.
     pub alone: bool,
     /// What the connection had got before the last fence, if puts and gets by rails have to wait for that.
@@ -80,9 +80,9 @@ pub struct Rails {
     pub refused: Vec<(usize, u32)>,
 }
 
-impl Rails {
+impl IbRails {
     /// Holds an end for the peer. False: it has had enough.
-    pub fn hold(&mut self, qp: Arc<Qp>) -> bool {
+    pub fn hold(&mut self, qp: Arc<IbvQp>) -> bool {
         let few = self.held.len() < MOST_HELD;
         if few {
             self.held.push(qp);
@@ -111,9 +111,9 @@ impl Rails {
     }
 
     /// The interfaces of these by which one is to be asked for.
-    pub fn ask_by(&mut self, ifaces: impl Iterator<Item = usize>, now: u64) -> Vec<usize> {
+    pub fn request_by(&mut self, ifaces: impl Iterator<Item = usize>, now: u64) -> Vec<usize> {
         (self.begun, self.asking) = (true, false);
-        let wanted: Vec<usize> = ifaces.filter(|&i| self.may_ask(i, now)).collect();
+        let wanted: Vec<usize> = ifaces.filter(|&i| self.may_request(i, now)).collect();
         for rest in &mut self.rests {
             if wanted.contains(&rest.iface) {
                 rest.until = u64::MAX;
@@ -122,7 +122,7 @@ impl Rails {
         wanted
     }
 
-    fn may_ask(&self, iface: usize, now: u64) -> bool {
+    fn may_request(&self, iface: usize, now: u64) -> bool {
         let there = self.lines.iter().any(|r| r.line.local_port() == iface);
         let asked = self.asked.iter().any(|end| end.iface == iface);
         let rest = self.rests.iter().find(|rest| rest.iface == iface);
@@ -130,7 +130,7 @@ impl Rails {
     }
 
     /// There is no rail by this interface, which there was for so long: it is asked for again after a while.
-    pub fn rest(&mut self, iface: usize, now: u64, lasted: u64) {
+    pub fn back_off(&mut self, iface: usize, now: u64, lasted: u64) {
         let place = self.rests.iter().position(|rest| rest.iface == iface);
         let before = place.map(|i| self.rests.swap_remove(i).wait);
         let longest = if self.alone {
@@ -143,57 +143,57 @@ impl Rails {
             _ => FIRST_REST,
         };
         let until = now + wait;
-        self.rests.push(Rest { iface, until, wait });
+        self.rests.push(RailBackoff { iface, until, wait });
     }
 
     /// The one with this queue pair.
-    pub fn of_queue(&mut self, iface: usize, qpn: u32) -> Option<&mut Rail> {
+    pub fn of_queue(&mut self, iface: usize, qpn: u32) -> Option<&mut IbRail> {
         self.lines.iter_mut().find(|rail| rail.line.is(iface, qpn))
     }
 
     /// Whether any can be used.
     pub fn any_open(&self) -> bool {
-        self.lines.iter().any(|rail| rail.state == State::Open)
+        self.lines.iter().any(|rail| rail.state == RailState::Open)
     }
 
     /// Gives one up: what the peer calls it. No device of ours works on what it was to move any more.
-    pub fn leave(&mut self, iface: usize, qpn: u32) -> Option<u64> {
+    pub fn detach(&mut self, iface: usize, qpn: u32) -> Option<u64> {
         let rail = self.of_queue(iface, qpn);
-        let rail = rail.filter(|rail| rail.state != State::Left)?;
+        let rail = rail.filter(|rail| rail.state != RailState::Left)?;
         // A device that does not even do that moves nothing any more, either: the queue pair is in error.
         let _ = rail.line.qp.reset();
-        rail.state = State::Left;
+        rail.state = RailState::Left;
         Some(rail.name)
     }
 
     /// The peer has dropped its end of one that was given up, too.
-    pub fn take_left(&mut self, name: u64) -> Option<Rail> {
-        let is_it = |rail: &Rail| rail.name == name && rail.state == State::Left;
+    pub fn take_detached(&mut self, name: u64) -> Option<IbRail> {
+        let is_it = |rail: &IbRail| rail.name == name && rail.state == RailState::Left;
         let place = self.lines.iter().position(is_it)?;
         Some(self.lines.swap_remove(place))
     }
 
     /// Whether all that was shared out has been moved.
     pub fn is_drained(&self) -> bool {
-        self.lines.iter().all(|rail| !rail.line.is_lent())
+        self.lines.iter().all(|rail| !rail.line.zcopy_in_flight())
     }
 }
 
-impl Rail {
+impl IbRail {
     /// A work request has ended well.
     pub fn works(&mut self) {
-        if self.state == State::Tried {
-            self.state = State::Open;
+        if self.state == RailState::Tried {
+            self.state = RailState::Open;
         }
     }
 
     /// What it has not moved.
-    pub fn lost(&self) -> Vec<Lent> {
-        self.line.lent().collect()
+    pub fn lost(&self) -> Vec<ZcopyDesc> {
+        self.line.zcopy_descs().collect()
     }
 }
 
-impl Drop for Rails {
+impl Drop for IbRails {
     fn drop(&mut self) {
         // Who gets his memory back now must not see the peer write it.
         for qp in &self.held {
@@ -207,23 +207,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_rests_longer_and_longer() {
-        let mut rails = Rails::default();
+    fn the_backoff_of_a_port_grows() {
+        let mut rails = IbRails::default();
         assert!(rails.are_due(0) && !rails.are_due(0), "once");
-        assert_eq!(rails.ask_by(1..3, 0), [1, 2]);
+        assert_eq!(rails.request_by(1..3, 0), [1, 2]);
         assert!(!rails.are_due(1_000_000));
         let (mut now, mut waits) = (0, Vec::new());
         for _ in 0..9 {
-            rails.rest(2, now, 0);
+            rails.back_off(2, now, 0);
             let wait = (0..).find(|ms| rails.are_due(now + ms)).unwrap_or(0);
             now += wait;
-            assert_eq!(rails.ask_by(2..3, now), [2]);
+            assert_eq!(rails.request_by(2..3, now), [2]);
             waits.push(wait);
         }
         assert_eq!(waits[..3], [100, 200, 400]);
         assert_eq!(waits[7..], [LONGEST_REST, LONGEST_REST]);
-        rails.rest(2, now, LONGEST_REST);
-        assert_eq!(rails.ask_by(2..3, now + 99), []);
-        assert_eq!(rails.ask_by(2..3, now + 100), [2]);
+        rails.back_off(2, now, LONGEST_REST);
+        assert_eq!(rails.request_by(2..3, now + 99), []);
+        assert_eq!(rails.request_by(2..3, now + 100), [2]);
     }
 }

@@ -1,16 +1,16 @@
 //! A reliable connection: a queue pair of its own, what it has posted and what of that has ended.
 
-mod word;
+mod imm;
 
 use super::bindings::*;
 use super::buffers::Buffer;
-use super::iface::Iface;
+use super::iface::IbIface;
+use super::op_slots::{EndedOp, OpKind, OpSlots};
 use super::port::Port;
-use super::queues::Qp;
-use super::waits::{Ended, Waits, What};
+use super::queues::IbvQp;
 use crate::sys::copy::{self, TINY};
 use crate::wire::address::PortLocator;
-use crate::wire::packet::HEAD;
+use crate::wire::ib_packet::HEAD;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::io;
@@ -28,23 +28,23 @@ const BUFFER_MODERATION: usize = 16;
 const READY: usize = HEAD + TINY;
 
 /// What a buffer is for that the device has.
-enum Held {
+enum TxDesc {
     /// A packet, or what is written.
     Out(Buffer),
     /// What is read, and where it goes.
-    In(Buffer, Read),
+    In(Buffer, ReadDesc),
     /// No buffer: somebody waits for the end of this send and of all before it. Null: nobody any more.
     Mark(*mut c_void),
     /// No buffer: the owner's memory.
-    Lent(Lent),
+    ZcopyDesc(ZcopyDesc),
 }
 
 // SAFETY: whoever ends the wait says what may be done with the pointer.
-unsafe impl Send for Held {}
+unsafe impl Send for TxDesc {}
 
 /// Bytes that are read, and who waits for them.
 #[derive(Clone, Copy)]
-pub struct Read {
+pub struct ReadDesc {
     /// Null: nobody any more.
     pub into: *mut u8,
     pub len: usize,
@@ -56,17 +56,17 @@ pub struct Read {
 
 /// What a device does in one step with 8 bytes, which it reads.
 #[derive(Clone, Copy)]
-pub enum Step {
+pub enum AmoDesc {
     Add(u64),
     CompareSwap { compare: u64, swap: u64 },
 }
 
 // SAFETY: whoever ends the read says what may be done with the pointers.
-unsafe impl Send for Read {}
+unsafe impl Send for ReadDesc {}
 
 /// Memory that its owner leaves to the device until it is told that the device has done.
 #[derive(Clone, Copy)]
-pub struct Lent {
+pub struct ZcopyDesc {
     pub ptr: *mut u8,
     pub len: usize,
     /// By which the device knows it.
@@ -77,29 +77,29 @@ pub struct Lent {
     pub owner: *mut c_void,
 }
 
-// SAFETY: as of `Read`.
-unsafe impl Send for Lent {}
+// SAFETY: as of `ReadDesc`.
+unsafe impl Send for ZcopyDesc {}
 
 /// Remote memory: where, and by which key.
 #[derive(Clone, Copy)]
-pub struct Remote {
+pub struct RemoteMem {
     pub addr: u64,
     pub key: u32,
 }
 
 /// The work request of the shortest sends and writes, in which only a few words change.
-struct Ready {
+struct InlineWqe {
     wr: ibv_send_wr,
     sge: ibv_sge,
     bytes: [u8; READY],
 }
 
 // SAFETY: what the pointers lead to is its own.
-unsafe impl Send for Ready {}
+unsafe impl Send for InlineWqe {}
 
-impl Ready {
-    fn new() -> Box<Ready> {
-        let mut ready = Box::new(Ready {
+impl InlineWqe {
+    fn new() -> Box<InlineWqe> {
+        let mut ready = Box::new(InlineWqe {
             wr: ibv_send_wr::default(),
             sge: ibv_sge::default(),
             bytes: [0; READY],
@@ -113,13 +113,13 @@ impl Ready {
 }
 
 /// The sending half. Whoever holds the peer's lock.
-pub struct Reliable {
-    pub qp: Arc<Qp>,
+pub struct RcEp {
+    pub qp: Arc<IbvQp>,
     /// Sends posted, and up to which one nothing has to be looked at.
     posted: u64,
     until: u64,
-    ready: Box<Ready>,
-    iface: Arc<Iface>,
+    ready: Box<InlineWqe>,
+    iface: Arc<IbIface>,
     /// The last one that tells of its end, and those that have ended.
     telling: u64,
     ended: u64,
@@ -127,9 +127,9 @@ pub struct Reliable {
     untold: u32,
     depth: u64,
     /// Buffers of sends that have not ended, and marks, by the number of the send.
-    held: VecDeque<(u64, Held)>,
+    held: VecDeque<(u64, TxDesc)>,
     /// What needs none, made when it is wanted first.
-    waits: Option<Box<Waits>>,
+    waits: Option<Box<OpSlots>>,
     /// Reads among both, atomic operations and marks.
     reads: u32,
     atomics: u32,
@@ -142,19 +142,19 @@ pub struct Reliable {
     silent: usize,
 }
 
-impl Reliable {
+impl RcEp {
     /// `qp` is connected, or will be before anything is sent.
-    pub fn new(qp: Arc<Qp>, iface: Arc<Iface>) -> Reliable {
+    pub fn new(qp: Arc<IbvQp>, iface: Arc<IbIface>) -> RcEp {
         let rc = &iface.port.tuning.rc;
         let most = iface.port.hca.limits.max_qp_wr.max(1) as u32;
         iface.share_among(1);
-        Reliable {
+        RcEp {
             depth: rc.tx_queue_len.min(most).into(),
             qp,
             iface,
             posted: 0,
             until: 0,
-            ready: Ready::new(),
+            ready: InlineWqe::new(),
             telling: 0,
             ended: 0,
             untold: 0,
@@ -188,8 +188,8 @@ impl Reliable {
 
     #[cold]
     fn make_room(&mut self) {
-        if !self.will_tell() {
-            self.ask();
+        if !self.has_signaled() {
+            self.post_signaled();
         }
     }
 
@@ -201,12 +201,12 @@ impl Reliable {
 
     /// Whether the shortest way is open: of one more send it is known that there is room, and that it need not tell.
     #[inline(always)]
-    pub fn is_ready(&self) -> bool {
+    pub fn has_inline_budget(&self) -> bool {
         self.posted < self.until
     }
 
     /// Finds out how many sends may go the shortest way, at most so many packets.
-    pub fn get_ready(&mut self, packets: usize) {
+    pub fn refill_inline_budget(&mut self, packets: usize) {
         let silent = self
             .moderation()
             .saturating_sub(self.posted - self.telling + 1);
@@ -219,7 +219,7 @@ impl Reliable {
     }
 
     /// Closes the shortest way: the device has refused something.
-    pub fn close(&mut self) {
+    pub fn revoke_inline_budget(&mut self) {
         self.until = 0;
     }
 
@@ -235,7 +235,7 @@ impl Reliable {
         unsafe { copy::tiny(ready.bytes.as_mut_ptr().add(HEAD), from, len) };
         ready.sge.length = (HEAD + len) as u32;
         ready.wr.opcode = IBV_WR_SEND;
-        self.post_ready()
+        self.post_inline_wqe()
     }
 
     /// Writes up to [`TINY`] bytes, otherwise as [`post_tiny`](Self::post_tiny).
@@ -243,18 +243,18 @@ impl Reliable {
     /// # Safety
     /// As there.
     #[inline(always)]
-    pub unsafe fn write_tiny(&mut self, to: Remote, from: *const u8, len: usize) -> bool {
+    pub unsafe fn write_tiny(&mut self, to: RemoteMem, from: *const u8, len: usize) -> bool {
         let ready = &mut *self.ready;
         // SAFETY: the caller's bytes; there is room for them.
         unsafe { copy::tiny(ready.bytes.as_mut_ptr(), from, len) };
         ready.sge.length = len as u32;
         ready.wr.opcode = IBV_WR_RDMA_WRITE;
         (ready.wr.wr.rdma.remote_addr, ready.wr.wr.rdma.rkey) = (to.addr, to.key);
-        self.post_ready()
+        self.post_inline_wqe()
     }
 
     #[inline(always)]
-    fn post_ready(&mut self) -> bool {
+    fn post_inline_wqe(&mut self) -> bool {
         self.posted += 1;
         self.ready.wr.wr_id = self.posted;
         self.qp.post_send(&mut self.ready.wr)
@@ -262,16 +262,16 @@ impl Reliable {
 
     /// Whether there is a place for something short that is read.
     #[inline(always)]
-    pub fn has_place(&mut self) -> bool {
+    pub fn has_op_slot(&mut self) -> bool {
         match &self.waits {
             Some(waits) if waits.has_bytes() => true,
-            _ => self.make_places(),
+            _ => self.make_op_slots(),
         }
     }
 
     #[inline(never)]
-    fn make_places(&mut self) -> bool {
-        let waits = self.waits.get_or_insert_with(Waits::new);
+    fn make_op_slots(&mut self) -> bool {
+        let waits = self.waits.get_or_insert_with(OpSlots::new);
         if waits.is_to_read() {
             return false;
         }
@@ -296,7 +296,7 @@ impl Reliable {
     #[inline(always)]
     pub fn read_short(
         &mut self,
-        from: Remote,
+        from: RemoteMem,
         into: (*mut u8, usize),
         buffer: Option<Buffer>,
         owner: *mut c_void,
@@ -309,9 +309,9 @@ impl Reliable {
         let wr = waits.read(self.posted, from, into, buffer, owner);
         wr.wr_id = self.posted;
         let posted = self.qp.post_send(wr);
-        self.will_hear();
+        self.note_signaled();
         if self.fenced {
-            self.close();
+            self.revoke_inline_budget();
         }
         posted
     }
@@ -320,8 +320,8 @@ impl Reliable {
     #[inline(always)]
     pub fn atomic_short(
         &mut self,
-        step: Step,
-        at: Remote,
+        step: AmoDesc,
+        at: RemoteMem,
         into: *mut u8,
         owner: *mut c_void,
     ) -> bool {
@@ -334,20 +334,20 @@ impl Reliable {
         wr.wr_id = self.posted;
         let posted = self.qp.post_send(wr);
         if tells {
-            self.will_hear();
+            self.note_signaled();
         }
         if self.fenced {
-            self.close();
+            self.revoke_inline_budget();
         }
         posted
     }
 
     /// What was posted last tells of its end.
     #[inline(always)]
-    fn will_hear(&mut self) {
+    fn note_signaled(&mut self) {
         (self.telling, self.silent) = (self.posted, 0);
         self.untold += 1;
-        self.iface.add_telling(1);
+        self.iface.add_signaled(1);
     }
 
     /// Whether all that was posted is known to have arrived.
@@ -376,44 +376,44 @@ impl Reliable {
             lkey: buffer.lkey,
         };
         self.silent += 1;
-        self.held.push_back((self.posted + 1, Held::Out(buffer)));
-        let tells = self.is_to_tell();
+        self.held.push_back((self.posted + 1, TxDesc::Out(buffer)));
+        let tells = self.is_signal_due();
         self.post(&mut sge, IBV_WR_SEND, 0, tells)
     }
 
     /// Whether the next send is to tell of its end.
-    fn is_to_tell(&self) -> bool {
+    fn is_signal_due(&self) -> bool {
         self.silent >= BUFFER_MODERATION || self.posted + 1 - self.telling >= self.moderation()
     }
 
     /// Writes bytes that the work request carries into the peer's memory. There is room. False: the device refuses.
-    pub fn write_inline(&mut self, bytes: &[u8], to: Remote) -> bool {
+    pub fn write_inline(&mut self, bytes: &[u8], to: RemoteMem) -> bool {
         let mut sge = ibv_sge {
             addr: bytes.as_ptr() as u64,
             length: bytes.len() as u32,
             lkey: 0,
         };
-        let tells = self.is_to_tell();
+        let tells = self.is_signal_due();
         self.post_remote(&mut sge, IBV_WR_RDMA_WRITE, IBV_SEND_INLINE, tells, to)
     }
 
     /// Writes a buffer, which comes back to the interface afterwards. There is room. False: the device refuses.
     #[inline(always)]
-    pub fn write_buffer(&mut self, buffer: Buffer, len: usize, to: Remote) -> bool {
+    pub fn write_buffer(&mut self, buffer: Buffer, len: usize, to: RemoteMem) -> bool {
         let mut sge = ibv_sge {
             addr: buffer.ptr as u64,
             length: len as u32,
             lkey: buffer.lkey,
         };
         self.silent += 1;
-        self.held.push_back((self.posted + 1, Held::Out(buffer)));
-        let tells = self.is_to_tell();
+        self.held.push_back((self.posted + 1, TxDesc::Out(buffer)));
+        let tells = self.is_signal_due();
         self.post_remote(&mut sge, IBV_WR_RDMA_WRITE, 0, tells, to)
     }
 
     /// Reads into a buffer, and from there to where it goes. There is room. `last`: somebody waits for it. False: the
     /// device refuses.
-    pub fn read(&mut self, buffer: Buffer, read: Read, from: Remote, last: bool) -> bool {
+    pub fn read(&mut self, buffer: Buffer, read: ReadDesc, from: RemoteMem, last: bool) -> bool {
         let mut sge = ibv_sge {
             addr: buffer.ptr as u64,
             length: read.len as u32,
@@ -422,51 +422,57 @@ impl Reliable {
         self.silent += 1;
         self.reads += 1;
         if self.fenced {
-            self.close();
+            self.revoke_inline_budget();
         }
         self.held
-            .push_back((self.posted + 1, Held::In(buffer, read)));
-        let tells = last || self.is_to_tell();
+            .push_back((self.posted + 1, TxDesc::In(buffer, read)));
+        let tells = last || self.is_signal_due();
         self.post_remote(&mut sge, IBV_WR_RDMA_READ, 0, tells, from)
     }
 
     /// An atomic operation on 8 bytes, aligned to as many; as [`read`](Self::read) reads what was there. Nobody may
     /// wait for that.
-    pub fn atomic(&mut self, buffer: Buffer, step: Step, old: Read, at: Remote) -> bool {
+    pub fn atomic(&mut self, buffer: Buffer, step: AmoDesc, old: ReadDesc, at: RemoteMem) -> bool {
         let sge = ibv_sge {
             addr: buffer.ptr as u64,
             length: size_of::<u64>() as u32,
             lkey: buffer.lkey,
         };
         self.silent += 1;
-        let tells = !old.into.is_null() || self.is_to_tell();
+        let tells = !old.into.is_null() || self.is_signal_due();
         self.held
-            .push_back((self.posted + 1, Held::In(buffer, old)));
+            .push_back((self.posted + 1, TxDesc::In(buffer, old)));
         let posted = self.post_work(&mut [sge], step.opcode(), 0, tells, |wr| step.fill(wr, at));
         self.atomics += 1;
         if self.fenced {
-            self.close();
+            self.revoke_inline_budget();
         }
         posted
     }
 
     /// Moves bytes between the owner's memory and the peer's. There is room. `last`: somebody waits for it. `word`:
     /// what the peer hears when they are there. False: the device refuses.
-    pub fn lend(&mut self, here: Lent, there: Remote, last: bool, word: Option<u32>) -> bool {
+    pub fn post_zcopy(
+        &mut self,
+        here: ZcopyDesc,
+        there: RemoteMem,
+        last: bool,
+        word: Option<u32>,
+    ) -> bool {
         let piece = ibv_sge {
             addr: here.ptr as u64,
             length: here.len as u32,
             lkey: here.key,
         };
-        self.lend_pieces(here, &mut [piece], there, last, word)
+        self.post_zcopy_iov(here, &mut [piece], there, last, word)
     }
 
-    /// As [`lend`](Self::lend), of memory in as many pieces as a work request names at most.
-    pub fn lend_pieces(
+    /// As [`post_zcopy`](Self::post_zcopy), of memory in as many pieces as a work request names at most.
+    pub fn post_zcopy_iov(
         &mut self,
-        here: Lent,
+        here: ZcopyDesc,
         pieces: &mut [ibv_sge],
-        there: Remote,
+        there: RemoteMem,
         last: bool,
         word: Option<u32>,
     ) -> bool {
@@ -475,9 +481,9 @@ impl Reliable {
             (false, None) => IBV_WR_RDMA_WRITE,
             (false, Some(_)) => IBV_WR_RDMA_WRITE_WITH_IMM,
         };
-        let tells = last || self.is_to_tell();
+        let tells = last || self.is_signal_due();
         if here.reads && self.fenced {
-            self.close();
+            self.revoke_inline_budget();
         }
         let posted = self.post_work(pieces, opcode, 0, tells, |wr| {
             (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (there.addr, there.key);
@@ -485,14 +491,14 @@ impl Reliable {
         });
         self.reads += u32::from(here.reads);
         self.lent_bytes += here.len as u64;
-        self.held.push_back((self.posted, Held::Lent(here)));
+        self.held.push_back((self.posted, TxDesc::ZcopyDesc(here)));
         posted
     }
 
     /// The memory that the device works on, by work requests.
-    pub fn lent(&self) -> impl Iterator<Item = Lent> {
+    pub fn zcopy_descs(&self) -> impl Iterator<Item = ZcopyDesc> {
         self.held.iter().filter_map(|(_, held)| match held {
-            Held::Lent(lent) => Some(*lent),
+            TxDesc::ZcopyDesc(lent) => Some(*lent),
             _ => None,
         })
     }
@@ -508,7 +514,7 @@ impl Reliable {
     }
 
     /// Whether it has not moved all that was lent to it.
-    pub fn is_lent(&self) -> bool {
+    pub fn zcopy_in_flight(&self) -> bool {
         self.lent_bytes > 0
     }
 
@@ -521,7 +527,7 @@ impl Reliable {
     pub fn is_past(&mut self, position: u64) -> bool {
         let past = self.ended >= position;
         if !past {
-            self.ask();
+            self.post_signaled();
         }
         past
     }
@@ -537,20 +543,20 @@ impl Reliable {
     }
 
     /// The owners of memory that the device works on, once for each work request.
-    pub fn lenders(&self) -> impl Iterator<Item = *mut c_void> {
-        self.lent().map(|lent| lent.owner)
+    pub fn zcopy_owners(&self) -> impl Iterator<Item = *mut c_void> {
+        self.zcopy_descs().map(|lent| lent.owner)
     }
 
     /// From now on what is sent or written takes effect after the reads before it. For good: where a fence stands among
     /// what still waits to be posted is not known here, and programs that use none lose nothing.
     pub fn fence(&mut self) {
         self.fenced = true;
-        self.close();
+        self.revoke_inline_budget();
     }
 
     /// Has `owner` told, as those who wait for reads are, when all that was posted has ended. Something has not.
     #[inline(always)]
-    pub fn mark(&mut self, owner: *mut c_void) {
+    pub fn flush_marker(&mut self, owner: *mut c_void) {
         if self.telling < self.posted {
             match &mut self.waits {
                 // What becomes of a refusal the sends in front of it tell.
@@ -559,27 +565,27 @@ impl Reliable {
                     let wr = waits.probe();
                     wr.wr_id = self.posted;
                     self.qp.post_send(wr);
-                    self.will_hear();
+                    self.note_signaled();
                 }
-                _ => self.ask(),
+                _ => self.post_signaled(),
             }
         }
         self.marks += 1;
         match &mut self.waits {
             Some(waits) if waits.has_place() => waits.mark(self.posted, owner),
-            _ => self.mark_behind(owner),
+            _ => self.flush_marker_slow(owner),
         }
     }
 
-    /// As [`mark`](Self::mark), where there is no place.
+    /// As [`mark`](Self::flush_marker), where there is no place.
     #[inline(never)]
-    fn mark_behind(&mut self, owner: *mut c_void) {
-        self.waits.get_or_insert_with(Waits::new);
-        self.held.push_back((self.posted, Held::Mark(owner)));
+    fn flush_marker_slow(&mut self, owner: *mut c_void) {
+        self.waits.get_or_insert_with(OpSlots::new);
+        self.held.push_back((self.posted, TxDesc::Mark(owner)));
     }
 
     /// Those who wait, of whom this is true, wait no more: they are told to `found`, once for each read or mark.
-    pub fn disown(
+    pub fn detach_owner(
         &mut self,
         wanted: impl Fn(*mut c_void) -> bool,
         mut found: impl FnMut(*mut c_void),
@@ -589,11 +595,11 @@ impl Reliable {
         }
         for (_, held) in &mut self.held {
             match held {
-                Held::In(_, read) if !read.into.is_null() && wanted(read.owner) => {
+                TxDesc::In(_, read) if !read.into.is_null() && wanted(read.owner) => {
                     read.into = std::ptr::null_mut();
                     found(read.owner);
                 }
-                Held::Mark(owner) if !owner.is_null() && wanted(*owner) => {
+                TxDesc::Mark(owner) if !owner.is_null() && wanted(*owner) => {
                     found(std::mem::replace(owner, std::ptr::null_mut()));
                 }
                 _ => {}
@@ -604,23 +610,23 @@ impl Reliable {
     /// Those who wait, once for each read, mark or piece of lent memory.
     pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
         let held = self.held.iter().filter_map(|(_, held)| match held {
-            Held::In(_, read) if !read.into.is_null() => Some(read.owner),
-            Held::Mark(owner) if !owner.is_null() => Some(*owner),
-            Held::Lent(lent) => Some(lent.owner),
+            TxDesc::In(_, read) if !read.into.is_null() => Some(read.owner),
+            TxDesc::Mark(owner) if !owner.is_null() => Some(*owner),
+            TxDesc::ZcopyDesc(lent) => Some(lent.owner),
             _ => None,
         });
         held.chain(self.waits.iter().flat_map(|waits| waits.owners()))
     }
 
     /// Has the end of all that was posted told, unless it will be. A write of nothing needs no key.
-    pub fn ask(&mut self) {
+    pub fn post_signaled(&mut self) {
         if self.telling < self.posted {
             self.probe();
         }
     }
 
     /// Whether something was posted that has not ended and will tell of it, which a failure in front of it does, too.
-    pub fn will_tell(&self) -> bool {
+    pub fn has_signaled(&self) -> bool {
         self.telling > self.ended
     }
 
@@ -636,7 +642,7 @@ impl Reliable {
 
     #[inline(always)]
     fn post(&mut self, sge: &mut ibv_sge, opcode: ibv_wr_opcode, flags: u32, tells: bool) -> bool {
-        self.post_remote(sge, opcode, flags, tells, Remote { addr: 0, key: 0 })
+        self.post_remote(sge, opcode, flags, tells, RemoteMem { addr: 0, key: 0 })
     }
 
     #[inline(always)]
@@ -646,7 +652,7 @@ impl Reliable {
         opcode: ibv_wr_opcode,
         flags: u32,
         tells: bool,
-        remote: Remote,
+        remote: RemoteMem,
     ) -> bool {
         self.post_work(std::slice::from_mut(sge), opcode, flags, tells, |wr| {
             (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey) = (remote.addr, remote.key);
@@ -677,7 +683,7 @@ impl Reliable {
             wr.send_flags |= IBV_SEND_FENCE;
         }
         if tells {
-            self.will_hear();
+            self.note_signaled();
         }
         self.qp.post_send(&mut wr)
     }
@@ -697,25 +703,25 @@ impl Reliable {
     /// hears of everybody who waited, once for each read, mark or piece of lent memory.
     #[inline(always)]
     pub fn ended(&mut self, number: u64, mut done: impl FnMut(*mut c_void)) {
-        if !self.end(number) {
+        if !self.advance_completed(number) {
             return;
         }
-        while let Some(wait) = self.next_ended() {
+        while let Some(wait) = self.next_completed() {
             if !wait.owner.is_null() {
                 done(wait.owner);
             }
         }
-        if self.has_held() || self.has_marks() {
-            self.let_go(&mut done);
+        if self.has_descs() || self.has_flush_markers() {
+            self.complete_descs(&mut done);
         }
     }
 
     /// The first step of [`ended`](Self::ended). False: nothing new has.
     #[inline(always)]
-    pub fn end(&mut self, number: u64) -> bool {
+    pub fn advance_completed(&mut self, number: u64) -> bool {
         if self.untold > 0 {
             self.untold -= 1;
-            self.iface.add_telling(-1);
+            self.iface.add_signaled(-1);
         }
         let new = number > self.ended && number <= self.posted;
         if new {
@@ -726,42 +732,43 @@ impl Reliable {
 
     /// The second, until there is none: the next place that waits no more.
     #[inline(always)]
-    pub fn next_ended(&mut self) -> Option<Ended> {
+    pub fn next_completed(&mut self) -> Option<EndedOp> {
         let wait = self.waits.as_mut()?.ended(self.ended)?;
         if let Some(buffer) = wait.buffer {
             self.iface.packets.lock().put(buffer);
         }
         match wait.what {
-            What::Mark => self.marks -= 1,
-            What::Read => self.reads -= 1,
-            What::Atomic => self.atomics -= 1,
+            OpKind::Mark => self.marks -= 1,
+            OpKind::Read => self.reads -= 1,
+            OpKind::Atomic => self.atomics -= 1,
         }
         Some(wait)
     }
 
-    /// Whether there are buffers and the like, which the third step, [`let_go`](Self::let_go), looks at.
+    /// Whether there are buffers and the like, which the third step, [`complete_descs`](Self::complete_descs), looks
+    /// at.
     #[inline(always)]
-    pub fn has_held(&self) -> bool {
+    pub fn has_descs(&self) -> bool {
         !self.held.is_empty()
     }
 
     /// Whether somebody waits for all that was posted, which the third step sees to, too.
     #[inline(always)]
-    pub fn has_marks(&self) -> bool {
+    pub fn has_flush_markers(&self) -> bool {
         self.marks > 0
     }
 
     /// As [`ended`](Self::ended), of what has a buffer, and the rest.
     #[inline(never)]
-    pub fn let_go(&mut self, done: &mut dyn FnMut(*mut c_void)) {
+    pub fn complete_descs(&mut self, done: &mut dyn FnMut(*mut c_void)) {
         let mut packets = self.iface.packets.lock();
         while self.held.front().is_some_and(|(n, _)| *n <= self.ended) {
             let Some((_, held)) = self.held.pop_front() else {
                 break;
             };
             match held {
-                Held::Out(buffer) => packets.put(buffer),
-                Held::In(buffer, read) => {
+                TxDesc::Out(buffer) => packets.put(buffer),
+                TxDesc::In(buffer, read) => {
                     match read.atomic {
                         true => self.atomics -= 1,
                         false => self.reads -= 1,
@@ -773,13 +780,13 @@ impl Reliable {
                     }
                     packets.put(buffer);
                 }
-                Held::Mark(owner) => {
+                TxDesc::Mark(owner) => {
                     self.marks -= 1;
                     if !owner.is_null() {
                         done(owner);
                     }
                 }
-                Held::Lent(lent) => {
+                TxDesc::ZcopyDesc(lent) => {
                     self.reads -= u32::from(lent.reads);
                     self.lent_bytes -= lent.len as u64;
                     done(lent.owner);
@@ -789,25 +796,25 @@ impl Reliable {
         drop(packets);
         if self.marks > 0 {
             // There may not have been room to ask when somebody wanted to know.
-            self.ask();
+            self.post_signaled();
         }
     }
 }
 
-impl Step {
+impl AmoDesc {
     /// What work requests call it.
     pub fn opcode(self) -> ibv_wr_opcode {
         match self {
-            Step::Add(_) => IBV_WR_ATOMIC_FETCH_AND_ADD,
-            Step::CompareSwap { .. } => IBV_WR_ATOMIC_CMP_AND_SWP,
+            AmoDesc::Add(_) => IBV_WR_ATOMIC_FETCH_AND_ADD,
+            AmoDesc::CompareSwap { .. } => IBV_WR_ATOMIC_CMP_AND_SWP,
         }
     }
 
     /// Writes its operands into a work request.
-    pub fn fill(self, wr: &mut ibv_send_wr, at: Remote) {
+    pub fn fill(self, wr: &mut ibv_send_wr, at: RemoteMem) {
         let (compare_add, swap) = match self {
-            Step::Add(n) => (n, 0),
-            Step::CompareSwap { compare, swap } => (compare, swap),
+            AmoDesc::Add(n) => (n, 0),
+            AmoDesc::CompareSwap { compare, swap } => (compare, swap),
         };
         wr.wr.atomic = ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
             remote_addr: at.addr,
@@ -818,17 +825,17 @@ impl Step {
     }
 }
 
-impl Drop for Reliable {
+impl Drop for RcEp {
     fn drop(&mut self) {
         self.iface.share_among(-1);
         // The device looks at none of the buffers after this.
         if self.qp.reset().is_err() {
             return;
         }
-        self.iface.add_telling(-(self.untold as i32));
+        self.iface.add_signaled(-(self.untold as i32));
         let mut packets = self.iface.packets.lock();
         for (_, held) in self.held.drain(..) {
-            if let Held::Out(buffer) | Held::In(buffer, _) = held {
+            if let TxDesc::Out(buffer) | TxDesc::In(buffer, _) = held {
                 packets.put(buffer);
             }
         }
@@ -846,7 +853,7 @@ impl Drop for Reliable {
 /// # Errors
 /// What the device says: it has no route there, or the numbers make no sense.
 pub fn connect(
-    qp: &Qp,
+    qp: &IbvQp,
     port: &Port,
     to: &PortLocator,
     (qpn, psn): (u32, u32),
@@ -894,7 +901,7 @@ pub fn connect(
 ///
 /// # Errors
 /// What the device says.
-pub fn begin(qp: &Qp, port: &Port) -> io::Result<()> {
+pub fn begin(qp: &IbvQp, port: &Port) -> io::Result<()> {
     let mut attr = ibv_qp_attr {
         qp_state: IBV_QPS_INIT,
         pkey_index: port.pkey_index,

@@ -1,15 +1,15 @@
 //! The sending half of a connection between two workers' queue pairs: records become packets.
 
-mod word;
+mod imm;
 
-use super::Limits;
+use super::NegotiatedLimits;
 use super::bindings::ibv_sge;
-use super::iface::Iface;
-use super::rails::{Rails, State};
-use super::rc::{Lent, Read, Reliable, Remote, Step};
-use super::ud::{Detour, Line};
+use super::iface::IbIface;
+use super::rails::{IbRails, RailState};
+use super::rc::{AmoDesc, RcEp, ReadDesc, RemoteMem, ZcopyDesc};
+use super::ud::{AltPath, UdTx};
 use crate::wire::address::PortLocator;
-use crate::wire::packet::{BYE, CREDIT, HEAD, Head, MORE};
+use crate::wire::ib_packet::{BYE, CREDIT, HEAD, MORE, PacketHdr};
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -24,7 +24,7 @@ const MAX_INLINE: usize = 256;
 /// whoever holds the peer's lock sends. Relaxed everywhere: they are counts, what they count is handed over by the
 /// device.
 #[derive(Default)]
-pub struct Flow {
+pub struct Credits {
     /// Packets of ours that the peer has taken.
     taken: AtomicU32,
     /// Packets of the peer's that we have taken, and of how many we have told.
@@ -34,7 +34,7 @@ pub struct Flow {
     asked: AtomicBool,
 }
 
-impl Flow {
+impl Credits {
     /// One more packet was taken from the peer.
     #[inline(always)]
     pub fn receive(&self) {
@@ -43,13 +43,13 @@ impl Flow {
     }
 
     /// The peer wants to hear what has been taken.
-    pub fn ask(&self) {
+    pub fn request_ack(&self) {
         self.asked.store(true, Ordering::Relaxed);
     }
 
     /// Packets of the peer's that were taken; whoever asks tells the peer.
     #[inline(always)]
-    pub fn tell(&self) -> u32 {
+    pub fn take_ack(&self) -> u32 {
         let n = self.received.load(Ordering::Relaxed);
         self.told.store(n, Ordering::Relaxed);
         self.asked.store(false, Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl Flow {
 
     /// Packets that the peer has not been told of.
     #[inline(always)]
-    pub fn untold(&self) -> u32 {
+    pub fn unacked(&self) -> u32 {
         let told = self.told.load(Ordering::Relaxed);
         self.received.load(Ordering::Relaxed).wrapping_sub(told)
     }
@@ -66,14 +66,14 @@ impl Flow {
     /// Whether so much is untold that the peer is to be told, though nothing else is sent. `window`: packets that it
     /// may send.
     #[inline(always)]
-    pub fn is_due(&self, window: u32) -> bool {
-        self.untold() >= window / 2
+    pub fn is_ack_due(&self, window: u32) -> bool {
+        self.unacked() >= window / 2
     }
 
-    /// As [`is_due`](Self::is_due), or the peer wants to be told.
+    /// As [`is_ack_due`](Self::is_ack_due), or the peer wants to be told.
     #[inline(always)]
-    pub fn is_urgent(&self, window: u32) -> bool {
-        self.is_due(window) || self.asked.load(Ordering::Relaxed)
+    pub fn is_ack_urgent(&self, window: u32) -> bool {
+        self.is_ack_due(window) || self.asked.load(Ordering::Relaxed)
     }
 
     /// The peer tells the lower half of what it has taken.
@@ -89,40 +89,40 @@ impl Flow {
 
 /// The tag is a byte of its own, which costs less to look at.
 #[repr(u8)]
-enum Way {
+enum RcOrUd {
     Rc {
-        line: Reliable,
+        line: RcEp,
         sent: u32,
-        limits: Limits,
+        limits: NegotiatedLimits,
     },
-    Ud(Line),
+    Ud(UdTx),
 }
 
 /// One thread at a time: whoever holds the peer's lock.
-pub struct Sender {
-    iface: Arc<Iface>,
-    flow: Arc<Flow>,
-    way: Way,
+pub struct IbSender {
+    iface: Arc<IbIface>,
+    flow: Arc<Credits>,
+    way: RcOrUd,
     /// Where a record is put together that takes several packets.
     record: Vec<u8>,
-    /// The device refused something: its completions say what comes of it. See [`break_off`](Self::break_off).
+    /// The device refused something: its completions say what comes of it. See [`fail`](Self::fail).
     broken: bool,
     remote_port: usize,
     most_at_once: usize,
     /// To the same peer, through other ports.
-    pub rails: Rails,
+    pub rails: IbRails,
 }
 
-impl Sender {
+impl IbSender {
     /// By a queue pair of its own.
-    pub fn by_connection(
-        iface: Arc<Iface>,
-        flow: Arc<Flow>,
-        line: Reliable,
-        limits: Limits,
+    pub fn over_rc(
+        iface: Arc<IbIface>,
+        flow: Arc<Credits>,
+        line: RcEp,
+        limits: NegotiatedLimits,
         remote_port: usize,
-    ) -> Sender {
-        let way = Way::Rc {
+    ) -> IbSender {
+        let way = RcOrUd::Rc {
             line,
             sent: 0,
             limits,
@@ -133,12 +133,12 @@ impl Sender {
     }
 
     /// By datagrams.
-    pub fn by_datagrams(iface: Arc<Iface>, flow: Arc<Flow>, line: Line) -> Sender {
-        Self::new(iface, flow, Way::Ud(line))
+    pub fn over_ud(iface: Arc<IbIface>, flow: Arc<Credits>, line: UdTx) -> IbSender {
+        Self::new(iface, flow, RcOrUd::Ud(line))
     }
 
-    fn new(iface: Arc<Iface>, flow: Arc<Flow>, way: Way) -> Sender {
-        Sender {
+    fn new(iface: Arc<IbIface>, flow: Arc<Credits>, way: RcOrUd) -> IbSender {
+        IbSender {
             most_at_once: iface.port.tuning.rc.seg_size,
             iface,
             flow,
@@ -146,7 +146,7 @@ impl Sender {
             record: Vec::new(),
             broken: false,
             remote_port: 0,
-            rails: Rails::default(),
+            rails: IbRails::default(),
         }
     }
 
@@ -160,15 +160,15 @@ impl Sender {
 
     /// Whether a queue pair is its own.
     pub fn is_connected(&self) -> bool {
-        matches!(self.way, Way::Rc { .. })
+        matches!(self.way, RcOrUd::Rc { .. })
     }
 
     /// Bytes of a record that a packet takes.
     #[inline(always)]
     fn segment(&self) -> usize {
         match &self.way {
-            Way::Rc { limits, .. } => limits.packet - HEAD,
-            Way::Ud(line) => line.segment(),
+            RcOrUd::Rc { limits, .. } => limits.packet - HEAD,
+            RcOrUd::Ud(line) => line.segment(),
         }
     }
 
@@ -176,12 +176,12 @@ impl Sender {
     #[inline(always)]
     fn room(&self) -> usize {
         match &self.way {
-            Way::Rc { line, sent, limits } => {
+            RcOrUd::Rc { line, sent, limits } => {
                 let flying = sent.wrapping_sub(self.flow.taken.load(Ordering::Relaxed));
                 let window = limits.window.saturating_sub(flying);
                 line.room().min(window as usize)
             }
-            Way::Ud(line) => line.room(),
+            RcOrUd::Ud(line) => line.room(),
         }
     }
 
@@ -191,7 +191,7 @@ impl Sender {
         if self.room() >= packets {
             return true;
         }
-        if let Way::Rc { line, .. } = &mut self.way {
+        if let RcOrUd::Rc { line, .. } = &mut self.way {
             let _ = line.has_room(packets);
         }
         false
@@ -200,78 +200,78 @@ impl Sender {
     /// The shortest way, for records of up to [`TINY`](crate::sys::copy::TINY) bytes.
     ///
     /// # Safety
-    /// [`is_ready`](Self::is_ready); `len` bytes are readable.
+    /// [`has_inline_budget`](Self::has_inline_budget); `len` bytes are readable.
     #[inline(always)]
     pub unsafe fn send_tiny(&mut self, kind: u8, imm: u64, from: *const u8, len: usize) {
-        let Way::Rc { line, sent, .. } = &mut self.way else {
+        let RcOrUd::Rc { line, sent, .. } = &mut self.way else {
             return;
         };
-        let head = Head {
+        let head = PacketHdr {
             len,
             kind,
             aux: 0,
-            credit: self.flow.tell() as u16,
+            credit: self.flow.take_ack() as u16,
             imm,
         };
         *sent = sent.wrapping_add(1);
         // SAFETY: passed on.
         if !unsafe { line.post_tiny(head.encode(), from, len) } {
-            self.break_off();
+            self.fail();
         }
     }
 
     /// The queue pair of its own, if the shortest way is open. Who hears from it that the device refuses tells
-    /// [`break_off`](Self::break_off).
+    /// [`fail`](Self::fail).
     #[inline(always)]
-    pub fn ready_line(&mut self) -> Option<&mut Reliable> {
-        self.line().filter(|line| line.is_ready())
+    pub fn ready_rc(&mut self) -> Option<&mut RcEp> {
+        self.rc().filter(|line| line.has_inline_budget())
     }
 
-    /// As [`ready_line`](Self::ready_line), of something that somebody waits for.
+    /// As [`ready_rc`](Self::ready_rc), of something that somebody waits for.
     #[inline(always)]
-    pub fn with_place(&mut self) -> Option<&mut Reliable> {
-        if !self.is_ready() {
+    pub fn rc_with_slot(&mut self) -> Option<&mut RcEp> {
+        if !self.has_inline_budget() {
             self.open();
-            if !self.is_ready() {
+            if !self.has_inline_budget() {
                 return None;
             }
         }
-        let line = self.line()?;
-        line.has_place().then_some(line)
+        let line = self.rc()?;
+        line.has_op_slot().then_some(line)
     }
 
     /// The queue pair of its own.
     #[inline(always)]
-    pub fn line(&mut self) -> Option<&mut Reliable> {
+    pub fn rc(&mut self) -> Option<&mut RcEp> {
         match &mut self.way {
-            Way::Rc { line, .. } => Some(line),
-            Way::Ud(_) => None,
+            RcOrUd::Rc { line, .. } => Some(line),
+            RcOrUd::Ud(_) => None,
         }
     }
 
     /// Nothing more is sent: the device has refused something, and what came behind it would be taken for the next.
     #[cold]
     #[inline(never)]
-    pub fn break_off(&mut self) {
+    pub fn fail(&mut self) {
         self.broken = true;
-        if let Way::Rc { line, .. } = &mut self.way {
-            line.close();
+        if let RcOrUd::Rc { line, .. } = &mut self.way {
+            line.revoke_inline_budget();
         }
     }
 
     /// Whether the shortest way is open now.
     #[inline(always)]
-    pub fn is_ready(&self) -> bool {
+    pub fn has_inline_budget(&self) -> bool {
         match &self.way {
-            Way::Rc { line, .. } => line.is_ready(),
-            Way::Ud(_) => false,
+            RcOrUd::Rc { line, .. } => line.has_inline_budget(),
+            RcOrUd::Ud(_) => false,
         }
     }
 
     /// Something was sent another way: opens the shortest one, if it is closed and can be.
     #[inline(always)]
-    fn get_ready(&mut self) {
-        if !self.is_ready() {
+    fn refill_inline_budget(&mut self) {
+        if !self.has_inline_budget() {
             self.open();
         }
     }
@@ -280,7 +280,7 @@ impl Sender {
     fn open(&mut self) {
         let packets = self.room();
         match &mut self.way {
-            Way::Rc { line, .. } if !self.broken => line.get_ready(packets),
+            RcOrUd::Rc { line, .. } if !self.broken => line.refill_inline_budget(packets),
             _ => {}
         }
     }
@@ -303,7 +303,7 @@ impl Sender {
         len: usize,
         fill: impl FnOnce(*mut u8),
     ) -> bool {
-        let head = Head {
+        let head = PacketHdr {
             len,
             kind,
             aux,
@@ -315,7 +315,7 @@ impl Sender {
         }
         if len <= self.segment() {
             let sent = self.has_space(1) && self.packet(head, len, fill);
-            self.get_ready();
+            self.refill_inline_budget();
             return sent;
         }
         self.has_room(len) && self.send_long(head, fill)
@@ -323,7 +323,7 @@ impl Sender {
 
     /// A record that takes several packets.
     #[inline(never)]
-    fn send_long(&mut self, head: Head, fill: impl FnOnce(*mut u8)) -> bool {
+    fn send_long(&mut self, head: PacketHdr, fill: impl FnOnce(*mut u8)) -> bool {
         let mut record = std::mem::take(&mut self.record);
         record.clear();
         record.reserve(head.len);
@@ -338,9 +338,9 @@ impl Sender {
             });
             // There was room: the rest would be no use to anybody.
             if !sent {
-                self.break_off();
+                self.fail();
             }
-            head = Head {
+            head = PacketHdr {
                 len: 0,
                 kind: MORE,
                 ..head
@@ -352,12 +352,12 @@ impl Sender {
 
     /// Sends one packet; there is room. False: nothing was sent, and `fill` was not called.
     #[inline(always)]
-    fn packet(&mut self, head: Head, len: usize, fill: impl FnOnce(*mut u8)) -> bool {
+    fn packet(&mut self, head: PacketHdr, len: usize, fill: impl FnOnce(*mut u8)) -> bool {
         let total = HEAD + len;
         match &mut self.way {
-            Way::Rc { line, sent, .. } => {
-                let credit = self.flow.tell() as u16;
-                let head = Head { credit, ..head }.encode();
+            RcOrUd::Rc { line, sent, .. } => {
+                let credit = self.flow.take_ack() as u16;
+                let head = PacketHdr { credit, ..head }.encode();
                 let taken = if total <= (line.qp.max_inline as usize).min(MAX_INLINE) {
                     let mut bytes = std::mem::MaybeUninit::<[u8; MAX_INLINE]>::uninit();
                     let at = bytes.as_mut_ptr().cast::<u8>();
@@ -381,11 +381,11 @@ impl Sender {
                 };
                 *sent = sent.wrapping_add(1);
                 if !taken {
-                    self.break_off();
+                    self.fail();
                 }
                 true
             }
-            Way::Ud(line) => line.send(&self.flow, head, len, fill),
+            RcOrUd::Ud(line) => line.send(&self.flow, head, len, fill),
         }
     }
 
@@ -403,9 +403,9 @@ impl Sender {
 
     /// Writes up to a buffer's worth into the peer's memory: how many of the `len` bytes, which `fill` writes in front.
     /// 0: no room now, or no queue pair of its own; `fill` was not called.
-    pub fn write(&mut self, to: Remote, len: usize, fill: impl FnOnce(*mut u8, usize)) -> usize {
+    pub fn write(&mut self, to: RemoteMem, len: usize, fill: impl FnOnce(*mut u8, usize)) -> usize {
         let n = len.min(self.most_at_once());
-        let Way::Rc { line, .. } = &mut self.way else {
+        let RcOrUd::Rc { line, .. } = &mut self.way else {
             return 0;
         };
         if self.broken || !line.has_room(1) {
@@ -417,9 +417,9 @@ impl Sender {
             // SAFETY: written by `fill`.
             let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), n) };
             if !line.write_inline(bytes, to) {
-                self.break_off();
+                self.fail();
             }
-            self.get_ready();
+            self.refill_inline_budget();
             return n;
         }
         let Some(buffer) = self.iface.packets.lock().get() else {
@@ -427,9 +427,9 @@ impl Sender {
         };
         fill(buffer.ptr, n);
         if !line.write_buffer(buffer, n, to) {
-            self.break_off();
+            self.fail();
         }
-        self.get_ready();
+        self.refill_inline_budget();
         n
     }
 
@@ -439,9 +439,9 @@ impl Sender {
     /// # Safety
     /// `len` bytes are readable.
     #[inline(always)]
-    pub unsafe fn write_short(&mut self, to: Remote, from: *const u8, len: usize) -> bool {
+    pub unsafe fn write_short(&mut self, to: RemoteMem, from: *const u8, len: usize) -> bool {
         let fits = len <= self.most_at_once;
-        let Some(line) = self.ready_line().filter(|_| fits) else {
+        let Some(line) = self.ready_rc().filter(|_| fits) else {
             return false;
         };
         if len <= (line.qp.max_inline as usize).min(MAX_INLINE) {
@@ -453,16 +453,22 @@ impl Sender {
         // SAFETY: the caller's bytes, for which a buffer has room.
         unsafe { buffer.ptr.copy_from_nonoverlapping(from, len) };
         if !line.write_buffer(buffer, len, to) {
-            self.break_off();
+            self.fail();
         }
         true
     }
 
     /// Reads up to a buffer's worth of the `len` bytes in the peer's memory: how many; `owner` hears of it from
     /// [`ended`](Self::ended). 0: as in [`write`](Self::write).
-    pub fn read(&mut self, from: Remote, into: *mut u8, len: usize, owner: *mut c_void) -> usize {
+    pub fn read(
+        &mut self,
+        from: RemoteMem,
+        into: *mut u8,
+        len: usize,
+        owner: *mut c_void,
+    ) -> usize {
         let n = len.min(self.most_at_once());
-        let Way::Rc { line, .. } = &mut self.way else {
+        let RcOrUd::Rc { line, .. } = &mut self.way else {
             return 0;
         };
         if self.broken || !line.has_room(1) {
@@ -471,14 +477,14 @@ impl Sender {
         let Some(buffer) = self.iface.packets.lock().get() else {
             return 0;
         };
-        let read = Read {
+        let read = ReadDesc {
             into,
             len: n,
             owner,
             atomic: false,
         };
         if !line.read(buffer, read, from, n == len) {
-            self.break_off();
+            self.fail();
         }
         n
     }
@@ -490,8 +496,14 @@ impl Sender {
 
     /// Has an atomic operation on 8 bytes of the peer's memory executed by its device; what was there goes to `into`,
     /// and `owner` hears of it as of what is [`read`](Self::read). Null: nobody wants it. False: no room now.
-    pub fn atomic(&mut self, step: Step, at: Remote, into: *mut u8, owner: *mut c_void) -> bool {
-        let Way::Rc { line, .. } = &mut self.way else {
+    pub fn atomic(
+        &mut self,
+        step: AmoDesc,
+        at: RemoteMem,
+        into: *mut u8,
+        owner: *mut c_void,
+    ) -> bool {
+        let RcOrUd::Rc { line, .. } = &mut self.way else {
             return false;
         };
         if self.broken || !line.has_room(1) {
@@ -500,14 +512,14 @@ impl Sender {
         let Some(buffer) = self.iface.packets.lock().get() else {
             return false;
         };
-        let old = Read {
+        let old = ReadDesc {
             into,
             len: size_of::<u64>(),
             owner,
             atomic: true,
         };
         if !line.atomic(buffer, step, old, at) {
-            self.break_off();
+            self.fail();
         }
         true
     }
@@ -515,8 +527,8 @@ impl Sender {
     /// Number of the port that it goes out of, among this worker's.
     pub fn local_port(&self) -> usize {
         match &self.way {
-            Way::Rc { .. } => self.iface.index.into(),
-            Way::Ud(line) => line.local_port(),
+            RcOrUd::Rc { .. } => self.iface.index.into(),
+            RcOrUd::Ud(line) => line.local_port(),
         }
     }
 
@@ -526,67 +538,67 @@ impl Sender {
     }
 
     /// Has datagrams go on by others of these ways when the one that they take fails, and what is long by rails alone.
-    pub fn set_detours(&mut self, ways: Vec<Detour>) {
-        if let Way::Ud(line) = &mut self.way {
-            line.set_detours(ways);
+    pub fn set_alt_paths(&mut self, ways: Vec<AltPath>) {
+        if let RcOrUd::Ud(line) = &mut self.way {
+            line.set_alt_paths(ways);
             self.rails.alone = true;
         }
     }
 
     /// The peer has gone to this port of his; that has come by this interface.
-    pub fn follow(&mut self, iface: usize, port: &PortLocator) {
-        if let Way::Ud(line) = &mut self.way {
-            line.follow(iface, port);
+    pub fn follow_peer_port(&mut self, iface: usize, port: &PortLocator) {
+        if let RcOrUd::Ud(line) = &mut self.way {
+            line.follow_peer_port(iface, port);
         }
     }
 
     /// Whether devices move what is long, if memory and, of datagrams, rails can be had.
-    pub fn can_lend(&self) -> bool {
+    pub fn zcopy_capable(&self) -> bool {
         self.is_connected() || self.rails.alone
     }
 
     /// Moves as much as one work request does between the owner's memory and the peer's, without a copy: how many
     /// bytes; the owner hears of it from [`ended`](Self::ended), the peer, with the last of what it writes, by `word`,
     /// which takes the place of a packet. 0: as in [`write`](Self::write).
-    pub fn lend(&mut self, here: Lent, there: Remote, word: Option<u32>) -> usize {
+    pub fn post_zcopy(&mut self, here: ZcopyDesc, there: RemoteMem, word: Option<u32>) -> usize {
         let n = here.len.min(self.iface.port.longest);
         let last = n == here.len;
         let word = word.filter(|_| last);
-        let Some(line) = self.line_to_lend(word.is_some()) else {
+        let Some(line) = self.rc_for_zcopy(word.is_some()) else {
             return 0;
         };
-        if !line.lend(Lent { len: n, ..here }, there, last, word) {
-            self.break_off();
+        if !line.post_zcopy(ZcopyDesc { len: n, ..here }, there, last, word) {
+            self.fail();
         }
         n
     }
 
-    /// As [`lend`](Self::lend), of memory in pieces, no more of them and of their bytes than a work request moves.
-    /// `last`: they are the last ones. False: no room now.
-    pub fn lend_pieces(
+    /// As [`post_zcopy`](Self::post_zcopy), of memory in pieces, no more of them and of their bytes than a work request
+    /// moves. `last`: they are the last ones. False: no room now.
+    pub fn post_zcopy_iov(
         &mut self,
-        here: Lent,
+        here: ZcopyDesc,
         pieces: &mut [ibv_sge],
-        there: Remote,
+        there: RemoteMem,
         last: bool,
         word: Option<u32>,
     ) -> bool {
         let word = word.filter(|_| last);
-        let Some(line) = self.line_to_lend(word.is_some()) else {
+        let Some(line) = self.rc_for_zcopy(word.is_some()) else {
             return false;
         };
-        if !line.lend_pieces(here, pieces, there, last, word) {
-            self.break_off();
+        if !line.post_zcopy_iov(here, pieces, there, last, word) {
+            self.fail();
         }
         true
     }
 
     /// The connection's own line, if it has room for a work request, which counts as a packet if it carries a word.
-    fn line_to_lend(&mut self, word: bool) -> Option<&mut Reliable> {
+    fn rc_for_zcopy(&mut self, word: bool) -> Option<&mut RcEp> {
         if self.broken || word && !self.has_space(1) {
             return None;
         }
-        let Way::Rc { line, sent, .. } = &mut self.way else {
+        let RcOrUd::Rc { line, sent, .. } = &mut self.way else {
             return None;
         };
         if !line.has_room(1) {
@@ -597,20 +609,20 @@ impl Sender {
     }
 
     /// Pieces of memory that one work request names, and bytes that it moves, at most.
-    pub fn most_pieces(&self) -> (usize, usize) {
+    pub fn zcopy_limits(&self) -> (usize, usize) {
         let pieces = match &self.way {
-            Way::Rc { line, .. } => line.qp.max_pieces as usize,
-            Way::Ud(_) => 0,
+            RcOrUd::Rc { line, .. } => line.qp.max_pieces as usize,
+            RcOrUd::Ud(_) => 0,
         };
         (pieces, self.iface.port.longest)
     }
 
-    /// As [`lend`](Self::lend), a piece of the memory, by the one of `most` lines, this connection, if it has a queue
-    /// pair, and its rails, that will have moved what it has got soonest. `keys`: of ours and of the peer's, for a port
-    /// of ours and one of the peer's; `None`: not by those.
-    pub fn lend_any(
+    /// As [`post_zcopy`](Self::post_zcopy), a piece of the memory, by the one of `most` lines, this connection, if it
+    /// has a queue pair, and its rails, that will have moved what it has got soonest. `keys`: of ours and of the
+    /// peer's, for a port of ours and one of the peer's; `None`: not by those.
+    pub fn post_striped(
         &mut self,
-        here: Lent,
+        here: ZcopyDesc,
         addr: u64,
         most: usize,
         keys: impl Fn(usize, usize) -> Option<(u32, u32)>,
@@ -619,11 +631,11 @@ impl Sender {
             return 0;
         }
         let own = match &mut self.way {
-            Way::Rc { line, .. } => Some((line, self.remote_port, None)),
-            Way::Ud(_) => None,
+            RcOrUd::Rc { line, .. } => Some((line, self.remote_port, None)),
+            RcOrUd::Ud(_) => None,
         };
         let rails = self.rails.lines.iter_mut();
-        let rails = rails.filter(|rail| rail.state == State::Open);
+        let rails = rails.filter(|rail| rail.state == RailState::Open);
         let rails = rails.map(|rail| (&mut rail.line, rail.remote_port, Some(&mut rail.state)));
         let best = (own.into_iter().chain(rails).take(most))
             .filter_map(|(line, port, state)| {
@@ -639,31 +651,31 @@ impl Sender {
         };
         let len = here.len.min(PIECE).min(line.longest());
         // Each tells of its end: there is no message behind it that would.
-        let there = Remote { addr, key: remote };
-        if !line.lend(Lent { len, key, ..here }, there, true, None) {
+        let there = RemoteMem { addr, key: remote };
+        if !line.post_zcopy(ZcopyDesc { len, key, ..here }, there, true, None) {
             match state {
                 // It counts as lent to the rail, whose pieces all go by the others when that is given up.
                 Some(state) => {
-                    *state = State::Refused;
+                    *state = RailState::Refused;
                     let rail = (line.local_port(), line.qp.number);
                     self.rails.refused.push(rail);
                 }
-                None => self.break_off(),
+                None => self.fail(),
             }
         }
         len
     }
 
     /// The owners of memory that the device works on, once for each work request.
-    pub fn lenders(&self) -> impl Iterator<Item = *mut c_void> {
-        self.lines().flat_map(|line| line.lenders())
+    pub fn zcopy_owners(&self) -> impl Iterator<Item = *mut c_void> {
+        self.rcs().flat_map(|line| line.zcopy_owners())
     }
 
     /// The queue pairs of its own, rails among them.
-    fn lines(&self) -> impl Iterator<Item = &Reliable> {
+    fn rcs(&self) -> impl Iterator<Item = &RcEp> {
         let own = match &self.way {
-            Way::Rc { line, .. } => Some(line),
-            Way::Ud(_) => None,
+            RcOrUd::Rc { line, .. } => Some(line),
+            RcOrUd::Ud(_) => None,
         };
         let rails = self.rails.lines.iter().map(|rail| &rail.line);
         own.into_iter().chain(rails)
@@ -675,8 +687,8 @@ impl Sender {
         let drained = self.rails.is_drained();
         if drained {
             self.rails.behind = match &self.way {
-                Way::Rc { line, .. } => Some(line.position()),
-                Way::Ud(_) => self.rails.alone.then_some(0),
+                RcOrUd::Rc { line, .. } => Some(line.position()),
+                RcOrUd::Ud(_) => self.rails.alone.then_some(0),
             };
         }
         drained
@@ -688,9 +700,9 @@ impl Sender {
             return true;
         };
         let past = match &mut self.way {
-            Way::Rc { line, .. } => line.is_past(behind),
+            RcOrUd::Rc { line, .. } => line.is_past(behind),
             // What the peer has confirmed it has done.
-            Way::Ud(line) => {
+            RcOrUd::Ud(line) => {
                 line.ask(&self.flow);
                 line.is_drained()
             }
@@ -703,35 +715,37 @@ impl Sender {
 
     /// From now on what is sent or written takes effect after the reads before it.
     pub fn fence(&mut self) {
-        if let Way::Rc { line, .. } = &mut self.way {
+        if let RcOrUd::Rc { line, .. } = &mut self.way {
             line.fence();
         }
     }
 
-    /// Whether [`mark`](Self::mark) can tell: something was accepted that has not arrived, and a queue pair of its own
-    /// will say when it has.
+    /// Whether [`flush_marker`](Self::flush_marker) can tell: something was accepted that has not arrived, and a queue
+    /// pair of its own will say when it has.
     #[inline(always)]
-    pub fn can_mark(&self) -> bool {
+    pub fn can_flush_marker(&self) -> bool {
         match &self.way {
-            Way::Rc { line, .. } => !self.broken && !line.is_drained() && self.rails.is_drained(),
-            Way::Ud(_) => false,
+            RcOrUd::Rc { line, .. } => {
+                !self.broken && !line.is_drained() && self.rails.is_drained()
+            }
+            RcOrUd::Ud(_) => false,
         }
     }
 
     /// Has `owner` told from [`ended`](Self::ended) when all that was accepted has arrived.
-    /// [`can_mark`](Self::can_mark).
+    /// [`can_flush_marker`](Self::can_flush_marker).
     #[inline(always)]
-    pub fn mark(&mut self, owner: *mut c_void) {
-        if let Way::Rc { line, .. } = &mut self.way {
-            line.mark(owner);
+    pub fn flush_marker(&mut self, owner: *mut c_void) {
+        if let RcOrUd::Rc { line, .. } = &mut self.way {
+            line.flush_marker(owner);
         }
     }
 
     /// Those who wait for reads, or by a mark, of whom this is true, wait no more: who they are.
-    pub fn disown(&mut self, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
+    pub fn detach_owner(&mut self, wanted: impl Fn(*mut c_void) -> bool) -> Vec<*mut c_void> {
         let mut owners = Vec::new();
-        if let Way::Rc { line, .. } = &mut self.way {
-            line.disown(wanted, |owner| owners.push(owner));
+        if let RcOrUd::Rc { line, .. } = &mut self.way {
+            line.detach_owner(wanted, |owner| owners.push(owner));
         }
         owners.dedup();
         owners
@@ -739,15 +753,15 @@ impl Sender {
 
     /// Those who wait, once for each read, mark or piece of lent memory.
     pub fn owners(&self) -> impl Iterator<Item = *mut c_void> {
-        self.lines().flat_map(|line| line.owners())
+        self.rcs().flat_map(|line| line.owners())
     }
 
     /// Whether all that was accepted has arrived.
     pub fn is_drained(&self) -> bool {
         self.broken
             || match &self.way {
-                Way::Rc { line, .. } => line.is_drained() && self.rails.is_drained(),
-                Way::Ud(line) => line.is_drained() && self.rails.is_drained(),
+                RcOrUd::Rc { line, .. } => line.is_drained() && self.rails.is_drained(),
+                RcOrUd::Ud(line) => line.is_drained() && self.rails.is_drained(),
             }
     }
 
@@ -757,8 +771,8 @@ impl Sender {
             return true;
         }
         match &mut self.way {
-            Way::Rc { line, .. } => line.ask(),
-            Way::Ud(line) => line.ask(&self.flow),
+            RcOrUd::Rc { line, .. } => line.post_signaled(),
+            RcOrUd::Ud(line) => line.ask(&self.flow),
         }
         false
     }
@@ -766,22 +780,22 @@ impl Sender {
     /// Tells the peer what has been taken. `gap`: one that was expected first is missing.
     pub fn acknowledge(&mut self, gap: bool) {
         match &mut self.way {
-            Way::Rc { line, .. } => {
+            RcOrUd::Rc { line, .. } => {
                 // Otherwise the next packet that is taken has it told.
                 if line.has_room(1) {
-                    let head = Head {
+                    let head = PacketHdr {
                         len: 0,
                         kind: CREDIT,
                         aux: 0,
-                        credit: self.flow.tell() as u16,
+                        credit: self.flow.take_ack() as u16,
                         imm: 0,
                     };
                     if !line.post_inline(&head.encode()) {
-                        self.break_off();
+                        self.fail();
                     }
                 }
             }
-            Way::Ud(line) => line.acknowledge(&self.flow, gap),
+            RcOrUd::Ud(line) => line.acknowledge(&self.flow, gap),
         }
     }
 
@@ -794,11 +808,11 @@ impl Sender {
     pub fn probe(&mut self) {
         match &mut self.way {
             // Sends that do not tell of their ends may be all that is outstanding: nobody would hear of a failure.
-            Way::Rc { line, .. } if !line.will_tell() => {
+            RcOrUd::Rc { line, .. } if !line.has_signaled() => {
                 line.probe();
             }
-            Way::Ud(line) if line.is_drained() => {
-                let head = Head {
+            RcOrUd::Ud(line) if line.is_drained() => {
+                let head = PacketHdr {
                     len: 0,
                     kind: CREDIT,
                     aux: 0,
@@ -810,12 +824,12 @@ impl Sender {
                 }
             }
             // The device, or the timer of datagrams, is waiting for the peer already.
-            Way::Rc { .. } | Way::Ud(_) => {}
+            RcOrUd::Rc { .. } | RcOrUd::Ud(_) => {}
         }
     }
 
     /// Says that this worker goes. Behind everything else.
-    pub fn say_goodbye(&mut self) {
+    pub fn send_disconnect(&mut self) {
         self.send(BYE, 0, 0, 0, |_| {});
     }
 
@@ -823,7 +837,7 @@ impl Sender {
     /// piece of lent memory.
     #[inline(always)]
     pub fn ended(&mut self, number: u64, done: impl FnMut(*mut c_void)) {
-        if let Way::Rc { line, .. } = &mut self.way {
+        if let RcOrUd::Rc { line, .. } = &mut self.way {
             line.ended(number, done);
         }
     }
@@ -831,21 +845,21 @@ impl Sender {
     /// The peer has taken all datagrams before this one. False: there are not so many.
     pub fn acknowledged(&mut self, ack: u32) -> bool {
         match &mut self.way {
-            Way::Ud(line) => line.acknowledged(ack),
-            Way::Rc { .. } => true,
+            RcOrUd::Ud(line) => line.acknowledged(ack),
+            RcOrUd::Rc { .. } => true,
         }
     }
 
     /// The peer's process lives, though it confirms nothing.
     pub fn on_pong(&mut self) {
-        if let Way::Ud(line) = &mut self.way {
+        if let RcOrUd::Ud(line) = &mut self.way {
             line.on_pong();
         }
     }
 
     /// The peer misses the first packet that it has not acknowledged.
     pub fn on_gap(&mut self) {
-        if let Way::Ud(line) = &mut self.way {
+        if let RcOrUd::Ud(line) = &mut self.way {
             line.on_gap();
         }
     }
@@ -853,16 +867,16 @@ impl Sender {
     /// When [`tick`](Self::tick) has something to do, coarse milliseconds; `None`: that is for others to say.
     pub fn next_due(&self) -> Option<u64> {
         match &self.way {
-            Way::Ud(line) => line.next_due(),
-            Way::Rc { .. } => None,
+            RcOrUd::Ud(line) => line.next_due(),
+            RcOrUd::Rc { .. } => None,
         }
     }
 
     /// Does what is due at this time, coarse milliseconds. False: the peer has been silent for too long.
     pub fn tick(&mut self, now: u64) -> bool {
         match &mut self.way {
-            Way::Ud(line) => line.tick(now),
-            Way::Rc { .. } => true,
+            RcOrUd::Ud(line) => line.tick(now),
+            RcOrUd::Rc { .. } => true,
         }
     }
 }

@@ -5,23 +5,23 @@
 //! on: of the others the receiver keeps what it has (`reorder`).
 
 use super::bindings::*;
-use super::buffers::{Buffer, Buffers};
+use super::buffers::{Buffer, BufferPool};
 use super::hca::Hca;
-use super::iface::{GRH, Iface};
+use super::iface::{GRH, IbIface};
 use super::port::{Port, mtu_bytes};
-use super::queues::Qp;
-use super::sender::Flow;
+use super::queues::IbvQp;
+use super::sender::Credits;
 use super::verbs::made;
 use crate::sys::clock;
 use crate::wire::address::PortLocator;
-use crate::wire::packet::{ASKS, Datagram, GAP, HEAD, Head, most_packets};
+use crate::wire::ib_packet::{ASKS, Datagram, GAP, HEAD, PacketHdr, most_packets};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-mod detour;
+mod failover;
 
-pub use detour::Detour;
+pub use failover::AltPath;
 
 /// All workers of this library have the same; it keeps other programs' datagrams out.
 const QKEY: u32 = 0x7275_6370;
@@ -37,22 +37,22 @@ const PATIENCE: u64 = 4;
 const LONGEST_MS: f64 = 1000.0;
 
 /// How a datagram gets to a port.
-pub struct Ah {
+pub struct AddressHandle {
     hca: Arc<Hca>,
     raw: *mut ibv_ah,
 }
 
 // SAFETY: libibverbs is thread-safe; the pointer is not changed.
-unsafe impl Send for Ah {}
+unsafe impl Send for AddressHandle {}
 
-impl Ah {
+impl AddressHandle {
     /// # Errors
     /// The device knows no way there.
-    pub fn new(port: &Port, to: &PortLocator) -> io::Result<Ah> {
+    pub fn new(port: &Port, to: &PortLocator) -> io::Result<AddressHandle> {
         let mut path = port.path(to);
         // SAFETY: an open device and a description.
         let raw = made(unsafe { (port.hca.verbs.create_ah)(port.hca.pd(), &mut path) })?;
-        Ok(Ah {
+        Ok(AddressHandle {
             hca: port.hca.clone(),
             raw,
         })
@@ -70,7 +70,7 @@ impl Ah {
 ///
 /// # Errors
 /// What the device says.
-pub fn begin(port: &Port, qp: &Qp) -> io::Result<()> {
+pub fn begin(port: &Port, qp: &IbvQp) -> io::Result<()> {
     let mut attr = ibv_qp_attr {
         qp_state: IBV_QPS_INIT,
         pkey_index: port.pkey_index,
@@ -86,7 +86,7 @@ pub fn begin(port: &Port, qp: &Qp) -> io::Result<()> {
     qp.modify(&mut attr, IBV_QP_STATE | IBV_QP_SQ_PSN)
 }
 
-impl Drop for Ah {
+impl Drop for AddressHandle {
     fn drop(&mut self) {
         // SAFETY: datagrams that are posted have a copy of it, or the device keeps it until they have left.
         unsafe { (self.hca.verbs.destroy_ah)(self.raw) };
@@ -94,10 +94,10 @@ impl Drop for Ah {
 }
 
 /// The sending half of a worker's queue pair for datagrams.
-pub struct Outgoing {
+pub struct UdTxQueue {
     /// `None` where the user excludes datagrams: there is room for none.
-    pub qp: Option<Qp>,
-    buffers: Buffers,
+    pub qp: Option<IbvQp>,
+    buffers: BufferPool,
     depth: u64,
     posted: u64,
     ended: u64,
@@ -107,12 +107,12 @@ pub struct Outgoing {
     leaving: VecDeque<(u64, Buffer)>,
 }
 
-impl Outgoing {
+impl UdTxQueue {
     /// Makes a fresh queue pair able to send and receive.
     ///
     /// # Errors
     /// What the device says.
-    pub fn new(port: &Port, qp: Option<Qp>) -> io::Result<Outgoing> {
+    pub fn new(port: &Port, qp: Option<IbvQp>) -> io::Result<UdTxQueue> {
         let most = port.hca.limits.max_qp_wr.max(1) as u32;
         let depth = match &qp {
             Some(qp) => {
@@ -121,9 +121,9 @@ impl Outgoing {
             }
             None => 0,
         };
-        Ok(Outgoing {
+        Ok(UdTxQueue {
             qp,
-            buffers: Buffers::new(&port.hca, GRH + port.mtu_bytes(), TOGETHER),
+            buffers: BufferPool::new(&port.hca, GRH + port.mtu_bytes(), TOGETHER),
             depth: depth.into(),
             posted: 0,
             ended: 0,
@@ -149,8 +149,8 @@ impl Outgoing {
     /// Posts the first `len` bytes of a buffer: the number of the send. There is room.
     fn post(
         &mut self,
-        iface: &Iface,
-        ah: &Ah,
+        iface: &IbIface,
+        ah: &AddressHandle,
         qpn: u32,
         buffer: Buffer,
         len: usize,
@@ -177,13 +177,13 @@ impl Outgoing {
         }
         if tells {
             self.untold += 1;
-            iface.add_telling(1);
+            iface.add_signaled(1);
         }
         Some(self.posted)
     }
 
     /// Sends bytes that nobody sends again by themselves: a greeting, an acknowledgement. False if there is no room.
-    pub fn send(&mut self, iface: &Iface, ah: &Ah, qpn: u32, bytes: &[u8]) -> bool {
+    pub fn send(&mut self, iface: &IbIface, ah: &AddressHandle, qpn: u32, bytes: &[u8]) -> bool {
         if self.room() == 0 {
             return false;
         }
@@ -215,22 +215,22 @@ impl Outgoing {
     ///
     /// # Errors
     /// What the device says: nothing can be sent or received any more.
-    pub fn begin_anew(&mut self, iface: &Iface) -> io::Result<()> {
-        self.qp.as_ref().map_or(Ok(()), Qp::reset)?;
-        iface.add_telling(-(std::mem::take(&mut self.untold) as i32));
+    pub fn restart_window(&mut self, iface: &IbIface) -> io::Result<()> {
+        self.qp.as_ref().map_or(Ok(()), IbvQp::reset)?;
+        iface.add_signaled(-(std::mem::take(&mut self.untold) as i32));
         self.ended = self.posted;
         self.release_all();
         self.qp.as_ref().map_or(Ok(()), |qp| begin(&iface.port, qp))
     }
 
     /// Everything up to this send, which was to tell, has ended.
-    pub fn ended(&mut self, iface: &Iface, number: u64) {
+    pub fn ended(&mut self, iface: &IbIface, number: u64) {
         // What a queue pair had on its way that was begun anew is told, too.
         if self.has_ended(number) || number > self.posted {
             return;
         }
         self.untold -= 1;
-        iface.add_telling(-1);
+        iface.add_signaled(-1);
         self.ended = number;
         self.release_all();
     }
@@ -252,7 +252,7 @@ impl Outgoing {
 }
 
 /// A packet that the peer has not acknowledged.
-struct Unconfirmed {
+struct UnackedPacket {
     buffer: Buffer,
     len: usize,
     /// Its last send.
@@ -260,9 +260,9 @@ struct Unconfirmed {
 }
 
 /// The sending half of a connection by datagrams. Whoever holds the peer's lock.
-pub struct Line {
-    iface: Arc<Iface>,
-    ah: Ah,
+pub struct UdTx {
+    iface: Arc<IbIface>,
+    ah: AddressHandle,
     to: PortLocator,
     /// What the peer wants to be presented.
     number: u32,
@@ -272,7 +272,7 @@ pub struct Line {
     most: usize,
     /// Number of the first packet in `window`.
     base: u32,
-    window: VecDeque<Unconfirmed>,
+    window: VecDeque<UnackedPacket>,
     /// When the first is sent again, coarse milliseconds, and how long to wait after that.
     due: u64,
     wait: f64,
@@ -288,25 +288,25 @@ pub struct Line {
     pulse: u32,
     ping: Vec<u8>,
     /// By which it goes on when this way fails.
-    detours: Option<Box<detour::Detours>>,
+    detours: Option<Box<failover::AltPaths>>,
 }
 
-impl Line {
+impl UdTx {
     /// To the connection that has this number at the peer and wants that to be presented; `window`: packets that both
     /// ends agree on.
     ///
     /// # Errors
     /// The device knows no way there.
     pub fn new(
-        iface: &Arc<Iface>,
+        iface: &Arc<IbIface>,
         to: &PortLocator,
         (number, proof): (u32, u32),
         window: u32,
-    ) -> io::Result<Line> {
+    ) -> io::Result<UdTx> {
         let size = mtu_bytes(iface.port.mtu_to(to));
         let least = most_packets(segment(size));
-        Ok(Line {
-            ah: Ah::new(&iface.port, to)?,
+        Ok(UdTx {
+            ah: AddressHandle::new(&iface.port, to)?,
             to: *to,
             number,
             proof,
@@ -328,7 +328,7 @@ impl Line {
     }
 
     /// Who is asked whether the peer's process lives when it confirms nothing: this queue pair at its port.
-    pub fn set_pulse(&mut self, qpn: u32, ping: Vec<u8>) {
+    pub fn set_keepalive_port(&mut self, qpn: u32, ping: Vec<u8>) {
         (self.pulse, self.ping) = (qpn, ping);
     }
 
@@ -357,20 +357,20 @@ impl Line {
         left.min(self.iface.outgoing.lock().room())
     }
 
-    fn datagram(&self, flow: &Flow, flags: u8) -> Datagram {
+    fn datagram(&self, flow: &Credits, flags: u8) -> Datagram {
         Datagram {
             to: Datagram::to(self.number, flags),
             proof: self.proof,
             psn: self.base.wrapping_add(self.window.len() as u32),
-            ack: flow.tell(),
+            ack: flow.take_ack(),
         }
     }
 
     /// Sends a packet: `fill` writes its `len` bytes. There is room. False: no buffers can be had.
     pub fn send(
         &mut self,
-        flow: &Flow,
-        head: Head,
+        flow: &Credits,
+        head: PacketHdr,
         len: usize,
         fill: impl FnOnce(*mut u8),
     ) -> bool {
@@ -397,7 +397,7 @@ impl Line {
         if self.window.is_empty() {
             self.begin_waiting();
         }
-        self.window.push_back(Unconfirmed {
+        self.window.push_back(UnackedPacket {
             buffer,
             len: total,
             number: number.unwrap_or(0),
@@ -434,7 +434,7 @@ impl Line {
         // All that was sent again has come: of the rest nobody would tell that it is missing.
         let behind = |a: u32, b: u32| a.wrapping_sub(b) as i32 > 0;
         if behind(end, ack) && !behind(again, ack) {
-            self.send_again(AGAIN);
+            self.retransmit(AGAIN);
         }
         true
     }
@@ -443,7 +443,7 @@ impl Line {
     pub fn on_gap(&mut self) {
         if self.missed != Some(self.base) {
             self.missed = Some(self.base);
-            self.send_again(AGAIN);
+            self.retransmit(AGAIN);
         }
     }
 
@@ -460,18 +460,18 @@ impl Line {
         if now >= end {
             return false;
         }
-        self.look_for_detour(now);
-        if self.pulse != 0 && now - self.silent_since >= self.patience(timeout / PATIENCE) {
+        self.look_for_alt_path(now);
+        if self.pulse != 0 && now - self.silent_since >= self.silence_limit(timeout / PATIENCE) {
             let mut outgoing = self.iface.outgoing.lock();
             outgoing.send(&self.iface, &self.ah, self.pulse, &self.ping);
         }
         self.wait = (self.wait * backoff.max(1.0)).min(self.longest_wait());
         self.due = (now + self.wait as u64 + 1).min(end);
-        self.send_again(1);
+        self.retransmit(1);
         true
     }
 
-    fn send_again(&mut self, most: usize) {
+    fn retransmit(&mut self, most: usize) {
         let iface = &*self.iface;
         let mut outgoing = iface.outgoing.lock();
         let n = most.min(self.window.len()).min(outgoing.room());
@@ -494,12 +494,12 @@ impl Line {
 
     /// Tells what has been taken; `gap`: and that the next one is missing. Where there is no room it is as if it were
     /// lost.
-    pub fn acknowledge(&self, flow: &Flow, gap: bool) {
+    pub fn acknowledge(&self, flow: &Credits, gap: bool) {
         self.send_bare(flow, if gap { GAP } else { 0 });
     }
 
     /// Wants to hear at once what the peer has taken, once for as many packets as there are.
-    pub fn ask(&mut self, flow: &Flow) {
+    pub fn ask(&mut self, flow: &Credits) {
         let last = self.base.wrapping_add(self.window.len() as u32);
         if self.asked_for != Some(last) {
             self.asked_for = Some(last);
@@ -507,7 +507,7 @@ impl Line {
         }
     }
 
-    fn send_bare(&self, flow: &Flow, flags: u8) {
+    fn send_bare(&self, flow: &Credits, flags: u8) {
         let bytes = self.datagram(flow, flags).encode();
         let iface = &*self.iface;
         iface
@@ -522,7 +522,7 @@ pub const fn segment(size: usize) -> usize {
     size - Datagram::SIZE - HEAD
 }
 
-impl Drop for Line {
+impl Drop for UdTx {
     fn drop(&mut self) {
         let iface = &*self.iface;
         let mut outgoing = iface.outgoing.lock();

@@ -19,7 +19,7 @@ const FORGOTTEN: u64 = 4;
 
 /// What a consumer has answered to the offer to close its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CloseAnswer {
     /// The ring is not used any more.
     Released,
     /// Nor does the consumer know anything of the peer: the next ring is the first one.
@@ -28,9 +28,9 @@ pub enum Answer {
 
 /// The word. All zero is an open ring.
 #[repr(transparent)]
-pub(super) struct Close(AtomicU64);
+pub(super) struct CloseWord(AtomicU64);
 
-impl Close {
+impl CloseWord {
     #[cfg(all(test, loom))]
     pub(super) fn new() -> Self {
         Self(AtomicU64::new(OPEN))
@@ -58,7 +58,7 @@ impl Close {
     ///
     /// # Errors
     /// The consumer has answered.
-    pub(super) fn take_back(&self) -> Result<(), Answer> {
+    pub(super) fn take_back(&self) -> Result<(), CloseAnswer> {
         // Acquire on failure: pairs with the Release exchange in `agree`.
         let before = self
             .0
@@ -67,7 +67,7 @@ impl Close {
     }
 
     /// What the consumer has answered to the offer, if it has.
-    pub(super) fn answer(&self) -> Option<Answer> {
+    pub(super) fn answer(&self) -> Option<CloseAnswer> {
         // Acquire: pairs with the Release exchange in `agree`.
         let word = self.0.load(Ordering::Acquire);
         (word != OFFERED).then(|| answer_of(word))
@@ -80,10 +80,10 @@ impl Close {
     }
 
     /// The consumer, which has taken all messages, agrees. False: the producer has taken its offer back.
-    pub(super) fn agree(&self, answer: Answer) -> bool {
+    pub(super) fn agree(&self, answer: CloseAnswer) -> bool {
         let word = match answer {
-            Answer::Released => RELEASED,
-            Answer::Forgotten => FORGOTTEN,
+            CloseAnswer::Released => RELEASED,
+            CloseAnswer::Forgotten => FORGOTTEN,
         };
         // Release: pairs with the Acquire loads in `take_back` and `answer`; the consumer has done with the ring.
         self.0
@@ -93,10 +93,10 @@ impl Close {
 }
 
 /// The answer that a word stands for. Whatever a hostile consumer writes counts as one.
-fn answer_of(word: u64) -> Answer {
+fn answer_of(word: u64) -> CloseAnswer {
     match word {
-        FORGOTTEN => Answer::Forgotten,
-        _ => Answer::Released,
+        FORGOTTEN => CloseAnswer::Forgotten,
+        _ => CloseAnswer::Released,
     }
 }
 
@@ -108,7 +108,7 @@ mod loom_tests {
     use loom::thread;
 
     struct Shared {
-        word: Close,
+        word: CloseWord,
         /// Numbers that the producer has used, as the consumer knows them: what both forget.
         numbers: UnsafeCell<u32>,
     }
@@ -125,7 +125,7 @@ mod loom_tests {
     fn loom_an_offer_is_taken_back_or_answered() {
         loom::model(|| {
             let shared = Arc::new(Shared {
-                word: Close::new(),
+                word: CloseWord::new(),
                 numbers: UnsafeCell::new(7),
             });
             let consumer = {
@@ -135,12 +135,12 @@ mod loom_tests {
                     // What it knows it looks at before it agrees.
                     let known = offered.then(|| shared.numbers.with(|n| unsafe { *n }));
                     assert!(known.is_none_or(|n| n == 7));
-                    offered && shared.word.agree(Answer::Forgotten)
+                    offered && shared.word.agree(CloseAnswer::Forgotten)
                 })
             };
             shared.word.offer();
             let taken_back = shared.word.take_back();
-            if taken_back == Err(Answer::Forgotten) {
+            if taken_back == Err(CloseAnswer::Forgotten) {
                 // The consumer does not look any more.
                 shared.numbers.with_mut(|n| unsafe { *n = 0 });
             }
@@ -155,7 +155,7 @@ mod loom_tests {
     fn loom_the_ring_is_closed_after_the_answer() {
         loom::model(|| {
             let shared = Arc::new(Shared {
-                word: Close::new(),
+                word: CloseWord::new(),
                 numbers: UnsafeCell::new(7),
             });
             shared.word.offer();
@@ -163,14 +163,14 @@ mod loom_tests {
                 let shared = shared.clone();
                 thread::spawn(move || {
                     let answer = shared.word.answer();
-                    if answer == Some(Answer::Released) {
+                    if answer == Some(CloseAnswer::Released) {
                         shared.numbers.with_mut(|n| unsafe { *n = 0 });
                         shared.word.close();
                     }
                 })
             };
             shared.numbers.with_mut(|n| unsafe { *n = 8 });
-            assert!(shared.word.agree(Answer::Released));
+            assert!(shared.word.agree(CloseAnswer::Released));
             if shared.word.is_closed() {
                 shared.numbers.with(|n| assert_eq!(unsafe { *n }, 0));
             }

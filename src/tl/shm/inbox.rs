@@ -7,15 +7,15 @@
 //! has memory only from its first use on, and gives it back when its sender is gone. Because the rings are the
 //! receiver's, what was sent arrives even if the sender exits right after.
 
-use super::area::{AREAS, Areas};
-use super::memory::{FIRST_RINGS, Own, PARTS, cannot_add_rings};
+use super::big_buf::{AREAS, BigBufs};
+use super::memory::{FIRST_RINGS, OwnInbox, PARTS, cannot_add_rings};
 use super::ring::{RingParts, Start};
-use super::{Locator, Sender};
+use super::{InboxLocator, RingOwner};
 use crate::sys::arch::OwnLine;
-use crate::sys::lifeline::{self, Lifeline};
-use crate::sys::segment::{PAGE, Segment, SegmentId};
+use crate::sys::liveness_lock::{self, LivenessLock};
+use crate::sys::memfd::{Memfd, MemfdId, PAGE};
 use crate::sys::sync::{AtomicU32, AtomicU64, Ordering, fence};
-use crate::sys::{log, machine};
+use crate::sys::{host, log};
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -25,7 +25,7 @@ pub use doorbell::Doorbell;
 
 /// Rings of an inbox: peers on one host that can talk to one worker at a time.
 pub const RINGS: usize = if cfg!(loom) { 2 } else { 1024 };
-// Every bit of `Front::ready` is a ring's: the bits come from strangers, the claims are found by them.
+// Every bit of `InboxHeader::ready` is a ring's: the bits come from strangers, the claims are found by them.
 const _: () = assert!(RINGS % 64 == 0 || cfg!(loom));
 const MAGIC: u64 = u64::from_le_bytes(*b"rucpbox9");
 
@@ -35,7 +35,7 @@ const READY: u32 = 2;
 
 /// First page of the segment.
 #[repr(C, align(4096))]
-pub(super) struct Front {
+pub(super) struct InboxHeader {
     pub(super) magic: AtomicU64,
     /// High half of the locator's key: a number that was given to another segment is noticed.
     nonce: AtomicU64,
@@ -72,7 +72,7 @@ pub(super) struct Front {
     progressed_at: OwnLine<AtomicU64>,
 }
 
-impl Front {
+impl InboxHeader {
     /// Asks senders to wake the receiver. It then looks for messages once more before it sleeps: one
     /// sent before a sender could see this is in a ring by then.
     fn arm(&self) {
@@ -101,7 +101,7 @@ impl Front {
 
 /// Who has a ring. Plain fields are written between CLAIMED and READY by the claimant alone.
 #[repr(C, align(64))]
-struct Claim {
+struct RingClaim {
     state: AtomicU32,
     pid: AtomicU32,
     pid_ns: AtomicU32,
@@ -116,7 +116,7 @@ struct Claim {
 /// A ring's claim, and its start.
 #[repr(C)]
 struct Entry {
-    claim: Claim,
+    claim: RingClaim,
     start: Start,
 }
 
@@ -128,9 +128,9 @@ const ENTRIES_AT: usize = PAGE;
 const CLAIMS_AT: usize = ENTRIES_AT + STARTS * size_of::<Entry>();
 /// Bytes of front page, entries and claims.
 pub(super) const FRONT_LEN: usize =
-    (CLAIMS_AT + (RINGS - STARTS) * size_of::<Claim>()).next_multiple_of(PAGE);
+    (CLAIMS_AT + (RINGS - STARTS) * size_of::<RingClaim>()).next_multiple_of(PAGE);
 
-const _: () = assert!(size_of::<Front>() == PAGE);
+const _: () = assert!(size_of::<InboxHeader>() == PAGE);
 // The number of slots of a start is such that an entry fills its share of a page.
 const _: () = assert!(size_of::<Entry>() == 2048 || cfg!(loom));
 
@@ -144,7 +144,7 @@ pub(super) fn start_at(ring: usize) -> Option<usize> {
 pub(super) fn entry_bytes(rings: Range<usize>) -> Range<usize> {
     let at = |ring: usize| match rings.end <= STARTS {
         true => ENTRIES_AT + ring * size_of::<Entry>(),
-        false => CLAIMS_AT + (ring - STARTS) * size_of::<Claim>(),
+        false => CLAIMS_AT + (ring - STARTS) * size_of::<RingClaim>(),
     };
     at(rings.start)..at(rings.end)
 }
@@ -152,25 +152,25 @@ pub(super) fn entry_bytes(rings: Range<usize>) -> Range<usize> {
 /// The front page, the entries and the claims, wherever they are mapped. The memory is shared with processes
 /// that are not trusted.
 #[derive(Clone, Copy)]
-pub(super) struct Table(NonNull<u8>);
+pub(super) struct InboxTable(NonNull<u8>);
 
-impl Table {
+impl InboxTable {
     /// # Safety
     /// `base` is the front of an inbox, mapped as long as this is used.
     pub(super) unsafe fn new(base: NonNull<u8>) -> Self {
         Self(base)
     }
 
-    pub(super) fn front(&self) -> &Front {
+    pub(super) fn front(&self) -> &InboxHeader {
         // SAFETY: the constructor's promise; all fields are atomics.
-        unsafe { &*self.0.as_ptr().cast::<Front>() }
+        unsafe { &*self.0.as_ptr().cast::<InboxHeader>() }
     }
 
-    fn claim_at(&self, index: usize) -> &Claim {
+    fn claim_at(&self, index: usize) -> &RingClaim {
         assert!(index < RINGS);
         let at = match index < STARTS {
             true => ENTRIES_AT + index * size_of::<Entry>(),
-            false => CLAIMS_AT + (index - STARTS) * size_of::<Claim>(),
+            false => CLAIMS_AT + (index - STARTS) * size_of::<RingClaim>(),
         };
         // SAFETY: the constructor's promise; an entry begins with its claim.
         unsafe { self.0.add(at).cast().as_ref() }
@@ -191,8 +191,8 @@ impl Table {
 
     /// Takes a free ring for `sender`. Each search starts behind the one before, so that many senders that come
     /// together find one at once.
-    pub(super) fn claim(&self, sender: &Sender) -> Option<usize> {
-        // Acquire: pairs with the Release stores in `Own`: the ring's part can be found.
+    pub(super) fn claim(&self, sender: &RingOwner) -> Option<usize> {
+        // Acquire: pairs with the Release stores in `OwnInbox`: the ring's part can be found.
         let rings = self.front().rings.load(Ordering::Acquire) as usize;
         let rings = rings.clamp(FIRST_RINGS, RINGS);
         // Relaxed: a hint.
@@ -259,7 +259,7 @@ impl Table {
     /// What the doorbell counted, and those of so many rings that became ready up to then (or a little later: they
     /// are not reported again). The bell first: a ring announced in between rings it once more. The claims of rings
     /// that a hostile sender announces and that there are not, may lie where no memory is reserved.
-    fn accept(&self, rings: usize) -> (u32, Vec<(usize, Sender)>) {
+    fn accept(&self, rings: usize) -> (u32, Vec<(usize, RingOwner)>) {
         let front = self.front();
         // Acquire: pairs with the Release add in `announce`.
         let seen = front.doorbell.load(Ordering::Acquire);
@@ -277,25 +277,25 @@ impl Table {
         (seen, new)
     }
 
-    fn sender_of(&self, index: usize) -> Option<Sender> {
+    fn sender_of(&self, index: usize) -> Option<RingOwner> {
         let claim = self.claim_at(index);
         // Acquire: pairs with the Release store in `announce`.
         if claim.state.load(Ordering::Acquire) != READY {
             return None;
         }
-        let id = SegmentId {
+        let id = MemfdId {
             pid: claim.pid.load(Ordering::Relaxed),
             fd: claim.fd.load(Ordering::Relaxed),
             ino: claim.ino.load(Ordering::Relaxed),
         };
-        let inbox = Locator {
+        let inbox = InboxLocator {
             pid_ns: claim.pid_ns.load(Ordering::Relaxed),
             ipc_ns: claim.ipc_ns.load(Ordering::Relaxed),
             id,
             key: claim.key.load(Ordering::Relaxed),
             lifeline: claim.lifeline.load(Ordering::Relaxed),
         };
-        Some(Sender {
+        Some(RingOwner {
             uid: claim.uid.load(Ordering::Relaxed),
             inbox,
         })
@@ -305,12 +305,12 @@ impl Table {
 /// The receiver's side.
 pub struct Inbox {
     /// Says that the owner lives; the memory lies in it if it is neither blocks nor a file with a name.
-    identity: Segment,
-    memory: Own,
+    identity: Memfd,
+    memory: OwnInbox,
     key: u64,
     /// Says so in other PID namespaces, if it can be had.
-    lifeline: Option<Lifeline>,
-    table: Table,
+    lifeline: Option<LivenessLock>,
+    table: InboxTable,
     /// One bit per ring: the receiver has accepted its sender and not freed it since.
     accepted: [u64; RINGS.div_ceil(64)],
 }
@@ -321,30 +321,30 @@ impl Inbox {
     /// # Errors
     /// `EMFILE`, `ENOMEM`, `ENOSPC`.
     pub fn create(named: bool) -> io::Result<Self> {
-        let (memory, identity, number) = Own::create(named)?;
+        let (memory, identity, number) = OwnInbox::create(named)?;
         let is_block = memory.is_block();
         let key = match is_block {
-            true => (machine::random_u64() | 1 << 32) & !0xFFFF_FFFF | number,
+            true => (host::random_u64() | 1 << 32) & !0xFFFF_FFFF | number,
             false => number,
         };
         let table = memory.table();
         table.front().nonce.store(key >> 32, Ordering::Relaxed);
-        // Release: pairs with the Acquire load in `Table::is_inbox`.
+        // Release: pairs with the Acquire load in `InboxTable::is_inbox`.
         table.front().magic.store(MAGIC, Ordering::Release);
         Ok(Self {
             identity,
             memory,
             key,
-            lifeline: is_block.then(|| Lifeline::hold(key).ok()).flatten(),
+            lifeline: is_block.then(|| LivenessLock::hold(key).ok()).flatten(),
             table,
             accepted: [0; RINGS.div_ceil(64)],
         })
     }
 
     /// Where peers find it.
-    pub fn locator(&self) -> Locator {
-        let here = machine::place();
-        Locator {
+    pub fn locator(&self) -> InboxLocator {
+        let here = host::place();
+        InboxLocator {
             pid_ns: here.pid_ns,
             ipc_ns: match self.memory.is_named() {
                 true => 0,
@@ -352,7 +352,7 @@ impl Inbox {
             },
             id: self.identity.id(),
             key: self.key,
-            lifeline: self.lifeline.as_ref().map_or(0, |_| lifeline::place()),
+            lifeline: self.lifeline.as_ref().map_or(0, |_| liveness_lock::place()),
         }
     }
 
@@ -363,7 +363,7 @@ impl Inbox {
 
     /// Rings that became ready since the last call, with what their senders say of themselves. None of them is among
     /// those that were accepted before and are not free. Only the progress thread calls it.
-    pub fn accept(&mut self, doorbell: &Doorbell) -> Vec<(usize, Sender)> {
+    pub fn accept(&mut self, doorbell: &Doorbell) -> Vec<(usize, RingOwner)> {
         let (seen, mut new) = self.table.accept(self.memory.rings());
         // Relaxed: the progress thread alone reads and writes it.
         doorbell.seen.store(seen, Ordering::Relaxed);
@@ -418,7 +418,7 @@ impl Inbox {
     }
 
     /// The areas that the ring's sender may take one of, mapped as long as the inbox lives.
-    pub fn areas(&self, ring: usize) -> Option<Areas> {
+    pub fn areas(&self, ring: usize) -> Option<BigBufs> {
         self.memory.areas(ring)
     }
 
@@ -433,7 +433,7 @@ impl Inbox {
     #[inline]
     pub fn note_progress(&self, now: impl FnOnce() -> u64) {
         let front = self.table.front();
-        // Relaxed: as in `Front::progressed_at`.
+        // Relaxed: as in `InboxHeader::progressed_at`.
         if front.is_watched.load(Ordering::Relaxed) != 0 {
             front.progressed_at.0.store(now(), Ordering::Relaxed);
         }

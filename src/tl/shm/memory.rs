@@ -8,15 +8,15 @@
 //! open it: a process that is killed between making a block and marking it as removed leaves it behind, and many
 //! senders come to their areas at the same time.
 
-use super::area::{AREA, AREAS, Areas};
-use super::inbox::{FRONT_LEN, Front, RINGS, STARTS, Table, entry_bytes};
+use super::big_buf::{AREA, AREAS, BigBufs};
+use super::inbox::{FRONT_LEN, InboxHeader, InboxTable, RINGS, STARTS, entry_bytes};
 use super::ring::{RingMem, RingParts, Start};
-use crate::sys::machine;
-use crate::sys::named::Named;
-use crate::sys::populate::{Access, populate};
-use crate::sys::segment::{Mapping, PAGE, Segment};
+use crate::sys::host;
+use crate::sys::memfd::{Mapping, Memfd, PAGE};
+use crate::sys::populate::{PageAccess, populate};
+use crate::sys::posix_shm::PosixShm;
 use crate::sys::sync::{OnceLock, Ordering};
-use crate::sys::sysv::Block;
+use crate::sys::sysv::SysvSegment;
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -46,7 +46,7 @@ enum PartState {
     NotMade,
     /// The system refused the memory.
     Refused,
-    /// A piece of the file, [`Part::offset`].
+    /// A piece of the file, [`InboxPart::offset`].
     InFile,
     /// The System V block of this number.
     Block(u32),
@@ -95,34 +95,34 @@ impl AreaRequest {
 
 /// A part beside the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum InboxPart {
     /// Rings, from 0 on.
     Group(usize),
     /// The area of this number, from 1 on.
     Area(usize),
 }
 
-impl Part {
+impl InboxPart {
     /// Its place among the parts.
     fn index(self) -> usize {
         match self {
-            Part::Group(group) => group,
-            Part::Area(number) => GROUPS + number - 1,
+            InboxPart::Group(group) => group,
+            InboxPart::Area(number) => GROUPS + number - 1,
         }
     }
 
     fn len(self) -> usize {
         match self {
-            Part::Group(group) => rings_of(group).len() * RING,
-            Part::Area(_) => AREA,
+            InboxPart::Group(group) => rings_of(group).len() * RING,
+            InboxPart::Area(_) => AREA,
         }
     }
 
     /// Where it lies in a file.
     fn offset(self) -> usize {
         match self {
-            Part::Group(group) => RINGS_AT + rings_of(group).start * RING,
-            Part::Area(number) => AREAS_AT + (number - 1) * AREA,
+            InboxPart::Group(group) => RINGS_AT + rings_of(group).start * RING,
+            InboxPart::Area(number) => AREAS_AT + (number - 1) * AREA,
         }
     }
 }
@@ -143,22 +143,22 @@ fn group_of(ring: usize) -> usize {
 }
 
 /// Whether the owner of an inbox with so many rings has failed to make more.
-pub(super) fn cannot_add_rings(front: &Front, rings: usize) -> bool {
-    let word = &front.parts[Part::Group(group_of(rings.min(RINGS - 1))).index()];
+pub(super) fn cannot_add_rings(front: &InboxHeader, rings: usize) -> bool {
+    let word = &front.parts[InboxPart::Group(group_of(rings.min(RINGS - 1))).index()];
     // Relaxed: no other memory is read because of it.
     rings < RINGS && PartState::from_word(word.load(Ordering::Relaxed)) == PartState::Refused
 }
 
 /// What the receiver's parts are made of.
-enum Source {
+enum PartSource {
     Blocks,
-    Named(Named),
+    Named(PosixShm),
     File,
 }
 
 /// The memory of an inbox, in its owner.
-pub(super) struct Own {
-    source: Source,
+pub(super) struct OwnInbox {
+    source: PartSource,
     front: Mapping,
     /// Behind a pointer: areas point here.
     parts: Box<[OnceLock<Mapping>; PARTS]>,
@@ -166,39 +166,39 @@ pub(super) struct Own {
     rings: usize,
 }
 
-impl Own {
+impl OwnInbox {
     /// New memory, its first bytes, and the low half of the key if it is a block. The identity of the inbox is the file
     /// that it may lie in. `named`: with a name in /dev/shm.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`, `ENOSPC`.
-    pub(super) fn create(named: bool) -> io::Result<(Self, Segment, u64)> {
+    pub(super) fn create(named: bool) -> io::Result<(Self, Memfd, u64)> {
         if named {
-            let file = Named::create(FILE_LEN)?;
+            let file = PosixShm::create(FILE_LEN)?;
             file.reserve(0, PAGE)?;
             let (front, key) = (file.map(0, FRONT_LEN)?, file.key());
-            let identity = Segment::create(PAGE)?;
-            let own = Self::with(Source::Named(file), front, &identity)?;
+            let identity = Memfd::create(PAGE)?;
+            let own = Self::with(PartSource::Named(file), front, &identity)?;
             return Ok((own, identity, key));
         }
         if let Ok(made) = Self::create_blocks() {
             return Ok(made);
         }
-        let file = Segment::create(FILE_LEN)?;
+        let file = Memfd::create(FILE_LEN)?;
         let front = file.map(0, FRONT_LEN, None)?;
-        Ok((Self::with(Source::File, front, &file)?, file, 0))
+        Ok((Self::with(PartSource::File, front, &file)?, file, 0))
     }
 
-    fn create_blocks() -> io::Result<(Self, Segment, u64)> {
-        let block = Block::create(FRONT_LEN, None)?;
+    fn create_blocks() -> io::Result<(Self, Memfd, u64)> {
+        let block = SysvSegment::create(FRONT_LEN, None)?;
         let (number, front) = (block.number().into(), block.into_mapping());
         let identity = area_file()?;
-        let own = Self::with(Source::Blocks, front, &identity)?;
+        let own = Self::with(PartSource::Blocks, front, &identity)?;
         Ok((own, identity, number))
     }
 
     /// Beside the front, the first rings.
-    fn with(source: Source, front: Mapping, identity: &Segment) -> io::Result<Self> {
+    fn with(source: PartSource, front: Mapping, identity: &Memfd) -> io::Result<Self> {
         let mut own = Self {
             source,
             front: front.without_children(),
@@ -210,17 +210,17 @@ impl Own {
     }
 
     pub(super) fn is_block(&self) -> bool {
-        matches!(self.source, Source::Blocks)
+        matches!(self.source, PartSource::Blocks)
     }
 
     pub(super) fn is_named(&self) -> bool {
-        matches!(self.source, Source::Named(_))
+        matches!(self.source, PartSource::Named(_))
     }
 
     /// Front page and claims; not to be used after `self`.
-    pub(super) fn table(&self) -> Table {
+    pub(super) fn table(&self) -> InboxTable {
         // SAFETY: both are mapped; users keep `self` beside it.
-        unsafe { Table::new(self.front.start()) }
+        unsafe { InboxTable::new(self.front.start()) }
     }
 
     /// Rings that there are.
@@ -232,7 +232,7 @@ impl Own {
     pub(super) fn ring(&self, index: usize) -> RingParts {
         assert!(index < self.rings);
         let group = group_of(index);
-        let part = self.parts[Part::Group(group).index()].get();
+        let part = self.parts[InboxPart::Group(group).index()].get();
         let base = part.expect("it is counted once it is made").start();
         // SAFETY: inside of the part.
         let body = unsafe { base.add((index - rings_of(group).start) * RING) };
@@ -244,9 +244,9 @@ impl Own {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn add_rings(&mut self, identity: &Segment) -> io::Result<()> {
+    pub(super) fn add_rings(&mut self, identity: &Memfd) -> io::Result<()> {
         let group = group_of(self.rings);
-        if let Source::Named(file) = &self.source {
+        if let PartSource::Named(file) = &self.source {
             let entries = entry_bytes(rings_of(group));
             file.reserve(entries.start, entries.len())?;
         }
@@ -256,14 +256,14 @@ impl Own {
             // SAFETY: inside of the front; zero, and not used before the group is made.
             unsafe {
                 let first = self.front.start().add(entries.start);
-                populate(first.as_ptr(), entries.len(), Access::Write);
+                populate(first.as_ptr(), entries.len(), PageAccess::Write);
             }
         }
         // An endpoint cannot do without a ring, and /proc does not show the file in other PID namespaces.
         let in_file = (!self.is_block()).then_some(identity);
-        self.make(Part::Group(group), in_file)?;
+        self.make(InboxPart::Group(group), in_file)?;
         self.rings = rings_of(group).end;
-        // Release: pairs with the Acquire load in `Table::claim`; the part's number comes before.
+        // Release: pairs with the Acquire load in `InboxTable::claim`; the part's number comes before.
         let table = self.table();
         let rings = &table.front().rings;
         rings.store(self.rings as u32, Ordering::Release);
@@ -274,7 +274,7 @@ impl Own {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn add_wanted_area(&mut self, identity: &Segment) -> io::Result<()> {
+    pub(super) fn add_wanted_area(&mut self, identity: &Memfd) -> io::Result<()> {
         // Relaxed: the bell that called us comes after the word.
         let word = self.table().front().wants_area.swap(0, Ordering::Relaxed);
         let in_file = match AreaRequest::from_word(word) {
@@ -282,7 +282,7 @@ impl Own {
             AreaRequest::InFile => Some(identity),
             AreaRequest::Block => None,
         };
-        let mut all = (1..=AREAS).map(Part::Area);
+        let mut all = (1..=AREAS).map(InboxPart::Area);
         match all.find(|part| self.parts[part.index()].get().is_none()) {
             Some(part) => self.make(part, in_file),
             None => Ok(()),
@@ -291,21 +291,23 @@ impl Own {
 
     /// Makes a part, and tells senders how it is found. `in_file`: there, if it is not a block that is asked for; an
     /// inbox of blocks makes one if the file cannot be mapped.
-    fn make(&mut self, part: Part, in_file: Option<&Segment>) -> io::Result<()> {
+    fn make(&mut self, part: InboxPart, in_file: Option<&Memfd>) -> io::Result<()> {
         let (offset, len) = (part.offset(), part.len());
-        let piece = |file: &Segment| {
+        let piece = |file: &Memfd| {
             let map = file.map(offset, len, None)?;
             Ok((map, PartState::InFile))
         };
         let block = || {
-            let block = Block::create(len, None)?;
+            let block = SysvSegment::create(len, None)?;
             let state = PartState::Block(block.number());
             Ok((block.into_mapping(), state))
         };
         let made = match (&self.source, in_file) {
-            (Source::Named(file), _) => file.map(offset, len).map(|map| (map, PartState::InFile)),
-            (Source::File, Some(file)) => piece(file),
-            (Source::Blocks, Some(file)) => piece(file).or_else(|_| block()),
+            (PartSource::Named(file), _) => {
+                file.map(offset, len).map(|map| (map, PartState::InFile))
+            }
+            (PartSource::File, Some(file)) => piece(file),
+            (PartSource::Blocks, Some(file)) => piece(file).or_else(|_| block()),
             (_, None) => block(),
         };
         let table = self.table();
@@ -326,11 +328,11 @@ impl Own {
 
     /// The areas, as the receiving end of a ring sees them; not to be used after `self`. None where memory has to be
     /// reserved: nobody could do without once a message lies there.
-    pub(super) fn areas(&self, ring: usize) -> Option<Areas> {
+    pub(super) fn areas(&self, ring: usize) -> Option<BigBufs> {
         let owners = NonNull::from(&self.table().front().owners).cast();
         let source = NonNull::from(&*self.parts).cast();
         // SAFETY: AREAS words; the parts are behind a pointer.
-        (!self.is_named()).then(|| unsafe { Areas::found_by(owners, ring, source, find_own) })
+        (!self.is_named()).then(|| unsafe { BigBufs::found_by(owners, ring, source, find_own) })
     }
 
     /// Gives back a ring's areas, and frees what was written there and in the ring.
@@ -362,18 +364,18 @@ fn parts_of(start: Option<NonNull<Start>>, body: NonNull<RingMem>) -> RingParts 
 /// The memory of an area that the owner of the parts at `source` has made.
 ///
 /// # Safety
-/// `source` is [`Own::parts`].
+/// `source` is [`OwnInbox::parts`].
 unsafe fn find_own(source: NonNull<()>, number: u8) -> Option<NonNull<u8>> {
     // SAFETY: the caller's promise.
     let parts = unsafe { source.cast::<[OnceLock<Mapping>; PARTS]>().as_ref() };
-    let part = Part::Area(number.into());
+    let part = InboxPart::Area(number.into());
     parts[part.index()].get().map(Mapping::start)
 }
 
 /// The file of an inbox of blocks: it identifies the inbox, and has room for areas unless files are limited
 /// (`ulimit -f`).
-fn area_file() -> io::Result<Segment> {
-    Segment::create(match machine::max_file_size() {
+fn area_file() -> io::Result<Memfd> {
+    Memfd::create(match host::max_file_size() {
         Some(limit) if limit < FILE_LEN as u64 => PAGE,
         _ => FILE_LEN,
     })
@@ -408,7 +410,7 @@ mod tests {
 
     #[test]
     fn an_area_is_where_its_sender_can_map_it() {
-        let (mut own, file, key) = Own::create(false).unwrap();
+        let (mut own, file, key) = OwnInbox::create(false).unwrap();
         let is_block = own.is_block();
         let mut want = |request: AreaRequest| {
             let words = own.table();
@@ -444,8 +446,8 @@ mod tests {
             assert!(rings_of(group).all(|ring| group_of(ring) == group));
         }
         assert_eq!(next, RINGS);
-        let groups = (0..GROUPS).map(Part::Group);
-        let parts: Vec<_> = groups.chain((1..=AREAS).map(Part::Area)).collect();
+        let groups = (0..GROUPS).map(InboxPart::Group);
+        let parts: Vec<_> = groups.chain((1..=AREAS).map(InboxPart::Area)).collect();
         assert!(parts.iter().map(|p| p.index()).eq(0..PARTS));
         let ends = parts.iter().map(|p| p.offset() + p.len());
         assert!(

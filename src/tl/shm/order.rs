@@ -98,14 +98,14 @@ pub struct Run {
 
 /// The oldest message of a ring, and how many messages were seen there at first, which is one at least.
 #[derive(Clone, Copy)]
-struct Head {
+struct RingHead {
     epoch: u64,
     ring: usize,
     seen: u32,
 }
 
 /// The incoming rings of a worker, by number.
-pub trait Rings {
+pub trait RingSet {
     fn count(&self) -> usize;
     fn ring(&mut self, number: usize) -> &mut Consumer;
     /// Whether all rings but one are empty: one look at each.
@@ -115,7 +115,7 @@ pub trait Rings {
 /// How many messages of a ring that has some come before all that other rings have: `most` at most, 0 where others have
 /// some.
 #[inline(always)]
-pub fn lone(rings: &mut (impl Rings + ?Sized), ring: usize, most: u32) -> u32 {
+pub fn lone(rings: &mut (impl RingSet + ?Sized), ring: usize, most: u32) -> u32 {
     let seen = match most {
         1 => 1,
         most => rings.ring(ring).visible(most),
@@ -130,7 +130,7 @@ pub fn lone(rings: &mut (impl Rings + ?Sized), ring: usize, most: u32) -> u32 {
 #[derive(Default)]
 pub struct Merge {
     /// Rings with something to be handled; the earliest last.
-    heads: Vec<Head>,
+    heads: Vec<RingHead>,
     /// Rings where nothing was seen at the first look.
     empty: Vec<usize>,
     /// The rings of the first look.
@@ -141,13 +141,13 @@ pub struct Merge {
 
 impl Merge {
     /// The first look, at some of the rings: about `most` messages are to be handled.
-    pub fn look(&mut self, rings: &mut (impl Rings + ?Sized), at: Range<usize>, most: u32) {
+    pub fn look(&mut self, rings: &mut (impl RingSet + ?Sized), at: Range<usize>, most: u32) {
         self.heads.clear();
         self.empty.clear();
         self.limit = u64::MAX;
         for ring in at.clone() {
             match rings.ring(ring).epoch() {
-                Some(epoch) => self.heads.push(Head {
+                Some(epoch) => self.heads.push(RingHead {
                     epoch,
                     ring,
                     seen: 1,
@@ -162,7 +162,7 @@ impl Merge {
 
     /// Counts what is in the rings whose messages come first, until that is as much as is to be handled. Of the others
     /// the oldest message was seen, and no more.
-    fn count(&mut self, rings: &mut (impl Rings + ?Sized), most: u32) {
+    fn count(&mut self, rings: &mut (impl RingSet + ?Sized), most: u32) {
         let mut left = most;
         for head in self.heads.iter_mut().rev() {
             if left < 2 {
@@ -175,7 +175,7 @@ impl Merge {
 
     /// The second look, at every ring where nothing was seen. Rings that the worker did not know at the first look are
     /// among them.
-    pub fn look_again(&mut self, rings: &mut (impl Rings + ?Sized)) {
+    pub fn look_again(&mut self, rings: &mut (impl RingSet + ?Sized)) {
         let others = (0..self.at.start).chain(self.at.end..rings.count());
         for number in others.chain(self.empty.iter().copied()) {
             if let Some(epoch) = rings.ring(number).epoch() {
@@ -190,7 +190,7 @@ impl Merge {
     }
 
     /// What is to be handled next, at most `most` messages. They stay in the ring until [`taken`](Self::taken).
-    pub fn next(&self, rings: &mut (impl Rings + ?Sized), most: u32) -> Option<Run> {
+    pub fn next(&self, rings: &mut (impl RingSet + ?Sized), most: u32) -> Option<Run> {
         let head = self.heads.last().filter(|h| h.epoch <= self.limit)?;
         let most = most.min(head.seen);
         let alone = self.heads.len() == 1 && self.limit == u64::MAX;
@@ -205,7 +205,7 @@ impl Merge {
     }
 
     /// The messages of the last run were taken out of their ring.
-    pub fn taken(&mut self, rings: &mut (impl Rings + ?Sized), run: Run) {
+    pub fn taken(&mut self, rings: &mut (impl RingSet + ?Sized), run: Run) {
         let Some(mut head) = self.heads.pop() else {
             return;
         };

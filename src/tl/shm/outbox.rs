@@ -1,13 +1,13 @@
 //! A sender's end of one ring in a peer's inbox.
 
-use super::close::Answer;
-use super::inbox::Front;
+use super::chunk_board::{ChunkState, OpenBoards};
+use super::close::CloseAnswer;
+use super::inbox::InboxHeader;
 use super::memory::{Theirs, cannot_add_rings};
 use super::order::Epoch;
-use super::ring::{NoBody, Producer, Unusable, Withdrawals};
-use super::share::{Share, Shares};
-use super::{Locator, Sender};
-use crate::sys::machine;
+use super::ring::{CancelCounter, NoBody, Producer, Unusable};
+use super::{InboxLocator, RingOwner};
+use crate::sys::host;
 use crate::sys::sync::Ordering;
 use std::io;
 use std::ptr::NonNull;
@@ -15,24 +15,24 @@ use std::ptr::NonNull;
 /// A producer, the mappings that hold its ring, and the bell of its receiver.
 pub struct Outbox {
     ring: Producer,
-    front: NonNull<Front>,
+    front: NonNull<InboxHeader>,
     /// The receiver may sleep: look after each message.
     wakes: bool,
     /// Messages that had come from the peer when the last one was sent.
     heard: u64,
-    peer: Locator,
+    peer: InboxLocator,
     /// Keeps ring and front page mapped.
     memory: Theirs,
     index: usize,
     /// Of what this end's owner receives from the peer.
-    shares: Shares,
+    shares: OpenBoards,
 }
 
 // SAFETY: the pointers are into memory that moves along; the producer is Send.
 unsafe impl Send for Outbox {}
 
 /// A peer's inbox that is mapped, and in which no ring was taken yet.
-pub struct Waiting {
+pub struct WaitingOutbox {
     memory: Theirs,
     /// How many rings there were.
     rings: u32,
@@ -46,15 +46,15 @@ const TRIES_PER_SEARCH: u32 = 16;
 
 /// A share that was opened.
 #[derive(Clone, Copy)]
-pub struct OpenShare {
+pub struct OpenChunkBoard {
     /// What the peer finds it by.
     pub number: u8,
     /// Mapped until the share is closed: the outbox lives at least as long.
-    pub share: NonNull<Share>,
+    pub share: NonNull<ChunkState>,
     pub generation: u32,
 }
 
-impl Waiting {
+impl WaitingOutbox {
     /// Whether the receiver had no memory for more rings when a ring was last searched for: one is free only after
     /// another sender has released its ring.
     pub fn is_receiver_full(&self) -> bool {
@@ -85,7 +85,7 @@ impl Outbox {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn probe(peer: Locator) -> io::Result<()> {
+    pub fn probe(peer: InboxLocator) -> io::Result<()> {
         Theirs::open(peer)?.probe_ring()
     }
 
@@ -93,8 +93,8 @@ impl Outbox {
     ///
     /// # Errors
     /// `NotFound`: the peer is gone. Else what the system said.
-    pub fn prepare(peer: Locator) -> io::Result<Box<Waiting>> {
-        Ok(Box::new(Waiting {
+    pub fn prepare(peer: InboxLocator) -> io::Result<Box<WaitingOutbox>> {
+        Ok(Box::new(WaitingOutbox {
             memory: Theirs::open(peer)?,
             rings: 0,
             receiver_full: false,
@@ -108,9 +108,9 @@ impl Outbox {
     /// `NotFound`: the peer is gone. `WouldBlock`: all rings are taken; `waiting` is for the next try. Else what the
     /// system said.
     pub fn open(
-        peer: Locator,
-        me: &Sender,
-        waiting: &mut Option<Box<Waiting>>,
+        peer: InboxLocator,
+        me: &RingOwner,
+        waiting: &mut Option<Box<WaitingOutbox>>,
     ) -> io::Result<Self> {
         let mut memory = match waiting.take() {
             None => Theirs::open(peer)?,
@@ -133,7 +133,7 @@ impl Outbox {
             }
             let receiver_full = cannot_add_rings(table.front(), rings as usize);
             let tries = 1;
-            *waiting = Some(Box::new(Waiting {
+            *waiting = Some(Box::new(WaitingOutbox {
                 memory,
                 rings,
                 tries,
@@ -162,7 +162,7 @@ impl Outbox {
             peer,
             memory,
             index,
-            shares: Shares::default(),
+            shares: OpenBoards::default(),
         })
     }
 
@@ -253,7 +253,7 @@ impl Outbox {
     }
 
     /// What was taken back of what was offered through the ring.
-    pub fn withdrawals(&self) -> &Withdrawals {
+    pub fn withdrawals(&self) -> &CancelCounter {
         self.ring.withdrawals()
     }
 
@@ -274,13 +274,13 @@ impl Outbox {
     }
 
     /// Opens a share of a message from the peer. `None`: all are in use, or the ring they lie in cannot be mapped.
-    pub fn open_share(&mut self) -> Option<OpenShare> {
+    pub fn open_share(&mut self) -> Option<OpenChunkBoard> {
         let board = self.ring.board()?;
         let (number, generation) = self.shares.take()?;
         // SAFETY: the ring is mapped as long as self; all fields are atomics.
         let share = unsafe { board.as_ref() }.share(number)?;
         share.open(generation);
-        Some(OpenShare {
+        Some(OpenChunkBoard {
             number: number as u8,
             share: NonNull::from(share),
             generation,
@@ -288,7 +288,7 @@ impl Outbox {
     }
 
     /// The message of a share is over, and the peer is done with it.
-    pub fn close_share(&mut self, share: NonNull<Share>) {
+    pub fn close_share(&mut self, share: NonNull<ChunkState>) {
         // SAFETY: as in `open_share`.
         let board = self.ring.board().map(|board| unsafe { board.as_ref() });
         if let Some(number) = board.and_then(|board| board.number(share)) {
@@ -319,12 +319,12 @@ impl Outbox {
     ///
     /// # Errors
     /// As there.
-    pub fn take_back(&mut self) -> Result<(), Answer> {
+    pub fn take_back(&mut self) -> Result<(), CloseAnswer> {
         self.ring.take_back()
     }
 
     /// As [`Producer::answer`].
-    pub fn answer(&self) -> Option<Answer> {
+    pub fn answer(&self) -> Option<CloseAnswer> {
         self.ring.answer()
     }
 
@@ -346,7 +346,7 @@ impl From<NoBody> for io::Error {
 }
 
 /// Wakes the receiver that an inbox belongs to if it sleeps.
-fn kick(front: &Front, peer: Locator) {
+fn kick(front: &InboxHeader, peer: InboxLocator) {
     if front.must_wake() && !wake(peer, front.wake_fd.load(Ordering::Relaxed)) {
         // Release: pairs with the Acquire load of the receiver's thread.
         front.bell.fetch_add(1, Ordering::Release);
@@ -362,10 +362,10 @@ impl Drop for Outbox {
 }
 
 /// Writes a byte into the pipe that worker `peer` sleeps on. A full pipe wakes as well. False: it cannot be opened.
-fn wake(peer: Locator, fd: u32) -> bool {
+fn wake(peer: InboxLocator, fd: u32) -> bool {
     use std::io::Write;
     use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-    if peer.pid_ns != machine::place().pid_ns {
+    if peer.pid_ns != host::place().pid_ns {
         return false;
     }
     let path = format!("/proc/{}/fd/{fd}", peer.id.pid);

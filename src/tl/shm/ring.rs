@@ -3,7 +3,7 @@
 //! A message is 8 bytes of control word, 8 bytes of immediate and a record of bytes. It occupies one
 //! slot of two cache lines; records of up to [`INLINE`] bytes lie in the slot, so that a small
 //! message costs one transfer of a cache line, and larger ones in a circular space ([`super::space`]), or, those of
-//! more than [`SMALL`] bytes of a producer that sends much, in a larger one ([`super::area`]). The slot's control word
+//! more than [`SMALL`] bytes of a producer that sends much, in a larger one ([`super::big_buf`]). The slot's control word
 //! carries the number of the lap: the consumer knows a fresh slot from a stale one without an index that both sides
 //! would share. The consumer publishes how far it has read; the producer looks there only when it seems to have run out
 //! of room.
@@ -17,14 +17,14 @@
 //! The producer is not trusted: the consumer checks kind and length against its own account of the
 //! ring, and computes the record's place itself. Nor is the consumer: the producer checks tails.
 
-use super::area::{AREA, AREAS, Area, Areas, HOT};
-use super::close::{Answer, Close};
+use super::big_buf::{AREA, AREAS, BigBuf, BigBufs, HOT};
+use super::chunk_board::ChunkBoard;
+use super::close::{CloseAnswer, CloseWord};
 use super::order::Epoch;
-use super::share::Board;
-use super::space::{Outgoing, Populated, place};
+use super::space::{Populated, TxSpace, place};
 use crate::sys::arch::OwnLine;
 use crate::sys::copy::{self, TINY, prefetch_to_read, prefetch_to_write};
-use crate::sys::populate::Access;
+use crate::sys::populate::PageAccess;
 use crate::sys::sync::{AtomicU64, Bytes, Ordering, fence};
 use std::ptr::NonNull;
 
@@ -66,7 +66,7 @@ const _: () = assert!(AREAS < NEW_EPOCH >> AREA_SHIFT);
 
 /// One message's place.
 #[repr(C, align(128))]
-struct Slot {
+struct RingSlot {
     /// lap (16 bits) | kind (8) | aux (8) | record length (24) | area (7) | new epoch (1), stored last by the producer.
     word: AtomicU64,
     imm: AtomicU64,
@@ -78,21 +78,21 @@ struct Slot {
 struct Tails {
     /// Slots consumed since the beginning.
     slots: AtomicU64,
-    /// Bytes given back since the beginning: [`Counts`].
+    /// Bytes given back since the beginning: [`SpaceCounts`].
     data: AtomicU64,
 }
 
 /// Bytes given back of the two spaces since the beginning, each modulo 2^32.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(8))]
-struct Counts {
+struct SpaceCounts {
     /// Of the ring's own data.
     own: u32,
     /// Of the area.
     area: u32,
 }
 
-impl Counts {
+impl SpaceCounts {
     #[inline(always)]
     fn to_word(self) -> u64 {
         u64::from(self.own) | u64::from(self.area) << 32
@@ -108,14 +108,14 @@ impl Counts {
 
 /// What the two ends tell each other of memory that the consumer copies from by itself.
 #[repr(C)]
-pub struct Withdrawals {
+pub struct CancelCounter {
     /// Offers that the producer has taken back.
     count: AtomicU64,
     /// 1 while the consumer copies.
     copied: AtomicU64,
 }
 
-impl Withdrawals {
+impl CancelCounter {
     /// The producer takes so many offers back. Nobody has been told yet that the memory is free.
     pub fn take_back(&self, offers: u64) {
         // SeqCst: comes before the look at `copied`, as the consumer's `copied` comes before its look at `count`: one
@@ -158,15 +158,15 @@ pub struct RingMem {
     /// Not used where the ring has one elsewhere ([`RingParts`]).
     start: Start,
     /// Of messages in the other direction, which this ring's producer receives.
-    board: Board,
-    slots: [Slot; SLOTS],
+    board: ChunkBoard,
+    slots: [RingSlot; SLOTS],
     data: Bytes<DATA>,
 }
 
 /// A message as the consumer sees it. `record` points into the ring and is valid until
 /// [`Consumer::advance`]; another process can write there, so it is copied before it is trusted.
 #[derive(Clone, Copy)]
-pub struct Message {
+pub struct RingMessage {
     pub kind: u8,
     pub aux: u8,
     pub imm: u64,
@@ -176,7 +176,7 @@ pub struct Message {
 
 /// The other side broke the rules of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Corrupt;
+pub struct CorruptRing;
 
 /// Lap number of the `n`-th message: 1 to 32768, so that zeroed memory is never a message. A slot is
 /// rewritten in every lap: what is stale in it is the lap before.
@@ -196,14 +196,14 @@ fn epoch_at(len: usize) -> usize {
 }
 
 /// The epoch that begins with a slot's message, whose record has `len` bytes.
-fn epoch_of(slot: &Slot, len: usize) -> u64 {
+fn epoch_of(slot: &RingSlot, len: usize) -> u64 {
     let place = slot.inline.to_read(epoch_at(len), size_of::<u64>());
     // SAFETY: inside of the slot. A hostile producer can change it meanwhile: any number is an epoch.
     unsafe { place.cast::<u64>().read_unaligned() }
 }
 
 /// The first slot of a ring's body, which may be dangling.
-fn slots_of(mem: NonNull<RingMem>) -> NonNull<Slot> {
+fn slots_of(mem: NonNull<RingMem>) -> NonNull<RingSlot> {
     let slots = std::mem::offset_of!(RingMem, slots);
     let first = mem.as_ptr().cast::<u8>().wrapping_add(slots);
     // SAFETY: a ring does not end at the last address, and neither does what is dangling.
@@ -212,20 +212,20 @@ fn slots_of(mem: NonNull<RingMem>) -> NonNull<Slot> {
 
 /// Where one end stands.
 #[derive(Clone, Copy)]
-struct Cursor {
+struct RingCursor {
     /// The slot of the next message, and the number of the lap that it is in.
-    slot: NonNull<Slot>,
+    slot: NonNull<RingSlot>,
     lap: u64,
     /// The number of the next message: [`FIRST`] is the first one's.
     n: u64,
     /// The first slot of the body, not to be accessed before the body is mapped.
-    first: NonNull<Slot>,
+    first: NonNull<RingSlot>,
 }
 
 /// Of a consumer that takes no more: no slot says so.
 const NO_LAP: u64 = u64::MAX;
 
-impl Cursor {
+impl RingCursor {
     /// At the first message of a ring. `body`: none is mapped where it is dangling.
     fn new(start: NonNull<Start>, body: NonNull<RingMem>) -> Self {
         Self {
@@ -253,17 +253,17 @@ impl Cursor {
 
     /// The slot that comes some messages later.
     #[inline(always)]
-    fn ahead(&self, mem: NonNull<RingMem>) -> *const Slot {
+    fn ahead(&self, mem: NonNull<RingMem>) -> *const RingSlot {
         // Wrapping: before the body is mapped this is no slot's address, and the hint has no effect.
         let first = mem.as_ptr().cast::<u8>();
         let slots = first.wrapping_add(std::mem::offset_of!(RingMem, slots));
         slots
-            .cast::<Slot>()
+            .cast::<RingSlot>()
             .wrapping_add((self.n + AHEAD) as usize % SLOTS)
     }
 }
 
-fn board_of(mem: NonNull<RingMem>) -> NonNull<Board> {
+fn board_of(mem: NonNull<RingMem>) -> NonNull<ChunkBoard> {
     // SAFETY: both ends are made of a ring.
     unsafe { NonNull::new_unchecked(&raw mut (*mem.as_ptr()).board) }
 }
@@ -282,7 +282,7 @@ pub struct Producer {
     /// Dangling as long as `unmapped` is something.
     mem: NonNull<RingMem>,
     start: NonNull<Start>,
-    head: Cursor,
+    head: RingCursor,
     /// How the body is mapped, until it is.
     unmapped: Option<BodySource>,
     /// Slots that the consumer has given back, as far as is known.
@@ -290,9 +290,9 @@ pub struct Producer {
     /// `head.n` may go up to here before the tails must be read again.
     limit: u64,
     /// Of the ring's own data.
-    own: Outgoing<DATA>,
+    own: TxSpace<DATA>,
     /// For records of more than `small` bytes.
-    area: Option<OutgoingArea>,
+    area: Option<TxBigBuf>,
     /// [`SMALL`] or [`SMALL_UNANSWERED`]; [`usize::MAX`] while there is no area that is populated.
     small: usize,
     /// Records that followed another one without an answer, since the message of number `counted_from`.
@@ -302,13 +302,13 @@ pub struct Producer {
     answered: bool,
     epoch: Epoch,
     /// None: only the ring's own data is to be used.
-    areas: Option<Areas>,
+    areas: Option<BigBufs>,
 }
 
 /// The area that a producer has taken.
-struct OutgoingArea {
-    area: Area,
-    space: Outgoing<AREA>,
+struct TxBigBuf {
+    area: BigBuf,
+    space: TxSpace<AREA>,
 }
 
 // SAFETY: the ring's memory is shared by design; the producer's own state moves with it.
@@ -340,13 +340,13 @@ impl Producer {
     ) -> Self {
         let populated = Populated::first_page();
         let (limit, own) = match unmapped {
-            None => (2 * SLOTS as u64, Outgoing::new(populated)),
-            Some(_) => (SLOTS as u64, Outgoing::unmapped(populated)),
+            None => (2 * SLOTS as u64, TxSpace::new(populated)),
+            Some(_) => (SLOTS as u64, TxSpace::unmapped(populated)),
         };
         Self {
             mem,
             start,
-            head: Cursor::new(start, mem),
+            head: RingCursor::new(start, mem),
             unmapped,
             given_back: 0,
             limit,
@@ -365,7 +365,7 @@ impl Producer {
     ///
     /// # Safety
     /// They are those of the ring's inbox, and outlive the producer.
-    pub unsafe fn with_areas(mut self, areas: Option<Areas>) -> Self {
+    pub unsafe fn with_areas(mut self, areas: Option<BigBufs>) -> Self {
         self.areas = areas;
         self
     }
@@ -510,7 +510,7 @@ impl Producer {
     #[inline(always)]
     fn take_known(&mut self, len: usize) -> Option<(*mut u8, u64)> {
         match &mut self.area {
-            Some(OutgoingArea { area, space }) if len > self.small => {
+            Some(TxBigBuf { area, space }) if len > self.small => {
                 let offset = space.take(len)?;
                 // SAFETY: inside of the area, which outlives the producer.
                 let record = unsafe { area.memory.add(offset) };
@@ -565,16 +565,14 @@ impl Producer {
         };
         if self.area.is_none() {
             let area = self.areas.and_then(|areas| areas.claim());
-            self.area = area.map(|area| OutgoingArea {
+            self.area = area.map(|area| TxBigBuf {
                 area,
-                space: Outgoing::new(Populated::none()),
+                space: TxSpace::new(Populated::none()),
             });
         }
         match &mut self.area {
             // SAFETY: areas are mapped as long as the producer lives.
-            Some(OutgoingArea { area, space }) => unsafe {
-                space.prepare(area.memory.as_ptr(), step)
-            },
+            Some(TxBigBuf { area, space }) => unsafe { space.prepare(area.memory.as_ptr(), step) },
             None => false,
         }
     }
@@ -653,7 +651,7 @@ impl Producer {
         // what it gives back come before our writes.
         let (slots, data) = (
             tails.slots.load(Ordering::Acquire),
-            Counts::from_word(tails.data.load(Ordering::Acquire)),
+            SpaceCounts::from_word(tails.data.load(Ordering::Acquire)),
         );
         if slots < self.given_back || slots > self.head.n || !self.own.refill(data.own) {
             return Err(Unusable);
@@ -690,14 +688,14 @@ impl Producer {
     }
 
     /// What it has taken back.
-    pub fn withdrawals(&self) -> &Withdrawals {
+    pub fn withdrawals(&self) -> &CancelCounter {
         // SAFETY: the ring outlives the producer.
         unsafe { self.start.as_ref() }.withdrawals()
     }
 
     /// The shares of what this end's owner receives from the consumer's. Mapped as long as the ring. `None`: the ring's
     /// body cannot be mapped.
-    pub fn board(&mut self) -> Option<NonNull<Board>> {
+    pub fn board(&mut self) -> Option<NonNull<ChunkBoard>> {
         let mapped = self.has_body() == Ok(true);
         mapped.then(|| board_of(self.mem))
     }
@@ -717,16 +715,16 @@ impl Producer {
     ///
     /// # Errors
     /// The consumer has answered: the ring cannot be used any more.
-    pub fn take_back(&mut self) -> Result<(), Answer> {
+    pub fn take_back(&mut self) -> Result<(), CloseAnswer> {
         self.close_word().take_back()
     }
 
     /// What the consumer has answered to the offer to close the ring, if it has.
-    pub fn answer(&self) -> Option<Answer> {
+    pub fn answer(&self) -> Option<CloseAnswer> {
         self.close_word().answer()
     }
 
-    fn close_word(&self) -> &Close {
+    fn close_word(&self) -> &CloseWord {
         // SAFETY: the ring outlives the producer.
         unsafe { self.start.as_ref() }.close_word()
     }
@@ -740,7 +738,7 @@ impl Producer {
     }
 
     #[inline(always)]
-    fn slot(&self) -> &Slot {
+    fn slot(&self) -> &RingSlot {
         // SAFETY: the ring outlives the producer.
         unsafe { self.head.slot.as_ref() }
     }
@@ -748,25 +746,25 @@ impl Producer {
 
 /// The receiving end. One thread at a time.
 pub struct Consumer {
-    tail: Cursor,
+    tail: RingCursor,
     mem: NonNull<RingMem>,
     start: NonNull<Start>,
-    given_back: Counts,
+    given_back: SpaceCounts,
     /// `given_back` after the message that `peek` showed.
-    given_back_next: Counts,
+    given_back_next: SpaceCounts,
     /// That of the last message that was looked at.
     epoch: u64,
     /// Of the ring's own data.
     populated: Populated<DATA>,
     /// The one that the producer has taken, from its first record on.
-    area: Option<IncomingArea>,
+    area: Option<RxBigBuf>,
     /// None: the producer has none to use.
-    areas: Option<Areas>,
+    areas: Option<BigBufs>,
 }
 
 /// The area that the producer has taken, as the consumer knows it.
-struct IncomingArea {
-    area: Area,
+struct RxBigBuf {
+    area: BigBuf,
     populated: Populated<AREA>,
 }
 
@@ -779,11 +777,11 @@ impl Consumer {
     pub unsafe fn new(ring: impl Into<RingParts>) -> Self {
         let RingParts { start, body } = ring.into();
         Self {
-            tail: Cursor::new(start, body),
+            tail: RingCursor::new(start, body),
             mem: body,
             start,
-            given_back: Counts::default(),
-            given_back_next: Counts::default(),
+            given_back: SpaceCounts::default(),
+            given_back_next: SpaceCounts::default(),
             epoch: 0,
             populated: Populated::first_page(),
             area: None,
@@ -795,7 +793,7 @@ impl Consumer {
     ///
     /// # Safety
     /// They are those of the ring's inbox, and outlive the consumer.
-    pub unsafe fn with_areas(mut self, areas: Option<Areas>) -> Self {
+    pub unsafe fn with_areas(mut self, areas: Option<BigBufs>) -> Self {
         self.areas = areas;
         self
     }
@@ -809,7 +807,7 @@ impl Consumer {
         let data = data_of(self.mem);
         if !self.populated.covers(end) {
             // SAFETY: the ring outlives the consumer.
-            unsafe { (self.populated).extend(data.cast().as_ptr(), end, Access::Read) };
+            unsafe { (self.populated).extend(data.cast().as_ptr(), end, PageAccess::Read) };
         }
         // SAFETY: as above.
         unsafe { data.as_ref() }.to_read(offset, len)
@@ -817,7 +815,7 @@ impl Consumer {
 
     /// As [`next_in_ring`](Self::next_in_ring), in the area of this number.
     #[inline(always)]
-    fn next_in_area(&mut self, number: u8, len: usize) -> Result<*const u8, Corrupt> {
+    fn next_in_area(&mut self, number: u8, len: usize) -> Result<*const u8, CorruptRing> {
         let area = match &mut self.area {
             Some(known) if known.area.number == number => known,
             known => follow(known, self.areas, number)?,
@@ -828,24 +826,24 @@ impl Consumer {
         let memory = area.area.memory.as_ptr();
         if !area.populated.covers(end) {
             // SAFETY: the area outlives the consumer.
-            unsafe { area.populated.extend(memory, end, Access::Read) };
+            unsafe { area.populated.extend(memory, end, PageAccess::Read) };
         }
         // SAFETY: inside of the area by `place`.
         Ok(unsafe { memory.add(offset) })
     }
 
     /// What the producer has taken back: in the ring's memory.
-    pub fn withdrawals(&self) -> *mut Withdrawals {
+    pub fn withdrawals(&self) -> *mut CancelCounter {
         // SAFETY: the ring outlives the consumer.
-        unsafe { self.start.as_ref() }.withdrawals() as *const Withdrawals as *mut Withdrawals
+        unsafe { self.start.as_ref() }.withdrawals() as *const CancelCounter as *mut CancelCounter
     }
 
     /// The oldest message, which stays until [`advance`](Self::advance).
     ///
     /// # Errors
-    /// [`Corrupt`] when the slot holds what no producer writes.
+    /// [`CorruptRing`] when the slot holds what no producer writes.
     #[inline(always)]
-    pub fn peek(&mut self) -> Result<Option<Message>, Corrupt> {
+    pub fn peek(&mut self) -> Result<Option<RingMessage>, CorruptRing> {
         // SAFETY: the ring outlives the consumer.
         let slot = unsafe { self.tail.slot.as_ref() };
         // Acquire: pairs with the Release store in `Producer::publish`. Loaded once: the other
@@ -870,14 +868,14 @@ impl Consumer {
             let area = (len & !NEW_EPOCH) >> AREA_SHIFT;
             len &= (1 << AREA_SHIFT) - 1;
             if len <= INLINE_WITH_EPOCH || len > MAX_RECORD {
-                return Err(Corrupt);
+                return Err(CorruptRing);
             }
             match area {
                 0 => self.next_in_ring(len),
                 number => self.next_in_area(number as u8, len)?,
             }
         };
-        Ok(Some(Message {
+        Ok(Some(RingMessage {
             kind: (word >> 16) as u8,
             aux: (word >> 24) as u8,
             imm: slot.imm.load(Ordering::Relaxed),
@@ -991,7 +989,7 @@ impl Consumer {
     }
 
     /// The shares of what this end's owner sends to the producer's. Mapped as long as the ring.
-    pub fn board(&self) -> NonNull<Board> {
+    pub fn board(&self) -> NonNull<ChunkBoard> {
         board_of(self.mem)
     }
 
@@ -1006,11 +1004,11 @@ impl Consumer {
     }
 
     /// Agrees to the producer's offer. False: the producer has taken it back.
-    pub fn agree_to_close(&mut self, answer: Answer) -> bool {
+    pub fn agree_to_close(&mut self, answer: CloseAnswer) -> bool {
         self.close_word().agree(answer)
     }
 
-    fn close_word(&self) -> &Close {
+    fn close_word(&self) -> &CloseWord {
         // SAFETY: the ring outlives the consumer.
         unsafe { self.start.as_ref() }.close_word()
     }
@@ -1021,16 +1019,16 @@ impl Consumer {
 #[cold]
 #[inline(never)]
 fn follow(
-    known: &mut Option<IncomingArea>,
-    areas: Option<Areas>,
+    known: &mut Option<RxBigBuf>,
+    areas: Option<BigBufs>,
     number: u8,
-) -> Result<&mut IncomingArea, Corrupt> {
+) -> Result<&mut RxBigBuf, CorruptRing> {
     match (areas.and_then(|areas| areas.find(number)), &known) {
-        (Some(area), None) => Ok(known.insert(IncomingArea {
+        (Some(area), None) => Ok(known.insert(RxBigBuf {
             area,
             populated: Populated::none(),
         })),
-        _ => Err(Corrupt),
+        _ => Err(CorruptRing),
     }
 }
 

@@ -4,10 +4,10 @@
 //! page fault at either end, 1 us and more, while a record of some hundred bytes takes a tenth of that. So both ends
 //! populate a space piece by piece before records reach it: as much again as is in use, at most [`MAX_STEP`] at a time.
 //! An area is populated by its producer before the first record lies there, a little of it at a time
-//! ([`Outgoing::prepare`]).
+//! ([`TxSpace::prepare`]).
 
-use crate::sys::populate::{Access, populate};
-use crate::sys::segment::PAGE;
+use crate::sys::memfd::PAGE;
+use crate::sys::populate::{PageAccess, populate};
 
 /// Records start at multiples of this many bytes: a cache line.
 const ALIGN: usize = 64;
@@ -70,7 +70,7 @@ impl<const SIZE: usize> Populated<SIZE> {
     /// `SIZE` bytes at `start` are mapped.
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn extend(&mut self, start: *mut u8, end: u32, access: Access) {
+    pub(super) unsafe fn extend(&mut self, start: *mut u8, end: u32, access: PageAccess) {
         let step = match self.until as usize {
             0 => FIRST_STEP,
             until => until.min(MAX_STEP),
@@ -84,7 +84,7 @@ impl<const SIZE: usize> Populated<SIZE> {
     ///
     /// # Safety
     /// As [`extend`](Self::extend).
-    unsafe fn populate_more(&mut self, start: *mut u8, more: usize, access: Access) {
+    unsafe fn populate_more(&mut self, start: *mut u8, more: usize, access: PageAccess) {
         if self.until == ALL {
             return;
         }
@@ -97,7 +97,7 @@ impl<const SIZE: usize> Populated<SIZE> {
 }
 
 /// The producer's account of a space.
-pub(super) struct Outgoing<const SIZE: usize> {
+pub(super) struct TxSpace<const SIZE: usize> {
     /// Bytes given out since the beginning.
     head: u64,
     /// `head` may go up to here before [`refill`](Self::refill) and [`extend`](Self::extend).
@@ -107,7 +107,7 @@ pub(super) struct Outgoing<const SIZE: usize> {
     populated: Populated<SIZE>,
 }
 
-impl<const SIZE: usize> Outgoing<SIZE> {
+impl<const SIZE: usize> TxSpace<SIZE> {
     pub(super) fn new(populated: Populated<SIZE>) -> Self {
         let limit = populated.limit().min(SIZE as u64);
         Self {
@@ -173,7 +173,7 @@ impl<const SIZE: usize> Outgoing<SIZE> {
         let end = self.next(len).1;
         if end - self.tail <= SIZE as u64 && end > self.populated.limit() {
             // SAFETY: the caller's promise.
-            unsafe { self.populated.extend(start, end as u32, Access::Write) };
+            unsafe { self.populated.extend(start, end as u32, PageAccess::Write) };
             self.set_limit();
         }
     }
@@ -184,7 +184,7 @@ impl<const SIZE: usize> Outgoing<SIZE> {
     /// As [`extend`](Self::extend).
     pub(super) unsafe fn prepare(&mut self, start: *mut u8, more: usize) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { self.populated.populate_more(start, more, Access::Write) };
+        unsafe { self.populated.populate_more(start, more, PageAccess::Write) };
         self.set_limit();
         self.populated.until == ALL
     }
@@ -210,8 +210,8 @@ mod tests {
     #[test]
     fn a_producer_gets_as_much_as_the_consumer_gives_back() {
         let mut memory = vec![0u8; SIZE];
-        let mut space = Outgoing::<SIZE>::new(Populated::first_page());
-        let mut take = |space: &mut Outgoing<SIZE>, len| {
+        let mut space = TxSpace::<SIZE>::new(Populated::first_page());
+        let mut take = |space: &mut TxSpace<SIZE>, len| {
             // SAFETY: `SIZE` bytes.
             unsafe { space.extend(memory.as_mut_ptr(), len) };
             space.take(len)
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn counts_wrap() {
         let mut memory = vec![0u8; SIZE];
-        let mut space = Outgoing::<SIZE>::new(Populated::none());
+        let mut space = TxSpace::<SIZE>::new(Populated::none());
         // SAFETY: `SIZE` bytes.
         assert!(unsafe { space.prepare(memory.as_mut_ptr(), SIZE) });
         for round in 1..=(1u64 << 32) / SIZE as u64 + 2 {
@@ -249,7 +249,7 @@ mod tests {
             ends.push(populated.until as usize);
             let end = populated.until + 1;
             // SAFETY: `SIZE` bytes.
-            unsafe { populated.extend(memory.as_mut_ptr(), end, Access::Write) };
+            unsafe { populated.extend(memory.as_mut_ptr(), end, PageAccess::Write) };
         }
         // A system that cannot do it is asked once.
         assert!(ends == [4096, 8192, 16384, 32768] || ends == [4096]);

@@ -19,7 +19,7 @@ const ASSUMED_MBPS: u32 = 1000;
 
 /// A network device that may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct TcpDevice {
     /// As the kernel and `UCX_NET_DEVICES` call it.
     pub name: String,
     /// The kernel's number; the scope of its link-local addresses.
@@ -35,7 +35,7 @@ pub struct Device {
     pub default_route: bool,
 }
 
-impl Device {
+impl TcpDevice {
     /// Speed of the link in Mb/s, or what is assumed.
     pub fn speed(&self) -> u32 {
         self.mbps.unwrap_or(ASSUMED_MBPS)
@@ -52,22 +52,22 @@ impl Device {
 ///
 /// # Errors
 /// When the kernel does not tell its devices.
-pub fn usable(options: &Options, others: &[&str]) -> io::Result<Vec<Device>> {
+pub fn usable(options: &Options, others: &[&str]) -> io::Result<Vec<TcpDevice>> {
     let mut every_link = LinkMessage::default();
     // What the kernel would have to add up over all processors.
     every_link.attributes = vec![LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])];
-    let links: Vec<Link> = netlink::dump(RouteNetlinkMessage::GetLink(every_link))?
+    let links: Vec<KernelLink> = netlink::dump(RouteNetlinkMessage::GetLink(every_link))?
         .iter()
-        .filter_map(Link::read)
+        .filter_map(KernelLink::read)
         .collect();
-    let addresses: Vec<Address> =
+    let addresses: Vec<DeviceAddress> =
         netlink::dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?
             .iter()
-            .filter_map(Address::read)
+            .filter_map(DeviceAddress::read)
             .collect();
     let named = !options.net_devices.is_all();
     let gateways = defaults();
-    let addressed: Vec<(&Link, Vec<IpAddr>)> = links
+    let addressed: Vec<(&KernelLink, Vec<IpAddr>)> = links
         .iter()
         .filter(|link| link.running)
         .map(|link| (link, choose(&addresses, link.index, &options.tcp_af_prio)))
@@ -78,14 +78,14 @@ pub fn usable(options: &Options, others: &[&str]) -> io::Result<Vec<Device>> {
         let names: Vec<&str> = links.chain(others.iter().copied()).collect();
         warn_of("network", &options.net_devices, &names);
     }
-    let mut devices: Vec<Device> = addressed
+    let mut devices: Vec<TcpDevice> = addressed
         .into_iter()
         .filter(|(link, _)| options.net_devices.allows(&link.name))
         .filter(|(link, _)| {
             let asked = options.tcp_bridge_enable || named && !is_negated(options);
             asked || !link.is_inner_bridge(&links)
         })
-        .map(|(link, addrs)| Device {
+        .map(|(link, addrs)| TcpDevice {
             name: link.name.clone(),
             index: link.index,
             addrs,
@@ -104,13 +104,13 @@ pub fn usable(options: &Options, others: &[&str]) -> io::Result<Vec<Device>> {
 
 /// Which of the devices has an address of this host; the loopback device if none has it, as for the rest of
 /// 127.0.0.0/8.
-pub fn at(devices: &[Device], local: SocketAddr) -> Option<usize> {
+pub fn at(devices: &[TcpDevice], local: SocketAddr) -> Option<usize> {
     let ip = local.ip().to_canonical();
     let scope = match local {
         SocketAddr::V6(v6) => v6.scope_id(),
         SocketAddr::V4(_) => 0,
     };
-    let has = |d: &Device| d.addrs.contains(&ip) && (scope == 0 || d.index == scope);
+    let has = |d: &TcpDevice| d.addrs.contains(&ip) && (scope == 0 || d.index == scope);
     let loopback = || devices.iter().position(|d| d.loopback && ip.is_loopback());
     devices.iter().position(has).or_else(loopback)
 }
@@ -130,7 +130,7 @@ pub fn warn_of(kind: &str, filter: &DeviceFilter, present: &[&str]) {
 }
 
 /// What a worker tells its peers of its devices: the loopback device only if there is nothing else.
-pub fn advertised(devices: &[Device]) -> &[Device] {
+pub fn advertised(devices: &[TcpDevice]) -> &[TcpDevice] {
     let outward = devices.iter().take_while(|d| !d.loopback).count();
     if outward > 0 {
         &devices[..outward]
@@ -162,7 +162,7 @@ fn defaults() -> Vec<u32> {
 }
 
 /// A link as the kernel tells it.
-struct Link {
+struct KernelLink {
     name: String,
     index: u32,
     /// It is up and has a carrier.
@@ -175,13 +175,13 @@ struct Link {
     controller: Option<u32>,
 }
 
-impl Link {
-    fn read(message: &RouteNetlinkMessage) -> Option<Link> {
+impl KernelLink {
+    fn read(message: &RouteNetlinkMessage) -> Option<KernelLink> {
         let RouteNetlinkMessage::NewLink(message) = message else {
             return None;
         };
         let flags = message.header.flags;
-        let mut link = Link {
+        let mut link = KernelLink {
             name: String::new(),
             index: message.header.index,
             // Not `Running`: the kernel sets that up to a second after the carrier is there.
@@ -214,14 +214,14 @@ impl Link {
     }
 
     /// Whether it is a bridge none of whose ports leads out of this host.
-    fn is_inner_bridge(&self, links: &[Link]) -> bool {
-        let is_port = |port: &&Link| port.controller == Some(self.index);
+    fn is_inner_bridge(&self, links: &[KernelLink]) -> bool {
+        let is_port = |port: &&KernelLink| port.controller == Some(self.index);
         self.bridge && links.iter().filter(is_port).all(|port| port.inner)
     }
 }
 
 /// An address of a device as the kernel tells it.
-struct Address {
+struct DeviceAddress {
     index: u32,
     addr: IpAddr,
     link_local: bool,
@@ -229,8 +229,8 @@ struct Address {
     second: bool,
 }
 
-impl Address {
-    fn read(message: &RouteNetlinkMessage) -> Option<Address> {
+impl DeviceAddress {
+    fn read(message: &RouteNetlinkMessage) -> Option<DeviceAddress> {
         let RouteNetlinkMessage::NewAddress(message) = message else {
             return None;
         };
@@ -249,7 +249,7 @@ impl Address {
         let unusable = flags.contains(AddressFlags::Tentative)
             && !flags.contains(AddressFlags::Optimistic)
             || flags.contains(AddressFlags::Dadfailed);
-        Some(Address {
+        Some(DeviceAddress {
             index: message.header.index,
             addr: own.or(other).filter(|_| !unusable)?,
             link_local: message.header.scope == AddressScope::Link,
@@ -259,10 +259,10 @@ impl Address {
 }
 
 /// One address per family of a device.
-fn choose(addresses: &[Address], index: u32, families: &[String]) -> Vec<IpAddr> {
+fn choose(addresses: &[DeviceAddress], index: u32, families: &[String]) -> Vec<IpAddr> {
     let mut chosen = Vec::new();
     for wants_v6 in families.iter().filter_map(|name| is_v6(name)) {
-        let of_family = |a: &&Address| a.index == index && a.addr.is_ipv6() == wants_v6;
+        let of_family = |a: &&DeviceAddress| a.index == index && a.addr.is_ipv6() == wants_v6;
         let candidates = addresses.iter().filter(of_family);
         let best = candidates.min_by_key(|a| (a.link_local, a.second));
         // A family can be named twice.
@@ -293,7 +293,7 @@ fn speed_of(name: &str) -> Option<u32> {
     /// `struct ethtool_cmd` of linux/ethtool.h.
     #[repr(C)]
     #[derive(Default)]
-    struct Settings {
+    struct EthtoolCmd {
         command: u32,
         supported: u32,
         advertising: u32,
@@ -303,11 +303,11 @@ fn speed_of(name: &str) -> Option<u32> {
         speed_high: u16,
         _rest: [u8; 14],
     }
-    const _: () = assert!(size_of::<Settings>() == 44);
+    const _: () = assert!(size_of::<EthtoolCmd>() == 44);
 
-    let mut settings = Settings {
+    let mut settings = EthtoolCmd {
         command: ETHTOOL_GSET,
-        ..Settings::default()
+        ..EthtoolCmd::default()
     };
     // SAFETY: an all-zero ifreq is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

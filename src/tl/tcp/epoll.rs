@@ -1,6 +1,6 @@
 //! The set of a worker's sockets: which of them can be read or written.
 
-use crate::sys::descriptor::Owned;
+use crate::sys::descriptor::OwnedDescriptor;
 use std::io::{self, Error};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ const BATCH: usize = 32;
 
 /// An epoll set. Readiness is a level, not an edge: what is not read now is reported again.
 pub struct Epoll {
-    fd: Owned<OwnedFd>,
+    fd: OwnedDescriptor<OwnedFd>,
     /// Sockets that are watched for room to write.
     pub writing: AtomicUsize,
     /// Progress calls that got to the sockets, wraps. Only the progressing thread changes it. Relaxed: it guards
@@ -20,7 +20,7 @@ pub struct Epoll {
 
 /// What can be done with a socket now.
 #[derive(Clone, Copy, Debug)]
-pub struct Event {
+pub struct SocketEvent {
     pub token: u64,
     /// There is something to read, or an end or error to be seen by reading.
     pub read: bool,
@@ -35,7 +35,7 @@ impl Epoll {
         // SAFETY: no memory involved; a fresh descriptor.
         let fd = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
         Ok(Self {
-            fd: Owned::new(fd),
+            fd: OwnedDescriptor::new(fd),
             writing: AtomicUsize::new(0),
             turn: AtomicU32::new(0),
         })
@@ -90,7 +90,7 @@ impl Epoll {
 
     /// What is ready now, without waiting. `None`: the program has closed the set's descriptor, and with it, no doubt,
     /// those of the sockets.
-    pub fn poll(&self) -> Option<impl Iterator<Item = Event> + use<>> {
+    pub fn poll(&self) -> Option<impl Iterator<Item = SocketEvent> + use<>> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
         // SAFETY: room for BATCH events.
         let got =
@@ -101,7 +101,7 @@ impl Epoll {
         }
         let ended = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
         let ready = events.into_iter().take(got.max(0) as usize);
-        Some(ready.map(move |e| Event {
+        Some(ready.map(move |e| SocketEvent {
             token: e.u64,
             read: e.events & (libc::EPOLLIN as u32 | ended) != 0,
             write: e.events & (libc::EPOLLOUT as u32 | ended) != 0,

@@ -13,25 +13,25 @@ pub mod route;
 pub mod sender;
 pub mod socket;
 
-use crate::sys::descriptor::Owned;
+use crate::sys::descriptor::OwnedDescriptor;
 use crate::wire::address::{NetAddress, TcpLocator};
-use device::Device;
+use device::TcpDevice;
 use epoll::Epoll;
-use route::{Path, Remote};
+use route::{ListenAddress, RoutePath};
 use socket2::Socket;
 use std::net::{Shutdown, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 /// What both halves of a connection share. The socket is closed when the last of them goes.
-pub struct Link {
-    pub socket: Owned<Socket>,
+pub struct SharedSocket {
+    pub socket: OwnedDescriptor<Socket>,
     pub epoll: Arc<Epoll>,
     /// What `epoll` calls the socket.
     pub token: u64,
 }
 
-impl Link {
+impl SharedSocket {
     pub fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
@@ -46,7 +46,7 @@ impl Link {
 
 /// Where a worker can be reached by TCP, as its address says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct TcpTarget {
     pub locator: TcpLocator,
     /// It is in this network namespace.
     pub same_net: bool,
@@ -54,22 +54,22 @@ pub struct Target {
 
 /// A way to a target, with everything that a socket has to know.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct TcpPath {
     pub to: SocketAddr,
-    pub path: Path,
+    pub path: RoutePath,
     /// Name of the device to bind to, if the kernel would take another one.
     pub device: Option<String>,
 }
 
-impl Target {
+impl TcpTarget {
     /// The ways there, best first. Asks the kernel for its routes.
-    pub fn ways(&self, devices: &[Device]) -> Vec<Way> {
-        let remote = |a: &NetAddress| Remote {
+    pub fn ways(&self, devices: &[TcpDevice]) -> Vec<TcpPath> {
+        let remote = |a: &NetAddress| ListenAddress {
             addr: a.ip,
             mbps: a.mbps(),
         };
-        let remotes: Vec<Remote> = self.locator.addresses.iter().map(remote).collect();
-        let way = |path: Path| Way {
+        let remotes: Vec<ListenAddress> = self.locator.addresses.iter().map(remote).collect();
+        let way = |path: RoutePath| TcpPath {
             to: at(remotes[path.remote].addr, self.locator.port, path.scope),
             device: path.bind_device.then(|| devices[path.device].name.clone()),
             path,

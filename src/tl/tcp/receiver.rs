@@ -3,8 +3,8 @@
 //! Records that can be handled in pieces and are long are shown as they come, so that their
 //! payload can be read from the socket into the place where it belongs.
 
-use super::Link;
-use crate::tl::shm::ring::Message;
+use super::SharedSocket;
+use crate::tl::shm::ring::RingMessage;
 use crate::wire::frame::{self, Frame, HEADER};
 use std::io::{self, Error, ErrorKind};
 use std::sync::Arc;
@@ -21,21 +21,21 @@ pub const PIECE: usize = 16 << 10;
 
 /// What peers write is no sequence of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Corrupt;
+pub struct CorruptStream;
 
 /// What the buffer holds.
-pub enum Next {
-    /// A whole message, in the buffer until [`Receiver::consume`].
-    Message(Message),
-    /// A long record is under way: see [`Receiver::bulk`].
-    Bulk,
+pub enum Buffered {
+    /// A whole message, in the buffer until [`TcpReceiver::consume`].
+    Message(RingMessage),
+    /// A long record is under way: see [`TcpReceiver::bulk`].
+    PartialRecord,
     /// More has to be read first.
     Starved,
 }
 
 /// A long record of which a part has come.
 #[derive(Clone, Copy)]
-pub struct Bulk {
+pub struct PartialRecord {
     pub frame: Frame,
     /// The fixed header of its kind; as long as the kind says.
     pub head: [u8; 8],
@@ -45,7 +45,7 @@ pub struct Bulk {
     pub refused: bool,
 }
 
-impl Bulk {
+impl PartialRecord {
     /// Bytes of payload that are to come.
     pub fn left(&self) -> usize {
         self.frame.len - self.frame.kind.header_size() - self.done
@@ -53,8 +53,8 @@ impl Bulk {
 }
 
 /// The progressing thread's.
-pub struct Receiver {
-    link: Arc<Link>,
+pub struct TcpReceiver {
+    link: Arc<SharedSocket>,
     /// Empty before the first read; longer than `size` from the first record on that needs it.
     buffer: Vec<u8>,
     /// Bytes that one read takes.
@@ -63,14 +63,14 @@ pub struct Receiver {
     end: usize,
     /// Length of the message that `show` showed.
     shown: usize,
-    bulk: Option<Bulk>,
+    bulk: Option<PartialRecord>,
     /// The last read took less than it could: the socket had no more at that time.
     emptied: bool,
 }
 
-impl Receiver {
+impl TcpReceiver {
     /// `size`: bytes that one read takes, unless that is too little.
-    pub fn new(link: Arc<Link>, size: usize) -> Self {
+    pub fn new(link: Arc<SharedSocket>, size: usize) -> Self {
         Self {
             link,
             buffer: Vec::new(),
@@ -88,12 +88,12 @@ impl Receiver {
         self.emptied && self.start == self.end && self.bulk.is_none()
     }
 
-    pub fn link(&self) -> &Arc<Link> {
+    pub fn link(&self) -> &Arc<SharedSocket> {
         &self.link
     }
 
     /// The long record that is under way.
-    pub fn bulk(&mut self) -> Option<&mut Bulk> {
+    pub fn bulk(&mut self) -> Option<&mut PartialRecord> {
         self.bulk.as_mut()
     }
 
@@ -105,39 +105,39 @@ impl Receiver {
     /// The next thing to do.
     ///
     /// # Errors
-    /// [`Corrupt`].
-    pub fn show(&mut self) -> Result<Next, Corrupt> {
+    /// [`CorruptStream`].
+    pub fn show(&mut self) -> Result<Buffered, CorruptStream> {
         if self.bulk.is_some() {
-            return Ok(Next::Bulk);
+            return Ok(Buffered::PartialRecord);
         }
         let Some((header, record)) = self.buffered().split_first_chunk::<HEADER>() else {
-            return Ok(Next::Starved);
+            return Ok(Buffered::Starved);
         };
-        let frame = frame::decode(header).ok_or(Corrupt)?;
+        let frame = frame::decode(header).ok_or(CorruptStream)?;
         if frame.len > WHOLE && frame::in_pieces(frame.kind) {
             let size = frame.kind.header_size();
             let Some(bytes) = record.get(..size) else {
-                return Ok(Next::Starved);
+                return Ok(Buffered::Starved);
             };
             let mut head = [0; 8];
             head[..size].copy_from_slice(bytes);
-            self.bulk = Some(Bulk {
+            self.bulk = Some(PartialRecord {
                 frame,
                 head,
                 done: 0,
                 refused: false,
             });
             self.take(HEADER + size);
-            return Ok(Next::Bulk);
+            return Ok(Buffered::PartialRecord);
         }
         if record.len() < frame.len {
             // `decode` has checked the length.
             self.size = self.size.max(HEADER + frame.len);
-            return Ok(Next::Starved);
+            return Ok(Buffered::Starved);
         }
         let record = record.as_ptr();
         self.shown = HEADER + frame.len;
-        Ok(Next::Message(Message {
+        Ok(Buffered::Message(RingMessage {
             kind: frame.kind as u8,
             aux: frame.aux,
             imm: frame.imm,
@@ -161,7 +161,7 @@ impl Receiver {
     }
 
     /// `n` bytes of the long record's payload have been handled. True at its end.
-    pub fn landed(&mut self, n: usize) -> Option<Bulk> {
+    pub fn landed(&mut self, n: usize) -> Option<PartialRecord> {
         let bulk = self.bulk.as_mut()?;
         bulk.done += n;
         if bulk.left() == 0 {

@@ -1,6 +1,6 @@
 //! Which of a peer's addresses can be reached, from which device: the kernel's routing decides, then speed.
 
-use super::device::Device;
+use super::device::TcpDevice;
 use super::netlink;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteNextHop, RouteType,
@@ -23,7 +23,7 @@ pub struct Route {
 
 /// An address at which a peer listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remote {
+pub struct ListenAddress {
     /// Without scope: a link-local one is valid on any of our links, as far as is known.
     pub addr: IpAddr,
     /// Speed of the peer's device, Mb/s.
@@ -32,7 +32,7 @@ pub struct Remote {
 
 /// A way to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Path {
+pub struct RoutePath {
     /// Index among the devices.
     pub device: usize,
     /// Index among the remote addresses.
@@ -49,8 +49,8 @@ pub struct Path {
 /// The ways to a peer, best first; empty if it cannot be reached. `same_net`: the peer is in this process's
 /// network namespace, so that an address of ours is its own too; else it is somebody else's (every docker
 /// host has a 172.17.0.1). The peer may still not answer on the best one: the caller tries the next.
-pub fn ways(devices: &[Device], remotes: &[Remote], same_net: bool) -> Vec<Path> {
-    let mut found: Vec<(Rank, Path)> = Vec::new();
+pub fn ways(devices: &[TcpDevice], remotes: &[ListenAddress], same_net: bool) -> Vec<RoutePath> {
+    let mut found: Vec<(PathRank, RoutePath)> = Vec::new();
     for (r, remote) in remotes.iter().enumerate() {
         if same_net {
             found.extend(own(devices, r, remote));
@@ -60,7 +60,7 @@ pub fn ways(devices: &[Device], remotes: &[Remote], same_net: bool) -> Vec<Path>
             let family = |local: &&IpAddr| local.is_ipv6() == remote.addr.is_ipv6();
             if let Some(local) = device.addrs.iter().find(family) {
                 found.extend(through(device, *local, remote).map(|(rank, path)| {
-                    let path = Path {
+                    let path = RoutePath {
                         device: d,
                         remote: r,
                         ..path
@@ -76,7 +76,7 @@ pub fn ways(devices: &[Device], remotes: &[Remote], same_net: bool) -> Vec<Path>
 
 /// What makes a way better than another; smaller is better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
+struct PathRank {
     /// Against the kernel's own choice, by way of a router.
     detour: bool,
     /// It may be another network's address of the same name.
@@ -88,7 +88,11 @@ struct Rank {
 }
 
 /// The way to an address of this network namespace.
-fn own(devices: &[Device], index: usize, remote: &Remote) -> Option<(Rank, Path)> {
+fn own(
+    devices: &[TcpDevice],
+    index: usize,
+    remote: &ListenAddress,
+) -> Option<(PathRank, RoutePath)> {
     let holder = devices.iter().position(|d| d.addrs.contains(&remote.addr));
     let loopback = || devices.iter().position(|d| d.loopback);
     let device = holder.or_else(loopback).or(devices.first().map(|_| 0))?;
@@ -97,13 +101,13 @@ fn own(devices: &[Device], index: usize, remote: &Remote) -> Option<(Rank, Path)
     if link_local && holder.is_none() {
         return None;
     }
-    let rank = Rank {
+    let rank = PathRank {
         detour: false,
         link_local,
         speed: Reverse(remote.mbps),
         gateway: false,
     };
-    let path = Path {
+    let path = RoutePath {
         device,
         remote: index,
         local: None,
@@ -114,7 +118,11 @@ fn own(devices: &[Device], index: usize, remote: &Remote) -> Option<(Rank, Path)
 }
 
 /// The way through one device, from one address of it.
-fn through(device: &Device, local: IpAddr, remote: &Remote) -> Option<(Rank, Path)> {
+fn through(
+    device: &TcpDevice,
+    local: IpAddr,
+    remote: &ListenAddress,
+) -> Option<(PathRank, RoutePath)> {
     let link_local = is_link_local(remote.addr);
     let natural = (!link_local)
         .then(|| lookup(remote.addr, Some(local), None).ok())
@@ -130,13 +138,13 @@ fn through(device: &Device, local: IpAddr, remote: &Remote) -> Option<(Rank, Pat
     if route.local || route.device != device.index {
         return None;
     }
-    let rank = Rank {
+    let rank = PathRank {
         detour: natural.is_none() && route.gateway,
         link_local,
         speed: Reverse(remote.mbps.min(device.speed())),
         gateway: route.gateway,
     };
-    let path = Path {
+    let path = RoutePath {
         device: 0,
         remote: 0,
         local: Some(local),
@@ -146,7 +154,7 @@ fn through(device: &Device, local: IpAddr, remote: &Remote) -> Option<(Rank, Pat
     Some((rank, path))
 }
 
-fn scope_of(addr: IpAddr, device: &Device) -> u32 {
+fn scope_of(addr: IpAddr, device: &TcpDevice) -> u32 {
     if is_link_local(addr) { device.index } else { 0 }
 }
 

@@ -4,7 +4,7 @@
 //! does not, they collect there and leave together as soon as there is room. Long payloads are
 //! written from where they lie; what is left of one is remembered until the socket takes more.
 
-use super::{Link, socket};
+use super::{SharedSocket, socket};
 use crate::wire::frame::{self, HEADER, MAX_RECORD};
 use std::io::{self, Error, ErrorKind};
 use std::net::Shutdown;
@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering;
 const LEAST: usize = 64 << 10;
 
 /// One thread at a time: whoever holds the peer's lock.
-pub struct Sender {
-    link: Arc<Link>,
+pub struct TcpSender {
+    link: Arc<SharedSocket>,
     /// Bytes that are held back for a socket that takes none; any record fits.
     limit: usize,
     /// What is to be written, from `start` on.
@@ -38,9 +38,9 @@ pub struct Sender {
     written: u32,
 }
 
-impl Sender {
+impl TcpSender {
     /// `longest`: bytes of the longest record that will be sent.
-    pub fn new(link: Arc<Link>, longest: usize) -> Self {
+    pub fn new(link: Arc<SharedSocket>, longest: usize) -> Self {
         debug_assert!(longest <= MAX_RECORD);
         Self {
             limit: LEAST.max(HEADER + longest),
@@ -270,7 +270,7 @@ impl Sender {
     }
 
     /// Whether this is the half of that connection that sends.
-    pub fn is_of(&self, link: &Arc<Link>) -> bool {
+    pub fn is_of(&self, link: &Arc<SharedSocket>) -> bool {
         Arc::ptr_eq(&self.link, link)
     }
 
@@ -281,7 +281,7 @@ impl Sender {
     }
 }
 
-impl Drop for Sender {
+impl Drop for TcpSender {
     fn drop(&mut self) {
         if self.blocked {
             self.link

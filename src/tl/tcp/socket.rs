@@ -1,6 +1,6 @@
 //! Sockets as this transport wants them: non-blocking, without delay, with keepalive.
 
-use super::Way;
+use super::TcpPath;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::io::{self, Error, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,7 +12,7 @@ pub const BACKLOG: i32 = 1024;
 
 /// What the options say about every socket.
 #[derive(Clone, Debug)]
-pub struct Tuning {
+pub struct SocketTuning {
     pub nodelay: bool,
     /// Bytes; none to leave it to the kernel, which adapts.
     pub sndbuf: Option<usize>,
@@ -30,7 +30,7 @@ pub struct Tuning {
     pub receive_buffer: usize,
 }
 
-impl Tuning {
+impl SocketTuning {
     /// What concerns the size of windows has to be said before a connection is made.
     fn apply_early(&self, socket: &Socket) -> io::Result<()> {
         if let Some(bytes) = self.sndbuf {
@@ -73,7 +73,7 @@ impl Tuning {
 ///
 /// # Errors
 /// What the system says; `AddrInUse` if no port of the range is free.
-pub fn listen(at: SocketAddr, tuning: &Tuning, reuse: bool) -> io::Result<Socket> {
+pub fn listen(at: SocketAddr, tuning: &SocketTuning, reuse: bool) -> io::Result<Socket> {
     let ports = match (at.port(), tuning.ports) {
         (0, (first, last)) => first..=last.max(first),
         (port, _) => port..=port,
@@ -90,7 +90,7 @@ pub fn listen(at: SocketAddr, tuning: &Tuning, reuse: bool) -> io::Result<Socket
     Err(error)
 }
 
-fn listen_at(at: SocketAddr, tuning: &Tuning, reuse: bool) -> io::Result<Socket> {
+fn listen_at(at: SocketAddr, tuning: &SocketTuning, reuse: bool) -> io::Result<Socket> {
     let socket = new(at)?;
     if let SocketAddr::V6(v6) = at {
         socket.set_only_v6(!v6.ip().is_unspecified())?;
@@ -108,7 +108,7 @@ fn listen_at(at: SocketAddr, tuning: &Tuning, reuse: bool) -> io::Result<Socket>
 ///
 /// # Errors
 /// As [`listen`].
-pub fn listen_everywhere(tuning: &Tuning) -> io::Result<Socket> {
+pub fn listen_everywhere(tuning: &SocketTuning) -> io::Result<Socket> {
     listen((Ipv6Addr::UNSPECIFIED, 0).into(), tuning, false)
         .or_else(|_| listen((Ipv4Addr::UNSPECIFIED, 0).into(), tuning, false))
 }
@@ -117,7 +117,7 @@ pub fn listen_everywhere(tuning: &Tuning) -> io::Result<Socket> {
 ///
 /// # Errors
 /// What the system knows at once.
-pub fn connect(way: &Way, tuning: &Tuning) -> io::Result<Socket> {
+pub fn connect(way: &TcpPath, tuning: &SocketTuning) -> io::Result<Socket> {
     let socket = prepare(way.to, tuning)?;
     if let Some(device) = &way.device {
         socket.bind_device(Some(device.as_bytes()))?;
@@ -143,7 +143,7 @@ pub fn begin(socket: Socket, to: SocketAddr) -> io::Result<Socket> {
 ///
 /// # Errors
 /// Out of descriptors.
-pub fn prepare(to: SocketAddr, tuning: &Tuning) -> io::Result<Socket> {
+pub fn prepare(to: SocketAddr, tuning: &SocketTuning) -> io::Result<Socket> {
     let socket = new(to)?;
     tuning.apply_early(&socket)?;
     tuning.apply(&socket)?;
@@ -179,7 +179,10 @@ pub fn connected(socket: &Socket) -> io::Result<()> {
 ///
 /// # Errors
 /// `WouldBlock` if there is none.
-pub fn accept(listener: &Socket, tuning: &Tuning) -> io::Result<(Socket, Option<SocketAddr>)> {
+pub fn accept(
+    listener: &Socket,
+    tuning: &SocketTuning,
+) -> io::Result<(Socket, Option<SocketAddr>)> {
     let (socket, from) = listener.accept()?;
     socket.set_nonblocking(true)?;
     tuning.apply(&socket)?;
@@ -193,7 +196,7 @@ const GUESTS_SHARE: u64 = 4;
 
 /// Connections of those who have not said who they are that one door lets in; the oldest has to go when another one
 /// comes. Asked each time: a program may change its limit.
-pub fn max_guests() -> usize {
+pub fn max_half_open() -> usize {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,

@@ -1,35 +1,35 @@
 //! What a worker has of the interconnect: a virtual control queue, and a hall where strangers ask for rings.
 
-use super::Tuning;
-use super::allotment;
-use super::pinned::Store;
-use super::queue::{Event, Queue};
-use super::rail::Rail;
-use super::roster::Roster;
+use super::TofuTuning;
+use super::mr::MrCache;
+use super::op_queue::{OpQueue, QueueEvent};
+use super::rail::TofuRail;
 use super::tni::Tni;
 use super::utofu::Utofu;
-use super::vcq::{Region, Vcq};
+use super::vcq::{Vcq, VcqRegion};
+use super::vcq_alloc;
+use super::vcq_registry::VcqRegistry;
 use crate::sys::lock::MtLock;
 use crate::sys::log;
-use crate::sys::sync::{AtomicBool, Ordering, foreign};
-use crate::wire::tofu::{HALL, MOST_RAILS, Rails};
+use crate::sys::sync::{AtomicBool, Ordering, dma_mem};
+use crate::wire::tofu_msg::{HALL, MOST_RAILS, RailVcqs};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 /// A worker's share. Dropped when the worker and its last sender are gone. Fields in the order of their ends.
-pub struct Iface {
-    pub queue: MtLock<Queue>,
+pub struct TofuIface {
+    pub queue: MtLock<OpQueue>,
     /// Memory of the user's that is registered for the queue.
-    pub store: Store,
-    pub hall: Region,
+    pub store: MrCache,
+    pub hall: VcqRegion,
     pub vcq: Arc<Vcq>,
     /// Further queues, for long transfers; mostly none.
-    pub rails: Box<[Rail]>,
-    roster: Arc<Roster>,
+    pub rails: Box<[TofuRail]>,
+    roster: Arc<VcqRegistry>,
     /// Its number there; the rails have those behind it.
     pub number: u16,
-    pub tuning: Tuning,
+    pub tuning: TofuTuning,
     /// Bytes that one operation moves from or to memory of the user's, at most.
     pub longest: usize,
     /// Connections in the middle of a record.
@@ -39,28 +39,33 @@ pub struct Iface {
     pub tni: usize,
 }
 
-impl Iface {
+impl TofuIface {
     /// On the network interface whose turn it is, or the next that has a queue left; the rails on those behind it, as
     /// many as leave queues for the first ones of other workers.
     ///
     /// # Errors
     /// What the library says of the last.
-    pub fn new(tnis: &[Tni], roster: &Arc<Roster>, tuning: Tuning, mt: bool) -> io::Result<Iface> {
+    pub fn new(
+        tnis: &[Tni],
+        roster: &Arc<VcqRegistry>,
+        tuning: TofuTuning,
+        mt: bool,
+    ) -> io::Result<TofuIface> {
         /// Workers that were made in this process: they are spread over the interfaces.
         static MADE: AtomicUsize = AtomicUsize::new(0);
         let lib = Utofu::get().ok_or(io::ErrorKind::NotFound)?;
         // Relaxed: only a number.
         let first = MADE.fetch_add(1, Ordering::Relaxed) + tuning.first % tnis.len().max(1);
         let mut turns: Vec<usize> = (0..tnis.len()).map(|i| (first + i) % tnis.len()).collect();
-        let (vcq, tni) = allotment::take(lib, tnis, &turns, tuning.most_alone)?;
+        let (vcq, tni) = vcq_alloc::take(lib, tnis, &turns, tuning.most_alone)?;
         turns.retain(|&other| other != tni);
         let vcq = Arc::new(vcq);
         let mut rails = Vec::new();
         for _ in 1..tuning.queues.min(MOST_RAILS + 1) {
-            let taken = allotment::take_rail(lib, tnis, &turns, tuning.most_alone);
+            let taken = vcq_alloc::take_rail(lib, tnis, &turns, tuning.most_alone);
             let rail = taken.and_then(|(vcq, tni)| {
                 turns.retain(|&other| other != tni);
-                Rail::new(Arc::new(vcq), tni, &tuning, mt)
+                TofuRail::new(Arc::new(vcq), tni, &tuning, mt)
             });
             match rail {
                 Ok(rail) => rails.push(rail),
@@ -80,18 +85,18 @@ impl Iface {
     fn on(
         vcq: Arc<Vcq>,
         (tni, longest): (usize, usize),
-        rails: Vec<Rail>,
-        roster: &Arc<Roster>,
-        tuning: Tuning,
+        rails: Vec<TofuRail>,
+        roster: &Arc<VcqRegistry>,
+        tuning: TofuTuning,
         mt: bool,
-    ) -> io::Result<Iface> {
-        let queue = Queue::new(vcq.clone(), tuning.packet as usize, tuning.notices as usize)?;
-        let hall = Region::new(&vcq, HALL)?;
+    ) -> io::Result<TofuIface> {
+        let queue = OpQueue::new(vcq.clone(), tuning.packet as usize, tuning.notices as usize)?;
+        let hall = VcqRegion::new(&vcq, HALL)?;
         let mut all = vec![&vcq];
         all.extend(rails.iter().map(|rail| &rail.vcq));
-        Ok(Iface {
+        Ok(TofuIface {
             queue: MtLock::new(mt, queue),
-            store: Store::new(&vcq, mt),
+            store: MrCache::new(&vcq, mt),
             hall,
             number: roster.enter(&all),
             roster: roster.clone(),
@@ -106,12 +111,12 @@ impl Iface {
     }
 
     /// The queues of its rails, for peers.
-    pub fn told_rails(&self) -> Rails {
-        Rails::of(self.rails.iter().map(|rail| rail.vcq.id))
+    pub fn signaled_rails(&self) -> RailVcqs {
+        RailVcqs::of(self.rails.iter().map(|rail| rail.vcq.id))
     }
 
     /// The next thing that has happened by a rail.
-    pub fn poll_rails(&self) -> Option<Event> {
+    pub fn poll_rails(&self) -> Option<QueueEvent> {
         self.rails.iter().find_map(|rail| rail.queue.lock().poll())
     }
 
@@ -159,7 +164,7 @@ impl Iface {
     /// The word of the hall, as adapters have left it.
     pub fn turn(&self) -> u64 {
         // SAFETY: the hall begins with it, aligned, and everybody here takes it for an atomic.
-        let word = unsafe { foreign::word_at(self.hall.ptr()) };
+        let word = unsafe { dma_mem::word_at(self.hall.ptr()) };
         // Relaxed: a number.
         word.load(Ordering::Relaxed)
     }
@@ -172,7 +177,7 @@ fn longest(each: impl Iterator<Item = usize>) -> usize {
     each.min().unwrap_or(0).max(LINE) / LINE * LINE
 }
 
-impl Drop for Iface {
+impl Drop for TofuIface {
     fn drop(&mut self) {
         self.roster.leave(self.number, 1 + self.rails.len());
     }

@@ -9,35 +9,35 @@
 mod flow;
 mod memory;
 
-use super::cells::{Cell, Cells};
-use super::flow::Flow;
-use super::iface::Iface;
-use super::inbound::Inbound;
+use super::ctrl_words::{CtrlWord, CtrlWords};
+use super::iface::TofuIface;
 use super::model::{self, Adapter, PACKET, explore, spawn};
-use super::queue::Mark;
-use super::ring::{Shape, TAIL};
-use super::sender::{Granted, Sender};
-use super::slab::Slabs;
-use super::vcq::Region;
-use crate::sys::sync::foreign;
+use super::op_queue::OpTag;
+use super::ring_layout::{RingLayout, TAIL};
+use super::ring_pool::RingPool;
+use super::rx_ring::RxRing;
+use super::sender::{RemoteRing, TofuSender};
+use super::tx_acks::TxAcks;
+use super::vcq::VcqRegion;
+use crate::sys::sync::dma_mem;
 use std::sync::Arc;
 
-const MARK: Mark = Mark {
+const MARK: OpTag = OpTag {
     link: 0,
     colour: 128,
 };
 
-fn iface(queues: usize, mt: bool) -> Arc<Iface> {
+fn iface(queues: usize, mt: bool) -> Arc<TofuIface> {
     Arc::new(model::iface(queues, mt))
 }
 
-fn adapter<'a>(iface: &Iface) -> &'a Adapter {
+fn adapter<'a>(iface: &TofuIface) -> &'a Adapter {
     Adapter::of(iface.vcq.id)
 }
 
 /// Room for so many frames as long as they can be; the reader tells of each.
-fn narrow(frames: u32) -> Shape {
-    Shape {
+fn narrow(frames: u32) -> RingLayout {
+    RingLayout {
         size: TAIL as u32 + frames * PACKET,
         packet: PACKET,
         window: 4,
@@ -45,8 +45,8 @@ fn narrow(frames: u32) -> Shape {
 }
 
 /// Room for several, which are counted.
-fn wide() -> Shape {
-    Shape {
+fn wide() -> RingLayout {
+    RingLayout {
         size: TAIL as u32 + 8 * PACKET,
         packet: PACKET,
         window: 8,
@@ -54,39 +54,45 @@ fn wide() -> Shape {
 }
 
 /// A ring that a peer of the worker's writes to.
-fn inbound(iface: &Iface, shape: Shape) -> Inbound {
-    let piece = Slabs::default().take(&iface.vcq, shape.size as usize);
+fn inbound(iface: &TofuIface, shape: RingLayout) -> RxRing {
+    let piece = RingPool::default().take(&iface.vcq, shape.size as usize);
     let piece = piece.expect("the model has all");
-    foreign::watch(piece.ptr(), shape.count_at() as usize);
-    let mut inbound = Inbound::new(piece, shape);
+    dma_mem::watch(piece.ptr(), shape.count_at() as usize);
+    let mut inbound = RxRing::new(piece, shape);
     // Nothing yet; its word is watched from now on.
-    inbound.look();
+    inbound.scan();
     inbound
 }
 
-fn cell(iface: &Iface) -> Cell {
-    let (cell, _) = Cells::default()
+fn cell(iface: &TofuIface) -> CtrlWord {
+    let (cell, _) = CtrlWords::default()
         .take(&iface.vcq)
         .expect("the model has all");
     cell
 }
 
 /// What writes to a ring of this peer, or to the peer's memory, and is told in this cell what was read.
-fn sender(own: &Arc<Iface>, flow: &Arc<Flow>, cell: &Cell, peer: &Iface, ring: &Inbound) -> Sender {
-    let to = Granted {
+fn sender(
+    own: &Arc<TofuIface>,
+    flow: &Arc<TxAcks>,
+    cell: &CtrlWord,
+    peer: &TofuIface,
+    ring: &RxRing,
+) -> TofuSender {
+    let to = RemoteRing {
         vcq: peer.vcq.id,
         ring: ring.stadd(),
         shape: ring.shape(),
         counted: ring.shape() == wide(),
-        rails: peer.told_rails(),
+        rails: peer.signaled_rails(),
     };
-    Sender::new(own.clone(), flow.clone(), cell.clone(), MARK, to)
+    TofuSender::new(own.clone(), flow.clone(), cell.clone(), MARK, to)
 }
 
 /// Registered memory, of which the first bytes are watched.
-fn memory(iface: &Iface) -> Region {
-    let region = Region::new(&iface.vcq, 64).expect("the model has all");
-    foreign::watch(region.ptr(), 64);
+fn memory(iface: &TofuIface) -> VcqRegion {
+    let region = VcqRegion::new(&iface.vcq, 64).expect("the model has all");
+    dma_mem::watch(region.ptr(), 64);
     region
 }
 

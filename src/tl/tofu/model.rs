@@ -5,12 +5,12 @@
 //! was in front of a post, does one after the other, and tells of each behind it: that is strong order. What panics in
 //! here ends the process, after it has said why: functions of C's do not unwind.
 
-use super::Tuning;
-use super::iface::Iface;
-use super::roster::Roster;
+use super::TofuTuning;
+use super::iface::TofuIface;
 use super::tni::Tni;
-use super::utofu::{self, Caps, Notice, Stadd, TniId, Utofu, VcqHdl, VcqId};
-use crate::sys::sync::foreign::{self, is_word, word_at};
+use super::utofu::{self, MrqNotice, Stadd, TniCaps, TniId, Utofu, VcqHdl, VcqId};
+use super::vcq_registry::VcqRegistry;
+use crate::sys::sync::dma_mem::{self, is_word, word_at};
 use crate::sys::sync::{AtomicU32, Ordering};
 use loom::thread::JoinHandle;
 use std::cell::{Cell, RefCell};
@@ -49,7 +49,7 @@ pub fn explore(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.check(move || {
-        foreign::fresh();
+        dma_mem::fresh();
         test();
     });
 }
@@ -73,8 +73,8 @@ pub fn spawn<R: 'static>(work: impl FnOnce() -> R + 'static) -> JoinHandle<Passe
 }
 
 /// A worker's share of the interconnect, with as many queues.
-pub fn iface(queues: usize, mt: bool) -> Iface {
-    let tuning = Tuning {
+pub fn iface(queues: usize, mt: bool) -> TofuIface {
+    let tuning = TofuTuning {
         ring_size: 0,
         ring_memory: 0,
         packet: PACKET,
@@ -87,9 +87,9 @@ pub fn iface(queues: usize, mt: bool) -> Iface {
         rma_rails: 1,
         rndv_rails: 1,
     };
-    let caps = Caps {
+    let caps = TniCaps {
         max_putget_size: 1 << 20,
-        ..Caps::default()
+        ..TniCaps::default()
     };
     let tni = |id| Tni {
         id,
@@ -97,7 +97,7 @@ pub fn iface(queues: usize, mt: bool) -> Iface {
         caps,
     };
     let tnis: Vec<_> = (0..queues as u16).map(tni).collect();
-    Iface::new(&tnis, &Arc::new(Roster::default()), tuning, mt).expect("the model has all")
+    TofuIface::new(&tnis, &Arc::new(VcqRegistry::default()), tuning, mt).expect("the model has all")
 }
 
 /// What is posted.
@@ -154,7 +154,7 @@ impl<T: Clone> List<T> {
 /// That of one queue.
 pub struct Adapter {
     posts: List<Post>,
-    notices: List<Notice>,
+    notices: List<MrqNotice>,
     ends: List<usize>,
     prompt: Cell<bool>,
 }
@@ -198,7 +198,7 @@ impl Adapter {
     }
 
     fn tell(&self, notice_type: u8, edata: u64, rmt_value: u64, rmt_stadd: Stadd) {
-        let mut notice = Notice::default();
+        let mut notice = MrqNotice::default();
         (notice.notice_type, notice.edata) = (notice_type, edata);
         (notice.rmt_value, notice.rmt_stadd) = (rmt_value, rmt_stadd);
         // Release: behind what it tells of.
@@ -249,7 +249,7 @@ impl Adapter {
 
 fn read(at: Stadd, len: usize) -> Vec<u8> {
     let from = at as *const u8;
-    foreign::reads(from, len);
+    dma_mem::reads(from, len);
     // SAFETY: registered memory of a test's.
     unsafe { std::slice::from_raw_parts(from, len) }.to_vec()
 }
@@ -257,7 +257,7 @@ fn read(at: Stadd, len: usize) -> Vec<u8> {
 fn write(at: Stadd, bytes: &[u8]) {
     let to = at as *mut u8;
     if !is_word(to) {
-        foreign::writes(to, bytes.len());
+        dma_mem::writes(to, bytes.len());
         // SAFETY: registered memory of a test's.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         return;
@@ -278,7 +278,7 @@ unsafe extern "C" fn get_onesided_tnis(_: *mut *mut TniId, _: *mut usize) -> c_i
     utofu::NOT_FOUND
 }
 
-unsafe extern "C" fn query_onesided_caps(_: TniId, _: *mut *mut Caps) -> c_int {
+unsafe extern "C" fn query_onesided_caps(_: TniId, _: *mut *mut TniCaps) -> c_int {
     utofu::NOT_FOUND
 }
 
@@ -472,7 +472,7 @@ unsafe extern "C" fn poll_tcq(hdl: VcqHdl, _: c_ulong, cbdata: *mut *mut c_void)
     utofu::SUCCESS
 }
 
-unsafe extern "C" fn poll_mrq(hdl: VcqHdl, _: c_ulong, place: *mut Notice) -> c_int {
+unsafe extern "C" fn poll_mrq(hdl: VcqHdl, _: c_ulong, place: *mut MrqNotice) -> c_int {
     // Relaxed: nothing is promised.
     let Some(notice) = Adapter::of(hdl as VcqId).notices.take(Ordering::Relaxed) else {
         return utofu::NOT_FOUND;

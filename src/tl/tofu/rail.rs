@@ -4,33 +4,33 @@
 //! There are no rings and no hall: nobody writes to a rail's queue but answers to what it has posted. What goes by
 //! different rails is in no order: a transfer that used some is behind all of them when each has told of its part.
 
-use super::Tuning;
-use super::pinned::Store;
-use super::queue::Queue;
+use super::TofuTuning;
+use super::mr::MrCache;
+use super::op_queue::OpQueue;
 use super::vcq::Vcq;
 use crate::sys::lock::MtLock;
 use std::io;
 use std::sync::Arc;
 
-/// A worker's. The peer's rails are in its address, in the same order ([`crate::wire::tofu::Rails`]); memory is
+/// A worker's. The peer's rails are in its address, in the same order ([`crate::wire::tofu_msg::RailVcqs`]); memory is
 /// registered for all of them, ours and the peer's.
-pub struct Rail {
-    pub queue: MtLock<Queue>,
+pub struct TofuRail {
+    pub queue: MtLock<OpQueue>,
     /// Memory of the user's that is registered for it.
-    pub store: Store,
+    pub store: MrCache,
     pub vcq: Arc<Vcq>,
     /// Which of the network interfaces it is on.
     pub tni: usize,
 }
 
-impl Rail {
+impl TofuRail {
     /// # Errors
     /// What the library says.
-    pub fn new(vcq: Arc<Vcq>, tni: usize, tuning: &Tuning, mt: bool) -> io::Result<Rail> {
-        let queue = Queue::new(vcq.clone(), tuning.packet as usize, tuning.notices as usize)?;
-        Ok(Rail {
+    pub fn new(vcq: Arc<Vcq>, tni: usize, tuning: &TofuTuning, mt: bool) -> io::Result<TofuRail> {
+        let queue = OpQueue::new(vcq.clone(), tuning.packet as usize, tuning.notices as usize)?;
+        Ok(TofuRail {
             queue: MtLock::new(mt, queue),
-            store: Store::new(&vcq, mt),
+            store: MrCache::new(&vcq, mt),
             vcq,
             tni,
         })

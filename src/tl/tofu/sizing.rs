@@ -28,7 +28,7 @@ pub fn packet(wanted: u32, ring: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tl::tofu::ring::Shape;
+    use crate::tl::tofu::ring_layout::RingLayout;
 
     /// Bytes of so many rings.
     fn total(rings: usize) -> u64 {
@@ -54,7 +54,7 @@ mod tests {
             for taken in [0, 1 << 24, 1 << 27, 1 << 29, 1 << 30, u64::MAX] {
                 for longest in [256, 4096, 1 << 20] {
                     let size = ring(wanted, 1 << 30, taken);
-                    let shape = Shape {
+                    let shape = RingLayout {
                         size,
                         packet: packet(longest, size) / 32 * 32,
                         window: 2,

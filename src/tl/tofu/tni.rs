@@ -1,7 +1,7 @@
 //! The network interfaces of this node: six engines, each with control queues of its own.
 
-use super::step::{Offered, Verb};
-use super::utofu::{self, Caps, TniId, Utofu, code_name};
+use super::amo::{AmoCaps, AmoVerb};
+use super::utofu::{self, TniCaps, TniId, Utofu, code_name};
 use crate::options::DeviceFilter;
 use crate::sys::log;
 
@@ -11,7 +11,7 @@ pub struct Tni {
     pub id: TniId,
     /// `tofu0`, `tofu1`, ...
     pub name: String,
-    pub caps: Caps,
+    pub caps: TniCaps,
 }
 
 /// Bytes that ride in a descriptor: frames of so many are sent without a buffer.
@@ -27,7 +27,7 @@ pub fn usable(filter: &DeviceFilter) -> Vec<Tni> {
     wanted
         .filter_map(|(id, name)| {
             let caps = query(lib, id)?;
-            let has_add = Offered::by_all([caps].iter()).has(Verb::Add);
+            let has_add = AmoCaps::by_all([caps].iter()).has(AmoVerb::Add);
             let enough = caps.max_piggyback_size >= PIGGYBACK && has_add;
             if !enough {
                 log::diag!(
@@ -56,7 +56,7 @@ fn all(lib: &Utofu) -> Vec<TniId> {
     }
 }
 
-fn query(lib: &Utofu, id: TniId) -> Option<Caps> {
+fn query(lib: &Utofu, id: TniId) -> Option<TniCaps> {
     let mut caps = std::ptr::null_mut();
     // SAFETY: room for the pointer.
     let code = unsafe { (lib.query_onesided_caps)(id, &mut caps) };

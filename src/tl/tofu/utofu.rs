@@ -49,7 +49,7 @@ pub const ARMW_XOR: c_int = 3;
 pub const ARMW_AND: c_int = 4;
 pub const ARMW_OR: c_int = 5;
 
-/// In [`Caps::flags`]: there are atomic operations; and in [`Caps::armw_ops`] which.
+/// In [`TniCaps::flags`]: there are atomic operations; and in [`TniCaps::armw_ops`] which.
 pub const CAP_ARMW: u64 = 1 << 1;
 pub const CAP_CSWAP: u64 = 1 << 0;
 pub const CAP_SWAP: u64 = 1 << 1;
@@ -67,7 +67,7 @@ pub const LCL_ARMW: u8 = 4;
 /// What an adapter can.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Caps {
+pub struct TniCaps {
     pub flags: u64,
     pub armw_ops: u64,
     pub num_cmp_ids: u32,
@@ -85,7 +85,7 @@ pub struct Caps {
 /// What a message receive queue holds.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Notice {
+pub struct MrqNotice {
     pub notice_type: u8,
     padding: [u8; 7],
     pub vcq_id: VcqId,
@@ -97,13 +97,13 @@ pub struct Notice {
     reserved: [u64; 2],
 }
 
-const _: () = assert!(size_of::<Notice>() == 64 && size_of::<Caps>() == 88);
+const _: () = assert!(size_of::<MrqNotice>() == 64 && size_of::<TniCaps>() == 88);
 
 functions! {
     /// The functions that are called.
     pub struct Utofu;
     get_onesided_tnis = c"utofu_get_onesided_tnis": fn(*mut *mut TniId, *mut usize) -> c_int;
-    query_onesided_caps = c"utofu_query_onesided_caps": fn(TniId, *mut *mut Caps) -> c_int;
+    query_onesided_caps = c"utofu_query_onesided_caps": fn(TniId, *mut *mut TniCaps) -> c_int;
     create_vcq = c"utofu_create_vcq": fn(TniId, c_ulong, *mut VcqHdl) -> c_int;
     free_vcq = c"utofu_free_vcq": fn(VcqHdl) -> c_int;
     query_vcq_id = c"utofu_query_vcq_id": fn(VcqHdl, *mut VcqId) -> c_int;
@@ -125,7 +125,7 @@ functions! {
     cswap4 = c"utofu_cswap4": fn(VcqHdl, VcqId, u32, u32, Stadd, u64, c_ulong, *mut c_void) -> c_int;
     cswap8 = c"utofu_cswap8": fn(VcqHdl, VcqId, u64, u64, Stadd, u64, c_ulong, *mut c_void) -> c_int;
     poll_tcq = c"utofu_poll_tcq": fn(VcqHdl, c_ulong, *mut *mut c_void) -> c_int;
-    poll_mrq = c"utofu_poll_mrq": fn(VcqHdl, c_ulong, *mut Notice) -> c_int;
+    poll_mrq = c"utofu_poll_mrq": fn(VcqHdl, c_ulong, *mut MrqNotice) -> c_int;
 }
 
 impl Utofu {

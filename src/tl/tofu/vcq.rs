@@ -1,11 +1,11 @@
 //! A virtual control queue, and memory that is registered for it.
 
-use super::allotment;
-use super::line::{self, Line};
-use super::path::{self, End};
-use super::step::{Step, Verb, Width};
-use super::utofu::{self, Notice, Stadd, TniId, Utofu, VcqHdl, VcqId, code_name};
-use crate::sys::fork::Private;
+use super::amo::{AmoVerb, AmoWidth, TofuAmo};
+use super::route::{self, RouteEnd};
+use super::utofu::{self, MrqNotice, Stadd, TniId, Utofu, VcqHdl, VcqId, code_name};
+use super::vcq_alloc;
+use super::vcq_ops::{self, VcqOps};
+use crate::sys::fork::PrivateInChild;
 use crate::sys::log;
 use crate::sys::sync::OnceLock;
 use std::ffi::{c_int, c_ulong, c_void};
@@ -18,7 +18,7 @@ const PAGE: usize = 64 << 10;
 
 /// Where an operation goes: a queue at the other end, and an address that it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct There {
+pub struct RemoteAddr {
     pub vcq: VcqId,
     pub stadd: Stadd,
 }
@@ -26,14 +26,14 @@ pub struct There {
 /// What an operation is told by: flags of uTofu's, the byte in its notices, the word with an entry of the queue of
 /// ended transmissions.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Told {
+pub struct PostFlags {
     pub flags: c_ulong,
     pub edata: u8,
     pub cbdata: usize,
 }
 
 /// Who keeps memory registered for a queue that nobody uses any more.
-pub trait Keeper: Send + Sync {
+pub trait RegReclaimer: Send + Sync {
     /// Deregisters up to so many registrations that are only kept. False: there were none. It may be asked with any
     /// lock held but its own, which it holds while it calls nobody.
     fn give_up(&self, most: usize) -> bool;
@@ -45,25 +45,25 @@ pub struct Vcq {
     hdl: VcqHdl,
     pub id: VcqId,
     pub tni: TniId,
-    pub room: Room,
-    keeper: OnceLock<Weak<dyn Keeper>>,
+    pub room: CqSharing,
+    keeper: OnceLock<Weak<dyn RegReclaimer>>,
 }
 
 /// Whose control queue a virtual one is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum CqSharing {
     /// Nobody else's.
     Alone,
     /// Others may be there, of this process and, if the library lets them, of others.
     Shared,
 }
 
-impl Room {
+impl CqSharing {
     /// What queues on one control queue post into is one: the library keeps their threads apart there, if anybody does.
     fn flags(self) -> c_ulong {
         match self {
-            Room::Alone => utofu::VCQ_EXCLUSIVE,
-            Room::Shared => utofu::VCQ_THREAD_SAFE,
+            CqSharing::Alone => utofu::VCQ_EXCLUSIVE,
+            CqSharing::Shared => utofu::VCQ_THREAD_SAFE,
         }
     }
 }
@@ -78,12 +78,12 @@ impl Vcq {
     ///
     /// # Errors
     /// What the library says: there are no more.
-    pub fn new(lib: &'static Utofu, tni: TniId, room: Room) -> io::Result<Vcq> {
+    pub fn new(lib: &'static Utofu, tni: TniId, room: CqSharing) -> io::Result<Vcq> {
         let (mut hdl, mut id) = (0, 0);
         // SAFETY: room for the handle.
         let code = unsafe { (lib.create_vcq)(tni, room.flags(), &mut hdl) };
         if code != utofu::SUCCESS {
-            allotment::give_back(room);
+            vcq_alloc::give_back(room);
             return Err(failure("utofu_create_vcq", code));
         }
         // SAFETY: just made; room for the name.
@@ -109,7 +109,7 @@ impl Vcq {
         let (Some(from), Some(to)) = (self.end(self.id), self.end(peer)) else {
             return peer;
         };
-        let mut path = path::between(from, to);
+        let mut path = route::between(from, to);
         // SAFETY: a number, and the three coordinates that it takes.
         let code = unsafe { (self.lib.set_vcq_id_path)(&mut routed, path.as_mut_ptr()) };
         if code != utofu::SUCCESS {
@@ -120,17 +120,17 @@ impl Vcq {
     }
 
     /// Where a queue is.
-    fn end(&self, id: VcqId) -> Option<End> {
+    fn end(&self, id: VcqId) -> Option<RouteEnd> {
         let (mut coords, mut tni, mut cq, mut extra) = ([0; 6], 0, 0, 0);
         // SAFETY: room for the six coordinates and the others.
         let code = unsafe {
             (self.lib.query_vcq_info)(id, coords.as_mut_ptr(), &mut tni, &mut cq, &mut extra)
         };
-        (code == utofu::SUCCESS).then_some(End { coords, tni })
+        (code == utofu::SUCCESS).then_some(RouteEnd { coords, tni })
     }
 
     /// Names who is to make room for what has to be registered: the first one.
-    pub fn set_keeper(&self, keeper: Weak<dyn Keeper>) {
+    pub fn set_keeper(&self, keeper: Weak<dyn RegReclaimer>) {
         self.keeper.get_or_init(|| keeper);
     }
 
@@ -141,12 +141,12 @@ impl Vcq {
     }
 
     /// What is called most of it.
-    pub fn line(&self) -> Line {
-        Line::new(self.lib, self.hdl)
+    pub fn line(&self) -> VcqOps {
+        VcqOps::new(self.lib, self.hdl)
     }
 
     /// Writes `len` bytes of registered memory. What the library answers: success, busy or an error.
-    pub fn put(&self, from: Stadd, to: There, len: usize, told: Told) -> c_int {
+    pub fn put(&self, from: Stadd, to: RemoteAddr, len: usize, told: PostFlags) -> c_int {
         // SAFETY: steering addresses are checked by the adapter; the owner keeps the memory until it is told.
         unsafe {
             (self.lib.put)(
@@ -163,7 +163,7 @@ impl Vcq {
     }
 
     /// As [`put`](Self::put), of bytes that ride in the descriptor: at most 32.
-    pub fn put_bytes(&self, bytes: &[u8], to: There, told: Told) -> c_int {
+    pub fn put_bytes(&self, bytes: &[u8], to: RemoteAddr, told: PostFlags) -> c_int {
         // SAFETY: the bytes are copied before the function returns.
         unsafe {
             (self.lib.put_piggyback)(
@@ -180,7 +180,7 @@ impl Vcq {
     }
 
     /// As [`put`](Self::put), of 8 bytes.
-    pub fn put_word(&self, word: u64, to: There, told: Told) -> c_int {
+    pub fn put_word(&self, word: u64, to: RemoteAddr, told: PostFlags) -> c_int {
         // SAFETY: nothing is lent.
         unsafe {
             (self.lib.put_piggyback8)(
@@ -197,7 +197,7 @@ impl Vcq {
     }
 
     /// Reads into registered memory.
-    pub fn get(&self, into: Stadd, from: There, len: usize, told: Told) -> c_int {
+    pub fn get(&self, into: Stadd, from: RemoteAddr, len: usize, told: PostFlags) -> c_int {
         // SAFETY: as of `put`.
         unsafe {
             (self.lib.get)(
@@ -214,7 +214,7 @@ impl Vcq {
     }
 
     /// Changes 4 or 8 bytes there, aligned to as many; the notice has what was there before.
-    pub fn change(&self, step: Step, to: There, told: Told) -> c_int {
+    pub fn change(&self, step: TofuAmo, to: RemoteAddr, told: PostFlags) -> c_int {
         let (lib, hdl) = (self.lib, self.hdl);
         let (edata, cbdata) = (u64::from(told.edata), told.cbdata as *mut c_void);
         let (value, compare) = (step.value, step.compare);
@@ -224,16 +224,16 @@ impl Vcq {
         // SAFETY: nothing is lent; steering addresses are checked by the adapter.
         unsafe {
             match (step.verb, step.width) {
-                (Verb::CompareSwap, Width::Four) => {
+                (AmoVerb::CompareSwap, AmoWidth::Four) => {
                     (lib.cswap4)(hdl, vcq, compare4, value4, at, edata, flags, cbdata)
                 }
-                (Verb::CompareSwap, Width::Eight) => {
+                (AmoVerb::CompareSwap, AmoWidth::Eight) => {
                     (lib.cswap8)(hdl, vcq, compare, value, at, edata, flags, cbdata)
                 }
-                (verb, Width::Four) => {
+                (verb, AmoWidth::Four) => {
                     (lib.armw4)(hdl, vcq, verb.code(), value4, at, edata, flags, cbdata)
                 }
-                (verb, Width::Eight) => {
+                (verb, AmoWidth::Eight) => {
                     (lib.armw8)(hdl, vcq, verb.code(), value, at, edata, flags, cbdata)
                 }
             }
@@ -245,17 +245,17 @@ impl Vcq {
         let mut cbdata = std::ptr::null_mut();
         // SAFETY: room for the word.
         let code = unsafe { (self.lib.poll_tcq)(self.hdl, 0, &mut cbdata) };
-        line::heard();
+        vcq_ops::has_notice();
         (code, cbdata as usize)
     }
 
     /// The next notice: the answer, and the notice.
     #[inline]
-    pub fn poll_mrq(&self) -> (c_int, Notice) {
-        let mut notice = Notice::default();
+    pub fn poll_mrq(&self) -> (c_int, MrqNotice) {
+        let mut notice = MrqNotice::default();
         // SAFETY: room for the notice.
         let code = unsafe { (self.lib.poll_mrq)(self.hdl, 0, &mut notice) };
-        line::heard();
+        vcq_ops::has_notice();
         (code, notice)
     }
 }
@@ -264,18 +264,18 @@ impl Drop for Vcq {
     fn drop(&mut self) {
         // SAFETY: ours, and nothing is registered for it any more.
         unsafe { (self.lib.free_vcq)(self.hdl) };
-        allotment::give_back(self.room);
+        vcq_alloc::give_back(self.room);
     }
 }
 
 /// Memory that a queue, and peers that know the address, may read and write.
-pub struct Registered {
+pub struct RegisteredMem {
     /// Memory that users keep does not keep the queue of a worker that has gone, with which the registration went, too.
     vcq: Weak<Vcq>,
     pub stadd: Stadd,
 }
 
-impl Registered {
+impl RegisteredMem {
     /// Whoever has it keeps the memory mapped. What is only kept goes for it, more and more while that does not
     /// suffice.
     ///
@@ -284,11 +284,11 @@ impl Registered {
     ///
     /// # Safety
     /// `len` bytes at `ptr` are mapped, and may be read and written by others, until it is dropped.
-    pub unsafe fn new(vcq: &Arc<Vcq>, ptr: *mut u8, len: usize) -> io::Result<Registered> {
+    pub unsafe fn new(vcq: &Arc<Vcq>, ptr: *mut u8, len: usize) -> io::Result<RegisteredMem> {
         let mut most = 1;
         loop {
             // SAFETY: passed on.
-            let code = match unsafe { Registered::with(vcq, ptr, len, 0) } {
+            let code = match unsafe { RegisteredMem::with(vcq, ptr, len, 0) } {
                 Ok(registered) => return Ok(registered),
                 Err(code) => code,
             };
@@ -311,7 +311,7 @@ impl Registered {
         ptr: *mut u8,
         len: usize,
         flags: c_ulong,
-    ) -> Result<Registered, c_int> {
+    ) -> Result<RegisteredMem, c_int> {
         let mut stadd = 0;
         // SAFETY: the caller's memory; room for the address.
         let code = unsafe { (vcq.lib.reg_mem)(vcq.hdl, ptr.cast(), len, flags, &mut stadd) };
@@ -319,18 +319,18 @@ impl Registered {
             return Err(code);
         }
         let vcq = Arc::downgrade(vcq);
-        Ok(Registered { vcq, stadd })
+        Ok(RegisteredMem { vcq, stadd })
     }
 
     /// The queue that knows it, and where it begins for that; `None` if the queue is gone.
-    pub fn there(&self) -> Option<There> {
+    pub fn there(&self) -> Option<RemoteAddr> {
         let vcq = self.vcq.upgrade()?.id;
         let stadd = self.stadd;
-        Some(There { vcq, stadd })
+        Some(RemoteAddr { vcq, stadd })
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegisteredMem {
     fn drop(&mut self) {
         if let Some(vcq) = self.vcq.upgrade() {
             // SAFETY: registered by `new`.
@@ -341,28 +341,28 @@ impl Drop for Registered {
 
 /// Zeroed memory that peers can write to and our adapter can read from. Shared, so that a program that forks does not
 /// get other pages than those that the adapter knows.
-pub struct Region {
+pub struct VcqRegion {
     /// `None` only while it is dropped: before the memory.
-    registered: Option<Registered>,
+    registered: Option<RegisteredMem>,
     _vcq: Arc<Vcq>,
     /// Children have other memory there: a message of the parent's is none of theirs. Goes before the memory.
-    in_children: Option<Private>,
+    in_children: Option<PrivateInChild>,
     ptr: NonNull<u8>,
     len: usize,
     pub stadd: Stadd,
 }
 
 // SAFETY: memory whose users order their accesses themselves.
-unsafe impl Send for Region {}
+unsafe impl Send for VcqRegion {}
 // SAFETY: as above.
-unsafe impl Sync for Region {}
+unsafe impl Sync for VcqRegion {}
 
-impl Region {
+impl VcqRegion {
     /// `len` bytes, rounded up to pages.
     ///
     /// # Errors
     /// What the system or the library says.
-    pub fn new(vcq: &Arc<Vcq>, len: usize) -> io::Result<Region> {
+    pub fn new(vcq: &Arc<Vcq>, len: usize) -> io::Result<VcqRegion> {
         let len = len.next_multiple_of(PAGE);
         let (access, flags) = (
             libc::PROT_READ | libc::PROT_WRITE,
@@ -373,7 +373,7 @@ impl Region {
         if ptr == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let mut region = Region {
+        let mut region = VcqRegion {
             registered: None,
             _vcq: vcq.clone(),
             in_children: None,
@@ -382,11 +382,11 @@ impl Region {
             stadd: 0,
         };
         // SAFETY: our memory, which is unmapped after that.
-        let registered = unsafe { Registered::new(vcq, ptr.cast(), len) }?;
+        let registered = unsafe { RegisteredMem::new(vcq, ptr.cast(), len) }?;
         region.stadd = registered.stadd;
         region.registered = Some(registered);
         // SAFETY: whole pages, mapped until the value is dropped in `drop`.
-        region.in_children = Some(unsafe { Private::new(region.ptr, len) });
+        region.in_children = Some(unsafe { PrivateInChild::new(region.ptr, len) });
         Ok(region)
     }
 
@@ -400,7 +400,7 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for VcqRegion {
     fn drop(&mut self) {
         self.registered = None;
         self.in_children = None;

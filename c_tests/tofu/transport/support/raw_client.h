@@ -13,7 +13,7 @@ typedef struct {
     uint64_t uid, secret, vcq, listener;
 } target_t;
 
-/* A worker's request for a ring, word for word (src/wire/tofu.rs). */
+/* A worker's request for a ring, word for word (src/wire/tofu_msg.rs). */
 typedef struct {
     uint64_t magic, from, to, secret, back, vcq, listener, cell;
     uint32_t proof, losses, ticket, packet, number;

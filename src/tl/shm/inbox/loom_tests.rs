@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// What a table lives in, and a stand-in for the memory of ring 0.
 #[repr(C)]
 struct Memory {
-    front: Front,
+    front: InboxHeader,
     entries: [Entry; RINGS],
     ring: Bytes<64>,
 }
@@ -24,7 +24,7 @@ impl Memory {
     fn new() -> Arc<Self> {
         let (u32_0, u64_0) = (|| AtomicU32::new(0), || AtomicU64::new(0));
         Arc::new(Memory {
-            front: Front {
+            front: InboxHeader {
                 magic: u64_0(),
                 nonce: u64_0(),
                 doorbell: u32_0(),
@@ -44,7 +44,7 @@ impl Memory {
                 progressed_at: OwnLine(u64_0()),
             },
             entries: std::array::from_fn(|_| Entry {
-                claim: Claim {
+                claim: RingClaim {
                     state: u32_0(),
                     pid: u32_0(),
                     pid_ns: u32_0(),
@@ -61,23 +61,23 @@ impl Memory {
         })
     }
 
-    fn table(&self) -> Table {
+    fn table(&self) -> InboxTable {
         assert_eq!(std::mem::offset_of!(Memory, entries), ENTRIES_AT);
         // SAFETY: laid out as a table, and the tests keep `self` as long as the table.
-        unsafe { Table::new(NonNull::from(self).cast()) }
+        unsafe { InboxTable::new(NonNull::from(self).cast()) }
     }
 }
 
-fn sender(uid: u64) -> Sender {
+fn sender(uid: u64) -> RingOwner {
     let n = uid as u32;
-    let id = SegmentId {
+    let id = MemfdId {
         pid: n + 1,
         fd: n + 2,
         ino: n + 3,
     };
-    Sender {
+    RingOwner {
         uid,
-        inbox: Locator {
+        inbox: InboxLocator {
             pid_ns: n + 5,
             ipc_ns: n + 6,
             id,

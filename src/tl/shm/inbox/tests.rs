@@ -8,7 +8,7 @@ fn rings_are_made_when_a_sender_finds_none_free() {
     for written in [FIRST_RINGS as u32, u32::MAX] {
         let mut inbox = Inbox::create(false).unwrap();
         let doorbell = inbox.doorbell();
-        let sender = Sender {
+        let sender = RingOwner {
             uid: 1,
             inbox: inbox.locator(),
         };

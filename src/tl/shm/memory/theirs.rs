@@ -1,19 +1,19 @@
 //! The memory of a peer's inbox that a sender maps: the front, the body of its ring, and its area.
 
 use super::{
-    AreaRequest, FILE_LEN, PARTS, Part, PartState, RING, RINGS_AT, discard, group_of, rings_of,
+    AreaRequest, FILE_LEN, InboxPart, PARTS, PartState, RING, RINGS_AT, discard, group_of, rings_of,
 };
+use crate::sys::host;
 use crate::sys::log;
-use crate::sys::machine;
-use crate::sys::named::Named;
-use crate::sys::segment::{Mapping, Segment};
+use crate::sys::mem_monitor::page_size;
+use crate::sys::memfd::{Mapping, Memfd};
+use crate::sys::posix_shm::PosixShm;
 use crate::sys::sync::{AtomicU32, AtomicU64, OnceLock, Ordering};
-use crate::sys::sysv::Block;
-use crate::sys::unmaps::page_size;
-use crate::tl::shm::area::{AREA, Areas};
-use crate::tl::shm::inbox::{FRONT_LEN, Table, start_at};
+use crate::sys::sysv::SysvSegment;
+use crate::tl::shm::big_buf::{AREA, BigBufs};
+use crate::tl::shm::inbox::{FRONT_LEN, InboxTable, start_at};
 use crate::tl::shm::ring::{BodySource, NoBody, RingMem, RingParts, Start};
-use crate::tl::shm::{Kind, Locator};
+use crate::tl::shm::{InboxKind, InboxLocator};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -35,7 +35,7 @@ pub(in crate::tl::shm) struct Theirs {
 /// How a sender finds the parts of an inbox.
 #[derive(Clone, Copy)]
 struct TheirParts {
-    peer: Locator,
+    peer: InboxLocator,
     /// In the front page, which is mapped as long as the sender.
     words: NonNull<[AtomicU32; PARTS]>,
 }
@@ -62,15 +62,15 @@ impl Theirs {
     ///
     /// # Errors
     /// `NotFound`: it is gone. Else what the system said.
-    pub(in crate::tl::shm) fn open(peer: Locator) -> io::Result<Self> {
+    pub(in crate::tl::shm) fn open(peer: InboxLocator) -> io::Result<Self> {
         let front = match peer.kind() {
-            Kind::Block => Block::attach(peer.key as u32, FRONT_LEN)?.into_mapping(),
-            Kind::Named => Named::open(peer.key, FILE_LEN)?.map(0, FRONT_LEN)?,
-            Kind::File => Segment::open(peer.id, FILE_LEN as u64)?.map(0, FRONT_LEN, None)?,
+            InboxKind::Block => SysvSegment::attach(peer.key as u32, FRONT_LEN)?.into_mapping(),
+            InboxKind::Named => PosixShm::open(peer.key, FILE_LEN)?.map(0, FRONT_LEN)?,
+            InboxKind::File => Memfd::open(peer.id, FILE_LEN as u64)?.map(0, FRONT_LEN, None)?,
         };
         let front = front.without_children();
         // SAFETY: mapped for longer than this block.
-        let table = unsafe { Table::new(front.start()) };
+        let table = unsafe { InboxTable::new(front.start()) };
         if !table.is_inbox(peer.key) {
             return Err(io::Error::new(ErrorKind::NotFound, "not that inbox"));
         }
@@ -91,7 +91,7 @@ impl Theirs {
             mapped: OnceLock::new(),
         };
         Ok(Self {
-            named: peer.kind() == Kind::Named,
+            named: peer.kind() == InboxKind::Named,
             key: peer.key,
             front,
             is_limited: false,
@@ -102,9 +102,9 @@ impl Theirs {
     }
 
     /// Front page, entries and claims; not to be used after `self`, and the front page only after [`trim`](Self::trim).
-    pub(in crate::tl::shm) fn table(&self) -> Table {
+    pub(in crate::tl::shm) fn table(&self) -> InboxTable {
         // SAFETY: both are mapped; users keep `self` beside it.
-        unsafe { Table::new(self.front.start()) }
+        unsafe { InboxTable::new(self.front.start()) }
     }
 
     /// Whether the body of a ring can be mapped: nothing stays mapped.
@@ -126,7 +126,7 @@ impl Theirs {
     pub(in crate::tl::shm) fn take_ring(&mut self, index: usize) -> io::Result<NonNull<Start>> {
         self.body.ring = index;
         // The limit may be newer than the mapping of the front.
-        self.is_limited = machine::address_space_is_limited();
+        self.is_limited = host::address_space_is_limited();
         let start = self.table().start(index);
         match start {
             Some(start) if !self.named && !self.is_limited => Ok(start),
@@ -168,12 +168,12 @@ impl Theirs {
         self.table().is_inbox(self.key)
     }
 
-    /// The areas, as the sending end of a ring sees them; as [`super::Own::areas`].
-    pub(in crate::tl::shm) fn areas(&self, ring: usize) -> Option<Areas> {
+    /// The areas, as the sending end of a ring sees them; see [`super::OwnInbox::areas`].
+    pub(in crate::tl::shm) fn areas(&self, ring: usize) -> Option<BigBufs> {
         let owners = NonNull::from(&self.table().front().owners).cast();
         let source = NonNull::from(&*self.area).cast();
         // SAFETY: AREAS words; the area is behind a pointer.
-        (!self.named).then(|| unsafe { Areas::found_by(owners, ring, source, find_theirs) })
+        (!self.named).then(|| unsafe { BigBufs::found_by(owners, ring, source, find_theirs) })
     }
 
     /// Frees what the sender wrote, in the memory of an inbox whose owner is gone: it stays as long as a process has it
@@ -200,12 +200,12 @@ fn pages_of(offset: usize, len: usize) -> (Range<usize>, usize) {
     (start..(offset + len).next_multiple_of(page), offset - start)
 }
 
-fn map_segment(peer: Locator, pages: Range<usize>) -> io::Result<Mapping> {
-    Segment::open(peer.id, FILE_LEN as u64)?.map(pages.start, pages.len(), None)
+fn map_segment(peer: InboxLocator, pages: Range<usize>) -> io::Result<Mapping> {
+    Memfd::open(peer.id, FILE_LEN as u64)?.map(pages.start, pages.len(), None)
 }
 
 impl TheirParts {
-    fn state(&self, part: Part) -> PartState {
+    fn state(&self, part: InboxPart) -> PartState {
         // SAFETY: the front page is mapped as long as the sender.
         let words = unsafe { self.words.as_ref() };
         // Acquire: pairs with the Release stores in `Own::make`.
@@ -214,10 +214,10 @@ impl TheirParts {
 
     /// Maps all of a part. The word that tells how comes from the peer, which is not trusted: a block or a file of
     /// another user or of another length is refused.
-    fn map_part(&self, part: Part) -> io::Result<Mapping> {
+    fn map_part(&self, part: InboxPart) -> io::Result<Mapping> {
         match self.state(part) {
             PartState::NotMade | PartState::Refused => Err(ErrorKind::WouldBlock.into()),
-            PartState::Block(number) => Ok(Block::attach(number, part.len())?.into_mapping()),
+            PartState::Block(number) => Ok(SysvSegment::attach(number, part.len())?.into_mapping()),
             PartState::InFile => map_segment(self.peer, part.offset()..part.offset() + part.len()),
         }
     }
@@ -229,17 +229,17 @@ impl TheirParts {
     fn map_ring(&self, index: usize) -> io::Result<(Mapping, usize)> {
         let (group, offset) = (group_of(index), RINGS_AT + index * RING);
         let (mapping, at) = match self.peer.kind() {
-            Kind::Block => {
+            InboxKind::Block => {
                 let (pages, at) = pages_of((index - rings_of(group).start) * RING, RING);
-                (self.map_part(Part::Group(group))?.cut(pages), at)
+                (self.map_part(InboxPart::Group(group))?.cut(pages), at)
             }
-            Kind::Named => {
-                let file = Named::open(self.peer.key, FILE_LEN)?;
+            InboxKind::Named => {
+                let file = PosixShm::open(self.peer.key, FILE_LEN)?;
                 file.reserve(offset, RING)?;
                 let (pages, at) = pages_of(offset, RING);
                 (file.map(pages.start, pages.len())?, at)
             }
-            Kind::File => {
+            InboxKind::File => {
                 let (pages, at) = pages_of(offset, RING);
                 (map_segment(self.peer, pages)?, at)
             }
@@ -287,7 +287,7 @@ unsafe fn find_body(source: NonNull<()>) -> Result<NonNull<RingMem>, NoBody> {
 impl TheirArea {
     /// Maps the area of this number, if there is one.
     fn map(&self, number: u8) -> Option<(u8, Mapping)> {
-        let mapped = self.parts.map_part(Part::Area(number.into()));
+        let mapped = self.parts.map_part(InboxPart::Area(number.into()));
         mapped.ok().map(|map| (number, map.without_children()))
     }
 
@@ -296,11 +296,11 @@ impl TheirArea {
         // SAFETY: the front page is mapped as long as the sender.
         let (wanted, doorbell) = unsafe { (self.wanted.as_ref(), self.doorbell.as_ref()) };
         // Relaxed, here and below: the word comes before the bell, whose Release pairs with the Acquire load in
-        // `Table::accept`.
+        // `InboxTable::accept`.
         if wanted.load(Ordering::Relaxed) != AreaRequest::Nothing as u32 {
             return;
         }
-        let request = match Segment::open(self.parts.peer.id, FILE_LEN as u64) {
+        let request = match Memfd::open(self.parts.peer.id, FILE_LEN as u64) {
             Ok(_) => AreaRequest::InFile,
             Err(_) => AreaRequest::Block,
         };
@@ -322,7 +322,7 @@ unsafe fn find_theirs(source: NonNull<()>, number: u8) -> Option<NonNull<u8>> {
         let (known, map) = mapped.as_ref()?;
         return (*known == number).then(|| map.start());
     }
-    if area.parts.state(Part::Area(number.into())) == PartState::NotMade {
+    if area.parts.state(InboxPart::Area(number.into())) == PartState::NotMade {
         area.want_one();
         return None;
     }

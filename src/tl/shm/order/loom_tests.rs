@@ -18,7 +18,7 @@ struct Scene {
     memories: [NonNull<RingMem>; 2],
 }
 
-impl Rings for Vec<Consumer> {
+impl RingSet for Vec<Consumer> {
     fn count(&self) -> usize {
         self.len()
     }

@@ -5,7 +5,7 @@ use crate::tl::shm::ring::{Producer, RingMem};
 use proptest::prelude::*;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 
-impl Rings for Vec<Consumer> {
+impl RingSet for Vec<Consumer> {
     fn count(&self) -> usize {
         self.len()
     }

@@ -7,14 +7,14 @@ use loom::thread;
 pub(in crate::tl::shm) fn empty() -> RingMem {
     RingMem {
         start: empty_start(),
-        board: Board::empty(),
+        board: ChunkBoard::empty(),
         slots: std::array::from_fn(|_| empty_slot()),
         data: Bytes::new(),
     }
 }
 
-fn empty_slot() -> Slot {
-    Slot {
+fn empty_slot() -> RingSlot {
+    RingSlot {
         word: AtomicU64::new(0),
         imm: AtomicU64::new(0),
         inline: Bytes::new(),
@@ -27,11 +27,11 @@ pub(in crate::tl::shm) fn empty_start() -> Start {
         data: AtomicU64::new(0),
     };
     let slots = std::array::from_fn(|_| empty_slot());
-    Start::of(tails, Close::new(), no_withdrawals(), slots)
+    Start::of(tails, CloseWord::new(), no_withdrawals(), slots)
 }
 
-fn no_withdrawals() -> Withdrawals {
-    Withdrawals {
+fn no_withdrawals() -> CancelCounter {
+    CancelCounter {
         count: AtomicU64::new(0),
         copied: AtomicU64::new(0),
     }

@@ -6,7 +6,7 @@
 //! messages. The slot of a message after them is in the body: the slots of the start count as the last ones of the lap
 //! before the body's first, and are not used again. Both ends know from the number of a message where its slot is.
 
-use super::{Close, OwnLine, RingMem, SLOTS, Slot, Tails, Withdrawals};
+use super::{CancelCounter, CloseWord, OwnLine, RingMem, RingSlot, SLOTS, Tails};
 use std::ptr::NonNull;
 
 /// Messages of a ring that lie in its start. With what else there is the start fits into an entry of the inbox.
@@ -24,18 +24,18 @@ pub(super) const FIRST: u64 = (SLOTS - START_SLOTS) as u64;
 #[repr(C)]
 pub struct Start {
     tails: OwnLine<Tails>,
-    close: Close,
-    withdrawals: Withdrawals,
-    slots: [Slot; START_SLOTS],
+    close: CloseWord,
+    withdrawals: CancelCounter,
+    slots: [RingSlot; START_SLOTS],
 }
 
 impl Start {
     #[cfg(all(test, loom))]
     pub(super) fn of(
         tails: Tails,
-        close: Close,
-        withdrawals: Withdrawals,
-        slots: [Slot; START_SLOTS],
+        close: CloseWord,
+        withdrawals: CancelCounter,
+        slots: [RingSlot; START_SLOTS],
     ) -> Self {
         Self {
             tails: OwnLine(tails),
@@ -49,15 +49,15 @@ impl Start {
         &self.tails.0
     }
 
-    pub(super) fn close_word(&self) -> &Close {
+    pub(super) fn close_word(&self) -> &CloseWord {
         &self.close
     }
 
-    pub(super) fn withdrawals(&self) -> &Withdrawals {
+    pub(super) fn withdrawals(&self) -> &CancelCounter {
         &self.withdrawals
     }
 
-    pub(super) fn first_slot(this: NonNull<Self>) -> NonNull<Slot> {
+    pub(super) fn first_slot(this: NonNull<Self>) -> NonNull<RingSlot> {
         // SAFETY: a field of what is mapped.
         unsafe { NonNull::new_unchecked((&raw mut (*this.as_ptr()).slots).cast()) }
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::sys::sync::AtomicU32;
-use crate::tl::shm::area::AREAS;
+use crate::tl::shm::big_buf::AREAS;
 use std::alloc::{Layout, alloc_zeroed};
 use std::cell::Cell;
 use std::ops::Range;
@@ -24,17 +24,17 @@ fn epoch() -> Epoch {
 }
 
 /// Areas on the heap, leaked as well, as ring 0 sees them; and whose they are.
-fn areas() -> (Areas, &'static [AtomicU32; AREAS]) {
+fn areas() -> (BigBufs, &'static [AtomicU32; AREAS]) {
     let layout = Layout::from_size_align(AREAS * AREA, 4096).unwrap();
     // SAFETY: the layout is not empty.
     let memory = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
     let owners: &'static [AtomicU32; AREAS] = Box::leak(Box::default());
     // SAFETY: leaked.
-    let areas = unsafe { Areas::new(NonNull::from(owners).cast(), memory, 0) };
+    let areas = unsafe { BigBufs::new(NonNull::from(owners).cast(), memory, 0) };
     (areas, owners)
 }
 
-fn bytes_of(m: &Message) -> &[u8] {
+fn bytes_of(m: &RingMessage) -> &[u8] {
     // SAFETY: the record is `len` bytes long until `advance`.
     unsafe { std::slice::from_raw_parts(m.record, m.len) }
 }
@@ -135,7 +135,7 @@ fn garbage_is_refused_by_both_sides() {
     // What a hostile producer would do.
     let word = lap(FIRST) | ((MAX_RECORD as u64 + 1) << 32);
     tx.slot().word.store(word, Ordering::Release);
-    assert_eq!(rx.peek().err(), Some(Corrupt));
+    assert_eq!(rx.peek().err(), Some(CorruptRing));
     // SAFETY: leaked. What a hostile consumer would do.
     let tails = unsafe { tx.start.as_ref() }.tails();
     tails.slots.store(SLOTS as u64 * 9, Ordering::Release);
@@ -318,6 +318,6 @@ fn areas_of_others_are_refused() {
         // What a hostile producer would do.
         let word = lap(FIRST) | (1000 | number << AREA_SHIFT) << 32;
         tx.slot().word.store(word, Ordering::Release);
-        assert_eq!(rx.peek().err(), Some(Corrupt), "area {number}");
+        assert_eq!(rx.peek().err(), Some(CorruptRing), "area {number}");
     }
 }

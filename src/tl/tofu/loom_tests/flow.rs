@@ -1,26 +1,26 @@
 //! What the progressing thread hears of a connection, and who sends there goes by.
 
 use super::super::model::Passed;
-use super::super::queue::{Event, Owner, Queue};
+use super::super::op_queue::{Completion, OpQueue, QueueEvent};
 use super::super::sender::MOST_UNTOLD;
 use super::*;
 use crate::sys::lock::MtLock;
 use crate::sys::sync::Ordering;
-use crate::wire::packet::HEAD;
+use crate::wire::ib_packet::HEAD;
 use loom::thread::JoinHandle;
 
 const LEN: usize = 32;
 
 /// A worker with so many queues that threads share, the sender to a peer, and memory of the peer's.
 struct Scene {
-    own: Arc<Iface>,
+    own: Arc<TofuIface>,
     // Keeps its queues.
-    _peer: Arc<Iface>,
-    flow: Arc<Flow>,
-    tx: Sender,
-    there: Region,
+    _peer: Arc<TofuIface>,
+    flow: Arc<TxAcks>,
+    tx: TofuSender,
+    there: VcqRegion,
     /// Memory of ours.
-    here: Region,
+    here: VcqRegion,
 }
 
 fn scene(queues: usize) -> Scene {
@@ -55,26 +55,26 @@ impl Scene {
 }
 
 /// The network, and a thread that progresses what goes by a queue: what each of so many posts tells of, in turn.
-fn progress(queue: &MtLock<Queue>, flow: &Flow, posts: &[u32]) {
+fn progress(queue: &MtLock<OpQueue>, flow: &TxAcks, posts: &[u32]) {
     for &posts in posts {
         hear(queue, flow, posts);
     }
 }
 
 /// The same of the last of so many: whether somebody may wait for it.
-fn hear(queue: &MtLock<Queue>, flow: &Flow, posts: u32) -> bool {
+fn hear(queue: &MtLock<OpQueue>, flow: &TxAcks, posts: u32) -> bool {
     let vcq = queue.lock().vcq.id;
     (0..posts).for_each(|_| Adapter::of(vcq).work_next());
     let event = queue.lock().poll();
     match event {
-        Some(Event::Ended {
-            owner: Owner::Flush(0),
+        Some(QueueEvent::Ended {
+            owner: Completion::Flush(0),
             ..
         }) => {
-            flow.end();
+            flow.complete();
             true
         }
-        Some(Event::Came { link: 0, .. }) => flow.come(),
+        Some(QueueEvent::Came { link: 0, .. }) => flow.read_done(),
         other => panic!("{other:?}"),
     }
 }
@@ -97,7 +97,7 @@ fn loom_what_was_flushed_is_there() {
         assert!(scene.write());
         let progress = progress_first(&scene, &[2]);
         wait(|| scene.tx.drain());
-        foreign::reads(scene.there.ptr(), LEN);
+        dma_mem::reads(scene.there.ptr(), LEN);
         progress.join().unwrap();
     });
 }
@@ -110,7 +110,7 @@ fn loom_what_was_read_is_here() {
         assert!(scene.read());
         let progress = progress_first(&scene, &[1]);
         wait(|| scene.tx.is_drained());
-        foreign::reads(scene.here.ptr(), LEN);
+        dma_mem::reads(scene.here.ptr(), LEN);
         progress.join().unwrap();
     });
 }
@@ -173,13 +173,13 @@ fn loom_who_is_marked_is_told() {
                 let tx = tx.clone();
                 spawn(move || {
                     if hear(&own.queue, &flow, posts) {
-                        while tx.0.lock().next_marked().is_some() {
+                        while tx.0.lock().next_flushed().is_some() {
                             *tx.1.lock() += 1;
                         }
                     }
                 })
             };
-            let marked = tx.0.lock().mark(owner);
+            let marked = tx.0.lock().flush_marker(owner);
             assert!(marked || reads && tx.0.lock().is_drained());
             progress.join().unwrap();
             assert_eq!(*tx.1.lock(), u32::from(marked));
@@ -214,7 +214,7 @@ fn alone(test: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.max_branches = 100_000;
     model.check(move || {
-        foreign::fresh();
+        dma_mem::fresh();
         test();
     });
 }
@@ -235,8 +235,8 @@ fn loom_what_has_room_goes() {
             assert!(tx.send(1, 0, 0, 4 * FRAME, |_| ()));
             (0..3).for_each(|_| ring.advance(PACKET as usize));
             // SAFETY: a word of the sender's cell.
-            let word = unsafe { foreign::word_at(cell.stadd() as *mut u8) };
-            word.store(ring.tell(), Ordering::Relaxed);
+            let word = unsafe { dma_mem::word_at(cell.stadd() as *mut u8) };
+            word.store(ring.send_credit(), Ordering::Relaxed);
             let has_room = tx.has_room(FRAME);
             assert_eq!(tx.send(1, 0, 0, FRAME, |_| ()), has_room, "{before}");
         });

@@ -1,12 +1,12 @@
 //! What adapters write and read in our memory: rings, cells, buffers.
 
-use super::super::queue::Event;
-use super::super::utofu::{Notice, REMOTE_MRQ_NOTICE, SUCCESS};
-use super::super::vcq::There;
+use super::super::op_queue::QueueEvent;
+use super::super::utofu::{MrqNotice, REMOTE_MRQ_NOTICE, SUCCESS};
+use super::super::vcq::RemoteAddr;
 use super::*;
 use crate::sys::sync::Ordering;
-use crate::wire::packet::{HEAD, Head};
-use crate::wire::tofu::{GRANT_AT, Grant, LEFT, LEFT_AT};
+use crate::wire::ib_packet::{HEAD, PacketHdr};
+use crate::wire::tofu_msg::{GRANT_AT, Grant, LEFT, LEFT_AT};
 use std::mem::MaybeUninit;
 
 const LEN: usize = 16;
@@ -17,7 +17,7 @@ fn byte(n: u64) -> u8 {
 
 /// The n-th frame of a ring, as its writer's adapter writes it.
 fn frame(n: u64) -> Vec<u8> {
-    let head = Head {
+    let head = PacketHdr {
         len: LEN,
         kind: 1,
         aux: 0,
@@ -28,7 +28,7 @@ fn frame(n: u64) -> Vec<u8> {
 }
 
 /// Takes the n-th frame, if it is there.
-fn take(ring: &mut Inbound, n: u64) -> bool {
+fn take(ring: &mut RxRing, n: u64) -> bool {
     let Some((head, bytes)) = ring.peek().expect("a frame") else {
         return false;
     };
@@ -39,19 +39,19 @@ fn take(ring: &mut Inbound, n: u64) -> bool {
 }
 
 /// By what the fast path calls.
-fn is_told(own: &Iface) -> bool {
-    let mut notice = MaybeUninit::<Notice>::uninit();
+fn is_told(own: &TofuIface) -> bool {
+    let mut notice = MaybeUninit::<MrqNotice>::uninit();
     // SAFETY: the worker's queue, and only this thread's.
     unsafe { own.vcq.line().poll_mrq(&mut notice) == SUCCESS }
 }
 
 /// By what all others call.
-fn has_arrived(own: &Iface) -> bool {
-    matches!(own.queue.lock().poll(), Some(Event::Arrived(_)))
+fn has_arrived(own: &TofuIface) -> bool {
+    matches!(own.queue.lock().poll(), Some(QueueEvent::Arrived(_)))
 }
 
 /// The writer's adapter writes a second frame over the first as soon as it is told that this was read.
-fn frames_are_read_between_notice_and_credit(is_there: fn(&Iface) -> bool) {
+fn frames_are_read_between_notice_and_credit(is_there: fn(&TofuIface) -> bool) {
     explore(3, move || {
         let own = iface(1, false);
         let mut ring = inbound(&own, narrow(1));
@@ -69,8 +69,8 @@ fn frames_are_read_between_notice_and_credit(is_there: fn(&Iface) -> bool) {
             ring.note();
             assert!(take(&mut ring, n));
             assert!(ring.is_due(), "a quarter of the ring");
-            let word = ring.tell();
-            let to = There {
+            let word = ring.send_credit();
+            let to = RemoteAddr {
                 vcq: own.vcq.id,
                 stadd: cell.stadd(),
             };
@@ -110,9 +110,9 @@ fn loom_a_frame_is_written_behind_its_credit() {
             let len = HEAD + bytes.len();
             ring.advance(len);
             assert!(ring.is_due(), "a quarter of the ring");
-            let word = ring.tell();
+            let word = ring.send_credit();
             // SAFETY: a word of the sender's cell. Release: as the peer's adapter writes it, behind what it gives back.
-            unsafe { foreign::word_at(cell.stadd() as *mut u8) }.store(word, Ordering::Release);
+            unsafe { dma_mem::word_at(cell.stadd() as *mut u8) }.store(word, Ordering::Release);
             (ring, peer)
         });
         wait(|| send(3));
@@ -137,7 +137,7 @@ fn loom_counted_frames_are_read_behind_their_count() {
         });
         for n in 0..2 {
             wait(|| {
-                ring.look();
+                ring.scan();
                 take(&mut ring, n)
             });
         }
@@ -180,7 +180,7 @@ fn loom_a_notice_is_behind_what_the_cell_says() {
 fn loom_a_buffer_is_free_when_it_has_been_read() {
     explore(3, || {
         let own = iface(1, false);
-        let to = There {
+        let to = RemoteAddr {
             vcq: own.vcq.id,
             stadd: own.hall.stadd,
         };
@@ -199,7 +199,7 @@ fn loom_a_buffer_is_free_when_it_has_been_read() {
             });
             let (buffer, ptr) = own.queue.lock().take_buffer(0).expect("one is free");
             assert_eq!(ptr, at);
-            foreign::writes(ptr, LEN);
+            dma_mem::writes(ptr, LEN);
             let sent = (own.queue.lock()).send(MARK, buffer, LEN, to, REMOTE_MRQ_NOTICE);
             assert_eq!(sent, Ok(()));
         }
@@ -208,11 +208,11 @@ fn loom_a_buffer_is_free_when_it_has_been_read() {
 }
 
 /// The buffer that is taken next, which is watched from now on.
-fn first_buffer(own: &Iface) -> *mut u8 {
+fn first_buffer(own: &TofuIface) -> *mut u8 {
     let mut queue = own.queue.lock();
     let (buffer, ptr) = queue.take_buffer(0).expect("all are free");
     queue.give_back(buffer);
-    foreign::watch(ptr, LEN);
+    dma_mem::watch(ptr, LEN);
     ptr
 }
 
@@ -221,7 +221,7 @@ fn first_buffer(own: &Iface) -> *mut u8 {
 fn loom_a_buffer_is_read_between_two_gets() {
     explore(3, || {
         let own = iface(1, false);
-        let from = There {
+        let from = RemoteAddr {
             vcq: own.vcq.id,
             stadd: own.hall.stadd,
         };
@@ -241,7 +241,7 @@ fn loom_a_buffer_is_read_between_two_gets() {
             wait(|| {
                 matches!(
                     own.queue.lock().poll(),
-                    Some(Event::Came { well: true, .. })
+                    Some(QueueEvent::Came { well: true, .. })
                 )
             });
         }

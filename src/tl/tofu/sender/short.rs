@@ -1,27 +1,27 @@
 //! What is short goes in a descriptor. Without a look at anything, as long as the connection is known to be calm: so
 //! many writes, and so many records, were promised before.
 
-use super::{ASK_AT, MOST_UNTOLD, Sender};
+use super::{ASK_AT, MOST_UNTOLD, TofuSender};
 use crate::sys::copy;
 use crate::tl::tofu::tni::PIGGYBACK;
 use crate::tl::tofu::utofu::{REMOTE_MRQ_NOTICE, STRONG_ORDER, SUCCESS, Stadd};
-use crate::tl::tofu::vcq::{There, Told};
-use crate::wire::packet::{HEAD, Head};
+use crate::tl::tofu::vcq::{PostFlags, RemoteAddr};
+use crate::wire::ib_packet::{HEAD, PacketHdr};
 use std::mem::MaybeUninit;
 
 /// Of the posts that nobody has told of, so many are not promised to short writes.
 const FOR_RECORDS: u32 = 32;
 
-impl Sender {
+impl TofuSender {
     /// Takes one of the short writes that may go. False: none may.
     #[inline(always)]
-    pub fn takes_short(&mut self) -> bool {
+    pub fn take_budget(&mut self) -> bool {
         // In this order, and below 0, which counts as 0: one instruction does it.
         self.calm = self.calm.wrapping_sub(1);
         self.calm >= 0
     }
 
-    /// Writes a word of 8 bytes, or of 4, to the peer's memory, of those that [`takes_short`](Self::takes_short) has
+    /// Writes a word of 8 bytes, or of 4, to the peer's memory, of those that [`take_budget`](Self::take_budget) has
     /// granted.
     ///
     /// # Safety
@@ -37,7 +37,7 @@ impl Sender {
                 4 => data.cast::<u32>().read_unaligned().into(),
                 _ => data.cast::<u64>().read_unaligned(),
             };
-            let to = There { vcq, stadd };
+            let to = RemoteAddr { vcq, stadd };
             self.line.put_word(word, LEN, to, self.told)
         };
         if code != SUCCESS {
@@ -53,7 +53,7 @@ impl Sender {
     pub unsafe fn write_tiny(&mut self, stadd: Stadd, data: *const u8, len: usize) {
         self.last = (stadd, data);
         let vcq = self.to.vcq;
-        let to = There { vcq, stadd };
+        let to = RemoteAddr { vcq, stadd };
         // SAFETY: the caller's bytes and mode; the interface keeps the queue.
         let code = unsafe {
             match len {
@@ -78,10 +78,10 @@ impl Sender {
         // SAFETY: the bytes of the caller's caller, who is still there.
         let bytes = unsafe { std::slice::from_raw_parts(data, len) };
         let mut queue = self.iface.queue.lock();
-        let result = queue.send_short(self.mark, bytes, There { vcq, stadd }, 0);
+        let result = queue.send_short(self.mark, bytes, RemoteAddr { vcq, stadd }, 0);
         drop(queue);
         if let Err(code) = result {
-            self.break_off(code);
+            self.fail(code);
         }
     }
 
@@ -91,10 +91,10 @@ impl Sender {
     /// As of [`write_tiny`](Self::write_tiny).
     #[inline(always)]
     pub unsafe fn send_tiny(&mut self, kind: u8, imm: u64, data: *const u8, len: usize) -> bool {
-        if self.short == 0 && !self.look_for_room() {
+        if self.short == 0 && !self.refill_send_budget() {
             return false;
         }
-        let head = Head {
+        let head = PacketHdr {
             len,
             kind,
             aux: 0,
@@ -103,11 +103,11 @@ impl Sender {
         };
         let mut frame = [MaybeUninit::<u8>::uninit(); PIGGYBACK];
         let bytes: *mut u8 = frame.as_mut_ptr().cast();
-        let to = There {
+        let to = RemoteAddr {
             vcq: self.to.vcq,
             stadd: self.to.ring + self.writer.next(),
         };
-        let told = Told {
+        let told = PostFlags {
             flags: STRONG_ORDER | REMOTE_MRQ_NOTICE,
             ..self.told
         };
@@ -128,7 +128,7 @@ impl Sender {
 
     /// Finds out how many short records may go. False: none, or they need more.
     #[inline(never)]
-    fn look_for_room(&mut self) -> bool {
+    fn refill_send_budget(&mut self) -> bool {
         if self.to.counted || self.is_held_back() {
             return false;
         }
@@ -138,7 +138,7 @@ impl Sender {
     }
 
     /// Nothing waits in front of short writes: some may go without a look at anything.
-    pub fn calm_down(&mut self) {
+    pub fn refill_budget(&mut self) {
         if self.calm <= 0 && !self.is_held_back() {
             let spare = self.spare();
             // Some are left for records.
@@ -154,7 +154,7 @@ impl Sender {
     /// How many more posts may be promised to one kind of them.
     fn spare(&self) -> u32 {
         // Who has asked need not ask again before the answer.
-        let most = match self.flow.is_asking() {
+        let most = match self.flow.is_flushing() {
             true => MOST_UNTOLD,
             false => ASK_AT,
         };
@@ -163,11 +163,11 @@ impl Sender {
 
     /// Posts of which nobody has told that they have arrived, and those that need not ask.
     pub(super) fn promised(&self) -> u32 {
-        self.flow.untold(self.until).wrapping_add(self.short)
+        self.flow.unacked(self.until).wrapping_add(self.short)
     }
 
     /// From now on everything is looked at first: something waits, or is in the way.
-    pub fn disturb(&mut self) {
+    pub fn revoke_budget(&mut self) {
         (self.until, self.calm, self.short) = (self.posted(), 0, 0);
     }
 }

@@ -9,7 +9,7 @@ use std::ptr::{null, null_mut};
 use ucp::abi::{address, context, endpoint, worker};
 use ucp::ctypes::*;
 use ucp::engine::endpoint::Endpoint;
-use ucp::proto::info::{self, Table};
+use ucp::proto::proto_info::{self, ProtoTable};
 
 /// The letters of `-u`.
 struct Features {
@@ -171,7 +171,7 @@ fn endpoint_part(
     // SAFETY: handles of this library point to its own structures.
     let tables = unsafe {
         let e = &*ep.cast::<Endpoint>();
-        info::tables(&*e.worker, e.peer())
+        proto_info::tables(&*e.worker, e.peer())
     };
     Ok(Part {
         text,
@@ -179,7 +179,7 @@ fn endpoint_part(
     })
 }
 
-fn table_json(table: &Table) -> Value {
+fn table_json(table: &ProtoTable) -> Value {
     let ranges = table.ranges.iter().map(|range| {
         json!({
             "first": range.first,

@@ -7,12 +7,12 @@ use ucp::abi::lib_info::{RUCP_VERSION, VERSION};
 use ucp::engine::policy::{self, Policy};
 use ucp::options::Options;
 use ucp::proto::resources::{self, Resource};
-use ucp::sys::machine;
+use ucp::sys::host;
 
 /// Version and path.
 pub fn library() -> Part {
     let version = format!("{}.{}.{}", VERSION.0, VERSION.1, VERSION.2);
-    let path = machine::library_path();
+    let path = host::library_path();
     Part {
         text: format!(
             "# Library version: {version} (rucp {RUCP_VERSION})\n# Library path: {path}\n\
@@ -56,7 +56,7 @@ pub fn build() -> Part {
 
 /// Processor and namespaces: inputs of `ucx.conf` and shared memory.
 pub fn system() -> Part {
-    let place = machine::place();
+    let place = host::place();
     let this = ucp::options::Machine::this();
     Part {
         text: format!(

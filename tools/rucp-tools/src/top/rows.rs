@@ -2,7 +2,7 @@
 
 use crate::sample::{Sample, Worker};
 use std::collections::HashMap;
-use ucp::wire::stats::{Carrier, PeerStats, Protocol, Tally};
+use ucp::wire::stats::{MsgBytes, PeerStats, StatLane, StatProtocol};
 
 /// Names of the protocols for users, in the order of the columns.
 pub const PROTOCOLS: [&str; 6] = ["short", "eager", "rendezvous", "rma", "amo", "stream"];
@@ -10,7 +10,7 @@ pub const PROTOCOLS: [&str; 6] = ["short", "eager", "rendezvous", "rma", "amo", 
 /// Messages and bytes, since the beginning and per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Traffic {
-    pub total: Tally,
+    pub total: MsgBytes,
     /// 0 in a first sample.
     pub messages_per_s: f64,
     pub bytes_per_s: f64,
@@ -25,7 +25,7 @@ impl Traffic {
     }
 
     /// The difference from `before`. A counter that went backwards belongs to another worker, or is invalid.
-    fn between(before: Option<Tally>, now: Tally, seconds: f64) -> Traffic {
+    fn between(before: Option<MsgBytes>, now: MsgBytes, seconds: f64) -> Traffic {
         let rate = |from: u64, to: u64| match seconds > 0.0 {
             true => to.saturating_sub(from) as f64 / seconds,
             false => 0.0,
@@ -151,15 +151,15 @@ fn worker_row(before: Option<&Worker>, now: &Worker, seconds: f64) -> WorkerRow 
 }
 
 fn peer_row(before: Option<&PeerStats>, now: &PeerStats, seconds: f64) -> PeerRow {
-    let carriers = [Carrier::Messages, Carrier::Copy, Carrier::Mapped];
+    let carriers = [StatLane::Messages, StatLane::Copy, StatLane::Mapped];
     let mut lanes: Vec<LaneRow> = Vec::new();
     for carrier in carriers {
         let row = lane_row(before, now, carrier, seconds);
-        let used = row.all_sent.total != Tally::default();
+        let used = row.all_sent.total != MsgBytes::default();
         match lanes.iter_mut().find(|other| other.lane == row.lane) {
             // The lane of messages copies, too, where no other lane can.
             Some(other) => merge(other, &row),
-            None if used || carrier == Carrier::Messages => lanes.push(row),
+            None if used || carrier == StatLane::Messages => lanes.push(row),
             None => {}
         }
     }
@@ -177,12 +177,15 @@ fn peer_row(before: Option<&PeerStats>, now: &PeerStats, seconds: f64) -> PeerRo
 fn lane_row(
     before: Option<&PeerStats>,
     now: &PeerStats,
-    carrier: Carrier,
+    carrier: StatLane,
     seconds: f64,
 ) -> LaneRow {
     let mut sent = [Traffic::default(); PROTOCOLS.len()];
     let mut all_sent = Traffic::default();
-    for protocol in Protocol::ALL.into_iter().filter(|p| p.carrier() == carrier) {
+    for protocol in StatProtocol::ALL
+        .into_iter()
+        .filter(|p| p.carrier() == carrier)
+    {
         let place = protocol as usize;
         let flow = Traffic::between(before.map(|b| b.sent[place]), now.sent[place], seconds);
         if let Some(column) = PROTOCOLS.iter().position(|name| *name == protocol.name()) {
@@ -194,7 +197,7 @@ fn lane_row(
         lane: now.lane(carrier).to_owned(),
         sent,
         all_sent,
-        received: (carrier == Carrier::Messages)
+        received: (carrier == StatLane::Messages)
             .then(|| Traffic::between(before.map(|b| b.received), now.received, seconds)),
     }
 }
@@ -212,10 +215,10 @@ mod tests {
     use std::time::{Duration, Instant};
     use ucp::wire::stats::WorkerStats;
 
-    fn sample(at: Instant, short: Tally, copied: Tally) -> Sample {
-        let mut sent = [Tally::default(); Protocol::ALL.len()];
-        sent[Protocol::Short as usize] = short;
-        sent[Protocol::RndvCopy as usize] = copied;
+    fn sample(at: Instant, short: MsgBytes, copied: MsgBytes) -> Sample {
+        let mut sent = [MsgBytes::default(); StatProtocol::ALL.len()];
+        sent[StatProtocol::Short as usize] = short;
+        sent[StatProtocol::RndvCopy as usize] = copied;
         let peer = PeerStats {
             is_rest: false,
             failed: false,
@@ -224,7 +227,7 @@ mod tests {
             endpoints: 1,
             pending: 3,
             lanes: ["posix/memory".into(), "cma/memory".into()],
-            received: Tally {
+            received: MsgBytes {
                 messages: short.messages,
                 bytes: 1,
             },
@@ -252,14 +255,14 @@ mod tests {
         }
     }
 
-    fn tally(messages: u64, bytes: u64) -> Tally {
-        Tally { messages, bytes }
+    fn tally(messages: u64, bytes: u64) -> MsgBytes {
+        MsgBytes { messages, bytes }
     }
 
     #[test]
     fn rates_are_differences_over_time() {
         let start = Instant::now();
-        let first = sample(start, tally(10, 80), Tally::default());
+        let first = sample(start, tally(10, 80), MsgBytes::default());
         let second = sample(
             start + Duration::from_secs(2),
             tally(30, 240),

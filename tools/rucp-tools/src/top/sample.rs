@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::time::Instant;
-use ucp::sys::published;
+use ucp::sys::ro_memfd;
 use ucp::wire::stats::{self, WorkerStats};
 
 /// A worker and its process.
@@ -47,7 +47,7 @@ fn all_pids() -> Vec<u32> {
 }
 
 fn workers_of(pid: u32) -> Vec<Worker> {
-    let pages = published::of_process(pid);
+    let pages = ro_memfd::of_process(pid);
     if pages.is_empty() {
         return Vec::new();
     }
@@ -56,7 +56,7 @@ fn workers_of(pid: u32) -> Vec<Worker> {
     };
     let copies = pages
         .iter()
-        .filter_map(|page| published::read(page, stats::PAGE_LEN).ok());
+        .filter_map(|page| ro_memfd::read(page, stats::PAGE_LEN).ok());
     copies
         .filter_map(|copy| stats::decode(&copy).ok())
         .filter(|stats| stats.pid == inner)

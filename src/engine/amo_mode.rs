@@ -1,0 +1,152 @@
+//! Who executes atomic operations on a context's memory: of 4 and 8 bytes adapters of the Tofu interconnect, of 8 bytes
+//! a device.
+//!
+//! What most devices do in one step a processor can get between, and the other way round (`IBV_ATOMIC_HCA`); so it is
+//! with adapters, which know of each other's. So one of them does it all, for as long as there is a key to a piece of
+//! memory: its owner decides, and the key says so.
+
+use crate::options::{AtomicMode, Options};
+use crate::sys::log;
+use crate::tl::ib::port::Port;
+use crate::tl::tofu::amo::{AmoCaps, AmoVerb};
+use crate::wire::address::MAX_PORTS;
+use crate::wire::rkey::RkeyAtomics;
+use std::sync::Arc;
+
+/// What a program says of the job that it is part of, as far as it does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct JobInfo {
+    /// Processes that it will have endpoints to.
+    pub endpoints: Option<usize>,
+    /// Processes on this host.
+    pub here: Option<usize>,
+}
+
+/// What launchers tell every process: how many there are, and how many on this host. Open MPI's, MPICH's, Slurm's.
+const TOLD: [(&str, &str); 3] = [
+    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_SIZE", "MPI_LOCALNRANKS"),
+    ("SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE"),
+];
+
+impl JobInfo {
+    /// All that is known of it.
+    pub fn known(self, options: &Options) -> JobInfo {
+        self.or(options, |name| std::env::var(name).ok())
+    }
+
+    /// Options count before what the program says, and that before what its launcher told it; 0 says nothing.
+    fn or(self, options: &Options, told: impl Fn(&str) -> Option<String>) -> JobInfo {
+        let number = |name: &str| told(name)?.parse().ok();
+        let both = |&(all, here): &(&str, &str)| Some((number(all)?, number(here)?));
+        let launcher = TOLD.iter().find_map(both).unzip();
+        let said = |count: Option<usize>, own: Option<usize>, told| {
+            let given = |n: &usize| *n > 0;
+            count.filter(given).or(own.filter(given)).or(told)
+        };
+        JobInfo {
+            endpoints: said(options.num_eps.number(), self.endpoints, launcher.0),
+            here: said(options.num_ppn.number(), self.here, launcher.1),
+        }
+    }
+
+    /// Whether all of it is known to run here: processors reach all memory.
+    fn is_on_one_host(self) -> bool {
+        matches!((self.endpoints, self.here), (Some(all), Some(here)) if here >= all)
+    }
+}
+
+/// Whether adapters execute them. `shm`: processes of one host may reach each other's memory; `wanted`: the program
+/// uses such operations. What an adapter does not offer it does by compare-and-swap; without that it cannot be the one.
+pub fn by_adapter(
+    options: &Options,
+    offered: AmoCaps,
+    shm: bool,
+    wanted: bool,
+    job: JobInfo,
+) -> bool {
+    let is_local = || shm && job.known(options).is_on_one_host();
+    wanted
+        && offered.has(AmoVerb::CompareSwap)
+        && match options.atomic_mode {
+            AtomicMode::Cpu => false,
+            AtomicMode::Device => true,
+            AtomicMode::Guess => !is_local(),
+        }
+}
+
+/// The device that executes them, by its ports; none: processors do. `by_queue`: peers get queue pairs of their own;
+/// `wanted`: the program uses such operations.
+pub fn choose(
+    options: &Options,
+    ports: &[Arc<Port>],
+    by_queue: bool,
+    wanted: bool,
+    job: JobInfo,
+) -> RkeyAtomics {
+    let mode = options.atomic_mode;
+    let by_device = match mode {
+        AtomicMode::Cpu => false,
+        AtomicMode::Device => true,
+        AtomicMode::Guess => !job.known(options).is_on_one_host(),
+    };
+    let ports = &ports[..ports.len().min(MAX_PORTS)];
+    let first = ports.iter().find(|port| port.hca.has_atomics());
+    let device = first.filter(|_| by_queue && by_device && wanted);
+    let Some(device) = device.map(|port| &port.hca) else {
+        if mode == AtomicMode::Device && wanted {
+            log::diag!("no device executes atomic operations (UCX_ATOMIC_MODE): processors do");
+        }
+        return RkeyAtomics::default();
+    };
+    // Devices do not know of each other's, ports of one device do.
+    let same = |(_, port): &(usize, &Arc<Port>)| Arc::ptr_eq(&port.hca, device);
+    let behind = ports.iter().enumerate().filter(same);
+    RkeyAtomics {
+        ports: behind.fold(0, |bits, (i, _)| bits | 1 << i),
+        alone: !device.has_global_atomics(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_host() {
+        let known = |options: &Options, endpoints, here, told: &[(&str, &str)]| {
+            let told = |name: &str| {
+                let found = told.iter().find(|(n, _)| *n == name);
+                found.map(|(_, value)| value.to_string())
+            };
+            JobInfo { endpoints, here }
+                .or(options, told)
+                .is_on_one_host()
+        };
+        let mut options = Options::default();
+        assert!(!known(&options, None, None, &[]));
+        assert!(!known(&options, Some(0), Some(0), &[]));
+        assert!(!known(&options, Some(4), None, &[]));
+        assert!(!known(&options, Some(4), Some(2), &[]));
+        assert!(known(&options, Some(4), Some(4), &[]));
+        let one = [
+            ("OMPI_COMM_WORLD_SIZE", "4"),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+        ];
+        assert!(known(&options, Some(4), None, &one));
+        assert!(known(&options, None, None, &one));
+        assert!(!known(&options, None, None, &one[..1]));
+        assert!(!known(&options, Some(8), None, &one), "others join");
+        let some = [("PMI_SIZE", "4"), ("MPI_LOCALNRANKS", "2")];
+        assert!(!known(&options, None, None, &some));
+        let slurm = [
+            ("SLURM_STEP_NUM_TASKS", "8"),
+            ("SLURM_STEP_TASKS_PER_NODE", "4(x2)"),
+        ];
+        assert!(!known(&options, None, None, &slurm));
+        options.set("NUM_EPS", "8").expect("a count");
+        assert!(!known(&options, Some(4), Some(4), &[]));
+        options.set("NUM_PPN", "8").expect("a count");
+        assert!(known(&options, None, None, &[]));
+    }
+}

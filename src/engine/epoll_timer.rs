@@ -1,0 +1,49 @@
+//! Wakes whoever sleeps on an epoll set when somebody's time is up.
+
+use crate::sys::clock;
+use crate::sys::timer::Timer;
+use crate::tl::tcp::epoll::Epoll;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+/// The timer of an epoll set, made when it is needed first: most processes never sleep.
+pub struct EpollTimer {
+    /// What the set calls it.
+    token: u64,
+    timer: Option<Timer>,
+}
+
+impl EpollTimer {
+    pub fn new(token: u64) -> EpollTimer {
+        EpollTimer { token, timer: None }
+    }
+
+    /// Whoever is about to sleep is woken at this time, coarse milliseconds, if there is any. False if that is now, or
+    /// cannot be.
+    pub fn wake(&mut self, epoll: &Epoll, at: Option<u64>) -> bool {
+        let Some(at) = at else {
+            return true;
+        };
+        let left = at.saturating_sub(clock::coarse_ms());
+        left > 0 && self.set(epoll, left).is_ok()
+    }
+
+    fn set(&mut self, epoll: &Epoll, milliseconds: u64) -> io::Result<()> {
+        if self.timer.is_none() {
+            let timer = Timer::new()?;
+            epoll.add(timer.as_raw_fd(), self.token, false)?;
+            self.timer = Some(timer);
+        }
+        let timer = self.timer.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        timer.set(Some(Duration::from_millis(milliseconds)), None);
+        Ok(())
+    }
+
+    /// It has rung: the set is quiet again.
+    pub fn drain(&self) {
+        if let Some(timer) = &self.timer {
+            timer.drain();
+        }
+    }
+}

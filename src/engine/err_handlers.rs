@@ -1,0 +1,70 @@
+//! Error handlers of endpoints: which are due, which one runs, and the closes that wait for its end.
+//!
+//! Once a close has completed the handler of its endpoint is never called and runs no more, whatever threads there are.
+
+use super::endpoint::{CLOSED, Endpoint};
+use super::request::Request;
+use crate::ctypes::ucs_status_t;
+
+/// A worker's error handlers. All of it is guarded by `Worker::handlers`; no function here calls the user's.
+#[derive(Default)]
+pub struct ErrHandlers {
+    /// Endpoints whose handlers are to be called, with the status.
+    due: Vec<(*mut Endpoint, ucs_status_t)>,
+    /// Whose handler runs, and in which thread.
+    running: Option<(*mut Endpoint, i32)>,
+    /// Closes of that endpoint by other threads, and what they answer.
+    waiting: Vec<(*mut Request, ucs_status_t)>,
+}
+
+// SAFETY: pointers to endpoints and requests of the worker that owns this, used under its lock.
+unsafe impl Send for ErrHandlers {}
+
+impl ErrHandlers {
+    /// An endpoint has failed.
+    pub fn push(&mut self, ep: *mut Endpoint, status: ucs_status_t) {
+        self.due.push((ep, status));
+    }
+
+    /// The next handler to call, in the calling thread, which `thread` names. Followed by [`end`](Self::end).
+    pub fn begin(&mut self, thread: impl FnOnce() -> i32) -> Option<(*mut Endpoint, ucs_status_t)> {
+        loop {
+            let (ep, status) = self.due.pop()?;
+            // It can have been closed just before it was pushed.
+            // SAFETY: an endpoint is forgotten before its memory is another's.
+            if !unsafe { (*ep).has(CLOSED) } {
+                self.running = Some((ep, thread()));
+                return Some((ep, status));
+            }
+        }
+    }
+
+    /// The handler has returned. The closes that waited for it.
+    pub fn end(&mut self) -> Vec<(*mut Request, ucs_status_t)> {
+        self.running = None;
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// An endpoint is closed: its handler is not to be called any more.
+    pub fn forget(&mut self, ep: *const Endpoint) {
+        self.due.retain(|&(e, _)| !std::ptr::eq(e, ep));
+    }
+
+    /// Whether an endpoint's handler is due or runs.
+    pub fn is_pending(&self, ep: *const Endpoint) -> bool {
+        self.due.iter().any(|&(e, _)| std::ptr::eq(e, ep))
+            || self.running.is_some_and(|(e, _)| std::ptr::eq(e, ep))
+    }
+
+    /// Whether an endpoint's handler runs in another thread than the calling one, which `thread` names. Who closes in
+    /// his own handler does not wait for its end.
+    pub fn runs_elsewhere(&self, ep: *const Endpoint, thread: impl FnOnce() -> i32) -> bool {
+        self.running
+            .is_some_and(|(e, t)| std::ptr::eq(e, ep) && t != thread())
+    }
+
+    /// Lets a close wait for the end of the handler that runs.
+    pub fn wait(&mut self, close: *mut Request, status: ucs_status_t) {
+        self.waiting.push((close, status));
+    }
+}

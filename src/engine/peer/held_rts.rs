@@ -1,0 +1,86 @@
+//! Offers of rendezvous that are in none of the worker's lists, because the user holds them or receives them just now,
+//! and which of them the peer has taken back meanwhile.
+
+use std::collections::HashMap;
+
+/// A peer's offers that are held, by the peer's name for them: whether it has taken them back.
+#[derive(Default)]
+pub struct HeldRts(HashMap<u64, bool>);
+
+impl HeldRts {
+    /// An offer leaves the lists.
+    pub fn hold(&mut self, id: u64) {
+        self.0.insert(id, false);
+    }
+
+    /// Nothing refers to an offer any more. `is_received`: a request is in the lists instead, which still asks for what
+    /// was taken back before it got there.
+    pub fn release(&mut self, id: u64, is_received: bool) {
+        if !is_received || self.0.get(&id) == Some(&false) {
+            self.0.remove(&id);
+        }
+        if self.0.is_empty() {
+            self.0 = HashMap::new();
+        }
+    }
+
+    /// The peer takes an offer back that is in no list. What is not held does not matter to anybody.
+    pub fn cancel(&mut self, id: u64) {
+        if let Some(is_withdrawn) = self.0.get_mut(&id) {
+            *is_withdrawn = true;
+        }
+    }
+
+    /// Whether the peer has taken an offer back.
+    pub fn is_cancelled(&self, id: u64) -> bool {
+        self.0.get(&id) == Some(&true)
+    }
+
+    /// Says once that the peer has taken back what a request in the lists receives.
+    pub fn end_cancelled(&mut self, id: u64) {
+        if self.is_cancelled(id) {
+            self.0.remove(&id);
+        }
+    }
+
+    /// Whether none is held.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_held_is_remembered() {
+        let mut offers = HeldRts::default();
+        for id in 0..100_000 {
+            offers.cancel(id);
+        }
+        assert!(offers.is_empty());
+        offers.hold(7);
+        assert!(!offers.is_cancelled(7));
+        offers.cancel(7);
+        offers.cancel(8);
+        assert!(offers.is_cancelled(7) && !offers.is_cancelled(8));
+        offers.release(7, false);
+        assert!(offers.is_empty());
+    }
+
+    /// A receive is in the lists when its call ends: it hears of what was taken back before it got there.
+    #[test]
+    fn a_receive_hears_of_what_was_taken_back_during_its_call() {
+        let mut offers = HeldRts::default();
+        offers.hold(7);
+        offers.cancel(7);
+        offers.release(7, true);
+        assert!(offers.is_cancelled(7));
+        offers.end_cancelled(7);
+        assert!(offers.is_empty());
+        offers.hold(9);
+        offers.release(9, true);
+        assert!(offers.is_empty());
+    }
+}

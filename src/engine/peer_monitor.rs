@@ -1,0 +1,260 @@
+//! What wakes a sleeping worker when a peer dies: descriptors of the peers' processes, and a timer for what they do
+//! not show. The timer also runs out at the keepalive interval, as long as there is a peer.
+
+use crate::sys::descriptor::OwnedDescriptor;
+use crate::sys::process_monitor::MonitoredProcess as Process;
+use crate::sys::timer::Timer;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::io::{self, Error};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the peers are looked at while one of them cannot be watched: a loss is noticed within a second.
+const BLIND_INTERVAL: Duration = Duration::from_millis(500);
+/// What the timer is called in the set.
+const TIMER: u64 = 0;
+
+/// What a process is called in the set, after its descriptor.
+fn name_of(process: &Process) -> u64 {
+    process.as_raw_fd() as u64 + 1
+}
+
+/// An epoll set that is readable when it is time to look whether the peers live.
+pub struct PeerMonitor {
+    set: OwnedDescriptor<OwnedFd>,
+    timer: Timer,
+    watched: Mutex<MonitoredPeer>,
+    keepalive: Option<Duration>,
+}
+
+#[derive(Default)]
+struct MonitoredPeer {
+    /// By the peers' numbers; several peers can be in one process, which is in the set once.
+    processes: HashMap<u64, Arc<Process>>,
+    /// Peers whose processes cannot be watched.
+    blind: Vec<u64>,
+    /// Peers whose transports notice their death: only the keepalive interval counts.
+    timed: Vec<u64>,
+    /// The interval at which the timer runs out now; `None`: it does not run.
+    interval: Option<Duration>,
+}
+
+impl MonitoredPeer {
+    fn contains(&self, uid: u64) -> bool {
+        self.processes.contains_key(&uid) || self.blind.contains(&uid) || self.timed.contains(&uid)
+    }
+
+    /// Whether a peer's process is this one.
+    fn has_process(&self, process: &Arc<Process>) -> bool {
+        self.processes.values().any(|p| Arc::ptr_eq(p, process))
+    }
+
+    /// The interval at which these peers are to be looked at. `keepalive`: that of the context.
+    fn wanted_interval(&self, keepalive: Option<Duration>) -> Option<Duration> {
+        if !self.blind.is_empty() {
+            return Some(keepalive.map_or(BLIND_INTERVAL, |k| k.min(BLIND_INTERVAL)));
+        }
+        keepalive.filter(|_| !self.processes.is_empty() || !self.timed.is_empty())
+    }
+}
+
+impl PeerMonitor {
+    /// Watches no peer. `keepalive`: how often the worker wakes up while there is one.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub fn new(keepalive: Option<Duration>) -> io::Result<Self> {
+        // SAFETY: no memory involved; a fresh descriptor.
+        let set = unsafe { owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))? };
+        let timer = Timer::new()?;
+        let watch = Self {
+            set,
+            timer,
+            watched: Mutex::default(),
+            keepalive,
+        };
+        watch.control(libc::EPOLL_CTL_ADD, watch.timer.as_raw_fd(), TIMER)?;
+        Ok(watch)
+    }
+
+    /// The descriptor to sleep on.
+    pub fn fd(&self) -> RawFd {
+        self.set.as_raw_fd()
+    }
+
+    /// Watches a peer whose process this is, if that can be seen.
+    pub fn add(&self, uid: u64, process: Option<Arc<Process>>) {
+        let mut watched = self.watched.lock();
+        if watched.contains(uid) {
+            return;
+        }
+        let seen = process.filter(|p| {
+            watched.has_process(p)
+                || self
+                    .control(libc::EPOLL_CTL_ADD, p.as_raw_fd(), name_of(p))
+                    .is_ok()
+        });
+        match seen {
+            Some(process) => {
+                watched.processes.insert(uid, process);
+            }
+            None => watched.blind.push(uid),
+        }
+        self.set_timer(&mut watched);
+    }
+
+    /// Wakes the worker at the keepalive interval for a peer whose death its transport notices.
+    pub fn add_timed(&self, uid: u64) {
+        let mut watched = self.watched.lock();
+        if !watched.contains(uid) {
+            watched.timed.push(uid);
+            self.set_timer(&mut watched);
+        }
+    }
+
+    /// The opposite of [`add`](Self::add) and [`add_timed`](Self::add_timed).
+    pub fn remove(&self, uid: u64) {
+        let mut watched = self.watched.lock();
+        let process = watched.processes.remove(&uid);
+        if let Some(process) = process.filter(|p| !watched.has_process(p)) {
+            // Others of this process may watch it still, by the same descriptor.
+            let _ = self.control(libc::EPOLL_CTL_DEL, process.as_raw_fd(), 0);
+        }
+        watched.blind.retain(|&other| other != uid);
+        watched.timed.retain(|&other| other != uid);
+        self.set_timer(&mut watched);
+    }
+
+    /// Has the timer run at the interval that the peers need; one that does already is not started anew.
+    fn set_timer(&self, watched: &mut MonitoredPeer) {
+        let wanted = watched.wanted_interval(self.keepalive);
+        if wanted != watched.interval {
+            watched.interval = wanted;
+            self.timer.set(wanted, wanted);
+        }
+    }
+
+    /// Whether it is time to look at the peers. Says so once for each process.
+    pub fn take(&self) -> bool {
+        let mut any = false;
+        loop {
+            let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
+            // SAFETY: as many entries as said.
+            let n = unsafe { libc::epoll_wait(self.fd(), events.as_mut_ptr(), 16, 0) };
+            if n <= 0 {
+                return any;
+            }
+            any = true;
+            for event in &events[..n as usize] {
+                self.drain(event.u64);
+            }
+        }
+    }
+
+    /// Makes what was told readable no more. A process that has exited stays so.
+    fn drain(&self, what: u64) {
+        if what == TIMER {
+            self.timer.drain();
+        } else {
+            let _ = self.control(libc::EPOLL_CTL_DEL, (what - 1) as RawFd, what);
+        }
+    }
+
+    fn control(&self, what: i32, fd: RawFd, data: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: data,
+        };
+        // SAFETY: `event` is valid; the kernel copies it.
+        match unsafe { libc::epoll_ctl(self.fd(), what, fd, &mut event) } {
+            0 => Ok(()),
+            _ => Err(Error::last_os_error()),
+        }
+    }
+}
+
+/// # Safety
+/// A fresh descriptor that nobody owns, or negative.
+unsafe fn owned(fd: i32) -> io::Result<OwnedDescriptor<OwnedFd>> {
+    if fd < 0 {
+        return Err(Error::last_os_error());
+    }
+    // SAFETY: the caller's promise.
+    Ok(OwnedDescriptor::new(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::process_monitor;
+    use std::process::Command;
+
+    fn readable(fd: RawFd, milliseconds: i32) -> bool {
+        let mut fd = libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one valid entry.
+        unsafe { libc::poll(&mut fd, 1, milliseconds) > 0 }
+    }
+
+    #[test]
+    fn a_death_is_told_once() {
+        let watch = PeerMonitor::new(None).unwrap();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        watch.add(7, process_monitor::watch(child.id()));
+        assert!(!readable(watch.fd(), 0) && !watch.take());
+        child.kill().unwrap();
+        assert!(readable(watch.fd(), 10_000) && watch.take());
+        assert!(!readable(watch.fd(), 0) && !watch.take());
+        watch.remove(7);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn two_peers_of_one_process() {
+        let watch = PeerMonitor::new(None).unwrap();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        watch.add(7, process_monitor::watch(child.id()));
+        watch.add(8, process_monitor::watch(child.id()));
+        assert!(watch.watched.lock().blind.is_empty());
+        watch.remove(7);
+        child.kill().unwrap();
+        assert!(readable(watch.fd(), 10_000) && watch.take());
+        assert!(!readable(watch.fd(), 0) && !watch.take());
+        watch.remove(8);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn the_timer_runs_while_there_is_a_peer() {
+        let watch = PeerMonitor::new(Some(Duration::from_millis(20))).unwrap();
+        assert!(!readable(watch.fd(), 100), "there is no peer yet");
+        watch.add_timed(7);
+        watch.add_timed(8);
+        for _ in 0..3 {
+            assert!(readable(watch.fd(), 10_000) && watch.take());
+        }
+        watch.remove(7);
+        assert!(readable(watch.fd(), 10_000) && watch.take());
+        watch.remove(8);
+        watch.take();
+        assert!(!readable(watch.fd(), 100), "there is no peer any more");
+        let never = PeerMonitor::new(None).unwrap();
+        never.add_timed(7);
+        assert!(!readable(never.fd(), 100), "there is no interval");
+    }
+
+    #[test]
+    fn who_cannot_be_watched_is_looked_at() {
+        let watch = PeerMonitor::new(None).unwrap();
+        watch.add(7, None);
+        assert!(readable(watch.fd(), 10_000) && watch.take());
+        watch.remove(7);
+        watch.take();
+        assert!(!readable(watch.fd(), 700));
+    }
+}

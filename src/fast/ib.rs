@@ -1,0 +1,572 @@
+//! THE HOT PATH by queue pairs: what is short goes in a work request that is prepared, and what somebody waits for
+//! takes a place of the connection's. In single-thread mode; what is not the common case is handed back.
+
+use super::{am_send_slow, get_slow, on_packet, put_slow, tag_send_slow, tofu};
+use crate::ctypes::*;
+use crate::engine::datatype::Data;
+use crate::engine::endpoint::{self, Endpoint};
+use crate::engine::ib_worker::{IbConnPhase, IbWorker};
+use crate::engine::peer::Peer;
+use crate::engine::request::{self, Request, TxState};
+use crate::engine::rkey::Rkey;
+use crate::engine::stats::PeerEntry;
+use crate::engine::worker::Worker;
+use crate::op::param::Param;
+use crate::op::{am, endpoint as endpoints, ib_rx, rma};
+use crate::proto::flush;
+use crate::proto::tx::rma_ib;
+use crate::sys::copy::TINY;
+use crate::tl::Lane;
+use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
+use crate::tl::ib::iface::IbIface;
+use crate::tl::ib::rc::{AmoDesc, RcEp, RemoteMem};
+use crate::tl::ib::reassembly::split;
+use crate::tl::ib::sender::IbSender;
+use crate::tl::shm::ring::RingMessage;
+use crate::wire::header::Kind;
+use crate::wire::stats::StatProtocol;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering;
+
+/// What sends by a queue pair, if nothing waits in front of it, and where what goes that way is counted. In
+/// single-thread mode.
+#[inline(always)]
+unsafe fn queue_of<'a>(ep: *const Endpoint) -> Option<(&'a mut IbSender, &'a PeerEntry)> {
+    // SAFETY: the caller's endpoint, whose flags say single-thread mode; no callback runs here.
+    let (tx, stats) = unsafe { ((*ep).peer().tx.alone(), (*ep).peer().stats()) };
+    match tx.lane.as_mut() {
+        Some(Lane::Ib(sender)) if tx.pending.is_empty() => Some((sender.as_mut(), stats)),
+        _ => None,
+    }
+}
+
+/// As [`super::tag_send`], of `len` bytes that fit there, to a peer that a queue pair leads to.
+///
+/// # Safety
+/// As there.
+#[inline(never)]
+pub unsafe fn tag_send(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    count: usize,
+    tag: u64,
+    param: *const ucp_request_param_t,
+    len: usize,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint and buffer; the rest is passed on.
+    unsafe {
+        if let Some((sender, stats)) = queue_of(ep)
+            && sender.has_inline_budget()
+        {
+            stats.of(StatProtocol::Short).add(len);
+            sender.send_tiny(Kind::TagEager as u8, tag, buffer.cast(), len);
+            return ptr::null_mut();
+        }
+        tag_send_slow(ep, buffer, count, tag, param)
+    }
+}
+
+/// As [`super::am_send`], of `len` bytes that fit there and no header, to a peer that a queue pair leads to.
+///
+/// # Safety
+/// As there.
+#[inline(never)]
+pub unsafe fn am_send(
+    ep: *const Endpoint,
+    id: u32,
+    buffer: *const c_void,
+    count: usize,
+    param: *const ucp_request_param_t,
+    len: usize,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint and buffer; the rest is passed on.
+    unsafe {
+        if let Some((sender, stats)) = queue_of(ep)
+            && sender.has_inline_budget()
+        {
+            stats.of(StatProtocol::Short).add(len);
+            let imm = am::plain_imm(id, (*ep).remote_sn);
+            sender.send_tiny(Kind::AmEager as u8, imm, buffer.cast(), len);
+            return ptr::null_mut();
+        }
+        am_send_slow(ep, id, ptr::null(), 0, buffer, count, param)
+    }
+}
+
+/// As [`super::put`], of a buffer that is one piece, where a device may reach the memory.
+///
+/// # Safety
+/// As there.
+#[inline(never)]
+pub unsafe fn put(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    len: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, key and buffer; the rest is passed on.
+    unsafe {
+        // What is mapped needs no lock, so that the endpoint's flags do not say whether threads overlap.
+        if len <= TINY
+            && !(*ep).peer().tx.is_shared()
+            && let Some(keys) = (*rkey).device_keys(addr, len)
+            && let Some((sender, stats)) = queue_of(ep)
+            && let Some(key) = keys.of_port(sender.remote_port())
+            && let Some(line) = sender.ready_rc()
+        {
+            stats.of(StatProtocol::RmaCopy).add(len);
+            if !line.write_tiny(RemoteMem { addr, key }, buffer.cast(), len) {
+                sender.fail();
+            }
+            return ptr::null_mut();
+        }
+        put_bcopy(ep, buffer, len, addr, rkey, param)
+    }
+}
+
+/// As [`put`], of what is copied into a registered buffer.
+#[inline(never)]
+unsafe fn put_bcopy(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    len: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, whose peer outlives it, key and buffer; the rest is passed on.
+    unsafe {
+        if !(*ep).peer().tx.is_shared()
+            && let Some(keys) = (*rkey).device_keys(addr, len)
+            && let Some((sender, stats)) = queue_of(ep)
+            && let Some(key) = keys.of_port(sender.remote_port())
+            && sender.write_short(RemoteMem { addr, key }, buffer.cast(), len)
+        {
+            stats.of(StatProtocol::RmaCopy).add(len);
+            return ptr::null_mut();
+        }
+        put_now(ep, buffer, len, addr, rkey, param)
+    }
+}
+
+/// As [`put_slow`], in any mode, if nothing has to be waited for.
+#[inline(never)]
+unsafe fn put_now(
+    ep: *const Endpoint,
+    buffer: *const c_void,
+    len: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: as there.
+    unsafe {
+        if let Some(keys) = (*rkey).device_keys(addr, len)
+            && rma_ib::write_now((*ep).peer(), keys, addr, buffer.cast(), len)
+        {
+            return std::ptr::null_mut();
+        }
+        put_slow(ep, buffer, len, addr, rkey, param)
+    }
+}
+
+/// As [`super::get`], of a buffer that is one piece, where a device may reach the memory.
+///
+/// # Safety
+/// As there.
+#[inline(never)]
+pub unsafe fn get(
+    ep: *const Endpoint,
+    buffer: *mut c_void,
+    len: usize,
+    addr: u64,
+    rkey: *const Rkey,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, key, buffer and structure; the rest is passed on.
+    unsafe {
+        if let Some(handle) = get_short(ep, buffer, len, addr, &*rkey, param) {
+            return handle;
+        }
+        match rma::read_now(ep, buffer, len, addr, &*rkey, &Param::new(param, 0)) {
+            Some(handle) => handle,
+            None => get_slow(ep, buffer, len, addr, rkey, param),
+        }
+    }
+}
+
+/// The shortest way by a queue pair for something that somebody waits for, as [`queue_of`].
+#[inline(always)]
+unsafe fn slot_of(peer: &Peer) -> Option<(*mut IbSender, *mut RcEp)> {
+    // SAFETY: as there.
+    let tx = unsafe { peer.tx.alone() };
+    match tx.lane.as_mut() {
+        Some(Lane::Ib(sender)) if tx.pending.is_empty() => {
+            let sender: *mut IbSender = sender.as_mut();
+            // SAFETY: the lane's. Who gets both uses one at a time.
+            let line = unsafe { (*sender).rc_with_slot()? };
+            Some((sender, line))
+        }
+        _ => None,
+    }
+}
+
+/// A request of the endpoint's, if one is at hand.
+#[inline(always)]
+pub(super) unsafe fn request_of(ep: *const Endpoint, p: &Param) -> Option<*mut Request> {
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it; a new request.
+    unsafe {
+        let req = request::take_no_alloc(&*(*ep).worker, p.external())?;
+        ((*req).peer, (*req).ep) = ((*ep).peer(), ep);
+        ((*req).notify, (*req).user_data) = (p.notify_send(), p.user_data());
+        Some(req)
+    }
+}
+
+/// Makes a request wait for `len` bytes that one work request brings to `into`.
+#[inline(always)]
+pub(super) fn arm_completion(r: &mut Request, into: *mut u8, len: usize) {
+    r.data = Data::Contig { ptr: into, len };
+    (r.sent, r.offset, r.remote, r.info.length) = (TxState::Await, len as u64, 1, len);
+}
+
+/// As [`get`], of what fits into one buffer of a device's, if nothing is in the way: the request's handle.
+#[inline(always)]
+unsafe fn get_short(
+    ep: *const Endpoint,
+    buffer: *mut c_void,
+    len: usize,
+    addr: u64,
+    rkey: &Rkey,
+    param: *const ucp_request_param_t,
+) -> Option<ucs_status_ptr_t> {
+    // SAFETY: the caller's endpoint, buffer and structure; a new request.
+    unsafe {
+        let peer = (*ep).peer();
+        // What is mapped needs no lock, so that the endpoint's flags do not say whether threads overlap.
+        if peer.tx.is_shared() {
+            return None;
+        }
+        let keys = rkey.device_keys(addr, len)?;
+        let (sender, line) = slot_of(peer)?;
+        if len > (*sender).most_at_once() {
+            return None;
+        }
+        let key = keys.of_port((*sender).remote_port())?;
+        let req = request_of(ep, &Param::new(param, 0))?;
+        let Some(through) = (*line).through(len) else {
+            request::recycle(req);
+            return None;
+        };
+        arm_completion(&mut *req, buffer.cast(), len);
+        let into = (buffer.cast(), len);
+        if !(*line).read_short(RemoteMem { addr, key }, into, through, req.cast()) {
+            (*sender).fail();
+        }
+        peer.stats().of(StatProtocol::RmaCopy).add(len);
+        Some(Request::handle(req))
+    }
+}
+
+/// `ucp_ep_flush_nbx`
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub unsafe fn flush(ep: *const Endpoint, param: *const ucp_request_param_t) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it, and structure; a new request.
+    unsafe {
+        let peer = (*ep).peer();
+        if !peer.tx.is_shared()
+            && !(*ep).has(endpoint::SPECIAL)
+            && peer.is_connected()
+            && peer.tx.alone().pending.is_empty()
+        {
+            let sender = match peer.tx.alone().lane.as_mut() {
+                Some(Lane::Ib(sender)) => &raw mut **sender,
+                Some(Lane::Tofu(_)) => return tofu::flush(ep, param),
+                Some(Lane::Shm(_)) | None => return flush_without_marker(ep, param),
+                Some(Lane::Tcp(_)) => return flush_slow(ep, param),
+            };
+            (*(*ep).worker).progress_flags.clear_copied();
+            if (*sender).can_flush_marker()
+                && let Some(req) = request_of(ep, &Param::new(param, 0))
+            {
+                (*req).sent = TxState::Flush;
+                (*sender).flush_marker(req.cast());
+                return Request::handle(req);
+            }
+            if (*sender).is_drained() && flush::is_answered_well(peer) && may_be_null(param) {
+                return ptr::null_mut();
+            }
+        }
+        flush_slow(ep, param)
+    }
+}
+
+/// As [`flush()`], to a peer that only rings in memory lead to, or no lane yet, and nothing waits to be sent: what was
+/// written has arrived, and what is in a ring has left this process.
+#[inline(always)]
+unsafe fn flush_without_marker(
+    ep: *const Endpoint,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it, and structure.
+    unsafe {
+        let peer = (*ep).peer();
+        // Through a placeholder nothing is connected yet, or what waited there has moved on.
+        if flush::is_answered_well(peer) && !peer.is_stub() && may_be_null(param) {
+            (*(*ep).worker).progress_flags.clear_copied();
+            return ptr::null_mut();
+        }
+        flush_slow(ep, param)
+    }
+}
+
+/// Whether a flush that has nothing to do answers NULL.
+///
+/// # Safety
+/// The caller's structure.
+#[inline(always)]
+pub(super) unsafe fn may_be_null(param: *const ucp_request_param_t) -> bool {
+    // SAFETY: the mask is always there.
+    let mask = unsafe { (*param).op_attr_mask };
+    mask & UCP_OP_ATTR_FLAG_NO_IMM_CMPL as u32 == 0
+}
+
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn flush_slow(
+    ep: *const Endpoint,
+    param: *const ucp_request_param_t,
+) -> ucs_status_ptr_t {
+    // SAFETY: passed on.
+    unsafe { endpoints::flush(ep, &Param::new(param, 0)) }
+}
+
+/// Takes what the only port tells, if nothing else is to be done.
+///
+/// # Safety
+/// In single-thread mode, nobody up the stack has what progress has, and the interface is that of the worker's ports.
+#[inline(never)]
+pub unsafe fn poll(worker: &Worker, iface: NonNull<IbIface>) -> u32 {
+    // SAFETY: the caller's promise.
+    let iface = unsafe { iface.as_ref() };
+    let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; ib_rx::BATCH];
+    // Mostly nothing has come, and to find that out is all that is to be done.
+    let n = iface.arrived(&mut wcs);
+    if n > 0 {
+        // SAFETY: the device has written so many; the rest is the caller's promise.
+        return unsafe { take_packets(worker, iface, wcs.get_unchecked(..n)) };
+    }
+    if iface.has_signaled() {
+        let n = iface.ended(&mut wcs);
+        if n > 0 {
+            // SAFETY: as above.
+            return unsafe { take_completions(worker, wcs.get_unchecked(..n)) };
+        }
+    }
+    0
+}
+
+/// Handles what has come: all the short way, or from the first completion on that is something else the long one.
+///
+/// # Safety
+/// As [`poll`]; the completions were written.
+#[inline(never)]
+#[allow(
+    clippy::redundant_closure,
+    reason = "a closure is inlined, as a function that two places name is not"
+)]
+unsafe fn take_packets(worker: &Worker, iface: &IbIface, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
+    // SAFETY: the caller's promise.
+    let rx = unsafe { worker.rx.alone() };
+    let Some(ports) = rx.ib.as_deref_mut() else {
+        return 0;
+    };
+    worker.rx.hold(true);
+    let mut rest = wcs;
+    // Ends come before arrivals, which the long way sees to.
+    if !iface.has_signaled() && !iface.has_own_receives() {
+        while let [wc, others @ ..] = rest {
+            // SAFETY: the caller's promise.
+            if !unsafe { take_packet(worker, iface, ports, wc.assume_init_ref()) } {
+                break;
+            }
+            rest = others;
+        }
+        // SAFETY: single-thread mode.
+        unsafe { iface.refill_single_threaded() };
+    }
+    let mut count = (wcs.len() - rest.len()) as u32;
+    if !rest.is_empty() || ports.owing() > 0 {
+        // SAFETY: the caller's promise.
+        count += unsafe { ib_rx::take(worker, ports, 0, rest, |w, m| on_packet::<false>(w, m)) };
+    }
+    worker.rx.hold(false);
+    rx.events += u64::from(count);
+    count
+}
+
+/// A packet that is a whole message of the most frequent kinds, by the connection that was looked up last. False: it is
+/// something else, and nothing was done.
+#[inline(always)]
+unsafe fn take_packet(worker: &Worker, iface: &IbIface, ports: &mut IbWorker, wc: &ibv_wc) -> bool {
+    if (wc.status, wc.opcode) != (IBV_WC_SUCCESS, IBV_WC_RECV) {
+        return false;
+    }
+    let Some(mut c) = ports.of_same_queue(0, wc.qp_num) else {
+        return false;
+    };
+    // SAFETY: connections stay in their places, and none is taken out while this is used. The interface told this
+    // completion, which is not done yet.
+    let (c, packet) = unsafe { (c.as_mut(), iface.packet_single_threaded(wc)) };
+    let Some((head, bytes)) = split(packet) else {
+        return false;
+    };
+    if c.phase != IbConnPhase::Open || c.ended || !c.assembly.is_empty() || head.len != bytes.len()
+    {
+        return false;
+    }
+    let flow = &*c.flow;
+    // Whoever looks at the packet again learns nothing new.
+    flow.credit(head.credit);
+    let m = RingMessage {
+        kind: head.kind,
+        aux: head.aux,
+        imm: head.imm,
+        len: bytes.len(),
+        record: bytes.as_ptr(),
+    };
+    if !on_packet::<false>(worker, m) {
+        return false;
+    }
+    flow.receive();
+    // SAFETY: peers that incoming rings and connections name are not freed; the packet is looked at no more.
+    unsafe {
+        (*c.peer).stats().received.add(bytes.len());
+        iface.done_single_threaded(wc);
+    }
+    if flow.is_ack_due(c.limits.window) {
+        ib_rx::schedule_ack(ports, c.number);
+    }
+    true
+}
+
+/// Handles ends of sends through the only port.
+///
+/// # Safety
+/// As [`take_packets`].
+#[inline(never)]
+unsafe fn take_completions(worker: &Worker, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
+    // SAFETY: the caller's promise.
+    let rx = unsafe { worker.rx.alone() };
+    let Some(ports) = rx.ib.as_deref_mut() else {
+        return 0;
+    };
+    worker.rx.hold(true);
+    // SAFETY: the device has written all of them.
+    let count = unsafe { ib_rx::take_these_ends(ports, 0, wcs) };
+    worker.rx.hold(false);
+    rx.events += u64::from(count);
+    count
+}
+
+/// As [`super::atomics::atomic`], if a device of the peer's executes it and nothing is in the way: what the call
+/// returns.
+///
+/// # Safety
+/// As there. The operation is one, its operand not null, the memory not mapped here.
+#[inline(always)]
+pub unsafe fn atomic(
+    ep: *const Endpoint,
+    op: u32,
+    operand: *const c_void,
+    addr: u64,
+    rkey: &Rkey,
+    p: &Param,
+) -> Option<ucs_status_ptr_t> {
+    if p.datatype() != (size_of::<u64>() as u64) << 3 {
+        return None;
+    }
+    // SAFETY: passed on.
+    unsafe {
+        let step = step_of(op, operand.cast(), p.reply_buffer().cast())?;
+        atomic_short(ep, step, addr, rkey, p)
+    }
+}
+
+/// What a device does of an operation on 8 bytes, with the operands where UCP has them.
+#[inline(always)]
+unsafe fn step_of(op: u32, operand: *const u64, reply: *const u64) -> Option<AmoDesc> {
+    const ADD: u32 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u32;
+    const CSWAP: u32 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u32;
+    // SAFETY: the caller's buffers.
+    let operand = unsafe { operand.read_unaligned() };
+    match op {
+        ADD => Some(AmoDesc::Add(operand)),
+        CSWAP if !reply.is_null() => Some(AmoDesc::CompareSwap {
+            compare: operand,
+            // SAFETY: as above.
+            swap: unsafe { reply.read_unaligned() },
+        }),
+        _ => None,
+    }
+}
+
+/// As [`atomic`], if a device of the peer's executes it and nothing is in the way: what the call returns.
+#[inline(always)]
+unsafe fn atomic_short(
+    ep: *const Endpoint,
+    step: AmoDesc,
+    addr: u64,
+    rkey: &Rkey,
+    p: &Param,
+) -> Option<ucs_status_ptr_t> {
+    const LEN: usize = size_of::<u64>();
+    // SAFETY: the caller's endpoint, whose worker and peer outlive it, buffers and structure; a new request.
+    unsafe {
+        let (worker, peer) = (&*(*ep).worker, (*ep).peer());
+        // What is mapped needs no lock, so that the endpoint's flags do not say whether threads overlap.
+        let plain = !peer.tx.is_shared()
+            && !(*ep).has(endpoint::SPECIAL | endpoint::LONG_WAY_AMO64)
+            && !worker.fenced.load(Ordering::Relaxed);
+        // What is under way by message is not for a device now.
+        if !plain || addr % LEN as u64 != 0 || !peer.rma_idle() {
+            return None;
+        }
+        let keys = rkey.device_keys(addr, LEN)?;
+        let (sender, line) = slot_of(peer)?;
+        let port = (*sender).remote_port();
+        let key = keys.of_port(port)?;
+        if !keys.atomics.has_port(port) || !(*sender).has_atomics() {
+            return None;
+        }
+        let reply: *mut u8 = p.reply_buffer().cast();
+        let fetches = p.has(UCP_OP_ATTR_FIELD_REPLY_BUFFER);
+        if fetches == reply.is_null() {
+            return None;
+        }
+        let at = RemoteMem { addr, key };
+        let tally = peer.stats().of(StatProtocol::AmoMapped);
+        if !fetches {
+            // Who is in the peer's place does nothing, as where memory is mapped.
+            tally.add(LEN);
+            if !(*line).atomic_short(step, at, ptr::null_mut(), ptr::null_mut()) {
+                (*sender).fail();
+            }
+            return Some(ptr::null_mut());
+        }
+        let req = request_of(ep, p)?;
+        tally.add(LEN);
+        arm_completion(&mut *req, reply, LEN);
+        if !(*line).atomic_short(step, at, reply, req.cast()) {
+            (*sender).fail();
+        }
+        Some(Request::handle(req))
+    }
+}

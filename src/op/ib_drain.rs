@@ -1,0 +1,134 @@
+//! The end of a worker's connections between queue pairs: what was sent arrives, as far as the peers are there.
+
+use crate::ctypes::*;
+use crate::engine::ib_worker::{IbConnPhase, IbWorker};
+use crate::engine::worker::Worker;
+use crate::sys::clock;
+use crate::tl::Lane;
+use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
+use crate::tl::ib::iface::IbIface;
+use crate::tl::ib::reassembly::split;
+use crate::tl::ib::reorder::Arrival;
+use crate::wire::ib_packet::{ASKS, BYE, Datagram, HELLO, MOVED};
+use std::mem::MaybeUninit;
+
+/// How long a worker that goes waits for what it has sent to be confirmed, milliseconds.
+pub const LINGER_MS: u64 = 1000;
+/// Completions taken at a time.
+const BATCH: usize = 16;
+
+/// Ends all connections.
+pub fn close(worker: &Worker, ports: &mut IbWorker) {
+    for c in ports.iter().filter(|c| c.phase == IbConnPhase::Open) {
+        c.with_sender(|sender| sender.send_disconnect());
+    }
+    // The worker may have been about to sleep.
+    let [arrived, ended] = ports.take_found().unwrap_or_default();
+    arrived.iter().for_each(|(i, wc)| on_arrival(ports, *i, wc));
+    for (i, wc) in ended {
+        let iface = ports.ifaces[i].clone();
+        on_end(ports, &iface, &wc);
+    }
+    let until = clock::coarse_ms() + LINGER_MS;
+    while waits(ports) && clock::coarse_ms() < until {
+        for i in 0..ports.ifaces.len() {
+            settle(ports, i);
+        }
+        std::thread::yield_now();
+    }
+    for peer in worker.all_peers() {
+        let mut tx = peer.tx.lock();
+        if matches!(tx.lane, Some(Lane::Ib(_))) {
+            tx.lane = None;
+        }
+    }
+}
+
+/// Whether something that was sent is not confirmed by a peer that is there. What is due is sent again.
+fn waits(ports: &mut IbWorker) -> bool {
+    let now = clock::coarse_ms();
+    let mut waits = false;
+    for c in ports.iter().filter(|c| !c.ended) {
+        // SAFETY: peers that lists of progress name are not freed.
+        let lives = unsafe { &*c.peer }.status() == UCS_OK;
+        let waiting = c.with_sender(|sender| !sender.drain() && sender.tick(now));
+        waits |= lives && waiting == Some(true);
+    }
+    waits
+}
+
+/// Takes what has come through an interface: acknowledgements and ends of sends. The rest is for nobody any more, but
+/// its sender hears that it came.
+fn settle(ports: &mut IbWorker, i: usize) {
+    let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
+    let iface = ports.ifaces[i].clone();
+    let n = iface.arrived(&mut wcs);
+    for wc in &wcs[..n] {
+        // SAFETY: so many were written.
+        on_arrival(ports, i, unsafe { wc.assume_init_ref() });
+    }
+    iface.refill();
+    let n = iface.ended(&mut wcs);
+    for wc in &wcs[..n] {
+        // SAFETY: as above.
+        on_end(ports, &iface, unsafe { wc.assume_init_ref() });
+    }
+}
+
+fn on_arrival(ports: &mut IbWorker, i: usize, wc: &ibv_wc) {
+    let iface = ports.ifaces[i].clone();
+    // Anything else has no packet.
+    let whole = (wc.status, wc.opcode) == (IBV_WC_SUCCESS, IBV_WC_RECV);
+    if whole && wc.qp_num == iface.ud_number {
+        // SAFETY: the interface told this completion, and it was not done yet.
+        on_datagram(ports, unsafe { iface.datagram(wc) }.unwrap_or_default());
+    } else if whole && let Some(mut c) = ports.of_queue(i, wc.qp_num) {
+        // Who has gone confirms nothing any more.
+        // SAFETY: as above; nothing is taken out meanwhile.
+        unsafe { c.as_mut().ended |= is_disconnect(iface.packet(wc)) };
+    }
+    // SAFETY: as above.
+    unsafe { iface.done(wc) };
+}
+
+fn on_end(ports: &mut IbWorker, iface: &IbIface, wc: &ibv_wc) {
+    if wc.qp_num == iface.ud_number {
+        return match wc.status {
+            IBV_WC_SUCCESS => iface.outgoing.lock().ended(iface, wc.wr_id),
+            _ => iface.revive(wc, false),
+        };
+    }
+    if let Some(mut c) = ports.of_queue(iface.index.into(), wc.qp_num) {
+        // SAFETY: nothing is taken out meanwhile.
+        let c = unsafe { c.as_mut() };
+        c.with_sender(|sender| sender.ended(wc.wr_id, |_| {}));
+        c.ended |= wc.status != IBV_WC_SUCCESS;
+    }
+}
+
+fn on_datagram(ports: &mut IbWorker, bytes: &[u8]) {
+    let Some((d, rest)) = Datagram::decode(bytes).zip(bytes.get(Datagram::SIZE..)) else {
+        return;
+    };
+    let Some(c) = ports.get(d.number()).filter(|c| c.proof == d.proof) else {
+        return;
+    };
+    if d.has(HELLO | MOVED) {
+        return;
+    }
+    if !rest.is_empty() && c.reorder.arrive(d.psn, rest, 0) == Arrival::Now {
+        c.flow.receive();
+        c.ended |= is_disconnect(rest);
+    }
+    let answer = !rest.is_empty() || d.has(ASKS);
+    c.with_sender(|sender| {
+        sender.acknowledged(d.ack);
+        if answer {
+            sender.acknowledge(false);
+        }
+    });
+}
+
+fn is_disconnect(packet: &[u8]) -> bool {
+    split(packet).is_some_and(|(head, _)| head.kind == BYE)
+}

@@ -1,0 +1,480 @@
+//! What comes through queue pairs: packets, datagrams, the ends of sends.
+
+use super::ud_rx::on_datagram;
+use super::{rx_dispatch, signal};
+use crate::ctypes::*;
+use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker};
+use crate::engine::peer::Peer;
+use crate::engine::worker::{Rx, Worker};
+use crate::proto::tx::rma_ib;
+use crate::proto::{failure, ib_rails, ib_wireup, rndv, tx};
+use crate::sys::log;
+use crate::tl::ib::bindings::{IBV_WC_RECV, IBV_WC_SUCCESS, ibv_wc};
+use crate::tl::ib::iface::IbIface;
+use crate::tl::ib::reassembly::split;
+use crate::tl::shm::ring::RingMessage;
+use crate::wire::header::SignalWord;
+use crate::wire::ib_packet::{BYE, CREDIT, PacketHdr};
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Completions taken from one queue before the next is looked at, as `UCX_IB_RX_MAX_POLL`.
+pub const BATCH: usize = 16;
+
+/// Moves connections and messages on. Called only while there are connections, or some are wanted. `short`: see
+/// [`poll`].
+#[inline(always)]
+pub fn progress(
+    worker: &Worker,
+    rx: &mut Rx,
+    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+) -> u32 {
+    let Some(ports) = rx.ib.as_deref_mut() else {
+        worker.progress_flags.take_connect_ib();
+        worker.progress_flags.clear_ib();
+        return 0;
+    };
+    let count = poll(worker, ports, short);
+    if worker.progress_flags.take_connect_ib() {
+        ib_wireup::start(worker, ports);
+        ib_rails::start(worker, ports);
+    }
+    count
+}
+
+/// Takes what has come: how much. `short` sees each message first, and says whether it has handled it.
+#[inline(never)]
+pub fn poll(
+    worker: &Worker,
+    ports: &mut IbWorker,
+    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+) -> u32 {
+    let (mut count, before) = (0, ports.owing());
+    if let Some(found) = ports.take_found() {
+        count += take_found(worker, ports, found);
+    }
+    // A callback that forks ends this in the child: the queues are its parent's.
+    worker.receive_limit.set(ports.ifaces.len() as u32);
+    let mut i = 0;
+    while i < worker.receive_limit.get() as usize {
+        let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
+        let n = ports.ifaces[i].arrived(&mut wcs);
+        // SAFETY: so many were written.
+        count += unsafe { take_all(worker, ports, i, &wcs[..n], short) };
+        i += 1;
+    }
+    if ports.owing() > 0 {
+        acknowledge(worker, ports, before);
+    }
+    count
+}
+
+/// Takes what has come through the interface with this number, the only one that anything is to be done for: how much.
+///
+/// # Safety
+/// The completions were written.
+#[inline(never)]
+pub unsafe fn take(
+    worker: &Worker,
+    ports: &mut IbWorker,
+    i: usize,
+    wcs: &[MaybeUninit<ibv_wc>],
+    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+) -> u32 {
+    // SAFETY: the caller's promise.
+    let count = unsafe { take_all(worker, ports, i, wcs, short) };
+    if ports.owing() > 0 {
+        acknowledge(worker, ports, 0);
+    }
+    count
+}
+
+/// Takes what has come through an interface, and the ends of sends.
+///
+/// # Safety
+/// The completions were written.
+#[inline(always)]
+unsafe fn take_all(
+    worker: &Worker,
+    ports: &mut IbWorker,
+    i: usize,
+    wcs: &[MaybeUninit<ibv_wc>],
+    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+) -> u32 {
+    let mut count = 0;
+    // Before what has arrived is handled: an answer to something behind a fence tells the user that what he read before
+    // it has come, and it is here that it comes.
+    if ports.ifaces[i].has_signaled() {
+        count += take_ends(ports, i);
+    }
+    if !wcs.is_empty() {
+        // SAFETY: the caller's promise.
+        let wcs = unsafe { std::slice::from_raw_parts(wcs.as_ptr().cast(), wcs.len()) };
+        count += take_arrivals(worker, ports, i, wcs, short);
+    }
+    count
+}
+
+#[inline(always)]
+fn take_arrivals(
+    worker: &Worker,
+    ports: &mut IbWorker,
+    i: usize,
+    wcs: &[ibv_wc],
+    short: impl Fn(&Worker, RingMessage) -> bool + Copy,
+) -> u32 {
+    let iface: *const IbIface = Arc::as_ptr(&ports.ifaces[i]);
+    // SAFETY: interfaces stay as long as the ports.
+    let iface = unsafe { &*iface };
+    let mut count = 0;
+    for wc in wcs {
+        count += match connection_of(ports, i, wc) {
+            Some(c) => {
+                // SAFETY: the interface told this completion, and it is not done yet.
+                on_packet(worker, ports, c, unsafe { iface.packet(wc) }, short)
+            }
+            None => on_other_arrival(worker, ports, i, wc),
+        };
+        // SAFETY: as above.
+        unsafe { iface.done(wc) };
+        if iface.has_own_receives() {
+            give_back(worker, ports, i, wc.qp_num);
+        }
+    }
+    iface.refill();
+    count
+}
+
+/// As [`take`], of ends of sends, in single-thread mode.
+///
+/// # Safety
+/// As there, and nobody up the stack has a peer's sending half.
+#[inline(always)]
+pub unsafe fn take_these_ends(ports: &mut IbWorker, i: usize, wcs: &[MaybeUninit<ibv_wc>]) -> u32 {
+    for wc in wcs {
+        // SAFETY: the caller's promise.
+        unsafe { on_end_alone(ports, i, wc.assume_init_ref()) };
+    }
+    wcs.len() as u32
+}
+
+/// Takes the ends of sends: how many.
+#[inline(never)]
+fn take_ends(ports: &mut IbWorker, i: usize) -> u32 {
+    let mut count = 0;
+    loop {
+        let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
+        let n = ports.ifaces[i].ended(&mut wcs);
+        for wc in &wcs[..n] {
+            // SAFETY: so many were written.
+            on_other_end(ports, i, unsafe { wc.assume_init_ref() });
+        }
+        count += n as u32;
+        if n < BATCH {
+            return count;
+        }
+    }
+}
+
+/// What was found when the worker was about to sleep.
+#[cold]
+fn take_found(
+    worker: &Worker,
+    ports: &mut IbWorker,
+    [arrived, ended]: [Vec<(usize, ibv_wc)>; 2],
+) -> u32 {
+    let mut count = ended.len() as u32;
+    for (i, wc) in ended {
+        on_other_end(ports, i, &wc);
+    }
+    for (i, wc) in arrived {
+        if worker.progress_flags.is_inherited() {
+            break;
+        }
+        count += take_ends(ports, i);
+        count += take_arrivals(worker, ports, i, &[wc], |_, _| false);
+    }
+    count
+}
+
+/// The connection that a packet has come by.
+#[inline(always)]
+fn connection_of(ports: &mut IbWorker, i: usize, wc: &ibv_wc) -> Option<NonNull<IbConn>> {
+    if (wc.status, wc.opcode) != (IBV_WC_SUCCESS, IBV_WC_RECV) {
+        return None;
+    }
+    let same = ports.of_same_queue(i, wc.qp_num);
+    same.or_else(|| other_connection_of(ports, i, wc))
+}
+
+#[inline(never)]
+fn other_connection_of(ports: &mut IbWorker, i: usize, wc: &ibv_wc) -> Option<NonNull<IbConn>> {
+    let datagram = wc.qp_num == ports.ifaces[i].ud_number;
+    (!datagram).then(|| ports.of_queue(i, wc.qp_num)).flatten()
+}
+
+/// A receive has ended: of no connection, or not well.
+#[inline(never)]
+fn on_other_arrival(worker: &Worker, ports: &mut IbWorker, i: usize, wc: &ibv_wc) -> u32 {
+    // Others are those of a queue pair that is in error: what became of it the sends say.
+    if wc.status != IBV_WC_SUCCESS {
+        if wc.qp_num == ports.ifaces[i].ud_number {
+            ports.ifaces[i].revive(wc, true);
+        }
+        return 0;
+    }
+    let iface = ports.ifaces[i].clone();
+    if wc.qp_num == iface.ud_number {
+        // SAFETY: the interface told this completion, and it is not done yet.
+        let bytes = unsafe { iface.datagram(wc) };
+        return bytes.map_or(0, |bytes| on_datagram(worker, ports, i, bytes));
+    }
+    match ports.of_queue(i, wc.qp_num) {
+        // SAFETY: connections stay in their places, and none is taken out while this is used.
+        Some(mut c) => on_imm(worker, ports, unsafe { c.as_mut() }.number, wc),
+        None => 0,
+    }
+}
+
+/// The peer has written into our memory, and says so.
+fn on_imm(worker: &Worker, ports: &mut IbWorker, number: u32, wc: &ibv_wc) -> u32 {
+    let Some(c) = ports.get(number).filter(|c| !c.ended) else {
+        return 0;
+    };
+    c.flow.receive();
+    // SAFETY: peers that lists of progress name are not freed; of such a completion it is this member.
+    let (peer, word) = unsafe { (&*c.peer, u32::from_be(wc.__bindgen_anon_1.imm_data)) };
+    peer.stats().received.add(0);
+    match SignalWord::decode(word) {
+        Some(word) => signal::on_imm(worker, peer, word, wc.byte_len as usize),
+        None => rndv::put_zcopy::on_word(worker, peer, word),
+    }
+    schedule_ack(ports, number);
+    1
+}
+
+/// Where connections have receives of their own: a spent one is posted again to the same.
+#[cold]
+fn give_back(worker: &Worker, ports: &mut IbWorker, i: usize, qpn: u32) {
+    if worker.progress_flags.is_inherited() {
+        return;
+    }
+    // SAFETY: it is looked at before anything else is.
+    let c = ports.of_queue(i, qpn).map(|c| unsafe { c.as_ref() });
+    // Receives of one that has ended are for the next connection.
+    if let Some(qp) = c.filter(|c| !c.ended).and_then(|c| c.qp.clone()) {
+        ports.ifaces[i].give_back(&qp);
+    }
+}
+
+/// A send that tells of its end has ended. In single-thread mode.
+#[inline(always)]
+unsafe fn on_end_alone(ports: &mut IbWorker, i: usize, wc: &ibv_wc) {
+    match ports.of_same_queue(i, wc.qp_num) {
+        // SAFETY: nothing is taken out meanwhile; the rest is the caller's promise.
+        Some(mut c) if wc.status == IBV_WC_SUCCESS => unsafe {
+            rma_ib::on_end_alone(c.as_mut(), wc.wr_id);
+        },
+        _ => on_other_end(ports, i, wc),
+    }
+}
+
+/// The same, in any mode, not of the queue pair that was looked up last, or not well.
+#[inline(never)]
+fn on_other_end(ports: &mut IbWorker, i: usize, wc: &ibv_wc) {
+    let iface = &*ports.ifaces[i];
+    if wc.qp_num == iface.ud_number {
+        return match wc.status {
+            IBV_WC_SUCCESS => iface.outgoing.lock().ended(iface, wc.wr_id),
+            _ => iface.revive(wc, false),
+        };
+    }
+    let Some(mut c) = ports.of_queue(i, wc.qp_num) else {
+        return on_rail_end(ports, i, wc);
+    };
+    // SAFETY: nothing is taken out meanwhile.
+    let c = unsafe { c.as_mut() };
+    // What was behind one that failed has not ended well.
+    if wc.status == IBV_WC_SUCCESS {
+        rma_ib::on_end(c, wc.wr_id);
+    } else {
+        let number = c.number;
+        ib_wireup::broken(ports, number, wc.status);
+    }
+}
+
+/// The same of a rail's.
+#[inline(never)]
+fn on_rail_end(ports: &mut IbWorker, i: usize, wc: &ibv_wc) {
+    let Some(number) = ports.of_rail(i, wc.qp_num) else {
+        return;
+    };
+    let rail = (i, wc.qp_num);
+    if wc.status != IBV_WC_SUCCESS {
+        return ib_rails::broken(ports, number, rail, wc.status);
+    }
+    if let Some(c) = ports.get(number) {
+        rma_ib::on_rail_end(c, rail, wc.wr_id);
+    }
+}
+
+/// A packet of a connection by a queue pair of its own.
+#[inline(always)]
+fn on_packet(
+    worker: &Worker,
+    ports: &mut IbWorker,
+    mut c: NonNull<IbConn>,
+    packet: &[u8],
+    short: impl Fn(&Worker, RingMessage) -> bool,
+) -> u32 {
+    let Some((head, bytes)) = split(packet) else {
+        return 0;
+    };
+    // SAFETY: connections stay in their places, and none is taken out while this is used.
+    let c = unsafe { c.as_mut() };
+    c.flow.credit(head.credit);
+    if head.kind == CREDIT {
+        // Who waits for it is looked at by the next call: the caller must not go to sleep before.
+        return u32::from(worker.progress_flags.backlog() != 0);
+    }
+    c.flow.receive();
+    if c.phase == IbConnPhase::Open
+        && !c.ended
+        && let Some(m) = c.assembly.whole(head, bytes)
+    {
+        let len = m.len;
+        if short(worker, m) {
+            // SAFETY: peers that lists of progress name are not freed.
+            unsafe { &*c.peer }.stats().received.add(len);
+            if c.flow.is_ack_urgent(c.limits.window) {
+                schedule_ack(ports, c.number);
+            }
+            return 1;
+        }
+    }
+    let number = c.number;
+    on_longer(worker, ports, number, head, bytes)
+}
+
+/// As [`on_packet`], of everything that is not most frequent.
+#[inline(never)]
+fn on_longer(
+    worker: &Worker,
+    ports: &mut IbWorker,
+    number: u32,
+    head: PacketHdr,
+    bytes: &[u8],
+) -> u32 {
+    if ports
+        .get(number)
+        .is_some_and(|c| c.phase != IbConnPhase::Open && !c.ended)
+    {
+        ib_wireup::heard(worker, ports, number);
+    }
+    let count = deliver(worker, ports, number, head, bytes);
+    schedule_ack(ports, number);
+    count
+}
+
+/// A connection may have something to tell its peer.
+#[inline(always)]
+pub fn schedule_ack(ports: &mut IbWorker, number: u32) {
+    if let Some(c) = ports.get(number)
+        && !c.listed
+    {
+        c.listed = true;
+        ports.schedule_ack(number);
+    }
+}
+
+/// Tells peers what has been taken: where they wait for it, and of datagrams that came before this call and were not
+/// answered since. Who sent the others hears of it with what is sent next; a program that calls progress no more, as
+/// one does that has all it wants, must not leave its peers in doubt whether to send again.
+#[inline(never)]
+fn acknowledge(worker: &Worker, ports: &mut IbWorker, before: usize) {
+    if worker.progress_flags.is_inherited() {
+        return;
+    }
+    let owing = ports.take_acks_pending();
+    for (place, number) in owing.into_iter().enumerate() {
+        let Some(c) = ports.get(number) else { continue };
+        let (window, datagrams) = (c.limits.window, c.qp.is_none());
+        let late = datagrams && place < before && c.flow.unacked() > 0;
+        let keep = datagrams && place >= before && c.flow.unacked() > 0;
+        if late || c.flow.is_ack_urgent(window) {
+            c.with_sender(|sender| sender.acknowledge(false));
+        } else if keep {
+            ports.schedule_ack(number);
+            continue;
+        }
+        if let Some(c) = ports.get(number) {
+            c.listed = false;
+        }
+    }
+}
+
+/// A packet in its turn.
+pub fn deliver(
+    worker: &Worker,
+    ports: &mut IbWorker,
+    number: u32,
+    head: PacketHdr,
+    bytes: &[u8],
+) -> u32 {
+    let Some(c) = ports.get(number).filter(|c| !c.ended) else {
+        return 0;
+    };
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = unsafe { &*c.peer };
+    if matches!(head.kind, BYE | CREDIT) {
+        return u32::from(head.kind == BYE && is_gone(ports, number, peer));
+    }
+    match c.assembly.take(head, bytes) {
+        Ok(Some(m)) => {
+            peer.stats().received.add(m.len);
+            // SAFETY: the record is in the packet, or in the assembly until the next packet.
+            if unsafe { rx_dispatch::message(worker, peer, &m) }.is_err() {
+                c.ended = true;
+                failure::fail_corrupt(peer, "a message that makes no sense");
+            }
+            1
+        }
+        Ok(None) => 0,
+        Err(_) => {
+            c.ended = true;
+            failure::fail_corrupt(peer, "what is no message");
+            1
+        }
+    }
+}
+
+/// The peer's worker goes, in order: all that it sent has come.
+#[cold]
+fn is_gone(ports: &mut IbWorker, number: u32, peer: &Peer) -> bool {
+    log::debug!("worker {:#x} has ended its connection", peer.uid);
+    if let Some(c) = ports.get(number) {
+        c.with_sender(|sender| sender.acknowledge(false));
+        c.ended = true;
+    }
+    tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
+    true
+}
+
+/// Does what is due, and finds out whether there is anything left to look at. Called when the clock has moved on.
+#[cold]
+pub fn tick(worker: &Worker, ports: &mut IbWorker, now: u64) -> u32 {
+    ports.stop_timer();
+    worker.ctx.trim();
+    ib_wireup::tick(worker, ports, now);
+    let count = poll(worker, ports, |_, _| false);
+    if !ports.is_quiet() {
+        worker.progress_flags.raise_ib();
+    } else if worker.progress_flags.has_ib() {
+        let pairings = worker.connect_ib.lock();
+        if pairings.is_empty() {
+            worker.progress_flags.clear_ib();
+        }
+    }
+    count
+}

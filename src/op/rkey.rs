@@ -1,0 +1,184 @@
+//! Keys: what a region is called on the wire, and what such a name means here.
+
+use crate::ctypes::*;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::memory::{MemHandle, ShmExport};
+use crate::engine::peer::Peer;
+use crate::engine::rkey::{AmoExecutor, Rkey, StaddRegion};
+use crate::engine::worker::Worker;
+use crate::sys::memfd::MemfdId;
+use crate::sys::shm::ShmId;
+use crate::sys::{host, log};
+use crate::tl::LaneTarget;
+use crate::wire::rkey::{self, DeviceKeys, PackedRkey};
+use crate::wire::rkey_tofu::{self, TofuRkey};
+
+/// The packed key of a region.
+pub fn pack(memory: &MemHandle) -> Vec<u8> {
+    let (plain, len) = pack_plain(memory);
+    let device = memory.device_keys().filter(|_| memory.len > 0);
+    let keyed = device.and_then(|device| PackedRkey::decode(&plain)?.encode_with(&device));
+    let key = match &keyed {
+        Some((bytes, len)) => &bytes[..*len],
+        None => &plain[..len],
+    };
+    match memory.tofu_rkey() {
+        Some(steering) => steering.around(key),
+        None => key.to_vec(),
+    }
+}
+
+/// What a packed key says.
+pub struct UnpackedRkey {
+    packed: PackedRkey,
+    device: Option<DeviceKeys>,
+    steering: Option<TofuRkey>,
+}
+
+fn pack_plain(memory: &MemHandle) -> ([u8; rkey::MAX_LEN], usize) {
+    let segment = memory.export.and_then(|ShmExport { id, base, len }| {
+        let len = len as u64;
+        let packed = match id {
+            ShmId::Block(number) => PackedRkey::Block { number, base, len },
+            ShmId::File(MemfdId { fd, ino, .. }) => PackedRkey::Segment { fd, ino, base, len },
+        };
+        packed.encode()
+    });
+    let other = if memory.len == 0 {
+        PackedRkey::Empty
+    } else {
+        PackedRkey::Plain
+    };
+    segment
+        .or_else(|| other.encode())
+        .unwrap_or(([0; rkey::MAX_LEN], 0))
+}
+
+/// Reads a packed key of unknown length.
+///
+/// # Errors
+/// `UCS_ERR_INVALID_ADDR` for what is none.
+///
+/// # Safety
+/// `buffer` points to as many bytes as its first one says, or to one that says nothing sensible.
+pub unsafe fn decode(buffer: *const u8) -> Result<UnpackedRkey, ucs_status_t> {
+    // SAFETY: the caller's buffer: its first byte first, then what that says.
+    let bytes = unsafe {
+        rkey_tofu::total_len(|i| *buffer.add(i)).map(|len| std::slice::from_raw_parts(buffer, len))
+    };
+    let read = |bytes| {
+        let (steering, key) = rkey_tofu::read(bytes)?;
+        let (packed, device) = rkey::read(key)?;
+        Some(UnpackedRkey {
+            packed,
+            device,
+            steering,
+        })
+    };
+    bytes.and_then(read).ok_or_else(|| {
+        log::error!("damaged remote key");
+        UCS_ERR_INVALID_ADDR
+    })
+}
+
+/// What a packed key means to an endpoint: memory that it names is mapped here if that is possible.
+///
+/// # Safety
+/// The endpoint lives.
+pub unsafe fn unpack(ep: &Endpoint, key: UnpackedRkey) -> Rkey {
+    let UnpackedRkey {
+        packed,
+        device,
+        steering,
+    } = key;
+    // SAFETY: peers and workers outlive endpoints.
+    let (peer, worker) = unsafe { (ep.peer(), &*ep.worker) };
+    peer.note_traffic(worker);
+    let by_adapter = steering.as_ref().is_some_and(|s| s.atomics);
+    let mut key = Rkey {
+        empty: packed == PackedRkey::Empty,
+        base: 0,
+        len: 0,
+        delta: 0,
+        same_process: peer.same_process,
+        map: None,
+        device,
+        executor: AmoExecutor::Other,
+        stadds: steering.and_then(|s| steered(peer, &s)).unwrap_or_default(),
+        identity: (peer.uid, None),
+    };
+    map(worker, peer, packed, &mut key);
+    key.set_executor(by_adapter);
+    key
+}
+
+/// Maps a peer's memory, if that is possible: the key says where then.
+fn map(worker: &Worker, peer: &Peer, packed: PackedRkey, key: &mut Rkey) {
+    let Some(inbox) = peer.inbox else { return };
+    let (id, base, len) = match packed {
+        PackedRkey::Empty | PackedRkey::Plain => return,
+        PackedRkey::Segment { fd, ino, base, len } => {
+            let pid = inbox.id.pid;
+            (ShmId::File(MemfdId { pid, fd, ino }), base, len)
+        }
+        PackedRkey::Block { number, base, len } => (ShmId::Block(number), base, len),
+    };
+    key.identity.1 = Some(id);
+    if peer.same_process {
+        (key.base, key.len) = (base, len);
+        return;
+    }
+    let owner = (inbox.pid_ns, inbox.ipc_ns);
+    if !id.reachable(owner, host::place()) || !worker.ctx.policy.shm {
+        return;
+    }
+    match worker.ctx.attached.attach(peer.uid, id, len as usize) {
+        Ok(map) => {
+            (key.base, key.len) = (base, len);
+            key.delta = (map.start().as_ptr() as u64).wrapping_sub(base);
+            key.map = Some(map);
+        }
+        Err(e) => log::debug!(
+            "cannot map memory of peer {:#x} (pid {}): {e}; using copies",
+            peer.uid,
+            inbox.id.pid
+        ),
+    }
+}
+
+/// Where the queue of the peer's that we know finds the memory.
+fn steered(peer: &Peer, steering: &TofuRkey) -> Option<StaddRegion> {
+    let Some(LaneTarget::Tofu(target)) = peer.target.as_deref() else {
+        return None;
+    };
+    let stadd_of = |wanted: u16| {
+        let mut all = steering.addresses.iter();
+        let found = all.find(|&&(number, _)| number == wanted);
+        found.map(|&(_, stadd)| stadd)
+    };
+    let first = target.locator.number;
+    let rails = 1..=target.locator.rails.count() as u16;
+    const WORD: u64 = size_of::<u64>() as u64;
+    let alone = !peer.tx.is_shared();
+    Some(StaddRegion {
+        base: steering.base,
+        len: steering.len,
+        delta: stadd_of(first)?.wrapping_sub(steering.base),
+        words: if alone {
+            steering.len.saturating_sub(WORD - 1)
+        } else {
+            0
+        },
+        rails: rails.map(|i| stadd_of(first.wrapping_add(i))).collect(),
+    })
+}
+
+/// The local address of a remote one, where loads and stores reach it.
+///
+/// # Errors
+/// `UCS_ERR_UNREACHABLE`.
+pub fn pointer(key: &Rkey, addr: u64) -> Result<*mut u8, ucs_status_t> {
+    key.local(addr, 0)
+        .or_else(|| (key.len == 0 && !key.empty && key.same_process).then_some(addr as *mut u8))
+        .ok_or(UCS_ERR_UNREACHABLE)
+}

@@ -1,0 +1,347 @@
+//! What arrives: every kind of message and what it sets in motion. Bytes of peers are checked here.
+
+use super::amo::{self, AmoOp};
+use super::{am, amo_target, get_reply, signal, stream, tag};
+use crate::ctypes::*;
+use crate::engine::ib_worker::RailEvent;
+use crate::engine::peer::Peer;
+use crate::engine::request;
+use crate::engine::rndv_rts::RtsInfo;
+use crate::engine::unexpected::PayloadSource;
+use crate::engine::worker::Worker;
+use crate::proto::rndv::{self, get_zcopy, put_zcopy};
+use crate::proto::{cm, failure, flush, ib_rails, req_lookup, rndv_cancel, split_copy, tx};
+use crate::sys::log;
+use crate::tl::shm::ring::RingMessage;
+use crate::wire::address::PortLocator;
+use crate::wire::header::{
+    AmImm, AmoHdr, DataHdr, EpImm, FragmentHdr, GetHdr, Kind, NoteHdr, RailImm, RtrDeviceHdr,
+    RtrHdr, RtsHdr, ShareHdr, SignalHdr, SyncHdr, ValueHdr,
+};
+
+/// A message that no sender of this library writes.
+pub struct Malformed;
+
+/// Fixed headers are at most this long; they are copied before they are looked at, because the
+/// sender could change them meanwhile.
+const MAX_HEAD: usize = 40;
+
+/// Handles one message.
+///
+/// # Errors
+/// [`Malformed`]: the sender is not to be trusted any more.
+///
+/// # Safety
+/// The record of `m` is readable during the call.
+pub unsafe fn message(worker: &Worker, peer: &Peer, m: &RingMessage) -> Result<(), Malformed> {
+    let kind = Kind::from_u8(m.kind).ok_or(Malformed)?;
+    let head_len = kind.header_size();
+    let body_len = m.len.checked_sub(head_len).ok_or(Malformed)?;
+    let mut head = [0u8; MAX_HEAD];
+    // SAFETY: the record has `head_len + body_len` bytes; MAX_HEAD is the longest header.
+    let body = unsafe {
+        std::ptr::copy_nonoverlapping(m.record, head.as_mut_ptr(), head_len.min(MAX_HEAD));
+        m.record.add(head_len)
+    };
+    // SAFETY: `body_len` bytes at `body`, as the functions ask for.
+    unsafe {
+        match kind {
+            Kind::TagEager => tag::on_message(
+                worker,
+                m.imm,
+                PayloadSource::Eager,
+                body_len,
+                body,
+                body_len,
+            ),
+            Kind::TagSync => {
+                let h = SyncHdr::decode(&head).ok_or(Malformed)?;
+                tag::on_message(
+                    worker,
+                    m.imm,
+                    PayloadSource::Sync { peer, req: h.req },
+                    body_len,
+                    body,
+                    body_len,
+                );
+            }
+            Kind::TagRts => {
+                let (offer, keys) = offered(worker, peer, m.aux, &head, (body, body_len))?;
+                let here = offer.beside();
+                tag::on_message(
+                    worker,
+                    m.imm,
+                    PayloadSource::Rts { peer, offer },
+                    offer.len,
+                    body.add(keys - here),
+                    here,
+                );
+            }
+            Kind::SyncAck => rndv::on_ats(worker, peer, m.imm, UCS_OK),
+            Kind::Ats => rndv::on_ats(worker, peer, m.imm, final_status(m.aux)),
+            Kind::Rtr => rndv::on_rtr(worker, peer, m.imm, RtrHdr::decode(&head).ok_or(Malformed)?),
+            Kind::RtrDevice => {
+                let to = RtrDeviceHdr::decode(&head).ok_or(Malformed)?;
+                put_zcopy::on_rtr(worker, peer, m.imm, to);
+            }
+            Kind::RailAsk | Kind::RailHeld => {
+                let port = PortLocator::decode(&head).ok_or(Malformed)?;
+                let rail = RailImm::from_u64(m.imm);
+                let task = match kind {
+                    Kind::RailAsk => RailEvent::Hold(rail, port),
+                    _ => RailEvent::Join(rail, port),
+                };
+                worker.raise_rails(peer, task);
+            }
+            Kind::RailGone => ib_rails::on_gone(peer, RailImm::from_u64(m.imm)),
+            Kind::RailDropped => {
+                worker.raise_rails(peer, RailEvent::Forget(RailImm::from_u64(m.imm)));
+            }
+            Kind::Written => put_zcopy::on_written(worker, peer, m.imm),
+            Kind::Data => req_lookup::on_part(
+                worker,
+                peer,
+                m.imm,
+                kind,
+                DataHdr::decode(&head).ok_or(Malformed)?,
+                body,
+                body_len,
+            ),
+            Kind::TagFragment => {
+                let h = FragmentHdr::decode(&head).ok_or(Malformed)?;
+                tag::on_fragment(worker, peer, m.imm, h, body, body_len)?;
+            }
+            Kind::AmEager => {
+                let imm = AmImm::from_u64(m.imm);
+                let data_len = body_len
+                    .checked_sub(imm.header_len.into())
+                    .ok_or(Malformed)?;
+                am::on_eager(worker, peer, imm, body, data_len);
+            }
+            Kind::AmRts => {
+                let imm = AmImm::from_u64(m.imm);
+                let (offer, keys) = offered(worker, peer, m.aux, &head, (body, body_len))?;
+                if body_len != keys + usize::from(imm.header_len) {
+                    return Err(Malformed);
+                }
+                let beside = body.add(keys - offer.beside());
+                am::on_rts(worker, peer, imm, (offer, beside), body.add(keys));
+            }
+            Kind::AmFragment => {
+                let imm = AmImm::from_u64(m.imm);
+                let h = FragmentHdr::decode(&head).ok_or(Malformed)?;
+                am::on_fragment(worker, peer, imm, h, body, body_len)?;
+            }
+            Kind::PutReq => put(worker, peer, m.imm, body, body_len),
+            Kind::PutAck => answered(peer, final_status(m.aux), "put"),
+            Kind::GetReq => {
+                get_reply::send(worker, peer, m.imm, GetHdr::decode(&head).ok_or(Malformed)?)
+            }
+            Kind::Fence => get_reply::keep(peer),
+            Kind::GetRep => got(
+                worker,
+                peer,
+                m,
+                DataHdr::decode(&head).ok_or(Malformed)?,
+                body,
+                body_len,
+            ),
+            Kind::AmoReq => atomic(worker, peer, m.imm, AmoHdr::decode(&head).ok_or(Malformed)?)?,
+            Kind::AmoRep => atomic_done(
+                worker,
+                peer,
+                m,
+                ValueHdr::decode(&head).ok_or(Malformed)?.value,
+            ),
+            Kind::Signal => {
+                let h = SignalHdr::decode(&head).ok_or(Malformed)?;
+                signal::on_message(worker, peer, m.imm, h);
+            }
+            Kind::Note => {
+                let h = NoteHdr::decode(&head).ok_or(Malformed)?;
+                signal::on_note(worker, peer, m.aux, m.imm, h);
+            }
+            Kind::EpClosed => {
+                let status = final_status(m.aux);
+                // Closed by force, it may have left a message unfinished: it follows the fragments.
+                worker.drop_partials(peer);
+                failure::on_ep_closed(worker, peer, EpImm::from_u64(m.imm).sn, status);
+            }
+            Kind::Withdrawn => rndv_cancel::on_cancelled(worker, peer, m.aux, m.imm),
+            Kind::TakenBack => {
+                let h = SyncHdr::decode(&head).ok_or(Malformed)?;
+                rndv_cancel::on_cancel_reply(worker, peer, m.imm, h.req);
+            }
+            Kind::EpInfo => failure::on_ep_info(worker, peer, EpImm::from_u64(m.imm)),
+            Kind::Accepted => cm::on_proof(worker, peer, m.imm),
+            Kind::Share => split_copy::on_share(
+                worker,
+                peer,
+                m.imm,
+                ShareHdr::decode(&head).ok_or(Malformed)?,
+            ),
+            Kind::StreamData => stream::on_data(worker, peer, m.imm, body, body_len),
+        }
+    }
+    Ok(())
+}
+
+/// What a peer offers, and how many bytes of keys follow its header; the last of them are what is kept beside the
+/// offer.
+///
+/// # Safety
+/// The body has so many bytes.
+unsafe fn offered(
+    worker: &Worker,
+    peer: &Peer,
+    count: u8,
+    head: &[u8],
+    (body, body_len): (*const u8, usize),
+) -> Result<(RtsInfo, usize), Malformed> {
+    let mut offer = RtsInfo::from(RtsHdr::decode(head).ok_or(Malformed)?);
+    let keys = get_zcopy::bytes(count);
+    if keys > body_len {
+        return Err(Malformed);
+    }
+    // SAFETY: the body has so many.
+    if let Some((key, rails)) = unsafe { get_zcopy::key(worker, peer, body, count) } {
+        (offer.pieces, offer.rails, offer.keyed) = (key, rails, true);
+    }
+    Ok((offer, keys))
+}
+
+/// A status byte of a peer's; "in progress" is no end.
+fn final_status(aux: u8) -> ucs_status_t {
+    match ucs_status_t::from_raw(aux as i8) {
+        UCS_INPROGRESS => UCS_ERR_IO_ERROR,
+        status => status,
+    }
+}
+
+/// Whether a peer may touch this memory; says so if not.
+pub(super) fn allowed(worker: &Worker, peer: &Peer, addr: u64, len: u64, what: &str) -> bool {
+    let ok = worker.ctx.regions.permits(&worker.last_region, addr, len);
+    if !ok {
+        log::error!(
+            "worker {:#x} asks to {what} {len} bytes at {addr:#x}, which is not registered",
+            peer.uid
+        );
+    }
+    ok
+}
+
+/// Writes to this worker's memory for a peer; false if that is not registered.
+///
+/// # Safety
+/// `len` bytes are readable at `bytes`.
+pub unsafe fn write(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, len: usize) -> bool {
+    let ok = allowed(worker, peer, addr, len as u64, "write");
+    if ok {
+        get_reply::keep_before_change(peer);
+        // SAFETY: registered memory of this process.
+        unsafe { std::ptr::copy_nonoverlapping(bytes, addr as *mut u8, len) };
+    }
+    ok
+}
+
+unsafe fn put(worker: &Worker, peer: &Peer, addr: u64, bytes: *const u8, len: usize) {
+    // SAFETY: the caller's bytes.
+    let ok = unsafe { write(worker, peer, addr, bytes, len) };
+    tx::answer_put(peer, if ok { UCS_OK } else { UCS_ERR_INVALID_ADDR });
+}
+
+/// An access was answered that no request waits for.
+fn answered(peer: &Peer, status: ucs_status_t, what: &str) {
+    if status != UCS_OK {
+        log::error!("worker {:#x} refused a {what}: {status:?}", peer.uid);
+    }
+    flush::notified(peer, status);
+}
+
+/// A part of what this worker wanted to read.
+unsafe fn got(
+    worker: &Worker,
+    peer: &Peer,
+    m: &RingMessage,
+    h: DataHdr,
+    bytes: *const u8,
+    len: usize,
+) {
+    let status = final_status(m.aux);
+    if status == UCS_OK {
+        // SAFETY: the caller's bytes.
+        return unsafe { req_lookup::on_part(worker, peer, m.imm, Kind::GetRep, h, bytes, len) };
+    }
+    let is_get = req_lookup::borrow(worker, peer, m.imm, Kind::GetRep).is_some();
+    if is_get && let Some(req) = req_lookup::take(worker, peer, m.imm) {
+        // SAFETY: out of the table: ours.
+        unsafe { request::complete(req, status) };
+        flush::answered(peer);
+    }
+}
+
+fn atomic(worker: &Worker, peer: &Peer, addr: u64, h: AmoHdr) -> Result<(), Malformed> {
+    if !matches!(h.size, 4 | 8) || h.op > AmoHdr::LAST_OP {
+        return Err(Malformed);
+    }
+    let amo = AmoOp {
+        op: h.op,
+        size: h.size,
+        value: h.value,
+        compare: h.compare,
+    };
+    let done = change(worker, peer, addr, amo);
+    let status = done.err().unwrap_or(UCS_OK);
+    let value = done.unwrap_or(0);
+    tx::control(
+        peer,
+        Kind::AmoRep,
+        status as i8 as u8,
+        h.req,
+        &ValueHdr { value }.encode(),
+    );
+    Ok(())
+}
+
+/// Changes this worker's memory for a peer: what was there.
+///
+/// # Errors
+/// `UCS_ERR_INVALID_ADDR` if it is not registered or not aligned.
+pub(super) fn change(
+    worker: &Worker,
+    peer: &Peer,
+    addr: u64,
+    amo: AmoOp,
+) -> Result<u64, ucs_status_t> {
+    let aligned = addr % u64::from(amo.size) == 0;
+    if !aligned || !allowed(worker, peer, addr, amo.size.into(), "change") {
+        return Err(UCS_ERR_INVALID_ADDR);
+    }
+    get_reply::keep_before_change(peer);
+    // SAFETY: registered memory of this process, aligned.
+    unsafe { amo_target::execute(worker, peer, addr, amo) }
+}
+
+unsafe fn atomic_done(worker: &Worker, peer: &Peer, m: &RingMessage, value: u64) {
+    let status = final_status(m.aux);
+    if m.imm == 0 {
+        return answered(peer, status, "atomic operation");
+    }
+    // SAFETY: requests in the table live; a fetch's data is its reply buffer.
+    let is_amo = worker
+        .ids
+        .lock()
+        .get(m.imm)
+        .is_some_and(|req| unsafe { (*req).kind } == Kind::AmoReq as u8);
+    // Only what is one is taken: the peer may name any request of ours.
+    if is_amo && let Some(req) = req_lookup::take(worker, peer, m.imm) {
+        // SAFETY: out of the table: ours.
+        unsafe {
+            if let (UCS_OK, Some(reply)) = (status, (*req).data.as_contig()) {
+                amo::store(reply.cast(), value, (*req).data.len() as u8);
+            }
+            request::complete(req, status);
+        }
+    }
+    flush::answered(peer);
+}

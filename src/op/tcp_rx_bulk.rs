@@ -1,0 +1,116 @@
+//! Long payloads that come through a socket: each part goes to its place as it comes.
+//!
+//! Nothing is held between two parts: the request is looked up for each, so that it can end in any
+//! other way meanwhile, and the memory of a write is checked for each.
+
+use super::{get_reply, rx_dispatch};
+use crate::ctypes::*;
+use crate::engine::peer::Peer;
+use crate::engine::worker::Worker;
+use crate::proto::req_lookup::{self, BorrowedReq};
+use crate::proto::tx;
+use crate::tl::tcp::receiver::{PartialRecord, TcpReceiver};
+use crate::wire::header::Kind;
+use std::io;
+
+/// Where in its whole the next part belongs.
+fn offset(b: &PartialRecord) -> Option<usize> {
+    (u64::from_le_bytes(b.head) as usize).checked_add(b.done)
+}
+
+/// The request that the next `n` bytes are for, if there is room in it.
+fn borrow_target<'a>(
+    worker: &'a Worker,
+    peer: &'a Peer,
+    b: &PartialRecord,
+    n: usize,
+) -> Option<(BorrowedReq<'a>, usize)> {
+    let lent = req_lookup::borrow(worker, peer, b.frame.imm, b.frame.kind)?;
+    let at = offset(b).filter(|at| lent.has_room(*at, n))?;
+    Some((lent, at))
+}
+
+/// Whether the payload goes to one piece of memory, or nowhere.
+pub fn is_one_piece(worker: &Worker, peer: &Peer, receiver: &mut TcpReceiver) -> bool {
+    let Some(b) = receiver.bulk() else {
+        return true;
+    };
+    if b.frame.kind == Kind::PutReq {
+        return true;
+    }
+    borrow_target(worker, peer, b, b.left())
+        .is_none_or(|(lent, _)| lent.data().as_contig().is_some())
+}
+
+/// Handles `n` bytes of payload that are in the buffer.
+pub fn piece(worker: &Worker, peer: &Peer, receiver: &mut TcpReceiver, n: usize) {
+    let bytes = receiver.buffered()[..n].as_ptr();
+    let Some(b) = receiver.bulk() else { return };
+    if b.frame.kind == Kind::PutReq {
+        // SAFETY: `n` buffered bytes.
+        b.refused |= !unsafe {
+            rx_dispatch::write(
+                worker,
+                peer,
+                b.frame.imm.wrapping_add(b.done as u64),
+                bytes,
+                n,
+            )
+        };
+    } else if b.frame.aux as i8 == UCS_OK as i8
+        && let Some((mut lent, at)) = borrow_target(worker, peer, b, n)
+    {
+        // SAFETY: inside the target by `has_room`; `n` buffered bytes.
+        let stored = unsafe { lent.data().unpack(at, bytes, n) };
+        lent.received(n, stored);
+    }
+    receiver.take(n);
+    received(peer, receiver, n);
+}
+
+/// Reads payload from the socket to its place. `None`: not now, or it has to go through the buffer.
+pub fn read(worker: &Worker, peer: &Peer, receiver: &mut TcpReceiver) -> Option<io::Result<bool>> {
+    let b = *receiver.bulk()?;
+    let left = b.left();
+    let got = if b.frame.kind == Kind::PutReq {
+        let addr = b.frame.imm.wrapping_add(b.done as u64);
+        if b.refused
+            || !worker
+                .ctx
+                .regions
+                .permits(&worker.last_region, addr, left as u64)
+        {
+            return None;
+        }
+        get_reply::keep_before_change(peer);
+        // SAFETY: registered memory of this process.
+        unsafe { receiver.read_to(addr as *mut u8, left) }
+    } else {
+        let (mut lent, at) = borrow_target(worker, peer, &b, left)?;
+        let target = lent.data().as_contig()?;
+        // SAFETY: inside the target by `has_room`.
+        let got = unsafe { receiver.read_to(target.add(at), left) };
+        if let Ok((n, _)) = got {
+            lent.received(n, Ok(()));
+        }
+        got
+    };
+    Some(got.map(|(n, more)| {
+        received(peer, receiver, n);
+        more
+    }))
+}
+
+/// Counts what has been handled; a write is acknowledged when it is all there.
+fn received(peer: &Peer, receiver: &mut TcpReceiver, n: usize) {
+    let Some(b) = receiver.landed(n) else { return };
+    peer.stats().received.add(b.frame.len);
+    if b.frame.kind == Kind::PutReq {
+        let status = if b.refused {
+            UCS_ERR_INVALID_ADDR
+        } else {
+            UCS_OK
+        };
+        tx::control(peer, Kind::PutAck, status as i8 as u8, 0, &[]);
+    }
+}

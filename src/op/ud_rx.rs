@@ -1,0 +1,120 @@
+//! Datagrams that arrive: greetings, acknowledgements, and packets that are put in order.
+
+use super::ib_rx::{deliver, schedule_ack};
+use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker};
+use crate::engine::worker::Worker;
+use crate::proto::ib_wireup;
+use crate::sys::log;
+use crate::tl::ib::reassembly::split;
+use crate::tl::ib::reorder::Arrival;
+use crate::wire::address::PortLocator;
+use crate::wire::ib_packet::{ASKS, Datagram, GAP, HELLO, MOVED, PONG};
+
+/// A datagram: of a connection, or a greeting.
+pub fn on_datagram(worker: &Worker, ports: &mut IbWorker, i: usize, bytes: &[u8]) -> u32 {
+    let Some((d, rest)) = Datagram::decode(bytes).zip(bytes.get(Datagram::SIZE..)) else {
+        log::diag!(
+            "a datagram is dropped: {} bytes of something else",
+            bytes.len()
+        );
+        return 0;
+    };
+    if d.has(HELLO) {
+        ib_wireup::on_hello(worker, ports, i, rest);
+        return 1;
+    }
+    let window = ports.ifaces[i].datagram_window();
+    let own = |c: &&mut IbConn| {
+        c.proof == d.proof && (c.iface == i || !c.paths.is_empty()) && c.remote_qp.is_some()
+    };
+    let Some(c) = ports.get(d.number()).filter(own) else {
+        log::diag!("a datagram is dropped: it belongs to no connection");
+        return 0;
+    };
+    let number = c.number;
+    if c.qp.is_some() {
+        return 0;
+    }
+    if d.has(PONG) {
+        c.with_sender(|sender| sender.on_pong());
+        return 0;
+    }
+    if d.has(MOVED) {
+        return on_move(ports, number, i, rest);
+    }
+    if c.phase != IbConnPhase::Open {
+        if c.ended {
+            return 0;
+        }
+        ib_wireup::heard(worker, ports, number);
+    }
+    let Some(c) = ports.get(number) else { return 0 };
+    let news = d.ack != c.acknowledged;
+    if news || d.has(GAP) {
+        c.acknowledged = d.ack;
+        let sane = c.with_sender(|sender| {
+            let sane = sender.acknowledged(d.ack);
+            if d.has(GAP) {
+                sender.on_gap();
+            }
+            sane
+        });
+        if sane == Some(false) {
+            log::diag!("a datagram acknowledges what was never sent: dropped");
+            return 0;
+        }
+    }
+    if d.has(ASKS) {
+        c.flow.request_ack();
+    }
+    let mut count = u32::from(news);
+    if !rest.is_empty() {
+        match c.reorder.arrive(d.psn, rest, window) {
+            Arrival::Now => count += in_turn(worker, ports, number, rest),
+            Arrival::Early => {
+                c.with_sender(|sender| sender.acknowledge(true));
+            }
+            // The acknowledgement was lost.
+            Arrival::Again => c.flow.request_ack(),
+        }
+    }
+    schedule_ack(ports, number);
+    count
+}
+
+/// The peer is reached at another port from now on, and wants to hear that we know.
+fn on_move(ports: &mut IbWorker, number: u32, i: usize, rest: &[u8]) -> u32 {
+    if let Some((c, port)) = ports.get(number).zip(PortLocator::decode(rest)) {
+        let by = c.with_sender(|sender| {
+            sender.follow_peer_port(i, &port);
+            sender.local_port()
+        });
+        // SAFETY: peers that lists of progress name are not freed.
+        by.inspect(|&by| unsafe { &*c.peer }.set_dev_index(by));
+        c.flow.request_ack();
+        schedule_ack(ports, number);
+    }
+    0
+}
+
+/// The next packet, and those behind it that came earlier.
+fn in_turn(worker: &Worker, ports: &mut IbWorker, number: u32, packet: &[u8]) -> u32 {
+    let mut count = one(worker, ports, number, packet);
+    while let Some(kept) = ports.get(number).and_then(|c| c.reorder.pop()) {
+        // A callback has forked, and this is the child.
+        if worker.progress_flags.is_inherited() {
+            break;
+        }
+        count += one(worker, ports, number, &kept);
+    }
+    count
+}
+
+fn one(worker: &Worker, ports: &mut IbWorker, number: u32, packet: &[u8]) -> u32 {
+    let Some(c) = ports.get(number) else { return 0 };
+    c.flow.receive();
+    match split(packet) {
+        Some((head, bytes)) => deliver(worker, ports, number, head, bytes),
+        None => 0,
+    }
+}

@@ -1,0 +1,100 @@
+//! Going to sleep without missing what comes meanwhile.
+
+use crate::ctypes::*;
+use crate::engine::peer_monitor::PeerMonitor;
+use crate::engine::wakeup::Wakeup;
+use crate::engine::worker::Worker;
+use crate::proto::{close_grace, tx};
+use crate::sys::log;
+
+/// Asks the peers to wake this worker. `UCS_ERR_BUSY` if there is something to do first; `UCS_ERR_IO_ERROR` where the
+/// program has closed the descriptors.
+pub fn arm(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
+    if !wake.is_intact() {
+        log::error!("ucp_worker_arm: the worker's descriptors were closed");
+        return UCS_ERR_IO_ERROR;
+    }
+    if wake.take_signal() {
+        return UCS_ERR_BUSY;
+    }
+    // Called from a callback, or while another thread progresses: there is something going on.
+    let Some(mut rx) = worker.rx.try_lock() else {
+        return UCS_ERR_BUSY;
+    };
+    let rx = &mut *rx;
+    wake.drain();
+    if close_grace::expire_all(worker) {
+        return UCS_ERR_BUSY;
+    }
+    if wake.watch().is_some_and(PeerMonitor::take) {
+        // The next progress looks at the peers.
+        (rx.calls, rx.last_failure_check) = (1, 0);
+        return UCS_ERR_BUSY;
+    }
+    if let Some(inbox) = rx.inbox.as_ref() {
+        // SAFETY: a worker drops its `wake` before its inbox.
+        unsafe { wake.listen(inbox) };
+        inbox.arm();
+    }
+    let keepalive = worker.ctx.policy.keepalive_ms;
+    wake.arm();
+    // Only after arming: a message that was sent before a sender could see it is seen here.
+    let busy = is_stuck(worker)
+        || worker.cqs.any_ready()
+        || worker.progress_flags.chores()
+        || (rx.tcp.as_mut()).is_some_and(|s| s.behind() > 0 || !s.sleep_until_due())
+        || (worker.cm.lock().as_mut()).is_some_and(|x| !x.sleep_until_due())
+        || !worker.connect_tcp.lock().is_empty()
+        || !worker.connect_ib.lock().is_empty()
+        || rx.ib.as_mut().is_some_and(|p| !p.arm(keepalive))
+        || worker.doorbell.has_new_ring()
+        || rx
+            .shm_rings
+            .iter_mut()
+            .any(|c| !matches!(c.consumer.peek(), Ok(None)))
+        || pending(worker, wake);
+    if rx.ib.as_ref().is_some_and(|p| p.timed) {
+        // The next progress looks at the clock.
+        rx.calls = 1;
+    }
+    if !busy {
+        return UCS_OK;
+    }
+    if let Some(inbox) = rx.inbox.as_ref() {
+        inbox.disarm();
+    }
+    wake.disarm();
+    UCS_ERR_BUSY
+}
+
+/// Whether something is queued that only progress can move: nothing wakes the worker when it can go on.
+fn is_stuck(worker: &Worker) -> bool {
+    worker.progress_flags.backlog() != 0
+        // SAFETY: peers that lists of progress name are not freed.
+        && (worker.pending_peers.lock().iter()).any(|&peer| !tx::is_watched(unsafe { &*peer }))
+}
+
+/// Whether a descriptor is ready. The next progress call looks at them.
+fn pending(worker: &Worker, wake: &Wakeup) -> bool {
+    let pending = wake.pending();
+    if pending {
+        if let Some(x) = worker.cm.lock().as_deref_mut() {
+            x.urgent = true;
+        }
+        worker.progress_flags.raise_network();
+        worker.progress_flags.raise_ib();
+    }
+    pending
+}
+
+/// Sleeps, unless there is something to do.
+pub fn wait(worker: &Worker, wake: &Wakeup) -> ucs_status_t {
+    match arm(worker, wake) {
+        UCS_OK => {
+            wake.wait();
+            UCS_OK
+        }
+        UCS_ERR_BUSY => UCS_OK,
+        status => status,
+    }
+}

@@ -1,0 +1,139 @@
+//! The end of a worker: everything that is open is cancelled and said.
+
+use super::ib_drain::LINGER_MS;
+use super::{endpoint, ib_drain, tofu_rx};
+use crate::ctypes::*;
+use crate::engine::cm::ConnRequest;
+use crate::engine::endpoint::{Endpoint, INTERNAL};
+use crate::engine::request::{self, Request};
+use crate::engine::worker::{Rx, Worker};
+use crate::proto::{cm, failure, internal, proto_info, rndv_cancel, tcp_close, tx};
+use crate::sys::log;
+
+/// Destroys a worker.
+///
+/// # Safety
+/// The user calls nothing on it, its endpoints and requests any more.
+pub unsafe fn worker(worker: Box<Worker>) {
+    let w = &*worker;
+    proto_info::ending(w);
+    internal::retire_kept(w, 0);
+    endpoint::free_retired(w);
+    tx::end_moved(w);
+    let (mut unflushed, mut open) = (0, 0);
+    let mut lent = Vec::new();
+    for peer in w.all_peers() {
+        let peer = &*peer;
+        endpoint::send_disconnect(w, peer);
+        w.drop_partials(peer);
+        let taken = failure::take_requests(w, peer, |_| true);
+        unflushed += taken.len();
+        // SAFETY: taken out of every list.
+        let is_lent = |r: &*mut Request| unsafe { tx::zcopy::in_flight(&**r) };
+        let (still, taken): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_lent);
+        lent.extend(still);
+        // SAFETY: taken out of every list.
+        unsafe { rndv_cancel::end_requests(peer, taken, UCS_ERR_CANCELED) };
+        // What found no room goes with the worker.
+        for req in failure::take_requests(w, peer, |_| true) {
+            // SAFETY: as above.
+            unsafe { request::complete(req, UCS_ERR_CANCELED) };
+        }
+        let eps = peer.eps.lock().take();
+        for &ep in &eps {
+            // SAFETY: listed endpoints live; no message finds it any more.
+            unsafe { endpoint::close_stream(w, ep) };
+        }
+        // SAFETY: listed endpoints live. Their names are the only memory that they own.
+        open += eps
+            .iter()
+            .filter(|&&ep| unsafe { retire(&mut *ep) })
+            .count();
+    }
+    if !lent.is_empty() {
+        end_zcopies(w, lent);
+    }
+    cm::end_all(w);
+    let asking = ConnRequest::take_all(w).len();
+    if asking > 0 {
+        log::warn!("worker {w:p}: {asking} connection requests were neither accepted nor rejected");
+    }
+    let posted = w.matcher.lock().drain_posted();
+    for posting in posted {
+        // SAFETY: out of the matcher; what is posted lies in a request.
+        unsafe { request::complete(Request::of_posting(posting), UCS_ERR_CANCELED) };
+    }
+    let unexpected = w.matcher.lock().drain_unexpected();
+    for (tag, message) in &unexpected {
+        log::warn!(
+            "unexpected tag-receive descriptor {:p} was not matched (tag {tag:#x}, {} bytes)",
+            message,
+            message.len
+        );
+    }
+    if unflushed > 0 {
+        log::warn!("worker {w:p}: {unflushed} pending operations were not flushed");
+    }
+    if open > 0 {
+        log::debug!("worker {w:p}: {open} endpoints were not destroyed");
+    }
+    let pool = w.pool.lock();
+    if pool.in_use() > 0 && !w.params.ignore_leaks {
+        log::warn!("worker {w:p}: {} requests were not released", pool.in_use());
+    }
+    if let Some(cleanup) = w.ctx.request_cleanup {
+        // SAFETY: the user's function gets his area of every element, as `request_init` did.
+        pool.for_each(|element| unsafe { cleanup(Request::handle(element.cast())) });
+    }
+    drop(pool);
+    // Rings before the inbox that they are in; then the peers close theirs to us.
+    let mut rx = w.rx.lock();
+    rx.shm_rings.clear();
+    if let Some(sockets) = rx.tcp.as_deref_mut() {
+        if let Some(wake) = &w.wakeup {
+            wake.remove(sockets.epoll.fd());
+        }
+        tcp_close::all(w, sockets);
+    }
+    close_lanes(w, &mut rx);
+    drop(rx);
+    // Placeholders belong to sessions, and those to the exchange: nothing leads to them any more.
+    if let (Some(wake), Some(x)) = (&w.wakeup, w.cm.lock().as_ref()) {
+        wake.remove(x.epoll.fd());
+    }
+    if w.cm.lock().take().is_some() {
+        // Farewells and refusals arrive though nobody looks after their connections any more.
+        crate::tl::cm::deferred_close::settle(LINGER_MS);
+    }
+    drop(worker);
+}
+
+/// Ends all connections between queue pairs.
+fn close_lanes(w: &Worker, rx: &mut Rx) {
+    if let Some(mut ports) = rx.ib.take() {
+        if let Some(wake) = &w.wakeup {
+            ports.descriptors().for_each(|fd| wake.remove(fd));
+        }
+        w.ctx.forget(w.uid);
+        ib_drain::close(w, &mut ports);
+    }
+    if let Some(mut rings) = rx.tofu.take() {
+        tofu_rx::close(w, &mut rings);
+    }
+}
+
+/// Ends requests whose memory devices have: when there is no connection any more by which they could use it.
+#[cold]
+fn end_zcopies(w: &Worker, lent: Vec<*mut Request>) {
+    close_lanes(w, &mut w.rx.lock());
+    for req in lent {
+        // SAFETY: taken out of every list by the caller.
+        unsafe { request::complete(req, UCS_ERR_CANCELED) };
+    }
+}
+
+/// True for an endpoint of the user's.
+fn retire(ep: &mut Endpoint) -> bool {
+    ep.name = None;
+    !ep.has(INTERNAL)
+}

@@ -1,0 +1,72 @@
+//! Guests: who has connected to a listener and has not said yet who he is.
+
+use super::hello::read_hello;
+use crate::engine::cm::{CmEntry, CmState, ConnRequest, HalfOpen, PendingAccept};
+use crate::engine::worker::Worker;
+use crate::sys::{clock, log};
+use std::io::ErrorKind;
+
+/// A guest who has not said who he is after so many milliseconds is sent away.
+pub(super) const GUEST_MS: u64 = 5000;
+
+pub(super) fn take(x: &mut CmState, token: u64) -> Option<HalfOpen> {
+    let Some(CmEntry::HalfOpen(guest)) = x.entries.remove(&token) else {
+        return None;
+    };
+    x.half_open.retain(|&t| t != token);
+    guest.contact.unwatch(&x.epoll, false);
+    Some(guest)
+}
+
+/// A guest is not, or no longer, welcome.
+pub(super) fn reject(x: &mut CmState, token: u64, why: &str) {
+    if let Some(guest) = take(x, token) {
+        let from = guest
+            .contact
+            .remote()
+            .map_or_else(|| "?".to_owned(), |a| a.to_string());
+        log::diag!("connection from {from} to a listener closed: {why}");
+    }
+}
+
+/// Sends away who takes too long to say who he is.
+pub(super) fn expire(x: &mut CmState) {
+    while let Some(&token) = x.half_open.front() {
+        match x.entries.get(&token) {
+            Some(CmEntry::HalfOpen(guest)) if guest.until > clock::coarse_ms() => return,
+            _ => reject(x, token, "it did not say who it is"),
+        }
+    }
+}
+
+/// A guest says who he is, or a part of it.
+pub(super) fn on_readable(worker: &Worker, x: &mut CmState, token: u64) {
+    let Some(CmEntry::HalfOpen(guest)) = x.entries.get_mut(&token) else {
+        return;
+    };
+    match read_hello(&mut guest.contact, &mut guest.buffer) {
+        Ok(None) => {}
+        Ok(Some((hello, address))) => {
+            let Some(guest) = take(x, token) else {
+                return;
+            };
+            let Some(remote) = guest.contact.remote() else {
+                return log::diag!("connection to a listener closed: it has gone");
+            };
+            x.due.push_back(PendingAccept {
+                listener: guest.listener,
+                request: ConnRequest {
+                    worker,
+                    contact: guest.contact,
+                    hello,
+                    address,
+                    remote,
+                },
+            });
+        }
+        Err(e) if e.kind() == ErrorKind::InvalidData => {
+            reject(x, token, "it speaks something else")
+        }
+        Err(_) => reject(x, token, "it went before it said who it is"),
+    }
+}

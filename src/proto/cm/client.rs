@@ -1,0 +1,384 @@
+//! The client's side: an endpoint that dials a server, asks, and has its answer.
+
+use super::hello::{read_reply, reported, seen_address};
+use super::{CLIENT, CmOutcome, SERVER, disconnect, exchange, stub_peer, transports, tuning};
+use crate::ctypes::*;
+use crate::engine::cm::{CmEntry, CmSession, CmState, SessionState};
+use crate::engine::endpoint::Endpoint;
+use crate::engine::peer::Peer;
+use crate::engine::worker::Worker;
+use crate::proto::{failure, resolve};
+use crate::sys::descriptor::OwnedDescriptor;
+use crate::sys::{clock, host, log};
+use crate::tl::cm::RdmaCmConn;
+use crate::tl::cm_conn::{CmConn, CmTransport, RdmaConnectStep};
+use crate::tl::tcp::socket;
+use crate::wire::address::WorkerAddress;
+use crate::wire::cm_msg::{Hello, MAGIC};
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// An attempt that has not succeeded after so many milliseconds is given up, if there is another way: nobody may be
+/// there to answer it.
+const ATTEMPT_MS: u64 = 1000;
+
+/// An endpoint that leads nowhere yet. [`connect`] connects it to a server.
+///
+/// # Errors
+/// When the system is out of descriptors.
+pub fn client_endpoint(worker: &Worker) -> Result<*mut Endpoint, ucs_status_t> {
+    let mut guard = exchange(worker)?;
+    let x = guard.as_deref_mut().ok_or(UCS_ERR_IO_ERROR)?;
+    let (token, number) = (x.token(), x.number());
+    #[expect(
+        clippy::arc_with_non_send_sync,
+        reason = "as the worker whose it is: its locks and atomics are what threads share it by"
+    )]
+    let nobody = Arc::new(Peer::stub(worker));
+    let ep = resolve::numbered_endpoint(worker, &nobody, number | CLIENT, number | SERVER);
+    // SAFETY: a new endpoint.
+    unsafe { (*ep).session = token };
+    let session = CmSession {
+        ep,
+        closing: None,
+        state: SessionState::Dialing,
+        contact: None,
+        ways: Vec::new(),
+        from: None,
+        local: None,
+        remote: SocketAddr::from(([0; 4], 0)),
+        freed: false,
+        number,
+        secret: host::random_u64(),
+        err_mode: 0,
+        client_id: 0,
+        buffer: Vec::new(),
+        stub: Some(nobody),
+    };
+    x.entries
+        .insert(token, CmEntry::CmSession(Box::new(session)));
+    x.pending_closes += 1;
+    Ok(ep)
+}
+
+/// Begins to connect a client's endpoint. If it fails, now or later, the endpoint does.
+///
+/// # Safety
+/// The endpoint came from [`client_endpoint`] and is not dialled yet.
+pub unsafe fn connect(
+    worker: &Worker,
+    ep: *mut Endpoint,
+    to: SocketAddr,
+    from: Option<SocketAddr>,
+    client_id: u64,
+) {
+    // SAFETY: the caller's endpoint.
+    let (token, err_mode) = unsafe { ((*ep).session, (*ep).err_mode) };
+    let mut guard = worker.cm.lock();
+    let Some(x) = guard.as_deref_mut() else {
+        return;
+    };
+    let Some(session) = x.session(token) else {
+        return;
+    };
+    (session.remote, session.from, session.client_id) = (to, from, client_id);
+    (session.ways, session.err_mode) = (transports(worker), err_mode);
+    if let Err(e) = start_connect(worker, x, token) {
+        log::debug!("cannot connect to {to}: {e}");
+        let nobody = end_client(x, token);
+        drop(guard);
+        fail_attempt(worker, token, nobody, e.status());
+    }
+    expire_attempts(worker);
+}
+
+/// Why an attempt to connect failed.
+enum ConnectError {
+    /// The local address cannot be bound.
+    Bind(io::Error),
+    /// The server cannot be connected to.
+    Connect(io::Error),
+}
+
+impl ConnectError {
+    /// What the client's endpoint fails with.
+    fn status(&self) -> ucs_status_t {
+        match self {
+            ConnectError::Bind(_) => UCS_ERR_IO_ERROR,
+            ConnectError::Connect(e) => match e.kind() {
+                ErrorKind::ConnectionRefused
+                | ErrorKind::ConnectionReset
+                | ErrorKind::UnexpectedEof => UCS_ERR_NOT_CONNECTED,
+                _ => UCS_ERR_UNREACHABLE,
+            },
+        }
+    }
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(e: io::Error) -> ConnectError {
+        ConnectError::Connect(e)
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectError::Bind(e) => write!(f, "the local address cannot be bound: {e}"),
+            ConnectError::Connect(e) => e.fmt(f),
+        }
+    }
+}
+
+/// Whether an error concerns the local address, and not the way to the server.
+fn is_of_local_address(e: &io::Error, from: SocketAddr, to: SocketAddr) -> bool {
+    from.is_ipv4() != to.is_ipv4()
+        || matches!(e.kind(), ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse)
+}
+
+/// Begins with the next way that leads somewhere.
+fn start_connect(worker: &Worker, x: &mut CmState, token: u64) -> Result<(), ConnectError> {
+    let mut error = ConnectError::Connect(ErrorKind::Unsupported.into());
+    loop {
+        let Some(session) = x.session(token).filter(|s| !s.ways.is_empty()) else {
+            return Err(error);
+        };
+        let way = session.ways.remove(0);
+        let (to, from, last) = (session.remote, session.from, session.ways.is_empty());
+        match begin(worker, way, to, from) {
+            Ok(contact) => {
+                contact.watch(&x.epoll, token, true)?;
+                if !last {
+                    (x.attempts).push_back((clock::coarse_ms() + ATTEMPT_MS, token));
+                }
+                if let Some(session) = x.session(token) {
+                    session.contact = Some(contact);
+                }
+                return Ok(());
+            }
+            Err(e) => {
+                log::debug!("{to} is not reached by {way:?}: {e}");
+                error = e;
+            }
+        }
+    }
+}
+
+fn begin(
+    worker: &Worker,
+    way: CmTransport,
+    to: SocketAddr,
+    from: Option<SocketAddr>,
+) -> Result<CmConn, ConnectError> {
+    match way {
+        CmTransport::Rdma => {
+            let policy = &worker.ctx.policy.sockaddr;
+            let source = policy.rdma_source.map(|ip| SocketAddr::new(ip, 0));
+            let source = source.filter(|source| source.is_ipv4() == to.is_ipv4());
+            match RdmaCmConn::dial(to, from.or(source), policy.resolve) {
+                Ok(link) => Ok(CmConn::Rdma(link)),
+                // librdmacm binds and resolves in one call.
+                Err(e) if from.is_some_and(|from| is_of_local_address(&e, from, to)) => {
+                    Err(ConnectError::Bind(e))
+                }
+                Err(e) => Err(ConnectError::Connect(e)),
+            }
+        }
+        CmTransport::Tcp => {
+            let socket = socket::prepare(to, &tuning(worker))?;
+            if let Some(from) = from {
+                socket.bind(&from.into()).map_err(ConnectError::Bind)?;
+            }
+            Ok(CmConn::Tcp(OwnedDescriptor::new(socket::begin(
+                socket, to,
+            )?)))
+        }
+    }
+}
+
+/// What a client's attempt has come to nothing for: the next way, or the end.
+fn go_on(worker: &Worker, x: &mut CmState, token: u64, e: ConnectError) -> CmOutcome {
+    let Some(session) = x.session(token) else {
+        return CmOutcome::Nothing;
+    };
+    log::debug!("cannot connect to {}: {e}", session.remote);
+    if session.ways.is_empty() {
+        return CmOutcome::Lost(end_client(x, token), e.status());
+    }
+    if let Some(contact) = session.contact.take() {
+        contact.unwatch(&x.epoll, true);
+    }
+    match start_connect(worker, x, token) {
+        Ok(()) => CmOutcome::Nothing,
+        Err(e) => CmOutcome::Lost(end_client(x, token), e.status()),
+    }
+}
+
+/// Those whose attempts have lasted too long.
+pub(super) fn late(x: &mut CmState) -> Vec<u64> {
+    let now = clock::coarse_ms();
+    let due = x.attempts.partition_point(|&(until, _)| until <= now);
+    x.attempts.drain(..due).map(|(_, token)| token).collect()
+}
+
+/// An attempt has lasted too long, if it still lasts.
+pub(super) fn on_late(worker: &Worker, token: u64) {
+    let mut guard = worker.cm.lock();
+    let Some(x) = guard.as_deref_mut() else {
+        return;
+    };
+    let waits = |s: &&mut CmSession| s.state == SessionState::Dialing && !s.ways.is_empty();
+    if x.session(token).filter(waits).is_none() {
+        return;
+    }
+    let outcome = go_on(
+        worker,
+        x,
+        token,
+        ConnectError::Connect(ErrorKind::TimedOut.into()),
+    );
+    drop(guard);
+    if let CmOutcome::Lost(nobody, status) = outcome {
+        fail_attempt(worker, token, nobody, status);
+    }
+}
+
+/// A client's attempt has failed: what waits for it ends, and the close of an endpoint that was closed meanwhile.
+pub(super) fn fail_attempt(worker: &Worker, token: u64, nobody: *const Peer, status: ucs_status_t) {
+    stub_peer::fail(nobody, status);
+    disconnect::on_lost(worker, token, status);
+}
+
+/// Progress is to look at once.
+fn expire_attempts(worker: &Worker) {
+    worker.progress_flags.raise_network();
+}
+
+/// A client's attempt is over. Gives its placeholder.
+fn end_client(x: &mut CmState, token: u64) -> *const Peer {
+    let session = match x.entries.get_mut(&token) {
+        Some(CmEntry::CmSession(session)) => session,
+        _ => return std::ptr::null(),
+    };
+    let dialing = session.state == SessionState::Dialing;
+    if let Some(contact) = session.contact.take() {
+        contact.unwatch(&x.epoll, dialing);
+    }
+    session.state = SessionState::Ended;
+    x.pending_closes -= 1;
+    session.stub.as_deref().map_or(std::ptr::null(), |p| p)
+}
+
+/// The connection of a client comes on, is there, or cannot be.
+pub(super) fn on_connected(worker: &Worker, x: &mut CmState, token: u64) -> CmOutcome {
+    let Some(session) = x.session(token) else {
+        return CmOutcome::Nothing;
+    };
+    let Some(contact) = session.contact.as_mut() else {
+        return CmOutcome::Nothing;
+    };
+    match contact.connected(&worker.ctx.ports) {
+        Ok(RdmaConnectStep::Pending) => CmOutcome::Nothing,
+        Ok(RdmaConnectStep::Open) => match send_request(worker, x, token) {
+            Ok(()) => CmOutcome::Nothing,
+            Err(e) => go_on(worker, x, token, e.into()),
+        },
+        Ok(RdmaConnectStep::Refused(status)) => {
+            CmOutcome::Lost(end_client(x, token), ucs_status_t::from_raw(status))
+        }
+        Err(e) => go_on(worker, x, token, e.into()),
+    }
+}
+
+/// There is a connection: the client says who it is.
+fn send_request(worker: &Worker, x: &mut CmState, token: u64) -> io::Result<()> {
+    let Some(CmEntry::CmSession(session)) = x.entries.get_mut(&token) else {
+        return Err(ErrorKind::NotConnected.into());
+    };
+    let contact = session.contact.as_mut().ok_or(ErrorKind::NotConnected)?;
+    let address = reported(worker, contact);
+    let hello = Hello {
+        magic: MAGIC,
+        number: session.number,
+        address_len: address.len() as u16,
+        err_mode: session.err_mode,
+        client_id: session.client_id,
+        secret: session.secret,
+    };
+    contact.send(&[&hello.encode()[..], &address].concat())?;
+    session.local = contact.local();
+    session.state = SessionState::Asked;
+    session.ways = Vec::new();
+    contact.watch_answers(&x.epoll, token)
+}
+
+/// The server's answer, or a part of it.
+pub(super) fn on_answer(worker: &Worker, x: &mut CmState, token: u64) -> CmOutcome {
+    let Some(session) = x.session(token) else {
+        return CmOutcome::Nothing;
+    };
+    let Some(contact) = session.contact.as_mut() else {
+        return CmOutcome::Nothing;
+    };
+    match read_reply(contact, &mut session.buffer) {
+        Ok(None) => CmOutcome::Nothing,
+        Ok(Some((reply, None))) => {
+            let status = ucs_status_t::from_raw(reply.status);
+            CmOutcome::Lost(end_client(x, token), status)
+        }
+        Ok(Some((_, Some(address)))) => {
+            session.buffer = Vec::new();
+            session.state = SessionState::Open;
+            let address = seen_address(worker, address, session.contact.as_ref(), session.remote);
+            x.pending_closes -= 1;
+            CmOutcome::Accepted(Box::new(address))
+        }
+        Err(e) => {
+            log::diag!("no answer from {}: {e}", session.remote);
+            CmOutcome::Lost(end_client(x, token), ConnectError::Connect(e).status())
+        }
+    }
+}
+
+/// The server is known: the endpoint leads there from now on, and what waited sets out.
+pub(super) fn on_accepted(worker: &Worker, token: u64, address: &WorkerAddress) {
+    let found = resolve::peer_of(worker, address);
+    let mut guard = worker.cm.lock();
+    let Some(x) = guard.as_deref_mut() else {
+        return;
+    };
+    let Some(session) = x.session(token) else {
+        return;
+    };
+    let (ep, number) = (session.ep, session.number);
+    let peer = match found {
+        Ok(peer) => peer,
+        Err(status) => {
+            let nobody = session
+                .stub
+                .as_deref()
+                .map_or(std::ptr::null(), |p| &raw const *p);
+            drop(guard);
+            return fail_attempt(worker, token, nobody, status);
+        }
+    };
+    let nobody = session.stub.take();
+    drop(guard);
+    // None: a message was faster than the answer.
+    if let Some(nobody) = nobody {
+        stub_peer::settle(worker, token, ep, nobody, &peer);
+    }
+    // SAFETY: the endpoint lives as long as the session names it.
+    match unsafe { ep.as_mut() } {
+        Some(ep) => {
+            if !std::ptr::eq(ep.peer(), &*peer) {
+                log::error!("another worker than the server used its endpoint's number");
+                failure::end_endpoint(worker, ep.peer(), ep, UCS_ERR_CONNECTION_RESET);
+            }
+        }
+        // It was closed meanwhile.
+        None => disconnect::send_closed(worker, token, &peer, number | SERVER),
+    }
+}

@@ -1,0 +1,134 @@
+//! Listening: where clients connect, until it ends.
+
+use super::{accept as half_open, server};
+use super::{exchange, transports, tuning};
+use crate::ctypes::*;
+use crate::engine::cm::{CmEntry, CmState, ConnHandler, HalfOpen, Listener};
+use crate::engine::worker::Worker;
+use crate::sys::{clock, log};
+use crate::tl::cm_conn::{CmConn, CmListener, CmTransport, ListenParams};
+use crate::tl::tcp::socket;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+
+/// Connections accepted in one progress call.
+const ACCEPTS: usize = 32;
+
+/// Begins to listen.
+///
+/// # Errors
+/// `UCS_ERR_BUSY` if the address is in use, `UCS_ERR_IO_ERROR` for whatever else the system says.
+pub fn listen(
+    worker: &Worker,
+    at: SocketAddr,
+    handler: ConnHandler,
+) -> Result<Box<Listener>, ucs_status_t> {
+    let (policy, ways) = (&worker.ctx.policy.sockaddr, transports(worker));
+    let backlog = policy
+        .backlog
+        .map_or(socket::BACKLOG, |n| n.min(i32::MAX as u32) as i32);
+    let opening = ListenParams {
+        rdma: ways.contains(&CmTransport::Rdma),
+        tcp: ways.contains(&CmTransport::Tcp),
+        tuning: &tuning(worker),
+        reuse: policy.reuse_address,
+        reuse_rdma: policy.rdma_reuse_address,
+        backlog,
+    };
+    if ways.is_empty() {
+        log::error!("UCX_SOCKADDR_TLS_PRIORITY names nothing that could listen");
+        return Err(UCS_ERR_UNSUPPORTED);
+    }
+    let door = CmListener::open(at, &opening).map_err(|e| {
+        log::error!("cannot listen on {at}: {e}");
+        match e.kind() {
+            ErrorKind::AddrInUse => UCS_ERR_BUSY,
+            _ => UCS_ERR_IO_ERROR,
+        }
+    })?;
+    let address = door.address;
+    let mut guard = exchange(worker)?;
+    let x = guard.as_deref_mut().ok_or(UCS_ERR_IO_ERROR)?;
+    let token = x.token();
+    if let Err(e) = door.watch(&x.epoll, token) {
+        log::error!("cannot watch {address}: {e}");
+        return Err(UCS_ERR_IO_ERROR);
+    }
+    x.entries.insert(token, CmEntry::Listener { door, handler });
+    Ok(Box::new(Listener {
+        worker,
+        token,
+        address,
+    }))
+}
+
+/// Ends listening. Who has connected and was not shown to the program is rejected.
+pub fn unlisten(worker: &Worker, token: u64) {
+    let mut guard = worker.cm.lock();
+    let Some(x) = guard.as_deref_mut() else {
+        return;
+    };
+    let Some(CmEntry::Listener { door, .. }) = x.entries.remove(&token) else {
+        return;
+    };
+    door.close(UCS_ERR_REJECTED as i8, reject);
+    door.unwatch(&x.epoll);
+    let of_it = |entry: &CmEntry| matches!(entry, CmEntry::HalfOpen(g) if g.listener == token);
+    let guests: Vec<u64> = (x.entries.iter())
+        .filter(|(_, entry)| of_it(entry))
+        .map(|(&guest, _)| guest)
+        .collect();
+    for guest in guests {
+        if let Some(mut guest) = half_open::take(x, guest) {
+            reject(&mut guest.contact);
+        }
+    }
+    x.due.retain_mut(|due| {
+        let stays = due.listener != token;
+        if !stays {
+            reject(&mut due.request.contact);
+        }
+        stays
+    });
+}
+
+fn reject(contact: &mut CmConn) {
+    server::reject(contact, UCS_ERR_REJECTED);
+}
+
+/// Lets in who knocks at a listener, as far as there is room.
+pub(super) fn accept(worker: &Worker, x: &mut CmState, token: u64) {
+    let tuning = tuning(worker);
+    for _ in 0..ACCEPTS {
+        let Some(CmEntry::Listener { door, .. }) = x.entries.get(&token) else {
+            return;
+        };
+        let contact = match door.accept(&worker.ctx.ports, &tuning) {
+            Ok(accepted) => accepted,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+            // Descriptors may run out: what waits is still there later.
+            Err(e) => return log::debug!("cannot accept a client: {e}"),
+        };
+        log::trace!(
+            "somebody at {:?} has connected to a listener",
+            contact.remote()
+        );
+        let room = (socket::max_half_open() / contact.descriptors()).max(1);
+        while x.half_open.len() >= room {
+            half_open::reject(x, x.half_open[0], "others wait");
+        }
+        let guest = x.token();
+        if let Err(e) = contact.watch(&x.epoll, guest, false) {
+            log::debug!("cannot watch a client: {e}");
+            continue;
+        }
+        x.half_open.push_back(guest);
+        let entry = CmEntry::HalfOpen(HalfOpen {
+            contact,
+            listener: token,
+            until: clock::coarse_ms() + half_open::GUEST_MS,
+            buffer: Vec::new(),
+        });
+        x.entries.insert(guest, entry);
+    }
+}

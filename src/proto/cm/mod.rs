@@ -1,0 +1,171 @@
+//! How clients and servers find each other: a connection to a listener, a question, an answer, a farewell.
+//!
+//! The connection carries no messages: once both sides know each other's workers these take the ways that worker
+//! addresses name, shared memory on one host. It stays as long as the endpoints do, so that the end of an endpoint
+//! that was never used is noticed, too. Until the answer comes a client's endpoint leads to a placeholder, where
+//! requests wait.
+
+mod client;
+mod disconnect;
+mod accept;
+mod hello;
+mod listener;
+mod stub_peer;
+mod server;
+
+use crate::ctypes::*;
+use crate::engine::cm::{CmEntry, CmState, SessionState};
+use crate::engine::endpoint::Endpoint;
+use crate::engine::peer::Peer;
+use crate::engine::request;
+use crate::engine::worker::Worker;
+use crate::sys::lock::MtGuard;
+use crate::sys::log;
+use crate::tl::cm::deferred_close;
+use crate::tl::cm::library::Rdmacm;
+use crate::tl::cm_conn::CmTransport;
+use crate::tl::tcp::socket::SocketTuning;
+use crate::wire::address::WorkerAddress;
+use crate::wire::cm_msg::NUMBER_BITS;
+use crate::wire::header::SN_BITS;
+use std::net::SocketAddr;
+
+pub use client::{client_endpoint, connect};
+pub use disconnect::{answer, close, close_idle, end_all};
+pub use listener::{listen, unlisten};
+pub use server::{accept, reject, send_cm_proof, server_endpoint};
+pub use stub_peer::on_proof;
+
+/// Serial numbers of the endpoints of clients and of servers, beyond those that count endpoints.
+const CLIENT: u32 = 0b10 << NUMBER_BITS;
+const SERVER: u32 = 0b11 << NUMBER_BITS;
+const _: () = assert!(NUMBER_BITS + 2 == SN_BITS);
+
+/// The worker's exchange, made if it is the first time.
+fn exchange(worker: &Worker) -> Result<MtGuard<'_, Option<Box<CmState>>>, ucs_status_t> {
+    let mut guard = worker.cm.lock();
+    if guard.is_none() {
+        let made = CmState::new(worker.ctx.policy.keepalive_ms).and_then(|x| {
+            if let Some(wake) = &worker.wakeup {
+                wake.add(x.epoll.fd())?;
+            }
+            Ok(x)
+        });
+        *guard = Some(Box::new(made.map_err(|e| {
+            log::error!("cannot watch connections: {e}");
+            UCS_ERR_IO_ERROR
+        })?));
+    }
+    Ok(guard)
+}
+
+fn tuning(worker: &Worker) -> SocketTuning {
+    let policy = &worker.ctx.policy;
+    policy.connecting.tuning(policy.keepalive_ms)
+}
+
+/// How clients and listeners of a worker meet, best first.
+fn transports(worker: &Worker) -> Vec<CmTransport> {
+    let by_rdma = !worker.ctx.ports.is_empty();
+    let ways = worker.ctx.policy.sockaddr.ways.iter().copied();
+    // Who has no device does not load the library.
+    ways.filter(|&way| way != CmTransport::Rdma || (by_rdma && Rdmacm::get().is_some()))
+        .collect()
+}
+
+/// What an event leads to outside of the exchange's lock.
+enum CmOutcome {
+    Nothing,
+    /// A client's attempt has failed.
+    Lost(*const Peer, ucs_status_t),
+    /// A client has an answer.
+    Accepted(Box<WorkerAddress>),
+    /// The other end's endpoint is closed: what it has said, if it was not killed.
+    Gone(*mut Endpoint, Option<u8>),
+    /// A flushing close has ended.
+    Closed(disconnect::EndedClose),
+}
+
+/// Looks at all connections. Returns the number of events.
+pub fn progress(worker: &Worker) -> u32 {
+    let (ready, late): (Vec<u64>, Vec<u64>) = match worker.cm.lock().as_deref_mut() {
+        Some(x) => {
+            x.urgent = false;
+            x.timer_rang();
+            accept::expire(x);
+            x.probe();
+            let ready = match x.epoll.poll() {
+                Some(events) => events.map(|event| event.token).collect(),
+                // The program has closed the set: whether the others can still be used is seen when they are.
+                None => x.entries.keys().copied().collect(),
+            };
+            (ready, client::late(x))
+        }
+        None => return 0,
+    };
+    deferred_close::reap();
+    for token in late {
+        client::on_late(worker, token);
+    }
+    for &token in &ready {
+        on_event(worker, token);
+    }
+    ready.len() as u32
+}
+
+fn on_event(worker: &Worker, token: u64) {
+    let mut guard = worker.cm.lock();
+    let Some(x) = guard.as_deref_mut() else {
+        return;
+    };
+    let outcome = match x.entries.get(&token) {
+        Some(CmEntry::Listener { .. }) => {
+            listener::accept(worker, x, token);
+            CmOutcome::Nothing
+        }
+        Some(CmEntry::HalfOpen(_)) => {
+            accept::on_readable(worker, x, token);
+            CmOutcome::Nothing
+        }
+        Some(CmEntry::CmSession(session)) => match session.state {
+            SessionState::Dialing => client::on_connected(worker, x, token),
+            SessionState::Asked => client::on_answer(worker, x, token),
+            SessionState::Open | SessionState::FlushClose => disconnect::on_disconnect(x, token),
+            SessionState::Left | SessionState::Ended => CmOutcome::Nothing,
+        },
+        None => CmOutcome::Nothing,
+    };
+    drop(guard);
+    match outcome {
+        CmOutcome::Nothing => {}
+        CmOutcome::Lost(nobody, status) => client::fail_attempt(worker, token, nobody, status),
+        CmOutcome::Accepted(address) => client::on_accepted(worker, token, &address),
+        CmOutcome::Gone(ep, said) => disconnect::on_gone(worker, ep, said),
+        // SAFETY: the close is out of its session.
+        CmOutcome::Closed((req, status)) => unsafe { request::complete(req, status) },
+    }
+}
+
+/// Whether a number is that of a client's or a server's endpoint that the user has closed.
+pub fn is_closed(peer: &Peer, sn: u32) -> bool {
+    const NUMBERED: u32 = CLIENT & SERVER;
+    sn & NUMBERED != 0 && peer.ep_by_sn(sn).is_none()
+}
+
+/// The memory of an endpoint is about to be another's: nobody reads where it leads.
+pub fn endpoint_freed(worker: &Worker, token: u64) {
+    if token == 0 {
+        return;
+    }
+    let lost = worker.failed_peers.lock().clone();
+    if let Some(x) = worker.cm.lock().as_deref_mut() {
+        x.endpoint_freed(token, &lost);
+    }
+}
+
+/// The two ends of an endpoint's connection.
+pub fn addresses(worker: &Worker, ep: &Endpoint) -> Option<(Option<SocketAddr>, SocketAddr)> {
+    let mut guard = worker.cm.lock();
+    let session = guard.as_deref_mut()?.session(ep.session)?;
+    Some((session.local, session.remote))
+}

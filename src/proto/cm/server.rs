@@ -1,0 +1,122 @@
+//! The server's side: an endpoint for a client that asked, or a refusal.
+
+use super::hello::{reported, seen_address};
+use super::{CLIENT, SERVER, exchange};
+use crate::ctypes::*;
+use crate::engine::cm::{CmEntry, CmSession, ConnRequest, SessionState};
+use crate::engine::endpoint::{Endpoint, FRESH};
+use crate::engine::peer::Peer;
+use crate::engine::worker::Worker;
+use crate::proto::{resolve, tx};
+use crate::sys::log;
+use crate::tl::cm_conn::CmConn;
+use crate::wire::cm_msg::{MAGIC, Reply};
+use crate::wire::header::Kind;
+
+/// An endpoint to a client that asked. [`accept`] tells the client.
+///
+/// # Errors
+/// `UCS_ERR_CONNECTION_RESET` if it has gone, `UCS_ERR_UNREACHABLE` if nothing leads to it.
+pub fn server_endpoint(
+    worker: &Worker,
+    request: &mut ConnRequest,
+) -> Result<*mut Endpoint, ucs_status_t> {
+    if !request.contact.is_idle() {
+        // It says farewell, or nothing any more.
+        log::debug!("the client at {} has gone", request.remote);
+        return Err(UCS_ERR_CONNECTION_RESET);
+    }
+    let address = request.address.clone();
+    let address = seen_address(worker, address, Some(&request.contact), request.remote);
+    let peer = resolve::peer_of(worker, &address).inspect_err(|&status| {
+        reject(&mut request.contact, status);
+    })?;
+    let number = request.hello.number;
+    Ok(resolve::numbered_endpoint(
+        worker,
+        &peer,
+        number | SERVER,
+        number | CLIENT,
+    ))
+}
+
+/// Tells a client that its endpoint has a counterpart.
+///
+/// # Errors
+/// `UCS_ERR_CONNECTION_RESET` if it has gone; the endpoint is the caller's.
+///
+/// # Safety
+/// The endpoint came from [`server_endpoint`], for this request.
+pub unsafe fn accept(
+    worker: &Worker,
+    mut request: ConnRequest,
+    ep: *mut Endpoint,
+) -> Result<(), ucs_status_t> {
+    let mut guard = exchange(worker)?;
+    let x = guard.as_deref_mut().ok_or(UCS_ERR_IO_ERROR)?;
+    let token = x.token();
+    let address = reported(worker, &request.contact);
+    let reply = Reply {
+        magic: MAGIC,
+        address_len: address.len() as u16,
+        status: 0,
+        // SAFETY: the caller's endpoint.
+        err_mode: unsafe { (*ep).err_mode },
+    };
+    let told = (request.contact)
+        .send(&[&reply.encode()[..], &address].concat())
+        .and_then(|()| request.contact.watch(&x.epoll, token, false));
+    if let Err(e) = told {
+        log::debug!("the client at {} has gone: {e}", request.remote);
+        return Err(UCS_ERR_CONNECTION_RESET);
+    }
+    // SAFETY: as above. Its messages may be faster than the answer.
+    unsafe {
+        (*ep).session = token;
+        (*ep).set(FRESH);
+    }
+    let session = CmSession {
+        ep,
+        closing: None,
+        state: SessionState::Open,
+        local: request.contact.local(),
+        remote: request.remote,
+        contact: Some(request.contact),
+        ways: Vec::new(),
+        from: None,
+        freed: false,
+        number: request.hello.number,
+        secret: request.hello.secret,
+        err_mode: 0,
+        client_id: 0,
+        buffer: Vec::new(),
+        stub: None,
+    };
+    x.entries
+        .insert(token, CmEntry::CmSession(Box::new(session)));
+    Ok(())
+}
+
+/// Tells a client that it is not accepted. The connection is closed by the caller.
+pub fn reject(contact: &mut CmConn, status: ucs_status_t) {
+    let reply = Reply {
+        magic: MAGIC,
+        address_len: 0,
+        status: status as i8,
+        err_mode: 0,
+    };
+    if let Err(e) = contact.send(&reply.encode()) {
+        log::debug!("a client that is turned away has gone: {e}");
+    }
+}
+
+/// A server's endpoint is about to send for the first time: the client may not have its worker's answer yet.
+pub fn send_cm_proof(worker: &Worker, ep: &Endpoint, peer: &Peer) {
+    let mut guard = worker.cm.lock();
+    let session = guard.as_deref_mut().and_then(|x| x.session(ep.session));
+    let Some(secret) = session.map(|session| session.secret) else {
+        return;
+    };
+    drop(guard);
+    tx::control(peer, Kind::Accepted, 0, secret, &[]);
+}

@@ -1,0 +1,246 @@
+//! Rails: who has something long to move to or from a peer that has further ports asks it for queue pairs between
+//! those, and shares what he moves out among them (`tx::ib_stripe`). The peer only holds its ends.
+//!
+//! Asked and answered in messages of the connection that there is: nothing of this can be lost. A rail that fails is
+//! given up: the peer is told, and when it has dropped its end, too, what was not moved goes by the others. After a
+//! while one is asked for again, when there is something for it.
+
+use super::tx;
+use super::tx::{ib_stripe, zcopy};
+use crate::ctypes::UCS_ERR_IO_ERROR;
+use crate::engine::ib_worker::{IbWorker, RailEvent};
+use crate::engine::peer::Peer;
+use crate::engine::worker::Worker;
+use crate::sys::{clock, host, log};
+use crate::tl::Lane;
+use crate::tl::ib::bindings::ibv_wc_status;
+use crate::tl::ib::iface::IbIface;
+use crate::tl::ib::queues::IbvQp;
+use crate::tl::ib::rails::{IbRail, PendingRail, RailState};
+use crate::tl::ib::rc::{self, PSN_MASK, RcEp};
+use crate::tl::ib::sender::IbSender;
+use crate::wire::address::PortLocator;
+use crate::wire::header::{Kind, RailImm};
+use std::cmp::Reverse;
+use std::io;
+use std::sync::Arc;
+
+const _: () = assert!(PortLocator::SIZE == Kind::RailAsk.header_size());
+
+/// Does what was left.
+pub fn start(worker: &Worker, ports: &mut IbWorker) {
+    let tasks = std::mem::take(&mut *worker.rails.lock());
+    for (peer, task) in tasks {
+        // SAFETY: peers that lists of progress name are not freed.
+        let peer = unsafe { &*peer };
+        match task {
+            RailEvent::Ask => request(worker, ports, peer),
+            RailEvent::Hold(imm, to) => hold(ports, peer, imm, &to),
+            RailEvent::Join(imm, to) => join(ports, peer, imm, &to),
+            RailEvent::GiveUp(rail) => give_up(ports, peer, rail, "its device takes no more"),
+            RailEvent::Forget(imm) => forget(ports, peer, imm.to_u64()),
+        }
+    }
+}
+
+/// Does something with the connection to a peer, if there is one.
+fn with_sender<R>(peer: &Peer, act: impl FnOnce(&mut IbSender) -> R) -> Option<R> {
+    match peer.tx.lock().lane.as_mut() {
+        Some(Lane::Ib(sender)) => Some(act(sender)),
+        _ => None,
+    }
+}
+
+/// A queue pair that takes no messages.
+fn queue(iface: &IbIface) -> io::Result<Arc<IbvQp>> {
+    let qp = iface.new_qp()?;
+    rc::begin(&qp, &iface.port)?;
+    Ok(qp)
+}
+
+/// Asks for rails, one through each further port of ours that has none and does not rest.
+fn request(worker: &Worker, ports: &IbWorker, peer: &Peer) {
+    let policy = worker.ctx.policy.ib.as_ref();
+    let most = policy.map_or(1, |ib| ib.rndv_rails.max(ib.rma_rails));
+    let now = clock::coarse_ms();
+    let wanted = with_sender(peer, |sender| {
+        let all = 0..ports.ifaces.len();
+        match sender.main_port() {
+            Some(main) => {
+                let others = all.filter(|&i| i != main);
+                sender
+                    .rails
+                    .request_by(others.take(most.saturating_sub(1)), now)
+            }
+            // Whichever of them are left then share what is long.
+            None => sender.rails.request_by(all, now),
+        }
+    });
+    for i in wanted.unwrap_or_default() {
+        if let Err(e) = request_by(peer, i, &ports.ifaces[i]) {
+            log::diag!("no rail by {}: {e}", ports.ifaces[i].port.name);
+            with_sender(peer, |sender| sender.rails.back_off(i, now, 0));
+        }
+    }
+}
+
+/// Asks for one, by this interface.
+fn request_by(peer: &Peer, i: usize, iface: &IbIface) -> io::Result<()> {
+    if !iface.port.is_active() {
+        return Err(io::Error::other("its link is down"));
+    }
+    let qp = queue(iface)?;
+    let psn = host::random_u64() as u32 & PSN_MASK;
+    let imm = RailImm {
+        qpn: qp.number,
+        psn,
+        near: i as u8,
+        far: i as u8,
+    };
+    let end = PendingRail { qp, iface: i, psn };
+    with_sender(peer, |sender| sender.rails.asked.push(end));
+    let from = iface.port.locator(iface.ud_number);
+    tx::control_first(peer, Kind::RailAsk, imm.to_u64(), &from.encode());
+    Ok(())
+}
+
+/// Holds the other end of a rail of the peer's, through the port that suits best, but not the connection's own.
+fn hold(ports: &IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
+    let state = with_sender(peer, |sender| (sender.main_port(), sender.rails.held()));
+    let Some((main, held)) = state else {
+        return;
+    };
+    let count = ports.ifaces.len();
+    let wanted = usize::from(imm.far);
+    // Without a router, if that can be; ports of one number are cabled together; where that one is taken, another one
+    // that has least to do yet.
+    let first = main.map_or(held, |main| main + 1 + held);
+    let others = (0..count).map(|i| (first + i) % count);
+    let all = std::iter::once(wanted).chain(others).enumerate();
+    let usable = all.filter_map(|(turn, i)| {
+        let port = &ports.ifaces.get(i).filter(|_| main != Some(i))?.port;
+        let distance = port.distance(to).filter(|_| port.is_active())?;
+        Some((distance, Reverse(turn), i))
+    });
+    let place = usable.max().map(|(_, _, i)| i);
+    let end = place.and_then(|i| {
+        let made = held_end(&ports.ifaces[i], imm, to);
+        let made = made.inspect_err(|e| log::diag!("no rail for worker {:#x}: {e}", peer.uid));
+        Some((i, made.ok()?))
+    });
+    let end = end.filter(|(_, (qp, _))| {
+        with_sender(peer, |sender| sender.rails.hold(qp.clone())) == Some(true)
+    });
+    let none = (main.unwrap_or(0), 0, 0);
+    let (i, qpn, psn) = end.map_or(none, |(i, (qp, psn))| (i, qp.number, psn));
+    let answer = RailImm {
+        qpn,
+        psn,
+        near: imm.near,
+        far: i as u8,
+    };
+    let iface = &ports.ifaces[i];
+    let from = iface.port.locator(iface.ud_number);
+    tx::control_first(peer, Kind::RailHeld, answer.to_u64(), &from.encode());
+}
+
+fn held_end(iface: &IbIface, imm: RailImm, to: &PortLocator) -> io::Result<(Arc<IbvQp>, u32)> {
+    let qp = queue(iface)?;
+    let psn = host::random_u64() as u32 & PSN_MASK;
+    rc::connect(&qp, &iface.port, to, (imm.qpn, imm.psn), psn)?;
+    Ok((qp, psn))
+}
+
+/// The peer holds the other end of a rail, or does not.
+fn join(ports: &mut IbWorker, peer: &Peer, imm: RailImm, to: &PortLocator) {
+    let Some(number) = ports.to_peer(peer).map(|c| c.number) else {
+        return;
+    };
+    let near = usize::from(imm.near);
+    let asked = with_sender(peer, |sender| {
+        let asked = &mut sender.rails.asked;
+        let place = asked.iter().position(|end| end.iface == near);
+        place.map(|i| asked.swap_remove(i))
+    });
+    let Some((end, iface)) = asked.flatten().zip(ports.ifaces.get(near).cloned()) else {
+        return;
+    };
+    let now = clock::coarse_ms();
+    let joined = match imm.qpn {
+        0 => Err(io::Error::other("the peer has no port for it")),
+        qpn => rc::connect(&end.qp, &iface.port, to, (qpn, imm.psn), end.psn),
+    };
+    if let Err(e) = joined {
+        log::diag!("no rail to worker {:#x}: {e}", peer.uid);
+        with_sender(peer, |sender| sender.rails.back_off(near, now, 0));
+        return;
+    }
+    log::debug!("a rail to worker {:#x} by {}", peer.uid, iface.port.name);
+    let queue = (near, end.qp.number);
+    ports.insert_rail(queue.0, queue.1, number);
+    let mut rail = IbRail {
+        line: RcEp::new(end.qp, iface),
+        remote_port: imm.far.into(),
+        name: imm.to_u64(),
+        state: RailState::Tried,
+        since: now,
+    };
+    let works = rail.line.probe();
+    with_sender(peer, |sender| sender.rails.lines.push(rail));
+    if !works {
+        give_up(ports, peer, queue, "its device takes nothing");
+    }
+}
+
+/// The peer has given up a rail whose end we hold. It waits for our word, and so may what is in our queue for its.
+pub fn on_gone(peer: &Peer, imm: RailImm) {
+    match with_sender(peer, |sender| sender.rails.drop_held(imm.qpn)) {
+        Some(false) => tx::fail_peer(peer, UCS_ERR_IO_ERROR),
+        _ => tx::control_first(peer, Kind::RailDropped, imm.to_u64(), &[]),
+    }
+}
+
+/// Something by a rail has ended badly.
+#[cold]
+pub fn broken(ports: &mut IbWorker, number: u32, rail: (usize, u32), status: ibv_wc_status) {
+    let why = ports.ifaces[rail.0].port.hca.verbs.status_text(status);
+    if let Some(peer) = ports.get(number).map(|c| c.peer) {
+        // SAFETY: peers that lists of progress name are not freed.
+        give_up(ports, unsafe { &*peer }, rail, &why);
+    }
+}
+
+/// Gives up the rail with this interface and queue pair.
+fn give_up(ports: &IbWorker, peer: &Peer, (iface, qpn): (usize, u32), why: &str) {
+    let left = with_sender(peer, |sender| sender.rails.detach(iface, qpn));
+    let Some(name) = left.flatten() else {
+        return;
+    };
+    let port = ports.ifaces.get(iface).map_or("", |i| &i.port.name);
+    log::diag!(
+        "the rail to worker {:#x} by {port} is given up: {why}",
+        peer.uid
+    );
+    tx::control_first(peer, Kind::RailGone, name, &[]);
+}
+
+/// The peer has dropped its end of the rail with this name: the others go on with what it has not moved.
+fn forget(ports: &mut IbWorker, peer: &Peer, name: u64) {
+    let mut tx = peer.tx.lock();
+    let Some(Lane::Ib(sender)) = tx.lane.as_mut() else {
+        return;
+    };
+    let Some(rail) = sender.rails.take_detached(name) else {
+        return;
+    };
+    let (iface, now) = (rail.line.local_port(), clock::coarse_ms());
+    let lasted = now.saturating_sub(rail.since);
+    sender.rails.back_off(iface, now, lasted);
+    let ended = ib_stripe::move_again(peer, &mut tx, &rail.lost());
+    drop(tx);
+    ports.forget_rail(iface, rail.line.qp.number);
+    for req in ended {
+        // SAFETY: nothing of it is under way, and it is in no list.
+        unsafe { zcopy::end(req) };
+    }
+}

@@ -1,0 +1,690 @@
+//! How two workers get a connection between queue pairs: each says who it is, by datagrams that are repeated until it
+//! has heard of the other's being ready, and that the other has heard of its own. Where the user excludes datagrams it
+//! says so by `letters`.
+//!
+//! Of two that begin at the same time none has to give way: either greeting tells what the other one needs. Nothing is
+//! sent before the peer can take it.
+
+mod upkeep;
+
+pub use upkeep::{broken, tick};
+
+use super::{ib_failover, tcp_wireup, tx};
+use crate::ctypes::*;
+use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker, RemoteQp, TcpWireup, WireupChannel};
+use crate::engine::peer::Peer;
+use crate::engine::worker::Worker;
+use crate::sys::{clock, host, log};
+use crate::tl::ib::NegotiatedLimits;
+use crate::tl::ib::iface::IbIface;
+use crate::tl::ib::paths::PortPair;
+use crate::tl::ib::queues::IbvQp;
+use crate::tl::ib::rc::{self, PSN_MASK, RcEp};
+use crate::tl::ib::sender::IbSender;
+use crate::tl::ib::ud::{AddressHandle, UdTx};
+use crate::tl::tcp::{SharedSocket, socket};
+use crate::tl::{Lane, LaneTarget};
+use crate::wire::address::PortLocator;
+use crate::wire::ib_packet::{
+    Datagram, FAILOVER, HEAD, HELLO, Hello, NOBODY, Ping, PortInfo, READY, SEEN, TcpWireupMsg,
+    most_packets,
+};
+use std::io;
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Longest wait between two greetings, milliseconds.
+const LONGEST_MS: u64 = 1000;
+
+/// Connections that peers have begun and that are not made yet, at most: who comes then has to come again.
+const MOST_BEGUN: usize = 256;
+
+/// Begins the connections that are wanted.
+pub fn start(worker: &Worker, ports: &mut IbWorker) {
+    let wanted = std::mem::take(&mut *worker.connect_ib.lock());
+    for peer in wanted {
+        // SAFETY: peers that lists of progress name are not freed.
+        let peer = unsafe { &*peer };
+        let still = peer.status() == UCS_OK && {
+            let tx = peer.tx.lock();
+            tx.connecting && tx.lane.is_none()
+        };
+        // The peer may have begun: that will do.
+        if still && !ports.iter().any(|c| std::ptr::eq(c.peer, peer) && !c.ended) {
+            connect(worker, ports, peer);
+        }
+    }
+}
+
+fn connect(worker: &Worker, ports: &mut IbWorker, peer: &Peer) {
+    let Some(LaneTarget::Ib(target)) = peer.target.as_deref() else {
+        return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
+    };
+    let by_queue = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.by_queue);
+    let way = &target.way;
+    let place = (way.iface, way.port, target.secret);
+    let calls = target.greeter.as_ref();
+    let calls = calls.map(|greeter| TcpWireup::to(greeter.clone(), way.far));
+    let ways = ib_failover::paths(ports, peer);
+    match begin(ports, peer, place, (by_queue, ways), calls) {
+        Ok(number) => {
+            log::debug!("asking worker {:#x} for a connection", peer.uid);
+            repeat(worker, ports, number);
+        }
+        Err(e) => fail(peer, &e),
+    }
+}
+
+/// A connection cannot be made: whoever started this process has to hear of it.
+pub(super) fn fail(peer: &Peer, e: &io::Error) {
+    log::error!("no connection to worker {:#x}: {e}", peer.uid);
+    tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
+}
+
+/// A connection of which only our end is known. Its number. `ways`: it outlives a port, and goes by datagrams for that.
+/// `calls`: greetings do not go by datagrams.
+fn begin(
+    ports: &mut IbWorker,
+    peer: &Peer,
+    (iface, to, secret): (usize, PortLocator, u64),
+    (by_queue, ways): (bool, Vec<PortPair>),
+    calls: Option<TcpWireup>,
+) -> io::Result<u32> {
+    let by_queue = by_queue && ways.is_empty();
+    let port = &ports.ifaces.get(iface).ok_or(io::ErrorKind::NotFound)?.port;
+    let courier = match calls {
+        Some(calls) => WireupChannel::Sockets(Box::new(calls)),
+        None => WireupChannel::Datagrams(AddressHandle::new(port, &to)?),
+    };
+    // SAFETY: peers do not outlive their worker.
+    let worker = unsafe { &*peer.worker };
+    let datagrams = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.datagrams);
+    let qp = match by_queue.then(|| queue(&ports.ifaces[iface])).transpose() {
+        Err(e) if datagrams => {
+            log::diag!("datagrams go to worker {:#x}: {e}", peer.uid);
+            None
+        }
+        made => made?,
+    };
+    let pulse = match qp {
+        Some(_) => 0,
+        None => worker.ctx.answer_for(worker.uid, ports.secret, iface),
+    };
+    let limits = own_limits(&ports.ifaces[iface], qp.is_some());
+    let number = ports.take_number().ok_or(io::ErrorKind::OutOfMemory)?;
+    let now = clock::coarse_ms();
+    let random = host::random_u64();
+    let tick = ports.ifaces[iface].port.tuning.ud.tick.as_millis() as u64;
+    ports.insert(Box::new(IbConn {
+        number,
+        proof: random as u32,
+        peer,
+        iface,
+        phase: IbConnPhase::Saying,
+        seen: false,
+        answered: false,
+        remote_qp: None,
+        secret,
+        to,
+        wireup: courier,
+        paths: ways,
+        keepalive_ports: Vec::new(),
+        qp,
+        psn: (random >> 32) as u32 & PSN_MASK,
+        flow: Arc::default(),
+        limits,
+        pulse,
+        reply_tx: None,
+        acknowledged: 0,
+        assembly: Default::default(),
+        reorder: Default::default(),
+        wait: tick.max(1),
+        due: now + tick.max(1),
+        since: now,
+        late: false,
+        probed: now,
+        listed: false,
+        ended: false,
+    }));
+    worker.progress_flags.raise_ib();
+    Ok(number)
+}
+
+/// What this end can.
+fn own_limits(iface: &IbIface, by_queue: bool) -> NegotiatedLimits {
+    let rc = &iface.port.tuning.rc;
+    NegotiatedLimits {
+        packet: rc.seg_size,
+        window: match by_queue {
+            true => iface.packet_window(),
+            false => iface.datagram_window(),
+        },
+    }
+}
+
+/// What both can.
+fn agree(own: NegotiatedLimits, hello: &Hello, by_queue: bool) -> NegotiatedLimits {
+    let packet = own.packet.min(hello.packet as usize);
+    let window = match by_queue {
+        // A record waits until all of it has room.
+        true => own
+            .window
+            .min(hello.window)
+            .max(2 * most_packets(packet - HEAD) as u32),
+        false => own.window.min(hello.datagrams),
+    };
+    NegotiatedLimits { packet, window }
+}
+
+fn queue(iface: &IbIface) -> io::Result<Arc<IbvQp>> {
+    let qp = iface.new_qp().map_err(|e| {
+        let (name, most) = (&iface.port.name, iface.port.hca.limits.max_qp);
+        let text = format!(
+            "no queue pair on {name}: {e} (its max_qp is {most}, for all processes; peers share one where \
+             UCX_TLS has ud; \
+             ulimit -l, UCX_RC_TX_QUEUE_LEN)"
+        );
+        io::Error::new(e.kind(), text)
+    })?;
+    rc::begin(&qp, &iface.port)?;
+    Ok(qp)
+}
+
+/// Says again what may not have arrived; what a socket has taken will, as long as it lives.
+fn repeat(worker: &Worker, ports: &mut IbWorker, number: u32) {
+    let calls = ports.get(number).and_then(IbConn::calls);
+    let Some(calls) = calls else {
+        return send_hello(worker, ports, number);
+    };
+    if calls.is_wanted(clock::coarse_ms()) {
+        ports.calls.push(number);
+        worker.progress_flags.raise_network();
+    }
+}
+
+/// Says who we are and how far.
+pub(super) fn send_hello(worker: &Worker, ports: &mut IbWorker, number: u32) {
+    let own_secret = ports.secret;
+    let Some(index) = ports.get(number).map(|c| c.iface) else {
+        return;
+    };
+    let iface = ports.ifaces[index].clone();
+    let rc = &iface.port.tuning.rc;
+    let outlives = ports.get(number).is_some_and(|c| !c.paths.is_empty());
+    let doors = match outlives {
+        true => ib_failover::ports_of(worker, ports),
+        false => Vec::new(),
+    };
+    let Some(c) = ports.get(number) else { return };
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = unsafe { &*c.peer };
+    let mut flags = if outlives { FAILOVER } else { 0 };
+    if c.phase != IbConnPhase::Saying {
+        flags |= READY;
+    }
+    if c.phase == IbConnPhase::Open {
+        flags |= SEEN;
+    }
+    let hello = Hello {
+        magic: Hello::magic(),
+        from: worker.uid,
+        to: peer.uid,
+        secret: c.secret,
+        losses: peer.losses,
+        number,
+        proof: c.proof,
+        yours: c.remote_qp.map_or(NOBODY, |there| there.number),
+        qpn: c.qp.as_ref().map_or(0, |qp| qp.number),
+        psn: c.psn,
+        iface: c.iface as u8,
+        flags,
+        back: own_secret,
+        packet: rc.seg_size as u32,
+        window: rc.window,
+        datagrams: iface.datagram_window(),
+        pulse: c.pulse,
+    };
+    let port = iface.port.locator(iface.ud_number);
+    match &c.wireup {
+        WireupChannel::Datagrams(ah) => {
+            let bytes = [
+                &hello.encode()[..],
+                &port.encode(),
+                &PortInfo::encode_all(&doors),
+            ]
+            .concat();
+            send_hello_datagram(&iface, ah, c.to.qpn, &bytes);
+        }
+        WireupChannel::Sockets(calls) => {
+            let wanted = calls.target.as_ref().map_or(0, |&(_, far)| far);
+            let far = c.remote_qp.map_or(wanted, |there| there.port);
+            write_tcp_msg(calls, &TcpWireupMsg { far, hello, port });
+        }
+    }
+}
+
+fn send_hello_datagram(iface: &IbIface, ah: &AddressHandle, qpn: u32, greeting: &[u8]) {
+    let front = Datagram {
+        to: Datagram::to(NOBODY, HELLO),
+        proof: 0,
+        psn: 0,
+        ack: 0,
+    };
+    let bytes = [&front.encode()[..], greeting].concat();
+    iface.outgoing.lock().send(iface, ah, qpn, &bytes);
+}
+
+/// By both sockets, if each end has connected one: what comes twice is known.
+fn write_tcp_msg(calls: &TcpWireup, letter: &TcpWireupMsg) {
+    let bytes = letter.encode();
+    let ours = calls.ours.iter().filter(|_| calls.through);
+    for link in ours.chain(&calls.theirs) {
+        // Where half of it or nothing fits the peer has not read for long: whoever has connected does so again.
+        if tcp_wireup::send_hello(link, &bytes).is_err() {
+            let _ = link.socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// What somebody says who introduces himself.
+struct QpHello<'a> {
+    /// Number of the interface that it has come by, or is for.
+    iface: usize,
+    hello: &'a Hello,
+    /// Where it comes from.
+    port: PortLocator,
+    /// Where else he is reached, if the connection is to outlive a port.
+    doors: Vec<PortInfo>,
+}
+
+impl QpHello<'_> {
+    /// Whether he wants that.
+    fn outlives(&self) -> bool {
+        self.hello.flags & FAILOVER != 0
+    }
+}
+
+/// Somebody introduces himself, through the interface of this number. What strangers say, or what is out of date, has
+/// no consequence.
+pub fn on_hello(worker: &Worker, ports: &mut IbWorker, iface: usize, bytes: &[u8]) {
+    let Some((hello, port)) = Hello::read(bytes) else {
+        return log::diag!(
+            "a greeting is dropped: {} bytes of something else",
+            bytes.len()
+        );
+    };
+    let rest = bytes.get(Hello::SIZE + PortLocator::SIZE..);
+    let greeting = QpHello {
+        iface,
+        hello: &hello,
+        port,
+        doors: PortInfo::decode_all(rest.unwrap_or(&[])),
+    };
+    match addressee(worker, ports, &greeting, None) {
+        Ok(number) => on_bytes(worker, ports, number, &greeting, false),
+        Err(why) => log::diag!("a greeting of worker {:#x} is dropped: {why}", hello.from),
+    }
+}
+
+/// The same by a socket; `first`: of one that the peer has connected, who may not know what has been said before.
+///
+/// # Errors
+/// Why it has no consequence.
+pub fn on_tcp_msg(
+    worker: &Worker,
+    ports: &mut IbWorker,
+    link: &Arc<SharedSocket>,
+    letter: &TcpWireupMsg,
+    first: bool,
+) -> Result<(), &'static str> {
+    let greeting = QpHello {
+        iface: letter.far.into(),
+        hello: &letter.hello,
+        port: letter.port,
+        doors: Vec::new(),
+    };
+    let number = addressee(worker, ports, &greeting, Some(link))?;
+    let calls = ports.get(number).and_then(IbConn::calls);
+    let calls = calls.ok_or("it does not come as was agreed")?;
+    let is =
+        |known: &Option<Arc<SharedSocket>>| known.as_ref().is_some_and(|l| Arc::ptr_eq(l, link));
+    if !is(&calls.ours) && !is(&calls.theirs) {
+        // The peer connects again: the one before is none any more to him.
+        if let Some(old) = calls.theirs.replace(link.clone()) {
+            let _ = old.socket.shutdown(Shutdown::Both);
+        }
+    }
+    on_bytes(worker, ports, number, &greeting, first);
+    Ok(())
+}
+
+/// Why nobody listens to a greeting; nothing if somebody may.
+fn refusal(worker: &Worker, ports: &IbWorker, hello: &Hello) -> Result<(), &'static str> {
+    if hello.to != worker.uid {
+        Err("it is for another worker")
+    } else if hello.secret != ports.secret {
+        Err("it does not know the secret")
+    } else if hello.qpn > PSN_MASK {
+        Err("it names no queue pair")
+    } else {
+        Ok(())
+    }
+}
+
+/// The connection that a greeting is about; a new one if it is the first. `link`: it came by that.
+///
+/// # Errors
+/// Why there is none.
+fn addressee(
+    worker: &Worker,
+    ports: &mut IbWorker,
+    greeting: &QpHello,
+    link: Option<&Arc<SharedSocket>>,
+) -> Result<u32, &'static str> {
+    const LATE: &str = "it is out of date";
+    let hello = greeting.hello;
+    refusal(worker, ports, hello)?;
+    // SAFETY: peers that lists of progress name are not freed.
+    let is_his = |c: &IbConn| unsafe { &*c.peer }.uid == hello.from && !c.ended;
+    let same = |c: &IbConn| {
+        let there = c.remote_qp;
+        there.is_some_and(|t| (t.number, t.proof) == (hello.number, hello.proof))
+    };
+    if hello.yours != NOBODY {
+        let c = ports.get(hello.yours).ok_or(LATE)?;
+        let fits = is_his(c) && (c.remote_qp.is_none() || same(c));
+        return fits.then_some(c.number).ok_or(LATE);
+    }
+    let own = hello.from == worker.uid;
+    // To oneself there are two connections: who has begun does not answer.
+    let known = ports
+        .iter()
+        .find(|c| is_his(c) && (same(c) || !own && c.remote_qp.is_none()));
+    if let Some(c) = known {
+        return Ok(c.number);
+    }
+    if !own {
+        let old = ports.iter().find(|c| is_his(c) && c.remote_qp.is_some());
+        if let Some(old) = old {
+            if old.remote_qp.is_some_and(|t| t.losses >= hello.losses) {
+                return Err(LATE);
+            }
+            log::debug!(
+                "worker {:#x} has lost its connection: ended here",
+                hello.from
+            );
+            old.ended = true;
+            // SAFETY: as above.
+            tx::fail_peer(unsafe { &*old.peer }, UCS_ERR_CONNECTION_RESET);
+        }
+    }
+    answer(worker, ports, greeting, link)
+}
+
+/// A connection that the peer has begun.
+fn answer(
+    worker: &Worker,
+    ports: &mut IbWorker,
+    greeting: &QpHello,
+    link: Option<&Arc<SharedSocket>>,
+) -> Result<u32, &'static str> {
+    const NONE: &str = "it has no transport that this one has";
+    let policy = worker.ctx.policy.ib.as_ref().ok_or(NONE)?;
+    let hello = greeting.hello;
+    let known = worker.peer_from_incoming(hello.from);
+    let peer = &*known;
+    let by_queue = hello.qpn != 0 && policy.by_queue;
+    let ways = match greeting.outlives() {
+        true => ib_failover::paths_to(ports, &greeting.doors),
+        false => ib_failover::paths(ports, peer),
+    };
+    if !by_queue && !policy.datagrams && ways.is_empty() {
+        return Err(NONE);
+    }
+    let most = match link {
+        Some(_) => socket::max_half_open().min(MOST_BEGUN),
+        None => MOST_BEGUN,
+    };
+    if !upkeep::has_room(ports, most) {
+        return Err("it has to wait: too many come at once");
+    }
+    let calls = link.map(|_| TcpWireup::default());
+    let place = (greeting.iface, greeting.port, hello.back);
+    match begin(ports, peer, place, (by_queue, ways), calls) {
+        Ok(number) => {
+            if let Some(c) = ports.get(number) {
+                c.answered = true;
+            }
+            Ok(number)
+        }
+        Err(e) => {
+            // It comes again, and so may others.
+            match ports.ifaces[greeting.iface].port.hca.is_first_shortage() {
+                true => log::error!("no connection from worker {:#x}: {e}", hello.from),
+                false => log::diag!("no connection from worker {:#x}: {e}", hello.from),
+            }
+            Err("it cannot be answered")
+        }
+    }
+}
+
+/// A greeting for this connection; `answer`: it is to be answered in any case.
+fn on_bytes(worker: &Worker, ports: &mut IbWorker, number: u32, greeting: &QpHello, answer: bool) {
+    let hello = greeting.hello;
+    if let Err(e) = record_remote(worker, ports, number, greeting) {
+        if let Some(c) = ports.get(number) {
+            // SAFETY: peers that lists of progress name are not freed.
+            fail(unsafe { &*c.peer }, &e);
+            c.ended = true;
+        }
+        return;
+    }
+    // Who learns only now that datagrams are to go names it later, and all of them.
+    if let Some(c) = ports.get(number) {
+        if let Some(there) = c.remote_qp.as_mut() {
+            there.pulse = hello.pulse;
+        }
+        if greeting.outlives() && c.keepalive_ports.is_empty() {
+            c.keepalive_ports = greeting.doors.iter().map(|door| door.pulse).collect();
+        }
+    }
+    let mut opened = false;
+    if hello.flags & READY != 0 {
+        opened = open(worker, ports, number);
+    }
+    if hello.flags & SEEN != 0 {
+        settle(ports, number);
+    }
+    if hello.flags & SEEN == 0 || opened || answer {
+        send_hello(worker, ports, number);
+    }
+    disconnect(ports, number);
+}
+
+/// What two connected ends have to say needs no socket any more.
+fn disconnect(ports: &mut IbWorker, number: u32) {
+    if let Some(c) = ports.get(number)
+        && c.is_settled()
+        && let Some(calls) = c.calls()
+    {
+        calls.close();
+    }
+}
+
+/// The peer knows that we are ready.
+fn settle(ports: &mut IbWorker, number: u32) {
+    if let Some(c) = ports.get(number)
+        && !c.seen
+    {
+        c.seen = true;
+        if c.is_settled() {
+            ports.unsettled -= 1;
+        }
+    }
+}
+
+/// The peer's end is told for the first time.
+fn record_remote(
+    worker: &Worker,
+    ports: &mut IbWorker,
+    number: u32,
+    greeting: &QpHello,
+) -> io::Result<()> {
+    let (hello, to) = (greeting.hello, greeting.port);
+    let datagrams = worker.ctx.policy.ib.as_ref().is_some_and(|ib| ib.datagrams);
+    let told = match greeting.outlives() {
+        true => ib_failover::paths_to(ports, &greeting.doors),
+        false => Vec::new(),
+    };
+    let Some(c) = ports.get(number).filter(|c| c.phase == IbConnPhase::Saying) else {
+        return Ok(());
+    };
+    if !told.is_empty() {
+        c.keepalive_ports = greeting.doors.iter().map(|door| door.pulse).collect();
+        c.paths = told;
+        // SAFETY: peers that lists of progress name are not freed.
+        unsafe { &*c.peer }.set_failover();
+    }
+    // Who greets by another way has found that one.
+    if !c.paths.is_empty() {
+        c.iface = greeting.iface;
+    }
+    let (index, outlives) = (c.iface, !c.paths.is_empty());
+    c.remote_qp = Some(RemoteQp {
+        number: hello.number,
+        proof: hello.proof,
+        qpn: hello.qpn,
+        port: hello.iface,
+        losses: hello.losses,
+        pulse: hello.pulse,
+    });
+    (c.to, c.secret) = (to, hello.back);
+    let by_datagrams = matches!(c.wireup, WireupChannel::Datagrams(_));
+    let (qp, psn) = (c.qp.clone().filter(|_| hello.qpn != 0), c.psn);
+    let known = ports.known(index, qp.is_some());
+    let iface = &ports.ifaces[index];
+    let ah = by_datagrams
+        .then(|| AddressHandle::new(&iface.port, &to))
+        .transpose()?;
+    let by_queue = qp.is_some();
+    let limits = agree(own_limits(iface, by_queue), hello, by_queue);
+    match qp {
+        Some(qp) => {
+            iface.expect_segments(limits.packet)?;
+            iface.expect_packets(&qp, known)?;
+            rc::connect(&qp, &iface.port, &to, (hello.qpn, hello.psn), psn)?;
+        }
+        None if !datagrams && !outlives => {
+            return Err(io::Error::other(
+                "it has no queue pairs, and ud is not allowed (UCX_TLS)",
+            ));
+        }
+        None => {
+            iface.expect_datagrams(known);
+            ib_failover::expect(ports, number);
+            ports.drop_queue(number);
+        }
+    }
+    let pulse = match by_queue {
+        true => 0,
+        false => worker.ctx.answer_for(worker.uid, ports.secret, index),
+    };
+    if let Some(c) = ports.get(number) {
+        if let Some(ah) = ah {
+            c.wireup = WireupChannel::Datagrams(ah);
+        }
+        c.phase = IbConnPhase::Known;
+        (c.limits, c.pulse) = (limits, pulse);
+    }
+    Ok(())
+}
+
+/// The peer is ready: what waits for it can be sent. True the first time.
+pub fn open(worker: &Worker, ports: &mut IbWorker, number: u32) -> bool {
+    let Some(c) = ports.get(number).filter(|c| c.phase == IbConnPhase::Known) else {
+        return false;
+    };
+    c.phase = IbConnPhase::Open;
+    let (settled, index, to) = (c.is_settled(), c.iface, c.to);
+    let (limits, own, secret) = (c.limits, (c.number, c.proof), c.secret);
+    let (qp, flow, there) = (c.qp.clone(), c.flow.clone(), c.remote_qp);
+    let (peer, answered, outlives) = (c.peer, c.answered, !c.paths.is_empty());
+    if settled {
+        ports.unsettled -= 1;
+    }
+    let iface = ports.ifaces[index].clone();
+    let mut sender = match (qp, there) {
+        (Some(qp), _) => {
+            let line = RcEp::new(qp, iface.clone());
+            let port = there.map_or(0, |there| there.port.into());
+            IbSender::over_rc(iface, flow, line, limits, port)
+        }
+        (None, Some(there)) => {
+            match UdTx::new(&iface, &to, (there.number, there.proof), limits.window) {
+                Ok(mut line) => {
+                    // SAFETY: peers that lists of progress name are not freed.
+                    let ping = ping(&iface, unsafe { &*peer }.uid, secret, own);
+                    line.set_keepalive_port(there.pulse, ping);
+                    let mut sender = IbSender::over_ud(iface, flow, line);
+                    if outlives {
+                        sender.set_alt_paths(ib_failover::alt_paths(ports, number));
+                    }
+                    sender
+                }
+                Err(e) => {
+                    // SAFETY: peers that lists of progress name are not freed.
+                    fail(unsafe { &*peer }, &e);
+                    return false;
+                }
+            }
+        }
+        (None, None) => return false,
+    };
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = unsafe { &*peer };
+    let to_oneself = answered && peer.uid == worker.uid;
+    let mut tx = peer.tx.lock();
+    tx.connecting = false;
+    if worker.fences.load(Ordering::Relaxed) {
+        sender.fence();
+    }
+    if peer.uses_inbox() || tx.lane.is_some() || to_oneself {
+        drop(tx);
+        if let Some(c) = ports.get(number) {
+            c.reply_tx = Some(sender);
+        }
+        return true;
+    }
+    log::debug!(
+        "connected to worker {:#x} by {}",
+        peer.uid,
+        sender.transport()
+    );
+    peer.set_qp_transport(index, sender.is_connected());
+    tx.lane = Some(Lane::Ib(Box::new(sender)));
+    peer.note_traffic(worker);
+    tx::log_lanes(worker, peer);
+    true
+}
+
+/// Asks whether a worker's process lives, for the connection of ours with this number and proof.
+fn ping(iface: &IbIface, worker: u64, secret: u64, (number, proof): (u32, u32)) -> Vec<u8> {
+    let ping = Ping {
+        magic: Ping::magic(),
+        worker,
+        secret,
+        number,
+        proof,
+    };
+    let port = iface.port.locator(iface.ud_number);
+    [&ping.encode()[..], &port.encode()].concat()
+}
+
+/// Something has come from the peer, who sends nothing before he has seen that we are ready, and is ready himself.
+#[cold]
+pub fn heard(worker: &Worker, ports: &mut IbWorker, number: u32) {
+    settle(ports, number);
+    open(worker, ports, number);
+    disconnect(ports, number);
+}

@@ -1,0 +1,211 @@
+//! Connections from tick to tick: greetings that are repeated, packets that are sent again, peers that are gone, and
+//! the end of what nothing refers to any more.
+
+use super::{LONGEST_MS, disconnect, ib_failover, repeat, settle, tx};
+use crate::ctypes::*;
+use crate::engine::ib_worker::{IbConn, IbConnPhase, IbWorker};
+use crate::engine::peer::Peer;
+use crate::engine::worker::Worker;
+use crate::sys::{clock, log};
+use crate::tl::ib::bindings::{
+    IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_INV_REQ_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR,
+    IBV_WC_WR_FLUSH_ERR, ibv_wc_status,
+};
+use std::sync::atomic::Ordering;
+
+/// What a tick does with a connection, behind what it does with all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Nothing, or all of it is done.
+    Keep,
+    /// The greeting is repeated.
+    Repeat,
+    /// The peer has not confirmed that it is ready; messages go to it all the same.
+    Settle,
+    /// It has ended, and nothing is sent by it any more.
+    Retire,
+}
+
+/// Does what is due at this time, coarse milliseconds: greetings, packets and acknowledgements; ends what is over.
+#[cold]
+pub fn tick(worker: &Worker, ports: &mut IbWorker, now: u64) {
+    let (timeout, keepalive) = (ports.longest_silence(), worker.ctx.policy.keepalive_ms);
+    let mut steps = Vec::new();
+    for c in ports.iter() {
+        let mut step = greet(c, now, timeout);
+        if step == Step::Keep && c.phase == IbConnPhase::Open && !c.ended {
+            look_at(c, now, keepalive, timeout);
+        }
+        // SAFETY: peers that lists of progress name are not freed.
+        let is_over = c.ended || unsafe { &*c.peer }.status() != UCS_OK;
+        if is_over {
+            // What the device works on for a peer that is lost is ended first (`failure::reap`).
+            step = match c.ended && c.is_cut() {
+                true => Step::Retire,
+                false => Step::Keep,
+            };
+        }
+        if step != Step::Keep {
+            steps.push((c.number, step));
+        }
+    }
+    let mut over = Vec::new();
+    for (number, step) in steps {
+        match step {
+            Step::Keep => {}
+            Step::Repeat => {
+                ib_failover::turn(worker, ports, number, now);
+                repeat(worker, ports, number);
+            }
+            Step::Settle => {
+                settle(ports, number);
+                disconnect(ports, number);
+            }
+            Step::Retire => over.push(number),
+        }
+    }
+    ports.retire(&over);
+}
+
+/// Whether the user has no endpoint to a peer by which its loss would be noticed.
+fn has_no_endpoint(peer: &Peer) -> bool {
+    !peer.eps.lock().any_open()
+}
+
+/// Whether nothing waits for a connection to a peer any more.
+fn is_unwanted(peer: &Peer) -> bool {
+    !peer.is_held() && peer.inbox.is_none() && peer.tx.lock().pending.is_empty()
+}
+
+/// A greeting may be due again, or have been in vain for as long as a peer may be silent.
+fn greet(c: &mut IbConn, now: u64, timeout: u64) -> Step {
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = unsafe { &*c.peer };
+    if c.ended || peer.status() != UCS_OK || c.is_settled() || now < c.due {
+        return Step::Keep;
+    }
+    // While nobody looked here, an answer that had come was not seen either.
+    c.since += now - c.due;
+    if now - c.since >= timeout {
+        // Messages can go: whether the peer lives, they find out.
+        if c.phase == IbConnPhase::Open {
+            return Step::Settle;
+        }
+        // Relaxed: set once, and a round later will do.
+        if peer.watch_death.load(Ordering::Relaxed) || !c.answered && is_unwanted(peer) {
+            log::diag!("worker {:#x} does not answer: no connection", peer.uid);
+            tx::fail_peer(peer, UCS_ERR_ENDPOINT_TIMEOUT);
+            return Step::Keep;
+        }
+        // It may compute. Nobody asked to hear of its death.
+        if !c.answered && !std::mem::replace(&mut c.late, true) {
+            let waited = now - c.since;
+            log::error!(
+                "worker {:#x} has not answered for {waited} ms: waiting for it",
+                peer.uid
+            );
+        }
+    }
+    c.wait = (2 * c.wait).min(LONGEST_MS);
+    c.due = now + c.wait;
+    Step::Repeat
+}
+
+/// Sends what is due by an open connection, and finds out whether the peer is there: an endpoint wants to hear of its
+/// loss, or there is none that would notice it, and the connection stays as long as the peer.
+fn look_at(c: &mut IbConn, now: u64, keepalive: u64, timeout: u64) {
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = unsafe { &*c.peer };
+    if peer.status() != UCS_OK {
+        return;
+    }
+    let probe = now - c.probed >= keepalive
+        && (peer.watch_death.load(Ordering::Relaxed) || has_no_endpoint(peer));
+    if probe {
+        c.probed = now;
+    }
+    let (owes, outlives) = (c.flow.unacked() > 0, !c.paths.is_empty());
+    let mut refused = false;
+    let alive = c.with_sender(|sender| {
+        refused = sender.is_broken();
+        if probe {
+            sender.probe();
+        }
+        if owes {
+            sender.acknowledge(false);
+        }
+        let alive = sender.tick(now);
+        if outlives {
+            peer.set_dev_index(sender.local_port());
+        }
+        alive
+    });
+    if refused {
+        tell_of_loss(peer, "the device takes no more");
+        tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
+    } else if alive == Some(false) {
+        tell_of_loss(peer, &format!("nothing was confirmed for {timeout} ms"));
+        tx::fail_peer(peer, UCS_ERR_ENDPOINT_TIMEOUT);
+    }
+}
+
+/// Whether one more peer may begin a connection, of so many. Those that have, and have been silent for as long as a
+/// peer may be, make room.
+pub(super) fn has_room(ports: &mut IbWorker, most: usize) -> bool {
+    if ports.unsettled < most {
+        return true;
+    }
+    let before = clock::coarse_ms().saturating_sub(ports.longest_silence());
+    let mut begun = 0;
+    for c in ports.iter().filter(|c| c.answered && !c.ended) {
+        if c.is_settled() {
+            continue;
+        }
+        // SAFETY: peers that lists of progress name are not freed.
+        let peer = unsafe { &*c.peer };
+        let wanted = peer.tx.lock().connecting;
+        c.ended = !wanted && c.since < before;
+        if c.ended && is_unwanted(peer) {
+            tx::fail_peer(peer, UCS_ERR_ENDPOINT_TIMEOUT);
+        }
+        begun += usize::from(!c.ended);
+    }
+    begun < most
+}
+
+/// Where no error handler hears of it nobody else says why the program waits for ever.
+fn tell_of_loss(peer: &Peer, why: &str) {
+    let uid = peer.uid;
+    // Relaxed: set once, before anything is sent that the user waits for.
+    match peer.watch_death.load(Ordering::Relaxed) || has_no_endpoint(peer) {
+        true => log::diag!("connection to worker {uid:#x}: {why}"),
+        false => {
+            log::error!("connection to worker {uid:#x}: {why}: nothing can be sent there any more")
+        }
+    }
+}
+
+/// A send through a connection has ended badly: its peer is lost.
+#[cold]
+pub fn broken(ports: &mut IbWorker, number: u32, status: ibv_wc_status) {
+    let Some((iface, ended, peer)) = ports.get(number).map(|c| (c.iface, c.ended, c.peer)) else {
+        return;
+    };
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = unsafe { &*peer };
+    // What was behind the one that failed says no more than that.
+    if peer.status() != UCS_OK || status == IBV_WC_WR_FLUSH_ERR && ended {
+        return;
+    }
+    let verbs = ports.ifaces[iface].port.hca.verbs;
+    tell_of_loss(peer, &verbs.status_text(status));
+    tx::fail_peer(
+        peer,
+        match status {
+            IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => UCS_ERR_ENDPOINT_TIMEOUT,
+            IBV_WC_REM_ACCESS_ERR | IBV_WC_REM_INV_REQ_ERR => UCS_ERR_IO_ERROR,
+            // Among them one that the other end could not carry out any more: its process goes.
+            _ => UCS_ERR_CONNECTION_RESET,
+        },
+    );
+}

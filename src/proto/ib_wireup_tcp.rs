@@ -1,0 +1,251 @@
+//! Letters: what two queue pairs have to tell each other, by TCP where the user excludes the datagrams that carry it
+//! otherwise.
+//!
+//! Who wants a connection connects a socket and says there what he would say by datagrams, once: as long as the socket
+//! lives it arrives. The answers come by the same socket. One that breaks is connected anew when a datagram would be
+//! repeated, and who waits in vain is as patient as with datagrams (`ib_wireup`). When both ends know that both are
+//! ready, whoever has connected hangs up.
+
+use super::{ib_wireup, tcp_wireup};
+use crate::engine::ib_worker::{IbConn, IbWorker, TcpWireup};
+use crate::engine::tcp_worker::{TcpConnPhase, TcpWorker};
+use crate::engine::worker::Worker;
+use crate::sys::{clock, log};
+use crate::tl::tcp::{SharedSocket, socket};
+use crate::wire::ib_packet::TcpWireupMsg;
+use crate::wire::tcp_hello::{Greeting, MAGIC, TO_QUEUES};
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+/// Nobody has more to say by one socket than so many letters: two ends that know nothing of each other need three.
+const MOST_LETTERS: u32 = 16;
+/// A socket of ours that has not been answered for so long makes room for another one, where there are too many,
+/// milliseconds.
+const TURN_MS: u64 = 1000;
+
+/// Connects the sockets that are wanted, as far as there is room. The others are wanted again when they are due.
+pub fn start(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker) {
+    let wanted = std::mem::take(&mut ports.calls);
+    let mut room = socket::max_half_open().saturating_sub(sockets.wireups);
+    if room < wanted.len() {
+        // What hangs up now leaves its place to those who come next.
+        close_oldest(ports, wanted.len() - room);
+    }
+    for number in wanted {
+        if room > 0 && connect(worker, sockets, ports, number, None) {
+            room -= 1;
+        }
+    }
+}
+
+/// Ends calls of which nothing has been heard for long: their connections want another one when they are due.
+fn close_oldest(ports: &mut IbWorker, most: usize) {
+    let before = clock::coarse_ms().saturating_sub(TURN_MS);
+    let all = ports.iter().filter_map(IbConn::calls);
+    let old = all.filter(|calls| calls.ours.is_some() && calls.since < before);
+    old.take(most).for_each(TcpWireup::close);
+}
+
+/// Connects to the next address of a peer that can be tried, after one that has failed, if that is still wanted. True
+/// if a socket is on its way.
+fn connect(
+    worker: &Worker,
+    sockets: &mut TcpWorker,
+    ports: &mut IbWorker,
+    number: u32,
+    after: Option<usize>,
+) -> bool {
+    let still = |c: &&mut IbConn| !c.ended && !c.is_settled();
+    let Some(c) = ports.get(number).filter(still) else {
+        return false;
+    };
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = unsafe { &*c.peer };
+    let Some(calls) = c.calls().filter(|calls| calls.ours.is_none()) else {
+        return false;
+    };
+    let Some((target, _)) = &calls.target else {
+        return false;
+    };
+    let ways = target.ways(&worker.ctx.devices);
+    if ways.is_empty() {
+        ib_wireup::fail(peer, &ErrorKind::NetworkUnreachable.into());
+        return false;
+    }
+    let first = after.map_or(calls.first % ways.len(), |failed| failed + 1);
+    for (candidate, way) in ways.iter().enumerate().skip(first) {
+        log::debug!("greeting worker {:#x} at {}", peer.uid, way.to);
+        let phase = TcpConnPhase::Calling { number, candidate };
+        let made = socket::connect(way, &sockets.tuning)
+            .and_then(|s| sockets.add(s, phase, std::ptr::null(), true));
+        match made.map(|token| sockets.get(token)) {
+            Ok(Some(s)) => {
+                (calls.ours, calls.through) = (Some(s.link.clone()), false);
+                calls.since = clock::coarse_ms();
+                return true;
+            }
+            Ok(None) => {}
+            Err(e) => log::debug!("worker {:#x} cannot be greeted: {e}", peer.uid),
+        }
+    }
+    calls.first = 0;
+    false
+}
+
+/// Something happened to a socket for letters.
+pub fn on_event(
+    worker: &Worker,
+    sockets: &mut TcpWorker,
+    ports: Option<&mut IbWorker>,
+    token: u64,
+) {
+    let phase = sockets.get(token).map(|c| c.phase);
+    match (phase, ports) {
+        (Some(TcpConnPhase::Calling { number, candidate }), Some(ports)) => {
+            on_connected(worker, sockets, ports, token, (number, candidate));
+        }
+        (Some(TcpConnPhase::Letters { .. }), Some(ports)) => read(worker, sockets, ports, token),
+        _ => {
+            sockets.remove(token);
+        }
+    }
+}
+
+fn is(link: &Option<Arc<SharedSocket>>, token: u64) -> bool {
+    link.as_ref().is_some_and(|link| link.token == token)
+}
+
+/// A socket is connected, or cannot be.
+fn on_connected(
+    worker: &Worker,
+    sockets: &mut TcpWorker,
+    ports: &mut IbWorker,
+    token: u64,
+    (number, candidate): (u32, usize),
+) {
+    let Some(socket) = sockets.get(token) else {
+        return;
+    };
+    let connection = ports
+        .get(number)
+        .map(|c| (c.peer, c.calls().filter(|calls| is(&calls.ours, token))));
+    let Some((peer, Some(calls))) = connection else {
+        // It was hung up meanwhile.
+        sockets.remove(token);
+        return;
+    };
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = unsafe { &*peer };
+    let done = socket::connected(&socket.link.socket).and_then(|()| {
+        let (target, _) = calls.target.as_ref().ok_or(ErrorKind::NotFound)?;
+        let greeting = Greeting {
+            magic: MAGIC,
+            purpose: TO_QUEUES,
+            losses: peer.losses,
+            from: worker.uid,
+            to: peer.uid,
+            secret: target.locator.secret,
+            client_id: 0,
+        };
+        tcp_wireup::send_hello(&socket.link, &greeting.encode())
+    });
+    match done {
+        Ok(()) => {
+            let link = socket.link.clone();
+            socket.phase = TcpConnPhase::Letters {
+                ours: true,
+                read: 0,
+            };
+            link.epoll.watch_room(link.fd(), token, false);
+            calls.through = true;
+            ib_wireup::send_hello(worker, ports, number);
+        }
+        Err(e) if e.kind() == ErrorKind::NotConnected => {}
+        Err(e) => {
+            log::debug!("worker {:#x} cannot be greeted: {e}", peer.uid);
+            calls.ours = None;
+            sockets.remove(token);
+            connect(worker, sockets, ports, number, Some(candidate));
+        }
+    }
+}
+
+/// Letters may have come, or the end of them.
+fn read(worker: &Worker, sockets: &mut TcpWorker, ports: &mut IbWorker, token: u64) {
+    let Some(c) = sockets.get(token) else { return };
+    match c.receiver.read(usize::MAX) {
+        Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+        Err(e) => {
+            let torn = !c.receiver.buffered().is_empty();
+            match torn {
+                true => tcp_wireup::reject(sockets, token, "it ended in the middle of a letter"),
+                false => {
+                    log::debug!("no more letters by a socket: {e}");
+                    sockets.remove(token);
+                }
+            }
+            forget(ports, token);
+        }
+        Ok(_) => take(worker, sockets, Some(ports), token),
+    }
+}
+
+/// Hands over the letters that are there, if any can be. Who writes what is none is sent away.
+pub fn take(worker: &Worker, sockets: &mut TcpWorker, ports: Option<&mut IbWorker>, token: u64) {
+    let Some(ports) = ports else { return };
+    loop {
+        match next(worker, sockets, ports, token) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(why) => {
+                tcp_wireup::reject(sockets, token, why);
+                return forget(ports, token);
+            }
+        }
+    }
+}
+
+/// One letter: whether there was one.
+fn next(
+    worker: &Worker,
+    sockets: &mut TcpWorker,
+    ports: &mut IbWorker,
+    token: u64,
+) -> Result<bool, &'static str> {
+    const FOREIGN: &str = "it speaks something else";
+    let Some(c) = sockets.get(token) else {
+        return Ok(false);
+    };
+    let TcpConnPhase::Letters { ours, read } = &mut c.phase else {
+        return Ok(false);
+    };
+    let bytes = c.receiver.buffered();
+    if bytes.len() < TcpWireupMsg::SIZE {
+        return match TcpWireupMsg::may_begin(bytes) {
+            true => Ok(false),
+            false => Err(FOREIGN),
+        };
+    }
+    let letter = TcpWireupMsg::read(bytes).ok_or(FOREIGN)?;
+    if *read == MOST_LETTERS {
+        return Err("it does not come to an end");
+    }
+    let first = !*ours && *read == 0;
+    *read += 1;
+    c.receiver.take(TcpWireupMsg::SIZE);
+    let link = c.link.clone();
+    ib_wireup::on_tcp_msg(worker, ports, &link, &letter, first)?;
+    Ok(true)
+}
+
+/// A socket is no more.
+fn forget(ports: &mut IbWorker, token: u64) {
+    for calls in ports.iter().filter_map(IbConn::calls) {
+        if is(&calls.ours, token) {
+            (calls.ours, calls.through) = (None, false);
+        }
+        if is(&calls.theirs, token) {
+            calls.theirs = None;
+        }
+    }
+}

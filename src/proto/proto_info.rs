@@ -1,0 +1,414 @@
+//! Which protocol and lane serve which sizes: for `UCX_PROTO_INFO`, `ucp_ep_print_info` and rucp_info.
+
+use super::lane_info::{self, LaneInfo};
+use super::rndv;
+use super::select::{self, MAX_EAGER, Protocol as Choice};
+use super::split_copy;
+use crate::ctypes::*;
+use crate::engine::peer::{Peer, QpTransport};
+use crate::engine::worker::Worker;
+use crate::options::LogLevel;
+use crate::sys::log;
+use crate::tl::shm::ring::INLINE;
+use crate::wire::stats::{StatLane, StatProtocol};
+use std::fmt::Write;
+
+/// The sizes of one operation that are served alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProtoRange {
+    /// Bytes.
+    pub first: usize,
+    /// Bytes; `usize::MAX` for no end.
+    pub last: usize,
+    pub what: &'static str,
+    /// Transport and device, as `posix/memory`.
+    pub lane: String,
+    /// Under which the statistics count it.
+    pub protocol: StatProtocol,
+}
+
+/// One operation to one peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProtoTable {
+    pub operation: &'static str,
+    pub ranges: Vec<ProtoRange>,
+}
+
+/// The names of the lanes to a peer: transport and device, as `posix/memory`.
+#[derive(Clone, Debug)]
+pub struct LaneNames {
+    /// For messages.
+    pub messages: String,
+    /// For copies between two address spaces; that for messages if nothing can.
+    pub copies: String,
+}
+
+/// The lanes to a peer, as far as is known before it is connected.
+pub fn lanes(peer: &Peer) -> LaneNames {
+    let name = |lane: &LaneInfo| {
+        let (transport, device) = (
+            lane.transport.to_string_lossy(),
+            lane.device.to_string_lossy(),
+        );
+        match device.is_empty() {
+            true => transport.into_owned(),
+            false => format!("{transport}/{device}"),
+        }
+    };
+    let names: Vec<String> = lane_info::of(peer).iter().map(name).collect();
+    // A peer that connected to us has told no address.
+    let messages = names.first().cloned().unwrap_or_else(|| "tcp".into());
+    let copies = names.get(1).unwrap_or(&messages).clone();
+    LaneNames { messages, copies }
+}
+
+/// How one size is served.
+type Served = (&'static str, StatProtocol);
+
+/// The tables of all operations that the program asked for.
+pub fn tables(worker: &Worker, peer: &Peer) -> Vec<ProtoTable> {
+    let lanes = &lanes(peer);
+    let mut tables = Vec::new();
+    let mut add = |feature: ucp_feature, operation, served: &dyn Fn(usize) -> Served| {
+        if worker.ctx.has(feature) {
+            let ranges = ranges(peer, lanes, served);
+            tables.push(ProtoTable { operation, ranges });
+        }
+    };
+    let message = |len| message(peer, len);
+    let (copied, asked) = (
+        access(peer),
+        ("executed by the peer", StatProtocol::AmoMessages),
+    );
+    // What UCP allocated is mapped here, if shared memory reaches the peer.
+    let mappable = peer.inbox.is_some();
+    let mapped = |what| {
+        let served = match mappable {
+            true => (what, StatProtocol::RmaMapped),
+            false => copied,
+        };
+        move |_| served
+    };
+    let amo = |here| match here {
+        true => ("the processor's atomics", StatProtocol::AmoMapped),
+        false => asked,
+    };
+    add(UCP_FEATURE_TAG, "tagged message by ucp_tag_send*", &message);
+    add(UCP_FEATURE_AM, "active message by ucp_am_send*", &message);
+    add(UCP_FEATURE_STREAM, "stream by ucp_stream_send*", &stream);
+    add(
+        UCP_FEATURE_RMA,
+        "write by ucp_put* to memory that UCP allocated",
+        &mapped("store"),
+    );
+    add(
+        UCP_FEATURE_RMA,
+        "write by ucp_put* to other memory",
+        &|_| copied,
+    );
+    add(
+        UCP_FEATURE_RMA,
+        "read by ucp_get* from memory that UCP allocated",
+        &mapped("load"),
+    );
+    add(
+        UCP_FEATURE_RMA,
+        "read by ucp_get* from other memory",
+        &|_| copied,
+    );
+    for feature in [UCP_FEATURE_AMO32, UCP_FEATURE_AMO64] {
+        if feature == UCP_FEATURE_AMO64 && by_queue(worker, peer) {
+            // Whose turn it is the key says.
+            add(feature, "ucp_atomic_op* of 8 bytes", &|_| {
+                ("by the device or by the peer", StatProtocol::AmoMapped)
+            });
+            continue;
+        }
+        add(
+            feature,
+            "ucp_atomic_op* on memory that UCP allocated",
+            &|_| amo(mappable),
+        );
+        add(feature, "ucp_atomic_op* on other memory", &|_| {
+            amo(peer.same_process)
+        });
+    }
+    tables.dedup();
+    tables
+}
+
+/// How a message of a size travels: what `select` decides, and what the receiver can do then.
+fn message(peer: &Peer, len: usize) -> Served {
+    // SAFETY: peers do not outlive their worker.
+    let worker = unsafe { &*peer.worker };
+    let thresh = peer.rndv_thresh(worker);
+    let socket = peer.has_socket();
+    let longest = select::longest(worker, peer, len, true);
+    let in_place = socket && len >= worker.ctx.policy.zcopy_thresh;
+    let copied = peer.cma_usable() && !worker.ctx.policy.rndv_by_messages;
+    let written = by_queue(worker, peer) && !worker.ctx.policy.rndv_by_messages;
+    match select::protocol(len, 0, thresh, longest, select::by_threshold(worker, peer)) {
+        Choice::Eager if in_place => (
+            "eager zero-copy",
+            if len <= INLINE {
+                StatProtocol::Short
+            } else {
+                StatProtocol::Eager
+            },
+        ),
+        Choice::Eager if len <= INLINE => ("eager short", StatProtocol::Short),
+        Choice::Eager => ("eager copy-in copy-out", StatProtocol::Eager),
+        Choice::Fragments => ("eager multi-frag copy-in copy-out", StatProtocol::Eager),
+        Choice::Rendezvous if copied && peer.same_process => {
+            ("rendezvous copy from mapped memory", StatProtocol::RndvCopy)
+        }
+        Choice::Rendezvous if rndv::may_race(worker, peer, len) => (
+            "rendezvous fragmented copy-in copy-out, or zero-copy",
+            StatProtocol::RndvMessages,
+        ),
+        Choice::Rendezvous if copied => {
+            let what = match len {
+                ..split_copy::MIN => "rendezvous zero-copy read from remote",
+                _ => "rendezvous zero-copy by both sides",
+            };
+            (what, StatProtocol::RndvCopy)
+        }
+        Choice::Rendezvous if written && worker.ctx.policy.rndv_reads => (
+            "rendezvous zero-copy read from remote",
+            StatProtocol::RndvCopy,
+        ),
+        Choice::Rendezvous if written => (
+            "rendezvous zero-copy write to remote",
+            StatProtocol::RndvCopy,
+        ),
+        Choice::Rendezvous if in_place => {
+            ("rendezvous zero-copy in parts", StatProtocol::RndvMessages)
+        }
+        Choice::Rendezvous => (
+            "rendezvous fragmented copy-in copy-out",
+            StatProtocol::RndvMessages,
+        ),
+    }
+}
+
+/// Whether a queue pair of its own leads to the peer.
+fn by_queue(worker: &Worker, peer: &Peer) -> bool {
+    peer.queues() == QpTransport::Own && peer.uid != worker.uid
+}
+
+/// How stream data of a size travels: whole, or cut into parts.
+fn stream(len: usize) -> Served {
+    let what = match len {
+        0..=INLINE => "short",
+        _ if len <= MAX_EAGER => "copy-in copy-out",
+        _ => "multi-frag copy-in copy-out",
+    };
+    (what, StatProtocol::Stream)
+}
+
+/// How memory that is mapped nowhere else is accessed.
+fn access(peer: &Peer) -> Served {
+    if peer.same_process {
+        ("load and store", StatProtocol::RmaMapped)
+    } else if peer.cma_usable() {
+        ("zero-copy", StatProtocol::RmaCopy)
+    } else if peer.queues() == QpTransport::Own {
+        ("by the device", StatProtocol::RmaCopy)
+    } else {
+        ("executed by the peer", StatProtocol::RmaMessages)
+    }
+}
+
+/// Asks about every size at which something can change, and joins equal neighbours.
+fn ranges(peer: &Peer, lanes: &LaneNames, served: &dyn Fn(usize) -> Served) -> Vec<ProtoRange> {
+    // SAFETY: peers do not outlive their worker.
+    let policy = unsafe { &(*peer.worker).ctx.policy };
+    let last_of_its_kind = [
+        INLINE,
+        MAX_EAGER,
+        split_copy::MIN - 1,
+        rndv::MAX_ASKED,
+        policy.rndv_thresh.wrapping_sub(1),
+        policy.rndv_thresh_inter.wrapping_sub(1),
+        policy.zcopy_thresh - 1,
+        select::longest_by_socket(policy, false),
+        select::longest_by_socket(policy, true),
+    ];
+    let mut firsts: Vec<usize> = last_of_its_kind
+        .iter()
+        .filter_map(|last| last.checked_add(1))
+        // "inf" says that there is no such size.
+        .filter(|&first| first < usize::MAX)
+        .collect();
+    firsts.push(0);
+    firsts.sort_unstable();
+    firsts.dedup();
+    let mut ranges: Vec<ProtoRange> = Vec::new();
+    for first in firsts {
+        let (what, protocol) = served(first);
+        match ranges.last_mut() {
+            Some(range) if range.what == what => continue,
+            Some(range) => range.last = first - 1,
+            None => {}
+        }
+        let lane = match protocol.carrier() {
+            StatLane::Messages => lanes.messages.as_str(),
+            StatLane::Copy => lanes.copies.as_str(),
+            StatLane::Mapped => "mapped memory",
+        };
+        ranges.push(ProtoRange {
+            first,
+            last: usize::MAX,
+            what,
+            lane: lane.to_owned(),
+            protocol,
+        });
+    }
+    ranges
+}
+
+/// A table as text, with a line above and below.
+pub fn draw(title: &str, table: &ProtoTable) -> String {
+    let rows: Vec<[String; 3]> = table
+        .ranges
+        .iter()
+        .map(|r| [span(r.first, r.last), r.what.into(), r.lane.clone()])
+        .collect();
+    let heads = ["Range", "Description", "Config"];
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].len());
+        cells.max().unwrap_or(0).max(heads[column].len())
+    };
+    let mut widths = [width(0), width(1), width(2)];
+    // The lines above the columns must fit, too.
+    let inner = title.len().max(table.operation.len());
+    widths[1] += inner.saturating_sub(widths.iter().sum::<usize>() + 6);
+    let [a, b, c] = widths;
+    let all = a + b + c + 6;
+    let rule = format!("+-{:-<a$}-+-{:-<b$}-+-{:-<c$}-+\n", "", "", "");
+    let mut out = rule.clone();
+    for text in [title, table.operation] {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "| {text:<all$} |");
+    }
+    out += &rule;
+    let _ = writeln!(
+        out,
+        "| {:^a$} | {:^b$} | {:^c$} |",
+        heads[0], heads[1], heads[2]
+    );
+    out += &rule;
+    for [range, what, lane] in rows {
+        let _ = writeln!(out, "| {range:>a$} | {what:<b$} | {lane:<c$} |");
+    }
+    out + &rule
+}
+
+/// A number of bytes, as `16K`.
+pub fn size(bytes: usize) -> String {
+    match bytes {
+        usize::MAX => "inf".to_owned(),
+        n if n >= 1 << 20 && n % (1 << 20) == 0 => format!("{}M", n >> 20),
+        n if n >= 1 << 10 && n % (1 << 10) == 0 => format!("{}K", n >> 10),
+        n => n.to_string(),
+    }
+}
+
+/// `113..16K`
+fn span(first: usize, last: usize) -> String {
+    format!("{}..{}", size(first), size(last))
+}
+
+/// Whether somebody wants to see a table when the first endpoint of its kind connects.
+fn wanted(worker: &Worker, table: &ProtoTable) -> bool {
+    match worker.ctx.options.proto_info.as_str() {
+        "y" | "yes" | "on" | "1" => true,
+        "n" | "no" | "off" | "0" | "used" => false,
+        "auto" => log::enabled(LogLevel::Debug),
+        pattern => crate::options::glob(pattern, table.operation),
+    }
+}
+
+/// A peer is connected: prints its tables if `UCX_PROTO_INFO` asks for them, each once per worker.
+#[cold]
+pub fn connected(worker: &Worker, peer: &Peer) {
+    for table in tables(worker, peer) {
+        if !wanted(worker, &table) {
+            continue;
+        }
+        let title = format!("{} {}", worker.ctx.name, kind(worker, peer));
+        let text = draw(&title, &table);
+        let mut told = worker.printed_tables.lock();
+        if !told.contains(&text) {
+            log::asked(&text);
+            told.push(text);
+        }
+    }
+}
+
+/// The worker ends: prints what each peer's endpoints used, if `UCX_PROTO_INFO=used`.
+#[cold]
+pub fn ending(worker: &Worker) {
+    for peer in worker.all_peers() {
+        ended(worker, &peer);
+    }
+}
+
+/// A peer is freed, or the worker ends: prints what its endpoints used, if `UCX_PROTO_INFO=used`.
+#[cold]
+pub fn ended(worker: &Worker, peer: &Peer) {
+    if worker.ctx.options.proto_info != "used" {
+        return;
+    }
+    for mut table in tables(worker, peer) {
+        let count = |range: &ProtoRange| peer.stats().of(range.protocol).messages();
+        table.ranges.retain(|range| count(range) > 0);
+        if !table.ranges.is_empty() {
+            let (name, kind) = (&worker.ctx.name, kind(worker, peer));
+            let title = format!("{name} {kind}, used with worker {:#x}", peer.uid);
+            log::asked(&draw(&title, &table));
+        }
+    }
+}
+
+/// Where the peer is, in a word.
+pub fn kind(worker: &Worker, peer: &Peer) -> &'static str {
+    if peer.uid == worker.uid {
+        "self"
+    } else if peer.inbox.is_some() {
+        "intra-node"
+    } else {
+        "inter-node"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans() {
+        assert_eq!(span(0, 112), "0..112");
+        assert_eq!(span(113, 16 << 10), "113..16K");
+        assert_eq!(span(1 << 20, usize::MAX), "1M..inf");
+    }
+
+    #[test]
+    fn a_table_is_a_rectangle() {
+        let range = |first, last, what, lane: &str| ProtoRange {
+            first,
+            last,
+            what,
+            lane: lane.into(),
+            protocol: StatProtocol::Short,
+        };
+        let table = ProtoTable {
+            operation: "an operation with a name that is longer than everything else here",
+            ranges: vec![range(0, 1, "short", "a"), range(2, 3, "long", "bcdef")],
+        };
+        let text = draw("title", &table);
+        let lengths: Vec<usize> = text.lines().map(str::len).collect();
+        assert!(lengths.iter().all(|&n| n == lengths[0]), "{text}");
+        assert_eq!(lengths.len(), 9);
+    }
+}

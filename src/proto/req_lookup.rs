@@ -1,0 +1,179 @@
+//! Requests that a peer names in its messages: found in the table, taken out of it, or lent while data lands in them.
+
+use super::flush;
+use crate::ctypes::*;
+use crate::engine::datatype::Data;
+use crate::engine::peer::Peer;
+use crate::engine::request::{self, Request};
+use crate::engine::worker::Worker;
+use crate::sys::log;
+use crate::wire::header::{DataHdr, Kind};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Of so many parts one is timed: two looks at the clock take a tenth of the time of a part.
+const TIMED: u32 = 8;
+/// Of shorter ones the clock would take most of the time, bytes.
+const LONG_PART: usize = 4 << 10;
+
+/// The request that a peer names, if it is that peer's business.
+pub fn find(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
+    // SAFETY: requests in the table live.
+    worker
+        .ids
+        .lock()
+        .get(id)
+        .filter(|&req| std::ptr::eq(unsafe { (*req).peer }, peer))
+}
+
+/// Whether the request that a peer names offers it a rendezvous: the data of no other is the peer's to ask for.
+pub fn is_offer(worker: &Worker, peer: &Peer, id: u64) -> bool {
+    // SAFETY: requests in the table live, as long as its lock is held.
+    let offers = |req: *mut Request| unsafe {
+        let kind = Kind::from_u8((*req).kind);
+        std::ptr::eq((*req).peer, peer) && matches!(kind, Some(Kind::TagRts | Kind::AmRts))
+    };
+    worker.ids.lock().get(id).is_some_and(offers)
+}
+
+/// Takes the request that a peer names out of the table. A peer cannot know the name of one that
+/// still waits to be sent: it guessed.
+pub fn take(worker: &Worker, peer: &Peer, id: u64) -> Option<*mut Request> {
+    let req = find(worker, peer, id)?;
+    if peer.tx.lock().pending.contains(&req) {
+        return None;
+    }
+    worker.ids.lock().remove(id)?;
+    // SAFETY: it lived in the table.
+    unsafe { (*req).id = 0 };
+    Some(req)
+}
+
+/// A request that a peer names, while a part of its data is put in place. Nobody else can end it
+/// meanwhile, because nobody finds it; so no part is written into memory that has gone back to the user.
+pub struct BorrowedReq<'a> {
+    worker: &'a Worker,
+    peer: &'a Peer,
+    id: u64,
+    req: *mut Request,
+}
+
+/// Takes the request that a message of this kind names for a moment.
+pub fn borrow<'a>(
+    worker: &'a Worker,
+    peer: &'a Peer,
+    id: u64,
+    kind: Kind,
+) -> Option<BorrowedReq<'a>> {
+    let read = kind == Kind::GetRep;
+    // SAFETY: requests in the table live.
+    let fits = |r: &*mut Request| unsafe {
+        std::ptr::eq((**r).peer, peer) && ((**r).kind == Kind::GetReq as u8) == read
+    };
+    let req = worker.ids.lock().borrow(id, fits)?;
+    Some(BorrowedReq {
+        worker,
+        peer,
+        id,
+        req,
+    })
+}
+
+impl BorrowedReq<'_> {
+    fn request(&self) -> &Request {
+        // SAFETY: it lives, and is ours until it is given back.
+        unsafe { &*self.req }
+    }
+
+    /// Where the data goes.
+    pub fn data(&self) -> &Data {
+        &self.request().data
+    }
+
+    /// Whether `n` bytes at `offset` are inside of what is expected.
+    pub fn has_room(&self, offset: usize, n: usize) -> bool {
+        let end = offset.checked_add(n);
+        let ok = end.is_some_and(|end| end <= self.request().info.length);
+        if !ok {
+            log::error!(
+                "peer {:#x} sent data beyond the end of a message",
+                self.peer.uid
+            );
+        }
+        ok
+    }
+
+    /// A part of `n` bytes is in its place, or was refused by the user's own function. With the
+    /// last one the request ends.
+    pub fn received(&mut self, n: usize, stored: Result<(), ucs_status_t>) {
+        // SAFETY: as in `request`.
+        let r = unsafe { &mut *self.req };
+        if let Err(status) = stored {
+            r.status = status;
+        }
+        r.offset += n as u64;
+        let whole = r.offset as usize >= r.info.length;
+        let status = match r.status {
+            UCS_INPROGRESS => UCS_OK,
+            status => status,
+        };
+        let read = r.kind == Kind::GetReq as u8;
+        self.return_borrowed();
+        // Another thread may have ended it since.
+        if whole && let Some(req) = take(self.worker, self.peer, self.id) {
+            // SAFETY: out of the table: ours.
+            unsafe { request::complete(req, status) };
+            if read {
+                flush::answered(self.peer);
+            }
+        }
+    }
+
+    fn return_borrowed(&mut self) {
+        let req = std::mem::replace(&mut self.req, std::ptr::null_mut());
+        if !req.is_null() {
+            self.worker.ids.lock().return_borrowed(self.id, req);
+        }
+    }
+}
+
+impl Drop for BorrowedReq<'_> {
+    fn drop(&mut self) {
+        self.return_borrowed();
+    }
+}
+
+/// DATA or the answer to a read: a part of what was asked for.
+///
+/// # Safety
+/// `n` bytes are readable at `bytes`.
+pub unsafe fn on_part(
+    worker: &Worker,
+    peer: &Peer,
+    id: u64,
+    kind: Kind,
+    hdr: DataHdr,
+    bytes: *const u8,
+    n: usize,
+) {
+    let Some(mut lent) = borrow(worker, peer, id, kind) else {
+        return;
+    };
+    // Only progress writes it.
+    let parts = peer.parts.load(Ordering::Relaxed).wrapping_add(1);
+    peer.parts.store(parts, Ordering::Relaxed);
+    let offset = hdr.offset as usize;
+    if lent.has_room(offset, n) {
+        let is_timed = parts % TIMED == 0
+            && n >= LONG_PART
+            && peer.inbox.is_some()
+            && lent.data().as_contig().is_some();
+        let began = is_timed.then(Instant::now);
+        // SAFETY: the range is inside the target.
+        let stored = unsafe { lent.data().unpack(offset, bytes, n) };
+        if let Some(began) = began {
+            peer.note_copy_pace(n, began.elapsed());
+        }
+        lent.received(n, stored);
+    }
+}

@@ -1,0 +1,411 @@
+//! Who can be reached and how: peers from addresses, endpoints on peers, rings that peers open to us.
+
+use super::detach;
+use crate::ctypes::*;
+use crate::engine::endpoint::{Endpoint, INTERNAL};
+use crate::engine::peer::{EpTable, Peer, PeerRef};
+use crate::engine::tcp_worker;
+use crate::engine::worker::{Rx, ShmRx, Worker};
+use crate::sys::memfd::MemfdId;
+use crate::sys::{host, log};
+use crate::tl::shm::outbox::Outbox;
+use crate::tl::shm::ring::Consumer;
+use crate::tl::shm::{InboxLocator, inbox};
+use crate::tl::{LaneTarget, ib, tcp, tofu};
+use crate::wire::address::{IbLocator, ShmLocator, TcpLocator, WorkerAddress};
+use crate::wire::header::SN_BITS;
+use std::sync::atomic::Ordering;
+
+/// Endpoints of which the two ends count how many there are have numbers below this one; above are those of
+/// clients and servers.
+const COUNTED: u32 = 1 << (SN_BITS - 1);
+
+/// The peer that an address names.
+///
+/// # Errors
+/// `UCS_ERR_UNREACHABLE` if no transport that the options allow gets there.
+pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerRef, ucs_status_t> {
+    if let Some(peer) = known_peer(worker, address) {
+        keep_fallback_target(worker, &peer, address);
+        map_ahead(worker, &peer);
+        return Ok(peer);
+    }
+    let inbox = if address.uid == worker.uid {
+        worker.locator
+    } else {
+        shared_inbox(worker, address)
+    };
+    let other = || {
+        tofu_target(worker, address)
+            .or_else(|| ib_target(worker, address))
+            .or_else(|| tcp_target(worker, address))
+    };
+    let (inbox, target) = match inbox {
+        Some(inbox) => match mapping_error(worker, address.uid, inbox).zip(other()) {
+            None => (Some(inbox), None),
+            Some((e, target)) => {
+                log::warn!(
+                    "worker {:#x} (pid {}) is not reached by shared memory, which cannot be mapped: {e} (ulimit -v)",
+                    address.uid,
+                    inbox.id.pid
+                );
+                (None, Some(target))
+            }
+        },
+        None => (None, other()),
+    };
+    if inbox.is_none() && target.is_none() {
+        log::error!(
+            "no active messages transport to worker {:#x}: {}. Destination is unreachable",
+            address.uid,
+            unreachable_reason(worker, address)
+        );
+        return Err(UCS_ERR_UNREACHABLE);
+    }
+    let peer = worker
+        .peer(address.uid, inbox, target)
+        .ok_or(UCS_ERR_INVALID_ADDR)?;
+    keep_fallback_target(worker, &peer, address);
+    map_ahead(worker, &peer);
+    Ok(peer)
+}
+
+/// Keeps where a TCP connection can be made to a peer in whose inbox no ring is held: when the first message is sent,
+/// the ring may not be mappable any more, or the receiver may have no memory for another one.
+fn keep_fallback_target(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
+    if !peer.uses_inbox() || peer.uid == worker.uid {
+        return;
+    }
+    let mut tx = peer.tx.lock();
+    if tx.lane.is_none()
+        && tx.waiting_outbox.is_none()
+        && tx.fallback_target.is_none()
+        && let Some(LaneTarget::Tcp(target)) = tcp_target(worker, address)
+    {
+        tx.fallback_target = Some(Box::new(target));
+    }
+}
+
+/// Maps the peer's inbox, so that the first message finds it mapped. A failure is silent: the first message tries
+/// again. Not where address space is limited: endpoints that are not used need none.
+fn map_ahead(worker: &Worker, peer: &Peer) {
+    let is_by_ring = peer.uid != worker.uid && peer.uses_inbox();
+    let Some(inbox) = peer.inbox.filter(|_| is_by_ring) else {
+        return;
+    };
+    let mut tx = peer.tx.lock();
+    if tx.lane.is_none() && tx.waiting.is_none() && !host::address_space_is_limited() {
+        tx.waiting = Outbox::prepare(inbox).ok();
+    }
+}
+
+/// The peer, if it is known to be reached through the same inbox: no need to ask the kernel again whose that is.
+fn known_peer(worker: &Worker, address: &WorkerAddress) -> Option<PeerRef> {
+    let inbox = locator(address.shm?);
+    let peers = worker.peers.lock();
+    let peer = peers.get(&address.uid)?;
+    let same = peer.status() == UCS_OK && peer.inbox == Some(inbox);
+    same.then(|| PeerRef::new(peer))
+}
+
+/// Why the inbox of another worker cannot be mapped. Found out in advance only where address space is limited: the
+/// first operation maps it. An inbox that is gone can be found out later.
+fn mapping_error(worker: &Worker, uid: u64, inbox: InboxLocator) -> Option<std::io::Error> {
+    if uid == worker.uid || !host::address_space_is_limited() {
+        return None;
+    }
+    let error = Outbox::probe(inbox).err();
+    error.filter(|e| e.kind() != std::io::ErrorKind::NotFound)
+}
+
+/// Where a connection to the worker can be made.
+fn tcp_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
+    // Without a device there is no listening socket either.
+    worker.tcp.as_ref()?;
+    target_at(address.tcp.as_ref()?).map(LaneTarget::Tcp)
+}
+
+fn target_at(locator: &TcpLocator) -> Option<tcp::TcpTarget> {
+    (!locator.addresses.is_empty()).then(|| tcp::TcpTarget {
+        same_net: locator.network == tcp_worker::network(),
+        locator: locator.clone(),
+    })
+}
+
+/// Where a ring can be had over the Tofu interconnect.
+fn tofu_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
+    worker.tofu.as_ref()?;
+    let locator = address.tofu?;
+    Some(LaneTarget::Tofu(tofu::TofuTarget { locator }))
+}
+
+/// Where a connection between queue pairs can be made.
+fn ib_target(worker: &Worker, address: &WorkerAddress) -> Option<LaneTarget> {
+    let (ours, theirs) = (worker.ib.as_ref()?, address.ib.as_ref()?);
+    let own = worker.ctx.ports.get(..ours.ports.len())?;
+    if !ours.shares_a_way(theirs) {
+        return None;
+    }
+    let greeter = match takes_datagrams(ours) && takes_datagrams(theirs) {
+        true => None,
+        false => Some(wireup_listener(worker, address)?),
+    };
+    let target = ib::IbTarget::choose(own, theirs, greeter)?;
+    Some(LaneTarget::Ib(target))
+}
+
+/// Whether who has this address has queue pairs for datagrams.
+fn takes_datagrams(locator: &IbLocator) -> bool {
+    locator.ports.iter().all(|port| port.qpn != 0)
+}
+
+/// Where greetings by TCP can be brought, if both ends have sockets.
+fn wireup_listener(worker: &Worker, address: &WorkerAddress) -> Option<tcp::TcpTarget> {
+    worker.tcp.as_ref().or(worker.wireup_listener.as_ref())?;
+    let locator = address.greeter.as_ref().or(address.tcp.as_ref())?;
+    target_at(locator)
+}
+
+fn shared_inbox(worker: &Worker, address: &WorkerAddress) -> Option<InboxLocator> {
+    // Without an inbox there is no way back.
+    worker.locator?;
+    let shm = address.shm.filter(|_| worker.ctx.policy.shm)?;
+    let here = host::place();
+    let inbox = locator(shm);
+    let near = shm.host == here.host && inbox.reachable_from(here);
+    (near && !inbox.is_foreign()).then_some(inbox)
+}
+
+fn locator(shm: ShmLocator) -> InboxLocator {
+    InboxLocator {
+        pid_ns: shm.pid_ns,
+        ipc_ns: shm.ipc_ns,
+        id: MemfdId {
+            pid: shm.pid,
+            fd: shm.fd,
+            ino: shm.ino,
+        },
+        key: shm.key,
+        lifeline: shm.lifeline,
+    }
+}
+
+fn unreachable_reason(worker: &Worker, address: &WorkerAddress) -> &'static str {
+    let here = host::place();
+    let ib = worker.ib.as_ref().zip(address.ib.as_ref());
+    if ib.is_some_and(|(ours, theirs)| !ours.shares_a_way(theirs)) {
+        return "one end has messages go by rc only, the other by ud only (UCX_TLS, UCX_RC_MAX_NUM_EPS)";
+    }
+    if let Some((ours, theirs)) = ib
+        && takes_datagrams(ours) != takes_datagrams(theirs)
+        && wireup_listener(worker, address).is_none()
+    {
+        return "ud is excluded at one end, where queue pairs are connected by TCP, and the other end has \
+                none (UCX_TLS)";
+    }
+    match address.shm {
+        Some(_) if worker.ctx.policy.shm && worker.locator.is_none() => {
+            "this worker has no shared memory (the log says why), and no other transport leads from one end to \
+             the other"
+        }
+        _ if worker.ctx.does_without_tofu() => {
+            "the program wants to sleep until something comes (UCP_FEATURE_WAKEUP), and nothing wakes it by \
+             tofu; no other \
+             transport leads from one end to the other (UCX_TLS)"
+        }
+        _ if !worker.ctx.policy.shm && worker.ctx.lacks_tofu() => {
+            "shared memory is excluded, and no other transport leads from one end to the other \
+             (UCX_TLS, UCX_NET_DEVICES); for tofu \
+             libtofucom.so was not found (LD_LIBRARY_PATH)"
+        }
+        _ if !worker.ctx.policy.shm => {
+            "shared memory is excluded, and no other transport leads from one end to the other \
+             (UCX_TLS, UCX_NET_DEVICES)"
+        }
+        None => "its address names no transport that this library has",
+        Some(shm) if shm.host != here.host => "it is on another host",
+        Some(shm) if locator(shm).reachable_from(here) => {
+            "it is another user's, whose shared memory is his alone, and tcp is not allowed at both ends (UCX_TLS)"
+        }
+        Some(_) => {
+            "it is in another IPC namespace (UCX_POSIX_USE_PROC_LINK=n reaches across, where /dev/shm is shared)"
+        }
+    }
+}
+
+/// A new endpoint of the user's to a peer. If the peer's counterpart has already asked for a way
+/// back, the endpoint that was made then becomes his.
+pub fn new_endpoint(worker: &Worker, peer: &Peer, no_loopback: bool) -> *mut Endpoint {
+    let mut tx = peer.tx.lock();
+    detach::resume(peer, &mut tx);
+    let mut eps = peer.eps.lock();
+    let (sn, remote_sn) = if no_loopback && peer.uid == worker.uid {
+        number_of_half(&mut eps)
+    } else {
+        let sn = take_numbers(&mut eps, 1);
+        (sn, sn)
+    };
+    // Looked for only if there can be one: programs make thousands of endpoints to one peer.
+    let waiting = (eps.internal > 0).then(|| eps.by_sn(sn)).flatten();
+    if let Some(ep) = waiting {
+        eps.internal -= 1;
+        // SAFETY: listed endpoints live. A number that is new to the user is internal.
+        unsafe {
+            (*ep).clear(INTERNAL);
+            (*ep).remote_sn = remote_sn;
+        }
+        return ep;
+    }
+    let ep = Endpoint::new(worker, peer, sn, remote_sn, 0);
+    list(peer, &mut eps, ep)
+}
+
+fn take_numbers(eps: &mut EpTable, count: u32) -> u32 {
+    let sn = eps.next_sn;
+    eps.next_sn = (sn + count) % COUNTED;
+    sn
+}
+
+/// Endpoints to oneself that are not to lead back to themselves pair up: the first of two takes the number
+/// of the second as well. Its own number and that of the other.
+fn number_of_half(eps: &mut EpTable) -> (u32, u32) {
+    let mask = COUNTED - 1;
+    if let Some(sn) = eps.other_half.take() {
+        return (sn, sn.wrapping_sub(1) & mask);
+    }
+    let sn = take_numbers(eps, 2);
+    let other = (sn + 1) & mask;
+    eps.other_half = Some(other);
+    (sn, other)
+}
+
+/// A new endpoint of the user's with numbers that client and server have agreed on.
+pub fn numbered_endpoint(worker: &Worker, peer: &Peer, sn: u32, remote_sn: u32) -> *mut Endpoint {
+    let mut eps = peer.eps.lock();
+    let ep = Endpoint::new(worker, peer, sn, remote_sn, 0);
+    list(peer, &mut eps, ep)
+}
+
+/// Puts an endpoint that was taken out of one peer's list into that of another one.
+///
+/// # Safety
+/// The endpoint lives and is in no list.
+pub unsafe fn move_to_peer(peer: &Peer, ep: *mut Endpoint) {
+    let mut eps = peer.eps.lock();
+    // SAFETY: the caller's endpoint.
+    unsafe { eps.insert(ep) };
+    peer.notify_endpoints(eps.all().len());
+}
+
+/// The endpoint with number `sn` to a peer, for the user to answer on; made if there is none.
+pub fn reply_endpoint(worker: &Worker, peer: &Peer, sn: u32) -> *mut Endpoint {
+    if let Some(ep) = peer.ep_by_sn(sn) {
+        return ep;
+    }
+    let mut tx = peer.tx.lock();
+    detach::resume(peer, &mut tx);
+    // The peer has given it a number.
+    tx.is_known = true;
+    let mut eps = peer.eps.lock();
+    eps.internal += 1;
+    let remote_sn = if eps.other_half == Some(sn) {
+        sn.wrapping_sub(1) & (COUNTED - 1)
+    } else {
+        sn
+    };
+    let ep = Endpoint::new(worker, peer, sn, remote_sn, INTERNAL);
+    list(peer, &mut eps, ep)
+}
+
+/// The endpoint that the peer's endpoint number `sn` talks to: made if the user has not made it yet, none if he has
+/// closed it.
+pub fn counterpart(worker: &Worker, peer: &Peer, sn: u32) -> Option<*mut Endpoint> {
+    if let Some(ep) = peer.ep_by_sn(sn) {
+        return Some(ep);
+    }
+    // Clients and servers agree on theirs before they use them.
+    if sn >= COUNTED {
+        return None;
+    }
+    detach::resume(peer, &mut peer.tx.lock());
+    let eps = peer.eps.lock();
+    let ahead = sn.wrapping_sub(eps.next_sn) % COUNTED;
+    let awaited = eps.other_half == Some(sn);
+    drop(eps);
+    // Numbers wrap: half of them are of the future.
+    (awaited || ahead < COUNTED / 2).then(|| reply_endpoint(worker, peer, sn))
+}
+
+fn list(peer: &Peer, eps: &mut EpTable, ep: Endpoint) -> *mut Endpoint {
+    // SAFETY: peers do not outlive their worker.
+    let worker = unsafe { &*peer.worker };
+    peer.hold();
+    let memory = worker
+        .ep_pool
+        .lock()
+        .get(|_| ())
+        .cast::<Endpoint>()
+        .as_ptr();
+    // SAFETY: a fresh element of the right size, which the pool has back after it was unlisted.
+    unsafe {
+        memory.write(ep);
+        eps.insert(memory);
+    }
+    peer.notify_endpoints(eps.all().len());
+    memory
+}
+
+/// Takes an endpoint out of its peer's list, if it is in it.
+///
+/// # Safety
+/// The endpoint lives.
+pub unsafe fn unlist(peer: &Peer, ep: *mut Endpoint) {
+    let mut eps = peer.eps.lock();
+    // SAFETY: the caller's endpoint.
+    if unsafe { eps.remove(ep) } {
+        peer.notify_endpoints(eps.all().len());
+    }
+}
+
+/// Begins to read the rings that peers have taken in our inbox.
+#[cold]
+pub fn accept(worker: &Worker, rx: &mut Rx) {
+    let Some(ours) = rx.inbox.as_mut() else {
+        return;
+    };
+    // Before all rings are taken those that are closed are given back.
+    if 4 * rx.shm_rings.len() >= 3 * inbox::RINGS {
+        rx.last_failure_check = 0;
+    }
+    for (index, sender) in ours.accept(&worker.doorbell) {
+        let Some(peer) = worker.peer(sender.uid, Some(sender.inbox), None) else {
+            log::error!(
+                "a process claims to be worker {:#x}, which is elsewhere: not listening to it",
+                sender.uid
+            );
+            ours.free(index);
+            continue;
+        };
+        log::debug!(
+            "worker {:#x} (pid {}) talks to us through ring {index}",
+            sender.uid,
+            sender.inbox.id.pid
+        );
+        peer.note_traffic(worker);
+        // SAFETY: the ring was zero when its sender took it; it lives as long as the inbox, which
+        // is dropped after the channels; this is its only consumer: `accept` reports it once.
+        let consumer = unsafe { Consumer::new(ours.ring(index)).with_areas(ours.areas(index)) };
+        let before = peer.cancels_seen.load(Ordering::Relaxed);
+        peer.cancels_before.store(before, Ordering::Relaxed);
+        // Release: pairs with the Acquire load in `Copy::begin`.
+        peer.cancels
+            .store(consumer.withdrawals(), Ordering::Release);
+        let board = consumer.board().as_ptr();
+        peer.board.store(board, Ordering::Relaxed);
+        rx.shm_rings.push(Box::new(ShmRx {
+            consumer,
+            index,
+            peer: &raw const *peer,
+        }));
+    }
+}

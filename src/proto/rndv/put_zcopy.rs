@@ -1,0 +1,117 @@
+//! Rendezvous by device: the receiver registers its memory and says where it is, the sender's device writes straight
+//! into it from the sender's memory, and a message behind that, by the same queue pair, tells the receiver.
+//!
+//! Where memory cannot be registered, at either end, messages carry the data as they do by datagrams.
+
+use super::{post, recheck_lost};
+use crate::ctypes::*;
+use crate::engine::ib_mr::MrUse;
+use crate::engine::peer::Peer;
+use crate::engine::request::{self, Extra, Request, Zcopy, ZcopyRole};
+use crate::engine::worker::Worker;
+use crate::proto::tx::zcopy;
+use crate::proto::{req_lookup, tx};
+use crate::wire::address::MAX_PORTS;
+use crate::wire::header::{Kind, RtrDeviceHdr};
+
+/// Bits of a key.
+const KEY_BITS: usize = u32::BITS as usize;
+const _: () = assert!(MAX_PORTS * KEY_BITS <= u128::BITS as usize);
+
+/// Lets the sender of a message write it into the receive's memory. False: it cannot, and nothing was done.
+///
+/// # Safety
+/// The receive is the caller's until it is invited; it is large enough.
+pub(super) unsafe fn invite(worker: &Worker, req: *mut Request, peer: &Peer) -> bool {
+    // SAFETY: the caller's request.
+    let r = unsafe { &mut *req };
+    // No address: the sender wants messages.
+    let is_known = r.remote != 0 && !worker.ctx.policy.rndv_by_messages;
+    let Some(target) = r.data.as_contig().filter(|_| is_known) else {
+        return false;
+    };
+    if !zcopy::is_possible(peer) {
+        return false;
+    }
+    let Some(memory) = worker.register_ib(target, r.info.length, MrUse::WriteByPeer) else {
+        return false;
+    };
+    let keys: [u32; MAX_PORTS] = memory.region().remote_keys();
+    let offer = r.remote_id;
+    let transfer = Zcopy::new(vec![memory], ZcopyRole::Receive, 0);
+    r.extra = Some(Box::new(Extra::Transfer(transfer)));
+    // SAFETY: ours until it has a name.
+    let recv = unsafe { request::name(worker, req) };
+    let head = RtrDeviceHdr {
+        recv,
+        addr: target as u64,
+        keys: packed(keys),
+    };
+    tx::control(peer, Kind::RtrDevice, 0, offer, &head.encode());
+    recheck_lost(worker, peer);
+    true
+}
+
+fn packed(keys: [u32; MAX_PORTS]) -> u128 {
+    let shifted = keys.iter().enumerate();
+    shifted.fold(0, |all, (port, key)| {
+        all | u128::from(*key) << (port * KEY_BITS)
+    })
+}
+
+/// The receiver of a rendezvous lets us write it.
+pub fn on_rtr(worker: &Worker, peer: &Peer, id: u64, to: RtrDeviceHdr) {
+    if !req_lookup::is_offer(worker, peer, id) {
+        return;
+    }
+    let Some(req) = req_lookup::take(worker, peer, id) else {
+        return;
+    };
+    // SAFETY: out of the table: ours.
+    unsafe {
+        let r = &mut *req;
+        let memory = worker.register_ib_all(&r.data, MrUse::Read);
+        let by_device = memory.is_some();
+        match memory {
+            Some(memory) => zcopy::start_put(r, to, memory),
+            None => {
+                r.imm = to.recv;
+                zcopy::fall_back_to_am(r);
+            }
+        }
+        post(req, by_device);
+    }
+}
+
+/// The sender has written all of a message, as the receive with this name let it.
+pub fn on_written(worker: &Worker, peer: &Peer, id: u64) {
+    // SAFETY: requests in the table live, as long as its lock is held.
+    let is_receive = |req: *mut Request| unsafe {
+        let role = (*req).transfer().map(|t| t.role);
+        std::ptr::eq((*req).peer, peer) && role == Some(ZcopyRole::Receive)
+    };
+    let invited = worker.ids.lock().get(id).is_some_and(is_receive);
+    if invited && let Some(req) = req_lookup::take(worker, peer, id) {
+        // SAFETY: out of the table: ours.
+        unsafe { request::complete(req, UCS_OK) };
+    }
+}
+
+/// The same, said with the last bytes: by the name in brief.
+pub fn on_word(worker: &Worker, peer: &Peer, word: u32) {
+    let id = worker.ids.lock().of_brief(word);
+    if let Some(id) = id {
+        on_written(worker, peer, id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_in_the_order_of_ports() {
+        let bytes = packed([0x0403_0201, 5, 0, 0xFF00_0000]).to_le_bytes();
+        assert_eq!(bytes, [1, 2, 3, 4, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF]);
+    }
+}

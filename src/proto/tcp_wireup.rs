@@ -1,0 +1,510 @@
+//! How two workers get a connection: dialling, greeting, and which one stays when both dial.
+//!
+//! Of two connections that cross, that of the worker with the larger uid stays if it got as far as
+//! his greeting; the other end finds it among its guests. No message is sent before the answer to
+//! a greeting, so that none is lost with the connection that goes.
+
+use super::{lane_info, select, tx};
+use crate::ctypes::*;
+use crate::engine::peer::Peer;
+use crate::engine::tcp_worker::{ConnectAttempt, ConnectRetry, TcpConn, TcpConnPhase, TcpWorker};
+use crate::engine::worker::Worker;
+use crate::sys::{clock, log};
+use crate::tl::Lane;
+use crate::tl::tcp::epoll::SocketEvent;
+use crate::tl::tcp::sender::TcpSender;
+use crate::tl::tcp::{SharedSocket, socket};
+use crate::wire::ib_packet::TcpWireupMsg;
+use crate::wire::tcp_hello::{
+    self, Answer, CROSSED, Greeting, MAGIC, TO_QUEUES, TO_WORKER, WELCOME,
+};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+/// A guest who has not said who he is after so many milliseconds is sent away.
+const GUEST_MS: u64 = 5000;
+/// Connections accepted in one progress call.
+const ACCEPTS: usize = 32;
+/// Milliseconds before an attempt that the peer dropped is repeated.
+const REDIAL_MS: u64 = 10;
+/// Milliseconds after which a connection that the peer has announced is no longer waited for.
+const CROSSED_MS: u64 = 2000;
+
+/// Starts the connections that are wanted and due.
+pub fn start(worker: &Worker, sockets: &mut TcpWorker) {
+    let wanted = std::mem::take(&mut *worker.connect_tcp.lock());
+    for peer in wanted {
+        connect(
+            worker,
+            sockets,
+            peer,
+            ConnectAttempt {
+                candidate: 0,
+                dropped: 0,
+            },
+        );
+    }
+    if sockets.retries.is_empty() && sockets.half_open.is_empty() {
+        return;
+    }
+    let now = clock::coarse_ms();
+    let all = std::mem::take(&mut sockets.retries);
+    let (due, later): (Vec<_>, Vec<_>) = all.into_iter().partition(|r| r.at <= now);
+    sockets.retries = later;
+    for ConnectRetry { peer, dropped, .. } in due {
+        connect(
+            worker,
+            sockets,
+            peer,
+            ConnectAttempt {
+                candidate: 0,
+                dropped,
+            },
+        );
+    }
+    while let Some(&token) = sockets.half_open.first() {
+        match sockets.get(token).map(|c| c.phase) {
+            Some(TcpConnPhase::Guest { until }) if until > now => return,
+            _ => reject(sockets, token, "it did not say who it is"),
+        }
+    }
+}
+
+/// Connects to the next address of a peer that can be tried.
+fn connect(
+    worker: &Worker,
+    sockets: &mut TcpWorker,
+    peer: *const Peer,
+    mut attempt: ConnectAttempt,
+) {
+    // SAFETY: peers that lists of progress name are not freed.
+    let p = unsafe { &*peer };
+    if !still_wanted(p) {
+        return;
+    }
+    if let Some(link) = link_from(worker, sockets, p) {
+        open(worker, p, link);
+        return;
+    }
+    let Some(target) = p.socket_target() else {
+        return tx::fail_peer(p, UCS_ERR_UNREACHABLE);
+    };
+    let ways = target.ways(&worker.ctx.devices);
+    while let Some(way) = ways.get(attempt.candidate) {
+        let to = way.to;
+        log::debug!("connecting to worker {:#x} at {to}", p.uid);
+        let made = socket::connect(way, &sockets.tuning)
+            .and_then(|s| sockets.add(s, TcpConnPhase::Dialing(attempt), peer, true));
+        match made {
+            Ok(_) => return,
+            // Nothing to do with the peer: whoever started this process has to hear of it.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                log::error!("no connection to worker {:#x} at {to}: {e}", p.uid);
+            }
+            Err(e) => log::debug!("no connection to worker {:#x} at {to}: {e}", p.uid),
+        }
+        attempt.candidate += 1;
+    }
+    log::diag!("worker {:#x} cannot be reached by tcp", p.uid);
+    tx::fail_peer(p, UCS_ERR_UNREACHABLE);
+}
+
+/// The connection that a peer has made while messages to it went by a ring in its inbox. A second one would be
+/// rejected.
+fn link_from(worker: &Worker, sockets: &TcpWorker, peer: &Peer) -> Option<Arc<SharedSocket>> {
+    let mut all = sockets.iter();
+    let open = all.find(|c| c.phase == TcpConnPhase::Open && std::ptr::eq(c.peer, peer))?;
+    // To itself a worker sends by the end that has connected.
+    (peer.uid != worker.uid).then(|| open.link.clone())
+}
+
+fn still_wanted(peer: &Peer) -> bool {
+    peer.status() == UCS_OK && {
+        let tx = peer.tx.lock();
+        tx.connecting && tx.lane.is_none()
+    }
+}
+
+/// Something happened to a connection that is not open. True if it is open now.
+pub fn on_event(worker: &Worker, sockets: &mut TcpWorker, event: SocketEvent) -> bool {
+    let Some(c) = sockets.get(event.token) else {
+        return false;
+    };
+    match c.phase {
+        TcpConnPhase::Dialing(attempt) => on_connected(worker, sockets, event.token, attempt),
+        TcpConnPhase::Greeted(attempt) => return on_answer(worker, sockets, event.token, attempt),
+        TcpConnPhase::Guest { .. } => return on_hello(worker, sockets, event.token),
+        TcpConnPhase::Open | TcpConnPhase::Calling { .. } | TcpConnPhase::Letters { .. } => {}
+    }
+    false
+}
+
+/// A socket is connected, or cannot be.
+fn on_connected(worker: &Worker, sockets: &mut TcpWorker, token: u64, attempt: ConnectAttempt) {
+    let Some(c) = sockets.get(token) else { return };
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = unsafe { &*c.peer };
+    let done = socket::connected(&c.link.socket).and_then(|()| {
+        let target = peer.socket_target().ok_or(ErrorKind::NotFound)?;
+        let greeting = Greeting {
+            magic: MAGIC,
+            purpose: TO_WORKER,
+            losses: peer.losses,
+            from: worker.uid,
+            to: peer.uid,
+            secret: target.locator.secret,
+            client_id: worker.params.client_id.unwrap_or(0),
+        };
+        send_hello(&c.link, &greeting.encode())
+    });
+    match done {
+        Ok(()) => {
+            c.link.epoll.watch_room(c.link.fd(), token, false);
+            c.phase = TcpConnPhase::Greeted(attempt);
+        }
+        Err(e) if e.kind() == ErrorKind::NotConnected => {}
+        Err(e) => {
+            log::debug!("no connection to worker {:#x}: {e}", peer.uid);
+            sockets.remove(token);
+            let next = ConnectAttempt {
+                candidate: attempt.candidate + 1,
+                ..attempt
+            };
+            connect(worker, sockets, peer, next);
+        }
+    }
+}
+
+/// Sends what is short enough to fit into the buffer of a fresh socket.
+pub(super) fn send_hello(link: &SharedSocket, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: readable bytes.
+    let sent = unsafe {
+        libc::send(
+            link.socket.as_raw_fd(),
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            libc::MSG_NOSIGNAL,
+        )
+    };
+    match usize::try_from(sent) {
+        Ok(n) if n == bytes.len() => Ok(()),
+        Ok(_) => Err(ErrorKind::WriteZero.into()),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Reads until `size` bytes are there; none if that takes longer.
+fn recv_hello(c: &mut TcpConn, size: usize, limit: usize) -> io::Result<Option<&[u8]>> {
+    let missing = limit.saturating_sub(c.receiver.buffered().len());
+    // To read nothing would look like the end of it.
+    if missing > 0 {
+        match c.receiver.read(missing) {
+            Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(c.receiver.buffered().get(..size))
+}
+
+/// The peer says whether our connection is to stay.
+fn on_answer(
+    worker: &Worker,
+    sockets: &mut TcpWorker,
+    token: u64,
+    attempt: ConnectAttempt,
+) -> bool {
+    let Some(c) = sockets.get(token) else {
+        return false;
+    };
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = unsafe { &*c.peer };
+    // Messages may follow in the same segment.
+    let answer = match recv_hello(c, Answer::SIZE, usize::MAX) {
+        Ok(None) => return false,
+        Ok(Some(bytes)) => Answer::decode(bytes),
+        Err(e) => {
+            log::debug!("worker {:#x} dropped the connection: {e}", peer.uid);
+            sockets.remove(token);
+            retry(sockets, peer, attempt);
+            return false;
+        }
+    };
+    match answer {
+        Some(a) if a.verdict == WELCOME && a.uid == peer.uid => {
+            c.receiver.take(Answer::SIZE);
+            c.losses = a.losses;
+            let link = c.link.clone();
+            sockets.set_open(token, peer);
+            open(worker, peer, link)
+        }
+        Some(a) if a.verdict == CROSSED => {
+            sockets.remove(token);
+            sockets.retries.push(ConnectRetry {
+                peer,
+                at: clock::coarse_ms() + CROSSED_MS,
+                dropped: attempt.dropped,
+            });
+            false
+        }
+        _ => {
+            log::diag!(
+                "what answers in the place of worker {:#x} is none",
+                peer.uid
+            );
+            sockets.remove(token);
+            tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
+            false
+        }
+    }
+}
+
+/// The peer took the connection and closed it without an answer: too many guests, or it is not
+/// the worker that it was.
+fn retry(sockets: &mut TcpWorker, peer: &Peer, attempt: ConnectAttempt) {
+    let dropped = attempt.dropped + 1;
+    // SAFETY: peers do not outlive their worker.
+    let worker = unsafe { &*peer.worker };
+    if dropped > worker.ctx.policy.connecting.max_conn_retries {
+        log::diag!("worker {:#x} does not let us in", peer.uid);
+        return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
+    }
+    sockets.retries.push(ConnectRetry {
+        peer,
+        at: clock::coarse_ms() + REDIAL_MS * u64::from(dropped),
+        dropped,
+    });
+}
+
+/// Makes a connection the way to a peer. Always true.
+fn open(worker: &Worker, peer: &Peer, link: Arc<SharedSocket>) -> bool {
+    let mut tx = peer.tx.lock();
+    tx.connecting = false;
+    if tx.lane.is_none() {
+        let local = link.socket.local_addr().ok().and_then(|a| a.as_socket());
+        lane_info::note(worker, peer, local);
+        tx.lane = Some(Lane::Tcp(Box::new(TcpSender::new(
+            link,
+            select::longest_record(&worker.ctx.policy),
+        ))));
+        peer.note_traffic(worker);
+        tx::log_lanes(worker, peer);
+    }
+    true
+}
+
+/// Lets in who knocks, as far as there is room.
+pub fn accept(sockets: &mut TcpWorker) {
+    for _ in 0..ACCEPTS {
+        let (socket, from) = match socket::accept(&sockets.listener, &sockets.tuning) {
+            Ok(accepted) => accepted,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+            // Descriptors may run out: what waits is still there later.
+            Err(e) => return log::debug!("cannot accept a connection: {e}"),
+        };
+        // The socket listens everywhere; devices that are not to be used are as if it did not.
+        let local = socket.local_addr().ok().and_then(|a| a.as_socket());
+        let ip = local.map(|a| a.ip().to_canonical());
+        if !ip.is_some_and(|ip| sockets.own.contains(&ip)) {
+            log::diag!(
+                "connection from {} closed: not through our devices",
+                text(from)
+            );
+            continue;
+        }
+        while sockets.half_open.len() >= socket::max_half_open() {
+            let oldest = sockets.half_open[0];
+            reject(sockets, oldest, "others wait");
+        }
+        let until = clock::coarse_ms() + GUEST_MS;
+        log::trace!("connection from {}", text(from));
+        if let Err(e) = sockets.add(
+            socket,
+            TcpConnPhase::Guest { until },
+            std::ptr::null(),
+            false,
+        ) {
+            log::debug!("cannot watch a connection: {e}");
+        }
+    }
+}
+
+fn text(from: Option<SocketAddr>) -> String {
+    from.map_or_else(|| "?".to_owned(), |a| a.to_string())
+}
+
+/// A guest is not, or no longer, welcome.
+pub(super) fn reject(sockets: &mut TcpWorker, token: u64, why: &str) {
+    if let Some(c) = sockets.remove(token) {
+        let from = c.link.socket.peer_addr().ok().and_then(|a| a.as_socket());
+        log::diag!("connection from {} closed: {why}", text(from));
+    }
+}
+
+/// A guest says who he is.
+fn on_hello(worker: &Worker, sockets: &mut TcpWorker, token: u64) -> bool {
+    let secret = sockets.secret;
+    let Some(c) = sockets.get(token) else {
+        return false;
+    };
+    let greeting = match recv_hello(c, Greeting::SIZE, Greeting::SIZE) {
+        Ok(Some(bytes)) => Greeting::decode(bytes),
+        Ok(None) => {
+            let begun = c.receiver.buffered().len().min(8);
+            if c.receiver.buffered()[..begun] != MAGIC.to_le_bytes()[..begun] {
+                reject(sockets, token, "it speaks something else");
+            }
+            return false;
+        }
+        Err(_) => {
+            reject(sockets, token, "it went without a word");
+            return false;
+        }
+    };
+    match greeting {
+        Some(g) if tcp_hello::is_for(&g, worker.uid, secret) => match g.purpose {
+            TO_QUEUES => {
+                accept_greeting(worker, sockets, token);
+                false
+            }
+            _ if worker.tcp.is_none() => {
+                reject(sockets, token, "messages do not go by tcp (UCX_TLS)");
+                false
+            }
+            _ => send_answer(worker, sockets, token, g),
+        },
+        Some(_) => {
+            reject(sockets, token, "it does not know the secret");
+            false
+        }
+        None => {
+            reject(sockets, token, "it speaks something else");
+            false
+        }
+    }
+}
+
+/// A guest who knows the secret has something to say to a queue pair. He is none of the house before he has.
+fn accept_greeting(worker: &Worker, sockets: &mut TcpWorker, token: u64) {
+    let Some(c) = sockets.get(token) else { return };
+    let size = Greeting::SIZE + TcpWireupMsg::SIZE;
+    if recv_hello(c, size, size).is_err() {
+        return reject(sockets, token, "it went without a word");
+    }
+    let begun = &c.receiver.buffered()[Greeting::SIZE..];
+    if !TcpWireupMsg::may_begin(begun) {
+        reject(sockets, token, "it speaks something else");
+    } else if worker.ib.is_none() {
+        reject(sockets, token, "it wants queue pairs, and there are none");
+    } else if begun.len() == TcpWireupMsg::SIZE {
+        c.receiver.take(Greeting::SIZE);
+        sockets.accept(token);
+    }
+}
+
+/// A guest knows the secret: the connection stays unless ours does.
+fn send_answer(worker: &Worker, sockets: &mut TcpWorker, token: u64, g: Greeting) -> bool {
+    let own = g.from == worker.uid;
+    if !own {
+        end_lost(sockets, &g);
+    }
+    let known = worker.peer_from_incoming(g.from);
+    let peer = &*known;
+    if !own && ours_stays(worker, sockets, peer) {
+        if let Some(c) = sockets.remove(token) {
+            let _ = send_hello(&c.link, &answer(worker, peer, CROSSED));
+        }
+        return false;
+    }
+    let Some(c) = sockets.get(token) else {
+        return false;
+    };
+    let link = c.link.clone();
+    c.receiver.take(Greeting::SIZE);
+    c.losses = g.losses;
+    if let Err(e) = send_hello(&link, &answer(worker, peer, WELCOME)) {
+        log::debug!("worker {:#x} is gone: {e}", g.from);
+        sockets.remove(token);
+        return false;
+    }
+    if own {
+        // The end that was dialled sends; this one receives.
+        sockets.set_open(token, peer);
+        return true;
+    }
+    drop_attempts(sockets, peer);
+    sockets.set_open(token, peer);
+    // Messages to a peer by a ring in its inbox go on that way.
+    peer.uses_inbox() || open(worker, peer, link)
+}
+
+/// Ends the connections that a guest has lost already: here nothing has been noticed yet.
+fn end_lost(sockets: &mut TcpWorker, g: &Greeting) {
+    let lost = |c: &TcpConn| {
+        c.phase == TcpConnPhase::Open
+            && c.losses < g.losses
+            // SAFETY: peers that lists of progress name are not freed; an open connection has one.
+            && unsafe { &*c.peer }.uid == g.from
+    };
+    let tokens: Vec<u64> = sockets
+        .iter()
+        .filter(|c| lost(c))
+        .map(|c| c.link.token)
+        .collect();
+    for token in tokens {
+        log::debug!("worker {:#x} has lost its connection: ended here", g.from);
+        close(sockets, token);
+    }
+}
+
+fn answer(worker: &Worker, peer: &Peer, verdict: u32) -> [u8; Answer::SIZE] {
+    Answer {
+        magic: MAGIC,
+        verdict,
+        losses: peer.losses,
+        uid: worker.uid,
+    }
+    .encode()
+}
+
+/// Whether a connection of ours to this peer is there, or will be.
+fn ours_stays(worker: &Worker, sockets: &TcpWorker, peer: &Peer) -> bool {
+    let ours = |phase| match phase {
+        TcpConnPhase::Open => true,
+        TcpConnPhase::Greeted(_) => worker.uid > peer.uid,
+        _ => false,
+    };
+    sockets
+        .iter()
+        .any(|c| std::ptr::eq(c.peer, peer) && ours(c.phase))
+}
+
+/// Gives up what we began to a peer that was faster.
+fn drop_attempts(sockets: &mut TcpWorker, peer: &Peer) {
+    let begun: Vec<u64> = sockets
+        .iter()
+        .filter(|c| std::ptr::eq(c.peer, peer) && c.phase != TcpConnPhase::Open)
+        .map(|c| c.link.token)
+        .collect();
+    for token in begun {
+        sockets.remove(token);
+    }
+    sockets.retries.retain(|r| !std::ptr::eq(r.peer, peer));
+}
+
+/// An open connection is gone, or what came through it made no sense.
+pub fn close(sockets: &mut TcpWorker, token: u64) {
+    let Some(c) = sockets.remove(token) else {
+        return;
+    };
+    c.link.shut();
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = unsafe { &*c.peer };
+    let mut tx = peer.tx.lock();
+    if let Some(Lane::Tcp(sender)) = tx.lane.as_mut() {
+        sender.shut();
+    }
+    drop(tx);
+    tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
+}

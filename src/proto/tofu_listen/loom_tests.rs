@@ -1,0 +1,36 @@
+//! A hall under loom: strangers write greetings by their adapters, and the owner's counts those that were served.
+
+use super::*;
+use crate::tl::tofu::model::{self, Adapter, explore, spawn};
+use crate::tl::tofu::op_queue::QueueEvent;
+
+fn greeting(n: u8) -> [u8; PLACE] {
+    [n + 1; PLACE]
+}
+
+/// The next greeting is written into a place when the one before has been read there.
+#[test]
+fn loom_a_place_is_served_when_it_was_read() {
+    explore(3, || {
+        let mut rings = TofuWorker::new(model::iface(1, false));
+        let (vcq, hall) = (rings.iface.vcq.id, rings.iface.hall.stadd);
+        let at = hall + place_at(0) as u64;
+        dma_mem::watch(at as *const u8, PLACE);
+        assert_eq!(TicketWord::read(rings.iface.turn()).served, 0);
+        let network = spawn(move || {
+            Adapter::of(vcq).receive(at, &greeting(0));
+            Adapter::of(vcq).work_next();
+            Adapter::of(vcq).receive(at, &greeting(1));
+        });
+        for n in 0..2 {
+            let queue = &rings.iface.queue;
+            while !matches!(queue.lock().poll(), Some(QueueEvent::Arrived(_))) {
+                loom::thread::yield_now();
+            }
+            assert_eq!(take(&rings, 0), greeting(n));
+            serve(&mut rings, 0);
+        }
+        network.join().unwrap();
+        assert_eq!(TicketWord::read(rings.iface.turn()).served, 1);
+    });
+}

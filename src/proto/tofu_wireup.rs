@@ -1,0 +1,449 @@
+//! How a worker gets a ring at a peer over the Tofu interconnect: a ticket, its turn, a greeting, a grant; and how it
+//! gives one.
+//!
+//! Rings are one-directional and the receiver's, as within a host: two that open at once are two rings. Who may come
+//! when is the [`tofu_listen`]'s.
+
+use crate::ctypes::*;
+use crate::engine::peer::Peer;
+use crate::engine::tofu_worker::{RxConn, TofuConnPhase, TofuWorker};
+use crate::engine::worker::Worker;
+use crate::proto::{detach, tofu_close, tofu_listen, tx};
+use crate::sys::{clock, log};
+use crate::tl::tofu::op_queue::{Completion, NO_LINK, OpTag};
+use crate::tl::tofu::ring_layout::RingLayout;
+use crate::tl::tofu::sender::{RemoteRing, TofuSender};
+use crate::tl::tofu::utofu::{self, REMOTE_MRQ_NOTICE, code_name};
+use crate::tl::tofu::vcq::RemoteAddr;
+use crate::tl::tofu::{TofuTarget, tx_acks::TxAcks};
+use crate::tl::{self, Lane};
+use crate::wire::address::TofuLocator;
+use crate::wire::tofu_msg::{COUNTED, GRANT_AT, Grant, Greeting, TicketWord, place_at};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Between two looks whether our turn has come, milliseconds.
+const TURN_MS: u64 = 1;
+/// After which who greets asks whether the greeting was overlooked, milliseconds.
+const ANSWER_MS: u64 = 500;
+/// A peer that grants nothing for so long is worth a line, or lost where errors are handled, milliseconds.
+const PATIENCE_MS: u64 = 30_000;
+
+/// Of what is said to those who ask.
+const OWN: OpTag = OpTag {
+    link: NO_LINK,
+    colour: 0,
+};
+
+/// Begins with the peers that a ring is wanted at.
+#[cold]
+pub fn start(worker: &Worker, rings: &mut TofuWorker) {
+    let peers = std::mem::take(&mut *worker.connect_tofu.lock());
+    for peer in peers {
+        // SAFETY: peers that lists of progress name are not freed.
+        let peer = unsafe { &*peer };
+        if peer.status() != UCS_OK {
+            continue;
+        }
+        if rings.mrq_failed() {
+            log::error!(
+                "no ring at worker {:#x}: the message receive queue has failed",
+                peer.uid
+            );
+            tx::fail_peer(peer, UCS_ERR_IO_ERROR);
+        } else {
+            open(rings, peer);
+        }
+    }
+}
+
+fn open(rings: &mut TofuWorker, peer: &Peer) {
+    match rings.new_conn(peer, clock::coarse_ms()) {
+        Ok(number) => take_ticket(rings, number),
+        Err(e) => {
+            log::error!("no ring at worker {:#x}: {e}", peer.uid);
+            tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
+        }
+    }
+}
+
+/// Where the peer of a link is.
+pub fn locator(peer: &Peer) -> Option<TofuLocator> {
+    match peer.target.as_deref() {
+        Some(tl::LaneTarget::Tofu(target)) => Some(target.locator),
+        _ => None,
+    }
+}
+
+/// Takes a ticket, or looks how far they are.
+fn take_ticket(rings: &mut TofuWorker, number: u32) {
+    let Some(link) = rings.conn(number) else {
+        return;
+    };
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = unsafe { &*link.peer };
+    let Some(there) = locator(peer) else {
+        return tx::fail_peer(peer, UCS_ERR_UNREACHABLE);
+    };
+    let ticket = u64::from(link.phase == TofuConnPhase::Asking);
+    let to = RemoteAddr {
+        vcq: there.vcq,
+        stadd: there.hall,
+    };
+    let mut queue = rings.iface.queue.lock();
+    let asked = queue.add(number, ticket, to, Some(Completion::Ticket(number)));
+    drop(queue);
+    match asked {
+        Ok(true) => set_due(rings, number, u64::MAX),
+        // Too many ask.
+        Ok(false) => set_due(rings, number, clock::coarse_ms() + TURN_MS),
+        Err(code) => fail(rings, number, code),
+    }
+}
+
+fn set_due(rings: &mut TofuWorker, number: u32, due: u64) {
+    if let Some(link) = rings.conn(number) {
+        link.due = due;
+    }
+}
+
+/// The interconnect has refused something of a link: its peer cannot be reached that way any more.
+pub fn fail(rings: &mut TofuWorker, number: u32, code: i32) {
+    if let Some(link) = rings.conn(number) {
+        // SAFETY: peers that lists of progress name are not freed.
+        fail_peer(unsafe { &*link.peer }, code);
+    }
+}
+
+/// The same of what the writer of this ring is told.
+pub fn fail_writer(rings: &mut TofuWorker, number: u32, code: i32) {
+    if let Some(incoming) = rings.incoming(number) {
+        // SAFETY: as above.
+        fail_peer(unsafe { &*incoming.peer }, code);
+    }
+}
+
+fn fail_peer(peer: &Peer, code: i32) {
+    if peer.status() != UCS_OK {
+        return;
+    }
+    log::error!(
+        "worker {:#x} cannot be reached: {} ({code})",
+        peer.uid,
+        code_name(code)
+    );
+    tx::fail_peer(peer, status_of(code));
+}
+
+/// What a code of uTofu's means to an endpoint.
+fn status_of(code: i32) -> ucs_status_t {
+    match code {
+        // The node, or the process there, is gone.
+        utofu::MRQ_PEER => UCS_ERR_CONNECTION_RESET,
+        // The queue takes nothing more.
+        utofu::BUSY => UCS_ERR_ENDPOINT_TIMEOUT,
+        _ => UCS_ERR_IO_ERROR,
+    }
+}
+
+/// The word of the peer's hall has come.
+pub fn on_ticket(worker: &Worker, rings: &mut TofuWorker, number: u32, word: u64) {
+    let turn = TicketWord::read(word);
+    let Some(link) = rings.conn(number) else {
+        return;
+    };
+    let ticket = match link.phase {
+        TofuConnPhase::Asking => turn.tickets,
+        TofuConnPhase::Waiting { ticket } => ticket,
+        // Whether a greeting was read that nobody answers: its place was another's, and it is said again with a new
+        // ticket.
+        TofuConnPhase::Said { ticket } => {
+            let lost = turn.is_past(ticket);
+            if lost {
+                link.phase = TofuConnPhase::Asking;
+                return take_ticket(rings, number);
+            }
+            return set_due(rings, number, clock::coarse_ms() + ANSWER_MS);
+        }
+        TofuConnPhase::Open | TofuConnPhase::Closing => return,
+    };
+    if turn.is_past(ticket) {
+        // It was served though we have not come: with a new one it is not.
+        link.phase = TofuConnPhase::Asking;
+        return set_due(rings, number, clock::coarse_ms() + TURN_MS);
+    }
+    link.phase = TofuConnPhase::Waiting { ticket };
+    if turn.has_come(ticket) {
+        send_greeting(worker, rings, number, ticket);
+    } else {
+        set_due(rings, number, clock::coarse_ms() + TURN_MS);
+    }
+}
+
+/// Writes the greeting into the place of this ticket.
+fn send_greeting(worker: &Worker, rings: &mut TofuWorker, number: u32, ticket: u32) {
+    let own = rings.locator();
+    let packet = rings.iface.tuning.packet;
+    let Some(link) = rings.conn(number) else {
+        return;
+    };
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = unsafe { &*link.peer };
+    let Some(there) = locator(peer) else { return };
+    let mut greeting = Greeting {
+        magic: Greeting::magic(),
+        from: worker.uid,
+        to: peer.uid,
+        secret: there.secret,
+        back: own.secret,
+        vcq: own.vcq,
+        hall: own.hall,
+        cell: link.ctrl_word.stadd(),
+        proof: link.proof,
+        losses: peer.losses,
+        ticket,
+        packet,
+        number: own.number.into(),
+        rail_0: 0,
+        rail_1: 0,
+        rail_2: 0,
+        rail_3: 0,
+        rail_4: 0,
+    };
+    greeting.set_rails(own.rails);
+    let to = RemoteAddr {
+        vcq: there.vcq,
+        stadd: there.hall + place_at(ticket) as u64,
+    };
+    if send(rings, number, &greeting.encode(), to) {
+        log::debug!("asking worker {:#x} for a ring", peer.uid);
+        if let Some(link) = rings.conn(number) {
+            link.phase = TofuConnPhase::Said { ticket };
+        }
+        set_due(rings, number, clock::coarse_ms() + ANSWER_MS);
+    }
+}
+
+/// Writes something to a peer that has a notice of it. False: not now, or it has failed.
+fn send(rings: &mut TofuWorker, number: u32, bytes: &[u8], to: RemoteAddr) -> bool {
+    let Some(mark) = rings.conn(number).map(|link| link.mark) else {
+        return false;
+    };
+    let mut queue = rings.iface.queue.lock();
+    let buffer = match queue.has_buffers(1) {
+        true => queue.take_buffer(number),
+        false => None,
+    };
+    let Some((buffer, at)) = buffer else {
+        drop(queue);
+        set_due(rings, number, clock::coarse_ms() + TURN_MS);
+        return false;
+    };
+    // SAFETY: the shortest buffer has room for the longest of what is said.
+    unsafe { at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    let sent = queue.send(mark, buffer, bytes.len(), to, REMOTE_MRQ_NOTICE);
+    drop(queue);
+    if let Err(code) = sent {
+        fail(rings, number, code);
+    }
+    sent.is_ok()
+}
+
+/// Gives a peer a ring.
+pub fn admit(worker: &Worker, rings: &mut TofuWorker, g: &Greeting) {
+    let locator = TofuLocator {
+        secret: g.back,
+        vcq: g.vcq,
+        hall: g.hall,
+        number: g.number as u16,
+        rails: g.rails(),
+    };
+    let back = tl::LaneTarget::Tofu(TofuTarget { locator });
+    let Some(peer) = worker.peer(g.from, None, Some(back)) else {
+        return log::diag!(
+            "a greeting of worker {:#x} is dropped: it is elsewhere",
+            g.from
+        );
+    };
+    let peer: &Peer = &peer;
+    let cell = RemoteAddr {
+        vcq: g.vcq,
+        stadd: g.cell,
+    };
+    let before = rings.all_incoming().find(|(_, incoming)| {
+        std::ptr::eq(incoming.peer, peer) && incoming.proof == g.proof && !incoming.ended
+    });
+    let number = before.map(|(number, _)| number);
+    if number.is_none() {
+        end_former(rings, peer);
+    }
+    let grant = match number.map_or_else(|| make(rings, peer, g, cell), Ok) {
+        Ok(number) => granted(rings, number),
+        Err(e) => {
+            log::error!("no ring for worker {:#x}: {e} (UCX_TOFU_RING_SIZE)", g.from);
+            // It may be known for its greeting alone.
+            detach::note_idle(worker, peer);
+            None
+        }
+    };
+    let grant = grant.unwrap_or(Grant {
+        ring: 0,
+        proof: g.proof,
+        size: 0,
+        packet: 0,
+        window: 0,
+        flags: 0,
+        refusal: UCS_ERR_NO_RESOURCE as i32,
+    });
+    let to = RemoteAddr {
+        stadd: g.cell + GRANT_AT as u64,
+        ..cell
+    };
+    let mut queue = rings.iface.queue.lock();
+    let sent = queue.send_short(OWN, &grant.encode(), to, REMOTE_MRQ_NOTICE);
+    drop(queue);
+    if let Err(code) = sent {
+        log::diag!("worker {:#x} hears of no ring: {}", g.from, code_name(code));
+    }
+}
+
+/// Who asks for another ring has given up the one before.
+fn end_former(rings: &mut TofuWorker, peer: *const Peer) {
+    for (_, incoming) in rings.all_incoming() {
+        incoming.ended |= std::ptr::eq(incoming.peer, peer);
+    }
+}
+
+fn make(
+    rings: &mut TofuWorker,
+    peer: *const Peer,
+    g: &Greeting,
+    cell: RemoteAddr,
+) -> std::io::Result<u32> {
+    let packet = g.packet.min(rings.iface.tuning.packet);
+    let (ring, counted) = rings.make_ring(packet)?;
+    // SAFETY: peers that lists of progress name are not freed.
+    let known = unsafe { &*peer };
+    // SAFETY: peers do not outlive their worker.
+    known.note_traffic(unsafe { &*known.worker });
+    Ok(rings.insert(RxConn {
+        peer,
+        ring,
+        assembly: Default::default(),
+        cell,
+        proof: g.proof,
+        counted,
+        ended: false,
+        probed: clock::coarse_ms(),
+    }))
+}
+
+fn granted(rings: &mut TofuWorker, number: u32) -> Option<Grant> {
+    let incoming = rings.incoming(number)?;
+    let shape = incoming.ring.shape();
+    Some(Grant {
+        ring: incoming.ring.stadd(),
+        proof: incoming.proof,
+        size: shape.size,
+        packet: shape.packet,
+        window: shape.window,
+        flags: if incoming.counted { COUNTED } else { 0 },
+        refusal: 0,
+    })
+}
+
+/// Something was written into the cell of a link: its grant, or that there is no reader any more.
+#[cold]
+pub fn on_grant(worker: &Worker, rings: &mut TofuWorker, number: u32) {
+    let (iface, own_packet) = (rings.iface.clone(), rings.iface.tuning.packet);
+    let Some(link) = rings.conn(number) else {
+        return;
+    };
+    // SAFETY: peers that lists of progress name are not freed.
+    let peer = unsafe { &*link.peer };
+    if link.phase == TofuConnPhase::Open && link.ctrl_word.has_left(link.proof) {
+        log::debug!("worker {:#x} has ended its connection", peer.uid);
+        return tx::fail_peer(peer, UCS_ERR_CONNECTION_RESET);
+    }
+    if !matches!(link.phase, TofuConnPhase::Said { .. }) {
+        return;
+    }
+    let Some(grant) = link.ctrl_word.grant().filter(|g| g.proof == link.proof) else {
+        return log::diag!("a grant is dropped: it is not for whom it came to");
+    };
+    let shape = RingLayout {
+        size: grant.size,
+        packet: grant.packet,
+        window: grant.window,
+    };
+    if grant.size == 0 || !shape.is_sound(1) || shape.packet > own_packet {
+        log::error!(
+            "worker {:#x} has no ring for us (status {}; UCX_TOFU_RING_SIZE, UCX_TOFU_SEG_SIZE)",
+            peer.uid,
+            grant.refusal
+        );
+        return tx::fail_peer(peer, UCS_ERR_NO_RESOURCE);
+    }
+    let Some(there) = locator(peer) else { return };
+    link.phase = TofuConnPhase::Open;
+    link.due = u64::MAX;
+    let to = RemoteRing {
+        vcq: iface.vcq.route(there.vcq),
+        ring: grant.ring,
+        shape,
+        counted: grant.flags & COUNTED != 0,
+        rails: there.rails,
+    };
+    let (flow, cell): (Arc<TxAcks>, _) = (link.flow.clone(), link.ctrl_word.clone());
+    let sender = TofuSender::new(iface, flow, cell, link.mark, to);
+    let mut lane = peer.tx.lock();
+    lane.connecting = false;
+    if lane.lane.is_none() {
+        log::debug!("connected to worker {:#x} by tofu", peer.uid);
+        lane.lane = Some(Lane::Tofu(Box::new(sender)));
+        peer.note_traffic(worker);
+        tx::log_lanes(worker, peer);
+    }
+}
+
+/// Does what is due at this time, coarse milliseconds, and ends what is over.
+#[cold]
+pub fn tick(worker: &Worker, rings: &mut TofuWorker, now: u64) {
+    let (mut due, mut over) = (Vec::new(), Vec::new());
+    for (number, link) in rings.links() {
+        // SAFETY: peers that lists of progress name are not freed.
+        let peer = unsafe { &*link.peer };
+        if peer.status() != UCS_OK {
+            over.push(number);
+            continue;
+        }
+        if link.phase == TofuConnPhase::Open {
+            tofu_close::probe(worker, link, peer, now);
+            continue;
+        }
+        // Relaxed: set once, and a round later will do.
+        let guarded = peer.watch_death.load(Ordering::Relaxed);
+        let waited = now - link.since;
+        if waited >= PATIENCE_MS && guarded {
+            log::diag!("worker {:#x} does not answer: no ring", peer.uid);
+            tx::fail_peer(peer, UCS_ERR_ENDPOINT_TIMEOUT);
+        } else if waited >= PATIENCE_MS && !std::mem::replace(&mut link.late, true) {
+            // It may compute. Nobody asked to hear of its death.
+            log::error!(
+                "worker {:#x} has not answered for {waited} ms: waiting for it",
+                peer.uid
+            );
+        }
+        if now >= link.due {
+            due.push(number);
+        }
+    }
+    for number in due {
+        take_ticket(rings, number);
+    }
+    tofu_close::tick(worker, rings, over, now);
+    worker.trim_tofu_mrs();
+    // What failed and had no buffer is told there, too.
+    rings.iface.reap();
+    tofu_listen::tick(rings, now);
+}

@@ -1,0 +1,460 @@
+//! Messages: a request's header, data and tail, whole or in parts, in a ring or through a socket.
+
+use crate::engine::datatype::Data;
+use crate::engine::peer::{Peer, PeerTx};
+use crate::engine::request::Request;
+use crate::proto::select::{FRAGMENT, longest_by_socket};
+use crate::tl::shm::outbox::Outbox;
+use crate::tl::shm::ring::Unusable;
+use crate::tl::tcp::sender::TcpSender;
+use crate::tl::{Lane, ib, tofu};
+use crate::wire::header::{DataHdr, FragmentHdr, Kind};
+use std::sync::atomic::Ordering;
+
+/// Longest part of a longer message that goes through a socket in one piece, bytes.
+const TCP_PART: usize = 1 << 20;
+/// Of what is packed first or is part of a stream, bytes.
+const TCP_PACKED: usize = 16 << 10;
+
+/// Longer messages do not wait for others, bytes.
+const COLLECTED: usize = 16 << 10;
+
+const PUT: u8 = Kind::PutReq as u8;
+pub(super) const GET: u8 = Kind::GetReq as u8;
+pub(super) const AMO: u8 = Kind::AmoReq as u8;
+pub(super) const FENCE: u8 = Kind::Fence as u8;
+pub(super) const SIGNAL: u8 = Kind::Signal as u8;
+const STREAM: u8 = Kind::StreamData as u8;
+const AM_FRAGMENT: u8 = Kind::AmFragment as u8;
+const TAG_FRAGMENT: u8 = Kind::TagFragment as u8;
+
+/// Why nothing can be sent by a lane any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SendFailed {
+    /// The peer has written nonsense into the ring in shared memory, or the ring cannot be mapped, which is logged.
+    Unusable,
+    /// The lane has taken no record, though it had said that there is room.
+    Refused,
+}
+
+impl SendFailed {
+    /// What the peer, or the lane to it, has done.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            SendFailed::Unusable => {
+                "cannot be sent to: the shared ring to it is corrupt, or cannot be mapped"
+            }
+            SendFailed::Refused => "cannot be sent to: its lane failed while a message was written",
+        }
+    }
+}
+
+impl From<Unusable> for SendFailed {
+    fn from(_: Unusable) -> Self {
+        SendFailed::Unusable
+    }
+}
+
+/// Sends a request's messages as far as there is room; true when all of them are on their way.
+///
+/// # Safety
+/// What the request's data and tail name is readable.
+pub(super) unsafe fn send(
+    peer: &Peer,
+    lane: &mut Lane,
+    r: &mut Request,
+) -> Result<bool, SendFailed> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match lane {
+            Lane::Shm(outbox) if r.stream => send_parts(peer, &mut **outbox, r),
+            Lane::Shm(outbox) => send_whole(&mut **outbox, r),
+            Lane::Ib(sender) if r.stream => send_parts(peer, &mut **sender, r),
+            Lane::Ib(sender) => send_whole(&mut **sender, r),
+            Lane::Tofu(sender) if r.stream => send_parts(peer, &mut **sender, r),
+            Lane::Tofu(sender) => send_whole(&mut **sender, r),
+            Lane::Tcp(sender) if r.stream => Ok(tcp_parts(peer, sender, r)),
+            Lane::Tcp(sender) => Ok(tcp_whole(sender, r)),
+        }
+    }
+}
+
+/// What takes records that are copied into it: a ring, or packets.
+trait RecordSink {
+    /// What it means that a record is not taken that there was room for.
+    const UNSENT: SendFailed;
+
+    /// Whether a record of `len` bytes, or any shorter one, can be sent now: it is sent next.
+    fn has_room(&mut self, len: usize) -> Result<bool, SendFailed>;
+
+    /// Sends one, which `fill` writes; false if there is no room: `fill` was not called.
+    fn send(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<bool, SendFailed>;
+}
+
+impl RecordSink for Outbox {
+    const UNSENT: SendFailed = SendFailed::Unusable;
+
+    fn has_room(&mut self, len: usize) -> Result<bool, SendFailed> {
+        Ok(Outbox::has_room(self, len)?)
+    }
+
+    #[inline(always)]
+    fn send(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<bool, SendFailed> {
+        Ok(Outbox::send(self, kind, aux, imm, len, fill)?)
+    }
+}
+
+impl RecordSink for ib::sender::IbSender {
+    const UNSENT: SendFailed = SendFailed::Refused;
+
+    fn has_room(&mut self, len: usize) -> Result<bool, SendFailed> {
+        Ok(ib::sender::IbSender::has_room(self, len))
+    }
+
+    #[inline(always)]
+    fn send(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<bool, SendFailed> {
+        Ok(ib::sender::IbSender::send(self, kind, aux, imm, len, fill))
+    }
+}
+
+impl RecordSink for tofu::sender::TofuSender {
+    const UNSENT: SendFailed = SendFailed::Refused;
+
+    fn has_room(&mut self, len: usize) -> Result<bool, SendFailed> {
+        Ok(tofu::sender::TofuSender::has_room(self, len))
+    }
+
+    #[inline(always)]
+    fn send(
+        &mut self,
+        kind: u8,
+        aux: u8,
+        imm: u64,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> Result<bool, SendFailed> {
+        Ok(tofu::sender::TofuSender::send(
+            self, kind, aux, imm, len, fill,
+        ))
+    }
+}
+
+/// Whether a message waits for those that come behind it: the socket has got one since the last progress call, so
+/// that the peer is busy with that, and a system call for several costs little more than for one.
+pub(super) fn is_collected(tx: &PeerTx, r: &Request) -> bool {
+    match &tx.lane {
+        Some(Lane::Tcp(sender)) => sender.has_written() && whole_len(r) <= COLLECTED,
+        _ => false,
+    }
+}
+
+/// One message: header, data, tail.
+unsafe fn send_whole(outbox: &mut impl RecordSink, r: &Request) -> Result<bool, SendFailed> {
+    outbox.send(r.kind, r.aux, r.imm, whole_len(r), |dst| {
+        // SAFETY: the record has room for the three parts.
+        unsafe { write_whole(r, dst) }
+    })
+}
+
+fn whole_len(r: &Request) -> usize {
+    let len = if r.bare { 0 } else { r.data.len() };
+    r.head_len as usize + len + r.tail_len as usize
+}
+
+unsafe fn write_whole(r: &Request, dst: *mut u8) {
+    let len = if r.bare { 0 } else { r.data.len() };
+    let (head, tail) = (r.head_len as usize, r.tail_len as usize);
+    // SAFETY: the caller has room for the three parts.
+    unsafe {
+        dst.copy_from_nonoverlapping(r.head.as_ptr(), head);
+        r.data.pack(0, dst.add(head), len);
+        if tail > 0 {
+            dst.add(head + len).copy_from_nonoverlapping(r.tail, tail);
+        }
+    }
+}
+
+/// What has become of a record that there was room for.
+fn taken<R: RecordSink>(sent: bool) -> Result<(), SendFailed> {
+    match sent {
+        true => Ok(()),
+        false => Err(R::UNSENT),
+    }
+}
+
+/// Messages of up to [`FRAGMENT`] bytes of data each; behind the last of an active message comes the user's header.
+unsafe fn send_parts<R: RecordSink>(
+    peer: &Peer,
+    outbox: &mut R,
+    r: &mut Request,
+) -> Result<bool, SendFailed> {
+    let total = r.data.len();
+    loop {
+        let offset = r.offset as usize;
+        // Packing functions are called in order, each byte once: not before there is room.
+        if !outbox.has_room(FRAGMENT + FragmentHdr::SIZE + r.tail_len as usize)? {
+            return Ok(false);
+        }
+        // SAFETY: the range is inside the data.
+        let part = unsafe { Fragment::cut(r, FRAGMENT.min(total - offset)) };
+        let sent = outbox.send(r.kind, r.aux, part.imm, part.len(), |dst| {
+            // SAFETY: the record has room for the part.
+            unsafe { part.write(r, dst) }
+        })?;
+        // What is packed is not packed again.
+        taken::<R>(sent)?;
+        if r.kind == PUT {
+            peer.rma_sent.fetch_add(1, Ordering::Relaxed);
+        }
+        r.offset += part.data_len as u64;
+        if r.offset as usize >= total {
+            return Ok(true);
+        }
+    }
+}
+
+/// One message through a socket.
+unsafe fn tcp_whole(sender: &mut TcpSender, r: &Request) -> bool {
+    let len = whole_len(r);
+    match r.data.as_contig() {
+        Some(data) if !r.bare && r.data.len() >= in_place(r) => {
+            // SAFETY: the user's data and header.
+            let (data, tail) = unsafe {
+                let tail = if r.tail_len > 0 {
+                    r.tail
+                } else {
+                    data.cast_const()
+                };
+                (
+                    std::slice::from_raw_parts(data, r.data.len()),
+                    std::slice::from_raw_parts(tail, r.tail_len as usize),
+                )
+            };
+            let head = &r.head[..r.head_len as usize];
+            sender.send_parts(r.kind, r.aux, r.imm, [head, data, tail])
+        }
+        // SAFETY: the record has room for the three parts.
+        _ => sender.send(r.kind, r.aux, r.imm, len, |dst| unsafe {
+            write_whole(r, dst)
+        }),
+    }
+}
+
+/// From this size on data is given to the socket where it lies, bytes.
+fn in_place(r: &Request) -> usize {
+    // SAFETY: requests do not outlive their worker.
+    unsafe { &*r.worker }.ctx.policy.zcopy_thresh
+}
+
+/// Longest fragment of an eager message that is sent from where it lies, bytes. No longer than a whole message, so that
+/// the sender's buffer has room for it.
+fn longest_fragment(r: &Request) -> usize {
+    // SAFETY: requests do not outlive their worker.
+    longest_by_socket(&unsafe { &*r.worker }.ctx.policy, true)
+}
+
+/// Messages through a socket: long ones from the user's memory, if that is one piece.
+unsafe fn tcp_parts(peer: &Peer, sender: &mut TcpSender, r: &mut Request) -> bool {
+    let total = r.data.len();
+    loop {
+        if sender.is_midway() {
+            sender.flush();
+            if sender.is_midway() {
+                return false;
+            }
+        }
+        let offset = r.offset as usize;
+        if offset > 0 && offset >= total {
+            return true;
+        }
+        // SAFETY: the request's data is the user's promise until it ends; what ends it early settles first.
+        let Some(n) = (unsafe { tcp_part(sender, r, offset, total - offset) }) else {
+            return false;
+        };
+        if r.kind == PUT {
+            peer.rma_sent.fetch_add(1, Ordering::Relaxed);
+        }
+        r.offset += n as u64;
+        if r.offset as usize >= total && !sender.is_midway() {
+            return true;
+        }
+    }
+}
+
+/// One part: how many bytes it has, if there was room.
+unsafe fn tcp_part(
+    sender: &mut TcpSender,
+    r: &Request,
+    offset: usize,
+    left: usize,
+) -> Option<usize> {
+    let in_place = r.data.as_contig().filter(|_| left >= in_place(r));
+    if let Some(data) = in_place {
+        let max = match r.kind {
+            STREAM => TCP_PACKED,
+            AM_FRAGMENT | TAG_FRAGMENT => longest_fragment(r),
+            _ => TCP_PART,
+        };
+        let n = max.min(left);
+        let part = Fragment::of(r, n, Vec::new());
+        // SAFETY: inside the user's data and header.
+        let sent = unsafe {
+            let payload = std::slice::from_raw_parts(data.add(offset), n);
+            if matches!(r.kind, STREAM | AM_FRAGMENT | TAG_FRAGMENT) {
+                let parts = [part.head(), payload, part.tail(r)];
+                sender.send_parts(r.kind, r.aux, part.imm, parts)
+            } else {
+                sender.send_in_place(r.kind, r.aux, part.imm, part.head(), payload)
+            }
+        };
+        return sent.then_some(n);
+    }
+    // Packing functions are called in order, each byte once: not before there is room.
+    if !sender.has_room(TCP_PACKED + FragmentHdr::SIZE + r.tail_len as usize) {
+        return None;
+    }
+    // SAFETY: the range is inside the data.
+    let part = unsafe { Fragment::cut(r, TCP_PACKED.min(left)) };
+    sender.send(r.kind, r.aux, part.imm, part.len(), |dst| {
+        // SAFETY: the record has room for the part.
+        unsafe { part.write(r, dst) }
+    });
+    Some(part.data_len)
+}
+
+/// One record of a request that has several. The user's packing functions decide where a part ends: some (yaksa,
+/// MPICH's) cannot cut an element, so that what they pack has to be known before room is taken.
+struct Fragment {
+    imm: u64,
+    head: [u8; FragmentHdr::SIZE],
+    head_len: usize,
+    data_len: usize,
+    /// What the user's functions have packed; empty: the data is packed into the record.
+    packed: Vec<u8>,
+    /// Bytes of the user's header behind the data.
+    tail_len: usize,
+}
+
+impl Fragment {
+    /// The next part of a request's data, at most `max` bytes.
+    ///
+    /// # Safety
+    /// The request's data is readable, and `max` bytes are left of it.
+    unsafe fn cut(r: &Request, max: usize) -> Fragment {
+        let Data::Generic { .. } = r.data else {
+            return Self::of(r, max, Vec::new());
+        };
+        let mut packed = vec![0; max];
+        // SAFETY: the buffer has room for `max`.
+        let len = unsafe {
+            r.data
+                .pack_some(r.offset as usize, packed.as_mut_ptr(), max)
+        };
+        Self::of(r, len, packed)
+    }
+
+    /// The part of `len` bytes at the request's offset. A put names the address in its immediate, a stream needs no
+    /// more than the order, the others name the offset in their header.
+    fn of(r: &Request, data_len: usize, packed: Vec<u8>) -> Fragment {
+        let (offset, total) = (r.offset, r.data.len() as u64);
+        let imm = if r.kind == PUT { r.imm + offset } else { r.imm };
+        let head_len = match r.kind {
+            PUT | STREAM => 0,
+            AM_FRAGMENT | TAG_FRAGMENT => FragmentHdr::SIZE,
+            _ => DataHdr::SIZE,
+        };
+        Fragment {
+            imm,
+            // A `DataHdr` is the first field of it.
+            head: FragmentHdr { offset, total }.encode(),
+            head_len,
+            data_len,
+            packed,
+            tail_len: match r.kind {
+                AM_FRAGMENT if offset + data_len as u64 == total => r.tail_len as usize,
+                _ => 0,
+            },
+        }
+    }
+
+    /// Bytes of the record.
+    fn len(&self) -> usize {
+        self.head_len + self.data_len + self.tail_len
+    }
+
+    fn head(&self) -> &[u8] {
+        &self.head[..self.head_len]
+    }
+
+    /// # Safety
+    /// The request's tail is readable.
+    unsafe fn tail<'a>(&self, r: &'a Request) -> &'a [u8] {
+        if self.tail_len == 0 {
+            return &[];
+        }
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts(r.tail, self.tail_len) }
+    }
+
+    /// Writes the record.
+    ///
+    /// # Safety
+    /// `len` bytes are writable at `dst`; the request's data and tail are readable.
+    unsafe fn write(&self, r: &Request, dst: *mut u8) {
+        // SAFETY: the caller has room for the three parts.
+        unsafe {
+            dst.copy_from_nonoverlapping(self.head.as_ptr(), self.head_len);
+            let at = dst.add(self.head_len);
+            if self.packed.is_empty() {
+                r.data.pack(r.offset as usize, at, self.data_len);
+            } else {
+                at.copy_from_nonoverlapping(self.packed.as_ptr(), self.data_len);
+            }
+            let tail = self.tail(r);
+            at.add(self.data_len)
+                .copy_from_nonoverlapping(tail.as_ptr(), tail.len());
+        }
+    }
+}
+
+const _: () = assert!(DataHdr::SIZE <= FragmentHdr::SIZE);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_ring_in_shared_memory_is_called_corrupt() {
+        assert_eq!(taken::<Outbox>(true), Ok(()));
+        assert_eq!(taken::<Outbox>(false), Err(SendFailed::Unusable));
+        let others = [
+            taken::<ib::sender::IbSender>(false),
+            taken::<tofu::sender::TofuSender>(false),
+        ];
+        for failed in others {
+            assert_eq!(failed, Err(SendFailed::Refused));
+            assert!(!SendFailed::Refused.text().contains("ring"));
+        }
+    }
+}

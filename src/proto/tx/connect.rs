@@ -1,0 +1,108 @@
+//! The lane that a peer's messages take: opened by the first of them, or before it.
+
+use crate::ctypes::*;
+use crate::engine::peer::{Peer, PeerTx};
+use crate::engine::worker::Worker;
+use crate::proto::{detach, proto_info};
+use crate::sys::log;
+use crate::tl::Lane;
+use crate::tl::shm::outbox::Outbox;
+use std::fmt::Arguments;
+use std::io::ErrorKind;
+
+/// Takes a ring in the peer's inbox, or has a connection made where that is how messages go to it. False: there is no
+/// lane yet, the caller tries again later.
+#[cold]
+pub(super) fn connect(peer: &Peer, tx: &mut PeerTx) -> Result<bool, ucs_status_t> {
+    // SAFETY: peers do not outlive their worker.
+    let worker = unsafe { &*peer.worker };
+    let inbox = peer.inbox.filter(|_| peer.uses_inbox());
+    let (Some(inbox), Some(me)) = (inbox, worker.as_sender()) else {
+        if !tx.connecting {
+            tx.connecting = true;
+            worker.connect(peer);
+        }
+        return Ok(false);
+    };
+    detach::resume(peer, tx);
+    if tx.lane.is_some() {
+        return Ok(true);
+    }
+    match Outbox::open(inbox, &me, &mut tx.waiting) {
+        Ok(outbox) => {
+            tx.is_known = true;
+            tx.fallback_target = None;
+            tx.lane = Some(Lane::Shm(Box::new(outbox)));
+            peer.note_traffic(worker);
+            detach::note_idle(worker, peer);
+            log_lanes(worker, peer);
+            Ok(true)
+        }
+        Err(e) if e.kind() == ErrorKind::WouldBlock => {
+            if tx.waiting.as_ref().is_some_and(|w| w.is_receiver_full()) {
+                // Without a fallback a ring is waited for: another sender may release one.
+                let reason = format_args!("it has no shared memory for more peers");
+                switch_to_fallback(worker, peer, tx, reason);
+            }
+            Ok(false)
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            log::debug!("peer {:#x} (pid {}) is gone", peer.uid, inbox.id.pid);
+            Err(UCS_ERR_CONNECTION_RESET)
+        }
+        Err(e) => {
+            let reason = format_args!("its shared memory cannot be mapped: {e} (ulimit -v)");
+            if switch_to_fallback(worker, peer, tx, reason) {
+                return Ok(false);
+            }
+            log::error!(
+                "cannot open the shared memory of peer {:#x} (pid {}): {e}",
+                peer.uid,
+                inbox.id.pid
+            );
+            Err(UCS_ERR_UNREACHABLE)
+        }
+    }
+}
+
+/// Has a TCP connection made to a peer in whose inbox no ring can be had. False: TCP is not allowed, or leads not
+/// there. The order of messages is kept: those sent by an earlier ring were handled before it was closed, and from now
+/// on none is sent by a ring.
+#[cold]
+fn switch_to_fallback(worker: &Worker, peer: &Peer, tx: &mut PeerTx, reason: Arguments) -> bool {
+    let Some(target) = tx.fallback_target.take() else {
+        return false;
+    };
+    log::warn!(
+        "worker {:#x} (pid {}) is reached by tcp: {reason}",
+        peer.uid,
+        peer.inbox.map_or(0, |inbox| inbox.id.pid)
+    );
+    tx.waiting = None;
+    tx.connecting = true;
+    peer.set_fallback(target);
+    worker.connect(peer);
+    true
+}
+
+/// Has a connection made to a peer that only one shows the end of: nothing need be sent first.
+pub fn connect_eagerly(peer: &Peer) {
+    let mut tx = peer.tx.lock();
+    if peer.target.is_some() && tx.lane.is_none() && !tx.connecting {
+        tx.connecting = true;
+        // SAFETY: peers do not outlive their worker.
+        unsafe { &*peer.worker }.connect(peer);
+    }
+}
+
+/// Says which lanes serve a peer: to people, and to the statistics.
+pub fn log_lanes(worker: &Worker, peer: &Peer) {
+    let proto_info::LaneNames { messages, copies } = proto_info::lanes(peer);
+    peer.stats().set_lanes(&messages, &copies);
+    log::info!(
+        "{} {} ep_cfg: tag({messages} {copies}) rma({messages} {copies}) amo({messages}) am({messages} {copies})",
+        worker.ctx.name,
+        proto_info::kind(worker, peer)
+    );
+    proto_info::connected(worker, peer);
+}

@@ -1,0 +1,316 @@
+//! Remote accesses that the adapter of the Tofu interconnect carries out: queued as messages are, because a ring has to
+//! be there, and posted in their turn. What is written goes by the queues that messages go by, in order with them.
+
+use super::{rma_ib, tofu_stripe, zcopy};
+use crate::ctypes::*;
+use crate::engine::peer::{Peer, PeerTx};
+use crate::engine::request::{Extra, RailShare, Request, TxState, Zcopy, ZcopyRole, ZcopyState};
+use crate::proto::cma::CmaDirection;
+use crate::sys::regcache::Handle;
+use crate::tl::Lane;
+use crate::tl::tofu::amo::{AmoVerb, AmoWidth, TofuAmo};
+use crate::tl::tofu::mr::{self, TofuMr};
+use crate::tl::tofu::sender::TofuSender;
+use crate::wire::header::{AmoHdr, Kind, NoteHdr};
+use crate::wire::stats::StatProtocol;
+
+/// Where a request keeps the steering address.
+const STADD: std::ops::Range<usize> = 0..8;
+
+/// Makes a request, whose data (one piece) and peer are set, an access of the adapter's.
+pub fn set_rma_tofu(r: &mut Request, direction: CmaDirection, addr: u64, stadd: u64) {
+    (r.sent, r.imm, r.kind) = (TxState::Device, addr, 0);
+    r.stream = direction == CmaDirection::Write;
+    r.info.length = r.data.len();
+    (r.offset, r.remote) = (0, 0);
+    r.head_len = 0;
+    r.head[STADD].copy_from_slice(&stadd.to_le_bytes());
+}
+
+/// What adapters call an operation, by its number in `ucp_atomic_op_t`.
+pub fn verb(op: u8) -> Option<AmoVerb> {
+    const ADD: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_ADD as u8;
+    const SWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_SWAP as u8;
+    const CSWAP: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_CSWAP as u8;
+    const AND: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_AND as u8;
+    const OR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_OR as u8;
+    const XOR: u8 = ucp_atomic_op_t::UCP_ATOMIC_OP_XOR as u8;
+    Some(match op {
+        ADD => AmoVerb::Add,
+        SWAP => AmoVerb::Swap,
+        CSWAP => AmoVerb::CompareSwap,
+        AND => AmoVerb::And,
+        OR => AmoVerb::Or,
+        XOR => AmoVerb::Xor,
+        _ => return None,
+    })
+}
+
+/// An operation on 4 or 8 bytes as adapters do it.
+pub fn step(op: u8, size: u8, value: u64, compare: u64) -> Option<TofuAmo> {
+    let width = match size {
+        4 => AmoWidth::Four,
+        8 => AmoWidth::Eight,
+        _ => return None,
+    };
+    Some(TofuAmo {
+        verb: verb(op)?,
+        width,
+        value,
+        compare,
+    })
+}
+
+/// Makes a request, whose data (the place of the reply, if one is wanted) and peer are set, an atomic operation of the
+/// adapter's, which offers it. False: it is none that adapters know.
+pub fn atomic(r: &mut Request, addr: u64, head: &AmoHdr, stadd: u64) -> bool {
+    let known = step(head.op, head.size, head.value, head.compare).is_some();
+    if known {
+        rma_ib::set_atomic(r, addr, head, stadd);
+    }
+    known
+}
+
+/// The sender of a peer whom nothing waits for.
+fn sender_now(tx: &mut PeerTx) -> Option<&mut TofuSender> {
+    match tx.lane.as_mut() {
+        Some(Lane::Tofu(sender)) if tx.pending.is_empty() => Some(sender),
+        _ => None,
+    }
+}
+
+/// Has an operation done at once whose reply nobody wants. False: it has to wait.
+pub fn change_now(peer: &Peer, step: TofuAmo, stadd: u64) -> bool {
+    let mut tx = peer.tx.lock();
+    let sender = sender_now(&mut tx);
+    let posted = sender.is_some_and(|sender| sender.change(step, stadd, None));
+    if posted {
+        peer.stats()
+            .of(StatProtocol::AmoMapped)
+            .add(step.width.bytes());
+    }
+    posted
+}
+
+/// The same with a reply, which a request waits for: its data. False: it has to wait, and the request is the caller's.
+///
+/// # Safety
+/// The request is new, complete in all fields, and has room for the reply.
+pub unsafe fn fetch_now(peer: &Peer, req: *mut Request, step: TofuAmo, stadd: u64) -> bool {
+    let mut tx = peer.tx.lock();
+    // SAFETY: the caller's request.
+    let into = unsafe { &*req }.data.as_contig();
+    let (Some(sender), Some(into)) = (sender_now(&mut tx), into) else {
+        return false;
+    };
+    let posted = sender.change(step, stadd, Some((into, req.cast())));
+    if posted {
+        peer.stats()
+            .of(StatProtocol::AmoMapped)
+            .add(step.width.bytes());
+    }
+    posted
+}
+
+/// Posts it. False: not now.
+fn post_atomic(peer: &Peer, sender: &mut TofuSender, r: &mut Request) -> Option<bool> {
+    let head = AmoHdr::decode(&r.head)?;
+    let step = step(head.op, head.size, head.value, head.compare)?;
+    let owner: *mut Request = r;
+    let reply = match r.stream {
+        true => None,
+        false => Some((r.data.as_contig()?, owner.cast())),
+    };
+    let posted = sender.change(step, r.remote_id, reply);
+    if posted {
+        rma_ib::atomic_posted(peer, r, step.width.bytes());
+    }
+    Some(posted)
+}
+
+/// Has the adapter work in the request's memory, which is registered. Rails move their shares.
+pub fn in_place(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>) {
+    let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Access, r.imm);
+    (transfer.steered, transfer.shares) = (Some(memory), shares);
+    r.extra = Some(Box::new(Extra::Transfer(transfer)));
+}
+
+/// Makes a receive one that reads the sender's memory into its own, which is registered. Rails move their shares.
+pub fn fetch(r: &mut Request, memory: Handle<TofuMr>, shares: Vec<RailShare>) {
+    r.head[STADD].copy_from_slice(&r.remote.to_le_bytes());
+    (r.sent, r.stream, r.kind, r.offset) = (TxState::Device, false, 0, 0);
+    r.head_len = 0;
+    // `remote_id` is a link when the adapter has done.
+    (r.imm, r.remote_id) = (r.remote_id, 0);
+    let mut transfer = Zcopy::new(Vec::new(), ZcopyRole::Fetch, r.remote);
+    (transfer.steered, transfer.shares) = (Some(memory), shares);
+    r.extra = Some(Box::new(Extra::Transfer(transfer)));
+}
+
+/// Writes what one operation does at once. False: it has to wait, or is longer.
+///
+/// # Safety
+/// `len` bytes are readable at `data`.
+pub unsafe fn write_now(peer: &Peer, stadd: u64, data: *const u8, len: usize) -> bool {
+    let mut tx = peer.tx.lock();
+    let sender = sender_now(&mut tx);
+    // SAFETY: the caller's bytes.
+    sender.is_some_and(|sender| unsafe { write_by(peer, sender, stadd, data, len) })
+}
+
+/// As [`write_now`], with a note of it behind it for a completion queue. `None`: it has to wait, or is longer; false:
+/// only the note has.
+///
+/// # Safety
+/// As there.
+pub unsafe fn write_with_imm(
+    peer: &Peer,
+    stadd: u64,
+    data: *const u8,
+    (cq, value, note): (u8, u64, NoteHdr),
+) -> Option<bool> {
+    let mut tx = peer.tx.lock();
+    let sender = sender_now(&mut tx)?;
+    // SAFETY: the caller's bytes.
+    unsafe { write_by(peer, sender, stadd, data, note.len as usize) }.then(|| {
+        let noted = sender.send(Kind::Note as u8, cq, value, NoteHdr::SIZE, |to| {
+            // SAFETY: the frame has room for it.
+            unsafe { to.cast::<[u8; NoteHdr::SIZE]>().write(note.encode()) };
+        });
+        if noted {
+            peer.stats().of(StatProtocol::Short).add(0);
+        }
+        noted
+    })
+}
+
+/// # Safety
+/// As of [`write_now`].
+unsafe fn write_by(
+    peer: &Peer,
+    sender: &mut TofuSender,
+    stadd: u64,
+    data: *const u8,
+    len: usize,
+) -> bool {
+    // SAFETY: the caller's bytes.
+    let fill = |to: *mut u8, n: usize| unsafe { to.copy_from_nonoverlapping(data, n) };
+    let written = len <= sender.max_rma() && sender.write(stadd, len, fill) == len;
+    if written {
+        peer.stats().of(StatProtocol::RmaCopy).add(len);
+    }
+    written
+}
+
+fn stadd(r: &Request) -> u64 {
+    let bytes = r.head[STADD].first_chunk();
+    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// Posts as much of a request as there is room for; true when that was all of it. `None`: it cannot be done this way.
+///
+/// # Safety
+/// The request's memory is the user's promise until it ends.
+pub(super) unsafe fn advance(
+    peer: &Peer,
+    sender: &mut TofuSender,
+    req: *mut Request,
+) -> Option<bool> {
+    // SAFETY: the caller's request.
+    let r = unsafe { &mut *req };
+    if rma_ib::is_atomic(r) {
+        return post_atomic(peer, sender, r);
+    }
+    let (data, len) = (r.data.as_contig()?, r.data.len());
+    if r.transfer().is_some() {
+        // SAFETY: passed on.
+        return unsafe { post_zcopy(peer, sender, req, data, zcopy::length(r)) };
+    }
+    while (r.offset as usize) < len {
+        let (at, left) = (r.offset as usize, len - r.offset as usize);
+        let there = stadd(r).wrapping_add(r.offset);
+        // SAFETY: inside of the user's memory.
+        let n = unsafe {
+            let here = data.add(at);
+            match r.stream {
+                true => sender.write(there, left, |to, n| to.copy_from_nonoverlapping(here, n)),
+                false => sender.read(there, here, left, req.cast()),
+            }
+        };
+        if n == 0 {
+            return Some(false);
+        }
+        r.offset += n as u64;
+        r.remote += u64::from(!r.stream);
+    }
+    peer.stats().of(StatProtocol::RmaCopy).add(len);
+    // The end of a read is the adapter's to tell.
+    r.sent = match r.stream {
+        true => TxState::Complete,
+        false => TxState::Await,
+    };
+    Some(true)
+}
+
+/// As [`advance`], in the request's own memory.
+///
+/// # Safety
+/// As there; `len` bytes at `data` are its memory.
+unsafe fn post_zcopy(
+    peer: &Peer,
+    sender: &mut TofuSender,
+    req: *mut Request,
+    data: *mut u8,
+    len: usize,
+) -> Option<bool> {
+    // SAFETY: the caller's request.
+    let r = unsafe { &mut *req };
+    let (far, writes) = (stadd(r), r.stream);
+    let offset = &mut r.offset;
+    let Some(Extra::Transfer(t)) = r.extra.as_deref_mut() else {
+        return None;
+    };
+    if *offset == 0 {
+        t.shares.retain(|share| share.rail < sender.rails());
+    }
+    let part = tofu_stripe::part(len, t.shares.len(), sender.longest());
+    while (*offset as usize) < len {
+        let at = data.wrapping_add(*offset as usize);
+        let (turn, n) = tofu_stripe::next(*offset as usize, len, part, t.shares.len());
+        let n = match turn.checked_sub(1) {
+            None => {
+                let here = (mr::stadd(t.steered.as_ref()?, at), n);
+                let there = far.wrapping_add(*offset);
+                match writes {
+                    true => sender.write_in_place(there, here, req.cast()),
+                    false => sender.read_in_place(there, here, req.cast()),
+                }
+            }
+            Some(i) => {
+                let RailShare {
+                    rail,
+                    memory,
+                    there,
+                } = &t.shares[i];
+                let here = (mr::stadd(memory, at), n);
+                let there = there.wrapping_add(*offset);
+                match writes {
+                    true => sender.write_by_rail(*rail, there, here, req.cast()),
+                    false => sender.read_by_rail(*rail, there, here, req.cast()),
+                }
+            }
+        };
+        if n == 0 {
+            return Some(false);
+        }
+        *offset += n as u64;
+        t.in_flight += 1;
+    }
+    // What is fetched its sender counts.
+    if t.role == ZcopyRole::Access {
+        peer.stats().of(StatProtocol::RmaCopy).add(len);
+    }
+    // The end is the adapter's to tell.
+    (t.fate, r.sent) = (ZcopyState::Posted, TxState::Await);
+    Some(true)
+}

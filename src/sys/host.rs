@@ -1,0 +1,111 @@
+//! Who and where this process is: host, PID namespace, library path, random numbers.
+
+use crate::sys::sync::OnceLock;
+use std::ffi::CStr;
+
+/// What decides whether two processes can share memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostId {
+    /// Hash of the kernel's boot id: equal on one host between two reboots, and nowhere else.
+    pub host: u64,
+    /// Inode of the PID namespace: pids are comparable only where it is equal.
+    pub pid_ns: u32,
+    /// Inode of the IPC namespace: System V numbers are comparable only where it is equal.
+    pub ipc_ns: u32,
+    /// Inode of the network namespace: an address of one's own is the peer's too only where it is equal.
+    pub net_ns: u32,
+    /// Process id in that namespace.
+    pub pid: u32,
+}
+
+/// This process. The pid is read each time (a fork changes it), the rest once.
+pub fn place() -> HostId {
+    static FIXED: OnceLock<(u64, u32, u32, u32)> = OnceLock::new();
+    let &(host, pid_ns, ipc_ns, net_ns) = FIXED.get_or_init(|| {
+        (
+            host_hash(),
+            namespace("pid"),
+            namespace("ipc"),
+            namespace("net"),
+        )
+    });
+    HostId {
+        host,
+        pid_ns,
+        ipc_ns,
+        net_ns,
+        pid: std::process::id(),
+    }
+}
+
+/// The user on whose behalf this process acts.
+pub fn user() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// Whether this process may have only so much address space (`ulimit -v`).
+pub fn address_space_is_limited() -> bool {
+    soft_limit(libc::RLIMIT_AS).is_some()
+}
+
+/// The length of the longest file that this process may make (`ulimit -f`), bytes, if that is limited.
+pub fn max_file_size() -> Option<u64> {
+    soft_limit(libc::RLIMIT_FSIZE)
+}
+
+fn soft_limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is valid for writes.
+    let known = unsafe { libc::getrlimit(resource, &raw mut limit) } == 0;
+    (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+fn host_hash() -> u64 {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    // FNV-1a: the boot id is random already, its 36 characters only need folding to 64 bits.
+    id.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| {
+        (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+fn namespace(kind: &str) -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(format!("/proc/self/ns/{kind}")).map_or(0, |m| m.ino() as u32)
+}
+
+/// A random number from the kernel, never 0 (0 means "none" in identifiers).
+pub fn random_u64() -> u64 {
+    let mut value = 0u64;
+    loop {
+        // SAFETY: the buffer is 8 writable bytes.
+        let got = unsafe { libc::getrandom((&raw mut value).cast(), 8, 0) };
+        if got == 8 && value != 0 {
+            return value;
+        }
+    }
+}
+
+/// Path of the file that this code was loaded from; `?` when the loader does not know.
+pub fn library_path() -> String {
+    // SAFETY: an all-zero Dl_info is a valid value (null pointers).
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: the address is that of a function in this library; `info` is valid for writes.
+    let found = unsafe { libc::dladdr(library_path as *const libc::c_void, &mut info) };
+    if found == 0 || info.dli_fname.is_null() {
+        return "?".to_owned();
+    }
+    // SAFETY: dladdr returned a NUL-terminated string owned by the loader.
+    unsafe { CStr::from_ptr(info.dli_fname) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Name of this host, for logs.
+pub fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "?".to_owned(), |s| s.trim_end().to_owned())
+}

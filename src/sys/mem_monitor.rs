@@ -1,0 +1,249 @@
+//! Which addresses of this process lead to other memory from now on: a ring of events that caches of registrations
+//! read.
+//!
+//! Somebody has to watch `munmap` and its like. In this order, and not before the first cache is made:
+//!
+//! - a genuine libucm that is in the process, for then its hooks are where ours would be, or will be;
+//! - hooks of our own at the entries of libc's functions;
+//! - the program itself, if it has said that it will (`ucm_set_external_event`, `ucm_vm_munmap`): Open MPI's
+//!   memory/patcher. What it tells is taken in any case. It ends with `MPI_Finalize`; that it does is noticed by the
+//!   next registration only.
+//!
+//! Where nobody can (`UCX_MEM_EVENTS=n`, other C libraries, sanitizers and valgrind, whose allocators unmap by
+//! themselves) the process is blind, and nothing must be kept registered.
+//!
+//! What nobody sees: system calls that a program makes without libc; libraries that are closed (see [`may_be_closed`]);
+//! what happens to a file behind a mapping (`ftruncate`, `fallocate`). With a genuine libucm: `shmat` with `SHM_REMAP`.
+
+mod patch;
+mod hooks;
+mod libucm;
+mod dl_objects;
+mod trampoline;
+mod events;
+
+use super::fork::{Lock, Mutex};
+use crate::ctypes::UCM_EVENT_VM_UNMAPPED;
+use crate::options::{HookMode, Options};
+use crate::sys::log;
+use crate::sys::sync::OnceLock;
+use patch::PatchedEntries;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use dl_objects::may_be_closed;
+pub use events::{EventRing, UnmapEvent, VaRange};
+
+#[cfg(not(loom))]
+static RING: EventRing = EventRing::new();
+#[cfg(loom)]
+static RING: std::sync::LazyLock<EventRing> = std::sync::LazyLock::new(EventRing::new);
+
+/// The events of this process.
+#[inline(always)]
+fn ring() -> &'static EventRing {
+    &RING
+}
+
+/// Somebody who watches, or nobody.
+#[derive(Clone)]
+pub struct Monitor {
+    events: &'static EventRing,
+    blind: Option<String>,
+    check: fn() -> bool,
+}
+
+impl Monitor {
+    /// One whose events come from elsewhere, for as long as the process runs.
+    pub fn of(events: &'static EventRing) -> Self {
+        Monitor {
+            events,
+            blind: None,
+            check: || true,
+        }
+    }
+
+    /// Nobody has to: what is registered leads to whatever is mapped there.
+    pub fn needless() -> Self {
+        #[cfg(not(loom))]
+        static QUIET: EventRing = EventRing::new();
+        #[cfg(loom)]
+        static QUIET: std::sync::LazyLock<EventRing> = std::sync::LazyLock::new(EventRing::new);
+        Monitor::of(&QUIET)
+    }
+
+    /// Nobody does, for this reason.
+    pub fn no_readers(why: &str) -> Self {
+        Monitor {
+            events: ring(),
+            blind: Some(why.to_owned()),
+            check: || false,
+        }
+    }
+
+    /// The events, which say nothing where nobody watches.
+    #[inline(always)]
+    pub fn events(&self) -> &'static EventRing {
+        self.events
+    }
+
+    /// Why nobody watches.
+    pub fn blind(&self) -> Option<&str> {
+        self.blind.as_deref()
+    }
+
+    /// Whether events still come: somebody else may have put himself in our place since. If that can be put right it
+    /// is, and all that was missed is told as `Everything`. To be asked now and then, at each new registration.
+    pub fn still(&self) -> bool {
+        (self.check)()
+    }
+}
+
+/// What is to be checked of him who tells.
+enum ReportSource {
+    /// That it goes on: Open MPI stops when it is finalised.
+    ByProgram(PatchedEntries),
+    ByEntries(PatchedEntries),
+    NoLonger,
+}
+
+static WATCH: OnceLock<Monitor> = OnceLock::new();
+static ENTRIES: Mutex<ReportSource> = Mutex::new(ReportSource::NoLonger);
+
+/// What a fork waits for.
+pub fn lock_to_watch() -> &'static Lock {
+    ENTRIES.lock_to_watch()
+}
+
+/// The program reports what it unmaps.
+static EXTERNAL: AtomicBool = AtomicBool::new(false);
+
+/// The watch on this process's memory, which begins with the first call, and the options of that.
+pub fn watch(options: &Options) -> &'static Monitor {
+    WATCH.get_or_init(|| {
+        let source = begin(options);
+        match &source {
+            Ok(source) => log::debug!("memory that goes is told by {source}"),
+            Err(why) => log::debug!("memory that goes is told by nobody: {why}"),
+        }
+        match source {
+            Ok(_) => Monitor {
+                check: check_entries,
+                ..Monitor::of(ring())
+            },
+            Err(why) => Monitor::no_readers(&why),
+        }
+    })
+}
+
+/// Who tells from now on.
+fn begin(options: &Options) -> Result<&'static str, String> {
+    if options.value("MEM_EVENTS") == Some(false) {
+        return Err("UCX_MEM_EVENTS=n".into());
+    }
+    if let Some(who) = allocator_of_its_own() {
+        return Err(format!("{who} unmaps memory by itself"));
+    }
+    patch::keep_this_library()?;
+    let (source, told) = by_entries(options).or_else(by_program)?;
+    *ENTRIES.lock() = told;
+    watch_forks();
+    Ok(source)
+}
+
+/// Tools that bring an allocator along which asks the kernel and not libc.
+fn allocator_of_its_own() -> Option<&'static str> {
+    let sanitizers = [
+        c"__asan_init",
+        c"__tsan_init",
+        c"__msan_init",
+        c"__hwasan_init",
+    ];
+    if sanitizers
+        .iter()
+        .any(|name| dl_objects::global_symbol(name) != 0)
+    {
+        return Some("a sanitizer");
+    }
+    (!dl_objects::named("vgpreload_").is_empty()).then_some("valgrind")
+}
+
+fn by_entries(options: &Options) -> Result<(&'static str, ReportSource), String> {
+    let mut entries = PatchedEntries::of_another()?;
+    let mut source = "libucm";
+    if !(libucm::subscribe() && entries.look_again().reported_count().is_ok()) {
+        let mode = options.get("MEM_MMAP_HOOK_MODE");
+        if mode.and_then(|word| HookMode::from_name(&word)) != Some(HookMode::Bistro) {
+            return Err("UCX_MEM_MMAP_HOOK_MODE leaves libc's code as it is".into());
+        }
+        entries.take()?;
+        source = "hooks";
+    }
+    Ok((source, ReportSource::ByEntries(entries)))
+}
+
+/// The last resort, for the reason `why`.
+fn by_program(why: String) -> Result<(&'static str, ReportSource), String> {
+    // Relaxed: a flag, and nothing that it stands for.
+    if !EXTERNAL.load(Ordering::Relaxed) {
+        return Err(why);
+    }
+    let entries = PatchedEntries::of_another()?;
+    match entries.reported() {
+        true => Ok(("the program", ReportSource::ByProgram(entries))),
+        false => Err(why),
+    }
+}
+
+fn check_entries() -> bool {
+    let mut told = ENTRIES.lock();
+    let checked = match &mut *told {
+        ReportSource::ByProgram(entries) => match entries.reported() {
+            true => Ok(false),
+            false => Err("the program reports nothing".to_owned()),
+        },
+        ReportSource::ByEntries(entries) => entries.check(),
+        ReportSource::NoLonger => return false,
+    };
+    match &checked {
+        Ok(false) => return true,
+        Ok(true) => log::debug!("somebody else changed the memory functions of libc"),
+        Err(why) => {
+            log::warn!("memory that goes is told no longer: {why}. Nothing is kept registered.");
+            *told = ReportSource::NoLonger;
+        }
+    }
+    ring().note(UnmapEvent::Everything);
+    checked.is_ok()
+}
+
+/// A forked child shares memory until one of the two writes: who of them keeps the page that is registered?
+fn watch_forks() {
+    extern "C" fn forked() {
+        ring().note(UnmapEvent::Forked);
+    }
+    // SAFETY: the function is here as long as the process.
+    unsafe { libc::pthread_atfork(Some(forked), Some(forked), None) };
+}
+
+/// The program says that it will call [`gone`] for these events (a set of `ucm_event_type_t`).
+pub fn expect_reports(events: c_int) {
+    if events & UCM_EVENT_VM_UNMAPPED as c_int != 0 {
+        // Relaxed: see `begin`.
+        EXTERNAL.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The program reports that these addresses are about to go. It neither allocates nor waits for a lock.
+pub fn gone(addr: usize, len: usize) {
+    hooks::note_if_probed(addr, hooks::BY_PROGRAM);
+    if len > 0 && WATCH.get().is_some_and(|watch| watch.blind.is_none()) {
+        ring().note(UnmapEvent::Gone(VaRange::new(addr, len)));
+    }
+}
+
+/// Bytes of a page.
+pub fn page_size() -> usize {
+    // SAFETY: no memory involved. A constant of the process, never an error.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}

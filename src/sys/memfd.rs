@@ -1,0 +1,362 @@
+//! Shared memory segments without a name: a memfd, gone when the last process that maps it is.
+//!
+//! A peer in the same PID namespace opens it as `/proc/PID/fd/FD`, which the kernel allows to the
+//! same user only, without ptrace capabilities.
+
+use super::descriptor::OwnedDescriptor;
+use super::{fork, host, process};
+use crate::sys::sync::OnceLock;
+use std::fs::File;
+use std::io::{self, Error, ErrorKind};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::PathBuf;
+use std::ptr::NonNull;
+
+/// Bytes of a page, the unit of mappings. x86-64's; larger pages are multiples of it, and
+/// mappings are made of multiples of 64 KiB where it matters.
+pub const PAGE: usize = 4096;
+
+/// How a peer finds a segment. Plain data from an address, an rkey or shared memory: not trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MemfdId {
+    /// Owner, in the PID namespace of owner and opener.
+    pub pid: u32,
+    /// The owner's descriptor.
+    pub fd: u32,
+    /// Low 32 bits of the file's inode number: descriptors and pids are reused, inodes are not soon.
+    pub ino: u32,
+}
+
+/// A file in memory that can be mapped by this process and its peers.
+pub struct Memfd {
+    file: OwnedDescriptor<File>,
+    len: usize,
+    id: MemfdId,
+}
+
+impl Memfd {
+    /// A new segment of `len` bytes, zero, sparse.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM`.
+    pub fn create(len: usize) -> io::Result<Self> {
+        let file = create_memfd()?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+        file.set_len(len as u64)?;
+        // A peer that could shrink the file would make our accesses fault.
+        // SAFETY: fcntl on an open memfd with constant flags.
+        unsafe {
+            libc::fcntl(
+                file.as_raw_fd(),
+                libc::F_ADD_SEALS,
+                libc::F_SEAL_SHRINK | libc::F_SEAL_GROW,
+            )
+        };
+        let id = MemfdId {
+            pid: std::process::id(),
+            fd: file.as_raw_fd() as u32,
+            ino: file.metadata()?.ino() as u32,
+        };
+        let file = OwnedDescriptor::new(file);
+        Ok(Self { file, len, id })
+    }
+
+    /// Opens a peer's segment, at most `max_len` bytes long.
+    ///
+    /// # Errors
+    /// `NotFound` when the owner is gone or the identity does not fit; `PermissionDenied` for
+    /// another user's; `InvalidData` for a file that is not a segment.
+    pub fn open(id: MemfdId, max_len: u64) -> io::Result<Self> {
+        let path = path_of(id);
+        // Look before opening: opening a device or a FIFO can have effects.
+        check(&std::fs::metadata(&path)?, id, max_len)?;
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK)
+            .open(&path)?;
+        let meta = file.metadata()?;
+        check(&meta, id, max_len)?;
+        // SAFETY: fcntl on an open file.
+        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+            return Err(Error::new(ErrorKind::InvalidData, "not a sealed segment"));
+        }
+        Ok(Self {
+            file: OwnedDescriptor::new(file),
+            len: meta.len() as usize,
+            id,
+        })
+    }
+
+    /// How peers find it.
+    pub fn id(&self) -> MemfdId {
+        self.id
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Maps `len` bytes from `offset` (both multiples of [`PAGE`]) for reading and writing, shared.
+    /// `at`: exactly there, instead of what is mapped there, which the caller owns.
+    ///
+    /// # Errors
+    /// `ENOMEM`; `InvalidInput` outside the segment; `EBADF`: the program has closed the file.
+    pub fn map(&self, offset: usize, len: usize, at: Option<NonNull<u8>>) -> io::Result<Mapping> {
+        if len == 0
+            || offset % PAGE != 0
+            || offset.checked_add(len).is_none_or(|end| end > self.len)
+        {
+            return Err(Error::from(ErrorKind::InvalidInput));
+        }
+        if !self.file.is_intact() {
+            return Err(Error::from_raw_os_error(libc::EBADF));
+        }
+        let fixed = if at.is_some() { libc::MAP_FIXED } else { 0 };
+        let hint = at.map_or(std::ptr::null_mut(), |p| p.as_ptr().cast());
+        // SAFETY: a fresh mapping of our own file; MAP_FIXED replaces only what the caller owns.
+        let ptr = unsafe {
+            libc::mmap(
+                hint,
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | fixed,
+                self.file.as_raw_fd(),
+                offset as i64,
+            )
+        };
+        if ptr == libc::MAP_FAILED {
+            return Err(Error::last_os_error());
+        }
+        Ok(Mapping {
+            ptr: NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?,
+            len,
+            in_children: None,
+        })
+    }
+}
+
+/// Whether a segment is another user's. That of a process whose descriptors we may not see is.
+pub fn is_foreign(id: MemfdId) -> bool {
+    match std::fs::metadata(path_of(id)) {
+        Ok(meta) => meta.uid() != host::user(),
+        Err(e) => e.kind() == ErrorKind::PermissionDenied,
+    }
+}
+
+/// Whether the owner of a segment still has it open: a file system look-up, 1 to 2 us. An owner whose descriptors
+/// may not be seen (it is not dumpable, /proc hides it or is not ours) lives as long as its process does.
+pub fn is_alive(id: MemfdId) -> bool {
+    match std::fs::metadata(path_of(id)) {
+        Ok(meta) if meta.ino() as u32 == id.ino => true,
+        _ if !process::is_running(id.pid) => false,
+        Err(e) if e.kind() != ErrorKind::NotFound => true,
+        _ => !sees_descriptors(id.pid),
+    }
+}
+
+/// Whether a descriptor that /proc does not show is not open: /proc is of our PID namespace and shows the process.
+fn sees_descriptors(pid: u32) -> bool {
+    let ours = std::fs::read_link("/proc/self").is_ok_and(|me| {
+        me.to_str()
+            .is_some_and(|me| me == std::process::id().to_string())
+    });
+    ours && std::fs::read_dir(format!("/proc/{pid}/fd")).is_ok()
+}
+
+/// Memory of a segment in this process's address space, unmapped on drop.
+pub struct Mapping {
+    ptr: NonNull<u8>,
+    len: usize,
+    in_children: Option<fork::PrivateInChild>,
+}
+
+// SAFETY: a mapping is memory; who may touch which part of it is decided by its users.
+unsafe impl Send for Mapping {}
+// SAFETY: as above: `Mapping` itself hands out only a pointer.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// First byte.
+    pub fn ptr(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+
+    /// First byte, which is never at address 0.
+    pub fn start(&self) -> NonNull<u8> {
+        self.ptr
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// A mapping that was made otherwise.
+    ///
+    /// # Safety
+    /// `len` bytes at `ptr` are mapped, and nothing else unmaps them.
+    pub unsafe fn from_raw(ptr: NonNull<u8>, len: usize) -> Self {
+        let in_children = None;
+        Self {
+            ptr,
+            len,
+            in_children,
+        }
+    }
+
+    /// The same memory, which forked children do not share: they find private memory there, zero.
+    pub fn without_children(mut self) -> Self {
+        // SAFETY: mapped until it is dropped, for reading and writing.
+        let private = || unsafe { fork::PrivateInChild::new(self.ptr, self.len) };
+        self.in_children = (self.len > 0).then(private);
+        self
+    }
+
+    /// Its first `at` bytes, whole pages, and the rest: each is unmapped for itself. `at` is at most its length.
+    pub fn split(self, at: usize) -> (Self, Self) {
+        assert!(at <= self.len);
+        let mut whole = std::mem::ManuallyDrop::new(self);
+        let private = whole.in_children.take().is_some();
+        // SAFETY: inside of the mapping, or at its end.
+        let behind = unsafe { whole.ptr.add(at) };
+        let part = |ptr, len| {
+            // SAFETY: a part of a mapping, which nothing else unmaps.
+            let part = unsafe { Self::from_raw(ptr, len) };
+            match private {
+                true => part.without_children(),
+                false => part,
+            }
+        };
+        (part(whole.ptr, at), part(behind, whole.len - at))
+    }
+
+    /// These bytes of it, whole pages; the others are unmapped.
+    pub fn cut(self, range: Range<usize>) -> Self {
+        let end = range.end.min(self.len);
+        self.split(end).0.split(range.start).1
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // Before the addresses can be those of another mapping.
+        self.in_children = None;
+        if self.len > 0 {
+            // SAFETY: the range was mapped and is unmapped once.
+            unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
+        }
+    }
+}
+
+fn create_memfd() -> io::Result<File> {
+    // SAFETY: a constant NUL-terminated name and constant flags.
+    let fd = unsafe {
+        libc::memfd_create(
+            c"rucp".as_ptr(),
+            libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING,
+        )
+    };
+    if fd < 0 {
+        return Err(Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor that nobody else owns.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+fn path_of(id: MemfdId) -> PathBuf {
+    PathBuf::from(format!("/proc/{}/fd/{}", id.pid, id.fd))
+}
+
+fn check(meta: &std::fs::Metadata, id: MemfdId, max_len: u64) -> io::Result<()> {
+    if meta.ino() as u32 != id.ino {
+        return Err(Error::from(ErrorKind::NotFound));
+    }
+    if meta.uid() != host::user() {
+        return Err(Error::from(ErrorKind::PermissionDenied));
+    }
+    if !meta.is_file() || meta.len() > max_len || Some(meta.dev()) != memfd_device() {
+        return Err(Error::new(ErrorKind::InvalidData, "not a segment"));
+    }
+    Ok(())
+}
+
+/// The device number of the kernel's own memory file system, where all memfds live.
+fn memfd_device() -> Option<u64> {
+    static DEVICE: OnceLock<Option<u64>> = OnceLock::new();
+    *DEVICE.get_or_init(|| {
+        create_memfd()
+            .and_then(|f| f.metadata())
+            .map(|m| m.dev())
+            .ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_opening_sees_the_same_memory() {
+        let owner = Memfd::create(2 * PAGE).unwrap();
+        let peer = Memfd::open(owner.id(), 1 << 20).unwrap();
+        let (a, b) = (
+            owner.map(PAGE, PAGE, None).unwrap(),
+            peer.map(PAGE, PAGE, None).unwrap(),
+        );
+        // SAFETY: both mappings are a page long.
+        unsafe {
+            a.ptr().write(42);
+            assert_eq!(b.ptr().read(), 42);
+        }
+        assert!(is_alive(owner.id()));
+        let id = owner.id();
+        drop((owner, peer));
+        assert!(!is_alive(id));
+    }
+
+    #[test]
+    fn a_foreign_file_is_refused() {
+        let file = File::open("/proc/self/exe").unwrap();
+        let ino = file.metadata().unwrap().ino() as u32;
+        let id = MemfdId {
+            pid: std::process::id(),
+            fd: file.as_raw_fd() as u32,
+            ino,
+        };
+        let kind = |id| Memfd::open(id, u64::MAX).err().map(|e| e.kind());
+        assert_eq!(kind(id), Some(ErrorKind::InvalidData));
+        let seg = Memfd::create(PAGE).unwrap();
+        let stale = MemfdId {
+            ino: seg.id().ino ^ 1,
+            ..seg.id()
+        };
+        assert_eq!(kind(stale), Some(ErrorKind::NotFound));
+        assert!(Memfd::open(seg.id(), 100).is_err(), "longer than allowed");
+    }
+
+    /// Whether a page of this process is mapped.
+    fn is_mapped(page: *mut u8) -> bool {
+        let mut state = 0u8;
+        // SAFETY: one byte for one page, mapped or not.
+        unsafe { libc::mincore(page.cast(), 1, &mut state) == 0 }
+    }
+
+    #[test]
+    fn a_part_stays_mapped() {
+        let file = Memfd::create(4 * PAGE).unwrap();
+        let map = file.map(0, 4 * PAGE, None).unwrap();
+        // SAFETY: four pages.
+        let pages = [0, 1, 2, 3].map(|page| unsafe { map.ptr().add(page * PAGE) });
+        let (first, rest) = map.split(PAGE);
+        let last = rest.cut(2 * PAGE..3 * PAGE);
+        assert_eq!((first.ptr(), last.ptr()), (pages[0], pages[3]));
+        assert_eq!(pages.map(is_mapped), [true, false, false, true]);
+        drop((first, last));
+        assert_eq!(pages.map(is_mapped), [false; 4]);
+    }
+}

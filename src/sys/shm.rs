@@ -1,0 +1,132 @@
+//! Memory that peers can map, of either kind: a System V block where it can be had, else a memfd.
+
+use super::host::HostId;
+use super::memfd::{Mapping, Memfd, MemfdId};
+use super::sysv::SysvSegment;
+use std::io;
+use std::ptr::NonNull;
+
+/// How peers find it. Not trusted when it comes from one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ShmId {
+    /// By number, in the IPC namespace.
+    Block(u32),
+    /// By descriptor of its owner, in the PID namespace.
+    File(MemfdId),
+}
+
+/// Shared memory, mapped here; unmapped on drop.
+pub enum ShmSegment {
+    Block(SysvSegment),
+    /// The owner keeps the file open for its peers.
+    File {
+        map: Mapping,
+        _file: Option<Memfd>,
+    },
+}
+
+impl ShmSegment {
+    /// `len` new bytes, zero, sparse, a multiple of the page size. `at`: exactly there, instead of what is mapped
+    /// there, which the caller owns.
+    ///
+    /// # Errors
+    /// What the system says about the second kind.
+    pub fn create(len: usize, at: Option<NonNull<u8>>) -> io::Result<(ShmSegment, ShmId)> {
+        if let Ok(block) = SysvSegment::create(len, at) {
+            let id = ShmId::Block(block.number());
+            return Ok((ShmSegment::Block(block), id));
+        }
+        let file = Memfd::create(len)?;
+        let (map, id) = (file.map(0, len, at)?, ShmId::File(file.id()));
+        Ok((
+            ShmSegment::File {
+                map,
+                _file: Some(file),
+            },
+            id,
+        ))
+    }
+
+    /// Maps a peer's memory of `len` bytes.
+    ///
+    /// # Errors
+    /// `NotFound` when it is gone, `PermissionDenied` for another user's, `InvalidData` for what is
+    /// something else.
+    pub fn open(id: ShmId, len: usize) -> io::Result<ShmSegment> {
+        match id {
+            ShmId::Block(number) => Ok(ShmSegment::Block(SysvSegment::attach(number, len)?)),
+            ShmId::File(id) => {
+                let file = Memfd::open(id, len as u64)?;
+                Ok(ShmSegment::File {
+                    map: file.map(0, len, None)?,
+                    _file: None,
+                })
+            }
+        }
+    }
+
+    /// First byte.
+    pub fn start(&self) -> NonNull<u8> {
+        match self {
+            ShmSegment::Block(block) => block.ptr(),
+            ShmSegment::File { map, .. } => map.start(),
+        }
+    }
+}
+
+impl ShmId {
+    /// Whether a process at `here` can find what one at `owner` made.
+    pub fn reachable(&self, owner: (u32, u32), here: HostId) -> bool {
+        let (pid_ns, ipc_ns) = owner;
+        match self {
+            ShmId::Block(_) => ipc_ns == here.ipc_ns,
+            ShmId::File(_) => pid_ns == here.pid_ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memfd::PAGE;
+    use super::*;
+
+    /// Three pages of this process's, filled with 7.
+    fn reserve() -> NonNull<u8> {
+        let (prot, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        // SAFETY: a fresh mapping, then its three pages.
+        unsafe {
+            let ptr = libc::mmap(std::ptr::null_mut(), 3 * PAGE, prot, flags, -1, 0).cast::<u8>();
+            ptr.write_bytes(7, 3 * PAGE);
+            NonNull::new(ptr).unwrap()
+        }
+    }
+
+    #[test]
+    fn either_kind_takes_the_place_of_what_is_mapped() {
+        for file in [false, true] {
+            let place = reserve();
+            // SAFETY: the second of three pages.
+            let middle = unsafe { place.add(PAGE) };
+            let shared = if file {
+                let file = Memfd::create(PAGE).unwrap();
+                let map = file.map(0, PAGE, Some(middle)).unwrap();
+                ShmSegment::File {
+                    map,
+                    _file: Some(file),
+                }
+            } else {
+                ShmSegment::Block(SysvSegment::create(PAGE, Some(middle)).unwrap())
+            };
+            assert_eq!(shared.start(), middle);
+            // SAFETY: three pages; the one in the middle is the shared one.
+            let at = |page: usize| unsafe { place.add(page * PAGE).read() };
+            assert_eq!([at(0), at(1), at(2)], [7, 0, 7]);
+            drop(shared);
+            // SAFETY: mapped above, unmapped once; nothing is in the middle any more.
+            unsafe { libc::munmap(place.as_ptr().cast(), 3 * PAGE) };
+        }
+    }
+}

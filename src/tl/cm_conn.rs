@@ -1,0 +1,287 @@
+//! What a client and a listener know each other by: a socket, or a connection of librdmacm. To both ends it is a stream
+//! of a few bytes, and an end that is noticed.
+
+use super::cm::{RdmaCmConn, RdmaCmListener, rdmacm_conn};
+use super::ib::port::Port;
+use super::tcp::epoll::Epoll;
+use super::tcp::socket::{self, SocketTuning};
+use crate::sys::descriptor::OwnedDescriptor;
+use crate::sys::log;
+use socket2::Socket;
+use std::io::{self, ErrorKind, Read};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+/// How clients and listeners meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CmTransport {
+    /// By librdmacm, over RDMA devices.
+    Rdma,
+    Tcp,
+}
+
+/// A connection between a client and a listener.
+pub enum CmConn {
+    Rdma(RdmaCmConn),
+    Tcp(OwnedDescriptor<Socket>),
+}
+
+pub use rdmacm_conn::RdmaConnectStep;
+
+impl CmConn {
+    /// Moves an attempt to connect on, by one of these ports or by a socket.
+    ///
+    /// # Errors
+    /// Why it failed.
+    pub fn connected(&mut self, ports: &[Arc<Port>]) -> io::Result<RdmaConnectStep> {
+        match self {
+            CmConn::Rdma(link) => link.connected(ports),
+            CmConn::Tcp(socket) => match socket::connected(socket) {
+                Ok(()) => Ok(RdmaConnectStep::Open),
+                Err(e) if e.kind() == ErrorKind::NotConnected => Ok(RdmaConnectStep::Pending),
+                Err(e) => Err(e),
+            },
+        }
+    }
+
+    /// Sends what is short enough to fit into the buffer of a fresh connection.
+    ///
+    /// # Errors
+    /// `WriteZero` if it does not fit; the other end has gone.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            CmConn::Rdma(link) => link.send(bytes),
+            CmConn::Tcp(socket) => match socket.send_with_flags(bytes, libc::MSG_NOSIGNAL)? {
+                n if n == bytes.len() => Ok(()),
+                _ => Err(ErrorKind::WriteZero.into()),
+            },
+        }
+    }
+
+    /// How many descriptors it has.
+    pub fn descriptors(&self) -> usize {
+        match self {
+            CmConn::Rdma(_) => 2,
+            CmConn::Tcp(_) => 1,
+        }
+    }
+
+    /// Whether the other end is there and has said nothing that was not read.
+    pub fn is_idle(&mut self) -> bool {
+        match self {
+            CmConn::Rdma(link) => link.is_idle(),
+            CmConn::Tcp(socket) => {
+                let mut probe = [std::mem::MaybeUninit::uninit(); 1];
+                matches!(socket.peek(&mut probe), Err(e) if e.kind() == ErrorKind::WouldBlock)
+            }
+        }
+    }
+
+    /// Wants a sign of life of the other end's host. The kernel probes sockets by itself.
+    pub fn probe(&mut self) {
+        if let CmConn::Rdma(link) = self {
+            link.probe();
+        }
+    }
+
+    /// The address of this end.
+    pub fn local(&self) -> Option<SocketAddr> {
+        match self {
+            CmConn::Rdma(link) => link.local(),
+            CmConn::Tcp(socket) => socket.local_addr().ok()?.as_socket(),
+        }
+    }
+
+    /// The address of the other end.
+    pub fn remote(&self) -> Option<SocketAddr> {
+        match self {
+            CmConn::Rdma(link) => link.remote(),
+            CmConn::Tcp(socket) => socket.peer_addr().ok()?.as_socket(),
+        }
+    }
+
+    /// Watches it. `attempt`: until it is connected.
+    ///
+    /// # Errors
+    /// As [`Epoll::add`].
+    pub fn watch(&self, epoll: &Epoll, token: u64, attempt: bool) -> io::Result<()> {
+        match self {
+            CmConn::Rdma(link) => (link.events().into_iter())
+                .chain(link.arrivals())
+                .try_for_each(|fd| epoll.add(fd, token, false)),
+            CmConn::Tcp(socket) => epoll.add(socket.as_raw_fd(), token, attempt),
+        }
+    }
+
+    /// An attempt that was watched has led to a connection.
+    ///
+    /// # Errors
+    /// As [`Epoll::add`].
+    pub fn watch_answers(&self, epoll: &Epoll, token: u64) -> io::Result<()> {
+        match self {
+            CmConn::Rdma(link) => {
+                (link.arrivals().into_iter()).try_for_each(|fd| epoll.add(fd, token, false))
+            }
+            CmConn::Tcp(socket) => {
+                epoll.watch_room(socket.as_raw_fd(), token, false);
+                Ok(())
+            }
+        }
+    }
+
+    /// The opposite of [`watch`](Self::watch). `attempt`: it is not connected yet.
+    pub fn unwatch(&self, epoll: &Epoll, attempt: bool) {
+        match self {
+            CmConn::Rdma(link) => (link.events().into_iter())
+                .chain(link.arrivals())
+                .for_each(|fd| epoll.remove(fd, false)),
+            CmConn::Tcp(socket) => epoll.remove(socket.as_raw_fd(), attempt),
+        }
+    }
+}
+
+impl Read for CmConn {
+    /// 0 bytes when nothing comes any more, `WouldBlock` if nothing has yet.
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            CmConn::Rdma(link) => link.read(into),
+            CmConn::Tcp(socket) => (&**socket).read(into),
+        }
+    }
+}
+
+/// Ports that are tried until one is free for both ways.
+const PORTS: usize = 64;
+
+/// What a listener listens with: both have the same address.
+pub struct CmListener {
+    rdma: Option<RdmaCmListener>,
+    tcp: Option<OwnedDescriptor<Socket>>,
+    pub address: SocketAddr,
+}
+
+/// How a door is opened.
+pub struct ListenParams<'a> {
+    pub rdma: bool,
+    pub tcp: bool,
+    pub tuning: &'a SocketTuning,
+    /// An address that is still in use by old connections will do.
+    pub reuse: bool,
+    /// The same by RDMA.
+    pub reuse_rdma: bool,
+    /// Connections that may wait.
+    pub backlog: i32,
+}
+
+impl CmListener {
+    /// Listens at an address; port 0 for one of the configured range. By RDMA only where devices have the address,
+    /// unless that is the only way.
+    ///
+    /// # Errors
+    /// `AddrInUse`; whatever else the system says.
+    pub fn open(at: SocketAddr, how: &ListenParams) -> io::Result<CmListener> {
+        // Those that turned out to be of no use stay taken until one is found.
+        let mut useless = Vec::new();
+        loop {
+            let tcp = match how.tcp {
+                true => Some(OwnedDescriptor::new(how.listen(at)?)),
+                false => None,
+            };
+            let mut there = at;
+            if let Some(socket) = &tcp {
+                let local = socket.local_addr()?.as_socket();
+                there = local.ok_or(ErrorKind::InvalidInput)?;
+            }
+            let (rdma, address) = match how.rdma.then(|| how.listen_by_rdma(there)) {
+                Some(Ok(rdma)) => {
+                    let address = rdma.address;
+                    (Some(rdma), address)
+                }
+                // Others have it: whom a client would meet there is not us.
+                Some(Err(e)) if e.kind() == ErrorKind::AddrInUse => {
+                    useless.extend(tcp);
+                    if at.port() != 0 || useless.is_empty() || useless.len() >= PORTS {
+                        return Err(e);
+                    }
+                    continue;
+                }
+                Some(Err(e)) if tcp.is_none() => return Err(e),
+                Some(Err(e)) => {
+                    log::debug!("{there} is listened on by TCP alone: {e}");
+                    (None, there)
+                }
+                None => (None, there),
+            };
+            return Ok(CmListener { rdma, tcp, address });
+        }
+    }
+
+    /// Watches for those who knock.
+    ///
+    /// # Errors
+    /// As [`Epoll::add`].
+    pub fn watch(&self, epoll: &Epoll, token: u64) -> io::Result<()> {
+        self.fds().try_for_each(|fd| epoll.add(fd, token, false))
+    }
+
+    /// The opposite of [`watch`](Self::watch).
+    pub fn unwatch(&self, epoll: &Epoll) {
+        self.fds().for_each(|fd| epoll.remove(fd, false));
+    }
+
+    fn fds(&self) -> impl Iterator<Item = i32> {
+        let tcp = self.tcp.iter().map(|socket| socket.as_raw_fd());
+        tcp.chain(self.rdma.iter().map(RdmaCmListener::fd))
+    }
+
+    /// The next one who knocks, by a socket or by one of these ports.
+    ///
+    /// # Errors
+    /// `WouldBlock` if nobody does.
+    pub fn accept(&self, ports: &[Arc<Port>], tuning: &SocketTuning) -> io::Result<CmConn> {
+        if let Some(Ok(link)) = self.rdma.as_ref().map(|rdma| rdma.accept(ports)) {
+            return Ok(CmConn::Rdma(link));
+        }
+        let tcp = self.tcp.as_ref().ok_or(ErrorKind::WouldBlock)?;
+        let (socket, _) = socket::accept(tcp, tuning)?;
+        Ok(CmConn::Tcp(OwnedDescriptor::new(socket)))
+    }
+
+    /// Tells those who wait in front of it that they are not let in, with this status; `say` tells those who wait for
+    /// an answer.
+    pub fn close(&self, status: i8, say: impl Fn(&mut CmConn)) {
+        if let Some(rdma) = &self.rdma {
+            rdma.reject(status);
+        }
+        while let Some(Ok((socket, _))) = self.tcp.as_ref().map(|tcp| tcp.accept()) {
+            say(&mut CmConn::Tcp(OwnedDescriptor::new(socket)));
+        }
+    }
+}
+
+impl ListenParams<'_> {
+    fn listen(&self, at: SocketAddr) -> io::Result<Socket> {
+        let socket = socket::listen(at, self.tuning, self.reuse)?;
+        socket.listen(self.backlog)?;
+        Ok(socket)
+    }
+
+    /// At one address; without TCP, which would have chosen, at the first free port of the configured range.
+    fn listen_by_rdma(&self, at: SocketAddr) -> io::Result<RdmaCmListener> {
+        let (first, last) = match (at.port(), self.tuning.ports) {
+            (0, (first, last)) => (first, last.max(first)),
+            (port, _) => (port, port),
+        };
+        let mut error = ErrorKind::AddrInUse.into();
+        for port in first..=last {
+            let mut at = at;
+            at.set_port(port);
+            match RdmaCmListener::new(at, self.backlog, self.reuse_rdma) {
+                Err(e) if e.kind() == ErrorKind::AddrInUse => error = e,
+                other => return other,
+            }
+        }
+        Err(error)
+    }
+}

@@ -1,0 +1,298 @@
+//! A thread that says of a process that it lives: who computes for long confirms no datagrams, and is not dead for
+//! that.
+//!
+//! A connection by a queue pair of its own has no need of it: there the device confirms. The thread sleeps until
+//! somebody asks, and touches nothing of the workers but their names.
+
+use super::bindings::*;
+use super::buffers::{Buffer, BufferPool};
+use super::iface::GRH;
+use super::port::Port;
+use super::queues::{CompChannel, IbvCq, IbvQp, QpInit};
+use super::rx_pool::RxPool;
+use super::ud::{AddressHandle, begin};
+use crate::sys::thread::without_signals;
+use crate::wire::ib_packet::{Datagram, PONG, Ping};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+/// Questions that wait, and answers under way, per port.
+const SLOTS: usize = 64;
+/// Completions taken at a time.
+const BATCH: usize = 16;
+/// Bytes of the thread's stack.
+const STACK: usize = 128 << 10;
+
+/// Workers of this process, with the secrets of their addresses.
+type ProcessNames = Arc<Mutex<HashMap<u64, u64>>>;
+
+/// The thread and what it answers for. It ends when this is dropped.
+pub struct KeepaliveThread {
+    /// Queue pairs of the ports, in their order.
+    numbers: Vec<u32>,
+    names: ProcessNames,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl KeepaliveThread {
+    /// Answers at these ports, for nobody yet.
+    ///
+    /// # Errors
+    /// What a device says, or `EAGAIN`: no thread.
+    pub fn new(ports: &[Arc<Port>]) -> io::Result<KeepaliveThread> {
+        // SAFETY: no memory involved.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor.
+        let stop = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        let names = ProcessNames::default();
+        let posts = ports.iter().map(|port| Responder::new(port, names.clone()));
+        let mut posts = posts.collect::<io::Result<Vec<Responder>>>()?;
+        let numbers = posts.iter().map(|post| post.qp.number).collect();
+        let stopped = stop.clone();
+        let builder = Builder::new().name("rucp-pulse".into()).stack_size(STACK);
+        let listen = move || {
+            while wait(&posts, &stopped) {
+                posts.iter_mut().for_each(Responder::serve);
+            }
+        };
+        Ok(KeepaliveThread {
+            numbers,
+            names,
+            stop,
+            thread: Some(without_signals(|| builder.spawn(listen))?),
+        })
+    }
+
+    /// Answers for a worker from now on. The number of the queue pair that is asked at the port with this number.
+    pub fn add_worker(&self, worker: u64, secret: u64, port: usize) -> u32 {
+        self.names.lock().insert(worker, secret);
+        self.numbers.get(port).copied().unwrap_or(0)
+    }
+
+    /// That worker is no more.
+    pub fn remove_worker(&self, worker: u64) {
+        self.names.lock().remove(&worker);
+    }
+}
+
+impl Drop for KeepaliveThread {
+    fn drop(&mut self) {
+        // SAFETY: 8 readable bytes.
+        unsafe {
+            libc::write(
+                self.stop.as_raw_fd(),
+                [1u8, 0, 0, 0, 0, 0, 0, 0].as_ptr().cast(),
+                8,
+            )
+        };
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Sleeps until something comes. False: it is over.
+fn wait(posts: &[Responder], stop: &OwnedFd) -> bool {
+    let fds = posts.iter().map(|post| post.channel.fd());
+    let mut fds: Vec<libc::pollfd> = std::iter::once(stop.as_raw_fd())
+        .chain(fds)
+        .map(|fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    // SAFETY: as many valid entries as said.
+    unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) };
+    fds[0].revents == 0
+}
+
+/// What answers at a port. Field order: the queue pair goes before its queues, those before the channel.
+struct Responder {
+    qp: IbvQp,
+    asked: Arc<IbvCq>,
+    answered: Arc<IbvCq>,
+    channel: Arc<CompChannel>,
+    questions: RxPool,
+    /// What answers are sent from, and those of them that are not under way.
+    answers: Vec<Buffer>,
+    free: Vec<u64>,
+    /// How often the queue pair was begun anew.
+    life: u64,
+    _buffers: BufferPool,
+    port: Arc<Port>,
+    names: ProcessNames,
+}
+
+impl Responder {
+    fn new(port: &Arc<Port>, names: ProcessNames) -> io::Result<Responder> {
+        let hca = &port.hca;
+        let channel = CompChannel::new(hca)?;
+        let asked = IbvCq::new(hca, SLOTS as u32, Some(&channel))?;
+        let answered = IbvCq::new(hca, SLOTS as u32, None)?;
+        let parts = QpInit {
+            kind: IBV_QPT_UD,
+            send_cq: &answered,
+            recv_cq: &asked,
+            srq: None,
+            sends: SLOTS as u32,
+            receives: SLOTS as u32,
+            inline: 0,
+            pieces: 1,
+        };
+        let qp = IbvQp::new(hca, &parts)?;
+        begin(port, &qp)?;
+        let mut buffers = BufferPool::new(hca, Datagram::SIZE, SLOTS);
+        let answers = (0..SLOTS).map(|_| buffers.get());
+        let answers: Option<Vec<Buffer>> = answers.collect();
+        let mut questions = RxPool::new(port, GRH + port.mtu_bytes(), 1);
+        questions.grow(SLOTS);
+        let mut post = Responder {
+            qp,
+            asked,
+            answered,
+            channel,
+            questions,
+            answers: answers.ok_or(io::ErrorKind::OutOfMemory)?,
+            free: (0..SLOTS as u64).collect(),
+            life: 0,
+            _buffers: buffers,
+            port: port.clone(),
+            names,
+        };
+        post.serve();
+        Ok(post)
+    }
+
+    /// Answers what was asked; what comes after that wakes.
+    fn serve(&mut self) {
+        self.channel.drain();
+        self.asked.arm();
+        loop {
+            let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
+            let n = self.asked.poll(&mut wcs);
+            for wc in &wcs[..n] {
+                // SAFETY: so many were written.
+                self.on_arrival(unsafe { wc.assume_init_ref() });
+            }
+            let qp = &self.qp;
+            // SAFETY: receives of the pile's.
+            self.questions
+                .post(|wr, bad| unsafe { qp.post_receives(wr, bad) });
+            if n < BATCH {
+                return;
+            }
+        }
+    }
+
+    fn on_arrival(&mut self, wc: &ibv_wc) {
+        let Some(wc) = self.questions.of_this_life(wc) else {
+            return;
+        };
+        if wc.status != IBV_WC_SUCCESS {
+            return self.revive();
+        }
+        // SAFETY: a receive of the pile's, and not posted again before it is done.
+        let bytes = unsafe { self.questions.bytes(&wc, GRH) };
+        let life = self.life;
+        self.hear(bytes);
+        if self.life == life {
+            // SAFETY: as above, once.
+            unsafe { self.questions.done(&wc) };
+        }
+    }
+
+    /// After a failure devices take no more until their queue pair is begun anew. If it cannot be, nobody is answered.
+    #[cold]
+    fn revive(&mut self) {
+        if self
+            .qp
+            .reset()
+            .and_then(|()| begin(&self.port, &self.qp))
+            .is_ok()
+        {
+            self.life += 1;
+            self.free = (0..SLOTS as u64).collect();
+            self.questions.renew();
+        }
+    }
+
+    /// A question, or something else, which has no consequence.
+    fn hear(&mut self, bytes: &[u8]) {
+        let Some((ping, from)) = Ping::read(bytes) else {
+            return;
+        };
+        if self.names.lock().get(&ping.worker) != Some(&ping.secret) {
+            return;
+        }
+        self.take_ends();
+        let (Ok(ah), Some(slot)) = (AddressHandle::new(&self.port, &from), self.free.pop()) else {
+            return;
+        };
+        let answer = Datagram {
+            to: Datagram::to(ping.number, PONG),
+            proof: ping.proof,
+            psn: 0,
+            ack: 0,
+        };
+        self.answer(slot, &ah, from.qpn, &answer.encode());
+    }
+
+    /// Answers that have left, or failed to, make room.
+    fn take_ends(&mut self) {
+        let mut wcs = [const { MaybeUninit::uninit() }; BATCH];
+        loop {
+            let n = self.answered.poll(&mut wcs);
+            for wc in &wcs[..n] {
+                // SAFETY: so many were written.
+                let wc = unsafe { wc.assume_init_ref() };
+                if wc.wr_id >> 32 != self.life {
+                    continue;
+                }
+                match wc.status {
+                    IBV_WC_SUCCESS => self.free.push(wc.wr_id & u64::from(u32::MAX)),
+                    _ => self.revive(),
+                }
+            }
+            if n < BATCH {
+                return;
+            }
+        }
+    }
+
+    fn answer(&mut self, slot: u64, ah: &AddressHandle, qpn: u32, bytes: &[u8]) {
+        let buffer = self.answers[slot as usize];
+        // SAFETY: a buffer that is not under way, as long as an answer.
+        unsafe {
+            buffer
+                .ptr
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+        };
+        let mut sge = ibv_sge {
+            addr: buffer.ptr as u64,
+            length: bytes.len() as u32,
+            lkey: buffer.lkey,
+        };
+        let mut wr = ibv_send_wr {
+            wr_id: self.life << 32 | slot,
+            sg_list: &mut sge,
+            num_sge: 1,
+            opcode: IBV_WR_SEND,
+            send_flags: IBV_SEND_SIGNALED,
+            ..Default::default()
+        };
+        ah.direct(&mut wr, qpn);
+        if !self.qp.post_send(&mut wr) {
+            self.free.push(slot);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Short writes that carry a word, which the peer gets behind the data.
+
+use super::{IbSender, MAX_INLINE, RcOrUd};
+use crate::tl::ib::rc::RemoteMem;
+
+impl IbSender {
+    /// Writes no more than [`most_at_once`](Self::most_at_once), which `fill` copies, and a word, which takes the place
+    /// of a packet. False: no room now, or no queue pair of its own; `fill` was not called.
+    pub fn write_with_imm(
+        &mut self,
+        to: RemoteMem,
+        len: usize,
+        word: u32,
+        fill: impl FnOnce(*mut u8),
+    ) -> bool {
+        let RcOrUd::Rc { line, .. } = &self.way else {
+            return false;
+        };
+        let written = match len <= (line.qp.max_inline as usize).min(MAX_INLINE) {
+            true => self.write_inline_with_imm(to, len, word, fill),
+            false => self.write_buffer_with_imm(to, len, word, fill),
+        };
+        match written {
+            None => return false,
+            Some(true) => self.refill_inline_budget(),
+            Some(false) => self.fail(),
+        }
+        true
+    }
+
+    /// `None`: no room. False: the device refuses.
+    fn write_inline_with_imm(
+        &mut self,
+        to: RemoteMem,
+        len: usize,
+        word: u32,
+        fill: impl FnOnce(*mut u8),
+    ) -> Option<bool> {
+        let line = self.rc_for_zcopy(true)?;
+        let mut bytes = std::mem::MaybeUninit::<[u8; MAX_INLINE]>::uninit();
+        fill(bytes.as_mut_ptr().cast());
+        // SAFETY: written by `fill`.
+        let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), len) };
+        Some(line.write_inline_with_imm(bytes, to, word))
+    }
+
+    /// The same, by a buffer.
+    fn write_buffer_with_imm(
+        &mut self,
+        to: RemoteMem,
+        len: usize,
+        word: u32,
+        fill: impl FnOnce(*mut u8),
+    ) -> Option<bool> {
+        let iface = self.iface.clone();
+        let buffer = iface.packets.lock().get()?;
+        let Some(line) = self.rc_for_zcopy(true) else {
+            iface.packets.lock().put(buffer);
+            return None;
+        };
+        fill(buffer.ptr);
+        Some(line.write_buffer_with_imm(buffer, len, to, word))
+    }
+}

@@ -1,0 +1,274 @@
+//! Operations whose notices somebody waits for: a byte in the notice says which.
+//!
+//! Everything that waits has a number of its own, but for reads: when numbers run short, several of one connection
+//! share one, and end when the notices of all of them have come. So nothing else in a notice need be relied upon.
+#![forbid(unsafe_code)]
+
+use super::completion::Completion;
+use super::outstanding::{NONE, Outstanding};
+
+/// Operations that can be told apart. The first is nobody's, the numbers behind are [`generation_of`]s.
+pub const SLOTS: usize = 128;
+pub const NO_SLOT: u64 = 0;
+/// The last is kept for the worker's own atomic operation, which cannot wait for another's end.
+pub const OWN_SLOT: u8 = SLOTS as u8 - 1;
+/// As long as so many are free reads do not share.
+const PLENTY: usize = SLOTS / 2;
+/// So many are kept for what does not share.
+const RESERVED: usize = 16;
+/// Reads that share one, at most.
+const MOST: u16 = 24;
+
+/// The colour of the n-th connection: those that are under way at the same time, and those that have just ended, have
+/// others.
+pub fn generation_of(n: u32) -> u8 {
+    SLOTS as u8 + (n % (256 - SLOTS as u32)) as u8
+}
+
+/// One number's.
+#[derive(Clone, Copy, Debug)]
+struct EdataTag {
+    owner: Option<Completion>,
+    /// Notices that are still to come.
+    to_come: u16,
+    /// Some have come, or have told of a failure: nobody joins any more.
+    closed: bool,
+    failed: bool,
+    /// The reads that share it, linked by [`Outstanding`].
+    first: u32,
+    last: u32,
+    count: u16,
+}
+
+const FREE: EdataTag = EdataTag {
+    owner: None,
+    to_come: 0,
+    closed: false,
+    failed: false,
+    first: NONE,
+    last: NONE,
+    count: 0,
+};
+
+/// Whose a notice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagHit {
+    /// It is its owner's, who shares with nobody else.
+    One(Completion),
+    /// One of several reads of this connection: not the last.
+    Part(u32),
+    /// The last of them: the first of those that end now, whether all of them are well.
+    All { link: u32, first: u32, well: bool },
+}
+
+/// A queue's.
+pub struct EdataTags {
+    slots: Vec<EdataTag>,
+    free: Vec<u8>,
+    /// The one that a read has taken last: 0 at first, which is nobody's.
+    latest: u8,
+}
+
+impl EdataTags {
+    pub fn new() -> EdataTags {
+        EdataTags {
+            slots: vec![FREE; SLOTS],
+            free: (1..OWN_SLOT).rev().collect(),
+            latest: 0,
+        }
+    }
+
+    /// The byte that the owner's notice is to have.
+    pub fn alloc(&mut self, owner: Completion) -> Option<u8> {
+        let slot = self.free.pop()?;
+        self.slots[usize::from(slot)] = EdataTag {
+            owner: Some(owner),
+            to_come: 1,
+            ..FREE
+        };
+        Some(slot)
+    }
+
+    /// One more notice is to have this byte, if it is this owner's still.
+    pub fn share(&mut self, number: u8, owner: Completion) -> bool {
+        let slot = &mut self.slots[usize::from(number)];
+        let shared = slot.owner == Some(owner);
+        slot.to_come += u16::from(shared);
+        shared
+    }
+
+    /// Takes the byte that is kept for it. False: the notice of the last one never came.
+    pub fn alloc_own(&mut self) -> bool {
+        let slot = &mut self.slots[usize::from(OWN_SLOT)];
+        let is_free = slot.owner.is_none();
+        *slot = EdataTag {
+            owner: Some(Completion::Own),
+            to_come: 1,
+            ..FREE
+        };
+        is_free
+    }
+
+    /// Where one more read of a connection finds room, if it does.
+    fn room(&mut self, link: u32) -> Option<u8> {
+        let joins =
+            |s: &EdataTag| s.owner == Some(Completion::Reads(link)) && !s.closed && s.count < MOST;
+        let latest = self.latest;
+        if self.free.len() <= PLENTY && joins(&self.slots[usize::from(latest)]) {
+            return Some(latest);
+        }
+        if self.free.len() > RESERVED {
+            return self.alloc(Completion::Reads(link)).inspect(|&slot| {
+                // Counted by who joins.
+                self.slots[usize::from(slot)].to_come = 0;
+            });
+        }
+        let any = self.slots.iter().position(joins)?;
+        Some(any as u8)
+    }
+
+    /// The byte that the notice of a read is to have.
+    pub fn join(&mut self, link: u32, read: u32, all: &mut Outstanding) -> Option<u8> {
+        let number = self.room(link)?;
+        self.latest = number;
+        let slot = &mut self.slots[usize::from(number)];
+        (slot.to_come, slot.count) = (slot.to_come + 1, slot.count + 1);
+        match slot.last {
+            NONE => slot.first = read,
+            last => all.chain_behind(last, read),
+        }
+        slot.last = read;
+        Some(number)
+    }
+
+    /// A notice with this byte has come, well or not.
+    pub fn complete(&mut self, edata: u64, well: bool) -> Option<TagHit> {
+        let number = usize::try_from(edata).ok()?;
+        let slot = self.slots.get_mut(number)?;
+        let owner = slot.owner?;
+        slot.to_come -= 1;
+        (slot.closed, slot.failed) = (true, slot.failed || !well);
+        let came = match owner {
+            Completion::Reads(link) if slot.to_come > 0 => TagHit::Part(link),
+            Completion::Reads(link) => TagHit::All {
+                link,
+                first: slot.first,
+                well: !slot.failed,
+            },
+            owner => TagHit::One(owner),
+        };
+        if slot.to_come == 0 {
+            *slot = FREE;
+            if number != usize::from(OWN_SLOT) {
+                self.free.push(number as u8);
+            }
+        }
+        Some(came)
+    }
+
+    /// Whose the notice with this byte is.
+    pub fn owner(&self, edata: u64) -> Option<Completion> {
+        self.slots.get(usize::try_from(edata).ok()?)?.owner
+    }
+
+    /// Those who wait.
+    pub fn owners(&self) -> impl Iterator<Item = &Completion> {
+        self.slots.iter().filter_map(|slot| slot.owner.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outstanding::OutstandingOp;
+    use super::*;
+
+    fn read(link: u32, slots: &mut EdataTags, all: &mut Outstanding) -> Option<(u8, u32)> {
+        let read = all.insert(OutstandingOp::orphans(link));
+        let slot = slots.join(link, read, all);
+        if slot.is_none() {
+            all.remove(read);
+        }
+        slot.map(|slot| (slot, read))
+    }
+
+    #[test]
+    fn reads_share_when_numbers_run_short_and_others_do_not() {
+        let (mut slots, mut all) = (EdataTags::new(), Outstanding::default());
+        let mut under_way = Vec::new();
+        while let Some(one) = read(7, &mut slots, &mut all) {
+            under_way.push(one);
+        }
+        assert!(under_way.len() >= 1024, "{} reads", under_way.len());
+        for n in 0..RESERVED as u32 {
+            assert!(slots.alloc(Completion::Flush(n)).is_some(), "number {n}");
+        }
+        assert_eq!(slots.alloc(Completion::Flush(99)), None);
+        let mut ended = Vec::new();
+        for &(slot, _) in &under_way {
+            match slots.complete(slot.into(), true) {
+                Some(TagHit::Part(7)) => {}
+                Some(TagHit::All {
+                    link: 7,
+                    first,
+                    well: true,
+                }) => all.take_all(first, |read| ended.push(read.link)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(ended.len(), under_way.len());
+    }
+
+    #[test]
+    fn a_slot_is_free_after_the_last_notice() {
+        let mut slots = EdataTags::new();
+        let (mine, other) = (Completion::Changes(3), Completion::Changes(4));
+        let slot = slots.alloc(mine).expect("one");
+        assert!(slots.share(slot, mine) && !slots.share(slot, other));
+        assert_eq!(slots.complete(slot.into(), true), Some(TagHit::One(mine)));
+        assert_eq!(slots.owners().count(), 1);
+        assert_eq!(slots.complete(slot.into(), true), Some(TagHit::One(mine)));
+        assert_eq!(slots.complete(slot.into(), true), None);
+        assert!(!slots.share(slot, mine));
+    }
+
+    #[test]
+    fn the_own_one_is_always_there() {
+        let mut slots = EdataTags::new();
+        while slots.alloc(Completion::Flush(1)).is_some() {}
+        for _ in 0..2 {
+            assert!(slots.alloc_own() && !slots.alloc_own());
+            let came = slots.complete(OWN_SLOT.into(), true);
+            assert_eq!(came, Some(TagHit::One(Completion::Own)));
+        }
+        assert_eq!(slots.alloc(Completion::Flush(2)), None);
+    }
+
+    #[test]
+    fn nobody_joins_those_of_whom_some_have_ended_or_another_connection() {
+        let (mut slots, mut all) = (EdataTags::new(), Outstanding::default());
+        let mut shared = None;
+        let mut last = 0;
+        while shared.is_none() {
+            let (slot, _) = read(1, &mut slots, &mut all).expect("room");
+            shared = (slot == last).then_some(slot);
+            last = slot;
+        }
+        let shared = shared.expect("found");
+        assert_ne!(read(2, &mut slots, &mut all).expect("room").0, shared);
+        assert_eq!(slots.complete(shared.into(), false), Some(TagHit::Part(1)));
+        assert_ne!(read(1, &mut slots, &mut all).expect("room").0, shared);
+        let last = slots.complete(shared.into(), true);
+        assert!(
+            matches!(
+                last,
+                Some(TagHit::All {
+                    link: 1,
+                    well: false,
+                    ..
+                })
+            ),
+            "{last:?}"
+        );
+        assert_eq!(slots.complete(shared.into(), true), None);
+    }
+}

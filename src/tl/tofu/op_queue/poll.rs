@@ -1,0 +1,281 @@
+//! What a queue tells of what it was given to do, and of what peers have done.
+
+use super::completion::{Completion, ErrSource, QueueEvent};
+use super::edata_tags::{NO_SLOT, TagHit};
+use super::outstanding::OutstandingOp;
+use super::{LENT, LINKS, MOST_EARLY, OpQueue, SLOT_AT};
+use crate::sys::log;
+use crate::sys::sync::dma_mem;
+use crate::tl::tofu::utofu::{self, MrqNotice, code_name};
+use crate::tl::tofu::vcq::RemoteAddr;
+use std::ffi::{c_int, c_void};
+
+/// So many errors in a row, without a notice between them, are no single operation's.
+const DEAF: u32 = 1000;
+/// Looks for an answer that is on its way.
+const LOOKS: u32 = 100;
+/// Entries of ended transmissions that are taken at a time.
+const BATCH: usize = 16;
+
+impl OpQueue {
+    /// Takes the ends of transmissions: buffers are free again, and what was lent. Whether there may be more.
+    pub fn reap(&mut self) -> bool {
+        for _ in 0..BATCH {
+            let (code, word) = self.vcq.poll_tcq();
+            if code == utofu::NOT_FOUND {
+                return false;
+            }
+            let well = code == utofu::SUCCESS;
+            let (slot, word) = ((word >> SLOT_AT) as u64, word & ((1 << SLOT_AT) - 1));
+            if !well && slot != NO_SLOT {
+                self.give_up(slot);
+            }
+            let link = match word {
+                LENT.. => self.release_zcopy((word - LENT) as u32, well),
+                LINKS.. => (word - LINKS) as u32,
+                buffer => self.buffers.give_back(buffer as u16),
+            };
+            if !well {
+                self.failed.push((link, code));
+            }
+        }
+        true
+    }
+
+    /// What was written from its owner's memory: the connection.
+    fn release_zcopy(&mut self, number: u32, well: bool) -> u32 {
+        let OutstandingOp { link, whose, .. } = self.under_way.remove(number);
+        self.lent -= 1;
+        self.ended.push_back(QueueEvent::Left { link, whose, well });
+        link
+    }
+
+    /// What a notice with this byte tells, or was to tell, has failed: whose it is.
+    #[cold]
+    fn give_up(&mut self, slot: u64) -> Option<TagHit> {
+        let came = self.slots.complete(slot, false)?;
+        let event = self.on_tag_hit(came);
+        self.ended.extend(event);
+        match came {
+            TagHit::One(Completion::Changes(_)) => self.changes -= 1,
+            TagHit::One(Completion::Reply(link)) => {
+                let whose = self.replies.end(slot).whose;
+                // Told when the connection is taken down.
+                let orphan = (!whose.is_null()).then_some((link, whose));
+                self.orphans.extend(orphan);
+            }
+            _ => {}
+        }
+        Some(came)
+    }
+
+    /// Reads have ended: the first of what there is to tell, if there is something. The others are told later.
+    pub(super) fn on_tag_hit(&mut self, came: TagHit) -> Option<QueueEvent> {
+        let TagHit::All { first, well, .. } = came else {
+            return None;
+        };
+        let mut told = None;
+        let (buffers, orphans, ended) = (&mut self.buffers, &mut self.orphans, &mut self.ended);
+        self.under_way.take_all(first, |read| {
+            let OutstandingOp { link, whose, .. } = read;
+            if let Some((buffer, into, len)) = read.copy {
+                if well && !whose.is_null() {
+                    let from = buffers.ptr(buffer);
+                    dma_mem::reads(from, len);
+                    dma_mem::writes(into, len);
+                    // SAFETY: as many bytes as the buffer has room for; who waits for them has room, too.
+                    unsafe { into.copy_from_nonoverlapping(from, len) };
+                }
+                buffers.give_back(buffer);
+                if !well {
+                    // Who waits for it is told when the connection is taken down.
+                    orphans.extend((!whose.is_null()).then_some((link, whose)));
+                    return;
+                }
+            }
+            let copied = read.copy.is_some();
+            let event = QueueEvent::Came {
+                link,
+                whose,
+                copied,
+                well,
+            };
+            match told {
+                None => told = Some(event),
+                Some(_) => ended.push_back(event),
+            }
+        });
+        told
+    }
+
+    /// The next thing that has happened.
+    #[inline]
+    pub fn poll(&mut self) -> Option<QueueEvent> {
+        loop {
+            if !self.ended.is_empty() {
+                return self.next_ended();
+            }
+            let (code, notice) = match self.early.pop_front() {
+                Some(early) => early,
+                None => self.vcq.poll_mrq(),
+            };
+            let event = self.event(code, &notice);
+            if event.is_some() || code == utofu::NOT_FOUND {
+                return event;
+            }
+        }
+    }
+
+    /// Looks for the answer to a question of this connection's ([`Completion::Flush`]), a microsecond or two. What else
+    /// has come is kept for whoever polls. False: there is none, or memory that was lent is to be given back before it.
+    pub fn poll_flush_reply(&mut self, link: u32) -> bool {
+        let mut early = 0;
+        let mut looks = 0;
+        while looks < LOOKS && self.lent == 0 && self.early.len() < MOST_EARLY {
+            let Some((code, notice)) = self.early.get(early) else {
+                match self.vcq.poll_mrq() {
+                    (utofu::NOT_FOUND, _) => looks += 1,
+                    come => self.early.push_back(come),
+                }
+                std::hint::spin_loop();
+                continue;
+            };
+            let (is_put, byte) = (notice.notice_type == utofu::LCL_PUT, notice.edata);
+            if is_put
+                && *code == utofu::SUCCESS
+                && self.slots.owner(byte) == Some(Completion::Flush(link))
+            {
+                self.has_reply();
+                self.early.remove(early);
+                self.slots.complete(byte, true);
+                return true;
+            }
+            early += 1;
+        }
+        false
+    }
+
+    /// A notice has come that is no error.
+    #[inline(always)]
+    pub fn has_reply(&mut self) {
+        self.errors = 0;
+    }
+
+    /// What an answer to a poll, with this notice, tells.
+    #[inline]
+    pub fn event(&mut self, code: c_int, notice: &MrqNotice) -> Option<QueueEvent> {
+        match code {
+            utofu::SUCCESS if notice.notice_type == utofu::RMT_PUT => {
+                self.has_reply();
+                Some(QueueEvent::Arrived(notice.rmt_stadd))
+            }
+            utofu::NOT_FOUND => self.poll_failed(),
+            code => self.on_notice(code, notice),
+        }
+    }
+
+    fn poll_failed(&mut self) -> Option<QueueEvent> {
+        if self.is_sending() {
+            self.reap();
+        }
+        self.next_ended().or_else(|| self.next_failed())
+    }
+
+    /// What has ended. Before what has not gone well is told that its connection has failed: its peer is not told that
+    /// all is well.
+    fn next_ended(&mut self) -> Option<QueueEvent> {
+        let is_well = self.ended.front()?.is_well();
+        let failed = if is_well { None } else { self.next_failed() };
+        failed.or_else(|| self.ended.pop_front())
+    }
+
+    fn next_failed(&mut self) -> Option<QueueEvent> {
+        let (link, code) = self.failed.pop()?;
+        let whose = ErrSource::of(link);
+        Some(QueueEvent::Failed { whose, code })
+    }
+
+    /// A notice of an operation of ours, or an error.
+    fn on_notice(&mut self, code: c_int, notice: &MrqNotice) -> Option<QueueEvent> {
+        let ours = matches!(
+            notice.notice_type,
+            utofu::LCL_PUT | utofu::LCL_GET | utofu::LCL_ARMW
+        );
+        let well = code == utofu::SUCCESS;
+        if !well {
+            let came = ours.then(|| self.give_up(notice.edata)).flatten();
+            return Some(self.on_error(code, notice, came));
+        }
+        self.has_reply();
+        let came = (ours.then(|| self.slots.complete(notice.edata, true))).flatten()?;
+        let event = self.on_tag_hit(came);
+        match came {
+            TagHit::One(Completion::Reply(link)) => {
+                let whose = self.replies.land(notice.edata, notice.rmt_value);
+                Some(tag_hit(link, whose))
+            }
+            TagHit::One(Completion::Changes(link)) => {
+                self.changes -= 1;
+                Some(tag_hit(link, std::ptr::null_mut()))
+            }
+            TagHit::One(owner) => {
+                let value = notice.rmt_value;
+                Some(self.in_turn(QueueEvent::Ended { owner, value }))
+            }
+            TagHit::Part(_) | TagHit::All { .. } => match event {
+                // Of those that share its number another has failed.
+                Some(event) if !event.is_well() => {
+                    self.ended.push_front(event);
+                    self.next_ended()
+                }
+                event => event,
+            },
+        }
+    }
+
+    /// All that was written before is there: what was lent for it is given back first.
+    fn in_turn(&mut self, event: QueueEvent) -> QueueEvent {
+        if self.lent == 0 {
+            return event;
+        }
+        while self.reap() {}
+        self.ended.push_back(event);
+        self.next_ended().unwrap_or(event)
+    }
+
+    fn on_error(&mut self, code: c_int, notice: &MrqNotice, came: Option<TagHit>) -> QueueEvent {
+        log::diag!(
+            "the interconnect tells of an error: {} ({code}), notice of type {}, edata {}",
+            code_name(code),
+            notice.notice_type,
+            notice.edata
+        );
+        let is_vague = came.is_none() && code == utofu::MRQ_OTHER;
+        self.errors = if is_vague { self.errors + 1 } else { 0 };
+        if self.errors > DEAF {
+            return QueueEvent::Deaf { code };
+        }
+        let whose = match came {
+            Some(TagHit::One(owner)) => ErrSource::of(owner.link()),
+            Some(TagHit::Part(link) | TagHit::All { link, .. }) => ErrSource::Link(link),
+            None => {
+                let there = RemoteAddr {
+                    vcq: notice.vcq_id,
+                    stadd: notice.rmt_stadd,
+                };
+                ErrSource::Coloured(notice.edata as u8, there)
+            }
+        };
+        QueueEvent::Failed { whose, code }
+    }
+}
+
+/// Something has come that the adapter did not put into its owner's memory itself.
+fn tag_hit(link: u32, whose: *mut c_void) -> QueueEvent {
+    QueueEvent::Came {
+        link,
+        whose,
+        copied: true,
+        well: true,
+    }
+}

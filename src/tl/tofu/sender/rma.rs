@@ -1,0 +1,227 @@
+//! What the adapter does in the memory of the peer, and of ours.
+
+use super::TofuSender;
+use crate::tl::tofu::amo::TofuAmo;
+use crate::tl::tofu::tni::PIGGYBACK;
+use crate::tl::tofu::utofu::Stadd;
+use crate::tl::tofu::vcq::RemoteAddr;
+use std::ffi::c_void;
+
+impl TofuSender {
+    /// Bytes that one operation moves, at most.
+    pub fn max_rma(&self) -> usize {
+        self.iface.tuning.packet as usize
+    }
+
+    /// Writes as much as one operation does of `len` bytes, which `fill` writes, to the peer's memory: how many bytes;
+    /// 0: no room now.
+    pub fn write(&mut self, stadd: Stadd, len: usize, fill: impl FnOnce(*mut u8, usize)) -> usize {
+        if self.is_held_back() {
+            return 0;
+        }
+        let n = len.min(self.max_rma());
+        let vcq = self.to.vcq;
+        let to = RemoteAddr { vcq, stadd };
+        let result = if n <= PIGGYBACK {
+            let mut bytes = [0; PIGGYBACK];
+            fill(bytes.as_mut_ptr(), n);
+            let mut queue = self.iface.queue.lock();
+            queue.send_short(self.mark, &bytes[..n], to, 0)
+        } else {
+            let mut queue = self.iface.queue.lock();
+            let taken = queue
+                .has_buffers(1)
+                .then(|| queue.take_buffer(self.mark.link));
+            drop(queue);
+            let Some((buffer, at)) = taken.flatten() else {
+                return 0;
+            };
+            fill(at, n);
+            self.iface.queue.lock().send(self.mark, buffer, n, to, 0)
+        };
+        self.posts();
+        if let Err(code) = result {
+            self.fail(code);
+        }
+        n
+    }
+
+    /// As [`write`](Self::write), from the peer's memory: `whose` hears of it when it has come.
+    pub fn read(&mut self, stadd: Stadd, into: *mut u8, len: usize, whose: *mut c_void) -> usize {
+        if self.is_held_back() || self.is_behind_writes() {
+            return 0;
+        }
+        let n = len.min(self.max_rma());
+        let from = RemoteAddr {
+            vcq: self.to.vcq,
+            stadd,
+        };
+        let read = (self.iface.queue.lock()).read(self.mark.link, from, (into, n), whose);
+        self.has_posted_read(read, n)
+    }
+
+    /// Writes as much as one operation does of `len` bytes of registered memory of `whose`, who hears of it when the
+    /// adapter has read them: how many bytes; 0: no room now.
+    pub fn write_in_place(
+        &mut self,
+        stadd: Stadd,
+        (from, len): (Stadd, usize),
+        whose: *mut c_void,
+    ) -> usize {
+        if self.is_held_back() {
+            return 0;
+        }
+        let n = len.min(self.iface.longest);
+        let vcq = self.to.vcq;
+        let to = RemoteAddr { vcq, stadd };
+        let written = (self.iface.queue.lock()).write_in_place(self.mark, (from, n), to, whose);
+        match written {
+            Ok(true) => {
+                self.posts();
+                n
+            }
+            Ok(false) => 0,
+            Err(code) => {
+                self.fail(code);
+                0
+            }
+        }
+    }
+
+    /// As [`write_in_place`](Self::write_in_place), from the peer's memory: `whose` hears of it when it has come.
+    pub fn read_in_place(
+        &mut self,
+        stadd: Stadd,
+        (into, len): (Stadd, usize),
+        whose: *mut c_void,
+    ) -> usize {
+        if self.is_held_back() || self.is_behind_writes() {
+            return 0;
+        }
+        let n = len.min(self.iface.longest);
+        let vcq = self.to.vcq;
+        let (link, from) = (self.mark.link, RemoteAddr { vcq, stadd });
+        let read = (self.iface.queue.lock()).read_in_place(link, from, (into, n), whose);
+        self.has_posted_read(read, n)
+    }
+
+    /// How many rails there are to the peer's.
+    pub fn rails(&self) -> usize {
+        self.rails.len()
+    }
+
+    /// As [`write_in_place`](Self::write_in_place) by one of the [rails](Self::rails), for which the addresses are:
+    /// `whose` hears of it when it is there. In no order with anything but what a fence is between.
+    pub fn write_by_rail(
+        &mut self,
+        rail: usize,
+        stadd: Stadd,
+        (from, len): (Stadd, usize),
+        whose: *mut c_void,
+    ) -> usize {
+        if self.is_held_back() || self.is_behind_writes() {
+            return 0;
+        }
+        let n = len.min(self.iface.longest);
+        let vcq = self.rails[rail];
+        let (link, to) = (self.mark.link, RemoteAddr { vcq, stadd });
+        let mut queue = self.iface.rails[rail].queue.lock();
+        let written = queue.write_apart(link, (from, n), to, whose);
+        drop(queue);
+        self.apart |= written == Ok(true);
+        self.has_posted_read(written, n)
+    }
+
+    /// As [`read_in_place`](Self::read_in_place) by one of the rails.
+    pub fn read_by_rail(
+        &mut self,
+        rail: usize,
+        stadd: Stadd,
+        (into, len): (Stadd, usize),
+        whose: *mut c_void,
+    ) -> usize {
+        if self.is_held_back() || self.is_behind_writes() {
+            return 0;
+        }
+        let n = len.min(self.iface.longest);
+        let vcq = self.rails[rail];
+        let (link, from) = (self.mark.link, RemoteAddr { vcq, stadd });
+        let mut queue = self.iface.rails[rail].queue.lock();
+        let read = queue.read_in_place(link, from, (into, n), whose);
+        drop(queue);
+        self.has_posted_read(read, n)
+    }
+
+    /// Whether all that rails have written is there. Asked while nothing more is posted.
+    pub fn is_contiguous(&mut self) -> bool {
+        self.apart &= !self.has_read();
+        !self.apart
+    }
+
+    /// Bytes that one operation moves in place, at most.
+    pub fn longest(&self) -> usize {
+        self.iface.longest
+    }
+
+    /// A read of so many bytes was posted, or not.
+    fn has_posted_read(&mut self, read: Result<bool, i32>, n: usize) -> usize {
+        match read {
+            Ok(true) => {
+                self.reads = self.reads.wrapping_add(1);
+                n
+            }
+            Ok(false) => 0,
+            Err(code) => {
+                self.fail(code);
+                0
+            }
+        }
+    }
+
+    /// Changes a word of the peer's memory. With a place for what was there before: `whose` hears of it when that has
+    /// come. False: it cannot go now.
+    pub fn change(
+        &mut self,
+        step: TofuAmo,
+        stadd: Stadd,
+        reply: Option<(*mut u8, *mut c_void)>,
+    ) -> bool {
+        if self.is_held_back() || self.is_behind_writes() {
+            return false;
+        }
+        let (link, vcq) = (self.mark.link, self.to.vcq);
+        let to = RemoteAddr { vcq, stadd };
+        let mut queue = self.iface.queue.lock();
+        let posted = match reply {
+            Some(reply) => queue.fetch(link, step, to, reply),
+            None => queue.change(link, step, to, &mut self.slot),
+        };
+        drop(queue);
+        let posted = posted.unwrap_or_else(|code| {
+            self.fail(code);
+            false
+        });
+        self.reads = self.reads.wrapping_add(u32::from(posted));
+        posted
+    }
+
+    /// Whether something that a fence has to keep in front may still be under way.
+    fn is_behind_writes(&mut self) -> bool {
+        let Some(before) = self.fenced else {
+            return false;
+        };
+        if self.flow.is_past(before) {
+            self.fenced = None;
+            return false;
+        }
+        if !self.is_acked(before) {
+            self.post_flush();
+        }
+        true
+    }
+
+    /// Whether all reads have come.
+    pub(super) fn has_read(&self) -> bool {
+        self.flow.came() == self.reads
+    }
+}

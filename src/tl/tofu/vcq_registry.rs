@@ -1,0 +1,126 @@
+//! The queues of a process's workers: memory that peers may reach is registered for each of them.
+
+use super::utofu::Stadd;
+use super::vcq::{RegisteredMem, RemoteAddr, Vcq};
+use crate::sys::log;
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
+
+/// A context's.
+#[derive(Default)]
+pub struct VcqRegistry(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    queues: Vec<(u16, Weak<Vcq>)>,
+    next: u16,
+}
+
+/// What is registered of one piece of memory.
+pub struct MrPerVcq {
+    ptr: usize,
+    len: usize,
+    registered: Vec<(u16, RegisteredMem)>,
+}
+
+impl VcqRegistry {
+    /// A new worker's queues: the number of the first, behind which are those of the others, and which no others have
+    /// as long as there are few enough.
+    pub fn enter(&self, vcqs: &[&Arc<Vcq>]) -> u16 {
+        let mut inner = self.0.lock();
+        inner.queues.retain(|(_, queue)| queue.strong_count() > 0);
+        let few = vcqs.len() as u16;
+        let taken = |n: u16| {
+            let mut numbers = inner.queues.iter().map(|&(number, _)| number);
+            numbers.any(|number| number.wrapping_sub(n) < few)
+        };
+        let mut first = inner.next;
+        while taken(first) {
+            first = first.wrapping_add(1);
+        }
+        inner.next = first.wrapping_add(few);
+        let numbers = (0..few).map(|i| first.wrapping_add(i));
+        let queues = vcqs.iter().map(|vcq| Arc::downgrade(vcq));
+        inner.queues.extend(numbers.zip(queues));
+        first
+    }
+
+    /// A worker goes, which had so many queues from this number on.
+    pub fn leave(&self, first: u16, count: usize) {
+        let is_its = |number: u16| usize::from(number.wrapping_sub(first)) < count;
+        self.0.lock().queues.retain(|&(number, _)| !is_its(number));
+    }
+
+    /// Whether no worker has a queue.
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().queues.is_empty()
+    }
+
+    fn queues(&self) -> Vec<(u16, Arc<Vcq>)> {
+        let inner = self.0.lock();
+        let all = inner.queues.iter();
+        all.filter_map(|(number, queue)| Some((*number, queue.upgrade()?)))
+            .collect()
+    }
+}
+
+impl MrPerVcq {
+    /// Of which nothing is registered yet.
+    ///
+    /// # Safety
+    /// As of [`RegisteredMem::new`], until this is dropped.
+    pub unsafe fn new(ptr: *mut u8, len: usize) -> MrPerVcq {
+        MrPerVcq {
+            ptr: ptr as usize,
+            len,
+            registered: Vec::new(),
+        }
+    }
+
+    /// Where it begins in this process, and its length in bytes.
+    pub fn extent(&self) -> (u64, u64) {
+        (self.ptr as u64, self.len as u64)
+    }
+
+    /// Registers the memory for the queues that there are now and that do not know it: the numbers of all, and where it
+    /// begins for them. A queue that takes no more is left out: accesses of its worker's go by message.
+    pub fn addresses(&mut self, roster: &VcqRegistry) -> Vec<(u16, Stadd)> {
+        let queues = roster.queues();
+        self.registered
+            .retain(|&(number, _)| queues.iter().any(|&(there, _)| there == number));
+        for (number, vcq) in queues {
+            self.register(number, &vcq);
+        }
+        let all = self.registered.iter();
+        all.map(|(number, registered)| (*number, registered.stadd))
+            .collect()
+    }
+
+    /// Where a byte of it is for adapters: for this queue, or another one of this process if this one takes no more
+    /// memory. `None`: no adapter reaches it.
+    pub fn locate(&mut self, number: u16, vcq: &Arc<Vcq>, addr: u64) -> Option<RemoteAddr> {
+        self.register(number, vcq);
+        let own = |&&(there, _): &&(u16, RegisteredMem)| there == number;
+        let mut all = self.registered.iter();
+        let own = self
+            .registered
+            .iter()
+            .find(own)
+            .and_then(|(_, r)| r.there());
+        let mut there = own.or_else(|| all.find_map(|(_, r)| r.there()))?;
+        there.stadd += addr.wrapping_sub(self.ptr as u64);
+        Some(there)
+    }
+
+    /// Makes it known to a queue, if it can be.
+    fn register(&mut self, number: u16, vcq: &Arc<Vcq>) {
+        if self.registered.iter().any(|&(known, _)| known == number) {
+            return;
+        }
+        // SAFETY: the promise of `new`.
+        match unsafe { RegisteredMem::new(vcq, self.ptr as *mut u8, self.len) } {
+            Ok(registered) => self.registered.push((number, registered)),
+            Err(e) => log::diag!("memory is reached by message: {e}"),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What a client and a listener say to each other on the connection between them: who they are, and farewell.
+//!
+//! The client sends [`Hello`] with its worker address behind it; the server answers [`Reply`], with the address of the
+//! worker that accepted. From then on messages take the ways that the addresses name, and this connection is there to
+//! end with the endpoints: each side says one byte before it closes. A side that closes in order waits for the other
+//! one's byte.
+#![forbid(unsafe_code)]
+
+use super::address::MAX_LEN;
+use super::le_struct::packed;
+
+/// "rucp cs" with a version: nothing else begins like that, and other versions are strangers.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"rucp cs\x03");
+
+/// A client's numbers of its endpoints have so many bits.
+pub const NUMBER_BITS: u32 = 22;
+
+packed! {
+    /// A client asks for a connection; its worker address follows.
+    Hello, 31 {
+        magic: u64,
+        /// Of the client's endpoint, among those that its worker made.
+        number: u32,
+        /// Bytes of the address.
+        address_len: u16,
+        /// The client's error handling mode.
+        err_mode: u8,
+        /// What the client's application calls its worker; 0 if the client does not say.
+        client_id: u64,
+        /// Random, told to nobody else: a worker that names it is the server's.
+        secret: u64,
+    } valid when |h| h.magic == MAGIC && h.number < 1 << NUMBER_BITS && h.address_len as usize <= MAX_LEN
+        && h.err_mode <= 2
+}
+
+packed! {
+    /// The answer; if the client is accepted the address of a worker follows.
+    Reply, 12 {
+        magic: u64,
+        /// Bytes of the address.
+        address_len: u16,
+        /// 0, or the status that the client's endpoint fails with.
+        status: i8,
+        /// The server's error handling mode.
+        err_mode: u8,
+    } valid when |r| r.magic == MAGIC && r.address_len as usize <= MAX_LEN && r.status <= 0 && r.err_mode <= 2
+}
+
+packed! {
+    /// What either end says while rdma_cm connects them, which has little room: that it speaks this.
+    Knock, 8 {
+        magic: u64,
+    } valid when |k| k.magic == MAGIC
+}
+
+packed! {
+    /// What a listener that goes says to those who knock.
+    Refusal, 9 {
+        magic: u64,
+        /// The status that the client's endpoint fails with.
+        status: i8,
+    } valid when |r| r.magic == MAGIC && r.status < 0
+}
+
+/// Bytes of the longest record but farewell.
+pub const LONGEST: usize = Hello::SIZE + MAX_LEN;
+const _: () = assert!(Reply::SIZE <= Hello::SIZE);
+
+/// The endpoint at this end is closed, and nothing else will say so.
+pub const BYE: u8 = b'B';
+/// The endpoint at this end is closed; behind its last message comes one that says so.
+pub const BYE_BEHIND: u8 = b'b';
+
+/// As [`BYE`], by a forced close: what the other end had sent may not have been received.
+pub const FORCED: u8 = b'F';
+/// As [`BYE_BEHIND`], by a forced close: what the other end had sent may not have been received.
+pub const FORCED_BEHIND: u8 = b'f';
+
+/// Whether bytes may be the beginning of a [`Hello`] or a [`Reply`].
+pub fn begins(bytes: &[u8]) -> bool {
+    let n = bytes.len().min(8);
+    bytes[..n] == MAGIC.to_le_bytes()[..n]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HELLO: Hello = Hello {
+        magic: MAGIC,
+        number: 1,
+        address_len: 100,
+        err_mode: 1,
+        client_id: 7,
+        secret: 8,
+    };
+
+    #[test]
+    fn impossible_hellos_are_refused() {
+        assert_eq!(Hello::decode(&HELLO.encode()), Some(HELLO));
+        for wrong in [
+            Hello { magic: 1, ..HELLO },
+            Hello {
+                number: 1 << NUMBER_BITS,
+                ..HELLO
+            },
+            Hello {
+                address_len: u16::MAX,
+                ..HELLO
+            },
+            Hello {
+                err_mode: 3,
+                ..HELLO
+            },
+        ] {
+            assert_eq!(Hello::decode(&wrong.encode()), None);
+        }
+        assert_eq!(Hello::decode(&HELLO.encode()[..30]), None);
+    }
+
+    #[test]
+    fn strangers_are_recognised_by_their_first_bytes() {
+        assert!(begins(b""));
+        assert!(begins(b"ruc"));
+        assert!(begins(&HELLO.encode()));
+        assert!(!begins(b"GET / HTTP/1.1"));
+        assert!(!begins(b"G"));
+    }
+
+    #[test]
+    fn who_knocks_says_what_he_speaks() {
+        // What the connection manager hands over is longer than what was said.
+        let mut said = [0; 56];
+        assert_eq!(Knock::decode(&said), None);
+        said[..8].copy_from_slice(&Knock { magic: MAGIC }.encode());
+        assert!(Knock::decode(&said).is_some());
+        assert_eq!(Refusal::decode(&said), None);
+        said[8] = -23i8 as u8;
+        assert_eq!(Refusal::decode(&said).map(|r| r.status), Some(-23));
+        assert_eq!(Knock::decode(&said[..7]), None);
+        said[7] += 1;
+        assert_eq!(Knock::decode(&said), None);
+    }
+
+    #[test]
+    fn a_reply_never_makes_a_success_of_a_failure() {
+        let reply = Reply {
+            magic: MAGIC,
+            address_len: 0,
+            status: -23,
+            err_mode: 0,
+        };
+        assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+        assert_eq!(Reply::decode(&Reply { status: 1, ..reply }.encode()), None);
+    }
+}

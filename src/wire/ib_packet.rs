@@ -1,0 +1,376 @@
+//! What travels between queue pairs: packets, the header of datagrams, and how two workers introduce themselves.
+//!
+//! A record that is too long for one packet is cut. A packet is `length (4) | kind (1) | aux (1) | credit (2) | imm
+//! (8)` and bytes: of the first packet of a record the length is the whole record's, kind, auxiliary byte and immediate
+//! are the message's; further ones are [`MORE`]. In front of datagrams is a [`Datagram`]; one without a packet behind
+//! it only acknowledges.
+#![forbid(unsafe_code)]
+
+use super::address::{MAX_PORTS, PortLocator};
+use super::le_struct::packed;
+
+/// Bytes in front of those of a record.
+pub const HEAD: usize = 16;
+/// Kind of a packet that goes on with a record.
+pub const MORE: u8 = 0xFF;
+/// Of one that only tells what its sender has taken; it is not counted itself.
+pub const CREDIT: u8 = 0xFE;
+/// Of the last one: the sender's worker goes, in order.
+pub const BYE: u8 = 0xFD;
+
+/// No record is longer, bytes: a sender waits until all of it fits into the window.
+pub const MAX_RECORD: usize = 33 << 10;
+
+/// Most packets that a record is cut into; `segment`: bytes of it in each.
+pub const fn most_packets(segment: usize) -> usize {
+    MAX_RECORD.div_ceil(segment)
+}
+
+/// What is in front of the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketHdr {
+    /// Bytes of the whole record in its first packet; of those in this one otherwise.
+    pub len: usize,
+    pub kind: u8,
+    pub aux: u8,
+    /// Packets that the sender has taken from this connection, modulo 2^16.
+    pub credit: u16,
+    pub imm: u64,
+}
+
+impl PacketHdr {
+    #[inline(always)]
+    pub fn encode(self) -> [u8; HEAD] {
+        let word = self.len as u64 & 0xFFFF_FFFF
+            | u64::from(self.kind) << 32
+            | u64::from(self.aux) << 40
+            | u64::from(self.credit) << 48;
+        let mut bytes = [0; HEAD];
+        bytes[..8].copy_from_slice(&word.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.imm.to_le_bytes());
+        bytes
+    }
+
+    /// Every sixteen bytes are one; what it says is checked where the record is put together.
+    #[inline(always)]
+    pub fn decode(bytes: &[u8; HEAD]) -> PacketHdr {
+        let word = u128::from_le_bytes(*bytes);
+        PacketHdr {
+            len: word as u32 as usize,
+            kind: (word >> 32) as u8,
+            aux: (word >> 40) as u8,
+            credit: (word >> 48) as u16,
+            imm: (word >> 64) as u64,
+        }
+    }
+}
+
+/// Connections have numbers of so many bits; flags are above.
+const NUMBER_BITS: u32 = 24;
+/// A number that no connection has.
+pub const NOBODY: u32 = (1 << NUMBER_BITS) - 1;
+/// Flag of a datagram: acknowledge it at once.
+pub const ASKS: u8 = 1;
+/// Another one was expected first, which is missing: send from there again.
+pub const GAP: u8 = 2;
+/// A [`Hello`] and a [`PortLocator`] follow.
+pub const HELLO: u8 = 4;
+/// The receiver of a [`Ping`] is there, though nobody reads what comes.
+pub const PONG: u8 = 8;
+/// A [`PortLocator`] follows: from now on the sender is reached there.
+pub const MOVED: u8 = 16;
+
+/// Packets of a connection are no shorter than what everybody can do, bytes.
+pub const LEAST_PACKET: u32 = 256;
+
+packed! {
+    /// In front of a datagram.
+    Datagram, 16 {
+        /// Number of the connection at the receiver; the upper 8 bits are flags.
+        to: u32,
+        /// What the receiver has told to be presented with that number.
+        proof: u32,
+        /// Number of the packet that follows, from 0 on, modulo 2^32.
+        psn: u32,
+        /// All packets before this one have been taken.
+        ack: u32,
+    }
+}
+
+impl Datagram {
+    pub fn number(&self) -> u32 {
+        self.to & NOBODY
+    }
+
+    pub fn has(&self, flag: u8) -> bool {
+        self.to >> NUMBER_BITS & u32::from(flag) != 0
+    }
+
+    /// A number with flags.
+    pub fn to(number: u32, flags: u8) -> u32 {
+        number & NOBODY | u32::from(flags) << NUMBER_BITS
+    }
+}
+
+/// "rucp-ib4": raised with the format.
+const MAGIC: u64 = u64::from_le_bytes(*b"rucp-ib4");
+/// Flag of a [`Hello`]: the sender knows the receiver's and can take packets.
+pub const READY: u8 = 1;
+/// The sender has seen that the receiver is ready.
+pub const SEEN: u8 = 2;
+/// The connection outlives its ports: messages go by datagrams, which other ports can take. Where the sender is reached
+/// follows, [`PortInfo`] after [`PortInfo`].
+pub const FAILOVER: u8 = 4;
+
+packed! {
+    /// How a worker introduces itself for a connection, until both are ready and know it of each other.
+    Hello, 82 {
+        magic: u64,
+        /// The sender's worker.
+        from: u64,
+        /// The worker that it wants.
+        to: u64,
+        /// From the address of that worker.
+        secret: u64,
+        /// How often the sender had lost that worker before.
+        losses: u32,
+        /// The connection at the sender, and what is to be presented with it.
+        number: u32,
+        proof: u32,
+        /// The receiver's number for it, [`NOBODY`] if that is not known.
+        yours: u32,
+        /// The sender's queue pair for it and the number of its first packet there; 0: it uses datagrams.
+        qpn: u32,
+        psn: u32,
+        /// Number of the sender's interface.
+        iface: u8,
+        /// [`READY`], [`SEEN`], [`FAILOVER`].
+        flags: u8,
+        /// What the receiver presents when it answers.
+        back: u64,
+        /// Longest packet by a queue pair of its own that the sender takes, bytes; most packets before it tells that it
+        /// has taken some, by queue pair and as datagrams.
+        packet: u32,
+        window: u32,
+        datagrams: u32,
+        /// The queue pair at the sender's port that answers a [`Ping`]; 0: there is none.
+        pulse: u32,
+    } valid when |hello| {
+        hello.magic == MAGIC && hello.number < NOBODY && hello.yours <= NOBODY && hello.packet >= LEAST_PACKET
+    }
+}
+
+/// "rucp-is?": is that worker there?
+const PING: u64 = u64::from_le_bytes(*b"rucp-is?");
+
+packed! {
+    /// Asks whether a worker's process lives that has confirmed nothing for long. A [`PortLocator`] follows: who asks.
+    Ping, 32 {
+        magic: u64,
+        worker: u64,
+        /// From the address of that worker.
+        secret: u64,
+        /// What is to be presented with the answer, a [`Datagram`] with [`PONG`].
+        number: u32,
+        proof: u32,
+    } valid when |ping| ping.magic == PING && ping.number < NOBODY
+}
+
+impl Ping {
+    pub const fn magic() -> u64 {
+        PING
+    }
+
+    /// Reads one and where it comes from.
+    pub fn read(bytes: &[u8]) -> Option<(Ping, PortLocator)> {
+        let ping = Ping::decode(bytes)?;
+        Some((ping, PortLocator::decode(bytes.get(Ping::SIZE..)?)?))
+    }
+}
+
+impl Hello {
+    pub const fn magic() -> u64 {
+        MAGIC
+    }
+
+    /// Reads one and where it comes from.
+    pub fn read(bytes: &[u8]) -> Option<(Hello, PortLocator)> {
+        let hello = Hello::decode(bytes)?;
+        Some((hello, PortLocator::decode(bytes.get(Hello::SIZE..)?)?))
+    }
+}
+
+/// One of several ports that a worker is reached through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    /// The queue pair that answers a [`Ping`] there; 0: there is none.
+    pub pulse: u32,
+    pub port: PortLocator,
+}
+
+impl PortInfo {
+    pub const SIZE: usize = size_of::<u32>() + PortLocator::SIZE;
+
+    /// All of them, in the order of the worker's address.
+    pub fn encode_all(doors: &[PortInfo]) -> Vec<u8> {
+        let bytes = doors.iter().flat_map(|door| {
+            let port = door.port.encode();
+            door.pulse.to_le_bytes().into_iter().chain(port)
+        });
+        bytes.collect()
+    }
+
+    /// Reads those that are behind a greeting. What is no whole one, or too many, is none.
+    pub fn decode_all(bytes: &[u8]) -> Vec<PortInfo> {
+        let doors = bytes.chunks_exact(PortInfo::SIZE).take(MAX_PORTS);
+        let read = doors.filter_map(|door| {
+            let (pulse, port) = door.split_first_chunk()?;
+            Some(PortInfo {
+                pulse: u32::from_le_bytes(*pulse),
+                port: PortLocator::decode(port)?,
+            })
+        });
+        read.collect()
+    }
+}
+
+/// A greeting with all the doors there are fits into the shortest datagram.
+const _: () = assert!(
+    Datagram::SIZE + Hello::SIZE + PortLocator::SIZE + MAX_PORTS * PortInfo::SIZE
+        <= LEAST_PACKET as usize
+);
+
+/// A [`Hello`] that goes through a socket, where one end has no queue pair for datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpWireupMsg {
+    /// Number of the port that it is for, among those of the receiver's address.
+    pub far: u8,
+    pub hello: Hello,
+    /// Where it comes from.
+    pub port: PortLocator,
+}
+
+impl TcpWireupMsg {
+    /// All are as long.
+    pub const SIZE: usize = 1 + Hello::SIZE + PortLocator::SIZE;
+
+    pub fn encode(&self) -> Vec<u8> {
+        [&[self.far][..], &self.hello.encode(), &self.port.encode()].concat()
+    }
+
+    /// Reads the one that `bytes` begin with.
+    pub fn read(bytes: &[u8]) -> Option<TcpWireupMsg> {
+        let (&far, rest) = bytes.split_first()?;
+        let (hello, port) = Hello::read(rest)?;
+        Some(TcpWireupMsg { far, hello, port })
+    }
+
+    /// Whether so few bytes can be the beginning of one.
+    pub fn may_begin(bytes: &[u8]) -> bool {
+        let magic = bytes.iter().skip(1);
+        magic.zip(MAGIC.to_le_bytes()).all(|(&a, b)| a == b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_as_documented() {
+        let head = PacketHdr {
+            len: 0x0403_0201,
+            kind: 5,
+            aux: 6,
+            credit: 0x0807,
+            imm: 0x100F_0E0D_0C0B_0A09,
+        };
+        let bytes = head.encode();
+        assert_eq!(
+            bytes,
+            [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+        );
+        assert_eq!(PacketHdr::decode(&bytes), head);
+    }
+
+    #[test]
+    fn datagrams_have_a_number_and_flags() {
+        let to = Datagram::to(0x123, ASKS | HELLO);
+        let d = Datagram {
+            to,
+            proof: 0,
+            psn: 0,
+            ack: 0,
+        };
+        assert_eq!(d.number(), 0x123);
+        assert!(d.has(ASKS) && d.has(HELLO) && !d.has(GAP));
+    }
+
+    #[test]
+    fn strangers_are_not_understood() {
+        let hello = Hello {
+            magic: MAGIC,
+            from: 1,
+            to: 2,
+            secret: 3,
+            losses: 0,
+            number: 4,
+            proof: 5,
+            yours: NOBODY,
+            qpn: 6,
+            psn: 7,
+            iface: 0,
+            flags: READY,
+            back: 8,
+            packet: LEAST_PACKET,
+            window: 9,
+            datagrams: 10,
+            pulse: 11,
+        };
+        let port = [0; PortLocator::SIZE];
+        let bytes = [&hello.encode()[..], &port].concat();
+        assert_eq!(Hello::read(&bytes).map(|(h, _)| h), Some(hello));
+        for n in 0..bytes.len() {
+            assert_eq!(Hello::read(&bytes[..n]), None, "{n} bytes");
+        }
+        let mut other = bytes.clone();
+        other[7] ^= 1;
+        assert_eq!(Hello::read(&other), None, "another version");
+        letters(hello, PortLocator::decode(&port).expect("a port"));
+    }
+
+    #[test]
+    fn doors_are_whole() {
+        let port = PortLocator::decode(&[7; PortLocator::SIZE]).expect("a port");
+        let doors: Vec<PortInfo> = (1..=MAX_PORTS as u32)
+            .map(|pulse| PortInfo { pulse, port })
+            .collect();
+        let bytes = PortInfo::encode_all(&doors);
+        assert_eq!(PortInfo::decode_all(&bytes), doors);
+        assert_eq!(PortInfo::decode_all(&bytes[..bytes.len() - 1]), doors[..3]);
+        assert_eq!(PortInfo::decode_all(&bytes[..PortInfo::SIZE - 1]), []);
+        let many = [&bytes[..], &bytes].concat();
+        assert_eq!(
+            PortInfo::decode_all(&many),
+            doors,
+            "no more than there can be"
+        );
+    }
+
+    fn letters(hello: Hello, port: PortLocator) {
+        let letter = TcpWireupMsg {
+            far: 3,
+            hello,
+            port,
+        };
+        let mut bytes = letter.encode();
+        assert_eq!(bytes.len(), TcpWireupMsg::SIZE);
+        assert_eq!(TcpWireupMsg::read(&bytes), Some(letter));
+        for n in 0..bytes.len() {
+            assert_eq!(TcpWireupMsg::read(&bytes[..n]), None, "{n} bytes");
+            assert!(TcpWireupMsg::may_begin(&bytes[..n]), "{n} bytes");
+        }
+        bytes[5] ^= 1;
+        assert!(TcpWireupMsg::may_begin(&bytes[..5]) && !TcpWireupMsg::may_begin(&bytes[..6]));
+    }
+}
