@@ -1,12 +1,11 @@
 //! The ring: a single-producer, single-consumer queue of messages in memory that two processes share.
 //!
-//! A message is 8 bytes of control word, 8 bytes of immediate and a record of bytes. It occupies one
-//! slot of two cache lines; records of up to [`INLINE`] bytes lie in the slot, so that a small
-//! message costs one transfer of a cache line, and larger ones in a circular space ([`super::space`]), or, those of
-//! more than [`SMALL`] bytes of a producer that sends much, in a larger one ([`super::big_buf`]). The slot's control word
-//! carries the number of the lap: the consumer knows a fresh slot from a stale one without an index that both sides
-//! would share. The consumer publishes how far it has read; the producer looks there only when it seems to have run out
-//! of room.
+//! A message is 8 bytes of control word, 8 bytes of immediate and a record of bytes. It occupies one slot of two cache
+//! lines; records of up to [`INLINE`] bytes lie in the slot, so that a small message costs one transfer of a cache
+//! line, and larger ones in a circular space ([`super::space`]), or, those of more than [`SMALL`] bytes of a producer
+//! that sends much, in a larger one ([`super::big_buf`]). The slot's control word carries the number of the lap: the
+//! consumer knows a fresh slot from a stale one without an index that both sides would share. The consumer publishes
+//! how far it has read; the producer looks there only when it seems to have run out of room.
 //!
 //! The first [`START_SLOTS`] messages have slots of their own, in the ring's [`Start`], which a sender maps together
 //! with those of all other senders. The rest of the ring is mapped by its producer when it needs more ([`Start`] says

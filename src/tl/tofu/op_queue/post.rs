@@ -117,8 +117,8 @@ impl OpQueue {
         self.posted(posted, edata)
     }
 
-    /// Reads `len` bytes, no more than a buffer has, to `into`; `whose` hears of it from [`super::QueueEvent::Came`]. False:
-    /// not now.
+    /// Reads `len` bytes, no more than a buffer has, to `into`; `whose` hears of it from [`super::QueueEvent::Came`].
+    /// False: not now.
     ///
     /// # Errors
     /// As of [`send_short`](Self::send_short).
@@ -230,8 +230,8 @@ impl OpQueue {
         posted.map(|()| true)
     }
 
-    /// Writes from the owner's memory, which is registered; `whose` hears from [`super::QueueEvent::Left`] when the adapter
-    /// has read it. In order with frames. False: not now.
+    /// Writes from the owner's memory, which is registered; `whose` hears from [`super::QueueEvent::Left`] when the
+    /// adapter has read it. In order with frames. False: not now.
     ///
     /// # Errors
     /// As of [`send_short`](Self::send_short).
