@@ -155,7 +155,7 @@ pub struct PeerTx {
     /// This peer is in the worker's list of those with something pending.
     pub in_pending_list: bool,
     /// The ring that we offer to close, as nothing needs it. In place of the lane.
-    pub waiting_outbox: Option<Box<Outbox>>,
+    pub closing_outbox: Option<Box<Outbox>>,
     /// The peer may know how many endpoints there have been between the two workers.
     pub is_known: bool,
 }
@@ -208,7 +208,7 @@ impl Peer {
                     unfenced_gets: false,
                     flushes: Vec::new(),
                     in_pending_list: false,
-                    waiting_outbox: None,
+                    closing_outbox: None,
                     is_known: false,
                 },
             ),

@@ -38,7 +38,7 @@ pub fn note_idle(worker: &Worker, peer: &Peer) {
 
 /// An endpoint to this peer is about to be numbered, or a ring to be used. From here on the peer may know of it.
 pub fn resume(peer: &Peer, tx: &mut PeerTx) {
-    let Some(mut outbox) = tx.waiting_outbox.take() else {
+    let Some(mut outbox) = tx.closing_outbox.take() else {
         return;
     };
     match outbox.take_back() {
@@ -86,7 +86,7 @@ fn set_aside(tx: &mut PeerTx) -> bool {
     match tx.lane.take() {
         None => true,
         Some(Lane::Shm(outbox)) if outbox.offer_close() => {
-            tx.waiting_outbox = Some(outbox);
+            tx.closing_outbox = Some(outbox);
             true
         }
         other => {
@@ -182,18 +182,18 @@ fn step(peer: &Peer, named: &HashSet<*const Peer>, senders: &HashSet<*const Peer
         return DetachStep::Drop;
     }
     if let Some(answer) = tx
-        .waiting_outbox
+        .closing_outbox
         .as_ref()
         .and_then(|outbox| outbox.answer())
     {
-        let outbox: Option<Box<Outbox>> = tx.waiting_outbox.take();
+        let outbox: Option<Box<Outbox>> = tx.closing_outbox.take();
         settle(peer, &mut tx, answer);
         drop(tx);
         // Unmapping takes long: not under the lock.
         drop(outbox);
         return DetachStep::Keep;
     }
-    if tx.waiting_outbox.is_some() {
+    if tx.closing_outbox.is_some() {
         return DetachStep::Look;
     }
     if matches!(tx.lane, Some(Lane::Tofu(_))) {

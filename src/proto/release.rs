@@ -44,7 +44,7 @@ fn detach(worker: &Worker, peer: &Peer) -> bool {
     let is_dead = failure::is_dead(worker, peer);
     let mut tx = peer.tx.lock();
     tx.waiting = None;
-    if let Some(mut outbox) = tx.waiting_outbox.take() {
+    if let Some(mut outbox) = tx.closing_outbox.take() {
         if is_dead {
             outbox.forsake();
         }

@@ -26,8 +26,7 @@ const COUNTED: u32 = 1 << (SN_BITS - 1);
 /// `UCS_ERR_UNREACHABLE` if no transport that the options allow gets there.
 pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerRef, ucs_status_t> {
     if let Some(peer) = known_peer(worker, address) {
-        keep_fallback_target(worker, &peer, address);
-        map_ahead(worker, &peer);
+        prepare_inbox(worker, &peer, address);
         return Ok(peer);
     }
     let inbox = if address.uid == worker.uid {
@@ -65,36 +64,31 @@ pub fn peer_of(worker: &Worker, address: &WorkerAddress) -> Result<PeerRef, ucs_
     let peer = worker
         .peer(address.uid, inbox, target)
         .ok_or(UCS_ERR_INVALID_ADDR)?;
-    keep_fallback_target(worker, &peer, address);
-    map_ahead(worker, &peer);
+    prepare_inbox(worker, &peer, address);
     Ok(peer)
 }
 
-/// Keeps where a TCP connection can be made to a peer in whose inbox no ring is held: when the first message is sent,
-/// the ring may not be mappable any more, or the receiver may have no memory for another one.
-fn keep_fallback_target(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
+/// Prepares a peer in whose inbox no ring is held for the first message.
+///
+/// Keeps where a TCP connection can be made: by then the ring may not be mappable any more, or the receiver may have no
+/// memory for another one. And maps the inbox, so that the message finds it mapped: a failure is silent, the message
+/// tries again. Not where address space is limited: endpoints that are not used need none.
+fn prepare_inbox(worker: &Worker, peer: &Peer, address: &WorkerAddress) {
+    let Some(inbox) = peer.inbox else { return };
     if !peer.uses_inbox() || peer.uid == worker.uid {
         return;
     }
     let mut tx = peer.tx.lock();
-    if tx.lane.is_none()
-        && tx.waiting_outbox.is_none()
+    if tx.lane.is_some() {
+        return;
+    }
+    if tx.closing_outbox.is_none()
         && tx.fallback_target.is_none()
         && let Some(LaneTarget::Tcp(target)) = tcp_target(worker, address)
     {
         tx.fallback_target = Some(Box::new(target));
     }
-}
-
-/// Maps the peer's inbox, so that the first message finds it mapped. A failure is silent: the first message tries
-/// again. Not where address space is limited: endpoints that are not used need none.
-fn map_ahead(worker: &Worker, peer: &Peer) {
-    let is_by_ring = peer.uid != worker.uid && peer.uses_inbox();
-    let Some(inbox) = peer.inbox.filter(|_| is_by_ring) else {
-        return;
-    };
-    let mut tx = peer.tx.lock();
-    if tx.lane.is_none() && tx.waiting.is_none() && !host::address_space_is_limited() {
+    if tx.waiting.is_none() && !host::address_space_is_limited() {
         tx.waiting = Outbox::prepare(inbox).ok();
     }
 }

@@ -46,22 +46,28 @@ pub fn user() -> u32 {
 
 /// Whether this process may have only so much address space (`ulimit -v`).
 pub fn address_space_is_limited() -> bool {
-    soft_limit(libc::RLIMIT_AS).is_some()
+    limit(libc::RLIMIT_AS).is_some()
 }
 
 /// The length of the longest file that this process may make (`ulimit -f`), bytes, if that is limited.
 pub fn max_file_size() -> Option<u64> {
-    soft_limit(libc::RLIMIT_FSIZE)
+    limit(libc::RLIMIT_FSIZE)
 }
 
-fn soft_limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
+/// What this process may have of a resource (`RLIMIT_*`); `None` for any amount.
+pub fn limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
+    soft_limit(resource).filter(|&limit| limit != libc::RLIM_INFINITY)
+}
+
+/// As the system has it, `RLIM_INFINITY` included; `None` where it does not say.
+pub fn soft_limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: `limit` is valid for writes.
     let known = unsafe { libc::getrlimit(resource, &raw mut limit) } == 0;
-    (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    known.then_some(limit.rlim_cur)
 }
 
 fn host_hash() -> u64 {

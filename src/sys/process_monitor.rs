@@ -204,15 +204,9 @@ fn tells(fd: RawFd, what: &str) -> bool {
 
 /// How many descriptors are used for watching at most.
 fn most_in_use() -> usize {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: a valid structure, which is written.
-    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
-        0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) / SHARE_OF_LIMIT,
-        _ => 0,
-    }
+    host::soft_limit(libc::RLIMIT_NOFILE).map_or(0, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX) / SHARE_OF_LIMIT
+    })
 }
 
 impl Set {

@@ -1,5 +1,6 @@
 //! Why no more memory can be registered, in words that say which limit it is and how to raise it.
 
+use crate::sys::host;
 use std::io;
 
 /// The capability that the kernel's limit of locked memory does not hold for.
@@ -55,14 +56,7 @@ fn cure_for(bytes: usize, locked: Option<u64>) -> String {
 
 /// Bytes that this process may lock; `None` for any number.
 fn locked_limit() -> Option<u64> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: a structure of ours.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
-    let limited = known && limit.rlim_cur != libc::RLIM_INFINITY && !may_lock_any();
-    limited.then_some(limit.rlim_cur)
+    host::limit(libc::RLIMIT_MEMLOCK).filter(|_| !may_lock_any())
 }
 
 fn may_lock_any() -> bool {

@@ -134,19 +134,22 @@ const _: () = assert!(size_of::<InboxHeader>() == PAGE);
 // The number of slots of a start is such that an entry fills its share of a page.
 const _: () = assert!(size_of::<Entry>() == 2048 || cfg!(loom));
 
-/// Where the start of a ring lies in the front, if it has an entry.
-pub(super) fn start_at(ring: usize) -> Option<usize> {
-    let at = ENTRIES_AT + ring * size_of::<Entry>() + std::mem::offset_of!(Entry, start);
-    (ring < STARTS).then_some(at)
-}
-
-/// The entries of these rings in the front, or the claims of rings without entries. All of them have one, or none.
-pub(super) fn entry_bytes(rings: Range<usize>) -> Range<usize> {
-    let at = |ring: usize| match rings.end <= STARTS {
+/// Where the entry of a ring lies in the front, or the claim of a ring without one. The claims follow the entries.
+fn entry_at(ring: usize) -> usize {
+    match ring < STARTS {
         true => ENTRIES_AT + ring * size_of::<Entry>(),
         false => CLAIMS_AT + (ring - STARTS) * size_of::<RingClaim>(),
-    };
-    at(rings.start)..at(rings.end)
+    }
+}
+
+/// Where the start of a ring lies in the front, if it has an entry.
+pub(super) fn start_at(ring: usize) -> Option<usize> {
+    (ring < STARTS).then(|| entry_at(ring) + std::mem::offset_of!(Entry, start))
+}
+
+/// The entries and claims of these rings in the front.
+pub(super) fn entry_bytes(rings: Range<usize>) -> Range<usize> {
+    entry_at(rings.start)..entry_at(rings.end)
 }
 
 /// The front page, the entries and the claims, wherever they are mapped. The memory is shared with processes
@@ -168,12 +171,8 @@ impl InboxTable {
 
     fn claim_at(&self, index: usize) -> &RingClaim {
         assert!(index < RINGS);
-        let at = match index < STARTS {
-            true => ENTRIES_AT + index * size_of::<Entry>(),
-            false => CLAIMS_AT + (index - STARTS) * size_of::<RingClaim>(),
-        };
         // SAFETY: the constructor's promise; an entry begins with its claim.
-        unsafe { self.0.add(at).cast().as_ref() }
+        unsafe { self.0.add(entry_at(index)).cast().as_ref() }
     }
 
     /// The start of a ring that has an entry.

@@ -252,12 +252,10 @@ impl RingCursor {
 
     /// The slot that comes some messages later.
     #[inline(always)]
-    fn ahead(&self, mem: NonNull<RingMem>) -> *const RingSlot {
+    fn ahead(&self) -> *const RingSlot {
         // Wrapping: before the body is mapped this is no slot's address, and the hint has no effect.
-        let first = mem.as_ptr().cast::<u8>();
-        let slots = first.wrapping_add(std::mem::offset_of!(RingMem, slots));
-        slots
-            .cast::<RingSlot>()
+        self.first
+            .as_ptr()
             .wrapping_add((self.n + AHEAD) as usize % SLOTS)
     }
 }
@@ -628,7 +626,7 @@ impl Producer {
     /// Brings a slot after the next ones into the cache, for a caller who is going to send some.
     #[inline(always)]
     pub fn look_ahead(&self) {
-        prefetch_to_write(self.head.ahead(self.mem));
+        prefetch_to_write(self.head.ahead());
     }
 
     /// The last record followed another one without an answer in between.
@@ -950,7 +948,7 @@ impl Consumer {
     /// that the producer is about to write would only be taken away from it.
     #[inline(always)]
     pub fn look_ahead(&self) {
-        prefetch_to_read(self.tail.ahead(self.mem));
+        prefetch_to_read(self.tail.ahead());
     }
 
     /// Done with the message that `peek` showed.

@@ -1,6 +1,7 @@
 //! Sockets as this transport wants them: non-blocking, without delay, with keepalive.
 
 use super::TcpPath;
+use crate::sys::host;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::io::{self, Error, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -197,17 +198,8 @@ const GUESTS_SHARE: u64 = 4;
 /// Connections of those who have not said who they are that one door lets in; the oldest has to go when another one
 /// comes. Asked each time: a program may change its limit.
 pub fn max_half_open() -> usize {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` is valid for writes.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
-    let share = if known {
-        limit.rlim_cur / GUESTS_SHARE
-    } else {
-        MAX_GUESTS
-    };
+    let share =
+        host::soft_limit(libc::RLIMIT_NOFILE).map_or(MAX_GUESTS, |limit| limit / GUESTS_SHARE);
     share.clamp(1, MAX_GUESTS) as usize
 }
 
