@@ -1,7 +1,7 @@
 //! Listening: where clients connect, until it ends.
 
-use super::{accept as half_open, server};
 use super::{exchange, transports, tuning};
+use super::{half_open, server};
 use crate::ctypes::*;
 use crate::engine::cm::{CmEntry, CmState, ConnHandler, HalfOpen, Listener};
 use crate::engine::worker::Worker;

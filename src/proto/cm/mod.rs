@@ -7,7 +7,7 @@
 
 mod client;
 mod disconnect;
-mod accept;
+mod half_open;
 mod hello;
 mod listener;
 mod stub_peer;
@@ -92,7 +92,7 @@ pub fn progress(worker: &Worker) -> u32 {
         Some(x) => {
             x.urgent = false;
             x.timer_rang();
-            accept::expire(x);
+            half_open::expire(x);
             x.probe();
             let ready = match x.epoll.poll() {
                 Some(events) => events.map(|event| event.token).collect(),
@@ -124,7 +124,7 @@ fn on_event(worker: &Worker, token: u64) {
             CmOutcome::Nothing
         }
         Some(CmEntry::HalfOpen(_)) => {
-            accept::on_readable(worker, x, token);
+            half_open::on_readable(worker, x, token);
             CmOutcome::Nothing
         }
         Some(CmEntry::CmSession(session)) => match session.state {

@@ -38,7 +38,7 @@ impl Doorbell {
         // Relaxed: the bell that makes progress look comes behind it.
         let expected = self.expected.fetch_add(1, Ordering::Relaxed) + 1;
         if expected >= FIRST_RINGS as u32 && expected.is_power_of_two() {
-            // SAFETY: the inbox lives. Release: pairs with the Acquire load in `Table::accept`.
+            // SAFETY: the inbox lives. Release: pairs with the Acquire load in `InboxTable::accept`.
             unsafe { self.rung.as_ref() }.fetch_add(1, Ordering::Release);
         }
     }
@@ -59,7 +59,7 @@ impl Doorbell {
     /// Whether a ring may have become ready. One load from shared memory.
     #[inline(always)]
     pub fn has_new_ring(&self) -> bool {
-        // SAFETY: the inbox lives. Acquire: pairs with the Release add in `Table::announce`.
+        // SAFETY: the inbox lives. Acquire: pairs with the Release add in `InboxTable::announce`.
         // Relaxed: the progress thread alone reads and writes `seen`.
         let rung = unsafe { self.rung.as_ref() }.load(Ordering::Acquire);
         rung != self.seen.load(Ordering::Relaxed)

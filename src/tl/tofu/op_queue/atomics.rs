@@ -93,7 +93,7 @@ fn flags_of(edata: u8, link: u32) -> PostFlags {
 }
 
 impl OpQueue {
-    /// Changes a word at a peer, and writes what was there before to `into`; `whose` hears of it from `Event::Came`.
+    /// Changes a word at a peer, and writes what was there before to `into`; `whose` hears of it from `QueueEvent::Came`.
     /// False: too many wait.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl OpQueue {
     }
 
     /// The same where nobody wants to know what was there; those of a connection that are under way at the same time
-    /// share one slot, the last one's. `Event::Came` tells of each.
+    /// share one slot, the last one's. `QueueEvent::Came` tells of each.
     ///
     /// # Errors
     /// As above.

@@ -1,4 +1,4 @@
-//! Guests: who has connected to a listener and has not said yet who he is.
+//! Half-open clients: connected to a listener, before the first complete hello.
 
 use super::hello::read_hello;
 use crate::engine::cm::{CmEntry, CmState, ConnRequest, HalfOpen, PendingAccept};
