@@ -93,8 +93,8 @@ fn flags_of(edata: u8, link: u32) -> PostFlags {
 }
 
 impl OpQueue {
-    /// Changes a word at a peer, and writes what was there before to `into`; `whose` hears of it from `QueueEvent::Came`.
-    /// False: too many wait.
+    /// Changes a word at a peer, and writes what was there before to `into`; `whose` hears of it from
+    /// `QueueEvent::Came`. False: too many wait.
     ///
     /// # Errors
     /// As of [`send_short`](Self::send_short).
