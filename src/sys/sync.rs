@@ -7,11 +7,11 @@ pub mod dma_mem;
 pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(tsan)]
-mod told;
+mod tsan;
 #[cfg(tsan)]
 pub use std::sync::atomic::{AtomicBool, Ordering, fence};
 #[cfg(tsan)]
-pub use told::{AtomicU32, AtomicU64};
+pub use tsan::{AtomicU32, AtomicU64};
 
 // Those of the standard library come compiled, and not watched: ThreadSanitizer would see that a thread wrote the
 // value, and not what makes it known to others.

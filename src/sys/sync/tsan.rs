@@ -45,7 +45,7 @@ fn after<T>(word: &T, order: Ordering) {
     }
 }
 
-macro_rules! told {
+macro_rules! synchronizing {
     ($name:ident, $int:ty) => {
         #[repr(transparent)]
         #[derive(Default)]
@@ -77,6 +77,10 @@ macro_rules! told {
 
             pub fn fetch_sub(&self, value: $int, order: Ordering) -> $int {
                 self.modify(order, |word| word.fetch_sub(value, order))
+            }
+
+            pub fn fetch_max(&self, value: $int, order: Ordering) -> $int {
+                self.modify(order, |word| word.fetch_max(value, order))
             }
 
             pub fn fetch_or(&self, value: $int, order: Ordering) -> $int {
@@ -113,5 +117,5 @@ macro_rules! told {
     };
 }
 
-told!(AtomicU32, u32);
-told!(AtomicU64, u64);
+synchronizing!(AtomicU32, u32);
+synchronizing!(AtomicU64, u64);
