@@ -20,9 +20,11 @@
 #include <unistd.h>
 
 /*
- * The two that are never killed may hold this much more in the last third than in the middle: memory kept by the heap.
+ * The two that are never killed may hold this much more in the last third than in the middle: memory kept by the heap,
+ * and what two peers use (of nine), which died and are not yet detected or were started early. A reliable connection
+ * alone takes 400 KB for its buffers, so that the bytes are a share of what is held as well.
  */
-enum { SLACK_DESCRIPTORS = 4, SLACK_MAPPINGS = 24, SLACK_BYTES = 512 << 10 };
+enum { SLACK_DESCRIPTORS = 4, SLACK_MAPPINGS = 24, SLACK_BYTES = 512 << 10, SLACK_SHARE = 4 };
 enum { PAUSE_MS = 120, STOP_MS = 300, END_SECONDS = 40 };
 
 typedef struct {
@@ -180,6 +182,14 @@ static void finish(void)
     }
 }
 
+static int grew(const held_t *before, const held_t *after)
+{
+    long slack = before->bytes / SLACK_SHARE > SLACK_BYTES ? before->bytes / SLACK_SHARE : SLACK_BYTES;
+
+    return after->descriptors > before->descriptors + SLACK_DESCRIPTORS ||
+           after->mappings > before->mappings + SLACK_MAPPINGS || after->bytes > before->bytes + slack;
+}
+
 static void judge_survivors(void)
 {
     for (int i = 0; i < SURVIVORS; i++) {
@@ -191,9 +201,7 @@ static void judge_survivors(void)
                    least[third].bytes >> 10);
         }
         printf("\n");
-        if (before->descriptors != 0 && after->descriptors != 0 &&
-            (after->descriptors > before->descriptors + SLACK_DESCRIPTORS ||
-             after->mappings > before->mappings + SLACK_MAPPINGS || after->bytes > before->bytes + SLACK_BYTES)) {
+        if (before->descriptors != 0 && after->descriptors != 0 && grew(before, after)) {
             fail("a survivor holds more and more");
         }
     }
