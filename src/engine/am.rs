@@ -1,4 +1,4 @@
-//! Active messages at the receiver: the handlers, and data that a handler keeps.
+//! Active messages at the receiver: the handlers, and the descriptors of data that a handler keeps.
 
 use super::peer::Peer;
 use super::rndv_rts::RtsInfo;
@@ -58,23 +58,23 @@ impl AmHandler {
 /// Where the payload of a descriptor comes from.
 #[derive(Clone, Copy)]
 pub enum AmPayload {
-    /// It is behind the descriptor.
+    /// The payload follows the descriptor.
     Here,
-    /// The sender has it: a rendezvous that nobody has started yet. What the offer has beside it is behind the
-    /// descriptor, which has a reference to the peer.
+    /// At the sender: a rendezvous that is not started yet. The key bytes of its RTS follow the descriptor, which holds
+    /// a reference to the peer.
     Remote(*const Peer, RtsInfo),
 }
 
-/// It is somebody's: not in a pool.
+/// The descriptor is in use, not in a pool.
 const LIVE: u8 = 1 << 0;
-/// The handler has it now.
+/// The handler runs with it.
 const IN_HANDLER: u8 = 1 << 1;
 /// The user received or released the payload.
 const TAKEN: u8 = 1 << 2;
-/// And that needs the descriptor no more.
+/// The descriptor is not needed any more for receiving the payload.
 const DONE: u8 = 1 << 3;
 
-/// What the user holds of a message: `data` pointers of handlers point right behind it.
+/// A message as the user holds it: the `data` pointer of a handler points right behind the descriptor.
 #[repr(C, align(64))]
 pub struct AmDesc {
     /// Overwritten when the descriptor goes back to its pool.
@@ -85,18 +85,18 @@ pub struct AmDesc {
     front: usize,
     /// `Err`: from the heap, with so many bytes of payload.
     class: Result<u8, usize>,
-    /// Whose it is. In a pool it is 0 and stays readable, so that a second receive is noticed.
+    /// `LIVE` and the other flags. In a pool it is 0 and stays readable, so that a second receive is noticed.
     state: AtomicU8,
 }
 
 const _: () = assert!(size_of::<AmDesc>() % 64 == 0);
 
-/// Longest payloads of the pools, bytes: none (it is at the sender), short, medium, and whatever comes eagerly.
+/// Longest payloads of the pools, bytes: none (it is at the sender), short, medium, and the longest eager one.
 const CLASSES: [usize; 4] = [0, 64, 1 << 10, 24 << 10];
 /// Descriptors allocated together, by class.
 const PER_CHUNK: [usize; 4] = [32, 64, 16, 2];
 
-/// Where descriptors come from; longer ones from the heap. Everything in the pools is freed with the worker.
+/// Allocator of descriptors: pools, and the heap for longer ones. All memory of the pools is freed with the worker.
 pub struct AmDescs {
     pools: [MtLock<Pool>; CLASSES.len()],
     align: usize,
@@ -120,8 +120,8 @@ impl AmDescs {
         size_of::<AmDesc>().next_multiple_of(align)
     }
 
-    /// A descriptor of a message of `len` bytes, in the handler's hands, with `room` bytes behind it.
-    /// `None` if there is not that much memory: the length comes from a peer.
+    /// A descriptor of a message of `len` bytes, flagged as used by the handler, with `room` bytes behind it. `None` if
+    /// there is not that much memory: the length comes from a peer.
     pub fn get(&self, payload: AmPayload, len: usize, room: usize) -> Option<NonNull<AmDesc>> {
         let front = Self::front(self.align);
         let class = CLASSES.iter().position(|&c| room <= c);
@@ -149,10 +149,11 @@ impl AmDescs {
     }
 
     unsafe fn free(&self, desc: NonNull<AmDesc>) {
-        // SAFETY: nobody uses it any more; it goes back where it came from.
+        // SAFETY: no flag keeps it in use; it returns to the pool or to the heap, as its `class` says.
         unsafe {
             let AmDesc { front, class, .. } = *desc.as_ptr();
-            // Relaxed: whoever asks for it again is wrong, and is told so if he is lucky.
+            // Relaxed: a `take` of a freed descriptor is a user error, which the 0 shows until the descriptor is used
+            // again.
             desc.as_ref().state.store(0, Ordering::Relaxed);
             let base = desc.cast::<u8>().sub(front - size_of::<AmDesc>());
             match class {
@@ -166,7 +167,7 @@ impl AmDescs {
         }
     }
 
-    /// Drops a message whose last fragments will not come: its peer is lost, or the worker is destroyed.
+    /// Drops a message whose last fragments will not arrive: its peer has failed, or the worker is destroyed.
     pub fn discard(&self, partial: Option<PartialAm>) {
         if let Some(desc) = partial.and_then(|p| p.desc) {
             // SAFETY: no handler has seen the descriptor, and the partial message was its only owner.
@@ -174,10 +175,10 @@ impl AmDescs {
         }
     }
 
-    /// The user wants the payload, or wants it gone. False: he had it before.
+    /// Claims the payload for a receive or a release by the user. False: it was claimed before.
     ///
     /// # Safety
-    /// A descriptor that was handed to him.
+    /// `desc` was passed to the user by a handler.
     pub unsafe fn take(&self, desc: NonNull<AmDesc>) -> bool {
         // SAFETY: the caller's promise; a pooled descriptor stays readable.
         let state = unsafe { &desc.as_ref().state };
@@ -188,12 +189,12 @@ impl AmDescs {
             .is_ok()
     }
 
-    /// What `take` allowed is over. A handler that still runs frees the descriptor at its end.
+    /// Ends the use that `take` allowed. If the handler still runs, `leave_handler` frees the descriptor.
     ///
     /// # Safety
     /// Once after `take`; the descriptor is not used by the caller any more.
     pub unsafe fn done(&self, desc: NonNull<AmDesc>) {
-        // SAFETY: live until freed here or in `leave_handler`; AcqRel: whoever is last frees.
+        // SAFETY: live until freed here or in `leave_handler`; AcqRel: of the two, the later one frees.
         unsafe {
             if desc.as_ref().state.fetch_or(DONE, Ordering::AcqRel) & IN_HANDLER == 0 {
                 self.free(desc);
@@ -201,11 +202,11 @@ impl AmDescs {
         }
     }
 
-    /// The handler has returned. If he did not keep the descriptor and nobody took it, it is freed and
-    /// its payload is the answer, to be seen to.
+    /// The handler has returned. If it did not keep the descriptor and the payload was not taken, the descriptor is
+    /// freed and its payload is returned for the caller to receive or drop.
     ///
     /// # Safety
-    /// Once per descriptor, by who called the handler; not used by the caller any more.
+    /// Once per descriptor, by the code that called the handler; not used by the caller any more.
     pub unsafe fn leave_handler(&self, desc: NonNull<AmDesc>, kept: bool) -> Option<AmPayload> {
         // SAFETY: live: the bit is still set.
         unsafe {
@@ -214,7 +215,7 @@ impl AmDescs {
                 self.free(desc);
                 return Some(payload);
             }
-            // AcqRel: as in `done`.
+            // AcqRel: pairs with the AcqRel in `done`.
             if desc.as_ref().state.fetch_and(!IN_HANDLER, Ordering::AcqRel) & DONE != 0 {
                 self.free(desc);
             }
@@ -224,28 +225,28 @@ impl AmDescs {
 }
 
 impl AmDesc {
-    /// The user's pointer.
+    /// The `data` pointer that the user gets.
     pub fn data(this: NonNull<AmDesc>) -> *mut u8 {
         // SAFETY: one past the descriptor is in its allocation, or its end.
         unsafe { this.add(1) }.cast().as_ptr()
     }
 
-    /// The descriptor behind a user's pointer.
+    /// The descriptor in front of a `data` pointer.
     ///
     /// # Safety
-    /// `data` was handed out as a descriptor's.
+    /// `data` was returned by [`data`](Self::data) for a descriptor of this worker.
     pub unsafe fn of(data: *mut c_void) -> NonNull<AmDesc> {
         // SAFETY: the caller's promise.
         unsafe { NonNull::new_unchecked(data.cast::<AmDesc>().sub(1)) }
     }
 }
 
-/// An eager active message of which some fragments have arrived. Its owner gives the descriptor back to its worker's
-/// [`AmDescs`].
+/// An eager active message of which some fragments have arrived. The owner returns the descriptor to the [`AmDescs`] of
+/// its worker.
 pub struct PartialAm {
     /// With room for the whole message. `None`: there was no memory, and the message is dropped when it is complete.
     pub desc: Option<NonNull<AmDesc>>,
-    /// The same in each fragment.
+    /// The immediate, equal in all fragments.
     pub imm: AmImm,
     /// Bytes of the message's data.
     pub total: u64,
@@ -281,7 +282,7 @@ mod tests {
         assert!(descs.get(AmPayload::Here, 0, usize::MAX / 2).is_none());
     }
 
-    /// Taken while the handler runs, after it, by nobody; a second time never.
+    /// `take` during the handler, after it, and not at all; a second `take` always fails.
     #[test]
     fn a_payload_is_taken_once() {
         let descs = descs();

@@ -1,9 +1,10 @@
-//! Who executes atomic operations on a context's memory: of 4 and 8 bytes adapters of the Tofu interconnect, of 8 bytes
-//! a device.
+//! Selects what executes atomic operations on a context's memory (`UCX_ATOMIC_MODE`): processors, for words of 8 bytes
+//! a device, for words of 4 and 8 bytes the adapters of the Tofu interconnect.
 //!
-//! What most devices do in one step a processor can get between, and the other way round (`IBV_ATOMIC_HCA`); so it is
-//! with adapters, which know of each other's. So one of them does it all, for as long as there is a key to a piece of
-//! memory: its owner decides, and the key says so.
+//! Atomic operations of most devices are atomic only among operations of the same device (`IBV_ATOMIC_HCA`), not with
+//! those of processors; those of Tofu adapters are atomic with those of all other adapters, but not with those of
+//! processors. So one kind executes all atomic operations on a region as long as a key to it exists: the owner of the
+//! region selects it, and the key names it.
 
 use crate::options::{AtomicMode, Options};
 use crate::sys::log;
@@ -13,16 +14,17 @@ use crate::wire::address::MAX_PORTS;
 use crate::wire::rkey::RkeyAtomics;
 use std::sync::Arc;
 
-/// What a program says of the job that it is part of, as far as it does.
+/// What a program states about the job that it is part of; `None`: nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JobInfo {
-    /// Processes that it will have endpoints to.
+    /// Processes that the program will have endpoints to.
     pub endpoints: Option<usize>,
     /// Processes on this host.
     pub here: Option<usize>,
 }
 
-/// What launchers tell every process: how many there are, and how many on this host. Open MPI's, MPICH's, Slurm's.
+/// Environment variables in which launchers (Open MPI, MPICH, Slurm) pass the number of processes, and that on this
+/// host.
 const TOLD: [(&str, &str); 3] = [
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_SIZE", "MPI_LOCALNRANKS"),
@@ -30,12 +32,12 @@ const TOLD: [(&str, &str); 3] = [
 ];
 
 impl JobInfo {
-    /// All that is known of it.
+    /// The numbers from the options, the program and the launcher.
     pub fn known(self, options: &Options) -> JobInfo {
         self.or(options, |name| std::env::var(name).ok())
     }
 
-    /// Options count before what the program says, and that before what its launcher told it; 0 says nothing.
+    /// Options precede the program's numbers, and those precede the launcher's; 0 counts as not given.
     fn or(self, options: &Options, told: impl Fn(&str) -> Option<String>) -> JobInfo {
         let number = |name: &str| told(name)?.parse().ok();
         let both = |&(all, here): &(&str, &str)| Some((number(all)?, number(here)?));
@@ -50,14 +52,15 @@ impl JobInfo {
         }
     }
 
-    /// Whether all of it is known to run here: processors reach all memory.
+    /// Whether all processes are known to run on this host, where processors reach all memory.
     fn is_on_one_host(self) -> bool {
         matches!((self.endpoints, self.here), (Some(all), Some(here)) if here >= all)
     }
 }
 
-/// Whether adapters execute them. `shm`: processes of one host may reach each other's memory; `wanted`: the program
-/// uses such operations. What an adapter does not offer it does by compare-and-swap; without that it cannot be the one.
+/// Whether Tofu adapters execute them. `shm`: processes of one host may map each other's memory; `wanted`: the program
+/// uses such operations. Operations that an adapter does not offer are emulated by compare-and-swap, which is therefore
+/// required.
 pub fn by_adapter(
     options: &Options,
     offered: AmoCaps,
@@ -75,8 +78,8 @@ pub fn by_adapter(
         }
 }
 
-/// The device that executes them, by its ports; none: processors do. `by_queue`: peers get queue pairs of their own;
-/// `wanted`: the program uses such operations.
+/// The device that executes them, as a mask of its ports; default: processors execute them. `by_queue`: each peer gets
+/// a queue pair; `wanted`: the program uses such operations.
 pub fn choose(
     options: &Options,
     ports: &[Arc<Port>],
@@ -99,7 +102,7 @@ pub fn choose(
         }
         return RkeyAtomics::default();
     };
-    // Devices do not know of each other's, ports of one device do.
+    // Atomic operations of two devices are not atomic with each other, those of two ports of one device are.
     let same = |(_, port): &(usize, &Arc<Port>)| Arc::ptr_eq(&port.hca, device);
     let behind = ports.iter().enumerate().filter(same);
     RkeyAtomics {

@@ -1,4 +1,4 @@
-//! Listeners, clients that ask, and the connections by which clients and servers know each other.
+//! Sockaddr connection establishment (CM): listeners, connection requests, and the sessions of clients and servers.
 
 use super::endpoint::Endpoint;
 use super::epoll_timer::EpollTimer;
@@ -17,30 +17,31 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What the epoll set calls the timer: no token of an entry.
+/// Token of the timer in the epoll set; no entry has it.
 const TIMER: u64 = 0;
 
-/// Whom to tell of a client.
+/// Callback that a listener calls for a client.
 #[derive(Clone, Copy)]
 pub enum ConnHandler {
-    /// The request, to be answered some time.
+    /// Gets a connection request, which the user accepts or rejects later.
     Request(ucp_listener_conn_handler_t),
-    /// An endpoint, accepted at once.
+    /// Gets an endpoint, accepted at once.
     Accepted(ucp_listener_accept_handler_t),
 }
 
 /// Handed out as `ucp_listener_h`.
 pub struct Listener {
     pub worker: *const Worker,
-    /// What the worker's exchange calls it.
+    /// Token of the listener in the worker's [`CmState`].
     pub token: u64,
-    /// Where it listens.
+    /// Address on which it listens.
     pub address: SocketAddr,
 }
 
-/// A client that waits for an answer: behind the number that is handed out as `ucp_conn_request_h`.
+/// A client that waits for its server to accept or reject it: behind the number that is handed out as
+/// `ucp_conn_request_h`.
 pub struct ConnRequest {
-    /// Whose listener it came to.
+    /// Worker of the listener that accepted the connection.
     pub worker: *const Worker,
     pub contact: CmConn,
     pub hello: Hello,
@@ -50,125 +51,126 @@ pub struct ConnRequest {
     pub remote: SocketAddr,
 }
 
-/// The requests that the program holds, and the last number given out: a request is asked about without naming a
-/// worker, and answered by any worker of its context.
+/// The requests that the program holds, and the last number given out: a request is queried without naming a worker,
+/// and accepted by any worker of its context.
 static REQUESTS: Mutex<(usize, BTreeMap<usize, ConnRequest>)> = Mutex::new((0, BTreeMap::new()));
 
-/// A connection between a client and a server, at either end.
+/// One end of a connection between a client and a server.
 pub struct CmSession {
     /// Null after its endpoint was closed.
     pub ep: *mut Endpoint,
-    /// The endpoint's close in order, while it has not ended.
+    /// The flushing close of the endpoint, until it completes.
     pub closing: Option<FlushClose>,
     pub state: SessionState,
-    /// None when it has ended; the addresses are still asked for.
+    /// The connection; `None` after it has ended, when its addresses can still be queried.
     pub contact: Option<CmConn>,
-    /// A client's ways that were not tried yet, best first.
+    /// Transports that a client has not tried yet, best first.
     pub ways: Vec<CmTransport>,
-    /// Where a client wants to come from.
+    /// Source address that a client's user chose.
     pub from: Option<SocketAddr>,
     pub local: Option<SocketAddr>,
     pub remote: SocketAddr,
-    /// Its endpoint's memory is another's by now.
+    /// The memory of the endpoint may be in use for another one.
     pub freed: bool,
-    /// Of the client's endpoint.
+    /// Number of the client's endpoint.
     pub number: u32,
-    /// By which the client knows messages of the server's before the answer has come.
+    /// Secret by which the client recognises messages of the server that arrive before the server's answer.
     pub secret: u64,
     /// How a client's endpoint handles errors.
     pub err_mode: u8,
-    /// The number of a client's worker as the server hears of it, 0 if it is not to.
+    /// Id of a client's worker that is sent to the server; 0: none is sent.
     pub client_id: u64,
-    /// What an incomplete answer has so far.
+    /// Bytes of an answer that has not arrived completely.
     pub buffer: Vec<u8>,
-    /// What the client's endpoint leads to until the server is known.
+    /// Stub peer of the client's endpoint until the server is known.
     pub stub: Option<Arc<Peer>>,
 }
 
-/// A flushing close of a session's endpoint. It ends when what was sent before is flushed and the other end has
-/// answered.
+/// A flushing close of a session's endpoint. It completes when what was sent before is flushed and the peer has
+/// answered the disconnect.
 pub struct FlushClose {
-    /// The user's; in no other list.
+    /// The user's request; in no other list.
     pub request: *mut Request,
     pub flushed: bool,
-    /// `None` as long as the other end has not answered.
+    /// `None` until the peer has answered.
     pub answer: Option<ucs_status_t>,
 }
 
-/// How far a session is.
+/// State of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
     /// The client connects.
     Dialing,
-    /// The client has asked and waits.
+    /// The client has sent its request and waits for the answer.
     Asked,
-    /// Both sides know each other.
+    /// Established: both sides know each other's worker address.
     Open,
-    /// The other end has said farewell, and this end has not answered.
+    /// The peer has disconnected, and this end has not answered.
     Left,
-    /// This end has said farewell in order, and waits for the answer.
+    /// This end has sent a disconnect behind a flush, and waits for the answer.
     FlushClose,
-    /// It is over.
+    /// The session has ended.
     Ended,
 }
 
-/// Something that a worker's exchange watches.
+/// An object in the epoll set of a worker's [`CmState`].
 pub enum CmEntry {
     Listener {
         door: CmListener,
         handler: ConnHandler,
     },
-    /// Somebody who has connected to a listener and not said everything yet.
+    /// A connection accepted by a listener whose request has not arrived completely.
     HalfOpen(HalfOpen),
     CmSession(Box<CmSession>),
 }
 
-/// Somebody of whom only a part of what he has to say is known.
+/// State of an accepted connection whose request has not arrived completely.
 pub struct HalfOpen {
     pub contact: CmConn,
     /// The listener's token.
     pub listener: u64,
-    /// Until when he may speak, coarse milliseconds.
+    /// When the connection is closed unless the request is complete, coarse milliseconds.
     pub until: u64,
     pub buffer: Vec<u8>,
 }
 
-/// A client whose listener's handler is due.
+/// A client for which the listener's handler is to be called.
 pub struct PendingAccept {
     pub listener: u64,
     pub request: ConnRequest,
 }
 
-/// Everything of a worker that has to do with clients and servers. Made by the first of them.
+/// A worker's state of sockaddr connection establishment. Made for the first listener or client.
 pub struct CmState {
     pub epoll: Epoll,
     pub entries: HashMap<u64, CmEntry>,
     last: u64,
-    /// Guests, oldest first.
+    /// Half-open connections, oldest first.
     pub half_open: VecDeque<u64>,
     pub due: VecDeque<PendingAccept>,
-    /// Clients' attempts that others may follow, by the time when they do (coarse milliseconds), soonest first.
+    /// Tokens of connection attempts of clients, each with the time at which the next attempt starts (coarse
+    /// milliseconds), soonest first.
     pub attempts: VecDeque<(u64, u64)>,
-    /// A descriptor was found ready when the worker wanted to sleep.
+    /// A descriptor was ready when the worker was about to sleep.
     pub urgent: bool,
-    /// Sessions that wait for the other end: they are not open yet, or close.
+    /// Sessions that wait for the peer: those that are not open yet, and those that close.
     pub pending_closes: usize,
-    /// Of the next endpoint.
+    /// Number of the next client endpoint.
     next_number: u32,
-    /// Placeholders that are not needed any more, by their session's token: who sends through the endpoint, or closes
-    /// it, may have read in another thread that it leads there.
+    /// Replaced stub peers, by the token of their session: another thread that sends through the endpoint or closes it
+    /// may have read this peer before it was replaced.
     replaced: HashMap<u64, Arc<Peer>>,
-    /// Those of endpoints that are gone; requests or lists may still name them.
+    /// Stub peers of endpoints that are freed; requests or lists may still name them.
     deferred: Vec<Arc<Peer>>,
-    /// How often servers that have not answered are probed, and when that was last, milliseconds.
+    /// Interval at which servers that have not answered are probed, and time of the last probe, milliseconds.
     keepalive: u64,
     probed: u64,
-    /// Wakes a sleeping worker when somebody's time is up; made when that matters first.
+    /// Wakes a sleeping worker when a timeout expires; made when the first one is set.
     alarm: EpollTimer,
 }
 
 impl CmState {
-    /// An empty one. `keepalive`: milliseconds between two looks whether a server's host is still there.
+    /// An empty one. `keepalive`: interval of the probes of a server's host, milliseconds.
     ///
     /// # Errors
     /// `EMFILE` and the like.
@@ -191,7 +193,7 @@ impl CmState {
         })
     }
 
-    /// A token that was never used. Never 0: that is an endpoint without session.
+    /// A token that was never used. Never 0, which denotes an endpoint without session.
     pub fn token(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -204,18 +206,19 @@ impl CmState {
         number
     }
 
-    /// The worker goes to sleep: it is woken when somebody's time is up. False if that is due, or cannot be.
+    /// The worker is about to sleep: sets the timer for the next timeout. False if that has expired, or the timer
+    /// cannot be set.
     pub fn sleep_until_due(&mut self) -> bool {
         let at = self.sleep_limit();
         self.alarm.wake(&self.epoll, at)
     }
 
-    /// The timer has run out: the epoll set is quiet again.
+    /// Clears the expired timer, so that the epoll set is not readable because of it.
     pub fn timer_rang(&self) {
         self.alarm.drain();
     }
 
-    /// When the time is up of the first who has not said who he is, or of an attempt, by the coarse clock.
+    /// When the next half-open connection, connection attempt or probe is due, coarse milliseconds.
     fn sleep_limit(&self) -> Option<u64> {
         let guest = match self
             .half_open
@@ -231,8 +234,8 @@ impl CmState {
         times.chain(probe.filter(|&at| at != u64::MAX)).min()
     }
 
-    /// Probes the other ends that sessions wait for, if it is time. What connects the two afterwards is looked after by
-    /// itself.
+    /// Probes the peers of sessions that wait for an answer, if the keepalive interval has passed. Established sessions
+    /// are probed by the keepalive of their transport.
     pub fn probe(&mut self) {
         if self.pending_closes == 0 {
             return;
@@ -263,12 +266,12 @@ impl CmState {
         }
     }
 
-    /// Whether something is under way that should not wait for the next look at the clock.
+    /// Whether there is work that should not wait for the next clock tick.
     pub fn is_busy(&self) -> bool {
         self.urgent || self.pending_closes > 0 || !self.half_open.is_empty() || !self.due.is_empty()
     }
 
-    /// Takes a session's placeholder, which is not needed any more.
+    /// Keeps the replaced stub peer of a session until nothing names it.
     pub fn retire(&mut self, token: u64, peer: Arc<Peer>) {
         if self.session(token).is_some_and(|s| s.freed) {
             self.deferred.push(peer);
@@ -277,7 +280,7 @@ impl CmState {
         }
     }
 
-    /// The endpoint of a session is gone. Frees the placeholders that nothing names.
+    /// The endpoint of a session is freed. Frees the stub peers that nothing names.
     pub fn endpoint_freed(&mut self, token: u64, lost: &[*const Peer]) {
         if let Some(session) = self.session(token) {
             session.freed = true;
@@ -291,7 +294,7 @@ impl CmState {
             .retain(|p| named(p) || !p.eps.lock().all().is_empty());
     }
 
-    /// The placeholders that there are.
+    /// All stub peers.
     pub fn stub_peers(&self) -> impl Iterator<Item = &Arc<Peer>> {
         let waiting = self.entries.values().filter_map(|entry| match entry {
             CmEntry::CmSession(session) => session.stub.as_ref(),
@@ -302,12 +305,12 @@ impl CmState {
 }
 
 impl ConnRequest {
-    /// What a fork waits for.
+    /// Lock of the table of requests, which a fork acquires.
     pub fn lock_to_watch() -> &'static Lock {
         REQUESTS.lock_to_watch()
     }
 
-    /// Keeps a request until it is answered; the number is its handle.
+    /// Stores a request until it is accepted or rejected; returns its handle.
     pub fn keep(self) -> usize {
         let (last, requests) = &mut *REQUESTS.lock();
         *last += 1;
@@ -315,17 +318,17 @@ impl ConnRequest {
         *last
     }
 
-    /// Takes a request out, unless it was answered before.
+    /// Removes a request; `None` if it was accepted or rejected before.
     pub fn take(handle: usize) -> Option<ConnRequest> {
         REQUESTS.lock().1.remove(&handle)
     }
 
-    /// Looks at a request.
+    /// Calls `look` with a stored request.
     pub fn with<R>(handle: usize, look: impl FnOnce(&ConnRequest) -> R) -> Option<R> {
         REQUESTS.lock().1.get(&handle).map(look)
     }
 
-    /// Takes out all that came to a worker's listeners.
+    /// Removes all requests of a worker's listeners.
     pub fn take_all(worker: *const Worker) -> Vec<ConnRequest> {
         let requests = &mut REQUESTS.lock().1;
         let came_to = |r: &ConnRequest| std::ptr::eq(r.worker, worker);

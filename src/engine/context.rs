@@ -1,4 +1,4 @@
-//! A context: what the program asked for, what the environment allows, and the memory it registered.
+//! A context: what the program requested, what the environment allows, and the memory that the program registered.
 
 use super::amo_mode::{self, JobInfo};
 use super::ib_mr::IbMrCaches;
@@ -30,38 +30,39 @@ pub struct Context {
     pub request_size: usize,
     pub request_init: ucp_request_init_callback_t,
     pub request_cleanup: ucp_request_cleanup_callback_t,
-    /// Threads may use different workers, or the context, at the same time.
+    /// Threads may use different workers, or the context, concurrently.
     pub mt_workers_shared: bool,
     /// Minor API version of the caller.
     pub api_minor: u32,
     pub options: Options,
     pub policy: Policy,
     pub regions: RegionTable,
-    /// Who executes atomic operations on them: devices or processors,
+    /// The device that executes atomic operations on them, if one does,
     pub atomics: RkeyAtomics,
-    /// or adapters of the Tofu interconnect, all of them,
+    /// or whether the adapters of the Tofu interconnect execute all of them,
     pub by_adapter: bool,
-    /// which offer these.
+    /// and the operations that these offer.
     pub offered: AmoCaps,
     pub attached: MappedSegments,
     /// Ports of InfiniBand and RoCE devices that may be used, in the order of their devices.
     pub ports: Vec<Arc<Port>>,
     /// Network interfaces of the Tofu interconnect that may be used.
     pub tnis: Vec<Tni>,
-    /// The queues of its workers there.
+    /// VCQs of the workers there.
     pub roster: Arc<VcqRegistry>,
-    /// Says that this process lives; made when datagrams are to carry messages, `None` if it cannot be.
+    /// Responder to liveness probes; made when UD is to carry messages, `None` if it cannot be made.
     pulse: OnceLock<Option<KeepaliveThread>>,
-    /// What these have registered of the user's memory; made by the first who wants some.
+    /// User memory registered with InfiniBand devices; made by the first registration.
     pub pinned: OnceLock<IbMrCaches>,
     /// Network devices that may be used, best first; none if TCP is not to be used.
     pub devices: Vec<TcpDevice>,
-    /// TCP carries no messages through them, only what queue pairs have to say to each other first.
+    /// The network devices carry no messages, only the wireup of queue pairs.
     pub greets_only: bool,
-    /// Memory handles that the user holds: clients are known to unmap what was never mapped.
+    /// Memory handles that the user holds; `ucp_mem_unmap` ignores others, as some programs pass handles that were
+    /// never mapped.
     pub handles: parking_lot::Mutex<std::collections::HashSet<usize>>,
     workers_made: AtomicU64,
-    /// The process that made it: a forked child has it, and may not use it.
+    /// The process that made it: a forked child inherits it and must not use it.
     origin: Origin,
 }
 
@@ -73,21 +74,21 @@ pub struct ContextParams {
     pub request_init: ucp_request_init_callback_t,
     pub request_cleanup: ucp_request_cleanup_callback_t,
     pub mt_workers_shared: bool,
-    /// Endpoints that the program expects, if it says.
+    /// Endpoints that the program expects, if given.
     pub num_eps: Option<usize>,
     pub api_minor: u32,
-    /// Processes on this host, if it says.
+    /// Processes on this host, if given.
     pub num_ppn: Option<usize>,
 }
 
-/// Minor version of the API whose numbers of memory types are ours.
+/// Minor version of the API whose numbers of memory types this library uses.
 const LAST_KNOWN_API: u32 = 22;
 
 static CONTEXTS_MADE: AtomicU64 = AtomicU64::new(0);
 
 impl Context {
     /// A context; `policy` were derived from `options` by the caller.
-    ///
+    /// A context; the caller has derived `policy` from `options`.
     /// # Errors
     /// `UCS_ERR_NO_DEVICE` if this host has nothing of what they allow.
     pub fn new(
@@ -135,7 +136,7 @@ impl Context {
         let offered = AmoCaps::by_all(tnis.iter().map(|tni| &tni.caps));
         let amo_tofu = amo || wants(UCP_FEATURE_AMO32);
         let by_adapter = amo_mode::by_adapter(&options, offered, policy.shm, amo_tofu, job);
-        // One of them does it all.
+        // Only one of adapter and device executes atomic operations.
         let amo = amo && !by_adapter;
         let atomics = amo_mode::choose(&options, &ports, by_queue, amo, job);
         Ok(Self {
@@ -168,7 +169,7 @@ impl Context {
         })
     }
 
-    /// Whether it is a parent's: this process was forked.
+    /// Whether this process is a child, forked after the context was made.
     pub fn is_inherited(&self) -> bool {
         self.origin.is_inherited()
     }
@@ -178,7 +179,7 @@ impl Context {
         self.policy.cma
     }
 
-    /// Whether the program asked for a feature.
+    /// Whether the program requested a feature.
     pub fn has(&self, feature: ucp_feature) -> bool {
         self.features & feature as u64 != 0
     }
@@ -194,8 +195,8 @@ impl Context {
         }
     }
 
-    /// Has it said of a worker, whose address has this secret, that its process lives. The queue pair that is asked at
-    /// the port with this number; 0: nobody answers.
+    /// Registers a worker whose address has this secret with the keepalive responder. Returns the number of the
+    /// responder's queue pair at the port with this number; 0: there is no responder.
     pub fn answer_for(&self, worker: u64, secret: u64, port: usize) -> u32 {
         let pulse = self.pulse.get_or_init(|| match KeepaliveThread::new(&self.ports) {
             Ok(pulse) => Some(pulse),
@@ -209,7 +210,7 @@ impl Context {
             .map_or(0, |p| p.add_worker(worker, secret, port))
     }
 
-    /// That worker is no more.
+    /// Removes a worker from the keepalive responder.
     pub fn forget(&self, worker: u64) {
         if let Some(Some(pulse)) = self.pulse.get() {
             pulse.remove_worker(worker);
@@ -233,7 +234,8 @@ impl Context {
     }
 }
 
-/// The network interfaces of the Tofu interconnect that may be used. Nothing there wakes who sleeps.
+/// The network interfaces of the Tofu interconnect that may be used. None with `UCP_FEATURE_WAKEUP`: Tofu cannot wake a
+/// sleeping worker.
 fn tnis(options: &Options, policy: &Policy, features: u64) -> Vec<Tni> {
     if policy.tofu.is_none() {
         return Vec::new();
@@ -246,8 +248,8 @@ fn tnis(options: &Options, policy: &Policy, features: u64) -> Vec<Tni> {
     tnis
 }
 
-/// The network devices that may be used, and whether for greetings only: where ud is excluded queue pairs are connected
-/// by TCP, though `UCX_TLS` may leave that out, and `UCX_NET_DEVICES` name adapters alone.
+/// The network devices that may be used, and whether only for wireup of queue pairs: where ud is excluded queue pairs
+/// are connected by TCP, though `UCX_TLS` may exclude tcp, and `UCX_NET_DEVICES` may name adapters only.
 fn devices(options: &Options, policy: &Policy, ports: &[Arc<Port>]) -> (Vec<TcpDevice>, bool) {
     let greets = !ports.is_empty() && policy.ib.as_ref().is_some_and(|ib| !ib.tuning.ud.used);
     if policy.tcp.is_none() && !greets {

@@ -1,7 +1,7 @@
-//! Completion queues: what has happened, in order, until somebody asks.
+//! Completion queues (UCPX): signals and completions, in order, until the user polls them.
 //!
-//! A queue grows as long as nobody polls, as the list of unexpected messages does. What comes for one that does not
-//! exist yet is kept for whoever creates it.
+//! A queue that is not polled grows without limit, as the list of unexpected messages does. Entries for a queue that
+//! does not exist yet are kept until it is created.
 
 use super::worker::Worker;
 use crate::ctypes::*;
@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Handed out as `ucpx_cq_h`. It stays where it is until the worker goes.
+/// Handed out as `ucpx_cq_h`. Its address is stable until the worker is destroyed.
 pub struct Cq {
     worker: *const Worker,
     state: MtLock<State>,
@@ -27,16 +27,16 @@ struct State {
 /// A worker's queues, by their numbers.
 pub struct Cqs(MtLock<Vec<Option<Box<Cq>>>>);
 
-/// What a signal says, as far as the transport knows.
+/// The part of a signal's entry that the transport supplies.
 pub struct CqNotice {
     pub peer_uid: u64,
     pub value: u64,
-    /// Bytes in front of it.
+    /// Bytes in front of the signal.
     pub len: usize,
     pub addr: Option<u64>,
 }
 
-/// An entry of which nothing is said.
+/// An entry with no field set.
 const BLANK: ucpx_cq_entry_t = ucpx_cq_entry_t {
     kind: UCPX_CQ_ENTRY_SIGNAL,
     status: UCS_OK,
@@ -54,7 +54,7 @@ impl Cqs {
         Cqs(MtLock::new(mt, Vec::new()))
     }
 
-    /// Opens the worker's queue with this number, with what has come for it already. `None`: it is open.
+    /// Opens the worker's queue with this number, with the entries that arrived before. `None`: it is open already.
     pub fn open<'a>(&'a self, worker: &'a Worker, id: u8) -> Option<&'a Cq> {
         let cq = self.of(worker, id);
         let was_open = std::mem::replace(&mut cq.state.lock().open, true);
@@ -79,7 +79,7 @@ impl Cqs {
         unsafe { &*cq }
     }
 
-    /// A signal has come.
+    /// Adds the entry of a signal that has arrived.
     pub fn notify(&self, worker: &Worker, id: u8, notice: CqNotice) {
         self.of(worker, id).push(ucpx_cq_entry_t {
             field_mask: match notice.addr {
@@ -94,14 +94,14 @@ impl Cqs {
         });
     }
 
-    /// Whether there is something in a queue that is open.
+    /// Whether an open queue has an entry.
     pub fn any_ready(&self) -> bool {
         self.0.lock().iter().flatten().any(|cq| cq.is_ready())
     }
 }
 
 impl Cq {
-    /// Whose it is.
+    /// The worker of the queue.
     pub fn worker(&self) -> &Worker {
         // SAFETY: queues are dropped with their worker.
         unsafe { &*self.worker }
@@ -114,11 +114,11 @@ impl Cq {
 
     fn push(&self, entry: ucpx_cq_entry_t) {
         self.state.lock().entries.push_back(entry);
-        // Who waits for it may sleep, while another thread progresses.
+        // A thread that waits for the queue may sleep, while another thread progresses.
         self.worker().wake();
     }
 
-    /// An operation of this process has ended.
+    /// Adds the completion of an operation of this process.
     pub fn complete(
         &self,
         request: *mut c_void,
@@ -137,7 +137,7 @@ impl Cq {
         });
     }
 
-    /// Takes the oldest entries: how many.
+    /// Moves the oldest entries to `out` and returns their number.
     pub fn take(&self, out: &mut [MaybeUninit<ucpx_cq_entry_t>]) -> usize {
         let mut state = self.state.lock();
         let mut n = 0;
@@ -151,7 +151,7 @@ impl Cq {
         n
     }
 
-    /// What is in it is nobody's any more; what comes from now on is kept for the next one with this number.
+    /// Drops the entries. Those that arrive from now on are kept for the next queue with this number.
     pub fn close(&self) {
         *self.state.lock() = State::default();
     }

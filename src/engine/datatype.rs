@@ -1,4 +1,4 @@
-//! What a buffer looks like: contiguous, a list of pieces, or the user's own packing functions.
+//! Layout of a buffer: contiguous, a list of pieces, or the user's own packing functions.
 
 use crate::ctypes::*;
 use crate::sys::cma::{IoSpan, Spans};
@@ -48,7 +48,7 @@ pub enum Data {
 }
 
 impl Data {
-    /// Nothing.
+    /// An empty buffer.
     pub const EMPTY: Data = Data::Contig {
         ptr: ptr::null_mut(),
         len: 0,
@@ -66,7 +66,7 @@ impl Data {
         count: usize,
         datatype: u64,
     ) -> Result<Data, ucs_status_t> {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         unsafe {
             Self::new(buffer.cast_mut(), count, datatype, |g| {
                 g.ops.start_pack.map(|f| f(g.context, buffer, count))
@@ -74,19 +74,19 @@ impl Data {
         }
     }
 
-    /// The target of a receive. As [`for_send`](Self::for_send) with `start_unpack`.
+    /// The target of a receive. A generic datatype's `start_unpack` and `packed_size` run here.
     ///
     /// # Errors
-    /// As there.
+    /// `UCS_ERR_INVALID_PARAM` for a class that cannot be received.
     ///
     /// # Safety
-    /// As there, writable.
+    /// `buffer`, `count` and `datatype` are as UCP defines them, writable until completion.
     pub unsafe fn for_recv(
         buffer: *mut c_void,
         count: usize,
         datatype: u64,
     ) -> Result<Data, ucs_status_t> {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         unsafe {
             Self::new(buffer, count, datatype, |g| {
                 g.ops.start_unpack.map(|f| f(g.context, buffer, count))
@@ -161,7 +161,7 @@ impl Data {
     /// False for the user's own datatypes, which only their functions can read and write.
     ///
     /// # Safety
-    /// `offset + n <= len`; the list of pieces is still the user's promise.
+    /// `offset + n <= len`; the entries of the list are valid until the operation completes.
     pub unsafe fn spans(&self, offset: usize, n: usize, out: &mut Spans) -> bool {
         match *self {
             Data::Contig { ptr, .. } => {
@@ -187,7 +187,7 @@ impl Data {
     /// Writes `n` bytes of the packed form, from `offset` on, to `dst`.
     ///
     /// # Safety
-    /// `offset + n <= len`, `dst` has room, the user's memory is still his promise.
+    /// `offset + n <= len`, `dst` has room for `n` bytes, the user's memory is valid until the operation completes.
     #[inline]
     pub unsafe fn pack(&self, offset: usize, dst: *mut u8, n: usize) {
         match *self {
@@ -213,7 +213,8 @@ impl Data {
     /// datatype may stop before an element that does not fit.
     ///
     /// # Safety
-    /// As [`pack`](Self::pack), with `n` not 0.
+    /// `offset + n <= len`, `dst` has room for `n` bytes, `n` is not 0, the user's memory is valid until the operation
+    /// completes.
     pub unsafe fn pack_some(&self, offset: usize, dst: *mut u8, n: usize) -> usize {
         if let Data::Generic { dt, state, .. } = *self {
             // SAFETY: the user's function with the user's state.
@@ -271,7 +272,7 @@ impl Data {
             Data::Generic { dt, state, .. } => {
                 // SAFETY: the user's function with the user's state; never called for nothing.
                 if let (Some(f), 1..) = (unsafe { (*dt).ops.unpack }, n) {
-                    // SAFETY: as above.
+                    // SAFETY: the user's function with the user's state; `src` is readable for `n` bytes.
                     let status = unsafe { status_raw(f(state, offset, src.cast(), n)) };
                     if status != 0 {
                         return Err(ucs_status_t::from_raw(status));
@@ -299,7 +300,7 @@ impl Data {
     }
 }
 
-/// The user may pack less than asked; bytes that he refuses to give are zero.
+/// Packs by the user's function. It may pack less than requested; the bytes that it does not write are zero.
 unsafe fn pack_generic(dt: &Generic, state: *mut c_void, offset: usize, dst: *mut u8, n: usize) {
     let mut done = 0;
     while done < n {

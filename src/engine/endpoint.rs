@@ -8,22 +8,21 @@ use std::ffi::{CString, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI8, AtomicPtr, AtomicU16, Ordering};
 
-/// Made by the library because a message asked for a way back; the user may adopt it.
+/// Made by the library to reply to a message; `ucp_ep_create` may adopt it.
 pub const INTERNAL: u16 = 1 << 0;
 /// The user has closed it.
 pub const CLOSED: u16 = 1 << 1;
 /// Its error handler has run, or is about to.
 pub const FAILED: u16 = 1 << 2;
-/// It handles errors, or is a server's, and has not told the peer so: its first operation does.
+/// It handles errors, or is a server's, and the peer is not notified of that yet: its first operation does so.
 pub const FRESH: u16 = 1 << 3;
-/// Not for the hot path.
+/// Flags that exclude the hot path.
 pub const SPECIAL: u16 = CLOSED | FAILED | FRESH;
-/// Tagged messages, active messages, remote accesses do not go the shortest way
-/// ([`Worker::takes_shortest_path`]).
+/// Tagged messages, active messages, remote accesses do not take the shortest path ([`Worker::takes_shortest_path`]).
 pub const LONG_WAY_TAG: u16 = 1 << 4;
 pub const LONG_WAY_AM: u16 = 1 << 5;
 pub const LONG_WAY_RMA: u16 = 1 << 6;
-/// Atomic operations on words of 4 or of 8 bytes do not go it.
+/// Atomic operations on words of 4 or of 8 bytes do not take it.
 pub const LONG_WAY_AMO32: u16 = 1 << 8;
 pub const LONG_WAY_AMO64: u16 = 1 << 9;
 
@@ -37,17 +36,17 @@ pub const UNSAID: u8 = u8::MAX;
 /// worker goes, so that a second close is noticed and not followed into freed memory.
 #[repr(C)]
 pub struct Endpoint {
-    /// The pool's, once the endpoint is retired; everything else stays readable.
+    /// The pool's link, once the endpoint is freed; the other fields stay readable.
     _link: usize,
     pub worker: *const Worker,
     peer: AtomicPtr<Peer>,
-    /// Number among the endpoints to this peer, and that of its counterpart there.
+    /// Serial number among the endpoints to this peer, and that of its counterpart there.
     pub sn: u32,
     pub remote_sn: u32,
-    /// Place in the peer's list.
+    /// Index in the peer's list.
     pub slot: u32,
     pub err_mode: u8,
-    /// As the counterpart says, `UNSAID` before.
+    /// Mode of the counterpart, `UNSAID` before it is known.
     pub remote_err_mode: u8,
     flags: AtomicU16,
     pub err_cb: ucp_err_handler_cb_t,
@@ -56,16 +55,17 @@ pub struct Endpoint {
     pub user_data: *mut c_void,
     /// `ucp_ep_params_t.user_data` was given once: `ucp_ep_query` answers with `user_data`.
     pub user_data_given: bool,
-    /// Why it failed, 0 if it did not.
+    /// The status with which it failed, 0 if it did not.
     failure: AtomicI8,
-    /// The user holds it, though it may be internal: to answer a message by, or because bytes have come for it.
+    /// The user holds it, though it may be internal: to reply to a message, or because stream bytes have arrived for
+    /// it.
     pub given: AtomicBool,
-    /// It has asked the peer for an answer: the peer has made its counterpart.
+    /// It has sent a message that requests a reply: the peer has made its counterpart.
     pub asked: AtomicBool,
     pub name: Option<CString>,
     /// What it has received as a byte stream, made by the first byte or receive. Guarded by `Worker::streams`.
     pub stream: Option<Box<RxStream>>,
-    /// Its connection to a listener or a client in the worker's exchange, 0 for none.
+    /// Token of its session of sockaddr connection establishment, 0 for none.
     pub session: u64,
 }
 
@@ -75,7 +75,7 @@ impl Endpoint {
         Self::with(worker, peer, sn, remote_sn, flags | long_ways(worker))
     }
 
-    /// One that leads nowhere.
+    /// An endpoint without a peer.
     #[cfg(test)]
     pub fn unconnected(sn: u32) -> Self {
         Self::with(std::ptr::null(), std::ptr::null(), sn, sn, 0)
@@ -104,7 +104,7 @@ impl Endpoint {
         }
     }
 
-    /// Where it leads.
+    /// The peer.
     #[inline(always)]
     pub fn peer<'a>(&self) -> &'a Peer {
         // Relaxed: peers are made long before; one that is left behind sends requests after it on.
@@ -163,7 +163,7 @@ impl Endpoint {
         ucs_status_t::from_raw(self.failure.load(Ordering::Relaxed))
     }
 
-    /// The user wants to hear of failures.
+    /// Whether the user enabled error handling.
     pub fn handles_errors(&self) -> bool {
         self.err_mode != ucp_err_handling_mode_t::UCP_ERR_HANDLING_MODE_NONE as u8
     }

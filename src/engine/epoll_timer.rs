@@ -1,4 +1,4 @@
-//! Wakes whoever sleeps on an epoll set when somebody's time is up.
+//! Timer that wakes a sleeper on an epoll set when a timeout expires.
 
 use crate::sys::clock;
 use crate::sys::timer::Timer;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The timer of an epoll set, made when it is needed first: most processes never sleep.
 pub struct EpollTimer {
-    /// What the set calls it.
+    /// Token of the timer in the epoll set.
     token: u64,
     timer: Option<Timer>,
 }
@@ -19,8 +19,8 @@ impl EpollTimer {
         EpollTimer { token, timer: None }
     }
 
-    /// Whoever is about to sleep is woken at this time, coarse milliseconds, if there is any. False if that is now, or
-    /// cannot be.
+    /// Sets the timer for `at`, coarse milliseconds; `None`: no timeout. False if that has passed, or the timer cannot
+    /// be set: the caller must not sleep.
     pub fn wake(&mut self, epoll: &Epoll, at: Option<u64>) -> bool {
         let Some(at) = at else {
             return true;
@@ -40,7 +40,7 @@ impl EpollTimer {
         Ok(())
     }
 
-    /// It has rung: the set is quiet again.
+    /// Clears the expired timer: the set is not readable because of it any more.
     pub fn drain(&self) {
         if let Some(timer) = &self.timer {
             timer.drain();

@@ -1,6 +1,6 @@
 //! Error handlers of endpoints: which are due, which one runs, and the closes that wait for its end.
 //!
-//! Once a close has completed the handler of its endpoint is never called and runs no more, whatever threads there are.
+//! Once a close has completed, the handler of its endpoint is not running and is never called, in no thread.
 
 use super::endpoint::{CLOSED, Endpoint};
 use super::request::Request;
@@ -11,9 +11,9 @@ use crate::ctypes::ucs_status_t;
 pub struct ErrHandlers {
     /// Endpoints whose handlers are to be called, with the status.
     due: Vec<(*mut Endpoint, ucs_status_t)>,
-    /// Whose handler runs, and in which thread.
+    /// Endpoint whose handler runs, and the thread that runs it.
     running: Option<(*mut Endpoint, i32)>,
-    /// Closes of that endpoint by other threads, and what they answer.
+    /// Closes of that endpoint by other threads, and the statuses that they complete with.
     waiting: Vec<(*mut Request, ucs_status_t)>,
 }
 
@@ -21,7 +21,7 @@ pub struct ErrHandlers {
 unsafe impl Send for ErrHandlers {}
 
 impl ErrHandlers {
-    /// An endpoint has failed.
+    /// Queues the handler of an endpoint that has failed.
     pub fn push(&mut self, ep: *mut Endpoint, status: ucs_status_t) {
         self.due.push((ep, status));
     }
@@ -30,8 +30,8 @@ impl ErrHandlers {
     pub fn begin(&mut self, thread: impl FnOnce() -> i32) -> Option<(*mut Endpoint, ucs_status_t)> {
         loop {
             let (ep, status) = self.due.pop()?;
-            // It can have been closed just before it was pushed.
-            // SAFETY: an endpoint is forgotten before its memory is another's.
+            // The endpoint can have been closed just before it was pushed.
+            // SAFETY: `forget` removes an endpoint before its memory is reused.
             if !unsafe { (*ep).has(CLOSED) } {
                 self.running = Some((ep, thread()));
                 return Some((ep, status));
@@ -39,13 +39,13 @@ impl ErrHandlers {
         }
     }
 
-    /// The handler has returned. The closes that waited for it.
+    /// The handler has returned. Returns the closes that waited for it.
     pub fn end(&mut self) -> Vec<(*mut Request, ucs_status_t)> {
         self.running = None;
         std::mem::take(&mut self.waiting)
     }
 
-    /// An endpoint is closed: its handler is not to be called any more.
+    /// Cancels the handler of an endpoint that is closed.
     pub fn forget(&mut self, ep: *const Endpoint) {
         self.due.retain(|&(e, _)| !std::ptr::eq(e, ep));
     }
@@ -56,14 +56,14 @@ impl ErrHandlers {
             || self.running.is_some_and(|(e, _)| std::ptr::eq(e, ep))
     }
 
-    /// Whether an endpoint's handler runs in another thread than the calling one, which `thread` names. Who closes in
-    /// his own handler does not wait for its end.
+    /// Whether an endpoint's handler runs in another thread than the calling one, which `thread` names. A close inside
+    /// of the handler does not wait for its end.
     pub fn runs_elsewhere(&self, ep: *const Endpoint, thread: impl FnOnce() -> i32) -> bool {
         self.running
             .is_some_and(|(e, t)| std::ptr::eq(e, ep) && t != thread())
     }
 
-    /// Lets a close wait for the end of the handler that runs.
+    /// Completes a close when the running handler returns.
     pub fn wait(&mut self, close: *mut Request, status: ucs_status_t) {
         self.waiting.push((close, status));
     }

@@ -25,12 +25,12 @@ struct Word(NonNull<AtomicU32>);
 
 // SAFETY: an atomic in memory that outlives the thread, as `FutexWaker::new` asks for.
 unsafe impl Send for Word {}
-// SAFETY: as above.
+// SAFETY: the word is an atomic, and outlives the thread.
 unsafe impl Sync for Word {}
 
 impl Word {
     fn get(&self) -> &AtomicU32 {
-        // SAFETY: as above.
+        // SAFETY: the word outlives the thread, as `FutexWaker::new` requires.
         unsafe { self.0.as_ref() }
     }
 }
@@ -46,7 +46,7 @@ impl FutexWaker {
         let listen = move || {
             let mut seen = 0;
             loop {
-                // Acquire: pairs with the Release add of who rings; `stop` comes before its own ringing.
+                // Acquire: pairs with the Release add of a sender, and with that in `drop`, which stores `stop` before.
                 let now = word.get().load(Ordering::Acquire);
                 if stopped.load(Ordering::Relaxed) {
                     return;

@@ -1,10 +1,10 @@
-//! Memory of the user's that devices read and write in place: registered for as long as a request needs it, and kept
-//! for the next one; or not registered at all, where devices fetch pages on demand.
+//! User memory that InfiniBand devices access in place: registered while a request needs it and cached for the next
+//! one, or accessed by on-demand paging (ODP) without a registration of its own.
 //!
-//! `UCX_IB_REG_METHODS` says what comes first. With the default, demand comes behind the cache: where that cannot be
-//! kept right, or memory cannot be pinned. One registration of a device's serves all that it does in memory itself. The
-//! keys that peers get are for the memory that they are for: such parts are registered on demand, and kept, since they
-//! lead to whatever is mapped there.
+//! `UCX_IB_REG_METHODS` gives the order. By default ODP comes after the cache: it is used where the cache cannot be
+//! kept consistent, or memory cannot be pinned. One ODP registration of a device serves all local accesses. Keys for
+//! peers cover only the memory of one transfer: such parts are registered on demand and kept, since a key leads to
+//! whatever is mapped at its addresses.
 
 use super::context::Context;
 use super::datatype::Data;
@@ -20,16 +20,16 @@ use std::sync::Arc;
 
 /// Pieces of a list that are shorter on average are copied, bytes.
 const LEAST_PIECE: usize = 4 << 10;
-/// Most parts that are kept registered on demand: nothing tells of those that will never be used again.
+/// Most parts that are kept registered on demand: it is not known which of them will be used again.
 const MOST_PARTS: usize = 4096;
 
-/// What is to be done with memory.
+/// How devices use the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MrUse {
-    /// Our device reads it, or writes it.
+    /// The local device reads it, or writes it.
     Read,
     Write,
-    /// The peer's does.
+    /// The peer's device reads it, or writes it.
     ReadByPeer,
     WriteByPeer,
 }
@@ -40,24 +40,24 @@ impl MrUse {
     }
 }
 
-/// What the devices of a context have registered.
+/// Registrations of a context's devices.
 #[derive(Default)]
 pub struct IbMrCaches {
     cache: Option<Arc<RegCache<Devices>>>,
     demand: Option<OdpRegion>,
 }
 
-/// Memory whose pages devices fetch.
+/// Memory that devices access by on-demand paging.
 struct OdpRegion {
     whole: Handle<IbMr>,
     parts: Arc<RegCache<Devices>>,
     /// Bytes.
     longest: usize,
-    /// Before anything is pinned.
+    /// It is used before pinned registrations.
     first: bool,
 }
 
-/// What the options say of the ways to register.
+/// The methods of registration that the options name.
 struct RegMethods {
     names: Vec<String>,
 }
@@ -77,7 +77,7 @@ impl RegMethods {
         self.place(name) != usize::MAX
     }
 
-    /// Whether demand comes before all else that can be; `keeps`: a cache can.
+    /// Whether ODP precedes the other usable methods; `keeps`: the cache is usable.
     fn demands_first(&self, keeps: bool) -> bool {
         let demand = self.place("odp");
         let cached = if keeps {
@@ -89,13 +89,13 @@ impl RegMethods {
     }
 }
 
-/// Whether memory may be left to devices without being pinned, if all else fails.
+/// Whether devices may access memory that is not pinned, as the last choice.
 pub fn allows_demand(options: &Options) -> bool {
     let types: Vec<String> = options.value("IB_ODP_MEM_TYPES").unwrap_or_default();
     RegMethods::read(options).has("odp") && types.iter().any(|t| t == "host")
 }
 
-/// What may be kept: nothing where `UCX_IB_REG_METHODS` does not name the cache.
+/// The cache's policy: it keeps nothing where `UCX_IB_REG_METHODS` does not name the cache.
 fn policy(options: &Options) -> CachePolicy {
     let mut policy = CachePolicy::read(options, "IB_");
     policy.keeps &= RegMethods::read(options).has("rcache");
@@ -103,7 +103,7 @@ fn policy(options: &Options) -> CachePolicy {
 }
 
 impl OdpRegion {
-    /// `None`: the options want none, or a device does not know it.
+    /// `None`: the options do not name it, or a device does not support it.
     fn new(devices: &Devices, options: &Options) -> Option<Self> {
         let devices = devices.on_demand().filter(|_| allows_demand(options))?;
         let first = RegMethods::read(options).demands_first(true);
@@ -140,7 +140,7 @@ impl IbMrCaches {
             return IbMrCaches::default();
         }
         let devices = Devices::of(&ctx.ports);
-        // Nothing is ever pinned then, and nobody need watch.
+        // Nothing is ever pinned then, and no cache has to be notified of unmapped memory.
         let demand = OdpRegion::new(&devices, &ctx.options);
         if demand
             .as_ref()
@@ -166,7 +166,7 @@ impl IbMrCaches {
         }
     }
 
-    /// Demand, if memory of this length may be used that way, and that now: `first`, or when all else has failed.
+    /// ODP, if it supports this length and its turn is now: `first`, or after all other methods have failed.
     fn demand(&self, len: usize, first: bool) -> Option<&OdpRegion> {
         self.demand
             .as_ref()
@@ -179,7 +179,7 @@ impl Context {
         self.pinned.get_or_init(|| IbMrCaches::new(self))
     }
 
-    /// Deregisters what has been unmapped. To be called now and then.
+    /// Deregisters memory that has been unmapped. To be called now and then.
     pub fn trim(&self) {
         if let Some(cache) = self.pinned.get().and_then(|r| r.cache.as_ref()) {
             cache.tidy();
@@ -188,7 +188,7 @@ impl Context {
 }
 
 impl Worker {
-    /// Lets devices use memory of the user's. `None`: it goes by messages, as nothing does, too.
+    /// Registers user memory for devices. `None`: the data are sent by messages; so are empty ones.
     pub fn register_ib(&self, ptr: *mut u8, len: usize, by: MrUse) -> Option<Handle<IbMr>> {
         if len == 0 {
             return None;
@@ -215,7 +215,7 @@ impl Worker {
         None
     }
 
-    /// A registration that pins it.
+    /// Pins the memory, by the cache.
     fn register_ib_port(
         &self,
         cache: &Arc<RegCache<Devices>>,
@@ -229,11 +229,11 @@ impl Worker {
 }
 
 impl Worker {
-    /// The same of all pieces of a request's data that are not empty, in their order. Many or short ones are copied: to
-    /// register them costs more.
+    /// Registers all pieces of a request's data that are not empty, in their order. `None` for a list of short pieces:
+    /// to copy these costs less than to register them.
     ///
     /// # Safety
-    /// A list of pieces is still the user's promise.
+    /// The entries of a list are valid until the operation completes.
     pub unsafe fn register_ib_all(&self, data: &Data, by: MrUse) -> Option<Vec<Handle<IbMr>>> {
         if let Some(ptr) = data.as_contig() {
             return Some(vec![self.register_ib(ptr, data.len(), by)?]);

@@ -29,69 +29,69 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How far a connection is.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IbConnPhase {
-    /// This end has sent its identity, and knows nothing of the peer.
+    /// This end has sent its HELLO, and has received none of the peer.
     Saying,
-    /// This end knows the peer and can receive packets. Whether the peer can is not known.
+    /// The HELLO of the peer has arrived, and this end can receive packets. Whether the peer can is not known.
     Known,
-    /// Both can.
+    /// Both ends can receive packets.
     Open,
 }
 
-/// What the peer has told of its end.
+/// The peer's end of a connection, from its HELLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteQp {
-    /// Its number and proof: what datagrams to it present.
+    /// Number and proof of the connection at the peer; datagrams to it carry both.
     pub number: u32,
     pub proof: u32,
-    /// Its queue pair for the connection; 0: none.
+    /// The peer's queue pair for the connection; 0: none.
     pub qpn: u32,
-    /// Number of its port among those of its address.
+    /// Number of the peer's port among those of its address.
     pub port: u8,
-    /// How often it had lost our worker.
+    /// How often the peer had lost this worker.
     pub losses: u32,
-    /// What answers whether its process lives; 0: nothing.
+    /// Queue pair of the peer's keepalive responder; 0: none.
     pub pulse: u32,
 }
 
-/// Where nothing has come of a connection for so long others are tried, milliseconds: the kernel has asked twice, and
-/// goes on for minutes.
+/// After so many milliseconds without progress of a TCP connection another address is tried: the kernel has sent two
+/// SYNs, and retries for minutes.
 const SILENT_MS: u64 = 3000;
 
-/// How greetings get to a peer.
+/// Transport of the HELLO messages to a peer.
 pub enum WireupChannel {
     Datagrams(AddressHandle),
-    /// One of the two has no queue pair for datagrams.
+    /// One of the two workers has no UD queue pair.
     Sockets(Box<TcpWireup>),
 }
 
-/// The sockets by which two queue pairs get to know each other. Closed when they do, or with the connection.
+/// The TCP sockets of a wireup. Closed when the queue pairs are connected, or with the connection.
 #[derive(Default)]
 pub struct TcpWireup {
-    /// Where we can connect to; `None`: the peer has begun, and connects again if it has to.
+    /// Address to connect to, and number of the peer's port; `None`: the peer connects, and does so again when needed.
     pub target: Option<(tcp::TcpTarget, u8)>,
-    /// The one that we have connected or are connecting, and since when, coarse milliseconds.
+    /// The socket that this end has connected or is connecting, and since when, coarse milliseconds.
     pub ours: Option<Arc<SharedSocket>>,
     pub since: u64,
-    /// It is connected.
+    /// `ours` is connected.
     pub through: bool,
-    /// Which of the peer's addresses is tried first.
+    /// Index of the peer's address that is tried first.
     pub first: usize,
-    /// The last one that the peer has connected.
+    /// The last socket that the peer has connected.
     pub theirs: Option<Arc<SharedSocket>>,
 }
 
 impl TcpWireup {
-    /// None yet, to the port of that number.
+    /// A wireup without sockets, to the peer's port with the number `far`.
     pub fn to(target: tcp::TcpTarget, far: u8) -> TcpWireup {
         let mut calls = TcpWireup::default();
         calls.target = Some((target, far));
         calls
     }
 
-    /// Whether a socket is to be connected: there is none, or the peer may answer sooner at another address.
+    /// Whether this end has to connect a socket: there is none, or the peer may be reached sooner at another address.
     pub fn is_wanted(&mut self, now: u64) -> bool {
         let Some((target, _)) = &self.target else {
             return false;
@@ -104,8 +104,8 @@ impl TcpWireup {
         self.ours.is_none()
     }
 
-    /// Shuts the handshake socket of this end down, for which nothing is left to be sent: the thread that polls it sees
-    /// its end.
+    /// Shuts down the handshake socket of this end, which has nothing left to send: the thread that polls it sees its
+    /// end.
     pub fn close(&mut self) {
         if let Some(link) = self.ours.take() {
             let _ = link.socket.shutdown(Shutdown::Both);
@@ -123,72 +123,73 @@ impl Drop for TcpWireup {
     }
 }
 
-/// A connection, as the progressing thread sees it.
+/// A connection, as the progress thread keeps it.
 pub struct IbConn {
     pub number: u32,
-    /// What datagrams to it have to present.
+    /// Proof that datagrams to this end have to carry.
     pub proof: u32,
     pub peer: *const Peer,
     pub iface: usize,
     pub phase: IbConnPhase,
-    /// The peer knows that we are ready.
+    /// The peer has acknowledged that this end is ready.
     pub seen: bool,
-    /// We answered; the peer began. Of a connection to oneself there are both.
+    /// The peer began the wireup. A connection of a worker to itself has one end that began and one that answered.
     pub answered: bool,
     pub remote_qp: Option<RemoteQp>,
-    /// What greetings to the peer present.
+    /// Secret that HELLO messages to the peer carry.
     pub secret: u64,
-    /// Where the peer's port is, and how greetings get there.
+    /// Address of the peer's port, and transport of the HELLO messages to it.
     pub to: PortLocator,
     pub wireup: WireupChannel,
-    /// All ways to the peer, the best first, if it goes on by others when one fails; none otherwise.
+    /// All port pairs that lead to the peer, best first, of an endpoint with failover; else empty.
     pub paths: Vec<PortPair>,
-    /// The queue pairs at the peer's ports that answer whether its process lives, as far as they are known.
+    /// Queue pairs of the keepalive responder at each of the peer's ports, as far as they are known.
     pub keepalive_ports: Vec<u32>,
-    /// The queue pair of its own, if it has one, and the number of the first packet from it.
+    /// The connection's own queue pair, if it has one, and the number of the first packet from it.
     pub qp: Option<Arc<IbvQp>>,
     pub psn: u32,
     pub flow: Arc<Credits>,
-    /// What the two ends agree on, once the peer is known.
+    /// Limits that both ends agree on, once the HELLO of the peer has arrived.
     pub limits: NegotiatedLimits,
-    /// What answers whether this process lives; 0: nothing.
+    /// Queue pair of the keepalive responder of this process; 0: none.
     pub pulse: u32,
-    /// Sends what has to be said to a peer that messages go to by another way: in a connection to oneself, the end that
-    /// answered; where shared memory leads there. Otherwise the peer's lane does.
+    /// Sends acknowledgements and control messages where the peer's lane is not of this connection: at the answering
+    /// end of a connection of a worker to itself, and where messages go by shared memory. Else `None`: the peer's lane
+    /// sends them.
     pub reply_tx: Option<IbSender>,
-    /// What the peer acknowledged last.
+    /// Last sequence number that the peer has acknowledged.
     pub acknowledged: u32,
     pub assembly: Reassembly,
     pub reorder: Reorder,
-    /// When our greeting is repeated, coarse milliseconds, and how long to wait after that.
+    /// When the HELLO is repeated, coarse milliseconds, and the interval after that.
     pub due: u64,
     pub wait: u64,
-    /// When the connection was begun, and whether it was told that it takes long.
+    /// When the connection was begun, and whether the log has a warning that it takes long.
     pub since: u64,
     pub late: bool,
-    /// When the peer was last asked whether it is there.
+    /// When the peer was last probed.
     pub probed: u64,
-    /// It has received something that the peer is not told of yet, and is in the list of those.
+    /// It has received packets that are not acknowledged yet, and is in the worker's list of those.
     pub listed: bool,
-    /// Nothing more comes: the peer has gone, or was lost.
+    /// Nothing more is received: the peer has disconnected or failed.
     pub ended: bool,
 }
 
-/// What progress has to do for rails to a peer, where it has the ports at hand.
+/// Work of the progress thread for the rails to a peer.
 pub enum RailEvent {
-    /// Ask for as many as we have ports.
+    /// Request a rail for each of our ports.
     Ask,
-    /// The peer asks.
+    /// The peer requests a rail.
     Hold(RailImm, PortLocator),
-    /// It holds its end.
+    /// The peer has connected its end of a rail.
     Join(RailImm, PortLocator),
-    /// Our device takes nothing more for the rail with this interface and queue pair.
+    /// The local device has failed for the rail with this interface and queue pair.
     GiveUp((usize, u32)),
-    /// The peer has dropped its end of one that was given up.
+    /// The peer has dropped its end of a failed rail.
     Forget(RailImm),
 }
 
-/// Numbers of queue pairs are spread well enough by themselves.
+/// Hash of queue pair numbers: one multiplication, as the numbers are well distributed.
 #[derive(Default)]
 pub struct QpnHasher(u64);
 
@@ -204,18 +205,18 @@ impl Hasher for QpnHasher {
     }
 
     fn write_u64(&mut self, n: u64) {
-        // The table looks at the upper bits, too.
+        // The table uses the upper bits, too.
         self.0 = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
 
-/// A queue pair among those of all interfaces: devices give numbers without asking each other.
+/// Key of a queue pair among those of all interfaces: devices assign numbers independently.
 #[inline(always)]
 fn key(iface: usize, qpn: u32) -> u64 {
     (iface as u64) << 32 | u64::from(qpn)
 }
 
-/// The interface of ports that have no other.
+/// The interface, if there is only one.
 fn only(ifaces: &[Arc<IbIface>]) -> Option<NonNull<IbIface>> {
     match ifaces {
         [iface] => Some(NonNull::from(&**iface)),
@@ -223,41 +224,42 @@ fn only(ifaces: &[Arc<IbIface>]) -> Option<NonNull<IbIface>> {
     }
 }
 
-/// The progressing thread's.
+/// InfiniBand state of a worker. Used by the progress thread only.
 pub struct IbWorker {
-    /// None comes or goes later.
+    /// The set does not change.
     pub ifaces: Vec<Arc<IbIface>>,
     pub secret: u64,
     connections: Vec<Option<Box<IbConn>>>,
     free: Vec<u32>,
-    /// Connections by [`key`], and the one that was looked up last: mostly it is the same again.
+    /// Connections by [`key`], and the last one that was found: most lookups are of that one.
     by_queue: HashMap<u64, u32, BuildHasherDefault<QpnHasher>>,
     last: (u64, Option<NonNull<IbConn>>),
-    /// Rails by [`key`]: whose they are.
+    /// Connections of rails, by the [`key`] of the rail.
     rails: HashMap<u64, u32, BuildHasherDefault<QpnHasher>>,
-    /// Connections that have received what is not told of.
+    /// Connections with packets to acknowledge.
     owing: Vec<u32>,
-    /// Those that are not both open and seen.
+    /// Connections whose wireup is not complete.
     pub unsettled: usize,
-    /// Those of them that want a socket.
+    /// Connections that need a TCP socket for their wireup.
     pub calls: Vec<u32>,
-    /// What was found when the worker was about to sleep, with the number of its interface: the next to be looked at.
-    /// What has arrived, and ends of sends.
+    /// Completions found when the worker was about to sleep, each with the number of its interface; the next progress
+    /// call handles them: receives, and sends.
     found: [Vec<(usize, ibv_wc)>; 2],
-    /// Whether there is any of that.
+    /// Whether `found` has any.
     has_found: bool,
-    /// The only interface, as long as nothing waits but what it tells: what progress looks at first.
+    /// The only interface, while there is no other work than its completions: progress polls it first.
     sole: Option<NonNull<IbIface>>,
-    /// Wakes the worker when something is to be said again; runs if `timed`.
+    /// Wakes the worker when something is to be sent again; set if `timed`.
     timer: Option<Timer>,
     pub timed: bool,
 }
 
 impl IbWorker {
-    /// Interfaces on these ports, with the same numbers; where one cannot be had, none on those behind it.
+    /// Interfaces on these ports, with the same numbers; where one cannot be made, there are none for the ports after
+    /// it.
     ///
     /// # Errors
-    /// What the last device says, if there is none.
+    /// The error of the last device, if no interface could be made.
     pub fn new(ports: &[Arc<Port>], mt: bool, wakes: bool) -> io::Result<IbWorker> {
         let mut ifaces = Vec::new();
         let mut error = None;
@@ -294,7 +296,7 @@ impl IbWorker {
         }
     }
 
-    /// What the worker's address says of them; `ways`: of what messages go by.
+    /// The worker's address section; `ways`: flags of the transports that carry messages.
     pub fn locator(&self, ways: u8) -> IbLocator {
         let ports = self.ifaces.iter().take(crate::wire::address::MAX_PORTS);
         IbLocator {
@@ -321,7 +323,7 @@ impl IbWorker {
         })
     }
 
-    /// Takes a connection in, under its number.
+    /// Stores a connection under its number.
     pub fn insert(&mut self, connection: Box<IbConn>) {
         let number = connection.number;
         if let Some(qp) = &connection.qp {
@@ -338,14 +340,15 @@ impl IbWorker {
         self.connections.get_mut(number as usize)?.as_deref_mut()
     }
 
-    /// The connection whose queue pair on this interface has this number. It stays in its place until it is taken out.
+    /// The connection whose queue pair on this interface has this number. The reference is valid until the connection
+    /// is removed.
     #[inline(always)]
     pub fn of_queue(&mut self, iface: usize, qpn: u32) -> Option<NonNull<IbConn>> {
         let same = self.of_same_queue(iface, qpn);
         same.or_else(|| self.look_up(iface, qpn))
     }
 
-    /// As [`of_queue`](Self::of_queue), if it is the one that was looked up last.
+    /// [`of_queue`](Self::of_queue) of the connection that was found last; `None` for any other.
     #[inline(always)]
     pub fn of_same_queue(&self, iface: usize, qpn: u32) -> Option<NonNull<IbConn>> {
         let (last, connection) = self.last;
@@ -361,12 +364,12 @@ impl IbWorker {
         connection
     }
 
-    /// A rail of a peer's connection is there.
+    /// Stores a rail of a peer's connection.
     pub fn insert_rail(&mut self, iface: usize, qpn: u32, connection: u32) {
         self.rails.insert(key(iface, qpn), connection);
     }
 
-    /// A rail is no more.
+    /// Removes a rail.
     pub fn forget_rail(&mut self, iface: usize, qpn: u32) {
         self.rails.remove(&key(iface, qpn));
     }
@@ -376,7 +379,7 @@ impl IbWorker {
         self.rails.get(&key(iface, qpn)).copied()
     }
 
-    /// The connection to a peer that is open.
+    /// The open connection to a peer.
     pub fn to_peer(&mut self, peer: *const Peer) -> Option<&mut IbConn> {
         let open = |c: &&mut IbConn| {
             std::ptr::eq(c.peer, peer)
@@ -392,7 +395,7 @@ impl IbWorker {
         self.last.1 = None;
     }
 
-    /// A connection gives its queue pair back: datagrams do.
+    /// Removes the queue pair of a connection, which goes on by datagrams.
     pub fn drop_queue(&mut self, number: u32) {
         let taken = self.get(number).and_then(|c| Some((c.iface, c.qp.take()?)));
         if let Some((iface, qp)) = taken {
@@ -400,8 +403,8 @@ impl IbWorker {
         }
     }
 
-    /// Ends the connections to peers that are lost: nothing arrives by their queue pairs any more, and nothing of what
-    /// has is handled.
+    /// Ends the connections to failed peers: their queue pairs receive nothing more, and packets received before are
+    /// not handled.
     pub fn end(&mut self, lost: &[*const Peer]) {
         let lost: HashSet<_> = lost.iter().copied().collect();
         let mut any = false;
@@ -415,7 +418,7 @@ impl IbWorker {
         }
     }
 
-    /// Takes out the connections of these numbers, which have ended. Their senders go with them, or have gone.
+    /// Removes the connections of these numbers, which have ended. Their senders are dropped with them, or were before.
     pub fn retire(&mut self, numbers: &[u32]) {
         if numbers.is_empty() {
             return;
@@ -431,10 +434,10 @@ impl IbWorker {
         }
     }
 
-    /// Takes all completions that the devices have for this worker; the next progress call handles them, before it
-    /// makes a queue pair. So a device that forgets the completions of a queue pair that is reset or destroyed forgets
-    /// no receive that the worker has to post again, and none that it remembers is taken for one of the next queue pair
-    /// of the same number.
+    /// Takes all completions of this worker from the devices; the next progress call handles them, before it makes a
+    /// queue pair. So a receive that the worker has to post again is not lost on a device that drops the completions of
+    /// a queue pair that is reset or destroyed, and a completion on a device that keeps them is not attributed to a new
+    /// queue pair of the same number.
     fn drain(&mut self) {
         while self.take_some() {}
         self.has_found = !self.found.iter().all(Vec::is_empty);
@@ -460,7 +463,7 @@ impl IbWorker {
         left
     }
 
-    /// Connections that packets or datagrams are expected by through this interface.
+    /// Number of connections that may receive packets (`by_queue`) or datagrams through this interface.
     pub fn known(&mut self, iface: usize, by_queue: bool) -> usize {
         let known = |c: &&mut IbConn| c.phase != IbConnPhase::Saying && !c.ended;
         let through = |c: &&mut IbConn| match &c.qp {
@@ -484,19 +487,19 @@ impl IbWorker {
         Some(connection)
     }
 
-    /// How long a peer may be silent, milliseconds.
+    /// Timeout after which a silent peer has failed, milliseconds.
     pub fn longest_silence(&self) -> u64 {
         let first = self.ifaces.first();
         first.map_or(0, |i| i.port.tuning.ud.timeout.as_millis() as u64)
     }
 
-    /// All that are there.
+    /// All connections.
     pub fn iter(&mut self) -> impl Iterator<Item = &mut IbConn> {
         self.connections.iter_mut().filter_map(|c| c.as_deref_mut())
     }
 
-    /// The worker is about to sleep: whatever comes wakes it, and the timer when peers are to be asked whether they are
-    /// there, `keepalive` milliseconds after the last time. False: something has come.
+    /// Prepares for sleep: completions wake the worker, and so does the timer, when something is to be sent again or a
+    /// peer is to be probed, `keepalive` milliseconds after its last probe. False: there is work.
     pub fn arm(&mut self, keepalive: u64) -> bool {
         for iface in &self.ifaces {
             if let Some(channel) = iface.channel() {
@@ -504,14 +507,14 @@ impl IbWorker {
             }
             iface.arm();
         }
-        // What was there before wakes nobody.
+        // Completions from before `arm` cause no event.
         self.take_some();
         self.has_found = !self.found.iter().all(Vec::is_empty);
         self.settle();
         !self.has_found && self.calls.is_empty() && self.sleep_until_due(keepalive)
     }
 
-    /// Has the timer wake the worker when something is to be said again. False if that is due, or cannot be.
+    /// Sets the timer for the next retransmission or probe. False if that is due, or the timer cannot be set.
     fn sleep_until_due(&mut self, keepalive: u64) -> bool {
         let due = |c: &mut IbConn| match c.phase {
             IbConnPhase::Open => c.next_due(keepalive),
@@ -529,7 +532,7 @@ impl IbWorker {
         false
     }
 
-    /// The timer is not wanted any more: the worker is awake.
+    /// Stops the timer: the worker is awake.
     pub fn stop_timer(&mut self) {
         if std::mem::take(&mut self.timed)
             && let Some(timer) = &self.timer
@@ -539,14 +542,14 @@ impl IbWorker {
         }
     }
 
-    /// What a sleeping worker is woken by.
+    /// Descriptors that wake a sleeping worker.
     pub fn descriptors(&self) -> impl Iterator<Item = i32> {
         let channels = self.ifaces.iter().filter_map(|i| i.channel());
         let timer = self.timer.iter().map(AsRawFd::as_raw_fd);
         channels.map(|channel| channel.fd()).chain(timer)
     }
 
-    /// What was found when the worker was about to sleep, if there is any.
+    /// Takes the completions that were found when the worker was about to sleep.
     #[inline]
     pub fn take_found(&mut self) -> Option<[Vec<(usize, ibv_wc)>; 2]> {
         if !self.has_found {
@@ -557,26 +560,26 @@ impl IbWorker {
         Some(std::mem::take(&mut self.found))
     }
 
-    /// Connections that have received what is not told of.
+    /// Number of connections with packets to acknowledge.
     #[inline(always)]
     pub fn owing(&self) -> usize {
         self.owing.len()
     }
 
-    /// A connection has received what is to be told of, and is not among those yet.
+    /// Lists a connection that has packets to acknowledge and is not in the list.
     pub fn schedule_ack(&mut self, number: u32) {
         self.owing.push(number);
         self.sole = None;
     }
 
-    /// They are about to be told.
+    /// Takes the connections with packets to acknowledge; the caller acknowledges them.
     pub fn take_acks_pending(&mut self) -> Vec<u32> {
         let owing = std::mem::take(&mut self.owing);
         self.settle();
         owing
     }
 
-    /// The only interface, if nothing waits but what it tells. It stays as long as the ports.
+    /// The only interface, if there is no other work than its completions. Valid as long as the worker.
     #[inline(always)]
     pub fn sole(&self) -> Option<NonNull<IbIface>> {
         self.sole
@@ -587,29 +590,29 @@ impl IbWorker {
         self.sole = only(&self.ifaces).filter(|_| calm);
     }
 
-    /// Whether there is any.
+    /// Whether there is no connection.
     pub fn is_quiet(&self) -> bool {
         self.connections.len() == self.free.len()
     }
 }
 
 impl IbConn {
-    /// Nothing more arrives by its queue pair, and what was posted ends.
+    /// Stops the queue pair: it receives nothing more, and posted work requests complete.
     fn stop(&self) {
         if let Some(qp) = &self.qp {
-            // A device that refuses has no connection there any more.
+            // A device that fails the call has no connection there any more.
             let _ = qp.stop();
         }
     }
 
-    /// Whether nothing sends by it any more.
+    /// Whether the peer's lane does not use this connection any more.
     pub fn is_cut(&self) -> bool {
         // SAFETY: peers that connections lead to are not freed, connections are.
         self.reply_tx.is_some()
             || !matches!(unsafe { &*self.peer }.tx.lock().lane, Some(Lane::Ib(_)))
     }
 
-    /// Does something with the half that sends, if there is one.
+    /// Calls `act` with the sending half, if there is one.
     pub fn with_sender<R>(&mut self, act: impl FnOnce(&mut IbSender) -> R) -> Option<R> {
         if let Some(back) = self.reply_tx.as_mut() {
             return Some(act(back));
@@ -621,17 +624,17 @@ impl IbConn {
         }
     }
 
-    /// When an open connection has something to send again, or a peer is to be asked whether it is there.
+    /// When an open connection has to retransmit, or a probe of the peer is due.
     fn next_due(&mut self, keepalive: u64) -> Option<u64> {
-        // SAFETY: peers that connections lead to are not freed, connections are. Relaxed: set once, and a round later
-        // will do.
+        // SAFETY: a peer that a connection names is not freed before the connection. Relaxed: set once; a later call
+        // may see it.
         let guarded = unsafe { &*self.peer }.watch_death.load(Ordering::Relaxed);
         let probe = guarded.then(|| self.probed.saturating_add(keepalive));
         let again = self.with_sender(|sender| sender.next_due()).flatten();
         probe.into_iter().chain(again).min()
     }
 
-    /// The sockets for greetings, if those are what they go by.
+    /// The TCP sockets of the wireup, if it does not use UD.
     pub fn calls(&mut self) -> Option<&mut TcpWireup> {
         match &mut self.wireup {
             WireupChannel::Sockets(calls) => Some(calls),
@@ -639,7 +642,7 @@ impl IbConn {
         }
     }
 
-    /// Whether nothing is left to be said.
+    /// Whether the wireup is complete.
     pub fn is_settled(&self) -> bool {
         self.phase == IbConnPhase::Open && self.seen
     }

@@ -3,10 +3,10 @@
 //! A message matches a receive when their tags agree in the bits of the receive's mask. Of several
 //! receives the earliest posted one wins, of several messages the earliest arrived one.
 //!
-//! Receives that name all 64 bits live in a hash table, all others in one wildcard chain; where both
-//! offer a candidate, sequence numbers decide. Messages that found no receive are chained twice: in
-//! the order of arrival, and in the bucket of their tag, which is all that a full-mask receive has to
-//! search. One bucket holds both ends, so that a receive and its message meet in one cache line.
+//! Receives that name all 64 bits are kept in a hash table, all others in one wildcard chain; where both have a
+//! candidate, sequence numbers decide. Messages that found no receive are in two lists: in the order of arrival, and in
+//! the bucket of their tag, which is all that a full-mask receive has to search. One bucket holds both ends, so that a
+//! receive and its message meet in one cache line.
 
 mod posted;
 mod slab;
@@ -50,7 +50,7 @@ const EMPTY_BUCKET: Bucket = Bucket {
 pub struct Matcher<U> {
     /// A power of two of them, or none at all before the first use.
     buckets: Vec<Bucket>,
-    /// What turns a 64-bit hash into an index of `buckets`.
+    /// Shift that makes an index of `buckets` from a 64-bit hash.
     shift: u32,
     wild: PostedList,
     exact_len: usize,
@@ -61,7 +61,7 @@ pub struct Matcher<U> {
     unexpected_len: usize,
 }
 
-// SAFETY: the chains lead to receives that the caller of `post` lends; they carry no thread affinity.
+// SAFETY: the chains lead to receives that belong to the matcher from `post` on; they carry no thread affinity.
 unsafe impl<U: Send> Send for Matcher<U> {}
 
 impl<U> Default for Matcher<U> {
@@ -188,10 +188,11 @@ impl<U> Matcher<U> {
         self.arrivals.is_empty() && self.exact_len < self.buckets.len()
     }
 
-    /// As [`post`](Self::post), when [`can_post`](Self::can_post) has said so: nothing is called.
+    /// Posts a receive after [`can_post`](Self::can_post) has returned true: nothing is called.
     ///
     /// # Safety
-    /// As there.
+    /// `receive` is writable and not posted. It stays where it is and is not touched until the matcher has given it
+    /// back.
     #[inline(always)]
     pub unsafe fn post_short(&mut self, tag: u64, mask: u64, receive: *mut PostedRecv) {
         // SAFETY: the caller's promise.
@@ -206,7 +207,7 @@ impl<U> Matcher<U> {
             self.wild_len += 1;
             &mut self.wild
         };
-        // SAFETY: not posted, and lent from now on.
+        // SAFETY: writable and not posted; from now on it belongs to the matcher.
         unsafe { chain.push_back(receive) };
     }
 
@@ -290,7 +291,7 @@ impl<U> Matcher<U> {
         Some((tag, self.unexpected.remove(index)?.message))
     }
 
-    /// `index` is one of those in the list of arrivals.
+    /// `index` is in the list of arrivals.
     #[inline]
     fn unlink_unexpected(&mut self, tag: u64, index: u32) {
         if let Some(bucket) = self.buckets.get_mut(bucket_of(tag, self.shift)) {
@@ -325,7 +326,7 @@ impl<U> Matcher<U> {
             drained.extend(std::iter::from_fn(|| chain.pop_front()));
         }
         (self.exact_len, self.wild_len) = (0, 0);
-        // SAFETY: lent until now.
+        // SAFETY: the receives belong to the matcher until this function returns them.
         drained.sort_unstable_by_key(|&posting| unsafe { (*posting).sequence });
         drained
     }
@@ -364,7 +365,7 @@ impl<U> Matcher<U> {
         self.shift = u64::BITS - size.trailing_zeros();
         for mut bucket in old {
             while let Some(posting) = bucket.posted.pop_front() {
-                // SAFETY: lent; it goes from one chain to another.
+                // SAFETY: a posted receive belongs to the matcher; it is moved from one chain to another.
                 unsafe {
                     let PostedRecv {
                         tag,

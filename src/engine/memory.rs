@@ -18,7 +18,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// What peers' devices may do with registered memory.
+/// Access rights of peers' devices on registered memory.
 const REMOTE: u32 = IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_WRITE
     | IBV_ACCESS_REMOTE_READ
@@ -32,17 +32,18 @@ pub struct MemHandle {
     pub len: usize,
     /// The process that registered it.
     origin: Origin,
-    /// How peers map it, if they can.
+    /// Shared memory by which peers of this host map it, if they can.
     pub export: Option<ShmExport>,
-    /// How devices reach it: registered when the first key is packed, because nobody else can before. Goes before the
-    /// memory.
+    /// Keys for devices: made when the first key is packed, because no peer can access the region before. In front of
+    /// the memory: deregistered before that is unmapped.
     device: OnceLock<Option<(DeviceKeys, Vec<HcaMr>)>>,
-    /// Who executes atomics on it, once it has such a key.
+    /// The device that executes atomic operations on it, once it has device keys.
     atomics: RkeyAtomics,
-    /// The key by which that device does, set with the others: the table has it, too.
+    /// The key for atomic operations by that device, set with the other keys; the context's table of regions shares it.
     atomic_key: Arc<OnceLock<u32>>,
     ports: Vec<Arc<Port>>,
-    /// How adapters of the interconnect reach it; none where there is no interconnect. Goes before the memory.
+    /// STADDs for adapters of the Tofu interconnect; `None` where there is no interconnect. In front of the memory:
+    /// deregistered before that is unmapped.
     steered: Option<StaddSource>,
     /// Devices that cannot pin it may fetch its pages.
     on_demand: bool,
@@ -52,11 +53,11 @@ pub struct MemHandle {
     key: Option<RegionId>,
 }
 
-/// How adapters of the interconnect reach memory.
+/// Registration of memory with Tofu adapters.
 struct StaddSource {
-    /// What is registered; the table has it, too.
+    /// STADDs for each VCQ; the context's table of regions shares them.
     steered: Arc<Mutex<MrPerVcq>>,
-    /// The queues of this process.
+    /// VCQs of this process.
     roster: Arc<VcqRegistry>,
     /// Adapters execute atomic operations on it.
     atomics: bool,
@@ -66,7 +67,7 @@ enum Allocation {
     Shared {
         _memory: ShmSegment,
     },
-    /// No shared memory could be had: memory that peers reach by other ways.
+    /// No shared memory was available: private memory, which peers access by devices or by message.
     Private {
         ptr: NonNull<u8>,
         len: usize,
@@ -83,9 +84,9 @@ pub struct ShmExport {
     pub len: usize,
 }
 
-// SAFETY: the memory is the user's business; the handle's own fields do not change.
+// SAFETY: the fields do not change; accesses to the memory are the user's.
 unsafe impl Send for MemHandle {}
-// SAFETY: as above.
+// SAFETY: the fields do not change; accesses to the memory are the user's.
 unsafe impl Sync for MemHandle {}
 
 impl MemHandle {
@@ -94,7 +95,7 @@ impl MemHandle {
         self.origin.is_inherited()
     }
 
-    /// The handle of nothing.
+    /// The handle of an empty region.
     pub fn empty() -> MemHandle {
         MemHandle {
             addr: 0,
@@ -112,8 +113,7 @@ impl MemHandle {
         }
     }
 
-    /// Registers memory of the user's. If it lies in memory that the library allocated, peers
-    /// map it as they map that.
+    /// Registers user memory. If it is part of memory that the library allocated, peers map it by that.
     pub fn register(ctx: &Context, addr: u64, len: usize) -> MemHandle {
         let end = addr.saturating_add(len as u64);
         let export = ctx.regions.export(addr, end);
@@ -137,11 +137,11 @@ impl MemHandle {
         }
     }
 
-    /// Allocates `len` bytes, rounded up to pages, in memory that peers can map. `at`: exactly there, in the place
-    /// of what the program has mapped there, as `UCP_MEM_MAP_FIXED` allows.
+    /// Allocates `len` bytes, rounded up to pages, in memory that peers can map. `at`: at this address, in place of
+    /// what the program has mapped there, as `UCP_MEM_MAP_FIXED` allows.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn allocate(ctx: &Context, len: usize, at: Option<NonNull<u8>>) -> io::Result<MemHandle> {
         let len = len
             .checked_next_multiple_of(PAGE)
@@ -179,7 +179,7 @@ impl MemHandle {
         })
     }
 
-    /// The keys by which peers' devices reach it; `None` where there are no devices, or they cannot.
+    /// The keys for peers' devices; `None` where there is no device, or the memory cannot be registered.
     pub fn device_keys(&self) -> Option<DeviceKeys> {
         if self.ports.is_empty() {
             return None;
@@ -227,7 +227,7 @@ impl MemHandle {
         Some((keys, regions))
     }
 
-    /// How adapters of the interconnect reach it, for all workers that there are now; `None` where they do not.
+    /// STADDs for all current workers of the process; `None` where there is no interconnect.
     pub fn tofu_rkey(&self) -> Option<TofuRkey> {
         let steerable = self.steered.as_ref().filter(|_| self.len > 0)?;
         let mut steered = steerable.steered.lock();
@@ -245,7 +245,8 @@ impl MemHandle {
     /// Registers these pages with one device, pinned if that can be.
     fn register_with(&self, hca: &Arc<Hca>, base: u64, len: usize) -> io::Result<HcaMr> {
         let register = |access| {
-            // SAFETY: the user's memory until he unmaps it, or ours until it is dropped.
+            // SAFETY: user memory is valid until `ucp_mem_unmap`, the library's own until the handle is dropped; the
+            // registration ends before.
             unsafe { hca.register(base as *mut u8, len, access) }
         };
         let unpinned = |e| match self.on_demand && hca.has_parts_on_demand() {
@@ -280,8 +281,8 @@ impl StaddSource {
             return None;
         }
         let (base, len) = pages(addr, len);
-        // SAFETY: the user's memory until he unmaps it, or ours until the handle is dropped: what is registered goes
-        // before.
+        // SAFETY: user memory is valid until `ucp_mem_unmap`, the library's own until the handle is dropped; the
+        // registration ends before.
         let steered = unsafe { MrPerVcq::new(base as *mut u8, len as usize) };
         Some(StaddSource {
             steered: Arc::new(Mutex::new(steered)),

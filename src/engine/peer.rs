@@ -1,4 +1,4 @@
-//! Another worker, as this one knows it: where it is, the ring to it, what waits for room.
+//! Another worker as this worker knows it: its address, the lane to it, and the requests that wait for room.
 
 mod endpoints;
 mod held_rts;
@@ -30,34 +30,34 @@ pub use held_rts::HeldRts;
 pub use reference::PeerRef;
 use short_rma::ShortRma;
 
-/// What is known of the right to copy from and to the peer's memory.
+/// Whether `process_vm_readv` and `process_vm_writev` are permitted on the peer's memory.
 pub const CMA_UNKNOWN: u8 = 0;
 pub const CMA_YES: u8 = 1;
 pub const CMA_NO: u8 = 2;
-/// We may, the peer may not.
+/// Permitted to this process, but not to the peer.
 pub const CMA_ALONE: u8 = 3;
 
-/// Nanoseconds for a MiB that count at most: what takes longer was interrupted, or is as far away as matters.
+/// Upper limit of a measured copy time, nanoseconds for each MiB: a longer one was interrupted.
 const SLOWEST: u64 = 120_000;
 
-/// Of a peer that no connection leads to.
+/// Device index of a peer without a connection.
 const NO_CONNECTION: u8 = u8::MAX;
 
-/// How queue pairs reach a peer.
+/// Queue pairs by which a peer is reached.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QpTransport {
-    /// They do not.
+    /// No queue pair.
     None = 0,
-    /// They will, one way or the other.
+    /// A queue pair; of which kind is not known yet.
     Unknown = 1,
-    /// By one of its own.
+    /// RC: a queue pair of the connection's own.
     Own = 2,
-    /// By the one for datagrams.
+    /// UD: the interface's queue pair for datagrams.
     Datagrams = 3,
 }
 
-/// A worker that endpoints of ours lead to, or that talked to us. Lives as long as our worker, unless it is lost and
+/// A worker that our endpoints lead to, or that has sent to us. Lives as long as our worker, unless it has failed and
 /// nothing names it any more (`proto::release`).
 pub struct Peer {
     pub uid: u64,
@@ -68,75 +68,74 @@ pub struct Peer {
     pub target: Option<Box<LaneTarget>>,
     /// Where a TCP connection is made because no ring in its inbox can be had: set once, under the lock of `tx`.
     fallback: OnceLock<Box<tcp::TcpTarget>>,
-    /// How often this worker had lost that worker before: the two ends tell old connections from new ones by it.
+    /// How often this worker had lost that worker before: both ends distinguish old connections from new ones by it.
     pub losses: u32,
-    /// It is in this process: its memory is ours.
+    /// It is in this process: its memory is accessed directly.
     pub same_process: bool,
-    /// It is in this PID namespace: its pid means something to us.
+    /// It is in this PID namespace: its pid is valid here.
     pub same_pid_ns: bool,
     pub tx: MtLock<PeerTx>,
     pub eps: MtLock<EpTable>,
     /// Remote accesses by message: parts sent (counted under `tx`), and parts answered or given up.
     pub rma_sent: AtomicU64,
     pub rma_done: AtomicU64,
-    /// It refused one that no request stands for: the next flush to end tells.
+    /// It refused an access without a request: the next flush to end fails.
     pub rma_refused: AtomicBool,
-    /// Refusals of the accesses up to this one are told by no flush: the endpoint that made them was closed by force.
-    /// Under `tx`.
+    /// The endpoint that made the accesses up to this number was closed by force: no flush reports their refusal. Under
+    /// `tx`.
     pub rma_excused: AtomicU64,
     pub cma: AtomicU8,
-    /// Which of the two ways short accesses to memory that is not mapped take.
+    /// Selects CMA or message for short accesses to memory that is not mapped.
     pub short_rma: ShortRma,
-    /// References that others than progress have.
+    /// References, without those of progress.
     references: AtomicU32,
     /// Where its traffic is counted, on the worker's page.
     stats: AtomicPtr<PeerEntry>,
     /// In the ring that it sends through, null if there is none.
     pub cancels: AtomicPtr<CancelCounter>,
-    /// How many of them we were told of, and how many of those before it took that ring.
+    /// Cancels of this peer that this worker was notified of, and how many of those were before it took that ring.
     pub cancels_seen: AtomicU64,
     pub cancels_before: AtomicU64,
-    /// Its offers that are in no list: a descriptor or a message that the user holds refers to them, or a call that has
-    /// begun to receive them.
+    /// Its RTS messages that are in no list, because the user holds a descriptor or message that refers to them, or a
+    /// call has begun to receive them.
     pub held_rts: parking_lot::Mutex<HeldRts>,
-    /// A placeholder leads here as soon as the server is known.
+    /// Of a stub peer: the server's peer, as soon as that is known.
     pub successor_ptr: AtomicPtr<Peer>,
-    /// The shares of long messages to it, in the ring that it opened to us; null before and after.
+    /// Chunk boards for split copies of long messages to it, in the ring that it opened to us; null before and after.
     pub board: AtomicPtr<ChunkBoard>,
-    /// Parts of messages that have come, modulo 2^32: a peer that sends some is at work for us.
+    /// Parts of messages received, modulo 2^32: while the count grows, the peer is sending.
     pub parts: AtomicU32,
-    /// Nanoseconds that it takes to copy a MiB of such parts out of the ring, of late; 0: not known. Progress writes
-    /// it.
+    /// Recent time to copy a MiB of such parts out of the ring, nanoseconds; 0: not known. Written by progress.
     pub copy_ns_per_mib: AtomicU32,
-    /// Long messages from it that are not to be asked for before one is, whatever the pace was. Progress and receives
-    /// write it.
+    /// Number of long messages from it for which no RTR is sent, whatever the pace was; then one is tried. Written by
+    /// progress and by receives.
     pub probe_skip: AtomicU8,
-    /// Coarse milliseconds, modulo 2^32, of the last look that found its worker when an endpoint was made.
+    /// When an endpoint's creation last found its worker alive, coarse milliseconds modulo 2^32.
     pub probed_at: AtomicU32,
-    /// An endpoint that handles errors was made to it: its end is to be noticed even if nothing is ever sent.
+    /// An endpoint with error handling was made to it: its death is to be noticed even if nothing is sent.
     pub watch_death: AtomicBool,
-    /// An endpoint to it was closed by force when the user had no other: the worker's flushes do not wait for what it
-    /// was given.
+    /// An endpoint to it was closed by force when the user had no other: the worker's flushes do not wait for
+    /// operations on it.
     pub force_closed: AtomicBool,
-    /// The user was given an endpoint to answer on, which is his as long as the worker lives.
+    /// The user was given an internal endpoint for replies, valid until the worker is destroyed.
     pub answered: AtomicBool,
     /// It is in the worker's list of peers without endpoints.
     pub is_idle: AtomicBool,
-    /// One that fails over: its connection is to outlive a port, if it is not made yet.
+    /// Failover is requested: its connection, if not made yet, has to survive the loss of a port.
     failover: AtomicBool,
-    /// Replies to its reads that wait for room and were not copied: they are sent from the memory that was read.
+    /// Replies to its gets that wait for room and are sent from the memory that was read, without a copy.
     pub replies_in_place: AtomicU32,
     /// Number of the device of its connection among the context's; [`NO_CONNECTION`] before there is one.
     via: AtomicU8,
-    /// Whether it is, or will be, reached by queue pairs, one of its own or datagrams: of `QpTransport`.
+    /// How it is or will be reached by queue pairs: a [`QpTransport`].
     queues: AtomicU8,
-    /// `UCS_OK`, or why it cannot be talked to any more.
+    /// `UCS_OK`, or the status with which it failed.
     status: AtomicI8,
-    /// Disables it in children, from when it has its place.
+    /// Disables it in forked children; set once its address is stable.
     pub(super) in_children: Option<DisabledInChild>,
 }
 
-/// The way to a peer.
+/// Sending state towards a peer.
 pub struct PeerTx {
     /// Made by the first operation.
     pub lane: Option<Lane>,
@@ -148,15 +147,15 @@ pub struct PeerTx {
     pub connecting: bool,
     /// Requests that wait for room, in order.
     pub pending: VecDeque<*mut Request>,
-    /// Reads by message were sent, and no fence behind them.
+    /// Gets by message were sent after the last fence.
     pub unfenced_gets: bool,
     /// Flushes that wait until `rma_done` reaches their number.
     pub flushes: Vec<(u64, *mut Request)>,
-    /// This peer is in the worker's list of those with something pending.
+    /// This peer is in the worker's list of peers with pending requests.
     pub in_pending_list: bool,
-    /// The ring that we offer to close, as nothing needs it. In place of the lane.
+    /// The unused outbox that we have offered to close. In place of the lane.
     pub closing_outbox: Option<Box<Outbox>>,
-    /// The peer may know how many endpoints there have been between the two workers.
+    /// The peer may know the number of endpoints between the two workers.
     pub is_known: bool,
 }
 
@@ -164,7 +163,7 @@ pub struct PeerTx {
 pub enum PeerHandle {
     /// It lives at least as long as the reference.
     Settled(PeerRef),
-    /// Another thread's close can free it as soon as nobody holds it.
+    /// Stub peer: a close in another thread may drop the last other reference.
     Placeholder(Arc<Peer>),
 }
 
@@ -180,7 +179,7 @@ impl std::ops::Deref for PeerHandle {
 }
 
 impl Peer {
-    /// A peer that nobody has talked to.
+    /// A peer without any connection.
     pub fn new(
         worker: &Worker,
         uid: u64,
@@ -252,7 +251,7 @@ impl Peer {
         }
     }
 
-    /// Where TCP connections to it are made, if messages to it go by TCP.
+    /// Target of TCP connections to it, if messages to it go by TCP.
     pub fn socket_target(&self) -> Option<&tcp::TcpTarget> {
         match self.target.as_deref() {
             Some(LaneTarget::Tcp(target)) => Some(target),
@@ -265,8 +264,7 @@ impl Peer {
         self.inbox.is_some() && self.fallback.get().is_none()
     }
 
-    /// From now on messages to it go by TCP in place of a ring in its inbox. The caller has the lock of `tx`, and no
-    /// ring was taken.
+    /// Selects TCP in place of a ring in its inbox. The caller has the lock of `tx`, and no ring was taken.
     pub fn set_fallback(&self, target: Box<tcp::TcpTarget>) {
         let first = self.fallback.set(target);
         debug_assert!(first.is_ok(), "no ring is asked for after the first time");
@@ -278,15 +276,15 @@ impl Peer {
         matches!(self.target.as_deref(), Some(LaneTarget::Tofu(_)))
     }
 
-    /// Whether TCP was chosen when the peer was made. Messages by a fallback connection keep to the sizes for a ring:
-    /// their protocol can be chosen before.
+    /// Whether TCP was selected when the peer was made. Messages by a fallback connection keep the size limits of a
+    /// ring, as their protocol can be selected before.
     pub fn has_socket(&self) -> bool {
         self.inbox.is_none() && self.queues() == QpTransport::None && !self.has_rings()
     }
 
     /// How queue pairs reach it.
     pub fn queues(&self) -> QpTransport {
-        // Relaxed: a fact for those who ask, nothing hangs on it.
+        // Relaxed: an independent value; no other data are published by it.
         match self.queues.load(Ordering::Relaxed) {
             0 => QpTransport::None,
             1 => QpTransport::Unknown,
@@ -295,7 +293,7 @@ impl Peer {
         }
     }
 
-    /// A connection stands through the interface of this number; `own`: by a queue pair of its own.
+    /// A connection is established through the interface of this number; `own`: with a queue pair of its own.
     pub fn set_qp_transport(&self, iface: usize, own: bool) {
         let queues = if own {
             QpTransport::Own
@@ -306,39 +304,39 @@ impl Peer {
         self.set_dev_index(iface);
     }
 
-    /// The device of its connection, if there is one; a number that no device has if that is not known.
+    /// The device of its connection, `None` without one; a number that no device has if the device is not known.
     pub fn via(&self) -> Option<usize> {
-        // Relaxed: a number for those who ask, nothing hangs on it.
+        // Relaxed: an independent value; no other data are published by it.
         let via = self.via.load(Ordering::Relaxed);
         (via != NO_CONNECTION).then_some(via.into())
     }
 
-    /// A connection to it stands, through this device.
+    /// A connection to it is established, through this device.
     pub fn set_dev_index(&self, device: usize) {
         let via = u8::try_from(device).unwrap_or(NO_CONNECTION);
         self.via
             .store(via.min(NO_CONNECTION - 1), Ordering::Relaxed);
     }
 
-    /// Its connection, which is about to be made, is to outlive a port.
+    /// Requests failover for its connection, which is about to be made.
     pub fn set_failover(&self) {
         self.failover.store(true, Ordering::Relaxed);
     }
 
-    /// Whether its connection is to outlive a port.
+    /// Whether failover is requested for its connection.
     pub fn fails_over(&self) -> bool {
-        // Relaxed: set before a connection is asked for, which whoever makes it sees by a lock; later it says nothing.
+        // Relaxed: set before a connection is requested, whose lock publishes it; a later change has no effect.
         self.failover.load(Ordering::Relaxed)
     }
 
-    /// Where its traffic is counted.
+    /// Counters of its traffic.
     #[inline(always)]
     pub fn stats(&self) -> &PeerEntry {
         // SAFETY: an entry of the worker's page, which outlives its peers. Relaxed: entries are not moved.
         unsafe { &*self.stats.load(Ordering::Relaxed) }
     }
 
-    /// Gives it an entry of its own on the worker's page, now that there will be traffic.
+    /// Gives it an entry of its own on the worker's statistics page, before the first traffic.
     #[cold]
     pub fn note_traffic(&self, worker: &Worker) {
         let rest = worker.stats.overflow_entry().as_ptr();
@@ -355,7 +353,7 @@ impl Peer {
         }
     }
 
-    /// Its number of endpoints is now `n`. The caller has `eps`.
+    /// Records that it has `n` endpoints. The caller has the lock of `eps`.
     pub fn notify_endpoints(&self, n: usize) {
         // SAFETY: peers do not outlive their worker.
         let rest = unsafe { &*self.worker }.stats.overflow_entry();
@@ -364,40 +362,40 @@ impl Peer {
         }
     }
 
-    /// What a client's endpoint leads to until its server is known. Nothing can be sent; requests wait.
+    /// A stub peer: what a client's endpoint leads to until its server is known. Nothing is sent; requests wait.
     pub fn stub(worker: &Worker) -> Self {
         let mut nobody = Self::new(worker, 0, None, None);
-        // Nobody is to be connected to.
+        // No connection is ever made to it.
         nobody.tx.get_mut().connecting = true;
         nobody
     }
 
-    /// Whether it is such a placeholder.
+    /// Whether it is a stub peer.
     pub fn is_stub(&self) -> bool {
         self.uid == 0
     }
 
-    /// The peer that has taken this placeholder's place.
+    /// The peer that has replaced this stub peer.
     #[inline(always)]
     pub fn successor<'a>(&self) -> Option<&'a Peer> {
         // Acquire: pairs with the Release store in `stub_peer::migrate`.
-        // SAFETY: the placeholder has a reference to it until it is freed itself.
+        // SAFETY: the stub peer has a reference to it until the stub peer is freed.
         unsafe { self.successor_ptr.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Whether it is a placeholder, and the server is not known yet.
+    /// Whether it is a stub peer whose server is not known yet.
     #[inline(always)]
     pub fn awaits_server(&self) -> bool {
         self.is_stub() && self.successor().is_none()
     }
 
-    /// Whether it can be talked to, as far as is known: [`status`](Self::status) is `UCS_OK`.
+    /// Whether it has not failed: [`status`](Self::status) is `UCS_OK`.
     #[inline(always)]
     pub fn is_connected(&self) -> bool {
         self.status.load(Ordering::Relaxed) == 0
     }
 
-    /// `UCS_OK` while it can be talked to.
+    /// `UCS_OK`, or the status with which it failed.
     #[inline(always)]
     pub fn status(&self) -> ucs_status_t {
         match self.status.load(Ordering::Relaxed) {
@@ -406,7 +404,7 @@ impl Peer {
         }
     }
 
-    /// Marks it as lost; true the first time.
+    /// Sets the status of a failed peer; true the first time.
     pub fn set_failed(&self, status: ucs_status_t) -> bool {
         self.status
             .compare_exchange(
@@ -435,8 +433,8 @@ impl Peer {
         self.rma_done.load(Ordering::Acquire) >= self.rma_sent.load(Ordering::Relaxed)
     }
 
-    /// A part of so many bytes was copied out of the ring in so long. What is better counts sooner than what is worse,
-    /// and one interrupt does not make a near peer a distant one.
+    /// Records the time of a copy out of the ring. A lower pace is adopted sooner than a higher one, so that one
+    /// interrupt does not change the choice for a near peer.
     pub fn note_copy_pace(&self, bytes: usize, took: Duration) {
         let sample = (took.as_nanos() as u64 * (1 << 20) / bytes as u64).min(SLOWEST);
         let known = u64::from(self.copy_ns_per_mib.load(Ordering::Relaxed));
@@ -449,7 +447,7 @@ impl Peer {
             .store(pace.max(1) as u32, Ordering::Relaxed);
     }
 
-    /// Opens a share of a message from it, if a ring leads to it and has one left.
+    /// Opens a chunk board for a message from it, if a ring leads to it and has a free one.
     pub fn open_share(&self) -> Option<OpenChunkBoard> {
         match self.tx.lock().lane.as_mut() {
             Some(Lane::Shm(outbox)) => outbox.open_share(),
@@ -457,14 +455,14 @@ impl Peer {
         }
     }
 
-    /// Gives a share back: the peer claims nothing of it any more, or finds another generation.
+    /// Closes a chunk board: the peer claims no chunk of it any more, or finds another generation.
     pub fn close_share(&self, share: NonNull<ChunkState>) {
         if let Some(Lane::Shm(outbox)) = self.tx.lock().lane.as_mut() {
             outbox.close_share(share);
         }
     }
 
-    /// Copying has worked.
+    /// Records that CMA has worked.
     #[inline(always)]
     pub fn note_cma(&self) {
         if self.cma.load(Ordering::Relaxed) == CMA_UNKNOWN {

@@ -1,5 +1,5 @@
-//! What wakes a sleeping worker when a peer dies: descriptors of the peers' processes, and a timer for what they do
-//! not show. The timer also runs out at the keepalive interval, as long as there is a peer.
+//! Wakes a sleeping worker when a peer dies: descriptors of the peers' processes, and a timer for deaths that these do
+//! not show. The timer also expires at the keepalive interval, as long as there is a peer.
 
 use crate::sys::descriptor::OwnedDescriptor;
 use crate::sys::process_monitor::MonitoredProcess as Process;
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 /// How often the peers are looked at while one of them cannot be watched: a loss is noticed within a second.
 const BLIND_INTERVAL: Duration = Duration::from_millis(500);
-/// What the timer is called in the set.
+/// Token of the timer in the epoll set.
 const TIMER: u64 = 0;
 
-/// What a process is called in the set, after its descriptor.
+/// Token of a process in the epoll set, made of its descriptor.
 fn name_of(process: &Process) -> u64 {
     process.as_raw_fd() as u64 + 1
 }
@@ -153,7 +153,8 @@ impl PeerMonitor {
         }
     }
 
-    /// Makes what was told readable no more. A process that has exited stays so.
+    /// Removes the event from the epoll set: the timer is drained, the descriptor of an exited process, which stays
+    /// readable, is deleted.
     fn drain(&self, what: u64) {
         if what == TIMER {
             self.timer.drain();
@@ -176,7 +177,7 @@ impl PeerMonitor {
 }
 
 /// # Safety
-/// A fresh descriptor that nobody owns, or negative.
+/// A fresh descriptor without owner, or negative.
 unsafe fn owned(fd: i32) -> io::Result<OwnedDescriptor<OwnedFd>> {
     if fd < 0 {
         return Err(Error::last_os_error());

@@ -1,4 +1,4 @@
-//! What the options mean to the engine: decided once per context, read by everything else.
+//! Settings of the engine that follow from the options: computed once per context.
 
 mod ib;
 mod tofu;
@@ -16,15 +16,15 @@ use std::time::Duration;
 pub use ib::IbPolicy;
 pub use tofu::fair_part;
 
-/// Transports of this version.
+/// Transports of this version, as `UCX_TLS` names them.
 pub const TRANSPORTS: [&str; 8] = [
     "self", "posix", "sysv", "cma", "rc_verbs", "ud_verbs", "tofu", "tcp",
 ];
 
-/// `UCX_RNDV_THRESH=auto` over shared memory: what is longer is not to be copied aside when nobody waits for it, and a
-/// rendezvous costs little in comparison.
+/// `UCX_RNDV_THRESH=auto` over shared memory: an unexpected eager message is copied twice, and for a longer one a
+/// rendezvous costs less than that.
 const DEFAULT_RNDV_THRESH: usize = (16 << 10) + 1;
-/// `UCX_RNDV_THRESH=auto` between hosts: what a connection's buffers take without waiting.
+/// `UCX_RNDV_THRESH=auto` between hosts: the bytes that the buffers of a connection take without waiting.
 const DEFAULT_RNDV_THRESH_INTER: usize = (64 << 10) + 1;
 /// `UCX_ZCOPY_THRESH=auto`: shorter messages are copied, so that several share a packet.
 const DEFAULT_ZCOPY_THRESH: usize = 2 << 10;
@@ -32,69 +32,68 @@ const DEFAULT_ZCOPY_THRESH: usize = 2 << 10;
 const DEFAULT_TX_SEG: usize = 8 << 10;
 /// `UCX_TCP_RX_SEG_SIZE=auto`, bytes.
 const DEFAULT_RX_SEG: usize = 64 << 10;
-/// Segments are no longer than this: whoever receives one has to make room for all of it, bytes.
+/// Longest segment, bytes: the receiver of one allocates all of it.
 pub const MAX_SEG: usize = 1 << 20;
 
-/// What the options of a context say.
+/// Settings of a context.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// `UCX_TLS` lets a worker talk to itself.
+    /// `UCX_TLS` allows a worker to send to itself.
     pub loopback: bool,
-    /// It lets workers of one host talk through shared memory.
+    /// It allows shared memory between workers of one host.
     pub shm: bool,
-    /// It lets them copy from each other's memory.
+    /// It allows copies from and to the memory of workers of one host.
     pub cma: bool,
-    /// It lets workers talk over InfiniBand and RoCE, and how; `None` if not.
+    /// It allows InfiniBand and RoCE; `None` if not.
     pub ib: Option<IbPolicy>,
-    /// It lets them talk over the Tofu interconnect, and how; `None` if not.
+    /// It allows the Tofu interconnect; `None` if not.
     pub tofu: Option<tl::tofu::TofuTuning>,
-    /// It lets workers talk over TCP, and how; `None` if not.
+    /// It allows TCP; `None` if not.
     pub tcp: Option<TcpPolicy>,
-    /// The same for the connections of clients and servers, which need no transport.
+    /// Settings of the TCP connections of clients and servers, which need no transport.
     pub connecting: TcpPolicy,
     /// The shortest message to a worker of this host that travels by rendezvous, bytes; `usize::MAX`: none does.
     pub rndv_thresh: usize,
-    /// The same for a worker of another host.
+    /// The shortest message to a worker of another host that travels by rendezvous, bytes; `usize::MAX`: none does.
     pub rndv_thresh_inter: usize,
     /// Within a host, between hosts: no option gives the threshold.
     pub rndv_auto: (bool, bool),
     /// The data of a rendezvous travels in messages, though one end could copy from the other's memory
-    /// (`UCX_RNDV_SCHEME=am`). The other schemes but `auto` say who copies: within a host both ends do.
+    /// (`UCX_RNDV_SCHEME=am`). Within a host all other schemes let both ends copy.
     pub rndv_by_messages: bool,
-    /// Between devices the receiver's reads (`get_zcopy`, `get_ppln`); else the sender's writes.
+    /// Between devices: get_zcopy (`get_zcopy`, `get_ppln`); else put_zcopy.
     pub rndv_reads: bool,
-    /// Nobody says how (`UCX_RNDV_SCHEME=auto`).
+    /// The scheme is selected by size (`UCX_RNDV_SCHEME=auto`).
     pub rndv_by_size: bool,
-    /// Where a transport can send from the user's buffer, it does so from this length on, bytes. Never 0: nothing lies
-    /// nowhere.
+    /// From this length on a transport that can sends from the user's buffer, bytes. Never 0: an empty message has no
+    /// buffer.
     pub zcopy_thresh: usize,
     /// Inboxes have names in /dev/shm, for containers that share nothing else.
     pub named_inboxes: bool,
     /// Flags added to those of every operation.
     pub extra_op_flags: u32,
-    /// Between two looks at a silent peer, milliseconds, at least 1; `u64::MAX` for never. `UCX_KEEPALIVE_INTERVAL=0`
-    /// means as often as can be: UCX 1.13.1 looks whenever it progresses.
+    /// Interval of the probes of a silent peer, milliseconds, at least 1; `u64::MAX` for never.
+    /// `UCX_KEEPALIVE_INTERVAL=0` gives the shortest interval: UCX 1.13.1 probes whenever it progresses.
     pub keepalive_ms: u64,
-    /// Peers that are looked at in one round.
+    /// Peers that are probed in one round.
     pub keepalive_num_eps: u32,
-    /// What listeners and clients by socket address do.
+    /// Settings of listeners and clients by socket address.
     pub sockaddr: SockaddrPolicy,
 }
 
 /// Settings of TCP sockets. `None`: the system's default.
 #[derive(Clone, Debug)]
 pub struct TcpPolicy {
-    /// What a message may have that is copied before it is sent, at most [`MAX_SEG`] bytes.
+    /// Longest message that is copied before it is sent, at most [`MAX_SEG`] bytes.
     pub tx_seg_size: usize,
-    /// What a message may have that is sent from where it lies, and what one read takes from a socket, at most
-    /// [`MAX_SEG`] bytes.
+    /// Longest message that is sent from the user's buffer, and longest read from a socket, at most [`MAX_SEG`] bytes.
     pub rx_seg_size: usize,
     pub nodelay: bool,
     pub sndbuf: Option<usize>,
     pub rcvbuf: Option<usize>,
     /// Attempts to send a SYN.
     pub syn_cnt: Option<u32>,
-    /// Attempts to connect that the peer takes and drops.
+    /// Attempts to connect that the peer accepts and closes.
     pub max_conn_retries: u32,
     /// Reads of a ready socket before the next one's turn, at least one; `u32::MAX` without limit.
     pub max_poll: u32,
@@ -107,40 +106,40 @@ pub struct TcpPolicy {
     pub user_timeout: Option<Duration>,
 }
 
-/// Probes on silent connections.
+/// Keepalive of TCP connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpKeepalive {
-    /// Whether there are any: no time and no count is infinite.
+    /// Whether it is on: no time and no count is infinite.
     pub on: bool,
-    /// Silence before the first.
+    /// Silence before the first probe.
     pub idle: Option<Duration>,
-    /// Between two.
+    /// Interval between two probes.
     pub interval: Option<Duration>,
-    /// Unanswered ones that end the connection.
+    /// Unanswered probes that end the connection.
     pub count: Option<u32>,
 }
 
-/// What listeners and clients by socket address do.
+/// Settings of listeners and clients by socket address.
 #[derive(Clone, Debug)]
 pub struct SockaddrPolicy {
-    /// How clients and listeners meet, best first.
+    /// Transports by which clients and listeners connect, best first.
     pub ways: Vec<CmTransport>,
     /// Longest resolution of an address or route by librdmacm.
     pub resolve: Duration,
-    /// Where clients by librdmacm come from, unless the program says.
+    /// Source address of clients by librdmacm, unless the program gives one.
     pub rdma_source: Option<IpAddr>,
-    /// Once connected every device may carry messages, not only the one of the connection.
+    /// After connection establishment every device may carry messages, not only the one of the connection.
     pub all_devices: bool,
-    /// Connections that wait for the listener's program; `None`: as many as the system lets.
+    /// Connections that wait for the listener's program; `None`: the system's maximum.
     pub backlog: Option<u32>,
     /// A listener takes an address that is still in use by old connections.
     pub reuse_address: bool,
-    /// The same for librdmacm.
+    /// `reuse_address` for librdmacm.
     pub rdma_reuse_address: bool,
 }
 
 impl Policy {
-    /// What the options say.
+    /// The settings of these options.
     ///
     /// # Errors
     /// `UCS_ERR_NO_ELEM` if `UCX_TLS` is empty, `UCS_ERR_INVALID_PARAM` if an option makes no sense,
@@ -199,8 +198,7 @@ impl Policy {
 }
 
 impl TcpPolicy {
-    /// What sockets need to know of it. `keepalive_ms`: a peer that cannot be heard is to be noticed within
-    /// this time, milliseconds.
+    /// Settings for the sockets. `keepalive_ms`: an unreachable peer is to be noticed within this time, milliseconds.
     pub fn tuning(&self, keepalive_ms: u64) -> SocketTuning {
         let idle = self.keepalive.idle.unwrap_or(Duration::from_secs(10));
         SocketTuning {
@@ -229,7 +227,7 @@ impl TcpPolicy {
             nodelay: options.tcp_nodelay,
             sndbuf: options.tcp_sndbuf.bytes(),
             rcvbuf: options.tcp_rcvbuf.bytes(),
-            // The system takes no more.
+            // Maximum of the system.
             syn_cnt: limit(options.tcp_syn_cnt).map(|n| n.min(255)),
             max_conn_retries: options.tcp_max_conn_retries,
             max_poll: options.tcp_max_poll.max(1),
@@ -263,7 +261,7 @@ impl SockaddrPolicy {
     }
 }
 
-/// The ways that a list of transports names, each once; `*` stands for the rest.
+/// The transports of a list, each once; `*` stands for all others.
 fn ways(names: &[String]) -> Vec<CmTransport> {
     let mut ways = Vec::new();
     for name in names {
@@ -294,7 +292,7 @@ fn bytes_or(size: Size, default: usize) -> usize {
     size.bytes().unwrap_or(default)
 }
 
-/// The options leave nothing to talk through.
+/// Logs that the options leave no transport; returns the status.
 pub fn none_usable(options: &Options) -> ucs_status_t {
     let asked = options.get("TLS").unwrap_or_default();
     let ours = TRANSPORTS.join(", ");
@@ -305,7 +303,7 @@ pub fn none_usable(options: &Options) -> ucs_status_t {
 /// The one device of shared memory and of the loopback.
 const MEMORY: &str = "memory";
 
-/// Warns of names of devices that mean nothing here: the user expects something else.
+/// Warns of names of devices that do not exist.
 fn warn_of_devices(options: &Options) {
     for name in device::unknown_families(&options.tcp_af_prio) {
         log::warn!("UCX_TCP_AF_PRIO names '{name}', which is no address family");

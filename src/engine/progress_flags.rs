@@ -1,41 +1,41 @@
-//! What progress has to do besides taking messages from rings, in one word, so that one look tells that it is nothing.
+//! Pending work of progress, other than messages in rings: one word of bits, so that one load shows that there is none.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Something seldom: see [`ProgressFlags::raise_chores`].
+/// Rare work: see [`ProgressFlags::raise_chores`].
 const CHORES: u64 = 1 << 0;
-/// There are connections, or peers in `dials`.
+/// There are connections, or peers in `connect_tcp`.
 const NETWORKED: u64 = 1 << 1;
-/// The kernel has copied for the user since the last progress or flush.
+/// CMA has copied for the user since the last progress or flush.
 const COPIED: u64 = 1 << 2;
 /// There are connections by queue pairs.
 const PORTS: u64 = 1 << 3;
-/// There are peers in `pairings`.
+/// There are peers in `connect_ib`.
 const PAIRINGS: u64 = 1 << 4;
-/// There is an interconnect to be looked at.
+/// There is a Tofu interface to poll.
 const RINGS: u64 = 1 << 5;
 /// There are peers in `connect_tofu`.
 const OPENINGS: u64 = 1 << 6;
-/// One request that waits for its turn to be sent; the bits above count them.
+/// One request that waits in a pending queue; the bits above count them.
 const BACKLOG: u64 = 1 << 7;
-/// The worker is a parent's. (So many requests never wait.)
+/// The worker is inherited from a parent. (So many requests never wait.)
 const INHERITED: u64 = 1 << 63;
 
-/// Set by any thread that leaves something to do, looked at by the one that progresses.
+/// Set by any thread that leaves work, read by the progress thread.
 #[derive(Default)]
 pub struct ProgressFlags(AtomicU64);
 
 impl ProgressFlags {
-    /// Whether there is none. Relaxed: the code that handles them loads it again.
+    /// Whether no bit is set. Relaxed: the code that handles the bits loads them again.
     #[inline(always)]
     pub fn none(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
 
-    /// There is something in the worker's `pulls`, `asked`, `pushes`, `moved`, `lost`, `handlers` or `retired`, or
-    /// due in `left`.
+    /// There is an entry in the worker's `cma_gets`, `rtr_races`, `split_pushes`, `flushed_done`, `failed_peers`,
+    /// `err_handlers` or `closed_eps`, or one in `grace_eps` is due.
     pub fn raise_chores(&self) {
-        // Release: pairs with the Acquire load in `chores`; what is to be done comes before.
+        // Release: pairs with the Acquire load in `chores`; publishes the entry.
         self.0.fetch_or(CHORES, Ordering::Release);
     }
 
@@ -54,78 +54,78 @@ impl ProgressFlags {
         self.0.load(Ordering::Relaxed) & INHERITED != 0
     }
 
-    /// Whether chores were left.
+    /// Whether there are chores.
     pub fn chores(&self) -> bool {
         // Acquire: pairs with the Release in `raise_chores`.
         self.0.load(Ordering::Acquire) & CHORES != 0
     }
 
-    /// The caller goes to do the chores: what is left from here on is another turn's.
+    /// Clears the bit; the caller then handles the chores. One that is added from here on sets the bit again.
     pub fn take_chores(&self) {
         self.0.fetch_and(!CHORES, Ordering::Release);
-        // The looks at the lists come after this: what is not seen there raises the bit again.
+        // SeqCst: the lists are read after the bit is cleared; an entry that is not seen there sets the bit again.
         fence(Ordering::SeqCst);
     }
 
-    /// The network is to be looked at by the next progress.
+    /// The next progress call has to poll the network.
     pub fn raise_network(&self) {
-        // Release: pairs with the Acquire load in `is_networked`; what was asked for comes before.
+        // Release: pairs with the Acquire load in `is_networked`; publishes the request.
         self.0.fetch_or(NETWORKED, Ordering::Release);
     }
 
-    /// The ports are to be looked at by the next progress, and by those that follow. Relaxed: nothing is handed over.
+    /// The next progress call and all further ones have to poll the ports. Relaxed: publishes nothing.
     pub fn raise_ib(&self) {
         self.0.fetch_or(PORTS, Ordering::Relaxed);
     }
 
-    /// A peer was put into `pairings`.
+    /// A peer was put into `connect_ib`.
     pub fn raise_connect_ib(&self) {
-        // Release: pairs with the Acquire in `take_connect_ib`; what was asked for comes before.
+        // Release: pairs with the Acquire in `take_connect_ib`; publishes the entry.
         self.0.fetch_or(PORTS | PAIRINGS, Ordering::Release);
     }
 
-    /// Whether peers were put into `pairings`; the caller handles them.
+    /// Whether peers were put into `connect_ib`; the caller handles them.
     #[inline]
     pub fn take_connect_ib(&self) -> bool {
         // Acquire: pairs with the Release in `raise_connect_ib`.
         let wanted = self.0.load(Ordering::Acquire) & PAIRINGS != 0;
         if wanted {
-            // Release, and the fence, as in `take_chores`: who is put there from here on is another turn's.
+            // Release and fence as in `take_chores`: an entry that is added from here on sets the bit again.
             self.0.fetch_and(!PAIRINGS, Ordering::Release);
             fence(Ordering::SeqCst);
         }
         wanted
     }
 
-    /// Whether the ports are to be looked at.
+    /// Whether the ports are to be polled.
     #[inline]
     pub fn has_ib(&self) -> bool {
         self.0.load(Ordering::Relaxed) & (PORTS | PAIRINGS) != 0
     }
 
-    /// Whether to look at the ports is all that there is to do. Relaxed: as in [`none`](Self::none).
+    /// Whether the ports are the only work. Relaxed: the code that handles the bits loads them again.
     #[inline(always)]
     pub fn only_ib(&self) -> bool {
         self.0.load(Ordering::Relaxed) == PORTS
     }
 
-    /// Progress has looked at the ports, and there is nothing more. Relaxed: nothing is handed over.
+    /// Progress has polled the ports, and there is no other work. Relaxed: publishes nothing.
     pub fn clear_ib(&self) {
         self.0.fetch_and(!PORTS, Ordering::Relaxed);
     }
 
-    /// The interconnect is to be looked at by every progress. Relaxed: nothing is handed over.
+    /// Every progress call has to poll the Tofu interface. Relaxed: publishes nothing.
     pub fn raise_tofu(&self) {
         self.0.fetch_or(RINGS, Ordering::Relaxed);
     }
 
-    /// Whether it is. Relaxed: as above.
+    /// Whether there is a Tofu interface to poll. Relaxed: publishes nothing.
     #[inline]
     pub fn has_tofu(&self) -> bool {
         self.0.load(Ordering::Relaxed) & RINGS != 0
     }
 
-    /// Whether to look at it is all that there is to do. Relaxed: as in [`none`](Self::none).
+    /// Whether the Tofu interface is the only work. Relaxed: the code that handles the bits loads them again.
     #[inline(always)]
     pub fn only_tofu(&self) -> bool {
         self.0.load(Ordering::Relaxed) == RINGS
@@ -133,31 +133,31 @@ impl ProgressFlags {
 
     /// A peer was put into `connect_tofu`.
     pub fn raise_connect_tofu(&self) {
-        // Release: pairs with the Acquire in `take_connect_tofu`; what was asked for comes before.
+        // Release: pairs with the Acquire in `take_connect_tofu`; publishes the entry.
         self.0.fetch_or(OPENINGS, Ordering::Release);
     }
 
-    /// Whether peers were put into `connect_tofu`; whoever asks sees to them.
+    /// Whether peers were put into `connect_tofu`; the caller handles them.
     #[inline]
     pub fn take_connect_tofu(&self) -> bool {
         // Acquire: pairs with the Release in `raise_connect_tofu`.
         let wanted = self.0.load(Ordering::Acquire) & OPENINGS != 0;
         if wanted {
-            // Release, and the fence, as in `take_chores`: who is put there from here on is another turn's.
+            // Release and fence as in `take_chores`: an entry that is added from here on sets the bit again.
             self.0.fetch_and(!OPENINGS, Ordering::Release);
             fence(Ordering::SeqCst);
         }
         wanted
     }
 
-    /// Whether the network is to be looked at.
+    /// Whether the network is to be polled.
     #[inline]
     pub fn is_networked(&self) -> bool {
         // Acquire: pairs with the Release in `raise_network`.
         self.0.load(Ordering::Acquire) & NETWORKED != 0
     }
 
-    /// Progress has looked at the network; whether it is to do so again. Relaxed: nothing is handed over.
+    /// Progress has polled the network; `active`: it has to be polled again. Relaxed: publishes nothing.
     pub fn set_networked(&self, active: bool) {
         let was = self.0.load(Ordering::Relaxed) & NETWORKED != 0;
         if was && !active {
@@ -167,25 +167,25 @@ impl ProgressFlags {
         }
     }
 
-    /// The kernel has copied for the user: what comes next can wait for more of its kind. Relaxed, here and below: only
-    /// when something is done hangs on it.
+    /// CMA has copied for the user: operations of the next kind may wait for more. Relaxed, here and below: the bit
+    /// only affects when work is done.
     pub fn raise_copied(&self) {
         self.0.fetch_or(COPIED, Ordering::Relaxed);
     }
 
-    /// Whether it has, since the last [`clear_copied`](Self::clear_copied).
+    /// Whether CMA has copied since the last [`clear_copied`](Self::clear_copied).
     #[inline]
     pub fn has_copied(&self) -> bool {
         self.0.load(Ordering::Relaxed) & COPIED != 0
     }
 
-    /// Whether a flush has something to see to first: copies, or that the worker is inherited.
+    /// Whether a flush has to handle something first: copies, or that the worker is inherited.
     #[inline]
     pub fn has_copied_or_is_inherited(&self) -> bool {
         self.0.load(Ordering::Relaxed) & (COPIED | INHERITED) != 0
     }
 
-    /// The user waits: what comes next is a new turn's.
+    /// The user waits: clears the bit.
     #[inline]
     pub fn clear_copied(&self) {
         if self.has_copied() {
@@ -204,7 +204,7 @@ impl ProgressFlags {
         self.0.fetch_add(BACKLOG, Ordering::Relaxed);
     }
 
-    /// So many of those that were [`queued`](Self::queued) wait no more.
+    /// So many [`queued`](Self::queued) requests do not wait any more.
     pub fn dequeued(&self, requests: usize) {
         (self.0).fetch_sub(requests as u64 * BACKLOG, Ordering::Relaxed);
     }

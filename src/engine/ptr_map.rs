@@ -1,7 +1,7 @@
-//! Numbers by which peers name this worker's requests; a number that was given back names nothing.
+//! Ids by which peers name this worker's requests (UCX: `ptr_map`); a removed id names nothing.
 #![forbid(unsafe_code)]
 
-/// Slots with a generation each. Numbers are never 0 and not trusted when they come back.
+/// Slots with a generation each. Ids are never 0; one that a peer sends is checked.
 pub struct PtrMap<T> {
     slots: Vec<(u32, Option<T>)>,
     free: Vec<u32>,
@@ -21,7 +21,7 @@ impl<T: Copy> PtrMap<T> {
         }
     }
 
-    /// A number for `value`.
+    /// Stores `value` and returns its id.
     pub fn insert(&mut self, value: T) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));
@@ -33,7 +33,7 @@ impl<T: Copy> PtrMap<T> {
         u64::from(slot.0) << 32 | u64::from(index)
     }
 
-    /// What the number names.
+    /// The value with this id.
     pub fn get(&self, id: u64) -> Option<T> {
         self.slots
             .get(id as u32 as usize)
@@ -41,7 +41,7 @@ impl<T: Copy> PtrMap<T> {
             .1
     }
 
-    /// Takes it out.
+    /// Removes a value.
     pub fn remove(&mut self, id: u64) -> Option<T> {
         let slot = self
             .slots
@@ -52,7 +52,7 @@ impl<T: Copy> PtrMap<T> {
         Some(value)
     }
 
-    /// Takes the value out for a moment, if it `fits`: the number names nothing until it is given back.
+    /// Takes a value out, if it `fits`; the id names nothing until [`return_borrowed`](Self::return_borrowed).
     pub fn borrow(&mut self, id: u64, fits: impl FnOnce(&T) -> bool) -> Option<T> {
         self.slots
             .get_mut(id as u32 as usize)
@@ -61,7 +61,7 @@ impl<T: Copy> PtrMap<T> {
             .take_if(|v| fits(v))
     }
 
-    /// The number of which [`brief`] made this.
+    /// The id that [`brief`] shortened to this.
     pub fn of_brief(&self, brief: u32) -> Option<u64> {
         let index = brief as u16;
         let (generation, _) = self.slots.get(usize::from(index))?;
@@ -76,7 +76,7 @@ impl<T: Copy> PtrMap<T> {
         }
     }
 
-    /// How many there are, with those that are lent.
+    /// Number of values, with the borrowed ones.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -90,12 +90,12 @@ impl<T: Copy> PtrMap<T> {
     }
 }
 
-/// Bits that remain of a number's place, and what remains of the rest. The highest of 32 bits is never set: who has it
-/// is something else (`wire::header::SignalWord`).
+/// Bits of a short id that are the slot, and those of the generation. The highest of the 32 bits is never set: with
+/// that bit the word is something else (`wire::header::SignalWord`).
 const BRIEF_BITS: u32 = 16;
 const GENERATION: u32 = 0x7FFF;
 
-/// A number in 32 bits, for messages that have no more. `None`: it is one of too many.
+/// An id in 32 bits, for messages with no more room. `None`: its slot has no such number.
 pub fn brief(id: u64) -> Option<u32> {
     let (generation, index) = ((id >> 32) as u32, u16::try_from(id as u32).ok()?);
     Some((generation & GENERATION) << BRIEF_BITS | u32::from(index))

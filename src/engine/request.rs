@@ -27,13 +27,13 @@ pub use zcopy::{RailShare, Zcopy, ZcopyRole, ZcopyState};
 
 pub use end::{abandon, complete, complete_plain, complete_receive, discard, recycle, release};
 
-/// The operation has ended; `status` and `info` are final.
+/// The operation is complete; `status` and `info` are final.
 pub const COMPLETED: u32 = 1 << 0;
-/// The user gave the handle back: whoever ends the request frees it.
+/// The user has freed the handle: the completing thread frees the request.
 pub const RELEASED: u32 = 1 << 1;
-/// The callback is running, or about to: its end frees a released request.
+/// The callback is running, or about to; after it a released request is freed.
 pub const IN_CALLBACK: u32 = 1 << 2;
-/// `ucp_request_free` came before the end: no callback.
+/// `ucp_request_free` was called before completion: no callback.
 pub const NO_CALLBACK: u32 = 1 << 3;
 /// The memory is the user's (`UCP_OP_ATTR_FIELD_REQUEST`).
 pub const EXTERNAL: u32 = 1 << 4;
@@ -44,7 +44,7 @@ pub const TAG_RECV: u32 = 1 << 6;
 /// A receive from a stream.
 pub const STREAM_RECV: u32 = 1 << 7;
 
-/// Who hears of the end.
+/// What is called at completion.
 #[derive(Clone, Copy)]
 pub enum Callback {
     Nobody,
@@ -53,30 +53,30 @@ pub enum Callback {
         unsafe extern "C" fn(*mut c_void, ucs_status_t, *const ucp_tag_recv_info_t, *mut c_void),
     ),
     Length(unsafe extern "C" fn(*mut c_void, ucs_status_t, usize, *mut c_void)),
-    /// An operation of the library's own; frees the request or keeps it.
+    /// Callback of an operation of the library; it frees the request or keeps it.
     Internal(unsafe fn(*mut Request, ucs_status_t)),
 }
 
-/// What happens when a request's messages have all been handed to the transport.
+/// What follows when all messages of a request have been handed to the transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TxState {
-    /// The operation has ended.
+    /// The operation is complete.
     Complete,
-    /// The peer will answer.
+    /// The peer's reply completes it.
     Await,
-    /// A marker: everything before it on this peer has been sent.
+    /// A marker: completes when everything before it on this peer has been sent.
     Flush,
-    /// A marker: what is behind it waits for what rails have been given before it.
+    /// A marker: requests behind it wait until rails have completed what was posted before it.
     Fence,
-    /// The kernel copies when its turn comes (`proto::tx::access`). Then the operation has ended, as `status` says.
+    /// A copy by CMA, in its turn (`proto::tx::rma_sw`). Then the operation is complete with `status`.
     Copy,
-    /// A device carries it out in its turn (`proto::tx::device`).
+    /// A device executes it, in its turn (`proto::tx::rma_ib`).
     Device,
 }
 
-/// The state of an operation. What the fields mean depends on the operation; unused ones are zero, but
-/// for what is behind `info` in a tag receive that has not become a rendezvous.
-/// `REQUEST_SIZE` bytes, 8-byte aligned because users place it on their stacks.
+/// The state of an operation. The meaning of the fields depends on the operation; unused ones are zero, except those
+/// behind `info` in a tag receive that has not become a transfer. `REQUEST_SIZE` bytes, 8-byte aligned because users
+/// place it on their stacks.
 #[repr(C)]
 pub struct Request {
     pub flags: AtomicU32,
@@ -84,18 +84,18 @@ pub struct Request {
     pub sent: TxState,
     /// Several messages, each with the offset of its part in `head`.
     pub stream: bool,
-    /// The message goes without the data, which the receiver fetches.
+    /// The message goes without the data, which the receiver reads.
     pub bare: bool,
     pub worker: *const Worker,
-    /// The matcher's, while a tag receive waits in it.
+    /// Owned by the matcher while a tag receive waits in it.
     pub posting: PostedRecv,
     pub notify: Callback,
     pub user_data: *mut c_void,
     pub data: Data,
-    /// Tag and length received; the answer of `ucp_request_test`.
+    /// Tag and length received; the result of `ucp_request_test`.
     pub info: ucp_tag_recv_info_t,
     pub peer: *const Peer,
-    /// Only compared, never followed: the endpoint may be gone.
+    /// Only compared, never dereferenced: the endpoint may be freed.
     pub ep: *const Endpoint,
     /// Immediate of the message: tag, remote address or the peer's id.
     pub imm: u64,
@@ -107,42 +107,42 @@ pub struct Request {
     pub kind: u8,
     pub aux: u8,
     pub head_len: u8,
-    /// `tail` is a boxed slice of the request's own.
+    /// `tail` is a boxed slice that the request owns.
     pub tail_owned: bool,
     /// Entries of the list of the sender's pieces at `remote`; 0: `remote` is one piece.
     pub listed: u32,
-    /// The sender has other messages that wait as this one does.
+    /// The sender has other messages that wait too.
     pub one_of_many: bool,
-    /// A receive of a rendezvous whose first step was made: what is left of it, it copies alone.
+    /// A receive by rendezvous whose first part was copied: the receiver copies the rest alone.
     pub begun: bool,
-    /// What few operations have.
+    /// State of rare operations.
     pub extra: Option<Box<Extra>>,
     /// Bytes moved so far.
     pub offset: u64,
     /// The peer's address and id in a rendezvous; children of a flush.
     pub remote: u64,
     pub remote_id: u64,
-    /// What the peer calls this request, 0 if it does not.
+    /// The id by which the peer names this request, 0 if it does not.
     pub id: u64,
 }
 
-/// What few operations have.
+/// State of rare operations.
 pub enum Extra {
     /// The sender's list of pieces.
     Pieces(Box<[IoSpan]>),
-    /// Where the message of a receive is for the sender's rails.
+    /// STADDs of a message at the sender's rails.
     Rails(RailStadds),
-    /// What a device does.
+    /// A transfer by a device.
     Transfer(Zcopy),
 }
 
-/// A receive whose sender copies a part.
+/// A split copy: a receive whose sender copies a part.
 #[derive(Clone, Copy)]
 pub struct SplitCopy {
-    /// In the ring through which we talk to the sender.
+    /// In the ring that leads to the sender.
     pub share: NonNull<ChunkState>,
     pub generation: u32,
-    /// Pieces that are the receiver's.
+    /// Chunks that only the receiver copies.
     pub own: u32,
 }
 
@@ -152,19 +152,19 @@ const _: () = assert!(
     size_of::<Request>() <= REQUEST_SIZE && align_of::<Request>() <= 8 && REQUEST_SIZE % 16 == 0
 );
 
-/// A worker's requests. A free one keeps `flags`, `status` and `info`: programs that ask for the status of a
-/// request that they have freed get its final one until an operation takes its memory. The pool's link lies over
-/// `posting`, which means nothing once a request has ended.
+/// A worker's requests. A free one keeps `flags`, `status` and `info`: programs that query the status of a request that
+/// they have freed get its final one until an operation takes its memory. The pool's link overlays `posting`, which is
+/// unused after completion.
 pub type RequestPool = Pool<{ offset_of!(Request, posting) }>;
 
 impl Request {
-    /// The user's handle: his area begins where ours ends.
+    /// The user's handle: the address of the user's area, behind the request.
     #[inline(always)]
     pub fn handle(this: *mut Request) -> *mut c_void {
         this.cast::<u8>().wrapping_add(REQUEST_SIZE).cast()
     }
 
-    /// Of a receive whose sender copies a part. It has no message of its own: `tail` and `imm` are free.
+    /// The split copy of a receive. Such a request has no message of its own: `tail` and `imm` hold the fields.
     pub fn sharing(&self) -> Option<SplitCopy> {
         Some(SplitCopy {
             share: NonNull::new(self.tail.cast_mut().cast())?,
@@ -173,13 +173,13 @@ impl Request {
         })
     }
 
-    /// Whether its end comes after all of it has been sent.
+    /// Whether its completion needs more than that all of it is sent.
     pub fn is_answered(&self) -> bool {
         let by_device = self.sent == TxState::Device && (!self.stream || self.transfer().is_some());
         self.sent == TxState::Await || by_device
     }
 
-    /// The sender's list of pieces, if it was fetched.
+    /// The list of the sender's pieces, if it was fetched.
     pub fn pieces(&self) -> Option<&[IoSpan]> {
         match self.extra.as_deref() {
             Some(Extra::Pieces(pieces)) => Some(pieces),
@@ -187,7 +187,7 @@ impl Request {
         }
     }
 
-    /// Where the sender's rails have the message, if they do.
+    /// The STADDs of the message at the sender's rails, if there are any.
     pub fn rails(&self) -> RailStadds {
         match self.extra.as_deref() {
             Some(Extra::Rails(addresses)) => *addresses,
@@ -195,7 +195,7 @@ impl Request {
         }
     }
 
-    /// What a device does in the user's memory.
+    /// The transfer by a device, if there is one.
     pub fn transfer(&self) -> Option<&Zcopy> {
         match self.extra.as_deref() {
             Some(Extra::Transfer(transfer)) => Some(transfer),
@@ -203,7 +203,7 @@ impl Request {
         }
     }
 
-    /// The same, to be changed.
+    /// The transfer by a device, if there is one.
     pub fn transfer_mut(&mut self) -> Option<&mut Zcopy> {
         match self.extra.as_deref_mut() {
             Some(Extra::Transfer(transfer)) => Some(transfer),
@@ -217,7 +217,7 @@ impl Request {
         self.imm = sharing.map_or(0, |s| u64::from(s.own) << 32 | u64::from(s.generation));
     }
 
-    /// The request that a posting lies in.
+    /// The request that contains a posted receive.
     #[inline(always)]
     pub fn of_posting(posting: *mut PostedRecv) -> *mut Request {
         posting
@@ -235,7 +235,8 @@ impl Request {
     #[inline(always)]
     fn raise(&self, mt: bool, bits: u32) -> u32 {
         if mt {
-            // AcqRel: what the ending thread wrote is seen by the one that frees, and vice versa.
+            // AcqRel: pairs with that of another `raise` or `lower`: what the completing thread wrote is visible to the
+            // thread that frees, and vice versa.
             return self.flags.fetch_or(bits, Ordering::AcqRel);
         }
         let old = self.flags.load(Ordering::Relaxed);
@@ -246,7 +247,7 @@ impl Request {
     #[inline(always)]
     fn lower(&self, mt: bool, bits: u32) -> u32 {
         if mt {
-            // AcqRel: as in `raise`.
+            // AcqRel: pairs with that of another `raise` or `lower`, as in `raise`.
             return self.flags.fetch_and(!bits, Ordering::AcqRel);
         }
         let old = self.flags.load(Ordering::Relaxed);
@@ -254,7 +255,7 @@ impl Request {
         old
     }
 
-    /// In progress, or how it ended.
+    /// `UCS_INPROGRESS`, or the final status.
     #[inline(always)]
     pub fn state(&self) -> ucs_status_t {
         // Acquire: pairs with the AcqRel of `raise(COMPLETED)`; `status` and `info` come before.
@@ -266,33 +267,33 @@ impl Request {
     }
 }
 
-/// Gives a request a name by which its peer answers. It is complete in all fields: from here on whoever holds the table
-/// finds it, and the table's lock is what hands it over.
+/// Assigns the id by which the peer names the request in its reply. All fields must be complete: from here on any
+/// thread with the lock of the table finds the request, and that lock publishes it.
 ///
 /// # Safety
-/// The request is the caller's and has no name.
+/// The request is exclusively the caller's and has no id.
 pub unsafe fn name(worker: &Worker, req: *mut Request) -> u64 {
     let mut ids = worker.ids.lock();
     let id = ids.insert(req);
-    // SAFETY: the caller's promise; nobody else finds it before the lock is free.
+    // SAFETY: the caller's promise; no other thread finds it before the lock is released.
     unsafe { (*req).id = id };
     id
 }
 
-/// Takes the name away again.
+/// Removes the id.
 ///
 /// # Safety
-/// The request lives and no peer was told the name.
+/// The request lives and no message with the id was sent.
 pub unsafe fn clear_wire_id(worker: &Worker, req: *mut Request) {
     let mut ids = worker.ids.lock();
-    // SAFETY: the caller's promise. Under the lock, as whoever looks through the table reads it.
+    // SAFETY: the caller's promise. Under the lock, as threads that search the table read the field.
     unsafe {
         ids.remove((*req).id);
         (*req).id = 0;
     }
 }
 
-/// Copies the user's header, so that he may reuse his.
+/// Copies the user's header, so that the user may reuse its memory.
 ///
 /// # Safety
 /// `tail_len` bytes are readable at `tail`.
@@ -317,7 +318,7 @@ fn drop_tail(r: &mut Request) {
     }
 }
 
-/// What the request is about, for people.
+/// Describes the operation of a request for the log.
 pub fn describe(r: &Request) -> String {
     let flags = r.flags.load(Ordering::Relaxed);
     let what = if flags & TAG_RECV != 0 {

@@ -1,4 +1,4 @@
-//! A remote key: what a peer's region is to this process, resolved once when it is unpacked.
+//! A remote key: the access paths to a peer's region, resolved once when it is unpacked.
 
 use crate::sys::shm::{ShmId, ShmSegment};
 use crate::wire::rkey::DeviceKeys;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Weak};
 
-/// Bytes of the longest word that atomic operations are for.
+/// Bytes of the longest word of atomic operations.
 const WORD: u64 = size_of::<u64>() as u64;
 
 /// Handed out as `ucp_rkey_h`. Direct access means `remote address + delta`, for addresses in
@@ -23,55 +23,54 @@ pub struct Rkey {
     pub delta: u64,
     /// The region is in this process.
     pub same_process: bool,
-    /// What keeps the memory mapped.
+    /// Keeps the mapping of the memory.
     pub map: Option<Arc<ShmSegment>>,
-    /// How devices reach it, if they do.
+    /// Keys for InfiniBand devices, if there are any.
     pub device: Option<DeviceKeys>,
-    /// How the interconnect reaches it, by the peer's queue.
+    /// STADDs by which the Tofu interconnect accesses it through the peer's VCQ.
     pub stadds: StaddRegion,
-    /// Who executes atomic operations.
+    /// What executes atomic operations.
     pub executor: AmoExecutor,
     /// Identity, for `ucp_rkey_compare`.
     pub identity: (u64, Option<ShmId>),
 }
 
-/// Who executes atomic operations on a region, as far as its key says.
+/// What executes atomic operations on a region, as far as its key says.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AmoExecutor {
     /// The processors of this host: the region is mapped here, begins and ends at a multiple of 8 bytes, and nothing
     /// else changes it.
     Processor,
-    /// Adapters of the owner's, and nobody else.
+    /// Adapters of the owner, and nothing else.
     Adapter,
-    /// Another one, which each operation looks for.
+    /// Another executor, which each operation determines.
     Other,
 }
 
-/// Memory that the adapter of a peer finds.
+/// Memory that Tofu adapters access at a peer.
 #[derive(Clone, Debug, Default)]
 pub struct StaddRegion {
-    /// What is registered; no bytes: nothing.
+    /// Start of the registered memory; without a registration the length is 0.
     pub base: u64,
     pub len: u64,
     /// Added to a remote address gives the steering address.
     pub delta: u64,
-    /// How many addresses there are that words of 8 bytes begin at, where no threads overlap; 0 elsewhere: the shortest
-    /// way looks at nothing else.
+    /// Number of addresses at which words of 8 bytes begin, where no threads overlap; 0 elsewhere: the only check of
+    /// the shortest path.
     pub words: u64,
-    /// The steering addresses of the first byte for each of the peer's rails, in their order; `None` where one does not
-    /// reach it.
+    /// STADDs of the first byte for each of the peer's rails, in their order; `None` where a rail has none.
     pub rails: Box<[Option<u64>]>,
 }
 
 impl Rkey {
-    /// Whether the interconnect reaches words, where no threads overlap.
+    /// Whether words are accessible by the interconnect, where no threads overlap.
     #[inline(always)]
     pub fn has_only_stadds(&self) -> bool {
         self.stadds.words != 0
     }
 
-    /// The steering address of 8 bytes, if the interconnect reaches all of them and no threads overlap.
+    /// STADD of 8 bytes, if all of them are accessible and no threads overlap.
     #[inline(always)]
     pub fn stadd_of_word(&self, addr: u64) -> Option<u64> {
         let steered = &self.stadds;
@@ -79,7 +78,7 @@ impl Rkey {
         inside.then(|| addr.wrapping_add(steered.delta))
     }
 
-    /// The steering address of `len` bytes, more than none, if the interconnect reaches all of them.
+    /// STADD of `len` bytes, not 0, if all of them are accessible.
     #[inline(always)]
     pub fn stadd(&self, addr: u64, len: usize) -> Option<u64> {
         let steered = &self.stadds;
@@ -87,7 +86,7 @@ impl Rkey {
         (len as u64 <= left).then(|| addr.wrapping_add(steered.delta))
     }
 
-    /// How devices reach all of these bytes, if they do.
+    /// Device keys, if all of these bytes are accessible by devices.
     #[inline(always)]
     pub fn device_keys(&self, addr: u64, len: usize) -> Option<&DeviceKeys> {
         match &self.device {
@@ -96,16 +95,16 @@ impl Rkey {
         }
     }
 
-    /// Whether this process can reach the region by loads and stores, at addresses that the key knows.
+    /// Whether this process can access the region by loads and stores, at addresses that the key contains.
     #[inline(always)]
     pub fn is_mapped(&self) -> bool {
         self.len != 0
     }
 
-    /// Fills in who executes atomic operations, once it is known what is mapped. `by_adapter`: adapters of the owner's
-    /// do.
+    /// Sets what executes atomic operations, after the region is mapped. `by_adapter`: adapters of the owner do.
     pub fn set_executor(&mut self, by_adapter: bool) {
-        // Of what a device executes alone it leaves words of 4 bytes to processors: each operation looks.
+        // A device that executes them alone handles only words of 8 bytes: for 4 bytes each operation determines the
+        // executor.
         let by_device = self.device.is_some_and(|keys| keys.atomics.alone);
         let in_words = self.base % WORD == 0 && self.len % WORD == 0;
         self.executor = match by_adapter {
@@ -115,7 +114,8 @@ impl Rkey {
         };
     }
 
-    /// The local address of an aligned word of `len` remote bytes, 4 or 8, of a region whose executors are processors.
+    /// The local address of an aligned word of `len` remote bytes, 4 or 8, of a region whose atomic operations
+    /// processors execute.
     #[inline(always)]
     pub fn word(&self, addr: u64, len: usize) -> Option<*mut u8> {
         debug_assert!(self.executor == AmoExecutor::Processor);
@@ -137,15 +137,15 @@ impl Rkey {
     }
 }
 
-/// Memory of peers that is mapped, shared by all keys to it: by the peer and what it calls it.
+/// Mapped memory of peers, shared by all keys to it: by peer and id.
 #[derive(Default)]
 pub struct MappedSegments(Mutex<HashMap<(u64, ShmId), Weak<ShmSegment>>>);
 
 impl MappedSegments {
-    /// Maps a peer's memory, or finds it mapped.
+    /// Maps a peer's memory, or finds the existing mapping.
     ///
     /// # Errors
-    /// As [`ShmSegment::open`].
+    /// The errors of [`ShmSegment::open`].
     pub fn attach(&self, peer: u64, id: ShmId, len: usize) -> io::Result<Arc<ShmSegment>> {
         let mut table = self.0.lock();
         if let Some(memory) = table.get(&(peer, id)).and_then(Weak::upgrade) {

@@ -1,4 +1,4 @@
-//! A message that waits at its sender: what a request to send says of it.
+//! The decoded RTS of a rendezvous, for a message that waits at its sender.
 
 use crate::wire::header::RtsHdr;
 use crate::wire::rts_keys;
@@ -6,22 +6,23 @@ use crate::wire::rts_keys;
 /// Longest message: the user part of an address space.
 const MAX_MESSAGE: u64 = 1 << 47;
 
-/// What an RTS says.
+/// Fields of an RTS.
 #[derive(Clone, Copy)]
 pub struct RtsInfo {
-    /// The sender's name for its request.
+    /// The sender's request id.
     pub req: u64,
     /// Bytes of the message.
     pub len: usize,
-    /// Where it is in the sender, or the list of its pieces; 0 if it cannot be copied from there.
+    /// Address in the sender's memory, of the message or of the list of its pieces; 0 if it cannot be copied from
+    /// there.
     pub addr: u64,
-    /// Entries of that list, 0 if there is none. Of a keyed offer the key.
+    /// Entries of that list, 0 if there is none. With `keyed` the key.
     pub pieces: u32,
-    /// Our device may read it, by a key for the port that the connection leads to.
+    /// Our device may read the message, by a key for the port of the connection.
     pub keyed: bool,
-    /// The sender's rails, a bit each, whose steering addresses are kept beside this ([`rts_keys`]).
+    /// Bit mask of the sender's rails; their STADDs are kept beside this ([`rts_keys`]).
     pub rails: u8,
-    /// The sender waits for others too.
+    /// The sender waits for other messages too.
     pub one_of_many: bool,
 }
 
@@ -29,7 +30,7 @@ impl From<RtsHdr> for RtsInfo {
     fn from(h: RtsHdr) -> Self {
         RtsInfo {
             req: h.req,
-            // Nobody has more; what follows computes with it.
+            // No process can have more; later arithmetic relies on the limit.
             len: h.len.min(MAX_MESSAGE) as usize,
             addr: h.addr,
             pieces: h.pieces,
@@ -41,7 +42,7 @@ impl From<RtsHdr> for RtsInfo {
 }
 
 impl RtsInfo {
-    /// Bytes that are kept beside it.
+    /// Bytes of the STADDs that are kept beside it.
     pub fn beside(&self) -> usize {
         rts_keys::len(self.rails)
     }

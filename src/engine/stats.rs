@@ -1,9 +1,9 @@
 //! The statistics of a worker, written where other processes can read them (`rucp_top`).
 //!
-//! Each counter has one writer at a time: the thread that has the peer's lock for sending, the one
-//! that progresses, the one that has the matcher or the pool. So an addition is a load and a store
-//! without a lock prefix, and what a reader sees is never more than one operation old. Only remote
-//! accesses to mapped memory take no lock: threads that share a peer can lose some of each other's.
+//! Each counter has one writer at a time: the thread that holds the peer's lock for sending, the progress thread, or
+//! the thread that holds the lock of the matcher or the pool. So an addition is a load and a store without a lock
+//! prefix, and a reader is never more than one operation behind. Only remote accesses to mapped memory take no lock:
+//! threads that share a peer can lose some of each other's counts.
 
 use crate::sys::ro_memfd::RoMemfd;
 use crate::wire::stats::{self as layout, StatProtocol, entry, header};
@@ -41,7 +41,7 @@ impl TallyCell {
     }
 }
 
-/// Relaxed: a reader wants no more than some value of each counter.
+/// Relaxed: a reader needs only some recent value of each counter.
 #[inline(always)]
 fn bump(counter: &AtomicU64, by: u64) {
     counter.store(
@@ -127,7 +127,7 @@ impl PeerEntry {
         store_text(&self.lanes[1], copies);
     }
 
-    /// Nothing will be counted any more.
+    /// The peer has failed: nothing more is counted.
     pub fn set_failed(&self) {
         self.state.store(layout::FAILED, Ordering::Relaxed);
     }
@@ -136,7 +136,7 @@ impl PeerEntry {
 /// The page of a worker.
 pub struct StatsPage {
     page: RoMemfd,
-    /// Held by whoever takes an entry for a peer.
+    /// Held by a thread that takes an entry for a peer.
     pub claims: Mutex<()>,
 }
 
@@ -155,12 +155,12 @@ impl StatsPage {
         head.pid.store(std::process::id(), Ordering::Relaxed);
         head.uid.store(uid, Ordering::Relaxed);
         head.entries_used.store(1, Ordering::Relaxed);
-        // Release: a reader that finds the magic finds what is above.
+        // Release: pairs with the reader's Acquire load of the magic; publishes the header.
         head.magic.store(layout::MAGIC, Ordering::Release);
         Ok(stats)
     }
 
-    /// Says what the program calls the worker and its context.
+    /// Stores the program's names of the worker and its context.
     pub fn set_names(&self, worker: &str, context: &str, thread_mode: u32) {
         store_text(&self.worker().name, worker);
         store_text(&self.worker().context, context);
@@ -176,12 +176,12 @@ impl StatsPage {
         unsafe { self.page.ptr().cast().as_ref() }
     }
 
-    /// The entry for the peers that have none, or not yet.
+    /// The entry of peers without an entry of their own.
     pub fn overflow_entry(&self) -> NonNull<PeerEntry> {
         self.entry(0)
     }
 
-    /// An entry for a peer; once all are taken, that for the rest. Valid as long as this is.
+    /// An entry for a peer; when all are taken, the overflow entry. Valid as long as this page.
     pub fn claim(&self, uid: u64, pid: u32) -> NonNull<PeerEntry> {
         let used = &self.worker().entries_used;
         // Relaxed: the entry is published by its state.
@@ -195,13 +195,13 @@ impl StatsPage {
             entry.uid.store(uid, Ordering::Relaxed);
             entry.pid.store(pid, Ordering::Relaxed);
         }
-        // Release: a reader that finds the state finds what is above.
+        // Release: pairs with the reader's Acquire load of the state; publishes the entry.
         entry.state.store(layout::CONNECTED, Ordering::Release);
         place
     }
 
-    /// What the worker has sent, and what peers or the kernel had to do for it. Accesses to mapped memory are not in
-    /// it: a loop of them may do nothing but wait.
+    /// Operations of the worker that need peers or the kernel. Accesses to mapped memory are not counted: a loop of
+    /// them may only wait.
     pub fn operations(&self) -> u64 {
         let mapped = [StatProtocol::RmaMapped, StatProtocol::AmoMapped];
         let others = StatProtocol::ALL
@@ -216,7 +216,7 @@ impl StatsPage {
         mapped.wrapping_add(self.messages(StatProtocol::AmoMessages))
     }
 
-    /// Operations by a protocol, to the first peers (of many thousands to ask all would take long).
+    /// Operations by a protocol, to the first peers (a sum over many thousands would take long).
     fn messages(&self, protocol: StatProtocol) -> u64 {
         const PEERS: usize = 32;
         let used = self.worker().entries_used.load(Ordering::Relaxed) as usize;
@@ -240,7 +240,7 @@ impl StatsPage {
 }
 
 impl WorkerEntry {
-    /// Messages that wait for a receive; by whoever has the matcher.
+    /// Messages that wait for a receive. Called under the matcher's lock.
     pub fn set_unexpected(&self, n: usize) {
         self.unexpected.store(n as u64, Ordering::Relaxed);
     }
@@ -250,7 +250,7 @@ impl WorkerEntry {
         self.unexpected_total.load(Ordering::Relaxed)
     }
 
-    /// One more had to wait; by whoever has the matcher.
+    /// Counts one more message that waits. Called under the matcher's lock.
     pub fn note_unexpected(&self, n: usize) {
         bump(&self.unexpected_total, 1);
         self.set_unexpected(n);
@@ -262,7 +262,7 @@ impl WorkerEntry {
     }
 }
 
-/// Stores as much as there is room for, and a zero behind it.
+/// Stores as much of the text as there is room for, and a terminating zero.
 fn store_text(place: &[AtomicU8], text: &str) {
     let bytes = text.bytes().chain(std::iter::repeat(0));
     let (last, room) = match place.split_last() {

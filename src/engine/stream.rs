@@ -1,6 +1,6 @@
-//! The receiving end of an endpoint's byte stream: bytes that nobody has asked for yet, receives that wait for more.
+//! Receiving end of an endpoint's byte stream: unread bytes, and receives that wait for more.
 //!
-//! All of it is guarded by `Worker::streams`. No function here calls the user's.
+//! All of it is guarded by `Worker::streams`. No function here calls a function of the user.
 
 use super::datatype::Data;
 use super::endpoint::Endpoint;
@@ -11,22 +11,22 @@ use std::collections::{HashMap, VecDeque};
 
 /// Bytes of the first chunk of small messages; each further one is twice as long.
 const FIRST_CHUNK: usize = 256;
-/// Until it is so long.
+/// Longest chunk that this doubling reaches.
 const CHUNK: usize = 64 << 10;
 
-/// A chunk that is no longer than this is kept to be used again.
+/// Longest chunk that is kept for reuse.
 const MAX_SPARE: usize = 32 << 10;
 
-/// A chunk that is kept does not keep the room for the ends of more messages than this: it would be eight times the
-/// chunk's own, had each been of one byte.
+/// Most message ends for which a chunk kept for reuse keeps its memory: after messages of one byte each that memory is
+/// eight times the chunk's own.
 const MAX_SPARE_ENDS: usize = 512;
 
-/// Bytes that have come, in order. The allocation never grows: pointers into it stay valid.
+/// Received bytes, in order. The allocation never grows: pointers into it stay valid.
 pub struct StreamChunk {
     bytes: Vec<u8>,
-    /// Bytes at the front that have been taken.
+    /// Bytes at the front that have been read.
     taken: usize,
-    /// Where the messages end that are in it. What is lent is never of two: `ucx_perftest` counts on it.
+    /// Where the messages in it end. A chunk that the user holds is never of two messages: `ucx_perftest` relies on it.
     ends: VecDeque<usize>,
 }
 
@@ -56,7 +56,7 @@ impl StreamChunk {
         }
     }
 
-    /// `n` more bytes are taken.
+    /// `n` more bytes are read.
     fn advance(&mut self, n: usize) {
         self.taken += n;
         while self.ends.front().is_some_and(|&end| end <= self.taken) {
@@ -64,7 +64,7 @@ impl StreamChunk {
         }
     }
 
-    /// Takes the first message out of those that share the chunk.
+    /// Splits off the first of the messages that share the chunk.
     fn split_first(&mut self) -> StreamChunk {
         let end = self.ends.front().copied().unwrap_or(self.bytes.len());
         let mut first = StreamChunk::new(end - self.taken);
@@ -74,7 +74,7 @@ impl StreamChunk {
     }
 }
 
-/// What an endpoint has received.
+/// Receive state of an endpoint's stream.
 #[derive(Default)]
 pub struct RxStream {
     chunks: VecDeque<StreamChunk>,
@@ -88,16 +88,16 @@ pub struct RxStream {
     listed: bool,
     /// The endpoint has failed: nothing more will come.
     pub ended: Option<ucs_status_t>,
-    /// A chunk to be used again.
+    /// A chunk for reuse.
     spare: Option<StreamChunk>,
 }
 
-/// What a worker knows of its streams.
+/// Stream state of a worker.
 #[derive(Default)]
 pub struct StreamQueue {
-    /// Endpoints with bytes that `ucp_stream_worker_poll` has not told of.
+    /// Endpoints with bytes that `ucp_stream_worker_poll` has not returned.
     ready: VecDeque<*mut Endpoint>,
-    /// Chunks that the user holds, by the address that he was given.
+    /// Chunks that the user holds, by the address that the user was given.
     loans: HashMap<usize, StreamChunk>,
 }
 
@@ -110,7 +110,7 @@ pub fn wanted(r: &Request, bytes: usize) -> usize {
     fitting(bytes, room(r), element(r), waits_for_all(r))
 }
 
-/// As [`wanted`], of a receive with so much room that waits for elements of so many bytes, or for `all`.
+/// [`wanted`] for a receive with so much room that waits for elements of so many bytes, or for `all`.
 #[inline]
 fn fitting(bytes: usize, room: usize, element: usize, all: bool) -> usize {
     let n = bytes.min(room);
@@ -121,7 +121,7 @@ fn fitting(bytes: usize, room: usize, element: usize, all: bool) -> usize {
     }
 }
 
-/// Whether a stream receive has what it needs.
+/// Whether a stream receive is complete.
 #[inline]
 pub fn is_done(r: &Request) -> bool {
     let least = if waits_for_all(r) {
@@ -132,7 +132,7 @@ pub fn is_done(r: &Request) -> bool {
     r.offset >= least
 }
 
-/// Fills in what a stream receive waits for: elements of so many bytes, not 0, or `all`.
+/// Sets what a stream receive waits for: elements of so many bytes, not 0, or `all`.
 pub fn expect(r: &mut Request, element: usize, all: bool) {
     (r.remote, r.remote_id) = (element as u64, u64::from(all));
 }
@@ -151,13 +151,13 @@ fn waits_for_all(r: &Request) -> bool {
 }
 
 impl RxStream {
-    /// Bytes that wait.
+    /// Unread bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of the first messages that wait: of as many as have `least` bytes, of all if they have fewer.
+    /// Length of the first unread messages: of as many as have `least` bytes together, of all if they have fewer.
     fn first_messages(&self, least: usize) -> usize {
         let mut bytes = 0;
         for chunk in &self.chunks {
@@ -172,9 +172,9 @@ impl RxStream {
         bytes
     }
 
-    /// How many of the bytes that wait a receive takes that has `room` bytes: all that fit, if it waits for `all`, else
-    /// whole elements of the first message, and of further ones only if that has less than one element. A receive that
-    /// ends with a message lets programs that know where their messages begin go on receiving one by one.
+    /// Number of unread bytes for a receive of `room` bytes: all that fit, if it waits for `all`, else whole elements
+    /// of the first message, and of further ones only if that has less than one element. A receive that ends with a
+    /// message lets programs that know where their messages begin go on receiving one by one.
     #[inline]
     fn portion(&self, room: usize, element: usize, all: bool) -> usize {
         let waiting = if all {
@@ -185,13 +185,13 @@ impl RxStream {
         fitting(waiting, room, element, all)
     }
 
-    /// How many of the bytes that wait a receive takes now.
+    /// Number of unread bytes that a receive takes now.
     #[inline]
     pub fn wanted(&self, r: &Request) -> usize {
         self.portion(room(r), element(r), waits_for_all(r))
     }
 
-    /// How many of the bytes that wait end a new receive of `room` bytes at once: elements of so many, or `all`.
+    /// Number of unread bytes that complete a new receive of `room` bytes at once: elements of so many, or `all`.
     #[inline]
     pub fn at_once(&self, room: usize, element: usize, all: bool) -> Option<usize> {
         let n = self.portion(room, element, all);
@@ -204,15 +204,14 @@ impl RxStream {
         self.filling || !self.posted.is_empty()
     }
 
-    /// Keeps bytes that have come. Small messages share a chunk: an unread stream takes about as much memory
-    /// as was sent.
+    /// Stores received bytes. Small messages share a chunk: an unread stream takes about as much memory as was sent.
     ///
     /// # Safety
     /// `len` bytes are readable at `src`; another process may be writing there.
     pub unsafe fn push(&mut self, src: *const u8, len: usize) {
         if self.chunks.back().is_none_or(|c| c.room() < len) {
             let chunk = self.new_chunk(len);
-            // None is empty but a single one.
+            // Only a single chunk may be empty.
             if self.bytes == 0 {
                 self.chunks.clear();
             }
@@ -242,19 +241,19 @@ impl RxStream {
         StreamChunk::new((2 * before).min(CHUNK).max(len))
     }
 
-    /// Moves `n` bytes, no more than wait, into a receive that is not of the user's own functions.
+    /// Moves `n` unread bytes into a receive that is not of a generic datatype.
     ///
     /// # Safety
-    /// The receive has room for them; its memory is the user's promise.
+    /// At least `n` bytes are unread, and the receive has room for them in valid memory of the user.
     pub unsafe fn fill(&mut self, r: &mut Request, n: usize) {
         self.take(n, |part| {
-            // SAFETY: inside of the receive. What is not generic cannot fail.
+            // SAFETY: inside of the receive. Only a generic datatype can fail.
             let _ = unsafe { r.data.unpack(r.offset as usize, part.as_ptr(), part.len()) };
             r.offset += part.len() as u64;
         });
     }
 
-    /// Moves `n` bytes, no more than wait, to memory in one piece.
+    /// Moves `n` unread bytes to contiguous memory.
     ///
     /// # Safety
     /// `n` bytes are writable at `dst`.
@@ -268,7 +267,7 @@ impl RxStream {
         });
     }
 
-    /// Takes `n` bytes, no more than wait, out for a receive of the user's own functions.
+    /// Takes out `n` unread bytes, for a receive of a generic datatype.
     pub fn take_out(&mut self, n: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(n);
         self.take(n, |part| out.extend_from_slice(part));
@@ -289,7 +288,7 @@ impl RxStream {
                 return;
             }
             if n == 0 && self.bytes == 0 && chunk.bytes.capacity() <= MAX_SPARE {
-                // The last one: what comes next goes there.
+                // The last chunk: it is filled next.
                 return chunk.clear();
             }
             if let Some(chunk) = self.chunks.pop_front() {
@@ -311,7 +310,7 @@ impl RxStream {
         }
     }
 
-    /// The receives that wait, taken out. The one that progress is filling is not among them: it sees `ended`.
+    /// Takes out the waiting receives, without the one that progress is filling: that one sees `ended`.
     pub fn drain(&mut self) -> Vec<*mut Request> {
         self.posted.drain(..).collect()
     }
@@ -328,13 +327,12 @@ impl StreamQueue {
         unsafe { (*ep).stream.get_or_insert_default() }
     }
 
-    /// Notes that an endpoint has bytes that nobody waits for. Those of the library's own are noted when the user
-    /// makes them his.
+    /// Lists an endpoint with bytes that no receive waits for. An internal endpoint is listed when the user adopts it.
     ///
     /// # Safety
-    /// As [`of`](Self::of).
+    /// A live endpoint of the worker whose streams these are.
     pub unsafe fn announce(&mut self, ep: *mut Endpoint) {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         let (internal, stream) = unsafe { ((*ep).is_internal(), self.of(ep)) };
         if stream.bytes > 0 && !stream.contended() && !stream.listed && !internal {
             stream.listed = true;
@@ -342,7 +340,7 @@ impl StreamQueue {
         }
     }
 
-    /// The next endpoint with bytes, which is then forgotten until more come.
+    /// Removes and returns the next listed endpoint; it is listed again when more bytes arrive.
     pub fn next_ready(&mut self) -> Option<*mut Endpoint> {
         while let Some(ep) = self.ready.pop_front() {
             // SAFETY: closed endpoints are taken out by `close`.
@@ -355,12 +353,12 @@ impl StreamQueue {
         None
     }
 
-    /// Lends the user what has come of the first message, until he gives it back.
+    /// Gives the user the received bytes of the first message, until [`give_back`](Self::give_back).
     ///
     /// # Safety
-    /// As [`of`](Self::of).
+    /// A live endpoint of the worker whose streams these are.
     pub unsafe fn loan(&mut self, ep: *mut Endpoint) -> Option<(*const u8, usize)> {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         let stream = unsafe { self.of(ep) };
         if stream.contended() || stream.bytes == 0 {
             return None;
@@ -377,25 +375,25 @@ impl StreamQueue {
         Some((at, len))
     }
 
-    /// The user gives a chunk back; false if he never had it.
+    /// Frees a chunk that the user held; false if `data` is no such chunk.
     ///
     /// # Safety
-    /// As [`of`](Self::of).
+    /// A live endpoint of the worker whose streams these are.
     pub unsafe fn give_back(&mut self, ep: *mut Endpoint, data: usize) -> bool {
         let Some(chunk) = self.loans.remove(&data) else {
             return false;
         };
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         unsafe { self.of(ep) }.recycle(chunk);
         true
     }
 
-    /// Ends the stream of an endpoint that goes: its bytes are dropped, its receives are the caller's.
+    /// Removes the stream of an endpoint that is closed: drops its bytes and returns its receives.
     ///
     /// # Safety
-    /// As [`of`](Self::of).
+    /// A live endpoint of the worker whose streams these are.
     pub unsafe fn close(&mut self, ep: *mut Endpoint) -> Vec<*mut Request> {
-        // SAFETY: as in `of`.
+        // SAFETY: the field is touched under the lock that guards `self`.
         let Some(mut stream) = (unsafe { (*ep).stream.take() }) else {
             return Vec::new();
         };
@@ -406,7 +404,7 @@ impl StreamQueue {
     }
 }
 
-/// Whether a receive's memory is filled by the user's own functions, which run under no lock.
+/// Whether a receive is of a generic datatype, whose functions run under no lock.
 #[inline]
 pub fn is_generic(data: &Data) -> bool {
     matches!(data, Data::Generic { .. })

@@ -18,62 +18,62 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What the epoll set calls the listening socket.
+/// Token of the listening socket in the epoll set.
 pub const LISTENER: u64 = u64::MAX;
 
-/// What it calls the timer.
+/// Token of the timer in the epoll set.
 pub const TIMER: u64 = u64::MAX - 1;
 
-/// How far a connection is.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpConnPhase {
-    /// We are connecting.
+    /// This end is connecting.
     Dialing(ConnectAttempt),
-    /// We have sent our greeting and wait for the answer.
+    /// This end has sent its hello and waits for the peer's.
     Greeted(ConnectAttempt),
-    /// Somebody has connected to us and not said who he is. Closed at this time, coarse milliseconds.
+    /// Half-open: accepted, without a complete hello. Closed at this time, coarse milliseconds.
     Guest { until: u64 },
-    /// Messages may come.
+    /// Messages may arrive.
     Open,
-    /// We are connecting, at this one of the peer's addresses, for what queue pairs have to say to each other;
-    /// `number`: the connection that wants it.
+    /// This end is connecting, to this one of the peer's addresses, for the wireup of a queue pair; `number`: the IB
+    /// connection.
     Calling { number: u32, candidate: usize },
-    /// That goes both ways: so many letters have come. `ours`: we have connected.
+    /// Connected, for the wireup of queue pairs: so many messages have arrived. `ours`: this end has connected.
     Letters { ours: bool, read: u32 },
 }
 
-/// One of the attempts to connect to a peer.
+/// An attempt to connect to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectAttempt {
-    /// Which of its addresses.
+    /// Index of the peer's address.
     pub candidate: usize,
-    /// Attempts that the peer took and dropped.
+    /// Attempts that the peer accepted and closed.
     pub dropped: u32,
 }
 
-/// A connection, as the progressing thread sees it.
+/// A connection, as the progress thread keeps it.
 pub struct TcpConn {
     pub link: Arc<SharedSocket>,
     pub receiver: TcpReceiver,
     pub phase: TcpConnPhase,
-    /// Null for a guest.
+    /// Null for a half-open connection.
     pub peer: *const Peer,
-    /// How often the other end had lost this worker when it was made.
+    /// How often the peer had lost this worker when the connection was made.
     pub losses: u32,
-    /// It is in the list of those that messages may be left of.
+    /// It is in `TcpWorker::behind`.
     listed: bool,
 }
 
-/// A peer that is to be tried again.
+/// A peer to which the next attempt to connect is due later.
 #[derive(Clone, Copy)]
 pub struct ConnectRetry {
     pub peer: *const Peer,
-    /// Not before, coarse milliseconds.
+    /// Time of the attempt, coarse milliseconds.
     pub at: u64,
     pub dropped: u32,
 }
 
-/// The progressing thread's.
+/// TCP state of a worker. Used by the progress thread only.
 pub struct TcpWorker {
     pub epoll: Arc<Epoll>,
     pub listener: OwnedDescriptor<Socket>,
@@ -81,29 +81,29 @@ pub struct TcpWorker {
     pub secret: u64,
     pub port: u16,
     pub addresses: Vec<NetAddress>,
-    /// Addresses of devices that may be used: those, and the loopback device's.
+    /// Addresses of devices that may be used, and of the loopback device.
     pub own: Vec<IpAddr>,
     slots: Vec<TcpConnSlot>,
     free: Vec<u32>,
     /// Open connections, for polling without the epoll set where there are few.
     pub open: Vec<u64>,
-    /// Open connections of which messages may be in the buffer that no progress call has taken in, longest waiting
+    /// Open connections whose receive buffer may have messages that no progress call has handled, longest waiting
     /// first.
     behind: VecDeque<u64>,
-    /// Messages that this progress call may still take in.
+    /// Messages that this progress call may still handle.
     pub portion: u32,
-    /// Looks at the sockets since the epoll set was last asked: what is listed was enough for them.
+    /// Polls since the last `epoll_wait`: the listed connections had enough work for them.
     pub unasked: u32,
-    /// What the epoll set said last; kept for its memory.
+    /// Result of the last `epoll_wait`; kept for reuse of its memory.
     pub events: Vec<SocketEvent>,
-    /// Those that are not open yet.
+    /// Connections that are not open yet.
     pub unsettled: usize,
-    /// Guests among them, oldest first.
+    /// Half-open connections, oldest first.
     pub half_open: Vec<u64>,
-    /// Those by which we connect, or have connected, for letters.
+    /// Sockets for the wireup of queue pairs that this end has connected or is connecting.
     pub wireups: usize,
     pub retries: Vec<ConnectRetry>,
-    /// Wakes a sleeping worker for the next of `redials`; made when there is the first.
+    /// Wakes a sleeping worker for the next of `retries`; made for the first one.
     alarm: EpollTimer,
 }
 
@@ -145,10 +145,10 @@ impl TcpWorker {
         })
     }
 
-    /// The worker goes to sleep: it is woken when a peer is to be tried again, and when the time is up of somebody
-    /// who has not said who he is. False if that is due, or cannot be.
+    /// Prepares for sleep: sets the timer for the next attempt to connect and for the first timeout of a half-open
+    /// connection. False if that has passed, or the timer cannot be set.
     pub fn sleep_until_due(&mut self) -> bool {
-        // Guests are in the order of their arrival.
+        // Half-open connections are in the order of their arrival.
         let first = self.half_open.first().copied();
         let guest = match first.and_then(|token| self.get(token)).map(|c| &c.phase) {
             Some(&TcpConnPhase::Guest { until }) => Some(until),
@@ -159,7 +159,7 @@ impl TcpWorker {
         self.alarm.wake(&self.epoll, at)
     }
 
-    /// The timer has run out: the epoll set is quiet again.
+    /// Clears the expired timer, so that the epoll set is not readable because of it.
     pub fn timer_rang(&self) {
         self.alarm.drain();
     }
@@ -175,7 +175,7 @@ impl TcpWorker {
         self.epoll.turn.store(next, Ordering::Relaxed);
     }
 
-    /// What the worker's address says of them.
+    /// The worker's address section.
     pub fn locator(&self) -> TcpLocator {
         TcpLocator {
             port: self.port,
@@ -185,10 +185,10 @@ impl TcpWorker {
         }
     }
 
-    /// Takes a socket into the set. `write`: to be told when it is connected.
+    /// Adds a socket to the epoll set. `write`: also wait until it is connected.
     ///
     /// # Errors
-    /// What the system says; the socket is closed then.
+    /// The error of the system call; the socket is closed then.
     pub fn add(
         &mut self,
         socket: Socket,
@@ -232,7 +232,7 @@ impl TcpWorker {
         Ok(token)
     }
 
-    /// The connection with this token, if it is still there.
+    /// The connection with this token, if it exists.
     pub fn get(&mut self, token: u64) -> Option<&mut TcpConn> {
         let slot = self.slots.get_mut(token as u32 as usize)?;
         slot.connection
@@ -240,12 +240,12 @@ impl TcpWorker {
             .filter(|c| c.link.token == token)
     }
 
-    /// Connections of which messages may be in the buffer that no progress call has taken in.
+    /// Number of open connections whose receive buffer may have messages that no progress call has handled.
     pub fn behind(&self) -> usize {
         self.behind.len()
     }
 
-    /// Lists an open connection as one of them, behind all others.
+    /// Appends an open connection to the list `behind`.
     pub fn list(&mut self, token: u64) {
         if let Some(c) = self.get(token)
             && !std::mem::replace(&mut c.listed, true)
@@ -254,12 +254,12 @@ impl TcpWorker {
         }
     }
 
-    /// Whether this connection is one of them.
+    /// Whether this connection is in the list `behind`.
     pub fn is_listed(&mut self, token: u64) -> bool {
         self.get(token).is_some_and(|c| c.listed)
     }
 
-    /// Takes the one that waits longest off the list.
+    /// Removes the longest waiting connection from the list `behind`.
     pub fn take_listed(&mut self) -> Option<u64> {
         let token = self.behind.pop_front()?;
         if let Some(c) = self.get(token) {
@@ -268,12 +268,12 @@ impl TcpWorker {
         Some(token)
     }
 
-    /// All that are there.
+    /// All connections.
     pub fn iter(&self) -> impl Iterator<Item = &TcpConn> {
         self.slots.iter().filter_map(|s| s.connection.as_deref())
     }
 
-    /// All that are there, as if they were ready: whether they can still be used is seen when they are.
+    /// All connections, as if they were ready: an unusable one shows when it is read.
     #[cold]
     pub fn everything(&self) -> Vec<SocketEvent> {
         self.iter()
@@ -285,7 +285,7 @@ impl TcpWorker {
             .collect()
     }
 
-    /// Messages may come from now on.
+    /// Opens a connection: messages may arrive.
     pub fn set_open(&mut self, token: u64, peer: *const Peer) {
         if let Some(c) = self.get(token) {
             (c.phase, c.peer) = (TcpConnPhase::Open, peer);
@@ -295,7 +295,7 @@ impl TcpWorker {
         }
     }
 
-    /// A guest has something to say to a queue pair.
+    /// A half-open connection has sent a message for a queue pair.
     pub fn accept(&mut self, token: u64) {
         if let Some(c) = self.get(token) {
             c.phase = TcpConnPhase::Letters {
@@ -306,12 +306,12 @@ impl TcpWorker {
         }
     }
 
-    /// Takes a connection out of the set. Its socket is closed when its sending half is gone too.
+    /// Removes a connection from the epoll set. Its socket is closed when its sender is dropped too.
     pub fn remove(&mut self, token: u64) -> Option<Box<TcpConn>> {
         let slot = self.slots.get_mut(token as u32 as usize)?;
         let connection = slot.connection.take_if(|c| c.link.token == token)?;
         self.free.push(token as u32);
-        // Only a socket that is being connected is watched for room by us; else its sender does that.
+        // Only a socket that is connecting is watched for writability here; for others its sender does that.
         let dialing = matches!(
             connection.phase,
             TcpConnPhase::Dialing(_) | TcpConnPhase::Calling { .. }
@@ -335,19 +335,19 @@ impl TcpWorker {
         Some(connection)
     }
 
-    /// Whether nothing goes on but listening.
+    /// Whether there is nothing but the listening socket.
     pub fn is_quiet(&self) -> bool {
         self.open.is_empty() && self.unsettled == 0 && self.retries.is_empty()
     }
 }
 
-/// A name of the network namespace that this process is in.
+/// Identity of this process's network namespace.
 pub fn network() -> u32 {
     let here = host::place();
     here.net_ns ^ here.host as u32 ^ (here.host >> 32) as u32
 }
 
-/// What the worker tells of this host. `v6`: its socket takes connections of both families.
+/// The addresses that the worker publishes. `v6`: its socket accepts connections of both families.
 fn addresses(devices: &[TcpDevice], v6: bool) -> Vec<NetAddress> {
     let mut all: Vec<NetAddress> = device::advertised(devices)
         .iter()

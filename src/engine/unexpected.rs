@@ -1,4 +1,4 @@
-//! A tagged message that nobody has asked for yet.
+//! Unexpected tagged messages.
 
 use super::peer::Peer;
 use super::rndv_rts::RtsInfo;
@@ -6,19 +6,19 @@ use crate::sys::copy;
 use crate::wire::rts_keys;
 use std::mem::MaybeUninit;
 
-/// Where the message is.
+/// Where the payload is.
 #[derive(Clone, Copy)]
 pub enum PayloadSource {
-    /// All here.
+    /// Received completely.
     Eager,
-    /// All here, and the sender waits to hear of the match.
+    /// Received completely, and the sender waits for the acknowledgement of the match.
     Sync { peer: *const Peer, req: u64 },
     /// At the sender: a rendezvous to be started.
     Rts { peer: *const Peer, offer: RtsInfo },
 }
 
 impl PayloadSource {
-    /// Who waits for the message to be received, if anybody does.
+    /// The peer that waits until the message is received, if one does.
     fn peer(&self) -> Option<&Peer> {
         match *self {
             PayloadSource::Eager => None,
@@ -29,15 +29,15 @@ impl PayloadSource {
         }
     }
 
-    /// The message waits, and names its peer as long as it does.
+    /// The message begins to wait; it takes a reference to its peer.
     pub fn hold(&self) {
         if let Some(peer) = self.peer() {
             peer.hold();
         }
     }
 
-    /// The message is taken out of the list of those that wait. Under the lock of that list, by which it is found when
-    /// its sender takes it back.
+    /// The message is removed from the list of unexpected ones. Under the lock of that list, as a cancel by the sender
+    /// looks it up there.
     pub fn take_out(&self) {
         if let PayloadSource::Rts { peer, offer } = self {
             // SAFETY: it has a reference to the peer.
@@ -45,7 +45,7 @@ impl PayloadSource {
         }
     }
 
-    /// The message does not wait any more. Its peer is not the caller's to look at afterwards.
+    /// The message does not wait any more. Drops its reference: the caller must not use the peer afterwards.
     pub fn release(&self) {
         if let Some(peer) = self.peer() {
             peer.release();
@@ -53,18 +53,18 @@ impl PayloadSource {
     }
 }
 
-/// What the matcher keeps of it.
+/// An unexpected message in the matcher.
 pub struct UnexpectedTag {
     pub source: PayloadSource,
     /// Bytes of the whole message.
     pub len: usize,
-    /// The bytes, where they are here; of a rendezvous what its offer has beside it.
+    /// The payload, where it has arrived; of a rendezvous the STADDs of its RTS.
     pub bytes: InlineOrHeap,
 }
 
 /// Bytes that are kept in place: with the rest of an [`UnexpectedTag`] two cache lines.
 const IN_PLACE: usize = 46;
-// What an offer has beside it.
+// Room for the STADDs of an RTS.
 const _: () = assert!(rts_keys::MOST <= IN_PLACE);
 
 /// Bytes that wait: most messages are short and need no memory of their own.

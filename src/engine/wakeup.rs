@@ -1,5 +1,5 @@
-//! How a worker sleeps: a pipe that senders write to, a signal of the user's, what other transports add, and
-//! an epoll set of all of them.
+//! How a worker sleeps: a pipe that senders write to, an eventfd for `ucp_worker_signal`, descriptors of other
+//! transports, and an epoll set of all of them.
 
 #[cfg(not(loom))]
 use super::futex_waker::FutexWaker;
@@ -16,10 +16,10 @@ use std::time::Duration;
 
 /// Descriptors of a worker with `UCP_FEATURE_WAKEUP`.
 pub struct Wakeup {
-    /// First: its thread ends before the pipe is closed.
+    /// First field: its thread ends before the pipe is closed.
     #[cfg(not(loom))]
     futex_waker: OnceLock<FutexWaker>,
-    /// The set that the user waits on; none if he gave his own.
+    /// The epoll set that the user waits on; `None` if the user supplied one.
     epoll: Option<OwnedDescriptor<OwnedFd>>,
     /// Senders write to `pipe.1` when the inbox is armed.
     pipe: (OwnedDescriptor<OwnedFd>, OwnedDescriptor<OwnedFd>),
@@ -27,21 +27,21 @@ pub struct Wakeup {
     signal: OwnedDescriptor<OwnedFd>,
     /// A signal was given and not yet taken.
     signaled: AtomicBool,
-    /// The worker was armed: whoever leaves it something to do wakes it.
+    /// The worker is armed: a thread that leaves work for it wakes it.
     asleep: AtomicBool,
-    /// The user's own set, if he gave one.
+    /// The user's epoll set, if supplied.
     user_set: Option<RawFd>,
     edge: bool,
-    /// What comes with each event in the user's set.
+    /// Data of each event in the user's set.
     user_data: u64,
-    /// Descriptors that [`add`](Self::add) brought. Their owners close them.
+    /// Descriptors added by [`add`](Self::add). Their owners close them.
     others: Mutex<Vec<RawFd>>,
     /// Made with the first endpoint that handles errors.
     watch: OnceLock<PeerMonitor>,
 }
 
 impl Wakeup {
-    /// Makes the descriptors and tells the inbox.
+    /// Makes the descriptors and enables wakeups by the inbox.
     ///
     /// # Errors
     /// `EMFILE` and the like.
@@ -95,13 +95,13 @@ impl Wakeup {
         Ok(wake)
     }
 
-    /// Begins to listen to senders that cannot open the pipe. Once; before the first sleep.
+    /// Starts the thread for senders that cannot open the pipe. Once; before the first sleep.
     ///
     /// # Safety
     /// The inbox is dropped after `self`.
     pub unsafe fn listen(&self, inbox: &Inbox) {
         #[cfg(not(loom))]
-        // SAFETY: the caller's promise; the pipe is dropped after the bell.
+        // SAFETY: the caller's promise; the pipe is dropped after the futex waker.
         self.futex_waker
             .get_or_init(|| unsafe { FutexWaker::new(inbox.bell(), self.pipe.1.as_raw_fd()) });
         #[cfg(loom)]
@@ -113,9 +113,9 @@ impl Wakeup {
         self.pipe.0.is_intact()
     }
 
-    /// The worker is about to sleep: its owner looks once more for what there is to do.
+    /// The worker is about to sleep: after this the caller checks once more for work.
     pub fn arm(&self) {
-        // SeqCst: comes before the look, as what is left to do comes before the look at this in `wake`.
+        // SeqCst: before the check for work. Pairs with the fence in `wake`, which comes after new work.
         self.asleep.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
     }
@@ -125,9 +125,9 @@ impl Wakeup {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Another thread of this process has left something to do: wakes the worker if it sleeps.
+    /// Another thread of this process has left work: wakes the worker if it sleeps.
     pub fn wake(&self) {
-        // SeqCst: pairs with `arm`.
+        // SeqCst: pairs with the store in `arm`.
         std::sync::atomic::fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
             // SAFETY: a readable byte. A full pipe wakes as well.
@@ -135,17 +135,17 @@ impl Wakeup {
         }
     }
 
-    /// The descriptor to wait on, unless the user brought his own.
+    /// The descriptor to wait on, unless the user supplied an epoll set.
     pub fn epoll_fd(&self) -> Option<i32> {
         self.epoll.as_ref().map(|set| set.as_raw_fd())
     }
 
-    /// Lets another descriptor wake the worker when it is readable (a nested epoll set, too). As long as it is,
-    /// `ucp_worker_arm` answers `UCS_ERR_BUSY`: progress has to make it quiet. Thread-safe. The caller
+    /// Adds another descriptor that wakes the worker when it is readable (a nested epoll set, too). While it is
+    /// readable, `ucp_worker_arm` returns `UCS_ERR_BUSY`: progress has to drain it. Thread-safe. The caller
     /// [`remove`](Self::remove)s it before closing it.
     ///
     /// # Errors
-    /// What `epoll_ctl` answers.
+    /// The errors of `epoll_ctl`.
     pub fn add(&self, fd: RawFd) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, fd)?;
         self.others.lock().push(fd);
@@ -155,16 +155,16 @@ impl Wakeup {
     /// The opposite of [`add`](Self::add).
     pub fn remove(&self, fd: RawFd) {
         self.others.lock().retain(|&other| other != fd);
-        // The user may have closed his set, and with it its entries.
+        // The user may have closed the epoll set, and with it its entries.
         let _ = self.control(libc::EPOLL_CTL_DEL, fd);
     }
 
-    /// What watches the peers' processes, if anything does.
+    /// The monitor of the peers' processes, if there is one.
     pub fn watch(&self) -> Option<&PeerMonitor> {
         self.watch.get()
     }
 
-    /// The same, made if need be.
+    /// The monitor of the peers' processes, made if there is none.
     ///
     /// # Errors
     /// `EMFILE`.
@@ -172,7 +172,7 @@ impl Wakeup {
         if self.watch.get().is_none() {
             let watch = PeerMonitor::new(keepalive)?;
             let fd = watch.fd();
-            // Another thread can have been faster.
+            // Another thread may have made it meanwhile.
             if self.watch.set(watch).is_ok() {
                 self.add(fd)?;
             }
@@ -197,7 +197,7 @@ impl Wakeup {
         check(unsafe { libc::epoll_ctl(set, what, fd, &mut event) }).map(|_| ())
     }
 
-    /// Empties the pipe: what it announced is looked at now.
+    /// Empties the pipe: the caller handles what it announced.
     pub fn drain(&self) {
         let mut bytes = [0u8; 64];
         // SAFETY: the buffer is as long as said; the descriptor does not block.
@@ -225,11 +225,11 @@ impl Wakeup {
         let mut count = 0u64;
         // SAFETY: 8 writable bytes; the descriptor does not block.
         let got = unsafe { libc::read(self.signal.as_raw_fd(), (&raw mut count).cast(), 8) };
-        // Acquire: pairs with `signal`.
+        // Acquire: pairs with the Release store in `signal`.
         self.signaled.swap(false, Ordering::Acquire) || got == 8
     }
 
-    /// Sleeps until something happens; false for an interruption. Not in the user's set, which has other things.
+    /// Sleeps until an event; false for an interruption. Not in the user's set, which has other descriptors.
     pub fn wait(&self) -> bool {
         let mut fds = vec![self.pipe.0.as_raw_fd(), self.signal.as_raw_fd()];
         fds.extend(self.others.lock().iter());

@@ -1,4 +1,4 @@
-//! A worker: queues, peers and everything that progress moves.
+//! A worker: its queues, its peers and all state of progress.
 
 use super::am::{AmDescs, AmHandler, PartialAm};
 use super::cm::CmState;
@@ -49,7 +49,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
-/// Requests that are made together: as many as the original library makes.
+/// Requests that are allocated together: as many as UCX allocates.
 pub(super) const REQUESTS_PER_CHUNK: usize = 128;
 /// Endpoints that are allocated together.
 pub(super) const EPS_PER_CHUNK: usize = 32;
@@ -64,7 +64,7 @@ pub struct WorkerParams {
     pub client_id: Option<u64>,
     pub ignore_leaks: bool,
     pub user_data: *mut std::ffi::c_void,
-    /// The user's own epoll descriptor.
+    /// The user's epoll descriptor.
     pub event_fd: Option<i32>,
     pub edge: bool,
 }
@@ -72,35 +72,35 @@ pub struct WorkerParams {
 /// Handed out as `ucp_worker_h`.
 pub struct Worker {
     pub ctx: &'static Context,
-    /// Threads may overlap in this worker.
+    /// Threads may call it concurrently.
     pub mt: bool,
     pub params: WorkerParams,
     pub uid: u64,
-    /// Where peers of this host find it, if they may.
+    /// Locator of its inbox for peers of this host, if shared memory is used.
     pub locator: Option<InboxLocator>,
-    /// Where peers find it by InfiniBand or RoCE.
+    /// Its InfiniBand and RoCE ports.
     pub ib: Option<IbLocator>,
-    /// Where peers find it over the Tofu interconnect.
+    /// Its Tofu VCQ.
     pub tofu: Option<TofuLocator>,
-    /// Which of the context's network interfaces it has a queue on.
+    /// Index of its network interface among the context's.
     pub tni: usize,
-    /// Where any peer finds it by TCP.
+    /// Its TCP listening socket.
     pub tcp: Option<TcpLocator>,
-    /// Where it takes greetings of queue pairs by TCP, if that carries nothing else.
+    /// Its TCP listening socket if that is only for the wireup of queue pairs.
     pub wireup_listener: Option<TcpLocator>,
     pub(super) extra_op_flags: AtomicU32,
-    /// Receives of tagged messages take the shortest way. Changes only in a forked child, which has a single thread.
+    /// Receives of tagged messages take the shortest path. Changes only in a forked child, which has a single thread.
     pub(super) short_way_recv: Cell<bool>,
-    /// Most messages that the receive loop under way handles. In a forked child it ends with the one whose callback has
-    /// forked. The progress thread's.
+    /// Most messages that the running receive loop handles. In a forked child the loop ends with the message whose
+    /// callback has forked. The progress thread's.
     pub receive_limit: Cell<u32>,
-    /// The process that made it: a forked child has it, and may not use it.
+    /// The process that made it: a forked child inherits it and must not use it.
     origin: Origin,
-    /// Disables it in children, from when it has its place.
+    /// Disables it in forked children; set once its address is stable.
     in_children: Option<fork::DisabledInChild>,
-    /// In front of `rx`: dropped before the inbox, which its thread looks at.
+    /// In front of `rx`: dropped before the inbox, which its thread reads.
     pub wakeup: Option<Wakeup>,
-    /// Tells of rings that new senders have taken in the inbox.
+    /// Reports rings that new senders have taken in the inbox.
     pub doorbell: Doorbell,
     /// What only the progress thread touches.
     pub rx: MtLock<Rx>,
@@ -118,123 +118,126 @@ pub struct Worker {
     pub pool: MtLock<RequestPool>,
     pub ep_pool: MtLock<Pool>,
     pub ids: MtLock<PtrMap<*mut Request>>,
-    /// Listeners, clients and servers; none before the first. In front of the peers, to which placeholders lead.
+    /// Sockaddr connection establishment; `None` before the first listener or client. In front of the peers, to which
+    /// its stub peers lead.
     pub cm: MtLock<Option<Box<CmState>>>,
     pub peers: MtLock<HashMap<u64, Box<Peer>>>,
-    /// Peers with pending requests; looked at only if `duties` count any.
+    /// Peers with pending requests; read only if `progress_flags` count any.
     pub pending_peers: MtLock<VecDeque<*const Peer>>,
-    /// Receives that copy from a peer's memory, a piece per progress.
+    /// Receives that copy from a peer's memory, a piece for each progress call.
     pub cma_gets: MtLock<VecDeque<*mut Request>>,
-    /// Receives whose senders were asked for messages, and may be late.
+    /// Receives whose senders were sent an RTR and may not progress.
     pub rtr_races: MtLock<Vec<RtrRace>>,
-    /// Messages of ours that their receivers share with us, some pieces per progress.
+    /// Our messages whose receivers let us copy chunks, some for each progress call.
     pub split_pushes: MtLock<Vec<SplitPush>>,
-    /// Where a peer's last access went. The progress thread's.
+    /// Region of each peer's last access. The progress thread's.
     pub last_region: LastRegion,
-    /// What has a device execute atomic operations for peers that cannot; none before the first.
+    /// Queue pair to the own process by which a device executes atomic operations for peers that cannot use it
+    /// directly; `None` before the first.
     pub loopback: MtLock<Option<LoopbackQp>>,
-    /// Its queue at the Tofu interconnect, if it has one.
+    /// Its interface to the Tofu interconnect, if it has one.
     pub tofu_iface: Option<Arc<TofuIface>>,
-    /// Requests that a fence has moved out of their queues: progress ends them.
+    /// Requests that a fence has removed from their queues: progress completes them.
     pub flushed_done: MtLock<Vec<*mut Request>>,
-    /// Peers that were lost and not yet seen to.
+    /// Failed peers that are not handled yet.
     pub failed_peers: MtLock<Vec<*const Peer>>,
-    /// Lost peers whose lanes are still to be dropped, and those that are to be freed after it. The progress thread's.
+    /// Failed peers whose lanes are still to be dropped, and those that are to be freed after that. The progress
+    /// thread's.
     pub departing: MtLock<Vec<*const Peer>>,
     pub departed: MtLock<Vec<*const Peer>>,
-    /// Peers whose last endpoint, or whose ring in our inbox, has gone. Only progress takes them out.
+    /// Peers whose last endpoint is gone, or whose ring in our inbox is. Only progress removes them.
     pub idle: MtLock<Vec<*const Peer>>,
     /// Error handlers that are due, and the one that runs.
     pub err_handlers: MtLock<ErrHandlers>,
-    /// Closed endpoints that progress may still look at: their memory is nobody else's yet.
+    /// Closed endpoints that progress may still read: their memory is not reused yet.
     pub closed_eps: MtLock<Vec<*mut Endpoint>>,
-    /// Internal endpoints whose counterparts are closed and by which the user may still answer, the oldest first.
+    /// Internal endpoints whose counterparts are closed and by which the user may still reply, the oldest first.
     pub ended: MtLock<VecDeque<*mut Endpoint>>,
-    /// Endpoints whose counterparts were closed in order, and looks at the clock since then.
+    /// Endpoints whose counterparts were closed in order, and clock ticks since then.
     pub grace_eps: MtLock<Vec<(*mut Endpoint, u32)>>,
-    /// Whether there is something to do in these lists, in the network or in `busy`.
+    /// Whether there is work in these lists, in the network or in `connect_*`.
     pub progress_flags: ProgressFlags,
-    /// A fence was called while remote accesses by message were under way.
+    /// A fence was called while remote accesses by message were outstanding.
     pub fenced: AtomicBool,
-    /// One ever was: connections that are made from now on keep their reads in order, too.
+    /// A fence was ever called: connections that are made from now on keep their gets in order, too.
     pub fences: AtomicBool,
-    /// Peers that a connection is wanted to, by sockets and by queue pairs.
+    /// Peers to which TCP sockets, and queue pairs, are to be connected.
     pub connect_tcp: MtLock<Vec<*const Peer>>,
     pub connect_ib: MtLock<Vec<*const Peer>>,
-    /// Peers that a ring is wanted at.
+    /// Peers at which a Tofu ring is to be requested.
     pub connect_tofu: MtLock<Vec<*const Peer>>,
-    /// What is to be done for rails to peers.
+    /// Work for rails to peers.
     pub rails: MtLock<Vec<(*const Peer, RailEvent)>>,
-    /// What this worker found registered lately; none before the first look.
+    /// Registrations that this worker found lately; `None` before the first lookup.
     pub ib_mrs: MtLock<Option<LocalCache<Devices>>>,
-    /// Peers that failed and were replaced: endpoints still lead to them.
+    /// Failed peers that were replaced: endpoints still lead to them.
     pub replaced_peers: MtLock<Vec<Box<Peer>>>,
-    /// Lost peers that are in no list any more and that something of progress may still name. The progress thread's.
+    /// Failed peers that are in no list any more and that progress may still name. The progress thread's.
     pub unlisted: MtLock<Vec<Box<Peer>>>,
-    /// More losses than any peer has had that was freed: what a new peer begins with. Under the lock of `peers`.
+    /// Initial `losses` of a new peer: more than any freed peer had. Under the lock of `peers`.
     pub losses: AtomicU32,
     /// Tables of protocols that were printed.
     pub printed_tables: parking_lot::Mutex<Vec<String>>,
     /// Compare-and-swaps that found another value, modulo 2^32: by any thread, and a few may be lost.
     pub failed_swaps: AtomicU32,
-    /// What other processes can read of all this. Last: everything above points into it.
+    /// The statistics page, for other processes. Last: the fields above point into it.
     pub stats: StatsPage,
 }
 
-/// A message whose receiver lets us copy a part of it.
+/// A message whose receiver lets this process copy a part of it.
 pub struct SplitPush {
     pub peer: *const Peer,
     /// Our request.
     pub id: u64,
-    /// Where it goes in the receiver.
+    /// Address in the receiver's memory.
     pub target: u64,
-    /// Bytes of a piece.
+    /// Bytes of a chunk.
     pub piece: usize,
-    /// In our inbox, as long as the receiver's ring is there.
+    /// In our inbox; valid while the receiver's ring exists.
     pub share: NonNull<ChunkState>,
     pub generation: u32,
 }
 
-/// A receive whose sender was asked to send at once.
+/// A receive for which an RTR lets the sender send at once.
 pub struct RtrRace {
     pub peer: *const Peer,
     /// The receive.
     pub id: u64,
-    /// In the ring that leads to the peer: whoever claims its one piece moves the message.
+    /// In the ring that leads to the peer: the side that claims its only chunk moves the message.
     pub share: OpenChunkBoard,
-    /// Parts of messages that had come from the peer, and since when there are no more.
+    /// Value of the peer's `parts` and when that last changed.
     pub parts: u32,
     pub since: Instant,
 }
 
-/// Incoming rings and the account of idle time.
+/// State of the progress thread: interfaces, incoming rings and idle time.
 pub struct Rx {
-    /// None where shared memory is not to be used.
+    /// `None` where shared memory is not used.
     pub inbox: Option<Inbox>,
     pub shm_rings: Vec<Box<ShmRx>>,
-    /// None where TCP is not to be used.
+    /// `None` where TCP is not used.
     pub tcp: Option<Box<TcpWorker>>,
-    /// None where there are no ports, or they are not to be used.
+    /// `None` where there are no ports, or they are not used.
     pub ib: Option<Box<IbWorker>>,
-    /// None where there is no Tofu interconnect, or it is not to be used.
+    /// `None` where there is no Tofu interconnect, or it is not used.
     pub tofu: Option<Box<TofuWorker>>,
     /// Most messages of a ring that the next progress call handles: 1 after an idle call, at most 16.
     pub budget: u32,
     pub merge: Merge,
-    /// Next channel behind the hot ones to be looked at.
+    /// Next ring, behind the hot ones, to be polled.
     pub cursor: usize,
     /// Progress calls until the clock is read again.
     pub calls: u32,
-    /// As many as were wanted between the last two looks.
+    /// Progress calls between the last two clock ticks.
     pub clock_interval: u32,
-    /// Coarse milliseconds of the last look at the clock.
+    /// Coarse milliseconds of the last clock tick.
     pub last_tick: u64,
-    /// Coarse milliseconds of the last look at the peers.
+    /// Coarse milliseconds of the last check of the peers.
     pub last_failure_check: u64,
     pub liveness: ProbeState,
-    /// What has happened, but for messages of rings on the shortest way.
+    /// Count of events, without messages of rings on the shortest path.
     pub events: u64,
-    /// Milliseconds since the last look at the clock that others had the core.
+    /// Milliseconds since the last clock tick in which other threads had the core.
     pub yielded_ms: u64,
     pub idle_yield: IdleYield,
     pub backlog_yield: BacklogYield,
@@ -249,14 +252,14 @@ pub struct ShmRx {
 }
 
 impl Worker {
-    /// A worker with nothing connected.
+    /// A worker without connections.
     ///
     /// # Errors
-    /// What making its inbox, its sockets or its wakeup can answer.
+    /// The errors of making its inbox, its sockets or its wakeup.
     pub fn new(ctx: &'static Context, params: WorkerParams) -> io::Result<Box<Worker>> {
         let mt = params.thread_mode == ucs_thread_mode_t::UCS_THREAD_MODE_MULTI as u32;
         let inbox = inbox(ctx)?;
-        // Without a device there is nobody to connect to or from.
+        // Without a device nothing can be connected.
         let sockets = match ctx.devices.is_empty() {
             true => None,
             false => {
@@ -310,10 +313,10 @@ impl Worker {
         let pool = RequestPool::new(request, 16, REQUESTS_PER_CHUNK);
         // SAFETY: the page is dropped after the pool; only the pool writes this counter.
         let pool = unsafe { pool.count_in(stats.worker().requests()) };
-        // SAFETY: it sets the status and flags of those that have not ended.
+        // SAFETY: the function sets the status and flags of those that have not completed.
         let pool = unsafe { pool.disabled_in_children(inherited::disable_requests) };
         let ep_pool = Pool::new(size_of::<Endpoint>(), align_of::<Endpoint>(), EPS_PER_CHUNK);
-        // SAFETY: it sets a flag in each of them.
+        // SAFETY: the function sets a flag in each of them.
         let ep_pool = unsafe { ep_pool.disabled_in_children(inherited::disable_endpoints) };
         let extra_op_flags = ctx.policy.extra_op_flags;
         let mut worker = Box::new(Worker {
@@ -405,15 +408,14 @@ impl Worker {
             stats,
         });
         let place = NonNull::from(&mut *worker).cast();
-        // SAFETY: the worker stays there; taken back when it is dropped.
+        // SAFETY: the address of the worker is stable; the entry is removed when it is dropped.
         worker.in_children = Some(unsafe {
             fork::DisabledInChild::new(place, size_of::<Worker>(), inherited::disable)
         });
         Ok(worker)
     }
 
-    /// Whether it is a parent's: this process was forked. Nothing of it may be used then, but what only reads what
-    /// never changes.
+    /// Whether this process is a child, forked after the worker was made. It may then only read what never changes.
     #[inline(always)]
     pub fn is_inherited(&self) -> bool {
         self.origin.is_inherited()
@@ -426,13 +428,13 @@ impl Worker {
         self.extra_op_flags.load(Ordering::Relaxed)
     }
 
-    /// Whether receives of tagged messages take the shortest way.
+    /// Whether receives of tagged messages take the shortest path.
     #[inline(always)]
     pub fn short_way_recv(&self) -> bool {
         self.short_way_recv.get()
     }
 
-    /// There is something to do for progress, which may be asleep in another thread.
+    /// Wakes progress, which may sleep in another thread, because there is work.
     #[inline]
     pub fn wake(&self) {
         if let Some(wake) = &self.wakeup {
@@ -440,7 +442,7 @@ impl Worker {
         }
     }
 
-    /// Drops the messages of which a peer has sent a part: no further fragment comes.
+    /// Drops the messages of which a peer has sent a part, as no further fragment arrives.
     pub fn drop_partials(&self, peer: *const Peer) {
         self.am_descs.discard(self.partial_ams.lock().remove(&peer));
         self.partial_tags.lock().remove(&peer);
@@ -449,14 +451,13 @@ impl Worker {
     /// Runs the user's `request_init` on a new element of the pool.
     pub fn init_request(&self, element: *mut u8) {
         if let Some(init) = self.ctx.request_init {
-            // SAFETY: the user's function gets his area of a fresh element.
+            // SAFETY: the function gets the user's area of a fresh element.
             unsafe { init(Request::handle(element.cast())) };
         }
     }
 
-    /// Whether operations of a feature can take the shortest way: nothing to add to their flags, the program asked for
-    /// the feature, but for accesses to mapped memory, atomic ones too, one thread at a time, and for tags and active
-    /// messages no rendezvous of so few bytes.
+    /// Whether operations of a feature can take the shortest path: there are no flags to add, the program requested the
+    /// feature, and, for tags and active messages only, threads do not overlap and such short messages are eager.
     #[inline(always)]
     pub fn takes_shortest_path(&self, feature: ucp_feature) -> bool {
         let policy = &self.ctx.policy;
@@ -466,7 +467,7 @@ impl Worker {
         alone && eager && self.extra_op_flags() == 0 && self.ctx.has(feature)
     }
 
-    /// How this worker introduces itself to a peer's inbox.
+    /// What this worker writes into a peer's inbox as the owner of a ring.
     pub fn as_sender(&self) -> Option<RingOwner> {
         Some(RingOwner {
             uid: self.uid,
@@ -474,7 +475,7 @@ impl Worker {
         })
     }
 
-    /// What it tells the world. `net_only`: leave out what reaches only this host.
+    /// The worker's address. `net_only`: without the sections that only reach this host.
     pub fn address(&self, net_only: bool) -> WorkerAddress {
         let host = host::place().host;
         let shm = self.locator.filter(|_| !net_only).map(|l| ShmLocator {
@@ -500,8 +501,8 @@ impl Worker {
         }
     }
 
-    /// The peer with this identity, made if it is new. `None` when its place contradicts what is
-    /// known: a worker does not move.
+    /// The peer with this identity, made if it is new. `None` when its location contradicts what is known: a worker
+    /// does not move.
     pub fn peer(
         &self,
         uid: u64,
@@ -519,8 +520,8 @@ impl Worker {
         self.peer_or(uid, true, || Peer::new(self, uid, None, None))
     }
 
-    /// The peer of this name, or a new one; `again`: also in the place of one that was lost, because whoever names a
-    /// way to it, or comes from there, wants to try again. What leads to the old one stays there.
+    /// The peer with this uid, or a new one; `again`: a new one also replaces a failed one, because an address or a
+    /// connection of it was received after the failure. Endpoints that lead to the failed one still do.
     fn peer_or(&self, uid: u64, again: bool, new: impl FnOnce() -> Peer) -> PeerRef {
         let mut peers = self.peers.lock();
         let lost = peers.get(&uid).filter(|p| p.status() != UCS_OK);
@@ -530,7 +531,7 @@ impl Worker {
         }
         let peer = peers.entry(uid).or_insert_with(|| {
             let mut peer = Box::new(new());
-            // As a rule a peer that this worker has an endpoint to has one to it.
+            // Usually a peer to which this worker has an endpoint has one to this worker.
             if peer.inbox.is_some() {
                 self.doorbell.expect_one();
             }
@@ -538,7 +539,7 @@ impl Worker {
             let fewest = self.losses.load(Ordering::Relaxed);
             peer.losses = losses.unwrap_or(0).max(fewest);
             let place = NonNull::from(&*peer).cast();
-            // SAFETY: the peer stays there; taken back when it is dropped.
+            // SAFETY: the address of the peer is stable; the entry is removed when it is dropped.
             let disabled = unsafe {
                 fork::DisabledInChild::new(place, size_of::<Peer>(), inherited::disable_peer)
             };
@@ -548,7 +549,7 @@ impl Worker {
         PeerRef::new(peer)
     }
 
-    /// Asks progress for a connection to a peer.
+    /// Requests that progress connects to a peer.
     pub fn connect(&self, peer: &Peer) {
         match peer.target.as_deref() {
             Some(LaneTarget::Ib(_)) => {
@@ -567,20 +568,20 @@ impl Worker {
         self.wake();
     }
 
-    /// Leaves something to do for rails to a peer, whose lock may be held.
+    /// Adds work for rails to a peer, whose lock may be held.
     pub fn raise_rails(&self, peer: &Peer, task: RailEvent) {
         self.rails.lock().push((peer, task));
         self.progress_flags.raise_connect_ib();
         self.wake();
     }
 
-    /// Whether a peer is there of which this is true. Asked under the locks of the lists, placeholders first: what
-    /// waits there moves on to the others.
+    /// Whether a condition is true for any peer. Evaluated under the locks of the lists, stub peers first: requests
+    /// that wait there move to the other peers.
     pub fn any_peer(&self, is: impl Fn(&Peer) -> bool) -> bool {
         self.any_peer_then(is, |_| ())
     }
 
-    /// As [`any_peer`](Self::any_peer); `then` gets the answer before another thread can ask.
+    /// [`any_peer`](Self::any_peer); `then` gets the result before the locks are released.
     #[inline(always)]
     pub fn any_peer_then(&self, is: impl Fn(&Peer) -> bool, then: impl FnOnce(bool)) -> bool {
         let exchange = self.cm.lock();
@@ -592,10 +593,10 @@ impl Worker {
         any
     }
 
-    /// All peers, for the rare occasions that concern every one.
+    /// All peers, for rare events that concern every one.
     pub fn all_peers(&self) -> Vec<PeerHandle> {
         let settled = |p: &Peer| PeerHandle::Settled(PeerRef::new(p));
-        // Under the lock of `peers` progress frees none of either list.
+        // Under the lock of `peers` progress frees no peer of either list.
         let peers = self.peers.lock();
         let mut all: Vec<_> = peers.values().map(|p| settled(p)).collect();
         all.extend(self.replaced_peers.lock().iter().map(|p| settled(p)));
@@ -609,12 +610,12 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Before anything of it goes that a fork looks at.
+        // First: a fork in another thread reads the worker through it.
         self.in_children = None;
     }
 }
 
-/// Its rings over the Tofu interconnect, if there is one. `or_else`: peers are reached by other ways, too.
+/// The worker's Tofu rings, if there is an interconnect. `or_else`: peers are reached by other transports, too.
 fn rings(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<TofuWorker>>> {
     let Some(tuning) = ctx.policy.tofu.filter(|_| !ctx.tnis.is_empty()) else {
         return Ok(None);
@@ -629,7 +630,7 @@ fn rings(ctx: &Context, mt: bool, or_else: bool) -> io::Result<Option<Box<TofuWo
     }
 }
 
-/// Which limit, and what can be done.
+/// End of the error message: the exhausted limit, and what can be done.
 const NO_QUEUE: &str = "virtual control queue is left on the network interfaces of this node that UCX_NET_DEVICES allows; \
     fewer \
      workers or processes a node, more interfaces, or, to share control queues earlier, a smaller UCX_TOFU_MAX_VCQS or \
@@ -638,7 +639,7 @@ const NO_QUEUE: &str = "virtual control queue is left on the network interfaces 
 /// The worker's inbox, if shared memory or the loopback is to be used.
 ///
 /// # Errors
-/// It cannot be had, and nor can a connection, to this worker itself or to others.
+/// The error of making it, if the worker could not reach any peer without it.
 fn inbox(ctx: &Context) -> io::Result<Option<Inbox>> {
     if !ctx.policy.shm && !ctx.policy.loopback {
         return Ok(None);
@@ -655,7 +656,7 @@ fn inbox(ctx: &Context) -> io::Result<Option<Inbox>> {
     }
 }
 
-/// Why there is no worker, for the log.
+/// An error of worker creation, for the log.
 fn unreachable_reason(what: &str, e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("no {what}: {e}"))
 }

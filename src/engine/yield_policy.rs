@@ -1,30 +1,30 @@
-//! How long a worker that sees nothing come keeps its core to itself.
+//! When a worker that finds no work yields its core.
 //!
-//! Ranks that poll are meant to have a core each. Where they do not (more ranks than cores, a container that was given
-//! less than it sees), one that waits keeps the one it waits for from running until the kernel takes the core away from
-//! it, milliseconds later. So whoever has polled for a while in vain offers its core to others. An offer that nobody
-//! takes costs a fraction of a microsecond, and makes the next one come later.
+//! Ranks that poll are meant to have a core each. Where they do not (more ranks than cores, a container with fewer
+//! cores than it sees), a waiting rank occupies the core of the rank that it waits for until the kernel preempts it,
+//! milliseconds later. So a worker that has polled in vain for a while calls `sched_yield`. A yield to which no other
+//! thread responds costs a fraction of a microsecond, and makes the next one later.
 
 use std::time::Duration;
 
-/// Looks at the clock in vain before the first offer: a thousand calls of progress.
+/// Idle clock ticks before the first yield: a thousand progress calls.
 const FIRST: u32 = 16;
-/// Looks before the next offer, where others took the last one: more calls than a short answer takes.
+/// Ticks before the next yield after one that was used: more calls than a short reply takes.
 const SOON: u32 = 4;
-/// Most looks before an offer, where nobody takes them: few enough that others that come are soon noticed, and so many
-/// that offers cost no more than hundredths of time in which nothing happens. That the kernel comes back at once does
-/// not prove that nobody is there.
+/// Most ticks before a yield, after unused ones: few enough that a new thread gets the core soon, and enough that
+/// yields take no more than hundredths of idle time. That the kernel returns at once does not prove that no other
+/// thread wants the core.
 const MOST: u32 = 64;
-/// An offer that took so long was taken: a system call and back takes a tenth.
+/// A yield that took so long was used: the system call takes a tenth of it.
 const TAKEN: Duration = Duration::from_micros(10);
 
-/// The account of one worker. Touched by the thread that progresses.
+/// When an idle worker yields. Used by the progress thread.
 pub struct IdleYield {
-    /// How much had happened when that was last asked.
+    /// Count of events when it was last read.
     seen: u64,
-    /// Looks since then.
+    /// Idle ticks since then.
     looks: u32,
-    /// As many before the next offer.
+    /// Idle ticks before the next yield.
     limit: u32,
 }
 
@@ -39,8 +39,8 @@ impl Default for IdleYield {
 }
 
 impl IdleYield {
-    /// A look at the clock: whether it is time to offer the core to others. `happened`, asked only where it may be: a
-    /// number that is another one if anything was done since it was asked last.
+    /// A clock tick; true: the worker should yield. `happened`, called only where it matters, returns a number that
+    /// differs if anything was done since the last call.
     pub fn is_over(&mut self, happened: impl FnOnce() -> u64) -> bool {
         self.looks += 1;
         if self.looks < self.limit {
@@ -54,7 +54,7 @@ impl IdleYield {
         true
     }
 
-    /// The core was offered, and it took so long to have it back.
+    /// Records a yield and its duration.
     pub fn offered(&mut self, took: Duration) {
         self.looks = 0;
         self.limit = if took >= TAKEN {
@@ -65,45 +65,45 @@ impl IdleYield {
     }
 }
 
-/// Failed compare-and-swaps between two looks at the account: all but one in so many cost no more than a count.
+/// Failed compare-and-swaps between two checks: all but one in so many only count.
 pub const FAILURES_PER_LOOK: u32 = 64;
-/// Looks in a row at nothing but failures before the worker progresses by itself, for a caller who does not.
+/// Checks in a row that find only failures before the worker progresses on behalf of a caller that does not.
 const PROGRESS_AFTER: u32 = 4;
 
-/// The account of a worker's compare-and-swaps that find another value than they want: a lock that another process
-/// holds, which may not be running, or whose release is a message that this worker has to execute. Each of them ends
-/// inside of its call, so that neither idle progress nor a wait tells that nothing comes of them.
+/// When a worker with failing compare-and-swaps yields or progresses: the word may be a lock whose holder is another
+/// process that does not run, or whose release is a message that this worker has to execute. Each of the operations
+/// completes inside of its call, so that neither idle progress nor a wait shows that they fail.
 #[derive(Default)]
 pub struct CasBackoff {
-    /// Atomic operations of the worker at the last look.
+    /// Atomic operations of the worker at the last check.
     operations: u64,
-    /// Looks that found enough others among them.
+    /// Checks that found enough other operations among them.
     moves: u64,
-    /// Looks since the last of those.
+    /// Checks since the last of those.
     streak: u32,
-    /// Calls to the next look at the clock, as progress counts them, at the last look.
+    /// Progress calls until the next clock tick, at the last check.
     calls: u32,
     patience: IdleYield,
 }
 
-/// What a worker does whose compare-and-swaps fail.
+/// Action of a worker whose compare-and-swaps fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackoffAction {
-    /// Executes what peers ask for.
+    /// Progress the worker: executes requests of peers.
     pub progress: bool,
-    /// Offers its core to others.
+    /// Yield the core.
     pub offer: bool,
 }
 
 impl CasBackoff {
-    /// [`FAILURES_PER_LOOK`] compare-and-swaps more have failed. `operations`: atomic operations of the worker, ever;
-    /// `calls`: a number that another one follows with each call of progress.
+    /// [`FAILURES_PER_LOOK`] more compare-and-swaps have failed. `operations`: atomic operations of the worker, ever;
+    /// `calls`: a number that changes with each progress call.
     pub fn look(&mut self, operations: u64, calls: u32) -> BackoffAction {
         let since = operations.wrapping_sub(self.operations);
         let is_progressed = calls != self.calls;
         (self.operations, self.calls) = (operations, calls);
         self.streak += 1;
-        // Half of them succeed: the program gets on.
+        // At least half of them succeed: the program proceeds.
         if since >= 2 * u64::from(FAILURES_PER_LOOK) {
             self.streak = 0;
             self.moves += 1;
@@ -115,34 +115,34 @@ impl CasBackoff {
         }
     }
 
-    /// The core was offered, and it took so long to have it back.
+    /// Records a yield and its duration.
     pub fn offered(&mut self, took: Duration) {
         self.patience.offered(took);
     }
 
-    /// Progress was made for the caller: not the caller's own.
+    /// Progress was called on behalf of the caller: `calls` changed without a call of its own.
     pub fn progressed(&mut self, calls: u32) {
         self.calls = calls;
     }
 }
 
-/// Messages that are laid aside before the first offer: as many as programs like to have under way.
+/// Unexpected messages before the first yield: as many as programs usually have outstanding.
 const FEW: u64 = 64;
-/// Most of them before an offer, where threads that they may be for do not take it.
+/// Most of them before a yield, where the threads that receive them do not use it.
 const MANY: u64 = 1 << 20;
-/// An offer that took so long was taken.
+/// A yield that took so long was used.
 const SERVED: Duration = Duration::from_micros(2);
-/// A thread that receives is back sooner. Who keeps the core for longer computes, and was to have it anyway.
+/// A receiving thread returns the core sooner. One that keeps it for longer computes, and would have got it anyway.
 const FOREIGN: Duration = Duration::from_micros(100);
 
-/// The account of a worker that threads share, of messages that nobody waits for. Threads that share a core receive in
-/// turns: while the one whose turn it is takes messages for itself, it lays those for the others aside. The longer it
-/// does, the more: they leave the cache, and whoever receives them later fetches them again. So it offers the core
-/// to those whom they may be for. Touched by the thread that progresses.
+/// When a worker that threads share yields because of unexpected messages. Threads that share a core receive in turns:
+/// the running one takes messages for itself and adds those for the others to the unexpected ones. The longer it runs,
+/// the more of these leave the cache before their receivers read them. So it yields the core to those threads. Used by
+/// the progress thread.
 pub struct BacklogYield {
-    /// Messages that had been laid aside at the last offer.
+    /// Unexpected messages at the last yield, ever counted.
     seen: u64,
-    /// As many more before the next one.
+    /// Further ones before the next yield.
     limit: u64,
 }
 
@@ -156,7 +156,7 @@ impl Default for BacklogYield {
 }
 
 impl BacklogYield {
-    /// Whether it is time to offer the core to others; `aside`: messages laid aside, ever.
+    /// Whether the worker should yield; `aside`: unexpected messages, ever counted.
     #[inline]
     pub fn is_over(&mut self, aside: u64) -> bool {
         let over = aside.wrapping_sub(self.seen) >= self.limit;
@@ -166,7 +166,7 @@ impl BacklogYield {
         over
     }
 
-    /// The core was offered, and it took so long to have it back.
+    /// Records a yield and its duration.
     pub fn offered(&mut self, took: Duration) {
         self.limit = if (SERVED..FOREIGN).contains(&took) {
             FEW
@@ -180,7 +180,7 @@ impl BacklogYield {
 mod tests {
     use super::*;
 
-    /// One that knows of all that has happened.
+    /// One that has seen all events.
     fn up_to_date() -> IdleYield {
         let mut patience = IdleYield::default();
         assert_eq!((1..=FIRST).find(|_| patience.is_over(|| 7)), None);

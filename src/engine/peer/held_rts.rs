@@ -1,20 +1,20 @@
-//! Offers of rendezvous that are in none of the worker's lists, because the user holds them or receives them just now,
-//! and which of them the peer has taken back meanwhile.
+//! RTS messages that are in none of the worker's lists, because the user holds them or a call is receiving them, and
+//! which of them the peer has cancelled meanwhile.
 
 use std::collections::HashMap;
 
-/// A peer's offers that are held, by the peer's name for them: whether it has taken them back.
+/// A peer's held RTS messages, by the peer's request id: whether each is cancelled.
 #[derive(Default)]
 pub struct HeldRts(HashMap<u64, bool>);
 
 impl HeldRts {
-    /// An offer leaves the lists.
+    /// Adds an RTS that leaves the lists.
     pub fn hold(&mut self, id: u64) {
         self.0.insert(id, false);
     }
 
-    /// Nothing refers to an offer any more. `is_received`: a request is in the lists instead, which still asks for what
-    /// was taken back before it got there.
+    /// Removes an RTS. `is_received`: a request in the lists receives it, and still has to query a cancel that arrived
+    /// before.
     pub fn release(&mut self, id: u64, is_received: bool) {
         if !is_received || self.0.get(&id) == Some(&false) {
             self.0.remove(&id);
@@ -24,19 +24,19 @@ impl HeldRts {
         }
     }
 
-    /// The peer takes an offer back that is in no list. What is not held does not matter to anybody.
+    /// Records the peer's cancel of an RTS that is in no list. Ignored if it is not held.
     pub fn cancel(&mut self, id: u64) {
         if let Some(is_withdrawn) = self.0.get_mut(&id) {
             *is_withdrawn = true;
         }
     }
 
-    /// Whether the peer has taken an offer back.
+    /// Whether the peer has cancelled an RTS.
     pub fn is_cancelled(&self, id: u64) -> bool {
         self.0.get(&id) == Some(&true)
     }
 
-    /// Says once that the peer has taken back what a request in the lists receives.
+    /// Removes the cancel of an RTS that a request in the lists receives.
     pub fn end_cancelled(&mut self, id: u64) {
         if self.is_cancelled(id) {
             self.0.remove(&id);
@@ -69,7 +69,7 @@ mod tests {
         assert!(offers.is_empty());
     }
 
-    /// A receive is in the lists when its call ends: it hears of what was taken back before it got there.
+    /// A receive that enters the lists at the end of its call finds a cancel that arrived before.
     #[test]
     fn a_receive_hears_of_what_was_taken_back_during_its_call() {
         let mut offers = HeldRts::default();

@@ -1,5 +1,5 @@
-//! Counted references to peers. Progress frees a lost peer that has none. Endpoints have one, messages that wait for a
-//! receive, and calls of other threads that look at peers without an endpoint.
+//! Counted references to peers. Progress frees a failed peer that has none. Endpoints have one, and so do messages that
+//! wait for a receive and calls of other threads that use peers without an endpoint.
 
 use super::Peer;
 use std::ptr::NonNull;
@@ -34,17 +34,18 @@ impl Drop for PeerRef {
 impl Peer {
     /// Counts a reference that is not a [`PeerRef`], for [`release`](Self::release).
     pub fn hold(&self) {
-        // Relaxed: whoever calls has the peer by another reference, by the lock of the worker's peers, or progresses.
+        // Relaxed: the caller has another reference, or the lock of the worker's peers, or progresses: the peer is not
+        // freed concurrently.
         self.references.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends a reference. The peer is not the caller's to look at any more.
+    /// Drops a reference. The caller must not use the peer any more.
     pub fn release(&self) {
         // Release: pairs with the Acquire load in `is_held`: what the caller did with the peer comes before its end.
         self.references.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether there is any reference. Asked under the lock of the worker's peers, by which others are found.
+    /// Whether there is any reference. Called under the lock of the worker's peers, without which no new one is made.
     pub fn is_held(&self) -> bool {
         self.references.load(Ordering::Acquire) != 0
     }
@@ -52,7 +53,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // A placeholder that was left behind leads to its successor.
+        // A replaced stub peer has a reference to its successor.
         if let Some(successor) = self.successor() {
             successor.release();
         }

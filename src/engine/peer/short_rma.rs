@@ -1,9 +1,9 @@
 //! Short puts and gets of memory that is not mapped here: by the kernel's copy, or by message, which the peer executes.
 //!
-//! A message costs less than a call of the kernel, but only while the peer progresses: one that computes would let it
-//! wait. A worker therefore notes in its inbox when it progressed last, as soon as one sender wants to know, and a
-//! sender takes the message only if that was a moment ago, and if the last ones were answered in time. What is behind
-//! an access by message that is not answered goes by message, too, so that nothing overtakes it.
+//! A message costs less than a system call, but only while the peer progresses: the access would wait for a peer that
+//! computes. A worker therefore notes in its inbox when it progressed last, as soon as one sender requests it, and a
+//! sender selects the message only if that is recent and the last ones were answered in time. Accesses behind one by
+//! message that is not answered go by message too, so that none overtakes it.
 
 use crate::sys::clock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -88,8 +88,8 @@ impl ShortRma {
         detour == 0
     }
 
-    /// An access of so many bytes is about to be made, and none is under way: whether it goes by message.
-    /// `progressed_at`: when the peer noted its progress; `done`: accesses answered, ever.
+    /// Whether an access of so many bytes goes by message; no other one is outstanding. `progressed_at`: when the peer
+    /// noted its progress; `done`: accesses answered, ever.
     pub fn choose(&self, len: usize, progressed_at: u64, done: u64) -> bool {
         self.choose_at(clock::monotonic_ns(), len, progressed_at, done)
     }

@@ -1,4 +1,4 @@
-//! What the options say about InfiniBand and RoCE.
+//! Settings of InfiniBand and RoCE that follow from the options.
 
 use crate::options::{Count, Options};
 use crate::tl::ib::roce_reach::{ReachMode, ReachPolicy};
@@ -7,45 +7,44 @@ use crate::wire::address::{DATAGRAMS, MAX_PORTS, QUEUES};
 use crate::wire::ib_packet::{HEAD, LEAST_PACKET, most_packets};
 use std::time::Duration;
 
-/// `UCX_IB_SL=auto`: what every fabric has.
+/// `UCX_IB_SL=auto`: the service level that every fabric has.
 const DEFAULT_SL: u8 = 0;
-/// `UCX_ZCOPY_THRESH=auto`: two buffers' worth; a look at the registrations costs less than copying so much.
+/// `UCX_ZCOPY_THRESH=auto`, bytes: two buffers; copying them costs more than a lookup in the registration cache.
 const IN_PLACE: usize = 16 << 10;
-/// Buffers are no shorter: the longest header of our own and a little data, bytes.
+/// Shortest buffer, bytes: the longest header and a little data.
 const LEAST_SEG: usize = LEAST_PACKET as usize;
-/// Nor longer: one message waits for all of it, bytes.
+/// Longest buffer, bytes: a message is received only when all of it has arrived.
 const MOST_SEG: usize = 1 << 20;
-/// Nor are queues for datagrams: the longest record in the shortest packets, and sends whose ends are not told.
+/// Shortest UD queue: the longest record in the shortest packets, and sends whose completion is not signaled yet.
 const LEAST_UD_QUEUE: u32 = 192;
-/// Nobody answers sooner than he is asked again: `UCX_UD_TIMEOUT=0` would lose every peer.
+/// Shortest `UCX_UD_TIMEOUT`: with 0 a peer would fail before it could answer the first probe.
 const LEAST_UD_TIMEOUT: Duration = Duration::from_millis(100);
 /// Packets are counted modulo 2^16.
 const MOST_WINDOW: u32 = 1 << 15;
-/// `UCX_RC_TIMEOUT=auto`, `UCX_UD_TIMEOUT=auto` and the like cannot be said; infinite ones are as long as this.
+/// Value for an infinite `UCX_RC_TIMEOUT`, `UCX_UD_TIMEOUT` and the like; `auto` is not supported.
 const FOR_EVER: Duration = Duration::from_secs(1 << 20);
 
-/// What the options of a context say.
+/// Settings of a context.
 #[derive(Clone, Debug)]
 pub struct IbPolicy {
-    /// Peers get a queue pair each: `UCX_TLS` has rc, and there will not be more than `UCX_RC_MAX_NUM_EPS`, or it does
-    /// not have ud.
+    /// Each peer gets a queue pair: `UCX_TLS` has rc, and no more than `UCX_RC_MAX_NUM_EPS` endpoints are expected, or
+    /// it does not have ud.
     pub by_queue: bool,
-    /// Messages may go by datagrams: it has ud.
+    /// Messages may go by UD: `UCX_TLS` has ud.
     pub datagrams: bool,
-    /// Puts and gets from this length on are written from and read into the user's memory, others through buffers,
-    /// bytes.
+    /// Puts and gets from this length on access the user's memory, others go through buffers, bytes.
     pub in_place: usize,
-    /// Ports that share a long rendezvous at most.
+    /// Most ports among which a long rendezvous is striped.
     pub rndv_rails: usize,
-    /// Ports that share a long put or get at most.
+    /// Most ports among which a long put or get is striped.
     pub rma_rails: usize,
     pub tuning: IbTuning,
 }
 
 impl IbPolicy {
-    /// `None` if `UCX_TLS` has neither.
+    /// `None` if `UCX_TLS` has neither rc nor ud.
     pub fn new(options: &Options) -> Option<IbPolicy> {
-        // What excludes ud is a list that leaves it no part: rc, rc_v and `all` have it for connecting at least.
+        // Only a list without any part of ud excludes it: rc, rc_v and `all` include it at least for wireup.
         let greets = options.tls.allows_aux("ud_verbs");
         let (rc, ud) = (
             options.tls.allows("rc_verbs"),
@@ -66,14 +65,14 @@ impl IbPolicy {
         Some(policy)
     }
 
-    /// The program expects so many endpoints; `UCX_NUM_EPS` knows better.
+    /// Takes the number of endpoints that the program expects; `UCX_NUM_EPS` has precedence.
     pub fn expect(&mut self, options: &Options, num_eps: usize) {
         let expected = options.num_eps.number().unwrap_or(num_eps);
         let most = options.rc_max_num_eps.number().unwrap_or(usize::MAX);
         self.by_queue &= !self.datagrams || expected <= most;
     }
 
-    /// What messages go by, as addresses tell it.
+    /// Flags of the transports that carry messages, as addresses contain them.
     pub fn ways(&self) -> u8 {
         let way = |is: bool, flag: u8| if is { flag } else { 0 };
         way(self.by_queue, QUEUES) | way(self.datagrams, DATAGRAMS)
@@ -94,12 +93,12 @@ fn reach(options: &Options) -> ReachPolicy {
     }
 }
 
-/// `datagrams`: there are some, if only for greetings.
+/// `datagrams`: there are UD queue pairs, if only for wireup.
 fn tuning(options: &Options, datagrams: bool) -> IbTuning {
     let byte = |count: Count| count.number().map(|n| n.min(u8::MAX.into()) as u8);
     let seg_size = options.rc_seg_size.bytes().unwrap_or(8256);
     let seg_size = seg_size.clamp(LEAST_SEG, MOST_SEG);
-    // A record waits until all of it has room, and half of what was sent may not have been told of.
+    // A record waits until there is room for all of it, and up to half of what was sent may not be acknowledged yet.
     let least = 2 * most_packets(seg_size - HEAD) as u32;
     let window = match options.rc_fc_enable {
         true => options.rc_fc_wnd_size.clamp(least, MOST_WINDOW),

@@ -1,4 +1,4 @@
-//! How a request begins: memory of the worker's pool or the user's, and what is written into it.
+//! Initialisation of a request, in memory of the worker's pool or of the user.
 
 use super::{Callback, EXTERNAL, Request, SHARED, TAG_RECV, TxState};
 use crate::ctypes::*;
@@ -16,14 +16,14 @@ use std::sync::atomic::AtomicU32;
 /// `external`, if not null, is the end of `REQUEST_SIZE` writable, 8-byte aligned bytes.
 #[inline]
 pub unsafe fn take(worker: &Worker, external: *mut c_void) -> *mut Request {
-    // SAFETY: the caller's promise; the request's memory is ours alone now.
+    // SAFETY: the caller's promise; the request's memory is exclusive now.
     unsafe { clear(worker, memory(worker, external)) }
 }
 
-/// As [`take`], in single mode, if that calls nothing: the pool has some, or the memory is the user's.
+/// [`take`] in single mode, if that calls no function: the pool has a free request, or the memory is the user's.
 ///
 /// # Safety
-/// As there; single mode.
+/// `external`, if not null, is the end of `REQUEST_SIZE` writable, 8-byte aligned bytes; single mode.
 #[inline(always)]
 pub unsafe fn take_no_alloc(worker: &Worker, external: *mut c_void) -> Option<*mut Request> {
     // SAFETY: the caller's promise.
@@ -33,10 +33,10 @@ pub unsafe fn take_no_alloc(worker: &Worker, external: *mut c_void) -> Option<*m
     }
 }
 
-/// Makes a request of its memory.
+/// Initialises a request.
 ///
 /// # Safety
-/// The memory is the caller's.
+/// The memory is exclusively the caller's.
 #[inline(always)]
 unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Request {
     // SAFETY: the caller's promise. Every field is written.
@@ -100,18 +100,18 @@ pub unsafe fn take_receive(
     }
 }
 
-/// Makes a tag receive of a request's memory. Written is what one needs until it is matched, but for `posting`, which
-/// the matcher writes, and what [`set_callback`] does; a transfer that follows sees to the rest ([`init_full`]).
+/// Initialises a tag receive. Writes the fields that one needs until it is matched, but for `posting`, which the
+/// matcher writes, and those of [`set_callback`]; the rest is written when it becomes a transfer ([`init_full`]).
 ///
 /// # Safety
-/// The memory is the caller's.
+/// The memory is exclusively the caller's.
 #[inline(always)]
 pub unsafe fn fill_receive(
     worker: &Worker,
     (req, flags): (*mut Request, u32),
     data: Data,
 ) -> *mut Request {
-    // SAFETY: the request's memory is ours alone now. No reference is made to what is not written.
+    // SAFETY: the request's memory is exclusive now. No reference is made to fields that are not written.
     unsafe {
         (&raw mut (*req).flags).write(AtomicU32::new(flags | TAG_RECV));
         (&raw mut (*req).status).write(UCS_INPROGRESS);
@@ -126,7 +126,7 @@ pub unsafe fn fill_receive(
     req
 }
 
-/// Who hears of the end of what [`fill_receive`] made.
+/// Sets the callback of a receive that [`fill_receive`] made.
 ///
 /// # Safety
 /// The request is the caller's.
@@ -139,7 +139,7 @@ pub unsafe fn set_callback(req: *mut Request, notify: Callback, user_data: *mut 
     }
 }
 
-/// Clears what [`take_receive`] leaves out: the receive becomes a transfer.
+/// Clears the fields that [`take_receive`] leaves out: the receive becomes a transfer.
 pub fn init_full(r: &mut Request) {
     (r.peer, r.ep, r.imm, r.tail) = (ptr::null(), ptr::null(), 0, ptr::null());
     (r.tail_len, r.kind, r.aux, r.head_len) = (0, 0, 0, 0);
@@ -160,10 +160,10 @@ unsafe fn memory(worker: &Worker, external: *mut c_void) -> (*mut Request, u32) 
     (from_pool(worker).as_ptr().cast(), shared)
 }
 
-/// As [`memory`], in single mode, when the pool has some.
+/// [`memory`] in single mode, if the pool has a free request.
 ///
 /// # Safety
-/// As there; single mode.
+/// `external`, if not null, is the end of `REQUEST_SIZE` writable, 8-byte aligned bytes; single mode.
 #[inline(always)]
 pub unsafe fn memory_single_threaded(
     worker: &Worker,
@@ -177,10 +177,10 @@ pub unsafe fn memory_single_threaded(
     (element.cast(), 0)
 }
 
-/// As [`memory`], in a worker that threads share, when the pool has some: calls nothing.
+/// [`memory`] in a worker that threads share, if the pool has a free request: calls no function.
 ///
 /// # Safety
-/// As there.
+/// `external`, if not null, is the end of `REQUEST_SIZE` writable, 8-byte aligned bytes.
 #[inline]
 pub unsafe fn memory_no_alloc(
     worker: &Worker,
@@ -205,7 +205,7 @@ fn from_pool(worker: &Worker) -> NonNull<u8> {
     }
 }
 
-/// More elements. The user's `request_init` runs under no lock.
+/// Allocates a chunk of requests. The user's `request_init` runs under no lock.
 #[cold]
 fn grow(worker: &Worker) {
     let fresh = worker.pool.lock().allocate();

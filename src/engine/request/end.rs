@@ -1,4 +1,5 @@
-//! How a request ends: its user is told, and its memory goes back when both sides are done with it.
+//! Completion of a request: its callback is called, and its memory is freed when library and user have both released
+//! it.
 
 use super::{
     COMPLETED, Callback, EXTERNAL, IN_CALLBACK, NO_CALLBACK, RELEASED, Request, SHARED, drop_tail,
@@ -8,8 +9,8 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-/// Ends a request: status, then the callback, then the memory if the user gave it back before.
-/// No lock may be held: the callback may call anything but progress.
+/// Completes a request: sets the status, calls the callback, and frees the memory if the user released the handle
+/// before. No lock may be held: the callback may call anything but progress.
 ///
 /// # Safety
 /// The request is in no queue, list or table any more and has not ended.
@@ -28,14 +29,13 @@ pub unsafe fn complete(req: *mut Request, status: ucs_status_t) {
     }
 }
 
-/// Ends a request whose data is one piece, or nothing, and that has nothing of its own to free: as [`complete`] without
-/// what such a request never has.
+/// [`complete`] for a request whose data is one piece or empty and that owns nothing else to free.
 ///
 /// # Safety
 /// As [`complete`].
 #[inline(always)]
 pub unsafe fn complete_plain(req: *mut Request, status: ucs_status_t) {
-    // SAFETY: as there.
+    // SAFETY: the caller's promise.
     unsafe {
         (*req).status = status;
         if let Callback::Internal(f) = (*req).notify {
@@ -45,8 +45,7 @@ pub unsafe fn complete_plain(req: *mut Request, status: ucs_status_t) {
     }
 }
 
-/// Ends a tag receive whose data is one piece, or has been finished, or what else is the user's and no more than that:
-/// as [`complete`] without what such a request never has.
+/// [`complete`] for a tag receive that owns nothing to free: its data is one piece, or is finished.
 ///
 /// # Safety
 /// As [`complete`]; `MT` says whether threads overlap in the request's worker.
@@ -59,7 +58,7 @@ pub unsafe fn complete_receive<const MT: bool>(req: *mut Request, status: ucs_st
     }
 }
 
-/// Makes the end of a request known. Its status is written.
+/// Publishes the completion. The status is written before.
 ///
 /// # Safety
 /// As [`complete`].
@@ -87,7 +86,7 @@ unsafe fn call_back(mt: bool, req: *mut Request) {
             user_data: (*req).user_data,
             info: (*req).info,
         };
-        // From here on the user knows the end and can give back his own memory, at the latest in the callback.
+        // From here on the user sees the completion and may free external memory, at the latest in the callback.
         let before = (*req).raise(mt, COMPLETED | IN_CALLBACK);
         if before & NO_CALLBACK == 0 {
             due.call(req, status);
@@ -98,7 +97,7 @@ unsafe fn call_back(mt: bool, req: *mut Request) {
     }
 }
 
-/// A callback with what it gets, kept outside of the request: it may be gone when it has ended.
+/// A callback with its arguments, kept outside of the request, which may be freed when it is complete.
 struct DueCallback {
     notify: Callback,
     user_data: *mut c_void,
@@ -108,7 +107,7 @@ struct DueCallback {
 impl DueCallback {
     unsafe fn call(&self, req: *mut Request, status: ucs_status_t) {
         let (handle, user_data, info) = (Request::handle(req), self.user_data, &self.info);
-        // SAFETY: the callback gets what UCP says it gets.
+        // SAFETY: the arguments are those that UCP specifies for the callback.
         unsafe {
             match self.notify {
                 Callback::Send(f) => f(handle, status, user_data),
@@ -120,7 +119,7 @@ impl DueCallback {
     }
 }
 
-/// The user gives a handle back. `silent`: his callback, if still due, is dropped.
+/// The user frees a handle. `silent`: a callback that was not called yet is dropped.
 ///
 /// # Safety
 /// A handle from this library that was not given back before.
@@ -128,8 +127,7 @@ impl DueCallback {
 pub unsafe fn release(req: *mut Request, silent: bool) {
     // SAFETY: allocated until given back.
     unsafe {
-        // Acquire: pairs with the AcqRel of `raise` and `lower`. Once these say that it has ended
-        // nobody else writes them.
+        // Acquire: pairs with the AcqRel of `raise` and `lower`. After completion no other thread writes them.
         let flags = (*req).flags.load(Ordering::Acquire);
         const UNLIKELY: u32 = IN_CALLBACK | RELEASED | EXTERNAL | SHARED;
         if flags & (COMPLETED | UNLIKELY) == COMPLETED {
@@ -145,7 +143,7 @@ pub unsafe fn release(req: *mut Request, silent: bool) {
 unsafe fn release_early(req: *mut Request, silent: bool) {
     // SAFETY: allocated until given back.
     let r = unsafe { &*req };
-    // Acquire: as in `release`: if it has ended there is no need for more than a look.
+    // Acquire: pairs with the AcqRel of `raise` and `lower`. If it is complete no change of the flags is needed.
     let flags = r.flags.load(Ordering::Acquire);
     if flags & (COMPLETED | IN_CALLBACK | RELEASED) == COMPLETED {
         // SAFETY: ended, and its callback has returned.
@@ -167,7 +165,7 @@ unsafe fn release_early(req: *mut Request, silent: bool) {
 /// Returns the memory to the pool.
 ///
 /// # Safety
-/// Nobody refers to the request any more.
+/// The request is referenced nowhere any more.
 #[inline]
 pub unsafe fn recycle(req: *mut Request) {
     // SAFETY: the caller's promise.
@@ -181,7 +179,7 @@ pub unsafe fn recycle(req: *mut Request) {
     }
 }
 
-/// As [`recycle`], where the user gave the handle back before the end: seldom.
+/// [`recycle`] for a handle that the user freed before completion, which is rare.
 #[cold]
 #[inline(never)]
 unsafe fn recycle_released(req: *mut Request) {
@@ -189,9 +187,8 @@ unsafe fn recycle_released(req: *mut Request) {
     unsafe { recycle(req) };
 }
 
-/// Frees a request that ended inside of the call that made it: as [`complete`] without telling
-/// anybody. If the memory is the user's he may still look at it: Open MPI's blocking receive polls
-/// the request that it gave, whatever the call returned.
+/// Frees a request that completed inside of the call that made it, without a callback. External memory may still be
+/// read by the user: Open MPI's blocking receive polls the request that it gave, whatever the call returned.
 ///
 /// # Safety
 /// As [`complete`].
@@ -201,13 +198,13 @@ pub unsafe fn abandon(req: *mut Request, status: ucs_status_t) {
         (*req).data.finish();
         drop_tail(&mut *req);
         (*req).status = status;
-        // Release: as in `raise`.
+        // Release: pairs with the Acquire load in `Request::state`.
         (*req).flags.fetch_or(COMPLETED, Ordering::Release);
         recycle(req);
     }
 }
 
-/// The ends of `take`, for requests of the library's own that never reach the user.
+/// Callback of requests of the library that are never passed to the user: frees the request.
 ///
 /// # Safety
 /// As [`recycle`]; used as `Callback::Internal`.

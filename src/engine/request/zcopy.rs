@@ -1,70 +1,71 @@
-//! What a device does for a request in the user's own memory.
+//! State of a transfer that a device makes in the memory of a request.
 
 use crate::ctypes::ucs_status_t;
 use crate::sys::regcache::Handle;
 use crate::tl::ib::mr::IbMr;
 use crate::tl::tofu;
 
-/// See the module. What changes while the device works is changed under the peer's lock.
+/// A zcopy transfer. Fields that change while the device works are changed under the peer's lock.
 pub struct Zcopy {
-    /// Keeps the memory registered until the request ends: one for each piece of the data that is not empty.
+    /// Registrations of the memory, held until the request ends: one for each piece of the data that is not empty.
     pub memory: Vec<Handle<IbMr>>,
-    /// The same, for the adapter of the Tofu interconnect: of one piece.
+    /// Registration with the Tofu adapter: of one piece.
     pub steered: Option<Handle<tofu::mr::TofuMr>>,
-    /// The rails that move parts of it there, beside the connection's own queue; of an offer the peer's.
+    /// The rails that move parts of it, in addition to the connection's own queue; of an RTS the peer's rails.
     pub shares: Vec<RailShare>,
     pub role: ZcopyRole,
-    /// Where the other end is in the peer's address space.
+    /// Address of the other end in the peer's address space.
     pub there: u64,
-    /// Work requests that the device has.
+    /// Work requests that are posted and not completed.
     pub in_flight: u32,
     pub fate: ZcopyState,
-    /// Parts of it went by rails: nothing that is said by the connection comes behind all of them.
+    /// Parts of it went by rails: a message by the connection's own queue does not come behind all of them.
     pub on_rails: bool,
-    /// What a rail has not moved: offsets and lengths.
+    /// Parts that a failed rail has not moved: offsets and lengths.
     pub again: Vec<(u64, usize)>,
 }
 
-/// What a rail of the Tofu interconnect needs for its parts of a transfer.
+/// A rail's part of a transfer over the Tofu interconnect.
 pub struct RailShare {
-    /// Its place among the worker's rails, and among the peer's.
+    /// Index of the rail among the worker's, and among the peer's.
     pub rail: usize,
-    /// Keeps our memory registered for it.
+    /// Registration of our memory for it.
     pub memory: Handle<tofu::mr::TofuMr>,
-    /// Where the peer's rail finds the first byte of the transfer, a steering address.
+    /// STADD of the first byte of the transfer for the peer's rail.
     pub there: u64,
 }
 
-/// Which side of what it is.
+/// Which side of which protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZcopyRole {
-    /// A put or get of the user's.
+    /// A put or get of the user.
     Access,
-    /// The sender of a rendezvous, who writes into the receiver's memory.
+    /// Sender of a put_zcopy rendezvous, whose device writes into the receiver's memory.
     Deliver,
-    /// The receiver, whose memory the peer's device writes into. Its own does nothing.
+    /// Receiver of a put_zcopy rendezvous: the peer's device writes into its memory; its own device does nothing.
     Receive,
-    /// The sender, whose memory the peer's device may read as soon as it is offered. Its own does nothing.
+    /// Sender of a get_zcopy rendezvous: the peer's device may read its memory once the RTS is sent; its own device
+    /// does nothing.
     Offer,
-    /// The receiver, who reads the sender's memory.
+    /// Receiver of a get_zcopy rendezvous, whose device reads the sender's memory.
     Fetch,
 }
 
-/// What becomes of the request.
+/// Progress of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZcopyState {
     /// Not all of it is posted.
     Going,
-    /// All of it is: it ends when the device has done.
+    /// All of it is posted: it ends when the device has completed it.
     Posted,
-    /// It was taken out of every list before its time. Who did so says what comes of it.
+    /// It was removed from every list before its end. The code that removed it completes the request.
     Taken,
-    /// It has ended but for what the device still has of it.
+    /// It is complete except for work requests that the device still has.
     Ends(ucs_status_t),
 }
 
 impl Zcopy {
-    /// Of which nothing was posted.
+    /// A transfer of which nothing is posted.
     pub fn new(memory: Vec<Handle<IbMr>>, role: ZcopyRole, there: u64) -> Self {
         Zcopy {
             memory,
