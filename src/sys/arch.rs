@@ -1,16 +1,15 @@
-//! The processor: all that is asked of one and that the language does not say. Nothing else in the library knows which
-//! it is.
+//! Code that depends on the processor: everything that the language does not provide. No other module depends on it.
 //!
 //! A processor is a directory with
 //!
-//! - `copy`: hints that a line is about to be read or written, and a copy that gives them, where it has one;
+//! - `copy`: prefetch hints, and a copy that uses them, where the processor has one;
 //! - `code`: a jump at the entry of a function, for the hooks of [`mem_monitor`](super::mem_monitor);
-//! - `variadic`: a function of C's with `...`, which stable Rust cannot define.
+//! - `variadic`: a C function with `...`, which stable Rust cannot define.
 //!
-//! What one lacks it takes from `portable`, which is Rust alone and does what can be done without: it gives no hints,
-//! changes no code and prints formats as they are. Loom has it, and so has everybody else with the feature `portable`:
-//! tests run on it on any processor. What other processes see does not depend on that choice, so [`OwnLine`] goes by
-//! what the processor is.
+//! What a processor lacks is taken from `portable`, which is plain Rust: it gives no hints, changes no code and prints
+//! formats as they are. Loom builds use it, and so do builds with the feature `portable`: tests run with it on any
+//! processor. The layout of shared memory does not depend on that choice, so [`OwnLine`] depends on the processor
+//! itself.
 
 #[cfg_attr(
     all(target_arch = "x86_64", not(any(feature = "portable", loom))),
@@ -33,8 +32,8 @@ mod chosen;
 pub(crate) use chosen::variadic;
 pub use chosen::*;
 
-/// In cache lines of its own: who writes it does not take from others what they use. x86-64 fetches lines of 64 bytes
-/// in pairs; those of A64FX are 256 bytes long.
+/// A value in cache lines of its own: writes to it do not invalidate the lines of other data. x86-64 fetches lines of
+/// 64 bytes in pairs; those of A64FX are 256 bytes long.
 #[repr(C)]
 #[cfg_attr(target_arch = "aarch64", repr(align(256)))]
 #[cfg_attr(not(target_arch = "aarch64"), repr(align(128)))]

@@ -1,15 +1,15 @@
 //! Copies into and out of memory that another core has just read or written: its lines are in that core's cache.
 //!
-//! What takes the time is to fetch them. A copy that asks for them a few hundred bytes ahead has several under way: 4
-//! KiB to 64 KiB through a ring take a tenth to a third less time than by `memcpy`, which leaves it to the processor to
-//! guess.
+//! The time is that of fetching the lines. A copy that prefetches a few hundred bytes ahead has several fetches
+//! outstanding: 4 KiB to 64 KiB through a ring take a tenth to a third less time than by `memcpy`, which relies on the
+//! processor's own prefetch.
 
 use super::arch::copy as processor;
 use std::ptr;
 
 pub use processor::{prefetch_to_read, prefetch_to_write};
 
-/// Shorter copies are no faster, bytes, to write or to read: 1 KiB takes a tenth longer.
+/// Shortest copies with prefetch, bytes, to write or to read: 1 KiB takes a tenth longer with it.
 const LONG_TO_WRITE: usize = 2 << 10;
 const LONG_TO_READ: usize = 4 << 10;
 
@@ -19,7 +19,7 @@ const LONG_TO_READ: usize = 4 << 10;
 /// `len` bytes are readable at `src` and writable at `dst`, not overlapping.
 #[inline(always)]
 pub unsafe fn short(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise.
     unsafe {
         if len <= TINY {
             tiny(dst, src, len);
@@ -29,37 +29,37 @@ pub unsafe fn short(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
-/// As [`short`], to memory that another core has read.
+/// Copies like [`short`], to memory that another core has read.
 ///
 /// # Safety
-/// As [`short`].
+/// `len` bytes are readable at `src` and writable at `dst`, not overlapping.
 #[inline(always)]
 pub unsafe fn to_shared(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise.
     unsafe { shared::<true>(dst, src, len) }
 }
 
-/// As [`short`], from memory that another core has written.
+/// Copies like [`short`], from memory that another core has written.
 ///
 /// # Safety
-/// As [`short`].
+/// `len` bytes are readable at `src` and writable at `dst`, not overlapping.
 #[inline(always)]
 pub unsafe fn from_shared(dst: *mut u8, src: *const u8, len: usize) {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise.
     unsafe { shared::<false>(dst, src, len) }
 }
 
 #[inline(always)]
 unsafe fn shared<const WRITE: bool>(dst: *mut u8, src: *const u8, len: usize) {
     if len <= TINY {
-        // SAFETY: passed on.
+        // SAFETY: the caller's promise.
         return unsafe { tiny(dst, src, len) };
     }
     if len >= (if WRITE { LONG_TO_WRITE } else { LONG_TO_READ }) && processor::has_ahead() {
-        // SAFETY: the processor can; the rest is passed on.
+        // SAFETY: the processor supports it; the rest is the caller's promise.
         return unsafe { processor::ahead::<WRITE>(dst, src, len) };
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise.
     unsafe { ptr::copy_nonoverlapping(src, dst, len) }
 }
 
@@ -69,7 +69,7 @@ pub const TINY: usize = 16;
 /// Copies up to [`TINY`] bytes.
 ///
 /// # Safety
-/// As [`short`].
+/// `len` bytes are readable at `src` and writable at `dst`, not overlapping; `len` is at most [`TINY`].
 #[inline(always)]
 pub unsafe fn tiny(dst: *mut u8, src: *const u8, len: usize) {
     // SAFETY: every access below stays within `len` bytes: two overlapping halves.

@@ -1,23 +1,23 @@
-//! Descriptors of this library's in programs that close all descriptors, as daemons do: whatever the program opens
-//! afterwards can have the same numbers, and is not closed in place of what they once named.
+//! Descriptors of this library in programs that close all descriptors, as daemons do: a file that the program opens
+//! afterwards may get the same number, and must not be closed instead.
 
 use super::fork::{self, FileIdentity};
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
 
-/// Something that closes its descriptor on drop, if the descriptor still names it. Epoll sets, timers and events look
-/// alike: they are told from files, pipes and sockets, and not from each other. Forked children get an inert
-/// descriptor in place of files, pipes and sockets.
+/// Closes its descriptor on drop, if that still names the same file. Epoll sets, timers and events have one inode: they
+/// are distinguished from files, pipes and sockets, but not from each other. Forked children get an inert descriptor in
+/// place of files, pipes and sockets.
 pub struct OwnedDescriptor<T: AsRawFd> {
     inner: ManuallyDrop<T>,
-    /// `None`: the system did not say when it was made.
+    /// `None`: the system call for it failed.
     identity: Option<FileIdentity>,
     in_children: Option<fork::InertInChild>,
 }
 
 impl<T: AsRawFd> OwnedDescriptor<T> {
-    /// Takes what was just opened.
+    /// Takes ownership of a descriptor that was just opened.
     pub fn new(inner: T) -> Self {
         let fd = inner.as_raw_fd();
         let identity = FileIdentity::of(fd);
@@ -28,7 +28,7 @@ impl<T: AsRawFd> OwnedDescriptor<T> {
         }
     }
 
-    /// Whether the descriptor still names what it named at first.
+    /// Whether the descriptor still names the same file.
     pub fn is_intact(&self) -> bool {
         self.identity.is_some() && FileIdentity::of(self.inner.as_raw_fd()) == self.identity
     }
@@ -82,7 +82,7 @@ mod tests {
         let mut byte = [0];
         read.read_exact(&mut byte).unwrap();
         assert_eq!(byte, [7]);
-        // SAFETY: nobody else's.
+        // SAFETY: the test is its only owner.
         unsafe { libc::close(fd) };
     }
 }

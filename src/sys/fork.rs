@@ -1,4 +1,4 @@
-//! Forked children: what a child has of its parent's contexts and workers stays the parent's.
+//! Forked children: objects inherited from a parent's contexts and workers remain the parent's.
 //!
 //! A child inherits copies of the parent's objects, and with them shared memory and open files that it must not touch:
 //! a message that it sent would be in the middle of the parent's stream. So after `fork` the child
@@ -8,13 +8,13 @@
 //! - has inherited objects disabled ([`DisabledInChild`]), and finds out of each that it is inherited ([`Origin`]).
 //!
 //! The child's own contexts are independent of that. Process-wide data that they use is behind a [`Mutex`] of this
-//! module: `fork` waits until no other thread is inside, so that the child finds it free and consistent.
+//! module: `fork` acquires it, so that the child finds it free and consistent.
 //!
 //! The handlers of `fork` are registered when the library is loaded: they run in the child before those that the
 //! program registers. Handlers of libraries that were loaded before this one run earlier, and in the child of `_Fork`
 //! or of a bare `clone` none do: the [`generation`] module detects such a child all the same, and the
 //! first function that asks whether an object is inherited, makes one, or waits for a lock does what the handler does.
-//! Progress and sends with the parent's endpoints ask for nothing: a program must not call them there before.
+//! Progress and sends with the parent's endpoints do not check for it: a program must not call them there before.
 //!
 //! `vfork`, `posix_spawn`, `system` and `popen` run no handlers: their children do nothing but `exec`.
 
@@ -69,12 +69,12 @@ impl FileIdentity {
     }
 }
 
-/// What a child has to replace or disable.
+/// Objects that a child has to replace or disable.
 struct Registry {
     /// Shared mappings, by their first address: bytes.
     memory: BTreeMap<usize, usize>,
     descriptors: BTreeMap<RawFd, FileIdentity>,
-    /// By address: size, and what disables the object.
+    /// By address: size, and the function that disables the object.
     objects: BTreeMap<usize, (usize, Disable)>,
 }
 
@@ -156,19 +156,19 @@ impl Drop for DisabledInChild {
     }
 }
 
-/// The lock of a [`Mutex`]. `fork` takes it in the parent, and gives it back in both processes.
+/// The lock of a [`Mutex`]. `fork` acquires it in the parent, and releases it in both processes.
 pub struct Lock(AtomicBool);
 
 impl Lock {
     fn take(&self) {
         while !self.try_take() {
-            // A child finds it as `fork` left it, until the child handler has run.
+            // In a child it is held, as `fork` left it, until the child handler has run.
             generation::settle();
             std::thread::yield_now();
         }
     }
 
-    /// False: another thread has it.
+    /// False: another thread holds it.
     fn try_take(&self) -> bool {
         // Acquire: pairs with the Release store in `give_back`.
         !self.0.swap(true, Ordering::Acquire)
@@ -180,9 +180,9 @@ impl Lock {
     }
 }
 
-/// A mutex for static data. It has no queue of threads, which a child would inherit without the threads. It is free
-/// in a child if it was given to [`watch`]. Its holder may take those behind it in the list that `watch` got,
-/// those that are in no list, and the registry's, which the other functions of this module take.
+/// A mutex for static data. It has no queue of threads, which a child would inherit without the threads. It is free in
+/// a child if it was given to [`watch`]. Its holder may acquire those behind it in the list that `watch` got, those
+/// that are in no list, and the registry's, which the other functions of this module acquire.
 pub struct Mutex<T> {
     lock: Lock,
     value: UnsafeCell<T>,
@@ -199,18 +199,18 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Waits for its turn.
+    /// Blocks until the lock is free.
     pub fn lock(&self) -> Guard<'_, T> {
         self.lock.take();
         Guard(self)
     }
 
-    /// `None`: another thread has it.
+    /// `None`: another thread holds it.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.lock.try_take().then_some(Guard(self))
     }
 
-    /// What [`watch`] takes.
+    /// The lock for [`watch`].
     pub fn lock_to_watch(&'static self) -> &'static Lock {
         &self.lock
     }
@@ -241,10 +241,10 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-/// The locks that `fork` takes before the registry's; null before [`watch`].
+/// The locks that `fork` acquires before the registry's; null before [`watch`].
 static LOCKS: AtomicPtr<Vec<&'static Lock>> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Whether `fork` has taken the locks, and has not given them back in this process.
+/// Whether `fork` has acquired the locks, and has not released them in this process.
 static HELD: AtomicBool = AtomicBool::new(false);
 
 /// Registers the handlers of `fork` when the library is loaded.
@@ -257,15 +257,15 @@ extern "C" fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         generation::start();
-        // SAFETY: the functions are here as long as the handlers: a library that is unloaded takes them along.
+        // SAFETY: the functions exist as long as the handlers: unloading a library removes its handlers.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     });
 }
 
-/// Prepares for forks, once for the process: `locks` are free in children. They are taken in this order.
+/// Prepares for forks, once for the process: `locks` are free in children. They are acquired in this order.
 pub fn watch(locks: impl FnOnce() -> Vec<&'static Lock>) {
     static ONCE: Once = Once::new();
-    // Where the program has dropped the list of what is to be called when it is loaded.
+    // In case the program has dropped this library's initialisers.
     prepare();
     ONCE.call_once(|| {
         let locks = Box::into_raw(Box::new(locks()));
@@ -281,7 +281,7 @@ fn locks() -> &'static [&'static Lock] {
     unsafe { locks.as_ref() }.map_or(&[], |locks| locks)
 }
 
-/// How many of the locks a fork under way has taken: another thread's `watch` may have added them meanwhile.
+/// Number of locks that the running fork has acquired: another thread's `watch` may add some meanwhile.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn before() {
@@ -301,21 +301,21 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    // Nothing is left to do if a function of the library has run in this process before.
+    // Nothing to do if a function of the library has settled this process before.
     if HELD.load(Ordering::Relaxed) {
         generation::begin();
     }
 }
 
-/// Disables what the process has inherited. There is one thread.
+/// Disables the inherited objects. There is one thread.
 fn disable_inherited() {
     let by_fork = HELD.load(Ordering::Relaxed);
-    // Without handlers: what a thread was changing that does not exist in this process is given up.
+    // Without handlers: discards a registry that a thread of the parent was changing.
     if !by_fork && !REGISTRY.lock.try_take() {
         // SAFETY: there is one thread, and it is not inside: it would have to wait for itself.
         unsafe { REGISTRY.value.get().write(Registry::new()) };
     }
-    // SAFETY: the lock is this function's: `before` or the lines above have taken it.
+    // SAFETY: this function holds the lock, which `before` or the lines above have acquired.
     let registry = unsafe { &mut *REGISTRY.value.get() };
     for (&start, &len) in &registry.memory {
         // SAFETY: the promise of `PrivateInChild::new`.
@@ -327,7 +327,7 @@ fn disable_inherited() {
         // SAFETY: the promise of `DisabledInChild::new`.
         object.into_iter().for_each(|o| unsafe { disable(o, size) });
     }
-    // What is registered stays so: a child of the child inherits it, too.
+    // The registrations stay: a child of the child inherits them, too.
     match by_fork {
         true => in_parent(),
         false => REGISTRY.lock.give_back(),
@@ -337,16 +337,16 @@ fn disable_inherited() {
 /// Maps private memory, zero, in place of what is mapped.
 ///
 /// # Safety
-/// As [`PrivateInChild::new`].
+/// `len` bytes at `start`, whole pages, are mapped for this library, readable and writable.
 unsafe fn replace_memory(start: usize, len: usize) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     // Not libc's function, which may be hooked.
-    // SAFETY: the caller's promise. Users of such memory expect any content of it, as other processes write it.
+    // SAFETY: the caller's promise. Users of such memory accept any content of it, as other processes write it.
     unsafe { libc::syscall(libc::SYS_mmap, start, len, prot, flags, -1, 0) };
 }
 
-/// Puts a descriptor that nothing comes from, and that nothing goes to, in place of each.
+/// Replaces each by an inert descriptor: an eventfd that no process writes.
 fn replace_descriptors(descriptors: &BTreeMap<RawFd, FileIdentity>) {
     if descriptors.is_empty() {
         return;

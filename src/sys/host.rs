@@ -1,9 +1,9 @@
-//! Who and where this process is: host, PID namespace, library path, random numbers.
+//! Identity of this process: host, namespaces, user, library path, limits; random numbers.
 
 use crate::sys::sync::OnceLock;
 use std::ffi::CStr;
 
-/// What decides whether two processes can share memory.
+/// Identifiers by which two processes decide whether they can share memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostId {
     /// Hash of the kernel's boot id: equal on one host between two reboots, and nowhere else.
@@ -12,7 +12,7 @@ pub struct HostId {
     pub pid_ns: u32,
     /// Inode of the IPC namespace: System V numbers are comparable only where it is equal.
     pub ipc_ns: u32,
-    /// Inode of the network namespace: an address of one's own is the peer's too only where it is equal.
+    /// Inode of the network namespace: the loopback address names the same host only where it is equal.
     pub net_ns: u32,
     /// Process id in that namespace.
     pub pid: u32,
@@ -38,28 +38,28 @@ pub fn place() -> HostId {
     }
 }
 
-/// The user on whose behalf this process acts.
+/// Effective user id of this process.
 pub fn user() -> u32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::geteuid() }
 }
 
-/// Whether this process may have only so much address space (`ulimit -v`).
+/// Whether the address space of this process is limited (`ulimit -v`).
 pub fn address_space_is_limited() -> bool {
     limit(libc::RLIMIT_AS).is_some()
 }
 
-/// The length of the longest file that this process may make (`ulimit -f`), bytes, if that is limited.
+/// Longest file that this process may write (`ulimit -f`), bytes, if that is limited.
 pub fn max_file_size() -> Option<u64> {
     limit(libc::RLIMIT_FSIZE)
 }
 
-/// What this process may have of a resource (`RLIMIT_*`); `None` for any amount.
+/// Limit of a resource (`RLIMIT_*`); `None` for no limit.
 pub fn limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
     soft_limit(resource).filter(|&limit| limit != libc::RLIM_INFINITY)
 }
 
-/// As the system has it, `RLIM_INFINITY` included; `None` where it does not say.
+/// Limit of a resource as `getrlimit` returns it, `RLIM_INFINITY` included; `None` on an error.
 pub fn soft_limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

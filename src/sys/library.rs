@@ -1,21 +1,21 @@
-//! Libraries that are opened at run time, because a host may be without them: tables of their functions.
+//! Libraries that are opened at run time, because a host may not have them: tables of their functions.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
-/// One that is open, and stays so.
+/// An open library, which is never closed.
 #[derive(Clone, Copy, Debug)]
 pub struct Library(NonNull<c_void>);
 
 impl Library {
     /// `None`: the host does not have it.
     pub fn open(name: &CStr) -> Option<Library> {
-        // SAFETY: a string; what a library does when it is loaded is what every program that is linked to it has it do.
+        // SAFETY: a string; the library's initialisers are those that run in every program that is linked to it.
         let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         NonNull::new(library).map(Library)
     }
 
-    /// Where something of it is, if it has that.
+    /// Address of a symbol, if the library has it.
     pub fn symbol(self, name: &CStr) -> Option<*mut c_void> {
         // SAFETY: an open library, and a string.
         let found = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
@@ -23,8 +23,8 @@ impl Library {
     }
 }
 
-/// Writes the table of functions that are called, and how it is filled: all of them, or none. Those behind a question
-/// mark may be missing each by itself.
+/// Defines the table of a library's functions, and a function that fills it: with all of them, or not at all. Those
+/// behind a question mark may be missing individually.
 macro_rules! functions {
     (
         $(#[$about:meta])* pub struct $table:ident;
@@ -38,19 +38,18 @@ macro_rules! functions {
         }
 
         impl $table {
-            /// # Safety
-            /// `library` is the one that this is the table of.
+            /// `library` is the one whose functions the table declares.
             unsafe fn resolve(library: $crate::sys::library::Library) -> Option<$table> {
                 use ::std::{ffi::c_void, mem::transmute};
                 Some($table {
-                    // SAFETY: the library's own function of this name, whose type its manual tells.
+                    // SAFETY: the library's function of this name, of the type that its manual declares.
                     $($field: unsafe {
                         transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(
                             library.symbol($name)?
                         )
                     },)+
                     $(
-                        // SAFETY: as above.
+                        // SAFETY: the library's function of this name, of the type that its manual declares.
                         $maybe: library.symbol($other).map(|f| unsafe {
                             transmute::<*mut c_void, unsafe extern "C" fn($($given),*) -> $answer>(f)
                         }),

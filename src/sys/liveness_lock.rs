@@ -1,6 +1,6 @@
-//! Whether an owner in any PID namespace lives: it holds a lock on a byte of /dev/shm, the directory, while it does.
+//! Whether an owner in any PID namespace lives: while it does it holds a lock on a byte of /dev/shm, the directory.
 //!
-//! The kernel gives the lock back with the owner's descriptor, however the owner ends, and nothing is left behind.
+//! The kernel releases the lock with the owner's descriptor, however the owner ends, and no file is left behind.
 //! A forked child does not keep it: it gets an inert descriptor in its place ([`super::fork`]).
 
 use crate::sys::descriptor::OwnedDescriptor;
@@ -12,19 +12,19 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 const DIR: &str = "/dev/shm";
 
-/// The owner's lock, given back on drop.
+/// The owner's lock, released on drop.
 pub struct LivenessLock {
     _held: OwnedDescriptor<File>,
 }
 
 impl LivenessLock {
-    /// Takes the lock that `key` names.
+    /// Acquires the lock that `key` names.
     ///
     /// # Errors
-    /// Where there is no /dev/shm, or it knows no such locks.
+    /// There is no /dev/shm, or its file system has no such locks.
     pub fn hold(key: u64) -> io::Result<Self> {
         let dir = open()?;
-        // For reading: a directory cannot be opened for more.
+        // A read lock: a directory cannot be opened for writing.
         let mut lock = lock_of(key, libc::F_RDLCK);
         // SAFETY: an open file and a valid structure.
         match unsafe { libc::fcntl(dir.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) } {
@@ -36,7 +36,7 @@ impl LivenessLock {
     }
 }
 
-/// A name of the directory, equal for all who see the same one on this host; 0 if there is none.
+/// Id of the directory, equal for all processes of this host that see the same one; 0 if there is none.
 pub fn place() -> u32 {
     static PLACE: OnceLock<u32> = OnceLock::new();
     *PLACE.get_or_init(|| {
@@ -45,7 +45,7 @@ pub fn place() -> u32 {
     })
 }
 
-/// Whether somebody holds the lock that `key` names. If that cannot be found out somebody does.
+/// Whether a process holds the lock that `key` names; true if that cannot be determined.
 pub fn is_held(key: u64) -> bool {
     let Ok(dir) = open() else {
         return true;

@@ -4,10 +4,9 @@ use super::spin::SpinLock;
 use std::cell::{Cell, UnsafeCell};
 use std::ops::{Deref, DerefMut};
 
-/// Data that one thread at a time may touch. In `UCS_THREAD_MODE_MULTI` the lock is real; in
-/// single and serialized mode the caller promises that calls do not overlap, and taking it costs
-/// one predictable branch. User callbacks never run while one is held, so it need not be
-/// recursive; builds with debug assertions check that in every mode.
+/// Data that one thread at a time may access. In `UCS_THREAD_MODE_MULTI` the lock is real; in single and serialized
+/// mode calls must not overlap, and acquiring it costs one predictable branch. User callbacks never run while one is
+/// held, so it need not be recursive; builds with debug assertions check that in every mode.
 pub struct MtLock<T> {
     mt: bool,
     raw: SpinLock,
@@ -34,7 +33,7 @@ impl<T> MtLock<T> {
         }
     }
 
-    /// Waits for its turn.
+    /// Blocks until the lock is free.
     #[inline(always)]
     pub fn lock(&self) -> MtGuard<'_, T> {
         if self.mt {
@@ -65,7 +64,7 @@ impl<T> MtLock<T> {
         MtGuard { lock: self }
     }
 
-    /// The value in single mode, without a look at the mode: for the shortest paths, which have looked.
+    /// The value in single mode, without a check of the mode: for the shortest paths, which have checked it.
     ///
     /// # Safety
     /// The lock was made for single mode, and no guard or other reference to the value lives.
@@ -77,7 +76,7 @@ impl<T> MtLock<T> {
         unsafe { &mut *self.value.get() }
     }
 
-    /// Runs `f` on the value under the lock, for callers that are compiled for a mode each.
+    /// Runs `f` on the value under the lock, for callers that are compiled for each mode.
     ///
     /// # Safety
     /// `MT` says whether the lock was made for several threads; if not, no guard or other reference to
@@ -98,8 +97,8 @@ impl<T> MtLock<T> {
         self.mt
     }
 
-    /// Whether the value is out of reach without the lock: threads may overlap, or the guard of a `try_lock` lives, or
-    /// [`hold`](Self::hold) was called.
+    /// Whether the value must not be accessed without the lock: threads may overlap, or the guard of a `try_lock`
+    /// lives, or [`hold`](Self::hold) was called.
     #[inline(always)]
     pub fn is_held(&self) -> bool {
         self.held.get()
@@ -111,7 +110,7 @@ impl<T> MtLock<T> {
         self.held.set(yes);
     }
 
-    /// In a forked child, which has no other threads: `try_lock` fails from now on, and the value is not reached
+    /// In a forked child, which has no other threads: `try_lock` fails from now on, and the value must not be accessed
     /// without the lock.
     pub fn disable(&self) {
         if self.mt {
@@ -120,16 +119,16 @@ impl<T> MtLock<T> {
         self.held.set(true);
     }
 
-    /// In a forked child: as if no other thread had held it. The value must be sound to use whatever such a thread was
-    /// doing.
+    /// In a forked child: releases the lock, if another thread of the parent held it. The value must be sound to use
+    /// whatever such a thread was doing.
     pub fn free_in_child(&self) {
         if self.mt {
-            // SAFETY: the thread that had it does not exist in this process.
+            // SAFETY: the thread that held it does not exist in this process.
             unsafe { self.raw.unlock() };
         }
     }
 
-    /// For destruction and construction, when nobody else can have a reference.
+    /// For construction and destruction, when no other reference exists.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -169,7 +168,7 @@ impl<T> Drop for MtGuard<'_, T> {
     }
 }
 
-/// As [`MtGuard`], of a lock that was tried: it knows its holder in single mode too.
+/// [`MtGuard`] of a `try_lock`, which marks the lock as held in single mode too.
 pub struct TryGuard<'a, T>(MtGuard<'a, T>);
 
 impl<T> Deref for TryGuard<'_, T> {

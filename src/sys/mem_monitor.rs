@@ -1,19 +1,19 @@
-//! Which addresses of this process lead to other memory from now on: a ring of events that caches of registrations
-//! read.
+//! Memory hooks (libfabric: memory monitor): a ring of events, which say that addresses of this process may lead to
+//! other memory from now on. Registration caches read it.
 //!
-//! Somebody has to watch `munmap` and its like. In this order, and not before the first cache is made:
+//! `munmap` and the like are reported by one of these, in this order, beginning with the first cache:
 //!
-//! - a genuine libucm that is in the process, for then its hooks are where ours would be, or will be;
+//! - a genuine libucm in the process, as its hooks are, or will be, at the entries that ours would take;
 //! - hooks of our own at the entries of libc's functions;
-//! - the program itself, if it has said that it will (`ucm_set_external_event`, `ucm_vm_munmap`): Open MPI's
-//!   memory/patcher. What it tells is taken in any case. It ends with `MPI_Finalize`; that it does is noticed by the
-//!   next registration only.
+//! - the program itself, if it has announced that (`ucm_set_external_event`, `ucm_vm_munmap`): Open MPI's
+//!   memory/patcher. Its reports are accepted in any case. They end with `MPI_Finalize`, which only the next
+//!   registration notices.
 //!
-//! Where nobody can (`UCX_MEM_EVENTS=n`, other C libraries, sanitizers and valgrind, whose allocators unmap by
-//! themselves) the process is blind, and nothing must be kept registered.
+//! Where none is available (`UCX_MEM_EVENTS=n`, other C libraries, sanitizers and valgrind, whose allocators unmap by
+//! themselves) no registration may be kept.
 //!
-//! What nobody sees: system calls that a program makes without libc; libraries that are closed (see [`may_be_closed`]);
-//! what happens to a file behind a mapping (`ftruncate`, `fallocate`). With a genuine libucm: `shmat` with `SHM_REMAP`.
+//! Not reported: system calls that a program makes without libc; libraries that are closed (see [`may_be_closed`]);
+//! changes of a file behind a mapping (`ftruncate`, `fallocate`). With a genuine libucm: `shmat` with `SHM_REMAP`.
 
 mod patch;
 mod hooks;
@@ -39,13 +39,13 @@ static RING: EventRing = EventRing::new();
 #[cfg(loom)]
 static RING: std::sync::LazyLock<EventRing> = std::sync::LazyLock::new(EventRing::new);
 
-/// The events of this process.
+/// The event ring of this process.
 #[inline(always)]
 fn ring() -> &'static EventRing {
     &RING
 }
 
-/// Somebody who watches, or nobody.
+/// A source of events, or the reason why there is none.
 #[derive(Clone)]
 pub struct Monitor {
     events: &'static EventRing,
@@ -54,7 +54,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// One whose events come from elsewhere, for as long as the process runs.
+    /// A monitor of this ring, whose source is valid as long as the process runs.
     pub fn of(events: &'static EventRing) -> Self {
         Monitor {
             events,
@@ -63,7 +63,7 @@ impl Monitor {
         }
     }
 
-    /// Nobody has to: what is registered leads to whatever is mapped there.
+    /// A monitor without events, for registrations that lead to whatever is mapped at their addresses.
     pub fn needless() -> Self {
         #[cfg(not(loom))]
         static QUIET: EventRing = EventRing::new();
@@ -72,7 +72,7 @@ impl Monitor {
         Monitor::of(&QUIET)
     }
 
-    /// Nobody does, for this reason.
+    /// A monitor without a source of events, for this reason.
     pub fn no_readers(why: &str) -> Self {
         Monitor {
             events: ring(),
@@ -81,27 +81,27 @@ impl Monitor {
         }
     }
 
-    /// The events, which say nothing where nobody watches.
+    /// The ring; without a source of events it stays empty.
     #[inline(always)]
     pub fn events(&self) -> &'static EventRing {
         self.events
     }
 
-    /// Why nobody watches.
+    /// The reason why there is no source of events.
     pub fn blind(&self) -> Option<&str> {
         self.blind.as_deref()
     }
 
-    /// Whether events still come: somebody else may have put himself in our place since. If that can be put right it
-    /// is, and all that was missed is told as `Everything`. To be asked now and then, at each new registration.
+    /// Whether the source still reports: other code may have replaced the hooks. They are repaired if possible, with an
+    /// `Everything` for the events that were missed. To be called at each new registration.
     pub fn still(&self) -> bool {
         (self.check)()
     }
 }
 
-/// What is to be checked of him who tells.
+/// Source of the events, with what [`Monitor::still`] checks.
 enum ReportSource {
-    /// That it goes on: Open MPI stops when it is finalised.
+    /// Reports of the program, which may end: Open MPI stops them when it is finalised.
     ByProgram(PatchedEntries),
     ByEntries(PatchedEntries),
     NoLonger,
@@ -110,15 +110,15 @@ enum ReportSource {
 static WATCH: OnceLock<Monitor> = OnceLock::new();
 static ENTRIES: Mutex<ReportSource> = Mutex::new(ReportSource::NoLonger);
 
-/// What a fork waits for.
+/// Lock of the patched entries, which a fork acquires.
 pub fn lock_to_watch() -> &'static Lock {
     ENTRIES.lock_to_watch()
 }
 
-/// The program reports what it unmaps.
+/// The program has announced reports of unmapped memory.
 static EXTERNAL: AtomicBool = AtomicBool::new(false);
 
-/// The watch on this process's memory, which begins with the first call, and the options of that.
+/// The monitor of this process, made by the first call with the options of that.
 pub fn watch(options: &Options) -> &'static Monitor {
     WATCH.get_or_init(|| {
         let source = begin(options);
@@ -136,7 +136,7 @@ pub fn watch(options: &Options) -> &'static Monitor {
     })
 }
 
-/// Who tells from now on.
+/// Selects the source of events, and starts it.
 fn begin(options: &Options) -> Result<&'static str, String> {
     if options.value("MEM_EVENTS") == Some(false) {
         return Err("UCX_MEM_EVENTS=n".into());
@@ -151,7 +151,7 @@ fn begin(options: &Options) -> Result<&'static str, String> {
     Ok(source)
 }
 
-/// Tools that bring an allocator along which asks the kernel and not libc.
+/// The name of a tool whose allocator calls the kernel and not libc, if there is one.
 fn allocator_of_its_own() -> Option<&'static str> {
     let sanitizers = [
         c"__asan_init",
@@ -182,9 +182,9 @@ fn by_entries(options: &Options) -> Result<(&'static str, ReportSource), String>
     Ok((source, ReportSource::ByEntries(entries)))
 }
 
-/// The last resort, for the reason `why`.
+/// Reports of the program, as the last choice; `why` the others are not available.
 fn by_program(why: String) -> Result<(&'static str, ReportSource), String> {
-    // Relaxed: a flag, and nothing that it stands for.
+    // Relaxed: a flag that publishes no other data.
     if !EXTERNAL.load(Ordering::Relaxed) {
         return Err(why);
     }
@@ -217,7 +217,7 @@ fn check_entries() -> bool {
     checked.is_ok()
 }
 
-/// A forked child shares memory until one of the two writes: who of them keeps the page that is registered?
+/// Reports forks: parent and child share pages until one writes, and either may get the registered page.
 fn watch_forks() {
     extern "C" fn forked() {
         ring().note(UnmapEvent::Forked);
@@ -226,15 +226,15 @@ fn watch_forks() {
     unsafe { libc::pthread_atfork(Some(forked), Some(forked), None) };
 }
 
-/// The program says that it will call [`gone`] for these events (a set of `ucm_event_type_t`).
+/// The program announces that it will call [`gone`] for these events (a set of `ucm_event_type_t`).
 pub fn expect_reports(events: c_int) {
     if events & UCM_EVENT_VM_UNMAPPED as c_int != 0 {
-        // Relaxed: see `begin`.
+        // Relaxed: a flag that publishes no other data.
         EXTERNAL.store(true, Ordering::Relaxed);
     }
 }
 
-/// The program reports that these addresses are about to go. It neither allocates nor waits for a lock.
+/// The program reports that these addresses are about to be unmapped. Neither allocates nor waits for a lock.
 pub fn gone(addr: usize, len: usize) {
     hooks::note_if_probed(addr, hooks::BY_PROGRAM);
     if len > 0 && WATCH.get().is_some_and(|watch| watch.blind.is_none()) {

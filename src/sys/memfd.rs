@@ -1,7 +1,7 @@
-//! Shared memory segments without a name: a memfd, gone when the last process that maps it is.
+//! Shared memory segments without a name: a memfd, freed when the last process unmaps it.
 //!
-//! A peer in the same PID namespace opens it as `/proc/PID/fd/FD`, which the kernel allows to the
-//! same user only, without ptrace capabilities.
+//! A peer in the same PID namespace opens it as `/proc/PID/fd/FD`, which the kernel permits to the same user without
+//! ptrace capabilities, and to no other.
 
 use super::descriptor::OwnedDescriptor;
 use super::{fork, host, process};
@@ -14,11 +14,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::ptr::NonNull;
 
-/// Bytes of a page, the unit of mappings. x86-64's; larger pages are multiples of it, and
-/// mappings are made of multiples of 64 KiB where it matters.
+/// Bytes of a page, the unit of mappings: that of x86-64. Larger pages are multiples of it, and mappings are made of
+/// multiples of 64 KiB where it matters.
 pub const PAGE: usize = 4096;
 
-/// How a peer finds a segment. Plain data from an address, an rkey or shared memory: not trusted.
+/// Identity by which a peer opens a segment. Plain data from an address, an rkey or shared memory: not trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemfdId {
     /// Owner, in the PID namespace of owner and opener.
@@ -45,7 +45,7 @@ impl Memfd {
         let file = create_memfd()?;
         file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
         file.set_len(len as u64)?;
-        // A peer that could shrink the file would make our accesses fault.
+        // With seals against shrinking: a peer that shrinks the file would make our accesses fault.
         // SAFETY: fcntl on an open memfd with constant flags.
         unsafe {
             libc::fcntl(
@@ -70,7 +70,7 @@ impl Memfd {
     /// another user's; `InvalidData` for a file that is not a segment.
     pub fn open(id: MemfdId, max_len: u64) -> io::Result<Self> {
         let path = path_of(id);
-        // Look before opening: opening a device or a FIFO can have effects.
+        // Checked before opening: opening a device or a FIFO can have effects.
         check(&std::fs::metadata(&path)?, id, max_len)?;
         let file = std::fs::OpenOptions::new()
             .read(true)
@@ -91,7 +91,7 @@ impl Memfd {
         })
     }
 
-    /// How peers find it.
+    /// The identity by which peers open it.
     pub fn id(&self) -> MemfdId {
         self.id
     }
@@ -101,8 +101,8 @@ impl Memfd {
         self.len
     }
 
-    /// Maps `len` bytes from `offset` (both multiples of [`PAGE`]) for reading and writing, shared.
-    /// `at`: exactly there, instead of what is mapped there, which the caller owns.
+    /// Maps `len` bytes from `offset` (both multiples of [`PAGE`]) for reading and writing, shared. `at`: at this
+    /// address, in place of a mapping that the caller owns.
     ///
     /// # Errors
     /// `ENOMEM`; `InvalidInput` outside the segment; `EBADF`: the program has closed the file.
@@ -140,7 +140,7 @@ impl Memfd {
     }
 }
 
-/// Whether a segment is another user's. That of a process whose descriptors we may not see is.
+/// Whether a segment is another user's. True for that of a process whose descriptors are not visible.
 pub fn is_foreign(id: MemfdId) -> bool {
     match std::fs::metadata(path_of(id)) {
         Ok(meta) => meta.uid() != host::user(),
@@ -148,8 +148,9 @@ pub fn is_foreign(id: MemfdId) -> bool {
     }
 }
 
-/// Whether the owner of a segment still has it open: a file system look-up, 1 to 2 us. An owner whose descriptors
-/// may not be seen (it is not dumpable, /proc hides it or is not ours) lives as long as its process does.
+/// Whether the owner of a segment still has it open: a file system lookup, 1 to 2 us. If the owner's descriptors are
+/// not visible (it is not dumpable, /proc hides it or is of another namespace) it counts as alive as long as its
+/// process is.
 pub fn is_alive(id: MemfdId) -> bool {
     match std::fs::metadata(path_of(id)) {
         Ok(meta) if meta.ino() as u32 == id.ino => true,
@@ -159,7 +160,7 @@ pub fn is_alive(id: MemfdId) -> bool {
     }
 }
 
-/// Whether a descriptor that /proc does not show is not open: /proc is of our PID namespace and shows the process.
+/// Whether a descriptor that /proc does not show is closed: /proc is of our PID namespace and shows the process.
 fn sees_descriptors(pid: u32) -> bool {
     let ours = std::fs::read_link("/proc/self").is_ok_and(|me| {
         me.to_str()
@@ -175,9 +176,9 @@ pub struct Mapping {
     in_children: Option<fork::PrivateInChild>,
 }
 
-// SAFETY: a mapping is memory; who may touch which part of it is decided by its users.
+// SAFETY: a mapping is plain memory; its users synchronise their accesses.
 unsafe impl Send for Mapping {}
-// SAFETY: as above: `Mapping` itself hands out only a pointer.
+// SAFETY: a mapping is plain memory, to which `Mapping` only hands out a pointer.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -196,7 +197,7 @@ impl Mapping {
         self.len
     }
 
-    /// A mapping that was made otherwise.
+    /// A mapping that was not made by [`Memfd::map`].
     ///
     /// # Safety
     /// `len` bytes at `ptr` are mapped, and nothing else unmaps them.
@@ -209,7 +210,7 @@ impl Mapping {
         }
     }
 
-    /// The same memory, which forked children do not share: they find private memory there, zero.
+    /// The mapping, which forked children do not share: they find private memory there, zero.
     pub fn without_children(mut self) -> Self {
         // SAFETY: mapped until it is dropped, for reading and writing.
         let private = || unsafe { fork::PrivateInChild::new(self.ptr, self.len) };
@@ -217,7 +218,7 @@ impl Mapping {
         self
     }
 
-    /// Its first `at` bytes, whole pages, and the rest: each is unmapped for itself. `at` is at most its length.
+    /// Its first `at` bytes, whole pages, and the rest: each is unmapped separately. `at` is at most its length.
     pub fn split(self, at: usize) -> (Self, Self) {
         assert!(at <= self.len);
         let mut whole = std::mem::ManuallyDrop::new(self);
@@ -235,7 +236,7 @@ impl Mapping {
         (part(whole.ptr, at), part(behind, whole.len - at))
     }
 
-    /// These bytes of it, whole pages; the others are unmapped.
+    /// Keeps these bytes of it, whole pages, and unmaps the others.
     pub fn cut(self, range: Range<usize>) -> Self {
         let end = range.end.min(self.len);
         self.split(end).0.split(range.start).1
@@ -244,7 +245,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // Before the addresses can be those of another mapping.
+        // Before munmap: another mapping may get the addresses at once.
         self.in_children = None;
         if self.len > 0 {
             // SAFETY: the range was mapped and is unmapped once.
@@ -264,7 +265,7 @@ fn create_memfd() -> io::Result<File> {
     if fd < 0 {
         return Err(Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor without another owner.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
@@ -285,7 +286,7 @@ fn check(meta: &std::fs::Metadata, id: MemfdId, max_len: u64) -> io::Result<()> 
     Ok(())
 }
 
-/// The device number of the kernel's own memory file system, where all memfds live.
+/// The device number of the kernel's internal memory file system, which holds all memfds.
 fn memfd_device() -> Option<u64> {
     static DEVICE: OnceLock<Option<u64>> = OnceLock::new();
     *DEVICE.get_or_init(|| {

@@ -5,9 +5,8 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Elements of one size in chunks. A free element holds the pointer to the next free one at byte `LINK`, a
-/// multiple of a pointer's size; the rest of it stays as its last user left it. Not thread-safe: a shared pool
-/// lies behind a lock.
+/// Elements of one size in chunks. A free element holds the pointer to the next free one at byte `LINK`, a multiple of
+/// a pointer's size; the rest of it stays as its last user left it. Not thread-safe: a shared pool is behind a lock.
 pub struct Pool<const LINK: usize = 0> {
     element: Layout,
     per_chunk: usize,
@@ -15,11 +14,11 @@ pub struct Pool<const LINK: usize = 0> {
     chunks: Vec<NonNull<u8>>,
     /// Disables the elements of a chunk in forked children.
     disable: Option<fork::Disable>,
-    /// Of each chunk, if that is wanted.
+    /// One for each chunk, if `disable` is set.
     disabled: Vec<fork::DisabledInChild>,
     /// Elements handed out at present; written under the pool's lock alone.
     in_use: NonNull<AtomicU64>,
-    /// Where they are counted if nobody said.
+    /// The counter, unless [`count_in`](Self::count_in) has set another one.
     _own_count: Box<AtomicU64>,
 }
 
@@ -31,7 +30,7 @@ pub struct NewChunk {
 }
 
 impl NewChunk {
-    /// Each of them.
+    /// Pointers to the elements.
     pub fn elements(&self) -> impl DoubleEndedIterator<Item = *mut u8> {
         // SAFETY: a chunk holds `count` elements.
         (0..self.count).map(|i| unsafe { self.chunk.as_ptr().add(i * self.size) })
@@ -63,10 +62,10 @@ impl<const LINK: usize> Pool<LINK> {
         }
     }
 
-    /// Counts the elements that are handed out in `counter`, where others can read it.
+    /// Counts the elements that are handed out in `counter`, which other processes may read.
     ///
     /// # Safety
-    /// `counter` outlives the pool's use, and nobody else writes it.
+    /// `counter` outlives the pool's use, and nothing else writes it.
     pub unsafe fn count_in(mut self, counter: &AtomicU64) -> Self {
         self.in_use = NonNull::from(counter);
         self
@@ -82,7 +81,7 @@ impl<const LINK: usize> Pool<LINK> {
         self
     }
 
-    /// Relaxed: the lock of the pool orders its users; readers elsewhere want any recent value.
+    /// Relaxed: the lock of the pool orders its users; readers in other processes need any recent value.
     #[inline(always)]
     fn count(&self, by: u64) {
         // SAFETY: the own counter, or one that outlives the pool.
@@ -91,7 +90,7 @@ impl<const LINK: usize> Pool<LINK> {
         counter.store(n, Ordering::Relaxed);
     }
 
-    /// An element. `init` runs once per element of its life, when its chunk is made.
+    /// An element. `init` runs once for each element, when its chunk is made.
     #[inline]
     pub fn get(&mut self, mut init: impl FnMut(*mut u8)) -> NonNull<u8> {
         loop {
@@ -114,7 +113,7 @@ impl<const LINK: usize> Pool<LINK> {
         Some(head)
     }
 
-    /// An element, when [`has_some`](Self::has_some) has said so.
+    /// An element, after [`has_some`](Self::has_some) has returned true.
     ///
     /// # Safety
     /// There is a free one.
@@ -133,7 +132,7 @@ impl<const LINK: usize> Pool<LINK> {
     /// Returns an element.
     ///
     /// # Safety
-    /// `element` came from `get` of this pool and nobody uses it any more. A pointer is written at `LINK`.
+    /// `element` came from `get` of this pool and is not used any more. A pointer is written at `LINK`.
     #[inline(always)]
     pub unsafe fn put(&mut self, element: NonNull<u8>) {
         // SAFETY: the element is the pool's again and large enough for a pointer at `LINK`.
@@ -158,7 +157,8 @@ impl<const LINK: usize> Pool<LINK> {
         }
     }
 
-    /// Elements that the pool does not know yet, so that they can be initialised without the lock that guards it.
+    /// Allocates elements that are not in the pool yet, so that they can be initialised without the lock that guards
+    /// it.
     #[cold]
     pub fn allocate(&self) -> NewChunk {
         let layout = self.chunk_layout();
@@ -174,11 +174,11 @@ impl<const LINK: usize> Pool<LINK> {
         }
     }
 
-    /// Takes in what [`allocate`](Self::allocate) of this pool gave.
+    /// Adds the elements that [`allocate`](Self::allocate) of this pool returned.
     pub fn add(&mut self, fresh: NewChunk) {
         self.chunks.push(fresh.chunk);
         if let Some(disable) = self.disable {
-            // SAFETY: the promise of `disabled_in_children`; taken back before the chunk is freed.
+            // SAFETY: the promise of `disabled_in_children`; the entry is removed before the chunk is freed.
             let disabled = unsafe {
                 fork::DisabledInChild::new(fresh.chunk.cast(), self.element.size(), disable)
             };

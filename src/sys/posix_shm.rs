@@ -1,8 +1,8 @@
 //! Shared memory with a name in /dev/shm, for processes that share nothing else: containers with
 //! PID and IPC namespaces of their own. Only on request (`UCX_POSIX_USE_PROC_LINK=n`).
 //!
-//! Names are random and files mode 0600. A name is the one thing that a kill can leave behind, so
-//! every owner holds a lock on its file, and [`sweep`] removes the names of those who are gone.
+//! Names are random and files mode 0600. A killed process leaves its names behind, so every owner holds a lock on its
+//! file, and [`sweep`] removes the names of files without an owner.
 
 use super::descriptor::OwnedDescriptor;
 use super::memfd::Mapping;
@@ -28,12 +28,12 @@ impl PosixShm {
     /// `len` new bytes, zero, sparse, under a random name.
     ///
     /// # Errors
-    /// What /dev/shm answers.
+    /// The errors of /dev/shm.
     pub fn create(len: usize) -> io::Result<Self> {
         sweep();
         let key = host::random_u64();
         let file = options().create_new(true).mode(0o600).open(path(key))?;
-        // A sweep between the two lines finds a file of no length, and leaves it alone.
+        // A sweep between creation and lock finds a file of length 0, and ignores it.
         if !lock(&file) {
             return Err(Error::last_os_error());
         }
@@ -92,7 +92,7 @@ impl PosixShm {
         Ok(unsafe { Mapping::from_raw(ptr, len) })
     }
 
-    /// Whether the descriptor is still that of the file: not where the program has closed all descriptors.
+    /// Whether the descriptor still names the file: not where the program has closed all descriptors.
     fn check(&self) -> io::Result<()> {
         match self.file.is_intact() {
             true => Ok(()),
@@ -100,7 +100,7 @@ impl PosixShm {
         }
     }
 
-    /// What others find it by.
+    /// The number in the name, by which peers open it.
     pub fn key(&self) -> u64 {
         self.key
     }
@@ -134,7 +134,7 @@ pub fn is_foreign(key: u64) -> bool {
     std::fs::symlink_metadata(path(key)).is_ok_and(|meta| meta.uid() != host::user())
 }
 
-/// Whether the owner still has it open. If that cannot be found out it has.
+/// Whether the owner still has it open; true if that cannot be determined.
 pub fn is_alive(key: u64) -> bool {
     match options().open(path(key)) {
         Ok(file) => !lock(&file),
@@ -142,13 +142,13 @@ pub fn is_alive(key: u64) -> bool {
     }
 }
 
-/// Whether a process has a file mapped, as far as its mappings can be seen.
+/// Whether a process has a file mapped, as far as its mappings are visible.
 pub fn is_mapped_by(key: u64, pid: u32) -> bool {
     let path = path(key);
     process::has_mapped(pid, |m| Some(m.path) == path.to_str())
 }
 
-/// Removes the names of this user's files whose owners are gone.
+/// Removes the names of this user's files whose owners have exited.
 pub fn sweep() {
     let Ok(dir) = std::fs::read_dir(DIR) else {
         return;
@@ -204,7 +204,7 @@ mod tests {
         assert!(is_alive(a.key()) && PosixShm::open(a.key(), 4096).is_err());
         // An owner that is killed does not unlink.
         let mut killed = std::mem::ManuallyDrop::new(dead);
-        // SAFETY: the descriptor is given up here; the value is used no more.
+        // SAFETY: the value is not used afterwards; only its descriptor is closed.
         unsafe { std::ptr::drop_in_place(&mut killed.file) };
         let key = killed.key;
         assert!(path(key).exists() && !is_alive(key));

@@ -1,8 +1,8 @@
 //! Which of the watched processes have exited: one descriptor for each process, shared by all workers of this process,
 //! in one epoll set. A single system call asks whether any of them has, and takes no event out of the set.
 //!
-//! What it says is a hint: the caller looks at the process itself before it takes it for dead. A program may have
-//! closed all descriptors (`closefrom`), and what it opened since can have the numbers of ours.
+//! The result is a hint: the caller checks the process itself before it treats it as dead. A program may have closed
+//! all descriptors (`closefrom`), and files that it opened since may have the same numbers.
 
 use super::descriptor::OwnedDescriptor;
 use super::process::Process;
@@ -14,15 +14,15 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Of the descriptors that a process may have open, one of so many is used for watching others.
+/// Of the descriptors that a process may have open, one of so many is used for watched processes.
 const SHARE_OF_LIMIT: usize = 4;
 
-/// What is known of a watched process.
+/// State of a watched process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitState {
     /// It ran when [`poll`] was called last.
     Running,
-    /// It seems to have exited.
+    /// It has probably exited.
     Exited,
     /// It is not watched any more: the descriptors are lost, or belong to the process that this one was forked from.
     Lost,
@@ -35,7 +35,7 @@ pub struct MonitoredProcess {
     set: Arc<Set>,
 }
 
-/// A descriptor that counts among those in use.
+/// A descriptor that is counted in [`IN_USE`].
 struct Counted(ManuallyDrop<Process>);
 
 /// Descriptors in use.
@@ -44,7 +44,7 @@ static IN_USE: AtomicUsize = AtomicUsize::new(0);
 /// An epoll set with descriptors of processes.
 struct Set {
     epoll: ManuallyDrop<OwnedDescriptor<OwnedFd>>,
-    /// What its entries are called: no other set's are.
+    /// Token of its entries, which differs from those of all other sets.
     name: u64,
     /// The process that made it.
     maker: u32,
@@ -59,14 +59,13 @@ struct Monitor {
 
 static MONITOR: fork::Mutex<Option<Monitor>> = fork::Mutex::new(None);
 
-/// What a fork waits for.
+/// Lock of the monitor, which a fork acquires.
 pub fn lock_to_watch() -> &'static fork::Lock {
     MONITOR.lock_to_watch()
 }
 
 /// Watches the process with this number in our PID namespace. `None`: it has exited, or no descriptor can be had or may
-/// be used for it. It can have exited, and its number be another's, before the call: the caller looks at it once more
-/// afterwards.
+/// be used for it. If it exited before the call its number may be another's: the caller checks it once more afterwards.
 pub fn watch(pid: u32) -> Option<Arc<MonitoredProcess>> {
     let mut monitor = MONITOR.lock();
     if monitor
@@ -85,7 +84,7 @@ pub fn watch(pid: u32) -> Option<Arc<MonitoredProcess>> {
     known.or_else(|| monitor.add(pid))
 }
 
-/// Asks which of the watched processes have exited. Not if another thread does just now.
+/// Queries which of the watched processes have exited, unless another thread does so now.
 pub fn poll() {
     let Some(mut monitor) = MONITOR.try_lock() else {
         return;
@@ -115,7 +114,7 @@ impl Monitor {
         Some(watched)
     }
 
-    /// Marks the processes that have exited, and takes their descriptors out of the set. Whether there were any.
+    /// Marks the processes that have exited, and removes their descriptors from the set. Whether there were any.
     fn mark_exited(&mut self) -> bool {
         let mut any = false;
         self.watched.retain(|_, watched| {
@@ -131,7 +130,7 @@ impl Monitor {
 }
 
 impl MonitoredProcess {
-    /// What is known since [`poll`] was called last.
+    /// The state when [`poll`] was called last.
     pub fn state(&self) -> ExitState {
         // Relaxed: a hint; the caller asks the kernel before it acts.
         match self.exited.load(Ordering::Relaxed) {
@@ -140,12 +139,12 @@ impl MonitoredProcess {
         }
     }
 
-    /// The process was said to have exited and has not: the descriptors are not ours any more.
+    /// The process is marked as exited but runs: the descriptors are not ours any more.
     pub fn refute(&self) {
         self.set.lose();
     }
 
-    /// Whether the process has exited, asked by its descriptor. It stays open: sleeping workers may still be about to
+    /// Whether the process has exited, queried by its descriptor. That stays open: sleeping workers may still have to
     /// see it.
     fn ask(&self) -> bool {
         let exited = self.process.0.exited();
@@ -166,7 +165,7 @@ impl AsRawFd for MonitoredProcess {
 
 impl Counted {
     fn open(pid: u32) -> Option<Self> {
-        // Relaxed: a number that nothing hangs on.
+        // Relaxed: an independent count.
         if IN_USE.fetch_add(1, Ordering::Relaxed) < most_in_use()
             && let Ok(process) = Process::open(pid)
         {
@@ -196,13 +195,13 @@ impl Drop for Set {
     }
 }
 
-/// Whether the kernel says this of what a descriptor names: sets, timers and events of the program's are not taken for
-/// ours.
+/// Whether the kernel's description of a descriptor contains this: distinguishes our set from those, and from timers
+/// and events, of the program.
 fn tells(fd: RawFd, what: &str) -> bool {
     std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).is_ok_and(|info| info.contains(what))
 }
 
-/// How many descriptors are used for watching at most.
+/// Most descriptors that are used for watched processes.
 fn most_in_use() -> usize {
     host::soft_limit(libc::RLIMIT_NOFILE).map_or(0, |limit| {
         usize::try_from(limit).unwrap_or(usize::MAX) / SHARE_OF_LIMIT
@@ -220,7 +219,7 @@ impl Set {
         let epoll = OwnedDescriptor::new(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Self {
             epoll: ManuallyDrop::new(epoll),
-            // As many digits as there can be.
+            // With the highest bit set: the token always has the same number of digits.
             name: host::random_u64() | 1 << 63,
             maker: std::process::id(),
             lost: AtomicBool::new(false),
@@ -229,7 +228,7 @@ impl Set {
 
     /// `Running` or `Lost`.
     fn state(&self) -> ExitState {
-        // Relaxed: what is lost stays lost, and a round later will do.
+        // Relaxed: `lost` is never cleared, and a later call may see it.
         match self.lost.load(Ordering::Relaxed) || self.maker != std::process::id() {
             true => ExitState::Lost,
             false => ExitState::Running,
@@ -270,14 +269,14 @@ impl Set {
         }
     }
 
-    /// Whether one of its processes may have exited. A set that is not ours any more is lost.
+    /// Whether one of its processes may have exited. A set whose descriptor is not ours any more is marked as lost.
     fn is_ready(&self) -> bool {
         let mut fd = libc::pollfd {
             fd: self.epoll.as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: one valid entry. Asking for the set itself takes no event out of it, should it be the program's.
+        // SAFETY: one valid entry. Polling the set itself takes no event out of it, should it be the program's.
         let ready = unsafe { libc::poll(&mut fd, 1, 0) } > 0;
         if fd.revents & libc::POLLNVAL != 0 || !self.epoll.is_intact() {
             self.lose();
@@ -294,7 +293,7 @@ mod tests {
     use std::process::{Child, Command};
     use std::time::{Duration, Instant};
 
-    /// The tests share the set of this process.
+    /// Serialises the tests, which share the set of this process.
     static ALONE: Mutex<()> = Mutex::new(());
 
     fn sleeper() -> Child {
@@ -357,7 +356,7 @@ mod tests {
         assert_eq!(again.state(), ExitState::Running);
         end(&mut child);
         until(&again, ExitState::Exited);
-        // SAFETY: no memory involved; the file that has taken the set's place stayed open, and is nobody else's.
+        // SAFETY: no memory involved; the file that has replaced the set stayed open, and has no other owner.
         assert_eq!(unsafe { libc::close(set) }, 0);
     }
 

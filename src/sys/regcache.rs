@@ -1,13 +1,12 @@
-//! Registered memory, kept for the next time: a cache for each memory domain, with a lookaside for each worker.
+//! Registration cache: one for each memory domain, with a local cache for each worker.
 //!
-//! A region is registered for the pages of the range that was asked for, and for no more: a page that somebody uses
-//! cannot be unmapped by right, its neighbours can. What `mem_monitor` tells leads to regions being withdrawn: the next
-//! lookup, before it looks, takes them out. Those in use live until their last handle goes, and are not given out
-//! again.
+//! A region is registered for the pages of the requested range, and for no more: a page in use must not be unmapped by
+//! the program, its neighbours may be. Events of `mem_monitor` withdraw regions: the next lookup removes them first.
+//! Regions in use live until their last handle is dropped, and are not returned again.
 //!
-//! **What holds.** A lookup that begins after the unmapping call has returned, in the order of the program, does not get
-//! a region that was registered before that call's effect. (With a genuine libucm, or Open MPI's reports, which come
-//! before the call only: that was registered before that report.)
+//! **Guarantee.** A lookup that begins after the unmapping call has returned, in program order, does not return a
+//! region that was registered before that call's effect. (With a genuine libucm, or Open MPI's reports, which precede
+//! the call: that was registered before that report.)
 
 mod limits;
 mod local_cache;
@@ -27,7 +26,7 @@ pub use limits::{PinnedUsage, cure, is_shortage};
 pub use local_cache::LocalCache;
 pub use policy::CachePolicy;
 
-/// Who registers memory: a memory domain.
+/// A memory domain, which registers memory.
 pub trait Registrar: Send + Sync {
     /// Registered memory. Dropping it deregisters; that happens in any thread, and never inside of `munmap` or `free`.
     type Region: Send + Sync;
@@ -35,15 +34,15 @@ pub trait Registrar: Send + Sync {
     /// Registers whole pages.
     ///
     /// # Errors
-    /// `ENOMEM` and `EAGAIN` are tried again, with fewer regions kept; all else is the caller's.
+    /// `ENOMEM` and `EAGAIN` are retried, with fewer regions kept; all others are returned to the caller.
     fn register(&self, addr: usize, len: usize) -> io::Result<Self::Region>;
 }
 
-/// Keeps a region registered and in place for as long as it lives: for as long as anybody may access the memory by it.
+/// Keeps a region registered and in place until it is dropped: as long as a device may access the memory by it.
 pub struct Handle<T>(Arc<WorkerRef<T>>);
 
 impl<T> Handle<T> {
-    /// Of what is in no cache.
+    /// Handle of a region that is in no cache.
     pub fn alone(extent: VaRange, region: T) -> Self {
         let registered = Arc::new(Registered {
             extent,
@@ -53,7 +52,7 @@ impl<T> Handle<T> {
         Handle(Arc::new(WorkerRef::new(registered, 0)))
     }
 
-    /// What the registrar made.
+    /// The registrar's region.
     #[inline]
     pub fn region(&self) -> &T {
         &self.0.registered.region
@@ -72,21 +71,21 @@ impl<T> Clone for Handle<T> {
     }
 }
 
-/// A number of events that are never seen: who has seen so many looks again.
+/// An event count that is never reached: a local cache with it makes a full lookup.
 const NEVER: u64 = u64::MAX;
-/// The number of those who have no lookaside.
+/// Worker number of lookups without a local cache.
 const NO_WORKER: u32 = 0;
 
-/// See the module. Any thread may use it; it is left in peace by workers whose lookaside knows the answer.
+/// A registration cache. Any thread may use it; lookups that hit in a worker's local cache do not access it.
 pub struct RegCache<R: Registrar> {
     registrar: R,
     policy: CachePolicy,
     watch: Monitor,
     page: usize,
     meter: Arc<Usage>,
-    /// Registrations so far: the time that uses are compared by.
+    /// Number of registrations: the time in which uses are compared.
     clock: OwnLine<AtomicU64>,
-    /// As `CacheState::seen`, to look at without the lock.
+    /// Copy of `CacheState::seen`, readable without the lock.
     drained: AtomicU64,
     workers: AtomicU32,
     complained: AtomicBool,
@@ -95,24 +94,24 @@ pub struct RegCache<R: Registrar> {
 
 struct CacheState<T> {
     regions: CachedRegions<T>,
-    /// The events before this one have had their effect on `regions`.
+    /// Number of events whose effect on `regions` is complete.
     seen: u64,
-    /// Whether anything is kept.
+    /// Whether regions are kept.
     keeps: bool,
 }
 
-/// What a lookup outside of the lookaside comes to.
+/// Result of a lookup that missed in the local cache.
 struct Fetched<T> {
     share: Arc<WorkerRef<T>>,
-    /// The events that were seen then; `None` for a region that is not kept, and dropped with its last handle.
+    /// Number of events seen then; `None` for a region that is not kept, and dropped with its last handle.
     seen: Option<u64>,
 }
 
 impl<R: Registrar> RegCache<R> {
-    /// An empty cache. Where nobody watches the memory, or the policy forbids it, every lookup registers.
+    /// An empty cache. Without memory events, or where the policy forbids it, every lookup registers.
     ///
     /// # Errors
-    /// `Unsupported`: the policy insists, and nobody watches; the text says why.
+    /// `Unsupported`: the policy requires a cache, and there are no memory events; the text has the reason.
     pub fn new(registrar: R, policy: CachePolicy, watch: Monitor) -> io::Result<Arc<Self>> {
         if let (Some(why), true) = (watch.blind(), policy.insists) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
@@ -137,34 +136,34 @@ impl<R: Registrar> RegCache<R> {
         }))
     }
 
-    /// For one more worker. Those of one cache do not slow each other down.
+    /// A local cache for one more worker. Local caches do not write common cache lines.
     pub fn lookaside(self: &Arc<Self>) -> LocalCache<R> {
-        // Relaxed: only to be unlike the others.
+        // Relaxed: the numbers only have to differ.
         let worker = self.workers.fetch_add(1, Ordering::Relaxed);
         LocalCache::new(self.clone(), self.events(), worker)
     }
 
-    /// A registration that holds these bytes: one that is there, or a new one.
+    /// A registration that contains these bytes: an existing one, or a new one.
     ///
     /// # Errors
-    /// What the registrar says. A shortage that remains when all that nobody uses is gone is explained in the log,
+    /// Those of the registrar. A shortage that remains after all unused regions are dropped is explained in the log,
     /// once.
     pub fn get(&self, addr: usize, len: usize) -> io::Result<Handle<R::Region>> {
         let fetched = self.fetch(NO_WORKER, VaRange::new(addr, len))?;
         Ok(Handle(fetched.share))
     }
 
-    /// Deregisters what has been unmapped since somebody looked last, if nobody uses it. It costs a look at two words,
-    /// for when there is nothing; call it once in a while, since memory that went stays pinned until then.
+    /// Deregisters unused regions of which memory has been unmapped. It reads two words if there are no events. To be
+    /// called now and then, since unmapped memory stays pinned until then.
     pub fn tidy(&self) {
-        // Relaxed: who comes too early comes again.
+        // Relaxed: an event that is not visible yet is handled by a later call.
         if self.drained.load(Ordering::Relaxed) != self.events().head() {
             drop(self.drain(&mut self.state.lock()));
         }
     }
 
-    /// Deregisters up to so many of those that nobody uses, the least recently used first, and all that was unmapped:
-    /// somebody else wants room. False: there were none. Any lock may be held but one that dropping a region takes.
+    /// Deregisters up to so many unused regions, the least recently used first, and all that were unmapped, to make
+    /// room for others. False: there were none. Any lock may be held but one that dropping a region takes.
     pub fn spare(&self, most: usize) -> bool {
         let wanted = PinnedUsage {
             regions: most,
@@ -172,7 +171,7 @@ impl<R: Registrar> RegCache<R> {
         };
         let gone = self.evict(wanted);
         let any = !gone.is_empty();
-        // Before who asks tries again.
+        // Before the caller tries again.
         drop(gone);
         any
     }
@@ -182,7 +181,7 @@ impl<R: Registrar> RegCache<R> {
         self.state.lock().keeps
     }
 
-    /// What is registered at the moment, used or not.
+    /// The registered memory, used or not.
     pub fn held(&self) -> PinnedUsage {
         self.meter.held()
     }
@@ -194,12 +193,11 @@ impl<R: Registrar> RegCache<R> {
 
     #[inline(always)]
     fn now(&self) -> u64 {
-        // Relaxed: a time, and nothing that happened in it.
+        // Relaxed: a time, which publishes no other data.
         self.clock.0.load(Ordering::Relaxed)
     }
 
-    /// Takes out what the events since the last time concern, and marks it. What is returned may be dropped without the
-    /// lock.
+    /// Removes and marks the regions that new events affect. The caller may drop the result without the lock.
     fn drain(&self, state: &mut CacheState<R::Region>) -> Vec<CacheEntry<R::Region>> {
         let (ring, mut gone) = (self.events(), Vec::new());
         let head = ring.head();
@@ -216,7 +214,7 @@ impl<R: Registrar> RegCache<R> {
             }
         }
         state.seen = head;
-        // Relaxed: see `tidy`.
+        // Relaxed: a hint for `tidy`, which tolerates an old value.
         self.drained.store(head, Ordering::Relaxed);
         gone
     }
@@ -233,7 +231,7 @@ impl<R: Registrar> RegCache<R> {
         self.look_up(worker, wanted).0
     }
 
-    /// What holds these bytes, and whether regions are kept.
+    /// The region that contains these bytes, and whether regions are kept.
     fn look_up(&self, worker: u32, wanted: VaRange) -> (Option<Fetched<R::Region>>, bool) {
         let mut state = self.state.lock();
         let gone = self.drain(&mut state);
@@ -255,7 +253,7 @@ impl<R: Registrar> RegCache<R> {
         let keeps = keeps && self.is_reported() && !mem_monitor::may_be_closed(extent);
         let charge = Reservation::new(&self.meter, extent.len());
         let keeps = keeps && self.make_room(extent.len());
-        // Events from here on may be about pages that the registration got hold of.
+        // Events from here on may be about pages that the registration pinned.
         let since = self.events().head();
         let region = self.register_if_possible(extent)?;
         let registered = Arc::new(Registered {
@@ -269,7 +267,7 @@ impl<R: Registrar> RegCache<R> {
         }
     }
 
-    /// Whether events still come. If not, nothing is kept from now on.
+    /// Whether events are still reported. If not, nothing is kept from now on.
     fn is_reported(&self) -> bool {
         let told = self.watch.still();
         if !told {
@@ -282,7 +280,7 @@ impl<R: Registrar> RegCache<R> {
         told
     }
 
-    /// Makes room for so many bytes that are charged already. False if there is none.
+    /// Makes room for so many bytes, which are counted already. False if there is none.
     fn make_room(&self, bytes: usize) -> bool {
         if bytes > self.policy.max_bytes || self.policy.max_regions == 0 {
             return false;
@@ -300,7 +298,7 @@ impl<R: Registrar> RegCache<R> {
         held.regions <= self.policy.max_regions && held.bytes <= self.policy.max_bytes
     }
 
-    /// Takes out so much that nobody uses, and all that was unmapped.
+    /// Removes so many unused regions, and all that were unmapped.
     fn evict(&self, wanted: PinnedUsage) -> Vec<CacheEntry<R::Region>> {
         let mut state = self.state.lock();
         let mut gone = self.drain(&mut state);
@@ -308,7 +306,7 @@ impl<R: Registrar> RegCache<R> {
         gone
     }
 
-    /// Registers; while there is a shortage, fewer and fewer regions are kept.
+    /// Registers; after each shortage it drops twice as many unused regions.
     fn register_if_possible(&self, extent: VaRange) -> io::Result<R::Region> {
         let mut wanted = PinnedUsage {
             regions: 1,
@@ -334,10 +332,10 @@ impl<R: Registrar> RegCache<R> {
         if len <= self.policy.spared {
             return log::diag!("{len} bytes cannot be registered: {error}");
         }
-        // Relaxed: whoever comes first.
+        // Relaxed: the first thread logs.
         if !self.complained.swap(true, Ordering::Relaxed) {
             let held = self.held();
-            // Without the one that failed.
+            // Without the failed one.
             let others = PinnedUsage {
                 regions: held.regions - 1,
                 bytes: held.bytes - len,
@@ -346,13 +344,13 @@ impl<R: Registrar> RegCache<R> {
         }
     }
 
-    /// Keeps a new region, unless somebody unmapped any of it meanwhile, or registered as much.
+    /// Keeps a new region, unless part of it was unmapped meanwhile, or another thread has registered the range.
     fn keep(&self, worker: u32, new: Arc<Registered<R::Region>>, since: u64) -> Fetched<R::Region> {
         let (ring, extent) = (self.events(), new.extent);
         let mut state = self.state.lock();
         let mut gone = self.drain(&mut state);
         let seen = state.seen;
-        // Relaxed, under the lock: see `now`.
+        // Relaxed, under the lock: a time, which publishes no other data.
         let now = self.clock.0.fetch_add(1, Ordering::Relaxed) + 1;
         if !state.keeps || ring.concerned(since, seen, extent) {
             drop(state);
@@ -372,7 +370,7 @@ impl<R: Registrar> RegCache<R> {
         }
     }
 
-    /// A region that goes with its handle.
+    /// A region that is dropped with its last handle.
     fn share_region(&self, registered: Arc<Registered<R::Region>>) -> Fetched<R::Region> {
         let share = Arc::new(WorkerRef::new(registered, self.now()));
         Fetched { share, seen: None }

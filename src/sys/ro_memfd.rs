@@ -1,8 +1,7 @@
-//! Published memory: this process writes it, other processes of the same user can only read it.
+//! Read-only published memory: this process writes it, other processes of the same user can only read it.
 //!
-//! It is a memfd that is sealed against resizing and against new writers, found by its name among
-//! the descriptors of a process (`/proc/PID/fd`). Readers take copies with `pread`: nothing that a
-//! writer does or fails to do can make them fault.
+//! It is a memfd that is sealed against resizing and against new writers, found by its name among the descriptors of a
+//! process (`/proc/PID/fd`). Readers copy it with `pread`: whatever a writer does or fails to do, they do not fault.
 
 use super::descriptor::OwnedDescriptor;
 use super::fork;
@@ -13,26 +12,26 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
-/// What `/proc/PID/fd` shows for one.
+/// Link target of such a descriptor in `/proc/PID/fd`.
 const LINK: &str = "/memfd:rucp-stats (deleted)";
 
 /// The writer's side.
 pub struct RoMemfd {
     ptr: NonNull<u8>,
     len: usize,
-    /// Keeps it findable; `None` for memory that nobody else sees.
+    /// Keeps it findable; `None` for private memory.
     _file: Option<OwnedDescriptor<File>>,
-    /// Children do not write it.
+    /// Forked children get private memory in its place.
     in_children: Option<fork::PrivateInChild>,
 }
 
-// SAFETY: a mapping is memory; who may touch which part of it is decided by its users.
+// SAFETY: a mapping is plain memory; its users synchronise their accesses.
 unsafe impl Send for RoMemfd {}
-// SAFETY: as above: it hands out only a pointer.
+// SAFETY: a mapping is plain memory, to which `RoMemfd` only hands out a pointer.
 unsafe impl Sync for RoMemfd {}
 
 impl RoMemfd {
-    /// `len` bytes, zero, sparse. Where it cannot be published, or is not to be, the memory is private.
+    /// `len` bytes, zero, sparse. Private memory if not `visible`, or if it cannot be published.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -45,7 +44,7 @@ impl RoMemfd {
                 -1,
             ),
         };
-        // SAFETY: a fresh mapping, of our own file or of nothing.
+        // SAFETY: a fresh mapping, of our own file or anonymous.
         let ptr = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -60,8 +59,8 @@ impl RoMemfd {
             return Err(Error::last_os_error());
         }
         if let Some(file) = &file {
-            // Ours stays the only mapping that can be written. Kernels before 5.1 do not know this
-            // seal: another process of this user could then write nonsense into its own view.
+            // Ours stays the only writable mapping. Kernels before 5.1 do not have this seal: another process of this
+            // user could then modify its own view.
             seal(file, libc::F_SEAL_FUTURE_WRITE);
         }
         let ptr = NonNull::new(ptr.cast()).ok_or(ErrorKind::InvalidInput)?;
@@ -74,7 +73,7 @@ impl RoMemfd {
         })
     }
 
-    /// First byte of a page.
+    /// First byte; aligned to a page.
     pub fn ptr(&self) -> NonNull<u8> {
         self.ptr
     }
@@ -82,7 +81,7 @@ impl RoMemfd {
 
 impl Drop for RoMemfd {
     fn drop(&mut self) {
-        // Before the addresses can be those of another mapping.
+        // Before munmap: another mapping may get the addresses at once.
         self.in_children = None;
         // SAFETY: mapped in `create`, unmapped once.
         unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
@@ -96,7 +95,7 @@ fn memfd(len: usize) -> io::Result<File> {
     if fd < 0 {
         return Err(Error::last_os_error());
     }
-    // SAFETY: a fresh descriptor that nobody else owns.
+    // SAFETY: a fresh descriptor without another owner.
     let file = unsafe { File::from_raw_fd(fd) };
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
     file.set_len(len as u64)?;
@@ -109,7 +108,7 @@ fn seal(file: &File, seals: i32) {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) };
 }
 
-/// The published memories of one process that this one may see.
+/// The published memories of a process, as far as they are visible.
 pub fn of_process(pid: u32) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else {
         return Vec::new();
@@ -123,9 +122,9 @@ pub fn of_process(pid: u32) -> Vec<PathBuf> {
 /// A copy of published memory, at most `max` bytes.
 ///
 /// # Errors
-/// What opening and reading answer; `InvalidData` for what is no file.
+/// The errors of opening and reading; `InvalidData` if it is no regular file.
 pub fn read(path: &Path, max: usize) -> io::Result<Vec<u8>> {
-    // Look before opening: opening a device can have effects.
+    // Checked before opening: opening a device can have effects.
     if !fs::metadata(path)?.is_file() {
         return Err(Error::from(ErrorKind::InvalidData));
     }

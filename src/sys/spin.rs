@@ -1,28 +1,28 @@
-//! A lock for critical sections of some tens of instructions, with waiting that lets others run.
+//! A spin lock for critical sections of some tens of instructions, with backoff.
 //!
-//! Giving it back is a plain store, so that taking and giving cost one read-modify-write. Whoever waits
-//! pauses for a moment, then gives way: on a machine with more threads than cores the holder may not be
-//! running at all. The last resort is sleep, because a holder of lower priority gets no time otherwise.
+//! Unlocking is a plain store, so that lock and unlock cost one read-modify-write. A waiter pauses for a moment, then
+//! yields: on a machine with more threads than cores the holder may not run. At last it sleeps, because a holder of
+//! lower priority gets no time otherwise.
 //!
-//! Waiters look more and more seldom. A look takes the lock's line of cache from its holder, and who gets the lock
-//! takes the lines that it guards, which lasts longer than a critical section: threads that want the same thing all the
-//! time are to have it in turns of many sections each, not of one.
+//! Waiters check less and less often. A check takes the lock's cache line from its holder, and the next holder fetches
+//! the lines that the lock guards, which takes longer than a critical section: threads that contend permanently should
+//! get the lock in turns of many sections each, not of one.
 
 use super::sync::{AtomicU32, Ordering, give_way};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 
-/// Pauses between two looks, at most, before the waiter first gives way: in all longer than a critical section.
+/// Most pauses between two checks, before the first yield: together longer than a critical section.
 const PAUSES: u32 = if cfg!(loom) { 1 } else { 64 };
-/// Times that it gives way between two looks, at most.
+/// Most yields between two checks.
 const YIELDS: u32 = if cfg!(loom) { 1 } else { 32 };
-/// Looks with that between them, before it sleeps.
+/// Checks with yields between them, before the waiter sleeps.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 13 };
-/// Microseconds of sleep between further looks.
+/// Microseconds of sleep between further checks.
 const NAP_US: u32 = 50;
 
-/// See the module.
+/// A spin lock.
 pub struct SpinLock(AtomicU32);
 
 impl SpinLock {
@@ -36,7 +36,7 @@ impl SpinLock {
         Self(AtomicU32::new(FREE))
     }
 
-    /// False when somebody has it.
+    /// False when it is locked.
     #[inline(always)]
     pub fn try_lock(&self) -> bool {
         // Acquire: pairs with the Release store in `unlock`.
@@ -45,7 +45,7 @@ impl SpinLock {
             .is_ok()
     }
 
-    /// Waits for its turn.
+    /// Blocks until the lock is free.
     #[inline(always)]
     pub fn lock(&self) {
         if !self.try_lock() {
@@ -53,10 +53,10 @@ impl SpinLock {
         }
     }
 
-    /// Gives it back.
+    /// Releases the lock.
     ///
     /// # Safety
-    /// The caller has it.
+    /// The caller holds it.
     #[inline(always)]
     pub unsafe fn unlock(&self) {
         // Release: pairs with the Acquire exchange in `try_lock`.
@@ -94,9 +94,9 @@ impl SpinLock {
         }
     }
 
-    /// Takes it if nobody has it.
+    /// Locks it if it is free.
     fn look(&self) -> bool {
-        // Relaxed: `try_lock` looks again. Reading leaves the line to be written by its holder.
+        // Relaxed: `try_lock` checks again. A load leaves the line shared with its holder.
         self.0.load(Ordering::Relaxed) == FREE && self.try_lock()
     }
 }
@@ -120,7 +120,7 @@ mod loom_tests {
 
     // SAFETY: the value is touched under the lock; loom checks that.
     unsafe impl Sync for Shared {}
-    // SAFETY: as above.
+    // SAFETY: the value is accessed under the lock; loom checks that.
     unsafe impl Send for Shared {}
 
     #[test]

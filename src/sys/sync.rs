@@ -1,5 +1,5 @@
-//! The shared state of lock-free code: atomics, the bytes they guard, and what is made once; exchanged for others where
-//! loom or ThreadSanitizer watch.
+//! Shared state of lock-free code: atomics, the bytes that they guard, and once-cells; replaced by others under loom
+//! and ThreadSanitizer.
 
 pub mod dma_mem;
 
@@ -13,8 +13,8 @@ pub use std::sync::atomic::{AtomicBool, Ordering, fence};
 #[cfg(tsan)]
 pub use tsan::{AtomicU32, AtomicU64};
 
-// Those of the standard library come compiled, and not watched: ThreadSanitizer would see that a thread wrote the
-// value, and not what makes it known to others.
+// Those of the standard library are compiled without instrumentation: ThreadSanitizer would see the write of the value,
+// but not its publication.
 #[cfg(tsan)]
 pub use once_cell::sync::OnceCell as OnceLock;
 #[cfg(not(tsan))]
@@ -33,15 +33,14 @@ pub fn give_way(us: u32) {
     }
 }
 
-/// Tells loom that this thread gets nowhere until another one has done something.
+/// Informs loom that this thread waits for another one.
 #[cfg(loom)]
 pub fn give_way(_us: u32) {
     loom::thread::yield_now();
 }
 
-/// Bytes that one side writes and another reads without atomics, in memory that begins as zero. The
-/// owner's protocol keeps the two apart; loom is told of every access and finds those that nothing
-/// keeps apart.
+/// Bytes that one side writes and another reads without atomics, in memory that begins as zero. The owner's protocol
+/// keeps the accesses apart; loom gets every access and finds those that it does not.
 #[repr(C)]
 pub struct Bytes<const N: usize> {
     bytes: std::cell::UnsafeCell<[u8; N]>,
@@ -51,13 +50,13 @@ pub struct Bytes<const N: usize> {
 
 #[cfg(not(loom))]
 impl<const N: usize> Bytes<N> {
-    /// The place of `_len` bytes at offset `at`, about to be written. `at` is at most `N`.
+    /// Pointer to `_len` bytes at offset `at`, about to be written. `at` is at most `N`.
     #[inline(always)]
     pub fn to_write(&self, at: usize, _len: usize) -> *mut u8 {
         self.bytes.get().cast::<u8>().wrapping_add(at)
     }
 
-    /// The place of `_len` bytes at offset `at`, about to be read. `at` is at most `N`.
+    /// Pointer to `_len` bytes at offset `at`, about to be read. `at` is at most `N`.
     #[inline(always)]
     pub fn to_read(&self, at: usize, _len: usize) -> *const u8 {
         self.bytes.get().cast::<u8>().wrapping_add(at)
@@ -66,7 +65,7 @@ impl<const N: usize> Bytes<N> {
 
 #[cfg(loom)]
 impl<const N: usize> Bytes<N> {
-    /// Loom watches cells, not ranges: one for so many bytes.
+    /// Loom checks cells, not ranges: one for so many bytes.
     const BLOCK: usize = 64;
 
     pub fn new() -> Self {

@@ -1,8 +1,8 @@
 //! System V shared memory that is marked for removal as soon as it is attached.
 //!
-//! Linux lets others attach a marked segment by its number while somebody has it attached, and
-//! frees it with the last one, killed or not. It is found across PID namespaces, as long as the
-//! IPC namespace is the same: what containers share when they share /dev/shm.
+//! Linux lets other processes attach a marked segment by its number while one has it attached, and frees it with the
+//! last detach, by exit or kill too. It is found across PID namespaces, as long as the IPC namespace is the same: that
+//! is the case for containers that share /dev/shm.
 
 use super::mem_monitor::page_size;
 use super::memfd::Mapping;
@@ -17,14 +17,14 @@ pub struct SysvSegment {
     number: u32,
 }
 
-// SAFETY: a block is memory; who may touch which part of it is decided by its users.
+// SAFETY: a block is plain memory; its users synchronise their accesses.
 unsafe impl Send for SysvSegment {}
-// SAFETY: as above: `SysvSegment` itself hands out only a pointer.
+// SAFETY: a block is plain memory, to which `SysvSegment` only hands out a pointer.
 unsafe impl Sync for SysvSegment {}
 
 impl SysvSegment {
-    /// A new block of `len` bytes, zero, sparse, for this user only. `place`: exactly there, instead of what is mapped
-    /// there, which the caller owns.
+    /// A new block of `len` bytes, zero, sparse, for this user only. `place`: at this address, in place of a mapping
+    /// that the caller owns.
     ///
     /// # Errors
     /// `ENOSPC` (the system's limits are reached), `ENOMEM`, `ENOSYS`, `EINVAL` (no address for a block).
@@ -37,7 +37,7 @@ impl SysvSegment {
             return Err(Error::last_os_error());
         }
         let block = at(number, len, place);
-        // Attached or not: nobody but those who have it may keep it from here on.
+        // Attached or not: from here on only attachments keep it.
         // SAFETY: no memory involved.
         unsafe { libc::shmctl(number, libc::IPC_RMID, std::ptr::null_mut()) };
         block
@@ -68,15 +68,16 @@ impl SysvSegment {
         self.len
     }
 
-    /// The number by which others attach it.
+    /// The number by which peers attach it.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// As a mapping, of which a part can be unmapped: the block is there as long as a part of it is attached anywhere.
+    /// Converts it into a mapping, of which a part can be unmapped: the block exists as long as a part of it is
+    /// attached.
     pub fn into_mapping(self) -> Mapping {
         let block = std::mem::ManuallyDrop::new(self);
-        // SAFETY: attached, and detached by nobody else. What is attached is unmapped like any other memory.
+        // SAFETY: attached, and not detached elsewhere. An attached block is unmapped like any other memory.
         unsafe { Mapping::from_raw(block.ptr, block.len.next_multiple_of(page_size())) }
     }
 }
@@ -88,7 +89,7 @@ impl Drop for SysvSegment {
     }
 }
 
-/// Whether a block is another user's. That of one whose blocks we may not even ask about is.
+/// Whether a block is another user's. True for a block that this user may not query.
 pub fn is_foreign(number: u32) -> bool {
     match stat(number) {
         Ok(stat) => stat.shm_perm.uid != host::user(),
@@ -96,7 +97,7 @@ pub fn is_foreign(number: u32) -> bool {
     }
 }
 
-/// The process that made a block, if it can be seen from here.
+/// The process that made a block, if it is visible from here.
 pub fn creator(number: u32) -> Option<u32> {
     stat(number)
         .ok()
@@ -104,8 +105,8 @@ pub fn creator(number: u32) -> Option<u32> {
         .map(|s| s.shm_cpid as u32)
 }
 
-/// Whether the process that made a block is still there; `None` if it cannot be seen from here
-/// (it is in a PID namespace that is not below ours).
+/// Whether the process that made a block still exists; `None` if it is not visible from here (it is in a PID namespace
+/// that is not below ours).
 pub fn creator_alive(number: u32) -> Option<bool> {
     match stat(number) {
         Ok(s) if s.shm_cpid > 0 => Some(process::is_running(s.shm_cpid as u32)),
@@ -114,7 +115,7 @@ pub fn creator_alive(number: u32) -> Option<bool> {
     }
 }
 
-/// Whether a process has a block attached, as far as its mappings can be seen.
+/// Whether a process has a block attached, as far as its mappings are visible.
 pub fn is_attached_by(number: u32, pid: u32) -> bool {
     process::has_mapped(pid, |m| {
         m.inode == u64::from(number) && m.path.starts_with("/SYSV")
@@ -147,7 +148,7 @@ fn stat(number: u32) -> io::Result<libc::shmid_ds> {
     Ok(stat)
 }
 
-/// A number that names nothing any more is an end, not a mistake.
+/// Maps errors for a number that names no block any more to `NotFound`.
 fn gone(e: Error) -> Error {
     match e.raw_os_error() {
         Some(libc::EINVAL | libc::EIDRM) => ErrorKind::NotFound.into(),

@@ -2,13 +2,13 @@
 
 use std::ptr::NonNull;
 
-/// Private memory that children find zero, where the kernel knows how; elsewhere they have a copy.
+/// Private memory that children find zero, where the kernel supports it; elsewhere they have a copy.
 pub struct Wiped {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: an address that only the kernel is told of.
+// SAFETY: the address is only passed to the kernel.
 unsafe impl Send for Wiped {}
 
 impl Wiped {
@@ -29,10 +29,10 @@ impl Drop for Wiped {
     }
 }
 
-/// Whether it was followed: not by kernels that do not know it, and not where the memory is no whole pages.
+/// Whether the kernel applied the advice: not if it does not support it, and not where the memory is no whole pages.
 ///
 /// # Safety
-/// What the advice does to `len` bytes at `start` is sound.
+/// The effect of the advice on `len` bytes at `start` is sound.
 pub(super) unsafe fn advise(start: NonNull<u8>, len: usize, advice: libc::c_int) -> bool {
     // SAFETY: no memory involved.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;

@@ -1,4 +1,4 @@
-//! Where log messages go: standard output, standard error, or a file that is put aside when it has grown.
+//! Destinations of log messages: standard output, standard error, or a file that is rotated when it has grown.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -9,18 +9,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 /// A destination. Every write is one system call, so lines of several threads and processes do not mix.
 pub struct Sink {
     fd: RawFd,
-    /// What the user wrote, when it is a file.
+    /// The file's name pattern, if it is a file.
     file: Option<LogFile>,
 }
 
 struct LogFile {
     pattern: String,
-    /// A file that would grow beyond this is put aside.
+    /// A file that would grow beyond this is rotated, bytes.
     limit: usize,
-    /// How many that were put aside are kept.
+    /// Number of rotated files that are kept.
     backups: u32,
     written: AtomicUsize,
-    /// The process that opened it: after a fork the name may be another.
+    /// The process that opened it: after a fork the expanded name may differ.
     pid: AtomicU32,
     /// Set while one thread changes the file behind the descriptor.
     busy: AtomicBool,
@@ -70,7 +70,7 @@ impl Sink {
         }
     }
 
-    /// Writes whole lines. A message that cannot be written is lost: there is nobody to tell.
+    /// Writes whole lines. A message that cannot be written is lost, without an error.
     pub fn write(&self, lines: &str) {
         if let Some(file) = &self.file {
             file.prepare(self.fd, lines.len());
@@ -100,8 +100,8 @@ impl LogFile {
         if !forked && !full {
             return;
         }
-        // Another thread at it: this message goes to either file. A child of a fork starts afresh, whatever the
-        // threads did that it does not have.
+        // If another thread changes the file, this message goes to either file. In a forked child the flag may be left
+        // from a thread that does not exist there, and is ignored.
         if self.busy.swap(true, Ordering::Acquire) && !forked {
             return;
         }
@@ -121,7 +121,7 @@ impl LogFile {
     /// Renames the file to `.1`, `.1` to `.2` and so on; without backups it is emptied.
     fn put_aside(&self, path: &str) {
         let backup = |number: u32| format!("{path}.{number}");
-        // What cannot be renamed stays, and is written to further.
+        // A file that cannot be renamed stays, and is appended to.
         for number in (1..self.backups).rev() {
             let _ = fs::rename(backup(number), backup(number + 1));
         }
@@ -158,7 +158,7 @@ fn expand(pattern: &str) -> String {
     name + rest
 }
 
-/// What a letter behind `%` stands for.
+/// The substitute for a letter behind `%`.
 fn substitute(key: char) -> Option<String> {
     match key {
         'h' => Some(super::host().to_owned()),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     fn close(sink: Sink) {
-        // SAFETY: the descriptor is of a file that the test opened, and nobody uses it later.
+        // SAFETY: the descriptor of a file that the test opened, not used later.
         unsafe { libc::close(sink.fd) };
     }
 

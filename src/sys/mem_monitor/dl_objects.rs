@@ -1,9 +1,9 @@
-//! The objects that the dynamic loader has loaded: which of them matter to the watch on memory, and which may go.
+//! Objects that the dynamic loader has loaded: lookup by address and name, and whether one may be unloaded.
 
 use super::events::VaRange;
 use std::ffi::{CStr, CString, c_int, c_void};
 
-/// An object as the loader tells of it.
+/// A loaded object, as `dl_iterate_phdr` describes it.
 struct ObjectInfo<'a> {
     name: &'a CStr,
     base: usize,
@@ -28,7 +28,7 @@ fn for_each(mut each: impl FnMut(ObjectInfo<'_>) -> bool) {
         _size: usize,
         each: *mut c_void,
     ) -> c_int {
-        // SAFETY: the loader passes a valid description, and what `dl_iterate_phdr` was given below.
+        // SAFETY: the loader passes a valid description, and the pointer that `dl_iterate_phdr` was given below.
         let (info, each) = unsafe { (&*info, &mut *each.cast::<F>()) };
         let name = match info.dlpi_name.is_null() {
             true => c"",
@@ -59,22 +59,23 @@ fn for_each(mut each: impl FnMut(ObjectInfo<'_>) -> bool) {
     unsafe { libc::dl_iterate_phdr(Some(visitor(&each)), (&raw mut each).cast()) };
 }
 
-/// Whether any of these addresses belong to a library that `dlclose` may unmap: the loader does so by itself, where no
-/// hook sees it. What was loaded with the program never goes; that is all up to the loader itself in its own list.
+/// Whether any of these addresses belong to a library that `dlclose` may unmap: the loader does so by itself, without a
+/// call of a hooked function. Objects that were loaded with the program are never unmapped: in the loader's list these
+/// are all up to the loader itself.
 pub fn may_be_closed(extent: VaRange) -> bool {
     // SAFETY: no arguments but a constant.
     let loader = unsafe { libc::getauxval(libc::AT_BASE) } as usize;
     let (mut stays, mut found) = (true, false);
     for_each(|object| {
         found = !stays && object.maps_any_of(extent);
-        // The program is the first. Without an interpreter it is all that is known to stay.
+        // The program is the first. Without an interpreter it is the only object that is known to stay.
         stays = stays && loader != 0 && object.base != loader;
         !found
     });
     found
 }
 
-/// The path of the object that holds this address; `None` for the program itself and for no object's.
+/// The path of the object that holds this address; `None` for the program itself and for an address of no object.
 pub fn library_of(addr: usize) -> Option<CString> {
     let (mut first, mut path) = (true, None);
     for_each(|object| {
@@ -98,7 +99,7 @@ pub fn is_program(addr: usize) -> bool {
     holds
 }
 
-/// The paths of the objects whose file name begins so.
+/// The paths of the objects whose file name has this prefix.
 pub fn named(prefix: &str) -> Vec<CString> {
     let mut found = Vec::new();
     for_each(|object| {
@@ -112,26 +113,26 @@ pub fn named(prefix: &str) -> Vec<CString> {
     found
 }
 
-/// An open library that is never closed. `None` if it is not loaded yet.
+/// An open library that is never closed.
 pub struct LoadedObject(*mut c_void);
 
 impl LoadedObject {
-    /// The library with this path or name, which stays loaded from now on until the process ends.
+    /// Opens the library with this path or name for good. `None` if it is not loaded yet.
     pub fn keep(path: &CStr) -> Option<Self> {
         let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-        // SAFETY: a terminated path; what is loaded already is not initialised again.
+        // SAFETY: a terminated path; the initialisers of a loaded library do not run again.
         let handle = unsafe { libc::dlopen(path.as_ptr(), flags) };
         (!handle.is_null()).then_some(LoadedObject(handle))
     }
 
-    /// A symbol of it or of what it needs; 0 where there is none.
+    /// A symbol of it or of its dependencies; 0 where there is none.
     pub fn symbol(&self, name: &CStr) -> usize {
         // SAFETY: an open handle and a terminated name.
         unsafe { libc::dlsym(self.0, name.as_ptr()) as usize }
     }
 }
 
-/// A symbol that the program sees; 0 where there is none.
+/// A symbol in the global scope; 0 where there is none.
 pub fn global_symbol(name: &CStr) -> usize {
     // SAFETY: a terminated name.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) as usize }
@@ -160,9 +161,9 @@ mod tests {
 
     #[test]
     fn what_was_opened_later_may_go() {
-        // Not among what a test program needs; part of every C library since long.
+        // Not a dependency of a test program, but part of every C library.
         let path = c"libBrokenLocale.so.1";
-        // SAFETY: a library without initialisers of note.
+        // SAFETY: the library's initialisers have no effect on the test.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
         assert!(!handle.is_null());
         let mut extent = None;

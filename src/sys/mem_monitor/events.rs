@@ -1,8 +1,8 @@
-//! What was unmapped, in the order in which it was told: a ring that any thread writes, inside of `munmap` and `free`,
-//! and every cache reads at its own pace.
+//! Events of unmapped memory in the order of their reports: a ring that any thread writes, inside of `munmap` and
+//! `free`, and that every cache reads independently.
 //!
-//! Writers take no lock, allocate nothing and wait for nobody, be they interrupted where they may. What a reader cannot
-//! have (it was overtaken, or the writer is not done) it must take for everything.
+//! Writers take no lock, allocate nothing and never wait, wherever they are interrupted. A reader must take an event
+//! that is overwritten or not complete for `Everything`.
 
 use crate::sys::arch::OwnLine;
 use crate::sys::sync::{AtomicU64, Ordering, fence};
@@ -15,14 +15,14 @@ pub struct VaRange {
 }
 
 impl VaRange {
-    /// `len` bytes, as far as there are addresses.
+    /// `len` bytes at `start`, cut at the end of the address space.
     #[inline]
     pub const fn new(addr: usize, len: usize) -> Self {
         let end = addr.saturating_add(len);
         VaRange { start: addr, end }
     }
 
-    /// The whole pages of `page` bytes (a power of two) that hold it.
+    /// The range of whole pages of `page` bytes (a power of two) that contain it.
     #[inline]
     pub const fn pages(self, page: usize) -> Self {
         let end = self.end.saturating_add(page - 1);
@@ -49,19 +49,19 @@ impl VaRange {
     }
 }
 
-/// Something that happened to the address space.
+/// A change of the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmapEvent {
     /// These addresses may lead to other memory now.
     Gone(VaRange),
-    /// Any address may.
+    /// Any address may lead to other memory now.
     Everything,
     /// The process forked: memory is shared with the child until one of them writes.
     Forked,
 }
 
 impl UnmapEvent {
-    /// As two words. No range of addresses ends before it begins, or with the last address.
+    /// Encodes the event in two words. No range ends before it begins, or with the last address.
     fn words(self) -> (u64, u64) {
         match self {
             UnmapEvent::Gone(extent) => (extent.start as u64, extent.end as u64),
@@ -92,7 +92,7 @@ struct EventSlot {
     end: AtomicU64,
 }
 
-/// See the module. `N` events are kept; their numbers count from 0.
+/// The ring of events. The last `N` events are kept; their numbers count from 0.
 pub struct EventRing<const N: usize = 512> {
     /// The number of the next event. In a cache line of its own: every lookup reads it.
     head: OwnLine<AtomicU64>,
@@ -100,7 +100,7 @@ pub struct EventRing<const N: usize = 512> {
 }
 
 impl<const N: usize> EventRing<N> {
-    /// Without events.
+    /// A ring without events.
     #[cfg(not(loom))]
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Self {
@@ -130,26 +130,27 @@ impl<const N: usize> EventRing<N> {
         }
     }
 
-    /// How many events there were. Who finds this unchanged since it last read them knows that none came that is told
-    /// by now, and that whatever was done before it was told is visible.
+    /// Number of events so far. If it is unchanged since a reader last read them, no event was reported since then; and
+    /// everything that happened before a counted report is visible.
     #[inline(always)]
     pub fn head(&self) -> u64 {
         // Acquire: pairs with the increment in `note`.
         self.head.0.load(Ordering::Acquire)
     }
 
-    /// Tells of an event.
+    /// Adds an event.
     pub fn note(&self, event: UnmapEvent) {
-        // AcqRel: what the writer did before is visible to who sees the number; see `head`.
+        // AcqRel: what the writer did before is visible to a thread that reads the number, by the Acquire load in
+        // `head`.
         let number = self.head.0.fetch_add(1, Ordering::AcqRel);
         let slot = &self.slots.0[number as usize % N];
         let state = slot.state.load(Ordering::Relaxed);
-        // One that is still busy belongs to a writer who was overtaken by a whole round: it stays his, and readers take
-        // this event for everything. So does one that is ahead of us.
+        // A busy slot belongs to a writer that other writers have lapped: it keeps the slot, and readers take this
+        // event for `Everything`. The same applies to a slot with a later event.
         if state & BUSY != 0 || state > number {
             return;
         }
-        // Acquire: pairs with the Release store of the writer before, so that its words do not come after ours.
+        // Acquire: pairs with the Release store of the previous writer, so that its words do not overwrite ours.
         let claimed = slot.state.compare_exchange(
             state,
             (number + 1) | BUSY,
@@ -159,7 +160,8 @@ impl<const N: usize> EventRing<N> {
         if claimed.is_err() {
             return;
         }
-        // Pairs with the fence in `read`: who sees one of the words below sees that the slot is busy, too.
+        // Release: pairs with the fence in `read`: a reader that sees one of the words below sees that the slot is
+        // busy, too.
         fence(Ordering::Release);
         let (start, end) = event.words();
         slot.start.store(start, Ordering::Relaxed);
@@ -168,7 +170,8 @@ impl<const N: usize> EventRing<N> {
         slot.state.store(number + 1, Ordering::Release);
     }
 
-    /// The events from number `from` up to, and without, number `to`; those that cannot be had as one `Everything`.
+    /// The events from number `from` up to, and without, number `to`; an `Everything` stands for those that cannot be
+    /// read.
     pub fn events(&self, from: u64, to: u64) -> impl Iterator<Item = UnmapEvent> {
         let lost = to.saturating_sub(from) > N as u64;
         let numbers = if lost { to..to } else { from..to };
@@ -178,7 +181,7 @@ impl<const N: usize> EventRing<N> {
             .chain(read)
     }
 
-    /// Whether one of these events concerns any of `extent`.
+    /// Whether one of these events affects any of `extent`.
     pub fn concerned(&self, from: u64, to: u64, extent: VaRange) -> bool {
         self.events(from, to).any(|event| match event {
             UnmapEvent::Gone(gone) => gone.overlaps(extent),
@@ -196,7 +199,8 @@ impl<const N: usize> EventRing<N> {
             slot.start.load(Ordering::Relaxed),
             slot.end.load(Ordering::Relaxed),
         );
-        // Pairs with the fence in `note`: had a word been a later writer's, the slot would not be unchanged.
+        // Acquire: pairs with the fence in `note`: if a word were of a later writer, the slot's state would have
+        // changed.
         fence(Ordering::Acquire);
         let unchanged = slot.state.load(Ordering::Relaxed) == number + 1;
         unchanged.then(|| UnmapEvent::of(words))
@@ -264,7 +268,7 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Both words say which event it is, so that a torn one shows.
+    /// Both words identify the event, so that a torn one is detected.
     fn event(number: usize) -> UnmapEvent {
         let start = number * 4096;
         let end = start + 4096;
@@ -277,7 +281,7 @@ mod loom_tests {
         }
     }
 
-    /// Three threads take too long in every order: in all with so many preemptions.
+    /// With three threads the number of preemptions is bounded, as all orders would take too long.
     fn model(threads: impl Fn() + Sync + Send + 'static) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
@@ -316,7 +320,8 @@ mod loom_tests {
                 let (ring, told) = (ring.clone(), told.clone());
                 thread::spawn(move || {
                     ring.note(event(1));
-                    // As the mutex of an allocator does it, or the kernel's lock on the address space.
+                    // Publishes the event, as the mutex of an allocator does, or the kernel's lock on the address
+                    // space.
                     told.store(1, Ordering::Release);
                 })
             };

@@ -1,17 +1,18 @@
-//! What runs in the place of libc's `munmap` and its like: it tells of the addresses, and makes the system call.
+//! Replacements of libc's `munmap` and the like: they report the addresses, and make the system call.
 //!
-//! These run inside of `free`, in signal handlers, in any thread and in children. They take no lock, allocate nothing,
-//! use no thread-local variable (the first use of one may allocate), and leave `errno` as the functions that they stand
-//! for do.
+//! They run inside of `free`, in signal handlers, in any thread and in children. They take no lock, allocate nothing,
+//! use no thread-local variable (the first use of one may allocate), and set `errno` as the functions that they replace
+//! do.
 //!
-//! They tell twice. Before the call, so that whoever gets the same addresses afterwards finds the old registration
-//! gone; after it, for what was registered in between.
+//! They report twice. Before the call, so that a thread that gets the same addresses afterwards does not find the old
+//! registration; after it, for registrations made in between.
 
 use super::events::{UnmapEvent, VaRange};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-/// Where a function went on before its entry became ours: 0 where it was libc's own, and the system call is made here.
+/// Target of a function's entry before it was patched: 0 where that was libc's own code, whose system call is made
+/// here.
 pub struct OrigFn(AtomicUsize);
 
 impl OrigFn {
@@ -19,9 +20,9 @@ impl OrigFn {
         OrigFn(AtomicUsize::new(0))
     }
 
-    /// Sends later calls on to this function, or to none by 0.
+    /// Sets the target of later calls; 0: none.
     pub fn set(&self, target: usize) {
-        // Release: pairs with the Acquire load in `get`; who wrote that function did so before.
+        // Release: pairs with the Acquire load in `get`, after the target's code was written.
         self.0.store(target, Ordering::Release);
     }
 
@@ -31,7 +32,7 @@ impl OrigFn {
         const { assert!(size_of::<F>() == size_of::<usize>()) };
         // Acquire: pairs with the Release store in `set`.
         let target = self.0.load(Ordering::Acquire);
-        // SAFETY: the entry of the function that this chain belongs to led there.
+        // SAFETY: the entry of the function that this belongs to led there.
         (target != 0).then(|| unsafe { std::mem::transmute_copy(&target) })
     }
 }
@@ -48,18 +49,18 @@ pub static SBRK: OrigFn = OrigFn::new();
 /// glibc's `__curbrk`, where its `brk` and `sbrk` remember the end of the heap.
 pub static CURRENT_BREAK: AtomicUsize = AtomicUsize::new(0);
 
-/// An address that nobody else uses, while it is tried who hears of it.
+/// An unused address, while a call with it tests which hooks are called.
 static PROBED: AtomicUsize = AtomicUsize::new(0);
 static HEARD: AtomicU8 = AtomicU8::new(0);
 
-/// Our code, or a handler of ours, ran.
+/// A hook or handler of this library was called.
 pub const BY_US: u8 = 1;
-/// The program reported it.
+/// The program reported the address.
 pub const BY_PROGRAM: u8 = 2;
 
-/// Who hears of a call of a memory function with this address, which nobody else uses. One at a time may try.
+/// Which hooks a call of a memory function with this unused address reaches. Only one thread at a time may test.
 pub fn reports_to(addr: usize, call: impl FnOnce()) -> u8 {
-    // Relaxed: the same thread makes the call; others have other addresses.
+    // Relaxed: the calling thread also makes the call; other threads use other addresses.
     HEARD.store(0, Ordering::Relaxed);
     PROBED.store(addr, Ordering::Relaxed);
     call();
@@ -67,7 +68,7 @@ pub fn reports_to(addr: usize, call: impl FnOnce()) -> u8 {
     HEARD.load(Ordering::Relaxed)
 }
 
-/// Notes who has heard, if it is the address that is tried.
+/// Records a report, if it is of the tested address.
 #[inline]
 pub fn note_if_probed(addr: usize, who: u8) {
     if addr != 0 && addr == PROBED.load(Ordering::Relaxed) {
@@ -75,7 +76,8 @@ pub fn note_if_probed(addr: usize, who: u8) {
     }
 }
 
-/// Tells that these bytes go, or went. The pages that they lie on do: registrations are of whole pages, too.
+/// Reports that these bytes are about to be unmapped, or were. Their whole pages are affected, as registrations are of
+/// whole pages.
 #[inline]
 pub fn gone(addr: usize, len: usize) {
     note_if_probed(addr, BY_US);
@@ -94,10 +96,10 @@ type Brk = unsafe extern "C" fn(*mut c_void) -> c_int;
 type Sbrk = unsafe extern "C" fn(isize) -> *mut c_void;
 
 /// # Safety
-/// As munmap(2).
+/// Those of munmap(2).
 pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
     gone(addr as usize, len);
-    // SAFETY: the caller's promise, for this and the next.
+    // SAFETY: the caller's promise, for both branches.
     let result = unsafe {
         match MUNMAP.get::<Munmap>() {
             Some(next) => next(addr, len),
@@ -109,7 +111,7 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
 }
 
 /// # Safety
-/// As mmap(2).
+/// Those of mmap(2).
 pub unsafe extern "C" fn mmap(
     addr: *mut c_void,
     len: usize,
@@ -118,10 +120,10 @@ pub unsafe extern "C" fn mmap(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    // Nothing else is ever replaced by a mapping.
+    // Only MAP_FIXED replaces mappings.
     let replaced = if flags & libc::MAP_FIXED != 0 { len } else { 0 };
     gone(addr as usize, replaced);
-    // SAFETY: the caller's promise, for this and the next.
+    // SAFETY: the caller's promise, for both branches.
     let result = unsafe {
         match MMAP.get::<Mmap>() {
             Some(next) => next(addr, len, prot, flags, fd, offset),
@@ -133,8 +135,8 @@ pub unsafe extern "C" fn mmap(
 }
 
 /// # Safety
-/// As mremap(2). C declares the last parameter as variable: where the caller passes none it is whatever the register
-/// has.
+/// Those of mremap(2). C declares the last parameter as variable: where the caller passes none it is the value of the
+/// register.
 pub unsafe extern "C" fn mremap(
     old: *mut c_void,
     old_len: usize,
@@ -155,7 +157,7 @@ pub unsafe extern "C" fn mremap(
     };
     gone(old as usize, old_len);
     gone(new as usize, replaced);
-    // SAFETY: the caller's promise, for this and the next.
+    // SAFETY: the caller's promise, for both branches.
     let result = unsafe {
         match MREMAP.get::<Mremap>() {
             Some(next) => next(old, old_len, new_len, flags, new),
@@ -167,13 +169,13 @@ pub unsafe extern "C" fn mremap(
     result
 }
 
-/// Linux 6.13: accesses fail from now on, and what was there is gone.
+/// Linux 6.13: later accesses fault, and the old content is lost.
 const MADV_GUARD_INSTALL: c_int = 102;
 /// Linux 5.18.
 const MADV_DONTNEED_LOCKED: c_int = 24;
 
 /// # Safety
-/// As madvise(2).
+/// Those of madvise(2).
 pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
     let emptied = match advice {
         libc::MADV_DONTNEED | libc::MADV_REMOVE | libc::MADV_FREE => len,
@@ -181,7 +183,7 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -
         _ => 0,
     };
     gone(addr as usize, emptied);
-    // SAFETY: the caller's promise, for this and the next.
+    // SAFETY: the caller's promise, for both branches.
     let result = unsafe {
         match MADVISE.get::<Madvise>() {
             Some(next) => next(addr, len, advice),
@@ -193,15 +195,15 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -
 }
 
 /// # Safety
-/// As shmat(2).
+/// Those of shmat(2).
 pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
     note_if_probed(addr as usize, BY_US);
-    // How much is replaced only the segment's owner knows.
+    // Only the segment's owner has the length of what is replaced.
     let replaces = flags & libc::SHM_REMAP != 0;
     if replaces {
         super::ring().note(UnmapEvent::Everything);
     }
-    // SAFETY: the caller's promise, for this and the next.
+    // SAFETY: the caller's promise, for both branches.
     let result = unsafe {
         match SHMAT.get::<Shmat>() {
             Some(next) => next(id, addr, flags),
@@ -215,12 +217,12 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> 
 }
 
 /// # Safety
-/// As shmdt(2).
+/// Those of shmdt(2).
 pub unsafe extern "C" fn shmdt(addr: *const c_void) -> c_int {
     note_if_probed(addr as usize, BY_US);
-    // How much is detached only the kernel knows, and it happens seldom.
+    // Only the kernel has the length of what is detached, and the call is rare.
     super::ring().note(UnmapEvent::Everything);
-    // SAFETY: the caller's promise, for this and the next.
+    // SAFETY: the caller's promise, for both branches.
     let result = unsafe {
         match SHMDT.get::<Shmdt>() {
             Some(next) => next(addr),
@@ -231,21 +233,21 @@ pub unsafe extern "C" fn shmdt(addr: *const c_void) -> c_int {
     result
 }
 
-/// The end of the heap, as libc knows it.
+/// libc's variable with the end of the heap.
 fn current_break() -> *mut usize {
     // Relaxed: it is set before the first entry leads here.
     CURRENT_BREAK.load(Ordering::Relaxed) as *mut usize
 }
 
 /// # Safety
-/// As brk(2), and as there: whoever moves the end of the heap beside the allocator knows why.
+/// Those of brk(2): the caller must not move the end of the heap while an allocator uses it.
 pub unsafe extern "C" fn brk(addr: *mut c_void) -> c_int {
-    // SAFETY: libc's variable, which its own `brk` reads and writes just so.
+    // SAFETY: libc's variable, which its own `brk` reads and writes in the same way.
     let shrinks = unsafe { current_break().read() }.saturating_sub(addr as usize);
-    // 0 only asks where the end is.
+    // 0 only queries the end.
     let lost = if addr.is_null() { 0 } else { shrinks };
     gone(addr as usize, lost);
-    // SAFETY: the caller's promise, for this and the next.
+    // SAFETY: the caller's promise, for both branches.
     let result = unsafe {
         match BRK.get::<Brk>() {
             Some(next) => next(addr),
@@ -259,7 +261,7 @@ pub unsafe extern "C" fn brk(addr: *mut c_void) -> c_int {
 /// The system call, as libc makes it.
 ///
 /// # Safety
-/// As brk(2).
+/// Those of brk(2).
 unsafe fn move_break(addr: *mut c_void) -> c_int {
     // SAFETY: the caller's promise; the variable is libc's, see `brk`; errno is the thread's own.
     unsafe {
@@ -273,16 +275,16 @@ unsafe fn move_break(addr: *mut c_void) -> c_int {
     }
 }
 
-/// Stands only for one that somebody else has put in the place of libc's, which calls `brk`.
+/// Replaces only an `sbrk` that other code has put in place of libc's; libc's own calls `brk`.
 ///
 /// # Safety
-/// As sbrk(2).
+/// Those of sbrk(2).
 pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
     let lost = increment.min(0).unsigned_abs();
-    // SAFETY: as in `brk`.
+    // SAFETY: libc's variable, which its own `brk` reads and writes in the same way.
     let start = unsafe { current_break().read() }.saturating_sub(lost);
     gone(start, lost);
-    // SAFETY: the caller's promise, for this and the next.
+    // SAFETY: the caller's promise, for both branches.
     let result = unsafe {
         match SBRK.get::<Sbrk>() {
             Some(next) => next(increment),
@@ -293,13 +295,13 @@ pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
     result
 }
 
-/// What libc's `sbrk` does.
+/// Does the same as libc's `sbrk`.
 ///
 /// # Safety
-/// As sbrk(2).
+/// Those of sbrk(2).
 unsafe fn move_break_by(increment: isize) -> *mut c_void {
     let failed = usize::MAX as *mut c_void;
-    // SAFETY: as in `brk`.
+    // SAFETY: libc's variable, which its own `brk` reads and writes in the same way.
     unsafe {
         let old = current_break().read();
         if increment == 0 && old != 0 {

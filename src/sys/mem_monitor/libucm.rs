@@ -1,11 +1,12 @@
-//! A genuine libucm in this process: it watches memory for the UCX that came with it, and tells us as well.
+//! A genuine libucm in this process: it hooks the memory functions for the UCX that it belongs to, and notifies us as
+//! well.
 
 use super::dl_objects::{self, LoadedObject};
 use super::hooks;
 use crate::ctypes::{UCM_EVENT_VM_UNMAPPED, UCS_OK, ucs_status_t};
 use std::ffi::{c_int, c_void};
 
-/// What is told of addresses that go (`ucm_event_t.vm_unmapped`).
+/// Event of unmapped addresses (`ucm_event_t.vm_unmapped`).
 #[repr(C)]
 struct Unmapped {
     address: *mut c_void,
@@ -22,16 +23,17 @@ const PRIORITY: c_int = 0;
 /// Called by libucm, inside of the function that unmaps.
 unsafe extern "C" fn unmapped(events: c_int, event: *const Unmapped, _: *mut c_void) {
     if events & UCM_EVENT_VM_UNMAPPED as c_int != 0 && !event.is_null() {
-        // SAFETY: the event that goes with this type.
+        // SAFETY: the event that belongs to this type.
         let event = unsafe { &*event };
         hooks::gone(event.address as usize, event.size);
     }
 }
 
-/// Lets one tell us, if there is one. It stays loaded then. Whether it does tell shows when something is unmapped.
+/// Installs a handler in each loaded libucm, which then stays loaded. Whether it is called is seen when memory is
+/// unmapped.
 pub fn subscribe() -> bool {
     dl_objects::named("libucm").iter().any(|path| {
-        // One of ours by this name has no such function.
+        // This library under the name of libucm has no such function.
         let Some(function) =
             LoadedObject::keep(path).map(|libucm| libucm.symbol(c"ucm_set_event_handler"))
         else {
@@ -40,7 +42,7 @@ pub fn subscribe() -> bool {
         if function == 0 {
             return false;
         }
-        // SAFETY: the function of ucm.h by this name; the handler stays loaded, as the caller has seen to.
+        // SAFETY: the function of ucm.h by this name; the handler stays loaded, which the caller ensures.
         unsafe {
             let set: SetEventHandler = std::mem::transmute(function);
             set(

@@ -1,8 +1,8 @@
-//! The entries of libc's memory functions, and how they come to lead to ours.
+//! Patches the entries of libc's memory functions to lead to the hooks.
 //!
-//! `free` calls libc's own `munmap`, which no symbol of anybody's can stand for: the function itself has to begin with
-//! a jump. Others do the same (Open MPI's memory/patcher, libucm), before us or after us. What was there before us is a
-//! jump that ours goes on to, so that those others are told as before. What comes after us is noticed by `check`.
+//! `free` calls libc's own `munmap`, which no symbol can interpose: the function itself has to begin with a jump. Other
+//! code does the same (Open MPI's memory/patcher, libucm), before us or after us. If an entry has a jump already, our
+//! hook continues to its target, so that the other code is still called. A later change is noticed by `check`.
 
 use super::dl_objects::{self, LoadedObject};
 use super::hooks::{self, OrigFn};
@@ -11,7 +11,7 @@ use crate::sys::arch::code::{self, BLOCK, Block};
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::Ordering;
 
-/// A function whose entry matters.
+/// A function that is patched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Function {
     Munmap,
@@ -21,7 +21,7 @@ enum Function {
     Shmat,
     Shmdt,
     Brk,
-    /// Libc's own calls `brk`: only another's is hooked.
+    /// Libc's own calls `brk`: only a replacement of it is patched.
     Sbrk,
 }
 
@@ -50,7 +50,7 @@ impl Function {
         }
     }
 
-    /// What runs in its place, and where that goes on.
+    /// The hook, and the variable with its continuation.
     fn hook(self) -> (usize, &'static OrigFn) {
         match self {
             Function::Munmap => (hooks::munmap as *const () as usize, &hooks::MUNMAP),
@@ -64,7 +64,7 @@ impl Function {
         }
     }
 
-    /// Calls it with `page`, a page of memory that nobody else uses; it may be unmapped then. False for those where
+    /// Calls the function with `page`, an unused page of memory, which may be unmapped then. False for functions where
     /// every call could disturb the allocator, and where the call cannot be made.
     ///
     /// # Safety
@@ -78,7 +78,7 @@ impl Function {
         type Attach = unsafe extern "C" fn(c_int, *const c_void, c_int) -> *mut c_void;
         type Detach = unsafe extern "C" fn(*const c_void) -> c_int;
         let over = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: the functions are of these types; the page is nobody's.
+        // SAFETY: the functions are of these types; the page is unused.
         unsafe {
             use std::mem::transmute as function;
             match self {
@@ -95,7 +95,7 @@ impl Function {
                     function::<usize, Advise>(entry)(page, len, libc::MADV_DONTNEED);
                 }
                 Function::Shmat => {
-                    // There is no segment with this number.
+                    // No segment has this number.
                     function::<usize, Attach>(entry)(-1, page, 0);
                 }
                 Function::Shmdt => {
@@ -111,14 +111,14 @@ impl Function {
     }
 }
 
-/// Puts a segment of System V memory in the place of a page. It goes when it is detached.
+/// Attaches a new System V segment in place of a page. It is removed when it is detached.
 ///
 /// # Safety
-/// The page is mapped, and nobody's.
+/// The page is mapped and unused.
 unsafe fn attach(page: *mut c_void, len: usize) -> bool {
     /// linux/shm.h
     const SHM_REMAP: c_int = 0o40000;
-    // SAFETY: the caller's promise; a segment that nobody else knows.
+    // SAFETY: the caller's promise; the segment is private.
     unsafe {
         let id = libc::shmget(libc::IPC_PRIVATE, len, 0o600);
         if id < 0 {
@@ -130,11 +130,11 @@ unsafe fn attach(page: *mut c_void, len: usize) -> bool {
     }
 }
 
-/// An entry and what is known of it.
+/// The entry of a function, and its last known code.
 struct PatchedEntry {
     function: Function,
     at: usize,
-    /// What was there when it was last known to tell us.
+    /// Its code when its calls were last known to reach this library.
     known: Block,
 }
 
@@ -156,10 +156,10 @@ impl PatchedEntry {
         block(self.at) != self.known
     }
 
-    /// Who hears of a call; `None` where no call can be tried.
+    /// Which hooks a call reaches; `None` where no call can be tested.
     fn heard_by(&self) -> Option<u8> {
         let len = super::page_size();
-        // SAFETY: a fresh mapping; the system call itself, as the function may be the one to be tried.
+        // SAFETY: a fresh mapping; by the system call itself, as the function may be the tested one.
         let page = unsafe {
             let (prot, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
             libc::syscall(libc::SYS_mmap, 0, len, prot, flags, -1, 0)
@@ -168,18 +168,18 @@ impl PatchedEntry {
             return None;
         }
         let (address, mut tried) = (page as usize, false);
-        // SAFETY: the entry of this function, a page of ours.
+        // SAFETY: the entry of this function, and a page that was mapped above.
         let call = || tried = unsafe { self.function.call(self.at, page as *mut c_void, len) };
         let heard = hooks::reports_to(address, call);
         let unmapped = matches!(self.function, Function::Munmap | Function::Shmdt);
         if !(tried && unmapped) {
-            // SAFETY: ours, and still mapped.
+            // SAFETY: mapped above, and not unmapped by the call.
             unsafe { libc::syscall(libc::SYS_munmap, page, len) };
         }
         tried.then_some(heard)
     }
 
-    /// Makes it lead to our code, and that go on to where it led before.
+    /// Patches the entry to lead to the hook, which continues to the entry's previous target.
     fn take(&mut self, near: &TrampolinePage) -> Result<(), String> {
         // SAFETY: the entry of a function.
         let next = unsafe { code::jump_target(self.at) };
@@ -188,14 +188,14 @@ impl PatchedEntry {
             return Ok(());
         }
         if let Some(path) = next.and_then(dl_objects::library_of) {
-            // It must not go while we lead there.
+            // The library of the target must not be unloaded while the hook continues there.
             LoadedObject::keep(&path);
         }
         chain.set(next.unwrap_or(0));
         let thunk = near.thunk(hook).ok_or("no room near libc")?;
         let old = block(self.at);
         let new = code::with_jump(old, self.at, thunk);
-        // SAFETY: the function goes on to be entered at its first byte only (see `code`), and ours does the same.
+        // SAFETY: the function is still entered at its first byte only (see `code`), and the hook does what it did.
         unsafe { write_code(self.at, old, new) }
             .map_err(|e| format!("{:?}: {e}", self.function))?;
         self.known = new;
@@ -205,22 +205,22 @@ impl PatchedEntry {
 
 /// The code at an address, as it is now.
 fn block(at: usize) -> Block {
-    // SAFETY: the entry of a function, which is at least so long with what fills up its line.
+    // SAFETY: the entry of a function, whose code with its padding is at least so long.
     unsafe { (at as *const Block).read_volatile() }
 }
 
-/// The entries that are watched, or ours.
+/// The entries of all functions, whether this library has patched them or not.
 pub struct PatchedEntries {
     entries: Vec<PatchedEntry>,
-    /// Where our thunks are; `None` while somebody else tells us.
+    /// The page with our thunks; `None` while other code is the source of events.
     near: Option<TrampolinePage>,
 }
 
 impl PatchedEntries {
-    /// As they are: somebody else has made them tell us.
+    /// The entries as they are: other code reports their calls.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing part of libc.
     pub fn of_another() -> Result<Self, String> {
         let libc = LoadedObject::keep(c"libc.so.6").ok_or("no dynamic glibc in this process")?;
         let curbrk = libc.symbol(c"__curbrk");
@@ -236,16 +236,16 @@ impl PatchedEntries {
         })
     }
 
-    /// What is there now is what somebody else has just put there.
+    /// Records the current code of the entries: other code has just written it.
     pub fn look_again(&mut self) -> &mut Self {
         self.entries.iter_mut().for_each(|e| e.known = block(e.at));
         self
     }
 
-    /// Makes all of them lead to us.
+    /// Patches all of them.
     ///
     /// # Errors
-    /// Why it does not work. What was changed stays, and does no harm.
+    /// The reason of a failure. Patched entries stay patched, which is harmless.
     pub fn take(&mut self) -> Result<(), String> {
         let near = match &mut self.near {
             Some(near) => near,
@@ -262,10 +262,10 @@ impl PatchedEntries {
         self.reported_count()
     }
 
-    /// Whether calls come by our code.
+    /// Whether calls of all functions reach this library.
     ///
     /// # Errors
-    /// Which do not.
+    /// A function whose calls do not.
     pub fn reported_count(&self) -> Result<(), String> {
         let silent = |entry: &&PatchedEntry| self.is_reported(entry) == Some(false);
         match self.entries.iter().find(silent) {
@@ -274,15 +274,15 @@ impl PatchedEntries {
         }
     }
 
-    /// Whether it is we who hear of its calls. Of `shmat` only our own hooks tell; that one replaces memory is a
-    /// rarity.
+    /// Whether calls of the function reach this library. For `shmat` only our own hooks report; that it replaces memory
+    /// is rare.
     fn is_reported(&self, entry: &PatchedEntry) -> Option<bool> {
         let asked = entry.function != Function::Shmat || self.near.is_some();
         let heard = asked.then(|| entry.heard_by()).flatten();
         heard.map(|by| by & hooks::BY_US != 0)
     }
 
-    /// Whether the program reports what is unmapped.
+    /// Whether the program reports unmapped memory.
     pub fn reported(&self) -> bool {
         let munmap = self.entries.iter().find(|e| e.function == Function::Munmap);
         munmap
@@ -290,11 +290,11 @@ impl PatchedEntries {
             .is_some_and(|by| by & hooks::BY_PROGRAM != 0)
     }
 
-    /// Looks whether somebody has changed an entry, and puts it right: one that still leads to us, at last, stays
-    /// as it is; one that does not becomes ours again, and goes on to his. True if there was something.
+    /// Repairs entries that other code has changed: if calls still reach this library, they stay as they are; if not,
+    /// they are patched again, and continue to the other code. True if there was a change.
     ///
     /// # Errors
-    /// What cannot be put right.
+    /// A change that cannot be repaired.
     pub fn check(&mut self) -> Result<bool, String> {
         let changed: Vec<&PatchedEntry> = self.entries.iter().filter(|e| e.changed()).collect();
         if changed.is_empty() {
@@ -303,7 +303,7 @@ impl PatchedEntries {
         let verdicts: Vec<bool> = (changed.iter().filter_map(|e| self.is_reported(e))).collect();
         let reached = verdicts.iter().filter(|reached| **reached).count();
         if verdicts.is_empty() || (reached > 0 && reached < verdicts.len()) {
-            // Ours must not go on to one that comes back to ours.
+            // Our hook must not continue to code that calls our hook.
             let names = changed.iter().map(|entry| entry.function);
             return Err(format!("changed: {:?}", names.collect::<Vec<_>>()));
         }
@@ -316,7 +316,7 @@ impl PatchedEntries {
 
     fn take_changed(&mut self) -> Result<(), String> {
         let Some(near) = &self.near else {
-            // He who told us does no longer: all are ours from now on.
+            // The other code does not report any more: this library patches all entries.
             return self.take();
         };
         for entry in self.entries.iter_mut().filter(|entry| entry.changed()) {
@@ -327,10 +327,10 @@ impl PatchedEntries {
     }
 }
 
-/// The code that the entries lead to stays.
+/// Prevents that this library is unloaded, as patched entries lead to its code.
 ///
 /// # Errors
-/// Why it cannot be kept.
+/// The reason of a failure.
 pub fn keep_this_library() -> Result<(), String> {
     let here = keep_this_library as *const () as usize;
     if dl_objects::is_program(here) {

@@ -1,10 +1,10 @@
-//! Pages of code: room for thunks near libc, and how code that runs is changed.
+//! Pages of thunks near libc, and changes of code while other threads run it.
 
 use crate::sys::arch::code::{self, BLOCK, Block, REACH, THUNK};
 use std::ffi::c_void;
 use std::io;
 
-/// Distance between the places that are tried.
+/// Distance between the addresses that are tried, bytes.
 const STEP: usize = 16 << 20;
 
 /// A page of thunks within reach of the short jumps at libc's entries. It is never unmapped.
@@ -15,8 +15,8 @@ pub struct TrampolinePage {
 }
 
 impl TrampolinePage {
-    /// Thunks to these functions, near `place`. Libc has a few MB, so that they are near all of it. All are made now:
-    /// while code runs in a page it cannot be written.
+    /// Thunks to these functions, near `place`. Libc has a few MB, so that they are near all of it. All are made at
+    /// once: a page that is executable is not writable.
     pub fn to(place: usize, targets: Vec<usize>) -> Option<Self> {
         let len = super::page_size();
         assert!(targets.len() * THUNK <= len);
@@ -24,7 +24,7 @@ impl TrampolinePage {
         protect(page, len, libc::PROT_READ | libc::PROT_WRITE).ok()?;
         for (index, target) in targets.iter().enumerate() {
             let at = (page + index * THUNK) as *mut [u8; THUNK];
-            // SAFETY: in our page, which nobody else knows.
+            // SAFETY: in the new page, to which no other reference exists.
             unsafe { at.write(code::thunk(*target)) };
         }
         protect(page, len, libc::PROT_READ | libc::PROT_EXEC).ok()?;
@@ -41,7 +41,7 @@ impl TrampolinePage {
 
 fn map_near(place: usize, len: usize) -> Option<usize> {
     let hints = (0..REACH / STEP - 1).flat_map(|i| [place - i * STEP, place + i * STEP]);
-    // The kernel maps things near each other by itself, as a rule.
+    // Usually the kernel itself chooses an address near other mappings.
     let anywhere = std::iter::once(0);
     for hint in anywhere.chain(hints.map(|hint| hint & !(len - 1))) {
         let page = map(hint, len)?;
@@ -56,27 +56,27 @@ fn map_near(place: usize, len: usize) -> Option<usize> {
 
 fn map(hint: usize, len: usize) -> Option<usize> {
     let (prot, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a fresh mapping, wherever the kernel puts it.
+    // SAFETY: a fresh mapping, at an address that the kernel chooses.
     let page = unsafe { libc::syscall(libc::SYS_mmap, hint, len, prot, flags, -1, 0) };
     (page != -1).then_some(page as usize)
 }
 
 fn protect(page: usize, len: usize, prot: i32) -> io::Result<()> {
-    // SAFETY: pages of ours, or of code that stays executable.
+    // SAFETY: pages of this library, or of code that stays executable.
     match unsafe { libc::syscall(libc::SYS_mprotect, page, len, prot) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Puts `new` in the place of `old` in code that other threads may run meanwhile: it stays executable, and they see
-/// the one or the other. It is writable for a moment.
+/// Replaces `old` by `new` in code that other threads may run meanwhile: it stays executable, and they see either. It
+/// is writable for a short time.
 ///
 /// # Errors
-/// The system forbids it (`EACCES`, `EPERM`); `EBUSY`: somebody else changes it at the same time.
+/// The system forbids it (`EACCES`, `EPERM`); `EBUSY`: other code changes it at the same time.
 ///
 /// # Safety
-/// A block of code at `at`, in whose changed part no thread can be but at the beginning; `new` does what it did.
+/// A block of code at `at`, in whose changed part no thread can be but at the beginning; `new` has the effect of `old`.
 pub unsafe fn write_code(at: usize, old: Block, new: Block) -> io::Result<()> {
     if old == new {
         return Ok(());
@@ -86,7 +86,7 @@ pub unsafe fn write_code(at: usize, old: Block, new: Block) -> io::Result<()> {
     let len = (at + BLOCK).next_multiple_of(size) - page;
     let code = libc::PROT_READ | libc::PROT_EXEC;
     protect(page, len, code | libc::PROT_WRITE)?;
-    // SAFETY: the caller's promise; it is writable.
+    // SAFETY: the caller's promise; the pages are writable.
     let exchanged = unsafe { code::exchange(at, old, new) };
     protect(page, len, code)?;
     match exchanged {
@@ -95,7 +95,7 @@ pub unsafe fn write_code(at: usize, old: Block, new: Block) -> io::Result<()> {
     }
 }
 
-/// Lets all cores that run this process fetch code again. Where the kernel cannot, they do so soon by themselves.
+/// Makes all cores that run this process fetch code again. Without kernel support they do so soon by themselves.
 pub fn synchronise_cores() {
     /// linux/membarrier.h
     const REGISTER_PRIVATE_EXPEDITED_SYNC_CORE: usize = 1 << 6;

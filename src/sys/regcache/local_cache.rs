@@ -1,4 +1,5 @@
-//! What one worker found in a cache lately: a hit here takes no lock, and writes no memory that other workers use.
+//! A worker's cache of recent lookups in a registration cache: a hit takes no lock, and writes no memory of other
+//! workers.
 
 use super::regions::WorkerRef;
 use super::{Fetched, Handle, RegCache, Registrar};
@@ -6,7 +7,7 @@ use crate::sys::mem_monitor::{EventRing, VaRange};
 use std::io;
 use std::sync::{Arc, Weak};
 
-/// Places; a power of two.
+/// Number of slots; a power of two.
 const SLOTS: usize = 64;
 
 struct LocalSlot<T> {
@@ -14,15 +15,15 @@ struct LocalSlot<T> {
     share: Weak<WorkerRef<T>>,
 }
 
-/// See the module. Whoever uses the worker uses it, one at a time.
+/// The local cache of a worker. Used by one thread at a time.
 pub struct LocalCache<R: Registrar> {
     cache: Arc<RegCache<R>>,
     events: &'static EventRing,
     /// Number of the worker in the cache.
     worker: u32,
-    /// So many events count as seen: what is in the slots is right as long as there were no more.
+    /// Number of events seen: the slots are valid as long as there are no more.
     seen: u64,
-    /// The slot of the last hit: who walks through a long region stays in it.
+    /// The slot of the last hit: accesses to consecutive parts of a long region stay in it.
     recent: usize,
     slots: Box<[LocalSlot<R::Region>; SLOTS]>,
 }
@@ -46,10 +47,10 @@ impl<R: Registrar> LocalCache<R> {
         }
     }
 
-    /// A registration that holds these bytes, as [`RegCache::get`].
+    /// A registration that contains these bytes; see [`RegCache::get`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`RegCache::get`].
     #[inline]
     pub fn get(&mut self, addr: usize, len: usize) -> io::Result<Handle<R::Region>> {
         let wanted = VaRange::new(addr, len);
@@ -59,7 +60,7 @@ impl<R: Registrar> LocalCache<R> {
         }
     }
 
-    /// The same, if one is there.
+    /// A registration that contains these bytes, if one exists.
     #[inline]
     pub fn peek(&mut self, addr: usize, len: usize) -> Option<Handle<R::Region>> {
         let wanted = VaRange::new(addr, len);
@@ -120,7 +121,7 @@ impl<R: Registrar> Drop for LocalCache<R> {
     }
 }
 
-/// The slot for addresses of this page (of 4 KiB, whatever the machine's are).
+/// The slot for addresses of this page (of 4 KiB on every machine).
 #[inline(always)]
 fn slot_of(addr: usize) -> usize {
     // Fibonacci hashing: pages of buffers that were allocated together spread well.

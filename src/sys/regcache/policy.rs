@@ -1,27 +1,27 @@
-//! What a cache may keep, from the `UCX_*RCACHE_*` options.
+//! What a registration cache may keep, from the `UCX_*RCACHE_*` options.
 
 use crate::options::{Count, Options, Size, Ternary};
 
-/// See the module.
+/// Limits of a registration cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CachePolicy {
-    /// Whether anything is kept.
+    /// Whether regions are kept.
     pub keeps: bool,
-    /// Whether to fail where nothing can be kept.
+    /// Whether creation fails where no region can be kept.
     pub insists: bool,
     /// Most regions, `usize::MAX` for no limit.
     pub max_regions: usize,
     /// Most bytes, `usize::MAX` for no limit.
     pub max_bytes: usize,
-    /// Whether all is forgotten when the process forks.
+    /// Whether all regions are dropped when the process forks.
     pub purge_on_fork: bool,
-    /// Bytes of the longest memory for which the caller has another way: that it cannot be registered is nothing to
-    /// tell.
+    /// Bytes of the longest memory for which the caller has another way: a failure to register it is not worth an error
+    /// in the log.
     pub spared: usize,
 }
 
 impl CachePolicy {
-    /// That of a kind of devices: `prefix` is what stands before `RCACHE_` in its options (`IB_`), or nothing.
+    /// The policy for a kind of devices: `prefix` is what precedes `RCACHE_` in its options (`IB_`), or empty.
     pub fn read(options: &Options, prefix: &str) -> Self {
         let name = |name: &str| format!("{prefix}RCACHE_{name}");
         let enable = options.value("RCACHE_ENABLE").unwrap_or(Ternary::Try);

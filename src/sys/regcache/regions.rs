@@ -1,8 +1,7 @@
-//! The regions that a cache keeps: found by any range inside of one, dropped in the order of their last use.
+//! The regions of a cache: found by any range inside of one, evicted in the order of their last use.
 //!
-//! None lies inside of another: the smaller one would never be asked for again. So in the order of their starts they
-//! are in the order of their ends as well, and an ordered map is all it takes to find what contains a range and what it
-//! touches.
+//! No region is inside of another, as the smaller one would never be found. So the order of their starts is the order
+//! of their ends, and an ordered map finds the region that contains a range and those that overlap one.
 
 use super::limits::PinnedUsage;
 use crate::sys::arch::OwnLine;
@@ -11,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// Counts what is registered.
+/// Counts regions and bytes that are registered.
 #[derive(Default)]
 pub struct Usage {
     regions: AtomicUsize,
@@ -19,7 +18,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// How much it is at the moment. Relaxed, here and below: numbers that nothing else hangs on.
+    /// The present counts. Relaxed, here and below: independent numbers.
     pub fn held(&self) -> PinnedUsage {
         PinnedUsage {
             regions: self.regions.load(Ordering::Relaxed),
@@ -28,7 +27,7 @@ impl Usage {
     }
 }
 
-/// One region's part of what is registered, or about to be.
+/// The part of one region in the counts, registered or about to be.
 pub struct Reservation {
     meter: Arc<Usage>,
     bytes: usize,
@@ -50,21 +49,21 @@ impl Drop for Reservation {
     }
 }
 
-/// Memory that is registered, until this is dropped.
+/// Registered memory; deregistered on drop.
 pub struct Registered<T> {
     pub extent: VaRange,
     pub region: T,
-    /// Behind `region`, so that it is given back after that.
+    /// Behind `region`: dropped after the deregistration.
     pub _charge: Reservation,
 }
 
-/// One worker's share in a region. Its handles are counted here, and not in the region: workers that use the same one
-/// do not write the same cache line.
+/// A worker's reference to a region. Its handles are counted here, and not in the region: workers that use the same
+/// region do not write the same cache line.
 pub struct WorkerRef<T> {
     pub registered: Arc<Registered<T>>,
-    /// When it was used last, in registrations of the cache.
+    /// Time of the last use, in registrations of the cache.
     used: AtomicU64,
-    /// Not to be given out any more.
+    /// Not to be returned by lookups any more.
     withdrawn: AtomicBool,
     _apart: OwnLine<()>,
 }
@@ -79,34 +78,34 @@ impl<T> WorkerRef<T> {
         }
     }
 
-    /// Notes a use. False if it must not be used any more.
+    /// Records a use. False if the region must not be used any more.
     #[inline(always)]
     pub fn touch(&self, now: u64) -> bool {
-        // Relaxed: nothing hangs on the time. The flag is set under the cache's lock, before the events that it follows
-        // from count as seen; who has seen those had the lock since.
+        // Relaxed: the time publishes nothing. The flag is set under the cache's lock, before the events that it
+        // follows from count as seen; a thread that has seen those had the lock since.
         self.used.store(now, Ordering::Relaxed);
         !self.withdrawn.load(Ordering::Relaxed)
     }
 }
 
-/// A region that is kept.
+/// A region in the cache.
 pub struct CacheEntry<T> {
     registered: Arc<Registered<T>>,
-    /// By the number of the worker.
+    /// By worker number.
     shares: Vec<(u32, Arc<WorkerRef<T>>)>,
-    /// Its place in the order.
+    /// Its key in `order`.
     stamp: u64,
 }
 
 impl<T> CacheEntry<T> {
     fn last_use(&self) -> u64 {
         let uses = self.shares.iter().map(|(_, share)| &share.used);
-        // Relaxed: see `WorkerRef::touch`.
+        // Relaxed: the time publishes nothing.
         uses.map(|used| used.load(Ordering::Relaxed))
             .fold(self.stamp, u64::max)
     }
 
-    /// Whether anybody has a handle, besides our own references.
+    /// Whether there is a handle, besides the cache's own references.
     fn is_used(&self) -> bool {
         self.shares
             .iter()
@@ -115,17 +114,17 @@ impl<T> CacheEntry<T> {
 
     fn withdraw(&self) {
         for (_, share) in &self.shares {
-            // Relaxed: see `WorkerRef::touch`.
+            // Relaxed: set under the cache's lock; see `WorkerRef::touch`.
             share.withdrawn.store(true, Ordering::Relaxed);
         }
     }
 }
 
-/// See the module. What leaves it is returned, to be deregistered without the lock.
+/// The regions of a cache. Functions return the removed ones, for deregistration without the lock.
 pub struct CachedRegions<T> {
     /// By their start.
     map: BTreeMap<usize, CacheEntry<T>>,
-    /// Stamp and start, the least recently used first. A stamp is brought up to date when it comes to the front.
+    /// Stamp and start, the least recently used first. A stamp is updated when it comes to the front.
     order: BTreeSet<(u64, usize)>,
 }
 
@@ -137,7 +136,7 @@ impl<T> CachedRegions<T> {
         }
     }
 
-    /// The share of a worker in the region that holds all of these addresses.
+    /// The reference of a worker to the region that contains all of these addresses.
     pub fn share(&mut self, extent: VaRange, worker: u32, now: u64) -> Option<Arc<WorkerRef<T>>> {
         let (_, kept) = self.map.range_mut(..=extent.start).next_back()?;
         if !kept.registered.extent.contains(extent) {
@@ -152,7 +151,7 @@ impl<T> CachedRegions<T> {
         Some(share)
     }
 
-    /// Keeps a region that lies in none; those that lie in it leave.
+    /// Adds a region that is inside of no other; removes those inside of it.
     pub fn insert(&mut self, registered: Arc<Registered<T>>, now: u64) -> Vec<CacheEntry<T>> {
         let extent = registered.extent;
         let inside = self.map.range(extent.start..extent.end);
@@ -169,7 +168,7 @@ impl<T> CachedRegions<T> {
         gone
     }
 
-    /// Removes all that has any of these addresses.
+    /// Removes all regions that overlap these addresses.
     pub fn remove_touched(&mut self, extent: VaRange) -> Vec<CacheEntry<T>> {
         let touched = self.map.range(..extent.end).rev();
         let touched = touched.take_while(|(_, kept)| kept.registered.extent.end > extent.start);
@@ -195,11 +194,12 @@ impl<T> CachedRegions<T> {
         removed
     }
 
-    /// Removes the least recently used of those that nobody uses, until they are so many and so many bytes, or no more.
+    /// Removes the least recently used of the unused regions, until they are so many and so many bytes, or none is
+    /// left.
     pub fn evict(&mut self, wanted: PinnedUsage, now: u64) -> Vec<CacheEntry<T>> {
         let (mut evicted, mut bytes) = (Vec::new(), 0);
         let mut at = (0, 0);
-        // What is in use, or was since its stamp, goes to its place further back: each once, so that this ends.
+        // A region in use, or used since its stamp, is moved further back: each once, so that the loop ends.
         while evicted.len() < wanted.regions || bytes < wanted.bytes {
             let Some(&(stamp, start)) = self.order.range(at..).next() else {
                 break;
@@ -222,7 +222,7 @@ impl<T> CachedRegions<T> {
         evicted
     }
 
-    /// A worker that has gone has no shares.
+    /// Removes the references of a destroyed worker.
     pub fn leave(&mut self, worker: u32) {
         for kept in self.map.values_mut() {
             kept.shares.retain(|(of, _)| *of != worker);

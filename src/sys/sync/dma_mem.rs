@@ -1,5 +1,5 @@
-//! Memory that adapters read and write, by its addresses. Loom is told which of it a test watches, and of every access
-//! there; the library itself has plain memory and pays nothing.
+//! Memory that adapters read and write, by address. In loom tests a test registers it, and every access is checked; the
+//! library itself accesses plain memory at no cost.
 
 #[cfg(not(loom))]
 use super::Ordering;
@@ -8,7 +8,7 @@ use super::{AtomicU32, AtomicU64};
 /// The word at this address.
 ///
 /// # Safety
-/// Aligned, there for as long as the answer is used, and taken for an atomic by all threads.
+/// Aligned, valid for as long as the reference is used, and accessed only as an atomic.
 #[cfg(not(loom))]
 #[inline(always)]
 pub unsafe fn word_at<'a>(ptr: *mut u8) -> &'a AtomicU64 {
@@ -16,21 +16,21 @@ pub unsafe fn word_at<'a>(ptr: *mut u8) -> &'a AtomicU64 {
     unsafe { &*ptr.cast::<AtomicU64>() }
 }
 
-/// So many bytes are about to be read.
+/// Announces a read of so many bytes to loom.
 #[cfg(not(loom))]
 #[inline(always)]
 pub fn reads(_ptr: *const u8, _len: usize) {}
 
-/// So many bytes are about to be written.
+/// Announces a write of so many bytes to loom.
 #[cfg(not(loom))]
 #[inline(always)]
 pub fn writes(_ptr: *const u8, _len: usize) {}
 
-/// The value of a word that no thread changes meanwhile, as something else sees to: loom checks that.
+/// The value of a word that no thread changes concurrently, which the caller's protocol ensures: loom checks that.
 #[cfg(not(loom))]
 #[inline(always)]
 pub fn settled(word: &AtomicU32) -> u32 {
-    // Relaxed: what sees to that orders it, too.
+    // Relaxed: the caller's protocol orders the accesses.
     word.load(Ordering::Relaxed)
 }
 
@@ -44,13 +44,13 @@ mod watched {
     use std::cell::RefCell;
     use std::collections::BTreeMap;
 
-    /// Bytes that loom takes for one: frames begin at multiples of it.
+    /// Bytes that loom treats as one: frames begin at multiples of it.
     const BLOCK: usize = 32;
 
-    /// What stands for the memory in one run of a model. Loom's threads are all on one of the system's.
+    /// The memory's model in one run. All threads of loom are one thread of the system.
     #[derive(Default)]
     struct Memory {
-        // In boxes: they stay in their places.
+        // Boxed: their addresses are stable.
         words: BTreeMap<usize, Box<AtomicU64>>,
         blocks: BTreeMap<usize, Box<UnsafeCell<()>>>,
     }
@@ -59,12 +59,12 @@ mod watched {
         static MEMORY: RefCell<Memory> = RefCell::default();
     }
 
-    /// A run begins: nothing is watched.
+    /// Begins a run: nothing is checked.
     pub fn fresh() {
         MEMORY.take();
     }
 
-    /// These bytes, which begin at a multiple of [`BLOCK`], are watched from now on; before there are other threads.
+    /// Registers these bytes, which begin at a multiple of [`BLOCK`], before there are other threads.
     pub fn watch(ptr: *const u8, len: usize) {
         assert_eq!(ptr as usize % BLOCK, 0);
         for block in (ptr as usize / BLOCK)..(ptr as usize + len).div_ceil(BLOCK) {
@@ -73,20 +73,20 @@ mod watched {
         }
     }
 
-    /// Whether this address is that of a word of which [`word_at`] has been asked.
+    /// Whether [`word_at`] has been called with this address.
     pub fn is_word(ptr: *const u8) -> bool {
         MEMORY.with_borrow(|memory| memory.words.contains_key(&(ptr as usize)))
     }
 
     /// # Safety
-    /// As in the library. Asked first before there are other threads.
+    /// Those of the library's `word_at`. The first call is before there are other threads.
     pub unsafe fn word_at<'a>(ptr: *mut u8) -> &'a AtomicU64 {
         if !is_word(ptr) {
             // SAFETY: the caller's memory.
             let word = Box::new(AtomicU64::new(unsafe { ptr.cast::<u64>().read() }));
             MEMORY.with_borrow_mut(|memory| memory.words.insert(ptr as usize, word));
         }
-        // SAFETY: in its box until the next run.
+        // SAFETY: boxed until the next run.
         MEMORY
             .with_borrow(|memory| unsafe { &*std::ptr::from_ref(&*memory.words[&(ptr as usize)]) })
     }
@@ -95,7 +95,7 @@ mod watched {
         let all = (ptr as usize / BLOCK)..(ptr as usize + len).div_ceil(BLOCK);
         MEMORY.with_borrow(|memory| {
             let watched = memory.blocks.range(all).map(|(_, block)| &**block);
-            // SAFETY: in their boxes until the next run.
+            // SAFETY: boxed until the next run.
             watched
                 .map(|block| unsafe { &*std::ptr::from_ref(block) })
                 .collect()
@@ -113,7 +113,7 @@ mod watched {
     }
 
     pub fn settled(word: &AtomicU32) -> u32 {
-        // SAFETY: loom panics if somebody changes it.
+        // SAFETY: loom panics if another thread changes it.
         unsafe { word.unsync_load() }
     }
 }

@@ -1,9 +1,10 @@
-//! Atomics that tell ThreadSanitizer what they order where one memory is mapped twice: in the rings between two workers
-//! of a process. It knows a synchronisation by its address, and would take what a ring hands over for a race.
+//! Atomics that report their ordering to ThreadSanitizer where one memory is mapped twice: in the rings between two
+//! workers of a process. It identifies a synchronisation by its address, and would report data passed by a ring as a
+//! race.
 //!
-//! Both mappings begin at a page: what they have in common is the offset in it. So the orders of all rings' words with
-//! the same offset are one to the sanitizer; it may overlook a race between them, and invents none.
-//! Only scripts/sanitize builds this (`--cfg tsan`).
+//! Both mappings begin at a page, so that a word has the same offset in its page in both. The words of all rings with
+//! the same offset are one to the sanitizer; it may miss a race between them, and reports no false one. Only
+//! scripts/sanitize builds this (`--cfg tsan`).
 
 use std::ffi::c_void;
 use std::sync::atomic::{self, Ordering};
@@ -11,13 +12,13 @@ use std::sync::atomic::{self, Ordering};
 const PAGE: usize = 4096;
 
 unsafe extern "C" {
-    /// What was released at this address is seen by this thread.
+    /// What was released at this address is visible to this thread.
     fn __tsan_acquire(address: *mut c_void);
-    /// What this thread has done is seen by whoever acquires at this address.
+    /// What this thread has done is visible to a thread that acquires at this address.
     fn __tsan_release(address: *mut c_void);
 }
 
-/// Stand for the offsets.
+/// Addresses that represent the offsets.
 static OFFSETS: [u8; PAGE] = [0; PAGE];
 
 fn stand_in<T>(word: &T) -> *mut c_void {
@@ -30,7 +31,7 @@ fn before<T>(word: &T, order: Ordering) {
         order,
         Ordering::Release | Ordering::AcqRel | Ordering::SeqCst
     ) {
-        // SAFETY: an address to know it by; nothing is accessed.
+        // SAFETY: the address is only an identifier; it is not accessed.
         unsafe { __tsan_release(stand_in(word)) }
     }
 }
@@ -40,7 +41,7 @@ fn after<T>(word: &T, order: Ordering) {
         order,
         Ordering::Acquire | Ordering::AcqRel | Ordering::SeqCst
     ) {
-        // SAFETY: as above.
+        // SAFETY: the address is only an identifier; it is not accessed.
         unsafe { __tsan_acquire(stand_in(word)) }
     }
 }

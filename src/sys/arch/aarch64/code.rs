@@ -1,9 +1,9 @@
-//! Machine code of aarch64: a jump at the entry of a function. Of the jumps that others put there, those to near places
-//! and those of four moves and a branch are understood.
+//! Machine code of aarch64: a jump at the entry of a function. Decodes jumps that other code wrote there: branches with
+//! an offset, and four moves with a branch to a register.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Bytes that are looked at; functions begin at a multiple of 4.
+/// Bytes that are exchanged at once; functions begin at a multiple of 4.
 pub const BLOCK: usize = 4;
 /// Bytes from one end of a branch to the other, at most: 26 bits of words.
 pub const REACH: usize = (1 << 27) - (8 << 20);
@@ -29,7 +29,7 @@ pub fn with_jump(_old: Block, entry: usize, target: usize) -> Block {
     (0x1400_0000 | (words as u32 & 0x03ff_ffff)).to_le_bytes()
 }
 
-/// Where a function leads to whose entry somebody has replaced by a jump.
+/// Target of the jump that other code wrote at the entry of a function; `None` if there is none.
 ///
 /// # Safety
 /// 20 bytes at `entry` are code.
@@ -55,9 +55,8 @@ pub unsafe fn jump_target(entry: usize) -> Option<usize> {
     (code[4] == 0xd61f_0000 | register << 5).then_some(target)
 }
 
-/// Puts `new` in the place of `old`, at once: a thread that comes by executes the one or the other (the architecture
-/// allows this for a branch only if the old instruction is one of a few; processors do it for all). False when `old` is
-/// not there.
+/// Replaces `old` by `new` in one step: a thread that gets there executes either (the architecture allows this for a
+/// branch only if the old instruction is one of a few; processors do it for all). False if the code is not `old`.
 ///
 /// # Safety
 /// A block at `entry` is writable code.
@@ -71,15 +70,15 @@ pub unsafe fn exchange(entry: usize, old: Block, new: Block) -> bool {
     exchanged.is_ok()
 }
 
-/// Lets processors that have fetched the old code fetch it again.
+/// Makes processors that have fetched the old code fetch it again.
 pub fn flush(start: usize, len: usize) {
-    // The smallest lines that there are.
+    // The shortest cache lines that exist.
     for line in (start & !15..start + len).step_by(16) {
         // SAFETY: cleans a line of data and drops a line of code, at an address that is mapped.
         unsafe {
             std::arch::asm!("dc cvau, {0}", "dsb ish", "ic ivau, {0}", "dsb ish", in(reg) line)
         };
     }
-    // SAFETY: fetches what comes next again.
+    // SAFETY: a barrier for instruction fetches of this thread; no memory involved.
     unsafe { std::arch::asm!("isb") };
 }

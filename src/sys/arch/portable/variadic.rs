@@ -1,9 +1,8 @@
-//! Functions with `...` without knowing where an ABI puts what is behind the named arguments: nobody looks there.
+//! C functions with `...`, without access to the arguments behind the named ones, whose location depends on the ABI.
 
 use std::ffi::c_void;
 
-/// A `va_list` without arguments: there are none that this processor's functions know of. Zeros are long enough for
-/// each ABI.
+/// A `va_list` without arguments, of zeros: long enough for each ABI.
 ///
 /// # Safety
 /// `_list` is NULL.
@@ -11,9 +10,8 @@ pub unsafe fn copy_list(_list: *mut c_void) -> [u64; 4] {
     [0; 4]
 }
 
-/// Defines an exported function of C's with six named parameters and `...` behind them, which its body has as a
-/// `va_list`: `pub unsafe fn name(...) with list { ... }`. Here that is null: what the further arguments are is not
-/// known.
+/// Defines an exported C function with six named parameters and `...`, which its body gets as a `va_list`: `pub unsafe
+/// fn name(...) with list { ... }`. Here that is null.
 macro_rules! variadic {
     (
         $(#[$about:meta])*

@@ -1,4 +1,4 @@
-//! Machine code of x86-64: a jump at the entry of a function, and what jumps others have put there.
+//! Machine code of x86-64: a jump at the entry of a function. Decodes jumps that other code wrote there.
 
 use std::arch::asm;
 
@@ -9,7 +9,7 @@ pub const REACH: usize = i32::MAX as usize - (16 << 20);
 /// Bytes of a thunk.
 pub const THUNK: usize = 16;
 
-/// `endbr64`: where a function may be entered by a pointer if the processor checks it.
+/// `endbr64`: marks a valid target of an indirect branch.
 const ENDBR: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 /// `jmp` to an address relative to the next instruction.
 const JMP: u8 = 0xe9;
@@ -17,7 +17,7 @@ const JMP: u8 = 0xe9;
 /// The first bytes of a function.
 pub type Block = [u8; BLOCK];
 
-/// A jump to anywhere: the place near libc that the entry's short jump leads to.
+/// A jump to any address, placed near libc, where the short jump at an entry reaches it.
 pub fn thunk(target: usize) -> [u8; THUNK] {
     // jmp [rip]; the address follows.
     let mut code = [0xff, 0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xcc, 0xcc];
@@ -45,7 +45,7 @@ fn jump_offset(code: &[u8]) -> usize {
     if code.starts_with(&ENDBR) { 4 } else { 0 }
 }
 
-/// Where a function leads to whose entry somebody has replaced by a jump.
+/// Target of the jump that other code wrote at the entry of a function; `None` if there is none.
 ///
 /// # Safety
 /// 32 bytes at `entry` are code.
@@ -100,8 +100,7 @@ pub unsafe fn jump_target(entry: usize) -> Option<usize> {
     }
 }
 
-/// Puts `new` in the place of `old`, at once: a thread that comes by executes the one or the other.
-/// False when `old` is not there.
+/// Replaces `old` by `new` in one step: a thread that gets there executes either. False if the code is not `old`.
 ///
 /// # Safety
 /// A block at `entry` is writable code.
@@ -115,8 +114,8 @@ pub unsafe fn exchange(entry: usize, old: Block, new: Block) -> bool {
     };
     let ((old_low, old_high), (new_low, new_high)) = (halves(old), halves(new));
     let exchanged: u8;
-    // SAFETY: the instruction is there, and the caller's promise; a block is aligned. rbx, which the compiler keeps for
-    // itself, has its value again at the end.
+    // SAFETY: the processor has the instruction; the rest is the caller's promise; a block is aligned. rbx, which the
+    // compiler reserves, is restored at the end.
     unsafe {
         asm!(
             "xchg {low}, rbx",
@@ -135,7 +134,7 @@ pub unsafe fn exchange(entry: usize, old: Block, new: Block) -> bool {
     exchanged != 0
 }
 
-/// Lets processors that have fetched the old code fetch it again: x86 does so by itself.
+/// Makes processors that have fetched the old code fetch it again: x86 does so by itself.
 pub fn flush(_start: usize, _len: usize) {}
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Copies by AVX2 that fetch lines ahead.
+//! Copies by AVX2 with prefetch.
 
 use std::arch::asm;
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256};
 use std::ptr;
 
-/// How far ahead lines are asked for, bytes.
+/// Distance of the prefetch, bytes.
 const AHEAD: usize = 512;
 
 /// Whether [`ahead`] may be called.
@@ -17,7 +17,7 @@ pub fn has_ahead() -> bool {
 /// `src`.
 ///
 /// # Safety
-/// [`has_ahead`] has said so. `n` bytes are readable at `src` and writable at `dst`, not overlapping.
+/// [`has_ahead`] has returned true. `n` bytes are readable at `src` and writable at `dst`, not overlapping.
 #[target_feature(enable = "avx2")]
 pub unsafe fn ahead<const WRITE: bool>(dst: *mut u8, src: *const u8, n: usize) {
     const VECTOR: usize = 32;
@@ -40,7 +40,7 @@ pub unsafe fn ahead<const WRITE: bool>(dst: *mut u8, src: *const u8, n: usize) {
     // From here on no store crosses a line.
     let mut at = VECTOR - dst as usize % VECTOR;
     while at + STEP <= n {
-        // Not beyond the end: those lines are somebody's who is about to write them.
+        // Not beyond the end: another core may be about to write those lines.
         if at + AHEAD + STEP <= n {
             fetch(at + AHEAD);
             fetch(at + AHEAD + LINE);
@@ -64,7 +64,7 @@ pub fn prefetch_to_write<T>(line: *const T) {
 /// Brings a line into this core's cache, about to be read.
 #[inline(always)]
 pub fn prefetch_to_read<T>(line: *const T) {
-    // SAFETY: a hint, as above.
+    // SAFETY: a hint: it reads and writes nothing and cannot fault.
     unsafe {
         _mm_prefetch::<_MM_HINT_T0>(line.cast());
     }
