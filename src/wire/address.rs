@@ -1,14 +1,12 @@
-//! The worker address: the blob that a client carries to its peers, and by which they reach the worker.
+//! The worker address: the blob that a program passes to the worker's peers, and by which they reach the worker.
 //!
-//! `prefix (4) | uid (8) | sections | CRC-32 (4)`, a section being `kind (1) | length (1) | body`. Sections
-//! of an unknown kind are skipped, and so are bytes behind the known ones of a body: later versions
-//! have room for further lanes.
+//! `prefix (4) | uid (8) | sections | CRC-32 (4)`, a section being `kind (1) | length (1) | body`. Sections of an
+//! unknown kind are skipped, and so are bytes behind the known ones of a body: later versions can add lanes.
 //!
-//! `ucp_ep_create` is given a bare pointer, so that the length has to come from the blob itself: the
-//! prefix holds it twice, once inverted, and is checked before any byte behind it is read. The
-//! checksum covers everything before it; CRC-32 because it finds every error of up to three bits and
-//! every burst of 32, and from the crate `crc` because that is a table made at compile time, without
-//! dispatch at run time, and has the CRC-8 of the packed rkey too.
+//! `ucp_ep_create` gets a pointer without a length, so that the length has to be in the blob itself: the prefix has it
+//! twice, once inverted, and is checked before any byte behind it is read. The checksum covers everything before it;
+//! CRC-32 because it finds every error of up to three bits and every burst of 32, and from the crate `crc` because that
+//! is a table made at compile time, without dispatch at run time, and has the CRC-8 of the packed rkey too.
 #![forbid(unsafe_code)]
 
 use super::le_struct::packed;
@@ -21,11 +19,11 @@ const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISO_HDLC);
 
 /// The prefix as a little-endian word: magic (8 bits), version (4), length (10), inverted length (10).
 const MAGIC: u32 = 0xCB;
-/// Raised when what two workers write for each other changes: addresses, messages, rings.
+/// Incremented when the format of data between two workers changes: addresses, messages, rings.
 const VERSION: u32 = 4;
 const LENGTH_BITS: u32 = 10;
 
-/// No address is longer. LCI sends addresses as hexadecimal text through PMI values of 4095 bytes.
+/// Longest address, bytes. LCI sends addresses as hexadecimal text through PMI values of 4095 bytes.
 pub const MAX_LEN: usize = (1 << LENGTH_BITS) - 1;
 const _: () = assert!(MAX_LEN * 2 <= 4095);
 
@@ -34,7 +32,7 @@ const CHECKSUM: usize = 4;
 /// Prefix, uid and checksum: an address without sections.
 const MIN_LEN: usize = PREFIX + size_of::<u64>() + CHECKSUM;
 
-/// Names are for people who look for a fault; longer ones are cut.
+/// Longest name, bytes; longer ones are cut. Names are for debugging only.
 const MAX_NAME: usize = 64;
 
 const CLIENT_ID: u8 = 1;
@@ -44,36 +42,36 @@ const TCP: u8 = 4;
 const IB: u8 = 5;
 const GREETER: u8 = 6;
 const TOFU: u8 = 7;
-/// More addresses of one worker are not told.
+/// Most network addresses of a worker; further ones are left out.
 pub const MAX_ADDRESSES: usize = 8;
-/// More ports of one worker are not told.
+/// Most ports of a worker; further ones are left out.
 pub const MAX_PORTS: usize = 4;
 
 packed! {
-    /// Where processes of the same machine find the worker's shared segment.
+    /// Locator of the worker's shared memory segment for processes of the same host.
     ShmLocator, 41 {
-        /// Hash of the boot id: the same kernel has the same.
+        /// Hash of the boot id, equal for one boot of one kernel.
         host: u64,
-        /// Number of the process id namespace: `pid` means something to its members only.
+        /// Inode of the PID namespace, in which `pid` is valid.
         pid_ns: u32,
-        /// The owner of the segment.
+        /// Process that owns the segment.
         pid: u32,
-        /// The segment's descriptor in the owner.
+        /// The owner's descriptor of the segment.
         fd: u32,
-        /// The segment's inode: what is opened must be this, not what took its place.
+        /// Inode of the segment: a file that is opened must have it.
         ino: u32,
-        /// Number of the IPC namespace: `key` means something to its members only.
+        /// Inode of the IPC namespace, in which `key` is valid.
         ipc_ns: u32,
-        /// System V number of the memory and what must be written in it; 0 if `fd` is the memory.
+        /// System V number of the memory and the value that must be written in it; 0 if `fd` is the memory.
         key: u64,
-        /// Names the directory in which the owner holds the lock of `key` while it lives; 0: it holds none.
+        /// Id of the directory in which the owner holds the lock of `key` while it lives; 0: it holds none.
         lifeline: u32,
-        /// What the two ends agree on.
+        /// Reserved: 0.
         flags: u8,
     }
 }
 
-/// Where the worker's host has a network address.
+/// A network address of the worker's host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetAddress {
     pub ip: IpAddr,
@@ -93,7 +91,7 @@ impl NetAddress {
     }
 }
 
-/// What an address says of a speed in Mb/s: 8 times its binary logarithm.
+/// The code of a speed in Mb/s: 8 times its binary logarithm.
 pub fn speed_code(mbps: u32) -> u8 {
     (f64::from(mbps.max(1)).log2() * 8.0).round() as u8
 }
@@ -104,27 +102,27 @@ fn speed_of(code: u8) -> u32 {
 
 /// Flag of a [`PortLocator`]: its link is Ethernet, not InfiniBand.
 pub const ETHERNET: u8 = 1;
-/// Its address is one of RoCE v2, not v1.
+/// Its GID is of RoCE v2, not v1.
 pub const ROCE_V2: u8 = 2;
-/// Its worker has messages go by queue pairs of a connection's own.
+/// The worker sends messages by RC.
 pub const QUEUES: u8 = 4;
-/// It has messages go by datagrams.
+/// The worker sends messages by UD.
 pub const DATAGRAMS: u8 = 8;
 
 packed! {
-    /// Where a port of the worker's is in an InfiniBand or RoCE network.
+    /// Address of a port of the worker in an InfiniBand or RoCE network.
     PortLocator, 25 {
         /// [`ETHERNET`], [`ROCE_V2`]; in a worker's address also [`QUEUES`], [`DATAGRAMS`].
         flags: u8,
         /// Largest packet: 1 for 256 bytes to 5 for 4096.
         mtu: u8,
-        /// As [`NetAddress::speed`].
+        /// Code of the link's speed, as [`speed_code`] makes it.
         speed: u8,
-        /// Inside of an InfiniBand subnet.
+        /// LID, valid inside of the InfiniBand subnet.
         lid: u16,
-        /// Number of the queue pair that takes datagrams; 0: there is none.
+        /// Number of the UD queue pair; 0: there is none.
         qpn: u32,
-        /// GID, the first byte highest.
+        /// GID, first byte in the highest bits.
         gid: u128,
     }
 }
@@ -138,7 +136,7 @@ impl PortLocator {
         self.flags & ROCE_V2 != 0
     }
 
-    /// Whether both lead to the same queue pair: devices give numbers without asking each other.
+    /// Whether both name the same queue pair: devices assign numbers independently.
     pub fn is_at(&self, other: &PortLocator) -> bool {
         (self.qpn, self.lid, self.gid) == (other.qpn, other.lid, other.gid)
     }
@@ -149,18 +147,18 @@ impl PortLocator {
     }
 }
 
-/// How peers reach the worker by queue pairs: `secret (8)`, then the ports.
+/// The InfiniBand section: `secret (8)`, then the ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IbLocator {
-    /// What a handshake has to present.
+    /// Secret that a HELLO has to carry.
     pub secret: u64,
     /// At most [`MAX_PORTS`].
     pub ports: Vec<PortLocator>,
 }
 
 impl IbLocator {
-    /// Whether messages can go by what both workers have them go by. Who says nothing of it (an earlier version) may
-    /// have both.
+    /// Whether both workers send messages by a common transport. A worker without these flags (an earlier version) may
+    /// use both.
     pub fn shares_a_way(&self, other: &IbLocator) -> bool {
         const ALL: u8 = QUEUES | DATAGRAMS;
         let ways = |l: &IbLocator| match l.ports.first().map_or(0, |p| p.flags & ALL) {
@@ -189,24 +187,23 @@ impl IbLocator {
     }
 }
 
-/// How peers reach the worker over the Tofu interconnect.
+/// The Tofu section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TofuLocator {
-    /// What a greeting has to present.
+    /// Secret that a ring request has to carry.
     pub secret: u64,
-    /// The worker's virtual control queue.
+    /// The worker's VCQ.
     pub vcq: u64,
-    /// Steering address of its hall there ([`super::tofu_msg`]).
+    /// STADD of its ticket queue there ([`super::tofu_msg`]).
     pub hall: u64,
-    /// Number of the queue among those of its process: which steering address of a key is for it. Those of the rails
-    /// follow.
+    /// Number of the VCQ among those of its process, which selects the STADD in an rkey. Those of the rails follow.
     pub number: u16,
-    /// Its further queues.
+    /// VCQs of its rails.
     pub rails: RailVcqs,
 }
 
 packed! {
-    /// What begins such a section; behind it are the rails.
+    /// Fixed part of such a section; the rails follow.
     TofuFront, 26 {
         secret: u64,
         vcq: u64,
@@ -242,15 +239,15 @@ impl TofuLocator {
     }
 }
 
-/// How peers reach the worker by TCP: `port (2) | secret (8) | network (4)`, then the addresses as
-/// `family (1) | speed (1) | address (4 or 16)`.
+/// The TCP section: `port (2) | secret (8) | network (4)`, then the addresses as `family (1) | speed (1) | address (4
+/// or 16)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpLocator {
-    /// The listening socket's.
+    /// Port of the listening socket.
     pub port: u16,
-    /// What a connection has to present.
+    /// Secret that a hello has to carry.
     pub secret: u64,
-    /// Names the network namespace: who has the same is in it.
+    /// Id of the network namespace, equal for the processes in it.
     pub network: u32,
     /// At most [`MAX_ADDRESSES`].
     pub addresses: Vec<NetAddress>,
@@ -311,39 +308,39 @@ impl TcpLocator {
     }
 }
 
-/// What a worker tells its peers about itself.
+/// The decoded address of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerAddress {
-    /// Tells workers apart.
+    /// Unique id of the worker.
     pub uid: u64,
-    /// What the client calls the worker.
+    /// The client id that the program gave to the worker.
     pub client_id: Option<u64>,
-    /// The worker's name, when debugging information is wanted.
+    /// The worker's name, if debugging information is enabled.
     pub name: Option<String>,
-    /// Present when the worker can be reached by shared memory.
+    /// Present if shared memory reaches the worker.
     pub shm: Option<ShmLocator>,
-    /// Present when it can be reached by InfiniBand or RoCE.
+    /// Present if InfiniBand or RoCE reaches it.
     pub ib: Option<IbLocator>,
-    /// Present when it can be reached over the Tofu interconnect.
+    /// Present if the Tofu interconnect reaches it.
     pub tofu: Option<TofuLocator>,
-    /// Present when it can be reached by TCP.
+    /// Present if TCP reaches it.
     pub tcp: Option<TcpLocator>,
-    /// Present when TCP carries nothing for it but greetings of queue pairs: where those are taken.
+    /// Listening socket for the wireup of queue pairs, present if TCP carries nothing else for the worker.
     pub greeter: Option<TcpLocator>,
 }
 
-/// Why a blob is no worker address.
+/// Why a blob is not a worker address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressError {
-    /// It does not begin like one: it comes from another library, or is no address at all.
+    /// The prefix is wrong: it is of another library, or not an address at all.
     Foreign,
-    /// It comes from a later version of this library.
+    /// It is of a later version of this library.
     Version,
     /// The length that it states is impossible, or there are fewer bytes than that.
     Length,
-    /// It was damaged on the way.
+    /// Its checksum is wrong.
     Checksum,
-    /// Its checksum is right, but its sections make no sense.
+    /// Its checksum is right, but its sections are invalid.
     Malformed,
 }
 
@@ -361,7 +358,7 @@ impl fmt::Display for AddressError {
 
 impl std::error::Error for AddressError {}
 
-/// How long the address is that begins with these bytes. Nothing behind them needs to be readable.
+/// Length of the address that begins with these bytes. Bytes behind them need not be readable.
 pub fn total_len(prefix: &[u8; PREFIX]) -> Result<usize, AddressError> {
     let word = u32::from_le_bytes(*prefix);
     if word & 0xFF != MAGIC {
@@ -383,7 +380,7 @@ fn prefix(len: usize) -> [u8; PREFIX] {
 }
 
 impl WorkerAddress {
-    /// The blob. Equal addresses give equal blobs.
+    /// Encodes the address. Equal addresses give equal blobs.
     pub fn encode(&self) -> Vec<u8> {
         let mut blob = vec![0; PREFIX];
         blob.extend(self.uid.to_le_bytes());
@@ -411,7 +408,7 @@ impl WorkerAddress {
         seal(blob)
     }
 
-    /// Reads the address that `blob` begins with; bytes behind it are ignored.
+    /// Decodes the address at the begin of `blob`; bytes behind it are ignored.
     pub fn decode(blob: &[u8]) -> Result<WorkerAddress, AddressError> {
         let len = total_len(blob.first_chunk().ok_or(AddressError::Length)?)?;
         let blob = blob.get(..len).ok_or(AddressError::Length)?;
@@ -426,7 +423,7 @@ impl WorkerAddress {
     }
 }
 
-/// The first [`MAX_NAME`] bytes of a name, or a little less where they would split a character.
+/// The first [`MAX_NAME`] bytes of a name, or up to 3 less so that no character is split.
 fn cut(name: &str) -> &str {
     let ends = name
         .char_indices()
@@ -453,7 +450,7 @@ fn seal(mut blob: Vec<u8>) -> Vec<u8> {
     blob
 }
 
-/// What lies between prefix and checksum.
+/// Decodes the bytes between prefix and checksum.
 fn decode_body(body: &[u8]) -> Option<WorkerAddress> {
     let (uid, mut rest) = body.split_first_chunk()?;
     let mut address = WorkerAddress {

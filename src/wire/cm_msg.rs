@@ -1,40 +1,40 @@
-//! What a client and a listener say to each other on the connection between them: who they are, and farewell.
+//! Messages between a client and a listener on the connection between them: worker addresses, and disconnect.
 //!
-//! The client sends [`Hello`] with its worker address behind it; the server answers [`Reply`], with the address of the
-//! worker that accepted. From then on messages take the ways that the addresses name, and this connection is there to
-//! end with the endpoints: each side says one byte before it closes. A side that closes in order waits for the other
-//! one's byte.
+//! The client sends [`Hello`] followed by its worker address; the server answers [`Reply`], followed by the address of
+//! the worker that accepted. From then on messages use the transports that the addresses name, and this connection
+//! serves to detect the end of the endpoints: each side sends a disconnect of one byte before it closes. A side that
+//! closes in order waits for that of the other one.
 #![forbid(unsafe_code)]
 
 use super::address::MAX_LEN;
 use super::le_struct::packed;
 
-/// "rucp cs" with a version: nothing else begins like that, and other versions are strangers.
+/// "rucp cs" with a version; a message of any other version is rejected.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rucp cs\x03");
 
-/// A client's numbers of its endpoints have so many bits.
+/// Bits of a client's endpoint number.
 pub const NUMBER_BITS: u32 = 22;
 
 packed! {
-    /// A client asks for a connection; its worker address follows.
+    /// A client requests a connection; its worker address follows.
     Hello, 31 {
         magic: u64,
-        /// Of the client's endpoint, among those that its worker made.
+        /// Number of the client's endpoint, among those of its worker.
         number: u32,
         /// Bytes of the address.
         address_len: u16,
         /// The client's error handling mode.
         err_mode: u8,
-        /// What the client's application calls its worker; 0 if the client does not say.
+        /// Client id of the client's worker; 0 if none is sent.
         client_id: u64,
-        /// Random, told to nobody else: a worker that names it is the server's.
+        /// Random number that only the server gets: a worker that sends it is the server's.
         secret: u64,
     } valid when |h| h.magic == MAGIC && h.number < 1 << NUMBER_BITS && h.address_len as usize <= MAX_LEN
         && h.err_mode <= 2
 }
 
 packed! {
-    /// The answer; if the client is accepted the address of a worker follows.
+    /// The server's answer; if it accepts, the address of a worker follows.
     Reply, 12 {
         magic: u64,
         /// Bytes of the address.
@@ -47,14 +47,15 @@ packed! {
 }
 
 packed! {
-    /// What either end says while rdma_cm connects them, which has little room: that it speaks this.
+    /// Private data of both ends in the connection establishment of rdma_cm, which has little room: identifies the
+    /// protocol.
     Knock, 8 {
         magic: u64,
     } valid when |k| k.magic == MAGIC
 }
 
 packed! {
-    /// What a listener that goes says to those who knock.
+    /// Message of a listener that is destroyed to clients that connect.
     Refusal, 9 {
         magic: u64,
         /// The status that the client's endpoint fails with.
@@ -62,18 +63,18 @@ packed! {
     } valid when |r| r.magic == MAGIC && r.status < 0
 }
 
-/// Bytes of the longest record but farewell.
+/// Bytes of the longest message, without the disconnects.
 pub const LONGEST: usize = Hello::SIZE + MAX_LEN;
 const _: () = assert!(Reply::SIZE <= Hello::SIZE);
 
-/// The endpoint at this end is closed, and nothing else will say so.
+/// Disconnect: the endpoint at this end is closed, and no other message says so.
 pub const BYE: u8 = b'B';
-/// The endpoint at this end is closed; behind its last message comes one that says so.
+/// Disconnect: the endpoint at this end is closed; behind its last message a message on its lane says so too.
 pub const BYE_BEHIND: u8 = b'b';
 
-/// As [`BYE`], by a forced close: what the other end had sent may not have been received.
+/// [`BYE`] of a forced close: data that the other end has sent may not have been received.
 pub const FORCED: u8 = b'F';
-/// As [`BYE_BEHIND`], by a forced close: what the other end had sent may not have been received.
+/// [`BYE_BEHIND`] of a forced close: data that the other end has sent may not have been received.
 pub const FORCED_BEHIND: u8 = b'f';
 
 /// Whether bytes may be the beginning of a [`Hello`] or a [`Reply`].
@@ -129,7 +130,7 @@ mod tests {
 
     #[test]
     fn who_knocks_says_what_he_speaks() {
-        // What the connection manager hands over is longer than what was said.
+        // The private data that the connection manager delivers are longer than those that were sent.
         let mut said = [0; 56];
         assert_eq!(Knock::decode(&said), None);
         said[..8].copy_from_slice(&Knock { magic: MAGIC }.encode());

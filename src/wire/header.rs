@@ -1,4 +1,4 @@
-//! Message headers: what a message is, and the fixed fields that precede its payload.
+//! Message headers: the kind of a message, and the fixed fields that precede its payload.
 //!
 //! A message is a kind, an auxiliary byte, an immediate word, the fixed header of its kind and a
 //! payload. The transports carry kind, auxiliary byte and immediate in their own frame (a ring slot,
@@ -7,12 +7,12 @@
 
 use super::le_struct::packed;
 
-/// Where a port is: [`super::address::PortLocator`], bytes.
+/// Bytes of a [`super::address::PortLocator`].
 const PORT: usize = 25;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $value:literal, $header:expr;)*) => {
-        /// What a message is. Where `aux` is not mentioned it is 0.
+        /// Kind of a message. Where `aux` is not mentioned it is 0.
         #[repr(u8)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Kind {
@@ -48,75 +48,75 @@ kinds! {
     TagEager = 1, 0;
     /// A whole tagged message whose sender waits for the match. `imm`: the tag. [`SyncHdr`], data.
     TagSync = 2, SyncHdr::SIZE;
-    /// Request to send a tagged message by rendezvous. `imm`: the tag. [`RtsHdr`]. The sender of one learns of the
-    /// match in any case, so that synchronous sends need no kind of their own. `aux`: so many keys follow, 4 bytes each
-    /// for one of the sender's ports, by which a device may read the data; 0: none may. Over the Tofu interconnect as
-    /// many words of [`super::rts_keys`].
+    /// RTS of a tagged message. `imm`: the tag. [`RtsHdr`]. The sender of one is notified of the match in any case, so
+    /// that synchronous sends need no kind of their own. `aux`: so many keys follow, 4 bytes each for one of the
+    /// sender's ports, by which a device may read the data; 0: none may. Over the Tofu interconnect as many words of
+    /// [`super::rts_keys`].
     TagRts = 3, RtsHdr::SIZE;
     /// A `TagSync` was matched. `imm`: its request.
     SyncAck = 4, 0;
-    /// Acknowledge to send: a rendezvous is over. `imm`: the sender's request, `aux`: status as i8.
+    /// ATS: a rendezvous is complete. `imm`: the sender's request, `aux`: status as i8.
     Ats = 5, 0;
-    /// Ready to receive: the sender of a rendezvous shall send `Data`. `imm`: its request. [`RtrHdr`].
+    /// RTR: the sender of a rendezvous shall send `Data`. `imm`: its request. [`RtrHdr`].
     Rtr = 6, RtrHdr::SIZE;
-    /// A piece of a rendezvous. `imm`: the receiver's request. [`DataHdr`], data.
+    /// A part of the data of a rendezvous. `imm`: the receiver's request. [`DataHdr`], data.
     Data = 7, DataHdr::SIZE;
     /// A whole active message. `imm`: [`AmImm`]. Payload: the data, then the user's header.
     AmEager = 8, 0;
-    /// Request to send an active message by rendezvous. `imm`: [`AmImm`]. `aux`, [`RtsHdr`] and keys as of `TagRts`,
-    /// user's header.
+    /// RTS of an active message. `imm`: [`AmImm`]. `aux`, [`RtsHdr`] and keys as in `TagRts`, then the user's header.
     AmRts = 9, RtsHdr::SIZE;
-    /// A write. `imm`: the address. Payload: the data.
+    /// A put. `imm`: the address. Payload: the data.
     PutReq = 10, 0;
-    /// A write was done. `aux`: status as i8.
+    /// Reply to a put. `aux`: status as i8.
     PutAck = 11, 0;
-    /// A read. `imm`: the address. [`GetHdr`].
+    /// A get. `imm`: the address. [`GetHdr`].
     GetReq = 12, GetHdr::SIZE;
-    /// A piece of what was read. `imm`: the reader's request, `aux`: status as i8. [`DataHdr`], data.
+    /// Reply to a get, with a part of the data. `imm`: the reader's request, `aux`: status as i8. [`DataHdr`], data.
     GetRep = 13, DataHdr::SIZE;
     /// An atomic operation. `imm`: the address. [`AmoHdr`].
     AmoReq = 14, AmoHdr::SIZE;
-    /// The answer to an atomic operation. `imm`: its request, `aux`: status as i8. [`ValueHdr`].
+    /// Reply to an atomic operation. `imm`: its request, `aux`: status as i8. [`ValueHdr`].
     AmoRep = 15, ValueHdr::SIZE;
-    /// The sender's endpoint introduces itself. `imm`: [`EpImm`]. Payload: its worker address.
+    /// Connects the sender's endpoint. `imm`: [`EpImm`]. Payload: its worker address.
     EpInfo = 16, 0;
-    /// The sender's endpoint is closed: nothing will follow. `imm`: [`EpImm`], `aux`: what its counterpart fails with,
-    /// status as i8, 0 if it was closed in order.
+    /// The sender's endpoint is closed: its last message. `imm`: [`EpImm`], `aux`: the status with which its
+    /// counterpart fails, as i8, 0 if it was closed in order.
     EpClosed = 17, 0;
     /// A piece of a stream. `imm`: [`EpImm`]. Payload: the data.
     StreamData = 18, 0;
-    /// A rendezvous is taken back. `aux` [`OFFERED`]: `imm` is the sender's request; [`ASKED`]: the receiver's.
+    /// Cancel of a rendezvous. `aux` [`OFFERED`]: `imm` is the sender's request; [`ASKED`]: the receiver's.
     Withdrawn = 19, 0;
-    /// The receiver of a rendezvous lets its sender copy a part. `imm`: its request. [`ShareHdr`].
+    /// The receiver of a rendezvous starts a split copy. `imm`: the sender's request. [`ShareHdr`].
     Share = 20, ShareHdr::SIZE;
-    /// The sender's worker has accepted a client of the receiver's: before everything else from the endpoint that it
-    /// has made. `imm`: the secret that the client told its server ([`super::cm_msg::Hello`]).
+    /// The sender's worker has accepted a client of the receiver: the first message of the endpoint that it has made.
+    /// `imm`: the secret that the client sent to its server ([`super::cm_msg::Hello`]).
     Accepted = 21, 0;
-    /// What comes behind this must not be seen by the reads before it, answered or not.
+    /// Messages behind this must not be visible to gets before it, replied to or not.
     Fence = 22, 0;
-    /// Ready to receive by device: the sender of a rendezvous shall write its data, and say so by `Written`. `imm`: its
-    /// request. [`RtrDeviceHdr`].
+    /// RTR of a put_zcopy rendezvous: the sender's device shall write the data, and an ATP (`Written`) follows. `imm`:
+    /// the sender's request. [`RtrDeviceHdr`].
     RtrDevice = 23, RtrDeviceHdr::SIZE;
-    /// All of a rendezvous has been written, and there was no word with its last bytes. `imm`: the receiver's request.
+    /// ATP: all data of a rendezvous are written, without an immediate at the last bytes. `imm`: the receiver's
+    /// request.
     Written = 24, 0;
-    /// The sender wants to write by a rail. `imm`: [`RailImm`], `far`: a port of the receiver's that would suit. Where
-    /// its port is ([`super::address::PortLocator`]).
+    /// The sender requests a rail. `imm`: [`RailImm`], `far`: a suitable port of the receiver. Address of the sender's
+    /// port ([`super::address::PortLocator`]).
     RailAsk = 25, PORT;
-    /// The answer. `imm`: [`RailImm`] with `near` and `far` as they were, but `far` the port that it became; no queue
-    /// pair: it cannot be. The receiver's port.
+    /// Reply to a rail request. `imm`: [`RailImm`] with `near` unchanged, but `far` is the port that was selected;
+    /// queue pair 0: no rail is possible. Address of the receiver's port.
     RailHeld = 26, PORT;
-    /// The sender has given a rail up, and what it wrote by it may still be under way: the receiver shall drop its end.
-    /// `imm`: [`RailImm`] as it was answered.
+    /// The sender has dropped a rail, and its writes may still be in flight: the receiver shall drop its end. `imm`:
+    /// [`RailImm`] of the reply.
     RailGone = 27, 0;
-    /// A rendezvous with keys is taken back: the receiver shall acknowledge (`Ats`) when its device reads the data no
-    /// more. `imm`: the sender's request as it was offered. [`SyncHdr`]
+    /// Cancel of a rendezvous with keys: the receiver shall acknowledge (`Ats`) when its device does not read the data
+    /// any more. `imm`: the sender's request, as in the RTS. [`SyncHdr`]
     TakenBack = 28, SyncHdr::SIZE;
-    /// The receiver has: nothing that comes late by it takes effect. `imm`: as in [`Kind::RailGone`].
+    /// The receiver has dropped its end of a rail: later writes by it have no effect. `imm`: as in [`Kind::RailGone`].
     RailDropped = 29, 0;
-    /// What a put does behind its data. `imm`: the value. [`SignalHdr`]. Answered as a write is.
+    /// The signal of a put, behind its data. `imm`: the value. [`SignalHdr`]. Replied to like a put.
     Signal = 30, SignalHdr::SIZE;
-    /// The entry of a completion queue behind data that an adapter has written: as [`Kind::Signal`], but nobody
-    /// answers. `imm`: the value, `aux`: the queue. [`NoteHdr`].
+    /// A completion queue entry behind data that an adapter has written, without a reply. `imm`: the value, `aux`: the
+    /// queue. [`NoteHdr`].
     Note = 31, NoteHdr::SIZE;
     /// A fragment of an eager active message that no record takes whole. `imm`: [`AmImm`] of the message.
     /// [`FragmentHdr`], a part of the data; behind the last part the user's header. The fragments of a message come in
@@ -127,9 +127,9 @@ kinds! {
     TagFragment = 33, FragmentHdr::SIZE;
 }
 
-/// In `aux` of what is taken back: the sender has offered it.
+/// In `aux` of a cancel: `imm` is the sender's request.
 pub const OFFERED: u8 = 0;
-/// The receiver has asked for it.
+/// In `aux` of a cancel: `imm` is the receiver's request.
 pub const ASKED: u8 = 1;
 
 /// One end of a rail.
@@ -138,7 +138,7 @@ pub struct RailImm {
     /// 24 bits each; queue pair 0: there is none.
     pub qpn: u32,
     pub psn: u32,
-    /// Number of the port of who asks among its own, and of who holds among its own.
+    /// Index of the requesting worker's port among its own, and of the replying worker's port among its own.
     pub near: u8,
     pub far: u8,
 }
@@ -159,30 +159,30 @@ impl RailImm {
     }
 }
 
-/// What a header says in place of its sender's request before that has a name.
+/// Value of the request field in a header before the request has an id.
 pub const UNNAMED: u64 = 0;
 
-/// Writes the name into a header that begins with its sender's request.
+/// Writes the id into a header that begins with the sender's request.
 pub fn set_request(head: &mut [u8; 32], id: u64) {
     head[..size_of::<u64>()].copy_from_slice(&id.to_le_bytes());
 }
 
 packed! {
-    /// Of a synchronous send, and of what is taken back.
+    /// Header of a synchronous send, and of a cancel with keys.
     SyncHdr, 8 {
-        /// What the receiver names in its acknowledgement.
+        /// The sender's request, for the acknowledgement.
         req: u64,
     }
 }
 
 packed! {
-    /// Of a request to send: enough for the receiver to fetch the data itself where it can.
+    /// Header of an RTS: sufficient for the receiver to read the data itself where it can.
     RtsHdr, 32 {
         /// The sender's request.
         req: u64,
         /// Bytes of the whole message.
         len: u64,
-        /// Where the data lies in the sender's address space, or the list of its pieces.
+        /// Address of the data in the sender's address space, or of the list of its pieces.
         addr: u64,
         /// Entries of that list, each an address and a length of 8 bytes; 0: there is no list.
         pieces: u32,
@@ -192,54 +192,54 @@ packed! {
 }
 
 packed! {
-    /// Of a receiver that is ready.
+    /// Header of an RTR.
     RtrHdr, 13 {
-        /// What the sender names in each piece.
+        /// The receiver's request, for each `Data` message.
         recv: u64,
-        /// The sender shall send only if it can claim the one piece of this share, else it is copied from; 0: in any
-        /// case.
+        /// Generation of a chunk board: the sender shall send only if it can claim the only chunk, else the receiver
+        /// copies; 0: it shall send in any case.
         generation: u32,
-        /// Which share of the ring that this came through.
+        /// Index of the chunk board in the ring that this message arrived by.
         number: u8,
     }
 }
 
 packed! {
-    /// Of a receiver whose memory is registered.
+    /// Header of an RTR of a put_zcopy rendezvous.
     RtrDeviceHdr, 32 {
-        /// What the sender names when it has written.
+        /// The receiver's request, for the ATP.
         recv: u64,
-        /// Where the message goes in the receiver's address space.
+        /// Address of the receive buffer in the receiver's address space.
         addr: u64,
-        /// The key for the receiver's port of this number, 32 bits each from the lowest on; 0 where there is no port.
+        /// The key for each of the receiver's ports, 32 bits each from the lowest on; 0 where there is no port.
         keys: u128,
     }
 }
 
 packed! {
-    /// Of a receiver that shares the copying.
+    /// Header of a split copy.
     ShareHdr, 17 {
-        /// Where the message goes in the receiver's address space.
+        /// Address of the receive buffer in the receiver's address space.
         addr: u64,
-        /// Bytes of a piece.
+        /// Bytes of a chunk.
         piece: u32,
-        /// Which of the messages that use the share one after the other.
+        /// Generation of the chunk board, which messages use one after the other.
         generation: u32,
-        /// Which share of the ring that this came through.
+        /// Index of the chunk board in the ring that this message arrived by.
         number: u8,
     }
 }
 
 packed! {
-    /// Of a piece of a longer transfer.
+    /// Header of a part of a longer transfer.
     DataHdr, 8 {
-        /// Where in the whole the piece begins. Not checked here: only its receiver knows the length.
+        /// Offset of the part in the transfer. Not checked here: only its receiver has the length.
         offset: u64,
     }
 }
 
 packed! {
-    /// Of a fragment of an eager message.
+    /// Header of a fragment of an eager message.
     FragmentHdr, 16 {
         /// Where in the message the fragment's data begins, bytes. 0 begins a message.
         offset: u64,
@@ -249,21 +249,21 @@ packed! {
 }
 
 packed! {
-    /// Of a read.
+    /// Header of a get.
     GetHdr, 24 {
         /// The reader's request.
         req: u64,
-        /// Bytes wanted.
+        /// Bytes to read.
         len: u64,
-        /// The offset to name in the first piece of the answer.
+        /// Offset of the first part of the reply.
         offset: u64,
     }
 }
 
 packed! {
-    /// Of an atomic operation.
+    /// Header of an atomic operation.
     AmoHdr, 27 {
-        /// The request that waits for the answer.
+        /// The request that waits for the reply.
         req: u64,
         /// The operand; of a compare-and-swap the new value.
         value: u64,
@@ -273,7 +273,7 @@ packed! {
         op: u8,
         /// Bytes of the operand, 4 or 8.
         size: u8,
-        /// 1 when the old value is wanted, else 0.
+        /// 1 if the old value is needed, else 0.
         fetch: u8,
     } valid when |amo| amo.op <= AmoHdr::LAST_OP && matches!(amo.size, 4 | 8) && amo.fetch <= 1
 }
@@ -284,13 +284,13 @@ impl AmoHdr {
 }
 
 packed! {
-    /// Of a signal.
+    /// Header of a signal.
     SignalHdr, 26 {
-        /// Where the data in front of it was put, and how many bytes; where that is not registered the data was
-        /// refused, and so is the signal.
+        /// Address and length of the data in front of it; where these are not registered the put was refused, and so is
+        /// the signal.
         addr: u64,
         len: u64,
-        /// Where the flag is; 0: there is none.
+        /// Address of the flag; 0: there is none.
         flag: u64,
         /// 0: an entry of the completion queue `cq`, 1: the flag is set, 2: the value is added to it.
         op: u8,
@@ -305,24 +305,23 @@ impl SignalHdr {
 }
 
 packed! {
-    /// Of a note. With the head of a frame it is what rides in a descriptor of the Tofu interconnect.
+    /// Header of a note. With the frame head it fits into a descriptor of the Tofu interconnect.
     NoteHdr, 16 {
-        /// Where the data in front of it was put, and how many bytes.
+        /// Address and length of the data in front of it.
         addr: u64,
         len: u64,
     }
 }
 
 packed! {
-    /// Of the answer to an atomic operation.
+    /// Header of the reply to an atomic operation.
     ValueHdr, 8 {
         /// The value before the operation.
         value: u64,
     }
 }
 
-/// A signal in the word of 32 bits that a device carries with what it writes. The highest bit is set, as in no name of
-/// a receive.
+/// A signal in the 32-bit immediate of a device's write. The highest bit is set, which it is in no id of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalWord {
     pub cq: u8,
@@ -333,13 +332,13 @@ impl SignalWord {
     const VALUE_BITS: u32 = 28;
     const MARK: u32 = 1 << 31;
 
-    /// The word for an entry of this queue; `None`: it takes more.
+    /// The immediate for an entry of this queue; `None`: it needs more bits.
     pub fn encode(cq: u8, value: u64) -> Option<u32> {
         let fits = cq < 8 && value >> Self::VALUE_BITS == 0;
         fits.then_some(Self::MARK | u32::from(cq) << Self::VALUE_BITS | value as u32)
     }
 
-    /// `None`: the word is a receive's name.
+    /// `None`: the immediate is the id of a receive.
     pub fn decode(word: u32) -> Option<Self> {
         (word & Self::MARK != 0).then_some(SignalWord {
             cq: (word >> Self::VALUE_BITS) as u8 & 7,
@@ -348,7 +347,7 @@ impl SignalWord {
     }
 }
 
-/// Serial numbers of endpoints have so many bits; what is above them is not sent.
+/// Bits of an endpoint's serial number; higher ones are not sent.
 pub const SN_BITS: u32 = 24;
 
 const SN_MASK: u64 = (1 << SN_BITS) - 1;
@@ -356,11 +355,11 @@ const SN_MASK: u64 = (1 << SN_BITS) - 1;
 /// The immediate of an active message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AmImm {
-    /// Which handler.
+    /// Id of the handler.
     pub id: u16,
     /// Bytes of the user's header.
     pub header_len: u16,
-    /// What the two ends agree on.
+    /// Flags of the message.
     pub flags: u8,
     /// The sender's endpoint ([`SN_BITS`] bits).
     pub sn: u32,
@@ -398,7 +397,7 @@ impl AmImm {
     }
 }
 
-/// The immediate of what concerns an endpoint.
+/// The immediate of messages about an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpImm {
     /// The sender's endpoint ([`SN_BITS`] bits).
@@ -408,7 +407,7 @@ pub struct EpImm {
 }
 
 impl EpImm {
-    /// `sn` in bits 0 to 23, `err_mode` in bits 24 to 31; the others are 0 and left to later versions.
+    /// `sn` in bits 0 to 23, `err_mode` in bits 24 to 31; the others are 0 and reserved.
     #[inline]
     pub const fn to_u64(self) -> u64 {
         self.sn as u64 & SN_MASK | (self.err_mode as u64) << SN_BITS
@@ -462,7 +461,7 @@ mod tests {
         assert_eq!(RailImm::from_u64(rail.to_u64()), rail);
     }
 
-    /// What two builds must agree on, spelled out.
+    /// The fixed encoding of the format.
     #[test]
     fn bytes_are_as_documented() {
         let rts = RtsHdr {

@@ -1,9 +1,9 @@
-//! What travels between queue pairs: packets, the header of datagrams, and how two workers introduce themselves.
+//! Formats between queue pairs: packets, the header of UD datagrams, and the HELLO messages of the wireup.
 //!
 //! A record that is too long for one packet is cut. A packet is `length (4) | kind (1) | aux (1) | credit (2) | imm
-//! (8)` and bytes: of the first packet of a record the length is the whole record's, kind, auxiliary byte and immediate
-//! are the message's; further ones are [`MORE`]. In front of datagrams is a [`Datagram`]; one without a packet behind
-//! it only acknowledges.
+//! (8)` and bytes: in the first packet of a record the length is the whole record's, kind, auxiliary byte and immediate
+//! are the message's; further ones are of kind [`MORE`]. In front of UD packets is a [`Datagram`]; one without a packet
+//! behind it only acknowledges.
 #![forbid(unsafe_code)]
 
 use super::address::{MAX_PORTS, PortLocator};
@@ -11,14 +11,14 @@ use super::le_struct::packed;
 
 /// Bytes in front of those of a record.
 pub const HEAD: usize = 16;
-/// Kind of a packet that goes on with a record.
+/// Kind of a packet that continues a record.
 pub const MORE: u8 = 0xFF;
-/// Of one that only tells what its sender has taken; it is not counted itself.
+/// Kind of a packet that only returns credits; it does not take one itself.
 pub const CREDIT: u8 = 0xFE;
-/// Of the last one: the sender's worker goes, in order.
+/// Kind of the last packet: the sender's worker is destroyed in order.
 pub const BYE: u8 = 0xFD;
 
-/// No record is longer, bytes: a sender waits until all of it fits into the window.
+/// Longest record, bytes: a sender waits until all of it fits into the window.
 pub const MAX_RECORD: usize = 33 << 10;
 
 /// Most packets that a record is cut into; `segment`: bytes of it in each.
@@ -26,14 +26,14 @@ pub const fn most_packets(segment: usize) -> usize {
     MAX_RECORD.div_ceil(segment)
 }
 
-/// What is in front of the bytes.
+/// Header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketHdr {
     /// Bytes of the whole record in its first packet; of those in this one otherwise.
     pub len: usize,
     pub kind: u8,
     pub aux: u8,
-    /// Packets that the sender has taken from this connection, modulo 2^16.
+    /// Packets that the sender has received on this connection, modulo 2^16.
     pub credit: u16,
     pub imm: u64,
 }
@@ -51,7 +51,7 @@ impl PacketHdr {
         bytes
     }
 
-    /// Every sixteen bytes are one; what it says is checked where the record is put together.
+    /// Decodes any 16 bytes; the values are checked where the record is reassembled.
     #[inline(always)]
     pub fn decode(bytes: &[u8; HEAD]) -> PacketHdr {
         let word = u128::from_le_bytes(*bytes);
@@ -65,34 +65,34 @@ impl PacketHdr {
     }
 }
 
-/// Connections have numbers of so many bits; flags are above.
+/// Bits of a connection's number; flags are above.
 const NUMBER_BITS: u32 = 24;
 /// A number that no connection has.
 pub const NOBODY: u32 = (1 << NUMBER_BITS) - 1;
 /// Flag of a datagram: acknowledge it at once.
 pub const ASKS: u8 = 1;
-/// Another one was expected first, which is missing: send from there again.
+/// Flag of a datagram: an earlier one is missing; retransmit from there.
 pub const GAP: u8 = 2;
-/// A [`Hello`] and a [`PortLocator`] follow.
+/// Flag of a datagram: a [`Hello`] and a [`PortLocator`] follow.
 pub const HELLO: u8 = 4;
-/// The receiver of a [`Ping`] is there, though nobody reads what comes.
+/// Flag of a datagram: reply to a [`Ping`], sent although the receiver does not progress.
 pub const PONG: u8 = 8;
-/// A [`PortLocator`] follows: from now on the sender is reached there.
+/// Flag of a datagram: a [`PortLocator`] follows, the sender's new address.
 pub const MOVED: u8 = 16;
 
-/// Packets of a connection are no shorter than what everybody can do, bytes.
+/// Shortest packet length of a connection that every worker supports, bytes.
 pub const LEAST_PACKET: u32 = 256;
 
 packed! {
-    /// In front of a datagram.
+    /// Header of a datagram.
     Datagram, 16 {
         /// Number of the connection at the receiver; the upper 8 bits are flags.
         to: u32,
-        /// What the receiver has told to be presented with that number.
+        /// Proof that the receiver has assigned to that number.
         proof: u32,
         /// Number of the packet that follows, from 0 on, modulo 2^32.
         psn: u32,
-        /// All packets before this one have been taken.
+        /// Acknowledges all packets before this one.
         ack: u32,
     }
 }
@@ -106,71 +106,72 @@ impl Datagram {
         self.to >> NUMBER_BITS & u32::from(flag) != 0
     }
 
-    /// A number with flags.
+    /// A connection number with flags.
     pub fn to(number: u32, flags: u8) -> u32 {
         number & NOBODY | u32::from(flags) << NUMBER_BITS
     }
 }
 
-/// "rucp-ib4": raised with the format.
+/// "rucp-ib4": the digit is incremented when the format changes.
 const MAGIC: u64 = u64::from_le_bytes(*b"rucp-ib4");
-/// Flag of a [`Hello`]: the sender knows the receiver's and can take packets.
+/// Flag of a [`Hello`]: the sender has the receiver's HELLO and can receive packets.
 pub const READY: u8 = 1;
-/// The sender has seen that the receiver is ready.
+/// Flag of a [`Hello`]: the sender has received the receiver's `READY`.
 pub const SEEN: u8 = 2;
-/// The connection outlives its ports: messages go by datagrams, which other ports can take. Where the sender is reached
-/// follows, [`PortInfo`] after [`PortInfo`].
+/// Flag of a [`Hello`]: the connection fails over to other ports, and messages go by UD. The sender's addresses follow,
+/// [`PortInfo`] after [`PortInfo`].
 pub const FAILOVER: u8 = 4;
 
 packed! {
-    /// How a worker introduces itself for a connection, until both are ready and know it of each other.
+    /// Wireup message of a connection, repeated until both ends are ready and have confirmed it.
     Hello, 82 {
         magic: u64,
         /// The sender's worker.
         from: u64,
-        /// The worker that it wants.
+        /// The worker to connect to.
         to: u64,
-        /// From the address of that worker.
+        /// The secret in the address of that worker.
         secret: u64,
         /// How often the sender had lost that worker before.
         losses: u32,
-        /// The connection at the sender, and what is to be presented with it.
+        /// Number and proof of the connection at the sender.
         number: u32,
         proof: u32,
-        /// The receiver's number for it, [`NOBODY`] if that is not known.
+        /// The receiver's number of the connection, 2^24 - 1 if that is not known.
         yours: u32,
-        /// The sender's queue pair for it and the number of its first packet there; 0: it uses datagrams.
+        /// The sender's queue pair and the number of its first packet there; 0: it uses UD.
         qpn: u32,
         psn: u32,
         /// Number of the sender's interface.
         iface: u8,
         /// [`READY`], [`SEEN`], [`FAILOVER`].
         flags: u8,
-        /// What the receiver presents when it answers.
+        /// Proof that the receiver sends when it answers.
         back: u64,
-        /// Longest packet by a queue pair of its own that the sender takes, bytes; most packets before it tells that it
-        /// has taken some, by queue pair and as datagrams.
+        /// Longest RC packet that the sender receives, bytes; most packets before it returns credits or acknowledges,
+        /// by RC and by UD.
         packet: u32,
         window: u32,
         datagrams: u32,
-        /// The queue pair at the sender's port that answers a [`Ping`]; 0: there is none.
+        /// The queue pair of the keepalive responder at the sender's port; 0: there is none.
         pulse: u32,
     } valid when |hello| {
         hello.magic == MAGIC && hello.number < NOBODY && hello.yours <= NOBODY && hello.packet >= LEAST_PACKET
     }
 }
 
-/// "rucp-is?": is that worker there?
+/// "rucp-is?"
 const PING: u64 = u64::from_le_bytes(*b"rucp-is?");
 
 packed! {
-    /// Asks whether a worker's process lives that has confirmed nothing for long. A [`PortLocator`] follows: who asks.
+    /// Liveness probe of a worker that has acknowledged nothing for long. A [`PortLocator`] follows: address of the
+    /// prober.
     Ping, 32 {
         magic: u64,
         worker: u64,
-        /// From the address of that worker.
+        /// The secret in the address of that worker.
         secret: u64,
-        /// What is to be presented with the answer, a [`Datagram`] with [`PONG`].
+        /// Number and proof for the reply, a [`Datagram`] with [`PONG`].
         number: u32,
         proof: u32,
     } valid when |ping| ping.magic == PING && ping.number < NOBODY
@@ -181,7 +182,7 @@ impl Ping {
         PING
     }
 
-    /// Reads one and where it comes from.
+    /// Decodes a probe, and the address of its sender.
     pub fn read(bytes: &[u8]) -> Option<(Ping, PortLocator)> {
         let ping = Ping::decode(bytes)?;
         Some((ping, PortLocator::decode(bytes.get(Ping::SIZE..)?)?))
@@ -193,17 +194,17 @@ impl Hello {
         MAGIC
     }
 
-    /// Reads one and where it comes from.
+    /// Decodes a HELLO, and the address of its sender.
     pub fn read(bytes: &[u8]) -> Option<(Hello, PortLocator)> {
         let hello = Hello::decode(bytes)?;
         Some((hello, PortLocator::decode(bytes.get(Hello::SIZE..)?)?))
     }
 }
 
-/// One of several ports that a worker is reached through.
+/// One of several ports of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortInfo {
-    /// The queue pair that answers a [`Ping`] there; 0: there is none.
+    /// The queue pair of the keepalive responder there; 0: there is none.
     pub pulse: u32,
     pub port: PortLocator,
 }
@@ -211,7 +212,7 @@ pub struct PortInfo {
 impl PortInfo {
     pub const SIZE: usize = size_of::<u32>() + PortLocator::SIZE;
 
-    /// All of them, in the order of the worker's address.
+    /// Encodes all of them, in the order of the worker's address.
     pub fn encode_all(doors: &[PortInfo]) -> Vec<u8> {
         let bytes = doors.iter().flat_map(|door| {
             let port = door.port.encode();
@@ -220,7 +221,7 @@ impl PortInfo {
         bytes.collect()
     }
 
-    /// Reads those that are behind a greeting. What is no whole one, or too many, is none.
+    /// Decodes those behind a HELLO. An incomplete one, and those beyond the maximum, are ignored.
     pub fn decode_all(bytes: &[u8]) -> Vec<PortInfo> {
         let doors = bytes.chunks_exact(PortInfo::SIZE).take(MAX_PORTS);
         let read = doors.filter_map(|door| {
@@ -234,38 +235,38 @@ impl PortInfo {
     }
 }
 
-/// A greeting with all the doors there are fits into the shortest datagram.
+/// A HELLO with the maximum of ports fits into the shortest datagram.
 const _: () = assert!(
     Datagram::SIZE + Hello::SIZE + PortLocator::SIZE + MAX_PORTS * PortInfo::SIZE
         <= LEAST_PACKET as usize
 );
 
-/// A [`Hello`] that goes through a socket, where one end has no queue pair for datagrams.
+/// A [`Hello`] that is sent by TCP, where one end has no UD queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpWireupMsg {
-    /// Number of the port that it is for, among those of the receiver's address.
+    /// Index of the port that it is for, among those of the receiver's address.
     pub far: u8,
     pub hello: Hello,
-    /// Where it comes from.
+    /// Address of the sender's port.
     pub port: PortLocator,
 }
 
 impl TcpWireupMsg {
-    /// All are as long.
+    /// Bytes of a message.
     pub const SIZE: usize = 1 + Hello::SIZE + PortLocator::SIZE;
 
     pub fn encode(&self) -> Vec<u8> {
         [&[self.far][..], &self.hello.encode(), &self.port.encode()].concat()
     }
 
-    /// Reads the one that `bytes` begin with.
+    /// Decodes the message at the begin of `bytes`.
     pub fn read(bytes: &[u8]) -> Option<TcpWireupMsg> {
         let (&far, rest) = bytes.split_first()?;
         let (hello, port) = Hello::read(rest)?;
         Some(TcpWireupMsg { far, hello, port })
     }
 
-    /// Whether so few bytes can be the beginning of one.
+    /// Whether these few bytes can be the begin of one.
     pub fn may_begin(bytes: &[u8]) -> bool {
         let magic = bytes.iter().skip(1);
         magic.zip(MAGIC.to_le_bytes()).all(|(&a, b)| a == b)

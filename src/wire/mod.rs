@@ -1,7 +1,7 @@
-//! Bytes on the wire: message headers, frames, greetings, worker address, packed rkey. Pure.
+//! Formats on the wire: message headers, frames, wireup messages, worker address, packed rkey. No I/O.
 //!
-//! Everything is little-endian and packed, whatever the machine. What is decoded here comes from
-//! another process and is taken for hostile: decoding returns a valid value or none, and never panics.
+//! Everything is little-endian and packed, whatever the machine. Input comes from another process and is not trusted:
+//! decoding returns a valid value or none, and never panics.
 
 mod le_struct;
 

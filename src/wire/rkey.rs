@@ -1,10 +1,9 @@
-//! The packed remote key: what lets a peer reach a piece of memory, in 2 or 16 bytes, and where devices reach it too in
-//! some more.
+//! The packed remote key: by which a peer accesses a memory region, in 2 or 16 bytes, and more with keys for devices.
 //!
 //! `kind (1) | CRC-8 (1) | body`, or, with keys of devices, `kind (1) | CRC-8 (1) | count (1) | atomics (1) | pages (8)
-//! | keys (4 each) | body`. The byte about atomics is there if the count says so. `ucp_ep_rkey_unpack` is given a bare
-//! pointer, so that the kind, and the count which is there twice, say how long the key is. Any two kinds differ in two
-//! bits or more: one flipped bit makes no other.
+//! | keys (4 each) | body`. The byte `atomics` is present if the count says so. `ucp_ep_rkey_unpack` gets a pointer
+//! without a length, so that the kind, and the count which is there twice, give the length of the key. Any two kinds
+//! differ in two bits or more: one flipped bit makes no other.
 #![forbid(unsafe_code)]
 
 use super::address::MAX_PORTS;
@@ -13,9 +12,9 @@ use crc::{CRC_8_SMBUS, Crc};
 
 const CRC: Crc<u8> = Crc::<u8>::new(&CRC_8_SMBUS);
 
-/// No packed key without keys of devices is longer.
+/// Longest packed key without keys of devices, bytes.
 pub const MAX_LEN: usize = 16;
-/// No packed key is longer.
+/// Longest packed key, bytes.
 pub const MAX_KEYED_LEN: usize = MAX_LEN + KEYS_FRONT + 1 + MAX_PORTS * size_of::<u32>();
 
 const EMPTY: u8 = b'E';
@@ -23,12 +22,13 @@ const PLAIN: u8 = b'P';
 const SEGMENT: u8 = b'S';
 const BLOCK: u8 = b'B';
 
-/// Bits in which the kind of a key with keys of devices differs from that without: still two or more from any other's.
+/// Bits in which the kind of a key with keys of devices differs from that without: still two or more from any other
+/// kind.
 const KEYED: u8 = 0xC3;
 
 /// Kind and checksum.
 const FRONT: usize = 2;
-/// Bits of the count that say that a byte about atomics follows: two, as one flipped bit is to be noticed.
+/// Bits of the count that say that the byte `atomics` follows: two, so that one flipped bit is detected.
 const WITH_ATOMICS: u8 = 0x88;
 
 /// Count and pages.
@@ -53,12 +53,12 @@ packed! {
 const _: () = assert!(FRONT + SegmentBody::SIZE == MAX_LEN);
 const _: () = assert!(BASE_PAGES_BITS + LEN_PAGES_BITS == u64::BITS);
 
-/// What a remote key says about the memory that it opens.
+/// The location of a region, as its remote key has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PackedRkey {
     /// Memory of length 0.
     Empty,
-    /// Memory that only its owner can touch: it is asked by message.
+    /// Memory that only its owner can access: by message.
     Plain,
     /// Memory in a shared segment, which peers on the same machine can map.
     Segment {
@@ -66,7 +66,7 @@ pub enum PackedRkey {
         fd: u32,
         /// The low half of the segment's inode.
         ino: u32,
-        /// Where the segment begins in the owner's address space; a multiple of 4 KiB.
+        /// Start of the segment in the owner's address space; a multiple of 4 KiB.
         base: u64,
         /// Its length in bytes; a multiple of 4 KiB.
         len: u64,
@@ -75,39 +75,39 @@ pub enum PackedRkey {
     Block {
         /// The number by which it is attached.
         number: u32,
-        /// As of a segment.
+        /// Start of the block in the owner's address space; a multiple of 4 KiB.
         base: u64,
-        /// As of a segment.
+        /// Its length in bytes; a multiple of 4 KiB.
         len: u64,
     },
 }
 
-/// How devices reach the memory: one key for each port of the owner's address, in its order.
+/// Keys for devices: one for each port of the owner's address, in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct DeviceKeys {
-    /// What is registered with them; multiples of 4 KiB.
+    /// The registered range; multiples of 4 KiB.
     pub base: u64,
     pub len: u64,
     pub keys: [u32; MAX_PORTS],
-    /// How many of them there are, at least one.
+    /// Number of keys, at least one.
     pub count: u8,
     pub atomics: RkeyAtomics,
 }
 
-/// Who executes atomic operations of 8 bytes on the memory: a device of the owner's, behind some of his ports, or only
+/// What executes atomic operations of 8 bytes on the memory: a device of the owner, with some of its ports, or only
 /// processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RkeyAtomics {
-    /// A bit for each port of that device; none: processors.
+    /// Bit mask of that device's ports; 0: processors.
     pub ports: u8,
-    /// What the device does is not atomic to processors: no processor may.
+    /// The device's operations are not atomic to processors: these must not execute any.
     pub alone: bool,
 }
 
 impl RkeyAtomics {
     const ALONE: u8 = 1 << 7;
 
-    /// Whether the device is behind the port of this number.
+    /// Whether this port is one of the device's.
     #[inline]
     pub fn has_port(self, port: usize) -> bool {
         port < MAX_PORTS && self.ports >> port & 1 == 1
@@ -117,7 +117,7 @@ impl RkeyAtomics {
         self.ports | if self.alone { Self::ALONE } else { 0 }
     }
 
-    /// `None` where a port is named that is not there, or none.
+    /// `None` where a port is named that does not exist, or none is.
     fn from_byte(byte: u8, count: u8) -> Option<RkeyAtomics> {
         let ports = byte & !Self::ALONE;
         let alone = byte & Self::ALONE != 0;
@@ -126,14 +126,14 @@ impl RkeyAtomics {
 }
 
 impl DeviceKeys {
-    /// Whether all of these bytes can be reached.
+    /// Whether all of these bytes are in the registered range.
     #[inline]
     pub fn covers(&self, addr: u64, len: usize) -> bool {
         let left = self.len.checked_sub(addr.wrapping_sub(self.base));
         left.is_some_and(|left| len as u64 <= left)
     }
 
-    /// The key for a port of the owner's.
+    /// The key for a port of the owner.
     #[inline]
     pub fn of_port(&self, port: usize) -> Option<u32> {
         if port >= self.count.into() {
@@ -143,8 +143,8 @@ impl DeviceKeys {
     }
 }
 
-/// How many bytes the key has that begins here; `None` when no key does. `at` gives its bytes: the first, and the third
-/// only where the first says that there is one.
+/// Length of the key that begins here; `None` if it is not a key. `at` returns its bytes: the first, and the third only
+/// where the first says that there is one.
 pub fn total_len(at: impl Fn(usize) -> u8) -> Option<usize> {
     let first = at(0);
     encoded_len(first).or_else(|| {
@@ -155,19 +155,19 @@ pub fn total_len(at: impl Fn(usize) -> u8) -> Option<usize> {
     })
 }
 
-/// A count that is there twice, the second time inverted.
+/// Encodes a count twice, the second time inverted.
 fn count_byte(count: u8, with_atomics: bool) -> u8 {
     count | (!count & 7) << 4 | if with_atomics { WITH_ATOMICS } else { 0 }
 }
 
-/// The count of keys, and whether a byte about atomics follows.
+/// The count of keys, and whether the byte `atomics` follows.
 fn count_of(byte: u8) -> Option<(u8, bool)> {
     let (count, with_atomics) = (byte & 7, byte & WITH_ATOMICS != 0);
     let right = byte == count_byte(count, with_atomics) && (1..=MAX_PORTS).contains(&count.into());
     right.then_some((count, with_atomics))
 }
 
-/// Reads the key that `bytes` begin with; bytes behind it are ignored. `None` when it is damaged.
+/// Decodes the key at the begin of `bytes`; bytes behind it are ignored. `None` if it is damaged.
 pub fn read(bytes: &[u8]) -> Option<(PackedRkey, Option<DeviceKeys>)> {
     let first = *bytes.first()?;
     if encoded_len(first).is_some() {
@@ -202,7 +202,7 @@ pub fn read(bytes: &[u8]) -> Option<(PackedRkey, Option<DeviceKeys>)> {
     Some((PackedRkey::of(kind, rest)?, Some(device)))
 }
 
-/// How long the key is that begins with this byte, without keys of devices; `None` when no such key does.
+/// Length of the key that begins with this byte, without keys of devices; `None` if it is not a kind.
 #[inline]
 pub const fn encoded_len(first: u8) -> Option<usize> {
     match first {
@@ -213,8 +213,8 @@ pub const fn encoded_len(first: u8) -> Option<usize> {
 }
 
 impl PackedRkey {
-    /// The bytes, and how many of them count. `None` when the numbers of a segment do not fit; then
-    /// [`PackedRkey::Plain`] still opens the memory.
+    /// The bytes, and their number. `None` if the fields of a segment do not fit; then [`PackedRkey::Plain`] still
+    /// gives access.
     pub fn encode(&self) -> Option<([u8; MAX_LEN], usize)> {
         let (kind, body) = match *self {
             PackedRkey::Empty => (EMPTY, [0; SegmentBody::SIZE]),
@@ -233,7 +233,7 @@ impl PackedRkey {
         Some((bytes, len))
     }
 
-    /// The bytes with keys of devices, and how many of them count. `None` when something does not fit.
+    /// The bytes with keys of devices, and their number. `None` if a field does not fit.
     pub fn encode_with(&self, device: &DeviceKeys) -> Option<([u8; MAX_KEYED_LEN], usize)> {
         let (plain, len) = self.encode()?;
         let extent = pages(device.base, BASE_PAGES_BITS)?
@@ -255,7 +255,7 @@ impl PackedRkey {
         Some((bytes, key.len()))
     }
 
-    /// Reads the key that `bytes` begin with; bytes behind it are ignored. `None` when it is damaged.
+    /// Decodes the key at the begin of `bytes`; bytes behind it are ignored. `None` if it is damaged.
     pub fn decode(bytes: &[u8]) -> Option<PackedRkey> {
         let &[kind, check] = bytes.first_chunk()?;
         let body = bytes.get(FRONT..encoded_len(kind)?)?;
@@ -265,7 +265,7 @@ impl PackedRkey {
         Self::of(kind, body)
     }
 
-    /// A key by its kind and body.
+    /// Decodes a key from its kind and body.
     fn of(kind: u8, body: &[u8]) -> Option<PackedRkey> {
         match kind {
             EMPTY => Some(PackedRkey::Empty),
@@ -298,13 +298,13 @@ fn body(fd: u16, ino: u32, base: u64, len: u64) -> Option<[u8; SegmentBody::SIZE
     Some(SegmentBody { fd, ino, pages }.encode())
 }
 
-/// A number of bytes as a number of pages, when it is one and has no more than so many bits.
+/// Converts bytes to pages, if they are a whole number of no more than so many bits.
 fn pages(bytes: u64, bits: u32) -> Option<u64> {
     let pages = bytes >> PAGE_BITS;
     (pages << PAGE_BITS == bytes && pages >> bits == 0).then_some(pages)
 }
 
-/// Of a key of this kind: over the kind and all behind the checksum.
+/// CRC-8 of a key: over the kind and all bytes behind the checksum.
 pub(super) fn checksum(kind: u8, body: &[u8]) -> u8 {
     let mut digest = CRC.digest();
     digest.update(&[kind]);

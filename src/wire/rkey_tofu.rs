@@ -1,40 +1,39 @@
-//! The part of a packed key that says how adapters of the Tofu interconnect reach the memory: around the rest of the
+//! The part of a packed key with the STADDs of the memory for adapters of the Tofu interconnect: around the rest of the
 //! key.
 //!
-//! `kind (1) | CRC-8 (1) | count (2) | count inverted (2) | base (8) | length (8)`, as often as counted `worker (2) |
-//! steering address (8)`, and the key. A bit of the count says that the owner's adapters execute atomic operations. A
-//! steering address is good for one virtual control queue: each worker of the memory's owner has one of its own, and a
-//! number. `ucp_ep_rkey_unpack` is given a bare pointer: the count, which is there twice, says how long it is.
+//! `kind (1) | CRC-8 (1) | count (2) | count inverted (2) | base (8) | length (8)`, then `count` times `worker (2) |
+//! STADD (8)`, and the key. A bit of the count says that the owner's adapters execute atomic operations. A STADD is
+//! valid for one VCQ: each worker of the memory's owner has a VCQ of its own, and a number. `ucp_ep_rkey_unpack` gets a
+//! pointer without a length: the count, which is there twice, gives the length.
 #![forbid(unsafe_code)]
 
 use super::rkey::{self, checksum};
 
-/// Two bits or more from any kind of key.
+/// Differs in two bits or more from any kind of key.
 const KIND: u8 = b'k';
 /// Bytes in front of the addresses.
 const FRONT: usize = 2 + 2 + 2 + 8 + 8;
-/// Bytes of one.
+/// Bytes of a STADD with its worker.
 const ENTRY: usize = 2 + 8;
-/// More workers of one process are not told: to the others accesses go by message.
+/// Most workers of one process that a key has; accesses to others go by message.
 pub const MOST: usize = 1024;
-/// In the count: adapters execute atomic operations.
+/// Flag in the count: adapters execute atomic operations.
 const ATOMICS: u16 = 1 << 15;
 
-/// Where adapters find a piece of memory.
+/// STADDs of a memory region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TofuRkey {
-    /// What is registered.
+    /// The registered range.
     pub base: u64,
     pub len: u64,
-    /// Whether the owner's adapters, and nobody else, execute atomic operations on it; there may be no address all the
-    /// same.
+    /// Whether the owner's adapters, and nothing else, execute atomic operations on it; possible without STADDs too.
     pub atomics: bool,
-    /// The numbers of workers of the owner's, and where the memory begins for their queues. At most [`MOST`].
+    /// Numbers of the owner's workers, and the STADD of the first byte for the VCQ of each. At most [`MOST`].
     pub addresses: Vec<(u16, u64)>,
 }
 
-/// How many bytes the key has that begins here; `None` when no key does. `at` gives its bytes, no more of them than
-/// those before say that there are.
+/// Length of the key that begins here; `None` if it is not a key. `at` returns its bytes, no more of them than the
+/// previous ones say that there are.
 pub fn total_len(at: impl Fn(usize) -> u8) -> Option<usize> {
     if at(0) != KIND {
         return rkey::total_len(at);
@@ -48,8 +47,8 @@ pub fn total_len(at: impl Fn(usize) -> u8) -> Option<usize> {
     Some(inner + rkey::total_len(|i| at(inner + i))?)
 }
 
-/// Reads what is around the key that `bytes`, which are as long as [`total_len`] says, hold: that, if there is
-/// something, and the key. `None` when it is damaged.
+/// Decodes `bytes`, whose length is that of [`total_len`]: the Tofu part, if there is one, and the key inside. `None`
+/// if it is damaged.
 pub fn read(bytes: &[u8]) -> Option<(Option<TofuRkey>, &[u8])> {
     if *bytes.first()? != KIND {
         return Some((None, bytes));
@@ -81,7 +80,7 @@ pub fn read(bytes: &[u8]) -> Option<(Option<TofuRkey>, &[u8])> {
 }
 
 impl TofuRkey {
-    /// The bytes, around those of a key.
+    /// The bytes of this part, around those of a key.
     pub fn around(&self, key: &[u8]) -> Vec<u8> {
         let count = self.addresses.len().min(MOST) as u16;
         let word = count | if self.atomics { ATOMICS } else { 0 };

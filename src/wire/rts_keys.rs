@@ -1,31 +1,30 @@
-//! Where the rails of a receiver find a message that is offered over the Tofu interconnect: behind the header of the
-//! request to send, in the place of keys.
+//! STADDs in an RTS over the Tofu interconnect, by which the rails of a receiver read the message: behind the RTS
+//! header, in the place of keys.
 //!
-//! `mark (4)`, and for each rail that the mark names `steering address (8)`. The lowest bit of the mark is set: the
-//! offer's own address is a steering address, too, for the sender's queue. The bits behind it are the sender's rails,
-//! in their order.
+//! `mark (4)`, and for each rail that the mark names `STADD (8)`. The lowest bit of the mark is set: the address in the
+//! RTS header is a STADD, too, for the sender's first VCQ. The bits behind it are the sender's rails, in their order.
 #![forbid(unsafe_code)]
 
 use super::tofu_msg::MOST_RAILS;
 
 const STEERED: u32 = 1;
-/// Bytes of an address.
+/// Bytes of a STADD.
 const ADDRESS: usize = size_of::<u64>();
-/// Bytes of the addresses for all rails that there may be.
+/// Bytes of the STADDs for the maximum of rails.
 pub const MOST: usize = MOST_RAILS * ADDRESS;
-/// A bit for each of them.
+/// Mask with a bit for each rail.
 const ALL: u8 = (1 << MOST_RAILS) - 1;
 
-/// The steering addresses of a message's first byte for its sender's rails.
+/// STADDs of a message's first byte for its sender's rails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailStadds([Option<u64>; MOST_RAILS]);
 
-/// Bytes of the addresses for these rails, a bit each.
+/// Bytes of the STADDs for these rails, a bit each.
 pub fn len(rails: u8) -> usize {
     rails.count_ones() as usize * ADDRESS
 }
 
-/// The rails that are named by this mark, which begins so many bytes; `None`: no sender writes that.
+/// The rails in a mark, which begins so many bytes; `None`: it is invalid.
 pub fn rails(mark: u32, bytes: usize) -> Option<u8> {
     let rails = u8::try_from(mark >> 1).ok()?;
     let sound = mark & STEERED != 0 && rails & !ALL == 0;
@@ -33,7 +32,7 @@ pub fn rails(mark: u32, bytes: usize) -> Option<u8> {
 }
 
 impl RailStadds {
-    /// Of these; the others have none. Rails that nobody can have are left out.
+    /// From pairs of rail and STADD; the other rails have none. Rails beyond the maximum are left out.
     pub fn of(all: impl Iterator<Item = (usize, u64)>) -> Self {
         let mut addresses = RailStadds::default();
         for (rail, stadd) in all {
@@ -44,14 +43,14 @@ impl RailStadds {
         addresses
     }
 
-    /// Those that follow each other in `bytes`, for these rails; without what is not there.
+    /// Decodes the STADDs in `bytes`, for these rails; missing ones are left out.
     pub fn read(rails: u8, bytes: &[u8]) -> Self {
         let named = (0..MOST_RAILS).filter(|rail| rails >> rail & 1 != 0);
         let words = bytes.chunks_exact(ADDRESS).map_while(<[u8]>::first_chunk);
         RailStadds::of(named.zip(words.map(|word| u64::from_le_bytes(*word))))
     }
 
-    /// What is behind the header.
+    /// The bytes behind the RTS header.
     pub fn encode(&self) -> Vec<u8> {
         let all = self.0.iter().enumerate();
         let rails = all.fold(0, |rails, (i, there)| {
@@ -68,7 +67,7 @@ impl RailStadds {
         bytes
     }
 
-    /// In the order of the rails, each if there is one.
+    /// The STADD of each rail, in their order, if there is one.
     pub fn iter(&self) -> impl Iterator<Item = Option<u64>> + '_ {
         self.0.iter().copied()
     }

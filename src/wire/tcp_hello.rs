@@ -1,62 +1,62 @@
-//! Greetings: what the two ends of a connection say before the first message.
+//! Hello messages: exchanged on a TCP connection before the first message.
 //!
-//! Who connects sends a greeting, and nothing more until he has an answer. So a connection that is
-//! given up, because the other end had begun one as well, never had messages in it.
+//! The connecting process sends a hello, and nothing more until the answer. So a connection that is closed because both
+//! ends connected at once never carried messages.
 #![forbid(unsafe_code)]
 
 use super::le_struct::packed;
 
-/// "rucp", and after it "tcp" with a version: greetings of other versions are no greetings.
+/// "rucp", and after it "tcp" with a version: a hello of another version is rejected.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rucptcp\x01");
 
-/// The connection is to the worker that the secret belongs to.
+/// Purpose of a connection to the worker that the secret belongs to.
 pub const TO_WORKER: u32 = 0;
-/// The connection is to a listener; whoever takes it answers with his identity.
+/// Purpose of a connection to a listener; the accepting worker answers with its uid.
 pub const TO_LISTENER: u32 = 1;
-/// The connection is to the worker's queue pairs: letters ([`super::ib_packet::TcpWireupMsg`]) go both ways, and no
-/// answer comes.
+/// Purpose of a connection for the wireup of queue pairs: [`super::ib_packet::TcpWireupMsg`] go in both directions, and
+/// no answer is sent.
 pub const TO_QUEUES: u32 = 2;
 
 packed! {
-    /// What who connects sends.
+    /// Message of the connecting process.
     Greeting, 48 {
         magic: u64,
-        /// What he connects to: [`TO_WORKER`], [`TO_LISTENER`], [`TO_QUEUES`].
+        /// Purpose of the connection: [`TO_WORKER`], [`TO_LISTENER`], [`TO_QUEUES`].
         purpose: u32,
-        /// How often he has lost the worker that he wants: a connection of fewer losses is one of those.
+        /// How often the sender has lost the receiver's worker: a connection with fewer losses is an old one.
         losses: u32,
-        /// His worker.
+        /// Uid of the sender's worker.
         from: u64,
-        /// The worker that he wants; 0 if it is a listener.
+        /// Uid of the worker to connect to; 0 if it is a listener.
         to: u64,
-        /// What the address of that worker says; 0 for a listener.
+        /// The secret in the address of that worker; 0 for a listener.
         secret: u64,
-        /// What his application calls his worker (`ucp_worker_params_t.client_id`); 0 if nothing.
+        /// Client id of the sender's worker (`ucp_worker_params_t.client_id`); 0 if none was given.
         client_id: u64,
     } valid when |g| g.magic == MAGIC && g.purpose <= TO_QUEUES
 }
 
-/// Welcome: messages may follow, in both directions.
+/// Accepted: messages may follow, in both directions.
 pub const WELCOME: u32 = 1;
-/// This connection is not needed: another one, from the answering worker, is on its way.
+/// This connection is closed: the answering worker connects itself at the same time.
 pub const CROSSED: u32 = 2;
-/// The listener's application does not want it.
+/// The listener's program rejects it.
 pub const REJECTED: u32 = 3;
 
 packed! {
-    /// What the other end answers.
+    /// Answer to a hello.
     Answer, 24 {
         magic: u64,
         /// [`WELCOME`], [`CROSSED`], [`REJECTED`].
         verdict: u32,
-        /// How often the answering worker has lost the one that asks.
+        /// How often the answering worker has lost the connecting one.
         losses: u32,
-        /// The answering worker.
+        /// Uid of the answering worker.
         uid: u64,
     } valid when |a| a.magic == MAGIC && (WELCOME..=REJECTED).contains(&a.verdict)
 }
 
-/// Whether a greeting names this worker and knows its secret. Takes as long whatever is wrong.
+/// Whether a hello names this worker and has its secret. Takes constant time.
 pub fn is_for(greeting: &Greeting, uid: u64, secret: u64) -> bool {
     let wrong = (greeting.to ^ uid) | (greeting.secret ^ secret);
     std::hint::black_box(wrong) == 0 && greeting.purpose != TO_LISTENER

@@ -1,39 +1,39 @@
-//! What two workers write into each other's memory over the Tofu interconnect before they talk: tickets, greetings,
-//! grants.
+//! Messages that two workers write into each other's memory over the Tofu interconnect before a ring exists: tickets,
+//! ring requests, grants.
 //!
-//! Each worker has a hall. Who wants to talk to it takes a ticket there, an atomic addition by the adapter, and writes
-//! its greeting into the place of that number, as soon as few enough wait: no greeting is written over another one, and
-//! as many arrive as the hall has places. A ticket is good once. The answer is a grant: a ring for the frames of one
-//! direction, in the memory of who reads them.
+//! Each worker has a ticket queue. A worker that needs a ring takes a ticket there, an atomic addition by the adapter,
+//! and writes its request into the slot of that number, once fewer tickets wait than there are slots: no request is
+//! overwritten, and as many arrive as the queue has slots. A ticket is valid once. The answer is a grant: a ring for
+//! the frames of one direction, in the memory of the process that reads them.
 #![forbid(unsafe_code)]
 
 use super::le_struct::packed;
 
-/// Places of a hall.
+/// Slots of a ticket queue.
 pub const PLACES: u32 = 64;
-/// Bytes of a place; the first ones lie behind the word of the tickets and those that were served.
+/// Bytes of a slot; in front of the first one is the word with the counts of tickets taken and served.
 pub const PLACE: usize = 256;
-/// Where the places begin in a hall, bytes.
+/// Offset of the slots in a ticket queue, bytes.
 pub const PLACES_AT: usize = 256;
-/// Bytes of a hall.
+/// Bytes of a ticket queue.
 pub const HALL: usize = PLACES_AT + PLACES as usize * PLACE;
-/// Bytes of a cell, which each sender has for each ring that it writes to: how far the reader is, and the grant.
+/// Bytes of the control words that a sender has for each ring it writes to: the reader's position, and the grant.
 pub const CELL: usize = 64;
-/// Where a reader that goes says so in a cell, by the proof of the grant and [`LEFT`], bytes.
+/// Offset in the control words where a reader that is destroyed writes the proof of the grant and [`LEFT`], bytes.
 pub const LEFT_AT: usize = 8;
-/// What no proof has.
+/// Bit that is set in no proof.
 pub const LEFT: u64 = 1 << 32;
-/// Where the grant lies in a cell, bytes.
+/// Offset of the grant in the control words, bytes.
 pub const GRANT_AT: usize = 32;
-/// One more was served: the upper half of a hall's word counts those, the lower half tickets.
+/// Adds one served ticket: the upper half of the ticket word counts those, the lower half the tickets taken.
 pub const SERVED: u64 = 1 << 32;
 
-/// The word of a hall.
+/// The ticket word: counts of a ticket queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TicketWord {
-    /// Tickets taken, modulo 2^32: the next one's number.
+    /// Tickets taken, modulo 2^32: the number of the next one.
     pub tickets: u32,
-    /// Of how many the places are free again.
+    /// Tickets served, modulo 2^32: their slots are free again.
     pub served: u32,
 }
 
@@ -45,45 +45,45 @@ impl TicketWord {
         }
     }
 
-    /// Whether who has this ticket may write.
+    /// Whether the holder of this ticket may write its request.
     pub fn has_come(self, ticket: u32) -> bool {
         ticket.wrapping_sub(self.served) < PLACES || self.is_past(ticket)
     }
 
-    /// Whether the place of this ticket has been served.
+    /// Whether the slot of this ticket has been served.
     pub fn is_past(self, ticket: u32) -> bool {
         (self.served.wrapping_sub(ticket) as i32) > 0
     }
 
-    /// Tickets that were taken and not served, if more than there are places for.
+    /// Number of tickets that were taken and not served, if that is more than there are slots.
     pub fn max_waiting(self) -> Option<u32> {
         let waiting = self.tickets.wrapping_sub(self.served);
         (waiting > PLACES && !self.is_past(self.tickets)).then_some(waiting)
     }
 
-    /// What has to be added to the word, of whose hall so many were served, if somebody has written to it who takes no
-    /// tickets.
+    /// Value to add to the word of a ticket queue with `served` served tickets, to repair writes by a worker that takes
+    /// no tickets.
     pub fn repair_word(self, served: u32) -> u64 {
         match self.served == served {
             false => u64::from(served.wrapping_sub(self.served)) << 32,
-            // Tickets are never behind.
+            // The count of tickets is never less than that of served ones.
             true if self.is_past(self.tickets) => served.wrapping_sub(self.tickets).into(),
             true => 0,
         }
     }
 }
 
-/// Which tickets of a hall were served, as its owner knows it.
+/// Which tickets of a ticket queue were served, as its owner counts them.
 #[derive(Clone, Debug, Default)]
 pub struct TicketTracker {
-    /// All before this one, modulo 2^32.
+    /// All tickets before this one were served, modulo 2^32.
     served: u32,
-    /// Which of the [`PLACES`] from that one on.
+    /// Bit mask of the [`PLACES`] tickets from that one on that were served.
     ahead: u64,
 }
 
 impl TicketTracker {
-    /// The place of this number has been read: how many tickets more than before have been served with all before them.
+    /// The slot of this number has been read. Returns by how many tickets `served` advances.
     pub fn serve(&mut self, place: u32) -> u32 {
         let offset = place.wrapping_sub(self.served) % PLACES;
         self.ahead |= 1 << offset;
@@ -93,58 +93,58 @@ impl TicketTracker {
         more
     }
 
-    /// So many tickets, [`PLACES`] or more, are served though nobody has come.
+    /// Marks so many tickets, [`PLACES`] or more, as served though no request has arrived.
     pub fn skip(&mut self, tickets: u32) {
         debug_assert!(tickets >= PLACES);
         self.served = self.served.wrapping_add(tickets);
         self.ahead = 0;
     }
 
-    /// All before this ticket were served.
+    /// The first ticket that was not served.
     pub fn served(&self) -> u32 {
         self.served
     }
 
-    /// Whether the place of this number is awaited from who has this ticket.
+    /// Whether the slot of this number is expected to get the request of this ticket.
     pub fn expects(&self, ticket: u32, place: u32) -> bool {
         let offset = ticket.wrapping_sub(self.served);
         ticket % PLACES == place && offset < PLACES && self.ahead >> offset & 1 == 0
     }
 
-    /// The ticket whose place this is now.
+    /// The ticket that the slot belongs to now.
     pub fn ticket(&self, place: u32) -> u32 {
         let offset = place.wrapping_sub(self.served) % PLACES;
         self.served.wrapping_add(offset)
     }
 
-    /// The places of the window whose tickets were not served, the first one first.
+    /// The slots of the window whose tickets were not served, in the order of the tickets.
     pub fn missing(&self) -> Vec<u32> {
         let offsets = (0..PLACES).filter(|offset| self.ahead >> offset & 1 == 0);
         let places = offsets.map(|offset| self.served.wrapping_add(offset) % PLACES);
         places.collect()
     }
 
-    /// The place whose ticket holds the others up.
+    /// The slot whose ticket holds the others up.
     pub fn outstanding(&self) -> u32 {
         self.served % PLACES
     }
 }
 
-/// Where the place of a ticket is in a hall, bytes.
+/// Offset of a ticket's slot in the ticket queue, bytes.
 pub fn place_at(ticket: u32) -> usize {
     PLACES_AT + (ticket % PLACES) as usize * PLACE
 }
 
-/// The place that an address in a hall is in, or at the end of a greeting in; bytes from the hall's beginning.
+/// The slot that contains this offset in a ticket queue, in bytes; the offset may be the end of a request.
 pub fn place_of(at: usize) -> Option<u32> {
     let place = at.checked_sub(PLACES_AT)? / PLACE;
     u32::try_from(place).ok().filter(|&place| place < PLACES)
 }
 
-/// Rails of a worker, at most: one for each of the machine's network interfaces but that of its first queue.
+/// Most rails of a worker: one for each of the machine's network interfaces but that of its first queue.
 pub const MOST_RAILS: usize = 5;
 
-/// The virtual control queues of a worker's rails, in their order. None has the number 0.
+/// The VCQs of a worker's rails, in their order. 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailVcqs([u64; MOST_RAILS]);
 
@@ -158,38 +158,37 @@ impl RailVcqs {
         rails
     }
 
-    /// Those that there are.
+    /// The VCQs of all rails.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
         self.0.iter().copied().take_while(|&vcq| vcq != 0)
     }
 
-    /// How many there are.
+    /// Number of rails.
     pub fn count(&self) -> usize {
         self.iter().count()
     }
 }
 
-/// "rucp-tf2": raised with the format.
+/// "rucp-tf2": the digit is incremented when the format changes.
 const MAGIC: u64 = u64::from_le_bytes(*b"rucp-tf2");
 
 packed! {
-    /// How a worker asks for a ring.
+    /// A worker's request for a ring.
     Greeting, 124 {
         magic: u64,
-        /// The sender's worker.
+        /// Uid of the sender's worker.
         from: u64,
-        /// The worker that it wants.
+        /// Uid of the worker to connect to.
         to: u64,
-        /// From the address of that worker.
+        /// The secret in the address of that worker.
         secret: u64,
-        /// What the receiver presents in a greeting of its own.
+        /// Secret that a ring request of the receiver has to carry.
         back: u64,
-        /// The sender's virtual control queue, and the steering addresses there of its hall and of the cell for this
-        /// ring.
+        /// The sender's VCQ, and the STADDs there of its ticket queue and of the control words for this ring.
         vcq: u64,
         hall: u64,
         cell: u64,
-        /// What the grant has to present.
+        /// Proof that the grant has to carry.
         proof: u32,
         /// How often the sender had lost that worker before.
         losses: u32,
@@ -199,7 +198,7 @@ packed! {
         packet: u32,
         /// The sender's [`super::address::TofuLocator::number`].
         number: u32,
-        /// The sender's rails.
+        /// VCQs of the sender's rails.
         rail_0: u64,
         rail_1: u64,
         rail_2: u64,
@@ -237,26 +236,26 @@ impl Greeting {
 const _: () = assert!(Greeting::SIZE <= PLACE);
 
 packed! {
-    /// The answer: rides in a descriptor.
+    /// The answer to a request, sent in a descriptor.
     Grant, 32 {
-        /// Steering address of the ring.
+        /// STADD of the ring.
         ring: u64,
-        /// Of the greeting.
+        /// The proof in the request.
         proof: u32,
         /// Bytes of the ring's memory; 0: there is none.
         size: u32,
         /// Longest frame, bytes.
         packet: u32,
-        /// Frames that may be under way or unread.
+        /// Frames that may be in flight or unread.
         window: u32,
         /// [`COUNTED`]
         flags: u32,
-        /// Why there is none, a status.
+        /// A status: why there is no ring.
         refusal: i32,
     }
 }
 
-/// Flag of a [`Grant`]: no notice comes with a frame, its count is written behind it.
+/// Flag of a [`Grant`]: a frame comes without a notice, and its count is written behind it.
 pub const COUNTED: u32 = 1;
 
 const _: () = assert!(GRANT_AT + Grant::SIZE <= CELL);
