@@ -12,7 +12,7 @@ use std::ptr::null;
 /// to ask for it.
 ///
 /// # Safety
-/// As [`ucp_am_send_nbx`].
+/// The conditions of [`ucp_am_send_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_am_send_nb(
     ep: ucp_ep_h,

@@ -7,7 +7,7 @@ use crate::ctypes::*;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
-/// Where an atomic works.
+/// Target of an atomic.
 #[derive(Copy, Clone)]
 struct Target {
     ep: ucp_ep_h,
@@ -19,7 +19,7 @@ impl Target {
     /// Starts an atomic of `size` bytes; the operand is read before this returns.
     ///
     /// # Safety
-    /// As [`ucp_atomic_op_nbx`].
+    /// The conditions of [`ucp_atomic_op_nbx`].
     unsafe fn start(
         self,
         op: ucp_atomic_op_t,
@@ -39,14 +39,14 @@ impl Target {
         unsafe { ucp_atomic_op_nbx(self.ep, op, operand, 1, self.addr, self.rkey, &param) }
     }
 
-    /// Starts an atomic without an answer.
+    /// Starts an atomic without a reply.
     ///
     /// # Safety
-    /// As [`ucp_atomic_op_nbx`].
+    /// The conditions of [`ucp_atomic_op_nbx`].
     unsafe fn post(self, op: ucp_atomic_op_t, value: u64, size: usize) -> ucs_status_t {
-        // SAFETY: the caller keeps the contract; nobody else sees the request.
+        // SAFETY: the caller keeps the contract; no other reference to the request exists.
         let status = unsafe { let_go(self.start(op, value, size, EMPTY)) };
-        // The operand is on its way, a flush says when it arrived: that is all that was asked for.
+        // The operand is copied; a flush completes the operation: the caller has requested no more.
         if status == UCS_INPROGRESS {
             UCS_OK
         } else {
@@ -57,10 +57,10 @@ impl Target {
     /// Does an atomic and progresses until the old value is in `result`.
     ///
     /// # Safety
-    /// As [`ucp_atomic_op_nbx`]; not from a callback.
+    /// The conditions of [`ucp_atomic_op_nbx`]; not from a callback.
     unsafe fn fetch<T>(self, op: ucp_atomic_op_t, value: u64, result: *mut T) -> ucs_status_t {
         let param = answered(EMPTY, result.cast());
-        // SAFETY: the caller keeps the contract; nobody else sees the request.
+        // SAFETY: the caller keeps the contract; no other reference to the request exists.
         unsafe {
             wait(
                 worker_of_ep(self.ep),
@@ -70,7 +70,7 @@ impl Target {
     }
 }
 
-/// Adds the place for the old value.
+/// Adds the buffer for the old value.
 fn answered(param: ucp_request_param_t, reply_buffer: *mut c_void) -> ucp_request_param_t {
     let op_attr_mask = param.op_attr_mask | UCP_OP_ATTR_FIELD_REPLY_BUFFER as u32;
     ucp_request_param {
@@ -80,7 +80,7 @@ fn answered(param: ucp_request_param_t, reply_buffer: *mut c_void) -> ucp_reques
     }
 }
 
-/// The operation without an answer that has this number.
+/// The operation without a reply that has this number.
 fn post_op(raw: u32) -> Option<ucp_atomic_op_t> {
     Some(match ucp_atomic_post_op::from_raw(raw)? {
         UCP_ATOMIC_POST_OP_ADD => UCP_ATOMIC_OP_ADD,
@@ -91,7 +91,7 @@ fn post_op(raw: u32) -> Option<ucp_atomic_op_t> {
     })
 }
 
-/// The operation with an answer that has this number.
+/// The operation with a reply that has this number.
 fn fetch_op(raw: u32) -> Option<ucp_atomic_op_t> {
     Some(match ucp_atomic_fetch_op::from_raw(raw)? {
         UCP_ATOMIC_FETCH_OP_FADD => UCP_ATOMIC_OP_ADD,
@@ -104,10 +104,10 @@ fn fetch_op(raw: u32) -> Option<ucp_atomic_op_t> {
     })
 }
 
-/// Starts an atomic without an answer, on 4 or 8 bytes; deprecated for `ucp_atomic_op_nbx`.
+/// Starts an atomic without a reply, on 4 or 8 bytes; deprecated for `ucp_atomic_op_nbx`.
 ///
 /// # Safety
-/// As [`ucp_atomic_op_nbx`].
+/// The conditions of [`ucp_atomic_op_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_atomic_post(
     ep: ucp_ep_h,
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn ucp_atomic_post(
 /// Starts an atomic that puts the old value into `result`; deprecated for `ucp_atomic_op_nbx`.
 ///
 /// # Safety
-/// As [`ucp_atomic_op_nbx`]; `result` has `op_size` bytes, for CSWAP with the new value in them.
+/// The conditions of [`ucp_atomic_op_nbx`]; `result` has `op_size` bytes, for CSWAP with the new value in them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_atomic_fetch_nb(
     ep: ucp_ep_h,
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn ucp_atomic_fetch_nb(
 /// Adds to 4 remote bytes; deprecated for `ucp_atomic_op_nbx`.
 ///
 /// # Safety
-/// As [`ucp_atomic_op_nbx`].
+/// The conditions of [`ucp_atomic_op_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_atomic_add32(
     ep: ucp_ep_h,
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn ucp_atomic_add32(
 /// Adds to 8 remote bytes; deprecated for `ucp_atomic_op_nbx`.
 ///
 /// # Safety
-/// As [`ucp_atomic_op_nbx`].
+/// The conditions of [`ucp_atomic_op_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_atomic_add64(
     ep: ucp_ep_h,
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn ucp_atomic_add64(
 /// Adds to 4 remote bytes and progresses until the old value is in `result`; deprecated for `ucp_atomic_op_nbx`.
 ///
 /// # Safety
-/// As [`ucp_atomic_op_nbx`]; `result` is writable; not from a callback.
+/// The conditions of [`ucp_atomic_op_nbx`]; `result` is writable; not from a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_atomic_fadd32(
     ep: ucp_ep_h,
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn ucp_atomic_fadd32(
 /// Adds to 8 remote bytes and progresses until the old value is in `result`; deprecated for `ucp_atomic_op_nbx`.
 ///
 /// # Safety
-/// As [`ucp_atomic_op_nbx`]; `result` is writable; not from a callback.
+/// The conditions of [`ucp_atomic_op_nbx`]; `result` is writable; not from a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_atomic_fadd64(
     ep: ucp_ep_h,
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn ucp_atomic_fadd64(
 /// Replaces 4 remote bytes and progresses until the old value is in `result`; deprecated for `ucp_atomic_op_nbx`.
 ///
 /// # Safety
-/// As [`ucp_atomic_op_nbx`]; `result` is writable; not from a callback.
+/// The conditions of [`ucp_atomic_op_nbx`]; `result` is writable; not from a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_atomic_swap32(
     ep: ucp_ep_h,
@@ -273,7 +273,7 @@ pub unsafe extern "C" fn ucp_atomic_swap32(
 /// Replaces 8 remote bytes and progresses until the old value is in `result`; deprecated for `ucp_atomic_op_nbx`.
 ///
 /// # Safety
-/// As [`ucp_atomic_op_nbx`]; `result` is writable; not from a callback.
+/// The conditions of [`ucp_atomic_op_nbx`]; `result` is writable; not from a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_atomic_swap64(
     ep: ucp_ep_h,
@@ -294,7 +294,7 @@ pub unsafe extern "C" fn ucp_atomic_swap64(
 /// Replaces 4 remote bytes when they equal `compare` and progresses until the old value is in `result`.
 ///
 /// # Safety
-/// As [`ucp_atomic_op_nbx`]; `result` is writable; not from a callback.
+/// The conditions of [`ucp_atomic_op_nbx`]; `result` is writable; not from a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_atomic_cswap32(
     ep: ucp_ep_h,
@@ -322,7 +322,7 @@ pub unsafe extern "C" fn ucp_atomic_cswap32(
 /// Replaces 8 remote bytes when they equal `compare` and progresses until the old value is in `result`.
 ///
 /// # Safety
-/// As [`ucp_atomic_op_nbx`]; `result` is writable; not from a callback.
+/// The conditions of [`ucp_atomic_op_nbx`]; `result` is writable; not from a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_atomic_cswap64(
     ep: ucp_ep_h,

@@ -9,18 +9,18 @@ use std::ffi::c_uint;
 /// Flushes and closes an endpoint and progresses until that is done; deprecated for `ucp_ep_close_nbx`.
 ///
 /// # Safety
-/// As [`ucp_ep_close_nbx`]; not from a callback.
+/// The conditions of [`ucp_ep_close_nbx`]; not from a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_ep_destroy(ep: ucp_ep_h) {
     // SAFETY: the caller keeps the contract of the functions called; the worker outlives the endpoint.
-    // A failure cannot be told: the endpoint is gone either way.
+    // The function has no result for a failure: the endpoint is closed either way.
     unsafe { wait(worker_of_ep(ep), ucp_ep_close_nbx(ep, &EMPTY)) };
 }
 
 /// Flushes and closes an endpoint; deprecated for `ucp_ep_close_nbx`.
 ///
 /// # Safety
-/// As [`ucp_ep_close_nbx`].
+/// The conditions of [`ucp_ep_close_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_disconnect_nb(ep: ucp_ep_h) -> ucs_status_ptr_t {
     // SAFETY: the caller keeps the contract of the function called.
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn ucp_disconnect_nb(ep: ucp_ep_h) -> ucs_status_ptr_t {
 /// Closes an endpoint as `ucp_ep_close_mode` says; deprecated for `ucp_ep_close_nbx`.
 ///
 /// # Safety
-/// As [`ucp_ep_close_nbx`].
+/// The conditions of [`ucp_ep_close_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_ep_close_nb(ep: ucp_ep_h, mode: c_uint) -> ucs_status_ptr_t {
     let param = match mode {
@@ -44,9 +44,9 @@ pub unsafe extern "C" fn ucp_ep_close_nb(ep: ucp_ep_h, mode: c_uint) -> ucs_stat
     unsafe { ucp_ep_close_nbx(ep, &param) }
 }
 
-/// Changes what an endpoint tells the program: `user_data` and `err_handler`.
+/// Changes `user_data` and `err_handler` of an endpoint.
 ///
-/// How it is connected, and how it handles errors, cannot change.
+/// Its connection and its error handling mode cannot change.
 ///
 /// # Safety
 /// `ep` is an open endpoint; `params` points to fields as its mask says.
@@ -80,17 +80,17 @@ pub unsafe extern "C" fn ucp_ep_modify_nb(
 /// Flushes an endpoint and progresses until that is done; deprecated for `ucp_ep_flush_nbx`.
 ///
 /// # Safety
-/// As [`ucp_ep_flush_nbx`]; not from a callback.
+/// The conditions of [`ucp_ep_flush_nbx`]; not from a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_ep_flush(ep: ucp_ep_h) -> ucs_status_t {
-    // SAFETY: the caller keeps the contract of the function called; nobody else sees the request.
+    // SAFETY: the caller keeps the contract of the function called; no other reference to the request exists.
     unsafe { wait(worker_of_ep(ep), ucp_ep_flush_nbx(ep, &EMPTY)) }
 }
 
 /// Flushes an endpoint; deprecated for `ucp_ep_flush_nbx`. No flag exists.
 ///
 /// # Safety
-/// As [`ucp_ep_flush_nbx`].
+/// The conditions of [`ucp_ep_flush_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_ep_flush_nb(
     ep: ucp_ep_h,

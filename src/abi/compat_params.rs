@@ -26,9 +26,9 @@ pub(super) const EMPTY: ucp_request_param_t = ucp_request_param {
 
 /// With the callback of a send, put, get, atomic, flush or close.
 pub(super) fn with_send_cb(cb: ucp_send_callback_t) -> ucp_request_param_t {
-    // SAFETY: `cb` takes the first two of the three arguments it will be called with. The C calling
-    // conventions of x86-64 and AArch64 pass all three in registers that the caller owns, so a function
-    // that does not look at the third cannot tell; UCX's own programs rely on no more.
+    // SAFETY: `cb` takes the first two of the three arguments it will be called with. The C calling conventions of
+    // x86-64 and AArch64 pass all three in registers that the caller owns, so a function that does not read the third
+    // works; UCX's own programs rely on the same.
     let send = unsafe { transmute::<ucp_send_callback_t, ucp_send_nbx_callback_t>(cb) };
     let op_attr_mask = if cb.is_some() {
         UCP_OP_ATTR_FIELD_CALLBACK as u32
@@ -96,7 +96,7 @@ pub(super) fn flagged(param: ucp_request_param_t, flags: u32) -> ucp_request_par
     }
 }
 
-/// Adds memory that the program gives for the request.
+/// Adds memory that the program supplies for the request.
 pub(super) fn placed(param: ucp_request_param_t, request: *mut c_void) -> ucp_request_param_t {
     let op_attr_mask = param.op_attr_mask | UCP_OP_ATTR_FIELD_REQUEST as u32;
     ucp_request_param {
@@ -106,13 +106,13 @@ pub(super) fn placed(param: ucp_request_param_t, request: *mut c_void) -> ucp_re
     }
 }
 
-/// Status of an operation that keeps going by itself: its request is given back at once.
+/// Status of an operation whose request is freed at once; it continues without it.
 ///
 /// # Safety
-/// `request` is what an nbx function answered, and nobody else frees it.
+/// An nbx function returned `request`, and it is freed nowhere else.
 pub(super) unsafe fn let_go(request: ucs_status_ptr_t) -> ucs_status_t {
     if UCS_PTR_IS_PTR(request) {
-        // SAFETY: the caller hands the request over.
+        // SAFETY: the caller passes ownership of the request.
         unsafe { ucp_request_free(request) };
     }
     UCS_PTR_STATUS(request)
@@ -121,13 +121,13 @@ pub(super) unsafe fn let_go(request: ucs_status_ptr_t) -> ucs_status_t {
 /// Progresses `worker` until the operation ends.
 ///
 /// # Safety
-/// `request` is what an nbx function answered for `worker`, and nobody else frees it.
+/// An nbx function returned `request` for `worker`, and it is freed nowhere else.
 pub(super) unsafe fn wait(worker: ucp_worker_h, request: ucs_status_ptr_t) -> ucs_status_t {
     if !UCS_PTR_IS_PTR(request) {
         return UCS_PTR_STATUS(request);
     }
     loop {
-        // SAFETY: the caller vouches for the worker; the request lives until it is freed here.
+        // SAFETY: the caller's worker; the request lives until it is freed here.
         unsafe {
             ucp_worker_progress(worker);
             let status = ucp_request_check_status(request);

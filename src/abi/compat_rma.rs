@@ -9,7 +9,7 @@ use std::ffi::c_void;
 /// Writes remote memory and progresses until `buffer` may change; deprecated for `ucp_put_nbx`.
 ///
 /// # Safety
-/// As [`ucp_put_nbx`]; not from a callback.
+/// The conditions of [`ucp_put_nbx`]; not from a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_put(
     ep: ucp_ep_h,
@@ -18,7 +18,7 @@ pub unsafe extern "C" fn ucp_put(
     remote_addr: u64,
     rkey: ucp_rkey_h,
 ) -> ucs_status_t {
-    // SAFETY: the caller keeps the contract of the function called; nobody else sees the request.
+    // SAFETY: the caller keeps the contract of the function called; no other reference to the request exists.
     unsafe {
         wait(
             worker_of_ep(ep),
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn ucp_put(
 /// Reads remote memory and progresses until it is there; deprecated for `ucp_get_nbx`.
 ///
 /// # Safety
-/// As [`ucp_get_nbx`]; not from a callback.
+/// The conditions of [`ucp_get_nbx`]; not from a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_get(
     ep: ucp_ep_h,
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn ucp_get(
     remote_addr: u64,
     rkey: ucp_rkey_h,
 ) -> ucs_status_t {
-    // SAFETY: the caller keeps the contract of the function called; nobody else sees the request.
+    // SAFETY: the caller keeps the contract of the function called; no other reference to the request exists.
     unsafe {
         wait(
             worker_of_ep(ep),
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn ucp_get(
 /// Writes remote memory; deprecated for `ucp_put_nbx`.
 ///
 /// # Safety
-/// As [`ucp_put_nbx`].
+/// The conditions of [`ucp_put_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_put_nb(
     ep: ucp_ep_h,
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn ucp_put_nb(
 /// Reads remote memory; deprecated for `ucp_get_nbx`.
 ///
 /// # Safety
-/// As [`ucp_get_nbx`].
+/// The conditions of [`ucp_get_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_get_nb(
     ep: ucp_ep_h,
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn ucp_get_nb(
 /// Writes remote memory without a request; a flush says when `buffer` may change.
 ///
 /// # Safety
-/// As [`ucp_put_nbx`].
+/// The conditions of [`ucp_put_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_put_nbi(
     ep: ucp_ep_h,
@@ -94,14 +94,14 @@ pub unsafe extern "C" fn ucp_put_nbi(
     remote_addr: u64,
     rkey: ucp_rkey_h,
 ) -> ucs_status_t {
-    // SAFETY: the caller keeps the contract of the function called; nobody else sees the request.
+    // SAFETY: the caller keeps the contract of the function called; no other reference to the request exists.
     unsafe { let_go(ucp_put_nbx(ep, buffer, length, remote_addr, rkey, &EMPTY)) }
 }
 
 /// Reads remote memory without a request; a flush says when it is there.
 ///
 /// # Safety
-/// As [`ucp_get_nbx`].
+/// The conditions of [`ucp_get_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_get_nbi(
     ep: ucp_ep_h,
@@ -110,6 +110,6 @@ pub unsafe extern "C" fn ucp_get_nbi(
     remote_addr: u64,
     rkey: ucp_rkey_h,
 ) -> ucs_status_t {
-    // SAFETY: the caller keeps the contract of the function called; nobody else sees the request.
+    // SAFETY: the caller keeps the contract of the function called; no other reference to the request exists.
     unsafe { let_go(ucp_get_nbx(ep, buffer, length, remote_addr, rkey, &EMPTY)) }
 }

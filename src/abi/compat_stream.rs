@@ -8,7 +8,7 @@ use std::ffi::{c_uint, c_void};
 /// Sends bytes; deprecated for `ucp_stream_send_nbx`.
 ///
 /// # Safety
-/// As [`ucp_stream_send_nbx`].
+/// The conditions of [`ucp_stream_send_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_stream_send_nb(
     ep: ucp_ep_h,
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn ucp_stream_send_nb(
 /// Receives bytes; deprecated for `ucp_stream_recv_nbx`.
 ///
 /// # Safety
-/// As [`ucp_stream_recv_nbx`].
+/// The conditions of [`ucp_stream_recv_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_stream_recv_nb(
     ep: ucp_ep_h,

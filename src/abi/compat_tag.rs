@@ -10,7 +10,7 @@ use std::ffi::c_void;
 /// Sends a message; deprecated for `ucp_tag_send_nbx`.
 ///
 /// # Safety
-/// As [`ucp_tag_send_nbx`].
+/// The conditions of [`ucp_tag_send_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_tag_send_nb(
     ep: ucp_ep_h,
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn ucp_tag_send_nbr(
 /// Sends a message and ends when it was matched; deprecated for `ucp_tag_send_sync_nbx`.
 ///
 /// # Safety
-/// As [`ucp_tag_send_sync_nbx`].
+/// The conditions of [`ucp_tag_send_sync_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_tag_send_sync_nb(
     ep: ucp_ep_h,
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn ucp_tag_send_sync_nb(
 /// Receives a message, always with a request and a callback; deprecated for `ucp_tag_recv_nbx`.
 ///
 /// # Safety
-/// As [`ucp_tag_recv_nbx`].
+/// The conditions of [`ucp_tag_recv_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_tag_recv_nb(
     worker: ucp_worker_h,
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn ucp_tag_recv_nbr(
 /// Receives a message that a probe found; deprecated for `ucp_tag_msg_recv_nbx`.
 ///
 /// # Safety
-/// As [`ucp_tag_msg_recv_nbx`].
+/// The conditions of [`ucp_tag_msg_recv_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_tag_msg_recv_nb(
     worker: ucp_worker_h,

@@ -9,17 +9,17 @@ use std::ptr::null_mut;
 /// Flushes a worker and progresses until that is done; deprecated for `ucp_worker_flush_nbx`.
 ///
 /// # Safety
-/// As [`ucp_worker_flush_nbx`]; not from a callback.
+/// The conditions of [`ucp_worker_flush_nbx`]; not from a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_worker_flush(worker: ucp_worker_h) -> ucs_status_t {
-    // SAFETY: the caller keeps the contract of the function called; nobody else sees the request.
+    // SAFETY: the caller keeps the contract of the function called; no other reference to the request exists.
     unsafe { wait(worker, ucp_worker_flush_nbx(worker, &EMPTY)) }
 }
 
 /// Flushes a worker; deprecated for `ucp_worker_flush_nbx`. No flag exists.
 ///
 /// # Safety
-/// As [`ucp_worker_flush_nbx`].
+/// The conditions of [`ucp_worker_flush_nbx`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_worker_flush_nb(
     worker: ucp_worker_h,
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn ucp_worker_flush_nb(
     unsafe { ucp_worker_flush_nbx(worker, &with_send_cb(cb)) }
 }
 
-/// Answers NULL, as UCX does: a program brings its own memory for a request.
+/// Returns NULL, as UCX does: a program supplies its own memory for a request.
 #[unsafe(no_mangle)]
 pub extern "C" fn ucp_request_alloc(worker: ucp_worker_h) -> *mut c_void {
     let _ = worker;

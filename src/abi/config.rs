@@ -11,7 +11,7 @@ use crate::sys::{loaded_from, log};
 /// The options behind a handle.
 ///
 /// # Safety
-/// `config` must be from `ucp_config_read` and not released; nobody may change it while the reference lives.
+/// `config` is from `ucp_config_read` and not released; the options are not changed while the reference lives.
 pub unsafe fn options_of<'a>(config: *const ucp_config_t) -> &'a Options {
     // SAFETY: the handle points to the options that `ucp_config_read` boxed.
     unsafe { &*config.cast::<Options>() }
@@ -46,11 +46,11 @@ pub unsafe extern "C" fn ucp_config_read(
     if config_p.is_null() {
         return UCS_ERR_INVALID_PARAM;
     }
-    // SAFETY: the caller hands NULL or a C string.
+    // SAFETY: the caller passes NULL or a C string.
     let prefix = unsafe { text_of(env_prefix) };
     match read_options(prefix.as_deref()) {
         Ok(options) => {
-            // SAFETY: checked above, and the caller lets us write.
+            // SAFETY: not NULL, checked above, and writable, as the caller promises.
             unsafe { config_p.write(Box::into_raw(Box::new(options)).cast()) };
             UCS_OK
         }
@@ -58,14 +58,14 @@ pub unsafe extern "C" fn ucp_config_read(
     }
 }
 
-/// Gives the options back; contexts made from them keep their own.
+/// Releases the options; contexts made from them keep their own.
 ///
 /// # Safety
 /// `config` is NULL or from `ucp_config_read`, and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_config_release(config: *mut ucp_config_t) {
     if !config.is_null() {
-        // SAFETY: the handle is the box that `ucp_config_read` made, and the caller gives it up.
+        // SAFETY: the handle is the box that `ucp_config_read` made, and the caller does not use it any more.
         drop(unsafe { Box::from_raw(config.cast::<Options>()) });
     }
 }
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn ucp_config_modify(
     name: *const c_char,
     value: *const c_char,
 ) -> ucs_status_t {
-    // SAFETY: the caller hands C strings; NULL is seen.
+    // SAFETY: the caller passes NULL or C strings.
     let (name, value) = unsafe { (text_of(name), text_of(value)) };
     let (false, Some(name), Some(value)) = (config.is_null(), name, value) else {
         return UCS_ERR_INVALID_PARAM;
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn ucp_config_modify(
             }
             UCS_OK
         }
-        // UCX answers so too, and says nothing: programs try names that only some versions have.
+        // UCX returns the same without a message: programs try names that only some versions have.
         Err(error @ (OptionError::Unknown(_) | OptionError::Fixed(_))) => {
             log::debug!("{error}");
             UCS_ERR_INVALID_PARAM
@@ -124,11 +124,11 @@ pub unsafe extern "C" fn ucp_config_print(
     }
     // SAFETY: an argument is always initialised; any combination of bits is a u32.
     let flags = print_flags_of(unsafe { enum_raw(print_flags) });
-    // SAFETY: the caller hands NULL or a C string.
+    // SAFETY: the caller passes NULL or a C string.
     let title = unsafe { text_of(title) }.unwrap_or_default();
     // SAFETY: the handle is alive for this call.
     let options = unsafe { options_of(config) };
-    // A stream that cannot be written says so through ferror.
+    // A failed write is reported by ferror.
     let _ = options.print(&mut Stream(stream), &title, flags);
 }
 
@@ -148,7 +148,7 @@ struct Stream(*mut libc::FILE);
 
 impl fmt::Write for Stream {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // SAFETY: the pointer and the length are those of a string; the caller of C says that the stream is open.
+        // SAFETY: the pointer and the length are those of a string; the C caller promises that the stream is open.
         let written = unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), self.0) };
         if written == text.len() {
             Ok(())
@@ -158,7 +158,7 @@ impl fmt::Write for Stream {
     }
 }
 
-/// A C string as text; bytes that are none make it a name or value that nothing knows.
+/// A C string as text; with bytes that are not UTF-8 it matches no name and no value.
 ///
 /// # Safety
 /// `text` is NULL or a C string.
@@ -166,7 +166,7 @@ unsafe fn text_of(text: *const c_char) -> Option<String> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller's promise.
     Some(
         unsafe { CStr::from_ptr(text) }
             .to_string_lossy()
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(modify(config, c"NOSUCH", c"1"), UCS_ERR_INVALID_PARAM);
         assert_eq!(modify(config, c"RNDV_THRESH", c"zz"), UCS_ERR_INVALID_PARAM);
         assert_eq!(modify(config, c"MM_SEG_SIZE", c"1k"), UCS_OK);
-        // SAFETY: the handle is alive, and changed by nobody now.
+        // SAFETY: the handle is alive, and not changed concurrently.
         let options = unsafe { options_of(config) };
         assert!(options.tls.allows("tcp") && !options.tls.allows("self"));
         assert_eq!(options.get("POSIX_SEG_SIZE").as_deref(), Some("1K"));
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn null_is_refused() {
         let null = std::ptr::null();
-        // SAFETY: NULL is what is tested.
+        // SAFETY: NULL is a valid argument: it is what is tested.
         unsafe {
             assert_eq!(
                 ucp_config_read(null, null, std::ptr::null_mut()),
@@ -226,7 +226,7 @@ mod tests {
             );
         }
         let config = read();
-        // SAFETY: as above, with a live handle.
+        // SAFETY: the handle is alive; NULL is a valid argument.
         unsafe { assert_eq!(ucp_config_modify(config, null, null), UCS_ERR_INVALID_PARAM) };
         release(config);
         release(std::ptr::null_mut());

@@ -26,7 +26,7 @@ unsafe fn cq_at<'a>(user_data: *mut c_void) -> &'a Cq {
     unsafe { cq_of(user_data.cast::<ucpx_cq_h>().read()) }
 }
 
-/// How an operation ended.
+/// The status of a completed operation.
 ///
 /// # Safety
 /// It is initialised.
@@ -35,8 +35,8 @@ unsafe fn status_of(status: MaybeUninit<ucs_status_t>) -> ucs_status_t {
     ucs_status_t::from_raw(unsafe { status_raw(status) })
 }
 
-/// A completion queue of a worker's; `UCS_ERR_ALREADY_EXISTS` if there is one with that number. Destroyed before the
-/// worker.
+/// Creates a completion queue of a worker; `UCS_ERR_ALREADY_EXISTS` if there is one with that number. Destroyed before
+/// the worker.
 ///
 /// # Safety
 /// A live worker; `params` null or valid as far as its mask says; `cq_p` writable.
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn ucpx_cq_create(
     UCS_OK
 }
 
-/// Takes up to `count` entries, the oldest first: how many. Progresses the worker if there are none.
+/// Takes up to `count` entries, the oldest first, and returns their number. Progresses the worker if there are none.
 ///
 /// # Safety
 /// A live queue; room for so many entries.
@@ -93,13 +93,13 @@ pub unsafe extern "C" fn ucpx_cq_poll(
     }
 }
 
-/// Destroys a queue, with what is in it. No operation under way has it for its end.
+/// Destroys a queue, with its entries. No outstanding operation may have it as its target.
 ///
 /// # Safety
 /// A live queue, or null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucpx_cq_destroy(cq: ucpx_cq_h) {
-    // A forked child leaves its parent's queue as it is.
+    // A forked child does not change its parent's queue.
     // SAFETY: the caller's handle.
     if !cq.is_null() && !unsafe { cq_of(cq) }.worker().is_inherited() {
         // SAFETY: the caller's handle.
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn ucpx_cq_destroy(cq: ucpx_cq_h) {
 /// For `cb.send` of sends, puts, gets, atomics, flushes and closes; `user_data` points to a `ucpx_cq_h`.
 ///
 /// # Safety
-/// The library calls it, or a callback of the user's with what it got. `user_data` as said.
+/// Called by the library, or by a callback of the user with its own arguments. `user_data` as documented.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucpx_cq_push_send(
     request: *mut c_void,
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn ucpx_cq_push_send(
 /// For `cb.recv` of tag receives; `user_data` points to a `ucpx_cq_h`.
 ///
 /// # Safety
-/// The library calls it, or a callback of the user's with what it got. `user_data` as said.
+/// Called by the library, or by a callback of the user with its own arguments. `user_data` as documented.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucpx_cq_push_tag_recv(
     request: *mut c_void,
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn ucpx_cq_push_tag_recv(
 /// For `cb.recv_stream` and `cb.recv_am`; `user_data` points to a `ucpx_cq_h`.
 ///
 /// # Safety
-/// The library calls it, or a callback of the user's with what it got. `user_data` as said.
+/// Called by the library, or by a callback of the user with its own arguments. `user_data` as documented.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucpx_cq_push_recv(
     request: *mut c_void,

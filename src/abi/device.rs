@@ -1,10 +1,10 @@
-//! Communication started by a device: no transport here offers it, so the functions check and refuse.
+//! Communication started by a device: no transport here supports it; the functions check their arguments and fail.
 
 use crate::ctypes::*;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whether a list of elements is complete enough to be refused for the right reason.
+/// Whether a list of elements is complete enough for `UCS_ERR_UNSUPPORTED`.
 ///
 /// # Safety
 /// `params` is NULL or points to fields as its mask says.
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn ucp_device_local_mem_list_create(
     params: *const ucp_device_mem_list_params_t,
     mem_list_h: *mut ucp_device_local_mem_list_h,
 ) -> ucs_status_t {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's promise.
     let valid = unsafe { list_is_valid(params) } && !mem_list_h.is_null();
     if valid {
         UCS_ERR_UNSUPPORTED
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn ucp_device_remote_mem_list_create(
     params: *const ucp_device_mem_list_params_t,
     mem_list_h: *mut ucp_device_remote_mem_list_h,
 ) -> ucs_status_t {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's promise.
     let valid = unsafe { list_is_valid(params) } && !mem_list_h.is_null();
     if valid {
         UCS_ERR_UNSUPPORTED
@@ -75,7 +75,7 @@ pub extern "C" fn ucp_device_mem_list_release(mem_list_h: *mut c_void) {
     let _ = mem_list_h;
 }
 
-/// Whether a counter lies in memory that this library can touch itself.
+/// Whether a counter is in memory that this process can access.
 ///
 /// # Safety
 /// `params` is NULL or points to fields as its mask says.
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn ucp_device_counter_init(
     if worker.is_null() || counter.is_null() || !counter.is_aligned() {
         return UCS_ERR_INVALID_PARAM;
     }
-    // SAFETY: as the caller promises; the counter is aligned, and whoever counts uses atomics.
+    // SAFETY: the caller's promise; the counter is aligned, and other threads access it atomically.
     unsafe {
         if !counter_is_on_host(params) {
             return UCS_ERR_UNSUPPORTED;
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn ucp_device_counter_init(
     UCS_OK
 }
 
-/// Value of a counter in host memory; 0 where this library cannot look.
+/// Value of a counter in host memory; 0 where this process cannot read it.
 ///
 /// # Safety
 /// `params` is NULL or points to fields as its mask says; `counter_ptr` is NULL or leads to an aligned counter.
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn ucp_device_counter_read(
     if worker.is_null() || counter.is_null() || !counter.is_aligned() {
         return 0;
     }
-    // SAFETY: as the caller promises; the counter is aligned, and whoever counts uses atomics.
+    // SAFETY: the caller's promise; the counter is aligned, and other threads access it atomically.
     unsafe {
         match counter_is_on_host(params) {
             true => AtomicU64::from_ptr(counter).load(Ordering::Acquire),

@@ -65,7 +65,7 @@ pub unsafe extern "C" fn ucp_listener_create(
     }
 }
 
-/// Ends listening. Requests that the program has can still be answered.
+/// Stops listening. Requests that the program holds can still be accepted or rejected.
 ///
 /// # Safety
 /// A live listener, its worker lives; null does nothing.
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn ucp_listener_destroy(listener: ucp_listener_h) {
     }
 }
 
-/// Where a listener listens.
+/// Returns the address of a listener.
 ///
 /// # Safety
 /// A live listener; `attr` valid as far as its mask says.
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn ucp_listener_query(
     UCS_OK
 }
 
-/// Tells a client that it is not accepted. The request is gone with that.
+/// Rejects a client. The request is freed.
 ///
 /// # Safety
 /// A live listener.
@@ -132,10 +132,10 @@ pub unsafe extern "C" fn ucp_listener_reject(
     }
 }
 
-/// Who asks.
+/// Returns attributes of the client of a request.
 ///
 /// # Safety
-/// A request that was not answered; `attr` valid as far as its mask says.
+/// A request that was not accepted or rejected; `attr` valid as far as its mask says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_conn_request_query(
     conn_request: ucp_conn_request_h,

@@ -20,7 +20,7 @@ pub unsafe fn memory_of<'a>(handle: ucp_mem_h) -> &'a MemHandle {
     unsafe { &*handle.cast::<MemHandle>().cast_const() }
 }
 
-/// What `ucp_mem_map` is asked for.
+/// The arguments of `ucp_mem_map`.
 struct Request {
     addr: u64,
     len: usize,
@@ -154,7 +154,7 @@ unsafe fn read_params(
 /// Ends a mapping.
 ///
 /// # Safety
-/// A live context; nobody uses the memory of the mapping any more, if it was allocated.
+/// A live context; if the mapping was allocated its memory is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_mem_unmap(context: ucp_context_h, memh: ucp_mem_h) -> ucs_status_t {
     if context.is_null() || memh.is_null() {
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn ucp_mem_unmap(context: ucp_context_h, memh: ucp_mem_h) 
     // SAFETY: the caller's handle.
     let ctx = unsafe { context_of(context) };
     if ctx.is_inherited() {
-        // A forked child leaves its parent's handle as it is.
+        // A forked child does not change its parent's handle.
         return UCS_OK;
     }
     if !ctx.handles.lock().remove(&(memh as usize)) {

@@ -55,7 +55,7 @@ pub unsafe extern "C" fn ucp_stream_recv_nbx(
     }
 }
 
-/// Lends the next bytes that have come, until `ucp_stream_data_release`; null if there are none.
+/// Returns the next received bytes, valid until `ucp_stream_data_release`; null if there are none.
 ///
 /// # Safety
 /// A live endpoint; `length` is null or writable.
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn ucp_stream_recv_data_nb(
     }
 }
 
-/// Gives back what `ucp_stream_recv_data_nb` lent.
+/// Frees the bytes that `ucp_stream_recv_data_nb` returned.
 ///
 /// # Safety
 /// A live endpoint.
@@ -88,14 +88,14 @@ pub unsafe extern "C" fn ucp_stream_data_release(ep: ucp_ep_h, data: *mut c_void
     }
     // SAFETY: the caller's endpoint.
     unsafe {
-        // A forked child leaves its parent's data as it is.
+        // A forked child does not change its parent's data.
         if !(*(*endpoint_of(ep)).worker).is_inherited() {
             stream::release_data(endpoint_of(ep), data);
         }
     }
 }
 
-/// Endpoints with bytes that were not told of before: how many were written to `poll_eps`.
+/// Writes endpoints with bytes that were not returned before to `poll_eps`, and returns their number.
 ///
 /// # Safety
 /// A live worker; `max_eps` entries are writable at `poll_eps`.
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn ucp_stream_worker_poll(
     }
 }
 
-/// In progress, or how a stream receive ended, and then how many bytes it got.
+/// `UCS_INPROGRESS`, or the status of a stream receive, and then the number of bytes that it got.
 ///
 /// # Safety
 /// A live request; `length_p` is null or writable.

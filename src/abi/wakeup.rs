@@ -1,4 +1,4 @@
-//! Sleeping until something happens.
+//! Sleeping until a worker has events.
 
 use super::output::{inherited, invalid};
 use super::worker::worker_of;
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn ucp_worker_get_efd(worker: ucp_worker_h, fd: *mut c_int
                 fd.write(epoll);
                 UCS_OK
             }
-            // The user brought a descriptor of his own.
+            // The user supplied an epoll descriptor.
             Ok(None) => UCS_ERR_UNSUPPORTED,
             Err(status) => status,
         }
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn ucp_worker_wait(worker: ucp_worker_h) -> ucs_status_t {
     }
 }
 
-/// Rests for a moment, between two looks at memory that somebody else writes.
+/// Pauses the processor for a moment, between two reads of memory that another thread or process writes.
 #[unsafe(no_mangle)]
 pub extern "C" fn ucp_worker_wait_mem(_worker: ucp_worker_h, _address: *mut c_void) {
     std::hint::spin_loop();

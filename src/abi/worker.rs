@@ -34,7 +34,7 @@ pub unsafe fn worker_of_ep(ep: ucp_ep_h) -> ucp_worker_h {
     unsafe { ep.as_ref() }.map_or(std::ptr::null_mut(), |e| e.worker.cast_mut().cast())
 }
 
-/// A worker.
+/// Creates a worker.
 ///
 /// # Safety
 /// A live context; `params` valid as far as its mask says; `worker_p` writable.
@@ -128,13 +128,13 @@ unsafe fn read_params(params: *const ucp_worker_params_t) -> Result<WorkerParams
     }
 }
 
-/// Destroys a worker; what was not received or finished is cancelled.
+/// Destroys a worker; outstanding operations are cancelled.
 ///
 /// # Safety
-/// Null, or a worker that is used no more.
+/// Null, or a worker that is not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_worker_destroy(worker: ucp_worker_h) {
-    // A forked child leaves its parent's worker as it is.
+    // A forked child does not change its parent's worker.
     // SAFETY: the caller's handle.
     if !worker.is_null() && !unsafe { worker_of(worker) }.is_inherited() {
         // SAFETY: made by `ucp_worker_create`, freed once.
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn ucp_worker_query(
     UCS_OK
 }
 
-/// Prints what a worker is and whom it knows.
+/// Prints the state of a worker and its peers.
 ///
 /// # Safety
 /// A live worker, an open stream.
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn ucp_worker_print_info(worker: ucp_worker_h, stream: *mu
     }
 }
 
-/// Moves everything on; not 0 if something happened.
+/// Progresses the worker; not 0 if something happened.
 ///
 /// # Safety
 /// A live worker.

@@ -82,7 +82,7 @@ unsafe fn clear(worker: &Worker, (req, flags): (*mut Request, u32)) -> *mut Requ
 /// Takes a request for a tag receive, posted nowhere yet.
 ///
 /// # Safety
-/// As [`take`].
+/// The conditions of [`take`].
 #[inline]
 pub unsafe fn take_receive(
     worker: &Worker,

@@ -32,7 +32,7 @@ pub unsafe fn complete(req: *mut Request, status: ucs_status_t) {
 /// [`complete`] for a request whose data is one piece or empty and that owns nothing else to free.
 ///
 /// # Safety
-/// As [`complete`].
+/// The conditions of [`complete`].
 #[inline(always)]
 pub unsafe fn complete_plain(req: *mut Request, status: ucs_status_t) {
     // SAFETY: the caller's promise.
@@ -48,7 +48,7 @@ pub unsafe fn complete_plain(req: *mut Request, status: ucs_status_t) {
 /// [`complete`] for a tag receive that owns nothing to free: its data is one piece, or is finished.
 ///
 /// # Safety
-/// As [`complete`]; `MT` says whether threads overlap in the request's worker.
+/// The conditions of [`complete`]; `MT` says whether threads overlap in the request's worker.
 #[inline(always)]
 pub unsafe fn complete_receive<const MT: bool>(req: *mut Request, status: ucs_status_t) {
     // SAFETY: the caller's promise.
@@ -61,7 +61,7 @@ pub unsafe fn complete_receive<const MT: bool>(req: *mut Request, status: ucs_st
 /// Publishes the completion. The status is written before.
 ///
 /// # Safety
-/// As [`complete`].
+/// The conditions of [`complete`].
 #[inline(always)]
 unsafe fn run_callback(mt: bool, req: *mut Request) {
     // SAFETY: the request stays allocated until `recycle`.
@@ -191,7 +191,7 @@ unsafe fn recycle_released(req: *mut Request) {
 /// read by the user: Open MPI's blocking receive polls the request that it gave, whatever the call returned.
 ///
 /// # Safety
-/// As [`complete`].
+/// The conditions of [`complete`].
 pub unsafe fn abandon(req: *mut Request, status: ucs_status_t) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -207,7 +207,7 @@ pub unsafe fn abandon(req: *mut Request, status: ucs_status_t) {
 /// Callback of requests of the library that are never passed to the user: frees the request.
 ///
 /// # Safety
-/// As [`recycle`]; used as `Callback::Internal`.
+/// The conditions of [`recycle`]; used as `Callback::Internal`.
 pub unsafe fn discard(req: *mut Request, _status: ucs_status_t) {
     // SAFETY: the caller's promise.
     unsafe { recycle(req) };

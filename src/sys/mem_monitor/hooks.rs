@@ -96,7 +96,7 @@ type Brk = unsafe extern "C" fn(*mut c_void) -> c_int;
 type Sbrk = unsafe extern "C" fn(isize) -> *mut c_void;
 
 /// # Safety
-/// Those of munmap(2).
+/// The conditions of munmap(2).
 pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
     gone(addr as usize, len);
     // SAFETY: the caller's promise, for both branches.
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, len: usize) -> c_int {
 }
 
 /// # Safety
-/// Those of mmap(2).
+/// The conditions of mmap(2).
 pub unsafe extern "C" fn mmap(
     addr: *mut c_void,
     len: usize,
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn mmap(
 }
 
 /// # Safety
-/// Those of mremap(2). C declares the last parameter as variable: where the caller passes none it is the value of the
+/// The conditions of mremap(2). C declares the last parameter as variable: where the caller passes none it is the value of the
 /// register.
 pub unsafe extern "C" fn mremap(
     old: *mut c_void,
@@ -175,7 +175,7 @@ const MADV_GUARD_INSTALL: c_int = 102;
 const MADV_DONTNEED_LOCKED: c_int = 24;
 
 /// # Safety
-/// Those of madvise(2).
+/// The conditions of madvise(2).
 pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int {
     let emptied = match advice {
         libc::MADV_DONTNEED | libc::MADV_REMOVE | libc::MADV_FREE => len,
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn madvise(addr: *mut c_void, len: usize, advice: c_int) -
 }
 
 /// # Safety
-/// Those of shmat(2).
+/// The conditions of shmat(2).
 pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> *mut c_void {
     note_if_probed(addr as usize, BY_US);
     // Only the segment's owner has the length of what is replaced.
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> 
 }
 
 /// # Safety
-/// Those of shmdt(2).
+/// The conditions of shmdt(2).
 pub unsafe extern "C" fn shmdt(addr: *const c_void) -> c_int {
     note_if_probed(addr as usize, BY_US);
     // Only the kernel has the length of what is detached, and the call is rare.
@@ -240,7 +240,7 @@ fn current_break() -> *mut usize {
 }
 
 /// # Safety
-/// Those of brk(2): the caller must not move the end of the heap while an allocator uses it.
+/// The conditions of brk(2): the caller must not move the end of the heap while an allocator uses it.
 pub unsafe extern "C" fn brk(addr: *mut c_void) -> c_int {
     // SAFETY: libc's variable, which its own `brk` reads and writes in the same way.
     let shrinks = unsafe { current_break().read() }.saturating_sub(addr as usize);
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn brk(addr: *mut c_void) -> c_int {
 /// The system call, as libc makes it.
 ///
 /// # Safety
-/// Those of brk(2).
+/// The conditions of brk(2).
 unsafe fn move_break(addr: *mut c_void) -> c_int {
     // SAFETY: the caller's promise; the variable is libc's, see `brk`; errno is the thread's own.
     unsafe {
@@ -278,7 +278,7 @@ unsafe fn move_break(addr: *mut c_void) -> c_int {
 /// Replaces only an `sbrk` that other code has put in place of libc's; libc's own calls `brk`.
 ///
 /// # Safety
-/// Those of sbrk(2).
+/// The conditions of sbrk(2).
 pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
     let lost = increment.min(0).unsigned_abs();
     // SAFETY: libc's variable, which its own `brk` reads and writes in the same way.
@@ -298,7 +298,7 @@ pub unsafe extern "C" fn sbrk(increment: isize) -> *mut c_void {
 /// Does the same as libc's `sbrk`.
 ///
 /// # Safety
-/// Those of sbrk(2).
+/// The conditions of sbrk(2).
 unsafe fn move_break_by(increment: isize) -> *mut c_void {
     let failed = usize::MAX as *mut c_void;
     // SAFETY: libc's variable, which its own `brk` reads and writes in the same way.
