@@ -57,10 +57,10 @@ pub unsafe extern "C" fn ucp_request_test(
     }
 }
 
-/// As `ucp_request_test`.
+/// Same function as `ucp_request_test`, for a tag receive.
 ///
 /// # Safety
-/// As there.
+/// The conditions of `ucp_request_test`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_tag_recv_request_test(
     request: *mut c_void,
