@@ -29,7 +29,7 @@ macro_rules! choice {
 }
 
 choice! {
-    /// How serious a message is, most serious first.
+    /// Log levels, most serious first.
     LogLevel {
         /// The process cannot go on.
         Fatal = "FATAL",
@@ -79,11 +79,11 @@ choice! {
 }
 
 choice! {
-    /// Who executes atomic operations.
+    /// What executes atomic operations.
     AtomicMode {
         /// The processor: atomic with respect to its own instructions.
         Cpu = "cpu",
-        /// The network card.
+        /// The network adapter.
         Device = "device",
         /// What the transport does best.
         Guess = "guess",
@@ -93,11 +93,11 @@ choice! {
 choice! {
     /// How `ucp_worker_fence` orders operations.
     FenceMode {
-        /// By what the lanes promise themselves.
+        /// By the ordering guarantees of the lanes.
         Weak = "weak",
         /// By a flush.
         Strong = "strong",
-        /// By what the situation needs.
+        /// By what the transports in use need.
         Auto = "auto",
         /// By a flush of those endpoints that need one.
         EpBased = "ep_based",
@@ -115,7 +115,7 @@ choice! {
 }
 
 choice! {
-    /// How functions of the C library are watched.
+    /// How functions of the C library are hooked.
     HookMode {
         /// Not at all.
         None = "none",

@@ -1,4 +1,4 @@
-//! Options in `ucx.conf`: where the files are, and which of their sections are for this machine.
+//! Options in `ucx.conf`: the locations of the files, and which of their sections apply to this machine.
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -11,19 +11,19 @@ use super::machine::Machine;
 
 const FILE: &str = "ucx.conf";
 
-/// Where the installation keeps its file, if the build says so.
+/// Directory of the installation's file, if it is set at build time.
 const BUILT_IN_DIR: Option<&str> = option_env!("UCX_CONFIG_DIR");
 
-/// The name that the parser has for keys before the first section.
+/// Name of the parser for keys in front of the first section.
 const TOP: &str = "\0top";
 
 static LIBRARY_DIR: OnceLock<PathBuf> = OnceLock::new();
 static ENTRIES: OnceLock<Vec<(String, String)>> = OnceLock::new();
 
-/// Says where the library itself was loaded from: `../etc/ucx` of it is searched. To be called before the first
-/// `Options::read`; later calls change nothing.
+/// Sets the directory of the loaded library: `../etc/ucx` of it is searched. To be called before the first
+/// `Options::read`; later calls have no effect.
 pub fn set_library_dir(dir: PathBuf) {
-    // Whoever comes second says the same.
+    // Later calls set the same directory.
     let _ = LIBRARY_DIR.set(dir);
 }
 
@@ -39,7 +39,7 @@ pub fn entries() -> &'static [(String, String)] {
     })
 }
 
-/// Where files are looked for; later ones override earlier ones.
+/// Directories that are searched; files of later ones override those of earlier ones.
 fn directories() -> Vec<PathBuf> {
     let of_library = LIBRARY_DIR
         .get()
@@ -57,12 +57,12 @@ fn directories() -> Vec<PathBuf> {
     dirs
 }
 
-/// The names without `UCX_` and the values that a file with this text would give on this machine.
+/// The names without `UCX_` and the values in a file with this text, as they apply to this machine.
 pub fn file_entries(text: &str) -> Vec<(String, String)> {
     parse(text, &Machine::this)
 }
 
-/// The options of one file that are meant for `host`. A file that cannot be parsed has none.
+/// The options of one file that apply to this machine. A file that cannot be parsed has none.
 fn parse(text: &str, machine: &dyn Fn() -> Machine) -> Vec<(String, String)> {
     let mut syntax = IniDefault::default();
     syntax.case_sensitive = true;
@@ -79,7 +79,7 @@ fn parse(text: &str, machine: &dyn Fn() -> Machine) -> Vec<(String, String)> {
             keys.iter()
                 .filter_map(|(key, value)| Some((key.as_str(), value.as_deref()?)))
         };
-        // What is no option is a condition.
+        // A key that is not an option is a condition.
         let mut conditions = pairs().filter(|(key, _)| !key.starts_with(UCX)).peekable();
         if conditions.peek().is_some() {
             let machine = machine();

@@ -1,5 +1,5 @@
-//! What the syntax of an option allows and its meaning does not, found where UCX finds it: by who makes a context or a
-//! worker.
+//! Checks of values that are syntactically valid but make no sense, at the same time as in UCX: when a context or a
+//! worker is made.
 #![forbid(unsafe_code)]
 
 use super::choice::{ALLOC_METHODS, MEMORY_TYPES};
@@ -8,12 +8,12 @@ use super::number::{self, Size};
 use super::table::{self, Strictness};
 use super::{OptionError, Options, PortRange, Value};
 
-/// What a value must be to make sense.
+/// Condition on the value of an option.
 struct Rule {
     /// The option, without `UCX_`.
     name: &'static str,
     holds: fn(&str) -> bool,
-    /// For the message: what it must be.
+    /// Description of the condition, for the message.
     needs: &'static str,
 }
 
@@ -24,7 +24,7 @@ const fn rule(name: &'static str, holds: fn(&str) -> bool, needs: &'static str) 
 const ABOVE_0: &str = "it must be greater than 0";
 const PER_TYPE: &str = "it must be a comma list of <memory type>:<number>";
 
-/// `UCX_KEEPALIVE_INTERVAL=0` is none of them: UCX 1.13.1 takes it.
+/// `UCX_KEEPALIVE_INTERVAL=0` is valid: UCX 1.13.1 accepts it.
 const OF_CONTEXTS: &[Rule] = &[
     rule("KEEPALIVE_NUM_EPS", is_above_0, ABOVE_0),
     rule("RECOVERY_RETRIES", is_above_0, ABOVE_0),
@@ -75,10 +75,10 @@ impl Options {
         OF_CONTEXTS.iter().try_for_each(|rule| self.check(rule))
     }
 
-    /// Whether a worker can be made with these values. Those of transports that it would not use do not matter.
+    /// Whether a worker can be made with these values. Those of transports that it would not use are ignored.
     ///
     /// # Errors
-    /// [`OptionError::Senseless`], or [`OptionError::Invalid`] for what was passed over when the options were read.
+    /// [`OptionError::Senseless`], or [`OptionError::Invalid`] for a value that was ignored when the options were read.
     pub fn check_worker(&self) -> Result<(), OptionError> {
         let rejected = self.rejected.iter().find(
             |error| matches!(error, OptionError::Invalid { name, .. } if self.is_for_workers(name)),
@@ -105,13 +105,13 @@ impl Options {
         }
     }
 
-    /// Whether a wrong value of this option keeps workers from being made.
+    /// Whether an invalid value of this option prevents workers.
     fn is_for_workers(&self, name: &str) -> bool {
         let strictness = table::find_exact(name).map(|slot| slot.section().strictness);
         matches!(strictness, Some(Strictness::Worker(_))) && !self.is_unused(name)
     }
 
-    /// Whether the option is one of a transport that is not to be used.
+    /// Whether the option is one of a transport that is not used.
     fn is_unused(&self, name: &str) -> bool {
         match table::find_exact(name).map(|slot| slot.section().strictness) {
             Some(Strictness::Worker(Some(transport))) => !self.tls.allows(transport),
@@ -120,12 +120,12 @@ impl Options {
     }
 }
 
-/// Whatever its unit.
+/// Whether the number is above 0, with any unit.
 fn is_above_0(text: &str) -> bool {
     text.trim_end_matches(char::is_alphabetic).parse() != Ok(0.0)
 }
 
-/// The parts between commas that say something.
+/// The parts between commas that are not empty.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').filter(|part| !part.is_empty())
 }

@@ -1,7 +1,7 @@
-//! The `UCX_*` options: one table of them, and the values that files, the environment and the program give.
+//! The `UCX_*` options: one table of them, and their values from files, the environment and the program.
 //!
-//! A value is kept as text in the one spelling of its kind; what the library itself reads is also a typed field
-//! (`options.tls`, `options.rndv_thresh`). Options that nobody gave a value cost nothing.
+//! A value is kept as text in the canonical spelling of its kind; the options that the library itself reads are typed
+//! fields too (`options.tls`, `options.rndv_thresh`). Options with their default value need no memory.
 #![forbid(unsafe_code)]
 
 pub mod choice;
@@ -53,36 +53,36 @@ pub struct Options {
     settings: Settings,
 }
 
-/// A value that somebody gave.
+/// A value that was set.
 #[derive(Clone, Debug)]
 struct Given {
     slot: Slot,
     rank: Rank,
-    /// As it was written; in the spelling of its kind once it is settled.
+    /// The text as it was written; in canonical spelling after [`Options::settle`].
     text: String,
 }
 
-/// Who wins when a value is given more than once; the last field counts least.
+/// Precedence of a value that is set more than once; the last field counts least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
-    /// Set by a call: the last call wins over everything.
+    /// Set by a call: the last call has precedence over all other sources.
     called: bool,
-    /// The full name wins over a prefix that several transports share, wherever each was written.
+    /// The full name has precedence over a prefix that several transports share, from any source.
     distance: Reverse<Distance>,
     source: Source,
 }
 
-/// Where a value was written.
+/// Source of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     File,
     Environment,
-    /// In the environment, behind the prefix that the program asked for.
+    /// In the environment, behind the prefix of the program.
     Prefixed,
     Call,
 }
 
-/// Why a value was not taken.
+/// Why a value was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OptionError {
     /// No option has this name.
@@ -98,7 +98,7 @@ pub enum OptionError {
         /// What could have been written.
         expected: String,
     },
-    /// The option can have this value, but nothing can be made with it.
+    /// The value is syntactically valid, but no context or worker can be made with it.
     Senseless {
         /// The option, without `UCX_`.
         name: &'static str,
@@ -145,7 +145,7 @@ impl Default for Options {
     }
 }
 
-/// The typed fields of an option set in which nothing is given, parsed once.
+/// The typed fields of the default values, parsed once.
 fn default_settings() -> &'static Settings {
     static DEFAULTS: OnceLock<Settings> = OnceLock::new();
     DEFAULTS.get_or_init(|| {
@@ -164,7 +164,7 @@ impl Deref for Options {
 }
 
 impl Options {
-    /// Reads the files, then `UCX_*` of the environment, then `PREFIX_UCX_*`; later ones win.
+    /// Reads the files, then `UCX_*` of the environment, then `PREFIX_UCX_*`; later ones have precedence.
     pub fn read(env_prefix: Option<&str>) -> Result<Options, OptionError> {
         let mut options = Options::default();
         for (name, value) in conf::entries() {
@@ -202,12 +202,12 @@ impl Options {
         self.assign(&slots, name, value, false)
     }
 
-    /// As `ucp_config_modify`: like [`set`](Self::set), but not what the process has read already. A name with `*`, `?`
-    /// or `[` is a pattern: for all the options of contexts that it matches; else of the process; else of those of
-    /// transports for which the value makes sense.
+    /// Sets an option like [`set`](Self::set), for `ucp_config_modify`, but not one that the process has read already.
+    /// A name with `*`, `?` or `[` is a pattern: it sets all the options of contexts that it matches; if there are
+    /// none, those of the process; if there are none, those of transports for which the value is valid.
     ///
     /// # Errors
-    /// Nothing is changed then.
+    /// An error changes nothing.
     pub fn modify(&mut self, name: &str, value: &str) -> Result<(), OptionError> {
         if !name.contains(['*', '?', '[']) {
             let mut found = table::find(name).into_iter();
@@ -223,14 +223,14 @@ impl Options {
         let slots = (matched.find(|slots| !slots.is_empty()))
             .ok_or_else(|| OptionError::Unknown(name.to_owned()))?;
         let transports = slots[0].section().reader() == Reader::Transport;
-        // A transport looks at its options by itself.
+        // Each transport reads its own options.
         self.assign(&slots, name, value, transports)
     }
 
-    /// A call gives options a value: all of them, or, where `some_suffice`, those for which it makes sense.
+    /// Sets options to a value by a call: all of them, or, where `some_suffice`, those for which it is valid.
     ///
     /// # Errors
-    /// Nothing is changed then.
+    /// An error changes nothing.
     fn assign(
         &mut self,
         slots: &[Slot],
@@ -253,7 +253,7 @@ impl Options {
         Ok(())
     }
 
-    /// A call gives an option a value, in the spelling of its kind.
+    /// Sets an option by a call; the text is in canonical spelling.
     fn call(&mut self, slot: Slot, text: String) {
         let rank = Rank {
             called: true,
@@ -274,12 +274,12 @@ impl Options {
         Some(self.text(slot).to_owned())
     }
 
-    /// The value of an option as a type of the caller's choice.
+    /// The value of an option, parsed as a type of the caller's choice.
     pub fn value<T: Value>(&self, name: &str) -> Option<T> {
         T::from_text(&self.get(name)?)
     }
 
-    /// Wrong values that were passed over: the caller reports them.
+    /// Invalid values that were ignored: the caller reports them.
     pub fn rejected(&self) -> &[OptionError] {
         &self.rejected
     }
@@ -289,7 +289,7 @@ impl Options {
         given.map_or(slot.default(), |given| &given.text)
     }
 
-    /// Notes a value, unless a better one is there.
+    /// Stores a value, unless one of higher precedence is stored.
     fn offer(&mut self, name: &str, text: &str, source: Source) {
         for (slot, distance) in table::find(name) {
             let rank = Rank {
@@ -313,8 +313,8 @@ impl Options {
         }
     }
 
-    /// Checks what was offered and brings it into the spelling of its kind. Only what won is looked at, as UCX
-    /// does. A wrong value is taken out; it is an error or a report by the strictness of its section.
+    /// Checks the stored values and converts them to canonical spelling. Only the value with the highest precedence is
+    /// checked, as in UCX. An invalid value is removed; it is an error or a report by the strictness of its section.
     fn settle(&mut self) -> Result<(), OptionError> {
         let mut at = 0;
         while let Some(given) = self.given.get_mut(at) {
@@ -339,7 +339,7 @@ impl Options {
     }
 }
 
-/// The value in the spelling of the option's kind; `name` is what the user called it.
+/// The value in the canonical spelling of the option's kind; `name` is the name that the user wrote.
 fn normalise(slot: Slot, name: &str, text: &str) -> Result<String, OptionError> {
     let kind = &slot.row().kind;
     kind.normalise(text).ok_or_else(|| OptionError::Invalid {

@@ -1,9 +1,9 @@
-//! The one table of `UCX_*` options: sections of rows, and which names reach which row.
+//! The table of `UCX_*` options: sections of rows, and the names of each row.
 //!
-//! Everything else derives from it: what `ucp_config_read` accepts, what `ucp_config_print` prints and what
-//! docs/OPTIONS.md says. Options that several transports share are written once, in a block; a section puts
-//! blocks behind the prefix of its transport. Names, types and defaults are those of UCX 1.22; what only 1.13.1
-//! or 1.23 has is here too, so that no name that some UCX knows is called unknown.
+//! It defines what `ucp_config_read` accepts, what `ucp_config_print` prints and what docs/OPTIONS.md contains. Options
+//! that several transports share are written once, in a block; a section puts blocks behind the prefix of its
+//! transport. Names, types and defaults are those of UCX 1.22; those of only 1.13.1 or 1.23 are here too, so that no
+//! name of any UCX is reported as unknown.
 #![forbid(unsafe_code)]
 
 use super::glob::glob;
@@ -15,9 +15,9 @@ use super::{rows_context, rows_devices, rows_ib, rows_process, rows_tofu};
 pub struct Row {
     /// Its name behind `UCX_` and the prefix of the section.
     pub name: &'static str,
-    /// What values it takes.
+    /// The values that it takes.
     pub kind: Kind,
-    /// Its value when nobody gives one, in the spelling of its kind.
+    /// Its default value, in canonical spelling.
     pub default: &'static str,
     /// What it does, in one line.
     pub doc: &'static str,
@@ -44,57 +44,57 @@ impl Row {
     }
 }
 
-/// Rows that a section has, and the shorter prefixes under which they can be set for several sections at once.
+/// Rows of a section, and the shorter prefixes under which they can be set for several sections at once.
 #[derive(Debug)]
 pub struct Block {
     /// The rows.
     pub rows: &'static [Row],
-    /// The shared prefixes, nearest first: the nearest one that is given wins.
+    /// The shared prefixes, nearest first: the nearest one that is set has precedence.
     pub aliases: &'static [&'static str],
 }
 
-/// What a wrong value in the environment does.
+/// Effect of an invalid value in the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
     /// Reading fails, as `ucp_config_read` of UCX does.
     Fail,
     /// It is reported and the default stays; no worker can be made that would use this transport, or none at all. UCX
-    /// looks at the options of transports when it makes a worker.
+    /// reads the options of transports when it makes a worker.
     Worker(Option<&'static str>),
-    /// It is reported and the default stays: UCX looks at it late or, without the hardware, never.
+    /// It is reported and the default stays: UCX reads it late or, without the hardware, never.
     Report,
 }
 
 /// The options of one part of the library.
 #[derive(Debug)]
 pub struct Section {
-    /// What it is about.
+    /// Title of the section.
     pub title: &'static str,
-    /// What stands between `UCX_` and the names of its rows.
+    /// Prefix between `UCX_` and the names of its rows.
     pub prefix: &'static str,
     /// Its rows.
     pub blocks: &'static [Block],
     /// Defaults that differ from those of a shared block.
     pub defaults: &'static [(&'static str, &'static str)],
-    /// What a wrong value does.
+    /// Effect of an invalid value.
     pub strictness: Strictness,
 }
 
-/// Who reads an option, in the order in which a pattern of `ucp_config_modify` looks for what it matches.
+/// The reader of an option, in the order in which a pattern of `ucp_config_modify` is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reader {
     /// Contexts.
     Context,
-    /// The process, whenever it needs it.
+    /// The process, whenever it uses the option.
     Process,
     /// Transports.
     Transport,
-    /// The process, once: it is too late to change it.
+    /// The process, once: a later change has no effect.
     ProcessStart,
 }
 
 impl Section {
-    /// Who reads its options.
+    /// The reader of its options.
     pub fn reader(&self) -> Reader {
         let is = |other: &Section| std::ptr::eq(self, other);
         if is(&rows_context::CONTEXT) {
@@ -147,10 +147,10 @@ pub static SECTIONS: &[&Section] = &[
     &rows_ib::SRD,
 ];
 
-/// Families whose options are accepted unseen: rucp has no such transport and never will look at them.
+/// Prefixes of options that are accepted without a check: rucp has no such transport.
 const FOREIGN: &[&str] = &["GDR_COPY_", "ROCM_", "ZE_", "GAUDI_", "UGNI_"];
 
-/// Whether a name belongs to a family that is accepted unseen.
+/// Whether a name has such a prefix.
 pub fn is_foreign(name: &str) -> bool {
     FOREIGN.iter().any(|family| name.starts_with(family))
 }
@@ -184,7 +184,7 @@ impl Slot {
         format!("{}{}", self.section().prefix, self.row().name)
     }
 
-    /// The value when nobody gives one.
+    /// The default value.
     pub fn default(self) -> &'static str {
         self.section().default_of(self.row())
     }
@@ -192,7 +192,7 @@ impl Slot {
 
 /// Every slot, in the order of the table.
 pub fn slots() -> impl Iterator<Item = Slot> {
-    // The casts hold: a test pins that no level has more than 255 elements.
+    // The casts are lossless: a test checks that no level has more than 255 elements.
     SECTIONS.iter().enumerate().flat_map(|(section, content)| {
         content
             .blocks
@@ -208,7 +208,7 @@ pub fn slots() -> impl Iterator<Item = Slot> {
     })
 }
 
-/// How far a name is from the full name of the slot that it reaches: 0 is the full name itself.
+/// Distance of a name from the full name of the slot that it reaches: 0 is the full name itself.
 pub type Distance = u8;
 
 /// The slots that a name without `UCX_` reaches: one by its full name, several by a shared prefix.
