@@ -3,7 +3,7 @@
 use super::{from_raw, ucp_listener_accept_callback_t};
 use std::ffi::c_void;
 
-/// Whom to tell when a client was accepted.
+/// Callback for an accepted client.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_listener_accept_handler {
@@ -12,10 +12,10 @@ pub struct ucp_listener_accept_handler {
     /// Its second argument.
     pub arg: *mut c_void,
 }
-/// Whom to tell when a client was accepted.
+/// Callback for an accepted client.
 pub type ucp_listener_accept_handler_t = ucp_listener_accept_handler;
 
-/// Atomics without an answer.
+/// Atomics without a reply.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_atomic_post_op {
@@ -31,13 +31,13 @@ pub enum ucp_atomic_post_op {
     UCP_ATOMIC_POST_OP_LAST,
 }
 pub use ucp_atomic_post_op::*;
-/// Atomics without an answer.
+/// Atomics without a reply.
 pub type ucp_atomic_post_op_t = ucp_atomic_post_op;
 
 from_raw!(ucp_atomic_post_op: UCP_ATOMIC_POST_OP_ADD, UCP_ATOMIC_POST_OP_AND, UCP_ATOMIC_POST_OP_OR,
     UCP_ATOMIC_POST_OP_XOR);
 
-/// Atomics that answer with the old value.
+/// Atomics that return the old value.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_atomic_fetch_op {
@@ -57,7 +57,7 @@ pub enum ucp_atomic_fetch_op {
     UCP_ATOMIC_FETCH_OP_LAST,
 }
 pub use ucp_atomic_fetch_op::*;
-/// Atomics that answer with the old value.
+/// Atomics that return the old value.
 pub type ucp_atomic_fetch_op_t = ucp_atomic_fetch_op;
 
 from_raw!(ucp_atomic_fetch_op: UCP_ATOMIC_FETCH_OP_FADD, UCP_ATOMIC_FETCH_OP_SWAP, UCP_ATOMIC_FETCH_OP_CSWAP,

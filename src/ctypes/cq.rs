@@ -12,7 +12,7 @@ pub struct ucpx_cq {
 /// A completion queue of a worker.
 pub type ucpx_cq_h = *mut ucpx_cq;
 
-/// Which fields of `ucpx_cq_params_t` hold.
+/// Which fields of `ucpx_cq_params_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucpx_cq_params_field {
@@ -25,28 +25,28 @@ pub use ucpx_cq_params_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucpx_cq_params {
-    /// Which fields hold, from `ucpx_cq_params_field`.
+    /// Which fields are set, from `ucpx_cq_params_field`.
     pub field_mask: u64,
-    /// What signals name it by; 0 if it is not given.
+    /// The number that signals name; 0 if it is not given.
     pub id: u8,
 }
 /// Parameters of `ucpx_cq_create`.
 pub type ucpx_cq_params_t = ucpx_cq_params;
 
-/// What an entry tells of.
+/// The kind of an entry.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucpx_cq_entry_kind {
-    /// A signal has come: its data is visible.
+    /// A signal has arrived: the data in front of it are visible.
     UCPX_CQ_ENTRY_SIGNAL = 0,
-    /// An operation of this process has ended: its callback is one of `ucpx_cq_push_*`.
+    /// An operation of this process is complete: its callback is one of `ucpx_cq_push_*`.
     UCPX_CQ_ENTRY_COMPLETION = 1,
 }
 pub use ucpx_cq_entry_kind::*;
-/// What an entry tells of.
+/// The kind of an entry.
 pub type ucpx_cq_entry_kind_t = ucpx_cq_entry_kind;
 
-/// Fields of an entry that not every transport knows.
+/// Fields of an entry that not every transport supplies.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucpx_cq_entry_field {
@@ -59,17 +59,17 @@ pub use ucpx_cq_entry_field::*;
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct ucpx_cq_entry {
-    /// What it tells of.
+    /// The kind of the entry.
     pub kind: ucpx_cq_entry_kind_t,
-    /// How an operation ended; `UCS_OK` for a signal.
+    /// Status of an operation; `UCS_OK` for a signal.
     pub status: ucs_status_t,
-    /// Fields that are known of those in `ucpx_cq_entry_field`.
+    /// Fields that are set of those in `ucpx_cq_entry_field`.
     pub field_mask: u64,
     /// The signal's value; tag of a received message.
     pub value: u64,
     /// Bytes of data in front of the signal; bytes received.
     pub length: usize,
-    /// Where the data of the signal is, in this process.
+    /// Address of the signal's data in this process.
     pub address: u64,
     /// The worker that the signal comes from: `worker_uid` of `ucp_worker_address_query`.
     pub peer_uid: u64,

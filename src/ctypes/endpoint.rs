@@ -7,7 +7,7 @@ use super::{
 use std::ffi::{c_char, c_uint, c_void};
 use std::mem::MaybeUninit;
 
-/// What is promised when the peer fails.
+/// What is guaranteed when the peer fails.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_err_handling_mode {
@@ -15,17 +15,17 @@ pub enum ucp_err_handling_mode {
     UCP_ERR_HANDLING_MODE_NONE,
     /// Every request ends, and the error handler is called.
     UCP_ERR_HANDLING_MODE_PEER,
-    /// As PEER, after other ways to the peer were tried.
+    /// The guarantees of PEER, after other paths to the peer were tried.
     UCP_ERR_HANDLING_MODE_FAILOVER,
 }
 pub use ucp_err_handling_mode::*;
-/// What is promised when the peer fails.
+/// What is guaranteed when the peer fails.
 pub type ucp_err_handling_mode_t = ucp_err_handling_mode;
 
 from_raw!(ucp_err_handling_mode: UCP_ERR_HANDLING_MODE_NONE, UCP_ERR_HANDLING_MODE_PEER,
     UCP_ERR_HANDLING_MODE_FAILOVER);
 
-/// Whom to tell when an endpoint fails.
+/// Callback for the failure of an endpoint.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_err_handler {
@@ -34,7 +34,7 @@ pub struct ucp_err_handler {
     /// Its first argument, unless the endpoint has `user_data`.
     pub arg: *mut c_void,
 }
-/// Whom to tell when an endpoint fails.
+/// Callback for the failure of an endpoint.
 pub type ucp_err_handler_t = ucp_err_handler;
 
 /// Which fields of `ucp_ep_params_t` hold.
@@ -70,7 +70,7 @@ pub enum ucp_ep_params_flags_field {
     UCP_EP_PARAMS_FLAGS_CLIENT_SERVER = 1 << 0,
     /// Never connect an endpoint to itself.
     UCP_EP_PARAMS_FLAGS_NO_LOOPBACK = 1 << 1,
-    /// Show the worker's client number to the server.
+    /// Send the worker's client id to the server.
     UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID = 1 << 2,
 }
 pub use ucp_ep_params_flags_field::*;
@@ -83,17 +83,17 @@ pub struct ucp_ep_params {
     pub field_mask: u64,
     /// Address of the worker to reach.
     pub address: *const ucp_address_t,
-    /// What is promised when the peer fails.
+    /// What is guaranteed when the peer fails.
     pub err_mode: MaybeUninit<ucp_err_handling_mode_t>,
-    /// Whom to tell then.
+    /// Callback for the failure.
     pub err_handler: ucp_err_handler_t,
-    /// What the error handler and the stream poll get.
+    /// Argument of the error handler, and of the stream poll.
     pub user_data: *mut c_void,
     /// From `ucp_ep_params_flags_field`.
     pub flags: c_uint,
     /// Address of the listener to reach.
     pub sockaddr: ucs_sock_addr_t,
-    /// The client to answer.
+    /// The connection request to accept.
     pub conn_request: ucp_conn_request_h,
     /// Name for logs.
     pub name: *const c_char,

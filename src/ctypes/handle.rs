@@ -36,22 +36,22 @@ pub struct ucp_worker {
 /// A worker: the progress engine, its transports and its queues.
 pub type ucp_worker_h = *mut ucp_worker;
 
-/// The bytes by which others reach a worker.
+/// The bytes by which peers reach a worker.
 /// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_address {
     _private: [u8; 0],
 }
-/// The bytes by which others reach a worker.
+/// The bytes by which peers reach a worker.
 pub type ucp_address_t = ucp_address;
 
-/// An endpoint: the way from a worker to one other worker.
+/// An endpoint: the connection of a worker to one other worker.
 /// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_ep {
     _private: [u8; 0],
 }
-/// An endpoint: the way from a worker to one other worker.
+/// An endpoint: the connection of a worker to one other worker.
 pub type ucp_ep_h = *mut ucp_ep;
 
 /// A listener: accepts clients on a socket address.
@@ -63,22 +63,22 @@ pub struct ucp_listener {
 /// A listener: accepts clients on a socket address.
 pub type ucp_listener_h = *mut ucp_listener;
 
-/// A client that asks for a connection.
+/// A client that requests a connection.
 /// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_conn_request {
     _private: [u8; 0],
 }
-/// A client that asks for a connection.
+/// A client that requests a connection.
 pub type ucp_conn_request_h = *mut ucp_conn_request;
 
-/// Memory that others may access.
+/// Memory that peers may access.
 /// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_mem {
     _private: [u8; 0],
 }
-/// Memory that others may access.
+/// Memory that peers may access.
 pub type ucp_mem_h = *mut ucp_mem;
 
 /// The key to another process's memory.
@@ -90,7 +90,7 @@ pub struct ucp_rkey {
 /// The key to another process's memory.
 pub type ucp_rkey_h = *mut ucp_rkey;
 
-/// A message that arrived before anyone asked for it.
+/// An unexpected message.
 /// cbindgen:no-export
 #[repr(C)]
 pub struct ucp_recv_desc {
@@ -117,13 +117,13 @@ pub struct ucp_device_remote_mem_list {
 /// Remote memory as a device sees it.
 pub type ucp_device_remote_mem_list_h = *mut ucp_device_remote_mem_list;
 
-/// The label by which messages and receives find each other.
+/// The label by which messages and receives are matched.
 pub type ucp_tag_t = u64;
 
 /// How the elements of a buffer are laid out.
 pub type ucp_datatype_t = u64;
 
-/// What is known of a received message.
+/// Attributes of a received message.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_tag_recv_info {
@@ -132,19 +132,19 @@ pub struct ucp_tag_recv_info {
     /// Bytes that were sent.
     pub length: usize,
 }
-/// What is known of a received message.
+/// Attributes of a received message.
 pub type ucp_tag_recv_info_t = ucp_tag_recv_info;
 
-/// What comes with an active message.
+/// Attributes of an active message.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_am_recv_param {
     /// Which fields and flags hold, from `ucp_am_recv_attr_t`.
     pub recv_attr: u64,
-    /// Endpoint to answer by, where the sender asked for one.
+    /// Endpoint for the reply, if the sender requested one.
     pub reply_ep: ucp_ep_h,
 }
-/// What comes with an active message.
+/// Attributes of an active message.
 pub type ucp_am_recv_param_t = ucp_am_recv_param;
 
 const _: () = {

@@ -3,7 +3,7 @@
 use super::{ucp_listener_accept_handler_t, ucp_listener_conn_callback_t, ucs_sock_addr_t};
 use std::ffi::c_void;
 
-/// Whom to tell when a client asks for a connection.
+/// Callback for a client that requests a connection.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_listener_conn_handler {
@@ -12,7 +12,7 @@ pub struct ucp_listener_conn_handler {
     /// Its second argument.
     pub arg: *mut c_void,
 }
-/// Whom to tell when a client asks for a connection.
+/// Callback for a client that requests a connection.
 pub type ucp_listener_conn_handler_t = ucp_listener_conn_handler;
 
 /// Which fields of `ucp_listener_params_t` hold.
@@ -34,7 +34,7 @@ pub use ucp_listener_params_field::*;
 pub struct ucp_listener_params {
     /// Which fields hold, from `ucp_listener_params_field`.
     pub field_mask: u64,
-    /// Where to listen.
+    /// Address on which it listens.
     pub sockaddr: ucs_sock_addr_t,
     /// Gets an endpoint for each client.
     pub accept_handler: ucp_listener_accept_handler_t,
@@ -59,7 +59,7 @@ pub use ucp_listener_attr_field::*;
 pub struct ucp_listener_attr {
     /// Which fields are asked for, from `ucp_listener_attr_field`.
     pub field_mask: u64,
-    /// Where it listens.
+    /// Address on which it listens.
     pub sockaddr: libc::sockaddr_storage,
 }
 /// Attributes of a listener.
@@ -84,7 +84,7 @@ pub struct ucp_conn_request_attr {
     pub field_mask: u64,
     /// The client's socket address.
     pub client_address: libc::sockaddr_storage,
-    /// The client worker's number.
+    /// The client id of the client's worker.
     pub client_id: u64,
 }
 /// Attributes of a connection request.

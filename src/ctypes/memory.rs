@@ -40,7 +40,7 @@ pub enum ucp_mem_map_flags {
 }
 pub use ucp_mem_map_flags::*;
 
-/// Who may do what with mapped memory.
+/// Permitted accesses to mapped memory.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_mem_map_prot {
@@ -71,7 +71,7 @@ pub struct ucp_mem_map_params {
     pub prot: c_uint,
     /// Kind of memory.
     pub memory_type: MaybeUninit<ucs_memory_type_t>,
-    /// What another process packed with `UCP_MEMH_PACK_FLAG_EXPORT`.
+    /// Memory handle that another process packed with `UCP_MEMH_PACK_FLAG_EXPORT`.
     pub exported_memh_buffer: *const c_void,
 }
 /// Parameters of `ucp_mem_map`.
@@ -106,7 +106,7 @@ pub struct ucp_mem_attr {
 /// Attributes of a memory handle.
 pub type ucp_mem_attr_t = ucp_mem_attr;
 
-/// What a program is going to do with memory.
+/// Advice on the use of memory.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_mem_advice {
@@ -116,7 +116,7 @@ pub enum ucp_mem_advice {
     UCP_MADV_WILLNEED,
 }
 pub use ucp_mem_advice::*;
-/// What a program is going to do with memory.
+/// Advice on the use of memory.
 pub type ucp_mem_advice_t = ucp_mem_advice;
 
 from_raw!(ucp_mem_advice: UCP_MADV_NORMAL, UCP_MADV_WILLNEED);
@@ -144,7 +144,7 @@ pub struct ucp_mem_advise_params {
     pub address: *mut c_void,
     /// Number of bytes.
     pub length: usize,
-    /// What comes.
+    /// The advice.
     pub advice: MaybeUninit<ucp_mem_advice_t>,
 }
 /// Parameters of `ucp_mem_advise`.

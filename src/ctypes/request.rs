@@ -39,11 +39,11 @@ pub enum ucp_op_attr {
     /// Always make a request and call back, even when the operation ends at once. So do flushes and closes that have
     /// nothing to do, where UCX gives NULL; a put or a get of no bytes, and a forced close, give NULL here, too.
     UCP_OP_ATTR_FLAG_NO_IMM_CMPL = 1 << 16,
-    /// End early rather than cheaply.
+    /// Complete early rather than cheaply.
     UCP_OP_ATTR_FLAG_FAST_CMPL = 1 << 17,
-    /// End at once or fail with `UCS_ERR_NO_RESOURCE`.
+    /// Complete at once or fail with `UCS_ERR_NO_RESOURCE`.
     UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL = 1 << 18,
-    /// Many sends are under way: bandwidth before latency.
+    /// Many sends are outstanding: bandwidth before latency.
     UCP_OP_ATTR_FLAG_MULTI_SEND = 1 << 19,
 }
 pub use ucp_op_attr::*;
@@ -64,7 +64,7 @@ pub union ucp_request_param_cb {
     pub recv_am: ucp_am_recv_data_nbx_callback_t,
 }
 
-/// Where a receive that ends at once writes what it received, by kind.
+/// Result of a receive that completes at once, by kind.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub union ucp_request_param_recv_info {
@@ -82,19 +82,19 @@ pub struct ucp_request_param {
     pub op_attr_mask: u32,
     /// Flags of the kind of operation.
     pub flags: u32,
-    /// End of the memory that the program gives for the request.
+    /// End of the memory that the program supplies for the request.
     pub request: *mut c_void,
-    /// Called at the end.
+    /// Called at completion.
     pub cb: ucp_request_param_cb,
     /// Layout of the buffer.
     pub datatype: ucp_datatype_t,
     /// Last argument of the callback.
     pub user_data: *mut c_void,
-    /// Where an atomic puts the old value.
+    /// Buffer for the old value of an atomic.
     pub reply_buffer: *mut c_void,
     /// Kind of memory of the buffer.
     pub memory_type: MaybeUninit<ucs_memory_type_t>,
-    /// Where to write what was received.
+    /// Result of a receive that completes at once.
     pub recv_info: ucp_request_param_recv_info,
     /// Handle of the memory that the buffer is in.
     pub memh: ucp_mem_h,
@@ -135,7 +135,7 @@ pub struct ucp_request_attr {
     pub debug_string: *mut c_char,
     /// Its size.
     pub debug_string_size: usize,
-    /// Where the request stands.
+    /// Status of the request.
     pub status: ucs_status_t,
     /// Kind of memory of its buffer.
     pub mem_type: ucs_memory_type_t,

@@ -1,4 +1,4 @@
-//! Memory events, which a program that watches `munmap` itself tells the library about.
+//! Memory events, which a program that hooks `munmap` itself reports to the library.
 
 /// Memory events.
 #[repr(C)]
@@ -22,17 +22,17 @@ pub enum ucm_event_type {
     UCM_EVENT_MADVISE = 1 << 6,
     /// brk
     UCM_EVENT_BRK = 1 << 7,
-    /// Address space came, by whatever call.
+    /// Address space was mapped, by any call.
     UCM_EVENT_VM_MAPPED = 1 << 16,
-    /// Address space went, by whatever call.
+    /// Address space was unmapped, by any call.
     UCM_EVENT_VM_UNMAPPED = 1 << 17,
-    /// Device memory came.
+    /// Device memory was allocated.
     UCM_EVENT_MEM_TYPE_ALLOC = 1 << 20,
-    /// Device memory went.
+    /// Device memory was freed.
     UCM_EVENT_MEM_TYPE_FREE = 1 << 21,
     /// Do not install hooks.
     UCM_EVENT_FLAG_NO_INSTALL = 1 << 24,
-    /// Tell of memory that exists already.
+    /// Also report memory that exists already.
     UCM_EVENT_FLAG_EXISTING_ALLOC = 1 << 25,
 }
 pub use ucm_event_type::*;
