@@ -21,15 +21,15 @@ pub fn allocate(worker: &Worker, net_only: bool) -> Option<(*mut ucp_address_t, 
     }
 }
 
-/// Reads a blob whose length only it knows.
+/// Decodes an address whose length only its prefix contains.
 ///
 /// # Errors
 /// `UCS_ERR_INVALID_ADDR`, `UCS_ERR_UNREACHABLE` for one of another library.
 ///
 /// # Safety
-/// `address` points to as many bytes as the first four say, or to four that say nothing sensible.
+/// `address` points to as many bytes as the prefix of four states, or to four that are no valid prefix.
 pub unsafe fn decode(address: *const ucp_address_t) -> Result<WorkerAddress, ucs_status_t> {
-    // SAFETY: the prefix first, then as much as it says.
+    // SAFETY: the prefix is read first, then as many bytes as it states.
     let decoded = unsafe {
         let ptr = address.cast::<u8>();
         let prefix = ptr.cast::<[u8; 4]>().read_unaligned();
@@ -82,10 +82,10 @@ pub unsafe extern "C" fn ucp_worker_release_address(
     unsafe { libc::free(address.cast()) };
 }
 
-/// What an address says.
+/// Returns the fields of an address.
 ///
 /// # Safety
-/// A blob as `ucp_worker_query` made it; `attr` valid as far as its mask says.
+/// A blob as `ucp_worker_query` made it; `attr` valid in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_worker_address_query(
     address: *mut ucp_address_t,

@@ -26,7 +26,7 @@ const UNKNOWN_FLAGS: u32 = !0 << 15;
 /// Sets or clears what is done with messages of an id.
 ///
 /// # Safety
-/// A live worker; `param` valid as far as its mask says.
+/// A live worker; `param` valid in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_worker_set_am_recv_handler(
     worker: ucp_worker_h,
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn ucp_worker_set_am_handler(
 /// Sends.
 ///
 /// # Safety
-/// A live endpoint; `param` valid as far as its mask says; header and buffer readable until completion.
+/// A live endpoint; `param` valid in the fields that its mask names; header and buffer readable until completion.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_am_send_nbx(
     ep: ucp_ep_h,

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 /// One atomic operation on a peer's memory.
 ///
 /// # Safety
-/// A live endpoint and key; `param` valid as far as its mask says; buffers valid until completion.
+/// A live endpoint and key; `param` valid in the fields that its mask names; buffers valid until completion.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_atomic_op_nbx(
     ep: ucp_ep_h,

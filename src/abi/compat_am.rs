@@ -8,8 +8,7 @@ use std::ptr::null;
 
 /// Sends an active message without a header; deprecated for `ucp_am_send_nbx`.
 ///
-/// The data goes along at once, whatever its length: a handler of `ucp_worker_set_am_handler` has no way
-/// to ask for it.
+/// The data is sent eagerly, whatever its length: a handler of `ucp_worker_set_am_handler` cannot receive a rendezvous.
 ///
 /// # Safety
 /// The conditions of [`ucp_am_send_nbx`].

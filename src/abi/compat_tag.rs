@@ -83,7 +83,7 @@ pub unsafe extern "C" fn ucp_tag_recv_nb(
 
 /// Receives a message with the caller's request, in front of `req`; deprecated for `ucp_tag_recv_nbx`.
 ///
-/// `UCS_OK` says that the receive was posted; `ucp_tag_recv_request_test` says when it ended.
+/// `UCS_OK` means that the receive was posted; `ucp_tag_recv_request_test` returns its completion.
 ///
 /// # Safety
 /// As [`ucp_tag_recv_nbx`] with `UCP_OP_ATTR_FIELD_REQUEST`.

@@ -28,7 +28,7 @@ pub unsafe fn context_of(handle: ucp_context_h) -> &'static Context {
 /// A context.
 ///
 /// # Safety
-/// Pointers are null or valid, `params` as far as its mask says.
+/// Pointers are null or valid, `params` in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_init_version(
     api_major_version: c_uint,
@@ -155,10 +155,10 @@ pub unsafe extern "C" fn ucp_cleanup(context_p: ucp_context_h) {
     }
 }
 
-/// Fills `attr` as its mask asks.
+/// Fills the fields of `attr` that its mask names.
 ///
 /// # Safety
-/// A live context; `attr` is null or valid as far as its mask says.
+/// A live context; `attr` is null or valid in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_context_query(
     context_p: ucp_context_h,

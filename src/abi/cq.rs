@@ -39,7 +39,7 @@ unsafe fn status_of(status: MaybeUninit<ucs_status_t>) -> ucs_status_t {
 /// the worker.
 ///
 /// # Safety
-/// A live worker; `params` null or valid as far as its mask says; `cq_p` writable.
+/// A live worker; `params` null or valid in the fields that its mask names; `cq_p` writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucpx_cq_create(
     worker: ucp_worker_h,

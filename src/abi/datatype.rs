@@ -43,10 +43,10 @@ pub unsafe extern "C" fn ucp_dt_destroy(datatype: ucp_datatype_t) {
     }
 }
 
-/// Fills `attr` as its mask asks: the packed size of `count` elements at `buffer`.
+/// Fills the fields of `attr` that its mask names: the packed size of `count` elements at `buffer`.
 ///
 /// # Safety
-/// A live datatype; `attr` valid as far as its mask says.
+/// A live datatype; `attr` valid in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_dt_query(
     datatype: ucp_datatype_t,

@@ -19,10 +19,10 @@ pub fn endpoint_of(handle: ucp_ep_h) -> *mut Endpoint {
     handle.cast()
 }
 
-/// An endpoint to a worker whose address is known, to a listener, or to a client that asks.
+/// Creates an endpoint to a worker by its address, to a listener, or to the client of a connection request.
 ///
 /// # Safety
-/// A live worker; `params` valid as far as its mask says; `ep_p` writable.
+/// A live worker; `params` valid in the fields that its mask names; `ep_p` writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_ep_create(
     worker: ucp_worker_h,
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn ucp_ep_create(
     }
 }
 
-/// Takes over what the user says of an endpoint, whatever it leads to.
+/// Sets the fields of an endpoint that do not depend on its peer.
 unsafe fn fill_in(e: &mut Endpoint, params: *const ucp_ep_params_t) {
     // SAFETY: the caller's structure; each field is read only if its bit is set.
     unsafe {
@@ -179,7 +179,7 @@ unsafe fn to_client(
 /// Closes an endpoint; the handle is invalid at once.
 ///
 /// # Safety
-/// A live endpoint; `param` valid as far as its mask says.
+/// A live endpoint; `param` valid in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_ep_close_nbx(
     ep: ucp_ep_h,
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn ucp_ep_close_nbx(
 /// Completes when everything before it has.
 ///
 /// # Safety
-/// A live endpoint; `param` valid as far as its mask says.
+/// A live endpoint; `param` valid in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_ep_flush_nbx(
     ep: ucp_ep_h,
@@ -219,10 +219,10 @@ pub unsafe extern "C" fn ucp_ep_flush_nbx(
     unsafe { ib::flush(endpoint_of(ep), param) }
 }
 
-/// Fills `attr` as its mask asks.
+/// Fills the fields of `attr` that its mask names.
 ///
 /// # Safety
-/// A live endpoint; `attr` is null or valid as far as its mask says.
+/// A live endpoint; `attr` is null or valid in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) -> ucs_status_t {
     if ep.is_null() || attr.is_null() {
@@ -281,7 +281,7 @@ pub unsafe extern "C" fn ucp_ep_query(ep: ucp_ep_h, attr: *mut ucp_ep_attr_t) ->
     UCS_OK
 }
 
-/// The caller's structure may be shorter than ours: what does not fit is left out.
+/// Writes an entry, which may be shorter than ours: fields behind its end are left out.
 unsafe fn write_entry(
     entry: *mut ucp_transport_entry_t,
     size: usize,
@@ -342,7 +342,7 @@ pub unsafe extern "C" fn ucp_ep_print_info(ep: ucp_ep_h, stream: *mut libc::FILE
 /// Estimates the time that a message takes.
 ///
 /// # Safety
-/// A live endpoint; both structures valid as far as their masks say.
+/// A live endpoint; both structures valid in the fields that their masks name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_ep_evaluate_perf(
     ep: ucp_ep_h,

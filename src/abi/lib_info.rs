@@ -4,17 +4,17 @@ use super::output::invalid;
 use crate::ctypes::*;
 use std::ffi::{c_char, c_uint};
 
-/// Version that programs see: the newest 1.x that clients ask for, so that none warns of an old
-/// library (NIXL is built for 1.23, ucxx refuses less than 1.18).
+/// Version that programs see: the newest 1.x that any known client requires, so that none warns of an old library (NIXL
+/// is built for 1.23, ucxx rejects less than 1.18).
 pub const VERSION: (u32, u32, u32) = (1, 23, 0);
 
 /// Version of this implementation.
 pub const RUCP_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Fills `attr` as its mask asks.
+/// Fills the fields of `attr` that its mask names.
 ///
 /// # Safety
-/// `attr` is null or valid as far as its mask says.
+/// `attr` is null or valid in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_lib_query(attr: *mut ucp_lib_attr_t) -> ucs_status_t {
     if attr.is_null() {

@@ -10,7 +10,7 @@ use crate::proto::cm;
 /// Listens for clients. A listener is destroyed before its worker.
 ///
 /// # Safety
-/// A live worker; `params` valid as far as its mask says; `listener_p` writable.
+/// A live worker; `params` valid in the fields that its mask names; `listener_p` writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_listener_create(
     worker: ucp_worker_h,
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn ucp_listener_destroy(listener: ucp_listener_h) {
 /// Returns the address of a listener.
 ///
 /// # Safety
-/// A live listener; `attr` valid as far as its mask says.
+/// A live listener; `attr` valid in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_listener_query(
     listener: ucp_listener_h,
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn ucp_listener_reject(
 /// Returns attributes of the client of a request.
 ///
 /// # Safety
-/// A request that was not accepted or rejected; `attr` valid as far as its mask says.
+/// A request that was not accepted or rejected; `attr` valid in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_conn_request_query(
     conn_request: ucp_conn_request_h,

@@ -30,7 +30,7 @@ struct Request {
 /// Registers memory, or allocates it.
 ///
 /// # Safety
-/// A live context; `params` valid as far as its mask says; `memh_p` writable.
+/// A live context; `params` valid in the fields that its mask names; `memh_p` writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_mem_map(
     context: ucp_context_h,
@@ -175,10 +175,10 @@ pub unsafe extern "C" fn ucp_mem_unmap(context: ucp_context_h, memh: ucp_mem_h) 
     UCS_OK
 }
 
-/// Fills `attr` as its mask asks.
+/// Fills the fields of `attr` that its mask names.
 ///
 /// # Safety
-/// A mapped handle; `attr` valid as far as its mask says.
+/// A mapped handle; `attr` valid in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_mem_query(memh: ucp_mem_h, attr: *mut ucp_mem_attr_t) -> ucs_status_t {
     if memh.is_null() || attr.is_null() {
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn ucp_mem_query(memh: ucp_mem_h, attr: *mut ucp_mem_attr_
 /// Passes advice about a part of a mapping on to the kernel.
 ///
 /// # Safety
-/// A live context, a mapped handle, `params` valid as far as its mask says.
+/// A live context, a mapped handle, `params` valid in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_mem_advise(
     context: ucp_context_h,

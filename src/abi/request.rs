@@ -27,7 +27,7 @@ pub unsafe extern "C" fn ucp_request_check_status(request: *mut c_void) -> ucs_s
 /// A live request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_request_is_completed(request: *mut c_void) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise.
     unsafe { (ucp_request_check_status(request) != UCS_INPROGRESS).into() }
 }
 
@@ -66,11 +66,11 @@ pub unsafe extern "C" fn ucp_tag_recv_request_test(
     request: *mut c_void,
     info: *mut ucp_tag_recv_info_t,
 ) -> ucs_status_t {
-    // SAFETY: passed on.
+    // SAFETY: the caller's promise.
     unsafe { ucp_request_test(request, info) }
 }
 
-/// Cancels a receive that nothing has matched; everything else goes on.
+/// Cancels a receive that is not matched; other operations continue.
 ///
 /// # Safety
 /// A live worker and a request of it.
@@ -92,10 +92,10 @@ pub unsafe extern "C" fn ucp_request_cancel(worker: ucp_worker_h, request: *mut 
     }
 }
 
-/// Gives a request back. If it has not ended, its callback is dropped.
+/// Frees a request. If it is not complete, its callback is dropped.
 ///
 /// # Safety
-/// A request that was not given back.
+/// A request that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_request_free(request: *mut c_void) {
     if request.is_null() {
@@ -106,10 +106,10 @@ pub unsafe extern "C" fn ucp_request_free(request: *mut c_void) {
     unsafe { request::release(Request::of(request), true) };
 }
 
-/// Gives a request back. If it has not ended, its callback is still called.
+/// Frees a request. If it is not complete, its callback is still called.
 ///
 /// # Safety
-/// A request that was not given back.
+/// A request that was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_request_release(request: *mut c_void) {
     if request.is_null() {
@@ -120,10 +120,10 @@ pub unsafe extern "C" fn ucp_request_release(request: *mut c_void) {
     unsafe { request::release(Request::of(request), false) };
 }
 
-/// Fills `attr` as its mask asks.
+/// Fills the fields of `attr` that its mask names.
 ///
 /// # Safety
-/// A live request; `attr` valid as far as its mask says.
+/// A live request; `attr` valid in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_request_query(
     request: *mut c_void,

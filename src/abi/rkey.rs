@@ -73,7 +73,7 @@ pub unsafe extern "C" fn ucp_rkey_buffer_release(rkey_buffer: *mut c_void) {
 /// As `ucp_rkey_pack`. Export to another operating system (a data processing unit) is unsupported.
 ///
 /// # Safety
-/// A mapped handle; `params` valid as far as its mask says; both pointers writable.
+/// A mapped handle; `params` valid in the fields that its mask names; both pointers writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_memh_pack(
     memh: ucp_mem_h,

@@ -10,7 +10,7 @@ use std::ffi::c_void;
 /// Writes to a peer's memory; completes when the buffer can be used again.
 ///
 /// # Safety
-/// A live endpoint and key; `param` valid as far as its mask says; the buffer readable until completion.
+/// A live endpoint and key; `param` valid in the fields that its mask names; the buffer readable until completion.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_put_nbx(
     ep: ucp_ep_h,
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn ucp_put_nbx(
 /// Reads a peer's memory; completes when the data is here.
 ///
 /// # Safety
-/// A live endpoint and key; `param` valid as far as its mask says; the buffer writable until completion.
+/// A live endpoint and key; `param` valid in the fields that its mask names; the buffer writable until completion.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_get_nbx(
     ep: ucp_ep_h,

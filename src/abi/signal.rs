@@ -9,10 +9,10 @@ use crate::op::param::Param;
 use crate::op::signal::{self, Signal, SignalAim};
 use std::ffi::c_void;
 
-/// What the user says of a signal. `rkey`: that of the data.
+/// Reads the parameters of a signal. `rkey`: that of the data.
 ///
 /// # Safety
-/// Valid as far as its mask says; keys live.
+/// Valid in the fields that its mask names; the keys live.
 unsafe fn read<'a>(
     signal: *const ucpx_signal_t,
     rkey: ucp_rkey_h,
@@ -54,8 +54,8 @@ unsafe fn read<'a>(
 /// As `ucp_put_nbx`, with a signal that is visible at the target only behind the data. No data: the signal alone.
 ///
 /// # Safety
-/// A live endpoint and key (null for no data); `param` and `signal` valid as far as their masks say; the buffer
-/// readable until completion.
+/// A live endpoint and key (null for no data); `param` and `signal` valid in the fields that their masks name; the
+/// buffer readable until completion.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucpx_put_signal_nbx(
     ep: ucp_ep_h,

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 /// Sends bytes; completes when the buffer can be used again.
 ///
 /// # Safety
-/// A live endpoint; `param` valid as far as its mask says; the buffer readable until completion.
+/// A live endpoint; `param` valid in the fields that its mask names; the buffer readable until completion.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_stream_send_nbx(
     ep: ucp_ep_h,
@@ -34,8 +34,8 @@ pub unsafe extern "C" fn ucp_stream_send_nbx(
 /// `length` is written when the receive ends at once.
 ///
 /// # Safety
-/// A live endpoint; `param` valid as far as its mask says; the buffer writable until completion; `length` is null or
-/// writable.
+/// A live endpoint; `param` valid in the fields that its mask names; the buffer writable until completion; `length` is
+/// null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_stream_recv_nbx(
     ep: ucp_ep_h,

@@ -12,7 +12,7 @@ use std::ffi::{c_int, c_void};
 /// Sends; completes when the buffer can be used again.
 ///
 /// # Safety
-/// A live endpoint; `param` valid as far as its mask says; the buffer readable until completion.
+/// A live endpoint; `param` valid in the fields that its mask names; the buffer readable until completion.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_tag_send_nbx(
     ep: ucp_ep_h,
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn ucp_tag_send_sync_nbx(
 /// Receives a message whose tag agrees in the bits of the mask.
 ///
 /// # Safety
-/// A live worker; `param` valid as far as its mask says; the buffer writable until completion.
+/// A live worker; `param` valid in the fields that its mask names; the buffer writable until completion.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_tag_recv_nbx(
     worker: ucp_worker_h,
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn ucp_tag_recv_nbx(
     unsafe { fast::tag_recv(worker_of(worker), buffer, count, tag, tag_mask, param) }
 }
 
-/// Looks for a message that has come, without progress.
+/// Finds an unexpected message, without progress.
 ///
 /// # Safety
 /// A live worker; `info` is null or writable.

@@ -116,7 +116,7 @@ variadic! {
             return;
         }
         let line = handlers::Line { file, line, function, level, component, format, args };
-        // SAFETY: the caller keeps printf's contract; the list, if there is one, says where its further arguments are.
+        // SAFETY: the caller keeps printf's contract; the list, if there is one, points to the further arguments.
         unsafe { hand_over(&line) }
     }
 }

@@ -1,11 +1,11 @@
-//! The cache of memory types, which programs that know of memory that is not the host's keep up to date.
+//! The cache of memory types, which programs with memory other than the host's keep up to date.
 
 use crate::ctypes::*;
 use crate::sys::memtype_cache::{self, Attributes, Found};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
-/// Looks up what programs have stated about a piece of memory; `UCS_ERR_NO_ELEM` where they have stated nothing.
+/// Looks up the type that programs have set for a range of memory; `UCS_ERR_NO_ELEM` where they have set none.
 ///
 /// `UCS_MEMORY_TYPE_UNKNOWN` in the answer means: not the host's, to be found out in another way.
 ///
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn ucs_memtype_cache_lookup(
     UCS_OK
 }
 
-/// States what a piece of memory is, in place of what was stated before; what lies around it stays as it was.
+/// Sets the type of a range of memory, in place of an earlier one; the memory around it keeps its type.
 #[unsafe(no_mangle)]
 pub extern "C" fn ucs_memtype_cache_update(
     address: *const c_void,

@@ -1,4 +1,4 @@
-//! UCT as clients meet it: there is no transport component, so nothing beyond the first question is asked.
+//! The part of UCT that clients call: there is no transport component, so nothing follows the query of components.
 
 use crate::ctypes::*;
 use std::ffi::{c_char, c_uint, c_void};
@@ -30,7 +30,7 @@ pub extern "C" fn uct_release_component_list(components: *mut uct_component_h) {
     let _ = components;
 }
 
-/// Asks a component for its attributes: there is none to ask.
+/// Queries the attributes of a component: none exists.
 #[unsafe(no_mangle)]
 pub extern "C" fn uct_component_query(
     component: uct_component_h,

@@ -37,7 +37,7 @@ pub unsafe fn worker_of_ep(ep: ucp_ep_h) -> ucp_worker_h {
 /// Creates a worker.
 ///
 /// # Safety
-/// A live context; `params` valid as far as its mask says; `worker_p` writable.
+/// A live context; `params` valid in the fields that its mask names; `worker_p` writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_worker_create(
     context: ucp_context_h,
@@ -142,10 +142,10 @@ pub unsafe extern "C" fn ucp_worker_destroy(worker: ucp_worker_h) {
     }
 }
 
-/// Fills `attr` as its mask asks. The address is freed with `ucp_worker_release_address`.
+/// Fills the fields of `attr` that its mask names. The address is freed with `ucp_worker_release_address`.
 ///
 /// # Safety
-/// A live worker; `attr` is null or valid as far as its mask says.
+/// A live worker; `attr` is null or valid in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_worker_query(
     worker: ucp_worker_h,
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn ucp_worker_fence(worker: ucp_worker_h) -> ucs_status_t 
 /// Completes when everything before it has: locally, and remote accesses at their targets.
 ///
 /// # Safety
-/// A live worker; `param` valid as far as its mask says.
+/// A live worker; `param` valid in the fields that its mask names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ucp_worker_flush_nbx(
     worker: ucp_worker_h,
