@@ -41,7 +41,7 @@ pub enum ucp_cb_param_flags {
 }
 pub use ucp_cb_param_flags::*;
 
-/// Which fields of `ucp_am_recv_param_t` hold, and what `data` is.
+/// Which fields of `ucp_am_recv_param_t` are set, and what `data` is.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_am_recv_attr {
@@ -53,10 +53,10 @@ pub enum ucp_am_recv_attr {
     UCP_AM_RECV_ATTR_FLAG_RNDV = 1 << 17,
 }
 pub use ucp_am_recv_attr::*;
-/// Which fields of `ucp_am_recv_param_t` hold, and what `data` is.
+/// Which fields of `ucp_am_recv_param_t` are set, and what `data` is.
 pub type ucp_am_recv_attr_t = ucp_am_recv_attr;
 
-/// Which fields of `ucp_am_handler_param_t` hold.
+/// Which fields of `ucp_am_handler_param_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_am_handler_param_field {
@@ -75,7 +75,7 @@ pub use ucp_am_handler_param_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_am_handler_param {
-    /// Which fields hold, from `ucp_am_handler_param_field`.
+    /// Which fields are set, from `ucp_am_handler_param_field`.
     pub field_mask: u64,
     /// Messages with this number.
     pub id: c_uint,

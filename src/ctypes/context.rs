@@ -6,7 +6,7 @@ use super::{
 };
 use std::ffi::{c_char, c_int};
 
-/// Which fields of `ucp_params_t` hold.
+/// Which fields of `ucp_params_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_params_field {
@@ -62,7 +62,7 @@ pub use ucp_feature::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_params {
-    /// Which fields hold, from `ucp_params_field`.
+    /// Which fields are set, from `ucp_params_field`.
     pub field_mask: u64,
     /// What the context will be used for, from `ucp_feature`.
     pub features: u64,
@@ -88,7 +88,7 @@ pub struct ucp_params {
 /// Parameters of `ucp_init`.
 pub type ucp_params_t = ucp_params;
 
-/// Which fields of `ucp_lib_attr_t` are asked for.
+/// Which fields of `ucp_lib_attr_t` are requested.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_lib_attr_field {
@@ -101,7 +101,7 @@ pub use ucp_lib_attr_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_lib_attr {
-    /// Which fields are asked for, from `ucp_lib_attr_field`.
+    /// Which fields are requested, from `ucp_lib_attr_field`.
     pub field_mask: u64,
     /// The most that threads may do.
     pub max_thread_level: ucs_thread_mode_t,
@@ -109,7 +109,7 @@ pub struct ucp_lib_attr {
 /// Attributes of the library.
 pub type ucp_lib_attr_t = ucp_lib_attr;
 
-/// Which fields of `ucp_context_attr_t` are asked for.
+/// Which fields of `ucp_context_attr_t` are requested.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_context_attr_field {
@@ -130,7 +130,7 @@ pub use ucp_context_attr_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_context_attr {
-    /// Which fields are asked for, from `ucp_context_attr_field`.
+    /// Which fields are requested, from `ucp_context_attr_field`.
     pub field_mask: u64,
     /// Bytes that the library needs before a request that the program allocates.
     pub request_size: usize,

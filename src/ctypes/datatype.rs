@@ -53,7 +53,7 @@ pub struct ucp_dt_iov {
 /// One piece of a buffer.
 pub type ucp_dt_iov_t = ucp_dt_iov;
 
-/// Which fields of `ucp_dt_local_sgl_t` hold.
+/// Which fields of `ucp_dt_local_sgl_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_dt_local_sgl_field {
@@ -74,7 +74,7 @@ pub use ucp_dt_local_sgl_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_dt_local_sgl {
-    /// Which fields hold, from `ucp_dt_local_sgl_field`.
+    /// Which fields are set, from `ucp_dt_local_sgl_field`.
     pub field_mask: u64,
     /// First byte of each piece.
     pub buffers: *const *mut c_void,
@@ -90,7 +90,7 @@ pub struct ucp_dt_local_sgl {
 /// Pieces of local memory.
 pub type ucp_dt_local_sgl_t = ucp_dt_local_sgl;
 
-/// Which fields of `ucp_dt_remote_sgl_t` hold.
+/// Which fields of `ucp_dt_remote_sgl_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_dt_remote_sgl_field {
@@ -107,7 +107,7 @@ pub use ucp_dt_remote_sgl_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_dt_remote_sgl {
-    /// Which fields hold, from `ucp_dt_remote_sgl_field`.
+    /// Which fields are set, from `ucp_dt_remote_sgl_field`.
     pub field_mask: u64,
     /// Address of each piece.
     pub remote_addrs: *const u64,
@@ -165,11 +165,11 @@ pub struct ucp_generic_dt_ops {
 /// The functions of a datatype that the program packs and unpacks.
 pub type ucp_generic_dt_ops_t = ucp_generic_dt_ops;
 
-/// Which fields of `ucp_datatype_attr_t` hold or are asked for.
+/// Which fields of `ucp_datatype_attr_t` are set or requested.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_datatype_attr_field {
-    /// `packed_size`, asked for
+    /// `packed_size`, requested
     UCP_DATATYPE_ATTR_FIELD_PACKED_SIZE = 1 << 0,
     /// `buffer`, given
     UCP_DATATYPE_ATTR_FIELD_BUFFER = 1 << 1,
@@ -182,7 +182,7 @@ pub use ucp_datatype_attr_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_datatype_attr {
-    /// Which fields hold or are asked for, from `ucp_datatype_attr_field`.
+    /// Which fields are set or requested, from `ucp_datatype_attr_field`.
     pub field_mask: u64,
     /// Bytes of the packed data.
     pub packed_size: usize,

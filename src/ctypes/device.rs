@@ -4,7 +4,7 @@ use super::{ucp_ep_h, ucp_mem_h, ucp_rkey_h, ucp_worker_h, ucs_memory_type_t};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
-/// Which fields of `ucp_device_mem_list_elem_t` hold.
+/// Which fields of `ucp_device_mem_list_elem_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_device_mem_list_elem_field {
@@ -27,7 +27,7 @@ pub use ucp_device_mem_list_elem_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_device_mem_list_elem {
-    /// Which fields hold, from `ucp_device_mem_list_elem_field`.
+    /// Which fields are set, from `ucp_device_mem_list_elem_field`.
     pub field_mask: u64,
     /// Handle of the local memory.
     pub memh: ucp_mem_h,
@@ -45,7 +45,7 @@ pub struct ucp_device_mem_list_elem {
 /// One piece of memory for a device.
 pub type ucp_device_mem_list_elem_t = ucp_device_mem_list_elem;
 
-/// Which fields of `ucp_device_mem_list_params_t` hold.
+/// Which fields of `ucp_device_mem_list_params_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_device_mem_list_params_field {
@@ -64,7 +64,7 @@ pub use ucp_device_mem_list_params_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_device_mem_list_params {
-    /// Which fields hold, from `ucp_device_mem_list_params_field`.
+    /// Which fields are set, from `ucp_device_mem_list_params_field`.
     pub field_mask: u64,
     /// Bytes of an element as the caller knows it.
     pub element_size: usize,
@@ -78,7 +78,7 @@ pub struct ucp_device_mem_list_params {
 /// Pieces of memory for a device.
 pub type ucp_device_mem_list_params_t = ucp_device_mem_list_params;
 
-/// Which fields of `ucp_device_counter_params_t` hold.
+/// Which fields of `ucp_device_counter_params_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_device_counter_params_field {
@@ -93,7 +93,7 @@ pub use ucp_device_counter_params_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_device_counter_params {
-    /// Which fields hold, from `ucp_device_counter_params_field`.
+    /// Which fields are set, from `ucp_device_counter_params_field`.
     pub field_mask: u64,
     /// Kind of memory.
     pub mem_type: MaybeUninit<ucs_memory_type_t>,

@@ -37,7 +37,7 @@ pub struct ucp_err_handler {
 /// Callback for the failure of an endpoint.
 pub type ucp_err_handler_t = ucp_err_handler;
 
-/// Which fields of `ucp_ep_params_t` hold.
+/// Which fields of `ucp_ep_params_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_ep_params_field {
@@ -79,7 +79,7 @@ pub use ucp_ep_params_flags_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_ep_params {
-    /// Which fields hold, from `ucp_ep_params_field`.
+    /// Which fields are set, from `ucp_ep_params_field`.
     pub field_mask: u64,
     /// Address of the worker to reach.
     pub address: *const ucp_address_t,
@@ -129,7 +129,7 @@ pub struct ucp_transports {
 /// The transports of an endpoint.
 pub type ucp_transports_t = ucp_transports;
 
-/// Which fields of `ucp_ep_attr_t` are asked for.
+/// Which fields of `ucp_ep_attr_t` are requested.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_ep_attr_field {
@@ -150,7 +150,7 @@ pub use ucp_ep_attr_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_ep_attr {
-    /// Which fields are asked for, from `ucp_ep_attr_field`.
+    /// Which fields are requested, from `ucp_ep_attr_field`.
     pub field_mask: u64,
     /// Its name.
     pub name: [c_char; UCP_ENTITY_NAME_MAX],
@@ -177,7 +177,7 @@ pub use ucp_ep_close_flags::*;
 /// How an endpoint is closed.
 pub type ucp_ep_close_flags_t = ucp_ep_close_flags;
 
-/// Which fields of `ucp_ep_evaluate_perf_param_t` hold.
+/// Which fields of `ucp_ep_evaluate_perf_param_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_ep_perf_param_field {
@@ -185,10 +185,10 @@ pub enum ucp_ep_perf_param_field {
     UCP_EP_PERF_PARAM_FIELD_MESSAGE_SIZE = 1 << 0,
 }
 pub use ucp_ep_perf_param_field::*;
-/// Which fields of `ucp_ep_evaluate_perf_param_t` hold.
+/// Which fields of `ucp_ep_evaluate_perf_param_t` are set.
 pub type ucp_ep_perf_param_field_t = ucp_ep_perf_param_field;
 
-/// Which fields of `ucp_ep_evaluate_perf_attr_t` are asked for.
+/// Which fields of `ucp_ep_evaluate_perf_attr_t` are requested.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_ep_perf_attr_field {
@@ -196,14 +196,14 @@ pub enum ucp_ep_perf_attr_field {
     UCP_EP_PERF_ATTR_FIELD_ESTIMATED_TIME = 1 << 0,
 }
 pub use ucp_ep_perf_attr_field::*;
-/// Which fields of `ucp_ep_evaluate_perf_attr_t` are asked for.
+/// Which fields of `ucp_ep_evaluate_perf_attr_t` are requested.
 pub type ucp_ep_perf_attr_field_t = ucp_ep_perf_attr_field;
 
 /// What to estimate.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_ep_evaluate_perf_param {
-    /// Which fields hold, from `ucp_ep_perf_param_field_t`.
+    /// Which fields are set, from `ucp_ep_perf_param_field_t`.
     pub field_mask: u64,
     /// Bytes of the message.
     pub message_size: usize,
@@ -215,7 +215,7 @@ pub type ucp_ep_evaluate_perf_param_t = ucp_ep_evaluate_perf_param;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_ep_evaluate_perf_attr {
-    /// Which fields are asked for, from `ucp_ep_perf_attr_field_t`.
+    /// Which fields are requested, from `ucp_ep_perf_attr_field_t`.
     pub field_mask: u64,
     /// Seconds that the message would take.
     pub estimated_time: f64,

@@ -139,7 +139,7 @@ pub type ucp_tag_recv_info_t = ucp_tag_recv_info;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_am_recv_param {
-    /// Which fields and flags hold, from `ucp_am_recv_attr_t`.
+    /// Which fields and flags are set, from `ucp_am_recv_attr_t`.
     pub recv_attr: u64,
     /// Endpoint for the reply, if the sender requested one.
     pub reply_ep: ucp_ep_h,

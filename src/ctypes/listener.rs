@@ -15,7 +15,7 @@ pub struct ucp_listener_conn_handler {
 /// Callback for a client that requests a connection.
 pub type ucp_listener_conn_handler_t = ucp_listener_conn_handler;
 
-/// Which fields of `ucp_listener_params_t` hold.
+/// Which fields of `ucp_listener_params_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_listener_params_field {
@@ -32,7 +32,7 @@ pub use ucp_listener_params_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_listener_params {
-    /// Which fields hold, from `ucp_listener_params_field`.
+    /// Which fields are set, from `ucp_listener_params_field`.
     pub field_mask: u64,
     /// Address on which it listens.
     pub sockaddr: ucs_sock_addr_t,
@@ -44,7 +44,7 @@ pub struct ucp_listener_params {
 /// Parameters of `ucp_listener_create`.
 pub type ucp_listener_params_t = ucp_listener_params;
 
-/// Which fields of `ucp_listener_attr_t` are asked for.
+/// Which fields of `ucp_listener_attr_t` are requested.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_listener_attr_field {
@@ -57,7 +57,7 @@ pub use ucp_listener_attr_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_listener_attr {
-    /// Which fields are asked for, from `ucp_listener_attr_field`.
+    /// Which fields are requested, from `ucp_listener_attr_field`.
     pub field_mask: u64,
     /// Address on which it listens.
     pub sockaddr: libc::sockaddr_storage,
@@ -65,7 +65,7 @@ pub struct ucp_listener_attr {
 /// Attributes of a listener.
 pub type ucp_listener_attr_t = ucp_listener_attr;
 
-/// Which fields of `ucp_conn_request_attr_t` are asked for.
+/// Which fields of `ucp_conn_request_attr_t` are requested.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_conn_request_attr_field {
@@ -80,7 +80,7 @@ pub use ucp_conn_request_attr_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_conn_request_attr {
-    /// Which fields are asked for, from `ucp_conn_request_attr_field`.
+    /// Which fields are requested, from `ucp_conn_request_attr_field`.
     pub field_mask: u64,
     /// The client's socket address.
     pub client_address: libc::sockaddr_storage,

@@ -4,7 +4,7 @@ use super::{from_raw, ucs_memory_type_t};
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
 
-/// Which fields of `ucp_mem_map_params_t` hold.
+/// Which fields of `ucp_mem_map_params_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_mem_map_params_field {
@@ -59,7 +59,7 @@ pub use ucp_mem_map_prot::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_mem_map_params {
-    /// Which fields hold, from `ucp_mem_map_params_field`.
+    /// Which fields are set, from `ucp_mem_map_params_field`.
     pub field_mask: u64,
     /// First byte.
     pub address: *mut c_void,
@@ -77,7 +77,7 @@ pub struct ucp_mem_map_params {
 /// Parameters of `ucp_mem_map`.
 pub type ucp_mem_map_params_t = ucp_mem_map_params;
 
-/// Which fields of `ucp_mem_attr_t` are asked for.
+/// Which fields of `ucp_mem_attr_t` are requested.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_mem_attr_field {
@@ -94,7 +94,7 @@ pub use ucp_mem_attr_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_mem_attr {
-    /// Which fields are asked for, from `ucp_mem_attr_field`.
+    /// Which fields are requested, from `ucp_mem_attr_field`.
     pub field_mask: u64,
     /// First byte.
     pub address: *mut c_void,
@@ -121,7 +121,7 @@ pub type ucp_mem_advice_t = ucp_mem_advice;
 
 from_raw!(ucp_mem_advice: UCP_MADV_NORMAL, UCP_MADV_WILLNEED);
 
-/// Which fields of `ucp_mem_advise_params_t` hold.
+/// Which fields of `ucp_mem_advise_params_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_mem_advise_params_field {
@@ -138,7 +138,7 @@ pub use ucp_mem_advise_params_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_mem_advise_params {
-    /// Which fields hold, from `ucp_mem_advise_params_field`.
+    /// Which fields are set, from `ucp_mem_advise_params_field`.
     pub field_mask: u64,
     /// First byte.
     pub address: *mut c_void,
@@ -150,7 +150,7 @@ pub struct ucp_mem_advise_params {
 /// Parameters of `ucp_mem_advise`.
 pub type ucp_mem_advise_params_t = ucp_mem_advise_params;
 
-/// Which fields of `ucp_memh_pack_params_t` hold.
+/// Which fields of `ucp_memh_pack_params_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_memh_pack_params_field {
@@ -172,7 +172,7 @@ pub use ucp_memh_pack_flags::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_memh_pack_params {
-    /// Which fields hold, from `ucp_memh_pack_params_field`.
+    /// Which fields are set, from `ucp_memh_pack_params_field`.
     pub field_mask: u64,
     /// From `ucp_memh_pack_flags`.
     pub flags: u64,

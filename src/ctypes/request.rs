@@ -8,7 +8,7 @@ use super::{
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 
-/// Which fields of `ucp_request_param_t` hold, and how the operation ends.
+/// Which fields of `ucp_request_param_t` are set, and how the operation ends.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_op_attr {
@@ -47,7 +47,7 @@ pub enum ucp_op_attr {
     UCP_OP_ATTR_FLAG_MULTI_SEND = 1 << 19,
 }
 pub use ucp_op_attr::*;
-/// Which fields of `ucp_request_param_t` hold, and how the operation ends.
+/// Which fields of `ucp_request_param_t` are set, and how the operation ends.
 pub type ucp_op_attr_t = ucp_op_attr;
 
 /// The callback of an operation, by kind.
@@ -78,7 +78,7 @@ pub union ucp_request_param_recv_info {
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_request_param {
-    /// Which fields hold and how the operation ends, from `ucp_op_attr_t`.
+    /// Which fields are set and how the operation ends, from `ucp_op_attr_t`.
     pub op_attr_mask: u32,
     /// Flags of the kind of operation.
     pub flags: u32,
@@ -108,7 +108,7 @@ pub struct ucp_request_param {
 /// Parameters of a non-blocking operation.
 pub type ucp_request_param_t = ucp_request_param;
 
-/// Which fields of `ucp_request_attr_t` are asked for.
+/// Which fields of `ucp_request_attr_t` are requested.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_request_attr_field {
@@ -122,14 +122,14 @@ pub enum ucp_request_attr_field {
     UCP_REQUEST_ATTR_FIELD_MEM_TYPE = 1 << 3,
 }
 pub use ucp_request_attr_field::*;
-/// Which fields of `ucp_request_attr_t` are asked for.
+/// Which fields of `ucp_request_attr_t` are requested.
 pub type ucp_req_attr_field = ucp_request_attr_field;
 
 /// Attributes of a request.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_request_attr {
-    /// Which fields are asked for, from `ucp_req_attr_field`.
+    /// Which fields are requested, from `ucp_req_attr_field`.
     pub field_mask: u64,
     /// The caller's buffer for a text about the request.
     pub debug_string: *mut c_char,

@@ -19,7 +19,7 @@ from_raw!(ucpx_signal_op: UCPX_SIGNAL_OP_NOTIFY, UCPX_SIGNAL_OP_SET, UCPX_SIGNAL
 /// What a signal does at the target.
 pub type ucpx_signal_op_t = ucpx_signal_op;
 
-/// Which fields of `ucpx_signal_t` hold.
+/// Which fields of `ucpx_signal_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucpx_signal_field {
@@ -40,7 +40,7 @@ pub use ucpx_signal_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucpx_signal {
-    /// Which fields hold, from `ucpx_signal_field`.
+    /// Which fields are set, from `ucpx_signal_field`.
     pub field_mask: u64,
     /// What it does; `UCPX_SIGNAL_OP_NOTIFY` if it is not given.
     pub op: MaybeUninit<ucpx_signal_op_t>,

@@ -48,7 +48,7 @@ pub struct uct_md_resource_desc {
 /// A memory domain of a component.
 pub type uct_md_resource_desc_t = uct_md_resource_desc;
 
-/// Which fields of `uct_component_attr_t` are asked for.
+/// Which fields of `uct_component_attr_t` are requested.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum uct_component_attr_field {
@@ -67,7 +67,7 @@ pub use uct_component_attr_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct uct_component_attr {
-    /// Which fields are asked for, from `uct_component_attr_field`.
+    /// Which fields are requested, from `uct_component_attr_field`.
     pub field_mask: u64,
     /// Its name.
     pub name: [c_char; UCT_COMPONENT_NAME_MAX],

@@ -4,7 +4,7 @@ use super::{UCP_ENTITY_NAME_MAX, ucp_address_t, ucs_cpu_set_t, ucs_thread_mode_t
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
 
-/// Which fields of `ucp_worker_params_t` hold.
+/// Which fields of `ucp_worker_params_t` are set.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_worker_params_field {
@@ -44,7 +44,7 @@ pub type ucp_worker_flags_t = ucp_worker_flags;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_worker_params {
-    /// Which fields hold, from `ucp_worker_params_field`.
+    /// Which fields are set, from `ucp_worker_params_field`.
     pub field_mask: u64,
     /// What threads will do.
     pub thread_mode: MaybeUninit<ucs_thread_mode_t>,
@@ -68,7 +68,7 @@ pub struct ucp_worker_params {
 /// Parameters of `ucp_worker_create`.
 pub type ucp_worker_params_t = ucp_worker_params;
 
-/// Which fields of `ucp_worker_attr_t` are asked for.
+/// Which fields of `ucp_worker_attr_t` are requested.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_worker_attr_field {
@@ -102,7 +102,7 @@ pub type ucp_worker_address_flags_t = ucp_worker_address_flags;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_worker_attr {
-    /// Which fields are asked for, from `ucp_worker_attr_field`.
+    /// Which fields are requested, from `ucp_worker_attr_field`.
     pub field_mask: u64,
     /// What threads may do.
     pub thread_mode: ucs_thread_mode_t,
@@ -122,7 +122,7 @@ pub struct ucp_worker_attr {
 /// Attributes of a worker.
 pub type ucp_worker_attr_t = ucp_worker_attr;
 
-/// Which fields of `ucp_worker_address_attr_t` are asked for.
+/// Which fields of `ucp_worker_address_attr_t` are requested.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum ucp_worker_address_attr_field {
@@ -135,7 +135,7 @@ pub use ucp_worker_address_attr_field::*;
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ucp_worker_address_attr {
-    /// Which fields are asked for, from `ucp_worker_address_attr_field`.
+    /// Which fields are requested, from `ucp_worker_address_attr_field`.
     pub field_mask: u64,
     /// Number that names the worker.
     pub worker_uid: u64,
