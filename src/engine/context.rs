@@ -116,7 +116,7 @@ impl Context {
             tofu.most_alone = policy::fair_part(tnis.len(), here);
         }
         let (devices, greets_only) = devices(&options, &policy, &ports);
-        // A list of devices may be what leaves none, and Tofu is not looked for where the program wants to sleep.
+        // A list of devices may be the reason; and Tofu is not used with `UCP_FEATURE_WAKEUP`.
         let every = options.net_devices.is_all();
         let no_port = policy.ib.is_some() && ports.is_empty() && every;
         let awake = params.features & UCP_FEATURE_WAKEUP as u64 == 0;

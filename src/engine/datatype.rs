@@ -209,8 +209,8 @@ impl Data {
         }
     }
 
-    /// Writes up to `n` bytes of the packed form, from `offset` on, and says how many: a generic
-    /// datatype may stop before an element that does not fit.
+    /// Writes up to `n` bytes of the packed form, from `offset` on, and returns their number: a generic datatype may
+    /// stop before an element that does not fit.
     ///
     /// # Safety
     /// `offset + n <= len`, `dst` has room for `n` bytes, `n` is not 0, the user's memory is valid until the operation
@@ -317,7 +317,7 @@ unsafe fn pack_generic(dt: &Generic, state: *mut c_void, offset: usize, dst: *mu
     }
 }
 
-/// Calls `f` with each piece of memory of the range `offset..offset + n` of the list, until it says no.
+/// Calls `f` with each piece of memory of the range `offset..offset + n` of the list, until it returns false.
 unsafe fn for_pieces(
     iov: *const ucp_dt_iov_t,
     count: usize,

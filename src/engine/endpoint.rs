@@ -32,8 +32,8 @@ pub const LEFT: u16 = 1 << 7;
 /// No error handling mode.
 pub const UNSAID: u8 = u8::MAX;
 
-/// Handed out as `ucp_ep_h`. Memory comes from the worker's pool and stays allocated until the
-/// worker goes, so that a second close is noticed and not followed into freed memory.
+/// Handed out as `ucp_ep_h`. Memory comes from the worker's pool and stays allocated until the worker is destroyed, so
+/// that a second close is detected.
 #[repr(C)]
 pub struct Endpoint {
     /// The pool's link, once the endpoint is freed; the other fields stay readable.

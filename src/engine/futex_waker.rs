@@ -23,7 +23,7 @@ pub struct FutexWaker {
 #[derive(Clone, Copy)]
 struct Word(NonNull<AtomicU32>);
 
-// SAFETY: an atomic in memory that outlives the thread, as `FutexWaker::new` asks for.
+// SAFETY: the word is an atomic, and outlives the thread, as `FutexWaker::new` requires.
 unsafe impl Send for Word {}
 // SAFETY: the word is an atomic, and outlives the thread.
 unsafe impl Sync for Word {}

@@ -1,7 +1,7 @@
-//! What a forked child does with the workers and endpoints of its parent: their shortest ways are closed, so that each
-//! function of the API sees that they are inherited, and leaves them alone. The hot path looks at nothing else than
-//! before. Requests that have not ended are cancelled, without their callbacks. A call of progress in whose callback
-//! the process has forked ends with that callback.
+//! A forked child's inherited workers and endpoints are disabled: their shortest paths are excluded, so that each
+//! function of the API detects that they are inherited, and ignores them. The hot path has no additional checks.
+//! Outstanding requests are cancelled, without their callbacks. A progress call in whose callback the process has
+//! forked ends with that callback.
 
 use super::endpoint::Endpoint;
 use super::peer::Peer;
@@ -11,8 +11,8 @@ use crate::ctypes::*;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-/// What is added to the flags of the operations of an inherited worker: they exclude each other, so that the long
-/// way sees to it.
+/// Flags that are added to the operations of an inherited worker: they exclude each other, so that every operation
+/// takes the slow path.
 const BOTH_HINTS: u32 = UCP_OP_ATTR_FLAG_FAST_CMPL as u32 | UCP_OP_ATTR_FLAG_MULTI_SEND as u32;
 
 /// Disables a worker.
@@ -20,7 +20,7 @@ const BOTH_HINTS: u32 = UCP_OP_ATTR_FLAG_FAST_CMPL as u32 | UCP_OP_ATTR_FLAG_MUL
 /// # Safety
 /// `worker` is one that is not dropped yet. The process has a single thread.
 pub unsafe fn disable(worker: NonNull<()>, _: usize) {
-    // SAFETY: the caller's promise; what is used is atomic, or a lock.
+    // SAFETY: the caller's promise; the fields that are used are atomics, or locks.
     let worker = unsafe { worker.cast::<Worker>().as_ref() };
     // Relaxed, here and below: there is one thread.
     worker.short_way_recv.set(false);
@@ -30,12 +30,12 @@ pub unsafe fn disable(worker: NonNull<()>, _: usize) {
         .fetch_or(BOTH_HINTS, Ordering::Relaxed);
     worker.progress_flags.set_inherited();
     worker.rx.disable();
-    // Requests that the program holds are given back there. It is sound to use at any time: elements are taken out
-    // and put back by one store.
+    // Requests that the program holds are freed into the pool. It is sound to use at any time: elements are removed and
+    // returned by one store.
     worker.pool.free_in_child();
 }
 
-/// Disables the endpoints of a chunk: they are as closed ones.
+/// Disables the endpoints of a chunk, as if they were closed.
 ///
 /// # Safety
 /// A chunk of a worker's pool of endpoints. The process has a single thread.

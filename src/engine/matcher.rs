@@ -242,8 +242,8 @@ impl<U> Matcher<U> {
         self.remove_unexpected(index)
     }
 
-    /// Shows `take` the message that `take_unexpected` would take, and its tag, where it lies. If that gives something
-    /// it has taken out what the message owned, and the message is gone; else it stays.
+    /// Calls `take` with the message that `take_unexpected` would return, and its tag, in place. If it returns a value,
+    /// it has taken what the message owned, and the message is removed; else the message stays.
     #[inline]
     pub fn consume_unexpected<R>(
         &mut self,

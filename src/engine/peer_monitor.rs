@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the peers are looked at while one of them cannot be watched: a loss is noticed within a second.
+/// Interval of the checks while one of the peers cannot be watched: its death is noticed within a second.
 const BLIND_INTERVAL: Duration = Duration::from_millis(500);
 /// Token of the timer in the epoll set.
 const TIMER: u64 = 0;
@@ -21,7 +21,7 @@ fn name_of(process: &Process) -> u64 {
     process.as_raw_fd() as u64 + 1
 }
 
-/// An epoll set that is readable when it is time to look whether the peers live.
+/// An epoll set that is readable when the peers are to be checked.
 pub struct PeerMonitor {
     set: OwnedDescriptor<OwnedFd>,
     timer: Timer,
@@ -51,7 +51,7 @@ impl MonitoredPeer {
         self.processes.values().any(|p| Arc::ptr_eq(p, process))
     }
 
-    /// The interval at which these peers are to be looked at. `keepalive`: that of the context.
+    /// The interval at which these peers are to be checked. `keepalive`: that of the context.
     fn wanted_interval(&self, keepalive: Option<Duration>) -> Option<Duration> {
         if !self.blind.is_empty() {
             return Some(keepalive.map_or(BLIND_INTERVAL, |k| k.min(BLIND_INTERVAL)));
@@ -136,12 +136,12 @@ impl PeerMonitor {
         }
     }
 
-    /// Whether it is time to look at the peers. Says so once for each process.
+    /// Whether the peers are to be checked. True once for each process.
     pub fn take(&self) -> bool {
         let mut any = false;
         loop {
             let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
-            // SAFETY: as many entries as said.
+            // SAFETY: the array has as many entries as passed.
             let n = unsafe { libc::epoll_wait(self.fd(), events.as_mut_ptr(), 16, 0) };
             if n <= 0 {
                 return any;

@@ -318,8 +318,8 @@ fn warn_of_devices(options: &Options) {
     }
 }
 
-/// Warns of names in `UCX_TLS` that stand for nothing: unknown ones, and those of the transports that `absent` says
-/// this host does not have. One line, in UCX's words, for programs that find out by it what they can use.
+/// Warns of names in `UCX_TLS` that match no transport: unknown ones, and those of the transports that `absent` says
+/// this host does not have. One line, in UCX's words, for programs that parse it to find out what they can use.
 pub fn warn_of_transports(options: &Options, absent: impl Fn(&str) -> bool) {
     if !options.warn_invalid_config || options.tls.is_negated() {
         return;

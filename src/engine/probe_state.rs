@@ -1,28 +1,28 @@
-//! What a worker remembers between its looks at whether its peers live. The progress thread's.
+//! State of a worker's liveness checks of its peers. The progress thread's.
 
 use super::peer::Peer;
 use crate::sys::process_monitor::{ExitState, MonitoredProcess};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Peers by their identities: those of freed peers come from no other worker.
+/// Peers by uid; the uid of a freed peer is not used by another worker.
 #[derive(Default)]
 pub struct ProbeState {
-    /// Whose processes are watched.
+    /// Peers whose processes are watched.
     watched: HashMap<u64, Arc<MonitoredProcess>>,
     /// Peers that were found dead and have messages in their rings.
     dying: HashSet<u64>,
-    /// The last ones that were looked at in turn.
+    /// The last peers that were checked in turn.
     pub turn: ProbeCursor,
     pub urgent_turn: ProbeCursor,
 }
 
-/// Where a round of looks goes on: behind the peer with this identity.
+/// Where the next round of checks begins: behind the peer with this uid.
 #[derive(Default)]
 pub struct ProbeCursor(u64);
 
 impl ProbeCursor {
-    /// The next `count` of these, which are in the order of their identities.
+    /// The next `count` of these peers, which are in the order of their uids.
     pub fn next<'a>(&mut self, peers: &[&'a Peer], count: usize) -> Vec<&'a Peer> {
         let start = peers.partition_point(|peer| peer.uid <= self.0);
         let round = peers[start..].iter().chain(&peers[..start]);
@@ -35,18 +35,18 @@ impl ProbeCursor {
 }
 
 impl ProbeState {
-    /// The process of a peer is watched.
+    /// Stores the process of a peer, which is watched now.
     pub fn watch(&mut self, peer: &Peer, process: Arc<MonitoredProcess>) {
         self.watched.insert(peer.uid, process);
     }
 
-    /// What is known of a peer's process; `Lost` if it is not watched.
+    /// The state of a peer's process; `Lost` if it is not watched.
     pub fn state(&self, peer: &Peer) -> ExitState {
         let watched = self.watched.get(&peer.uid);
         watched.map_or(ExitState::Lost, |watched| watched.state())
     }
 
-    /// A look at a peer found this. One that died is looked at again until it is lost.
+    /// Records the result of a check. A dead peer is checked again until it has failed.
     pub fn looked(&mut self, peer: &Peer, is_dead: bool) {
         if is_dead {
             self.dying.insert(peer.uid);
@@ -62,7 +62,7 @@ impl ProbeState {
         self.dying.contains(&peer.uid)
     }
 
-    /// Watches only those for which this is true.
+    /// Keeps the processes of peers for which the function returns true.
     pub fn retain(&mut self, is_there: impl Fn(u64) -> bool) {
         self.watched.retain(|&uid, _| is_there(uid));
         self.dying.retain(|&uid| is_there(uid));

@@ -1,4 +1,4 @@
-//! The table of registered memory that remote accesses are checked against.
+//! The table of registered memory, which checks remote accesses.
 
 mod intervals;
 
@@ -11,12 +11,12 @@ use intervals::Intervals;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 
-/// What the table knows of a region.
+/// Data of a region in the table.
 #[derive(Default)]
 pub struct RegionExtent {
     /// The key by which a device executes atomics on it, once it has one.
     pub atomic_key: Arc<OnceLock<u32>>,
-    /// What adapters of the interconnect reach it by.
+    /// STADDs of the region for Tofu adapters.
     steered: Option<Arc<Mutex<MrPerVcq>>>,
 }
 
@@ -30,7 +30,7 @@ impl RegionExtent {
     }
 }
 
-/// Names a region in the table.
+/// Id of a region in the table.
 #[derive(Clone, Copy)]
 pub struct RegionId {
     region: intervals::IntervalKey,
@@ -50,7 +50,7 @@ pub struct RegionTable {
 pub struct LastRegion {
     start: AtomicU64,
     end: AtomicU64,
-    /// [`RegionTable::removals`] before the search: the region is there as long as there were no more.
+    /// [`RegionTable::removals`] before the search: the region exists while that is unchanged.
     removals: AtomicU64,
 }
 
@@ -112,8 +112,8 @@ impl RegionTable {
         }
     }
 
-    /// The memory that peers can map in which the bytes from `start` to before `end` lie; the newest, which may have
-    /// been allocated in the place of others.
+    /// The mappable memory that contains the bytes from `start` to before `end`; the newest one, which may have been
+    /// allocated in place of another.
     pub fn export(&self, start: u64, end: u64) -> Option<ShmExport> {
         let mut newest: Option<(intervals::IntervalKey, ShmExport)> = None;
         self.table.read().exports.find(start, end, |key, export| {

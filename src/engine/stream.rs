@@ -86,7 +86,7 @@ pub struct RxStream {
     pub filling: bool,
     /// In `StreamQueue::ready`.
     listed: bool,
-    /// The endpoint has failed: nothing more will come.
+    /// The endpoint has failed: no bytes arrive any more.
     pub ended: Option<ucs_status_t>,
     /// A chunk for reuse.
     spare: Option<StreamChunk>,

@@ -116,7 +116,7 @@ impl TcpWorker {
     /// A listening socket and nothing else.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn new(tuning: SocketTuning, devices: &[TcpDevice]) -> io::Result<Self> {
         let listener = socket::listen_everywhere(&tuning)?;
         let local = listener.local_addr()?.as_socket();

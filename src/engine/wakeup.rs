@@ -200,7 +200,7 @@ impl Wakeup {
     /// Empties the pipe: the caller handles what it announced.
     pub fn drain(&self) {
         let mut bytes = [0u8; 64];
-        // SAFETY: the buffer is as long as said; the descriptor does not block.
+        // SAFETY: the buffer has the length that is passed; the descriptor does not block.
         while unsafe {
             libc::read(
                 self.pipe.0.as_raw_fd(),
@@ -247,7 +247,7 @@ pub fn poll(fds: &[RawFd], milliseconds: i32) -> i32 {
             revents: 0,
         })
         .collect();
-    // SAFETY: as many valid entries as said.
+    // SAFETY: as many valid entries as passed.
     unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, milliseconds) }
 }
 

@@ -53,7 +53,7 @@ use std::time::Instant;
 pub(super) const REQUESTS_PER_CHUNK: usize = 128;
 /// Endpoints that are allocated together.
 pub(super) const EPS_PER_CHUNK: usize = 32;
-/// Longest user header of an active message, bytes. MPICH 5.0.1 assumes 8000 and some without asking.
+/// Longest user header of an active message, bytes. MPICH 5.0.1 assumes 8000 and some without a query.
 pub const MAX_AM_HEADER: usize = 8192;
 
 /// Parameters of [`Worker::new`] that come from `ucp_worker_params_t`.

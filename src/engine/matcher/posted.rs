@@ -86,7 +86,7 @@ impl PostedList {
         self.tail = member;
     }
 
-    /// The first member that is wanted, or null.
+    /// The first member for which `wanted` returns true, or null.
     #[inline(always)]
     pub(super) fn find(&self, wanted: impl Fn(&PostedRecv) -> bool) -> *mut PostedRecv {
         let mut at = self.head;
@@ -100,7 +100,7 @@ impl PostedList {
         ptr::null_mut()
     }
 
-    /// Takes the first member that is wanted out, or returns null.
+    /// Removes and returns the first member for which `wanted` returns true, or returns null.
     #[inline(always)]
     pub(super) fn take(&mut self, wanted: impl Fn(&PostedRecv) -> bool) -> *mut PostedRecv {
         let head = self.head;

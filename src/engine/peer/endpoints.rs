@@ -1,4 +1,4 @@
-//! The endpoints to one peer, found by their numbers.
+//! The endpoints to one peer, with lookup by serial number.
 
 use crate::engine::endpoint::Endpoint;
 use std::collections::HashMap;
@@ -6,21 +6,22 @@ use std::collections::HashMap;
 /// The endpoints to a peer. An endpoint is found by its number in constant time, however many were closed before.
 #[derive(Default)]
 pub struct EpTable {
-    /// The open ones, in no order; an endpoint knows its place.
+    /// The open endpoints, in no order; an endpoint has its index in `slot`.
     all: Vec<*mut Endpoint>,
-    /// Those whose place in `all` is not their number; none before the first endpoint is closed.
+    /// Endpoints whose index in `all` is not their number; `None` before the first endpoint is closed.
     #[allow(clippy::box_collection, reason = "8 bytes of each peer instead of 48")]
     displaced: Option<Box<HashMap<u32, *mut Endpoint>>>,
-    /// Number of the next one that the user makes.
+    /// Number of the next endpoint that the user makes.
     pub next_sn: u32,
-    /// To oneself: the number of the endpoint that the last one with `NO_LOOPBACK` leads to, until it is made.
+    /// In the peer of the own worker: number of the endpoint that the last one with `NO_LOOPBACK` leads to, until it is
+    /// made.
     pub other_half: Option<u32>,
     /// How many of them are internal.
     pub internal: u32,
 }
 
 impl EpTable {
-    /// Whether the user has one.
+    /// Whether the user has an endpoint.
     pub fn any_open(&self) -> bool {
         self.all.len() > self.internal as usize
     }
@@ -30,7 +31,7 @@ impl EpTable {
         &self.all
     }
 
-    /// Takes all endpoints out.
+    /// Removes all endpoints.
     pub fn take(&mut self) -> Vec<*mut Endpoint> {
         self.displaced = None;
         std::mem::take(&mut self.all)
@@ -77,7 +78,7 @@ impl EpTable {
         true
     }
 
-    /// Writes down the place of an endpoint that is not among the displaced ones.
+    /// Records the index of an endpoint that is not among the displaced ones.
     unsafe fn set_slot(&mut self, ep: *mut Endpoint, slot: u32) {
         // SAFETY: the caller's endpoint, which is in the list.
         unsafe {
@@ -89,8 +90,8 @@ impl EpTable {
         }
     }
 
-    /// Removes an endpoint from the displaced ones. A client can name the number of another endpoint, which then is the
-    /// one that is found and stays.
+    /// Removes an endpoint from the displaced ones. A client can name the number of another endpoint, which then stays
+    /// and is found by the number.
     unsafe fn undisplace(&mut self, ep: *mut Endpoint) {
         let Some(displaced) = &mut self.displaced else {
             return;
@@ -111,7 +112,7 @@ mod tests {
     use super::*;
     use std::ptr;
 
-    /// Endpoints that lead nowhere: only number and place are looked at.
+    /// Endpoints without a peer: only number and index are used.
     fn endpoint(sn: u32) -> *mut Endpoint {
         Box::into_raw(Box::new(Endpoint::unconnected(sn)))
     }

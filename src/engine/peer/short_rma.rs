@@ -121,7 +121,7 @@ impl ShortRma {
             self.penalty
                 .store((2 * penalty).min(MAX_DETOUR), Ordering::Relaxed);
         } else {
-            // Forgotten by half after some 45 that came in time.
+            // Halved after some 45 timely answers.
             self.penalty
                 .store(penalty - penalty.div_ceil(64), Ordering::Relaxed);
             if answers == 1 {

@@ -13,9 +13,8 @@ use std::collections::BTreeMap;
 const CLASSES: usize = u64::BITS as usize;
 const LAST: usize = CLASSES - 1;
 
-/// Names one interval: where it begins, where it ends, and its number, which is larger than those of all inserted
-/// before. A search goes through them backwards: the nearest start first, of one start the longest first, of one range
-/// the newest first.
+/// Key of an interval: its begin, its end, and its number, which is larger than those of all inserted before. A search
+/// goes through them backwards: the nearest start first, of one start the longest first, of one range the newest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IntervalKey {
     pub start: u64,
@@ -40,7 +39,7 @@ impl PartialOrd for IntervalKey {
 
 pub struct Intervals<T> {
     classes: [BTreeMap<IntervalKey, T>; CLASSES],
-    /// The classes that have any, a bit each.
+    /// Mask of the classes that have an interval.
     populated: u64,
     /// Number of the newest interval.
     newest: u64,
@@ -80,7 +79,7 @@ impl<T> Intervals<T> {
         removed
     }
 
-    /// The first that `f` makes of those that contain the bytes from `start` to before `end`; of those of one class the
+    /// The first result of `f` for an interval that contains the bytes from `start` to before `end`; in a class the
     /// nearest start comes first.
     pub fn find<R>(
         &self,
